@@ -253,7 +253,7 @@ static int hand_over_locked(struct cairn_save *save, struct batch *batch)
         return -EINVAL;
     }
     if (save->error)
-        return save_told_locked(save);
+        return save_report_locked(save);
     batch->next = save->batches;
     save->batches = batch;
     for (size_t i = 0; i < batch->segment_count; i++) {
@@ -306,7 +306,7 @@ int save_add(struct cairn_save *save, const struct source_of *sources, size_t co
 int save_close(struct cairn_save *save, bool commits)
 {
     mutex_lock(&save->lane->lock);
-    int r = save_told_locked(save);
+    int r = save_report_locked(save);
     bool streams = r == 0 && commits && !save->is_committed && save->draft.kind == DRAFT_STREAM;
     save->is_fixed = true;
     save->is_committed = save->is_committed || commits;

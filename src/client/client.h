@@ -128,7 +128,7 @@ struct cairn_save {
 
     int error;
     char cause[CAUSE_MAX];
-    bool is_told;
+    bool is_reported;
     int level; /* NVME or REMOTE, once it was seen there because somebody waited for that; else
                 * -1 */
 
@@ -211,7 +211,7 @@ struct cairn_lane {
     struct cairn_save *saves, **saves_last;
     struct cairn_save *to_sync;            /* counted; whose turn is next first */
     struct cairn_save *untold[UNTOLD_MAX]; /* counted, oldest first */
-    size_t untold_count;
+    size_t unreported_count;
     uint64_t untold_lost; /* that found no place there */
     uint64_t begun;
     struct cairn_lane_stats stats;
@@ -260,7 +260,7 @@ void saves_settle_locked(struct cairn_lane *lane);
 bool save_has_failed(struct cairn_save *save);
 
 /* Its error, which counts as told. */
-int save_told_locked(struct cairn_save *save);
+int save_report_locked(struct cairn_save *save);
 
 /* No byte of a source is read any more: all are copied, or it failed, no thread is in one, and no
  * copy or fingerprint of a device begins or is under way: of a save that failed, what is `waiting`

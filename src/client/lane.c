@@ -237,12 +237,12 @@ static void stop_threads(struct cairn_lane *lane)
 static int take_untold_locked(struct cairn_lane *lane, char *text, size_t size)
 {
     check_held(&lane->lock);
-    if (lane->untold_count == 0)
+    if (lane->unreported_count == 0)
         return 0;
     struct cairn_save *save = lane->untold[0];
     if (text && size > 0)
         (void)snprintf(text, size, "%s", save->cause);
-    return save_told_locked(save);
+    return save_report_locked(save);
 }
 
 int cairn_lane_close(cairn_lane *lane)
@@ -257,11 +257,11 @@ int cairn_lane_close(cairn_lane *lane)
     refer_done(&lane->refer);
     leave_lanes(lane);
     mutex_lock(&lane->lock);
-    int r = is_child || lane->untold_count == 0 ? 0 : -EIO;
+    int r = is_child || lane->unreported_count == 0 ? 0 : -EIO;
     if (r < 0)
         cause_note("%s", lane->untold[0]->cause);
-    while (lane->untold_count > 0)
-        save_unref_locked(lane->untold[--lane->untold_count]);
+    while (lane->unreported_count > 0)
+        save_unref_locked(lane->untold[--lane->unreported_count]);
     lane->refs--;
     lane_unlock_last(lane);
     if (is_child)

@@ -189,9 +189,10 @@ static void leave_list_locked(struct cairn_save *save)
     save_unref_locked(save);
 }
 
-static int failure_level(const struct cairn_lane *lane, bool is_told)
+static int failure_level(const struct cairn_lane *lane, bool is_reported)
 {
-    return is_told || lane->options.flags & CAIRN_LANE_TELLS ? CAIRN_LOG_INFO : CAIRN_LOG_WARNING;
+    return is_reported || lane->options.flags & CAIRN_LANE_TELLS ? CAIRN_LOG_INFO
+                                                                 : CAIRN_LOG_WARNING;
 }
 
 /* Takes the lock off while it works. */
@@ -229,13 +230,13 @@ static void discard_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
     struct cairn_lane *lane = save->lane;
-    bool is_told = save->is_told; /* aborted by the caller, say */
+    bool is_reported = save->is_reported; /* aborted by the caller, say */
     mutex_unlock(&lane->lock);
     report_end(&save->draft, draft_on_cairn(&save->draft) ? save->draft.folder_fd : -1, save->error,
                save->cause, true);
     draft_discard(&save->draft);
     refer_close(save);
-    lane_log(lane, failure_level(lane, is_told), "the save of %s failed: %s", save->draft.path,
+    lane_log(lane, failure_level(lane, is_reported), "the save of %s failed: %s", save->draft.path,
              save->cause);
     mutex_lock(&lane->lock);
     leave_list_locked(save);
@@ -249,9 +250,9 @@ int save_publish_stream(struct cairn_save *save)
     while (!is_ready_locked(save) && !save->error)
         (void)wait_changed_locked(lane, -1);
     if (save->error)
-        return save_told_locked(save);
+        return save_report_locked(save);
     publish_locked(save);
-    return save_told_locked(save);
+    return save_report_locked(save);
 }
 
 /* One that failed and that no thread works on, or one that is ready. */

@@ -11,7 +11,7 @@
 #define TEXT_MAX 512 /* more is refused */
 #define INTERVAL_NS 1000000000ll
 
-static _Atomic int64_t told_ns; /* of the process */
+static _Atomic int64_t reported_ns; /* of the process */
 
 static size_t make_text(const struct lanes_stats *stats, char text[TEXT_MAX])
 {
@@ -29,9 +29,9 @@ void report_progress(struct draft *draft)
     char text[TEXT_MAX];
     struct lanes_stats stats;
     int64_t now = clock_monotonic_ns(),
-            before = atomic_load_explicit(&told_ns, memory_order_relaxed);
+            before = atomic_load_explicit(&reported_ns, memory_order_relaxed);
     if (draft->fd < 0 || (before && now - before < INTERVAL_NS) || !draft_on_cairn(draft) ||
-        !atomic_compare_exchange_strong(&told_ns, &before, now))
+        !atomic_compare_exchange_strong(&reported_ns, &before, now))
         return;
     lanes_stats(&stats);
     (void)fsetxattr(draft->fd, NAME, text, make_text(&stats, text), 0);
@@ -67,6 +67,6 @@ void report_end(const struct draft *draft, int folder, int error, const char *ca
         stats.published += error == 0;
         stats.failed += error < 0;
     }
-    atomic_store(&told_ns, clock_monotonic_ns());
+    atomic_store(&reported_ns, clock_monotonic_ns());
     tell(folder, draft->path, text, make_text(&stats, text));
 }

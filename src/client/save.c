@@ -100,14 +100,14 @@ static void note_untold_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
     struct cairn_lane *lane = save->lane;
-    if (save->is_told)
+    if (save->is_reported)
         return;
-    if (lane->untold_count == UNTOLD_MAX) {
+    if (lane->unreported_count == UNTOLD_MAX) {
         lane->untold_lost++;
         return;
     }
     save->refs++;
-    lane->untold[lane->untold_count++] = save;
+    lane->untold[lane->unreported_count++] = save;
 }
 
 static void fail_one_locked(struct cairn_save *save, int error, const char *cause)
@@ -191,29 +191,29 @@ void save_published_locked(struct cairn_save *save)
     saves_settle_locked(save->lane);
 }
 
-static void forget_untold_locked(struct cairn_save *save)
+static void forget_unreported_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
     struct cairn_lane *lane = save->lane;
     size_t kept = 0, dropped = 0;
-    for (size_t i = 0; i < lane->untold_count; i++) {
+    for (size_t i = 0; i < lane->unreported_count; i++) {
         if (lane->untold[i] == save)
             dropped++;
         else
             lane->untold[kept++] = lane->untold[i];
     }
-    lane->untold_count = kept;
+    lane->unreported_count = kept;
     if (dropped)
         save_unref_locked(save);
 }
 
-int save_told_locked(struct cairn_save *save)
+int save_report_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
     if (save->state != SAVE_FAILED)
         return 0;
-    save->is_told = true;
-    forget_untold_locked(save);
+    save->is_reported = true;
+    forget_unreported_locked(save);
     cause_note("%s", save->cause);
     return save->error;
 }
@@ -249,7 +249,7 @@ static int wait_here(struct cairn_save *save, enum cairn_level level, int64_t de
     LOCK_SCOPE(&save->lane->lock);
     for (;;) {
         if (save->error && save_is_quiet_locked(save))
-            return save_told_locked(save);
+            return save_report_locked(save);
         if (!save->error && has_level_locked(save, level))
             return 0;
         if (!wait_changed_locked(save->lane, deadline)) {
@@ -294,7 +294,7 @@ int cairn_save_progress(cairn_save *save, struct cairn_save_progress *ret)
 }
 
 /* It may be just given its name: that has an end first. */
-static int fail_quietly(struct cairn_save *save, int error, const char *cause, bool is_told)
+static int fail_quietly(struct cairn_save *save, int error, const char *cause, bool is_reported)
 {
     LOCK_SCOPE(&save->lane->lock);
     while (save->is_naming)
@@ -303,10 +303,10 @@ static int fail_quietly(struct cairn_save *save, int error, const char *cause, b
         cause_note("%s has its name already", save->draft.path);
         return -EALREADY;
     }
-    save->is_told = save->is_told || is_told;
+    save->is_reported = save->is_reported || is_reported;
     save_fail_locked(save, error, cause);
-    if (is_told)
-        (void)save_told_locked(save);
+    if (is_reported)
+        (void)save_report_locked(save);
     while (!save_is_quiet_locked(save))
         (void)wait_changed_locked(save->lane, -1);
     return 0;
@@ -346,7 +346,7 @@ int cairn_save_error(cairn_save *save, const char **ret_text)
     if (r < 0)
         return lane_return(NULL, 0, r);
     LOCK_SCOPE(&save->lane->lock);
-    r = save_told_locked(save);
+    r = save_report_locked(save);
     if (ret_text && r < 0)
         *ret_text = save->cause; /* written once, by what failed it */
     return r;

@@ -82,7 +82,7 @@ static inline __m256i load_halves(const uint8_t *p)
     return _mm256_permute4x64_epi64(load(p), 0xd8);
 }
 
-static inline __m256i turn_back_4(__m256i v, bool rotate)
+static inline __m256i rotate_back_4(__m256i v, bool rotate)
 {
     return rotate ? _mm256_or_si256(_mm256_srli_epi32(v, 1), _mm256_slli_epi32(v, 31)) : v;
 }
@@ -91,8 +91,8 @@ static inline __m256i turn_back_4(__m256i v, bool rotate)
 static inline void join_halves(__m256i low, __m256i high, bool rotate, uint8_t *dst)
 {
     __m256i a = _mm256_unpacklo_epi16(low, high), b = _mm256_unpackhi_epi16(low, high);
-    store(dst, turn_back_4(_mm256_permute2x128_si256(a, b, 0x20), rotate));
-    store(dst + 32, turn_back_4(_mm256_permute2x128_si256(a, b, 0x31), rotate));
+    store(dst, rotate_back_4(_mm256_permute2x128_si256(a, b, 0x20), rotate));
+    store(dst + 32, rotate_back_4(_mm256_permute2x128_si256(a, b, 0x31), rotate));
 }
 
 static void join_4(const uint8_t *const planes[8], size_t count, bool rotate, uint8_t *dst)
@@ -107,7 +107,7 @@ static void join_4(const uint8_t *const planes[8], size_t count, bool rotate, ui
     }
 }
 
-static inline __m256i turn_back_2(__m256i v, bool rotate)
+static inline __m256i rotate_back_2(__m256i v, bool rotate)
 {
     return rotate ? _mm256_or_si256(_mm256_srli_epi16(v, 1), _mm256_slli_epi16(v, 15)) : v;
 }
@@ -116,8 +116,8 @@ static void join_2(const uint8_t *const planes[8], size_t count, bool rotate, ui
 {
     for (size_t i = 0; i < count; i += 32) {
         __m256i p0 = load_halves(planes[0] + i), p1 = load_halves(planes[1] + i);
-        store(dst + 2 * i, turn_back_2(_mm256_unpacklo_epi8(p0, p1), rotate));
-        store(dst + 2 * i + 32, turn_back_2(_mm256_unpackhi_epi8(p0, p1), rotate));
+        store(dst + 2 * i, rotate_back_2(_mm256_unpacklo_epi8(p0, p1), rotate));
+        store(dst + 2 * i + 32, rotate_back_2(_mm256_unpackhi_epi8(p0, p1), rotate));
     }
 }
 

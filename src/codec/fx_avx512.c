@@ -65,7 +65,7 @@ static void split_4(const uint8_t *src, size_t count, bool rotate, uint8_t *cons
     }
 }
 
-static inline __m512i turn_2(__m512i v)
+static inline __m512i rotate_2(__m512i v)
 {
     return _mm512_or_si512(_mm512_slli_epi16(v, 1), _mm512_srli_epi16(v, 15));
 }
@@ -75,8 +75,8 @@ static void split_2(const uint8_t *src, size_t count, bool rotate, uint8_t *cons
     const __m512i order = load(apart_2.at);
     for (size_t i = 0; i < count; i += FX_GROUP) {
         __m512i a = load(src + 2 * i), b = load(src + 2 * i + 64);
-        a = _mm512_permutexvar_epi8(order, rotate ? turn_2(a) : a);
-        b = _mm512_permutexvar_epi8(order, rotate ? turn_2(b) : b);
+        a = _mm512_permutexvar_epi8(order, rotate ? rotate_2(a) : a);
+        b = _mm512_permutexvar_epi8(order, rotate ? rotate_2(b) : b);
         store(planes[0] + i, _mm512_shuffle_i64x2(a, b, 0x44));
         store(planes[1] + i, _mm512_shuffle_i64x2(a, b, 0xee));
     }
@@ -108,7 +108,7 @@ static void join_4(const uint8_t *const planes[8], size_t count, bool rotate, ui
     }
 }
 
-static inline __m512i turn_back_2(__m512i v)
+static inline __m512i rotate_back_2(__m512i v)
 {
     return _mm512_or_si512(_mm512_srli_epi16(v, 1), _mm512_slli_epi16(v, 15));
 }
@@ -120,8 +120,8 @@ static void join_2(const uint8_t *const planes[8], size_t count, bool rotate, ui
         __m512i low = load(planes[0] + i), high = load(planes[1] + i);
         __m512i a = _mm512_permutexvar_epi8(order, _mm512_shuffle_i64x2(low, high, 0x44));
         __m512i b = _mm512_permutexvar_epi8(order, _mm512_shuffle_i64x2(low, high, 0xee));
-        store(dst + 2 * i, rotate ? turn_back_2(a) : a);
-        store(dst + 2 * i + 64, rotate ? turn_back_2(b) : b);
+        store(dst + 2 * i, rotate ? rotate_back_2(a) : a);
+        store(dst + 2 * i + 64, rotate ? rotate_back_2(b) : b);
     }
 }
 

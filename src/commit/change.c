@@ -24,7 +24,7 @@ void store_on_change(struct store *store, store_change_fn *fn, void *arg)
     store->commit->change.arg = arg;
 }
 
-void change_tell(struct store *store, const uint64_t *inos, size_t count, bool has_content)
+void change_notify(struct store *store, const uint64_t *inos, size_t count, bool has_content)
 {
     mutex_lock(&store->commit->change.lock);
     store_change_fn *fn = store->commit->change.fn;
@@ -39,20 +39,20 @@ void change_tell(struct store *store, const uint64_t *inos, size_t count, bool h
     (void)pthread_cond_broadcast(&store->commit->change.changed);
 }
 
-uint64_t store_turn(struct store *store)
+uint64_t store_generation(struct store *store)
 {
-    uint64_t now = atomic_load(&store->turn);
+    uint64_t now = atomic_load(&store->generation);
     if (!(now & 1))
         return now;
     LOCK_SCOPE(&store->commit->change.lock);
-    while ((now = atomic_load(&store->turn)) & 1)
+    while ((now = atomic_load(&store->generation)) & 1)
         (void)mutex_wait(&store->commit->change.lock, &store->commit->change.changed, -1);
     return now;
 }
 
-void change_turn(struct store *store)
+void change_generation(struct store *store)
 {
     LOCK_SCOPE(&store->commit->change.lock);
-    atomic_fetch_add(&store->turn, 1);
+    atomic_fetch_add(&store->generation, 1);
     (void)pthread_cond_broadcast(&store->commit->change.changed);
 }

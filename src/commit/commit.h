@@ -129,7 +129,7 @@ void store_on_change(struct store *store, store_change_fn *fn, void *arg);
 
 /* Another number after each such change; waits while one is being made. Who reads in several steps,
  * and finds another number at the end, may have seen parts of two states. */
-uint64_t store_turn(struct store *store);
+uint64_t store_generation(struct store *store);
 
 /* --- its health ------------------------------------------------------------------------------- */
 

@@ -382,11 +382,11 @@ static int commit_locked(struct store *store, struct record *rec)
 
 int history_leave(struct store *store, int r)
 {
-    bool must_tell = store->commit->history.recount_count > 0;
+    bool must_notify = store->commit->history.recount_count > 0;
     mutex_unlock(&store->commit->history.lock);
     if (r == 0)
         horizon_note(store);
-    if (must_tell) /* who calls may hold locks: the writeback thread tells */
+    if (must_notify) /* who calls may hold locks: the writeback thread tells */
         horizon_kick(store);
     return r;
 }

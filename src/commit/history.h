@@ -126,7 +126,7 @@ void store_now_settle(struct store_now *now);
 
 void change_init(struct store *store);
 void change_done(struct store *store);
-/* The view begins to be exchanged, or has been: store_turn(). */
-void change_turn(struct store *store);
+/* The view begins to be exchanged, or has been: store_generation(). */
+void change_generation(struct store *store);
 /* Calls the function of store_on_change(). Without locks. */
-void change_tell(struct store *store, const uint64_t *inos, size_t count, bool has_content);
+void change_notify(struct store *store, const uint64_t *inos, size_t count, bool has_content);

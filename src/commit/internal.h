@@ -94,9 +94,9 @@ struct store {
     _Atomic bool stage_is_lost; /* its files were removed */
     _Atomic uint64_t next_ino;
     _Atomic uint64_t
-        published_seq;     /* newest cut that the remote has, or whose state it has; 0: none */
-    _Atomic uint64_t turn; /* odd: the view is being exchanged for that of a newer head */
-    bool met_damage;       /* by this start: what nothing names is set aside, not removed */
+        published_seq; /* newest cut that the remote has, or whose state it has; 0: none */
+    _Atomic uint64_t generation; /* odd: the view is being exchanged for that of a newer head */
+    bool met_damage;             /* by this start: what nothing names is set aside, not removed */
     bool whole_journal; /* the recovery verifies it from its beginning, not only from where the view
                            is */
     uint64_t *nameless; /* inodes without a name that a recovery left alive; not changed after it */

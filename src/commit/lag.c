@@ -35,7 +35,7 @@ void lag_done(struct store *store)
     atomic_store(&lag->ops, 0);
 }
 
-static void tell_error(struct store *store, int error)
+static void report_error(struct store *store, int error)
 {
     horizon_error(
         store,
@@ -49,7 +49,7 @@ void lag_add(struct store *store, uint64_t cut, const struct batch *batch,
 {
     struct lag *lag = &store->commit->lag;
     if (!lag->exists)
-        tell_error(store, error);
+        report_error(store, error);
     lag->exists = true;
     lag->cut = cut;
     packs_note_named(store, batch->packs, batch->pack_count);
@@ -79,7 +79,7 @@ void lag_add_version(struct store *store, uint64_t ino)
 }
 
 /* As writeback does it for one target. */
-static void let_go(struct store *store)
+static void release_caught_up(struct store *store)
 {
     struct lag *lag = &store->commit->lag;
     make_unique(lag);
@@ -92,7 +92,7 @@ static void let_go(struct store *store)
     }
     packs_retire_named(store);
     if (lag->inos.count)
-        change_tell(store, lag->inos.at, lag->inos.count, false);
+        change_notify(store, lag->inos.at, lag->inos.count, false);
     gc_remove(store, lag->drops.at, lag->drops.count);
     log_info("the view follows the journal again");
     lag_done(store);
@@ -116,7 +116,7 @@ static int settle(struct store *store, int r)
                                                     : WAIT_MAX_NS;
     lag->again_at = clock_monotonic_ns() + lag->wait_ns;
     if (r < 0)
-        tell_error(store, r);
+        report_error(store, r);
     new_view_note(store, r);
     return r;
 }
@@ -129,7 +129,7 @@ void lag_catch_up(struct store *store)
     if (r == 0)
         r = view_catch_up(store);
     if (settle(store, r) == 0)
-        let_go(store);
+        release_caught_up(store);
 }
 
 void lag_tick(struct store *store)

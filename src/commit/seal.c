@@ -231,7 +231,7 @@ int history_seal_due_locked(struct store *store)
     return 0;
 }
 
-static void tell_recounts(struct store *store)
+static void notify_recounts(struct store *store)
 {
     uint64_t inos[DUE_MAX];
     mutex_lock(&store->commit->history.lock);
@@ -240,7 +240,7 @@ static void tell_recounts(struct store *store)
     store->commit->history.recount_count = 0;
     mutex_unlock(&store->commit->history.lock);
     if (count)
-        change_tell(store, inos, count, false);
+        change_notify(store, inos, count, false);
 }
 
 int store_seal_due(struct store *store)
@@ -249,7 +249,7 @@ int store_seal_due(struct store *store)
     int r = history_seal_due_locked(store);
     mutex_unlock(&store->commit->history.lock);
     horizon_note(store);
-    tell_recounts(store);
+    notify_recounts(store);
     return r;
 }
 
@@ -262,9 +262,9 @@ int store_seal(struct store *store, uint64_t ino)
         r = seal_counted_locked(store, ino, &recount);
     mutex_unlock(&store->commit->history.lock);
     horizon_note(store);
-    tell_recounts(store);
+    notify_recounts(store);
     if (recount)
-        change_tell(store, &ino, 1, false);
+        change_notify(store, &ino, 1, false);
     return r;
 }
 
@@ -293,7 +293,7 @@ void history_seal_ripe(struct store *store, int64_t ns)
     mutex_unlock(&store->commit->history.lock);
     if (is_ripe && store_seal_due(store) < 0)
         log_debug("files that were closed stay drafts for now");
-    tell_recounts(store);
+    notify_recounts(store);
 }
 
 /* Calls `fn` for each draft below a directory, until it does not return 0. */

@@ -380,7 +380,7 @@ static int create_once(struct store *store)
         return -EIO;
     config.dir = folder;
     stage_sweep(folder, store->sb.store, store->path);
-    stage_tell_parted(folder);
+    stage_report_parted(folder);
     memcpy(config.store, store->sb.store, sizeof config.store);
     r = stage_create(&config, &store->stage);
     if (r < 0) {

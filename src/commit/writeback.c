@@ -128,7 +128,8 @@ static int follow(struct store *store, const struct batch *batch)
     return r < 0 ? r : view_apply(store->view, &vb);
 }
 
-static void let_go(struct store *store, const struct target *target, const struct batch *batch)
+static void release_target(struct store *store, const struct target *target,
+                           const struct batch *batch)
 {
     stage_note_durable(store->stage, target->cut);
     /* Under the history's lock, so that no operation builds on what leaves the overlay. */
@@ -180,7 +181,7 @@ static void note_dense(struct store *store, struct version_content *versions, si
 
 /* Until now what is staged counted in addition to what it replaces: where there are holes,
  * st_blocks is another now. */
-static void tell_stored(struct store *store, const struct version_content *versions, size_t count)
+static void notify_stored(struct store *store, const struct version_content *versions, size_t count)
 {
     uint64_t *inos = xcalloc(count, sizeof *inos);
     size_t changed = 0;
@@ -192,7 +193,7 @@ static void tell_stored(struct store *store, const struct version_content *versi
             inos[changed++] = versions[i].ino;
     }
     if (changed)
-        change_tell(store, inos, changed, false);
+        change_notify(store, inos, changed, false);
     free(inos);
 }
 
@@ -230,8 +231,8 @@ static int publish(struct store *store, const struct target *target,
         lag_catch_up(store);
         return 0;
     }
-    let_go(store, target, batch);
-    tell_stored(store, versions, target->count);
+    release_target(store, target, batch);
+    notify_stored(store, versions, target->count);
     horizon_advance(store, target->cut);
     gc_remove(store, drops->ids, drops->count);
     return 0;
@@ -390,7 +391,7 @@ static int gather(struct store *store, const struct stage_scattered *scattered)
     if (r < 0)
         stage_slab_give(store->stage, slab);
     else
-        change_tell(store, &(uint64_t){scattered->ino}, 1, false); /* holes count now */
+        change_notify(store, &(uint64_t){scattered->ino}, 1, false); /* holes count now */
     return r;
 }
 

@@ -44,7 +44,7 @@ int holder_upgrade(int link_fd, const char *binary)
     return send_acknowledged(link_fd, &message);
 }
 
-int holder_tell(int link_fd, const struct front_passport *passport, int fuse_fd, int lock_fd)
+int holder_notify(int link_fd, const struct front_passport *passport, int fuse_fd, int lock_fd)
 {
     union fds_message fds = {0};
     struct iovec iov = {(void *)(uintptr_t)passport, sizeof *passport};

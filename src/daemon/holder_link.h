@@ -31,8 +31,8 @@ union fds_message {
 
 /* Called by the daemon once it serves: gives the holder what a successor needs. Returns when the
  * holder has it. */
-CAIRN_MUST_CHECK int holder_tell(int link_fd, const struct front_passport *passport, int fuse_fd,
-                                 int lock_fd);
+CAIRN_MUST_CHECK int holder_notify(int link_fd, const struct front_passport *passport, int fuse_fd,
+                                   int lock_fd);
 
 /* The daemon's part: it ends now, and a daemon of the program `binary` is to go on. Returns when
  * the holder knows. */

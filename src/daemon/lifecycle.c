@@ -201,7 +201,7 @@ static void hand_over(struct mount_process *p)
     if (!p->keeper || p->keeper->link_fd < 0)
         return;
     service_passport(p->service, &passport, &fuse_fd);
-    int r = holder_tell(p->keeper->link_fd, &passport, fuse_fd, p->folder.lock_fd);
+    int r = holder_notify(p->keeper->link_fd, &passport, fuse_fd, p->folder.lock_fd);
     if (r < 0)
         log_warn("the holder process does not answer (%s): if the daemon dies, the mount ends",
                  strerror(-r));

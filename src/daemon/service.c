@@ -232,7 +232,7 @@ static void report_mounted(struct service *service)
         return;
     service->pause_ns = clock_monotonic_ns() - service->plan.keeper->died_at;
     if (service->plan.keeper->is_upgrade)
-        service_upgrade_tell(service);
+        service_upgrade_report(service);
     else
         log_warn("took over the mount after the previous daemon died (%s), %.2f s later",
                  service->plan.keeper->last_death, (double)service->pause_ns / 1e9);
@@ -289,7 +289,8 @@ static void service_drain(struct service *service)
     uint64_t seq = store_newest(service->store);
     int64_t told = clock_monotonic_ns(), told_ending = 0;
     while (store_horizon(service->store) < seq) {
-        service_tell_ending(service, store_missing_bytes(service->store, seq), false, &told_ending);
+        service_report_ending(service, store_missing_bytes(service->store, seq), false,
+                              &told_ending);
         service_tick(service);
         store_urge(service->store, clock_monotonic_ns() + URGENT_LEASE_NS);
         (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);

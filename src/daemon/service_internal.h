@@ -75,7 +75,8 @@ struct service {
 /* service.c */
 /* Reports the progress of the end, at most once a second: *told is the time of the last report, 0
  * at first. */
-void service_tell_ending(struct service *service, uint64_t bytes_left, bool remote, int64_t *told);
+void service_report_ending(struct service *service, uint64_t bytes_left, bool remote,
+                           int64_t *told);
 
 /* service_remote.c */
 void remote_side_init(struct service *service);
@@ -114,7 +115,7 @@ bool service_upgrade_try(struct service *service);
 /* Is there a holder? */
 bool service_is_kept(const struct service *service);
 /* Reports the result of the last upgrade in the log and in the status. */
-void service_upgrade_tell(const struct service *service);
+void service_upgrade_report(const struct service *service);
 void service_upgrade_add_status(const struct service *service, cJSON *successor);
 
 /* service_renew.c */

@@ -226,7 +226,7 @@ static void put_lanes(FILE *out, const cJSON *clients)
 }
 
 /* Data of a fenced mount is not behind; only such a mount has data that is never published. */
-static bool is_told(const char *state, const char *field)
+static bool is_reported(const char *state, const char *field)
 {
     bool fenced = strcmp(state, "fenced") == 0;
     if (strncmp(field, "unpublished_", strlen("unpublished_")) == 0)
@@ -251,7 +251,7 @@ static char *metrics_of(struct service *service)
         const struct metric *m = &metrics[i];
         const cJSON *group = m->group ? cJSON_GetObjectItem(status, m->group) : status;
         bool is_remote = m->group && strcmp(m->group, "remote") == 0;
-        if (is_remote && (!has_remote || !is_told(state, m->field)))
+        if (is_remote && (!has_remote || !is_reported(state, m->field)))
             continue;
         put_head(out, m->name, m->type, m->help);
         (void)fprintf(out, "cairnfs_%s %.15g\n", m->name,

@@ -162,7 +162,7 @@ void remote_side_end(struct service *service)
     int64_t told = 0;
     while (atomic_load(&service->remote.drain_at_end) && remote_side_is_usable(service) &&
            store_remote_horizon(service->store) < store_newest(service->store)) {
-        service_tell_ending(service, status_of(service).behind_bytes, true, &told);
+        service_report_ending(service, status_of(service).behind_bytes, true, &told);
         (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     }
 }

@@ -15,7 +15,7 @@ void service_stop(struct service *service)
         return; /* the counter is full: it was asked before */
 }
 
-void service_tell_ending(struct service *service, uint64_t bytes_left, bool remote, int64_t *told)
+void service_report_ending(struct service *service, uint64_t bytes_left, bool remote, int64_t *told)
 {
     int64_t now = clock_monotonic_ns();
     if (!service->plan.ending || (*told && now - *told < ENDING_STEP_NS))

@@ -81,14 +81,14 @@ static void add_part(const struct survey_part *part, void *arg)
     char text[128];
     if (!part->is_chunk) {
         p->inline_bytes += part->length;
-        p->inline_remote_bytes += part->far ? part->length : 0;
+        p->inline_remote_bytes += part->is_remote ? part->length : 0;
         return;
     }
     hex_print(text, part->name.bytes, 16);
     (void)snprintf(text + 32, sizeof text - 32,
                    ":%" PRIu64 ":%" PRIu32 ":%" PRIu64 ":%" PRIu32 ":%" PRIu32 ":%d:%u", part->refs,
                    part->uses, part->length, part->raw_len, part->stored_len,
-                   (part->near ? 1 : 0) | (part->far ? 2 : 0), part->encoding);
+                   (part->is_local ? 1 : 0) | (part->is_remote ? 2 : 0), part->encoding);
     add_row(p, p->chunks, text);
 }
 

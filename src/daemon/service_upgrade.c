@@ -91,7 +91,7 @@ bool service_upgrade_try(struct service *service)
     _exit(MOUNT_OK); /* the stage has all of it, as after a death */
 }
 
-void service_upgrade_tell(const struct service *service)
+void service_upgrade_report(const struct service *service)
 {
     const struct lifecycle_keeper *keeper = service->plan.keeper;
     double pause = (double)service->pause_ns / 1e9;

@@ -15,7 +15,7 @@
 
 #define LOOK_NS (30ll * 1000000000)
 #define LOOK_STEP_MS 10
-#define TELL_NS (1ll * 1000000000)
+#define REPORT_NS (1ll * 1000000000)
 
 static pid_t read_pid(int fd)
 {
@@ -75,14 +75,14 @@ int store_lock_patiently(const char *store, const struct store_waiter *waiter, i
                          pid_t *ret_holder)
 {
     int64_t began = clock_monotonic_ns(), waited = 0;
-    bool told = false;
+    bool reported = false;
     int r = store_lock(store, ret_fd, ret_holder);
     while (r == -EBUSY && waited < LOOK_NS && !control_listens(store)) {
         if (waiter && waiter->cancelled && waiter->cancelled(waiter->arg))
             break;
-        if (waited >= TELL_NS && !told)
+        if (waited >= REPORT_NS && !reported)
             report_waiting(store, *ret_holder, waiter);
-        told = waited >= TELL_NS;
+        reported = waited >= REPORT_NS;
         (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_STEP_MS * 1000000l}, NULL);
         waited = clock_monotonic_ns() - began;
         r = store_lock(store, ret_fd, ret_holder);

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/vector.h"
 #include "fetch/internal.h"
-#include "remote/care.h"
+#include "remote/maintenance.h"
 
 #define CANDIDATES 256u
 #define EVERY_NS (100ll * 1000000)
@@ -199,11 +199,12 @@ uint64_t evict_possible(struct store *store)
     atomic_store(&store->fetch->evict.pins_asked, true);
     uint64_t pinned = atomic_load(&store->fetch->evict.pinned_bytes),
              packs = view_state(store->view).pack_bytes;
-    struct view_remote far = view_remote(store->view);
-    if (!remote_has_ours(store->remote) || !far.tracks || far.is_whole || pinned >= packs)
+    struct view_remote remote = view_remote(store->view);
+    if (!remote_has_ours(store->remote) || !remote.tracks || remote.is_whole || pinned >= packs)
         return 0;
     /* What the remote lacks was written last: a pack at each end of it holds other things, too. */
-    uint64_t stays = pinned + far.wanted_bytes + (far.wanted ? 2 * TIER_RESERVE_UNIT : 0);
+    uint64_t stays =
+        pinned + remote.pending_bytes + (remote.pending_chunks ? 2 * TIER_RESERVE_UNIT : 0);
     return packs > stays ? packs - stays : 0;
 }
 
@@ -217,11 +218,11 @@ void store_pins_changed(struct store *store)
 
 static bool is_published(struct store *store, const struct chunk_name *name)
 {
-    struct chunk_entry far;
+    struct chunk_entry remote_chunk;
     bool published;
     return remote_has_ours(store->remote) &&
-           view_far_chunk(store->view, name, &far, &published) == 0 && published &&
-           !far_is_bad(store->remote, far.pack);
+           view_remote_chunk(store->view, name, &remote_chunk, &published) == 0 && published &&
+           !remote_is_bad_pack(store->remote, remote_chunk.pack);
 }
 
 struct judging {

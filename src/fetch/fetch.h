@@ -7,8 +7,8 @@
 
 /* How far a read may go. */
 enum store_reach {
-    STORE_REACH_NEAR, /* NVMe; -EREMOTE: some of it would have to come from the remote */
-    STORE_REACH_FAR,  /* and the remote: may take as long as that is patient */
+    STORE_REACH_LOCAL,  /* NVMe; -EREMOTE: some of it would have to come from the remote */
+    STORE_REACH_REMOTE, /* and the remote: may take as long as that is patient */
 };
 
 /* What a read is answered with: an error, or its content, in memory that is valid until the reply
@@ -87,8 +87,8 @@ struct survey_part {
     struct chunk_name name;
     uint64_t refs; /* to the chunk, of all files */
     uint32_t raw_len, stored_len;
-    uint8_t encoding; /* enum chunk_encoding */
-    bool near, far;   /* it is on NVMe; the published remote has it */
+    uint8_t encoding;         /* enum chunk_encoding */
+    bool is_local, is_remote; /* it is on NVMe; the published remote has it */
 };
 /* Calls `fn` for parts of the content from *at on, holes left out: at most `max`, holes counted. 1:
  * there is more, from the new *at on; 0: that was the end, or there is no such file in the durable

@@ -30,7 +30,7 @@ static bool take_room(struct store *store, uint64_t bytes, int64_t until)
 bool keep_chunk(struct store *store, const struct chunk_entry *entry, const void *stored,
                 int64_t until)
 {
-    if (pull_is_near(store, &entry->name))
+    if (pull_is_local(store, &entry->name))
         return true;
     if (!take_room(store, entry->stored_len, until))
         return false;

@@ -24,8 +24,8 @@
  *
  * What holds:
  *
- *   1. Sizes and parts are of one generation (store_turn()) and of one version of the content, or
- * the plan resolves again.
+ *   1. Sizes and parts are of one generation (store_generation()) and of one version of the
+ * content, or the plan resolves again.
  *   2. Nobody is answered a byte of a chunk that was not verified against its name.
  *   3. A plan that waits, in a queue or with a chunk, pins no memory of the stage: a remote that
  * hangs must not take the room of writers. So a range that is partly in memory is resolved by the
@@ -89,9 +89,9 @@ void plan_fail(struct plan *plan, int error, size_t good)
 static bool plan_is_outdated(const struct plan *plan)
 {
     struct store *store = plan->store;
-    if (plan->generation == atomic_load(&store->turn) && plan->may == WAIT_REMOTE)
+    if (plan->generation == atomic_load(&store->generation) && plan->may == WAIT_REMOTE)
         follow_look_now(store);
-    return plan->generation != atomic_load(&store->turn);
+    return plan->generation != atomic_load(&store->generation);
 }
 
 /* What went wrong with the remote may pass: it is told in the status, and is no damage. */
@@ -337,7 +337,7 @@ struct look {
 static int look_at(struct store *store, const struct store_read_request *want, struct look *look)
 {
     look->iov_count = 0;
-    look->generation = store_turn(store);
+    look->generation = store_generation(store);
     look->part_count = stage_resolve(store->stage, want->ino, want->offset, want->length,
                                      look->parts, LOOK_PARTS, &look->now.staged);
     int r = ns_inode(store->ns, want->ino, &look->now.inode);
@@ -434,7 +434,7 @@ int store_read(struct store *store, uint64_t ino, uint64_t offset, void *buf, si
 {
     struct store_read_request want = {.ino = ino, .offset = offset, .length = length};
     struct plan *plan = plan_new(store, &want);
-    plan->may = reach == STORE_REACH_FAR ? WAIT_REMOTE : WAIT_NVME;
+    plan->may = reach == STORE_REACH_REMOTE ? WAIT_REMOTE : WAIT_NVME;
     plan->buffer = buf;
     int r = plan_step(plan) == PLAN_IS_ANSWERED ? plan->error : -EREMOTE;
     *ret_good = r == -EREMOTE ? plan->at : plan->length;

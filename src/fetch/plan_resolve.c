@@ -136,7 +136,7 @@ static int plan_resolve_once(struct plan *plan)
 {
     if (plan->is_looked)
         return plan_resolve_below(plan, plan->length);
-    uint64_t generation = store_turn(plan->store);
+    uint64_t generation = store_generation(plan->store);
     if (plan->at == 0)
         plan->generation = generation;
     return generation == plan->generation ? plan_resolve_staged(plan) : -EAGAIN;
@@ -149,7 +149,7 @@ void plan_resolve(struct plan *plan)
     plan->is_overtaken = false;
     int r = plan_resolve_once(plan);
     plan->is_looked = false;
-    bool is_exchanged = r == -EAGAIN || atomic_load(&plan->store->turn) != plan->generation;
+    bool is_exchanged = r == -EAGAIN || atomic_load(&plan->store->generation) != plan->generation;
     if (plan->state == PLAN_ANSWER) /* there is no such file */
         return;
     if ((is_exchanged || plan->is_overtaken) && plan->tries < PLAN_TRIES)

@@ -126,7 +126,7 @@ static void keep_missing(struct pull *pull, struct listing *l)
     size_t kept = 0;
     for (size_t i = 0; i < l->count; i++) {
         struct pull_wanted wanted = l->list[i];
-        if (pull_is_near(pull->store, &wanted.entry.name))
+        if (pull_is_local(pull->store, &wanted.entry.name))
             continue;
         if (pull_place(pull->store, &l->list[i].entry.name, &wanted.entry) == 0)
             l->list[kept++] = wanted;
@@ -187,11 +187,12 @@ static struct pull_group *take_locked(struct pull *pull, struct pull_stream **re
 {
     check_held(&pull->locked.lock);
     for (unsigned i = 0; i < PULL_STREAMS; i++) {
-        struct pull_stream *s = &pull->locked.streams[(pull->locked.turn + i) % PULL_STREAMS];
+        struct pull_stream *s =
+            &pull->locked.streams[(pull->locked.next_stream + i) % PULL_STREAMS];
         struct pull_group *group = TAILQ_FIRST(&s->plan.groups);
         if (!group || !pull_take_locked(pull, group, false))
             continue;
-        pull->locked.turn = (pull->locked.turn + i + 1) % PULL_STREAMS;
+        pull->locked.next_stream = (pull->locked.next_stream + i + 1) % PULL_STREAMS;
         *ret_stream = s;
         return group;
     }

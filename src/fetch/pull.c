@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "codec/encode.h"
-#include "remote/care.h"
+#include "remote/maintenance.h"
 
 #define STALE_NS                                                                                   \
     (3ll * 1000000000) /* a chunk that nobody read for so long gives way to one that is needed */
@@ -517,7 +517,7 @@ int pull_start(struct store *store)
     for (size_t i = 0; i < PULL_STREAMS; i++)
         TAILQ_INIT(&pull->locked.streams[i].plan.groups);
     store->fetch->pull = pull;
-    int r = pool_new("cairn-far", PULL_READERS, 1024, NULL, NULL, &pull->readers);
+    int r = pool_new("cairn-fetch", PULL_READERS, 1024, NULL, NULL, &pull->readers);
     for (; r == 0 && pull->thread_count < threads; pull->thread_count += r == 0)
         r = thread_start(&pull->threads[pull->thread_count], "cairn-fetch", prefetch_run, pull);
     return r;

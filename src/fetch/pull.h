@@ -122,7 +122,7 @@ struct pull {
         unsigned spares;
         struct pull_plan solo; /* chunks that one reader asked for */
         struct pull_stream streams[PULL_STREAMS];
-        unsigned turn; /* of the streams */
+        unsigned next_stream; /* of the streams */
         struct pull_fetched
             unkept[PULL_UNKEPT_MAX]; /* what readers fetched themselves: a thread stores it */
         unsigned unkept_count;
@@ -203,7 +203,7 @@ void pull_wait_locked(struct pull *pull, struct pull_chunk *chunk, struct pull_w
 CAIRN_MUST_CHECK int pull_place(struct store *store, const struct chunk_name *name,
                                 struct chunk_entry *ret);
 /* Has NVMe a place for it, now or when a pack that is being written is whole? */
-bool pull_is_near(struct store *store, const struct chunk_name *name);
+bool pull_is_local(struct store *store, const struct chunk_name *name);
 
 /* Calls them, and empties the list. They may block. */
 void pull_run_waiters(struct pull *pull, struct pull_waiter_list *waiters);

@@ -4,7 +4,7 @@
 #include "fetch/internal.h"
 
 #include "base/clock.h"
-#include "remote/care.h"
+#include "remote/maintenance.h"
 
 #define TRIES 3 /* a chunk may move in the remote between asking where it is and fetching it */
 
@@ -49,14 +49,14 @@ bool pull_read_ready(struct pull *pull, const struct chunk_name *name, uint64_t 
 
 int pull_place(struct store *store, const struct chunk_name *name, struct chunk_entry *ret)
 {
-    int r = view_far_place(store->view, name, ret);
+    int r = view_remote_place(store->view, name, ret);
     if (r == 0 &&
         (ret->raw_len == 0 || ret->raw_len > CHUNK_SIZE_MAX || ret->stored_len > CHUNK_SIZE_MAX))
         r = -EUCLEAN;
     return r;
 }
 
-bool pull_is_near(struct store *store, const struct chunk_name *name)
+bool pull_is_local(struct store *store, const struct chunk_name *name)
 {
     struct chunk_entry entry;
     uint64_t refs;
@@ -141,7 +141,7 @@ int pull_read(struct pull *pull, const struct chunk_entry *known, uint64_t offse
     }
     if (r == 0 || r == -EHOSTDOWN)
         return r;
-    far_note_bad(pull->remote, place.pack, r == -ENOENT ? "missing" : "damaged");
+    remote_note_bad_pack(pull->remote, place.pack, r == -ENOENT ? "missing" : "damaged");
     return r == -ENOENT ? -ENODATA : r;
 }
 

@@ -33,12 +33,12 @@ static int look_up(struct store *store, struct survey_part *part)
     int r = view_chunk(store->view, &part->name, &entry, &part->refs);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
-    part->near = entry.pack != 0;
+    part->is_local = entry.pack != 0;
     set_lengths(part, &entry);
-    if (view_far_chunk(store->view, &part->name, &entry, &published) < 0)
+    if (view_remote_chunk(store->view, &part->name, &entry, &published) < 0)
         return 0;
-    part->far = published;
-    if (!part->near)
+    part->is_remote = published;
+    if (!part->is_local)
         set_lengths(part, &entry);
     return 0;
 }
@@ -68,8 +68,8 @@ static int look_at(const struct view_extent *extent, void *arg)
         part.name = e->chunk;
         r = look_up(survey->store, &part);
     } else {
-        part.near = true;
-        part.far = survey->is_published;
+        part.is_local = true;
+        part.is_remote = survey->is_published;
     }
     if (r == 0)
         survey->fn(&part, survey->arg);

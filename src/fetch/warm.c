@@ -113,7 +113,7 @@ static int add_chunk(const struct view_extent *part, void *arg)
     if (job->evicts) {
         if (view_chunk(store->view, name, &entry, &refs) < 0 || entry.pack == 0)
             return 0;
-    } else if (pull_is_near(store, name)) {
+    } else if (pull_is_local(store, name)) {
         return 0;
     } else if (pull_place(store, name, &entry) < 0) {
         if (job->counting)

@@ -222,7 +222,7 @@ static int read_source(const struct copying *copy, const uint8_t *bytes, uint64_
 {
     size_t good;
     if (!bytes)
-        return store_read(copy->fs->store, copy->from, from, buf, length, STORE_REACH_NEAR, &good);
+        return store_read(copy->fs->store, copy->from, from, buf, length, STORE_REACH_LOCAL, &good);
     memcpy(buf, bytes, length);
     return 0;
 }

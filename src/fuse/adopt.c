@@ -203,7 +203,7 @@ void adopt_unmount(struct front *front)
 
 /* --- what the kernel keeps -------------------------------------------------------------------- */
 
-bool adopt_must_tell(struct front *front, uint64_t ino)
+bool adopt_must_notify(struct front *front, uint64_t ino)
 {
     if (!front->adoption.told)
         return false;

@@ -214,7 +214,7 @@ void front_stop(struct front *front)
     drop_waiting(front, &front->locked.changes);
     end_syncing(front);
     if (front->is_mounted && !is_here)
-        mounted_let_go(front);
+        mounted_release(front);
     if (front->se)
         fuse_session_destroy(front->se);
     front->se = NULL;

@@ -254,8 +254,8 @@ static inline struct front *front_of(fuse_req_t req)
 /* mounted.c */
 void mounted_note(struct front *front); /* just now */
 bool mounted_is_here(
-    const struct front *front);           /* at its mountpoint, in the daemon's mount namespace */
-void mounted_let_go(struct front *front); /* ends the connection, and unmounts nothing; no thread
+    const struct front *front);            /* at its mountpoint, in the daemon's mount namespace */
+void mounted_release(struct front *front); /* ends the connection, and unmounts nothing; no thread
                                              uses it any more */
 
 /* ops.c */
@@ -319,7 +319,7 @@ void adopt_begin(struct front *front);
 /* Reads the flags of an adopted mount from the kernel. */
 void adopt_unmount(struct front *front);
 /* True once for each inode: the kernel may keep something of it that the dead daemon told it. */
-bool adopt_must_tell(struct front *front, uint64_t ino);
+bool adopt_must_notify(struct front *front, uint64_t ino);
 void adopt_done(struct front *front);
 
 /* left.c: answers what was in flight, where the kernel cannot send it again. Before anything is

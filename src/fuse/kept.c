@@ -107,11 +107,11 @@ static void kept_notify(struct front *front, uint64_t ino, pid_t sparing)
     struct kept_set *set = set_of(front, ino);
     mutex_lock(&set->lock);
     struct kept *place = find_locked(set, ino);
-    bool must_tell = place && (sparing == BY_MANY || place->asker != sparing);
-    if (must_tell)
+    bool must_notify = place && (sparing == BY_MANY || place->asker != sparing);
+    if (must_notify)
         *place = (struct kept){0};
     mutex_unlock(&set->lock);
-    if (adopt_must_tell(front, ino) || must_tell)
+    if (adopt_must_notify(front, ino) || must_notify)
         front_changed(front, &ino, 1, false);
 }
 
@@ -130,7 +130,7 @@ void kept_marked(struct front *front, uint64_t ino)
     front_changed(front, &ino, 1, false);
 }
 
-static bool must_be_told(struct front *front, const struct stat *st)
+static bool must_be_notified(struct front *front, const struct stat *st)
 {
     return S_ISDIR(st->st_mode) || st->st_mode & (S_ISUID | S_ISGID) ||
            (S_ISREG(st->st_mode) && fs_is_open(front->fs, st->st_ino));
@@ -139,7 +139,7 @@ static bool must_be_told(struct front *front, const struct stat *st)
 double kept_for(struct front *front, struct stat *st)
 {
     double most = front->options.attr_timeout;
-    if (most <= 0 || fs_follows(front->fs) || !must_be_told(front, st))
+    if (most <= 0 || fs_follows(front->fs) || !must_be_notified(front, st))
         return most;
     struct stat again;
     if (!kept_take_slot(front, st->st_ino, (pid_t)current.header->pid) ||

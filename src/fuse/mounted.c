@@ -46,7 +46,7 @@ bool mounted_is_here(const struct front *front)
 /* The kernel aborts the connection with its last descriptor. libfuse would unmount by the path, but
  * does not if its descriptor polls like that of an ended connection: a pipe without a reader does
  * so. */
-void mounted_let_go(struct front *front)
+void mounted_release(struct front *front)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0) {

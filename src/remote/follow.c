@@ -66,9 +66,9 @@ static int change_view(struct store *store, struct follow_step *step, uint32_t f
     if (r == 0)
         r = runs_read_from(store, head, first, follow_row, follow);
     if (r == 0) {
-        change_turn(store);
+        change_generation(store);
         r = view_follow_end(follow, &state, head->number, head->max_id);
-        change_turn(store);
+        change_generation(store);
     }
     view_follow_done(follow);
     return r;
@@ -186,27 +186,27 @@ static int have_performed(struct remote *remote, struct follow_step *step)
     return step->result;
 }
 
-struct telling {
+struct notification {
     struct store *store;
     struct inos changed;
 };
 
-static void tell_changed(void *arg)
+static void notify_changed(void *arg)
 {
-    struct telling *telling = arg;
-    change_tell(telling->store, telling->changed.at, telling->changed.count, true);
-    vector_free(&telling->changed);
-    free(telling);
+    struct notification *notification = arg;
+    change_notify(notification->store, notification->changed.at, notification->changed.count, true);
+    vector_free(&notification->changed);
+    free(notification);
 }
 
 /* In a thread of its own: the kernel makes who tells it of a page wait for the read of that page,
  * which may wait for the next look. */
-static void have_told(struct remote *remote, struct follow_step *step)
+static void notify_in_background(struct remote *remote, struct follow_step *step)
 {
-    struct telling *telling = xmalloc(sizeof *telling);
-    *telling = (struct telling){remote->store, step->changed};
+    struct notification *notification = xmalloc(sizeof *notification);
+    *notification = (struct notification){remote->store, step->changed};
     step->changed = (struct inos){0};
-    pool_submit(remote->tellers, tell_changed, telling);
+    pool_submit(remote->notifiers, notify_changed, notification);
 }
 
 static void settle(struct remote *remote, struct follow_step *step)
@@ -214,7 +214,7 @@ static void settle(struct remote *remote, struct follow_step *step)
     struct store *store = remote->store;
     remote_head_published(remote, step->head);
     remote_advance(remote, step->head->cut);
-    have_told(remote, step);
+    notify_in_background(remote, step);
     /* Not before the head is STORE/head: else a crash would find a view and a journal that are
      * newer than it. */
     struct head *there = xmalloc(sizeof *there);

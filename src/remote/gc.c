@@ -11,7 +11,7 @@
  * so between listing and deleting it reads the newest head again. Whatever a successor puts, it
  * puts after its first head: if that is not there yet after the listing, nothing of it is in the
  * listing. */
-#include "remote/care.h"
+#include "remote/maintenance.h"
 
 #include <stdio.h>
 
@@ -27,7 +27,7 @@
 
 struct item {
     uint64_t id;
-    int64_t modified; /* by the medium's clock; of doomed packs: since when */
+    int64_t modified; /* by the medium's clock; of unreferenced packs: since when */
     uint64_t length;
 };
 
@@ -35,11 +35,11 @@ DEFINE_VECTOR(found, struct item);
 
 struct pass {
     struct remote *remote;
-    struct far_gc_request *request; /* NULL: nobody asked */
-    int64_t now, old;               /* by the medium's clock; before `old` is past the grace */
-    struct found heads;             /* all */
-    struct found runs, packs, doomed, probes; /* what may go */
-    VECTOR(uint64_t) listed;                  /* packs that are known and there */
+    struct remote_gc_request *request; /* NULL: nobody asked */
+    int64_t now, old;                  /* by the medium's clock; before `old` is past the grace */
+    struct found heads;                /* all */
+    struct found runs, packs, unreferenced, probes; /* what may go */
+    VECTOR(uint64_t) listed;                        /* packs that are known and there */
 };
 
 /* --- listing ---------------------------------------------------------------------------------- */
@@ -91,13 +91,13 @@ static int note_probe(const struct tier_object *object, void *arg)
 static int note_pack(const struct tier_object *object, void *arg)
 {
     struct pass *pass = arg;
-    struct view_far_pack known;
+    struct view_remote_pack known;
     uint64_t id;
     if (!object_number(object->name, "packs", &id))
         return 0;
-    int r = view_far_pack(pass->remote->store->view, id, &known);
-    if (r == 0 && object->len != known.length && !known.doomed && !known.gone)
-        far_note_bad(pass->remote, id, "it has another length than it had");
+    int r = view_remote_pack(pass->remote->store->view, id, &known);
+    if (r == 0 && object->len != known.length && !known.unreferenced && !known.gone)
+        remote_note_bad_pack(pass->remote, id, "it has another length than it had");
     if (r == 0)
         vector_add(&pass->listed, id);
     if (r == -ENOENT && is_old(pass, object->modified_ns) && pass->packs.count < FOUND_MAX)
@@ -105,11 +105,13 @@ static int note_pack(const struct tier_object *object, void *arg)
     return r == -ENOENT ? 0 : r;
 }
 
-static int note_doomed(const struct view_far_pack *pack, void *arg)
+static int note_unreferenced(const struct view_remote_pack *pack, void *arg)
 {
     struct pass *pass = arg;
-    if (pack->doomed && !pack->gone && pack->doomed < pass->old && pass->doomed.count < FOUND_MAX)
-        vector_add(&pass->doomed, (struct item){pack->pack, pack->doomed, pack->length});
+    if (pack->unreferenced && !pack->gone && pack->unreferenced < pass->old &&
+        pass->unreferenced.count < FOUND_MAX)
+        vector_add(&pass->unreferenced,
+                   (struct item){pack->pack, pack->unreferenced, pack->length});
     return 0;
 }
 
@@ -134,7 +136,7 @@ static int look(struct pass *pass)
     if (r == 0)
         r = tier->ops->list(tier, "probe", NULL, note_probe, pass);
     if (r == 0)
-        r = view_far_packs(remote->store->view, note_doomed, pass);
+        r = view_remote_packs(remote->store->view, note_unreferenced, pass);
     vector_sort(&pass->heads, compare_items);
     vector_sort(&pass->listed, compare_u64);
     return r;
@@ -251,43 +253,44 @@ static int remove_runs(struct pass *pass, const struct item *oldest)
                                 "no head names it, and it is there");
 }
 
-/* A pack is doomed right before the head is published that does not need it: heads from before that
- * may. */
-static int remove_doomed(struct pass *pass, const struct item *oldest)
+/* A pack is unreferenced right before the head is published that does not need it: heads from
+ * before that may. */
+static int remove_unreferenced(struct pass *pass, const struct item *oldest)
 {
     struct remote *remote = pass->remote;
     struct view *view = remote->store->view;
     bool dry = pass->request && pass->request->dry_run;
     size_t kept = 0;
-    for (size_t i = 0; i < pass->doomed.count; i++)
-        if (oldest->id == remote->head.number || oldest->modified > pass->doomed.at[i].modified)
-            pass->doomed.at[kept++] = pass->doomed.at[i];
+    for (size_t i = 0; i < pass->unreferenced.count; i++)
+        if (oldest->id == remote->head.number ||
+            oldest->modified > pass->unreferenced.at[i].modified)
+            pass->unreferenced.at[kept++] = pass->unreferenced.at[i];
     int r = kept ? room_for_view(remote->store) : 0;
     if (r == 0 && kept)
         r = remote->tier->ops->sync(remote->tier); /* as in remove_items() */
     for (size_t at = 0; at < kept && r == 0; at += BATCH) {
         size_t count = min_u64(kept - at, BATCH);
-        r = remove_batch(pass, "packs", pass->doomed.at + at, count, "no head has needed it");
+        r = remove_batch(pass, "packs", pass->unreferenced.at + at, count, "no head has needed it");
         for (size_t i = 0; i < count && r == 0 && !dry; i++)
-            r = view_far_gone(view, pass->doomed.at[at + i].id);
+            r = view_remote_pack_gone(view, pass->unreferenced.at[at + i].id);
     }
     return r;
 }
 
 /* --- packs that should be there --------------------------------------------------------------- */
 
-static int find_missing(const struct view_far_pack *pack, void *arg)
+static int find_missing(const struct view_remote_pack *pack, void *arg)
 {
     struct pass *pass = arg;
     uint64_t len;
     char object[32];
     /* The list may be empty, and then it is NULL, which bsearch() must not be given. */
     bool listed = vector_search(&pass->listed, &pack->pack, compare_u64);
-    if (pack->doomed || pack->gone || pack->live_count == 0 || listed)
+    if (pack->unreferenced || pack->gone || pack->live_count == 0 || listed)
         return 0;
     pack_object_name(pack->pack, object);
     if (pass->remote->tier->ops->stat(pass->remote->tier, object, &len) == -ENOENT)
-        far_note_bad(pass->remote, pack->pack, "it is missing");
+        remote_note_bad_pack(pass->remote, pack->pack, "it is missing");
     return 0;
 }
 
@@ -306,7 +309,7 @@ static int clean(struct pass *pass)
     const struct item *oldest = &pass->heads.at[first];
     r = remove_runs(pass, oldest);
     if (r == 0)
-        r = remove_doomed(pass, oldest);
+        r = remove_unreferenced(pass, oldest);
     if (r == 0)
         r = remove_items(pass, "packs", pass->packs.at, pass->packs.count,
                          "no head ever named it, and it is there");
@@ -316,38 +319,38 @@ static int clean(struct pass *pass)
     return r;
 }
 
-static int run_pass(struct remote *remote, struct far_gc_request *request)
+static int run_pass(struct remote *remote, struct remote_gc_request *request)
 {
     struct pass pass = {.remote = remote, .request = request};
     int r = view_is_of_head(remote) ? look(&pass) : -EAGAIN;
     if (r == 0)
         r = clean(&pass);
     if (r == 0)
-        r = view_far_packs(remote->store->view, find_missing, &pass);
+        r = view_remote_packs(remote->store->view, find_missing, &pass);
     vector_free(&pass.heads);
     vector_free(&pass.runs);
     vector_free(&pass.packs);
-    vector_free(&pass.doomed);
+    vector_free(&pass.unreferenced);
     vector_free(&pass.probes);
     vector_free(&pass.listed);
     return r;
 }
 
-static struct far_gc_request *take_request(struct far_care *care)
+static struct remote_gc_request *take_request(struct remote_maintenance *maintenance)
 {
-    LOCK_SCOPE(&care->lock);
-    if (care->gc != FAR_GC_ASKED)
+    LOCK_SCOPE(&maintenance->lock);
+    if (maintenance->gc != REMOTE_GC_ASKED)
         return NULL;
-    care->gc = FAR_GC_RUNNING;
-    return care->request;
+    maintenance->gc = REMOTE_GC_RUNNING;
+    return maintenance->request;
 }
 
-static void end_request(struct far_care *care, int result)
+static void end_request(struct remote_maintenance *maintenance, int result)
 {
-    LOCK_SCOPE(&care->lock);
-    care->gc = FAR_GC_NONE;
-    care->gc_result = result;
-    (void)pthread_cond_broadcast(&care->changed);
+    LOCK_SCOPE(&maintenance->lock);
+    maintenance->gc = REMOTE_GC_NONE;
+    maintenance->gc_result = result;
+    (void)pthread_cond_broadcast(&maintenance->changed);
 }
 
 static int64_t interval_of(const struct remote *remote)
@@ -358,19 +361,19 @@ static int64_t interval_of(const struct remote *remote)
                                        : quarter;
 }
 
-int far_gc_tick(struct remote *remote)
+int remote_gc_tick(struct remote *remote)
 {
-    struct far_care *care = remote->care;
-    struct far_gc_request *request = take_request(care);
+    struct remote_maintenance *maintenance = remote->maintenance;
+    struct remote_gc_request *request = take_request(maintenance);
     int64_t now = clock_monotonic_ns();
-    if (care->gc_at == 0)
-        care->gc_at = now + interval_of(remote);
-    if (!request && now < care->gc_at)
+    if (maintenance->gc_at == 0)
+        maintenance->gc_at = now + interval_of(remote);
+    if (!request && now < maintenance->gc_at)
         return 0;
     int r = run_pass(remote, request);
-    care->gc_at = clock_monotonic_ns() + interval_of(remote);
+    maintenance->gc_at = clock_monotonic_ns() + interval_of(remote);
     if (request)
-        end_request(care, r);
+        end_request(maintenance, r);
     if (r < 0 && r != -ESTALE && r != -ECANCELED && r != -EAGAIN)
         remote_error(remote, tier_error_is_transient(r) ? r : 0,
                      "deleting what nothing needs in %s failed (%s); trying again", remote->name,
@@ -398,26 +401,26 @@ static void kick(struct remote *remote)
     (void)pthread_cond_broadcast(&remote->shared.changed);
 }
 
-int far_gc_ask(struct remote *remote, struct far_gc_request *request)
+int remote_gc_ask(struct remote *remote, struct remote_gc_request *request)
 {
-    struct far_care *care = remote->care;
+    struct remote_maintenance *maintenance = remote->maintenance;
     int r = refusal(remote);
     if (r < 0)
         return r;
-    mutex_lock(&care->lock);
-    care->request = request;
-    care->gc = FAR_GC_ASKED;
-    mutex_unlock(&care->lock);
+    mutex_lock(&maintenance->lock);
+    maintenance->request = request;
+    maintenance->gc = REMOTE_GC_ASKED;
+    mutex_unlock(&maintenance->lock);
     kick(remote);
     for (;;) {
         r = request->is_cancelled(request->arg) ? -ECANCELED : refusal(remote);
-        LOCK_SCOPE(&care->lock);
-        if (care->gc == FAR_GC_NONE)
-            return care->gc_result;
-        if (r < 0 && care->gc == FAR_GC_ASKED) {
-            care->gc = FAR_GC_NONE;
+        LOCK_SCOPE(&maintenance->lock);
+        if (maintenance->gc == REMOTE_GC_NONE)
+            return maintenance->gc_result;
+        if (r < 0 && maintenance->gc == REMOTE_GC_ASKED) {
+            maintenance->gc = REMOTE_GC_NONE;
             return r;
         }
-        (void)mutex_wait(&care->lock, &care->changed, WAIT_MS);
+        (void)mutex_wait(&maintenance->lock, &maintenance->changed, WAIT_MS);
     }
 }

@@ -405,19 +405,19 @@ int remote_attach(struct remote *remote, may_fn *may, char **ret_text)
 /* --- holding it ------------------------------------------------------------------------------- */
 
 /* Our chunks may come there: an older version must not take them for damage. */
-static uint64_t encodings_to_tell(const struct remote *remote)
+static uint64_t encodings_to_announce(const struct remote *remote)
 {
     return remote->store->sb.incompat & SUPERBLOCK_INCOMPAT_ENCODINGS & ~remote->prefix.incompat;
 }
 
 /* The object is there. Its writer holds the prefix. */
-static int tell_encodings(struct remote *remote)
+static int announce_encodings(struct remote *remote)
 {
     struct prefix_info info = remote->prefix;
     uint8_t *bytes = aligned_alloc(4096, 4096);
     check(bytes != NULL);
     memset(bytes, 0, 4096);
-    info.incompat |= encodings_to_tell(remote);
+    info.incompat |= encodings_to_announce(remote);
     prefix_info_encode(&info, bytes);
     int r = remote->tier->ops->put(remote->tier, PREFIX_OBJECT, bytes, PREFIX_INFO_LEN);
     free(bytes);
@@ -470,16 +470,16 @@ static int keep_anchor_alone(struct store *store)
 static int forget_lost(struct remote *remote, char **ret_text)
 {
     struct store *store = remote->store;
-    uint64_t near = 0;
+    uint64_t local = 0;
     if (remote->head.run_count > 0 || view_remote(store->view).cut == 0)
         return 0;
-    int r = view_packs(store->view, add_live, &near);
+    int r = view_packs(store->view, add_live, &local);
     uint64_t all = view_state(store->view).chunks;
-    if (r == 0 && all > near && !remote->options.takeover) {
+    if (r == 0 && all > local && !remote->options.takeover) {
         *ret_text = xasprintf("%s is empty, but %llu chunks of %s lie only in the remote where it "
                               "published before; mount it "
                               "with that, or give them up with --takeover",
-                              remote->name, (unsigned long long)(all - near), store->path);
+                              remote->name, (unsigned long long)(all - local), store->path);
         return -ESTALE;
     }
     if (r == 0)
@@ -506,12 +506,12 @@ int remote_prepare(struct remote *remote, char **ret_text)
     if (remote->options.read_only || !remote->is_attached || remote->is_prepared)
         return 0;
     if (!remote->has_prefix)
-        place_tell_new(remote);
+        place_report_new(remote);
     int r = remote->has_prefix ? 0 : put_prefix(remote);
     if (r == 0)
         r = check_history(remote, ret_text);
-    if (r == 0 && encodings_to_tell(remote))
-        r = tell_encodings(remote);
+    if (r == 0 && encodings_to_announce(remote))
+        r = announce_encodings(remote);
     if (r == 0 && !remote->options.unfenced)
         r = probe_exclusive(remote, ret_text);
     remote->is_prepared = r == 0;

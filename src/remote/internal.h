@@ -79,10 +79,10 @@ struct remote {
 
     pthread_t uploader, renewer;
     bool uploader_started, renewer_started;
-    struct pool *senders;        /* one pack each */
-    struct pool *tellers;        /* read_only: one thread that tells the kernel what changed */
-    struct far_care *care;       /* care.h */
-    struct remote_relief relief; /* the writeback thread's alone */
+    struct pool *senders;   /* one pack each */
+    struct pool *notifiers; /* read_only: one thread that tells the kernel what changed */
+    struct remote_maintenance *maintenance; /* maintenance.h */
+    struct remote_relief relief;            /* the writeback thread's alone */
     struct rate_limit limit;
     struct remote_watch watch;
     int64_t patience_ns; /* of the tier, when nobody is in a hurry */
@@ -103,7 +103,7 @@ void remote_watch_end(struct remote *remote);
 /* place.c, of a remote without a marker. place_check(): -EBUSY, *ret_text: it is not where this
  * store published before. place_remember(): that is where it is now. */
 CAIRN_MUST_CHECK int place_check(struct remote *remote, char **ret_text);
-void place_tell_new(struct remote *remote);
+void place_report_new(struct remote *remote);
 CAIRN_MUST_CHECK int place_remember(struct remote *remote);
 
 /* Before the superblock: reads what the prefix is. -ENOENT: it is empty. */

@@ -125,7 +125,7 @@ static void give_back(struct remote *remote)
 }
 
 /* Who waits for the remote waits for NVMe first. */
-static void urge_near_locked(struct remote *remote)
+static void urge_local_locked(struct remote *remote)
 {
     check_held(&remote->shared.lock);
     if (TAILQ_EMPTY(&remote->shared.waiters) || remote->shared.stopping)
@@ -145,7 +145,7 @@ void *lease_run(void *arg)
         while (!remote->shared.stopping && clock_monotonic_ns() < until) {
             (void)mutex_wait(&remote->shared.lock, &remote->shared.changed,
                              min_u64((uint64_t)interval, URGE_MS));
-            urge_near_locked(remote);
+            urge_local_locked(remote);
         }
         bool stopping = remote->shared.stopping, fenced = remote->shared.fenced;
         bool attached = remote->is_attached, works = !remote->shared.unreachable_ns;

@@ -91,7 +91,7 @@ int place_check(struct remote *remote, char **ret_text)
 }
 
 /* For a store that knows nothing better nobody can tell: it is said. */
-void place_tell_new(struct remote *remote)
+void place_report_new(struct remote *remote)
 {
     struct tier_place now;
     if (!look(remote, &now))

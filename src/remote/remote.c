@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The remote as a part of the store: its threads, from the opening of the store to its end. */
-#include "remote/care.h"
+#include "remote/maintenance.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 
-#define TELLINGS_MAX 64u
+#define NOTIFICATIONS_MAX 64u
 #define GIVE_BACK_NS (3ll * 1000000000)
 
 struct remote *remote_new(struct store *store)
@@ -25,7 +25,7 @@ struct remote *remote_new(struct store *store)
     cond_init(&remote->watch.ended);
     cond_init(&remote->shared.changed);
     TAILQ_INIT(&remote->shared.waiters);
-    remote->care = far_care_new();
+    remote->maintenance = remote_maintenance_new();
     remote->shared.state = REMOTE_CONNECTING;
     remote->patience_ns = remote->tier->patience_ns;
     return remote;
@@ -43,7 +43,7 @@ void remote_free(struct remote *remote)
     rate_limit_done(&remote->limit);
     (void)pthread_cond_destroy(&remote->shared.changed);
     explicit_bzero(&remote->prefix.key, sizeof remote->prefix.key);
-    far_care_free(remote->care);
+    remote_maintenance_free(remote->maintenance);
     free(remote->name);
     free(remote->holder);
     free(remote);
@@ -72,7 +72,7 @@ int remote_start(struct remote *remote)
     int r = pool_new("cairn-upload", remote->options.upload_threads, remote->options.upload_threads,
                      NULL, NULL, &remote->senders);
     if (r == 0 && remote->options.read_only)
-        r = pool_new("cairn-tell", 1, TELLINGS_MAX, NULL, NULL, &remote->tellers);
+        r = pool_new("cairn-notify", 1, NOTIFICATIONS_MAX, NULL, NULL, &remote->notifiers);
     if (r == 0)
         r = thread_start(&remote->uploader, "cairn-remote", upload_run, remote);
     remote->uploader_started = r == 0;
@@ -104,8 +104,8 @@ void remote_stop(struct remote *remote)
     if (remote->renewer_started)
         (void)pthread_join(remote->renewer, NULL);
     pool_free(remote->senders);
-    pool_free(remote->tellers);
-    remote->senders = remote->tellers = NULL;
+    pool_free(remote->notifiers);
+    remote->senders = remote->notifiers = NULL;
     remote_release_waiters(remote);
 }
 

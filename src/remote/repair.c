@@ -4,15 +4,15 @@
  *
  * All three are one thing: their live chunks are read, from NVMe or else from the remote, and
  * stored in a new pack, which moves their places. Only then is a bad pack given up: what it still
- * holds can be read from nowhere, and is wanted from then on, so that equal content heals it. No
- * pack is given up on an error that may pass.
+ * holds can be read from nowhere, and is pending upload from then on, so that equal content heals
+ * it. No pack is given up on an error that may pass.
  *
  * How much: small packs are merged when there are more than SMALL_PACKS_MAX of them, and only so
  * many that the result is not much larger than the largest of them: so each byte is merged a few
  * times on its way to a large pack, not again with each small one. Emptying mostly dead packs may
  * cost a tenth of the traffic, or half of it while most of what lies there is dead. While somebody
  * waits for a head, these two stay out of his way as long as they can. */
-#include "remote/care.h"
+#include "remote/maintenance.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -27,50 +27,50 @@
 #define DAMAGE_NAMED                                                                               \
     16u /* chunks of a lost pack whose files are looked for: it takes a scan each */
 
-struct far_care *far_care_new(void)
+struct remote_maintenance *remote_maintenance_new(void)
 {
-    struct far_care *care = xcalloc(1, sizeof *care);
-    mutex_init(&care->lock, LOCK_LEAF);
-    cond_init(&care->changed);
-    return care;
+    struct remote_maintenance *maintenance = xcalloc(1, sizeof *maintenance);
+    mutex_init(&maintenance->lock, LOCK_LEAF);
+    cond_init(&maintenance->changed);
+    return maintenance;
 }
 
-void far_care_free(struct far_care *care)
+void remote_maintenance_free(struct remote_maintenance *maintenance)
 {
-    if (!care)
+    if (!maintenance)
         return;
-    mutex_done(&care->lock);
-    (void)pthread_cond_destroy(&care->changed);
-    free(care);
+    mutex_done(&maintenance->lock);
+    (void)pthread_cond_destroy(&maintenance->changed);
+    free(maintenance);
 }
 
 /* --- bad packs -------------------------------------------------------------------------------- */
 
 /* With the lock held; NULL: it is not there. */
-static struct far_bad *find_bad_locked(struct far_care *care, uint64_t pack)
+static struct bad_pack *find_bad_locked(struct remote_maintenance *maintenance, uint64_t pack)
 {
-    check_held(&care->lock);
-    for (size_t i = 0; i < care->bad_count; i++)
-        if (care->bad[i].pack == pack)
-            return &care->bad[i];
+    check_held(&maintenance->lock);
+    for (size_t i = 0; i < maintenance->bad_count; i++)
+        if (maintenance->bad[i].pack == pack)
+            return &maintenance->bad[i];
     return NULL;
 }
 
-static bool add_bad(struct far_care *care, uint64_t pack)
+static bool add_bad(struct remote_maintenance *maintenance, uint64_t pack)
 {
-    LOCK_SCOPE(&care->lock);
-    if (find_bad_locked(care, pack) || care->bad_count == FAR_BAD_MAX)
+    LOCK_SCOPE(&maintenance->lock);
+    if (find_bad_locked(maintenance, pack) || maintenance->bad_count == BAD_PACKS_MAX)
         return false; /* one that has no room will be found again */
-    care->bad[care->bad_count++] = (struct far_bad){.pack = pack};
+    maintenance->bad[maintenance->bad_count++] = (struct bad_pack){.pack = pack};
     return true;
 }
 
-void far_note_bad(struct remote *remote, uint64_t pack, const char *why)
+void remote_note_bad_pack(struct remote *remote, uint64_t pack, const char *why)
 {
-    struct view_far_pack known;
+    struct view_remote_pack known;
     char object[32];
-    if (remote->options.read_only || view_far_pack(remote->store->view, pack, &known) < 0 ||
-        known.doomed || known.gone || !add_bad(remote->care, pack))
+    if (remote->options.read_only || view_remote_pack(remote->store->view, pack, &known) < 0 ||
+        known.unreferenced || known.gone || !add_bad(remote->maintenance, pack))
         return;
     pack_object_name(pack, object);
     remote_error(remote, 0, "%s: %s; what is needed of it is stored there again", object, why);
@@ -79,47 +79,48 @@ void far_note_bad(struct remote *remote, uint64_t pack, const char *why)
     (void)pthread_cond_broadcast(&remote->shared.changed);
 }
 
-bool far_is_bad(struct remote *remote, uint64_t pack)
+bool remote_is_bad_pack(struct remote *remote, uint64_t pack)
 {
-    LOCK_SCOPE(&remote->care->lock);
-    return find_bad_locked(remote->care, pack) != NULL;
+    LOCK_SCOPE(&remote->maintenance->lock);
+    return find_bad_locked(remote->maintenance, pack) != NULL;
 }
 
-void far_defer(struct remote *remote)
+void remote_defer_merge(struct remote *remote)
 {
-    remote->care->is_deferred = true;
-    remote->care->tidy_at = clock_monotonic_ns() + TIDY_NS;
+    remote->maintenance->is_deferred = true;
+    remote->maintenance->tidy_at = clock_monotonic_ns() + TIDY_NS;
 }
 
-bool far_wants_round(struct remote *remote)
+bool remote_repair_is_due(struct remote *remote)
 {
-    struct far_care *care = remote->care;
-    mutex_lock(&care->lock);
-    size_t count = care->bad_count;
-    mutex_unlock(&care->lock);
+    struct remote_maintenance *maintenance = remote->maintenance;
+    mutex_lock(&maintenance->lock);
+    size_t count = maintenance->bad_count;
+    mutex_unlock(&maintenance->lock);
     int64_t now = clock_monotonic_ns();
-    return (count > 0 && now >= care->repair_at) ||
-           (care->is_deferred && now >= care->tidy_at && !remote_is_urged(remote));
+    return (count > 0 && now >= maintenance->repair_at) ||
+           (maintenance->is_deferred && now >= maintenance->tidy_at && !remote_is_urged(remote));
 }
 
-static void note_rewritten(struct far_care *care, uint64_t pack, uint64_t lost_chunks)
+static void note_rewritten(struct remote_maintenance *maintenance, uint64_t pack,
+                           uint64_t lost_chunks)
 {
-    LOCK_SCOPE(&care->lock);
-    struct far_bad *bad = find_bad_locked(care, pack);
+    LOCK_SCOPE(&maintenance->lock);
+    struct bad_pack *bad = find_bad_locked(maintenance, pack);
     if (bad)
         bad->is_rewritten = true;
-    care->lost_chunks += lost_chunks;
+    maintenance->lost_chunks += lost_chunks;
 }
 
-void far_round_done(struct remote *remote)
+void repair_round_done(struct remote *remote)
 {
-    struct far_care *care = remote->care;
+    struct remote_maintenance *maintenance = remote->maintenance;
     size_t kept = 0;
-    LOCK_SCOPE(&care->lock);
-    for (size_t i = 0; i < care->bad_count; i++)
-        if (!care->bad[i].is_rewritten)
-            care->bad[kept++] = care->bad[i];
-    care->bad_count = kept;
+    LOCK_SCOPE(&maintenance->lock);
+    for (size_t i = 0; i < maintenance->bad_count; i++)
+        if (!maintenance->bad[i].is_rewritten)
+            maintenance->bad[kept++] = maintenance->bad[i];
+    maintenance->bad_count = kept;
 }
 
 /* --- choosing --------------------------------------------------------------------------------- */
@@ -139,7 +140,7 @@ struct survey {
     uint64_t bytes, live;
 };
 
-static void add_candidate(struct candidates *all, const struct view_far_pack *pack)
+static void add_candidate(struct candidates *all, const struct view_remote_pack *pack)
 {
     if (all->count == all->max) {
         all->max = all->max ? 2 * all->max : 64;
@@ -148,10 +149,10 @@ static void add_candidate(struct candidates *all, const struct view_far_pack *pa
     all->at[all->count++] = (struct candidate){pack->pack, pack->live_bytes};
 }
 
-static int survey_pack(const struct view_far_pack *pack, void *arg)
+static int survey_pack(const struct view_remote_pack *pack, void *arg)
 {
     struct survey *survey = arg;
-    if (pack->doomed || pack->gone)
+    if (pack->unreferenced || pack->gone)
         return 0;
     survey->bytes += pack->length;
     survey->live += pack->live_bytes;
@@ -195,23 +196,24 @@ static size_t small_to_merge(const struct candidates *small)
 
 struct adding {
     struct remote *remote;
-    struct far_plan *plan;
+    struct repair_plan *plan;
 };
 
 static int add_chunk(const struct chunk_entry *entry, uint64_t refs, void *arg)
 {
     struct adding *adding = arg;
-    struct far_plan *plan = adding->plan;
-    struct chunk_entry near;
+    struct repair_plan *plan = adding->plan;
+    struct chunk_entry local;
     if (refs == 0)
         return 0;
     if (plan->count == plan->max)
         return 1;
-    if (view_chunk(adding->remote->store->view, &entry->name, &near, &refs) < 0 || near.pack == 0) {
-        near = *entry;
-        near.pack = 0;
+    if (view_chunk(adding->remote->store->view, &entry->name, &local, &refs) < 0 ||
+        local.pack == 0) {
+        local = *entry;
+        local.pack = 0;
     }
-    plan->list[plan->count++] = near;
+    plan->list[plan->count++] = local;
     plan->bytes += entry->stored_len;
     return 0;
 }
@@ -219,18 +221,18 @@ static int add_chunk(const struct chunk_entry *entry, uint64_t refs, void *arg)
 /* False: there is no room for it in this round. */
 static bool add_pack(struct adding *adding, uint64_t id, int *r)
 {
-    struct far_plan *plan = adding->plan;
-    struct view_far_pack pack;
-    *r = view_far_pack(adding->remote->store->view, id, &pack);
+    struct repair_plan *plan = adding->plan;
+    struct view_remote_pack pack;
+    *r = view_remote_pack(adding->remote->store->view, id, &pack);
     if (*r == -ENOENT) {
-        note_rewritten(adding->remote->care, id, 0);
+        note_rewritten(adding->remote->maintenance, id, 0);
         *r = 0;
         return true;
     }
     if (*r < 0 || plan->count + pack.live_count > plan->max ||
         plan->bytes + pack.live_bytes > ROUND_BYTES)
         return false;
-    *r = view_far_pack_chunks(adding->remote->store->view, id, add_chunk, adding);
+    *r = view_remote_pack_chunks(adding->remote->store->view, id, add_chunk, adding);
     if (*r < 0)
         return false;
     plan->packs = xrealloc(plan->packs, (plan->pack_count + 1) * sizeof *plan->packs);
@@ -238,7 +240,7 @@ static bool add_pack(struct adding *adding, uint64_t id, int *r)
     return true;
 }
 
-static bool is_planned(const struct far_plan *plan, uint64_t pack)
+static bool is_planned(const struct repair_plan *plan, uint64_t pack)
 {
     for (size_t i = 0; i < plan->bad_count; i++)
         if (plan->packs[i] == pack)
@@ -248,15 +250,15 @@ static bool is_planned(const struct far_plan *plan, uint64_t pack)
 
 static int add_bad_packs(struct adding *adding)
 {
-    struct far_care *care = adding->remote->care;
-    uint64_t bad[FAR_BAD_MAX];
+    struct remote_maintenance *maintenance = adding->remote->maintenance;
+    uint64_t bad[BAD_PACKS_MAX];
     size_t count = 0;
     int r = 0;
-    mutex_lock(&care->lock);
-    for (size_t i = 0; i < care->bad_count; i++)
-        if (!care->bad[i].is_rewritten)
-            bad[count++] = care->bad[i].pack;
-    mutex_unlock(&care->lock);
+    mutex_lock(&maintenance->lock);
+    for (size_t i = 0; i < maintenance->bad_count; i++)
+        if (!maintenance->bad[i].is_rewritten)
+            bad[count++] = maintenance->bad[i].pack;
+    mutex_unlock(&maintenance->lock);
     for (size_t i = 0; i < count && add_pack(adding, bad[i], &r); i++)
         ;
     adding->plan->bad_count = adding->plan->pack_count;
@@ -281,7 +283,7 @@ static uint64_t sparse_allowance(struct remote *remote, const struct survey *sur
 {
     uint64_t share = survey->bytes > 2 * survey->live ? 2 : 10;
     uint64_t total = FREE_BYTES + atomic_load(&remote->uploaded_total) / share;
-    return total > remote->care->relocated ? total - remote->care->relocated : 0;
+    return total > remote->maintenance->relocated ? total - remote->maintenance->relocated : 0;
 }
 
 static int plan_merges(struct adding *adding, const struct survey *survey)
@@ -293,31 +295,31 @@ static int plan_merges(struct adding *adding, const struct survey *survey)
      * for ever. */
     bool is_urged = remote_is_urged(remote);
     if (is_urged && small > SMALL_PACKS_MAX && small <= SMALL_PACKS_URGED_MAX)
-        far_defer(remote);
+        remote_defer_merge(remote);
     else if (small > SMALL_PACKS_MAX)
         r = add_candidates(adding, &survey->small, small_to_merge(&survey->small), UINT64_MAX);
     uint64_t before = adding->plan->bytes;
     if (is_urged && survey->sparse.count && survey->bytes <= 2 * survey->live)
-        far_defer(remote);
+        remote_defer_merge(remote);
     else if (r == 0)
         r = add_candidates(adding, &survey->sparse, survey->sparse.count,
                            sparse_allowance(remote, survey));
-    remote->care->relocated += adding->plan->bytes - before;
+    remote->maintenance->relocated += adding->plan->bytes - before;
     return r;
 }
 
-int far_plan_make(struct remote *remote, size_t max_chunks, struct far_plan *ret)
+int repair_plan_make(struct remote *remote, size_t max_chunks, struct repair_plan *ret)
 {
     struct survey survey = {0};
     struct adding adding = {.remote = remote, .plan = ret};
-    *ret = (struct far_plan){.max = max_chunks};
-    if (clock_monotonic_ns() < remote->care->repair_at)
+    *ret = (struct repair_plan){.max = max_chunks};
+    if (clock_monotonic_ns() < remote->maintenance->repair_at)
         return 0;
-    remote->care->is_deferred = false;
+    remote->maintenance->is_deferred = false;
     ret->list = xcalloc(max_chunks, sizeof *ret->list);
     int r = add_bad_packs(&adding);
     if (r == 0)
-        r = view_far_packs(remote->store->view, survey_pack, &survey);
+        r = view_remote_packs(remote->store->view, survey_pack, &survey);
     sort_by_cost(&survey.small);
     sort_by_cost(&survey.sparse);
     if (r == 0)
@@ -327,16 +329,16 @@ int far_plan_make(struct remote *remote, size_t max_chunks, struct far_plan *ret
     return r;
 }
 
-void far_plan_done(struct far_plan *plan)
+void repair_plan_done(struct repair_plan *plan)
 {
     free(plan->list);
     free(plan->packs);
-    *plan = (struct far_plan){0};
+    *plan = (struct repair_plan){0};
 }
 
-void far_plan_failed(struct remote *remote)
+void repair_plan_failed(struct remote *remote)
 {
-    remote->care->repair_at = clock_monotonic_ns() + RETRY_NS;
+    remote->maintenance->repair_at = clock_monotonic_ns() + RETRY_NS;
 }
 
 /* --- carried ---------------------------------------------------------------------------------- */
@@ -375,20 +377,20 @@ static int give_up(struct remote *remote, uint64_t pack)
 {
     struct store *store = remote->store;
     struct remains remains = {0};
-    int r = view_far_pack_chunks(store->view, pack, note_remaining, &remains);
+    int r = view_remote_pack_chunks(store->view, pack, note_remaining, &remains);
     for (size_t i = 0; i < min_u64(remains.count, DAMAGE_NAMED) && r == 0; i++) {
         struct user user = {store, &remains.names[i]};
         r = view_chunk_users(store->view, user.name, note_user, &user);
     }
     if (r == 0 && remains.count)
-        r = view_far_lost(store->view,
-                          pack); /* else it is dead at the cut, and doomed as any other */
+        r = view_remote_pack_lost(
+            store->view, pack); /* else it is dead at the cut, and unreferenced as any other */
     if (r == 0)
-        note_rewritten(remote->care, pack, remains.count);
+        note_rewritten(remote->maintenance, pack, remains.count);
     return r;
 }
 
-int far_plan_carried(struct remote *remote, const struct far_plan *plan, uint64_t unread)
+int repair_plan_carried(struct remote *remote, const struct repair_plan *plan, uint64_t unread)
 {
     int r = 0;
     for (size_t i = 0; i < plan->bad_count && r == 0; i++)
@@ -396,9 +398,9 @@ int far_plan_carried(struct remote *remote, const struct far_plan *plan, uint64_
     /* What could not be read of a pack that was only to be merged or emptied: it is bad. */
     for (size_t i = plan->bad_count; i < plan->pack_count && r == 0 && unread; i++) {
         struct remains remains = {0};
-        r = view_far_pack_chunks(remote->store->view, plan->packs[i], note_remaining, &remains);
+        r = view_remote_pack_chunks(remote->store->view, plan->packs[i], note_remaining, &remains);
         if (r == 0 && remains.count)
-            far_note_bad(remote, plan->packs[i], "some of it cannot be read");
+            remote_note_bad_pack(remote, plan->packs[i], "some of it cannot be read");
     }
     return r;
 }

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "remote/internal.h"
 
-#define DOOMED_MAX 256u /* packs whose indexes are read for one chunk */
+#define UNREFERENCED_MAX 256u /* packs whose indexes are read for one chunk */
 
 struct rescue {
     struct store *store;
@@ -89,17 +89,17 @@ static bool from_stage(struct rescue *rs)
 
 /* --- from where it was in the remote ---------------------------------------------------------- */
 
-struct doomed {
-    uint64_t ids[DOOMED_MAX];
+struct unreferenced {
+    uint64_t ids[UNREFERENCED_MAX];
     size_t count;
 };
 
-static int add_doomed(const struct view_far_pack *pack, void *arg)
+static int add_unreferenced(const struct view_remote_pack *pack, void *arg)
 {
-    struct doomed *doomed = arg;
-    if (pack->doomed && !pack->gone)
-        doomed->ids[doomed->count++] = pack->pack;
-    return doomed->count == DOOMED_MAX;
+    struct unreferenced *unreferenced = arg;
+    if (pack->unreferenced && !pack->gone)
+        unreferenced->ids[unreferenced->count++] = pack->pack;
+    return unreferenced->count == UNREFERENCED_MAX;
 }
 
 static int find_entry(const struct chunk_entry *entry, void *arg)
@@ -135,11 +135,11 @@ static bool read_former(struct rescue *rs, uint64_t pack)
 static bool from_former_place(struct rescue *rs)
 {
     struct remote *remote = rs->store->remote;
-    struct doomed doomed = {.count = 0};
-    if (!remote || view_far_packs(rs->store->view, add_doomed, &doomed) < 0)
+    struct unreferenced unreferenced = {.count = 0};
+    if (!remote || view_remote_packs(rs->store->view, add_unreferenced, &unreferenced) < 0)
         return false;
-    for (size_t i = 0; i < doomed.count && !remote_is_stopping(remote); i++)
-        if (read_former(rs, doomed.ids[i]))
+    for (size_t i = 0; i < unreferenced.count && !remote_is_stopping(remote); i++)
+        if (read_former(rs, unreferenced.ids[i]))
             return true;
     return false;
 }

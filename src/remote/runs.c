@@ -7,7 +7,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "commit/run_file.h"
-#include "remote/care.h"
+#include "remote/maintenance.h"
 
 #define FETCH_THREADS 8u
 #define FETCH_PIECE (RUN_FETCH_WINDOW / FETCH_THREADS)
@@ -111,7 +111,7 @@ static int write_run(struct remote *remote, struct view_cut *cut, struct run_inf
                      uint64_t *ret_missing)
 {
     struct run_file file;
-    int64_t now; /* when packs were doomed: by another clock that may be long ago */
+    int64_t now; /* when packs were unreferenced: by another clock that may be long ago */
     int r = remote->tier->ops->now(remote->tier, &now);
     if (r < 0)
         return r;
@@ -160,7 +160,7 @@ int runs_publish(struct remote *remote, struct view_cut *cut, struct head *head,
             r = put_run(remote, &runs[count - 1]);
     }
     if (first_to_merge(runs, count, UINT64_MAX) < count - 1)
-        far_defer(remote);
+        remote_defer_merge(remote);
     if (r != 0)
         return r;
     memset(head->runs, 0, sizeof head->runs);

@@ -72,8 +72,8 @@ void store_remote_status(struct store *store, struct remote_status *ret)
     (void)snprintf(ret->name, sizeof ret->name, "%s", remote->name);
     status_shared(remote, ret);
     remote->tier->ops->traffic(remote->tier, &traffic);
-    ret->behind_bytes = view.wanted_bytes;
-    ret->behind_chunks = view.wanted;
+    ret->behind_bytes = view.pending_bytes;
+    ret->behind_chunks = view.pending_chunks;
     ret->packs = view.packs;
     ret->pack_bytes = view.pack_bytes;
     ret->requests_total = traffic.requests;

@@ -17,7 +17,7 @@
 #include "base/crc.h"
 #include "base/log.h"
 #include "base/vector.h"
-#include "remote/care.h"
+#include "remote/maintenance.h"
 
 #define PASS_CHUNKS 32768u /* listed at once */
 #define FILLING_MAX 4u     /* senders that read at once */
@@ -39,8 +39,8 @@ struct upload {
     _Atomic size_t next; /* pack that nobody has taken */
     _Atomic int error;
     VECTOR(uint64_t) pins;    /* packs on NVMe, ascending */
-    sem_t turns;              /* of senders that fill a pack */
-    bool is_relocating;       /* the list is a far_plan's */
+    sem_t fillers;            /* of senders that fill a pack */
+    bool is_relocating;       /* the list is a repair_plan's */
     _Atomic unsigned rescues; /* that were tried in this round */
     _Atomic uint64_t unread;  /* chunks of it that can be read from nowhere */
 };
@@ -86,7 +86,7 @@ static int open_cut(struct upload *up)
     if (r == 0)
         r = view_cut_open(store->view, &up->cut);
     if (r == 0)
-        r = view_cut_wanted(up->cut, NULL, note_pin, up);
+        r = view_cut_pending(up->cut, NULL, note_pin, up);
     size_t kept = 0;
     make_pins_unique(up);
     for (size_t i = 0; i < up->pins.count; i++)
@@ -174,7 +174,7 @@ static int send_pack(struct sending *s)
     if (r == 0)
         r = wait_for_view_room(remote);
     if (r == 0)
-        r = view_far_placed(store->view, s->id, len, s->entries, s->count);
+        r = view_remote_placed(store->view, s->id, len, s->entries, s->count);
     if (r < 0)
         return r;
     atomic_fetch_add(&remote->uploaded_total, len);
@@ -194,20 +194,20 @@ static void begin_pack(struct sending *s)
 
 /* Before it is published as missing, who else may have it is asked; not for whole packs of them,
  * since each takes long. */
-static bool rescue_wanted(struct sending *s, const struct chunk_entry *wanted,
-                          struct chunk_entry *ret)
+static bool rescue_pending(struct sending *s, const struct chunk_entry *pending,
+                           struct chunk_entry *ret)
 {
-    *ret = *wanted;
+    *ret = *pending;
     return atomic_fetch_add(&s->up->rescues, 1) < RESCUES_MAX &&
            rescue_chunk(s->up->remote->store, ret, s->stored, s->raw);
 }
 
-static int send_chunk(struct sending *s, const struct chunk_entry *wanted)
+static int send_chunk(struct sending *s, const struct chunk_entry *pending)
 {
     struct store *store = s->up->remote->store;
-    struct chunk_entry entry = *wanted;
+    struct chunk_entry entry = *pending;
     int r = upload_read_chunk(store, &entry, s->stored, s->raw);
-    if (r < 0 && is_final(r) && rescue_wanted(s, wanted, &entry)) {
+    if (r < 0 && is_final(r) && rescue_pending(s, pending, &entry)) {
         (void)heal_give(store, &entry, s->stored);
         r = 0;
     }
@@ -247,12 +247,12 @@ static int fill_pack(struct sending *s, size_t pack)
     struct upload *up = s->up;
     int r = 0;
     if (!up->is_relocating)
-        while (sem_wait(&up->turns) < 0)
+        while (sem_wait(&up->fillers) < 0)
             ;
     for (size_t i = up->packs[pack]; i < up->packs[pack + 1] && r == 0; i++)
         r = send_chunk(s, &up->list[i]);
     if (!up->is_relocating)
-        (void)sem_post(&up->turns);
+        (void)sem_post(&up->fillers);
     return r;
 }
 
@@ -281,7 +281,7 @@ static void send_job(void *arg)
     free(s.entries);
 }
 
-static int list_wanted(const struct chunk_entry *entry, void *arg)
+static int list_pending(const struct chunk_entry *entry, void *arg)
 {
     struct upload *up = arg;
     up->list[up->count++] = *entry;
@@ -326,17 +326,17 @@ static int send_list(struct upload *up)
     divide_into_packs(up);
     unsigned jobs = (unsigned)min_u64(up->pack_count, remote->options.upload_threads);
     atomic_store(&up->next, 0);
-    check(sem_init(&up->turns, 0, FILLING_MAX) == 0);
+    check(sem_init(&up->fillers, 0, FILLING_MAX) == 0);
     for (unsigned i = 0; i < jobs; i++)
         pool_submit(remote->senders, send_job, up);
     pool_drain(remote->senders);
-    (void)sem_destroy(&up->turns);
+    (void)sem_destroy(&up->fillers);
     free(up->packs);
     up->packs = NULL;
     return atomic_load(&up->error);
 }
 
-static int send_wanted(struct upload *up)
+static int send_pending(struct upload *up)
 {
     struct chunk_name after;
     bool first = true;
@@ -344,7 +344,7 @@ static int send_wanted(struct upload *up)
     up->list = xcalloc(PASS_CHUNKS, sizeof *up->list);
     do {
         up->count = 0;
-        r = view_cut_wanted(up->cut, first ? NULL : &after, list_wanted, up);
+        r = view_cut_pending(up->cut, first ? NULL : &after, list_pending, up);
         if (r < 0 || up->count == 0)
             break;
         after = up->list[up->count - 1].name;
@@ -424,8 +424,8 @@ static int publish(struct upload *up)
 static int relocate(struct upload *up)
 {
     struct remote *remote = up->remote;
-    struct far_plan plan;
-    int r = far_plan_make(remote, PASS_CHUNKS, &plan);
+    struct repair_plan plan;
+    int r = repair_plan_make(remote, PASS_CHUNKS, &plan);
     if (r == 0 && plan.pack_count) {
         up->list = plan.list;
         up->count = plan.count;
@@ -435,14 +435,14 @@ static int relocate(struct upload *up)
         up->list = NULL;
         atomic_store(&up->error, 0);
         if (r == 0)
-            r = far_plan_carried(remote, &plan, atomic_load(&up->unread));
+            r = repair_plan_carried(remote, &plan, atomic_load(&up->unread));
     }
-    far_plan_done(&plan);
+    repair_plan_done(&plan);
     if (r == 0 || r == -ECANCELED)
         return r;
     remote_error(remote, tier_error_is_transient(r) ? r : 0,
                  "writing packs anew failed (%s); trying again later", strerror(-r));
-    far_plan_failed(remote);
+    repair_plan_failed(remote);
     return 0;
 }
 
@@ -458,13 +458,13 @@ static int upload_round(struct remote *remote)
     if (r == 0)
         r = open_cut(&up);
     if (r == 0) {
-        set_target(remote, view_remote(store->view).wanted_bytes);
-        r = send_wanted(&up);
+        set_target(remote, view_remote(store->view).pending_bytes);
+        r = send_pending(&up);
     }
     if (r == 0)
         r = publish(&up);
     if (r == 0)
-        far_round_done(remote);
+        repair_round_done(remote);
     set_target(remote, 0);
     close_cut(&up);
     return r;
@@ -496,7 +496,7 @@ static bool attach_late(struct remote *remote)
 
 static bool is_behind(struct remote *remote)
 {
-    if (far_wants_round(remote))
+    if (remote_repair_is_due(remote))
         return true;
     return view_state(remote->store->view).applied_seq > store_remote_horizon(remote->store);
 }
@@ -521,7 +521,7 @@ void *upload_run(void *arg)
             pause = remote->is_attached ? 0 : 5 * RETRY_MS;
             continue;
         }
-        int r = far_gc_tick(remote);
+        int r = remote_gc_tick(remote);
         if (r == 0 && is_behind(remote) && is_time(remote, last)) {
             last = clock_monotonic_ns();
             r = upload_round(remote);

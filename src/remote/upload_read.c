@@ -3,7 +3,7 @@
  * the remote itself. */
 #include "base/log.h"
 #include "codec/encode.h"
-#include "remote/care.h"
+#include "remote/maintenance.h"
 
 int upload_check_chunk(struct store *store, const struct chunk_entry *entry, const uint8_t *stored,
                        uint8_t *raw)
@@ -29,15 +29,17 @@ static int read_place(struct store *store, struct tier *tier, const struct chunk
 }
 
 /* -ENOENT: it has no place there. */
-static int read_far(struct store *store, struct chunk_entry *entry, uint8_t *stored, uint8_t *raw)
+static int read_remote(struct store *store, struct chunk_entry *entry, uint8_t *stored,
+                       uint8_t *raw)
 {
-    struct chunk_entry far;
+    struct chunk_entry remote;
     bool published;
-    int r = store->remote ? view_far_chunk(store->view, &entry->name, &far, &published) : -ENOENT;
+    int r =
+        store->remote ? view_remote_chunk(store->view, &entry->name, &remote, &published) : -ENOENT;
     if (r == 0)
-        r = read_place(store, store->remote->tier, &far, stored, raw);
+        r = read_place(store, store->remote->tier, &remote, stored, raw);
     if (r == 0)
-        *entry = far;
+        *entry = remote;
     return r;
 }
 
@@ -56,8 +58,8 @@ int upload_read_chunk(struct store *store, struct chunk_entry *entry, uint8_t *s
     if (r == -EIO) /* of NVMe: it is damage, not a server that is away for a while */
         r = -EBADMSG;
     if (r < 0) {
-        int far = read_far(store, entry, stored, raw);
-        r = far == -ENOENT ? r : far;
+        int remote = read_remote(store, entry, stored, raw);
+        r = remote == -ENOENT ? r : remote;
     }
     return r;
 }

@@ -307,7 +307,7 @@ uint64_t stage_held_bytes(const char *dir, const uint8_t name[16])
 
 /* Without its .ctl nobody can say what is in it, nor whose it is. What it holds may have been
  * acknowledged: so it stays. */
-static void tell_if_parted(const char *dir, const char *base)
+static void report_if_parted(const char *dir, const char *base)
 {
     size_t stem = strlen(PREFIX) + HEX_LEN;
     if (strncmp(base, PREFIX, strlen(PREFIX)) != 0 || strlen(base) <= stem ||
@@ -325,13 +325,13 @@ static void tell_if_parted(const char *dir, const char *base)
              slabs, (unsigned long long)st.st_blocks * 512 / MIB);
 }
 
-void stage_tell_parted(const char *dir)
+void stage_report_parted(const char *dir)
 {
     DIR *folder = opendir(dir);
     if (!folder)
         return;
     for (struct dirent *e; (e = readdir(folder));)
-        tell_if_parted(dir, e->d_name);
+        report_if_parted(dir, e->d_name);
     (void)closedir(folder);
 }
 

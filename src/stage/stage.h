@@ -121,7 +121,7 @@ uint64_t stage_files_bytes(const char *dir, const uint8_t name[16]);
  * is on NVMe and kept for reading is among them. 0: none, or it cannot be read. */
 uint64_t stage_held_bytes(const char *dir, const uint8_t name[16]);
 /* Tells in the log of each .slabs in `dir` that has lost its .ctl. */
-void stage_tell_parted(const char *dir);
+void stage_report_parted(const char *dir);
 /* Are there any? */
 bool stage_is_left(const char *dir, const uint8_t name[16]);
 

@@ -12,7 +12,7 @@ struct check_run {
     void (*report)(const char *line, bool is_problem, void *arg);
     void *arg;
     int problems;
-    uint64_t chunks, bytes, far_chunks; /* on NVMe; in the remote only */
+    uint64_t chunks, bytes, remote_only_chunks; /* on NVMe; in the remote only */
     uint8_t *buf;
 };
 
@@ -46,12 +46,13 @@ static int check_chunk(const struct chunk_entry *entry, uint64_t refs, void *arg
 {
     struct check_run *run = arg;
     uint32_t len;
-    struct chunk_entry far;
+    struct chunk_entry remote;
     bool published;
     if (refs == 0)
         return 0;
-    if (entry->pack == 0 && view_far_chunk(run->store->view, &entry->name, &far, &published) == 0) {
-        run->far_chunks++;
+    if (entry->pack == 0 &&
+        view_remote_chunk(run->store->view, &entry->name, &remote, &published) == 0) {
+        run->remote_only_chunks++;
         return 0;
     }
     run->chunks++;
@@ -95,7 +96,7 @@ static int check_pack(const struct view_pack *pack, void *arg)
 }
 
 /* What was set aside is no problem of the store, but takes room. */
-static void tell_aside(struct check_run *run)
+static void report_aside(struct check_run *run)
 {
     _cleanup_free_ char *path = xasprintf("%s/" ASIDE_FOLDER, run->store->path);
     _cleanup_free_ char *line = xasprintf(
@@ -105,7 +106,7 @@ static void tell_aside(struct check_run *run)
 }
 
 /* No problem of the store: but what was acknowledged last is not in what was checked. */
-static void tell_staged(struct check_run *run)
+static void report_staged(struct check_run *run)
 {
     uint64_t bytes;
     _cleanup_free_ char *ctl = session_staged(run->store->path, run->store->sb.store, &bytes);
@@ -127,8 +128,8 @@ static int check_store(struct check_run *run)
         r = view_packs(view, check_pack, run);
     if (r >= 0)
         r = view_chunks(view, check_chunk, run);
-    tell_aside(run);
-    tell_staged(run);
+    report_aside(run);
+    report_staged(run);
     struct view_state state = view_state(view);
     _cleanup_free_ char *line =
         xasprintf("%llu files, %llu packs; %llu chunks of %.1f MiB verified; cut %llu",

@@ -18,8 +18,8 @@ CAIRN_MUST_CHECK int store_open_bare(const struct store_options *options, struct
                                      char **ret_text);
 void store_discard(struct store *store);
 /* The newest head of options->remote, in a folder that is empty, for reading alone. */
-CAIRN_MUST_CHECK int store_open_far(const struct store_options *options, struct store **ret,
-                                    char **ret_text);
+CAIRN_MUST_CHECK int store_open_remote(const struct store_options *options, struct store **ret,
+                                       char **ret_text);
 
 /* --- recover.c, recover_view.c ---------------------------------------------------------------- */
 

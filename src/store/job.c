@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "remote/care.h"
+#include "remote/maintenance.h"
 
 #define LINES_MAX 4096u
 #define POLL_MS 50
@@ -148,11 +148,11 @@ static bool is_job_cancelled(void *arg)
 static int gc_remote(struct store *store)
 {
     struct job *job = store->job;
-    struct far_gc_request request = {.dry_run = job->options.dry_run,
-                                     .say = say_remote,
-                                     .is_cancelled = is_job_cancelled,
-                                     .arg = job};
-    int r = far_gc_ask(store->remote, &request);
+    struct remote_gc_request request = {.dry_run = job->options.dry_run,
+                                        .say = say_remote,
+                                        .is_cancelled = is_job_cancelled,
+                                        .arg = job};
+    int r = remote_gc_ask(store->remote, &request);
     struct job_counts *counts = job_counts_lock(job);
     counts->objects += request.objects;
     counts->removed_bytes += request.bytes;

@@ -17,7 +17,7 @@ struct part {
 };
 
 struct reader_group {
-    bool is_far;       /* from the remote */
+    bool is_remote;    /* from the remote */
     uint64_t pack;     /* 0: `bytes` */
     uint64_t from, to; /* of the pack */
     uint8_t *bytes;
@@ -29,7 +29,7 @@ struct reader_group {
 
 int reader_open(const struct store_options *options, struct store **ret, char **ret_text)
 {
-    return options->remote.name ? store_open_far(options, ret, ret_text)
+    return options->remote.name ? store_open_remote(options, ret, ret_text)
                                 : store_open_medium(options, false, ret, ret_text);
 }
 
@@ -101,14 +101,14 @@ static int plan_inline(struct plan *plan, const struct view_extent *extent)
 
 /* Its place on NVMe, else in the remote. */
 static int find_place(struct store *store, const struct chunk_name *name, struct chunk_entry *ret,
-                      bool *ret_far)
+                      bool *ret_is_remote)
 {
     uint64_t refs;
     bool published;
     int r = view_chunk(store->view, name, ret, &refs);
-    *ret_far = r == 0 && ret->pack == 0;
-    if (*ret_far)
-        r = store->remote ? view_far_chunk(store->view, name, ret, &published) : -ENOENT;
+    *ret_is_remote = r == 0 && ret->pack == 0;
+    if (*ret_is_remote)
+        r = store->remote ? view_remote_chunk(store->view, name, ret, &published) : -ENOENT;
     if (r == 0 &&
         (ret->raw_len == 0 || ret->raw_len > CHUNK_SIZE_MAX || ret->stored_len > CHUNK_SIZE_MAX))
         r = -EUCLEAN;
@@ -116,10 +116,10 @@ static int find_place(struct store *store, const struct chunk_name *name, struct
 }
 
 /* Does the chunk lie within the group's range, or go on from it? */
-static bool fits(const struct reader_group *group, const struct chunk_entry *entry, bool is_far)
+static bool fits(const struct reader_group *group, const struct chunk_entry *entry, bool is_remote)
 {
     uint64_t end = entry->offset + entry->stored_len;
-    if (!group || group->pack != entry->pack || group->is_far != is_far ||
+    if (!group || group->pack != entry->pack || group->is_remote != is_remote ||
         group->count == GROUP_PARTS || entry->offset < group->from)
         return false;
     return end <= group->to ||
@@ -129,16 +129,16 @@ static bool fits(const struct reader_group *group, const struct chunk_entry *ent
 static int plan_chunk(struct plan *plan, const struct extent *extent)
 {
     struct chunk_entry entry;
-    bool is_far;
-    int r = find_place(plan->store, &extent->chunk, &entry, &is_far);
+    bool is_remote;
+    int r = find_place(plan->store, &extent->chunk, &entry, &is_remote);
     if (r < 0)
         return r;
-    if (!fits(plan->group, &entry, is_far)) {
+    if (!fits(plan->group, &entry, is_remote)) {
         r = give_group(plan);
         if (r < 0)
             return r;
         plan->group = group_new(GROUP_PARTS);
-        plan->group->is_far = is_far;
+        plan->group->is_remote = is_remote;
         plan->group->pack = entry.pack;
         plan->group->from = plan->group->to = entry.offset;
     }
@@ -189,7 +189,7 @@ int reader_fetch(struct store *store, const struct reader_group *group,
                  int (*fn)(uint64_t offset, const void *bytes, size_t length, void *arg), void *arg)
 {
     char object[32];
-    struct tier *tier = group->is_far ? store->remote->tier : store->tier;
+    struct tier *tier = group->is_remote ? store->remote->tier : store->tier;
     uint64_t length = group->to - group->from;
     int r = 0;
     if (group->pack == 0)

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/crc.h"
 #include "base/log.h"
-#include "remote/care.h"
+#include "remote/maintenance.h"
 #include "store/job.h"
 
 #define SPAN_LEN (8 * MIB) /* read at once */
@@ -36,7 +36,7 @@ struct scrub {
     size_t bad_pack_count;
     struct bad_chunk *given; /* handed over to be stored on NVMe anew */
     size_t given_count, given_max;
-    unsigned files_told, rescues;
+    unsigned files_reported, rescues;
 };
 
 /* --- accounts --------------------------------------------------------------------------------- */
@@ -165,7 +165,7 @@ struct user {
     const struct chunk_entry *entry;
 };
 
-static int tell_user(uint64_t ino, uint64_t offset, void *arg)
+static int report_user(uint64_t ino, uint64_t offset, void *arg)
 {
     struct user *user = arg;
     struct store *store = user->s->store;
@@ -176,13 +176,13 @@ static int tell_user(uint64_t ino, uint64_t offset, void *arg)
     return 0;
 }
 
-static int tell_unhealed(struct scrub *s, const struct chunk_entry *entry)
+static int report_unhealed(struct scrub *s, const struct chunk_entry *entry)
 {
     struct user user = {s, entry};
     count_found(s, 0, 0, 1);
-    if (s->files_told++ >= LINES_FOR_FILES)
+    if (s->files_reported++ >= LINES_FOR_FILES)
         return 0;
-    return view_chunk_users(s->store->view, &entry->name, tell_user, &user);
+    return view_chunk_users(s->store->view, &entry->name, report_user, &user);
 }
 
 static void note_given(struct scrub *s, const struct chunk_entry *bad)
@@ -204,7 +204,7 @@ static int heal_chunk(struct scrub *s, const struct chunk_entry *bad)
         return r;
     good = r < 0 ? *bad : good;
     if (r < 0 && (s->rescues++ >= RESCUES_MAX || !rescue_chunk(s->store, &good, s->stored, s->raw)))
-        return tell_unhealed(s, bad);
+        return report_unhealed(s, bad);
     while (!heal_give(s->store, &good, s->stored))
         if (!job_sleep_ms(s->job, POLL_MS))
             return -ECANCELED;
@@ -344,7 +344,7 @@ static int count_entry(const struct chunk_entry *entry, void *arg)
     return 0;
 }
 
-static int check_remote_index(struct scrub *s, const struct view_far_pack *pack)
+static int check_remote_index(struct scrub *s, const struct view_remote_pack *pack)
 {
     uint32_t count = 0;
     uint64_t length = 0;
@@ -363,16 +363,16 @@ static void bad_remote_index(struct scrub *s, uint64_t pack, int error)
 
 static int scrub_remote_pack(struct scrub *s, uint64_t id)
 {
-    struct view_far_pack pack;
+    struct view_remote_pack pack;
     char object[32];
     size_t bad_before = s->bad_pack_count;
     pack_object_name(id, object);
-    int r = view_far_pack(s->store->view, id, &pack);
-    if (r == -ENOENT || (r == 0 && (pack.doomed || pack.gone)))
+    int r = view_remote_pack(s->store->view, id, &pack);
+    if (r == -ENOENT || (r == 0 && (pack.unreferenced || pack.gone)))
         return 0;
     s->count = 0;
     if (r == 0)
-        r = view_far_pack_chunks(s->store->view, id, collect_remote, s);
+        r = view_remote_pack_chunks(s->store->view, id, collect_remote, s);
     if (r < 0)
         return r;
     r = check_remote_index(s, &pack);
@@ -384,7 +384,7 @@ static int scrub_remote_pack(struct scrub *s, uint64_t id)
     }
     count_read(s, 0, 0, 1);
     if (s->bad_pack_count > bad_before)
-        far_note_bad(s->store->remote, id, "a scrub found it damaged or missing");
+        remote_note_bad_pack(s->store->remote, id, "a scrub found it damaged or missing");
     return r;
 }
 
@@ -398,7 +398,7 @@ static bool can_heal(struct remote *remote)
 static bool is_any_bad(struct scrub *s)
 {
     for (size_t i = 0; i < s->bad_pack_count; i++)
-        if (far_is_bad(s->store->remote, s->bad_packs[i]))
+        if (remote_is_bad_pack(s->store->remote, s->bad_packs[i]))
             return true;
     return false;
 }
@@ -411,9 +411,9 @@ static int await_remote(struct scrub *s, uint64_t found_before, uint64_t lost_be
     while (r == 0 && can_heal(remote) && is_any_bad(s))
         r = job_sleep_ms(s->job, POLL_MS) ? 0 : -ECANCELED;
     bool healed = can_heal(remote) && !is_any_bad(s);
-    mutex_lock(&remote->care->lock);
-    uint64_t lost = remote->care->lost_chunks - lost_before;
-    mutex_unlock(&remote->care->lock);
+    mutex_lock(&remote->maintenance->lock);
+    uint64_t lost = remote->maintenance->lost_chunks - lost_before;
+    mutex_unlock(&remote->maintenance->lock);
     struct job_counts *counts = job_counts_lock(s->job);
     uint64_t found = counts->found - found_before;
     lost = healed ? min_u64(lost, found) : found;
@@ -451,9 +451,9 @@ static int add_local_id(const struct view_pack *pack, void *arg)
     return 0;
 }
 
-static int add_remote_id(const struct view_far_pack *pack, void *arg)
+static int add_remote_id(const struct view_remote_pack *pack, void *arg)
 {
-    if (pack->live_count && !pack->doomed && !pack->gone)
+    if (pack->live_count && !pack->unreferenced && !pack->gone)
         ids_add(arg, pack->pack, pack->live_bytes);
     return 0;
 }
@@ -486,9 +486,9 @@ static int scrub_remote(struct scrub *s, const struct ids *ids)
     struct job_counts *counts = job_counts_lock(s->job);
     uint64_t found = counts->found;
     job_counts_unlock(s->job);
-    mutex_lock(&remote->care->lock);
-    uint64_t lost = remote->care->lost_chunks;
-    mutex_unlock(&remote->care->lock);
+    mutex_lock(&remote->maintenance->lock);
+    uint64_t lost = remote->maintenance->lost_chunks;
+    mutex_unlock(&remote->maintenance->lock);
     int r = scrub_tier(s, ids, scrub_remote_pack);
     if (r < 0 && r != -ECANCELED)
         job_say(s->job, "remote: it cannot be read now: %s", strerror(-r));
@@ -518,15 +518,15 @@ int scrub_run(struct store *store, const struct job_options *options)
     s.raw = xmalloc(CHUNK_SIZE_MAX);
     int r = options->local ? view_packs(store->view, add_local_id, &local) : 0;
     if (r == 0 && has_remote)
-        r = view_far_packs(store->view, add_remote_id, &remote);
+        r = view_remote_packs(store->view, add_remote_id, &remote);
     struct job_counts *counts = job_counts_lock(s.job);
     counts->bytes_total = local.bytes + remote.bytes;
     job_counts_unlock(s.job);
     if (r == 0)
         r = scrub_local(&s, &local);
-    int far = r == -ECANCELED || !has_remote ? 0 : scrub_remote(&s, &remote);
+    int remote_result = r == -ECANCELED || !has_remote ? 0 : scrub_remote(&s, &remote);
     free(local.at);
     free(remote.at);
     scrub_done(&s);
-    return r < 0 ? r : far;
+    return r < 0 ? r : remote_result;
 }

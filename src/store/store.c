@@ -290,7 +290,7 @@ int store_open_medium(const struct store_options *options, bool whole_journal, s
 }
 
 /* What a mount can wait for, who only reads cannot. */
-static int check_far(struct remote *remote, char **ret_text)
+static int check_remote(struct remote *remote, char **ret_text)
 {
     if (remote->is_attached && remote->head.number)
         return 0;
@@ -299,7 +299,7 @@ static int check_far(struct remote *remote, char **ret_text)
     return remote->is_attached ? -ENOENT : -EHOSTDOWN;
 }
 
-int store_open_far(const struct store_options *options, struct store **ret, char **ret_text)
+int store_open_remote(const struct store_options *options, struct store **ret, char **ret_text)
 {
     struct store *store = store_new(options);
     *ret_text = NULL;
@@ -307,7 +307,7 @@ int store_open_far(const struct store_options *options, struct store **ret, char
     if (r == 0)
         r = remote_attach(store->remote, adopt_may, ret_text);
     if (r == 0)
-        r = check_far(store->remote, ret_text);
+        r = check_remote(store->remote, ret_text);
     if (r == 0)
         r = adopt_decide(store, ret_text);
     if (r == 0)
@@ -418,10 +418,10 @@ static void status_memory(struct store *store, struct store_status *ret)
     struct stage_usage usage = stage_usage(store->stage);
     uint64_t stage = usage.total_bytes + usage.control_bytes;
     uint64_t tables = usage.heap_bytes_max + (uint64_t)PENDING_OPS_MAX * 400;
-    uint64_t far = pull_window(store->options.remote.fetch_threads) + RUN_FETCH_WINDOW +
-                   (uint64_t)PULL_READERS * 2 * CHUNK_SIZE_MAX;
+    uint64_t for_remote = pull_window(store->options.remote.fetch_threads) + RUN_FETCH_WINDOW +
+                          (uint64_t)PULL_READERS * 2 * CHUNK_SIZE_MAX;
     uint64_t buffers =
-        (store->remote ? far : 0) + (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN +
+        (store->remote ? for_remote : 0) + (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN +
         (uint64_t)CHUNK_CACHE_ENTRIES * CHUNK_SIZE_MAX +
         (uint64_t)(3 * (store->options.writeback_threads + 1) + READ_THREADS) * CHUNK_SIZE_MAX;
     uint64_t names = VIEW_CACHE_BYTES + NS_CLEAN_BYTES;

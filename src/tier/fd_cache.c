@@ -106,7 +106,7 @@ static int insert(struct fd_cache *cache, struct fd_entry *fresh, uint64_t forgo
         evicted = fresh;
     } else if (forgotten != cache->locked.forgotten) {
         entry = fresh;
-        entry->doomed = true;
+        entry->forgotten = true;
     } else {
         if (cache->locked.count >= cache->max)
             evicted = take_oldest_locked(cache);
@@ -142,7 +142,7 @@ int fd_cache_get(struct fd_cache *cache, const char *object, struct fd_entry **r
 void fd_cache_put(struct fd_cache *cache, struct fd_entry *entry)
 {
     mutex_lock(&cache->locked.lock);
-    bool last = --entry->users == 0 && entry->doomed;
+    bool last = --entry->users == 0 && entry->forgotten;
     mutex_unlock(&cache->locked.lock);
     if (last)
         entry_free(entry);
@@ -161,7 +161,7 @@ void fd_cache_forget(struct fd_cache *cache, const char *object)
     struct fd_entry *entry = find_locked(cache, object);
     if (entry) {
         unlink_locked(cache, entry);
-        entry->doomed = true;
+        entry->forgotten = true;
         if (entry->users > 0)
             entry = NULL;
     }

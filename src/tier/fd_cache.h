@@ -13,7 +13,7 @@ struct fd_entry {
     /* The cache's own. */
     char *object;
     unsigned users;
-    bool doomed, failed;
+    bool forgotten, failed;
     uint64_t used;
     struct fd_entry *next;
 };

@@ -31,7 +31,7 @@ struct view_adoption {
     struct tally *tally; /* the last one used */
     struct piece_list pieces;
     struct key last; /* key of the last row */
-    struct remote_row remote;
+    struct remote_state_row remote;
     struct row_numbers numbers;
     uint64_t chunks, files, logical_bytes;
     bool has_root;
@@ -90,9 +90,9 @@ static int put_key(struct view_adoption *a, const struct key *key, const void *v
 static int put_remote(struct view_adoption *a)
 {
     struct key key;
-    uint8_t value[REMOTE_VALUE_LEN];
-    key_type(&key, KEY_REMOTE);
-    return put_key(a, &key, value, remote_row_encode(&a->remote, value));
+    uint8_t value[REMOTE_STATE_VALUE_LEN];
+    key_type(&key, KEY_REMOTE_STATE);
+    return put_key(a, &key, value, remote_state_row_encode(&a->remote, value));
 }
 
 /* Rows come in key order, so tables that are being filled hardly overlap: compacting them meanwhile
@@ -152,19 +152,19 @@ static struct tally *tally_of(struct view_adoption *a, uint64_t pack)
     return t;
 }
 
-static int adopt_far(struct view_adoption *a, const struct chunk_row *row)
+static int adopt_remote_chunk(struct view_adoption *a, const struct chunk_row *row)
 {
-    struct chunk_row far = {.entry = row->entry};
+    struct chunk_row remote = {.entry = row->entry};
     struct key key;
     uint8_t value[CHUNK_VALUE_LEN_MAX];
     struct tally *t = tally_of(a, row->entry.pack);
     t->live_bytes += row->entry.stored_len;
     t->live_count++;
     t->end = max_u64(t->end, row->entry.offset + row->entry.stored_len);
-    key_of_name(&key, KEY_FAR, &row->entry.name);
-    int r = put_into(a, PLACES, key.bytes, key.len, value, chunk_row_encode(&far, value));
+    key_of_name(&key, KEY_REMOTE_CHUNK, &row->entry.name);
+    int r = put_into(a, PLACES, key.bytes, key.len, value, chunk_row_encode(&remote, value));
     value[0] = VIEW_VALUE_VERSION;
-    key_of_placed(&key, KEY_FAR_PLACED, row->entry.pack, &row->entry.name);
+    key_of_placed(&key, KEY_REMOTE_PLACED, row->entry.pack, &row->entry.name);
     return r < 0 ? r : put_into(a, LISTS, key.bytes, key.len, value, 1);
 }
 
@@ -174,12 +174,12 @@ static int adopt_missing(struct view_adoption *a, const struct chunk_row *row)
     struct touched_row touched = {.change = ADOPT_CHANGE};
     struct key key, mark;
     uint8_t value[TOUCHED_VALUE_LEN];
-    _Static_assert(WANTED_VALUE_LEN <= TOUCHED_VALUE_LEN, "one buffer serves both");
-    key_of_name(&key, KEY_WANTED, &row->entry.name);
-    int r = put_key(a, &key, value, wanted_encode(0, value));
+    _Static_assert(PENDING_UPLOAD_VALUE_LEN <= TOUCHED_VALUE_LEN, "one buffer serves both");
+    key_of_name(&key, KEY_PENDING_UPLOAD, &row->entry.name);
+    int r = put_key(a, &key, value, pending_upload_encode(0, value));
     key_chunk(&key, &row->entry.name);
     key_touched(&mark, key.bytes, key.len);
-    a->remote.pub.wanted++;
+    a->remote.pub.pending_chunks++;
     return r < 0 ? r : put_key(a, &mark, value, touched_encode(&touched, value));
 }
 
@@ -189,7 +189,7 @@ static int adopt_chunk(struct view_adoption *a, const struct run_row *row)
     uint8_t value[CHUNK_VALUE_LEN_MAX];
     int r = row_read_chunk(row, &chunk);
     if (r == 0)
-        r = chunk.entry.pack ? adopt_far(a, &chunk) : adopt_missing(a, &chunk);
+        r = chunk.entry.pack ? adopt_remote_chunk(a, &chunk) : adopt_missing(a, &chunk);
     if (r < 0)
         return r;
     chunk.entry.pack = 0;
@@ -200,27 +200,27 @@ static int adopt_chunk(struct view_adoption *a, const struct run_row *row)
 
 static int adopt_pack(struct view_adoption *a, const struct run_row *row)
 {
-    struct far_row far;
-    uint8_t value[FAR_VALUE_LEN];
-    int r = row_read_pack(row, &far);
+    struct remote_pack_row remote_pack;
+    uint8_t value[REMOTE_PACK_VALUE_LEN];
+    int r = row_read_pack(row, &remote_pack);
     if (r < 0)
         return r;
-    struct tally *t = tally_of(a, far.pub.pack);
-    far.pub.live_bytes = t->live_bytes;
-    far.pub.live_count = t->live_count;
-    far.placed = t->live_count;
-    far.pub.head = 1; /* published by some head */
-    if (t->live_count > far.pub.count || t->end > far.pub.length ||
-        (far.pub.doomed && t->live_count))
+    struct tally *t = tally_of(a, remote_pack.pub.pack);
+    remote_pack.pub.live_bytes = t->live_bytes;
+    remote_pack.pub.live_count = t->live_count;
+    remote_pack.placed = t->live_count;
+    remote_pack.pub.head = 1; /* published by some head */
+    if (t->live_count > remote_pack.pub.count || t->end > remote_pack.pub.length ||
+        (remote_pack.pub.unreferenced && t->live_count))
         return -EUCLEAN;
-    if (!far.pub.doomed) {
+    if (!remote_pack.pub.unreferenced) {
         a->remote.pub.packs++;
-        a->remote.pub.pack_bytes += far.pub.length;
+        a->remote.pub.pack_bytes += remote_pack.pub.length;
     }
     HASH_DEL(a->tallies, t);
     free(t);
     a->tally = NULL;
-    return put(a, row->key, row->key_len, value, far_row_encode(&far, value));
+    return put(a, row->key, row->key_len, value, remote_pack_row_encode(&remote_pack, value));
 }
 
 /* --- the namespace, as it is ------------------------------------------------------------------ */
@@ -255,9 +255,9 @@ int view_adopt_row(struct view_adoption *a, const struct run_row *row)
         return -EUCLEAN;
     }
     uint8_t type = *(const uint8_t *)row->key;
-    int r = type == KEY_CHUNK      ? adopt_chunk(a, row)
-            : type == KEY_FAR_PACK ? adopt_pack(a, row)
-                                   : adopt_plain(a, row);
+    int r = type == KEY_CHUNK         ? adopt_chunk(a, row)
+            : type == KEY_REMOTE_PACK ? adopt_pack(a, row)
+                                      : adopt_plain(a, row);
     if (r == -EUCLEAN)
         log_error("view: a row of type 0x%02x from the remote makes no sense", type);
     if (r == 0)

@@ -180,7 +180,7 @@ static int apply_all(struct txn *txn, const struct view_batch *batch)
     if (r < 0)
         return r;
     pack_account_store(txn);
-    far_account_store(txn);
+    remote_pack_store(txn);
     txn->state.applied_seq = batch->cut_seq;
     memcpy(txn->state.chain, batch->chain, sizeof txn->state.chain);
     return txn_commit(txn);

@@ -79,19 +79,20 @@ void count_file(struct txn *txn, const struct inode_row *row, int sign);
 /* remote.c: places in the remote, while the view tracks */
 
 /* The chunk begins (+1) or ceases (-1) to be referred to. */
-CAIRN_MUST_CHECK int far_count_live(struct txn *txn, const struct chunk_row *row, int sign);
+CAIRN_MUST_CHECK int remote_chunk_count_live(struct txn *txn, const struct chunk_row *row,
+                                             int sign);
 /* The chunk has another local place than before, or none: what the remote lacks is counted by its
  * stored bytes. */
-CAIRN_MUST_CHECK int far_moved_near(struct txn *txn, const struct chunk_row *row);
-/* Makes txn->far the account of `pack`; -ENOENT. */
-CAIRN_MUST_CHECK int far_account_load(struct txn *txn, uint64_t pack);
-void far_account_store(struct txn *txn);
+CAIRN_MUST_CHECK int remote_chunk_moved_locally(struct txn *txn, const struct chunk_row *row);
+/* Makes txn->remote_pack the account of `pack`; -ENOENT. */
+CAIRN_MUST_CHECK int remote_pack_load(struct txn *txn, uint64_t pack);
+void remote_pack_store(struct txn *txn);
 /* The loaded pack is not needed any more: takes it out of the counters, if it still is in them. */
-void far_leave_count(struct txn *txn);
+void remote_pack_leave_count(struct txn *txn);
 /* All chunks whose place is in this pack have none there any more; those with references are
- * wanted. */
-CAIRN_MUST_CHECK int far_forget_placed(struct txn *txn, uint64_t pack);
+ * pending upload. */
+CAIRN_MUST_CHECK int remote_pack_forget_placed(struct txn *txn, uint64_t pack);
 
-/* chunks.c: a row of KEY_CHUNK or KEY_FAR. */
+/* chunks.c: a row of KEY_CHUNK or KEY_REMOTE_CHUNK. */
 CAIRN_MUST_CHECK int chunk_row_get(struct txn *txn, enum key_type type,
                                    const struct chunk_name *name, struct chunk_row *row);

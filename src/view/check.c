@@ -242,10 +242,20 @@ static int check_state(struct checker *c)
 /* What is left in the tallies has no owner. */
 static void finish_tallies(struct checker *c)
 {
-    struct tally_list *lists[] = {
-        &c->names,  &c->entries,        &c->subdirs,        &c->pages,      &c->blocks,
-        &c->xattrs, &c->links,          &c->orphans,        &c->live_bytes, &c->live_count,
-        &c->placed, &c->far_live_bytes, &c->far_live_count, &c->far_placed};
+    struct tally_list *lists[] = {&c->names,
+                                  &c->entries,
+                                  &c->subdirs,
+                                  &c->pages,
+                                  &c->blocks,
+                                  &c->xattrs,
+                                  &c->links,
+                                  &c->orphans,
+                                  &c->live_bytes,
+                                  &c->live_count,
+                                  &c->placed,
+                                  &c->remote_live_bytes,
+                                  &c->remote_live_count,
+                                  &c->remote_placed};
     for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
         (void)tally_take(c, lists[i], UINT64_MAX);
         vector_free(&lists[i]->of);
@@ -271,9 +281,9 @@ int view_check(struct view *view, void (*report)(const char *line, void *arg), v
         .live_bytes = {.what = "live bytes in pack"},
         .live_count = {.what = "live chunks in pack"},
         .placed = {.what = "chunks in pack"},
-        .far_live_bytes = {.what = "live bytes in remote pack"},
-        .far_live_count = {.what = "live chunks in remote pack"},
-        .far_placed = {.what = "chunks in remote pack"},
+        .remote_live_bytes = {.what = "live bytes in remote pack"},
+        .remote_live_count = {.what = "live chunks in remote pack"},
+        .remote_placed = {.what = "chunks in remote pack"},
     };
     snap_begin(&c.snap, view);
     int r = check_pages(&c);
@@ -282,7 +292,7 @@ int view_check(struct view *view, void (*report)(const char *line, void *arg), v
     if (r == 0)
         r = check_chunks(&c);
     if (r == 0)
-        r = check_far(&c);
+        r = check_remote(&c);
     if (r == 0)
         r = check_state(&c);
     if (r < 0)

@@ -29,8 +29,8 @@ struct checker {
     struct view_state counted;
     struct tally_list names, entries, subdirs, pages, blocks, xattrs, links, orphans; /* by inode */
     struct tally_list live_bytes, live_count, placed;                                 /* by pack */
-    struct tally_list far_live_bytes, far_live_count, far_placed; /* by remote pack */
-    struct remote_row remote;
+    struct tally_list remote_live_bytes, remote_live_count, remote_placed; /* by remote pack */
+    struct remote_state_row remote;
     struct view_remote counted_remote;
     VECTOR(struct chunk_name) uses; /* one for each piece that is a chunk */
     VECTOR(struct blob_use) blobs;  /* one for each inline piece */
@@ -55,4 +55,4 @@ CAIRN_MUST_CHECK int check_pages(struct checker *c);
 CAIRN_MUST_CHECK int check_chunks(struct checker *c);
 
 /* check_remote.c: what is known of the remote. */
-CAIRN_MUST_CHECK int check_far(struct checker *c);
+CAIRN_MUST_CHECK int check_remote(struct checker *c);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Recounts what the view knows of the remote: where chunks lie there, which are wanted, the
+/* Recounts what the view knows of the remote: where chunks lie there, which are pending upload, the
  * accounts of its packs. */
 #include "view/check.h"
 
@@ -38,7 +38,7 @@ static int name_of_key(const struct scan *scan, size_t at, struct chunk_name *na
     return 0;
 }
 
-/* What is referred to lies in the remote or is wanted there. */
+/* What is referred to lies in the remote or is pending upload. */
 static int check_reached(struct checker *c, const struct scan *scan)
 {
     struct chunk_name name;
@@ -48,84 +48,86 @@ static int check_reached(struct checker *c, const struct scan *scan)
         r = chunk_row_decode(&name, scan->value, scan->value_len, &row);
     if (r < 0 || row.refs == 0)
         return r == -EUCLEAN ? 0 : r; /* reported with the chunks */
-    int far = has_key_of(c, KEY_FAR, &name);
-    int wanted = far < 0 ? far : has_key_of(c, KEY_WANTED, &name);
-    if (wanted < 0)
-        return wanted;
-    if (far + wanted != 1)
-        check_chunk_differs(c, &name, "lying in the remote or being wanted there", ID(far + wanted),
+    int placed = has_key_of(c, KEY_REMOTE_CHUNK, &name);
+    int pending = placed < 0 ? placed : has_key_of(c, KEY_PENDING_UPLOAD, &name);
+    if (pending < 0)
+        return pending;
+    if (placed + pending != 1)
+        check_chunk_differs(c, &name, "lying in the remote or pending upload", ID(placed + pending),
                             1);
     return 0;
 }
 
 /* The list of its remote pack has the chunk. */
-static int check_far_chunk(struct checker *c, const struct scan *scan)
+static int check_remote_chunk(struct checker *c, const struct scan *scan)
 {
     struct chunk_name name;
-    struct chunk_row far, near = {0};
+    struct chunk_row remote, local = {0};
     struct key key;
     int r = name_of_key(scan, 1, &name);
     if (r == 0)
-        r = chunk_row_decode(&name, scan->value, scan->value_len, &far);
-    if (r == 0 && (far.refs != 0 || far.entry.pack == 0))
+        r = chunk_row_decode(&name, scan->value, scan->value_len, &remote);
+    if (r == 0 && (remote.refs != 0 || remote.entry.pack == 0))
         r = -EUCLEAN;
     if (r < 0)
         return r;
-    key_of_placed(&key, KEY_FAR_PLACED, far.entry.pack, &name);
+    key_of_placed(&key, KEY_REMOTE_PLACED, remote.entry.pack, &name);
     r = has_key(c, &key);
     if (r == 0)
         check_chunk_differs(c, &name, "being listed in its remote pack", 0, 1);
     if (r >= 0)
-        r = get_chunk(c, KEY_CHUNK, &name, &near);
+        r = get_chunk(c, KEY_CHUNK, &name, &local);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
-    if (near.refs) {
-        tally_add(&c->far_live_bytes, far.entry.pack, far.entry.stored_len);
-        tally_add(&c->far_live_count, far.entry.pack, 1);
+    if (local.refs) {
+        tally_add(&c->remote_live_bytes, remote.entry.pack, remote.entry.stored_len);
+        tally_add(&c->remote_live_count, remote.entry.pack, 1);
     }
     return 0;
 }
 
 /* A chunk in a remote pack's list has its place there. */
-static int check_far_placed(struct checker *c, const struct scan *scan)
+static int check_remote_placed(struct checker *c, const struct scan *scan)
 {
     struct chunk_name name;
-    struct chunk_row far;
+    struct chunk_row remote;
     int r = name_of_key(scan, KEY_U64_LEN, &name);
     if (r < 0)
         return r;
     uint64_t pack = key_get_u64(scan->key, 1);
-    tally_add(&c->far_placed, pack, 1);
-    r = get_chunk(c, KEY_FAR, &name, &far);
-    if (r == -ENOENT || (r == 0 && far.entry.pack != pack))
+    tally_add(&c->remote_placed, pack, 1);
+    r = get_chunk(c, KEY_REMOTE_CHUNK, &name, &remote);
+    if (r == -ENOENT || (r == 0 && remote.entry.pack != pack))
         check_chunk_differs(c, &name, "place, as its remote pack's list says,",
-                            r == 0 ? far.entry.pack : 0, pack);
+                            r == 0 ? remote.entry.pack : 0, pack);
     return r == -ENOENT ? 0 : r;
 }
 
-static void compare_far(struct checker *c, uint64_t pack, const char *what, uint64_t is,
-                        uint64_t counted)
+static void compare_remote_pack(struct checker *c, uint64_t pack, const char *what, uint64_t is,
+                                uint64_t counted)
 {
     if (is != counted)
         check_differs(c, "remote pack %llu: %s is %llu, counted %llu", ID(pack), what, ID(is),
                       ID(counted));
 }
 
-static int check_far_pack(struct checker *c, const struct scan *scan)
+static int check_remote_pack(struct checker *c, const struct scan *scan)
 {
-    struct far_row row;
+    struct remote_pack_row row;
     if (scan->key_len != KEY_U64_LEN)
         return -EUCLEAN;
     uint64_t pack = key_get_u64(scan->key, 1);
-    int r = far_row_decode(pack, scan->value, scan->value_len, &row);
+    int r = remote_pack_row_decode(pack, scan->value, scan->value_len, &row);
     if (r < 0)
         return r;
-    compare_far(c, pack, "live bytes", row.pub.live_bytes, tally_take(c, &c->far_live_bytes, pack));
-    compare_far(c, pack, "live chunks", row.pub.live_count,
-                tally_take(c, &c->far_live_count, pack));
-    compare_far(c, pack, "listed chunks", row.placed, tally_take(c, &c->far_placed, pack));
-    if (row.pub.doomed || row.pub.gone) {
-        compare_far(c, pack, "listed chunks, of a pack that goes,", row.placed, 0);
+    compare_remote_pack(c, pack, "live bytes", row.pub.live_bytes,
+                        tally_take(c, &c->remote_live_bytes, pack));
+    compare_remote_pack(c, pack, "live chunks", row.pub.live_count,
+                        tally_take(c, &c->remote_live_count, pack));
+    compare_remote_pack(c, pack, "listed chunks", row.placed,
+                        tally_take(c, &c->remote_placed, pack));
+    if (row.pub.unreferenced || row.pub.gone) {
+        compare_remote_pack(c, pack, "listed chunks, of a pack that goes,", row.placed, 0);
         return 0;
     }
     c->counted_remote.packs++;
@@ -133,34 +135,34 @@ static int check_far_pack(struct checker *c, const struct scan *scan)
     return 0;
 }
 
-/* A chunk that is wanted is referred to, lies nowhere in the remote, and the next run will tell its
+/* A chunk pending upload is referred to, lies nowhere in the remote, and the next run will tell its
  * place. */
-static int check_wanted(struct checker *c, const struct scan *scan)
+static int check_pending(struct checker *c, const struct scan *scan)
 {
     struct chunk_name name;
-    struct chunk_row near = {0};
+    struct chunk_row local = {0};
     struct key key, mark;
     uint64_t bytes;
     int r = name_of_key(scan, 1, &name);
     if (r == 0)
-        r = wanted_decode(scan->value, scan->value_len, &bytes);
+        r = pending_upload_decode(scan->value, scan->value_len, &bytes);
     if (r < 0)
         return r;
-    c->counted_remote.wanted++;
-    c->counted_remote.wanted_bytes += bytes;
-    r = get_chunk(c, KEY_CHUNK, &name, &near);
+    c->counted_remote.pending_chunks++;
+    c->counted_remote.pending_bytes += bytes;
+    r = get_chunk(c, KEY_CHUNK, &name, &local);
     if (r < 0 && r != -ENOENT)
         return r;
-    if (near.refs == 0)
-        check_chunk_differs(c, &name, "being wanted", 1, 0);
-    uint64_t stored = near.entry.pack ? near.entry.stored_len : 0;
+    if (local.refs == 0)
+        check_chunk_differs(c, &name, "pending upload", 1, 0);
+    uint64_t stored = local.entry.pack ? local.entry.stored_len : 0;
     if (bytes != stored)
-        check_chunk_differs(c, &name, "stored bytes that are wanted", bytes, stored);
+        check_chunk_differs(c, &name, "stored bytes pending upload", bytes, stored);
     key_chunk(&key, &name);
     key_touched(&mark, key.bytes, key.len);
     r = c->remote.pub.is_whole ? 1 : has_key(c, &mark);
     if (r == 0)
-        check_chunk_differs(c, &name, "being marked while it is wanted", 0, 1);
+        check_chunk_differs(c, &name, "being marked while pending upload", 0, 1);
     return r < 0 ? r : 0;
 }
 
@@ -192,8 +194,8 @@ static void compare_remote(struct checker *c, const char *what, uint64_t is, uin
 static void compare_counters(struct checker *c)
 {
     const struct view_remote *is = &c->remote.pub, *counted = &c->counted_remote;
-    compare_remote(c, "number of wanted chunks", is->wanted, counted->wanted);
-    compare_remote(c, "bytes of wanted chunks", is->wanted_bytes, counted->wanted_bytes);
+    compare_remote(c, "number of pending chunks", is->pending_chunks, counted->pending_chunks);
+    compare_remote(c, "bytes of pending chunks", is->pending_bytes, counted->pending_bytes);
     compare_remote(c, "number of packs", is->packs, counted->packs);
     compare_remote(c, "bytes of packs", is->pack_bytes, counted->pack_bytes);
 }
@@ -203,12 +205,12 @@ static int read_remote(struct checker *c)
 {
     struct key key;
     _cleanup_value_ struct value value = {0};
-    key_type(&key, KEY_REMOTE);
+    key_type(&key, KEY_REMOTE_STATE);
     int r = db_get(c->view, &c->snap, &key, &value);
     if (r == 0)
-        r = remote_row_decode(value.data, value.len, &c->remote);
+        r = remote_state_row_decode(value.data, value.len, &c->remote);
     if (r == -EUCLEAN)
-        check_differs(c, "an entry of type %c does not decode", KEY_REMOTE);
+        check_differs(c, "an entry of type %c does not decode", KEY_REMOTE_STATE);
     return r == -ENOENT || r == -EUCLEAN ? 0 : r < 0 ? r : 1;
 }
 
@@ -216,23 +218,27 @@ static const struct {
     enum key_type type;
     int (*step)(struct checker *c, const struct scan *scan);
 } walks[] = {
-    {KEY_CHUNK, check_reached},     {KEY_FAR, check_far_chunk}, {KEY_FAR_PLACED, check_far_placed},
-    {KEY_FAR_PACK, check_far_pack}, {KEY_WANTED, check_wanted}, {KEY_TOUCHED, check_mark},
+    {KEY_CHUNK, check_reached},
+    {KEY_REMOTE_CHUNK, check_remote_chunk},
+    {KEY_REMOTE_PLACED, check_remote_placed},
+    {KEY_REMOTE_PACK, check_remote_pack},
+    {KEY_PENDING_UPLOAD, check_pending},
+    {KEY_TOUCHED, check_mark},
 };
 
-int check_far(struct checker *c)
+int check_remote(struct checker *c)
 {
     int tracks = read_remote(c), r = tracks < 0 ? tracks : 0;
     for (size_t i = 0; i < ARRAY_LEN(walks) && r == 0; i++) {
-        if (walks[i].type == KEY_FAR_PACK) {
-            tally_sort(&c->far_live_bytes);
-            tally_sort(&c->far_live_count);
+        if (walks[i].type == KEY_REMOTE_PACK) {
+            tally_sort(&c->remote_live_bytes);
+            tally_sort(&c->remote_live_count);
         }
         if (tracks)
             r = check_walk(c, walks[i].type, walks[i].step);
         else if (walks[i].type != KEY_CHUNK &&
                  walks[i].type !=
-                     KEY_WANTED) /* a beginning that was cut short leaves some of these */
+                     KEY_PENDING_UPLOAD) /* a beginning that was cut short leaves some of these */
             r = check_walk(c, walks[i].type, report_untracked);
     }
     if (r == 0 && tracks)

@@ -91,7 +91,7 @@ int chunk_refs_change(struct txn *txn, const struct piece *piece, int64_t delta)
     if (was_live != (row.refs > 0))
         r = count_live(txn, &row.entry, was_live ? -1 : 1);
     if (r == 0 && was_live != (row.refs > 0))
-        r = far_count_live(txn, &row, was_live ? -1 : 1);
+        r = remote_chunk_count_live(txn, &row, was_live ? -1 : 1);
     if (r < 0)
         return r;
     struct key key;
@@ -136,7 +136,7 @@ static int chunk_place(struct txn *txn, const struct chunk_entry *entry)
     if (r == 0)
         r = note_placed(txn, &entry->name, entry->pack, true);
     if (r == 0 && is_new)
-        r = far_moved_near(txn, &row);
+        r = remote_chunk_moved_locally(txn, &row);
     if (r < 0)
         return r;
     chunk_put(txn, &row);
@@ -202,7 +202,7 @@ static int unplace(struct txn *txn, const struct chunk_name *name)
     }
     row.entry.pack = 0;
     chunk_put(txn, &row);
-    return far_moved_near(txn, &row);
+    return remote_chunk_moved_locally(txn, &row);
 }
 
 /* Each seek goes on from the key before: from the start it would step over all that

@@ -11,11 +11,11 @@ struct view_cut {
     struct view *view;
     struct snap snap;
     struct view_state state;
-    struct remote_row remote;
+    struct remote_state_row remote;
     int64_t now;
-    bool is_alone;                     /* no remote is told of */
-    struct ids named, doomed, removed; /* packs: first named, no longer needed, gone */
-    VECTOR(struct chunk_name) missing; /* chunks that the rows call missing */
+    bool is_alone;                           /* no remote is told of */
+    struct ids named, unreferenced, removed; /* packs: first named, no longer needed, gone */
+    VECTOR(struct chunk_name) missing;       /* chunks that the rows call missing */
 };
 
 static int read_states(struct view_cut *cut)
@@ -26,7 +26,7 @@ static int read_states(struct view_cut *cut)
     int r = db_get(cut->view, &cut->snap, &key, &state);
     if (r == 0)
         r = state_decode(state.data, state.len, &cut->state);
-    key_type(&key, KEY_REMOTE);
+    key_type(&key, KEY_REMOTE_STATE);
     if (r == 0)
         r = db_get(cut->view, &cut->snap, &key, &remote);
     if (cut->is_alone && (r == 0 || r == -ENOENT)) {
@@ -35,7 +35,7 @@ static int read_states(struct view_cut *cut)
     }
     if (r == -ENOENT)
         return -EINVAL; /* it does not track */
-    return r < 0 ? r : remote_row_decode(remote.data, remote.len, &cut->remote);
+    return r < 0 ? r : remote_state_row_decode(remote.data, remote.len, &cut->remote);
 }
 
 static int open_cut(struct view *view, bool is_alone, struct view_cut **ret_cut)
@@ -72,7 +72,7 @@ void view_cut_close(struct view_cut *cut)
         log_debug("view: a cut ends after its database"); /* which does not matter now */
     snap_end(&cut->snap);
     vector_free(&cut->named);
-    vector_free(&cut->doomed);
+    vector_free(&cut->unreferenced);
     vector_free(&cut->removed);
     vector_free(&cut->missing);
     free(cut);
@@ -97,15 +97,15 @@ static int chunk_at(struct view_cut *cut, const struct chunk_name *name, struct 
     return r < 0 ? r : chunk_row_decode(name, value.data, value.len, row);
 }
 
-static int list_wanted(struct view_cut *cut, const struct chunk_name *after,
-                       int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
+static int list_pending(struct view_cut *cut, const struct chunk_name *after,
+                        int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
 {
     struct key prefix, from;
     _cleanup_scan_ struct scan scan;
-    key_type(&prefix, KEY_WANTED);
+    key_type(&prefix, KEY_PENDING_UPLOAD);
     from = prefix;
     if (after)
-        key_of_name(&from, KEY_WANTED, after);
+        key_of_name(&from, KEY_PENDING_UPLOAD, after);
     scan_open_at(&scan, &cut->snap, &prefix, &from);
     int r = 0;
     for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
@@ -124,12 +124,12 @@ static int list_wanted(struct view_cut *cut, const struct chunk_name *after,
     return r > 0 ? 0 : r;
 }
 
-int view_cut_wanted(struct view_cut *cut, const struct chunk_name *after,
-                    int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
+int view_cut_pending(struct view_cut *cut, const struct chunk_name *after,
+                     int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
 {
     int r = snap_resume(&cut->snap);
     if (r == 0)
-        r = list_wanted(cut, after, fn, arg);
+        r = list_pending(cut, after, fn, arg);
     snap_hold(&cut->snap);
     return r;
 }
@@ -160,7 +160,7 @@ static int give_chunk(struct rows *rows, const struct chunk_name *name,
     if (!at_cut || at_cut->refs == 0)
         return cut->remote.pub.is_whole ? 0 : give(rows, key.bytes, key.len, NULL, 0);
     struct chunk_row row = {.entry = {.name = *name}, .refs = at_cut->refs};
-    int r = cut->is_alone ? -ENOENT : view_far_place(cut->view, name, &row.entry);
+    int r = cut->is_alone ? -ENOENT : view_remote_place(cut->view, name, &row.entry);
     if (r == -ENOENT) {
         if (!cut->is_alone)
             vector_add(&cut->missing, *name);
@@ -174,15 +174,15 @@ static int give_chunk(struct rows *rows, const struct chunk_name *name,
 }
 
 /* The pack's account at the cut; -ENOENT: it was stored later. */
-static int pack_at(struct view_cut *cut, uint64_t pack, struct view_far_pack *ret_pack)
+static int pack_at(struct view_cut *cut, uint64_t pack, struct view_remote_pack *ret_pack)
 {
     struct key key;
     _cleanup_value_ struct value value = {0};
-    struct far_row row;
-    key_u64(&key, KEY_FAR_PACK, pack);
+    struct remote_pack_row row;
+    key_u64(&key, KEY_REMOTE_PACK, pack);
     int r = db_get(cut->view, &cut->snap, &key, &value);
     if (r == 0)
-        r = far_row_decode(pack, value.data, value.len, &row);
+        r = remote_pack_row_decode(pack, value.data, value.len, &row);
     if (r == 0)
         *ret_pack = row.pub;
     return r;
@@ -190,20 +190,20 @@ static int pack_at(struct view_cut *cut, uint64_t pack, struct view_far_pack *re
 
 /* A pack that was lost after the cut: rows of older runs may say that chunks lie there, and the
  * marks that correct them are not the cut's. The next run says both. */
-static bool may_be_removed(const struct view_cut *cut, const struct view_far_pack *now,
-                           const struct view_far_pack *then)
+static bool may_be_removed(const struct view_cut *cut, const struct view_remote_pack *now,
+                           const struct view_remote_pack *then)
 {
-    return cut->remote.pub.is_whole || now->doomed || then->gone;
+    return cut->remote.pub.is_whole || now->unreferenced || then->gone;
 }
 
-static int give_pack(const struct view_far_pack *known, void *arg)
+static int give_pack(const struct view_remote_pack *known, void *arg)
 {
     struct rows *rows = arg;
     struct view_cut *cut = rows->cut;
-    struct view_far_pack pack = *known, then = {.live_count = UINT32_MAX};
+    struct view_remote_pack pack = *known, then = {.live_count = UINT32_MAX};
     struct key key;
-    key_u64(&key, KEY_FAR_PACK, pack.pack);
-    int r = pack.doomed && !pack.gone ? 0 : pack_at(cut, pack.pack, &then);
+    key_u64(&key, KEY_REMOTE_PACK, pack.pack);
+    int r = pack.unreferenced && !pack.gone ? 0 : pack_at(cut, pack.pack, &then);
     if (r < 0 && r != -ENOENT)
         return r;
     if (pack.gone && !may_be_removed(cut, &pack, &then))
@@ -212,26 +212,27 @@ static int give_pack(const struct view_far_pack *known, void *arg)
         vector_add(&cut->removed, pack.pack);
         return cut->remote.pub.is_whole ? 0 : give(rows, key.bytes, key.len, NULL, 0);
     }
-    bool tell = cut->remote.pub.is_whole || pack.head == 0;
-    if (!pack.doomed && then.live_count == 0) {
-        pack.doomed = cut->now;
-        vector_add(&cut->doomed, pack.pack);
-        tell = true;
+    bool is_given = cut->remote.pub.is_whole || pack.head == 0;
+    if (!pack.unreferenced && then.live_count == 0) {
+        pack.unreferenced = cut->now;
+        vector_add(&cut->unreferenced, pack.pack);
+        is_given = true;
     }
     if (pack.head == 0)
         vector_add(&cut->named, pack.pack);
-    uint8_t value[FAR_RUN_VALUE_LEN];
-    return tell ? give(rows, key.bytes, key.len, value, far_run_encode(&pack, value)) : 0;
+    uint8_t value[REMOTE_PACK_RUN_VALUE_LEN];
+    return is_given ? give(rows, key.bytes, key.len, value, remote_pack_run_encode(&pack, value))
+                    : 0;
 }
 
-/* All packs are looked at: they are few (one for 24 MiB), and each may have been named, doomed or
- * deleted. */
+/* All packs are looked at: they are few (one for 24 MiB), and each may have been named,
+ * unreferenced or deleted. */
 static int give_packs(struct rows *rows)
 {
     rows->packs_given = true;
     if (rows->cut->is_alone)
         return 0;
-    return view_far_packs(rows->cut->view, give_pack, rows);
+    return view_remote_packs(rows->cut->view, give_pack, rows);
 }
 
 static int give_touched(struct rows *rows, const uint8_t *bytes, size_t len)
@@ -265,7 +266,7 @@ static int give_changes(struct rows *rows)
     scan_open(&scan, &rows->cut->snap, &prefix);
     int r = 0;
     for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
-        if (!rows->packs_given && scan.key_len > 1 && scan.key[1] > KEY_FAR_PACK)
+        if (!rows->packs_given && scan.key_len > 1 && scan.key[1] > KEY_REMOTE_PACK)
             r = give_packs(rows);
         if (r == 0)
             r = give_touched(rows, scan.key + 1, scan.key_len - 1);
@@ -301,7 +302,7 @@ static int give_whole(struct rows *rows)
 {
     int r = 0;
     for (const char *type = "CDEHILNOQX"; *type && r == 0; type++)
-        r = *type == KEY_FAR_PACK ? give_packs(rows) : give_type(rows, (uint8_t)*type);
+        r = *type == KEY_REMOTE_PACK ? give_packs(rows) : give_type(rows, (uint8_t)*type);
     return r;
 }
 
@@ -310,7 +311,7 @@ int view_cut_rows(struct view_cut *cut, int64_t now,
 {
     struct rows rows = {.cut = cut, .fn = fn, .arg = arg};
     cut->now = now;
-    cut->named.count = cut->doomed.count = cut->removed.count = cut->missing.count = 0;
+    cut->named.count = cut->unreferenced.count = cut->removed.count = cut->missing.count = 0;
     int r = snap_resume(&cut->snap);
     if (r == 0)
         r = cut->remote.pub.is_whole ? give_whole(&rows) : give_changes(&rows);
@@ -326,25 +327,25 @@ int view_cut_rows(struct view_cut *cut, int64_t now,
 static int note_named(struct txn *txn, const struct ids *ids, uint64_t head)
 {
     for (size_t i = 0; i < ids->count; i++) {
-        int r = far_account_load(txn, ids->at[i]);
+        int r = remote_pack_load(txn, ids->at[i]);
         if (r < 0)
             return r;
-        txn->far.pub.head = head;
-        txn->far_dirty = true;
+        txn->remote_pack.pub.head = head;
+        txn->remote_pack_dirty = true;
     }
     return 0;
 }
 
-/* A chunk of such a pack may have come to life again since the cut: it is wanted anew. */
-static int note_doomed(struct txn *txn, const struct ids *ids, int64_t now)
+/* A chunk of such a pack may have come to life again since the cut: it is pending upload anew. */
+static int note_unreferenced(struct txn *txn, const struct ids *ids, int64_t now)
 {
     for (size_t i = 0; i < ids->count; i++) {
-        int r = far_forget_placed(txn, ids->at[i]);
+        int r = remote_pack_forget_placed(txn, ids->at[i]);
         if (r < 0)
             return r;
-        far_leave_count(txn);
-        txn->far.pub.doomed = now;
-        txn->far_dirty = true;
+        remote_pack_leave_count(txn);
+        txn->remote_pack.pub.unreferenced = now;
+        txn->remote_pack_dirty = true;
     }
     return 0;
 }
@@ -363,9 +364,9 @@ static void note_removed(struct txn *txn, const struct ids *ids)
 {
     for (size_t i = 0; i < ids->count; i++) {
         struct key key;
-        key_u64(&key, KEY_FAR_PACK, ids->at[i]);
-        far_account_store(txn);
-        txn->far_loaded = false;
+        key_u64(&key, KEY_REMOTE_PACK, ids->at[i]);
+        remote_pack_store(txn);
+        txn->remote_pack_loaded = false;
         txn_delete(txn, &key);
     }
 }
@@ -376,11 +377,11 @@ static int note_published(struct view_cut *cut, uint64_t head)
     txn_begin(&txn, cut->view);
     int r = note_named(&txn, &cut->named, head);
     if (r == 0)
-        r = note_doomed(&txn, &cut->doomed, cut->now);
+        r = note_unreferenced(&txn, &cut->unreferenced, cut->now);
     if (r == 0) {
         note_removed(&txn, &cut->removed);
         note_missing(&txn, cut);
-        far_account_store(&txn);
+        remote_pack_store(&txn);
         txn.remote.pub.head = head;
         txn.remote.pub.cut = cut->state.applied_seq;
         txn.remote.pub.is_whole = false;

@@ -27,7 +27,7 @@ struct view {
                                   No reader takes it. */
     struct cairn_mutex lock;   /* LOCK_LEAF: guards `state` and `remote` */
     struct view_state state;   /* of the last whole batch */
-    struct remote_row remote;
+    struct remote_state_row remote;
 };
 
 /* A value of the database; `data` is the caller's to free. */
@@ -118,10 +118,10 @@ struct txn {
     rocksdb_writebatch_wi_t *batch; /* made at the first seek */
     rocksdb_iterator_t *iter;       /* over database and batch */
     struct view_state state;
-    struct remote_row remote;
-    uint64_t cut;       /* of the batch that is applied; else of the last */
-    struct far_row far; /* as `pack`, of a remote pack */
-    bool far_loaded, far_dirty;
+    struct remote_state_row remote;
+    uint64_t cut;                       /* of the batch that is applied; else of the last */
+    struct remote_pack_row remote_pack; /* as `pack`, of a remote pack */
+    bool remote_pack_loaded, remote_pack_dirty;
     struct pack_row pack; /* the pack account in use, written when another is needed */
     bool pack_loaded, pack_dirty;
     void *pending;         /* tree of struct pending: extents that wait for their SEAL */

@@ -2,8 +2,8 @@
 /* A view that goes from the state of one head to that of a newer one, in one write.
  *
  * Rows of the namespace are taken as they are. Those of chunks and remote packs carry what the view
- * keeps under several keys: the references, the place in the remote, what is wanted there, and the
- * accounts of packs, local ones too. */
+ * keeps under several keys: the references, the place in the remote, what is pending upload, and
+ * the accounts of packs, local ones too. */
 #include <sys/stat.h>
 
 #include <uthash.h>
@@ -23,8 +23,8 @@ struct pack_change {
     uint64_t pack;
     int64_t placed, live_count, live_bytes; /* what changes of them */
     uint64_t end;                           /* of the chunk that came to lie furthest back in it */
-    bool told, removed;                     /* it had a row; which removes it */
-    struct far_row row;                     /* of what was told */
+    bool has_row, removed;                  /* it had a row; which removes it */
+    struct remote_pack_row row;             /* of what was told */
 };
 
 struct view_follow {
@@ -157,43 +157,43 @@ static struct pack_change *change_of_pack(struct view_follow *f, uint64_t pack)
 }
 
 /* A chunk is (+1) or is no more (-1) at a place in the remote, live or not. */
-static void account_far(struct view_follow *f, const struct chunk_entry *far, bool is_live,
-                        int sign)
+static void account_remote_chunk(struct view_follow *f, const struct chunk_entry *remote,
+                                 bool is_live, int sign)
 {
-    struct pack_change *c = change_of_pack(f, far->pack);
+    struct pack_change *c = change_of_pack(f, remote->pack);
     c->placed += sign;
     if (is_live) {
         c->live_count += sign;
-        c->live_bytes += sign * (int64_t)far->stored_len;
+        c->live_bytes += sign * (int64_t)remote->stored_len;
     }
     if (sign > 0)
-        c->end = max_u64(c->end, far->offset + far->stored_len);
+        c->end = max_u64(c->end, remote->offset + remote->stored_len);
 }
 
-static void remove_far(struct view_follow *f, const struct chunk_entry *far)
+static void remove_remote_chunk(struct view_follow *f, const struct chunk_entry *remote)
 {
     struct key key;
-    key_of_placed(&key, KEY_FAR_PLACED, far->pack, &far->name);
+    key_of_placed(&key, KEY_REMOTE_PLACED, remote->pack, &remote->name);
     txn_delete(&f->txn, &key);
-    key_of_name(&key, KEY_FAR, &far->name);
+    key_of_name(&key, KEY_REMOTE_CHUNK, &remote->name);
     txn_delete(&f->txn, &key);
 }
 
-static void put_far(struct view_follow *f, const struct chunk_entry *entry)
+static void put_remote_chunk(struct view_follow *f, const struct chunk_entry *entry)
 {
-    struct chunk_row far = {.entry = *entry};
+    struct chunk_row remote = {.entry = *entry};
     struct key key;
     uint8_t value[CHUNK_VALUE_LEN_MAX];
-    key_of_name(&key, KEY_FAR, &entry->name);
-    txn_put(&f->txn, &key, value, chunk_row_encode(&far, value));
-    key_of_placed(&key, KEY_FAR_PLACED, entry->pack, &entry->name);
+    key_of_name(&key, KEY_REMOTE_CHUNK, &entry->name);
+    txn_put(&f->txn, &key, value, chunk_row_encode(&remote, value));
+    key_of_placed(&key, KEY_REMOTE_PLACED, entry->pack, &entry->name);
     txn_put_bytes(&f->txn, &key, NULL, 0);
     f->bytes += sizeof value;
 }
 
-/* A chunk that is referred to and lies nowhere in the remote is wanted there, with a mark; any
+/* A chunk that is referred to and lies nowhere in the remote is pending upload, with a mark; any
  * other is not. */
-static int settle_wanted(struct view_follow *f, const struct chunk_row *row, bool is_wanted)
+static int settle_pending(struct view_follow *f, const struct chunk_row *row, bool is_pending)
 {
     struct touched_row touched = {.change = CHUNK_MARK};
     struct view_remote *remote = &f->txn.remote.pub;
@@ -201,25 +201,25 @@ static int settle_wanted(struct view_follow *f, const struct chunk_row *row, boo
     uint8_t value[TOUCHED_VALUE_LEN];
     uint64_t bytes = row->entry.pack ? row->entry.stored_len : 0;
     _cleanup_value_ struct value old = {0};
-    key_of_name(&key, KEY_WANTED, &row->entry.name);
+    key_of_name(&key, KEY_PENDING_UPLOAD, &row->entry.name);
     key_chunk(&chunk, &row->entry.name);
     key_touched(&mark, chunk.bytes, chunk.len);
     int r = txn_get(&f->txn, &key, &old);
-    bool was_wanted = r == 0;
+    bool was_pending = r == 0;
     if (r < 0 && r != -ENOENT)
         return r;
-    if (was_wanted && !is_wanted) {
-        r = wanted_decode(old.data, old.len, &bytes);
-        remote->wanted--;
-        remote->wanted_bytes -= bytes;
+    if (was_pending && !is_pending) {
+        r = pending_upload_decode(old.data, old.len, &bytes);
+        remote->pending_chunks--;
+        remote->pending_bytes -= bytes;
         txn_delete(&f->txn, &key);
         txn_delete(&f->txn, &mark);
         return r;
     }
-    if (is_wanted && !was_wanted) {
-        remote->wanted++;
-        remote->wanted_bytes += bytes;
-        txn_put(&f->txn, &key, value, wanted_encode(bytes, value));
+    if (is_pending && !was_pending) {
+        remote->pending_chunks++;
+        remote->pending_bytes += bytes;
+        txn_put(&f->txn, &key, value, pending_upload_encode(bytes, value));
         txn_put(&f->txn, &mark, value, touched_encode(&touched, value));
     }
     return 0;
@@ -255,25 +255,25 @@ static bool same_place(const struct chunk_entry *a, const struct chunk_entry *b)
 /* `now` with refs 0: nothing refers to it any more. */
 static int follow_chunk(struct view_follow *f, const struct chunk_row *now)
 {
-    struct chunk_row row = {.entry = {.name = now->entry.name}}, far = row;
+    struct chunk_row row = {.entry = {.name = now->entry.name}}, remote = row;
     int r = chunk_row_get(&f->txn, KEY_CHUNK, &now->entry.name, &row);
     if (r == 0 || r == -ENOENT)
-        r = chunk_row_get(&f->txn, KEY_FAR, &now->entry.name, &far);
+        r = chunk_row_get(&f->txn, KEY_REMOTE_CHUNK, &now->entry.name, &remote);
     if (r < 0 && r != -ENOENT)
         return r;
-    bool had_far = r == 0, moves = !same_place(&far.entry, &now->entry);
+    bool was_in_remote = r == 0, moves = !same_place(&remote.entry, &now->entry);
     if (row.refs == now->refs && !moves)
         return 0;
-    if (had_far)
-        account_far(f, &far.entry, row.refs > 0, -1);
+    if (was_in_remote)
+        account_remote_chunk(f, &remote.entry, row.refs > 0, -1);
     if (now->entry.pack)
-        account_far(f, &now->entry, true, 1);
-    if (had_far && moves)
-        remove_far(f, &far.entry);
+        account_remote_chunk(f, &now->entry, true, 1);
+    if (was_in_remote && moves)
+        remove_remote_chunk(f, &remote.entry);
     if (now->entry.pack && moves)
-        put_far(f, &now->entry);
+        put_remote_chunk(f, &now->entry);
     r = set_refs(f, now, &row);
-    return r < 0 ? r : settle_wanted(f, &row, now->refs > 0 && now->entry.pack == 0);
+    return r < 0 ? r : settle_pending(f, &row, now->refs > 0 && now->entry.pack == 0);
 }
 
 static int follow_chunk_row(struct view_follow *f, const struct run_row *row)
@@ -287,14 +287,14 @@ static int follow_chunk_row(struct view_follow *f, const struct run_row *row)
 
 static int follow_pack_row(struct view_follow *f, const struct run_row *row)
 {
-    struct far_row far = {0};
-    int r = row->value ? row_read_pack(row, &far) : row->key_len == KEY_U64_LEN ? 0 : -EUCLEAN;
+    struct remote_pack_row remote = {0};
+    int r = row->value ? row_read_pack(row, &remote) : row->key_len == KEY_U64_LEN ? 0 : -EUCLEAN;
     if (r < 0)
         return r;
     struct pack_change *c = change_of_pack(f, key_get_u64(row->key, 1));
-    c->told = true;
+    c->has_row = true;
     c->removed = !row->value;
-    c->row = far;
+    c->row = remote;
     return 0;
 }
 
@@ -304,7 +304,7 @@ static int forget_leftovers(struct view_follow *f, uint64_t pack, int64_t *place
 {
     struct key prefix, key;
     _cleanup_scan_ struct scan scan;
-    key_u64(&prefix, KEY_FAR_PLACED, pack);
+    key_u64(&prefix, KEY_REMOTE_PLACED, pack);
     scan_open(&scan, &f->snap, &prefix);
     int r = 0;
     for (; r == 0 && *placed > 0 && scan_valid(&scan); scan_next(&scan)) {
@@ -312,10 +312,10 @@ static int forget_leftovers(struct view_follow *f, uint64_t pack, int64_t *place
         if (scan.key_len != PLACED_KEY_LEN)
             return -EUCLEAN;
         memcpy(&entry.name, scan.key + KEY_U64_LEN, sizeof entry.name);
-        key_of_placed(&key, KEY_FAR_PLACED, pack, &entry.name);
+        key_of_placed(&key, KEY_REMOTE_PLACED, pack, &entry.name);
         r = txn_has(&f->txn, &key);
         if (r == 0) {
-            remove_far(f, &entry);
+            remove_remote_chunk(f, &entry);
             --*placed;
         }
         r = r == -ENOENT ? 0 : r;
@@ -323,30 +323,31 @@ static int forget_leftovers(struct view_follow *f, uint64_t pack, int64_t *place
     return r < 0 ? r : scan_error(&scan);
 }
 
-static bool counts(const struct view_far_pack *pack)
+static bool counts(const struct view_remote_pack *pack)
 {
-    return !pack->doomed && !pack->gone;
+    return !pack->unreferenced && !pack->gone;
 }
 
-static void count_pack(struct view_follow *f, const struct view_far_pack *pack, int sign)
+static void count_pack(struct view_follow *f, const struct view_remote_pack *pack, int sign)
 {
     f->txn.remote.pub.packs += (uint64_t)(int64_t)sign;
     f->txn.remote.pub.pack_bytes += sign < 0 ? -pack->length : pack->length;
 }
 
 /* The accounts as they become; -EUCLEAN if what the rows say of chunks and packs does not fit. */
-static int make_account(const struct pack_change *c, const struct far_row *old, struct far_row *ret)
+static int make_account(const struct pack_change *c, const struct remote_pack_row *old,
+                        struct remote_pack_row *ret)
 {
     int64_t count = (int64_t)old->pub.live_count + c->live_count,
             bytes = (int64_t)old->pub.live_bytes + c->live_bytes;
     int64_t placed = (int64_t)old->placed + c->placed;
-    *ret = c->told ? c->row : *old;
-    if (c->told)
+    *ret = c->has_row ? c->row : *old;
+    if (c->has_row)
         ret->pub.head = 1; /* published by some head */
     if (ret->pub.pack == 0 || count < 0 || bytes < 0 || placed < count || count > ret->pub.count ||
         c->end > ret->pub.length)
         return -EUCLEAN;
-    if (count > 0 && (c->removed || ret->pub.doomed))
+    if (count > 0 && (c->removed || ret->pub.unreferenced))
         return -EUCLEAN;
     ret->pub.live_count = (uint32_t)count;
     ret->pub.live_bytes = (uint64_t)bytes;
@@ -356,15 +357,15 @@ static int make_account(const struct pack_change *c, const struct far_row *old, 
 
 static int settle_pack(struct view_follow *f, struct pack_change *c)
 {
-    struct far_row old = {0}, now;
+    struct remote_pack_row old = {0}, now;
     struct key key;
     _cleanup_value_ struct value value = {0};
-    uint8_t bytes[FAR_VALUE_LEN];
-    key_u64(&key, KEY_FAR_PACK, c->pack);
+    uint8_t bytes[REMOTE_PACK_VALUE_LEN];
+    key_u64(&key, KEY_REMOTE_PACK, c->pack);
     int r = txn_get(&f->txn, &key, &value);
     bool existed = r == 0;
     if (r == 0)
-        r = far_row_decode(c->pack, value.data, value.len, &old);
+        r = remote_pack_row_decode(c->pack, value.data, value.len, &old);
     if (r < 0 && r != -ENOENT)
         return r;
     if (!existed && c->removed)
@@ -373,7 +374,7 @@ static int settle_pack(struct view_follow *f, struct pack_change *c)
         c->row = old;
     r = make_account(c, &old, &now);
     int64_t placed = (int64_t)now.placed;
-    if (r == 0 && (c->removed || now.pub.doomed))
+    if (r == 0 && (c->removed || now.pub.unreferenced))
         r = forget_leftovers(f, c->pack, &placed);
     if (r < 0)
         return r;
@@ -385,7 +386,7 @@ static int settle_pack(struct view_follow *f, struct pack_change *c)
     if (c->removed)
         txn_delete(&f->txn, &key);
     else
-        txn_put(&f->txn, &key, bytes, far_row_encode(&now, bytes));
+        txn_put(&f->txn, &key, bytes, remote_pack_row_encode(&now, bytes));
     return 0;
 }
 
@@ -411,7 +412,7 @@ static int take_row(struct view_follow *f, const struct run_row *row)
     switch (*(const uint8_t *)row->key) {
     case KEY_CHUNK:
         return follow_chunk_row(f, row);
-    case KEY_FAR_PACK:
+    case KEY_REMOTE_PACK:
         return follow_pack_row(f, row);
     default:
         return is_published_type(*(const uint8_t *)row->key) ? follow_plain(f, row) : -EUCLEAN;

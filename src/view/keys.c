@@ -250,7 +250,7 @@ int state_decode(const void *p, size_t len, struct view_state *state)
     return value_end(&c);
 }
 
-size_t far_row_encode(const struct far_row *row, uint8_t *p)
+size_t remote_pack_row_encode(const struct remote_pack_row *row, uint8_t *p)
 {
     struct writer w = {p};
     w8(&w, VIEW_VALUE_VERSION);
@@ -260,51 +260,51 @@ size_t far_row_encode(const struct far_row *row, uint8_t *p)
     w32(&w, row->pub.live_count);
     w64(&w, row->placed);
     w64(&w, row->pub.head);
-    w64(&w, (uint64_t)row->pub.doomed);
+    w64(&w, (uint64_t)row->pub.unreferenced);
     w8(&w, row->pub.gone);
     w64(&w, 0);
-    check((size_t)(w.at - p) == FAR_VALUE_LEN);
-    return FAR_VALUE_LEN;
+    check((size_t)(w.at - p) == REMOTE_PACK_VALUE_LEN);
+    return REMOTE_PACK_VALUE_LEN;
 }
 
-int far_row_decode(uint64_t pack, const void *p, size_t len, struct far_row *row)
+int remote_pack_row_decode(uint64_t pack, const void *p, size_t len, struct remote_pack_row *row)
 {
     struct cursor c = value_begin(p, len);
-    *row = (struct far_row){.pub = {.pack = pack}};
+    *row = (struct remote_pack_row){.pub = {.pack = pack}};
     row->pub.length = cursor_le64(&c);
     row->pub.count = cursor_le32(&c);
     row->pub.live_bytes = cursor_le64(&c);
     row->pub.live_count = cursor_le32(&c);
     row->placed = cursor_le64(&c);
     row->pub.head = cursor_le64(&c);
-    row->pub.doomed = (int64_t)cursor_le64(&c);
+    row->pub.unreferenced = (int64_t)cursor_le64(&c);
     row->pub.gone = cursor_u8(&c) != 0;
     (void)cursor_le64(&c);
     return value_end(&c);
 }
 
-size_t far_run_encode(const struct view_far_pack *pack, uint8_t *p)
+size_t remote_pack_run_encode(const struct view_remote_pack *pack, uint8_t *p)
 {
     struct writer w = {p};
     w8(&w, VIEW_VALUE_VERSION);
     w64(&w, pack->length);
     w32(&w, pack->count);
-    w64(&w, (uint64_t)pack->doomed);
-    check((size_t)(w.at - p) == FAR_RUN_VALUE_LEN);
-    return FAR_RUN_VALUE_LEN;
+    w64(&w, (uint64_t)pack->unreferenced);
+    check((size_t)(w.at - p) == REMOTE_PACK_RUN_VALUE_LEN);
+    return REMOTE_PACK_RUN_VALUE_LEN;
 }
 
-int far_run_decode(uint64_t pack, const void *p, size_t len, struct far_row *row)
+int remote_pack_run_decode(uint64_t pack, const void *p, size_t len, struct remote_pack_row *row)
 {
     struct cursor c = value_begin(p, len);
-    *row = (struct far_row){.pub = {.pack = pack}};
+    *row = (struct remote_pack_row){.pub = {.pack = pack}};
     row->pub.length = cursor_le64(&c);
     row->pub.count = cursor_le32(&c);
-    row->pub.doomed = (int64_t)cursor_le64(&c);
+    row->pub.unreferenced = (int64_t)cursor_le64(&c);
     return value_end(&c);
 }
 
-size_t remote_row_encode(const struct remote_row *row, uint8_t *p)
+size_t remote_state_row_encode(const struct remote_state_row *row, uint8_t *p)
 {
     struct writer w = {p};
     w8(&w, VIEW_VALUE_VERSION);
@@ -314,25 +314,25 @@ size_t remote_row_encode(const struct remote_row *row, uint8_t *p)
     w64(&w, row->pub.cut);
     w64(&w, row->pub.packs);
     w64(&w, row->pub.pack_bytes);
-    w64(&w, row->pub.wanted);
-    w64(&w, row->pub.wanted_bytes);
+    w64(&w, row->pub.pending_chunks);
+    w64(&w, row->pub.pending_bytes);
     w64(&w, row->changes);
-    check((size_t)(w.at - p) == REMOTE_VALUE_LEN);
-    return REMOTE_VALUE_LEN;
+    check((size_t)(w.at - p) == REMOTE_STATE_VALUE_LEN);
+    return REMOTE_STATE_VALUE_LEN;
 }
 
-int remote_row_decode(const void *p, size_t len, struct remote_row *row)
+int remote_state_row_decode(const void *p, size_t len, struct remote_state_row *row)
 {
     struct cursor c = value_begin(p, len);
-    *row = (struct remote_row){0};
+    *row = (struct remote_state_row){0};
     row->pub.tracks = cursor_u8(&c) != 0;
     row->pub.is_whole = cursor_u8(&c) != 0;
     row->pub.head = cursor_le64(&c);
     row->pub.cut = cursor_le64(&c);
     row->pub.packs = cursor_le64(&c);
     row->pub.pack_bytes = cursor_le64(&c);
-    row->pub.wanted = cursor_le64(&c);
-    row->pub.wanted_bytes = cursor_le64(&c);
+    row->pub.pending_chunks = cursor_le64(&c);
+    row->pub.pending_bytes = cursor_le64(&c);
     row->changes = cursor_le64(&c);
     return value_end(&c);
 }
@@ -354,15 +354,15 @@ int touched_decode(const void *p, size_t len, struct touched_row *row)
     return value_end(&c);
 }
 
-size_t wanted_encode(uint64_t stored_bytes, uint8_t *p)
+size_t pending_upload_encode(uint64_t stored_bytes, uint8_t *p)
 {
     struct writer w = {p};
     w8(&w, VIEW_VALUE_VERSION);
     w64(&w, stored_bytes);
-    return WANTED_VALUE_LEN;
+    return PENDING_UPLOAD_VALUE_LEN;
 }
 
-int wanted_decode(const void *p, size_t len, uint64_t *ret_stored_bytes)
+int pending_upload_decode(const void *p, size_t len, uint64_t *ret_stored_bytes)
 {
     struct cursor c = value_begin(p, len);
     *ret_stored_bytes = cursor_le64(&c);

@@ -27,12 +27,12 @@ enum key_type {
     KEY_ORPHAN = 'O', /* ino -> nothing */
 
     /* What concerns the remote (remote.h). */
-    KEY_REMOTE = 'W',     /* -> remote_row */
-    KEY_FAR = 'R',        /* chunk name -> chunk_row: its place in the remote; refs is 0 */
-    KEY_FAR_PLACED = 'S', /* remote pack, name -> nothing */
-    KEY_FAR_PACK = 'Q',   /* remote pack -> far_row */
-    KEY_WANTED = 'U',     /* chunk name -> stored bytes: referred to, and not in the remote */
-    KEY_TOUCHED = 'T',    /* a key -> touched_row: changed since it was published */
+    KEY_REMOTE_STATE = 'W',   /* -> remote_state_row */
+    KEY_REMOTE_CHUNK = 'R',   /* chunk name -> chunk_row: its place in the remote; refs is 0 */
+    KEY_REMOTE_PLACED = 'S',  /* remote pack, name -> nothing */
+    KEY_REMOTE_PACK = 'Q',    /* remote pack -> remote_pack_row */
+    KEY_PENDING_UPLOAD = 'U', /* chunk name -> stored bytes: referred to, and not in the remote */
+    KEY_TOUCHED = 'T',        /* a key -> touched_row: changed since it was published */
 };
 
 struct key {
@@ -155,12 +155,12 @@ struct pack_row {
     uint64_t placed; /* KEY_PLACED keys */
 };
 
-struct far_row {
-    struct view_far_pack pub;
-    uint64_t placed; /* KEY_FAR_PLACED keys */
+struct remote_pack_row {
+    struct view_remote_pack pub;
+    uint64_t placed; /* KEY_REMOTE_PLACED keys */
 };
 
-struct remote_row {
+struct remote_state_row {
     struct view_remote pub;
     uint64_t changes; /* number of the last change */
 };
@@ -194,11 +194,11 @@ DEFINE_VECTOR(piece_list, struct piece);
 #define CHUNK_VALUE_LEN_MAX (36u + CHUNK_REFS_MAX * 32u)
 #define PACK_VALUE_LEN 33u
 #define STATE_VALUE_LEN 97u
-#define FAR_VALUE_LEN 58u
-#define FAR_RUN_VALUE_LEN 21u
-#define REMOTE_VALUE_LEN 59u
+#define REMOTE_PACK_VALUE_LEN 58u
+#define REMOTE_PACK_RUN_VALUE_LEN 21u
+#define REMOTE_STATE_VALUE_LEN 59u
 #define TOUCHED_VALUE_LEN 17u
-#define WANTED_VALUE_LEN 9u
+#define PENDING_UPLOAD_VALUE_LEN 9u
 
 /* Encoders return the length; decoders -EUCLEAN on anything that an encoder would not
  * have written. */
@@ -225,21 +225,24 @@ CAIRN_MUST_CHECK int pack_row_decode(uint64_t pack, const void *p, size_t len,
 size_t state_encode(const struct view_state *state, uint8_t *p);
 CAIRN_MUST_CHECK int state_decode(const void *p, size_t len, struct view_state *state);
 
-size_t far_row_encode(const struct far_row *row, uint8_t *p);
-CAIRN_MUST_CHECK int far_row_decode(uint64_t pack, const void *p, size_t len, struct far_row *row);
+size_t remote_pack_row_encode(const struct remote_pack_row *row, uint8_t *p);
+CAIRN_MUST_CHECK int remote_pack_row_decode(uint64_t pack, const void *p, size_t len,
+                                            struct remote_pack_row *row);
 
-/* What a run says of a pack: its length, its chunks, since when it is doomed. */
-size_t far_run_encode(const struct view_far_pack *pack, uint8_t *p);
-CAIRN_MUST_CHECK int far_run_decode(uint64_t pack, const void *p, size_t len, struct far_row *row);
+/* What a run says of a pack: its length, its chunks, since when it is unreferenced. */
+size_t remote_pack_run_encode(const struct view_remote_pack *pack, uint8_t *p);
+CAIRN_MUST_CHECK int remote_pack_run_decode(uint64_t pack, const void *p, size_t len,
+                                            struct remote_pack_row *row);
 
-size_t remote_row_encode(const struct remote_row *row, uint8_t *p);
-CAIRN_MUST_CHECK int remote_row_decode(const void *p, size_t len, struct remote_row *row);
+size_t remote_state_row_encode(const struct remote_state_row *row, uint8_t *p);
+CAIRN_MUST_CHECK int remote_state_row_decode(const void *p, size_t len,
+                                             struct remote_state_row *row);
 
 size_t touched_encode(const struct touched_row *row, uint8_t *p);
 CAIRN_MUST_CHECK int touched_decode(const void *p, size_t len, struct touched_row *row);
 
-size_t wanted_encode(uint64_t stored_bytes, uint8_t *p);
-CAIRN_MUST_CHECK int wanted_decode(const void *p, size_t len, uint64_t *ret_stored_bytes);
+size_t pending_upload_encode(uint64_t stored_bytes, uint8_t *p);
+CAIRN_MUST_CHECK int pending_upload_decode(const void *p, size_t len, uint64_t *ret_stored_bytes);
 
 /* A page's extents: ascending, disjoint, no holes; offsets in `list` are in the file. Caller frees
  * *ret_value. */

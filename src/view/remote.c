@@ -1,134 +1,134 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which chunks lie in the remote, and which are wanted there. */
+/* Which chunks lie in the remote, and which are pending upload. */
 #include <sys/stat.h>
 
 #include "base/log.h"
 #include "view/apply.h"
 
-#define WANT_STEP 8192u /* rows of one write while everything becomes wanted */
+#define PENDING_STEP 8192u /* rows of one write while everything becomes pending */
 
 /* --- accounts of remote packs, the last one held as in chunks.c ------------------------------- */
 
-void far_account_store(struct txn *txn)
+void remote_pack_store(struct txn *txn)
 {
-    if (!txn->far_dirty)
+    if (!txn->remote_pack_dirty)
         return;
     struct key key;
-    uint8_t value[FAR_VALUE_LEN];
-    key_u64(&key, KEY_FAR_PACK, txn->far.pub.pack);
-    txn_put(txn, &key, value, far_row_encode(&txn->far, value));
-    txn->far_dirty = false;
+    uint8_t value[REMOTE_PACK_VALUE_LEN];
+    key_u64(&key, KEY_REMOTE_PACK, txn->remote_pack.pub.pack);
+    txn_put(txn, &key, value, remote_pack_row_encode(&txn->remote_pack, value));
+    txn->remote_pack_dirty = false;
 }
 
-int far_account_load(struct txn *txn, uint64_t pack)
+int remote_pack_load(struct txn *txn, uint64_t pack)
 {
-    if (txn->far_loaded && txn->far.pub.pack == pack)
+    if (txn->remote_pack_loaded && txn->remote_pack.pub.pack == pack)
         return 0;
-    far_account_store(txn);
-    txn->far_loaded = false;
+    remote_pack_store(txn);
+    txn->remote_pack_loaded = false;
     struct key key;
-    key_u64(&key, KEY_FAR_PACK, pack);
+    key_u64(&key, KEY_REMOTE_PACK, pack);
     _cleanup_value_ struct value value = {0};
     int r = txn_get(txn, &key, &value);
     if (r == 0)
-        r = far_row_decode(pack, value.data, value.len, &txn->far);
-    txn->far_loaded = r == 0;
+        r = remote_pack_row_decode(pack, value.data, value.len, &txn->remote_pack);
+    txn->remote_pack_loaded = r == 0;
     return r;
 }
 
 /* For a chunk whose place says that the pack exists. */
-static int far_account_need(struct txn *txn, uint64_t pack)
+static int remote_pack_need(struct txn *txn, uint64_t pack)
 {
-    int r = far_account_load(txn, pack);
+    int r = remote_pack_load(txn, pack);
     return r == -ENOENT ? txn_damage(txn, "a chunk lies in a remote pack that is unknown") : r;
 }
 
-/* --- wanted chunks ---------------------------------------------------------------------------- */
+/* --- pending uploads -------------------------------------------------------------------------- */
 
-static uint64_t wanted_bytes(const struct chunk_entry *entry)
+static uint64_t pending_bytes(const struct chunk_entry *entry)
 {
     return entry->pack ? entry->stored_len : 0;
 }
 
-static void want(struct txn *txn, const struct chunk_entry *entry)
+static void add_pending_upload(struct txn *txn, const struct chunk_entry *entry)
 {
     struct key key;
-    uint8_t value[WANTED_VALUE_LEN];
-    uint64_t bytes = wanted_bytes(entry);
-    key_of_name(&key, KEY_WANTED, &entry->name);
-    txn_put(txn, &key, value, wanted_encode(bytes, value));
-    txn->remote.pub.wanted++;
-    txn->remote.pub.wanted_bytes += bytes;
+    uint8_t value[PENDING_UPLOAD_VALUE_LEN];
+    uint64_t bytes = pending_bytes(entry);
+    key_of_name(&key, KEY_PENDING_UPLOAD, &entry->name);
+    txn_put(txn, &key, value, pending_upload_encode(bytes, value));
+    txn->remote.pub.pending_chunks++;
+    txn->remote.pub.pending_bytes += bytes;
 }
 
-static int wanted_get(struct txn *txn, const struct chunk_name *name, uint64_t *ret_bytes)
+static int get_pending_upload(struct txn *txn, const struct chunk_name *name, uint64_t *ret_bytes)
 {
     struct key key;
     _cleanup_value_ struct value value = {0};
-    key_of_name(&key, KEY_WANTED, name);
+    key_of_name(&key, KEY_PENDING_UPLOAD, name);
     int r = txn_get(txn, &key, &value);
-    return r < 0 ? r : wanted_decode(value.data, value.len, ret_bytes);
+    return r < 0 ? r : pending_upload_decode(value.data, value.len, ret_bytes);
 }
 
-static int unwant(struct txn *txn, const struct chunk_name *name)
+static int remove_pending_upload(struct txn *txn, const struct chunk_name *name)
 {
     struct key key;
     uint64_t bytes = 0;
-    int r = wanted_get(txn, name, &bytes);
+    int r = get_pending_upload(txn, name, &bytes);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
-    if (txn->remote.pub.wanted == 0 || txn->remote.pub.wanted_bytes < bytes)
+    if (txn->remote.pub.pending_chunks == 0 || txn->remote.pub.pending_bytes < bytes)
         return txn_damage(txn, "what the remote lacks falls below zero");
-    key_of_name(&key, KEY_WANTED, name);
+    key_of_name(&key, KEY_PENDING_UPLOAD, name);
     txn_delete(txn, &key);
-    txn->remote.pub.wanted--;
-    txn->remote.pub.wanted_bytes -= bytes;
+    txn->remote.pub.pending_chunks--;
+    txn->remote.pub.pending_bytes -= bytes;
     return 0;
 }
 
-int far_moved_near(struct txn *txn, const struct chunk_row *row)
+int remote_chunk_moved_locally(struct txn *txn, const struct chunk_row *row)
 {
     uint64_t bytes = 0;
     if (!txn->remote.pub.tracks || row->refs == 0)
         return 0;
-    int r = wanted_get(txn, &row->entry.name, &bytes);
+    int r = get_pending_upload(txn, &row->entry.name, &bytes);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
-    if (bytes == wanted_bytes(&row->entry))
+    if (bytes == pending_bytes(&row->entry))
         return 0;
-    r = unwant(txn, &row->entry.name);
+    r = remove_pending_upload(txn, &row->entry.name);
     if (r == 0)
-        want(txn, &row->entry);
+        add_pending_upload(txn, &row->entry);
     return r;
 }
 
 /* A chunk at its place in the loaded pack begins (+1) or ceases (-1) to be referred to. */
-static int count_live(struct txn *txn, const struct chunk_entry *far, int sign)
+static int count_live(struct txn *txn, const struct chunk_entry *remote, int sign)
 {
-    struct view_far_pack *pack = &txn->far.pub;
-    if (sign < 0 && (pack->live_count == 0 || pack->live_bytes < far->stored_len))
+    struct view_remote_pack *pack = &txn->remote_pack.pub;
+    if (sign < 0 && (pack->live_count == 0 || pack->live_bytes < remote->stored_len))
         return txn_damage(txn, "a remote pack's live bytes fall below zero");
     pack->live_count += (uint32_t)sign;
-    pack->live_bytes += sign < 0 ? -(uint64_t)far->stored_len : far->stored_len;
-    txn->far_dirty = true;
+    pack->live_bytes += sign < 0 ? -(uint64_t)remote->stored_len : remote->stored_len;
+    txn->remote_pack_dirty = true;
     return 0;
 }
 
-int far_count_live(struct txn *txn, const struct chunk_row *row, int sign)
+int remote_chunk_count_live(struct txn *txn, const struct chunk_row *row, int sign)
 {
-    struct chunk_row far;
+    struct chunk_row remote;
     if (!txn->remote.pub.tracks)
         return 0;
-    int r = chunk_row_get(txn, KEY_FAR, &row->entry.name, &far);
+    int r = chunk_row_get(txn, KEY_REMOTE_CHUNK, &row->entry.name, &remote);
     if (r == -ENOENT && sign > 0) {
-        want(txn, &row->entry);
+        add_pending_upload(txn, &row->entry);
         return 0;
     }
     if (r == -ENOENT)
-        return unwant(txn, &row->entry.name);
+        return remove_pending_upload(txn, &row->entry.name);
     if (r == 0)
-        r = far_account_need(txn, far.entry.pack);
-    return r < 0 ? r : count_live(txn, &far.entry, sign);
+        r = remote_pack_need(txn, remote.entry.pack);
+    return r < 0 ? r : count_live(txn, &remote.entry, sign);
 }
 
 /* --- places ----------------------------------------------------------------------------------- */
@@ -141,60 +141,60 @@ static int refs_of(struct txn *txn, const struct chunk_name *name, struct chunk_
 }
 
 /* Takes the chunk out of the remote pack in which it has its place. */
-static int far_unplace(struct txn *txn, const struct chunk_entry *entry, bool is_live)
+static int remote_chunk_unplace(struct txn *txn, const struct chunk_entry *entry, bool is_live)
 {
     struct key key;
-    int r = far_account_need(txn, entry->pack);
+    int r = remote_pack_need(txn, entry->pack);
     if (r < 0)
         return r;
-    if (txn->far.placed == 0)
+    if (txn->remote_pack.placed == 0)
         return txn_damage(txn, "a remote pack has more chunks than it counts");
-    key_of_placed(&key, KEY_FAR_PLACED, entry->pack, &entry->name);
+    key_of_placed(&key, KEY_REMOTE_PLACED, entry->pack, &entry->name);
     txn_delete(txn, &key);
-    txn->far.placed--;
-    txn->far_dirty = true;
+    txn->remote_pack.placed--;
+    txn->remote_pack_dirty = true;
     return is_live ? count_live(txn, entry, -1) : 0;
 }
 
-/* A first place needs no mark: a chunk that was wanted has one, or the next run has everything; of
- * a dead one no run speaks. */
-static int far_place(struct txn *txn, const struct chunk_entry *entry)
+/* A first place needs no mark: a chunk that was pending upload has one, or the next run has
+ * everything; of a dead one no run speaks. */
+static int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
 {
-    struct chunk_row row, old, far = {.entry = *entry};
+    struct chunk_row row, old, remote = {.entry = *entry};
     struct key key;
     uint8_t value[CHUNK_VALUE_LEN_MAX];
     int r = refs_of(txn, &entry->name, &row);
     if (r == 0)
-        r = unwant(txn, &entry->name);
+        r = remove_pending_upload(txn, &entry->name);
     if (r < 0)
         return r;
-    r = chunk_row_get(txn, KEY_FAR, &entry->name, &old);
+    r = chunk_row_get(txn, KEY_REMOTE_CHUNK, &entry->name, &old);
     if (r == 0 && row.refs) {
         key_chunk(&key, &entry->name);
         txn_touch(txn, &key);
     }
-    r = r == -ENOENT ? 0 : r < 0 ? r : far_unplace(txn, &old.entry, row.refs > 0);
+    r = r == -ENOENT ? 0 : r < 0 ? r : remote_chunk_unplace(txn, &old.entry, row.refs > 0);
     if (r == 0)
-        r = far_account_need(txn, entry->pack);
+        r = remote_pack_need(txn, entry->pack);
     if (r < 0)
         return r;
-    key_of_name(&key, KEY_FAR, &entry->name);
-    txn_put(txn, &key, value, chunk_row_encode(&far, value));
-    key_of_placed(&key, KEY_FAR_PLACED, entry->pack, &entry->name);
+    key_of_name(&key, KEY_REMOTE_CHUNK, &entry->name);
+    txn_put(txn, &key, value, chunk_row_encode(&remote, value));
+    key_of_placed(&key, KEY_REMOTE_PLACED, entry->pack, &entry->name);
     txn_put_bytes(txn, &key, NULL, 0);
-    txn->far.placed++;
-    txn->far_dirty = true;
+    txn->remote_pack.placed++;
+    txn->remote_pack_dirty = true;
     return row.refs ? count_live(txn, entry, 1) : 0;
 }
 
-int far_forget_placed(struct txn *txn, uint64_t pack)
+int remote_pack_forget_placed(struct txn *txn, uint64_t pack)
 {
     struct key prefix, key;
     struct chunk_row row;
     _cleanup_snap_ struct snap snap;
     _cleanup_scan_ struct scan scan;
     snap_begin(&snap, txn->view);
-    key_u64(&prefix, KEY_FAR_PLACED, pack);
+    key_u64(&prefix, KEY_REMOTE_PLACED, pack);
     scan_open(&scan, &snap, &prefix);
     int r = 0;
     for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
@@ -202,36 +202,36 @@ int far_forget_placed(struct txn *txn, uint64_t pack)
         if (scan.key_len != PLACED_KEY_LEN)
             return txn_damage(txn, "the list of chunks of a remote pack is damaged");
         memcpy(&name, scan.key + KEY_U64_LEN, sizeof name);
-        key_of_placed(&key, KEY_FAR_PLACED, pack, &name);
+        key_of_placed(&key, KEY_REMOTE_PLACED, pack, &name);
         txn_delete(txn, &key);
-        key_of_name(&key, KEY_FAR, &name);
+        key_of_name(&key, KEY_REMOTE_CHUNK, &name);
         txn_delete(txn, &key);
         r = refs_of(txn, &name, &row);
         if (r < 0 || row.refs == 0) /* dead: its mark is there already if a head says otherwise */
             continue;
         key_chunk(&key, &name);
         txn_touch(txn, &key);
-        want(txn, &row.entry);
+        add_pending_upload(txn, &row.entry);
     }
     if (r == 0)
         r = scan_error(&scan);
     if (r == 0)
-        r = far_account_need(txn, pack);
+        r = remote_pack_need(txn, pack);
     if (r < 0)
         return r;
-    txn->far.placed = 0;
-    txn->far.pub.live_count = 0;
-    txn->far.pub.live_bytes = 0;
-    txn->far_dirty = true;
+    txn->remote_pack.placed = 0;
+    txn->remote_pack.pub.live_count = 0;
+    txn->remote_pack.pub.live_bytes = 0;
+    txn->remote_pack_dirty = true;
     return 0;
 }
 
 /* --- changes from outside --------------------------------------------------------------------- */
 
-static int commit_far(struct txn *txn, int r)
+static int commit_remote(struct txn *txn, int r)
 {
     if (r == 0) {
-        far_account_store(txn);
+        remote_pack_store(txn);
         r = txn_commit(txn);
     } else if (txn->why) {
         log_error("view: cannot note a change of the remote: %s", txn->why);
@@ -240,68 +240,69 @@ static int commit_far(struct txn *txn, int r)
     return r;
 }
 
-static int far_account_new(struct txn *txn, uint64_t pack, uint64_t length, uint32_t count)
+static int remote_pack_new(struct txn *txn, uint64_t pack, uint64_t length, uint32_t count)
 {
-    int r = far_account_load(txn, pack);
+    int r = remote_pack_load(txn, pack);
     if (r != -ENOENT)
         return r < 0 ? r : txn_damage(txn, "the remote pack is known already");
-    txn->far = (struct far_row){.pub = {.pack = pack, .length = length, .count = count}};
-    txn->far_loaded = txn->far_dirty = true;
+    txn->remote_pack =
+        (struct remote_pack_row){.pub = {.pack = pack, .length = length, .count = count}};
+    txn->remote_pack_loaded = txn->remote_pack_dirty = true;
     txn->remote.pub.packs++;
     txn->remote.pub.pack_bytes += length;
     return 0;
 }
 
-int view_far_placed(struct view *view, uint64_t pack, uint64_t length,
-                    const struct chunk_entry *entries, uint32_t count)
+int view_remote_placed(struct view *view, uint64_t pack, uint64_t length,
+                       const struct chunk_entry *entries, uint32_t count)
 {
     struct txn txn;
     check(pack != 0);
     txn_begin(&txn, view);
-    int r = far_account_new(&txn, pack, length, count);
+    int r = remote_pack_new(&txn, pack, length, count);
     for (uint32_t i = 0; i < count && r == 0; i++) {
         struct chunk_entry entry = entries[i];
         entry.pack = pack;
-        r = far_place(&txn, &entry);
+        r = remote_chunk_place(&txn, &entry);
     }
-    return commit_far(&txn, r);
+    return commit_remote(&txn, r);
 }
 
-void far_leave_count(struct txn *txn)
+void remote_pack_leave_count(struct txn *txn)
 {
-    if (txn->far.pub.doomed || txn->far.pub.gone)
+    if (txn->remote_pack.pub.unreferenced || txn->remote_pack.pub.gone)
         return;
     txn->remote.pub.packs--;
-    txn->remote.pub.pack_bytes -= txn->far.pub.length;
+    txn->remote.pub.pack_bytes -= txn->remote_pack.pub.length;
 }
 
-int view_far_lost(struct view *view, uint64_t pack)
+int view_remote_pack_lost(struct view *view, uint64_t pack)
 {
     struct txn txn;
     txn_begin(&txn, view);
-    int r = far_account_load(&txn, pack);
+    int r = remote_pack_load(&txn, pack);
     if (r == 0)
-        r = far_forget_placed(&txn, pack);
+        r = remote_pack_forget_placed(&txn, pack);
     if (r == 0) {
-        far_leave_count(&txn);
-        txn.far.pub.gone = true;
-        txn.far_dirty = true;
+        remote_pack_leave_count(&txn);
+        txn.remote_pack.pub.gone = true;
+        txn.remote_pack_dirty = true;
     }
-    return commit_far(&txn, r);
+    return commit_remote(&txn, r);
 }
 
-int view_far_gone(struct view *view, uint64_t pack)
+int view_remote_pack_gone(struct view *view, uint64_t pack)
 {
     struct txn txn;
     txn_begin(&txn, view);
-    int r = far_account_load(&txn, pack);
-    if (r == 0 && !txn.far.pub.doomed)
+    int r = remote_pack_load(&txn, pack);
+    if (r == 0 && !txn.remote_pack.pub.unreferenced)
         r = -EINVAL;
     if (r == 0) {
-        txn.far.pub.gone = true;
-        txn.far_dirty = true;
+        txn.remote_pack.pub.gone = true;
+        txn.remote_pack_dirty = true;
     }
-    return commit_far(&txn, r);
+    return commit_remote(&txn, r);
 }
 
 int view_note_head(struct view *view, uint64_t head)
@@ -309,7 +310,7 @@ int view_note_head(struct view *view, uint64_t head)
     struct txn txn;
     txn_begin(&txn, view);
     txn.remote.pub.head = head;
-    return commit_far(&txn, 0);
+    return commit_remote(&txn, 0);
 }
 
 /* --- beginning to track ----------------------------------------------------------------------- */
@@ -333,24 +334,24 @@ static int want_all(struct txn *txn)
         memcpy(&name, scan.key + 1, sizeof name);
         r = chunk_row_decode(&name, scan.value, scan.value_len, &row);
         if (r == 0 && row.refs)
-            want(txn, &row.entry);
-        if (r == 0 && txn->used >= WANT_STEP)
+            add_pending_upload(txn, &row.entry);
+        if (r == 0 && txn->used >= PENDING_STEP)
             r = txn_write_ahead(txn);
     }
     return r < 0 ? r : scan_error(&scan);
 }
 
-/* A view that does not track looks at nothing that is wanted: what a crash leaves of the steps is
+/* A view that does not track looks at no pending upload: what a crash leaves of the steps is
  * cleared by the next try. */
 static int begin_tracking(struct view *view)
 {
     struct txn txn;
     txn_begin(&txn, view);
-    txn.remote = (struct remote_row){.changes = txn.remote.changes};
-    txn_clear(&txn, KEY_WANTED);
+    txn.remote = (struct remote_state_row){.changes = txn.remote.changes};
+    txn_clear(&txn, KEY_PENDING_UPLOAD);
     int r = want_all(&txn);
     txn.remote.pub.tracks = txn.remote.pub.is_whole = true;
-    return commit_far(&txn, r);
+    return commit_remote(&txn, r);
 }
 
 int view_track(struct view *view)
@@ -359,17 +360,17 @@ int view_track(struct view *view)
 }
 
 /* First it ceases to track, in one write: so no crash leaves a view that tracks and knows neither
- * where a chunk lies nor that it is wanted. */
+ * where a chunk lies nor that it is pending upload. */
 int view_forget_remote(struct view *view)
 {
-    static const enum key_type types[] = {KEY_FAR,    KEY_FAR_PLACED, KEY_FAR_PACK,
-                                          KEY_WANTED, KEY_TOUCHED,    KEY_REMOTE};
+    static const enum key_type types[] = {KEY_REMOTE_CHUNK,   KEY_REMOTE_PLACED, KEY_REMOTE_PACK,
+                                          KEY_PENDING_UPLOAD, KEY_TOUCHED,       KEY_REMOTE_STATE};
     struct txn txn;
     txn_begin(&txn, view);
     for (size_t i = 0; i < ARRAY_LEN(types); i++)
         txn_clear(&txn, types[i]);
-    txn.remote = (struct remote_row){.changes = txn.remote.changes};
-    int r = commit_far(&txn, 0);
+    txn.remote = (struct remote_state_row){.changes = txn.remote.changes};
+    int r = commit_remote(&txn, 0);
     return r < 0 ? r : begin_tracking(view);
 }
 
@@ -381,26 +382,27 @@ struct view_remote view_remote(struct view *view)
     return view->remote.pub;
 }
 
-int view_far_pack(struct view *view, uint64_t pack, struct view_far_pack *ret_pack)
+int view_remote_pack(struct view *view, uint64_t pack, struct view_remote_pack *ret_pack)
 {
     struct key key;
     _cleanup_value_ struct value value = {0};
-    struct far_row row;
-    key_u64(&key, KEY_FAR_PACK, pack);
+    struct remote_pack_row row;
+    key_u64(&key, KEY_REMOTE_PACK, pack);
     int r = db_get(view, NULL, &key, &value);
     if (r == 0)
-        r = far_row_decode(pack, value.data, value.len, &row);
+        r = remote_pack_row_decode(pack, value.data, value.len, &row);
     if (r == 0)
         *ret_pack = row.pub;
     return r;
 }
 
-int view_far_place(struct view *view, const struct chunk_name *name, struct chunk_entry *ret_entry)
+int view_remote_place(struct view *view, const struct chunk_name *name,
+                      struct chunk_entry *ret_entry)
 {
     struct key key;
     _cleanup_value_ struct value value = {0};
     struct chunk_row row;
-    key_of_name(&key, KEY_FAR, name);
+    key_of_name(&key, KEY_REMOTE_CHUNK, name);
     int r = db_get(view, NULL, &key, &value);
     if (r == 0)
         r = chunk_row_decode(name, value.data, value.len, &row);
@@ -412,12 +414,13 @@ int view_far_place(struct view *view, const struct chunk_name *name, struct chun
 /* Without a mark the newest head says of the chunk what is true now: that it is referred to, and
  * where it lies. With one, the pack may be dead at a cut that is being published, although it lives
  * now. */
-static int far_is_published(struct view *view, const struct chunk_entry *entry, bool *ret_published)
+static int remote_chunk_is_published(struct view *view, const struct chunk_entry *entry,
+                                     bool *ret_published)
 {
     struct key key, mark;
     _cleanup_value_ struct value value = {0};
-    struct view_far_pack pack;
-    int r = view_far_pack(view, entry->pack, &pack);
+    struct view_remote_pack pack;
+    int r = view_remote_pack(view, entry->pack, &pack);
     if (r < 0)
         return r;
     key_chunk(&key, &entry->name);
@@ -427,28 +430,28 @@ static int far_is_published(struct view *view, const struct chunk_entry *entry, 
     return r == -ENOENT ? 0 : r;
 }
 
-int view_far_chunk(struct view *view, const struct chunk_name *name, struct chunk_entry *ret_entry,
-                   bool *ret_published)
+int view_remote_chunk(struct view *view, const struct chunk_name *name,
+                      struct chunk_entry *ret_entry, bool *ret_published)
 {
-    int r = view_far_place(view, name, ret_entry);
-    return r < 0 ? r : far_is_published(view, ret_entry, ret_published);
+    int r = view_remote_place(view, name, ret_entry);
+    return r < 0 ? r : remote_chunk_is_published(view, ret_entry, ret_published);
 }
 
-int view_far_packs(struct view *view, int (*fn)(const struct view_far_pack *pack, void *arg),
-                   void *arg)
+int view_remote_packs(struct view *view, int (*fn)(const struct view_remote_pack *pack, void *arg),
+                      void *arg)
 {
     struct key prefix;
     _cleanup_snap_ struct snap snap;
     _cleanup_scan_ struct scan scan;
     snap_begin(&snap, view);
-    key_type(&prefix, KEY_FAR_PACK);
+    key_type(&prefix, KEY_REMOTE_PACK);
     scan_open(&scan, &snap, &prefix);
     int r = 0;
     for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
-        struct far_row row;
+        struct remote_pack_row row;
         if (scan.key_len != KEY_U64_LEN)
             return -EUCLEAN;
-        r = far_row_decode(key_get_u64(scan.key, 1), scan.value, scan.value_len, &row);
+        r = remote_pack_row_decode(key_get_u64(scan.key, 1), scan.value, scan.value_len, &row);
         if (r == 0)
             r = fn(&row.pub, arg);
     }
@@ -457,31 +460,31 @@ int view_far_packs(struct view *view, int (*fn)(const struct view_far_pack *pack
     return r > 0 ? 0 : r;
 }
 
-int view_far_pack_chunks(struct view *view, uint64_t pack,
-                         int (*fn)(const struct chunk_entry *entry, uint64_t refs, void *arg),
-                         void *arg)
+int view_remote_pack_chunks(struct view *view, uint64_t pack,
+                            int (*fn)(const struct chunk_entry *entry, uint64_t refs, void *arg),
+                            void *arg)
 {
     struct key prefix;
     _cleanup_snap_ struct snap snap;
     _cleanup_scan_ struct scan scan;
     snap_begin(&snap, view);
-    key_u64(&prefix, KEY_FAR_PLACED, pack);
+    key_u64(&prefix, KEY_REMOTE_PLACED, pack);
     scan_open(&scan, &snap, &prefix);
     int r = 0;
     for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
         struct chunk_name name;
-        struct chunk_entry entry, near;
+        struct chunk_entry entry, local;
         uint64_t refs = 0;
         if (scan.key_len != PLACED_KEY_LEN)
             return -EUCLEAN;
         memcpy(&name, scan.key + KEY_U64_LEN, sizeof name);
-        r = view_far_place(view, &name, &entry);
+        r = view_remote_place(view, &name, &entry);
         if (r == -ENOENT || (r == 0 && entry.pack != pack)) { /* moved since the snapshot */
             r = 0;
             continue;
         }
         if (r == 0)
-            r = view_chunk(view, &name, &near, &refs);
+            r = view_chunk(view, &name, &local, &refs);
         if (r == 0 || r == -ENOENT)
             r = fn(&entry, r == 0 ? refs : 0, arg);
     }

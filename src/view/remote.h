@@ -5,7 +5,7 @@
  * While the view tracks (from the first time a store has a remote, for ever), every change of a row
  * that is published leaves a mark with the number of the change. A run for a cut is made from the
  * marks in a snapshot of the view at that cut; publishing it forgets the marks up to there. Chunks
- * that are referred to and have no place in the remote are *wanted*.
+ * that are referred to and have no place in the remote are *pending upload*.
  *
  * Threads: reads as in view.h. Everything that changes the view must not run beside view_apply() or
  * another change: the caller serializes them. Errors as in view.h. */
@@ -19,14 +19,16 @@ struct view_remote {
     bool is_whole; /* the next run has to hold everything */
     uint64_t head; /* number of the newest head that the view knows to be published; 0: none */
     uint64_t cut;  /* of that head */
-    uint64_t packs, pack_bytes; /* remote packs that are known, published or not, and not doomed */
-    uint64_t wanted;            /* chunks; counts what is there now */
-    uint64_t wanted_bytes;      /* stored bytes of these at their local places; a chunk without one
-                                   counts 0 */
+    uint64_t packs,
+        pack_bytes; /* remote packs that are known, published or not, and not unreferenced */
+    uint64_t pending_chunks; /* chunks; counts what is there now */
+    uint64_t pending_bytes;  /* stored bytes of these at their local places; a chunk without one
+                               counts 0 */
 };
 struct view_remote view_remote(struct view *view);
 
-/* Begins to track: everything is wanted, the next run is whole. Nothing if it does already. */
+/* Begins to track: everything is pending upload, the next run is whole. Nothing if it does already.
+ */
 CAIRN_MUST_CHECK int view_track(struct view *view);
 
 /* The next run is whole, and nothing is known to be in the remote (its state was lost or is not
@@ -35,47 +37,47 @@ CAIRN_MUST_CHECK int view_forget_remote(struct view *view);
 
 /* Place of a chunk in the remote. *ret_published: the newest head relies on it, and no head that is
  * being published can doom it: the local copy is not needed. -ENOENT: not there. */
-CAIRN_MUST_CHECK int view_far_chunk(struct view *view, const struct chunk_name *name,
-                                    struct chunk_entry *ret_entry, bool *ret_published);
+CAIRN_MUST_CHECK int view_remote_chunk(struct view *view, const struct chunk_name *name,
+                                       struct chunk_entry *ret_entry, bool *ret_published);
 
 /* The place alone. */
-CAIRN_MUST_CHECK int view_far_place(struct view *view, const struct chunk_name *name,
-                                    struct chunk_entry *ret_entry);
+CAIRN_MUST_CHECK int view_remote_place(struct view *view, const struct chunk_name *name,
+                                       struct chunk_entry *ret_entry);
 
-struct view_far_pack {
+struct view_remote_pack {
     uint64_t pack, length;
     uint32_t count;
     uint64_t live_bytes; /* stored bytes of its chunks that have references now */
     uint32_t live_count;
-    uint64_t head;  /* the first that relied on it; 0: not published */
-    int64_t doomed; /* medium's time, ns, at which a head was published that does not need it; 0:
-                       needed */
-    bool gone;      /* the object was deleted; the next run says so */
+    uint64_t head;        /* the first that relied on it; 0: not published */
+    int64_t unreferenced; /* medium's time, ns, at which a head was published that does not need it;
+                       0: needed */
+    bool gone;            /* the object was deleted; the next run says so */
 };
-CAIRN_MUST_CHECK int view_far_packs(struct view *view,
-                                    int (*fn)(const struct view_far_pack *pack, void *arg),
-                                    void *arg);
-CAIRN_MUST_CHECK int view_far_pack(struct view *view, uint64_t pack,
-                                   struct view_far_pack *ret_pack);
+CAIRN_MUST_CHECK int view_remote_packs(struct view *view,
+                                       int (*fn)(const struct view_remote_pack *pack, void *arg),
+                                       void *arg);
+CAIRN_MUST_CHECK int view_remote_pack(struct view *view, uint64_t pack,
+                                      struct view_remote_pack *ret_pack);
 
 /* Names of the chunks whose place is in this remote pack. */
-CAIRN_MUST_CHECK int view_far_pack_chunks(struct view *view, uint64_t pack,
-                                          int (*fn)(const struct chunk_entry *entry, uint64_t refs,
-                                                    void *arg),
-                                          void *arg);
+CAIRN_MUST_CHECK int view_remote_pack_chunks(struct view *view, uint64_t pack,
+                                             int (*fn)(const struct chunk_entry *entry,
+                                                       uint64_t refs, void *arg),
+                                             void *arg);
 
 /* A pack was stored in the remote: its chunks have their place there now, also those that had
  * another. -EUCLEAN: it is known already. */
-CAIRN_MUST_CHECK int view_far_placed(struct view *view, uint64_t pack, uint64_t length,
-                                     const struct chunk_entry *entries, uint32_t count);
+CAIRN_MUST_CHECK int view_remote_placed(struct view *view, uint64_t pack, uint64_t length,
+                                        const struct chunk_entry *entries, uint32_t count);
 
-/* The remote lost this pack, or it is damaged there: its chunks are wanted again as far as they
- * have references. A cut that is open already may still say that chunks lie there; the next one
- * does not. -ENOENT: unknown. */
-CAIRN_MUST_CHECK int view_far_lost(struct view *view, uint64_t pack);
+/* The remote lost this pack, or it is damaged there: its chunks are pending upload again as far as
+ * they have references. A cut that is open already may still say that chunks lie there; the next
+ * one does not. -ENOENT: unknown. */
+CAIRN_MUST_CHECK int view_remote_pack_lost(struct view *view, uint64_t pack);
 
-/* The object of a doomed pack was deleted. -ENOENT: unknown; -EINVAL: not doomed. */
-CAIRN_MUST_CHECK int view_far_gone(struct view *view, uint64_t pack);
+/* The object of an unreferenced pack was deleted. -ENOENT: unknown; -EINVAL: not unreferenced. */
+CAIRN_MUST_CHECK int view_remote_pack_gone(struct view *view, uint64_t pack);
 
 /* *ret_cut: the cut with which the newest change of the inode's row came that is not published; 0:
  * none, or no such inode. Where nothing is published yet, the view's own cut. */
@@ -103,13 +105,14 @@ void view_cut_close(struct view_cut *cut);
 struct view_state view_cut_state(const struct view_cut *cut);
 bool view_cut_is_whole(const struct view_cut *cut);
 
-/* The chunks wanted at the cut whose names are greater than `after` (NULL: all), in order of name,
- * with their local places at that time (pack 0: none). `fn` returns 0 to go on, 1 to stop. */
-CAIRN_MUST_CHECK int view_cut_wanted(struct view_cut *cut, const struct chunk_name *after,
-                                     int (*fn)(const struct chunk_entry *entry, void *arg),
-                                     void *arg);
+/* The chunks pending upload at the cut whose names are greater than `after` (NULL: all), in order
+ * of name, with their local places at that time (pack 0: none). `fn` returns 0 to go on, 1 to stop.
+ */
+CAIRN_MUST_CHECK int view_cut_pending(struct view_cut *cut, const struct chunk_name *after,
+                                      int (*fn)(const struct chunk_entry *entry, void *arg),
+                                      void *arg);
 
-/* The rows of the cut's run, in key order. Everything wanted must have its place now; chunks that
+/* The rows of the cut's run, in key order. Everything pending must have its place now; chunks that
  * have none are told without one and counted in *ret_missing: their bytes cannot be read from the
  * remote, and each run says so until they have one. `now` is the medium's time. Remembers which
  * packs it names first and which it dooms, for view_published(). */

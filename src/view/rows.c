@@ -107,11 +107,11 @@ int row_read_chunk(const struct run_row *row, struct chunk_row *ret)
     return r == 0 && !chunk_is_sane(ret) ? -EUCLEAN : r;
 }
 
-int row_read_pack(const struct run_row *row, struct far_row *ret)
+int row_read_pack(const struct run_row *row, struct remote_pack_row *ret)
 {
     if (row->key_len != KEY_U64_LEN || key_get_u64(row->key, 1) == 0)
         return -EUCLEAN;
-    return far_run_decode(key_get_u64(row->key, 1), row->value, row->value_len, ret);
+    return remote_pack_run_decode(key_get_u64(row->key, 1), row->value, row->value_len, ret);
 }
 
 void row_numbers_note(struct row_numbers *numbers, const struct run_row *row)
@@ -121,7 +121,7 @@ void row_numbers_note(struct row_numbers *numbers, const struct run_row *row)
         numbers->ino = max_u64(numbers->ino, key_get_u64(key, 1) & INO_COUNTER_MASK);
     if (key[0] == KEY_COOKIE)
         numbers->cookie = max_u64(numbers->cookie, key_get_u64(key, KEY_U64_LEN));
-    if (key[0] == KEY_FAR_PACK)
+    if (key[0] == KEY_REMOTE_PACK)
         numbers->pack = max_u64(numbers->pack, key_get_u64(key, 1));
 }
 

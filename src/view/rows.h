@@ -16,8 +16,8 @@ CAIRN_MUST_CHECK int row_check_plain(const struct run_row *row, struct piece_lis
 
 /* A chunk: its references, and its place in the remote (pack 0: it has none). */
 CAIRN_MUST_CHECK int row_read_chunk(const struct run_row *row, struct chunk_row *ret);
-/* A remote pack: length, chunks, since when it is doomed. */
-CAIRN_MUST_CHECK int row_read_pack(const struct run_row *row, struct far_row *ret);
+/* A remote pack: length, chunks, since when it is unreferenced. */
+CAIRN_MUST_CHECK int row_read_pack(const struct run_row *row, struct remote_pack_row *ret);
 /* The name in the key of a chunk's row, which may be one without a value. */
 CAIRN_MUST_CHECK int row_chunk_name(const struct run_row *row, struct chunk_name *ret);
 

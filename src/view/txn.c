@@ -326,7 +326,7 @@ static int write_changes(struct txn *txn)
 
 int txn_write_ahead(struct txn *txn)
 {
-    check(!txn->batch && !txn->far_dirty && !txn->pack_dirty);
+    check(!txn->batch && !txn->remote_pack_dirty && !txn->pack_dirty);
     int r = write_changes(txn);
     forget_changes(txn);
     txn->marks.count = 0;
@@ -341,9 +341,9 @@ int txn_commit(struct txn *txn)
     key_type(&key, KEY_STATE);
     txn_put(txn, &key, value, state_encode(&txn->state, value));
     if (txn->remote.pub.tracks) {
-        uint8_t remote[REMOTE_VALUE_LEN];
-        key_type(&key, KEY_REMOTE);
-        txn_put(txn, &key, remote, remote_row_encode(&txn->remote, remote));
+        uint8_t remote[REMOTE_STATE_VALUE_LEN];
+        key_type(&key, KEY_REMOTE_STATE);
+        txn_put(txn, &key, remote, remote_state_row_encode(&txn->remote, remote));
     }
     int r = write_changes(txn);
     if (r < 0)

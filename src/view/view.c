@@ -112,11 +112,11 @@ static int load_remote(struct view *view)
 {
     struct key key;
     _cleanup_value_ struct value value = {0};
-    key_type(&key, KEY_REMOTE);
-    struct remote_row remote = {0};
+    key_type(&key, KEY_REMOTE_STATE);
+    struct remote_state_row remote = {0};
     int r = db_get(view, NULL, &key, &value);
     if (r == 0)
-        r = remote_row_decode(value.data, value.len, &remote);
+        r = remote_state_row_decode(value.data, value.len, &remote);
     if (r == -EUCLEAN)
         log_error("view: what is known of the remote is damaged or of another version");
     if (r < 0 && r != -ENOENT)

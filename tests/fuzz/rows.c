@@ -13,10 +13,10 @@ static void again_chunk(const struct run_row *row, const struct chunk_row *chunk
     check(len == row->value_len && memcmp(again, row->value, len) == 0);
 }
 
-static void again_pack(const struct run_row *row, const struct far_row *pack)
+static void again_pack(const struct run_row *row, const struct remote_pack_row *pack)
 {
-    uint8_t again[FAR_RUN_VALUE_LEN];
-    check(far_run_encode(&pack->pub, again) == row->value_len &&
+    uint8_t again[REMOTE_PACK_RUN_VALUE_LEN];
+    check(remote_pack_run_encode(&pack->pub, again) == row->value_len &&
           memcmp(again, row->value, sizeof again) == 0);
 }
 
@@ -76,7 +76,7 @@ static void again_plain(const struct run_row *row, const struct piece_list *piec
 
 /* Whatever its key is, the value is given to each decoder of what only the view has. A flag that is
  * not 0 is read as 1, and what is to be zero is not looked at. */
-#define FAR_GONE_AT 49u
+#define GONE_AT 49u
 #define REMOTE_FLAGS_AT 1u
 
 static void same(int r, const uint8_t *value, size_t len, const uint8_t *again, size_t again_len)
@@ -85,30 +85,30 @@ static void same(int r, const uint8_t *value, size_t len, const uint8_t *again, 
     check(r < 0 || (len == again_len && memcmp(value, again, len) == 0));
 }
 
-static void own_far(uint64_t pack, const uint8_t *value, size_t len)
+static void own_remote_pack(uint64_t pack, const uint8_t *value, size_t len)
 {
-    uint8_t again[FAR_VALUE_LEN], wanted[FAR_VALUE_LEN] = {0};
-    struct far_row row;
-    int r = far_row_decode(pack, value, len, &row);
+    uint8_t again[REMOTE_PACK_VALUE_LEN], wanted[REMOTE_PACK_VALUE_LEN] = {0};
+    struct remote_pack_row row;
+    int r = remote_pack_row_decode(pack, value, len, &row);
     check(row.pub.pack == pack);
     if (len == sizeof wanted) {
-        memcpy(wanted, value, FAR_GONE_AT);
-        wanted[FAR_GONE_AT] = value[FAR_GONE_AT] != 0;
+        memcpy(wanted, value, GONE_AT);
+        wanted[GONE_AT] = value[GONE_AT] != 0;
     }
-    same(r, wanted, len, again, far_row_encode(&row, again));
+    same(r, wanted, len, again, remote_pack_row_encode(&row, again));
 }
 
 static void own_remote(const uint8_t *value, size_t len)
 {
-    uint8_t again[REMOTE_VALUE_LEN], wanted[REMOTE_VALUE_LEN] = {0};
-    struct remote_row row;
-    int r = remote_row_decode(value, len, &row);
+    uint8_t again[REMOTE_STATE_VALUE_LEN], wanted[REMOTE_STATE_VALUE_LEN] = {0};
+    struct remote_state_row row;
+    int r = remote_state_row_decode(value, len, &row);
     if (len == sizeof wanted) {
         memcpy(wanted, value, len);
         for (size_t i = REMOTE_FLAGS_AT; i < REMOTE_FLAGS_AT + 2; i++)
             wanted[i] = value[i] != 0;
     }
-    same(r, wanted, len, again, remote_row_encode(&row, again));
+    same(r, wanted, len, again, remote_state_row_encode(&row, again));
 }
 
 static void own_counts(uint64_t pack, const uint8_t *value, size_t len)
@@ -125,8 +125,8 @@ static void own_counts(uint64_t pack, const uint8_t *value, size_t len)
     same(r, value, len, again, pack_row_encode(&row, again));
     r = touched_decode(value, len, &touched);
     same(r, value, len, again, touched_encode(&touched, again));
-    r = wanted_decode(value, len, &bytes);
-    same(r, value, len, again, wanted_encode(bytes, again));
+    r = pending_upload_decode(value, len, &bytes);
+    same(r, value, len, again, pending_upload_encode(bytes, again));
 }
 
 /* Places in the remote: a chunk that nothing refers to is fine there. */
@@ -144,7 +144,7 @@ static void own_place(const uint8_t *value, size_t len)
 static void own(const struct run_row *row)
 {
     uint64_t pack = row->key_len >= KEY_U64_LEN ? key_get_u64(row->key, 1) : 0;
-    own_far(pack, row->value, row->value_len);
+    own_remote_pack(pack, row->value, row->value_len);
     own_remote(row->value, row->value_len);
     own_counts(pack, row->value, row->value_len);
     own_place(row->value, row->value_len);
@@ -174,7 +174,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct piece_list scratch = {0};
     struct inode_row inode = {0};
     struct chunk_row chunk;
-    struct far_row pack;
+    struct remote_pack_row pack;
     check(!row_comes_next(&last, &row) || (last.len == key_len && !row_comes_next(&last, &row)));
     if (row_check_plain(&row, &scratch, &inode) == 0) {
         again_plain(&row, &scratch, &inode);
@@ -184,7 +184,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         again_chunk(&row, &chunk);
     if (row_read_pack(&row, &pack) == 0) {
         again_pack(&row, &pack);
-        if (*key == KEY_FAR_PACK)
+        if (*key == KEY_REMOTE_PACK)
             note(&row);
     }
     own(&row);

@@ -8,7 +8,7 @@
 
 static struct dir *dir_of(struct worker *w, const struct file *file)
 {
-    return &w->world->dirs[file->dir];
+    return &w->fixture->dirs[file->dir];
 }
 
 static void lock_dirs(struct dir *a, struct dir *b)
@@ -42,8 +42,8 @@ static void create(struct worker *w, struct file *file)
     struct dir *dir = dir_of(w, file);
     (void)pthread_mutex_lock(&dir->lock);
     do
-        r = fs_create(w->world->fs, dir->ino, file->name, 0644, O_RDWR, &w->caller, &st, &opened);
-    while (must_repeat(w->world, r));
+        r = fs_create(w->fixture->fs, dir->ino, file->name, 0644, O_RDWR, &w->caller, &st, &opened);
+    while (must_repeat(w->fixture, r));
     (void)pthread_mutex_unlock(&dir->lock);
     EXPECT_OK(w, r, "creating");
     file->ino = st.st_ino;
@@ -61,13 +61,13 @@ static void open_file(struct worker *w, struct file *file, bool empties)
     if (file->is_open)
         return;
     do
-        r = fs_open(w->world->fs, file->ino, O_RDWR, &opened);
-    while (must_repeat(w->world, r));
+        r = fs_open(w->fixture->fs, file->ino, O_RDWR, &opened);
+    while (must_repeat(w->fixture, r));
     EXPECT_OK(w, r, "opening");
     struct stat st = {.st_size = 0};
     do
-        r = empties ? fs_setattr(w->world->fs, file->ino, FS_SET_SIZE, &st, &w->caller, &st) : 0;
-    while (must_repeat(w->world, r));
+        r = empties ? fs_setattr(w->fixture->fs, file->ino, FS_SET_SIZE, &st, &w->caller, &st) : 0;
+    while (must_repeat(w->fixture, r));
     EXPECT_OK(w, r, "emptying");
     if (empties)
         file->size = 0;
@@ -81,10 +81,10 @@ void private_close(struct worker *w, struct file *file)
     if (!file->is_open)
         return;
     do
-        r = fs_flush(w->world->fs, file->ino, file->handle);
-    while (must_repeat(w->world, r));
+        r = fs_flush(w->fixture->fs, file->ino, file->handle);
+    while (must_repeat(w->fixture, r));
     EXPECT_OK(w, r, "closing");
-    (void)fs_release(w->world->fs, file->handle, false);
+    (void)fs_release(w->fixture->fs, file->handle, false);
     file->is_open = false;
 }
 
@@ -101,10 +101,10 @@ void private_expect(struct worker *w, const struct file *file, uint64_t offset, 
 {
     ssize_t n = worker_read(w, file->ino, offset, length);
     uint64_t expected = offset >= file->size ? 0 : min_u64(length, file->size - offset);
-    expect(w->world, n == (ssize_t)expected, "%s: reading %zu at %llu of %llu gives %zd",
+    expect(w->fixture, n == (ssize_t)expected, "%s: reading %zu at %llu of %llu gives %zd",
            file->name, length, (unsigned long long)offset, (unsigned long long)file->size, n);
     for (size_t i = 0; i < expected; i++)
-        expect(w->world, w->buf[i] == file->bytes[offset + i],
+        expect(w->fixture, w->buf[i] == file->bytes[offset + i],
                "%s (%s): byte %llu of %llu is %02x, not %02x", file->name, w->doing,
                (unsigned long long)(offset + i), (unsigned long long)file->size, w->buf[i],
                file->bytes[offset + i]);
@@ -139,10 +139,10 @@ void private_truncate(struct worker *w, struct file *file)
     int r;
     do {
         st.st_size = (off_t)size;
-        r = fs_setattr(w->world->fs, file->ino, FS_SET_SIZE, &st, &w->caller, &st);
-    } while (must_repeat(w->world, r));
+        r = fs_setattr(w->fixture->fs, file->ino, FS_SET_SIZE, &st, &w->caller, &st);
+    } while (must_repeat(w->fixture, r));
     EXPECT_OK(w, r, "truncating");
-    expect(w->world, (uint64_t)st.st_size == size, "%s: size %lld after truncating", file->name,
+    expect(w->fixture, (uint64_t)st.st_size == size, "%s: size %lld after truncating", file->name,
            (long long)st.st_size);
     model_extend(file, size);
     file->size = size;
@@ -156,8 +156,8 @@ void private_allocate(struct worker *w, struct file *file)
     uint64_t offset = below(&w->rng, FILE_MAX - 1),
              length = 1 + below(&w->rng, FILE_MAX - offset - 1);
     do
-        r = fs_fallocate(w->world->fs, file->ino, mode, offset, length, &w->caller);
-    while (must_repeat(w->world, r));
+        r = fs_fallocate(w->fixture->fs, file->ino, mode, offset, length, &w->caller);
+    while (must_repeat(w->fixture, r));
     if (r == -ENOSPC && mode == 0)
         return;
     EXPECT_OK(w, r, "fallocate");
@@ -172,11 +172,11 @@ void private_sync(struct worker *w, struct file *file)
     struct fs_barrier barrier;
     int r;
     do
-        r = fs_fsync(w->world->fs, file->ino, &barrier);
-    while (must_repeat(w->world, r));
+        r = fs_fsync(w->fixture->fs, file->ino, &barrier);
+    while (must_repeat(w->fixture, r));
     EXPECT_OK(w, r, "fsync");
     if (below(&w->rng, 4) == 0)
-        wait_durable(w->world, barrier.seq);
+        wait_durable(w->fixture, barrier.seq);
 }
 
 void private_reopen(struct worker *w, struct file *file)
@@ -208,8 +208,8 @@ static void remove_name(struct worker *w, struct dir *dir, const char *name)
     int r;
     (void)pthread_mutex_lock(&dir->lock);
     do
-        r = fs_unlink(w->world->fs, dir->ino, name);
-    while (must_repeat(w->world, r));
+        r = fs_unlink(w->fixture->fs, dir->ino, name);
+    while (must_repeat(w->fixture, r));
     (void)pthread_mutex_unlock(&dir->lock);
     EXPECT_OK(w, r, "unlinking");
 }
@@ -222,7 +222,7 @@ static void link_name(const struct worker *w, const struct file *file, char name
 /* A second name in the folder of all, made or removed. */
 void private_link(struct worker *w, struct file *file)
 {
-    struct dir *dir = &w->world->dirs[DIR_SHARED];
+    struct dir *dir = &w->fixture->dirs[DIR_SHARED];
     char name[40];
     struct stat st;
     int r;
@@ -232,11 +232,11 @@ void private_link(struct worker *w, struct file *file)
     } else {
         (void)pthread_mutex_lock(&dir->lock);
         do
-            r = fs_link(w->world->fs, file->ino, dir->ino, name, &st);
-        while (must_repeat(w->world, r));
+            r = fs_link(w->fixture->fs, file->ino, dir->ino, name, &st);
+        while (must_repeat(w->fixture, r));
         (void)pthread_mutex_unlock(&dir->lock);
         EXPECT_OK(w, r, "linking");
-        expect(w->world, st.st_nlink == 2 && st.st_ino == file->ino, "%s: %u links", name,
+        expect(w->fixture, st.st_nlink == 2 && st.st_ino == file->ino, "%s: %u links", name,
                (unsigned)st.st_nlink);
     }
     file->is_linked = !file->is_linked;
@@ -266,8 +266,8 @@ void private_rename(struct worker *w, struct file *file)
     int r;
     lock_dirs(a, b);
     do
-        r = fs_rename(w->world->fs, a->ino, file->name, b->ino, to.name, 0, &w->caller);
-    while (must_repeat(w->world, r));
+        r = fs_rename(w->fixture->fs, a->ino, file->name, b->ino, to.name, 0, &w->caller);
+    while (must_repeat(w->fixture, r));
     unlock_dirs(a, b);
     EXPECT_OK(w, r, "renaming");
     file->dir = to.dir;
@@ -285,10 +285,10 @@ void private_copy(struct worker *w, struct file *to)
         return;
     ssize_t n;
     do
-        n = fs_copy(w->world->fs, from->ino, offset, to->ino, at, length, &w->caller);
-    while (must_repeat(w->world, n));
+        n = fs_copy(w->fixture->fs, from->ino, offset, to->ino, at, length, &w->caller);
+    while (must_repeat(w->fixture, n));
     uint64_t most = offset >= from->size ? 0 : min_u64(length, from->size - offset);
-    expect(w->world, n == -ENOSPC || (n >= 0 && (uint64_t)n <= most && (n > 0 || most == 0)),
+    expect(w->fixture, n == -ENOSPC || (n >= 0 && (uint64_t)n <= most && (n > 0 || most == 0)),
            "%s: copying %llu gives %zd", to->name, (unsigned long long)most, n);
     if (n <= 0)
         return;
@@ -307,16 +307,16 @@ void private_expect_xattrs(struct worker *w, const struct file *file)
     size_t expected = 0;
     for (unsigned i = 0; i < XATTRS; i++) {
         uint64_t value = 0;
-        ssize_t n = fs_getxattr(w->world->fs, file->ino, xattr_names[i], &value, sizeof value);
-        expect(w->world,
+        ssize_t n = fs_getxattr(w->fixture->fs, file->ino, xattr_names[i], &value, sizeof value);
+        expect(w->fixture,
                n == (file->xattrs[i] ? (ssize_t)sizeof value : -ENODATA) &&
                    value == file->xattrs[i],
                "%s: %s is %zd bytes, %llx, not %llx", file->name, xattr_names[i], n,
                (unsigned long long)value, (unsigned long long)file->xattrs[i]);
         expected += file->xattrs[i] ? strlen(xattr_names[i]) + 1 : 0;
     }
-    ssize_t n = fs_listxattr(w->world->fs, file->ino, &w->caller, list, sizeof list);
-    expect(w->world, n == (ssize_t)expected, "%s: the list of xattrs has %zd bytes, not %zu",
+    ssize_t n = fs_listxattr(w->fixture->fs, file->ino, &w->caller, list, sizeof list);
+    expect(w->fixture, n == (ssize_t)expected, "%s: the list of xattrs has %zd bytes, not %zu",
            file->name, n, expected);
 }
 
@@ -326,10 +326,10 @@ void private_xattr(struct worker *w, struct file *file)
     uint64_t value = below(&w->rng, 3) ? chance(&w->rng) | 1 : 0;
     int r;
     do
-        r = value ? fs_setxattr(w->world->fs, file->ino, xattr_names[i], &value, sizeof value, 0)
-                  : fs_removexattr(w->world->fs, file->ino, xattr_names[i]);
-    while (must_repeat(w->world, r));
-    expect(w->world, r == (value || file->xattrs[i] ? 0 : -ENODATA) || r == -ENOSPC,
+        r = value ? fs_setxattr(w->fixture->fs, file->ino, xattr_names[i], &value, sizeof value, 0)
+                  : fs_removexattr(w->fixture->fs, file->ino, xattr_names[i]);
+    while (must_repeat(w->fixture, r));
+    expect(w->fixture, r == (value || file->xattrs[i] ? 0 : -ENODATA) || r == -ENOSPC,
            "%s: xattr: %s", file->name, strerror(-r));
     if (r != -ENOSPC)
         file->xattrs[i] = value;
@@ -339,9 +339,9 @@ void private_xattr(struct worker *w, struct file *file)
 void private_stat(struct worker *w, struct file *file)
 {
     struct stat st;
-    int r = fs_getattr(w->world->fs, file->ino, &st);
+    int r = fs_getattr(w->fixture->fs, file->ino, &st);
     EXPECT_OK(w, r, "stat");
-    expect(w->world, (uint64_t)st.st_size == file->size && st.st_nlink == 1u + file->is_linked,
+    expect(w->fixture, (uint64_t)st.st_size == file->size && st.st_nlink == 1u + file->is_linked,
            "%s: size %lld, links %u, not %llu, %u", file->name, (long long)st.st_size,
            (unsigned)st.st_nlink, (unsigned long long)file->size, 1u + file->is_linked);
 }
@@ -380,13 +380,13 @@ void private_list(struct worker *w, struct file *file)
     do {
         before = seen.after;
         seen.left = 1 + (unsigned)below(&w->rng, 8);
-        int r = fs_readdir(w->world->fs, dir_of(w, file)->ino, seen.after, seen.left, see, &seen);
+        int r = fs_readdir(w->fixture->fs, dir_of(w, file)->ino, seen.after, seen.left, see, &seen);
         EXPECT_OK(w, r, "listing");
     } while (seen.after != before);
     for (unsigned i = 0; i < FILES; i++) {
         bool here = w->files[i].dir == file->dir,
              linked = file->dir == DIR_SHARED && w->files[i].is_linked;
-        expect(w->world, seen.files[i] == here && seen.links[i] == linked,
+        expect(w->fixture, seen.files[i] == here && seen.links[i] == linked,
                "%s is listed %u times, its link %u times", w->files[i].name, seen.files[i],
                seen.links[i]);
     }
@@ -409,8 +409,8 @@ void private_verify(struct worker *w)
         struct file *file = &w->files[i];
         struct stat st;
         w->doing = "after a restart";
-        int r = fs_lookup(w->world->fs, dir_of(w, file)->ino, file->name, &st);
-        expect(w->world, r == 0 && st.st_ino == file->ino, "%s is missing: %s", file->name,
+        int r = fs_lookup(w->fixture->fs, dir_of(w, file)->ino, file->name, &st);
+        expect(w->fixture, r == 0 && st.st_ino == file->ino, "%s is missing: %s", file->name,
                strerror(-r));
         private_stat(w, file);
         private_expect(w, file, 0, FILE_MAX);

@@ -42,9 +42,9 @@ static void shared_read(struct worker *w, uint64_t ino)
 {
     uint64_t offset = below(&w->rng, BLOCKS_MAX) * BLOCK;
     ssize_t n = worker_read(w, ino, offset, (size_t)(1 + below(&w->rng, BLOCKS_MAX)) * BLOCK);
-    expect(w->world, n >= 0 && n % BLOCK == 0, "reading what is open: %zd", n);
+    expect(w->fixture, n >= 0 && n % BLOCK == 0, "reading what is open: %zd", n);
     for (ssize_t i = 0; i < n; i += BLOCK)
-        expect(w->world, is_whole(w->buf + i), "inode %llx: the block at %llu is torn",
+        expect(w->fixture, is_whole(w->buf + i), "inode %llx: the block at %llu is torn",
                (unsigned long long)ino, (unsigned long long)offset + (unsigned long long)i);
 }
 
@@ -62,8 +62,8 @@ static void shared_truncate(struct worker *w, uint64_t ino)
     uint64_t size = below(&w->rng, BLOCKS_MAX) * BLOCK;
     do {
         st.st_size = (off_t)size;
-        r = fs_setattr(w->world->fs, ino, FS_SET_SIZE, &st, &w->caller, &st);
-    } while (must_repeat(w->world, r));
+        r = fs_setattr(w->fixture->fs, ino, FS_SET_SIZE, &st, &w->caller, &st);
+    } while (must_repeat(w->fixture, r));
     EXPECT_OK(w, r, "truncating what is open");
 }
 
@@ -72,9 +72,9 @@ static void shared_punch(struct worker *w, uint64_t ino)
     uint64_t offset = below(&w->rng, BLOCKS_MAX) * BLOCK, length = (1 + below(&w->rng, 16)) * BLOCK;
     int r;
     do
-        r = fs_fallocate(w->world->fs, ino, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset,
+        r = fs_fallocate(w->fixture->fs, ino, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset,
                          length, &w->caller);
-    while (must_repeat(w->world, r));
+    while (must_repeat(w->fixture, r));
     EXPECT_OK(w, r, "punching what is open");
 }
 
@@ -85,10 +85,10 @@ static void shared_copy(struct worker *w, uint64_t ino)
              count = 1 + below(&w->rng, half);
     ssize_t n;
     do
-        n = fs_copy(w->world->fs, ino, from, ino, from + half * BLOCK,
+        n = fs_copy(w->fixture->fs, ino, from, ino, from + half * BLOCK,
                     min_u64(count * BLOCK, half * BLOCK - from), &w->caller);
-    while (must_repeat(w->world, n));
-    expect(w->world, n == -ENOSPC || (n >= 0 && n % BLOCK == 0), "copying what is open: %zd", n);
+    while (must_repeat(w->fixture, n));
+    expect(w->fixture, n == -ENOSPC || (n >= 0 && n % BLOCK == 0), "copying what is open: %zd", n);
 }
 
 static void shared_sync(struct worker *w, uint64_t ino)
@@ -96,8 +96,8 @@ static void shared_sync(struct worker *w, uint64_t ino)
     struct fs_barrier barrier;
     int r;
     do
-        r = fs_fsync(w->world->fs, ino, &barrier);
-    while (must_repeat(w->world, r));
+        r = fs_fsync(w->fixture->fs, ino, &barrier);
+    while (must_repeat(w->fixture, r));
     EXPECT_OK(w, r, "fsync of what is open");
 }
 
@@ -105,22 +105,22 @@ static void shared_sync(struct worker *w, uint64_t ino)
 static void shared_attrs(struct worker *w, uint64_t ino)
 {
     struct stat st;
-    struct world *world = w->world;
+    struct fixture *fixture = w->fixture;
     int r;
-    (void)pthread_mutex_lock(&world->attrs_lock);
+    (void)pthread_mutex_lock(&fixture->attrs_lock);
     do {
         st = (struct stat){.st_mode = S_IFREG | (below(&w->rng, 2) ? 0644 : 0600),
                            .st_mtim.tv_sec = 7};
-        r = fs_setattr(world->fs, ino, FS_SET_MODE | FS_SET_MTIME, &st, &w->caller, &st);
-    } while (must_repeat(world, r));
-    expect(world, r == 0 || r == -ENOENT, "chmod: %s", strerror(-r));
+        r = fs_setattr(fixture->fs, ino, FS_SET_MODE | FS_SET_MTIME, &st, &w->caller, &st);
+    } while (must_repeat(fixture, r));
+    expect(fixture, r == 0 || r == -ENOENT, "chmod: %s", strerror(-r));
     do
-        r = below(&w->rng, 2) ? fs_setxattr(world->fs, ino, "user.s", "value", 5, 0)
-                              : fs_removexattr(world->fs, ino, "user.s");
-    while (must_repeat(world, r));
-    expect(world, r == 0 || r == -ENOENT || r == -ENODATA || r == -ENOSPC, "xattr: %s",
+        r = below(&w->rng, 2) ? fs_setxattr(fixture->fs, ino, "user.s", "value", 5, 0)
+                              : fs_removexattr(fixture->fs, ino, "user.s");
+    while (must_repeat(fixture, r));
+    expect(fixture, r == 0 || r == -ENOENT || r == -ENODATA || r == -ENOSPC, "xattr: %s",
            strerror(-r));
-    (void)pthread_mutex_unlock(&world->attrs_lock);
+    (void)pthread_mutex_unlock(&fixture->attrs_lock);
 }
 
 /* What a descriptor is used for. Nothing of it may fail, whatever happens to the name. */
@@ -133,34 +133,34 @@ static void use(struct worker *w, uint64_t ino, uint64_t handle)
     int r;
     for (unsigned i = (unsigned)below(&w->rng, 8); i > 0; i--)
         uses[below(&w->rng, ARRAY_LEN(uses))](w, ino);
-    r = fs_getattr(w->world->fs, ino, &st);
+    r = fs_getattr(w->fixture->fs, ino, &st);
     EXPECT_OK(w, r, "stat of what is open");
     do
-        r = fs_flush(w->world->fs, ino, handle);
-    while (must_repeat(w->world, r));
+        r = fs_flush(w->fixture->fs, ino, handle);
+    while (must_repeat(w->fixture, r));
     EXPECT_OK(w, r, "flush of what is open");
-    (void)fs_release(w->world->fs, handle, false);
+    (void)fs_release(w->fixture->fs, handle, false);
 }
 
 static void open_and_use(struct worker *w, const char *name)
 {
-    struct world *world = w->world;
-    struct dir *dir = &world->dirs[DIR_SHARED];
+    struct fixture *fixture = w->fixture;
+    struct dir *dir = &fixture->dirs[DIR_SHARED];
     struct fs_opened opened;
     struct stat st;
-    int r = fs_lookup(world->fs, dir->ino, name, &st);
+    int r = fs_lookup(fixture->fs, dir->ino, name, &st);
     if (r == 0) {
         do
-            r = fs_open(world->fs, st.st_ino, O_RDWR, &opened);
-        while (must_repeat(world, r));
+            r = fs_open(fixture->fs, st.st_ino, O_RDWR, &opened);
+        while (must_repeat(fixture, r));
     } else {
         (void)pthread_mutex_lock(&dir->lock);
         do
-            r = fs_create(world->fs, dir->ino, name, 0644, O_RDWR, &w->caller, &st, &opened);
-        while (must_repeat(world, r));
+            r = fs_create(fixture->fs, dir->ino, name, 0644, O_RDWR, &w->caller, &st, &opened);
+        while (must_repeat(fixture, r));
         (void)pthread_mutex_unlock(&dir->lock);
     }
-    expect(world, r == 0 || r == -ENOENT || r == -EEXIST || r == -ENOSPC, "opening %s: %s", name,
+    expect(fixture, r == 0 || r == -ENOENT || r == -EEXIST || r == -ENOSPC, "opening %s: %s", name,
            strerror(-r));
     if (r == 0)
         use(w, st.st_ino, opened.handle);
@@ -168,27 +168,28 @@ static void open_and_use(struct worker *w, const char *name)
 
 static void change_names(struct worker *w, const char *name, const char *name2)
 {
-    struct world *world = w->world;
-    struct dir *dir = &world->dirs[DIR_SHARED];
+    struct fixture *fixture = w->fixture;
+    struct dir *dir = &fixture->dirs[DIR_SHARED];
     struct stat st;
     unsigned what = (unsigned)below(&w->rng, 4);
     int r;
     (void)pthread_mutex_lock(&dir->lock);
     uint64_t lost =
-        fs_lookup(world->fs, dir->ino, what == 0 ? name : name2, &st) == 0 ? st.st_ino : 0;
+        fs_lookup(fixture->fs, dir->ino, what == 0 ? name : name2, &st) == 0 ? st.st_ino : 0;
     do {
         if (what == 0)
-            r = fs_unlink(world->fs, dir->ino, name);
+            r = fs_unlink(fixture->fs, dir->ino, name);
         else if (what == 1)
-            r = fs_rename(world->fs, dir->ino, name, dir->ino, name2, 0, &w->caller);
+            r = fs_rename(fixture->fs, dir->ino, name, dir->ino, name2, 0, &w->caller);
         else if (what == 2)
-            r = fs_rename(world->fs, dir->ino, name, dir->ino, name2, RENAME_EXCHANGE, &w->caller);
-        else if ((r = fs_lookup(world->fs, dir->ino, name, &st)) == 0)
-            r = fs_link(world->fs, st.st_ino, dir->ino, name2, &st);
-    } while (must_repeat(world, r));
+            r = fs_rename(fixture->fs, dir->ino, name, dir->ino, name2, RENAME_EXCHANGE,
+                          &w->caller);
+        else if ((r = fs_lookup(fixture->fs, dir->ino, name, &st)) == 0)
+            r = fs_link(fixture->fs, st.st_ino, dir->ino, name2, &st);
+    } while (must_repeat(fixture, r));
     (void)pthread_mutex_unlock(&dir->lock);
-    expect(world, r == 0 || r == -ENOENT || r == -EEXIST || r == -ENOSPC, "names %s, %s: %s", name,
-           name2, strerror(-r));
+    expect(fixture, r == 0 || r == -ENOENT || r == -EEXIST || r == -ENOSPC, "names %s, %s: %s",
+           name, name2, strerror(-r));
     worker_forget(w, lost);
 }
 
@@ -204,7 +205,7 @@ void shared_step(struct worker *w)
         change_names(w, name, name2);
         break;
     case 1:
-        if (fs_lookup(w->world->fs, w->world->dirs[DIR_SHARED].ino, name, &st) == 0)
+        if (fs_lookup(w->fixture->fs, w->fixture->dirs[DIR_SHARED].ino, name, &st) == 0)
             shared_attrs(w, st.st_ino);
         break;
     default:
@@ -223,32 +224,33 @@ static int observe_entry(const struct fs_entry *entry, void *arg)
 {
     static const char *const names[] = {"user.cairn.level", "user.cairn.hash",
                                         "user.cairn.stored_bytes"};
-    struct world *world = arg;
+    struct fixture *fixture = arg;
     char value[128];
     for (unsigned i = 0; i < ARRAY_LEN(names); i++) {
-        ssize_t n = fs_getxattr(world->fs, entry->ino, names[i], value, sizeof value);
-        expect(world, n > 0 || n == -ENODATA || n == -ENOENT, "%s of %s: %zd", names[i],
+        ssize_t n = fs_getxattr(fixture->fs, entry->ino, names[i], value, sizeof value);
+        expect(fixture, n > 0 || n == -ENODATA || n == -ENOENT, "%s of %s: %zd", names[i],
                entry->name, n);
     }
-    free(ns_path(store_ns(world->store), entry->ino));
+    free(ns_path(store_ns(fixture->store), entry->ino));
     return 0;
 }
 
 void *observe(void *arg)
 {
-    struct world *world = arg;
-    for (unsigned round = 0; !atomic_load(&world->stop); round++) {
+    struct fixture *fixture = arg;
+    for (unsigned round = 0; !atomic_load(&fixture->stop); round++) {
         struct store_status status;
         struct statvfs st;
-        uint64_t dir = world->dirs[round % DIRS].ino;
-        store_status(world->store, &status);
-        (void)store_missing_bytes(world->store, status.newest_seq);
-        expect(world, status.horizon_seq <= store_newest(world->store), "the horizon is ahead");
-        expect(world, fs_statfs(world->fs, &st) == 0, "statfs");
-        store_damage(world->store, damage, world);
-        expect(world, fs_readdir(world->fs, dir, 0, 64, observe_entry, world) == 0, "listing");
-        int r = round % 16 == 15 ? store_seal_below(world->store, dir) : 0;
-        expect(world, r == 0 || r == -EAGAIN, "sealing a folder: %s", strerror(-r));
+        uint64_t dir = fixture->dirs[round % DIRS].ino;
+        store_status(fixture->store, &status);
+        (void)store_missing_bytes(fixture->store, status.newest_seq);
+        expect(fixture, status.horizon_seq <= store_newest(fixture->store), "the horizon is ahead");
+        expect(fixture, fs_statfs(fixture->fs, &st) == 0, "statfs");
+        store_damage(fixture->store, damage, fixture);
+        expect(fixture, fs_readdir(fixture->fs, dir, 0, 64, observe_entry, fixture) == 0,
+               "listing");
+        int r = round % 16 == 15 ? store_seal_below(fixture->store, dir) : 0;
+        expect(fixture, r == 0 || r == -EAGAIN, "sealing a folder: %s", strerror(-r));
         (void)usleep(20000);
     }
     return NULL;

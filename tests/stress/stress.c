@@ -38,7 +38,7 @@ static void take_answer(const struct store_answer *answer, void *arg)
         done += answer->iov[i].iov_len;
     }
     w->got = answer->error < 0 ? answer->error : (ssize_t)done;
-    expect(w->world, done == answer->length, "a read of %zu bytes has %zu", answer->length, done);
+    expect(w->fixture, done == answer->length, "a read of %zu bytes has %zu", answer->length, done);
     (void)sem_post(&w->answered);
 }
 
@@ -46,7 +46,7 @@ ssize_t worker_read(struct worker *w, uint64_t ino, uint64_t offset, size_t leng
 {
     struct store_read_request request = {
         .ino = ino, .offset = offset, .length = length, .reply = take_answer, .arg = w};
-    fs_read(w->world->fs, &request, false);
+    fs_read(w->fixture->fs, &request, false);
     (void)sem_wait(&w->answered);
     return w->got;
 }
@@ -54,17 +54,17 @@ ssize_t worker_read(struct worker *w, uint64_t ino, uint64_t offset, size_t leng
 /* Large payloads come in a slab, as if they had been received into it. */
 int worker_write(struct worker *w, uint64_t ino, uint64_t offset, uint32_t length)
 {
-    struct stage *stage = store_stage(w->world->store);
+    struct stage *stage = store_stage(w->fixture->store);
     uint32_t slab = length >= STAGE_STEAL_MIN ? stage_slab_take(stage, NULL) : SLAB_NONE;
     int r;
     if (slab != SLAB_NONE)
         memcpy((uint8_t *)stage_slab_memory(stage, slab) + SLAB_PAYLOAD_OFFSET, w->buf, length);
     do
-        r = fs_write(w->world->fs, ino, offset, length, slab, w->buf, &w->caller);
-    while (must_repeat(w->world, r));
+        r = fs_write(w->fixture->fs, ino, offset, length, slab, w->buf, &w->caller);
+    while (must_repeat(w->fixture, r));
     if (r < 0 && slab != SLAB_NONE)
         stage_slab_give(stage, slab);
-    expect(w->world, r == 0 || r == -ENOSPC, "writing what is open: %s", strerror(-r));
+    expect(w->fixture, r == 0 || r == -ENOSPC, "writing what is open: %s", strerror(-r));
     return r;
 }
 
@@ -72,8 +72,8 @@ void worker_forget(struct worker *w, uint64_t ino)
 {
     int r;
     do
-        r = fs_forget(w->world->fs, ino);
-    while (must_repeat(w->world, r));
+        r = fs_forget(w->fixture->fs, ino);
+    while (must_repeat(w->fixture, r));
     EXPECT_OK(w, r, "forgetting");
 }
 
@@ -94,12 +94,12 @@ static void *work(void *arg)
     struct worker *w = arg;
     if (!w->files[0].bytes)
         private_make(w);
-    while (!atomic_load(&w->world->stop)) {
+    while (!atomic_load(&w->fixture->stop)) {
         if (below(&w->rng, 4))
             step(w);
         else
             shared_step(w);
-        atomic_fetch_add(&w->world->ops, 1);
+        atomic_fetch_add(&w->fixture->ops, 1);
     }
     w->doing = "the end";
     for (unsigned i = 0; i < FILES; i++)
@@ -107,17 +107,17 @@ static void *work(void *arg)
     return NULL;
 }
 
-static void run_session(struct world *world, struct worker *workers, double seconds)
+static void run_session(struct fixture *fixture, struct worker *workers, double seconds)
 {
     pthread_t threads[WORKERS], observer;
-    atomic_store(&world->stop, false);
+    atomic_store(&fixture->stop, false);
     for (unsigned i = 0; i < WORKERS; i++)
-        expect(world, pthread_create(&threads[i], NULL, work, &workers[i]) == 0, "no thread");
-    expect(world, pthread_create(&observer, NULL, observe, world) == 0, "no thread");
+        expect(fixture, pthread_create(&threads[i], NULL, work, &workers[i]) == 0, "no thread");
+    expect(fixture, pthread_create(&observer, NULL, observe, fixture) == 0, "no thread");
     struct timespec length = {.tv_sec = (time_t)seconds,
                               .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
     (void)nanosleep(&length, NULL);
-    atomic_store(&world->stop, true);
+    atomic_store(&fixture->stop, true);
     for (unsigned i = 0; i < WORKERS; i++)
         (void)pthread_join(threads[i], NULL);
     (void)pthread_join(observer, NULL);
@@ -130,15 +130,15 @@ static void verify(struct worker *workers)
             private_verify(&workers[i]);
 }
 
-static void workers_make(struct world *world, struct worker *workers)
+static void workers_make(struct fixture *fixture, struct worker *workers)
 {
     for (unsigned i = 0; i < WORKERS; i++) {
-        workers[i].world = world;
+        workers[i].fixture = fixture;
         workers[i].index = i;
-        workers[i].rng = world->seed * WORKERS + i;
+        workers[i].rng = fixture->seed * WORKERS + i;
         workers[i].caller = (struct fs_caller){.uid = i % 2 ? 1000 : 0};
         workers[i].buf = xmalloc(FILE_MAX);
-        expect(world, sem_init(&workers[i].answered, 0, 0) == 0, "no semaphore");
+        expect(fixture, sem_init(&workers[i].answered, 0, 0) == 0, "no semaphore");
     }
 }
 
@@ -157,29 +157,29 @@ int main(int argc, char **argv)
 {
     double seconds = argc > 1 ? atof(argv[1]) : 5;
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : (uint64_t)clock_realtime_ns() % 1000000;
-    static struct world world;
+    static struct fixture fixture;
     (void)printf("stress: %g seconds, seed %llu\n", seconds, (unsigned long long)seed);
     (void)fflush(stdout);
-    world_make(&world, seed);
+    fixture_make(&fixture, seed);
     struct worker *workers = xcalloc(WORKERS, sizeof *workers);
-    workers_make(&world, workers);
+    workers_make(&fixture, workers);
     for (unsigned i = 0; i < SESSIONS; i++) {
-        world_open(&world);
+        fixture_open(&fixture);
         verify(workers);
-        run_session(&world, workers, seconds / SESSIONS);
+        run_session(&fixture, workers, seconds / SESSIONS);
         if (i + 1 == SESSIONS)
-            world_drain(&world);
-        world_close(&world);
+            fixture_drain(&fixture);
+        fixture_close(&fixture);
     }
-    world_open(&world);
+    fixture_open(&fixture);
     verify(workers);
-    world_close(&world);
-    int problems = world_fsck(&world);
-    expect(&world, problems == 0, "fsck: %d", problems);
+    fixture_close(&fixture);
+    int problems = fixture_fsck(&fixture);
+    expect(&fixture, problems == 0, "fsck: %d", problems);
     (void)printf("stress: %llu operations, %llu waits for room, no problem\n",
-                 (unsigned long long)atomic_load(&world.ops),
-                 (unsigned long long)atomic_load(&world.waits));
+                 (unsigned long long)atomic_load(&fixture.ops),
+                 (unsigned long long)atomic_load(&fixture.waits));
     workers_free(workers);
-    world_remove(&world);
+    fixture_remove(&fixture);
     return 0;
 }

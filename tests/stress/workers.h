@@ -4,7 +4,7 @@
 
 #include <semaphore.h>
 
-#include "world.h"
+#include "fixture.h"
 
 #define FILES 4u /* of each worker */
 #define FILE_MAX (3 * MIB)
@@ -21,7 +21,7 @@ struct file {
 };
 
 struct worker {
-    struct world *world;
+    struct fixture *fixture;
     unsigned index;
     uint64_t rng;
     unsigned names; /* given out */
@@ -34,7 +34,7 @@ struct worker {
 };
 
 #define EXPECT_OK(w, r, what)                                                                      \
-    expect((w)->world, (r) == 0, "worker %u: %s: %s: %s", (w)->index, (w)->doing, what,            \
+    expect((w)->fixture, (r) == 0, "worker %u: %s: %s: %s", (w)->index, (w)->doing, what,          \
            strerror((int)-(r)))
 
 /* Reads into w->buf, as the front does; the length, or an error. */
@@ -66,5 +66,5 @@ void private_list(struct worker *w, struct file *file);
 
 /* shared.c */
 void shared_step(struct worker *w);
-/* Asks what `cairn status`, `cairn wait` and getfattr ask, until the world stops. */
+/* Asks what `cairn status`, `cairn wait` and getfattr ask, until the fixture stops. */
 void *observe(void *arg);

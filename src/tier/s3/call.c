@@ -59,7 +59,7 @@ static void tell(struct call *c, const char *what, const char *advice)
                  advice ? advice : "");
 }
 
-static void tell_answer(struct call *c, const struct s3_error *e, const char *advice)
+static void report_answer(struct call *c, const struct s3_error *e, const char *advice)
 {
     const struct http_response *r = c->response;
     _cleanup_free_ char *id =
@@ -355,7 +355,7 @@ static enum verdict judge_refusal(struct call *c, const struct s3_error *e, int 
     }
     bool expected = *ret_error == -ENOENT || *ret_error == -EEXIST || *ret_error == -ERANGE;
     if (!expected)
-        tell_answer(c, e, *ret_error == -EPROTO ? s3_advice_of_errno(-EPROTO) : rule->advice);
+        report_answer(c, e, *ret_error == -EPROTO ? s3_advice_of_errno(-EPROTO) : rule->advice);
     return rule->action == S3_AGAIN ? AGAIN : FAILED;
 }
 
@@ -396,7 +396,7 @@ static enum verdict judge(struct call *c, int result, int *ret_error)
         return judge_refusal(c, &e, ret_error);
     if (!is_from_s3(c)) {
         *ret_error = -EPROTO;
-        tell_answer(c, &e, s3_advice_of_errno(-EPROTO));
+        report_answer(c, &e, s3_advice_of_errno(-EPROTO));
         return FAILED;
     }
     learn_success(c);

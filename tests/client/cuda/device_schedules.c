@@ -79,7 +79,7 @@ struct saved {
     char name[32];
 };
 
-struct world {
+struct fixture {
     char folder[64];
     cairn_lane *lane;
     int devices;
@@ -104,7 +104,7 @@ static size_t random_words(void)
     return words[below(ARRAY_LEN(words))];
 }
 
-static void make_devices(struct world *w)
+static void make_devices(struct fixture *w)
 {
     w->devices = 1 + (int)below(DEVICES_MAX);
     for (int i = 0; i < w->devices; i++) {
@@ -115,7 +115,7 @@ static void make_devices(struct world *w)
     }
 }
 
-static void make_tensors(struct world *w)
+static void make_tensors(struct fixture *w)
 {
     w->tensor_count = 1 + below(TENSORS_MAX);
     for (size_t i = 0; i < w->tensor_count; i++) {
@@ -137,7 +137,7 @@ static void make_tensors(struct world *w)
 
 /* What an optimizer does: kernels, and work of the host. After an error that stays the device is of
  * no use to the trainer either. */
-static void update(struct world *w, uint32_t step)
+static void update(struct fixture *w, uint32_t step)
 {
     for (size_t i = 0; i < w->tensor_count; i++) {
         struct tensor *t = &w->tensors[i];
@@ -155,7 +155,7 @@ static void update(struct world *w, uint32_t step)
     }
 }
 
-static struct cairn_source source_of(const struct world *w, size_t i)
+static struct cairn_source source_of(const struct fixture *w, size_t i)
 {
     const struct tensor *t = &w->tensors[i];
     struct cairn_source source = {.length = t->words * 4,
@@ -171,7 +171,7 @@ static struct cairn_source source_of(const struct world *w, size_t i)
     return source;
 }
 
-static int save_plain(struct world *w, const char *path, const struct cairn_save_options *options,
+static int save_plain(struct fixture *w, const char *path, const struct cairn_save_options *options,
                       cairn_save **ret)
 {
     struct cairn_source sources[TENSORS_MAX];
@@ -192,7 +192,7 @@ static int save_plain(struct world *w, const char *path, const struct cairn_save
     return r;
 }
 
-static int save_zip(struct world *w, const char *path, const struct cairn_save_options *options,
+static int save_zip(struct fixture *w, const char *path, const struct cairn_save_options *options,
                     cairn_save **ret)
 {
     struct cairn_zip_record records[TENSORS_MAX];
@@ -204,7 +204,7 @@ static int save_zip(struct world *w, const char *path, const struct cairn_save_o
     return cairn_save_zip(w->lane, path, records, w->tensor_count, NULL, options, ret);
 }
 
-static void save(struct world *w, uint32_t step)
+static void save(struct fixture *w, uint32_t step)
 {
     struct saved *s = &w->saves[w->save_count];
     struct cairn_save_options options = {.size = sizeof options,
@@ -221,7 +221,7 @@ static void save(struct world *w, uint32_t step)
     w->save_count += s->save != NULL;
 }
 
-static void fence(struct world *w)
+static void fence(struct fixture *w)
 {
     struct cairn_stream streams[DEVICES_MAX];
     size_t count = 0;
@@ -238,7 +238,7 @@ static void fence(struct world *w)
 
 /* --- what is in the files --------------------------------------------------------------------- */
 
-static char *read_file(const struct world *w, const char *name, size_t *ret_size)
+static char *read_file(const struct fixture *w, const char *name, size_t *ret_size)
 {
     char path[128];
     struct stat st;
@@ -284,7 +284,7 @@ static const char *zip_record(const char *data, size_t size, size_t i, size_t le
     return NULL;
 }
 
-static bool is_of(const struct world *w, const struct saved *s, const char *data, size_t size)
+static bool is_of(const struct fixture *w, const struct saved *s, const char *data, size_t size)
 {
     if (s->is_zip != (size > 4 && memcmp(data, "PK\3\4", 4) == 0))
         return false;
@@ -298,7 +298,7 @@ static bool is_of(const struct world *w, const struct saved *s, const char *data
 }
 
 /* A file that is there is wholly of one of the saves that may have made it. */
-static void check_file(const struct world *w, const char *name, const struct saved *wanted)
+static void check_file(const struct fixture *w, const char *name, const struct saved *wanted)
 {
     size_t size = 0;
     char *data = read_file(w, name, &size);
@@ -312,7 +312,7 @@ static void check_file(const struct world *w, const char *name, const struct sav
     free(data);
 }
 
-static bool is_last_of_name(const struct world *w, size_t i)
+static bool is_last_of_name(const struct fixture *w, size_t i)
 {
     for (size_t j = i + 1; j < w->save_count; j++)
         if (strcmp(w->saves[j].name, w->saves[i].name) == 0)
@@ -320,7 +320,7 @@ static bool is_last_of_name(const struct world *w, size_t i)
     return true;
 }
 
-static void check_saves(struct world *w)
+static void check_saves(struct fixture *w)
 {
     for (size_t i = 0; i < w->save_count; i++) {
         struct saved *s = &w->saves[i];
@@ -334,7 +334,7 @@ static void check_saves(struct world *w)
     }
 }
 
-static void take_down(struct world *w)
+static void take_down(struct fixture *w)
 {
     DIR *folder = opendir(w->folder);
     for (struct dirent *e; folder && (e = readdir(folder)) != NULL;) {
@@ -362,7 +362,7 @@ static void take_down(struct world *w)
 
 /* --- a schedule ------------------------------------------------------------------------------- */
 
-static void choose_failure(struct world *w, bool may_stay)
+static void choose_failure(struct fixture *w, bool may_stay)
 {
 #define CALL_NAME(name, symbol, parameters) #name,
     static const char *const calls[] = {DRIVER_CALLS(CALL_NAME)};
@@ -376,7 +376,7 @@ static void choose_failure(struct world *w, bool may_stay)
                  w->fails_for_good ? DRIVER_ILLEGAL_ADDRESS : DRIVER_OUT_OF_MEMORY);
 }
 
-static void train(struct world *w, bool may_stay)
+static void train(struct fixture *w, bool may_stay)
 {
     uint32_t steps = 3 + (uint32_t)below(4);
     for (uint32_t step = 1; step <= steps; step++) {
@@ -398,11 +398,11 @@ static void train(struct world *w, bool may_stay)
 
 static void run_schedule(bool may_stay)
 {
-    static struct world worlds; /* one at a time */
-    struct world *w = &worlds;
+    static struct fixture worlds; /* one at a time */
+    struct fixture *w = &worlds;
     static const uint64_t rings[] = {64 * KIB, 128 * KIB, 512 * KIB, 4 * MIB};
     rng = seed * 1000003 + number;
-    *w = (struct world){.refers = below(3) == 0};
+    *w = (struct fixture){.refers = below(3) == 0};
     standin_pace(rng, (unsigned)below(3) * 15, 0);
 #ifndef __SANITIZE_THREAD__
     atomic_store(&write_delay_us, (unsigned)below(3) * 150);

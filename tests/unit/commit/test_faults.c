@@ -9,9 +9,9 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "commit/internal.h"
-#include "../fixtures/shop.h"
+#include "../fixtures/store_fixture.h"
 
-static struct shop shop;
+static struct store_fixture fixture;
 
 /* Calls of `op` on objects in `folder` fail from number `from` on, `times` times. */
 static struct plan {
@@ -35,13 +35,13 @@ static int fail(const char *op, const char *object, void *arg)
 
 static void setup(void)
 {
-    shop_make(&shop);
+    fixture_make(&fixture);
     plan.op = NULL;
 }
 
 static void teardown(void)
 {
-    shop_remove(&shop);
+    fixture_remove(&fixture);
 }
 
 TestSuite(commit_faults, .init = setup, .fini = teardown, .timeout = 600);
@@ -49,9 +49,9 @@ TestSuite(commit_faults, .init = setup, .fini = teardown, .timeout = 600);
 static void open_with_faults(void)
 {
     log_set_level(LOG_LEVEL_ERROR);
-    assert_i64(shop_open_only(&shop), 0);
-    shop.store->tier = fault_tier_new(shop.store->tier, fail, NULL);
-    shop_start(&shop);
+    assert_i64(fixture_open_only(&fixture), 0);
+    fixture.store->tier = fault_tier_new(fixture.store->tier, fail, NULL);
+    fixture_start(&fixture);
 }
 
 static void set_plan(const char *op, const char *folder, int from, int times)
@@ -75,23 +75,23 @@ static char *name_of(unsigned i)
 static void put_one_by_one(unsigned first, unsigned count, size_t length)
 {
     for (unsigned i = first; i < first + count; i++) {
-        shop_put(&shop, name_of(i), i, length);
-        shop_wait(&shop);
+        fixture_put(&fixture, name_of(i), i, length);
+        fixture_wait(&fixture);
     }
 }
 
 static void expect_after_reopen(unsigned count, size_t length)
 {
-    shop_close(&shop);
-    assert_i64(shop_fsck(&shop), 0);
+    fixture_close(&fixture);
+    assert_i64(fixture_fsck(&fixture), 0);
     for (unsigned round = 0; round < 2; round++) {
-        shop_open(&shop);
+        fixture_open(&fixture);
         for (unsigned i = 0; i < count; i++)
-            shop_expect(&shop, name_of(i), i, length);
-        shop_close(&shop);
-        shop_delete(&shop, "view");
+            fixture_expect(&fixture, name_of(i), i, length);
+        fixture_close(&fixture);
+        fixture_delete(&fixture, "view");
     }
-    shop_open(&shop);
+    fixture_open(&fixture);
 }
 
 /* --- journal ---------------------------------------------------------------------------------- */
@@ -103,7 +103,7 @@ Test(commit_faults, a_failed_append_goes_to_the_next_segment)
     set_plan("log_append", "journal", 0, 1);
     put_one_by_one(2, 3, 1000);
     expect_i64(atomic_load(&plan.failed), 1);
-    expect_u64(shop.store->commit->journal.segment, 2);
+    expect_u64(fixture.store->commit->journal.segment, 2);
     expect_after_reopen(5, 1000);
 }
 
@@ -131,7 +131,7 @@ Test(commit_faults, a_segment_that_cannot_be_made)
 static uint64_t segment_len(unsigned number)
 {
     struct stat st;
-    char *path = xasprintf("%s/journal/%016x", shop.path, number);
+    char *path = xasprintf("%s/journal/%016x", fixture.path, number);
     uint64_t len = stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
     free(path);
     return len;
@@ -139,7 +139,7 @@ static uint64_t segment_len(unsigned number)
 
 static void damage_segment(unsigned number, uint64_t offset)
 {
-    char *path = xasprintf("%s/journal/%016x", shop.path, number);
+    char *path = xasprintf("%s/journal/%016x", fixture.path, number);
     uint8_t byte;
     int fd = open(path, O_RDWR | O_CLOEXEC);
     cr_assert_geq(fd, 0);
@@ -154,73 +154,73 @@ Test(commit_faults, a_torn_tail_does_not_count)
 {
     open_with_faults();
     put_one_by_one(0, 3, 1000);
-    uint64_t end = shop.store->commit->journal.offset;
-    shop_put(&shop, "torn", 9, 1000);
-    shop_wait(&shop);
-    shop_close(&shop);
+    uint64_t end = fixture.store->commit->journal.offset;
+    fixture_put(&fixture, "torn", 9, 1000);
+    fixture_wait(&fixture);
+    fixture_close(&fixture);
     for (unsigned i = 0; i < 2; i++) {
         /* First a record, then the header. The view never saw what a power loss tore. */
         damage_segment(1, end + (i == 0 ? BATCH_HEADER_LEN + 40 : 8));
-        shop_delete(&shop, "view");
-        assert_i64(shop_fsck(&shop), 0);
-        shop_open(&shop);
-        expect_u64(shop_lookup(&shop, "torn"), 0);
+        fixture_delete(&fixture, "view");
+        assert_i64(fixture_fsck(&fixture), 0);
+        fixture_open(&fixture);
+        expect_u64(fixture_lookup(&fixture, "torn"), 0);
         for (unsigned f = 0; f < 3; f++)
-            shop_expect(&shop, name_of(f), f, 1000);
-        shop_close(&shop);
+            fixture_expect(&fixture, name_of(f), f, 1000);
+        fixture_close(&fixture);
     }
-    shop_open(&shop);
-    shop_put(&shop, "torn", 10, 2000);
+    fixture_open(&fixture);
+    fixture_put(&fixture, "torn", 10, 2000);
     expect_after_reopen(3, 1000);
-    shop_expect(&shop, "torn", 10, 2000);
+    fixture_expect(&fixture, "torn", 10, 2000);
 }
 
 Test(commit_faults, a_journal_that_ends_before_the_view_is_damage_and_is_left_alone)
 {
     open_with_faults();
     put_one_by_one(0, 2, 100000);
-    uint64_t end = shop.store->commit->journal.offset;
-    shop_put(&shop, "last", 9, 100000);
-    shop_wait(&shop);
-    shop_close(&shop);
+    uint64_t end = fixture.store->commit->journal.offset;
+    fixture_put(&fixture, "last", 9, 100000);
+    fixture_wait(&fixture);
+    fixture_close(&fixture);
     damage_segment(1, end + 8);
-    cr_assert_neq(shop_fsck(&shop), 0);
+    cr_assert_neq(fixture_fsck(&fixture), 0);
     damage_segment(1, end + 8);
-    assert_i64(shop_fsck(&shop), 0, "nothing was changed");
-    shop_open(&shop);
-    shop_expect(&shop, "last", 9, 100000);
-    shop_close(&shop);
+    assert_i64(fixture_fsck(&fixture), 0, "nothing was changed");
+    fixture_open(&fixture);
+    fixture_expect(&fixture, "last", 9, 100000);
+    fixture_close(&fixture);
 }
 
 /* What the view has is not asked of the journal again; a check asks, and so does whoever has to
  * make the view anew. */
 static void expect_damage_behind_the_view(unsigned files)
 {
-    cr_expect_neq(shop_fsck(&shop), 0);
-    shop_open(&shop);
+    cr_expect_neq(fixture_fsck(&fixture), 0);
+    fixture_open(&fixture);
     for (unsigned f = 0; f < files; f++)
-        shop_expect(&shop, name_of(f), f, 1000);
-    shop_close(&shop);
-    shop_delete(&shop, "view");
-    cr_expect_lt(shop_open_only(&shop), 0);
-    cr_expect_not_null(shop.text);
+        fixture_expect(&fixture, name_of(f), f, 1000);
+    fixture_close(&fixture);
+    fixture_delete(&fixture, "view");
+    cr_expect_lt(fixture_open_only(&fixture), 0);
+    cr_expect_not_null(fixture.text);
 }
 
 static void open_with_two_segments(void)
 {
     open_with_faults();
     put_one_by_one(0, 2, 1000);
-    shop_close(&shop);
-    shop_open(&shop);
+    fixture_close(&fixture);
+    fixture_open(&fixture);
     put_one_by_one(2, 2, 1000);
-    shop_close(&shop);
+    fixture_close(&fixture);
     cr_assert_gt(segment_len(2), 0);
 }
 
 Test(commit_faults, a_missing_segment_is_an_error)
 {
     open_with_two_segments();
-    shop_delete(&shop, "journal/0000000000000001");
+    fixture_delete(&fixture, "journal/0000000000000001");
     expect_damage_behind_the_view(4);
 }
 
@@ -234,26 +234,26 @@ Test(commit_faults, damage_in_the_middle_is_an_error)
 Test(commit_faults, segments_before_and_after_one_that_cannot_be_read_go)
 {
     open_with_two_segments();
-    shop_open(&shop);
+    fixture_open(&fixture);
     put_one_by_one(4, 2, 1000);
-    shop_close(&shop);
+    fixture_close(&fixture);
     damage_segment(2, 8);
-    shop_open(&shop);
-    journal_trim(shop.store, shop.store->commit->journal.cut_seq);
+    fixture_open(&fixture);
+    journal_trim(fixture.store, fixture.store->commit->journal.cut_seq);
     expect_u64(segment_len(1), 0);
     expect_u64(segment_len(2), 0);
     expect_u64(segment_len(3), 0);
     cr_expect_gt(segment_len(4), 0);
-    shop_close(&shop);
+    fixture_close(&fixture);
 }
 
 Test(commit_faults, a_segment_missing_before_the_last_batches_is_an_error)
 {
     open_with_two_segments();
-    shop_delete(&shop, "journal/0000000000000002");
-    cr_expect_lt(shop_open_only(&shop), 0,
+    fixture_delete(&fixture, "journal/0000000000000002");
+    cr_expect_lt(fixture_open_only(&fixture), 0,
                  "the view has what the journal lost: nothing is touched");
-    _cleanup_free_ char *current = xasprintf("%s/view/CURRENT", shop.path);
+    _cleanup_free_ char *current = xasprintf("%s/view/CURRENT", fixture.path);
     expect_i64(access(current, F_OK), 0);
 }
 
@@ -266,7 +266,7 @@ Test(commit_faults, a_failed_pack_is_written_anew)
     put_one_by_one(0, 2, 3 * MIB);
     expect_i64(atomic_load(&plan.failed), 2);
     struct store_status status;
-    store_status(shop.store, &status);
+    store_status(fixture.store, &status);
     cr_expect_geq(status.errors, 2);
     expect_after_reopen(2, 3 * MIB);
 }
@@ -275,9 +275,9 @@ Test(commit_faults, one_of_several_packs_fails)
 {
     open_with_faults();
     set_plan("put", "packs", 1, 1);
-    shop_put(&shop, name_of(0), 0, 60 * MIB / 2);
-    shop_put(&shop, name_of(1), 1, 60 * MIB / 2);
-    shop_wait(&shop);
+    fixture_put(&fixture, name_of(0), 0, 60 * MIB / 2);
+    fixture_put(&fixture, name_of(1), 1, 60 * MIB / 2);
+    fixture_wait(&fixture);
     expect_after_reopen(2, 60 * MIB / 2);
 }
 
@@ -290,32 +290,32 @@ Test(commit_faults, a_sync_that_fails)
 }
 
 /* The first round wrote its packs and then died: they are named by the log, once or twice. */
-static void die_with_logged_packs(struct shop *s)
+static void die_with_logged_packs(struct store_fixture *s)
 {
-    shop_put(s, "kept", 3, 300000);
-    uint64_t ino = shop_create(s, name_of(0));
-    shop_fill(s, ino, 0, 0, 150 * MIB);
+    fixture_put(s, "kept", 3, 300000);
+    uint64_t ino = fixture_create(s, name_of(0));
+    fixture_fill(s, ino, 0, 0, 150 * MIB);
     assert_i64(history_compact(s->store), 0);
 }
 
 Test(commit_faults, packs_of_a_dead_daemon_are_taken_over_once)
 {
-    shop_die_after(&shop, die_with_logged_packs);
-    assert_i64(shop_open_only(&shop), 0);
+    fixture_die_after(&fixture, die_with_logged_packs);
+    assert_i64(fixture_open_only(&fixture), 0);
     struct new_pack *a, *b;
-    TAILQ_FOREACH(a, &shop.store->commit->packs.written, link)
+    TAILQ_FOREACH(a, &fixture.store->commit->packs.written, link)
     for (b = TAILQ_NEXT(a, link); b; b = TAILQ_NEXT(b, link))
         cr_assert_neq(a->id, b->id);
-    shop_start(&shop);
-    shop_wait(&shop);
+    fixture_start(&fixture);
+    fixture_wait(&fixture);
     expect_after_reopen(1, 150 * MIB);
-    shop_expect(&shop, "kept", 3, 300000);
+    fixture_expect(&fixture, "kept", 3, 300000);
 }
 
-static void die_with_a_pack_logged_twice(struct shop *s)
+static void die_with_a_pack_logged_twice(struct store_fixture *s)
 {
-    uint64_t ino = shop_create(s, name_of(0));
-    shop_fill(s, ino, 0, 0, 150 * MIB);
+    uint64_t ino = fixture_create(s, name_of(0));
+    fixture_fill(s, ino, 0, 0, 150 * MIB);
     struct new_pack *pack = TAILQ_FIRST(&s->store->commit->packs.written);
     cr_assert_not_null(pack);
     struct record rec = {
@@ -325,20 +325,20 @@ static void die_with_a_pack_logged_twice(struct shop *s)
 
 Test(commit_faults, a_pack_that_the_log_names_twice_is_taken_over_once)
 {
-    shop.options.writeback_delay_ns = INT64_MAX / 2;
-    shop_die_after(&shop, die_with_a_pack_logged_twice);
-    shop_open(&shop);
-    shop_wait(&shop);
+    fixture.options.writeback_delay_ns = INT64_MAX / 2;
+    fixture_die_after(&fixture, die_with_a_pack_logged_twice);
+    fixture_open(&fixture);
+    fixture_wait(&fixture);
     expect_after_reopen(1, 150 * MIB);
 }
 
 Test(commit_faults, pins_keep_a_pack_from_being_dropped)
 {
-    assert_i64(shop_open_only(&shop), 0);
-    shop_start(&shop);
-    shop_put(&shop, "a", 1, MIB);
-    shop_wait(&shop);
-    struct store *store = shop.store;
+    assert_i64(fixture_open_only(&fixture), 0);
+    fixture_start(&fixture);
+    fixture_put(&fixture, "a", 1, MIB);
+    fixture_wait(&fixture);
+    struct store *store = fixture.store;
     while (view_state(store->view).packs == 0)
         (void)usleep(1000);
     cr_expect(packs_begin_drop(store, 42));
@@ -346,7 +346,7 @@ Test(commit_faults, pins_keep_a_pack_from_being_dropped)
     packs_end_drop(store, 42);
     uint64_t pinned = 0;
     uint8_t *content = xmalloc(MIB);
-    shop_read(&shop, shop_lookup(&shop, "a"), 0, content, MIB);
+    fixture_read(&fixture, fixture_lookup(&fixture, "a"), 0, content, MIB);
     struct iovec iov = {content, MIB};
     struct chunk_name name = hash_chunk(&store->sb.key, &iov, 1);
     cr_assert(packs_pin_stored(store, &name, &pinned));
@@ -363,38 +363,38 @@ Test(commit_faults, pins_keep_a_pack_from_being_dropped)
 
 static void hold_back(void)
 {
-    shop.options.writeback_delay_ns = INT64_MAX / 2;
-    shop_open(&shop);
+    fixture.options.writeback_delay_ns = INT64_MAX / 2;
+    fixture_open(&fixture);
 }
 
 /* Looks again and again, since what gc did is asserted, and nobody is told. */
 static void compact_now(void)
 {
-    uint64_t asked = atomic_fetch_add(&shop.store->commit->gc_asked, 1) + 1;
-    for (unsigned i = 0; i < 12000 && atomic_load(&shop.store->commit->gc_done) < asked; i++)
+    uint64_t asked = atomic_fetch_add(&fixture.store->commit->gc_asked, 1) + 1;
+    for (unsigned i = 0; i < 12000 && atomic_load(&fixture.store->commit->gc_done) < asked; i++)
         (void)usleep(10000);
-    cr_assert_geq(atomic_load(&shop.store->commit->gc_done), asked);
+    cr_assert_geq(atomic_load(&fixture.store->commit->gc_done), asked);
 }
 
 /* What was to move stays where it is until it has moved. */
 Test(commit_faults, a_pack_that_was_to_take_what_moves_fails)
 {
-    shop.options.writeback_delay_ns = INT64_MAX / 2; /* both lie in one pack */
+    fixture.options.writeback_delay_ns = INT64_MAX / 2; /* both lie in one pack */
     open_with_faults();
-    shop_put(&shop, name_of(0), 0, MIB);
-    shop_put(&shop, "large", 77, 8 * MIB);
-    shop_wait(&shop);
-    shop_unlink(&shop, "large", 0);
-    shop_wait(&shop);
+    fixture_put(&fixture, name_of(0), 0, MIB);
+    fixture_put(&fixture, "large", 77, 8 * MIB);
+    fixture_wait(&fixture);
+    fixture_unlink(&fixture, "large", 0);
+    fixture_wait(&fixture);
     set_plan("put", "packs", 0, 1);
     compact_now();
     expect_i64(atomic_load(&plan.failed), 1, "something had to move");
-    shop_expect(&shop, name_of(0), 0, MIB);
+    fixture_expect(&fixture, name_of(0), 0, MIB);
     put_one_by_one(1, 1, MIB);
     compact_now();
-    shop_expect(&shop, name_of(0), 0, MIB);
+    fixture_expect(&fixture, name_of(0), 0, MIB);
     struct store_status status;
-    store_status(shop.store, &status);
+    store_status(fixture.store, &status);
     cr_expect_lt(status.view.pack_bytes, 4 * MIB, "in the end the pack goes");
     expect_after_reopen(2, MIB);
 }
@@ -402,16 +402,16 @@ Test(commit_faults, a_pack_that_was_to_take_what_moves_fails)
 Test(commit_faults, versions_between_are_not_written)
 {
     hold_back();
-    uint64_t ino = shop_create(&shop, name_of(0));
+    uint64_t ino = fixture_create(&fixture, name_of(0));
     for (unsigned i = 0; i < 5; i++) {
-        shop_fill(&shop, ino, 0, i == 4 ? 0 : 100 + i, 2 * MIB);
-        shop_seal(&shop, ino);
+        fixture_fill(&fixture, ino, 0, i == 4 ? 0 : 100 + i, 2 * MIB);
+        fixture_seal(&fixture, ino);
     }
-    shop_drop(&shop, ino);
-    shop_wait(&shop);
+    fixture_drop(&fixture, ino);
+    fixture_wait(&fixture);
     expect_after_reopen(1, 2 * MIB);
     struct store_status status;
-    store_status(shop.store, &status);
+    store_status(fixture.store, &status);
     cr_expect_lt(status.view.pack_bytes, 3 * MIB);
     cr_expect_gt(status.view.pack_bytes, 2 * MIB);
 }
@@ -420,21 +420,21 @@ Test(commit_faults, what_was_born_and_died_between_leaves_nothing)
 {
     hold_back();
     for (unsigned i = 0; i < 20; i++) {
-        shop_put(&shop, "short", i, 300000);
-        shop_unlink(&shop, "short", 0);
+        fixture_put(&fixture, "short", i, 300000);
+        fixture_unlink(&fixture, "short", 0);
     }
     size_t count;
-    struct op **ops = history_up_to(shop.store, UINT64_MAX, &count);
+    struct op **ops = history_up_to(fixture.store, UINT64_MAX, &count);
     expect_u64(count, 40);
-    cr_expect(batch_is_void(shop.store, ops, count));
+    cr_expect(batch_is_void(fixture.store, ops, count));
     free(ops);
-    shop_put(&shop, name_of(0), 0, 1000);
-    shop_wait(&shop);
+    fixture_put(&fixture, name_of(0), 0, 1000);
+    fixture_wait(&fixture);
     struct store_status status;
-    store_status(shop.store, &status);
+    store_status(fixture.store, &status);
     expect_u64(status.written_bytes_total, 0);
     expect_after_reopen(1, 1000);
-    store_status(shop.store, &status);
+    store_status(fixture.store, &status);
     expect_u64(status.view.files, 1);
     expect_u64(status.view.packs, 0);
 }
@@ -443,23 +443,23 @@ Test(commit_faults, more_extents_than_a_record_holds, .timeout = 600)
 {
     const unsigned count = 9000;
     hold_back();
-    uint64_t ino = shop_create(&shop, "holes");
+    uint64_t ino = fixture_create(&fixture, "holes");
     for (unsigned i = 0; i < count; i++)
-        shop_fill(&shop, ino, (uint64_t)i * 100, i % 7, 40);
-    shop_seal(&shop, ino);
-    shop_drop(&shop, ino);
-    shop_wait(&shop);
-    shop_close(&shop);
-    assert_i64(shop_fsck(&shop), 0);
-    shop_delete(&shop, "view");
-    shop_open(&shop);
-    ino = shop_lookup(&shop, "holes");
+        fixture_fill(&fixture, ino, (uint64_t)i * 100, i % 7, 40);
+    fixture_seal(&fixture, ino);
+    fixture_drop(&fixture, ino);
+    fixture_wait(&fixture);
+    fixture_close(&fixture);
+    assert_i64(fixture_fsck(&fixture), 0);
+    fixture_delete(&fixture, "view");
+    fixture_open(&fixture);
+    ino = fixture_lookup(&fixture, "holes");
     uint8_t gap[60], zeros[60] = {0};
     for (unsigned i = 0; i < count; i++) {
-        shop_expect_fill(&shop, ino, (uint64_t)i * 100, i % 7, 40);
+        fixture_expect_fill(&fixture, ino, (uint64_t)i * 100, i % 7, 40);
         if (i + 1 == count)
             break;
-        shop_read(&shop, ino, (uint64_t)i * 100 + 40, gap, sizeof gap);
+        fixture_read(&fixture, ino, (uint64_t)i * 100 + 40, gap, sizeof gap);
         assert_i64(memcmp(gap, zeros, sizeof gap), 0);
     }
 }

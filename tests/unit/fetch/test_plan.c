@@ -5,7 +5,7 @@
 
 #include "fetch/plan.h"
 #include "../expect.h"
-#include "fixture.h"
+#include "fetch_fixture.h"
 
 TestSuite(plan, .init = fetch_setup, .fini = fetch_teardown, .timeout = 600);
 
@@ -35,7 +35,7 @@ static void start_read(struct answer *to, uint64_t ino, uint64_t offset, size_t 
     *to = (struct answer){.bytes = xmalloc(length)};
     struct store_read_request request = {
         .ino = ino, .offset = offset, .length = length, .reply = take_answer, .arg = to};
-    store_start_read(shop.store, &request);
+    store_start_read(fixture.store, &request);
 }
 
 static bool is_answered(struct answer *answer, unsigned ms)
@@ -57,29 +57,29 @@ static void expect_bytes(struct answer *answer, const uint8_t *expected, size_t 
 static uint8_t *content_of(const char *name, uint64_t offset, size_t length)
 {
     uint8_t *bytes = xmalloc(length);
-    shop_read(&shop, shop_lookup(&shop, name), offset, bytes, length);
+    fixture_read(&fixture, fixture_lookup(&fixture, name), offset, bytes, length);
     return bytes;
 }
 
 /* Nothing is staged any more. */
 static void reopen(void)
 {
-    shop_wait(&shop);
-    shop_close(&shop);
-    open_shop();
+    fixture_wait(&fixture);
+    fixture_close(&fixture);
+    open_store();
 }
 
 Test(plan, what_lies_in_the_view_is_answered_at_once)
 {
     struct answer answer;
-    shop_put(&shop, "small", 1, 3000);
-    shop_put(&shop, "large", 2, 300000);
+    fixture_put(&fixture, "small", 1, 3000);
+    fixture_put(&fixture, "large", 2, 300000);
     uint8_t *small = content_of("small", 0, 3000), *large = content_of("large", 0, 300000);
     reopen();
-    start_read(&answer, shop_lookup(&shop, "small"), 0, 4096);
+    start_read(&answer, fixture_lookup(&fixture, "small"), 0, 4096);
     expect_i64(atomic_load(&answer.replies), 1, "by the thread that asked");
     expect_bytes(&answer, small, 3000);
-    start_read(&answer, shop_lookup(&shop, "large"), 0, 300000);
+    start_read(&answer, fixture_lookup(&fixture, "large"), 0, 300000);
     expect_bytes(&answer, large, 300000);
     free(small);
     free(large);
@@ -91,12 +91,12 @@ Test(plan, one_answer_of_stage_and_remote)
 {
     static const char text[] = "written here";
     struct answer answer;
-    shop_put(&shop, "big", 1, 3 * MIB);
+    fixture_put(&fixture, "big", 1, 3 * MIB);
     wait_remote();
     uint8_t *bytes = content_of("big", MIB, MIB);
     move_node();
-    uint64_t ino = shop_lookup(&shop, "big");
-    shop_write(&shop, ino, MIB + 500000, text, sizeof text);
+    uint64_t ino = fixture_lookup(&fixture, "big");
+    fixture_write(&fixture, ino, MIB + 500000, text, sizeof text);
     memcpy(bytes + 500000, text, sizeof text);
     start_read(&answer, ino, MIB, MIB);
     expect_bytes(&answer, bytes, MIB);
@@ -107,11 +107,11 @@ Test(plan, one_answer_of_stage_and_remote)
 
 static uint64_t make_pieces(const char *name)
 {
-    uint64_t ino = shop_create(&shop, name);
+    uint64_t ino = fixture_create(&fixture, name);
     for (unsigned i = 0; i < PIECES; i++)
-        shop_fill(&shop, ino, i * 4096ull, i + 1, 700);
-    shop_seal(&shop, ino);
-    shop_drop(&shop, ino);
+        fixture_fill(&fixture, ino, i * 4096ull, i + 1, 700);
+    fixture_seal(&fixture, ino);
+    fixture_drop(&fixture, ino);
     return ino;
 }
 
@@ -136,18 +136,18 @@ Test(plan, more_parts_than_a_plan_has)
 Test(plan, a_hanging_remote_holds_up_only_what_lies_there)
 {
     static struct answer held[HELD_UP], answer;
-    shop_put(&shop, "far", 1, HELD_UP * MIB);
-    shop_put(&shop, "here", 2, 2 * MIB);
+    fixture_put(&fixture, "far", 1, HELD_UP * MIB);
+    fixture_put(&fixture, "here", 2, 2 * MIB);
     wait_remote();
     uint8_t *here = content_of("here", 0, MIB);
     move_node();
-    shop_expect(&shop, "here", 2, 2 * MIB);
+    fixture_expect(&fixture, "here", 2, 2 * MIB);
     await_kept(2 * MIB);
     reopen(); /* nothing of it is in memory */
     atomic_store(&gets_wait, true);
     for (unsigned i = 0; i < HELD_UP; i++)
-        start_read(&held[i], shop_lookup(&shop, "far"), i * MIB + 100, 1000);
-    start_read(&answer, shop_lookup(&shop, "here"), 0, MIB);
+        start_read(&held[i], fixture_lookup(&fixture, "far"), i * MIB + 100, 1000);
+    start_read(&answer, fixture_lookup(&fixture, "here"), 0, MIB);
     bool is_here = is_answered(&answer, 30000);
     for (unsigned i = 0; i < HELD_UP; i++)
         expect_i64(atomic_load(&held[i].replies), 0);
@@ -168,7 +168,7 @@ static _Atomic unsigned reads;
 static void *read_again_and_again(void *arg)
 {
     const uint8_t *expected = arg;
-    uint64_t ino = shop_lookup(&shop, "a");
+    uint64_t ino = fixture_lookup(&fixture, "a");
     struct answer answer;
     for (unsigned i = 0; atomic_load(&goes_on); i++) {
         uint64_t offset = i % 9 * MIB + 77;
@@ -182,7 +182,7 @@ static void *read_again_and_again(void *arg)
 Test(plan, chunks_that_leave_and_come_back)
 {
     pthread_t readers[3];
-    shop_put(&shop, "a", 1, 10 * MIB);
+    fixture_put(&fixture, "a", 1, 10 * MIB);
     wait_remote();
     uint8_t *bytes = content_of("a", 0, 10 * MIB);
     reopen();
@@ -206,12 +206,12 @@ Test(plan, chunks_that_leave_and_come_back)
 static struct plan *plan_of(uint64_t ino, size_t length)
 {
     struct plan *plan = xcalloc(1, sizeof *plan);
-    plan->store = shop.store;
+    plan->store = fixture.store;
     plan->want = (struct store_read_request){.ino = ino, .length = length};
     plan->length = length;
     plan->may = plan->needs = WAIT_NVME;
     plan->buffer = xmalloc(length);
-    plan->generation = store_turn(shop.store);
+    plan->generation = store_generation(fixture.store);
     return plan;
 }
 
@@ -224,9 +224,9 @@ static void plan_free(struct plan *plan)
 
 Test(plan, what_the_view_overtook_is_resolved_again)
 {
-    shop_put(&shop, "a", 1, 300000);
+    fixture_put(&fixture, "a", 1, 300000);
     reopen();
-    struct plan *plan = plan_of(shop_lookup(&shop, "a"), 300000);
+    struct plan *plan = plan_of(fixture_lookup(&fixture, "a"), 300000);
     plan->is_looked = true; /* at a version before that one */
     plan->version = 0;
     plan_resolve(plan);
@@ -241,20 +241,20 @@ Test(plan, what_the_view_overtook_is_resolved_again)
 
 Test(plan, parts_of_two_generations_are_resolved_again)
 {
-    shop_put(&shop, "a", 1, 300000);
+    fixture_put(&fixture, "a", 1, 300000);
     reopen();
-    struct plan *plan = plan_of(shop_lookup(&shop, "a"), 300000);
+    struct plan *plan = plan_of(fixture_lookup(&fixture, "a"), 300000);
     plan->is_looked = true;
     plan->version = 1;
-    change_turn(shop.store);
-    change_turn(shop.store);
+    change_generation(fixture.store);
+    change_generation(fixture.store);
     plan_resolve(plan);
     assert_u64(plan->state, PLAN_RESOLVE);
     plan_resolve(plan);
     assert_u64(plan->state, PLAN_FILL);
     plan->at = 1000; /* some of it was read, and now there is another state */
-    change_turn(shop.store);
-    change_turn(shop.store);
+    change_generation(fixture.store);
+    change_generation(fixture.store);
     plan_resolve(plan);
     assert_u64(plan->state, PLAN_RESOLVE);
     assert_u64(plan->at, 0, "it is read anew");

@@ -7,9 +7,9 @@
 #include <stdio.h>
 
 #include "../expect.h"
-#include "ground.h"
+#include "fs_fixture.h"
 
-TestSuite(fs, .init = ground_setup, .fini = ground_teardown, .timeout = 600);
+TestSuite(fs, .init = fs_fixture_setup, .fini = fs_fixture_teardown, .timeout = 600);
 
 /* --- names ------------------------------------------------------------------------------------ */
 
@@ -21,7 +21,7 @@ Test(fs, a_rename_replaces)
     expect_u64(ino_of("a"), 0);
     expect_u64(ino_of("b"), a);
     expect_text(a, "aaa");
-    ground_restart();
+    fs_fixture_restart();
     expect_text(ino_of("b"), "aaa");
 }
 
@@ -56,7 +56,7 @@ Test(fs, a_rename_of_a_draft_seals_it_first)
     put_text(file, 0, "content");
     assert_i64(fs_rename(fs, ROOT_INO, "tmp", ROOT_INO, "model", 0, &root), 0);
     struct stage_file_state state;
-    (void)stage_file_state(store_stage(shop.store), file.ino, &state);
+    (void)stage_file_state(store_stage(fixture.store), file.ino, &state);
     cr_expect_not(state.has_draft);
     put_text(file, 7, " more");
     close_file(file);
@@ -131,7 +131,7 @@ Test(fs, special_files_and_listing)
     unsigned count = 0;
     assert_i64(fs_readdir(fs, ROOT_INO, 0, 64, count_name, &count), 0);
     expect_u64(count, 5);
-    ground_restart();
+    fs_fixture_restart();
     assert_i64(fs_readlink(fs, ino_of("link"), target), 8);
     expect_u64(stat_of(ino_of("fifo")).st_mode, S_IFIFO | 0600);
     expect_i64(stat_of(ino_of("plain")).st_size, 0);
@@ -144,7 +144,7 @@ Test(fs, truncation)
     struct file file = create("a");
     struct stat st = {.st_size = 3};
     put_text(file, 0, "abcdef");
-    shop_wait(&shop);
+    fixture_wait(&fixture);
     assert_i64(fs_setattr(fs, file.ino, FS_SET_SIZE, &st, &root, &st), 0);
     expect_i64(st.st_size, 3);
     st.st_size = 5;
@@ -157,7 +157,7 @@ Test(fs, truncation)
     assert_i64(fs_setattr(fs, file.ino, FS_SET_SIZE, &st, &root, &st), 0);
     expect_i64(stat_of(file.ino).st_size, 0);
     (void)fs_release(fs, opened.handle, false);
-    ground_restart();
+    fs_fixture_restart();
     expect_i64(stat_of(ino_of("a")).st_size, 0);
 }
 
@@ -184,7 +184,7 @@ Test(fs, fallocate)
     expect_i64(fs_fallocate(fs, file.ino, 0, INT64_MAX, 10, &root), -EFBIG);
     expect_i64(fs_fallocate(fs, ROOT_INO, 0, 0, 10, &root), -ENODEV);
     close_file(file);
-    ground_restart();
+    fs_fixture_restart();
     expect_text(ino_of("a"), "ab..ef......");
 }
 
@@ -204,7 +204,7 @@ Test(fs, seeking)
         if (i)
             break;
         close_file(file);
-        ground_restart();
+        fs_fixture_restart();
         file.ino = ino_of("a");
     }
     expect_i64(fs_lseek(fs, file.ino, 0, SEEK_SET), -EINVAL);
@@ -225,32 +225,32 @@ static ssize_t copy_whole(uint64_t from, uint64_t to, size_t length)
 Test(fs, copying)
 {
     struct file from = create("from");
-    shop_fill(&shop, from.ino, 0, 3, 3 * MIB);
-    shop_fill(&shop, from.ino, 4 * MIB, 3, 1000);
+    fixture_fill(&fixture, from.ino, 0, 3, 3 * MIB);
+    fixture_fill(&fixture, from.ino, 4 * MIB, 3, 1000);
     for (unsigned i = 0; i < 2; i++) {
         struct file to = create(i ? "to-1" : "to-0");
         assert_i64(copy_whole(from.ino, to.ino, 4 * MIB + 1000), (ssize_t)(4 * MIB + 1000));
         put_text(to, 5, "x");
         close_file(to);
         assert_i64(fs_flush(fs, from.ino, from.handle), 0);
-        shop_wait(&shop);
+        fixture_wait(&fixture);
     }
     (void)fs_release(fs, from.handle, false);
-    ground_restart();
+    fs_fixture_restart();
     for (unsigned i = 0; i < 2; i++) {
         uint64_t to = ino_of(i ? "to-1" : "to-0");
         char byte = 0;
         assert_i64(stat_of(to).st_size, 4 * MIB + 1000);
-        shop_expect_fill(&shop, to, 0, 3, 5);
+        fixture_expect_fill(&fixture, to, 0, 3, 5);
         assert_i64(read_file(to, 5, &byte, 1, NULL), 1);
         expect_i64(byte, 'x');
-        shop_expect_fill(&shop, to, 6, 3, 3 * MIB - 6);
+        fixture_expect_fill(&fixture, to, 6, 3, 3 * MIB - 6);
         assert_i64(read_file(to, 3 * MIB + 5, &byte, 1, NULL), 1);
         expect_i64(byte, 0);
-        shop_expect_fill(&shop, to, 4 * MIB, 3, 1000);
+        fixture_expect_fill(&fixture, to, 4 * MIB, 3, 1000);
     }
     struct store_status status;
-    store_status(shop.store, &status);
+    store_status(fixture.store, &status);
     cr_expect_lt(status.view.pack_bytes, 8 * MIB, "what was durable is copied by reference");
 }
 
@@ -258,25 +258,26 @@ Test(fs, copying)
 Test(fs, copying_while_there_is_little_room)
 {
     struct file from = create("from"), to = create("to");
-    shop_fill(&shop, from.ino, 0, 4, 20 * MIB);
+    fixture_fill(&fixture, from.ino, 0, 4, 20 * MIB);
     for (uint64_t done = 0; done < 100 * MIB;) {
         uint64_t at = done % (20 * MIB);
         ssize_t n = fs_copy(fs, from.ino, at, to.ino, done, 20 * MIB - at, &root);
         cr_assert(n > 0 || n == -EAGAIN, "is %zd", n);
-        store_note_waiting(shop.store, n < 0);
+        store_note_waiting(fixture.store, n < 0);
         done += n > 0 ? (uint64_t)n : 0;
         if (n < 0)
             (void)usleep(1000);
     }
-    store_note_waiting(shop.store, 0);
+    store_note_waiting(fixture.store, 0);
     close_file(from);
     close_file(to);
-    ground_restart();
+    fs_fixture_restart();
     static uint8_t is[4096], expected[4096];
     for (uint64_t at = 0; at < 100 * MIB - sizeof is; at += 999999) {
-        shop_read(&shop, ino_of("to"), at, is, sizeof is);
+        fixture_read(&fixture, ino_of("to"), at, is, sizeof is);
         for (size_t i = 0; i < sizeof is; i++)
-            shop_read(&shop, ino_of("from"), (at + i) % (20 * MIB), &expected[i], i % 512 == 0);
+            fixture_read(&fixture, ino_of("from"), (at + i) % (20 * MIB), &expected[i],
+                         i % 512 == 0);
         for (size_t i = 0; i < sizeof is; i += 512)
             assert_u64(is[i], expected[i], "byte %llu", (unsigned long long)(at + i));
     }
@@ -286,7 +287,7 @@ Test(fs, copying_while_there_is_little_room)
 Test(fs, copying_what_is_not_durable)
 {
     struct file from = create("from"), to = create("to");
-    shop_fill(&shop, from.ino, 0, 4, 12 * MIB + 300);
+    fixture_fill(&fixture, from.ino, 0, 4, 12 * MIB + 300);
     assert_i64(fs_copy(fs, from.ino, 100, to.ino, 7, 12 * MIB + 200, &root),
                (ssize_t)(12 * MIB + 200));
     static uint8_t is[12 * MIB], expected[4096];
@@ -295,13 +296,13 @@ Test(fs, copying_what_is_not_durable)
     cr_expect(got.at_once);
     cr_expect_lt(got.iov_count, 30, "is %zu", got.iov_count);
     for (uint64_t at = 0; at < 12 * MIB; at += 999999) {
-        shop_read(&shop, from.ino, 100 + at, expected, sizeof expected);
-        shop_read(&shop, to.ino, 7 + at, is, sizeof expected);
+        fixture_read(&fixture, from.ino, 100 + at, expected, sizeof expected);
+        fixture_read(&fixture, to.ino, 7 + at, is, sizeof expected);
         assert_i64(memcmp(is, expected, sizeof expected), 0);
     }
     close_file(from);
     close_file(to);
-    shop_wait(&shop);
+    fixture_wait(&fixture);
 }
 
 Test(fs, reading_from_memory)
@@ -318,8 +319,8 @@ Test(fs, reading_from_memory)
     assert_u64(read_file(file.ino, 6, is, sizeof is, &got), 0);
     cr_expect(got.at_once);
     close_file(file);
-    shop_wait(&shop);
-    ground_restart();
+    fixture_wait(&fixture);
+    fs_fixture_restart();
     expect_text(ino_of("a"), "abc..d");
 }
 
@@ -339,7 +340,7 @@ Test(fs, attributes)
     assert_i64(fs_setattr(fs, ino, FS_SET_MTIME, &st, &user, &st), 0);
     expect_i64(st.st_mtim.tv_sec, 77);
     (void)fs_release(fs, opened.handle, false);
-    ground_restart();
+    fs_fixture_restart();
     expect_i64(stat_of(ino_of("a")).st_mtim.tv_sec, 77);
     expect_i64(stat_of(ino_of("a")).st_blocks, 8, "as on other filesystems: whole blocks");
 }
@@ -358,9 +359,9 @@ Test(fs, xattrs)
         expect_i64(fs_listxattr(fs, file.ino, &root, list, sizeof list), 7);
         if (i == 0)
             close_file(file);
-        shop_wait(&shop);
+        fixture_wait(&fixture);
     }
-    ground_restart();
+    fs_fixture_restart();
     expect_i64(fs_getxattr(fs, ino_of("a"), "user.k", value, sizeof value), 2);
 }
 
@@ -368,7 +369,7 @@ Test(fs, xattrs)
 
 Test(fs, a_file_that_no_handle_is_left_for_is_not_made)
 {
-    struct stage *stage = store_stage(shop.store);
+    struct stage *stage = store_stage(fixture.store);
     uint64_t handle, ino = make_file("old", "text");
     uint32_t flags;
     struct stat st;
@@ -394,7 +395,7 @@ Test(fs, a_file_that_no_handle_is_left_for_is_not_made)
 static void *seal_again_and_again(void *arg)
 {
     while (!atomic_load((_Atomic bool *)arg))
-        cr_assert(store_seal_below(shop.store, ROOT_INO) <= 0);
+        cr_assert(store_seal_below(fixture.store, ROOT_INO) <= 0);
     return NULL;
 }
 

@@ -6,12 +6,12 @@
 
 #include "../expect.h"
 #include "format/le.h"
-#include "ground.h"
+#include "fs_fixture.h"
 
 #define LIST "cairn.allocated"
 #define KEEP FALLOC_FL_KEEP_SIZE
 
-TestSuite(allocated, .init = ground_setup, .fini = ground_teardown, .timeout = 600);
+TestSuite(allocated, .init = fs_fixture_setup, .fini = fs_fixture_teardown, .timeout = 600);
 
 static void give(uint64_t ino, int mode, uint64_t offset, uint64_t length)
 {
@@ -20,7 +20,7 @@ static void give(uint64_t ino, int mode, uint64_t offset, uint64_t length)
 
 static ssize_t list_of(uint64_t ino, uint8_t *buf, size_t size)
 {
-    return ns_getxattr(store_ns(shop.store), ino, LIST, strlen(LIST), buf, size);
+    return ns_getxattr(store_ns(fixture.store), ino, LIST, strlen(LIST), buf, size);
 }
 
 static void set_list(uint64_t ino, const void *bytes, size_t len)
@@ -32,9 +32,9 @@ static void set_list(uint64_t ino, const void *bytes, size_t len)
                          .value = bytes,
                          .value_len = (uint32_t)len};
     struct ns_inode inode;
-    assert_i64(ns_hold(store_ns(shop.store), ino, &inode), 0);
-    assert_i64(store_commit(shop.store, &rec), 0);
-    ns_drop(store_ns(shop.store), ino);
+    assert_i64(ns_hold(store_ns(fixture.store), ino, &inode), 0);
+    assert_i64(store_commit(fixture.store, &rec), 0);
+    ns_drop(store_ns(fixture.store), ino);
 }
 
 Test(allocated, bytes_of_the_list)
@@ -51,7 +51,7 @@ Test(allocated, bytes_of_the_list)
     assert_i64(list_of(file, is, sizeof is), (ssize_t)sizeof expected);
     cr_expect_arr_eq(is, expected, sizeof expected);
     expect_i64(stat_of(file).st_blocks, 8 + 16 + 8);
-    ground_restart();
+    fs_fixture_restart();
     expect_i64(stat_of(file).st_blocks, 8 + 16 + 8);
     struct stat set = {.st_size = 4}, st;
     assert_i64(fs_setattr(fs, file, FS_SET_SIZE, &set, &root, &st), 0);
@@ -92,7 +92,7 @@ Test(allocated, counted_once)
     for (unsigned i = 0; i < 3; i++) {
         expect_i64(stat_of(file.ino).st_blocks, (2 * MIB + 2 * 65536) / 512);
         assert_i64(fs_flush(fs, file.ino, file.handle), 0);
-        shop_wait(&shop);
+        fixture_wait(&fixture);
     }
     give(file.ino, 0, 1 * MIB, 14 * MIB); /* more than half: content outside is */
     expect_i64(stat_of(file.ino).st_blocks, (14 * MIB + 65536) / 512);

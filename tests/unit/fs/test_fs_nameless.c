@@ -4,9 +4,9 @@
 #include <stdio.h>
 
 #include "../expect.h"
-#include "ground.h"
+#include "fs_fixture.h"
 
-TestSuite(nameless, .init = ground_setup, .fini = ground_teardown, .timeout = 600);
+TestSuite(nameless, .init = fs_fixture_setup, .fini = fs_fixture_teardown, .timeout = 600);
 
 /* What has no name lives until nobody has it open and the kernel has forgotten it, whatever comes
  * first. */
@@ -23,8 +23,8 @@ static void expect_end(struct file file, bool forgotten_first)
     else
         assert_i64(fs_forget(fs, file.ino), 0);
     expect_i64(fs_getattr(fs, file.ino, &st), -ENOENT);
-    shop_wait(&shop);
-    expect_u64(stage_usage(store_stage(shop.store)).dirty_bytes, 0);
+    fixture_wait(&fixture);
+    expect_u64(stage_usage(store_stage(fixture.store)).dirty_bytes, 0);
 }
 
 Test(nameless, unlinked_while_open)
@@ -34,14 +34,14 @@ Test(nameless, unlinked_while_open)
         put_text(file, 0, "abc");
         if (i & 1) {
             assert_i64(fs_flush(fs, file.ino, file.handle), 0);
-            shop_wait(&shop);
+            fixture_wait(&fixture);
         }
         assert_i64(fs_unlink(fs, ROOT_INO, "a"), 0);
         expect_u64(ino_of("a"), 0);
         expect_u64(stat_of(file.ino).st_nlink, 0);
         put_text(file, 3, "def");
         expect_text(file.ino, "abcdef");
-        shop_wait(&shop);
+        fixture_wait(&fixture);
         expect_text(file.ino, "abcdef");
         struct stat st;
         expect_i64(fs_link(fs, file.ino, ROOT_INO, "b", &st), -ENOENT);
@@ -54,12 +54,12 @@ Test(nameless, known_without_a_name)
     struct fs_opened opened;
     struct stat st, set = {.st_size = 2};
     uint64_t file = make_file("a", "text"), dir = make_dir("d"), other = make_file("b", "other");
-    shop_wait(&shop);
+    fixture_wait(&fixture);
     assert_i64(fs_unlink(fs, ROOT_INO, "a"), 0);
     assert_i64(fs_rmdir(fs, ROOT_INO, "d"), 0);
     assert_i64(fs_forget(fs, other), 0, "it has a name");
     expect_text(other, "other");
-    shop_wait(&shop);
+    fixture_wait(&fixture);
     for (unsigned i = 0; i < 2; i++) { /* again and again */
         assert_i64(fs_open(fs, file, O_RDWR, &opened), 0);
         expect_text(file, i ? "te" : "text");
@@ -73,8 +73,8 @@ Test(nameless, known_without_a_name)
     expect_i64(fs_getattr(fs, file, &st), -ENOENT);
     expect_i64(fs_getattr(fs, dir, &st), -ENOENT);
     assert_i64(fs_forget(fs, file), 0, "twice");
-    shop_wait(&shop);
-    expect_u64(stage_usage(store_stage(shop.store)).dirty_bytes, 0);
+    fixture_wait(&fixture);
+    expect_u64(stage_usage(store_stage(fixture.store)).dirty_bytes, 0);
 }
 
 Test(nameless, made_without_a_name)
@@ -88,7 +88,7 @@ Test(nameless, made_without_a_name)
         expect_u64(st.st_nlink, 0);
         put_text(file, 0, "abcdef");
         assert_i64(fs_setxattr(fs, file.ino, "user.x", "1", 1, 0), 0);
-        shop_wait(&shop);
+        fixture_wait(&fixture);
         assert_i64(fs_rmdir(fs, ROOT_INO, "d"), 0, "nothing is in it");
         dir = make_dir("d");
         if (i > 0) {
@@ -98,7 +98,7 @@ Test(nameless, made_without_a_name)
             assert_i64(fs_lookup(fs, dir, "name", &st), 0);
             expect_u64(st.st_ino, file.ino);
             assert_i64(fs_forget(fs, file.ino), 0, "it has a name");
-            shop_wait(&shop);
+            fixture_wait(&fixture);
             expect_text(file.ino, "abcdef");
         }
         if (i == 1) {
@@ -167,6 +167,6 @@ Test(nameless, nothing_without_a_name_is_left_at_the_end)
     const uint64_t inos[] = {open.ino, known, dir, st.st_ino};
     for (unsigned i = 0; i < 4; i++)
         expect_i64(fs_getattr(fs, inos[i], &st), -ENOENT);
-    shop_wait(&shop);
-    expect_u64(stage_usage(store_stage(shop.store)).dirty_bytes, 0);
+    fixture_wait(&fixture);
+    expect_u64(stage_usage(store_stage(fixture.store)).dirty_bytes, 0);
 }

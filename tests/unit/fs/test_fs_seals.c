@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "../expect.h"
-#include "ground.h"
+#include "fs_fixture.h"
 #include "commit/internal.h"
 
 #include <criterion/parameterized.h>
@@ -13,12 +13,12 @@
 /* Nothing is sealed by itself: the tests say when. */
 static void setup(void)
 {
-    ground_setup();
-    shop.options.writeback_delay_ns = 3600ll * 1000000000;
-    ground_restart();
+    fs_fixture_setup();
+    fixture.options.writeback_delay_ns = 3600ll * 1000000000;
+    fs_fixture_restart();
 }
 
-TestSuite(fs_seals, .init = setup, .fini = ground_teardown, .timeout = 600);
+TestSuite(fs_seals, .init = setup, .fini = fs_fixture_teardown, .timeout = 600);
 
 static struct file open_again(uint64_t ino)
 {
@@ -30,14 +30,14 @@ static struct file open_again(uint64_t ino)
 static bool is_draft(uint64_t ino)
 {
     struct stage_file_state state;
-    (void)stage_file_state(store_stage(shop.store), ino, &state);
+    (void)stage_file_state(store_stage(fixture.store), ino, &state);
     return state.has_draft;
 }
 
 static uint64_t version_of(uint64_t ino)
 {
     struct ns_inode inode;
-    assert_i64(ns_inode(store_ns(shop.store), ino, &inode), 0);
+    assert_i64(ns_inode(store_ns(fixture.store), ino, &inode), 0);
     return inode.version;
 }
 
@@ -68,14 +68,15 @@ Test(fs_seals, closes_in_a_row_are_two_operations)
         write_and_close(ino, 6 + i, "t");
         cr_assert_not(is_draft(ino), "nobody else writes it");
     }
-    expect_u64(shop.store->commit->history.op_count, 2, "its birth and the newest seal, not %llu",
-               (unsigned long long)shop.store->commit->history.op_count);
+    expect_u64(fixture.store->commit->history.op_count, 2,
+               "its birth and the newest seal, not %llu",
+               (unsigned long long)fixture.store->commit->history.op_count);
     (void)make_dir("between");
     write_and_close(ino, 0, "H");
     write_and_close(ino, 1, "E");
-    expect_u64(shop.store->commit->history.op_count, 4, "what has something in between stays");
-    shop_wait(&shop);
-    ground_restart();
+    expect_u64(fixture.store->commit->history.op_count, 4, "what has something in between stays");
+    fixture_wait(&fixture);
+    fs_fixture_restart();
     expect_i64(stat_of(ino).st_size, 106);
 }
 
@@ -196,7 +197,7 @@ ParameterizedTestParameters(fs_seals, a_seal_that_waits_enters_before_anything_e
 static const struct op *first_after(uint64_t seq)
 {
     const struct op *op;
-    TAILQ_FOREACH(op, &shop.store->commit->history.ops, link)
+    TAILQ_FOREACH(op, &fixture.store->commit->history.ops, link)
     if (op->seq > seq)
         return op;
     return NULL;
@@ -210,7 +211,7 @@ ParameterizedTest(size_t *number, fs_seals, a_seal_that_waits_enters_before_anyt
     struct file file = create("file");
     write_and_close(file.ino, 0, "closed");
     assert_u64(version_of(file.ino), 0, "%s", entry->what);
-    uint64_t before = store_newest(shop.store);
+    uint64_t before = store_newest(fixture.store);
     entry->enter(file);
     const struct op *op = first_after(before);
     cr_expect(op && op->type == REC_SEAL && op->ino == file.ino, "before %s", entry->what);
@@ -244,7 +245,7 @@ Test(fs_seals, more_than_can_wait)
     }
     for (size_t i = 0; i < ARRAY_LEN(files); i++)
         write_and_close(files[i].ino, 0, "t");
-    cr_expect_leq(shop.store->commit->history.due_count, DUE_MAX);
+    cr_expect_leq(fixture.store->commit->history.due_count, DUE_MAX);
     (void)make_dir("marker");
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         cr_expect_not(is_draft(files[i].ino));
@@ -264,5 +265,5 @@ Test(fs_seals, a_seal_that_waits_for_what_is_removed)
     expect_text(header.ino, "closed and again");
     close_file(header);
     assert_i64(fs_forget(fs, header.ino), 0);
-    expect_u64(shop.store->commit->history.due_count, 0);
+    expect_u64(fixture.store->commit->history.due_count, 0);
 }

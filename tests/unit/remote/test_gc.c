@@ -4,43 +4,43 @@
 
 #include "../expect.h"
 #include "base/clock.h"
-#include "remote/care.h"
-#include "../fixtures/shop.h"
+#include "remote/maintenance.h"
+#include "../fixtures/store_fixture.h"
 
 #define GRACE_NS (200 * 1000000ll)
 
 struct place {
-    struct shop shop;
+    struct store_fixture fixture;
     char path[80];
 };
 
 static void open_on(struct place *place, int64_t grace_ns)
 {
-    struct shop *shop = &place->shop;
+    struct store_fixture *fixture = &place->fixture;
     char *text = NULL;
-    shop->options.remote = (struct remote_options){.name = "dir:test",
-                                                   .holder = "test",
-                                                   .upload_threads = 2,
-                                                   .lease_ns = 10000000000ll,
-                                                   .gc_grace_ns = grace_ns};
-    assert_i64(dir_tier_open(&(struct dir_options){.path = place->path}, &shop->options.remote.tier,
-                             &text),
+    fixture->options.remote = (struct remote_options){.name = "dir:test",
+                                                      .holder = "test",
+                                                      .upload_threads = 2,
+                                                      .lease_ns = 10000000000ll,
+                                                      .gc_grace_ns = grace_ns};
+    assert_i64(dir_tier_open(&(struct dir_options){.path = place->path},
+                             &fixture->options.remote.tier, &text),
                0, "%s", text ? text : "");
-    shop_open(shop);
-    shop->store->remote->care->gc_at = INT64_MAX; /* only when asked */
+    fixture_open(fixture);
+    fixture->store->remote->maintenance->gc_at = INT64_MAX; /* only when asked */
 }
 
 static void make(struct place *place, int64_t grace_ns)
 {
-    shop_make(&place->shop);
-    (void)snprintf(place->path, sizeof place->path, "%s-remote", place->shop.path);
+    fixture_make(&place->fixture);
+    (void)snprintf(place->path, sizeof place->path, "%s-remote", place->fixture.path);
     open_on(place, grace_ns);
 }
 
 static void done(struct place *place)
 {
     char command[128];
-    shop_remove(&place->shop);
+    fixture_remove(&place->fixture);
     (void)snprintf(command, sizeof command, "rm -rf %s", place->path);
     assert_i64(system(command), 0);
 }
@@ -53,11 +53,11 @@ static void pause_ms(unsigned ms)
 /* All that is durable is published, and nothing waits to be repaired. */
 static void wait_published(struct place *place)
 {
-    struct store *store = place->shop.store;
-    shop_wait(&place->shop);
+    struct store *store = place->fixture.store;
+    fixture_wait(&place->fixture);
     for (int i = 0; i < 12000; i++) {
         if (store_remote_horizon(store) >= store_horizon(store) &&
-            view_remote(store->view).wanted == 0 && !far_wants_round(store->remote))
+            view_remote(store->view).pending_chunks == 0 && !remote_repair_is_due(store->remote))
             return;
         pause_ms(5);
     }
@@ -67,14 +67,14 @@ static void wait_published(struct place *place)
 static bool is_there(struct place *place, const char *object)
 {
     uint64_t len;
-    struct tier *tier = place->shop.store->remote->tier;
+    struct tier *tier = place->fixture.store->remote->tier;
     return tier->ops->stat(tier, object, &len) == 0;
 }
 
 static void put(struct place *place, const char *object)
 {
     static _Alignas(4096) uint8_t bytes[4096] = "x";
-    struct tier *tier = place->shop.store->remote->tier;
+    struct tier *tier = place->fixture.store->remote->tier;
     assert_i64(tier->ops->put(tier, object, bytes, sizeof bytes), 0);
 }
 
@@ -88,7 +88,7 @@ static int count_pack(const struct tier_object *object, void *arg)
 static unsigned pack_count(struct place *place)
 {
     unsigned count = 0;
-    struct tier *tier = place->shop.store->remote->tier;
+    struct tier *tier = place->fixture.store->remote->tier;
     assert_i64(tier->ops->list(tier, "packs", NULL, count_pack, &count), 0);
     return count;
 }
@@ -112,10 +112,10 @@ static bool never(void *arg)
 static int gc(struct place *place, bool dry, unsigned *ret_lines)
 {
     struct said said = {0};
-    struct far_gc_request request = {
+    struct remote_gc_request request = {
         .dry_run = dry, .say = say, .is_cancelled = never, .arg = &said};
-    int r = far_gc_ask(place->shop.store->remote, &request);
-    place->shop.store->remote->care->gc_at = INT64_MAX;
+    int r = remote_gc_ask(place->fixture.store->remote, &request);
+    place->fixture.store->remote->maintenance->gc_at = INT64_MAX;
     *ret_lines = said.lines;
     return r;
 }
@@ -125,16 +125,16 @@ static struct job_status run_job(struct place *place, struct job_options options
     struct said said = {0};
     struct job_status status;
     uint64_t number;
-    assert_i64(store_job_start(place->shop.store, &options, &number), 0);
+    assert_i64(store_job_start(place->fixture.store, &options, &number), 0);
     do {
         pause_ms(5);
-        store_job_status(place->shop.store, 0, say, &said, &status);
+        store_job_status(place->fixture.store, 0, say, &said, &status);
     } while (status.running);
     assert_u64(status.number, number);
     return status;
 }
 
-static int take_first(const struct view_far_pack *pack, void *arg)
+static int take_first(const struct view_remote_pack *pack, void *arg)
 {
     *(uint64_t *)arg = pack->pack;
     return 1;
@@ -143,24 +143,24 @@ static int take_first(const struct view_far_pack *pack, void *arg)
 static uint64_t first_pack(struct place *place)
 {
     uint64_t pack = 0;
-    assert_i64(view_far_packs(place->shop.store->view, take_first, &pack), 0);
+    assert_i64(view_remote_packs(place->fixture.store->view, take_first, &pack), 0);
     return pack;
 }
 
-Test(far, superseded_goes_after_the_grace)
+Test(remote_gc, superseded_goes_after_the_grace)
 {
     struct place place;
     unsigned lines;
     make(&place, 3600 * 1000000000ll);
-    shop_put(&place.shop, "a", 1, MIB);
+    fixture_put(&place.fixture, "a", 1, MIB);
     wait_published(&place);
-    shop_unlink(&place.shop, "a", 0);
-    shop_put(&place.shop, "b", 2, MIB);
+    fixture_unlink(&place.fixture, "a", 0);
+    fixture_put(&place.fixture, "b", 2, MIB);
     wait_published(&place);
     assert_i64(gc(&place, false, &lines), 0);
     expect_u64(lines, 0, "within the grace");
     cr_expect(is_there(&place, "heads/0000000000000001"));
-    shop_close(&place.shop);
+    fixture_close(&place.fixture);
     open_on(&place, GRACE_NS);
     pause_ms(300);
     assert_i64(gc(&place, true, &lines), 0);
@@ -171,16 +171,16 @@ Test(far, superseded_goes_after_the_grace)
     cr_expect_not(is_there(&place, "heads/0000000000000001"));
     assert_i64(gc(&place, false, &lines), 0);
     expect_u64(lines, 0, "nothing is left to do");
-    shop_expect(&place.shop, "b", 2, MIB);
+    fixture_expect(&place.fixture, "b", 2, MIB);
     done(&place);
 }
 
-Test(far, leftovers_go_and_strangers_stay)
+Test(remote_gc, leftovers_go_and_strangers_stay)
 {
     struct place place;
     unsigned lines;
     make(&place, GRACE_NS);
-    shop_put(&place.shop, "a", 1, MIB);
+    fixture_put(&place.fixture, "a", 1, MIB);
     wait_published(&place);
     put(&place, "packs/0000000000abcdef");
     put(&place, "runs/0000000000abcdef");
@@ -197,18 +197,18 @@ Test(far, leftovers_go_and_strangers_stay)
     done(&place);
 }
 
-Test(far, another_writers_head_stops_it)
+Test(remote_gc, another_writers_head_stops_it)
 {
     struct place place;
     unsigned lines;
     make(&place, GRACE_NS);
-    shop_put(&place.shop, "a", 1, MIB);
+    fixture_put(&place.fixture, "a", 1, MIB);
     wait_published(&place);
     put(&place, "packs/0000000000abcdef"); /* the successor's, for all that this store can know */
     pause_ms(300);
-    struct remote *remote = place.shop.store->remote;
+    struct remote *remote = place.fixture.store->remote;
     struct head *theirs = xmalloc(sizeof *theirs);
-    assert_i64(local_head_read(place.shop.store, theirs), 0);
+    assert_i64(local_head_read(place.fixture.store, theirs), 0);
     theirs->number++;
     theirs->epoch++;
     theirs->store[0] ^= 1;
@@ -217,7 +217,7 @@ Test(far, another_writers_head_stops_it)
     expect_u64(lines, 0);
     cr_expect(is_there(&place, "packs/0000000000abcdef"));
     struct remote_status status;
-    store_remote_status(place.shop.store, &status);
+    store_remote_status(place.fixture.store, &status);
     expect_u64(status.state, REMOTE_FENCED);
     assert_i64(gc(&place, false, &lines), -ESHUTDOWN);
     free(theirs);
@@ -257,7 +257,7 @@ static void make_liar(struct tier *tier)
 static enum remote_state state_of(struct place *place)
 {
     struct remote_status status;
-    store_remote_status(place->shop.store, &status);
+    store_remote_status(place->fixture.store, &status);
     return status.state;
 }
 
@@ -270,70 +270,72 @@ static void expect_idle(struct place *place)
 }
 
 /* Its own head under its number is no reason to believe that it was replaced. */
-Test(far, a_head_that_is_there_although_it_failed)
+Test(remote_gc, a_head_that_is_there_although_it_failed)
 {
     struct place place;
     make(&place, GRACE_NS);
-    make_liar(place.shop.store->remote->tier);
+    make_liar(place.fixture.store->remote->tier);
     liar.lies = true;
-    shop_put(&place.shop, "a", 1, MIB);
+    fixture_put(&place.fixture, "a", 1, MIB);
     wait_published(&place);
     liar.is_late = true;
     liar.len = 0;
-    shop_put(&place.shop, "b", 2, MIB);
-    shop_wait(&place.shop);
+    fixture_put(&place.fixture, "b", 2, MIB);
+    fixture_wait(&place.fixture);
     for (int i = 0; i < 12000 && liar.len == 0; i++)
         pause_ms(5);
     pause_ms(100); /* it was looked for, and is not there */
     cr_assert_gt(liar.len, 0);
     assert_i64(
-        liar.real->put_new(place.shop.store->remote->tier, liar.object, liar.bytes, liar.len), 0);
+        liar.real->put_new(place.fixture.store->remote->tier, liar.object, liar.bytes, liar.len),
+        0);
     liar.lies = false;
-    store_drain_remote(place.shop.store); /* does not wait until it is time to try again */
-    shop_put(&place.shop, "c", 3, MIB);
+    store_drain_remote(place.fixture.store); /* does not wait until it is time to try again */
+    fixture_put(&place.fixture, "c", 3, MIB);
     wait_published(&place);
     expect_idle(&place);
     done(&place);
 }
 
 /* The same at mount, which does not wait: the uploader finds it. */
-Test(far, a_claim_that_comes_late)
+Test(remote_gc, a_claim_that_comes_late)
 {
     struct place place;
     make(&place, GRACE_NS);
-    shop_put(&place.shop, "a", 1, MIB);
+    fixture_put(&place.fixture, "a", 1, MIB);
     wait_published(&place);
-    shop_close(&place.shop);
+    fixture_close(&place.fixture);
     char *text = NULL;
     assert_i64(dir_tier_open(&(struct dir_options){.path = place.path},
-                             &place.shop.options.remote.tier, &text),
+                             &place.fixture.options.remote.tier, &text),
                0);
-    make_liar(place.shop.options.remote.tier);
+    make_liar(place.fixture.options.remote.tier);
     liar.lies = liar.is_late = true;
-    shop_open(&place.shop);
+    fixture_open(&place.fixture);
     assert_u64(state_of(&place), REMOTE_UNREACHABLE);
     assert_i64(
-        liar.real->put_new(place.shop.store->remote->tier, liar.object, liar.bytes, liar.len), 0);
+        liar.real->put_new(place.fixture.store->remote->tier, liar.object, liar.bytes, liar.len),
+        0);
     liar.lies = false;
-    shop_put(&place.shop, "b", 2, MIB);
+    fixture_put(&place.fixture, "b", 2, MIB);
     wait_published(&place);
     expect_idle(&place);
     done(&place);
 }
 
-Test(far, many_small_packs_become_few, .timeout = 600)
+Test(remote_gc, many_small_packs_become_few, .timeout = 600)
 {
     struct place place;
     char name[16];
     make(&place, GRACE_NS);
     for (unsigned i = 0; i < 40; i++) {
         (void)snprintf(name, sizeof name, "f%u", i);
-        shop_put(&place.shop, name, i, 40000);
+        fixture_put(&place.fixture, name, i, 40000);
         wait_published(&place);
     }
-    uint64_t packs = view_remote(place.shop.store->view).packs;
+    uint64_t packs = view_remote(place.fixture.store->view).packs;
     cr_expect_leq(packs, 18, "%llu", (unsigned long long)packs);
-    cr_expect_leq(atomic_load(&place.shop.store->remote->uploaded_total), 8 * MIB);
+    cr_expect_leq(atomic_load(&place.fixture.store->remote->uploaded_total), 8 * MIB);
     struct job_status status =
         run_job(&place, (struct job_options){.kind = JOB_SCRUB, .local = true, .remote = true});
     expect_u64(status.counts.found, 0);
@@ -341,14 +343,14 @@ Test(far, many_small_packs_become_few, .timeout = 600)
     done(&place);
 }
 
-Test(far, scrub_heals_a_lost_pack)
+Test(remote_gc, scrub_heals_a_lost_pack)
 {
     struct place place;
     char object[32];
     make(&place, 3600 * 1000000000ll);
-    shop_put(&place.shop, "a", 1, 3 * MIB);
+    fixture_put(&place.fixture, "a", 1, 3 * MIB);
     wait_published(&place);
-    struct tier *tier = place.shop.store->remote->tier;
+    struct tier *tier = place.fixture.store->remote->tier;
     pack_object_name(first_pack(&place), object);
     assert_i64(tier->ops->remove(tier, object), 0);
     struct job_status status =
@@ -359,22 +361,22 @@ Test(far, scrub_heals_a_lost_pack)
     status =
         run_job(&place, (struct job_options){.kind = JOB_SCRUB, .local = true, .remote = true});
     expect_u64(status.counts.found, 0);
-    shop_expect(&place.shop, "a", 1, 3 * MIB);
+    fixture_expect(&place.fixture, "a", 1, 3 * MIB);
     done(&place);
 }
 
-Test(far, one_job_at_a_time_and_cancelled_at_the_end)
+Test(remote_gc, one_job_at_a_time_and_cancelled_at_the_end)
 {
     struct place place;
     uint64_t number;
     struct job_options slow = {.kind = JOB_SCRUB, .local = true, .rate = 1};
     make(&place, GRACE_NS);
-    shop_put(&place.shop, "a", 1, 20 * MIB);
+    fixture_put(&place.fixture, "a", 1, 20 * MIB);
     wait_published(&place);
-    assert_i64(store_job_start(place.shop.store, &slow, &number), 0);
-    expect_i64(store_job_start(place.shop.store, &slow, &number), -EBUSY);
+    assert_i64(store_job_start(place.fixture.store, &slow, &number), 0);
+    expect_i64(store_job_start(place.fixture.store, &slow, &number), -EBUSY);
     int64_t began = clock_monotonic_ns();
-    shop_close(&place.shop);
+    fixture_close(&place.fixture);
     cr_expect_lt(clock_monotonic_ns() - began, 10000000000ll);
     done(&place);
 }

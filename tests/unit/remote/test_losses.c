@@ -8,20 +8,20 @@
 #include "../expect.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "remote/care.h"
-#include "../fixtures/shop.h"
+#include "remote/maintenance.h"
+#include "../fixtures/store_fixture.h"
 
 #define GRACE_NS (200 * 1000000ll)
 
 struct place {
-    struct shop shop;
+    struct store_fixture fixture;
     char path[80], other[80];
 };
 
 static void choose(struct place *place, const char *path)
 {
     char *text = NULL;
-    struct remote_options *options = &place->shop.options.remote;
+    struct remote_options *options = &place->fixture.options.remote;
     *options = (struct remote_options){.name = path,
                                        .holder = "test",
                                        .upload_threads = 2,
@@ -34,25 +34,25 @@ static void choose(struct place *place, const char *path)
 static void open_on(struct place *place, const char *path)
 {
     choose(place, path);
-    shop_open(&place->shop);
-    place->shop.store->remote->care->gc_at = INT64_MAX; /* only when asked */
+    fixture_open(&place->fixture);
+    place->fixture.store->remote->maintenance->gc_at = INT64_MAX; /* only when asked */
 }
 
 static void make(struct place *place)
 {
-    shop_make(&place->shop);
-    (void)snprintf(place->path, sizeof place->path, "%s-remote", place->shop.path);
-    (void)snprintf(place->other, sizeof place->other, "%s-other", place->shop.path);
+    fixture_make(&place->fixture);
+    (void)snprintf(place->path, sizeof place->path, "%s-remote", place->fixture.path);
+    (void)snprintf(place->other, sizeof place->other, "%s-other", place->fixture.path);
     open_on(place, place->path);
 }
 
 /* A store that has no remote yet. */
 static void make_local(struct place *place)
 {
-    shop_make(&place->shop);
-    (void)snprintf(place->path, sizeof place->path, "%s-remote", place->shop.path);
-    (void)snprintf(place->other, sizeof place->other, "%s-other", place->shop.path);
-    shop_open(&place->shop);
+    fixture_make(&place->fixture);
+    (void)snprintf(place->path, sizeof place->path, "%s-remote", place->fixture.path);
+    (void)snprintf(place->other, sizeof place->other, "%s-other", place->fixture.path);
+    fixture_open(&place->fixture);
 }
 
 static void run(const char *format, const char *a, const char *b)
@@ -64,17 +64,17 @@ static void run(const char *format, const char *a, const char *b)
 
 static void done(struct place *place)
 {
-    shop_remove(&place->shop);
+    fixture_remove(&place->fixture);
     run("rm -rf %s %s", place->path, place->other);
 }
 
 static void wait_published(struct place *place)
 {
-    struct store *store = place->shop.store;
-    shop_wait(&place->shop);
+    struct store *store = place->fixture.store;
+    fixture_wait(&place->fixture);
     for (int i = 0; i < 24000; i++) {
         if (store_remote_horizon(store) >= store_horizon(store) &&
-            view_remote(store->view).wanted == 0 && !far_wants_round(store->remote))
+            view_remote(store->view).pending_chunks == 0 && !remote_repair_is_due(store->remote))
             return;
         (void)usleep(5000);
     }
@@ -95,9 +95,9 @@ static bool never(void *arg)
 
 static int gc(struct place *place)
 {
-    struct far_gc_request request = {.say = nothing_said, .is_cancelled = never};
-    int r = far_gc_ask(place->shop.store->remote, &request);
-    place->shop.store->remote->care->gc_at = INT64_MAX;
+    struct remote_gc_request request = {.say = nothing_said, .is_cancelled = never};
+    int r = remote_gc_ask(place->fixture.store->remote, &request);
+    place->fixture.store->remote->maintenance->gc_at = INT64_MAX;
     return r;
 }
 
@@ -106,10 +106,10 @@ static struct job_status scrub_remote(struct place *place)
     struct job_options options = {.kind = JOB_SCRUB, .remote = true};
     struct job_status status;
     uint64_t number;
-    assert_i64(store_job_start(place->shop.store, &options, &number), 0);
+    assert_i64(store_job_start(place->fixture.store, &options, &number), 0);
     do {
         (void)usleep(5000);
-        store_job_status(place->shop.store, 0, nothing_said, NULL, &status);
+        store_job_status(place->fixture.store, 0, nothing_said, NULL, &status);
     } while (status.running);
     return status;
 }
@@ -118,22 +118,22 @@ static struct job_status scrub_remote(struct place *place)
  * too. */
 static void save_view(struct place *place)
 {
-    run("rm -rf %s-view && cp -a %s/view %1$s-view", place->shop.path, place->shop.path);
+    run("rm -rf %s-view && cp -a %s/view %1$s-view", place->fixture.path, place->fixture.path);
 }
 
 static void restore_view(struct place *place)
 {
-    run("rm -rf %s/view && mv %s-view %1$s/view", place->shop.path, place->shop.path);
-    shop_lose_power(&place->shop);
+    run("rm -rf %s/view && mv %s-view %1$s/view", place->fixture.path, place->fixture.path);
+    fixture_lose_power(&place->fixture);
 }
 
-static int take_first(const struct view_far_pack *pack, void *arg)
+static int take_first(const struct view_remote_pack *pack, void *arg)
 {
     *(uint64_t *)arg = pack->pack;
     return 1;
 }
 
-static int take_near(const struct view_pack *pack, void *arg)
+static int take_local_pack(const struct view_pack *pack, void *arg)
 {
     *(uint64_t *)arg = pack->pack;
     return 1;
@@ -144,10 +144,10 @@ static uint64_t evict_all(struct place *place)
 {
     struct warm_status status;
     uint64_t job;
-    assert_i64(store_warm_start(place->shop.store, ROOT_INO, true, &job), 0);
+    assert_i64(store_warm_start(place->fixture.store, ROOT_INO, true, &job), 0);
     do {
         (void)usleep(5000);
-        assert_i64(store_warm_status(place->shop.store, job, false, &status), 0);
+        assert_i64(store_warm_status(place->fixture.store, job, false, &status), 0);
     } while (!status.ended);
     return status.dropped_bytes;
 }
@@ -161,8 +161,8 @@ static void lose_a_pack(struct place *place)
 {
     uint64_t pack = 0;
     char object[32];
-    struct store *store = place->shop.store;
-    assert_i64(view_far_packs(store->view, take_first, &pack), 0);
+    struct store *store = place->fixture.store;
+    assert_i64(view_remote_packs(store->view, take_first, &pack), 0);
     pack_object_name(pack, object);
     assert_i64(store->remote->tier->ops->remove(store->remote->tier, object), 0);
 }
@@ -173,25 +173,25 @@ Test(losses, a_head_with_the_same_cut_is_not_forgotten)
 {
     struct place place;
     make(&place);
-    shop_put(&place.shop, "a", 1, 3 * MIB);
+    fixture_put(&place.fixture, "a", 1, 3 * MIB);
     wait_published(&place);
-    shop_close(&place.shop);
+    fixture_close(&place.fixture);
     save_view(&place);
     open_on(&place, place.path);
     lose_a_pack(&place);
     cr_expect_gt(scrub_remote(&place).counts.found, 0);
     wait_published(&place);
-    shop_close(&place.shop);
+    fixture_close(&place.fixture);
     restore_view(&place);
     open_on(&place, place.path);
     (void)usleep(400000);
     assert_i64(gc(&place), 0);
     expect_u64(scrub_remote(&place).counts.found, 0, "what the newest head names is there");
-    shop_close(&place.shop);
-    shop_delete(&place.shop, "view");
-    shop_delete(&place.shop, "packs");
+    fixture_close(&place.fixture);
+    fixture_delete(&place.fixture, "view");
+    fixture_delete(&place.fixture, "packs");
     open_on(&place, place.path);
-    shop_expect(&place.shop, "a", 1, 3 * MIB);
+    fixture_expect(&place.fixture, "a", 1, 3 * MIB);
     done(&place);
 }
 
@@ -199,28 +199,28 @@ Test(losses, the_first_head_is_not_forgotten)
 {
     struct place place;
     make_local(&place);
-    shop_put(&place.shop, "a", 1, MIB);
-    shop_wait(&place.shop);
-    shop_close(&place.shop);
+    fixture_put(&place.fixture, "a", 1, MIB);
+    fixture_wait(&place.fixture);
+    fixture_close(&place.fixture);
     save_view(&place);
     open_on(&place, place.path);
     wait_published(&place);
-    uint64_t packs = view_remote(place.shop.store->view).packs;
-    shop_close(&place.shop);
+    uint64_t packs = view_remote(place.fixture.store->view).packs;
+    fixture_close(&place.fixture);
     restore_view(&place);
     choose(&place, place.path);
-    assert_i64(shop_open_only(&place.shop), 0, "%s", place.shop.text);
-    cr_expect_not(view_remote(place.shop.store->view).is_whole);
-    expect_u64(view_remote(place.shop.store->view).packs, packs);
-    shop_start(&place.shop);
-    shop_expect(&place.shop, "a", 1, MIB);
+    assert_i64(fixture_open_only(&place.fixture), 0, "%s", place.fixture.text);
+    cr_expect_not(view_remote(place.fixture.store->view).is_whole);
+    expect_u64(view_remote(place.fixture.store->view).packs, packs);
+    fixture_start(&place.fixture);
+    fixture_expect(&place.fixture, "a", 1, MIB);
     done(&place);
 }
 
-static void repair(struct shop *shop)
+static void repair(struct store_fixture *fixture)
 {
-    struct place place = {.shop = *shop};
-    run("cp %s/head %s/saved", shop->path, shop->path);
+    struct place place = {.fixture = *fixture};
+    run("cp %s/head %s/saved", fixture->path, fixture->path);
     lose_a_pack(&place);
     cr_assert_gt(scrub_remote(&place).counts.found, 0);
     wait_published(&place);
@@ -230,18 +230,18 @@ Test(losses, a_head_with_the_same_cut_that_was_not_noted)
 {
     struct place place;
     make(&place);
-    shop_put(&place.shop, "a", 1, 3 * MIB);
+    fixture_put(&place.fixture, "a", 1, 3 * MIB);
     wait_published(&place);
-    shop_close(&place.shop);
+    fixture_close(&place.fixture);
     open_on(&place, place.path);
-    journal_trim(place.shop.store, UINT64_MAX);
-    shop_close(&place.shop);
+    journal_trim(place.fixture.store, UINT64_MAX);
+    fixture_close(&place.fixture);
     choose(&place, place.path);
-    shop_die_after(&place.shop, repair);
-    run("mv %s/saved %s/head", place.shop.path,
-        place.shop.path); /* as if it died before it wrote that */
+    fixture_die_after(&place.fixture, repair);
+    run("mv %s/saved %s/head", place.fixture.path,
+        place.fixture.path); /* as if it died before it wrote that */
     open_on(&place, place.path);
-    shop_expect(&place.shop, "a", 1, 3 * MIB);
+    fixture_expect(&place.fixture, "a", 1, 3 * MIB);
     done(&place);
 }
 
@@ -251,25 +251,25 @@ Test(losses, the_journal_keeps_its_beginning)
 {
     struct place place;
     make(&place);
-    shop_put(&place.shop, "a", 1, MIB);
+    fixture_put(&place.fixture, "a", 1, MIB);
     wait_published(&place);
-    shop_close(&place.shop);
+    fixture_close(&place.fixture);
     open_on(&place, place.path);
-    journal_trim(place.shop.store, UINT64_MAX); /* as the writeback thread does, now and then */
-    shop_close(&place.shop);
+    journal_trim(place.fixture.store, UINT64_MAX); /* as the writeback thread does, now and then */
+    fixture_close(&place.fixture);
     /* Another remote, and the end before anything was published there. */
     choose(&place, place.other);
-    assert_i64(shop_open_only(&place.shop), 0, "%s", place.shop.text);
-    shop_start(&place.shop);
-    place.shop.store->remote->shared.stopping = true;
-    shop_close(&place.shop);
+    assert_i64(fixture_open_only(&place.fixture), 0, "%s", place.fixture.text);
+    fixture_start(&place.fixture);
+    place.fixture.store->remote->shared.stopping = true;
+    fixture_close(&place.fixture);
     open_on(&place, place.other);
-    shop_expect(&place.shop, "a", 1, MIB);
+    fixture_expect(&place.fixture, "a", 1, MIB);
     wait_published(&place);
-    shop_close(&place.shop);
-    shop_delete(&place.shop, "view");
+    fixture_close(&place.fixture);
+    fixture_delete(&place.fixture, "view");
     open_on(&place, place.other);
-    shop_expect(&place.shop, "a", 1, MIB);
+    fixture_expect(&place.fixture, "a", 1, MIB);
     done(&place);
 }
 
@@ -277,26 +277,26 @@ Test(losses, an_older_state_does_not_replace_ours)
 {
     struct place place;
     make(&place);
-    shop_put(&place.shop, "a", 1, MIB);
+    fixture_put(&place.fixture, "a", 1, MIB);
     wait_published(&place);
-    shop_close(&place.shop);
+    fixture_close(&place.fixture);
     open_on(&place, place.other);
-    shop_put(&place.shop, "b", 2, MIB);
+    fixture_put(&place.fixture, "b", 2, MIB);
     wait_published(&place);
-    shop_close(&place.shop);
+    fixture_close(&place.fixture);
     open_on(&place, place.other);
-    journal_trim(place.shop.store, UINT64_MAX);
-    shop_close(&place.shop);
+    journal_trim(place.fixture.store, UINT64_MAX);
+    fixture_close(&place.fixture);
     /* The first one is back; its head is older than what we have, and numbers there are larger. */
     choose(&place, place.path);
-    if (shop_open_only(&place.shop) == 0) {
-        shop_start(&place.shop);
-        shop_expect(&place.shop, "b", 2, MIB);
-        shop_close(&place.shop);
+    if (fixture_open_only(&place.fixture) == 0) {
+        fixture_start(&place.fixture);
+        fixture_expect(&place.fixture, "b", 2, MIB);
+        fixture_close(&place.fixture);
     }
     open_on(&place, place.other);
-    shop_expect(&place.shop, "b", 2, MIB);
-    shop_expect(&place.shop, "a", 1, MIB);
+    fixture_expect(&place.fixture, "b", 2, MIB);
+    fixture_expect(&place.fixture, "a", 1, MIB);
     done(&place);
 }
 
@@ -306,31 +306,31 @@ Test(losses, a_takeover_of_our_own_newer_state_that_stops_half_way)
 {
     struct place place;
     make(&place);
-    shop_put(&place.shop, "0", 0, MIB);
+    fixture_put(&place.fixture, "0", 0, MIB);
     wait_published(&place);
-    shop_close(&place.shop);
-    place.shop.options.remote = (struct remote_options){0};
+    fixture_close(&place.fixture);
+    place.fixture.options.remote = (struct remote_options){0};
     static const char *const names[] = {"0", "1", "2", "3", "4"};
     for (unsigned i = 1; i < 4; i++) { /* each mount begins a segment */
-        shop_open(&place.shop);
-        shop_put(&place.shop, names[i], i, MIB);
-        shop_close(&place.shop);
+        fixture_open(&place.fixture);
+        fixture_put(&place.fixture, names[i], i, MIB);
+        fixture_close(&place.fixture);
     }
-    run("cp -a %s %s-old", place.shop.path, place.shop.path);
+    run("cp -a %s %s-old", place.fixture.path, place.fixture.path);
     open_on(&place, place.path);
-    shop_put(&place.shop, names[4], 4, MIB);
+    fixture_put(&place.fixture, names[4], 4, MIB);
     wait_published(&place);
-    shop_close(&place.shop);
-    run("rm -rf %s && mv %s-old %1$s", place.shop.path, place.shop.path);
-    shop_lose_power(&place.shop);
-    run("chattr +i $(ls %s/journal/* | tail -1)", place.shop.path, "");
+    fixture_close(&place.fixture);
+    run("rm -rf %s && mv %s-old %1$s", place.fixture.path, place.fixture.path);
+    fixture_lose_power(&place.fixture);
+    run("chattr +i $(ls %s/journal/* | tail -1)", place.fixture.path, "");
     choose(&place, place.path);
     log_set_level(LOG_LEVEL_ERROR);
-    cr_expect_lt(shop_open_only(&place.shop), 0);
-    run("chattr -i $(ls %s/journal/* | tail -1)", place.shop.path, "");
+    cr_expect_lt(fixture_open_only(&place.fixture), 0);
+    run("chattr -i $(ls %s/journal/* | tail -1)", place.fixture.path, "");
     open_on(&place, place.path);
     for (unsigned i = 0; i < ARRAY_LEN(names); i++)
-        shop_expect(&place.shop, names[i], i, MIB);
+        fixture_expect(&place.fixture, names[i], i, MIB);
     done(&place);
 }
 
@@ -338,20 +338,20 @@ Test(losses, what_lies_only_there_is_not_forgotten)
 {
     struct place place;
     make(&place);
-    shop_put(&place.shop, "a", 1, MIB);
+    fixture_put(&place.fixture, "a", 1, MIB);
     wait_published(&place);
     cr_assert_gt(evict_all(&place), 0);
-    shop_close(&place.shop);
+    fixture_close(&place.fixture);
     choose(&place, place.other); /* or the same, where what should be mounted is not */
-    assert_i64(shop_open_only(&place.shop), -ESTALE);
-    cr_expect_not_null(strstr(place.shop.text, "takeover"), "%s", place.shop.text);
+    assert_i64(fixture_open_only(&place.fixture), -ESTALE);
+    cr_expect_not_null(strstr(place.fixture.text, "takeover"), "%s", place.fixture.text);
     open_on(&place, place.path);
-    shop_expect(&place.shop, "a", 1, MIB);
-    shop_close(&place.shop);
+    fixture_expect(&place.fixture, "a", 1, MIB);
+    fixture_close(&place.fixture);
     choose(&place, place.other);
-    place.shop.options.remote.takeover = true;
-    assert_i64(shop_open_only(&place.shop), 0, "%s", place.shop.text);
-    shop_start(&place.shop);
+    place.fixture.options.remote.takeover = true;
+    assert_i64(fixture_open_only(&place.fixture), 0, "%s", place.fixture.text);
+    fixture_start(&place.fixture);
     done(&place);
 }
 
@@ -361,15 +361,15 @@ Test(losses, the_last_copy_stays)
 {
     struct place place;
     make(&place);
-    shop_put(&place.shop, "a", 1, MIB);
+    fixture_put(&place.fixture, "a", 1, MIB);
     wait_published(&place);
-    struct remote *remote = place.shop.store->remote;
+    struct remote *remote = place.fixture.store->remote;
     uint64_t pack = 0;
-    assert_i64(view_far_packs(place.shop.store->view, take_first, &pack), 0);
-    remote->care->repair_at = INT64_MAX;
-    far_note_bad(remote, pack, "it is damaged");
+    assert_i64(view_remote_packs(place.fixture.store->view, take_first, &pack), 0);
+    remote->maintenance->repair_at = INT64_MAX;
+    remote_note_bad_pack(remote, pack, "it is damaged");
     expect_u64(evict_all(&place), 0, "the remote's copy is known to be bad");
-    remote->care->repair_at = 0;
+    remote->maintenance->repair_at = 0;
     wait_published(&place);
     remote_give_up(remote);
     expect_u64(evict_all(&place), 0, "another writer may delete it there");
@@ -381,17 +381,17 @@ Test(losses, a_pack_that_is_being_emptied_is_waited_for)
     struct place place;
     uint64_t pack = 0;
     make_local(&place);
-    shop_put(&place.shop, "a", 1, MIB);
-    shop_wait(&place.shop);
-    shop_close(&place.shop);
+    fixture_put(&place.fixture, "a", 1, MIB);
+    fixture_wait(&place.fixture);
+    fixture_close(&place.fixture);
     choose(&place, place.path);
-    assert_i64(shop_open_only(&place.shop), 0, "%s", place.shop.text);
-    assert_i64(view_packs(place.shop.store->view, take_near, &pack), 0);
-    cr_assert(packs_begin_drop(place.shop.store, pack));
-    shop_start(&place.shop);
+    assert_i64(fixture_open_only(&place.fixture), 0, "%s", place.fixture.text);
+    assert_i64(view_packs(place.fixture.store->view, take_local_pack, &pack), 0);
+    cr_assert(packs_begin_drop(place.fixture.store, pack));
+    fixture_start(&place.fixture);
     (void)usleep(1500000);
-    expect_u64(store_remote_horizon(place.shop.store), 0);
-    packs_end_drop(place.shop.store, pack);
+    expect_u64(store_remote_horizon(place.fixture.store), 0);
+    packs_end_drop(place.fixture.store, pack);
     wait_published(&place);
     done(&place);
 }
@@ -405,12 +405,12 @@ Test(losses, heads_that_were_deleted_are_not_made_again, .timeout = 600)
     uint64_t ticket;
     _Atomic int result = 1;
     make(&place);
-    shop_put(&place.shop, "a", 1, 40000);
+    fixture_put(&place.fixture, "a", 1, 40000);
     wait_published(&place);
-    struct remote *remote = place.shop.store->remote;
+    struct remote *remote = place.fixture.store->remote;
     /* Its successor published, and deleted the heads that were old. */
     struct head *theirs = xmalloc(sizeof *theirs);
-    assert_i64(local_head_read(place.shop.store, theirs), 0);
+    assert_i64(local_head_read(place.fixture.store, theirs), 0);
     uint64_t ours = theirs->number;
     theirs->number += 5;
     theirs->epoch++;
@@ -424,14 +424,14 @@ Test(losses, heads_that_were_deleted_are_not_made_again, .timeout = 600)
         (void)snprintf(object, sizeof object, "heads/%016llx", (unsigned long long)i);
         assert_i64(remote->tier->ops->remove(remote->tier, object), 0);
     }
-    shop_put(&place.shop, "b", 2, 40000);
-    store_wait_remote(place.shop.store, store_newest(place.shop.store), note_result, &result,
+    fixture_put(&place.fixture, "b", 2, 40000);
+    store_wait_remote(place.fixture.store, store_newest(place.fixture.store), note_result, &result,
                       &ticket);
     for (int i = 0; i < 24000 && atomic_load(&result) == 1; i++)
         (void)usleep(5000);
     expect_i64(atomic_load(&result), -ESHUTDOWN, "it was replaced");
     struct remote_status status;
-    store_remote_status(place.shop.store, &status);
+    store_remote_status(place.fixture.store, &status);
     expect_u64(status.state, REMOTE_FENCED);
     free(bytes);
     free(theirs);
@@ -456,16 +456,17 @@ Test(losses, nobody_waits_for_a_remote_that_is_refused, .timeout = 600)
     _Atomic int result = 1;
     uint64_t ticket;
     make(&place);
-    shop_put(&place.shop, "a", 1, 40000);
+    fixture_put(&place.fixture, "a", 1, 40000);
     wait_published(&place);
-    shop_close(&place.shop);
+    fixture_close(&place.fixture);
     run("rm -rf %s/* %s/.[a-z]*", place.path, place.path);
     choose(&place, place.path);
     atomic_store(&reach, -EHOSTUNREACH);
-    place.shop.options.remote.tier = fault_tier_new(place.shop.options.remote.tier, answer, NULL);
-    shop_open(&place.shop);
-    shop_put(&place.shop, "b", 2, 40000);
-    store_wait_remote(place.shop.store, store_newest(place.shop.store), note_result, &result,
+    place.fixture.options.remote.tier =
+        fault_tier_new(place.fixture.options.remote.tier, answer, NULL);
+    fixture_open(&place.fixture);
+    fixture_put(&place.fixture, "b", 2, 40000);
+    store_wait_remote(place.fixture.store, store_newest(place.fixture.store), note_result, &result,
                       &ticket);
     /* Another store's prefix is there, once it can be reached. */
     struct prefix_info info = {.version = PREFIX_INFO_VERSION, .history = "another"};
@@ -478,6 +479,6 @@ Test(losses, nobody_waits_for_a_remote_that_is_refused, .timeout = 600)
     for (int i = 0; i < 24000 && atomic_load(&result) == 1; i++)
         (void)usleep(5000);
     expect_i64(atomic_load(&result), -ESHUTDOWN);
-    shop_expect(&place.shop, "b", 2, 40000);
+    fixture_expect(&place.fixture, "b", 2, 40000);
     done(&place);
 }

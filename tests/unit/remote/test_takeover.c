@@ -10,11 +10,11 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "remote/internal.h"
-#include "../fixtures/shop.h"
+#include "../fixtures/store_fixture.h"
 
 /* One store and its way to the remote, on which heads/ can be made to fail or to be late. */
 struct node {
-    struct shop shop;
+    struct store_fixture fixture;
     const struct tier_ops *real;
     struct tier_ops ops;
     int puts;                    /* of heads, until now */
@@ -60,7 +60,7 @@ static int hooked_list(struct tier *tier, const char *folder, const char *after,
 static void choose(struct node *node, bool hooked)
 {
     char *text = NULL;
-    struct remote_options *options = &node->shop.options.remote;
+    struct remote_options *options = &node->fixture.options.remote;
     *options = (struct remote_options){.name = prefix,
                                        .holder = "test",
                                        .upload_threads = 2,
@@ -82,15 +82,15 @@ static void choose(struct node *node, bool hooked)
 static void open_on(struct node *node)
 {
     choose(node, false);
-    shop_open(&node->shop);
+    fixture_open(&node->fixture);
 }
 
 static void prepare(struct node *node)
 {
     *node = (struct node){0};
-    shop_make(&node->shop);
+    fixture_make(&node->fixture);
     if (!*prefix)
-        (void)snprintf(prefix, sizeof prefix, "%s-remote", node->shop.path);
+        (void)snprintf(prefix, sizeof prefix, "%s-remote", node->fixture.path);
 }
 
 static void make(struct node *node)
@@ -108,20 +108,20 @@ static void run(const char *format, const char *a, const char *b)
 
 static void done(struct node *a, struct node *b)
 {
-    shop_remove(&a->shop);
+    fixture_remove(&a->fixture);
     if (b)
-        shop_remove(&b->shop);
+        fixture_remove(&b->fixture);
     run("rm -rf %s", prefix, "");
     *prefix = 0;
 }
 
 static void wait_published(struct node *node)
 {
-    struct store *store = node->shop.store;
-    shop_wait(&node->shop);
+    struct store *store = node->fixture.store;
+    fixture_wait(&node->fixture);
     for (int i = 0; i < 24000; i++) {
         if (store_remote_horizon(store) >= store_horizon(store) &&
-            view_remote(store->view).wanted == 0)
+            view_remote(store->view).pending_chunks == 0)
             return;
         (void)usleep(5000);
     }
@@ -130,14 +130,14 @@ static void wait_published(struct node *node)
 
 static void publish(struct node *node, const char *name, unsigned number)
 {
-    shop_put(&node->shop, name, number, MIB);
+    fixture_put(&node->fixture, name, number, MIB);
     wait_published(node);
 }
 
 static enum remote_state state_of(struct node *node)
 {
     struct remote_status status;
-    store_remote_status(node->shop.store, &status);
+    store_remote_status(node->fixture.store, &status);
     return status.state;
 }
 
@@ -153,9 +153,9 @@ static void share(struct node *a, struct node *b)
 {
     open_on(a);
     publish(a, "both", 1);
-    shop_close(&a->shop);
+    fixture_close(&a->fixture);
     open_on(b);
-    shop_close(&b->shop);
+    fixture_close(&b->fixture);
 }
 
 static void make_two(struct node *a, struct node *b)
@@ -170,11 +170,11 @@ static void expect_only_as(struct node *a, struct node *b)
 {
     struct node fresh;
     make(&fresh);
-    shop_expect(&fresh.shop, "both", 1, MIB);
-    shop_expect(&fresh.shop, "newer", 2, MIB);
-    expect_u64(shop_lookup(&fresh.shop, "stray"), 0);
-    shop_close(&fresh.shop);
-    shop_remove(&fresh.shop);
+    fixture_expect(&fresh.fixture, "both", 1, MIB);
+    fixture_expect(&fresh.fixture, "newer", 2, MIB);
+    expect_u64(fixture_lookup(&fresh.fixture, "stray"), 0);
+    fixture_close(&fresh.fixture);
+    fixture_remove(&fresh.fixture);
     done(a, b);
 }
 
@@ -185,10 +185,10 @@ static void lose_the_answer(struct node *a, struct node *b)
     make_two(a, b);
     open_on(a);
     publish(a, "newer", 2);
-    shop_close(&a->shop);
+    fixture_close(&a->fixture);
     choose(b, true);
     b->answer_lost = 1;
-    shop_open(&b->shop);
+    fixture_open(&b->fixture);
 }
 
 Test(takeover, whose_answer_was_lost_is_of_the_others_state, .timeout = 600)
@@ -196,12 +196,12 @@ Test(takeover, whose_answer_was_lost_is_of_the_others_state, .timeout = 600)
     struct node a, b;
     lose_the_answer(&a, &b);
     expect_i64(b.puts, 1);
-    expect_u64(shop_lookup(&b.shop, "newer"), 0, "it goes on with what it has");
-    shop_put(&b.shop, "stray", 3, MIB);
+    expect_u64(fixture_lookup(&b.fixture, "newer"), 0, "it goes on with what it has");
+    fixture_put(&b.fixture, "stray", 3, MIB);
     wait_fenced(&b);
     expect_i64(b.puts, 1, "nothing is claimed with a state that is not ours");
-    shop_expect(&b.shop, "stray", 3, MIB);
-    shop_close(&b.shop);
+    fixture_expect(&b.fixture, "stray", 3, MIB);
+    fixture_close(&b.fixture);
     expect_only_as(&a, &b);
 }
 
@@ -211,11 +211,11 @@ Test(takeover, is_made_good_by_the_next_mount, .timeout = 600)
     struct node a, b;
     lose_the_answer(&a, &b);
     wait_fenced(&b);
-    shop_close(&b.shop);
+    fixture_close(&b.fixture);
     open_on(&b);
-    shop_expect(&b.shop, "newer", 2, MIB);
+    fixture_expect(&b.fixture, "newer", 2, MIB);
     publish(&b, "more", 4);
-    shop_close(&b.shop);
+    fixture_close(&b.fixture);
     expect_only_as(&a, &b);
 }
 
@@ -237,13 +237,13 @@ Test(takeover, of_a_newer_state_is_judged_again, .timeout = 600)
     for (unsigned i = 0; i < ARRAY_LEN(names);
          i++) { /* each time its epoch is one more, and beyond a's then */
         if (i > 0)
-            shop_close(&b.shop);
+            fixture_close(&b.fixture);
         choose(&b, true);
-        b.shop.options.remote.takeover = true;
+        b.fixture.options.remote.takeover = true;
         b.is_away = true;
-        shop_open(&b.shop);
-        shop_put(&b.shop, names[i], i, 40000);
-        shop_wait(&b.shop);
+        fixture_open(&b.fixture);
+        fixture_put(&b.fixture, names[i], i, 40000);
+        fixture_wait(&b.fixture);
     }
     open_on(&a);
     wait_published(&a);
@@ -254,8 +254,8 @@ Test(takeover, of_a_newer_state_is_judged_again, .timeout = 600)
     cr_expect_null(b.before_put);
     publish(&a, "after", 5);
     cr_expect_neq(state_of(&a), REMOTE_FENCED);
-    shop_close(&b.shop);
-    shop_close(&a.shop);
+    fixture_close(&b.fixture);
+    fixture_close(&a.fixture);
     expect_only_as(&a, &b);
 }
 
@@ -273,18 +273,18 @@ Test(takeover, that_is_not_claimed_yet_has_a_holder, .timeout = 600)
     make_two(&a, &b);
     open_on(&a);
     wait_published(&a);
-    shop_close(&a.shop);
+    fixture_close(&a.fixture);
     choose(&b, true);
     b.put_fails = 2;
-    assert_i64(shop_open_only(&b.shop), 0, "%s", b.shop.text);
+    assert_i64(fixture_open_only(&b.fixture), 0, "%s", b.fixture.text);
     choose(&a, false);
-    a.shop.options.remote.cancelled = at_once; /* does not wait until the lease is over */
-    expect_i64(shop_open_only(&a.shop), -ECANCELED);
-    shop_start(&b.shop);
+    a.fixture.options.remote.cancelled = at_once; /* does not wait until the lease is over */
+    expect_i64(fixture_open_only(&a.fixture), -ECANCELED);
+    fixture_start(&b.fixture);
     publish(&b, "newer", 2);
-    shop_close(&b.shop);
+    fixture_close(&b.fixture);
     open_on(&a);
-    shop_close(&a.shop);
+    fixture_close(&a.fixture);
     expect_only_as(&a, &b);
 }
 
@@ -301,12 +301,12 @@ static void die_before_the_claim(struct node *a, struct node *b, bool had_answer
         share(a, b);
         open_on(a);
         publish(a, "newer", 2);
-        shop_close(&a->shop);
+        fixture_close(&a->fixture);
         choose(b, true);
-        b->shop.options.remote.lease_ns = 2000000000;
+        b->fixture.options.remote.lease_ns = 2000000000;
         b->dies_after = had_answer ? 0 : 1;
         b->dies_before = had_answer ? 2 : 0;
-        shop_open(&b->shop);
+        fixture_open(&b->fixture);
         (void)sleep(60); /* the uploader's put ends the process long before */
         _exit(1);
     }
@@ -320,9 +320,9 @@ static void expect_to_go_on(bool had_answer)
     struct node a, b;
     die_before_the_claim(&a, &b, had_answer);
     open_on(&b);
-    shop_expect(&b.shop, "newer", 2, MIB);
+    fixture_expect(&b.fixture, "newer", 2, MIB);
     publish(&b, "more", 4);
-    shop_close(&b.shop);
+    fixture_close(&b.fixture);
     expect_only_as(&a, &b);
 }
 
@@ -342,18 +342,18 @@ static void be_taken_over(struct node *a, struct node *b, bool had_answer)
 {
     die_before_the_claim(a, b, had_answer);
     choose(a, false);
-    a->shop.options.remote.lease_ns = 2000000000;
-    shop_open(&a->shop);
+    a->fixture.options.remote.lease_ns = 2000000000;
+    fixture_open(&a->fixture);
     publish(a, "more", 4);
-    shop_close(&a->shop);
+    fixture_close(&a->fixture);
 }
 
 static void expect_both(struct node *a, struct node *b)
 {
     open_on(b);
-    shop_expect(&b->shop, "newer", 2, MIB);
-    shop_expect(&b->shop, "more", 4, MIB);
-    shop_close(&b->shop);
+    fixture_expect(&b->fixture, "newer", 2, MIB);
+    fixture_expect(&b->fixture, "more", 4, MIB);
+    fixture_close(&b->fixture);
     expect_only_as(a, b);
 }
 
@@ -370,20 +370,20 @@ Test(takeover, that_a_dead_one_did_not_claim_is_taken_over, .timeout = 600)
     struct node a, b;
     be_taken_over(&a, &b, true);
     choose(&b, false);
-    expect_i64(shop_open_only(&b.shop), -ESTALE);
-    cr_expect_not_null(strstr(b.shop.text, "stage"), "%s", b.shop.text);
-    b.shop.options.remote = (struct remote_options){0};
-    shop_open(&b.shop);
-    cr_expect_neq(shop_lookup(&b.shop, "newer"), 0);
-    shop_close(&b.shop);
+    expect_i64(fixture_open_only(&b.fixture), -ESTALE);
+    cr_expect_not_null(strstr(b.fixture.text, "stage"), "%s", b.fixture.text);
+    b.fixture.options.remote = (struct remote_options){0};
+    fixture_open(&b.fixture);
+    cr_expect_neq(fixture_lookup(&b.fixture, "newer"), 0);
+    fixture_close(&b.fixture);
     expect_both(&a, &b);
 }
 
 static void read_on(struct node *node)
 {
     choose(node, false);
-    node->shop.options.remote.read_only = true;
-    shop_open(&node->shop);
+    node->fixture.options.remote.read_only = true;
+    fixture_open(&node->fixture);
 }
 
 /* A reader died while it followed: its view is of the newer head, and the journal and STORE/head of
@@ -394,30 +394,30 @@ Test(takeover, that_was_broken_off_is_cleaned_up_before_it_is_judged, .timeout =
     make(&a);
     publish(&a, "both", 1);
     b = (struct node){0};
-    shop_make(&b.shop);
+    fixture_make(&b.fixture);
     read_on(&b);
-    shop_close(&b.shop);
-    run("cp %s/head %1$s-head && cp -a %1$s/journal %1$s-journal", b.shop.path, "");
+    fixture_close(&b.fixture);
+    run("cp %s/head %1$s-head && cp -a %1$s/journal %1$s-journal", b.fixture.path, "");
     publish(&a, "newer", 2);
-    shop_close(&a.shop);
+    fixture_close(&a.fixture);
     read_on(&b);
-    shop_close(&b.shop);
+    fixture_close(&b.fixture);
     run("mv %s-head %1$s/head && rm -r %1$s/journal && mv %1$s-journal %1$s/journal && touch "
         "%1$s/adopting",
-        b.shop.path, "");
+        b.fixture.path, "");
     open_on(&b);
-    shop_expect(&b.shop, "newer", 2, MIB);
-    shop_close(&b.shop);
+    fixture_expect(&b.fixture, "newer", 2, MIB);
+    fixture_close(&b.fixture);
     expect_only_as(&a, &b);
 }
 
-static void publish_and_stage(struct shop *shop)
+static void publish_and_stage(struct store_fixture *fixture)
 {
-    shop_put(shop, "published", 2, MIB);
-    shop_wait(shop);
-    while (store_remote_horizon(shop->store) < store_horizon(shop->store))
+    fixture_put(fixture, "published", 2, MIB);
+    fixture_wait(fixture);
+    while (store_remote_horizon(fixture->store) < store_horizon(fixture->store))
         (void)usleep(5000);
-    shop_put(shop, "staged", 3, MIB);
+    fixture_put(fixture, "staged", 3, MIB);
 }
 
 /* The journal ends before our own newest head, whose state would take its place: what is staged
@@ -427,20 +427,20 @@ Test(takeover, does_not_cost_what_is_staged, .timeout = 600)
     struct node a;
     make(&a);
     publish(&a, "0", 0);
-    shop_close(&a.shop);
-    run("cp -a %s %1$s-old", a.shop.path, "");
+    fixture_close(&a.fixture);
+    run("cp -a %s %1$s-old", a.fixture.path, "");
     choose(&a, false);
-    shop_die_after(&a.shop, publish_and_stage);
-    a.shop.options.remote.tier->ops->close(
-        a.shop.options.remote.tier); /* the process that died had its own */
-    run("cp -a %s %1$s-new && rm -rf %1$s/journal %1$s/head %1$s/view", a.shop.path, "");
-    run("cp -a %s-old/journal %1$s-old/head %1$s/", a.shop.path, "");
+    fixture_die_after(&a.fixture, publish_and_stage);
+    a.fixture.options.remote.tier->ops->close(
+        a.fixture.options.remote.tier); /* the process that died had its own */
+    run("cp -a %s %1$s-new && rm -rf %1$s/journal %1$s/head %1$s/view", a.fixture.path, "");
+    run("cp -a %s-old/journal %1$s-old/head %1$s/", a.fixture.path, "");
     choose(&a, false);
-    expect_i64(shop_open_only(&a.shop), -EUCLEAN);
+    expect_i64(fixture_open_only(&a.fixture), -EUCLEAN);
     /* In the same folder: another one would be a copy, to which the stage does not belong. */
-    run("rm -rf %s/* %1$s-old && cp -a %1$s-new/. %1$s && rm -rf %1$s-new", a.shop.path, "");
+    run("rm -rf %s/* %1$s-old && cp -a %1$s-new/. %1$s && rm -rf %1$s-new", a.fixture.path, "");
     open_on(&a);
-    shop_expect(&a.shop, "published", 2, MIB);
-    shop_expect(&a.shop, "staged", 3, MIB);
+    fixture_expect(&a.fixture, "published", 2, MIB);
+    fixture_expect(&a.fixture, "staged", 3, MIB);
     done(&a, NULL);
 }

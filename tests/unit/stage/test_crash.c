@@ -6,55 +6,55 @@
 #include <sys/wait.h>
 
 #include "../expect.h"
-#include "box.h"
+#include "stage_fixture.h"
 
-static struct box box;
+static struct stage_fixture fixture;
 
 static void setup(void)
 {
-    box_create(&box, 32 * MIB);
+    fixture_create(&fixture, 32 * MIB);
 }
 
 static void teardown(void)
 {
-    box_expect_drains(&box);
-    box_remove(&box);
+    fixture_expect_drains(&fixture);
+    fixture_remove(&fixture);
 }
 
 TestSuite(stage_crash, .init = setup, .fini = teardown, .timeout = 600);
 
 static void put(uint64_t ino, uint64_t offset, const char *text)
 {
-    box_write_ok(&box, ino, offset, text, (uint32_t)strlen(text));
+    fixture_write_ok(&fixture, ino, offset, text, (uint32_t)strlen(text));
 }
 
 static void crash(void)
 {
-    box_die(&box);
-    box_recover(&box);
+    fixture_die(&fixture);
+    fixture_recover(&fixture);
 }
 
 static struct stage_usage usage(void)
 {
-    return stage_usage(box.stage);
+    return stage_usage(fixture.stage);
 }
 
 Test(stage_crash, drafts_and_versions_come_back)
 {
     put(1, 0, "aaaaaaaa");
-    box_seal(&box, 1);
-    box_pin(&box, 1);
+    fixture_seal(&fixture, 1);
+    fixture_pin(&fixture, 1);
     put(1, 2, "bb");
-    box_seal(&box, 1);
+    fixture_seal(&fixture, 1);
     put(1, 4, "c");
-    box_cut(&box, 1, 7, UINT64_MAX, 7);
+    fixture_cut(&fixture, 1, 7, UINT64_MAX, 7);
     put(2, 3, "d");
     crash();
-    box_expect(&box, 1, 0, "aabbcaa.");
-    box_expect(&box, 2, 0, "...d");
-    expect_u64(box_size(&box, 1), 7);
+    fixture_expect(&fixture, 1, 0, "aabbcaa.");
+    fixture_expect(&fixture, 2, 0, "...d");
+    expect_u64(fixture_size(&fixture, 1), 7);
     struct stage_file_state state;
-    cr_assert(stage_file_state(box.stage, 1, &state));
+    cr_assert(stage_file_state(fixture.stage, 1, &state));
     cr_expect(state.has_draft && state.has_sealed);
     expect_u64(usage().dirty_bytes, 10, "is %llu", (unsigned long long)usage().dirty_bytes);
 }
@@ -62,21 +62,21 @@ Test(stage_crash, drafts_and_versions_come_back)
 Test(stage_crash, twice_in_a_row_and_between_any_two_steps)
 {
     put(1, 0, "aaaa");
-    box_seal(&box, 1);
+    fixture_seal(&fixture, 1);
     put(1, 2, "bb");
     for (unsigned i = 0; i < 3; i++) {
-        box_die(&box);
-        assert_i64(box_reopen(&box), 0);
-        box_expect(&box, 1, 0, "aabb");
-        box_die(&box);
-        assert_i64(box_reopen(&box), 0);
-        assert_i64(stage_adopt(box.stage, box.epoch, false), 0);
-        box_expect(&box, 1, 0, "aabb");
+        fixture_die(&fixture);
+        assert_i64(fixture_reopen(&fixture), 0);
+        fixture_expect(&fixture, 1, 0, "aabb");
+        fixture_die(&fixture);
+        assert_i64(fixture_reopen(&fixture), 0);
+        assert_i64(stage_adopt(fixture.stage, fixture.epoch, false), 0);
+        fixture_expect(&fixture, 1, 0, "aabb");
         crash();
-        box_expect(&box, 1, 0, "aabb");
+        fixture_expect(&fixture, 1, 0, "aabb");
         put(2, i, "x");
     }
-    box_expect(&box, 2, 0, "xxx");
+    fixture_expect(&fixture, 2, 0, "xxx");
 }
 
 Test(stage_crash, what_a_slab_holds_twice_stays_taken)
@@ -87,8 +87,8 @@ Test(stage_crash, what_a_slab_holds_twice_stays_taken)
     expect_u64(usage().dirty_bytes, 4);
     /* New content in every slab that counts as free. */
     for (uint64_t i = 0; i < 20; i++)
-        box_fill(&box, 2, i * SLAB_PAYLOAD, 'x', SLAB_PAYLOAD);
-    box_expect(&box, 1, 0, "bbbb");
+        fixture_fill(&fixture, 2, i * SLAB_PAYLOAD, 'x', SLAB_PAYLOAD);
+    fixture_expect(&fixture, 1, 0, "bbbb");
 }
 
 Test(stage_crash, versions_wait_in_the_order_in_which_they_were_sealed)
@@ -96,14 +96,14 @@ Test(stage_crash, versions_wait_in_the_order_in_which_they_were_sealed)
     put(3, 0, "a");
     put(1, 0, "b");
     put(2, 0, "c");
-    box_seal(&box, 3);
-    box_seal(&box, 1);
-    box_seal(&box, 2);
+    fixture_seal(&fixture, 3);
+    fixture_seal(&fixture, 1);
+    fixture_seal(&fixture, 2);
     put(3, 0, "d");
-    box_seal(&box, 3);
+    fixture_seal(&fixture, 3);
     crash();
     struct stage_sealed sealed[3];
-    assert_u64(stage_sealed_list(box.stage, sealed, 3), 3);
+    assert_u64(stage_sealed_list(fixture.stage, sealed, 3), 3);
     const uint64_t order[] = {1, 2, 3};
     for (size_t i = 0; i < 3; i++)
         expect_u64(sealed[i].ino, order[i]);
@@ -114,14 +114,14 @@ Test(stage_crash, versions_wait_in_the_order_in_which_they_were_sealed)
 Test(stage_crash, numbers_go_on_above_all_that_were_used)
 {
     put(1, 0, "a");
-    box_seal(&box, 1);
+    fixture_seal(&fixture, 1);
     put(1, 0, "b");
-    uint64_t last = stage_last_seq(box.stage);
+    uint64_t last = stage_last_seq(fixture.stage);
     crash();
-    cr_expect_gt(stage_last_seq(box.stage), last);
-    expect_u64(stage_last_seq(box.stage) >> SEQ_EPOCH_SHIFT, 2);
+    cr_expect_gt(stage_last_seq(fixture.stage), last);
+    expect_u64(stage_last_seq(fixture.stage) >> SEQ_EPOCH_SHIFT, 2);
     uint64_t epoch, next;
-    stage_epochs(box.stage, &epoch, &next);
+    stage_epochs(fixture.stage, &epoch, &next);
     expect_u64(epoch, 2);
     expect_u64(next, 2);
 }
@@ -129,44 +129,44 @@ Test(stage_crash, numbers_go_on_above_all_that_were_used)
 Test(stage_crash, between_a_seal_and_its_record)
 {
     put(1, 0, "aaaa");
-    box_seal(&box, 1);
+    fixture_seal(&fixture, 1);
     put(1, 2, "bbbb");
-    box_seal_unlogged(&box, 1);
-    box_die(&box);
-    assert_i64(box_reopen(&box), 0);
-    box_adopt(&box);
-    box_expect(&box, 1, 0, "aabbbb");
+    fixture_seal_unlogged(&fixture, 1);
+    fixture_die(&fixture);
+    assert_i64(fixture_reopen(&fixture), 0);
+    fixture_adopt(&fixture);
+    fixture_expect(&fixture, 1, 0, "aabbbb");
     struct stage_file_state state;
-    cr_assert(stage_file_state(box.stage, 1, &state));
+    cr_assert(stage_file_state(fixture.stage, 1, &state));
     cr_expect(state.has_draft && state.has_sealed);
 }
 
 Test(stage_crash, what_is_durable_is_not_taken_back)
 {
     put(1, 0, "aaaa");
-    box_seal(&box, 1);
-    box_pin(&box, 1);
+    fixture_seal(&fixture, 1);
+    fixture_pin(&fixture, 1);
     put(1, 1, "b");
-    box_seal(&box, 1);
-    box_done(&box, 1);
+    fixture_seal(&fixture, 1);
+    fixture_done(&fixture, 1);
     put(1, 2, "c");
     crash();
-    box_expect(&box, 1, 0, "abca");
+    fixture_expect(&fixture, 1, 0, "abca");
     expect_u64(usage().dirty_bytes, 2);
     /* Durable, and the daemon died before the stage knew. */
-    box.below[1].version = 3;
-    memcpy(box.below[1].bytes, "abca", 4);
+    fixture.below[1].version = 3;
+    memcpy(fixture.below[1].bytes, "abca", 4);
     crash();
     expect_u64(usage().dirty_bytes, 0);
-    box_expect(&box, 1, 0, "abca");
+    fixture_expect(&fixture, 1, 0, "abca");
 }
 
 Test(stage_crash, of_a_removed_file_nothing_comes_back)
 {
     put(1, 0, "aaaa");
-    assert_i64(stage_unlink(box.stage, 1, stage_next_seq(box.stage), true), 0);
+    assert_i64(stage_unlink(fixture.stage, 1, stage_next_seq(fixture.stage), true), 0);
     put(1, 2, "bb");
-    box.below[1].exists = false;
+    fixture.below[1].exists = false;
     crash();
     expect_u64(usage().dirty_bytes, 0);
     expect_u64(usage().free_bytes, usage().total_bytes);
@@ -175,91 +175,91 @@ Test(stage_crash, of_a_removed_file_nothing_comes_back)
 Test(stage_crash, after_a_compaction_only_what_it_named_counts)
 {
     put(1, 0, "aaaaaa");
-    box_cut(&box, 1, 2, 2, 6);
+    fixture_cut(&fixture, 1, 2, 2, 6);
     put(2, 0, "xx");
-    box_seal(&box, 2);
-    assert_i64(box_compact(&box), 0);
+    fixture_seal(&fixture, 2);
+    assert_i64(fixture_compact(&fixture), 0);
     put(1, 5, "b");
-    box_cut(&box, 1, 0, 1, 6);
+    fixture_cut(&fixture, 1, 0, 1, 6);
     crash();
-    box_expect(&box, 1, 0, ".a..ab");
-    box_expect(&box, 2, 0, "xx");
-    assert_i64(box_compact(&box), 0);
-    assert_i64(box_compact(&box), 0);
+    fixture_expect(&fixture, 1, 0, ".a..ab");
+    fixture_expect(&fixture, 2, 0, "xx");
+    assert_i64(fixture_compact(&fixture), 0);
+    assert_i64(fixture_compact(&fixture), 0);
     crash();
-    box_expect(&box, 1, 0, ".a..ab");
-    box_expect(&box, 2, 0, "xx");
+    fixture_expect(&fixture, 1, 0, ".a..ab");
+    fixture_expect(&fixture, 2, 0, "xx");
 }
 
 Test(stage_crash, a_compacted_range_whose_slab_serves_another_file)
 {
-    box_fill(&box, 1, 0, 'a', SLAB_PAYLOAD);
-    assert_i64(box_compact(&box), 0);
-    box_cut(&box, 1, 0, UINT64_MAX, 0);
+    fixture_fill(&fixture, 1, 0, 'a', SLAB_PAYLOAD);
+    assert_i64(fixture_compact(&fixture), 0);
+    fixture_cut(&fixture, 1, 0, UINT64_MAX, 0);
     for (uint64_t i = 0; i < 20; i++)
-        box_fill(&box, 2, i * SLAB_PAYLOAD, 'x', SLAB_PAYLOAD);
+        fixture_fill(&fixture, 2, i * SLAB_PAYLOAD, 'x', SLAB_PAYLOAD);
     crash();
-    box_expect(&box, 1, 0, "....");
-    expect_u64(box_size(&box, 1), 0);
-    box_expect(&box, 2, 19 * SLAB_PAYLOAD, "xxx");
+    fixture_expect(&fixture, 1, 0, "....");
+    expect_u64(fixture_size(&fixture, 1), 0);
+    fixture_expect(&fixture, 2, 19 * SLAB_PAYLOAD, "xxx");
 }
 
 Test(stage_crash, pieces_come_back)
 {
-    box_fill(&box, 1, 0, 'a', 300000);
-    box_fill(&box, 1, 300000, 'b', 1000);
-    assert_u64(box_piece(&box, 1, MIB), 301000);
+    fixture_fill(&fixture, 1, 0, 'a', 300000);
+    fixture_fill(&fixture, 1, 300000, 'b', 1000);
+    assert_u64(fixture_piece(&fixture, 1, MIB), 301000);
     put(1, 10, "x");
     crash();
-    cr_expect(stage_uses_pack(box.stage, 100));
-    box_expect(&box, 1, 9, "axa");
-    box_expect(&box, 1, 299999, "ab");
+    cr_expect(stage_uses_pack(fixture.stage, 100));
+    fixture_expect(&fixture, 1, 9, "axa");
+    fixture_expect(&fixture, 1, 299999, "ab");
     expect_u64(usage().dirty_bytes, 1);
-    expect_u64(box_piece(&box, 1, MIB), 1);
+    expect_u64(fixture_piece(&fixture, 1, MIB), 1);
     crash();
-    box_expect(&box, 1, 9, "axa");
+    fixture_expect(&fixture, 1, 9, "axa");
     expect_u64(usage().dirty_bytes, 0);
 }
 
 Test(stage_crash, a_lost_piece_matters_only_if_it_is_content)
 {
-    box_fill(&box, 1, 0, 'a', 1000);
-    assert_u64(box_piece(&box, 1, MIB), 1000);
-    box_fill(&box, 1, 0, 'b', 1000);
-    box.chunks[0].pack = 0; /* nothing named it, so it was dropped */
+    fixture_fill(&fixture, 1, 0, 'a', 1000);
+    assert_u64(fixture_piece(&fixture, 1, MIB), 1000);
+    fixture_fill(&fixture, 1, 0, 'b', 1000);
+    fixture.chunks[0].pack = 0; /* nothing named it, so it was dropped */
     crash();
-    box_expect(&box, 1, 0, "bbb");
-    box_fill(&box, 2, 0, 'c', 1000);
-    assert_u64(box_piece(&box, 2, MIB), 1000);
-    box.chunks[1].pack = 0;
-    box_die(&box);
-    expect_i64(box_reopen(&box), -EUCLEAN);
-    box.chunks[1].pack = 101;
+    fixture_expect(&fixture, 1, 0, "bbb");
+    fixture_fill(&fixture, 2, 0, 'c', 1000);
+    assert_u64(fixture_piece(&fixture, 2, MIB), 1000);
+    fixture.chunks[1].pack = 0;
+    fixture_die(&fixture);
+    expect_i64(fixture_reopen(&fixture), -EUCLEAN);
+    fixture.chunks[1].pack = 101;
     crash();
-    box_expect(&box, 2, 0, "ccc");
+    fixture_expect(&fixture, 2, 0, "ccc");
 }
 
 Test(stage_crash, a_file_that_gets_a_name_enters_the_log_whole_or_not_at_all)
 {
     uint64_t inos[2];
     put(1, 0, "aaaa");
-    assert_i64(stage_unlink(box.stage, 1, 0, true), 0);
+    assert_i64(stage_unlink(fixture.stage, 1, 0, true), 0);
     put(1, 2, "b");
-    assert_i64(box_compact(&box),
+    assert_i64(fixture_compact(&fixture),
                0); /* from here on what was written till now counts only if it is named */
     put(1, 3, "c");
-    uint64_t room = stage_log_room(box.stage);
-    expect_i64(stage_relink(box.stage, 1, room), -EAGAIN);
-    expect_u64(stage_log_room(box.stage), room);
-    expect_u64(stage_drafts(box.stage, inos, 2), 0);
-    expect_i64(stage_relink(box.stage, 1, room / 2), 0);
-    expect_u64(stage_drafts(box.stage, inos, 2), 1);
+    uint64_t room = stage_log_room(fixture.stage);
+    expect_i64(stage_relink(fixture.stage, 1, room), -EAGAIN);
+    expect_u64(stage_log_room(fixture.stage), room);
+    expect_u64(stage_drafts(fixture.stage, inos, 2), 0);
+    expect_i64(stage_relink(fixture.stage, 1, room / 2), 0);
+    expect_u64(stage_drafts(fixture.stage, inos, 2), 1);
     put(1, 4, "d");
     crash();
-    box_expect(&box, 1, 0, "aabcd");
-    box_seal(&box, 1);
+    fixture_expect(&fixture, 1, 0, "aabcd");
+    fixture_seal(&fixture, 1);
     crash();
-    box_expect(&box, 1, 0, "aabcd");
+    fixture_expect(&fixture, 1, 0, "aabcd");
 }
 
 /* A process that works on the stage and is killed at a moment of its own choice. */
@@ -275,7 +275,7 @@ static void child_works(int steps)
                                 .data = data,
                                 .may_open = true,
                                 .time = 5};
-        if (stage_write(box.stage, &w) < 0)
+        if (stage_write(fixture.stage, &w) < 0)
             _exit(1);
     }
     _exit(0);
@@ -284,25 +284,27 @@ static void child_works(int steps)
 Test(stage_crash, another_process_goes_on)
 {
     for (int round = 0; round < 3; round++) {
-        stage_close(box.stage, true);
-        box.config.epoch = ++box.epoch;
-        assert_i64(stage_create(&box.config, &box.stage), 0);
-        box_die(&box);
+        stage_close(fixture.stage, true);
+        fixture.config.epoch = ++fixture.epoch;
+        assert_i64(stage_create(&fixture.config, &fixture.stage), 0);
+        fixture_die(&fixture);
         pid_t pid = fork();
         cr_assert_geq(pid, 0);
         if (pid == 0) {
-            if (box_reopen(&box) < 0 || stage_adopt(box.stage, box.epoch, false) < 0)
+            if (fixture_reopen(&fixture) < 0 ||
+                stage_adopt(fixture.stage, fixture.epoch, false) < 0)
                 _exit(2);
             child_works(60 + round);
         }
         int status;
         assert_i64(waitpid(pid, &status, 0), pid);
         assert_i64(status, 0);
-        box.epoch++;
-        box_recover(&box);
+        fixture.epoch++;
+        fixture_recover(&fixture);
         for (int i = 50; i < 59 + round; i++) {
             char expected[] = {(char)('a' + i % 26), 0};
-            box_expect(&box, 1, (uint64_t)i * 1000 + (i == 49 ? 10000 : 500) - 500, expected);
+            fixture_expect(&fixture, 1, (uint64_t)i * 1000 + (i == 49 ? 10000 : 500) - 500,
+                           expected);
         }
     }
 }
@@ -311,67 +313,67 @@ Test(stage_crash, another_process_goes_on)
 
 Test(stage_crash, a_foreign_stage_is_refused)
 {
-    box_die(&box);
+    fixture_die(&fixture);
     struct stage *stage;
-    struct stage_config config = box.config;
+    struct stage_config config = fixture.config;
     config.name[0] ^= 1;
     expect_i64(stage_open(&config, &stage), -ENOENT);
-    config = box.config;
+    config = fixture.config;
     config.store[0] ^= 1;
     expect_i64(stage_open(&config, &stage), -ESTALE);
-    config = box.config;
+    config = fixture.config;
     config.dir = "/dev/shm/no-such-folder";
     expect_i64(stage_open(&config, &stage), -ENOENT);
-    expect_i64(stage_create(&box.config, &stage), -EEXIST);
-    box_recover(&box);
+    expect_i64(stage_create(&fixture.config, &stage), -EEXIST);
+    fixture_recover(&fixture);
 }
 
 Test(stage_crash, a_stage_in_use_is_refused_and_says_whose_it_is)
 {
     struct stage *stage;
     struct stage_look look;
-    stage_own(box.stage, "/store/of/it");
-    expect_i64(stage_open(&box.config, &stage), -EBUSY);
-    assert_i64(stage_look(box.dir, box.config.name, &look), 0);
+    stage_own(fixture.stage, "/store/of/it");
+    expect_i64(stage_open(&fixture.config, &stage), -EBUSY);
+    assert_i64(stage_look(fixture.dir, fixture.config.name, &look), 0);
     cr_expect(look.in_use && look.pid == getpid() && look.uid == geteuid());
     expect_str(look.owner, "/store/of/it");
     stage_look_done(&look);
-    box_die(&box);
-    assert_i64(stage_look(box.dir, box.config.name, &look), 0);
+    fixture_die(&fixture);
+    assert_i64(stage_look(fixture.dir, fixture.config.name, &look), 0);
     cr_expect_not(look.in_use);
     stage_look_done(&look);
-    box_recover(&box);
+    fixture_recover(&fixture);
 }
 
 Test(stage_crash, files_that_lost_their_names_are_noticed)
 {
-    cr_expect_not(stage_is_unlinked(box.stage));
-    stage_remove_files(box.dir, box.config.name);
-    cr_expect(stage_is_unlinked(box.stage));
-    box_fill(&box, 1, 0, 'a', 100);
-    box_expect(&box, 1, 0, "aaa");
+    cr_expect_not(stage_is_unlinked(fixture.stage));
+    stage_remove_files(fixture.dir, fixture.config.name);
+    cr_expect(stage_is_unlinked(fixture.stage));
+    fixture_fill(&fixture, 1, 0, 'a', 100);
+    fixture_expect(&fixture, 1, 0, "aaa");
 }
 
 Test(stage_crash, a_folder_of_its_own)
 {
     char *folder = NULL, *again = NULL;
     struct stat st;
-    assert_i64(stage_make_folder(box.dir, &folder), 0);
-    expect_str(folder, box.dir, "nobody else writes there");
+    assert_i64(stage_make_folder(fixture.dir, &folder), 0);
+    expect_str(folder, fixture.dir, "nobody else writes there");
     free(folder);
-    assert_i64(chmod(box.dir, 01777), 0);
-    assert_i64(stage_make_folder(box.dir, &folder), 0);
+    assert_i64(chmod(fixture.dir, 01777), 0);
+    assert_i64(stage_make_folder(fixture.dir, &folder), 0);
     assert_i64(stat(folder, &st), 0);
     expect_u64(st.st_mode & 07777, 0700);
     assert_i64(chmod(folder, 0777), 0);
-    assert_i64(stage_make_folder(box.dir, &again), 0);
+    assert_i64(stage_make_folder(fixture.dir, &again), 0);
     expect_str(again, folder);
     assert_i64(stat(folder, &st), 0);
     expect_u64(st.st_mode & 07777, 0700, "it is closed to others again");
     free(again);
     stage_leave_folder(folder);
     assert_i64(symlink("/", folder), 0);
-    assert_i64(stage_make_folder(box.dir, &again), 0);
+    assert_i64(stage_make_folder(fixture.dir, &again), 0);
     cr_expect_str_neq(again, folder, "a link is no folder");
     expect_i64(unlink(folder), 0);
     expect_i64(rmdir(again), 0);
@@ -381,17 +383,17 @@ Test(stage_crash, a_folder_of_its_own)
 
 Test(stage_crash, a_link_in_the_place_of_a_stage_is_refused)
 {
-    box_die(&box);
-    char *ctl = xasprintf("%s/cairn-%s.ctl", box.dir, "abababababababababababababababab");
-    char *moved = xasprintf("%s/moved", box.dir);
+    fixture_die(&fixture);
+    char *ctl = xasprintf("%s/cairn-%s.ctl", fixture.dir, "abababababababababababababababab");
+    char *moved = xasprintf("%s/moved", fixture.dir);
     assert_i64(rename(ctl, moved), 0);
     assert_i64(symlink(moved, ctl), 0);
     struct stage *stage;
-    expect_i64(stage_open(&box.config, &stage), -ELOOP);
+    expect_i64(stage_open(&fixture.config, &stage), -ELOOP);
     assert_i64(rename(moved, ctl), 0);
     free(ctl);
     free(moved);
-    box_recover(&box);
+    fixture_recover(&fixture);
 }
 
 /* Pages of [memory, memory + len) in the page tables of this process. */
@@ -414,22 +416,23 @@ static size_t count_mapped(const void *memory, size_t len)
 Test(stage_crash, memory_of_a_daemon_before_is_mapped_before_the_kernel_copies)
 {
     struct stage_part part;
-    box_fill(&box, 1, 0, 'a', SLAB_PAYLOAD);
-    box_fill(&box, 2, 0, 'b', SLAB_PAYLOAD);
-    box_die(&box);
-    box_recover(&box);
-    assert_u64(stage_read(box.stage, 1, 0, SLAB_PAYLOAD, &part, 1), 1);
+    fixture_fill(&fixture, 1, 0, 'a', SLAB_PAYLOAD);
+    fixture_fill(&fixture, 2, 0, 'b', SLAB_PAYLOAD);
+    fixture_die(&fixture);
+    fixture_recover(&fixture);
+    assert_u64(stage_read(fixture.stage, 1, 0, SLAB_PAYLOAD, &part, 1), 1);
     assert_u64(part.kind, PART_MEMORY);
     assert_u64(part.length, SLAB_PAYLOAD);
-    stage_map_parts(box.stage, &part, 1);
+    stage_map_parts(fixture.stage, &part, 1);
     expect_u64(count_mapped(part.memory, SLAB_PAYLOAD), SLAB_PAYLOAD / 4096);
-    stage_unpin_parts(box.stage, &part, 1);
-    assert_u64(stage_read(box.stage, 2, 0, SLAB_PAYLOAD, &part, 1), 1);
-    stage_unpin_parts(box.stage, &part, 1);
-    box_cut(&box, 2, 0, SLAB_PAYLOAD, 0); /* the most recent free slab is taken first */
-    uint32_t slab = stage_slab_take(box.stage, NULL);
-    expect_ptr((const uint8_t *)stage_slab_memory(box.stage, slab) + SLAB_PAYLOAD_OFFSET,
+    stage_unpin_parts(fixture.stage, &part, 1);
+    assert_u64(stage_read(fixture.stage, 2, 0, SLAB_PAYLOAD, &part, 1), 1);
+    stage_unpin_parts(fixture.stage, &part, 1);
+    fixture_cut(&fixture, 2, 0, SLAB_PAYLOAD, 0); /* the most recent free slab is taken first */
+    uint32_t slab = stage_slab_take(fixture.stage, NULL);
+    expect_ptr((const uint8_t *)stage_slab_memory(fixture.stage, slab) + SLAB_PAYLOAD_OFFSET,
                (const uint8_t *)part.memory);
-    expect_u64(count_mapped(stage_slab_memory(box.stage, slab), SLAB_STRIDE), SLAB_STRIDE / 4096);
-    stage_slab_give(box.stage, slab);
+    expect_u64(count_mapped(stage_slab_memory(fixture.stage, slab), SLAB_STRIDE),
+               SLAB_STRIDE / 4096);
+    stage_slab_give(fixture.stage, slab);
 }

@@ -8,7 +8,7 @@
 #include "../expect.h"
 #include "../base/golden.h"
 #include "base/crc.h"
-#include "box.h"
+#include "stage_fixture.h"
 #include "stage/internal.h"
 
 #define HEADER_LEN 208u         /* then the process, and whose it is */
@@ -35,21 +35,21 @@
 #define SHARED_LEN                                                                                 \
     (5u * 64 + 512 + 128 + 64 + 128 + 128) /* five records, each in front of its bytes */
 
-static struct box box;
+static struct stage_fixture fixture;
 static char *ctl, *slabs;
 
 static void make(void)
 {
-    box_create(&box, 20 * MIB);
-    ctl = xasprintf("%s/cairn-abababababababababababababababab.ctl", box.dir);
-    slabs = xasprintf("%s/cairn-abababababababababababababababab.slabs", box.dir);
+    fixture_create(&fixture, 20 * MIB);
+    ctl = xasprintf("%s/cairn-abababababababababababababababab.ctl", fixture.dir);
+    slabs = xasprintf("%s/cairn-abababababababababababababababab.slabs", fixture.dir);
     /* Tags of records must not differ from run to run. */
-    memset(box.stage->header->secret, 0x5a, SECRET_LEN);
+    memset(fixture.stage->header->secret, 0x5a, SECRET_LEN);
 }
 
 static void done(void)
 {
-    box_remove(&box);
+    fixture_remove(&fixture);
     free(ctl);
     free(slabs);
 }
@@ -60,45 +60,45 @@ static void open_handles(void)
 {
     uint64_t handles[3];
     for (uint32_t i = 0; i < ARRAY_LEN(handles); i++)
-        assert_i64(stage_handle_open(box.stage, i + 1, i, &handles[i]), 0);
+        assert_i64(stage_handle_open(fixture.stage, i + 1, i, &handles[i]), 0);
     uint32_t flags;
-    assert_u64(stage_handle_close(box.stage, handles[1], &flags), 2);
+    assert_u64(stage_handle_close(fixture.stage, handles[1], &flags), 2);
 }
 
 /* Something of each kind: before a compaction, whose dump is in the log's second half, and after
  * it. */
 static void work(void)
 {
-    box_fill(&box, 2, 0, '-', STAGE_STEAL_MIN);
-    box_fill(&box, 2, 0, 'c', STAGE_STEAL_MIN);
-    box_fill(&box, 1, 0, 'a', 500); /* in the slab that came free: its generation is 2 */
-    box_fill(&box, 1, 300, 'b', 100);
+    fixture_fill(&fixture, 2, 0, '-', STAGE_STEAL_MIN);
+    fixture_fill(&fixture, 2, 0, 'c', STAGE_STEAL_MIN);
+    fixture_fill(&fixture, 1, 0, 'a', 500); /* in the slab that came free: its generation is 2 */
+    fixture_fill(&fixture, 1, 300, 'b', 100);
     open_handles();
-    assert_i64(box_compact(&box), 0);
-    box_fill(&box, 1, 10, 'd', 20);
-    box_cut(&box, 1, 100, 50, 500);
-    cr_assert(box_seal(&box, 1));
-    box_fill(&box, 3, 0, 'e', 70);
-    assert_u64(box_piece(&box, 3, MIB), 70);
-    box_fill(&box, 3, 35, 'f', 70);
+    assert_i64(fixture_compact(&fixture), 0);
+    fixture_fill(&fixture, 1, 10, 'd', 20);
+    fixture_cut(&fixture, 1, 100, 50, 500);
+    cr_assert(fixture_seal(&fixture, 1));
+    fixture_fill(&fixture, 3, 0, 'e', 70);
+    assert_u64(fixture_piece(&fixture, 3, MIB), 70);
+    fixture_fill(&fixture, 3, 35, 'f', 70);
 }
 
 static void expect_content(void)
 {
     struct stage_file_state state;
-    box_expect(&box, 1, 5, "aaaaadddddddddddddddddddda");
-    box_expect(&box, 1, 98, "aa..................................................a");
-    box_expect(&box, 1, 298, "aab");
-    box_expect(&box, 1, 398, "bba");
-    box_expect(&box, 2, 0, "c");
-    box_expect(&box, 2, STAGE_STEAL_MIN - 1, "c");
-    box_expect(&box, 3, 33, "eeff"); /* of a chunk, then of a slab */
-    box_expect(&box, 3, 103, "ff");
-    cr_assert(stage_file_state(box.stage, 1, &state));
+    fixture_expect(&fixture, 1, 5, "aaaaadddddddddddddddddddda");
+    fixture_expect(&fixture, 1, 98, "aa..................................................a");
+    fixture_expect(&fixture, 1, 298, "aab");
+    fixture_expect(&fixture, 1, 398, "bba");
+    fixture_expect(&fixture, 2, 0, "c");
+    fixture_expect(&fixture, 2, STAGE_STEAL_MIN - 1, "c");
+    fixture_expect(&fixture, 3, 33, "eeff"); /* of a chunk, then of a slab */
+    fixture_expect(&fixture, 3, 103, "ff");
+    cr_assert(stage_file_state(fixture.stage, 1, &state));
     cr_expect(state.has_sealed && !state.has_draft && state.sealed_version == 1 &&
               state.sealed_size == 500);
     expect_i64(state.sealed_mtime, 77);
-    cr_assert(stage_file_state(box.stage, 3, &state));
+    cr_assert(stage_file_state(fixture.stage, 3, &state));
     cr_expect(state.has_draft && !state.has_sealed && state.draft_size == 105 &&
               state.draft_mtime == 1035);
 }
@@ -145,7 +145,7 @@ Test(stage_golden, is_written)
     uint64_t tail;
     work();
     expect_content();
-    box_die(&box);
+    fixture_die(&fixture);
     read_at(ctl, 0, header, sizeof header);
     memset(header + BOOT_ID_AT, '0', BOOT_ID_LEN);
     set_crc(header, 2);
@@ -205,19 +205,19 @@ static void assemble(uint32_t version)
 static void expect_read(uint32_t version)
 {
     work();
-    box_die(&box);
+    fixture_die(&fixture);
     assemble(version);
-    assert_i64(box_reopen(&box), 0);
+    assert_i64(fixture_reopen(&fixture), 0);
     expect_content();
-    expect_u64(stage_usage(box.stage).handles, 0, "they died with their daemon");
-    box_adopt(&box);
+    expect_u64(stage_usage(fixture.stage).handles, 0, "they died with their daemon");
+    fixture_adopt(&fixture);
     expect_content();
 }
 
 Test(stage_golden, is_read)
 {
     expect_read(2);
-    box_expect_drains(&box);
+    fixture_expect_drains(&fixture);
 }
 
 /* A daemon without tags was killed, and the next one has them: nothing is lost, and what is written
@@ -226,42 +226,42 @@ Test(stage_golden, version_1_is_read_and_becomes_2)
 {
     uint32_t version;
     expect_read(1);
-    box_fill(&box, 1, 20, 'x', 3);
-    box_fill(&box, 2, 0, 'y', STAGE_STEAL_MIN);
-    box_die(&box);
+    fixture_fill(&fixture, 1, 20, 'x', 3);
+    fixture_fill(&fixture, 2, 0, 'y', STAGE_STEAL_MIN);
+    fixture_die(&fixture);
     read_at(ctl, VERSION_AT, &version, sizeof version);
     expect_u64(version, 2);
-    box_recover(&box);
-    box_expect(&box, 1, 18, "ddxxxd");
-    box_expect(&box, 2, 0, "y");
-    box_expect(&box, 3, 33, "eeff");
-    box_expect_drains(&box);
+    fixture_recover(&fixture);
+    fixture_expect(&fixture, 1, 18, "ddxxxd");
+    fixture_expect(&fixture, 2, 0, "y");
+    fixture_expect(&fixture, 3, 33, "eeff");
+    fixture_expect_drains(&fixture);
 }
 
 /* Killed after the log was written anew, and before the stage became one of today. */
 Test(stage_golden, version_1_is_read_twice)
 {
     work();
-    box_die(&box);
+    fixture_die(&fixture);
     assemble(1);
-    assert_i64(box_reopen(&box), 0);
-    assert_i64(stage_adopt(box.stage, box.epoch, false), 0);
-    assert_i64(box_compact(&box), 0);
-    box_die(&box);
-    box_recover(&box);
+    assert_i64(fixture_reopen(&fixture), 0);
+    assert_i64(stage_adopt(fixture.stage, fixture.epoch, false), 0);
+    assert_i64(fixture_compact(&fixture), 0);
+    fixture_die(&fixture);
+    fixture_recover(&fixture);
     expect_content();
-    box_expect_drains(&box);
+    fixture_expect_drains(&fixture);
 }
 
 Test(stage_golden, another_version_is_refused)
 {
     struct stage *stage;
-    box_die(&box);
+    fixture_die(&fixture);
     assemble(2);
     put_golden_header(2, 3);
-    expect_i64(stage_open(&box.config, &stage), -EPROTONOSUPPORT);
+    expect_i64(stage_open(&fixture.config, &stage), -EPROTONOSUPPORT);
     put_golden_header(2, 1);
-    expect_i64(stage_open(&box.config, &stage), -EBADMSG, "a changed version is damage");
+    expect_i64(stage_open(&fixture.config, &stage), -EBADMSG, "a changed version is damage");
     put_golden_header(2, 2);
-    assert_i64(stage_open(&box.config, &box.stage), 0);
+    assert_i64(stage_open(&fixture.config, &fixture.stage), 0);
 }

@@ -10,13 +10,13 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/crc.h"
-#include "box.h"
+#include "stage_fixture.h"
 #include "stage/internal.h"
 
 #define CTL_FIXED (4096u + 4096u) /* header, slab table */
 #define HANDLES_LEN (131072u * 16u)
 
-static struct box box;
+static struct stage_fixture fixture;
 static struct seeded seed;
 static char *ctl, *slabs;
 
@@ -27,19 +27,19 @@ static uint64_t rnd(uint64_t below)
 
 static void work(void)
 {
-    box_create(&box, 20 * MIB);
-    ctl = xasprintf("%s/cairn-abababababababababababababababab.ctl", box.dir);
-    slabs = xasprintf("%s/cairn-abababababababababababababababab.slabs", box.dir);
+    fixture_create(&fixture, 20 * MIB);
+    ctl = xasprintf("%s/cairn-abababababababababababababababab.ctl", fixture.dir);
+    slabs = xasprintf("%s/cairn-abababababababababababababababab.slabs", fixture.dir);
     for (uint64_t ino = 1; ino < 4; ino++) {
         for (uint64_t i = 0; i < 10; i++)
-            box_fill(&box, ino, i * 300, 'a', 500);
-        box_fill(&box, ino, 5000, 'b', 300000);
-        box_cut(&box, ino, 100, 50, box_size(&box, ino));
-        cr_assert_gt(box_piece(&box, ino, 2000), 0);
+            fixture_fill(&fixture, ino, i * 300, 'a', 500);
+        fixture_fill(&fixture, ino, 5000, 'b', 300000);
+        fixture_cut(&fixture, ino, 100, 50, fixture_size(&fixture, ino));
+        cr_assert_gt(fixture_piece(&fixture, ino, 2000), 0);
         if (ino == 2)
-            assert_i64(box_compact(&box), 0);
-        cr_assert(box_seal(&box, ino));
-        box_fill(&box, ino, 10, 'c', 20);
+            assert_i64(fixture_compact(&fixture), 0);
+        cr_assert(fixture_seal(&fixture, ino));
+        fixture_fill(&fixture, ino, 10, 'c', 20);
     }
 }
 
@@ -59,13 +59,13 @@ static void read_all(void)
     struct stage_part parts[16];
     for (uint64_t ino = 1; ino < 4; ino++) {
         for (uint64_t at = 0; at < 400000;) {
-            size_t count = stage_read(box.stage, ino, at, 400000 - at, parts, ARRAY_LEN(parts));
+            size_t count = stage_read(fixture.stage, ino, at, 400000 - at, parts, ARRAY_LEN(parts));
             volatile uint8_t sum = 0;
             for (size_t i = 0; i < count; i++)
                 for (uint64_t b = 0; parts[i].kind == PART_MEMORY && b < parts[i].length; b += 64)
                     sum = (uint8_t)(sum + ((const uint8_t *)parts[i].memory)[b]);
             at = parts[count - 1].offset + parts[count - 1].length;
-            stage_unpin_parts(box.stage, parts, count);
+            stage_unpin_parts(fixture.stage, parts, count);
         }
     }
 }
@@ -73,24 +73,24 @@ static void read_all(void)
 /* Whatever comes of it: the next daemon must not be harmed. */
 static bool recover_and_use(void)
 {
-    if (box_reopen(&box) < 0)
+    if (fixture_reopen(&fixture) < 0)
         return false;
     read_all();
-    if (stage_adopt(box.stage, box.epoch, false) == 0 && box_compact(&box) == 0)
+    if (stage_adopt(fixture.stage, fixture.epoch, false) == 0 && fixture_compact(&fixture) == 0)
         read_all();
     return true;
 }
 
 static void end(void)
 {
-    if (box.stage)
-        box_die(&box);
-    stage_remove_files(box.dir, box.config.name);
-    assert_i64(rmdir(box.dir), 0);
-    box.stage = NULL;
-    for (unsigned i = 0; i < box.chunk_count; i++)
-        free(box.chunks[i].bytes);
-    free(box.pending);
+    if (fixture.stage)
+        fixture_die(&fixture);
+    stage_remove_files(fixture.dir, fixture.config.name);
+    assert_i64(rmdir(fixture.dir), 0);
+    fixture.stage = NULL;
+    for (unsigned i = 0; i < fixture.chunk_count; i++)
+        free(fixture.chunks[i].bytes);
+    free(fixture.pending);
     free(ctl);
     free(slabs);
 }
@@ -101,7 +101,7 @@ static unsigned damage(const char *which, unsigned times, uint64_t from, uint64_
     for (unsigned i = 0; i < times; i++) {
         seed.state = i;
         work();
-        box_die(&box);
+        fixture_die(&fixture);
         for (uint64_t flips = 1 + rnd(3); flips > 0; flips--)
             flip(which[0] == 'c' ? ctl : slabs, from + rnd(length));
         usable += recover_and_use();
@@ -191,25 +191,25 @@ static const uint64_t seqs[] = {2, 1ull << 40, (1ull << 40) + 100000, 0xfffffe00
 static void attack(uint64_t seq, uint32_t generation, bool keyed, bool small)
 {
     _cleanup_free_ uint8_t *payload = xcalloc(1, SLAB_PAYLOAD);
-    box_create(&box, 20 * MIB);
-    box_fill(&box, 1, 0, 's', 200); /* what must not change; its slab is the shared one */
+    fixture_create(&fixture, 20 * MIB);
+    fixture_fill(&fixture, 1, 0, 's', 200); /* what must not change; its slab is the shared one */
     fill_with_forged(payload, SLAB_PAYLOAD, seq, generation, keyed);
     for (uint32_t again = 0; again < 2; again++)
-        box_write_ok(&box, 2, 0, payload,
-                     SLAB_PAYLOAD); /* the second frees the slab of the first */
+        fixture_write_ok(&fixture, 2, 0, payload,
+                         SLAB_PAYLOAD); /* the second frees the slab of the first */
     if (small)
         for (uint64_t i = 0; i < 12; i++)
-            box_write_ok(&box, 2, i * 200000, payload + i * 192,
-                         200000); /* beyond the end of the shared slab, into a freed one */
+            fixture_write_ok(&fixture, 2, i * 200000, payload + i * 192,
+                             200000); /* beyond the end of the shared slab, into a freed one */
     else
-        box_fill(&box, 2, 0, 'u', STAGE_STEAL_MIN + 64 * 5);
-    box_die(&box);
-    assert_i64(box_reopen(&box), 0);
-    box_adopt(&box);
-    box_expect(&box, 1, 0, "ssssssssssssssss");
-    cr_expect_leq(stage_last_seq(box.stage), 3ull << 40, "numbers go on where they were");
-    box_expect_drains(&box);
-    box_remove(&box);
+        fixture_fill(&fixture, 2, 0, 'u', STAGE_STEAL_MIN + 64 * 5);
+    fixture_die(&fixture);
+    assert_i64(fixture_reopen(&fixture), 0);
+    fixture_adopt(&fixture);
+    fixture_expect(&fixture, 1, 0, "ssssssssssssssss");
+    cr_expect_leq(stage_last_seq(fixture.stage), 3ull << 40, "numbers go on where they were");
+    fixture_expect_drains(&fixture);
+    fixture_remove(&fixture);
 }
 
 Test(stage_hostile, records_in_content)
@@ -223,15 +223,15 @@ Test(stage_hostile, records_in_content)
 /* A tag is of its place: the same record elsewhere is none. */
 Test(stage_hostile, a_record_that_was_moved)
 {
-    box_create(&box, 20 * MIB);
-    box_fill(&box, 1, 0, 'a', 64);
-    box_fill(&box, 1, 0, 'b', 64);
-    uint8_t *slab = stage_slab_memory(box.stage, 0);
+    fixture_create(&fixture, 20 * MIB);
+    fixture_fill(&fixture, 1, 0, 'a', 64);
+    fixture_fill(&fixture, 1, 0, 'b', 64);
+    uint8_t *slab = stage_slab_memory(fixture.stage, 0);
     memcpy(slab + 128, slab, 128);
-    box_die(&box);
-    expect_i64(box_reopen(&box), -EBADMSG);
-    box_die(&box);
-    box_remove(&box);
+    fixture_die(&fixture);
+    expect_i64(fixture_reopen(&fixture), -EBADMSG);
+    fixture_die(&fixture);
+    fixture_remove(&fixture);
 }
 
 /* What lies behind the end of the log is an earlier use of it, with names and xattrs that users
@@ -244,32 +244,32 @@ Test(stage_hostile, records_behind_the_log)
                          .version = 1,
                          .length = UINT64_MAX,
                          .attrs = {.size = 1}};
-    box_create(&box, 20 * MIB);
-    box_fill(&box, 1, 0, 's', 200);
-    uint8_t *end = box.stage->log[0] + atomic_load(&box.stage->header->log_tail[0]);
+    fixture_create(&fixture, 20 * MIB);
+    fixture_fill(&fixture, 1, 0, 's', 200);
+    uint8_t *end = fixture.stage->log[0] + atomic_load(&fixture.stage->header->log_tail[0]);
     for (unsigned i = 0; i < 100; i++, end += record_encoded_len(&rec))
         record_encode(&rec, end);
-    box_die(&box);
-    box_recover(&box);
-    box_expect(&box, 1, 190, "ssssssssss");
-    assert_i64(stage_log_append(box.stage, &rec), 0);
-    box_die(&box);
-    expect_i64(box_reopen(&box), -EUCLEAN, "a number of an epoch that never was");
-    box_die(&box);
-    box_remove(&box);
+    fixture_die(&fixture);
+    fixture_recover(&fixture);
+    fixture_expect(&fixture, 1, 190, "ssssssssss");
+    assert_i64(stage_log_append(fixture.stage, &rec), 0);
+    fixture_die(&fixture);
+    expect_i64(fixture_reopen(&fixture), -EUCLEAN, "a number of an epoch that never was");
+    fixture_die(&fixture);
+    fixture_remove(&fixture);
 }
 
 Test(stage_hostile, files_of_another_length)
 {
     work();
-    box_die(&box);
+    fixture_die(&fixture);
     struct stage *stage;
     assert_i64(truncate(slabs, 5 * MIB), 0);
-    expect_i64(stage_open(&box.config, &stage), -EUCLEAN);
+    expect_i64(stage_open(&fixture.config, &stage), -EUCLEAN);
     assert_i64(truncate(ctl, 4096), 0);
-    expect_i64(stage_open(&box.config, &stage), -EUCLEAN);
+    expect_i64(stage_open(&fixture.config, &stage), -EUCLEAN);
     assert_i64(truncate(ctl, 100), 0);
-    expect_i64(stage_open(&box.config, &stage), -EUCLEAN);
+    expect_i64(stage_open(&fixture.config, &stage), -EUCLEAN);
     end();
 }
 
@@ -305,9 +305,9 @@ Test(stage_hostile, records_that_make_no_sense)
         work();
         for (uint64_t count = 1 + rnd(6); count > 0; count--) {
             struct record rec = nonsense();
-            assert_i64(stage_log_append(box.stage, &rec), 0);
+            assert_i64(stage_log_append(fixture.stage, &rec), 0);
         }
-        box_die(&box);
+        fixture_die(&fixture);
         (void)recover_and_use();
         end();
     }

@@ -1,45 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Content as layers: what lies over what, and what a cut leaves. */
 #include "../expect.h"
-#include "box.h"
+#include "stage_fixture.h"
 
-static struct box box;
+static struct stage_fixture fixture;
 
 static void setup(void)
 {
-    box_create(&box, 32 * MIB);
+    fixture_create(&fixture, 32 * MIB);
 }
 
 static void teardown(void)
 {
-    box_expect_drains(&box);
-    box_remove(&box);
+    fixture_expect_drains(&fixture);
+    fixture_remove(&fixture);
 }
 
 TestSuite(stage_layers, .init = setup, .fini = teardown, .timeout = 600);
 
 static void put(uint64_t ino, uint64_t offset, const char *text)
 {
-    box_write_ok(&box, ino, offset, text, (uint32_t)strlen(text));
+    fixture_write_ok(&fixture, ino, offset, text, (uint32_t)strlen(text));
 }
 
 Test(stage_layers, draft_over_sealed_over_pinned_over_clean_over_below)
 {
     put(1, 0, "aaaaaaaaaa");
-    box_seal(&box, 1);
-    box_pin(&box, 1);
-    box_done(&box, 1);
+    fixture_seal(&fixture, 1);
+    fixture_pin(&fixture, 1);
+    fixture_done(&fixture, 1);
     put(1, 8, "bbbb");
-    box_seal(&box, 1);
-    box_pin(&box, 1);
+    fixture_seal(&fixture, 1);
+    fixture_pin(&fixture, 1);
     put(1, 6, "cccc");
-    box_seal(&box, 1);
+    fixture_seal(&fixture, 1);
     put(1, 4, "dd");
     put(1, 12, "d");
-    box_expect(&box, 1, 0, "aaaaddccccbbd");
-    box_done(&box, 1);
-    box_expect(&box, 1, 0, "aaaaddccccbbd");
-    box_expect(&box, 1, 5, "dcc");
+    fixture_expect(&fixture, 1, 0, "aaaaddccccbbd");
+    fixture_done(&fixture, 1);
+    fixture_expect(&fixture, 1, 0, "aaaaddccccbbd");
+    fixture_expect(&fixture, 1, 5, "dcc");
 }
 
 Test(stage_layers, later_writes_win_wherever_they_lie)
@@ -49,234 +49,235 @@ Test(stage_layers, later_writes_win_wherever_they_lie)
     put(1, 4, "y");
     put(1, 0, "z");
     put(1, 9, "ww");
-    box_expect(&box, 1, 0, "z12xyx678ww");
+    fixture_expect(&fixture, 1, 0, "z12xyx678ww");
     put(1, 0, "------------");
-    box_expect(&box, 1, 0, "------------");
+    fixture_expect(&fixture, 1, 0, "------------");
 }
 
 Test(stage_layers, a_gap_between_the_old_end_and_a_write_is_a_hole)
 {
     put(1, 0, "ab");
     put(1, 5, "c");
-    box_expect(&box, 1, 0, "ab...c");
+    fixture_expect(&fixture, 1, 0, "ab...c");
 }
 
 Test(stage_layers, truncation_hides_what_lay_below_for_good)
 {
     put(1, 0, "abcdefgh");
-    box_seal(&box, 1);
-    box_pin(&box, 1);
-    box_done(&box, 1);
-    box_cut(&box, 1, 3, UINT64_MAX, 3);
-    expect_u64(box_size(&box, 1), 3);
-    box_cut(&box, 1, 6, UINT64_MAX, 6);
-    box_expect(&box, 1, 0, "abc...");
+    fixture_seal(&fixture, 1);
+    fixture_pin(&fixture, 1);
+    fixture_done(&fixture, 1);
+    fixture_cut(&fixture, 1, 3, UINT64_MAX, 3);
+    expect_u64(fixture_size(&fixture, 1), 3);
+    fixture_cut(&fixture, 1, 6, UINT64_MAX, 6);
+    fixture_expect(&fixture, 1, 0, "abc...");
     put(1, 7, "z");
-    box_expect(&box, 1, 0, "abc....z");
-    box_seal(&box, 1);
-    box_expect(&box, 1, 0, "abc....z");
-    box_pin(&box, 1);
-    box_done(&box, 1);
-    box_expect(&box, 1, 0, "abc....z");
+    fixture_expect(&fixture, 1, 0, "abc....z");
+    fixture_seal(&fixture, 1);
+    fixture_expect(&fixture, 1, 0, "abc....z");
+    fixture_pin(&fixture, 1);
+    fixture_done(&fixture, 1);
+    fixture_expect(&fixture, 1, 0, "abc....z");
 }
 
 Test(stage_layers, a_hole_is_punched_through_every_layer)
 {
     put(1, 0, "abcdefgh");
-    box_seal(&box, 1);
-    box_pin(&box, 1);
-    box_done(&box, 1);
+    fixture_seal(&fixture, 1);
+    fixture_pin(&fixture, 1);
+    fixture_done(&fixture, 1);
     put(1, 2, "XX");
-    box_cut(&box, 1, 3, 3, 8);
-    box_expect(&box, 1, 0, "abX...gh");
+    fixture_cut(&fixture, 1, 3, 3, 8);
+    fixture_expect(&fixture, 1, 0, "abX...gh");
     put(1, 4, "Y");
-    box_seal(&box, 1);
-    box_expect(&box, 1, 0, "abX.Y.gh");
-    box_pin(&box, 1);
-    box_done(&box, 1);
-    box_expect(&box, 1, 0, "abX.Y.gh");
+    fixture_seal(&fixture, 1);
+    fixture_expect(&fixture, 1, 0, "abX.Y.gh");
+    fixture_pin(&fixture, 1);
+    fixture_done(&fixture, 1);
+    fixture_expect(&fixture, 1, 0, "abX.Y.gh");
 }
 
 Test(stage_layers, versions_that_wait_become_one_and_raise_the_floor)
 {
     put(1, 0, "aaaa");
-    box_seal(&box, 1);
-    expect_u64(stage_floor(box.stage), 0);
+    fixture_seal(&fixture, 1);
+    expect_u64(stage_floor(fixture.stage), 0);
     put(1, 2, "bbbb");
-    box_seal(&box, 1);
-    expect_u64(stage_floor(box.stage), stage_last_seq(box.stage));
+    fixture_seal(&fixture, 1);
+    expect_u64(stage_floor(fixture.stage), stage_last_seq(fixture.stage));
     struct stage_sealed sealed[2];
-    assert_u64(stage_sealed_list(box.stage, sealed, 2), 1);
+    assert_u64(stage_sealed_list(fixture.stage, sealed, 2), 1);
     expect_u64(sealed[0].version, 2);
-    expect_u64(sealed[0].seal_seq, stage_last_seq(box.stage));
+    expect_u64(sealed[0].seal_seq, stage_last_seq(fixture.stage));
     expect_u64(sealed[0].size, 6);
     expect_u64(sealed[0].bytes, 6);
-    box_expect(&box, 1, 0, "aabbbb");
+    fixture_expect(&fixture, 1, 0, "aabbbb");
 }
 
 Test(stage_layers, a_pinned_version_is_not_merged)
 {
     put(1, 0, "aaaa");
-    box_seal(&box, 1);
-    box_pin(&box, 1);
-    box_cut(&box, 1, 2, UINT64_MAX, 2);
-    box_seal(&box, 1);
-    expect_u64(stage_floor(box.stage), 0);
+    fixture_seal(&fixture, 1);
+    fixture_pin(&fixture, 1);
+    fixture_cut(&fixture, 1, 2, UINT64_MAX, 2);
+    fixture_seal(&fixture, 1);
+    expect_u64(stage_floor(fixture.stage), 0);
     struct stage_sealed sealed[2];
-    assert_u64(stage_sealed_list(box.stage, sealed, 2), 1);
+    assert_u64(stage_sealed_list(fixture.stage, sealed, 2), 1);
     expect_u64(sealed[0].keep, 2);
     expect_u64(sealed[0].version, 2);
-    box_expect(&box, 1, 0, "aa..");
+    fixture_expect(&fixture, 1, 0, "aa..");
 }
 
 /* The view does not have it yet, and the next target has a newer one. */
 Test(stage_layers, two_versions_that_are_pinned_one_after_the_other_are_one)
 {
     put(1, 0, "aaaaaaaaaa");
-    box_seal(&box, 1);
-    box_pin(&box, 1);
-    box_done(&box, 1);
+    fixture_seal(&fixture, 1);
+    fixture_pin(&fixture, 1);
+    fixture_done(&fixture, 1);
     put(1, 2, "bb");
-    box_seal(&box, 1);
-    box_pin(&box, 1);
-    box_cut(&box, 1, 6, UINT64_MAX, 6);
+    fixture_seal(&fixture, 1);
+    fixture_pin(&fixture, 1);
+    fixture_cut(&fixture, 1, 6, UINT64_MAX, 6);
     put(1, 8, "cc");
-    box_seal(&box, 1);
+    fixture_seal(&fixture, 1);
     struct stage_sealed sealed[1];
-    assert_u64(stage_sealed_list(box.stage, sealed, 1), 1);
+    assert_u64(stage_sealed_list(fixture.stage, sealed, 1), 1);
     uint64_t seal_seq = sealed[0].seal_seq;
     put(1, 3, "d");
-    box_expect(&box, 1, 0, "aabdaa..cc");
-    stage_pin(box.stage, &sealed[0]);
-    expect_u64(stage_sealed_list(box.stage, NULL, 0), 0);
+    fixture_expect(&fixture, 1, 0, "aabdaa..cc");
+    stage_pin(fixture.stage, &sealed[0]);
+    expect_u64(stage_sealed_list(fixture.stage, NULL, 0), 0);
     expect_u64(sealed[0].seal_seq, seal_seq);
     expect_u64(sealed[0].version, 3);
     expect_u64(sealed[0].keep, 6);
-    uint8_t *content = box_layer_content(&box, &sealed[0]);
+    uint8_t *content = fixture_layer_content(&fixture, &sealed[0]);
     cr_expect_arr_eq(content, "aabbaa\0\0cc", 10);
     free(content);
-    box_expect(&box, 1, 0, "aabdaa..cc");
+    fixture_expect(&fixture, 1, 0, "aabdaa..cc");
 }
 
 Test(stage_layers, nothing_changed_is_not_sealed)
 {
-    cr_expect_not(box_seal(&box, 1));
+    cr_expect_not(fixture_seal(&fixture, 1));
     struct stage_draft draft;
-    cr_expect(stage_seal(box.stage, 2, 1, stage_next_seq(box.stage), true, &draft));
+    cr_expect(stage_seal(fixture.stage, 2, 1, stage_next_seq(fixture.stage), true, &draft));
     expect_u64(draft.size, 0);
     expect_u64(draft.bytes, 0);
-    assert_i64(stage_unlink(box.stage, 2, stage_next_seq(box.stage), false), 0);
+    assert_i64(stage_unlink(fixture.stage, 2, stage_next_seq(fixture.stage), false), 0);
 }
 
 Test(stage_layers, only_a_write_that_may_opens_a_draft)
 {
     struct stage_write w = {.ino = 1, .length = 1, .slab = SLAB_NONE, .data = "a", .time = 5};
-    expect_i64(stage_write(box.stage, &w), -ESTALE);
+    expect_i64(stage_write(fixture.stage, &w), -ESTALE);
     w.may_open = true;
-    expect_i64(stage_write(box.stage, &w), 0);
+    expect_i64(stage_write(fixture.stage, &w), 0);
     w.may_open = false;
-    expect_i64(stage_write(box.stage, &w), 0);
+    expect_i64(stage_write(fixture.stage, &w), 0);
     struct stage_file_state state;
-    cr_assert(stage_file_state(box.stage, 1, &state));
+    cr_assert(stage_file_state(fixture.stage, 1, &state));
     cr_expect(state.has_draft && !state.has_sealed);
     expect_i64(state.draft_mtime, 5);
-    assert_i64(stage_set_mtime(box.stage, 1, 9), 0);
-    cr_assert(stage_file_state(box.stage, 1, &state));
+    assert_i64(stage_set_mtime(fixture.stage, 1, 9), 0);
+    cr_assert(stage_file_state(fixture.stage, 1, &state));
     expect_i64(state.draft_mtime, 9);
 }
 
 Test(stage_layers, an_unlinked_file_is_dropped)
 {
     put(1, 0, "aaaa");
-    box_seal(&box, 1);
+    fixture_seal(&fixture, 1);
     put(1, 0, "b");
-    assert_i64(stage_unlink(box.stage, 1, 4711, false), 0);
-    expect_u64(stage_floor(box.stage), 4711);
+    assert_i64(stage_unlink(fixture.stage, 1, 4711, false), 0);
+    expect_u64(stage_floor(fixture.stage), 4711);
     struct stage_file_state state;
-    cr_expect_not(stage_file_state(box.stage, 1, &state));
-    expect_u64(stage_usage(box.stage).dropped_bytes_total, 5);
-    box_expect(&box, 1, 0, "....");
+    cr_expect_not(stage_file_state(fixture.stage, 1, &state));
+    expect_u64(stage_usage(fixture.stage).dropped_bytes_total, 5);
+    fixture_expect(&fixture, 1, 0, "....");
 }
 
 Test(stage_layers, an_orphan_is_read_and_written_until_it_is_forgotten)
 {
     put(1, 0, "aaaa");
-    box_seal(&box, 1);
+    fixture_seal(&fixture, 1);
     put(1, 2, "b");
-    assert_i64(stage_unlink(box.stage, 1, stage_next_seq(box.stage), true), 0);
+    assert_i64(stage_unlink(fixture.stage, 1, stage_next_seq(fixture.stage), true), 0);
     put(1, 3, "c");
-    box_expect(&box, 1, 0, "aabc");
+    fixture_expect(&fixture, 1, 0, "aabc");
     uint64_t inos[4];
-    expect_u64(stage_drafts(box.stage, inos, 4), 0, "an orphan's draft is never sealed");
-    expect_u64(stage_ripe_drafts(box.stage, INT64_MAX, 0, 0, UINT64_MAX, inos, 4), 0);
-    stage_forget(box.stage, 1);
+    expect_u64(stage_drafts(fixture.stage, inos, 4), 0, "an orphan's draft is never sealed");
+    expect_u64(stage_ripe_drafts(fixture.stage, INT64_MAX, 0, 0, UINT64_MAX, inos, 4), 0);
+    stage_forget(fixture.stage, 1);
     struct stage_file_state state;
-    cr_expect_not(stage_file_state(box.stage, 1, &state));
+    cr_expect_not(stage_file_state(fixture.stage, 1, &state));
 }
 
 Test(stage_layers, an_orphan_stays_one_while_nothing_of_it_is_staged)
 {
     put(1, 0, "aaaa");
-    box_seal(&box, 1);
-    box_pin(&box, 1);
-    assert_i64(stage_unlink(box.stage, 1, stage_next_seq(box.stage), true), 0);
-    box_done(&box, 1);
-    assert_i64(stage_unlink(box.stage, 2, stage_next_seq(box.stage), true), 0);
+    fixture_seal(&fixture, 1);
+    fixture_pin(&fixture, 1);
+    assert_i64(stage_unlink(fixture.stage, 1, stage_next_seq(fixture.stage), true), 0);
+    fixture_done(&fixture, 1);
+    assert_i64(stage_unlink(fixture.stage, 2, stage_next_seq(fixture.stage), true), 0);
     /* Another file takes all the room, so that what is clean goes. */
     for (uint64_t i = 0; i < 20; i++)
-        box_fill(&box, 3, i * SLAB_PAYLOAD, 'x', SLAB_PAYLOAD);
+        fixture_fill(&fixture, 3, i * SLAB_PAYLOAD, 'x', SLAB_PAYLOAD);
     put(1, 0, "b");
     put(2, 0, "b");
     uint64_t inos[4];
-    expect_u64(stage_drafts(box.stage, inos, 4), 1);
-    stage_forget(box.stage, 1);
-    stage_forget(box.stage, 2);
+    expect_u64(stage_drafts(fixture.stage, inos, 4), 1);
+    stage_forget(fixture.stage, 1);
+    stage_forget(fixture.stage, 2);
 }
 
 Test(stage_layers, a_pinned_version_of_a_dead_file_lasts_until_it_is_done)
 {
     put(1, 0, "aaaa");
-    box_seal(&box, 1);
-    box_pin(&box, 1);
-    assert_i64(stage_unlink(box.stage, 1, stage_next_seq(box.stage), false), 0);
-    box.below[1].exists = false;
-    expect_u64(stage_usage(box.stage).dirty_bytes, 4);
-    box_done(&box, 1);
-    expect_u64(stage_usage(box.stage).dirty_bytes, 0);
-    box.below[1].exists = true;
+    fixture_seal(&fixture, 1);
+    fixture_pin(&fixture, 1);
+    assert_i64(stage_unlink(fixture.stage, 1, stage_next_seq(fixture.stage), false), 0);
+    fixture.below[1].exists = false;
+    expect_u64(stage_usage(fixture.stage).dirty_bytes, 4);
+    fixture_done(&fixture, 1);
+    expect_u64(stage_usage(fixture.stage).dirty_bytes, 0);
+    fixture.below[1].exists = true;
 }
 
 Test(stage_layers, requests_that_continue_each_other_are_one_write)
 {
     uint8_t *data = xcalloc(1, SLAB_PAYLOAD);
-    box_write_ok(&box, 1, 0, data, SLAB_PAYLOAD);
-    box_write_ok(&box, 1, SLAB_PAYLOAD, data, SLAB_PAYLOAD - 4000);
-    box_write_ok(&box, 1, 2 * SLAB_PAYLOAD - 4000, data, 100);
-    box_write_ok(&box, 1, 2 * SLAB_PAYLOAD - 3900, data, 100);
+    fixture_write_ok(&fixture, 1, 0, data, SLAB_PAYLOAD);
+    fixture_write_ok(&fixture, 1, SLAB_PAYLOAD, data, SLAB_PAYLOAD - 4000);
+    fixture_write_ok(&fixture, 1, 2 * SLAB_PAYLOAD - 4000, data, 100);
+    fixture_write_ok(&fixture, 1, 2 * SLAB_PAYLOAD - 3900, data, 100);
     struct stage_part parts[8];
-    size_t count = stage_read(box.stage, 1, 0, 2 * SLAB_PAYLOAD - 3800, parts, ARRAY_LEN(parts));
+    size_t count =
+        stage_read(fixture.stage, 1, 0, 2 * SLAB_PAYLOAD - 3800, parts, ARRAY_LEN(parts));
     assert_u64(count, 4);
     const bool starts[] = {true, false, false, true};
     for (size_t i = 0; i < count; i++)
         expect_u64(parts[i].starts_write, starts[i], "part %zu", i);
-    stage_unpin_parts(box.stage, parts, count);
+    stage_unpin_parts(fixture.stage, parts, count);
     free(data);
 }
 
 Test(stage_layers, a_chunk_may_be_content)
 {
-    box.chunks[0] =
-        (struct box_chunk){.pack = 7, .bytes = (uint8_t *)xstrdup("0123456789"), .len = 10};
-    box.chunk_count = 1;
+    fixture.chunks[0] =
+        (struct fixture_chunk){.pack = 7, .bytes = (uint8_t *)xstrdup("0123456789"), .len = 10};
+    fixture.chunk_count = 1;
     struct stage_chunk_range range = {.offset = 2, .length = 5, .chunk_offset = 3, .pack = 7};
-    assert_i64(stage_put_chunk(box.stage, 1, &range, 0, 0, 5), 0);
-    cr_expect(stage_uses_pack(box.stage, 7));
-    box_expect(&box, 1, 0, "..34567");
+    assert_i64(stage_put_chunk(fixture.stage, 1, &range, 0, 0, 5), 0);
+    cr_expect(stage_uses_pack(fixture.stage, 7));
+    fixture_expect(&fixture, 1, 0, "..34567");
     put(1, 4, "x");
-    box_expect(&box, 1, 0, "..34x67");
-    box_seal(&box, 1);
-    box_pin(&box, 1);
-    box_done(&box, 1);
-    cr_expect_not(stage_uses_pack(box.stage, 7), "what is clean needs no pack");
-    box_expect(&box, 1, 0, "..34x67");
+    fixture_expect(&fixture, 1, 0, "..34x67");
+    fixture_seal(&fixture, 1);
+    fixture_pin(&fixture, 1);
+    fixture_done(&fixture, 1);
+    cr_expect_not(stage_uses_pack(fixture.stage, 7), "what is clean needs no pack");
+    fixture_expect(&fixture, 1, 0, "..34x67");
 }

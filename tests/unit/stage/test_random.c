@@ -3,7 +3,7 @@
  * any moment leaves. */
 #include "../expect.h"
 #include "../base/seeded.h"
-#include "box.h"
+#include "stage_fixture.h"
 
 #define FILES 5u
 #define SIZE_MAX_MODEL (900u * 1024)
@@ -20,7 +20,7 @@ struct model_file {
     struct state sealed; /* newest sealed state: what a pin would write */
 };
 
-static struct box box;
+static struct stage_fixture fixture;
 static struct model_file *files;
 static struct seeded seed;
 
@@ -32,19 +32,19 @@ static uint64_t rnd(uint64_t below)
 static void make_durable(uint64_t ino)
 {
     if (!files[ino].is_pinned && files[ino].has_sealed) {
-        box_pin(&box, ino);
+        fixture_pin(&fixture, ino);
         files[ino].has_sealed = false;
         files[ino].is_pinned = true;
     }
     if (files[ino].is_pinned)
-        box_done(&box, ino);
+        fixture_done(&fixture, ino);
     files[ino].is_pinned = false;
 }
 
 static void seal(uint64_t ino)
 {
     struct model_file *file = &files[ino];
-    assert_u64(box_seal(&box, ino), file->has_draft);
+    assert_u64(fixture_seal(&fixture, ino), file->has_draft);
     if (!file->has_draft)
         return;
     file->has_draft = false;
@@ -72,10 +72,10 @@ static void write_some(uint64_t ino)
     uint8_t *data = xmalloc(length);
     for (uint32_t i = 0; i < length; i++)
         data[i] = (uint8_t)(i * 7 + seed.state);
-    int r = box_write(&box, ino, offset, data, length);
+    int r = fixture_write(&fixture, ino, offset, data, length);
     if (r == -EAGAIN) {
         drain();
-        r = box_write(&box, ino, offset, data, length);
+        r = fixture_write(&fixture, ino, offset, data, length);
     }
     assert_i64(r, 0);
     if (offset > file->now.size)
@@ -93,11 +93,11 @@ static void cut_some(uint64_t ino)
     if (rnd(2) && now->size > 0) {
         uint64_t offset = rnd(now->size), length = 1 + rnd(now->size - offset);
         bool to_end = offset + length == now->size;
-        box_cut(&box, ino, offset, to_end ? UINT64_MAX : length, now->size);
+        fixture_cut(&fixture, ino, offset, to_end ? UINT64_MAX : length, now->size);
         memset(now->bytes + offset, 0, length);
     } else {
         uint64_t size = rnd(4) == 0 ? 0 : rnd(SIZE_MAX_MODEL);
-        box_cut(&box, ino, size, UINT64_MAX, size);
+        fixture_cut(&fixture, ino, size, UINT64_MAX, size);
         if (size > now->size)
             memset(now->bytes + now->size, 0, size - now->size);
         now->size = size;
@@ -118,14 +118,14 @@ static void check_file(uint64_t ino)
 {
     const struct state *now = &files[ino].now;
     uint8_t *is = xmalloc(SIZE_MAX_MODEL);
-    assert_u64(box_size(&box, ino), now->size, "inode %llu: %llu, expected %llu",
-               (unsigned long long)ino, (unsigned long long)box_size(&box, ino),
+    assert_u64(fixture_size(&fixture, ino), now->size, "inode %llu: %llu, expected %llu",
+               (unsigned long long)ino, (unsigned long long)fixture_size(&fixture, ino),
                (unsigned long long)now->size);
-    box_read(&box, ino, 0, is, now->size);
+    fixture_read(&fixture, ino, 0, is, now->size);
     expect_same("now", ino, is, now);
     free(is);
     struct stage_file_state state;
-    (void)stage_file_state(box.stage, ino, &state);
+    (void)stage_file_state(fixture.stage, ino, &state);
     assert_u64(state.has_draft, files[ino].has_draft);
     assert_u64(state.has_sealed, files[ino].has_sealed || files[ino].is_pinned);
 }
@@ -133,7 +133,7 @@ static void check_file(uint64_t ino)
 static void check_sealed(void)
 {
     struct stage_sealed list[FILES];
-    size_t count = stage_sealed_list(box.stage, list, FILES);
+    size_t count = stage_sealed_list(fixture.stage, list, FILES);
     cr_assert_leq(count, FILES);
     for (size_t i = 0; i < count; i++) {
         const struct model_file *file = &files[list[i].ino];
@@ -142,7 +142,7 @@ static void check_sealed(void)
         cr_assert(i == 0 || list[i - 1].seal_seq < list[i].seal_seq);
         if (file->is_pinned)
             continue;
-        uint8_t *content = box_layer_content(&box, &list[i]);
+        uint8_t *content = fixture_layer_content(&fixture, &list[i]);
         expect_same("sealed", list[i].ino, content, &file->sealed);
         free(content);
     }
@@ -160,15 +160,15 @@ static void crash(void)
 {
     uint64_t unlogged = rnd(4) == 0 ? 1 + rnd(FILES) : 0;
     if (unlogged && files[unlogged].has_draft)
-        box_seal_unlogged(&box, unlogged);
-    box_die(&box);
+        fixture_seal_unlogged(&fixture, unlogged);
+    fixture_die(&fixture);
     for (uint64_t tries = rnd(3); tries > 0; tries--) {
-        assert_i64(box_reopen(&box), 0);
+        assert_i64(fixture_reopen(&fixture), 0);
         if (rnd(2))
-            assert_i64(stage_adopt(box.stage, box.epoch, false), 0);
-        box_die(&box);
+            assert_i64(stage_adopt(fixture.stage, fixture.epoch, false), 0);
+        fixture_die(&fixture);
     }
-    box_recover(&box);
+    fixture_recover(&fixture);
     for (uint64_t ino = 1; ino <= FILES; ino++) {
         /* A pinned version waits again. */
         files[ino].has_sealed = files[ino].has_sealed || files[ino].is_pinned;
@@ -189,16 +189,16 @@ static void step(void)
     } else if (what < 74) {
         seal(ino);
     } else if (what < 80 && file->has_sealed && !file->is_pinned) {
-        box_pin(&box, ino);
+        fixture_pin(&fixture, ino);
         file->has_sealed = false;
         file->is_pinned = true;
     } else if (what < 86 && file->is_pinned) {
-        box_done(&box, ino);
+        fixture_done(&fixture, ino);
         file->is_pinned = false;
     } else if (what < 93) {
-        (void)box_piece(&box, ino, 1 + rnd(400000));
+        (void)fixture_piece(&fixture, ino, 1 + rnd(400000));
     } else if (what < 96) {
-        assert_i64(box_compact(&box), 0);
+        assert_i64(fixture_compact(&fixture), 0);
     } else if (what < 98) {
         check_file(ino);
     } else {
@@ -210,15 +210,15 @@ static void run(uint64_t number, unsigned steps)
 {
     seed.state = number;
     files = xcalloc(FILES + 1, sizeof *files);
-    box_create(&box, 24 * MIB);
+    fixture_create(&fixture, 24 * MIB);
     for (unsigned i = 0; i < steps; i++) {
         step();
         if (i % 16 == 0)
             check_all();
     }
     crash();
-    box_expect_drains(&box);
-    box_remove(&box);
+    fixture_expect_drains(&fixture);
+    fixture_remove(&fixture);
     free(files);
 }
 

@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 
 #include "../expect.h"
-#include "box.h"
+#include "stage_fixture.h"
 
-static struct box box;
+static struct stage_fixture fixture;
 static _Atomic int rooms;
 
 static void note_room(void *arg)
@@ -23,14 +23,14 @@ static void note_room(void *arg)
 
 static void setup(void)
 {
-    box_create(&box, 32 * MIB);
-    stage_on_room(box.stage, note_room, NULL);
+    fixture_create(&fixture, 32 * MIB);
+    stage_on_room(fixture.stage, note_room, NULL);
 }
 
 static void teardown(void)
 {
-    box_expect_drains(&box);
-    box_remove(&box);
+    fixture_expect_drains(&fixture);
+    fixture_remove(&fixture);
 }
 
 TestSuite(stage_room, .init = setup, .fini = teardown, .timeout = 600);
@@ -58,13 +58,13 @@ Test(stage_room, size_within_counts_every_file)
     for (uint64_t bytes = 36 * MIB; bytes < 800 * MIB; bytes = bytes * 5 / 4) {
         uint64_t size = stage_size_within(bytes);
         cr_assert_geq(size, STAGE_SIZE_MIN);
-        struct stage_config config = box.config;
+        struct stage_config config = fixture.config;
         config.size_bytes = size;
         config.name[0] = 1;
-        uint64_t before = files_bytes(box.dir);
+        uint64_t before = files_bytes(fixture.dir);
         struct stage *stage;
         assert_i64(stage_create(&config, &stage), 0);
-        uint64_t taken = files_bytes(box.dir) - before;
+        uint64_t taken = files_bytes(fixture.dir) - before;
         cr_expect_leq(taken, bytes);
         cr_expect_geq(taken + 4 * MIB + bytes / 64, bytes);
         stage_close(stage, true);
@@ -73,9 +73,9 @@ Test(stage_room, size_within_counts_every_file)
 
 static void make_durable(uint64_t ino)
 {
-    cr_assert(box_seal(&box, ino));
-    box_pin(&box, ino);
-    box_done(&box, ino);
+    cr_assert(fixture_seal(&fixture, ino));
+    fixture_pin(&fixture, ino);
+    fixture_done(&fixture, ino);
 }
 
 /* Large writes until there is no room; returns how many. */
@@ -84,7 +84,7 @@ static uint64_t fill(uint64_t ino)
     uint8_t *data = xmalloc(SLAB_PAYLOAD);
     uint64_t count = 0;
     memset(data, 'f', SLAB_PAYLOAD);
-    while (box_write(&box, ino, count * SLAB_PAYLOAD, data, SLAB_PAYLOAD) == 0)
+    while (fixture_write(&fixture, ino, count * SLAB_PAYLOAD, data, SLAB_PAYLOAD) == 0)
         count++;
     free(data);
     return count;
@@ -92,21 +92,21 @@ static uint64_t fill(uint64_t ino)
 
 Test(stage_room, accounts_follow_the_bytes)
 {
-    box_fill(&box, 1, 0, 'a', 1000);
-    box_fill(&box, 1, 500, 'b', 1000);
-    struct stage_usage usage = stage_usage(box.stage);
+    fixture_fill(&fixture, 1, 0, 'a', 1000);
+    fixture_fill(&fixture, 1, 500, 'b', 1000);
+    struct stage_usage usage = stage_usage(fixture.stage);
     expect_u64(usage.dirty_bytes, 1500);
     expect_u64(usage.draft_bytes, 1500);
     expect_u64(usage.drafts, 1);
-    box_seal(&box, 1);
-    usage = stage_usage(box.stage);
+    fixture_seal(&fixture, 1);
+    usage = stage_usage(fixture.stage);
     expect_u64(usage.dirty_bytes, 1500);
     expect_u64(usage.draft_bytes, 0);
-    box_pin(&box, 1);
-    box_cut(&box, 1, 0, UINT64_MAX, 0);
-    expect_u64(stage_usage(box.stage).dirty_bytes, 1500, "what is pinned stays");
-    box_done(&box, 1);
-    expect_u64(stage_usage(box.stage).dirty_bytes, 0);
+    fixture_pin(&fixture, 1);
+    fixture_cut(&fixture, 1, 0, UINT64_MAX, 0);
+    expect_u64(stage_usage(fixture.stage).dirty_bytes, 1500, "what is pinned stays");
+    fixture_done(&fixture, 1);
+    expect_u64(stage_usage(fixture.stage).dirty_bytes, 0);
 }
 
 Test(stage_room, a_full_stage_says_so_and_tells_when_there_is_room)
@@ -114,15 +114,15 @@ Test(stage_room, a_full_stage_says_so_and_tells_when_there_is_room)
     uint64_t count = fill(1);
     cr_expect_gt(count, 16);
     uint8_t *data = xcalloc(1, SLAB_PAYLOAD);
-    expect_i64(box_write(&box, 2, 0, data, SLAB_PAYLOAD), -EAGAIN);
+    expect_i64(fixture_write(&fixture, 2, 0, data, SLAB_PAYLOAD), -EAGAIN);
     free(data);
     struct stage_file_state state;
-    cr_expect_not(stage_file_state(box.stage, 2, &state), "nothing happened");
+    cr_expect_not(stage_file_state(fixture.stage, 2, &state), "nothing happened");
     int before = atomic_load(&rooms);
     make_durable(1);
     cr_expect_gt(atomic_load(&rooms), before);
-    cr_expect_gt(stage_usage(box.stage).clean_bytes, count * MIB);
-    expect_i64(box_write(&box, 2, 0, "a", 1), 0);
+    cr_expect_gt(stage_usage(fixture.stage).clean_bytes, count * MIB);
+    expect_i64(fixture_write(&fixture, 2, 0, "a", 1), 0);
 }
 
 Test(stage_room, what_is_durable_goes_oldest_first)
@@ -130,34 +130,34 @@ Test(stage_room, what_is_durable_goes_oldest_first)
     uint64_t count = fill(1);
     make_durable(1);
     for (uint64_t i = 0; i < 12; i++)
-        box_fill(&box, 2, i * SLAB_PAYLOAD, 'n', SLAB_PAYLOAD);
+        fixture_fill(&fixture, 2, i * SLAB_PAYLOAD, 'n', SLAB_PAYLOAD);
     struct stage_part part;
-    assert_u64(stage_read(box.stage, 1, 0, 10, &part, 1), 1);
+    assert_u64(stage_read(fixture.stage, 1, 0, 10, &part, 1), 1);
     expect_u64(part.kind, PART_BELOW);
-    assert_u64(stage_read(box.stage, 1, (count - 1) * SLAB_PAYLOAD, 10, &part, 1), 1);
+    assert_u64(stage_read(fixture.stage, 1, (count - 1) * SLAB_PAYLOAD, 10, &part, 1), 1);
     expect_u64(part.kind, PART_MEMORY);
-    stage_unpin_parts(box.stage, &part, 1);
-    box_expect(&box, 1, 0, "ffffff");
+    stage_unpin_parts(fixture.stage, &part, 1);
+    fixture_expect(&fixture, 1, 0, "ffffff");
 }
 
 Test(stage_room, what_a_reader_holds_does_not_go)
 {
     uint64_t count = fill(1);
     struct stage_part part;
-    assert_u64(stage_read(box.stage, 1, 0, 10, &part, 1), 1);
+    assert_u64(stage_read(fixture.stage, 1, 0, 10, &part, 1), 1);
     make_durable(1);
-    assert_i64(stage_unlink(box.stage, 1, stage_next_seq(box.stage), false), 0);
+    assert_i64(stage_unlink(fixture.stage, 1, stage_next_seq(fixture.stage), false), 0);
     for (uint64_t i = 0; i + 1 < count; i++)
-        box_fill(&box, 2, i * SLAB_PAYLOAD, 'n', SLAB_PAYLOAD);
+        fixture_fill(&fixture, 2, i * SLAB_PAYLOAD, 'n', SLAB_PAYLOAD);
     expect_i64(memcmp(part.memory, "ffffffffff", 10), 0);
-    stage_unpin_parts(box.stage, &part, 1);
+    stage_unpin_parts(fixture.stage, &part, 1);
 }
 
 Test(stage_room, small_durable_ranges_do_not_use_up_the_table)
 {
     for (unsigned round = 0; round < 5; round++) {
         for (unsigned i = 0; i < 5000; i++)
-            box_write_ok(&box, 1, (uint64_t)(round * 5000 + i) * 7, "x", 1);
+            fixture_write_ok(&fixture, 1, (uint64_t)(round * 5000 + i) * 7, "x", 1);
         make_durable(1);
     }
 }
@@ -165,12 +165,12 @@ Test(stage_room, small_durable_ranges_do_not_use_up_the_table)
 Test(stage_room, many_small_ranges_that_are_not_durable_wait)
 {
     unsigned count = 0;
-    while (count < 30000 && box_write(&box, 1, (uint64_t)count * 7, "x", 1) == 0)
+    while (count < 30000 && fixture_write(&fixture, 1, (uint64_t)count * 7, "x", 1) == 0)
         count++;
     cr_expect_lt(count, 30000);
-    expect_i64(stage_cut(box.stage, 2, 0, 1, 10, 10, 0, 5), -EAGAIN);
+    expect_i64(stage_cut(fixture.stage, 2, 0, 1, 10, 10, 0, 5), -EAGAIN);
     make_durable(1);
-    box_write_ok(&box, 2, 0, "x", 1);
+    fixture_write_ok(&fixture, 2, 0, "x", 1);
 }
 
 /* A tmpfs of our own over the stage's folder, with `bytes` of it taken by somebody else. */
@@ -192,21 +192,21 @@ static void mount_small(const char *dir, uint64_t bytes)
 Test(stage_room, memory_that_was_scarce_once_is_asked_for_again)
 {
     char path[96];
-    struct box small = {.epoch = 1};
-    strcpy(small.dir, box.dir);
-    small.config = box.config;
+    struct stage_fixture small = {.epoch = 1};
+    strcpy(small.dir, fixture.dir);
+    small.config = fixture.config;
     mount_small(small.dir, 33 * MIB);
     assert_i64(stage_create(&small.config, &small.stage), 0);
     uint8_t *data = xcalloc(1, SLAB_PAYLOAD);
     uint64_t count = 0, before;
-    while (box_try_write(&small, 1, count * SLAB_PAYLOAD, data, SLAB_PAYLOAD) == 0)
+    while (fixture_try_write(&small, 1, count * SLAB_PAYLOAD, data, SLAB_PAYLOAD) == 0)
         count++;
     cr_assert_lt(count, 16, "the tmpfs is full before the stage is");
     (void)snprintf(path, sizeof path, "%s/other", small.dir);
     assert_i64(unlink(path), 0);
     for (unsigned tries = 0; tries < 500 && count < 20; tries++) {
         before = count;
-        while (box_try_write(&small, 1, count * SLAB_PAYLOAD, data, SLAB_PAYLOAD) == 0)
+        while (fixture_try_write(&small, 1, count * SLAB_PAYLOAD, data, SLAB_PAYLOAD) == 0)
             count++;
         if (count == before)
             (void)usleep(20000);
@@ -219,7 +219,7 @@ Test(stage_room, memory_that_was_scarce_once_is_asked_for_again)
 
 static void *take_slab(void *arg)
 {
-    *(uint32_t *)arg = stage_slab_take(box.stage, NULL);
+    *(uint32_t *)arg = stage_slab_take(fixture.stage, NULL);
     return NULL;
 }
 
@@ -227,42 +227,42 @@ Test(stage_room, receivers_get_the_reserve_and_then_wait)
 {
     fill(1);
     uint32_t slabs[64], count = 0, last;
-    while (stage_usage(box.stage).free_bytes > 0)
-        slabs[count++] = stage_slab_take(box.stage, NULL);
+    while (stage_usage(fixture.stage).free_bytes > 0)
+        slabs[count++] = stage_slab_take(fixture.stage, NULL);
     cr_expect_geq(count, 8);
     pthread_t thread;
     assert_i64(pthread_create(&thread, NULL, take_slab, &last), 0);
-    stage_slab_give(box.stage, slabs[--count]);
+    stage_slab_give(fixture.stage, slabs[--count]);
     assert_i64(pthread_join(thread, NULL), 0);
     slabs[count++] = last;
     while (count)
-        stage_slab_give(box.stage, slabs[--count]);
+        stage_slab_give(fixture.stage, slabs[--count]);
 }
 
 Test(stage_room, a_refused_change_opens_no_draft)
 {
-    while (stage_log_room(box.stage) > STAGE_LOG_MARGIN + 400) {
+    while (stage_log_room(fixture.stage) > STAGE_LOG_MARGIN + 400) {
         struct record rec = {.type = REC_SETXATTR,
-                             .seq = stage_next_seq(box.stage),
+                             .seq = stage_next_seq(fixture.stage),
                              .ino = 3,
                              .name = "n",
                              .name_len = 1,
-                             .value = box.dir,
-                             .value_len = sizeof box.dir};
-        assert_i64(stage_log_append(box.stage, &rec), 0);
+                             .value = fixture.dir,
+                             .value_len = sizeof fixture.dir};
+        assert_i64(stage_log_append(fixture.stage, &rec), 0);
     }
-    while (stage_cut(box.stage, 1, 0, UINT64_MAX, 1, 0, 0, 5) == 0)
+    while (stage_cut(fixture.stage, 1, 0, UINT64_MAX, 1, 0, 0, 5) == 0)
         ;
-    cr_expect(stage_log_wants_compaction(box.stage));
-    expect_i64(stage_cut(box.stage, 2, 0, UINT64_MAX, 1, 0, 0, 5), -EAGAIN);
+    cr_expect(stage_log_wants_compaction(fixture.stage));
+    expect_i64(stage_cut(fixture.stage, 2, 0, UINT64_MAX, 1, 0, 0, 5), -EAGAIN);
     struct stage_chunk_range range = {.length = 5, .pack = 7};
-    expect_i64(stage_put_chunk(box.stage, 2, &range, 0, 0, 5), -EAGAIN);
+    expect_i64(stage_put_chunk(fixture.stage, 2, &range, 0, 0, 5), -EAGAIN);
     struct stage_file_state state;
-    cr_expect_not(stage_file_state(box.stage, 2, &state));
-    cr_expect(stage_file_state(box.stage, 1, &state));
-    expect_i64(box_compact(&box), 0);
-    cr_expect_not(stage_log_wants_compaction(box.stage));
-    expect_i64(stage_cut(box.stage, 2, 0, UINT64_MAX, 1, 0, 0, 5), 0);
+    cr_expect_not(stage_file_state(fixture.stage, 2, &state));
+    cr_expect(stage_file_state(fixture.stage, 1, &state));
+    expect_i64(fixture_compact(&fixture), 0);
+    cr_expect_not(stage_log_wants_compaction(fixture.stage));
+    expect_i64(stage_cut(fixture.stage, 2, 0, UINT64_MAX, 1, 0, 0, 5), 0);
 }
 
 /* --- pieces ----------------------------------------------------------------------------------- */
@@ -270,66 +270,67 @@ Test(stage_room, a_refused_change_opens_no_draft)
 Test(stage_room, a_piece_of_a_draft_frees_its_room)
 {
     for (uint64_t i = 0; i < 4; i++)
-        box_fill(&box, 1, i * SLAB_PAYLOAD, (char)('a' + (int)i), SLAB_PAYLOAD);
+        fixture_fill(&fixture, 1, i * SLAB_PAYLOAD, (char)('a' + (int)i), SLAB_PAYLOAD);
     uint64_t ino;
-    cr_assert(stage_largest_draft(box.stage, MIB, &ino));
+    cr_assert(stage_largest_draft(fixture.stage, MIB, &ino));
     expect_u64(ino, 1);
-    cr_expect_not(stage_largest_draft(box.stage, 5 * MIB, &ino));
-    expect_u64(box_piece(&box, 1, 2 * MIB), 2 * MIB);
-    expect_u64(stage_usage(box.stage).dirty_bytes, 2 * MIB);
-    cr_expect(stage_uses_pack(box.stage, 100));
-    box_expect(&box, 1, 0, "aaa");
-    box_expect(&box, 1, 2 * MIB - 2, "bbcc");
-    box_fill(&box, 1, 10, 'x', 2);
-    box_expect(&box, 1, 8, "aaxxaa");
-    expect_u64(box_piece(&box, 1, 2 * MIB), 2, "what was written over it comes first");
+    cr_expect_not(stage_largest_draft(fixture.stage, 5 * MIB, &ino));
+    expect_u64(fixture_piece(&fixture, 1, 2 * MIB), 2 * MIB);
+    expect_u64(stage_usage(fixture.stage).dirty_bytes, 2 * MIB);
+    cr_expect(stage_uses_pack(fixture.stage, 100));
+    fixture_expect(&fixture, 1, 0, "aaa");
+    fixture_expect(&fixture, 1, 2 * MIB - 2, "bbcc");
+    fixture_fill(&fixture, 1, 10, 'x', 2);
+    fixture_expect(&fixture, 1, 8, "aaxxaa");
+    expect_u64(fixture_piece(&fixture, 1, 2 * MIB), 2, "what was written over it comes first");
 }
 
 Test(stage_room, what_changed_while_a_piece_was_written_is_kept)
 {
-    box_fill(&box, 1, 0, 'a', 300000);
-    box_fill(&box, 1, 300000, 'b', 1000);
+    fixture_fill(&fixture, 1, 0, 'a', 300000);
+    fixture_fill(&fixture, 1, 300000, 'b', 1000);
     struct stage_part parts[8];
     bool more;
-    size_t count = stage_draft_run(box.stage, 1, 1, MIB, parts, ARRAY_LEN(parts), &more);
+    size_t count = stage_draft_run(fixture.stage, 1, 1, MIB, parts, ARRAY_LEN(parts), &more);
     assert_u64(count, 2);
     cr_expect(more, "the end of the draft may still grow");
-    box_fill(&box, 1, 100, 'x', 50);
-    box_seal(&box, 1);
-    box_fill(&box, 1, 200, 'y', 50);
+    fixture_fill(&fixture, 1, 100, 'x', 50);
+    fixture_seal(&fixture, 1);
+    fixture_fill(&fixture, 1, 200, 'y', 50);
     struct stage_chunk_range range = {.offset = 0, .length = 301000, .pack = 100};
-    box.chunks[0] = (struct box_chunk){.pack = 100, .bytes = xmalloc(301000), .len = 301000};
-    memset(box.chunks[0].bytes, 'a', 300000);
-    memset(box.chunks[0].bytes + 300000, 'b', 1000);
-    box.chunk_count = 1;
-    stage_piece_done(box.stage, 1, parts, count, &range);
-    stage_unpin_parts(box.stage, parts, count);
-    expect_u64(stage_usage(box.stage).dirty_bytes, 100);
-    box_expect(&box, 1, 98, "aaxx");
-    box_expect(&box, 1, 198, "aayy");
-    box_expect(&box, 1, 299998, "aabb");
+    fixture.chunks[0] =
+        (struct fixture_chunk){.pack = 100, .bytes = xmalloc(301000), .len = 301000};
+    memset(fixture.chunks[0].bytes, 'a', 300000);
+    memset(fixture.chunks[0].bytes + 300000, 'b', 1000);
+    fixture.chunk_count = 1;
+    stage_piece_done(fixture.stage, 1, parts, count, &range);
+    stage_unpin_parts(fixture.stage, parts, count);
+    expect_u64(stage_usage(fixture.stage).dirty_bytes, 100);
+    fixture_expect(&fixture, 1, 98, "aaxx");
+    fixture_expect(&fixture, 1, 198, "aayy");
+    fixture_expect(&fixture, 1, 299998, "aabb");
 }
 
 Test(stage_room, a_piece_of_what_is_gone_changes_nothing)
 {
-    box_fill(&box, 1, 0, 'a', 1000);
+    fixture_fill(&fixture, 1, 0, 'a', 1000);
     struct stage_part parts[8];
     bool more;
-    size_t count = stage_draft_run(box.stage, 1, 1, MIB, parts, ARRAY_LEN(parts), &more);
-    assert_i64(stage_unlink(box.stage, 1, stage_next_seq(box.stage), false), 0);
+    size_t count = stage_draft_run(fixture.stage, 1, 1, MIB, parts, ARRAY_LEN(parts), &more);
+    assert_i64(stage_unlink(fixture.stage, 1, stage_next_seq(fixture.stage), false), 0);
     struct stage_chunk_range range = {.length = 1000, .pack = 100};
-    stage_piece_done(box.stage, 1, parts, count, &range);
-    stage_unpin_parts(box.stage, parts, count);
-    cr_expect_not(stage_uses_pack(box.stage, 100));
-    expect_u64(stage_draft_run(box.stage, 1, 1, MIB, parts, ARRAY_LEN(parts), &more), 0);
+    stage_piece_done(fixture.stage, 1, parts, count, &range);
+    stage_unpin_parts(fixture.stage, parts, count);
+    cr_expect_not(stage_uses_pack(fixture.stage, 100));
+    expect_u64(stage_draft_run(fixture.stage, 1, 1, MIB, parts, ARRAY_LEN(parts), &more), 0);
 }
 
 Test(stage_room, the_first_run_that_is_long_enough)
 {
-    box_fill(&box, 1, 0, 'a', 1000);
-    box_fill(&box, 1, 5000, 'b', 2000);
-    box_fill(&box, 1, 7000, 'c', 3000);
-    box_fill(&box, 1, 20000, 'd', 9000);
+    fixture_fill(&fixture, 1, 0, 'a', 1000);
+    fixture_fill(&fixture, 1, 5000, 'b', 2000);
+    fixture_fill(&fixture, 1, 7000, 'c', 3000);
+    fixture_fill(&fixture, 1, 20000, 'd', 9000);
     struct stage_part parts[8];
     bool more;
     static const struct {
@@ -339,10 +340,10 @@ Test(stage_room, the_first_run_that_is_long_enough)
                   {5000, 5000, 2}, {5001, 20000, 1}, {9001, 0, 0}};
     for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
         size_t count =
-            stage_draft_run(box.stage, 1, wanted[i].least, MIB, parts, ARRAY_LEN(parts), &more);
+            stage_draft_run(fixture.stage, 1, wanted[i].least, MIB, parts, ARRAY_LEN(parts), &more);
         expect_u64(count, wanted[i].count, "of %llu bytes", (unsigned long long)wanted[i].least);
         cr_expect(count == 0 || parts[0].offset == wanted[i].offset);
-        stage_unpin_parts(box.stage, parts, count);
+        stage_unpin_parts(fixture.stage, parts, count);
     }
 }
 
@@ -352,7 +353,7 @@ static size_t find(struct stage_scattered *found)
     struct stage_scattered cursor = {0};
     size_t count = 0, n;
     do {
-        n = stage_find_scattered(box.stage, &cursor, found + count, 1);
+        n = stage_find_scattered(fixture.stage, &cursor, found + count, 1);
         count += n;
     } while (cursor.ino != 0);
     return count;
@@ -361,15 +362,16 @@ static size_t find(struct stage_scattered *found)
 /* `meanwhile` happens after the content was read. */
 static bool gather(const struct stage_scattered *found, void (*meanwhile)(void))
 {
-    uint32_t slab = stage_slab_try_take(box.stage);
+    uint32_t slab = stage_slab_try_take(fixture.stage);
     cr_assert_neq(slab, SLAB_NONE);
-    stage_gather_begin(box.stage, found);
-    box_read(&box, found->ino, found->offset,
-             (uint8_t *)stage_slab_memory(box.stage, slab) + SLAB_PAYLOAD_OFFSET, found->length);
+    stage_gather_begin(fixture.stage, found);
+    fixture_read(&fixture, found->ino, found->offset,
+                 (uint8_t *)stage_slab_memory(fixture.stage, slab) + SLAB_PAYLOAD_OFFSET,
+                 found->length);
     meanwhile();
-    bool gathered = stage_gather(box.stage, found, slab);
+    bool gathered = stage_gather(fixture.stage, found, slab);
     if (!gathered)
-        stage_slab_give(box.stage, slab);
+        stage_slab_give(fixture.stage, slab);
     return gathered;
 }
 
@@ -379,36 +381,36 @@ static void nothing(void)
 
 static void first_byte_is_written(void)
 {
-    box_fill(&box, 1, 0, 'y', 1);
+    fixture_fill(&fixture, 1, 0, 'y', 1);
 }
 
 static void last_byte_is_written(void)
 {
-    box_fill(&box, 1, SLAB_PAYLOAD - 1, 'z', 1);
+    fixture_fill(&fixture, 1, SLAB_PAYLOAD - 1, 'z', 1);
 }
 
 static void others_are_written(void)
 {
-    box_fill(&box, 1, SLAB_PAYLOAD, 'v', 1);
-    box_fill(&box, 2, 0, 'w', SLAB_PAYLOAD);
+    fixture_fill(&fixture, 1, SLAB_PAYLOAD, 'v', 1);
+    fixture_fill(&fixture, 2, 0, 'w', SLAB_PAYLOAD);
 }
 
 static void it_is_cut(void)
 {
-    box_cut(&box, 1, SLAB_PAYLOAD + 100, UINT64_MAX, SLAB_PAYLOAD + 100);
+    fixture_cut(&fixture, 1, SLAB_PAYLOAD + 100, UINT64_MAX, SLAB_PAYLOAD + 100);
 }
 
 static void it_is_forgotten(void)
 {
-    stage_forget(box.stage, 1);
+    stage_forget(fixture.stage, 1);
 }
 
 static void scatter(uint64_t ino)
 {
     for (unsigned i = 0; i < 6; i++)
-        box_fill(&box, ino, i * 8192 + 1000, (char)('a' + i), 100);
+        fixture_fill(&fixture, ino, i * 8192 + 1000, (char)('a' + i), 100);
     for (unsigned i = 0; i < 3; i++) /* too few */
-        box_fill(&box, ino, SLAB_PAYLOAD + i * 8192, 'x', 100);
+        fixture_fill(&fixture, ino, SLAB_PAYLOAD + i * 8192, 'x', 100);
 }
 
 Test(stage_room, scattered_writes_to_a_file_without_a_name_are_gathered)
@@ -418,24 +420,25 @@ Test(stage_room, scattered_writes_to_a_file_without_a_name_are_gathered)
     scatter(1);
     scatter(2);
     expect_u64(find(found), 0, "what has a name is sealed");
-    assert_i64(stage_unlink(box.stage, 1, stage_next_seq(box.stage), true), 0);
+    assert_i64(stage_unlink(fixture.stage, 1, stage_next_seq(fixture.stage), true), 0);
     assert_u64(find(found), 1);
     expect_u64(found[0].ino, 1);
     expect_u64(found[0].offset, 0);
     expect_u64(found[0].length, SLAB_PAYLOAD);
     cr_expect_not(gather(&found[0], first_byte_is_written));
     cr_expect_not(gather(&found[0], last_byte_is_written));
-    box_read(&box, 1, 0, before, 2 * SLAB_PAYLOAD);
-    uint64_t dropped = stage_usage(box.stage).dropped_bytes_total;
+    fixture_read(&fixture, 1, 0, before, 2 * SLAB_PAYLOAD);
+    uint64_t dropped = stage_usage(fixture.stage).dropped_bytes_total;
     cr_expect(gather(&found[0], nothing));
-    expect_u64(stage_usage(box.stage).dropped_bytes_total, dropped, "nothing of it was deleted");
-    box_read(&box, 1, 0, after, 2 * SLAB_PAYLOAD);
+    expect_u64(stage_usage(fixture.stage).dropped_bytes_total, dropped,
+               "nothing of it was deleted");
+    fixture_read(&fixture, 1, 0, after, 2 * SLAB_PAYLOAD);
     cr_expect_arr_eq(before, after, 2 * SLAB_PAYLOAD);
     expect_u64(find(found), 0);
     scatter(1);
     assert_u64(find(found), 1);
     cr_expect(gather(&found[0], others_are_written), "what lies elsewhere changes nothing");
-    stage_forget(box.stage, 1);
+    stage_forget(fixture.stage, 1);
     free(before);
     free(after);
 }
@@ -444,8 +447,8 @@ Test(stage_room, what_is_gathered_ends_with_the_file)
 {
     struct stage_scattered found[8];
     scatter(1);
-    assert_i64(stage_unlink(box.stage, 1, stage_next_seq(box.stage), true), 0);
-    box_fill(&box, 1, SLAB_PAYLOAD + 3 * 8192, 'z', 100);
+    assert_i64(stage_unlink(fixture.stage, 1, stage_next_seq(fixture.stage), true), 0);
+    fixture_fill(&fixture, 1, SLAB_PAYLOAD + 3 * 8192, 'z', 100);
     assert_u64(find(found), 2);
     expect_u64(found[1].offset, SLAB_PAYLOAD);
     expect_u64(found[1].length, 3 * 8192 + 100);
@@ -458,26 +461,26 @@ Test(stage_room, durable_ranges_of_a_file_without_a_name_do_not_count)
 {
     uint64_t crowding;
     for (uint64_t i = 0; i < 9000; i++)
-        box_fill(&box, 1, 2 * i, 'x', 1);
+        fixture_fill(&fixture, 1, 2 * i, 'x', 1);
     make_durable(1);
-    assert_i64(stage_unlink(box.stage, 1, stage_next_seq(box.stage), true), 0);
-    cr_expect_not(stage_is_crowded(box.stage, &crowding));
+    assert_i64(stage_unlink(fixture.stage, 1, stage_next_seq(fixture.stage), true), 0);
+    cr_expect_not(stage_is_crowded(fixture.stage, &crowding));
     for (uint64_t i = 0; i < 8000; i++)
-        box_fill(&box, 1, 2 * i + 1, 'y', 1);
-    cr_expect_not(stage_is_crowded(box.stage, &crowding));
-    stage_forget(box.stage, 1);
+        fixture_fill(&fixture, 1, 2 * i + 1, 'y', 1);
+    cr_expect_not(stage_is_crowded(fixture.stage, &crowding));
+    stage_forget(fixture.stage, 1);
 }
 
 Test(stage_room, drafts_become_ripe)
 {
-    box_fill(&box, 1, 0, 'a', 1000);
-    box_fill(&box, 2, 0, 'a', 3000);
+    fixture_fill(&fixture, 1, 0, 'a', 1000);
+    fixture_fill(&fixture, 2, 0, 'a', 3000);
     uint64_t inos[4];
-    expect_u64(stage_ripe_drafts(box.stage, 0, 1, 1, UINT64_MAX, inos, 4), 0);
-    expect_u64(stage_ripe_drafts(box.stage, INT64_MAX, INT64_MAX, 1, 2000, inos, 4), 1);
+    expect_u64(stage_ripe_drafts(fixture.stage, 0, 1, 1, UINT64_MAX, inos, 4), 0);
+    expect_u64(stage_ripe_drafts(fixture.stage, INT64_MAX, INT64_MAX, 1, 2000, inos, 4), 1);
     expect_u64(inos[0], 1);
-    expect_u64(stage_ripe_drafts(box.stage, INT64_MAX, 1, INT64_MAX, 2000, inos, 4), 2);
-    expect_u64(stage_ripe_drafts(box.stage, INT64_MAX, 1, INT64_MAX, 2000, inos, 1), 1);
+    expect_u64(stage_ripe_drafts(fixture.stage, INT64_MAX, 1, INT64_MAX, 2000, inos, 4), 2);
+    expect_u64(stage_ripe_drafts(fixture.stage, INT64_MAX, 1, INT64_MAX, 2000, inos, 1), 1);
 }
 
 /* --- handles ---------------------------------------------------------------------------------- */
@@ -486,17 +489,17 @@ Test(stage_room, handles_are_numbers_in_a_table)
 {
     uint64_t a, b, c;
     uint32_t flags;
-    assert_i64(stage_handle_open(box.stage, 5, 1, &a), 0);
-    assert_i64(stage_handle_open(box.stage, 6, 2, &b), 0);
+    assert_i64(stage_handle_open(fixture.stage, 5, 1, &a), 0);
+    assert_i64(stage_handle_open(fixture.stage, 6, 2, &b), 0);
     cr_expect_neq(a, b);
-    expect_u64(stage_handle_flags(box.stage, b), 2);
-    expect_u64(stage_handle_close(box.stage, a, &flags), 5);
+    expect_u64(stage_handle_flags(fixture.stage, b), 2);
+    expect_u64(stage_handle_close(fixture.stage, a, &flags), 5);
     expect_u64(flags, 1);
-    assert_i64(stage_handle_open(box.stage, 7, 3, &c), 0);
+    assert_i64(stage_handle_open(fixture.stage, 7, 3, &c), 0);
     expect_u64(c, a);
     uint64_t more = 0;
-    while (stage_handle_open(box.stage, 8, 0, &a) == 0)
+    while (stage_handle_open(fixture.stage, 8, 0, &a) == 0)
         more++;
     expect_u64(more, 122878);
-    expect_i64(stage_handle_open(box.stage, 8, 0, &a), -ENFILE);
+    expect_i64(stage_handle_open(fixture.stage, 8, 0, &a), -ENFILE);
 }

@@ -59,7 +59,7 @@ int try_get(void)
     return r;
 }
 
-void expect_told(const char *text)
+void expect_reported(const char *text)
 {
     char error[512];
     tier->ops->last_error(tier, error, sizeof error);

@@ -44,4 +44,4 @@ int try_get(void); /* the ten bytes; checks them */
         assert_u64(bad_count(), (requests), "%u requests: %s", bad_count(), expect_error);         \
     } while (0)
 
-void expect_told(const char *text);
+void expect_reported(const char *text);

@@ -63,7 +63,7 @@ Test(s3_answers, regions_in_a_circle)
     BAD_TIER({WITH_BODY("301", "x-amz-bucket-region: eu-west-3\r\nContent-Length: 0\r\n", "")},
              {WITH_BODY("301", "x-amz-bucket-region: us-east-1\r\nContent-Length: 0\r\n", "")});
     EXPECT(try_put(), -ENODEV, 2);
-    expect_told("set the region");
+    expect_reported("set the region");
 }
 
 Test(s3_answers, a_wrong_clock_here)
@@ -78,7 +78,7 @@ Test(s3_answers, a_wrong_clock_here)
     EXPECT(try_put(), 0, 3);
     cr_assert(bad_request_has(2, then), "remembered");
     EXPECT(try_put(), -EACCES, 5);
-    expect_told("this machine's clock is wrong");
+    expect_reported("this machine's clock is wrong");
 }
 
 Test(s3_answers, the_servers_clock)
@@ -117,7 +117,7 @@ Test(s3_answers, expired_credentials)
     cr_assert(bad_request_has(1, "Credential=AKfirst/"));
     cr_assert(bad_request_has(2, "Credential=AKsecond/"));
     EXPECT(try_put(), -EKEYEXPIRED, 5);
-    expect_told("renew");
+    expect_reported("renew");
     (void)unlink(path);
 }
 
@@ -127,7 +127,7 @@ Test(s3_answers, no_credentials)
     (void)unsetenv("AWS_SECRET_ACCESS_KEY");
     BAD_TIER({STORED});
     EXPECT(try_put(), -EACCES, 0);
-    expect_told("no credentials for S3");
+    expect_reported("no credentials for S3");
 }
 
 Test(s3_answers, unsigned_requests)
@@ -259,7 +259,7 @@ Test(s3_answers, deletes_that_are_refused_one_by_one)
     bad_end();
     BAD_TIER({DELETED(REFUSED("packs/2", "AccessDenied"))});
     EXPECT(tier->ops->remove_many(tier, three, 3), -EACCES, 1);
-    expect_told("packs/2: answered AccessDenied");
+    expect_reported("packs/2: answered AccessDenied");
     bad_end();
     BAD_TIER({DELETED(REFUSED("packs/9", "InternalError"))});
     EXPECT(tier->ops->remove_many(tier, three, 3), -EPROTO, 1);
@@ -342,7 +342,7 @@ Test(s3_answers, lists_that_do_not_end)
     BAD_TIER(
         {LIST("<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>")});
     EXPECT(try_list(), -EPROTO, 2);
-    expect_told("does not end");
+    expect_reported("does not end");
 }
 
 /* --- a HEAD has no words ---------------------------------------------------------------------- */
@@ -354,7 +354,7 @@ Test(s3_answers, a_refused_head_is_explained)
     EXPECT(tier->ops->stat(tier, "packs/1", &len), -EACCES, 2);
     cr_assert(bad_request_has(1, "GET /bucket/pre/packs/1 ") &&
               bad_request_has(1, "Range: bytes=0-0\r\n"));
-    expect_told("the secret does not match");
+    expect_reported("the secret does not match");
     bad_end();
     BAD_TIER({EMPTY("404")}, {ERROR("404", "NoSuchBucket")});
     EXPECT(tier->ops->stat(tier, "packs/1", &len), -ENODEV, 2);
@@ -379,7 +379,7 @@ Test(s3_answers, something_else_answers)
     uint64_t len;
     BAD_TIER({page});
     EXPECT(try_put(), -EPROTO, 1);
-    expect_told("the server there is not S3");
+    expect_reported("the server there is not S3");
     EXPECT(tier->ops->stat(tier, "packs/1", &len), -EPROTO, 2);
     EXPECT(try_list(), -EPROTO, 3);
     bad_end();

@@ -24,8 +24,8 @@ Test(s3_retry, faults_that_pass)
     assert_u64(t.retries, 2);
     assert_u64(t.failures, 0);
     assert_u64(t.sent_bytes, 10000);
-    expect_told("PUT http://127.0.0.1:");
-    expect_told("/bucket/pre/packs/1: answered 500 InternalError (no), request tx1");
+    expect_reported("PUT http://127.0.0.1:");
+    expect_reported("/bucket/pre/packs/1: answered 500 InternalError (no), request tx1");
 }
 
 Test(s3_retry, each_that_is_worth_it)
@@ -60,7 +60,7 @@ Test(s3_retry, none_that_is_not)
         EXPECT(try_put_new(), cases[i].error, 1);
         cr_assert_not(tier_error_is_transient(cases[i].error));
         if (cases[i].told)
-            expect_told(cases[i].told);
+            expect_reported(cases[i].told);
         bad_end();
     }
 }
@@ -134,7 +134,7 @@ Test(s3_retry, silence_for_ever)
     bad_options.patience_ns = 500000000;
     BAD_TIER({NULL, BAD_HOLD});
     assert_i64(try_put(), -ETIMEDOUT);
-    expect_told("no data was transferred for too long");
+    expect_reported("no data was transferred for too long");
 }
 
 Test(s3_retry, ranges_that_are_not_what_was_asked)
@@ -185,7 +185,7 @@ Test(s3_retry, nobody_there)
     BAD_TIER({STORED});
     bad_close();
     assert_i64(try_put(), -ECONNREFUSED);
-    expect_told("check the endpoint");
+    expect_reported("check the endpoint");
     tier->ops->close(tier);
     bad_tier("http://nowhere.invalid");
     assert_i64(try_put(), -EHOSTUNREACH);

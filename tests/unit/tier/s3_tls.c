@@ -91,7 +91,7 @@ Test(s3_tls, an_unknown_certificate)
     start("-quiet");
     bad_tier(url);
     assert_i64(try_put(), -EKEYREJECTED);
-    expect_told("set AWS_CA_BUNDLE");
+    expect_reported("set AWS_CA_BUNDLE");
 }
 
 /* It answers with a web page of its own. */
@@ -102,7 +102,7 @@ Test(s3_tls, a_certificate_that_is_given)
     bad_options.ca_bundle = certificate;
     bad_tier(url);
     assert_i64(try_get(), -EUCLEAN);
-    expect_told("the server ignores ranges");
+    expect_reported("the server ignores ranges");
 }
 
 Test(s3_tls, a_certificate_for_another_name)

@@ -192,7 +192,7 @@ static void place_all(struct bench *b, uint32_t count)
                                               .offset = 64 + 1000ull * i,
                                               .stored_len = 1000,
                                               .raw_len = CHUNK_SIZE_MAX};
-        must(view_far_placed(b->view, 1000 + first, 20 * MIB, entries, n));
+        must(view_remote_placed(b->view, 1000 + first, 20 * MIB, entries, n));
     }
     printf("  placed %u chunks: %.0f ms\n", count, ms_since(start));
     free(entries);

@@ -28,7 +28,7 @@ void add_file_of(uint64_t ino, const char *name, const uint32_t *ids, uint32_t c
     add_seal(&f, ino, 2, 0, count * MIB, e, count);
 }
 
-struct chunk_entry far_entry(uint64_t pack, uint32_t id, uint64_t offset)
+struct chunk_entry remote_entry(uint64_t pack, uint32_t id, uint64_t offset)
 {
     return (struct chunk_entry){.name = chunk_of(id),
                                 .pack = pack,
@@ -42,10 +42,10 @@ static void place_as(uint8_t encoding, uint64_t pack, const uint32_t *ids, uint3
 {
     struct chunk_entry entries[16];
     for (uint32_t i = 0; i < count; i++) {
-        entries[i] = far_entry(pack, ids[i], 64 + 2000ull * i);
+        entries[i] = remote_entry(pack, ids[i], 64 + 2000ull * i);
         entries[i].encoding = encoding;
     }
-    assert_i64(view_far_placed(f.view, pack, 64 + 2000ull * count, entries, count), 0);
+    assert_i64(view_remote_placed(f.view, pack, 64 + 2000ull * count, entries, count), 0);
 }
 
 void place(uint64_t pack, const uint32_t *ids, uint32_t count)
@@ -53,20 +53,20 @@ void place(uint64_t pack, const uint32_t *ids, uint32_t count)
     place_as(ENCODING_LZ4, pack, ids, count);
 }
 
-uint64_t far_of(struct view *view, uint32_t id)
+uint64_t remote_pack_of(struct view *view, uint32_t id)
 {
     struct chunk_name name = chunk_of(id);
     struct chunk_entry entry;
     bool published;
-    int r = view_far_chunk(view, &name, &entry, &published);
+    int r = view_remote_chunk(view, &name, &entry, &published);
     cr_assert(r == 0 || r == -ENOENT);
     return r == 0 ? entry.pack : 0;
 }
 
-struct view_far_pack far_pack(uint64_t id)
+struct view_remote_pack remote_pack(uint64_t id)
 {
-    struct view_far_pack pack;
-    assert_i64(view_far_pack(f.view, id, &pack), 0);
+    struct view_remote_pack pack;
+    assert_i64(view_remote_pack(f.view, id, &pack), 0);
     return pack;
 }
 

@@ -8,14 +8,14 @@ extern struct fixture f;
 extern struct test_remote remote; /* of f.view */
 
 void begin_remote(void); /* both are empty; the view does not track yet */
-/* Everything that a row can be; chunks 1 to 5 in the remote packs 100 and 101, 102 doomed, 6
+/* Everything that a row can be; chunks 1 to 5 in the remote packs 100 and 101, 102 unreferenced, 6
  * missing. Tracks and is published. */
 void begin_full_remote(void);
 void end_remote(void);
 
 /* A file of one extent for each chunk. */
 void add_file_of(uint64_t ino, const char *name, const uint32_t *ids, uint32_t count);
-struct chunk_entry far_entry(uint64_t pack, uint32_t id, uint64_t offset);
+struct chunk_entry remote_entry(uint64_t pack, uint32_t id, uint64_t offset);
 void place(uint64_t pack, const uint32_t *ids, uint32_t count);
 
 #define PLACE(pack, ...)                                                                           \
@@ -28,8 +28,8 @@ void place(uint64_t pack, const uint32_t *ids, uint32_t count);
              ARRAY_LEN(((const uint32_t[]){__VA_ARGS__})))
 
 /* Pack of the chunk's place; 0: none. */
-uint64_t far_of(struct view *view, uint32_t id);
-struct view_far_pack far_pack(uint64_t id);
+uint64_t remote_pack_of(struct view *view, uint32_t id);
+struct view_remote_pack remote_pack(uint64_t id);
 
 struct view_cut *cut_now(void);
 /* Makes the run of the cut and the head with it, and closes the cut; returns how many chunks the

@@ -4,7 +4,7 @@
 
 struct peer peers[PEERS];
 struct view *reference;
-uint64_t next_far;
+uint64_t next_remote_pack;
 
 uint64_t refs_in(struct view *view, uint32_t id)
 {
@@ -16,7 +16,7 @@ uint64_t refs_in(struct view *view, uint32_t id)
     return r == 0 ? refs : 0;
 }
 
-struct far_pack *pack_of(struct peer *p, uint64_t id)
+struct peer_pack *pack_of(struct peer *p, uint64_t id)
 {
     for (size_t i = 0; i < p->pack_count; i++)
         if (p->packs[i].id == id)
@@ -27,12 +27,12 @@ struct far_pack *pack_of(struct peer *p, uint64_t id)
 
 /* --- what must hold at any time --------------------------------------------------------------- */
 
-static void check_pack_account(struct peer *p, const struct far_pack *pack)
+static void check_pack_account(struct peer *p, const struct peer_pack *pack)
 {
-    struct view_far_pack is;
+    struct view_remote_pack is;
     uint64_t bytes = 0;
     uint32_t count = 0;
-    int r = view_far_pack(p->view, pack->id, &is);
+    int r = view_remote_pack(p->view, pack->id, &is);
     assert_i64(r, 0);
     for (uint32_t id = 0; id < m.next_chunk; id++)
         if (p->places[id].pack == pack->id && refs_in(p->view, id)) {
@@ -43,7 +43,7 @@ static void check_pack_account(struct peer *p, const struct far_pack *pack)
     assert_u64(is.live_bytes, bytes);
     assert_u64(is.count, pack->count);
     assert_u64(is.length, pack->length);
-    assert_i64(is.doomed != 0, pack->doomed);
+    assert_i64(is.unreferenced != 0, pack->unreferenced);
     assert_i64(is.head != 0, pack->published);
     assert_u64(is.gone, pack->gone || pack->lost);
 }
@@ -51,26 +51,26 @@ static void check_pack_account(struct peer *p, const struct far_pack *pack)
 void check_peer(struct peer *p)
 {
     expect_check_ok(p->view);
-    uint64_t wanted = 0, packs = 0, bytes = 0;
+    uint64_t pending = 0, packs = 0, bytes = 0;
     for (uint32_t id = 0; id < m.next_chunk; id++) {
         struct chunk_name name = chunk_of(id);
         struct chunk_entry entry;
         bool published;
-        int r = view_far_chunk(p->view, &name, &entry, &published);
+        int r = view_remote_chunk(p->view, &name, &entry, &published);
         assert_i64(r, p->places[id].pack ? 0 : -ENOENT, "chunk %u: %d", id, r);
         if (r == 0)
             cr_assert(entry.pack == p->places[id].pack && entry.offset == p->places[id].offset);
-        wanted += r < 0 && refs_in(p->view, id) > 0;
+        pending += r < 0 && refs_in(p->view, id) > 0;
     }
     for (size_t i = 0; i < p->pack_count; i++) {
-        const struct far_pack *pack = &p->packs[i];
+        const struct peer_pack *pack = &p->packs[i];
         check_pack_account(p, pack);
-        packs += !pack->doomed && !pack->lost;
-        bytes += pack->doomed || pack->lost ? 0 : pack->length;
+        packs += !pack->unreferenced && !pack->lost;
+        bytes += pack->unreferenced || pack->lost ? 0 : pack->length;
     }
     struct view_remote remote = view_remote(p->view);
-    assert_u64(remote.wanted, remote.tracks ? wanted : 0, "%lu, %lu", (unsigned long)remote.wanted,
-               (unsigned long)wanted);
+    assert_u64(remote.pending_chunks, remote.tracks ? pending : 0, "%lu, %lu",
+               (unsigned long)remote.pending_chunks, (unsigned long)pending);
     assert_u64(remote.packs, packs);
     assert_u64(remote.pack_bytes, bytes);
 }
@@ -80,7 +80,7 @@ void check_peer(struct peer *p)
 static void store_pack(struct peer *p, const uint32_t *ids, uint32_t count)
 {
     struct chunk_entry *entries = xcalloc(count, sizeof *entries);
-    uint64_t id = next_far++, offset = 64;
+    uint64_t id = next_remote_pack++, offset = 64;
     for (uint32_t i = 0; i < count; i++) {
         entries[i] = (struct chunk_entry){.name = chunk_of(ids[i]),
                                           .pack = id,
@@ -91,10 +91,10 @@ static void store_pack(struct peer *p, const uint32_t *ids, uint32_t count)
         p->places[ids[i]] = (struct place){id, offset};
         offset += 1000 + ids[i];
     }
-    cr_assert_lt(p->pack_count, FAR_PACKS);
+    cr_assert_lt(p->pack_count, PEER_PACKS);
     p->packs[p->pack_count++] =
-        (struct far_pack){.id = id, .length = offset, .count = count, .is_new = p->cut != NULL};
-    assert_i64(view_far_placed(p->view, id, offset, entries, count), 0);
+        (struct peer_pack){.id = id, .length = offset, .count = count, .is_new = p->cut != NULL};
+    assert_i64(view_remote_placed(p->view, id, offset, entries, count), 0);
     free(entries);
 }
 
@@ -104,7 +104,7 @@ struct list {
     struct chunk_name last;
 };
 
-static int list_wanted(const struct chunk_entry *entry, void *arg)
+static int list_pending(const struct chunk_entry *entry, void *arg)
 {
     struct list *list = arg;
     if (list->count)
@@ -114,8 +114,8 @@ static int list_wanted(const struct chunk_entry *entry, void *arg)
     return list->count == list->limit;
 }
 
-/* What is wanted at the cut and has no place yet, a few packs at a time. */
-void place_wanted(struct peer *p, bool all)
+/* What is pending at the cut and has no place yet, a few packs at a time. */
+void place_pending(struct peer *p, bool all)
 {
     static struct list list;
     struct chunk_name after;
@@ -123,7 +123,7 @@ void place_wanted(struct peer *p, bool all)
     do {
         list.count = 0;
         list.limit = 1 + (uint32_t)rnd(60);
-        assert_i64(view_cut_wanted(p->cut, first ? NULL : &after, list_wanted, &list), 0);
+        assert_i64(view_cut_pending(p->cut, first ? NULL : &after, list_pending, &list), 0);
         if (list.count == 0)
             return;
         first = false;
@@ -142,11 +142,11 @@ void place_wanted(struct peer *p, bool all)
     } while (all || rnd(3));
 }
 
-static struct far_pack *random_pack(struct peer *p)
+static struct peer_pack *random_pack(struct peer *p)
 {
     for (int tries = 0; tries < 20 && p->pack_count; tries++) {
-        struct far_pack *pack = &p->packs[rnd(p->pack_count)];
-        if (!pack->doomed && !pack->lost)
+        struct peer_pack *pack = &p->packs[rnd(p->pack_count)];
+        if (!pack->unreferenced && !pack->lost)
             return pack;
     }
     return NULL;
@@ -165,12 +165,12 @@ static int list_chunk(const struct chunk_entry *entry, uint64_t refs, void *arg)
 void relocate(struct peer *p)
 {
     static struct list list;
-    const struct far_pack *pack = random_pack(p);
+    const struct peer_pack *pack = random_pack(p);
     if (!pack)
         return;
     list.count = 0;
     list.limit = (uint32_t)(p - peers);
-    assert_i64(view_far_pack_chunks(p->view, pack->id, list_chunk, &list), 0);
+    assert_i64(view_remote_pack_chunks(p->view, pack->id, list_chunk, &list), 0);
     uint32_t kept = 0, one_of = 1 + (uint32_t)rnd(3);
     for (uint32_t i = 0; i < list.count; i++) {
         assert_u64(p->places[list.ids[i]].pack, pack->id);
@@ -183,10 +183,10 @@ void relocate(struct peer *p)
 
 void lose(struct peer *p)
 {
-    struct far_pack *pack = random_pack(p);
+    struct peer_pack *pack = random_pack(p);
     if (!pack)
         return;
-    assert_i64(view_far_lost(p->view, pack->id), 0);
+    assert_i64(view_remote_pack_lost(p->view, pack->id), 0);
     pack->lost = true;
     pack->lost_since_cut = p->cut != NULL;
     for (uint32_t id = 0; id < m.next_chunk; id++)
@@ -194,11 +194,11 @@ void lose(struct peer *p)
             p->places[id].pack = 0;
 }
 
-void delete_doomed(struct peer *p)
+void delete_unreferenced(struct peer *p)
 {
     for (size_t i = 0; i < p->pack_count; i++)
-        if (p->packs[i].doomed && !p->packs[i].gone && rnd(2)) {
-            assert_i64(view_far_gone(p->view, p->packs[i].id), 0);
+        if (p->packs[i].unreferenced && !p->packs[i].gone && rnd(2)) {
+            assert_i64(view_remote_pack_gone(p->view, p->packs[i].id), 0);
             p->packs[i].gone = true;
         }
 }
@@ -245,8 +245,8 @@ static bool is_live_then(const struct peer *p, uint64_t pack)
 
 static void forget_pack(struct peer *p, size_t i)
 {
-    struct view_far_pack is;
-    assert_i64(view_far_pack(p->view, p->packs[i].id, &is), -ENOENT);
+    struct view_remote_pack is;
+    assert_i64(view_remote_pack(p->view, p->packs[i].id, &is), -ENOENT);
     memmove(&p->packs[i], &p->packs[i + 1], (p->pack_count - i - 1) * sizeof *p->packs);
     p->pack_count--;
 }
@@ -254,15 +254,15 @@ static void forget_pack(struct peer *p, size_t i)
 /* What publishing does to a pack. False: it is not known any more. */
 static bool note_published(struct peer *p, size_t i, bool whole)
 {
-    struct far_pack *pack = &p->packs[i];
-    if ((pack->gone || pack->lost) && (whole || pack->doomed || !pack->lost_since_cut))
+    struct peer_pack *pack = &p->packs[i];
+    if ((pack->gone || pack->lost) && (whole || pack->unreferenced || !pack->lost_since_cut))
         return false;
     if (pack->lost)
         return true;
     pack->published = true;
-    if (pack->doomed || pack->is_new || is_live_then(p, pack->id))
+    if (pack->unreferenced || pack->is_new || is_live_then(p, pack->id))
         return true;
-    pack->doomed = true;
+    pack->unreferenced = true;
     for (uint32_t id = 0; id < m.next_chunk; id++)
         if (p->places[id].pack == pack->id)
             p->places[id].pack = 0;

@@ -5,17 +5,17 @@
 #include "test_remote.h"
 #include "view_model.h"
 
-#define FAR_PACKS 2000
+#define PEER_PACKS 2000
 #define PEERS 2
 
 struct place {
     uint64_t pack, offset; /* pack 0: none */
 };
 
-struct far_pack {
+struct peer_pack {
     uint64_t id, length;
     uint32_t count;
-    bool published, doomed, lost, gone;
+    bool published, unreferenced, lost, gone;
     bool is_new; /* stored after the cut was opened */
     bool lost_since_cut;
 };
@@ -27,7 +27,7 @@ struct peer {
     size_t applied; /* batches */
     struct test_remote remote;
     struct place places[CHUNKS];
-    struct far_pack packs[FAR_PACKS];
+    struct peer_pack packs[PEER_PACKS];
     size_t pack_count;
 
     struct view_cut *cut; /* NULL: none */
@@ -40,19 +40,19 @@ struct peer {
 };
 
 extern struct peer peers[PEERS];
-extern struct view *reference; /* does not track */
-extern uint64_t next_far;      /* pack */
+extern struct view *reference;    /* does not track */
+extern uint64_t next_remote_pack; /* pack */
 
 uint64_t refs_in(struct view *view, uint32_t id);
-struct far_pack *pack_of(struct peer *p, uint64_t id);
+struct peer_pack *pack_of(struct peer *p, uint64_t id);
 /* What must hold at any time. */
 void check_peer(struct peer *p);
-/* What is wanted at the cut and has no place yet, a few packs at a time. */
-void place_wanted(struct peer *p, bool all);
+/* What is pending at the cut and has no place yet, a few packs at a time. */
+void place_pending(struct peer *p, bool all);
 /* Some chunks of an old pack move to a new one. */
 void relocate(struct peer *p);
 void lose(struct peer *p);
-void delete_doomed(struct peer *p);
+void delete_unreferenced(struct peer *p);
 void open_cut(struct peer *p);
 void close_cut(struct peer *p);
 /* What publishing does to the packs. */

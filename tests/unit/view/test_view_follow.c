@@ -90,7 +90,7 @@ struct head {
 
 static struct fixture f;
 static uint64_t inos[FILES], versions[FILES], sizes[FILES];
-static uint64_t next_ino, next_far, next_near;
+static uint64_t next_ino, next_remote_pack, next_local_pack;
 static uint32_t next_chunk;
 static uint64_t random_state;
 static struct head heads[HEADS];
@@ -168,14 +168,14 @@ static void random_op(void)
     }
 }
 
-struct wanted {
+struct pending {
     struct chunk_entry list[CHUNKS];
     uint32_t count;
 };
 
-static int note_wanted(const struct chunk_entry *entry, void *arg)
+static int note_pending(const struct chunk_entry *entry, void *arg)
 {
-    struct wanted *w = arg;
+    struct pending *w = arg;
     w->list[w->count++] = *entry;
     return 0;
 }
@@ -183,9 +183,9 @@ static int note_wanted(const struct chunk_entry *entry, void *arg)
 /* Some chunks may stay without a place in the remote, as damaged ones do. */
 static void upload(struct view_cut *cut)
 {
-    static struct wanted w;
+    static struct pending w;
     w.count = 0;
-    assert_i64(view_cut_wanted(cut, NULL, note_wanted, &w), 0);
+    assert_i64(view_cut_pending(cut, NULL, note_pending, &w), 0);
     for (uint32_t at = 0; at < w.count;) {
         uint32_t count = (uint32_t)min_u64(1 + rnd(40), w.count - at), kept = 0;
         struct chunk_entry entries[40];
@@ -199,16 +199,16 @@ static void upload(struct view_cut *cut)
             kept++;
         }
         if (kept)
-            assert_i64(view_far_placed(f.view, next_far++, 1 << 20, entries, kept), 0);
+            assert_i64(view_remote_placed(f.view, next_remote_pack++, 1 << 20, entries, kept), 0);
         at += count;
     }
 }
 
-static int mark_gone(const struct view_far_pack *pack, void *arg)
+static int mark_gone(const struct view_remote_pack *pack, void *arg)
 {
     (void)arg;
-    if (pack->doomed && !pack->gone && rnd(2))
-        assert_i64(view_far_gone(f.view, pack->pack), 0);
+    if (pack->unreferenced && !pack->gone && rnd(2))
+        assert_i64(view_remote_pack_gone(f.view, pack->pack), 0);
     return 0;
 }
 
@@ -227,7 +227,7 @@ static void publish(void)
     static const struct rows nothing;
     head->whole =
         merge(head_count > 1 ? &heads[head_count - 2].whole : &nothing, &head->delta, true);
-    assert_i64(view_far_packs(f.view, mark_gone, NULL), 0);
+    assert_i64(view_remote_packs(f.view, mark_gone, NULL), 0);
 }
 
 static void make_history(uint64_t seed)
@@ -236,8 +236,8 @@ static void make_history(uint64_t seed)
     random_state = seed;
     memset(inos, 0, sizeof inos);
     next_ino = 100;
-    next_far = 1000;
-    next_near = 1;
+    next_remote_pack = 1000;
+    next_local_pack = 1;
     next_chunk = 1;
     for (head_count = 0; head_count < HEADS;) {
         for (uint64_t n = 1 + rnd(60); n > 0; n--)
@@ -361,7 +361,7 @@ static void expect_same(struct view *a, struct view *b, const char *types, bool 
     struct view_remote ra = view_remote(a), rb = view_remote(b);
     if (with_local) {
         sa.stored_bytes = sa.packs = sa.pack_bytes = 0;
-        ra.wanted_bytes = rb.wanted_bytes = 0;
+        ra.pending_bytes = rb.pending_bytes = 0;
     }
     cr_assert_arr_eq(&sa, &sb, sizeof sa);
     assert_u64(ra.tracks, rb.tracks);
@@ -370,8 +370,8 @@ static void expect_same(struct view *a, struct view *b, const char *types, bool 
     assert_u64(ra.cut, rb.cut);
     assert_u64(ra.packs, rb.packs);
     assert_u64(ra.pack_bytes, rb.pack_bytes);
-    assert_u64(ra.wanted, rb.wanted);
-    assert_u64(ra.wanted_bytes, rb.wanted_bytes);
+    assert_u64(ra.pending_chunks, rb.pending_chunks);
+    assert_u64(ra.pending_bytes, rb.pending_bytes);
     cr_assert_gt(same_rows(a, b, types), 10);
     expect_check_ok(a);
 }
@@ -415,7 +415,7 @@ static void add_local_pack(struct follower *w, uint32_t first)
         ids[i] = first + i;
     f.view = w->view;
     f.seq = view_state(w->view).applied_seq;
-    add_pack(&f, next_near++, ids, ARRAY_LEN(ids));
+    add_pack(&f, next_local_pack++, ids, ARRAY_LEN(ids));
     assert_i64(apply(&f), 0);
     f.view = writer;
 }

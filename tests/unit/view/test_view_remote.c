@@ -9,7 +9,7 @@
 
 /* --- tracking --------------------------------------------------------------------------------- */
 
-Test(view_remote, tracking_begins_with_everything_wanted)
+Test(view_remote, tracking_begins_with_everything_pending)
 {
     begin_remote();
     FILE_OF(2, "a", 1, 2);
@@ -22,27 +22,27 @@ Test(view_remote, tracking_begins_with_everything_wanted)
     assert_i64(view_track(f.view), 0);
     r = view_remote(f.view);
     cr_assert(r.tracks && r.is_whole && r.head == 0 && r.packs == 0);
-    assert_u64(r.wanted, 2);
-    assert_u64(r.wanted_bytes, 1001, "chunk 2 has no place here, chunk 3 no references");
+    assert_u64(r.pending_chunks, 2);
+    assert_u64(r.pending_bytes, 1001, "chunk 2 has no place here, chunk 3 no references");
     expect_check_ok(f.view);
     assert_i64(view_track(f.view), 0);
-    assert_u64(view_remote(f.view).wanted, 2, "nothing the second time");
+    assert_u64(view_remote(f.view).pending_chunks, 2, "nothing the second time");
     fixture_reopen(&f);
     r = view_remote(f.view);
-    cr_assert(r.tracks && r.is_whole && r.wanted == 2 && r.wanted_bytes == 1001);
+    cr_assert(r.tracks && r.is_whole && r.pending_chunks == 2 && r.pending_bytes == 1001);
     end_remote();
 }
 
 /* What a crash leaves of a beginning: rows of chunks, some of which nobody refers to by now. */
-static void leave_wanted(uint32_t first, uint32_t count)
+static void leave_pending(uint32_t first, uint32_t count)
 {
     for (uint32_t id = first; id < first + count; id++) {
         struct key key;
-        uint8_t value[WANTED_VALUE_LEN];
+        uint8_t value[PENDING_UPLOAD_VALUE_LEN];
         char *message = NULL;
         struct chunk_name name = chunk_of(id);
-        key_of_name(&key, KEY_WANTED, &name);
-        (void)wanted_encode(77, value);
+        key_of_name(&key, KEY_PENDING_UPLOAD, &name);
+        (void)pending_upload_encode(77, value);
         rocksdb_put(f.view->db, f.view->write, (const char *)key.bytes, key.len,
                     (const char *)value, sizeof value, &message);
         cr_assert_null(message);
@@ -55,20 +55,20 @@ Test(view_remote, tracking_that_was_cut_short_begins_again)
     FILE_OF(2, "a", 1, 2);
     PACK_OF(10, 1, 2);
     apply_ok(&f);
-    leave_wanted(2, 3);
+    leave_pending(2, 3);
     expect_check_ok(f.view);
     fixture_reopen(&f);
     cr_assert_not(view_remote(f.view).tracks);
     FILE_OF(3, "b", 5);
     apply_ok(&f);
     assert_i64(view_track(f.view), 0);
-    assert_u64(view_remote(f.view).wanted, 3);
-    assert_u64(view_remote(f.view).wanted_bytes, 2003);
+    assert_u64(view_remote(f.view).pending_chunks, 3);
+    assert_u64(view_remote(f.view).pending_bytes, 2003);
     end_remote();
 }
 
 /* More chunks than go into one write. */
-Test(view_remote, many_are_wanted_in_steps)
+Test(view_remote, many_become_pending_in_steps)
 {
     enum { FILES = 1300, EACH = 16 };
     begin_remote();
@@ -83,36 +83,36 @@ Test(view_remote, many_are_wanted_in_steps)
             apply_ok(&f);
     }
     assert_i64(view_track(f.view), 0);
-    assert_u64(view_remote(f.view).wanted, FILES * EACH);
+    assert_u64(view_remote(f.view).pending_chunks, FILES * EACH);
     expect_check_ok(f.view);
     assert_i64(view_forget_remote(f.view), 0);
-    assert_u64(view_remote(f.view).wanted, FILES * EACH);
+    assert_u64(view_remote(f.view).pending_chunks, FILES * EACH);
     fixture_reopen(&f);
-    assert_u64(view_remote(f.view).wanted, FILES * EACH);
+    assert_u64(view_remote(f.view).pending_chunks, FILES * EACH);
     end_remote();
 }
 
-Test(view_remote, wanted_follows_references_and_local_places)
+Test(view_remote, pending_uploads_follow_references_and_local_places)
 {
     begin_remote();
     assert_i64(view_track(f.view), 0);
     FILE_OF(2, "a", 1, 2);
     apply_ok(&f);
-    assert_u64(view_remote(f.view).wanted, 2);
-    assert_u64(view_remote(f.view).wanted_bytes, 0);
+    assert_u64(view_remote(f.view).pending_chunks, 2);
+    assert_u64(view_remote(f.view).pending_bytes, 0);
     PACK_OF(10, 1, 2, 3);
     apply_ok(&f);
-    assert_u64(view_remote(f.view).wanted_bytes, 2003);
+    assert_u64(view_remote(f.view).pending_bytes, 2003);
     FILE_OF(3, "b", 2);
     apply_ok(&f);
-    assert_u64(view_remote(f.view).wanted, 2);
+    assert_u64(view_remote(f.view).pending_chunks, 2);
     add(&f, (struct record){.type = REC_DROP, .flags = RECORD_EVICTED, .pack = 10});
     apply_ok(&f);
     expect_check_ok(f.view);
-    assert_u64(view_remote(f.view).wanted_bytes, 0);
+    assert_u64(view_remote(f.view).pending_bytes, 0);
     add_unlink(&f, 2, ROOT_INO, "a", 0);
     apply_ok(&f);
-    assert_u64(view_remote(f.view).wanted, 1);
+    assert_u64(view_remote(f.view).pending_chunks, 1);
     end_remote();
 }
 
@@ -126,13 +126,13 @@ Test(view_remote, forgetting_the_remote_wants_everything_again)
     struct view_cut *c = cut_now();
     PLACE(100, 1, 2);
     assert_u64(publish(c, 5), 0);
-    assert_u64(view_remote(f.view).wanted, 0);
+    assert_u64(view_remote(f.view).pending_chunks, 0);
     assert_i64(view_forget_remote(f.view), 0);
     struct view_remote r = view_remote(f.view);
     cr_assert(r.tracks && r.is_whole && r.head == 0 && r.cut == 0 && r.packs == 0 &&
               r.pack_bytes == 0);
-    cr_assert(r.wanted == 2 && r.wanted_bytes == 2003);
-    assert_u64(far_of(f.view, 1), 0);
+    cr_assert(r.pending_chunks == 2 && r.pending_bytes == 2003);
+    assert_u64(remote_pack_of(f.view, 1), 0);
     expect_check_ok(f.view);
     c = cut_now();
     cr_assert(view_cut_is_whole(c));
@@ -147,8 +147,8 @@ Test(view_remote, forgetting_the_remote_wants_everything_again)
 
 static void expect_pack_forgotten(uint64_t id)
 {
-    struct view_far_pack pack;
-    assert_i64(view_far_pack(f.view, id, &pack), -ENOENT);
+    struct view_remote_pack pack;
+    assert_i64(view_remote_pack(f.view, id, &pack), -ENOENT);
 }
 
 Test(view_remote, placed_chunks_have_their_place_there)
@@ -158,28 +158,29 @@ Test(view_remote, placed_chunks_have_their_place_there)
     FILE_OF(2, "a", 1, 2);
     apply_ok(&f);
     assert_i64(view_track(f.view), 0);
-    assert_u64(far_of(f.view, 1), 0);
+    assert_u64(remote_pack_of(f.view, 1), 0);
     PLACE(100, 1, 7); /* 7 is dead, or was never here */
-    struct view_far_pack p = far_pack(100);
+    struct view_remote_pack p = remote_pack(100);
     cr_assert(p.length == 64 + 4000 && p.count == 2 && p.live_count == 1 && p.live_bytes == 1001);
-    cr_assert(p.head == 0 && p.doomed == 0 && p.gone == false);
-    cr_assert(far_of(f.view, 1) == 100 && far_of(f.view, 7) == 100 && far_of(f.view, 2) == 0);
-    assert_u64(view_remote(f.view).wanted, 1);
+    cr_assert(p.head == 0 && p.unreferenced == 0 && p.gone == false);
+    cr_assert(remote_pack_of(f.view, 1) == 100 && remote_pack_of(f.view, 7) == 100 &&
+              remote_pack_of(f.view, 2) == 0);
+    assert_u64(view_remote(f.view).pending_chunks, 1);
     assert_u64(view_remote(f.view).pack_bytes, p.length);
     PLACE(101, 1, 2); /* also those that had another */
-    cr_assert(far_of(f.view, 1) == 101 && far_pack(100).live_count == 0 &&
-              far_pack(101).live_bytes == 2003);
-    struct chunk_entry e = far_entry(101, 3, 64);
-    assert_i64(view_far_placed(f.view, 101, 100, &e, 1), -EUCLEAN, "known already");
+    cr_assert(remote_pack_of(f.view, 1) == 101 && remote_pack(100).live_count == 0 &&
+              remote_pack(101).live_bytes == 2003);
+    struct chunk_entry e = remote_entry(101, 3, 64);
+    assert_i64(view_remote_placed(f.view, 101, 100, &e, 1), -EUCLEAN, "known already");
     assert_u64(view_remote(f.view).packs, 2);
     FILE_OF(3, "b", 7);
     apply_ok(&f);
-    assert_u64(far_pack(100).live_count, 1, "it lies in the remote already");
-    assert_u64(view_remote(f.view).wanted, 0);
+    assert_u64(remote_pack(100).live_count, 1, "it lies in the remote already");
+    assert_u64(view_remote(f.view).pending_chunks, 0);
     end_remote();
 }
 
-static int count_pack(const struct view_far_pack *pack, void *arg)
+static int count_pack(const struct view_remote_pack *pack, void *arg)
 {
     uint64_t *sum = arg;
     *sum = *sum * 1000 + pack->pack;
@@ -197,29 +198,29 @@ Test(view_remote, packs_and_their_chunks_are_listed)
 {
     begin_remote();
     uint64_t sum = 0;
-    struct view_far_pack pack;
+    struct view_remote_pack pack;
     assert_i64(view_track(f.view), 0);
     FILE_OF(2, "a", 1, 2, 2);
     apply_ok(&f);
     PLACE(100, 1, 9);
     PLACE(101, 2);
     PLACE(102, 5);
-    assert_i64(view_far_packs(f.view, count_pack, &sum), 0);
+    assert_i64(view_remote_packs(f.view, count_pack, &sum), 0);
     assert_u64(sum, 100101, "ended by 1");
     sum = 0;
-    assert_i64(view_far_pack_chunks(f.view, 100, count_chunk, &sum), 0);
+    assert_i64(view_remote_pack_chunks(f.view, 100, count_chunk, &sum), 0);
     assert_u64(sum, 101 + 900);
     sum = 0;
-    assert_i64(view_far_pack_chunks(f.view, 101, count_chunk, &sum), 0);
+    assert_i64(view_remote_pack_chunks(f.view, 101, count_chunk, &sum), 0);
     assert_u64(sum, 202);
     sum = 0;
-    assert_i64(view_far_pack_chunks(f.view, 103, count_chunk, &sum), 0);
+    assert_i64(view_remote_pack_chunks(f.view, 103, count_chunk, &sum), 0);
     assert_u64(sum, 0);
-    assert_i64(view_far_pack(f.view, 103, &pack), -ENOENT);
+    assert_i64(view_remote_pack(f.view, 103, &pack), -ENOENT);
     end_remote();
 }
 
-Test(view_remote, lost_chunks_are_wanted_again)
+Test(view_remote, lost_chunks_are_pending_again)
 {
     begin_remote();
     PACK_OF(10, 1, 2);
@@ -229,13 +230,15 @@ Test(view_remote, lost_chunks_are_wanted_again)
     struct view_cut *c = cut_now();
     PLACE(100, 1, 2);
     (void)publish(c, 5);
-    assert_i64(view_far_lost(f.view, 99), -ENOENT);
-    assert_i64(view_far_lost(f.view, 100), 0);
-    cr_assert(far_of(f.view, 1) == 0 && far_of(f.view, 2) == 0 && far_pack(100).gone);
+    assert_i64(view_remote_pack_lost(f.view, 99), -ENOENT);
+    assert_i64(view_remote_pack_lost(f.view, 100), 0);
+    cr_assert(remote_pack_of(f.view, 1) == 0 && remote_pack_of(f.view, 2) == 0 &&
+              remote_pack(100).gone);
     struct view_remote r = view_remote(f.view);
-    cr_assert(r.wanted == 1 && r.wanted_bytes == 1001 && r.packs == 0 && r.pack_bytes == 0);
+    cr_assert(r.pending_chunks == 1 && r.pending_bytes == 1001 && r.packs == 0 &&
+              r.pack_bytes == 0);
     expect_check_ok(f.view);
-    assert_i64(view_far_lost(f.view, 100), 0, "twice");
+    assert_i64(view_remote_pack_lost(f.view, 100), 0, "twice");
     assert_u64(view_remote(f.view).packs, 0);
     c = cut_now();
     PLACE(101, 1);
@@ -247,7 +250,7 @@ Test(view_remote, lost_chunks_are_wanted_again)
 
 static void look_lost_after(struct view *view)
 {
-    assert_u64(far_of(view, 1), 100, "the cut was taken before");
+    assert_u64(remote_pack_of(view, 1), 100, "the cut was taken before");
 }
 
 Test(view_remote, a_pack_lost_after_the_cut_is_removed_by_the_next)
@@ -263,7 +266,7 @@ Test(view_remote, a_pack_lost_after_the_cut_is_removed_by_the_next)
     add_dir(&f, 3, ROOT_INO, "d");
     apply_ok(&f);
     c = cut_now();
-    assert_i64(view_far_lost(f.view, 100), 0);
+    assert_i64(view_remote_pack_lost(f.view, 100), 0);
     assert_u64(publish(c, 6), 0);
     expect_adopted(look_lost_after);
     c = cut_now();
@@ -274,7 +277,7 @@ Test(view_remote, a_pack_lost_after_the_cut_is_removed_by_the_next)
     end_remote();
 }
 
-Test(view_remote, gone_is_for_doomed_packs)
+Test(view_remote, gone_is_for_unreferenced_packs)
 {
     begin_remote();
     PACK_OF(10, 1);
@@ -284,19 +287,19 @@ Test(view_remote, gone_is_for_doomed_packs)
     struct view_cut *c = cut_now();
     PLACE(100, 1);
     (void)publish(c, 5);
-    assert_i64(view_far_gone(f.view, 100), -EINVAL);
-    assert_i64(view_far_gone(f.view, 99), -ENOENT);
+    assert_i64(view_remote_pack_gone(f.view, 100), -EINVAL);
+    assert_i64(view_remote_pack_gone(f.view, 99), -ENOENT);
     add_unlink(&f, 2, ROOT_INO, "a", 0);
     apply_ok(&f);
     (void)publish(cut_now(), 6);
-    assert_i64(far_pack(100).doomed, 6);
+    assert_i64(remote_pack(100).unreferenced, 6);
     assert_u64(view_remote(f.view).packs, 0);
-    assert_i64(view_far_gone(f.view, 100), 0);
-    cr_assert(far_pack(100).gone);
+    assert_i64(view_remote_pack_gone(f.view, 100), 0);
+    cr_assert(remote_pack(100).gone);
     struct key key;
     uint8_t value[256];
-    key_u64(&key, KEY_FAR_PACK, 100);
-    assert_i64(remote_row(&remote, key.bytes, key.len, value), (ssize_t)FAR_RUN_VALUE_LEN);
+    key_u64(&key, KEY_REMOTE_PACK, 100);
+    assert_i64(remote_row(&remote, key.bytes, key.len, value), (ssize_t)REMOTE_PACK_RUN_VALUE_LEN);
     add_dir(&f, 3, ROOT_INO, "d");
     apply_ok(&f);
     (void)publish(cut_now(), 7);

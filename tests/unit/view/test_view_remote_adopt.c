@@ -130,11 +130,11 @@ Test(view_adopt, impossible_rows)
     expect_bad(chunk, 31, 0xff);          /* raw length */
     expect_bad(chunk, 35, 200);           /* chunk references */
     expect_bad(chunk, 9, 99);             /* pack without a row */
-    expect_bad(chunk, 9, 102);            /* doomed */
+    expect_bad(chunk, 9, 102);            /* unreferenced */
     expect_bad(chunk, 18, 0xff);          /* past the end of the pack */
     expect_bad(pack, 2, 0);               /* shorter than its chunks */
     expect_bad(pack, 9, 2);               /* fewer chunks */
-    expect_bad(pack, 13, 1);              /* doomed */
+    expect_bad(pack, 13, 1);              /* unreferenced */
     expect_bad(row_of('I', 1), 72, 0xff); /* version */
     end_remote();
 }

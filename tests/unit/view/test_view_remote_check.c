@@ -77,42 +77,43 @@ static void expect_byte(const struct key *key, size_t at, int add_to, const char
 
 static void break_chunks(void)
 {
-    struct key key, far;
-    uint8_t wanted[WANTED_VALUE_LEN];
+    struct key key, chunk_key;
+    uint8_t pending[PENDING_UPLOAD_VALUE_LEN];
     struct chunk_name one = chunk_of(1), six = chunk_of(6), nine = chunk_of(9);
-    key_of_name(&far, KEY_FAR, &one);
-    expect_deletion(&far, "lying in the remote or being wanted there is 0, counted 1");
-    expect_deletion(&far, "place, as its remote pack's list says, is 0, counted 100");
-    expect_byte(&far, 9, 1, "place, as its remote pack's list says, is 101, counted 100");
-    expect_byte(&far, 9, 1, "being listed in its remote pack is 0, counted 1");
-    expect_byte(&far, 1, 1, "an entry of type R does not decode");
-    expect_byte(&far, 25, 1, "remote pack 100: live bytes");
-    key_of_placed(&key, KEY_FAR_PLACED, 100, &one);
+    key_of_name(&chunk_key, KEY_REMOTE_CHUNK, &one);
+    expect_deletion(&chunk_key, "lying in the remote or pending upload is 0, counted 1");
+    expect_deletion(&chunk_key, "place, as its remote pack's list says, is 0, counted 100");
+    expect_byte(&chunk_key, 9, 1, "place, as its remote pack's list says, is 101, counted 100");
+    expect_byte(&chunk_key, 9, 1, "being listed in its remote pack is 0, counted 1");
+    expect_byte(&chunk_key, 1, 1, "an entry of type R does not decode");
+    expect_byte(&chunk_key, 25, 1, "remote pack 100: live bytes");
+    key_of_placed(&key, KEY_REMOTE_PLACED, 100, &one);
     expect_deletion(&key, "remote pack 100: listed chunks is 3, counted 2");
-    key_of_placed(&key, KEY_FAR_PLACED, 777, &one);
+    key_of_placed(&key, KEY_REMOTE_PLACED, 777, &one);
     expect_value(&key, "\1", 1, "chunks in remote pack of 777, which does not exist");
-    key_of_placed(&key, KEY_FAR_PLACED, 102, &one);
+    key_of_placed(&key, KEY_REMOTE_PLACED, 102, &one);
     expect_value(&key, "\1", 1, "remote pack 102: listed chunks is 0, counted 1");
-    key_u64(&key, KEY_FAR_PACK, 102);
+    key_u64(&key, KEY_REMOTE_PACK, 102);
     expect_byte(&key, 25, 1,
                 "remote pack 102: listed chunks, of a pack that goes, is 1, counted 0");
-    key_of_name(&key, KEY_WANTED, &six);
-    expect_deletion(&key, "lying in the remote or being wanted there is 0, counted 1");
-    expect_deletion(&key, "number of wanted chunks is 1, counted 0");
-    expect_byte(&key, 1, 1, "stored bytes that are wanted is 1007, counted 1006");
-    expect_byte(&key, 1, 1, "bytes of wanted chunks is 1006, counted 1007");
-    key_of_name(&key, KEY_WANTED, &one);
-    expect_value(&key, wanted, wanted_encode(1001, wanted),
-                 "lying in the remote or being wanted there is 2, counted 1");
-    key_of_name(&key, KEY_WANTED, &nine);
-    expect_value(&key, wanted, wanted_encode(0, wanted), "being wanted is 1, counted 0");
+    key_of_name(&key, KEY_PENDING_UPLOAD, &six);
+    expect_deletion(&key, "lying in the remote or pending upload is 0, counted 1");
+    expect_deletion(&key, "number of pending chunks is 1, counted 0");
+    expect_byte(&key, 1, 1, "stored bytes pending upload is 1007, counted 1006");
+    expect_byte(&key, 1, 1, "bytes of pending chunks is 1006, counted 1007");
+    key_of_name(&key, KEY_PENDING_UPLOAD, &one);
+    expect_value(&key, pending, pending_upload_encode(1001, pending),
+                 "lying in the remote or pending upload is 2, counted 1");
+    key_of_name(&key, KEY_PENDING_UPLOAD, &nine);
+    expect_value(&key, pending, pending_upload_encode(0, pending),
+                 "pending upload is 1, counted 0");
 }
 
 static void break_packs_and_counters(void)
 {
     struct key key, of, mark;
     struct chunk_name six = chunk_of(6);
-    key_u64(&key, KEY_FAR_PACK, 100);
+    key_u64(&key, KEY_REMOTE_PACK, 100);
     expect_deletion(&key, "live bytes in remote pack of 100, which does not exist");
     expect_byte(&key, 1, 1, "remote: bytes of packs");
     expect_byte(&key, 13, 1, "remote pack 100: live bytes is");
@@ -120,16 +121,16 @@ static void break_packs_and_counters(void)
     expect_byte(&key, 25, 1, "remote pack 100: listed chunks is 4, counted 3");
     expect_byte(&key, 41, 1, "remote: number of packs is 2, counted 1");
     expect_byte(&key, 49, 1, "remote: number of packs is 2, counted 1");
-    key_type(&key, KEY_REMOTE);
+    key_type(&key, KEY_REMOTE_STATE);
     expect_byte(&key, 19, 1, "remote: number of packs is 3, counted 2");
     expect_byte(&key, 27, 1, "remote: bytes of packs");
-    expect_byte(&key, 35, 1, "remote: number of wanted chunks is 2, counted 1");
-    expect_byte(&key, 43, 1, "remote: bytes of wanted chunks is 1007, counted 1006");
+    expect_byte(&key, 35, 1, "remote: number of pending chunks is 2, counted 1");
+    expect_byte(&key, 43, 1, "remote: bytes of pending chunks is 1007, counted 1006");
     expect_byte(&key, 0, 1, "an entry of type W does not decode");
     expect_deletion(&key, "an entry of type R, but no remote is known");
     key_chunk(&of, &six);
     key_touched(&mark, of.bytes, of.len);
-    expect_deletion(&mark, "being marked while it is wanted is 0, counted 1");
+    expect_deletion(&mark, "being marked while pending upload is 0, counted 1");
     expect_byte(&mark, 4, 1, "a row of type H changed with change");
     key_u64(&of, KEY_PACK, 10);
     key_touched(&mark, of.bytes, of.len);

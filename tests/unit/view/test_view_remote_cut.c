@@ -10,7 +10,7 @@ static bool is_published(uint32_t id)
     struct chunk_name name = chunk_of(id);
     struct chunk_entry entry;
     bool published = false;
-    return view_far_chunk(f.view, &name, &entry, &published) == 0 && published;
+    return view_remote_chunk(f.view, &name, &entry, &published) == 0 && published;
 }
 
 static uint64_t unpublished(uint64_t ino)
@@ -36,7 +36,7 @@ static int note_name(const struct chunk_entry *entry, void *arg)
     return names->count == names->stop;
 }
 
-Test(view_remote_cut, wanted_at_the_cut_whatever_comes_after)
+Test(view_remote_cut, pending_at_the_cut_whatever_comes_after)
 {
     begin_remote();
     struct names names = {.stop = 3}, rest = {0}, error = {0};
@@ -50,13 +50,13 @@ Test(view_remote_cut, wanted_at_the_cut_whatever_comes_after)
     FILE_OF(3, "b", 6);
     apply_ok(&f);
     PLACE(100, 1, 2, 3, 4, 5, 6);
-    assert_i64(view_cut_wanted(c, NULL, note_name, &names), 0);
+    assert_i64(view_cut_pending(c, NULL, note_name, &names), 0);
     assert_u64(names.count, 3);
-    assert_i64(view_cut_wanted(c, &names.at[2], note_name, &rest), 0);
+    assert_i64(view_cut_pending(c, &names.at[2], note_name, &rest), 0);
     assert_u64(rest.count, 2);
     cr_assert_lt(memcmp(&names.at[2], &rest.at[0], sizeof rest.at[0]), 0);
     assert_u64(names.packs + rest.packs, 40, "where they lay; 5 lay nowhere");
-    assert_i64(view_cut_wanted(c, &rest.at[1], note_name, &error), 0);
+    assert_i64(view_cut_pending(c, &rest.at[1], note_name, &error), 0);
     assert_u64(error.count, 0);
     assert_u64(view_cut_state(c).chunks, 5);
     assert_u64(publish(c, 5), 0);
@@ -133,9 +133,9 @@ Test(view_remote_cut, an_abandoned_cut_changes_nothing)
     assert_i64(view_cut_rows(c, 5, fail_row, &rows, &missing), -EDQUOT);
     view_cut_close(c);
     view_cut_close(NULL);
-    cr_assert(view_remote(f.view).is_whole && far_pack(100).head == 0);
+    cr_assert(view_remote(f.view).is_whole && remote_pack(100).head == 0);
     (void)publish(cut_now(), 6);
-    cr_assert(far_pack(100).head == 1 && !view_remote(f.view).is_whole);
+    cr_assert(remote_pack(100).head == 1 && !view_remote(f.view).is_whole);
     assert_u64(view_remote(f.view).cut, f.seq);
     expect_same_adopted();
     end_remote();
@@ -143,13 +143,13 @@ Test(view_remote_cut, an_abandoned_cut_changes_nothing)
 
 static void look_missing(struct view *view)
 {
-    cr_assert(far_of(view, 1) == 100 && far_of(view, 2) == 0);
-    cr_assert(view_remote(view).wanted == 1 && view_remote(view).wanted_bytes == 0);
+    cr_assert(remote_pack_of(view, 1) == 100 && remote_pack_of(view, 2) == 0);
+    cr_assert(view_remote(view).pending_chunks == 1 && view_remote(view).pending_bytes == 0);
 }
 
 static void look_found(struct view *view)
 {
-    cr_assert(far_of(view, 2) == 101 && view_remote(view).wanted == 0);
+    cr_assert(remote_pack_of(view, 2) == 101 && view_remote(view).pending_chunks == 0);
 }
 
 Test(view_remote_cut, missing_chunks_are_told_until_they_have_a_place)
@@ -172,7 +172,7 @@ Test(view_remote_cut, missing_chunks_are_told_until_they_have_a_place)
     end_remote();
 }
 
-Test(view_remote_cut, dead_packs_are_doomed_and_what_comes_to_life_is_wanted)
+Test(view_remote_cut, dead_packs_are_unreferenced_and_what_comes_to_life_is_pending)
 {
     begin_remote();
     assert_i64(view_track(f.view), 0);
@@ -184,23 +184,24 @@ Test(view_remote_cut, dead_packs_are_doomed_and_what_comes_to_life_is_wanted)
     PLACE(100, 1);
     PLACE(101, 2);
     (void)publish(c, 5);
-    cr_assert(far_pack(100).doomed == 0 && far_pack(100).head == 1 && is_published(1));
+    cr_assert(remote_pack(100).unreferenced == 0 && remote_pack(100).head == 1 && is_published(1));
     add_unlink(&f, 2, ROOT_INO, "a", 0);
     apply_ok(&f);
     c = cut_now();
     FILE_OF(4, "c", 1);
     apply_ok(&f);
-    assert_u64(far_of(f.view, 1), 100);
+    assert_u64(remote_pack_of(f.view, 1), 100);
     cr_assert_not(is_published(1), "the open cut may doom its pack");
     cr_assert(is_published(2));
     (void)publish(c, 6);
-    cr_assert(far_pack(100).doomed == 6 && far_pack(101).doomed == 0 && far_of(f.view, 1) == 0);
-    assert_u64(view_remote(f.view).wanted, 1);
+    cr_assert(remote_pack(100).unreferenced == 6 && remote_pack(101).unreferenced == 0 &&
+              remote_pack_of(f.view, 1) == 0);
+    assert_u64(view_remote(f.view).pending_chunks, 1);
     assert_u64(view_remote(f.view).packs, 1);
     c = cut_now();
     PLACE(102, 1);
     (void)publish(c, 7);
-    cr_assert(is_published(1) && far_pack(102).head == 3);
+    cr_assert(is_published(1) && remote_pack(102).head == 3);
     expect_same_adopted();
     end_remote();
 }
@@ -219,10 +220,10 @@ Test(view_remote_cut, a_chunk_that_moves_is_told_by_the_next_run)
     PLACE(101, 1, 2);
     cr_assert_not(is_published(1));
     (void)publish(c, 6);
-    assert_i64(far_pack(100).doomed, 0, "the head still says that they lie there");
+    assert_i64(remote_pack(100).unreferenced, 0, "the head still says that they lie there");
     expect_same_adopted();
     (void)publish(cut_now(), 7);
-    assert_i64(far_pack(100).doomed, 7);
+    assert_i64(remote_pack(100).unreferenced, 7);
     cr_assert(is_published(1));
     expect_same_adopted();
     end_remote();

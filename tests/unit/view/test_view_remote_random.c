@@ -20,9 +20,9 @@ static void check_adopted_chunk(struct peer *from, struct peer *p, const struct 
 {
     struct chunk_name name = chunk_of(id);
     struct chunk_entry entry;
-    struct view_far_pack pack;
+    struct view_remote_pack pack;
     bool published;
-    int r = view_far_chunk(p->view, &name, &entry, &published);
+    int r = view_remote_chunk(p->view, &name, &entry, &published);
     assert_u64(refs_in(p->view, id), from->refs_then[id]);
     if (from->refs_then[id] == 0) {
         assert_i64(r, -ENOENT);
@@ -41,34 +41,34 @@ static void check_adopted_chunk(struct peer *from, struct peer *p, const struct 
     cr_assert(is_now || is_then, "chunk %u", id);
     cr_assert(entry.stored_len == 1000 + id && entry.raw_len == CHUNK_SIZE_MAX &&
               entry.encoding == ENCODING_LZ4);
-    assert_i64(view_far_pack(p->view, entry.pack, &pack), 0);
-    assert_i64(pack.doomed, 0);
+    assert_i64(view_remote_pack(p->view, entry.pack, &pack), 0);
+    assert_i64(pack.unreferenced, 0);
     for (size_t i = 0; i < from->pack_count; i++)
         if (from->packs[i].id == entry.pack)
             cr_assert_not(from->packs[i].lost && !from->packs[i].lost_since_cut);
     p->places[id] = (struct place){entry.pack, entry.offset};
 }
 
-static int adopt_model_pack(const struct view_far_pack *pack, void *arg)
+static int adopt_model_pack(const struct view_remote_pack *pack, void *arg)
 {
     struct peer *p = arg;
     cr_assert(pack->head != 0 && !pack->gone);
-    p->packs[p->pack_count++] = (struct far_pack){.id = pack->pack,
-                                                  .length = pack->length,
-                                                  .count = pack->count,
-                                                  .published = true,
-                                                  .doomed = pack->doomed != 0};
+    p->packs[p->pack_count++] = (struct peer_pack){.id = pack->pack,
+                                                   .length = pack->length,
+                                                   .count = pack->count,
+                                                   .published = true,
+                                                   .unreferenced = pack->unreferenced != 0};
     return 0;
 }
 
 static void check_adopted_packs(struct peer *from, struct peer *p)
 {
     for (size_t i = 0; i < p->pack_count; i++) {
-        const struct far_pack *is = &p->packs[i], *known = pack_of(from, is->id);
+        const struct peer_pack *is = &p->packs[i], *known = pack_of(from, is->id);
         cr_assert(is->length == known->length && is->count == known->count);
         cr_assert_not(known->gone || (known->lost && !known->lost_since_cut));
         if (!known->lost)
-            assert_u64(is->doomed, known->doomed);
+            assert_u64(is->unreferenced, known->unreferenced);
     }
     for (size_t i = 0; i < from->pack_count; i++)
         if (from->packs[i].published && !from->packs[i].lost)
@@ -90,12 +90,12 @@ static void adopt(struct peer *from, struct peer *p, const struct place *at_rows
     free(is);
     for (uint32_t id = 0; id < m.next_chunk; id++)
         check_adopted_chunk(from, p, at_rows, id, &missing);
-    assert_i64(view_far_packs(p->view, adopt_model_pack, p), 0);
+    assert_i64(view_remote_packs(p->view, adopt_model_pack, p), 0);
     check_adopted_packs(from, p);
     struct view_remote remote = view_remote(p->view);
     cr_assert(remote.tracks && !remote.is_whole && remote.head == from->remote.head);
     assert_u64(remote.cut, from->remote.state.applied_seq);
-    assert_u64(remote.wanted, missing);
+    assert_u64(remote.pending_chunks, missing);
     check_peer(p);
 }
 
@@ -166,7 +166,7 @@ static void publish(struct peer *p)
 {
     static struct place at_rows[CHUNKS];
     bool all = rnd(8) > 0, whole = view_cut_is_whole(p->cut);
-    place_wanted(p, all);
+    place_pending(p, all);
     uint64_t missing = remote_make(&p->remote, p->cut, ++now);
     if (rnd(10) == 0) /* once more: the first try failed */
         missing = remote_make(&p->remote, p->cut, ++now);
@@ -207,7 +207,7 @@ static void act(struct peer *p)
     if (rnd(12) == 0 && view_remote(p->view).tracks)
         lose(p);
     if (rnd(4) == 0)
-        delete_doomed(p);
+        delete_unreferenced(p);
     if (!p->cut && rnd(60) == 0)
         forget_remote(p);
     if (!p->cut && rnd(3) == 0)
@@ -215,7 +215,7 @@ static void act(struct peer *p)
     else if (p->cut && rnd(2))
         publish(p);
     else if (p->cut)
-        place_wanted(p, false);
+        place_pending(p, false);
 }
 
 static int pick(const struct view_pack *pack, void *arg)
@@ -236,12 +236,13 @@ static void evict(void)
         if (m.f.packs[i].pack == id)
             pack = &m.f.packs[i];
     for (uint32_t i = 0; pack && i < pack->count; i++) {
-        struct chunk_entry entry, far;
+        struct chunk_entry entry, remote;
         uint64_t refs;
         bool published = false;
         int r = view_chunk(m.f.view, &pack->entries[i].name, &entry, &refs);
         if (r == 0 && entry.pack == id && refs > 0 &&
-            (view_far_chunk(m.f.view, &pack->entries[i].name, &far, &published) < 0 || !published))
+            (view_remote_chunk(m.f.view, &pack->entries[i].name, &remote, &published) < 0 ||
+             !published))
             return;
     }
     if (!pack)
@@ -268,7 +269,7 @@ static void check_evicted(void)
         uint64_t refs;
         if (view_chunk(p->view, &name, &entry, &refs) == 0 && refs && entry.pack == 0 &&
             entry.raw_len && p->places[id].pack)
-            cr_assert_not(pack_of(p, p->places[id].pack)->doomed);
+            cr_assert_not(pack_of(p, p->places[id].pack)->unreferenced);
     }
 }
 
@@ -287,7 +288,7 @@ static void run(uint64_t seed, uint64_t unit, uint64_t units_max, uint64_t base,
     int track_at = rnd(2) ? 0 : (int)rnd(20);
     open_view_at(path, &reference);
     reference_applied = 0;
-    next_far = 5000;
+    next_remote_pack = 5000;
     peers[0] = (struct peer){.view = m.f.view};
     for (int i = 0; i < batches; i++) {
         if (i == track_at)

@@ -3,16 +3,16 @@
  * they do all the time. Each test has its own, in a process of its own. */
 #pragma once
 
-#include "../fixtures/shop.h"
+#include "../fixtures/store_fixture.h"
 #include "fs/fs.h"
 
-extern struct shop shop;
+extern struct store_fixture fixture;
 extern struct fs *fs;
 extern const struct fs_caller root, user;
 
-void ground_setup(void);
-void ground_teardown(void);
-void ground_restart(void); /* a clean end, and the same store again */
+void fs_fixture_setup(void);
+void fs_fixture_teardown(void);
+void fs_fixture_restart(void); /* a clean end, and the same store again */
 
 /* An open file. */
 struct file {

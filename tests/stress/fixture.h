@@ -17,7 +17,7 @@ struct dir {
     pthread_mutex_t lock; /* names in it change one at a time, as the kernel sees to */
 };
 
-struct world {
+struct fixture {
     uint64_t seed;
     char path[64], stage_dir[64];
     struct store_options options;
@@ -37,21 +37,21 @@ struct world {
 };
 
 /* Says what is wrong and how to repeat it, and ends the program. */
-_Noreturn void fail(const struct world *world, const char *fmt, ...) CAIRN_PRINTF(2, 3);
-#define expect(world, expr, ...) ((expr) ? (void)0 : fail(world, __VA_ARGS__))
+_Noreturn void fail(const struct fixture *fixture, const char *fmt, ...) CAIRN_PRINTF(2, 3);
+#define expect(fixture, expr, ...) ((expr) ? (void)0 : fail(fixture, __VA_ARGS__))
 
-void world_make(struct world *world, uint64_t seed);
-void world_remove(struct world *world);
-void world_open(struct world *world);
-void world_close(struct world *world);
+void fixture_make(struct fixture *fixture, uint64_t seed);
+void fixture_remove(struct fixture *fixture);
+void fixture_open(struct fixture *fixture);
+void fixture_close(struct fixture *fixture);
 /* Everything is sealed and durable on return. */
-void world_drain(struct world *world);
+void fixture_drain(struct fixture *fixture);
 /* Problems that fsck finds. */
-int world_fsck(struct world *world);
+int fixture_fsck(struct fixture *fixture);
 
 /* `do r = call; while (must_repeat(world, r));`: waits for room if the call found none. */
-bool must_repeat(struct world *world, int64_t r);
-void wait_durable(struct world *world, uint64_t seq);
+bool must_repeat(struct fixture *fixture, int64_t r);
+void wait_durable(struct fixture *fixture, uint64_t seq);
 
 uint64_t chance(uint64_t *state); /* the next random number */
 static inline uint64_t below(uint64_t *state, uint64_t n)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../expect.h"
-#include "fixture.h"
+#include "fetch_fixture.h"
 
 #include <ftw.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
-struct shop shop;
+struct store_fixture fixture;
 char remote_path[64];
 _Atomic unsigned gets;
 _Atomic int get_error, put_error;
@@ -36,47 +36,47 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
 
 void use_remote(bool wanted)
 {
-    shop.options.remote = (struct remote_options){0};
+    fixture.options.remote = (struct remote_options){0};
     if (!wanted)
         return;
     struct tier *tier = NULL;
     char *text = NULL;
     assert_i64(dir_tier_open(&(struct dir_options){.path = remote_path}, &tier, &text), 0, "%s",
                text ? text : "");
-    shop.options.remote = (struct remote_options){.name = remote_name,
-                                                  .tier = fault_tier_new(tier, count_gets, NULL),
-                                                  .holder = "test",
-                                                  .upload_threads = 2,
-                                                  .fetch_threads = 4,
-                                                  .lease_ns = 1000000000,
-                                                  .gc_grace_ns = 3600ll * 1000000000};
+    fixture.options.remote = (struct remote_options){.name = remote_name,
+                                                     .tier = fault_tier_new(tier, count_gets, NULL),
+                                                     .holder = "test",
+                                                     .upload_threads = 2,
+                                                     .fetch_threads = 4,
+                                                     .lease_ns = 1000000000,
+                                                     .gc_grace_ns = 3600ll * 1000000000};
 }
 
-void open_shop(void)
+void open_store(void)
 {
     use_remote(true);
-    shop_open(&shop);
+    fixture_open(&fixture);
 }
 
 void fetch_setup(void)
 {
-    shop_make(&shop);
+    fixture_make(&fixture);
     strcpy(remote_path, "/tmp/cairn-remote-XXXXXX");
     cr_assert_not_null(mkdtemp(remote_path));
     (void)snprintf(remote_name, sizeof remote_name, "dir:%s", remote_path);
-    open_shop();
+    open_store();
 }
 
 void fetch_teardown(void)
 {
-    shop_remove(&shop);
+    fixture_remove(&fixture);
     (void)nftw(remote_path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 void wait_remote(void)
 {
-    shop_wait(&shop);
-    for (int i = 0; store_remote_horizon(shop.store) < store_newest(shop.store); i++) {
+    fixture_wait(&fixture);
+    for (int i = 0; store_remote_horizon(fixture.store) < store_newest(fixture.store); i++) {
         cr_assert_lt(i, 12000, "the remote gets it");
         (void)usleep(10000);
     }
@@ -84,18 +84,18 @@ void wait_remote(void)
 
 void move_node(void)
 {
-    shop_close(&shop);
-    shop_delete(&shop, "");
-    assert_i64(mkdir(shop.path, 0700), 0);
-    shop_lose_power(&shop);
+    fixture_close(&fixture);
+    fixture_delete(&fixture, "");
+    assert_i64(mkdir(fixture.path, 0700), 0);
+    fixture_lose_power(&fixture);
     atomic_store(&gets, 0);
-    open_shop();
+    open_store();
 }
 
 struct view_state view_now(void)
 {
     struct store_status s;
-    store_status(shop.store, &s);
+    store_status(fixture.store, &s);
     return s.view;
 }
 
@@ -111,11 +111,12 @@ struct warm_status run_job(const char *name, bool evicts)
 {
     uint64_t job;
     struct warm_status s;
-    assert_i64(
-        store_warm_start(shop.store, name ? shop_lookup(&shop, name) : ROOT_INO, evicts, &job), 0);
+    assert_i64(store_warm_start(fixture.store, name ? fixture_lookup(&fixture, name) : ROOT_INO,
+                                evicts, &job),
+               0);
     do {
         (void)usleep(5000);
-        assert_i64(store_warm_status(shop.store, job, false, &s), 0);
+        assert_i64(store_warm_status(fixture.store, job, false, &s), 0);
     } while (!s.ended);
     assert_i64(s.error, 0, "%s", strerror(-s.error));
     return s;

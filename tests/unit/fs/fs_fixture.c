@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ground.h"
+#include "fs_fixture.h"
 #include "../expect.h"
 
 #include <fcntl.h>
 #include <semaphore.h>
 
-struct shop shop;
+struct store_fixture fixture;
 struct fs *fs;
 const struct fs_caller root = {.uid = 0}, user = {.uid = 1000, .gid = 1000};
 
 static void start(void)
 {
-    shop_open(&shop);
-    fs = fs_new(shop.store, FS_FSYNC_NVME);
+    fixture_open(&fixture);
+    fs = fs_new(fixture.store, FS_FSYNC_NVME);
     fs_keep_atime(fs, true);
 }
 
-void ground_setup(void)
+void fs_fixture_setup(void)
 {
-    shop_make(&shop);
+    fixture_make(&fixture);
     start();
 }
 
 static void stop(void)
 {
     fs_free(fs);
-    shop_close(&shop);
+    fixture_close(&fixture);
 }
 
-void ground_teardown(void)
+void fs_fixture_teardown(void)
 {
     stop();
-    expect_i64(shop_fsck(&shop), 0);
-    shop_remove(&shop);
+    expect_i64(fixture_fsck(&fixture), 0);
+    fixture_remove(&fixture);
 }
 
-void ground_restart(void)
+void fs_fixture_restart(void)
 {
     stop();
     start();

@@ -3,11 +3,11 @@
  * held up and made to fail. */
 #pragma once
 
-#include "../fixtures/shop.h"
+#include "../fixtures/store_fixture.h"
 #include "commit/internal.h"
 #include "fetch/internal.h"
 
-extern struct shop shop;
+extern struct store_fixture fixture;
 extern char remote_path[64];
 extern _Atomic unsigned gets;            /* of packs */
 extern _Atomic int get_error, put_error; /* what they return; 0: what the folder says */
@@ -15,7 +15,7 @@ extern _Atomic bool gets_wait;
 
 void fetch_setup(void);
 void fetch_teardown(void);
-void open_shop(void);
+void open_store(void);
 /* Of the next open. */
 void use_remote(bool wanted);
 /* Until the remote has all that happened. */
