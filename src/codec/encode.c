@@ -17,8 +17,11 @@
 
 const char *chunk_encoding_name(uint8_t encoding)
 {
-    static const char *const names[] = {
-        [ENCODING_RAW] = "raw", [ENCODING_LZ4] = "lz4", [ENCODING_FX] = "fx"};
+    static const char *const names[CHUNK_ENCODINGS] = {[ENCODING_RAW] = "raw",
+                                                       [ENCODING_LZ4] = "lz4",
+                                                       [ENCODING_FX] = "fx",
+                                                       [ENCODING_TWIN] = "twin",
+                                                       [ENCODING_DX] = "dx"};
     return encoding < ARRAY_LEN(names) ? names[encoding] : "unknown";
 }
 

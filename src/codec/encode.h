@@ -9,9 +9,10 @@
 
 /* How much is done to store fewer bytes. */
 enum reduce {
-    REDUCE_OFF,  /* chunks are stored as they are */
-    REDUCE_FAST, /* what one chunk alone gives, at a speed at which a disk is not kept waiting: fx,
-                    lz4 */
+    REDUCE_OFF,   /* chunks are stored as they are */
+    REDUCE_FAST,  /* what one chunk alone gives, at a speed at which a disk is not kept waiting: fx,
+                     lz4 */
+    REDUCE_DENSE, /* and for the remote what chunks give beside others: twin, dx */
 };
 
 struct chunk_encoded {
@@ -38,5 +39,5 @@ struct chunk_encoded chunk_encode(enum reduce reduce, const struct iovec *iov, s
 CAIRN_MUST_CHECK int chunk_decode(uint8_t encoding, const void *src, size_t stored_len, void *dst,
                                   size_t raw_len);
 
-/* "raw", "lz4", "fx"; "unknown" for others. */
+/* "raw", "lz4", "fx", "twin", "dx"; "unknown" for others. */
 const char *chunk_encoding_name(uint8_t encoding);

@@ -6,6 +6,7 @@
 
 #define CHUNK_SIZE_MAX (1024u * 1024u) /* raw bytes of one chunk */
 #define CHUNK_REFS_MAX 4u              /* references that an encoding may make to other chunks */
+#define CHUNK_DEPTH_MAX 8u             /* longest chain of references that is followed */
 
 /* Keyed BLAKE3 of the raw bytes, cut to 24 bytes. The key lives in the superblock. */
 struct chunk_name {
@@ -25,6 +26,9 @@ enum chunk_encoding {
     ENCODING_RAW = 0, /* stored as it is */
     ENCODING_LZ4 = 1, /* one lz4 block */
     ENCODING_FX = 2,  /* element planes: codec/fx.c */
+    /* Those from here on refer to other chunks, their bases, and lie in the remote only. */
+    ENCODING_TWIN = 3, /* lower halves beside an image of half the width: codec/twin.c */
+    ENCODING_DX = 4,   /* difference to an earlier version: codec/dx.c */
     CHUNK_ENCODINGS,
 };
 

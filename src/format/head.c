@@ -112,9 +112,7 @@ static int check_frame(const uint8_t *p, size_t len, const uint8_t magic[8], uin
         return -EUCLEAN;
     if (get_le32(p + len - 4) != crc32_of(0, p, len - 4))
         return -EBADMSG;
-    if (get_le32(p + 8) > version)
-        return -EPROTONOSUPPORT;
-    return get_le32(p + 8) > 0 ? 0 : -EUCLEAN;
+    return get_le32(p + 8) > 0 ? format_check_known(get_le32(p + 8), version, 0, 0) : -EUCLEAN;
 }
 
 /* The room was cleared before; what the holder's string has behind its end stays out of it. */
@@ -307,8 +305,9 @@ int prefix_info_decode(const void *buf, size_t len, struct prefix_info *ret_info
                                .ro_compat = get_le64(p + 24),
                                .compat = get_le64(p + 32),
                                .created = (int64_t)get_le64(p + 56)};
-    if (info.incompat & ~PREFIX_INCOMPAT_KNOWN)
-        return -EPROTONOSUPPORT;
+    r = format_check_known(info.version, PREFIX_INFO_VERSION, info.incompat, PREFIX_INCOMPAT_KNOWN);
+    if (r < 0)
+        return r;
     if (!prefix_reserved_ok(&info, p))
         return -EUCLEAN;
     memcpy(info.history, p + 40, sizeof info.history);

@@ -56,7 +56,8 @@ struct prefix_info {
 };
 #define PREFIX_INFO_LEN 256u
 void prefix_info_encode(const struct prefix_info *info, void *buf);
-/* -EUCLEAN, -EBADMSG, -EPROTONOSUPPORT (newer version or unknown incompat bit). */
+/* -EUCLEAN, -EBADMSG, -EPROTONOSUPPORT (newer version or unknown incompat bit; the cause says
+ * which). */
 CAIRN_MUST_CHECK int prefix_info_decode(const void *buf, size_t len, struct prefix_info *ret_info);
 
 /* "lease/holder": overwritten by the holder every few seconds, removed when it ends; its age by the

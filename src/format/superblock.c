@@ -21,6 +21,9 @@
  * later version. */
 #include "format/superblock.h"
 
+#include <stdio.h>
+
+#include "base/cause.h"
 #include "base/crc.h"
 #include "format/le.h"
 
@@ -120,6 +123,30 @@ static bool reserved_ok(const struct superblock *sb, const uint8_t *p)
            bytes_are_zero(p + end, CRC_AT - end);
 }
 
+static void note_unknown_features(uint64_t unknown)
+{
+    char bits[64 * 4] = "";
+    size_t len = 0;
+    for (unsigned bit = 0; bit < 64; bit++)
+        if (unknown >> bit & 1)
+            len += (size_t)snprintf(bits + len, sizeof bits - len, "%s%u", len ? ", " : "", bit);
+    cause_note("it needs features that this version does not know: incompat bit%s %s",
+               (unknown & (unknown - 1)) ? "s" : "", bits);
+}
+
+int format_check_known(uint32_t its_version, uint32_t version, uint64_t incompat, uint64_t known)
+{
+    if (its_version > version) {
+        cause_note("its format has version %u, and this one knows %u", its_version, version);
+        return -EPROTONOSUPPORT;
+    }
+    if (incompat & ~known) {
+        note_unknown_features(incompat & ~known);
+        return -EPROTONOSUPPORT;
+    }
+    return 0;
+}
+
 int superblock_decode(const void *buf, size_t len, struct superblock *ret_sb)
 {
     const uint8_t *p = buf;
@@ -133,8 +160,9 @@ int superblock_decode(const void *buf, size_t len, struct superblock *ret_sb)
                             .ro_compat = get_le64(p + 24),
                             .compat = get_le64(p + 32),
                             .created = (int64_t)get_le64(p + 56)};
-    if (sb.version > SUPERBLOCK_VERSION || (sb.incompat & ~INCOMPAT_KNOWN))
-        return -EPROTONOSUPPORT;
+    int r = format_check_known(sb.version, SUPERBLOCK_VERSION, sb.incompat, INCOMPAT_KNOWN);
+    if (r < 0)
+        return r;
     memcpy(sb.store, p + 40, sizeof sb.store);
     if (sb.version == 0 || !decode_former(&sb, p) || !reserved_ok(&sb, p) ||
         !decode_history(&sb, p))

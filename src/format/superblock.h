@@ -10,11 +10,12 @@
 #define SUPERBLOCK_INCOMPAT_HISTORY                                                                \
     (1ull << 0) /* the store carries the history of another; set by the encoder */
 #define SUPERBLOCK_INCOMPAT_FORMER (1ull << 1) /* it had other ids before; set by the encoder */
-#define SUPERBLOCK_INCOMPAT_FX                                                                     \
-    (1ull << 2) /* chunks may be encoded as fx; also of a prefix info                              \
-                 * \ */
+#define SUPERBLOCK_INCOMPAT_FX (1ull << 2)     /* chunks may be encoded as fx */
+#define SUPERBLOCK_INCOMPAT_DENSE                                                                  \
+    (1ull << 3) /* chunks of the remote may be encoded as twin or dx, and refer to others */
 #define SUPERBLOCK_INCOMPAT_ENCODINGS                                                              \
-    SUPERBLOCK_INCOMPAT_FX /* what chunks may be encoded as; set by the caller */
+    (SUPERBLOCK_INCOMPAT_FX | SUPERBLOCK_INCOMPAT_DENSE) /* what chunks may be encoded as; set by  \
+                                                            the caller, also of a prefix info */
 #define SUPERBLOCK_FORMER_MAX 64u
 
 struct superblock {
@@ -40,5 +41,10 @@ bool superblock_has_id(const struct superblock *sb, const uint8_t id[16]);
 void superblock_encode(const struct superblock *sb, void *buf);
 
 /* -EUCLEAN (not a superblock), -EBADMSG (damaged), -EPROTONOSUPPORT (newer version or unknown
- * incompat bit). */
+ * incompat bit; the cause says which). */
 CAIRN_MUST_CHECK int superblock_decode(const void *buf, size_t len, struct superblock *ret_sb);
+
+/* Of any structure: -EPROTONOSUPPORT with the cause where its version is newer than `version`, or
+ * `incompat` has bits that are not among `known`. */
+CAIRN_MUST_CHECK int format_check_known(uint32_t its_version, uint32_t version, uint64_t incompat,
+                                        uint64_t known);

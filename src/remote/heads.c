@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <sys/random.h>
 
+#include "base/cause.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -393,7 +394,9 @@ int remote_attach(struct remote *remote, may_fn *may, char **ret_text)
         *ret_text = xasprintf("given up while waiting for %s", remote->name);
     if (*ret_text)
         return r;
-    const char *what = r == -EPROTONOSUPPORT ? "it was written by a newer version of CairnFS"
+    _cleanup_free_ char *newer =
+        xasprintf("it was written by a newer version of CairnFS: %s", cause_text());
+    const char *what = r == -EPROTONOSUPPORT            ? newer
                        : r != -EUCLEAN && r != -EBADMSG ? strerror(-r)
                        : remote->has_prefix
                            ? "its newest head is damaged"

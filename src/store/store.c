@@ -6,6 +6,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
+#include "base/cause.h"
 #include "base/clock.h"
 #include "base/hex.h"
 #include "base/io.h"
@@ -62,8 +63,8 @@ static int load_superblock(struct store *store, bool create, char **ret_text)
     if (r == -ENOENT)
         *ret_text = xasprintf("%s is not a CairnFS store (no superblock)", store->path);
     else if (r == -EPROTONOSUPPORT)
-        *ret_text =
-            xasprintf("%s was made by a newer version of CairnFS; use that version", store->path);
+        *ret_text = xasprintf("%s was made by a newer version of CairnFS (%s); use that version",
+                              store->path, cause_text());
     else if (r < 0)
         *ret_text =
             xasprintf("%s/superblock cannot be used: %s; restore it from a backup of the store",
@@ -76,7 +77,10 @@ static int allow_own_encodings(struct store *store, char **ret_text)
 {
     if (store->options.reduce == REDUCE_OFF || store->options.read_only)
         return 0;
-    int r = store_allow_encodings(store, SUPERBLOCK_INCOMPAT_FX);
+    uint64_t encodings = SUPERBLOCK_INCOMPAT_FX;
+    if (store->options.reduce == REDUCE_DENSE)
+        encodings |= SUPERBLOCK_INCOMPAT_DENSE;
+    int r = store_allow_encodings(store, encodings);
     if (r < 0)
         *ret_text = xasprintf("%s/superblock cannot be written: %s; -o reduce=off does without",
                               store->path, strerror(-r));
@@ -157,11 +161,13 @@ static int meet_remote(struct store *store, char **ret_text)
     if (r == 0 || (r == -ENOENT && !store->remote->options.read_only))
         return 0;
     store->remote->tier->ops->last_error(store->remote->tier, cause, sizeof cause);
+    _cleanup_free_ char *newer =
+        xasprintf("it was written by a newer version of CairnFS (%s)", cause_text());
     *ret_text = xasprintf("%s cannot be used: %s", store->remote->name,
                           r == -ENOENT ? "nothing was ever stored there"
                           : r == -EUCLEAN || r == -EBADMSG
                               ? "its object 'cairn' is no CairnFS prefix, or damaged"
-                          : r == -EPROTONOSUPPORT ? "it was written by a newer version of CairnFS"
+                          : r == -EPROTONOSUPPORT ? newer
                           : *cause                ? cause
                                                   : strerror(-r));
     return r;

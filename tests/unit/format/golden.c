@@ -35,6 +35,17 @@ Test(golden, superblock_with_history)
     assert_i64(superblock_decode(buf, sizeof buf, &sb), 0);
 }
 
+Test(golden, superblock_with_all_encodings)
+{
+    uint8_t buf[SUPERBLOCK_LEN];
+    struct superblock sb = sample_superblock();
+    sb.incompat = SUPERBLOCK_INCOMPAT_ENCODINGS;
+    superblock_encode(&sb, buf);
+    golden_compare("superblock-encodings", buf, sizeof buf);
+    assert_i64(superblock_decode(buf, sizeof buf, &sb), 0);
+    assert_u64(sb.incompat, SUPERBLOCK_INCOMPAT_FX | SUPERBLOCK_INCOMPAT_DENSE);
+}
+
 Test(golden, run)
 {
     static const uint8_t value[RUN_BLOCK_ROOM];
@@ -68,6 +79,17 @@ Test(golden, prefix_info)
     prefix_info_encode(&info, buf);
     golden_compare("prefix-info", buf, sizeof buf);
     assert_i64(prefix_info_decode(buf, sizeof buf, &info), 0);
+}
+
+Test(golden, prefix_info_with_all_encodings)
+{
+    uint8_t buf[PREFIX_INFO_LEN];
+    struct prefix_info info = sample_prefix_info();
+    info.incompat = SUPERBLOCK_INCOMPAT_ENCODINGS;
+    prefix_info_encode(&info, buf);
+    golden_compare("prefix-info-encodings", buf, sizeof buf);
+    assert_i64(prefix_info_decode(buf, sizeof buf, &info), 0);
+    assert_u64(info.incompat, SUPERBLOCK_INCOMPAT_FX | SUPERBLOCK_INCOMPAT_DENSE);
 }
 
 Test(golden, lease)

@@ -3,6 +3,7 @@
 
 #include "../expect.h"
 #include "../base/seeded.h"
+#include "base/cause.h"
 #include "base/crc.h"
 #include "format/le.h"
 #include "samples.h"
@@ -42,8 +43,15 @@ Test(superblock, versions_and_features)
     sb.version = SUPERBLOCK_VERSION + 1;
     assert_i64(decode_of(sb), -EPROTONOSUPPORT);
     sb = sample_superblock();
+    assert_str(cause_text(), "its format has version 2, and this one knows 1");
     sb.incompat = 1ull << 63;
     assert_i64(decode_of(sb), -EPROTONOSUPPORT);
+    assert_str(cause_text(), "it needs features that this version does not know: incompat bit 63");
+    sb.incompat = ~0ull & ~(1ull << 4 | 1ull << 9);
+    assert_i64(decode_of(sb), -EPROTONOSUPPORT);
+    cr_assert_not_null(strstr(cause_text(), "incompat bits 5, 6, 7, 8, 10, 11"), "%s",
+                       cause_text());
+    cr_assert_not_null(strstr(cause_text(), ", 63"), "%s", cause_text());
 }
 
 /* What chunks may be encoded as is the caller's to say, and stays through what else changes. */
@@ -51,12 +59,12 @@ Test(superblock, encodings)
 {
     uint8_t buf[SUPERBLOCK_LEN];
     struct superblock in = sample_adopted_superblock(), out;
-    in.incompat = SUPERBLOCK_INCOMPAT_FX;
+    in.incompat = SUPERBLOCK_INCOMPAT_FX | SUPERBLOCK_INCOMPAT_DENSE;
     superblock_encode(&in, buf);
-    assert_u64(get_le64(buf + 16), 1 | 4, "history, fx");
+    assert_u64(get_le64(buf + 16), 1 | 4 | 8, "history, fx, dense");
     assert_i64(superblock_decode(buf, sizeof buf, &out), 0);
     superblock_encode(&out, buf);
-    assert_u64(get_le64(buf + 16), 1 | 4);
+    assert_u64(get_le64(buf + 16), 1 | 4 | 8);
 }
 
 /* The feature bit is the encoder's: what the caller says of it does not count. */
@@ -114,7 +122,7 @@ Test(superblock, history_and_its_bit_go_together)
         assert_i64(decode_with_history(0, compat, own.store), -EUCLEAN);
         assert_i64(decode_with_history(1, compat, zeros), -EUCLEAN);
         assert_i64(decode_with_history(1, compat, own.store), -EUCLEAN);
-        assert_i64(decode_with_history(1 | 8, compat, other.history), -EPROTONOSUPPORT);
+        assert_i64(decode_with_history(1 | 16, compat, other.history), -EPROTONOSUPPORT);
     }
 }
 
