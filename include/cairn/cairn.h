@@ -235,9 +235,10 @@ struct cairn_save_progress {
     int32_t error;                                  /* 0, or what it failed with */
 };
 CAIRN_API int cairn_save_progress(cairn_save *save, struct cairn_save_progress *ret);
-/* Fails the save with -ECANCELED unless it has its name already (-EALREADY). Blocks until no source
- * is read any more, but by a write that is under way: what it reads goes nowhere, and
- * may be freed. */
+/* Fails the save with -ECANCELED unless it has its name already (-EALREADY), or the filesystem is
+ * just giving it the name (-EINPROGRESS: cairn_save_wait() tells what comes of that). Blocks until
+ * no source is read any more, but by a write that is under way: what it reads goes nowhere, and may
+ * be freed. */
 CAIRN_API int cairn_save_abort(cairn_save *save);
 /* Fails the save with `error` (a negative errno) and a cause: a source that changed during its
  * copy, say. As cairn_save_abort() otherwise. */

@@ -92,7 +92,7 @@ def marker(path, data, after=None, *, replace=True, mode=0o666, on_error="warn",
         raise ValueError("embedded null byte")
     data = data.encode() if isinstance(data, str) else bytes(data)
     after = process.before_marker(path) if after is None else list(after)
-    result = Save(path, on_error)
+    result = Save(path, on_error, max_block)
     result.is_marker = True
     broken = next((save for save in after if save.error is not None and save.handle is None), None)
     handles = [save.handle for save in after if save.handle is not None]
@@ -138,10 +138,7 @@ def wait(path=None, level="published", timeout=None):
         raise TimeoutError(errno.ETIMEDOUT, f"not there after {timeout} s", next(save.path for save in saves if not save.over(lib.PUBLISHED)))
     raise_first([*failed, *(save for save in saves if save.error is not None)])
     if wanted > lib.PUBLISHED:
-        names = [name for name in [*(save.place for save in saves), *saved] if not _levels.is_gone(name)]
-        if path is not None and not any(name == place_of(path) for name in names):
-            names.append(os.fspath(path))
-        _levels.wait_stored(list(dict.fromkeys(names)), wanted, deadline)
+        _levels.wait_stored([*(save.place for save in saves), *saved], path, wanted, deadline)
 
 
 def raise_first(failed):

@@ -83,7 +83,7 @@ def current_streams(saves):
 
 def give_up_late(saves, seconds):
     for save in saves:
-        if save.reading and save.max_block is not None and seconds >= save.max_block:
+        if save.reading and seconds >= save.max_block:
             save.give_up(f"its copy kept the training for more than {save.max_block} s")
 
 

@@ -2,11 +2,13 @@
 """How far down files are that have their names, and the progress bar of wait()."""
 import errno
 import os
+import stat
 import sys
-import threading
 import time
 
 from . import _library as lib
+from ._ask import ask, look
+from ._save import place_of
 
 LEVEL, LANE = "user.cairn.level", "user.cairn.lane"
 STEPS = ("stage", "nvme", "remote")
@@ -36,31 +38,46 @@ def is_gone(path):
     return False
 
 
-def wait_stored(paths, wanted, deadline):
-    """Until each path is on NVMe or in the remote. What is not there yet is brought there at once, by fsync; elsewhere than on CairnFS that is
-    all, and there is no remote."""
+def wait_stored(names, path, wanted, deadline):
+    """Until what is there of these names, and `path` (None: nothing more), is on NVMe or in the remote. What is not there yet is brought there at
+    once, by fsync; elsewhere than on CairnFS that is all, and there is no remote."""
     aim = STEPS.index("nvme" if wanted == lib.NVME else "remote")
-    way = Way(paths, aim)
+    way = look(path, lambda: Way(there(names, path), aim), deadline)
     bar = Bar(way.line) if sys.stderr.isatty() else None
     try:
-        for path in paths:
-            wait_for_level(path, deadline, way, bar and bar.show)
+        for one in way.sizes:
+            wait_for_level(one, deadline, way, bar and bar.show)
     finally:
         if bar:
             bar.end()
 
 
+def there(names, path):
+    """`path` is asked for, so that it is not there is an error."""
+    found = [name for name in dict.fromkeys(names) if not is_gone(name)]
+    if path is not None and place_of(path) not in found:
+        found.append(os.fspath(path))
+    return found
+
+
 def wait_for_level(path, deadline, way, show):
-    found = level_of(path)
-    if STEPS[way.aim] == "remote" and (found is None or has_no_remote(path)):
-        raise OSError(errno.ENODATA, "not on CairnFS: there is no remote" if found is None else "the mount has no remote", path)
+    found, key = look(path, lambda: begin(path, STEPS[way.aim]), deadline)
     if not way.reached(path, found, show):
-        Sync.of(path, found is not None).wait(deadline, show)
-        while found is not None and not way.reached(path, level_of(path), show):
+        ask(path, lambda: sync(path, found is not None), deadline, show, key)
+        while found is not None and not way.reached(path, look(path, lambda: level_of(path), deadline), show):
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(errno.ETIMEDOUT, "is not that far yet", path)
             time.sleep(POLL)
         way.steps[path] = way.aim
+
+
+def begin(path, wanted):
+    """Its level, and the key of its fsync: who waits has one that an earlier wait began, if it is of the same bytes."""
+    found = level_of(path)
+    if wanted == "remote" and (found is None or has_no_remote(path)):
+        raise OSError(errno.ENODATA, "not on CairnFS: there is no remote" if found is None else "the mount has no remote", path)
+    now = os.stat(path)
+    return found, None if stat.S_ISDIR(now.st_mode) else (path, now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns)
 
 
 def has_no_remote(path):
@@ -69,46 +86,6 @@ def has_no_remote(path):
         return b"remote=0" in os.getxattr(path, LANE)
     except OSError:
         return False  # who goes on with it says why
-
-
-class Sync:
-    """An fsync by a thread of its own: it takes as long as the filesystem makes it, and who waits may have a deadline."""
-
-    under_way = {}  # path: Sync; guarded by lock
-    lock = threading.Lock()
-
-    def __init__(self, path, on_cairn):
-        self.path, self.on_cairn, self.error, self.done, self.pid = path, on_cairn, None, threading.Event(), os.getpid()
-        threading.Thread(target=self.run, name="cairnfs-sync", daemon=True).start()
-
-    @classmethod
-    def of(cls, path, on_cairn):
-        """The one that a wait before this left, or a new one."""
-        with cls.lock:
-            found = cls.under_way.pop(path, None)
-            if found is None or found.pid != os.getpid():
-                found = cls(path, on_cairn)
-            cls.under_way[path] = found
-            return found
-
-    def run(self):
-        try:
-            sync(self.path, self.on_cairn)
-        except OSError as error:
-            self.error = error
-        with self.lock:
-            if self.under_way.get(self.path) is self:
-                del self.under_way[self.path]
-        self.done.set()
-
-    def wait(self, deadline, show=None):
-        while not self.done.wait(0.2 if deadline is None else max(0.0, min(0.2, deadline - time.monotonic()))):
-            if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(errno.ETIMEDOUT, "is not that far yet", self.path)
-            if show:
-                show()
-        if self.error is not None:
-            raise self.error
 
 
 def sync(path, on_cairn):

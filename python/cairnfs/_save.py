@@ -10,6 +10,7 @@ from . import _process
 
 LEVELS = {"copied": lib.COPIED, "published": lib.PUBLISHED, "nvme": lib.NVME, "remote": lib.REMOTE}
 ON_ERROR = ("warn", "raise")
+MAX_BLOCK = 600  # seconds: what the library takes where it is told none
 
 
 def level_of(level):
@@ -42,7 +43,7 @@ class Save:
         self.place = place_of(path)  # once it has begun: the name that the file gets, the links in `path` followed
         self.places = {self.place}
         self.on_error = on_error
-        self.max_block = max_block
+        self.max_block = MAX_BLOCK if max_block is None else max_block
         self.error = None  # OSError once it has failed
         self.told = False
         self.is_marker = False  # no later marker speaks of it
@@ -100,11 +101,14 @@ class Save:
         return self.error
 
     def cancel(self):
-        """Fails the save, if it has no name yet. True: it has failed."""
+        """Fails the save, if it has no name yet. True: it has failed. False: it has its name, or the filesystem, which was asked for that, has not
+        answered for max_block."""
         self._mine()
         if self.handle is not None and not self.done():
             with _process.lock():
-                lib.library().cairn_save_abort(self.handle)
+                code = lib.library().cairn_save_abort(self.handle)
+            if code == -errno.EINPROGRESS:
+                _process.wait_all([self], lib.PUBLISHED, time.monotonic() + self.max_block)
             self._look()
         return self.error is not None
 

@@ -293,12 +293,14 @@ int cairn_save_progress(cairn_save *save, struct cairn_save_progress *ret)
     return lane_return(NULL, 0, copy_struct(ret, &progress, sizeof progress));
 }
 
-/* It may be just given its name: that has an end first. */
+/* At the name it is the filesystem's: nothing is read any more, and nobody can take it back. */
 static int fail_quietly(struct cairn_save *save, int error, const char *cause, bool is_reported)
 {
     LOCK_SCOPE(&save->lane->lock);
-    while (save->is_naming)
-        (void)wait_changed_locked(save->lane, -1);
+    if (save->is_naming) {
+        cause_note("%s is just being given its name", save->draft.path);
+        return -EINPROGRESS;
+    }
     if (save->state == SAVE_PUBLISHED) {
         cause_note("%s has its name already", save->draft.path);
         return -EALREADY;

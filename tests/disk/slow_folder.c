@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A folder whose filesystem answers, but takes its time to make files durable
- * (tests/remote/test_slow.py).
+/* A folder whose filesystem answers, but takes its time to make files durable, and to give some
+ * their names (tests/remote/test_slow.py, tests/lane/test_after_saves.py).
  *
  *   slow_folder MOUNTPOINT FOLDER CONTROL    shows FOLDER at MOUNTPOINT; runs until unmounted
  *
- * An fsync of a file of 1 MiB or more takes as many seconds as the first line of the file CONTROL
- * says when it begins; all else is done at once. Each such fsync adds a line to CONTROL ("begun",
- * then "done"). */
+ * An fsync of a file of 1 MiB or more, and a rename to a name that begins with "slow", takes as
+ * many seconds as the first line of the file CONTROL says when it begins; all else is done at once.
+ * Each of these adds a line to CONTROL ("begun", then "done"). */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -84,11 +84,6 @@ static int slow_rmdir(const char *path)
     return result(unlinkat(below, inside(path), AT_REMOVEDIR));
 }
 
-static int slow_rename(const char *from, const char *to, unsigned flags)
-{
-    return result(renameat2(below, inside(from), below, inside(to), flags));
-}
-
 static int slow_link(const char *from, const char *to)
 {
     return result(linkat(below, inside(from), below, inside(to), 0));
@@ -152,9 +147,16 @@ static void take_time(void)
     if (fd >= 0)
         (void)close(fd);
     note("begun\n");
-    /* The slow fsync itself, as long as the test asks for. */
+    /* The slow call itself, as long as the test asks for. */
     (void)nanosleep(&(struct timespec){.tv_sec = strtol(text, NULL, 10)}, NULL);
     note("done\n");
+}
+
+static int slow_rename(const char *from, const char *to, unsigned flags)
+{
+    if (strncmp(strrchr(to, '/') + 1, "slow", 4) == 0)
+        take_time();
+    return result(renameat2(below, inside(from), below, inside(to), flags));
 }
 
 static int slow_fsync(const char *path, int datasync, struct fuse_file_info *fi)

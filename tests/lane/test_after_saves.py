@@ -111,6 +111,42 @@ def test_a_wait_for_a_slow_disk_has_an_end(slow, raw_lane, lane):
         lane.wait(os.path.join(slow.path, "g.pt"), level="nvme", timeout=0.1)
 
 
+def test_a_name_that_is_being_given_is_not_waited_for(slow, raw_lane, lane):
+    """Nobody can take it back: an abort says so at once, cancel() waits for what comes of it, max_block at most."""
+    slow.take(3)
+    raw = raw_lane.raw(os.path.join(slow.path, "slow"), b"x")
+    rig.poll(lambda: slow.noted(b"begun") == 1, 20, "the rename")
+    with pytest.raises(LaneError, match="is just being given its name") as caught:
+        raw.abort()
+    assert caught.value.errno == errno.EINPROGRESS and slow.noted(b"done") == 0
+    raw.wait()
+    os.mkdir(inside := os.path.join(slow.path, "folder"))
+    save = lane.save({"x": 1}, os.path.join(inside, "slow.pt"), max_block=0.2)
+    rig.poll(lambda: slow.noted(b"begun") == 2, 20, "the rename")
+    assert not save.cancel() and slow.noted(b"done") == 1
+    save.result()
+    save = lane.save({"x": 1}, os.path.join(inside, "slow2.pt"))
+    rig.poll(lambda: slow.noted(b"begun") == 3, 20, "the rename")
+    assert not save.cancel() and save.published()
+
+
+def test_a_stopped_daemon_keeps_no_wait(stall, lane):
+    """Of files that this process has not saved, too: a wait has the end that it was given, and the next one has what is there."""
+    path = os.path.join(stall.mount.mnt, "f")
+    rig.write_file(path, b"not saved by the lane")
+    stall.stop()
+    for level in ("nvme", "remote"):
+        with pytest.raises(TimeoutError):
+            lane.wait(path, level=level, timeout=0.2)
+    for _ in range(9):  # more than there are threads
+        with pytest.raises(TimeoutError):
+            lane.wait(path, level="nvme", timeout=0)
+    stall.go()
+    lane.wait(path, level="nvme", timeout=60)
+    assert os.getxattr(path, "user.cairn.level") == b"nvme"
+    lane.wait(path, level="nvme", timeout=0)
+
+
 def test_a_relative_path_is_that_of_the_call(cairn, lane, folder, monkeypatch):
     """Also for who waits when the program has gone to another folder."""
     cairn.mount(writeback_delay="1h")

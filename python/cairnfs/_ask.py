@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions to filesystems, by threads of the package: one may take as long as it likes for an answer, and who asks may have a deadline."""
+import collections
+import errno
+import os
+import threading
+import time
+
+from . import _process
+
+THREADS = 8  # that filesystems may hold up at once; then questions wait for these
+MOMENT = 0.2  # seconds: who does not want to wait still hears what a filesystem says that answers
+
+
+class Question:
+    def __init__(self, function, key):
+        self.function, self.key, self.answer, self.error, self.done = function, key, None, None, threading.Event()
+
+    def put(self):
+        try:
+            self.answer = self.function()
+        except Exception as error:
+            self.error = error
+        self.done.set()
+
+
+class Askers:
+    """The threads, started as they are needed. `_work` guards the fields."""
+
+    def __init__(self):
+        self._work = threading.Condition()
+        self._queue = collections.deque()
+        self._keyed = {}  # key: Question that waits or is put
+        self._threads = self._idle = 0
+
+    def enter(self, function, key):
+        with self._work:
+            if key in self._keyed:
+                return self._keyed[key]
+            if self._idle <= len(self._queue) and self._threads < THREADS:
+                self._start()
+            question = Question(function, key)
+            self._queue.append(question)
+            if key is not None:
+                self._keyed[key] = question
+            self._work.notify()
+            return question
+
+    def _start(self):
+        try:
+            threading.Thread(target=self._run, name="cairnfs-ask", daemon=True).start()
+            self._threads += 1
+        except RuntimeError:  # the machine gives no more
+            if self._threads == 0:
+                raise
+
+    def leave(self, question):
+        """Nobody waits for it any more; one that others may ask, too, stays."""
+        with self._work:
+            if question.key is None and question in self._queue:
+                self._queue.remove(question)
+
+    def _run(self):
+        with _process.quietly():
+            while True:
+                question = self._take()
+                question.put()
+                with self._work:
+                    self._keyed.pop(question.key, None)
+
+    def _take(self):
+        with self._work:
+            self._idle += 1
+            while not self._queue:
+                self._work.wait()
+            self._idle -= 1
+            return self._queue.popleft()
+
+
+_askers = Askers()
+os.register_at_fork(after_in_child=_askers.__init__)
+
+
+def ask(path, function, deadline=None, show=None, key=None):
+    """What function() returns, or raises, in another thread. TimeoutError: the deadline has passed; it goes on for nobody, or for who asks the same
+    (`key`) meanwhile."""
+    question = _askers.enter(function, key)
+    try:
+        while not question.done.wait(_process.SLICE if deadline is None else max(0.0, min(_process.SLICE, deadline - time.monotonic()))):
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(errno.ETIMEDOUT, "the filesystem has not answered yet", path)
+            if show:
+                show()
+    finally:
+        _askers.leave(question)
+    if question.error is not None:
+        raise question.error
+    return question.answer
+
+
+def look(path, function, deadline=None):
+    """ask(), of what takes no time where a filesystem answers."""
+    return ask(path, function, deadline if deadline is None else max(deadline, time.monotonic() + MOMENT))
