@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A directory whose fsync, and some renames, take as long as they are told: tests/disk/slow_folder.c."""
+"""A directory whose fsync, and some renames, take as long as they are told: tests/disk/slow_directory.c."""
 import os
 import subprocess
 
@@ -9,7 +9,7 @@ import rig
 
 
 class SlowFolder:
-    """tests/disk/slow_folder.c: an fsync of a file of 1 MiB or more, and a rename to "slow...", takes as long as it is told."""
+    """tests/disk/slow_directory.c: an fsync of a file of 1 MiB or more, and a rename to "slow...", takes as long as it is told."""
 
     def __init__(self, build, folder):
         program = os.path.join(build, "tests", "disk", "slow-folder")

@@ -30,7 +30,7 @@ def test_a_child_that_is_killed_says_nothing():
         child.result()
 
 
-def test_what_a_test_mounts_by_hand_does_not_outlive_its_folder(folder):
+def test_what_a_test_mounts_by_hand_does_not_outlive_its_directory(folder):
     if os.geteuid() != 0:
         pytest.skip("skipped: mounting takes root")
     for name in ("one", "two with space"):
@@ -44,7 +44,7 @@ def test_what_a_test_mounts_by_hand_does_not_outlive_its_folder(folder):
     assert rig.unmount_below(folder) == [] and os.listdir(f"{folder}/one/inner") == []
 
 
-def test_a_mount_in_the_background_ends_with_its_folder(request, mount_factory, folder):
+def test_a_mount_in_the_background_ends_with_its_directory(request, mount_factory, folder):
     """As one that a test expects to be refused, and that is not."""
     mount = mount_factory(folder)
     request.addfinalizer(lambda: rig.shutil.rmtree(mount.stage_dir, ignore_errors=True))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Saves two arrays while the next step is computed: cc save.c $(pkg-config --cflags --libs cairn),
- * ./a.out FOLDER [STEPS]
+ * ./a.out DIRECTORY [STEPS]
  *
  * One file a step, as torch.save lays it out (zip), and "latest", which names the newest that is
  * there. */
@@ -27,7 +27,7 @@ static void update(int step)
     }
 }
 
-static int save_step(cairn_lane *lane, const char *folder, int step)
+static int save_step(cairn_lane *lane, const char *directory, int step)
 {
     char path[4096], latest[4096], name[32];
     struct cairn_zip_record records[] = {
@@ -40,8 +40,8 @@ static int save_step(cairn_lane *lane, const char *folder, int step)
     };
     cairn_save *save, *marker;
     snprintf(name, sizeof name, "step%d.zip", step);
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    snprintf(latest, sizeof latest, "%s/latest", folder);
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    snprintf(latest, sizeof latest, "%s/latest", directory);
     int r = cairn_save_zip(lane, path, records, 3, NULL, NULL, &save);
     if (r < 0)
         return r;
@@ -58,7 +58,7 @@ int main(int argc, char **argv)
     int steps = argc > 2 ? atoi(argv[2]) : 3;
     cairn_lane *lane;
     if (argc < 2) {
-        fprintf(stderr, "usage: %s FOLDER [STEPS]\n", argv[0]);
+        fprintf(stderr, "usage: %s DIRECTORY [STEPS]\n", argv[0]);
         return 2;
     }
     int r = cairn_lane_open(NULL, &lane);

@@ -167,7 +167,7 @@ struct cairn_save_options {
  * order in which they were begun. Errors of the call itself: those of open(2) for writing `path`,
  * -ETIMEDOUT where the filesystem has not answered for max_block_ms, -ENOMEM, -EINVAL, -ECHILD,
  * -ENODEV and -EBUSY of a device; *ret is NULL then. What fails later is an error of the save: the
- * call returns 0. A thread of the lane opens the file: with the credentials, the folder and the
+ * call returns 0. A thread of the lane opens the file: with the credentials, the directory and the
  * umask of the process, if the calling thread has others of its own. Symbolic links are followed,
  * as by open(2). A file that was there keeps its bytes until the name changes over; mode, owner and
  * other names of it do not pass to the new one. A device that takes writes at offsets (/dev/null)
@@ -226,7 +226,7 @@ enum cairn_level {
 /* 0; -ETIMEDOUT; or the save's own error, each time that this is asked, once none of its sources is
  * read any more. A wait for NVME or REMOTE makes the filesystem begin with that at once (fsync, by
  * a thread of the lane, which goes on after a timeout). -ESTALE: another file has the name now;
- * -EACCES: `path` was relative, and the folders above may not be searched by their names. */
+ * -EACCES: `path` was relative, and the directories above may not be searched by their names. */
 CAIRN_API int cairn_save_wait(cairn_save *save, enum cairn_level level, int timeout_ms);
 struct cairn_save_progress {
     size_t size;

@@ -101,8 +101,8 @@ int io_write_file_durable(const char *path, const void *data, size_t len)
         (void)unlink(tmp);
         return r;
     }
-    _cleanup_free_ char *folder = xstrdup(path);
-    return io_fsync_dir(dirname(folder));
+    _cleanup_free_ char *directory = xstrdup(path);
+    return io_fsync_dir(dirname(directory));
 }
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)

@@ -18,8 +18,9 @@ CAIRN_MUST_CHECK int io_fsync_dir(const char *path);
 CAIRN_MUST_CHECK int io_read_file(const char *path, size_t max, char **ret_data, size_t *ret_len);
 
 /* Writes `path` so that after a crash it holds the old content or the new one: temporary file,
- * fsync, rename, fsync of the folder. Mode 0600. */
+ * fsync, rename, fsync of the directory. Mode 0600. */
 CAIRN_MUST_CHECK int io_write_file_durable(const char *path, const void *data, size_t len);
 
-/* Removes a folder with all that is in it, symbolic links not followed; 0 where there is none. */
+/* Removes a directory with all that is in it, symbolic links not followed; 0 where there is none.
+ */
 CAIRN_MUST_CHECK int io_remove_tree(const char *path);

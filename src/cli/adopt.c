@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 #include "cli/command.h"
-#include "daemon/store_folder.h"
+#include "daemon/store_directory.h"
 #include "store/store.h"
 
 static int give_new_id(const char *store)

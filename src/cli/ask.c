@@ -5,7 +5,7 @@
 
 #include "cli/command.h"
 #include "daemon/control.h"
-#include "daemon/store_folder.h"
+#include "daemon/store_directory.h"
 
 #define ASK_TIMEOUT_MS 30000
 #define STARTING_MS 10000

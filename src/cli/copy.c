@@ -19,7 +19,7 @@
 #define TICK_MS 200
 #define MODE_KEPT 01777u /* not the bits that say on whose behalf it runs: the owner is another */
 
-struct folder {
+struct directory {
     char *path;
     uint32_t mode;
     int64_t mtime;
@@ -35,7 +35,7 @@ struct copy {
     struct copy_counts total;
     _Atomic uint64_t files, bytes;
     _Atomic bool failed, ended;
-    VECTOR(struct folder) folders;
+    VECTOR(struct directory) directories;
 };
 
 /* One file, until its last read has ended. */
@@ -261,16 +261,16 @@ void copy_link(struct copy *copy, const struct ns_inode *inode, const char *targ
 
 /* --- the end ---------------------------------------------------------------------------------- */
 
-void copy_folder_later(struct copy *copy, const struct ns_inode *inode, const char *path)
+void copy_directory_later(struct copy *copy, const struct ns_inode *inode, const char *path)
 {
-    vector_add(&copy->folders, (struct folder){.path = xstrdup(path),
-                                               .mode = inode->attrs.mode & MODE_KEPT,
-                                               .mtime = inode->attrs.mtime});
+    vector_add(&copy->directories, (struct directory){.path = xstrdup(path),
+                                                      .mode = inode->attrs.mode & MODE_KEPT,
+                                                      .mtime = inode->attrs.mtime});
 }
 
 /* Paths of what was copied may be longer than the kernel takes at once: then they are walked in
  * parts. */
-static int open_folder(const char *path)
+static int open_directory(const char *path)
 {
     int dir = AT_FDCWD;
     while (strlen(path) >= PATH_MAX) {
@@ -296,26 +296,26 @@ static int open_folder(const char *path)
     return fd;
 }
 
-/* The innermost first: a folder that its owner may not write is closed last. */
-static void copy_finish_folders(struct copy *copy)
+/* The innermost first: a directory that its owner may not write is closed last. */
+static void copy_finish_directories(struct copy *copy)
 {
-    for (size_t i = copy->folders.count; i-- > 0;) {
-        const struct folder *folder = &copy->folders.at[i];
-        const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(folder->mtime)};
-        int fd = open_folder(folder->path);
-        if (fd < 0 || futimens(fd, times) < 0 || fchmod(fd, folder->mode) < 0)
-            copy_failed(copy, folder->path, strerror(errno));
+    for (size_t i = copy->directories.count; i-- > 0;) {
+        const struct directory *directory = &copy->directories.at[i];
+        const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(directory->mtime)};
+        int fd = open_directory(directory->path);
+        if (fd < 0 || futimens(fd, times) < 0 || fchmod(fd, directory->mode) < 0)
+            copy_failed(copy, directory->path, strerror(errno));
         if (fd >= 0)
             (void)close(fd);
-        free(folder->path);
+        free(directory->path);
     }
-    vector_free(&copy->folders);
+    vector_free(&copy->directories);
 }
 
 int copy_end(struct copy *copy)
 {
     pool_free(copy->pool);
-    copy_finish_folders(copy);
+    copy_finish_directories(copy);
     atomic_store(&copy->ended, true);
     (void)pthread_join(copy->watcher, NULL);
     int code = atomic_load(&copy->failed) ? CLI_FAILED : CLI_OK;

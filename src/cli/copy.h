@@ -17,7 +17,7 @@ CAIRN_MUST_CHECK int copy_begin(const char *command, struct store *store, unsign
 /* For the progress line, if standard error is a terminal. */
 void copy_expect(struct copy *copy, const struct copy_counts *total);
 
-/* Starts copying a regular file to `name` in the open folder `dir_fd`; `shown` names it in
+/* Starts copying a regular file to `name` in the open directory `dir_fd`; `shown` names it in
  * messages. What goes wrong is said, now or later, and remembered. */
 void copy_file(struct copy *copy, const struct ns_inode *inode, int dir_fd, const char *name,
                const char *shown);
@@ -25,7 +25,7 @@ void copy_link(struct copy *copy, const struct ns_inode *inode, const char *targ
                const char *name, const char *shown);
 /* Mode and time of a directory are set at the end: copying into it changes them.
  * `path` is local. */
-void copy_folder_later(struct copy *copy, const struct ns_inode *inode, const char *path);
+void copy_directory_later(struct copy *copy, const struct ns_inode *inode, const char *path);
 /* Something that cannot be copied. */
 void copy_failed(struct copy *copy, const char *shown, const char *why);
 

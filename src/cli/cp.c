@@ -22,22 +22,22 @@ struct copying {
 /* The place that something is copied to. */
 struct target {
     int dir_fd;
-    char *folder; /* its path */
-    char *name;   /* "": the folder itself */
+    char *directory; /* its path */
+    char *name;      /* "": the directory itself */
 };
 
 static void target_done(struct target *target)
 {
     if (target->dir_fd >= 0)
         (void)close(target->dir_fd);
-    free(target->folder);
+    free(target->directory);
     free(target->name);
 }
 
-static char *path_join(const char *folder, const char *name)
+static char *path_join(const char *directory, const char *name)
 {
-    size_t len = strlen(folder);
-    return xasprintf("%s%s%s", folder, len && folder[len - 1] == '/' ? "" : "/", name);
+    size_t len = strlen(directory);
+    return xasprintf("%s%s%s", directory, len && directory[len - 1] == '/' ? "" : "/", name);
 }
 
 /* --- what there is to do ---------------------------------------------------------------------- */
@@ -80,8 +80,8 @@ static void copy_entries(struct copying *c, uint64_t ino, int dir_fd, const char
     source_list_done(&list);
 }
 
-static void copy_folder(struct copying *c, const struct ns_inode *inode, int dir_fd,
-                        const char *name, const char *path, unsigned depth)
+static void copy_directory(struct copying *c, const struct ns_inode *inode, int dir_fd,
+                           const char *name, const char *path, unsigned depth)
 {
     _cleanup_close_ int fd = -1;
     int r = mkdirat(dir_fd, name, 0700) < 0 && errno != EEXIST ? -errno : 0;
@@ -93,7 +93,7 @@ static void copy_folder(struct copying *c, const struct ns_inode *inode, int dir
         copy_failed(c->copy, path, strerror(-r));
         return;
     }
-    copy_folder_later(c->copy, inode, path);
+    copy_directory_later(c->copy, inode, path);
     copy_entries(c, inode->ino, fd, path, depth);
 }
 
@@ -114,7 +114,7 @@ static void copy_node(struct copying *c, const struct ns_inode *inode, int dir_f
     if (S_ISREG(inode->attrs.mode))
         copy_file(c->copy, inode, dir_fd, name, path);
     else if (S_ISDIR(inode->attrs.mode))
-        copy_folder(c, inode, dir_fd, name, path, depth);
+        copy_directory(c, inode, dir_fd, name, path, depth);
     else if (S_ISLNK(inode->attrs.mode))
         copy_symlink(c, inode, dir_fd, name, path);
     else
@@ -123,13 +123,13 @@ static void copy_node(struct copying *c, const struct ns_inode *inode, int dir_f
 
 /* --- arguments -------------------------------------------------------------------------------- */
 
-static int find_target(const struct copying *c, const char *local, const char *name, bool is_folder,
-                       struct target *ret)
+static int find_target(const struct copying *c, const char *local, const char *name,
+                       bool is_directory, struct target *ret)
 {
     struct stat st;
     bool exists = stat(local, &st) == 0, into = exists && S_ISDIR(st.st_mode);
     *ret = (struct target){.dir_fd = -1};
-    if (!into && *name == '\0' && is_folder) { /* all of a folder: LOCAL becomes it */
+    if (!into && *name == '\0' && is_directory) { /* all of a directory: LOCAL becomes it */
         if (mkdir(local, 0777) < 0) {
             complain(c->command->name, "cannot create %s: %s", local, strerror(errno));
             return CLI_FAILED;
@@ -138,12 +138,12 @@ static int find_target(const struct copying *c, const char *local, const char *n
     }
     _cleanup_free_ char *copy = xstrdup(local);
     _cleanup_free_ char *other = xstrdup(local);
-    ret->folder = xstrdup(into ? local : dirname(copy));
+    ret->directory = xstrdup(into ? local : dirname(copy));
     ret->name = xstrdup(into ? name : basename(other));
-    ret->dir_fd = open(ret->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ret->dir_fd = open(ret->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (ret->dir_fd >= 0)
         return CLI_OK;
-    complain(c->command->name, "%s: %s", ret->folder, strerror(errno));
+    complain(c->command->name, "%s: %s", ret->directory, strerror(errno));
     return CLI_FAILED;
 }
 
@@ -165,22 +165,22 @@ static int copy_found(struct copying *c, const struct source_node *node, const c
 {
     struct target target;
     struct copy_counts counts = {0};
-    bool is_folder = S_ISDIR(node->inode.attrs.mode);
-    if (is_folder && !c->is_recursive) {
+    bool is_directory = S_ISDIR(node->inode.attrs.mode);
+    if (is_directory && !c->is_recursive) {
         complain(c->command->name, "%s is a directory; use -r to copy it", text);
         return CLI_FAILED;
     }
-    int code = find_target(c, local, node->name, is_folder, &target);
+    int code = find_target(c, local, node->name, is_directory, &target);
     if (code == CLI_OK)
         code = copy_start(c);
     if (code == CLI_OK) {
-        _cleanup_free_ char *path = path_join(target.folder, target.name);
+        _cleanup_free_ char *path = path_join(target.directory, target.name);
         count_tree(c, &node->inode, &counts, 0);
         copy_expect(c->copy, &counts);
         if (*target.name)
             copy_node(c, &node->inode, target.dir_fd, target.name, path, 0);
         else
-            copy_entries(c, node->ino, target.dir_fd, target.folder, 0);
+            copy_entries(c, node->ino, target.dir_fd, target.directory, 0);
         code = copy_end(c->copy);
     }
     target_done(&target);

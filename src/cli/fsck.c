@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "daemon/service.h"
-#include "daemon/store_folder.h"
+#include "daemon/store_directory.h"
 
 /* fsck(8)'s */
 enum fsck_exit {

@@ -33,7 +33,7 @@ static void add_sum(cJSON *info, const struct survey_sum *s)
         const char *name;
         uint64_t value;
     } numbers[] = {{"files", s->files},
-                   {"folders", s->folders},
+                   {"folders", s->directories},
                    {"logical_bytes", s->logical_bytes},
                    {"chunks", s->chunks},
                    {"chunk_uses", s->uses},
@@ -73,13 +73,13 @@ static void print_versions(const cJSON *root)
 static void print_info(const char *path, const cJSON *root, const struct survey_sum *s)
 {
     const char *type = json_text(root, "type"), *level = json_text(root, "level");
-    bool is_folder = type && strcmp(type, "folder") == 0;
+    bool is_directory = type && strcmp(type, "folder") == 0;
     text_print(stdout, "%s", path);
     row("what", "%s, %llu links, inode %llu", type ? type : "unknown",
         (unsigned long long)json_count(root, "links"), (unsigned long long)json_count(root, "ino"));
-    if (is_folder)
-        row("content", "%llu files in %llu folders, %s", (unsigned long long)s->files,
-            (unsigned long long)s->folders, human_bytes(s->logical_bytes).text);
+    if (is_directory)
+        row("content", "%llu files in %llu directories, %s", (unsigned long long)s->files,
+            (unsigned long long)s->directories, human_bytes(s->logical_bytes).text);
     else
         row("content", "%s", human_bytes(s->logical_bytes).text);
     if (type && strcmp(type, "file") == 0)

@@ -16,7 +16,7 @@ struct listing {
     struct mount_options options;
     struct source source;
     bool is_long, is_recursive, is_tty;
-    bool headed; /* each folder is named above its entries */
+    bool headed; /* each directory is named above its entries */
     bool began;
     bool failed;
 };
@@ -89,9 +89,10 @@ static void print_line(struct listing *l, const char *name, const struct ns_inod
     (void)putchar('\n');
 }
 
-/* --- folders ---------------------------------------------------------------------------------- */
+/* --- directories
+ * ---------------------------------------------------------------------------------- */
 
-static void list_folder(struct listing *l, const char *path, uint64_t ino, unsigned depth)
+static void list_directory(struct listing *l, const char *path, uint64_t ino, unsigned depth)
 {
     struct source_list list;
     int r = depth > DEPTH_MAX ? -ELOOP : source_list(&l->source, ino, &list);
@@ -113,7 +114,7 @@ static void list_folder(struct listing *l, const char *path, uint64_t ino, unsig
             continue;
         bool slash = *path && path[strlen(path) - 1] == '/';
         _cleanup_free_ char *below = xasprintf("%s%s%s", path, slash ? "" : "/", list.at[i].name);
-        list_folder(l, below, list.at[i].ino, depth + 1);
+        list_directory(l, below, list.at[i].ino, depth + 1);
     }
     source_list_done(&list);
 }
@@ -123,7 +124,7 @@ static int list_one(struct listing *l, const char *text)
     struct source_node node;
     int code = source_open(l->command, &l->options, text, &l->source, &node);
     if (code == CLI_OK && S_ISDIR(node.inode.attrs.mode)) {
-        list_folder(l, node.path, node.ino, 0);
+        list_directory(l, node.path, node.ino, 0);
     } else if (code == CLI_OK) {
         print_line(l, node.path, &node.inode);
         l->began = true;

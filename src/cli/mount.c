@@ -9,7 +9,7 @@
 #include "cli/mounts.h"
 #include "daemon/holder.h"
 #include "daemon/lifecycle.h"
-#include "daemon/store_folder.h"
+#include "daemon/store_directory.h"
 
 static volatile pid_t waited_child;
 

@@ -214,12 +214,12 @@ bool mount_is_dead(const char *mountpoint)
     return is_dead_mount(mountpoint_probe(mountpoint, &st));
 }
 
-static bool is_inside(const char *path, const char *folder)
+static bool is_inside(const char *path, const char *directory)
 {
-    size_t len = strlen(folder);
-    if (strcmp(folder, "/") == 0)
+    size_t len = strlen(directory);
+    if (strcmp(directory, "/") == 0)
         return true;
-    return strncmp(path, folder, len) == 0 && (path[len] == '/' || path[len] == '\0');
+    return strncmp(path, directory, len) == 0 && (path[len] == '/' || path[len] == '\0');
 }
 
 static bool is_mount_root(const char *path)
@@ -251,10 +251,10 @@ static int check_fuse(struct service_error *error)
 static bool is_in_path(const char *program)
 {
     const char *path = getenv("PATH");
-    _cleanup_free_ char *folders = xstrdup(path ? path : "/usr/bin:/bin");
-    char *rest = folders;
-    for (char *folder = strsep(&rest, ":"); folder; folder = strsep(&rest, ":")) {
-        _cleanup_free_ char *file = xasprintf("%s/%s", folder, program);
+    _cleanup_free_ char *directories = xstrdup(path ? path : "/usr/bin:/bin");
+    char *rest = directories;
+    for (char *directory = strsep(&rest, ":"); directory; directory = strsep(&rest, ":")) {
+        _cleanup_free_ char *file = xasprintf("%s/%s", directory, program);
         if (access(file, X_OK) == 0)
             return true;
     }
@@ -356,11 +356,11 @@ static bool link_is_inside(const char *link, const char *mountpoint)
 
 static bool holds_descriptor(const char *pid, const char *mountpoint)
 {
-    _cleanup_free_ char *folder = xasprintf("/proc/%s/fd", pid);
-    DIR *dir = opendir(folder);
+    _cleanup_free_ char *directory = xasprintf("/proc/%s/fd", pid);
+    DIR *dir = opendir(directory);
     bool found = false;
     for (struct dirent *e; dir && !found && (e = readdir(dir));) {
-        _cleanup_free_ char *link = xasprintf("%s/%s", folder, e->d_name);
+        _cleanup_free_ char *link = xasprintf("%s/%s", directory, e->d_name);
         found = link_is_inside(link, mountpoint);
     }
     if (dir)

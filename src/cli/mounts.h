@@ -32,7 +32,7 @@ const struct mount_entry *mounts_find(const struct mount_list *list, const char 
 const struct mount_entry *mounts_find_device(const struct mount_list *list, dev_t device);
 
 /* Absolute, without "." and ".." and double slashes; symbolic links stay. Caller frees; NULL
- * without a working folder. */
+ * without a working directory. */
 char *path_absolute(const char *path);
 
 /* Checks that `mountpoint` and /dev/fuse can be used, and clears a dead daemon's mount

@@ -158,7 +158,7 @@ struct walk {
 
 static int walk_path(struct walk *walk, const char *path, bool follow_last);
 
-static int walk_link(struct walk *walk, const struct ns_inode *folder)
+static int walk_link(struct walk *walk, const struct ns_inode *directory)
 {
     _cleanup_free_ char *target = NULL;
     int r = source_readlink(walk->source, walk->at.ino, &target);
@@ -166,24 +166,24 @@ static int walk_link(struct walk *walk, const struct ns_inode *folder)
         r = -ELOOP;
     if (r == 0 && *target == '/')
         r = -EXDEV; /* a path of where it was mounted */
-    walk->at = *folder;
+    walk->at = *directory;
     return r < 0 ? r : walk_path(walk, target, true);
 }
 
 static int walk_part(struct walk *walk, const char *name, size_t len, bool follow)
 {
-    struct ns_inode folder = walk->at;
+    struct ns_inode directory = walk->at;
     struct view_entry entry;
-    if (!S_ISDIR(folder.attrs.mode))
+    if (!S_ISDIR(directory.attrs.mode))
         return -ENOTDIR;
     if (len == 1 && *name == '.')
         return 0;
     bool up = len == 2 && memcmp(name, "..", 2) == 0;
-    int r = up ? 0 : ns_lookup(walk->source->ns, folder.ino, name, len, &entry);
+    int r = up ? 0 : ns_lookup(walk->source->ns, directory.ino, name, len, &entry);
     if (r == 0)
-        r = ns_inode(walk->source->ns, up ? folder.parent : entry.ino, &walk->at);
+        r = ns_inode(walk->source->ns, up ? directory.parent : entry.ino, &walk->at);
     if (r == 0 && follow && S_ISLNK(walk->at.attrs.mode))
-        r = walk_link(walk, &folder);
+        r = walk_link(walk, &directory);
     return r;
 }
 
@@ -223,11 +223,11 @@ int source_open(const struct command *command, const struct mount_options *optio
         return code;
     struct walk walk = {.source = source};
     size_t len = strlen(ret->path);
-    bool wants_folder = len > 0 && ret->path[len - 1] == '/';
+    bool wants_directory = len > 0 && ret->path[len - 1] == '/';
     int r = ns_inode(source->ns, ROOT_INO, &walk.at);
     if (r == 0)
-        r = walk_path(&walk, ret->path, wants_folder);
-    if (r == 0 && wants_folder && !S_ISDIR(walk.at.attrs.mode))
+        r = walk_path(&walk, ret->path, wants_directory);
+    if (r == 0 && wants_directory && !S_ISDIR(walk.at.attrs.mode))
         r = -ENOTDIR;
     if (r < 0) {
         complain(command->name, "%s:%s: %s", name, ret->path, source_trouble(r));
@@ -244,7 +244,8 @@ void source_node_done(struct source_node *node)
     free(node->name);
 }
 
-/* --- folders ---------------------------------------------------------------------------------- */
+/* --- directories
+ * ---------------------------------------------------------------------------------- */
 
 /* Refuses names of a hostile remote that lead elsewhere. */
 static bool is_name(const char *name, size_t len)

@@ -11,7 +11,7 @@
 #include "cli/mounts.h"
 #include "cli/target.h"
 #include "daemon/service.h"
-#include "daemon/store_folder.h"
+#include "daemon/store_directory.h"
 
 #define LABEL_WIDTH 18
 #define STATUS_TIMEOUT_MS 15000

@@ -36,8 +36,8 @@ struct linked {
 };
 
 /* Which files a portion tells of: a linked file frees its content only if all its names are seen,
- * which the folders tell first. */
-enum phase { IN_FOLDERS, LINKED_WITHIN, LINKED_OUTSIDE };
+ * which the directories tell first. */
+enum phase { IN_DIRECTORIES, LINKED_WITHIN, LINKED_OUTSIDE };
 
 struct item {
     char text[64];
@@ -95,7 +95,7 @@ static void see_entry(struct walk *w, char kind, uint64_t ino, uint64_t size, ui
     if (is_linked && !is_first_sight(w, ino, links, has_content))
         return;
     w->sum.files += kind == 'f';
-    w->sum.folders += kind == 'd';
+    w->sum.directories += kind == 'd';
     w->sum.others += kind == 'o';
     w->sum.logical_bytes += kind == 'f' ? size : 0;
     w->sum.staged_bytes += staged;
@@ -233,8 +233,8 @@ static void walk_draw(struct walk *w)
         return;
     w->drawn_at = now;
     w->drawn = true;
-    (void)fprintf(stderr, "\r%" PRIu64 " files, %" PRIu64 " folders, %s \033[K", w->sum.files,
-                  w->sum.folders, human_bytes(w->sum.logical_bytes).text);
+    (void)fprintf(stderr, "\r%" PRIu64 " files, %" PRIu64 " directories, %s \033[K", w->sum.files,
+                  w->sum.directories, human_bytes(w->sum.logical_bytes).text);
     (void)fflush(stderr);
 }
 

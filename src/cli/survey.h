@@ -10,7 +10,7 @@
 #include "format/chunk.h"
 
 struct survey_sum {
-    uint64_t files, folders, others;
+    uint64_t files, directories, others;
     uint64_t logical_bytes;            /* sizes; a file with several names counts once */
     uint64_t staged_bytes;             /* not on NVMe yet: nothing of what follows counts it */
     uint64_t chunks, uses;             /* different ones; parts of files that consist of them */
@@ -26,8 +26,8 @@ struct survey_sum {
         freed_remote_bytes; /* that nothing else needs: deleting all of it frees them */
 };
 
-/* `root`: the answer to "look" for the file or folder. Progress goes to standard error if that is a
- * terminal. CLI_OK, or the exit code, and it was said why. */
+/* `root`: the answer to "look" for the file or directory. Progress goes to standard error if that
+ * is a terminal. CLI_OK, or the exit code, and it was said why. */
 CAIRN_MUST_CHECK int survey_run(const struct command *command, const char *store, const cJSON *root,
                                 struct survey_sum *ret);
 

@@ -11,7 +11,7 @@
 #include "cli/target.h"
 #include "daemon/control.h"
 #include "daemon/lifecycle.h"
-#include "daemon/store_folder.h"
+#include "daemon/store_directory.h"
 
 #define UNMOUNT_TRIES                                                                              \
     10 /* a process that ends, or a reader of /proc, may hold a mount for some ms */
@@ -133,7 +133,7 @@ static int fail_busy(const struct mount_entry *mount)
 
 static int unmount(const struct mount_entry *mount)
 {
-    int r = chdir("/") < 0 ? -errno : -EBUSY; /* our own working folder may be in the mount */
+    int r = chdir("/") < 0 ? -errno : -EBUSY; /* our own working directory may be in the mount */
     for (int i = 0; r == -EBUSY && i < UNMOUNT_TRIES; i++) {
         if (i > 0 && !horizon_sleep_ms(UNMOUNT_PAUSE_MS))
             return CLI_INTERRUPTED;

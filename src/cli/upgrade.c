@@ -10,7 +10,7 @@
 #include "cli/human.h"
 #include "cli/target.h"
 #include "daemon/control.h"
-#include "daemon/store_folder.h"
+#include "daemon/store_directory.h"
 
 #define ASK_MS 30000
 #define POLL_MS 20
@@ -142,7 +142,7 @@ static int upgrade(const struct upgrade *u)
 
 /* --- arguments -------------------------------------------------------------------------------- */
 
-/* The path must be absolute: the daemon has another working folder. */
+/* The path must be absolute: the daemon has another working directory. */
 static char *find_binary(const char *given)
 {
     char *path = realpath(given ? given : "/proc/self/exe", NULL);

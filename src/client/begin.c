@@ -13,7 +13,7 @@ static bool is_same_name(const struct draft *a, const struct draft *b)
 {
     if (!a->name || !b->name)
         return !a->name && !b->name && strcmp(a->path, b->path) == 0;
-    return a->folder_dev == b->folder_dev && a->folder_ino == b->folder_ino &&
+    return a->directory_dev == b->directory_dev && a->directory_ino == b->directory_ino &&
            strcmp(a->name, b->name) == 0;
 }
 

@@ -43,7 +43,7 @@ static int failed(const char *what, const char *path, int error)
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
-static int open_folder(const char *path)
+static int open_directory(const char *path)
 {
     int fd = open(
         path, O_PATH | O_DIRECTORY |
@@ -51,7 +51,7 @@ static int open_folder(const char *path)
     return fd < 0 ? -errno : fd;
 }
 
-static ssize_t folder_xattr(int fd, const char *name, char *text, size_t size)
+static ssize_t directory_xattr(int fd, const char *name, char *text, size_t size)
 {
     char path[64];
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d",
@@ -61,18 +61,18 @@ static ssize_t folder_xattr(int fd, const char *name, char *text, size_t size)
     return n;
 }
 
-static bool is_on_cairn(int folder_fd)
+static bool is_on_cairn(int directory_fd)
 {
     struct statfs st;
     char level[32];
-    return fstatfs(folder_fd, &st) == 0 && st.f_type == FUSE_SUPER_MAGIC &&
-           folder_xattr(folder_fd, "user.cairn.level", level, sizeof level) > 0;
+    return fstatfs(directory_fd, &st) == 0 && st.f_type == FUSE_SUPER_MAGIC &&
+           directory_xattr(directory_fd, "user.cairn.level", level, sizeof level) > 0;
 }
 
 bool draft_on_cairn(struct draft *draft)
 {
-    if (atomic_load(&draft->on_cairn) == UNKNOWN && draft->folder_fd >= 0)
-        atomic_store(&draft->on_cairn, is_on_cairn(draft->folder_fd) ? YES : NO);
+    if (atomic_load(&draft->on_cairn) == UNKNOWN && draft->directory_fd >= 0)
+        atomic_store(&draft->on_cairn, is_on_cairn(draft->directory_fd) ? YES : NO);
     return atomic_load(&draft->on_cairn) == YES;
 }
 
@@ -81,9 +81,10 @@ static bool may_be_nameless(struct draft *draft, uint64_t bytes)
     char text[256];
     if (bytes <= NAMELESS_LEAST || !draft_on_cairn(draft))
         return true;
-    const char *found = folder_xattr(draft->folder_fd, "user.cairn.lane", text, sizeof text) > 0
-                            ? strstr(text, "stage=")
-                            : NULL;
+    const char *found =
+        directory_xattr(draft->directory_fd, "user.cairn.lane", text, sizeof text) > 0
+            ? strstr(text, "stage=")
+            : NULL;
     uint64_t stage = found ? strtoull(found + strlen("stage="), NULL, 10) : 0;
     return bytes <= (stage < UINT64_MAX / NAMELESS_STAGES ? stage * NAMELESS_STAGES : UINT64_MAX);
 }
@@ -107,7 +108,7 @@ static int open_hidden(struct draft *draft, mode_t mode)
     int fd = -1;
     for (unsigned i = 0; i < HIDDEN_TRIES && fd < 0; i++) {
         (void)hidden_name(draft, name);
-        fd = openat(draft->folder_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        fd = openat(draft->directory_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
         if (fd < 0 && errno != EEXIST)
             return -errno;
     }
@@ -119,15 +120,15 @@ static int open_hidden(struct draft *draft, mode_t mode)
     draft->hidden = strdup(name);
     if (draft->hidden)
         return 0;
-    (void)unlinkat(draft->folder_fd, name, 0);
+    (void)unlinkat(draft->directory_fd, name, 0);
     return -ENOMEM;
 }
 
-static int open_in_folder(struct draft *draft, uint64_t bytes, mode_t mode)
+static int open_in_directory(struct draft *draft, uint64_t bytes, mode_t mode)
 {
     /* The name is given through /proc: who has none takes a hidden one from the start. */
     bool may = access("/proc/self/fd", X_OK) == 0 && may_be_nameless(draft, bytes);
-    draft->fd = may ? openat(draft->folder_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode) : -1;
+    draft->fd = may ? openat(draft->directory_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode) : -1;
     if (draft->fd >= 0) {
         draft->kind = DRAFT_NAMELESS;
         (void)flock(draft->fd, LOCK_EX | LOCK_NB);
@@ -148,22 +149,22 @@ static int open_regular(struct draft *draft, const struct place *place, uint64_t
 {
     struct stat st;
     int r = may_write(place);
-    int folder = r < 0 ? r : open_folder(place->folder);
-    if (folder < 0)
-        return folder;
-    draft->folder_fd = folder;
+    int directory = r < 0 ? r : open_directory(place->directory);
+    if (directory < 0)
+        return directory;
+    draft->directory_fd = directory;
     draft->name = strdup(place->name);
     if (!draft->name)
         return -ENOMEM;
-    if (fstat(folder, &st) < 0)
+    if (fstat(directory, &st) < 0)
         return -errno;
-    draft->folder_dev = st.st_dev;
-    draft->folder_ino = st.st_ino;
-    return open_in_folder(draft, bytes, mode);
+    draft->directory_dev = st.st_dev;
+    draft->directory_ino = st.st_ino;
+    return open_in_directory(draft, bytes, mode);
 }
 
-/* For what opens it later, from another folder perhaps; where no path leads here, relative as it
- * is. The call itself goes by the path as it was given: the folders above need not be
+/* For what opens it later, from another directory perhaps; where no path leads here, relative as it
+ * is. The call itself goes by the path as it was given: the directories above need not be
  * searchable. */
 static char *absolute(const char *path)
 {
@@ -277,7 +278,7 @@ static int link_as(const struct draft *draft, const char *name)
 {
     char self[64];
     (void)snprintf(self, sizeof self, "/proc/self/fd/%d", draft->fd);
-    return linkat(AT_FDCWD, self, draft->folder_fd, name, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
+    return linkat(AT_FDCWD, self, draft->directory_fd, name, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
 }
 
 /* A nameless file gets its name, or, where that is taken, a hidden one first. */
@@ -293,23 +294,24 @@ static int name_nameless(struct draft *draft, bool exclusive)
     }
     if (r < 0)
         return r;
-    if (renameat(draft->folder_fd, name, draft->folder_fd, draft->name) == 0)
+    if (renameat(draft->directory_fd, name, draft->directory_fd, draft->name) == 0)
         return 0;
     r = -errno;
-    (void)unlinkat(draft->folder_fd, name, 0);
+    (void)unlinkat(draft->directory_fd, name, 0);
     return r;
 }
 
 static int rename_exclusive(const struct draft *draft)
 {
-    if (renameat2(draft->folder_fd, draft->hidden, draft->folder_fd, draft->name,
+    if (renameat2(draft->directory_fd, draft->hidden, draft->directory_fd, draft->name,
                   RENAME_NOREPLACE) == 0)
         return 0;
     if (errno != EINVAL && errno != ENOSYS)
         return -errno;
-    if (linkat(draft->folder_fd, draft->hidden, draft->folder_fd, draft->name, 0) < 0) /* NFS */
+    if (linkat(draft->directory_fd, draft->hidden, draft->directory_fd, draft->name, 0) <
+        0) /* NFS */
         return -errno;
-    (void)unlinkat(draft->folder_fd, draft->hidden, 0);
+    (void)unlinkat(draft->directory_fd, draft->hidden, 0);
     return 0;
 }
 
@@ -328,7 +330,7 @@ static int name_hidden(struct draft *draft, bool exclusive)
         return r;
     if (exclusive)
         r = rename_exclusive(draft);
-    else if (renameat(draft->folder_fd, draft->hidden, draft->folder_fd, draft->name) < 0)
+    else if (renameat(draft->directory_fd, draft->hidden, draft->directory_fd, draft->name) < 0)
         r = -errno;
     if (r < 0)
         return r;
@@ -369,10 +371,10 @@ void draft_done(struct draft *draft)
 void draft_discard(struct draft *draft)
 {
     if (draft->hidden)
-        (void)unlinkat(draft->folder_fd, draft->hidden, 0);
+        (void)unlinkat(draft->directory_fd, draft->hidden, 0);
     close_fd(&draft->fd);
     close_fd(&draft->stream_fd);
-    close_fd(&draft->folder_fd);
+    close_fd(&draft->directory_fd);
     free(draft->hidden);
     draft->hidden = NULL;
 }
@@ -402,27 +404,27 @@ static void clean_one(const struct draft *draft, const char *name)
 {
     struct stat st;
     _cleanup_close_ int fd =
-        openat(draft->folder_fd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        openat(draft->directory_fd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || flock(fd, LOCK_EX | LOCK_NB) < 0)
         return;
-    (void)unlinkat(draft->folder_fd, name, 0);
+    (void)unlinkat(draft->directory_fd, name, 0);
 }
 
 void draft_clean(const struct draft *draft)
 {
-    if (draft->folder_fd < 0)
+    if (draft->directory_fd < 0)
         return;
-    int fd = openat(draft->folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
-    if (!folder) {
+    int fd = openat(draft->directory_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *directory = fd < 0 ? NULL : fdopendir(fd);
+    if (!directory) {
         if (fd >= 0)
             (void)close(fd);
         return;
     }
-    for (struct dirent *entry; (entry = readdir(folder));) {
+    for (struct dirent *entry; (entry = readdir(directory));) {
         pid_t pid = pid_of(entry->d_name);
         if (pid > 0 && kill(pid, 0) < 0 && errno == ESRCH)
             clean_one(draft, entry->d_name);
     }
-    (void)closedir(folder);
+    (void)closedir(directory);
 }

@@ -21,17 +21,17 @@ enum draft_kind {
 struct draft {
     enum draft_kind kind;
     int fd;
-    int stream_fd; /* DRAFT_STREAM: what the path is; else -1 */
-    int folder_fd; /* of the name; -1: none (direct, stream) */
-    dev_t folder_dev;
-    ino_t folder_ino;
-    char *name;           /* in the folder: symbolic links are followed */
+    int stream_fd;    /* DRAFT_STREAM: what the path is; else -1 */
+    int directory_fd; /* of the name; -1: none (direct, stream) */
+    dev_t directory_dev;
+    ino_t directory_ino;
+    char *name;           /* in the directory: symbolic links are followed */
     char *hidden;         /* NULL: there is no such name now */
     char *path;           /* absolute, for messages and for what opens the file later */
     _Atomic int on_cairn; /* unknown until draft_on_cairn() was asked */
 };
 
-#define DRAFT_NONE ((struct draft){.fd = -1, .stream_fd = -1, .folder_fd = -1})
+#define DRAFT_NONE ((struct draft){.fd = -1, .stream_fd = -1, .directory_fd = -1})
 
 /* Opens the draft of `path`, of `bytes`; flags: CAIRN_SAVE_EXCLUSIVE, CAIRN_SAVE_REGULAR. Errors:
  * those of open(2) for writing; nothing is left of it then. DRAFT_IS_SPECIAL: nothing is opened
@@ -42,7 +42,7 @@ CAIRN_MUST_CHECK int draft_open(struct draft *draft, const char *path, uint64_t 
 CAIRN_MUST_CHECK int draft_open_special(struct draft *draft, const char *path, uint64_t bytes);
 #define DRAFT_IS_SPECIAL 1
 
-/* Whether its folder lies on CairnFS. Asked once, when it is first of interest, and never by the
+/* Whether its directory lies on CairnFS. Asked once, when it is first of interest, and never by the
  * call that opens: that is two requests of FUSE. */
 bool draft_on_cairn(struct draft *draft);
 
@@ -68,5 +68,5 @@ void draft_discard(struct draft *draft);
  * filesystem. */
 void draft_done(struct draft *draft);
 
-/* Removes hidden files of this form in the folder that processes left which are gone. */
+/* Removes hidden files of this form in the directory that processes left which are gone. */
 void draft_clean(const struct draft *draft);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How safe a published file is: CAIRN_NVME and CAIRN_REMOTE. An fsync of file and folder brings it
- * to the disk, on CairnFS at once, too, and not when writeback comes to it; there the mount tells
- * the level (user.cairn.level).
+/* How safe a published file is: CAIRN_NVME and CAIRN_REMOTE. An fsync of file and directory brings
+ * it to the disk, on CairnFS at once, too, and not when writeback comes to it; there the mount
+ * tells the level (user.cairn.level).
  *
  * A filesystem takes as long as it likes for an fsync or an answer, and who waits may have a
  * timeout: the thread "cairn-sync" asks, for one save after the other, as long as
@@ -35,14 +35,14 @@ static int open_published(const struct cairn_save *save)
     return r;
 }
 
-static int sync_folder(const char *path)
+static int sync_directory(const char *path)
 {
-    _cleanup_free_ char *folder = strdup(path);
-    if (!folder)
+    _cleanup_free_ char *directory = strdup(path);
+    if (!directory)
         return -ENOMEM;
-    char *slash = strrchr(folder, '/');
-    slash[slash == folder] = '\0';
-    _cleanup_close_ int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    char *slash = strrchr(directory, '/');
+    slash[slash == directory] = '\0';
+    _cleanup_close_ int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 || fsync(fd) < 0 ? -errno : 0;
 }
 
@@ -51,7 +51,7 @@ static int sync_file(const struct cairn_save *save)
     _cleanup_close_ int fd = open_published(save);
     if (fd < 0)
         return fd;
-    int r = fsync(fd) < 0 ? -errno : sync_folder(save->draft.path);
+    int r = fsync(fd) < 0 ? -errno : sync_directory(save->draft.path);
     if (r < 0)
         cause_note("fsync %s: %s", save->draft.path, strerror(-r));
     return r;

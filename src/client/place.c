@@ -11,20 +11,21 @@
 
 #define LINKS_MAX 40 /* as the kernel */
 
-/* FOLDER/NAME, of which the latter may be absolute. NULL: no memory. */
-static char *joined(const char *folder, const char *name)
+/* DIRECTORY/NAME, of which the latter may be absolute. NULL: no memory. */
+static char *joined(const char *directory, const char *name)
 {
     char *path = NULL;
     if (name[0] == '/')
         return strdup(name);
-    return asprintf(&path, "%s%s%s", folder, folder[strlen(folder) - 1] == '/' ? "" : "/", name) < 0
+    return asprintf(&path, "%s%s%s", directory, directory[strlen(directory) - 1] == '/' ? "" : "/",
+                    name) < 0
                ? NULL
                : path;
 }
 
-/* With a slash, so that it has a folder. What is relative stays so: whoever may not search the
- * folders above may write here all the same. */
-static char *with_folder(const char *path)
+/* With a slash, so that it has a directory. What is relative stays so: whoever may not search the
+ * directories above may write here all the same. */
+static char *with_directory(const char *path)
 {
     return strchr(path, '/') ? strdup(path) : joined(".", path);
 }
@@ -40,7 +41,7 @@ static int follow(char **path)
         return -ENAMETOOLONG;
     target[n] = '\0';
     char *slash = strrchr(*path, '/');
-    slash[slash == *path] = '\0'; /* the folder */
+    slash[slash == *path] = '\0'; /* the directory */
     char *next = joined(*path, target);
     if (!next)
         return -ENOMEM;
@@ -82,9 +83,9 @@ static int split(struct place *place)
 {
     char *slash = strrchr(place->path, '/');
     place->name = slash + 1;
-    place->folder =
+    place->directory =
         slash == place->path ? strdup("/") : strndup(place->path, (size_t)(slash - place->path));
-    if (!place->folder)
+    if (!place->directory)
         return -ENOMEM;
     if (strlen(place->name) > NAME_MAX)
         return -ENAMETOOLONG;
@@ -107,14 +108,14 @@ static int follow_names(const char *path, const struct stat *st, struct place *p
     place->st = *st;
     place->st.st_mode = (st->st_mode & ~(mode_t)S_IFMT) | S_IFCHR;
     free(place->path);
-    place->path = with_folder(path);
+    place->path = with_directory(path);
     return place->path ? 0 : -ENOMEM;
 }
 
 static int find(const char *path, struct place *place)
 {
     struct stat st;
-    place->path = with_folder(path);
+    place->path = with_directory(path);
     if (!place->path)
         return -ENOMEM;
     bool found = lstat(place->path, &st) == 0; /* nearly always all that has to be asked */
@@ -133,7 +134,7 @@ static int find(const char *path, struct place *place)
     return split(place);
 }
 
-/* A name with a slash behind it is one of a folder, which is not written. */
+/* A name with a slash behind it is one of a directory, which is not written. */
 static int find_any(const char *path, struct place *place)
 {
     size_t length = strlen(path);
@@ -162,6 +163,6 @@ int place_find(const char *path, struct place *ret)
 void place_done(struct place *place)
 {
     free(place->path);
-    free(place->folder);
+    free(place->directory);
     *place = (struct place){0};
 }

@@ -10,7 +10,7 @@
 
 struct place {
     char *path;       /* symbolic links followed; of what is no regular file: as given */
-    char *folder;     /* of path */
+    char *directory;  /* of path */
     const char *name; /* in path */
     bool exists;
     struct stat st; /* if it exists */

@@ -202,11 +202,11 @@ static void publish_locked(struct cairn_save *save)
     struct cairn_lane *lane = save->lane;
     save->is_publishing = true;
     mutex_unlock(&lane->lock);
-    int folder = report_keep(&save->draft);
+    int directory = report_keep(&save->draft);
     int r = give_name(save);
-    report_end(&save->draft, folder, r, cause_text(), r < 0 && save_has_failed(save));
-    if (folder >= 0)
-        (void)close(folder);
+    report_end(&save->draft, directory, r, cause_text(), r < 0 && save_has_failed(save));
+    if (directory >= 0)
+        (void)close(directory);
     draft_discard(&save->draft);
     refer_close(save);
     if (r == 0)
@@ -232,8 +232,8 @@ static void discard_locked(struct cairn_save *save)
     struct cairn_lane *lane = save->lane;
     bool is_reported = save->is_reported; /* aborted by the caller, say */
     mutex_unlock(&lane->lock);
-    report_end(&save->draft, draft_on_cairn(&save->draft) ? save->draft.folder_fd : -1, save->error,
-               save->cause, true);
+    report_end(&save->draft, draft_on_cairn(&save->draft) ? save->draft.directory_fd : -1,
+               save->error, save->cause, true);
     draft_discard(&save->draft);
     refer_close(save);
     lane_log(lane, failure_level(lane, is_reported), "the save of %s failed: %s", save->draft.path,

@@ -39,27 +39,27 @@ void report_progress(struct draft *draft)
 
 int report_keep(struct draft *draft)
 {
-    return draft_on_cairn(draft) ? fcntl(draft->folder_fd, F_DUPFD_CLOEXEC, 0) : -1;
+    return draft_on_cairn(draft) ? fcntl(draft->directory_fd, F_DUPFD_CLOEXEC, 0) : -1;
 }
 
-/* A folder with the sticky bit takes attributes from its owner alone: then the file is told. */
-static void tell(int folder, const char *file, const char *text, size_t length)
+/* A directory with the sticky bit takes attributes from its owner alone: then the file is told. */
+static void tell(int directory, const char *file, const char *text, size_t length)
 {
     char path[64];
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d",
-                   folder); /* an O_PATH descriptor has no attributes of its own */
+                   directory); /* an O_PATH descriptor has no attributes of its own */
     if (setxattr(path, NAME, text, length, 0) < 0 && (errno == EPERM || errno == EACCES))
         (void)lsetxattr(file, NAME, text, length, 0);
 }
 
-void report_end(const struct draft *draft, int folder, int error, const char *cause,
+void report_end(const struct draft *draft, int directory, int error, const char *cause,
                 bool is_counted)
 {
     char text[TEXT_MAX];
     struct lanes_stats stats;
     if (error < 0)
         lanes_note_error(cause && cause[0] ? cause : strerror(-error));
-    if (folder < 0)
+    if (directory < 0)
         return;
     lanes_stats(&stats);
     if (!is_counted) {
@@ -68,5 +68,5 @@ void report_end(const struct draft *draft, int folder, int error, const char *ca
         stats.failed += error < 0;
     }
     atomic_store(&reported_ns, clock_monotonic_ns());
-    tell(folder, draft->path, text, make_text(&stats, text));
+    tell(directory, draft->path, text, make_text(&stats, text));
 }

@@ -11,11 +11,11 @@
 void report_progress(struct draft *draft);
 
 /* The draft's save gets its name now, or has failed: told before anybody here is, so that who knows
- * of it may unmount. `folder` as from report_keep(). `is_counted`: the lane's numbers say so
+ * of it may unmount. `directory` as from report_keep(). `is_counted`: the lane's numbers say so
  * already. */
-void report_end(const struct draft *draft, int folder, int error, const char *cause,
+void report_end(const struct draft *draft, int directory, int error, const char *cause,
                 bool is_counted);
 
-/* The folder of a draft that is about to be closed; -1: there is none to report to. The caller
+/* The directory of a draft that is about to be closed; -1: there is none to report to. The caller
  * closes it. */
 int report_keep(struct draft *draft);

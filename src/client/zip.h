@@ -47,6 +47,7 @@ size_t zip_descriptor(const struct zip_entry *entry, uint8_t ret[ZIP_DESCRIPTOR_
 /* The directory and the ends: file_size - directory bytes. */
 void zip_end(const struct zip *zip, uint8_t *ret);
 
-/* The name of the archive that torch.save gives to a file of this name: without folder and suffix;
- * "archive" where torch writes through an open file. *ret_length bytes of the result count. */
+/* The name of the archive that torch.save gives to a file of this name: without directory and
+ * suffix; "archive" where torch writes through an open file. *ret_length bytes of the result count.
+ */
 const char *zip_archive_of(const char *file_name, size_t *ret_length);

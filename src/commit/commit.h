@@ -148,5 +148,5 @@ CAIRN_MUST_CHECK int store_ask_for_new_view(struct store *store);
 /* To be called about once a second: what is staged is carried to NVMe at once, as for somebody who
  * waits, when the files of the stage were removed and would not outlive this process. */
 void store_watch_stage(struct store *store);
-/* The folder that the stage is in. */
-const char *store_stage_folder(const struct store *store);
+/* The directory that the stage is in. */
+const char *store_stage_directory(const struct store *store);

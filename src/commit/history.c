@@ -361,7 +361,7 @@ static int commit_locked(struct store *store, struct record *rec)
     if (r < 0)
         return r;
     history_stamp_with_cookies_locked(store, rec);
-    if (rec->type == REC_NASCENT) /* it changes its folder in the order of operations */
+    if (rec->type == REC_NASCENT) /* it changes its directory in the order of operations */
         rec->attrs.btime = rec->time;
     struct op *op = history ? op_new(rec) : NULL;
     r = log_locked(store, rec, op, standing.lost || nameless);
@@ -445,9 +445,9 @@ static int commit_both_locked(struct store *store, struct record *rec, struct re
     return 0;
 }
 
-/* A new file changes its folder's times, and is history only later: then its folder's ctime is
- * compared. What moves ctime alone would hide what the file did to mtime: so that becomes history
- * with it. True: by `*ret`, a second operation. */
+/* A new file changes its directory's times, and is history only later: then its directory's ctime
+ * is compared. What moves ctime alone would hide what the file did to mtime: so that becomes
+ * history with it. True: by `*ret`, a second operation. */
 static bool keep_times(struct store *store, struct record *rec, struct record *ret)
 {
     int64_t time;

@@ -89,7 +89,7 @@ struct store {
     struct view *view;
     struct ns *ns;
     struct stage *stage;
-    char *stage_dir; /* the folder that the stage is in */
+    char *stage_dir; /* the directory that the stage is in */
     uint8_t stage_name[16];
     _Atomic bool stage_is_lost; /* its files were removed */
     _Atomic uint64_t next_ino;

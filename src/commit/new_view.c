@@ -140,8 +140,8 @@ int new_view_settled(const struct store *store)
     return io_fsync_dir(store->path);
 }
 
-/* Under its name it is whole at any moment: RocksDB takes a folder without some of its files for a
- * failing disk. */
+/* Under its name it is whole at any moment: RocksDB takes a directory without some of its files for
+ * a failing disk. */
 int remove_view(struct store *store)
 {
     _cleanup_free_ char *path = xasprintf("%s/view", store->path);

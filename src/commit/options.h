@@ -30,9 +30,9 @@ struct remote_options {
 
 struct store_options {
     struct remote_options remote;
-    const char *path;      /* the store's folder; exists, empty or a store */
-    const char *stage_dir; /* a tmpfs; where others write there too, the stage is in a folder of its
-                              user's own */
+    const char *path;      /* the store's directory; exists, empty or a store */
+    const char *stage_dir; /* a tmpfs; where others write there too, the stage is in a directory of
+                              its user's own */
     bool read_only;        /* nobody will write: a copy of a mounted store may be looked at */
     uint64_t stage_bytes;
     uint64_t cap_bytes;         /* 0: what the disk has */

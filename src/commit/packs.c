@@ -434,7 +434,7 @@ int packs_finish(struct store *store)
         horizon_error(store,
                       "nvme: the names of new packs cannot be made durable: %s; what is not on "
                       "NVMe stays in the stage; trying "
-                      "again in another folder",
+                      "again in another directory",
                       strerror(-r));
     return r;
 }

@@ -297,27 +297,27 @@ void room_keep_done(struct store *store, uint64_t bytes)
     check(atomic_fetch_sub(&store->commit->kept_bytes, bytes) >= bytes);
 }
 
-/* Bytes of the files in a folder of the store. */
-static uint64_t folder_bytes(struct store *store, const char *name)
+/* Bytes of the files in a directory of the store. */
+static uint64_t directory_bytes(struct store *store, const char *name)
 {
     _cleanup_free_ char *path = xasprintf("%s/%s", store->path, name);
-    DIR *folder = opendir(path);
+    DIR *directory = opendir(path);
     uint64_t bytes = 0;
     struct dirent *entry;
-    while (folder && (entry = readdir(folder))) {
+    while (directory && (entry = readdir(directory))) {
         struct stat st;
-        if (fstatat(dirfd(folder), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        if (fstatat(dirfd(directory), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
             S_ISREG(st.st_mode))
             bytes += (uint64_t)st.st_blocks * 512;
     }
-    if (folder)
-        (void)closedir(folder);
+    if (directory)
+        (void)closedir(directory);
     return bytes;
 }
 
 void room_account_runs(struct store *store)
 {
-    uint64_t runs = folder_bytes(store, "runs");
+    uint64_t runs = directory_bytes(store, "runs");
     LOCK_SCOPE(&store->commit->room.lock);
     store->commit->room.runs_bytes = runs;
     ask_locked(store);
@@ -327,7 +327,7 @@ void room_account_runs(struct store *store)
 void room_account(struct store *store)
 {
     uint64_t journal = store->commit->journal.bytes;
-    uint64_t view = folder_bytes(store, "view");
+    uint64_t view = directory_bytes(store, "view");
     LOCK_SCOPE(&store->commit->room.lock);
     store->commit->room.journal_bytes = journal;
     store->commit->room.view_bytes = view;

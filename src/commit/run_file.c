@@ -16,7 +16,7 @@ char *run_path(const struct store *store, uint64_t id, const char *suffix)
     return xasprintf("%s/runs/%016llx%s", store->path, (unsigned long long)id, suffix);
 }
 
-int run_folder_make(const struct store *store)
+int run_directory_make(const struct store *store)
 {
     _cleanup_free_ char *path = xasprintf("%s/runs", store->path);
     return mkdir(path, 0700) < 0 && errno != EEXIST ? -errno : 0;
@@ -122,7 +122,7 @@ static int put_bytes(const void *buf, size_t len, void *arg)
 int run_file_begin(struct run_file *file, struct store *store, const struct run_info *info)
 {
     *file = (struct run_file){.store = store, .id = info->id, .fd = -1};
-    int r = run_folder_make(store);
+    int r = run_directory_make(store);
     if (r < 0)
         return r;
     _cleanup_free_ char *path = run_path(store, info->id, ".new");
@@ -163,7 +163,7 @@ int run_file_finish(struct run_file *file, struct run_info *info)
 {
     _cleanup_free_ char *from = run_path(file->store, file->id, ".new");
     _cleanup_free_ char *to = run_path(file->store, file->id, "");
-    _cleanup_free_ char *folder = xasprintf("%s/runs", file->store->path);
+    _cleanup_free_ char *directory = xasprintf("%s/runs", file->store->path);
     int r = run_writer_finish(file->writer, info);
     if (r == 0)
         r = flush_file(file);
@@ -178,7 +178,7 @@ int run_file_finish(struct run_file *file, struct run_info *info)
     if (r < 0)
         return r;
     room_account_runs(file->store);
-    return io_fsync_dir(folder);
+    return io_fsync_dir(directory);
 }
 
 void run_file_abandon(const struct store *store, uint64_t id)

@@ -11,7 +11,7 @@
 
 #define RUN_FETCH_WINDOW (16 * MIB) /* memory of what is being fetched */
 
-int run_folder_make(const struct store *store);
+int run_directory_make(const struct store *store);
 /* To be freed. `suffix` ".new": while it is being made. */
 char *run_path(const struct store *store, uint64_t id, const char *suffix);
 

@@ -80,8 +80,8 @@ static bool is_unfinished(const char *name)
 
 void runs_tidy(struct store *store, const struct head *head)
 {
-    _cleanup_free_ char *folder = xasprintf("%s/runs", store->path);
-    DIR *dir = is_local_head(store, head) ? opendir(folder) : NULL;
+    _cleanup_free_ char *directory = xasprintf("%s/runs", store->path);
+    DIR *dir = is_local_head(store, head) ? opendir(directory) : NULL;
     if (!dir)
         return;
     struct dirent *entry;

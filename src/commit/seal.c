@@ -91,7 +91,7 @@ int history_seal_locked(struct store *store, uint64_t ino)
     return must_be_sealed(&inode, &state) ? seal_locked(store, &inode) : 0;
 }
 
-/* A file's birth moves the times of its folder to when it was made, and not to now. */
+/* A file's birth moves the times of its directory to when it was made, and not to now. */
 static void touch_parent_locked(struct store *store, const struct record *named)
 {
     check_held(&store->commit->history.lock);

@@ -55,7 +55,7 @@ static void parse_boot(const char *text, struct session *ret)
     ret->is_of_other_boot = strncmp(at, boot, strlen(boot)) != 0 || at[strlen(boot)] != '\n';
 }
 
-/* Those of an older version name the folder only: the stage has the store's id for its name. */
+/* Those of an older version name the directory only: the stage has the store's id for its name. */
 static void parse_session(const char *text, const uint8_t store_id[16], struct session *ret)
 {
     _cleanup_free_ char *line = xasprintf("%.*s", (int)strcspn(text, "\n"), text);
@@ -117,20 +117,20 @@ bool session_left_stage(const char *store, const uint8_t store_id[16])
 
 /* --- whose a stage is ------------------------------------------------------------------------- */
 
-static bool is_same_folder(const char *a, const char *b)
+static bool is_same_directory(const char *a, const char *b)
 {
     struct stat sa, sb;
     return stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev &&
            sa.st_ino == sb.st_ino;
 }
 
-enum folder { SAME, ANOTHER, UNKNOWN };
+enum directory { SAME, ANOTHER, UNKNOWN };
 
-/* Is the store's folder the one that the stage knows? By its inode, wherever it is now. */
-static enum folder compare_folder(const char *store, const struct stage_look *look)
+/* Is the store's directory the one that the stage knows? By its inode, wherever it is now. */
+static enum directory compare_directory(const char *store, const struct stage_look *look)
 {
     uint64_t device, ino;
-    stage_folder_identity(store, &device, &ino);
+    stage_directory_identity(store, &device, &ino);
     if (look->owner_ino == 0 || ino == 0)
         return UNKNOWN;
     if (ino != look->owner_ino)
@@ -142,14 +142,14 @@ static enum folder compare_folder(const char *store, const struct stage_look *lo
 
 static bool is_at_its_path(const char *store, const struct stage_look *look)
 {
-    return strcmp(look->owner, store) == 0 || is_same_folder(look->owner, store);
+    return strcmp(look->owner, store) == 0 || is_same_directory(look->owner, store);
 }
 
-/* Another folder has taken the path of the one whose the stage is, which may have been moved: a
+/* Another directory has taken the path of the one whose the stage is, which may have been moved: a
  * copy of it, with the same session. */
 static bool is_in_its_place(const char *store, const struct stage_look *look)
 {
-    return look->owner && *look->owner && compare_folder(store, look) == ANOTHER &&
+    return look->owner && *look->owner && compare_directory(store, look) == ANOTHER &&
            is_at_its_path(store, look);
 }
 
@@ -158,11 +158,11 @@ static bool is_ours(const char *store, const struct stage_look *look)
 {
     if (!look->owner || !*look->owner)
         return true;
-    enum folder folder = compare_folder(store, look);
-    return folder == SAME || (folder == UNKNOWN && is_at_its_path(store, look));
+    enum directory directory = compare_directory(store, look);
+    return directory == SAME || (directory == UNKNOWN && is_at_its_path(store, look));
 }
 
-/* Is its owner still there, with this session, in another folder than ours? One that was moved
+/* Is its owner still there, with this session, in another directory than ours? One that was moved
  * elsewhere is not there any more. */
 static bool is_others(const char *store, const uint8_t store_id[16], const struct session *session,
                       const struct stage_look *look)
@@ -205,7 +205,7 @@ int session_forget(const char *store, const uint8_t store_id[16])
         !session.is_of_other_boot && stage_look(session.dir, session.name, &look) == 0 &&
         !look.in_use && !is_others(store, store_id, &session, &look)) {
         stage_remove_files(session.dir, session.name);
-        stage_leave_folder(session.dir);
+        stage_leave_directory(session.dir);
     }
     stage_look_done(&look);
     session_done(&session);
@@ -369,26 +369,26 @@ int session_leave_other(const char *store, const uint8_t store_id[16], char **re
 
 static int create_once(struct store *store)
 {
-    _cleanup_free_ char *folder = NULL;
+    _cleanup_free_ char *directory = NULL;
     struct stage_config config = {.size_bytes = store->options.stage_bytes,
                                   .epoch = store->epoch,
                                   .read_only = store->options.remote.read_only};
-    int r = stage_make_folder(store->options.stage_dir, &folder);
+    int r = stage_make_directory(store->options.stage_dir, &directory);
     if (r < 0)
         return r;
     if (getrandom(config.name, sizeof config.name, 0) != (ssize_t)sizeof config.name)
         return -EIO;
-    config.dir = folder;
-    stage_sweep(folder, store->sb.store, store->path);
-    stage_report_parted(folder);
+    config.dir = directory;
+    stage_sweep(directory, store->sb.store, store->path);
+    stage_report_parted(directory);
     memcpy(config.store, store->sb.store, sizeof config.store);
     r = stage_create(&config, &store->stage);
     if (r < 0) {
-        stage_leave_folder(folder);
+        stage_leave_directory(directory);
         return r;
     }
     free(store->stage_dir);
-    store->stage_dir = xstrdup(folder);
+    store->stage_dir = xstrdup(directory);
     memcpy(store->stage_name, config.name, sizeof store->stage_name);
     stage_own(store->stage, store->path);
     return 0;
@@ -398,10 +398,10 @@ void session_drop_stage(struct store *store)
 {
     stage_close(store->stage, true);
     store->stage = NULL;
-    stage_leave_folder(store->stage_dir);
+    stage_leave_directory(store->stage_dir);
 }
 
-/* Another mount that ends may remove the folder just then: it is empty. */
+/* Another mount that ends may remove the directory just then: it is empty. */
 int session_new_stage(struct store *store)
 {
     int r = -ENOENT;
@@ -426,7 +426,7 @@ void store_watch_stage(struct store *store)
     store_urge(store, clock_monotonic_ns() + LOST_URGE_NS);
 }
 
-const char *store_stage_folder(const struct store *store)
+const char *store_stage_directory(const struct store *store)
 {
     return store->stage_dir;
 }
@@ -457,7 +457,7 @@ static void look_for_twin(const uint8_t name[16], void *arg)
 
 int session_meet_twin(struct store *store, char **ret_text)
 {
-    _cleanup_free_ char *own = stage_own_folder(store->options.stage_dir);
+    _cleanup_free_ char *own = stage_own_directory(store->options.stage_dir);
     const char *const dirs[] = {store->options.stage_dir, own, store->stage_dir};
     struct twin twin = {.store = store};
     for (size_t i = 0; i < ARRAY_LEN(dirs) && !twin.found; i++) {

@@ -51,7 +51,7 @@ struct connection {
 struct control {
     cJSON *(*handle)(const cJSON *request, void *arg);
     void *arg;
-    int folder_fd; /* O_PATH of the store */
+    int directory_fd; /* O_PATH of the store */
     int listen_fd;
     int stop_fd; /* eventfd; readable: end */
     int epoll_fd;
@@ -65,11 +65,11 @@ struct control {
 };
 
 /* A socket's path has room for 107 bytes only, a store's path may be longer: go through the open
- * folder. */
-static struct sockaddr_un socket_address(int folder_fd, const char *name)
+ * directory. */
+static struct sockaddr_un socket_address(int directory_fd, const char *name)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    (void)snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s", folder_fd,
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s", directory_fd,
                    name);
     return address;
 }
@@ -390,8 +390,8 @@ static void *control_run(void *arg)
  * owner can reach it from the first moment on, since the store is private. */
 static int open_listener(struct control *control)
 {
-    struct sockaddr_un address = socket_address(control->folder_fd, "control.new");
-    if (unlinkat(control->folder_fd, "control.new", 0) < 0 && errno != ENOENT)
+    struct sockaddr_un address = socket_address(control->directory_fd, "control.new");
+    if (unlinkat(control->directory_fd, "control.new", 0) < 0 && errno != ENOENT)
         return -errno;
     control->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (control->listen_fd < 0)
@@ -400,8 +400,9 @@ static int open_listener(struct control *control)
         return -errno;
     if (chmod(address.sun_path, 0600) < 0 || listen(control->listen_fd, CONTROL_BACKLOG) < 0)
         return -errno;
-    return renameat(control->folder_fd, "control.new", control->folder_fd, "control") < 0 ? -errno
-                                                                                          : 0;
+    return renameat(control->directory_fd, "control.new", control->directory_fd, "control") < 0
+               ? -errno
+               : 0;
 }
 
 static int open_events(struct control *control)
@@ -424,8 +425,8 @@ int control_start(const char *store, cJSON *(*handle)(const cJSON *request, void
     control->arg = arg;
     control->listen_fd = control->stop_fd = control->epoll_fd = -1;
     mutex_init(&control->locked.lock, LOCK_LEAF);
-    control->folder_fd = open(store, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    int r = control->folder_fd < 0 ? -errno : 0;
+    control->directory_fd = open(store, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int r = control->directory_fd < 0 ? -errno : 0;
     if (r == 0)
         r = open_listener(control);
     if (r == 0)
@@ -461,19 +462,19 @@ void control_stop(struct control *control)
         if (control->locked.places[i])
             close_connection(control->locked.places[i]);
     if (control->listen_fd >= 0)
-        (void)unlinkat(control->folder_fd, "control", 0);
+        (void)unlinkat(control->directory_fd, "control", 0);
     close_fd(control->listen_fd);
     close_fd(control->stop_fd);
     close_fd(control->epoll_fd);
-    close_fd(control->folder_fd);
+    close_fd(control->directory_fd);
     mutex_done(&control->locked.lock);
     free(control);
 }
 
 /* A full backlog answers EAGAIN at once and cannot be polled for. */
-static int connect_until(int fd, int folder_fd, int64_t deadline)
+static int connect_until(int fd, int directory_fd, int64_t deadline)
 {
-    struct sockaddr_un address = socket_address(folder_fd, "control");
+    struct sockaddr_un address = socket_address(directory_fd, "control");
     while (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
         if (errno != EAGAIN && errno != EINTR)
             return -errno;
@@ -488,13 +489,13 @@ static int connect_until(int fd, int folder_fd, int64_t deadline)
 static int connect_to(const char *store, int64_t deadline, int *ret_fd)
 {
     *ret_fd = -1;
-    _cleanup_close_ int folder_fd = open(store, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (folder_fd < 0)
+    _cleanup_close_ int directory_fd = open(store, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (directory_fd < 0)
         return -errno;
     _cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -errno;
-    int r = connect_until(fd, folder_fd, deadline);
+    int r = connect_until(fd, directory_fd, deadline);
     if (r == 0)
         *ret_fd = take_fd(&fd);
     return r;

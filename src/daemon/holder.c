@@ -63,7 +63,7 @@ static void leave_terminal(const struct holder *h)
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         (void)dup2(null_fd, fd);
     if (chdir("/") < 0)
-        return; /* then the folder stays busy */
+        return; /* then the directory stays busy */
 }
 
 static void end_trial(struct holder *h)

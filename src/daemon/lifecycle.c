@@ -17,7 +17,7 @@
 #include "daemon/control.h"
 #include "daemon/holder_link.h"
 #include "daemon/notify.h"
-#include "daemon/store_folder.h"
+#include "daemon/store_directory.h"
 #include "daemon/upgrade.h"
 
 #define LOG_TAIL_MAX (64 * KIB)
@@ -30,7 +30,7 @@ struct mount_process {
     const struct mount_options *options;
     const struct lifecycle_keeper *keeper;
     const char *mountpoint;
-    struct store_folder folder;
+    struct store_directory directory;
     int ready_fd;  /* of the waiting parent; -1 in the foreground */
     int notify_fd; /* of the service manager; -1: none */
     char *log_path;
@@ -116,7 +116,7 @@ static void harden_process(void)
 static int open_log(struct mount_process *p, struct service_error *error)
 {
     const struct mount_options *o = p->options;
-    p->log_path = options_log_path(o, p->folder.path);
+    p->log_path = options_log_path(o, p->directory.path);
     int r = log_open(p->log_path, o->foreground, &p->log_start);
     if (r < 0)
         return service_fail(error, MOUNT_SYSTEM, r,
@@ -128,11 +128,11 @@ static int open_log(struct mount_process *p, struct service_error *error)
 
 static int start_control(struct mount_process *p, struct service_error *error)
 {
-    int r = control_start(p->folder.path, service_handle, p->service, &p->control);
+    int r = control_start(p->directory.path, service_handle, p->service, &p->control);
     if (r == 0)
         return 0;
     if (p->keeper && p->keeper->is_adopting) {
-        log_error("cannot open the control socket %s/control: %s", p->folder.path, strerror(-r));
+        log_error("cannot open the control socket %s/control: %s", p->directory.path, strerror(-r));
         _exit(MOUNT_SYSTEM); /* the mount is not ours to end: the next one may go on with it */
     }
     service_stop(p->service);
@@ -141,7 +141,7 @@ static int start_control(struct mount_process *p, struct service_error *error)
     service_free(p->service);
     return service_fail(error, MOUNT_SYSTEM, r,
                         "cannot open the control socket %s/control: %s; mount again",
-                        p->folder.path, strerror(-r));
+                        p->directory.path, strerror(-r));
 }
 
 static void write_ready(struct mount_process *p, const char *text, size_t len)
@@ -201,7 +201,7 @@ static void hand_over(struct mount_process *p)
     if (!p->keeper || p->keeper->link_fd < 0)
         return;
     service_passport(p->service, &passport, &fuse_fd);
-    int r = holder_notify(p->keeper->link_fd, &passport, fuse_fd, p->folder.lock_fd);
+    int r = holder_notify(p->keeper->link_fd, &passport, fuse_fd, p->directory.lock_fd);
     if (r < 0)
         log_warn("the holder process does not answer (%s): if the daemon dies, the mount ends",
                  strerror(-r));
@@ -212,7 +212,7 @@ static void hand_over(struct mount_process *p)
 static int start_holder(struct mount_process *p, int64_t now)
 {
     struct lifecycle_keeper keeper = *p->keeper;
-    struct handover_source from = {.store = p->folder.path,
+    struct handover_source from = {.store = p->directory.path,
                                    .mountpoint = p->mountpoint,
                                    .options = p->options,
                                    .keeper = &keeper,
@@ -222,7 +222,7 @@ static int start_holder(struct mount_process *p, int64_t now)
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) < 0)
         return -errno;
     keeper.link_fd = link[0];
-    keeper.lock_fd = p->folder.lock_fd;
+    keeper.lock_fd = p->directory.lock_fd;
     service_passport(p->service, &keeper.adopted.passport, &keeper.adopted.fd);
     int r = upgrade_spawn("/proc/self/exe", "keep", &from, &p->holder);
     if (r == 0 && dup3(link[1], p->keeper->link_fd, O_CLOEXEC) <
@@ -276,14 +276,14 @@ static int lifecycle_start(struct mount_process *p, const char *store, struct se
     int r = 0;
     if (p->keeper && p->keeper->is_adopting) {
         report_adopting(p);
-        store_folder_adopt(store, p->keeper->lock_fd, &p->folder);
+        store_directory_adopt(store, p->keeper->lock_fd, &p->directory);
     } else {
         struct store_waiter waiter = {.tell = report_progress, .cancelled = is_cancelled, .arg = p};
-        r = store_folder_take(store, &waiter, &p->folder, error);
+        r = store_directory_take(store, &waiter, &p->directory, error);
     }
     if (r == 0)
         r = open_log(p, error);
-    plan.store = p->folder.path;
+    plan.store = p->directory.path;
     if (r == 0)
         r = service_start(&plan, &p->service, error);
     if (r == 0)
@@ -320,7 +320,7 @@ static void add_summary(const struct mount_process *p, FILE *out)
     cJSON *status = service_handle(request, p->service);
     const cJSON *memory = cJSON_GetObjectItemCaseSensitive(status, "memory");
     const cJSON *formula = cJSON_GetObjectItemCaseSensitive(memory, "formula");
-    text_print(out, "cairn mount: %s is mounted at %s", p->folder.path, p->mountpoint);
+    text_print(out, "cairn mount: %s is mounted at %s", p->directory.path, p->mountpoint);
     if (cJSON_IsString(formula))
         (void)fprintf(out, "cairn mount: memory: %s\n", formula->valuestring);
     cJSON_Delete(status);
@@ -356,7 +356,7 @@ static void report_usable(struct mount_process *p)
     (void)fclose(out);
     lifecycle_report(p, interrupted ? MOUNT_INTERRUPTED : MOUNT_OK, text, len);
     if (!interrupted)
-        notify_send(p->notify_fd, "READY=1\nSTATUS=%s is mounted at %s", p->folder.path,
+        notify_send(p->notify_fd, "READY=1\nSTATUS=%s is mounted at %s", p->directory.path,
                     p->mountpoint);
     free(text);
 }
@@ -401,7 +401,7 @@ static int lifecycle_serve(struct mount_process *p)
     p->bytes_left = UINT64_MAX;
     int r = service_run(p->service);
     if (r < 0)
-        log_error("the mount of %s ended with an error: %s", p->folder.path, strerror(-r));
+        log_error("the mount of %s ended with an error: %s", p->directory.path, strerror(-r));
     control_stop(p->control);
     atomic_store(&stop_target, NULL);
     service_free(p->service);
@@ -414,7 +414,7 @@ int lifecycle_run(const char *store, const char *mountpoint, const struct mount_
     struct mount_process p = {.options = options,
                               .keeper = keeper,
                               .mountpoint = mountpoint,
-                              .folder.lock_fd = -1,
+                              .directory.lock_fd = -1,
                               .ready_fd = ready_fd,
                               .notify_fd = options->foreground ? notify_open() : -1};
     struct service_error error = {0};
@@ -438,8 +438,8 @@ int lifecycle_run(const char *store, const char *mountpoint, const struct mount_
     log_tick();
     log_set_fd(STDERR_FILENO);
     free(p.log_path);
-    if (p.folder.lock_fd >= 0)
-        store_folder_release(&p.folder, !started);
+    if (p.directory.lock_fd >= 0)
+        store_directory_release(&p.directory, !started);
     /* Comes last, so that the caller finds the directory as it was. */
     if (!started)
         report_failed(&p, &error, exit_code);

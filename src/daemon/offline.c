@@ -6,12 +6,12 @@
 #include <sys/stat.h>
 
 #include "daemon/remote_tier.h"
-#include "daemon/store_folder.h"
+#include "daemon/store_directory.h"
 
 struct offline {
     struct store *store;
     struct remote_address address; /* of a remote */
-    char *folder;                  /* the temporary one */
+    char *directory;               /* the temporary one */
     char *path;                    /* of a store */
     int lock_fd;                   /* -1: none */
     char *warning;
@@ -37,18 +37,18 @@ static bool is_remote(const char *source)
 /* --- a remote --------------------------------------------------------------------------------- */
 
 /* It gets the key of the chunks: 0700, as mkdtemp makes it. */
-static int make_folder(struct offline *o, char **ret_text)
+static int make_directory(struct offline *o, char **ret_text)
 {
     const char *base = getenv("TMPDIR");
-    o->folder = xasprintf("%s/cairn-read-XXXXXX", base && *base ? base : "/tmp");
-    if (mkdtemp(o->folder))
+    o->directory = xasprintf("%s/cairn-read-XXXXXX", base && *base ? base : "/tmp");
+    if (mkdtemp(o->directory))
         return 0;
     int r = -errno;
     *ret_text = xasprintf(
         "cannot create a temporary directory in %s: %s; set TMPDIR to one with free space",
         base && *base ? base : "/tmp", strerror(-r));
-    free(o->folder);
-    o->folder = NULL;
+    free(o->directory);
+    o->directory = NULL;
     return r;
 }
 
@@ -66,12 +66,12 @@ static int open_remote(struct offline *o, const char *source, const struct mount
     struct store_options how = {0};
     int r = remote_address_parse(source, &o->address, ret_text);
     if (r == 0)
-        r = make_folder(o, ret_text);
+        r = make_directory(o, ret_text);
     if (r == 0)
         r = remote_tier_open(&o->address, options, true, NULL, &how.remote.tier, ret_text);
     if (r < 0)
         return r;
-    how.path = o->folder;
+    how.path = o->directory;
     how.remote.name = o->address.text;
     how.remote.read_only = true;
     return reader_open(&how, &o->store, ret_text);
@@ -136,12 +136,12 @@ void offline_close(struct offline *o)
     if (!o)
         return;
     reader_close(o->store);
-    if (o->folder)
-        (void)nftw(o->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    if (o->directory)
+        (void)nftw(o->directory, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     if (o->lock_fd >= 0)
         (void)close(o->lock_fd);
     remote_address_done(&o->address);
-    free(o->folder);
+    free(o->directory);
     free(o->path);
     free(o->warning);
     free(o);

@@ -9,12 +9,12 @@
 struct offline;
 
 /* Takes "SOURCE:PATH" apart at the first ':' after what SOURCE begins with: "s3://", "dir:", or
- * nothing (the folder of a store). So a PATH may have colons, a SOURCE none but these. Without a
+ * nothing (the directory of a store). So a PATH may have colons, a SOURCE none but these. Without a
  * colon the PATH is "/". Caller frees both. */
 void offline_split(const char *text, char **ret_source, char **ret_path);
 
-/* Opens a source: "s3://BUCKET/PREFIX", "dir:/PATH", or a store's folder that no daemon serves. Of
- * a remote the newest head is shown, by a private folder below $TMPDIR, which goes with
+/* Opens a source: "s3://BUCKET/PREFIX", "dir:/PATH", or a store's directory that no daemon serves.
+ * Of a remote the newest head is shown, by a private directory below $TMPDIR, which goes with
  * offline_close(). -EBUSY: *ret_holder has the store (0: not known). -EINVAL: wrong usage. On
  * failure *ret_text is one line (caller frees), NULL with -EBUSY. */
 CAIRN_MUST_CHECK int offline_open(const char *source, const struct mount_options *options,

@@ -511,7 +511,7 @@ static int check_remote(struct mount_options *o, char **ret_error)
     if (r < 0)
         return r;
     free(o->remote);
-    o->remote = address.text; /* no longer relative to a folder that the daemon will leave */
+    o->remote = address.text; /* no longer relative to a directory that the daemon will leave */
     address.text = NULL;
     remote_address_done(&address);
     if (o->endpoint_url && strchr(o->endpoint_url, '@')) {
@@ -527,15 +527,15 @@ static int check_remote(struct mount_options *o, char **ret_error)
     return 0;
 }
 
-/* The daemon leaves the folder that it was started in. */
+/* The daemon leaves the directory that it was started in. */
 static int make_absolute(char **path)
 {
     if (!*path || **path == '/')
         return 0;
-    _cleanup_free_ char *folder = getcwd(NULL, 0);
-    if (!folder)
+    _cleanup_free_ char *directory = getcwd(NULL, 0);
+    if (!directory)
         return -errno;
-    char *whole = xasprintf("%s/%s", folder, *path);
+    char *whole = xasprintf("%s/%s", directory, *path);
     free(*path);
     *path = whole;
     return 0;

@@ -103,8 +103,8 @@ CAIRN_MUST_CHECK int options_set_list(struct mount_options *o, const char *list,
 CAIRN_MUST_CHECK int options_finish(struct mount_options *o, char **ret_error);
 
 /* The options that are not as options_init() leaves them, as a list for options_set_list(); caller
- * frees. After options_finish() nothing in it depends on the working folder, nor on how much memory
- * the machine had. */
+ * frees. After options_finish() nothing in it depends on the working directory, nor on how much
+ * memory the machine had. */
 char *options_print(const struct mount_options *o);
 
 /* The path of the log of a mount of `store`; caller frees. */

@@ -20,9 +20,9 @@ static uint64_t mem_total(const char *root)
 }
 
 /* The number in a cgroup's limit file; UINT64_MAX for none ("max", no such file). */
-static uint64_t read_limit(const char *folder, const char *name)
+static uint64_t read_limit(const char *directory, const char *name)
 {
-    _cleanup_free_ char *path = xasprintf("%s/%s", folder, name);
+    _cleanup_free_ char *path = xasprintf("%s/%s", directory, name);
     FILE *f = fopen(path, "re");
     unsigned long long limit = UINT64_MAX;
     if (f) {
@@ -38,13 +38,14 @@ static uint64_t read_limit(const char *folder, const char *name)
  * well. */
 static uint64_t least_limit(const char *hierarchy, const char *path, const char *const *names)
 {
-    _cleanup_free_ char *folder = xasprintf("%s%s", hierarchy, strcmp(path, "/") == 0 ? "" : path);
+    _cleanup_free_ char *directory =
+        xasprintf("%s%s", hierarchy, strcmp(path, "/") == 0 ? "" : path);
     uint64_t least = UINT64_MAX;
     for (;;) {
         for (size_t i = 0; names[i]; i++)
-            least = min_u64(least, read_limit(folder, names[i]));
-        char *slash = strrchr(folder, '/');
-        if (strlen(folder) <= strlen(hierarchy) || !slash)
+            least = min_u64(least, read_limit(directory, names[i]));
+        char *slash = strrchr(directory, '/');
+        if (strlen(directory) <= strlen(hierarchy) || !slash)
             return least;
         *slash = '\0';
     }
@@ -63,8 +64,8 @@ static bool has_memory(const char *controllers)
  * only the container's group is mounted: the root of that mount is used then. */
 static uint64_t group_limit(const char *hierarchy, const char *path, const char *const *names)
 {
-    _cleanup_free_ char *folder = xasprintf("%s%s", hierarchy, path);
-    return least_limit(hierarchy, access(folder, F_OK) == 0 ? path : "/", names);
+    _cleanup_free_ char *directory = xasprintf("%s%s", hierarchy, path);
+    return least_limit(hierarchy, access(directory, F_OK) == 0 ? path : "/", names);
 }
 
 static uint64_t cgroup_limit(const char *root)

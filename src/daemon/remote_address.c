@@ -72,8 +72,8 @@ static int parse_dir(const char *path, struct remote_address *ret, char **ret_er
     if (*path == '\0' || has_control(path))
         return address_fail(ret_error,
                             xstrdup("option remote: dir: without a path; give dir:/PATH"));
-    _cleanup_free_ char *folder = *path == '/' ? xstrdup("") : getcwd(NULL, 0);
-    if (!folder)
+    _cleanup_free_ char *directory = *path == '/' ? xstrdup("") : getcwd(NULL, 0);
+    if (!directory)
         return address_fail(
             ret_error,
             xasprintf(
@@ -84,7 +84,7 @@ static int parse_dir(const char *path, struct remote_address *ret, char **ret_er
         return address_fail(
             ret_error,
             xstrdup("option remote=dir:/: the root directory cannot be a remote; give dir:/PATH"));
-    ret->path = xasprintf("%s/%s", folder, inner);
+    ret->path = xasprintf("%s/%s", directory, inner);
     ret->text = xasprintf("dir:%s", ret->path);
     return 0;
 }

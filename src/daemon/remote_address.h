@@ -9,7 +9,7 @@ struct remote_address {
     char *text;   /* "s3://BUCKET/PREFIX" or "dir:/PATH", for messages; no slash at the end */
     char *bucket; /* of S3 */
     char *prefix; /* of S3, without '/' at its ends; "": the whole bucket */
-    char *path;   /* of a folder, absolute */
+    char *path;   /* of a directory, absolute */
 };
 
 /* -EINVAL with *ret_error (one line, to be freed), which never repeats what may be a secret. */

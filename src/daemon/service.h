@@ -40,9 +40,9 @@ struct service_plan {
     const struct lifecycle_keeper *keeper; /* NULL: there is no holder */
 };
 
-/* Opens the store (makes its superblock if the folder holds none), recovers, mounts. On success the
- * mount is recovered, mounted and answering. On failure everything that was opened is closed again,
- * nothing is mounted, and *ret_error is set. */
+/* Opens the store (makes its superblock if the directory holds none), recovers, mounts. On success
+ * the mount is recovered, mounted and answering. On failure everything that was opened is closed
+ * again, nothing is mounted, and *ret_error is set. */
 CAIRN_MUST_CHECK int service_start(const struct service_plan *plan, struct service **ret,
                                    struct service_error *ret_error);
 
@@ -91,10 +91,10 @@ void service_free(struct service *service);
  *   {"verb":"metrics"}                       -> {"text":"the same in the text format of
  * Prometheus"}
  *   {"verb":"look","ino":N}                  -> "path", "type", "size_bytes", "level"... of one
- * file or folder
+ * file or directory
  *   {"verb":"survey","todo":["dINO:AT","fINO:AT",...]} -> a portion of what is to do: "done":K
  * items, the last of them to go on as "rest" if that is there;
- * "found":["KINDINO:SIZE:LINKS:STAGED",...] in folders (KIND d, f or o), "chunks":
+ * "found":["KINDINO:SIZE:LINKS:STAGED",...] in directories (KIND d, f or o), "chunks":
  * ["NAME:REFERENCES:USES:LENGTH:RAW:STORED:WHERE",...] of files (USES of the references are this
  * part's, of LENGTH bytes; WHERE: 1 NVMe + 2 remote), "inline_bytes":B, of which
  * "inline_remote_bytes":B are in the remote, too An error is {"error":"text","errno":N}. */

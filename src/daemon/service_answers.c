@@ -26,7 +26,7 @@ static void add_stage(const struct service *service, bool is_lost, cJSON *status
     struct stage_usage usage = stage_usage(store_stage(service->store));
     struct front_status front = front_of(service);
     cJSON *stage = add_object(status, "stage");
-    (void)cJSON_AddStringToObject(stage, "dir", store_stage_folder(service->store));
+    (void)cJSON_AddStringToObject(stage, "dir", store_stage_directory(service->store));
     control_add_u64(stage, "files_removed", is_lost);
     control_add_u64(stage, "total_bytes", usage.total_bytes);
     control_add_u64(stage, "dirty_bytes", usage.dirty_bytes);

@@ -66,7 +66,7 @@ struct portion {
     cJSON *found, *chunks;
     unsigned rows;
     uint64_t inline_bytes, inline_remote_bytes;
-    uint64_t offset; /* where in the folder it would go on */
+    uint64_t offset; /* where in the directory it would go on */
 };
 
 static void add_row(struct portion *p, cJSON *rows, const char *text)
@@ -128,7 +128,7 @@ static void add_found(struct portion *p, uint64_t ino)
 }
 
 /* Returns 1 if the directory continues at p->offset. */
-static int survey_folder(struct portion *p, uint64_t ino, uint64_t *at)
+static int survey_directory(struct portion *p, uint64_t ino, uint64_t *at)
 {
     struct listing listing = {.max = ROWS_MAX - p->rows};
     listing.entries = xcalloc(listing.max, sizeof *listing.entries);
@@ -168,7 +168,7 @@ static int survey_item(struct portion *p, const char *item, char ret_rest[64])
     if (!parse_item(item, &kind, &ino, &at))
         return -EINVAL;
     int r = kind == 'd'
-                ? survey_folder(p, ino, &at)
+                ? survey_directory(p, ino, &at)
                 : store_survey(p->service->store, ino, &at, ROWS_MAX - p->rows, add_part, p);
     if (r == 1)
         (void)snprintf(ret_rest, 64, "%c%" PRIu64 ":%" PRIu64, kind, ino, at);

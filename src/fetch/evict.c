@@ -102,8 +102,8 @@ static bool is_pin(const struct record *rec)
            memcmp(rec->name, PIN_NAME, rec->name_len) == 0;
 }
 
-/* What the view does not know yet. Whatever gets another place may come below a folder with a pin:
- * until the view tells, it stays. */
+/* What the view does not know yet. Whatever gets another place may come below a directory with a
+ * pin: until the view tells, it stays. */
 static void pin_pending(struct pinned *pinned)
 {
     struct store *store = pinned->store;

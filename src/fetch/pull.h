@@ -3,7 +3,7 @@
  *
  *   pull.c      chunks on their way, and those that wait in memory for a reader; one GET and what
  * is done with it pull_read.c who reads them prefetch.c  files that are read from front to back,
- * and what is asked for ahead of them warm.c      whole files and folders, fetched or evicted
+ * and what is asked for ahead of them warm.c      whole files and directories, fetched or evicted
  * because somebody said so
  *
  * A chunk is named by its hash, so it does not matter who asked for it: it is on its way once, and

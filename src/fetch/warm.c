@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Whole files and folders that somebody wants on NVMe, or off it.
+/* Whole files and directories that somebody wants on NVMe, or off it.
  *
  * A job has a thread of its own that walks what was asked for: first to count, then to feed the
  * fetching threads (or, to evict, the writeback thread) with bounded portions. */

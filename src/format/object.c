@@ -7,10 +7,10 @@
 
 #define DIGITS 16u
 
-void object_name(const char *folder, uint64_t number, char buf[OBJECT_NAME_LEN])
+void object_name(const char *directory, uint64_t number, char buf[OBJECT_NAME_LEN])
 {
-    check(strlen(folder) + 1 + DIGITS < OBJECT_NAME_LEN);
-    (void)snprintf(buf, OBJECT_NAME_LEN, "%s/%016llx", folder, (unsigned long long)number);
+    check(strlen(directory) + 1 + DIGITS < OBJECT_NAME_LEN);
+    (void)snprintf(buf, OBJECT_NAME_LEN, "%s/%016llx", directory, (unsigned long long)number);
 }
 
 /* Not by scanf: that takes blanks, signs, "0x" and upper case too, and another's object would pass
@@ -23,9 +23,9 @@ bool object_digits(const char *text, uint64_t *ret_number)
     return true;
 }
 
-bool object_number(const char *name, const char *folder, uint64_t *ret_number)
+bool object_number(const char *name, const char *directory, uint64_t *ret_number)
 {
-    size_t len = strlen(folder);
-    return strncmp(name, folder, len) == 0 && name[len] == '/' &&
+    size_t len = strlen(directory);
+    return strncmp(name, directory, len) == 0 && name[len] == '/' &&
            object_digits(name + len + 1, ret_number);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Names of the objects of a tier: FOLDER/NUMBER, the number as 16 lower-case hexadecimal digits.
+/* Names of the objects of a tier: DIRECTORY/NUMBER, the number as 16 lower-case hexadecimal digits.
  * Pure functions. */
 #pragma once
 
@@ -7,12 +7,12 @@
 
 #define OBJECT_NAME_LEN 32u /* with its end */
 
-/* `folder`: at most 14 bytes. */
-void object_name(const char *folder, uint64_t number, char buf[OBJECT_NAME_LEN]);
+/* `directory`: at most 14 bytes. */
+void object_name(const char *directory, uint64_t number, char buf[OBJECT_NAME_LEN]);
 
 /* The number, where `name` is exactly what object_name() makes of it; false: it is
  * nothing of ours. */
-CAIRN_MUST_CHECK bool object_number(const char *name, const char *folder, uint64_t *ret_number);
+CAIRN_MUST_CHECK bool object_number(const char *name, const char *directory, uint64_t *ret_number);
 
-/* As object_number(), of what stands behind the folder. */
+/* As object_number(), of what stands behind the directory. */
 CAIRN_MUST_CHECK bool object_digits(const char *text, uint64_t *ret_number);

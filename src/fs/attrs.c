@@ -77,9 +77,9 @@ static bool is_in_group(const struct fs_caller *caller, gid_t gid)
            (caller->is_member && caller->is_member(gid, caller->arg));
 }
 
-/* Without the bits that a change of content or owner by `caller` takes away: of all but folders,
- * where they mean something else. A set-group-ID bit without group execution is no privilege; only
- * strangers take it away. */
+/* Without the bits that a change of content or owner by `caller` takes away: of all but
+ * directories, where they mean something else. A set-group-ID bit without group execution is no
+ * privilege; only strangers take it away. */
 static uint32_t without_privileges(const struct attrs *attrs, const struct fs_caller *caller)
 {
     uint32_t mode = attrs->mode;

@@ -162,7 +162,7 @@ int fs_symlink(struct fs *fs, const char *target, uint64_t parent, const char *n
     return r < 0 ? r : fs_getattr(fs, rec.ino, ret);
 }
 
-/* Makes an inode without a name in a folder that it is not to be found in. */
+/* Makes an inode without a name in a directory that it is not to be found in. */
 static int make_nameless(struct fs *fs, struct record *rec, uint64_t parent,
                          const struct fs_caller *caller)
 {
@@ -289,7 +289,7 @@ static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool di
         return directory ? -ENOTDIR : -EISDIR;
     if (directory && (r = ns_check_empty(fs->ns, entry.ino)) < 0)
         return r;
-    /* Of a file that history does not know, it does not learn the end: the folder's times are an
+    /* Of a file that history does not know, it does not learn the end: the directory's times are an
      * operation of their own. */
     if (inode.nascent && (r = touch(fs, parent)) < 0)
         return r;
@@ -376,7 +376,7 @@ static int rename_seal(const struct renaming *rn)
     return r;
 }
 
-/* What a union of folders takes for "removed here": a device 0:0 under the name that was moved
+/* What a union of directories takes for "removed here": a device 0:0 under the name that was moved
  * away. */
 static int make_whiteout(const struct renaming *rn, const char *name, struct record *ret)
 {

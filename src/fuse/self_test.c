@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Do shared maps work with direct I/O here? Tried at mount, on a file of the front's own that is in
- * no folder: the store may be full, or its stage, and neither it nor its root's times are to be
+ * no directory: the store may be full, or its stage, and neither it nor its root's times are to be
  * changed.
  *
  * Its name is found, by the user of the daemon alone, while the test runs; its content is kept

@@ -36,8 +36,8 @@ static struct node *make_node_locked(struct ns *ns, const struct record *rec, bo
     return node;
 }
 
-/* A new file changed its folder when it was made, which may be long before its birth: what was set
- * since then stays, unless it is later than `now`, and so by a clock that was ahead. */
+/* A new file changed its directory when it was made, which may be long before its birth: what was
+ * set since then stays, unless it is later than `now`, and so by a clock that was ahead. */
 static void note_birth_locked(struct node *dir, int64_t btime, int64_t now)
 {
     check_rank_held(LOCK_NAMESPACE);

@@ -76,8 +76,8 @@ CAIRN_MUST_CHECK int ns_listxattr(struct ns *ns, uint64_t ino,
 void ns_apply(struct ns *ns, const struct record *rec);
 
 /* The same for a NASCENT that a recovery repeats. What happened after it may be there already, in
- * the view or from records that stood before it in a compacted log: so times of its folder that are
- * later than its own stay, up to `now` (ns), which no clock had reached before. */
+ * the view or from records that stood before it in a compacted log: so times of its directory that
+ * are later than its own stay, up to `now` (ns), which no clock had reached before. */
 void ns_restore_nascent(struct ns *ns, const struct record *rec, int64_t now);
 
 /* The view has everything up to `seq`: what is not newer leaves the overlay. */

@@ -362,7 +362,7 @@ static int dump_xattrs_locked(struct node *node, int (*fn)(const struct record *
     return 0;
 }
 
-/* One without a name is told of as if it had been made so: in no folder that could be gone. */
+/* One without a name is told of as if it had been made so: in no directory that could be gone. */
 static struct record nascent_record(const struct node *node)
 {
     const struct entry *entry = node->birth_entry;

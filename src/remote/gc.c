@@ -184,7 +184,7 @@ static void say(struct pass *pass, const char *object, const struct item *item, 
     pass->request->say(line, pass->request->arg);
 }
 
-static int remove_batch(struct pass *pass, const char *folder, const struct item *items,
+static int remove_batch(struct pass *pass, const char *directory, const struct item *items,
                         size_t count, const char *why)
 {
     struct remote *remote = pass->remote;
@@ -192,7 +192,7 @@ static int remove_batch(struct pass *pass, const char *folder, const struct item
     const char *list[BATCH];
     bool dry = pass->request && pass->request->dry_run;
     for (size_t i = 0; i < count; i++) {
-        object_name(folder, items[i].id, names[i]);
+        object_name(directory, items[i].id, names[i]);
         list[i] = names[i];
     }
     int r = remote_is_stopping(remote) ? -ECANCELED : dry ? 0 : check_ours(remote);
@@ -206,13 +206,13 @@ static int remove_batch(struct pass *pass, const char *folder, const struct item
     return r;
 }
 
-static int remove_items(struct pass *pass, const char *folder, const struct item *items,
+static int remove_items(struct pass *pass, const char *directory, const struct item *items,
                         size_t count, const char *why)
 {
     struct tier *tier = pass->remote->tier;
     int r = count ? tier->ops->sync(tier) : 0; /* what named them is gone for good */
     for (size_t at = 0; at < count && r == 0; at += BATCH)
-        r = remove_batch(pass, folder, items + at, min_u64(count - at, BATCH), why);
+        r = remove_batch(pass, directory, items + at, min_u64(count - at, BATCH), why);
     return r;
 }
 

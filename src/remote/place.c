@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A path is no proof of what lies there: where its filesystem is not mounted, it leads to a bare
- * folder of another. The marker of a prefix is its object `cairn` (heads.c); this is for when there
- * is none: STORE/remote.place says on which filesystem it was. */
+ * directory of another. The marker of a prefix is its object `cairn` (heads.c); this is for when
+ * there is none: STORE/remote.place says on which filesystem it was. */
 #include "remote/internal.h"
 
 #include "base/crc.h"

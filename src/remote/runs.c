@@ -258,7 +258,7 @@ static int fetch_once(struct store *store, struct remote *remote, const struct h
     struct new_run runs[HEAD_RUNS_MAX] = {0};
     _Atomic int error = 0;
     struct pool *pool = NULL;
-    int r = run_folder_make(store);
+    int r = run_directory_make(store);
     for (uint32_t i = 0; i < head->run_count && r == 0; i++) {
         if (run_look(store, &head->runs[i]) == 0)
             continue;
@@ -282,9 +282,9 @@ static int fetch_once(struct store *store, struct remote *remote, const struct h
         if (r < 0)
             run_file_abandon(store, head->runs[i].id);
     }
-    _cleanup_free_ char *folder = xasprintf("%s/runs", store->path);
+    _cleanup_free_ char *directory = xasprintf("%s/runs", store->path);
     room_account_runs(store);
-    return r == 0 && fetched ? io_fsync_dir(folder) : r;
+    return r == 0 && fetched ? io_fsync_dir(directory) : r;
 }
 
 int runs_fetch(struct store *store, struct remote *remote, const struct head *head)

@@ -56,7 +56,7 @@ struct stage_header {
     _Atomic int32_t pid;          /* of the daemon whose it is, or was */
     _Atomic uint32_t is_named;    /* 1: a session named it, so it may hold what is nowhere else */
     uint64_t owner_device,
-        owner_ino; /* of the folder of its store, where these stay; counts with owner_crc only */
+        owner_ino; /* of the directory of its store, where these stay; counts with owner_crc only */
     uint32_t owner_crc; /* of these and the path, by whoever wrote both; 0: not known */
     uint8_t reserved4[20];
     char owner[3840]; /* path of its store; empty: it is too long */

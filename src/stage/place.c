@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where stages are: the names of their files, the folder that nobody else writes into, and what a
- * file says of the stage that it is. */
+/* Where stages are: the names of their files, the directory that nobody else writes into, and what
+ * a file says of the stage that it is. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -50,7 +50,8 @@ int stage_parse_path(const char *path, char **ret_dir, uint8_t ret_name[16])
     return 0;
 }
 
-/* --- the folder ------------------------------------------------------------------------------- */
+/* --- the directory -------------------------------------------------------------------------------
+ */
 
 static bool is_private(const struct stat *st)
 {
@@ -58,7 +59,7 @@ static bool is_private(const struct stat *st)
 }
 
 /* Makes it, or finds it there. -EACCES: it is not ours, and *ret_uid is whose; -ENOTDIR. */
-static int take_folder(const char *path, uid_t *ret_uid)
+static int take_directory(const char *path, uid_t *ret_uid)
 {
     struct stat st;
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
@@ -75,48 +76,48 @@ static int take_folder(const char *path, uid_t *ret_uid)
     return is_private(&st) || fchmod(fd, 0700) == 0 ? 0 : -errno;
 }
 
-char *stage_own_folder(const char *dir)
+char *stage_own_directory(const char *dir)
 {
     return xasprintf("%s/" PREFIX "%u", dir, geteuid());
 }
 
-int stage_make_folder(const char *dir, char **ret_folder)
+int stage_make_directory(const char *dir, char **ret_directory)
 {
     struct stat st;
     uid_t uid = 0;
     if (stat(dir, &st) < 0)
         return -errno;
     if (st.st_uid == geteuid() && (st.st_mode & 022) == 0) {
-        *ret_folder = xstrdup(dir);
+        *ret_directory = xstrdup(dir);
         return 0;
     }
-    _cleanup_free_ char *usual = stage_own_folder(dir);
-    int r = take_folder(usual, &uid);
+    _cleanup_free_ char *usual = stage_own_directory(dir);
+    int r = take_directory(usual, &uid);
     if (r == 0) {
-        *ret_folder = xstrdup(usual);
+        *ret_directory = xstrdup(usual);
         return 0;
     }
     if (r != -EACCES && r != -ENOTDIR)
         return r;
     if (r == -EACCES)
-        log_warn("stage: %s belongs to user %u, not to you (%u): the stage gets a folder of "
+        log_warn("stage: %s belongs to user %u, not to you (%u): the stage gets a directory of "
                  "another name",
                  usual, uid, geteuid());
     else
-        log_warn("stage: %s is no folder: the stage gets one of another name", usual);
+        log_warn("stage: %s is no directory: the stage gets one of another name", usual);
     _cleanup_free_ char *other = xasprintf("%s-XXXXXX", usual);
     if (!mkdtemp(other))
         return -errno;
-    *ret_folder = xstrdup(other);
+    *ret_directory = xstrdup(other);
     return 0;
 }
 
-void stage_leave_folder(const char *folder)
+void stage_leave_directory(const char *directory)
 {
     _cleanup_free_ char *begin = xasprintf("/" PREFIX "%u", geteuid());
-    const char *slash = strrchr(folder, '/');
+    const char *slash = strrchr(directory, '/');
     if (slash && strncmp(slash, begin, strlen(begin)) == 0)
-        (void)rmdir(folder); /* not while another stage is in it */
+        (void)rmdir(directory); /* not while another stage is in it */
 }
 
 /* --- what a file says ------------------------------------------------------------------------- */
@@ -136,7 +137,7 @@ uint32_t stage_owner_crc(const struct stage_header *h)
 }
 
 /* A server's filesystem, or one of layers, may number its files anew whenever it forgot them. */
-void stage_folder_identity(const char *path, uint64_t *ret_device, uint64_t *ret_ino)
+void stage_directory_identity(const char *path, uint64_t *ret_device, uint64_t *ret_ino)
 {
     struct stat st;
     struct statfs fs;
@@ -187,15 +188,15 @@ void stage_look_done(struct stage_look *look)
 
 void stage_each(const char *dir, void (*fn)(const uint8_t name[16], void *arg), void *arg)
 {
-    DIR *folder = opendir(dir);
-    if (!folder)
+    DIR *directory = opendir(dir);
+    if (!directory)
         return;
-    for (struct dirent *e; (e = readdir(folder));) {
+    for (struct dirent *e; (e = readdir(directory));) {
         uint8_t name[16];
         if (parse_name(e->d_name, name) == 0)
             fn(name, arg);
     }
-    (void)closedir(folder);
+    (void)closedir(directory);
 }
 
 /* --- what nobody needs ------------------------------------------------------------------------ */
@@ -327,12 +328,12 @@ static void report_if_parted(const char *dir, const char *base)
 
 void stage_report_parted(const char *dir)
 {
-    DIR *folder = opendir(dir);
-    if (!folder)
+    DIR *directory = opendir(dir);
+    if (!directory)
         return;
-    for (struct dirent *e; (e = readdir(folder));)
+    for (struct dirent *e; (e = readdir(directory));)
         report_if_parted(dir, e->d_name);
-    (void)closedir(folder);
+    (void)closedir(directory);
 }
 
 bool stage_is_left(const char *dir, const uint8_t name[16])

@@ -269,7 +269,7 @@ void stage_own(struct stage *stage, const char *owner)
     memset(h->owner, 0, sizeof h->owner);
     if (len < sizeof h->owner) /* else it is not told */
         memcpy(h->owner, owner, len);
-    stage_folder_identity(owner, &h->owner_device, &h->owner_ino);
+    stage_directory_identity(owner, &h->owner_device, &h->owner_ino);
     h->owner_crc = h->owner_ino ? stage_owner_crc(h) : 0;
     atomic_store(&h->pid, (int32_t)getpid());
 }

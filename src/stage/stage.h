@@ -49,7 +49,7 @@ struct stage_config {
 /* What its files are written in. Any thread. */
 unsigned stage_format_version(void);
 
-/* The largest size of a stage whose files take at most `bytes` of their folder; 0: none is so
+/* The largest size of a stage whose files take at most `bytes` of their directory; 0: none is so
  * small. */
 uint64_t stage_size_within(uint64_t bytes);
 
@@ -61,7 +61,7 @@ CAIRN_MUST_CHECK int stage_create(const struct stage_config *config, struct stag
  * -EUCLEAN, -EBADMSG, -EPROTONOSUPPORT. Nothing is changed before stage_own(). */
 CAIRN_MUST_CHECK int stage_open(const struct stage_config *config, struct stage **ret_stage);
 
-/* Notes in it whose it is: the path of the store and which folder that is, and this process. */
+/* Notes in it whose it is: the path of the store and which directory that is, and this process. */
 void stage_own(struct stage *stage, const char *owner);
 
 /* Notes that a session names it, durably: it is not swept any more. */
@@ -78,17 +78,17 @@ bool stage_is_unlinked(const struct stage *stage);
 
 /* The path of a stage's control file. Caller frees. */
 char *stage_ctl_path(const char *dir, const uint8_t name[16]);
-/* The folder (caller frees) and the name in such a path. -EINVAL: it is none. */
+/* The directory (caller frees) and the name in such a path. -EINVAL: it is none. */
 CAIRN_MUST_CHECK int stage_parse_path(const char *path, char **ret_dir, uint8_t ret_name[16]);
 
-/* The folder for stages of this user (caller frees): `dir` where nobody else writes, else a folder
- * in it with mode 0700, which is made if there is none. Where somebody else has its name, it says
- * so in the log and takes another. */
-CAIRN_MUST_CHECK int stage_make_folder(const char *dir, char **ret_folder);
-/* The name that such a folder in `dir` has where nobody else took it. Caller frees. */
-char *stage_own_folder(const char *dir);
-/* Removes a folder that was made by it, if it is empty by now. */
-void stage_leave_folder(const char *folder);
+/* The directory for stages of this user (caller frees): `dir` where nobody else writes, else a
+ * directory in it with mode 0700, which is made if there is none. Where somebody else has its name,
+ * it says so in the log and takes another. */
+CAIRN_MUST_CHECK int stage_make_directory(const char *dir, char **ret_directory);
+/* The name that such a directory in `dir` has where nobody else took it. Caller frees. */
+char *stage_own_directory(const char *dir);
+/* Removes a directory that was made by it, if it is empty by now. */
+void stage_leave_directory(const char *directory);
 
 /* What a control file tells without being opened for use. */
 struct stage_look {
@@ -97,11 +97,11 @@ struct stage_look {
     bool in_use; /* a process holds the lock: `pid`, 0: not known */
     pid_t pid;
     char *owner; /* path of its store; NULL or empty: not known. stage_look_done() frees it. */
-    uint64_t owner_device, owner_ino; /* of the store's folder; 0: not known */
+    uint64_t owner_device, owner_ino; /* of the store's directory; 0: not known */
 };
-/* The folder's device and inode, as long as the machine runs: 0 for both where its filesystem may
- * give it others. */
-void stage_folder_identity(const char *path, uint64_t *ret_device, uint64_t *ret_ino);
+/* The directory's device and inode, as long as the machine runs: 0 for both where its filesystem
+ * may give it others. */
+void stage_directory_identity(const char *path, uint64_t *ret_device, uint64_t *ret_ino);
 /* -ENOENT, -EACCES: it is another user's, or open to others; -EUCLEAN: it is no stage. */
 CAIRN_MUST_CHECK int stage_look(const char *dir, const uint8_t name[16], struct stage_look *ret);
 void stage_look_done(struct stage_look *look);

@@ -17,21 +17,21 @@ char *aside_path(const struct store *store, const char *name)
     _cleanup_free_ char *flat = xstrdup(name);
     for (char *slash = strchr(flat, '/'); slash; slash = strchr(slash, '/'))
         *slash = '-';
-    return xasprintf("%s/" ASIDE_FOLDER "/%s", store->path, flat);
+    return xasprintf("%s/" ASIDE_DIRECTORY "/%s", store->path, flat);
 }
 
 int aside_begin(const struct store *store)
 {
-    _cleanup_free_ char *folder = xasprintf("%s/" ASIDE_FOLDER, store->path);
-    if (mkdir(folder, 0700) == 0)
+    _cleanup_free_ char *directory = xasprintf("%s/" ASIDE_DIRECTORY, store->path);
+    if (mkdir(directory, 0700) == 0)
         return io_fsync_dir(store->path);
     return errno == EEXIST ? 0 : -errno;
 }
 
 int aside_sync(const struct store *store)
 {
-    _cleanup_free_ char *folder = xasprintf("%s/" ASIDE_FOLDER, store->path);
-    return io_fsync_dir(folder);
+    _cleanup_free_ char *directory = xasprintf("%s/" ASIDE_DIRECTORY, store->path);
+    return io_fsync_dir(directory);
 }
 
 /* A filesystem without RENAME_NOREPLACE may not replace either: the name is looked for first. */

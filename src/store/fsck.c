@@ -98,7 +98,7 @@ static int check_pack(const struct view_pack *pack, void *arg)
 /* What was set aside is no problem of the store, but takes room. */
 static void report_aside(struct check_run *run)
 {
-    _cleanup_free_ char *path = xasprintf("%s/" ASIDE_FOLDER, run->store->path);
+    _cleanup_free_ char *path = xasprintf("%s/" ASIDE_DIRECTORY, run->store->path);
     _cleanup_free_ char *line = xasprintf(
         "%s has what was set aside; nothing reads it: remove it when you need it no more", path);
     if (access(path, F_OK) == 0)

@@ -17,7 +17,7 @@ CAIRN_MUST_CHECK int store_open_medium(const struct store_options *options, bool
 CAIRN_MUST_CHECK int store_open_bare(const struct store_options *options, struct store **ret,
                                      char **ret_text);
 void store_discard(struct store *store);
-/* The newest head of options->remote, in a folder that is empty, for reading alone. */
+/* The newest head of options->remote, in a directory that is empty, for reading alone. */
 CAIRN_MUST_CHECK int store_open_remote(const struct store_options *options, struct store **ret,
                                        char **ret_text);
 
@@ -30,11 +30,11 @@ CAIRN_MUST_CHECK int recover_view(struct store *store, char **ret_text);
 
 /* Nothing of a store is unlinked because it could not be read. What recovery does not understand
  * goes to STORE/lost+found. */
-#define ASIDE_FOLDER "lost+found"
-/* Moves STORE/name there; it may be a folder. Durable with aside_sync(). -ENOENT: it is
+#define ASIDE_DIRECTORY "lost+found"
+/* Moves STORE/name there; it may be a directory. Durable with aside_sync(). -ENOENT: it is
  * not there. */
 CAIRN_MUST_CHECK int set_aside(const struct store *store, const char *name);
-/* Makes the folder, durably. */
+/* Makes the directory, durably. */
 CAIRN_MUST_CHECK int aside_begin(const struct store *store);
 CAIRN_MUST_CHECK int aside_sync(const struct store *store);
 /* The path there of what is called `name` below STORE. Caller frees. */

@@ -7,8 +7,8 @@
 
 #include "store/store.h"
 
-/* With options->remote: what its newest head says, in options->path, an empty private folder that
- * the caller removes later. Without: what is durable in the store options->path, of which the
+/* With options->remote: what its newest head says, in options->path, an empty private directory
+ * that the caller removes later. Without: what is durable in the store options->path, of which the
  * caller holds STORE/lock; a stage is left as it is. On failure *ret_text says in one line what is
  * wrong (caller frees). */
 CAIRN_MUST_CHECK int reader_open(const struct store_options *options, struct store **ret,
@@ -18,7 +18,7 @@ void reader_close(struct store *store);
 /* Reads that are under way, and all later ones, end soon with an error. Any thread. */
 void reader_interrupt(struct store *store);
 
-/* The folder of the stage that a dead daemon of this store left, with data that is nowhere else
+/* The directory of the stage that a dead daemon of this store left, with data that is nowhere else
  * perhaps; NULL: none. Caller frees. */
 char *reader_left_stage(const struct store *store);
 

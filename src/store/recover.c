@@ -96,7 +96,7 @@ static bool is_skipped(const struct replay *rp, uint64_t ino)
     return false;
 }
 
-/* Its folder is gone, and so was its name then. Somebody may have it open still, if the mount
+/* Its directory is gone, and so was its name then. Somebody may have it open still, if the mount
  * lives. */
 static int replay_homeless(struct replay *rp, const struct record *rec)
 {
@@ -396,7 +396,8 @@ static int remove_leftovers(struct store *store)
         log_info("removed %zu packs that were written and never became part of the journal",
                  left.removed);
     if (left.aside)
-        log_warn("%zu files of packs/ that nothing names were set aside in %s/" ASIDE_FOLDER "%s",
+        log_warn("%zu files of packs/ that nothing names were set aside in %s/" ASIDE_DIRECTORY
+                 "%s",
                  left.aside, store->path,
                  store->met_damage ? ", since this start found something damaged or missing" : "");
     if (r == 0 && left.aside)

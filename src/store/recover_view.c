@@ -17,7 +17,7 @@ static int set_view_aside(struct store *store)
 {
     int r = set_aside(store, "view");
     if (r == 0)
-        log_warn("the view as it was is kept in %s/" ASIDE_FOLDER, store->path);
+        log_warn("the view as it was is kept in %s/" ASIDE_DIRECTORY, store->path);
     return r == 0 ? aside_sync(store) : r == -ENOENT ? 0 : r;
 }
 
@@ -38,7 +38,7 @@ static void close_view(struct store *store)
     store->view = NULL;
 }
 
-/* What the anchor says, in a folder of its own. */
+/* What the anchor says, in a directory of its own. */
 static int make_view(struct store *store, const struct head *head)
 {
     int r = open_view(store, "view.new", false);
@@ -159,7 +159,7 @@ int recover_view(struct store *store, char **ret_text)
          * what is left would drop the packs of acknowledged data, so nothing is touched. */
         *ret_text = xasprintf("%s: the journal is damaged: it ends before what was durable "
                               "already; nothing was changed; "
-                              "restore the folder journal/ from a copy",
+                              "restore the directory journal/ from a copy",
                               store->path);
         return -EUCLEAN;
     }

@@ -71,9 +71,9 @@ static int newest_first(const void *a, const void *b)
 
 static int sync_journal(const struct store *store)
 {
-    _cleanup_free_ char *folder = xasprintf("%s/journal", store->path);
+    _cleanup_free_ char *directory = xasprintf("%s/journal", store->path);
     int r = aside_sync(store);
-    return r < 0 ? r : io_fsync_dir(folder);
+    return r < 0 ? r : io_fsync_dir(directory);
 }
 
 static int set_later_aside(struct repair *rep)

@@ -191,7 +191,7 @@ static void store_free(struct store *store, bool stage_is_empty)
     fetch_free(store->fetch);
     stage_close(store->stage, stage_is_empty);
     if (stage_is_empty && store->stage_dir)
-        stage_leave_folder(store->stage_dir);
+        stage_leave_directory(store->stage_dir);
     commit_free(store);
     ns_free(store->ns);
     if (store->view)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A remote in a directory that others see too. Another process makes the calls (tier/dir_client.h),
- * since they may hang. Names are durable after sync() (fsync of the folders, which are remembered
- * here).
+ * since they may hang. Names are durable after sync() (fsync of the directories, which are
+ * remembered here).
  *
  * Servers go away and come back: ESTALE, EIO and the like are tried again for a while, like those
  * of S3. An EIO that stays while the filesystem answers is of the medium below it, and lasts: what
@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "tier/dir_client.h"
-#include "tier/folders.h"
+#include "tier/directories.h"
 #include "tier/retry.h"
 
 #define PATIENCE_NS (60ll * 1000000000)
@@ -28,7 +28,7 @@ struct dir {
     char *path;
     struct dir_client *client;
     bool read_only;
-    struct folders *folders;
+    struct directories *directories;
     struct retry_gate gate;
     struct {
         struct cairn_mutex lock;
@@ -140,16 +140,17 @@ static int call_by_name(struct dir *d, enum dir_verb verb, const char *name, str
     return dir_client_call(d->client, &call, ret);
 }
 
-static int make_folder(void *arg, const char *folder)
+static int make_directory(void *arg, const char *directory)
 {
-    return call_by_name(arg, DIR_MAKE_FOLDER, folder, NULL);
+    return call_by_name(arg, DIR_MAKE_DIRECTORY, directory, NULL);
 }
 
-/* An fsync that did not answer may have failed. In a folder that is not there nothing is named. */
-static int sync_folder(void *arg, const char *folder, bool *ret_in_doubt)
+/* An fsync that did not answer may have failed. In a directory that is not there nothing is named.
+ */
+static int sync_directory(void *arg, const char *directory, bool *ret_in_doubt)
 {
     struct dir_answer answer;
-    int r = call_by_name(arg, DIR_SYNC_FOLDER, folder, &answer);
+    int r = call_by_name(arg, DIR_SYNC_DIRECTORY, directory, &answer);
     *ret_in_doubt = answer.is_lost || r == -ETIMEDOUT || r == -ECONNRESET;
     return r == -ENOENT ? 0 : r;
 }
@@ -167,12 +168,12 @@ static int put_once(struct dir *d, const char *object, const void *buf, size_t l
                             .patience_ns = d->tier.patience_ns};
     int r = dir_client_call(d->client, &call, NULL);
     if (r == -ENOENT) {
-        r = folders_make_parents(d->folders, object);
+        r = directories_make_parents(d->directories, object);
         if (r == 0)
             r = dir_client_call(d->client, &call, NULL);
     }
     if (r != -ENOENT)
-        folders_touch(d->folders, object);
+        directories_touch(d->directories, object);
     return r;
 }
 
@@ -212,11 +213,11 @@ static int dir_put_new(struct tier *tier, const char *object, const void *buf, s
 }
 
 /* Names whose fsync failed: the objects are stored again, so that their names are new ones. A
- * folder does not take another's place here, since others read in it. */
-static int renew(const char *folder, char *const *objects, size_t count, void *arg)
+ * directory does not take another's place here, since others read in it. */
+static int renew(const char *directory, char *const *objects, size_t count, void *arg)
 {
     int r = 0;
-    (void)folder;
+    (void)directory;
     for (size_t i = 0; i < count && r == 0; i++)
         r = call_by_name(arg, DIR_STORE_AGAIN, objects[i], NULL);
     return r;
@@ -303,7 +304,7 @@ static int dir_remove(struct tier *tier, const char *object)
     if (r == -ENOENT)
         r = 0; /* perhaps by a try of ours that seemed to fail */
     if (r == 0)
-        folders_touch(d->folders, object);
+        directories_touch(d->directories, object);
     return r;
 }
 
@@ -316,7 +317,7 @@ static int dir_sync(struct tier *tier)
         return r;
     op_begin(&op, d, "sync", "");
     do
-        r = folders_sync(d->folders);
+        r = directories_sync(d->directories);
     while (op_again(&op, &r));
     return r;
 }
@@ -369,18 +370,18 @@ static int give(const struct tier_object *object, void *arg)
     return r;
 }
 
-static int dir_list(struct tier *tier, const char *folder, const char *after,
+static int dir_list(struct tier *tier, const char *directory, const char *after,
                     int (*fn)(const struct tier_object *object, void *arg), void *arg)
 {
     struct dir *d = dir_of(tier);
     struct listing l = {.dir = d, .fn = fn, .arg = arg};
-    struct dir_call call = {.verb = DIR_LIST, .name = folder, .entry = give, .arg = &l};
+    struct dir_call call = {.verb = DIR_LIST, .name = directory, .entry = give, .arg = &l};
     struct op op;
-    check_name(folder);
+    check_name(directory);
     int r = readable(d);
     if (r < 0)
         return r;
-    op_begin(&op, d, "list", folder);
+    op_begin(&op, d, "list", directory);
     do {
         call.after = l.last ? l.last : after;
         call.patience_ns = d->tier.patience_ns;
@@ -432,7 +433,7 @@ static void dir_traffic(struct tier *tier, struct tier_traffic *ret_traffic)
 static void dir_close(struct tier *tier)
 {
     struct dir *d = dir_of(tier);
-    folders_free(d->folders);
+    directories_free(d->directories);
     retry_gate_done(&d->gate);
     mutex_done(&d->locked.lock);
     dir_client_free(d->client);
@@ -462,26 +463,26 @@ static const struct tier_ops dir_ops = {
 };
 
 /* A process that died may not have made durable what it named in them. */
-static void mark_folders(struct dir *d)
+static void mark_directories(struct dir *d)
 {
-    static const char *const folders[] = {"packs", "runs", "heads"};
-    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
-        folders_mark(d->folders, folders[i]);
+    static const char *const directories[] = {"packs", "runs", "heads"};
+    for (size_t i = 0; i < ARRAY_LEN(directories); i++)
+        directories_mark(d->directories, directories[i]);
 }
 
 static struct dir *dir_new(const struct dir_options *options)
 {
     struct dir *d = xcalloc(1, sizeof *d);
-    struct folders_ops by = {.make = make_folder, .sync = sync_folder};
+    struct directories_ops by = {.make = make_directory, .sync = sync_directory};
     d->tier.ops = &dir_ops;
     d->tier.patience_ns = options->patience_ns ? options->patience_ns : PATIENCE_NS;
     d->path = xstrdup(options->path);
     d->client = dir_client_new(options->path, options->read_only,
                                !options->read_only && !options->must_exist);
     d->read_only = options->read_only;
-    d->folders = folders_new_by(&by, renew, d);
+    d->directories = directories_new_by(&by, renew, d);
     if (!d->read_only)
-        mark_folders(d);
+        mark_directories(d);
     retry_gate_init(&d->gate);
     mutex_init(&d->locked.lock, LOCK_LEAF);
     return d;

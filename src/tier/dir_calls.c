@@ -151,7 +151,7 @@ static int look_at_filesystem(int fd, struct tier_place *ret)
     return 0;
 }
 
-/* Where the filesystem was unmounted, the path leads to an empty folder of this machine. */
+/* Where the filesystem was unmounted, the path leads to an empty directory of this machine. */
 static int do_open(struct dir_talk *talk, const struct dir_request *request, const char *path,
                    struct dir_answer *answer, char *out)
 {
@@ -187,28 +187,28 @@ static int root_fd(const struct dir_talk *talk)
     return atomic_load(&talk->root->fd);
 }
 
-static int open_folder(int root, const char *folder)
+static int open_directory(int root, const char *directory)
 {
     struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
                            .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
-    int fd = (int)syscall(SYS_openat2, root, folder, &how, sizeof how);
+    int fd = (int)syscall(SYS_openat2, root, directory, &how, sizeof how);
     if (fd < 0 &&
         (errno == ENOSYS || errno == EPERM)) /* before Linux 5.6, or in a sandbox of that time */
-        fd = openat(root, folder, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        fd = openat(root, directory, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     return fd < 0 ? -errno : fd;
 }
 
-/* Into the folder that the object is in: *name is its name there. Whoever else may write here does
- * not lead us out of the directory by a symbolic link in the place of a folder: we may be root, and
- * content and names are written. *ret_own is to be closed. */
+/* Into the directory that the object is in: *name is its name there. Whoever else may write here
+ * does not lead us out of the directory by a symbolic link in the place of a directory: we may be
+ * root, and content and names are written. *ret_own is to be closed. */
 static int enter(struct dir_talk *talk, const char **name, int *ret_own)
 {
     const char *slash = strrchr(*name, '/');
     talk->at = root_fd(talk);
     if (!slash)
         return 0;
-    _cleanup_free_ char *folder = xasprintf("%.*s", (int)(slash - *name), *name);
-    *ret_own = open_folder(talk->at, folder);
+    _cleanup_free_ char *directory = xasprintf("%.*s", (int)(slash - *name), *name);
+    *ret_own = open_directory(talk->at, directory);
     if (*ret_own < 0)
         return *ret_own;
     talk->at = *ret_own;
@@ -328,14 +328,14 @@ static int do_store_again(struct dir_talk *talk, const char *object)
 
 /* Its name is durable before anything lies in it. After a failed fsync it goes, to be made anew:
  * another fsync of the same name says nothing. */
-static int do_make_folder(int parent, const char *folder)
+static int do_make_directory(int parent, const char *directory)
 {
-    if (mkdirat(parent, folder, 0700) < 0)
+    if (mkdirat(parent, directory, 0700) < 0)
         return -errno;
     _cleanup_close_ int fd = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int r = fd < 0 || fsync(fd) < 0 ? -errno : 0;
     if (r < 0)
-        (void)unlinkat(parent, folder, AT_REMOVEDIR);
+        (void)unlinkat(parent, directory, AT_REMOVEDIR);
     return r;
 }
 
@@ -357,7 +357,7 @@ static int do_get(struct dir_talk *talk, const struct dir_request *request, cons
         r = io_pread_full(fd, out, request->len, request->offset);
     if (r == 0 && request->len <= DIR_INLINE_MAX)
         answer->count = (uint32_t)request->len;
-    return r == -EISDIR || r == -ESPIPE ? -ENOENT : r; /* as a folder, a fifo is no object */
+    return r == -EISDIR || r == -ESPIPE ? -ENOENT : r; /* as a directory, a fifo is no object */
 }
 
 static int do_stat(struct dir_talk *talk, const char *object, struct dir_answer *answer)
@@ -370,12 +370,13 @@ static int do_stat(struct dir_talk *talk, const char *object, struct dir_answer 
     return S_ISREG(st.st_mode) ? 0 : -ENOENT;
 }
 
-/* Only a failed fsync says that names may be lost; where the folder could not be opened (no
+/* Only a failed fsync says that names may be lost; where the directory could not be opened (no
  * descriptor was left), nothing happened. */
-static int do_sync_folder(struct dir_talk *talk, const char *folder, struct dir_answer *answer)
+static int do_sync_directory(struct dir_talk *talk, const char *directory,
+                             struct dir_answer *answer)
 {
     _cleanup_close_ int fd =
-        openat(talk->at, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        openat(talk->at, directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return -errno;
     if (fsync(fd) == 0)
@@ -453,7 +454,7 @@ static int clock_for_list(void *arg, int64_t *ret_ns)
 }
 
 /* What was found before an error is given, too: the repetition goes on behind it. */
-static int do_list(struct dir_talk *talk, const char *folder, const char *after)
+static int do_list(struct dir_talk *talk, const char *directory, const char *after)
 {
     struct batch *b = xcalloc(1, sizeof *b);
     b->talk = talk;
@@ -463,22 +464,22 @@ static int do_list(struct dir_talk *talk, const char *folder, const char *after)
                                   .fn = add_entry,
                                   .now = clock_for_list,
                                   .arg = b};
-    int r = dir_list_folder(&listing, folder);
+    int r = dir_list_directory(&listing, directory);
     dir_listing_done(&listing);
     int sent = send_batch(b);
     free(b);
     return r < 0 ? r : sent;
 }
 
-/* Somebody removed the folder: nothing can be named in it, and what is missing there says nothing
- * of an object. */
+/* Somebody removed the directory: nothing can be named in it, and what is missing there says
+ * nothing of an object. */
 static bool is_removed(int root)
 {
     struct stat st;
     return fstat(root, &st) == 0 && st.st_nlink == 0;
 }
 
-/* Nobody would look for what is named in a folder that was moved away. */
+/* Nobody would look for what is named in a directory that was moved away. */
 static bool left_its_path(const struct dir_talk *talk)
 {
     const char *path = atomic_load(&talk->root->path);
@@ -492,7 +493,7 @@ static bool left_its_path(const struct dir_talk *talk)
 
 static bool makes_names_count(enum dir_verb verb)
 {
-    return verb == DIR_PUT_NEW || verb == DIR_SYNC_FOLDER;
+    return verb == DIR_PUT_NEW || verb == DIR_SYNC_DIRECTORY;
 }
 
 static bool is_of_an_object(enum dir_verb verb)
@@ -530,10 +531,10 @@ static int carry_out(struct dir_talk *talk, const struct dir_request *request, c
         return do_list(talk, name, name + strlen(name) + 1);
     case DIR_REMOVE:
         return unlinkat(talk->at, name, 0) < 0 ? -errno : 0;
-    case DIR_MAKE_FOLDER:
-        return do_make_folder(talk->at, name);
-    case DIR_SYNC_FOLDER:
-        return do_sync_folder(talk, name, answer);
+    case DIR_MAKE_DIRECTORY:
+        return do_make_directory(talk->at, name);
+    case DIR_SYNC_DIRECTORY:
+        return do_sync_directory(talk, name, answer);
     case DIR_STORE_AGAIN:
         return do_store_again(talk, name);
     case DIR_NOW:

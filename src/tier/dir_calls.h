@@ -17,7 +17,7 @@ struct dir_root {
 /* Of one channel. */
 struct dir_talk {
     struct dir_root *root;
-    int at; /* the folder of the object of the call under way */
+    int at; /* the directory of the object of the call under way */
     int socket;
     int in, out; /* pipes for content; -1: none was needed yet */
     struct dir_pump pump;

@@ -10,7 +10,7 @@
 #define DEPTH_MAX 16u
 #define LEFTOVER_AGE_NS (24ll * 3600 * 1000000000)
 
-/* Names of one folder; those of folders end in '/', which puts them where what is in
+/* Names of one directory; those of directories end in '/', which puts them where what is in
  * them belongs. */
 DEFINE_VECTOR(names, char *);
 
@@ -45,13 +45,13 @@ static void remove_leftover(struct dir_listing *l, int fd, const char *name)
 static int add_name(struct names *names, int fd, const struct dirent *d)
 {
     struct stat st;
-    bool is_folder = d->d_type == DT_DIR;
+    bool is_directory = d->d_type == DT_DIR;
     if (d->d_type == DT_UNKNOWN) {
         if (fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             return errno == ENOENT ? 0 : -errno;
-        is_folder = S_ISDIR(st.st_mode);
+        is_directory = S_ISDIR(st.st_mode);
     }
-    vector_add(names, xasprintf("%s%s", d->d_name, is_folder ? "/" : ""));
+    vector_add(names, xasprintf("%s%s", d->d_name, is_directory ? "/" : ""));
     return 0;
 }
 
@@ -70,9 +70,9 @@ static int read_names(struct dir_listing *l, DIR *dir, struct names *names)
     }
 }
 
-static int open_folder(struct dir_listing *l, const char *folder, DIR **ret_dir)
+static int open_directory(struct dir_listing *l, const char *directory, DIR **ret_dir)
 {
-    int fd = openat(l->root_fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = openat(l->root_fd, directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return -errno;
     *ret_dir = fdopendir(fd);
@@ -103,12 +103,12 @@ static int give(struct dir_listing *l, int fd, const char *name, const char *obj
     return r;
 }
 
-static int walk(struct dir_listing *l, const char *folder, unsigned depth);
+static int walk(struct dir_listing *l, const char *directory, unsigned depth);
 
-static int walk_name(struct dir_listing *l, int fd, const char *folder, const char *name,
+static int walk_name(struct dir_listing *l, int fd, const char *directory, const char *name,
                      unsigned depth)
 {
-    _cleanup_free_ char *object = xasprintf("%s/%s", folder, name);
+    _cleanup_free_ char *object = xasprintf("%s/%s", directory, name);
     const char *after = begin_after(l);
     size_t len = strlen(object);
     if (object[len - 1] != '/')
@@ -119,27 +119,27 @@ static int walk_name(struct dir_listing *l, int fd, const char *folder, const ch
     return walk(l, object, depth + 1);
 }
 
-static int walk(struct dir_listing *l, const char *folder, unsigned depth)
+static int walk(struct dir_listing *l, const char *directory, unsigned depth)
 {
     DIR *dir;
     struct names names = {0};
     if (depth == DEPTH_MAX)
         return -ELOOP;
-    int r = open_folder(l, folder, &dir);
+    int r = open_directory(l, directory, &dir);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     r = read_names(l, dir, &names);
     vector_sort(&names, name_order);
     for (size_t i = 0; i < names.count && r == 0; i++)
-        r = walk_name(l, dirfd(dir), folder, names.at[i], depth);
+        r = walk_name(l, dirfd(dir), directory, names.at[i], depth);
     names_done(&names);
     (void)closedir(dir);
     return r;
 }
 
-int dir_list_folder(struct dir_listing *listing, const char *folder)
+int dir_list_directory(struct dir_listing *listing, const char *directory)
 {
-    return walk(listing, folder, 0);
+    return walk(listing, directory, 0);
 }
 
 void dir_listing_done(struct dir_listing *listing)

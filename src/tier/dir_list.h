@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The objects in a folder of a directory remote, in ascending byte order of their whole names, and
- * the removal of what puts that never ended left behind. */
+/* The objects in a directory of a directory remote, in ascending byte order of their whole names,
+ * and the removal of what puts that never ended left behind. */
 #pragma once
 
 #include "tier/tier.h"
@@ -17,6 +17,6 @@ struct dir_listing {
     void *arg;
 };
 
-/* 0, 1 where fn ended it, or -errno. A folder that is not there is empty. */
-CAIRN_MUST_CHECK int dir_list_folder(struct dir_listing *listing, const char *folder);
+/* 0, 1 where fn ended it, or -errno. A directory that is not there is empty. */
+CAIRN_MUST_CHECK int dir_list_directory(struct dir_listing *listing, const char *directory);
 void dir_listing_done(struct dir_listing *listing);

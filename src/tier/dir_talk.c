@@ -52,8 +52,8 @@ static bool goes_through_pipe(const struct dir_call *call)
 
 static bool has_fsync(const struct dir_call *call)
 {
-    return is_put(call) || call->verb == DIR_SYNC_FOLDER || call->verb == DIR_STORE_AGAIN ||
-           call->verb == DIR_MAKE_FOLDER;
+    return is_put(call) || call->verb == DIR_SYNC_DIRECTORY || call->verb == DIR_STORE_AGAIN ||
+           call->verb == DIR_MAKE_DIRECTORY;
 }
 
 /* Of a directory that is not slow. */

@@ -25,17 +25,18 @@
 enum dir_verb {
     DIR_RESOLVE, /* name: a path. Answered with it without symbolic links; its last part need not be
                     there */
-    DIR_OPEN, /* name: the path. The folder of all later calls; where `known` it must still be that
-               * one, with its marker, else -ESTALE. So answer the others, too, when the folder was
-               * removed, and those that make names count, when its path leads elsewhere */
+    DIR_OPEN,    /* name: the path. The directory of all later calls; where `known` it must still be
+                  * that    one, with its marker, else -ESTALE. So answer the others, too, when the
+                  * directory was    removed, and those that make names count, when its path leads
+                  * elsewhere */
     DIR_PUT,
     DIR_PUT_NEW,
     DIR_GET,
     DIR_STAT,
-    DIR_LIST, /* name: the folder, NUL, after */
+    DIR_LIST, /* name: the directory, NUL, after */
     DIR_REMOVE,
-    DIR_MAKE_FOLDER,
-    DIR_SYNC_FOLDER,
+    DIR_MAKE_DIRECTORY,
+    DIR_SYNC_DIRECTORY,
     DIR_STORE_AGAIN, /* copied into a new file, which takes the name */
     DIR_NOW,
     DIR_SPACE,
@@ -43,8 +44,8 @@ enum dir_verb {
 
 #define DIR_MARKER "cairn" /* the object that says what a prefix is */
 
-/* Which folder on which filesystem. An inode number comes again when a folder was removed: so when
- * it was made, too. */
+/* Which directory on which filesystem. An inode number comes again when a directory was removed: so
+ * when it was made, too. */
 struct dir_place {
     uint64_t ino;
     int64_t fs_type;
@@ -65,7 +66,7 @@ enum dir_answer_kind { DIR_ANSWER, DIR_ENTRIES };
 struct dir_answer {
     enum dir_answer_kind kind;
     int32_t result; /* 0 or -errno */
-    bool is_lost;   /* DIR_SYNC_FOLDER failed so that names may be lost */
+    bool is_lost;   /* DIR_SYNC_DIRECTORY failed so that names may be lost */
     uint32_t
         count; /* DIR_ENTRIES: as many struct dir_entry follow; else bytes of content or text do */
     uint64_t len;           /* DIR_STAT */

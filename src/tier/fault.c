@@ -64,12 +64,12 @@ static int fault_stat(struct tier *tier, const char *object, uint64_t *ret_len)
     return r < 0 ? r : below->ops->stat(below, object, ret_len);
 }
 
-static int fault_list(struct tier *tier, const char *folder, const char *after,
+static int fault_list(struct tier *tier, const char *directory, const char *after,
                       int (*fn)(const struct tier_object *object, void *arg), void *arg)
 {
-    int r = ask(tier, "list", folder);
+    int r = ask(tier, "list", directory);
     struct tier *below = fault_of(tier)->below;
-    return r < 0 ? r : below->ops->list(below, folder, after, fn, arg);
+    return r < 0 ? r : below->ops->list(below, directory, after, fn, arg);
 }
 
 static int fault_remove(struct tier *tier, const char *object)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A tier in a local directory. Order of a put: the content is durable (fdatasync), and was read
- * back, before the file gets its name, the name is durable after sync() (fsync of the folder). A
+ * back, before the file gets its name, the name is durable after sync() (fsync of the directory). A
  * failed fdatasync says nothing about later ones, so nothing is ever tried twice on the same file:
- * it is removed, and the caller, who has the bytes, writes them anew. So with a folder: where its
- * fsync fails, another takes its place (renew.c). */
+ * it is removed, and the caller, who has the bytes, writes them anew. So with a directory: where
+ * its fsync fails, another takes its place (renew.c). */
 #include "tier/tier.h"
 
 #include <dirent.h>
@@ -14,7 +14,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "tier/fd_cache.h"
-#include "tier/folders.h"
+#include "tier/directories.h"
 #include "tier/renew.h"
 #include "tier/room.h"
 
@@ -28,7 +28,7 @@ struct nvme {
     struct tier tier;
     int root_fd;
     struct room *room;
-    struct folders *folders;
+    struct directories *directories;
     struct fd_cache *reads, *logs;
 };
 
@@ -47,12 +47,12 @@ static int place(struct nvme *n, struct room_file *file, const char *object)
 {
     int r = room_file_move(n->room, file, object);
     if (r == -ENOENT) {
-        r = folders_make_parents(n->folders, object);
+        r = directories_make_parents(n->directories, object);
         if (r == 0)
             r = room_file_move(n->room, file, object);
     }
     if (r == 0)
-        folders_touch(n->folders, object);
+        directories_touch(n->directories, object);
     return r;
 }
 
@@ -157,9 +157,9 @@ struct listing {
     void *arg;
 };
 
-static int list_folder(struct nvme *n, const char *folder, const struct listing *l);
+static int list_directory(struct nvme *n, const char *directory, const struct listing *l);
 
-static int list_entry(struct nvme *n, int dir_fd, const char *folder, const char *name,
+static int list_entry(struct nvme *n, int dir_fd, const char *directory, const char *name,
                       const struct listing *l)
 {
     if (name[0] == '.')
@@ -167,9 +167,9 @@ static int list_entry(struct nvme *n, int dir_fd, const char *folder, const char
     struct stat st;
     if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : -errno; /* removed meanwhile */
-    _cleanup_free_ char *object = xasprintf("%s/%s", folder, name);
+    _cleanup_free_ char *object = xasprintf("%s/%s", directory, name);
     if (S_ISDIR(st.st_mode))
-        return list_folder(n, object, l);
+        return list_directory(n, object, l);
     if (!S_ISREG(st.st_mode) || (l->after && strcmp(object, l->after) <= 0))
         return 0;
     struct tier_object found = {
@@ -180,11 +180,11 @@ static int list_entry(struct nvme *n, int dir_fd, const char *folder, const char
     return l->fn(&found, l->arg);
 }
 
-/* A folder that is not there holds nothing: folders are not objects. 1: the caller has
+/* A directory that is not there holds nothing: directories are not objects. 1: the caller has
  * seen enough. */
-static int list_folder(struct nvme *n, const char *folder, const struct listing *l)
+static int list_directory(struct nvme *n, const char *directory, const struct listing *l)
 {
-    int fd = openat(n->root_fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = openat(n->root_fd, directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return errno == ENOENT ? 0 : -errno;
     DIR *dir = fdopendir(fd);
@@ -201,18 +201,18 @@ static int list_folder(struct nvme *n, const char *folder, const struct listing 
             r = -errno;
             break;
         }
-        r = list_entry(n, fd, folder, d->d_name, l);
+        r = list_entry(n, fd, directory, d->d_name, l);
     }
     (void)closedir(dir);
     return r;
 }
 
-static int nvme_list(struct tier *tier, const char *folder, const char *after,
+static int nvme_list(struct tier *tier, const char *directory, const char *after,
                      int (*fn)(const struct tier_object *object, void *arg), void *arg)
 {
-    check_name(folder);
+    check_name(directory);
     struct listing l = {after, fn, arg};
-    int r = list_folder(nvme_of(tier), folder, &l);
+    int r = list_directory(nvme_of(tier), directory, &l);
     return r < 0 ? r : 0;
 }
 
@@ -226,13 +226,13 @@ static int nvme_remove(struct tier *tier, const char *object)
     fd_cache_forget(n->reads, object);
     fd_cache_forget(n->logs, object);
     if (r == 0)
-        folders_touch(n->folders, object);
+        directories_touch(n->directories, object);
     return 0;
 }
 
 static int nvme_sync(struct tier *tier)
 {
-    return folders_sync(nvme_of(tier)->folders);
+    return directories_sync(nvme_of(tier)->directories);
 }
 
 /* A log is made under another name: one that is there is whole. */
@@ -295,7 +295,7 @@ static void nvme_close(struct tier *tier)
     fd_cache_free(n->reads);
     fd_cache_free(n->logs);
     room_close(n->room);
-    folders_free(n->folders);
+    directories_free(n->directories);
     (void)close(n->root_fd);
     free(n);
 }
@@ -316,26 +316,26 @@ static const struct tier_ops nvme_ops = {
     .space = nvme_space,
 };
 
-/* The tier's own folder has no other to go to. */
-static int renew(const char *folder, char *const *objects, size_t count, void *arg)
+/* The tier's own directory has no other to go to. */
+static int renew(const char *directory, char *const *objects, size_t count, void *arg)
 {
     const struct nvme *n = arg;
     (void)objects;
     (void)count;
-    int r = strcmp(folder, ".") == 0 ? -EIO : renew_folder(n->root_fd, folder);
+    int r = strcmp(directory, ".") == 0 ? -EIO : renew_directory(n->root_fd, directory);
     if (r == 0)
         log_warn("nvme: fsync of %s/ failed; a new directory with the same entries replaced it",
-                 folder);
+                 directory);
     return r;
 }
 
 static int prepare(struct nvme *n)
 {
-    static const char *const folders[] = {"packs", "journal", ROOM_FOLDER};
-    for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
-        int r = folders_make(n->folders, folders[i]);
+    static const char *const directories[] = {"packs", "journal", ROOM_DIRECTORY};
+    for (size_t i = 0; i < ARRAY_LEN(directories); i++) {
+        int r = directories_make(n->directories, directories[i]);
         if (r == 0)
-            r = renew_settle(n->root_fd, folders[i]);
+            r = renew_settle(n->root_fd, directories[i]);
         if (r < 0)
             return r;
     }
@@ -353,7 +353,7 @@ int nvme_tier_open(const char *path, struct tier **ret_tier)
     n->root_fd = fd;
     n->reads = fd_cache_new(fd, O_RDONLY, READ_FDS_MAX);
     n->logs = fd_cache_new(fd, O_WRONLY, LOG_FDS_MAX);
-    n->folders = folders_new(fd, renew, n);
+    n->directories = directories_new(fd, renew, n);
     int r = prepare(n);
     if (r < 0) {
         nvme_close(&n->tier);

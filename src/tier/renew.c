@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The kernel tells of a failed fsync once, and takes what it could not write for clean. So an fsync
- * that is tried again on the same folder says nothing of names from before. In a new folder every
- * name is a new one:
+ * that is tried again on the same directory says nothing of names from before. In a new directory
+ * every name is a new one:
  *
- *   new folder, every file linked there  ->  its fsync  ->  it takes the place of the old one  ->
+ *   new directory, every file linked there  ->  its fsync  ->  it takes the place of the old one ->
  * what came into the old one meanwhile
  *   ->  fsync of both  ->  the old one's names go
  *
@@ -16,16 +16,16 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-static int open_folder(int root_fd, const char *folder)
+static int open_directory(int root_fd, const char *directory)
 {
-    int fd = openat(root_fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = openat(root_fd, directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     return fd < 0 ? -errno : fd;
 }
 
-static int each_name(int root_fd, const char *folder,
+static int each_name(int root_fd, const char *directory,
                      int (*fn)(int from_fd, const char *name, int to_fd), int to_fd)
 {
-    int fd = open_folder(root_fd, folder);
+    int fd = open_directory(root_fd, directory);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir) {
         int r = fd < 0 ? fd : -errno;
@@ -44,7 +44,7 @@ static int each_name(int root_fd, const char *folder,
     return r;
 }
 
-/* A folder of others has no second name: it moves. */
+/* A directory of others has no second name: it moves. */
 static int link_one(int from_fd, const char *name, int to_fd)
 {
     struct stat st;
@@ -57,7 +57,7 @@ static int link_one(int from_fd, const char *name, int to_fd)
                                                                                           : 0;
 }
 
-/* Only what has its name in the other folder, too. */
+/* Only what has its name in the other directory, too. */
 static int unlink_one(int from_fd, const char *name, int to_fd)
 {
     struct stat here, there;
@@ -67,55 +67,55 @@ static int unlink_one(int from_fd, const char *name, int to_fd)
     return unlinkat(from_fd, name, 0) < 0 ? -errno : 0;
 }
 
-static char *name_of_second(const char *folder)
+static char *name_of_second(const char *directory)
 {
-    return xasprintf("%s.anew", folder);
+    return xasprintf("%s.anew", directory);
 }
 
-static int remove_second(int root_fd, const char *second, int folder_fd)
+static int remove_second(int root_fd, const char *second, int directory_fd)
 {
-    int r = each_name(root_fd, second, unlink_one, folder_fd);
+    int r = each_name(root_fd, second, unlink_one, directory_fd);
     if (r == 0 && unlinkat(root_fd, second, AT_REMOVEDIR) < 0)
         r = -errno;
     return r;
 }
 
-/* Links first, durably, then the second folder's names go. */
-int renew_settle(int root_fd, const char *folder)
+/* Links first, durably, then the second directory's names go. */
+int renew_settle(int root_fd, const char *directory)
 {
-    _cleanup_free_ char *second = name_of_second(folder);
+    _cleanup_free_ char *second = name_of_second(directory);
     struct stat st;
     if (fstatat(root_fd, second, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : -errno;
-    _cleanup_close_ int fd = open_folder(root_fd, folder);
+    _cleanup_close_ int fd = open_directory(root_fd, directory);
     int r = fd < 0 ? fd : each_name(root_fd, second, link_one, fd);
     if (r == 0 && fsync(fd) < 0)
         r = -errno;
     return r < 0 ? r : remove_second(root_fd, second, fd);
 }
 
-static int exchange(int root_fd, const char *folder, const char *second, int second_fd)
+static int exchange(int root_fd, const char *directory, const char *second, int second_fd)
 {
-    int r = each_name(root_fd, folder, link_one, second_fd);
+    int r = each_name(root_fd, directory, link_one, second_fd);
     if (r == 0 && fsync(second_fd) < 0)
         r = -errno;
-    if (r == 0 && renameat2(root_fd, second, root_fd, folder, RENAME_EXCHANGE) < 0)
+    if (r == 0 && renameat2(root_fd, second, root_fd, directory, RENAME_EXCHANGE) < 0)
         r = -errno;
     return r;
 }
 
-int renew_folder(int root_fd, const char *folder)
+int renew_directory(int root_fd, const char *directory)
 {
-    _cleanup_free_ char *second = name_of_second(folder);
-    int r = renew_settle(root_fd, folder); /* of a try before */
+    _cleanup_free_ char *second = name_of_second(directory);
+    int r = renew_settle(root_fd, directory); /* of a try before */
     if (r == 0 && mkdirat(root_fd, second, 0700) < 0)
         r = -errno;
     if (r < 0)
         return r;
-    _cleanup_close_ int fd = open_folder(root_fd, second);
-    r = fd < 0 ? fd : exchange(root_fd, folder, second, fd);
-    /* `fd` is that of the folder under its name now; what was on its way into the old one is taken
-     * along. */
+    _cleanup_close_ int fd = open_directory(root_fd, second);
+    r = fd < 0 ? fd : exchange(root_fd, directory, second, fd);
+    /* `fd` is that of the directory under its name now; what was on its way into the old one is
+     * taken along. */
     if (r == 0)
         r = each_name(root_fd, second, link_one, fd);
     if (r == 0 && (fsync(fd) < 0 || fsync(root_fd) < 0))

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A folder whose fsync failed: its names are written anew in another one, which takes its place.
- * Not for two threads at once; files may be moved into the folder meanwhile, and are not removed
+/* A directory whose fsync failed: its names are written anew in another one, which takes its place.
+ * Not for two threads at once; files may be moved into the directory meanwhile, and are not removed
  * from it. */
 #pragma once
 
 #include "base/base.h"
 
-/* `folder` is one directly below `root_fd`. Durable on return: its names, and its own. */
-CAIRN_MUST_CHECK int renew_folder(int root_fd, const char *folder);
+/* `directory` is one directly below `root_fd`. Durable on return: its names, and its own. */
+CAIRN_MUST_CHECK int renew_directory(int root_fd, const char *directory);
 
-/* What a crash left of that goes back into the folder. */
-CAIRN_MUST_CHECK int renew_settle(int root_fd, const char *folder);
+/* What a crash left of that goes back into the directory. */
+CAIRN_MUST_CHECK int renew_settle(int root_fd, const char *directory);

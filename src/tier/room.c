@@ -31,7 +31,7 @@ struct room {
 
 static void file_path(uint64_t number, char path[32])
 {
-    (void)snprintf(path, 32, ROOM_FOLDER "/%016llx", (unsigned long long)number);
+    (void)snprintf(path, 32, ROOM_DIRECTORY "/%016llx", (unsigned long long)number);
 }
 
 /* What others put there is not ours to remove. */
@@ -42,7 +42,7 @@ static bool is_ours(const char *name)
 
 static int remove_leftovers(int root_fd)
 {
-    int fd = openat(root_fd, ROOM_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = openat(root_fd, ROOM_DIRECTORY, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return -errno;
     DIR *dir = fdopendir(fd);
@@ -276,7 +276,7 @@ static int add_spare(struct room *room, uint64_t len)
     int r = create(room, len, false, &file);
     if (r < 0)
         return r;
-    uint64_t number = strtoull(file.path + sizeof ROOM_FOLDER, NULL, 16);
+    uint64_t number = strtoull(file.path + sizeof ROOM_DIRECTORY, NULL, 16);
     (void)close(file.fd);
     give_spare(room, number, len);
     return 0;

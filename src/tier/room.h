@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Room on the medium that later puts cannot be denied: spare files, allocated ahead, in the folder
- * room/ of a tier. Every object begins as a file there and is moved to its name when its content is
- * durable. Any thread; no lock is held over I/O. */
+/* Room on the medium that later puts cannot be denied: spare files, allocated ahead, in the
+ * directory room/ of a tier. Every object begins as a file there and is moved to its name when its
+ * content is durable. Any thread; no lock is held over I/O. */
 #pragma once
 
 #include "base/base.h"
 #include "tier/tier.h"
 
-#define ROOM_FOLDER "room"
+#define ROOM_DIRECTORY "room"
 #define ROOM_SPARE_LEN TIER_RESERVE_UNIT
 
 struct room;
@@ -17,7 +17,7 @@ struct room_file {
     int fd; /* for writing; -1 after room_file_done() */
     bool direct;
     uint64_t len;  /* allocated */
-    char path[32]; /* relative to the tier's folder */
+    char path[32]; /* relative to the tier's directory */
 };
 
 /* Removes what an earlier run left. `root_fd` is borrowed. */

@@ -74,11 +74,11 @@ struct tier_ops {
     /* Length of an object, -ENOENT none. */
     int (*stat)(struct tier *tier, const char *object, uint64_t *ret_len);
 
-    /* Objects of a folder ("packs", "heads"; all below it, whatever the medium calls folders) whose
-     * full name is greater than `after` (NULL: all), in ascending byte order of the name where
-     * `is_sorted`, else in any. `fn` returns 0 to go on, 1 to stop (list returns 0), or a -errno;
-     * it may call the tier. A folder that is not there is empty. */
-    int (*list)(struct tier *tier, const char *folder, const char *after,
+    /* Objects of a directory ("packs", "heads"; all below it, whatever the medium calls
+     * directories) whose full name is greater than `after` (NULL: all), in ascending byte order of
+     * the name where `is_sorted`, else in any. `fn` returns 0 to go on, 1 to stop (list returns 0),
+     * or a -errno; it may call the tier. A directory that is not there is empty. */
+    int (*list)(struct tier *tier, const char *directory, const char *after,
                 int (*fn)(const struct tier_object *object, void *arg), void *arg);
 
     /* Gone already is no error. The room is free on return; the name's removal is durable after
@@ -148,12 +148,12 @@ CAIRN_MUST_CHECK int tier_put_from(struct tier *tier, const char *object,
                                    struct tier_source *source);
 
 /* A directory on local NVMe (or any POSIX filesystem): O_DIRECT where the filesystem has it. `path`
- * must exist. Subfolders packs/, journal/ and room/ are made. Leftovers in room/ from an earlier
- * run are removed. -EROFS, -EACCES, -ENOSPC and so on as the filesystem says. */
+ * must exist. Subdirectories packs/, journal/ and room/ are made. Leftovers in room/ from an
+ * earlier run are removed. -EROFS, -EACCES, -ENOSPC and so on as the filesystem says. */
 CAIRN_MUST_CHECK int nvme_tier_open(const char *path, struct tier **ret_tier);
 
 /* A remote in a directory that others see too (NFS, Lustre, any POSIX filesystem). `path` is made
- * if its parent exists. Everything is written under a temporary name in the same folder, made
+ * if its parent exists. Everything is written under a temporary name in the same directory, made
  * durable, then renamed (put) or linked (put_new). Leftovers of such names that are older than a
  * day are removed by list(). Read-only where `read_only`.
  *

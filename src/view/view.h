@@ -32,9 +32,9 @@ struct view_options {
                             one */
 };
 
-/* Opens or makes the database in folder `path`. A new one holds the root directory (mode 0755,
+/* Opens or makes the database in directory `path`. A new one holds the root directory (mode 0755,
  * owner = caller's effective uid and gid, times = `root_time`, nlink 2) and applied sequence 0.
- * -EUCLEAN: damaged, delete the folder and rebuild. */
+ * -EUCLEAN: damaged, delete the directory and rebuild. */
 CAIRN_MUST_CHECK int view_open(const char *path, const struct view_options *options,
                                int64_t root_time, struct view **ret_view);
 void view_close(struct view *view);

@@ -46,7 +46,7 @@ struct worker {
     int64_t end;
 };
 
-static char folder[] = "/tmp/cairn-lane-XXXXXX";
+static char directory[] = "/tmp/cairn-lane-XXXXXX";
 static _Atomic uint64_t saves, aborted;
 
 static uint64_t next_random(struct worker *w)
@@ -57,7 +57,7 @@ static uint64_t next_random(struct worker *w)
 
 static const char *path_of(const struct worker *w, const char *what, char path[PATH_MAX])
 {
-    (void)snprintf(path, PATH_MAX, "%s/%u.%s", folder, w->index, what);
+    (void)snprintf(path, PATH_MAX, "%s/%u.%s", directory, w->index, what);
     return path;
 }
 
@@ -285,7 +285,7 @@ int main(int argc, char **argv)
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : (uint64_t)clock_realtime_ns() % 1000000;
     static struct worker workers[WORKERS];
     char command[64];
-    expect(mkdtemp(folder), "no folder");
+    expect(mkdtemp(directory), "no directory");
     (void)printf("lane_threads: %g seconds, seed %llu\n", seconds, (unsigned long long)seed);
     (void)fflush(stdout);
     for (unsigned i = 0; i < WORKERS; i++) {
@@ -300,6 +300,6 @@ int main(int argc, char **argv)
     (void)printf("lane_threads: %llu saves, %llu given up, no problem\n",
                  (unsigned long long)atomic_load(&saves),
                  (unsigned long long)atomic_load(&aborted));
-    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
+    (void)snprintf(command, sizeof command, "rm -rf %s", directory);
     return system(command) ? 1 : 0;
 }

@@ -12,12 +12,12 @@
 #define STATE (512 * KIB)
 #define ROUNDS 30
 
-static char folder[] = "/tmp/cairn-lane-XXXXXX";
+static char directory[] = "/tmp/cairn-lane-XXXXXX";
 
 static char *path_of(const char *name)
 {
     static char path[PATH_MAX];
-    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
     return path;
 }
 
@@ -240,8 +240,8 @@ int main(int argc, char **argv)
                                            what_begins_is_waited_for,
                                            no_source_of_another_device};
     char command[64];
-    expect(mkdtemp(folder), "no folder");
+    expect(mkdtemp(directory), "no directory");
     int r = run_trials(ARRAY_LEN(trials), names, trials, argc > 1 ? argv[1] : NULL);
-    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
+    (void)snprintf(command, sizeof command, "rm -rf %s", directory);
     return system(command) ? 1 : r;
 }

@@ -9,7 +9,7 @@
 
 #include "client/place.h"
 
-static char folder[] = "/tmp/cairn-replaced-XXXXXX", name[64], other[64], by_link[64];
+static char directory[] = "/tmp/cairn-replaced-XXXXXX", name[64], other[64], by_link[64];
 static _Atomic bool ends;
 
 static void *replace(void *ret_failed)
@@ -37,18 +37,18 @@ int main(void)
     pthread_t thread;
     static bool failed;
     unsigned wrong = 0;
-    if (!mkdtemp(folder))
+    if (!mkdtemp(directory))
         return 1;
-    (void)snprintf(name, sizeof name, "%s/name", folder);
-    (void)snprintf(other, sizeof other, "%s/other", folder);
-    (void)snprintf(by_link, sizeof by_link, "%s/link", folder);
+    (void)snprintf(name, sizeof name, "%s/name", directory);
+    (void)snprintf(other, sizeof other, "%s/other", directory);
+    (void)snprintf(by_link, sizeof by_link, "%s/link", directory);
     if (symlink("name", by_link) < 0 || pthread_create(&thread, NULL, replace, &failed) != 0)
         return 1;
     for (unsigned i = 0; i < 100000; i++)
         wrong += look(i % 2 ? name : by_link);
     atomic_store(&ends, true);
     (void)pthread_join(thread, NULL);
-    (void)unlink(other), (void)unlink(by_link), (void)unlink(name), (void)rmdir(folder);
+    (void)unlink(other), (void)unlink(by_link), (void)unlink(name), (void)rmdir(directory);
     (void)printf("%u of 100000 looks found no regular file%s\n", wrong,
                  failed ? "; it could not be replaced" : "");
     return wrong > 0 || failed;

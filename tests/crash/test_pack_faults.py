@@ -91,7 +91,7 @@ def in_time(function, seconds=30):
 
 
 @pytest.mark.parametrize("times", (1, 2, 5))
-def test_a_folder_whose_fsync_fails(cairn, disk, times):
+def test_a_directory_whose_fsync_fails(cairn, disk, times):
     """P3, P9: an fsync that is tried again on the same folder says nothing of what the first one lost: another takes its place."""
     cairn.mount(writeback_delay="1h")
     files = {f"file-{i}": rig.seeded_bytes(i, 900_000) for i in range(4)}
@@ -108,7 +108,7 @@ def test_a_folder_whose_fsync_fails(cairn, disk, times):
     check_after_power_loss(cairn, files)
 
 
-def test_a_folder_that_was_being_made_anew(cairn):
+def test_a_directory_that_was_being_made_anew(cairn):
     """P2: killed in between, files have their names in one folder or the other: they are folded into one."""
     cairn.mount()
     files = {f"file-{i}": rig.seeded_bytes(i, 900_000) for i in range(4)}

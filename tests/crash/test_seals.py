@@ -102,7 +102,7 @@ def test_marker_is_never_there_without_what_was_closed(cairn, marker):
     expect_tensors(path, 5)
 
 
-def test_fsync_of_the_folder_covers_what_was_closed(cairn):
+def test_fsync_of_the_directory_covers_what_was_closed(cairn):
     """P3: with nothing else in between."""
     cairn.mount(writeback_delay="60s")
     path = os.path.join(cairn.mnt, "file")

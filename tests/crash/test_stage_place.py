@@ -54,7 +54,7 @@ def read(mount, name):
 # --- names in a shared folder -----------------------------------------------------------------------------------------------
 
 
-def test_the_stage_is_in_a_folder_of_its_users_own(shared):
+def test_the_stage_is_in_a_directory_of_its_users_own(shared):
     """P12: nobody sees or takes its names; at the end the folder is gone."""
     shared.mount(writeback_delay="1h")
     folder = own_folder(shared)

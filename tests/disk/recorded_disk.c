@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A disk that records what is done to it, below the power-cut tests (tests/recorded_disk.py).
  *
- *   recorded_disk MOUNTPOINT FOLDER SIZE    one file, MOUNTPOINT/disk, for a loop device with
+ *   recorded_disk MOUNTPOINT DIRECTORY SIZE    one file, MOUNTPOINT/disk, for a loop device with
  * direct I/O; runs until unmounted
  *
- * FOLDER/content is the disk as a reader sees it now. FOLDER/requests has one record for each
- * request that changes it or flushes it, in the order in which they came, FOLDER/data the bytes of
- * the writes. So the disk can be made anew as it was at any request, with any part of what was not
- * flushed then. FOLDER/bad has offset and length (two uint64_t) of sectors that cannot be read:
- * EIO.
+ * DIRECTORY/content is the disk as a reader sees it now. DIRECTORY/requests has one record for each
+ * request that changes it or flushes it, in the order in which they came, DIRECTORY/data the bytes
+ * of the writes. So the disk can be made anew as it was at any request, with any part of what was
+ * not flushed then. DIRECTORY/bad has offset and length (two uint64_t) of sectors that cannot be
+ * read: EIO.
  *
  * Requests are served one by one: what is recorded before a flush had been acknowledged before it.
  *
  * The kernel may wait for this process while it frees memory. So it is locked in memory, and what
- * it allocates never waits for a disk (PR_SET_IO_FLUSHER). FOLDER has to be in memory, too
+ * it allocates never waits for a disk (PR_SET_IO_FLUSHER). DIRECTORY has to be in memory, too
  * (/dev/shm). */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +42,7 @@ enum kind { WRITE = 1, ZERO = 2, FLUSH = 3 };
 struct request {
     uint64_t time_ns; /* CLOCK_MONOTONIC, when it came */
     uint64_t offset, len;
-    uint64_t data_at; /* WRITE: where in FOLDER/data its bytes are */
+    uint64_t data_at; /* WRITE: where in DIRECTORY/data its bytes are */
     uint64_t kind;
 };
 
@@ -201,20 +201,20 @@ static void disk_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse
     fuse_reply_err(req, record(disk_of(req), FLUSH, 0, 0, 0, now_ns()));
 }
 
-static int open_in(const char *folder, const char *name, int flags)
+static int open_in(const char *directory, const char *name, int flags)
 {
     char path[4096];
-    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
     return open(path, flags | O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 }
 
-static int open_disk(struct disk *disk, const char *folder, const char *size)
+static int open_disk(struct disk *disk, const char *directory, const char *size)
 {
     disk->size = strtoull(size, NULL, 10);
-    disk->content = open_in(folder, "content", 0);
-    disk->requests = open_in(folder, "requests", O_APPEND);
-    disk->data = open_in(folder, "data", 0);
-    disk->bad = open_in(folder, "bad", 0);
+    disk->content = open_in(directory, "content", 0);
+    disk->requests = open_in(directory, "requests", O_APPEND);
+    disk->data = open_in(directory, "data", 0);
+    disk->bad = open_in(directory, "bad", 0);
     if (disk->content < 0 || disk->requests < 0 || disk->data < 0 || disk->bad < 0)
         return -1;
     return ftruncate(disk->content, (off_t)disk->size);
@@ -233,7 +233,7 @@ int main(int argc, char **argv)
     char *arguments[] = {argv[0], NULL};
     struct fuse_args args = FUSE_ARGS_INIT(1, arguments);
     if (argc != 4) {
-        fprintf(stderr, "usage: recorded_disk MOUNTPOINT FOLDER SIZE\n");
+        fprintf(stderr, "usage: recorded_disk MOUNTPOINT DIRECTORY SIZE\n");
         return 2;
     }
     if (open_disk(&disk, argv[2], argv[3]) < 0) {

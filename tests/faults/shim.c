@@ -6,8 +6,8 @@
  * control file and says which site fails, how, after how many calls, and how often. What is not
  * below the store or the stage is never touched.
  *
- * Environment: FAULT_CONTROL (file of struct control), FAULT_STORE, FAULT_STAGE (absolute folders).
- * tests/faults/faultdisk.py is the other side. */
+ * Environment: FAULT_CONTROL (file of struct control), FAULT_STORE, FAULT_STAGE (absolute
+ * directories). tests/faults/faultdisk.py is the other side. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -42,7 +42,7 @@ enum class {
     VIEW_OPTIONS,
     VIEW_INFO,
     STAGE,
-    FOLDER,
+    DIRECTORY,
     REMOTE_NOTE,
     OTHER,
     CLASSES
@@ -140,7 +140,7 @@ static enum class class_of_view(const char *name) {
                                                                                      : OTHER;
 }
 
-/* `rest`: below the store's folder. */
+/* `rest`: below the store's directory. */
 static enum class class_below(const char *rest) {
     static const struct {const char * name; enum class class;}
 files[] = {{"packs/", PACKS},
@@ -151,11 +151,11 @@ files[] = {{"packs/", PACKS},
            {"session", SESSION},
            {"head", HEAD},
            {"remote", REMOTE_NOTE}};
-static const char *const folders[] = {"",     ".",    "packs",    "room",     "journal",
-                                      "runs", "view", "view.new", "view.old", "lost+found"};
-for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
-    if (strcmp(rest, folders[i]) == 0)
-        return FOLDER;
+static const char *const directories[] = {"",     ".",    "packs",    "room",     "journal",
+                                          "runs", "view", "view.new", "view.old", "lost+found"};
+for (size_t i = 0; i < sizeof directories / sizeof *directories; i++)
+    if (strcmp(rest, directories[i]) == 0)
+        return DIRECTORY;
 if (begins(rest, "view/") || begins(rest, "view.new/") || begins(rest, "view.old/"))
     return class_of_view(rest);
 for (size_t i = 0; i < sizeof files / sizeof *files; i++)
@@ -310,7 +310,7 @@ EXPORT int mkdir(const char *path, mode_t mode)
     return mkdirat(AT_FDCWD, path, mode);
 }
 
-/* libc's own opendir() opens behind our back: its folders have no descriptor that we know. */
+/* libc's own opendir() opens behind our back: its directories have no descriptor that we know. */
 EXPORT struct dirent64 *readdir64(DIR *dir)
 {
     REAL(struct dirent64 *, readdir64, DIR *);

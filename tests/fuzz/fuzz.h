@@ -30,9 +30,9 @@ static inline char *text_copy(const void *data, size_t size)
     return text;
 }
 
-/* A new folder, on a disk or in memory. The target removes it at exit; where it crashes, the test
- * that gave TMPDIR and SHMDIR does. */
-static inline void make_folder(bool in_memory, char path[128])
+/* A new directory, on a disk or in memory. The target removes it at exit; where it crashes, the
+ * test that gave TMPDIR and SHMDIR does. */
+static inline void make_directory(bool in_memory, char path[128])
 {
     const char *base = getenv(in_memory ? "SHMDIR" : "TMPDIR");
     (void)snprintf(path, 128, "%s/cairn-test-XXXXXX",

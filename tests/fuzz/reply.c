@@ -155,7 +155,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc, (void)argv;
     struct stat st;
-    make_folder(false, store);
+    make_directory(false, store);
     check(stat(store, &st) == 0);
     mounts_path = xasprintf("%s/mountinfo", store);
     superblock = xasprintf("%s/superblock", store);

@@ -33,7 +33,7 @@ static void on_room(void *arg)
     (void)arg;
 }
 
-static void add_folder(uint64_t parent, const char *name)
+static void add_directory(uint64_t parent, const char *name)
 {
     struct ns_inode held;
     check(ns_hold(store_ns(service.store), parent, &held) == 0);
@@ -49,8 +49,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     (void)argc, (void)argv;
     struct service_error error = {0};
     char *text = NULL;
-    make_folder(false, root);
-    make_folder(true, shm);
+    make_directory(false, root);
+    make_directory(true, shm);
     log_set_level(LOG_LEVEL_ERROR);
     options_init(&options);
     _cleanup_free_ char *remote = xasprintf("dir:%s/remote", root);
@@ -70,7 +70,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     check(store_open(&how, &service.store, &text) == 0 &&
           store_start(service.store, on_room, NULL) == 0);
     service.fs = fs_new(service.store, FS_FSYNC_NVME);
-    add_folder(ROOT_INO, "folder");
+    add_directory(ROOT_INO, "folder");
     control.stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     (void)atexit(leave);
     return 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A stage in a folder of shared memory, which is gone at exit. */
+/* A stage in a directory of shared memory, which is gone at exit. */
 #pragma once
 
 #include "base/log.h"
@@ -20,7 +20,7 @@ static inline struct stage *make_stage(void)
 {
     struct stage *stage;
     log_set_level(LOG_LEVEL_ERROR);
-    make_folder(true, dir);
+    make_directory(true, dir);
     check(stage_create(&config, &stage) == 0);
     (void)atexit(leave);
     return stage;

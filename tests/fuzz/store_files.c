@@ -2,7 +2,7 @@
 /* The small files of a store that are text: who holds it (lock) and where the last session had its
  * stage (session). */
 #include "base/io.h"
-#include "daemon/store_folder.h"
+#include "daemon/store_directory.h"
 #include "fuzz.h"
 #include "commit/session.c"
 
@@ -20,7 +20,7 @@ static void leave(void)
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc, (void)argv;
-    make_folder(false, root);
+    make_directory(false, root);
     lock_path = xasprintf("%s/lock", root);
     (void)atexit(leave);
     return 0;

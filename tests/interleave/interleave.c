@@ -102,9 +102,9 @@ static void *urge_on(void *arg)
     return NULL;
 }
 
-void urge_begin(const char *folder)
+void urge_begin(const char *directory)
 {
-    (void)snprintf(urge.path, sizeof urge.path, "%s/urge", folder);
+    (void)snprintf(urge.path, sizeof urge.path, "%s/urge", directory);
     atomic_store(&urge.ending, false);
     if (pthread_create(&urge.thread, NULL, urge_on, NULL) != 0)
         fail("no thread");

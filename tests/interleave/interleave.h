@@ -13,7 +13,7 @@ struct options {
     unsigned first, runs; /* numbers of the runs of this call */
     unsigned delay_us;    /* header: before the open that truncates */
     bool is_urged;        /* a thread calls fsync all the time, so that writeback never rests */
-    const char *mount, *other; /* folders; other NULL: there is none to compare with */
+    const char *mount, *other; /* directories; other NULL: there is none to compare with */
 };
 
 /* Random numbers that a seed repeats. */
@@ -30,8 +30,8 @@ void fail(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
  * daemon, mounted again). */
 void stop_at(const char *what);
 
-/* Calls fsync on a file of its own in `folder` until urge_end(). */
-void urge_begin(const char *folder);
+/* Calls fsync on a file of its own in `directory` until urge_end(). */
+void urge_begin(const char *directory);
 void urge_end(void);
 
 void script_run(const struct options *options);

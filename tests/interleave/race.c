@@ -185,7 +185,7 @@ static bool is_left_by(const struct race *race, const struct write *w, const uin
 }
 
 static void check_slot(const struct race *race, unsigned slot, const uint8_t *bytes,
-                       const char *folder)
+                       const char *directory)
 {
     unsigned count = race->counts[slot];
     const struct write *last = count ? &race->writes[slot][count - 1] : NULL;
@@ -196,7 +196,7 @@ static void check_slot(const struct race *race, unsigned slot, const uint8_t *by
         good = count == 1 ? is_zero(bytes, SLOT_LEN) : is_left_by(race, last - 1, bytes, &why);
     if (!good)
         fail("race %u of seed %llu in %s: write %u to slot %u %s", race->number,
-             (unsigned long long)race->options->seed, folder, count, slot, why);
+             (unsigned long long)race->options->seed, directory, count, slot, why);
 }
 
 /* The end of the last slot that is there; nothing else makes the file longer. */
@@ -229,7 +229,7 @@ static void check_race(const struct race *race)
 
 /* --- many ------------------------------------------------------------------------------------- */
 
-static struct race *do_race(const struct options *options, const char *folder, unsigned number,
+static struct race *do_race(const struct options *options, const char *directory, unsigned number,
                             bool is_dying)
 {
     static void *(*const roles[WRITERS + 2])(void *) = {write_tensors, write_tensors, write_tensors,
@@ -241,7 +241,7 @@ static struct race *do_race(const struct options *options, const char *folder, u
     race->options = options;
     race->number = number;
     atomic_store(&race->is_dying, is_dying);
-    (void)snprintf(race->path, sizeof race->path, "%s/race-%u", folder, number);
+    (void)snprintf(race->path, sizeof race->path, "%s/race-%u", directory, number);
     (void)pthread_barrier_init(&race->begin, NULL, WRITERS + 2);
     (void)close(open(race->path, O_WRONLY | O_CREAT, 0644));
     for (unsigned i = 0; i < WRITERS + 2; i++) {

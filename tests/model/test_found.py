@@ -43,7 +43,7 @@ def test_file_made_to_be_read(cairn):
     assert os.listdir(cairn.mnt) == ["file"]
 
 
-def test_untouched_file_below_a_renamed_folder(cairn):
+def test_untouched_file_below_a_renamed_directory(cairn):
     """P4: what is open and empty goes with its folder, too."""
     cairn.mount(writeback_delay="60s")
     os.mkdir(os.path.join(cairn.mnt, "before"))
@@ -54,7 +54,7 @@ def test_untouched_file_below_a_renamed_folder(cairn):
     assert os.listdir(os.path.join(cairn.mnt, "after")) == ["file"]
 
 
-def test_file_below_a_renamed_folder_by_its_last_name(cairn):
+def test_file_below_a_renamed_directory_by_its_last_name(cairn):
     """P4: what was truncated goes with its folder also where it came into that as a link, and its first name is gone."""
     cairn.mount(writeback_delay="60s")
     folder = os.path.join(cairn.mnt, "before")
@@ -70,7 +70,7 @@ def test_file_below_a_renamed_folder_by_its_last_name(cairn):
     assert rig.read_file(os.path.join(cairn.mnt, "after", "last")) == rig.seeded_bytes(1, 100_000)[:1000]
 
 
-def test_time_of_a_folder_with_a_file_being_written(cairn):
+def test_time_of_a_directory_with_a_file_being_written(cairn):
     """What utimens sets on a folder stays when a file that was made before is closed."""
     cairn.mount()
     fd = os.open(os.path.join(cairn.mnt, "file"), NEW)

@@ -129,7 +129,7 @@ def test_store_is_not_empty_and_no_store(place):
     place.refuses(code=USAGE, says=[place.store, "not empty", "thesis.tex", "give a new or empty directory"])
 
 
-def test_store_in_a_missing_folder(place):
+def test_store_in_a_missing_directory(place):
     place.refuses(os.path.join(place.root, "no", "store"), place.mnt, says=[place.root + "/no/store does not exist", "mkdir -p"])
 
 

@@ -53,7 +53,7 @@ def test_listing_with_attributes_makes_known(cairn):
     assert asked < 100, "attributes come with the listing"
 
 
-def test_known_folders_cost_no_request(cairn):
+def test_known_directories_cost_no_request(cairn):
     """As files do, from when they were made; the first change of one is seen, and what is asked for then is few."""
     cairn.mount(**KEPT)
     folders = [os.path.join(cairn.mnt, f"step{number:04}") for number in range(1000)]
@@ -372,7 +372,7 @@ def test_privileges_that_a_write_took_away_are_gone(cairn, full):
                 assert one_of(path, MODE_ALONE) == 0o100777
 
 
-def test_links_of_a_folder_are_seen(cairn):
+def test_links_of_a_directory_are_seen(cairn):
     """Also by who asks for nothing else."""
     cairn.mount(**KEPT)
     folder, other = os.path.join(cairn.mnt, "folder"), os.path.join(cairn.mnt, "other")

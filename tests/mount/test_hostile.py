@@ -611,7 +611,7 @@ def test_stage_deleted(used):
         assert False, f"{name} was left"
 
 
-def test_stage_folder_deleted(used):
+def test_stage_directory_deleted(used):
     """The folder too: the next mount says that there is none, and works with another."""
     shutil.rmtree(used.stage_dir)
     rig.write_file(used.mnt + "/after", os.urandom(5 * rig.MIB))

@@ -31,7 +31,7 @@ def test_level_follows_writeback(cairn):
     assert level(path) == "nvme"
 
 
-def test_level_of_a_folder_means_all_below(cairn):
+def test_level_of_a_directory_means_all_below(cairn):
     """P4: a folder is on NVMe when everything below it is."""
     cairn.mount(writeback_delay="3s")
     os.makedirs(cairn.mnt + "/a/b/c")

@@ -201,7 +201,7 @@ def test_rename_of_open_file_over_existing(d, f):
     assert rig.read_file(f) == b"later" + data(10_000)[5:]
 
 
-def test_rename_folder_with_open_files(d):
+def test_rename_directory_with_open_files(d):
     """P6: a folder is renamed with everything below it."""
     os.makedirs(d + "/a/b")
     rig.write_file(d + "/a/b/sealed", b"sealed")

@@ -301,7 +301,7 @@ def sticky_folder(s):
 
 
 @script
-def permissions_of_folders(s):
+def permissions_of_directories(s):
     """Making, removing, renaming by the mode of one folder and of two."""
     calls = {
         "mkdir": lambda: os.mkdir("a/new"), "symlink": lambda: os.symlink("x", "a/new"), "link": lambda: os.link("a/file", "b/new"),

@@ -480,7 +480,7 @@ def test_user_is_told_why_not_unmounted(namespace):
 
 # Scripts that change to other users, or do first what is root's.
 FOR_ROOT = """access_checks capabilities_and_owners chmod_by_whom chmod_in_foreign_group chown_by_whom devices file_capabilities links_between_users one_name_every_kind
-    open_executes open_new_files open_other_flags open_permissions open_unnamed permissions_of_folders relatime rename_folder_of_another rename_whiteout
+    open_executes open_new_files open_other_flags open_permissions open_unnamed permissions_of_directories relatime rename_folder_of_another rename_whiteout
     run_with_capabilities setgid_folder setgid_without_execute setid_and_handles setid_cleared_by_changes setid_cleared_by_references sticky_folder utimens_by_whom xattr_by_whom xattr_namespaces""".split()
 
 

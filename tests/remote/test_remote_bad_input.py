@@ -315,7 +315,7 @@ def test_remote_that_is_no_remote(node, value):
     assert "remote" in done.stderr.lower()
 
 
-def test_folder_that_cannot_be_written(on_remote, folder):
+def test_directory_that_cannot_be_written(on_remote, folder):
     """dir: a folder whose parent is missing, a file, a read-only filesystem."""
     rig.write_file(os.path.join(folder, "a-file"), b"x")
     missing = os.path.join(folder, "missing", "below")

@@ -161,7 +161,7 @@ def enough_room(folder, size):
 
 @pytest.mark.needs_mount
 @pytest.mark.timeout(240)
-def test_renaming_an_uploaded_folder(on_remote, folder, full, report):
+def test_renaming_an_uploaded_directory(on_remote, folder, full, report):
     size, piece = 10 * rig.GIB if full else 256 * rig.MIB, 16 * rig.MIB
     if not enough_room(folder, size):
         size = 256 * rig.MIB

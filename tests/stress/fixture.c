@@ -43,7 +43,7 @@ void fixture_make(struct fixture *fixture, uint64_t seed)
     log_set_level(LOG_LEVEL_WARN);
     strcpy(fixture->path, "/tmp/cairn-stress-XXXXXX");
     strcpy(fixture->stage_dir, "/dev/shm/cairn-stress-XXXXXX");
-    expect(fixture, mkdtemp(fixture->path) && mkdtemp(fixture->stage_dir), "no folders: %s",
+    expect(fixture, mkdtemp(fixture->path) && mkdtemp(fixture->stage_dir), "no directories: %s",
            strerror(errno));
     fixture->options = (struct store_options){.reduce = REDUCE_FAST,
                                               .path = fixture->path,
@@ -74,7 +74,7 @@ static void on_room(void *arg)
     (void)pthread_mutex_unlock(&fixture->room.lock);
 }
 
-/* The folders: made at the first opening, found at the others. */
+/* The directories: made at the first opening, found at the others. */
 static void find_dirs(struct fixture *fixture)
 {
     static const struct fs_caller root = {.uid = 0};
@@ -87,9 +87,9 @@ static void find_dirs(struct fixture *fixture)
             do
                 r = fs_mkdir(fixture->fs, ROOT_INO, name, 0755, &root, &st);
             while (must_repeat(fixture, r));
-        expect(fixture, r == 0, "folder %s: %s", name, strerror(-r));
+        expect(fixture, r == 0, "directory %s: %s", name, strerror(-r));
         expect(fixture, fixture->dirs[i].ino == 0 || fixture->dirs[i].ino == st.st_ino,
-               "folder %s is another", name);
+               "directory %s is another", name);
         fixture->dirs[i].ino = st.st_ino;
     }
 }

@@ -9,7 +9,7 @@
 #include "fs/fs.h"
 
 #define WORKERS 6u
-#define DIR_SHARED WORKERS /* after the folder of each worker */
+#define DIR_SHARED WORKERS /* after the directory of each worker */
 #define DIRS (WORKERS + 1)
 
 struct dir {

@@ -219,7 +219,7 @@ static void link_name(const struct worker *w, const struct file *file, char name
     (void)snprintf(name, 40, "l%u-%u", w->index, (unsigned)(file - w->files));
 }
 
-/* A second name in the folder of all, made or removed. */
+/* A second name in the directory of all, made or removed. */
 void private_link(struct worker *w, struct file *file)
 {
     struct dir *dir = &w->fixture->dirs[DIR_SHARED];
@@ -371,8 +371,8 @@ static int see(const struct fs_entry *entry, void *arg)
     return --seen->left == 0;
 }
 
-/* Whatever others do in the folder meanwhile: what nobody touches is listed once, in however many
- * pieces. */
+/* Whatever others do in the directory meanwhile: what nobody touches is listed once, in however
+ * many pieces. */
 void private_list(struct worker *w, struct file *file)
 {
     struct seen seen = {.w = w, .dir = file->dir};

@@ -250,7 +250,7 @@ void *observe(void *arg)
         expect(fixture, fs_readdir(fixture->fs, dir, 0, 64, observe_entry, fixture) == 0,
                "listing");
         int r = round % 16 == 15 ? store_seal_below(fixture->store, dir) : 0;
-        expect(fixture, r == 0 || r == -EAGAIN, "sealing a folder: %s", strerror(-r));
+        expect(fixture, r == 0 || r == -EAGAIN, "sealing a directory: %s", strerror(-r));
         (void)usleep(20000);
     }
     return NULL;

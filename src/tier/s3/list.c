@@ -101,8 +101,8 @@ static int decode(char *text)
 
 struct walk {
     struct s3 *s3;
-    const char *folder, *after;
-    char *key_prefix; /* of all keys: prefix and folder, '/' at its end */
+    const char *directory, *after;
+    char *key_prefix; /* of all keys: prefix and directory, '/' at its end */
     size_t own_len;   /* of the prefix in it, '/' included */
     char *last;       /* name of the last object of the pages before; NULL: none */
     int (*fn)(const struct tier_object *object, void *arg);
@@ -147,7 +147,7 @@ static int fetch_page(struct walk *w, const char *token, struct page *page)
                               : -EPROTO;
         if (r < 0 || !page->is_list) {
             r = -EPROTO;
-            s3_set_error(w->s3, "GET", w->folder, "the response is not a list of objects; %s",
+            s3_set_error(w->s3, "GET", w->directory, "the response is not a list of objects; %s",
                          s3_advice_of_errno(r));
         }
     }
@@ -161,17 +161,17 @@ static int give(struct walk *w, struct found *found, bool is_encoded)
 {
     int r = is_encoded ? decode(found->key) : 0;
     if (r < 0 || strncmp(found->key, w->key_prefix, strlen(w->key_prefix)) != 0) {
-        s3_set_error(w->s3, "GET", w->folder, "the list contains a name that was not requested");
+        s3_set_error(w->s3, "GET", w->directory, "the list contains a name that was not requested");
         return -EPROTO;
     }
     struct tier_object object = {found->key + w->own_len, found->len, found->modified_ns};
     if (w->last && strcmp(object.name, w->last) <= 0) {
-        s3_set_error(w->s3, "GET", w->folder, "the list is out of order at %s", object.name);
+        s3_set_error(w->s3, "GET", w->directory, "the list is out of order at %s", object.name);
         return -EPROTO;
     }
     replace(&w->last, object.name);
     bool is_marker =
-        object.name[strlen(object.name) - 1] == '/'; /* what consoles make to show a folder */
+        object.name[strlen(object.name) - 1] == '/'; /* what consoles make to show a directory */
     if (is_marker || (w->after && strcmp(object.name, w->after) <= 0))
         return 0;
     return w->fn(&object, w->arg);
@@ -203,20 +203,20 @@ static int walk_pages(struct walk *w)
         if (!more)
             return r;
         if (!goes_on) {
-            s3_set_error(w->s3, "GET", w->folder, "the list does not end");
+            s3_set_error(w->s3, "GET", w->directory, "the list does not end");
             return -EPROTO;
         }
     }
 }
 
-int s3_list(struct tier *tier, const char *folder, const char *after,
+int s3_list(struct tier *tier, const char *directory, const char *after,
             int (*fn)(const struct tier_object *object, void *arg), void *arg)
 {
     struct s3 *s3 = s3_of(tier);
     const char *prefix = s3->place.prefix;
-    struct walk w = {.s3 = s3, .folder = folder, .after = after, .fn = fn, .arg = arg};
+    struct walk w = {.s3 = s3, .directory = directory, .after = after, .fn = fn, .arg = arg};
     w.own_len = *prefix ? strlen(prefix) + 1 : 0;
-    w.key_prefix = xasprintf("%s%s%s/", prefix, *prefix ? "/" : "", folder);
+    w.key_prefix = xasprintf("%s%s%s/", prefix, *prefix ? "/" : "", directory);
     int r = walk_pages(&w);
     free(w.key_prefix);
     free(w.last);

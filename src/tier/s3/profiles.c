@@ -221,7 +221,7 @@ static int read_file(struct s3_profiles *profiles, struct file *file, char **ret
 }
 
 /* A service started by systemd may have no HOME. NULL: the user is unknown. Caller frees. */
-static char *home_folder(void)
+static char *home_directory(void)
 {
     const char *home = getenv("HOME");
     if (home && *home)
@@ -238,7 +238,7 @@ static char *file_path(const char *variable, const char *name)
     const char *chosen = getenv(variable);
     if (chosen && *chosen && strncmp(chosen, "~/", 2) != 0)
         return xstrdup(chosen);
-    _cleanup_free_ char *home = home_folder();
+    _cleanup_free_ char *home = home_directory();
     return xasprintf("%s/%s", home ? home : "", chosen && *chosen ? chosen + 2 : name);
 }
 

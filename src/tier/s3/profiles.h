@@ -8,8 +8,8 @@
 
 struct s3_profiles;
 
-/* Reads AWS_CONFIG_FILE and AWS_SHARED_CREDENTIALS_FILE, or those in the home folder; one that is
- * not there is empty. -EINVAL with *ret_error (one line with file and line number, to be freed):
+/* Reads AWS_CONFIG_FILE and AWS_SHARED_CREDENTIALS_FILE, or those in the home directory; one that
+ * is not there is empty. -EINVAL with *ret_error (one line with file and line number, to be freed):
  * not readable or not understood. */
 CAIRN_MUST_CHECK int s3_profiles_read(struct s3_profiles **ret_profiles, char **ret_error);
 

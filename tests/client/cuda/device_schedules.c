@@ -80,7 +80,7 @@ struct saved {
 };
 
 struct fixture {
-    char folder[64];
+    char directory[64];
     cairn_lane *lane;
     int devices;
     CUcontext contexts[DEVICES_MAX];
@@ -212,7 +212,7 @@ static void save(struct fixture *w, uint32_t step)
     char path[128];
     *s = (struct saved){.step = step, .is_zip = below(2) == 0};
     (void)snprintf(s->name, sizeof s->name, below(3) == 0 ? NAME : NAME "-%u", step);
-    (void)snprintf(path, sizeof path, "%s/%s", w->folder, s->name);
+    (void)snprintf(path, sizeof path, "%s/%s", w->directory, s->name);
     for (size_t i = 0; i < w->tensor_count; i++)
         s->values[i] = w->tensors[i].value;
     int r =
@@ -242,7 +242,7 @@ static char *read_file(const struct fixture *w, const char *name, size_t *ret_si
 {
     char path[128];
     struct stat st;
-    (void)snprintf(path, sizeof path, "%s/%s", w->folder, name);
+    (void)snprintf(path, sizeof path, "%s/%s", w->directory, name);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0)
         return NULL;
@@ -336,15 +336,15 @@ static void check_saves(struct fixture *w)
 
 static void take_down(struct fixture *w)
 {
-    DIR *folder = opendir(w->folder);
-    for (struct dirent *e; folder && (e = readdir(folder)) != NULL;) {
+    DIR *directory = opendir(w->directory);
+    for (struct dirent *e; directory && (e = readdir(directory)) != NULL;) {
         if (e->d_name[0] == '.')
             EXPECT(strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0, "%s is left",
                    e->d_name);
-        (void)unlinkat(dirfd(folder), e->d_name, 0);
+        (void)unlinkat(dirfd(directory), e->d_name, 0);
     }
-    (void)closedir(folder);
-    (void)rmdir(w->folder);
+    (void)closedir(directory);
+    (void)rmdir(w->directory);
     for (size_t i = 0; i < w->tensor_count; i++) {
         free(w->tensors[i].host);
         if (w->tensors[i].device >= 0 && !w->fails_for_good) {
@@ -407,8 +407,8 @@ static void run_schedule(bool may_stay)
 #ifndef __SANITIZE_THREAD__
     atomic_store(&write_delay_us, (unsigned)below(3) * 150);
 #endif
-    (void)snprintf(w->folder, sizeof w->folder, "/dev/shm/cairn-schedule-XXXXXX");
-    EXPECT(mkdtemp(w->folder), "no folder");
+    (void)snprintf(w->directory, sizeof w->directory, "/dev/shm/cairn-schedule-XXXXXX");
+    EXPECT(mkdtemp(w->directory), "no directory");
     struct cairn_lane_options options = {.size = sizeof options,
                                          .ring_bytes = rings[below(ARRAY_LEN(rings))],
                                          .copy_threads = 1 + (uint32_t)below(2),

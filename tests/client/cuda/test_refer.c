@@ -15,7 +15,7 @@
 #define WORDS (512 * 1024u) /* 2 MiB each: pieces of more than one */
 #define BYTES (WORDS * 4ull)
 
-static const char *folder = "/tmp";
+static const char *directory = "/tmp";
 static _Atomic int refused; /* errno of copy_file_range, -1: half of what is asked */
 
 __attribute__((visibility("default"))) ssize_t
@@ -56,8 +56,8 @@ static struct model model_make(bool on_host)
     struct cairn_lane_options options = {.size = sizeof options, .ring_bytes = 4 * MIB};
     m.gpu = gpu_make(0, TENSORS * BYTES);
     m.host = on_host ? (uint32_t *)(void *)host_memory(TENSORS * BYTES) : NULL;
-    (void)snprintf(m.path, sizeof m.path, "%s/cairn-refer-XXXXXX", folder);
-    expect(mkdtemp(m.path), "no folder");
+    (void)snprintf(m.path, sizeof m.path, "%s/cairn-refer-XXXXXX", directory);
+    expect(mkdtemp(m.path), "no directory");
     expect_ok(cairn_lane_open(&options, &m.lane));
     for (unsigned i = 0; i < TENSORS; i++)
         set(&m, i, 100 + i);
@@ -238,6 +238,6 @@ int main(int argc, char **argv)
 #define TRIAL_FUNCTION(name) name,
     static const char *const names[] = {TRIALS(TRIAL_NAME)};
     static void (*const trials[])(void) = {TRIALS(TRIAL_FUNCTION)};
-    folder = argc > 1 ? argv[1] : folder;
+    directory = argc > 1 ? argv[1] : directory;
     return run_trials(ARRAY_LEN(names), names, trials, argc > 2 ? argv[2] : NULL);
 }

@@ -10,11 +10,11 @@
 
 static inline char *golden_path(const char *name)
 {
-    const char *folder = getenv("CAIRN_GOLDEN");
+    const char *directory = getenv("CAIRN_GOLDEN");
     cr_assert_not_null(
-        folder,
-        "run by meson test, or set CAIRN_GOLDEN to the folder golden beside the test's source");
-    return xasprintf("%s/%s.bin", folder, name);
+        directory,
+        "run by meson test, or set CAIRN_GOLDEN to the directory golden beside the test's source");
+    return xasprintf("%s/%s.bin", directory, name);
 }
 
 /* The caller frees it. */

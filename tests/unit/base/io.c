@@ -5,25 +5,25 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-static char folder[64];
+static char directory[64];
 
-static void make_folder(void)
+static void make_directory(void)
 {
-    strcpy(folder, "/tmp/cairn-io-XXXXXX");
-    cr_assert_not_null(mkdtemp(folder));
+    strcpy(directory, "/tmp/cairn-io-XXXXXX");
+    cr_assert_not_null(mkdtemp(directory));
 }
 
-static void remove_folder(void)
+static void remove_directory(void)
 {
-    _cleanup_free_ char *command = xasprintf("rm -rf %s", folder);
+    _cleanup_free_ char *command = xasprintf("rm -rf %s", directory);
     assert_i64(system(command), 0);
 }
 
-TestSuite(io, .init = make_folder, .fini = remove_folder);
+TestSuite(io, .init = make_directory, .fini = remove_directory);
 
 Test(io, full_reads_and_writes)
 {
-    _cleanup_free_ char *path = xasprintf("%s/f", folder);
+    _cleanup_free_ char *path = xasprintf("%s/f", directory);
     _cleanup_close_ int fd = open(path, O_RDWR | O_CREAT, 0600);
     char in[10] = {0};
     assert_i64(io_pwrite_full(fd, "0123456789", 10, 5), 0);
@@ -37,7 +37,7 @@ Test(io, full_reads_and_writes)
 
 Test(io, small_files)
 {
-    _cleanup_free_ char *path = xasprintf("%s/f", folder);
+    _cleanup_free_ char *path = xasprintf("%s/f", directory);
     _cleanup_free_ char *data = NULL;
     size_t len;
     assert_i64(io_read_file(path, 100, &data, &len), -ENOENT);
@@ -56,9 +56,9 @@ Test(io, small_files)
 
 Test(io, durable_write_takes_no_symbolic_link)
 {
-    _cleanup_free_ char *path = xasprintf("%s/f", folder);
+    _cleanup_free_ char *path = xasprintf("%s/f", directory);
     _cleanup_free_ char *tmp = xasprintf("%s.new", path);
-    _cleanup_free_ char *victim = xasprintf("%s/victim", folder);
+    _cleanup_free_ char *victim = xasprintf("%s/victim", directory);
     assert_i64(symlink(victim, tmp), 0);
     assert_i64(io_write_file_durable(path, "x", 1), 0);
     assert_i64(access(victim, F_OK), -1);
@@ -67,10 +67,10 @@ Test(io, durable_write_takes_no_symbolic_link)
     assert_i64(io_read_file(victim, 10, &data, NULL), -ELOOP);
 }
 
-Test(io, folders)
+Test(io, directories)
 {
-    assert_i64(io_fsync_dir(folder), 0);
+    assert_i64(io_fsync_dir(directory), 0);
     assert_i64(io_fsync_dir("/nowhere/at/all"), -ENOENT);
-    _cleanup_free_ char *path = xasprintf("%s/none/f", folder);
+    _cleanup_free_ char *path = xasprintf("%s/none/f", directory);
     assert_i64(io_write_file_durable(path, "x", 1), -ENOENT);
 }

@@ -10,19 +10,19 @@
 #include "base/log_limit.h"
 #include "base/pool.h"
 
-static char folder[] = "/tmp/cairn-log-XXXXXX";
+static char directory[] = "/tmp/cairn-log-XXXXXX";
 static char *path, *old_path;
 
 static void begin(void)
 {
-    cr_assert_not_null(mkdtemp(folder));
-    path = xasprintf("%s/log", folder);
-    old_path = xasprintf("%s/log.1", folder);
+    cr_assert_not_null(mkdtemp(directory));
+    path = xasprintf("%s/log", directory);
+    old_path = xasprintf("%s/log.1", directory);
 }
 
 static void end(void)
 {
-    _cleanup_free_ char *command = xasprintf("rm -r %s", folder);
+    _cleanup_free_ char *command = xasprintf("rm -r %s", directory);
     log_set_fd(STDERR_FILENO);
     assert_i64(system(command), 0);
     free(path);

@@ -88,15 +88,15 @@ Test(paths, are_made_absolute)
 
 Test(holders, of_this_process)
 {
-    char folder[] = "/tmp/cairn-holders-XXXXXX", text[4096] = "";
-    cr_assert_not_null(mkdtemp(folder));
+    char directory[] = "/tmp/cairn-holders-XXXXXX", text[4096] = "";
+    cr_assert_not_null(mkdtemp(directory));
     FILE *out = fmemopen(text, sizeof text, "w");
-    assert_u64(print_holders(folder, out), 0);
-    assert_i64(chdir(folder), 0);
-    assert_u64(print_holders(folder, out), 1);
+    assert_u64(print_holders(directory, out), 0);
+    assert_i64(chdir(directory), 0);
+    assert_u64(print_holders(directory, out), 1);
     (void)fclose(out);
     _cleanup_free_ char *me = xasprintf("process %d ", (int)getpid());
     cr_assert_not_null(strstr(text, me), "%s", text);
     cr_assert_not_null(strstr(text, "working directory"));
-    (void)rmdir(folder);
+    (void)rmdir(directory);
 }

@@ -12,7 +12,8 @@
 static char base[] = "/tmp/cairn-verbs-XXXXXX";
 static char output[16384]; /* of the last command, both streams */
 
-/* Runs a shell command in the test's folder, where $cairn is the program; returns its exit code. */
+/* Runs a shell command in the test's directory, where $cairn is the program; returns its exit code.
+ */
 static int run(const char *command)
 {
     _cleanup_free_ char *whole = xasprintf("cd %s && cairn=$CAIRN_FAKE; (%s) 2>&1", base, command);

@@ -7,15 +7,15 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-static void enter_new_folder(void)
+static void enter_new_directory(void)
 {
-    char folder[] = "/tmp/cairn-place-XXXXXX";
-    cr_assert_not_null(mkdtemp(folder));
-    assert_i64(chdir(folder), 0);
+    char directory[] = "/tmp/cairn-place-XXXXXX";
+    cr_assert_not_null(mkdtemp(directory));
+    assert_i64(chdir(directory), 0);
 }
 
-/* The folder goes with what is in it. */
-static void leave_folder(void)
+/* The directory goes with what is in it. */
+static void leave_directory(void)
 {
     _cleanup_free_ char *here = getcwd(NULL, 0);
     _cleanup_free_ char *command = xasprintf("rm -rf '%s'", here);
@@ -23,14 +23,14 @@ static void leave_folder(void)
     assert_i64(system(command), 0);
 }
 
-TestSuite(place, .init = enter_new_folder, .fini = leave_folder);
+TestSuite(place, .init = enter_new_directory, .fini = leave_directory);
 
 static void expect_same(const char *path, const char *wanted)
 {
     struct place place;
     assert_i64(place_find(path, &place), 0, "%s", path);
-    int fd = open(place.folder, O_RDONLY | O_DIRECTORY);
-    cr_assert_geq(fd, 0, "%s", place.folder);
+    int fd = open(place.directory, O_RDONLY | O_DIRECTORY);
+    cr_assert_geq(fd, 0, "%s", place.directory);
     struct stat made, st;
     int file = openat(fd, place.name, O_WRONLY | O_CREAT, 0600);
     cr_assert_geq(file, 0);

@@ -13,9 +13,9 @@
 
 static struct store_fixture fixture;
 
-/* Calls of `op` on objects in `folder` fail from number `from` on, `times` times. */
+/* Calls of `op` on objects in `directory` fail from number `from` on, `times` times. */
 static struct plan {
-    const char *op, *folder;
+    const char *op, *directory;
     int from, times;
     _Atomic int seen, failed;
 } plan;
@@ -24,7 +24,7 @@ static int fail(const char *op, const char *object, void *arg)
 {
     (void)arg;
     if (!plan.op || strcmp(op, plan.op) != 0 ||
-        strncmp(object, plan.folder, strlen(plan.folder)) != 0)
+        strncmp(object, plan.directory, strlen(plan.directory)) != 0)
         return 0;
     int number = atomic_fetch_add(&plan.seen, 1);
     if (number < plan.from || number >= plan.from + plan.times)
@@ -54,12 +54,12 @@ static void open_with_faults(void)
     fixture_start(&fixture);
 }
 
-static void set_plan(const char *op, const char *folder, int from, int times)
+static void set_plan(const char *op, const char *directory, int from, int times)
 {
     plan.op = NULL;
     atomic_store(&plan.seen, 0);
     atomic_store(&plan.failed, 0);
-    plan.folder = folder;
+    plan.directory = directory;
     plan.from = from;
     plan.times = times;
     plan.op = op;

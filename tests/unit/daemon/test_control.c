@@ -59,11 +59,12 @@ TestSuite(control, .init = begin, .fini = end, .timeout = 600);
 static int connect_raw(void)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int folder = open(store, O_PATH | O_DIRECTORY);
+    int directory = open(store, O_PATH | O_DIRECTORY);
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-    (void)snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/control", folder);
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/control",
+                   directory);
     assert_i64(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
-    (void)close(folder);
+    (void)close(directory);
     return fd;
 }
 

@@ -7,11 +7,11 @@
 
 #include "../expect.h"
 #include "daemon/lifecycle.h"
-#include "daemon/store_folder.h"
+#include "daemon/store_directory.h"
 
 static char base[] = "/tmp/cairn-lifecycle-XXXXXX";
 static char *store;
-static struct store_folder folder;
+static struct store_directory directory;
 static struct service_error error;
 
 static void run(const char *fmt, const char *path)
@@ -37,40 +37,40 @@ TestSuite(store, .init = begin, .fini = end);
 
 static void expect_refused(int exit_code, const char *word)
 {
-    cr_assert_lt(store_folder_take(store, NULL, &folder, &error), 0);
+    cr_assert_lt(store_directory_take(store, NULL, &directory, &error), 0);
     assert_i64(error.exit_code, exit_code, "%s", error.text);
     cr_assert_not_null(strstr(error.text, word), "'%s' does not say '%s'", error.text, word);
 }
 
 static void expect_taken(bool fresh)
 {
-    assert_i64(store_folder_take(store, NULL, &folder, &error), 0, "%s", error.text);
-    assert_u64(folder.fresh, fresh);
+    assert_i64(store_directory_take(store, NULL, &directory, &error), 0, "%s", error.text);
+    assert_u64(directory.fresh, fresh);
 }
 
 Test(store, is_made_and_undone)
 {
     struct stat st;
     expect_taken(true);
-    cr_assert(folder.made);
+    cr_assert(directory.made);
     assert_i64(stat(store, &st), 0);
     assert_u64(st.st_mode & 07777, 0700);
     run("mkdir -p %s/packs/00", store);
     run("touch %s/packs/00/a", store);
     run("touch %s/superblock", store);
-    store_folder_release(&folder, true);
+    store_directory_release(&directory, true);
     assert_i64(stat(store, &st), -1);
 }
 
-Test(store, an_empty_folder_is_taken_and_emptied_again)
+Test(store, an_empty_directory_is_taken_and_emptied_again)
 {
     struct stat st;
     run("mkdir -m 700 %s", store);
     run("mkdir %s/lost+found", store);
     expect_taken(true);
-    cr_assert_not(folder.made);
+    cr_assert_not(directory.made);
     run("touch %s/superblock", store);
-    store_folder_release(&folder, true);
+    store_directory_release(&directory, true);
     run("test \"$(ls -A %s)\" = lost+found", store);
     assert_i64(stat(store, &st), 0);
 }
@@ -81,7 +81,7 @@ Test(store, a_store_is_never_undone)
     run("touch %s/superblock", store);
     run("mkdir %s/packs", store);
     expect_taken(false);
-    store_folder_release(&folder, true);
+    store_directory_release(&directory, true);
     run("test -e %s/superblock", store);
     run("test -e %s/packs", store);
 }
@@ -91,7 +91,7 @@ Test(store, leftovers_of_a_killed_start_are_taken)
     run("mkdir -m 700 %s", store);
     run("cd %s && touch lock log superblock.new && mkdir packs", store);
     expect_taken(true);
-    store_folder_release(&folder, false);
+    store_directory_release(&directory, false);
 }
 
 Test(store, what_is_no_store_is_refused_and_left_alone)
@@ -123,14 +123,14 @@ Test(store, open_modes_are_refused)
     expect_refused(MOUNT_USAGE, "chmod 700");
 }
 
-Test(store, an_empty_open_folder_becomes_private_until_it_is_given_up)
+Test(store, an_empty_open_directory_becomes_private_until_it_is_given_up)
 {
     struct stat st;
     run("mkdir -m 755 %s", store);
     expect_taken(true);
     assert_i64(stat(store, &st), 0);
     assert_u64(st.st_mode & 07777, 0700);
-    store_folder_release(&folder, true);
+    store_directory_release(&directory, true);
     assert_i64(stat(store, &st), 0);
     assert_u64(st.st_mode & 07777, 0755);
 }
@@ -172,10 +172,10 @@ Test(store, in_use_is_refused_by_name_of_the_process)
     unsigned asked = 0;
     struct store_waiter waiter = {.cancelled = does_not_wait, .arg = &asked};
     expect_taken(true);
-    struct store_folder other;
+    struct store_directory other;
     struct service_error refused = {0};
     _cleanup_free_ char *pid = xasprintf("pid %d", (int)getpid());
-    assert_i64(store_folder_take(store, &waiter, &other, &refused), -EBUSY);
+    assert_i64(store_directory_take(store, &waiter, &other, &refused), -EBUSY);
     assert_u64(asked, 1);
     assert_i64(refused.exit_code, MOUNT_FAILED);
     cr_assert_not_null(strstr(refused.text, pid), "%s", refused.text);
@@ -183,7 +183,7 @@ Test(store, in_use_is_refused_by_name_of_the_process)
     pid_t holder = 0;
     assert_i64(store_lock_holder(store, &holder), 1);
     assert_i64(holder, getpid());
-    store_folder_release(&folder, false);
+    store_directory_release(&directory, false);
     assert_i64(store_lock_holder(store, &holder), 0);
 }
 

@@ -386,7 +386,7 @@ Test(options, every_one_has_a_group_and_a_unique_name)
     }
 }
 
-/* A machine's files below a folder of our own. */
+/* A machine's files below a directory of our own. */
 static char root[] = "/tmp/cairn-options-XXXXXX";
 
 static void put(const char *path, const char *text)

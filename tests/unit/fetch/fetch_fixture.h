@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the tests of fetch/ stand on: a store with a remote in a folder, whose GETs can be counted,
- * held up and made to fail. */
+/* What the tests of fetch/ stand on: a store with a remote in a directory, whose GETs can be
+ * counted, held up and made to fail. */
 #pragma once
 
 #include "../fixtures/store_fixture.h"
@@ -10,7 +10,7 @@
 extern struct store_fixture fixture;
 extern char remote_path[64];
 extern _Atomic unsigned gets;            /* of packs */
-extern _Atomic int get_error, put_error; /* what they return; 0: what the folder says */
+extern _Atomic int get_error, put_error; /* what they return; 0: what the directory says */
 extern _Atomic bool gets_wait;
 
 void fetch_setup(void);

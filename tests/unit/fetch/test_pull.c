@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reading from a remote, keeping on NVMe, evicting; with a remote in a folder. */
+/* Reading from a remote, keeping on NVMe, evicting; with a remote in a directory. */
 #include <fcntl.h>
 #include <ftw.h>
 #include <stdio.h>

@@ -41,7 +41,7 @@ Test(fs, rules_of_rename)
     expect_i64(fs_rename(fs, ROOT_INO, "e", ROOT_INO, "d", 0, &root), -ENOTEMPTY);
     expect_i64(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", 1u << 10, &root), -EINVAL);
     expect_i64(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "a", 0, &root), 0);
-    assert_i64(fs_rename(fs, ROOT_INO, "d", ROOT_INO, "e", 0, &root), 0, "over an empty folder");
+    assert_i64(fs_rename(fs, ROOT_INO, "d", ROOT_INO, "e", 0, &root), 0, "over an empty directory");
     expect_u64(ino_of("e"), d);
     expect_u64(stat_of(ROOT_INO).st_nlink, 3);
     uint64_t a = ino_of("a");

@@ -143,7 +143,7 @@ static void by_nameless(struct file file)
     (void)fs_release(fs, opened.handle, false);
 }
 
-static void by_fsync_of_a_folder(struct file file)
+static void by_fsync_of_a_directory(struct file file)
 {
     struct fs_barrier barrier;
     (void)file;
@@ -181,7 +181,7 @@ static const struct entry_of_history entries[] = {
     {"linkat", by_nameless},
     {"a hole", by_hole},
     {"truncation", by_truncation},
-    {"fsync of a folder", by_fsync_of_a_folder},
+    {"fsync of a directory", by_fsync_of_a_directory},
     {"fsync of another", by_fsync_of_another},
 };
 

@@ -349,7 +349,7 @@ static int count_entry(const struct view_entry *entry, const char *name, size_t 
 }
 
 /* More entries than one step of a listing takes, on both sides. */
-Test(ns, a_large_folder_is_listed_whole)
+Test(ns, a_large_directory_is_listed_whole)
 {
     char name[16];
     uint64_t at[2];
@@ -384,7 +384,7 @@ static void list_root(uint64_t expected)
     expect_u64(at[1], expected);
 }
 
-Test(ns, a_listed_folder_is_kept_up_to_a_bound)
+Test(ns, a_listed_directory_is_kept_up_to_a_bound)
 {
     char name[16];
     for (uint64_t i = 0; i < 2000; i++) {
@@ -402,7 +402,7 @@ Test(ns, a_listed_folder_is_kept_up_to_a_bound)
     make_file(5000, "later");
     seal(5000, 1);
     follow();
-    cr_expect_gt(ns_clean_bytes(ns), whole, "what is new in a folder that is known stays");
+    cr_expect_gt(ns_clean_bytes(ns), whole, "what is new in a directory that is known stays");
     list_root(2001);
     remove_name(5000, "later", true);
     follow();
@@ -418,7 +418,7 @@ Test(ns, a_listed_folder_is_kept_up_to_a_bound)
     expect_u64(ns_clean_bytes(ns), 0);
     ns_set_clean_max(ns, whole - 1);
     list_root(2000);
-    cr_expect_lt(ns_clean_bytes(ns), whole / 2 + 1000, "one folder has a half at most");
+    cr_expect_lt(ns_clean_bytes(ns), whole / 2 + 1000, "one directory has a half at most");
     cr_expect_gt(ns_clean_bytes(ns), whole / 2 - 1000);
     list_root(2000);
     remove_name(1000, "file0", true);
@@ -430,7 +430,7 @@ Test(ns, a_listed_folder_is_kept_up_to_a_bound)
 
 /* A directory that was made here is known from the beginning: nothing of it has to be read from the
  * view. */
-Test(ns, a_new_folder_is_known)
+Test(ns, a_new_directory_is_known)
 {
     char name[16];
     struct record rec = named(REC_MAKE, 10, "folder");
@@ -486,7 +486,7 @@ static void *list_and_forget(void *arg)
 }
 
 /* What was read is not remembered if it came or went meanwhile, in the overlay or in the view. */
-Test(ns, names_come_and_go_while_a_folder_is_listed)
+Test(ns, names_come_and_go_while_a_directory_is_listed)
 {
     pthread_t threads[2];
     void *failed;

@@ -51,10 +51,10 @@ static int hooked_put_new(struct tier *tier, const char *object, const void *buf
     return node->puts == node->answer_lost ? -ETIMEDOUT : r;
 }
 
-static int hooked_list(struct tier *tier, const char *folder, const char *after,
+static int hooked_list(struct tier *tier, const char *directory, const char *after,
                        int (*fn)(const struct tier_object *object, void *arg), void *arg)
 {
-    return node_of->is_away ? -ETIMEDOUT : node_of->real->list(tier, folder, after, fn, arg);
+    return node_of->is_away ? -ETIMEDOUT : node_of->real->list(tier, directory, after, fn, arg);
 }
 
 static void choose(struct node *node, bool hooked)
@@ -437,7 +437,7 @@ Test(takeover, does_not_cost_what_is_staged, .timeout = 600)
     run("cp -a %s-old/journal %1$s-old/head %1$s/", a.fixture.path, "");
     choose(&a, false);
     expect_i64(fixture_open_only(&a.fixture), -EUCLEAN);
-    /* In the same folder: another one would be a copy, to which the stage does not belong. */
+    /* In the same directory: another one would be a copy, to which the stage does not belong. */
     run("rm -rf %s/* %1$s-old && cp -a %1$s-new/. %1$s && rm -rf %1$s-new", a.fixture.path, "");
     open_on(&a);
     fixture_expect(&a.fixture, "published", 2, MIB);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the tests of the stage share: a stage in a folder of its own on a tmpfs, and the world
+/* What the tests of the stage share: a stage in a directory of its own on a tmpfs, and the world
  * around it (files below, chunks, a log's pending operations) in plain memory. */
 #pragma once
 

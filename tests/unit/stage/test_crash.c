@@ -354,31 +354,31 @@ Test(stage_crash, files_that_lost_their_names_are_noticed)
     fixture_expect(&fixture, 1, 0, "aaa");
 }
 
-Test(stage_crash, a_folder_of_its_own)
+Test(stage_crash, a_directory_of_its_own)
 {
-    char *folder = NULL, *again = NULL;
+    char *directory = NULL, *again = NULL;
     struct stat st;
-    assert_i64(stage_make_folder(fixture.dir, &folder), 0);
-    expect_str(folder, fixture.dir, "nobody else writes there");
-    free(folder);
+    assert_i64(stage_make_directory(fixture.dir, &directory), 0);
+    expect_str(directory, fixture.dir, "nobody else writes there");
+    free(directory);
     assert_i64(chmod(fixture.dir, 01777), 0);
-    assert_i64(stage_make_folder(fixture.dir, &folder), 0);
-    assert_i64(stat(folder, &st), 0);
+    assert_i64(stage_make_directory(fixture.dir, &directory), 0);
+    assert_i64(stat(directory, &st), 0);
     expect_u64(st.st_mode & 07777, 0700);
-    assert_i64(chmod(folder, 0777), 0);
-    assert_i64(stage_make_folder(fixture.dir, &again), 0);
-    expect_str(again, folder);
-    assert_i64(stat(folder, &st), 0);
+    assert_i64(chmod(directory, 0777), 0);
+    assert_i64(stage_make_directory(fixture.dir, &again), 0);
+    expect_str(again, directory);
+    assert_i64(stat(directory, &st), 0);
     expect_u64(st.st_mode & 07777, 0700, "it is closed to others again");
     free(again);
-    stage_leave_folder(folder);
-    assert_i64(symlink("/", folder), 0);
-    assert_i64(stage_make_folder(fixture.dir, &again), 0);
-    cr_expect_str_neq(again, folder, "a link is no folder");
-    expect_i64(unlink(folder), 0);
+    stage_leave_directory(directory);
+    assert_i64(symlink("/", directory), 0);
+    assert_i64(stage_make_directory(fixture.dir, &again), 0);
+    cr_expect_str_neq(again, directory, "a link is no directory");
+    expect_i64(unlink(directory), 0);
     expect_i64(rmdir(again), 0);
     free(again);
-    free(folder);
+    free(directory);
 }
 
 Test(stage_crash, a_link_in_the_place_of_a_stage_is_refused)

@@ -35,11 +35,11 @@ static void teardown(void)
 
 TestSuite(stage_room, .init = setup, .fini = teardown, .timeout = 600);
 
-/* Of every file in the folder. */
-static uint64_t files_bytes(const char *folder)
+/* Of every file in the directory. */
+static uint64_t files_bytes(const char *directory)
 {
     uint64_t sum = 0;
-    DIR *dir = opendir(folder);
+    DIR *dir = opendir(directory);
     cr_assert_not_null(dir);
     struct stat st;
     for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir))
@@ -173,7 +173,7 @@ Test(stage_room, many_small_ranges_that_are_not_durable_wait)
     fixture_write_ok(&fixture, 2, 0, "x", 1);
 }
 
-/* A tmpfs of our own over the stage's folder, with `bytes` of it taken by somebody else. */
+/* A tmpfs of our own over the stage's directory, with `bytes` of it taken by somebody else. */
 static void mount_small(const char *dir, uint64_t bytes)
 {
     char options[64], path[96];

@@ -341,7 +341,7 @@ static void make_dir(struct store_fixture *s, uint64_t ino, const char *name)
     fixture_commit(s, rec);
 }
 
-static void die_after_a_temporary_folder(struct store_fixture *s)
+static void die_after_a_temporary_directory(struct store_fixture *s)
 {
     uint64_t dir = store_new_ino(s->store), ino = store_new_ino(s->store);
     struct ns_inode inode;
@@ -370,9 +370,9 @@ static void die_after_a_temporary_folder(struct store_fixture *s)
     fixture_put(s, "after", 2, 1000);
 }
 
-Test(store, a_temporary_folder_does_not_stop_a_recovery)
+Test(store, a_temporary_directory_does_not_stop_a_recovery)
 {
-    fixture_die_after(&fixture, die_after_a_temporary_folder);
+    fixture_die_after(&fixture, die_after_a_temporary_directory);
     fixture_open(&fixture);
     fixture_expect(&fixture, "after", 2, 1000);
     cycle(&fixture);

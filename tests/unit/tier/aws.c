@@ -26,8 +26,8 @@ static void forget_environment(void)
 void aws_begin(void)
 {
     cr_assert_not_null(mkdtemp(home));
-    _cleanup_free_ char *folder = aws_path(".aws");
-    assert_i64(mkdir(folder, 0700), 0);
+    _cleanup_free_ char *directory = aws_path(".aws");
+    assert_i64(mkdir(directory, 0700), 0);
     forget_environment();
     assert_i64(setenv("HOME", home, 1), 0);
     /* No test may ask the metadata service of the machine that it runs on. */

@@ -127,7 +127,7 @@ CONTRACT(missing_objects)
     uint64_t len;
     char buf[4];
     assert_i64(tier->ops->stat(tier, "packs/none", &len), -ENOENT);
-    assert_i64(tier->ops->stat(tier, "packs", &len), -ENOENT, "folders are no objects");
+    assert_i64(tier->ops->stat(tier, "packs", &len), -ENOENT, "directories are no objects");
     assert_i64(tier->ops->get_range(tier, "packs/none", 0, buf, 4), -ENOENT);
     assert_i64(tier->ops->get_range(tier, "packs/none", 0, buf, 0), -ENOENT);
     assert_i64(tier->ops->remove(tier, "packs/none"), 0, "gone already is no error");

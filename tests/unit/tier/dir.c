@@ -141,7 +141,7 @@ Test(dir, symbolic_links_are_not_followed)
     assert_u64(count, 1);
 }
 
-Test(dir, a_link_in_the_place_of_a_folder_leads_nowhere)
+Test(dir, a_link_in_the_place_of_a_directory_leads_nowhere)
 {
     _cleanup_free_ char *packs = path_of("packs"), *away = path_of("away"),
                         *outside = xasprintf("%s/outside", store);

@@ -102,12 +102,12 @@ Test(nvme, leftovers_are_removed)
     expect_content("packs/1", 5000, 1);
 }
 
-Test(nvme, folders)
+Test(nvme, directories)
 {
     struct stat st;
-    static const char *const folders[] = {"packs", "journal", "room"};
-    for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
-        _cleanup_free_ char *path = xasprintf("%s/%s", store, folders[i]);
+    static const char *const directories[] = {"packs", "journal", "room"};
+    for (size_t i = 0; i < ARRAY_LEN(directories); i++) {
+        _cleanup_free_ char *path = xasprintf("%s/%s", store, directories[i]);
         assert_i64(stat(path, &st), 0);
         assert_u64(st.st_mode & 07777, 0700);
     }

@@ -8,7 +8,7 @@
 #include "../expect.h"
 #include "bad_tier.h"
 
-static char folder[] = "/var/tmp/cairn-tls-XXXXXX";
+static char directory[] = "/var/tmp/cairn-tls-XXXXXX";
 static char *certificate, *key, *url;
 static pid_t server;
 
@@ -53,9 +53,9 @@ static void begin(void)
     bad_begin();
     if (system("command -v openssl >/dev/null") != 0)
         return;
-    cr_assert_not_null(mkdtemp(folder));
-    certificate = xasprintf("%s/certificate", folder);
-    key = xasprintf("%s/key", folder);
+    cr_assert_not_null(mkdtemp(directory));
+    certificate = xasprintf("%s/certificate", directory);
+    key = xasprintf("%s/key", directory);
     make_certificate();
     bad_options.stall_ns = 5000000000;
 }
@@ -71,7 +71,7 @@ static void end(void)
         return;
     (void)unlink(certificate);
     (void)unlink(key);
-    (void)rmdir(folder);
+    (void)rmdir(directory);
     free(certificate);
     free(key);
     free(url);

@@ -112,9 +112,9 @@ static int remove_one(const struct tier_object *object, void *arg)
 
 static void remove_all(void)
 {
-    static const char *const folders[] = {"packs", "heads", "journal"};
-    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
-        (void)tier->ops->list(tier, folders[i], NULL, remove_one, NULL);
+    static const char *const directories[] = {"packs", "heads", "journal"};
+    for (size_t i = 0; i < ARRAY_LEN(directories); i++)
+        (void)tier->ops->list(tier, directories[i], NULL, remove_one, NULL);
     (void)tier->ops->remove(tier, "superblock");
 }
 
@@ -169,9 +169,9 @@ void expect_content(const char *object, size_t len, uint64_t seed)
     }
 }
 
-unsigned files_in(const char *folder)
+unsigned files_in(const char *directory)
 {
-    _cleanup_free_ char *path = xasprintf("%s/%s", store, folder);
+    _cleanup_free_ char *path = xasprintf("%s/%s", store, directory);
     DIR *dir = opendir(path);
     cr_assert_not_null(dir);
     unsigned count = 0;

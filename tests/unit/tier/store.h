@@ -26,4 +26,4 @@ bool s3_test_options(const char *prefix, struct s3_options *ret_options);
 void *content_new(size_t len, uint64_t seed);
 void put_ok(const char *object, size_t len, uint64_t seed);
 void expect_content(const char *object, size_t len, uint64_t seed);
-unsigned files_in(const char *folder);
+unsigned files_in(const char *directory);

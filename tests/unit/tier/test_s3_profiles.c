@@ -166,7 +166,7 @@ Test(s3_profiles, a_zero_byte_is_refused)
     cr_assert_not_null(strstr(error, "config:2: "), "%s", error);
 }
 
-Test(s3_profiles, a_file_that_is_too_long_or_a_folder_is_refused)
+Test(s3_profiles, a_file_that_is_too_long_or_a_directory_is_refused)
 {
     _cleanup_free_ char *path = aws_path(".aws/config");
     aws_write(".aws/config", "[default]\n");

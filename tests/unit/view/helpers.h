@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the tests of the view share: a folder, batches of records, packs in memory, a dump of all
+/* What the tests of the view share: a directory, batches of records, packs in memory, a dump of all
  * that can be read. */
 #pragma once
 
@@ -38,7 +38,7 @@ struct fixture {
 
 void fixture_open(struct fixture *f);
 void fixture_reopen(struct fixture *f);
-void fixture_close(struct fixture *f); /* also removes the folder */
+void fixture_close(struct fixture *f); /* also removes the directory */
 void open_view_at(const char *path, struct view **ret_view);
 void remove_tree(const char *path);
 

@@ -101,11 +101,11 @@ Test(store, open_fails_cleanly)
 static int table_files(void)
 {
     int count = 0;
-    DIR *folder = opendir(f.path);
-    cr_assert_not_null(folder);
-    for (struct dirent *entry; (entry = readdir(folder));)
+    DIR *directory = opendir(f.path);
+    cr_assert_not_null(directory);
+    for (struct dirent *entry; (entry = readdir(directory));)
         count += strstr(entry->d_name, ".sst") != NULL;
-    (void)closedir(folder);
+    (void)closedir(directory);
     return count;
 }
 

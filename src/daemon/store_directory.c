@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/store_folder.h"
+#include "daemon/store_directory.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -103,7 +103,7 @@ int store_lock_holder(const char *store, pid_t *ret_holder)
     return whole.l_type != F_UNLCK;
 }
 
-static bool is_empty_folder(int parent_fd, const char *name)
+static bool is_empty_directory(int parent_fd, const char *name)
 {
     int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
@@ -129,12 +129,14 @@ static bool is_leftover(int parent_fd, const char *name)
 {
     static const char *const files[] = {".",       "..",          "lock",           "log", "log.1",
                                         "control", "control.new", "superblock.new", NULL};
-    static const char *const folders[] = {"lost+found", "packs", "journal", "room", "view", NULL};
-    return is_one_of(name, files) || (is_one_of(name, folders) && is_empty_folder(parent_fd, name));
+    static const char *const directories[] = {"lost+found", "packs", "journal",
+                                              "room",       "view",  NULL};
+    return is_one_of(name, files) ||
+           (is_one_of(name, directories) && is_empty_directory(parent_fd, name));
 }
 
 /* 0: a store, or fresh. -ENOTEMPTY: neither, because of *ret_found. */
-static int inspect_folder(const char *path, bool *ret_fresh, char **ret_found)
+static int inspect_directory(const char *path, bool *ret_fresh, char **ret_found)
 {
     DIR *dir = opendir(path);
     if (!dir)
@@ -183,120 +185,125 @@ static const char *remedy(int error)
     }
 }
 
-static int make_folder(struct store_folder *folder, struct service_error *error)
+static int make_directory(struct store_directory *directory, struct service_error *error)
 {
-    if (mkdir(folder->path, 0700) == 0) {
-        folder->made = true;
+    if (mkdir(directory->path, 0700) == 0) {
+        directory->made = true;
         /* A parent with set-group-ID or a default ACL may have added to the mode. */
-        (void)chmod(folder->path, 0700);
+        (void)chmod(directory->path, 0700);
         return 0;
     }
     int e = errno;
     if (e == EEXIST)
         return 0;
     return service_fail(error, e == EACCES || e == EPERM ? MOUNT_USAGE : MOUNT_FAILED, -e,
-                        "cannot create the store %s: %s; %s", folder->path, strerror(e), remedy(e));
+                        "cannot create the store %s: %s; %s", directory->path, strerror(e),
+                        remedy(e));
 }
 
-static int check_owner(const struct store_folder *folder, struct service_error *error)
+static int check_owner(const struct store_directory *directory, struct service_error *error)
 {
     struct stat st;
-    if (stat(folder->path, &st) < 0)
+    if (stat(directory->path, &st) < 0)
         return service_fail(error, MOUNT_FAILED, -errno, "cannot access the store %s: %s; %s",
-                            folder->path, strerror(errno), remedy(errno));
+                            directory->path, strerror(errno), remedy(errno));
     if (!S_ISDIR(st.st_mode))
         return service_fail(error, MOUNT_USAGE, -ENOTDIR,
-                            "%s is not a directory; give a new or empty directory", folder->path);
+                            "%s is not a directory; give a new or empty directory",
+                            directory->path);
     if (st.st_uid != geteuid())
         return service_fail(error, MOUNT_USAGE, -EPERM,
                             "the store %s belongs to user %u, not to you (%u); mount as that user "
                             "or give another directory",
-                            folder->path, st.st_uid, geteuid());
+                            directory->path, st.st_uid, geteuid());
     return 0;
 }
 
-/* A store is its owner's alone. An empty folder becomes so; one that has been a store should have
- * stayed so. */
-static int check_mode(struct store_folder *folder, struct service_error *error)
+/* A store is its owner's alone. An empty directory becomes so; one that has been a store should
+ * have stayed so. */
+static int check_mode(struct store_directory *directory, struct service_error *error)
 {
     struct stat st;
-    if (stat(folder->path, &st) < 0)
+    if (stat(directory->path, &st) < 0)
         return service_fail(error, MOUNT_FAILED, -errno, "cannot access the store %s: %s",
-                            folder->path, strerror(errno));
+                            directory->path, strerror(errno));
     if ((st.st_mode & 077) == 0)
         return 0;
-    if (!folder->fresh)
+    if (!directory->fresh)
         return service_fail(error, MOUNT_USAGE, -EPERM,
                             "the store %s is open to others (mode %03o); run: chmod 700 %s",
-                            folder->path, st.st_mode & 0777, folder->path);
-    folder->mode_before = st.st_mode & 07777;
-    if (chmod(folder->path, 0700) < 0)
+                            directory->path, st.st_mode & 0777, directory->path);
+    directory->mode_before = st.st_mode & 07777;
+    if (chmod(directory->path, 0700) < 0)
         return service_fail(error, MOUNT_FAILED, -errno, "cannot make the store %s private: %s; %s",
-                            folder->path, strerror(errno), remedy(errno));
+                            directory->path, strerror(errno), remedy(errno));
     return 0;
 }
 
-static int fail_in_use(const struct store_folder *folder, pid_t holder, struct service_error *error)
+static int fail_in_use(const struct store_directory *directory, pid_t holder,
+                       struct service_error *error)
 {
     if (holder > 0)
         return service_fail(error, MOUNT_FAILED, -EBUSY,
                             "the store %s is in use by pid %d; 'cairn status %s' shows it",
-                            folder->path, (int)holder, folder->path);
+                            directory->path, (int)holder, directory->path);
     return service_fail(error, MOUNT_FAILED, -EBUSY,
                         "the store %s is in use by another process; try again in a moment",
-                        folder->path);
+                        directory->path);
 }
 
-static int check_content(struct store_folder *folder, struct service_error *error)
+static int check_content(struct store_directory *directory, struct service_error *error)
 {
     _cleanup_free_ char *found = NULL;
     pid_t holder = 0;
-    int r = inspect_folder(folder->path, &folder->fresh, &found);
+    int r = inspect_directory(directory->path, &directory->fresh, &found);
     if (r < 0)
-        folder->fresh = false; /* its content may belong to the user */
-    if (r == -ENOTEMPTY && folder->lock_fd < 0 && store_lock_holder(folder->path, &holder) == 1)
-        return fail_in_use(folder, holder, error); /* being made by another mount at this moment */
+        directory->fresh = false; /* its content may belong to the user */
+    if (r == -ENOTEMPTY && directory->lock_fd < 0 &&
+        store_lock_holder(directory->path, &holder) == 1)
+        return fail_in_use(directory, holder,
+                           error); /* being made by another mount at this moment */
     if (r == -ENOTEMPTY)
         return service_fail(error, MOUNT_USAGE, r,
                             "%s is not empty (%s) and not a store; give a new or empty directory",
-                            folder->path, found);
+                            directory->path, found);
     if (r < 0)
         return service_fail(error, MOUNT_FAILED, r, "cannot read the store %s: %s; %s",
-                            folder->path, strerror(-r), remedy(-r));
+                            directory->path, strerror(-r), remedy(-r));
     return 0;
 }
 
-static int lock_folder(struct store_folder *folder, const struct store_waiter *waiter,
-                       struct service_error *error)
+static int lock_directory(struct store_directory *directory, const struct store_waiter *waiter,
+                          struct service_error *error)
 {
     pid_t holder = 0;
-    int r = store_lock_patiently(folder->path, waiter, &folder->lock_fd, &holder);
+    int r = store_lock_patiently(directory->path, waiter, &directory->lock_fd, &holder);
     if (r == -EBUSY)
-        return fail_in_use(folder, holder, error);
+        return fail_in_use(directory, holder, error);
     if (r < 0)
         return service_fail(error, MOUNT_FAILED, r, "cannot lock the store %s: %s; %s",
-                            folder->path, strerror(-r), remedy(-r));
+                            directory->path, strerror(-r), remedy(-r));
     return 0;
 }
 
-int store_folder_take(const char *path, const struct store_waiter *waiter, struct store_folder *ret,
-                      struct service_error *ret_error)
+int store_directory_take(const char *path, const struct store_waiter *waiter,
+                         struct store_directory *ret, struct service_error *ret_error)
 {
-    *ret = (struct store_folder){.path = path, .lock_fd = -1};
-    int r = make_folder(ret, ret_error);
+    *ret = (struct store_directory){.path = path, .lock_fd = -1};
+    int r = make_directory(ret, ret_error);
     if (r == 0)
         r = check_owner(ret, ret_error);
     if (r == 0)
         r = check_content(ret, ret_error);
     if (r == 0)
-        r = lock_folder(ret, waiter, ret_error);
+        r = lock_directory(ret, waiter, ret_error);
     /* Again: another mount may have been at work until we had the lock. */
     if (r == 0)
         r = check_content(ret, ret_error);
     if (r == 0)
         r = check_mode(ret, ret_error);
     if (r < 0)
-        store_folder_release(ret, ret->lock_fd >= 0);
+        store_directory_release(ret, ret->lock_fd >= 0);
     return r;
 }
 
@@ -309,21 +316,21 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
     return 0;
 }
 
-void store_folder_adopt(const char *path, int lock_fd, struct store_folder *ret)
+void store_directory_adopt(const char *path, int lock_fd, struct store_directory *ret)
 {
-    *ret = (struct store_folder){.path = path, .lock_fd = lock_fd};
+    *ret = (struct store_directory){.path = path, .lock_fd = lock_fd};
     write_pid(lock_fd);
 }
 
-void store_folder_release(struct store_folder *folder, bool undo)
+void store_directory_release(struct store_directory *directory, bool undo)
 {
-    if (undo && folder->fresh)
-        (void)nftw(folder->path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
-    if (undo && folder->mode_before)
-        (void)chmod(folder->path, folder->mode_before);
-    if (folder->made && (undo || folder->lock_fd < 0))
-        (void)rmdir(folder->path);
-    if (folder->lock_fd >= 0)
-        (void)close(folder->lock_fd);
-    folder->lock_fd = -1;
+    if (undo && directory->fresh)
+        (void)nftw(directory->path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+    if (undo && directory->mode_before)
+        (void)chmod(directory->path, directory->mode_before);
+    if (directory->made && (undo || directory->lock_fd < 0))
+        (void)rmdir(directory->path);
+    if (directory->lock_fd >= 0)
+        (void)close(directory->lock_fd);
+    directory->lock_fd = -1;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A folder whose filesystem answers, but takes its time to make files durable, and to give some
+/* A directory whose filesystem answers, but takes its time to make files durable, and to give some
  * their names (tests/remote/test_slow.py, tests/lane/test_after_saves.py).
  *
- *   slow_folder MOUNTPOINT FOLDER CONTROL    shows FOLDER at MOUNTPOINT; runs until unmounted
+ *   slow_directory MOUNTPOINT DIRECTORY CONTROL    shows DIRECTORY at MOUNTPOINT; runs until
+ * unmounted
  *
  * An fsync of a file of 1 MiB or more, and a rename to a name that begins with "slow", takes as
  * many seconds as the first line of the file CONTROL says when it begins; all else is done at once.
@@ -21,7 +22,7 @@
 
 #define LARGE (1 << 20)
 
-static int below = -1; /* FOLDER */
+static int below = -1; /* DIRECTORY */
 static const char *control;
 
 static const char *inside(const char *path)
@@ -203,7 +204,7 @@ int main(int argc, char **argv)
                                                .statfs = slow_statfs};
     char foreground[] = "-f";
     if (argc != 4) {
-        fprintf(stderr, "usage: slow_folder MOUNTPOINT FOLDER CONTROL\n");
+        fprintf(stderr, "usage: slow_directory MOUNTPOINT DIRECTORY CONTROL\n");
         return 2;
     }
     char *arguments[] = {argv[0], foreground, argv[1], NULL};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The folder of a store: found, made, checked, locked, and left as it was if the mount fails. All
- * calls block for as long as the filesystem does; one thread. */
+/* The directory of a store: found, made, checked, locked, and left as it was if the mount fails.
+ * All calls block for as long as the filesystem does; one thread. */
 #pragma once
 
 #include <sys/types.h>
@@ -33,23 +33,25 @@ CAIRN_MUST_CHECK int store_lock_holder(const char *store, pid_t *ret_holder);
  * must. Caller frees. */
 CAIRN_MUST_CHECK int store_resolve(const char *store, char **ret_path);
 
-/* A store folder, taken for a mount. */
-struct store_folder {
+/* A store directory, taken for a mount. */
+struct store_directory {
     const char *path;   /* as resolved; borrowed */
     bool made;          /* by us, just now */
-    mode_t mode_before; /* of an empty folder that was open to others; 0: unchanged */
+    mode_t mode_before; /* of an empty directory that was open to others; 0: unchanged */
     bool fresh;         /* holds no store yet */
     int lock_fd;        /* -1: none */
 };
 
-/* Makes, checks and locks the folder of a store; waits for its lock as store_lock_patiently(). On
- * failure nothing is left behind and *ret_error is set. */
-CAIRN_MUST_CHECK int store_folder_take(const char *path, const struct store_waiter *waiter,
-                                       struct store_folder *ret, struct service_error *ret_error);
+/* Makes, checks and locks the directory of a store; waits for its lock as store_lock_patiently().
+ * On failure nothing is left behind and *ret_error is set. */
+CAIRN_MUST_CHECK int store_directory_take(const char *path, const struct store_waiter *waiter,
+                                          struct store_directory *ret,
+                                          struct service_error *ret_error);
 
-/* The same for a successor, which has the lock already: `lock_fd` is the folder's from here on. */
-void store_folder_adopt(const char *path, int lock_fd, struct store_folder *ret);
+/* The same for a successor, which has the lock already: `lock_fd` is the directory's from here on.
+ */
+void store_directory_adopt(const char *path, int lock_fd, struct store_directory *ret);
 
-/* Lets go of it. With `undo`, removes what a failed mount left in a fresh folder, and the folder if
- * we made it. */
-void store_folder_release(struct store_folder *folder, bool undo);
+/* Lets go of it. With `undo`, removes what a failed mount left in a fresh directory, and the
+ * directory if we made it. */
+void store_directory_release(struct store_directory *directory, bool undo);
