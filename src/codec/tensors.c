@@ -5,10 +5,6 @@
 #include "codec/cut.h"
 #include "format/le.h"
 
-struct tensor {
-    uint64_t start, end;
-};
-
 size_t tensors_header_len(const uint8_t first[9])
 {
     uint64_t len = get_le64(first);
@@ -64,21 +60,74 @@ static int by_start(const void *a, const void *b)
     return (x->end > y->end) - (x->end < y->end);
 }
 
+static const uint8_t *skip_space_back(const uint8_t *first, const uint8_t *end)
+{
+    while (end > first && (end[-1] == ' ' || end[-1] == '\n' || end[-1] == '\t' || end[-1] == '\r'))
+        end--;
+    return end;
+}
+
+/* The byte `want` behind `first`, with white space around it, that ends at `end`. NULL: not there.
+ */
+static const uint8_t *parse_byte_back(const uint8_t *first, const uint8_t *end, uint8_t want)
+{
+    if (!end)
+        return NULL;
+    end = skip_space_back(first, end);
+    return end > first && end[-1] == want ? skip_space_back(first, end - 1) : NULL;
+}
+
+/* FNV-1a; never 0. */
+static uint64_t hash_of(const uint8_t *p, const uint8_t *end)
+{
+    uint64_t h = 0xcbf29ce484222325ull;
+    for (; p < end; p++)
+        h = (h ^ *p) * 0x100000001b3ull;
+    return h ? h : 1;
+}
+
+/* The name of the object in which the key at `key` stands: "NAME":{... A tensor has no other object
+ * in it. */
+static uint64_t name_before(const uint8_t *first, const uint8_t *key)
+{
+    const uint8_t *brace = memrchr(first, '{', (size_t)(key - first));
+    const uint8_t *end = parse_byte_back(first, brace, ':');
+    if (!end || end == first || end[-1] != '"')
+        return 0;
+    const uint8_t *begin = --end;
+    while (begin > first && (begin[-1] != '"' || (begin - 1 > first && begin[-2] == '\\')))
+        begin--;
+    return begin > first ? hash_of(begin, end) : 0;
+}
+
 DEFINE_VECTOR(tensors, struct tensor);
 
 static struct tensors find_tensors(const uint8_t *header, size_t len)
 {
     static const char key[] = "\"data_offsets\"";
     struct tensors tensors = {0};
-    const uint8_t *end = header + len;
-    for (const uint8_t *p = header + 8; (p = memmem(p, (size_t)(end - p), key, sizeof key - 1));) {
+    const uint8_t *end = header + len, *last = header + 8;
+    for (const uint8_t *p = last; (p = memmem(p, (size_t)(end - p), key, sizeof key - 1));) {
+        const uint8_t *at = p;
         p += sizeof key - 1;
-        struct tensor t;
-        if (parse_offsets(p, end, &t))
-            vector_add(&tensors, (struct tensor){t.start + len, t.end + len});
+        struct tensor t = {0};
+        if (!parse_offsets(p, end, &t))
+            continue;
+        t.name = name_before(last, at);
+        t.start += len;
+        t.end += len;
+        vector_add(&tensors, t);
+        last = p;
     }
     vector_sort(&tensors, by_start);
     return tensors;
+}
+
+void tensors_list(const uint8_t *header, size_t len, struct tensor **ret_tensors, size_t *ret_count)
+{
+    struct tensors tensors = find_tensors(header, len);
+    *ret_tensors = tensors.at;
+    *ret_count = tensors.count;
 }
 
 void tensors_parse(const uint8_t *header, size_t len, uint64_t **ret_anchors, size_t *ret_count)

@@ -78,6 +78,17 @@ void view_cut_close(struct view_cut *cut)
     free(cut);
 }
 
+int cut_read_begin(struct view_cut *cut, const struct snap **ret_snap)
+{
+    *ret_snap = &cut->snap;
+    return snap_resume(&cut->snap);
+}
+
+void cut_read_end(struct view_cut *cut)
+{
+    snap_hold(&cut->snap);
+}
+
 struct view_state view_cut_state(const struct view_cut *cut)
 {
     return cut->state;

@@ -73,6 +73,11 @@ void snap_begin(struct snap *s, struct view *view);
 void snap_end(struct snap *s);
 #define _cleanup_snap_ __attribute__((cleanup(snap_end)))
 
+/* cut.c: reads in a cut's snapshot go from begin to end, also after an error. One thread. */
+struct view_cut;
+CAIRN_MUST_CHECK int cut_read_begin(struct view_cut *cut, const struct snap **ret_snap);
+void cut_read_end(struct view_cut *cut);
+
 /* `snap` NULL: the newest state. -ENOENT. */
 CAIRN_MUST_CHECK int db_get(struct view *view, const struct snap *snap, const struct key *key,
                             struct value *ret_value);
@@ -102,6 +107,13 @@ void scan_next(struct scan *scan);
 CAIRN_MUST_CHECK int scan_error(struct scan *scan);
 void scan_close(struct scan *scan);
 #define _cleanup_scan_ __attribute__((cleanup(scan_close)))
+
+/* read.c: as view_extents(), of the file as it is in the snapshot. */
+CAIRN_MUST_CHECK int snap_content(const struct snap *snap, const struct inode_row *row,
+                                  uint64_t offset, uint64_t length,
+                                  int (*fn)(const struct view_extent *part, void *arg), void *arg);
+/* path.c: as view_path(). */
+char *snap_path(const struct snap *snap, uint64_t ino);
 
 /* One apply. Reads see its own writes. One thread; nothing is written before txn_commit().
  *

@@ -31,10 +31,8 @@ char *view_name(struct view *view, uint64_t parent, uint64_t ino)
     return name_in(&snap, parent, ino);
 }
 
-char *view_path(struct view *view, uint64_t ino)
+char *snap_path(const struct snap *snap, uint64_t ino)
 {
-    _cleanup_snap_ struct snap snap;
-    snap_begin(&snap, view);
     char *path = xstrdup("");
     for (unsigned depth = 0; depth < PATH_DEPTH_MAX; depth++) {
         if (ino == ROOT_INO && depth == 0)
@@ -43,8 +41,8 @@ char *view_path(struct view *view, uint64_t ino)
             return path;
         struct inode_row row;
         _cleanup_free_ char *name = NULL;
-        if (db_get_inode(view, &snap, ino, &row) == 0)
-            name = name_in(&snap, row.pub.parent, ino);
+        if (db_get_inode(snap->view, snap, ino, &row) == 0)
+            name = name_in(snap, row.pub.parent, ino);
         if (!name) {
             free(path);
             return xstrdup("?");
@@ -56,4 +54,11 @@ char *view_path(struct view *view, uint64_t ino)
     }
     free(path);
     return xstrdup(ino == ROOT_INO ? "/" : "?");
+}
+
+char *view_path(struct view *view, uint64_t ino)
+{
+    _cleanup_snap_ struct snap snap;
+    snap_begin(&snap, view);
+    return snap_path(&snap, ino);
 }

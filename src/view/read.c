@@ -317,14 +317,13 @@ static int walk_pages(struct extents_walk *w, uint64_t version)
     return r ? r : scan_error(&scan);
 }
 
-static int walk_content(struct view *view, const struct snap *snap, const struct inode_row *row,
-                        uint64_t offset, uint64_t length,
-                        int (*fn)(const struct view_extent *part, void *arg), void *arg)
+int snap_content(const struct snap *snap, const struct inode_row *row, uint64_t offset,
+                 uint64_t length, int (*fn)(const struct view_extent *part, void *arg), void *arg)
 {
     uint64_t ino = row->pub.ino, size = row->pub.attrs.size;
     if (!S_ISREG(row->pub.attrs.mode) || offset >= size)
         return 0;
-    struct extents_walk walk = {.view = view,
+    struct extents_walk walk = {.view = snap->view,
                                 .snap = snap,
                                 .ino = ino,
                                 .at = offset,
@@ -352,7 +351,7 @@ int view_content(struct view *view, uint64_t ino, uint64_t offset, uint64_t leng
     if (r < 0)
         return r;
     *ret_version = row.pub.version;
-    return walk_content(view, &snap, &row, offset, length, fn, arg);
+    return snap_content(&snap, &row, offset, length, fn, arg);
 }
 
 int view_extents(struct view *view, uint64_t ino, uint64_t version, uint64_t offset,
@@ -366,7 +365,7 @@ int view_extents(struct view *view, uint64_t ino, uint64_t version, uint64_t off
         return r;
     if (version != 0 && version != row.pub.version)
         return -ENOENT; /* superseded versions are not retained */
-    return walk_content(view, &snap, &row, offset, length, fn, arg);
+    return snap_content(&snap, &row, offset, length, fn, arg);
 }
 
 struct users_walk {

@@ -19,6 +19,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (size_t i = 0; i < count; i++)
         check(anchors[i] > (i ? anchors[i - 1] : size - 1));
     free(anchors);
+    struct tensor *tensors;
+    tensors_list(header, size, &tensors, &count);
+    check(count <= size / 8);
+    for (size_t i = 0; i < count; i++)
+        check(tensors[i].start >= size && tensors[i].start < tensors[i].end &&
+              (i == 0 || tensors[i].start >= tensors[i - 1].start));
+    free(tensors);
     free(header);
     return 0;
 }

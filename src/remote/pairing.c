@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Order: a tensor is cut every CHUNK_SIZE_MAX, and its last chunk is shorter nearly always, or what
+ * follows it is (a zip has some bytes between two tensors). So a file is taken as a row of spans,
+ * each of which ends with a chunk that is shorter than CHUNK_SIZE_MAX. Spans of the same length are
+ * taken for the same tensor. Where two spans differ, the nearest place is looked for from which the
+ * rows agree again; spans that stand across each other before it are the same tensor in two
+ * sizes. */
+#include "remote/pairing.h"
+
+#define AGREE_SPANS 3u /* that must be alike where rows agree again */
+#define SKIP_MAX 48u   /* spans that are skipped for it, in both rows together */
+
+struct span {
+    uint32_t first, count; /* parts */
+    uint64_t length;
+};
+
+DEFINE_VECTOR(spans, struct span);
+
+static struct spans spans_of(const struct parts *parts)
+{
+    struct spans spans = {0};
+    struct span span = {0};
+    check(parts->count < UNPAIRED);
+    for (size_t i = 0; i < parts->count; i++) {
+        span.count++;
+        span.length += parts->at[i].length;
+        if (parts->at[i].length == CHUNK_SIZE_MAX && i + 1 < parts->count)
+            continue;
+        vector_add(&spans, span);
+        span = (struct span){.first = (uint32_t)i + 1};
+    }
+    check(span.count == 0);
+    return spans;
+}
+
+struct row {
+    const struct parts *parts;
+    struct spans spans;
+    size_t at; /* span that is not paired yet */
+};
+
+static void pair_spans(const struct row *row, size_t a, const struct row *base, size_t b,
+                       uint32_t *ret)
+{
+    check(a < row->spans.count && b < base->spans.count);
+    const struct span *span = &row->spans.at[a], *other = &base->spans.at[b];
+    for (uint32_t i = 0; i < span->count && i < other->count; i++)
+        if (row->parts->at[span->first + i].length == base->parts->at[other->first + i].length)
+            ret[span->first + i] = other->first + i;
+}
+
+/* Are the next spans from there on alike, in both rows to the same end? */
+static bool rows_agree(const struct row *row, size_t a, const struct row *base, size_t b)
+{
+    for (size_t i = 0; i < AGREE_SPANS; i++) {
+        bool ends = a + i >= row->spans.count, base_ends = b + i >= base->spans.count;
+        if (ends || base_ends)
+            return ends && base_ends;
+        if (row->spans.at[a + i].length != base->spans.at[b + i].length)
+            return false;
+    }
+    return true;
+}
+
+/* Both go on to where they agree again. False: nowhere near. */
+static bool find_agreement(struct row *row, struct row *base, uint32_t *ret)
+{
+    for (size_t skipped = 1; skipped <= SKIP_MAX; skipped++)
+        for (size_t a = 0; a <= skipped; a++) {
+            size_t b = skipped - a;
+            if (row->at + a > row->spans.count || base->at + b > base->spans.count ||
+                !rows_agree(row, row->at + a, base, base->at + b))
+                continue;
+            for (size_t i = 0; a == b && i < a; i++)
+                pair_spans(row, row->at + i, base, base->at + i, ret);
+            row->at += a;
+            base->at += b;
+            return true;
+        }
+    return false;
+}
+
+/* From the ends backwards, as far as spans are alike. */
+static void pair_tails(const struct row *row, const struct row *base, uint32_t *ret)
+{
+    size_t a = row->spans.count, b = base->spans.count;
+    while (a > row->at && b > base->at &&
+           row->spans.at[a - 1].length == base->spans.at[b - 1].length)
+        pair_spans(row, --a, base, --b, ret);
+}
+
+static void pair_rows(struct row *row, struct row *base, uint32_t *ret)
+{
+    while (row->at < row->spans.count && base->at < base->spans.count) {
+        if (row->spans.at[row->at].length == base->spans.at[base->at].length) {
+            pair_spans(row, row->at++, base, base->at++, ret);
+        } else if (!find_agreement(row, base, ret)) {
+            pair_tails(row, base, ret);
+            return;
+        }
+    }
+}
+
+static void unpair_all(const struct parts *parts, uint32_t *ret)
+{
+    for (size_t i = 0; i < parts->count; i++)
+        ret[i] = UNPAIRED;
+}
+
+void pair_by_order(const struct parts *parts, const struct parts *base, uint32_t *ret)
+{
+    struct row row = {.parts = parts, .spans = spans_of(parts)};
+    struct row base_row = {.parts = base, .spans = spans_of(base)};
+    unpair_all(parts, ret);
+    pair_rows(&row, &base_row, ret);
+    vector_free(&row.spans);
+    vector_free(&base_row.spans);
+}
+
+bool parts_are_alike(const struct parts *parts, const struct parts *base)
+{
+    if (parts->count != base->count)
+        return false;
+    for (size_t i = 0; i < parts->count; i++)
+        if (parts->at[i].length != base->at[i].length)
+            return false;
+    return true;
+}
+
+/* --- by name ---------------------------------------------------------------------------------- */
+
+/* A place in a tensor, at which a part begins. */
+struct place {
+    uint64_t name, within;
+    uint32_t length; /* of the part */
+    uint32_t index;  /* of the part: what is found, not what is looked for */
+};
+
+DEFINE_VECTOR(places, struct place);
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    if (x->name != y->name)
+        return x->name < y->name ? -1 : 1;
+    if (x->within != y->within)
+        return x->within < y->within ? -1 : 1;
+    return (x->length > y->length) - (x->length < y->length);
+}
+
+/* Parts and tensors ascend both. Parts that begin in no tensor with a name have no place. */
+static struct places places_of(const struct parts *parts, const struct tensor_list *tensors)
+{
+    struct places places = {0};
+    size_t t = 0;
+    for (size_t i = 0; i < parts->count; i++) {
+        const struct part *part = &parts->at[i];
+        while (t < tensors->count && tensors->at[t].end <= part->offset)
+            t++;
+        if (t == tensors->count)
+            break;
+        const struct tensor *tensor = &tensors->at[t];
+        if (tensor->start <= part->offset && tensor->name)
+            vector_add(&places, (struct place){tensor->name, part->offset - tensor->start,
+                                               part->length, (uint32_t)i});
+    }
+    return places;
+}
+
+void pair_by_name(const struct parts *parts, const struct tensor_list *tensors,
+                  const struct parts *base, const struct tensor_list *base_tensors, uint32_t *ret)
+{
+    struct places places = places_of(parts, tensors), others = places_of(base, base_tensors);
+    unpair_all(parts, ret);
+    vector_sort(&others, compare_places);
+    for (size_t i = 0; i < places.count; i++) {
+        struct place *found = vector_search(&others, &places.at[i], compare_places);
+        if (!found || found->index == UNPAIRED)
+            continue;
+        check(ret[places.at[i].index] == UNPAIRED && found->index < base->count);
+        ret[places.at[i].index] = found->index;
+        found->index = UNPAIRED;
+    }
+    vector_free(&places);
+    vector_free(&others);
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "remote/series.h"
+
+#define RUNS_MAX 32u /* numbers in a path that are looked at */
+
+/* A run of digits in a path. */
+struct run {
+    size_t at, len;
+    unsigned name;   /* how many names come before its own */
+    unsigned number; /* the same for equal digits */
+};
+
+struct runs {
+    struct run at[RUNS_MAX];
+    unsigned count;
+    unsigned numbers; /* different ones */
+};
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static bool is_number(char c)
+{
+    return c >= 1 && c <= (char)SERIES_NUMBERS_MAX;
+}
+
+static size_t digits_at(const char *p)
+{
+    size_t len = 0;
+    while (is_digit(p[len]))
+        len++;
+    return len;
+}
+
+/* The number of the digits: that of an earlier run, or the next. */
+static unsigned number_of(const char *path, const struct runs *runs, size_t at, size_t len)
+{
+    for (unsigned i = 0; i < runs->count; i++)
+        if (runs->at[i].len == len && memcmp(path + runs->at[i].at, path + at, len) == 0)
+            return runs->at[i].number;
+    return runs->numbers;
+}
+
+static void find_runs(const char *path, struct runs *runs)
+{
+    unsigned names = 0;
+    *runs = (struct runs){0};
+    for (size_t at = 0; path[at] && runs->count < RUNS_MAX;) {
+        size_t len = digits_at(path + at);
+        names += path[at] == '/';
+        if (len) {
+            unsigned number = number_of(path, runs, at, len);
+            runs->numbers += number == runs->numbers;
+            runs->at[runs->count++] = (struct run){at, len, names, number};
+        }
+        at += len ? len : 1;
+    }
+}
+
+/* Which runs change: those of some numbers, in one name or everywhere. */
+struct choice {
+    uint32_t numbers; /* a bit each */
+    unsigned name;
+    bool everywhere;
+};
+
+static bool is_chosen(const struct choice *choice, const struct run *run)
+{
+    return (choice->numbers >> run->number & 1) &&
+           (choice->everywhere || run->name == choice->name);
+}
+
+static struct series make_series(const char *path, const struct runs *runs,
+                                 const struct choice *choice)
+{
+    struct series s = {.path = xstrdup(path)};
+    unsigned bytes[RUNS_MAX] = {0}, changing = 0;
+    size_t from = 0, to = 0;
+    for (unsigned i = 0; i < runs->count; i++) {
+        const struct run *run = &runs->at[i];
+        if (!is_chosen(choice, run))
+            continue;
+        if (!bytes[run->number])
+            bytes[run->number] = ++changing;
+        memmove(s.path + to, path + from, run->at - from);
+        to += run->at - from;
+        s.path[to++] = (char)bytes[run->number];
+        from = run->at + run->len;
+    }
+    strcpy(s.path + to, path + from);
+    check(changing > 0 && changing <= SERIES_NUMBERS_MAX);
+    size_t first = 0;
+    while (!is_number(s.path[first]))
+        first++;
+    s.folder_len = first;
+    while (s.path[s.folder_len] != '/')
+        s.folder_len--;
+    check(first > s.folder_len);
+    s.prefix_len = first - s.folder_len - 1;
+    return s;
+}
+
+struct list {
+    const char *path;
+    const struct runs *runs;
+    struct series *series;
+    unsigned count;
+};
+
+static void add(struct list *list, uint32_t numbers, unsigned name, bool everywhere)
+{
+    const struct choice choice = {numbers, name, everywhere};
+    if (list->count < SERIES_MAX)
+        list->series[list->count++] = make_series(list->path, list->runs, &choice);
+}
+
+static bool is_elsewhere(const struct runs *runs, unsigned number, unsigned name)
+{
+    for (unsigned i = 0; i < runs->count; i++)
+        if (runs->at[i].number == number && runs->at[i].name != name)
+            return true;
+    return false;
+}
+
+/* Those whose members first differ in the name that run `i` is the first of. Returns the first run
+ * behind that name. A number that is of another name, too, may be so by accident: it makes a series
+ * of its own, in which only this name differs. */
+static unsigned add_of_name(struct list *list, unsigned i, uint32_t *seen)
+{
+    const struct runs *runs = list->runs;
+    unsigned name = runs->at[i].name, count = 0;
+    uint32_t all = 0;
+    for (; i < runs->count && runs->at[i].name == name; i++) {
+        uint32_t bit = 1u << runs->at[i].number;
+        if (*seen & bit)
+            continue;
+        *seen |= bit;
+        all |= bit;
+        count++;
+        add(list, bit, name, true);
+        if (is_elsewhere(runs, runs->at[i].number, name))
+            add(list, bit, name, false);
+    }
+    if (count > 1 && count <= SERIES_NUMBERS_MAX)
+        add(list, all, name, true);
+    return i;
+}
+
+unsigned series_of(const char *path, struct series ret[SERIES_MAX])
+{
+    struct runs runs;
+    struct list list = {.path = path, .runs = &runs, .series = ret};
+    uint32_t seen = 0;
+    for (const char *p = path; *p; p++)
+        if (is_number(*p))
+            return 0; /* what stands for a number may not stand in a path */
+    if (*path != '/')
+        return 0;
+    find_runs(path, &runs);
+    for (unsigned i = 0; i < runs.count;)
+        i = add_of_name(&list, i, &seen);
+    return list.count;
+}
+
+void series_done(struct series *series)
+{
+    free(series->path);
+    series->path = NULL;
+}
+
+/* --- members ---------------------------------------------------------------------------------- */
+
+/* The digits that stand in a member for each number. */
+struct digits {
+    const char *at[SERIES_NUMBERS_MAX];
+    size_t len[SERIES_NUMBERS_MAX];
+};
+
+/* The digits at `name` for number `n`, the same ones each time; 0: there are none. */
+static size_t take_digits(struct digits *digits, unsigned n, const char *name)
+{
+    size_t len = digits_at(name);
+    check(n < SERIES_NUMBERS_MAX);
+    if (digits->at[n] && (digits->len[n] != len || memcmp(digits->at[n], name, len) != 0))
+        return 0;
+    digits->at[n] = name;
+    digits->len[n] = len;
+    return len;
+}
+
+static bool match_name(const char *pattern, const char *name, struct digits *ret)
+{
+    for (; *pattern && *pattern != '/'; pattern++) {
+        size_t len = is_number(*pattern) ? take_digits(ret, (unsigned)*pattern - 1, name)
+                                         : *pattern == *name;
+        if (len == 0)
+            return false;
+        name += len;
+    }
+    return *name == '\0';
+}
+
+/* The path with the digits. Returns its length; `to` NULL: that alone. */
+static size_t fill(const char *pattern, const struct digits *digits, char *to)
+{
+    size_t len = 0;
+    for (; *pattern; pattern++) {
+        unsigned n = (unsigned)*pattern - 1;
+        const char *from = is_number(*pattern) ? digits->at[n] : pattern;
+        size_t more = is_number(*pattern) ? digits->len[n] : 1;
+        if (to)
+            memcpy(to + len, from, more);
+        len += more;
+    }
+    if (to)
+        to[len] = '\0';
+    return len;
+}
+
+char *series_member(const struct series *series, const char *name)
+{
+    struct digits digits = {0};
+    if (!match_name(series_prefix(series), name, &digits))
+        return NULL;
+    size_t len = fill(series->path, &digits, NULL);
+    char *path = xmalloc(len + 1);
+    check(fill(series->path, &digits, path) == len);
+    return path;
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Series of files: paths that differ in numbers alone, as those of checkpoints do. Pure.
+ *
+ *     /run7/step50/rank3.pt   is of the series   /run#/step50/rank3.pt
+ *                                                /run7/step#/rank3.pt
+ *                                                /run7/step50/rank#.pt
+ *
+ * A number is a run of digits. Equal ones change together (global_step50/step50.pt), and so do all
+ * of one name, besides (epoch=1-step=200.ckpt). Which series is the one in which files are alike,
+ * their content has to say. */
+#pragma once
+
+#include "base/base.h"
+
+#define SERIES_MAX 16u        /* of one path; of a path with more of them the first ones */
+#define SERIES_NUMBERS_MAX 8u /* that change in one series */
+
+struct series {
+    char *path;        /* with a byte from 1 to SERIES_NUMBERS_MAX for each number that changes */
+    size_t folder_len; /* its members' paths begin with this; 0: the root */
+    size_t prefix_len; /* of the first name that differs: its bytes before the number */
+};
+
+/* The series that an absolute path is of, those whose folders are nearer to the root first. Returns
+ * how many; the caller frees each with series_done(). */
+unsigned series_of(const char *path, struct series ret[SERIES_MAX]);
+void series_done(struct series *series);
+
+/* The name in the members' folder that differs: where its first bytes begin, prefix_len of them. */
+static inline const char *series_prefix(const struct series *series)
+{
+    return series->path + series->folder_len + 1;
+}
+
+/* The member that has this name in the folder: its path, which the caller frees. NULL: no member
+ * can have it. */
+char *series_member(const struct series *series, const char *name);

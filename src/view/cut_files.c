@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "view/cut_files.h"
+
+#include <sys/stat.h>
+
+#include "view/db.h"
+
+struct files_walk {
+    const struct snap *snap;
+    int (*fn)(const struct view_inode *file, void *arg);
+    void *arg;
+};
+
+/* The inode may be gone. */
+static int give_file(const struct files_walk *walk, uint64_t ino)
+{
+    struct inode_row row;
+    int r = db_get_inode(walk->snap->view, walk->snap, ino, &row);
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    return S_ISREG(row.pub.attrs.mode) ? walk->fn(&row.pub, walk->arg) : 0;
+}
+
+/* Inodes whose numbers stand at byte `at` of the keys that begin with `prefix`. */
+static int walk_files(const struct files_walk *walk, const struct key *prefix, size_t at)
+{
+    _cleanup_scan_ struct scan scan;
+    check(at > 0 && at <= prefix->len);
+    scan_open(&scan, walk->snap, prefix);
+    int r = 0;
+    for (; r == 0 && scan_valid(&scan); scan_next(&scan))
+        r = scan.key_len == at + sizeof(uint64_t) ? give_file(walk, key_get_u64(scan.key, at))
+                                                  : -EUCLEAN;
+    if (r == 0)
+        r = scan_error(&scan);
+    return r > 0 ? 0 : r;
+}
+
+int view_cut_changed_files(struct view_cut *cut,
+                           int (*fn)(const struct view_inode *file, void *arg), void *arg)
+{
+    static const uint8_t inodes = KEY_INODE;
+    struct files_walk walk = {.fn = fn, .arg = arg};
+    struct key prefix;
+    bool is_whole = view_cut_is_whole(cut);
+    if (is_whole)
+        key_type(&prefix, KEY_INODE);
+    else
+        key_touched(&prefix, &inodes, sizeof inodes);
+    int r = cut_read_begin(cut, &walk.snap);
+    if (r == 0)
+        r = walk_files(&walk, &prefix, prefix.len);
+    cut_read_end(cut);
+    return r;
+}
+
+char *view_cut_path(struct view_cut *cut, uint64_t ino)
+{
+    const struct snap *snap;
+    char *path = cut_read_begin(cut, &snap) == 0 ? snap_path(snap, ino) : NULL;
+    cut_read_end(cut);
+    return path;
+}
+
+static int look_up_name(const struct snap *snap, const char *name, size_t len,
+                        struct inode_row *row)
+{
+    struct key key;
+    struct view_entry entry;
+    _cleanup_value_ struct value value = {0};
+    if (len > NAME_LEN_MAX)
+        return -ENOENT;
+    key_named(&key, KEY_NAME, row->pub.ino, name, len);
+    int r = db_get(snap->view, snap, &key, &value);
+    if (r == 0)
+        r = name_decode(value.data, value.len, &entry);
+    return r < 0 ? r : db_get_inode(snap->view, snap, entry.ino, row);
+}
+
+static int look_up(const struct snap *snap, const char *path, struct view_inode *ret)
+{
+    struct inode_row row;
+    int r = db_get_inode(snap->view, snap, ROOT_INO, &row);
+    while (r == 0 && *path) {
+        size_t len = strcspn(++path, "/");
+        r = look_up_name(snap, path, len, &row);
+        path += len;
+    }
+    if (r == 0)
+        *ret = row.pub;
+    return r;
+}
+
+int view_cut_lookup(struct view_cut *cut, const char *path, struct view_inode *ret_inode)
+{
+    const struct snap *snap;
+    int r = cut_read_begin(cut, &snap);
+    if (r == 0)
+        r = look_up(snap, path, ret_inode);
+    cut_read_end(cut);
+    return r;
+}
+
+static int walk_names(const struct snap *snap, const struct key *prefix,
+                      int (*fn)(const char *name, void *arg), void *arg)
+{
+    _cleanup_scan_ struct scan scan;
+    scan_open(&scan, snap, prefix);
+    int r = 0;
+    for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
+        char name[NAME_LEN_MAX + 1];
+        size_t len = scan.key_len - KEY_U64_LEN;
+        if (len > NAME_LEN_MAX)
+            return -EUCLEAN;
+        memcpy(name, scan.key + KEY_U64_LEN, len);
+        name[len] = '\0';
+        r = fn(name, arg);
+    }
+    if (r == 0)
+        r = scan_error(&scan);
+    return r > 0 ? 0 : r;
+}
+
+int view_cut_names(struct view_cut *cut, uint64_t parent, const char *prefix, size_t prefix_len,
+                   int (*fn)(const char *name, void *arg), void *arg)
+{
+    const struct snap *snap;
+    struct key key;
+    check(prefix_len <= NAME_LEN_MAX);
+    key_named(&key, KEY_NAME, parent, prefix, prefix_len);
+    int r = cut_read_begin(cut, &snap);
+    if (r == 0)
+        r = walk_names(snap, &key, fn, arg);
+    cut_read_end(cut);
+    return r;
+}
+
+int view_cut_content(struct view_cut *cut, uint64_t ino,
+                     int (*fn)(const struct view_extent *part, void *arg), void *arg)
+{
+    const struct snap *snap;
+    struct inode_row row;
+    int r = cut_read_begin(cut, &snap);
+    if (r == 0)
+        r = db_get_inode(snap->view, snap, ino, &row);
+    if (r == 0)
+        r = snap_content(snap, &row, 0, row.pub.attrs.size, fn, arg);
+    cut_read_end(cut);
+    return r;
+}
+
+int view_cut_chunk(struct view_cut *cut, const struct chunk_name *name,
+                   struct chunk_entry *ret_entry)
+{
+    const struct snap *snap;
+    struct key key;
+    struct chunk_row row;
+    _cleanup_value_ struct value value = {0};
+    key_chunk(&key, name);
+    int r = cut_read_begin(cut, &snap);
+    if (r == 0)
+        r = db_get(snap->view, snap, &key, &value);
+    if (r == 0)
+        r = chunk_row_decode(name, value.data, value.len, &row);
+    if (r == 0)
+        *ret_entry = row.entry;
+    cut_read_end(cut);
+    return r;
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "remote/series.h"
+
+#include "../expect.h"
+
+/* The series of a path, one a line; '#' and, for further numbers, '$' stand for those that change,
+ * '|' for the end of the folder. */
+static char *list_of(const char *path)
+{
+    struct series series[SERIES_MAX];
+    unsigned count = series_of(path, series);
+    char *list = xstrdup("");
+    for (unsigned i = 0; i < count; i++) {
+        char *shown = xasprintf("%s%.*s|%s\n", list, (int)series[i].folder_len, series[i].path,
+                                series_prefix(&series[i]));
+        for (char *p = shown; *p; p++)
+            *p = *p == 1 ? '#' : *p >= 2 && *p <= 8 ? '$' : *p;
+        free(list);
+        list = shown;
+        cr_expect(series_prefix(&series[i])[series[i].prefix_len] <= 8);
+        series_done(&series[i]);
+    }
+    return list;
+}
+
+static void expect_series(const char *path, const char *expected)
+{
+    char *list = list_of(path);
+    expect_str(list, expected);
+    free(list);
+}
+
+Test(series, each_number_makes_one)
+{
+    expect_series("/run7/step50/rank3.pt", "|run#/step50/rank3.pt\n"
+                                           "/run7|step#/rank3.pt\n"
+                                           "/run7/step50|rank#.pt\n");
+    expect_series("/12", "|#\n");
+}
+
+Test(series, a_path_without_numbers_is_of_none)
+{
+    expect_series("/latest/model.safetensors", "");
+    expect_series("/", "");
+    expect_series("?", "");
+}
+
+Test(series, equal_numbers_change_together_or_in_one_name)
+{
+    expect_series("/global_step50/step50.pt", "|global_step#/step#.pt\n"
+                                              "|global_step#/step50.pt\n");
+    expect_series("/a5_5", "|a#_#\n");
+    /* 05 is another one */
+    expect_series("/step5/rank05", "|step#/rank05\n"
+                                   "/step5|rank#\n");
+}
+
+Test(series, all_numbers_of_a_name_may_change)
+{
+    expect_series("/epoch=1-step=200.ckpt", "|epoch=#-step=200.ckpt\n"
+                                            "|epoch=1-step=#.ckpt\n"
+                                            "|epoch=#-step=$.ckpt\n");
+}
+
+Test(series, a_byte_that_stands_for_a_number_makes_none)
+{
+    expect_series("/a\1b/step5", "");
+}
+
+Test(series, many_numbers_are_bounded)
+{
+    char path[600] = "/";
+    for (int i = 0; i < 40; i++)
+        (void)sprintf(path + strlen(path), "%d/", 100 + i);
+    struct series series[SERIES_MAX];
+    unsigned count = series_of(path, series);
+    expect_u64(count, SERIES_MAX);
+    for (unsigned i = 0; i < count; i++)
+        series_done(&series[i]);
+    /* Of one name with more than can change together, none changes them all. */
+    strcpy(path, "/");
+    for (int i = 0; i < 10; i++)
+        (void)sprintf(path + strlen(path), "%d_", i);
+    count = series_of(path, series);
+    expect_u64(count, 10);
+    for (unsigned i = 0; i < count; i++) {
+        cr_expect(!strchr(series[i].path, 2));
+        series_done(&series[i]);
+    }
+}
+
+/* The member of the path's series `i` with that name; "" none. */
+static void expect_member(const char *path, unsigned i, const char *name, const char *expected)
+{
+    struct series series[SERIES_MAX];
+    unsigned count = series_of(path, series);
+    cr_assert(i < count);
+    char *member = series_member(&series[i], name);
+    expect_str(member ? member : "", expected);
+    free(member);
+    for (unsigned n = 0; n < count; n++)
+        series_done(&series[n]);
+}
+
+Test(series, members_have_digits_where_the_number_stands)
+{
+    expect_member("/run7/step50/rank3.pt", 1, "step1000", "/run7/step1000/rank3.pt");
+    expect_member("/run7/step50/rank3.pt", 1, "step0", "/run7/step0/rank3.pt");
+    expect_member("/run7/step50/rank3.pt", 1, "step", "");
+    expect_member("/run7/step50/rank3.pt", 1, "step50x", "");
+    expect_member("/run7/step50/rank3.pt", 1, "stepx", "");
+    expect_member("/run7/step50/rank3.pt", 1, "", "");
+    expect_member("/run7/step50/rank3.pt", 2, "rank12.pt", "/run7/step50/rank12.pt");
+    expect_member("/run7/step50/rank3.pt", 2, "rank12.pt.tmp", "");
+}
+
+Test(series, equal_numbers_are_equal_in_members)
+{
+    expect_member("/global_step50/step50.pt", 0, "global_step7", "/global_step7/step7.pt");
+    expect_member("/global_step50/step50.pt", 1, "global_step7", "/global_step7/step50.pt");
+    expect_member("/a5_5", 0, "a6_6", "/a6_6");
+    expect_member("/a5_5", 0, "a6_7", "");
+    expect_member("/epoch=1-step=200.ckpt", 2, "epoch=0-step=100.ckpt", "/epoch=0-step=100.ckpt");
+    expect_member("/epoch=1-step=200.ckpt", 1, "epoch=0-step=100.ckpt", "");
+}
