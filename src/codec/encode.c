@@ -13,7 +13,6 @@
 
 /* What saves less is not worth the decoding. */
 #define LZ4_WORTH 937u
-#define FX_WORTH 970u
 
 const char *chunk_encoding_name(uint8_t encoding)
 {
@@ -64,7 +63,7 @@ static size_t encode_best(const uint8_t *src, size_t raw_len, uint8_t *dst, uint
     uint8_t coded = fx.coded[0] | fx.coded[1];
     bool has_noise = coded && coded != (1u << fx.width) - 1;
     uint32_t lz4 = has_noise ? NEVER : guess_lz4(src, raw_len);
-    if (coded && fx.permille <= FX_WORTH && fx.permille < lz4) {
+    if (fx_pays(&fx) && fx.permille < lz4) {
         *ret_encoding = ENCODING_FX;
         return fx_encode(fx_kernels_of(cpu_level()), &fx, src, raw_len, dst,
                          permille_of(raw_len, FX_WORTH));

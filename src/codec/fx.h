@@ -21,6 +21,15 @@ struct fx_guess {
     uint32_t permille; /* estimated stored bytes for 1,000 raw ones */
 };
 
+/* What saves less is not worth the decoding. */
+#define FX_WORTH 970u /* permille */
+
+/* False for a guess of zeros, too. */
+static inline bool fx_pays(const struct fx_guess *guess)
+{
+    return (guess->coded[0] | guess->coded[1]) && guess->permille <= FX_WORTH;
+}
+
 /* Looks at 4 KiB of the chunk. `raw_len` is at least FX_RAW_MIN. */
 void fx_look(const void *src, size_t raw_len, struct fx_guess *ret);
 

@@ -43,10 +43,9 @@ static void encode(size_t i)
 {
     struct fx_guess guess;
     fx_look(raw + i * CHUNK_SIZE_MAX, chunk_len(i), &guess);
-    bool pays = (guess.coded[0] | guess.coded[1]) && guess.permille <= 970;
-    lens[i] = pays ? fx_encode(kernels, &guess, raw + i * CHUNK_SIZE_MAX, chunk_len(i),
-                               stored + i * CHUNK_SIZE_MAX, chunk_len(i))
-                   : 0;
+    lens[i] = fx_pays(&guess) ? fx_encode(kernels, &guess, raw + i * CHUNK_SIZE_MAX, chunk_len(i),
+                                          stored + i * CHUNK_SIZE_MAX, chunk_len(i))
+                              : 0;
 }
 
 static void decode(size_t i)

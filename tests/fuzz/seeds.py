@@ -12,6 +12,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 GOLDEN = os.path.join(HERE, "..", "unit", "format", "golden")
 CODED = os.path.join(HERE, "..", "unit", "codec", "golden")
 CODED_LENGTHS = {"bf16": 5000, "f32_rows": 5003, "f64": 5001, "i64": 5000, "bytes": 5001}
+TWIN_LENGTHS = {"whole": 5003, "four": 8600, "widened": 16000}
 EPOCH = 7 << 40
 
 
@@ -105,6 +106,9 @@ def codec_seeds():
         name, raw_len = os.path.basename(path)[3:-4], CODED_LENGTHS[os.path.basename(path)[3:-4]]
         yield "chunk", "fx-" + name, b"\2" + raw_len.to_bytes(3, "little") + coded
         yield "fx", name, (raw_len - 1).to_bytes(3, "little") + b"\0" + coded
+    for name, raw_len in TWIN_LENGTHS.items():
+        with open(f"{CODED}/twin_{name}.bin", "rb") as file:
+            yield "twin", name, (raw_len - 1).to_bytes(3, "little") + b"\0" + file.read()
     header = {"a": {"dtype": "F32", "shape": [2048], "data_offsets": [0, 8192]}, "b": {"data_offsets": [8192, 300000]}}
     text = json.dumps(header, separators=(",", ":")).encode()
     whole = struct.pack("<Q", len(text)) + text

@@ -3,30 +3,11 @@
 
 #include "../expect.h"
 #include "../base/golden.h"
+#include "exact.h"
 #include "format/chunk.h"
 #include "numbers.h"
 
 static uint8_t raw[CHUNK_SIZE_MAX];
-
-/* Of exactly that length, so that a sanitizer sees a byte read or written past it. */
-struct exact {
-    uint8_t *bytes;
-    size_t len;
-};
-
-static void exact_done(struct exact *e)
-{
-    free(e->bytes);
-}
-
-#define _cleanup_exact_ __attribute__((cleanup(exact_done)))
-
-static struct exact exact_of(const void *bytes, size_t len)
-{
-    struct exact e = {xmalloc(len ? len : 1), len};
-    memcpy(e.bytes, bytes, len);
-    return e;
-}
 
 /* With the kernels of all levels that the machine has; they must agree. Empty where it does not fit
  * in `limit`. */

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The inner loops of twin, once for each set of instructions; all do the same as the scalar ones.
+ * Nothing need be aligned. Pure; any thread.
+ *
+ * The lower half of a number and the higher half of what it is rounded to, to nearest, ties to
+ * even, tell its higher half: one less where the lower half is more than 0x8000, else the same. */
+#pragma once
+
+#include "base/base.h"
+#include "base/cpu.h"
+
+#define TWIN_GROUP 64u /* elements that share a mask */
+
+struct twin_kernels {
+    /* The lower halves of `count` fp32 at `src` go to `lows`; `masks` gets a bit for each, 64 in a
+     * mask: its higher half is not the one that `image` tells. */
+    void (*split)(const uint8_t *src, const uint8_t *image, size_t count, uint8_t *lows,
+                  uint64_t *masks);
+    /* The reverse, for elements that the image tells. `lows` may be the second half of `dst`:
+     * nothing is written there before it was read. */
+    void (*join)(const uint8_t *lows, const uint8_t *image, size_t count, uint8_t *dst);
+};
+
+extern const struct twin_kernels twin_scalar;
+
+/* Those of a level that the machine has. */
+static inline const struct twin_kernels *twin_kernels_of(enum cpu_level level)
+{
+    (void)level;
+    return &twin_scalar;
+}
