@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What C lacks, in one include: must-check results, assertions that stay on, cleanup of locals.
+/* The base of every file, in one include: must-check results, assertions that stay on, cleanup of
+ * locals.
  *
  * Every function that can fail returns 0 (or a count) or a negative errno. Besides the plain ones:
  *   -EBADMSG         a checksum or a hash does not match
  *   -EUCLEAN         a structure is invalid
  *   -EPROTONOSUPPORT written by a newer version, or with a feature that this one lacks
  *   -ENOSPC          no room, now or later, for what is asked
- *   -ESHUTDOWN       the part
- * is stopping */
+ *   -ESHUTDOWN       the part is stopping */
 #pragma once
 
 #include <errno.h>

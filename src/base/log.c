@@ -163,7 +163,7 @@ void log_line(enum log_level level, const char *fmt, ...)
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     text_hide_controls(text);
-    /* Who asks for debug lines wants them all. */
+    /* A log at debug level has all lines of that level. */
     bool admitted =
         level == LOG_LEVEL_DEBUG || log_limit_admits(fmt, level, text, clock_monotonic_ns(), &left);
     if (left.count)

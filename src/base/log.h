@@ -29,7 +29,7 @@ void log_set_fd(int fd);
  * one thread. *ret_end: its length until now. */
 CAIRN_MUST_CHECK int log_open(const char *path, bool echo, uint64_t *ret_end);
 
-/* What others write to standard error goes to the file of log_open() too, from now on. */
+/* Sends to the file of log_open(), from now on, also what others write to standard error. */
 void log_take_stderr(void);
 
 /* To be called about once a second: says what was left out. */

@@ -263,7 +263,7 @@ static bool reap(struct cairn_lane *lane, struct lane_device *device)
     return true;
 }
 
-/* Whether copies are under way: the thread has to ask again. */
+/* Are copies under way? Then the thread has to ask again. */
 static bool any_flies(const struct cairn_lane *lane, int count)
 {
     bool any = false;

@@ -42,7 +42,7 @@ CAIRN_MUST_CHECK int draft_open(struct draft *draft, const char *path, uint64_t 
 CAIRN_MUST_CHECK int draft_open_special(struct draft *draft, const char *path, uint64_t bytes);
 #define DRAFT_IS_SPECIAL 1
 
-/* Whether its directory lies on CairnFS. Asked once, when it is first of interest, and never by the
+/* Does its directory lie on CairnFS? Asked once, when it is first of interest, and never by the
  * call that opens: that is two requests of FUSE. */
 bool draft_on_cairn(struct draft *draft);
 

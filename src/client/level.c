@@ -102,7 +102,7 @@ static int step(struct cairn_save *save, enum cairn_level level, bool is_synced)
 
 /* --- the thread ------------------------------------------------------------------------------- */
 
-/* Whether somebody waits for more than it has. */
+/* Does somebody wait for a level that the save has not reached? */
 static bool is_wanted_locked(const struct cairn_save *save)
 {
     check_held(&save->lane->lock);
@@ -121,8 +121,8 @@ static void fail_waits_locked(struct cairn_save *save, enum cairn_level level, i
         save->sync.failures[i]++;
 }
 
-/* Who waits for the remote is answered first: of that there may be none. False: nothing is to be
- * waited for any more. */
+/* Answers waiters for the remote first, for there may be none. False: nothing is left to wait for.
+ */
 static bool step_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);

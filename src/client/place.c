@@ -50,8 +50,7 @@ static int follow(char **path)
     return 0;
 }
 
-/* Whether the link is one of procfs, which may lead to what is not the file of the name that it
- * tells. */
+/* Is the link one of procfs? Such a link may lead elsewhere than the name that it tells. */
 static bool is_of_proc(const char *path)
 {
     struct statfs fs;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a store remembers of the head with which its journal begins: STORE/head, and STORE/remote,
+/* The anchor: the head with which a store's journal begins, in STORE/head, and STORE/remote,
  * which names the remote that head is of. */
 #include "base/io.h"
 #include "commit/internal.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the view lacks of the journal, when its database cannot be written.
+/* The lag: batches that the journal has and the view lacks, since its database cannot be written.
  *
  * The journal is what makes data durable, so the horizon moves on without the view, and nobody
  * waits for it. Meanwhile:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a store is opened with. */
+/* Options of a store, set when it is opened. */
 #pragma once
 
 #include "codec/encode.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the writeback thread does: targets (writeback.c), the content of versions (content.c),
+/* The writeback thread's work: targets (writeback.c), the content of versions (content.c),
  * records (batch.c), what the view lacks (lag.c), and its work between targets (upkeep.c,
  * snapshot.c). */
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What was fetched is kept on NVMe, so that it is fetched once.
+/* Fetched chunks are kept on NVMe, so that each is fetched once.
  *
- * Fetched chunks enter the same packs as those that writeback makes, against room that is reserved
+ * They enter the same packs as those that writeback makes, against room that is reserved
  * as for staged bytes, and become part of the journal with the next batch, or with one of their own
  * soon after. Until then a crash loses them, which costs another fetch. */
 #include "base/clock.h"

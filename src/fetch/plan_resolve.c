@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a range of a file consists of: parts of one generation of the view and of one version of the
+/* Resolves a range of a file into parts of one generation of the view and of one version of the
  * content. The stage is asked before the view: what leaves it has come to the view before. */
 #include "fetch/plan.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a chunk is called and where it lies. Shared by packs, records and the view. */
+/* The name of a chunk, and its place. Shared by packs, records and the view. */
 #pragma once
 
 #include "base/base.h"

@@ -97,7 +97,7 @@ _Static_assert(HEAD_RUNS_AT + HEAD_RUNS_MAX * HEAD_RUN_LEN + HEAD_TAIL_LEN <= HE
 _Static_assert(RUN_MERGE_MAX >= HEAD_RUNS_MAX + 8,
                "the runs of a full head can be merged, and new ones with them");
 
-/* What all three begin and end with: magic, version, and a checksum in the last 4 of
+/* Frames each of the three: magic, version, and a checksum in the last 4 of
  * `len` bytes. */
 static void put_frame(uint8_t *p, size_t len, const uint8_t magic[8], uint32_t version)
 {

@@ -144,7 +144,7 @@ CAIRN_MUST_CHECK int record_decode(const void *buf, size_t len, struct record *r
 /* Extent `i` of a decoded record (i < extent_count). */
 struct extent record_extent(const struct record *rec, uint32_t i);
 
-/* What a SETATTR does to the attributes of its inode: in the overlay and in the view the same. */
+/* Applies a SETATTR to the attributes of its inode, for the overlay and the view alike. */
 void record_set_attrs(const struct record *rec, struct attrs *attrs);
 
 /* For messages: "SEAL", "RENAME"... */

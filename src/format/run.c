@@ -77,8 +77,8 @@ static size_t shared_with(const struct last_key *last, const uint8_t *key, size_
     return shared;
 }
 
-/* Whether the key that begins with `shared` bytes of the last one and goes on with `rest` comes
- * after it. */
+/* Does the key that begins with `shared` bytes of the last one and goes on with `rest` come after
+ * it? */
 static bool comes_after(const struct last_key *last, size_t shared, const void *rest,
                         size_t rest_len)
 {

@@ -23,7 +23,7 @@ static bool goes_before(const struct merge *m, uint32_t i, uint32_t j)
     return order < 0 || (order == 0 && i > j);
 }
 
-/* What is below `place` is a heap; makes it one with what is at `place`. */
+/* Makes a heap of `place` and the heaps below it. */
 static void sink(struct merge *m, size_t place)
 {
     uint32_t moved = m->heap[place];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What fallocate gave to a file: ranges whose blocks st_blocks counts, whether they were written or
- * not.
+/* Allocated ranges, which fallocate gave to a file: those whose blocks st_blocks counts, whether
+ * they were written or not.
  *
  * No room is taken for them, and what was not written of them stays a hole, to read and to seek.
  * They are there for programs that look at st_blocks to see what fallocate did (rsync

@@ -13,7 +13,7 @@ static struct timespec to_timespec(int64_t ns)
                              .tv_nsec = part + before_1970 * 1000000000ll};
 }
 
-/* What lies outside of the years 1677 to 2262 becomes the nearest that can be kept. */
+/* A time outside of the years 1677 to 2262 becomes the nearest that can be kept. */
 static int64_t to_ns(struct timespec t)
 {
     int64_t ns;

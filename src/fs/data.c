@@ -227,8 +227,7 @@ static int read_source(const struct copying *copy, const uint8_t *bytes, uint64_
     return 0;
 }
 
-/* What is large comes into a slab of its own, without a lock, as if it had been
- * received into it. */
+/* Large content goes into a slab of its own, without a lock, as if it had been received into it. */
 static int copy_large(struct copying *copy, const uint8_t *bytes, uint64_t from, uint32_t length)
 {
     struct stage *stage = copy->fs->stage;
@@ -331,7 +330,8 @@ static bool is_in_view(const struct stage_part *part)
     return part->kind == PART_BELOW || (part->kind == PART_MEMORY && part->is_clean);
 }
 
-/* What the view has is referred to, in runs as long as possible, also where memory has it still. */
+/* Refers to chunks that the view has, in runs as long as possible, also where memory has them
+ * still. */
 static int copy_parts(struct copying *copy, const struct stage_part *parts, size_t count)
 {
     int r = 0;
@@ -349,7 +349,7 @@ static int copy_parts(struct copying *copy, const struct stage_part *parts, size
     return r;
 }
 
-/* What is copied by reference, or is a hole, is no write. */
+/* A copy by reference, or of a hole, is no write. */
 static int kill_privileges_of(struct fs *fs, uint64_t ino, const struct fs_caller *caller)
 {
     struct ns_inode inode;

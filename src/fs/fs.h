@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What files mean: POSIX over a store, without a word of FUSE.
+/* Files: the semantics of POSIX over a store, without a word of FUSE.
  *
  * Each call is one operation. Errors are negative errno. -EAGAIN from a call that changes something
  * means that there is no room at the moment and nothing happened: the caller repeats it when the
@@ -25,8 +25,8 @@ struct fs *fs_new(struct store *store, enum fs_fsync fsync_level);
 /* Reading moves atime (relatime), or not (at first). Any thread, at any time; never for a store
  * that is only read. */
 void fs_keep_atime(struct fs *fs, bool keep);
-/* What is only in memory becomes history, times of access and the end of what has no name: nobody
- * asks any more. Before the last drain. */
+/* Enters into history what is only in memory: times of access, and the end of files without a name.
+ * After the last request, before the last drain. */
 void fs_settle(struct fs *fs);
 void fs_free(struct fs *fs);
 
@@ -165,8 +165,8 @@ int fs_handle_flags(struct fs *fs, uint64_t handle);
  * descriptors of their own, with the next operation of the history (store_seal_later()). */
 CAIRN_MUST_CHECK int fs_flush(struct fs *fs, uint64_t ino, uint64_t handle);
 
-/* What an fsync waits for: the horizon of `level` at `seq`. At the level of the stage seq is 0:
- * nothing. */
+/* An fsync waits until the horizon of `level` is at `seq`. At the level of the stage seq is 0, and
+ * it does not wait. */
 struct fs_barrier {
     enum fs_fsync level;
     uint64_t seq;

@@ -14,9 +14,9 @@
  * buffer: no more than many need. */
 #define DIR_BLOCK_SIZE 4096u
 
-/* Who is open, or has lost its last name: then it lives until nobody has it open and the kernel has
- * forgotten it. What the kernel knows, though nobody has it open, can be opened again and changed:
- * a working directory, an O_PATH descriptor, a fifo. */
+/* An inode that is open or has lost its last name. Without a name it lives until nobody has it open
+ * and the kernel has forgotten it. An inode that only the kernel knows (a working directory, an
+ * O_PATH descriptor, a fifo) can be opened again and changed. */
 struct live_inode {
     UT_hash_handle hh;
     uint64_t ino;

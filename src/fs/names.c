@@ -367,7 +367,7 @@ static int seal_moving(struct fs *fs, const struct ns_inode *inode)
                                       : store_seal(fs->store, inode->ino);
 }
 
-/* What moves, and a target that history does not know yet, become versions first. */
+/* Seals the file that moves, and a target that history does not know yet, first. */
 static int rename_seal(const struct renaming *rn)
 {
     int r = seal_moving(rn->fs, &rn->source);
@@ -376,8 +376,8 @@ static int rename_seal(const struct renaming *rn)
     return r;
 }
 
-/* What a union of directories takes for "removed here": a device 0:0 under the name that was moved
- * away. */
+/* A whiteout, which a union of directories takes for "removed here", is a device 0:0 under the name
+ * that was moved away. */
 static int make_whiteout(const struct renaming *rn, const char *name, struct record *ret)
 {
     *ret = (struct record){.type = REC_MAKE,

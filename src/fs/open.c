@@ -94,8 +94,8 @@ struct live_inode *live_nameless_locked(struct fs *fs, uint64_t ino)
     return live && live->is_nameless ? live : NULL;
 }
 
-/* Who may have written, and who made the file: one that was made to be read only is part of history
- * after its close, too. */
+/* A close seals if the handle could write, or made the file: one that was made to be read only is
+ * part of history after its close, too. */
 static bool closing_seals(int flags)
 {
     return (flags & O_ACCMODE) != O_RDONLY || flags & O_CREAT;

@@ -66,7 +66,7 @@ static int text_hash(struct fs *fs, uint64_t ino, char *text, size_t size)
     return r;
 }
 
-/* What a program that saves lazily chooses by: a file without a name may take so much of the stage,
+/* Programs that save lazily choose by this: how much of the stage a file without a name may take,
  * and whether the remote will have it. */
 static int text_lane(struct fs *fs, uint64_t ino, char *text, size_t size)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What each operation does to the overlay. */
+/* Applies each operation to the overlay. */
 #include "overlay/internal.h"
 
 static struct node *held_locked(struct ns *ns, uint64_t ino)

@@ -13,7 +13,7 @@
 
 #define SEQ_NASCENT UINT64_MAX /* of what is not part of history yet */
 
-/* What the overlay says of one name in a directory. */
+/* The overlay's state of one name in a directory. */
 struct entry {
     RB_ENTRY(entry) by_name;
     RB_ENTRY(entry) by_cookie; /* only while ino != 0 */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the overlay keeps of directories that were listed, or made in this mount: clean entries,
- * which say what the view says.
+/* Known directories, which were listed or made in this mount: the overlay keeps clean entries of
+ * them, which say what the view says.
  *
  * Of a directory that is known up to a cookie, the trees alone say what it has up to there. It
  * stays so: what is new comes through the overlay, and what retires stays as a clean entry. What

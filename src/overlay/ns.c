@@ -154,7 +154,7 @@ static void entry_unlist_locked(struct ns *ns, struct entry *entry)
         TAILQ_REMOVE(&ns->locked.dirty_entries, entry, dirty);
 }
 
-/* What the overlay says of a name from now on. */
+/* Sets the overlay's state of a name. */
 struct entry *entry_set_locked(struct ns *ns, struct node *dir, const char *name, size_t name_len,
                                uint64_t ino, uint64_t cookie, uint32_t type, uint64_t seq)
 {
@@ -176,7 +176,7 @@ struct entry *entry_set_locked(struct ns *ns, struct node *dir, const char *name
     return entry;
 }
 
-/* What the view says of a name that the overlay says nothing of. */
+/* Adds the view's state of a name of which the overlay has none. */
 void entry_add_clean_locked(struct ns *ns, struct node *dir, const struct listed *listed)
 {
     check_held(&ns->locked.lock);

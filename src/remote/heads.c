@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a prefix is, its heads, and the moment at which a store meets it. */
+/* The prefix of a remote: its marker, its heads, and the moment at which a store meets it. */
 #include "remote/internal.h"
 
 #include <stdio.h>

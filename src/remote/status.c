@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is told of the remote. */
+/* The remote's status. */
 #include <stdio.h>
 #include <sys/stat.h>
 

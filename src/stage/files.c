@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What files do with their layers: write, cut, seal, pin, drop. */
+/* Operations on the layers of files: write, cut, seal, pin, drop. */
 #include "base/cause.h"
 #include "base/clock.h"
 #include "stage/internal.h"
@@ -64,8 +64,9 @@ static bool ranges_have_room_locked(struct stage *stage)
     return true;
 }
 
-/* What no seal can ever move out of the tables must leave room there for others: it waits until
- * some of it was written in pieces or gathered, and fails when that frees nothing. */
+/* Files without a name, which no seal moves out of the tables, must leave room there for others. A
+ * write waits until some of them was written in pieces or gathered, and fails when that frees
+ * nothing. */
 static int check_nameless_locked(struct stage *stage, uint64_t ino)
 {
     check_held(&stage->locked.lock);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the layers of a file show to a reader, from the draft down, and what a pinned one has for
- * writeback. */
+/* Reads the layers of a file: for a reader from the draft down, for writeback the pinned one. */
 #include "stage/internal.h"
 
 struct resolver {

@@ -427,8 +427,8 @@ int stage_adopt(struct stage *stage, uint64_t epoch, bool adopting)
     return slabs_start(stage);
 }
 
-/* What was recovered is named by the log alone, so slabs of a stage without tags are from now on
- * such without records. */
+/* Marks the slabs of a stage without tags as such without records: the log alone names what was
+ * recovered. */
 static int key_records(struct stage *stage)
 {
     struct stage_header *h = stage->header;

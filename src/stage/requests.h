@@ -25,7 +25,7 @@ enum request_kind {
     REQUEST_RECORDS,         /* by a record of `records` */
 };
 
-/* What the calling thread does until stage_request_leave() is done for this request. `records`: of
+/* The calling thread works for this request until stage_request_leave(). `records`: of
  * REQUEST_RECORDS, the types as bits. */
 void stage_request_enter(struct stage *stage, uint64_t unique, uint32_t opcode,
                          enum request_kind kind, uint64_t records);

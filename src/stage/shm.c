@@ -70,7 +70,7 @@ static uint32_t crc_unkeyed(const struct stage_header *h)
     return crc32_of(0, h, offsetof(struct stage_header, crc_unkeyed));
 }
 
-/* Whatever its version says now: that is set last. */
+/* The version does not count: it is set last. */
 uint32_t header_crc(const struct stage_header *h)
 {
     const uint32_t version = STAGE_VERSION;

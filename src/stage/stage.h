@@ -46,7 +46,7 @@ struct stage_config {
     bool read_only;      /* nobody will write: no memory is made ready ahead of need */
 };
 
-/* What its files are written in. Any thread. */
+/* The version of the format in which its files are written. Any thread. */
 unsigned stage_format_version(void);
 
 /* The largest size of a stage whose files take at most `bytes` of their directory; 0: none is so
@@ -90,7 +90,7 @@ char *stage_own_directory(const char *dir);
 /* Removes a directory that was made by it, if it is empty by now. */
 void stage_leave_directory(const char *directory);
 
-/* What a control file tells without being opened for use. */
+/* A look at a control file, without opening it for use. */
 struct stage_look {
     uint32_t uid; /* whose the file is, with -EACCES too */
     uint8_t store[16];
@@ -135,8 +135,8 @@ void stage_epochs(struct stage *stage, uint64_t *ret_epoch, uint64_t *ret_next_e
 /* Notes durably (against our own death) that a recovery to `epoch` has begun. */
 void stage_begin_recovery(struct stage *stage, uint64_t epoch);
 
-/* What came up to `seq` is durable, and what the stage has of it may go: a journal that lacks it is
- * not the one that the stage goes on from. */
+/* Notes that operations up to `seq` are durable, so that the stage may drop its copy of them. A
+ * journal that lacks them is not the one that the stage goes on from. */
 void stage_note_durable(struct stage *stage, uint64_t seq);
 uint64_t stage_durable_seq(struct stage *stage);
 
@@ -163,7 +163,7 @@ void *stage_slab_memory(struct stage *stage, uint32_t slab);
 
 /* --- content ---------------------------------------------------------------------------------- */
 
-/* What a write brings: either `slab`, owned by the caller until success, with the payload at
+/* The bytes of a write: either `slab`, owned by the caller until success, with the payload at
  * SLAB_PAYLOAD_OFFSET, or a buffer that is copied. */
 struct stage_write {
     uint64_t ino;
@@ -253,7 +253,7 @@ void stage_map_parts(struct stage *stage, const struct stage_part *parts, size_t
 
 /* --- versions --------------------------------------------------------------------------------- */
 
-/* What a seal takes. */
+/* The draft of a file, which a seal takes. */
 struct stage_draft {
     uint64_t keep, size;
     int64_t mtime;
@@ -331,8 +331,8 @@ size_t stage_find_scattered(struct stage *stage, struct stage_scattered *cursor,
                             struct stage_scattered *list, size_t max);
 /* Its content is going to be read. */
 void stage_gather_begin(struct stage *stage, const struct stage_scattered *scattered);
-/* What was read now lies at SLAB_PAYLOAD_OFFSET of `slab`, which the stage takes. False: it changed
- * since it began to be read. */
+/* Takes `slab`, which has the bytes read at SLAB_PAYLOAD_OFFSET. False: they changed since they
+ * began to be read. */
 CAIRN_MUST_CHECK bool stage_gather(struct stage *stage, const struct stage_scattered *scattered,
                                    uint32_t slab);
 

@@ -95,7 +95,7 @@ static int check_pack(const struct view_pack *pack, void *arg)
     return 0;
 }
 
-/* What was set aside is no problem of the store, but takes room. */
+/* A view that was set aside is no problem of the store, but takes room. */
 static void report_aside(struct check_run *run)
 {
     _cleanup_free_ char *path = xasprintf("%s/" ASIDE_DIRECTORY, run->store->path);

@@ -289,8 +289,8 @@ size_t store_nameless(const struct store *store, const uint64_t **ret_inos)
     return store->nameless_count;
 }
 
-/* What a daemon left unsealed becomes history in one step: some of it was closed, and its seal
- * waited; so no cut has a part of it. */
+/* Drafts that a daemon left unsealed become history in one step: some were closed, and their seals
+ * waited; so no cut has a part of them. */
 static int seal_left_drafts(struct store *store, const struct inos *open)
 {
     uint64_t before = store_newest(store);
@@ -417,7 +417,7 @@ static int begin_journal(struct store *store, char **ret_text)
     return r;
 }
 
-/* What the old stage has is taken over, in the new epoch. */
+/* Takes over what the old stage has, in the new epoch. */
 static int take_over(struct store *store, struct replay *rp, char **ret_text)
 {
     stage_begin_recovery(store->stage, store->epoch);

@@ -38,7 +38,7 @@ static void close_view(struct store *store)
     store->view = NULL;
 }
 
-/* What the anchor says, in a directory of its own. */
+/* Makes the anchor's view, in a directory of its own. */
 static int make_view(struct store *store, const struct head *head)
 {
     int r = open_view(store, "view.new", false);

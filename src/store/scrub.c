@@ -225,7 +225,7 @@ struct collecting {
     uint64_t pack;
 };
 
-/* What has its place here, and is referred to. */
+/* Collects chunks that have their place here and are referred to. */
 static int collect_local(const struct chunk_entry *entry, void *arg)
 {
     struct collecting *c = arg;
@@ -296,7 +296,7 @@ static int await_drop(struct scrub *s, uint64_t pack)
     return 0;
 }
 
-/* What was handed over has another place now. */
+/* Waits until each chunk handed over has another place. */
 static int await_local(struct scrub *s)
 {
     uint64_t last = 0;

@@ -207,7 +207,7 @@ static void store_free(struct store *store, bool stage_is_empty)
     free(store);
 }
 
-/* What fails for now is tried again by the uploader. */
+/* The uploader tries again what fails for now. */
 static int hold_remote(struct store *store, char **ret_text)
 {
     struct remote *remote = store->remote;
@@ -295,7 +295,7 @@ int store_open_medium(const struct store_options *options, bool whole_journal, s
     return 0;
 }
 
-/* What a mount can wait for, who only reads cannot. */
+/* A mount can wait for the remote, a reader cannot. */
 static int check_remote(struct remote *remote, char **ret_text)
 {
     if (remote->is_attached && remote->head.number)

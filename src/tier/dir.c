@@ -322,7 +322,7 @@ static int dir_sync(struct tier *tier)
     return r;
 }
 
-/* Who may not touch a file knows only that it is not earlier than what was written last. */
+/* Without leave to touch a file only this is known: it is not earlier than the last write. */
 static int64_t guessed_now(struct dir *d)
 {
     int64_t ours = clock_realtime_ns();

@@ -100,8 +100,8 @@ static int look_at_place(int fd, struct dir_place *ret)
     return 0;
 }
 
-/* What was emptied, or put there in its place, has no marker: whoever began there would publish
- * beside what is gone. */
+/* A directory that was emptied, or put there in its place, has no marker: a store that began there
+ * would publish beside what is gone. */
 static bool is_same_place(const struct dir_place *known, const struct dir_place *now)
 {
     bool made_then = known->made_ns == 0 || now->made_ns == 0 || known->made_ns == now->made_ns;
@@ -123,9 +123,8 @@ static bool see_mount(const struct mountinfo *mount, void *arg)
     return true;
 }
 
-/* What a disk holds has a number of its own, which statfs tells, wherever the disk is. Another
- * filesystem, as of a server, has its source; a number of its own it has not, or one that each
- * mount makes anew. */
+/* A disk's filesystem has a number of its own, which statfs tells wherever the disk is. Another, as
+ * of a server, has its source instead: it has no number, or one that each mount makes anew. */
 static int look_at_filesystem(int fd, struct tier_place *ret)
 {
     struct stat st, root;
@@ -453,7 +452,7 @@ static int clock_for_list(void *arg, int64_t *ret_ns)
     return atomic_load(&b->talk->root->read_only) ? -EROFS : touch_clock(b->talk, ret_ns);
 }
 
-/* What was found before an error is given, too: the repetition goes on behind it. */
+/* Gives also the names found before an error: the repetition goes on behind them. */
 static int do_list(struct dir_talk *talk, const char *directory, const char *after)
 {
     struct batch *b = xcalloc(1, sizeof *b);
@@ -504,7 +503,7 @@ static bool is_of_an_object(enum dir_verb verb)
 static int carry_out(struct dir_talk *talk, const struct dir_request *request, const char *name,
                      size_t content_len, struct dir_answer *answer, char *out)
 {
-    /* Who asked believes that it is open, as it was in the process before this one. */
+    /* The client believes that it is open, as it was in the process before this one. */
     if (root_fd(talk) < 0 && request->verb != DIR_RESOLVE && request->verb != DIR_OPEN)
         return -ESTALE;
     if (request->verb != DIR_RESOLVE && request->verb != DIR_OPEN &&

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the helper process of a directory tier does in the directory. Every call may hang for as
- * long as the filesystem does; only the thread that makes it waits. */
+/* Calls of the helper process of a directory tier, in the directory. Each may hang for as long as
+ * the filesystem does; only the thread that makes it waits. */
 #pragma once
 
 #include "tier/dir_pump.h"

@@ -290,7 +290,7 @@ static bool needs_open(struct dir_client *c, const struct dir_call *call)
     return call->verb != DIR_OPEN && call->verb != DIR_RESOLVE && !c->locked.is_open;
 }
 
-/* What it says of the directory must not be taken for what is said of an object. */
+/* An error of the directory must not be taken for one of an object. */
 static int open_first(struct dir_client *c, const struct dir_call *call, struct channel **channel)
 {
     struct dir_call open = {.verb = DIR_OPEN,

@@ -31,8 +31,8 @@ static int64_t time_of(const struct stat *st)
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }
 
-/* What a put left that never ended; by the server's clock, since others may be at work. Fails
- * silently: the next list comes by again. */
+/* Removes the leftover of a put that never ended; by the server's clock, since others may be at
+ * work. Fails silently: the next list comes by again. */
 static void remove_leftover(struct dir_listing *l, int fd, const char *name)
 {
     struct stat st;

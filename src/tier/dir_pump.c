@@ -21,7 +21,7 @@ void dir_pump_done(struct dir_pump *pump)
     dir_pump_init(pump);
 }
 
-/* Whoever may not have a large pipe has a smaller one. */
+/* A user who may not have a large pipe has a smaller one. */
 static int prepare(struct dir_pump *pump)
 {
     if (pump->pipe[0] >= 0)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a directory tier and its helper process say to each other. Both are the same program, so
+/* The protocol between a directory tier and its helper process. Both are the same program, so
  * plain structs will do.
  *
  * A channel is a pair of sockets (SOCK_SEQPACKET) with one call at a time on it, and one thread of

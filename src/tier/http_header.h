@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What of an answer's headers is used. Pure. */
+/* The headers of an answer that are used. Pure. */
 #pragma once
 
 #include "tier/http.h"

@@ -81,7 +81,7 @@ static int compare_part(int fd, const uint8_t *buf, uint8_t *read, size_t at, si
     return r < 0 ? r : memcmp(read, buf + at, len) == 0 ? 0 : -EBADMSG;
 }
 
-/* What came to lie on the medium, read past the page cache where the filesystem lets us. A write
+/* Compares the bytes on the medium, read past the page cache where the filesystem lets us. A write
  * that was lost, or went elsewhere, is so for a whole request: both ends and a page of each MiB
  * find it, for a tenth of what reading all of it takes. */
 static int verify_content(struct nvme *n, const struct room_file *file, const void *buf, size_t len)

@@ -9,5 +9,5 @@
 /* `directory` is one directly below `root_fd`. Durable on return: its names, and its own. */
 CAIRN_MUST_CHECK int renew_directory(int root_fd, const char *directory);
 
-/* What a crash left of that goes back into the directory. */
+/* Moves back into the directory what a crash left of that. */
 CAIRN_MUST_CHECK int renew_settle(int root_fd, const char *directory);

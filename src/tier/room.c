@@ -8,8 +8,8 @@
 
 #include "base/lock.h"
 
-/* What is held is a multiple of this: the last spare file may be shorter than a whole one, and so
- * are those for which the medium has no more. */
+/* The room that is held is a multiple of this: the last spare file may be shorter than a whole one,
+ * and so are those for which the medium has no more. */
 #define SPARE_STEP (1 * MIB)
 
 struct spare {
@@ -34,7 +34,7 @@ static void file_path(uint64_t number, char path[32])
     (void)snprintf(path, 32, ROOM_DIRECTORY "/%016llx", (unsigned long long)number);
 }
 
-/* What others put there is not ours to remove. */
+/* Others' files there are not ours to remove. */
 static bool is_ours(const char *name)
 {
     return strlen(name) == 16 && strspn(name, "0123456789abcdef") == 16;
@@ -183,7 +183,7 @@ static int drop_spare(struct room *room)
     return r;
 }
 
-/* What is held in several spare files is there for one large object too. */
+/* Room held in several spare files is there for one large object too. */
 static int allocate_from_spares(struct room *room, int fd, uint64_t len)
 {
     int r = allocate(fd, len);

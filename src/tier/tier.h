@@ -104,7 +104,7 @@ struct tier_ops {
      * go. */
     void (*interrupt)(struct tier *tier);
 
-    /* What went wrong last, for a person: one line with the object, what was answered, and what to
+    /* The last error, for a person: one line with the object, what was answered, and what to
      * do; "" if nothing. No secret in it. */
     void (*last_error)(struct tier *tier, char *buf, size_t size);
 

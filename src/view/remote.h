@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the view knows of the remote tier: which chunks lie there, what a cut has that the newest
+/* The view's part of the remote tier: which chunks lie there, what a cut has that the newest
  * published head has not, and the rows that a run carries there and back.
  *
  * While the view tracks (from the first time a store has a remote, for ever), every change of a row

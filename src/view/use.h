@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Who reads the database, so that it can be closed and opened anew under a live mount (use.c).
+/* Uses of the database are counted, so that it can be closed and opened anew under a live mount
+ * (use.c).
  *
  * Every read is a use: db_get() for its own duration, a snapshot from snap_begin() to snap_end().
  * Uses may nest. A cut, which lives for as long as a round of the uploader takes, is a use only

@@ -5,7 +5,7 @@ import re
 
 from test_layers import SRC, room_of, sources
 
-ROOMS = {"cli", "daemon", "fuse"}  # rooms that are done
+ROOMS = {"base", "cli", "client", "daemon", "format", "fs", "fuse", "overlay", "stage", "store", "tier"}  # rooms that are done
 WORDS = 4  # shorter ones stand behind a field
 COMMENT = re.compile(r"/\*(.*?)\*/", re.DOTALL)
 FREE_RELATIVE = re.compile(r"(What|Who|Whoever|Whatever|Whether)\b")
@@ -22,7 +22,7 @@ def problems(path):
 
 def test_comments_name_their_subject():
     paths = [path for path in sources(SRC) if room_of(path, SRC) in ROOMS]
-    assert len(paths) > 80
+    assert len(paths) > 200
     assert [line for path in paths for line in problems(path)] == [], "begin with the subject, or with an imperative verb"
 
 

@@ -98,7 +98,7 @@ static int by_role(const struct s3_lookup *lookup, const char *name, const char 
     return r;
 }
 
-/* What a profile has besides a role. -ENOKEY: nothing. */
+/* Takes the keys that a profile has besides a role. -ENOKEY: none. */
 static int by_own_keys(const struct s3_profiles *p, const char *name,
                        struct s3_credentials *ret_credentials, char **ret_error)
 {

@@ -11,7 +11,7 @@
 #include "tier/s3/credentials.h"
 #include "tier/s3/profiles.h"
 
-/* What a lookup has at hand; all borrowed. */
+/* The means of a lookup; all borrowed. */
 struct s3_lookup {
     struct http *http;
     const struct s3_profiles *profiles;

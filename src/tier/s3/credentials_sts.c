@@ -12,7 +12,7 @@
 #define TOKEN_FILE_MAX (64 * KIB)
 #define FORM_TYPE "Content-Type: application/x-www-form-urlencoded; charset=utf-8"
 
-/* What we look for in an answer, in the order of the names below. */
+/* Parts of an answer, in the order of the names below. */
 enum part {
     PART_KEY_ID,
     PART_SECRET,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What answers of S3 and of those who imitate it mean. Pure. */
+/* The meaning of answers of S3, and of servers that imitate it. Pure. */
 #pragma once
 
 #include "tier/http.h"
@@ -28,7 +28,7 @@ struct s3_rule {
     const char *advice; /* what a person should do; may be NULL */
 };
 
-/* What to do about an answer that is not a success; `code` may be "". */
+/* The rule for an answer that is not a success; `code` may be "". */
 const struct s3_rule *s3_rule_of(long status, const char *code);
 
 /* Advice where no answer came; NULL: none. */

@@ -155,8 +155,8 @@ static int fetch_page(struct walk *w, const char *token, struct page *page)
     return r;
 }
 
-/* Whoever relies on the order must not miss an object: a server that keeps none is
- * found out here. */
+/* Callers rely on the order, and must not miss an object: a server that keeps none is found out
+ * here. */
 static int give(struct walk *w, struct found *found, bool is_encoded)
 {
     int r = is_encoded ? decode(found->key) : 0;

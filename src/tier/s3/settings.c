@@ -17,7 +17,7 @@ char *s3_setting_region(const struct s3_profiles *profiles, const char *profile)
     return copy_or_null(region ? region : s3_profiles_get(profiles, profile, "region"));
 }
 
-/* What is set in the environment counts more than the profile, also where it says no. */
+/* The environment counts more than the profile, also where it says no. */
 static bool endpoints_are_ignored(const struct s3_profiles *profiles, const char *profile)
 {
     static const char variable[] = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS";
