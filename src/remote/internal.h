@@ -6,7 +6,8 @@
  *   status.c   what is told of it
  *   heads.c    what a prefix is, heads, meeting them at mount
  *   lease.c    the lease
- *   upload.c   one thread that chooses cuts and carries them: packs, then the run, then the head
+ *   upload.c   one thread that chooses cuts and carries them: packs (upload_packs.c), then the run,
+ *              then the head
  *   runs.c     runs: made of a cut, merged, put, fetched
  *   adopt.c    the view from a head's runs
  *   follow.c   the thread of a mount that only reads, instead of the uploader's

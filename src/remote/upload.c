@@ -10,40 +10,19 @@
  * that is slower than the writer goes from one complete state to a later one. Chunks that were sent
  * are remembered in the view at once: after a crash only the packs that were on their way are sent
  * again. */
-#include <semaphore.h>
 #include <stdio.h>
 
 #include "base/clock.h"
 #include "base/crc.h"
 #include "base/log.h"
-#include "base/vector.h"
 #include "remote/maintenance.h"
+#include "remote/upload.h"
 
-#define PASS_CHUNKS 32768u /* listed at once */
-#define FILLING_MAX 4u     /* senders that read at once */
-#define RESCUES_MAX 1000u  /* chunks that are looked for elsewhere, in a round */
 #define TICK_MS 250
 #define URGED_TICK_MS 10 /* while somebody waits: what he waits for comes to NVMe first, soon */
 #define HEAD_INTERVAL_NS (1ll * 1000000000)
 #define RETRY_MS 1000
 #define DROP_LOOK_NS 5000000
-#define RETRY_REFUSED_MS 10000
-
-struct upload {
-    struct remote *remote;
-    struct view_cut *cut;
-    struct chunk_entry *list; /* by place on NVMe */
-    size_t count;
-    size_t *packs; /* of the list: where each pack's chunks begin, and the end of the last */
-    size_t pack_count;
-    _Atomic size_t next; /* pack that nobody has taken */
-    _Atomic int error;
-    VECTOR(uint64_t) pins;    /* packs on NVMe, ascending */
-    sem_t fillers;            /* of senders that fill a pack */
-    bool is_relocating;       /* the list is a repair_plan's */
-    _Atomic unsigned rescues; /* that were tried in this round */
-    _Atomic uint64_t unread;  /* chunks of it that can be read from nowhere */
-};
 
 /* --- pins ------------------------------------------------------------------------------------- */
 
@@ -106,254 +85,6 @@ static void close_cut(struct upload *up)
     free(up->list);
 }
 
-/* --- packs ------------------------------------------------------------------------------------ */
-
-/* Is it certain that no other try will read it? */
-static bool is_final(int error)
-{
-    return error == -ENOENT || error == -EBADMSG || error == -EUCLEAN;
-}
-
-/* Of this machine, or of the way there: no damage, so nothing may be published as if it were. */
-static bool may_pass(int error)
-{
-    return error == -ENOMEM || error == -EMFILE || error == -ENFILE ||
-           tier_error_is_transient(error);
-}
-
-struct sending {
-    struct upload *up;
-    uint64_t id, data_len;
-    uint8_t *buffer, *stored, *raw;
-    struct chunk_entry *entries;
-    uint32_t count;
-};
-
-static int put_until_done(struct remote *remote, const char *object, const void *buf, size_t len)
-{
-    for (;;) {
-        int r = remote->tier->ops->put(remote->tier, object, buf, len);
-        if (r == 0) {
-            remote_works(remote);
-            return 0;
-        }
-        if (r == -ECANCELED || remote_is_stopping(remote))
-            return -ECANCELED;
-        remote_error(remote, r, "storing %s failed (%s)", object, strerror(-r));
-        if (!remote_pause(remote, tier_error_is_transient(r) ? RETRY_MS : RETRY_REFUSED_MS))
-            return -ECANCELED;
-    }
-}
-
-/* The database cannot bear a full disk. */
-static int wait_for_view_room(struct remote *remote)
-{
-    int r;
-    while ((r = room_for_view(remote->store)) < 0) {
-        remote_error(remote, 0, "the disk of %s is full: the upload waits", remote->store->path);
-        if (!remote_pause(remote, RETRY_MS))
-            return -ECANCELED;
-    }
-    return 0;
-}
-
-static int send_pack(struct sending *s)
-{
-    struct remote *remote = s->up->remote;
-    struct store *store = remote->store;
-    char object[32];
-    if (s->count == 0)
-        return 0;
-    uint64_t len =
-        pack_finish(store->sb.history, s->id, s->buffer, s->data_len, s->entries, s->count);
-    pack_object_name(s->id, object);
-    if (!remote_limit_wait(remote, len))
-        return -ECANCELED;
-    int r;
-    r = put_until_done(remote, object, s->buffer, len);
-    if (r == 0)
-        r = wait_for_view_room(remote);
-    if (r == 0)
-        r = view_remote_placed(store->view, s->id, len, s->entries, s->count);
-    if (r < 0)
-        return r;
-    atomic_fetch_add(&remote->uploaded_total, len);
-    mutex_lock(&remote->shared.lock);
-    remote->shared.target_bytes -= min_u64(remote->shared.target_bytes, s->data_len);
-    mutex_unlock(&remote->shared.lock);
-    s->count = 0;
-    return 0;
-}
-
-static void begin_pack(struct sending *s)
-{
-    struct store *store = s->up->remote->store;
-    s->id = store_new_pack_id(store);
-    s->data_len = pack_begin(store->sb.history, s->id, s->buffer);
-}
-
-/* Before it is published as missing, who else may have it is asked; not for whole packs of them,
- * since each takes long. */
-static bool rescue_pending(struct sending *s, const struct chunk_entry *pending,
-                           struct chunk_entry *ret)
-{
-    *ret = *pending;
-    return atomic_fetch_add(&s->up->rescues, 1) < RESCUES_MAX &&
-           rescue_chunk(s->up->remote->store, ret, s->stored, s->raw);
-}
-
-static int send_chunk(struct sending *s, const struct chunk_entry *pending)
-{
-    struct store *store = s->up->remote->store;
-    struct chunk_entry entry = *pending;
-    int r = upload_read_chunk(store, &entry, s->stored, s->raw);
-    if (r < 0 && is_final(r) && rescue_pending(s, pending, &entry)) {
-        (void)heal_give(store, &entry, s->stored);
-        r = 0;
-    }
-    if (r == -ECANCELED || (r < 0 && (s->up->is_relocating ? !is_final(r) : may_pass(r))))
-        return r;
-    if (r < 0 && s->up->is_relocating) {
-        atomic_fetch_add(&s->up->unread, 1);
-        return 0;
-    }
-    if (r < 0) {
-        /* There is nothing to send; the head says how often the chunk is referred to, and its bytes
-         * read as EIO there as here. */
-        remote_error(
-            remote_of(store), 0,
-            "a chunk cannot be read from NVMe (%s): its bytes will be missing in the remote",
-            strerror(-r));
-        return 0;
-    }
-    if (s->count &&
-        (pack_end_with(s->data_len, &entry) > PACK_DATA_MAX || s->count == PACK_ENTRIES_MAX))
-        r = send_pack(s);
-    if (r < 0)
-        return r;
-    if (s->count == 0)
-        begin_pack(s);
-    s->data_len = pack_place(store, s->id, s->buffer, s->data_len, &entry,
-                             &(struct iovec){s->stored, entry.stored_len}, 1);
-    s->entries[s->count++] = entry;
-    return 0;
-}
-
-/* Few read at a time: if all did, each would have its pack only when all of NVMe's and the
- * processors' time for all of them is spent, and the remote would wait. Chunks from the remote
- * itself are another matter: what they take is its latency. */
-static int fill_pack(struct sending *s, size_t pack)
-{
-    struct upload *up = s->up;
-    int r = 0;
-    if (!up->is_relocating)
-        while (sem_wait(&up->fillers) < 0)
-            ;
-    for (size_t i = up->packs[pack]; i < up->packs[pack + 1] && r == 0; i++)
-        r = send_chunk(s, &up->list[i]);
-    if (!up->is_relocating)
-        (void)sem_post(&up->fillers);
-    return r;
-}
-
-static void send_job(void *arg)
-{
-    struct upload *up = arg;
-    struct sending s = {.up = up};
-    s.buffer = xmalloc_large(PACK_BUFFER_LEN);
-    s.stored = xmalloc(CHUNK_SIZE_MAX);
-    s.raw = xmalloc(CHUNK_SIZE_MAX);
-    s.entries = xcalloc(PACK_ENTRIES_MAX, sizeof *s.entries);
-    int r = 0;
-    for (;;) {
-        size_t pack = atomic_fetch_add(&up->next, 1);
-        if (pack >= up->pack_count || r < 0 || atomic_load(&up->error) < 0)
-            break;
-        r = fill_pack(&s, pack);
-        if (r == 0)
-            r = send_pack(&s);
-    }
-    if (r < 0)
-        atomic_store(&up->error, r);
-    free(s.buffer);
-    free(s.stored);
-    free(s.raw);
-    free(s.entries);
-}
-
-static int list_pending(const struct chunk_entry *entry, void *arg)
-{
-    struct upload *up = arg;
-    up->list[up->count++] = *entry;
-    return up->count == PASS_CHUNKS;
-}
-
-static int compare_places(const void *a, const void *b)
-{
-    const struct chunk_entry *x = a, *y = b;
-    if (x->pack != y->pack)
-        return x->pack < y->pack ? -1 : 1;
-    return x->offset < y->offset ? -1 : x->offset > y->offset;
-}
-
-/* What lies together on NVMe goes into one pack, so that whoever reads it in order has few requests
- * to make, and no sender is left with a small one. A chunk that was encoded anew since may make a
- * pack overflow into a second one. */
-static void divide_into_packs(struct upload *up)
-{
-    uint64_t bytes = PACK_HEADER_LEN;
-    size_t first = 0;
-    check(!up->packs);
-    up->packs = xcalloc(up->count + 1, sizeof *up->packs);
-    up->pack_count = 0;
-    for (size_t i = 0; i < up->count; i++) {
-        bool full =
-            pack_end_with(bytes, &up->list[i]) > PACK_DATA_MAX || i - first == PACK_ENTRIES_MAX;
-        if (i == 0 || full) {
-            up->packs[up->pack_count++] = first = i;
-            bytes = PACK_HEADER_LEN;
-        }
-        bytes = pack_end_with(bytes, &up->list[i]);
-    }
-    check(up->pack_count <= up->count);
-    up->packs[up->pack_count] = up->count;
-}
-
-static int send_list(struct upload *up)
-{
-    struct remote *remote = up->remote;
-    qsort(up->list, up->count, sizeof *up->list, compare_places);
-    divide_into_packs(up);
-    unsigned jobs = (unsigned)min_u64(up->pack_count, remote->options.upload_threads);
-    atomic_store(&up->next, 0);
-    check(sem_init(&up->fillers, 0, FILLING_MAX) == 0);
-    for (unsigned i = 0; i < jobs; i++)
-        pool_submit(remote->senders, send_job, up);
-    pool_drain(remote->senders);
-    (void)sem_destroy(&up->fillers);
-    free(up->packs);
-    up->packs = NULL;
-    return atomic_load(&up->error);
-}
-
-static int send_pending(struct upload *up)
-{
-    struct chunk_name after;
-    bool first = true;
-    int r = 0;
-    up->list = xcalloc(PASS_CHUNKS, sizeof *up->list);
-    do {
-        up->count = 0;
-        r = view_cut_pending(up->cut, first ? NULL : &after, list_pending, up);
-        if (r < 0 || up->count == 0)
-            break;
-        after = up->list[up->count - 1].name;
-        first = false;
-        r = send_list(up);
-    } while (r == 0 && up->count == PASS_CHUNKS);
-    return r;
-}
-
 /* --- a round ---------------------------------------------------------------------------------- */
 
 static void set_target(struct remote *remote, uint64_t bytes)
@@ -386,6 +117,31 @@ static void describe(struct remote *remote, const struct view_cut *cut, struct h
     head->stored_bytes = state.stored_bytes;
     head->packs = view.packs;
     head->pack_bytes = view.pack_bytes;
+}
+
+static int list_pending(const struct chunk_entry *entry, void *arg)
+{
+    struct upload *up = arg;
+    up->list[up->count++] = *entry;
+    return up->count == PASS_CHUNKS;
+}
+
+static int send_pending(struct upload *up)
+{
+    struct chunk_name after;
+    bool first = true;
+    int r = 0;
+    up->list = xcalloc(PASS_CHUNKS, sizeof *up->list);
+    do {
+        up->count = 0;
+        r = view_cut_pending(up->cut, first ? NULL : &after, list_pending, up);
+        if (r < 0 || up->count == 0)
+            break;
+        after = up->list[up->count - 1].name;
+        first = false;
+        r = upload_send_list(up);
+    } while (r == 0 && up->count == PASS_CHUNKS);
+    return r;
 }
 
 static int publish(struct upload *up)
@@ -430,7 +186,7 @@ static int relocate(struct upload *up)
         up->list = plan.list;
         up->count = plan.count;
         up->is_relocating = true;
-        r = send_list(up);
+        r = upload_send_list(up);
         up->is_relocating = false;
         up->list = NULL;
         atomic_store(&up->error, 0);
@@ -450,7 +206,7 @@ static int upload_round(struct remote *remote)
 {
     struct upload up = {.remote = remote};
     struct store *store = remote->store;
-    int r = wait_for_view_room(remote);
+    int r = upload_wait_for_view_room(remote);
     if (r == 0)
         r = view_track(store->view);
     if (r == 0)

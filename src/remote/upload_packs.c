@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A list of chunks on its way: divided into packs, each filled, sent, and noted in the view by one
+ * of a few threads. */
+#include <stdio.h>
+
+#include "base/log.h"
+#include "remote/upload.h"
+
+#define RESCUES_MAX 1000u /* chunks that are looked for elsewhere, in a round */
+#define RETRY_MS 1000
+#define RETRY_REFUSED_MS 10000
+
+/* Is it certain that no other try will read it? */
+static bool is_final(int error)
+{
+    return error == -ENOENT || error == -EBADMSG || error == -EUCLEAN;
+}
+
+/* Of this machine, or of the way there: no damage, so nothing may be published as if it were. */
+static bool may_pass(int error)
+{
+    return error == -ENOMEM || error == -EMFILE || error == -ENFILE ||
+           tier_error_is_transient(error);
+}
+
+struct sending {
+    struct upload *up;
+    uint64_t id, data_len;
+    uint8_t *buffer, *stored, *raw;
+    struct chunk_entry *entries;
+    uint32_t count;
+};
+
+static int put_until_done(struct remote *remote, const char *object, const void *buf, size_t len)
+{
+    for (;;) {
+        int r = remote->tier->ops->put(remote->tier, object, buf, len);
+        if (r == 0) {
+            remote_works(remote);
+            return 0;
+        }
+        if (r == -ECANCELED || remote_is_stopping(remote))
+            return -ECANCELED;
+        remote_error(remote, r, "storing %s failed (%s)", object, strerror(-r));
+        if (!remote_pause(remote, tier_error_is_transient(r) ? RETRY_MS : RETRY_REFUSED_MS))
+            return -ECANCELED;
+    }
+}
+
+int upload_wait_for_view_room(struct remote *remote)
+{
+    int r;
+    while ((r = room_for_view(remote->store)) < 0) {
+        remote_error(remote, 0, "the disk of %s is full: the upload waits", remote->store->path);
+        if (!remote_pause(remote, RETRY_MS))
+            return -ECANCELED;
+    }
+    return 0;
+}
+
+static int send_pack(struct sending *s)
+{
+    struct remote *remote = s->up->remote;
+    struct store *store = remote->store;
+    char object[32];
+    if (s->count == 0)
+        return 0;
+    uint64_t len =
+        pack_finish(store->sb.history, s->id, s->buffer, s->data_len, s->entries, s->count);
+    pack_object_name(s->id, object);
+    if (!remote_limit_wait(remote, len))
+        return -ECANCELED;
+    int r;
+    r = put_until_done(remote, object, s->buffer, len);
+    if (r == 0)
+        r = upload_wait_for_view_room(remote);
+    if (r == 0)
+        r = view_remote_placed(store->view, s->id, len, s->entries, s->count);
+    if (r < 0)
+        return r;
+    atomic_fetch_add(&remote->uploaded_total, len);
+    mutex_lock(&remote->shared.lock);
+    remote->shared.target_bytes -= min_u64(remote->shared.target_bytes, s->data_len);
+    mutex_unlock(&remote->shared.lock);
+    s->count = 0;
+    return 0;
+}
+
+static void begin_pack(struct sending *s)
+{
+    struct store *store = s->up->remote->store;
+    s->id = store_new_pack_id(store);
+    s->data_len = pack_begin(store->sb.history, s->id, s->buffer);
+}
+
+/* Before it is published as missing, who else may have it is asked; not for whole packs of them,
+ * since each takes long. */
+static bool rescue_pending(struct sending *s, const struct chunk_entry *pending,
+                           struct chunk_entry *ret)
+{
+    *ret = *pending;
+    return atomic_fetch_add(&s->up->rescues, 1) < RESCUES_MAX &&
+           rescue_chunk(s->up->remote->store, ret, s->stored, s->raw);
+}
+
+static int send_chunk(struct sending *s, const struct chunk_entry *pending)
+{
+    struct store *store = s->up->remote->store;
+    struct chunk_entry entry = *pending;
+    int r = upload_read_chunk(store, &entry, s->stored, s->raw);
+    if (r < 0 && is_final(r) && rescue_pending(s, pending, &entry)) {
+        (void)heal_give(store, &entry, s->stored);
+        r = 0;
+    }
+    if (r == -ECANCELED || (r < 0 && (s->up->is_relocating ? !is_final(r) : may_pass(r))))
+        return r;
+    if (r < 0 && s->up->is_relocating) {
+        atomic_fetch_add(&s->up->unread, 1);
+        return 0;
+    }
+    if (r < 0) {
+        /* There is nothing to send; the head says how often the chunk is referred to, and its bytes
+         * read as EIO there as here. */
+        remote_error(
+            remote_of(store), 0,
+            "a chunk cannot be read from NVMe (%s): its bytes will be missing in the remote",
+            strerror(-r));
+        return 0;
+    }
+    if (s->count &&
+        (pack_end_with(s->data_len, &entry) > PACK_DATA_MAX || s->count == PACK_ENTRIES_MAX))
+        r = send_pack(s);
+    if (r < 0)
+        return r;
+    if (s->count == 0)
+        begin_pack(s);
+    s->data_len = pack_place(store, s->id, s->buffer, s->data_len, &entry,
+                             &(struct iovec){s->stored, entry.stored_len}, 1);
+    s->entries[s->count++] = entry;
+    return 0;
+}
+
+/* Few read at a time: if all did, each would have its pack only when all of NVMe's and the
+ * processors' time for all of them is spent, and the remote would wait. Chunks from the remote
+ * itself are another matter: what they take is its latency. */
+static int fill_pack(struct sending *s, size_t pack)
+{
+    struct upload *up = s->up;
+    int r = 0;
+    if (!up->is_relocating)
+        while (sem_wait(&up->fillers) < 0)
+            ;
+    for (size_t i = up->packs[pack]; i < up->packs[pack + 1] && r == 0; i++)
+        r = send_chunk(s, &up->list[i]);
+    if (!up->is_relocating)
+        (void)sem_post(&up->fillers);
+    return r;
+}
+
+static void send_job(void *arg)
+{
+    struct upload *up = arg;
+    struct sending s = {.up = up};
+    s.buffer = xmalloc_large(PACK_BUFFER_LEN);
+    s.stored = xmalloc(CHUNK_SIZE_MAX);
+    s.raw = xmalloc(CHUNK_SIZE_MAX);
+    s.entries = xcalloc(PACK_ENTRIES_MAX, sizeof *s.entries);
+    int r = 0;
+    for (;;) {
+        size_t pack = atomic_fetch_add(&up->next, 1);
+        if (pack >= up->pack_count || r < 0 || atomic_load(&up->error) < 0)
+            break;
+        r = fill_pack(&s, pack);
+        if (r == 0)
+            r = send_pack(&s);
+    }
+    if (r < 0)
+        atomic_store(&up->error, r);
+    free(s.buffer);
+    free(s.stored);
+    free(s.raw);
+    free(s.entries);
+}
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct chunk_entry *x = a, *y = b;
+    if (x->pack != y->pack)
+        return x->pack < y->pack ? -1 : 1;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* What lies together on NVMe goes into one pack, so that whoever reads it in order has few requests
+ * to make, and no sender is left with a small one. A chunk that was encoded anew since may make a
+ * pack overflow into a second one. */
+static void divide_into_packs(struct upload *up)
+{
+    uint64_t bytes = PACK_HEADER_LEN;
+    size_t first = 0;
+    check(!up->packs);
+    up->packs = xcalloc(up->count + 1, sizeof *up->packs);
+    up->pack_count = 0;
+    for (size_t i = 0; i < up->count; i++) {
+        bool full =
+            pack_end_with(bytes, &up->list[i]) > PACK_DATA_MAX || i - first == PACK_ENTRIES_MAX;
+        if (i == 0 || full) {
+            up->packs[up->pack_count++] = first = i;
+            bytes = PACK_HEADER_LEN;
+        }
+        bytes = pack_end_with(bytes, &up->list[i]);
+    }
+    check(up->pack_count <= up->count);
+    up->packs[up->pack_count] = up->count;
+}
+
+int upload_send_list(struct upload *up)
+{
+    struct remote *remote = up->remote;
+    qsort(up->list, up->count, sizeof *up->list, compare_places);
+    divide_into_packs(up);
+    unsigned jobs = (unsigned)min_u64(up->pack_count, remote->options.upload_threads);
+    atomic_store(&up->next, 0);
+    check(sem_init(&up->fillers, 0, FILLING_MAX) == 0);
+    for (unsigned i = 0; i < jobs; i++)
+        pool_submit(remote->senders, send_job, up);
+    pool_drain(remote->senders);
+    (void)sem_destroy(&up->fillers);
+    free(up->packs);
+    up->packs = NULL;
+    return atomic_load(&up->error);
+}
