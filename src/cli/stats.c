@@ -32,6 +32,7 @@ static const struct column {
     {"dedup/s", "nvme", "dedup_bytes_total", "dedup_bytes_per_s", RATE},
     {"reduced/s", "nvme", "reduced_bytes_total", "reduced_bytes_per_s", RATE},
     {"upload/s", "remote", "uploaded_bytes_total", "uploaded_bytes_per_s", RATE},
+    {"up saved/s", "remote", "reduced_bytes_total", "remote_reduced_bytes_per_s", RATE},
     {"fetch/s", "remote", "fetched_bytes_total", "fetched_bytes_per_s", RATE},
     {"nvme lag", "nvme", "seconds_behind", "nvme_seconds_behind", SECONDS},
     {"remote lag", "remote", "seconds_behind", "remote_seconds_behind", SECONDS},

@@ -107,8 +107,9 @@ static void print_view(const cJSON *view)
             stays ? "it is not rebuilt now: " : "it is about to be rebuilt", stays ? stays : "");
 }
 
-/* Prints the encodings of new chunks since the mount. */
-static void print_reduction(const cJSON *reduction)
+/* Prints the encodings of chunks that were stored in a tier since the mount; `chunks` names them.
+ */
+static void print_reduction(const cJSON *reduction, const char *chunks)
 {
     const cJSON *one;
     cJSON_ArrayForEach(one, json_part(reduction, "encodings"))
@@ -116,7 +117,7 @@ static void print_reduction(const cJSON *reduction)
         const char *encoding = json_text(one, "encoding");
         uint64_t raw = json_count(one, "raw_bytes"), stored = json_count(one, "stored_bytes");
         if (encoding && raw > 0)
-            row("  new chunks", "%s: %s stored in %s (%.3f)", encoding, human_bytes(raw).text,
+            row(chunks, "%s: %s stored in %s (%.3f)", encoding, human_bytes(raw).text,
                 human_bytes(stored).text, (double)stored / (double)raw);
     }
     if (json_number(reduction, "cpu_s") > 0)
@@ -124,7 +125,7 @@ static void print_reduction(const cJSON *reduction)
             human_seconds(json_number(reduction, "cpu_s")).text);
     if (json_number(reduction, "wrong_chunks") > 0)
         row("  encoding fails",
-            "%.0f chunks did not decode to the same bytes, and are stored as they are: this "
+            "%.0f chunks did not decode to the same bytes, and are not stored so: this "
             "processor or this build has a fault",
             json_number(reduction, "wrong_chunks"));
 }
@@ -150,7 +151,7 @@ static void print_nvme(const cJSON *nvme)
             json_bytes(nvme, "written_bytes_total").text,
             json_bytes(nvme, "dedup_bytes_total").text,
             json_bytes(nvme, "dropped_bytes_total").text);
-    print_reduction(json_part(nvme, "reduction"));
+    print_reduction(json_part(nvme, "reduction"), "  new chunks");
     if (json_number(nvme, "errors") > 0)
         row("  errors", "%.0f, the last %s ago: %s", json_number(nvme, "errors"),
             human_seconds(json_number(nvme, "last_error_s_ago")).text,
@@ -223,6 +224,9 @@ static void print_remote(const cJSON *remote)
         json_bytes(remote, "uploaded_bytes_total").text,
         json_bytes(remote, "fetched_bytes_total").text, json_number(remote, "requests_total"),
         json_number(remote, "retries_total"));
+    /* Else they are what NVMe has. */
+    if (json_number(json_part(remote, "reduction"), "cpu_s") > 0)
+        print_reduction(json_part(remote, "reduction"), "  sent chunks");
 }
 
 static void print_memory(const cJSON *memory)

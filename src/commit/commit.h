@@ -15,6 +15,15 @@
 
 struct store;
 
+/* What encoding made of chunks since the mount, by enum chunk_encoding. */
+struct encode_counts {
+    struct {
+        uint64_t raw, stored;
+    } bytes[CHUNK_ENCODINGS];
+    double cpu_s;   /* with what did not pay and the verification */
+    uint64_t wrong; /* chunks that did not decode to the same bytes, and are not stored so */
+};
+
 /* --- history ---------------------------------------------------------------------------------- */
 
 /* Performs `rec` (without seq and time): in the log, in the overlay, in the history. Inodes that it

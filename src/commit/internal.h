@@ -36,8 +36,19 @@ struct job;
 struct encode_totals {
     _Atomic uint64_t raw_bytes[CHUNK_ENCODINGS], stored_bytes[CHUNK_ENCODINGS];
     _Atomic uint64_t cpu_ns;
-    _Atomic uint64_t wrong; /* did not decode to the same, and are stored raw */
+    _Atomic uint64_t wrong; /* did not decode to the same, and are not stored so */
 };
+
+static inline struct encode_counts encode_counts(const struct encode_totals *totals)
+{
+    struct encode_counts ret = {.cpu_s = (double)atomic_load(&totals->cpu_ns) / 1e9,
+                                .wrong = atomic_load(&totals->wrong)};
+    for (unsigned i = 0; i < CHUNK_ENCODINGS; i++) {
+        ret.bytes[i].raw = atomic_load(&totals->raw_bytes[i]);
+        ret.bytes[i].stored = atomic_load(&totals->stored_bytes[i]);
+    }
+    return ret;
+}
 
 /* What commit/ has for itself. */
 struct commit {

@@ -85,30 +85,6 @@ static void add_view(const struct service *service, const struct store_status *s
         (void)cJSON_AddStringToObject(view, "not_made_anew", stays);
 }
 
-static uint64_t reduced_bytes(const struct store_status *s)
-{
-    uint64_t saved = 0;
-    for (unsigned i = 0; i < CHUNK_ENCODINGS; i++)
-        saved += s->encoded[i].raw - s->encoded[i].stored;
-    return saved;
-}
-
-/* Adds the encodings since the mount. */
-static void add_reduction(const struct store_status *s, cJSON *nvme)
-{
-    cJSON *reduction = add_object(nvme, "reduction"),
-          *encodings = cJSON_AddArrayToObject(reduction, "encodings");
-    (void)cJSON_AddNumberToObject(reduction, "cpu_s", s->encode_cpu_s);
-    control_add_u64(reduction, "wrong_chunks", s->encoded_wrongly);
-    for (unsigned i = 0; i < CHUNK_ENCODINGS; i++) {
-        cJSON *one = cJSON_CreateObject();
-        (void)cJSON_AddStringToObject(one, "encoding", chunk_encoding_name((uint8_t)i));
-        control_add_u64(one, "raw_bytes", s->encoded[i].raw);
-        control_add_u64(one, "stored_bytes", s->encoded[i].stored);
-        (void)cJSON_AddItemToArray(encodings, one);
-    }
-}
-
 static void add_nvme(const char *path, const struct store_status *s, cJSON *status)
 {
     cJSON *nvme = add_object(status, "nvme");
@@ -133,14 +109,14 @@ static void add_nvme(const char *path, const struct store_status *s, cJSON *stat
                    {"behind_files", s->behind_files},
                    {"written_bytes_total", s->written_bytes_total},
                    {"dedup_bytes_total", s->dedup_bytes_total},
-                   {"reduced_bytes_total", reduced_bytes(s)},
+                   {"reduced_bytes_total", service_reduced_bytes(&s->encoded)},
                    {"evicted_bytes_total", s->evicted_bytes_total},
                    {"healed_chunks_total", s->healed_chunks_total},
                    {"errors", s->errors}};
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
         control_add_u64(nvme, numbers[i].name, numbers[i].value);
     (void)cJSON_AddNumberToObject(nvme, "seconds_behind", s->seconds_behind);
-    add_reduction(s, nvme);
+    service_add_reduction(&s->encoded, nvme);
     if (s->errors) {
         (void)cJSON_AddStringToObject(nvme, "last_error", s->last_error);
         (void)cJSON_AddNumberToObject(

@@ -132,6 +132,12 @@ cJSON *handle_drain(struct service *service, const cJSON *request);
 cJSON *handle_ping(struct service *service, const cJSON *request);
 cJSON *handle_end(struct service *service, const cJSON *request);
 
+/* service_reduction.c */
+/* Bytes that encoding saved. */
+uint64_t service_reduced_bytes(const struct encode_counts *counts);
+/* Adds to a tier's status what encoding made of chunks. */
+void service_add_reduction(const struct encode_counts *counts, cJSON *tier);
+
 /* service_lanes.c */
 void service_add_lanes(const struct service *service, cJSON *status);
 

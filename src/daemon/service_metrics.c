@@ -94,6 +94,8 @@ static const struct metric {
     {"remote_logical_bytes", "gauge", "remote", "logical_bytes", 1, "Sum of their sizes."},
     {"uploaded_bytes_total", "counter", "remote", "uploaded_bytes_total", 1,
      "Bytes that were uploaded."},
+    {"remote_reduced_bytes_total", "counter", "remote", "reduced_bytes_total", 1,
+     "Bytes of uploaded chunks that their encoding saved."},
     {"fetched_bytes_total", "counter", "remote", "fetched_bytes_total", 1,
      "Bytes that were fetched from the remote."},
     {"remote_requests_total", "counter", "remote", "requests_total", 1, "Requests to the remote."},
@@ -181,32 +183,63 @@ static void put_state(FILE *out, const cJSON *remote)
                       state && strcmp(state, states[i]) == 0);
 }
 
-/* New chunks by their encoding, and what encoding costs. */
-static void put_reduction(FILE *out, const cJSON *reduction)
+/* The reduction of one tier: its encodings, and what they cost. */
+struct reduction_metrics {
+    const char *tier;
+    struct metric raw, stored, cpu, wrong;
+};
+
+static const struct reduction_metrics reduction_metrics[] = {
+    {"nvme",
+     {"encoded_raw_bytes_total", "counter", NULL, "raw_bytes", 1,
+      "Bytes of new chunks, by their encoding."},
+     {"encoded_stored_bytes_total", "counter", NULL, "stored_bytes", 1,
+      "The same chunks, as they are stored."},
+     {"encode_cpu_seconds_total", "counter", NULL, "cpu_s", 1,
+      "CPU time that encoding took, with what did not pay and the verification."},
+     {"encode_wrong_chunks_total", "counter", NULL, "wrong_chunks", 1,
+      "Chunks stored raw because an encoding did not decode to the same bytes."}},
+    {"remote",
+     {"remote_encoded_raw_bytes_total", "counter", NULL, "raw_bytes", 1,
+      "Bytes of uploaded chunks, by their encoding."},
+     {"remote_encoded_stored_bytes_total", "counter", NULL, "stored_bytes", 1,
+      "The same chunks, as they are stored in the remote."},
+     {"remote_encode_cpu_seconds_total", "counter", NULL, "cpu_s", 1,
+      "CPU time that twin and dx took, with what did not pay and the verification."},
+     {"remote_encode_wrong_chunks_total", "counter", NULL, "wrong_chunks", 1,
+      "Chunks uploaded as on NVMe because twin or dx did not decode to the same bytes."}},
+};
+
+static void put_by_encoding(FILE *out, const struct metric *m, const cJSON *encodings)
 {
-    static const struct metric by_encoding[] = {
-        {"encoded_raw_bytes_total", "counter", NULL, "raw_bytes", 1,
-         "Bytes of new chunks, by their encoding."},
-        {"encoded_stored_bytes_total", "counter", NULL, "stored_bytes", 1,
-         "The same chunks, as they are stored."},
-    };
     const cJSON *one;
-    for (size_t i = 0; i < ARRAY_LEN(by_encoding); i++) {
-        const struct metric *m = &by_encoding[i];
-        put_head(out, m->name, m->type, m->help);
-        cJSON_ArrayForEach(one, cJSON_GetObjectItem(reduction, "encodings"))(void)
-            fprintf(out, "cairnfs_%s{encoding=\"%s\"} %.15g\n", m->name,
-                    cJSON_GetStringValue(cJSON_GetObjectItem(one, "encoding")),
-                    value_of(cJSON_GetObjectItem(one, m->field)));
+    put_head(out, m->name, m->type, m->help);
+    cJSON_ArrayForEach(one, encodings)(void)
+        fprintf(out, "cairnfs_%s{encoding=\"%s\"} %.15g\n", m->name,
+                cJSON_GetStringValue(cJSON_GetObjectItem(one, "encoding")),
+                value_of(cJSON_GetObjectItem(one, m->field)));
+}
+
+static void put_one(FILE *out, const struct metric *m, const cJSON *group)
+{
+    put_head(out, m->name, m->type, m->help);
+    (void)fprintf(out, "cairnfs_%s %.15g\n", m->name,
+                  value_of(cJSON_GetObjectItem(group, m->field)) * m->unit);
+}
+
+static void put_reductions(FILE *out, const cJSON *status)
+{
+    for (size_t i = 0; i < ARRAY_LEN(reduction_metrics); i++) {
+        const struct reduction_metrics *m = &reduction_metrics[i];
+        const cJSON *reduction =
+            cJSON_GetObjectItem(cJSON_GetObjectItem(status, m->tier), "reduction");
+        if (!reduction)
+            continue;
+        put_by_encoding(out, &m->raw, cJSON_GetObjectItem(reduction, "encodings"));
+        put_by_encoding(out, &m->stored, cJSON_GetObjectItem(reduction, "encodings"));
+        put_one(out, &m->cpu, reduction);
+        put_one(out, &m->wrong, reduction);
     }
-    put_head(out, "encode_cpu_seconds_total", "counter",
-             "CPU time that encoding took, with what did not pay and the verification.");
-    (void)fprintf(out, "cairnfs_encode_cpu_seconds_total %.15g\n",
-                  value_of(cJSON_GetObjectItem(reduction, "cpu_s")));
-    put_head(out, "encode_wrong_chunks_total", "counter",
-             "Chunks stored raw because an encoding did not decode to the same bytes.");
-    (void)fprintf(out, "cairnfs_encode_wrong_chunks_total %.15g\n",
-                  value_of(cJSON_GetObjectItem(reduction, "wrong_chunks")));
 }
 
 static void put_lanes(FILE *out, const cJSON *clients)
@@ -253,11 +286,9 @@ static char *metrics_of(struct service *service)
         bool is_remote = m->group && strcmp(m->group, "remote") == 0;
         if (is_remote && (!has_remote || !is_reported(state, m->field)))
             continue;
-        put_head(out, m->name, m->type, m->help);
-        (void)fprintf(out, "cairnfs_%s %.15g\n", m->name,
-                      value_of(cJSON_GetObjectItem(group, m->field)) * m->unit);
+        put_one(out, m, group);
     }
-    put_reduction(out, cJSON_GetObjectItem(cJSON_GetObjectItem(status, "nvme"), "reduction"));
+    put_reductions(out, status);
     put_lanes(out, cJSON_GetObjectItem(cJSON_GetObjectItem(status, "lanes"), "clients"));
     cJSON_Delete(status);
     (void)fclose(out);

@@ -343,6 +343,7 @@ void remote_side_add_status(struct service *service, cJSON *status)
                    {"files", s.files},
                    {"logical_bytes", s.logical_bytes},
                    {"uploaded_bytes_total", s.uploaded_bytes_total},
+                   {"reduced_bytes_total", service_reduced_bytes(&s.encoded)},
                    {"fetched_bytes_total", s.fetched_bytes_total},
                    {"requests_total", s.requests_total},
                    {"retries_total", s.retries_total},
@@ -351,6 +352,7 @@ void remote_side_add_status(struct service *service, cJSON *status)
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
         control_add_u64(remote, numbers[i].name, numbers[i].value);
     (void)cJSON_AddNumberToObject(remote, "seconds_behind", s.seconds_behind);
+    service_add_reduction(&s.encoded, remote);
     if (s.state == REMOTE_FENCED)
         add_unpublished(service, remote);
     else

@@ -88,6 +88,7 @@ struct remote {
     struct remote_watch watch;
     int64_t patience_ns; /* of the tier, when nobody is in a hurry */
     _Atomic uint64_t next_run, uploaded_total, fetched_total;
+    struct encode_totals encoded; /* for the remote */
 };
 
 /* --- remote.c --------------------------------------------------------------------------------- */

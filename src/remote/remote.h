@@ -38,6 +38,8 @@ struct remote_status {
     uint64_t packs, pack_bytes;
     uint64_t files, logical_bytes; /* of the published state */
     uint64_t uploaded_bytes_total, fetched_bytes_total, requests_total, retries_total;
+    struct encode_counts
+        encoded; /* chunks of the uploaded packs; the time is that of twin and dx */
     uint64_t errors;
     char error[256];                   /* the last, in words */
     double error_age_s, unreachable_s; /* seconds; negative: none */

@@ -103,6 +103,14 @@ static bool rescue_pending(struct sending *s, const struct chunk_entry *pending,
            rescue_chunk(s->up->remote->store, ret, s->stored, s->raw);
 }
 
+static void count_encoded(struct remote *remote, const struct chunk_entry *entry)
+{
+    if (entry->encoding >= CHUNK_ENCODINGS)
+        return; /* of a later version, moved as it is */
+    atomic_fetch_add(&remote->encoded.raw_bytes[entry->encoding], entry->raw_len);
+    atomic_fetch_add(&remote->encoded.stored_bytes[entry->encoding], entry->stored_len);
+}
+
 static int send_chunk(struct sending *s, const struct chunk_entry *pending)
 {
     struct store *store = s->up->remote->store;
@@ -137,6 +145,7 @@ static int send_chunk(struct sending *s, const struct chunk_entry *pending)
     s->data_len = pack_place(store, s->id, s->buffer, s->data_len, &entry,
                              &(struct iovec){s->stored, entry.stored_len}, 1);
     s->entries[s->count++] = entry;
+    count_encoded(s->up->remote, &entry);
     return 0;
 }
 

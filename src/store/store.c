@@ -464,12 +464,7 @@ void store_status(struct store *store, struct store_status *ret)
     status_memory(store, ret);
     ret->written_bytes_total = atomic_load(&store->commit->written_total);
     ret->dedup_bytes_total = atomic_load(&store->commit->dedup_total);
-    for (unsigned i = 0; i < CHUNK_ENCODINGS; i++)
-        ret->encoded[i] =
-            (struct encoded_bytes){atomic_load(&store->commit->encoded.raw_bytes[i]),
-                                   atomic_load(&store->commit->encoded.stored_bytes[i])};
-    ret->encode_cpu_s = (double)atomic_load(&store->commit->encoded.cpu_ns) / 1e9;
-    ret->encoded_wrongly = atomic_load(&store->commit->encoded.wrong);
+    ret->encoded = encode_counts(&store->commit->encoded);
     ret->evicted_bytes_total = atomic_load(&store->fetch->evict.evicted_total);
     ret->healed_chunks_total = atomic_load(&store->commit->healed_total);
     LOCK_SCOPE(&store->commit->horizon.lock);

@@ -97,10 +97,6 @@ void store_job_cancel(struct store *store);
 /* --- looking at it ---------------------------------------------------------------------------- */
 
 /* Chunks of one encoding that were stored since the mount: before and after. */
-struct encoded_bytes {
-    uint64_t raw, stored;
-};
-
 struct store_status {
     uint8_t store_id[16];
     uint64_t epoch;
@@ -118,10 +114,7 @@ struct store_status {
     uint64_t behind_bytes, behind_files;
     double seconds_behind; /* age of the oldest operation that is not durable */
     uint64_t written_bytes_total, dedup_bytes_total;
-    struct encoded_bytes encoded[CHUNK_ENCODINGS]; /* by enum chunk_encoding */
-    double
-        encode_cpu_s; /* CPU time that encoding took, with what does not pay and the verification */
-    uint64_t encoded_wrongly; /* chunks stored raw because an encoding did not decode to the same */
+    struct encode_counts encoded;                      /* for NVMe */
     uint64_t evicted_bytes_total, healed_chunks_total; /* left NVMe; stored anew from the remote */
     uint64_t errors;
     char last_error[256];

@@ -52,6 +52,10 @@ def du(mount, path):
     return json.loads(mount.cairn("du", "--json", path).stdout)[0]
 
 
+def row_of(reduction, encoding):
+    return next(row for row in reduction["encodings"] if row["encoding"] == encoding)
+
+
 def drop_pages():
     with open("/proc/sys/vm/drop_caches", "w") as file:
         file.write("3")
@@ -113,6 +117,9 @@ def test_a_fresh_node_reads_the_same(on_remote, folder):
     beside = save_all(mount.mnt)
     mount.wait_remote()
     assert mount.remote_status()["uploaded_bytes_total"] < 0.82 * sum(os.path.getsize(os.path.join(beside, name)) for name in os.listdir(beside))
+    on_nvme, in_remote = (row_of(mount.status()[tier]["reduction"], "fx") for tier in ("nvme", "remote"))
+    assert in_remote == on_nvme and in_remote["raw_bytes"] > 0
+    assert f'cairnfs_remote_encoded_stored_bytes_total{{encoding="fx"}} {in_remote["stored_bytes"]}\n' in mount.cairn("metrics", mount.mnt).stdout
     mount.umount()
     fresh = mount.fresh()
     fresh.mount()
