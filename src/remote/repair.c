@@ -199,12 +199,13 @@ struct adding {
     struct repair_plan *plan;
 };
 
-static int add_chunk(const struct chunk_entry *entry, uint64_t refs, void *arg)
+static int add_chunk(const struct chunk_entry *entry, bool is_needed, void *arg)
 {
     struct adding *adding = arg;
     struct repair_plan *plan = adding->plan;
     struct chunk_entry local;
-    if (refs == 0)
+    uint64_t refs;
+    if (!is_needed)
         return 0;
     if (plan->count == plan->max)
         return 1;
@@ -348,10 +349,10 @@ struct remains {
     uint64_t count;
 };
 
-static int note_remaining(const struct chunk_entry *entry, uint64_t refs, void *arg)
+static int note_remaining(const struct chunk_entry *entry, bool is_needed, void *arg)
 {
     struct remains *remains = arg;
-    if (refs == 0)
+    if (!is_needed)
         return 0;
     if (remains->count < DAMAGE_NAMED)
         remains->names[remains->count] = entry->name;

@@ -319,9 +319,9 @@ static int await_local(struct scrub *s)
 
 /* --- the remote ------------------------------------------------------------------------------- */
 
-static int collect_remote(const struct chunk_entry *entry, uint64_t refs, void *arg)
+static int collect_remote(const struct chunk_entry *entry, bool is_needed, void *arg)
 {
-    return refs > 0 ? add_entry(arg, entry) : 0;
+    return is_needed ? add_entry(arg, entry) : 0;
 }
 
 static int bad_remote(struct scrub *s, const struct chunk_entry *entry, int error)

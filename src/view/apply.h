@@ -76,22 +76,29 @@ CAIRN_MUST_CHECK int inode_create(struct txn *txn, const struct inode_row *row);
 /* Adds (+1) a file to the counters or takes it out (-1). Other inodes are not counted. */
 void count_file(struct txn *txn, const struct inode_row *row, int sign);
 
-/* remote.c: places in the remote, while the view tracks */
+/* places.c: where chunks lie in the remote, while the view tracks */
 
-/* The chunk begins (+1) or ceases (-1) to be referred to. */
-CAIRN_MUST_CHECK int remote_chunk_count_live(struct txn *txn, const struct chunk_row *row,
-                                             int sign);
+/* The first reference to the chunk came (+1), or the last one went (-1). */
+CAIRN_MUST_CHECK int remote_chunk_refs_changed(struct txn *txn, const struct chunk_row *row,
+                                               int sign);
 /* The chunk has another local place than before, or none: what the remote lacks is counted by its
  * stored bytes. */
 CAIRN_MUST_CHECK int remote_chunk_moved_locally(struct txn *txn, const struct chunk_row *row);
+/* It has its place in the remote as the entry says, in a pack that is known. */
+CAIRN_MUST_CHECK int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry);
+/* It is needed in the remote, and has no place there; `entry` is the local one. */
+void add_pending_upload(struct txn *txn, const struct chunk_entry *entry);
 /* Makes txn->remote_pack the account of `pack`; -ENOENT. */
 CAIRN_MUST_CHECK int remote_pack_load(struct txn *txn, uint64_t pack);
 void remote_pack_store(struct txn *txn);
+/* All chunks whose place is in this pack have none there any more; those that are needed are
+ * pending upload. The pack is loaded then. */
+CAIRN_MUST_CHECK int remote_pack_forget_placed(struct txn *txn, uint64_t pack);
+
+/* remote.c */
+
 /* The loaded pack is not needed any more: takes it out of the counters, if it still is in them. */
 void remote_pack_leave_count(struct txn *txn);
-/* All chunks whose place is in this pack have none there any more; those with references are
- * pending upload. */
-CAIRN_MUST_CHECK int remote_pack_forget_placed(struct txn *txn, uint64_t pack);
 
 /* chunks.c: a row of KEY_CHUNK or KEY_REMOTE_CHUNK. */
 CAIRN_MUST_CHECK int chunk_row_get(struct txn *txn, enum key_type type,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Recounts what the view knows of the remote: where chunks lie there, which are pending upload, the
- * accounts of its packs. */
+/* Recounts what the view knows of the remote: where chunks lie there, what rests on what, which are
+ * pending upload, the accounts of its packs. Need goes along chains of chunks: each step of each is
+ * compared with the next, so that together they are right from end to end. */
+#include "view/bases.h"
 #include "view/check.h"
 
 #define ID(x) ((unsigned long long)(x))
@@ -38,7 +40,35 @@ static int name_of_key(const struct scan *scan, size_t at, struct chunk_name *na
     return 0;
 }
 
-/* What is referred to lies in the remote or is pending upload. */
+static int is_needed(struct checker *c, const struct chunk_row *local)
+{
+    const struct look look = {.view = c->view, .snap = &c->snap};
+    return chunk_is_needed(&look, &local->entry.name, local->refs);
+}
+
+/* As it is here; a chunk may be known in the remote alone. */
+static int get_local(struct checker *c, const struct chunk_name *name, struct chunk_row *row)
+{
+    *row = (struct chunk_row){.entry = {.name = *name}};
+    int r = get_chunk(c, KEY_CHUNK, name, row);
+    return r == -ENOENT ? 0 : r;
+}
+
+/* What is needed lies in the remote or is pending upload. */
+static int check_one_of_both(struct checker *c, const struct chunk_name *name)
+{
+    int remote = has_key_of(c, KEY_REMOTE_CHUNK, name);
+    int pending = remote < 0 ? remote : has_key_of(c, KEY_PENDING_UPLOAD, name);
+    if (pending < 0)
+        return pending;
+    if (remote + pending != 1)
+        check_chunk_differs(c, name, "lying in the remote or pending upload", ID(remote + pending),
+                            1);
+    return 0;
+}
+
+/* --- chunks ----------------------------------------------------------------------------------- */
+
 static int check_reached(struct checker *c, const struct scan *scan)
 {
     struct chunk_name name;
@@ -48,26 +78,62 @@ static int check_reached(struct checker *c, const struct scan *scan)
         r = chunk_row_decode(&name, scan->value, scan->value_len, &row);
     if (r < 0 || row.refs == 0)
         return r == -EUCLEAN ? 0 : r; /* reported with the chunks */
-    int placed = has_key_of(c, KEY_REMOTE_CHUNK, &name);
-    int pending = placed < 0 ? placed : has_key_of(c, KEY_PENDING_UPLOAD, &name);
-    if (pending < 0)
-        return pending;
-    if (placed + pending != 1)
-        check_chunk_differs(c, &name, "lying in the remote or pending upload", ID(placed + pending),
-                            1);
-    return 0;
+    return check_one_of_both(c, &name);
+}
+
+/* Each base knows that the chunk rests on it, and whether that is needed. */
+static int check_bases(struct checker *c, const struct chunk_entry *entry, bool needed)
+{
+    int r = 1;
+    for (size_t i = 0; i < entry->ref_count && r >= 0; i++) {
+        struct key key;
+        key_dependent(&key, &entry->refs[i].name, needed ? NEEDED : UNNEEDED, &entry->name);
+        r = has_key(c, &key);
+        if (r == 0)
+            check_chunk_differs(c, &entry->refs[i].name,
+                                needed ? "being needed by one that rests on it"
+                                       : "being known to one that rests on it",
+                                0, 1);
+    }
+    return r < 0 ? r : 0;
+}
+
+/* A needed chunk that lies here, too, does not rest on what is lost. */
+static int check_complete(struct checker *c, const struct chunk_entry *entry)
+{
+    const struct look look = {.view = c->view, .snap = &c->snap};
+    struct chunk_name base;
+    int r = entry_lacks_base(&look, entry, &base);
+    if (r > 0)
+        check_chunk_differs(c, &base, "lying in the remote, as one that rests on it does,", 0, 1);
+    return r < 0 ? r : 0;
+}
+
+static int check_need(struct checker *c, const struct chunk_entry *remote)
+{
+    struct chunk_row local;
+    int r = get_local(c, &remote->name, &local);
+    int needed = r < 0 ? r : is_needed(c, &local);
+    if (needed < 0)
+        return needed;
+    if (needed) {
+        tally_add(&c->remote_live_bytes, remote->pack, remote->stored_len);
+        tally_add(&c->remote_live_count, remote->pack, 1);
+    }
+    r = check_bases(c, remote, needed);
+    return r == 0 && needed && local.entry.pack ? check_complete(c, remote) : r;
 }
 
 /* The list of its remote pack has the chunk. */
 static int check_remote_chunk(struct checker *c, const struct scan *scan)
 {
     struct chunk_name name;
-    struct chunk_row remote, local = {0};
+    struct chunk_row remote;
     struct key key;
     int r = name_of_key(scan, 1, &name);
     if (r == 0)
         r = chunk_row_decode(&name, scan->value, scan->value_len, &remote);
-    if (r == 0 && (remote.refs != 0 || remote.entry.pack == 0))
+    if (r == 0 && (remote.refs != 0 || remote.entry.pack == 0 || !entry_is_sane(&remote.entry)))
         r = -EUCLEAN;
     if (r < 0)
         return r;
@@ -75,15 +141,41 @@ static int check_remote_chunk(struct checker *c, const struct scan *scan)
     r = has_key(c, &key);
     if (r == 0)
         check_chunk_differs(c, &name, "being listed in its remote pack", 0, 1);
-    if (r >= 0)
-        r = get_chunk(c, KEY_CHUNK, &name, &local);
+    return r < 0 ? r : check_need(c, &remote.entry);
+}
+
+/* Its dependent has an entry that refers to it, and is needed or not as the key says. */
+static int check_dependent(struct checker *c, const struct scan *scan)
+{
+    struct chunk_name base, name;
+    struct chunk_row remote, local, below;
+    unsigned depth;
+    int r = scan->key_len == DEPENDENT_KEY_LEN && scan->key[CHUNK_KEY_LEN] < ABSENT ? 0 : -EUCLEAN;
+    if (r == 0)
+        r = dependent_decode(scan->value, scan->value_len, &depth);
     if (r < 0)
-        return r == -ENOENT ? 0 : r;
-    if (local.refs) {
-        tally_add(&c->remote_live_bytes, remote.entry.pack, remote.entry.stored_len);
-        tally_add(&c->remote_live_count, remote.entry.pack, 1);
-    }
-    return 0;
+        return r;
+    memcpy(&base, scan->key + 1, sizeof base);
+    memcpy(&name, scan->key + CHUNK_KEY_LEN + 1, sizeof name);
+    bool needed = scan->key[CHUNK_KEY_LEN] == NEEDED;
+    r = get_chunk(c, KEY_REMOTE_CHUNK, &name, &remote);
+    if (r < 0 && r != -ENOENT)
+        return r;
+    if (r == -ENOENT || !entry_refers_to(&remote.entry, &base) || remote.entry.depth != depth)
+        check_chunk_differs(c, &name, "resting on another as that one says", 0, 1);
+    r = get_local(c, &name, &local);
+    if (r == 0)
+        r = is_needed(c, &local);
+    if (r >= 0 && (r > 0) != needed)
+        check_chunk_differs(c, &name, "being needed, as its base says,", needed, ID(r));
+    if (r >= 0 && needed)
+        r = check_one_of_both(c, &base);
+    if (r >= 0)
+        r = get_chunk(c, KEY_REMOTE_CHUNK, &base, &below);
+    if (r == 0 && below.entry.depth >= depth)
+        check_chunk_differs(c, &name, "depth, above that of its base,", depth,
+                            below.entry.depth + 1u);
+    return r == -ENOENT ? 0 : r;
 }
 
 /* A chunk in a remote pack's list has its place there. */
@@ -140,7 +232,7 @@ static int check_remote_pack(struct checker *c, const struct scan *scan)
 static int check_pending(struct checker *c, const struct scan *scan)
 {
     struct chunk_name name;
-    struct chunk_row local = {0};
+    struct chunk_row local;
     struct key key, mark;
     uint64_t bytes;
     int r = name_of_key(scan, 1, &name);
@@ -150,10 +242,12 @@ static int check_pending(struct checker *c, const struct scan *scan)
         return r;
     c->counted_remote.pending_chunks++;
     c->counted_remote.pending_bytes += bytes;
-    r = get_chunk(c, KEY_CHUNK, &name, &local);
-    if (r < 0 && r != -ENOENT)
+    r = get_local(c, &name, &local);
+    if (r == 0)
+        r = is_needed(c, &local);
+    if (r < 0)
         return r;
-    if (local.refs == 0)
+    if (r == 0)
         check_chunk_differs(c, &name, "pending upload", 1, 0);
     uint64_t stored = local.entry.pack ? local.entry.stored_len : 0;
     if (bytes != stored)
@@ -221,6 +315,7 @@ static const struct {
     {KEY_CHUNK, check_reached},
     {KEY_REMOTE_CHUNK, check_remote_chunk},
     {KEY_REMOTE_PLACED, check_remote_placed},
+    {KEY_DEPENDENT, check_dependent},
     {KEY_REMOTE_PACK, check_remote_pack},
     {KEY_PENDING_UPLOAD, check_pending},
     {KEY_TOUCHED, check_mark},

@@ -91,7 +91,7 @@ int chunk_refs_change(struct txn *txn, const struct piece *piece, int64_t delta)
     if (was_live != (row.refs > 0))
         r = count_live(txn, &row.entry, was_live ? -1 : 1);
     if (r == 0 && was_live != (row.refs > 0))
-        r = remote_chunk_count_live(txn, &row, was_live ? -1 : 1);
+        r = remote_chunk_refs_changed(txn, &row, was_live ? -1 : 1);
     if (r < 0)
         return r;
     struct key key;

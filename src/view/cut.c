@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A cut of the view as rows of a run, and what changes in the view when it was published. */
 #include "base/log.h"
-#include "view/apply.h"
+#include "view/bases.h"
 
 #define FORGET_BATCH 20000 /* marks looked at under one lock */
 
@@ -99,13 +99,26 @@ bool view_cut_is_whole(const struct view_cut *cut)
     return cut->remote.pub.is_whole;
 }
 
+/* One that only others rest on may be known by its name alone. */
 static int chunk_at(struct view_cut *cut, const struct chunk_name *name, struct chunk_row *row)
 {
     struct key key;
     _cleanup_value_ struct value value = {0};
+    *row = (struct chunk_row){.entry = {.name = *name}};
     key_chunk(&key, name);
     int r = db_get(cut->view, &cut->snap, &key, &value);
-    return r < 0 ? r : chunk_row_decode(name, value.data, value.len, row);
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    return chunk_row_decode(name, value.data, value.len, row);
+}
+
+/* Does the cut need the chunk, with the references that it has there? 1, 0 or -errno. */
+static int cut_needs(struct view_cut *cut, const struct chunk_name *name, uint64_t refs)
+{
+    const struct look then = {.view = cut->view, .snap = &cut->snap};
+    if (cut->is_alone)
+        return refs > 0;
+    return chunk_is_needed(&then, name, refs);
 }
 
 static int list_pending(struct view_cut *cut, const struct chunk_name *after,
@@ -128,7 +141,7 @@ static int list_pending(struct view_cut *cut, const struct chunk_name *after,
         if (after && chunk_name_equal(&name, after))
             continue;
         r = chunk_at(cut, &name, &row);
-        r = r == -ENOENT ? -EUCLEAN : r < 0 ? r : fn(&row.entry, arg);
+        r = r < 0 ? r : fn(&row.entry, arg);
     }
     if (r == 0)
         r = scan_error(&scan);
@@ -143,6 +156,50 @@ int view_cut_pending(struct view_cut *cut, const struct chunk_name *after,
         r = list_pending(cut, after, fn, arg);
     snap_hold(&cut->snap);
     return r;
+}
+
+/* Whether its row changed since the cut. */
+static int is_touched_since(struct view_cut *cut, const struct chunk_name *name)
+{
+    struct key key, mark;
+    _cleanup_value_ struct value value = {0};
+    struct touched_row row;
+    key_chunk(&key, name);
+    key_touched(&mark, key.bytes, key.len);
+    int r = db_get(cut->view, NULL, &mark, &value);
+    if (r == 0)
+        r = touched_decode(value.data, value.len, &row);
+    return r == -ENOENT ? 0 : r < 0 ? r : row.change > cut->remote.changes;
+}
+
+/* Is the chunk needed now, and has it an entry that is complete? 1, 0 or -errno. */
+static int is_base_now(struct view_cut *cut, const struct chunk_name *name,
+                       struct chunk_entry *ret_entry)
+{
+    const struct look now = {.view = cut->view};
+    struct chunk_entry local;
+    uint64_t refs = 0;
+    int r = view_chunk(cut->view, name, &local, &refs);
+    if (r == 0 || r == -ENOENT)
+        r = chunk_is_needed(&now, name, refs);
+    if (r <= 0)
+        return r;
+    r = view_remote_place(cut->view, name, ret_entry);
+    if (r == 0)
+        r = entry_lacks_base(&now, ret_entry, NULL);
+    return r < 0 && r != -ENOENT ? r : r == 0;
+}
+
+/* Without a look into the snapshot, which one thread at a time may use: what is needed now was
+ * needed at the cut if no mark has come since. That is looked for last. */
+int view_cut_base(struct view_cut *cut, const struct chunk_name *name,
+                  struct chunk_entry *ret_entry)
+{
+    int r = is_base_now(cut, name, ret_entry);
+    if (r <= 0)
+        return r < 0 ? r : -ENOENT;
+    r = is_touched_since(cut, name);
+    return r > 0 ? -ENOENT : r;
 }
 
 /* --- rows ------------------------------------------------------------------------------------- */
@@ -161,25 +218,54 @@ static int give(struct rows *rows, const void *key, size_t key_len, const void *
     return rows->fn(&row, rows->arg);
 }
 
-/* A chunk's row says how often it is referred to at the cut, and where it lies in the remote. */
-static int give_chunk(struct rows *rows, const struct chunk_name *name,
-                      const struct chunk_row *at_cut)
+/* What the rows say to lie in the remote is told with all that it rests on. What was sent since the
+ * cut rests on what the cut needs (view_cut_base()), and all else did so before. */
+static int check_bases_told(struct view_cut *cut, const struct chunk_entry *entry)
+{
+    int r = 1;
+    for (size_t i = 0; i < entry->ref_count && r > 0; i++) {
+        struct chunk_row row;
+        r = chunk_at(cut, &entry->refs[i].name, &row);
+        if (r == 0)
+            r = cut_needs(cut, &row.entry.name, row.refs);
+    }
+    if (r == 0)
+        log_error("view: a chunk in the remote rests on one that the cut does not need");
+    return r > 0 ? 0 : r == 0 ? -EUCLEAN : r;
+}
+
+static int give_removed(struct rows *rows, const struct key *key)
+{
+    return rows->cut->remote.pub.is_whole ? 0 : give(rows, key->bytes, key->len, NULL, 0);
+}
+
+/* A chunk's row says how often it is referred to at the cut, and where it lies in the remote. One
+ * that is missing there, and no file refers to, has none. */
+static int give_chunk(struct rows *rows, const struct chunk_row *at_cut)
 {
     struct view_cut *cut = rows->cut;
+    const struct chunk_name *name = &at_cut->entry.name;
+    struct chunk_row row = {.refs = at_cut->refs};
     struct key key;
     key_chunk(&key, name);
-    if (!at_cut || at_cut->refs == 0)
-        return cut->remote.pub.is_whole ? 0 : give(rows, key.bytes, key.len, NULL, 0);
-    struct chunk_row row = {.entry = {.name = *name}, .refs = at_cut->refs};
-    int r = cut->is_alone ? -ENOENT : view_remote_place(cut->view, name, &row.entry);
+    int r = cut_needs(cut, name, at_cut->refs);
+    if (r <= 0)
+        return r < 0 ? r : give_removed(rows, &key);
+    r = cut->is_alone ? -ENOENT : view_remote_place(cut->view, name, &row.entry);
     if (r == -ENOENT) {
         if (!cut->is_alone)
             vector_add(&cut->missing, *name);
+        if (at_cut->refs == 0)
+            return give_removed(rows, &key);
         row.entry = at_cut->entry;
         row.entry.pack = row.entry.offset = 0;
-    } else if (r < 0) {
-        return r;
+        row.entry.depth = row.entry.ref_count = 0;
+        r = 0;
     }
+    if (r == 0)
+        r = check_bases_told(cut, &row.entry);
+    if (r < 0)
+        return r;
     uint8_t value[CHUNK_VALUE_LEN_MAX];
     return give(rows, key.bytes, key.len, value, chunk_row_encode(&row, value));
 }
@@ -260,7 +346,7 @@ static int give_touched(struct rows *rows, const uint8_t *bytes, size_t len)
             return -EUCLEAN;
         memcpy(&name, bytes + 1, sizeof name);
         int r = chunk_at(cut, &name, &row);
-        return r < 0 && r != -ENOENT ? r : give_chunk(rows, &name, r == 0 ? &row : NULL);
+        return r < 0 ? r : give_chunk(rows, &row);
     }
     _cleanup_value_ struct value value = {0};
     int r = db_get(cut->view, &cut->snap, &key, &value);
@@ -292,28 +378,72 @@ static int give_type(struct rows *rows, uint8_t type)
     key_type(&prefix, type);
     scan_open(&scan, &rows->cut->snap, &prefix);
     int r = 0;
-    for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
-        if (type != KEY_CHUNK) {
-            r = give(rows, scan.key, scan.key_len, scan.value, scan.value_len);
-            continue;
-        }
-        struct chunk_name name;
-        struct chunk_row row;
-        if (scan.key_len != CHUNK_KEY_LEN)
-            return -EUCLEAN;
-        memcpy(&name, scan.key + 1, sizeof name);
-        r = chunk_row_decode(&name, scan.value, scan.value_len, &row);
-        if (r == 0)
-            r = give_chunk(rows, &name, &row);
-    }
+    for (; r == 0 && scan_valid(&scan); scan_next(&scan))
+        r = give(rows, scan.key, scan.key_len, scan.value, scan.value_len);
     return r < 0 ? r : scan_error(&scan);
+}
+
+/* The next base that something needed rests on: 1, and its name; 0: there is none; -errno. */
+static int next_base(struct scan *bases, struct chunk_name *ret)
+{
+    while (scan_valid(bases)) {
+        struct key last;
+        if (bases->key_len != DEPENDENT_KEY_LEN)
+            return -EUCLEAN;
+        bool needed = bases->key[CHUNK_KEY_LEN] == NEEDED;
+        memcpy(ret, bases->key + 1, sizeof *ret);
+        key_dependents(&last, ret, ABSENT); /* comes after all of the base */
+        scan_seek(bases, &last);
+        if (needed)
+            return 1;
+    }
+    return scan_error(bases);
+}
+
+/* The next chunk that has a row: as next_base(). */
+static int next_chunk(struct scan *chunks, struct chunk_row *ret)
+{
+    struct chunk_name name;
+    if (!scan_valid(chunks))
+        return scan_error(chunks);
+    if (chunks->key_len != CHUNK_KEY_LEN)
+        return -EUCLEAN;
+    memcpy(&name, chunks->key + 1, sizeof name);
+    int r = chunk_row_decode(&name, chunks->value, chunks->value_len, ret);
+    scan_next(chunks);
+    return r < 0 ? r : 1;
+}
+
+/* Those that have a row, and bases that have none, by name. */
+static int give_all_chunks(struct rows *rows)
+{
+    struct key prefix;
+    struct chunk_row chunk, base = {0};
+    _cleanup_scan_ struct scan chunks, bases;
+    key_type(&prefix, KEY_CHUNK);
+    scan_open(&chunks, &rows->cut->snap, &prefix);
+    key_type(&prefix, KEY_DEPENDENT);
+    scan_open(&bases, &rows->cut->snap, &prefix);
+    int a = next_chunk(&chunks, &chunk), b = next_base(&bases, &base.entry.name), r = 0;
+    while (r == 0 && a >= 0 && b >= 0 && a + b > 0) {
+        int order =
+            a && b ? memcmp(&chunk.entry.name, &base.entry.name, sizeof chunk.entry.name) : b - a;
+        r = give_chunk(rows, order <= 0 ? &chunk : &base);
+        if (order <= 0)
+            a = next_chunk(&chunks, &chunk);
+        if (order >= 0)
+            b = next_base(&bases, &base.entry.name);
+    }
+    return r < 0 ? r : a < 0 ? a : b < 0 ? b : 0;
 }
 
 static int give_whole(struct rows *rows)
 {
     int r = 0;
     for (const char *type = "CDEHILNOQX"; *type && r == 0; type++)
-        r = *type == KEY_REMOTE_PACK ? give_packs(rows) : give_type(rows, (uint8_t)*type);
+        r = *type == KEY_REMOTE_PACK ? give_packs(rows)
+            : *type == KEY_CHUNK     ? give_all_chunks(rows)
+                                     : give_type(rows, (uint8_t)*type);
     return r;
 }
 

@@ -28,6 +28,7 @@ struct view {
     struct cairn_mutex lock;   /* LOCK_LEAF: guards `state` and `remote` */
     struct view_state state;   /* of the last whole batch */
     struct remote_state_row remote;
+    _Atomic bool has_dependents; /* some KEY_DEPENDENT may exist */
 };
 
 /* A value of the database; `data` is the caller's to free. */

@@ -145,6 +145,7 @@ size_t chunk_row_encode(const struct chunk_row *row, uint8_t *p)
 {
     const struct chunk_entry *e = &row->entry;
     struct writer w = {p};
+    check(e->ref_count <= CHUNK_REFS_MAX);
     w8(&w, VIEW_VALUE_VERSION);
     w64(&w, row->refs);
     w64(&w, e->pack);
@@ -366,6 +367,22 @@ int pending_upload_decode(const void *p, size_t len, uint64_t *ret_stored_bytes)
 {
     struct cursor c = value_begin(p, len);
     *ret_stored_bytes = cursor_le64(&c);
+    return value_end(&c);
+}
+
+size_t dependent_encode(unsigned depth, uint8_t *p)
+{
+    check(depth > 0 && depth <= CHUNK_DEPTH_MAX);
+    struct writer w = {p};
+    w8(&w, VIEW_VALUE_VERSION);
+    w8(&w, (uint8_t)depth);
+    return DEPENDENT_VALUE_LEN;
+}
+
+int dependent_decode(const void *p, size_t len, unsigned *ret_depth)
+{
+    struct cursor c = value_begin(p, len);
+    *ret_depth = cursor_u8(&c);
     return value_end(&c);
 }
 

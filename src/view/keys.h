@@ -27,11 +27,12 @@ enum key_type {
     KEY_ORPHAN = 'O', /* ino -> nothing */
 
     /* What concerns the remote (remote.h). */
-    KEY_REMOTE_STATE = 'W',   /* -> remote_state_row */
-    KEY_REMOTE_CHUNK = 'R',   /* chunk name -> chunk_row: its place in the remote; refs is 0 */
-    KEY_REMOTE_PLACED = 'S',  /* remote pack, name -> nothing */
-    KEY_REMOTE_PACK = 'Q',    /* remote pack -> remote_pack_row */
-    KEY_PENDING_UPLOAD = 'U', /* chunk name -> stored bytes: referred to, and not in the remote */
+    KEY_REMOTE_STATE = 'W',  /* -> remote_state_row */
+    KEY_REMOTE_CHUNK = 'R',  /* chunk name -> chunk_row: its place in the remote; refs is 0 */
+    KEY_REMOTE_PLACED = 'S', /* remote pack, name -> nothing */
+    KEY_REMOTE_PACK = 'Q',   /* remote pack -> remote_pack_row */
+    KEY_DEPENDENT = 'B',     /* base, need, dependent -> depth of the dependent's entry (bases.h) */
+    KEY_PENDING_UPLOAD = 'U', /* chunk name -> stored bytes: needed, and not in the remote */
     KEY_TOUCHED = 'T',        /* a key -> touched_row: changed since it was published */
 };
 
@@ -117,6 +118,22 @@ static inline void key_placed(struct key *k, uint64_t pack, const struct chunk_n
     key_of_placed(k, KEY_PLACED, pack, name);
 }
 
+/* A prefix: the dependents of `base` that are needed, or not. The needed ones come first. */
+enum need { NEEDED = 0, UNNEEDED = 1, ABSENT = 2 /* no key says so */ };
+static inline void key_dependents(struct key *k, const struct chunk_name *base, enum need need)
+{
+    check(need <= ABSENT);
+    key_of_name(k, KEY_DEPENDENT, base);
+    k->bytes[k->len++] = (uint8_t)need;
+}
+
+static inline void key_dependent(struct key *k, const struct chunk_name *base, enum need need,
+                                 const struct chunk_name *dependent)
+{
+    key_dependents(k, base, need);
+    key_add_bytes(k, dependent->bytes, sizeof dependent->bytes);
+}
+
 /* The mark that the row of `of` changed. */
 static inline void key_touched(struct key *k, const uint8_t *of, size_t len)
 {
@@ -137,6 +154,7 @@ static inline uint64_t key_get_u64(const uint8_t *key, size_t at)
 #define KEY_U64_U64_LEN 17u
 #define CHUNK_KEY_LEN (1u + sizeof(struct chunk_name))
 #define PLACED_KEY_LEN (9u + sizeof(struct chunk_name))
+#define DEPENDENT_KEY_LEN (2u + 2 * sizeof(struct chunk_name))
 
 struct inode_row {
     struct view_inode pub;
@@ -199,6 +217,7 @@ DEFINE_VECTOR(piece_list, struct piece);
 #define REMOTE_STATE_VALUE_LEN 59u
 #define TOUCHED_VALUE_LEN 17u
 #define PENDING_UPLOAD_VALUE_LEN 9u
+#define DEPENDENT_VALUE_LEN 2u
 
 /* Encoders return the length; decoders -EUCLEAN on anything that an encoder would not
  * have written. */
@@ -243,6 +262,9 @@ CAIRN_MUST_CHECK int touched_decode(const void *p, size_t len, struct touched_ro
 
 size_t pending_upload_encode(uint64_t stored_bytes, uint8_t *p);
 CAIRN_MUST_CHECK int pending_upload_decode(const void *p, size_t len, uint64_t *ret_stored_bytes);
+
+size_t dependent_encode(unsigned depth, uint8_t *p);
+CAIRN_MUST_CHECK int dependent_decode(const void *p, size_t len, unsigned *ret_depth);
 
 /* A page's extents: ascending, disjoint, no holes; offsets in `list` are in the file. Caller frees
  * *ret_value. */

@@ -3,228 +3,9 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
-#include "view/apply.h"
+#include "view/bases.h"
 
 #define PENDING_STEP 8192u /* rows of one write while everything becomes pending */
-
-/* --- accounts of remote packs, the last one held as in chunks.c ------------------------------- */
-
-void remote_pack_store(struct txn *txn)
-{
-    if (!txn->remote_pack_dirty)
-        return;
-    struct key key;
-    uint8_t value[REMOTE_PACK_VALUE_LEN];
-    key_u64(&key, KEY_REMOTE_PACK, txn->remote_pack.pub.pack);
-    txn_put(txn, &key, value, remote_pack_row_encode(&txn->remote_pack, value));
-    txn->remote_pack_dirty = false;
-}
-
-int remote_pack_load(struct txn *txn, uint64_t pack)
-{
-    if (txn->remote_pack_loaded && txn->remote_pack.pub.pack == pack)
-        return 0;
-    remote_pack_store(txn);
-    txn->remote_pack_loaded = false;
-    struct key key;
-    key_u64(&key, KEY_REMOTE_PACK, pack);
-    _cleanup_value_ struct value value = {0};
-    int r = txn_get(txn, &key, &value);
-    if (r == 0)
-        r = remote_pack_row_decode(pack, value.data, value.len, &txn->remote_pack);
-    txn->remote_pack_loaded = r == 0;
-    return r;
-}
-
-/* For a chunk whose place says that the pack exists. */
-static int remote_pack_need(struct txn *txn, uint64_t pack)
-{
-    int r = remote_pack_load(txn, pack);
-    return r == -ENOENT ? txn_damage(txn, "a chunk lies in a remote pack that is unknown") : r;
-}
-
-/* --- pending uploads -------------------------------------------------------------------------- */
-
-static uint64_t pending_bytes(const struct chunk_entry *entry)
-{
-    return entry->pack ? entry->stored_len : 0;
-}
-
-static void add_pending_upload(struct txn *txn, const struct chunk_entry *entry)
-{
-    struct key key;
-    uint8_t value[PENDING_UPLOAD_VALUE_LEN];
-    uint64_t bytes = pending_bytes(entry);
-    key_of_name(&key, KEY_PENDING_UPLOAD, &entry->name);
-    txn_put(txn, &key, value, pending_upload_encode(bytes, value));
-    txn->remote.pub.pending_chunks++;
-    txn->remote.pub.pending_bytes += bytes;
-}
-
-static int get_pending_upload(struct txn *txn, const struct chunk_name *name, uint64_t *ret_bytes)
-{
-    struct key key;
-    _cleanup_value_ struct value value = {0};
-    key_of_name(&key, KEY_PENDING_UPLOAD, name);
-    int r = txn_get(txn, &key, &value);
-    return r < 0 ? r : pending_upload_decode(value.data, value.len, ret_bytes);
-}
-
-static int remove_pending_upload(struct txn *txn, const struct chunk_name *name)
-{
-    struct key key;
-    uint64_t bytes = 0;
-    int r = get_pending_upload(txn, name, &bytes);
-    if (r < 0)
-        return r == -ENOENT ? 0 : r;
-    if (txn->remote.pub.pending_chunks == 0 || txn->remote.pub.pending_bytes < bytes)
-        return txn_damage(txn, "what the remote lacks falls below zero");
-    key_of_name(&key, KEY_PENDING_UPLOAD, name);
-    txn_delete(txn, &key);
-    txn->remote.pub.pending_chunks--;
-    txn->remote.pub.pending_bytes -= bytes;
-    return 0;
-}
-
-int remote_chunk_moved_locally(struct txn *txn, const struct chunk_row *row)
-{
-    uint64_t bytes = 0;
-    if (!txn->remote.pub.tracks || row->refs == 0)
-        return 0;
-    int r = get_pending_upload(txn, &row->entry.name, &bytes);
-    if (r < 0)
-        return r == -ENOENT ? 0 : r;
-    if (bytes == pending_bytes(&row->entry))
-        return 0;
-    r = remove_pending_upload(txn, &row->entry.name);
-    if (r == 0)
-        add_pending_upload(txn, &row->entry);
-    return r;
-}
-
-/* A chunk at its place in the loaded pack begins (+1) or ceases (-1) to be referred to. */
-static int count_live(struct txn *txn, const struct chunk_entry *remote, int sign)
-{
-    struct view_remote_pack *pack = &txn->remote_pack.pub;
-    if (sign < 0 && (pack->live_count == 0 || pack->live_bytes < remote->stored_len))
-        return txn_damage(txn, "a remote pack's live bytes fall below zero");
-    pack->live_count += (uint32_t)sign;
-    pack->live_bytes += sign < 0 ? -(uint64_t)remote->stored_len : remote->stored_len;
-    txn->remote_pack_dirty = true;
-    return 0;
-}
-
-int remote_chunk_count_live(struct txn *txn, const struct chunk_row *row, int sign)
-{
-    struct chunk_row remote;
-    if (!txn->remote.pub.tracks)
-        return 0;
-    int r = chunk_row_get(txn, KEY_REMOTE_CHUNK, &row->entry.name, &remote);
-    if (r == -ENOENT && sign > 0) {
-        add_pending_upload(txn, &row->entry);
-        return 0;
-    }
-    if (r == -ENOENT)
-        return remove_pending_upload(txn, &row->entry.name);
-    if (r == 0)
-        r = remote_pack_need(txn, remote.entry.pack);
-    return r < 0 ? r : count_live(txn, &remote.entry, sign);
-}
-
-/* --- places ----------------------------------------------------------------------------------- */
-
-static int refs_of(struct txn *txn, const struct chunk_name *name, struct chunk_row *row)
-{
-    *row = (struct chunk_row){.entry = {.name = *name}};
-    int r = chunk_row_get(txn, KEY_CHUNK, name, row);
-    return r == -ENOENT ? 0 : r;
-}
-
-/* Takes the chunk out of the remote pack in which it has its place. */
-static int remote_chunk_unplace(struct txn *txn, const struct chunk_entry *entry, bool is_live)
-{
-    struct key key;
-    int r = remote_pack_need(txn, entry->pack);
-    if (r < 0)
-        return r;
-    if (txn->remote_pack.placed == 0)
-        return txn_damage(txn, "a remote pack has more chunks than it counts");
-    key_of_placed(&key, KEY_REMOTE_PLACED, entry->pack, &entry->name);
-    txn_delete(txn, &key);
-    txn->remote_pack.placed--;
-    txn->remote_pack_dirty = true;
-    return is_live ? count_live(txn, entry, -1) : 0;
-}
-
-/* A first place needs no mark: a chunk that was pending upload has one, or the next run has
- * everything; of a dead one no run speaks. */
-static int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
-{
-    struct chunk_row row, old, remote = {.entry = *entry};
-    struct key key;
-    uint8_t value[CHUNK_VALUE_LEN_MAX];
-    int r = refs_of(txn, &entry->name, &row);
-    if (r == 0)
-        r = remove_pending_upload(txn, &entry->name);
-    if (r < 0)
-        return r;
-    r = chunk_row_get(txn, KEY_REMOTE_CHUNK, &entry->name, &old);
-    if (r == 0 && row.refs) {
-        key_chunk(&key, &entry->name);
-        txn_touch(txn, &key);
-    }
-    r = r == -ENOENT ? 0 : r < 0 ? r : remote_chunk_unplace(txn, &old.entry, row.refs > 0);
-    if (r == 0)
-        r = remote_pack_need(txn, entry->pack);
-    if (r < 0)
-        return r;
-    key_of_name(&key, KEY_REMOTE_CHUNK, &entry->name);
-    txn_put(txn, &key, value, chunk_row_encode(&remote, value));
-    key_of_placed(&key, KEY_REMOTE_PLACED, entry->pack, &entry->name);
-    txn_put_bytes(txn, &key, NULL, 0);
-    txn->remote_pack.placed++;
-    txn->remote_pack_dirty = true;
-    return row.refs ? count_live(txn, entry, 1) : 0;
-}
-
-int remote_pack_forget_placed(struct txn *txn, uint64_t pack)
-{
-    struct key prefix, key;
-    struct chunk_row row;
-    _cleanup_snap_ struct snap snap;
-    _cleanup_scan_ struct scan scan;
-    snap_begin(&snap, txn->view);
-    key_u64(&prefix, KEY_REMOTE_PLACED, pack);
-    scan_open(&scan, &snap, &prefix);
-    int r = 0;
-    for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
-        struct chunk_name name;
-        if (scan.key_len != PLACED_KEY_LEN)
-            return txn_damage(txn, "the list of chunks of a remote pack is damaged");
-        memcpy(&name, scan.key + KEY_U64_LEN, sizeof name);
-        key_of_placed(&key, KEY_REMOTE_PLACED, pack, &name);
-        txn_delete(txn, &key);
-        key_of_name(&key, KEY_REMOTE_CHUNK, &name);
-        txn_delete(txn, &key);
-        r = refs_of(txn, &name, &row);
-        if (r < 0 || row.refs == 0) /* dead: its mark is there already if a head says otherwise */
-            continue;
-        key_chunk(&key, &name);
-        txn_touch(txn, &key);
-        add_pending_upload(txn, &row.entry);
-    }
-    if (r == 0)
-        r = scan_error(&scan);
-    if (r == 0)
-        r = remote_pack_need(txn, pack);
-    if (r < 0)
-        return r;
-    txn->remote_pack.placed = 0;
-    txn->remote_pack.pub.live_count = 0;
-    txn->remote_pack.pub.live_bytes = 0;
-    txn->remote_pack_dirty = true;
-    return 0;
-}
 
 /* --- changes from outside --------------------------------------------------------------------- */
 
@@ -263,7 +44,9 @@ int view_remote_placed(struct view *view, uint64_t pack, uint64_t length,
     for (uint32_t i = 0; i < count && r == 0; i++) {
         struct chunk_entry entry = entries[i];
         entry.pack = pack;
-        r = remote_chunk_place(&txn, &entry);
+        r = entry_check(&txn, &entry);
+        if (r == 0)
+            r = remote_chunk_place(&txn, &entry);
     }
     return commit_remote(&txn, r);
 }
@@ -363,8 +146,9 @@ int view_track(struct view *view)
  * where a chunk lies nor that it is pending upload. */
 int view_forget_remote(struct view *view)
 {
-    static const enum key_type types[] = {KEY_REMOTE_CHUNK,   KEY_REMOTE_PLACED, KEY_REMOTE_PACK,
-                                          KEY_PENDING_UPLOAD, KEY_TOUCHED,       KEY_REMOTE_STATE};
+    static const enum key_type types[] = {KEY_REMOTE_CHUNK, KEY_REMOTE_PLACED,  KEY_REMOTE_PACK,
+                                          KEY_DEPENDENT,    KEY_PENDING_UPLOAD, KEY_TOUCHED,
+                                          KEY_REMOTE_STATE};
     struct txn txn;
     txn_begin(&txn, view);
     for (size_t i = 0; i < ARRAY_LEN(types); i++)
@@ -461,9 +245,10 @@ int view_remote_packs(struct view *view, int (*fn)(const struct view_remote_pack
 }
 
 int view_remote_pack_chunks(struct view *view, uint64_t pack,
-                            int (*fn)(const struct chunk_entry *entry, uint64_t refs, void *arg),
+                            int (*fn)(const struct chunk_entry *entry, bool is_needed, void *arg),
                             void *arg)
 {
+    const struct look now = {.view = view};
     struct key prefix;
     _cleanup_snap_ struct snap snap;
     _cleanup_scan_ struct scan scan;
@@ -486,11 +271,33 @@ int view_remote_pack_chunks(struct view *view, uint64_t pack,
         if (r == 0)
             r = view_chunk(view, &name, &local, &refs);
         if (r == 0 || r == -ENOENT)
-            r = fn(&entry, r == 0 ? refs : 0, arg);
+            r = chunk_is_needed(&now, &name, refs);
+        if (r >= 0)
+            r = fn(&entry, r > 0, arg);
     }
     if (r == 0)
         r = scan_error(&scan);
     return r > 0 ? 0 : r;
+}
+
+int view_has_dependents(struct view *view, const struct chunk_name *name, bool *ret)
+{
+    const struct look now = {.view = view};
+    int r = base_has(&now, name, NEEDED);
+    if (r == 0)
+        r = base_has(&now, name, UNNEEDED);
+    *ret = r > 0;
+    return r < 0 ? r : 0;
+}
+
+int view_remote_lacks(struct view *view, const struct chunk_name *name, struct chunk_name *ret_base)
+{
+    const struct look now = {.view = view};
+    struct chunk_entry entry;
+    int r = view_remote_place(view, name, &entry);
+    if (r == 0)
+        r = entry_lacks_base(&now, &entry, ret_base);
+    return r > 0 ? 0 : r == 0 ? -ENOENT : r;
 }
 
 /* Before the first head is published, no mark says anything: nothing is there. */

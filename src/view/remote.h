@@ -2,10 +2,13 @@
 /* The view's part of the remote tier: which chunks lie there, what a cut has that the newest
  * published head has not, and the rows that a run carries there and back.
  *
+ * What lies there may refer to other chunks, its bases, and rest on them. A chunk is *needed* there
+ * if a file refers to it, or something that is needed rests on it.
+ *
  * While the view tracks (from the first time a store has a remote, for ever), every change of a row
  * that is published leaves a mark with the number of the change. A run for a cut is made from the
  * marks in a snapshot of the view at that cut; publishing it forgets the marks up to there. Chunks
- * that are referred to and have no place in the remote are *pending upload*.
+ * that are needed and have no place in the remote are *pending upload*.
  *
  * Threads: reads as in view.h. Everything that changes the view must not run beside view_apply() or
  * another change: the caller serializes them. Errors as in view.h. */
@@ -47,7 +50,7 @@ CAIRN_MUST_CHECK int view_remote_place(struct view *view, const struct chunk_nam
 struct view_remote_pack {
     uint64_t pack, length;
     uint32_t count;
-    uint64_t live_bytes; /* stored bytes of its chunks that have references now */
+    uint64_t live_bytes; /* stored bytes of its chunks that are needed now */
     uint32_t live_count;
     uint64_t head;        /* the first that relied on it; 0: not published */
     int64_t unreferenced; /* medium's time, ns, at which a head was published that does not need it;
@@ -63,17 +66,28 @@ CAIRN_MUST_CHECK int view_remote_pack(struct view *view, uint64_t pack,
 /* Names of the chunks whose place is in this remote pack. */
 CAIRN_MUST_CHECK int view_remote_pack_chunks(struct view *view, uint64_t pack,
                                              int (*fn)(const struct chunk_entry *entry,
-                                                       uint64_t refs, void *arg),
+                                                       bool is_needed, void *arg),
                                              void *arg);
 
+/* Does an entry of the remote refer to the chunk, alive or not? Then it is stored there again only
+ * self-contained, or as it was: never deeper. Any thread. */
+CAIRN_MUST_CHECK int view_has_dependents(struct view *view, const struct chunk_name *name,
+                                         bool *ret);
+/* A base that the chunk's entry in the remote lacks, or that one of its bases lacks. -ENOENT: it
+ * lacks none, or the chunk has no place there. Any thread. */
+CAIRN_MUST_CHECK int view_remote_lacks(struct view *view, const struct chunk_name *name,
+                                       struct chunk_name *ret_base);
+
 /* A pack was stored in the remote: its chunks have their place there now, also those that had
- * another. -EUCLEAN: it is known already. */
+ * another. In the order of the entries: a base comes before what refers to it. -EUCLEAN, and
+ * nothing is noted: the pack is known already; or an entry rests on what has no place there, on
+ * itself, or on something as deep as it is. */
 CAIRN_MUST_CHECK int view_remote_placed(struct view *view, uint64_t pack, uint64_t length,
                                         const struct chunk_entry *entries, uint32_t count);
 
 /* The remote lost this pack, or it is damaged there: its chunks are pending upload again as far as
- * they have references. A cut that is open already may still say that chunks lie there; the next
- * one does not. -ENOENT: unknown. */
+ * they are needed, and so is what rests on them and lies here, too. A cut that is open already may
+ * still say that chunks lie there; the next one does not. -ENOENT: unknown. */
 CAIRN_MUST_CHECK int view_remote_pack_lost(struct view *view, uint64_t pack);
 
 /* The object of an unreferenced pack was deleted. -ENOENT: unknown; -EINVAL: not unreferenced. */
@@ -106,11 +120,18 @@ struct view_state view_cut_state(const struct view_cut *cut);
 bool view_cut_is_whole(const struct view_cut *cut);
 
 /* The chunks pending upload at the cut whose names are greater than `after` (NULL: all), in order
- * of name, with their local places at that time (pack 0: none). `fn` returns 0 to go on, 1 to stop.
+ * of name, with their local places at that time (pack 0: none; raw_len 0: nothing is known of it
+ * but that others rest on it). `fn` returns 0 to go on, 1 to stop.
  */
 CAIRN_MUST_CHECK int view_cut_pending(struct view_cut *cut, const struct chunk_name *after,
                                       int (*fn)(const struct chunk_entry *entry, void *arg),
                                       void *arg);
+
+/* May what is sent for the cut refer to this chunk? 0, and its entry in the remote: the cut needs
+ * it, and all that it rests on is there. -ENOENT: not to this one (it may be that it changed since
+ * the cut). So the head that names the one names the other. Any thread, several at once. */
+CAIRN_MUST_CHECK int view_cut_base(struct view_cut *cut, const struct chunk_name *name,
+                                   struct chunk_entry *ret_entry);
 
 /* The rows of the cut's run, in key order. Everything pending must have its place now; chunks that
  * have none are told without one and counted in *ret_missing: their bytes cannot be read from the

@@ -108,6 +108,18 @@ static int check_empty(struct view *view)
     return empty ? 0 : -EUCLEAN;
 }
 
+static int load_has_dependents(struct view *view)
+{
+    struct key prefix;
+    _cleanup_snap_ struct snap snap;
+    _cleanup_scan_ struct scan scan;
+    key_type(&prefix, KEY_DEPENDENT);
+    snap_begin(&snap, view);
+    scan_open(&scan, &snap, &prefix);
+    atomic_store(&view->has_dependents, scan_valid(&scan));
+    return scan_error(&scan);
+}
+
 static int load_remote(struct view *view)
 {
     struct key key;
@@ -121,9 +133,10 @@ static int load_remote(struct view *view)
         log_error("view: what is known of the remote is damaged or of another version");
     if (r < 0 && r != -ENOENT)
         return r;
-    LOCK_SCOPE(&view->lock);
+    mutex_lock(&view->lock);
     view->remote = remote;
-    return 0;
+    mutex_unlock(&view->lock);
+    return load_has_dependents(view);
 }
 
 /* A new database gets its root with `create`. */

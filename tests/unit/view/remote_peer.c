@@ -152,11 +152,11 @@ static struct peer_pack *random_pack(struct peer *p)
     return NULL;
 }
 
-static int list_chunk(const struct chunk_entry *entry, uint64_t refs, void *arg)
+static int list_chunk(const struct chunk_entry *entry, bool is_needed, void *arg)
 {
     struct list *list = arg;
     uint32_t id = chunk_id(&entry->name);
-    assert_u64(refs, refs_in(peers[list->limit].view, id));
+    assert_u64(is_needed, refs_in(peers[list->limit].view, id) > 0);
     list->ids[list->count++] = id;
     return 0;
 }

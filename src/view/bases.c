@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "view/bases.h"
+
+bool entry_is_sane(const struct chunk_entry *entry)
+{
+    if (entry->ref_count > CHUNK_REFS_MAX || entry->depth > CHUNK_DEPTH_MAX)
+        return false;
+    return (entry->ref_count > 0) == (entry->depth > 0) && !entry_refers_to(entry, &entry->name);
+}
+
+bool entry_refers_to(const struct chunk_entry *entry, const struct chunk_name *base)
+{
+    for (size_t i = 0; i < entry->ref_count; i++)
+        if (chunk_name_equal(&entry->refs[i].name, base))
+            return true;
+    return false;
+}
+
+bool entry_ref_is_first(const struct chunk_entry *entry, size_t i)
+{
+    for (size_t j = 0; j < i; j++)
+        if (chunk_name_equal(&entry->refs[j].name, &entry->refs[i].name))
+            return false;
+    return true;
+}
+
+int remote_row_at(const struct look *look, const struct chunk_name *name, struct chunk_row *ret)
+{
+    struct key key;
+    _cleanup_value_ struct value value = {0};
+    if (look->txn)
+        return chunk_row_get(look->txn, KEY_REMOTE_CHUNK, name, ret);
+    key_of_name(&key, KEY_REMOTE_CHUNK, name);
+    int r = db_get(look->view, look->snap, &key, &value);
+    return r < 0 ? r : chunk_row_decode(name, value.data, value.len, ret);
+}
+
+static int has_prefix(struct view *view, const struct snap *snap, const struct key *prefix)
+{
+    _cleanup_scan_ struct scan scan;
+    scan_open(&scan, snap, prefix);
+    bool found = scan_valid(&scan);
+    int r = scan_error(&scan);
+    (void)view;
+    return r < 0 ? r : found;
+}
+
+int base_has(const struct look *look, const struct chunk_name *base, enum need need)
+{
+    struct view *view = look->txn ? look->txn->view : look->view;
+    struct key prefix;
+    if (!atomic_load(&view->has_dependents))
+        return 0;
+    key_dependents(&prefix, base, need);
+    if (look->txn) {
+        struct found found;
+        int r = txn_seek(look->txn, &prefix, prefix.len, &found);
+        return r == -ENOENT ? 0 : r < 0 ? r : 1;
+    }
+    if (look->snap)
+        return has_prefix(view, look->snap, &prefix);
+    _cleanup_snap_ struct snap snap;
+    snap_begin(&snap, view);
+    return has_prefix(view, &snap, &prefix);
+}
+
+int chunk_is_needed(const struct look *look, const struct chunk_name *name, uint64_t refs)
+{
+    return refs > 0 ? 1 : base_has(look, name, NEEDED);
+}
+
+static int lacks_base(const struct look *look, const struct chunk_entry *entry, unsigned levels,
+                      struct chunk_name *ret_base)
+{
+    int r = 0;
+    check(levels <= CHUNK_DEPTH_MAX);
+    for (size_t i = 0; i < entry->ref_count && r == 0; i++) {
+        struct chunk_row base;
+        r = remote_row_at(look, &entry->refs[i].name, &base);
+        if (r == -ENOENT || (r == 0 && levels == 0)) {
+            *ret_base = entry->refs[i].name;
+            return 1;
+        }
+        if (r == 0)
+            r = lacks_base(look, &base.entry, levels - 1, ret_base);
+    }
+    return r;
+}
+
+int entry_lacks_base(const struct look *look, const struct chunk_entry *entry,
+                     struct chunk_name *ret_base)
+{
+    struct chunk_name base;
+    return lacks_base(look, entry, CHUNK_DEPTH_MAX, ret_base ? ret_base : &base);
+}
+
+int next_dependent(struct txn *txn, const struct chunk_name *base, enum need need, bool from_start,
+                   struct chunk_name *after, unsigned *ret_depth)
+{
+    struct key key;
+    struct found found;
+    key_dependents(&key, base, need);
+    size_t prefix_len = key.len;
+    if (!from_start) {
+        key_dependent(&key, base, need, after);
+        key.bytes[key.len++] = 0; /* comes right after it */
+    }
+    int r = txn_seek(txn, &key, prefix_len, &found);
+    if (r < 0)
+        return r;
+    if (found.key_len != DEPENDENT_KEY_LEN)
+        return txn_damage(txn, "the list of a chunk's dependents is damaged");
+    memcpy(after, found.key + prefix_len, sizeof *after);
+    return dependent_decode(found.value, found.value_len, ret_depth);
+}
+
+/* A base that is not one already has to be there: who rests on what is lost is lost. */
+static int check_base(struct txn *txn, const struct chunk_entry *entry,
+                      const struct chunk_name *base, bool is_new)
+{
+    const struct look look = {.txn = txn};
+    struct chunk_row row;
+    int r = remote_row_at(&look, base, &row);
+    if (r == -ENOENT)
+        return is_new ? txn_damage(txn, "a chunk's base has no place in the remote") : 0;
+    if (r < 0)
+        return r;
+    if (row.entry.depth >= entry->depth)
+        return txn_damage(txn, "a chunk's base is as deep as the chunk");
+    r = is_new ? entry_lacks_base(&look, &row.entry, NULL) : 0;
+    return r > 0 ? txn_damage(txn, "a chunk's base lacks a base") : r;
+}
+
+static int check_dependents(struct txn *txn, const struct chunk_entry *entry, enum need need)
+{
+    struct chunk_name name;
+    unsigned depth;
+    int r;
+    for (bool first = true;
+         (r = next_dependent(txn, &entry->name, need, first, &name, &depth)) == 0; first = false)
+        if (depth <= entry->depth)
+            return txn_damage(txn, "a chunk is as deep as one that rests on it");
+    return r == -ENOENT ? 0 : r;
+}
+
+int entry_check(struct txn *txn, const struct chunk_entry *entry)
+{
+    struct chunk_row old = {0};
+    if (!entry_is_sane(entry))
+        return txn_damage(txn, "a chunk's references make no sense");
+    if (entry->ref_count == 0)
+        return 0;
+    int r = chunk_row_get(txn, KEY_REMOTE_CHUNK, &entry->name, &old);
+    if (r == -ENOENT)
+        r = 0;
+    for (size_t i = 0; i < entry->ref_count && r == 0; i++) {
+        const struct chunk_name *base = &entry->refs[i].name;
+        r = check_base(txn, entry, base, !entry_refers_to(&old.entry, base));
+    }
+    if (r == 0)
+        r = check_dependents(txn, entry, NEEDED);
+    return r < 0 ? r : check_dependents(txn, entry, UNNEEDED);
+}

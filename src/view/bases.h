@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which chunks of the remote rest on which.
+ *
+ * An entry of the remote (a row of KEY_REMOTE_CHUNK) may refer to other chunks, without which its
+ * bytes cannot be decoded: its bases. Its chunk is a dependent of each. A chunk is *needed* in the
+ * remote if a file refers to it, or an entry of a needed chunk does. So what a remote pack counts
+ * as live, what is pending upload, and which chunks a run names goes by need; all that is local
+ * goes by references alone, for NVMe holds nothing that rests on other chunks.
+ *
+ * Four things hold after each change of the view:
+ *
+ *   1. For each base of each entry there is one KEY_DEPENDENT, which says whether the dependent is
+ *      needed. (So a base is needed if it has references, or a key of a needed dependent.)
+ *   2. An entry is deeper than those of its bases: nothing rests on itself, and no chain is longer
+ *      than CHUNK_DEPTH_MAX.
+ *   3. What is needed has an entry or is pending upload.
+ *   4. The entry of a needed chunk that also lies here is *complete*: each base has an entry, and
+ *      that one is complete. Where a base is lost, such a chunk is sent anew. One that lies in the
+ *      remote alone keeps its entry, for the base may come back.
+ *
+ * These functions look; places.c changes. */
+#pragma once
+
+#include "view/apply.h"
+
+/* Where to look: in a transaction, or, without one, in a snapshot of a view (NULL: what is
+ * newest). */
+struct look {
+    struct txn *txn;
+    struct view *view;
+    const struct snap *snap;
+};
+
+/* Do its references make sense by themselves? Pure. */
+bool entry_is_sane(const struct chunk_entry *entry);
+bool entry_refers_to(const struct chunk_entry *entry, const struct chunk_name *base);
+/* Is reference `i` the first one to its base? Several may be to one. */
+bool entry_ref_is_first(const struct chunk_entry *entry, size_t i);
+
+CAIRN_MUST_CHECK int remote_row_at(const struct look *look, const struct chunk_name *name,
+                                   struct chunk_row *ret);
+/* Has the chunk dependents with that need? 1, 0 or -errno. */
+CAIRN_MUST_CHECK int base_has(const struct look *look, const struct chunk_name *base,
+                              enum need need);
+/* Is the chunk needed, with the references that it has? 1, 0 or -errno. */
+CAIRN_MUST_CHECK int chunk_is_needed(const struct look *look, const struct chunk_name *name,
+                                     uint64_t refs);
+/* 1: the entry is incomplete, and *ret_base (unless NULL) is a chunk that it lacks; 0: it is
+ * complete. */
+CAIRN_MUST_CHECK int entry_lacks_base(const struct look *look, const struct chunk_entry *entry,
+                                      struct chunk_name *ret_base);
+
+/* The first dependent of `base` with that need whose name is greater than *after, which it becomes;
+ * `from_start`: the first of all. -ENOENT: there is none. */
+CAIRN_MUST_CHECK int next_dependent(struct txn *txn, const struct chunk_name *base, enum need need,
+                                    bool from_start, struct chunk_name *after, unsigned *ret_depth);
+
+/* May the entry be noted, in place of the one that the chunk has? -EUCLEAN with the reason. */
+CAIRN_MUST_CHECK int entry_check(struct txn *txn, const struct chunk_entry *entry);

@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Where chunks lie in the remote, which are pending upload there, and what changes when one becomes
+ * needed or no longer is (bases.h). */
+#include "view/bases.h"
+
+/* --- accounts of remote packs, the last one held as in chunks.c ------------------------------- */
+
+void remote_pack_store(struct txn *txn)
+{
+    if (!txn->remote_pack_dirty)
+        return;
+    struct key key;
+    uint8_t value[REMOTE_PACK_VALUE_LEN];
+    key_u64(&key, KEY_REMOTE_PACK, txn->remote_pack.pub.pack);
+    txn_put(txn, &key, value, remote_pack_row_encode(&txn->remote_pack, value));
+    txn->remote_pack_dirty = false;
+}
+
+int remote_pack_load(struct txn *txn, uint64_t pack)
+{
+    if (txn->remote_pack_loaded && txn->remote_pack.pub.pack == pack)
+        return 0;
+    remote_pack_store(txn);
+    txn->remote_pack_loaded = false;
+    struct key key;
+    key_u64(&key, KEY_REMOTE_PACK, pack);
+    _cleanup_value_ struct value value = {0};
+    int r = txn_get(txn, &key, &value);
+    if (r == 0)
+        r = remote_pack_row_decode(pack, value.data, value.len, &txn->remote_pack);
+    txn->remote_pack_loaded = r == 0;
+    return r;
+}
+
+/* For a chunk whose place says that the pack exists. */
+static int remote_pack_need(struct txn *txn, uint64_t pack)
+{
+    int r = remote_pack_load(txn, pack);
+    return r == -ENOENT ? txn_damage(txn, "a chunk lies in a remote pack that is unknown") : r;
+}
+
+/* --- pending uploads -------------------------------------------------------------------------- */
+
+static uint64_t pending_bytes(const struct chunk_entry *entry)
+{
+    return entry->pack ? entry->stored_len : 0;
+}
+
+void add_pending_upload(struct txn *txn, const struct chunk_entry *entry)
+{
+    struct key key;
+    uint8_t value[PENDING_UPLOAD_VALUE_LEN];
+    uint64_t bytes = pending_bytes(entry);
+    check_held(&txn->view->change);
+    key_of_name(&key, KEY_PENDING_UPLOAD, &entry->name);
+    txn_put(txn, &key, value, pending_upload_encode(bytes, value));
+    txn->remote.pub.pending_chunks++;
+    txn->remote.pub.pending_bytes += bytes;
+}
+
+static int get_pending_upload(struct txn *txn, const struct chunk_name *name, uint64_t *ret_bytes)
+{
+    struct key key;
+    _cleanup_value_ struct value value = {0};
+    key_of_name(&key, KEY_PENDING_UPLOAD, name);
+    int r = txn_get(txn, &key, &value);
+    return r < 0 ? r : pending_upload_decode(value.data, value.len, ret_bytes);
+}
+
+static int remove_pending_upload(struct txn *txn, const struct chunk_name *name)
+{
+    struct key key;
+    uint64_t bytes = 0;
+    int r = get_pending_upload(txn, name, &bytes);
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    if (txn->remote.pub.pending_chunks == 0 || txn->remote.pub.pending_bytes < bytes)
+        return txn_damage(txn, "what the remote lacks falls below zero");
+    key_of_name(&key, KEY_PENDING_UPLOAD, name);
+    txn_delete(txn, &key);
+    txn->remote.pub.pending_chunks--;
+    txn->remote.pub.pending_bytes -= bytes;
+    return 0;
+}
+
+/* A chunk at its place in the loaded pack begins (+1) or ceases (-1) to be needed. */
+static int count_live(struct txn *txn, const struct chunk_entry *remote, int sign)
+{
+    struct view_remote_pack *pack = &txn->remote_pack.pub;
+    if (sign < 0 && (pack->live_count == 0 || pack->live_bytes < remote->stored_len))
+        return txn_damage(txn, "a remote pack's live bytes fall below zero");
+    pack->live_count += (uint32_t)sign;
+    pack->live_bytes += sign < 0 ? -(uint64_t)remote->stored_len : remote->stored_len;
+    txn->remote_pack_dirty = true;
+    return 0;
+}
+
+/* --- need ------------------------------------------------------------------------------------- */
+
+/* The chunk as it is here; it may be known to nobody. */
+static int local_row(struct txn *txn, const struct chunk_name *name, struct chunk_row *row)
+{
+    *row = (struct chunk_row){.entry = {.name = *name}};
+    int r = chunk_row_get(txn, KEY_CHUNK, name, row);
+    return r == -ENOENT ? 0 : r;
+}
+
+static int is_needed(struct txn *txn, const struct chunk_row *row)
+{
+    return chunk_is_needed(&(struct look){.txn = txn}, &row->entry.name, row->refs);
+}
+
+static void touch(struct txn *txn, const struct chunk_name *name)
+{
+    struct key key;
+    key_chunk(&key, name);
+    txn_touch(txn, &key);
+}
+
+static int need_changed(struct txn *txn, const struct chunk_row *row, int sign);
+
+/* What the base's key of the dependent says; ABSENT: there is none. */
+static int change_dependent(struct txn *txn, const struct chunk_name *base,
+                            const struct chunk_entry *dependent, enum need from, enum need to)
+{
+    struct chunk_row row;
+    struct key key;
+    uint8_t value[DEPENDENT_VALUE_LEN];
+    check(from != ABSENT || to != ABSENT);
+    check(!chunk_name_equal(base, &dependent->name));
+    int r = local_row(txn, base, &row);
+    int before = r < 0 ? r : is_needed(txn, &row);
+    if (before < 0)
+        return before;
+    key_dependent(&key, base, from, &dependent->name);
+    if (from != ABSENT)
+        txn_delete(txn, &key);
+    key_dependent(&key, base, to, &dependent->name);
+    if (to != ABSENT) {
+        atomic_store(&txn->view->has_dependents, true);
+        txn_put(txn, &key, value, dependent_encode(dependent->depth, value));
+    }
+    int after = is_needed(txn, &row);
+    if (after < 0 || after == before)
+        return after < 0 ? after : 0;
+    touch(txn, base);
+    return need_changed(txn, &row, after ? 1 : -1);
+}
+
+static int change_bases(struct txn *txn, const struct chunk_entry *entry, enum need from,
+                        enum need to)
+{
+    int r = 0;
+    for (size_t i = 0; i < entry->ref_count && r == 0; i++)
+        if (entry_ref_is_first(entry, i))
+            r = change_dependent(txn, &entry->refs[i].name, entry, from, to);
+    return r;
+}
+
+/* The chunk has this entry instead of the old one. The new bases come first: what both rest on
+ * does not cease to be needed in between. */
+static int exchange_bases(struct txn *txn, const struct chunk_entry *old,
+                          const struct chunk_entry *entry, enum need need)
+{
+    int r = 0;
+    for (size_t i = 0; i < entry->ref_count && r == 0; i++) {
+        const struct chunk_name *base = &entry->refs[i].name;
+        if (entry_ref_is_first(entry, i))
+            r = change_dependent(txn, base, entry, entry_refers_to(old, base) ? need : ABSENT,
+                                 need);
+    }
+    for (size_t i = 0; i < old->ref_count && r == 0; i++) {
+        const struct chunk_name *base = &old->refs[i].name;
+        if (entry_ref_is_first(old, i) && !entry_refers_to(entry, base))
+            r = change_dependent(txn, base, old, need, ABSENT);
+    }
+    return r;
+}
+
+/* --- places ----------------------------------------------------------------------------------- */
+
+/* Takes the chunk out of the list of the remote pack in which it has its place. */
+static int leave_pack(struct txn *txn, const struct chunk_entry *entry, enum need need)
+{
+    struct key key;
+    int r = remote_pack_need(txn, entry->pack);
+    if (r < 0)
+        return r;
+    if (txn->remote_pack.placed == 0)
+        return txn_damage(txn, "a remote pack has more chunks than it counts");
+    key_of_placed(&key, KEY_REMOTE_PLACED, entry->pack, &entry->name);
+    txn_delete(txn, &key);
+    txn->remote_pack.placed--;
+    txn->remote_pack_dirty = true;
+    return need == NEEDED ? count_live(txn, entry, -1) : 0;
+}
+
+/* The chunk has no place in the remote any more. */
+static int unplace(struct txn *txn, const struct chunk_entry *entry, enum need need)
+{
+    struct key key;
+    int r = leave_pack(txn, entry, need);
+    if (r < 0)
+        return r;
+    key_of_name(&key, KEY_REMOTE_CHUNK, &entry->name);
+    txn_delete(txn, &key);
+    return change_bases(txn, entry, need, ABSENT);
+}
+
+/* A needed chunk's place is lost, or worth nothing. */
+static int send_anew(struct txn *txn, const struct chunk_row *row, const struct chunk_entry *entry)
+{
+    int r = unplace(txn, entry, NEEDED);
+    if (r < 0)
+        return r;
+    touch(txn, &row->entry.name);
+    add_pending_upload(txn, &row->entry);
+    return 0;
+}
+
+static int leave_lost_base(struct txn *txn, const struct chunk_name *base, unsigned levels);
+
+/* A dependent of what was lost. First come those that rest on it in turn: without them, nobody may
+ * need it. */
+static int leave_if_local(struct txn *txn, const struct chunk_name *name, unsigned levels)
+{
+    struct chunk_row row, remote;
+    int r = leave_lost_base(txn, name, levels - 1);
+    if (r == 0)
+        r = local_row(txn, name, &row);
+    if (r == 0)
+        r = row.entry.pack ? is_needed(txn, &row) : 0;
+    if (r <= 0)
+        return r;
+    r = chunk_row_get(txn, KEY_REMOTE_CHUNK, name, &remote);
+    return r < 0 ? r : send_anew(txn, &row, &remote.entry);
+}
+
+/* The chunk has no place any more: so entries that rest on it, through others, too, are
+ * incomplete. Those of needed chunks that lie here are sent anew. Of chunks that nobody needs,
+ * need_changed() looks when somebody does. */
+static int leave_lost_base(struct txn *txn, const struct chunk_name *base, unsigned levels)
+{
+    struct chunk_name name;
+    unsigned depth;
+    int r;
+    if (levels == 0 || !atomic_load(&txn->view->has_dependents))
+        return 0;
+    for (bool first = true; (r = next_dependent(txn, base, NEEDED, first, &name, &depth)) == 0;
+         first = false) {
+        r = leave_if_local(txn, &name, levels);
+        if (r < 0)
+            return r == -ENOENT ? txn_damage(txn, "what rests on a chunk has no place") : r;
+    }
+    return r == -ENOENT ? 0 : r;
+}
+
+/* Nobody needed the chunk until now, so nobody looked whether its entry is complete. 1: it was not,
+ * and is gone. */
+static int drop_incomplete(struct txn *txn, const struct chunk_entry *entry)
+{
+    int r = entry_lacks_base(&(struct look){.txn = txn}, entry, NULL);
+    if (r > 0) {
+        r = unplace(txn, entry, UNNEEDED);
+        r = r < 0 ? r : 1;
+    }
+    return r;
+}
+
+/* The chunk begins (+1) or ceases (-1) to be needed. */
+static int need_changed(struct txn *txn, const struct chunk_row *row, int sign)
+{
+    struct chunk_row remote;
+    int r = chunk_row_get(txn, KEY_REMOTE_CHUNK, &row->entry.name, &remote);
+    if (r < 0 && r != -ENOENT)
+        return r;
+    bool has_place = r == 0;
+    if (has_place && sign > 0 && row->entry.pack) {
+        r = drop_incomplete(txn, &remote.entry);
+        if (r < 0)
+            return r;
+        has_place = r == 0;
+    }
+    if (!has_place && sign < 0)
+        return remove_pending_upload(txn, &row->entry.name);
+    if (!has_place) {
+        add_pending_upload(txn, &row->entry);
+        return 0;
+    }
+    r = remote_pack_need(txn, remote.entry.pack);
+    if (r == 0)
+        r = count_live(txn, &remote.entry, sign);
+    if (r < 0)
+        return r;
+    return sign > 0 ? change_bases(txn, &remote.entry, UNNEEDED, NEEDED)
+                    : change_bases(txn, &remote.entry, NEEDED, UNNEEDED);
+}
+
+int remote_chunk_refs_changed(struct txn *txn, const struct chunk_row *row, int sign)
+{
+    if (!txn->remote.pub.tracks)
+        return 0;
+    int r = base_has(&(struct look){.txn = txn}, &row->entry.name, NEEDED);
+    return r < 0 ? r : r > 0 ? 0 : need_changed(txn, row, sign);
+}
+
+/* It has a local place now: if its entry lacks a base, it is sent anew. */
+static int leave_incomplete(struct txn *txn, const struct chunk_row *row)
+{
+    const struct look look = {.txn = txn};
+    struct chunk_row remote;
+    if (!atomic_load(&txn->view->has_dependents))
+        return 0;
+    int r = remote_row_at(&look, &row->entry.name, &remote);
+    if (r == 0)
+        r = is_needed(txn, row);
+    if (r > 0)
+        r = entry_lacks_base(&look, &remote.entry, NULL);
+    return r > 0 ? send_anew(txn, row, &remote.entry) : r == -ENOENT ? 0 : r;
+}
+
+int remote_chunk_moved_locally(struct txn *txn, const struct chunk_row *row)
+{
+    uint64_t bytes = 0;
+    if (!txn->remote.pub.tracks || (row->refs == 0 && !atomic_load(&txn->view->has_dependents)))
+        return 0;
+    int r = get_pending_upload(txn, &row->entry.name, &bytes);
+    if (r == -ENOENT)
+        return row->entry.pack ? leave_incomplete(txn, row) : 0;
+    if (r < 0 || bytes == pending_bytes(&row->entry))
+        return r;
+    r = remove_pending_upload(txn, &row->entry.name);
+    if (r == 0)
+        add_pending_upload(txn, &row->entry);
+    return r;
+}
+
+/* A first place needs no mark: a chunk that was pending upload has one, or the next run has
+ * everything; of one that nobody needs no run speaks. */
+int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
+{
+    struct chunk_row row, old = {0}, remote = {.entry = *entry};
+    struct key key;
+    uint8_t value[CHUNK_VALUE_LEN_MAX];
+    check(txn->remote.pub.tracks && entry->pack != 0 && entry_is_sane(entry));
+    int r = local_row(txn, &entry->name, &row);
+    int needed = r < 0 ? r : is_needed(txn, &row);
+    enum need need = needed > 0 ? NEEDED : UNNEEDED;
+    r = needed < 0 ? needed : remove_pending_upload(txn, &entry->name);
+    if (r == 0)
+        r = chunk_row_get(txn, KEY_REMOTE_CHUNK, &entry->name, &old);
+    if (r < 0 && r != -ENOENT)
+        return r;
+    if (r == 0 && needed)
+        touch(txn, &entry->name);
+    r = r == 0 ? leave_pack(txn, &old.entry, need) : 0;
+    if (r == 0)
+        r = exchange_bases(txn, &old.entry, entry, need);
+    if (r == 0)
+        r = remote_pack_need(txn, entry->pack);
+    if (r < 0)
+        return r;
+    key_of_name(&key, KEY_REMOTE_CHUNK, &entry->name);
+    txn_put(txn, &key, value, chunk_row_encode(&remote, value));
+    key_of_placed(&key, KEY_REMOTE_PLACED, entry->pack, &entry->name);
+    txn_put_bytes(txn, &key, NULL, 0);
+    txn->remote_pack.placed++;
+    txn->remote_pack_dirty = true;
+    return needed ? count_live(txn, entry, 1) : 0;
+}
+
+/* A chunk of a pack that goes. It may have left the pack by now. */
+static int forget_place(struct txn *txn, uint64_t pack, const struct chunk_name *name)
+{
+    struct chunk_row row, remote;
+    int r = chunk_row_get(txn, KEY_REMOTE_CHUNK, name, &remote);
+    if (r == -ENOENT || (r == 0 && remote.entry.pack != pack))
+        return 0;
+    if (r == 0)
+        r = local_row(txn, name, &row);
+    if (r == 0)
+        r = is_needed(txn, &row);
+    if (r <= 0) /* dead: its mark is there already if a head says otherwise */
+        return r < 0 ? r : unplace(txn, &remote.entry, UNNEEDED);
+    r = send_anew(txn, &row, &remote.entry);
+    return r < 0 ? r : leave_lost_base(txn, name, CHUNK_DEPTH_MAX);
+}
+
+int remote_pack_forget_placed(struct txn *txn, uint64_t pack)
+{
+    struct key prefix;
+    _cleanup_snap_ struct snap snap;
+    _cleanup_scan_ struct scan scan;
+    snap_begin(&snap, txn->view);
+    key_u64(&prefix, KEY_REMOTE_PLACED, pack);
+    scan_open(&scan, &snap, &prefix);
+    int r = 0;
+    for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
+        struct chunk_name name;
+        if (scan.key_len != PLACED_KEY_LEN)
+            return txn_damage(txn, "the list of chunks of a remote pack is damaged");
+        memcpy(&name, scan.key + KEY_U64_LEN, sizeof name);
+        r = forget_place(txn, pack, &name);
+    }
+    if (r == 0)
+        r = scan_error(&scan);
+    if (r == 0)
+        r = remote_pack_need(txn, pack);
+    if (r == 0 && txn->remote_pack.placed)
+        return txn_damage(txn, "a remote pack has fewer chunks than it counts");
+    return r;
+}
