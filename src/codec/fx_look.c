@@ -121,9 +121,9 @@ static uint32_t planes_cost(const struct histogram *const *planes, unsigned widt
     uint32_t sum = 0;
     *ret_coded = 0;
     for (unsigned p = 0; p < width; p++) {
-        struct fx_code code = {.levels = 0};
+        struct lx_code code = {.levels = 0};
         uint64_t bits =
-            entropy(planes[p], n) < CODED_BELOW ? fx_code_make(planes[p]->counts, n, &code) : 0;
+            entropy(planes[p], n) < CODED_BELOW ? lx_code_make(planes[p]->counts, n, &code) : 0;
         sum += code.levels ? (uint32_t)(bits * ONE / n) : BYTE;
         *ret_coded |= (uint8_t)((code.levels > 0) << p);
     }

@@ -11,7 +11,8 @@ import zlib
 HERE = os.path.dirname(os.path.abspath(__file__))
 GOLDEN = os.path.join(HERE, "..", "unit", "format", "golden")
 CODED = os.path.join(HERE, "..", "unit", "codec", "golden")
-CODED_LENGTHS = {"bf16": 5000, "f32_rows": 5003, "f64": 5001, "i64": 5000, "bytes": 5001}
+CODED_LENGTHS = {"fx_bf16": 5000, "fx_f32_rows": 5003, "fx_f64": 5001, "fx_i64": 5000, "fx_bytes": 5001,
+                 "dx_bf16": 5000, "dx_bf16_few": 40001, "dx_f32": 5003, "dx_f32_few": 40000, "dx_f64": 5001}
 TWIN_LENGTHS = {"whole": 5003, "four": 8600, "widened": 16000}
 EPOCH = 7 << 40
 
@@ -100,12 +101,13 @@ def codec_seeds():
     yield "chunk", "lz4", b"\1" + (35).to_bytes(3, "little") + bytes([0xF0, 35 - 15]) + text
     yield "chunk", "lz4-match", b"\1" + (100).to_bytes(3, "little") + b"\x1fa\1\0\x47\x50aaaaa"
     yield "chunk", "unknown", b"\7" + b"\1\0\0" + b"x"
-    for path in glob.glob(CODED + "/fx_*.bin"):
-        with open(path, "rb") as file:
+    for file_name, raw_len in CODED_LENGTHS.items():
+        with open(f"{CODED}/{file_name}.bin", "rb") as file:
             coded = file.read()
-        name, raw_len = os.path.basename(path)[3:-4], CODED_LENGTHS[os.path.basename(path)[3:-4]]
-        yield "chunk", "fx-" + name, b"\2" + raw_len.to_bytes(3, "little") + coded
-        yield "fx", name, (raw_len - 1).to_bytes(3, "little") + b"\0" + coded
+        encoding, name = file_name.split("_", 1)
+        if encoding == "fx":
+            yield "chunk", "fx-" + name, b"\2" + raw_len.to_bytes(3, "little") + coded
+        yield encoding, name, (raw_len - 1).to_bytes(3, "little") + b"\0" + coded
     for name, raw_len in TWIN_LENGTHS.items():
         with open(f"{CODED}/twin_{name}.bin", "rb") as file:
             yield "twin", name, (raw_len - 1).to_bytes(3, "little") + b"\0" + file.read()

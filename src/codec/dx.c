@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+/*   header | bytes before the first element | block | block | ... | the rest as it is
+ *
+ * Header:
+ *
+ *   OFFSET SIZE
+ *        0    1  width of an element: 1, 2 or 3 for 2, 4 or 8 bytes
+ *        1    1  phase: bytes before the first element, less than the width
+ *        2    1  low planes: how many are stored as they are, less than the width
+ *        3    1  depth: how often zeros are taken out of the lengths, 0 to 2
+ *        4       depth + 1 codes (lx.c)
+ *
+ * An element as an integer, with all bits but the highest one turned over where that is set, is
+ * subtracted from that of the chunk, modulo 2^bits; the difference d is then 2d, or -2d - 1 where
+ * it is negative as a signed number. Its lowest bytes are the low planes. The rest has a length in
+ * bits, 0 where it is 0; its field are the bits below its highest one.
+ *
+ * Blocks have 16,384 elements, or 8,192 of width 8; the last one has what is left, a multiple
+ * of 64. What is less than 64 elements is the rest. A block has
+ *
+ *   the low planes, of each element a byte
+ *   the lengths
+ *   the fields, the first element's lowest, with less than 8 unused bits behind the last
+ *
+ * The lengths are, with depth 0, values of the first code. A step takes out zeros: bit i of the
+ * masks says whether byte i is not zero, and those that are not, less 1, are the step's present
+ * bytes. The masks are bytes, 8 for each 64 or less that there were, and those are what the next
+ * step is made with. What is there:
+ *
+ *   the masks of the last step, values of the last code
+ *   of each step, from the last to the first, the present bytes: values of the step's code */
+#include "codec/dx.h"
+
+#include "codec/dx_plan.h"
+#include "codec/fx_plan.h"
+#include "format/chunk.h"
+
+#define WIDTH_BITS 0x03u
+
+static const struct dx_sample gate_sample = {.blocks = 32, .count = 64},
+                              plan_sample = {.blocks = 32, .count = 256};
+
+struct work {
+    struct dx_lengths lengths;
+    struct lx_work lx;
+    uint8_t fields[4 * LX_VALUES_MAX + DX_SLACK];
+};
+
+uint32_t dx_gate(const struct dx_kernels *kernels, const struct fx_guess *guess, const void *src,
+                 const void *base, size_t raw_len)
+{
+    struct dx_plan plan;
+    check(raw_len >= FX_RAW_MIN);
+    return (uint32_t)min_u64(1000,
+                             dx_plan_make(kernels, guess, src, base, raw_len, gate_sample, &plan));
+}
+
+/* --- encoding --------------------------------------------------------------------------------- */
+
+struct encoder {
+    const struct dx_kernels *kernels;
+    struct dx_plan plan;
+    struct writer to;
+    struct work work;
+};
+
+static bool put_header(struct encoder *e)
+{
+    const struct dx_plan *plan = &e->plan;
+    uint8_t header[4] = {(uint8_t)__builtin_ctz(plan->width), plan->phase, plan->low_planes,
+                         plan->depth};
+    if (!writer_put(&e->to, header, sizeof header))
+        return false;
+    for (unsigned i = 0; i <= plan->depth; i++)
+        if (!lx_put_code(&e->to, &plan->codes[i]))
+            return false;
+    return true;
+}
+
+static bool put_lengths(struct encoder *e)
+{
+    const struct dx_plan *plan = &e->plan;
+    const struct fx_kernels *fx = e->kernels->fx;
+    struct dx_lengths *l = &e->work.lengths;
+    unsigned i = plan->depth;
+    for (unsigned step = 0; step < plan->depth; step++)
+        dx_lengths_step(e->kernels, l, step);
+    if (!lx_put(&e->to, fx, &plan->codes[i], l->values[i], l->counts[i], &e->work.lx))
+        return false;
+    while (i-- > 0)
+        if (!lx_put(&e->to, fx, &plan->codes[i], l->present[i], l->present_counts[i], &e->work.lx))
+            return false;
+    return true;
+}
+
+static bool put_block(struct encoder *e, const uint8_t *src, const uint8_t *base, size_t count)
+{
+    const struct dx_plan *plan = &e->plan;
+    struct work *work = &e->work;
+    uint8_t *planes = writer_take(&e->to, plan->low_planes * count), *low[8];
+    if (!planes)
+        return false;
+    for (unsigned p = 0; p < plan->low_planes; p++)
+        low[p] = planes + p * count;
+    dx_lengths_init(&work->lengths, count);
+    size_t bits = e->kernels->take_apart(src, base, count, plan->width, plan->low_planes, low,
+                                         work->lengths.values[0], work->fields);
+    return put_lengths(e) && writer_put(&e->to, work->fields, (bits + 7) / 8);
+}
+
+size_t dx_encode(const struct dx_kernels *kernels, const struct fx_guess *guess, const void *src,
+                 const void *base, size_t raw_len, void *dst, size_t limit)
+{
+    check(raw_len >= FX_RAW_MIN && raw_len <= CHUNK_SIZE_MAX);
+    struct encoder e;
+    e.kernels = kernels;
+    e.to = (struct writer){.at = dst, .end = (uint8_t *)dst + limit};
+    uint32_t permille = dx_plan_make(kernels, guess, src, base, raw_len, plan_sample, &e.plan);
+    if (permille == DX_NEVER || !put_header(&e) || !writer_put(&e.to, src, guess->phase))
+        return 0;
+    const unsigned width = guess->width;
+    size_t at = guess->phase;
+    for (size_t left = fx_elements(width, guess->phase, raw_len); left > 0;) {
+        size_t count = (size_t)min_u64(left, fx_block_len(width));
+        if (!put_block(&e, (const uint8_t *)src + at, (const uint8_t *)base + at, count))
+            return 0;
+        at += count * width;
+        left -= count;
+    }
+    return writer_put(&e.to, (const uint8_t *)src + at, raw_len - at)
+               ? (size_t)(e.to.at - (uint8_t *)dst)
+               : 0;
+}
+
+/* --- decoding --------------------------------------------------------------------------------- */
+
+static bool get_header(struct cursor *c, size_t raw_len, struct dx_plan *plan)
+{
+    const uint8_t *p = cursor_bytes(c, 4);
+    if (!p || p[0] == 0 || (p[0] & ~WIDTH_BITS))
+        return false;
+    *plan = (struct dx_plan){
+        .width = (uint8_t)(1u << p[0]), .phase = p[1], .low_planes = p[2], .depth = p[3]};
+    if (plan->phase >= plan->width || plan->phase > raw_len || plan->low_planes >= plan->width ||
+        plan->depth > DX_DEPTH_MAX)
+        return false;
+    for (unsigned i = 0; i <= plan->depth; i++)
+        if (!lx_get_code(c, &plan->codes[i]))
+            return false;
+    return true;
+}
+
+static size_t ones_of(const uint8_t *masks, size_t len)
+{
+    size_t ones = 0;
+    for (size_t i = 0; i < len; i += 8)
+        ones += (size_t)__builtin_popcountll(get_le64(masks + i));
+    return ones;
+}
+
+static bool get_lengths(struct cursor *c, const struct fx_kernels *fx, const struct dx_plan *plan,
+                        struct work *work)
+{
+    struct dx_lengths *l = &work->lengths;
+    unsigned i = plan->depth;
+    if (!lx_get(c, fx, &plan->codes[i], l->values[i], l->counts[i], &work->lx))
+        return false;
+    while (i-- > 0) {
+        size_t present = ones_of(l->values[i + 1], l->counts[i + 1]);
+        if (!lx_get(c, fx, &plan->codes[i], l->present[i], present, &work->lx))
+            return false;
+        (void)fx->unpack(l->values[i + 1], align_up(l->counts[i], FX_GROUP), 1, l->present[i],
+                         l->values[i]);
+    }
+    return true;
+}
+
+/* NULL: they are not there. What lies behind them may be read, too. */
+static const uint8_t *get_fields(struct cursor *c, size_t len, struct work *work)
+{
+    const uint8_t *fields = cursor_bytes(c, len);
+    if (!fields || (size_t)(c->end - c->at) >= DX_SLACK)
+        return fields;
+    return memcpy(work->fields, fields, len);
+}
+
+static bool get_block(struct cursor *c, const struct dx_kernels *kernels,
+                      const struct dx_plan *plan, const uint8_t *base, size_t count,
+                      struct work *work, uint8_t *dst)
+{
+    const uint8_t *planes = cursor_bytes(c, plan->low_planes * count), *low[8];
+    for (unsigned p = 0; planes && p < plan->low_planes; p++)
+        low[p] = planes + p * count;
+    dx_lengths_init(&work->lengths, count);
+    if (!planes || !get_lengths(c, kernels->fx, plan, work))
+        return false;
+    uint8_t longest, *lengths = work->lengths.values[0];
+    size_t bits = kernels->field_bits(lengths, count, &longest);
+    if (longest > 8 * (plan->width - plan->low_planes))
+        return false;
+    const uint8_t *fields = get_fields(c, (bits + 7) / 8, work);
+    if (!fields)
+        return false;
+    kernels->put_together(low, lengths, fields, base, count, plan->width, plan->low_planes, dst);
+    return true;
+}
+
+int dx_decode(const struct dx_kernels *kernels, const void *src, size_t stored_len,
+              const void *base, size_t base_len, void *dst, size_t raw_len)
+{
+    struct cursor c = {.at = src, .end = (const uint8_t *)src + stored_len};
+    struct dx_plan plan;
+    struct work work;
+    uint8_t *to = dst;
+    if (base_len != raw_len || !get_header(&c, raw_len, &plan) || !cursor_copy(&c, to, plan.phase))
+        return -EBADMSG;
+    size_t at = plan.phase;
+    for (size_t left = fx_elements(plan.width, plan.phase, raw_len); left > 0;) {
+        size_t count = (size_t)min_u64(left, fx_block_len(plan.width));
+        if (!get_block(&c, kernels, &plan, (const uint8_t *)base + at, count, &work, to + at))
+            return -EBADMSG;
+        at += count * plan.width;
+        left -= count;
+    }
+    return cursor_copy(&c, to + at, raw_len - at) && c.at == c.end ? 0 : -EBADMSG;
+}

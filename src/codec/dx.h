@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+/* dx: a chunk as its difference to another chunk of the same length, its base: the same place of
+ * the same tensor some steps of training before. Elements of 2, 4 or 8 bytes are taken as floats,
+ * put in their order as integers and subtracted. The layout stands at the top of dx.c. Lossless for
+ * all content. Pure; any thread. Calls take up to 256 KiB of stack. */
+#pragma once
+
+#include "base/base.h"
+#include "codec/dx_kernels.h"
+#include "codec/fx.h"
+
+/* Estimates, from 2,048 elements, how many bytes dx stores for 1,000 raw ones; 1000 where
+ * it is not for such elements (of one byte). `guess` is that of fx_look() for `src`; both chunks
+ * have `raw_len` bytes, at least FX_RAW_MIN. The result is the same with all kernels. */
+uint32_t dx_gate(const struct dx_kernels *kernels, const struct fx_guess *guess, const void *src,
+                 const void *base, size_t raw_len);
+
+/* Encodes into `dst`, of which `limit` bytes may be used. Returns the stored length; 0: it would be
+ * more than `limit`, or dx is not for such elements. Never writes past it. The result is the same
+ * with all kernels. */
+size_t dx_encode(const struct dx_kernels *kernels, const struct fx_guess *guess, const void *src,
+                 const void *base, size_t raw_len, void *dst, size_t limit);
+
+/* Decodes into exactly `raw_len` bytes; `dst` has no byte in common with the others. -EBADMSG:
+ * `src` is no dx of that length, or the base has another length. With a base of other content the
+ * result is other content: the chunk's name tells. Reads and writes nothing outside of the three,
+ * whatever they hold. */
+CAIRN_MUST_CHECK int dx_decode(const struct dx_kernels *kernels, const void *src, size_t stored_len,
+                               const void *base, size_t base_len, void *dst, size_t raw_len);

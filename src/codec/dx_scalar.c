@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The reference: plain C for every processor. */
+#include "codec/dx_kernels.h"
+#include "format/le.h"
+
+static inline __attribute__((always_inline)) uint64_t element(const uint8_t *p,
+                                                              const unsigned width)
+{
+    return width == 8 ? get_le64(p) : width == 4 ? get_le32(p) : get_le16(p);
+}
+
+static inline __attribute__((always_inline)) void put_element(uint8_t *p, uint64_t x,
+                                                              const unsigned width)
+{
+    if (width == 8)
+        put_le64(p, x);
+    else if (width == 4)
+        put_le32(p, (uint32_t)x);
+    else
+        put_le16(p, (uint16_t)x);
+}
+
+/* All ones where the highest bit of an element is set. */
+static inline __attribute__((always_inline)) uint64_t sign_of(uint64_t x, const unsigned width)
+{
+    return 0 - (x >> (8 * width - 1) & 1);
+}
+
+static inline __attribute__((always_inline)) uint64_t all_bits(const unsigned width)
+{
+    return UINT64_MAX >> (64 - 8 * width);
+}
+
+/* Floats in ascending order become integers in ascending order. Its own reverse. */
+static inline __attribute__((always_inline)) uint64_t in_order(uint64_t x, const unsigned width)
+{
+    return x ^ (sign_of(x, width) & all_bits(width) >> 1);
+}
+
+/* Small differences, of either sign, become small numbers. */
+static inline __attribute__((always_inline)) uint64_t zigzag(uint64_t x, const unsigned width)
+{
+    return (x << 1 ^ sign_of(x, width)) & all_bits(width);
+}
+
+static inline __attribute__((always_inline)) uint64_t unzigzag(uint64_t x)
+{
+    return x >> 1 ^ (0 - (x & 1));
+}
+
+static inline __attribute__((always_inline)) size_t
+take_apart_by(const uint8_t *restrict src, const uint8_t *restrict base, size_t count,
+              const unsigned width, const unsigned low_planes, uint8_t *const planes[8],
+              uint8_t *restrict lengths, uint8_t *restrict fields)
+{
+    uint64_t sum = 0;
+    unsigned held = 0; /* bits of `sum` */
+    const uint8_t *first = fields;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t x = in_order(element(src + i * width, width), width),
+                 y = in_order(element(base + i * width, width), width);
+        uint64_t z = zigzag(x - y, width);
+        for (unsigned p = 0; p < low_planes; p++)
+            planes[p][i] = (uint8_t)(z >> (8 * p));
+        z >>= 8 * low_planes;
+        unsigned bits = 63u - (unsigned)__builtin_clzll(z | 1);
+        lengths[i] = (uint8_t)(bits + (z != 0));
+        z &= (1ull << bits) - 1;
+        sum |= z << held;
+        held += bits;
+        if (held >= 64) {
+            put_le64(fields, sum);
+            fields += 8;
+            held -= 64;
+            sum = z >> (bits - held);
+        }
+    }
+    put_le64(fields, sum);
+    return 8 * (size_t)(fields - first) + held;
+}
+
+#define EACH_WIDTH(call)                                                                           \
+    switch (16 * width + low_planes) {                                                             \
+    case 0x20:                                                                                     \
+        call(2, 0);                                                                                \
+    case 0x21:                                                                                     \
+        call(2, 1);                                                                                \
+    case 0x40:                                                                                     \
+        call(4, 0);                                                                                \
+    case 0x41:                                                                                     \
+        call(4, 1);                                                                                \
+    case 0x42:                                                                                     \
+        call(4, 2);                                                                                \
+    case 0x43:                                                                                     \
+        call(4, 3);                                                                                \
+    default:                                                                                       \
+        call(8, low_planes);                                                                       \
+    }
+
+static size_t take_apart(const uint8_t *src, const uint8_t *base, size_t count, unsigned width,
+                         unsigned low_planes, uint8_t *const low[8], uint8_t *lengths,
+                         uint8_t *fields)
+{
+#define CALL(w, l) return take_apart_by(src, base, count, w, l, low, lengths, fields)
+    EACH_WIDTH(CALL)
+#undef CALL
+}
+
+/* Up to 63 bits that begin at bit `at`. */
+static inline __attribute__((always_inline)) uint64_t bits_at(const uint8_t *bytes, size_t at,
+                                                              const unsigned width)
+{
+    const uint8_t *p = bytes + at / 8;
+    unsigned shift = at % 8;
+    uint64_t x = get_le64(p) >> shift;
+    return width == 8 ? x | (uint64_t)p[8] << 1 << (63 - shift) : x;
+}
+
+static inline __attribute__((always_inline)) void
+put_together_by(const uint8_t *const planes[8], const uint8_t *restrict lengths,
+                const uint8_t *restrict fields, const uint8_t *restrict base, size_t count,
+                const unsigned width, const unsigned low_planes, uint8_t *restrict dst)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < count; i++) {
+        unsigned length = lengths[i], bits = length - (length > 0);
+        uint64_t highest = (uint64_t)(length > 0) << bits;
+        uint64_t z = (bits_at(fields, at, width) & ((1ull << bits) - 1)) | highest;
+        at += bits;
+        z <<= 8 * low_planes;
+        for (unsigned p = 0; p < low_planes; p++)
+            z |= (uint64_t)planes[p][i] << (8 * p);
+        uint64_t y = in_order(element(base + i * width, width), width);
+        put_element(dst + i * width, in_order((y + unzigzag(z)) & all_bits(width), width), width);
+    }
+}
+
+static void put_together(const uint8_t *const low[8], const uint8_t *lengths, const uint8_t *fields,
+                         const uint8_t *base, size_t count, unsigned width, unsigned low_planes,
+                         uint8_t *dst)
+{
+#define CALL(w, l)                                                                                 \
+    put_together_by(low, lengths, fields, base, count, w, l, dst);                                 \
+    break
+    EACH_WIDTH(CALL)
+#undef CALL
+}
+
+static size_t field_bits(const uint8_t *lengths, size_t count, uint8_t *ret_longest)
+{
+    size_t sum = 0;
+    uint8_t longest = 0;
+    for (size_t i = 0; i < count; i++) {
+        sum += lengths[i] - (size_t)(lengths[i] > 0);
+        longest = lengths[i] > longest ? lengths[i] : longest;
+    }
+    *ret_longest = longest;
+    return sum;
+}
+
+const struct dx_kernels dx_scalar = {&fx_scalar, take_apart, put_together, field_bits};

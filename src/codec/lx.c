@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Code:
+ *
+ *   OFFSET SIZE
+ *        0    1  number of levels, 1 to 6
+ *        1    1  of each level: its bits, 1 to 4
+ *                symbols: 2^bits - 1 of each level together, all different; rank 0 is the first of
+ *                them. The other values have the ranks behind, in ascending order.
+ *
+ * Values:
+ *
+ *   of each level 2 bytes: how many values escape it
+ *   of each level its values in groups of 64, zeros behind the last: `bits` masks of 8 bytes, mask
+ *   b has bit b of each value
+ *   what escapes the last level, a byte each
+ *
+ * The values of the first level are the ranks of the bytes. A value of 2^bits - 1 or more escapes:
+ * its bits are ones, and what it is more is a value of the next level. Of no values there is
+ * nothing, not even counts. */
+#include "codec/lx.h"
+
+/* --- codes ------------------------------------------------------------------------------------ */
+
+/* How many ranks the levels cover: fewer than 256. */
+static size_t code_ranks(const struct lx_code *code)
+{
+    size_t ranks = 0;
+    for (unsigned i = 0; i < code->levels; i++)
+        ranks += (1u << code->bits[i]) - 1;
+    return ranks;
+}
+
+/* Fills in `symbols` from its first `count` ones: the other values follow in ascending order.
+ * False: two are the same. */
+static bool code_complete(struct lx_code *code, const uint8_t *first, size_t count)
+{
+    bool used[256] = {false};
+    for (size_t i = 0; i < count; i++) {
+        if (used[first[i]])
+            return false;
+        used[first[i]] = true;
+        code->symbols[i] = first[i];
+    }
+    for (unsigned value = 0; value < 256; value++)
+        if (!used[value])
+            code->symbols[count++] = (uint8_t)value;
+    return true;
+}
+
+/* The values that occur, by how often, then by value. */
+struct ranking {
+    uint8_t values[256];
+    unsigned distinct;
+};
+
+static void rank_values(const uint16_t counts[256], struct ranking *ret)
+{
+    ret->distinct = 0;
+    for (unsigned value = 0; value < 256; value++) {
+        if (counts[value] == 0)
+            continue;
+        unsigned at = ret->distinct++;
+        for (; at > 0 && counts[ret->values[at - 1]] < counts[value]; at--)
+            ret->values[at] = ret->values[at - 1];
+        ret->values[at] = (uint8_t)value;
+    }
+}
+
+/* Least bits of all values from a rank on with some levels left, and the bits of the first of
+ * these; 0: none. */
+struct choice {
+    uint32_t cost;
+    uint8_t bits;
+};
+
+/* `behind`: how many values have a rank or one behind it. */
+static void choose_level(const uint32_t *behind, unsigned distinct, uint32_t each_level,
+                         const struct choice *next, struct choice *ret)
+{
+    for (unsigned s = 0; s < distinct; s++) {
+        ret[s] = (struct choice){8 * behind[s], 0};
+        for (uint8_t bits = 1; bits <= LX_BITS_MAX; bits++) {
+            unsigned rest = s + (1u << bits) - 1;
+            uint32_t cost = bits * behind[s] + (rest < distinct ? next[rest].cost : 0) + each_level;
+            if (cost < ret[s].cost)
+                ret[s] = (struct choice){cost, bits};
+        }
+    }
+}
+
+uint64_t lx_code_make(const uint16_t counts[256], size_t len, struct lx_code *ret)
+{
+    struct ranking ranking;
+    struct choice choices[LX_LEVELS_MAX + 1][256];
+    uint32_t behind[256], sum = 0;
+    rank_values(counts, &ranking);
+    for (unsigned s = ranking.distinct; s-- > 0;) {
+        sum += counts[ranking.values[s]];
+        behind[s] = sum;
+        choices[0][s] = (struct choice){8 * sum, 0};
+    }
+    for (unsigned l = 1; l <= LX_LEVELS_MAX; l++)
+        choose_level(behind, ranking.distinct, (uint32_t)(len / 512 + 1), choices[l - 1],
+                     choices[l]);
+    ret->levels = 0;
+    size_t ranks = 0;
+    for (unsigned l = LX_LEVELS_MAX; l > 0 && ranks < ranking.distinct && choices[l][ranks].bits;
+         l--) {
+        ret->bits[ret->levels++] = choices[l][ranks].bits;
+        ranks += (1u << choices[l][ranks].bits) - 1;
+    }
+    /* Levels may cover more than occurs. Behind them the values ascend: so the reader
+     * knows them. */
+    check(code_complete(ret, ranking.values, ranking.distinct));
+    if (ranks < ranking.distinct)
+        check(code_complete(ret, ranking.values, ranks));
+    return choices[LX_LEVELS_MAX][0].cost;
+}
+
+void lx_code_rank(struct lx_code *code)
+{
+    for (unsigned rank = 0; rank < 256; rank++)
+        code->ranks[code->symbols[rank]] = (uint8_t)rank;
+}
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+uint8_t *writer_take(struct writer *w, size_t len)
+{
+    if ((size_t)(w->end - w->at) < len)
+        return NULL;
+    w->at += len;
+    return w->at - len;
+}
+
+bool writer_put(struct writer *w, const void *bytes, size_t len)
+{
+    uint8_t *p = writer_take(w, len);
+    if (p && len)
+        memcpy(p, bytes, len);
+    return p != NULL;
+}
+
+static size_t groups_of(size_t count)
+{
+    return (count + FX_GROUP - 1) / FX_GROUP;
+}
+
+/* Bytes of the masks of a level with `count` values. */
+static size_t masks_len(size_t count, unsigned bits)
+{
+    return groups_of(count) * 8 * bits;
+}
+
+bool lx_put_code(struct writer *w, const struct lx_code *code)
+{
+    check(code->levels >= 1 && code->levels <= LX_LEVELS_MAX);
+    return writer_put(w, &code->levels, 1) && writer_put(w, code->bits, code->levels) &&
+           writer_put(w, code->symbols, code_ranks(code));
+}
+
+bool lx_put(struct writer *w, const struct fx_kernels *kernels, const struct lx_code *code,
+            uint8_t *values, size_t count, struct lx_work *work)
+{
+    check(count <= LX_VALUES_MAX);
+    if (count == 0)
+        return true;
+    uint8_t *counts = writer_take(w, 2 * (size_t)code->levels);
+    if (!counts)
+        return false;
+    kernels->translate(values, FX_GROUP * groups_of(count), code->ranks);
+    for (unsigned i = 0; i < code->levels; i++) {
+        uint8_t *masks = writer_take(w, masks_len(count, code->bits[i]));
+        if (!masks)
+            return false;
+        size_t whole = FX_GROUP * groups_of(count);
+        memset(values + count, 0, whole - count);
+        count = kernels->pack(values, whole, code->bits[i], masks, work->values[i & 1]);
+        put_le16(counts + 2 * (size_t)i, (uint16_t)count);
+        values = work->values[i & 1];
+    }
+    return writer_put(w, values, count);
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+bool cursor_copy(struct cursor *c, uint8_t *dst, size_t len)
+{
+    const uint8_t *p = cursor_bytes(c, len);
+    if (p && len)
+        memcpy(dst, p, len);
+    return p != NULL;
+}
+
+bool lx_get_code(struct cursor *c, struct lx_code *ret)
+{
+    ret->levels = cursor_u8(c);
+    const uint8_t *bits = ret->levels <= LX_LEVELS_MAX ? cursor_bytes(c, ret->levels) : NULL;
+    if (!bits || ret->levels == 0)
+        return false;
+    for (unsigned i = 0; i < ret->levels; i++) {
+        ret->bits[i] = bits[i];
+        if (bits[i] == 0 || bits[i] > LX_BITS_MAX)
+            return false;
+    }
+    size_t ranks = code_ranks(ret);
+    const uint8_t *symbols = cursor_bytes(c, ranks);
+    return symbols && code_complete(ret, symbols, ranks);
+}
+
+/* Where the masks of each level are, and how many values each has, that of what escapes the last
+ * one behind them. */
+struct levels {
+    const uint8_t *masks[LX_LEVELS_MAX];
+    size_t counts[LX_LEVELS_MAX + 1];
+};
+
+static bool get_levels(struct cursor *c, const struct lx_code *code, size_t count,
+                       struct levels *ret)
+{
+    const uint8_t *counts = cursor_bytes(c, 2 * (size_t)code->levels);
+    ret->counts[0] = count;
+    for (unsigned i = 0; counts && i < code->levels; i++) {
+        ret->masks[i] = cursor_bytes(c, masks_len(ret->counts[i], code->bits[i]));
+        ret->counts[i + 1] = get_le16(counts + 2 * (size_t)i);
+        if (!ret->masks[i] || ret->counts[i + 1] > ret->counts[i])
+            return false;
+    }
+    return counts != NULL;
+}
+
+bool lx_get(struct cursor *c, const struct fx_kernels *kernels, const struct lx_code *code,
+            uint8_t *values, size_t count, struct lx_work *work)
+{
+    check(count <= LX_VALUES_MAX);
+    if (count == 0)
+        return true;
+    struct levels levels;
+    if (!get_levels(c, code, count, &levels))
+        return false;
+    size_t last = levels.counts[code->levels];
+    uint8_t *escaped = work->values[code->levels & 1];
+    if (!cursor_copy(c, escaped, last))
+        return false;
+    memset(escaped + last, 0, FX_GROUP);
+    for (unsigned i = code->levels; i-- > 0;) {
+        uint8_t *these = i ? work->values[i & 1] : values;
+        size_t whole = FX_GROUP * groups_of(levels.counts[i]);
+        if (kernels->unpack(levels.masks[i], whole, code->bits[i], escaped, these) !=
+            levels.counts[i + 1])
+            return false;
+        escaped = these;
+    }
+    kernels->translate(values, FX_GROUP * groups_of(count), code->symbols);
+    return true;
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+/* lx: a prefix code for bytes of which few values are frequent. fx codes the planes of floats with
+ * it, dx the lengths of differences. The layout stands at the top of lx.c. Pure; any thread. */
+#pragma once
+
+#include "base/base.h"
+#include "codec/fx_kernels.h"
+#include "format/le.h"
+
+#define LX_VALUES_MAX 16384u /* of one lx_put() */
+#define LX_LEVELS_MAX 6u
+#define LX_BITS_MAX 4u
+
+struct lx_code {
+    uint8_t levels; /* 0: there is no code */
+    uint8_t bits[LX_LEVELS_MAX];
+    uint8_t symbols[256]; /* rank to value, all of them */
+    uint8_t ranks[256];   /* value to rank; only for encoding */
+};
+
+/* The best code for `len` bytes of which each value occurs so often; without `ranks`. Returns the
+ * bits that all of them take; the code has no levels where it would take 8 each. */
+uint64_t lx_code_make(const uint16_t counts[256], size_t len, struct lx_code *ret);
+
+/* Fills in `ranks`. */
+void lx_code_rank(struct lx_code *code);
+
+/* Room that is written from front to back. */
+struct writer {
+    uint8_t *at, *end;
+};
+
+/* The next `len` bytes; NULL: there is no room for them. */
+uint8_t *writer_take(struct writer *w, size_t len);
+/* Copies bytes there. False: there is no room for them. */
+CAIRN_MUST_CHECK bool writer_put(struct writer *w, const void *bytes, size_t len);
+
+/* Copies the next `len` bytes to `dst`. False: there are fewer. */
+CAIRN_MUST_CHECK bool cursor_copy(struct cursor *c, uint8_t *dst, size_t len);
+
+/* For lx_put() and lx_get(), which leave nothing of use in it. */
+struct lx_work {
+    uint8_t values[2][LX_VALUES_MAX + FX_SLACK] __attribute__((aligned(64)));
+};
+
+/* Writes and reads the code itself. False: no room; no code. */
+CAIRN_MUST_CHECK bool lx_put_code(struct writer *w, const struct lx_code *code);
+CAIRN_MUST_CHECK bool lx_get_code(struct cursor *c, struct lx_code *ret);
+
+/* Writes `count` values, up to LX_VALUES_MAX; these are changed, and so are those behind them up to
+ * the next multiple of FX_GROUP. False: no room. */
+CAIRN_MUST_CHECK bool lx_put(struct writer *w, const struct fx_kernels *kernels,
+                             const struct lx_code *code, uint8_t *values, size_t count,
+                             struct lx_work *work);
+
+/* Reads `count` values, and something behind them up to the next multiple of FX_GROUP. False: these
+ * are no values of that code. */
+CAIRN_MUST_CHECK bool lx_get(struct cursor *c, const struct fx_kernels *kernels,
+                             const struct lx_code *code, uint8_t *values, size_t count,
+                             struct lx_work *work);

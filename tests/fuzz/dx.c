@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+/* dx, with the kernels of every set of instructions that the machine has: all must come to what the
+ * scalar ones come to. The first four bytes say how; the rest is stored bytes, and then what a
+ * chunk and its base are made of. */
+#include "codec/dx.h"
+
+#include "format/chunk.h"
+#include "fuzz.h"
+
+/* Repeats the content; each repetition differs from the one before it, now and then. */
+static uint8_t *content(const uint8_t *data, size_t size, size_t len, uint8_t change)
+{
+    uint8_t *ret = xmalloc(len);
+    for (size_t i = 0; i < len; i++)
+        ret[i] = (uint8_t)(data[i % size] + (i % (size + 1) == change ? change : 0));
+    return ret;
+}
+
+static void decode(const uint8_t *data, size_t size, size_t raw_len, uint8_t change)
+{
+    uint8_t *stored = exact_copy(data, size), *base = content(data, size, raw_len, change),
+            *raw = xcalloc(1, raw_len), *other = xcalloc(1, raw_len);
+    int r = dx_decode(&dx_scalar, stored, size, base, raw_len, raw, raw_len);
+    check(r == 0 || r == -EBADMSG);
+    for (enum cpu_level level = CPU_AVX2; level <= cpu_level_of_machine(); level++)
+        check(dx_decode(dx_kernels_of(level), stored, size, base, raw_len, other, raw_len) == r &&
+              (r < 0 || memcmp(raw, other, raw_len) == 0));
+    check(dx_decode(&dx_scalar, stored, size, base, raw_len - 1, raw, raw_len) == -EBADMSG);
+    free(stored);
+    free(base);
+    free(raw);
+    free(other);
+}
+
+static void encode(const struct fx_guess *guess, const uint8_t *data, size_t size, uint8_t change)
+{
+    size_t raw_len = FX_RAW_MIN + 3 * size, limit = 2 * raw_len;
+    if (raw_len > CHUNK_SIZE_MAX)
+        return;
+    uint8_t *raw = content(data, size, raw_len, change), *base = content(data, size, raw_len, 0);
+    uint8_t *stored = xmalloc(limit), *other = xmalloc(limit);
+    size_t len = dx_encode(&dx_scalar, guess, raw, base, raw_len, stored, limit);
+    uint32_t gate = dx_gate(&dx_scalar, guess, raw, base, raw_len);
+    for (enum cpu_level level = CPU_AVX2; level <= cpu_level_of_machine(); level++)
+        check(dx_encode(dx_kernels_of(level), guess, raw, base, raw_len, other, limit) == len &&
+              memcmp(stored, other, len) == 0 &&
+              dx_gate(dx_kernels_of(level), guess, raw, base, raw_len) == gate);
+    check(len <= limit);
+    check(len == 0 || (dx_decode(&dx_scalar, stored, len, base, raw_len, other, raw_len) == 0 &&
+                       memcmp(other, raw, raw_len) == 0));
+    free(raw);
+    free(base);
+    free(stored);
+    free(other);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 5)
+        return 0;
+    decode(data + 4, size - 4, 1 + (data[0] | (size_t)data[1] << 8 | (size_t)(data[2] & 15) << 16),
+           data[3]);
+    struct fx_guess guess = {.width = (uint8_t)(1u << (data[0] & 3))};
+    guess.phase = data[2] % guess.width;
+    encode(&guess, data + 4, size - 4, data[3]);
+    return 0;
+}

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/dx.h"
+
+#include "../base/golden.h"
+#include "../expect.h"
+#include "exact.h"
+#include "format/chunk.h"
+#include "numbers.h"
+
+static uint8_t raw[CHUNK_SIZE_MAX], base[CHUNK_SIZE_MAX];
+
+/* With the kernels of all levels that the machine has; they must agree. Empty where it does not fit
+ * in `limit`. */
+static struct exact encode(const struct fx_guess *guess, size_t raw_len, size_t limit)
+{
+    _cleanup_exact_ struct exact src = exact_of(raw, raw_len), from = exact_of(base, raw_len);
+    struct exact first = {xmalloc(limit ? limit : 1), 0};
+    first.len = dx_encode(&dx_scalar, guess, src.bytes, from.bytes, raw_len, first.bytes, limit);
+    cr_assert_leq(first.len, limit);
+    uint32_t gate = dx_gate(&dx_scalar, guess, src.bytes, from.bytes, raw_len);
+    for (enum cpu_level level = CPU_AVX2; level <= cpu_level_of_machine(); level++) {
+        const struct dx_kernels *kernels = dx_kernels_of(level);
+        _cleanup_free_ uint8_t *other = xmalloc(limit ? limit : 1);
+        size_t len = dx_encode(kernels, guess, src.bytes, from.bytes, raw_len, other, limit);
+        assert_u64(len, first.len, "%s: %zu, scalar: %zu", cpu_level_name(level), len, first.len);
+        cr_assert_arr_eq(other, first.bytes, len, "%s", cpu_level_name(level));
+        assert_u64(dx_gate(kernels, guess, src.bytes, from.bytes, raw_len), gate);
+    }
+    return first;
+}
+
+/* The same result from all, and the same bytes where it is 0. */
+static int decode(const uint8_t *bytes, size_t len, struct exact *ret, size_t raw_len)
+{
+    _cleanup_exact_ struct exact src = exact_of(bytes, len), from = exact_of(base, raw_len);
+    *ret = (struct exact){xmalloc(raw_len ? raw_len : 1), raw_len};
+    int r = dx_decode(&dx_scalar, src.bytes, len, from.bytes, raw_len, ret->bytes, raw_len);
+    cr_assert(r == 0 || r == -EBADMSG);
+    for (enum cpu_level level = CPU_AVX2; level <= cpu_level_of_machine(); level++) {
+        _cleanup_free_ uint8_t *other = xmalloc(raw_len ? raw_len : 1);
+        assert_i64(
+            dx_decode(dx_kernels_of(level), src.bytes, len, from.bytes, raw_len, other, raw_len), r,
+            "%s", cpu_level_name(level));
+        if (r == 0)
+            cr_assert_arr_eq(other, ret->bytes, raw_len, "%s", cpu_level_name(level));
+    }
+    return r;
+}
+
+/* Returns stored bytes for 1,000 raw ones; 1000: it cannot be coded. */
+static size_t round_trip(const struct fx_guess *guess, size_t raw_len)
+{
+    _cleanup_exact_ struct exact stored = encode(guess, raw_len, 2 * raw_len);
+    if (stored.len == 0)
+        return 1000;
+    _cleanup_exact_ struct exact again = {0};
+    assert_i64(decode(stored.bytes, stored.len, &again, raw_len), 0);
+    cr_assert_arr_eq(again.bytes, raw, raw_len);
+    _cleanup_exact_ struct exact tight = encode(guess, raw_len, stored.len);
+    assert_u64(tight.len, stored.len);
+    _cleanup_exact_ struct exact too_tight = encode(guess, raw_len, stored.len - 1);
+    assert_u64(too_tight.len, 0);
+    return stored.len * 1000 / raw_len;
+}
+
+/* What training does between the base and the chunk. */
+enum step {
+    STEP_NONE,
+    STEP_ONE,   /* one element is another */
+    STEP_FEW,   /* 2 % of all elements are a little more or less */
+    STEP_SMALL, /* all are, some by more */
+    STEP_PATCH, /* a stretch is noise, the rest is as it was */
+    STEP_NOISE, /* nothing is as it was */
+    STEPS,
+};
+
+/* An element that is a little more or less as a number. */
+static void nudge(struct seeded *s, uint8_t *p, unsigned width)
+{
+    uint64_t x = 0, by = seeded_u64(s) >> (64 - 8 * width + width + seeded_below(s, 7 * width));
+    memcpy(&x, p, width);
+    x = seeded_below(s, 2) ? x + by : x - by;
+    memcpy(p, &x, width);
+}
+
+/* A change of one, as most are where hardly anything changes. */
+static void tick(struct seeded *s, uint8_t *p, unsigned width)
+{
+    uint64_t x = 0;
+    memcpy(&x, p, width);
+    x += seeded_below(s, 2) ? 1 : UINT64_MAX;
+    memcpy(p, &x, width);
+}
+
+/* Makes `base` of `kind`, and `raw` of it. The guess is that of fx for `raw`. */
+static void fill(enum numbers kind, enum step step, struct seeded *s, size_t len, size_t shift,
+                 struct fx_guess *guess)
+{
+    numbers_fill(kind, s, base, len, shift);
+    memcpy(raw, base, len);
+    fx_look(raw, len, guess);
+    unsigned width = guess->width;
+    size_t count = (len - guess->phase) / width;
+    uint8_t *elements = raw + guess->phase;
+    if (step == STEP_ONE)
+        tick(s, elements + seeded_below(s, count) * width, width);
+    for (size_t i = 0; step == STEP_FEW && i < count; i++)
+        if (seeded_below(s, 50) == 0)
+            tick(s, elements + i * width, width);
+    for (size_t i = 0; step == STEP_SMALL && i < count; i++)
+        nudge(s, elements + i * width, width);
+    if (step == STEP_PATCH)
+        seeded_fill(s, raw + len / 3, len / 5);
+    if (step == STEP_NOISE)
+        numbers_fill((enum numbers)seeded_below(s, NUMBERS_KINDS), s, raw, len, 0);
+}
+
+static const size_t lengths[] = {FX_RAW_MIN, 4097,   5003,   65536 + 4095,
+                                 131072 + 2, 300001, 524288, CHUNK_SIZE_MAX};
+
+Test(dx, all_content_comes_back_the_same_from_all_kernels, .timeout = 600)
+{
+    struct seeded s = {1};
+    unsigned coded = 0;
+    for (enum numbers kind = 0; kind < NUMBERS_KINDS; kind++)
+        for (enum step step = 0; step < STEPS; step++)
+            for (size_t i = 0; i < ARRAY_LEN(lengths); i++)
+                for (size_t shift = 0; shift < 8; shift += 1 + lengths[i] / 16384) {
+                    struct fx_guess guess;
+                    fill(kind, step, &s, lengths[i], shift, &guess);
+                    coded += round_trip(&guess, lengths[i]) < 1000;
+                }
+    cr_assert_gt(coded, 500, "%u", coded);
+}
+
+/* Whatever the guess is, and whatever is between the two chunks, it only costs room. */
+Test(dx, a_guess_may_be_wrong, .timeout = 600)
+{
+    struct seeded s = {2};
+    for (unsigned round = 0; round < 600; round++) {
+        size_t len =
+            FX_RAW_MIN + seeded_below(&s, round % 10 ? 40000 : CHUNK_SIZE_MAX - FX_RAW_MIN + 1);
+        struct fx_guess guess;
+        fill((enum numbers)(round % NUMBERS_KINDS), (enum step)seeded_below(&s, STEPS), &s, len,
+             seeded_below(&s, 8), &guess);
+        guess.width = (uint8_t)(2u << seeded_below(&s, 3));
+        guess.phase = (uint8_t)seeded_below(&s, guess.width);
+        (void)round_trip(&guess, len);
+    }
+}
+
+/* The corner of all corners: each pattern of 16 bits after each of some others. */
+Test(dx, every_element_of_16_bits_comes_back)
+{
+    static const uint16_t from[] = {0, 1, 0x7f80, 0x7fff, 0x8000, 0x8001, 0xff80, 0xffff, 0x3f80};
+    struct fx_guess guess = {.width = 2};
+    for (size_t k = 0; k < ARRAY_LEN(from); k++) {
+        for (size_t i = 0; i < 65536; i++) {
+            memcpy(raw + 2 * i, &(uint16_t){(uint16_t)i}, 2);
+            memcpy(base + 2 * i, &from[k], 2);
+        }
+        (void)round_trip(&guess, 131072);
+        memcpy(raw, base, 131072); /* and back: nothing is left of a sample of zeros */
+        cr_assert_lt(round_trip(&guess, 131072), 5);
+    }
+}
+
+/* What no sample foretells: elsewhere all is other than there. */
+Test(dx, a_sample_that_misleads_costs_no_bytes_past_the_limit)
+{
+    struct seeded s = {3};
+    struct fx_guess guess;
+    for (size_t len = 65536; len <= CHUNK_SIZE_MAX; len *= 4) {
+        fill(NUMBERS_F32, STEP_FEW, &s, len, 0, &guess);
+        for (size_t i = 0; i < len; i += 4)
+            if (i / 1024 % 4)
+                seeded_fill(&s, raw + i, 4);
+        (void)round_trip(&guess, len);
+    }
+}
+
+static void expect_ratio(enum numbers kind, enum step step, size_t permille_max)
+{
+    struct seeded s = {4};
+    for (size_t shift = 0; shift < 8; shift++) {
+        struct fx_guess guess;
+        fill(kind, step, &s, sizeof raw, shift, &guess);
+        uint32_t gate = dx_gate(&dx_scalar, &guess, raw, base, sizeof raw);
+        size_t permille = round_trip(&guess, sizeof raw);
+        cr_assert_leq(permille, permille_max, "kind %d, step %d: %zu", kind, step, permille);
+        cr_assert_leq(permille, gate + 25, "kind %d, step %d: %zu, gate %u", kind, step, permille,
+                      gate);
+        cr_assert_leq(gate, permille + 25, "kind %d, step %d: %zu, gate %u", kind, step, permille,
+                      gate);
+    }
+}
+
+/* 2 % of elements that change by one have an entropy of 0.16 bits an element: 0.010 of 16 bits. */
+Test(dx, what_hardly_changes_takes_hardly_any_room, .timeout = 300)
+{
+    expect_ratio(NUMBERS_BF16, STEP_FEW, 17);
+    expect_ratio(NUMBERS_F32, STEP_FEW, 9);
+    expect_ratio(NUMBERS_F64, STEP_FEW, 7);
+    expect_ratio(NUMBERS_BF16, STEP_ONE, 2);
+    expect_ratio(NUMBERS_F32, STEP_ONE, 2);
+    expect_ratio(NUMBERS_F64, STEP_NONE, 1);
+    expect_ratio(NUMBERS_NANS, STEP_NONE, 1);
+}
+
+/* nudge() draws the bits of a change between 1 and 7 of 8 each as often: half the bits, and their
+ * number. */
+Test(dx, changes_take_their_bits_and_little_more, .timeout = 300)
+{
+    expect_ratio(NUMBERS_BF16, STEP_SMALL, 720);
+    expect_ratio(NUMBERS_F32, STEP_SMALL, 650);
+}
+
+Test(dx, the_gate_refuses_what_has_nothing_to_do_with_each_other)
+{
+    struct seeded s = {5};
+    struct fx_guess guess;
+    for (size_t i = 0; i < ARRAY_LEN(lengths); i++) {
+        numbers_fill(NUMBERS_NOISE, &s, base, lengths[i], 0);
+        numbers_fill(NUMBERS_F32, &s, raw, lengths[i], 0);
+        fx_look(raw, lengths[i], &guess);
+        cr_assert_gt(dx_gate(&dx_scalar, &guess, raw, base, lengths[i]), 970);
+        guess.width = 1;
+        assert_u64(dx_gate(&dx_scalar, &guess, raw, base, lengths[i]), 1000);
+        assert_u64(encode(&guess, lengths[i], lengths[i]).len, 0);
+    }
+}
+
+static struct exact sample(enum numbers kind, enum step step, uint64_t seed, size_t len,
+                           size_t shift)
+{
+    struct seeded s = {seed};
+    struct fx_guess guess;
+    fill(kind, step, &s, len, shift, &guess);
+    return encode(&guess, len, 2 * len);
+}
+
+static const struct {
+    enum numbers kind;
+    enum step step;
+} some[] = {{NUMBERS_BF16, STEP_SMALL}, {NUMBERS_BF16, STEP_FEW},   {NUMBERS_F32, STEP_SMALL},
+            {NUMBERS_F32, STEP_FEW},    {NUMBERS_F64, STEP_SMALL},  {NUMBERS_F64, STEP_ONE},
+            {NUMBERS_BF16, STEP_PATCH}, {NUMBERS_MIXED, STEP_SMALL}};
+
+Test(dx, truncated_and_longer, .timeout = 300)
+{
+    for (size_t k = 0; k < ARRAY_LEN(some); k++) {
+        _cleanup_exact_ struct exact stored = sample(some[k].kind, some[k].step, 6, 6001, 1);
+        cr_assert_gt(stored.len, 0);
+        for (size_t len = 0; len < stored.len; len++) {
+            _cleanup_exact_ struct exact again = {0};
+            assert_i64(decode(stored.bytes, len, &again, 6001), -EBADMSG, "%zu of %zu", len,
+                       stored.len);
+        }
+        _cleanup_exact_ struct exact shorter = {0}, longer = {0}, none = {0};
+        assert_i64(decode(stored.bytes, stored.len, &shorter, 6000), -EBADMSG);
+        assert_i64(decode(stored.bytes, stored.len, &longer, 6002), -EBADMSG);
+        assert_i64(decode(stored.bytes, stored.len, &none, 1), -EBADMSG);
+    }
+}
+
+Test(dx, a_base_of_another_length)
+{
+    _cleanup_exact_ struct exact stored = sample(NUMBERS_BF16, STEP_SMALL, 7, 6000, 0);
+    static uint8_t again[6000];
+    static const size_t wrong[] = {0, 1, 5999, 6001, 12000};
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+        _cleanup_exact_ struct exact other = exact_of(base, wrong[i]);
+        assert_i64(
+            dx_decode(&dx_scalar, stored.bytes, stored.len, other.bytes, wrong[i], again, 6000),
+            -EBADMSG);
+    }
+}
+
+/* Not an error here: it is the chunk's name that tells. */
+Test(dx, a_base_of_other_content_gives_other_content)
+{
+    for (size_t k = 0; k < ARRAY_LEN(some); k++) {
+        _cleanup_exact_ struct exact stored = sample(some[k].kind, some[k].step, 8, 5000, 0),
+                                     again = {0};
+        seeded_fill(&(struct seeded){9}, base, 5000);
+        assert_i64(decode(stored.bytes, stored.len, &again, 5000), 0);
+        cr_assert_neq(memcmp(again.bytes, raw, 5000), 0);
+    }
+}
+
+static void expect_refused(const struct exact *stored, size_t at, uint8_t byte)
+{
+    _cleanup_exact_ struct exact bad = exact_of(stored->bytes, stored->len), again = {0};
+    bad.bytes[at] = byte;
+    assert_i64(decode(bad.bytes, bad.len, &again, 6000), -EBADMSG, "%u at %zu", byte, at);
+}
+
+Test(dx, headers_that_make_no_sense)
+{
+    _cleanup_exact_ struct exact stored = sample(NUMBERS_F32, STEP_SMALL, 10, 6000, 0);
+    assert_u64(stored.bytes[0], 2);
+    expect_refused(&stored, 0, 0);
+    expect_refused(&stored, 0, 4);
+    expect_refused(&stored, 0, 0x12);
+    expect_refused(&stored, 1, 4);
+    expect_refused(&stored, 2, 4);
+    expect_refused(&stored, 3, 3);
+    expect_refused(&stored, 4, 0);
+    expect_refused(&stored, 4, 7);
+    expect_refused(&stored, 5, 0);
+    expect_refused(&stored, 5, 5);
+}
+
+/* Longer ones would make fields of more bits than an element has. */
+Test(dx, lengths_that_an_element_does_not_have)
+{
+    _cleanup_exact_ struct exact stored = sample(NUMBERS_F32, STEP_SMALL, 11, 6000, 0);
+    unsigned longest = 8u * (4u - stored.bytes[2]);
+    assert_u64(stored.bytes[3], 0, "one code");
+    size_t symbol = 4 + 1 + (size_t)stored.bytes[4];
+    expect_refused(&stored, symbol, (uint8_t)(longest + 1));
+    expect_refused(&stored, symbol, 64);
+    expect_refused(&stored, symbol, 255);
+}
+
+Test(dx, flipped_bits_reach_nothing_outside, .timeout = 600)
+{
+    struct seeded s = {12};
+    unsigned well = 0;
+    struct exact stored = {0};
+    for (unsigned round = 0; round < 20000; round++) {
+        if (round % 200 == 0) {
+            exact_done(&stored);
+            stored =
+                sample(some[round / 200 % ARRAY_LEN(some)].kind,
+                       some[round / 200 % ARRAY_LEN(some)].step, round, 4500, seeded_below(&s, 8));
+        }
+        if (stored.len == 0)
+            continue;
+        _cleanup_exact_ struct exact bad = exact_of(stored.bytes, stored.len), again = {0};
+        size_t among = round % 2 ? min_u64(stored.len, 300)
+                                 : stored.len; /* the header and the first counts, or all */
+        for (uint64_t flips = 1 + seeded_below(&s, 4); flips > 0; flips--)
+            bad.bytes[seeded_below(&s, among)] ^= (uint8_t)(1u << seeded_below(&s, 8));
+        well += decode(bad.bytes, bad.len, &again, 4500) == 0;
+    }
+    exact_done(&stored);
+    cr_assert_gt(well, 100, "flips in fields are seen by the chunk's name only: %u", well);
+}
+
+static void expect_golden(const char *name, enum numbers kind, enum step step, uint64_t seed,
+                          size_t len, size_t shift)
+{
+    _cleanup_exact_ struct exact stored = sample(kind, step, seed, len, shift), again = {0};
+    golden_compare(name, stored.bytes, stored.len);
+    size_t golden_len;
+    _cleanup_free_ char *golden = golden_read(name, &golden_len);
+    assert_i64(decode((const uint8_t *)golden, golden_len, &again, len), 0);
+    cr_assert_arr_eq(again.bytes, raw, len);
+}
+
+Test(dx, golden)
+{
+    expect_golden("dx_bf16", NUMBERS_BF16, STEP_SMALL, 13, 5000, 0);
+    expect_golden("dx_bf16_few", NUMBERS_BF16, STEP_FEW, 14, 40001, 1);
+    expect_golden("dx_f32", NUMBERS_F32, STEP_SMALL, 15, 5003, 3);
+    expect_golden("dx_f32_few", NUMBERS_F32, STEP_FEW, 16, 40000, 0);
+    expect_golden("dx_f64", NUMBERS_F64, STEP_SMALL, 17, 5001, 5);
+}
