@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import threading
 import time
 
@@ -225,27 +226,34 @@ def tensors(value):
 def test_killed_and_resumed(cairn, ranks, folder, rng, full):
     """kill -9 of the trainer, then of the daemon with it: the losses, and the last checkpoint, are those of a run that saves plainly."""
     cairn.mount(writeback_delay="100ms")
-    path, report, plain, start = os.path.join(cairn.mnt, "run"), os.path.join(folder, "report"), os.path.join(folder, "plain"), 0
+    report, plain = os.path.join(folder, "report"), os.path.join(folder, "plain")
     program = PROGRAM + "go_on()\n"
     ranks(program, plain, plain + "-report", "plain").end()
-    for turn in range(12 if full else 2):
-        job = ranks(program, path, report)
-        assert int(job.line(0, "start")) == start
-        step = min(start + rng.randrange(3, 6), STEPS)
-        while int(job.line(0, "step")) < step:
-            pass
-        time.sleep(0.03 * rng.random())  # the moment of the kill, seeded
-        if turn % 2:
-            cairn.kill9()
-        job.kill()
-        if turn % 2:
-            cairn.mount()
-        before, start = start, newest(path)
-        print(f"killed after step {step}: {start} is the newest checkpoint")
-        assert before <= start and start >= step - 2 * EVERY, "a checkpoint was lost"
-        if start == STEPS:
-            break
-    ranks(program, path, report).end()
+    for number in range(30 if full else 1):
+        path, start = os.path.join(cairn.mnt, f"run{number}"), 0
+        for kills_daemon in (False, True):
+            job = ranks(program, path, report)
+            assert int(job.line(0, "start")) == start
+            step = min(start + rng.randrange(3, 6), STEPS)
+            while int(job.line(0, "step")) < step:
+                pass
+            time.sleep(0.03 * rng.random())  # the moment of the kill, seeded
+            if kills_daemon:
+                cairn.kill9()
+            job.kill()
+            if kills_daemon:
+                cairn.mount(writeback_delay="100ms")
+            before, start = start, newest(path)
+            print(f"killed after step {step}: {start} is the newest checkpoint")
+            assert before <= start and start >= step - 2 * EVERY, "a checkpoint was lost"
+        ranks(program, path, report).end()
+        check_end(path, report, plain)
+        shutil.rmtree(path)
+        for rank in range(RANKS):
+            os.unlink(f"{report}-{rank}")
+
+
+def check_end(path, report, plain):
     assert losses_of(report) == losses_of(plain + "-report") and newest(path) == STEPS
     ours, theirs = (shards(os.path.join(place, f"global_step{STEPS}")) for place in (path, plain))
     for name in theirs:
