@@ -120,7 +120,8 @@ void pair_by_order(const struct parts *parts, const struct parts *base, uint32_t
 
 bool parts_are_alike(const struct parts *parts, const struct parts *base)
 {
-    if (parts->count != base->count)
+    if (parts->count != base->count || parts->count == 0 ||
+        !chunk_name_equal(&parts->at[0].chunk, &base->at[0].chunk))
         return false;
     for (size_t i = 0; i < parts->count; i++)
         if (parts->at[i].length != base->at[i].length)

@@ -36,5 +36,6 @@ struct tensor_list {
 void pair_by_name(const struct parts *parts, const struct tensor_list *tensors,
                   const struct parts *base, const struct tensor_list *base_tensors, uint32_t *ret);
 
-/* Do both consist of chunks of the same lengths? Then their order says all. */
+/* Do both begin with the same chunk, and consist of chunks of the same lengths? Then their order
+ * says all: a header is the same. */
 bool parts_are_alike(const struct parts *parts, const struct parts *base);

@@ -94,11 +94,11 @@ static struct series make_series(const char *path, const struct runs *runs,
     size_t first = 0;
     while (!is_number(s.path[first]))
         first++;
-    s.folder_len = first;
-    while (s.path[s.folder_len] != '/')
-        s.folder_len--;
-    check(first > s.folder_len);
-    s.prefix_len = first - s.folder_len - 1;
+    s.directory_len = first;
+    while (s.path[s.directory_len] != '/')
+        s.directory_len--;
+    check(first > s.directory_len);
+    s.prefix_len = first - s.directory_len - 1;
     return s;
 }
 

@@ -16,22 +16,23 @@
 #define SERIES_NUMBERS_MAX 8u /* that change in one series */
 
 struct series {
-    char *path;        /* with a byte from 1 to SERIES_NUMBERS_MAX for each number that changes */
-    size_t folder_len; /* its members' paths begin with this; 0: the root */
-    size_t prefix_len; /* of the first name that differs: its bytes before the number */
+    char *path; /* with a byte from 1 to SERIES_NUMBERS_MAX for each number that changes */
+    size_t directory_len; /* its members' paths begin with this; 0: the root */
+    size_t prefix_len;    /* of the first name that differs: its bytes before the number */
 };
 
-/* The series that an absolute path is of, those whose folders are nearer to the root first. Returns
- * how many; the caller frees each with series_done(). */
+/* The series that an absolute path is of, those whose directorys are nearer to the root first.
+ * Returns how many; the caller frees each with series_done(). */
 unsigned series_of(const char *path, struct series ret[SERIES_MAX]);
 void series_done(struct series *series);
 
-/* The name in the members' folder that differs: where its first bytes begin, prefix_len of them. */
+/* The name in the members' directory that differs: where its first bytes begin, prefix_len of them.
+ */
 static inline const char *series_prefix(const struct series *series)
 {
-    return series->path + series->folder_len + 1;
+    return series->path + series->directory_len + 1;
 }
 
-/* The member that has this name in the folder: its path, which the caller frees. NULL: no member
+/* The member that has this name in the directory: its path, which the caller frees. NULL: no member
  * can have it. */
 char *series_member(const struct series *series, const char *name);

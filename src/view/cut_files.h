@@ -16,7 +16,7 @@ CAIRN_MUST_CHECK int view_cut_changed_files(struct view_cut *cut,
 /* As view_path(). Caller frees. NULL: the cut is void. */
 char *view_cut_path(struct view_cut *cut, uint64_t ino);
 
-/* What is at the path; of an empty one, the root. -ENOENT. */
+/* Finds the inode at a path; at an empty one, the root. -ENOENT. */
 CAIRN_MUST_CHECK int view_cut_lookup(struct view_cut *cut, const char *path,
                                      struct view_inode *ret_inode);
 

@@ -102,6 +102,8 @@ Test(pairing, files_that_are_alike_pair_one_by_one)
     struct made made = all_but(8), base = all_but(8);
     uint32_t *partners = order(&made, &base);
     cr_expect(parts_are_alike(&made.parts, &base.parts));
+    base.parts.at[0].chunk.bytes[3] = 1;
+    cr_expect_not(parts_are_alike(&made.parts, &base.parts));
     for (size_t i = 0; i < made.parts.count; i++)
         expect_u64(partners[i], i);
     free(partners);
@@ -118,7 +120,7 @@ Test(pairing, nothing_pairs_with_nothing)
     free(partners);
     free(order(&none, &made));
     free(names(&none, &made));
-    cr_expect(!parts_are_alike(&made.parts, &none.parts));
+    cr_expect_not(parts_are_alike(&made.parts, &none.parts));
     done(&made);
 }
 

@@ -4,14 +4,14 @@
 #include "../expect.h"
 
 /* The series of a path, one a line; '#' and, for further numbers, '$' stand for those that change,
- * '|' for the end of the folder. */
+ * '|' for the end of the directory. */
 static char *list_of(const char *path)
 {
     struct series series[SERIES_MAX];
     unsigned count = series_of(path, series);
     char *list = xstrdup("");
     for (unsigned i = 0; i < count; i++) {
-        char *shown = xasprintf("%s%.*s|%s\n", list, (int)series[i].folder_len, series[i].path,
+        char *shown = xasprintf("%s%.*s|%s\n", list, (int)series[i].directory_len, series[i].path,
                                 series_prefix(&series[i]));
         for (char *p = shown; *p; p++)
             *p = *p == 1 ? '#' : *p >= 2 && *p <= 8 ? '$' : *p;

@@ -1,0 +1,507 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Files are taken in order of their mtimes, so that the base of each is settled before it: those of
+ * several checkpoints may come with one cut, and the bases of later ones are then among its own
+ * chunks. Chunks that became bases have no base themselves, in whatever file they stand. */
+#include "remote/lineage.h"
+
+#include <sys/stat.h>
+
+#include "codec/dx.h"
+#include "remote/internal.h"
+#include "remote/pairing.h"
+#include "remote/series.h"
+#include "view/cut_files.h"
+
+#define FILES_MAX 16384u  /* of a cut that are looked at */
+#define PAIRS_MAX 131072u /* and bases; of 128 GiB */
+#define SLOTS (2 * PAIRS_MAX)
+#define PARTS_MAX 65536u  /* of one file that are looked at */
+#define MEMBERS_MAX 4096u /* of one series that are looked at */
+#define SAMPLES 8u        /* pairs of a file that are looked at */
+#define WORTH_SHARE 64u   /* a difference that saves less than this part is not near */
+
+struct pair {
+    struct chunk_name name, base;
+    uint32_t generation; /* how many differences hang on the base with it; 0: it is a base */
+};
+
+struct lineage {
+    VECTOR(struct pair) pairs;
+    uint32_t *slots; /* hash table: 1 + index of a pair; 0: free */
+};
+
+/* --- pairs ------------------------------------------------------------------------------------ */
+
+/* Slot of the name, or the free one where it belongs. Names are hashes already. */
+static uint32_t *slot_of(const struct lineage *lineage, const struct chunk_name *name)
+{
+    uint64_t h;
+    memcpy(&h, name->bytes, sizeof h);
+    for (size_t i = h % SLOTS;; i = (i + 1) % SLOTS) {
+        uint32_t *slot = &lineage->slots[i];
+        if (*slot == 0 || chunk_name_equal(&lineage->pairs.at[*slot - 1].name, name))
+            return slot;
+    }
+}
+
+static const struct pair *find_pair(const struct lineage *lineage, const struct chunk_name *name)
+{
+    uint32_t slot = *slot_of(lineage, name);
+    return slot ? &lineage->pairs.at[slot - 1] : NULL;
+}
+
+static void add_pair(struct lineage *lineage, const struct pair *pair)
+{
+    uint32_t *slot = slot_of(lineage, &pair->name);
+    if (*slot || lineage->pairs.count >= PAIRS_MAX)
+        return;
+    vector_add(&lineage->pairs, *pair);
+    *slot = (uint32_t)lineage->pairs.count;
+}
+
+bool lineage_base(const struct lineage *lineage, const struct chunk_name *name,
+                  struct chunk_name *ret_base)
+{
+    const struct pair *pair = find_pair(lineage, name);
+    if (!pair || pair->generation == 0)
+        return false;
+    *ret_base = pair->base;
+    return true;
+}
+
+void lineage_free(struct lineage *lineage)
+{
+    if (!lineage)
+        return;
+    vector_free(&lineage->pairs);
+    free(lineage->slots);
+    free(lineage);
+}
+
+/* --- files ------------------------------------------------------------------------------------ */
+
+struct changed_file {
+    int64_t mtime;
+    uint64_t ino;
+};
+
+struct build {
+    struct store *store;
+    struct view_cut *cut;
+    struct lineage *lineage;
+    VECTOR(struct changed_file) files;
+    unsigned favourite;           /* which of its series the file before was found near in */
+    uint8_t *stored, *raw, *base; /* a chunk each */
+};
+
+static bool is_stopping(const struct build *b)
+{
+    return b->store->remote && remote_is_stopping(b->store->remote);
+}
+
+static int compare_files(const void *a, const void *b)
+{
+    const struct changed_file *x = a, *y = b;
+    if (x->mtime != y->mtime)
+        return x->mtime < y->mtime ? -1 : 1;
+    return x->ino < y->ino ? -1 : x->ino > y->ino;
+}
+
+static int note_file(const struct view_inode *file, void *arg)
+{
+    struct build *b = arg;
+    if (file->attrs.size >= FX_RAW_MIN)
+        vector_add(&b->files, (struct changed_file){file->attrs.mtime, file->ino});
+    return b->files.count == FILES_MAX;
+}
+
+static int note_part(const struct view_extent *part, void *arg)
+{
+    struct parts *parts = arg;
+    const struct extent *e = &part->extent;
+    if (e->kind == EXTENT_CHUNK && e->chunk_offset == 0)
+        vector_add(parts, (struct part){e->chunk, e->offset, (uint32_t)e->length});
+    return parts->count == PARTS_MAX;
+}
+
+/* -ENOENT: nobody has it. */
+static int read_chunk(struct build *b, const struct chunk_name *name, uint8_t *raw,
+                      uint32_t *ret_len)
+{
+    struct chunk_entry entry = {.name = *name};
+    int r = view_cut_chunk(b->cut, name, &entry);
+    if (r == 0 || r == -ENOENT)
+        r = upload_read_chunk(b->store, &entry, b->stored, raw);
+    *ret_len = entry.raw_len;
+    return r;
+}
+
+/* --- bases ------------------------------------------------------------------------------------ */
+
+/* The base of a chunk that takes the place of another. */
+struct settled {
+    struct chunk_name base;
+    uint32_t generation; /* as in a pair; 0: none, for enough hang on that base already */
+    bool is_placed;      /* in the remote */
+};
+
+static int settle_base(const struct build *b, const struct chunk_name *name, struct settled *ret)
+{
+    const struct pair *known = find_pair(b->lineage, name);
+    struct chunk_entry entry;
+    *ret = (struct settled){.base = *name, .generation = 1};
+    if (known) {
+        ret->base = known->generation ? known->base : *name;
+        ret->generation = known->generation + 1;
+    } else {
+        int r = view_remote_place(b->store->view, name, &entry);
+        if (r < 0 && r != -ENOENT)
+            return r;
+        ret->is_placed = r == 0;
+        if (ret->is_placed && entry.encoding == ENCODING_DX)
+            ret->base = entry.refs[0].name;
+    }
+    if (ret->generation >= KEYFRAME_EVERY)
+        ret->generation = 0;
+    return 0;
+}
+
+/* A file of a series, against one that is to be sent. */
+struct candidate {
+    struct parts parts;
+    uint32_t *partners; /* of each part of the file: one of these, or UNPAIRED */
+    uint64_t gain;      /* by the samples; 0: it is not near */
+};
+
+static void candidate_done(struct candidate *candidate)
+{
+    vector_free(&candidate->parts);
+    free(candidate->partners);
+    *candidate = (struct candidate){0};
+}
+
+/* Permille of the chunk in b->raw that its difference to that in b->base takes less. */
+static uint32_t gain_of(const struct build *b, size_t raw_len)
+{
+    struct fx_guess guess;
+    fx_look(b->raw, raw_len, &guess);
+    uint32_t plain = (uint32_t)min_u64(guess.permille, 1000);
+    uint32_t dense = dx_gate(dx_kernels_of(cpu_level()), &guess, b->raw, b->base, raw_len);
+    return dense < plain - plain / WORTH_SHARE ? plain - dense : 0;
+}
+
+/* Adds what a pair of chunks would gain. Chunks that cannot be read say nothing. */
+static int look_at_pair(struct build *b, const struct chunk_name *name,
+                        const struct chunk_name *partner, uint64_t *gain)
+{
+    struct settled settled;
+    uint32_t len, base_len;
+    int r = settle_base(b, partner, &settled);
+    if (r < 0 || settled.generation == 0 || chunk_name_equal(&settled.base, name))
+        return r;
+    if (read_chunk(b, name, b->raw, &len) < 0 ||
+        read_chunk(b, &settled.base, b->base, &base_len) < 0 || len != base_len)
+        return is_stopping(b) ? -ECANCELED : 0;
+    *gain += gain_of(b, len);
+    return 0;
+}
+
+/* A file that is to be sent. */
+struct file {
+    struct changed_file key;
+    char *path;
+    struct parts parts;
+    VECTOR(uint32_t) pending; /* parts that are not in the remote, nor were seen before */
+};
+
+static void file_done(struct file *file)
+{
+    free(file->path);
+    vector_free(&file->parts);
+    vector_free(&file->pending);
+}
+
+static bool is_pair(const struct file *file, const struct candidate *candidate, uint32_t part)
+{
+    uint32_t partner = candidate->partners[part];
+    return partner != UNPAIRED && file->parts.at[part].length >= FX_RAW_MIN &&
+           !chunk_name_equal(&file->parts.at[part].chunk, &candidate->parts.at[partner].chunk);
+}
+
+/* Samples from all over the file: what is near may be a small part of it, as the weights are of a
+ * state with its optimizer's moments. */
+static int measure(struct build *b, const struct file *file, struct candidate *candidate)
+{
+    VECTOR(uint32_t) paired = {0};
+    for (size_t i = 0; i < file->pending.count; i++)
+        if (is_pair(file, candidate, file->pending.at[i]))
+            vector_add(&paired, file->pending.at[i]);
+    size_t samples = (size_t)min_u64(paired.count, SAMPLES);
+    int r = 0;
+    for (size_t i = 0; i < samples && r == 0; i++) {
+        uint32_t part = paired.at[(2 * i + 1) * paired.count / (2 * samples)];
+        r = look_at_pair(b, &file->parts.at[part].chunk,
+                         &candidate->parts.at[candidate->partners[part]].chunk, &candidate->gain);
+    }
+    vector_free(&paired);
+    return r;
+}
+
+/* --- names of tensors ------------------------------------------------------------------------- */
+
+/* The first `len` bytes of a file, which must lie in chunks without a gap. */
+static bool read_start(struct build *b, const struct parts *parts, uint8_t *buf, size_t len)
+{
+    size_t done = 0;
+    for (size_t i = 0; i < parts->count && done < len; i++) {
+        const struct part *part = &parts->at[i];
+        uint32_t raw_len;
+        if (part->offset != done || read_chunk(b, &part->chunk, b->raw, &raw_len) < 0 ||
+            raw_len != part->length)
+            return false;
+        size_t more = (size_t)min_u64(raw_len, len - done);
+        memcpy(buf + done, b->raw, more);
+        done += more;
+    }
+    return done == len;
+}
+
+/* Of a safetensors file. The entries of torch's zips have ordinals for names, which say no more
+ * than their order does. */
+static bool read_tensors(struct build *b, const struct parts *parts, struct tensor **ret_tensors,
+                         struct tensor_list *ret)
+{
+    uint8_t first[9];
+    size_t len = read_start(b, parts, first, sizeof first) ? tensors_header_len(first) : 0;
+    _cleanup_free_ uint8_t *header = xmalloc(len ? len : 1);
+    if (len == 0 || !read_start(b, parts, header, len))
+        return false;
+    tensors_list(header, len, ret_tensors, &ret->count);
+    ret->at = *ret_tensors;
+    return true;
+}
+
+static void pair_parts(struct build *b, const struct parts *parts, struct candidate *candidate)
+{
+    _cleanup_free_ struct tensor *tensors = NULL, *base_tensors = NULL;
+    struct tensor_list list, base_list;
+    candidate->partners = xcalloc(parts->count, sizeof *candidate->partners);
+    if (!parts_are_alike(parts, &candidate->parts) && read_tensors(b, parts, &tensors, &list) &&
+        read_tensors(b, &candidate->parts, &base_tensors, &base_list))
+        pair_by_name(parts, &list, &candidate->parts, &base_list, candidate->partners);
+    else
+        pair_by_order(parts, &candidate->parts, candidate->partners);
+}
+
+/* --- the base of a file ----------------------------------------------------------------------- */
+
+struct members {
+    const struct series *series;
+    VECTOR(char *) paths;
+};
+
+static int note_member(const char *name, void *arg)
+{
+    struct members *members = arg;
+    char *path = series_member(members->series, name);
+    if (path)
+        vector_add(&members->paths, path);
+    return members->paths.count == MEMBERS_MAX;
+}
+
+static int list_members(struct build *b, struct members *members)
+{
+    const struct series *series = members->series;
+    _cleanup_free_ char *directory = xasprintf("%.*s", (int)series->directory_len, series->path);
+    struct view_inode inode;
+    int r = view_cut_lookup(b->cut, directory, &inode);
+    return r < 0 ? r
+                 : view_cut_names(b->cut, inode.ino, series_prefix(series), series->prefix_len,
+                                  note_member, members);
+}
+
+static bool is_older(const struct view_inode *inode, const struct changed_file *than)
+{
+    const struct changed_file key = {inode->attrs.mtime, inode->ino};
+    return S_ISREG(inode->attrs.mode) && inode->ino != than->ino && compare_files(&key, than) < 0;
+}
+
+/* The newest member that is older than the file. -ENOENT: there is none. */
+static int find_older(struct build *b, const struct file *file, const struct series *series,
+                      struct changed_file *ret)
+{
+    struct members members = {.series = series};
+    bool found = false;
+    int r = list_members(b, &members);
+    for (size_t i = 0; i < members.paths.count; i++) {
+        struct view_inode inode;
+        if (r == 0)
+            r = view_cut_lookup(b->cut, members.paths.at[i], &inode);
+        if (r == 0 && is_older(&inode, &file->key)) {
+            const struct changed_file key = {inode.attrs.mtime, inode.ino};
+            if (!found || compare_files(ret, &key) < 0)
+                *ret = key;
+            found = true;
+        }
+        r = r == -ENOENT ? 0 : r;
+        free(members.paths.at[i]);
+    }
+    vector_free(&members.paths);
+    return r == 0 && !found ? -ENOENT : r;
+}
+
+/* How near the file is to the one before it in a series. */
+static int try_series(struct build *b, const struct file *file, const struct series *series,
+                      struct candidate *ret)
+{
+    struct changed_file base;
+    *ret = (struct candidate){0};
+    int r = find_older(b, file, series, &base);
+    if (r == 0)
+        r = view_cut_content(b->cut, base.ino, note_part, &ret->parts);
+    if (r == 0 && ret->parts.count) {
+        pair_parts(b, &file->parts, ret);
+        r = measure(b, file, ret);
+    }
+    return r == -ENOENT ? 0 : r;
+}
+
+/* Of the other series the one with the largest gain; *best has what the favourite gave. */
+static int try_others(struct build *b, const struct file *file, const struct series *series,
+                      unsigned count, struct candidate *best)
+{
+    unsigned tried = b->favourite;
+    int r = 0;
+    for (unsigned i = 0; i < count && r == 0; i++) {
+        struct candidate other;
+        if (i == tried)
+            continue;
+        r = try_series(b, file, &series[i], &other);
+        if (r == 0 && other.gain > best->gain) {
+            struct candidate worse = *best;
+            *best = other;
+            other = worse;
+            b->favourite = i;
+        }
+        candidate_done(&other);
+    }
+    return r;
+}
+
+/* Files of one checkpoint are alike in how their paths are made: what was near for the last one is
+ * tried first, and taken if it is near again. */
+static int choose_base(struct build *b, const struct file *file, struct candidate *best)
+{
+    struct series series[SERIES_MAX];
+    unsigned count = series_of(file->path, series);
+    int r = b->favourite < count ? try_series(b, file, &series[b->favourite], best) : 0;
+    if (r == 0 && best->gain == 0)
+        r = try_others(b, file, series, count, best);
+    for (unsigned i = 0; i < count; i++)
+        series_done(&series[i]);
+    return r;
+}
+
+/* --- the pairs of a file ---------------------------------------------------------------------- */
+
+/* Is it the whole chunk that the file has there? */
+static bool is_whole(struct build *b, const struct part *part)
+{
+    struct chunk_entry entry;
+    return view_cut_chunk(b->cut, &part->chunk, &entry) == 0 && entry.raw_len == part->length;
+}
+
+static int pair_part(struct build *b, const struct part *part, const struct part *partner)
+{
+    struct settled settled;
+    int r = settle_base(b, &partner->chunk, &settled);
+    if (r < 0 || settled.generation == 0 || chunk_name_equal(&settled.base, &part->chunk) ||
+        find_pair(b->lineage, &part->chunk) || !is_whole(b, part) || !is_whole(b, partner))
+        return r;
+    /* A base that is to be sent with this cut keeps no base of its own. */
+    if (!settled.is_placed)
+        add_pair(b->lineage, &(struct pair){.name = settled.base});
+    add_pair(b->lineage, &(struct pair){.name = part->chunk,
+                                        .base = settled.base,
+                                        .generation = settled.generation});
+    return 0;
+}
+
+static int add_pairs(struct build *b, const struct file *file, const struct candidate *candidate)
+{
+    int r = 0;
+    for (size_t i = 0; i < file->pending.count && r == 0; i++) {
+        uint32_t part = file->pending.at[i];
+        if (is_pair(file, candidate, part))
+            r = pair_part(b, &file->parts.at[part],
+                          &candidate->parts.at[candidate->partners[part]]);
+    }
+    return r;
+}
+
+static int find_pending(struct build *b, struct file *file)
+{
+    int r = 0;
+    for (size_t i = 0; i < file->parts.count && r == 0; i++) {
+        struct chunk_entry entry;
+        const struct chunk_name *name = &file->parts.at[i].chunk;
+        if (find_pair(b->lineage, name))
+            continue;
+        r = view_remote_place(b->store->view, name, &entry);
+        if (r == -ENOENT)
+            vector_add(&file->pending, (uint32_t)i);
+        r = r == -ENOENT ? 0 : r;
+    }
+    return r;
+}
+
+static int pair_file(struct build *b, struct file *file)
+{
+    struct candidate best = {0};
+    int r = view_cut_content(b->cut, file->key.ino, note_part, &file->parts);
+    if (r == 0)
+        r = find_pending(b, file);
+    if (r < 0 || file->pending.count == 0)
+        return r;
+    file->path = view_cut_path(b->cut, file->key.ino);
+    if (!file->path)
+        return -ESTALE;
+    r = choose_base(b, file, &best);
+    if (r == 0 && best.gain)
+        r = add_pairs(b, file, &best);
+    candidate_done(&best);
+    return r;
+}
+
+static int pair_files(struct build *b)
+{
+    int r = view_cut_changed_files(b->cut, note_file, b);
+    vector_sort(&b->files, compare_files);
+    for (size_t i = 0; i < b->files.count && r == 0; i++) {
+        struct file file = {.key = b->files.at[i]};
+        r = is_stopping(b) ? -ECANCELED : pair_file(b, &file);
+        file_done(&file);
+    }
+    return r;
+}
+
+int lineage_build(struct store *store, struct view_cut *cut, struct lineage **ret)
+{
+    struct build b = {.store = store, .cut = cut, .favourite = SERIES_MAX};
+    b.lineage = xcalloc(1, sizeof *b.lineage);
+    b.lineage->slots = xcalloc(SLOTS, sizeof *b.lineage->slots);
+    b.stored = xmalloc(CHUNK_SIZE_MAX);
+    b.raw = xmalloc(CHUNK_SIZE_MAX);
+    b.base = xmalloc(CHUNK_SIZE_MAX);
+    int r = pair_files(&b);
+    vector_free(&b.files);
+    free(b.stored);
+    free(b.raw);
+    free(b.base);
+    if (r < 0) {
+        lineage_free(b.lineage);
+        return r;
+    }
+    *ret = b.lineage;
+    return 0;
+}

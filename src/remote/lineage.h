@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Lineage: which chunk that a cut brings could be stored as its difference to which other one.
+ *
+ * A file's base is the newest older one of a series that it is of (series.h) in which the contents
+ * are near each other, by samples; a chunk's is what stands in its place there (pairing.h). Bases
+ * are stars: where that chunk is itself a difference, in the remote or by this lineage, its base
+ * is taken, until KEYFRAME_EVERY - 1 hang on it; the next one has none. So no base of a lineage has
+ * one itself, and a keyframe is a matter of each place in a file.
+ *
+ * It only proposes. Whether a base may be used when its time has come, view_cut_base() says;
+ * whether it pays, dx_gate(). Nothing of it is stored. At most 16 MiB of memory: what a cut has
+ * beyond that has no bases. */
+#pragma once
+
+#include "format/chunk.h"
+
+#define KEYFRAME_EVERY 10u
+
+struct store;
+struct view_cut;
+struct lineage;
+
+/* Of all files that the cut has and the newest head has not. Reads samples of them and of their
+ * bases, from NVMe or the remote; blocks. The uploader's thread. -ECANCELED: the upload is to stop;
+ * errors of the view. */
+CAIRN_MUST_CHECK int lineage_build(struct store *store, struct view_cut *cut, struct lineage **ret);
+void lineage_free(struct lineage *lineage); /* NULL is fine */
+
+/* The base that a chunk could have, of the same length. False: none. Any thread. */
+bool lineage_base(const struct lineage *lineage, const struct chunk_name *name,
+                  struct chunk_name *ret_base);

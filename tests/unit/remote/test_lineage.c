@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Bases that a lineage proposes, for files of a store whose remote is only in the view. */
+#include "remote/lineage.h"
+
+#include "../base/seeded.h"
+#include "../expect.h"
+#include "../fixtures/store_fixture.h"
+#include "commit/internal.h"
+#include "format/le.h"
+#include "view/remote.h"
+
+#define CHUNKS 3u
+#define FILE_LEN (CHUNKS * CHUNK_SIZE_MAX + 5000)
+
+struct ground {
+    struct store_fixture fixture;
+    struct view_cut *cut;
+    struct lineage *lineage;
+    uint64_t next_pack;
+};
+
+static void setup(struct ground *g)
+{
+    *g = (struct ground){.next_pack = 1000000};
+    fixture_make(&g->fixture);
+    fixture_open(&g->fixture);
+    assert_i64(view_track(g->fixture.store->view), 0);
+}
+
+static void forget(struct ground *g)
+{
+    lineage_free(g->lineage);
+    view_cut_close(g->cut);
+    g->lineage = NULL;
+    g->cut = NULL;
+}
+
+static void teardown(struct ground *g)
+{
+    forget(g);
+    fixture_remove(&g->fixture);
+}
+
+/* Lineage of what is there now. */
+static void build(struct ground *g)
+{
+    forget(g);
+    fixture_wait(&g->fixture);
+    while (!store_has_settled(g->fixture.store))
+        (void)usleep(1000);
+    assert_i64(view_cut_open(g->fixture.store->view, &g->cut), 0);
+    assert_i64(lineage_build(g->fixture.store, g->cut, &g->lineage), 0);
+}
+
+/* --- content ---------------------------------------------------------------------------------- */
+
+/* Weights of bf16, of a run of training, after some steps of it. */
+static void make_weights(uint8_t *p, size_t len, unsigned run, unsigned steps)
+{
+    struct seeded s = {run};
+    for (size_t i = 0; i + 2 <= len; i += 2) {
+        uint64_t z = seeded_u64(&s);
+        unsigned moved = (unsigned)(z >> (20 + 2 * steps)) % 3;
+        put_le16(p + i, (uint16_t)(((z & 1) << 15 | 0x3c00) + ((z >> 1) & 0x1ff) + moved));
+    }
+}
+
+static void put_bytes(struct ground *g, const char *name, const uint8_t *data, size_t len)
+{
+    uint64_t ino = fixture_create(&g->fixture, name);
+    fixture_write(&g->fixture, ino, 0, data, len);
+    fixture_seal(&g->fixture, ino);
+    fixture_drop(&g->fixture, ino);
+}
+
+static void put_weights(struct ground *g, const char *name, unsigned run, unsigned steps)
+{
+    uint8_t *data = xcalloc(1, FILE_LEN);
+    make_weights(data, FILE_LEN, run, steps);
+    put_bytes(g, name, data, FILE_LEN);
+    free(data);
+}
+
+/* --- chunks ----------------------------------------------------------------------------------- */
+
+static int note_name(const struct view_extent *part, void *arg)
+{
+    *(struct chunk_name *)arg = part->extent.chunk;
+    return 1;
+}
+
+/* The chunk of a file that begins there. */
+static struct chunk_name chunk_at(struct ground *g, const char *name, uint64_t offset)
+{
+    struct chunk_name chunk;
+    uint64_t ino = fixture_lookup(&g->fixture, name);
+    cr_assert(ino != 0, "%s", name);
+    assert_i64(view_extents(g->fixture.store->view, ino, 0, offset, 1, note_name, &chunk), 0);
+    return chunk;
+}
+
+static struct chunk_name chunk_of(struct ground *g, const char *name, unsigned i)
+{
+    return chunk_at(g, name, i * (uint64_t)CHUNK_SIZE_MAX);
+}
+
+/* Has each chunk of the file the one of `base` in the same place for its base? NULL: none. */
+static void expect_base(struct ground *g, const char *name, const char *base)
+{
+    for (unsigned i = 0; i <= CHUNKS; i++) {
+        struct chunk_name chunk = chunk_of(g, name, i), is;
+        bool has = lineage_base(g->lineage, &chunk, &is);
+        expect_u64(has, base != NULL, "chunk %u of %s", i, name);
+        if (!has || !base)
+            continue;
+        struct chunk_name expected = chunk_of(g, base, i);
+        cr_expect(chunk_name_equal(&is, &expected), "chunk %u of %s", i, name);
+    }
+}
+
+/* As after its upload: as it is, or as the difference to another. */
+static void place(struct ground *g, const char *name, const char *base)
+{
+    struct chunk_entry entries[CHUNKS + 1] = {0};
+    uint64_t pack = g->next_pack++;
+    for (unsigned i = 0; i <= CHUNKS; i++) {
+        struct chunk_entry *e = &entries[i];
+        uint64_t refs;
+        struct chunk_name chunk = chunk_of(g, name, i);
+        assert_i64(view_chunk(g->fixture.store->view, &chunk, e, &refs), 0);
+        e->pack = pack;
+        if (!base)
+            continue;
+        e->encoding = ENCODING_DX;
+        e->depth = e->ref_count = 1;
+        e->refs[0] = (struct chunk_ref){chunk_of(g, base, i), 0, e->raw_len};
+    }
+    assert_i64(view_remote_placed(g->fixture.store->view, pack, 64 * MIB, entries, CHUNKS + 1), 0);
+}
+
+/* --- tests ------------------------------------------------------------------------------------ */
+
+Test(lineage, a_file_has_the_one_before_it_for_its_base)
+{
+    struct ground g;
+    setup(&g);
+    put_weights(&g, "step100-rank0.bin", 1, 0);
+    put_weights(&g, "step100-rank1.bin", 2, 0);
+    put_weights(&g, "step200-rank0.bin", 1, 1);
+    put_weights(&g, "step200-rank1.bin", 2, 1);
+    put_weights(&g, "other.bin", 1, 3);
+    build(&g);
+    expect_base(&g, "step100-rank0.bin", NULL);
+    expect_base(&g, "step100-rank1.bin", NULL);
+    expect_base(&g, "step200-rank0.bin", "step100-rank0.bin");
+    expect_base(&g, "step200-rank1.bin", "step100-rank1.bin");
+    expect_base(&g, "other.bin", NULL);
+    teardown(&g);
+}
+
+Test(lineage, numbers_that_change_together_are_followed)
+{
+    struct ground g;
+    setup(&g);
+    put_weights(&g, "epoch=0-step=100.ckpt", 1, 0);
+    put_weights(&g, "epoch=1-step=200.ckpt", 1, 1);
+    build(&g);
+    expect_base(&g, "epoch=1-step=200.ckpt", "epoch=0-step=100.ckpt");
+    teardown(&g);
+}
+
+Test(lineage, files_that_are_not_near_have_none)
+{
+    struct ground g;
+    setup(&g);
+    put_weights(&g, "step1", 1, 0);
+    put_weights(&g, "step2", 2, 0);
+    fixture_put(&g.fixture, "noise1", 5, FILE_LEN);
+    fixture_put(&g.fixture, "noise2", 6, FILE_LEN);
+    fixture_put(&g.fixture, "short1", 7, 50);
+    fixture_put(&g.fixture, "short2", 8, 50);
+    build(&g);
+    expect_base(&g, "step2", NULL);
+    expect_base(&g, "noise2", NULL);
+    teardown(&g);
+}
+
+Test(lineage, bases_are_stars_of_few_and_have_none)
+{
+    char name[32], base[32];
+    struct ground g;
+    setup(&g);
+    for (unsigned step = 0; step < KEYFRAME_EVERY + 2; step++) {
+        (void)snprintf(name, sizeof name, "step%u", step);
+        put_weights(&g, name, 1, step);
+        fixture_wait(&g.fixture);
+    }
+    build(&g);
+    for (unsigned step = 0; step < KEYFRAME_EVERY + 2; step++) {
+        unsigned key = step / KEYFRAME_EVERY * KEYFRAME_EVERY;
+        (void)snprintf(name, sizeof name, "step%u", step);
+        (void)snprintf(base, sizeof base, "step%u", key);
+        expect_base(&g, name, step == key ? NULL : base);
+    }
+    teardown(&g);
+}
+
+/* The chunks of a1 are bases when b2 comes, which consists of them, too. */
+Test(lineage, a_base_has_none_in_another_file_either)
+{
+    struct ground g;
+    setup(&g);
+    put_weights(&g, "a1", 1, 0);
+    put_weights(&g, "a2", 1, 1);
+    put_weights(&g, "b1", 1, 2);
+    put_weights(&g, "b2", 1, 0);
+    put_weights(&g, "b3", 1, 3);
+    build(&g);
+    expect_base(&g, "a2", "a1");
+    expect_base(&g, "b2", NULL);
+    expect_base(&g, "b3", "a1");
+    teardown(&g);
+}
+
+Test(lineage, the_base_of_a_difference_in_the_remote_is_taken)
+{
+    struct ground g;
+    setup(&g);
+    put_weights(&g, "step1", 1, 1);
+    put_weights(&g, "step2", 1, 2);
+    build(&g);
+    place(&g, "step1", NULL);
+    place(&g, "step2", "step1");
+    put_weights(&g, "step3", 1, 3);
+    build(&g);
+    expect_base(&g, "step1", NULL);
+    expect_base(&g, "step2", NULL);
+    expect_base(&g, "step3", "step1");
+    teardown(&g);
+}
+
+/* What is in both is stored once; what is whole in the remote needs no base. */
+Test(lineage, chunks_that_are_not_sent_have_none)
+{
+    struct ground g;
+    uint8_t *data = xcalloc(1, FILE_LEN);
+    setup(&g);
+    make_weights(data, FILE_LEN, 1, 1);
+    put_bytes(&g, "step1", data, FILE_LEN);
+    make_weights(data, CHUNK_SIZE_MAX, 1, 2);
+    put_bytes(&g, "step2", data, FILE_LEN);
+    build(&g);
+    struct chunk_name first = chunk_of(&g, "step2", 0), second = chunk_of(&g, "step2", 1), base;
+    expect_u64(lineage_base(g.lineage, &first, &base), true);
+    expect_u64(lineage_base(g.lineage, &second, &base), false);
+    teardown(&g);
+    free(data);
+}
+
+/* --- names of tensors ------------------------------------------------------------------------- */
+
+/* A safetensors file of tensors that are each as long as two chunks; names are letters, the run of
+ * each is its letter. */
+static uint64_t put_tensors(struct ground *g, const char *name, const char *letters, unsigned steps)
+{
+    size_t count = strlen(letters), each = 2 * (size_t)CHUNK_SIZE_MAX;
+    char *header = xstrdup("{");
+    for (size_t i = 0; i < count; i++) {
+        char *more =
+            xasprintf("%s%s\"%c\":{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[%zu,%zu]}",
+                      header, i ? "," : "", letters[i], i * each, (i + 1) * each);
+        free(header);
+        header = more;
+    }
+    size_t header_len = strlen(header) + 1;
+    uint8_t *data = xcalloc(1, 8 + header_len + count * each);
+    put_le64(data, header_len);
+    memcpy(data + 8, header, header_len - 1);
+    data[8 + header_len - 1] = '}';
+    for (size_t i = 0; i < count; i++)
+        make_weights(data + 8 + header_len + i * each, each, (unsigned char)letters[i], steps);
+    put_bytes(g, name, data, 8 + header_len + count * each);
+    free(header);
+    free(data);
+    return 8 + header_len;
+}
+
+Test(lineage, tensors_are_found_by_their_names)
+{
+    struct ground g;
+    setup(&g);
+    uint64_t old = put_tensors(&g, "model-1.safetensors", "abcd", 1);
+    uint64_t new = put_tensors(&g, "model-2.safetensors", "axbd", 2);
+    build(&g);
+    static const unsigned places[] = {0, UINT32_MAX, 1, 3};
+    for (unsigned i = 0; i < 8; i++) {
+        struct chunk_name chunk =
+            chunk_at(&g, "model-2.safetensors", new + i *(uint64_t)CHUNK_SIZE_MAX);
+        struct chunk_name is;
+        bool has = lineage_base(g.lineage, &chunk, &is);
+        unsigned place = places[i / 2];
+        expect_u64(has, place != UINT32_MAX, "chunk %u", i);
+        if (!has || place == UINT32_MAX)
+            continue;
+        struct chunk_name expected = chunk_at(&g, "model-1.safetensors",
+                                              old + (2 * place + i % 2) * (uint64_t)CHUNK_SIZE_MAX);
+        cr_expect(chunk_name_equal(&is, &expected), "chunk %u", i);
+    }
+    teardown(&g);
+}
