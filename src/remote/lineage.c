@@ -145,6 +145,19 @@ struct settled {
     bool is_placed;      /* in the remote */
 };
 
+/* The chunk lies in the remote: what it rests on there, and what rests on that. */
+static int settle_placed(const struct build *b, const struct chunk_entry *entry,
+                         struct settled *ret)
+{
+    uint64_t dependents;
+    ret->is_placed = true;
+    if (entry->encoding == ENCODING_DX)
+        ret->base = entry->refs[0].name;
+    int r = view_dependents(b->store->view, &ret->base, KEYFRAME_EVERY, &dependents);
+    ret->generation = (uint32_t)dependents + 1;
+    return r;
+}
+
 static int settle_base(const struct build *b, const struct chunk_name *name, struct settled *ret)
 {
     const struct pair *known = find_pair(b->lineage, name);
@@ -155,11 +168,10 @@ static int settle_base(const struct build *b, const struct chunk_name *name, str
         ret->generation = known->generation + 1;
     } else {
         int r = view_remote_place(b->store->view, name, &entry);
+        if (r == 0)
+            r = settle_placed(b, &entry, ret);
         if (r < 0 && r != -ENOENT)
             return r;
-        ret->is_placed = r == 0;
-        if (ret->is_placed && entry.encoding == ENCODING_DX)
-            ret->base = entry.refs[0].name;
     }
     if (ret->generation >= KEYFRAME_EVERY)
         ret->generation = 0;

@@ -290,6 +290,23 @@ int view_has_dependents(struct view *view, const struct chunk_name *name, bool *
     return r < 0 ? r : 0;
 }
 
+int view_dependents(struct view *view, const struct chunk_name *name, uint64_t max,
+                    uint64_t *ret_count)
+{
+    struct key prefix;
+    *ret_count = 0;
+    if (!atomic_load(&view->has_dependents))
+        return 0;
+    _cleanup_snap_ struct snap snap;
+    _cleanup_scan_ struct scan scan;
+    key_of_name(&prefix, KEY_DEPENDENT, name);
+    snap_begin(&snap, view);
+    scan_open(&scan, &snap, &prefix);
+    for (; *ret_count < max && scan_valid(&scan); scan_next(&scan))
+        ++*ret_count;
+    return scan_error(&scan);
+}
+
 int view_remote_lacks(struct view *view, const struct chunk_name *name, struct chunk_name *ret_base)
 {
     const struct look now = {.view = view};

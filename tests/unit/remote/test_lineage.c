@@ -239,6 +239,31 @@ Test(lineage, the_base_of_a_difference_in_the_remote_is_taken)
     teardown(&g);
 }
 
+Test(lineage, no_more_hang_on_a_base_in_the_remote_than_on_another)
+{
+    char name[32];
+    struct ground g;
+    setup(&g);
+    put_weights(&g, "step0", 1, 0);
+    build(&g);
+    place(&g, "step0", NULL);
+    for (unsigned step = 1; step < KEYFRAME_EVERY; step++) {
+        (void)snprintf(name, sizeof name, "step%u", step);
+        put_weights(&g, name, 1, step);
+        build(&g);
+        expect_base(&g, name, "step0");
+        place(&g, name, "step0");
+    }
+    put_weights(&g, "step100", 1, 20);
+    build(&g);
+    expect_base(&g, "step100", NULL);
+    place(&g, "step100", NULL);
+    put_weights(&g, "step101", 1, 19);
+    build(&g);
+    expect_base(&g, "step101", "step100");
+    teardown(&g);
+}
+
 /* What is in both is stored once; what is whole in the remote needs no base. */
 Test(lineage, chunks_that_are_not_sent_have_none)
 {
