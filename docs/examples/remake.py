@@ -86,7 +86,7 @@ class Examples:
         threading.Timer(1.5, program.communicate, ["\n"]).start()
         self.show("stats", "cairn stats /mnt/ckpt --count 6")
         self.do("cairn wait /mnt/ckpt --level remote")
-        self.show("info", "cairn info /mnt/ckpt/step2000/model.pt", "cairn du /mnt/ckpt/step1000 /mnt/ckpt/step2000")
+        self.show("info", "cairn info /mnt/ckpt/step2000/model.pt", "cairn du /mnt/ckpt/step1000 /mnt/ckpt/step2000", "cairn du --why /mnt/ckpt/step2000")
         self.show("metrics", "cairn metrics /mnt/ckpt | grep -v '^#' | grep nvme | head -6")
         self.show("log", "cairn log /mnt/ckpt --lines 5")
         self.show("gc", "cairn gc --dry-run /mnt/ckpt", "cairn gc /mnt/ckpt")

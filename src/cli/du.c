@@ -6,6 +6,7 @@
 #include "cli/human.h"
 #include "cli/json.h"
 #include "cli/survey.h"
+#include "cli/why.h"
 #include "daemon/control.h"
 
 static cJSON *as_json(const char *path, const struct survey_sum *sum)
@@ -18,33 +19,67 @@ static cJSON *as_json(const char *path, const struct survey_sum *sum)
     control_add_u64(object, "unique_bytes", sum->unique_bytes);
     control_add_u64(object, "stored_bytes", sum->stored_bytes);
     control_add_u64(object, "staged_bytes", sum->staged_bytes);
-    survey_add_encodings(object, sum);
+    survey_add_forms(object, "encodings", sum->forms);
+    control_add_u64(object, "remote_bytes", sum->remote_bytes);
+    survey_add_forms(object, "remote_encodings", sum->remote_forms);
     return object;
 }
 
+struct forms_text {
+    char text[96];
+};
+
 /* Each encoding that there is, with what it made of its chunks. */
-static struct human encodings_of(const struct survey_sum *sum)
+static struct forms_text forms_text(const struct survey_form *forms)
 {
-    struct human h = {""};
+    struct forms_text t = {""};
     size_t len = 0;
-    for (unsigned i = 0; i <= CHUNK_ENCODINGS && len < sizeof h.text; i++)
-        if (sum->encoded[i].raw > 0)
-            len += (size_t)snprintf(h.text + len, sizeof h.text - len, "%s%s %.2f", len ? " " : "",
-                                    survey_encoding_name(i),
-                                    (double)sum->encoded[i].stored / (double)sum->encoded[i].raw);
-    return h;
+    for (unsigned i = 0; i < SURVEY_FORMS && len < sizeof t.text; i++)
+        if (forms[i].raw > 0)
+            len += (size_t)snprintf(t.text + len, sizeof t.text - len, "%s%s %.2f", len ? " " : "",
+                                    survey_encoding_name(i), survey_ratio(&forms[i]));
+    return t;
 }
 
 static void print_row(const char *logical, const char *unique, const char *stored,
-                      const char *staged, const char *encodings, const char *path)
+                      const char *staged, const char *encodings, const char *remote,
+                      const char *path)
 {
-    text_print(stdout, "%12s %12s %12s %12s  %-26s  %s", logical, unique, stored, staged, encodings,
-               path);
+    text_print(stdout, "%12s %12s %12s %12s  %-26s  %-26s  %s", logical, unique, stored, staged,
+               encodings, remote, path);
     (void)fflush(stdout);
 }
 
-/* One row, or into `all`. */
-static int du_path(const struct command *command, const char *path, bool *headed, cJSON *all)
+struct du_request {
+    bool json, why;
+    bool headed;
+    cJSON *all; /* with json */
+};
+
+static int print_sum(const struct command *command, const char *path, const char *store,
+                     const cJSON *root, struct du_request *request, const struct survey_sum *sum)
+{
+    if (!request->headed)
+        print_row("logical", "unique", "stored", "in the stage", "encoded", "in the remote",
+                  "path");
+    request->headed = true;
+    print_row(human_bytes(sum->logical_bytes).text, human_bytes(sum->unique_bytes).text,
+              human_bytes(sum->stored_bytes).text, human_bytes(sum->staged_bytes).text,
+              forms_text(sum->forms).text, forms_text(sum->remote_forms).text, path);
+    return request->why ? why_tell(command, store, root, sum, NULL) : CLI_OK;
+}
+
+static int add_sum(const struct command *command, const char *path, const char *store,
+                   const cJSON *root, struct du_request *request, const struct survey_sum *sum)
+{
+    cJSON *object = as_json(path, sum);
+    (void)cJSON_AddItemToArray(request->all, object);
+    return request->why
+               ? why_tell(command, store, root, sum, cJSON_AddObjectToObject(object, "why"))
+               : CLI_OK;
+}
+
+static int du_path(const struct command *command, const char *path, struct du_request *request)
 {
     struct target target;
     struct survey_sum sum;
@@ -53,41 +88,29 @@ static int du_path(const struct command *command, const char *path, bool *headed
     if (code != CLI_OK)
         return code;
     code = survey_run(command, target.store, root, &sum);
-    if (code == CLI_OK && all) {
-        (void)cJSON_AddItemToArray(all, as_json(path, &sum));
-    } else if (code == CLI_OK) {
-        if (!*headed)
-            print_row("logical", "unique", "stored", "in the stage", "encoded", "path");
-        *headed = true;
-        print_row(human_bytes(sum.logical_bytes).text, human_bytes(sum.unique_bytes).text,
-                  human_bytes(sum.stored_bytes).text, human_bytes(sum.staged_bytes).text,
-                  encodings_of(&sum).text, path);
-    }
+    if (code == CLI_OK)
+        code =
+            (request->all ? add_sum : print_sum)(command, path, target.store, root, request, &sum);
     cJSON_Delete(root);
     target_done(&target);
     return code;
 }
 
-struct du_request {
-    bool json;
-};
-
 static int run_du(const struct command *command, int argc, char **argv)
 {
     struct du_request request = {0};
-    bool headed = false;
     char **path;
     int code = flags_parse(command, argc, argv, &request, &path);
     if (code != CLI_OK)
         return code;
-    cJSON *all = request.json ? cJSON_CreateArray() : NULL;
+    request.all = request.json ? cJSON_CreateArray() : NULL;
     for (; *path && code != CLI_INTERRUPTED; path++) {
-        int one = du_path(command, *path, &headed, all);
+        int one = du_path(command, *path, &request);
         code = one != CLI_OK ? one : code;
     }
-    if (all)
-        json_print(all);
-    cJSON_Delete(all);
+    if (request.all)
+        json_print(request.all);
+    cJSON_Delete(request.all);
     return code;
 }
 
@@ -95,8 +118,13 @@ const struct command du_command = {
     .name = "du",
     .summary = "show how much space files or directories take",
     .description = "logical: their sizes. unique: their different content. stored: that content as "
-                   "it is stored. in the stage: not on NVMe yet.",
-    .flags = (const struct flag[]){{.letter = 'j',
+                   "it is stored. in the stage: not on NVMe yet. encoded: how that content is "
+                   "stored, and in the remote how it is stored there.",
+    .flags = (const struct flag[]){{.name = "why",
+                                    .help = "show what made them small: encodings, and the files "
+                                            "that they share content with or are stored by",
+                                    .offset = offsetof(struct du_request, why)},
+                                   {.letter = 'j',
                                     .name = "json",
                                     .help = "print JSON",
                                     .offset = offsetof(struct du_request, json)},

@@ -48,7 +48,8 @@ static void add_sum(cJSON *info, const struct survey_sum *s)
         control_add_u64(info, numbers[i].name, numbers[i].value);
     cJSON_DeleteItemFromObjectCaseSensitive(info, "staged_bytes");
     control_add_u64(info, "staged_bytes", s->staged_bytes);
-    survey_add_encodings(info, s);
+    survey_add_forms(info, "encodings", s->forms);
+    survey_add_forms(info, "remote_encodings", s->remote_forms);
     (void)cJSON_AddNumberToObject(info, "dedup_ratio", ratio(s->used_bytes, s->unique_bytes));
     (void)cJSON_AddNumberToObject(info, "compression_ratio",
                                   ratio(s->unique_bytes, s->stored_bytes));
@@ -68,6 +69,15 @@ static void print_versions(const cJSON *root)
         row("versions", "none yet%s", draft ? ": the first is being written" : "");
     else
         row("versions", "1 is kept, the newest, number %llu%s", (unsigned long long)version, more);
+}
+
+static void print_forms(const char *label, const struct survey_form *forms)
+{
+    for (unsigned i = 0; i < SURVEY_FORMS; i++)
+        if (forms[i].raw > 0)
+            row(label, "%s: %s stored in %s (%.3f)", survey_encoding_name(i),
+                human_bytes(forms[i].raw).text, human_bytes(forms[i].stored).text,
+                survey_ratio(&forms[i]));
 }
 
 static void print_info(const char *path, const cJSON *root, const struct survey_sum *s)
@@ -92,11 +102,8 @@ static void print_info(const char *path, const cJSON *root, const struct survey_
         (unsigned long long)s->uses);
     row("stored", "%s: deduplication %.2f x, compression %.2f x", human_bytes(s->stored_bytes).text,
         ratio(s->used_bytes, s->unique_bytes), ratio(s->unique_bytes, s->stored_bytes));
-    for (unsigned i = 0; i <= CHUNK_ENCODINGS; i++)
-        if (s->encoded[i].raw > 0)
-            row("  encoding", "%s: %s stored in %s (%.3f)", survey_encoding_name(i),
-                human_bytes(s->encoded[i].raw).text, human_bytes(s->encoded[i].stored).text,
-                (double)s->encoded[i].stored / (double)s->encoded[i].raw);
+    print_forms("  encoding", s->forms);
+    print_forms("  in the remote", s->remote_forms);
     row("deleting it", "frees %s on NVMe, %s in the remote", human_bytes(s->freed_nvme_bytes).text,
         human_bytes(s->freed_remote_bytes).text);
 }

@@ -24,8 +24,8 @@ struct shared {
     UT_hash_handle hh;
     char name[32];
     uint64_t refs, uses;
-    uint32_t stored_len;
-    int where;
+    uint64_t used_bytes;
+    uint32_t stored_len, remote_len; /* there; 0: it is not */
 };
 
 /* An inode with several names. */
@@ -118,42 +118,112 @@ static bool begin_next_phase(struct walk *w)
     return w->todo.count > 0;
 }
 
-static void add_freed(struct survey_sum *sum, uint32_t stored, int where)
-{
-    sum->freed_nvme_bytes += where & 1 ? stored : 0;
-    sum->freed_remote_bytes += where & 2 ? stored : 0;
-}
-
 /* A row about a part of a file. */
 struct part {
     char name[33];
     uint64_t refs, length;
     uint32_t uses, raw, stored;
-    int where;
+    int where; /* 1: NVMe, 2: the remote */
     unsigned encoding;
+    uint32_t remote_stored; /* in the remote, as is the rest */
+    unsigned remote_encoding;
+    char bases[CHUNK_REFS_MAX][33];
+    unsigned base_count;
 };
+
+static int compare_chunks(const void *a, const void *b)
+{
+    const struct survey_chunk *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+static void add_to_sample(struct survey_sample *sample, const char *name, unsigned encoding,
+                          uint64_t bytes)
+{
+    struct survey_chunk chunk = {.encoding = encoding, .bytes = bytes};
+    unsigned i = sample->count;
+    memcpy(chunk.name, name, sizeof chunk.name);
+    while (i > 0 && compare_chunks(&chunk, &sample->at[i - 1]) < 0)
+        i--;
+    if (i > 0 && compare_chunks(&chunk, &sample->at[i - 1]) == 0) {
+        sample->at[i - 1].bytes += bytes;
+        return;
+    }
+    if (i == SURVEY_SAMPLE_MAX)
+        return;
+    sample->count += sample->count < SURVEY_SAMPLE_MAX;
+    memmove(&sample->at[i + 1], &sample->at[i], (sample->count - 1 - i) * sizeof *sample->at);
+    sample->at[i] = chunk;
+}
+
+static void add_form(struct survey_form *forms, unsigned encoding, uint32_t raw, uint32_t stored)
+{
+    struct survey_form *form = &forms[encoding < CHUNK_ENCODINGS ? encoding : CHUNK_ENCODINGS];
+    form->raw += raw;
+    form->stored += stored;
+}
+
+static void add_freed(struct survey_sum *sum, const struct part *part)
+{
+    sum->freed_nvme_bytes += part->where & 1 ? part->stored : 0;
+    sum->freed_remote_bytes += part->remote_stored;
+}
 
 static void add_unique(struct survey_sum *sum, const struct part *part)
 {
-    unsigned encoding = part->encoding < CHUNK_ENCODINGS ? part->encoding : CHUNK_ENCODINGS;
     sum->chunks++;
     sum->unique_bytes += part->raw;
     sum->stored_bytes += part->stored;
-    sum->encoded[encoding].raw += part->raw;
-    sum->encoded[encoding].stored += part->stored;
-    sum->nvme_bytes += part->where & 1 ? part->stored : 0;
-    sum->remote_bytes += part->where & 2 ? part->stored : 0;
+    add_form(sum->forms, part->encoding, part->raw, part->stored);
+    if (part->where & 1) {
+        add_form(sum->nvme_forms, part->encoding, part->raw, part->stored);
+        sum->nvme_bytes += part->stored;
+    }
+    if (part->where & 2) {
+        add_form(sum->remote_forms, part->remote_encoding, part->raw, part->remote_stored);
+        sum->remote_bytes += part->remote_stored;
+    }
+    for (unsigned i = 0; i < part->base_count; i++)
+        add_to_sample(&sum->bases, part->bases[i], part->remote_encoding, part->raw);
+}
+
+static bool is_name(const char *name)
+{
+    return strspn(name, "0123456789abcdef") == 32;
+}
+
+/* ":STORED:ENCODING:BASE..." of the remote, behind the rest. */
+static bool parse_remote(const char *text, struct part *ret)
+{
+    int len = 0;
+    if (sscanf(text, ":%" SCNu32 ":%u%n", &ret->remote_stored, &ret->remote_encoding, &len) != 2)
+        return false;
+    for (text += len; *text; text += 33) {
+        if (ret->base_count == CHUNK_REFS_MAX || *text != ':' || !is_name(text + 1))
+            return false;
+        memcpy(ret->bases[ret->base_count++], text + 1, 32);
+    }
+    return true;
 }
 
 static bool parse_part(const cJSON *item, struct part *ret)
 {
     const char *text = cJSON_GetStringValue(item);
-    return text &&
-           sscanf(text,
-                  "%32[0-9a-f]:%" SCNu64 ":%" SCNu32 ":%" SCNu64 ":%" SCNu32 ":%" SCNu32 ":%d:%u",
-                  ret->name, &ret->refs, &ret->uses, &ret->length, &ret->raw, &ret->stored,
-                  &ret->where, &ret->encoding) == 8 &&
-           strlen(ret->name) == 32;
+    int len = 0;
+    *ret = (struct part){0};
+    if (!text ||
+        sscanf(text,
+               "%32[0-9a-f]:%" SCNu64 ":%" SCNu32 ":%" SCNu64 ":%" SCNu32 ":%" SCNu32 ":%d:%u%n",
+               ret->name, &ret->refs, &ret->uses, &ret->length, &ret->raw, &ret->stored,
+               &ret->where, &ret->encoding, &len) != 8 ||
+        strlen(ret->name) != 32)
+        return false;
+    if (text[len] != '\0')
+        return ret->where & 2 && parse_remote(text + len, ret);
+    /* A daemon of 0.2.0 says nothing of the remote, which then has what NVMe has. */
+    ret->remote_stored = ret->where & 2 ? ret->stored : 0;
+    ret->remote_encoding = ret->encoding;
+    return true;
 }
 
 static void see_chunk(struct walk *w, const struct part *part)
@@ -165,20 +235,21 @@ static void see_chunk(struct walk *w, const struct part *part)
     if (part->refs <= part->uses) { /* no other file refers to it */
         add_unique(&w->sum, part);
         if (goes)
-            add_freed(&w->sum, part->stored, part->where);
+            add_freed(&w->sum, part);
         return;
     }
     HASH_FIND(hh, w->shared, part->name, 32, shared);
     if (!shared) {
         shared = xcalloc(1, sizeof *shared);
         memcpy(shared->name, part->name, sizeof shared->name);
-        shared->stored_len = part->stored;
-        shared->where = part->where;
+        shared->stored_len = part->where & 1 ? part->stored : 0;
+        shared->remote_len = part->remote_stored;
         HASH_ADD(hh, w->shared, name, sizeof shared->name, shared);
         add_unique(&w->sum, part);
     }
     shared->refs = part->refs;
     shared->uses += goes ? part->uses : 0;
+    shared->used_bytes += part->length;
 }
 
 /* Inline content, which no other file can refer to. */
@@ -256,14 +327,26 @@ static int ask_portion(struct walk *w)
     return is_good ? CLI_OK : CLI_FAILED;
 }
 
+static void settle_shared(struct survey_sum *sum, const struct shared *shared)
+{
+    char name[33] = "";
+    if (shared->uses >= shared->refs) {
+        sum->freed_nvme_bytes += shared->stored_len;
+        sum->freed_remote_bytes += shared->remote_len;
+        return;
+    }
+    memcpy(name, shared->name, sizeof shared->name);
+    sum->shared_bytes += shared->used_bytes;
+    add_to_sample(&sum->shared, name, 0, shared->used_bytes);
+}
+
 static void settle(struct walk *w)
 {
     struct shared *shared, *next_shared;
     struct linked *linked, *next_linked;
     HASH_ITER(hh, w->shared, shared, next_shared)
     {
-        if (shared->uses >= shared->refs)
-            add_freed(&w->sum, shared->stored_len, shared->where);
+        settle_shared(&w->sum, shared);
         HASH_DEL(w->shared, shared);
         free(shared);
     }
@@ -303,16 +386,21 @@ const char *survey_encoding_name(unsigned encoding)
     return encoding < CHUNK_ENCODINGS ? chunk_encoding_name((uint8_t)encoding) : "unknown";
 }
 
-void survey_add_encodings(cJSON *object, const struct survey_sum *sum)
+void survey_add_forms(cJSON *object, const char *name, const struct survey_form *forms)
 {
-    cJSON *encodings = cJSON_AddObjectToObject(object, "encodings");
-    for (unsigned i = 0; i <= CHUNK_ENCODINGS; i++) {
-        if (sum->encoded[i].raw == 0)
+    cJSON *encodings = cJSON_AddObjectToObject(object, name);
+    for (unsigned i = 0; i < SURVEY_FORMS; i++) {
+        if (forms[i].raw == 0)
             continue;
         cJSON *one = cJSON_AddObjectToObject(encodings, survey_encoding_name(i));
-        control_add_u64(one, "raw_bytes", sum->encoded[i].raw);
-        control_add_u64(one, "stored_bytes", sum->encoded[i].stored);
+        control_add_u64(one, "raw_bytes", forms[i].raw);
+        control_add_u64(one, "stored_bytes", forms[i].stored);
     }
+}
+
+double survey_ratio(const struct survey_form *form)
+{
+    return form->raw ? (double)form->stored / (double)form->raw : 1;
 }
 
 int survey_look(const struct command *command, const char *path, struct target *ret_target,

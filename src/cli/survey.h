@@ -9,6 +9,25 @@
 #include "cli/target.h"
 #include "format/chunk.h"
 
+#define SURVEY_FORMS (CHUNK_ENCODINGS + 1) /* the last: of encodings that a newer version knows */
+#define SURVEY_SAMPLE_MAX 64u
+
+/* Chunks of one encoding: what they are, and what that takes. */
+struct survey_form {
+    uint64_t raw, stored;
+};
+
+/* Some of many chunks, each as likely as the other: those with the smallest names, in their order.
+ * `name` is the first half of a name; `bytes` what of the tree depends on the chunk. */
+struct survey_sample {
+    struct survey_chunk {
+        char name[33];
+        unsigned encoding; /* of what depends on it */
+        uint64_t bytes;
+    } at[SURVEY_SAMPLE_MAX];
+    unsigned count;
+};
+
 struct survey_sum {
     uint64_t files, directories, others;
     uint64_t logical_bytes;            /* sizes; a file with several names counts once */
@@ -17,11 +36,14 @@ struct survey_sum {
     uint64_t used_bytes, unique_bytes; /* raw: of these parts, and of each chunk once; this and what
                                           follows includes inline content */
     uint64_t stored_bytes;             /* of the unique ones, as stored */
-    struct {
-        uint64_t raw, stored; /* of the unique chunks of one encoding */
-    } encoded[CHUNK_ENCODINGS +
-              1]; /* by enum chunk_encoding; the last: of others, which a newer version knows */
-    uint64_t nvme_bytes, remote_bytes; /* of these, there */
+    struct survey_form forms[SURVEY_FORMS];      /* of the unique chunks, by enum chunk_encoding: as
+                                                    they are on NVMe, or else in the remote */
+    struct survey_form nvme_forms[SURVEY_FORMS]; /* of those that are there */
+    struct survey_form remote_forms[SURVEY_FORMS]; /* as above */
+    uint64_t nvme_bytes, remote_bytes;             /* of all that is there, as stored */
+    uint64_t shared_bytes;       /* raw: parts of which others than this tree have the chunk, too */
+    struct survey_sample bases;  /* chunks that those in the remote are stored by */
+    struct survey_sample shared; /* of shared_bytes */
     uint64_t freed_nvme_bytes,
         freed_remote_bytes; /* that nothing else needs: deleting all of it frees them */
 };
@@ -34,8 +56,10 @@ CAIRN_MUST_CHECK int survey_run(const struct command *command, const char *store
 /* Of enum chunk_encoding, or "unknown". */
 const char *survey_encoding_name(unsigned encoding);
 
-/* An object with the raw and stored bytes by encoding. */
-void survey_add_encodings(cJSON *object, const struct survey_sum *sum);
+/* An object of that name with the raw and stored bytes by encoding. */
+void survey_add_forms(cJSON *object, const char *name, const struct survey_form *forms);
+/* 1 for nothing. */
+double survey_ratio(const struct survey_form *form);
 
 /* Asks the daemon about the path, for survey_run(); caller frees *ret_root and *ret_target. */
 CAIRN_MUST_CHECK int survey_look(const struct command *command, const char *path,

@@ -149,6 +149,7 @@ CAIRN_MUST_CHECK int service_metrics_start(struct service *service,
 /* service_survey.c */
 cJSON *handle_look(struct service *service, const cJSON *request);
 cJSON *handle_survey(struct service *service, const cJSON *request);
+cJSON *handle_users(struct service *service, const cJSON *request);
 
 /* service_jobs.c */
 cJSON *handle_job_start(struct service *service, const cJSON *request);

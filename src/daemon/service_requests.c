@@ -20,6 +20,7 @@ cJSON *service_handle(const cJSON *request, void *arg)
                  {"warm_status", handle_warm_status},
                  {"look", handle_look},
                  {"survey", handle_survey},
+                 {"users", handle_users},
                  {"metrics", handle_metrics},
                  {"job", handle_job},
                  {"job_start", handle_job_start},

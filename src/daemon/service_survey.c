@@ -75,10 +75,20 @@ static void add_row(struct portion *p, cJSON *rows, const char *text)
     p->rows++;
 }
 
+/* Where the published remote has a chunk: stored bytes there, encoding, and what that refers to. */
+static void print_remote(const struct chunk_entry *entry, char *text)
+{
+    text += sprintf(text, ":%" PRIu32 ":%u", entry->stored_len, entry->encoding);
+    for (size_t i = 0; i < entry->ref_count; i++, text += 32) {
+        *text++ = ':';
+        hex_print(text, entry->refs[i].name.bytes, 16);
+    }
+}
+
 static void add_part(const struct survey_part *part, void *arg)
 {
     struct portion *p = arg;
-    char text[128];
+    char text[384];
     if (!part->is_chunk) {
         p->inline_bytes += part->length;
         p->inline_remote_bytes += part->is_remote ? part->length : 0;
@@ -89,6 +99,8 @@ static void add_part(const struct survey_part *part, void *arg)
                    ":%" PRIu64 ":%" PRIu32 ":%" PRIu64 ":%" PRIu32 ":%" PRIu32 ":%d:%u", part->refs,
                    part->uses, part->length, part->raw_len, part->stored_len,
                    (part->is_local ? 1 : 0) | (part->is_remote ? 2 : 0), part->encoding);
+    if (part->is_remote)
+        print_remote(&part->remote, text + strlen(text));
     add_row(p, p->chunks, text);
 }
 
@@ -206,5 +218,77 @@ cJSON *handle_survey(struct service *service, const cJSON *request)
         (void)cJSON_AddStringToObject(reply, "rest", rest);
     control_add_u64(reply, "inline_bytes", p.inline_bytes);
     control_add_u64(reply, "inline_remote_bytes", p.inline_remote_bytes);
+    return reply;
+}
+
+/* --- who uses a chunk ------------------------------------------------------------------------- */
+
+#define USERS_CHUNKS_MAX 256u
+#define USERS_MAX 16u     /* files that a request tells for each chunk */
+#define USERS_PAGES 1024u /* of extents that a request looks at: of 16 GiB or of 1,024 files */
+
+struct users {
+    struct service *service;
+    cJSON *rows;
+    uint64_t ino; /* of the last row */
+    char *path;
+    uint64_t last[USERS_CHUNKS_MAX]; /* file that was told last for each chunk */
+    unsigned told[USERS_CHUNKS_MAX];
+};
+
+/* {"verb":"users","at":"INO","chunks":[...]}: 32 digits of each name, ascending. */
+static int parse_chunks(const cJSON *request, struct chunk_prefix *ret, size_t *ret_count)
+{
+    const cJSON *item;
+    size_t count = 0;
+    cJSON_ArrayForEach(item, cJSON_GetObjectItem(request, "chunks"))
+    {
+        const char *text = cJSON_GetStringValue(item);
+        if (count == USERS_CHUNKS_MAX || !text || strlen(text) != 32 ||
+            !hex_read(ret[count].bytes, text, sizeof ret[count].bytes) ||
+            (count > 0 && memcmp(&ret[count - 1], &ret[count], sizeof *ret) >= 0))
+            return -EINVAL;
+        count++;
+    }
+    *ret_count = count;
+    return 0;
+}
+
+static void add_user(uint64_t ino, size_t chunk, void *arg)
+{
+    struct users *users = arg;
+    if (users->last[chunk] == ino || users->told[chunk] == USERS_MAX)
+        return;
+    users->last[chunk] = ino;
+    users->told[chunk]++;
+    if (users->ino != ino) {
+        free(users->path);
+        users->path = ns_path(store_ns(users->service->store), ino);
+        users->ino = ino;
+    }
+    cJSON *row = cJSON_CreateObject();
+    control_add_u64(row, "chunk", chunk);
+    control_add_u64(row, "ino", ino);
+    (void)cJSON_AddStringToObject(row, "path", users->path);
+    (void)cJSON_AddItemToArray(users->rows, row);
+}
+
+cJSON *handle_users(struct service *service, const cJSON *request)
+{
+    struct chunk_prefix chunks[USERS_CHUNKS_MAX];
+    size_t count;
+    uint64_t at;
+    if (!control_get_u64(request, "at", &at) || parse_chunks(request, chunks, &count) < 0)
+        return control_error(EINVAL, "users: invalid request");
+    cJSON *reply = cJSON_CreateObject();
+    struct users users = {.service = service, .rows = cJSON_AddArrayToObject(reply, "users")};
+    int r = store_find_users(service->store, chunks, count, &at, USERS_PAGES, add_user, &users);
+    free(users.path);
+    if (r < 0) {
+        cJSON_Delete(reply);
+        return control_error(-r, strerror(-r));
+    }
+    if (r == 1)
+        control_add_u64(reply, "at", at);
     return reply;
 }

@@ -87,11 +87,16 @@ struct survey_part {
     struct chunk_name name;
     uint64_t refs; /* to the chunk, of all files */
     uint32_t raw_len, stored_len;
-    uint8_t encoding;         /* enum chunk_encoding */
-    bool is_local, is_remote; /* it is on NVMe; the published remote has it */
+    uint8_t encoding;          /* enum chunk_encoding; as it is on NVMe, or else in the remote */
+    bool is_local, is_remote;  /* it is on NVMe; the published remote has it */
+    struct chunk_entry remote; /* if it has: how, and what that refers to */
 };
 /* Calls `fn` for parts of the content from *at on, holes left out: at most `max`, holes counted. 1:
  * there is more, from the new *at on; 0: that was the end, or there is no such file in the durable
  * state. */
 CAIRN_MUST_CHECK int store_survey(struct store *store, uint64_t ino, uint64_t *at, size_t max,
                                   void (*fn)(const struct survey_part *part, void *arg), void *arg);
+/* As view_find_users(). */
+CAIRN_MUST_CHECK int store_find_users(struct store *store, const struct chunk_prefix *chunks,
+                                      size_t count, uint64_t *at, size_t max,
+                                      void (*fn)(uint64_t ino, size_t chunk, void *arg), void *arg);

@@ -38,6 +38,7 @@ static int look_up(struct store *store, struct survey_part *part)
     if (view_remote_chunk(store->view, &part->name, &entry, &published) < 0)
         return 0;
     part->is_remote = published;
+    part->remote = entry;
     if (!part->is_local)
         set_lengths(part, &entry);
     return 0;
@@ -84,4 +85,11 @@ int store_survey(struct store *store, uint64_t ino, uint64_t *at, size_t max,
     int r = view_extents(store->view, ino, 0, *at, INT64_MAX - *at, look_at, &survey);
     *at = survey.at;
     return r == -ENOENT ? 0 : r < 0 ? r : survey.more;
+}
+
+int store_find_users(struct store *store, const struct chunk_prefix *chunks, size_t count,
+                     uint64_t *at, size_t max, void (*fn)(uint64_t ino, size_t chunk, void *arg),
+                     void *arg)
+{
+    return view_find_users(store->view, chunks, count, at, max, fn, arg);
 }

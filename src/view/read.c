@@ -403,3 +403,65 @@ int view_chunk_users(struct view *view, const struct chunk_name *name,
     return scan_prefix(view, &key, users_step,
                        &(struct users_walk){.chunk = name, .fn = fn, .arg = arg});
 }
+
+struct find_walk {
+    const struct chunk_prefix *chunks;
+    size_t count, left; /* pages */
+    uint64_t ino;       /* of the page before */
+    void (*fn)(uint64_t ino, size_t chunk, void *arg);
+    void *arg;
+};
+
+static int compare_prefixes(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(struct chunk_prefix));
+}
+
+static void find_piece(const struct find_walk *walk, const struct piece *piece)
+{
+    if (piece->kind != EXTENT_CHUNK)
+        return;
+    const struct chunk_prefix *found = vector_search_bytes(&piece->chunk, walk->chunks, walk->count,
+                                                           sizeof *walk->chunks, compare_prefixes);
+    if (found)
+        walk->fn(walk->ino, (size_t)(found - walk->chunks), walk->arg);
+}
+
+static int find_step(const struct scan *scan, void *arg)
+{
+    struct find_walk *walk = arg;
+    struct piece_list list = {0};
+    if (scan->key_len != PAGE_KEY_LEN)
+        return -EUCLEAN;
+    uint64_t ino = key_get_u64(scan->key, 1);
+    bool is_next = ino != walk->ino;
+    walk->ino = ino;
+    if (is_next && walk->left == 0)
+        return 1;
+    walk->left -= walk->left > 0;
+    int r = page_decode(key_get_u64(scan->key, KEY_U64_LEN), scan->value, scan->value_len, &list);
+    for (size_t i = 0; i < list.count && r == 0; i++)
+        find_piece(walk, &list.at[i]);
+    vector_free(&list);
+    return r;
+}
+
+int view_find_users(struct view *view, const struct chunk_prefix *chunks, size_t count,
+                    uint64_t *at, size_t max, void (*fn)(uint64_t ino, size_t chunk, void *arg),
+                    void *arg)
+{
+    struct find_walk walk = {.chunks = chunks, .count = count, .left = max, .fn = fn, .arg = arg};
+    struct key prefix, from;
+    _cleanup_snap_ struct snap snap;
+    _cleanup_scan_ struct scan scan;
+    check(max > 0);
+    snap_begin(&snap, view);
+    key_type(&prefix, KEY_PAGE);
+    key_u64(&from, KEY_PAGE, *at);
+    scan_open_at(&scan, &snap, &prefix, &from);
+    int r = 0;
+    for (; r == 0 && scan_valid(&scan); scan_next(&scan))
+        r = find_step(&scan, &walk);
+    *at = walk.ino;
+    return r != 0 ? r : scan_error(&scan);
+}

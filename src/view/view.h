@@ -201,6 +201,19 @@ CAIRN_MUST_CHECK int view_chunk_users(struct view *view, const struct chunk_name
                                       int (*fn)(uint64_t ino, uint64_t offset, void *arg),
                                       void *arg);
 
+/* How names of chunks begin: 16 of their bytes, of which no two chunks have the same. */
+struct chunk_prefix {
+    uint8_t bytes[16];
+};
+
+/* Files that refer to chunks of which the names begin so (ascending), by scanning the extents of
+ * all files from inode *at on: `fn` gets each use, of a file the same one maybe several times.
+ * Looks at no more than `max` extent pages, but at all of a file. 1: there is more, from the new
+ * *at on; 0: that was the end. */
+CAIRN_MUST_CHECK int view_find_users(struct view *view, const struct chunk_prefix *chunks,
+                                     size_t count, uint64_t *at, size_t max,
+                                     void (*fn)(uint64_t ino, size_t chunk, void *arg), void *arg);
+
 /* A name of the inode in that directory, for messages, by looking at all that are there; NULL:
  * none. Caller frees. */
 char *view_name(struct view *view, uint64_t parent, uint64_t ino);

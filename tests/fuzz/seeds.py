@@ -247,7 +247,8 @@ def daemon_seeds():
         {"verb": "drain", "level": "remote", "at_end": False}, {"verb": "warm", "ino": 1, "evict": True}, {"verb": "warm", "ino": 1},
         {"verb": "warm_status", "job": 1, "cancel": True}, {"verb": "job_start", "kind": "gc", "remote": True, "dry_run": True},
         {"verb": "job_start", "kind": "scrub", "local": True, "rate": 1000}, {"verb": "job", "from": 0}, {"verb": "job_cancel"},
-        {"verb": "look", "ino": 1}, {"verb": "survey", "todo": ["d1:0", "f1:0", "d2:0"]}]
+        {"verb": "look", "ino": 1}, {"verb": "survey", "todo": ["d1:0", "f1:0", "d2:0"]},
+        {"verb": "users", "at": 0, "chunks": ["0123456789abcdef" * 2, "fedcba9876543210" * 2]}]
     for number, request in enumerate(requests):
         yield "request", f"{number:02}-{request['verb']}", json.dumps(request).encode() + b"\n"
     yield "request", "several", b'{"verb":"ping"}\n{"verb":"horizon"}\r\n[]\n{"verb":\n'
@@ -272,7 +273,7 @@ def daemon_seeds():
     yield "reply", "stats-json", b"\3" + b"".join(rows)
     yield "reply", "metrics", b"\4" + b'{"text":"cairn_up 1\\n"}\n'
     found = {"ino": "5", "type": "file", "links": 1, "size_bytes": 1000, "level": "nvme", "version": 3, "newer_version_staged": True, "rest": "f5"}
-    last = {"done": 1, "found": [], "chunks": [("0123456789abcdef" * 2) + ":1:1:1000:1000:500:3:2"]}
+    last = {"done": 1, "found": [], "chunks": [("0123456789abcdef" * 2) + ":1:1:1000:1000:500:3:2:90:4:" + "fedcba9876543210" * 2]}
     for at, name in ((5, "info"), (6, "info-json"), (7, "du")):
         yield "reply", name, bytes([at]) + b"".join(json.dumps(reply).encode() + b"\n" for reply in (found, last))
     needs = [{"seq": "99999999999999999999", "bytes": 7}, {"seq": 5, "bytes": 7}]
@@ -299,14 +300,16 @@ def daemon_seeds():
     yield "log", "long", b"\3" + line[:-1] + b"x" * 4100 + b"\n" + line
     yield "log", "zero", b"\3" + line + b"a\0b\n\0\n" + line + b"\0c"
     chunk = "0123456789abcdef" * 2
+    base = "fedcba9876543210" * 2
     portion = {"done": 1, "rest": "d1:64", "inline_bytes": "100", "inline_remote_bytes": "100", "found": ["f5:1000:1:0", "f6:10:2:10", "f6:10:2:10", "d7:0:2:0", "o8:0:1:0"],
-        "chunks": [chunk + ":1:1:4096:4096:1000:3:1", chunk + ":3:1:100:4096:1000:1:2", chunk + ":3:2:100:4096:1000:1:2"]}
+        "chunks": [chunk + ":1:1:4096:4096:1000:3:1:900:4:" + base, chunk + ":1:1:4096:4096:1000:2:3:900:3" + (":" + base) * 4, chunk + ":3:1:100:4096:1000:1:2", chunk + ":3:2:100:4096:1000:1:2"]}
     yield "survey", "portion", b"\1" + json.dumps(portion).encode()
     linked = {"done": 1, "inline_bytes": 100, "inline_remote_bytes": 50, "found": ["f6:10:2:0", "f6:10:2:0", "f9:10:9:0"], "chunks": portion["chunks"]}
     yield "survey", "linked", b"\0" + json.dumps(linked).encode()
     yield "survey", "nothing", b"\0" + b'{"done":1,"found":[],"chunks":[]}'
     yield "survey", "too-much", b"\0" + b'{"done":2}'
-    yield "survey", "long-name", b'{"done":1,"chunks":["%s:1:1:4096:4096:1000:3:1"]}' % (chunk.encode() * 4)
+    yield "survey", "long-name", b'{"done":1,"chunks":["%s:1:1:4096:4096:1000:3:1:1:1"]}' % (chunk.encode() * 4)
+    yield "survey", "many-bases", b'{"done":1,"chunks":["%s:1:1:4096:4096:1000:3:1:1:4%s"]}' % (chunk.encode(), b":" + base.encode() * 5)
     yield "survey", "wrong-rows", b"\7" + b'{"done":"1","found":["f5:1"],"chunks":["ab:1:1:1:1:1:1"]}'
 
 

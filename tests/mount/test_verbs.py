@@ -152,6 +152,21 @@ def test_du(tree):
     assert len(rows) == 3 and rows[1].endswith(mnt + "/runs") and "MiB" in rows[1]
 
 
+def test_du_why(tree):
+    """Encodings, and who else has the same; itself, and what lies below the path, is no such other."""
+    mnt = tree.mnt
+    tree.wait()
+    a, runs, text = shown_json(tree, "du", "--why", mnt + "/runs/a", mnt + "/runs", mnt + "/text")
+    assert a["why"]["nvme_encodings"] == a["encodings"] and a["why"]["remote_encodings"] == {} == a["why"]["bases"]
+    assert a["why"]["shared_bytes"] == 6 * rig.MIB and a["why"]["shared_with"] == [{"path": "/runs/b", "share": 1}]
+    assert runs["why"]["shared_bytes"] == 0 and runs["why"]["shared_with"] == []
+    assert "why" not in du(tree, mnt + "/text")[0] and set(text["why"]["nvme_encodings"]) == {"lz4"}
+    shown = tree.cairn("du", "--why", mnt + "/runs/a", mnt + "/runs").stdout
+    assert "on NVMe         raw: 6.0 MiB stored in 6.0 MiB (1.000)\n" in shown
+    assert "shared          6.0 MiB that other files have, too: stored once\n" in shown and "such as /runs/b\n" in shown
+    assert "repeated        6.0 MiB that is there more than once: stored once\n" in shown
+
+
 def test_du_of_what_is_not_on_nvme_yet(cairn, rng):
     cairn.mount(writeback_delay="1h")
     rig.write_file(cairn.mnt + "/new", rig.seeded_bytes(rng.random(), 5 * rig.MIB))
@@ -315,6 +330,11 @@ def test_bad_questions(cairn):
     cairn.mount()
     for todo in ('["x1:0"]', '["d1"]', '[1]', '["f1:99999999999999999999999"]', '["d1:0","f"]', '["f-1:0"]', '[null]', '["%s"]' % ("d" * 9000)):
         assert ask(cairn, '{"verb":"survey","todo":%s}' % todo).get("errno") == errno.EINVAL, todo
+    one, two = "1" * 32, "2" * 32
+    for users in ("", '"at":0,"chunks":["12"]', '"at":0,"chunks":[1]', f'"at":-1,"chunks":["{one}"]', f'"at":0,"chunks":["{two}","{one}"]',
+                  f'"at":0,"chunks":["{one}","{one}"]', f'"at":0,"chunks":["{"x" * 32}"]', '"at":0,"chunks":[%s]' % ",".join(f'"{i:032x}"' for i in range(257))):
+        assert ask(cairn, '{"verb":"users",%s}' % users if users else '{"verb":"users"}').get("errno") == errno.EINVAL, users
+    assert ask(cairn, f'{{"verb":"users","at":0,"chunks":["{one}"]}}') == {"users": []}
     for ino in ("-1", '"x"', "1.5", "99999999", "null"):
         assert ask(cairn, '{"verb":"look","ino":%s}' % ino)["errno"] in (errno.EINVAL, errno.ENOENT), ino
     assert ask(cairn, '{"verb":"survey"}')["done"] == 0
