@@ -5,7 +5,7 @@
 #include <uthash.h>
 
 #include "base/log.h"
-#include "view/apply.h"
+#include "view/bases.h"
 #include "view/rows.h"
 
 #define ADOPT_BATCH_BYTES MIB
@@ -16,19 +16,27 @@ struct tally {
     UT_hash_handle hh;
     uint64_t pack, live_bytes;
     uint64_t end; /* of the chunk that lies furthest back */
-    uint32_t live_count;
+    uint32_t live_count, placed;
+};
+
+/* A chunk that no file refers to. */
+struct base {
+    struct chunk_name name;
+    uint8_t depth;
 };
 
 /* Rows go to the database in batches of one kind each: the database is much faster with rows that
  * follow each other. */
-enum kind { ROWS, PLACES, LISTS, KINDS };
+enum kind { ROWS, PLACES, LISTS, DEPENDENTS, KINDS };
 
 struct view_adoption {
     struct view *view;
     rocksdb_writebatch_t *batches[KINDS];
     rocksdb_writeoptions_t *write; /* without a log: what a crash leaves is thrown away */
     struct tally *tallies;
-    struct tally *tally; /* the last one used */
+    struct tally *tally;       /* the last one used */
+    VECTOR(struct base) bases; /* until all rows of chunks are here, and say who rests on them */
+    bool bases_done;
     struct piece_list pieces;
     struct key last; /* key of the last row */
     struct remote_state_row remote;
@@ -135,7 +143,7 @@ int view_adopt_begin(struct view *view, struct view_adoption **ret)
     return r;
 }
 
-/* --- chunks and packs ------------------------------------------------------------------------- */
+/* --- chunks ------------------------------------------------------------------------- */
 
 static struct tally *tally_of(struct view_adoption *a, uint64_t pack)
 {
@@ -152,35 +160,73 @@ static struct tally *tally_of(struct view_adoption *a, uint64_t pack)
     return t;
 }
 
-static int adopt_remote_chunk(struct view_adoption *a, const struct chunk_row *row)
+static void count_placed(struct view_adoption *a, const struct chunk_entry *entry, bool is_live)
+{
+    struct tally *t = tally_of(a, entry->pack);
+    t->placed++;
+    t->end = max_u64(t->end, entry->offset + entry->stored_len);
+    if (!is_live)
+        return;
+    t->live_bytes += entry->stored_len;
+    t->live_count++;
+}
+
+/* Its bases' keys of it. */
+static int put_dependent(struct view_adoption *a, const struct chunk_entry *entry, enum need need)
+{
+    uint8_t value[DEPENDENT_VALUE_LEN];
+    struct key key;
+    int r = 0;
+    for (size_t i = 0; i < entry->ref_count && r == 0; i++) {
+        atomic_store(&a->view->has_dependents, true);
+        key_dependent(&key, &entry->refs[i].name, need, &entry->name);
+        r = put_into(a, DEPENDENTS, key.bytes, key.len, value,
+                     dependent_encode(entry->depth, value));
+    }
+    return r;
+}
+
+static int adopt_place(struct view_adoption *a, const struct chunk_row *row)
 {
     struct chunk_row remote = {.entry = row->entry};
     struct key key;
     uint8_t value[CHUNK_VALUE_LEN_MAX];
-    struct tally *t = tally_of(a, row->entry.pack);
-    t->live_bytes += row->entry.stored_len;
-    t->live_count++;
-    t->end = max_u64(t->end, row->entry.offset + row->entry.stored_len);
     key_of_name(&key, KEY_REMOTE_CHUNK, &row->entry.name);
     int r = put_into(a, PLACES, key.bytes, key.len, value, chunk_row_encode(&remote, value));
     value[0] = VIEW_VALUE_VERSION;
     key_of_placed(&key, KEY_REMOTE_PLACED, row->entry.pack, &row->entry.name);
-    return r < 0 ? r : put_into(a, LISTS, key.bytes, key.len, value, 1);
+    if (r == 0)
+        r = put_into(a, LISTS, key.bytes, key.len, value, 1);
+    if (r < 0)
+        return r;
+    if (row->refs == 0) {
+        vector_add(&a->bases, (struct base){row->entry.name, row->entry.depth});
+        return 0;
+    }
+    count_placed(a, &row->entry, true);
+    return put_dependent(a, &row->entry, NEEDED);
 }
 
-/* Referred to and not in the remote. With the mark the next run says where it lies then. */
-static int adopt_missing(struct view_adoption *a, const struct chunk_row *row)
+/* The next run says something of the chunk. */
+static int put_mark(struct view_adoption *a, const struct chunk_name *name)
 {
     struct touched_row touched = {.change = ADOPT_CHANGE};
     struct key key, mark;
     uint8_t value[TOUCHED_VALUE_LEN];
-    _Static_assert(PENDING_UPLOAD_VALUE_LEN <= TOUCHED_VALUE_LEN, "one buffer serves both");
-    key_of_name(&key, KEY_PENDING_UPLOAD, &row->entry.name);
-    int r = put_key(a, &key, value, pending_upload_encode(0, value));
-    key_chunk(&key, &row->entry.name);
+    key_chunk(&key, name);
     key_touched(&mark, key.bytes, key.len);
+    return put_key(a, &mark, value, touched_encode(&touched, value));
+}
+
+/* Needed and not in the remote. */
+static int adopt_missing(struct view_adoption *a, const struct chunk_name *name)
+{
+    struct key key;
+    uint8_t value[PENDING_UPLOAD_VALUE_LEN];
+    key_of_name(&key, KEY_PENDING_UPLOAD, name);
+    int r = put_key(a, &key, value, pending_upload_encode(0, value));
     a->remote.pub.pending_chunks++;
-    return r < 0 ? r : put_key(a, &mark, value, touched_encode(&touched, value));
+    return r < 0 ? r : put_mark(a, name);
 }
 
 static int adopt_chunk(struct view_adoption *a, const struct run_row *row)
@@ -189,14 +235,116 @@ static int adopt_chunk(struct view_adoption *a, const struct run_row *row)
     uint8_t value[CHUNK_VALUE_LEN_MAX];
     int r = row_read_chunk(row, &chunk);
     if (r == 0)
-        r = chunk.entry.pack ? adopt_remote_chunk(a, &chunk) : adopt_missing(a, &chunk);
-    if (r < 0)
+        r = chunk.entry.pack ? adopt_place(a, &chunk) : adopt_missing(a, &chunk.entry.name);
+    if (r < 0 || chunk.refs == 0)
         return r;
-    chunk.entry.pack = 0;
-    chunk.entry.offset = 0;
+    chunk_row_forget_place(&chunk);
     a->chunks++;
     return put(a, row->key, row->key_len, value, chunk_row_encode(&chunk, value));
 }
+
+/* --- what rests on what ----------------------------------------------------------------------- */
+
+static int compare_depths(const void *a, const void *b)
+{
+    const struct base *x = a, *y = b;
+    if (x->depth != y->depth)
+        return x->depth < y->depth ? 1 : -1;
+    return memcmp(&x->name, &y->name, sizeof x->name);
+}
+
+/* A chunk that no file refers to, when all that may rest on it is written. Where nothing needed
+ * does, the next run says that it is needed no more. */
+static int adopt_base(struct view_adoption *a, const struct chunk_name *name)
+{
+    const struct look now = {.view = a->view};
+    struct chunk_row row;
+    int needed = base_has(&now, name, NEEDED);
+    int r = needed < 0 ? needed : remote_row_at(&now, name, &row);
+    if (r < 0)
+        return r;
+    count_placed(a, &row.entry, needed);
+    r = put_dependent(a, &row.entry, needed ? NEEDED : UNNEEDED);
+    return r < 0 || needed ? r : put_mark(a, name);
+}
+
+/* The deepest first: what rests on a chunk is deeper. */
+static int adopt_bases(struct view_adoption *a)
+{
+    vector_sort(&a->bases, compare_depths);
+    int r = write_now(a, a->write);
+    for (size_t i = 0; i < a->bases.count && r == 0; i++) {
+        if (i > 0 && a->bases.at[i].depth != a->bases.at[i - 1].depth)
+            r = write_now(a, a->write);
+        if (r == 0)
+            r = adopt_base(a, &a->bases.at[i].name);
+    }
+    return r < 0 ? r : write_now(a, a->write);
+}
+
+/* A base that the head does not have, or calls missing: who needs what rests on it needs it. */
+static int adopt_missing_base(struct view_adoption *a, const struct chunk_name *name)
+{
+    struct key key;
+    _cleanup_value_ struct value value = {0};
+    key_of_name(&key, KEY_PENDING_UPLOAD, name);
+    int r = db_get(a->view, NULL, &key, &value);
+    return r == -ENOENT ? adopt_missing(a, name) : r;
+}
+
+/* Each base, with its dependents: 1 if it is there, *ret_depth deep. */
+static int find_base(struct view_adoption *a, const struct chunk_name *name, bool needed,
+                     unsigned *ret_depth)
+{
+    const struct look now = {.view = a->view};
+    struct chunk_row row;
+    int r = remote_row_at(&now, name, &row);
+    if (r == -ENOENT)
+        return needed ? adopt_missing_base(a, name) : 0;
+    *ret_depth = row.entry.depth;
+    return r < 0 ? r : 1;
+}
+
+static int check_dependents(struct view_adoption *a)
+{
+    struct key prefix;
+    struct chunk_name base = {0};
+    unsigned depth, base_depth = 0;
+    int r = 0, there = -1; /* not looked for yet */
+    _cleanup_snap_ struct snap snap;
+    _cleanup_scan_ struct scan scan;
+    key_type(&prefix, KEY_DEPENDENT);
+    snap_begin(&snap, a->view);
+    scan_open(&scan, &snap, &prefix);
+    for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
+        if (there < 0 || memcmp(&base, scan.key + 1, sizeof base) != 0) {
+            memcpy(&base, scan.key + 1, sizeof base);
+            there = find_base(a, &base, scan.key[CHUNK_KEY_LEN] == NEEDED, &base_depth);
+            if (there < 0)
+                return there;
+        }
+        r = dependent_decode(scan.value, scan.value_len, &depth);
+        if (r == 0 && there && base_depth >= depth)
+            r = -EUCLEAN;
+    }
+    return r < 0 ? r : scan_error(&scan);
+}
+
+/* All rows of chunks are here, and those of packs are not. */
+static int settle_bases(struct view_adoption *a)
+{
+    a->bases_done = true;
+    if (a->bases.count == 0 && !atomic_load(&a->view->has_dependents))
+        return 0;
+    int r = adopt_bases(a);
+    if (r == 0)
+        r = check_dependents(a);
+    if (r == -EUCLEAN)
+        log_error("view: chunks in the remote rest on others that are as deep as they are");
+    return r;
+}
+
+/* --- packs ------------------------------------------------------------------------------------ */
 
 static int adopt_pack(struct view_adoption *a, const struct run_row *row)
 {
@@ -208,10 +356,10 @@ static int adopt_pack(struct view_adoption *a, const struct run_row *row)
     struct tally *t = tally_of(a, remote_pack.pub.pack);
     remote_pack.pub.live_bytes = t->live_bytes;
     remote_pack.pub.live_count = t->live_count;
-    remote_pack.placed = t->live_count;
+    remote_pack.placed = t->placed;
     remote_pack.pub.head = 1; /* published by some head */
-    if (t->live_count > remote_pack.pub.count || t->end > remote_pack.pub.length ||
-        (remote_pack.pub.unreferenced && t->live_count))
+    if (t->placed > remote_pack.pub.count || t->end > remote_pack.pub.length ||
+        (remote_pack.pub.unreferenced && t->placed))
         return -EUCLEAN;
     if (!remote_pack.pub.unreferenced) {
         a->remote.pub.packs++;
@@ -255,9 +403,12 @@ int view_adopt_row(struct view_adoption *a, const struct run_row *row)
         return -EUCLEAN;
     }
     uint8_t type = *(const uint8_t *)row->key;
-    int r = type == KEY_CHUNK         ? adopt_chunk(a, row)
-            : type == KEY_REMOTE_PACK ? adopt_pack(a, row)
-                                      : adopt_plain(a, row);
+    int r = type > KEY_CHUNK && !a->bases_done ? settle_bases(a) : 0;
+    if (r < 0)
+        return r;
+    r = type == KEY_CHUNK         ? adopt_chunk(a, row)
+        : type == KEY_REMOTE_PACK ? adopt_pack(a, row)
+                                  : adopt_plain(a, row);
     if (r == -EUCLEAN)
         log_error("view: a row of type 0x%02x from the remote makes no sense", type);
     if (r == 0)
@@ -299,7 +450,9 @@ int view_adopt_end(struct view_adoption *a, const struct view_state *state, uint
 {
     struct view *view = a->view;
     struct view_state now = *state;
-    int r = check_whole(a, state);
+    int r = a->bases_done ? 0 : settle_bases(a);
+    if (r == 0)
+        r = check_whole(a, state);
     if (r == 0)
         r = row_numbers_check(&a->numbers, state, max_id);
     if (r < 0)
@@ -330,6 +483,7 @@ void view_adopt_done(struct view_adoption *a)
         free(t);
     }
     vector_free(&a->pieces);
+    vector_free(&a->bases);
     set_compaction(a->view, true);
     for (size_t i = 0; i < KINDS; i++)
         rocksdb_writebatch_destroy(a->batches[i]);

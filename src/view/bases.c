@@ -114,23 +114,6 @@ int next_dependent(struct txn *txn, const struct chunk_name *base, enum need nee
     return dependent_decode(found.value, found.value_len, ret_depth);
 }
 
-/* A base that is not one already has to be there: who rests on what is lost is lost. */
-static int check_base(struct txn *txn, const struct chunk_entry *entry,
-                      const struct chunk_name *base, bool is_new)
-{
-    const struct look look = {.txn = txn};
-    struct chunk_row row;
-    int r = remote_row_at(&look, base, &row);
-    if (r == -ENOENT)
-        return is_new ? txn_damage(txn, "a chunk's base has no place in the remote") : 0;
-    if (r < 0)
-        return r;
-    if (row.entry.depth >= entry->depth)
-        return txn_damage(txn, "a chunk's base is as deep as the chunk");
-    r = is_new ? entry_lacks_base(&look, &row.entry, NULL) : 0;
-    return r > 0 ? txn_damage(txn, "a chunk's base lacks a base") : r;
-}
-
 static int check_dependents(struct txn *txn, const struct chunk_entry *entry, enum need need)
 {
     struct chunk_name name;
@@ -143,21 +126,47 @@ static int check_dependents(struct txn *txn, const struct chunk_entry *entry, en
     return r == -ENOENT ? 0 : r;
 }
 
+int entry_check_depths(struct txn *txn, const struct chunk_entry *entry)
+{
+    int r = 0;
+    if (entry->ref_count == 0)
+        return 0;
+    for (size_t i = 0; i < entry->ref_count && r == 0; i++) {
+        struct chunk_row base;
+        r = chunk_row_get(txn, KEY_REMOTE_CHUNK, &entry->refs[i].name, &base);
+        if (r == 0 && base.entry.depth >= entry->depth)
+            return txn_damage(txn, "a chunk's base is as deep as the chunk");
+        r = r == -ENOENT ? 0 : r;
+    }
+    if (r == 0)
+        r = check_dependents(txn, entry, NEEDED);
+    return r < 0 ? r : check_dependents(txn, entry, UNNEEDED);
+}
+
+/* Who rests on what is lost is lost. */
+static int check_new_base(struct txn *txn, const struct chunk_name *name)
+{
+    const struct look look = {.txn = txn};
+    struct chunk_row base;
+    int r = remote_row_at(&look, name, &base);
+    if (r == -ENOENT)
+        return txn_damage(txn, "a chunk's base has no place in the remote");
+    if (r == 0)
+        r = entry_lacks_base(&look, &base.entry, NULL);
+    return r > 0 ? txn_damage(txn, "a chunk's base lacks a base") : r;
+}
+
 int entry_check(struct txn *txn, const struct chunk_entry *entry)
 {
     struct chunk_row old = {0};
     if (!entry_is_sane(entry))
         return txn_damage(txn, "a chunk's references make no sense");
-    if (entry->ref_count == 0)
-        return 0;
-    int r = chunk_row_get(txn, KEY_REMOTE_CHUNK, &entry->name, &old);
-    if (r == -ENOENT)
-        r = 0;
-    for (size_t i = 0; i < entry->ref_count && r == 0; i++) {
-        const struct chunk_name *base = &entry->refs[i].name;
-        r = check_base(txn, entry, base, !entry_refers_to(&old.entry, base));
-    }
-    if (r == 0)
-        r = check_dependents(txn, entry, NEEDED);
-    return r < 0 ? r : check_dependents(txn, entry, UNNEEDED);
+    int r = entry->ref_count ? chunk_row_get(txn, KEY_REMOTE_CHUNK, &entry->name, &old) : 0;
+    if (r < 0 && r != -ENOENT)
+        return r;
+    r = 0;
+    for (size_t i = 0; i < entry->ref_count && r == 0; i++)
+        if (!entry_refers_to(&old.entry, &entry->refs[i].name))
+            r = check_new_base(txn, &entry->refs[i].name);
+    return r < 0 ? r : entry_check_depths(txn, entry);
 }

@@ -55,5 +55,7 @@ CAIRN_MUST_CHECK int entry_lacks_base(const struct look *look, const struct chun
 CAIRN_MUST_CHECK int next_dependent(struct txn *txn, const struct chunk_name *base, enum need need,
                                     bool from_start, struct chunk_name *after, unsigned *ret_depth);
 
+/* Is it deeper than its bases, and are its dependents deeper? -EUCLEAN with the reason. */
+CAIRN_MUST_CHECK int entry_check_depths(struct txn *txn, const struct chunk_entry *entry);
 /* May the entry be noted, in place of the one that the chunk has? -EUCLEAN with the reason. */
 CAIRN_MUST_CHECK int entry_check(struct txn *txn, const struct chunk_entry *entry);

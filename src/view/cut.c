@@ -258,8 +258,7 @@ static int give_chunk(struct rows *rows, const struct chunk_row *at_cut)
         if (at_cut->refs == 0)
             return give_removed(rows, &key);
         row.entry = at_cut->entry;
-        row.entry.pack = row.entry.offset = 0;
-        row.entry.depth = row.entry.ref_count = 0;
+        chunk_row_forget_place(&row);
         r = 0;
     }
     if (r == 0)

@@ -132,7 +132,8 @@ struct txn {
     rocksdb_iterator_t *iter;       /* over database and batch */
     struct view_state state;
     struct remote_state_row remote;
-    uint64_t cut;                       /* of the batch that is applied; else of the last */
+    bool is_following; /* nothing is a change of ours: only what is pending upload has a mark */
+    uint64_t cut;      /* of the batch that is applied; else of the last */
     struct remote_pack_row remote_pack; /* as `pack`, of a remote pack */
     bool remote_pack_loaded, remote_pack_dirty;
     struct pack_row pack; /* the pack account in use, written when another is needed */

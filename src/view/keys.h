@@ -168,6 +168,13 @@ struct chunk_row {
     uint64_t refs; /* extent parts that name the chunk */
 };
 
+/* The chunk lies elsewhere alone: what is known of it is how long it is. */
+static inline void chunk_row_forget_place(struct chunk_row *row)
+{
+    row->entry.pack = row->entry.offset = 0;
+    row->entry.depth = row->entry.ref_count = 0;
+}
+
 struct pack_row {
     struct view_pack pub;
     uint64_t placed; /* KEY_PLACED keys */

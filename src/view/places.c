@@ -3,6 +3,8 @@
  * needed or no longer is (bases.h). */
 #include "view/bases.h"
 
+#define CHUNK_MARK 1u /* the change that a mark of a chunk is of, as in an adoption */
+
 /* --- accounts of remote packs, the last one held as in chunks.c ------------------------------- */
 
 void remote_pack_store(struct txn *txn)
@@ -41,6 +43,21 @@ static int remote_pack_need(struct txn *txn, uint64_t pack)
 
 /* --- pending uploads -------------------------------------------------------------------------- */
 
+/* While a head is followed: the next run says something of the chunk, or does not. */
+static void set_mark(struct txn *txn, const struct chunk_name *name, bool is_marked)
+{
+    struct touched_row touched = {.change = CHUNK_MARK};
+    struct key key, mark;
+    uint8_t value[TOUCHED_VALUE_LEN];
+    check(txn->is_following);
+    key_chunk(&key, name);
+    key_touched(&mark, key.bytes, key.len);
+    if (is_marked)
+        txn_put(txn, &mark, value, touched_encode(&touched, value));
+    else
+        txn_delete(txn, &mark);
+}
+
 static uint64_t pending_bytes(const struct chunk_entry *entry)
 {
     return entry->pack ? entry->stored_len : 0;
@@ -56,6 +73,8 @@ void add_pending_upload(struct txn *txn, const struct chunk_entry *entry)
     txn_put(txn, &key, value, pending_upload_encode(bytes, value));
     txn->remote.pub.pending_chunks++;
     txn->remote.pub.pending_bytes += bytes;
+    if (txn->is_following)
+        set_mark(txn, &entry->name, true);
 }
 
 static int get_pending_upload(struct txn *txn, const struct chunk_name *name, uint64_t *ret_bytes)
@@ -80,6 +99,8 @@ static int remove_pending_upload(struct txn *txn, const struct chunk_name *name)
     txn_delete(txn, &key);
     txn->remote.pub.pending_chunks--;
     txn->remote.pub.pending_bytes -= bytes;
+    if (txn->is_following)
+        set_mark(txn, name, false);
     return 0;
 }
 
@@ -369,21 +390,56 @@ int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
     return needed ? count_live(txn, entry, 1) : 0;
 }
 
-/* A chunk of a pack that goes. It may have left the pack by now. */
-static int forget_place(struct txn *txn, uint64_t pack, const struct chunk_name *name)
+static int forget_entry(struct txn *txn, const struct chunk_entry *entry)
 {
-    struct chunk_row row, remote;
-    int r = chunk_row_get(txn, KEY_REMOTE_CHUNK, name, &remote);
-    if (r == -ENOENT || (r == 0 && remote.entry.pack != pack))
-        return 0;
-    if (r == 0)
-        r = local_row(txn, name, &row);
+    struct chunk_row row;
+    int r = local_row(txn, &entry->name, &row);
     if (r == 0)
         r = is_needed(txn, &row);
     if (r <= 0) /* dead: its mark is there already if a head says otherwise */
-        return r < 0 ? r : unplace(txn, &remote.entry, UNNEEDED);
-    r = send_anew(txn, &row, &remote.entry);
-    return r < 0 ? r : leave_lost_base(txn, name, CHUNK_DEPTH_MAX);
+        return r < 0 ? r : unplace(txn, entry, UNNEEDED);
+    r = send_anew(txn, &row, entry);
+    return r < 0 ? r : leave_lost_base(txn, &entry->name, CHUNK_DEPTH_MAX);
+}
+
+int remote_chunk_forget(struct txn *txn, const struct chunk_name *name)
+{
+    struct chunk_row remote;
+    int r = chunk_row_get(txn, KEY_REMOTE_CHUNK, name, &remote);
+    return r == -ENOENT ? 0 : r < 0 ? r : forget_entry(txn, &remote.entry);
+}
+
+/* A head may say of a chunk that it lies there, and nothing of what it rests on; or something of a
+ * chunk that nothing needs here: then the next run says so. */
+int remote_chunk_settle(struct txn *txn, const struct chunk_name *name)
+{
+    const struct look look = {.txn = txn};
+    struct chunk_row row, remote;
+    if (!atomic_load(&txn->view->has_dependents))
+        return 0;
+    int r = local_row(txn, name, &row);
+    int needed = r < 0 ? r : is_needed(txn, &row);
+    if (needed < 0)
+        return needed;
+    r = chunk_row_get(txn, KEY_REMOTE_CHUNK, name, &remote);
+    set_mark(txn, name, r == -ENOENT ? needed : !needed);
+    if (r < 0 || !needed)
+        return r == -ENOENT ? 0 : r;
+    r = entry_lacks_base(&look, &remote.entry, NULL);
+    if (r <= 0)
+        return r;
+    r = leave_lost_base(txn, name, CHUNK_DEPTH_MAX);
+    return r < 0 ? r : leave_incomplete(txn, &row);
+}
+
+/* A chunk of a pack that goes. It may have left the pack by now. */
+static int forget_place(struct txn *txn, uint64_t pack, const struct chunk_name *name)
+{
+    struct chunk_row remote;
+    int r = chunk_row_get(txn, KEY_REMOTE_CHUNK, name, &remote);
+    if (r == -ENOENT || (r == 0 && remote.entry.pack != pack))
+        return 0;
+    return r < 0 ? r : forget_entry(txn, &remote.entry);
 }
 
 int remote_pack_forget_placed(struct txn *txn, uint64_t pack)

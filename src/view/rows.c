@@ -2,6 +2,7 @@
 #include "view/rows.h"
 
 #include "base/log.h"
+#include "view/bases.h"
 
 #define INO_COUNTER_MASK ((1ull << 48) - 1)
 #define VERSION_MAX (1ull << 62) /* seals add 1 to it */
@@ -93,9 +94,11 @@ int row_chunk_name(const struct run_row *row, struct chunk_name *ret)
 static bool chunk_is_sane(const struct chunk_row *row)
 {
     const struct chunk_entry *e = &row->entry;
-    if (row->refs == 0 || e->raw_len > CHUNK_SIZE_MAX || e->stored_len > CHUNK_SIZE_MAX)
+    if (e->raw_len > CHUNK_SIZE_MAX || e->stored_len > CHUNK_SIZE_MAX || !entry_is_sane(e))
         return false;
-    return e->pack ? e->raw_len > 0 && e->offset <= INT64_MAX : e->offset == 0;
+    if (e->pack == 0)
+        return row->refs > 0 && e->offset == 0 && e->ref_count == 0;
+    return e->raw_len > 0 && e->offset <= INT64_MAX;
 }
 
 int row_read_chunk(const struct run_row *row, struct chunk_row *ret)

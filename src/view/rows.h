@@ -14,7 +14,8 @@ bool row_comes_next(struct key *last, const struct run_row *row);
 CAIRN_MUST_CHECK int row_check_plain(const struct run_row *row, struct piece_list *scratch,
                                      struct inode_row *ret_inode);
 
-/* A chunk: its references, and its place in the remote (pack 0: it has none). */
+/* A chunk: its references, and its place in the remote (pack 0: it has none). Without references
+ * it has one, and others rest on it. */
 CAIRN_MUST_CHECK int row_read_chunk(const struct run_row *row, struct chunk_row *ret);
 /* A remote pack: length, chunks, since when it is unreferenced. */
 CAIRN_MUST_CHECK int row_read_pack(const struct run_row *row, struct remote_pack_row *ret);

@@ -124,7 +124,7 @@ static struct change *change_of(struct txn *txn, const struct key *key)
  * changes again is marked already, if its change is known. */
 static void mark(struct txn *txn, const struct key *key, struct change *change)
 {
-    if (!txn->remote.pub.tracks || (change && change->touched))
+    if (!txn->remote.pub.tracks || txn->is_following || (change && change->touched))
         return;
     if (change)
         change->touched = true;

@@ -113,6 +113,12 @@ int remote_rows(const struct test_remote *remote, int (*fn)(const struct run_row
     return merge(remote->runs, remote->count, true, fn, arg);
 }
 
+int remote_newest_rows(const struct test_remote *remote,
+                       int (*fn)(const struct run_row *row, void *arg), void *arg)
+{
+    return merge(remote->runs + remote->count - 1, 1, false, fn, arg);
+}
+
 static int adopt_row(const struct run_row *row, void *arg)
 {
     return view_adopt_row(arg, row);

@@ -34,6 +34,9 @@ void remote_merge(struct test_remote *remote, size_t count);
 /* All rows, merged. */
 int remote_rows(const struct test_remote *remote, int (*fn)(const struct run_row *row, void *arg),
                 void *arg);
+/* The rows of the newest run, those without a value, too. */
+int remote_newest_rows(const struct test_remote *remote,
+                       int (*fn)(const struct run_row *row, void *arg), void *arg);
 /* Fills a new view. */
 int remote_adopt(const struct test_remote *remote, struct view *view);
 void open_adopted(const struct test_remote *remote, const char *path, struct view **ret_view);

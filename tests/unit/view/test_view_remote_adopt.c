@@ -125,7 +125,7 @@ Test(view_adopt, impossible_rows)
         }
     }
     struct row *chunk = row_of('H', 0), *pack = row_of('Q', 0);
-    expect_bad(chunk, 1, 0);              /* no references */
+    expect_bad(chunk, 34, 1);             /* deep, and refers to nothing */
     expect_bad(chunk, 27, 0xff);          /* stored length */
     expect_bad(chunk, 31, 0xff);          /* raw length */
     expect_bad(chunk, 35, 200);           /* chunk references */

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "view/follow_remote.h"
+
+#include "base/log.h"
+#include "view/rows.h"
+
+/* --- rows ------------------------------------------------------------------------------------- */
+
+static bool same_refs(const struct chunk_entry *a, const struct chunk_entry *b)
+{
+    for (size_t i = 0; i < a->ref_count; i++)
+        if (!chunk_name_equal(&a->refs[i].name, &b->refs[i].name) ||
+            a->refs[i].offset != b->refs[i].offset || a->refs[i].length != b->refs[i].length)
+            return false;
+    return true;
+}
+
+static bool same_place(const struct chunk_entry *a, const struct chunk_entry *b)
+{
+    if (a->pack == 0 || b->pack == 0)
+        return a->pack == b->pack;
+    return a->pack == b->pack && a->offset == b->offset && a->stored_len == b->stored_len &&
+           a->encoding == b->encoding && a->depth == b->depth && a->ref_count == b->ref_count &&
+           same_refs(a, b);
+}
+
+static int get_row(struct txn *txn, enum key_type type, const struct chunk_name *name,
+                   struct chunk_row *row)
+{
+    *row = (struct chunk_row){.entry = {.name = *name}};
+    int r = chunk_row_get(txn, type, name, row);
+    return r == -ENOENT ? 0 : r;
+}
+
+int told_chunk(struct remote_told *told, struct txn *txn, const struct run_row *row)
+{
+    struct chunk_row now = {0}, local, remote;
+    int r = row->value ? row_read_chunk(row, &now) : row_chunk_name(row, &now.entry.name);
+    if (r < 0)
+        return r;
+    r = get_row(txn, KEY_CHUNK, &now.entry.name, &local);
+    if (r == 0 && row->value && local.refs == 0)
+        vector_add(&told->unused, now.entry.name);
+    if (r == 0)
+        r = get_row(txn, KEY_REMOTE_CHUNK, &now.entry.name, &remote);
+    if (r < 0 || (local.refs == now.refs && same_place(&remote.entry, &now.entry)))
+        return r;
+    vector_add(&told->chunks, now);
+    return 1;
+}
+
+int told_pack(struct remote_told *told, const struct run_row *row)
+{
+    struct pack_told pack = {.removed = !row->value};
+    if (row->key_len != KEY_U64_LEN)
+        return -EUCLEAN;
+    pack.row.pub.pack = key_get_u64(row->key, 1);
+    int r = row->value ? row_read_pack(row, &pack.row) : 0;
+    if (r == 0)
+        vector_add(&told->packs, pack);
+    return r;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(struct chunk_name));
+}
+
+/* A base without references that the head does not name is none any more. The view has no row that
+ * could be missed. */
+static int add_unnamed_base(struct remote_told *told, struct txn *txn,
+                            const struct chunk_name *base)
+{
+    struct chunk_row local;
+    int r = get_row(txn, KEY_CHUNK, base, &local);
+    if (r == 0 && local.refs == 0 && !vector_search(&told->unused, base, compare_names))
+        vector_add(&told->chunks, (struct chunk_row){.entry = {.name = *base}});
+    return r;
+}
+
+static int add_unnamed_bases(struct remote_told *told, struct txn *txn, const struct snap *snap)
+{
+    struct key prefix;
+    struct chunk_name last = {0}, base;
+    _cleanup_scan_ struct scan scan;
+    key_type(&prefix, KEY_DEPENDENT);
+    scan_open(&scan, snap, &prefix);
+    int r = 0;
+    for (bool first = true; r == 0 && scan_valid(&scan); scan_next(&scan)) {
+        if (scan.key_len != DEPENDENT_KEY_LEN)
+            return -EUCLEAN;
+        memcpy(&base, scan.key + 1, sizeof base);
+        if (first || !chunk_name_equal(&base, &last))
+            r = add_unnamed_base(told, txn, &base);
+        last = base;
+        first = false;
+    }
+    return r < 0 ? r : scan_error(&scan);
+}
+
+/* --- packs ------------------------------------------------------------------------------------ */
+
+static bool counts(const struct view_remote_pack *pack)
+{
+    return !pack->unreferenced && !pack->gone;
+}
+
+static void count_pack(struct txn *txn, const struct view_remote_pack *pack, int sign)
+{
+    txn->remote.pub.packs += (uint64_t)(int64_t)sign;
+    txn->remote.pub.pack_bytes += sign < 0 ? -pack->length : pack->length;
+}
+
+/* The account that chunks come into. */
+static int begin_pack(struct txn *txn, const struct pack_told *pack)
+{
+    int r = pack->removed ? 0 : remote_pack_load(txn, pack->row.pub.pack);
+    if (pack->removed || (r < 0 && r != -ENOENT))
+        return r;
+    if (r == 0 && counts(&txn->remote_pack.pub))
+        count_pack(txn, &txn->remote_pack.pub, -1);
+    if (r == -ENOENT)
+        txn->remote_pack = (struct remote_pack_row){.pub = {.pack = pack->row.pub.pack}};
+    struct view_remote_pack *pub = &txn->remote_pack.pub;
+    pub->length = pack->row.pub.length;
+    pub->count = pack->row.pub.count;
+    pub->unreferenced = pack->row.pub.unreferenced;
+    pub->gone = false;
+    pub->head = 1; /* published by some head */
+    txn->remote_pack_loaded = txn->remote_pack_dirty = true;
+    if (counts(pub))
+        count_pack(txn, pub, 1);
+    return 0;
+}
+
+/* Places of chunks that no head needs go with their pack. */
+static int end_pack(struct txn *txn, const struct pack_told *pack)
+{
+    struct key key;
+    int r = remote_pack_load(txn, pack->row.pub.pack);
+    if (r < 0)
+        return r == -ENOENT && pack->removed ? 0 : r;
+    const struct view_remote_pack *pub = &txn->remote_pack.pub;
+    if (!pack->removed && !pub->unreferenced)
+        return 0;
+    if (pub->live_count > 0)
+        return txn_damage(txn, "a remote pack that is not needed has chunks that are");
+    r = remote_pack_forget_placed(txn, pack->row.pub.pack);
+    if (r < 0 || !pack->removed)
+        return r;
+    if (counts(pub))
+        count_pack(txn, pub, -1);
+    txn->remote_pack_loaded = txn->remote_pack_dirty = false;
+    key_u64(&key, KEY_REMOTE_PACK, pack->row.pub.pack);
+    txn_delete(txn, &key);
+    return 0;
+}
+
+/* --- chunks ----------------------------------------------------------------------------------- */
+
+static int place(struct txn *txn, const struct chunk_row *now)
+{
+    const struct chunk_entry *entry = &now->entry;
+    const struct view_remote_pack *pub = &txn->remote_pack.pub;
+    struct chunk_row old;
+    int r = get_row(txn, KEY_REMOTE_CHUNK, &entry->name, &old);
+    if (r < 0 || entry->pack == 0 || same_place(&old.entry, entry))
+        return r;
+    r = remote_chunk_place(txn, entry);
+    if (r < 0)
+        return r;
+    if (!counts(pub) || entry->offset + entry->stored_len > pub->length ||
+        txn->remote_pack.placed > pub->count)
+        return txn_damage(txn, "a chunk does not fit the remote pack that it lies in");
+    return 0;
+}
+
+/* Its references, in the row that also tells the local place. */
+static int set_refs(struct txn *txn, const struct chunk_row *now)
+{
+    struct piece piece = {.chunk = now->entry.name};
+    struct chunk_row row;
+    struct key key;
+    uint8_t value[CHUNK_VALUE_LEN_MAX];
+    int r = get_row(txn, KEY_CHUNK, &now->entry.name, &row);
+    if (r == 0 && row.refs != now->refs)
+        r = chunk_refs_change(txn, &piece, (int64_t)(now->refs - row.refs));
+    if (r < 0 || now->refs == 0 || row.entry.pack)
+        return r;
+    row = *now;
+    chunk_row_forget_place(&row);
+    key_chunk(&key, &row.entry.name);
+    txn_put(txn, &key, value, chunk_row_encode(&row, value));
+    return 0;
+}
+
+static int unplace(struct txn *txn, const struct chunk_row *now)
+{
+    return now->entry.pack ? 0 : remote_chunk_forget(txn, &now->entry.name);
+}
+
+static int settle(struct txn *txn, const struct chunk_row *now)
+{
+    int r = now->entry.pack ? entry_check_depths(txn, &now->entry) : 0;
+    return r < 0 ? r : remote_chunk_settle(txn, &now->entry.name);
+}
+
+static int compare_depths(const void *a, const void *b)
+{
+    const struct chunk_row *x = a, *y = b;
+    return (x->entry.depth > y->entry.depth) - (x->entry.depth < y->entry.depth);
+}
+
+/* A base has its place before those that rest on it, and loses it after them. */
+static int apply_chunks(struct remote_told *told, struct txn *txn)
+{
+    static int (*const steps[])(struct txn *, const struct chunk_row *) = {place, set_refs, unplace,
+                                                                           settle};
+    int r = 0;
+    vector_sort(&told->chunks, compare_depths);
+    for (size_t step = 0; step < ARRAY_LEN(steps); step++)
+        for (size_t i = 0; i < told->chunks.count && r == 0; i++)
+            r = steps[step](txn, &told->chunks.at[i]);
+    return r;
+}
+
+int told_apply(struct remote_told *told, struct txn *txn, const struct snap *snap, bool is_whole)
+{
+    int r = is_whole ? add_unnamed_bases(told, txn, snap) : 0;
+    for (size_t i = 0; i < told->packs.count && r == 0; i++)
+        r = begin_pack(txn, &told->packs.at[i]);
+    if (r == 0)
+        r = apply_chunks(told, txn);
+    for (size_t i = 0; i < told->packs.count && r == 0; i++)
+        r = end_pack(txn, &told->packs.at[i]);
+    if (r == 0)
+        remote_pack_store(txn);
+    else if (txn->why)
+        log_error("view: what the remote says does not fit together: %s", txn->why);
+    return r;
+}
+
+void told_done(struct remote_told *told)
+{
+    vector_free(&told->chunks);
+    vector_free(&told->unused);
+    vector_free(&told->packs);
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a newer head says of chunks and remote packs (view_follow_*()): collected as its rows come,
+ * and made true at the end, for rows of chunks come before those of the packs that they lie in, and
+ * in an order of names. */
+#pragma once
+
+#include "view/bases.h"
+
+/* What a row says of a pack. */
+struct pack_told {
+    struct remote_pack_row row;
+    bool removed;
+};
+
+struct remote_told {
+    VECTOR(struct chunk_row) chunks; /* that differ; refs 0 and pack 0: the head has no row of it */
+    VECTOR(struct chunk_name) unused; /* that the head has, and no file refers to here; by name */
+    VECTOR(struct pack_told) packs;   /* by number */
+};
+
+/* A row of a chunk. 1: it differs from what the view has; 0: it does not. */
+CAIRN_MUST_CHECK int told_chunk(struct remote_told *told, struct txn *txn,
+                                const struct run_row *row);
+CAIRN_MUST_CHECK int told_pack(struct remote_told *told, const struct run_row *row);
+/* All rows came, and `is_whole`: they are all that the head has. `snap` is of before. */
+CAIRN_MUST_CHECK int told_apply(struct remote_told *told, struct txn *txn, const struct snap *snap,
+                                bool is_whole);
+void told_done(struct remote_told *told);
