@@ -30,4 +30,26 @@ static void join(const uint8_t *lows, const uint8_t *image, size_t count, uint8_
     }
 }
 
-const struct twin_kernels twin_scalar = {split, join};
+static void round_all(const uint8_t *src, size_t count, uint8_t *ret)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t x = get_le32(src + 4 * i);
+        put_le16(ret + 2 * i, (uint16_t)((x + 0x7fff + (x >> 16 & 1)) >> 16));
+    }
+}
+
+static size_t landmarks(const uint8_t *values, size_t count, uint16_t *ret)
+{
+    static const uint16_t factors[4] = TWIN_FACTORS;
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t sum = TWIN_ADDEND;
+        for (size_t k = 0; k < 4; k++)
+            sum += (uint32_t)get_le16(values + 2 * (i + k)) * factors[k];
+        ret[found] = (uint16_t)i;
+        found += (uint16_t)sum < TWIN_LANDMARK;
+    }
+    return found;
+}
+
+const struct twin_kernels twin_scalar = {split, join, round_all, landmarks};

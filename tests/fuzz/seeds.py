@@ -95,6 +95,19 @@ def run_seeds():
 # --- codec --------------------------------------------------------------------------------------------------------------------------
 
 
+FACTORS, ADDEND = (0x9E37, 0x79B1, 0x85EB, 0xCA6B), 0x27D5  # codec/twin_kernels.h
+
+
+def with_landmarks(count, every):
+    """fp32 numbers; at each so many ones their roundings add up to a landmark."""
+    numbers = [0x3C000000 + (i * 2654435761 & 0x3FFFFFF) for i in range(count)]
+    for at in range(every, count - 4, every):
+        rounded = [(x + 0x7FFF + (x >> 16 & 1)) >> 16 for x in numbers[at : at + 3]]
+        rest = ADDEND + sum(x * factor for x, factor in zip(rounded, FACTORS))
+        numbers[at + 3] = (-rest * pow(FACTORS[3], -1, 1 << 16) % (1 << 16)) << 16
+    return struct.pack(f"<{count}I", *numbers)
+
+
 def codec_seeds():
     text = b"checkpoints are text now and then, "
     yield "chunk", "raw", b"\0" + len(text).to_bytes(3, "little") + text
@@ -111,6 +124,9 @@ def codec_seeds():
     for name, raw_len in TWIN_LENGTHS.items():
         with open(f"{CODED}/twin_{name}.bin", "rb") as file:
             yield "twin", name, (raw_len - 1).to_bytes(3, "little") + b"\0" + file.read()
+    yield "twin_find", "one", b"\0\0\0\0" + with_landmarks(1200, 600)
+    yield "twin_find", "changed", b"\4\0\5\7" + with_landmarks(3000, 500)
+    yield "twin_find", "four-phases", b"\x1a\1\0\x40" + b"\0\0" + with_landmarks(2500, 1100)
     header = {"a": {"dtype": "F32", "shape": [2048], "data_offsets": [0, 8192]}, "b": {"data_offsets": [8192, 300000]}}
     text = json.dumps(header, separators=(",", ":")).encode()
     whole = struct.pack("<Q", len(text)) + text

@@ -5,19 +5,11 @@
 #include "../base/golden.h"
 #include "codec/fx.h"
 #include "exact.h"
-#include "format/le.h"
 #include "numbers.h"
+#include "rounded.h"
 
 static uint8_t raw[CHUNK_SIZE_MAX];
 static uint8_t scratch[TWIN_SCRATCH_LEN];
-
-/* What torch makes of an fp32: to nearest, ties to even; one NaN for all. */
-static uint16_t rounded(uint32_t x)
-{
-    if ((x & 0x7fffffff) > 0x7f800000)
-        return 0x7fc0;
-    return (uint16_t)((x + 0x7fff + (x >> 16 & 1)) >> 16);
-}
 
 /* Parts whose images are copies of exactly their length, at an odd or an even place. */
 struct parts {
@@ -41,8 +33,7 @@ static void add_part(struct parts *parts, size_t at, size_t count)
     size_t i = parts->count++, odd = i & 1;
     parts->owned[i] = exact_new(odd + 2 * count);
     uint8_t *image = parts->owned[i].bytes + odd;
-    for (size_t k = 0; k < count; k++)
-        put_le16(image + 2 * k, rounded(get_le32(raw + at + 4 * k)));
+    round_all(raw + at, count, image);
     parts->of[i] = (struct twin_part){image, (uint32_t)at, (uint32_t)count};
     parts->images[i] = (struct iovec){image, 2 * count};
 }

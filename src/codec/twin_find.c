@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/twin_find.h"
+
+#include "codec/twin_index.h"
+#include "codec/twin_kernels.h"
+#include "format/le.h"
+
+#define STRETCH 4096u    /* elements that are looked at together */
+#define KEY_ELEMENTS 32u /* of a landmark, that make its key */
+#define KEY_LEN (2 * KEY_ELEMENTS)
+
+/* A match goes on over elements that are not rounded so, as long as it is likely to gain: each
+ * costs 6 bytes, and one that fits saves 2 at least. Where it lost that much it had ended before.
+ */
+#define LOSS 3
+#define LOSS_MAX 64
+#define STEP_GROUPS 16u
+#define STEP (STEP_GROUPS * TWIN_GROUP)
+
+static uint64_t key_of(const uint8_t bytes[KEY_LEN])
+{
+    uint64_t h = 0;
+    for (size_t i = 0; i < KEY_LEN; i += 8) {
+        h = (h ^ get_le64(bytes + i)) * 0x9e3779b97f4a7c15ull;
+        h ^= h >> 32;
+    }
+    return h * 0xd6e8feb86659fd93ull;
+}
+
+/* --- landmarks -------------------------------------------------------------------------------- */
+
+/* Those of a stretch whose keys lie in it, too. Neighbours are left out: constant content is
+ * nothing but landmarks. */
+static size_t landmarks(const struct twin_kernels *kernels, const uint8_t *values, size_t count,
+                        uint16_t ret[STRETCH])
+{
+    if (count < KEY_ELEMENTS)
+        return 0;
+    size_t all = kernels->landmarks(values, count - KEY_ELEMENTS + 1, ret), kept = 0;
+    for (size_t i = 0; i < all; i++)
+        if (kept == 0 || ret[i] >= ret[kept - 1] + KEY_ELEMENTS)
+            ret[kept++] = ret[i];
+    return kept;
+}
+
+/* Stretches overlap, so that each key lies in one. */
+static size_t stretch_len(size_t left)
+{
+    return (size_t)min_u64(left, STRETCH + KEY_ELEMENTS - 1);
+}
+
+void twin_index_add(struct twin_index *index, enum cpu_level level, const struct fx_guess *guess,
+                    const void *bytes, size_t len, uint64_t tag)
+{
+    check(len <= CHUNK_SIZE_MAX);
+    if (guess->width != 2)
+        return;
+    const uint8_t *values = (const uint8_t *)bytes + guess->phase;
+    size_t count = (len - guess->phase) / 2;
+    twin_index_begin(index, len, tag);
+    for (size_t at = 0; at < count; at += STRETCH) {
+        uint16_t marks[STRETCH];
+        size_t n =
+            landmarks(twin_kernels_of(level), values + 2 * at, stretch_len(count - at), marks);
+        for (size_t i = 0; i < n; i++) {
+            size_t offset = 2 * (at + marks[i]);
+            twin_index_put(index, key_of(values + offset), (uint32_t)(guess->phase + offset));
+        }
+    }
+}
+
+/* --- matches ---------------------------------------------------------------------------------- */
+
+struct search {
+    const struct twin_index *index;
+    const struct twin_kernels *kernels;
+    const struct twin_images *images;
+    const uint8_t *elements; /* of the chunk */
+    size_t count, phase;
+    size_t covered; /* elements before it were matched, or are behind us */
+    unsigned gets;
+    size_t match_count;
+    struct twin_match *matches;
+};
+
+/* How a match grows: by how much it gained at best, and where that was. */
+struct growth {
+    int gain, best;
+    size_t len, best_len;
+};
+
+/* The lowest bit of the mask is the next element. False: it ends here. */
+static bool grow(struct growth *g, uint64_t mask, size_t count)
+{
+    for (size_t left = count; left > 0;) {
+        size_t fit = mask ? (size_t)min_u64((uint64_t)__builtin_ctzll(mask), left) : left;
+        g->len += fit;
+        g->gain += (int)fit;
+        left -= fit;
+        if (g->gain > g->best) {
+            g->best = g->gain;
+            g->best_len = g->len;
+        }
+        if (left == 0)
+            break;
+        g->len++;
+        g->gain -= LOSS;
+        left--;
+        mask = fit < 63 ? mask >> (fit + 1) : 0;
+        if (g->gain < g->best - LOSS_MAX)
+            return false;
+    }
+    return true;
+}
+
+static size_t grow_forwards(const struct search *s, const uint8_t *src, const uint8_t *image,
+                            size_t most)
+{
+    struct growth g = {0};
+    for (size_t at = 0; at < most; at += STEP) {
+        uint8_t lows[2 * STEP];
+        uint64_t masks[STEP_GROUPS];
+        size_t count = (size_t)min_u64(STEP, most - at);
+        s->kernels->split(src + 4 * at, image + 2 * at, count, lows, masks);
+        for (size_t i = 0; i < count; i += TWIN_GROUP)
+            if (!grow(&g, masks[i / TWIN_GROUP], (size_t)min_u64(TWIN_GROUP, count - i)))
+                return g.best_len;
+    }
+    return g.best_len;
+}
+
+static uint64_t reversed(uint64_t bits)
+{
+    bits = (bits >> 1 & 0x5555555555555555ull) | (bits & 0x5555555555555555ull) << 1;
+    bits = (bits >> 2 & 0x3333333333333333ull) | (bits & 0x3333333333333333ull) << 2;
+    bits = (bits >> 4 & 0x0f0f0f0f0f0f0f0full) | (bits & 0x0f0f0f0f0f0f0f0full) << 4;
+    return __builtin_bswap64(bits);
+}
+
+/* The same towards the front, from the elements before `src` and `image` on. */
+static size_t grow_backwards(const struct search *s, const uint8_t *src, const uint8_t *image,
+                             size_t most)
+{
+    struct growth g = {0};
+    for (size_t at = 0; at < most;) {
+        uint8_t lows[2 * TWIN_GROUP];
+        uint64_t mask;
+        size_t count = (size_t)min_u64(TWIN_GROUP, most - at);
+        at += count;
+        s->kernels->split(src - 4 * at, image - 2 * at, count, lows, &mask);
+        if (!grow(&g, reversed(mask) >> (TWIN_GROUP - count), count))
+            break;
+    }
+    return g.best_len;
+}
+
+/* Keeps the longest ones, in their order. */
+static void keep(struct search *s, const struct twin_match *match)
+{
+    size_t shortest = 0;
+    if (s->match_count < CHUNK_REFS_MAX) {
+        s->matches[s->match_count++] = *match;
+        return;
+    }
+    for (size_t i = 1; i < s->match_count; i++)
+        if (s->matches[i].count < s->matches[shortest].count)
+            shortest = i;
+    if (s->matches[shortest].count >= match->count)
+        return;
+    memmove(s->matches + shortest, s->matches + shortest + 1,
+            (s->match_count - shortest - 1) * sizeof *s->matches);
+    s->matches[s->match_count - 1] = *match;
+}
+
+/* Is the image's landmark at `place` that of the chunk at `element`, and what more fits? */
+static bool match_at(struct search *s, size_t element, const struct twin_place *place)
+{
+    size_t len = 0;
+    const uint8_t *image = s->images->get(s->images->arg, place->tag, &len);
+    if (!image || len < place->offset)
+        return false;
+    const uint8_t *src = s->elements + 4 * element;
+    image += place->offset;
+    size_t behind = grow_forwards(s, src, image,
+                                  (size_t)min_u64(s->count - element, (len - place->offset) / 2));
+    size_t before = behind
+                        ? grow_backwards(s, src, image,
+                                         (size_t)min_u64(element - s->covered, place->offset / 2))
+                        : 0;
+    if (before + behind < TWIN_RUN_MIN)
+        return false;
+    keep(s, &(struct twin_match){.tag = place->tag,
+                                 .offset = (uint32_t)(place->offset - 2 * before),
+                                 .at = (uint32_t)(s->phase + 4 * (element - before)),
+                                 .count = (uint32_t)(before + behind)});
+    s->covered = element + behind;
+    return true;
+}
+
+static void match_landmark(struct search *s, size_t element, uint64_t key)
+{
+    struct twin_place places[TWIN_PLACES_MAX];
+    size_t n = twin_index_get(s->index, key, places);
+    for (size_t i = 0; i < n && s->gets < TWIN_GETS_MAX; i++) {
+        s->gets++;
+        if (match_at(s, element, &places[i]))
+            return;
+    }
+}
+
+static void search(struct search *s)
+{
+    for (size_t at = 0; at < s->count && s->gets < TWIN_GETS_MAX;) {
+        uint8_t values[2 * (STRETCH + KEY_ELEMENTS)];
+        uint16_t marks[STRETCH];
+        size_t len = stretch_len(s->count - at);
+        s->kernels->round(s->elements + 4 * at, len, values);
+        size_t n = landmarks(s->kernels, values, len, marks);
+        for (size_t i = 0; i < n; i++)
+            if (at + marks[i] >= s->covered)
+                match_landmark(s, at + marks[i], key_of(values + 2 * marks[i]));
+        at = (size_t)max_u64(at + STRETCH, s->covered);
+    }
+}
+
+size_t twin_find(const struct twin_index *index, enum cpu_level level, const struct fx_guess *guess,
+                 const void *src, size_t raw_len, const struct twin_images *images,
+                 struct twin_match ret[CHUNK_REFS_MAX])
+{
+    if (guess->width != 4)
+        return 0;
+    /* Numbers that came from fewer bits have more than one plane that is no noise, and which one is
+     * the exponent is not told. */
+    bool is_unsure = __builtin_popcount(guess->coded[0] | guess->coded[1]) > 1;
+    struct search s = {
+        .index = index, .kernels = twin_kernels_of(level), .images = images, .matches = ret};
+    for (size_t i = 0; i < (is_unsure ? 4 : 1) && s.match_count == 0; i++) {
+        s.phase = (guess->phase + i) % 4;
+        s.elements = (const uint8_t *)src + s.phase;
+        s.count = (raw_len - s.phase) / 4;
+        s.covered = 0;
+        search(&s);
+    }
+    return s.match_count;
+}

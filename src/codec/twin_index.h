@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Where landmarks were seen: a key, made of the bytes there, to the places of the newest images
+ * that have it. */
+#pragma once
+
+#include "codec/twin_find.h"
+
+#define TWIN_PLACES_MAX 4u
+
+struct twin_place {
+    uint64_t tag;
+    uint32_t offset; /* of the landmark in the image's chunk, in bytes, less than 2^20 */
+};
+
+/* Begins an image. */
+void twin_index_begin(struct twin_index *index, size_t len, uint64_t tag);
+
+/* A landmark of the image that was begun last. One with the same key, or where the image has more
+ * than its share already, is dropped. */
+void twin_index_put(struct twin_index *index, uint64_t key, uint32_t offset);
+
+/* Newest first. */
+size_t twin_index_get(const struct twin_index *index, uint64_t key,
+                      struct twin_place ret[TWIN_PLACES_MAX]);
