@@ -35,10 +35,17 @@ struct twin_kernels {
 };
 
 extern const struct twin_kernels twin_scalar;
+#ifdef __x86_64__
+extern const struct twin_kernels twin_avx2, twin_avx512;
+#endif
 
 /* Those of a level that the machine has. */
 static inline const struct twin_kernels *twin_kernels_of(enum cpu_level level)
 {
+#ifdef __x86_64__
+    if (level != CPU_SCALAR)
+        return level == CPU_AVX512 ? &twin_avx512 : &twin_avx2;
+#endif
     (void)level;
     return &twin_scalar;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Speed of the codec over the chunks of files, beside memcpy and BLAKE3 over the same bytes:
  * reduce_bench ROUNDS FILE... A line of JSON for each file: bytes, stored bytes, and seconds of
- * thread CPU time of each round. */
+ * thread CPU time of each round. For twin a file is taken for fp32 numbers, which are rounded to
+ * images; seconds are those for the fp32. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -11,6 +12,9 @@
 #include "codec/encode.h"
 #include "codec/fx.h"
 #include "codec/hash.h"
+#include "codec/twin.h"
+#include "codec/twin_find.h"
+#include "codec/twin_kernels.h"
 
 #define ROUNDS_MAX 99
 
@@ -56,6 +60,64 @@ static void decode(size_t i)
         copy(i);
 }
 
+/* --- twin ------------------------------------------------------------------------------------- */
+
+static enum cpu_level level_now;
+static uint8_t *image; /* of the whole file */
+static struct twin_index *known, *unknown;
+
+static struct twin_part whole_chunk(size_t i)
+{
+    return (struct twin_part){image + i * CHUNK_SIZE_MAX / 2, 0, (uint32_t)(chunk_len(i) / 4)};
+}
+
+static void twin_encode_chunk(size_t i)
+{
+    struct twin_part part = whole_chunk(i);
+    lens[i] = twin_encode(level_now, &part, 1, raw + i * CHUNK_SIZE_MAX, chunk_len(i), scratch,
+                          stored + i * CHUNK_SIZE_MAX, chunk_len(i));
+}
+
+static void twin_decode_chunk(size_t i)
+{
+    struct iovec of = {image + i * CHUNK_SIZE_MAX / 2, chunk_len(i) / 2};
+    if (lens[i] > 0)
+        check(twin_decode(level_now, stored + i * CHUNK_SIZE_MAX, lens[i], &of, 1, out,
+                          chunk_len(i)) == 0);
+}
+
+static void twin_add(size_t i)
+{
+    struct fx_guess guess = {.width = 2};
+    twin_index_add(known, level_now, &guess, image + i * CHUNK_SIZE_MAX / 2, chunk_len(i) / 2, i);
+}
+
+static const uint8_t *get_image(void *arg, uint64_t tag, size_t *ret_len)
+{
+    (void)arg;
+    *ret_len = chunk_len(tag) / 2;
+    return image + tag * CHUNK_SIZE_MAX / 2;
+}
+
+static void find_in(const struct twin_index *index, size_t i)
+{
+    struct fx_guess guess = {.width = 4};
+    struct twin_images how = {get_image, NULL};
+    struct twin_match matches[CHUNK_REFS_MAX];
+    sink = (uint8_t)twin_find(index, level_now, &guess, raw + i * CHUNK_SIZE_MAX, chunk_len(i),
+                              &how, matches);
+}
+
+static void twin_found(size_t i)
+{
+    find_in(known, i);
+}
+
+static void twin_not_found(size_t i)
+{
+    find_in(unknown, i);
+}
+
 /* As writeback does it: choice, encoding, verification. */
 static void chunk(size_t i)
 {
@@ -77,12 +139,38 @@ static void measure(const char *name, unsigned rounds, void (*step)(size_t i))
     printf("]");
 }
 
+static void measure_at(const char *name, unsigned rounds, void (*step)(size_t i))
+{
+    char full[64];
+    (void)snprintf(full, sizeof full, "%s_%s", name, cpu_level_name(level_now));
+    measure(full, rounds, step);
+}
+
 static size_t stored_len(void)
 {
     size_t sum = 0;
     for (size_t i = 0; i < chunks; i++)
         sum += lens[i] ? lens[i] : chunk_len(i);
     return sum;
+}
+
+static void bench_twin(unsigned rounds)
+{
+    image = xmalloc_large(raw_len / 2);
+    twin_scalar.round(raw, raw_len / 4, image);
+    unknown = twin_index_new(MIB);
+    for (level_now = CPU_SCALAR; level_now <= cpu_level_of_machine(); level_now++) {
+        known = twin_index_new(MIB);
+        measure_at("twin_encode", rounds, twin_encode_chunk);
+        measure_at("twin_decode", rounds, twin_decode_chunk);
+        measure_at("twin_add", rounds, twin_add);
+        measure_at("twin_found", rounds, twin_found);
+        measure_at("twin_not_found", rounds, twin_not_found);
+        twin_index_free(known);
+    }
+    printf(", \"twin_bytes\": %zu", stored_len());
+    twin_index_free(unknown);
+    free(image);
 }
 
 static void bench(const char *path, unsigned rounds)
@@ -99,15 +187,14 @@ static void bench(const char *path, unsigned rounds)
     measure("memcpy", rounds, copy);
     measure("blake3", rounds, hash);
     measure("chunk", rounds, chunk);
-    for (enum cpu_level level = CPU_SCALAR; level <= cpu_level_of_machine(); level++) {
-        char name[32];
-        kernels = fx_kernels_of(level);
-        (void)snprintf(name, sizeof name, "encode_%s", cpu_level_name(level));
-        measure(name, rounds, encode);
-        (void)snprintf(name, sizeof name, "decode_%s", cpu_level_name(level));
-        measure(name, rounds, decode);
+    for (level_now = CPU_SCALAR; level_now <= cpu_level_of_machine(); level_now++) {
+        kernels = fx_kernels_of(level_now);
+        measure_at("encode", rounds, encode);
+        measure_at("decode", rounds, decode);
     }
-    printf(", \"stored_bytes\": %zu}\n", stored_len());
+    printf(", \"stored_bytes\": %zu", stored_len());
+    bench_twin(rounds);
+    printf("}\n");
     free(raw);
     free(stored);
     free(lens);
