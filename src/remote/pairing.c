@@ -2,13 +2,18 @@
 /* Order: a tensor is cut every CHUNK_SIZE_MAX, and its last chunk is shorter nearly always, or what
  * follows it is (a zip has some bytes between two tensors). So a file is taken as a row of spans,
  * each of which ends with a chunk that is shorter than CHUNK_SIZE_MAX. Spans of the same length are
- * taken for the same tensor. Where two spans differ, the nearest place is looked for from which the
- * rows agree again; spans that stand across each other before it are the same tensor in two
- * sizes. */
+ * taken for the same tensor; short ones may differ a little, for what lies between tensors names
+ * the file, and its number may have one digit more. Where two spans differ, the nearest place is
+ * looked for from which the rows agree again; spans that stand across each other before it are the
+ * same tensor in two sizes. */
 #include "remote/pairing.h"
 
+#include "codec/cut.h"
+
 #define AGREE_SPANS 3u /* that must be alike where rows agree again */
-#define SKIP_MAX 48u   /* spans that are skipped for it, in both rows together */
+#define BETWEEN_MAX CUT_WRITE_MIN
+#define BETWEEN_DIFFERENCE 128u /* and a sixteenth of the shorter */
+#define SKIP_MAX 48u            /* spans that are skipped for it, in both rows together */
 
 struct span {
     uint32_t first, count; /* parts */
@@ -34,6 +39,13 @@ static struct spans spans_of(const struct parts *parts)
     return spans;
 }
 
+static bool spans_are_alike(const struct span *a, const struct span *b)
+{
+    uint64_t shorter = min_u64(a->length, b->length), longer = max_u64(a->length, b->length);
+    return shorter == longer ||
+           (longer < BETWEEN_MAX && longer - shorter <= BETWEEN_DIFFERENCE + shorter / 16);
+}
+
 struct row {
     const struct parts *parts;
     struct spans spans;
@@ -57,7 +69,7 @@ static bool rows_agree(const struct row *row, size_t a, const struct row *base, 
         bool ends = a + i >= row->spans.count, base_ends = b + i >= base->spans.count;
         if (ends || base_ends)
             return ends && base_ends;
-        if (row->spans.at[a + i].length != base->spans.at[b + i].length)
+        if (!spans_are_alike(&row->spans.at[a + i], &base->spans.at[b + i]))
             return false;
     }
     return true;
@@ -86,14 +98,14 @@ static void pair_tails(const struct row *row, const struct row *base, uint32_t *
 {
     size_t a = row->spans.count, b = base->spans.count;
     while (a > row->at && b > base->at &&
-           row->spans.at[a - 1].length == base->spans.at[b - 1].length)
+           spans_are_alike(&row->spans.at[a - 1], &base->spans.at[b - 1]))
         pair_spans(row, --a, base, --b, ret);
 }
 
 static void pair_rows(struct row *row, struct row *base, uint32_t *ret)
 {
     while (row->at < row->spans.count && base->at < base->spans.count) {
-        if (row->spans.at[row->at].length == base->spans.at[base->at].length) {
+        if (spans_are_alike(&row->spans.at[row->at], &base->spans.at[base->at])) {
             pair_spans(row, row->at++, base, base->at++, ret);
         } else if (!find_agreement(row, base, ret)) {
             pair_tails(row, base, ret);

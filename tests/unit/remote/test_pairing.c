@@ -156,6 +156,28 @@ Test(pairing, a_removed_tensor_leaves_the_others_their_partners)
     }
 }
 
+/* As in two torch.save files of which one has the longer name: what stands between tensors grows
+ * with it, by the small tensors there, too. */
+Test(pairing, bytes_between_tensors_may_be_a_few_more)
+{
+    struct made made = {0}, base = {0};
+    for (unsigned n = 0; n < 8; n++) {
+        add_tensor(&made, 100 + n, length_of(n));
+        add_tensor(&base, 100 + n, length_of(n));
+        add_part(&made, n % 2 ? 200 : 20300);
+        add_part(&base, n % 2 ? 136 : 20044);
+    }
+    uint32_t *partners = order(&made, &base);
+    for (unsigned n = 0; n < 8; n++)
+        expect_u64(paired_of(&made, &base, partners, 100 + n), n + 1);
+    for (size_t i = 0; i < made.parts.count; i++)
+        if (made.parts.at[i].length == 200 || made.parts.at[i].length == 20300)
+            expect_u64(partners[i], UNPAIRED);
+    free(partners);
+    done(&made);
+    done(&base);
+}
+
 Test(pairing, a_tensor_with_more_rows_keeps_those_that_it_had)
 {
     struct made made = {0}, base = {0};
