@@ -3,7 +3,9 @@
 
 #include <lz4.h>
 
+#include "codec/dx.h"
 #include "codec/fx.h"
+#include "codec/twin.h"
 
 /* A chunk longer than all samples together is tried on the samples first: float tensors do not
  * compress, and finding that out on the whole chunk would cost more than hashing it. */
@@ -131,4 +133,37 @@ int chunk_decode(uint8_t encoding, const void *src, size_t stored_len, void *dst
     default:
         return decode_raw(src, stored_len, dst, raw_len);
     }
+}
+
+/* The base of dx is all of one chunk; the images of twin are stretches of up to CHUNK_REFS_MAX. */
+static int decode_dense(const struct chunk_entry *entry, const void *stored,
+                        const struct iovec *bases, void *dst)
+{
+    if (entry->encoding == ENCODING_TWIN)
+        return twin_decode(cpu_level(), stored, entry->stored_len, bases, entry->ref_count, dst,
+                           entry->raw_len);
+    if (entry->ref_count != 1)
+        return -EUCLEAN;
+    return dx_decode(dx_kernels_of(cpu_level()), stored, entry->stored_len, bases[0].iov_base,
+                     bases[0].iov_len, dst, entry->raw_len);
+}
+
+int chunk_decode_entry(const struct chunk_entry *entry, const void *stored,
+                       const struct iovec *bases, void *dst)
+{
+    bool is_dense = entry->encoding == ENCODING_TWIN || entry->encoding == ENCODING_DX;
+    if (!is_dense && entry->ref_count == 0)
+        return chunk_decode(entry->encoding, stored, entry->stored_len, dst, entry->raw_len);
+    if (entry->encoding >= CHUNK_ENCODINGS)
+        return -EPROTONOSUPPORT;
+    if (!is_dense || !bases || entry->ref_count == 0 || entry->ref_count > CHUNK_REFS_MAX ||
+        entry->depth == 0 || entry->depth > CHUNK_DEPTH_MAX)
+        return -EUCLEAN;
+    for (unsigned i = 0; i < entry->ref_count; i++)
+        if (bases[i].iov_len != entry->refs[i].length)
+            return -EUCLEAN;
+    if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX || entry->stored_len == 0 ||
+        entry->stored_len > CHUNK_SIZE_MAX)
+        return -EBADMSG;
+    return decode_dense(entry, stored, bases, dst);
 }

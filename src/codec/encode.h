@@ -33,11 +33,17 @@ struct chunk_encoded {
 struct chunk_encoded chunk_encode(enum reduce reduce, const struct iovec *iov, size_t iov_count,
                                   size_t raw_len, void *scratch, void *dst);
 
-/* Decodes into exactly raw_len bytes; `src` and `dst` have no byte in common. -EPROTONOSUPPORT:
- * unknown encoding. -EBADMSG: does not decode to raw_len. Never writes outside of dst, whatever src
- * holds. */
+/* Decodes a chunk that stands by itself into exactly raw_len bytes; `src` and `dst` have no byte in
+ * common. -EPROTONOSUPPORT: unknown encoding. -EBADMSG: does not decode to raw_len. Never writes
+ * outside of dst, whatever src holds. */
 CAIRN_MUST_CHECK int chunk_decode(uint8_t encoding, const void *src, size_t stored_len, void *dst,
                                   size_t raw_len);
+
+/* The same for a chunk that may refer to others: `bases` are the bytes that each reference of the
+ * entry names, verified, in its order and of exactly its length; NULL: there are none. -EUCLEAN
+ * too: what the entry refers to is not what its encoding needs, or not here, or lies too deep. */
+CAIRN_MUST_CHECK int chunk_decode_entry(const struct chunk_entry *entry, const void *stored,
+                                        const struct iovec *bases, void *dst);
 
 /* "raw", "lz4", "fx", "twin", "dx"; "unknown" for others. */
 const char *chunk_encoding_name(uint8_t encoding);

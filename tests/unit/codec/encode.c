@@ -4,7 +4,10 @@
 #include <stdio.h>
 
 #include "../expect.h"
+#include "codec/dx.h"
 #include "codec/fx.h"
+#include "codec/twin.h"
+#include "format/le.h"
 #include "numbers.h"
 
 static uint8_t raw[CHUNK_SIZE_MAX], stored[CHUNK_SIZE_MAX], scratch[CHUNK_SCRATCH_LEN],
@@ -169,4 +172,105 @@ Test(encode, hostile_bytes_never_reach_outside)
         int r = chunk_decode(ENCODING_LZ4, src, cut, dst, 5000);
         cr_assert(r == 0 || r == -EBADMSG);
     }
+}
+
+/* --- chunks that refer to others -------------------------------------------------------------- */
+
+static uint8_t base[CHUNK_SIZE_MAX];
+
+static struct chunk_entry dx_entry(size_t len)
+{
+    struct seeded seeded = {6};
+    struct fx_guess guess;
+    numbers_fill(NUMBERS_BF16, &seeded, base, len, 0);
+    for (size_t i = 0; i < len; i += 2)
+        put_le16(raw + i, (uint16_t)(get_le16(base + i) ^ seeded_below(&seeded, 4)));
+    fx_look(raw, len, &guess);
+    size_t n = dx_encode(dx_kernels_of(cpu_level()), &guess, raw, base, len, stored, len);
+    cr_assert(n > 0 && n < len / 2, "%zu", n);
+    return (struct chunk_entry){.stored_len = (uint32_t)n,
+                                .raw_len = (uint32_t)len,
+                                .encoding = ENCODING_DX,
+                                .depth = 1,
+                                .ref_count = 1,
+                                .refs = {{.length = (uint32_t)len}}};
+}
+
+Test(encode, dx_is_decoded_beside_its_base)
+{
+    struct chunk_entry entry = dx_entry(300000);
+    struct iovec iov[2] = {{base, 300000}, {base, 300000}};
+    assert_i64(chunk_decode_entry(&entry, stored, iov, decoded), 0);
+    cr_assert_arr_eq(decoded, raw, 300000);
+    assert_i64(chunk_decode_entry(&entry, stored, NULL, decoded), -EUCLEAN);
+    assert_i64(chunk_decode(entry.encoding, stored, entry.stored_len, decoded, 300000),
+               -EPROTONOSUPPORT);
+    struct chunk_entry bad = entry;
+    bad.refs[1].length = 300000;
+    bad.ref_count = 2;
+    assert_i64(chunk_decode_entry(&bad, stored, iov, decoded), -EUCLEAN);
+    bad.ref_count = CHUNK_REFS_MAX + 1;
+    assert_i64(chunk_decode_entry(&bad, stored, iov, decoded), -EUCLEAN);
+    bad.ref_count = 0;
+    assert_i64(chunk_decode_entry(&bad, stored, iov, decoded), -EUCLEAN);
+    bad = entry;
+    bad.depth = 0;
+    assert_i64(chunk_decode_entry(&bad, stored, iov, decoded), -EUCLEAN);
+    bad.depth = CHUNK_DEPTH_MAX;
+    assert_i64(chunk_decode_entry(&bad, stored, iov, decoded), 0);
+    bad.depth = CHUNK_DEPTH_MAX + 1;
+    assert_i64(chunk_decode_entry(&bad, stored, iov, decoded), -EUCLEAN);
+    bad = entry;
+    bad.encoding = ENCODING_FX;
+    assert_i64(chunk_decode_entry(&bad, stored, iov, decoded), -EUCLEAN);
+    bad.encoding = 77;
+    assert_i64(chunk_decode_entry(&bad, stored, iov, decoded), -EPROTONOSUPPORT);
+    iov[0].iov_len--;
+    assert_i64(chunk_decode_entry(&entry, stored, iov, decoded), -EUCLEAN);
+    bad = entry;
+    bad.refs[0].length--;
+    assert_i64(chunk_decode_entry(&bad, stored, iov, decoded), -EBADMSG, "a shorter base");
+}
+
+Test(encode, twin_is_decoded_beside_its_images)
+{
+    struct seeded seeded = {7};
+    static uint8_t work[TWIN_SCRATCH_LEN];
+    numbers_fill(NUMBERS_F32, &seeded, raw, 400000, 0);
+    for (size_t i = 0; i < 100000; i++)
+        put_le16(base + 2 * i, (uint16_t)((get_le32(raw + 4 * i) + 0x8000) >> 16));
+    struct twin_part parts[2] = {{base, 0, 40000}, {base + 80000, 160000, 60000}};
+    size_t n = twin_encode(cpu_level(), parts, 2, raw, 400000, work, stored, 400000);
+    cr_assert(n > 0 && n < 250000, "%zu", n);
+    struct chunk_entry entry = {.stored_len = (uint32_t)n,
+                                .raw_len = 400000,
+                                .encoding = ENCODING_TWIN,
+                                .depth = 2,
+                                .ref_count = 2,
+                                .refs = {{.length = 80000}, {.length = 120000}}};
+    struct iovec iov[2] = {{base, 80000}, {base + 80000, 120000}};
+    assert_i64(chunk_decode_entry(&entry, stored, iov, decoded), 0);
+    cr_assert_arr_eq(decoded, raw, 400000);
+    entry.ref_count = 1;
+    assert_i64(chunk_decode_entry(&entry, stored, iov, decoded), -EBADMSG);
+    entry.ref_count = 2;
+    entry.raw_len = CHUNK_SIZE_MAX + 1;
+    assert_i64(chunk_decode_entry(&entry, stored, iov, decoded), -EBADMSG);
+}
+
+Test(encode, what_stands_by_itself_has_no_base)
+{
+    struct seeded seeded = {8};
+    struct iovec iov = {base, 1000};
+    size_t n;
+    numbers_fill(NUMBERS_BF16, &seeded, raw, sizeof raw, 0);
+    uint8_t encoding = round_trip(sizeof raw, 1, &n);
+    struct chunk_entry entry = {
+        .stored_len = (uint32_t)n, .raw_len = sizeof raw, .encoding = encoding};
+    memset(decoded, 0, sizeof decoded);
+    assert_i64(chunk_decode_entry(&entry, stored, NULL, decoded), 0);
+    cr_assert_arr_eq(decoded, raw, sizeof raw);
+    entry.depth = entry.ref_count = 1;
+    entry.refs[0].length = 1000;
+    assert_i64(chunk_decode_entry(&entry, stored, &iov, decoded), -EUCLEAN);
 }
