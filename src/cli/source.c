@@ -56,6 +56,8 @@ const char *source_trouble(int r)
     case -EBADMSG:
     case -EUCLEAN:
         return "damaged";
+    case -ENOLINK:
+        return "damaged: what it refers to cannot be read";
     case -ELOOP:
         return "too many symbolic links";
     case -EXDEV:

@@ -28,6 +28,8 @@ const char *damage_describe(int error)
         return "damaged";
     case -ENODATA:
         return "its pack is missing";
+    case -ENOLINK:
+        return "a chunk that it refers to cannot be read";
     case -ENOTCONN:
         return "it lies in the remote only, and this mount has none: mount with --remote";
     default:
@@ -40,7 +42,8 @@ void damage_note(struct store *store, uint64_t ino, const struct chunk_name *nam
     _cleanup_free_ char *path = ns_path(store->ns, ino);
     char hex[17];
     hex_print(hex, name->bytes, 8);
-    _cleanup_free_ char *what = xasprintf("chunk %s: %s", hex, damage_describe(error));
+    const char *how = error == -ENOLINK && *cause_text() ? cause_text() : damage_describe(error);
+    _cleanup_free_ char *what = xasprintf("chunk %s: %s", hex, how);
     bool known = false;
     mutex_lock(&store->commit->damage.lock);
     for (unsigned i = 0; i < store->commit->damage.known_count; i++)

@@ -10,8 +10,9 @@
 struct heal {
     struct cairn_mutex lock; /* LOCK_LEAF */
     struct {
-        struct chunk_entry entry;
-        uint8_t *stored;
+        struct chunk_name name;
+        uint8_t *raw;
+        uint32_t raw_len;
     } chunks[HEAL_MAX];
     size_t count, added; /* the first `added` are in a pack that no batch names yet */
 };
@@ -28,23 +29,24 @@ void heal_free(struct heal *heal)
     if (!heal)
         return;
     for (size_t i = 0; i < heal->count; i++)
-        free(heal->chunks[i].stored);
+        free(heal->chunks[i].raw);
     mutex_done(&heal->lock);
     free(heal);
 }
 
-bool heal_give(struct store *store, const struct chunk_entry *entry, const void *stored)
+bool heal_give(struct store *store, const struct chunk_name *name, const void *raw, size_t raw_len)
 {
     struct heal *heal = store->commit->heal;
     LOCK_SCOPE(&heal->lock);
     for (size_t i = 0; i < heal->count; i++)
-        if (chunk_name_equal(&heal->chunks[i].entry.name, &entry->name))
+        if (chunk_name_equal(&heal->chunks[i].name, name))
             return true;
     if (heal->count == HEAL_MAX)
         return false;
-    heal->chunks[heal->count].entry = *entry;
-    heal->chunks[heal->count].stored = xmalloc(entry->stored_len);
-    memcpy(heal->chunks[heal->count++].stored, stored, entry->stored_len);
+    heal->chunks[heal->count].name = *name;
+    heal->chunks[heal->count].raw = xmalloc(raw_len);
+    heal->chunks[heal->count].raw_len = (uint32_t)raw_len;
+    memcpy(heal->chunks[heal->count++].raw, raw, raw_len);
     return true;
 }
 
@@ -54,17 +56,28 @@ bool heal_is_pending(struct store *store)
     return store->commit->heal->count > 0;
 }
 
+static int add_one(struct store *store, size_t i, void *scratch)
+{
+    const struct heal *heal = store->commit->heal;
+    struct chunk_entry entry;
+    const void *stored = packs_encode(store, &heal->chunks[i].name, heal->chunks[i].raw,
+                                      heal->chunks[i].raw_len, scratch, &entry);
+    return packs_add_stored(store, &entry, stored);
+}
+
 bool heal_add(struct store *store)
 {
     struct heal *heal = store->commit->heal;
     mutex_lock(&heal->lock);
     size_t count = heal->count;
     mutex_unlock(&heal->lock);
+    void *scratch = count ? xmalloc(PACKS_SCRATCH_LEN) : NULL;
     /* Only this thread takes out: what is counted stays where it is. */
     for (size_t i = 0; i < count; i++)
-        if (packs_add_stored(store, &heal->chunks[i].entry, heal->chunks[i].stored) < 0)
+        if (add_one(store, i, scratch) < 0)
             log_warn("a chunk that is damaged on NVMe cannot be stored anew now; the next read of "
                      "it, or 'cairn scrub', tries again");
+    free(scratch);
     heal->added = count;
     return count > 0;
 }
@@ -72,11 +85,13 @@ bool heal_add(struct store *store)
 void heal_settle(struct store *store)
 {
     struct heal *heal = store->commit->heal;
-    for (size_t i = 0; i < heal->added; i++)
-        damage_forget(store, &heal->chunks[i].entry.name);
+    for (size_t i = 0; i < heal->added; i++) {
+        damage_forget(store, &heal->chunks[i].name);
+        damage_cured(store, &heal->chunks[i].name);
+    }
     LOCK_SCOPE(&heal->lock);
     for (size_t i = 0; i < heal->added; i++)
-        free(heal->chunks[i].stored);
+        free(heal->chunks[i].raw);
     memmove(heal->chunks, heal->chunks + heal->added,
             (heal->count - heal->added) * sizeof *heal->chunks);
     heal->count -= heal->added;

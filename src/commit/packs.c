@@ -330,6 +330,7 @@ static void place_fresh(struct store *store, struct chunk_entry *entry, const st
         fresh->entry = *entry;
 }
 
+/* What is stored are the bytes of `iov` where it stays raw, else those in `dst`. */
 static void encode(struct store *store, const struct iovec *iov, size_t iov_count, void *scratch,
                    void *dst, struct chunk_entry *entry)
 {
@@ -346,6 +347,16 @@ static void encode(struct store *store, const struct iovec *iov, size_t iov_coun
                   "this build of CairnFS has a fault; -o reduce=off does without");
     entry->stored_len = (uint32_t)e.len;
     entry->encoding = e.encoding;
+}
+
+const void *packs_encode(struct store *store, const struct chunk_name *name, const void *raw,
+                         uint32_t raw_len, void *scratch, struct chunk_entry *ret_entry)
+{
+    struct iovec iov = {(void *)(uintptr_t)raw, raw_len};
+    void *encoded = (uint8_t *)scratch + CHUNK_SCRATCH_LEN;
+    *ret_entry = (struct chunk_entry){.name = *name, .raw_len = raw_len};
+    encode(store, &iov, 1, scratch, encoded, ret_entry);
+    return ret_entry->encoding == ENCODING_RAW ? raw : encoded;
 }
 
 int packs_add(struct store *store, const struct iovec *iov, size_t iov_count, size_t raw_len,
@@ -371,6 +382,7 @@ int packs_add(struct store *store, const struct iovec *iov, size_t iov_count, si
 
 int packs_add_stored(struct store *store, const struct chunk_entry *entry, const void *stored)
 {
+    check(entry->ref_count == 0); /* whoever read it has decoded it without any other chunk */
     if (!claim_fresh(store, &entry->name))
         return 0;
     struct chunk_entry moved = *entry;
@@ -382,6 +394,7 @@ int packs_add_stored(struct store *store, const struct chunk_entry *entry, const
  * packs_finish(). */
 int packs_keep(struct store *store, const struct chunk_entry *entry, const void *stored)
 {
+    check(entry->ref_count == 0);
     LOCK_SCOPE(&store->commit->packs.lock);
     if (fresh_find_locked(store, &entry->name))
         return -EEXIST;

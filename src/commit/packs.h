@@ -80,10 +80,15 @@ void packs_done(struct store *store);
 CAIRN_MUST_CHECK int packs_add(struct store *store, const struct iovec *iov, size_t iov_count,
                                size_t raw_len, void *scratch, struct chunk_name *ret_name,
                                uint64_t *ret_pinned);
-/* Adds a chunk as it is stored (compaction). */
+/* How a chunk is stored on NVMe, by itself, whatever it is elsewhere: the bytes, which lie in `raw`
+ * or in `scratch` (PACKS_SCRATCH_LEN), and an entry without a place. Any thread. */
+const void *packs_encode(struct store *store, const struct chunk_name *name, const void *raw,
+                         uint32_t raw_len, void *scratch, struct chunk_entry *ret_entry);
+/* Adds a chunk as it is stored on NVMe (compaction). */
 CAIRN_MUST_CHECK int packs_add_stored(struct store *store, const struct chunk_entry *entry,
                                       const void *stored);
-/* The same for one that was fetched, against room_keep(). -EEXIST: it is being stored already. */
+/* The same for one that was fetched and stands by itself, against room_keep(). -EEXIST: it is being
+ * stored already. */
 CAIRN_MUST_CHECK int packs_keep(struct store *store, const struct chunk_entry *entry,
                                 const void *stored);
 /* Every chunk added before is durable on return, names of packs too. */

@@ -25,7 +25,7 @@ int local_read_at(struct store *store, const struct chunk_entry *entry, void *bu
     int r =
         store->tier->ops->get_range(store->tier, object, entry->offset, stored, entry->stored_len);
     if (r == 0)
-        r = chunk_decode(entry->encoding, stored, entry->stored_len, buf, entry->raw_len);
+        r = chunk_decode_entry(entry, stored, NULL, buf);
     free(stored);
     if (r < 0)
         return r;

@@ -48,7 +48,8 @@ struct damages {
 
 void damage_init(struct store *store);
 void damage_done(struct store *store);
-/* No tier gave it: it is named to people, by the file that was read. */
+/* No tier gave it: it is named to people, by the file that was read. -ENOLINK: the cause says what
+ * it refers to and cannot be read. */
 void damage_note(struct store *store, uint64_t ino, const struct chunk_name *name, int error);
 /* NVMe did not: whoever has it stores it anew, and it is not relied on until then. */
 void damage_note_local(struct store *store, const struct chunk_name *name);
@@ -66,8 +67,8 @@ const char *damage_describe(int error);
  * Bounded. */
 struct heal *heal_new(void);
 void heal_free(struct heal *heal);
-/* Takes a copy of what is stored of a chunk, verified. False: there is no room now. Any thread. */
-bool heal_give(struct store *store, const struct chunk_entry *entry, const void *stored);
+/* Takes a copy of a chunk, verified. False: there is no room now. Any thread. */
+bool heal_give(struct store *store, const struct chunk_name *name, const void *raw, size_t raw_len);
 bool heal_is_pending(struct store *store);
 /* The writeback thread: adds them to a pack; false: there are none. Its next batch names it; then
  * they are forgotten. */

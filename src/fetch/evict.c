@@ -222,7 +222,7 @@ static bool is_published(struct store *store, const struct chunk_name *name)
     bool published;
     return remote_has_ours(store->remote) &&
            view_remote_chunk(store->view, name, &remote_chunk, &published) == 0 && published &&
-           !remote_is_bad_pack(store->remote, remote_chunk.pack);
+           bases_are_sound(store, &remote_chunk);
 }
 
 struct judging {

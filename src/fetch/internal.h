@@ -81,10 +81,14 @@ static inline struct pull *pull_of(struct store *store)
 
 /* --- keep.c ----------------------------------------------------------------------------------- */
 
-/* Stores a fetched chunk on NVMe, unless it is there. Waits for room until `until` (monotonic ns),
- * and for a buffer. False: there was no room. */
+/* Stores a fetched chunk that stands by itself on NVMe, unless it is there. Waits for room until
+ * `until` (monotonic ns), and for a buffer. False: there was no room. */
 bool keep_chunk(struct store *store, const struct chunk_entry *entry, const void *stored,
                 int64_t until);
+/* The same for one that refers to others where it came from: it is encoded anew, by itself.
+ * `scratch` has PACKS_SCRATCH_LEN bytes. */
+bool keep_decoded(struct store *store, const struct chunk_entry *entry, const void *raw,
+                  void *scratch, int64_t until);
 /* A round of the writeback thread: what was kept becomes part of the journal, when it is due. */
 bool keep_round(struct store *store, bool now);
 /* Returns when all that was kept is durable, or cannot become so soon. */

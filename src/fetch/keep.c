@@ -47,6 +47,16 @@ bool keep_chunk(struct store *store, const struct chunk_entry *entry, const void
     return true;
 }
 
+bool keep_decoded(struct store *store, const struct chunk_entry *entry, const void *raw,
+                  void *scratch, int64_t until)
+{
+    struct chunk_entry local;
+    if (pull_is_local(store, &entry->name))
+        return true;
+    const void *stored = packs_encode(store, &entry->name, raw, entry->raw_len, scratch, &local);
+    return keep_chunk(store, &local, stored, until);
+}
+
 static bool is_due(struct store *store)
 {
     uint64_t bytes = room_kept(store);

@@ -8,7 +8,7 @@
 static int plan_turn_remote(struct plan *plan, struct plan_part *part, int local_error)
 {
     struct store *store = plan->store;
-    if (pull_place(store, &part->name, &part->place) < 0)
+    if (remote_find_chunk(store, &part->name, &part->place) < 0)
         return local_error;
     if (!pull_of(store))
         return local_error == -ENOENT ? -ENOTCONN : local_error;

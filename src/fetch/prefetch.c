@@ -128,7 +128,7 @@ static void keep_missing(struct pull *pull, struct listing *l)
         struct pull_wanted wanted = l->list[i];
         if (pull_is_local(pull->store, &wanted.entry.name))
             continue;
-        if (pull_place(pull->store, &l->list[i].entry.name, &wanted.entry) == 0)
+        if (remote_find_chunk(pull->store, &l->list[i].entry.name, &wanted.entry) == 0)
             l->list[kept++] = wanted;
     }
     l->count = kept;

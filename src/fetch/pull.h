@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Inside the store: content that is brought from the remote.
  *
- *   pull.c      chunks on their way, and those that wait in memory for a reader; one GET and what
- * is done with it pull_read.c who reads them prefetch.c  files that are read from front to back,
- * and what is asked for ahead of them warm.c      whole files and directories, fetched or evicted
- * because somebody said so
+ *   pull_window.c  chunks on their way, and those that wait in memory for a reader
+ *   pull.c         one GET, and what is done with it
+ *   pull_read.c    who reads them
+ *   prefetch.c     files that are read from front to back, and what is asked for ahead of them
+ *   warm.c         whole files and directories, fetched or evicted because somebody said so
  *
  * A chunk is named by its hash, so it does not matter who asked for it: it is on its way once, and
  * who needs it meanwhile waits for it. All memory of this comes out of one budget, the window. */
 #pragma once
 
 #include "fetch/fetch.h"
+#include "remote/bases.h"
 #include "remote/internal.h"
 
 #define PULL_GROUP_BYTES (8u * 1024 * 1024) /* most that one GET asks for */
@@ -74,6 +76,7 @@ struct pull_chunk {
     bool keeping;   /* READY: not on NVMe yet, but on its way there */
     bool forgotten; /* out of the table; freed with the last pin */
     int error;
+    struct base_loss loss; /* -ENOLINK */
     uint32_t len;
     uint64_t read; /* bytes of it that readers took */
     int64_t used;
@@ -99,7 +102,9 @@ struct pull_stream {
 struct pull_fetched {
     struct pull_group *group;
     struct pull_buffer *stored;
-    bool *good; /* of each chunk */
+    bool *good;                  /* of each chunk */
+    struct pull_buffer **opened; /* of each that refers to others: it is kept by itself */
+    uint64_t scratch;            /* memory to encode it with, which the group took */
 };
 
 struct warm_job;
@@ -140,15 +145,18 @@ static inline uint64_t pull_window(unsigned threads)
            PULL_WINDOW_SPARE;
 }
 
-/* --- pull.c ----------------------------------------------------------------------------------- */
+/* --- pull_window.c -------------------------------------------------------------------------- */
 
-/* Sets store->fetch->pull, also where it fails. */
-CAIRN_MUST_CHECK int pull_start(struct store *store);
-/* First no new work begins, then (the tier interrupted) what is under way ends. NULL is fine. */
-void pull_stop_work(struct pull *pull);
-void pull_end(struct pull *pull);
-void pull_free(struct pull *pull);
-
+/* Memory for `length` bytes, of which the cost was taken with the group; one reference. */
+struct pull_buffer *pull_buffer_new(struct pull *pull, uint64_t length);
+void pull_buffer_put_locked(struct pull *pull, struct pull_buffer *buffer);
+/* Memory that is kept for later buffers: no more than so much of it. */
+void pull_drop_spares_locked(struct pull *pull, uint64_t max_bytes);
+/* Nobody finds it any more; who holds it lets go of it. */
+void pull_forget_locked(struct pull *pull, struct pull_chunk *chunk);
+/* Does nobody need it any more, once it has no pins? Until it is on NVMe it stays: whoever needs it
+ * once more would fetch it once more. */
+bool pull_is_used_up(const struct pull_chunk *chunk);
 struct pull_chunk *pull_find_locked(struct pull *pull, const struct chunk_name *name);
 void pull_unpin_locked(struct pull *pull, struct pull_chunk *chunk);
 struct pull_wanted;
@@ -172,6 +180,16 @@ void pull_unplan_locked(struct pull *pull, struct pull_plan *plan);
 bool pull_take_locked(struct pull *pull, struct pull_group *group, bool force);
 /* Gives memory back that nobody used for a while. */
 void pull_trim_locked(struct pull *pull);
+
+/* --- pull.c ----------------------------------------------------------------------------------- */
+
+/* Sets store->fetch->pull, also where it fails. */
+CAIRN_MUST_CHECK int pull_start(struct store *store);
+/* First no new work begins, then (the tier interrupted) what is under way ends. NULL is fine. */
+void pull_stop_work(struct pull *pull);
+void pull_end(struct pull *pull);
+void pull_free(struct pull *pull);
+
 /* Fetches a group that was taken, and frees it. Returns the first error; *ret_not_kept: stored
  * bytes that found no room on NVMe, for which it waited at most `wait_ns`. */
 int pull_run_group(struct pull *pull, struct pull_group *group, int64_t wait_ns,
@@ -189,8 +207,8 @@ bool pull_read_ready(struct pull *pull, const struct chunk_name *name, uint64_t 
                      size_t length, int *ret);
 /* Part of a chunk that lies in the remote at `place`, fetched now unless it is on its way; where it
  * has moved, from there. -ENOENT: it has no place there any more; -ENODATA: its pack is missing;
- * -EHOSTDOWN: the remote did not give it (the status says why); -EBADMSG, -EUCLEAN: it is damaged
- * there. Blocks. */
+ * -ENOLINK: what it refers to cannot be read (the cause says which); -EHOSTDOWN: the remote did not
+ * give it (the status says why); -EBADMSG, -EUCLEAN: it is damaged there. Blocks. */
 CAIRN_MUST_CHECK int pull_read(struct pull *pull, const struct chunk_entry *place, uint64_t offset,
                                void *buf, size_t length);
 /* A reader took so much of it. */
@@ -199,9 +217,6 @@ void pull_note_read_locked(struct pull *pull, struct pull_chunk *chunk, uint64_t
  * come or failed. */
 void pull_wait_locked(struct pull *pull, struct pull_chunk *chunk, struct pull_waiter *waiter);
 
-/* Place of a chunk in the remote, fit to be read. */
-CAIRN_MUST_CHECK int pull_place(struct store *store, const struct chunk_name *name,
-                                struct chunk_entry *ret);
 /* Has NVMe a place for it, now or when a pack that is being written is whole? */
 bool pull_is_local(struct store *store, const struct chunk_name *name);
 

@@ -47,15 +47,6 @@ bool pull_read_ready(struct pull *pull, const struct chunk_name *name, uint64_t 
     return ready;
 }
 
-int pull_place(struct store *store, const struct chunk_name *name, struct chunk_entry *ret)
-{
-    int r = view_remote_place(store->view, name, ret);
-    if (r == 0 &&
-        (ret->raw_len == 0 || ret->raw_len > CHUNK_SIZE_MAX || ret->stored_len > CHUNK_SIZE_MAX))
-        r = -EUCLEAN;
-    return r;
-}
-
 bool pull_is_local(struct store *store, const struct chunk_name *name)
 {
     struct chunk_entry entry;
@@ -122,6 +113,8 @@ static int read_once(struct pull *pull, const struct chunk_entry *place, uint64_
     }
     LOCK_SCOPE(&pull->locked.lock);
     r = chunk->state == PULL_FAILED ? chunk->error : -EHOSTDOWN;
+    if (r == -ENOLINK)
+        bases_note_loss(&chunk->loss);
     pull_unpin_locked(pull, chunk);
     return r;
 }
@@ -136,10 +129,10 @@ int pull_read(struct pull *pull, const struct chunk_entry *known, uint64_t offse
         if (r == 0 || r == -EAGAIN || r == -EHOSTDOWN)
             continue;
         tries++;
-        if (pull_place(pull->store, &known->name, &place) < 0)
+        if (remote_find_chunk(pull->store, &known->name, &place) < 0)
             return -ENOENT;
     }
-    if (r == 0 || r == -EHOSTDOWN)
+    if (r == 0 || r == -EHOSTDOWN || r == -ENOLINK) /* who missed a base has said so */
         return r;
     remote_note_bad_pack(pull->remote, place.pack, r == -ENOENT ? "missing" : "damaged");
     return r == -ENOENT ? -ENODATA : r;

@@ -115,7 +115,7 @@ static int add_chunk(const struct view_extent *part, void *arg)
             return 0;
     } else if (pull_is_local(store, name)) {
         return 0;
-    } else if (pull_place(store, name, &entry) < 0) {
+    } else if (remote_find_chunk(store, name, &entry) < 0) {
         if (job->counting)
             count_bytes(job, part->extent.length, true);
         return 0;

@@ -6,6 +6,7 @@
  *   status.c   what is told of it
  *   heads.c    what a prefix is, heads, meeting them at mount
  *   lease.c    the lease
+ *   bases.c    what dense chunks of the remote refer to
  *   upload.c   one thread that chooses cuts and carries them: packs (upload_packs.c), then the run,
  *              then the head
  *   runs.c     runs: made of a cut, merged, put, fetched
@@ -83,6 +84,7 @@ struct remote {
     struct pool *senders;   /* one pack each */
     struct pool *notifiers; /* read_only: one thread that tells the kernel what changed */
     struct remote_maintenance *maintenance; /* maintenance.h */
+    struct bases_cache *bases;              /* bases.h */
     struct remote_relief relief;            /* the writeback thread's alone */
     struct rate_limit limit;
     struct remote_watch watch;
@@ -189,19 +191,30 @@ void *lease_run(void *remote);
 
 void *upload_run(void *remote);
 
+/* --- bases.c (and bases.h) -------------------------------------------------------------------- */
+
+/* Place of a chunk in the remote, fit to be read. -ENOENT, -EUCLEAN. */
+CAIRN_MUST_CHECK int remote_find_chunk(struct store *store, const struct chunk_name *name,
+                                       struct chunk_entry *ret);
+
 /* --- upload_read.c ---------------------------------------------------------------------------- */
 
-/* Reads and verifies what is stored of a chunk, from NVMe or else from the remote. `stored` and
- * `raw` hold CHUNK_SIZE_MAX each. */
+/* Reads and verifies what is stored of a chunk, from NVMe or else from the remote, fit to be stored
+ * in the remote: what it refers to has its place there. `stored` and `raw` hold CHUNK_SIZE_MAX
+ * each. -ENOLINK: something that it refers to is nowhere. */
 CAIRN_MUST_CHECK int upload_read_chunk(struct store *store, struct chunk_entry *entry,
                                        uint8_t *stored, uint8_t *raw);
 /* Decodes what is stored of a chunk into `raw` (CHUNK_SIZE_MAX) and compares it with its name. */
-/* rescue.c: finds a chunk, of which name and raw length are known, where nobody keeps it for being
- * found: *entry gets how it is stored. Takes long: for what would be lost else. */
-CAIRN_MUST_CHECK bool rescue_chunk(struct store *store, struct chunk_entry *entry, uint8_t *stored,
-                                   uint8_t *raw);
 CAIRN_MUST_CHECK int upload_check_chunk(struct store *store, const struct chunk_entry *entry,
                                         const uint8_t *stored, uint8_t *raw);
+/* What refers to other chunks becomes what stands by itself: encodes `raw` into `stored`. */
+void upload_make_plain(struct store *store, struct chunk_entry *entry, const uint8_t *raw,
+                       uint8_t *stored);
+/* rescue.c: finds a chunk, of which name and raw length are known, where nobody keeps it for being
+ * found: *entry gets how it is stored, by itself, and `raw` what it is. Takes long: for what would
+ * be lost else. */
+CAIRN_MUST_CHECK bool rescue_chunk(struct store *store, struct chunk_entry *entry, uint8_t *stored,
+                                   uint8_t *raw);
 
 /* --- runs.c ----------------------------------------------------------------------------------- */
 

@@ -2,6 +2,8 @@
 /* The remote as a part of the store: its threads, from the opening of the store to its end. */
 #include "remote/maintenance.h"
 
+#include "remote/bases.h"
+
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -26,6 +28,7 @@ struct remote *remote_new(struct store *store)
     cond_init(&remote->shared.changed);
     TAILQ_INIT(&remote->shared.waiters);
     remote->maintenance = remote_maintenance_new();
+    remote->bases = bases_cache_new();
     remote->shared.state = REMOTE_CONNECTING;
     remote->patience_ns = remote->tier->patience_ns;
     return remote;
@@ -44,6 +47,7 @@ void remote_free(struct remote *remote)
     (void)pthread_cond_destroy(&remote->shared.changed);
     explicit_bzero(&remote->prefix.key, sizeof remote->prefix.key);
     remote_maintenance_free(remote->maintenance);
+    bases_cache_free(remote->bases);
     free(remote->name);
     free(remote->holder);
     free(remote);

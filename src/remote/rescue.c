@@ -126,6 +126,8 @@ static bool read_former(struct rescue *rs, uint64_t pack)
                                  rs->entry->stored_len);
     if (r == 0 && rs->found)
         r = upload_check_chunk(rs->store, rs->entry, rs->stored, rs->raw);
+    if (r == 0 && rs->found && rs->entry->ref_count > 0)
+        upload_make_plain(rs->store, rs->entry, rs->raw, rs->stored);
     if (r == 0 && rs->found)
         return true;
     *rs->entry = before;

@@ -13,7 +13,7 @@
 /* Is it certain that no other try will read it? */
 static bool is_final(int error)
 {
-    return error == -ENOENT || error == -EBADMSG || error == -EUCLEAN;
+    return error == -ENOENT || error == -EBADMSG || error == -EUCLEAN || error == -ENOLINK;
 }
 
 /* Of this machine, or of the way there: no damage, so nothing may be published as if it were. */
@@ -117,7 +117,7 @@ static int send_chunk(struct sending *s, const struct chunk_entry *pending)
     struct chunk_entry entry = *pending;
     int r = upload_read_chunk(store, &entry, s->stored, s->raw);
     if (r < 0 && is_final(r) && rescue_pending(s, pending, &entry)) {
-        (void)heal_give(store, &entry, s->stored);
+        (void)heal_give(store, &entry.name, s->raw, entry.raw_len);
         r = 0;
     }
     if (r == -ECANCELED || (r < 0 && (s->up->is_relocating ? !is_final(r) : may_pass(r))))

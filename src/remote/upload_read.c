@@ -2,18 +2,27 @@
 /* A chunk that is to be stored in the remote, read from wherever it still is whole: NVMe, or else
  * the remote itself. */
 #include "base/log.h"
-#include "codec/encode.h"
+#include "remote/bases.h"
 #include "remote/maintenance.h"
 
 int upload_check_chunk(struct store *store, const struct chunk_entry *entry, const uint8_t *stored,
                        uint8_t *raw)
 {
-    int r = chunk_decode(entry->encoding, stored, entry->stored_len, raw, entry->raw_len);
-    if (r < 0)
-        return r;
-    struct iovec iov = {raw, entry->raw_len};
-    struct chunk_name actual = hash_chunk(&store->sb.key, &iov, 1);
-    return chunk_name_equal(&actual, &entry->name) ? 0 : -EBADMSG;
+    struct bases bases;
+    (void)bases_gather(&bases, store, entry, 1);
+    int r = bases_decode(&bases, entry, stored, raw, NULL);
+    bases_release(&bases);
+    return r;
+}
+
+void upload_make_plain(struct store *store, struct chunk_entry *entry, const uint8_t *raw,
+                       uint8_t *stored)
+{
+    _cleanup_free_ void *scratch = xmalloc(PACKS_SCRATCH_LEN);
+    struct chunk_entry plain;
+    const void *bytes = packs_encode(store, &entry->name, raw, entry->raw_len, scratch, &plain);
+    memcpy(stored, bytes, plain.stored_len);
+    *entry = plain;
 }
 
 static int read_place(struct store *store, struct tier *tier, const struct chunk_entry *entry,
@@ -21,18 +30,20 @@ static int read_place(struct store *store, struct tier *tier, const struct chunk
 {
     char object[32];
     if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX ||
-        entry->stored_len > CHUNK_SIZE_MAX)
+        entry->stored_len > CHUNK_SIZE_MAX || (tier == store->tier && entry->ref_count > 0))
         return -EUCLEAN;
     pack_object_name(entry->pack, object);
     int r = tier->ops->get_range(tier, object, entry->offset, stored, entry->stored_len);
     return r < 0 ? r : upload_check_chunk(store, entry, stored, raw);
 }
 
-/* -ENOENT: it has no place there. */
+/* -ENOENT: it has no place there. What the remote could not give without NVMe, since it lacks a
+ * base, is not stored there as it is. */
 static int read_remote(struct store *store, struct chunk_entry *entry, uint8_t *stored,
                        uint8_t *raw)
 {
     struct chunk_entry remote;
+    struct chunk_name lacks;
     bool published;
     int r =
         store->remote ? view_remote_chunk(store->view, &entry->name, &remote, &published) : -ENOENT;
@@ -40,6 +51,9 @@ static int read_remote(struct store *store, struct chunk_entry *entry, uint8_t *
         r = read_place(store, store->remote->tier, &remote, stored, raw);
     if (r == 0)
         *entry = remote;
+    if (r == 0 && entry->ref_count > 0 &&
+        view_remote_lacks(store->view, &entry->name, &lacks) != -ENOENT)
+        upload_make_plain(store, entry, raw, stored);
     return r;
 }
 

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/crc.h"
 #include "base/log.h"
+#include "remote/bases.h"
 #include "remote/maintenance.h"
 #include "store/job.h"
 
@@ -64,13 +65,15 @@ static const char *explain(int error)
     return error == -EBADMSG   ? "does not match its checksum"
            : error == -ENOENT  ? "is missing"
            : error == -EUCLEAN ? "is cut off, or no such thing"
+           : error == -ENOLINK ? "refers to one that cannot be read"
                                : strerror(-error);
 }
 
 /* Damage is what another read will not change. */
 static bool is_damage(int error)
 {
-    return error == -EBADMSG || error == -ENOENT || error == -EUCLEAN || error == -EPROTONOSUPPORT;
+    return error == -EBADMSG || error == -ENOENT || error == -EUCLEAN ||
+           error == -EPROTONOSUPPORT || error == -ENOLINK;
 }
 
 static void keep_rate(struct scrub *s, uint64_t bytes)
@@ -122,18 +125,45 @@ static size_t span_of(const struct scrub *s, size_t first, uint64_t *ret_len)
 }
 
 /* A span that cannot be read as a whole is read by chunk, so that one bad place costs one chunk. */
-static int check_one(struct scrub *s, const char *object, const struct chunk_entry *entry,
-                     const uint8_t *in_span)
+static int check_one(struct scrub *s, const char *object, const struct bases *bases,
+                     const struct chunk_entry *entry, const uint8_t *in_span)
 {
     int r = 0;
     if (!in_span)
         r = s->tier->ops->get_range(s->tier, object, entry->offset, s->stored, entry->stored_len);
-    return r < 0 ? r : upload_check_chunk(s->store, entry, in_span ? in_span : s->stored, s->raw);
+    return r < 0 ? r : bases_decode(bases, entry, in_span ? in_span : s->stored, s->raw, NULL);
+}
+
+typedef int bad_fn(struct scrub *s, const struct chunk_entry *entry, int error);
+
+/* On NVMe nothing refers to other chunks: what does there is damaged. */
+static size_t gather_bases(struct scrub *s, const struct chunk_entry *entries, size_t count,
+                           struct bases *ret)
+{
+    size_t n = bases_gather(ret, s->store, entries, s->is_remote ? count : 0);
+    return s->is_remote ? n : count;
+}
+
+static int check_span(struct scrub *s, const char *object, const struct chunk_entry *entries,
+                      size_t count, const uint8_t *span, bad_fn *bad)
+{
+    int r = 0;
+    for (size_t i = 0, n; i < count && r == 0; i += n) {
+        struct bases bases;
+        n = gather_bases(s, entries + i, count - i, &bases);
+        for (size_t k = i; k < i + n && r == 0; k++) {
+            r = check_one(s, object, &bases, &entries[k],
+                          span ? span + (entries[k].offset - entries[0].offset) : NULL);
+            if (r < 0 && (is_damage(r) || (r == -EIO && !s->is_remote)))
+                r = bad(s, &entries[k], r);
+        }
+        bases_release(&bases);
+    }
+    return r;
 }
 
 /* Calls `bad` for each chunk that does not verify. Negative: it cannot be read now. */
-static int check_entries(struct scrub *s, const char *object,
-                         int (*bad)(struct scrub *s, const struct chunk_entry *entry, int error))
+static int check_entries(struct scrub *s, const char *object, bad_fn *bad)
 {
     int r = 0;
     if (s->count)
@@ -146,13 +176,7 @@ static int check_entries(struct scrub *s, const char *object,
             return -ECANCELED;
         bool whole =
             s->tier->ops->get_range(s->tier, object, s->entries[first].offset, s->span, len) == 0;
-        for (size_t i = first; i < first + count && r == 0; i++) {
-            const struct chunk_entry *entry = &s->entries[i];
-            r = check_one(s, object, entry,
-                          whole ? s->span + (entry->offset - s->entries[first].offset) : NULL);
-            if (r < 0 && (is_damage(r) || (r == -EIO && !s->is_remote)))
-                r = bad(s, entry, r);
-        }
+        r = check_span(s, object, s->entries + first, count, whole ? s->span : NULL, bad);
         count_read(s, len, count, 0);
     }
     return r;
@@ -205,7 +229,7 @@ static int heal_chunk(struct scrub *s, const struct chunk_entry *bad)
     good = r < 0 ? *bad : good;
     if (r < 0 && (s->rescues++ >= RESCUES_MAX || !rescue_chunk(s->store, &good, s->stored, s->raw)))
         return report_unhealed(s, bad);
-    while (!heal_give(s->store, &good, s->stored))
+    while (!heal_give(s->store, &good.name, s->raw, good.raw_len))
         if (!job_sleep_ms(s->job, POLL_MS))
             return -ECANCELED;
     note_given(s, bad);

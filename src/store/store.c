@@ -425,7 +425,8 @@ static void status_memory(struct store *store, struct store_status *ret)
     uint64_t stage = usage.total_bytes + usage.control_bytes;
     uint64_t tables = usage.heap_bytes_max + (uint64_t)PENDING_OPS_MAX * 400;
     uint64_t for_remote = pull_window(store->options.remote.fetch_threads) + RUN_FETCH_WINDOW +
-                          (uint64_t)PULL_READERS * 2 * CHUNK_SIZE_MAX;
+                          (uint64_t)PULL_READERS * 2 * CHUNK_SIZE_MAX +
+                          (store->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE ? BASES_CACHE_BYTES : 0);
     uint64_t buffers =
         (store->remote ? for_remote : 0) + (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN +
         (uint64_t)CHUNK_CACHE_ENTRIES * CHUNK_SIZE_MAX +
