@@ -195,6 +195,15 @@ static int failure_level(const struct cairn_lane *lane, bool is_reported)
                                                                  : CAIRN_LOG_WARNING;
 }
 
+/* Once a process: that a mount is missing, nothing else would say. */
+static void tell_place(struct cairn_save *save)
+{
+    static _Atomic bool is_told;
+    if (save->draft.name && !draft_on_cairn(&save->draft) && !atomic_exchange(&is_told, true))
+        lane_log(save->lane, CAIRN_LOG_WARNING, "%s is not on CairnFS: it is saved all the same",
+                 save->draft.path);
+}
+
 /* Takes the lock off while it works. */
 static void publish_locked(struct cairn_save *save)
 {
@@ -209,8 +218,10 @@ static void publish_locked(struct cairn_save *save)
         (void)close(directory);
     draft_discard(&save->draft);
     refer_close(save);
-    if (r == 0)
+    if (r == 0) {
         refer_publish(save);
+        tell_place(save);
+    }
     if (r < 0)
         lane_log(lane, failure_level(lane, false), "the save of %s failed: %s", save->draft.path,
                  cause_text()[0] ? cause_text() : strerror(-r));

@@ -387,7 +387,7 @@ def test_the_end_of_a_lane(build, folder):
 # --- the library itself -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_library_needs_no_cuda_and_shows_its_calls_only(build):
+def test_the_library_needs_no_cuda_shows_its_calls_and_ends_nobody(build):
     path = library.path_in(build)
     needed = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
     assert "libcuda" not in needed and "rocksdb" not in needed
@@ -396,6 +396,8 @@ def test_the_library_needs_no_cuda_and_shows_its_calls_only(build):
     with open(os.path.join(HERE, "..", "..", "include", "cairn", "cairn.h")) as header:
         declared = {line.split("(")[0].split()[-1].lstrip("*") for line in header if line.startswith("CAIRN_API")}
     assert shown == declared
+    names = subprocess.run(["nm", "-D", "--undefined-only", path], capture_output=True, text=True, check=True).stdout
+    assert not {line.split()[-1].split("@")[0] for line in names.splitlines()} & {"exit", "_exit", "_Exit", "quick_exit", "raise"}
 
 
 @pytest.mark.parametrize("compiler", (["gcc", "-std=c11"], ["clang", "-std=c11"], ["g++", "-std=c++11"], ["clang++", "-std=c++17"]), ids=" ".join)
@@ -416,11 +418,17 @@ def test_the_example_runs(build, where, tmp_path):
     program = str(tmp_path / "save")
     subprocess.run(["gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", source, "-I", os.path.join(HERE, "..", "..", "include"),
                     library.path_in(build), f"-Wl,-rpath,{os.path.dirname(library.path_in(build))}", "-o", program], check=True)
-    subprocess.run([program, where, "3"], check=True)
+    said = subprocess.run([program, where, "3"], capture_output=True, text=True, check=True).stderr
+    elsewhere = f"libcairn warning: {where}/step1.zip is not on CairnFS: it is saved all the same\n"
+    assert said == ("" if os.path.ismount(where) else elsewhere), "that it is elsewhere is said once"
     assert sorted(os.listdir(where)) == ["latest", "step1.zip", "step2.zip", "step3.zip"] and read(os.path.join(where, "latest")) == b"step3.zip"
     for step, sum_of_steps in ((1, 1.0), (3, 6.0)):
         with zipfile.ZipFile(os.path.join(where, f"step{step}.zip")) as archive:
             assert struct.unpack("<i", archive.read(f"step{step}/step")) == (step,)
             assert archive.read(f"step{step}/weights") == struct.pack("<f", sum_of_steps) * (1 << 20)
+    names = [f"libcairn debug: {where}/{name} has its name\n" for name in ("step1.zip", "latest")]
+    for level, lines in (("debug", [*([] if os.path.ismount(where) else [elsewhere]), *names]), ("error", [])):
+        done = subprocess.run([program, where, "1"], env={**os.environ, "CAIRN_LOG": level}, capture_output=True, text=True, check=True)
+        assert done.stderr == "".join(lines)
     done = subprocess.run([program, os.path.join(where, "gone")], capture_output=True, text=True)
     assert done.returncode == 1 and "No such file or directory" in done.stderr

@@ -405,6 +405,30 @@ def test_end_of_the_process(lane, cairn, programs, how):
     assert torch.load(os.path.join(cairn.mnt, "2.pt"))["weight"].shape == (1500, 1500)
 
 
+def test_a_save_is_a_future(lane, folder):
+    """As a context it waits for its name, or raises; a callback comes with the name, or at once."""
+    path, called = os.path.join(folder, "x.pt"), []
+    with lane.save({"x": torch.ones(50_000)}, path) as save:
+        save.add_done_callback(called.append)
+    assert save.published() and os.path.exists(path) and save.progress()[0] == save.progress()[1] >= 200_000
+    rig.poll(lambda: called == [save], 20, "the callback")
+    save.add_done_callback(called.append)
+    assert called == [save, save]
+    with pytest.raises(FileExistsError), lane.marker(path, "x", after=(), replace=False) as other:
+        pass
+    assert isinstance(other.exception(), FileExistsError)
+
+
+def test_prepare(lane):
+    """What holds tensors of devices, or a number of bytes; where there is nothing to be copied from a device, no memory is taken."""
+    training = Training()
+    before = lane.stats()["ring_bytes"]
+    lane.prepare(training.model, training.optimizer)
+    assert lane.stats()["ring_bytes"] == before
+    lane.prepare(before + 3 * rig.MIB)
+    assert lane.stats()["ring_bytes"] >= before + 3 * rig.MIB
+
+
 def test_progress_bar(stall, lane, monkeypatch):
     """wait() on a terminal shows how far it is."""
 
