@@ -481,14 +481,6 @@ class RemoteMount(rig.Mount):
     def own_options(self):
         return {key: value for key, value in self.options.items() if key not in self.remote.options()}
 
-    def pause(self):
-        """SIGSTOP; returns when every thread stands."""
-        os.kill(self.proc.pid, signal.SIGSTOP)
-        rig.poll(lambda: process_state(self.proc.pid) == "T", 10, "the daemon to stand", 0.001)
-
-    def go_on(self):
-        os.kill(self.proc.pid, signal.SIGCONT)
-
     def wipe(self):
         """What the death of the node does: store and stage are gone."""
         assert self.proc is None
@@ -513,15 +505,6 @@ class RemoteMount(rig.Mount):
 
     def whole(self):
         return contextlib.nullcontext()
-
-
-def process_state(pid):
-    """Of all threads: "T" if every one is stopped."""
-    states = set()
-    for task in os.listdir(f"/proc/{pid}/task"):
-        with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/task/{task}/stat") as file:
-            states.add(file.read().rsplit(")", 1)[1].split()[0])
-    return "T" if states == {"T"} else "".join(sorted(states))
 
 
 class PlainRemote(rig.Plain):

@@ -271,6 +271,14 @@ class Mount(Plain):
             self.reap()
             poll(lambda: not self.answers(), 10, "the end of the dead daemon's mount")
 
+    def pause(self):
+        """SIGSTOP; returns when every thread stands."""
+        os.kill(self.proc.pid, signal.SIGSTOP)
+        poll(lambda: process_state(self.proc.pid) == "T", 10, "the daemon to stand", 0.001)
+
+    def go_on(self):
+        os.kill(self.proc.pid, signal.SIGCONT)
+
     def reap(self, timeout=60.0):
         """Wait for the daemon's end and return its exit code."""
         code = self.proc.wait(PATIENCE * timeout) if self.proc else None
@@ -333,6 +341,15 @@ class Mount(Plain):
         self.kill9()
         file_systems_unmount(self.mnt)
         shutil.rmtree(self.stage_dir, ignore_errors=True)
+
+
+def process_state(pid):
+    """Of all threads: "T" if every one is stopped."""
+    states = set()
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/task/{task}/stat") as file:
+            states.add(file.read().rsplit(")", 1)[1].split()[0])
+    return "T" if states == {"T"} else "".join(sorted(states))
 
 
 class LoopImage:

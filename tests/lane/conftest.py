@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python package of this tree over the library of the build; each test leaves nothing under way."""
 import os
-import signal
 import sys
 
 import pytest
@@ -91,12 +90,12 @@ class Stall:
         return save
 
     def stop(self):
-        os.kill(self.mount.proc.pid, signal.SIGSTOP)
+        self.mount.pause()
 
     def go(self):
         """Also at the end of a test that fails, before anything looks for why: a process that begins or ends would wait for the daemon."""
         if self.mount.proc:
-            os.kill(self.mount.proc.pid, signal.SIGCONT)
+            self.mount.go_on()
 
 
 @pytest.fixture

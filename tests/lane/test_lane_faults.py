@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import os
-import signal
 import subprocess
 import threading
 import time
@@ -150,7 +149,7 @@ def test_a_stopped_daemon_holds_up_no_training(cairn, build):
     path = os.path.join(cairn.mnt, "f")
     lane.raw(path, OLD).wait()
     save = lane.begin(path, 20 * MIB)
-    cairn.proc.send_signal(signal.SIGSTOP)
+    cairn.pause()
     try:
         save.put(0, data_of(1, 20 * MIB))
         expect_error(errno.ETIMEDOUT, lane.fence, timeout_ms=20)
@@ -159,7 +158,7 @@ def test_a_stopped_daemon_holds_up_no_training(cairn, build):
         assert number == errno.ETIMEDOUT and "300 ms" in text
         lane.fence()  # nothing is under way any more
     finally:
-        cairn.proc.send_signal(signal.SIGCONT)
+        cairn.go_on()
     lane.raw(path, b"later").wait()
     assert read(path) == b"later" and os.listdir(cairn.mnt) == ["f"]
     lane.close()
@@ -171,7 +170,7 @@ def test_a_stopped_daemon_holds_up_no_call(cairn, build, folder):
     lane = library.Lane(build, max_block_ms=LONG_MS)
     path = os.path.join(cairn.mnt, "f")
     lane.raw(path, OLD).wait()
-    cairn.proc.send_signal(signal.SIGSTOP)
+    cairn.pause()
     try:
         assert "has not answered for 200 ms" in expect_error(errno.ETIMEDOUT, lane.begin, path, 20 * MIB, max_block_ms=200)
         assert "has not answered for 50 ms" in expect_error(errno.ETIMEDOUT, lane.marker, path, b"x", max_block_ms=50)
@@ -180,7 +179,7 @@ def test_a_stopped_daemon_holds_up_no_call(cairn, build, folder):
         for _ in range(10):  # more than there are threads
             expect_error(errno.ETIMEDOUT, lane.begin, path, 1, max_block_ms=20)
     finally:
-        cairn.proc.send_signal(signal.SIGCONT)
+        cairn.go_on()
     rig.poll(lambda: not library.open_below(cairn.mnt), what="the end of what nobody waits for")
     lane.raw(path, b"later").wait()
     assert read(path) == b"later" and os.listdir(cairn.mnt) == ["f"]
@@ -221,14 +220,14 @@ def test_an_urgent_save_has_a_thread_more(cairn, build, tmp_path):
     lane = library.Lane(build, copy_threads=1, max_block_ms=LONG_MS)
     data = data_of(1, 3 * MIB)
     held = lane.begin(os.path.join(cairn.mnt, "f"), len(data))
-    cairn.proc.send_signal(signal.SIGSTOP)
+    cairn.pause()
     try:
         held.put(0, data)
         behind = lane.raw(str(tmp_path / "behind"), data)
         lane.raw(str(tmp_path / "urgent"), data, flags=URGENT).wait(timeout_ms=LONG_MS)
         assert read(tmp_path / "urgent") == data
     finally:
-        cairn.proc.send_signal(signal.SIGCONT)
+        cairn.go_on()
     held.commit()
     for save in (held, behind):
         save.wait()
