@@ -7,22 +7,31 @@
  *        0    1  width of an element: 1, 2 or 3 for 2, 4 or 8 bytes
  *        1    1  phase: bytes before the first element, less than the width
  *        2    1  low planes: how many are stored as they are, less than the width
- *        3    1  depth: how often zeros are taken out of the lengths, 0 to 2
- *        4       depth + 1 codes (lx.c)
+ *        3    1  depth: how often zeros are taken out of the ranks, 0 to 2
+ *        4    1  number of classes, 1 to 16
+ *        5    1  shift, 0 to 7
+ *        6    1  first exponent
+ *        7       of each class the lengths by rank, a byte each, 0 to 8 * (width - low planes); all
+ *                classes together have less than 256
+ *                depth + 1 codes (lx.c)
  *
  * An element as an integer, with all bits but the highest one turned over where that is set, is
  * subtracted from that of the chunk, modulo 2^bits; the difference d is then 2d, or -2d - 1 where
  * it is negative as a signed number. Its lowest bytes are the low planes. The rest has a length in
  * bits, 0 where it is 0; its field are the bits below its highest one.
  *
+ * The exponent of the base's element, its highest 8 bits behind the sign, shifted right, less the
+ * first one, tells the class; what is below is class 0, and what is above the last one. Changes of
+ * one size have other lengths at each exponent. So lengths are stored as ranks in their class.
+ *
  * Blocks have 16,384 elements, or 8,192 of width 8; the last one has what is left, a multiple
  * of 64. What is less than 64 elements is the rest. A block has
  *
  *   the low planes, of each element a byte
- *   the lengths
+ *   the ranks
  *   the fields, the first element's lowest, with less than 8 unused bits behind the last
  *
- * The lengths are, with depth 0, values of the first code. A step takes out zeros: bit i of the
+ * The ranks are, with depth 0, values of the first code. A step takes out zeros: bit i of the
  * masks says whether byte i is not zero, and those that are not, less 1, are the step's present
  * bytes. The masks are bytes, 8 for each 64 or less that there were, and those are what the next
  * step is made with. What is there:
@@ -36,6 +45,7 @@
 #include "format/chunk.h"
 
 #define WIDTH_BITS 0x03u
+#define HEADER_LEN 7u
 
 static const struct dx_sample gate_sample = {.blocks = 32, .count = 64},
                               plan_sample = {.blocks = 32, .count = 256};
@@ -50,7 +60,7 @@ uint32_t dx_gate(const struct dx_kernels *kernels, const struct fx_guess *guess,
                  const void *base, size_t raw_len)
 {
     struct dx_plan plan;
-    check(raw_len >= FX_RAW_MIN);
+    check(raw_len >= FX_RAW_MIN && guess->phase < guess->width);
     return (uint32_t)min_u64(1000,
                              dx_plan_make(kernels, guess, src, base, raw_len, gate_sample, &plan));
 }
@@ -67,9 +77,16 @@ struct encoder {
 static bool put_header(struct encoder *e)
 {
     const struct dx_plan *plan = &e->plan;
-    uint8_t header[4] = {(uint8_t)__builtin_ctz(plan->width), plan->phase, plan->low_planes,
-                         plan->depth};
-    if (!writer_put(&e->to, header, sizeof header))
+    const struct dx_classes *classes = &plan->classes;
+    uint8_t header[HEADER_LEN] = {(uint8_t)__builtin_ctz(plan->width),
+                                  plan->phase,
+                                  plan->low_planes,
+                                  plan->depth,
+                                  classes->count,
+                                  classes->shift,
+                                  classes->first};
+    if (!writer_put(&e->to, header, sizeof header) ||
+        !writer_put(&e->to, plan->length_of, (size_t)classes->count * classes->lengths))
         return false;
     for (unsigned i = 0; i <= plan->depth; i++)
         if (!lx_put_code(&e->to, &plan->codes[i]))
@@ -77,7 +94,18 @@ static bool put_header(struct encoder *e)
     return true;
 }
 
-static bool put_lengths(struct encoder *e)
+/* Lengths become ranks. */
+static void rank_lengths(struct encoder *e, const uint8_t *base)
+{
+    const struct dx_plan *plan = &e->plan;
+    uint8_t *values = e->work.lengths.values[0];
+    size_t count = e->work.lengths.counts[0];
+    if (plan->classes.count > 1)
+        e->kernels->add_classes(base, count, plan->width, &plan->classes, values);
+    e->kernels->fx->translate(values, count, plan->rank_of);
+}
+
+static bool put_ranks(struct encoder *e)
 {
     const struct dx_plan *plan = &e->plan;
     const struct fx_kernels *fx = e->kernels->fx;
@@ -105,7 +133,9 @@ static bool put_block(struct encoder *e, const uint8_t *src, const uint8_t *base
     dx_lengths_init(&work->lengths, count);
     size_t bits = e->kernels->take_apart(src, base, count, plan->width, plan->low_planes, low,
                                          work->lengths.values[0], work->fields);
-    return put_lengths(e) && writer_put(&e->to, work->fields, (bits + 7) / 8);
+    check(bits <= 8 * (sizeof work->fields - DX_SLACK));
+    rank_lengths(e, base);
+    return put_ranks(e) && writer_put(&e->to, work->fields, (bits + 7) / 8);
 }
 
 size_t dx_encode(const struct dx_kernels *kernels, const struct fx_guess *guess, const void *src,
@@ -119,6 +149,7 @@ size_t dx_encode(const struct dx_kernels *kernels, const struct fx_guess *guess,
     if (permille == DX_NEVER || !put_header(&e) || !writer_put(&e.to, src, guess->phase))
         return 0;
     const unsigned width = guess->width;
+    check(guess->phase < width && e.plan.low_planes < width);
     size_t at = guess->phase;
     for (size_t left = fx_elements(width, guess->phase, raw_len); left > 0;) {
         size_t count = (size_t)min_u64(left, fx_block_len(width));
@@ -134,15 +165,27 @@ size_t dx_encode(const struct dx_kernels *kernels, const struct fx_guess *guess,
 
 /* --- decoding --------------------------------------------------------------------------------- */
 
+static bool get_classes(struct cursor *c, const uint8_t header[HEADER_LEN], struct dx_plan *plan)
+{
+    unsigned lengths = dx_length_count(plan->width, plan->low_planes);
+    plan->classes = (struct dx_classes){
+        .count = header[4], .shift = header[5], .first = header[6], .lengths = (uint8_t)lengths};
+    size_t len = (size_t)plan->classes.count * lengths;
+    if (len == 0 || len > 255 || plan->classes.count > DX_CLASSES_MAX || plan->classes.shift > 7)
+        return false;
+    memset(plan->length_of, DX_LENGTH_NONE, sizeof plan->length_of);
+    return cursor_copy(c, plan->length_of, len);
+}
+
 static bool get_header(struct cursor *c, size_t raw_len, struct dx_plan *plan)
 {
-    const uint8_t *p = cursor_bytes(c, 4);
+    const uint8_t *p = cursor_bytes(c, HEADER_LEN);
     if (!p || p[0] == 0 || (p[0] & ~WIDTH_BITS))
         return false;
     *plan = (struct dx_plan){
         .width = (uint8_t)(1u << p[0]), .phase = p[1], .low_planes = p[2], .depth = p[3]};
     if (plan->phase >= plan->width || plan->phase > raw_len || plan->low_planes >= plan->width ||
-        plan->depth > DX_DEPTH_MAX)
+        plan->depth > DX_DEPTH_MAX || !get_classes(c, p, plan))
         return false;
     for (unsigned i = 0; i <= plan->depth; i++)
         if (!lx_get_code(c, &plan->codes[i]))
@@ -158,8 +201,8 @@ static size_t ones_of(const uint8_t *masks, size_t len)
     return ones;
 }
 
-static bool get_lengths(struct cursor *c, const struct fx_kernels *fx, const struct dx_plan *plan,
-                        struct work *work)
+static bool get_ranks(struct cursor *c, const struct fx_kernels *fx, const struct dx_plan *plan,
+                      struct work *work)
 {
     struct dx_lengths *l = &work->lengths;
     unsigned i = plan->depth;
@@ -192,9 +235,12 @@ static bool get_block(struct cursor *c, const struct dx_kernels *kernels,
     for (unsigned p = 0; planes && p < plan->low_planes; p++)
         low[p] = planes + p * count;
     dx_lengths_init(&work->lengths, count);
-    if (!planes || !get_lengths(c, kernels->fx, plan, work))
+    if (!planes || !get_ranks(c, kernels->fx, plan, work))
         return false;
     uint8_t longest, *lengths = work->lengths.values[0];
+    if (plan->classes.count > 1)
+        kernels->add_classes(base, count, plan->width, &plan->classes, lengths);
+    kernels->fx->translate(lengths, count, plan->length_of);
     size_t bits = kernels->field_bits(lengths, count, &longest);
     if (longest > 8 * (plan->width - plan->low_planes))
         return false;

@@ -5,7 +5,17 @@
 
 #include "codec/fx_kernels.h"
 
+#define DX_CLASSES_MAX 16u
 #define DX_SLACK 64u /* bytes that must be readable, or writable, behind fields */
+
+/* Elements of the base by their exponent, of which the highest 8 bits count: those below `first`
+ * or at it are class 0, of the next one class 1, those at first + count - 1 and above the last. */
+struct dx_classes {
+    uint8_t count;   /* 1: all elements are of one; up to DX_CLASSES_MAX */
+    uint8_t shift;   /* lowest bits of the 8 that do not count */
+    uint8_t first;   /* of what is left after that */
+    uint8_t lengths; /* of an element; count * lengths is less than 256 */
+};
 
 struct dx_kernels {
     const struct fx_kernels *fx;
@@ -20,15 +30,25 @@ struct dx_kernels {
     void (*put_together)(const uint8_t *const low[8], const uint8_t *lengths, const uint8_t *fields,
                          const uint8_t *base, size_t count, unsigned width, unsigned low_planes,
                          uint8_t *dst);
+    /* Adds to each value what the element's class is times `classes->lengths`, modulo 256. */
+    void (*add_classes)(const uint8_t *base, size_t count, unsigned width,
+                        const struct dx_classes *classes, uint8_t *values);
     /* Bits of the fields of elements of these lengths, and the longest of these. */
     size_t (*field_bits)(const uint8_t *lengths, size_t count, uint8_t *ret_longest);
 };
 
 extern const struct dx_kernels dx_scalar;
+#ifdef __x86_64__
+extern const struct dx_kernels dx_avx2, dx_avx512;
+#endif
 
 /* Those of a level that the machine has. */
 static inline const struct dx_kernels *dx_kernels_of(enum cpu_level level)
 {
+#ifdef __x86_64__
+    if (level != CPU_SCALAR)
+        return level == CPU_AVX512 ? &dx_avx512 : &dx_avx2;
+#endif
     (void)level;
     return &dx_scalar;
 }

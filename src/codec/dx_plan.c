@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/dx_plan.h"
 
-#define LENGTHS 65u /* 0 to 64 bits */
-#define SAMPLE_COUNT_MAX 256u
+#define LENGTHS 65u  /* 0 to 64 bits */
+#define SHIFT_MAX 3u /* exponents of 5 bits */
+#define FINER 60u    /* at most SAMPLE_MAX / 8 masks: their counts have 16 bits */
+#define BLOCK_MAX 256u
+#define SAMPLE_MAX 8192u
 
 void dx_lengths_init(struct dx_lengths *lengths, size_t count)
 {
@@ -25,10 +28,182 @@ void dx_lengths_init(struct dx_lengths *lengths, size_t count)
 void dx_lengths_step(const struct dx_kernels *kernels, struct dx_lengths *lengths, unsigned i)
 {
     size_t count = lengths->counts[i], whole = align_up(count, FX_GROUP);
+    check(i < DX_DEPTH_MAX && lengths->counts[i + 1] == whole / 8);
     memset(lengths->values[i] + count, 0, whole - count);
     lengths->present_counts[i] = kernels->fx->pack(lengths->values[i], whole, 1,
                                                    lengths->values[i + 1], lengths->present[i]);
 }
+
+/* --- classes ---------------------------------------------------------------------------------- */
+
+/* Elements of the sample by class and length. */
+struct counts {
+    unsigned lengths; /* that there can be */
+    uint16_t of[DX_CLASSES_MAX][LENGTHS];
+};
+
+/* The stretch of DX_CLASSES_MAX exponents that has most elements of the sample, and how many. */
+static unsigned find_stretch(const uint8_t *exponents, size_t count, unsigned shift,
+                             uint8_t *ret_first)
+{
+    uint16_t counts[256 + DX_CLASSES_MAX] = {0};
+    unsigned sum = 0, most = 0;
+    for (size_t i = 0; i < count; i++)
+        counts[exponents[i] >> shift]++;
+    for (unsigned end = 0; end < 256; end++) {
+        sum += counts[end];
+        if (end >= DX_CLASSES_MAX)
+            sum -= counts[end - DX_CLASSES_MAX];
+        if (sum > most) {
+            most = sum;
+            *ret_first = (uint8_t)(end + 1 < DX_CLASSES_MAX ? 0 : end + 1 - DX_CLASSES_MAX);
+        }
+    }
+    return most;
+}
+
+/* Finds which exponents classes are to be of, and sorts the sample by them. */
+static struct dx_classes find_classes(const uint8_t *exponents, const uint8_t *lengths,
+                                      size_t count, struct counts *ret)
+{
+    struct dx_classes all = {.count = DX_CLASSES_MAX};
+    while (find_stretch(exponents, count, all.shift, &all.first) < count - count / 16 &&
+           all.shift < SHIFT_MAX)
+        all.shift++;
+    memset(ret->of, 0, sizeof ret->of);
+    for (size_t i = 0; i < count; i++) {
+        unsigned e = exponents[i] >> all.shift, above = e > all.first ? e - all.first : 0;
+        ret->of[min_u64(above, DX_CLASSES_MAX - 1)][lengths[i]]++;
+    }
+    return all;
+}
+
+/* The same where so many low planes are taken off the lengths, and the first classes are made one
+ * until there are `classes`. */
+static void merge_classes(const struct counts *counts, unsigned low_planes, unsigned classes,
+                          struct counts *ret)
+{
+    unsigned merged = DX_CLASSES_MAX - classes, low_bits = 8 * low_planes;
+    check(classes >= 1 && classes <= DX_CLASSES_MAX && low_bits < counts->lengths);
+    memset(ret->of, 0, sizeof ret->of);
+    for (unsigned c = 0; c < DX_CLASSES_MAX; c++)
+        for (unsigned length = 0; length < counts->lengths; length++)
+            ret->of[c > merged ? c - merged : 0][length > low_bits ? length - low_bits : 0] +=
+                counts->of[c][length];
+}
+
+/* Lengths of a class, the most frequent one first. */
+static void rank_lengths(const uint16_t counts[LENGTHS], unsigned lengths, uint8_t *ret)
+{
+    for (unsigned length = 0; length < lengths; length++) {
+        unsigned at = length;
+        for (; at > 0 && counts[ret[at - 1]] < counts[length]; at--)
+            ret[at] = ret[at - 1];
+        ret[at] = (uint8_t)length;
+    }
+}
+
+/* Ranks all classes. Returns the bits that the ranks take. */
+static uint64_t rank_classes(const struct counts *counts, size_t count, struct dx_plan *plan)
+{
+    uint16_t ranks[256] = {0};
+    struct lx_code code;
+    const unsigned lengths = plan->classes.lengths;
+    check(lengths * plan->classes.count < 256);
+    for (unsigned c = 0; c < plan->classes.count; c++) {
+        uint8_t *length_of = plan->length_of + c * lengths;
+        rank_lengths(counts->of[c], lengths, length_of);
+        for (unsigned rank = 0; rank < lengths; rank++)
+            ranks[rank] += counts->of[c][length_of[rank]];
+    }
+    return lx_code_make(ranks, count, &code);
+}
+
+/* Bits of the fields that are left with so many low planes, and of the planes. */
+static uint64_t plain_bits(const struct counts *counts, unsigned low_planes)
+{
+    uint64_t bits = 0;
+    unsigned low_bits = 8 * low_planes;
+    for (unsigned c = 0; c < DX_CLASSES_MAX; c++)
+        for (unsigned length = 0; length < counts->lengths; length++)
+            bits += (uint64_t)counts->of[c][length] *
+                    (low_bits + (length > low_bits ? length - low_bits - 1 : 0));
+    return bits;
+}
+
+/* What the chunk's elements and the sample's are; the plan's own bytes count by that. */
+struct scale {
+    size_t sample, chunk;
+};
+
+/* Makes the classes for so many low planes: as many as there can be, or one. Returns the bits that
+ * lengths and tables take. */
+static uint64_t make_classes(const struct counts *counts, const struct dx_classes *all,
+                             struct scale scale, bool is_one, struct dx_plan *plan)
+{
+    unsigned lengths = dx_length_count(plan->width, plan->low_planes);
+    unsigned most = (unsigned)min_u64(DX_CLASSES_MAX, 255 / lengths), classes = is_one ? 1 : most;
+    struct counts merged;
+    merge_classes(counts, plan->low_planes, classes, &merged);
+    plan->classes = (struct dx_classes){.count = (uint8_t)classes, .lengths = (uint8_t)lengths};
+    if (classes > 1) {
+        plan->classes.shift = all->shift;
+        plan->classes.first = (uint8_t)(all->first + DX_CLASSES_MAX - classes);
+    }
+    uint64_t bits = rank_classes(&merged, scale.sample, plan);
+    return classes > 1 ? bits + 8 * classes * lengths * scale.sample / scale.chunk : bits;
+}
+
+/* Decides how many low planes are stored as they are, and which classes there are: the lengths say
+ * what the rest takes. Returns the bits that planes and fields take. */
+static uint64_t choose_classes(const struct counts *counts, const struct dx_classes *all,
+                               struct scale scale, struct dx_plan *plan)
+{
+    uint64_t best = UINT64_MAX, ret = 0;
+    struct dx_plan tried = *plan;
+    for (unsigned i = 0; i < 2u * plan->width; i++) {
+        tried.low_planes = (uint8_t)(i / 2);
+        uint64_t plain = plain_bits(counts, tried.low_planes);
+        if (plain >= best)
+            continue;
+        uint64_t bits = plain + make_classes(counts, all, scale, i % 2, &tried);
+        if (bits < best) {
+            best = bits;
+            ret = plain;
+            *plan = tried;
+        }
+    }
+    return ret;
+}
+
+/* Fills in `rank_of` from `length_of`. */
+static void invert(struct dx_plan *plan)
+{
+    const struct dx_classes *classes = &plan->classes;
+    memset(plan->rank_of, 0, sizeof plan->rank_of);
+    for (unsigned c = 0; c < classes->count; c++) {
+        const uint8_t *length_of = plan->length_of + c * classes->lengths;
+        check(length_of[0] < classes->lengths);
+        for (unsigned rank = 0; rank < classes->lengths; rank++)
+            plan->rank_of[c * classes->lengths + length_of[rank]] = (uint8_t)rank;
+    }
+}
+
+/* Lengths become ranks. */
+static void rank_sample(const struct dx_plan *plan, const uint8_t *exponents, uint8_t *lengths,
+                        size_t count)
+{
+    const struct dx_classes *classes = &plan->classes;
+    unsigned low_bits = 8u * plan->low_planes, last = classes->count - 1u;
+    for (size_t i = 0; i < count; i++) {
+        unsigned e = exponents[i] >> classes->shift;
+        unsigned class = e > classes->first ? (unsigned)min_u64(e - classes->first, last) : 0;
+        unsigned length = lengths[i] > low_bits ? lengths[i] - low_bits : 0;
+        lengths[i] = plan->rank_of[class * classes->lengths + length];
+    }
+}
+
+/* --- depth ------------------------------------------------------------------------------------ */
 
 static uint64_t code_for(const uint8_t *bytes, size_t count, struct lx_code *ret)
 {
@@ -41,81 +216,90 @@ static uint64_t code_for(const uint8_t *bytes, size_t count, struct lx_code *ret
     return ret->levels ? cost : UINT32_MAX;
 }
 
-/* Bits of the fields that are left with so many low planes, and of the planes. */
-static uint64_t plain_bits(const uint16_t counts[LENGTHS], unsigned low_planes)
+/* The sample has few masks, so only how many bits are set counts, and not which. `less`: what the
+ * masks are less by. */
+static uint64_t code_for_masks(const uint8_t *masks, size_t count, uint8_t less,
+                               struct lx_code *ret)
 {
-    uint64_t bits = 0;
-    for (unsigned length = 0; length < LENGTHS; length++)
-        bits += counts[length] *
-                (8 * low_planes + (length > 8 * low_planes ? length - 8 * low_planes - 1 : 0));
-    return bits;
-}
-
-/* Decides how many low planes are stored as they are: the lengths say what the rest takes. Takes
- * them off the lengths. Returns the bits that planes and fields take. */
-static uint64_t choose_low_planes(struct dx_plan *plan, uint8_t *lengths, size_t count)
-{
-    uint16_t counts[LENGTHS] = {0};
-    uint64_t best = UINT64_MAX, ret = 0;
+    static const uint8_t choices[9] = {1, 8, 28, 56, 70, 56, 28, 8, 1};
+    uint16_t by_ones[9] = {0}, counts[256] = {0};
     for (size_t i = 0; i < count; i++)
-        counts[lengths[i]]++;
-    for (unsigned low = 0; low < plan->width; low++) {
-        uint16_t rest[256] = {0};
-        struct lx_code code;
-        for (unsigned length = 0; length < LENGTHS; length++)
-            rest[length > 8 * low ? length - 8 * low : 0] += counts[length];
-        uint64_t plain = plain_bits(counts, low), cost = plain + lx_code_make(rest, count, &code);
-        if (cost < best) {
-            best = cost;
-            ret = plain;
-            plan->low_planes = (uint8_t)low;
-        }
+        by_ones[__builtin_popcount((uint8_t)(masks[i] + less))]++;
+    for (unsigned mask = less; mask < 256; mask++) {
+        unsigned ones = (unsigned)__builtin_popcount(mask);
+        if (by_ones[ones])
+            counts[mask - less] = (uint16_t)max_u64(1, by_ones[ones] * FINER / choices[ones]);
     }
-    unsigned low_bits = 8u * plan->low_planes;
-    for (size_t i = 0; i < count; i++)
-        lengths[i] = (uint8_t)(lengths[i] > low_bits ? lengths[i] - low_bits : 0);
-    return ret;
+    if (count == 0)
+        counts[0] = 1;
+    uint64_t cost = lx_code_make(counts, count * FINER, ret);
+    return ret->levels ? cost / FINER : UINT32_MAX;
 }
 
-/* Decides how often zeros are taken out. Returns the bits that the lengths take. */
+/* Decides how often zeros are taken out. Returns the bits that the ranks take. */
 static uint64_t choose_depth(const struct dx_kernels *kernels, struct dx_plan *plan,
                              struct dx_lengths *lengths)
 {
     uint64_t best = code_for(lengths->values[0], lengths->counts[0], &plan->codes[0]), present = 0;
     plan->depth = 0;
-    for (unsigned depth = 1; depth <= DX_DEPTH_MAX; depth++) {
+    for (unsigned i = 0; i < DX_DEPTH_MAX; i++) {
         struct dx_plan deeper = *plan;
-        unsigned i = depth - 1;
         dx_lengths_step(kernels, lengths, i);
-        if (2 * lengths->present_counts[i] > lengths->counts[i])
+        size_t count = lengths->present_counts[i];
+        if (2 * count > lengths->counts[i])
             break;
-        present += code_for(lengths->present[i], lengths->present_counts[i], &deeper.codes[i]);
-        uint64_t cost = present + code_for(lengths->values[depth], lengths->counts[depth],
-                                           &deeper.codes[depth]);
+        present += i == 0 ? code_for(lengths->present[i], count, &deeper.codes[i])
+                          : code_for_masks(lengths->present[i], count, 1, &deeper.codes[i]);
+        uint64_t cost = present + code_for_masks(lengths->values[i + 1], lengths->counts[i + 1], 0,
+                                                 &deeper.codes[i + 1]);
         if (cost >= best)
             break;
         best = cost;
-        deeper.depth = (uint8_t)depth;
+        deeper.depth = (uint8_t)(i + 1);
         *plan = deeper;
     }
     return best;
 }
 
-/* Fills in the lengths of the sample, all bits of the differences. */
-static void take_lengths(const struct dx_kernels *kernels, const struct fx_guess *guess,
-                         const uint8_t *src, const uint8_t *base, size_t raw_len,
-                         struct dx_sample sample, struct dx_lengths *ret)
+/* Gives the ranks of all classes the order of the code, which then has none of its own: so they are
+ * not translated twice. */
+static void take_order(struct dx_plan *plan)
 {
-    uint8_t fields[8 * SAMPLE_COUNT_MAX + DX_SLACK], *none[8] = {NULL};
+    struct lx_code *code = &plan->codes[0];
+    uint8_t before[256];
+    memcpy(before, plan->length_of, sizeof before);
+    const unsigned lengths = plan->classes.lengths;
+    check(plan->depth == 0);
+    for (unsigned i = 0; i < plan->classes.count * lengths; i++)
+        plan->length_of[i] = before[i - i % lengths + code->symbols[i % lengths]];
+    for (unsigned rank = 0; rank < 256; rank++)
+        code->symbols[rank] = (uint8_t)rank;
+    invert(plan);
+}
+
+/* --- the sample ------------------------------------------------------------------------------- */
+
+/* Fills in the lengths of the sample, all bits of the differences, and the base's exponents. */
+static void take_sample(const struct dx_kernels *kernels, const struct fx_guess *guess,
+                        const uint8_t *src, const uint8_t *base, size_t raw_len,
+                        struct dx_sample sample, uint8_t *exponents, struct dx_lengths *ret)
+{
+    uint8_t fields[8 * BLOCK_MAX + DX_SLACK], *none[8] = {NULL}, *lengths = ret->room;
     size_t len = sample.count * guess->width, room = raw_len - guess->phase;
+    check(len > 0 && room >= len);
     size_t blocks = (size_t)min_u64(sample.blocks, room / len), among = room / blocks / len;
-    check(sample.count <= SAMPLE_COUNT_MAX);
+    check(sample.count <= BLOCK_MAX && blocks * sample.count <= SAMPLE_MAX);
     dx_lengths_init(ret, blocks * sample.count);
     for (size_t i = 0; i < blocks; i++) {
         /* Not in step with rows. */
-        size_t at = guess->phase + (i * among + i * 2654435761u % among) * len;
-        (void)kernels->take_apart(src + at, base + at, sample.count, guess->width, 0, none,
-                                  ret->values[0] + i * sample.count, fields);
+        const size_t at = guess->phase + (i * among + i * 2654435761u % among) * len;
+        const uint8_t *highest = base + at + guess->width - 2;
+        (void)kernels->take_apart(src + at, base + at, sample.count, guess->width, 0, none, lengths,
+                                  fields);
+        for (size_t k = 0; k < sample.count; k++)
+            exponents[k] = (uint8_t)(get_le16(highest + k * guess->width) >> 7);
+        lengths += sample.count;
+        exponents += sample.count;
     }
 }
 
@@ -124,17 +308,24 @@ uint32_t dx_plan_make(const struct dx_kernels *kernels, const struct fx_guess *g
                       struct dx_plan *ret)
 {
     struct dx_lengths lengths;
+    struct counts counts = {.lengths = dx_length_count(guess->width, 0)};
+    uint8_t exponents[SAMPLE_MAX];
     *ret = (struct dx_plan){.width = guess->width, .phase = guess->phase};
     if (guess->width == 1)
         return DX_NEVER;
-    take_lengths(kernels, guess, src, base, raw_len, sample, &lengths);
-    size_t count = lengths.counts[0];
-    uint64_t bits = choose_low_planes(ret, lengths.values[0], count);
+    take_sample(kernels, guess, src, base, raw_len, sample, exponents, &lengths);
+    struct scale scale = {.sample = lengths.counts[0], .chunk = raw_len / guess->width};
+    struct dx_classes all = find_classes(exponents, lengths.values[0], scale.sample, &counts);
+    uint64_t bits = choose_classes(&counts, &all, scale, ret);
+    invert(ret);
+    rank_sample(ret, exponents, lengths.values[0], scale.sample);
     bits += choose_depth(kernels, ret, &lengths);
+    if (ret->depth == 0)
+        take_order(ret);
     for (unsigned i = 0; i <= ret->depth; i++) {
         if (ret->codes[i].levels == 0)
             return DX_NEVER;
         lx_code_rank(&ret->codes[i]);
     }
-    return (uint32_t)(bits * 1000 / (8 * count * guess->width));
+    return (uint32_t)(bits * 1000 / (8 * scale.sample * guess->width));
 }

@@ -146,6 +146,21 @@ static void put_together(const uint8_t *const low[8], const uint8_t *lengths, co
 #undef CALL
 }
 
+static void add_classes(const uint8_t *base, size_t count, unsigned width,
+                        const struct dx_classes *classes, uint8_t *values)
+{
+    check(classes->count >= 1 && classes->count <= DX_CLASSES_MAX);
+    const uint8_t *highest = base + width - 2;
+    uint8_t add[256];
+    for (unsigned exponent = 0; exponent < 256; exponent++) {
+        unsigned counts = exponent >> classes->shift, last = classes->count - 1u;
+        unsigned above = counts > classes->first ? counts - classes->first : 0;
+        add[exponent] = (uint8_t)((above < last ? above : last) * classes->lengths);
+    }
+    for (size_t i = 0; i < count; i++)
+        values[i] = (uint8_t)(values[i] + add[get_le16(highest + i * width) >> 7 & 0xff]);
+}
+
 static size_t field_bits(const uint8_t *lengths, size_t count, uint8_t *ret_longest)
 {
     size_t sum = 0;
@@ -158,4 +173,4 @@ static size_t field_bits(const uint8_t *lengths, size_t count, uint8_t *ret_long
     return sum;
 }
 
-const struct dx_kernels dx_scalar = {&fx_scalar, take_apart, put_together, field_bits};
+const struct dx_kernels dx_scalar = {&fx_scalar, take_apart, put_together, add_classes, field_bits};

@@ -117,8 +117,17 @@ uint64_t lx_code_make(const uint16_t counts[256], size_t len, struct lx_code *re
     return choices[LX_LEVELS_MAX][0].cost;
 }
 
+static bool is_in_order(const struct lx_code *code)
+{
+    for (unsigned rank = 0; rank < 256; rank++)
+        if (code->symbols[rank] != rank)
+            return false;
+    return true;
+}
+
 void lx_code_rank(struct lx_code *code)
 {
+    code->is_in_order = is_in_order(code);
     for (unsigned rank = 0; rank < 256; rank++)
         code->ranks[code->symbols[rank]] = (uint8_t)rank;
 }
@@ -165,10 +174,12 @@ bool lx_put(struct writer *w, const struct fx_kernels *kernels, const struct lx_
     check(count <= LX_VALUES_MAX);
     if (count == 0)
         return true;
+    check(code->levels >= 1 && code->levels <= LX_LEVELS_MAX);
     uint8_t *counts = writer_take(w, 2 * (size_t)code->levels);
     if (!counts)
         return false;
-    kernels->translate(values, FX_GROUP * groups_of(count), code->ranks);
+    if (!code->is_in_order)
+        kernels->translate(values, FX_GROUP * groups_of(count), code->ranks);
     for (unsigned i = 0; i < code->levels; i++) {
         uint8_t *masks = writer_take(w, masks_len(count, code->bits[i]));
         if (!masks)
@@ -205,7 +216,10 @@ bool lx_get_code(struct cursor *c, struct lx_code *ret)
     }
     size_t ranks = code_ranks(ret);
     const uint8_t *symbols = cursor_bytes(c, ranks);
-    return symbols && code_complete(ret, symbols, ranks);
+    if (!symbols || !code_complete(ret, symbols, ranks))
+        return false;
+    ret->is_in_order = is_in_order(ret);
+    return true;
 }
 
 /* Where the masks of each level are, and how many values each has, that of what escapes the last
@@ -251,6 +265,7 @@ bool lx_get(struct cursor *c, const struct fx_kernels *kernels, const struct lx_
             return false;
         escaped = these;
     }
-    kernels->translate(values, FX_GROUP * groups_of(count), code->symbols);
+    if (!code->is_in_order)
+        kernels->translate(values, FX_GROUP * groups_of(count), code->symbols);
     return true;
 }

@@ -12,7 +12,8 @@
 #define LX_BITS_MAX 4u
 
 struct lx_code {
-    uint8_t levels; /* 0: there is no code */
+    uint8_t levels;   /* 0: there is no code */
+    bool is_in_order; /* the symbols ascend: ranks are values */
     uint8_t bits[LX_LEVELS_MAX];
     uint8_t symbols[256]; /* rank to value, all of them */
     uint8_t ranks[256];   /* value to rank; only for encoding */
@@ -22,7 +23,7 @@ struct lx_code {
  * bits that all of them take; the code has no levels where it would take 8 each. */
 uint64_t lx_code_make(const uint16_t counts[256], size_t len, struct lx_code *ret);
 
-/* Fills in `ranks`. */
+/* Fills in `ranks` and `is_in_order`. */
 void lx_code_rank(struct lx_code *code);
 
 /* Room that is written from front to back. */

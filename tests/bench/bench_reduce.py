@@ -211,23 +211,39 @@ def series(mount, training, args):
     return {"ratio": counts["stored_bytes"] / counts["logical_bytes"], "checkpoints": args.checkpoints, "steps_apart": args.every, "last_loss": losses[-1]}
 
 
+def write_part(path, tensors):
+    """All bytes of the tensors, repeated: from memory, as what is in the stage is."""
+    with open(path, "wb") as file:
+        while file.tell() < 32 * rig.MIB:
+            for t in tensors.values():
+                file.write(t.contiguous().view(torch.uint8).numpy().tobytes())
+
+
+def speed(args, files):
+    """Ratios of speeds within the rounds of one run."""
+    tool = os.path.join(args.build, "tests", "bench", "reduce_bench")
+    row = json.loads(rig.run(tool, str(args.rounds), files))
+    median = {key: statistics.median(times) for key, times in row.items() if isinstance(times, list)}
+    spread = {key: (max(times) - min(times)) / median[key] for key, times in row.items() if isinstance(times, list)}
+    ratios = {f"{form}_ratio": row[f"{form}_bytes"] / row["bytes"] for form in ("twin", "dx") if f"{form}_bytes" in row}
+    return {"ratio": row["stored_bytes"] / row["bytes"], **ratios,
+            "speed": {key: {"gb_s": row["bytes"] / seconds / 1e9, "of_memcpy": median["memcpy"] / seconds,
+                            "of_blake3": median["blake3"] / seconds, "spread": spread[key]} for key, seconds in median.items()}}
+
+
 def speeds(args, training):
-    """Of each class of tensors: ratios of speeds within the rounds of one run."""
-    parts, figures = training.parts(), {}
+    """Of each class of tensors by itself (fx), and of weights as their difference to those some steps before (dx)."""
+    figures = {}
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        for part, tensors in parts.items():
-            path = os.path.join(folder, part)
-            with open(path, "wb") as file:
-                while file.tell() < 32 * rig.MIB:
-                    for t in tensors.values():
-                        file.write(t.contiguous().view(torch.uint8).numpy().tobytes())
-            tool = os.path.join(args.build, "tests", "bench", "reduce_bench")
-            row = json.loads(rig.run(tool, str(args.rounds), path))
-            median = {key: statistics.median(times) for key, times in row.items() if isinstance(times, list)}
-            spread = {key: (max(times) - min(times)) / median[key] for key, times in row.items() if isinstance(times, list)}
-            figures[part] = {"ratio": row["stored_bytes"] / row["bytes"],
-                             "speed": {key: {"gb_s": row["bytes"] / seconds / 1e9, "of_memcpy": median["memcpy"] / seconds,
-                                             "of_blake3": median["blake3"] / seconds, "spread": spread[key]} for key, seconds in median.items()}}
+        for part, tensors in training.parts().items():
+            write_part(os.path.join(folder, part), tensors)
+            figures[part] = speed(args, os.path.join(folder, part))
+        for _ in range(args.every):
+            training.step()
+        for part in ("model", "master"):
+            later = os.path.join(folder, part + "-later")
+            write_part(later, training.parts()[part])
+            figures[f"{part}, {args.every} steps later"] = speed(args, f"{later}:{os.path.join(folder, part)}")
     return figures
 
 

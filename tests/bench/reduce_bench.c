@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Speed of the codec over the chunks of files, beside memcpy and BLAKE3 over the same bytes:
- * reduce_bench ROUNDS FILE... A line of JSON for each file: bytes, stored bytes, and seconds of
- * thread CPU time of each round. For twin a file is taken for fp32 numbers, which are rounded to
- * images; seconds are those for the fp32. */
+ * reduce_bench ROUNDS FILE[:BASE]... A line of JSON for each file: bytes, stored bytes, and seconds
+ * of thread CPU time of each round. For twin a file is taken for fp32 numbers, which are rounded to
+ * images; seconds are those for the fp32. Where there is a base, as long a file, chunks are also
+ * encoded as dx to the chunks of the base. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "codec/dx.h"
 #include "codec/encode.h"
 #include "codec/fx.h"
 #include "codec/hash.h"
@@ -60,9 +62,37 @@ static void decode(size_t i)
         copy(i);
 }
 
-/* --- twin ------------------------------------------------------------------------------------- */
+/* --- dx --------------------------------------------------------------------------------------- */
 
 static enum cpu_level level_now;
+static uint8_t *base;
+static struct fx_guess *guesses; /* of the chunks */
+
+static void dx_encode_chunk(size_t i)
+{
+    fx_look(raw + i * CHUNK_SIZE_MAX, chunk_len(i), &guesses[i]);
+    lens[i] = dx_encode(dx_kernels_of(level_now), &guesses[i], raw + i * CHUNK_SIZE_MAX,
+                        base + i * CHUNK_SIZE_MAX, chunk_len(i), stored + i * CHUNK_SIZE_MAX,
+                        chunk_len(i));
+}
+
+static void dx_decode_chunk(size_t i)
+{
+    if (lens[i] > 0)
+        check(dx_decode(dx_kernels_of(level_now), stored + i * CHUNK_SIZE_MAX, lens[i],
+                        base + i * CHUNK_SIZE_MAX, chunk_len(i), out, chunk_len(i)) == 0);
+    else
+        copy(i);
+}
+
+static void dx_gate_chunk(size_t i)
+{
+    sink = (uint8_t)dx_gate(dx_kernels_of(level_now), &guesses[i], raw + i * CHUNK_SIZE_MAX,
+                            base + i * CHUNK_SIZE_MAX, chunk_len(i));
+}
+
+/* --- twin ------------------------------------------------------------------------------------- */
+
 static uint8_t *image; /* of the whole file */
 static struct twin_index *known, *unknown;
 
@@ -173,7 +203,24 @@ static void bench_twin(unsigned rounds)
     free(image);
 }
 
-static void bench(const char *path, unsigned rounds)
+static void bench_dx(const char *path, unsigned rounds)
+{
+    char *bytes = NULL;
+    size_t base_len;
+    check(io_read_file(path, 1ull << 30, &bytes, &base_len) == 0 && base_len >= raw_len);
+    base = (uint8_t *)bytes;
+    guesses = xcalloc(chunks, sizeof *guesses);
+    for (level_now = CPU_SCALAR; level_now <= cpu_level_of_machine(); level_now++) {
+        measure_at("dx_encode", rounds, dx_encode_chunk);
+        measure_at("dx_decode", rounds, dx_decode_chunk);
+        measure_at("dx_gate", rounds, dx_gate_chunk);
+    }
+    printf(", \"dx_bytes\": %zu", stored_len());
+    free(base);
+    free(guesses);
+}
+
+static void bench(const char *path, const char *base_path, unsigned rounds)
 {
     char *bytes = NULL;
     check(io_read_file(path, 1ull << 30, &bytes, &raw_len) == 0 && raw_len >= CHUNK_SIZE_MAX);
@@ -194,6 +241,8 @@ static void bench(const char *path, unsigned rounds)
     }
     printf(", \"stored_bytes\": %zu", stored_len());
     bench_twin(rounds);
+    if (base_path)
+        bench_dx(base_path, rounds);
     printf("}\n");
     free(raw);
     free(stored);
@@ -204,10 +253,14 @@ int main(int argc, char **argv)
 {
     unsigned rounds = argc > 2 ? (unsigned)strtoul(argv[1], NULL, 10) : 0;
     if (rounds == 0 || rounds > ROUNDS_MAX) {
-        (void)fprintf(stderr, "usage: reduce_bench ROUNDS FILE...\n");
+        (void)fprintf(stderr, "usage: reduce_bench ROUNDS FILE[:BASE]...\n");
         return 2;
     }
-    for (int i = 2; i < argc; i++)
-        bench(argv[i], rounds);
+    for (int i = 2; i < argc; i++) {
+        char *colon = strchr(argv[i], ':');
+        if (colon)
+            *colon = 0;
+        bench(argv[i], colon ? colon + 1 : NULL, rounds);
+    }
     return 0;
 }

@@ -77,7 +77,8 @@ enum step {
 /* An element that is a little more or less as a number. */
 static void nudge(struct seeded *s, uint8_t *p, unsigned width)
 {
-    uint64_t x = 0, by = seeded_u64(s) >> (64 - 8 * width + width + seeded_below(s, 7 * width));
+    uint64_t x = 0, by = seeded_u64(s);
+    by >>= 64 - 8 * width + width + seeded_below(s, 7 * width);
     memcpy(&x, p, width);
     x = seeded_below(s, 2) ? x + by : x - by;
     memcpy(p, &x, width);
@@ -141,8 +142,8 @@ Test(dx, a_guess_may_be_wrong, .timeout = 600)
         size_t len =
             FX_RAW_MIN + seeded_below(&s, round % 10 ? 40000 : CHUNK_SIZE_MAX - FX_RAW_MIN + 1);
         struct fx_guess guess;
-        fill((enum numbers)(round % NUMBERS_KINDS), (enum step)seeded_below(&s, STEPS), &s, len,
-             seeded_below(&s, 8), &guess);
+        enum step step = (enum step)seeded_below(&s, STEPS);
+        fill((enum numbers)(round % NUMBERS_KINDS), step, &s, len, seeded_below(&s, 8), &guess);
         guess.width = (uint8_t)(2u << seeded_below(&s, 3));
         guess.phase = (uint8_t)seeded_below(&s, guess.width);
         (void)round_trip(&guess, len);
@@ -295,6 +296,13 @@ static void expect_refused(const struct exact *stored, size_t at, uint8_t byte)
     assert_i64(decode(bad.bytes, bad.len, &again, 6000), -EBADMSG, "%u at %zu", byte, at);
 }
 
+/* Where the first code is. */
+static size_t code_at(const struct exact *stored)
+{
+    size_t lengths_of_a_class = 8u * ((1u << stored->bytes[0]) - stored->bytes[2]) + 1;
+    return 7 + stored->bytes[4] * lengths_of_a_class;
+}
+
 Test(dx, headers_that_make_no_sense)
 {
     _cleanup_exact_ struct exact stored = sample(NUMBERS_F32, STEP_SMALL, 10, 6000, 0);
@@ -306,9 +314,14 @@ Test(dx, headers_that_make_no_sense)
     expect_refused(&stored, 2, 4);
     expect_refused(&stored, 3, 3);
     expect_refused(&stored, 4, 0);
-    expect_refused(&stored, 4, 7);
-    expect_refused(&stored, 5, 0);
-    expect_refused(&stored, 5, 5);
+    expect_refused(&stored, 4, 17);
+    expect_refused(&stored, 4, 255);
+    expect_refused(&stored, 5, 8);
+    size_t code = code_at(&stored);
+    expect_refused(&stored, code, 0);
+    expect_refused(&stored, code, 7);
+    expect_refused(&stored, code + 1, 0);
+    expect_refused(&stored, code + 1, 5);
 }
 
 /* Longer ones would make fields of more bits than an element has. */
@@ -316,11 +329,38 @@ Test(dx, lengths_that_an_element_does_not_have)
 {
     _cleanup_exact_ struct exact stored = sample(NUMBERS_F32, STEP_SMALL, 11, 6000, 0);
     unsigned longest = 8u * (4u - stored.bytes[2]);
-    assert_u64(stored.bytes[3], 0, "one code");
-    size_t symbol = 4 + 1 + (size_t)stored.bytes[4];
-    expect_refused(&stored, symbol, (uint8_t)(longest + 1));
-    expect_refused(&stored, symbol, 64);
-    expect_refused(&stored, symbol, 255);
+    for (size_t at = 7; at < code_at(&stored); at++)
+        cr_assert_leq(stored.bytes[at], longest);
+    expect_refused(&stored, 7, (uint8_t)(longest + 1));
+    expect_refused(&stored, 7, 64);
+    expect_refused(&stored, 7, 255);
+}
+
+/* One class has few ranks; the others mean nothing there. */
+Test(dx, ranks_that_there_are_not)
+{
+    _cleanup_exact_ struct exact stored = sample(NUMBERS_BF16, STEP_FEW, 18, 6000, 0);
+    assert_u64(stored.bytes[4], 1, "a class");
+    size_t code = code_at(&stored);
+    stored.bytes[3] = 0; /* as if they were ranks */
+    expect_refused(&stored, code + 1 + stored.bytes[code], 18);
+}
+
+/* A change of one size is a longer difference where the base is less. One ranking for all takes
+ * 687 here: the lengths are as many, and as frequent, as the exponents. */
+Test(dx, a_change_of_one_size_is_foretold_by_the_exponent)
+{
+    struct seeded s = {19};
+    struct fx_guess guess = {.width = 4};
+    for (size_t i = 0; i < sizeof raw; i += 4) {
+        uint64_t small = 4096 + seeded_below(&s, 4096);
+        float x = (float)(small << seeded_below(&s, 12));
+        float y = seeded_below(&s, 2) ? x + 4096 : x - 4096;
+        memcpy(base + i, &x, 4);
+        memcpy(raw + i, &y, 4);
+    }
+    size_t permille = round_trip(&guess, sizeof raw);
+    cr_assert_lt(permille, 630, "%zu", permille);
 }
 
 Test(dx, flipped_bits_reach_nothing_outside, .timeout = 600)
