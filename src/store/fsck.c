@@ -3,6 +3,7 @@
  * verified. */
 #include <stdio.h>
 
+#include "base/hex.h"
 #include "base/log.h"
 #include "store/internal.h"
 #include "view/remote.h"
@@ -42,6 +43,20 @@ static int report_user(uint64_t ino, uint64_t offset, void *arg)
     return 0;
 }
 
+/* One that lies in the remote alone can be decoded only with all that it rests on there. */
+static int check_bases(struct check_run *run, const struct chunk_name *name)
+{
+    struct chunk_name base;
+    char hex[2 * sizeof base.bytes + 1] = {0}, what[96];
+    int r = view_remote_lacks(run->store->view, name, &base);
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    hex_print(hex, base.bytes, sizeof base.bytes);
+    (void)snprintf(what, sizeof what, "their base %s is missing in the remote", hex);
+    struct user user = {.run = run, .what = what};
+    return view_chunk_users(run->store->view, name, report_user, &user);
+}
+
 static int check_chunk(const struct chunk_entry *entry, uint64_t refs, void *arg)
 {
     struct check_run *run = arg;
@@ -53,7 +68,7 @@ static int check_chunk(const struct chunk_entry *entry, uint64_t refs, void *arg
     if (entry->pack == 0 &&
         view_remote_chunk(run->store->view, &entry->name, &remote, &published) == 0) {
         run->remote_only_chunks++;
-        return 0;
+        return check_bases(run, &entry->name);
     }
     run->chunks++;
     run->bytes += entry->stored_len;

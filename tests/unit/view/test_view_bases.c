@@ -3,6 +3,7 @@
  * recounts need and completeness from the entries alone, and single cases. */
 #include "../expect.h"
 #include "remote_fixture.h"
+#include "view/keys.h"
 
 #include <stdio.h>
 
@@ -319,14 +320,21 @@ static void place_pending(struct view_cut *cut, bool all)
     for (uint32_t i = 0; i < IDS; i++)
         expected += is_needed(&then, i) && !then.chunks[i].remote;
     assert_u64(list.count, expected);
+    uint32_t ids[3], count = 0;
+    struct chunk as[3];
     for (uint32_t i = 0; i < list.count; i++) {
         uint32_t id = list.ids[i];
         if (now.chunks[id].remote || !(then.chunks[id].local || now.chunks[id].local) ||
             (!all && rnd(2)))
             continue;
-        struct chunk form = choose_form(cut, id);
-        store(&id, &form, 1);
+        as[count] = choose_form(cut, id);
+        ids[count++] = id;
+        if (count == ARRAY_LEN(ids) || rnd(2)) {
+            store(ids, as, count);
+            count = 0;
+        }
     }
+    store(ids, as, count);
 }
 
 static struct remote_pack *random_pack(void)
@@ -619,4 +627,180 @@ Test(view_bases, random_histories)
         fprintf(stderr, "seed %lu\n", (unsigned long)(first + i));
         run(first + i, 250);
     }
+}
+
+/* --- single cases ----------------------------------------------------------------------------- */
+
+static int place_on(uint32_t id, unsigned depth, const uint32_t *bases, uint32_t count)
+{
+    struct chunk form = {.depth = (uint8_t)depth, .ref_count = (uint8_t)count};
+    for (uint32_t i = 0; i < count; i++)
+        form.bases[i] = bases[i];
+    uint64_t pack = 1000 + next_pack++;
+    struct chunk_entry entry = entry_of(&form, id, pack, 64);
+    return view_remote_placed(f.view, pack, 4000, &entry, 1);
+}
+
+#define PLACE_ON(id, depth, ...)                                                                   \
+    place_on(id, depth, (const uint32_t[]){__VA_ARGS__},                                           \
+             ARRAY_LEN(((const uint32_t[]){__VA_ARGS__})))
+
+static void begin_chain(void)
+{
+    begin_remote();
+    assert_i64(view_track(f.view), 0);
+    PACK_OF(9, 1);
+    PACK_OF(10, 2, 3, 4, 5);
+    FILE_OF(2, "base", 1);
+    FILE_OF(3, "rests", 2, 3);
+    apply_ok(&f);
+    PLACE(100, 1, 5);
+    assert_i64(PLACE_ON(2, 1, 1, 1), 0, "two references to one base");
+    assert_i64(PLACE_ON(3, 2, 1, 2), 0);
+}
+
+Test(view_bases, entries_that_rest_on_nothing_or_on_themselves_are_refused)
+{
+    begin_chain();
+    assert_i64(PLACE_ON(4, 1, 6), -EUCLEAN, "a base that is not there");
+    assert_i64(PLACE_ON(4, 1, 4), -EUCLEAN, "itself");
+    assert_i64(PLACE_ON(4, 0, 1), -EUCLEAN, "no depth");
+    assert_i64(PLACE_ON(4, 1, 2), -EUCLEAN, "as deep as its base");
+    assert_i64(PLACE_ON(4, CHUNK_DEPTH_MAX + 1, 1), -EUCLEAN, "too deep");
+    assert_i64(PLACE_ON(1, 3, 3), -EUCLEAN, "a circle");
+    assert_i64(PLACE_ON(2, 2, 1), -EUCLEAN, "as deep as what rests on it");
+    expect_check_ok(f.view);
+    assert_u64(remote_pack_of(f.view, 4), 0);
+    assert_i64(PLACE_ON(2, 1, 1), 0, "as it was");
+    end_remote();
+}
+
+Test(view_bases, a_base_lives_as_long_as_what_rests_on_it)
+{
+    begin_chain();
+    (void)publish(cut_now(), 5);
+    add_unlink(&f, 2, ROOT_INO, "base", 0);
+    apply_ok(&f);
+    assert_u64(remote_pack(100).live_count, 1);
+    (void)publish(cut_now(), 6);
+    assert_i64(remote_pack(100).unreferenced, 0);
+    expect_same_adopted();
+    add_unlink(&f, 3, ROOT_INO, "rests", 0);
+    apply_ok(&f);
+    assert_u64(remote_pack(100).live_count, 0);
+    (void)publish(cut_now(), 7);
+    assert_i64(remote_pack(100).unreferenced, 7);
+    end_remote();
+}
+
+Test(view_bases, what_comes_back_without_its_base_is_sent_anew)
+{
+    struct chunk on_one = {.depth = 1, .ref_count = 1, .bases = {1}}, plain = {0};
+    struct chunk_entry entries[] = {entry_of(&on_one, 2, 101, 64), entry_of(&plain, 3, 101, 2064)};
+    begin_remote();
+    assert_i64(view_track(f.view), 0);
+    PACK_OF(10, 1, 2, 3);
+    FILE_OF(2, "base", 1);
+    FILE_OF(3, "rests", 2);
+    FILE_OF(4, "stays", 3);
+    apply_ok(&f);
+    PLACE(100, 1);
+    assert_i64(view_remote_placed(f.view, 101, 8000, entries, 2), 0);
+    (void)publish(cut_now(), 5);
+    add_unlink(&f, 2, ROOT_INO, "base", 0);
+    add_unlink(&f, 3, ROOT_INO, "rests", 0);
+    apply_ok(&f);
+    (void)publish(cut_now(), 6);
+    assert_i64(remote_pack(100).unreferenced, 6);
+    assert_u64(remote_pack_of(f.view, 2), 101);
+    FILE_OF(5, "again", 2);
+    apply_ok(&f);
+    assert_u64(remote_pack_of(f.view, 2), 0);
+    assert_u64(view_remote(f.view).pending_chunks, 1);
+    end_remote();
+}
+
+struct forging {
+    struct view_adoption *adoption;
+    struct chunk_entry entry; /* what the row of its chunk says instead */
+};
+
+static int adopt_forged(const struct run_row *row, void *arg)
+{
+    struct forging *forging = arg;
+    struct chunk_row forged = {.entry = forging->entry, .refs = 1};
+    struct run_row other = *row;
+    struct key key;
+    uint8_t value[CHUNK_VALUE_LEN_MAX];
+    key_chunk(&key, &forging->entry.name);
+    if (row->key_len == key.len && memcmp(row->key, key.bytes, key.len) == 0) {
+        other.value = value;
+        other.value_len = chunk_row_encode(&forged, value);
+    }
+    return view_adopt_row(forging->adoption, &other);
+}
+
+Test(view_bases, a_head_whose_chunks_rest_on_each_other_is_refused)
+{
+    struct chunk form = {.depth = 2, .ref_count = 1, .bases = {2}};
+    struct forging forging = {.entry = entry_of(&form, 1, 100, 64)};
+    begin_chain();
+    (void)publish(cut_now(), 5);
+    char *path = xasprintf("%s.forged", f.path);
+    struct view *view;
+    open_view_at(path, &view);
+    assert_i64(view_adopt_begin(view, &forging.adoption), 0);
+    int r = remote_rows(&remote, adopt_forged, &forging);
+    if (r == 0)
+        r = view_adopt_end(forging.adoption, &remote.state, remote.head, UINT64_MAX);
+    assert_i64(r, -EUCLEAN);
+    view_adopt_done(forging.adoption);
+    view_close(view);
+    remove_tree(path);
+    free(path);
+    end_remote();
+}
+
+static void look_at_base(struct view *view)
+{
+    assert_u64(remote_pack_of(view, 1), 100);
+    assert_u64(view_remote(view).pending_chunks, 0);
+}
+
+Test(view_bases, a_head_that_says_all_names_bases_that_no_file_has)
+{
+    begin_chain();
+    add_unlink(&f, 2, ROOT_INO, "base", 0);
+    add_drop(&f, 9);
+    FILE_OF(6, "beside", 5);
+    apply_ok(&f);
+    (void)publish(cut_now(), 5);
+    expect_adopted(look_at_base);
+    end_remote();
+}
+
+Test(view_bases, a_base_that_a_whole_head_does_not_name_is_none)
+{
+    struct view_follow *follow;
+    begin_chain();
+    add_unlink(&f, 2, ROOT_INO, "base", 0);
+    add_drop(&f, 9);
+    FILE_OF(6, "beside", 5);
+    apply_ok(&f);
+    (void)publish(cut_now(), 5);
+    char *path = xasprintf("%s.peer", f.path);
+    open_adopted(&remote, path, &peer);
+    add_unlink(&f, 3, ROOT_INO, "rests", 0);
+    apply_ok(&f);
+    (void)publish(cut_now(), 6);
+    assert_i64(view_follow_begin(peer, true, NULL, NULL, &follow), 0);
+    assert_i64(remote_rows(&remote, follow_row, follow), 0);
+    assert_i64(view_follow_end(follow, &remote.state, remote.head, UINT64_MAX), 0);
+    view_follow_done(follow);
+    assert_u64(remote_pack_of(peer, 1), 0);
+    expect_check_ok(peer);
+    view_close(peer);
+    remove_tree(path);
+    free(path);
+    end_remote();
 }
