@@ -12,15 +12,15 @@ struct images {
     size_t count;
 };
 
-/* Of the lengths that the stored bytes ask for, so that more than the header is read; `other` bytes
- * more. */
-static struct images images_of(const uint8_t *stored, size_t size, uint8_t other)
+/* Of the lengths that the stored bytes ask for, so that more than the header is read, up to what
+ * `raw_len` bytes can have; `other` bytes more. */
+static struct images images_of(const uint8_t *stored, size_t size, size_t raw_len, uint8_t other)
 {
     struct images images = {.count = size > 0 ? stored[0] % (CHUNK_REFS_MAX + 2) : 0};
     for (size_t i = 0; i < images.count; i++) {
         size_t at = 4 + 12 * i + 4;
         size_t len = at + 4 <= size ? 2 * (size_t)get_le32(stored + at) : 0;
-        len = (size_t)min_u64(len, CHUNK_SIZE_MAX) + other;
+        len = (size_t)min_u64(len, raw_len) + other;
         images.of[i] = (struct iovec){xmalloc(len ? len : 1), len};
         for (size_t k = 0; k < len; k++)
             ((uint8_t *)images.of[i].iov_base)[k] = (uint8_t)(k * 7 + (k >> 8));
@@ -38,7 +38,7 @@ static void decode(const uint8_t *data, size_t size, size_t raw_len, uint8_t oth
 {
     uint8_t *stored = exact_copy(data, size), *raw = xcalloc(1, raw_len),
             *other = xcalloc(1, raw_len);
-    struct images images = images_of(stored, size, other_images);
+    struct images images = images_of(stored, size, raw_len, other_images);
     int r = twin_decode(CPU_SCALAR, stored, size, images.of, images.count, raw, raw_len);
     check(r == 0 || r == -EBADMSG);
     for (enum cpu_level level = CPU_AVX2; level <= cpu_level_of_machine(); level++)

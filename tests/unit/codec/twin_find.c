@@ -434,6 +434,26 @@ Test(twin_find, memory_has_a_limit, .timeout = 300)
     assert_u64(covered(index, &images, master + 4 * MIB, MIB), 0, "too old");
 }
 
+/* Ties, and numbers that overflow: rare, so that a search hardly ever meets one in a landmark. */
+Test(twin_find, rounding_is_the_same_at_all_levels)
+{
+    static const uint32_t some[] = {0x3f808000, 0x3f818000, 0x3f807fff, 0x3f818001, 0x7f7fffff,
+                                    0x7f800000, 0xff7f8000, 0x00008000, 0x80018000, 0};
+    uint8_t src[4 * 200], image[2 * 200], other[2 * 200];
+    for (size_t i = 0; i < 200; i++)
+        put_le32(src + 4 * i, some[i * i % ARRAY_LEN(some)] + (uint32_t)(i / 10 << 17));
+    for (size_t count = 0; count <= 200; count++) {
+        round_all(src, count, image);
+        for (enum cpu_level level = CPU_SCALAR; level <= cpu_level_of_machine(); level++) {
+            twin_kernels_of(level)->round(src, count, other);
+            for (size_t i = 0; i < count; i++)
+                if ((get_le32(src + 4 * i) & 0x7fffffff) <= 0x7f800000)
+                    assert_u64(get_le16(other + 2 * i), get_le16(image + 2 * i), "%s: %#x",
+                               cpu_level_name(level), get_le32(src + 4 * i));
+        }
+    }
+}
+
 /* What is found is what the codec takes. */
 Test(twin_find, and_encoded)
 {
