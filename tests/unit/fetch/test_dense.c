@@ -94,6 +94,28 @@ Test(dense, a_base_may_have_a_base)
     dense_expect_master("master", 1, 1, 2 * WEIGHTS);
 }
 
+/* The file of the bases is gone from every published state, and another node has only the remote.
+ */
+Test(dense, a_base_that_no_file_has_is_there_for_others)
+{
+    make_two();
+    struct chunk_entry base = dense_entry("base", 0);
+    fixture_unlink(&fixture, "base", 0);
+    dense_publish();
+    move_node();
+    dense_expect_weights("next", 1, 1, WEIGHTS);
+    struct chunk_entry is;
+    assert_i64(remote_find_chunk(fixture.store, &base.name, &is), 0);
+    assert_u64(is.pack, base.pack);
+    dense_publish();
+    fixture_unlink(&fixture, "next", 0);
+    dense_publish();
+    dense_publish();
+    struct view_remote_pack pack;
+    int r = view_remote_pack(fixture.store->view, base.pack, &pack);
+    cr_assert(r == -ENOENT || pack.live_count == 0, "nothing needs it any more");
+}
+
 /* One request for the chunks, and one for what they refer to. */
 Test(dense, bases_come_in_few_requests)
 {
