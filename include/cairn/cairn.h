@@ -16,9 +16,9 @@
  * here exits, aborts or raises a signal. Threads: each call may be made by several threads at once,
  * but for close and free, which end what they are given. fork: in the child each call on a lane of
  * the parent returns -ECHILD, and cairn_lane_close() frees only memory. Units: bytes; milliseconds
- * where a name ends in _ms, nanoseconds in _ns. A timeout below 0 means no end; 0 asks and does not
- * wait. Structs that a caller fills begin with `size`, its sizeof: members that a newer header adds
- * are 0 for an older caller. */
+ * where a name ends in _ms, nanoseconds in _ns. A timeout below 0 means no end; 0 does not wait.
+ * Structs of a caller begin with `size`, its sizeof: members that a newer header adds are 0 then.
+ */
 #ifndef CAIRN_CAIRN_H
 #define CAIRN_CAIRN_H
 
@@ -46,21 +46,18 @@ typedef struct cairn_save cairn_save;
 enum cairn_log_level { CAIRN_LOG_ERROR, CAIRN_LOG_WARNING, CAIRN_LOG_INFO, CAIRN_LOG_DEBUG };
 
 enum cairn_lane_flags {
-    CAIRN_LANE_TELLS = 1, /* the caller tells its user of saves that fail: the log has them as
-                             information, not as warnings */
+    CAIRN_LANE_TELLS = 1, /* the caller reports failed saves: the log has them as information */
 };
 
 struct cairn_lane_options {
     size_t size;
-    uint64_t ring_bytes;   /* host memory that device sources pass through; 0: chosen when the first
-                              device source comes */
+    uint64_t ring_bytes;   /* host memory for device sources; 0: chosen when the first one comes */
     uint32_t copy_threads; /* 0: one for each 4 cores, 1 to 4 */
     int32_t nice;          /* of these threads: 0 to 19; they compete with the training for cores */
     int32_t max_block_ms;  /* how long a call or a fence may wait for a save before that fails with
                               -ETIMEDOUT; 0: 10 minutes; below 0: no end */
     uint32_t flags;        /* enum cairn_lane_flags */
-    /* Called by any thread, with no lock held; NULL: standard error, from the level of $CAIRN_LOG
-     * (warning). */
+    /* Any thread calls it, without a lock; NULL: standard error, from $CAIRN_LOG (warning) on. */
     void (*log)(int level, const char *text, void *arg);
     void *log_arg;
 };
@@ -70,8 +67,8 @@ struct cairn_lane_options {
 CAIRN_API int cairn_lane_open(const struct cairn_lane_options *options, cairn_lane **ret);
 
 /* Takes, faults in and registers with the CUDA driver (where a context exists) a ring of `bytes`,
- * in pieces, so that no save has to. Blocks for some 0.1 s a GB. Called again it grows the ring, if
- * no save is under way: else -EBUSY. */
+ * so that no save has to. Blocks for some 0.1 s a GB. Again: grows it; -EBUSY: a save is under way.
+ */
 CAIRN_API int cairn_lane_prepare(cairn_lane *lane, uint64_t bytes);
 
 /* Waits until every save has its name, or has failed, and for an fsync that cairn_save_wait() asked
@@ -93,9 +90,9 @@ struct cairn_stream {
 CAIRN_API int cairn_lane_fence(cairn_lane *lane, const struct cairn_stream *streams, size_t count,
                                int timeout_ms);
 
-/* The oldest save that failed and that nobody was told of (by this, cairn_save_wait(),
- * cairn_save_error(), cairn_save_commit()): its error and, in `text` (may be NULL), its path and
- * cause. 0: none. One a call: ask until it is 0. Who aborts a save knows. */
+/* Reports the oldest save that failed and was not reported yet (by this, cairn_save_wait(),
+ * _error() or _commit()): its error and, in `text` (may be NULL), its path and cause. 0: none. One
+ * a call: ask until it is 0. An abort counts as reported. */
 CAIRN_API int cairn_lane_take_error(cairn_lane *lane, char *text, size_t text_size);
 
 struct cairn_lane_stats {
@@ -140,17 +137,13 @@ enum cairn_save_flags {
      * copied from their device nor written again. */
     CAIRN_SAVE_REFER = 2,
     CAIRN_SAVE_NO_CRC = 4, /* zip: records carry CRC 0, as torch writes them with crc off */
-    CAIRN_SAVE_CLEAN =
-        8, /* takes away hidden files that processes left in this directory which are gone */
-    /* zip, safetensors: the call does not commit. The caller does, with cairn_save_commit(), once
-     * it has seen that its sources did not change while they were copied; until then the save
-     * reaches CAIRN_COPIED and no further. */
+    CAIRN_SAVE_CLEAN = 8,  /* removes hidden files here of processes that are gone */
+    /* zip, safetensors: the call does not commit. The caller does, with cairn_save_commit(), when
+     * its sources did not change during the copy; until then the save stays at CAIRN_COPIED. */
     CAIRN_SAVE_HOLD = 16,
-    /* The caller waits for the file: its sources are copied before those of other saves, and by one
-       thread more, in the place of the caller's. */
+    /* The caller waits: sources are copied before those of other saves, and by one thread more. */
     CAIRN_SAVE_URGENT = 32,
-    CAIRN_SAVE_REGULAR =
-        64, /* -ENOTSUP where the path leads to something that is no regular file */
+    CAIRN_SAVE_REGULAR = 64, /* -ENOTSUP where the path leads to no regular file */
 };
 
 struct cairn_save_options {
@@ -176,8 +169,7 @@ struct cairn_save_options {
  * that commits writes them, in order, before it returns (-EPIPE, and no signal, if nobody reads);
  * max_block_ms is no limit there. */
 
-/* A file of `bytes`: sources by cairn_save_put(), in any order, without overlaps; what none covers
- * reads as zeros. */
+/* A file of `bytes`. Sources by cairn_save_put(), in any order, disjoint; gaps read as zeros. */
 CAIRN_API int cairn_save_begin(cairn_lane *lane, const char *path, uint64_t bytes,
                                const struct cairn_save_options *options, cairn_save **ret);
 /* -EINVAL: a range outside the file, or after commit. Sources are read from now on. */
@@ -185,7 +177,7 @@ CAIRN_API int cairn_save_put(cairn_save *save, const struct cairn_source *source
 /* No more puts. */
 CAIRN_API int cairn_save_commit(cairn_save *save);
 
-/* A zip archive as torch.save writes it: records stored, aligned, with CRC-32, named ARCHIVE/NAME.
+/* A zip archive as torch.save writes it: records stored and aligned, ARCHIVE/NAME, with CRC-32.
  * Committed by the call. */
 struct cairn_zip_record {
     const char *name; /* "data.pkl", "data/0" */
@@ -202,15 +194,15 @@ CAIRN_API int cairn_save_zip(cairn_lane *lane, const char *path,
                              const struct cairn_save_options *options, cairn_save **ret);
 
 /* A safetensors file: `header` is the JSON text, whose data_offsets the sources' offsets are
- * (relative to the end of the header); padded with blanks to 8 bytes here. Committed
- * by the call. */
+ * (relative to the end of the header); padded with blanks to 8 bytes here. Committed by the call.
+ */
 CAIRN_API int cairn_save_safetensors(cairn_lane *lane, const char *path, const char *header,
                                      size_t header_length, const struct cairn_source *sources,
                                      size_t count, const struct cairn_save_options *options,
                                      cairn_save **ret);
 
-/* A small file of `length` bytes that are copied by the call: "latest" after the saves that it
- * speaks of (options->after). */
+/* A small file, whose bytes the call copies: "latest", after saves that it names (options->after).
+ */
 CAIRN_API int cairn_save_marker(cairn_lane *lane, const char *path, const void *data, size_t length,
                                 const struct cairn_save_options *options, cairn_save **ret);
 
@@ -219,8 +211,7 @@ CAIRN_API int cairn_save_marker(cairn_lane *lane, const char *path, const void *
 enum cairn_level {
     CAIRN_COPIED,    /* no source is read any more */
     CAIRN_PUBLISHED, /* the name is there, with every byte */
-    CAIRN_NVME,      /* power loss does not take it; elsewhere than on CairnFS: fsync of file and
-                        directory */
+    CAIRN_NVME,      /* survives power loss; off CairnFS by fsync of file and directory */
     CAIRN_REMOTE,    /* in the object store; -ENODATA where there is none */
 };
 
@@ -236,13 +227,11 @@ struct cairn_save_progress {
     int32_t error;                                  /* 0, or what it failed with */
 };
 CAIRN_API int cairn_save_progress(cairn_save *save, struct cairn_save_progress *ret);
-/* Fails the save with -ECANCELED unless it has its name already (-EALREADY), or the filesystem is
- * just giving it the name (-EINPROGRESS: cairn_save_wait() tells what comes of that). Blocks until
- * no source is read any more, but by a write that is under way: what it reads goes nowhere, and may
- * be freed. */
+/* Fails the save with -ECANCELED. -EALREADY: it has its name; -EINPROGRESS: the filesystem is just
+ * giving it the name (ask cairn_save_wait()). Blocks until no source is read any more, but by a
+ * write that is under way: what it reads goes nowhere, and may be freed. */
 CAIRN_API int cairn_save_abort(cairn_save *save);
-/* Fails the save with `error` (a negative errno) and a cause: a source that changed during its
- * copy, say. As cairn_save_abort() otherwise. */
+/* As cairn_save_abort(), with `error` (negative errno) and a cause: a source changed, say. */
 CAIRN_API int cairn_save_fail(cairn_save *save, int error, const char *cause);
 /* Returns the error of a failed save; 0: it has not failed. The text belongs to the save.
  * cairn_lane_take_error() does not report this save again. */
@@ -250,8 +239,7 @@ CAIRN_API int cairn_save_error(cairn_save *save, const char **ret_text);
 /* The save goes on by itself. NULL: nothing. */
 CAIRN_API void cairn_save_free(cairn_save *save);
 
-/* Absolute, where that could be told: the name that the file gets, symbolic links followed. The
- * text belongs to the save. */
+/* The name that the file gets, links followed; absolute if known. The text belongs to the save. */
 CAIRN_API const char *cairn_save_path(const cairn_save *save);
 
 /* The cause of the last error that a call returned to this thread; "" if none. */

@@ -239,7 +239,7 @@ static int take_untold_locked(struct cairn_lane *lane, char *text, size_t size)
     check_held(&lane->lock);
     if (lane->unreported_count == 0)
         return 0;
-    struct cairn_save *save = lane->untold[0];
+    struct cairn_save *save = lane->unreported[0];
     if (text && size > 0)
         (void)snprintf(text, size, "%s", save->cause);
     return save_report_locked(save);
@@ -259,9 +259,9 @@ int cairn_lane_close(cairn_lane *lane)
     mutex_lock(&lane->lock);
     int r = is_child || lane->unreported_count == 0 ? 0 : -EIO;
     if (r < 0)
-        cause_note("%s", lane->untold[0]->cause);
+        cause_note("%s", lane->unreported[0]->cause);
     while (lane->unreported_count > 0)
-        save_unref_locked(lane->untold[--lane->unreported_count]);
+        save_unref_locked(lane->unreported[--lane->unreported_count]);
     lane->refs--;
     lane_unlock_last(lane);
     if (is_child)

@@ -43,7 +43,7 @@ int report_keep(struct draft *draft)
 }
 
 /* A directory with the sticky bit takes attributes from its owner alone: then the file is told. */
-static void tell(int directory, const char *file, const char *text, size_t length)
+static void write_report(int directory, const char *file, const char *text, size_t length)
 {
     char path[64];
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d",
@@ -68,5 +68,5 @@ void report_end(const struct draft *draft, int directory, int error, const char 
         stats.failed += error < 0;
     }
     atomic_store(&reported_ns, clock_monotonic_ns());
-    tell(directory, draft->path, text, make_text(&stats, text));
+    write_report(directory, draft->path, text, make_text(&stats, text));
 }

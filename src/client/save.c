@@ -102,12 +102,12 @@ static void note_untold_locked(struct cairn_save *save)
     struct cairn_lane *lane = save->lane;
     if (save->is_reported)
         return;
-    if (lane->unreported_count == UNTOLD_MAX) {
-        lane->untold_lost++;
+    if (lane->unreported_count == UNREPORTED_MAX) {
+        lane->unreported_lost++;
         return;
     }
     save->refs++;
-    lane->untold[lane->unreported_count++] = save;
+    lane->unreported[lane->unreported_count++] = save;
 }
 
 static void fail_one_locked(struct cairn_save *save, int error, const char *cause)
@@ -197,10 +197,10 @@ static void forget_unreported_locked(struct cairn_save *save)
     struct cairn_lane *lane = save->lane;
     size_t kept = 0, dropped = 0;
     for (size_t i = 0; i < lane->unreported_count; i++) {
-        if (lane->untold[i] == save)
+        if (lane->unreported[i] == save)
             dropped++;
         else
-            lane->untold[kept++] = lane->untold[i];
+            lane->unreported[kept++] = lane->unreported[i];
     }
     lane->unreported_count = kept;
     if (dropped)

@@ -160,11 +160,11 @@ static void adjust(struct store *store)
     uint64_t need = staged_need(store), held = 0;
     (void)reserve(store, &limits, need, &held);
     mutex_lock(&store->commit->room.lock);
-    bool tell = note_granted_locked(store, &limits, held, taken, need);
-    if (tell || !store->commit->room.scarce)
+    bool notifies = note_granted_locked(store, &limits, held, taken, need);
+    if (notifies || !store->commit->room.scarce)
         store->commit->room.hopeless = false;
     mutex_unlock(&store->commit->room.lock);
-    if (tell && store->commit->on_room)
+    if (notifies && store->commit->on_room)
         store->commit->on_room(store->commit->on_room_arg);
 }
 
@@ -389,11 +389,11 @@ void room_settle(struct store *store, int64_t began, bool found)
     if (!adjust_now(store) || !room_is_short(store) || store->commit->upkeep->may_free(store))
         return;
     mutex_lock(&store->commit->room.lock);
-    bool hopeless = store->commit->room.scarce, tell = hopeless && !store->commit->room.hopeless;
+    bool hopeless = store->commit->room.scarce, is_new = hopeless && !store->commit->room.hopeless;
     store->commit->room.hopeless = hopeless;
     store->commit->room.searched = began;
     mutex_unlock(&store->commit->room.lock);
-    if (tell)
+    if (is_new)
         log_warn("nvme: the store is full of data that may not be dropped; writers get ENOSPC "
                  "until something is removed");
     if (hopeless && store->commit->on_room)

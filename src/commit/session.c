@@ -51,7 +51,7 @@ static void parse_boot(const char *text, struct session *ret)
     if (!at || stage_boot_id(boot) < 0)
         return; /* the stage says it, too */
     at += 1 + strlen(BOOT_WORD);
-    ret->tells_boot = true;
+    ret->names_boot = true;
     ret->is_of_other_boot = strncmp(at, boot, strlen(boot)) != 0 || at[strlen(boot)] != '\n';
 }
 
@@ -319,7 +319,7 @@ int session_open_stage(struct store *store, const struct session *session, char 
         r = meet_other(store, session, &look, ret_text);
     else if (r == 0)
         r = judge_stage(store, session, &look, ret_text);
-    else if (r == -ENOENT && session->tells_boot)
+    else if (r == -ENOENT && session->names_boot)
         log_warn("the last session's stage in %s is gone, though the machine did not boot since: "
                  "its files were removed there, or %s is a copy of a "
                  "store that was unmounted since; going on from the NVMe horizon",

@@ -12,7 +12,7 @@ struct session {
     bool is_reader; /* it could only read, and so could those whose stage it took over: that holds
                        nothing */
     bool is_of_other_boot; /* its stage is gone, whatever is there */
-    bool tells_boot;       /* it says of which boot it is */
+    bool names_boot;       /* it says of which boot it is */
     char *dir;             /* where the stage is; session_done() frees it */
     uint8_t name[16];      /* of the stage */
 };

@@ -278,7 +278,8 @@ static int lifecycle_start(struct mount_process *p, const char *store, struct se
         report_adopting(p);
         store_directory_adopt(store, p->keeper->lock_fd, &p->directory);
     } else {
-        struct store_waiter waiter = {.tell = report_progress, .cancelled = is_cancelled, .arg = p};
+        struct store_waiter waiter = {
+            .report = report_progress, .cancelled = is_cancelled, .arg = p};
         r = store_directory_take(store, &waiter, &p->directory, error);
     }
     if (r == 0)

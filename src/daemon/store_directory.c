@@ -67,8 +67,8 @@ static void report_waiting(const char *store, pid_t holder, const struct store_w
 {
     _cleanup_free_ char *line = xasprintf(
         "waiting for pid %d, which holds the store %s but does not answer", (int)holder, store);
-    if (waiter && waiter->tell)
-        waiter->tell(line, waiter->arg);
+    if (waiter && waiter->report)
+        waiter->report(line, waiter->arg);
 }
 
 int store_lock_patiently(const char *store, const struct store_waiter *waiter, int *ret_fd,

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "fuse/internal.h"
+#include "fuse/ops.h"
 
 /* Groups of a process that has exited are unknown. */
 static bool is_member(gid_t gid, void *arg)

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "fuse/internal.h"
+#include "fuse/ops.h"
 
 /* Commas and backslashes in option values are escaped for libfuse. */
 static char *escape(const char *value)

@@ -9,55 +9,10 @@
 
 #include "base/lock.h"
 #include "fuse/front.h"
+#include "fuse/lost_pages.h"
+#include "fuse/turns.h"
+#include "fuse/wire.h"
 #include "stage/requests.h"
-
-/* The kernel's protocol, as far as libfuse 3.14 does not show it: what lies in front of a payload,
- * and two flags of INIT that it does not know. From the kernel's include/uapi/linux/fuse.h. */
-struct wire_in_header {
-    uint32_t len, opcode;
-    uint64_t unique, nodeid;
-    uint32_t uid, gid, pid, padding;
-};
-struct wire_out_header {
-    uint32_t len;
-    int32_t error;
-    uint64_t unique;
-};
-#define WIRE_NOTIFY_RESEND 7
-#define WIRE_RESENT (1ull << 63) /* of a unique: the request comes again */
-#define WIRE_FORGET 2u
-#define WIRE_SETATTR 4u
-#define WIRE_SYMLINK 6u
-#define WIRE_MKNOD 8u
-#define WIRE_MKDIR 9u
-#define WIRE_UNLINK 10u
-#define WIRE_RMDIR 11u
-#define WIRE_RENAME 12u
-#define WIRE_LINK 13u
-#define WIRE_OPEN 14u
-#define WIRE_WRITE 16u
-#define WIRE_RELEASE 18u
-#define WIRE_SETXATTR 21u
-#define WIRE_REMOVEXATTR 24u
-#define WIRE_INIT 26u
-#define WIRE_OPENDIR 27u
-#define WIRE_RELEASEDIR 29u
-#define WIRE_CREATE 35u
-#define WIRE_INTERRUPT 36u
-#define WIRE_BATCH_FORGET 42u
-#define WIRE_FALLOCATE 43u
-#define WIRE_RENAME2 45u
-#define WIRE_COPY_FILE_RANGE 47u
-#define WIRE_TMPFILE 51u
-#define WIRE_NO_NAME "/" /* of a TMPFILE */
-#define WIRE_IN_HEADER_LEN 40u
-#define WIRE_WRITE_LEN 80u /* header and arguments of WRITE: what comes before its payload */
-#define WIRE_INIT_EXT (1u << 30)
-#define WIRE_HANDLE_KILLPRIV_V2 (1u << 28)
-#define WIRE2_DIRECT_IO_ALLOW_MMAP (1u << 4) /* bit 36 of the flags */
-#define INIT_IN_FLAGS 12u                    /* offsets in the arguments of INIT */
-#define INIT_IN_FLAGS2 16u
-#define WIRE2_HAS_RESEND (1u << 7) /* bit 39 */
 
 #define THREADS_MAX 64u
 
@@ -96,29 +51,6 @@ struct failures {
     unsigned count;
     uint64_t total, forgotten;
 };
-/* turns.c */
-#define TURN_KINDS 64u
-struct turns {
-    struct cairn_mutex lock;
-    pthread_cond_t changed;
-    _Atomic bool is_receiving; /* a thread waits for the kernel, or is about to */
-    _Atomic unsigned resting;  /* threads that wait for their turn */
-    unsigned wanted;           /* of them shall come */
-    bool is_watched, ended;
-    _Atomic bool is_long[TURN_KINDS]; /* by opcode: the last one took long */
-};
-void turns_init(struct turns *turns);
-void turns_done(struct turns *turns);
-void turns_end(struct turns *turns); /* resting threads return without a turn */
-/* Waits for the turn to receive. False: it is over. */
-bool turn_take(struct turns *turns);
-/* The same without waiting. False: another has it. */
-bool turn_try(struct turns *turns);
-void turn_leave(struct turns *turns); /* something was received, or nothing */
-/* Around the handling of a request. `fd` is the kernel's; `backlog` is the thread's own, from 0. */
-int64_t turn_begin(struct turns *turns, uint32_t opcode);
-void turn_end(struct turns *turns, uint32_t opcode, int64_t begun, int fd, unsigned *backlog);
-
 #define SELF_TEST_INO UINT64_MAX /* no inode of a store has it */
 #define SELF_TEST_SIZE 4096u
 
@@ -128,19 +60,6 @@ struct self_test {
     struct cairn_mutex lock; /* a leaf */
     size_t size;
     char bytes[SELF_TEST_SIZE];
-};
-
-#define LOST_PAGES_MAX 256u
-
-/* Inodes of which stores through maps were lost (lost_pages.c). */
-struct lost_pages {
-    struct cairn_mutex lock; /* a leaf */
-    pthread_cond_t changed;
-    uint64_t inos[LOST_PAGES_MAX];
-    unsigned count;
-    bool is_ending;
-    pthread_t thread;
-    bool is_started;
 };
 
 /* Inodes of which the kernel is told when they change (kept.c). */
@@ -258,44 +177,6 @@ bool mounted_is_here(
 void mounted_release(struct front *front); /* ends the connection, and unmounts nothing; no thread
                                              uses it any more */
 
-/* ops.c */
-struct fs_caller caller_of(fuse_req_t req); /* as long as the request */
-extern const struct fuse_lowlevel_ops front_ops;
-/* Answers with an error or success without content, or parks. */
-void reply_result(fuse_req_t req, int r);
-/* The same for a call that is never parked. */
-void reply_error(fuse_req_t req, int r);
-
-/* Replies when all that happened before is durable. `written`: bytes of the write that asks for it,
- * 0: an fsync. */
-void front_sync(fuse_req_t req, fuse_ino_t ino, size_t written);
-
-/* The attributes that a lookup answers. */
-struct fuse_entry_param front_entry(struct front *front, const struct stat *st);
-
-/* ops_open.c */
-/* Finds a handle that a dead daemon opened and did not answer: 0, or it has to be opened. */
-int front_open_again(struct front *front, struct fs_opened *ret);
-void front_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-void front_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
-                     struct fuse_file_info *fi);
-void front_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-void front_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-void front_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
-
-/* ops_content.c */
-void front_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t offset,
-                    struct fuse_file_info *fi);
-void front_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
-                   struct fuse_file_info *fi);
-void front_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
-                        struct fuse_file_info *fi);
-void front_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence,
-                    struct fuse_file_info *fi);
-void front_op_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_offset,
-                              struct fuse_file_info *from_fi, fuse_ino_t to, off_t to_offset,
-                              struct fuse_file_info *to_fi, size_t length, int flags);
-
 /* loop.c */
 void front_park(struct front *front, fuse_req_t req);
 bool front_must_queue(struct front *front);
@@ -330,19 +211,6 @@ void left_settle(struct front *front);
 /* Before libfuse does. */
 void front_see_request(struct front *front, void *mem, size_t size);
 extern const struct fuse_custom_io front_io;
-
-/* lost_pages.c */
-void lost_pages_init(struct front *front);
-void lost_pages_done(struct front *front);
-CAIRN_MUST_CHECK int lost_pages_start(struct front *front);
-/* While requests are still received: waits for the notice that is under way. */
-void lost_pages_stop(struct front *front);
-/* After the answer to what could not be written: soon the kernel has no pages of the inode any
- * more. Does not wait. */
-void lost_pages_note(struct front *front, uint64_t ino);
-/* The mount ends: writes from the page cache that find no space fail instead of waiting, since the
- * notice waits for them. */
-bool lost_pages_are_final(struct front *front);
 
 /* self_test.c */
 /* At mount, after the threads were started: takes 10 s at most. */

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "fuse/internal.h"
+#include "fuse/ops.h"
 
 void reply_result(fuse_req_t req, int r)
 {

@@ -4,6 +4,7 @@
 
 #include "base/cause.h"
 #include "fuse/internal.h"
+#include "fuse/ops.h"
 
 /* The kernel's count of a payload that lies where the stage wants it: then the slab
  * itself is kept. */

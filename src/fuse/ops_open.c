@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "fuse/internal.h"
+#include "fuse/ops.h"
 
 #define CHANGE_SETTLES_NS (5ll * 1000000000)
 

@@ -21,7 +21,7 @@ struct series {
     size_t prefix_len;    /* of the first name that differs: its bytes before the number */
 };
 
-/* The series that an absolute path is of, those whose directorys are nearer to the root first.
+/* The series that an absolute path is of, those whose directories are nearer to the root first.
  * Returns how many; the caller frees each with series_done(). */
 unsigned series_of(const char *path, struct series ret[SERIES_MAX]);
 void series_done(struct series *series);

@@ -10,145 +10,9 @@
 #include <uthash.h>
 
 #include "base/lock.h"
-#include "codec/hash.h"
+#include "stage/layout.h"
 #include "stage/requests.h"
 #include "stage/stage.h"
-
-/* --- shared memory: native byte order, since it never leaves the machine or outlives
- * its boot --- */
-
-#define STAGE_MAGIC 0x3145474154534e43ull /* "CNSTAGE1" */
-#define STAGE_VERSION 2u
-#define STAGE_VERSION_UNKEYED                                                                      \
-    1u /* of an older daemon; it is recovered, and becomes one of today                            \
-        * \ */
-#define BOOT_ID_LEN 36u
-/* Of what was 131,072 handles, the last are the table of requests: as many bytes. */
-#define HANDLES_MAX 122880u
-#define REQUESTS_MAX 2040u
-#define REQUESTS_MAGIC 0x53514552u /* "REQS": the table is there, and of this layout */
-
-struct stage_header {
-    uint64_t magic;
-    _Atomic uint32_t version;
-    uint32_t slab_count;
-    uint8_t store[16];
-    char boot_id[40];
-    uint64_t log_half_len;
-    uint64_t created_epoch;
-    uint32_t crc_unkeyed; /* STAGE_VERSION_UNKEYED: of everything above; later 0 */
-    uint32_t reserved;
-
-    /* Changed while in use, each by one atomic store. */
-    _Atomic uint64_t epoch;
-    _Atomic uint64_t next_epoch;
-    _Atomic uint64_t floor_seq;
-    _Atomic uint32_t log_active;
-    _Atomic uint32_t requests; /* REQUESTS_MAGIC */
-    _Atomic uint64_t log_tail[2];
-
-    /* Since version 2. There before the version says 2. */
-    uint8_t secret[HASH_KEY_LEN]; /* keys the tags of write records */
-    uint8_t name[16];             /* random, of a session: it names the files */
-    uint32_t crc; /* of what lies before crc_unkeyed, of the secret and of the name */
-    uint32_t reserved3;
-    _Atomic uint64_t durable_seq; /* what came up to it may be gone from here: the journal has it */
-    _Atomic int32_t pid;          /* of the daemon whose it is, or was */
-    _Atomic uint32_t is_named;    /* 1: a session named it, so it may hold what is nowhere else */
-    uint64_t owner_device,
-        owner_ino; /* of the directory of its store, where these stay; counts with owner_crc only */
-    uint32_t owner_crc; /* of these and the path, by whoever wrote both; 0: not known */
-    uint8_t reserved4[20];
-    char owner[3840]; /* path of its store; empty: it is too long */
-};
-_Static_assert(sizeof(struct stage_header) == 4096, "a page");
-
-/* place.c. Never 0. A daemon that knows only of the path writes that alone, and the rest does not
- * count any more. */
-uint32_t stage_owner_crc(const struct stage_header *h);
-
-enum slab_shared_state {
-    SLAB_SHARED_FREE = 0,
-    SLAB_SHARED_USED = 1,     /* records, each in front of its payload, up to the fill */
-    SLAB_SHARED_RECEIVED = 2, /* one record; its payload is at SLAB_PAYLOAD_OFFSET */
-};
-
-#define SLAB_RECORD_ALIGN 64u
-
-struct slab_entry {
-    _Atomic uint32_t use; /* enum slab_shared_state, and the fill in SLAB_RECORD_ALIGN <<
-                             SLAB_FILL_SHIFT: what lies behind is nobody's record */
-    _Atomic uint32_t generation;
-};
-
-#define SLAB_FILL_SHIFT 16
-_Static_assert(SLAB_STRIDE / SLAB_RECORD_ALIGN < 1u << SLAB_FILL_SHIFT, "the fill has 16 bits");
-
-static inline uint32_t slab_use(enum slab_shared_state state, uint32_t fill)
-{
-    return (uint32_t)state | fill / SLAB_RECORD_ALIGN << SLAB_FILL_SHIFT;
-}
-
-static inline enum slab_shared_state slab_use_state(uint32_t use)
-{
-    return (enum slab_shared_state)(use & ((1u << SLAB_FILL_SHIFT) - 1));
-}
-
-static inline uint32_t slab_use_fill(uint32_t use)
-{
-    return (use >> SLAB_FILL_SHIFT) * SLAB_RECORD_ALIGN;
-}
-
-struct handle_entry {
-    uint64_t ino; /* 0: free */
-    uint32_t flags;
-    uint32_t next_free;
-};
-
-enum request_state { REQUEST_TAKEN, REQUEST_BEGUN, REQUEST_APPLIED, REQUEST_CLOSING };
-
-struct request_slot {
-    _Atomic uint64_t unique; /* the kernel's number; 0: free */
-    uint32_t opcode;
-    _Atomic uint32_t state;
-    uint64_t seq; /* BEGUN: of the record that decides it */
-    uint64_t ino;
-    int64_t result;
-    uint32_t handle; /* and one; 0: none */
-    _Atomic uint32_t answering;
-    uint64_t reserved[2];
-};
-_Static_assert(sizeof(struct request_slot) == 64, "request slot");
-_Static_assert(HANDLES_MAX * sizeof(struct handle_entry) +
-                       REQUESTS_MAX * sizeof(struct request_slot) +
-                       STAGE_DUE_MAX * sizeof(uint64_t) ==
-                   131072 * sizeof(struct handle_entry),
-               "tables of handles and requests, and what is due");
-
-#define SLAB_RECORD_MAGIC 0x52424c53u /* "SLBR" */
-#define SLAB_RECORD_STARTS_WRITE 1u
-
-/* In front of each payload. */
-struct slab_record {
-    union {
-        uint64_t tag; /* of the rest, of the slab and of where in it the record lies:
-                         slab_record_tag() */
-        struct {
-            uint32_t magic;
-            uint32_t crc; /* of the rest */
-        } unkeyed;        /* STAGE_VERSION_UNKEYED */
-    };
-    uint32_t generation;
-    uint32_t flags;
-    uint64_t seq;
-    uint64_t ino;
-    uint64_t version;
-    uint64_t offset;
-    uint32_t length;
-    uint32_t payload; /* offset in the slab */
-    int64_t time;
-};
-_Static_assert(sizeof(struct slab_record) == 64, "slab record");
 
 /* --- heap ------------------------------------------------------------------------------------- */
 
@@ -320,6 +184,9 @@ uint32_t header_crc(const struct stage_header *h);
 CAIRN_MUST_CHECK int header_key(struct stage_header *h, const uint8_t name[16]);
 
 /* place.c */
+/* Never 0. A daemon that knows only of the path writes that alone, and the rest does not
+ * count any more. */
+uint32_t stage_owner_crc(const struct stage_header *h);
 char *stage_path(const char *dir, const uint8_t name[16], const char *suffix);
 
 /* slab_record.c */

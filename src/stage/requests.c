@@ -253,7 +253,7 @@ void requests_adopt(struct stage *stage)
             settle(stage, i);
 }
 
-static struct stage_request tell(const struct request_slot *slot)
+static struct stage_request request_of(const struct request_slot *slot)
 {
     return (struct stage_request){.unique = atomic_load(&slot->unique),
                                   .opcode = slot->opcode,
@@ -271,7 +271,7 @@ bool stage_request_return(struct stage *stage, uint64_t unique, struct stage_req
     if (!slot || !stage->request_is_left[slot - stage->requests])
         return false;
     atomic_store(&stage->request_is_left[slot - stage->requests], false);
-    *ret = tell(slot);
+    *ret = request_of(slot);
     atomic_store_explicit(&slot->answering, 0, memory_order_relaxed);
     return true;
 }
@@ -282,7 +282,7 @@ bool stage_request_take_left(struct stage *stage, struct stage_request *ret)
         if (!stage->request_is_left[i])
             continue;
         atomic_store(&stage->request_is_left[i], false);
-        *ret = tell(&stage->requests[i]);
+        *ret = request_of(&stage->requests[i]);
         clear(&stage->requests[i]);
         return true;
     }

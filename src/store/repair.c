@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
+#include "base/vector.h"
 #include "commit/journal_damage.h"
 #include "store/internal.h"
 
@@ -21,8 +22,7 @@
 struct repair {
     struct store *store;
     struct journal_damage damage;
-    uint64_t *later; /* segments behind the damaged one */
-    size_t later_count;
+    VECTOR(uint64_t) later; /* segments behind the damaged one */
     void (*report)(const char *line, bool is_problem, void *arg);
     void *arg;
 };
@@ -58,8 +58,7 @@ static int note_later(const struct tier_object *object, void *arg)
     uint64_t number;
     if (!object_number(object->name, "journal", &number) || number <= rep->damage.segment)
         return 0;
-    rep->later = xrealloc(rep->later, (rep->later_count + 1) * sizeof *rep->later);
-    rep->later[rep->later_count++] = number;
+    vector_add(&rep->later, number);
     return 0;
 }
 
@@ -79,11 +78,10 @@ static int sync_journal(const struct store *store)
 static int set_later_aside(struct repair *rep)
 {
     int r = rep->store->tier->ops->list(rep->store->tier, "journal", NULL, note_later, rep);
-    if (rep->later_count)
-        qsort(rep->later, rep->later_count, sizeof *rep->later, newest_first);
-    for (size_t i = 0; i < rep->later_count && r == 0; i++) {
+    vector_sort(&rep->later, newest_first);
+    for (size_t i = 0; i < rep->later.count && r == 0; i++) {
         char object[32];
-        object_name("journal", rep->later[i], object);
+        object_name("journal", rep->later.at[i], object);
         r = set_aside(rep->store, object);
         if (r == 0)
             r = sync_journal(rep->store);
@@ -187,7 +185,7 @@ static int repair_journal(struct repair *rep, char **ret_text)
     free(*ret_text);
     *ret_text = NULL;
     r = cut(rep);
-    free(rep->later);
+    vector_free(&rep->later);
     if (r < 0)
         *ret_text = xasprintf("%s: the journal cannot be cut: %s", rep->store->path, strerror(-r));
     return r < 0 ? r : 1;

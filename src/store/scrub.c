@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/crc.h"
 #include "base/log.h"
+#include "base/vector.h"
 #include "remote/bases.h"
 #include "remote/maintenance.h"
 #include "store/job.h"
@@ -30,13 +31,10 @@ struct scrub {
     struct tier *tier; /* that is being read */
     bool is_remote;
     uint8_t *span, *stored, *raw;
-    struct chunk_entry *entries; /* live chunks of the pack that is looked at */
-    size_t count, max;
+    VECTOR(struct chunk_entry) entries; /* live chunks of the pack that is looked at */
     int64_t allowance_at;
-    uint64_t *bad_packs; /* in the remote */
-    size_t bad_pack_count;
-    struct bad_chunk *given; /* handed over to be stored on NVMe anew */
-    size_t given_count, given_max;
+    VECTOR(uint64_t) bad_packs;     /* in the remote */
+    VECTOR(struct bad_chunk) given; /* handed over to be stored on NVMe anew */
     unsigned files_reported, rescues;
 };
 
@@ -93,11 +91,7 @@ static int add_entry(struct scrub *s, const struct chunk_entry *entry)
     if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX ||
         entry->stored_len > CHUNK_SIZE_MAX)
         return -EUCLEAN;
-    if (s->count == s->max) {
-        s->max = s->max ? 2 * s->max : 256;
-        s->entries = xrealloc(s->entries, s->max * sizeof *s->entries);
-    }
-    s->entries[s->count++] = *entry;
+    vector_add(&s->entries, *entry);
     return 0;
 }
 
@@ -119,8 +113,9 @@ static size_t span_of(const struct scrub *s, size_t first, uint64_t *ret_len)
 {
     size_t next = first;
     do
-        *ret_len = end_of(&s->entries[next]) - s->entries[first].offset;
-    while (++next < s->count && end_of(&s->entries[next]) - s->entries[first].offset <= SPAN_LEN);
+        *ret_len = end_of(&s->entries.at[next]) - s->entries.at[first].offset;
+    while (++next < s->entries.count &&
+           end_of(&s->entries.at[next]) - s->entries.at[first].offset <= SPAN_LEN);
     return next - first;
 }
 
@@ -166,17 +161,16 @@ static int check_span(struct scrub *s, const char *object, const struct chunk_en
 static int check_entries(struct scrub *s, const char *object, bad_fn *bad)
 {
     int r = 0;
-    if (s->count)
-        qsort(s->entries, s->count, sizeof *s->entries, by_offset);
-    for (size_t first = 0, count; first < s->count && r == 0; first += count) {
+    vector_sort(&s->entries, by_offset);
+    for (size_t first = 0, count; first < s->entries.count && r == 0; first += count) {
         uint64_t len;
         count = span_of(s, first, &len);
         keep_rate(s, len);
         if (job_is_cancelled(s->job))
             return -ECANCELED;
-        bool whole =
-            s->tier->ops->get_range(s->tier, object, s->entries[first].offset, s->span, len) == 0;
-        r = check_span(s, object, s->entries + first, count, whole ? s->span : NULL, bad);
+        bool whole = s->tier->ops->get_range(s->tier, object, s->entries.at[first].offset, s->span,
+                                             len) == 0;
+        r = check_span(s, object, s->entries.at + first, count, whole ? s->span : NULL, bad);
         count_read(s, len, count, 0);
     }
     return r;
@@ -211,11 +205,7 @@ static int report_unhealed(struct scrub *s, const struct chunk_entry *entry)
 
 static void note_given(struct scrub *s, const struct chunk_entry *bad)
 {
-    if (s->given_count == s->given_max) {
-        s->given_max = s->given_max ? 2 * s->given_max : 64;
-        s->given = xrealloc(s->given, s->given_max * sizeof *s->given);
-    }
-    s->given[s->given_count++] = (struct bad_chunk){bad->name, bad->pack};
+    vector_add(&s->given, (struct bad_chunk){bad->name, bad->pack});
 }
 
 /* Reads it from wherever it can be read and has it stored in another pack. */
@@ -276,10 +266,10 @@ static int leave_pack(struct scrub *s, const struct view_pack *known, int error)
             known->count ? ""
                          : "; what lies in it is not known, so it is kept: if no file lacks "
                            "anything, remove it by hand");
-    s->count = 0;
+    s->entries.count = 0;
     int r = view_chunks(s->store->view, collect_known, &c);
-    for (size_t i = 0; i < s->count && r == 0; i++)
-        r = heal_chunk(s, &s->entries[i]);
+    for (size_t i = 0; i < s->entries.count && r == 0; i++)
+        r = heal_chunk(s, &s->entries.at[i]);
     return r;
 }
 
@@ -293,7 +283,7 @@ static int scrub_local_pack(struct scrub *s, uint64_t pack)
         return 0;
     int r = view_pack(s->store->view, pack, &known);
     if (r == 0) {
-        s->count = 0;
+        s->entries.count = 0;
         r = packs_read_index(s->store, pack, collect_local, &c);
         r = is_damage(r) || r == -EIO ? leave_pack(s, &known, r)
             : r < 0                   ? r
@@ -328,15 +318,15 @@ static int await_local(struct scrub *s)
     while (heal_is_pending(s->store))
         if (!job_sleep_ms(s->job, POLL_MS))
             return -ECANCELED;
-    for (size_t i = 0; i < s->given_count; i++) {
+    for (size_t i = 0; i < s->given.count; i++) {
         struct chunk_entry now;
         uint64_t refs;
-        bool same = view_chunk(s->store->view, &s->given[i].name, &now, &refs) == 0 && refs > 0 &&
-                    now.pack == s->given[i].pack;
+        bool same = view_chunk(s->store->view, &s->given.at[i].name, &now, &refs) == 0 &&
+                    refs > 0 && now.pack == s->given.at[i].pack;
         count_found(s, 0, !same, same);
-        if (r == 0 && s->given[i].pack != last)
-            r = await_drop(s, s->given[i].pack);
-        last = s->given[i].pack;
+        if (r == 0 && s->given.at[i].pack != last)
+            r = await_drop(s, s->given.at[i].pack);
+        last = s->given.at[i].pack;
     }
     return r;
 }
@@ -354,10 +344,9 @@ static int bad_remote(struct scrub *s, const struct chunk_entry *entry, int erro
             (unsigned long long)entry->pack, entry->raw_len, (unsigned long long)entry->offset,
             explain(error));
     count_found(s, 1, 0, 0);
-    if (s->bad_pack_count && s->bad_packs[s->bad_pack_count - 1] == entry->pack)
+    if (s->bad_packs.count && s->bad_packs.at[s->bad_packs.count - 1] == entry->pack)
         return 0;
-    s->bad_packs = xrealloc(s->bad_packs, (s->bad_pack_count + 1) * sizeof *s->bad_packs);
-    s->bad_packs[s->bad_pack_count++] = entry->pack;
+    vector_add(&s->bad_packs, entry->pack);
     return 0;
 }
 
@@ -389,12 +378,12 @@ static int scrub_remote_pack(struct scrub *s, uint64_t id)
 {
     struct view_remote_pack pack;
     char object[32];
-    size_t bad_before = s->bad_pack_count;
+    size_t bad_before = s->bad_packs.count;
     pack_object_name(id, object);
     int r = view_remote_pack(s->store->view, id, &pack);
     if (r == -ENOENT || (r == 0 && (pack.unreferenced || pack.gone)))
         return 0;
-    s->count = 0;
+    s->entries.count = 0;
     if (r == 0)
         r = view_remote_pack_chunks(s->store->view, id, collect_remote, s);
     if (r < 0)
@@ -407,7 +396,7 @@ static int scrub_remote_pack(struct scrub *s, uint64_t id)
         r = 0;
     }
     count_read(s, 0, 0, 1);
-    if (s->bad_pack_count > bad_before)
+    if (s->bad_packs.count > bad_before)
         remote_note_bad_pack(s->store->remote, id, "a scrub found it damaged or missing");
     return r;
 }
@@ -421,8 +410,8 @@ static bool can_heal(struct remote *remote)
 
 static bool is_any_bad(struct scrub *s)
 {
-    for (size_t i = 0; i < s->bad_pack_count; i++)
-        if (remote_is_bad_pack(s->store->remote, s->bad_packs[i]))
+    for (size_t i = 0; i < s->bad_packs.count; i++)
+        if (remote_is_bad_pack(s->store->remote, s->bad_packs.at[i]))
             return true;
     return false;
 }
@@ -452,57 +441,52 @@ static int await_remote(struct scrub *s, uint64_t found_before, uint64_t lost_be
 
 /* --- all of it -------------------------------------------------------------------------------- */
 
-struct ids {
-    uint64_t *at;
-    size_t count, max;
+struct pack_list {
+    VECTOR(uint64_t) ids;
     uint64_t bytes;
 };
 
-static void ids_add(struct ids *ids, uint64_t id, uint64_t bytes)
+static void list_pack(struct pack_list *list, uint64_t id, uint64_t bytes)
 {
-    if (ids->count == ids->max) {
-        ids->max = ids->max ? 2 * ids->max : 256;
-        ids->at = xrealloc(ids->at, ids->max * sizeof *ids->at);
-    }
-    ids->at[ids->count++] = id;
-    ids->bytes += bytes;
+    vector_add(&list->ids, id);
+    list->bytes += bytes;
 }
 
 static int add_local_id(const struct view_pack *pack, void *arg)
 {
     if (pack->live_count)
-        ids_add(arg, pack->pack, pack->live_bytes);
+        list_pack(arg, pack->pack, pack->live_bytes);
     return 0;
 }
 
 static int add_remote_id(const struct view_remote_pack *pack, void *arg)
 {
     if (pack->live_count && !pack->unreferenced && !pack->gone)
-        ids_add(arg, pack->pack, pack->live_bytes);
+        list_pack(arg, pack->pack, pack->live_bytes);
     return 0;
 }
 
 /* A snapshot of the view must not be held for as long as a slow scrub takes: first the numbers,
  * then the packs. */
-static int scrub_tier(struct scrub *s, const struct ids *ids,
+static int scrub_tier(struct scrub *s, const struct pack_list *packs,
                       int (*scrub_pack)(struct scrub *s, uint64_t pack))
 {
     int r = 0;
-    for (size_t i = 0; i < ids->count && r == 0; i++)
-        r = job_is_cancelled(s->job) ? -ECANCELED : scrub_pack(s, ids->at[i]);
+    for (size_t i = 0; i < packs->ids.count && r == 0; i++)
+        r = job_is_cancelled(s->job) ? -ECANCELED : scrub_pack(s, packs->ids.at[i]);
     return r;
 }
 
-static int scrub_local(struct scrub *s, const struct ids *ids)
+static int scrub_local(struct scrub *s, const struct pack_list *packs)
 {
     s->tier = s->store->tier;
     s->is_remote = false;
-    int r = scrub_tier(s, ids, scrub_local_pack);
+    int r = scrub_tier(s, packs, scrub_local_pack);
     int waited = await_local(s);
     return r < 0 ? r : waited;
 }
 
-static int scrub_remote(struct scrub *s, const struct ids *ids)
+static int scrub_remote(struct scrub *s, const struct pack_list *packs)
 {
     struct remote *remote = s->store->remote;
     s->tier = remote->tier;
@@ -513,7 +497,7 @@ static int scrub_remote(struct scrub *s, const struct ids *ids)
     mutex_lock(&remote->maintenance->lock);
     uint64_t lost = remote->maintenance->lost_chunks;
     mutex_unlock(&remote->maintenance->lock);
-    int r = scrub_tier(s, ids, scrub_remote_pack);
+    int r = scrub_tier(s, packs, scrub_remote_pack);
     if (r < 0 && r != -ECANCELED)
         job_say(s->job, "remote: it cannot be read now: %s", strerror(-r));
     int waited = await_remote(s, found, lost);
@@ -525,15 +509,15 @@ static void scrub_done(struct scrub *s)
     free(s->span);
     free(s->stored);
     free(s->raw);
-    free(s->entries);
-    free(s->bad_packs);
-    free(s->given);
+    vector_free(&s->entries);
+    vector_free(&s->bad_packs);
+    vector_free(&s->given);
 }
 
 int scrub_run(struct store *store, const struct job_options *options)
 {
     struct scrub s = {.store = store, .job = store->job, .options = options};
-    struct ids local = {0}, remote = {0};
+    struct pack_list local = {0}, remote = {0};
     bool has_remote = options->remote && store->remote;
     void *span = NULL;
     check(posix_memalign(&span, PACK_ALIGN, SPAN_LEN + CHUNK_SIZE_MAX) == 0);
@@ -549,8 +533,8 @@ int scrub_run(struct store *store, const struct job_options *options)
     if (r == 0)
         r = scrub_local(&s, &local);
     int remote_result = r == -ECANCELED || !has_remote ? 0 : scrub_remote(&s, &remote);
-    free(local.at);
-    free(remote.at);
+    vector_free(&local.ids);
+    vector_free(&remote.ids);
     scrub_done(&s);
     return r < 0 ? r : remote_result;
 }

@@ -53,7 +53,7 @@ void s3_set_error(struct s3 *s3, const char *method, const char *object, const c
     memcpy(s3->locked.error, text, sizeof text);
 }
 
-static void tell(struct call *c, const char *what, const char *advice)
+static void report_error(struct call *c, const char *what, const char *advice)
 {
     s3_set_error(c->s3, c->request->method, c->request->object, "%s%s%s", what, advice ? "; " : "",
                  advice ? advice : "");
@@ -67,7 +67,7 @@ static void report_answer(struct call *c, const struct s3_error *e, const char *
     _cleanup_free_ char *what =
         xasprintf("answered %ld%s%s%s%s%s%s", r->status, *e->code ? " " : "", e->code,
                   *e->message ? " (" : "", e->message, *e->message ? ")" : "", id);
-    tell(c, what, advice);
+    report_error(c, what, advice);
 }
 
 /* --- an attempt ------------------------------------------------------------------------------- */
@@ -191,7 +191,7 @@ static int take_credentials(struct call *c)
     int r =
         s3_credentials_get(c->s3->credentials, c->refused ? &c->credentials : NULL, &fresh, &error);
     if (r < 0) {
-        tell(c, error ? error : strerror(-r), NULL);
+        report_error(c, error ? error : strerror(-r), NULL);
         free(error);
         return r == -ENOKEY ? -EACCES : r;
     }
@@ -214,8 +214,9 @@ static int attempt(struct call *c, int *ret_result)
     s3_address_make(&c->s3->place, c->region, c->request->object, c->request->query, &address);
     r = make_headers(c, &h);
     if (r == 0 && c->s3->credentials && (r = sign(c, &address, &h, &signature)) == -EINVAL)
-        tell(c, "cannot be signed",
-             "the access key, its secret or its token contains blanks or is not plain text");
+        report_error(
+            c, "cannot be signed",
+            "the access key, its secret or its token contains blanks or is not plain text");
     if (r == 0)
         *ret_result = exchange(c, &address, &h, &signature);
     s3_signed_done(&signature);
@@ -252,9 +253,9 @@ static enum verdict no_answer(struct call *c, int error, int *ret_error)
     if (error == -ECANCELED)
         return FAILED;
     if (error == -EUCLEAN && !cut && c->response->status == 200 && c->request->into)
-        tell(c, "the response is longer than requested", "the server ignores ranges");
+        report_error(c, "the response is longer than requested", "the server ignores ranges");
     else
-        tell(c, c->response->cause, s3_advice_of_errno(error));
+        report_error(c, c->response->cause, s3_advice_of_errno(error));
     return tier_error_is_transient(*ret_error) ? AGAIN : FAILED;
 }
 

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A lane: its threads, its queues and the devices that it copies from. */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/lock.h"
+#include "client/ring.h"
+#include "client/save.h"
+
+#define COPY_THREADS_MAX 16
+#define OPENERS_MAX 8
+#define LOOKS_MAX                                                                                  \
+    64 /* pieces whose fingerprints are under way, or which are to be copied because of them */
+#define UNREPORTED_MAX 64 /* failed saves that are kept for cairn_lane_take_error() */
+
+struct queue {
+    struct job *first, **last;
+};
+
+/* A piece whose fingerprint is under way on a device, or which is to be copied because of it. */
+struct look {
+    struct job *job;
+    size_t index;
+    uint64_t at, length;
+    struct device_event *event;
+};
+
+struct look_queue {
+    struct look of[LOOKS_MAX];
+    size_t first, count;
+};
+
+/* A device that the lane copied from; opened once. */
+struct lane_device {
+    int ordinal;
+    struct device *device;
+    bool has_no_prints;      /* changed by the device thread with the lock held */
+    struct look_queue looks; /* fingerprints under way; of the device thread alone */
+    struct ring_piece *first,
+        **last; /* copies that are enqueued, in that order; of the device thread alone */
+};
+
+struct cairn_lane {
+    struct cairn_lane *next; /* of the process; guarded by the list's lock */
+    struct cairn_lane_options options;
+    int log_level;
+    unsigned generation;   /* of the process: another after fork */
+    _Atomic uint64_t busy; /* bytes of sources and pieces under way that a fence may have to wait
+                              for; changed with the lock held */
+    _Atomic uint64_t blocked_ns;
+    pthread_t copiers[COPY_THREADS_MAX + 1], publisher; /* set before there are others */
+    unsigned copier_count;
+    bool has_publisher, has_device_thread, has_syncer;
+    pthread_t device_thread, syncer, openers[OPENERS_MAX];
+    unsigned opener_count; /* guarded by lock, until it is stopping */
+
+    struct cairn_mutex lock;
+    pthread_cond_t work;         /* copiers: a queue has a job */
+    pthread_cond_t publish;      /* the publisher: a save may have become ready */
+    pthread_cond_t changed;      /* those who wait for saves */
+    pthread_cond_t sync_work;    /* the syncer: to_sync has one */
+    pthread_cond_t open_work;    /* openers: openings has one */
+    pthread_cond_t opened;       /* those who wait for one */
+    pthread_cond_t devices_work; /* the device thread: a source, or a free piece of the ring */
+
+    /* Guarded by lock. */
+    unsigned refs; /* the handle, and one each save */
+    bool stopping;
+    struct opening *openings, **openings_last;
+    unsigned queued_openings, idle_openers;
+    struct queue now, lazy;
+    struct queue device_now, device_lazy;
+    struct lane_device devices[DEVICES_MAX]; /* the first device_count stay as they are */
+    int device_count;
+    struct look_queue to_copy;
+    size_t looks_under_way; /* of the device thread alone */
+    struct refer refer;
+    struct ring ring;
+    bool ring_grows; /* one thread is at it */
+    struct ring_piece *filled,
+        **filled_last; /* their bytes came from a device, and go into files */
+    struct cairn_save *saves, **saves_last;
+    struct cairn_save *to_sync;                    /* counted; whose turn is next first */
+    struct cairn_save *unreported[UNREPORTED_MAX]; /* counted, oldest first */
+    size_t unreported_count;
+    uint64_t unreported_lost; /* that found no place there */
+    uint64_t begun;
+    struct cairn_lane_stats stats;
+};
+
+/* --- lane.c ----------------------------------------------------------------------------------- */
+
+/* Starts the threads, unless they run. */
+CAIRN_MUST_CHECK int lane_start(struct cairn_lane *lane);
+
+/* -ECHILD, with cause: the process is a child of the lane's. */
+CAIRN_MUST_CHECK int lane_check(const struct cairn_lane *lane);
+
+/* Unlocks it, and frees it where that was the last reference. */
+void lane_unlock_last(struct cairn_lane *lane);
+
+/* A call of the API ends: notes a cause if there is none, and how long it took. */
+int lane_return(struct cairn_lane *lane, int64_t begun_ns, int r);
+
+/* Of all lanes that this process has and had. */
+struct lanes_stats {
+    uint64_t pending_bytes, pending_saves, blocked_ns, published, failed;
+    char error[256]; /* of the last save that failed */
+};
+/* Takes the locks of all lanes, one after the other. */
+void lanes_stats(struct lanes_stats *ret);
+void lanes_note_error(const char *cause);
+
+void lane_log(struct cairn_lane *lane, int level, const char *fmt, ...) CAIRN_PRINTF(3, 4);
+
+/* --- threads of a lane; `lane` is their argument ---------------------------------------------- */
+
+void *opener_run(void *lane);     /* "cairn-open": started by calls, as they are needed */
+void *copier_run(void *lane);     /* "cairn-copy" */
+void *copier_now_run(void *lane); /* "cairn-copy", of saves that somebody waits for */
+void *publisher_run(void *lane);  /* "cairn-publish" */
+void *syncer_run(void *lane); /* "cairn-sync": starts with the first wait for NVMe or the remote,
+                                 looks as long as there are waits */
+void *device_run(void *lane); /* "cairn-device" */

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Inodes of which stores through maps were lost (lost_pages.c). */
+#pragma once
+
+#include <pthread.h>
+
+#include "base/lock.h"
+
+struct front;
+
+#define LOST_PAGES_MAX 256u
+
+struct lost_pages {
+    struct cairn_mutex lock; /* a leaf */
+    pthread_cond_t changed;
+    uint64_t inos[LOST_PAGES_MAX];
+    unsigned count;
+    bool is_ending;
+    pthread_t thread;
+    bool is_started;
+};
+
+void lost_pages_init(struct front *front);
+void lost_pages_done(struct front *front);
+CAIRN_MUST_CHECK int lost_pages_start(struct front *front);
+/* While requests are still received: waits for the notice that is under way. */
+void lost_pages_stop(struct front *front);
+/* After the answer to what could not be written: soon the kernel has no pages of the inode any
+ * more. Does not wait. */
+void lost_pages_note(struct front *front, uint64_t ino);
+/* The mount ends: writes from the page cache that find no space fail instead of waiting, since the
+ * notice waits for them. */
+bool lost_pages_are_final(struct front *front);

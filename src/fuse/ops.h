@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Operations of the front: the handlers of requests, and their replies. */
+#pragma once
+
+#include <fuse_lowlevel.h>
+
+#include "fuse/internal.h"
+
+/* ops.c */
+struct fs_caller caller_of(fuse_req_t req); /* as long as the request */
+extern const struct fuse_lowlevel_ops front_ops;
+/* Answers with an error or success without content, or parks. */
+void reply_result(fuse_req_t req, int r);
+/* The same for a call that is never parked. */
+void reply_error(fuse_req_t req, int r);
+
+/* Replies when all that happened before is durable. `written`: bytes of the write that asks for it,
+ * 0: an fsync. */
+void front_sync(fuse_req_t req, fuse_ino_t ino, size_t written);
+
+/* The attributes that a lookup answers. */
+struct fuse_entry_param front_entry(struct front *front, const struct stat *st);
+
+/* ops_open.c */
+/* Finds a handle that a dead daemon opened and did not answer: 0, or it has to be opened. */
+int front_open_again(struct front *front, struct fs_opened *ret);
+void front_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void front_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+                     struct fuse_file_info *fi);
+void front_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void front_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void front_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
+
+/* ops_content.c */
+void front_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t offset,
+                    struct fuse_file_info *fi);
+void front_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
+                   struct fuse_file_info *fi);
+void front_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
+                        struct fuse_file_info *fi);
+void front_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence,
+                    struct fuse_file_info *fi);
+void front_op_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_offset,
+                              struct fuse_file_info *from_fi, fuse_ino_t to, off_t to_offset,
+                              struct fuse_file_info *to_fi, size_t length, int flags);

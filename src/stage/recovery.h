@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Recovery: the open files, the log and the layers that a successor goes on from. */
+#pragma once
+
+#include "base/base.h"
+#include "format/chunk.h"
+#include "format/record.h"
+
+struct stage;
+
+/* --- handles: open files, known to a daemon that adopts the mount
+ * ----------------------------------- */
+
+/* -ENFILE: the table is full. */
+CAIRN_MUST_CHECK int stage_handle_open(struct stage *stage, uint64_t ino, uint32_t flags,
+                                       uint64_t *ret_handle);
+uint64_t stage_handle_close(struct stage *stage, uint64_t handle,
+                            uint32_t *ret_flags); /* the inode */
+uint32_t stage_handle_flags(struct stage *stage, uint64_t handle);
+uint64_t stage_handle_inode(struct stage *stage, uint64_t handle);
+/* Notes that one of its descriptors was closed; HANDLE_FLUSHED is among its flags from then on.
+ * False: that was noted before. */
+#define HANDLE_FLUSHED (1u << 31)
+bool stage_handle_flushed(struct stage *stage, uint64_t handle);
+/* Files with drafts that were closed, and whose seals wait: a successor seals them at once. */
+#define STAGE_DUE_MAX 64u
+void stage_set_due(struct stage *stage, const uint64_t *inos, size_t count);
+bool stage_is_due(struct stage *stage, uint64_t ino);
+/* The handle is open, and what it was for is not here any more. */
+#define STAGE_INODE_LOST UINT64_MAX
+void stage_handle_lose(struct stage *stage, uint64_t handle);
+/* The first open handle from *cursor (at first 0) on, which moves behind it. False:
+ * there is none. */
+bool stage_handle_next(struct stage *stage, uint64_t *cursor, uint64_t *ret_handle,
+                       uint64_t *ret_ino, uint32_t *ret_flags);
+
+/* --- recovery --------------------------------------------------------------------------------- */
+
+/* Calls `fn` for every record of the log that is whole, in order. */
+CAIRN_MUST_CHECK int stage_replay_log(struct stage *stage,
+                                      int (*fn)(const struct record *rec, void *arg), void *arg);
+
+/* Rebuilds the layers from log and slabs. Called once, after the log was replayed into the
+ * namespace. durable(): the version of `ino` that the view has, and its size; UINT64_MAX: no such
+ * inode, drop what is staged of it. pack_of(): the pack in which a chunk of a piece lies; 0:
+ * unknown, which is damage. */
+struct stage_rebuild {
+    uint64_t (*durable)(uint64_t ino, uint64_t *ret_size, void *arg);
+    uint64_t (*pack_of)(const struct chunk_name *name, void *arg);
+    void *arg;
+};
+CAIRN_MUST_CHECK int stage_rebuild_layers(struct stage *stage, const struct stage_rebuild *how);
+
+/* The recovered stage goes on: numbers from `epoch` on. `adopting`: the mount goes on, too, and
+ * with it handles and requests; else nobody knows them any more. Then write the log anew with
+ * stage_log_compact(), make the epoch durable in the journal, and note it with
+ * stage_commit_epoch(): a stage of an older version becomes one of today with that. */
+CAIRN_MUST_CHECK int stage_adopt(struct stage *stage, uint64_t epoch, bool adopting);
+CAIRN_MUST_CHECK int stage_commit_epoch(struct stage *stage, uint64_t epoch);
