@@ -38,6 +38,12 @@ void fx_look(const void *src, size_t raw_len, struct fx_guess *ret);
 size_t fx_encode(const struct fx_kernels *kernels, const struct fx_guess *guess, const void *src,
                  size_t raw_len, void *dst, size_t limit);
 
+/* Bytes of an element: 1, 2, 4 or 8, as the first stored byte says. */
+static inline unsigned fx_width(uint8_t first)
+{
+    return 1u << (first & 3);
+}
+
 /* Decodes into exactly `raw_len` bytes; `src` and `dst` have no byte in common. -EBADMSG: `src` is
  * no fx of that length. Reads and writes nothing outside of the two, whatever `src` holds. */
 CAIRN_MUST_CHECK int fx_decode(const struct fx_kernels *kernels, const void *src, size_t stored_len,

@@ -16,7 +16,7 @@
 
 static const char *const fsync_words[] = {"nvme", "stage", "remote", NULL};
 /* In the order of their enums: reduce, successor_mode, s3_addressing, s3_checksum. */
-static const char *const reduce_words[] = {"off", "fast", NULL};
+static const char *const reduce_words[] = {"off", "fast", "dense", NULL};
 static const char *const successor_words[] = {"auto", "on", "off", NULL};
 static const char *const addressing_words[] = {"auto", "path", "virtual", NULL};
 static const char *const checksum_words[] = {"auto", "crc32", "md5", "none", NULL};
@@ -47,8 +47,8 @@ const struct option_spec option_table[] = {
      "time that data may stay in the stage before it is written; data deleted sooner is never "
      "written"},
     {"reduce", GROUP_TIERS, OPTION_ENUM, FIELD(reduce), 0, 0, "fast", reduce_words, NULL,
-     "reduction of chunks: fast (tensors and text, each chunk by itself), or off (stored as they "
-     "are)"},
+     "reduction of chunks: fast (tensors and text, each chunk by itself), dense (besides, in the "
+     "remote, tensors by others that are there), or off (stored as they are)"},
     {"remote", GROUP_REMOTE, OPTION_STRING, FIELD(remote), 1, 1000, NULL, NULL, NULL,
      "remote that everything is uploaded to: s3://BUCKET/PREFIX, or dir:/PATH on a shared "
      "filesystem"},

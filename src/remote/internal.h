@@ -86,6 +86,7 @@ struct remote {
     struct remote_maintenance *maintenance; /* maintenance.h */
     struct bases_cache *bases;              /* bases.h */
     struct remote_relief relief;            /* the writeback thread's alone */
+    struct dense *dense;                    /* upload_dense.h; NULL: not with reduce=dense */
     struct rate_limit limit;
     struct remote_watch watch;
     int64_t patience_ns; /* of the tier, when nobody is in a hurry */
@@ -203,6 +204,10 @@ CAIRN_MUST_CHECK int remote_find_chunk(struct store *store, const struct chunk_n
  * in the remote: what it refers to has its place there. `stored` and `raw` hold CHUNK_SIZE_MAX
  * each. -ENOLINK: something that it refers to is nowhere. */
 CAIRN_MUST_CHECK int upload_read_chunk(struct store *store, struct chunk_entry *entry,
+                                       uint8_t *stored, uint8_t *raw);
+/* The same of one whose pack in the remote is written anew: where it refers to others, it stays as
+ * it is stored there, if it can be read so. */
+CAIRN_MUST_CHECK int upload_read_again(struct store *store, struct chunk_entry *entry,
                                        uint8_t *stored, uint8_t *raw);
 /* Decodes what is stored of a chunk into `raw` (CHUNK_SIZE_MAX) and compares it with its name. */
 CAIRN_MUST_CHECK int upload_check_chunk(struct store *store, const struct chunk_entry *entry,

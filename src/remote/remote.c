@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The remote as a part of the store: its threads, from the opening of the store to its end. */
-#include "remote/maintenance.h"
-
 #include "remote/bases.h"
+#include "remote/maintenance.h"
+#include "remote/upload_dense.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -29,6 +29,8 @@ struct remote *remote_new(struct store *store)
     TAILQ_INIT(&remote->shared.waiters);
     remote->maintenance = remote_maintenance_new();
     remote->bases = bases_cache_new();
+    if (store->options.reduce == REDUCE_DENSE && !remote->options.read_only)
+        remote->dense = dense_new();
     remote->shared.state = REMOTE_CONNECTING;
     remote->patience_ns = remote->tier->patience_ns;
     return remote;
@@ -48,6 +50,7 @@ void remote_free(struct remote *remote)
     explicit_bzero(&remote->prefix.key, sizeof remote->prefix.key);
     remote_maintenance_free(remote->maintenance);
     bases_cache_free(remote->bases);
+    dense_free(remote->dense);
     free(remote->name);
     free(remote->holder);
     free(remote);

@@ -15,8 +15,9 @@
 #include "base/clock.h"
 #include "base/crc.h"
 #include "base/log.h"
+#include "remote/lineage.h"
 #include "remote/maintenance.h"
-#include "remote/upload.h"
+#include "remote/upload_dense.h"
 
 #define TICK_MS 250
 #define URGED_TICK_MS 10 /* while somebody waits: what he waits for comes to NVMe first, soon */
@@ -82,6 +83,8 @@ static void close_cut(struct upload *up)
         packs_unpin(up->remote->store, up->pins.at[i]);
     vector_free(&up->pins);
     view_cut_close(up->cut);
+    lineage_free(up->lineage);
+    vector_free(&up->phases);
     free(up->list);
 }
 
@@ -117,31 +120,6 @@ static void describe(struct remote *remote, const struct view_cut *cut, struct h
     head->stored_bytes = state.stored_bytes;
     head->packs = view.packs;
     head->pack_bytes = view.pack_bytes;
-}
-
-static int list_pending(const struct chunk_entry *entry, void *arg)
-{
-    struct upload *up = arg;
-    up->list[up->count++] = *entry;
-    return up->count == PASS_CHUNKS;
-}
-
-static int send_pending(struct upload *up)
-{
-    struct chunk_name after;
-    bool first = true;
-    int r = 0;
-    up->list = xcalloc(PASS_CHUNKS, sizeof *up->list);
-    do {
-        up->count = 0;
-        r = view_cut_pending(up->cut, first ? NULL : &after, list_pending, up);
-        if (r < 0 || up->count == 0)
-            break;
-        after = up->list[up->count - 1].name;
-        first = false;
-        r = upload_send_list(up);
-    } while (r == 0 && up->count == PASS_CHUNKS);
-    return r;
 }
 
 static int publish(struct upload *up)
@@ -202,6 +180,17 @@ static int relocate(struct upload *up)
     return 0;
 }
 
+/* With reduce=dense. Without one all goes as it is on NVMe. */
+static int build_lineage(struct upload *up)
+{
+    struct remote *remote = up->remote;
+    int r = remote->dense ? lineage_build(remote->store, up->cut, &up->lineage) : 0;
+    if (r == 0 || r == -ECANCELED)
+        return r;
+    log_warn("what is uploaded is not stored by what the remote has: %s", strerror(-r));
+    return 0;
+}
+
 static int upload_round(struct remote *remote)
 {
     struct upload up = {.remote = remote};
@@ -215,8 +204,10 @@ static int upload_round(struct remote *remote)
         r = open_cut(&up);
     if (r == 0) {
         set_target(remote, view_remote(store->view).pending_bytes);
-        r = send_pending(&up);
+        r = build_lineage(&up);
     }
+    if (r == 0)
+        r = upload_send_pending(&up);
     if (r == 0)
         r = publish(&up);
     if (r == 0)
@@ -277,6 +268,7 @@ void *upload_run(void *arg)
             pause = remote->is_attached ? 0 : 5 * RETRY_MS;
             continue;
         }
+        dense_tick(remote->dense);
         int r = remote_gc_tick(remote);
         if (r == 0 && is_behind(remote) && is_time(remote, last)) {
             last = clock_monotonic_ns();

@@ -2,8 +2,13 @@
 /* Inside the upload: one round of it.
  *
  *   upload.c        the thread; a round: its cut, what it carries, its head
+ *   upload_order.c  which chunks go in which phase of a round
  *   upload_packs.c  a list of chunks is divided into packs, and sent
- *   upload_read.c   a chunk, from wherever it still is whole */
+ *   upload_read.c   a chunk, from wherever it still is whole
+ *   upload_dense.c  a chunk stored by means of others that are in the remote
+ *
+ * With reduce=dense a chunk may be stored by means of others, its bases. These are in the remote
+ * before the pack of what refers to them is sent, so a round has phases. */
 #pragma once
 
 #include <semaphore.h>
@@ -14,10 +19,25 @@
 #define PASS_CHUNKS 32768u /* listed at once */
 #define FILLING_MAX 4u     /* senders that read at once */
 
+/* Bits of a phase; phases go in ascending order. Phase 0: what has no base. */
+#define PHASE_HAS_BASE 1u /* an earlier version may be its base */
+#define PHASE_FP32 2u     /* elements of 4 bytes: bf16, which may be their images, go before them */
+#define UPLOAD_PHASES 4u
+
+struct lineage;
+
 struct upload {
     struct remote *remote;
     struct view_cut *cut;
     VECTOR(uint64_t) pins; /* packs on NVMe, ascending */
+
+    /* upload_order.c: the phase of each chunk that is pending at the cut, in order of name. Without
+     * reduce=dense there are none: all are of phase 0, as is what has no room here. */
+    struct lineage *lineage; /* NULL: without reduce=dense */
+    VECTOR(uint8_t) phases;
+    size_t in_phase[UPLOAD_PHASES];
+    unsigned phase; /* that is being sent */
+
     /* upload_packs.c: what is being sent. */
     struct chunk_entry *list; /* by place on NVMe */
     size_t count;
@@ -30,6 +50,11 @@ struct upload {
     _Atomic unsigned rescues; /* that were tried in this round */
     _Atomic uint64_t unread;  /* chunks of it that can be read from nowhere */
 };
+
+/* --- upload_order.c --------------------------------------------------------------------------- */
+
+/* Sends what the remote lacks of the cut, phase after phase. */
+CAIRN_MUST_CHECK int upload_send_pending(struct upload *up);
 
 /* --- upload_packs.c --------------------------------------------------------------------------- */
 

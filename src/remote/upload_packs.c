@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "remote/upload.h"
+#include "remote/upload_dense.h"
 
 #define RESCUES_MAX 1000u /* chunks that are looked for elsewhere, in a round */
 #define RETRY_MS 1000
@@ -27,6 +27,7 @@ struct sending {
     struct upload *up;
     uint64_t id, data_len;
     uint8_t *buffer, *stored, *raw;
+    struct dense_work *dense; /* NULL: chunks are sent as they are read */
     struct chunk_entry *entries;
     uint32_t count;
 };
@@ -111,42 +112,59 @@ static void count_encoded(struct remote *remote, const struct chunk_entry *entry
     atomic_fetch_add(&remote->encoded.stored_bytes[entry->encoding], entry->stored_len);
 }
 
-static int send_chunk(struct sending *s, const struct chunk_entry *pending)
+/* *entry gets how it is stored, s->stored and s->raw its bytes. 1: there is nothing to send. */
+static int read_chunk(struct sending *s, const struct chunk_entry *pending,
+                      struct chunk_entry *entry)
 {
     struct store *store = s->up->remote->store;
-    struct chunk_entry entry = *pending;
-    int r = upload_read_chunk(store, &entry, s->stored, s->raw);
-    if (r < 0 && is_final(r) && rescue_pending(s, pending, &entry)) {
-        (void)heal_give(store, &entry.name, s->raw, entry.raw_len);
+    bool is_relocating = s->up->is_relocating;
+    *entry = *pending;
+    int r = is_relocating ? upload_read_again(store, entry, s->stored, s->raw)
+                          : upload_read_chunk(store, entry, s->stored, s->raw);
+    if (r < 0 && is_final(r) && rescue_pending(s, pending, entry)) {
+        (void)heal_give(store, &entry->name, s->raw, entry->raw_len);
         r = 0;
     }
-    if (r == -ECANCELED || (r < 0 && (s->up->is_relocating ? !is_final(r) : may_pass(r))))
+    if (r == 0 || r == -ECANCELED || (is_relocating ? !is_final(r) : may_pass(r)))
         return r;
-    if (r < 0 && s->up->is_relocating) {
+    /* There is nothing to send; the head says how often the chunk is referred to, and its bytes
+     * read as EIO there as here. */
+    if (is_relocating)
         atomic_fetch_add(&s->up->unread, 1);
-        return 0;
-    }
-    if (r < 0) {
-        /* There is nothing to send; the head says how often the chunk is referred to, and its bytes
-         * read as EIO there as here. */
+    else
         remote_error(
             remote_of(store), 0,
             "a chunk cannot be read from NVMe (%s): its bytes will be missing in the remote",
             strerror(-r));
-        return 0;
-    }
+    return 1;
+}
+
+static int add_chunk(struct sending *s, struct chunk_entry *entry, const uint8_t *stored)
+{
+    struct store *store = s->up->remote->store;
+    struct iovec iov = {(void *)(uintptr_t)stored, entry->stored_len};
+    int r = 0;
     if (s->count &&
-        (pack_end_with(s->data_len, &entry) > PACK_DATA_MAX || s->count == PACK_ENTRIES_MAX))
+        (pack_end_with(s->data_len, entry) > PACK_DATA_MAX || s->count == PACK_ENTRIES_MAX))
         r = send_pack(s);
     if (r < 0)
         return r;
     if (s->count == 0)
         begin_pack(s);
-    s->data_len = pack_place(store, s->id, s->buffer, s->data_len, &entry,
-                             &(struct iovec){s->stored, entry.stored_len}, 1);
-    s->entries[s->count++] = entry;
-    count_encoded(s->up->remote, &entry);
+    s->data_len = pack_place(store, s->id, s->buffer, s->data_len, entry, &iov, 1);
+    s->entries[s->count++] = *entry;
+    count_encoded(s->up->remote, entry);
     return 0;
+}
+
+static int send_chunk(struct sending *s, const struct chunk_entry *pending)
+{
+    struct chunk_entry entry;
+    int r = read_chunk(s, pending, &entry);
+    if (r != 0)
+        return r < 0 ? r : 0;
+    const uint8_t *dense = s->dense ? dense_encode(s->dense, &entry, s->raw) : NULL;
+    return add_chunk(s, &entry, dense ? dense : s->stored);
 }
 
 /* Few read at a time: if all did, each would have its pack only when all of NVMe's and the
@@ -174,6 +192,7 @@ static void send_job(void *arg)
     s.stored = xmalloc(CHUNK_SIZE_MAX);
     s.raw = xmalloc(CHUNK_SIZE_MAX);
     s.entries = xcalloc(PACK_ENTRIES_MAX, sizeof *s.entries);
+    s.dense = dense_work_new(up);
     int r = 0;
     for (;;) {
         size_t pack = atomic_fetch_add(&up->next, 1);
@@ -189,6 +208,7 @@ static void send_job(void *arg)
     free(s.stored);
     free(s.raw);
     free(s.entries);
+    dense_work_free(s.dense);
 }
 
 static int compare_places(const void *a, const void *b)

@@ -77,3 +77,15 @@ int upload_read_chunk(struct store *store, struct chunk_entry *entry, uint8_t *s
     }
     return r;
 }
+
+int upload_read_again(struct store *store, struct chunk_entry *entry, uint8_t *stored, uint8_t *raw)
+{
+    struct chunk_entry remote;
+    if (view_remote_place(store->view, &entry->name, &remote) == 0 && remote.ref_count > 0 &&
+        !remote_is_bad_pack(store->remote, remote.pack)) {
+        int r = read_remote(store, entry, stored, raw);
+        if (r == 0 || r == -ECANCELED)
+            return r;
+    }
+    return upload_read_chunk(store, entry, stored, raw);
+}

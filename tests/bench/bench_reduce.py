@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What a checkpoint takes: a small GPT is trained in true mixed precision (bf16 weights, fp32 master, Adam moments) and saved as frameworks
-save it; `cairn du` says what the mount stores of that. Speed of the codec beside memcpy and BLAKE3 in the same run; how long saves
-block, and how fast they come to NVMe, with reduction and without."""
+save it; `cairn du` says what the mount stores of that, and a remote's packs what it stores, with reduce=fast and with reduce=dense. Speed of the
+codec beside memcpy and BLAKE3 in the same run; how long saves block, and how fast they come to NVMe, with reduction and without."""
 import glob
 import json
 import math
@@ -14,6 +14,7 @@ import tempfile
 import time
 
 import bench_common
+import remote as remotes
 from bench_common import rig
 
 import torch
@@ -231,6 +232,72 @@ def speed(args, files):
                             "of_blake3": median["blake3"] / seconds, "spread": spread[key]} for key, seconds in median.items()}}
 
 
+class Uploaded:
+    """One layout on a mount with a remote of its own."""
+
+    def __init__(self, args, how, save):
+        self.root, self.save = tempfile.mkdtemp(prefix="cairn-bench-", dir=args.store), save
+        self.remote = remotes.DirRemote(os.path.join(self.root, "remotes"))
+        self.mount = self.on("node", args, reduce=how)
+        self.mount.mount()
+
+    def on(self, name, args, **options):
+        root = os.path.join(self.root, name)
+        os.makedirs(root)
+        return remotes.RemoteMount(root, rig.find_binary(args.build), self.remote, stage="1G", nvme="20G", **options)
+
+    def add(self, training):
+        where = os.path.join(self.mount.mnt, f"step{training.at}")
+        os.makedirs(where)
+        self.save(training, where)
+        self.mount.wait_remote()
+
+    def figures(self):
+        status = self.mount.status()
+        remote, reduction = status["remote"], status["remote"]["reduction"]
+        return {"ratio": remote["pack_bytes"] / remote["logical_bytes"], "raw_bytes": remote["logical_bytes"],
+                "nvme_ratio": status["nvme"]["stored_bytes"] / remote["logical_bytes"], "cpu_s_per_gb": reduction["cpu_s"] / remote["logical_bytes"] * 1e9,
+                "by_encoding": {row["encoding"]: {"raw_bytes": row["raw_bytes"], "ratio": row["stored_bytes"] / row["raw_bytes"]}
+                                for row in reduction["encodings"] if row["raw_bytes"]}}
+
+    def differing(self, args):
+        """Files that another node, which has nothing but the remote, reads otherwise than this one."""
+        fresh = self.on("fresh", args, ro=True)
+        fresh.mount()
+        try:
+            done = subprocess.run(["diff", "-rq", self.mount.mnt, fresh.mnt], capture_output=True, text=True)
+            return done.stdout.splitlines() + done.stderr.splitlines()
+        finally:
+            fresh.umount()
+            fresh.close()
+
+    def close(self):
+        self.mount.umount()
+        self.mount.close()
+        rig.shutil.rmtree(self.root, ignore_errors=True)
+
+
+def uploads(args, training):
+    """The same checkpoints in remotes, by reduce=fast and by reduce=dense."""
+    places, found = {}, {}
+    try:
+        for name, save in {"torch.save, mixed precision": save_torch, "bf16 weights, safetensors": save_weights}.items():
+            for how in ("fast", "dense"):
+                places[name, how] = Uploaded(args, how, save)
+        for _ in range(args.checkpoints):
+            losses = [training.step() for _ in range(args.every)]
+            print(f"step {training.at}: loss {statistics.mean(losses):.3f}", file=sys.stderr, flush=True)
+            for place in places.values():
+                place.add(training)
+        for (name, how), place in places.items():
+            assert place.differing(args) == []
+            found.setdefault(name, {})[how] = place.figures()
+    finally:
+        for place in places.values():
+            place.close()
+    return found
+
+
 def speeds(args, training):
     """Of each class of tensors by itself (fx), and of weights as their difference to those some steps before (dx)."""
     figures = {}
@@ -314,17 +381,20 @@ def main():
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--checkpoints", type=int, default=5)
     parser.add_argument("--every", type=int, default=50, help="steps between checkpoints")
-    parser.add_argument("--parts", default="ratios,speeds,saves")
+    parser.add_argument("--parts", default="series,ratios,uploads,speeds,saves")
     args = parser.parse_args()
     training = Training(args.width, args.layers, args.checkpoints * args.every)
     results, parts = {"parameters": sum(m.numel() for m in training.masters)}, args.parts.split(",")
-    place = bench_common.Place(args)
-    try:
-        results["series"] = series(place.mount, training, args)
-        if "ratios" in parts:
-            results["ratios"] = ratios(place.mount, training, os.path.join(place.mount.mnt, "layout"))
-    finally:
-        place.close()
+    if "series" in parts or "ratios" in parts:
+        place = bench_common.Place(args)
+        try:
+            results["series"] = series(place.mount, training, args)
+            if "ratios" in parts:
+                results["ratios"] = ratios(place.mount, training, os.path.join(place.mount.mnt, "layout"))
+        finally:
+            place.close()
+    if "uploads" in parts:
+        results["uploads"] = uploads(args, Training(args.width, args.layers, args.checkpoints * args.every))
     if "speeds" in parts:
         results["speeds"] = speeds(args, training)
     if "saves" in parts:

@@ -11,7 +11,7 @@ import pytest
 import planted
 
 GC, DISK, DEVICE = "remote/test_gc.py", "crash/test_disk.py", "client/test_device_schedules.py"
-LANE = "lane/test_lane_files.py"
+LANE, DENSE = "lane/test_lane_files.py", "remote/test_dense.py"
 FOUND_BY = {
     "early_delete": (GC, "test_nothing_goes_before_the_head_that_drops_it and dir"),
     "skip_epoch_check": (GC, "test_a_fenced_writer_deletes_nothing and dir"),
@@ -28,6 +28,8 @@ FOUND_BY = {
     "fence_returns_early": (LANE, "test_a_fence_waits_for_the_copies and folder"),
     "marker_alone": (LANE, "test_a_marker_comes_after_its_saves and folder"),
     "read_behind_the_fill": ("crash/test_forged.py", "test_forged_records"),
+    "skip_verify": (DENSE, "test_a_fresh_node_reads_all"),
+    "drop_a_base": (DENSE, "test_what_others_are_stored_by_is_deleted"),
     "told_before_the_batch": (DISK, "test_small_fsyncs_one_after_the_other"),
 }
 

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "remote/upload_dense.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "codec/dx.h"
+#include "codec/twin.h"
+#include "codec/twin_find.h"
+#include "remote/lineage.h"
+#include "remote/maintenance.h"
+
+#define DEPTH_MAX 2u       /* of what is sent */
+#define DEPTH_MAX_IMAGE 1u /* of bf16 chunks, so that their twins may be one deeper */
+
+#define IMAGES_BYTES_MAX (32 * MIB)
+#define IMAGES_MAX 32768u /* whose names are known: a power of two */
+#define IDLE_NS (600ll * SECOND_NS)
+
+/* Moments differ at every step of training: after so many fp32 chunks in a row that an earlier
+ * version did not make smaller, one of so many is tried. */
+#define MISSES_MAX 4u
+#define MISSES_STEP 8u
+
+struct dense {
+    struct cairn_mutex lock;   /* LOCK_LEAF; of one who adds. In the phases of fp32 nobody does, and
+                                  all look without it. */
+    struct twin_index *images; /* NULL: none was added lately */
+    struct chunk_name *names;  /* of the image with a tag: at the tag modulo IMAGES_MAX */
+    uint64_t tags;             /* that were given */
+    int64_t used_at;           /* monotonic ns */
+};
+
+/* A chunk that others are stored by, decoded. */
+struct base {
+    struct chunk_entry entry; /* in the remote; raw_len 0: nothing is here */
+    uint8_t *raw;
+    uint64_t used;
+};
+
+struct dense_work {
+    struct upload *up;
+    struct base bases[CHUNK_REFS_MAX];
+    uint64_t uses;
+    unsigned misses, skipped; /* of fp32 chunks that have an earlier version */
+    uint8_t *encoded, *decoded, *scratch;
+};
+
+struct dense *dense_new(void)
+{
+    struct dense *dense = xcalloc(1, sizeof *dense);
+    mutex_init(&dense->lock, LOCK_LEAF);
+    return dense;
+}
+
+static void forget_images(struct dense *dense)
+{
+    twin_index_free(dense->images);
+    free(dense->names);
+    dense->images = NULL;
+    dense->names = NULL;
+}
+
+void dense_free(struct dense *dense)
+{
+    if (!dense)
+        return;
+    forget_images(dense);
+    mutex_done(&dense->lock);
+    free(dense);
+}
+
+void dense_tick(struct dense *dense)
+{
+    if (!dense)
+        return;
+    LOCK_SCOPE(&dense->lock);
+    if (dense->images && clock_monotonic_ns() - dense->used_at >= IDLE_NS)
+        forget_images(dense);
+}
+
+struct dense_work *dense_work_new(struct upload *up)
+{
+    if (!up->lineage || up->is_relocating)
+        return NULL;
+    struct dense_work *w = xcalloc(1, sizeof *w);
+    w->up = up;
+    for (size_t i = 0; i < ARRAY_LEN(w->bases); i++)
+        w->bases[i].raw = xmalloc(CHUNK_SIZE_MAX);
+    w->encoded = xmalloc(CHUNK_SIZE_MAX);
+    w->decoded = xmalloc(CHUNK_SIZE_MAX);
+    w->scratch = xmalloc(TWIN_SCRATCH_LEN);
+    return w;
+}
+
+void dense_work_free(struct dense_work *w)
+{
+    if (!w)
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(w->bases); i++)
+        free(w->bases[i].raw);
+    free(w->encoded);
+    free(w->decoded);
+    free(w->scratch);
+    free(w);
+}
+
+/* --- bases ------------------------------------------------------------------------------------ */
+
+static struct base *find_base(struct dense_work *w, const struct chunk_name *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(w->bases); i++)
+        if (w->bases[i].entry.raw_len && chunk_name_equal(&w->bases[i].entry.name, name))
+            return &w->bases[i];
+    return NULL;
+}
+
+static struct base *oldest_base(struct dense_work *w)
+{
+    struct base *oldest = &w->bases[0];
+    for (size_t i = 1; i < ARRAY_LEN(w->bases); i++)
+        if (w->bases[i].used < oldest->used)
+            oldest = &w->bases[i];
+    return oldest;
+}
+
+/* From NVMe alone: to fetch one would cost more than it saves. */
+static struct base *read_base(struct dense_work *w, const struct chunk_entry *entry)
+{
+    struct base *base = find_base(w, &entry->name);
+    uint32_t len = entry->raw_len;
+    if (!base) {
+        base = oldest_base(w);
+        base->entry.raw_len = 0;
+        if (local_read_chunk(w->up->remote->store, &entry->name, base->raw, &len) < 0 ||
+            len != entry->raw_len)
+            return NULL;
+    }
+    base->entry = *entry;
+    base->used = ++w->uses;
+    return base;
+}
+
+/* A chunk by which one of at most depth `depth_max` may be stored; its bytes stay for the next
+ * CHUNK_REFS_MAX - 1 calls. NULL: it is not in the remote, or not to stay there, or cannot be read
+ * here. */
+static struct base *get_base(struct dense_work *w, const struct chunk_name *name,
+                             unsigned depth_max)
+{
+    struct chunk_entry entry;
+    if (view_cut_base(w->up->cut, name, &entry) < 0 || entry.depth >= depth_max ||
+        remote_is_bad_pack(w->up->remote, entry.pack))
+        return NULL;
+    return read_base(w, &entry);
+}
+
+/* --- a chunk that is smaller so --------------------------------------------------------------- */
+
+/* Is what was encoded, `len` bytes, the chunk? `r`: of the decoding. */
+static bool is_same(struct dense_work *w, int r, const uint8_t *raw, size_t raw_len)
+{
+    if (r == 0 && memcmp(w->decoded, raw, raw_len) == 0)
+        return true;
+    if (atomic_fetch_add(&w->up->remote->encoded.wrong, 1) == 0)
+        log_error("a chunk that was encoded for the remote did not decode to the same bytes, and "
+                  "is stored as it is on NVMe: nothing is lost, but this processor or this build "
+                  "of CairnFS has a fault; -o reduce=fast does without");
+    return false;
+}
+
+static void refer(struct chunk_entry *entry, const struct chunk_entry *base, uint32_t offset,
+                  uint32_t length)
+{
+    check(entry->ref_count < CHUNK_REFS_MAX && base->depth < DEPTH_MAX);
+    entry->refs[entry->ref_count++] =
+        (struct chunk_ref){.name = base->name, .offset = offset, .length = length};
+    if (entry->depth <= base->depth)
+        entry->depth = base->depth + 1;
+}
+
+/* Bytes that a chunk may take to be worth a reader's looking at others. */
+static size_t worth(const struct chunk_entry *entry)
+{
+    return entry->stored_len - entry->stored_len / 64;
+}
+
+/* --- dx --------------------------------------------------------------------------------------- */
+
+static bool encode_dx(struct dense_work *w, struct chunk_entry *entry, const struct fx_guess *guess,
+                      const uint8_t *raw, const struct base *base)
+{
+    const struct dx_kernels *kernels = dx_kernels_of(cpu_level());
+    size_t len = entry->raw_len, most = worth(entry);
+    if (dx_gate(kernels, guess, raw, base->raw, len) > most * 1000 / len)
+        return false;
+    size_t stored = dx_encode(kernels, guess, raw, base->raw, len, w->encoded, most);
+    if (stored == 0 ||
+        !is_same(w, dx_decode(kernels, w->encoded, stored, base->raw, len, w->decoded, len), raw,
+                 len))
+        return false;
+    entry->encoding = ENCODING_DX;
+    entry->stored_len = (uint32_t)stored;
+    refer(entry, &base->entry, 0, entry->raw_len);
+    return true;
+}
+
+/* False: it has no earlier version, or that does not help. */
+static bool try_dx(struct dense_work *w, struct chunk_entry *entry, const struct fx_guess *guess,
+                   const uint8_t *raw)
+{
+    struct chunk_name name;
+    if (!lineage_base(w->up->lineage, &entry->name, &name))
+        return false;
+    struct base *base = get_base(w, &name, guess->width == 2 ? DEPTH_MAX_IMAGE : DEPTH_MAX);
+    return base && base->entry.raw_len == entry->raw_len && encode_dx(w, entry, guess, raw, base);
+}
+
+/* The same for fp32: where others did not pass before it, it may not be tried. */
+static bool try_wide_dx(struct dense_work *w, struct chunk_entry *entry,
+                        const struct fx_guess *guess, const uint8_t *raw)
+{
+    if (w->misses >= MISSES_MAX && ++w->skipped % MISSES_STEP)
+        return false;
+    bool helps = try_dx(w, entry, guess, raw);
+    w->misses = helps ? 0 : w->misses + 1;
+    return helps;
+}
+
+/* --- twin ------------------------------------------------------------------------------------- */
+
+static void add_image(struct dense *dense, const struct chunk_entry *entry,
+                      const struct fx_guess *guess, const uint8_t *raw)
+{
+    LOCK_SCOPE(&dense->lock);
+    check(entry->ref_count == 0 && guess->width == 2);
+    if (!dense->images) {
+        dense->images = twin_index_new(IMAGES_BYTES_MAX);
+        dense->names = xcalloc(IMAGES_MAX, sizeof *dense->names);
+    }
+    dense->names[dense->tags % IMAGES_MAX] = entry->name;
+    twin_index_add(dense->images, cpu_level(), guess, raw, entry->raw_len, dense->tags++);
+    dense->used_at = clock_monotonic_ns();
+}
+
+static struct base *get_image(struct dense_work *w, uint64_t tag)
+{
+    const struct dense *dense = w->up->remote->dense;
+    if (dense->tags - tag > IMAGES_MAX)
+        return NULL;
+    return get_base(w, &dense->names[tag % IMAGES_MAX], DEPTH_MAX);
+}
+
+static const uint8_t *get_image_bytes(void *arg, uint64_t tag, size_t *ret_len)
+{
+    struct base *image = get_image(arg, tag);
+    if (!image)
+        return NULL;
+    *ret_len = image->entry.raw_len;
+    return image->raw;
+}
+
+/* What is found, as parts of the encoding, their images, and references of the entry. */
+struct twin {
+    struct twin_part parts[CHUNK_REFS_MAX];
+    struct iovec images[CHUNK_REFS_MAX];
+    size_t count;
+};
+
+static void find_twin(struct dense_work *w, struct chunk_entry *entry, const struct fx_guess *guess,
+                      const uint8_t *raw, struct twin *ret)
+{
+    struct twin_match matches[CHUNK_REFS_MAX];
+    struct twin_images images = {get_image_bytes, w};
+    size_t n = twin_find(w->up->remote->dense->images, cpu_level(), guess, raw, entry->raw_len,
+                         &images, matches);
+    ret->count = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct twin_match *match = &matches[i];
+        struct base *image = get_image(w, match->tag);
+        if (!image)
+            continue;
+        check(match->offset + 2 * (uint64_t)match->count <= image->entry.raw_len);
+        ret->parts[ret->count] =
+            (struct twin_part){image->raw + match->offset, match->at, match->count};
+        ret->images[ret->count++] =
+            (struct iovec){image->raw + match->offset, 2 * (size_t)match->count};
+        refer(entry, &image->entry, match->offset, 2 * match->count);
+    }
+}
+
+static bool try_twin(struct dense_work *w, struct chunk_entry *entry, const struct fx_guess *guess,
+                     const uint8_t *raw)
+{
+    struct chunk_entry twin_entry = *entry;
+    struct twin twin;
+    size_t len = entry->raw_len;
+    if (!w->up->remote->dense->images)
+        return false;
+    find_twin(w, &twin_entry, guess, raw, &twin);
+    if (twin.count == 0)
+        return false;
+    size_t stored = twin_encode(cpu_level(), twin.parts, twin.count, raw, len, w->scratch,
+                                w->encoded, worth(entry));
+    if (stored == 0 || !is_same(w,
+                                twin_decode(cpu_level(), w->encoded, stored, twin.images,
+                                            twin.count, w->decoded, len),
+                                raw, len))
+        return false;
+    twin_entry.encoding = ENCODING_TWIN;
+    twin_entry.stored_len = (uint32_t)stored;
+    *entry = twin_entry;
+    return true;
+}
+
+/* --- any -------------------------------------------------------------------------------------- */
+
+/* False: others are stored by the chunk, so it gets no deeper. */
+static bool may_refer(const struct dense_work *w, const struct chunk_entry *entry)
+{
+    bool has_dependents;
+    int r = view_has_dependents(w->up->remote->store->view, &entry->name, &has_dependents);
+    return r == 0 && !has_dependents;
+}
+
+static bool encode(struct dense_work *w, struct chunk_entry *entry, const uint8_t *raw)
+{
+    struct fx_guess guess;
+    bool is_fp32 = w->up->phase & PHASE_FP32;
+    if (entry->encoding != ENCODING_FX || entry->raw_len < FX_RAW_MIN)
+        return false;
+    fx_look(raw, entry->raw_len, &guess);
+    if (!is_fp32 && guess.width == 2)
+        add_image(w->up->remote->dense, entry, &guess, raw);
+    if (w->up->phase == 0 || !may_refer(w, entry))
+        return false;
+    return is_fp32 ? try_twin(w, entry, &guess, raw) || try_wide_dx(w, entry, &guess, raw)
+                   : try_dx(w, entry, &guess, raw);
+}
+
+const uint8_t *dense_encode(struct dense_work *w, struct chunk_entry *entry, const uint8_t *raw)
+{
+    int64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    bool is_dense = encode(w, entry, raw);
+    atomic_fetch_add(&w->up->remote->encoded.cpu_ns,
+                     (uint64_t)(clock_ns(CLOCK_THREAD_CPUTIME_ID) - began));
+    return is_dense ? w->encoded : NULL;
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+/* In which order a round sends what the remote lacks of its cut: in one phase, or, with
+ * reduce=dense, in phases, so that the bases of a chunk are there before the chunk is. */
+#include "codec/fx.h"
+#include "remote/lineage.h"
+#include "remote/upload.h"
+
+#define SORTED_MAX (16u * 1024 * 1024) /* chunks of which the phase is known: a byte each */
+
+/* Where the listing of the cut's pending chunks is. */
+struct pass {
+    struct upload *up;
+    unsigned phases;         /* bit p: those of phase p are listed */
+    size_t seen;             /* chunks that were looked at */
+    struct chunk_name after; /* the last of them */
+};
+
+static unsigned phase_at(const struct upload *up, size_t number)
+{
+    return number < up->phases.count ? up->phases.at[number] : 0;
+}
+
+static int list_chunk(const struct chunk_entry *entry, void *arg)
+{
+    struct pass *pass = arg;
+    struct upload *up = pass->up;
+    check(up->count < PASS_CHUNKS);
+    if (pass->phases >> phase_at(up, pass->seen++) & 1)
+        up->list[up->count++] = *entry;
+    pass->after = entry->name;
+    return up->count == PASS_CHUNKS;
+}
+
+/* up->list gets the next of them; none: all were listed. */
+static int list_pass(struct pass *pass)
+{
+    pass->up->count = 0;
+    return view_cut_pending(pass->up->cut, pass->seen ? &pass->after : NULL, list_chunk, pass);
+}
+
+static int send_phase(struct upload *up, unsigned phase)
+{
+    struct pass pass = {.up = up, .phases = 1u << phase};
+    int r;
+    check(phase < UPLOAD_PHASES);
+    up->phase = phase;
+    do {
+        r = list_pass(&pass);
+        if (r == 0 && up->count)
+            r = upload_send_list(up);
+    } while (r == 0 && up->count == PASS_CHUNKS);
+    return r;
+}
+
+/* Bytes of an element, as the first byte of what is stored says; 0: it is no fx. */
+static unsigned width_of(struct upload *up, const struct chunk_entry *entry)
+{
+    uint8_t head[1];
+    char object[32];
+    struct tier *nvme = up->remote->store->tier;
+    if (entry->encoding != ENCODING_FX || entry->pack == 0)
+        return 0;
+    pack_object_name(entry->pack, object);
+    if (nvme->ops->get_range(nvme, object, entry->offset, head, sizeof head) < 0)
+        return 0; /* whoever reads all of it says why */
+    return fx_width(head[0]);
+}
+
+static unsigned choose_phase(struct upload *up, const struct chunk_entry *entry)
+{
+    struct chunk_name base;
+    unsigned width = width_of(up, entry);
+    if (width != 2 && width != 4)
+        return 0;
+    return (width == 4 ? PHASE_FP32 : 0) |
+           (lineage_base(up->lineage, &entry->name, &base) ? PHASE_HAS_BASE : 0);
+}
+
+static int sort_pending(struct upload *up)
+{
+    struct pass pass = {.up = up, .phases = ~0u};
+    int r;
+    do {
+        r = list_pass(&pass);
+        for (size_t i = 0; i < up->count && r == 0; i++) {
+            unsigned phase = choose_phase(up, &up->list[i]);
+            vector_add(&up->phases, (uint8_t)phase);
+            up->in_phase[phase]++;
+            r = remote_is_stopping(up->remote) ? -ECANCELED : 0;
+        }
+    } while (r == 0 && up->count == PASS_CHUNKS && up->phases.count < SORTED_MAX);
+    return r;
+}
+
+int upload_send_pending(struct upload *up)
+{
+    up->list = xcalloc(PASS_CHUNKS, sizeof *up->list);
+    int r = up->lineage ? sort_pending(up) : 0;
+    if (r == 0)
+        r = send_phase(up, 0);
+    for (unsigned phase = 1; phase < UPLOAD_PHASES && r == 0; phase++)
+        if (up->in_phase[phase])
+            r = send_phase(up, phase);
+    return r;
+}

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""reduce=dense: the remote stores chunks by means of others. A fresh node reads all of them, whatever was deleted since, and what is damaged
+costs what hangs on it and nothing else."""
+import contextlib
+import errno
+import io
+import os
+import time
+
+import pytest
+
+import remote as remotes
+import rig
+
+torch = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.needs_mount
+
+GRACE = "1s"
+
+
+class Training:
+    """What training in mixed precision saves: bf16 weights, the fp32 masters that they are rounded from, both of Adam's moments."""
+
+    def __init__(self, elements=rig.MIB // 2, tensors=3):
+        self.random = torch.Generator().manual_seed(7)
+        self.masters = [self.noise(elements + 1000 * number) * 0.02 for number in range(tensors)]
+        self.number = 0
+
+    def noise(self, elements):
+        return torch.randn(elements, generator=self.random)
+
+    def step(self):
+        self.masters = [master + master.abs() * 0.004 * self.noise(len(master)) for master in self.masters]
+        self.number += 1
+
+    def model(self):
+        return {f"layer{number}": master.to(torch.bfloat16) for number, master in enumerate(self.masters)}
+
+    def optimizer(self):
+        return {"master": list(self.masters), "exp_avg": [self.noise(len(m)) * 1e-4 for m in self.masters],
+                "exp_avg_sq": [self.noise(len(m)).square() * 1e-8 for m in self.masters]}
+
+
+def bytes_of(state):
+    file = io.BytesIO()
+    torch.save(state, file)
+    return file.getvalue()
+
+
+class Job:
+    """A training job that saves on a mount. `content`: what there is, path -> bytes."""
+
+    def __init__(self, node):
+        self.node, self.training, self.content = node, Training(), {}
+
+    def write(self, name, data):
+        path = os.path.join(self.node.mnt, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        rig.write_file(path, data)
+        self.content[name] = data
+
+    def save(self, parts=("model", "optimizer")):
+        self.training.step()
+        for part in parts:
+            self.write(f"run/step{self.training.number}/{part}.pt", bytes_of(getattr(self.training, part)()))
+        return self
+
+    def remove(self, number):
+        for name in [name for name in self.content if name.startswith(f"run/step{number}/")]:
+            os.unlink(os.path.join(self.node.mnt, name))
+            del self.content[name]
+
+
+def differing(folder, content):
+    return [name for name, data in content.items() if rig.read_file(os.path.join(folder, name)) != data]
+
+
+def check_fresh(node, content, **options):
+    """Another node, which has nothing but the remote, reads the same; what it took from there is sound."""
+    fresh = node.fresh(**options)
+    fresh.mount(takeover=True)
+    try:
+        assert differing(fresh.mnt, content) == []
+    finally:
+        fresh.umount()
+    assert fresh.fsck().returncode == 0, fresh.fsck().stdout
+
+
+def sent(node):
+    """Raw bytes of the chunks that were uploaded, by encoding."""
+    return {row["encoding"]: row["raw_bytes"] for row in node.remote_status()["reduction"]["encodings"]}
+
+
+def packs(node):
+    return set(node.remote.names("packs/"))
+
+
+@pytest.fixture
+def node(on_remote, folder):
+    return on_remote(remotes.DirRemote(os.path.join(folder, "remotes")), reduce="dense", gc_grace=GRACE, stage="256M")
+
+
+@pytest.fixture
+def job(node):
+    node.mount()
+    return Job(node)
+
+
+def save_some(job, count):
+    for _ in range(count):
+        job.save()
+        job.node.wait_remote()
+
+
+def raw_bytes(job, part):
+    return sum(len(data) for name, data in job.content.items() if name.endswith(part))
+
+
+@pytest.mark.timeout(400)
+def test_a_fresh_node_reads_all(job, report):
+    save_some(job, 5)
+    status = job.node.remote_status()
+    ratio = status["pack_bytes"] / status["logical_bytes"]
+    report("dense", {"ratio": ratio, "sent": sent(job.node)})
+    assert sent(job.node)["twin"] > 0.25 * raw_bytes(job, "optimizer.pt")
+    assert sent(job.node)["dx"] > 0.7 * raw_bytes(job, "model.pt")
+    assert ratio < 0.70
+    assert status["reduction"]["wrong_chunks"] == 0 and status["reduction"]["cpu_s"] > 0
+    job.node.umount()
+    assert job.node.fsck().returncode == 0
+    check_fresh(job.node, job.content)
+
+
+@pytest.mark.timeout(400)
+def test_what_others_are_stored_by_is_deleted(job):
+    """The first checkpoint is what the others hang on: its files go, its chunks stay as long as they are needed."""
+    save_some(job, 4)
+    job.remove(1)
+    job.remove(2)
+    job.node.wait_remote()
+    time.sleep(1.5)
+    for _ in range(3):
+        job.save(parts=["model"])
+        job.node.wait_remote()
+        assert job.node.cairn("gc", job.node.mnt).returncode == 0
+        time.sleep(1.1)
+    check_fresh(job.node, job.content, remote=job.node.remote.copy())
+    job.node.umount()
+    assert job.node.fsck().returncode == 0
+    check_fresh(job.node, job.content)
+
+
+@pytest.mark.timeout(400)
+def test_all_goes_when_nothing_needs_it(job):
+    """What only deleted chunks needed is deleted, too."""
+    save_some(job, 3)
+    for number in (1, 2, 3):
+        job.remove(number)
+    job.write("last", rig.seeded_bytes(1, rig.MIB))
+    job.node.wait_remote()
+
+    def few():
+        job.node.cairn("gc", job.node.mnt)
+        return sum(job.node.remote.names("packs/").values()) < 3 * rig.MIB
+
+    rig.poll(few, 60, "the packs of deleted checkpoints to go", 0.5)
+    check_fresh(job.node, job.content, remote=job.node.remote.copy())
+
+
+@pytest.mark.timeout(400)
+def test_killed_while_it_uploads(on_remote, folder):
+    node = on_remote(remotes.DirRemote(os.path.join(folder, "remotes")), reduce="dense", stage="256M", upload_threads=1).mount()
+    job = Job(node)
+    save_some(job, 2)
+    for turn in range(3):
+        before = packs(node)
+        job.save()
+        node.wait()
+        rig.poll(lambda: packs(node) - before, 30, "a pack of it", 0.005)
+        time.sleep(0.03 * turn)
+        node.kill9()
+        rig.file_systems_unmount(node.mnt)
+        node.mount()
+    node.wait_remote()
+    assert sent(node)["twin"] + sent(node)["dx"] > 0
+    check_fresh(node, job.content, remote=node.remote.copy())
+    node.umount()
+    assert node.fsck().returncode == 0
+    check_fresh(node, job.content)
+
+
+def damaged(path, data):
+    """Offsets at which the file cannot be read, in steps of 4 KiB; all others have their bytes."""
+    bad = set()
+    with open(path, "rb", buffering=0) as file:
+        for offset in range(0, len(data), 4096):
+            try:
+                assert os.pread(file.fileno(), 4096, offset) == data[offset : offset + 4096], offset
+            except OSError as error:
+                assert error.errno == errno.EIO
+                bad.add(offset)
+    return bad
+
+
+@pytest.mark.timeout(400)
+def test_a_lost_base_is_stored_again(job):
+    """By hand, the packs of the first model are removed from the remote. The node has them on NVMe."""
+    job.save(parts=["model"])
+    job.node.wait_remote()
+    bases = packs(job.node)
+    job.save(parts=["model"])
+    job.node.wait_remote()
+    assert sent(job.node)["dx"] > 0
+    for name in bases:
+        job.node.remote.delete(name)
+    job.node.cairn("scrub", job.node.mnt)
+    job.write("more", b"so that there is another head" * 1000)
+    job.node.wait_remote()
+    rig.poll(lambda: job.node.remote_status()["behind_bytes"] == 0 and not bases & packs(job.node), 60, "what was lost to be there", 0.2)
+    job.write("yet more", b"and another one" * 1000)
+    job.node.wait_remote()
+    check_fresh(job.node, job.content, remote=job.node.remote.copy())
+
+
+@pytest.mark.timeout(400)
+def test_a_lost_base_costs_what_hangs_on_it(job):
+    """The same, and no node has it any more: EIO for the chunks that were stored by it, all else is read."""
+    job.save(parts=["model"])
+    job.node.wait_remote()
+    bases = packs(job.node)
+    job.save(parts=["model"])
+    job.write("run/beside", rig.seeded_bytes(3, 3 * rig.MIB))
+    job.node.wait_remote()
+    stored_by = sent(job.node)["dx"]
+    job.node.umount()
+    for name in bases:
+        job.node.remote.delete(name)
+    fresh = job.node.fresh()
+    fresh.mount()
+    first, second = (name for name in sorted(job.content) if name.endswith("model.pt"))
+    assert rig.read_file(os.path.join(fresh.mnt, "run/beside")) == job.content["run/beside"]
+    assert damaged(os.path.join(fresh.mnt, first), job.content[first])
+    bad = len(damaged(os.path.join(fresh.mnt, second), job.content[second])) * 4096
+    assert stored_by <= bad <= stored_by + 16 * 4096
+    assert fresh.status()["damage"]
+    with contextlib.suppress(AssertionError):
+        fresh.umount()
+
+
+@pytest.mark.timeout(400)
+def test_names_that_are_written_over(job):
+    """A checkpoint of one name, and one of two names in turns, as some frameworks save it."""
+    for number in range(5):
+        job.training.step()
+        job.write("latest.pt", bytes_of({"model": job.training.model(), "optimizer": job.training.optimizer()}))
+        job.write(f"slot{number % 2}.pt", bytes_of(job.training.model()))
+        job.node.wait_remote()
+    assert sent(job.node)["twin"] > 0
+    check_fresh(job.node, job.content, remote=job.node.remote.copy())
+    job.node.umount()
+    assert job.node.fsck().returncode == 0
+
+
+@pytest.mark.timeout(400)
+def test_without_a_mount(job, folder):
+    """cairn ls and cp read the remote themselves."""
+    save_some(job, 3)
+    job.node.umount()
+    out = os.path.join(folder, "out")
+    done = job.node.cairn("cp", "-r", f"{job.node.remote.url}:/run", out)
+    assert done.returncode == 0, done.stderr
+    assert [name for name, data in job.content.items() if rig.read_file(os.path.join(out, name.removeprefix("run/"))) != data] == []
+
+
+@pytest.mark.timeout(400)
+def test_a_fresh_node_goes_on(job):
+    """It has no chunk on NVMe when it begins; what it saves itself may be stored by what it read."""
+    save_some(job, 2)
+    job.node.umount()
+    fresh = job.node.fresh()
+    fresh.mount()
+    assert differing(fresh.mnt, job.content) == []
+    other = Job(fresh)
+    other.training, other.content = job.training, dict(job.content)
+    save_some(other, 2)
+    assert sent(fresh)["twin"] > 0
+    fresh.umount()
+    assert fresh.fsck().returncode == 0
+    check_fresh(fresh, other.content)
+
+
+@pytest.mark.timeout(400)
+def test_a_mount_without_dense_reads_it_and_moves_it(job):
+    """reduce=fast goes on with such a remote: its packs are merged, and nothing is lost."""
+    save_some(job, 3)
+    job.node.remount(reduce="fast")
+    for number in range(24):
+        job.write(f"small{number}", rig.seeded_bytes(number, 40000))
+        job.node.wait_remote()
+    check_fresh(job.node, job.content, remote=job.node.remote.copy())
+    job.node.umount()
+    assert job.node.fsck().returncode == 0
