@@ -209,7 +209,7 @@ Test(options, errors_name_the_option)
     expect_error("entry_timeout=soon", "soon");
     expect_error("fsync=never", "nvme, stage");
     expect_error("log_level=loud", "debug");
-    expect_error("reduce=dense", "off, fast");
+    expect_error("reduce=denser", "off, fast");
     expect_error("ro=1", "no value");
     expect_error("stage_dir=", "stage_dir");
     expect_error("rw,bogus,ro", "bogus");
