@@ -66,7 +66,7 @@ static int print_sum(const struct command *command, const char *path, const char
     print_row(human_bytes(sum->logical_bytes).text, human_bytes(sum->unique_bytes).text,
               human_bytes(sum->stored_bytes).text, human_bytes(sum->staged_bytes).text,
               forms_text(sum->forms).text, forms_text(sum->remote_forms).text, path);
-    return request->why ? why_tell(command, store, root, sum, NULL) : CLI_OK;
+    return request->why ? why_report(command, store, root, sum, NULL) : CLI_OK;
 }
 
 static int add_sum(const struct command *command, const char *path, const char *store,
@@ -75,7 +75,7 @@ static int add_sum(const struct command *command, const char *path, const char *
     cJSON *object = as_json(path, sum);
     (void)cJSON_AddItemToArray(request->all, object);
     return request->why
-               ? why_tell(command, store, root, sum, cJSON_AddObjectToObject(object, "why"))
+               ? why_report(command, store, root, sum, cJSON_AddObjectToObject(object, "why"))
                : CLI_OK;
 }
 

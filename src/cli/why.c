@@ -200,8 +200,8 @@ static void owned_done(struct owned *owned)
         free(owned->paths[i]);
 }
 
-int why_tell(const struct command *command, const char *store, const cJSON *root,
-             const struct survey_sum *sum, cJSON *object)
+int why_report(const struct command *command, const char *store, const cJSON *root,
+               const struct survey_sum *sum, cJSON *object)
 {
     struct why why = {.sum = sum,
                       .bases = {.sample = &sum->bases},

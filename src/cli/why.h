@@ -7,5 +7,5 @@
 
 /* Asks the daemon whose the chunks in the sum's samples are. CLI_OK, or the exit code, and it was
  * said why. With `object` the answer becomes members of that, else it is printed. */
-CAIRN_MUST_CHECK int why_tell(const struct command *command, const char *store, const cJSON *root,
-                              const struct survey_sum *sum, cJSON *object);
+CAIRN_MUST_CHECK int why_report(const struct command *command, const char *store, const cJSON *root,
+                                const struct survey_sum *sum, cJSON *object);

@@ -196,7 +196,7 @@ static int failure_level(const struct cairn_lane *lane, bool is_reported)
 }
 
 /* Once a process: that a mount is missing, nothing else would say. */
-static void tell_place(struct cairn_save *save)
+static void report_place(struct cairn_save *save)
 {
     static _Atomic bool is_told;
     if (save->draft.name && !draft_on_cairn(&save->draft) && !atomic_exchange(&is_told, true))
@@ -220,7 +220,7 @@ static void publish_locked(struct cairn_save *save)
     refer_close(save);
     if (r == 0) {
         refer_publish(save);
-        tell_place(save);
+        report_place(save);
     }
     if (r < 0)
         lane_log(lane, failure_level(lane, false), "the save of %s failed: %s", save->draft.path,

@@ -164,7 +164,7 @@ Test(why, files_of_bases_and_shared_chunks_are_told)
         "{\"users\":[{\"chunk\":1,\"path\":\"/run/a\"},{\"chunk\":0,\"path\":\"/x\"}]}";
     users_replies[2] =
         "{\"users\":[{\"chunk\":0,\"path\":\"/run/b\"},{\"chunk\":0,\"path\":\"/run/bc\"}]}";
-    expect_i64(why_tell(&du, "/store", root, &sum, why), CLI_OK);
+    expect_i64(why_report(&du, "/store", root, &sum, why), CLI_OK);
     expect_str(users_chunks[0], "[\"" A "\",\"" B "\",\"" D "\"]");
     expect_str(users_chunks[1], users_chunks[0]);
     expect_str(users_chunks[2], "[\"" A "\"]");
@@ -191,7 +191,7 @@ Test(why, answers_that_make_no_sense_are_no_answers)
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         asked_users = 0;
         users_replies[0] = bad[i];
-        expect_i64(why_tell(&du, "/store", root, &sum, why), CLI_FAILED, "%s", bad[i]);
+        expect_i64(why_report(&du, "/store", root, &sum, why), CLI_FAILED, "%s", bad[i]);
     }
     cJSON_Delete(root);
     cJSON_Delete(why);

@@ -338,7 +338,7 @@ Test(dense, a_cycle_ends)
 
 static struct chunk_entry lie;
 
-static void tell_lie(struct chunk_entry *entry)
+static void give_lie(struct chunk_entry *entry)
 {
     if (chunk_name_equal(&entry->name, &lie.name))
         *entry = lie;
@@ -354,7 +354,7 @@ Test(dense, references_to_what_is_not_so)
 {
     make_two();
     const struct chunk_entry is = dense_entry("next", 0);
-    twist = tell_lie;
+    twist = give_lie;
     fixture.store->remote->maintenance->repair_at = INT64_MAX;
     lie = is;
     lie.refs[0].name.bytes[5] ^= 1;

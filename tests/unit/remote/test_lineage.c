@@ -12,22 +12,22 @@
 #define CHUNKS 3u
 #define FILE_LEN (CHUNKS * CHUNK_SIZE_MAX + 5000)
 
-struct ground {
+struct fixture {
     struct store_fixture fixture;
     struct view_cut *cut;
     struct lineage *lineage;
     uint64_t next_pack;
 };
 
-static void setup(struct ground *g)
+static void setup(struct fixture *g)
 {
-    *g = (struct ground){.next_pack = 1000000};
+    *g = (struct fixture){.next_pack = 1000000};
     fixture_make(&g->fixture);
     fixture_open(&g->fixture);
     assert_i64(view_track(g->fixture.store->view), 0);
 }
 
-static void forget(struct ground *g)
+static void forget(struct fixture *g)
 {
     lineage_free(g->lineage);
     view_cut_close(g->cut);
@@ -35,14 +35,14 @@ static void forget(struct ground *g)
     g->cut = NULL;
 }
 
-static void teardown(struct ground *g)
+static void teardown(struct fixture *g)
 {
     forget(g);
     fixture_remove(&g->fixture);
 }
 
 /* Lineage of what is there now. */
-static void build(struct ground *g)
+static void build(struct fixture *g)
 {
     forget(g);
     fixture_wait(&g->fixture);
@@ -65,7 +65,7 @@ static void make_weights(uint8_t *p, size_t len, unsigned run, unsigned steps)
     }
 }
 
-static void put_bytes(struct ground *g, const char *name, const uint8_t *data, size_t len)
+static void put_bytes(struct fixture *g, const char *name, const uint8_t *data, size_t len)
 {
     uint64_t ino = fixture_create(&g->fixture, name);
     fixture_write(&g->fixture, ino, 0, data, len);
@@ -73,7 +73,7 @@ static void put_bytes(struct ground *g, const char *name, const uint8_t *data, s
     fixture_drop(&g->fixture, ino);
 }
 
-static void put_weights(struct ground *g, const char *name, unsigned run, unsigned steps)
+static void put_weights(struct fixture *g, const char *name, unsigned run, unsigned steps)
 {
     uint8_t *data = xcalloc(1, FILE_LEN);
     make_weights(data, FILE_LEN, run, steps);
@@ -90,7 +90,7 @@ static int note_name(const struct view_extent *part, void *arg)
 }
 
 /* The chunk of a file that begins there. */
-static struct chunk_name chunk_at(struct ground *g, const char *name, uint64_t offset)
+static struct chunk_name chunk_at(struct fixture *g, const char *name, uint64_t offset)
 {
     struct chunk_name chunk;
     uint64_t ino = fixture_lookup(&g->fixture, name);
@@ -99,13 +99,13 @@ static struct chunk_name chunk_at(struct ground *g, const char *name, uint64_t o
     return chunk;
 }
 
-static struct chunk_name chunk_of(struct ground *g, const char *name, unsigned i)
+static struct chunk_name chunk_of(struct fixture *g, const char *name, unsigned i)
 {
     return chunk_at(g, name, i * (uint64_t)CHUNK_SIZE_MAX);
 }
 
 /* Has each chunk of the file the one of `base` in the same place for its base? NULL: none. */
-static void expect_base(struct ground *g, const char *name, const char *base)
+static void expect_base(struct fixture *g, const char *name, const char *base)
 {
     for (unsigned i = 0; i <= CHUNKS; i++) {
         struct chunk_name chunk = chunk_of(g, name, i), is;
@@ -119,7 +119,7 @@ static void expect_base(struct ground *g, const char *name, const char *base)
 }
 
 /* As after its upload: as it is, or as the difference to another. */
-static void place(struct ground *g, const char *name, const char *base)
+static void place(struct fixture *g, const char *name, const char *base)
 {
     struct chunk_entry entries[CHUNKS + 1] = {0};
     uint64_t pack = g->next_pack++;
@@ -142,7 +142,7 @@ static void place(struct ground *g, const char *name, const char *base)
 
 Test(lineage, a_file_has_the_one_before_it_for_its_base)
 {
-    struct ground g;
+    struct fixture g;
     setup(&g);
     put_weights(&g, "step100-rank0.bin", 1, 0);
     put_weights(&g, "step100-rank1.bin", 2, 0);
@@ -160,7 +160,7 @@ Test(lineage, a_file_has_the_one_before_it_for_its_base)
 
 Test(lineage, numbers_that_change_together_are_followed)
 {
-    struct ground g;
+    struct fixture g;
     setup(&g);
     put_weights(&g, "epoch=0-step=100.ckpt", 1, 0);
     put_weights(&g, "epoch=1-step=200.ckpt", 1, 1);
@@ -171,7 +171,7 @@ Test(lineage, numbers_that_change_together_are_followed)
 
 Test(lineage, files_that_are_not_near_have_none)
 {
-    struct ground g;
+    struct fixture g;
     setup(&g);
     put_weights(&g, "step1", 1, 0);
     put_weights(&g, "step2", 2, 0);
@@ -188,7 +188,7 @@ Test(lineage, files_that_are_not_near_have_none)
 Test(lineage, bases_are_stars_of_few_and_have_none)
 {
     char name[32], base[32];
-    struct ground g;
+    struct fixture g;
     setup(&g);
     for (unsigned step = 0; step < KEYFRAME_EVERY + 2; step++) {
         (void)snprintf(name, sizeof name, "step%u", step);
@@ -208,7 +208,7 @@ Test(lineage, bases_are_stars_of_few_and_have_none)
 /* The chunks of a1 are bases when b2 comes, which consists of them, too. */
 Test(lineage, a_base_has_none_in_another_file_either)
 {
-    struct ground g;
+    struct fixture g;
     setup(&g);
     put_weights(&g, "a1", 1, 0);
     put_weights(&g, "a2", 1, 1);
@@ -224,7 +224,7 @@ Test(lineage, a_base_has_none_in_another_file_either)
 
 Test(lineage, the_base_of_a_difference_in_the_remote_is_taken)
 {
-    struct ground g;
+    struct fixture g;
     setup(&g);
     put_weights(&g, "step1", 1, 1);
     put_weights(&g, "step2", 1, 2);
@@ -242,7 +242,7 @@ Test(lineage, the_base_of_a_difference_in_the_remote_is_taken)
 Test(lineage, no_more_hang_on_a_base_in_the_remote_than_on_another)
 {
     char name[32];
-    struct ground g;
+    struct fixture g;
     setup(&g);
     put_weights(&g, "step0", 1, 0);
     build(&g);
@@ -267,7 +267,7 @@ Test(lineage, no_more_hang_on_a_base_in_the_remote_than_on_another)
 /* What is in both is stored once; what is whole in the remote needs no base. */
 Test(lineage, chunks_that_are_not_sent_have_none)
 {
-    struct ground g;
+    struct fixture g;
     uint8_t *data = xcalloc(1, FILE_LEN);
     setup(&g);
     make_weights(data, FILE_LEN, 1, 1);
@@ -286,7 +286,8 @@ Test(lineage, chunks_that_are_not_sent_have_none)
 
 /* A safetensors file of tensors that are each as long as two chunks; names are letters, the run of
  * each is its letter. */
-static uint64_t put_tensors(struct ground *g, const char *name, const char *letters, unsigned steps)
+static uint64_t put_tensors(struct fixture *g, const char *name, const char *letters,
+                            unsigned steps)
 {
     size_t count = strlen(letters), each = 2 * (size_t)CHUNK_SIZE_MAX;
     char *header = xstrdup("{");
@@ -312,7 +313,7 @@ static uint64_t put_tensors(struct ground *g, const char *name, const char *lett
 
 Test(lineage, tensors_are_found_by_their_names)
 {
-    struct ground g;
+    struct fixture g;
     setup(&g);
     uint64_t old = put_tensors(&g, "model-1.safetensors", "abcd", 1);
     uint64_t new = put_tensors(&g, "model-2.safetensors", "axbd", 2);
