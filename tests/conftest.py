@@ -29,6 +29,7 @@ def pytest_addoption(parser):
     group.addoption("--build", default=os.path.join(HERE, "..", "build"), help="folder of the cairn binary")
     group.addoption("--plain", action="store_true", help="try the tests themselves on a plain folder")
     group.addoption("--sanitize", action="store_true", help="the binary is a sanitizer build: no limits of time or memory")
+    group.addoption("--reduce", default=None, help="mount with this reduce= where a test does not say; contents are then such as can be reduced")
     group.addoption("--reports", default=None, help="folder for measured figures (default: BUILD/reports)")
 
 
@@ -41,6 +42,8 @@ def pytest_configure(config):
     config.cairn_seed = seed_of(config)
     if not config.getoption("--reports"):
         config.option.reports = os.path.join(config.getoption("--build"), "reports")
+    if config.getoption("--reduce"):
+        os.environ[rig.REDUCE] = config.getoption("--reduce")
     config.cairn_mounts = []
     faulthandler.register(signal.SIGALRM, file=sys.__stderr__, all_threads=True, chain=True)
     config.cairn_stacks = tempfile.NamedTemporaryFile(prefix="cairn-stacks-")
@@ -184,7 +187,7 @@ def seed(request):
 @pytest.fixture
 def rng(request, seed):
     """Random choices of one test: the same for the same seed, whatever else runs."""
-    return random.Random(f"{seed} {request.node.name}")
+    return rig.Dice(f"{seed} {request.node.name}")
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ import time
 
 import numpy
 
-from rig import sync_folder
+from rig import REDUCE, seeded_bytes, sync_folder
 
 AT_FDCWD, AT_SYMLINK_FOLLOW = -100, 0x400
 RENAME_EXCHANGE, RENAME_WHITEOUT = 2, 4
@@ -39,6 +39,8 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 @functools.lru_cache(maxsize=256)
 def data_of(seed, size):
     """The bytes of one write: a function of its seed and size."""
+    if REDUCE in os.environ:
+        return seeded_bytes(seed, size)
     return numpy.random.Generator(numpy.random.PCG64(seed)).bytes(size)
 
 

@@ -4,12 +4,13 @@ import errno
 import functools
 import hashlib
 import itertools
-import random
+
+import rig
 
 PAGE = 4096
 HOLE, DATA, EITHER = 0, 1, 2  # what SEEK_DATA and SEEK_HOLE may say of a byte
 LINKS_MAX = 40
-POOL = random.Random(20).randbytes(9 << 20)
+POOL = rig.Dice(20).randbytes(9 << 20)
 
 
 class Fail(Exception):

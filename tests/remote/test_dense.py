@@ -11,6 +11,7 @@ import pytest
 
 import remote as remotes
 import rig
+import trained
 
 torch = pytest.importorskip("torch")
 
@@ -301,3 +302,14 @@ def test_a_mount_without_dense_reads_it_and_moves_it(job):
     check_fresh(job.node, job.content, remote=job.node.remote.copy())
     job.node.umount()
     assert job.node.fsck().returncode == 0
+
+
+@pytest.mark.timeout(400)
+def test_contents_of_reduce_are_reduced(job):
+    """What --reduce makes other tests write is stored by others, small as it is."""
+    for number in range(16):
+        job.write(f"file-{number}", trained.trained_bytes(number, 100_000))
+        if number % 4 == 3:
+            job.node.wait_remote()
+    assert sent(job.node)["twin"] > 0 and sent(job.node)["dx"] > 0
+    check_fresh(job.node, job.content)
