@@ -6,6 +6,7 @@
 
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "codec/dx.h"
 #include "remote/internal.h"
 #include "remote/pairing.h"
@@ -17,8 +18,11 @@
 #define SLOTS (2 * PAIRS_MAX)
 #define PARTS_MAX 65536u  /* of one file that are looked at */
 #define MEMBERS_MAX 4096u /* of one series that are looked at */
-#define SAMPLES 8u        /* pairs of a file that are looked at */
-#define WORTH_SHARE 64u   /* a difference that saves less than this part is not near */
+/* CPU time for paths and members of series, for all of a cut: where directories have very many
+ * files. Those beyond that have no bases. */
+#define NAMES_NS_MAX (3 * SECOND_NS)
+#define SAMPLES 8u      /* pairs of a file that are looked at */
+#define WORTH_SHARE 64u /* a difference that saves less than this part is not near */
 
 struct pair {
     struct chunk_name name, base;
@@ -85,12 +89,20 @@ struct changed_file {
     uint64_t ino;
 };
 
+/* The files of a series at the cut. */
+struct roster {
+    char *series; /* its path; NULL: this is of none yet */
+    VECTOR(struct changed_file) files;
+};
+
 struct build {
     struct store *store;
     struct view_cut *cut;
     struct lineage *lineage;
     VECTOR(struct changed_file) files;
-    unsigned favourite;           /* which of its series the file before was found near in */
+    unsigned favourite;                /* which of its series the file before was found near in */
+    struct roster rosters[SERIES_MAX]; /* of the last file's series: those beside it share most */
+    int64_t names_ns;
     uint8_t *stored, *raw, *base; /* a chunk each */
 };
 
@@ -332,43 +344,74 @@ static int list_members(struct build *b, struct members *members)
                                   note_member, members);
 }
 
-static bool is_older(const struct view_inode *inode, const struct changed_file *than)
+static int note_in_roster(struct build *b, struct roster *roster, const char *path)
 {
-    const struct changed_file key = {inode->attrs.mtime, inode->ino};
-    return S_ISREG(inode->attrs.mode) && inode->ino != than->ino && compare_files(&key, than) < 0;
+    struct view_inode inode;
+    int r = view_cut_lookup(b->cut, path, &inode);
+    if (r == 0 && S_ISREG(inode.attrs.mode))
+        vector_add(&roster->files, (struct changed_file){inode.attrs.mtime, inode.ino});
+    return r == -ENOENT ? 0 : r;
 }
 
-/* The newest member that is older than the file. -ENOENT: there is none. */
-static int find_older(struct build *b, const struct file *file, const struct series *series,
-                      struct changed_file *ret)
+static int list_roster(struct build *b, const struct series *series, struct roster *roster)
 {
     struct members members = {.series = series};
-    bool found = false;
     int r = list_members(b, &members);
     for (size_t i = 0; i < members.paths.count; i++) {
-        struct view_inode inode;
         if (r == 0)
-            r = view_cut_lookup(b->cut, members.paths.at[i], &inode);
-        if (r == 0 && is_older(&inode, &file->key)) {
-            const struct changed_file key = {inode.attrs.mtime, inode.ino};
-            if (!found || compare_files(ret, &key) < 0)
-                *ret = key;
-            found = true;
-        }
-        r = r == -ENOENT ? 0 : r;
+            r = note_in_roster(b, roster, members.paths.at[i]);
         free(members.paths.at[i]);
     }
     vector_free(&members.paths);
-    return r == 0 && !found ? -ENOENT : r;
+    return r == -ENOENT ? 0 : r;
 }
 
-/* How near the file is to the one before it in a series. */
+static void roster_done(struct roster *roster)
+{
+    free(roster->series);
+    vector_free(&roster->files);
+    *roster = (struct roster){0};
+}
+
+/* To list it for each of its files anew would take the square of their number. */
+static int get_roster(struct build *b, const struct series *series, struct roster *roster)
+{
+    if (roster->series && strcmp(roster->series, series->path) == 0)
+        return 0;
+    roster_done(roster);
+    int64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    int r = list_roster(b, series, roster);
+    b->names_ns += clock_ns(CLOCK_THREAD_CPUTIME_ID) - began;
+    if (r == 0)
+        roster->series = xstrdup(series->path);
+    return r;
+}
+
+/* The newest of them that is older than the file. -ENOENT: there is none. */
+static int find_older(const struct roster *roster, const struct file *file,
+                      struct changed_file *ret)
+{
+    const struct changed_file *newest = NULL;
+    for (size_t i = 0; i < roster->files.count; i++) {
+        const struct changed_file *key = &roster->files.at[i];
+        if (key->ino != file->key.ino && compare_files(key, &file->key) < 0 &&
+            (!newest || compare_files(newest, key) < 0))
+            newest = key;
+    }
+    if (newest)
+        *ret = *newest;
+    return newest ? 0 : -ENOENT;
+}
+
+/* How near the file is to the one before it in this one of its series. */
 static int try_series(struct build *b, const struct file *file, const struct series *series,
-                      struct candidate *ret)
+                      unsigned i, struct candidate *ret)
 {
     struct changed_file base;
     *ret = (struct candidate){0};
-    int r = find_older(b, file, series, &base);
+    int r = get_roster(b, &series[i], &b->rosters[i]);
+    if (r == 0)
+        r = find_older(&b->rosters[i], file, &base);
     if (r == 0)
         r = view_cut_content(b->cut, base.ino, note_part, &ret->parts);
     if (r == 0 && ret->parts.count) {
@@ -388,7 +431,7 @@ static int try_others(struct build *b, const struct file *file, const struct ser
         struct candidate other;
         if (i == tried)
             continue;
-        r = try_series(b, file, &series[i], &other);
+        r = try_series(b, file, series, i, &other);
         if (r == 0 && other.gain > best->gain) {
             struct candidate worse = *best;
             *best = other;
@@ -406,7 +449,7 @@ static int choose_base(struct build *b, const struct file *file, struct candidat
 {
     struct series series[SERIES_MAX];
     unsigned count = series_of(file->path, series);
-    int r = b->favourite < count ? try_series(b, file, &series[b->favourite], best) : 0;
+    int r = b->favourite < count ? try_series(b, file, series, b->favourite, best) : 0;
     if (r == 0 && best->gain == 0)
         r = try_others(b, file, series, count, best);
     for (unsigned i = 0; i < count; i++)
@@ -475,7 +518,9 @@ static int pair_file(struct build *b, struct file *file)
         r = find_pending(b, file);
     if (r < 0 || file->pending.count == 0)
         return r;
+    int64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     file->path = view_cut_path(b->cut, file->key.ino);
+    b->names_ns += clock_ns(CLOCK_THREAD_CPUTIME_ID) - began;
     if (!file->path)
         return -ESTALE;
     r = choose_base(b, file, &best);
@@ -489,7 +534,7 @@ static int pair_files(struct build *b)
 {
     int r = view_cut_changed_files(b->cut, note_file, b);
     vector_sort(&b->files, compare_files);
-    for (size_t i = 0; i < b->files.count && r == 0; i++) {
+    for (size_t i = 0; i < b->files.count && r == 0 && b->names_ns < NAMES_NS_MAX; i++) {
         struct file file = {.key = b->files.at[i]};
         r = is_stopping(b) ? -ECANCELED : pair_file(b, &file);
         file_done(&file);
@@ -507,6 +552,8 @@ int lineage_build(struct store *store, struct view_cut *cut, struct lineage **re
     b.base = xmalloc(CHUNK_SIZE_MAX);
     int r = pair_files(&b);
     vector_free(&b.files);
+    for (size_t i = 0; i < ARRAY_LEN(b.rosters); i++)
+        roster_done(&b.rosters[i]);
     free(b.stored);
     free(b.raw);
     free(b.base);

@@ -8,8 +8,8 @@
  * one itself, and a keyframe is a matter of each place in a file.
  *
  * It only proposes. Whether a base may be used when its time has come, view_cut_base() says;
- * whether it pays, dx_gate(). Nothing of it is stored. At most 16 MiB of memory: what a cut has
- * beyond that has no bases. */
+ * whether it pays, dx_gate(). Nothing of it is stored. At most 16 MiB of memory, and some
+ * seconds where directories have very many files: what a cut has beyond that has no bases. */
 #pragma once
 
 #include "format/chunk.h"
