@@ -401,8 +401,9 @@ static void load(struct bases *bases)
             break;
         load_remote(bases, list, count);
         for (size_t i = 0; i < count; i++)
-            if (!list[i]->base && is_final(list[i]->error))
-                (void)has_moved(bases->store, list[i]);
+            if (!list[i]->base && is_final(list[i]->error) && has_moved(bases->store, list[i]) &&
+                try + 1 == TRIES)
+                list[i]->error = -EAGAIN; /* it is somewhere, and may stay there the next time */
     }
     free(list);
 }

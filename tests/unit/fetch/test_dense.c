@@ -418,39 +418,102 @@ Test(dense, a_base_that_does_not_come_now_is_no_damage)
     assert_i64(dense_read_weights("next", 1, 1, 3 * MIB, 1000), 0);
 }
 
+/* Wherever it is looked for, it has just left. */
+static struct chunk_name moving;
+static _Atomic uint64_t moves;
+
+static void move_on(struct chunk_entry *entry)
+{
+    if (chunk_name_equal(&entry->name, &moving))
+        entry->pack = 1000000 + atomic_fetch_add(&moves, 1);
+}
+
+Test(dense, a_base_that_moves_all_the_time_is_no_damage)
+{
+    char what[200] = "";
+    make_two();
+    moving = dense_entry("base", 3 * MIB).name;
+    twist = move_on;
+    assert_i64(dense_read_weights("next", 1, 1, 3 * MIB, 1000), -EIO);
+    cr_assert_geq(atomic_load(&moves), 3u, "it was looked for anew");
+    assert_i64(dense_read_weights("next", 1, 1, 2 * MIB, 1000), 0, "beside another base");
+    store_damage(fixture.store, note, what);
+    assert_i64(what[0], 0, "%s", what);
+    twist = NULL;
+    assert_i64(dense_read_weights("next", 1, 1, 3 * MIB, 1000), 0);
+}
+
 /* --- many at once ----------------------------------------------------------------------------- */
 
 #define READERS 24u
-#define READS 12u
+#define READS 4u
+
+static _Atomic int expected; /* of all reads */
 
 static void *read_here_and_there(void *arg)
 {
     uint64_t at = (uint64_t)(uintptr_t)arg;
     for (unsigned i = 0; i < READS; i++) {
         at = (at * 5 + 3) % (WEIGHTS / MIB);
-        assert_i64(dense_read_weights("next", 1, 1, at * MIB + 1000, 2000), 0);
+        assert_i64(dense_read_weights("next", 1, 1, at * MIB + 1000, 2000), expected);
     }
     return NULL;
 }
 
-/* All of them wait for the remote, and for room in a window of one group. */
-Test(dense, many_readers_need_bases_at_once)
+/* All of them wait for the remote, and for room in a window of less than one group. */
+static void read_by_many(int error)
 {
     pthread_t readers[READERS];
-    make_two();
-    struct pull *pull = pull_of(fixture.store);
-    mutex_lock(&pull->locked.lock);
-    pull->window = PULL_GROUP_BYTES;
-    mutex_unlock(&pull->locked.lock);
+    expected = error;
     for (unsigned i = 0; i < READERS; i++)
         assert_i64(pthread_create(&readers[i], NULL, read_here_and_there, (void *)(uintptr_t)i), 0);
     for (unsigned i = 0; i < READERS; i++)
         (void)pthread_join(readers[i], NULL);
-    dense_expect_weights("next", 1, 1, WEIGHTS);
+}
+
+static struct pull *narrow(void)
+{
+    struct pull *pull = pull_of(fixture.store);
+    LOCK_SCOPE(&pull->locked.lock);
+    pull->window = PULL_GROUP_BYTES;
+    return pull;
+}
+
+static void expect_nothing_held(struct pull *pull)
+{
+    uint64_t held = UINT64_MAX;
     store_end_reads(fixture.store);
-    for (int i = 0; i < 12000 && pull->locked.held > 0; i++)
+    for (int i = 0; i < 12000 && held > 0; i++) {
         (void)usleep(10000);
-    assert_u64(pull->locked.held, 0, "all of the window is given back");
+        LOCK_SCOPE(&pull->locked.lock);
+        held = pull->locked.held;
+    }
+    assert_u64(held, 0, "all of the window is given back");
+}
+
+Test(dense, many_readers_need_bases_at_once)
+{
+    make_two();
+    struct pull *pull = narrow();
+    read_by_many(0);
+    dense_expect_weights("next", 1, 1, WEIGHTS);
+    expect_nothing_held(pull);
+}
+
+/* Nobody waits for room that what failed has kept. */
+Test(dense, many_readers_miss_bases_at_once)
+{
+    char object[32];
+    make_two();
+    struct pull *pull = narrow();
+    fixture.store->remote->maintenance->repair_at = INT64_MAX;
+    pack_object_name(base_pack, object);
+    _cleanup_free_ char *path = xasprintf("%s/%s", remote_path, object);
+    assert_i64(unlink(path), 0);
+    read_by_many(-EIO);
+    atomic_store(&get_error, -ETIMEDOUT);
+    read_by_many(-EIO);
+    expect_nothing_held(pull);
 }
 
 /* --- without a mount -------------------------------------------------------------------------- */
