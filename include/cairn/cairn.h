@@ -9,8 +9,7 @@
  * and whatever ends the process in the middle leaves it so.
  *
  * Works in any directory; on a CairnFS mount a file without a name (O_TMPFILE) takes the bytes,
- * elsewhere a hidden one, ".NAME.cairn-PID-N". The first file of a process that is elsewhere is
- * told of as a warning.
+ * elsewhere a hidden one, ".NAME.cairn-PID-N", with a warning once in a process.
  *
  * Errors: 0 or a negative errno, and the cause as text (cairn_save_error(), cairn_error()). Nothing
  * here exits, aborts or raises a signal. Threads: each call may be made by several threads at once,

@@ -21,6 +21,7 @@
 #include "commit/internal.h"
 #include "commit/run_file.h"
 #include "format/head.h"
+#include "remote/chunks.h"
 #include "remote/remote.h"
 #include "view/remote.h"
 
@@ -192,35 +193,6 @@ void *lease_run(void *remote);
 
 void *upload_run(void *remote);
 
-/* --- bases.c (and bases.h) -------------------------------------------------------------------- */
-
-/* Place of a chunk in the remote, fit to be read. -ENOENT, -EUCLEAN. */
-CAIRN_MUST_CHECK int remote_find_chunk(struct store *store, const struct chunk_name *name,
-                                       struct chunk_entry *ret);
-
-/* --- upload_read.c ---------------------------------------------------------------------------- */
-
-/* Reads and verifies what is stored of a chunk, from NVMe or else from the remote, fit to be stored
- * in the remote: what it refers to has its place there. `stored` and `raw` hold CHUNK_SIZE_MAX
- * each. -ENOLINK: something that it refers to is nowhere. */
-CAIRN_MUST_CHECK int upload_read_chunk(struct store *store, struct chunk_entry *entry,
-                                       uint8_t *stored, uint8_t *raw);
-/* The same of one whose pack in the remote is written anew: where it refers to others, it stays as
- * it is stored there, if it can be read so. */
-CAIRN_MUST_CHECK int upload_read_again(struct store *store, struct chunk_entry *entry,
-                                       uint8_t *stored, uint8_t *raw);
-/* Decodes what is stored of a chunk into `raw` (CHUNK_SIZE_MAX) and compares it with its name. */
-CAIRN_MUST_CHECK int upload_check_chunk(struct store *store, const struct chunk_entry *entry,
-                                        const uint8_t *stored, uint8_t *raw);
-/* What refers to other chunks becomes what stands by itself: encodes `raw` into `stored`. */
-void upload_make_plain(struct store *store, struct chunk_entry *entry, const uint8_t *raw,
-                       uint8_t *stored);
-/* rescue.c: finds a chunk, of which name and raw length are known, where nobody keeps it for being
- * found: *entry gets how it is stored, by itself, and `raw` what it is. Takes long: for what would
- * be lost else. */
-CAIRN_MUST_CHECK bool rescue_chunk(struct store *store, struct chunk_entry *entry, uint8_t *stored,
-                                   uint8_t *raw);
-
 /* --- runs.c ----------------------------------------------------------------------------------- */
 
 void run_object_name(uint64_t id, char buf[32]);
@@ -232,6 +204,7 @@ CAIRN_MUST_CHECK int runs_publish(struct remote *remote, struct view_cut *cut, s
  * disk alone. */
 CAIRN_MUST_CHECK int runs_fetch(struct store *store, struct remote *remote,
                                 const struct head *head);
+
 /* --- adopt.c ---------------------------------------------------------------------------------- */
 
 /* Fills the new, empty view with the state of a head whose runs are in STORE/runs, and with the

@@ -7,7 +7,7 @@
 #include <rocksdb/c.h>
 
 #include "base/lock.h"
-#include "view/keys.h"
+#include "view/values.h"
 #include "view/use.h"
 
 struct view {

@@ -3,7 +3,7 @@
  * view wrote this. */
 #pragma once
 
-#include "view/keys.h"
+#include "view/values.h"
 
 /* Each key once, in order: `last` is the key of the row before (length 0: there was none) and
  * becomes this one's. */

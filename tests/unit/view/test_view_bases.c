@@ -3,7 +3,7 @@
  * recounts need and completeness from the entries alone, and single cases. */
 #include "../expect.h"
 #include "remote_fixture.h"
-#include "view/keys.h"
+#include "view/values.h"
 
 #include <stdio.h>
 

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <sys/wait.h>
 
-#include "view/keys.h"
+#include "view/values.h"
 
 static struct fixture f;
 

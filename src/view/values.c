@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "view/keys.h"
+#include "view/values.h"
 
 #include <sys/stat.h>
 

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Values of the view's database, and the rows that they encode. docs/on-disk-format.md, "The view",
+ * has the same table.
+ *
+ * A value is a version byte and little-endian fields. Pure; no database here. */
+#pragma once
+
+#include "base/vector.h"
+#include "format/le.h"
+#include "view/keys.h"
+#include "view/remote.h"
+
+#define VIEW_VALUE_VERSION 1u
+#define VIEW_OFFSET_MAX INT64_MAX /* files end at or before it */
+
+struct inode_row {
+    struct view_inode pub;
+    uint64_t pages;   /* page keys: removal and search stop before other inodes' keys */
+    uint64_t entries; /* names in a directory */
+};
+
+struct chunk_row {
+    struct chunk_entry entry;
+    uint64_t refs; /* extent parts that name the chunk */
+};
+
+/* The chunk lies elsewhere alone: what is known of it is how long it is. */
+static inline void chunk_row_forget_place(struct chunk_row *row)
+{
+    row->entry.pack = row->entry.offset = 0;
+    row->entry.depth = row->entry.ref_count = 0;
+}
+
+struct pack_row {
+    struct view_pack pub;
+    uint64_t placed; /* KEY_PLACED keys */
+};
+
+struct remote_pack_row {
+    struct view_remote_pack pub;
+    uint64_t placed; /* KEY_REMOTE_PLACED keys */
+};
+
+struct remote_state_row {
+    struct view_remote pub;
+    uint64_t changes; /* number of the last change */
+};
+
+struct touched_row {
+    uint64_t change; /* number of the change that touched it last */
+    uint64_t cut;    /* with which that came */
+};
+
+/* A part of a file's content. Within a page value the offset is relative to the page, in memory to
+ * the file. */
+struct piece {
+    uint64_t offset;
+    uint64_t length;
+    enum extent_kind kind;
+    uint32_t within;         /* where in the chunk or in the inline blob it begins */
+    struct chunk_name chunk; /* EXTENT_CHUNK */
+    uint64_t blob_version;   /* EXTENT_INLINE: key of the blob */
+    uint64_t blob_offset;
+    const uint8_t *bytes; /* EXTENT_INLINE that is new: its content; it has no blob yet */
+    uint32_t
+        origin; /* used by the page that is being changed: 1 + index of the old piece; 0: new */
+};
+
+DEFINE_VECTOR(piece_list, struct piece);
+
+#define INODE_VALUE_LEN 113u
+#define NAME_VALUE_LEN 21u
+#define COOKIE_VALUE_HEADER_LEN 13u
+#define CHUNK_VALUE_LEN_MAX (36u + CHUNK_REFS_MAX * 32u)
+#define PACK_VALUE_LEN 33u
+#define STATE_VALUE_LEN 97u
+#define REMOTE_PACK_VALUE_LEN 58u
+#define REMOTE_PACK_RUN_VALUE_LEN 21u
+#define REMOTE_STATE_VALUE_LEN 59u
+#define TOUCHED_VALUE_LEN 17u
+#define PENDING_UPLOAD_VALUE_LEN 9u
+#define DEPENDENT_VALUE_LEN 2u
+
+/* Encoders return the length; decoders -EUCLEAN on anything that an encoder would not
+ * have written. */
+size_t inode_encode(const struct inode_row *row, uint8_t *p);
+CAIRN_MUST_CHECK int inode_decode(uint64_t ino, const void *p, size_t len, struct inode_row *row);
+
+size_t name_encode(const struct view_entry *entry, uint8_t *p);
+CAIRN_MUST_CHECK int name_decode(const void *p, size_t len, struct view_entry *entry);
+
+/* `p` has room for COOKIE_VALUE_HEADER_LEN + name_len. */
+size_t cookie_encode(const struct view_entry *entry, const char *name, size_t name_len, uint8_t *p);
+CAIRN_MUST_CHECK int cookie_decode(uint64_t cookie, const void *p, size_t len,
+                                   struct view_entry *entry, const char **ret_name,
+                                   size_t *ret_name_len);
+
+size_t chunk_row_encode(const struct chunk_row *row, uint8_t *p);
+CAIRN_MUST_CHECK int chunk_row_decode(const struct chunk_name *name, const void *p, size_t len,
+                                      struct chunk_row *row);
+
+size_t pack_row_encode(const struct pack_row *row, uint8_t *p);
+CAIRN_MUST_CHECK int pack_row_decode(uint64_t pack, const void *p, size_t len,
+                                     struct pack_row *row);
+
+size_t state_encode(const struct view_state *state, uint8_t *p);
+CAIRN_MUST_CHECK int state_decode(const void *p, size_t len, struct view_state *state);
+
+size_t remote_pack_row_encode(const struct remote_pack_row *row, uint8_t *p);
+CAIRN_MUST_CHECK int remote_pack_row_decode(uint64_t pack, const void *p, size_t len,
+                                            struct remote_pack_row *row);
+
+/* What a run says of a pack: its length, its chunks, since when it is unreferenced. */
+size_t remote_pack_run_encode(const struct view_remote_pack *pack, uint8_t *p);
+CAIRN_MUST_CHECK int remote_pack_run_decode(uint64_t pack, const void *p, size_t len,
+                                            struct remote_pack_row *row);
+
+size_t remote_state_row_encode(const struct remote_state_row *row, uint8_t *p);
+CAIRN_MUST_CHECK int remote_state_row_decode(const void *p, size_t len,
+                                             struct remote_state_row *row);
+
+size_t touched_encode(const struct touched_row *row, uint8_t *p);
+CAIRN_MUST_CHECK int touched_decode(const void *p, size_t len, struct touched_row *row);
+
+size_t pending_upload_encode(uint64_t stored_bytes, uint8_t *p);
+CAIRN_MUST_CHECK int pending_upload_decode(const void *p, size_t len, uint64_t *ret_stored_bytes);
+
+size_t dependent_encode(unsigned depth, uint8_t *p);
+CAIRN_MUST_CHECK int dependent_decode(const void *p, size_t len, unsigned *ret_depth);
+
+/* A page's extents: ascending, disjoint, no holes; offsets in `list` are in the file. Caller frees
+ * *ret_value. */
+void page_encode(uint64_t page, const struct piece_list *list, uint8_t **ret_value,
+                 size_t *ret_len);
+CAIRN_MUST_CHECK int page_decode(uint64_t page, const void *p, size_t len, struct piece_list *list);
+
+/* Values that are bytes after the version byte (xattr, link target, inline content). */
+CAIRN_MUST_CHECK int bytes_decode(const void *p, size_t len, const uint8_t **ret_bytes,
+                                  size_t *ret_len);
