@@ -16,8 +16,8 @@ enum kind {
                              begins it */
 };
 
-/* What torch writes behind an entry's data: "PK\7\8", crc32, and both sizes in 4 or in 8 bytes
- * each. */
+/* The descriptor that torch writes behind an entry's data: "PK\7\8", crc32, and both sizes in 4 or
+ * in 8 bytes each. */
 #define DESCRIPTOR 0x08074b50u
 #define DESCRIPTOR_LEN 16u
 #define DESCRIPTOR64_LEN 24u
@@ -135,7 +135,7 @@ static uint64_t scan_end(const struct cutter *c)
 
 enum entry { ENTRY_NONE, ENTRY_SMALL, ENTRY_TENSOR, ENTRY_HOLD };
 
-/* What the entry is whose header lies at `m`: its length shows in where the next header lies. */
+/* Judges the entry whose header lies at `m`: the place of the next header shows its length. */
 static enum entry judge_entry(struct cutter *c, const struct marker *m)
 {
     uint64_t limit = m->data + CUT_SEGMENT_MIN + DESCRIPTOR64_LEN;

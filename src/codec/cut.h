@@ -28,10 +28,9 @@ struct marker;
 #define CUT_SEGMENT_MIN 4096u
 #define CUT_HOLD_MAX (8u * 1024 * 1024) /* a call with this much content cuts at least once */
 
-/* What is remembered of a file between two calls, so that content that comes in pieces (a large
- * draft, an append) is cut as if it had come whole. Zeroed: start of the file, or of content of
- * which
- * nothing is known. */
+/* State kept of a file between two calls, so that content that comes in pieces (a large draft, an
+ * append) is cut as if it had come whole. Zeroed: start of the file, or of content of which nothing
+ * is known. */
 struct cut_state {
     uint8_t kind;         /* 0 unknown yet, then enum in cut.c: plain, zip, safetensors */
     uint64_t anchor;      /* file offset of the last border that began a grid of CHUNK_SIZE_MAX */

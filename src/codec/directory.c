@@ -129,7 +129,7 @@ static bool read_header(struct content *c, const struct entry *entry, uint64_t *
     return true;
 }
 
-/* What lies at `next` comes right behind data that end at `end`. */
+/* Does `next` come right behind data that end at `end`? */
 static bool follows(uint64_t end, bool is_streamed, uint64_t next)
 {
     return is_streamed ? next == end + 16 || next == end + 24 : next == end;

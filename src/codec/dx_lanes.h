@@ -11,7 +11,7 @@ struct lane_writer {
     unsigned held; /* bits of `sum` */
 };
 
-/* What lies in a lane above its bits is zero. */
+/* A lane is zero above its bits. */
 static inline void put_lanes(struct lane_writer *w, const uint64_t *lanes, const uint64_t *bits,
                              size_t count)
 {
@@ -57,7 +57,7 @@ static inline size_t end_lanes(struct lane_writer *w, const uint8_t *first)
     return 8 * (size_t)(w->at - first) + w->held;
 }
 
-/* What lies in a lane above its bits is what follows. Returns where the next lane begins. */
+/* A lane holds above its bits those that follow. Returns where the next lane begins. */
 static inline size_t take_lanes(const uint8_t *fields, size_t at, const uint64_t *bits,
                                 uint64_t *ret_lanes, size_t count)
 {

@@ -131,7 +131,7 @@ static uint64_t plain_bits(const struct counts *counts, unsigned low_planes)
     return bits;
 }
 
-/* What the chunk's elements and the sample's are; the plan's own bytes count by that. */
+/* Numbers of elements of the sample and the chunk; the plan's own bytes count by them. */
 struct scale {
     size_t sample, chunk;
 };

@@ -13,7 +13,7 @@
 #define SAMPLES 4u
 #define NEVER 1000u /* permille: as many bytes as before */
 
-/* What saves less is not worth the decoding. */
+/* An encoding that saves less is not worth the decoding. */
 #define LZ4_WORTH 937u
 
 const char *chunk_encoding_name(uint8_t encoding)

@@ -10,7 +10,7 @@
 
 #define FX_RAW_MIN 4096u /* what is shorter is not looked at */
 
-/* What a sample of a chunk says. */
+/* The guess from a chunk's sample. */
 struct fx_guess {
     uint8_t width; /* of an element: 1, 2, 4 or 8 */
     uint8_t phase; /* bytes before the first element, less than width */
@@ -21,7 +21,7 @@ struct fx_guess {
     uint32_t permille; /* estimated stored bytes for 1,000 raw ones */
 };
 
-/* What saves less is not worth the decoding. */
+/* An encoding that saves less is not worth the decoding. */
 #define FX_WORTH 970u /* permille */
 
 /* False for a guess of zeros, too. */

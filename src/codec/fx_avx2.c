@@ -76,7 +76,7 @@ static void split(const uint8_t *src, size_t count, unsigned width, bool rotate,
         fx_scalar.split(src, count, width, rotate, planes);
 }
 
-/* What unpacklo and unpackhi of two such take, in order. */
+/* Loads 32 bytes, in the order in which unpacklo and unpackhi of two such take them. */
 static inline __m256i load_halves(const uint8_t *p)
 {
     return _mm256_permute4x64_epi64(load(p), 0xd8);

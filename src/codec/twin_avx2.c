@@ -17,7 +17,7 @@ static inline void store(void *p, __m256i v)
     _mm256_storeu_si256(p, v);
 }
 
-/* What `packus` and `packs` interleaved by quarters, in order again; its own reverse. */
+/* Puts what `packus` and `packs` interleaved by quarters in order again; its own reverse. */
 static inline __m256i in_order(__m256i v)
 {
     return _mm256_permute4x64_epi64(v, 0xd8);

@@ -78,7 +78,7 @@ static struct entry *entry_of(const struct twin_index *index, uint64_t number)
     return &(*block_of(index, number))[number % BLOCK];
 }
 
-/* What is older than `number` by so much; 0: that is no longer there. */
+/* The number that is older than `number` by so much; 0: it is no longer there. */
 static uint64_t number_before(const struct twin_index *index, uint64_t number, uint32_t by)
 {
     return by > 0 && by <= number - index->oldest ? number - by : 0;

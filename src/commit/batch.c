@@ -190,7 +190,7 @@ static void put_packs(struct store *store, struct batch *batch, uint64_t cut)
     batch->packs = xcalloc(count, sizeof *batch->packs);
     TAILQ_FOREACH(pack, &store->commit->packs.written, link)
     {
-        /* What the cut needs was waited for; others hold what is fetched meanwhile. */
+        /* Packs that the cut needs were waited for; others hold what is fetched meanwhile. */
         if (pack->state != PACK_DURABLE || pack->is_named)
             continue;
         struct record rec = {.type = REC_PACK,

@@ -15,7 +15,7 @@
 
 struct store;
 
-/* What encoding made of chunks since the mount, by enum chunk_encoding. */
+/* Results of encoding chunks since the mount, by enum chunk_encoding. */
 struct encode_counts {
     struct {
         uint64_t raw, stored;
@@ -101,7 +101,7 @@ CAIRN_MUST_CHECK int store_cut(struct store *store, uint64_t ino, uint64_t offse
 CAIRN_MUST_CHECK int store_put_chunk(struct store *store, uint64_t ino, uint64_t offset,
                                      uint64_t length, const struct chunk_name *name,
                                      uint32_t chunk_offset);
-/* What durable content consists of, in order: see view_extents(). */
+/* Gives the parts of durable content, in order: see view_extents(). */
 CAIRN_MUST_CHECK int store_extents_below(struct store *store, uint64_t ino, uint64_t offset,
                                          uint64_t length,
                                          int (*fn)(const struct view_extent *part, void *arg),

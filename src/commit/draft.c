@@ -57,7 +57,7 @@ int store_cut(struct store *store, uint64_t ino, uint64_t offset, uint64_t lengt
 {
     struct ns_inode inode;
     mutex_lock(&store->commit->history.lock);
-    /* What was closed as it was becomes a version before some of it goes. */
+    /* A file closed as it was becomes a version before some of it goes. */
     int r = history_is_due_locked(store, ino) ? history_seal_due_locked(store) : 0;
     if (r == 0)
         r = ns_inode(store->ns, ino, &inode);

@@ -158,7 +158,7 @@ size_t gc_compact(struct store *store, unsigned worth_percent, uint64_t *ids, si
     while (worth > 0 && !is_worth(all.packs, worth, worth_percent))
         worth--;
     for (size_t i = 0; i < all.count; i++) {
-        /* What was copied of a pack that cannot go lies in two; that does no harm. */
+        /* Chunks copied from a pack that cannot go lie in two; that does no harm. */
         if (i < worth && move_live_chunks(store, all.packs[i].pack) == 0)
             all.packs[moved++] = all.packs[i];
         else

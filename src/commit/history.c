@@ -139,8 +139,8 @@ static int compact_locked(struct store *store, bool with_nameless)
     return r;
 }
 
-/* What has no name is needed by a successor that adopts the mount, and by nobody else: it stands
- * back where the log is too small. */
+/* A file without a name is needed by a successor that adopts the mount, and by nobody else: it
+ * stands back where the log is too small. */
 int history_compact_locked(struct store *store)
 {
     check_held(&store->commit->history.lock);
@@ -240,7 +240,7 @@ void history_stamp_with_cookies_locked(struct store *store, struct record *rec)
         rec->cookie = rec->seq;
 }
 
-/* What an operation on an inode is to the history: a nascent file is not part of it, and of one
+/* Standing of an operation's inode in the history: a nascent file is not part of it, and of one
  * that has lost its only name nothing is to come back, unless a successor adopts the mount. */
 struct standing {
     bool nascent, lost;
@@ -287,8 +287,8 @@ static void drop_content_locked(struct store *store, const struct record *rec)
         drop_content_of_locked(store, lost, rec->seq, r == 0);
 }
 
-/* What a first seal enters at once must fit the log: a file that gets more xattrs than that, or
- * when the log has little room, is sealed now. */
+/* Records that a first seal enters at once must fit the log: a file that gets more xattrs than
+ * that, or when the log has little room, is sealed now. */
 static int bound_group_locked(struct store *store, const struct record *rec,
                               struct standing *standing)
 {
@@ -310,14 +310,14 @@ static int bound_group_locked(struct store *store, const struct record *rec,
     return r;
 }
 
-/* Who found it there did so without the history's lock. */
+/* The caller found it there without the history's lock. */
 static int check_removable(struct store *store, const struct record *rec)
 {
     ssize_t r = ns_getxattr(store->ns, rec->ino, rec->name, rec->name_len, NULL, 0);
     return r < 0 ? (int)r : 0;
 }
 
-/* What frees room waits for none as long as it fits. */
+/* A record that frees room waits for none as long as it fits. */
 static int make_room_locked(struct store *store, const struct record *rec, bool is_lost)
 {
     check_held(&store->commit->history.lock);
@@ -329,8 +329,8 @@ static int make_room_locked(struct store *store, const struct record *rec, bool 
     return r == -EAGAIN && fits ? 0 : r;
 }
 
-/* What has no name and no version is for a successor to know: where there is no room, it is left
- * out. `op`: NULL, if it is not history. */
+/* A record of a file without name and version is for a successor to know: where there is no room,
+ * it is left out. `op`: NULL, if it is not history. */
 static int log_locked(struct store *store, const struct record *rec, struct op *op,
                       bool may_be_left_out)
 {

@@ -50,7 +50,7 @@ static inline struct encode_counts encode_counts(const struct encode_totals *tot
     return ret;
 }
 
-/* What commit/ has for itself. */
+/* State that is commit/'s own. */
 struct commit {
     struct history history;
     struct change change;
@@ -90,7 +90,7 @@ struct commit {
     int64_t started_at;
 };
 
-/* What all rooms share, and what each of them has for itself. */
+/* State that all rooms share, and that of each. */
 struct store {
     struct store_options options;
     char *path;

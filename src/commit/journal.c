@@ -228,7 +228,7 @@ static int read_segment(struct reader *rd, struct segment *seg)
         return r;
     const struct segment_header *header = &seg->header;
     if (rd->is_first && rd->from > 0 && header->base_seq <= rd->from) {
-        /* What came before is in the snapshot that the anchor names, or in the view, and is
+        /* Earlier batches are in the snapshot that the anchor names, or in the view, and are
          * compared there. */
         rd->journal->cut_seq = header->base_seq;
         memcpy(rd->journal->chain, header->prev, CHAIN_LEN);
@@ -323,7 +323,7 @@ static int make_segment_file(struct store *store, uint64_t number, uint64_t need
         if (r < 0)
             return r;
     }
-    /* What a try that failed left under this number holds nothing. */
+    /* A segment that a failed try left under this number holds nothing. */
     int r = store->tier->ops->remove(store->tier, object);
     if (r == 0)
         r = store->tier->ops->log_create(store->tier, object, room);
@@ -381,7 +381,7 @@ static int begin_segment(struct store *store, uint64_t need, uint64_t least)
 
 int journal_begin(struct store *store)
 {
-    /* What was allocated ahead holds nothing: it was looked at. */
+    /* The segment allocated ahead holds nothing: it was looked at. */
     if (store->commit->journal.spare) {
         char object[32];
         segment_name(store->commit->journal.spare, object);

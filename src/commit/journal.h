@@ -87,6 +87,6 @@ CAIRN_MUST_CHECK int view_follow_journal(struct store *store, uint64_t from);
 CAIRN_MUST_CHECK int view_catch_up(struct store *store);
 /* Does it not know of the head with which the journal begins? */
 bool view_forgot_head(struct store *store);
-/* What a pack holds, for view_apply(); `arg`: the store. */
+/* Lists a pack's chunks, for view_apply(); `arg`: the store. */
 int view_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
                     void *fn_arg, void *arg);

@@ -10,7 +10,7 @@
 
 #define WINDOW MIB
 
-/* What is hashed beside the header keeps a tag apart from the name of a chunk. */
+/* The label hashed beside the header keeps a tag apart from the name of a chunk. */
 static const char tag_label[] = "CairnFS journal batch";
 
 void batch_tag(const struct store *store, const void *header, uint8_t ret_tag[BATCH_TAG_LEN])

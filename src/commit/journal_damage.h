@@ -8,7 +8,7 @@
 /* The tag of an encoded batch header, under the store's key. */
 void batch_tag(const struct store *store, const void *header, uint8_t ret_tag[BATCH_TAG_LEN]);
 
-/* What lies in a segment from some place on. */
+/* Content of a segment from some place on. */
 struct behind {
     bool has_content; /* something that is not zero */
     uint64_t count;   /* batches that the store wrote */

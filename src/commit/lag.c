@@ -99,7 +99,7 @@ static void release_caught_up(struct store *store)
     room_account(store);
 }
 
-/* What its database needs before it can be written at all. */
+/* Gives the view's database what it needs before it can be written at all. */
 static int mend(struct store *store)
 {
     int r = room_for_view(store);

@@ -330,7 +330,7 @@ static void place_fresh(struct store *store, struct chunk_entry *entry, const st
         fresh->entry = *entry;
 }
 
-/* What is stored are the bytes of `iov` where it stays raw, else those in `dst`. */
+/* The stored bytes are those of `iov` where it stays raw, else those in `dst`. */
 static void encode(struct store *store, const struct iovec *iov, size_t iov_count, void *scratch,
                    void *dst, struct chunk_entry *entry)
 {

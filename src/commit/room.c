@@ -32,7 +32,7 @@
  * cut that drops them. */
 #define DISK_MARGIN (TIER_RESERVE_UNIT + JOURNAL_STEP + 2 * VIEW_MIN)
 
-/* What was fetched, and no batch names yet, needs room as what is staged does. */
+/* Fetched chunks that no batch names yet need room as staged ones do. */
 static uint64_t staged_bytes(struct store *store)
 {
     uint64_t dirty = stage_dirty_bytes(store->stage) + room_kept(store);
@@ -124,8 +124,7 @@ static int reserve(struct store *store, const struct limits *limits, uint64_t ne
     uint64_t wanted = align_up(need + ahead_of(store), TIER_RESERVE_UNIT);
     if (wanted > limits->by_cap)
         wanted = align_down(limits->by_cap, MIB);
-    /* What is held already serves as the margin too: given back, it would be others who fill the
-     * disk with it. */
+    /* Held room already serves as the margin too: others would fill it if it were given back. */
     if (wanted > limits->by_disk)
         wanted = max_u64(align_down(limits->by_disk, MIB), min_u64(limits->held, wanted));
     int r = store->tier->ops->reserve(store->tier, wanted, ret_held);
@@ -323,7 +322,7 @@ void room_account_runs(struct store *store)
     ask_locked(store);
 }
 
-/* What is used changed: sizes that are not kept current elsewhere are read again. */
+/* The room in use changed: sizes that are not kept current elsewhere are read again. */
 void room_account(struct store *store)
 {
     uint64_t journal = store->commit->journal.bytes;

@@ -59,7 +59,7 @@ int run_input_open(const struct store *store, const struct run_info *info, struc
     return 0;
 }
 
-/* What does not hash to its name in the head is not used. */
+/* A run that does not hash to its name in the head is not used. */
 int run_input_verify(struct run_input *input, const uint8_t hash[HASH_LEN])
 {
     uint8_t is[HASH_LEN];

@@ -71,7 +71,7 @@ static bool is_local_head(const struct store *store, const struct head *head)
     return is;
 }
 
-/* What a crash left of one that was being written. What has another name is not ours to remove. */
+/* A run that a crash left half written. Files with other names are not ours to remove. */
 static bool is_unfinished(const char *name)
 {
     return strlen(name) == 20 && strspn(name, "0123456789abcdef") == 16 &&

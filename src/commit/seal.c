@@ -103,7 +103,7 @@ static void touch_parent_locked(struct store *store, const struct record *named)
     history_enter_group_locked(store, &rec, 1);
 }
 
-/* What is staged of a file that was made without a name, and so is not in the log, enters it; there
+/* Staged content of a file that was made without a name, and so is not in the log, enters it; there
  * it means nothing until the SEAL names the file, for which there is room then. -EAGAIN: there is
  * not, and all is as before. */
 static int relink_locked(struct store *store, uint64_t ino, size_t xattrs_len)

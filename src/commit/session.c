@@ -350,8 +350,8 @@ int session_leave_other(const char *store, const uint8_t store_id[16], char **re
         return r;
     bool may_have_data = session.exists && !session.is_reader && !session.is_of_other_boot;
     int looked = may_have_data ? stage_look(session.dir, session.name, &look) : -ENOENT;
-    /* What is locked may be ours nevertheless: by a daemon that is not quite dead, or by who looks
-     * for stages that were left. */
+    /* A locked stage may be ours nevertheless: locked by a daemon that is not quite dead, or by a
+     * search for stages that were left. */
     bool others = looked == 0 && (look.in_use ? !is_ours(store, &look)
                                               : is_others(store, store_id, &session, &look));
     if (looked == -ENOENT || others)

@@ -120,7 +120,7 @@ void snapshot_tick(struct store *store, bool at_ease)
             finish(store);
         return;
     }
-    /* What is damaged in the journal is made unnecessary, too, while the view still has it. */
+    /* The journal's damaged part is made unnecessary, too, while the view still has it. */
     bool is_needed = at_ease && store->commit->journal.was_skipped;
     bool is_long = bytes >= store->commit->snapshot.left + GROWTH_MIN &&
                    bytes >= SHARE * store->commit->snapshot.length;

@@ -43,8 +43,8 @@ bool upkeep_drop(struct store *store, const uint64_t *ids, size_t count, uint32_
     return writeback_own_cut(store, &drops); /* the files go when the view has it */
 }
 
-/* What the newest published head has need not be repeated by a recovery: that begins with the
- * head's runs. */
+/* Batches that the newest published head has need not be repeated by a recovery: that begins with
+ * the head's runs. */
 static void trim_journal(struct store *store)
 {
     struct head *head = xmalloc(sizeof *head);
@@ -56,7 +56,7 @@ static void trim_journal(struct store *store)
     free(head);
 }
 
-/* What was written of files without a name that are gone: no operation will take those packs into
+/* Adopts packs left of files without a name that are gone: no operation will take those packs into
  * the view, from which they are dropped. `now`: nor wait for one that will. */
 static bool adopt_leftovers(struct store *store, bool now)
 {
@@ -95,8 +95,8 @@ void upkeep_begin(struct store *store)
     store->commit->rounds.tidy_at = clock_monotonic_ns() + TIDY_AFTER_NS;
 }
 
-/* What a session leaves due, compactions of the view and a snapshot for the journal, would compete
- * with the next one's mount and with the restore that most often follows. */
+/* Work that a session leaves due, compactions of the view and a snapshot for the journal, would
+ * compete with the next one's mount and with the restore that most often follows. */
 static void tidy(struct store *store)
 {
     if (store->commit->rounds.tidy_at && clock_monotonic_ns() >= store->commit->rounds.tidy_at) {

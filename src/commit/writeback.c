@@ -374,7 +374,7 @@ static bool write_piece(struct writeback *wb, uint64_t ino, uint64_t min_bytes)
     return wrote;
 }
 
-/* What lies in SLAB_PAYLOAD of a file without a name, in one range. -ECANCELED: it changed
+/* Gathers in one range what lies in SLAB_PAYLOAD of a file without a name. -ECANCELED: it changed
  * meanwhile. -EAGAIN: it is not known yet whether NVMe has room for it. -ENOBUFS: no slab. */
 static int gather(struct store *store, const struct stage_scattered *scattered)
 {
@@ -460,7 +460,7 @@ static bool is_filling_up(struct store *store)
 
 static void seal_ripe(struct store *store)
 {
-    /* What is open and new has no other place than the log, and leaves it when it is durable. */
+    /* An open new file has no other place than the log, and leaves it when it is durable. */
     bool all = atomic_load(&store->commit->seal_rest) || history_is_crowded(store);
     if (all && !store_follows(store)) {
         if (store_seal_all(store) < 0)
@@ -540,7 +540,7 @@ static bool relieve(struct writeback *wb, const struct pressure *pressure)
                     (crowding && store_seal(store, crowding) == 0);
     if (!relieved && waiting && (!crowded || gathered == -ENOBUFS))
         relieved = write_largest(wb, crowded ? PIECE_CROWDED_MIN : 1);
-    /* What is carried as versions gives room, too. */
+    /* Operations that are carried as versions give room, too. */
     bool may_clear = gathered == -ECANCELED || gathered == -EAGAIN ||
                      (gathered == -ENOBUFS && history_oldest(store, &seq, &happened));
     stage_set_stuck(store->stage, crowded && !relieved && !may_clear);

@@ -78,7 +78,7 @@ bool writeback_has_nothing(struct store *store);
 
 /* --- lag.c ------------------------------------------------------------------------------------ */
 
-/* What the view lacks of the journal (lag.c). */
+/* The part of the journal that the view lacks (lag.c). */
 struct lag {
     bool exists;
     uint64_t cut;     /* of the last batch that it lacks */

@@ -102,8 +102,8 @@ static bool is_pin(const struct record *rec)
            memcmp(rec->name, PIN_NAME, rec->name_len) == 0;
 }
 
-/* What the view does not know yet. Whatever gets another place may come below a directory with a
- * pin: until the view tells, it stays. */
+/* Looks at operations that the view does not know yet. An inode that gets another place may come
+ * below a directory with a pin: until the view tells, it stays. */
 static void pin_pending(struct pinned *pinned)
 {
     struct store *store = pinned->store;
@@ -202,7 +202,7 @@ uint64_t evict_possible(struct store *store)
     struct view_remote remote = view_remote(store->view);
     if (!remote_has_ours(store->remote) || !remote.tracks || remote.is_whole || pinned >= packs)
         return 0;
-    /* What the remote lacks was written last: a pack at each end of it holds other things, too. */
+    /* Chunks the remote lacks were written last: a pack at each end holds other things, too. */
     uint64_t stays =
         pinned + remote.pending_bytes + (remote.pending_chunks ? 2 * TIER_RESERVE_UNIT : 0);
     return packs > stays ? packs - stays : 0;
@@ -457,7 +457,7 @@ static size_t serve(struct store *store, struct evict_request *request, uint64_t
         if (empty_pack(&out, &moved))
             ids[count++] = packs.at[i];
     }
-    /* What was looked at and stays is looked at again in the next round, with what is left. */
+    /* Packs that were looked at and stay are looked at again in the next round, with the rest. */
     *ret_all = i == packs.count || count == 0;
     free(out.moving.raw);
     free(out.moving.stored);
@@ -540,8 +540,7 @@ static void note_none(struct store *store)
     atomic_store(&evict->none_until, now + REST_NS);
 }
 
-/* What is to go because room is short, or will be: before writers have to wait, so that they need
- * not. */
+/* Chooses packs to go because room is short, or will be: early, so that writers need not wait. */
 static size_t choose_for_room(struct store *store, bool now, uint64_t *ids, size_t max)
 {
     struct evict *evict = &store->fetch->evict;

@@ -11,8 +11,8 @@ enum store_reach {
     STORE_REACH_REMOTE, /* and the remote: may take as long as that is patient */
 };
 
-/* What a read is answered with: an error, or its content, in memory that is valid until the reply
- * function returns. */
+/* The answer to a read: an error, or its content, in memory that is valid until the reply function
+ * returns. */
 struct store_answer {
     uint64_t ino;
     int error; /* -ENOENT: there is no such file; -EIO: damage, or the remote did not give it;
@@ -79,7 +79,7 @@ void store_pins_changed(struct store *store);
 CAIRN_MUST_CHECK int store_content_root(struct store *store, uint64_t ino, uint8_t ret_hash[32]);
 CAIRN_MUST_CHECK int store_stored_bytes(struct store *store, uint64_t ino, uint64_t *ret_bytes);
 
-/* What a part of a file's durable content is. */
+/* One part of a file's durable content. */
 struct survey_part {
     bool is_chunk; /* else the content lies inline in the journal and the view */
     uint64_t length;

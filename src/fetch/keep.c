@@ -66,7 +66,7 @@ static bool is_due(struct store *store)
            clock_monotonic_ns() - atomic_load(&store->fetch->kept_at) >= REST_NS;
 }
 
-/* What was fetched becomes part of the journal. Operations that wait for writeback take it along,
+/* Fetched chunks become part of the journal. Operations that wait for writeback take it along,
  * unless they wait for long. */
 bool keep_round(struct store *store, bool now)
 {

@@ -84,8 +84,8 @@ void plan_fail(struct plan *plan, int error, size_t good)
     plan->state = PLAN_ANSWER;
 }
 
-/* What an old head names may be deleted: whoever follows, and lags, has to look before it is called
- * damage. */
+/* Objects that an old head names may be deleted: a follower that lags has to look before it is
+ * called damage. */
 static bool plan_is_outdated(const struct plan *plan)
 {
     struct store *store = plan->store;
@@ -94,7 +94,7 @@ static bool plan_is_outdated(const struct plan *plan)
     return plan->generation != atomic_load(&store->generation);
 }
 
-/* What went wrong with the remote may pass: it is told in the status, and is no damage. */
+/* An error of the remote may pass: it is told in the status, and is no damage. */
 void plan_note_error(struct plan *plan, const struct chunk_name *name, int error, size_t good)
 {
     struct store *store = plan->store;

@@ -112,7 +112,7 @@ static int plan_resolve_parts(struct plan *plan, const struct store_now *now,
     return r;
 }
 
-/* What the stage has in memory is copied: it is pinned for no longer than that takes. */
+/* Content in the stage's memory is copied: it is pinned for no longer than that takes. */
 static int plan_resolve_staged(struct plan *plan)
 {
     struct stage_part parts[PLAN_PARTS];

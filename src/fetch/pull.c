@@ -27,7 +27,7 @@ static int get_group(struct pull *pull, const struct pull_group *group, void *bu
     return -EHOSTDOWN;
 }
 
-/* What came of a chunk of a group. */
+/* The result for a chunk of a group. */
 struct opened {
     int error;
     struct base_loss loss;
@@ -86,7 +86,7 @@ static void publish(struct pull *pull, const struct chunk_entry *entry, const st
     (void)pthread_cond_broadcast(&chunk->arrived);
 }
 
-/* What is wrong with it is said; what may pass is an error of the remote, and no damage. */
+/* Says what is wrong with it; what may pass is an error of the remote, and no damage. */
 static void note_unopened(struct pull *pull, const struct pull_group *group, struct opened *opened)
 {
     int r = opened->error;
@@ -148,7 +148,7 @@ static int bring_all(struct pull *pull, const struct pull_fetched *fetched,
     return first;
 }
 
-/* What of a group's cost its buffers have, until they are given back. */
+/* The part of a group's cost that its buffers have, until they are given back. */
 static uint64_t spent_on(const struct pull_fetched *fetched)
 {
     uint64_t spent = fetched->stored->cost + fetched->scratch;

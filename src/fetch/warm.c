@@ -150,7 +150,7 @@ static int walk_part(const struct view_extent *part, void *arg)
     return add_chunk(part, walk->job);
 }
 
-/* What is on its way to NVMe cannot leave it, and the remote has it not. */
+/* Staged bytes, on their way to NVMe, cannot leave it, and the remote lacks them. */
 static void count_staged(struct warm_job *job, uint64_t ino)
 {
     struct stage_file_state state;

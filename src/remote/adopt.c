@@ -229,7 +229,7 @@ static int look_at_batch(const struct journal_batch *batch, void *arg)
     if (batch->header.cut_seq == look->head->cut &&
         memcmp(batch->chain, look->head->chain, CHAIN_LEN) == 0)
         look->found = true;
-    /* What came before the first batch may have been removed. */
+    /* Batches before the first one may have been removed. */
     if (batch->header.base_seq == look->head->cut &&
         memcmp(batch->header.prev, look->head->chain, CHAIN_LEN) == 0)
         look->found = true;
@@ -402,8 +402,8 @@ static char *explain_damage(const struct store *store)
                      store->path, store->remote->name);
 }
 
-/* What the store becomes when it goes together with `head`. `is_ours`: we published its state.
- * Changes nothing. */
+/* Judges what becomes of the store when it goes together with `head`. `is_ours`: we published its
+ * state. Changes nothing. */
 static enum verdict judge(struct store *store, const struct head *known, const struct head *head,
                           bool is_ours)
 {
@@ -423,7 +423,7 @@ static enum verdict judge(struct store *store, const struct head *known, const s
     if ((look.found || ends_there) &&
         (is_ours || !has_news || store->commit->journal.cut_seq == head->cut))
         return GO_ON;
-    /* What is staged goes on from what the journal has lost. */
+    /* Staged operations go on from what the journal has lost. */
     if (is_ours && store->commit->journal.cut_seq < head->cut)
         return session_left_stage(store->path, store->sb.store) ? DAMAGED : BEGIN;
     /* An older state than the one that we published there: the remote lost heads. */

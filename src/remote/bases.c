@@ -153,7 +153,7 @@ int remote_find_chunk(struct store *store, const struct chunk_name *name, struct
     return r == 0 && !is_readable(ret) ? -EUCLEAN : r;
 }
 
-/* What an index says of depths is not believed: it has to decrease. */
+/* An index's depths are not believed: they have to decrease. */
 static void find_remote_place(struct store *store, struct base_need *need)
 {
     need->is_local = false;
@@ -444,8 +444,8 @@ uint64_t bases_room(const struct chunk_entry *entries, size_t count)
         refs += is_dependent(&entries[i]) ? entries[i].ref_count : 0;
         is_deep = is_deep || (is_dependent(&entries[i]) && entries[i].depth > 1);
     }
-    /* What they are stored as, and what they decode to; and beside it the bases of bases, of which
-     * only the next ones are there. */
+    /* Their stored and decoded bytes; and beside them the bases of bases, of which only the next
+     * ones are there. */
     uint64_t bytes = min_u64(refs * (CHUNK_SIZE_MAX + GROUP_GAP), BASES_BYTES);
     return 2 * bytes + (is_deep ? BASES_BYTES : 0);
 }

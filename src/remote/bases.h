@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What dense chunks refer to.
+/* Bases: the chunks that dense ones refer to.
  *
  * A chunk that is twin or dx in the remote, the dependent, can be decoded only beside other chunks,
  * its bases. They are gathered first: from memory, from NVMe, else from the remote, in few

@@ -28,7 +28,7 @@ CAIRN_MUST_CHECK int upload_read_again(struct store *store, struct chunk_entry *
 /* Decodes what is stored of a chunk into `raw` (CHUNK_SIZE_MAX) and compares it with its name. */
 CAIRN_MUST_CHECK int upload_check_chunk(struct store *store, const struct chunk_entry *entry,
                                         const uint8_t *stored, uint8_t *raw);
-/* What refers to other chunks becomes what stands by itself: encodes `raw` into `stored`. */
+/* Makes a chunk that refers to others stand by itself: encodes `raw` into `stored`. */
 void upload_make_plain(struct store *store, struct chunk_entry *entry, const uint8_t *raw,
                        uint8_t *stored);
 /* rescue.c: finds a chunk, of which name and raw length are known, where nobody keeps it for being

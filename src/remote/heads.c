@@ -147,7 +147,7 @@ static int try_head(struct remote *remote, struct head *head, const void *bytes,
 {
     char object[32];
     head_object_name(head->number, object);
-    /* What it names is there before it, after a power loss of the medium too. */
+    /* The objects it names are there before it, after a power loss of the medium too. */
     int r = remote->tier->ops->sync(remote->tier);
     if (r == 0)
         r = remote->tier->ops->put_new(remote->tier, object, bytes, len);
@@ -290,8 +290,7 @@ static void sign_head(struct remote *remote, struct head *head)
     (void)snprintf(head->holder, sizeof head->holder, "%s", remote->holder);
 }
 
-/* Who meets a holder that lives is mostly the second node of a job, or a mount that was
- * forgotten. */
+/* A living holder is mostly met by the second node of a job, or is a mount that was forgotten. */
 char *remote_explain_holder(const struct remote *remote, const char *what, const char *holder)
 {
     return xasprintf("%s %s by %s, and has one writer at a time: give each node that writes a "

@@ -25,7 +25,7 @@
 #include "remote/remote.h"
 #include "view/remote.h"
 
-/* What several threads know of it. */
+/* State that several threads share. */
 struct remote_shared {
     struct cairn_mutex lock; /* LOCK_WAITERS */
     pthread_cond_t changed;
@@ -52,7 +52,7 @@ struct remote_watch {
     pthread_t thread;
 };
 
-/* Whether the upload gets on: the writeback thread's alone. */
+/* Progress of the upload: the writeback thread's alone. */
 struct remote_relief {
     uint64_t uploaded, horizon;
     int64_t at; /* when these changed last */
@@ -146,7 +146,7 @@ void remote_give_up(
 void remote_error(struct remote *remote, int error, const char *fmt, ...) CAIRN_PRINTF(3, 4);
 void remote_works(struct remote *remote); /* it answered */
 void remote_advance(struct remote *remote, uint64_t cut);
-/* Who waits for it gets -ESHUTDOWN. */
+/* Waiters for it get -ESHUTDOWN. */
 void remote_release_waiters(struct remote *remote);
 bool remote_unwait(struct remote *remote, uint64_t ticket);
 static inline struct remote *remote_of(struct store *store)
@@ -168,7 +168,7 @@ void remote_settle_limit_locked(struct remote *remote);
 bool remote_pause(struct remote *remote, int64_t ms);
 /* A mount that can do without the remote does not wait for it long. */
 void remote_be_brief(struct remote *remote, bool brief);
-/* What the view knows to be published counts, if this is the remote where it was. */
+/* The state that the view knows to be published counts, if this is the remote where it was. */
 void remote_resume(struct remote *remote);
 CAIRN_MUST_CHECK int remote_start(struct remote *remote);
 void remote_stop(struct remote *remote);

@@ -124,7 +124,7 @@ static void give_back(struct remote *remote)
                  remote->name);
 }
 
-/* Who waits for the remote waits for NVMe first. */
+/* Waiters for the remote wait for NVMe first. */
 static void urge_local_locked(struct remote *remote)
 {
     check_held(&remote->shared.lock);

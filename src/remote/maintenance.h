@@ -68,9 +68,9 @@ void remote_defer_merge(struct remote *remote);
  * nothing else changed? */
 bool remote_repair_is_due(struct remote *remote);
 
-/* What a round writes anew before it chooses its cut: live chunks of packs that are bad, small and
- * many, or mostly dead. Their new place counts at once; the old packs are then dead at the cut and
- * unreferenced with its head. */
+/* Chunks that a round writes anew before it chooses its cut: live chunks of packs that are bad,
+ * small and many, or mostly dead. Their new place counts at once; the old packs are then dead at
+ * the cut and unreferenced with its head. */
 struct repair_plan {
     struct chunk_entry *list; /* places on NVMe; pack 0: none */
     size_t count, max;

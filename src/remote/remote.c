@@ -90,8 +90,8 @@ int remote_start(struct remote *remote)
     return r;
 }
 
-/* What is on its way is given up: the next mount goes on. Giving the lease back may take a moment
- * and no more. */
+/* Uploads on their way are given up: the next mount goes on. Giving the lease back may take a
+ * moment and no more. */
 void remote_stop(struct remote *remote)
 {
     if (!remote)

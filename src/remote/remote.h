@@ -45,8 +45,8 @@ struct remote_status {
     double error_age_s, unreachable_s; /* seconds; negative: none */
 };
 void store_remote_status(struct store *store, struct remote_status *ret);
-/* What is here and not in the remote, of what is durable; of a mount that is fenced it never will
- * be. Looks at a bounded number of changes. Reads the view. */
+/* Durable changes that are here and not in the remote; of a fenced mount they never will be. Looks
+ * at a bounded number of changes. Reads the view. */
 struct store_unpublished {
     uint64_t inodes;       /* made, changed or removed since the newest head of this mount */
     uint64_t files, bytes; /* regular files of these, and their sizes */

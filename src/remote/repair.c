@@ -292,8 +292,8 @@ static int plan_merges(struct adding *adding, const struct survey *survey)
     struct remote *remote = adding->remote;
     size_t small = survey->small.count;
     int r = 0;
-    /* What somebody waits for goes first; too many small packs, or mostly dead ones, cannot wait
-     * for ever. */
+    /* Uploads that somebody waits for go first; too many small packs, or mostly dead ones, cannot
+     * wait for ever. */
     bool is_urged = remote_is_urged(remote);
     if (is_urged && small > SMALL_PACKS_MAX && small <= SMALL_PACKS_URGED_MAX)
         remote_defer_merge(remote);
@@ -373,7 +373,7 @@ static int note_user(uint64_t ino, uint64_t offset, void *arg)
     return 0;
 }
 
-/* What is still in a bad pack is nowhere. */
+/* Chunks still in a bad pack are nowhere. */
 static int give_up(struct remote *remote, uint64_t pack)
 {
     struct store *store = remote->store;
@@ -396,7 +396,7 @@ int repair_plan_carried(struct remote *remote, const struct repair_plan *plan, u
     int r = 0;
     for (size_t i = 0; i < plan->bad_count && r == 0; i++)
         r = give_up(remote, plan->packs[i]);
-    /* What could not be read of a pack that was only to be merged or emptied: it is bad. */
+    /* A pack that was only to be merged or emptied, and could not be read in part, is bad. */
     for (size_t i = plan->bad_count; i < plan->pack_count && r == 0 && unread; i++) {
         struct remains remains = {0};
         r = view_remote_pack_chunks(remote->store->view, plan->packs[i], note_remaining, &remains);

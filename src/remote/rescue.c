@@ -39,7 +39,7 @@ static int find_begin(const struct view_extent *part, void *arg)
     return 1;
 }
 
-/* What the stage has in memory of the chunk's stretch of the file; false: not all of it. */
+/* Gathers the chunk's stretch of the file from the stage's memory; false: not all is there. */
 static bool gather(const struct rescue *rs, uint64_t ino)
 {
     struct stage_part parts[64];

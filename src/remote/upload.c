@@ -153,8 +153,8 @@ static int publish(struct upload *up)
     return r < 0 ? r : 0;
 }
 
-/* What lies badly in the remote is written anew first, so that this round's head already says
- * where. Trouble with it must not keep new data from being published. */
+/* Chunks that lie badly in the remote are written anew first, so that this round's head already
+ * says where. Trouble with it must not keep new data from being published. */
 static int relocate(struct upload *up)
 {
     struct remote *remote = up->remote;

@@ -258,7 +258,7 @@ static const uint8_t *get_image_bytes(void *arg, uint64_t tag, size_t *ret_len)
     return image->raw;
 }
 
-/* What is found, as parts of the encoding, their images, and references of the entry. */
+/* A twin as found: parts of the encoding, their images, and references of the entry. */
 struct twin {
     struct twin_part parts[CHUNK_REFS_MAX];
     struct iovec images[CHUNK_REFS_MAX];

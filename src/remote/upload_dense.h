@@ -13,7 +13,7 @@
 
 #include "remote/upload.h"
 
-/* What a remote's rounds have in common: bf16 chunks that were sent lately. Any thread. */
+/* State that a remote's rounds share: bf16 chunks that were sent lately. Any thread. */
 struct dense;
 struct dense *dense_new(void);
 void dense_free(struct dense *dense); /* NULL is fine */

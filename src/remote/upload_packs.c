@@ -219,8 +219,8 @@ static int compare_places(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* What lies together on NVMe goes into one pack, so that whoever reads it in order has few requests
- * to make, and no sender is left with a small one. A chunk that was encoded anew since may make a
+/* Chunks that lie together on NVMe go into one pack, so that whoever reads them in order has few
+ * requests, and no sender is left with a small one. A chunk that was encoded anew since may make a
  * pack overflow into a second one. */
 static void divide_into_packs(struct upload *up)
 {

@@ -11,7 +11,7 @@
 #define ADOPT_BATCH_BYTES MIB
 #define ADOPT_CHANGE 1u /* number of the change that an adoption is */
 
-/* What the rows of chunks say of a pack, until the pack's own row comes. */
+/* Sums of a pack's chunk rows, until the pack's own row comes. */
 struct tally {
     UT_hash_handle hh;
     uint64_t pack, live_bytes;

@@ -11,7 +11,7 @@
  * version.
  */
 CAIRN_MUST_CHECK int pending_add(struct txn *txn, const struct record *rec);
-/* What was kept, in order of arrival, now the caller's; empty if nothing was. */
+/* Takes the kept pieces, in order of arrival, now the caller's; empty if there were none. */
 struct piece_list pending_take(struct txn *txn, const struct record *rec);
 /* Frees all that is kept; returns whether there was any. */
 bool pending_drop(struct txn *txn);

@@ -143,7 +143,7 @@ int entry_check_depths(struct txn *txn, const struct chunk_entry *entry)
     return r < 0 ? r : check_dependents(txn, entry, UNNEEDED);
 }
 
-/* Who rests on what is lost is lost. */
+/* A chunk that rests on a lost one is lost. */
 static int check_new_base(struct txn *txn, const struct chunk_name *name)
 {
     const struct look look = {.txn = txn};

@@ -239,7 +239,7 @@ static int check_state(struct checker *c)
     return 0;
 }
 
-/* What is left in the tallies has no owner. */
+/* Sums left in the tallies have no owner. */
 static void finish_tallies(struct checker *c)
 {
     struct tally_list *lists[] = {&c->names,

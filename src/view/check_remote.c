@@ -54,7 +54,7 @@ static int get_local(struct checker *c, const struct chunk_name *name, struct ch
     return r == -ENOENT ? 0 : r;
 }
 
-/* What is needed lies in the remote or is pending upload. */
+/* A needed chunk lies in the remote or is pending upload. */
 static int check_one_of_both(struct checker *c, const struct chunk_name *name)
 {
     int remote = has_key_of(c, KEY_REMOTE_CHUNK, name);

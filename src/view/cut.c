@@ -158,7 +158,7 @@ int view_cut_pending(struct view_cut *cut, const struct chunk_name *after,
     return r;
 }
 
-/* Whether its row changed since the cut. */
+/* Did its row change since the cut? */
 static int is_touched_since(struct view_cut *cut, const struct chunk_name *name)
 {
     struct key key, mark;
@@ -218,7 +218,7 @@ static int give(struct rows *rows, const void *key, size_t key_len, const void *
     return rows->fn(&row, rows->arg);
 }
 
-/* What the rows say to lie in the remote is told with all that it rests on. What was sent since the
+/* A chunk that the rows place in the remote is told with all that it rests on. One sent since the
  * cut rests on what the cut needs (view_cut_base()), and all else did so before. */
 static int check_bases_told(struct view_cut *cut, const struct chunk_entry *entry)
 {

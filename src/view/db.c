@@ -79,7 +79,7 @@ static bool is_corruption(const char *message)
     return strncmp(message, "Corruption", strlen("Corruption")) == 0;
 }
 
-/* What a disk misread once is not damaged: a block that does not verify is read again. */
+/* Data that a disk misread once are not damaged: a block that does not verify is read again. */
 static void get(struct view *view, rocksdb_readoptions_t *options, const struct key *key,
                 struct value *ret_value, char **ret_message)
 {

@@ -101,7 +101,7 @@ void scan_open(struct scan *scan, const struct snap *snap, const struct key *pre
 void scan_open_at(struct scan *scan, const struct snap *snap, const struct key *prefix,
                   const struct key *from);
 void scan_seek(struct scan *scan, const struct key *key);
-/* Whether there is a current key; key and value are valid until the next step. */
+/* True if there is a current key; key and value are valid until the next step. */
 bool scan_valid(struct scan *scan);
 void scan_next(struct scan *scan);
 /* Error that ended the scan early, or 0. */

@@ -399,8 +399,8 @@ int content_replace(struct txn *txn, struct inode_row *row, uint64_t version, ui
 {
     pieces_flatten(pieces);
     clip(pieces, size);
-    /* What is not kept is a hole under the new pieces. It begins at `keep` even where the old size
-     * is smaller: after an elided seal the size says nothing of the content that is there. */
+    /* The range not kept is a hole under the new pieces. It begins at `keep` even where the old
+     * size is smaller: after an elided seal the size says nothing of the content that is there. */
     struct piece_list cut = {0}, all;
     keep = min_u64(keep, size);
     if (keep < VIEW_OFFSET_MAX)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a newer head says of chunks and remote packs (view_follow_*()): collected as its rows come,
- * and made true at the end, for rows of chunks come before those of the packs that they lie in, and
- * in an order of names. */
+/* A newer head's word on chunks and remote packs (view_follow_*()): collected as its rows come, and
+ * made true at the end, for rows of chunks come before those of the packs that they lie in, and in
+ * an order of names. */
 #pragma once
 
 #include "view/bases.h"
 
-/* What a row says of a pack. */
+/* A pack's row, or its removal. */
 struct pack_told {
     struct remote_pack_row row;
     bool removed;

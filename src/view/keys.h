@@ -23,7 +23,7 @@ enum key_type {
     KEY_PACK = 'P',   /* pack -> pack_row */
     KEY_ORPHAN = 'O', /* ino -> nothing */
 
-    /* What concerns the remote (remote.h). */
+    /* Keys that concern the remote (remote.h). */
     KEY_REMOTE_STATE = 'W',  /* -> remote_state_row */
     KEY_REMOTE_CHUNK = 'R',  /* chunk name -> chunk_row: its place in the remote; refs is 0 */
     KEY_REMOTE_PLACED = 'S', /* remote pack, name -> nothing */

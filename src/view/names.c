@@ -292,7 +292,7 @@ static int dirs_change(struct txn *txn, const struct record *rec, int entries, i
         &(struct dir_change){.time = rec->time, .entries = entries2, .subdirs = subdirs2});
 }
 
-/* What the name in parent2 stood for, of type `type`, is replaced by something of type `by`. */
+/* The inode that the name in parent2 stood for, of type `type`, is replaced by one of type `by`. */
 static int replace(struct txn *txn, const struct record *rec, uint32_t type, uint32_t by)
 {
     if (rec->ino == rec->ino2)

@@ -140,7 +140,7 @@ static void touch(struct txn *txn, const struct chunk_name *name)
 
 static int need_changed(struct txn *txn, const struct chunk_row *row, int sign);
 
-/* What the base's key of the dependent says; ABSENT: there is none. */
+/* Changes what the base's key of the dependent says; ABSENT: there is none. */
 static int change_dependent(struct txn *txn, const struct chunk_name *base,
                             const struct chunk_entry *dependent, enum need from, enum need to)
 {

@@ -100,7 +100,7 @@ CAIRN_MUST_CHECK int view_remote_pack_gone(struct view *view, uint64_t pack);
 /* *ret_cut: the cut with which the newest change of the inode's row came that is not published; 0:
  * none, or no such inode. Where nothing is published yet, the view's own cut. */
 CAIRN_MUST_CHECK int view_unpublished(struct view *view, uint64_t ino, uint64_t *ret_cut);
-/* What the newest published head lacks of the view's state. Looks at `max` marks at most. */
+/* The view's state that the newest published head lacks. Looks at `max` marks at most. */
 struct view_unpublished_total {
     uint64_t inodes; /* made, changed or removed since */
     uint64_t files;  /* regular ones of these that are there */

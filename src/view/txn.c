@@ -3,7 +3,7 @@
 
 #define SLOTS_MIN 1024u
 
-/* What an apply makes of a key. */
+/* The change that an apply makes to a key. */
 struct change {
     uint64_t hash;
     bool deleted, touched;
@@ -283,7 +283,7 @@ int txn_seek(struct txn *txn, const struct key *key, size_t prefix_len, struct f
     return 0;
 }
 
-/* What is cleared goes first: a batch is applied in its order. */
+/* Cleared types go first: a batch is applied in its order. */
 static void add_cleared(const struct txn *txn, rocksdb_writebatch_t *batch)
 {
     check(!txn->cleared || !txn->batch);

@@ -110,7 +110,7 @@ size_t remote_pack_row_encode(const struct remote_pack_row *row, uint8_t *p);
 CAIRN_MUST_CHECK int remote_pack_row_decode(uint64_t pack, const void *p, size_t len,
                                             struct remote_pack_row *row);
 
-/* What a run says of a pack: its length, its chunks, since when it is unreferenced. */
+/* A run's value for a pack: its length, its chunks, since when it is unreferenced. */
 size_t remote_pack_run_encode(const struct view_remote_pack *pack, uint8_t *p);
 CAIRN_MUST_CHECK int remote_pack_run_decode(uint64_t pack, const void *p, size_t len,
                                             struct remote_pack_row *row);
