@@ -7,7 +7,7 @@
 static void again_chunk(const struct run_row *row, const struct chunk_row *chunk)
 {
     uint8_t again[CHUNK_VALUE_LEN_MAX];
-    check(chunk->refs > 0 && chunk->entry.ref_count <= CHUNK_REFS_MAX);
+    check((chunk->refs > 0 || chunk->entry.pack) && chunk->entry.ref_count <= CHUNK_REFS_MAX);
     check(chunk->entry.raw_len <= CHUNK_SIZE_MAX && chunk->entry.stored_len <= CHUNK_SIZE_MAX);
     size_t len = chunk_row_encode(chunk, again);
     check(len == row->value_len && memcmp(again, row->value, len) == 0);
