@@ -161,8 +161,7 @@ static void give_up_locked(struct cairn_save *save)
     (void)pthread_cond_broadcast(&save->lane->changed);
 }
 
-/* The next of those that are waited for goes one step, and back into the queue, until nobody waits
- * for it. */
+/* Takes one step of the first save in the queue, and puts it back while a caller waits for it. */
 static void turn_locked(struct cairn_lane *lane)
 {
     check_held(&lane->lock);

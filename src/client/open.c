@@ -9,8 +9,8 @@
 
 #include "base/pool.h"
 
-/* A draft that is to be opened. Who calls has it until a thread takes it, and then that thread,
- * once nobody waits any more. */
+/* A draft that is to be opened. The caller owns it until a thread takes it; that thread owns it
+ * once no caller waits. */
 struct opening {
     struct opening *next; /* in the lane's queue */
     struct cairn_save *save;

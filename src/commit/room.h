@@ -14,7 +14,7 @@ struct room {
     pthread_cond_t changed;
     pthread_t thread;
     bool started, stopping, wanted;
-    bool scarce;      /* less than wanted is to be had */
+    bool scarce;      /* there is less room than asked for */
     bool hopeless;    /* and the last search for more was in vain */
     int64_t searched; /* when that began; monotonic ns */
     uint64_t granted; /* what may be staged: allocated ahead by the tier, and not taken by packs

@@ -2,11 +2,11 @@
 /* Writeback: one thread that decides, a few that work.
  *
  * A round chooses a target cut, writes what that cut lacks, appends the journal batch, brings the
- * view up to it, lets go, and moves the horizon. Order within a round, never changed, but that
- * nobody waits for a view that cannot follow (lag.c):
+ * view up to it, releases what is durable, and moves the horizon. The order within a round never
+ * changes, except that no step waits for a view that cannot follow (lag.c):
  *
- *   chunks durable  ->  batch durable  ->  view  ->  overlay, stage and dropped packs let go  ->
- * horizon and waiters
+ *   chunks durable  ->  batch durable  ->  view  ->  overlay, stage and dropped packs released
+ *   ->  horizon and waiters
  *
  * Which cut: the newest state, but at most TARGET_BYTES_MAX of missing bytes or one version ahead,
  * and never one below the stage's floor. When the stage runs full of drafts, the largest is written
@@ -203,9 +203,9 @@ static bool is_stopping(struct store *store)
     return store->commit->horizon.stopping;
 }
 
-/* Appends, applies, lets go. Who waits for the horizon is told when whoever looks finds it there,
- * and the kernel knows what it takes; but where the view cannot follow nobody waits for that: it is
- * durable. */
+/* Appends, applies, releases. Waiters for the horizon are notified after the view has the cut and
+ * the kernel was notified of changes. Where the view cannot follow, they are notified without it:
+ * the batch is durable. */
 static int publish(struct store *store, const struct target *target,
                    const struct version_content *versions, const struct batch *batch,
                    const struct drops *drops)

@@ -152,7 +152,7 @@ struct pull_buffer *pull_buffer_new(struct pull *pull, uint64_t length);
 void pull_buffer_put_locked(struct pull *pull, struct pull_buffer *buffer);
 /* Memory that is kept for later buffers: no more than so much of it. */
 void pull_drop_spares_locked(struct pull *pull, uint64_t max_bytes);
-/* Nobody finds it any more; who holds it lets go of it. */
+/* Takes the chunk out of the table; the last unpin frees it. */
 void pull_forget_locked(struct pull *pull, struct pull_chunk *chunk);
 /* Does nobody need it any more, once it has no pins? Until it is on NVMe it stays: whoever needs it
  * once more would fetch it once more. */

@@ -199,7 +199,7 @@ void stage_each(const char *dir, void (*fn)(const uint8_t name[16], void *arg), 
     (void)closedir(directory);
 }
 
-/* --- what nobody needs ------------------------------------------------------------------------ */
+/* --- files of no live stage ------------------------------------------------------------------- */
 
 struct sweep {
     const char *dir, *owner;

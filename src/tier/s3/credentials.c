@@ -17,8 +17,8 @@
 #include "tier/s3/secret.h"
 
 #define REFRESH_BEFORE_NS (300 * SECOND_NS)
-/* How long nobody asks again while the old ones hold: where new ones end as soon as these did, and
- * after a failure. */
+/* Pauses before the source is asked again while the old credentials are valid: where the new ones
+ * expire as soon as the old ones, and after a failure. */
 #define ASK_PAUSE_NS (60 * SECOND_NS)
 #define FAILURE_PAUSE_NS (30 * SECOND_NS)
 
