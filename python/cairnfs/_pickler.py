@@ -4,11 +4,11 @@
 What torch writes of such a tensor is the same for each, and torch's code asks each of them what it might be else. Here it is written down once;
 whether torch, as it runs, writes it so, a comparison of both says before the first use. Whatever is not plain is left to torch.
 """
-import collections
 import copyreg
 import functools
 import io
 import pickle
+from collections import OrderedDict
 
 import torch
 
@@ -20,7 +20,7 @@ KINDS = frozenset({
 })  # fmt: skip
 # The types that nearly all objects of a state have. torch gives an id to storages alone.
 NO_STORAGES = frozenset({
-    type(None), bool, int, float, str, bytes, tuple, list, dict, set, collections.OrderedDict, type(len), type(lambda: None), type, Tensor,
+    type(None), bool, int, float, str, bytes, tuple, list, dict, set, OrderedDict, type(len), type(lambda: None), type, Tensor,
     torch.nn.Parameter, torch.Size, torch.dtype, torch.device, type(torch.FloatStorage),
 })  # fmt: skip
 
@@ -46,18 +46,15 @@ class Pickler(pickle.Pickler):
         self.dtypes = {}  # address: torch saves no memory as of two types
 
     def persistent_id(self, obj):
-        kind = type(obj)
-        if kind in NO_STORAGES:
-            return None
-        if kind is Storage:
-            return obj.id
-        if isinstance(obj, torch.storage.TypedStorage) or torch.is_storage(obj):
-            raise NotPlain
-        return None
+        """Asked for each object, numbers and names too. A storage that no tensor leads to comes to reducer_override."""
+        return obj.id if type(obj) is Storage else None
 
     def reducer_override(self, obj):
-        if type(obj) is not Tensor:
-            if isinstance(obj, Tensor) and type(obj) is not torch.nn.Parameter:
+        kind = type(obj)
+        if kind is not Tensor:
+            if kind is OrderedDict and not obj and not obj.__dict__:  # the hooks of a tensor: pickle's own way to the same is longer
+                return OrderedDict, (), None, None, iter(())
+            if isinstance(obj, Tensor) and kind is not torch.nn.Parameter or isinstance(obj, torch.storage.TypedStorage) or torch.is_storage(obj):
                 raise NotPlain
             return NotImplemented
         if not is_plain(obj):
@@ -65,7 +62,7 @@ class Pickler(pickle.Pickler):
         storage = Storage(self.id_of(obj.untyped_storage(), obj.dtype))
         size = tuple(obj.size())
         return torch._utils._rebuild_tensor_v2, (
-            storage, obj.storage_offset(), size, obj.stride(), obj.requires_grad, collections.OrderedDict()
+            storage, obj.storage_offset(), size, obj.stride(), obj.requires_grad, OrderedDict()
         )  # fmt: skip
 
     def id_of(self, storage, dtype):
@@ -110,8 +107,8 @@ def probe():
 
 def make_probe():
     base = torch.arange(48, dtype=torch.float32)
-    state = collections.OrderedDict(weight=base.view(6, 8), column=base.view(6, 8)[1:, 2], again=base, once=base)
-    state._metadata = collections.OrderedDict(version=1)
+    state = OrderedDict(weight=base.view(6, 8), column=base.view(6, 8)[1:, 2], again=base, once=base)
+    state._metadata = OrderedDict(version=1)
     parameter = torch.nn.Parameter(torch.ones(2, 3))
     return {
         "state": state, "kinds": [torch.ones(2, 2, dtype=kind) for kind in KINDS], "parameter": parameter,

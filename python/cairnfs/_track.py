@@ -17,30 +17,44 @@ def note_step(optimizer):
     _stepped.add(optimizer)
 
 
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
 def plain_tensors(value):
     """The tensors with a storage of their own that a tensor (a subclass: DTensor, say), a module, a dict or a sequence is made of."""
-    if isinstance(value, torch.Tensor):
+    found = []
+    gather(value, found)
+    return found
+
+
+def gather(value, found):
+    """Each save asks for all tensors that it may copy later, while the training waits: exact types come first, for nearly all have one."""
+    kind = type(value)
+    if kind in PLAIN:
+        if value.layout is torch.strided:
+            found.append(value)
+    elif kind is dict:
+        for item in value.values():
+            gather(item, found)
+    elif isinstance(value, torch.Tensor):
         if hasattr(value, "__tensor_flatten__"):
             for name in value.__tensor_flatten__()[0]:
-                yield from plain_tensors(getattr(value, name))
-        elif value.layout is torch.strided and type(value) in (torch.Tensor, torch.nn.Parameter):
-            yield value
+                gather(getattr(value, name), found)
     elif isinstance(value, torch.nn.Module):
-        yield from plain_tensors(list(value.parameters()))
+        gather(list(value.parameters()), found)
     elif isinstance(value, torch.optim.Optimizer):
-        yield from plain_tensors([group["params"] for group in value.param_groups])
-        yield from plain_tensors(list(value.state.values()))
+        gather([group["params"] for group in value.param_groups], found)
+        gather(list(value.state.values()), found)
     elif isinstance(value, dict):
-        yield from plain_tensors(list(value.values()))
+        gather(list(value.values()), found)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            if isinstance(item, (torch.Tensor, dict, list, tuple, torch.nn.Module, torch.optim.Optimizer)):
-                yield from plain_tensors(item)
+            gather(item, found)
 
 
 def may_be_lazy(tensor):
     """A CPU scalar (Adam's step) changes within a step without its storage being worth a fence; an inference tensor counts no versions."""
-    return not (tensor.dim() == 0 and tensor.device.type == "cpu") and not tensor.is_inference()
+    return not (tensor.dim() == 0 and tensor.is_cpu) and not tensor.is_inference()
 
 
 def tracked(extra=None):

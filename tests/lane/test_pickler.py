@@ -2,6 +2,7 @@
 """The pickle of plain tensors: byte for byte torch's, and torch's own where a tensor is anything else."""
 import copyreg
 import pickle
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -58,6 +59,20 @@ def test_plain_states_are_pickled_here(records):
     assert data == theirs(records, value)[0][1] and len(storages) > 10
     expect_same(records, value)
     assert records._all_plain
+
+
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_dicts_that_keep_their_order(records, protocol):
+    """Those of tensors' hooks are empty, and pickled by ourselves: the caller's are as pickle writes them."""
+    noted, shared = OrderedDict(), OrderedDict()
+    noted.note = "kept"
+    value = [OrderedDict(), noted, shared, shared, OrderedDict(a=torch.ones(2)), Kind(), torch.ones(3)]
+    expect_same(records, value, protocol)
+    assert records._all_plain
+
+
+class Kind(OrderedDict):
+    pass
 
 
 class Own(torch.Tensor):
