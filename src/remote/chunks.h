@@ -25,6 +25,9 @@ CAIRN_MUST_CHECK int upload_read_chunk(struct store *store, struct chunk_entry *
  * it is stored there, if it can be read so. */
 CAIRN_MUST_CHECK int upload_read_again(struct store *store, struct chunk_entry *entry,
                                        uint8_t *stored, uint8_t *raw);
+/* Bytes of an element, as the first byte of what NVMe stores says; 0: that is no fx, or cannot be
+ * read. */
+unsigned upload_width(struct store *store, const struct chunk_entry *entry);
 /* Decodes what is stored of a chunk into `raw` (CHUNK_SIZE_MAX) and compares it with its name. */
 CAIRN_MUST_CHECK int upload_check_chunk(struct store *store, const struct chunk_entry *entry,
                                         const uint8_t *stored, uint8_t *raw);

@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Files are taken in order of their mtimes, so that the base of each is settled before it: those of
  * several checkpoints may come with one cut, and the bases of later ones are then among its own
- * chunks. Chunks that became bases have no base themselves, in whatever file they stand. */
+ * chunks. */
 #include "remote/lineage.h"
 
 #include <sys/stat.h>
 
 #include "base/clock.h"
 #include "codec/dx.h"
+#include "remote/chains.h"
+#include "remote/changed.h"
 #include "remote/internal.h"
-#include "remote/pairing.h"
 #include "remote/series.h"
 #include "view/cut_files.h"
 
-#define FILES_MAX 16384u  /* of a cut that are looked at */
-#define PAIRS_MAX 131072u /* and bases; of 128 GiB */
-#define SLOTS (2 * PAIRS_MAX)
-#define PARTS_MAX 65536u  /* of one file that are looked at */
 #define MEMBERS_MAX 4096u /* of one series that are looked at */
 /* CPU time for paths and members of series, for all of a cut: where directories have very many
  * files. Those beyond that have no bases. */
@@ -24,116 +21,46 @@
 #define SAMPLES 8u      /* pairs of a file that are looked at */
 #define WORTH_SHARE 64u /* a difference that saves less than this part is not near */
 
-struct pair {
-    struct chunk_name name, base;
-    uint32_t generation; /* how many differences hang on the base with it; 0: it is a base */
-};
-
 struct lineage {
-    VECTOR(struct pair) pairs;
-    uint32_t *slots; /* hash table: 1 + index of a pair; 0: free */
+    struct chains *chains;
 };
 
-/* --- pairs ------------------------------------------------------------------------------------ */
-
-/* Slot of the name, or the free one where it belongs. Names are hashes already. */
-static uint32_t *slot_of(const struct lineage *lineage, const struct chunk_name *name)
+unsigned lineage_base(const struct lineage *lineage, const struct chunk_name *name,
+                      struct chunk_name *ret_base)
 {
-    uint64_t h;
-    memcpy(&h, name->bytes, sizeof h);
-    for (size_t i = h % SLOTS;; i = (i + 1) % SLOTS) {
-        uint32_t *slot = &lineage->slots[i];
-        if (*slot == 0 || chunk_name_equal(&lineage->pairs.at[*slot - 1].name, name))
-            return slot;
-    }
-}
-
-static const struct pair *find_pair(const struct lineage *lineage, const struct chunk_name *name)
-{
-    uint32_t slot = *slot_of(lineage, name);
-    return slot ? &lineage->pairs.at[slot - 1] : NULL;
-}
-
-static void add_pair(struct lineage *lineage, const struct pair *pair)
-{
-    uint32_t *slot = slot_of(lineage, &pair->name);
-    if (*slot || lineage->pairs.count >= PAIRS_MAX)
-        return;
-    vector_add(&lineage->pairs, *pair);
-    *slot = (uint32_t)lineage->pairs.count;
-}
-
-bool lineage_base(const struct lineage *lineage, const struct chunk_name *name,
-                  struct chunk_name *ret_base)
-{
-    const struct pair *pair = find_pair(lineage, name);
-    if (!pair || pair->generation == 0)
-        return false;
-    *ret_base = pair->base;
-    return true;
+    return chains_planned(lineage->chains, name, ret_base);
 }
 
 void lineage_free(struct lineage *lineage)
 {
     if (!lineage)
         return;
-    vector_free(&lineage->pairs);
-    free(lineage->slots);
+    chains_free(lineage->chains);
     free(lineage);
 }
 
 /* --- files ------------------------------------------------------------------------------------ */
 
-struct changed_file {
-    int64_t mtime;
-    uint64_t ino;
-};
-
 /* The files of a series at the cut. */
 struct roster {
     char *series; /* its path; NULL: this is of none yet */
-    VECTOR(struct changed_file) files;
+    VECTOR(struct file_key) files;
 };
 
 struct build {
     struct store *store;
     struct view_cut *cut;
-    struct lineage *lineage;
-    VECTOR(struct changed_file) files;
+    struct chains *chains;
+    struct changed_files files;
     unsigned favourite;                /* which of its series the file before was found near in */
     struct roster rosters[SERIES_MAX]; /* of the last file's series: those beside it share most */
-    int64_t names_ns;
-    uint8_t *stored, *raw, *base; /* a chunk each */
+    int64_t time;                      /* that is left for names */
+    uint8_t *stored, *raw, *base;      /* a chunk each */
 };
 
 static bool is_stopping(const struct build *b)
 {
     return b->store->remote && remote_is_stopping(b->store->remote);
-}
-
-static int compare_files(const void *a, const void *b)
-{
-    const struct changed_file *x = a, *y = b;
-    if (x->mtime != y->mtime)
-        return x->mtime < y->mtime ? -1 : 1;
-    return x->ino < y->ino ? -1 : x->ino > y->ino;
-}
-
-static int note_file(const struct view_inode *file, void *arg)
-{
-    struct build *b = arg;
-    if (file->attrs.size >= FX_RAW_MIN)
-        vector_add(&b->files, (struct changed_file){file->attrs.mtime, file->ino});
-    return b->files.count == FILES_MAX;
-}
-
-static int note_part(const struct view_extent *part, void *arg)
-{
-    struct parts *parts = arg;
-    const struct extent *e = &part->extent;
-    if (e->kind == EXTENT_CHUNK && e->chunk_offset == 0)
-        vector_add(parts, (struct part){e->chunk, e->offset, (uint32_t)e->length});
-    return parts->count == PARTS_MAX;
 }
 
 /* -ENOENT: nobody has it. */
@@ -150,44 +77,17 @@ static int read_chunk(struct build *b, const struct chunk_name *name, uint8_t *r
 
 /* --- bases ------------------------------------------------------------------------------------ */
 
-/* The base of a chunk that takes the place of another. */
-struct settled {
-    struct chunk_name base;
-    uint32_t generation; /* as in a pair; 0: none, for enough hang on that base already */
-    bool is_placed;      /* in the remote */
+/* A file that is to be sent. */
+struct file {
+    const struct changed_file *about;
+    struct parts parts;
+    VECTOR(uint32_t) pending; /* parts of numbers that are not in the remote, nor planned already */
 };
 
-/* The chunk lies in the remote: what it rests on there, and what rests on that. */
-static int settle_placed(const struct build *b, const struct chunk_entry *entry,
-                         struct settled *ret)
+static void file_done(struct file *file)
 {
-    uint64_t dependents;
-    ret->is_placed = true;
-    if (entry->encoding == ENCODING_DX)
-        ret->base = entry->refs[0].name;
-    int r = view_dependents(b->store->view, &ret->base, KEYFRAME_EVERY, &dependents);
-    ret->generation = (uint32_t)dependents + 1;
-    return r;
-}
-
-static int settle_base(const struct build *b, const struct chunk_name *name, struct settled *ret)
-{
-    const struct pair *known = find_pair(b->lineage, name);
-    struct chunk_entry entry;
-    *ret = (struct settled){.base = *name, .generation = 1};
-    if (known) {
-        ret->base = known->generation ? known->base : *name;
-        ret->generation = known->generation + 1;
-    } else {
-        int r = view_remote_place(b->store->view, name, &entry);
-        if (r == 0)
-            r = settle_placed(b, &entry, ret);
-        if (r < 0 && r != -ENOENT)
-            return r;
-    }
-    if (ret->generation >= KEYFRAME_EVERY)
-        ret->generation = 0;
-    return 0;
+    vector_free(&file->parts);
+    vector_free(&file->pending);
 }
 
 /* A file of a series, against one that is to be sent. */
@@ -214,41 +114,33 @@ static uint32_t gain_of(const struct build *b, size_t raw_len)
     return dense < plain - plain / WORTH_SHARE ? plain - dense : 0;
 }
 
-/* Adds what a pair of chunks would gain. Chunks that cannot be read say nothing. */
-static int look_at_pair(struct build *b, const struct chunk_name *name,
-                        const struct chunk_name *partner, uint64_t *gain)
+static int find_base(struct build *b, const struct file *file, const struct part *part,
+                     const struct part *partner, struct chain_base *ret)
 {
-    struct settled settled;
+    return chains_find_base(b->chains, b->store->view, &part->chunk, &partner->chunk, part->length,
+                            file->about->is_chained, ret);
+}
+
+/* Adds what a pair of chunks would gain. Chunks that cannot be read say nothing. */
+static int look_at_pair(struct build *b, const struct file *file, const struct part *part,
+                        const struct part *partner, uint64_t *gain)
+{
+    struct chain_base base;
     uint32_t len, base_len;
-    int r = settle_base(b, partner, &settled);
-    if (r < 0 || settled.generation == 0 || chunk_name_equal(&settled.base, name))
+    int r = find_base(b, file, part, partner, &base);
+    if (r < 0 || base.depth == 0)
         return r;
-    if (read_chunk(b, name, b->raw, &len) < 0 ||
-        read_chunk(b, &settled.base, b->base, &base_len) < 0 || len != base_len)
+    if (read_chunk(b, &part->chunk, b->raw, &len) < 0 ||
+        read_chunk(b, &base.name, b->base, &base_len) < 0 || len != base_len)
         return is_stopping(b) ? -ECANCELED : 0;
     *gain += gain_of(b, len);
     return 0;
 }
 
-/* A file that is to be sent. */
-struct file {
-    struct changed_file key;
-    char *path;
-    struct parts parts;
-    VECTOR(uint32_t) pending; /* parts that are not in the remote, nor were seen before */
-};
-
-static void file_done(struct file *file)
-{
-    free(file->path);
-    vector_free(&file->parts);
-    vector_free(&file->pending);
-}
-
 static bool is_pair(const struct file *file, const struct candidate *candidate, uint32_t part)
 {
     uint32_t partner = candidate->partners[part];
-    return partner != UNPAIRED && file->parts.at[part].length >= FX_RAW_MIN &&
+    return partner != UNPAIRED &&
            !chunk_name_equal(&file->parts.at[part].chunk, &candidate->parts.at[partner].chunk);
 }
 
@@ -264,8 +156,8 @@ static int measure(struct build *b, const struct file *file, struct candidate *c
     int r = 0;
     for (size_t i = 0; i < samples && r == 0; i++) {
         uint32_t part = paired.at[(2 * i + 1) * paired.count / (2 * samples)];
-        r = look_at_pair(b, &file->parts.at[part].chunk,
-                         &candidate->parts.at[candidate->partners[part]].chunk, &candidate->gain);
+        r = look_at_pair(b, file, &file->parts.at[part],
+                         &candidate->parts.at[candidate->partners[part]], &candidate->gain);
     }
     vector_free(&paired);
     return r;
@@ -324,9 +216,10 @@ struct members {
     VECTOR(char *) paths;
 };
 
-static int note_member(const char *name, void *arg)
+static int note_member(const char *name, uint64_t ino, void *arg)
 {
     struct members *members = arg;
+    (void)ino;
     char *path = series_member(members->series, name);
     if (path)
         vector_add(&members->paths, path);
@@ -349,7 +242,7 @@ static int note_in_roster(struct build *b, struct roster *roster, const char *pa
     struct view_inode inode;
     int r = view_cut_lookup(b->cut, path, &inode);
     if (r == 0 && S_ISREG(inode.attrs.mode))
-        vector_add(&roster->files, (struct changed_file){inode.attrs.mtime, inode.ino});
+        vector_add(&roster->files, (struct file_key){inode.attrs.mtime, inode.ino});
     return r == -ENOENT ? 0 : r;
 }
 
@@ -381,21 +274,20 @@ static int get_roster(struct build *b, const struct series *series, struct roste
     roster_done(roster);
     int64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     int r = list_roster(b, series, roster);
-    b->names_ns += clock_ns(CLOCK_THREAD_CPUTIME_ID) - began;
+    b->time -= clock_ns(CLOCK_THREAD_CPUTIME_ID) - began;
     if (r == 0)
         roster->series = xstrdup(series->path);
     return r;
 }
 
 /* The newest of them that is older than the file. -ENOENT: there is none. */
-static int find_older(const struct roster *roster, const struct file *file,
-                      struct changed_file *ret)
+static int find_older(const struct roster *roster, const struct file *file, struct file_key *ret)
 {
-    const struct changed_file *newest = NULL;
+    const struct file_key *newest = NULL;
     for (size_t i = 0; i < roster->files.count; i++) {
-        const struct changed_file *key = &roster->files.at[i];
-        if (key->ino != file->key.ino && compare_files(key, &file->key) < 0 &&
-            (!newest || compare_files(newest, key) < 0))
+        const struct file_key *key = &roster->files.at[i];
+        if (key->ino != file->about->key.ino && compare_keys(key, &file->about->key) < 0 &&
+            (!newest || compare_keys(newest, key) < 0))
             newest = key;
     }
     if (newest)
@@ -407,13 +299,13 @@ static int find_older(const struct roster *roster, const struct file *file,
 static int try_series(struct build *b, const struct file *file, const struct series *series,
                       unsigned i, struct candidate *ret)
 {
-    struct changed_file base;
+    struct file_key base;
     *ret = (struct candidate){0};
     int r = get_roster(b, &series[i], &b->rosters[i]);
     if (r == 0)
         r = find_older(&b->rosters[i], file, &base);
     if (r == 0)
-        r = view_cut_content(b->cut, base.ino, note_part, &ret->parts);
+        r = parts_list(b->cut, base.ino, &ret->parts);
     if (r == 0 && ret->parts.count) {
         pair_parts(b, &file->parts, ret);
         r = measure(b, file, ret);
@@ -448,7 +340,7 @@ static int try_others(struct build *b, const struct file *file, const struct ser
 static int choose_base(struct build *b, const struct file *file, struct candidate *best)
 {
     struct series series[SERIES_MAX];
-    unsigned count = series_of(file->path, series);
+    unsigned count = series_of(file->about->path, series);
     int r = b->favourite < count ? try_series(b, file, series, b->favourite, best) : 0;
     if (r == 0 && best->gain == 0)
         r = try_others(b, file, series, count, best);
@@ -459,27 +351,28 @@ static int choose_base(struct build *b, const struct file *file, struct candidat
 
 /* --- the pairs of a file ---------------------------------------------------------------------- */
 
-/* Is it the whole chunk that the file has there? */
-static bool is_whole(struct build *b, const struct part *part)
+/* Is it the whole chunk that the file has there, and is that of numbers? */
+static int is_numbers(struct build *b, const struct part *part, bool *ret)
 {
     struct chunk_entry entry;
-    return view_cut_chunk(b->cut, &part->chunk, &entry) == 0 && entry.raw_len == part->length;
+    int r = view_cut_chunk(b->cut, &part->chunk, &entry);
+    *ret = r == 0 && entry.encoding == ENCODING_FX && entry.raw_len == part->length &&
+           part->length >= FX_RAW_MIN;
+    return r == -ENOENT ? 0 : r;
 }
 
-static int pair_part(struct build *b, const struct part *part, const struct part *partner)
+static int pair_part(struct build *b, const struct file *file, const struct part *part,
+                     const struct part *partner)
 {
-    struct settled settled;
-    int r = settle_base(b, &partner->chunk, &settled);
-    if (r < 0 || settled.generation == 0 || chunk_name_equal(&settled.base, &part->chunk) ||
-        find_pair(b->lineage, &part->chunk) || !is_whole(b, part) || !is_whole(b, partner))
+    struct chain_base base;
+    bool is_whole = false;
+    int r = is_numbers(b, partner, &is_whole);
+    if (r < 0 || !is_whole || chains_know(b->chains, &part->chunk))
         return r;
-    /* A base that is to be sent with this cut keeps no base of its own. */
-    if (!settled.is_placed)
-        add_pair(b->lineage, &(struct pair){.name = settled.base});
-    add_pair(b->lineage, &(struct pair){.name = part->chunk,
-                                        .base = settled.base,
-                                        .generation = settled.generation});
-    return 0;
+    r = find_base(b, file, part, partner, &base);
+    if (r == 0 && base.depth > 0)
+        chains_add(b->chains, &part->chunk, &base);
+    return r;
 }
 
 static int add_pairs(struct build *b, const struct file *file, const struct candidate *candidate)
@@ -488,7 +381,7 @@ static int add_pairs(struct build *b, const struct file *file, const struct cand
     for (size_t i = 0; i < file->pending.count && r == 0; i++) {
         uint32_t part = file->pending.at[i];
         if (is_pair(file, candidate, part))
-            r = pair_part(b, &file->parts.at[part],
+            r = pair_part(b, file, &file->parts.at[part],
                           &candidate->parts.at[candidate->partners[part]]);
     }
     return r;
@@ -498,14 +391,16 @@ static int find_pending(struct build *b, struct file *file)
 {
     int r = 0;
     for (size_t i = 0; i < file->parts.count && r == 0; i++) {
+        const struct part *part = &file->parts.at[i];
         struct chunk_entry entry;
-        const struct chunk_name *name = &file->parts.at[i].chunk;
-        if (find_pair(b->lineage, name))
+        bool may_pay = false;
+        if (chains_know(b->chains, &part->chunk))
             continue;
-        r = view_remote_place(b->store->view, name, &entry);
+        r = view_remote_place(b->store->view, &part->chunk, &entry);
         if (r == -ENOENT)
+            r = is_numbers(b, part, &may_pay);
+        if (may_pay)
             vector_add(&file->pending, (uint32_t)i);
-        r = r == -ENOENT ? 0 : r;
     }
     return r;
 }
@@ -513,54 +408,55 @@ static int find_pending(struct build *b, struct file *file)
 static int pair_file(struct build *b, struct file *file)
 {
     struct candidate best = {0};
-    int r = view_cut_content(b->cut, file->key.ino, note_part, &file->parts);
+    int r = file->about->path ? parts_list(b->cut, file->about->key.ino, &file->parts) : -ENOENT;
     if (r == 0)
         r = find_pending(b, file);
-    if (r < 0 || file->pending.count == 0)
-        return r;
-    int64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    file->path = view_cut_path(b->cut, file->key.ino);
-    b->names_ns += clock_ns(CLOCK_THREAD_CPUTIME_ID) - began;
-    if (!file->path)
-        return -ESTALE;
-    r = choose_base(b, file, &best);
+    if (r == 0 && file->pending.count)
+        r = choose_base(b, file, &best);
     if (r == 0 && best.gain)
         r = add_pairs(b, file, &best);
     candidate_done(&best);
-    return r;
+    return r == -ENOENT ? 0 : r;
 }
 
 static int pair_files(struct build *b)
 {
-    int r = view_cut_changed_files(b->cut, note_file, b);
-    vector_sort(&b->files, compare_files);
-    for (size_t i = 0; i < b->files.count && r == 0 && b->names_ns < NAMES_NS_MAX; i++) {
-        struct file file = {.key = b->files.at[i]};
+    int r = changed_list(b->store, b->cut, &b->time, &b->files);
+    for (size_t i = 0; i < b->files.count && r == 0 && b->time > 0; i++) {
+        struct file file = {.about = &b->files.at[i]};
         r = is_stopping(b) ? -ECANCELED : pair_file(b, &file);
         file_done(&file);
     }
     return r;
 }
 
+static void build_done(struct build *b)
+{
+    changed_done(&b->files);
+    for (size_t i = 0; i < ARRAY_LEN(b->rosters); i++)
+        roster_done(&b->rosters[i]);
+    free(b->stored);
+    free(b->raw);
+    free(b->base);
+}
+
 int lineage_build(struct store *store, struct view_cut *cut, struct lineage **ret)
 {
-    struct build b = {.store = store, .cut = cut, .favourite = SERIES_MAX};
-    b.lineage = xcalloc(1, sizeof *b.lineage);
-    b.lineage->slots = xcalloc(SLOTS, sizeof *b.lineage->slots);
+    struct lineage *lineage = xcalloc(1, sizeof *lineage);
+    lineage->chains = chains_new();
+    struct build b = {.store = store,
+                      .cut = cut,
+                      .chains = lineage->chains,
+                      .favourite = SERIES_MAX,
+                      .time = NAMES_NS_MAX};
     b.stored = xmalloc(CHUNK_SIZE_MAX);
     b.raw = xmalloc(CHUNK_SIZE_MAX);
     b.base = xmalloc(CHUNK_SIZE_MAX);
     int r = pair_files(&b);
-    vector_free(&b.files);
-    for (size_t i = 0; i < ARRAY_LEN(b.rosters); i++)
-        roster_done(&b.rosters[i]);
-    free(b.stored);
-    free(b.raw);
-    free(b.base);
-    if (r < 0) {
-        lineage_free(b.lineage);
-        return r;
-    }
-    *ret = b.lineage;
-    return 0;
+    build_done(&b);
+    if (r < 0)
+        lineage_free(lineage);
+    else
+        *ret = lineage;
+    return r < 0 ? r : 0;
 }

@@ -2,10 +2,10 @@
 /* Lineage: which chunk that a cut brings could be stored as its difference to which other one.
  *
  * A file's base is the newest older one of a series that it is of (series.h) in which the contents
- * are near each other, by samples; a chunk's is what stands in its place there (pairing.h). Bases
- * are stars: where that chunk is itself a difference, in the remote or by this lineage, its base
- * is taken, until KEYFRAME_EVERY - 1 hang on it; the next one has none. So no base of a lineage has
- * one itself, and a keyframe is a matter of each place in a file.
+ * are near each other, by samples; a chunk's partner is what stands in its place there (pairing.h),
+ * and its base that, or what that rests on (chains.h): in chains for files of 2-byte elements alone
+ * in whose directory the cut brings none of wider ones, else in stars. A keyframe is a matter of
+ * each place in a file.
  *
  * It only proposes. Whether a base may be used when its time has come, view_cut_base() says;
  * whether it pays, dx_gate(). Nothing of it is stored. At most 16 MiB of memory, and some
@@ -13,8 +13,6 @@
 #pragma once
 
 #include "format/chunk.h"
-
-#define KEYFRAME_EVERY 10u
 
 struct store;
 struct view_cut;
@@ -26,6 +24,7 @@ struct lineage;
 CAIRN_MUST_CHECK int lineage_build(struct store *store, struct view_cut *cut, struct lineage **ret);
 void lineage_free(struct lineage *lineage); /* NULL is fine */
 
-/* The base that a chunk could have, of the same length. False: none. Any thread. */
-bool lineage_base(const struct lineage *lineage, const struct chunk_name *name,
-                  struct chunk_name *ret_base);
+/* The base that a chunk could have, of the same length. Returns its level: it is to be sent after
+ * all of lesser levels, at most CHAIN_DEPTH_MAX; 0: it could have none. Any thread. */
+unsigned lineage_base(const struct lineage *lineage, const struct chunk_name *name,
+                      struct chunk_name *ret_base);

@@ -14,15 +14,20 @@
 #include <semaphore.h>
 
 #include "base/vector.h"
+#include "remote/chains.h"
 #include "remote/internal.h"
 
 #define PASS_CHUNKS 32768u /* listed at once */
 #define FILLING_MAX 4u     /* senders that read at once */
 
-/* Bits of a phase; phases go in ascending order. Phase 0: what has no base. */
-#define PHASE_HAS_BASE 1u /* an earlier version may be its base */
-#define PHASE_FP32 2u     /* elements of 4 bytes: bf16, which may be their images, go before them */
-#define UPLOAD_PHASES 4u
+/* Phases go in this order:
+ *   0                      what has no base, but for elements of 4 bytes
+ *   1 to CHAIN_DEPTH_MAX   elements of 2 bytes, by their level in the lineage
+ *   PHASE_FP32             those of 4 bytes, whose bf16 images are all there by then, and
+ *   PHASE_FP32_BASE        of which an earlier version may be the base */
+#define PHASE_FP32 (CHAIN_DEPTH_MAX + 1u)
+#define PHASE_FP32_BASE (CHAIN_DEPTH_MAX + 2u)
+#define UPLOAD_PHASES (CHAIN_DEPTH_MAX + 3u)
 
 struct lineage;
 

@@ -9,8 +9,7 @@
 #include "remote/lineage.h"
 #include "remote/maintenance.h"
 
-#define DEPTH_MAX 2u       /* of what is sent */
-#define DEPTH_MAX_IMAGE 1u /* of bf16 chunks, so that their twins may be one deeper */
+#define DEPTH_MAX_WIDE 2u /* of differences of fp32 chunks */
 
 #define IMAGES_BYTES_MAX (32 * MIB)
 #define IMAGES_MAX 32768u /* whose names are known: a power of two */
@@ -170,7 +169,7 @@ static bool is_same(struct dense_work *w, int r, const uint8_t *raw, size_t raw_
 static void refer(struct chunk_entry *entry, const struct chunk_entry *base, uint32_t offset,
                   uint32_t length)
 {
-    check(entry->ref_count < CHUNK_REFS_MAX && base->depth < DEPTH_MAX);
+    check(entry->ref_count < CHUNK_REFS_MAX && base->depth < CHUNK_DEPTH_MAX);
     entry->refs[entry->ref_count++] =
         (struct chunk_ref){.name = base->name, .offset = offset, .length = length};
     if (entry->depth <= base->depth)
@@ -210,7 +209,7 @@ static bool try_dx(struct dense_work *w, struct chunk_entry *entry, const struct
     struct chunk_name name;
     if (!lineage_base(w->up->lineage, &entry->name, &name))
         return false;
-    struct base *base = get_base(w, &name, guess->width == 2 ? DEPTH_MAX_IMAGE : DEPTH_MAX);
+    struct base *base = get_base(w, &name, guess->width == 2 ? CHAIN_DEPTH_MAX : DEPTH_MAX_WIDE);
     return base && base->entry.raw_len == entry->raw_len && encode_dx(w, entry, guess, raw, base);
 }
 
@@ -246,7 +245,7 @@ static struct base *get_image(struct dense_work *w, uint64_t tag)
     const struct dense *dense = w->up->remote->dense;
     if (dense->tags - tag > IMAGES_MAX)
         return NULL;
-    return get_base(w, &dense->names[tag % IMAGES_MAX], DEPTH_MAX);
+    return get_base(w, &dense->names[tag % IMAGES_MAX], CHUNK_DEPTH_MAX);
 }
 
 static const uint8_t *get_image_bytes(void *arg, uint64_t tag, size_t *ret_len)
@@ -324,7 +323,7 @@ static bool may_refer(const struct dense_work *w, const struct chunk_entry *entr
 static bool encode(struct dense_work *w, struct chunk_entry *entry, const uint8_t *raw)
 {
     struct fx_guess guess;
-    bool is_fp32 = w->up->phase & PHASE_FP32;
+    bool is_fp32 = w->up->phase >= PHASE_FP32;
     if (entry->encoding != ENCODING_FX || entry->raw_len < FX_RAW_MIN)
         return false;
     fx_look(raw, entry->raw_len, &guess);

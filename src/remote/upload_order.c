@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* In which order a round sends what the remote lacks of its cut: in one phase, or, with
  * reduce=dense, in phases, so that the bases of a chunk are there before the chunk is. */
-#include "codec/fx.h"
 #include "remote/lineage.h"
 #include "remote/upload.h"
 
@@ -52,28 +51,15 @@ static int send_phase(struct upload *up, unsigned phase)
     return r;
 }
 
-/* Bytes of an element, as the first byte of what is stored says; 0: it is no fx. */
-static unsigned width_of(struct upload *up, const struct chunk_entry *entry)
-{
-    uint8_t head[1];
-    char object[32];
-    struct tier *nvme = up->remote->store->tier;
-    if (entry->encoding != ENCODING_FX || entry->pack == 0)
-        return 0;
-    pack_object_name(entry->pack, object);
-    if (nvme->ops->get_range(nvme, object, entry->offset, head, sizeof head) < 0)
-        return 0; /* whoever reads all of it says why */
-    return fx_width(head[0]);
-}
-
 static unsigned choose_phase(struct upload *up, const struct chunk_entry *entry)
 {
     struct chunk_name base;
-    unsigned width = width_of(up, entry);
+    unsigned width = upload_width(up->remote->store, entry);
     if (width != 2 && width != 4)
         return 0;
-    return (width == 4 ? PHASE_FP32 : 0) |
-           (lineage_base(up->lineage, &entry->name, &base) ? PHASE_HAS_BASE : 0);
+    unsigned level = lineage_base(up->lineage, &entry->name, &base);
+    check(level <= CHAIN_DEPTH_MAX);
+    return width == 2 ? level : level ? PHASE_FP32_BASE : PHASE_FP32;
 }
 
 static int sort_pending(struct upload *up)

@@ -2,6 +2,7 @@
 /* A chunk that is to be stored in the remote, read from wherever it still is whole: NVMe, or else
  * the remote itself. */
 #include "base/log.h"
+#include "codec/fx.h"
 #include "remote/bases.h"
 #include "remote/maintenance.h"
 
@@ -88,4 +89,16 @@ int upload_read_again(struct store *store, struct chunk_entry *entry, uint8_t *s
             return r;
     }
     return upload_read_chunk(store, entry, stored, raw);
+}
+
+unsigned upload_width(struct store *store, const struct chunk_entry *entry)
+{
+    uint8_t head[1];
+    char object[32];
+    if (entry->encoding != ENCODING_FX || entry->pack == 0)
+        return 0;
+    pack_object_name(entry->pack, object);
+    if (store->tier->ops->get_range(store->tier, object, entry->offset, head, sizeof head) < 0)
+        return 0; /* whoever reads all of it says why */
+    return fx_width(head[0]);
 }

@@ -102,19 +102,20 @@ int view_cut_lookup(struct view_cut *cut, const char *path, struct view_inode *r
 }
 
 static int walk_names(const struct snap *snap, const struct key *prefix,
-                      int (*fn)(const char *name, void *arg), void *arg)
+                      int (*fn)(const char *name, uint64_t ino, void *arg), void *arg)
 {
     _cleanup_scan_ struct scan scan;
     scan_open(&scan, snap, prefix);
     int r = 0;
     for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
         char name[NAME_LEN_MAX + 1];
+        struct view_entry entry;
         size_t len = scan.key_len - KEY_U64_LEN;
-        if (len > NAME_LEN_MAX)
+        if (len > NAME_LEN_MAX || name_decode(scan.value, scan.value_len, &entry) < 0)
             return -EUCLEAN;
         memcpy(name, scan.key + KEY_U64_LEN, len);
         name[len] = '\0';
-        r = fn(name, arg);
+        r = fn(name, entry.ino, arg);
     }
     if (r == 0)
         r = scan_error(&scan);
@@ -122,7 +123,7 @@ static int walk_names(const struct snap *snap, const struct key *prefix,
 }
 
 int view_cut_names(struct view_cut *cut, uint64_t parent, const char *prefix, size_t prefix_len,
-                   int (*fn)(const char *name, void *arg), void *arg)
+                   int (*fn)(const char *name, uint64_t ino, void *arg), void *arg)
 {
     const struct snap *snap;
     struct key key;

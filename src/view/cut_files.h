@@ -20,10 +20,11 @@ char *view_cut_path(struct view_cut *cut, uint64_t ino);
 CAIRN_MUST_CHECK int view_cut_lookup(struct view_cut *cut, const char *path,
                                      struct view_inode *ret_inode);
 
-/* The names in a directory that begin with these bytes, in their order. `fn` returns 0 to go on, 1
- * to stop. */
+/* The names in a directory that begin with these bytes, in their order, and the inodes that have
+ * them. `fn` returns 0 to go on, 1 to stop. */
 CAIRN_MUST_CHECK int view_cut_names(struct view_cut *cut, uint64_t parent, const char *prefix,
-                                    size_t prefix_len, int (*fn)(const char *name, void *arg),
+                                    size_t prefix_len,
+                                    int (*fn)(const char *name, uint64_t ino, void *arg),
                                     void *arg);
 
 /* The whole content of a file, as view_extents(). */

@@ -290,21 +290,30 @@ int view_has_dependents(struct view *view, const struct chunk_name *name, bool *
     return r < 0 ? r : 0;
 }
 
-int view_dependents(struct view *view, const struct chunk_name *name, uint64_t max,
-                    uint64_t *ret_count)
+int view_dependents(struct view *view, const struct chunk_name *name, enum chunk_encoding encoding,
+                    uint64_t max, uint64_t *ret_count)
 {
     struct key prefix;
+    int r = 0;
     *ret_count = 0;
     if (!atomic_load(&view->has_dependents))
         return 0;
     _cleanup_snap_ struct snap snap;
     _cleanup_scan_ struct scan scan;
+    const struct look then = {.view = view, .snap = &snap};
     key_of_name(&prefix, KEY_DEPENDENT, name);
     snap_begin(&snap, view);
     scan_open(&scan, &snap, &prefix);
-    for (; *ret_count < max && scan_valid(&scan); scan_next(&scan))
-        ++*ret_count;
-    return scan_error(&scan);
+    for (; r == 0 && *ret_count < max && scan_valid(&scan); scan_next(&scan)) {
+        struct chunk_name dependent;
+        struct chunk_row row;
+        if (scan.key_len != DEPENDENT_KEY_LEN)
+            return -EUCLEAN;
+        memcpy(&dependent, scan.key + scan.key_len - sizeof dependent, sizeof dependent);
+        r = remote_row_at(&then, &dependent, &row);
+        *ret_count += r == 0 && row.entry.encoding == encoding;
+    }
+    return r < 0 ? r : scan_error(&scan);
 }
 
 int view_remote_lacks(struct view *view, const struct chunk_name *name, struct chunk_name *ret_base)

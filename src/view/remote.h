@@ -73,9 +73,10 @@ CAIRN_MUST_CHECK int view_remote_pack_chunks(struct view *view, uint64_t pack,
  * self-contained, or as it was: never deeper. Any thread. */
 CAIRN_MUST_CHECK int view_has_dependents(struct view *view, const struct chunk_name *name,
                                          bool *ret);
-/* How many entries of the remote refer to the chunk, alive or not; counts up to `max`. Any
- * thread. */
-CAIRN_MUST_CHECK int view_dependents(struct view *view, const struct chunk_name *name, uint64_t max,
+/* How many entries of the remote that have this encoding refer to the chunk, alive or not; counts
+ * up to `max`. Any thread. */
+CAIRN_MUST_CHECK int view_dependents(struct view *view, const struct chunk_name *name,
+                                     enum chunk_encoding encoding, uint64_t max,
                                      uint64_t *ret_count);
 /* A base that the chunk's entry in the remote lacks, or that one of its bases lacks. -ENOENT: it
  * lacks none, or the chunk has no place there. Any thread. */

@@ -153,6 +153,28 @@ def test_what_others_are_stored_by_is_deleted(job):
 
 
 @pytest.mark.timeout(400)
+def test_weights_alone_are_chains(job, report):
+    """Each is stored by the one before. Whatever of them is deleted, and however deep the newest is, a fresh node reads what is there."""
+    for _ in range(11):
+        job.save(parts=["model"])
+        job.node.wait_remote()
+    assert sent(job.node)["dx"] > 0.85 * raw_bytes(job, "model.pt")
+    check_fresh(job.node, job.content, remote=job.node.remote.copy())
+    for number in (1, 2, 3, 4, 5, 6, 7, 9):
+        job.remove(number)
+    job.write("last", rig.seeded_bytes(1, rig.MIB))
+    job.node.wait_remote()
+    time.sleep(1.5)
+    assert job.node.cairn("gc", job.node.mnt).returncode == 0
+    status = job.node.remote_status()
+    report("held", {"ratio": status["pack_bytes"] / status["logical_bytes"]})
+    check_fresh(job.node, job.content, remote=job.node.remote.copy())
+    job.node.umount()
+    assert job.node.fsck().returncode == 0
+    check_fresh(job.node, job.content)
+
+
+@pytest.mark.timeout(400)
 def test_all_goes_when_nothing_needs_it(job):
     """What only deleted chunks needed is deleted, too."""
     save_some(job, 3)

@@ -2,13 +2,13 @@
 /* Bases that a lineage proposes, for files of a store whose remote is only in the view. */
 #include "remote/lineage.h"
 
-#include "../base/seeded.h"
 #include "../expect.h"
 #include "../fixtures/store_fixture.h"
 #include "base/clock.h"
 #include "commit/internal.h"
-#include "format/le.h"
+#include "remote/chains.h"
 #include "view/remote.h"
+#include "weights.h"
 
 #define CHUNKS 3u
 #define FILE_LEN (CHUNKS * CHUNK_SIZE_MAX + 5000)
@@ -55,23 +55,23 @@ static void build(struct fixture *g)
 
 /* --- content ---------------------------------------------------------------------------------- */
 
-/* Weights of bf16, of a run of training, after some steps of it. */
-static void make_weights(uint8_t *p, size_t len, unsigned run, unsigned steps)
-{
-    struct seeded s = {run};
-    for (size_t i = 0; i + 2 <= len; i += 2) {
-        uint64_t z = seeded_u64(&s);
-        unsigned moved = (unsigned)(z >> (20 + 2 * steps)) % 3;
-        put_le16(p + i, (uint16_t)(((z & 1) << 15 | 0x3c00) + ((z >> 1) & 0x1ff) + moved));
-    }
-}
-
 static void put_bytes(struct fixture *g, const char *name, const uint8_t *data, size_t len)
 {
     uint64_t ino = fixture_create(&g->fixture, name);
     fixture_write(&g->fixture, ino, 0, data, len);
     fixture_seal(&g->fixture, ino);
     fixture_drop(&g->fixture, ino);
+}
+
+/* Numbers of 4 bytes: the files beside it are of a training state. */
+static void put_wide(struct fixture *g, const char *name)
+{
+    uint8_t *data = xcalloc(1, FILE_LEN);
+    struct seeded s = {77};
+    for (size_t i = 0; i + 4 <= FILE_LEN; i += 4)
+        put_le32(data + i, 0x3f800000 + (uint32_t)(seeded_u64(&s) & 0x7fffff));
+    put_bytes(g, name, data, FILE_LEN);
+    free(data);
 }
 
 static void put_weights(struct fixture *g, const char *name, unsigned run, unsigned steps)
@@ -110,7 +110,7 @@ static void expect_base(struct fixture *g, const char *name, const char *base)
 {
     for (unsigned i = 0; i <= CHUNKS; i++) {
         struct chunk_name chunk = chunk_of(g, name, i), is;
-        bool has = lineage_base(g->lineage, &chunk, &is);
+        bool has = lineage_base(g->lineage, &chunk, &is) > 0;
         expect_u64(has, base != NULL, "chunk %u of %s", i, name);
         if (!has || !base)
             continue;
@@ -133,8 +133,12 @@ static void place(struct fixture *g, const char *name, const char *base)
         if (!base)
             continue;
         e->encoding = ENCODING_DX;
-        e->depth = e->ref_count = 1;
-        e->refs[0] = (struct chunk_ref){chunk_of(g, base, i), 0, e->raw_len};
+        struct chunk_entry rests_on;
+        struct chunk_name partner = chunk_of(g, base, i);
+        assert_i64(view_remote_place(g->fixture.store->view, &partner, &rests_on), 0);
+        e->depth = rests_on.depth + 1;
+        e->ref_count = 1;
+        e->refs[0] = (struct chunk_ref){partner, 0, e->raw_len};
     }
     assert_i64(view_remote_placed(g->fixture.store->view, pack, 64 * MIB, entries, CHUNKS + 1), 0);
 }
@@ -186,11 +190,12 @@ Test(lineage, files_that_are_not_near_have_none)
     teardown(&g);
 }
 
-Test(lineage, bases_are_stars_of_few_and_have_none)
+Test(lineage, bases_of_a_training_state_are_stars_of_few)
 {
     char name[32], base[32];
     struct fixture g;
     setup(&g);
+    put_wide(&g, "optimizer");
     for (unsigned step = 0; step < KEYFRAME_EVERY + 2; step++) {
         (void)snprintf(name, sizeof name, "step%u", step);
         put_weights(&g, name, 1, step);
@@ -202,6 +207,25 @@ Test(lineage, bases_are_stars_of_few_and_have_none)
         (void)snprintf(name, sizeof name, "step%u", step);
         (void)snprintf(base, sizeof base, "step%u", key);
         expect_base(&g, name, step == key ? NULL : base);
+    }
+    teardown(&g);
+}
+
+Test(lineage, weights_alone_are_chains)
+{
+    char name[32], base[32];
+    struct fixture g;
+    setup(&g);
+    for (unsigned step = 0; step < CHAIN_DEPTH_MAX + 3; step++) {
+        (void)snprintf(name, sizeof name, "step%u", step);
+        put_weights(&g, name, 1, step);
+        fixture_wait(&g.fixture);
+    }
+    build(&g);
+    for (unsigned step = 0; step < CHAIN_DEPTH_MAX + 3; step++) {
+        (void)snprintf(name, sizeof name, "step%u", step);
+        (void)snprintf(base, sizeof base, "step%u", step == CHAIN_DEPTH_MAX + 1 ? 0 : step - 1);
+        expect_base(&g, name, step ? base : NULL);
     }
     teardown(&g);
 }
@@ -219,11 +243,11 @@ Test(lineage, a_base_has_none_in_another_file_either)
     build(&g);
     expect_base(&g, "a2", "a1");
     expect_base(&g, "b2", NULL);
-    expect_base(&g, "b3", "a1");
+    expect_base(&g, "b3", "a1"); /* which is what b2 is */
     teardown(&g);
 }
 
-Test(lineage, the_base_of_a_difference_in_the_remote_is_taken)
+Test(lineage, the_one_before_is_taken_and_in_a_training_state_its_base)
 {
     struct fixture g;
     setup(&g);
@@ -236,6 +260,9 @@ Test(lineage, the_base_of_a_difference_in_the_remote_is_taken)
     build(&g);
     expect_base(&g, "step1", NULL);
     expect_base(&g, "step2", NULL);
+    expect_base(&g, "step3", "step2");
+    put_wide(&g, "optimizer");
+    build(&g);
     expect_base(&g, "step3", "step1");
     teardown(&g);
 }
@@ -245,6 +272,7 @@ Test(lineage, no_more_hang_on_a_base_in_the_remote_than_on_another)
     char name[32];
     struct fixture g;
     setup(&g);
+    put_wide(&g, "optimizer");
     put_weights(&g, "step0", 1, 0);
     build(&g);
     place(&g, "step0", NULL);
@@ -265,7 +293,6 @@ Test(lineage, no_more_hang_on_a_base_in_the_remote_than_on_another)
     teardown(&g);
 }
 
-/* What is in both is stored once; what is whole in the remote needs no base. */
 /* Each is older than half of the others: none asks for all of them anew, which would take minutes.
  */
 Test(lineage, a_directory_of_many_files_is_read_once)
@@ -286,6 +313,7 @@ Test(lineage, a_directory_of_many_files_is_read_once)
     teardown(&g);
 }
 
+/* What is in both is stored once; what is whole in the remote needs no base. */
 Test(lineage, chunks_that_are_not_sent_have_none)
 {
     struct fixture g;
@@ -297,8 +325,8 @@ Test(lineage, chunks_that_are_not_sent_have_none)
     put_bytes(&g, "step2", data, FILE_LEN);
     build(&g);
     struct chunk_name first = chunk_of(&g, "step2", 0), second = chunk_of(&g, "step2", 1), base;
-    expect_u64(lineage_base(g.lineage, &first, &base), true);
-    expect_u64(lineage_base(g.lineage, &second, &base), false);
+    expect_u64(lineage_base(g.lineage, &first, &base), 1);
+    expect_u64(lineage_base(g.lineage, &second, &base), 0);
     teardown(&g);
     free(data);
 }
@@ -344,7 +372,7 @@ Test(lineage, tensors_are_found_by_their_names)
         struct chunk_name chunk =
             chunk_at(&g, "model-2.safetensors", new + i *(uint64_t)CHUNK_SIZE_MAX);
         struct chunk_name is;
-        bool has = lineage_base(g.lineage, &chunk, &is);
+        bool has = lineage_base(g.lineage, &chunk, &is) > 0;
         unsigned place = places[i / 2];
         expect_u64(has, place != UINT32_MAX, "chunk %u", i);
         if (!has || place == UINT32_MAX)

@@ -17,10 +17,10 @@ static int note_file(const struct view_inode *file, void *arg)
     return listed->count == listed->stop;
 }
 
-static int note_name(const char *name, void *arg)
+static int note_name(const char *name, uint64_t ino, void *arg)
 {
     struct listed *listed = arg;
-    (void)snprintf(listed->text + strlen(listed->text), 16, "%s ", name);
+    (void)snprintf(listed->text + strlen(listed->text), 24, "%s=%u ", name, (unsigned)ino);
     return ++listed->count == listed->stop;
 }
 
@@ -115,9 +115,9 @@ Test(view_cut_files, names_and_paths_are_those_of_the_cut)
     expect_u64(inode.ino, ROOT_INO);
     expect_i64(view_cut_lookup(cut, "/moved/model", &inode), -ENOENT);
     expect_i64(view_cut_lookup(cut, "/latest/model", &inode), -ENOENT);
-    expect_names(cut, 2, "step", 0, "step1 step2 ");
-    expect_names(cut, 2, "step", 1, "step1 ");
-    expect_names(cut, 2, "", 0, "logs step1 step2 ");
+    expect_names(cut, 2, "step", 0, "step1=3 step2=6 ");
+    expect_names(cut, 2, "step", 1, "step1=3 ");
+    expect_names(cut, 2, "", 0, "logs=7 step1=3 step2=6 ");
     expect_names(cut, 3, "step", 0, "");
     expect_names(cut, 99, "", 0, "");
     view_cut_close(cut);

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+/* By which chunk one is stored that takes the place of another, its partner, in a newer file: what
+ * a lineage plans, after what the remote has already.
+ *
+ *   star    the base is the keyframe that the partner rests on, which has none itself: a chunk is
+ *           read beside one other. For training states, of which bf16 weights are a small part
+ *   chain   the base is the partner itself, which is nearer: at most CHAIN_DEPTH_MAX in a row, then
+ *           the keyframe again, where the next chain begins. For weights alone
+ *
+ * A chunk that is the image of twins is of a training state, wherever it stands: its successor is
+ * of a star. What is to be sent with the cut may be a base, too: a level says in which order.
+ *
+ * What a new base keeps in the remote though no file refers to it any more is at most as long as
+ * the chunk that is stored by it: else that one becomes a keyframe. */
+#pragma once
+
+#include "format/chunk.h"
+
+#define KEYFRAME_EVERY 10u                     /* a keyframe and the other members of its star */
+#define CHAIN_DEPTH_MAX (CHUNK_DEPTH_MAX - 1u) /* so that a twin of the last one may rest on it */
+#define CHAINS_MAX 4u                          /* that begin at one keyframe */
+
+struct view;
+struct chains;
+
+/* At most 131,072 links, of 9 MiB. One thread until it is complete. */
+struct chains *chains_new(void);
+void chains_free(struct chains *chains); /* NULL is fine */
+
+/* The base that a chunk is to be stored by. */
+struct chain_base {
+    struct chunk_name name;
+    unsigned depth; /* of the chunk, if it is; 0: none, it is a keyframe */
+    unsigned level; /* 1 more than the base's, which is to be sent before it with the same cut, or
+                       1: the base is there, or is sent as it is */
+    bool is_placed; /* the base is in the remote */
+};
+
+/* For a chunk of `raw_len` bytes. Errors of the view. */
+CAIRN_MUST_CHECK int chains_find_base(const struct chains *chains, struct view *view,
+                                      const struct chunk_name *name,
+                                      const struct chunk_name *partner, uint32_t raw_len,
+                                      bool is_chain, struct chain_base *ret);
+
+/* It is to be so; nothing if there is no room, or something is planned for the chunk already. A
+ * base that is to be sent without one itself stays so. */
+void chains_add(struct chains *chains, const struct chunk_name *name,
+                const struct chain_base *base);
+
+/* Is something planned for the chunk, be it that it has no base? */
+bool chains_know(const struct chains *chains, const struct chunk_name *name);
+/* The planned base. Returns the level; 0: none. */
+unsigned chains_planned(const struct chains *chains, const struct chunk_name *name,
+                        struct chunk_name *ret_base);

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Stars and chains of chunks that are numbers here: in a view's remote, and planned. */
+#include "remote/chains.h"
+
+#include "../expect.h"
+#include "../fixtures/store_fixture.h"
+#include "commit/internal.h"
+#include "view/remote.h"
+
+#define RAW_LEN 100000u
+#define STORED_LEN 1000u
+
+struct fixture {
+    struct store_fixture fixture;
+    struct chains *chains;
+    uint64_t packs;
+};
+
+static void setup(struct fixture *g)
+{
+    *g = (struct fixture){.packs = 1000000};
+    fixture_make(&g->fixture);
+    fixture_open(&g->fixture);
+    assert_i64(view_track(g->fixture.store->view), 0);
+    g->chains = chains_new();
+}
+
+static void teardown(struct fixture *g)
+{
+    chains_free(g->chains);
+    fixture_remove(&g->fixture);
+}
+
+static struct chunk_name name_of(unsigned chunk)
+{
+    struct chunk_name name = {0};
+    memcpy(name.bytes, &chunk, sizeof chunk);
+    return name;
+}
+
+static unsigned number_of(const struct chunk_name *name)
+{
+    unsigned chunk;
+    memcpy(&chunk, name->bytes, sizeof chunk);
+    return chunk;
+}
+
+/* It is in the remote so. `base` 0: by itself. No file refers to it. */
+static void place(struct fixture *g, unsigned chunk, enum chunk_encoding encoding, unsigned base)
+{
+    struct view *view = g->fixture.store->view;
+    struct chunk_entry entry = {.name = name_of(chunk),
+                                .pack = g->packs++,
+                                .offset = 4096,
+                                .stored_len = STORED_LEN,
+                                .raw_len = RAW_LEN,
+                                .encoding = encoding};
+    if (base) {
+        struct chunk_entry rests_on;
+        struct chunk_name name = name_of(base);
+        assert_i64(view_remote_place(view, &name, &rests_on), 0);
+        entry.refs[entry.ref_count++] = (struct chunk_ref){name, 0, RAW_LEN};
+        entry.depth = rests_on.depth + 1;
+    }
+    assert_i64(view_remote_placed(view, entry.pack, MIB, &entry, 1), 0);
+}
+
+/* The base of a chunk that takes the place of `partner`; 0: none. */
+static unsigned find(struct fixture *g, unsigned chunk, unsigned partner, bool is_chain,
+                     struct chain_base *ret)
+{
+    struct chunk_name name = name_of(chunk), other = name_of(partner);
+    assert_i64(
+        chains_find_base(g->chains, g->fixture.store->view, &name, &other, RAW_LEN, is_chain, ret),
+        0);
+    return ret->depth ? number_of(&ret->name) : 0;
+}
+
+/* The same, and it is planned so. */
+static unsigned plan(struct fixture *g, unsigned chunk, unsigned partner, bool is_chain)
+{
+    struct chain_base base;
+    struct chunk_name name = name_of(chunk);
+    unsigned found = find(g, chunk, partner, is_chain, &base);
+    if (found)
+        chains_add(g->chains, &name, &base);
+    return found;
+}
+
+static unsigned level_of(struct fixture *g, unsigned chunk)
+{
+    struct chunk_name name = name_of(chunk), base;
+    return chains_planned(g->chains, &name, &base);
+}
+
+Test(chains, a_star_has_ten_members_whatever_twins_there_are)
+{
+    struct chain_base base;
+    struct fixture g;
+    setup(&g);
+    place(&g, 1, ENCODING_FX, 0);
+    for (unsigned i = 1; i < KEYFRAME_EVERY; i++) {
+        expect_u64(find(&g, 1 + i, i, false, &base), 1);
+        expect_u64(base.depth, 1);
+        place(&g, 1 + i, ENCODING_DX, 1);
+        place(&g, 100 + i, ENCODING_TWIN, 1);
+    }
+    expect_u64(find(&g, 11, 10, false, &base), 0);
+    teardown(&g);
+}
+
+Test(chains, planned_members_of_a_star_count_with_those_that_are_there)
+{
+    struct chain_base base;
+    struct fixture g;
+    setup(&g);
+    place(&g, 1, ENCODING_FX, 0);
+    for (unsigned chunk = 2; chunk <= 4; chunk++)
+        place(&g, chunk, ENCODING_DX, 1);
+    for (unsigned chunk = 5; chunk <= KEYFRAME_EVERY; chunk++) {
+        expect_u64(plan(&g, chunk, chunk - 1, false), 1);
+        expect_u64(level_of(&g, chunk), 1);
+    }
+    expect_u64(find(&g, 11, 10, false, &base), 0);
+    teardown(&g);
+}
+
+Test(chains, a_chain_rests_on_the_one_before_until_it_is_deep)
+{
+    struct chain_base base;
+    struct fixture g;
+    setup(&g);
+    place(&g, 1, ENCODING_FX, 0);
+    unsigned chunk = 2;
+    for (unsigned chain = 0; chain < CHAINS_MAX; chain++)
+        for (unsigned depth = 1; depth <= CHAIN_DEPTH_MAX; depth++, chunk++) {
+            unsigned expected = depth == 1 ? 1 : chunk - 1;
+            expect_u64(find(&g, chunk, chunk - 1, true, &base), expected, "chunk %u", chunk);
+            expect_u64(base.depth, depth);
+            place(&g, chunk, ENCODING_DX, expected);
+        }
+    expect_u64(find(&g, chunk, chunk - 1, true, &base), 0, "enough chains begin there");
+    teardown(&g);
+}
+
+/* What is sent together goes in order of levels. */
+Test(chains, planned_chains_have_levels)
+{
+    struct chain_base base;
+    struct fixture g;
+    setup(&g);
+    place(&g, 1, ENCODING_FX, 0);
+    place(&g, 2, ENCODING_DX, 1);
+    for (unsigned chunk = 3; chunk <= 1 + CHAIN_DEPTH_MAX; chunk++) {
+        expect_u64(plan(&g, chunk, chunk - 1, true), chunk - 1);
+        expect_u64(level_of(&g, chunk), chunk - 2);
+    }
+    unsigned last = 1 + CHAIN_DEPTH_MAX;
+    expect_u64(plan(&g, last + 1, last, true), 1, "from the keyframe again");
+    expect_u64(level_of(&g, last + 1), 1);
+
+    expect_u64(plan(&g, 51, 50, true), 50, "nothing is known of that one");
+    expect_u64(level_of(&g, 51), 1);
+    expect_u64(level_of(&g, 50), 0);
+    expect_u64(plan(&g, 52, 51, true), 51);
+    expect_u64(level_of(&g, 52), 2);
+    expect_u64(plan(&g, 50, 2, true), 2, "find_base() does not ask what is planned for it");
+    expect_u64(level_of(&g, 50), 0, "it is a base of others already");
+    expect_u64(find(&g, 50, 52, true, &base), 0, "which rests on it");
+    teardown(&g);
+}
+
+Test(chains, what_follows_the_image_of_twins_is_of_a_star)
+{
+    struct chain_base base;
+    struct fixture g;
+    setup(&g);
+    place(&g, 1, ENCODING_FX, 0);
+    place(&g, 2, ENCODING_DX, 1);
+    expect_u64(find(&g, 3, 2, true, &base), 2);
+    place(&g, 100, ENCODING_TWIN, 2);
+    expect_u64(find(&g, 3, 2, true, &base), 1);
+    expect_u64(base.depth, 1);
+    teardown(&g);
+}
+
+/* Here no file refers to anything: all that a new one rests on is kept for it alone. */
+Test(chains, dead_bases_are_no_longer_than_what_they_are_kept_for)
+{
+    struct chain_base base;
+    struct chunk_name name = name_of(9), partner = name_of(3);
+    struct fixture g;
+    setup(&g);
+    place(&g, 1, ENCODING_FX, 0);
+    place(&g, 2, ENCODING_DX, 1);
+    place(&g, 3, ENCODING_DX, 2);
+    struct view *view = g.fixture.store->view;
+    assert_i64(chains_find_base(g.chains, view, &name, &partner, 3 * STORED_LEN, true, &base), 0);
+    expect_u64(base.depth, 3);
+    assert_i64(chains_find_base(g.chains, view, &name, &partner, 3 * STORED_LEN - 1, true, &base),
+               0);
+    expect_u64(base.depth, 0);
+    assert_i64(chains_find_base(g.chains, view, &name, &partner, STORED_LEN, false, &base), 0);
+    expect_u64(base.depth, 1, "a star rests on its keyframe alone");
+    teardown(&g);
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What an upload with reduce=dense stores by what: the order in which a cut's chunks are sent, and
+ * the forms that they get. */
+#include <stdio.h>
+
+#include "../expect.h"
+#include "../fixtures/store_fixture.h"
+#include "base/clock.h"
+#include "remote/chains.h"
+#include "remote/maintenance.h"
+#include "weights.h"
+
+#define CHUNKS 2u
+#define LEN (CHUNKS * (size_t)CHUNK_SIZE_MAX)
+#define LATEST 9u /* steps of a run that are saved at most, but for the first */
+
+struct fixture {
+    struct store_fixture fixture;
+    char remote[80];
+};
+
+static void setup(struct fixture *g)
+{
+    fixture_make(&g->fixture);
+    (void)snprintf(g->remote, sizeof g->remote, "%s-remote", g->fixture.path);
+    fixture_open(&g->fixture);
+}
+
+static void teardown(struct fixture *g)
+{
+    char command[128];
+    fixture_remove(&g->fixture);
+    (void)snprintf(command, sizeof command, "rm -rf %s", g->remote);
+    assert_i64(system(command), 0);
+}
+
+/* Until here there was no remote: all that is there comes with the first cut. */
+static void open_remote(struct fixture *g, enum reduce reduce)
+{
+    char *text = NULL;
+    struct remote_options *options = &g->fixture.options.remote;
+    fixture_wait(&g->fixture);
+    fixture_close(&g->fixture);
+    *options = (struct remote_options){.name = g->remote,
+                                       .holder = "test",
+                                       .upload_threads = 2,
+                                       .lease_ns = 10 * SECOND_NS,
+                                       .gc_grace_ns = 3600 * SECOND_NS};
+    assert_i64(dir_tier_open(&(struct dir_options){.path = g->remote}, &options->tier, &text), 0);
+    g->fixture.options.reduce = reduce;
+    fixture_open(&g->fixture);
+}
+
+static void wait_published(struct fixture *g)
+{
+    struct store *store = g->fixture.store;
+    fixture_wait(&g->fixture);
+    for (int i = 0; i < 24000; i++) {
+        if (store_remote_horizon(store) >= store_horizon(store) &&
+            view_remote(store->view).pending_chunks == 0)
+            return;
+        (void)usleep(5000);
+    }
+    cr_fail("it is not published");
+}
+
+/* --- files ------------------------------------------------------------------------------------ */
+
+static void put_bytes(struct fixture *g, const char *name, const uint8_t *data, size_t len)
+{
+    uint64_t ino = fixture_create(&g->fixture, name);
+    fixture_write(&g->fixture, ino, 0, data, len);
+    fixture_seal(&g->fixture, ino);
+    fixture_drop(&g->fixture, ino);
+}
+
+static void put_weights(struct fixture *g, unsigned steps)
+{
+    char name[32];
+    uint8_t *data = xcalloc(1, LEN);
+    (void)snprintf(name, sizeof name, "step%u", steps);
+    make_weights(data, LEN, 1, steps);
+    put_bytes(g, name, data, LEN);
+    free(data);
+}
+
+/* Of the weights after so many steps. */
+static void put_masters(struct fixture *g, const char *name, unsigned steps, unsigned seed)
+{
+    uint8_t *weights = xcalloc(1, LEN), *data = xcalloc(2, LEN);
+    make_weights(weights, LEN, 1, steps);
+    make_masters(data, weights, LEN, seed);
+    put_bytes(g, name, data, 2 * LEN);
+    free(weights);
+    free(data);
+}
+
+static int note_name(const struct view_extent *part, void *arg)
+{
+    *(struct chunk_name *)arg = part->extent.chunk;
+    return 1;
+}
+
+static struct chunk_name chunk_of(struct fixture *g, const char *name, unsigned i)
+{
+    struct chunk_name chunk;
+    uint64_t ino = fixture_lookup(&g->fixture, name);
+    cr_assert(ino != 0, "%s", name);
+    assert_i64(view_extents(g->fixture.store->view, ino, 0, i * (uint64_t)CHUNK_SIZE_MAX, 1,
+                            note_name, &chunk),
+               0);
+    return chunk;
+}
+
+/* --- what the remote has ---------------------------------------------------------------------- */
+
+static struct chunk_entry place_of(struct fixture *g, const char *name, unsigned i)
+{
+    struct chunk_entry entry;
+    struct chunk_name chunk = chunk_of(g, name, i);
+    assert_i64(view_remote_place(g->fixture.store->view, &chunk, &entry), 0);
+    return entry;
+}
+
+/* All chunks of the file have this form. `base`: a file of which those refer to the chunk that
+ * stands at 1/`width` of their own place; NULL: they refer to nothing. */
+static void expect_form(struct fixture *g, const char *name, enum chunk_encoding encoding,
+                        unsigned depth, const char *base, unsigned width)
+{
+    for (unsigned i = 0; i < width * CHUNKS; i++) {
+        struct chunk_entry entry = place_of(g, name, i);
+        expect_u64(entry.encoding, encoding, "chunk %u of %s", i, name);
+        expect_u64(entry.depth, depth, "chunk %u of %s", i, name);
+        expect_u64(entry.ref_count, base != NULL, "chunk %u of %s", i, name);
+        if (!base || entry.ref_count == 0)
+            continue;
+        struct chunk_name expected = chunk_of(g, base, i / width);
+        cr_expect(chunk_name_equal(&entry.refs[0].name, &expected), "chunk %u of %s", i, name);
+    }
+}
+
+/* --- tests ------------------------------------------------------------------------------------ */
+
+/* Each is there when the next one is stored by it. */
+Test(dense, a_chain_that_comes_with_one_cut_goes_in_its_order)
+{
+    char name[32], base[32];
+    struct fixture g;
+    setup(&g);
+    for (unsigned steps = 0; steps <= LATEST; steps++) {
+        put_weights(&g, steps);
+        fixture_wait(&g.fixture);
+    }
+    open_remote(&g, REDUCE_DENSE);
+    wait_published(&g);
+    expect_form(&g, "step0", ENCODING_FX, 0, NULL, 1);
+    for (unsigned steps = 1; steps <= LATEST; steps++) {
+        unsigned on = steps == CHAIN_DEPTH_MAX + 1 ? 0 : steps - 1;
+        (void)snprintf(name, sizeof name, "step%u", steps);
+        (void)snprintf(base, sizeof base, "step%u", on);
+        expect_form(&g, name, ENCODING_DX,
+                    steps > CHAIN_DEPTH_MAX ? steps - CHAIN_DEPTH_MAX : steps, base, 1);
+    }
+    teardown(&g);
+}
+
+/* They come first on NVMe, and go last. */
+Test(dense, masters_go_after_their_images)
+{
+    struct fixture g;
+    setup(&g);
+    put_masters(&g, "masters", 0, 5);
+    fixture_wait(&g.fixture);
+    put_weights(&g, 0);
+    open_remote(&g, REDUCE_DENSE);
+    wait_published(&g);
+    expect_form(&g, "step0", ENCODING_FX, 0, NULL, 1);
+    expect_form(&g, "masters", ENCODING_TWIN, 1, "step0", 2);
+    teardown(&g);
+}
+
+Test(dense, images_are_known_when_masters_come_with_a_later_head)
+{
+    struct fixture g;
+    setup(&g);
+    open_remote(&g, REDUCE_DENSE);
+    put_weights(&g, 0);
+    wait_published(&g);
+    put_masters(&g, "masters", 0, 5);
+    wait_published(&g);
+    expect_form(&g, "masters", ENCODING_TWIN, 1, "step0", 2);
+    teardown(&g);
+}
+
+/* The deepest image that there is may have twins. */
+Test(dense, twins_of_the_last_of_a_chain)
+{
+    struct fixture g;
+    setup(&g);
+    for (unsigned steps = 0; steps <= CHAIN_DEPTH_MAX; steps++) {
+        put_weights(&g, steps);
+        fixture_wait(&g.fixture);
+    }
+    open_remote(&g, REDUCE_DENSE);
+    wait_published(&g);
+    put_masters(&g, "masters", CHAIN_DEPTH_MAX, 5);
+    wait_published(&g);
+    expect_form(&g, "masters", ENCODING_TWIN, CHAIN_DEPTH_MAX + 1, "step7", 2);
+    teardown(&g);
+}
+
+/* Their upper halves are equal, their lower ones are not: worth it without an image, too. */
+Test(dense, fp32_is_stored_by_what_came_before)
+{
+    struct fixture g;
+    setup(&g);
+    put_masters(&g, "masters1", 0, 5);
+    fixture_wait(&g.fixture);
+    put_masters(&g, "masters2", 0, 6);
+    open_remote(&g, REDUCE_DENSE);
+    wait_published(&g);
+    expect_form(&g, "masters1", ENCODING_FX, 0, NULL, 2);
+    for (unsigned i = 0; i < 2 * CHUNKS; i++) {
+        struct chunk_entry entry = place_of(&g, "masters2", i);
+        struct chunk_name expected = chunk_of(&g, "masters1", i);
+        expect_u64(entry.encoding, ENCODING_DX, "chunk %u", i);
+        cr_expect(entry.ref_count == 1 && chunk_name_equal(&entry.refs[0].name, &expected));
+    }
+    teardown(&g);
+}
+
+Test(dense, without_it_nothing_refers_to_anything)
+{
+    struct fixture g;
+    setup(&g);
+    put_weights(&g, 0);
+    fixture_wait(&g.fixture);
+    put_weights(&g, 1);
+    put_masters(&g, "masters", 1, 5);
+    open_remote(&g, REDUCE_FAST);
+    wait_published(&g);
+    expect_form(&g, "step1", ENCODING_FX, 0, NULL, 1);
+    expect_form(&g, "masters", ENCODING_FX, 0, NULL, 2);
+    teardown(&g);
+}
+
+/* What is not near is sent as it is, and so is what was deleted since. */
+Test(dense, what_has_no_base_that_helps_is_plain)
+{
+    struct fixture g;
+    setup(&g);
+    open_remote(&g, REDUCE_DENSE);
+    put_weights(&g, 0);
+    wait_published(&g);
+    fixture_unlink(&g.fixture, "step0", 0);
+    put_weights(&g, 1);
+    wait_published(&g);
+    expect_form(&g, "step1", ENCODING_FX, 0, NULL, 1);
+    fixture_put(&g.fixture, "step2", 3, LEN);
+    wait_published(&g);
+    expect_form(&g, "step2", ENCODING_RAW, 0, NULL, 1);
+    teardown(&g);
+}
