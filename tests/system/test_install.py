@@ -127,10 +127,20 @@ def changed(machine):
     return [path for top in ("usr", "etc") for path in files_below(machine.path(f"{machine.root}/{top}"))]
 
 
+def use_library(build, machine):
+    """A C program finds the library as others are found, by pkg-config."""
+    source = build.path("datadir", "doc/cairnfs/examples/save.c")
+    machine.shell(f"cc -o {machine.root}/save {source} $(pkg-config --cflags --libs cairn)")
+    machine.shell(f"LD_LIBRARY_PATH=$(pkg-config --variable=libdir cairn) {machine.root}/save {machine.mnt} 2")
+    assert machine.shell(f"cat {machine.mnt}/latest").stdout == "step2.zip"
+    machine.run("python3", "-m", "zipfile", "-t", f"{machine.mnt}/step2.zip")
+
+
 def use(build, machine):
     options = f"stage_dir={machine.stage_dir},stage=64M,_netdev"
     machine.run("mount", "-t", "cairnfs", machine.store, machine.mnt, "-o", options)
     machine.shell(f"echo content >{machine.mnt}/file; PATH={build.path('bindir')}:$PATH; cairn wait {machine.mnt}/file; cairn status {machine.mnt}")
+    use_library(build, machine)
     machine.run("umount", machine.mnt)
     assert os.listdir(machine.stage_dir) == []
     if shutil.which("man"):

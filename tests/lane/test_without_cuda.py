@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""-Dcuda=disabled: the library that has nothing of CUDA in it saves what lies in the host's memory."""
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import rig
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+
+PROGRAM = """
+import sys, torch, cairnfs
+model = torch.nn.Linear(300, 300)
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(3):
+    model(torch.ones(2, 300)).sum().backward()
+    optimizer.step()
+    save = cairnfs.save({"model": model.state_dict(), "step": step}, sys.argv[1])
+    kept = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+save.result()
+found = torch.load(sys.argv[1])
+assert found["step"] == 2 and all(torch.equal(found["model"][name], kept[name]) for name in kept)
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_library_without_cuda(programs, folder):
+    if not shutil.which("meson"):
+        pytest.skip("skipped: meson is not installed")
+    build = os.path.join(folder, "build")
+    for command in (["meson", "setup", build, ROOT, "-Dcuda=disabled"], ["ninja", "-C", build, "src/client/libcairn.so.0"]):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr
+    library = os.path.join(build, "src", "client", "libcairn.so.0")
+    assert b"libcuda" in rig.read_file(programs["CAIRN_LIBRARY"]) and b"libcuda" not in rig.read_file(library)
+    subprocess.run([sys.executable, "-c", PROGRAM, os.path.join(folder, "file.pt")], env={**programs, "CAIRN_LIBRARY": library}, check=True, timeout=200)
