@@ -17,13 +17,18 @@ def normal(seed):
     return numpy.random.default_rng(seed).standard_normal(ELEMENTS, numpy.float32)
 
 
+def rounded(numbers):
+    """fp32 numbers as bf16, which numpy does not know: as their bits."""
+    bits = numbers.view(numpy.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("<u2")
+
+
 @functools.cache
 def tensor(step, is_bf16):
     """As bytes. Each step is as far from the others: what is saved first may be what the others are stored by."""
     numbers = normal(0) * numpy.float32(0.02) * (1 + numpy.float32(0.004) * normal(1 + step))
     if is_bf16:
-        bits = numbers.view(numpy.uint32)
-        return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("<u2").view(numpy.uint8)
+        return rounded(numbers).view(numpy.uint8)
     return numbers.astype("<f4").view(numpy.uint8)
 
 

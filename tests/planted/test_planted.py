@@ -30,6 +30,7 @@ FOUND_BY = {
     "read_behind_the_fill": ("crash/test_forged.py", "test_forged_records"),
     "skip_verify": (DENSE, "test_a_fresh_node_reads_all"),
     "drop_a_base": (DENSE, "test_what_others_are_stored_by_is_deleted"),
+    "forget_a_reference": (DENSE, "test_a_base_outlives_a_merge_of_what_it_serves"),
     "told_before_the_batch": (DISK, "test_small_fsyncs_one_after_the_other"),
 }
 
@@ -48,7 +49,8 @@ def compile_command(build_folder, file):
         for command in json.load(commands):
             if os.path.abspath(os.path.join(command["directory"], command["file"])) == os.path.join(planted.SOURCE, file):
                 words = shlex.split(command["command"])
-                return [*words[:1], "-fsyntax-only", "-Werror", *words[1 : words.index("-o")]], command["directory"]
+                first = next(at for at, word in enumerate(words) if word.startswith("-"))  # after the compiler, and ccache before it
+                return [*words[:first], "-fsyntax-only", "-Werror", *words[first : words.index("-o")]], command["directory"]
     raise AssertionError(f"{build_folder} does not compile {file}")
 
 

@@ -4,9 +4,13 @@ costs what hangs on it and nothing else."""
 import contextlib
 import errno
 import io
+import json
 import os
+import shutil
+import struct
 import time
 
+import numpy
 import pytest
 
 import remote as remotes
@@ -175,6 +179,37 @@ def test_weights_alone_are_chains(job, report):
 
 
 @pytest.mark.timeout(400)
+def test_a_base_outlives_a_merge_of_what_it_serves(job):
+    """Packs of chunks that are stored by the first checkpoint are merged; then its files go, and the grace passes."""
+    job.training = Training(elements=rig.MIB // 8)
+    save_some(job, 1)
+    first = packs(job.node)
+    for _ in range(6):
+        job.save(parts=["model"])
+        job.node.wait_remote()
+    assert sent(job.node)["dx"] > 0.7 * 6 / 7 * raw_bytes(job, "model.pt")
+    before = packs(job.node) - first
+    for number in range(20):
+        job.write(f"small{number}", rig.seeded_bytes(number, 40000))
+        job.node.wait_remote()
+
+    def merged():
+        job.node.cairn("gc", job.node.mnt)
+        return not before & packs(job.node)
+
+    rig.poll(merged, 60, "small packs to be merged", 0.5)
+    job.remove(1)
+    for number in range(3):
+        job.write("more", rig.seeded_bytes(100 + number, 40000))
+        job.node.wait_remote(timeout="90s")
+        time.sleep(1.1)
+        assert job.node.cairn("gc", job.node.mnt).returncode == 0
+    check_fresh(job.node, job.content, remote=job.node.remote.copy())
+    job.node.umount()
+    assert job.node.fsck().returncode == 0
+
+
+@pytest.mark.timeout(400)
 def test_all_goes_when_nothing_needs_it(job):
     """What only deleted chunks needed is deleted, too."""
     save_some(job, 3)
@@ -189,6 +224,55 @@ def test_all_goes_when_nothing_needs_it(job):
 
     rig.poll(few, 60, "the packs of deleted checkpoints to go", 0.5)
     check_fresh(job.node, job.content, remote=job.node.remote.copy())
+
+
+def put_order(remote):
+    """What the remote got, in the order in which it came there."""
+    names = [name for name in remote.names() if name.startswith(("packs/", "runs/", "heads/"))]
+    return sorted(names, key=lambda name: os.stat(remote.file(name)).st_ctime_ns)
+
+
+def with_first(remote, order, count):
+    """A copy of the remote as it was after so many puts."""
+    copy = remote.copy()
+    for name in order[count:]:
+        copy.delete(name)
+    return copy
+
+
+def check_prefix(node, remote, content):
+    """Another node reads whole files, and of the checkpoints the first ones: the last of them may lack its second file."""
+    fresh = node.fresh(remote=remote)
+    fresh.mount(takeover=True)
+    try:
+        there = [name for name in content if os.path.exists(os.path.join(fresh.mnt, name))]
+        assert there == list(content)[: len(there)]
+        assert differing(fresh.mnt, {name: content[name] for name in there}) == []
+        return len(there)
+    finally:
+        fresh.umount()
+        remote.wipe()
+        shutil.rmtree(fresh.root, ignore_errors=True)
+
+
+@pytest.mark.timeout(400)
+def test_every_prefix_of_what_was_put(on_remote, folder, rng, full):
+    """P5: after each put (by default after some) another node reads a state that was. One head has several checkpoints at once."""
+    remote = remotes.DirRemote(os.path.join(folder, "remotes"))
+    node = on_remote(remote, reduce="dense", gc_grace="1h", stage="256M", upload_threads=3).mount()
+    job = Job(node)
+    job.training = Training(elements=rig.MIB // 8)
+    for count in (1, 1, 3, 1, 2):
+        for _ in range(count):
+            job.save()
+        node.wait_remote()
+    assert sent(node)["twin"] > 0 and sent(node)["dx"] > 0
+    node.umount()
+    order = put_order(remote)
+    first = next(at for at, name in enumerate(order) if name.startswith("heads/")) + 1
+    counts = list(range(first, len(order) + 1))
+    files = [check_prefix(node, with_first(remote, order, count), job.content) for count in (counts if full else sorted(rng.sample(counts, 6)))]
+    assert files == sorted(files), "a later one has less"
 
 
 @pytest.mark.timeout(400)
@@ -334,4 +418,29 @@ def test_contents_of_reduce_are_reduced(job):
         if number % 4 == 3:
             job.node.wait_remote()
     assert sent(job.node)["twin"] > 0 and sent(job.node)["dx"] > 0
+    check_fresh(job.node, job.content)
+
+
+def safetensors(rows, dtype):
+    """A file with each row as a tensor, and so as a chunk."""
+    size = rows[0].nbytes
+    header = json.dumps({f"layer{number}": {"dtype": dtype, "shape": [len(row)], "data_offsets": [number * size, (number + 1) * size]}
+                         for number, row in enumerate(rows)}).encode()
+    return struct.pack("<Q", len(header)) + header + rows.tobytes()
+
+
+@pytest.mark.timeout(400)
+def test_a_cut_of_many_chunks(job, full):
+    """With --full: more than the upload lists at once (32,768), in each of two cuts."""
+    random, rows = numpy.random.default_rng(5), 17_000 if full else 700
+    masters = random.standard_normal((rows, 2048), numpy.float32) * numpy.float32(0.02)
+    for step in (1, 2):
+        masters += numpy.abs(masters) * numpy.float32(0.004) * random.standard_normal(masters.shape, numpy.float32)
+        job.write(f"step{step}/model.safetensors", safetensors(trained.rounded(masters), "BF16"))
+        job.write(f"step{step}/master.safetensors", safetensors(masters, "F32"))
+        job.node.wait_remote()
+    assert sent(job.node)["dx"] > 0.9 * raw_bytes(job, "model.safetensors") / 2
+    assert sent(job.node)["twin"] > 0, "few chunks that small have a landmark"
+    job.node.umount()
+    assert job.node.fsck().returncode == 0
     check_fresh(job.node, job.content)
