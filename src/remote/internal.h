@@ -192,6 +192,8 @@ void *lease_run(void *remote);
 /* --- upload.c --------------------------------------------------------------------------------- */
 
 void *upload_run(void *remote);
+/* Most memory that its rounds take, those that read the remote included. */
+uint64_t upload_memory(const struct remote *remote);
 
 /* --- runs.c ----------------------------------------------------------------------------------- */
 

@@ -13,6 +13,10 @@
 
 #include "remote/upload.h"
 
+/* Most memory: of one thread's work, and of what all share, with a round's lineage and phases. */
+#define DENSE_WORK_BYTES (13 * MIB / 2)
+#define DENSE_BYTES (33 * MIB + 16 * MIB + 16 * MIB)
+
 /* State that a remote's rounds share: bf16 chunks that were sent lately. Any thread. */
 struct dense;
 struct dense *dense_new(void);

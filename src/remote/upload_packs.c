@@ -23,6 +23,25 @@ static bool may_pass(int error)
            tier_error_is_transient(error);
 }
 
+/* One sender's, as send_job() has it; where chunks refer to others, with the bases of one that is
+ * read in the remote: stored, and decoded. */
+static uint64_t sender_memory(const struct remote *remote)
+{
+    uint64_t pack =
+        PACK_BUFFER_LEN + 2 * CHUNK_SIZE_MAX + PACK_ENTRIES_MAX * sizeof(struct chunk_entry);
+    bool has_bases = remote->store->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE;
+    return pack + (has_bases ? 2 * CHUNK_REFS_MAX * CHUNK_SIZE_MAX : 0) +
+           (remote->dense ? DENSE_WORK_BYTES : 0);
+}
+
+uint64_t upload_memory(const struct remote *remote)
+{
+    if (remote->options.read_only)
+        return 0;
+    return remote->options.upload_threads * sender_memory(remote) +
+           PASS_CHUNKS * sizeof(struct chunk_entry) + (remote->dense ? DENSE_BYTES : 0);
+}
+
 struct sending {
     struct upload *up;
     uint64_t id, data_len;

@@ -428,8 +428,8 @@ static void status_memory(struct store *store, struct store_status *ret)
                           (uint64_t)PULL_READERS * 2 * CHUNK_SIZE_MAX +
                           (store->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE ? BASES_CACHE_BYTES : 0);
     uint64_t buffers =
-        (store->remote ? for_remote : 0) + (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN +
-        (uint64_t)CHUNK_CACHE_ENTRIES * CHUNK_SIZE_MAX +
+        (store->remote ? for_remote + upload_memory(store->remote) : 0) +
+        (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN + (uint64_t)CHUNK_CACHE_ENTRIES * CHUNK_SIZE_MAX +
         (uint64_t)(3 * (store->options.writeback_threads + 1) + READ_THREADS) * CHUNK_SIZE_MAX;
     uint64_t names = VIEW_CACHE_BYTES + NS_CLEAN_BYTES;
     ret->memory_bound_bytes = stage + tables + buffers + names + 32 * MIB;
