@@ -62,13 +62,13 @@ class Model(nn.Module):
         return functional.linear(self.norm(h), self.tokens.weight)
 
 
-def corpus():
-    """Text that is there: the sources of Python's library, bytes as tokens."""
+def sources():
+    """Text that is there: the sources of Python's library."""
     text = bytearray()
     for path in sorted(glob.glob(os.path.join(os.path.dirname(os.__file__), "*.py"))):
         with open(path, "rb") as file:
             text += file.read()
-    return torch.frombuffer(text, dtype=torch.uint8).long()
+    return text
 
 
 class Training:
@@ -77,7 +77,7 @@ class Training:
     def __init__(self, width, layers, steps, peak=6e-4):
         torch.manual_seed(1)
         self.random = torch.Generator().manual_seed(2)
-        self.text = corpus()
+        self.text = torch.frombuffer(sources(), dtype=torch.uint8).long()  # bytes as tokens
         self.model = Model(width, layers)
         self.names = [name for name, _ in self.model.named_parameters()]
         self.masters = [p.detach().clone().requires_grad_() for p in self.model.parameters()]
@@ -314,6 +314,81 @@ def speeds(args, training):
     return figures
 
 
+# --- what is no tensor -------------------------------------------------------------------------------------------------------
+
+
+def write_tokenizer(folder):
+    """A tokenizer as the Hub's repositories have one: byte-level BPE, 32,000 words."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
+    lines = sources().decode(errors="replace").splitlines()
+    tokenizer.train_from_iterator(lines, trainers.BpeTrainer(vocab_size=32000, show_progress=False))
+    tokenizer.save(os.path.join(folder, "tokenizer.json"))
+
+
+def write_metadata(folder, tensors=2000, ranks=16):
+    """What DCP writes beside the shards of a model and its moments."""
+    import pickle
+
+    from torch.distributed.checkpoint import metadata as dcp
+    from torch.distributed.checkpoint.filesystem import _StorageInfo
+
+    properties, items, storage = dcp.TensorProperties(dtype=torch.float32), {}, {}
+    for number in range(tensors):
+        name, rows = f"optimizer.state.model.layers.{number // 12}.mlp.{number % 12}.weight.exp_avg", torch.Size([4096 // ranks, 4096])
+        offsets = [torch.Size([rank * 4096 // ranks, 0]) for rank in range(ranks)]
+        items[name] = dcp.TensorStorageMetadata(properties, torch.Size([4096, 4096]), [dcp.ChunkStorageMetadata(at, rows) for at in offsets])
+        for rank, at in enumerate(offsets):
+            storage[dcp.MetadataIndex(name, at, 0)] = _StorageInfo(f"__{rank}_0.distcp", number * 4 * rows.numel(), 4 * rows.numel())
+    with open(os.path.join(folder, ".metadata"), "wb") as file:
+        pickle.dump(dcp.Metadata(items, {name: (name,) for name in items}, storage), file)
+
+
+def write_log(folder, steps=100000):
+    draw = torch.Generator().manual_seed(3)
+    with open(os.path.join(folder, "log.jsonl"), "w") as file:
+        for step in range(steps):
+            noise = torch.rand(3, generator=draw).tolist()
+            row = {"step": step, "loss": 2 + noise[0], "grad_norm": noise[1], "lr": 6e-4 * (1 - step / steps), "tokens_per_s": 41000 + 900 * noise[2]}
+            file.write(json.dumps(row) + "\n")
+
+
+def write_sources(folder):
+    """A copy of the program beside the checkpoints, as one file."""
+    with open(os.path.join(folder, "sources.tar"), "wb") as file:
+        file.write(sources())
+
+
+def texts(args, training):
+    """Files that are no tensors, and checkpoint directories with all that is in them: how many bytes zstd would save beside lz4, and at which speed."""
+    tool, found = os.path.join(args.build, "tests", "bench", "text_bench"), {}
+    for _ in range(args.every):
+        training.step()
+    writers = {"tokenizer.json": write_tokenizer, "DCP .metadata, 32,000 shards": write_metadata, "log, lines of JSON": write_log, "source code": write_sources}
+    writers |= {f"directory: {name}": lambda folder, save=save: save(training, folder) for name, save in LAYOUTS.items()}
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as root:
+        for number, (name, write) in enumerate(writers.items()):
+            folder = os.path.join(root, str(number))
+            os.makedirs(folder)
+            write(folder)
+            found[name] = text_figures(tool, [os.path.join(at, file) for at, _, files in os.walk(folder) for file in files])
+    return found
+
+
+def text_figures(tool, files):
+    row = json.loads(rig.run(tool, *files))
+    text, stored = row["text"], row["inline_bytes"] + sum(e["stored_bytes"] for e in row["encodings"].values())
+    figures = {"bytes": row["bytes"], "stored_bytes": stored, "text_bytes": text["bytes"], "text_share": text["bytes"] / row["bytes"]}
+    for coder in ("lz4", "zstd1", "zstd3", "zstd9"):
+        of = text[coder]
+        figures[coder] = {"ratio": of["stored_bytes"] / max(1, text["bytes"]), "saved_of_all": (text["lz4"]["stored_bytes"] - of["stored_bytes"]) / stored,
+                          "encode_gb_s": text["bytes"] / max(1e-9, of["encode_s"]) / 1e9, "decode_gb_s": text["bytes"] / max(1e-9, of["decode_s"]) / 1e9}
+    figures["now"] = {"ratio": text["stored_bytes"] / max(1, text["bytes"])}
+    return figures
+
+
 class Save:
     """Blocked time of a torch.save, and time until its bytes are on NVMe, on two mounts in turns."""
 
@@ -381,7 +456,7 @@ def main():
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--checkpoints", type=int, default=5)
     parser.add_argument("--every", type=int, default=50, help="steps between checkpoints")
-    parser.add_argument("--parts", default="series,ratios,uploads,speeds,saves")
+    parser.add_argument("--parts", default="series,ratios,uploads,speeds,saves", help="and texts, where the build found libzstd")
     args = parser.parse_args()
     training = Training(args.width, args.layers, args.checkpoints * args.every)
     results, parts = {"parameters": sum(m.numel() for m in training.masters)}, args.parts.split(",")
@@ -395,6 +470,8 @@ def main():
             place.close()
     if "uploads" in parts:
         results["uploads"] = uploads(args, Training(args.width, args.layers, args.checkpoints * args.every))
+    if "texts" in parts:
+        results["texts"] = texts(args, training)
     if "speeds" in parts:
         results["speeds"] = speeds(args, training)
     if "saves" in parts:
