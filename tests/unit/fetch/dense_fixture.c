@@ -13,24 +13,37 @@
 
 /* --- numbers ---------------------------------------------------------------------------------- */
 
-/* The master numbers: each step moves them by less than 1 in 1,000. A longer file begins with the
- * same ones. */
-static uint8_t *make_master(unsigned seed, unsigned step, size_t length)
+/* The master numbers lie in blocks, each with a seed of its own, so that any part of a file can be
+ * made alone. */
+#define BLOCK (64u * 1024)
+
+static void make_block(unsigned seed, unsigned step, uint64_t number, uint8_t *block)
 {
-    struct seeded seeded = {seed};
-    uint8_t *bytes = xmalloc(length);
-    numbers_fill(NUMBERS_F32, &seeded, bytes, length, 0);
-    for (unsigned i = 0; i < step; i++) {
-        struct seeded of_step = {1000ull * seed + i + 1};
-        for (size_t at = 0; at + 4 <= length; at += 4)
-            put_le32(bytes + at, get_le32(bytes + at) ^ (uint32_t)seeded_below(&of_step, 1 << 13));
+    struct seeded seeded = {number << 32 | seed};
+    numbers_fill(NUMBERS_F32, &seeded, block, BLOCK, 0);
+    for (unsigned i = 0; i < step; i++) { /* each moves them by less than 1 in 1,000 */
+        struct seeded of_step = {number << 32 | (1000ull * seed + i + 1)};
+        for (size_t at = 0; at < BLOCK; at += 4)
+            put_le32(block + at, get_le32(block + at) ^ (uint32_t)seeded_below(&of_step, 1 << 13));
     }
+}
+
+static uint8_t *make_master(unsigned seed, unsigned step, uint64_t from, size_t length)
+{
+    uint8_t *bytes = xmalloc(length), *block = xmalloc(BLOCK);
+    for (size_t done = 0; done < length;) {
+        size_t skipped = (from + done) % BLOCK, n = min_u64(BLOCK - skipped, length - done);
+        make_block(seed, step, (from + done) / BLOCK, block);
+        memcpy(bytes + done, block + skipped, n);
+        done += n;
+    }
+    free(block);
     return bytes;
 }
 
-static uint8_t *make_weights(unsigned seed, unsigned step, size_t length)
+static uint8_t *make_weights(unsigned seed, unsigned step, uint64_t from, size_t length)
 {
-    uint8_t *master = make_master(seed, step, 2 * length);
+    uint8_t *master = make_master(seed, step, 2 * from, 2 * length);
     for (size_t i = 0; i < length / 2; i++) {
         uint32_t x = get_le32(master + 4 * i);
         put_le16(master + 2 * i, (uint16_t)((x + 0x7fff + (x >> 16 & 1)) >> 16));
@@ -49,12 +62,12 @@ static void put(const char *name, uint8_t *bytes, size_t length)
 
 void dense_put_weights(const char *name, unsigned seed, unsigned step, size_t length)
 {
-    put(name, make_weights(seed, step, length), length);
+    put(name, make_weights(seed, step, 0, length), length);
 }
 
 void dense_put_master(const char *name, unsigned seed, unsigned step, size_t length)
 {
-    put(name, make_master(seed, step, length), length);
+    put(name, make_master(seed, step, 0, length), length);
 }
 
 /* In pieces, as a program reads. */
@@ -74,23 +87,23 @@ static void expect(const char *name, uint8_t *bytes, size_t length)
 
 void dense_expect_weights(const char *name, unsigned seed, unsigned step, size_t length)
 {
-    expect(name, make_weights(seed, step, length), length);
+    expect(name, make_weights(seed, step, 0, length), length);
 }
 
 void dense_expect_master(const char *name, unsigned seed, unsigned step, size_t length)
 {
-    expect(name, make_master(seed, step, length), length);
+    expect(name, make_master(seed, step, 0, length), length);
 }
 
 int dense_read_weights(const char *name, unsigned seed, unsigned step, uint64_t offset,
                        size_t length)
 {
     size_t good;
-    uint8_t *is = xmalloc(length), *bytes = make_weights(seed, step, offset + length);
+    uint8_t *is = xmalloc(length), *bytes = make_weights(seed, step, offset, length);
     int r = store_read(fixture.store, fixture_lookup(&fixture, name), offset, is, length,
                        STORE_REACH_REMOTE, &good);
     if (r == 0)
-        cr_assert(memcmp(is, bytes + offset, length) == 0, "%s from %llu on", name,
+        cr_assert(memcmp(is, bytes, length) == 0, "%s from %llu on", name,
                   (unsigned long long)offset);
     free(is);
     free(bytes);
