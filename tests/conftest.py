@@ -38,6 +38,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "timeout(seconds): limit for one test on a quiet machine (times 10 with --full, 3 with --sanitize)")
     config.addinivalue_line("markers", "always_s3: runs on S3 too, whatever the seed says")
     config.addinivalue_line("markers", "alone: measures time, so nothing may run beside it")
+    config.addinivalue_line("markers", "alone_with_full: measures time with --full only: `alone` there")
     config.addinivalue_line("markers", "pieces(count): with --full so many tests with a part of the campaign each, which may run at once")
     config.cairn_seed = seed_of(config)
     if not config.getoption("--reports"):
@@ -57,6 +58,13 @@ def pytest_generate_tests(metafunc):
         count = metafunc.definition.get_closest_marker("pieces").args[0] if metafunc.config.getoption("--full") else 1
         pieces = [Piece(number, count) for number in range(count)]
         metafunc.parametrize("piece", pieces, ids=[f"{piece.number + 1}of{count}" for piece in pieces])
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m "not alone"` chooses
+def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if config.getoption("--full") and item.get_closest_marker("alone_with_full"):
+            item.add_marker("alone")
 
 
 class Piece:

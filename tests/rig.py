@@ -29,16 +29,18 @@ class MountError(Exception):
     pass
 
 
-def poll(condition, timeout=30.0, what="condition", step=0.02):
-    """Wait until condition() is true and return its value. timeout: seconds that are plenty on a quiet machine."""
-    end = time.monotonic() + PATIENCE * timeout
+def poll(condition, timeout=30.0, what="condition", step=None):
+    """Wait until condition() is true and return its value. timeout: seconds that are plenty on a quiet machine. step: seconds between two
+    looks; by default the longer it has waited the longer, as most looks begin a process (`cairn status`)."""
+    begin = time.monotonic()
     while True:
         value = condition()
         if value:
             return value
-        if time.monotonic() > end:
+        waited = time.monotonic() - begin
+        if waited > PATIENCE * timeout:
             raise TimeoutError(f"waited {PATIENCE * timeout} s for {what}")
-        time.sleep(step)
+        time.sleep(min(0.02 + waited / 20, 0.5) if step is None else step)
 
 
 def find_binary(build):

@@ -319,11 +319,11 @@ def make_mount(request, mount_factory, folder):
 @pytest.mark.timeout(240)
 @pytest.mark.pieces(9)
 def test_cuts_of_a_disk_that_loses_writes(campaign, make_mount, rng, full, piece):
-    """P3, P4: 1,000 cuts (16 by default), with any part of what was not flushed: always a prefix with every returned fsync."""
+    """P3, P4: 1,000 cuts (8 by default), with any part of what was not flushed: always a prefix with every returned fsync."""
     left = []
     for one in campaign.rounds(piece.share(25) if full else 1, make_mount):
         one.run(3)
-        for at in one.disk.moments(rng, one.first, one.last, 10 if full else 4):
+        for at in one.disk.moments(rng, one.first, one.last, 10 if full else 2):
             left += [one.cut(at, how, one.judge_store) for how in HOWS]
     print(f"{len(left)} cuts")
     assert any(left), "no cut contained anything: the load did not reach the disk"

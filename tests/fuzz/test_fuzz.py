@@ -11,7 +11,7 @@ import pytest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TARGETS = sorted(os.path.basename(path)[:-2] for path in glob.glob(HERE + "/*.c"))
-SECONDS, SECONDS_FULL = 4, 60  # the seeds take less than one; runs add up, as each commit has a seed of its own
+SECONDS, SECONDS_FULL = 2, 60  # the seeds take less than one; runs add up, as each commit has a seed of its own
 # A process that is made by fork and exec begins with the peak of its parent's memory, which libFuzzer would take for its own: a
 # Python that has loaded torch is over the limit. A shell's child begins with the shell's.
 FORK = ["sh", "-c", '"$@"; exit $?', "sh"]
@@ -46,7 +46,7 @@ def programs(request, tmp_path_factory):
     with open(build + ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.exists(build + "/build.ninja"):
-            options = ["-Dfuzz=true", "-Dtests=disabled", "-Db_sanitize=address,undefined", "-Db_lundef=false"]
+            options = ["-Dfuzz=true", "-Dtests=disabled", "-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dc_args=-g1"]  # names and lines are enough
             call("meson", "setup", build, *options, cwd=os.path.join(HERE, "..", ".."), env={**os.environ, "CC": "clang"})
         call("ninja", "-C", build, "fuzz")
     return build

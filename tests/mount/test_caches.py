@@ -324,7 +324,7 @@ def test_answer_that_a_change_of_something_new_overtook(cairn, what, full):
         os.utime(path, (7, 8))
         change(path)
 
-    paths = [os.path.join(cairn.mnt, f"name{number:05}") for number in range(5_000 if full else 1_000)]
+    paths = [os.path.join(cairn.mnt, f"name{number:05}") for number in range(5_000 if full else 500)]
     assert change_while_it_is_asked_for(cairn, paths, make_and_change) == []
 
 

@@ -92,7 +92,7 @@ def make_empty(folder, numbers):
         os.close(fd)
 
 
-@pytest.mark.alone
+@pytest.mark.alone_with_full
 @pytest.mark.usefixtures("memory")
 def test_files_in_a_directory(cairn, stores, full, sanitized, report):
     """10^6 files in one directory: listed, found, renamed as one, counted again after a crash and a remount; mounting and writing take no
@@ -551,7 +551,7 @@ def write_pieces(folder, number, pieces):
         file.truncate(pieces * 8192)
 
 
-@pytest.mark.alone
+@pytest.mark.alone_with_full
 def test_many_chunks(cairn, stores, memory, full, sanitized, report):
     """With --full 10^5 chunks, then 10^6 (else a fiftieth): memory within the formula at every moment. A chunk takes no longer in the last
     three tenths than in the first, nor more CPU time (compactions of the view are judged apart: none are due at first); and mounting

@@ -28,7 +28,7 @@ def s3(request):
     made.rgw.reclaim()
 
 
-S3_SHARE = 5  # one in so many tests runs on S3 too, without --full; which, the seed says
+S3_SHARE = 10  # one in so many tests runs on S3 too, without --full; which, the seed says
 
 
 @pytest.fixture(params=["dir", "s3"])

@@ -101,7 +101,7 @@ def save_in_rounds(mount, rng_seed, rounds):
 @pytest.mark.timeout(240)
 def test_requests_stay_bounded(on_remote, s3, far, proxy, rng, full, report):
     """A tenth of the requests fail: no more than 1.3 x the requests of a clean run, for saving and for reading."""
-    rounds, seed, counts = 200 if full else 40, rng.random(), {}
+    rounds, seed, counts = 200 if full else 20, rng.random(), {}
     for name, faults in (("clean", {}), ("faults", share(0.1))):
         proxy.calm()
         mount = on_remote(s3.beside(name).through(proxy), writeback_delay="20ms").mount()

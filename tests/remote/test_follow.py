@@ -106,7 +106,7 @@ def test_follows_whatever_changes(on_remote, remote, rng, full):
     rig.write_file(os.path.join(writer.mnt, "first"), b"1")
     writer.wait_remote()
     follower = writer.fresh(**FOLLOW).mount()
-    for turn in range(20 if full else 5):
+    for turn in range(20 if full else 3):
         for _ in range(rng.randrange(1, 40)):
             changes.one()
         if rng.randrange(3) == 0:
@@ -196,7 +196,7 @@ def test_shows_prefixes_under_load(on_remote, remote, rng, shm_folder, full):
         rig.poll(lambda: writers.mark() > 10_000, 60, "the writers to run")
         rig.poll(lambda: newest(remote) > 0, 30, "a head")
         follower = writer.fresh(**FOLLOW).mount()
-        for _ in range(30 if full else 5):
+        for _ in range(30 if full else 3):
             time.sleep(rng.uniform(0.2, 2.0))
             writer.pause()
             try:
@@ -362,7 +362,7 @@ def test_killed_while_following(on_remote, remote, rng, full):
     changes.one()
     writer.wait_remote()
     follower = writer.fresh(**{**FOLLOW, "follow": "100ms"}).mount()
-    for _ in range(60 if full else 8):
+    for _ in range(60 if full else 6):
         for _ in range(rng.randrange(1, 30)):
             changes.one()
         writer.wait_remote()

@@ -87,7 +87,7 @@ def account(rows):
 @pytest.mark.needs_mount
 @pytest.mark.timeout(240)
 def test_one_small_file_among_many(on_remote, folder, full, report):
-    count = 1_000_000 if full else 30_000
+    count = 1_000_000 if full else 10_000
     large = Large(on_remote, folder, count, 100 if full else 10)
     large.node.remount(fsync="remote")
     figures = {"files": count}
@@ -136,7 +136,7 @@ def begin_fresh(large, node, number):
 @pytest.mark.timeout(240)
 def test_fresh_node_among_many(on_remote, folder, full, sanitized, report):
     """Whole with --full: 10^5 files are what the figure is about."""
-    large = Large(on_remote, folder, 100_000 if full else 20_000, 10)
+    large = Large(on_remote, folder, 100_000 if full else 10_000, 10)
     large.node.umount()
     figures = []
     for turn in range(3):
