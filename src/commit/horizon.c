@@ -44,6 +44,12 @@ bool horizon_is_urgent(struct store *store)
     return horizon_is_urgent_locked(store);
 }
 
+bool horizon_is_stopping(struct store *store)
+{
+    LOCK_SCOPE(&store->commit->horizon.lock);
+    return store->commit->horizon.stopping;
+}
+
 void horizon_kick(struct store *store)
 {
     LOCK_SCOPE(&store->commit->horizon.lock);

@@ -60,6 +60,7 @@ void horizon_note(struct store *store);
 bool horizon_is_awaited_locked(struct store *store);
 bool horizon_is_urgent_locked(struct store *store);
 bool horizon_is_urgent(struct store *store);
+bool horizon_is_stopping(struct store *store); /* writeback_stop() was called */
 /* When a cut became durable, how old its oldest operation is; what the remote has is forgotten. */
 void ages_note(struct store *store, uint64_t cut, int64_t happened);
 /* Age of the oldest durable or pending operation after `seq`; 0: there is none. Monotonic ns. */

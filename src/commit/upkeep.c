@@ -26,7 +26,7 @@ static bool finish_moved(struct store *store)
 bool heal_round(struct store *store, bool now)
 {
     (void)now;
-    if (!heal_add(store) || !finish_moved(store) || !writeback_own_cut(store, &(struct drops){0}))
+    if (!heal_add(store) || !finish_moved(store) || !target_carry_own(store, &(struct drops){0}))
         return false;
     heal_settle(store);
     return true;
@@ -40,7 +40,7 @@ bool upkeep_drop(struct store *store, const uint64_t *ids, size_t count, uint32_
             packs_end_drop(store, ids[i]);
         return false;
     }
-    return writeback_own_cut(store, &drops); /* the files go when the view has it */
+    return target_carry_own(store, &drops); /* the files go when the view has it */
 }
 
 /* Batches that the newest published head has need not be repeated by a recovery: that begins with
@@ -60,9 +60,9 @@ static void trim_journal(struct store *store)
  * the view, from which they are dropped. `now`: nor wait for one that will. */
 static bool adopt_leftovers(struct store *store, bool now)
 {
-    if (!packs_have_leftovers(store) || !(now || writeback_has_nothing(store)))
+    if (!packs_have_leftovers(store) || !(now || target_is_void(store)))
         return false;
-    bool carried = writeback_own_cut(store, &(struct drops){0});
+    bool carried = target_carry_own(store, &(struct drops){0});
     atomic_store(&store->commit->gc_soon, carried);
     return carried;
 }

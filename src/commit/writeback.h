@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The writeback thread's work: targets (writeback.c), the content of versions (content.c),
- * records (batch.c), what the view lacks (lag.c), and its work between targets (upkeep.c,
- * snapshot.c). */
+/* The writeback thread (writeback.c) and its work: targets (target.c), the content of versions
+ * (content.c), records (batch.c), what the view lacks (lag.c), pieces of drafts (pieces.c), and its
+ * work between targets (upkeep.c, snapshot.c). */
 #pragma once
 
 #include <pthread.h>
@@ -14,9 +14,7 @@
 #include "format/record.h"
 #include "stage/stage.h"
 
-#define TARGET_BYTES_MAX                                                                           \
-    (1024ull * 1024 * 1024) /* missing bytes that a target may have, or one version */
-#define DROPS_MAX 256u      /* packs that go with one batch */
+#define DROPS_MAX 256u /* packs that go with one batch */
 
 /* --- content.c -------------------------------------------------------------------------------- */
 
@@ -65,16 +63,35 @@ void batch_done(struct batch *batch);
 /* Would a batch of these operations write nothing? */
 bool batch_is_void(struct store *store, struct op *const *ops, size_t op_count);
 
+/* --- target.c --------------------------------------------------------------------------------- */
+
+/* Both in the writeback thread; they return when the cut is durable, or the store stops. */
+/* Chooses a target and carries it. */
+void target_carry(struct store *store);
+/* A cut with the same state, without the packs that are to be dropped. False: the store stops. */
+bool target_carry_own(struct store *store, const struct drops *drops);
+/* No operation is pending, but such of files that lived and died since. For the
+ * writeback thread. */
+bool target_is_void(struct store *store);
+
+/* --- pieces.c --------------------------------------------------------------------------------- */
+
+/* Where the writeback thread goes on. */
+struct pieces {
+    struct store *store;
+    struct stage_scattered gather_at; /* where gathering goes on */
+    bool has_gathered;                /* in the last round */
+    uint64_t ino, next;               /* where the cut state goes on */
+    struct cut_state state;
+};
+/* Room in the stage, where writers wait for it, or it is filling up. True: there is more. */
+bool pieces_relieve(struct pieces *pieces, bool waiting, bool filling_up);
+void pieces_done(struct pieces *pieces);
+
 /* --- writeback.c ------------------------------------------------------------------------------ */
 
 CAIRN_MUST_CHECK int writeback_start(struct store *store);
 void writeback_stop(struct store *store);
-/* The writeback thread: a cut with the same state, without the packs that are to be dropped. False:
- * the store stops. */
-bool writeback_own_cut(struct store *store, const struct drops *drops);
-/* No operation is pending, but such of files that lived and died since. For the
- * writeback thread. */
-bool writeback_has_nothing(struct store *store);
 
 /* --- lag.c ------------------------------------------------------------------------------------ */
 

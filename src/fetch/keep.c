@@ -79,7 +79,7 @@ bool keep_round(struct store *store, bool now)
         clock_monotonic_ns() - happened < store->options.writeback_delay_ns + PATIENCE_NS &&
         room_kept(store) < BYTES_MAX && !atomic_load(&store->fetch->keep_flush))
         return false;
-    return writeback_own_cut(store, &(struct drops){0});
+    return target_carry_own(store, &(struct drops){0});
 }
 
 void keep_flush(struct store *store)
