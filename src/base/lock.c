@@ -5,7 +5,7 @@
 
 /* Bit r is set while this thread holds a lock of rank r, which is held_locks[r]. */
 static _Thread_local uint32_t held_ranks;
-static _Thread_local const struct cairn_mutex *held_locks[LOCK_LEAF + 1];
+static _Thread_local const struct cairn_mutex *held_locks[LOCK_EVENT + 1];
 
 void mutex_init(struct cairn_mutex *m, enum lock_rank rank)
 {

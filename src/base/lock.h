@@ -22,7 +22,8 @@ enum lock_rank {
     LOCK_LANES,    /* client/: the lanes of the process, for fork */
     LOCK_LANE,     /* client/: a lane and its saves */
     LOCK_QUEUE,    /* base/: queues and pools */
-    LOCK_LEAF,     /* anything that takes no other lock */
+    LOCK_LEAF,     /* anything that takes no other lock, but may signal an event */
+    LOCK_EVENT,    /* base/: events, whose waiters look at state under any lock */
 };
 
 struct cairn_mutex {

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/process.h"
 
+#include <poll.h>
 #include <stdio.h>
+#include <sys/syscall.h>
+
+#include "base/clock.h"
 
 /* Fields of /proc/PID/stat, counted from the state, which comes behind the name. */
 #define FIELD_THREADS 17
@@ -70,4 +74,23 @@ bool process_lives(const struct process *process)
 {
     uint64_t started = 0;
     return read_start(process->pid, &started) == 0 && started == process->started;
+}
+
+int process_end_fd(pid_t child)
+{
+    long fd = syscall(SYS_pidfd_open, child, 0);
+    return fd < 0 ? -errno : (int)fd;
+}
+
+int process_await_end(pid_t child, int timeout_ms)
+{
+    int64_t until = clock_monotonic_ns() + timeout_ms * MS_NS, left;
+    struct pollfd end = {.fd = process_end_fd(child), .events = POLLIN};
+    if (end.fd < 0)
+        return end.fd;
+    while ((left = until - clock_monotonic_ns()) > 0 &&
+           poll(&end, 1, (int)(left / MS_NS) + 1) < 0 && errno == EINTR)
+        ;
+    (void)close(end.fd);
+    return end.revents != 0;
 }

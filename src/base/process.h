@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Properties of a process, read from /proc. Any thread; reads files. */
+/* Properties of a process, read from /proc, and its end. Any thread; reads files. */
 #pragma once
 
 #include <sys/types.h>
@@ -19,3 +19,8 @@ struct process {
 CAIRN_MUST_CHECK int process_of_thread(pid_t tid, struct process *ret);
 /* Does it live still? Not what has ended and waits for its parent. */
 bool process_lives(const struct process *process);
+
+/* A descriptor that is readable once the child has ended; waitpid() does not block then. -errno. */
+CAIRN_MUST_CHECK int process_end_fd(pid_t child);
+/* Waits for that for at most `timeout_ms`. 1: it has ended; 0: not yet; -errno. */
+CAIRN_MUST_CHECK int process_await_end(pid_t child, int timeout_ms);
