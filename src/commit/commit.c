@@ -10,6 +10,8 @@ void commit_new(struct store *store, const struct upkeep *upkeep)
     rate_limit_init(&commit->limit, store->options.writeback_limit);
     mutex_init(&commit->room.lock, LOCK_LEAF);
     cond_init(&commit->room.changed);
+    event_init(&commit->room.more);
+    event_init(&commit->progress);
     commit->heal = heal_new();
     history_init(store);
     horizon_init(store);
@@ -33,6 +35,8 @@ void commit_free(struct store *store)
     rate_limit_done(&commit->limit);
     mutex_done(&commit->room.lock);
     (void)pthread_cond_destroy(&commit->room.changed);
+    event_done(&commit->room.more);
+    event_done(&commit->progress);
     free(commit);
     store->commit = NULL;
 }

@@ -67,6 +67,10 @@ uint64_t store_newest(struct store *store);
 
 uint64_t store_horizon(struct store *store);
 
+/* Signalled whenever writeback got on: the horizon moved, or what found no room (-EAGAIN) may find
+ * it. The store's. */
+struct event *store_progress(struct store *store);
+
 /* Calls `fn` once: with 0 when the horizon is at `seq` or later (at once, if it is), with
  * -ESHUTDOWN when the store stops. While somebody waits, limits and low priority are lifted.
  * *ret_ticket names the wait, for store_unwait(). */

@@ -50,6 +50,16 @@ bool horizon_is_stopping(struct store *store)
     return store->commit->horizon.stopping;
 }
 
+bool horizon_pause(struct store *store, int64_t ms)
+{
+    int64_t until = clock_monotonic_ns() + ms * MS_NS;
+    LOCK_SCOPE(&store->commit->horizon.lock);
+    while (!store->commit->horizon.stopping && clock_monotonic_ns() < until)
+        (void)mutex_wait_until(&store->commit->horizon.lock, &store->commit->horizon.changed,
+                               until);
+    return !store->commit->horizon.stopping;
+}
+
 void horizon_kick(struct store *store)
 {
     LOCK_SCOPE(&store->commit->horizon.lock);
@@ -60,7 +70,7 @@ void horizon_kick(struct store *store)
 void horizon_note(struct store *store)
 {
     LOCK_SCOPE(&store->commit->horizon.lock);
-    store->commit->horizon.kicked = true;
+    store->commit->horizon.noted = true;
     if (horizon_is_urgent_locked(store))
         (void)pthread_cond_signal(&store->commit->horizon.changed);
 }
@@ -69,6 +79,11 @@ uint64_t store_horizon(struct store *store)
 {
     LOCK_SCOPE(&store->commit->horizon.lock);
     return store->commit->horizon.horizon;
+}
+
+struct event *store_progress(struct store *store)
+{
+    return &store->commit->progress;
 }
 
 void horizon_advance(struct store *store, uint64_t seq)
@@ -80,6 +95,7 @@ void horizon_advance(struct store *store, uint64_t seq)
     waiters_take(&store->commit->horizon.waiters, seq, &served);
     mutex_unlock(&store->commit->horizon.lock);
     waiters_call(&served, 0);
+    event_signal(&store->commit->progress);
 }
 
 void store_wait(struct store *store, uint64_t seq, waiter_fn *fn, void *arg, uint64_t *ret_ticket)
@@ -90,6 +106,7 @@ void store_wait(struct store *store, uint64_t seq, waiter_fn *fn, void *arg, uin
     if (!reached) {
         waiters_add(&store->commit->horizon.waiters, seq, *ret_ticket, fn, arg);
         rate_limit_lift(&store->commit->limit, true);
+        store->commit->horizon.noted = true;
         (void)pthread_cond_signal(&store->commit->horizon.changed);
     }
     mutex_unlock(&store->commit->horizon.lock);
@@ -115,6 +132,7 @@ void store_urge(struct store *store, int64_t until_ns)
 {
     mutex_lock(&store->commit->horizon.lock);
     store->commit->horizon.urge_until = until_ns;
+    store->commit->horizon.noted = true;
     rate_limit_lift(&store->commit->limit, true);
     (void)pthread_cond_signal(&store->commit->horizon.changed);
     mutex_unlock(&store->commit->horizon.lock);

@@ -23,7 +23,9 @@ struct horizon {
     uint64_t horizon;
     int64_t urge_until;
     unsigned waiting_writers;
-    bool stopping, kicked;
+    bool stopping;
+    bool kicked; /* a round is wanted */
+    bool noted;  /* there are new operations, or somebody new waits: a round, where it is urgent */
     uint64_t errors;
     char last_error[256];
     int64_t last_error_ns;
@@ -50,7 +52,7 @@ void horizon_init(struct store *store);
 void horizon_done(struct store *store);
 void horizon_advance(struct store *store, uint64_t seq);
 void horizon_error(struct store *store, const char *fmt, ...) CAIRN_PRINTF(2, 3);
-void horizon_kick(struct store *store);
+void horizon_kick(struct store *store); /* has the writeback thread make a round */
 uint64_t horizon_new_ticket(struct store *store);
 bool horizon_unwait(struct store *store, uint64_t ticket); /* see store_unwait() */
 /* There is an operation more. Writeback wakes up for it only if somebody waits: small operations
@@ -61,6 +63,8 @@ bool horizon_is_awaited_locked(struct store *store);
 bool horizon_is_urgent_locked(struct store *store);
 bool horizon_is_urgent(struct store *store);
 bool horizon_is_stopping(struct store *store); /* writeback_stop() was called */
+/* The writeback thread: waits for `ms`. False: the store stops, and it did not wait longer. */
+CAIRN_MUST_CHECK bool horizon_pause(struct store *store, int64_t ms);
 /* When a cut became durable, how old its oldest operation is; what the remote has is forgotten. */
 void ages_note(struct store *store, uint64_t cut, int64_t happened);
 /* Age of the oldest durable or pending operation after `seq`; 0: there is none. Monotonic ns. */

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/event.h"
 #include "base/lock.h"
 #include "base/pool.h"
 #include "base/rate_limit.h"
@@ -66,6 +67,10 @@ struct commit {
     struct room room;
     struct snapshot snapshot; /* the writeback thread's, but while its own thread is under way */
 
+    /* The horizon moved, the view followed, a round of upkeep or the upload of a cut ended, a pack
+     * was let go, nothing is kept any more, or who waits for such a thing is to give up. */
+    struct event progress;
+
     const struct upkeep *upkeep; /* static */
     struct upkeep_state rounds;
     _Atomic uint64_t gc_asked,
@@ -123,9 +128,10 @@ struct store {
 void commit_new(struct store *store, const struct upkeep *upkeep);
 void commit_free(struct store *store);
 
+/* Does the view lack what is durable? Any thread. */
 static inline bool lag_exists(const struct store *store)
 {
-    return store->commit->lag.exists;
+    return atomic_load(&store->commit->lag.exists);
 }
 
 /* Operations that are durable, and that the overlay has to keep. Any thread. */

@@ -31,7 +31,7 @@ void lag_done(struct store *store)
     struct lag *lag = &store->commit->lag;
     vector_free(&lag->inos);
     vector_free(&lag->drops);
-    lag->exists = false;
+    atomic_store(&lag->exists, false);
     atomic_store(&lag->ops, 0);
 }
 
@@ -48,9 +48,9 @@ void lag_add(struct store *store, uint64_t cut, const struct batch *batch,
              const struct drops *drops, int error)
 {
     struct lag *lag = &store->commit->lag;
-    if (!lag->exists)
+    if (!lag_exists(store))
         report_error(store, error);
-    lag->exists = true;
+    atomic_store(&lag->exists, true);
     lag->cut = cut;
     packs_note_named(store, batch->packs, batch->pack_count);
     atomic_fetch_add(&lag->ops, history_retire(store, cut));
@@ -97,6 +97,7 @@ static void release_caught_up(struct store *store)
     log_info("the view follows the journal again");
     lag_done(store);
     room_account(store);
+    event_signal(&store->commit->progress);
 }
 
 /* Gives the view's database what it needs before it can be written at all. */
@@ -135,7 +136,7 @@ void lag_catch_up(struct store *store)
 void lag_tick(struct store *store)
 {
     struct lag *lag = &store->commit->lag;
-    if (lag->exists) {
+    if (lag_exists(store)) {
         lag_catch_up(store);
         return;
     }
@@ -144,6 +145,7 @@ void lag_tick(struct store *store)
     if (!view_has_failed(store->view) || clock_monotonic_ns() < lag->again_at ||
         settle(store, mend(store)) < 0)
         return;
-    lag->exists = memcmp(view_state(store->view).chain, store->commit->journal.chain, CHAIN_LEN) !=
-                  0; /* the journal has what it lost */
+    /* The journal has what it lost. */
+    atomic_store(&lag->exists, memcmp(view_state(store->view).chain, store->commit->journal.chain,
+                                      CHAIN_LEN) != 0);
 }

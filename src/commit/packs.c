@@ -84,6 +84,7 @@ static void pin_settle_locked(struct store *store, struct pack_pin *pin)
     if (pin->pins == 0 && !pin->dropping) {
         HASH_DEL(store->commit->packs.pins, pin);
         free(pin);
+        event_signal(&store->commit->progress);
     }
 }
 
@@ -108,16 +109,21 @@ void packs_hold_drops(struct store *store, bool hold)
 {
     LOCK_SCOPE(&store->commit->packs.lock);
     store->commit->packs.drop_holds += hold ? 1 : -1u;
+    event_signal(&store->commit->progress);
 }
 
 bool packs_are_dropping(struct store *store)
 {
-    struct pack_pin *pin, *next;
-    bool any = false;
     LOCK_SCOPE(&store->commit->packs.lock);
-    HASH_ITER(hh, store->commit->packs.pins, pin, next)
-    any = any || pin->dropping;
-    return any;
+    return store->commit->packs.drops > 0;
+}
+
+bool packs_is_free(struct store *store, uint64_t pack)
+{
+    if (stage_uses_pack(store->stage, pack))
+        return false;
+    LOCK_SCOPE(&store->commit->packs.lock);
+    return store->commit->packs.drop_holds == 0 && !pin_of_locked(store, pack, false);
 }
 
 void packs_unpin(struct store *store, uint64_t pack)
@@ -138,6 +144,7 @@ bool packs_begin_drop(struct store *store, uint64_t pack)
         return false;
     }
     pin->dropping = true;
+    store->commit->packs.drops++;
     return true;
 }
 
@@ -147,6 +154,7 @@ void packs_end_drop(struct store *store, uint64_t pack)
     struct pack_pin *pin = pin_of_locked(store, pack, false);
     check(pin && pin->dropping);
     pin->dropping = false;
+    store->commit->packs.drops--;
     pin_settle_locked(store, pin);
 }
 

@@ -66,6 +66,7 @@ struct packs {
     unsigned buffers_free;
     uint64_t new_bytes;     /* lengths of packs that are not in the view */
     uint64_t writing_bytes; /* of packs that are being written */
+    unsigned drops;         /* packs that are marked as dropping */
     unsigned drop_holds;    /* no drop begins now */
 };
 
@@ -102,6 +103,8 @@ bool packs_pin(struct store *store, uint64_t pack); /* false: it is about to go 
 /* While held, no pack begins to be dropped. */
 void packs_hold_drops(struct store *store, bool hold);
 bool packs_are_dropping(struct store *store); /* some, marked before */
+/* Could it be dropped now: nobody has pinned it, and nothing staged lies in it? */
+bool packs_is_free(struct store *store, uint64_t pack);
 uint64_t store_new_pack_id(struct store *store);
 uint64_t store_newest_pack_id(struct store *store);
 void packs_note_named(struct store *store, const uint64_t *ids,

@@ -148,8 +148,8 @@ static bool note_granted_locked(struct store *store, const struct limits *limits
     return store->commit->room.left > before;
 }
 
-/* One round of the thread. Who waits is told only of what it may be waiting for: it asks again,
- * which asks for a round. */
+/* One round of the thread. A writer that waits is told only of what it may be waiting for: it asks
+ * again, which asks for a round. */
 static void adjust(struct store *store)
 {
     mutex_lock(&store->commit->room.lock);
@@ -163,6 +163,7 @@ static void adjust(struct store *store)
     if (notifies || !store->commit->room.scarce)
         store->commit->room.hopeless = false;
     mutex_unlock(&store->commit->room.lock);
+    event_signal(&store->commit->room.more);
     if (notifies && store->commit->on_room)
         store->commit->on_room(store->commit->on_room_arg);
 }
@@ -280,12 +281,14 @@ uint64_t room_kept(struct store *store)
     return atomic_load(&store->commit->kept_bytes);
 }
 
-bool room_keep(struct store *store, uint64_t bytes)
+bool room_keep(struct store *store, uint64_t bytes, bool asks)
 {
-    uint64_t need = staged_need(store) + bytes;
-    LOCK_SCOPE(&store->commit->room.lock);
     /* Writers come first: half of what is held ahead for them stays theirs. */
-    if (admit_locked(store, need + min_u64(ahead_of(store) / 2, TIER_RESERVE_UNIT)) < 0)
+    uint64_t need = staged_need(store) + bytes + min_u64(ahead_of(store) / 2, TIER_RESERVE_UNIT);
+    LOCK_SCOPE(&store->commit->room.lock);
+    if (asks && need + ahead_of(store) / 2 > store->commit->room.granted)
+        ask_locked(store);
+    if (need > store->commit->room.granted)
         return false;
     atomic_fetch_add(&store->commit->kept_bytes, bytes);
     return true;
@@ -293,7 +296,13 @@ bool room_keep(struct store *store, uint64_t bytes)
 
 void room_keep_done(struct store *store, uint64_t bytes)
 {
-    check(atomic_fetch_sub(&store->commit->kept_bytes, bytes) >= bytes);
+    if (bytes == 0)
+        return;
+    uint64_t before = atomic_fetch_sub(&store->commit->kept_bytes, bytes);
+    check(before >= bytes);
+    event_signal(&store->commit->room.more);
+    if (before == bytes)
+        event_signal(&store->commit->progress);
 }
 
 /* Bytes of the files in a directory of the store. */

@@ -239,11 +239,10 @@ static int write_target(struct store *store, const struct target *target, const 
 /* Until it is durable, or the store stops: then the stage keeps what is missing. */
 static bool carry(struct store *store, const struct target *target, const struct drops *drops)
 {
-    for (unsigned ms = RETRY_MS_MIN; write_target(store, target, drops) < 0;
+    for (int64_t ms = RETRY_MS_MIN; write_target(store, target, drops) < 0;
          ms = ms < RETRY_MS_MAX / 2 ? 2 * ms : RETRY_MS_MAX) {
-        if (horizon_is_stopping(store))
+        if (!horizon_pause(store, ms)) /* for a disk: nothing says when it has recovered */
             return false;
-        (void)usleep(1000 * ms);
     }
     return true;
 }

@@ -106,7 +106,7 @@ static void tidy(struct store *store)
     snapshot_tick(store, !store->commit->rounds.tidy_at);
 }
 
-bool upkeep_rounds(struct store *store)
+static bool do_rounds(struct store *store)
 {
     bool did = false, freed = false;
     uint64_t asked = atomic_load(&store->commit->gc_asked);
@@ -125,5 +125,12 @@ bool upkeep_rounds(struct store *store)
     }
     if (!freed)
         atomic_store(&store->commit->gc_done, asked);
+    return did;
+}
+
+bool upkeep_rounds(struct store *store)
+{
+    bool did = do_rounds(store);
+    event_signal(&store->commit->progress);
     return did;
 }

@@ -21,7 +21,7 @@ struct pressure {
 static struct pressure read_pressure(struct store *store)
 {
     LOCK_SCOPE(&store->commit->horizon.lock);
-    store->commit->horizon.kicked = false;
+    store->commit->horizon.kicked = store->commit->horizon.noted = false;
     rate_limit_lift(&store->commit->limit, horizon_is_awaited_locked(store));
     return (struct pressure){.urgent = horizon_is_urgent_locked(store),
                              .stopping = store->commit->horizon.stopping,
@@ -75,6 +75,17 @@ static bool carry_once(struct store *store, const struct pressure *pressure)
     return true;
 }
 
+/* Until something is wanted, or for TICK_MS: drafts ripen, and rounds of the upkeep are due, by the
+ * clock. */
+static void rest(struct store *store)
+{
+    struct horizon *horizon = &store->commit->horizon;
+    LOCK_SCOPE(&horizon->lock);
+    if (!horizon->stopping && !horizon->kicked &&
+        !(horizon->noted && horizon_is_urgent_locked(store)))
+        (void)mutex_wait(&horizon->lock, &horizon->changed, TICK_MS);
+}
+
 static void *writeback_run(void *arg)
 {
     struct store *store = arg;
@@ -90,18 +101,14 @@ static void *writeback_run(void *arg)
         seal_ripe(store);
         bool carried = carry_once(store, &pressure);
         bool found = pieces_relieve(&pieces, pressure.waiting > 0, is_filling_up(store));
-        /* What a target that was given up holds is not to be taken into another cut. */
+        /* No other cut may take what a target holds that was given up. */
         if (horizon_is_stopping(store))
             break;
         found = (!lag_exists(store) && upkeep_rounds(store)) || found;
         room_settle(store, began, found);
         if (carried || found)
             continue;
-        mutex_lock(&store->commit->horizon.lock);
-        if (!store->commit->horizon.stopping && !(store->commit->horizon.kicked && pressure.urgent))
-            (void)mutex_wait(&store->commit->horizon.lock, &store->commit->horizon.changed,
-                             TICK_MS);
-        mutex_unlock(&store->commit->horizon.lock);
+        rest(store);
     }
     pieces_done(&pieces);
     return NULL;

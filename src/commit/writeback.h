@@ -97,18 +97,18 @@ void writeback_stop(struct store *store);
 
 /* The part of the journal that the view lacks (lag.c). */
 struct lag {
-    bool exists;
-    uint64_t cut;     /* of the last batch that it lacks */
-    int64_t again_at; /* when the next try is due; monotonic ns */
-    int64_t wait_ns;  /* after the last, which failed; 0: it did not */
+    _Atomic bool exists; /* changed by the writeback thread */
+    uint64_t cut;        /* of the last batch that it lacks */
+    int64_t again_at;    /* when the next try is due; monotonic ns */
+    int64_t wait_ns;     /* after the last, which failed; 0: it did not */
     VECTOR(uint64_t)
     inos; /* files whose pinned version is durable; a file may be there several times */
     VECTOR(uint64_t) drops; /* packs whose files go when the view has it */
     _Atomic uint64_t ops;   /* operations that the overlay keeps for it */
 };
 
-/* The view cannot be written, and lacks batches that are durable. For the writeback thread alone;
- * lag_exists(), and for any thread lag_ops(): internal.h. */
+/* The view cannot be written, and lacks batches that are durable. For the writeback thread alone,
+ * but lag_exists() and lag_ops(): internal.h. */
 /* The view did not take this batch (`error`), which is durable. Its operations leave the list of
  * what is pending. */
 void lag_add(struct store *store, uint64_t cut, const struct batch *batch,

@@ -276,12 +276,30 @@ int service_start(const struct service_plan *plan, struct service **ret,
     return 0;
 }
 
+struct draining {
+    uint64_t seen;   /* of the store's progress */
+    int64_t tick_at; /* monotonic ns */
+};
+
+/* Has writeback hurry, and waits until it got on, or a tick is due. */
+static void await_progress(struct service *service, struct draining *draining)
+{
+    int64_t now = clock_monotonic_ns();
+    if (now >= draining->tick_at) {
+        draining->tick_at = now + TICK_MS * MS_NS;
+        service_tick(service);
+        store_urge(service->store, now + URGENT_LEASE_NS);
+    }
+    (void)event_wait(store_progress(service->store), &draining->seen, draining->tick_at);
+}
+
 /* Everything that was acknowledged becomes durable; errors are retried as long as it takes. */
 static void service_drain(struct service *service)
 {
     int r;
+    struct draining draining = {.seen = event_count(store_progress(service->store))};
     while ((r = store_seal_all(service->store)) == -EAGAIN)
-        (void)nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+        await_progress(service, &draining);
     if (r < 0)
         log_error(
             "cannot seal files that are being written: %s; they stay in the stage: mount again",
@@ -291,9 +309,7 @@ static void service_drain(struct service *service)
     while (store_horizon(service->store) < seq) {
         service_report_ending(service, store_missing_bytes(service->store, seq), false,
                               &told_ending);
-        service_tick(service);
-        store_urge(service->store, clock_monotonic_ns() + URGENT_LEASE_NS);
-        (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        await_progress(service, &draining);
         if (clock_monotonic_ns() - told > 5000000000) {
             told = clock_monotonic_ns();
             log_info("draining: %llu MiB left",

@@ -279,7 +279,7 @@ cJSON *handle_drain(struct service *service, const cJSON *request)
     if (remote && !remote_side_is_usable(service))
         return remote_side_refusal(service);
     if (remote && at_end)
-        atomic_store(&service->remote.drain_at_end, cJSON_IsTrue(at_end));
+        remote_side_drain_at_end(service, cJSON_IsTrue(at_end));
     int r = store_seal_below(service->store, ROOT_INO);
     if (r < 0)
         return control_error(-r, strerror(-r));

@@ -5,6 +5,7 @@
 #include <cjson/cJSON.h>
 #include <stdatomic.h>
 
+#include "base/event.h"
 #include "base/lock.h"
 #include "daemon/lifecycle.h"
 #include "daemon/metrics_server.h"
@@ -26,6 +27,8 @@ struct upload_sample {
 struct remote_side {
     char *name, *holder;       /* lent to the store */
     _Atomic bool drain_at_end; /* the end waits for the remote */
+    _Atomic bool is_drained;   /* or will never be */
+    struct event end_changed;  /* one of these two */
     _Atomic bool wait_ended;   /* the function of `ticket` was called */
     struct {
         struct cairn_mutex lock;
@@ -88,6 +91,8 @@ CAIRN_MUST_CHECK int remote_side_open(struct service *service, struct remote_opt
 void remote_side_tick(struct service *service);
 /* NVMe has everything: waits for the remote if that was asked for. */
 void remote_side_end(struct service *service);
+/* Asks for that, or takes it back. Any thread. */
+void remote_side_drain_at_end(struct service *service, bool wanted);
 /* After the store is closed. */
 void remote_side_done(struct service *service);
 

@@ -26,11 +26,13 @@ static struct remote_status status_of(struct service *service)
 void remote_side_init(struct service *service)
 {
     mutex_init(&service->remote.locked.lock, LOCK_CONTROL);
+    event_init(&service->remote.end_changed);
 }
 
 void remote_side_done(struct service *service)
 {
     mutex_done(&service->remote.locked.lock);
+    event_done(&service->remote.end_changed);
     free(service->remote.name);
     free(service->remote.holder);
 }
@@ -153,18 +155,37 @@ int remote_side_open(struct service *service, struct remote_options *ret,
     return r;
 }
 
+void remote_side_drain_at_end(struct service *service, bool wanted)
+{
+    atomic_store(&service->remote.drain_at_end, wanted);
+    event_signal(&service->remote.end_changed);
+}
+
+/* Called under the store's locks, or ours: it takes none. */
+static void on_drained(int result, void *arg)
+{
+    (void)result;
+    struct service *service = arg;
+    atomic_store(&service->remote.is_drained, true);
+    event_signal(&service->remote.end_changed);
+}
+
 void remote_side_end(struct service *service)
 {
-    if (!atomic_load(&service->remote.drain_at_end) || !remote_side_is_usable(service))
+    struct remote_side *side = &service->remote;
+    if (!atomic_load(&side->drain_at_end) || !remote_side_is_usable(service))
         return;
-    log_info("stopping: uploading to %s first", service->remote.name);
+    log_info("stopping: uploading to %s first", side->name);
     store_drain_remote(service->store);
     int64_t told = 0;
-    while (atomic_load(&service->remote.drain_at_end) && remote_side_is_usable(service) &&
-           store_remote_horizon(service->store) < store_newest(service->store)) {
+    uint64_t ticket, seen = event_count(&side->end_changed);
+    store_wait_remote(service->store, store_newest(service->store), on_drained, service, &ticket);
+    while (atomic_load(&side->drain_at_end) && !atomic_load(&side->is_drained)) {
         service_report_ending(service, status_of(service).behind_bytes, true, &told);
-        (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        (void)event_wait(&side->end_changed, &seen, clock_monotonic_ns() + TICK_MS * MS_NS);
     }
+    /* Else on_drained() was called, or is, before the store ends. */
+    (void)store_unwait(service->store, ticket);
 }
 
 /* --- who waits -------------------------------------------------------------------------------- */

@@ -19,14 +19,6 @@ static const char *type_word(mode_t mode)
     return S_ISREG(mode) ? "file" : S_ISDIR(mode) ? "folder" : S_ISLNK(mode) ? "link" : "special";
 }
 
-/* A client that waited for the horizon has to find its data in the view. */
-static void await_view(struct store *store)
-{
-    int64_t until = clock_monotonic_ns() + VIEW_WAIT_NS;
-    while (!store_has_settled(store) && clock_monotonic_ns() < until)
-        (void)nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
-}
-
 cJSON *handle_look(struct service *service, const cJSON *request)
 {
     uint64_t ino;
@@ -36,7 +28,8 @@ cJSON *handle_look(struct service *service, const cJSON *request)
     char level[16] = "";
     if (!control_get_u64(request, "ino", &ino))
         return control_error(EINVAL, "look: ino is missing");
-    await_view(service->store);
+    /* A client that waited for the horizon has to find its data in the view. */
+    store_await_view(service->store, clock_monotonic_ns() + VIEW_WAIT_NS);
     int r = fs_getattr(service->fs, ino, &st);
     if (r == 0)
         r = ns_inode(store_ns(service->store), ino, &inode);

@@ -412,6 +412,8 @@ static bool empty_pack(struct moving_out *out, uint64_t *moved)
     }
     if (marked)
         packs_end_drop(store, pack);
+    else if (goes > 0)
+        request->busy_pack = pack;
     request->busy_bytes += goes;
     return false;
 }
@@ -451,7 +453,7 @@ static size_t serve(struct store *store, struct evict_request *request, uint64_t
     out.moving.raw = xmalloc(CHUNK_SIZE_MAX);
     out.moving.stored = xmalloc(CHUNK_SIZE_MAX);
     request->pinned_bytes = request->unpublished_bytes = request->busy_bytes =
-        request->going_bytes = 0;
+        request->going_bytes = request->busy_pack = 0;
     for (; i < packs.count && count < max && moved < MOVE_BYTES_MAX; i++) {
         out.moving.pack = packs.at[i];
         if (empty_pack(&out, &moved))
@@ -505,14 +507,14 @@ int evict_now(struct store *store, struct evict_request *request)
         qsort(request->names, request->count, sizeof *request->names, compare_names);
     mutex_lock(&store->fetch->evict.lock);
     while (store->fetch->evict.request && !store->fetch->evict.stopping)
-        (void)mutex_wait(&store->fetch->evict.lock, &store->fetch->evict.changed, 1000);
+        (void)mutex_wait(&store->fetch->evict.lock, &store->fetch->evict.changed, -1);
     if (!store->fetch->evict.stopping)
         store->fetch->evict.request = request;
     mutex_unlock(&store->fetch->evict.lock);
     horizon_kick(store);
     LOCK_SCOPE(&store->fetch->evict.lock);
     while (!request->done && !(store->fetch->evict.stopping && !store->fetch->evict.serving))
-        (void)mutex_wait(&store->fetch->evict.lock, &store->fetch->evict.changed, 1000);
+        (void)mutex_wait(&store->fetch->evict.lock, &store->fetch->evict.changed, -1);
     if (store->fetch->evict.request == request)
         store->fetch->evict.request = NULL;
     return request->done ? 0 : -ESHUTDOWN;
@@ -538,6 +540,7 @@ static void note_none(struct store *store)
         atomic_store(&evict->none_since, now);
     evict->none_published = published;
     atomic_store(&evict->none_until, now + REST_NS);
+    event_signal(&store->commit->room.more);
 }
 
 /* Chooses packs to go because room is short, or will be: early, so that writers need not wait. */

@@ -58,8 +58,8 @@ struct fetch {
         uint64_t clock;
     } cache; /* decoded chunks */
     struct evict evict;
-    _Atomic int64_t kept_at; /* when the last chunk came that was kept; monotonic ns */
-    _Atomic bool keep_flush; /* what is kept shall be named by a batch soon */
+    _Atomic int64_t kept_at;       /* when the last chunk came that was kept; monotonic ns */
+    _Atomic unsigned keep_flushes; /* that are under way */
 };
 
 struct fetch *fetch_new(void);
@@ -114,6 +114,7 @@ struct evict_request {
     uint64_t pinned_bytes;      /* that stay: a pinned file needs them */
     uint64_t unpublished_bytes; /* the published remote has them not */
     uint64_t busy_bytes;        /* their pack is in use */
+    uint64_t busy_pack;         /* one of these; 0: none */
 };
 /* Any thread: has the writeback thread do it, and waits. -ESHUTDOWN. */
 CAIRN_MUST_CHECK int evict_now(struct store *store, struct evict_request *request);

@@ -10,20 +10,19 @@
 
 #define REST_NS                                                                                    \
     (1000ll * 1000000) /* after the last chunk, before a pack that is not full is written */
-#define STEP_MS 20
 #define PATIENCE_NS (1ll * 1000000000) /* beyond the delay of writeback */
 #define BYTES_MAX (256 * MIB)
-#define FLUSH_MS 10000
+#define FLUSH_NS (10ll * 1000000000)
 
 /* Room comes free when something is evicted, which takes a moment. */
 static bool take_room(struct store *store, uint64_t bytes, int64_t until)
 {
-    while (!room_keep(store, bytes)) {
-        if (clock_monotonic_ns() >= until || evict_is_hopeless(store) ||
-            remote_is_stopping(store->remote))
+    struct event *more = &store->commit->room.more;
+    uint64_t seen = event_count(more);
+    for (bool asks = true; !room_keep(store, bytes, asks); asks = false)
+        if (evict_is_hopeless(store) || remote_is_stopping(store->remote) ||
+            !event_wait(more, &seen, until))
             return false;
-        (void)nanosleep(&(struct timespec){.tv_nsec = STEP_MS * 1000000}, NULL);
-    }
     return true;
 }
 
@@ -62,7 +61,7 @@ static bool is_due(struct store *store)
     uint64_t bytes = room_kept(store);
     if (bytes == 0)
         return false;
-    return bytes >= PACK_DATA_MAX || atomic_load(&store->fetch->keep_flush) ||
+    return bytes >= PACK_DATA_MAX || atomic_load(&store->fetch->keep_flushes) > 0 ||
            clock_monotonic_ns() - atomic_load(&store->fetch->kept_at) >= REST_NS;
 }
 
@@ -77,17 +76,19 @@ bool keep_round(struct store *store, bool now)
         return false;
     if (history_oldest(store, &seq, &happened) &&
         clock_monotonic_ns() - happened < store->options.writeback_delay_ns + PATIENCE_NS &&
-        room_kept(store) < BYTES_MAX && !atomic_load(&store->fetch->keep_flush))
+        room_kept(store) < BYTES_MAX && atomic_load(&store->fetch->keep_flushes) == 0)
         return false;
     return target_carry_own(store, &(struct drops){0});
 }
 
 void keep_flush(struct store *store)
 {
-    atomic_store(&store->fetch->keep_flush, true);
-    for (int waited = 0; room_kept(store) > 0 && waited < FLUSH_MS; waited += STEP_MS) {
-        horizon_kick(store);
-        (void)nanosleep(&(struct timespec){.tv_nsec = STEP_MS * 1000000}, NULL);
-    }
-    atomic_store(&store->fetch->keep_flush, false);
+    struct event *progress = &store->commit->progress;
+    int64_t until = clock_monotonic_ns() + FLUSH_NS;
+    uint64_t seen = event_count(progress);
+    atomic_fetch_add(&store->fetch->keep_flushes, 1);
+    horizon_kick(store);
+    while (room_kept(store) > 0 && event_wait(progress, &seen, until))
+        ;
+    atomic_fetch_sub(&store->fetch->keep_flushes, 1);
 }

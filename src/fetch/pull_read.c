@@ -78,7 +78,7 @@ static void advance_locked(struct pull *pull, struct pull_chunk *chunk)
         return;
     }
     if (!pull_take_locked(pull, group, true)) {
-        (void)mutex_wait(&pull->locked.lock, &pull->changed, 1000);
+        (void)mutex_wait(&pull->locked.lock, &pull->changed, -1);
         return;
     }
     mutex_unlock(&pull->locked.lock);
@@ -164,5 +164,5 @@ void pull_await_waiters(struct pull *pull)
 {
     LOCK_SCOPE(&pull->locked.lock);
     while (pull->locked.waiting > 0)
-        (void)mutex_wait(&pull->locked.lock, &pull->changed, 1000);
+        (void)mutex_wait(&pull->locked.lock, &pull->changed, -1);
 }

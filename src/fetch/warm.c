@@ -14,9 +14,8 @@
 #define EVICT_PORTION 65536u
 #define PLAN_MAX 32u /* groups that wait */
 #define BUSY_TRIES 50
-#define BUSY_STEP_NS (100l * 1000000)
-#define VIEW_TRIES 5000
-#define VIEW_STEP_NS (1l * 1000000)
+#define BUSY_NS (5ll * 1000000000)
+#define VIEW_NS (5ll * 1000000000)
 
 struct warm_job {
     uint64_t id;
@@ -58,7 +57,7 @@ static int flush_wanted(struct warm_job *job)
         TAILQ_REMOVE(&groups, group, link);
         bool over = job->cancelled || pull->locked.stopping;
         while (job->plan.count >= PLAN_MAX && !over) {
-            (void)mutex_wait(&pull->locked.lock, &pull->changed, 1000);
+            (void)mutex_wait(&pull->locked.lock, &pull->changed, -1);
             over = job->cancelled || pull->locked.stopping;
         }
         if (over)
@@ -71,14 +70,25 @@ static int flush_wanted(struct warm_job *job)
     return 0;
 }
 
+/* The uploader, or writeback, lets go of a pack in a moment. */
+static bool await_free(struct warm_job *job, uint64_t pack, int64_t until)
+{
+    struct store *store = job->pull->store;
+    uint64_t seen = event_count(&store->commit->progress);
+    while (!packs_is_free(store, pack))
+        if (is_cancelled(job) || !event_wait(&store->commit->progress, &seen, until))
+            return false;
+    return !is_cancelled(job);
+}
+
 static int flush_names(struct warm_job *job)
 {
     struct evict_request request = {.names = job->names, .count = job->count};
     int r = job->count ? evict_now(job->pull->store, &request) : 0;
-    /* The uploader, or a reader, lets go of a pack in a moment. */
-    for (int try = 0; r == 0 && request.busy_bytes && try < BUSY_TRIES && !is_cancelled(job);
+    int64_t until = clock_monotonic_ns() + BUSY_NS;
+    for (int try = 0; r == 0 && request.busy_pack && try < BUSY_TRIES &&
+                      await_free(job, request.busy_pack, until);
          try++) {
-        (void)nanosleep(&(struct timespec){.tv_nsec = BUSY_STEP_NS}, NULL);
         request.done = false;
         r = evict_now(job->pull->store, &request);
     }
@@ -236,19 +246,19 @@ static void await_groups(struct warm_job *job)
         if (job->cancelled || pull->locked.stopping)
             pull_unplan_locked(pull, &job->plan);
         if (job->plan.count > 0 || job->under_way > 0)
-            (void)mutex_wait(&pull->locked.lock, &pull->changed, 1000);
+            (void)mutex_wait(&pull->locked.lock, &pull->changed, -1);
     }
 }
 
-/* The view comes a moment after the journal: what is known to be on NVMe has to be seen. */
+/* The walk must see what is known to be on NVMe. */
 static void await_view(struct warm_job *job)
 {
     struct store *store = job->pull->store;
-    uint64_t horizon = store_horizon(store);
-    for (int try = 0;
-         try < VIEW_TRIES && view_state(store->view).applied_seq < horizon && !is_cancelled(job);
-         try++)
-        (void)nanosleep(&(struct timespec){.tv_nsec = VIEW_STEP_NS}, NULL);
+    int64_t until = clock_monotonic_ns() + VIEW_NS;
+    uint64_t seen = event_count(&store->commit->progress);
+    while (lag_exists(store) && !is_cancelled(job) &&
+           event_wait(&store->commit->progress, &seen, until))
+        ;
 }
 
 static void *job_run(void *arg)
@@ -358,6 +368,14 @@ int store_warm_start(struct store *store, uint64_t ino, bool evicts, uint64_t *r
     return r;
 }
 
+/* One that was cancelled: whatever it waits for. */
+static void wake_jobs_locked(struct pull *pull)
+{
+    check_held(&pull->locked.lock);
+    (void)pthread_cond_broadcast(&pull->changed);
+    event_signal(&pull->store->commit->progress);
+}
+
 int store_warm_status(struct store *store, uint64_t id, bool cancel, struct warm_status *ret)
 {
     struct pull *pull = pull_of(store);
@@ -370,7 +388,8 @@ int store_warm_status(struct store *store, uint64_t id, bool cancel, struct warm
             continue;
         job->cancelled = job->cancelled || cancel;
         *ret = job->status;
-        (void)pthread_cond_broadcast(&pull->changed);
+        if (cancel)
+            wake_jobs_locked(pull);
         return 0;
     }
     return -ENOENT;
@@ -382,7 +401,7 @@ void warm_stop(struct pull *pull)
     for (unsigned i = 0; i < PULL_JOBS; i++)
         if (pull->locked.jobs[i])
             pull->locked.jobs[i]->cancelled = true;
-    (void)pthread_cond_broadcast(&pull->changed);
+    wake_jobs_locked(pull);
 }
 
 void warm_end(struct pull *pull)

@@ -181,7 +181,7 @@ static int have_performed(struct remote *remote, struct follow_step *step)
             remote->shared.follow = NULL;
             return -ECANCELED;
         }
-        (void)mutex_wait(&remote->shared.lock, &remote->shared.changed, RETRY_MS);
+        (void)mutex_wait(&remote->shared.lock, &remote->shared.changed, -1);
     }
     return step->result;
 }
@@ -333,9 +333,8 @@ void follow_look_now(struct store *store)
     uint64_t wanted = remote->shared.looks_begun + 1;
     while (remote->shared.looks_done < wanted && !remote->shared.looks_ended &&
            !remote->shared.stopping) {
-        remote->shared.kicked = true;
-        (void)pthread_cond_broadcast(&remote->shared.changed);
-        (void)mutex_wait(&remote->shared.lock, &remote->shared.changed, RETRY_MS);
+        remote_kick_locked(remote);
+        (void)mutex_wait(&remote->shared.lock, &remote->shared.changed, -1);
     }
 }
 

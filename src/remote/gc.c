@@ -23,7 +23,6 @@
 #define INTERVAL_MIN_NS (1ll * 1000000000)
 #define BATCH 500u
 #define FOUND_MAX 100000u /* in one pass; the next one goes on */
-#define WAIT_MS 100
 
 struct item {
     uint64_t id;
@@ -345,12 +344,13 @@ static struct remote_gc_request *take_request(struct remote_maintenance *mainten
     return maintenance->request;
 }
 
-static void end_request(struct remote_maintenance *maintenance, int result)
+static void end_request(struct remote *remote, int result)
 {
+    struct remote_maintenance *maintenance = remote->maintenance;
     LOCK_SCOPE(&maintenance->lock);
     maintenance->gc = REMOTE_GC_NONE;
     maintenance->gc_result = result;
-    (void)pthread_cond_broadcast(&maintenance->changed);
+    event_signal(&remote->store->commit->progress);
 }
 
 static int64_t interval_of(const struct remote *remote)
@@ -373,7 +373,7 @@ int remote_gc_tick(struct remote *remote)
     int r = run_pass(remote, request);
     maintenance->gc_at = clock_monotonic_ns() + interval_of(remote);
     if (request)
-        end_request(maintenance, r);
+        end_request(remote, r);
     if (r < 0 && r != -ESTALE && r != -ECANCELED && r != -EAGAIN)
         remote_error(remote, tier_error_is_transient(r) ? r : 0,
                      "deleting what nothing needs in %s failed (%s); trying again", remote->name,
@@ -394,11 +394,19 @@ static int refusal(struct remote *remote)
     return remote->shared.stopping || remote->shared.fenced ? -ESHUTDOWN : 0;
 }
 
-static void kick(struct remote *remote)
+/* Was the pass made, or will there be none? A pass that has begun is waited for: the request is the
+ * caller's. */
+static bool is_over(struct remote *remote, const struct remote_gc_request *request, int *ret_result)
 {
-    LOCK_SCOPE(&remote->shared.lock);
-    remote->shared.kicked = true;
-    (void)pthread_cond_broadcast(&remote->shared.changed);
+    struct remote_maintenance *maintenance = remote->maintenance;
+    int r = request->is_cancelled(request->arg) ? -ECANCELED : refusal(remote);
+    LOCK_SCOPE(&maintenance->lock);
+    if (r < 0 && maintenance->gc == REMOTE_GC_ASKED) {
+        maintenance->gc = REMOTE_GC_NONE;
+        maintenance->gc_result = r;
+    }
+    *ret_result = maintenance->gc_result;
+    return maintenance->gc == REMOTE_GC_NONE;
 }
 
 int remote_gc_ask(struct remote *remote, struct remote_gc_request *request)
@@ -411,16 +419,12 @@ int remote_gc_ask(struct remote *remote, struct remote_gc_request *request)
     maintenance->request = request;
     maintenance->gc = REMOTE_GC_ASKED;
     mutex_unlock(&maintenance->lock);
-    kick(remote);
-    for (;;) {
-        r = request->is_cancelled(request->arg) ? -ECANCELED : refusal(remote);
-        LOCK_SCOPE(&maintenance->lock);
-        if (maintenance->gc == REMOTE_GC_NONE)
-            return maintenance->gc_result;
-        if (r < 0 && maintenance->gc == REMOTE_GC_ASKED) {
-            maintenance->gc = REMOTE_GC_NONE;
-            return r;
-        }
-        (void)mutex_wait(&maintenance->lock, &maintenance->changed, WAIT_MS);
-    }
+    struct event *progress = &remote->store->commit->progress;
+    uint64_t seen = event_count(progress);
+    mutex_lock(&remote->shared.lock);
+    remote_kick_locked(remote);
+    mutex_unlock(&remote->shared.lock);
+    while (!is_over(remote, request, &r))
+        (void)event_wait(progress, &seen, INT64_MAX);
+    return r;
 }

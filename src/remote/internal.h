@@ -164,7 +164,11 @@ CAIRN_MUST_CHECK bool remote_limit_wait(struct remote *remote, uint64_t bytes);
 /* With the lock of `shared`, when something of that changed: the limit is off while somebody waits,
  * or it drains or stops. */
 void remote_settle_limit_locked(struct remote *remote);
-/* Sleeps until something changes; false when the store stops. */
+/* Has the remote's thread look now. With the lock of `shared`. */
+void remote_kick_locked(struct remote *remote);
+/* Was that asked for, or is the thread to stop? */
+bool remote_is_called(struct remote *remote);
+/* The remote's thread: waits until it is called, or for `ms`. False: the store stops. */
 bool remote_pause(struct remote *remote, int64_t ms);
 /* A mount that can do without the remote does not wait for it long. */
 void remote_be_brief(struct remote *remote, bool brief);

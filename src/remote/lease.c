@@ -87,10 +87,10 @@ int lease_await(struct remote *remote, char **ret_text)
             say(remote, line);
         }
         said = true;
-        if (remote_is_stopping(remote) ||
-            (remote->options.cancelled && remote->options.cancelled(remote->options.progress_arg)))
+        bool given_up =
+            remote->options.cancelled && remote->options.cancelled(remote->options.progress_arg);
+        if (given_up || !remote_pause(remote, LOOK_MS))
             return -ECANCELED;
-        (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000l}, NULL);
     }
     return r;
 }

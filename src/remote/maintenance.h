@@ -27,8 +27,7 @@ struct bad_pack {
 };
 
 struct remote_maintenance {
-    struct cairn_mutex lock; /* LOCK_LEAF */
-    pthread_cond_t changed;
+    struct cairn_mutex lock;            /* LOCK_LEAF */
     struct bad_pack bad[BAD_PACKS_MAX]; /* packs to be written anew: missing or damaged */
     size_t bad_count;
     struct remote_gc_request *request;

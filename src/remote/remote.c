@@ -100,9 +100,11 @@ void remote_stop(struct remote *remote)
     remote->shared.stopping = true;
     remote_settle_limit_locked(remote);
     (void)pthread_cond_broadcast(&remote->shared.changed);
+    event_signal(&remote->store->commit->room.more);
+    event_signal(&remote->store->commit->progress);
     int64_t until = clock_monotonic_ns() + GIVE_BACK_NS;
     while (remote->renewer_started && !remote->shared.renewer_done && clock_monotonic_ns() < until)
-        (void)mutex_wait(&remote->shared.lock, &remote->shared.changed, 100);
+        (void)mutex_wait_until(&remote->shared.lock, &remote->shared.changed, until);
     mutex_unlock(&remote->shared.lock);
     if (remote->tier->ops->interrupt)
         remote->tier->ops->interrupt(remote->tier);

@@ -31,7 +31,6 @@ struct remote_maintenance *remote_maintenance_new(void)
 {
     struct remote_maintenance *maintenance = xcalloc(1, sizeof *maintenance);
     mutex_init(&maintenance->lock, LOCK_LEAF);
-    cond_init(&maintenance->changed);
     return maintenance;
 }
 
@@ -40,7 +39,6 @@ void remote_maintenance_free(struct remote_maintenance *maintenance)
     if (!maintenance)
         return;
     mutex_done(&maintenance->lock);
-    (void)pthread_cond_destroy(&maintenance->changed);
     free(maintenance);
 }
 
@@ -75,8 +73,7 @@ void remote_note_bad_pack(struct remote *remote, uint64_t pack, const char *why)
     pack_object_name(pack, object);
     remote_error(remote, 0, "%s: %s; what is needed of it is stored there again", object, why);
     LOCK_SCOPE(&remote->shared.lock);
-    remote->shared.kicked = true;
-    (void)pthread_cond_broadcast(&remote->shared.changed);
+    remote_kick_locked(remote);
 }
 
 bool remote_is_bad_pack(struct remote *remote, uint64_t pack)
@@ -121,6 +118,7 @@ void repair_round_done(struct remote *remote)
         if (!maintenance->bad[i].is_rewritten)
             maintenance->bad[kept++] = maintenance->bad[i];
     maintenance->bad_count = kept;
+    event_signal(&remote->store->commit->progress);
 }
 
 /* --- choosing --------------------------------------------------------------------------------- */

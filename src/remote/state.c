@@ -41,6 +41,7 @@ void remote_error(struct remote *remote, int error, const char *fmt, ...)
             remote->shared.unreachable_ns = now;
     }
     mutex_unlock(&remote->shared.lock);
+    event_signal(&remote->store->commit->progress);
     if (!repeated)
         log_warn("remote: %s", whole);
 }
@@ -95,6 +96,7 @@ void remote_give_up(struct remote *remote)
     remote->shared.fenced = true;
     remote->shared.state = REMOTE_FENCED;
     mutex_unlock(&remote->shared.lock);
+    event_signal(&remote->store->commit->progress);
     remote_release_waiters(remote);
 }
 
@@ -117,6 +119,7 @@ void store_wait_remote(struct store *store, uint64_t seq, waiter_fn *fn, void *a
         waiters_add(&remote->shared.waiters, seq, ticket, fn, arg);
         remote_settle_limit_locked(remote);
         (void)pthread_cond_broadcast(&remote->shared.changed);
+        event_signal(&store->commit->progress);
     }
     mutex_unlock(&remote->shared.lock);
     if (reached || never)
@@ -156,10 +159,24 @@ bool remote_limit_wait(struct remote *remote, uint64_t bytes)
     return !remote_is_stopping(remote);
 }
 
+void remote_kick_locked(struct remote *remote)
+{
+    check_held(&remote->shared.lock);
+    remote->shared.kicked = true;
+    (void)pthread_cond_broadcast(&remote->shared.changed);
+    event_signal(&remote->store->commit->progress);
+}
+
+bool remote_is_called(struct remote *remote)
+{
+    LOCK_SCOPE(&remote->shared.lock);
+    return remote->shared.stopping || remote->shared.kicked;
+}
+
 bool remote_pause(struct remote *remote, int64_t ms)
 {
     LOCK_SCOPE(&remote->shared.lock);
-    if (!remote->shared.stopping && !remote->shared.kicked)
+    if (!remote->shared.stopping && !remote->shared.kicked && ms > 0)
         (void)mutex_wait(&remote->shared.lock, &remote->shared.changed, ms);
     remote->shared.kicked = false;
     return !remote->shared.stopping;

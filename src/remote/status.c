@@ -39,9 +39,9 @@ void store_drain_remote(struct store *store)
     if (!remote)
         return;
     LOCK_SCOPE(&remote->shared.lock);
-    remote->shared.drain = remote->shared.kicked = true;
+    remote->shared.drain = true;
     remote_settle_limit_locked(remote);
-    (void)pthread_cond_broadcast(&remote->shared.changed);
+    remote_kick_locked(remote);
 }
 
 static void status_shared(struct remote *remote, struct remote_status *ret)

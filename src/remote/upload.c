@@ -20,10 +20,8 @@
 #include "remote/upload_dense.h"
 
 #define TICK_MS 250
-#define URGED_TICK_MS 10 /* while somebody waits: what he waits for comes to NVMe first, soon */
 #define HEAD_INTERVAL_NS (1ll * 1000000000)
 #define RETRY_MS 1000
-#define DROP_LOOK_NS 5000000
 
 /* --- pins ------------------------------------------------------------------------------------- */
 
@@ -57,12 +55,11 @@ static int note_pin(const struct chunk_entry *entry, void *arg)
 static int open_cut(struct upload *up)
 {
     struct store *store = up->remote->store;
-    int r = 0;
+    uint64_t seen = event_count(&store->commit->progress);
     packs_hold_drops(store, true);
-    while (r == 0 && packs_are_dropping(store)) {
-        (void)nanosleep(&(struct timespec){.tv_nsec = DROP_LOOK_NS}, NULL);
-        r = remote_is_stopping(up->remote) ? -ECANCELED : 0;
-    }
+    while (packs_are_dropping(store) && !remote_is_stopping(up->remote))
+        (void)event_wait(&store->commit->progress, &seen, INT64_MAX);
+    int r = remote_is_stopping(up->remote) ? -ECANCELED : 0;
     if (r == 0)
         r = view_cut_open(store->view, &up->cut);
     if (r == 0)
@@ -254,14 +251,27 @@ static bool is_time(struct remote *remote, int64_t last)
     return remote_is_urged(remote) || clock_monotonic_ns() - last >= HEAD_INTERVAL_NS;
 }
 
+/* Until there is a cut to publish, or somebody asks for something; or for TICK_MS, since heads for
+ * which nobody waits, and gc, are due by the clock. False: the store stops. */
+static bool await_work(struct remote *remote, int64_t last)
+{
+    struct event *progress = &remote->store->commit->progress;
+    int64_t until = clock_monotonic_ns() + TICK_MS * MS_NS;
+    uint64_t seen = event_count(progress);
+    while (!remote_is_called(remote) && !(is_time(remote, last) && is_behind(remote)) &&
+           event_wait(progress, &seen, until))
+        ;
+    return remote_pause(remote, 0);
+}
+
 void *upload_run(void *arg)
 {
     struct remote *remote = arg;
-    int64_t pause = TICK_MS, last = 0;
+    int64_t last = 0, pause = 0; /* ms, after a failure */
     if (remote->options.read_only)
         return follow_run(remote);
-    while (remote_pause(remote, pause)) {
-        pause = remote_is_urged(remote) ? URGED_TICK_MS : TICK_MS;
+    while (pause ? remote_pause(remote, pause) : await_work(remote, last)) {
+        pause = 0;
         if (!remote->is_attached) {
             if (!attach_late(remote))
                 break;
@@ -270,7 +280,7 @@ void *upload_run(void *arg)
         }
         dense_tick(remote->dense);
         int r = remote_gc_tick(remote);
-        if (r == 0 && is_behind(remote) && is_time(remote, last)) {
+        if (r == 0 && is_time(remote, last) && is_behind(remote)) {
             last = clock_monotonic_ns();
             r = upload_round(remote);
         }
@@ -279,8 +289,6 @@ void *upload_run(void *arg)
         if (r < 0 && r != -ECANCELED) {
             remote_error(remote, 0, "the upload stopped: %s; trying again", strerror(-r));
             pause = RETRY_MS;
-        } else if (is_behind(remote) && is_time(remote, last)) {
-            pause = 1;
         }
     }
     return NULL;

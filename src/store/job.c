@@ -11,7 +11,6 @@
 #include "remote/maintenance.h"
 
 #define LINES_MAX 4096u
-#define POLL_MS 50
 
 struct job {
     struct cairn_mutex lock; /* LOCK_LEAF */
@@ -58,12 +57,18 @@ bool job_is_cancelled(struct job *job)
     return atomic_load(&job->cancelled);
 }
 
-bool job_sleep_ms(struct job *job, unsigned ms)
+bool job_await_progress(struct store *store, uint64_t *seen, int64_t until_ns)
 {
-    int64_t until = clock_monotonic_ns() + ms * MS_NS;
+    if (!job_is_cancelled(store->job))
+        (void)event_wait(&store->commit->progress, seen, until_ns);
+    return !job_is_cancelled(store->job);
+}
+
+bool job_sleep(struct job *job, int64_t until_ns)
+{
     LOCK_SCOPE(&job->lock);
-    while (!job_is_cancelled(job) && clock_monotonic_ns() < until)
-        (void)mutex_wait_until(&job->lock, &job->was_cancelled, until);
+    while (!job_is_cancelled(job) && clock_monotonic_ns() < until_ns)
+        (void)mutex_wait_until(&job->lock, &job->was_cancelled, until_ns);
     return !job_is_cancelled(job);
 }
 
@@ -116,10 +121,11 @@ static int gc_local(struct store *store)
     if (job->options.dry_run)
         return view_packs(store->view, say_dead, job);
     struct view_state before = view_state(store->view);
+    uint64_t seen = event_count(&store->commit->progress);
     uint64_t asked = atomic_fetch_add(&store->commit->gc_asked, 1) + 1;
     horizon_kick(store);
     while (atomic_load(&store->commit->gc_done) < asked)
-        if (!job_sleep_ms(job, POLL_MS))
+        if (!job_await_progress(store, &seen, INT64_MAX))
             return -ECANCELED;
     struct view_state after = view_state(store->view);
     uint64_t bytes =
@@ -198,6 +204,7 @@ void job_cancel(struct store *store)
     LOCK_SCOPE(&store->job->lock);
     atomic_store(&store->job->cancelled, true);
     (void)pthread_cond_broadcast(&store->job->was_cancelled);
+    event_signal(&store->commit->progress);
 }
 
 void job_join(struct store *store)

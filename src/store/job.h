@@ -16,8 +16,11 @@ void job_join(struct store *store);
 
 /* For the work itself, in the job's thread. */
 bool job_is_cancelled(struct job *job);
-/* False: cancelled. */
-bool job_sleep_ms(struct job *job, unsigned ms);
+/* Until the background got on (`seen`: event_count() of its progress, before what is waited for was
+ * looked at), or until a time (monotonic ns; INT64_MAX: no limit). False: cancelled. */
+bool job_await_progress(struct store *store, uint64_t *seen, int64_t until_ns);
+/* Waits until then, to keep a rate. False: cancelled. */
+bool job_sleep(struct job *job, int64_t until_ns);
 void job_say(struct job *job, const char *fmt, ...) CAIRN_PRINTF(2, 3);
 struct job_counts *job_counts_lock(struct job *job);
 void job_counts_unlock(struct job *job);

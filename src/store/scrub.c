@@ -13,9 +13,8 @@
 #include "store/job.h"
 
 #define SPAN_LEN (8 * MIB) /* read at once */
-#define POLL_MS 100
-#define RESCUES_MAX 1000u /* chunks that are looked for elsewhere: each takes a scan, too */
-#define DROP_WAIT_MS 3000
+#define RESCUES_MAX 1000u  /* chunks that are looked for elsewhere: each takes a scan, too */
+#define DROP_WAIT_NS (3ll * 1000000000)
 #define LINES_FOR_FILES                                                                            \
     16u /* damaged chunks whose files are looked for: it takes a scan of all extents each */
 
@@ -81,9 +80,9 @@ static void keep_rate(struct scrub *s, uint64_t bytes)
         return;
     if (s->allowance_at < now)
         s->allowance_at = now;
-    int64_t wait = s->allowance_at - now;
+    int64_t at = s->allowance_at;
     s->allowance_at += (int64_t)((double)bytes * 1e9 / (double)s->options->rate);
-    (void)job_sleep_ms(s->job, (unsigned)min_u64((uint64_t)(wait / 1000000), UINT32_MAX / 2));
+    (void)job_sleep(s->job, at);
 }
 
 static int add_entry(struct scrub *s, const struct chunk_entry *entry)
@@ -219,8 +218,9 @@ static int heal_chunk(struct scrub *s, const struct chunk_entry *bad)
     good = r < 0 ? *bad : good;
     if (r < 0 && (s->rescues++ >= RESCUES_MAX || !rescue_chunk(s->store, &good, s->stored, s->raw)))
         return report_unhealed(s, bad);
+    uint64_t seen = event_count(&s->store->commit->progress);
     while (!heal_give(s->store, &good.name, s->raw, good.raw_len))
-        if (!job_sleep_ms(s->job, POLL_MS))
+        if (!job_await_progress(s->store, &seen, INT64_MAX))
             return -ECANCELED;
     note_given(s, bad);
     return 0;
@@ -299,12 +299,14 @@ static int scrub_local_pack(struct scrub *s, uint64_t pack)
 static int await_drop(struct scrub *s, uint64_t pack)
 {
     struct view_pack known;
-    for (unsigned waited = 0; waited < DROP_WAIT_MS; waited += POLL_MS) {
+    int64_t until = clock_monotonic_ns() + DROP_WAIT_NS;
+    uint64_t seen = event_count(&s->store->commit->progress);
+    while (clock_monotonic_ns() < until) {
         int r = view_pack(s->store->view, pack, &known);
         if (r < 0 || known.live_count > 0)
             return r == -ENOENT ? 0 : r;
         atomic_store(&s->store->commit->gc_soon, true);
-        if (!job_sleep_ms(s->job, POLL_MS))
+        if (!job_await_progress(s->store, &seen, until))
             return -ECANCELED;
     }
     return 0;
@@ -313,10 +315,10 @@ static int await_drop(struct scrub *s, uint64_t pack)
 /* Waits until each chunk handed over has another place. */
 static int await_local(struct scrub *s)
 {
-    uint64_t last = 0;
+    uint64_t last = 0, seen = event_count(&s->store->commit->progress);
     int r = 0;
     while (heal_is_pending(s->store))
-        if (!job_sleep_ms(s->job, POLL_MS))
+        if (!job_await_progress(s->store, &seen, INT64_MAX))
             return -ECANCELED;
     for (size_t i = 0; i < s->given.count; i++) {
         struct chunk_entry now;
@@ -420,9 +422,10 @@ static bool is_any_bad(struct scrub *s)
 static int await_remote(struct scrub *s, uint64_t found_before, uint64_t lost_before)
 {
     struct remote *remote = s->store->remote;
+    uint64_t seen = event_count(&s->store->commit->progress);
     int r = 0;
     while (r == 0 && can_heal(remote) && is_any_bad(s))
-        r = job_sleep_ms(s->job, POLL_MS) ? 0 : -ECANCELED;
+        r = job_await_progress(s->store, &seen, INT64_MAX) ? 0 : -ECANCELED;
     bool healed = can_heal(remote) && !is_any_bad(s);
     mutex_lock(&remote->maintenance->lock);
     uint64_t lost = remote->maintenance->lost_chunks - lost_before;

@@ -506,9 +506,9 @@ bool store_is_durable(struct store *store, uint64_t ino)
     return ns_last_change(store->ns, ino) <= store_horizon(store);
 }
 
-bool store_has_settled(struct store *store)
+void store_await_view(struct store *store, int64_t until_ns)
 {
-    uint64_t oldest;
-    int64_t happened;
-    return !history_oldest(store, &oldest, &happened) || oldest > store_horizon(store);
+    uint64_t seen = event_count(&store->commit->progress);
+    while (lag_exists(store) && event_wait(&store->commit->progress, &seen, until_ns))
+        ;
 }

@@ -131,8 +131,9 @@ uint64_t store_missing_bytes(struct store *store, uint64_t seq);
 /* The level of an inode's last change: horizon reached (nvme) or not (stage). */
 bool store_is_durable(struct store *store, uint64_t ino);
 
-/* Do view and stage know all that is durable? They may follow late where the view meets errors. */
-bool store_has_settled(struct store *store);
+/* Returns when the view knows all that is durable, or at `until_ns` (monotonic): it may follow late
+ * where it meets errors. Blocks. */
+void store_await_view(struct store *store, int64_t until_ns);
 
 /* Offline: verifies everything. Returns the number of problems or -errno. */
 CAIRN_MUST_CHECK int store_fsck(const char *path,

@@ -322,6 +322,37 @@ Test(pull, evict_and_warm_up)
     assert_i64(fixture_fsck(&fixture), 0);
 }
 
+static int take_pack(const struct view_pack *pack, void *arg)
+{
+    *(uint64_t *)arg = pack->pack;
+    return 1;
+}
+
+static void *release_pack(void *arg)
+{
+    (void)usleep(200000); /* the evicting thread has most likely met it by then */
+    packs_unpin(fixture.store, *(uint64_t *)arg);
+    return NULL;
+}
+
+Test(pull, a_pack_in_use_is_evicted_when_it_is_let_go)
+{
+    uint64_t pack = 0;
+    pthread_t thread;
+    fixture_put(&fixture, "a", 1, MIB);
+    wait_remote();
+    assert_i64(view_packs(fixture.store->view, take_pack, &pack), 0);
+    while (!packs_is_free(fixture.store, pack)) /* for the uploader */
+        (void)usleep(1000);
+    cr_assert(packs_pin(fixture.store, pack));
+    cr_expect_not(packs_is_free(fixture.store, pack));
+    assert_i64(thread_start(&thread, "release", release_pack, &pack), 0);
+    struct warm_status s = run_job("a", true);
+    (void)pthread_join(thread, NULL);
+    assert_u64(s.busy_bytes, 0);
+    cr_assert_geq(s.dropped_bytes, MIB);
+}
+
 static void set_xattr(const char *file, const char *name, const char *value)
 {
     fixture_commit(&fixture, (struct record){.type = REC_SETXATTR,

@@ -47,8 +47,7 @@ static void build(struct fixture *g)
 {
     forget(g);
     fixture_wait(&g->fixture);
-    while (!store_has_settled(g->fixture.store))
-        (void)usleep(1000);
+    store_await_view(g->fixture.store, INT64_MAX);
     assert_i64(view_cut_open(g->fixture.store->view, &g->cut), 0);
     assert_i64(lineage_build(g->fixture.store, g->cut, &g->lineage), 0);
 }

@@ -396,6 +396,20 @@ Test(losses, a_pack_that_is_being_emptied_is_waited_for)
     done(&place);
 }
 
+Test(losses, who_waits_for_a_pack_that_is_being_emptied_ends_with_the_store, .timeout = 60)
+{
+    struct place place;
+    make(&place);
+    assert_i64((int)packs_begin_drop(place.fixture.store, 42), 1);
+    fixture_put(&place.fixture, "a", 1, MIB);
+    fixture_wait(&place.fixture);
+    while (packs_begin_drop(place.fixture.store, 43)) { /* false: drops are held */
+        packs_end_drop(place.fixture.store, 43);
+        (void)usleep(1000);
+    }
+    done(&place);
+}
+
 /* --- a writer that was away for longer than the grace ----------------------------------------- */
 
 Test(losses, heads_that_were_deleted_are_not_made_again, .timeout = 600)
