@@ -90,6 +90,7 @@ int front_start(const struct front_options *options, struct fs *fs, struct store
     lost_pages_init(front);
     failures_init(&front->failures);
     cond_init(&front->wake.changed);
+    event_init(&front->progress);
     turns_init(&front->turns);
     TAILQ_INIT(&front->locked.content);
     TAILQ_INIT(&front->locked.changes);
@@ -148,15 +149,14 @@ int front_event_fd(struct front *front)
     return front->event_fd;
 }
 
-/* A signal may come just before the read it is meant to interrupt: repeated until all
- * have ended. */
 static void end_threads(struct front *front)
 {
+    uint64_t seen = event_count(&front->progress);
     turns_end(&front->turns);
+    stage_wake_takers(front->stage);
     while (atomic_load(&front->live_threads) > 0) {
-        for (unsigned i = 0; i < front->thread_count; i++)
-            (void)pthread_kill(front->threads[i], SIGUSR1);
-        (void)nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+        front_interrupt(front);
+        (void)event_wait(&front->progress, &seen, clock_monotonic_ns() + INTERRUPT_NS);
     }
     for (unsigned i = 0; i < front->thread_count; i++)
         (void)pthread_join(front->threads[i], NULL);
@@ -171,27 +171,37 @@ static void drop_waiting(struct front *front, struct parked_list *list)
     }
 }
 
+/* The first whose wait could be taken back. *ret_more: there are others, whose function is being
+ * called. */
+static struct syncing *take_syncing(struct front *front, bool *ret_more)
+{
+    struct syncing *syncing;
+    LOCK_SCOPE(&front->locked.lock);
+    TAILQ_FOREACH(syncing, &front->locked.syncing, link)
+    if (store_unwait(front->store, syncing->ticket))
+        break;
+    if (syncing)
+        TAILQ_REMOVE(&front->locked.syncing, syncing, link);
+    *ret_more = !TAILQ_EMPTY(&front->locked.syncing) || front->locked.synced > 0;
+    return syncing;
+}
+
 /* fsyncs that wait for a remote may do so for hours: they fail now, for what they asked for is not
  * so. */
 static void end_syncing(struct front *front)
 {
+    uint64_t seen = event_count(&front->progress);
     struct syncing *syncing;
-    do {
-        mutex_lock(&front->locked.lock);
-        syncing = TAILQ_FIRST(&front->locked.syncing);
-        bool taken = syncing && store_unwait(front->store, syncing->ticket);
-        if (taken)
-            TAILQ_REMOVE(&front->locked.syncing, syncing, link);
-        mutex_unlock(&front->locked.lock);
-        if (taken) {
+    bool more;
+    while ((syncing = take_syncing(front, &more)) || more) {
+        if (syncing) {
             cause_note("the mount ends before the remote has the data");
             (void)fuse_reply_err(syncing->req, front_failed(front, syncing->ino, "fsync", -EIO));
             free(syncing);
-        } else if (syncing) {
-            (void)nanosleep(&(struct timespec){.tv_nsec = 1000000},
-                            NULL); /* its function is being called */
+        } else {
+            (void)event_wait(&front->progress, &seen, INT64_MAX);
         }
-    } while (syncing);
+    }
 }
 
 void front_stop(struct front *front)
@@ -200,6 +210,7 @@ void front_stop(struct front *front)
         return;
     lost_pages_stop(front);
     atomic_store(&front->stopping, true);
+    event_signal(&front->progress);
     bool is_here = front->is_mounted && mounted_is_here(front);
     if (is_here && front->adoption.is_adopted)
         adopt_unmount(front);
@@ -233,6 +244,7 @@ void front_free(struct front *front)
     lost_pages_done(front);
     failures_done(&front->failures);
     (void)pthread_cond_destroy(&front->wake.changed);
+    event_done(&front->progress);
     turns_done(&front->turns);
     kept_done(front);
     adopt_done(front);

@@ -5,15 +5,10 @@
  *
  * Only the thread that has the turn receives: front_hold() takes the turn from the threads, and
  * keeps it. */
-#include <pthread.h>
-#include <signal.h>
-#include <time.h>
-
 #include "base/clock.h"
 #include "fuse/internal.h"
 
 #define HOLD_NS (10ll * 1000000000)
-#define STEP_NS 1000000
 
 static bool kernel_resends(const struct front *front)
 {
@@ -47,27 +42,27 @@ static bool is_answered(struct front *front, bool resends)
     return atomic_load(&front->working) == 0 && stage_requests_open(front->stage) <= waiting;
 }
 
-static bool hold_step(int64_t deadline)
-{
-    (void)nanosleep(&(struct timespec){.tv_nsec = STEP_NS}, NULL);
-    return clock_monotonic_ns() < deadline;
-}
-
-static bool take_turn(struct front *front, int64_t deadline)
+static bool take_turn(struct front *front, uint64_t *seen, int64_t deadline)
 {
     while (!turn_try(&front->turns)) {
-        for (unsigned i = 0; i < front->thread_count; i++)
-            (void)pthread_kill(front->threads[i], SIGUSR1);
-        if (!hold_step(deadline))
+        if (clock_monotonic_ns() >= deadline)
             return false;
+        front_interrupt(front);
+        (void)event_wait(&front->progress, seen, clock_monotonic_ns() + INTERRUPT_NS);
     }
     return true;
 }
 
-void front_release(struct front *front)
+static void receive_again(struct front *front)
 {
     atomic_store(&front->holding, false);
+    event_signal(&front->progress);
+}
+
+void front_release(struct front *front)
+{
     turn_leave(&front->turns);
+    receive_again(front);
 }
 
 int front_hold(struct front *front)
@@ -75,11 +70,13 @@ int front_hold(struct front *front)
     int64_t deadline = clock_monotonic_ns() + HOLD_NS;
     bool resends = kernel_resends(front), answered;
     atomic_store(&front->holding, true);
-    if (!take_turn(front, deadline)) {
-        atomic_store(&front->holding, false);
+    uint64_t seen = event_count(&front->progress);
+    if (!take_turn(front, &seen, deadline)) {
+        receive_again(front);
         return -EBUSY;
     }
-    while (!(answered = is_answered(front, resends)) && hold_step(deadline))
+    while (!(answered = is_answered(front, resends)) &&
+           event_wait(&front->progress, &seen, deadline))
         ;
     if (answered || resends)
         return 0;

@@ -80,6 +80,7 @@ static ssize_t write_reply(int fd, struct iovec *iov, int count, void *userdata)
     ssize_t n = writev(fd, iov, count);
     int saved = errno;
     stage_request_answered(mounting->stage, out.unique & ~WIRE_RESENT);
+    hold_note(mounting);
     errno = saved;
     return n;
 }

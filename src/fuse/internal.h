@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
+#include "base/event.h"
 #include "base/lock.h"
 #include "fuse/front.h"
 #include "fuse/lost_pages.h"
@@ -105,6 +106,9 @@ struct front {
     _Atomic unsigned live_threads;
     _Atomic bool holding;     /* no thread receives: hold.c */
     _Atomic unsigned working; /* threads that have received and not come back */
+    struct event progress; /* one that was parked goes on, a thread or the wait of an fsync ended,
+                              receiving is to end or goes on; while `holding`, all that
+                              front_hold() waits for */
     struct self_test self_test;
     struct lost_pages lost_pages;
     struct turns turns;
@@ -127,6 +131,7 @@ struct front {
         struct parked_list
             changes; /* each resumes when it can: none waits for the content of another */
         struct syncing_list syncing;
+        unsigned synced; /* that are out of the list, and being answered */
         uint64_t wait_count, wait_ns;
     } locked;
 };
@@ -163,6 +168,13 @@ void kept_changed(struct front *front, uint64_t ino);
 void kept_entries_changed(struct front *front, uint64_t dir, int r);
 void kept_marked(struct front *front, uint64_t ino);
 
+/* hold.c: something changed that front_hold() may wait for. Costs nothing while it does not. */
+static inline void hold_note(struct front *front)
+{
+    if (atomic_load(&front->holding))
+        event_signal(&front->progress);
+}
+
 #define MAX_WRITE SLAB_PAYLOAD
 
 static inline struct front *front_of(fuse_req_t req)
@@ -181,6 +193,10 @@ void mounted_release(struct front *front); /* ends the connection, and unmounts 
 void front_park(struct front *front, fuse_req_t req);
 bool front_must_queue(struct front *front);
 void *front_receive(void *arg);
+/* Interrupts the threads that wait for the kernel. The signal may come just before the read that it
+ * is meant for: who needs them out of there calls it again every INTERRUPT_NS. */
+#define INTERRUPT_NS 2000000
+void front_interrupt(struct front *front);
 void *front_resume(void *arg);
 void parked_free(struct front *front, struct parked *parked);
 void front_wake(struct front *front);

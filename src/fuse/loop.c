@@ -13,7 +13,6 @@
 #define POLL_MS                                                                                    \
     200 /* how often waiting callers are looked at for a fatal signal, and room is tried again */
 #define PARKED_SLABS_FREE 3u /* that may be parked without asking */
-#define HOLD_BACK_NS 5000000
 
 _Thread_local struct current current;
 
@@ -104,7 +103,7 @@ static void no_op(int sig)
     (void)sig;
 }
 
-/* Lets front_stop() interrupt a blocking read. */
+/* Lets front_interrupt() interrupt a blocking read. */
 static void accept_wake_signal(void)
 {
     struct sigaction sa = {.sa_handler = no_op};
@@ -115,13 +114,25 @@ static void accept_wake_signal(void)
     (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
-/* Waiting requests must not hold all buffers: reading stops until some of them have resumed. */
-static void hold_back(struct front *front)
+void front_interrupt(struct front *front)
 {
-    while (atomic_load(&front->parked_slabs) > PARKED_SLABS_FREE &&
-           atomic_load(&front->parked_slabs) >= stage_slabs_for_waiting(front->stage) &&
-           !atomic_load(&front->stopping))
-        (void)nanosleep(&(struct timespec){.tv_nsec = HOLD_BACK_NS}, NULL);
+    for (unsigned i = 0; i < front->thread_count; i++)
+        (void)pthread_kill(front->threads[i], SIGUSR1);
+}
+
+/* Waiting requests must not hold all buffers: reading stops until some of them have resumed. */
+static bool must_hold_back(struct front *front)
+{
+    return atomic_load(&front->parked_slabs) > PARKED_SLABS_FREE &&
+           atomic_load(&front->parked_slabs) >= stage_slabs_for_waiting(front->stage);
+}
+
+static void await_receiving(struct front *front)
+{
+    uint64_t seen = event_count(&front->progress);
+    while (!atomic_load(&front->stopping) &&
+           (atomic_load(&front->holding) || must_hold_back(front)))
+        (void)event_wait(&front->progress, &seen, INT64_MAX);
 }
 
 void *front_receive(void *arg)
@@ -130,12 +141,10 @@ void *front_receive(void *arg)
     uint32_t slab = SLAB_NONE;
     unsigned backlog = 0;
     accept_wake_signal();
-    while (!atomic_load(&front->stopping)) {
-        hold_back(front);
-        if (atomic_load(&front->holding)) {
-            (void)nanosleep(&(struct timespec){.tv_nsec = HOLD_BACK_NS}, NULL);
-            continue;
-        }
+    for (;;) {
+        await_receiving(front);
+        if (atomic_load(&front->stopping))
+            break;
         if (slab == SLAB_NONE)
             slab = stage_slab_take(front->stage, &front->stopping);
         if (slab == SLAB_NONE)
@@ -151,6 +160,7 @@ void *front_receive(void *arg)
         if (r > 0)
             atomic_fetch_add(&front->working, 1); /* before another has the turn */
         turn_leave(&front->turns);
+        hold_note(front);
         if (r == -EINTR || r == -EAGAIN)
             continue;
         if (r <= 0)
@@ -162,6 +172,7 @@ void *front_receive(void *arg)
         loop_handle(front, &slab, &buf);
         turn_end(&front->turns, opcode, begun, fuse_session_fd(front->se), &backlog);
         atomic_fetch_sub(&front->working, 1);
+        hold_note(front);
     }
     turns_end(&front->turns);
     if (slab != SLAB_NONE)
@@ -170,6 +181,7 @@ void *front_receive(void *arg)
         atomic_store(&front->over, true);
         (void)eventfd_write(front->event_fd, 1);
     }
+    event_signal(&front->progress);
     return NULL;
 }
 
@@ -204,6 +216,7 @@ void parked_free(struct front *front, struct parked *parked)
         free(parked->mem);
     }
     free(parked);
+    event_signal(&front->progress);
 }
 
 static void reply_interrupted(struct front *front, uint64_t unique)
@@ -335,6 +348,7 @@ void *front_resume(void *arg)
         drop_killed_syncing(front);
         resume_changes(front);
         resume_content(front);
+        hold_note(front); /* those that go on waiting are listed again */
         store_note_waiting(front->store, atomic_load(&front->parked_count));
         wait_for_wake(front);
     }

@@ -127,6 +127,7 @@ static void sync_done(int result, void *arg)
     struct front *front = syncing->front;
     mutex_lock(&front->locked.lock);
     TAILQ_REMOVE(&front->locked.syncing, syncing, link);
+    front->locked.synced++;
     mutex_unlock(&front->locked.lock);
     if (result < 0) {
         cause_note(
@@ -136,6 +137,9 @@ static void sync_done(int result, void *arg)
         reply_synced(syncing->req, syncing->written);
     }
     free(syncing);
+    LOCK_SCOPE(&front->locked.lock); /* the front lasts until none is answered any more */
+    front->locked.synced--;
+    event_signal(&front->progress);
 }
 
 void front_sync(fuse_req_t req, fuse_ino_t ino, size_t written)

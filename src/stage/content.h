@@ -19,8 +19,10 @@ struct stage;
 #define SLAB_NONE UINT32_MAX
 
 /* A slab to receive requests into, owned by the caller. Waits while there is none at all. SLAB_NONE
- * when the stage is stopping, or (within a second) when *ended; NULL: there is no such flag. */
+ * when the stage is stopping, or when *ended; NULL: there is no such flag. */
 uint32_t stage_slab_take(struct stage *stage, const _Atomic bool *ended);
+/* After *ended was set. */
+void stage_wake_takers(struct stage *stage);
 /* How many slabs receivers may hold at most, and requests that wait for room as many: what is left
  * is enough for content to pass. */
 uint32_t stage_slabs_for_waiting(struct stage *stage);

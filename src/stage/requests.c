@@ -47,7 +47,7 @@ static void clear(struct request_slot *slot)
     slot->result = 0;
     atomic_store_explicit(&slot->answering, 0, memory_order_relaxed);
     atomic_store_explicit(&slot->state, REQUEST_TAKEN, memory_order_relaxed);
-    atomic_store_explicit(&slot->unique, 0, memory_order_release);
+    atomic_store(&slot->unique, 0); /* see stage_requests_open() */
 }
 
 void stage_request_enter(struct stage *stage, uint64_t unique, uint32_t opcode,
@@ -104,7 +104,7 @@ unsigned stage_requests_open(struct stage *stage)
 {
     unsigned count = 0;
     for (uint32_t i = 0; i < REQUESTS_MAX; i++)
-        count += atomic_load_explicit(&stage->requests[i].unique, memory_order_acquire) != 0;
+        count += atomic_load(&stage->requests[i].unique) != 0;
     return count;
 }
 

@@ -251,8 +251,14 @@ uint32_t stage_slab_take(struct stage *stage, const _Atomic bool *ended)
         uint32_t slab = slab_take_locked(stage);
         if (slab != SLAB_NONE)
             return slab;
-        (void)mutex_wait(&stage->locked.lock, &stage->slabs_changed, 1000);
+        (void)mutex_wait(&stage->locked.lock, &stage->slabs_changed, -1);
     }
+}
+
+void stage_wake_takers(struct stage *stage)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    (void)pthread_cond_broadcast(&stage->slabs_changed);
 }
 
 uint32_t stage_slab_try_take(struct stage *stage)
