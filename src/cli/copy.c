@@ -6,9 +6,9 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <time.h>
 
 #include "base/clock.h"
+#include "base/event.h"
 #include "base/io.h"
 #include "base/pool.h"
 #include "base/vector.h"
@@ -35,6 +35,7 @@ struct copy {
     struct copy_counts total;
     _Atomic uint64_t files, bytes;
     _Atomic bool failed, ended;
+    struct event end;
     VECTOR(struct directory) directories;
 };
 
@@ -84,6 +85,7 @@ static void *copy_watch(void *arg)
 {
     struct copy *copy = arg;
     bool told = false;
+    uint64_t seen = event_count(&copy->end);
     while (!atomic_load(&copy->ended)) {
         if (copy_is_interrupted() && !told) {
             reader_interrupt(copy->store);
@@ -91,7 +93,7 @@ static void *copy_watch(void *arg)
         }
         if (copy->is_tty)
             copy_draw(copy);
-        (void)nanosleep(&(struct timespec){.tv_nsec = TICK_MS * 1000000}, NULL);
+        (void)event_wait(&copy->end, &seen, clock_monotonic_ns() + TICK_MS * MS_NS);
     }
     if (copy->is_tty)
         (void)fprintf(stderr, "\r\033[K");
@@ -107,6 +109,7 @@ int copy_begin(const char *command, struct store *store, unsigned threads, struc
                           .store = store,
                           .began = clock_monotonic_ns(),
                           .is_tty = isatty(STDERR_FILENO)};
+    event_init(&copy->end);
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);
     int r = pool_new("cairn-copy", threads, QUEUE_MAX, NULL, NULL, &copy->pool);
@@ -114,6 +117,7 @@ int copy_begin(const char *command, struct store *store, unsigned threads, struc
         r = thread_start(&copy->watcher, "cairn-progress", copy_watch, copy);
     if (r < 0) {
         pool_free(copy->pool);
+        event_done(&copy->end);
         free(copy);
         return r;
     }
@@ -317,7 +321,9 @@ int copy_end(struct copy *copy)
     pool_free(copy->pool);
     copy_finish_directories(copy);
     atomic_store(&copy->ended, true);
+    event_signal(&copy->end);
     (void)pthread_join(copy->watcher, NULL);
+    event_done(&copy->end);
     int code = atomic_load(&copy->failed) ? CLI_FAILED : CLI_OK;
     if (copy_is_interrupted()) {
         complain(copy->command, "interrupted; incomplete files were removed");

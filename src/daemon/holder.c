@@ -287,6 +287,19 @@ static void report_giving_up(const struct holder *h)
     end_log();
 }
 
+/* For what made the daemons before die: nothing says when that is over. Who asks for the end of the
+ * mount is not kept waiting. */
+static void back_off(struct holder *h, int64_t wait_ns)
+{
+    int64_t until = clock_monotonic_ns() + wait_ns, left;
+    pass_on_signals(h);
+    while (!h->stops && (left = until - clock_monotonic_ns()) > 0) {
+        (void)poll(&(struct pollfd){.fd = h->signal_fd, .events = POLLIN}, 1,
+                   (int)(left / MS_NS) + 1);
+        pass_on_signals(h);
+    }
+}
+
 /* Starts the next daemon. Returns false where the mount is given up. */
 static bool holder_replace(struct holder *h)
 {
@@ -302,9 +315,7 @@ static bool holder_replace(struct holder *h)
     int64_t wait = h->quick_deaths > 1
                        ? FIRST_BACKOFF_NS << min_u64(h->quick_deaths - 2, QUICK_DEATHS_MAX - 1)
                        : 0;
-    (void)nanosleep(&(struct timespec){.tv_sec = wait / 1000000000, .tv_nsec = wait % 1000000000},
-                    NULL);
-    pass_on_signals(h);
+    back_off(h, wait);
     return start_child(h) == 0;
 }
 

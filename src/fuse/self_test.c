@@ -13,9 +13,9 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
-#include <time.h>
 
 #include "base/log.h"
+#include "base/process.h"
 #include "fuse/internal.h"
 
 #define READAHEAD_KB "8192"
@@ -141,15 +141,11 @@ static int try_mount(const struct front *front, const char *path)
 /* Waits for the child; what it says, or -ETIMEDOUT. */
 static int result_of(pid_t child)
 {
-    for (int ms = 0; ms < TEST_MS; ms += 5) {
-        int status;
-        pid_t pid = waitpid(child, &status, WNOHANG);
-        if (pid == child)
-            return WIFEXITED(status) ? -WEXITSTATUS(status) : -EINTR;
-        (void)nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
-    }
+    int status, r = process_await_end(child, TEST_MS);
+    if (r == 1 && waitpid(child, &status, WNOHANG) == child)
+        return WIFEXITED(status) ? -WEXITSTATUS(status) : -EINTR;
     (void)kill(child, SIGKILL);
-    return -ETIMEDOUT;
+    return r < 0 ? r : -ETIMEDOUT;
 }
 
 /* In a process of its own: a daemon that is killed with a request to itself under way, or with a

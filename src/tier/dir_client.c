@@ -5,14 +5,14 @@
 #include "tier/dir_talk.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 
-#define STUCK_TICK_NS 50000000
+#define STUCK_TICK_MS 50
 #define ANSWER_WAIT_NS (2ll * 1000000000)
 
 struct dir_client *dir_client_new(const char *path, bool read_only, bool may_make)
@@ -279,7 +279,9 @@ static int await_room(struct dir_client *c, const struct dir_call *call)
             return -ECANCELED;
         if (clock_monotonic_ns() > deadline)
             return -ETIMEDOUT;
-        (void)nanosleep(&(struct timespec){.tv_nsec = STUCK_TICK_NS}, NULL);
+        /* For what hangs in the other process; others may close those sockets meanwhile, so they
+         * are looked at, and not polled. */
+        (void)poll(&(struct pollfd){.fd = c->stop_fd, .events = POLLIN}, 1, STUCK_TICK_MS);
     }
     return interrupted ? -ECANCELED : 0;
 }

@@ -8,13 +8,12 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 
 #include "base/pool.h"
+#include "base/process.h"
 #include "tier/dir_calls.h"
 
-#define REAP_STEPS 200
-#define REAP_STEP_NS 5000000
+#define REAP_MS 1000 /* one that hangs in its filesystem does not end */
 
 extern char **environ;
 
@@ -237,14 +236,9 @@ bool dir_process_is_over(const struct dir_process *process)
 
 bool dir_process_end(struct dir_process *process)
 {
-    bool over = false;
     (void)kill(process->pid, SIGKILL);
     (void)close(process->socket);
-    for (int i = 0; i < REAP_STEPS && !over; i++) {
-        over = dir_process_is_over(process);
-        if (!over)
-            (void)nanosleep(&(struct timespec){.tv_nsec = REAP_STEP_NS}, NULL);
-    }
+    bool over = process_await_end(process->pid, REAP_MS) != 0 && dir_process_is_over(process);
     process->pid = -1;
     return over;
 }

@@ -8,16 +8,17 @@
 #include <sys/wait.h>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "tier/s3/credentials_source.h"
 
 #define OUTPUT_MAX (64 * KIB)
 #define ERRORS_MAX 200
 #define PROCESS_TIMEOUT_NS (60ll * 1000000000)
-#define STEP_MS 20 /* how late the end of a process may be seen that leaves its output open */
 
-/* A command under way. Its group is its own, so that what it started ends with it. */
-struct process {
+/* One under way. Its group is its own, so that what it started ends with it. */
+struct command {
     pid_t pid;
+    int end;      /* readable when it has ended */
     int out, err; /* our ends of the pipes, not blocking */
     char *output; /* OUTPUT_MAX + 1 bytes, wiped at the end */
     size_t output_len;
@@ -58,7 +59,7 @@ static int spawn(const char *command, int out, int err, pid_t *ret_pid)
     return -r;
 }
 
-static int process_start(const char *command, struct process *p)
+static int command_start(const char *command, struct command *p)
 {
     int out[2], err[2];
     if (pipe2(out, O_CLOEXEC) < 0)
@@ -77,7 +78,9 @@ static int process_start(const char *command, struct process *p)
     p->out = out[0];
     p->err = err[0];
     p->output = r == 0 ? xmalloc(OUTPUT_MAX + 1) : NULL;
-    return r;
+    if (r == 0)
+        p->end = process_end_fd(p->pid);
+    return r == 0 && p->end < 0 ? p->end : r;
 }
 
 /* Reads what is there; more than `room` is read and dropped. Closes the pipe at its end. */
@@ -102,14 +105,17 @@ static void drain(int *fd, char *to, size_t room, size_t *len)
 
 /* Until it has ended, or until the time limit: -ETIMEDOUT. What it left running may keep the pipes
  * open. */
-static int process_wait(struct process *p)
+static int command_wait(struct command *p)
 {
     int64_t deadline = clock_monotonic_ns() + PROCESS_TIMEOUT_NS;
     while (!p->ended) {
-        if (clock_monotonic_ns() > deadline)
+        int64_t left = deadline - clock_monotonic_ns();
+        if (left <= 0)
             return -ETIMEDOUT;
-        struct pollfd fds[] = {{.fd = p->out, .events = POLLIN}, {.fd = p->err, .events = POLLIN}};
-        (void)poll(fds, ARRAY_LEN(fds), STEP_MS);
+        struct pollfd fds[] = {{.fd = p->out, .events = POLLIN},
+                               {.fd = p->err, .events = POLLIN},
+                               {.fd = p->end, .events = POLLIN}};
+        (void)poll(fds, ARRAY_LEN(fds), (int)(left / MS_NS) + 1);
         /* Before the pipes are read: what it wrote before its end must be seen. */
         pid_t pid = waitpid(p->pid, &p->status, WNOHANG);
         if (pid < 0 && errno != EINTR)
@@ -123,13 +129,15 @@ static int process_wait(struct process *p)
     return 0;
 }
 
-static void process_done(struct process *p)
+static void command_done(struct command *p)
 {
     if (p->pid > 0 && !p->ended) {
         (void)kill(-p->pid, SIGKILL);
         while (waitpid(p->pid, &p->status, 0) < 0 && errno == EINTR)
             ;
     }
+    if (p->end >= 0)
+        (void)close(p->end);
     if (p->out >= 0)
         (void)close(p->out);
     if (p->err >= 0)
@@ -139,7 +147,7 @@ static void process_done(struct process *p)
     free(p->output);
 }
 
-static int process_failed(struct process *p, const char *what, char **ret_error)
+static int command_failed(struct command *p, const char *what, char **ret_error)
 {
     char how[40];
     (void)snprintf(how, sizeof how,
@@ -154,21 +162,21 @@ static int process_failed(struct process *p, const char *what, char **ret_error)
 int s3_source_process(const char *profile, const char *command,
                       struct s3_credentials *ret_credentials, char **ret_error)
 {
-    struct process p = {.pid = -1, .out = -1, .err = -1};
+    struct command p = {.pid = -1, .end = -1, .out = -1, .err = -1};
     _cleanup_free_ char *what = xasprintf("credential_process of profile \"%s\"", profile);
-    int r = process_start(command, &p);
+    int r = command_start(command, &p);
     if (r == 0)
-        r = process_wait(&p);
+        r = command_wait(&p);
     if (r < 0)
         (void)s3_source_fail(ret_error, r, "%s: %s", what,
                              r == -ETIMEDOUT ? "did not exit within 60 s" : strerror(-r));
     else if (p.status != 0)
-        r = process_failed(&p, what, ret_error);
+        r = command_failed(&p, what, ret_error);
     else if (p.output_len > OUTPUT_MAX)
         r = s3_source_fail(ret_error, -EINVAL, "%s: the answer has more than 64 KiB", what);
     else
         r = s3_credentials_parse(p.output, p.output_len, "SessionToken", what, ret_credentials,
                                  ret_error);
-    process_done(&p);
+    command_done(&p);
     return r;
 }
