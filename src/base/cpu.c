@@ -5,7 +5,15 @@
 
 #include "base/base.h"
 
-static const char *const names[CPU_LEVELS] = {"scalar", "avx2", "avx512"};
+static const char *const names[CPU_LEVELS] = {
+    "scalar",
+#if defined __x86_64__
+    "avx2",
+    "avx512",
+#elif defined __AARCH64EL__
+    "neon",
+#endif
+};
 
 const char *cpu_level_name(enum cpu_level level)
 {
@@ -14,7 +22,7 @@ const char *cpu_level_name(enum cpu_level level)
 
 enum cpu_level cpu_level_of_machine(void)
 {
-#ifdef __x86_64__
+#if defined __x86_64__
     __builtin_cpu_init();
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2");
     bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -22,6 +30,8 @@ enum cpu_level cpu_level_of_machine(void)
                   __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2");
     if (avx2)
         return avx512 ? CPU_AVX512 : CPU_AVX2;
+#elif defined __AARCH64EL__
+    return CPU_NEON;
 #endif
     return CPU_SCALAR;
 }

@@ -3,17 +3,21 @@
 #pragma once
 
 enum cpu_level {
-    CPU_SCALAR, /* what every processor of the architecture has */
+    CPU_SCALAR, /* plain C */
+#if defined __x86_64__
     CPU_AVX2,   /* AVX2 and BMI2 */
     CPU_AVX512, /* AVX-512 F, BW, VL, DQ, VBMI and VBMI2 */
+#elif defined __AARCH64EL__
+    CPU_NEON, /* every one has it */
+#endif
     CPU_LEVELS,
 };
 
 /* The highest level that this processor and its kernel support. */
 enum cpu_level cpu_level_of_machine(void);
 
-/* The same, or less where the environment's CAIRN_CPU says so: scalar, avx2 or avx512. Looked at
- * once. */
+/* The same, or less where the environment's CAIRN_CPU says so: scalar, avx2, avx512 or neon.
+ * Looked at once. */
 enum cpu_level cpu_level(void);
 
 const char *cpu_level_name(enum cpu_level level);

@@ -38,17 +38,23 @@ struct dx_kernels {
 };
 
 extern const struct dx_kernels dx_scalar;
-#ifdef __x86_64__
+#if defined __x86_64__
 extern const struct dx_kernels dx_avx2, dx_avx512;
+#elif defined __AARCH64EL__
+extern const struct dx_kernels dx_neon;
 #endif
 
 /* Those of a level that the machine has. */
 static inline const struct dx_kernels *dx_kernels_of(enum cpu_level level)
 {
-#ifdef __x86_64__
-    if (level != CPU_SCALAR)
-        return level == CPU_AVX512 ? &dx_avx512 : &dx_avx2;
+    static const struct dx_kernels *const of[CPU_LEVELS] = {
+        [CPU_SCALAR] = &dx_scalar,
+#if defined __x86_64__
+        [CPU_AVX2] = &dx_avx2,
+        [CPU_AVX512] = &dx_avx512,
+#elif defined __AARCH64EL__
+        [CPU_NEON] = &dx_neon,
 #endif
-    (void)level;
-    return &dx_scalar;
+    };
+    return of[level];
 }

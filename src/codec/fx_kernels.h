@@ -36,17 +36,23 @@ struct fx_kernels {
 };
 
 extern const struct fx_kernels fx_scalar;
-#ifdef __x86_64__
+#if defined __x86_64__
 extern const struct fx_kernels fx_avx2, fx_avx512;
+#elif defined __AARCH64EL__
+extern const struct fx_kernels fx_neon;
 #endif
 
 /* Those of a level that the machine has. */
 static inline const struct fx_kernels *fx_kernels_of(enum cpu_level level)
 {
-#ifdef __x86_64__
-    if (level != CPU_SCALAR)
-        return level == CPU_AVX512 ? &fx_avx512 : &fx_avx2;
+    static const struct fx_kernels *const of[CPU_LEVELS] = {
+        [CPU_SCALAR] = &fx_scalar,
+#if defined __x86_64__
+        [CPU_AVX2] = &fx_avx2,
+        [CPU_AVX512] = &fx_avx512,
+#elif defined __AARCH64EL__
+        [CPU_NEON] = &fx_neon,
 #endif
-    (void)level;
-    return &fx_scalar;
+    };
+    return of[level];
 }

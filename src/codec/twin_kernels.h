@@ -35,17 +35,23 @@ struct twin_kernels {
 };
 
 extern const struct twin_kernels twin_scalar;
-#ifdef __x86_64__
+#if defined __x86_64__
 extern const struct twin_kernels twin_avx2, twin_avx512;
+#elif defined __AARCH64EL__
+extern const struct twin_kernels twin_neon;
 #endif
 
 /* Those of a level that the machine has. */
 static inline const struct twin_kernels *twin_kernels_of(enum cpu_level level)
 {
-#ifdef __x86_64__
-    if (level != CPU_SCALAR)
-        return level == CPU_AVX512 ? &twin_avx512 : &twin_avx2;
+    static const struct twin_kernels *const of[CPU_LEVELS] = {
+        [CPU_SCALAR] = &twin_scalar,
+#if defined __x86_64__
+        [CPU_AVX2] = &twin_avx2,
+        [CPU_AVX512] = &twin_avx512,
+#elif defined __AARCH64EL__
+        [CPU_NEON] = &twin_neon,
 #endif
-    (void)level;
-    return &twin_scalar;
+    };
+    return of[level];
 }

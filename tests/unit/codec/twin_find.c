@@ -77,7 +77,7 @@ static size_t find(const struct twin_index *index, struct images *images, const 
     _cleanup_exact_ struct exact copy = exact_of(bytes, len);
     fx_look(bytes, len, &guess);
     size_t count = twin_find(index, CPU_SCALAR, &guess, copy.bytes, len, &how, ret);
-    for (enum cpu_level level = CPU_AVX2; level <= cpu_level_of_machine(); level++) {
+    for (enum cpu_level level = CPU_SCALAR + 1; level <= cpu_level_of_machine(); level++) {
         struct twin_match other[CHUNK_REFS_MAX];
         assert_u64(twin_find(index, level, &guess, copy.bytes, len, &how, other), count, "%s",
                    cpu_level_name(level));
