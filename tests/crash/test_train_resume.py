@@ -34,12 +34,10 @@ def kill_and_resume(cairn, rng, folder, reference, accident, in_save):
     return step, resumed["start"]
 
 
-@pytest.mark.parametrize("turn", range(10))
-def test_killed_job_resumes(cairn, rng, folder, reference, full, turn):
+@pytest.mark.pieces(10)
+def test_killed_job_resumes(cairn, rng, folder, reference, piece):
     """P2: after kill -9 of daemon and trainer, in a save or between them, the newest saved checkpoint is there."""
-    if turn and not full:
-        pytest.skip("skipped: only with --full")
-    step, start = kill_and_resume(cairn, rng, folder, reference, lambda: None, in_save=turn % 2 == 0)
+    step, start = kill_and_resume(cairn, rng, folder, reference, lambda: None, in_save=piece.number % 2 == 0)
     assert start >= step // EVERY * EVERY
 
 

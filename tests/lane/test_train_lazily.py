@@ -59,14 +59,13 @@ def test_losses_are_the_same(cairn, folder, reference):
     check_end(done, reference, path)
 
 
-@pytest.mark.parametrize("turn", range(50))
-def test_kills_of_trainer_and_daemon(cairn, rng, folder, reference, full, turn):
-    """kill -9 of the trainer, with the daemon or without it, again and again: what is there is whole, `latest` names one, and the job goes on."""
-    if turn and not full:
-        pytest.skip("skipped: only with --full")
+@pytest.mark.pieces(50)
+def test_kills_of_trainer_and_daemon(cairn, rng, folder, reference, full, piece):
+    """500 times (2 by default) kill -9 of the trainer, with the daemon or without it: what is there is whole, `latest` names one, and the job
+    goes on."""
     cairn.mount(writeback_delay="100ms")
     path, report, start = cairn.mnt + "/run", folder + "/report.json", 0
-    for _ in range(10 if full else 2):
+    for _ in range(piece.share(500) if full else 2):
         daemon_too = rng.random() < 0.6
         step = start + rng.randrange(2, 5)
         job.run_until(step, path, report, cairn.kill9 if daemon_too else lambda: None, job.in_step(rng.random()), ["--resume", *LAZY])
