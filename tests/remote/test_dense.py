@@ -297,6 +297,83 @@ def test_killed_while_it_uploads(on_remote, folder):
     check_fresh(node, job.content)
 
 
+class Life:
+    """What happens to a job and its nodes: one thing after the other, by chance."""
+
+    def __init__(self, node, rng):
+        self.job, self.rng = Job(node), rng
+        self.job.training = Training(elements=rig.MIB // 8, tensors=2)
+
+    @property
+    def node(self):
+        return self.job.node
+
+    def save(self):
+        self.job.save(parts=self.rng.choice((["model"], ["model", "optimizer"])))
+
+    def save_several(self):
+        for _ in range(3):
+            self.save()
+
+    def remove(self):
+        numbers = {name.split("/")[1] for name in self.job.content if name.startswith("run/")}
+        if len(numbers) > 1:
+            self.job.remove(int(self.rng.choice(sorted(numbers)).removeprefix("step")))
+
+    def write_over(self):
+        self.job.write(f"slot{self.rng.randrange(2)}.pt", bytes_of(self.job.training.model()))
+
+    def collect(self):
+        self.node.wait_remote()
+        time.sleep(1.1)
+        assert self.node.cairn("gc", self.node.mnt).returncode == 0
+
+    def kill(self):
+        self.node.kill9()
+        rig.file_systems_unmount(self.node.mnt)
+        self.node.mount()
+
+    def evict(self):
+        self.node.wait_remote()
+        self.node.cairn("evict", self.node.mnt)
+
+    def change_reduce(self):
+        self.node.remount(reduce=self.rng.choice(("fast", "dense")))
+
+    def move(self):
+        """Another node takes over; it has nothing on NVMe."""
+        self.node.umount(drain="remote")
+        assert self.node.fsck().returncode == 0, self.node.fsck().stdout
+        self.job.node = self.node.fresh(reduce="dense").mount()
+
+    def look(self):
+        """From a third node, which keeps none of it."""
+        self.node.wait_remote()
+        check_fresh(self.node, self.job.content, remote=self.node.remote.copy())
+
+    def go_on(self, steps):
+        often = [self.save, self.save, self.save_several, self.remove, self.remove, self.write_over, self.collect]
+        for step in range(steps):
+            what = self.rng.choice([*often, self.kill, self.evict, self.change_reduce, self.move, self.look])
+            print(step, what.__name__, flush=True)
+            what()
+        assert differing(self.node.mnt, self.job.content) == []
+        self.look()
+        self.node.umount()
+        assert self.node.fsck().returncode == 0, self.node.fsck().stdout
+        check_fresh(self.node, self.job.content)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.pieces(10)
+def test_whatever_happens(on_remote, folder, rng, full, piece):
+    """Saves, deletions, gc, kills, eviction, takeovers in any order: every node reads what there is."""
+    node = on_remote(remotes.DirRemote(os.path.join(folder, "remotes")), reduce="dense", gc_grace=GRACE, stage="128M").mount()
+    life = Life(node, rng)
+    life.save()
+    life.go_on(40 if full else 12)
+
+
 def damaged(path, data):
     """Offsets at which the file cannot be read, in steps of 4 KiB; all others have their bytes."""
     bad = set()
