@@ -24,6 +24,16 @@ void *vector_search_bytes(const void *key, const void *at, size_t count, size_t 
     return count ? bsearch(key, at, count, size, compare) : NULL;
 }
 
+size_t sort_unique_u64(uint64_t *at, size_t count)
+{
+    size_t kept = 0;
+    vector_sort_bytes(at, count, sizeof *at, compare_u64);
+    for (size_t i = 0; i < count; i++)
+        if (kept == 0 || at[kept - 1] != at[i])
+            at[kept++] = at[i];
+    return kept;
+}
+
 int compare_u64(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;

@@ -9,9 +9,13 @@
  *         use(packs.at[i]);
  *     vector_free(&packs);                        or declared _cleanup_vector_
  *
+ *     struct bytes block = {0};                   a buffer
+ *     put_le32(bytes_extend(&block, 4), crc);
+ *
  * {0} is an empty one, and has no memory. `at` moves when it grows: a pointer to an element holds
  * until the next is added. The macros evaluate `v` several times. The owner's lock guards it. Only
- * for control structures, as xmalloc(). */
+ * for control structures, as xmalloc(): the caller bounds what comes from a disk or a network. A
+ * size that overflows is a bug of our own, and ends the process. */
 #pragma once
 
 #include "base/base.h"
@@ -57,6 +61,9 @@
 /* `compare` as for qsort() and bsearch(). An empty vector is fine. */
 #define vector_sort(v, compare) vector_sort_bytes((v)->at, (v)->count, sizeof *(v)->at, (compare))
 
+/* Sorts uint64_t, and leaves each once. */
+#define vector_sort_unique(v) ((v)->count = sort_unique_u64((v)->at, (v)->count))
+
 /* An element of a sorted one that equals *key; NULL: there is none. */
 #define vector_search(v, key, compare)                                                             \
     ((__typeof__((v)->at))vector_search_bytes((key), (v)->at, (v)->count, sizeof *(v)->at,         \
@@ -80,5 +87,18 @@ void vector_sort_bytes(void *at, size_t count, size_t size,
 void *vector_search_bytes(const void *key, const void *at, size_t count, size_t size,
                           int (*compare)(const void *, const void *));
 
+/* Sorts numbers in place, each once; how many are left. */
+size_t sort_unique_u64(uint64_t *at, size_t count);
+
 /* Orders uint64_t, and structs that begin with one, ascending. */
 int compare_u64(const void *a, const void *b);
+
+DEFINE_VECTOR(bytes, uint8_t);
+
+/* Adds `n` bytes, whose content is undefined, and returns where they are: never NULL. */
+static inline uint8_t *bytes_extend(struct bytes *bytes, size_t n)
+{
+    vector_reserve(bytes, max_u64(n, 1));
+    bytes->count += n;
+    return bytes->at + bytes->count - n;
+}

@@ -8,20 +8,14 @@
 
 static void put_record(struct batch *batch, const struct record *rec)
 {
-    size_t len = record_encoded_len(rec);
-    if (batch->len + len > batch->max) {
-        batch->max = 2 * batch->max + len + 4096;
-        batch->bytes = xrealloc(batch->bytes, batch->max);
-    }
-    record_encode(rec, batch->bytes + batch->len);
-    batch->len += len;
+    (void)dump_record(rec, &batch->bytes);
     batch->count++;
 }
 
 void batch_done(struct batch *batch)
 {
-    free(batch->bytes);
-    free(batch->packs);
+    vector_free(&batch->bytes);
+    vector_free(&batch->packs);
     *batch = (struct batch){0};
 }
 
@@ -184,10 +178,6 @@ static void put_packs(struct store *store, struct batch *batch, uint64_t cut)
 {
     LOCK_SCOPE(&store->commit->packs.lock);
     struct new_pack *pack;
-    size_t count = 0;
-    TAILQ_FOREACH(pack, &store->commit->packs.written, link)
-    count++;
-    batch->packs = xcalloc(count, sizeof *batch->packs);
     TAILQ_FOREACH(pack, &store->commit->packs.written, link)
     {
         /* Packs that the cut needs were waited for; others hold what is fetched meanwhile. */
@@ -200,7 +190,7 @@ static void put_packs(struct store *store, struct batch *batch, uint64_t cut)
                              .length = pack->length,
                              .count = pack->count};
         put_record(batch, &rec);
-        batch->packs[batch->pack_count++] = pack->id;
+        vector_add(&batch->packs, pack->id);
     }
 }
 

@@ -87,26 +87,15 @@ static void list_op_locked(struct store *store, struct op *op, int64_t happened)
 
 /* --- log -------------------------------------------------------------------------------------- */
 
-static void dump_room(struct dump *dump, size_t len)
-{
-    if (dump->len + len > dump->max) {
-        dump->max = 2 * dump->max + len + 4096;
-        dump->bytes = xrealloc(dump->bytes, dump->max);
-    }
-}
-
 int dump_record(const struct record *rec, void *arg)
 {
-    struct dump *dump = arg;
-    size_t len = record_encoded_len(rec);
-    dump_room(dump, len);
-    record_encode(rec, dump->bytes + dump->len);
-    dump->len += len;
+    struct bytes *bytes = arg;
+    record_encode(rec, bytes_extend(bytes, record_encoded_len(rec)));
     return 0;
 }
 
 /* Packs that no batch names yet: a recovery must not take them for leftovers. */
-static void dump_packs(struct store *store, struct dump *dump)
+static void dump_packs(struct store *store, struct bytes *bytes)
 {
     LOCK_SCOPE(&store->commit->packs.lock);
     struct new_pack *pack;
@@ -116,26 +105,21 @@ static void dump_packs(struct store *store, struct dump *dump)
             continue;
         struct record rec = {
             .type = REC_PACK, .pack = pack->id, .length = pack->length, .count = pack->count};
-        (void)dump_record(&rec, dump);
+        (void)dump_record(&rec, bytes);
     }
 }
 
 static int compact_locked(struct store *store, bool with_nameless)
 {
     check_held(&store->commit->history.lock);
-    struct dump dump = {0};
+    _cleanup_vector_ struct bytes dump = {0};
     struct op *op;
     TAILQ_FOREACH(op, &store->commit->history.ops, link)
-    {
-        dump_room(&dump, op->len);
-        memcpy(dump.bytes + dump.len, op->bytes, op->len);
-        dump.len += op->len;
-    }
+    vector_add_all(&dump, op->bytes, op->len);
     int r = ns_dump_nascent(store->ns, with_nameless, dump_record, &dump);
     dump_packs(store, &dump);
     if (r == 0)
-        r = stage_log_compact(store->stage, dump.bytes, dump.len, with_nameless);
-    free(dump.bytes);
+        r = stage_log_compact(store->stage, dump.at, dump.count, with_nameless);
     return r;
 }
 
@@ -293,12 +277,11 @@ static int bound_group_locked(struct store *store, const struct record *rec,
                               struct standing *standing)
 {
     check_held(&store->commit->history.lock);
-    struct dump xattrs = {0};
+    _cleanup_vector_ struct bytes xattrs = {0};
     if (rec->type != REC_SETXATTR || !standing->nascent)
         return 0;
     int r = ns_dump_xattrs(store->ns, rec->ino, dump_record, &xattrs);
-    free(xattrs.bytes);
-    bool fits = xattrs.len + record_encoded_len(rec) <= GROUP_MAX;
+    bool fits = xattrs.count + record_encoded_len(rec) <= GROUP_MAX;
     if (standing->lost && !fits)
         cause_note("a file without a name has more xattrs than it could get one with");
     if (standing->lost)

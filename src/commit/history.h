@@ -7,6 +7,7 @@
 #include <sys/queue.h>
 
 #include "base/lock.h"
+#include "base/vector.h"
 #include "commit/commit.h"
 
 #define DUE_MAX STAGE_DUE_MAX /* seals that wait at once */
@@ -62,12 +63,7 @@ CAIRN_MUST_CHECK int history_compact(struct store *store);
 /* Encoded xattrs of a nascent file. The stage appends on its own as long as it leaves the whole
  * margin: what was found to fit beside half of the margin fits yet when it is entered. */
 #define GROUP_MAX (STAGE_LOG_MARGIN / 2)
-/* Encoded records, one behind the other. */
-struct dump {
-    uint8_t *bytes;
-    size_t len, max;
-};
-int dump_record(const struct record *rec, void *dump); /* appends it; 0 */
+int dump_record(const struct record *rec, void *bytes); /* appends it to a struct bytes; 0 */
 CAIRN_MUST_CHECK int history_compact_locked(struct store *store);
 /* Before what opens a draft, or makes one longer in the log: stricter than for all else, so that
  * seals find room. */

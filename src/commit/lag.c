@@ -52,7 +52,7 @@ void lag_add(struct store *store, uint64_t cut, const struct batch *batch,
         report_error(store, error);
     atomic_store(&lag->exists, true);
     lag->cut = cut;
-    packs_note_named(store, batch->packs, batch->pack_count);
+    packs_note_named(store, batch->packs.at, batch->packs.count);
     atomic_fetch_add(&lag->ops, history_retire(store, cut));
     for (size_t i = 0; i < drops->count; i++)
         vector_add(&lag->drops, drops->ids[i]);
@@ -60,21 +60,11 @@ void lag_add(struct store *store, uint64_t cut, const struct batch *batch,
 
 /* Each once: the list is no longer than there are files with something in the stage, or pending
  * operations. */
-static void make_unique(struct lag *lag)
-{
-    size_t kept = 0;
-    vector_sort(&lag->inos, compare_u64);
-    for (size_t i = 0; i < lag->inos.count; i++)
-        if (kept == 0 || lag->inos.at[kept - 1] != lag->inos.at[i])
-            lag->inos.at[kept++] = lag->inos.at[i];
-    lag->inos.count = kept;
-}
-
 void lag_add_version(struct store *store, uint64_t ino)
 {
     struct lag *lag = &store->commit->lag;
     if (lag->inos.count == lag->inos.capacity)
-        make_unique(lag);
+        vector_sort_unique(&lag->inos);
     vector_add(&lag->inos, ino);
 }
 
@@ -82,7 +72,7 @@ void lag_add_version(struct store *store, uint64_t ino)
 static void release_caught_up(struct store *store)
 {
     struct lag *lag = &store->commit->lag;
-    make_unique(lag);
+    vector_sort_unique(&lag->inos);
     mutex_lock(&store->commit->history.lock);
     ns_retire(store->ns, lag->cut);
     mutex_unlock(&store->commit->history.lock);

@@ -32,13 +32,13 @@ static void seal_record(const struct ns_inode *inode, const struct stage_draft *
 
 /* The xattrs of a file that was nascent become history with its first version. Returns how many
  * there are; their names and values stay in `xattrs`. */
-static size_t take_xattrs_locked(struct store *store, const struct dump *xattrs,
+static size_t take_xattrs_locked(struct store *store, const struct bytes *xattrs,
                                  struct record *recs)
 {
     check_held(&store->commit->history.lock);
     size_t len, count = 0;
-    for (size_t at = 0; at < xattrs->len; at += len) {
-        int r = record_decode(xattrs->bytes + at, xattrs->len - at, &recs[count], &len);
+    for (size_t at = 0; at < xattrs->count; at += len) {
+        int r = record_decode(xattrs->at + at, xattrs->count - at, &recs[count], &len);
         check(r == 0);
         history_stamp_locked(store, &recs[count++]);
     }
@@ -46,12 +46,13 @@ static size_t take_xattrs_locked(struct store *store, const struct dump *xattrs,
 }
 
 static void seal_roomy_locked(struct store *store, const struct ns_inode *inode,
-                              const struct dump *xattrs)
+                              const struct bytes *xattrs)
 {
     check_held(&store->commit->history.lock);
     struct ns_birth birth;
     bool is_born = ns_birth(store->ns, inode->ino, &birth);
-    _cleanup_free_ struct record *recs = xcalloc(1 + xattrs->len / RECORD_HEADER_LEN, sizeof *recs);
+    _cleanup_free_ struct record *recs =
+        xcalloc(1 + xattrs->count / RECORD_HEADER_LEN, sizeof *recs);
     struct stage_draft draft;
     recs->type = REC_SEAL;
     history_stamp_locked(store, recs);
@@ -69,13 +70,12 @@ static bool must_be_sealed(const struct ns_inode *inode, const struct stage_file
 static int seal_locked(struct store *store, const struct ns_inode *inode)
 {
     check_held(&store->commit->history.lock);
-    struct dump xattrs = {0};
+    _cleanup_vector_ struct bytes xattrs = {0};
     int r = inode->nascent ? ns_dump_xattrs(store->ns, inode->ino, dump_record, &xattrs) : 0;
     if (r == 0)
-        r = history_group_room_locked(store, xattrs.len);
+        r = history_group_room_locked(store, xattrs.count);
     if (r == 0)
         seal_roomy_locked(store, inode, &xattrs);
-    free(xattrs.bytes);
     return r;
 }
 
@@ -117,11 +117,11 @@ static int relink_locked(struct store *store, uint64_t ino, size_t xattrs_len)
     return r < 0 ? r : stage_relink(store->stage, ino, reserve);
 }
 
-static int name_roomy_locked(struct store *store, struct record *rec, const struct dump *xattrs)
+static int name_roomy_locked(struct store *store, struct record *rec, const struct bytes *xattrs)
 {
     check_held(&store->commit->history.lock);
     struct ns_inode inode;
-    int r = relink_locked(store, rec->ino, xattrs->len);
+    int r = relink_locked(store, rec->ino, xattrs->count);
     if (r < 0)
         return r;
     history_stamp_with_cookies_locked(store, rec);
@@ -137,15 +137,14 @@ static int name_roomy_locked(struct store *store, struct record *rec, const stru
 static int name_locked(struct store *store, struct record *rec)
 {
     check_held(&store->commit->history.lock);
-    struct dump xattrs = {0};
+    _cleanup_vector_ struct bytes xattrs = {0};
     int r = history_seal_due_locked(store);
     if (r == 0)
         r = ns_dump_xattrs(store->ns, rec->ino, dump_record, &xattrs);
     if (r == 0)
-        r = xattrs.len > GROUP_MAX ? -ENOSPC : history_draft_room_locked(store);
+        r = xattrs.count > GROUP_MAX ? -ENOSPC : history_draft_room_locked(store);
     if (r == 0)
         r = name_roomy_locked(store, rec, &xattrs);
-    free(xattrs.bytes);
     return r;
 }
 

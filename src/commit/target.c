@@ -97,8 +97,8 @@ static void versions_done(struct store *store, struct version_content *versions,
 /* The view follows a batch that is durable. */
 static int follow(struct store *store, const struct batch *batch)
 {
-    struct view_batch vb = {.records = batch->bytes,
-                            .records_len = batch->len,
+    struct view_batch vb = {.records = batch->bytes.at,
+                            .records_len = batch->bytes.count,
                             .cut_seq = store->commit->journal.cut_seq,
                             .pack_index = view_pack_index,
                             .arg = store};
@@ -121,7 +121,7 @@ static void release_target(struct store *store, const struct target *target,
                       .ino); /* before the stage lets go: at no moment does it count nowhere */
         stage_layer_done(store->stage, target->sealed[i].ino);
     }
-    packs_note_named(store, batch->packs, batch->pack_count);
+    packs_note_named(store, batch->packs.at, batch->packs.count);
     packs_retire_named(store);
     (void)history_retire(store, target->cut);
     room_account(store);
@@ -187,7 +187,7 @@ static int publish(struct store *store, const struct target *target,
     int64_t happened;
     if (!history_oldest(store, &seq, &happened))
         happened = clock_monotonic_ns();
-    int r = journal_append(store, target->cut, batch->bytes, batch->len, batch->count);
+    int r = journal_append(store, target->cut, batch->bytes.at, batch->bytes.count, batch->count);
     if (r < 0) {
         horizon_error(store, "nvme: writing the journal failed: %s; trying again elsewhere",
                       strerror(-r));

@@ -43,11 +43,9 @@ struct version_content { /* in order of seal_seq */
     bool is_dense; /* st_blocks does not change when it becomes durable */
 };
 struct batch {
-    uint8_t *bytes;
-    size_t len, max;
-    uint32_t count;
-    uint64_t *packs; /* ids that it names */
-    size_t pack_count;
+    struct bytes bytes;
+    uint32_t count;         /* of the records */
+    VECTOR(uint64_t) packs; /* ids that it names */
 };
 /* Packs that go with a batch. */
 struct drops {

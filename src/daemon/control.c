@@ -16,10 +16,12 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/text.h"
+#include "base/vector.h"
 
 #define CONTROL_THREADS 4
 #define CONTROL_BACKLOG 32
 #define CONNECTIONS_MAX 64u
+#define RECEIVE_MIN 4095u
 #define MESSAGE_TIMEOUT_MS 2000 /* for one message of a client, whichever way it goes */
 #define SWEEP_MS 500
 #define EXACT_DOUBLE_MAX (1ull << 53)
@@ -27,15 +29,12 @@
     999999999999999ull /* cJSON prints 15 digits where that is about the same                      \
                         * \ */
 
-/* Received bytes that were not handed out yet. */
-struct reader {
-    char *buf;
-    size_t capacity, len;
-};
+/* Received bytes that were not handed out yet; a NUL behind them. */
+DEFINE_VECTOR(received, char);
 
 struct connection {
     int fd;
-    struct reader reader;
+    struct received received;
     int64_t since;  /* monotonic, ns: when it came, or was answered last */
     uint64_t event; /* tells its events from those of the connection that had the slot before */
     bool busy;      /* a thread looks after it */
@@ -119,51 +118,48 @@ static int send_all(int fd, const char *buf, size_t len, int stop_fd, int64_t de
     return 0;
 }
 
-/* Receives what is there, at least one byte, with a NUL after it. -EAGAIN: nothing yet; -ENODATA at
- * the end of the stream, -EMSGSIZE where the buffer may not grow any further. */
-static int receive_some(int fd, struct reader *reader, size_t max)
+/* Receives what is there, at least one byte. -EAGAIN: nothing yet; -ENODATA at the end of the
+ * stream, -EMSGSIZE where there are `max` bytes already. */
+static int receive_some(int fd, struct received *received, size_t max)
 {
-    if (reader->len == max)
+    if (received->count == max)
         return -EMSGSIZE;
-    if (reader->capacity - reader->len < 2) {
-        reader->capacity = min_u64(max_u64(reader->capacity * 2, 4096), max + 1);
-        reader->buf = xrealloc(reader->buf, reader->capacity);
-    }
+    size_t room = min_u64(max_u64(received->count, RECEIVE_MIN), max - received->count);
+    vector_reserve(received, room + 1);
     for (;;) {
-        ssize_t n =
-            recv(fd, reader->buf + reader->len, reader->capacity - reader->len - 1, MSG_DONTWAIT);
+        ssize_t n = recv(fd, received->at + received->count, room, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
             return n < 0 ? -errno : -ENODATA;
-        reader->len += (size_t)n;
-        reader->buf[reader->len] = '\0';
+        received->count += (size_t)n;
+        received->at[received->count] = '\0';
         return 0;
     }
 }
 
 /* Is there a whole line? Its length without the newline. */
-static bool find_line(const struct reader *reader, size_t from, size_t *ret_len)
+static bool find_line(const struct received *received, size_t from, size_t *ret_len)
 {
     const char *newline =
-        reader->len > from ? memchr(reader->buf + from, '\n', reader->len - from) : NULL;
+        received->count > from ? memchr(received->at + from, '\n', received->count - from) : NULL;
     if (newline)
-        *ret_len = (size_t)(newline - reader->buf);
+        *ret_len = (size_t)(newline - received->at);
     return newline != NULL;
 }
 
 /* Waits for one line of at most `max` bytes; its length without the newline. -ENODATA: the stream
  * ended between lines; -EBADMSG: within one. */
-static int receive_line(int fd, struct reader *reader, size_t max, int64_t deadline,
+static int receive_line(int fd, struct received *received, size_t max, int64_t deadline,
                         size_t *ret_len)
 {
     size_t searched = 0;
-    while (!find_line(reader, searched, ret_len)) {
-        searched = reader->len;
-        int r = receive_some(fd, reader, max);
+    while (!find_line(received, searched, ret_len)) {
+        searched = received->count;
+        int r = receive_some(fd, received, max);
         if (r == -EAGAIN)
             r = wait_ready(fd, POLLIN, -1, deadline);
-        if (r == -ENODATA && reader->len > 0)
+        if (r == -ENODATA && received->count > 0)
             return -EBADMSG;
         if (r < 0)
             return r;
@@ -171,10 +167,10 @@ static int receive_line(int fd, struct reader *reader, size_t max, int64_t deadl
     return 0;
 }
 
-static void drop_line(struct reader *reader, size_t line_len)
+static void drop_line(struct received *received, size_t line_len)
 {
-    reader->len -= line_len + 1;
-    memmove(reader->buf, reader->buf + line_len + 1, reader->len);
+    received->count -= line_len + 1;
+    memmove(received->at, received->at + line_len + 1, received->count);
 }
 
 static int send_object(int fd, const cJSON *object, int stop_fd, int64_t deadline)
@@ -234,7 +230,7 @@ static void reply_refusal(struct control *control, const struct connection *c, i
 {
     if (error == -EMSGSIZE)
         (void)reply_error(control, c->fd, EMSGSIZE, "request of more than 64 KiB");
-    else if (error == -ENODATA && c->reader.len > 0)
+    else if (error == -ENODATA && c->received.count > 0)
         (void)reply_error(control, c->fd, EBADMSG, "request without an end of line");
 }
 
@@ -250,8 +246,8 @@ static bool is_writable(int fd)
 static int control_serve(struct control *control, struct connection *c)
 {
     size_t len;
-    while (!find_line(&c->reader, 0, &len)) {
-        int r = receive_some(c->fd, &c->reader, CONTROL_REQUEST_MAX);
+    while (!find_line(&c->received, 0, &len)) {
+        int r = receive_some(c->fd, &c->received, CONTROL_REQUEST_MAX);
         if (r == -EAGAIN)
             return EPOLLIN;
         reply_refusal(control, c, r);
@@ -260,16 +256,16 @@ static int control_serve(struct control *control, struct connection *c)
     }
     if (!is_writable(c->fd))
         return EPOLLOUT;
-    int r = connection_answer(control, c->fd, c->reader.buf, len);
-    drop_line(&c->reader, len);
+    int r = connection_answer(control, c->fd, c->received.at, len);
+    drop_line(&c->received, len);
     c->since = clock_monotonic_ns();
-    return r < 0 ? r : find_line(&c->reader, 0, &len) ? EPOLLOUT : EPOLLIN;
+    return r < 0 ? r : find_line(&c->received, 0, &len) ? EPOLLOUT : EPOLLIN;
 }
 
 static void close_connection(struct connection *c)
 {
     (void)close(c->fd); /* which takes it out of the epoll set */
-    free(c->reader.buf);
+    vector_free(&c->received);
     free(c);
 }
 
@@ -519,11 +515,10 @@ int control_request(const char *store, const cJSON *request, int timeout_ms, cJS
     /* One that refuses us closes early, and its reason is still to be read. */
     if (r < 0 && r != -EPIPE && r != -ECONNRESET)
         return r;
-    struct reader reader = {0};
+    _cleanup_vector_ struct received received = {0};
     size_t len;
-    r = receive_line(fd, &reader, CONTROL_REPLY_MAX, deadline, &len);
-    cJSON *reply = r == 0 ? parse_object(reader.buf, len) : NULL;
-    free(reader.buf);
+    r = receive_line(fd, &received, CONTROL_REPLY_MAX, deadline, &len);
+    cJSON *reply = r == 0 ? parse_object(received.at, len) : NULL;
     if (r == -ENODATA)
         return -ECONNRESET;
     if (r < 0)

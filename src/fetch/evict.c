@@ -424,18 +424,13 @@ DEFINE_VECTOR(pack_ids, uint64_t);
 static struct pack_ids packs_of(struct store *store, const struct evict_request *request)
 {
     struct pack_ids packs = {0};
-    size_t kept = 0;
     for (size_t i = 0; i < request->count; i++) {
         struct chunk_entry entry;
         uint64_t refs;
         if (view_chunk(store->view, &request->names[i], &entry, &refs) == 0 && entry.pack)
             vector_add(&packs, entry.pack);
     }
-    vector_sort(&packs, compare_u64);
-    for (size_t i = 0; i < packs.count; i++)
-        if (kept == 0 || packs.at[kept - 1] != packs.at[i])
-            packs.at[kept++] = packs.at[i];
-    packs.count = kept;
+    vector_sort_unique(&packs);
     return packs;
 }
 

@@ -191,7 +191,7 @@ static void plan_point(struct plan *plan)
             check(add_zeros(plan->iov, PLAN_IOVS, &plan->iov_count, part->length));
             continue;
         }
-        const uint8_t *bytes = part->kind == KIND_INLINE ? plan->bytes : part->lent->bytes;
+        const uint8_t *bytes = part->kind == KIND_INLINE ? plan->bytes.at : part->lent->bytes;
         check(plan->iov_count < PLAN_IOVS);
         plan->iov[plan->iov_count++] =
             (struct iovec){(void *)(uintptr_t)(bytes + part->within), part->length};
@@ -251,7 +251,7 @@ static enum plan_result plan_step(struct plan *plan)
 
 static void plan_done(struct plan *plan)
 {
-    free(plan->bytes);
+    vector_free(&plan->bytes);
     free(plan);
 }
 

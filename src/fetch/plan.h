@@ -3,6 +3,7 @@
  * this. */
 #pragma once
 
+#include "base/vector.h"
 #include "fetch/internal.h"
 
 #define PLAN_PARTS 64u
@@ -47,12 +48,11 @@ struct plan {
     size_t length;       /* of the read, within the file */
     size_t at,
         end; /* the parts are those of [at, end) of it: what lies before `at` is in the buffer */
-    bool is_looked;    /* the stage has nothing of the range: only the view is to be asked */
-    bool is_overtaken; /* the view has a later version than the stage and the namespace had */
-    bool is_lent;      /* chunks of the parts are pinned */
-    uint8_t *buffer;   /* for all of the read, the thread's; NULL: it may not wait */
-    uint8_t *bytes;    /* inline content, owned */
-    size_t bytes_len;
+    bool is_looked;     /* the stage has nothing of the range: only the view is to be asked */
+    bool is_overtaken;  /* the view has a later version than the stage and the namespace had */
+    bool is_lent;       /* chunks of the parts are pinned */
+    uint8_t *buffer;    /* for all of the read, the thread's; NULL: it may not wait */
+    struct bytes bytes; /* inline content */
     int error;
     struct pull_waiter waiter; /* PLAN_WAIT */
     size_t part_count, iov_count;

@@ -44,7 +44,7 @@ static void plan_gather_part(struct plan *plan, struct plan_part *part)
     if (part->kind == KIND_HOLE)
         memset(to, 0, part->length);
     else if (part->kind == KIND_INLINE)
-        memcpy(to, plan->bytes + part->within, part->length);
+        memcpy(to, plan->bytes.at + part->within, part->length);
     else if (!chunk_cache_read(plan->store, &part->name, part->within, to, part->length,
                                &part->error) &&
              !(pull &&

@@ -20,10 +20,8 @@ static struct plan_part *plan_add(struct plan *plan, enum plan_kind kind, size_t
 static void plan_add_inline(struct plan *plan, const void *bytes, size_t length)
 {
     struct plan_part *part = plan_add(plan, KIND_INLINE, length);
-    part->within = plan->bytes_len;
-    plan->bytes = xrealloc(plan->bytes, plan->bytes_len + length);
-    memcpy(plan->bytes + plan->bytes_len, bytes, length);
-    plan->bytes_len += length;
+    part->within = plan->bytes.count;
+    vector_add_all(&plan->bytes, bytes, length);
 }
 
 static void plan_add_chunk(struct plan *plan, const struct chunk_name *name, size_t within,
@@ -144,7 +142,7 @@ static int plan_resolve_once(struct plan *plan)
 
 void plan_resolve(struct plan *plan)
 {
-    plan->part_count = plan->bytes_len = 0;
+    plan->part_count = plan->bytes.count = 0;
     plan->end = plan->at;
     plan->is_overtaken = false;
     int r = plan_resolve_once(plan);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A small cache of decoded chunks, which serves requests that are smaller than a chunk; and what
  * files consist of. plan.c reads files. */
+#include "base/vector.h"
 #include "fetch/internal.h"
 
 /* --- life ------------------------------------------------------------------------------------- */
@@ -75,8 +76,7 @@ void chunk_cache_put(struct store *store, const struct chunk_name *name, const v
 struct summary {
     struct store *store;
     struct iovec *iov;
-    struct extent *extents;
-    size_t count, max;
+    VECTOR(struct extent) extents;
     uint64_t stored;
 };
 
@@ -90,11 +90,7 @@ static int add_summary(const struct view_extent *part, void *arg)
         sum->stored += entry.stored_len;
     if (part->extent.kind == EXTENT_INLINE)
         sum->stored += part->extent.length;
-    if (sum->count == sum->max) {
-        sum->max = sum->max ? 2 * sum->max : 64;
-        sum->extents = xrealloc(sum->extents, sum->max * sizeof *sum->extents);
-    }
-    struct extent *e = &sum->extents[sum->count++];
+    struct extent *e = vector_next(&sum->extents);
     memset(e, 0, sizeof *e);
     e->offset = part->extent.offset;
     e->length = part->extent.length;
@@ -114,10 +110,10 @@ int store_content_root(struct store *store, uint64_t ino, uint8_t ret_hash[32])
 {
     struct summary sum = {.store = store};
     int r = view_extents(store->view, ino, 0, 0, INT64_MAX, add_summary, &sum);
-    struct iovec iov = {sum.extents, sum.count * sizeof *sum.extents};
+    struct iovec iov = {sum.extents.at, sum.extents.count * sizeof *sum.extents.at};
     if (r == 0)
         hash_parts(&iov, 1, ret_hash);
-    free(sum.extents);
+    vector_free(&sum.extents);
     return r;
 }
 
@@ -125,7 +121,7 @@ int store_stored_bytes(struct store *store, uint64_t ino, uint64_t *ret_bytes)
 {
     struct summary sum = {.store = store};
     int r = view_extents(store->view, ino, 0, 0, INT64_MAX, add_summary, &sum);
-    free(sum.extents);
+    vector_free(&sum.extents);
     *ret_bytes = sum.stored;
     return r;
 }

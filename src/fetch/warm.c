@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/vector.h"
 #include "fetch/internal.h"
 
 #define PORTION 4096u /* chunks looked up at once */
@@ -33,8 +34,7 @@ struct warm_job {
     struct chunk_name *names;
     size_t count;
     bool counting;
-    uint64_t *dirs;
-    size_t dir_count, dir_max;
+    VECTOR(uint64_t) dirs; /* that are still to be walked */
 };
 
 static bool is_cancelled(struct warm_job *job)
@@ -201,11 +201,7 @@ static int walk_inode(struct warm_job *job, uint64_t ino, mode_t type)
         return walk_file(job, ino);
     if (!S_ISDIR(type))
         return 0;
-    if (job->dir_count == job->dir_max) {
-        job->dir_max = job->dir_max ? 2 * job->dir_max : 64;
-        job->dirs = xrealloc(job->dirs, job->dir_max * sizeof *job->dirs);
-    }
-    job->dirs[job->dir_count++] = ino;
+    vector_add(&job->dirs, ino);
     return 0;
 }
 
@@ -229,9 +225,9 @@ static int walk_all(struct warm_job *job)
     }
     if (r == 0)
         r = walk_inode(job, job->root, inode.attrs.mode);
-    while (r == 0 && job->dir_count > 0)
-        r = view_readdir(view, job->dirs[--job->dir_count], 0, walk_entry, job);
-    job->dir_count = 0;
+    while (r == 0 && job->dirs.count > 0)
+        r = view_readdir(view, job->dirs.at[--job->dirs.count], 0, walk_entry, job);
+    job->dirs.count = 0;
     return r;
 }
 
@@ -281,7 +277,7 @@ static void *job_run(void *arg)
         keep_flush(job->pull->store);
     free(job->names);
     free(job->wanted);
-    free(job->dirs);
+    vector_free(&job->dirs);
     LOCK_SCOPE(&job->pull->locked.lock);
     job->status.ended = true;
     job->status.error = r;

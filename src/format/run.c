@@ -48,6 +48,7 @@
 #include "format/run.h"
 
 #include "base/crc.h"
+#include "base/vector.h"
 #include "format/le.h"
 
 static const uint8_t header_magic[8] = {'C', 'A', 'I', 'R', 'N', 'R', 'U', 'N'};
@@ -103,9 +104,7 @@ struct run_writer {
     int error;           /* of `put`: nothing is put after it */
     bool finished;
     struct last_key last;
-    uint8_t *block; /* header, then rows; the room of a checksum is always left */
-    size_t block_room;
-    size_t rows_len;
+    struct bytes block; /* header, then rows; empty before its first row */
     uint32_t row_count; /* in the block */
 };
 
@@ -130,7 +129,7 @@ void run_writer_free(struct run_writer *writer)
 {
     if (!writer)
         return;
-    free(writer->block);
+    vector_free(&writer->block);
     free(writer);
 }
 
@@ -167,26 +166,16 @@ static int put_block(struct run_writer *writer)
     int r = put_header_once(writer);
     if (r < 0)
         return r;
-    uint8_t *p = writer->block;
-    size_t len = BLOCK_HEADER_LEN + writer->rows_len;
-    put_le32(p, (uint32_t)writer->rows_len);
-    put_le32(p + 4, writer->row_count);
-    put_le64(p + 8, writer->info.length);
-    put_le32(p + len, crc32_of(writer->header_crc, p, len));
-    writer->rows_len = 0;
+    struct bytes *block = &writer->block;
+    size_t len = block->count;
+    put_le32(block->at, (uint32_t)(len - BLOCK_HEADER_LEN));
+    put_le32(block->at + 4, writer->row_count);
+    put_le64(block->at + 8, writer->info.length);
+    uint32_t crc = crc32_of(writer->header_crc, block->at, len);
+    put_le32(bytes_extend(block, BLOCK_CRC_LEN), crc);
     writer->row_count = 0;
-    return put_bytes(writer, p, len + BLOCK_CRC_LEN);
-}
-
-/* Where the next row of the block goes. */
-static uint8_t *row_room(struct run_writer *writer, size_t row_len)
-{
-    size_t need = BLOCK_HEADER_LEN + writer->rows_len + row_len + BLOCK_CRC_LEN;
-    if (need > writer->block_room) {
-        writer->block_room = max_u64(need, BLOCK_HEADER_LEN + RUN_BLOCK_ROOM + BLOCK_CRC_LEN);
-        writer->block = xrealloc(writer->block, writer->block_room);
-    }
-    return writer->block + BLOCK_HEADER_LEN + writer->rows_len;
+    block->count = 0;
+    return put_bytes(writer, block->at, len + BLOCK_CRC_LEN);
 }
 
 int run_writer_add(struct run_writer *writer, const struct run_row *row)
@@ -199,11 +188,13 @@ int run_writer_add(struct run_writer *writer, const struct run_row *row)
     size_t shared = shared_with(&writer->last, row->key, row->key_len);
     check(comes_after(&writer->last, shared, (const uint8_t *)row->key + shared,
                       row->key_len - shared));
-    if (writer->row_count == 0)
+    if (writer->row_count == 0) {
         shared = 0;
+        (void)bytes_extend(&writer->block, BLOCK_HEADER_LEN);
+    }
     const uint8_t *rest = (const uint8_t *)row->key + shared;
-    size_t rest_len = row->key_len - shared, row_len = ROW_HEADER_LEN + rest_len + row->value_len;
-    uint8_t *p = row_room(writer, row_len);
+    size_t rest_len = row->key_len - shared;
+    uint8_t *p = bytes_extend(&writer->block, ROW_HEADER_LEN + rest_len + row->value_len);
     put_le16(p, (uint16_t)shared);
     put_le16(p + 2, (uint16_t)rest_len);
     put_le32(p + 4, row->value ? (uint32_t)row->value_len : VALUE_REMOVED);
@@ -211,10 +202,9 @@ int run_writer_add(struct run_writer *writer, const struct run_row *row)
     if (row->value_len)
         memcpy(p + ROW_HEADER_LEN + rest_len, row->value, row->value_len);
     last_key_set(&writer->last, shared, rest, rest_len);
-    writer->rows_len += row_len;
     writer->row_count++;
     writer->info.rows++;
-    return writer->rows_len >= RUN_BLOCK_ROOM ? put_block(writer) : 0;
+    return writer->block.count >= BLOCK_HEADER_LEN + RUN_BLOCK_ROOM ? put_block(writer) : 0;
 }
 
 int run_writer_finish(struct run_writer *writer, struct run_info *ret_info)
@@ -358,6 +348,8 @@ static bool block_sane(const struct run_reader *reader, uint32_t rows_len, uint3
     return count > 0;
 }
 
+/* As long as the largest block, and no longer: a merge has many readers. The length is not verified
+ * yet, so that there is no memory for it is an error. */
 static int block_grow(struct run_reader *reader, size_t need)
 {
     if (need <= reader->block_room)

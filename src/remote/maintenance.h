@@ -8,6 +8,7 @@
  * of one: so nothing of ours is on its way meanwhile. */
 #pragma once
 
+#include "base/vector.h"
 #include "remote/internal.h"
 
 #define BAD_PACKS_MAX 1024u
@@ -73,8 +74,8 @@ bool remote_repair_is_due(struct remote *remote);
 struct repair_plan {
     struct chunk_entry *list; /* places on NVMe; pack 0: none */
     size_t count, max;
-    uint64_t *packs; /* the first `bad_count` are bad */
-    size_t pack_count, bad_count;
+    VECTOR(uint64_t) packs; /* the first `bad_count` are bad */
+    size_t bad_count;
     uint64_t bytes;
 };
 CAIRN_MUST_CHECK int repair_plan_make(struct remote *remote, size_t max_chunks,

@@ -128,24 +128,12 @@ struct candidate {
     uint64_t cost; /* live bytes */
 };
 
-struct candidates {
-    struct candidate *at;
-    size_t count, max;
-};
+DEFINE_VECTOR(candidates, struct candidate);
 
 struct survey {
     struct candidates small, sparse;
     uint64_t bytes, live;
 };
-
-static void add_candidate(struct candidates *all, const struct view_remote_pack *pack)
-{
-    if (all->count == all->max) {
-        all->max = all->max ? 2 * all->max : 64;
-        all->at = xrealloc(all->at, all->max * sizeof *all->at);
-    }
-    all->at[all->count++] = (struct candidate){pack->pack, pack->live_bytes};
-}
 
 static int survey_pack(const struct view_remote_pack *pack, void *arg)
 {
@@ -156,10 +144,11 @@ static int survey_pack(const struct view_remote_pack *pack, void *arg)
     survey->live += pack->live_bytes;
     if (pack->live_count == 0)
         return 0; /* the next head dooms it */
+    struct candidate candidate = {pack->pack, pack->live_bytes};
     if (pack->length < SMALL_LENGTH)
-        add_candidate(&survey->small, pack);
+        vector_add(&survey->small, candidate);
     else if (pack->live_bytes < pack->length / 2)
-        add_candidate(&survey->sparse, pack);
+        vector_add(&survey->sparse, candidate);
     return 0;
 }
 
@@ -167,12 +156,6 @@ static int compare_costs(const void *a, const void *b)
 {
     const struct candidate *x = a, *y = b;
     return x->cost < y->cost ? -1 : x->cost > y->cost;
-}
-
-static void sort_by_cost(struct candidates *all)
-{
-    if (all->count)
-        qsort(all->at, all->count, sizeof *all->at, compare_costs);
 }
 
 /* How many of the smallest become one: as many as there can be with the last of them at most twice
@@ -234,15 +217,14 @@ static bool add_pack(struct adding *adding, uint64_t id, int *r)
     *r = view_remote_pack_chunks(adding->remote->store->view, id, add_chunk, adding);
     if (*r < 0)
         return false;
-    plan->packs = xrealloc(plan->packs, (plan->pack_count + 1) * sizeof *plan->packs);
-    plan->packs[plan->pack_count++] = id;
+    vector_add(&plan->packs, id);
     return true;
 }
 
 static bool is_planned(const struct repair_plan *plan, uint64_t pack)
 {
     for (size_t i = 0; i < plan->bad_count; i++)
-        if (plan->packs[i] == pack)
+        if (plan->packs.at[i] == pack)
             return true;
     return false;
 }
@@ -260,7 +242,7 @@ static int add_bad_packs(struct adding *adding)
     mutex_unlock(&maintenance->lock);
     for (size_t i = 0; i < count && add_pack(adding, bad[i], &r); i++)
         ;
-    adding->plan->bad_count = adding->plan->pack_count;
+    adding->plan->bad_count = adding->plan->packs.count;
     return r;
 }
 
@@ -319,19 +301,19 @@ int repair_plan_make(struct remote *remote, size_t max_chunks, struct repair_pla
     int r = add_bad_packs(&adding);
     if (r == 0)
         r = view_remote_packs(remote->store->view, survey_pack, &survey);
-    sort_by_cost(&survey.small);
-    sort_by_cost(&survey.sparse);
+    vector_sort(&survey.small, compare_costs);
+    vector_sort(&survey.sparse, compare_costs);
     if (r == 0)
         r = plan_merges(&adding, &survey);
-    free(survey.small.at);
-    free(survey.sparse.at);
+    vector_free(&survey.small);
+    vector_free(&survey.sparse);
     return r;
 }
 
 void repair_plan_done(struct repair_plan *plan)
 {
     free(plan->list);
-    free(plan->packs);
+    vector_free(&plan->packs);
     *plan = (struct repair_plan){0};
 }
 
@@ -393,13 +375,14 @@ int repair_plan_carried(struct remote *remote, const struct repair_plan *plan, u
 {
     int r = 0;
     for (size_t i = 0; i < plan->bad_count && r == 0; i++)
-        r = give_up(remote, plan->packs[i]);
+        r = give_up(remote, plan->packs.at[i]);
     /* A pack that was only to be merged or emptied, and could not be read in part, is bad. */
-    for (size_t i = plan->bad_count; i < plan->pack_count && r == 0 && unread; i++) {
+    for (size_t i = plan->bad_count; i < plan->packs.count && r == 0 && unread; i++) {
         struct remains remains = {0};
-        r = view_remote_pack_chunks(remote->store->view, plan->packs[i], note_remaining, &remains);
+        r = view_remote_pack_chunks(remote->store->view, plan->packs.at[i], note_remaining,
+                                    &remains);
         if (r == 0 && remains.count)
-            remote_note_bad_pack(remote, plan->packs[i], "some of it cannot be read");
+            remote_note_bad_pack(remote, plan->packs.at[i], "some of it cannot be read");
     }
     return r;
 }

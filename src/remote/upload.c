@@ -25,24 +25,13 @@
 
 /* --- pins ------------------------------------------------------------------------------------- */
 
-/* Names come in no order of packs: each pack once. */
-static void make_pins_unique(struct upload *up)
-{
-    size_t kept = 0;
-    vector_sort(&up->pins, compare_u64);
-    for (size_t i = 0; i < up->pins.count; i++)
-        if (kept == 0 || up->pins.at[kept - 1] != up->pins.at[i])
-            up->pins.at[kept++] = up->pins.at[i];
-    up->pins.count = kept;
-}
-
 static int note_pin(const struct chunk_entry *entry, void *arg)
 {
     struct upload *up = arg;
     if (entry->pack == 0 || (up->pins.count && up->pins.at[up->pins.count - 1] == entry->pack))
         return 0;
     if (up->pins.count == up->pins.capacity) {
-        make_pins_unique(up);
+        vector_sort_unique(&up->pins); /* names come in no order of packs */
         vector_reserve(&up->pins, up->pins.count + 1);
     }
     vector_add(&up->pins, entry->pack);
@@ -65,7 +54,7 @@ static int open_cut(struct upload *up)
     if (r == 0)
         r = view_cut_pending(up->cut, NULL, note_pin, up);
     size_t kept = 0;
-    make_pins_unique(up);
+    vector_sort_unique(&up->pins);
     for (size_t i = 0; i < up->pins.count; i++)
         if (packs_pin(store, up->pins.at[i]))
             up->pins.at[kept++] = up->pins.at[i];
@@ -157,7 +146,7 @@ static int relocate(struct upload *up)
     struct remote *remote = up->remote;
     struct repair_plan plan;
     int r = repair_plan_make(remote, PASS_CHUNKS, &plan);
-    if (r == 0 && plan.pack_count) {
+    if (r == 0 && plan.packs.count) {
         up->list = plan.list;
         up->count = plan.count;
         up->is_relocating = true;

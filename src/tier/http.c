@@ -32,7 +32,7 @@ struct exchange {
     const struct http_request *request;
     struct http_response *response;
     CURL *easy;
-    size_t sent, text_room;
+    size_t sent;
     bool is_get;
     int64_t last_ns;     /* when the last byte came or went */
     int64_t deadline_ns; /* 0: none */
@@ -109,15 +109,11 @@ static size_t on_header(char *line, size_t size, size_t count, void *arg)
 static bool keep_text(struct exchange *x, const char *data, size_t len)
 {
     struct http_response *r = x->response;
-    if (len > HTTP_TEXT_MAX - r->text_len)
+    if (len > HTTP_TEXT_MAX - r->text.count)
         return false;
-    if (r->text_len + len + 1 > x->text_room) {
-        x->text_room = max_u64(2 * x->text_room, r->text_len + len + 1);
-        r->text = xrealloc(r->text, x->text_room);
-    }
-    memcpy(r->text + r->text_len, data, len);
-    r->text_len += len;
-    r->text[r->text_len] = '\0';
+    vector_reserve(&r->text, len + 1);
+    vector_add_all(&r->text, data, len);
+    r->text.at[r->text.count] = '\0';
     return true;
 }
 
@@ -493,9 +489,7 @@ int http_perform(struct http *http, const struct http_request *request,
 
 void http_response_done(struct http_response *response)
 {
-    free(response->text);
-    response->text = NULL;
-    response->text_len = 0;
+    vector_free(&response->text);
 }
 
 void http_interrupt(struct http *http)

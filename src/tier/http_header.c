@@ -106,7 +106,7 @@ static const struct known {
 static void begin_answer(struct http_response *r, const char *line, size_t len)
 {
     char text[32];
-    if (r->text_len || r->into_len)
+    if (r->text.count || r->into_len)
         return; /* a trailer, of which nothing is believed */
     *r = (struct http_response){.content_length = -1, .range_total = UINT64_MAX};
     (void)snprintf(text, sizeof text, "%.*s", (int)min_u64(len, sizeof text - 1), line);

@@ -3,6 +3,8 @@
 
 #include <expat.h>
 
+#include "base/vector.h"
+
 #define DEPTH_MAX 16
 #define PATH_MAX_LEN 1024
 #define VALUE_MAX (64u * 1024)
@@ -14,8 +16,7 @@ struct reader {
     char path[PATH_MAX_LEN];
     size_t path_len, ends[DEPTH_MAX]; /* where the path ended before each element */
     unsigned depth;
-    char *value;
-    size_t value_len, value_room;
+    VECTOR(char) value; /* at most VALUE_MAX */
     int error;
 };
 
@@ -42,23 +43,16 @@ static void on_start(void *arg, const XML_Char *name, const XML_Char **attribute
         rd->path[rd->path_len++] = '/';
     memcpy(rd->path + rd->path_len, name, len + 1);
     rd->path_len += len;
-    rd->value_len = 0;
+    rd->value.count = 0;
 }
 
 static void on_text(void *arg, const XML_Char *text, int len)
 {
     struct reader *rd = arg;
-    size_t n = (size_t)len;
-    if (rd->value_len + n > VALUE_MAX) {
+    if ((size_t)len > VALUE_MAX - rd->value.count)
         stop(rd, -EPROTO);
-        return;
-    }
-    if (rd->value_len + n + 1 > rd->value_room) {
-        rd->value_room = 2 * (rd->value_len + n + 1);
-        rd->value = xrealloc(rd->value, rd->value_room);
-    }
-    memcpy(rd->value + rd->value_len, text, n);
-    rd->value_len += n;
+    else
+        vector_add_all(&rd->value, text, (size_t)len);
 }
 
 static void on_end(void *arg, const XML_Char *name)
@@ -67,12 +61,11 @@ static void on_end(void *arg, const XML_Char *name)
     (void)name;
     if (rd->error)
         return;
-    if (rd->value_len)
-        rd->value[rd->value_len] = '\0';
-    int r = rd->fn(rd->path, rd->value_len ? rd->value : "", rd->arg);
+    vector_add(&rd->value, '\0');
+    int r = rd->fn(rd->path, rd->value.at, rd->arg);
     rd->path_len = rd->ends[--rd->depth];
     rd->path[rd->path_len] = '\0';
-    rd->value_len = 0;
+    rd->value.count = 0;
     if (r < 0)
         stop(rd, r);
 }
@@ -99,6 +92,6 @@ int xml_read(const char *text, size_t len,
     if (rd.error == 0 && XML_Parse(rd.parser, text, (int)len, XML_TRUE) != XML_STATUS_OK)
         stop(&rd, -EPROTO);
     XML_ParserFree(rd.parser);
-    free(rd.value);
+    vector_free(&rd.value);
     return rd.error;
 }

@@ -18,10 +18,11 @@ int s3_call(struct s3 *s3, const struct s3_request *request, struct http_respons
     (void)s3, (void)request;
     const uint8_t *end = answers.left ? memchr(answers.at, 0, answers.left) : NULL;
     size_t len = end ? (size_t)(end - answers.at) : answers.left;
-    *ret_response = (struct http_response){.status = 200, .text_len = len};
+    *ret_response = (struct http_response){.status = 200};
     if (calls++ == CALLS_MAX)
         return -ETIMEDOUT;
-    ret_response->text = len ? text_copy(answers.at, len) : NULL;
+    ret_response->text.at = len ? text_copy(answers.at, len) : NULL;
+    ret_response->text.count = len;
     (void)input_bytes(&answers, end ? len + 1 : len);
     return 0;
 }
@@ -77,7 +78,7 @@ static void read_sts(struct input *in)
 {
     struct s3_credentials credentials = {0};
     char *text = text_copy(in->at, in->left), *error = NULL;
-    struct http_response response = {.status = 200, .text = text, .text_len = in->left};
+    struct http_response response = {.status = 200, .text = {.at = text, .count = in->left}};
     if (read_answer(&response, "test", &credentials, &error) == 0)
         check(s3_secret_is_plain(credentials.key_id) && s3_secret_is_plain(credentials.secret) &&
               !error);

@@ -392,7 +392,7 @@ static enum verdict judge(struct call *c, int result, int *ret_error)
         return DONE;
     if (result < 0)
         return no_answer(c, result, ret_error);
-    bool is_error = s3_error_parse(r->text, r->text_len, &e);
+    bool is_error = s3_error_parse(r->text.at, r->text.count, &e);
     if (r->status / 100 != 2 || (is_error && !c->explains))
         return judge_refusal(c, &e, ret_error);
     if (!is_from_s3(c)) {

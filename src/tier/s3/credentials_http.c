@@ -102,8 +102,8 @@ static int ask_container(const struct s3_lookup *lookup, const char *url, const 
     if (r < 0)
         return r;
     if (response.status == 200)
-        r = s3_credentials_parse(response.text, response.text_len, "Token", what, ret_credentials,
-                                 ret_error);
+        r = s3_credentials_parse(response.text.at, response.text.count, "Token", what,
+                                 ret_credentials, ret_error);
     else
         r = s3_source_refused(&response, what, NULL, ret_error);
     s3_response_wipe(&response);
@@ -154,10 +154,10 @@ static int metadata_token(const struct s3_lookup *lookup, const char *base, cons
         return r;
     if (response.status != 200)
         r = s3_source_refused(&response, what, NULL, ret_error);
-    else if (!s3_secret_is_plain(response.text))
+    else if (!s3_secret_is_plain(response.text.at))
         r = s3_source_fail(ret_error, -EINVAL, "%s: the answer has no token", what);
     else
-        *ret_header = s3_secret_join("X-aws-ec2-metadata-token: ", response.text);
+        *ret_header = s3_secret_join("X-aws-ec2-metadata-token: ", response.text.at);
     s3_response_wipe(&response);
     return r;
 }
@@ -189,9 +189,9 @@ static int metadata_role(const struct s3_lookup *lookup, const char *base, const
     int r = metadata_get(lookup, url, token, what, &response, ret_error);
     if (r < 0)
         return r;
-    size_t len = response.text ? strcspn(response.text, "\r\n") : 0;
-    _cleanup_free_ char *name =
-        xasprintf("%.*s", (int)min_u64(len, ROLE_MAX + 1), response.text ? response.text : "");
+    size_t len = response.text.at ? strcspn(response.text.at, "\r\n") : 0;
+    _cleanup_free_ char *name = xasprintf("%.*s", (int)min_u64(len, ROLE_MAX + 1),
+                                          response.text.at ? response.text.at : "");
     s3_response_wipe(&response);
     if (len > ROLE_MAX || !s3_secret_is_plain(name) || strpbrk(name, "/?#%"))
         return s3_source_fail(ret_error, -EINVAL, "%s: the answer has no role name", what);
@@ -218,7 +218,7 @@ int s3_source_metadata(const struct s3_lookup *lookup, struct s3_credentials *re
     r = metadata_get(lookup, url, token, what, &response, ret_error);
     if (r < 0)
         return r;
-    r = s3_credentials_parse(response.text, response.text_len, "Token", what, ret_credentials,
+    r = s3_credentials_parse(response.text.at, response.text.count, "Token", what, ret_credentials,
                              ret_error);
     s3_response_wipe(&response);
     return r;

@@ -90,8 +90,8 @@ void s3_url_done(struct s3_url *url)
 
 void s3_response_wipe(struct http_response *response)
 {
-    if (response->text)
-        OPENSSL_cleanse(response->text, response->text_len);
+    if (response->text.at)
+        OPENSSL_cleanse(response->text.at, response->text.count);
     http_response_done(response);
 }
 
@@ -142,7 +142,7 @@ int s3_source_refused(const struct http_response *response, const char *what, co
                       char **ret_error)
 {
     char line[EXCERPT_MAX + 1];
-    excerpt(why ? why : response->text, line);
+    excerpt(why ? why : response->text.at, line);
     int error = response->status == 429 || response->status >= 500 ? -EAGAIN : -EACCES;
     return s3_source_fail(ret_error, error, "%s: answered %ld%s%s", what, response->status,
                           *line ? ": " : "", line);

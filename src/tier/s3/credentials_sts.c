@@ -58,8 +58,8 @@ static void answer_done(struct answer *a)
 static void answer_parse(const struct http_response *response, struct answer *a)
 {
     *a = (struct answer){0};
-    if (response->text && response->text_len <= ANSWER_MAX &&
-        xml_read(response->text, response->text_len, on_element, a) < 0)
+    if (response->text.at && response->text.count <= ANSWER_MAX &&
+        xml_read(response->text.at, response->text.count, on_element, a) < 0)
         answer_done(a);
 }
 

@@ -143,8 +143,8 @@ static int fetch_page(struct walk *w, const char *token, struct page *page)
     struct http_response response;
     int r = s3_call(w->s3, &q, &response);
     if (r == 0) {
-        r = response.text_len ? xml_read(response.text, response.text_len, on_element, page)
-                              : -EPROTO;
+        r = response.text.count ? xml_read(response.text.at, response.text.count, on_element, page)
+                                : -EPROTO;
         if (r < 0 || !page->is_list) {
             r = -EPROTO;
             s3_set_error(w->s3, "GET", w->directory, "the response is not a list of objects; %s",

@@ -124,8 +124,8 @@ static int settle_refusals(struct s3 *s3, const char *const *objects, size_t cou
     struct refusals f = {.s3 = s3, .objects = objects, .count = count};
     _cleanup_free_ const char **again = xcalloc(count, sizeof *again);
     f.again = again;
-    int r =
-        response->text_len ? xml_read(response->text, response->text_len, on_element, &f) : -EPROTO;
+    int r = response->text.count ? xml_read(response->text.at, response->text.count, on_element, &f)
+                                 : -EPROTO;
     free(f.key);
     free(f.code);
     if (r < 0 || !f.is_result) {

@@ -49,6 +49,32 @@ Test(vector, many_are_added_at_once)
     expect_u64(sum(&numbers), 300);
 }
 
+Test(vector, a_buffer_is_extended)
+{
+    _cleanup_vector_ struct bytes text = {0};
+    cr_assert(bytes_extend(&text, 0));
+    expect_u64(text.count, 0);
+    for (size_t i = 0; i < 300; i++)
+        memset(bytes_extend(&text, i), (int)(i & 0xff), i);
+    expect_u64(text.count, 299 * 300 / 2);
+    for (size_t i = 0, at = 0; i < 300; at += i++)
+        for (size_t j = 0; j < i; j++)
+            cr_assert(text.at[at + j] == (i & 0xff));
+}
+
+Test(vector, numbers_are_left_once_each)
+{
+    _cleanup_vector_ struct numbers numbers = {0};
+    vector_sort_unique(&numbers);
+    expect_u64(numbers.count, 0);
+    for (uint64_t i = 0; i < 100; i++)
+        vector_add(&numbers, i * 37 % 10);
+    vector_sort_unique(&numbers);
+    expect_u64(numbers.count, 10);
+    for (uint64_t i = 0; i < numbers.count; i++)
+        expect_u64(numbers.at[i], i);
+}
+
 Test(vector, what_was_reserved_does_not_move)
 {
     VECTOR(struct pair) pairs = {0};
@@ -86,4 +112,11 @@ Test(vector, a_length_that_overflows_dies, .signal = SIGABRT)
 {
     struct numbers numbers = {0};
     vector_reserve(&numbers, SIZE_MAX / sizeof(uint64_t));
+}
+
+Test(vector, an_extension_that_overflows_dies, .signal = SIGABRT)
+{
+    struct bytes bytes = {0};
+    vector_add(&bytes, 1);
+    (void)bytes_extend(&bytes, SIZE_MAX);
 }

@@ -218,7 +218,7 @@ static struct plan *plan_of(uint64_t ino, size_t length)
 static void plan_free(struct plan *plan)
 {
     free(plan->buffer);
-    free(plan->bytes);
+    vector_free(&plan->bytes);
     free(plan);
 }
 

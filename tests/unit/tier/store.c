@@ -70,7 +70,7 @@ void s3_make_bucket(const char *endpoint, const char *bucket)
         .method = "PUT", .url = url, .headers = (const char *const *)signature.headers};
     assert_i64(http_perform(http, &request, &response), 0, "%s: %s", url, response.cause);
     cr_assert(response.status == 200 || response.status == 409, "%ld %s", response.status,
-              response.text);
+              response.text.at);
     http_response_done(&response);
     http_close(http);
     s3_signed_done(&signature);
