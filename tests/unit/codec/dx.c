@@ -1,66 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/dx.h"
 
-#include "../base/golden.h"
 #include "../expect.h"
-#include "exact.h"
+#include "coder.h"
 #include "format/chunk.h"
 #include "numbers.h"
 
+#define HEAD 300u /* bytes: the header and the first counts */
+
 static uint8_t raw[CHUNK_SIZE_MAX], base[CHUNK_SIZE_MAX];
 
-/* With the kernels of all levels that the machine has; they must agree. Empty where it does not fit
- * in `limit`. */
-static struct exact encode(const struct fx_guess *guess, size_t raw_len, size_t limit)
+/* A guess, and dx with it, from `base`. */
+struct guessed {
+    struct coder coder;
+    struct fx_guess guess;
+};
+
+static size_t encode(const struct coder *coder, enum cpu_level level, const uint8_t *src,
+                     size_t raw_len, uint8_t *dst, size_t limit)
 {
-    _cleanup_exact_ struct exact src = exact_of(raw, raw_len), from = exact_of(base, raw_len);
-    struct exact first = {xmalloc(limit ? limit : 1), 0};
-    first.len = dx_encode(&dx_scalar, guess, src.bytes, from.bytes, raw_len, first.bytes, limit);
-    cr_assert_leq(first.len, limit);
-    uint32_t gate = dx_gate(&dx_scalar, guess, src.bytes, from.bytes, raw_len);
-    for (enum cpu_level level = CPU_SCALAR + 1; level <= cpu_level_of_machine(); level++) {
-        const struct dx_kernels *kernels = dx_kernels_of(level);
-        _cleanup_free_ uint8_t *other = xmalloc(limit ? limit : 1);
-        size_t len = dx_encode(kernels, guess, src.bytes, from.bytes, raw_len, other, limit);
-        assert_u64(len, first.len, "%s: %zu, scalar: %zu", cpu_level_name(level), len, first.len);
-        cr_assert_arr_eq(other, first.bytes, len, "%s", cpu_level_name(level));
-        assert_u64(dx_gate(kernels, guess, src.bytes, from.bytes, raw_len), gate);
-    }
-    return first;
+    const struct fx_guess *guess = &container_of(coder, const struct guessed, coder)->guess;
+    const struct dx_kernels *kernels = dx_kernels_of(level);
+    _cleanup_exact_ struct exact from = exact_of(base, raw_len);
+    assert_u64(dx_gate(kernels, guess, src, from.bytes, raw_len),
+               dx_gate(&dx_scalar, guess, src, from.bytes, raw_len));
+    return dx_encode(kernels, guess, src, from.bytes, raw_len, dst, limit);
 }
 
-/* The same result from all, and the same bytes where it is 0. */
-static int decode(const uint8_t *bytes, size_t len, struct exact *ret, size_t raw_len)
+static int decode(const struct coder *coder, enum cpu_level level, const uint8_t *src, size_t len,
+                  uint8_t *dst, size_t raw_len)
 {
-    _cleanup_exact_ struct exact src = exact_of(bytes, len), from = exact_of(base, raw_len);
-    *ret = (struct exact){xmalloc(raw_len ? raw_len : 1), raw_len};
-    int r = dx_decode(&dx_scalar, src.bytes, len, from.bytes, raw_len, ret->bytes, raw_len);
-    cr_assert(r == 0 || r == -EBADMSG);
-    for (enum cpu_level level = CPU_SCALAR + 1; level <= cpu_level_of_machine(); level++) {
-        _cleanup_free_ uint8_t *other = xmalloc(raw_len ? raw_len : 1);
-        assert_i64(
-            dx_decode(dx_kernels_of(level), src.bytes, len, from.bytes, raw_len, other, raw_len), r,
-            "%s", cpu_level_name(level));
-        if (r == 0)
-            cr_assert_arr_eq(other, ret->bytes, raw_len, "%s", cpu_level_name(level));
-    }
-    return r;
+    (void)coder;
+    _cleanup_exact_ struct exact from = exact_of(base, raw_len);
+    return dx_decode(dx_kernels_of(level), src, len, from.bytes, raw_len, dst, raw_len);
 }
 
-/* Returns stored bytes for 1,000 raw ones; 1000: it cannot be coded. */
-static size_t round_trip(const struct fx_guess *guess, size_t raw_len)
+static const struct guessed any = {{encode, decode}, {0}}; /* decoding needs no guess */
+
+static struct guessed dx_with(struct fx_guess guess)
 {
-    _cleanup_exact_ struct exact stored = encode(guess, raw_len, 2 * raw_len);
-    if (stored.len == 0)
-        return 1000;
-    _cleanup_exact_ struct exact again = {0};
-    assert_i64(decode(stored.bytes, stored.len, &again, raw_len), 0);
-    cr_assert_arr_eq(again.bytes, raw, raw_len);
-    _cleanup_exact_ struct exact tight = encode(guess, raw_len, stored.len);
-    assert_u64(tight.len, stored.len);
-    _cleanup_exact_ struct exact too_tight = encode(guess, raw_len, stored.len - 1);
-    assert_u64(too_tight.len, 0);
-    return stored.len * 1000 / raw_len;
+    return (struct guessed){{encode, decode}, guess};
 }
 
 /* What training does between the base and the chunk. */
@@ -94,15 +73,16 @@ static void tick(struct seeded *s, uint8_t *p, unsigned width)
 }
 
 /* Makes `base` of `kind`, and `raw` of it. The guess is that of fx for `raw`. */
-static void fill(enum numbers kind, enum step step, struct seeded *s, size_t len, size_t shift,
-                 struct fx_guess *guess)
+static struct guessed fill(enum numbers kind, enum step step, struct seeded *s, size_t len,
+                           size_t shift)
 {
+    struct fx_guess guess;
     numbers_fill(kind, s, base, len, shift);
     memcpy(raw, base, len);
-    fx_look(raw, len, guess);
-    unsigned width = guess->width;
-    size_t count = (len - guess->phase) / width;
-    uint8_t *elements = raw + guess->phase;
+    fx_look(raw, len, &guess);
+    unsigned width = guess.width;
+    size_t count = (len - guess.phase) / width;
+    uint8_t *elements = raw + guess.phase;
     if (step == STEP_ONE)
         tick(s, elements + seeded_below(s, count) * width, width);
     for (size_t i = 0; step == STEP_FEW && i < count; i++)
@@ -114,6 +94,7 @@ static void fill(enum numbers kind, enum step step, struct seeded *s, size_t len
         seeded_fill(s, raw + len / 3, len / 5);
     if (step == STEP_NOISE)
         numbers_fill((enum numbers)seeded_below(s, NUMBERS_KINDS), s, raw, len, 0);
+    return dx_with(guess);
 }
 
 static const size_t lengths[] = {FX_RAW_MIN, 4097,   5003,   65536 + 4095,
@@ -127,9 +108,8 @@ Test(dx, all_content_comes_back_the_same_from_all_kernels, .timeout = 600)
         for (enum step step = 0; step < STEPS; step++)
             for (size_t i = 0; i < ARRAY_LEN(lengths); i++)
                 for (size_t shift = 0; shift < 8; shift += 1 + lengths[i] / 16384) {
-                    struct fx_guess guess;
-                    fill(kind, step, &s, lengths[i], shift, &guess);
-                    coded += round_trip(&guess, lengths[i]) < 1000;
+                    struct guessed dx = fill(kind, step, &s, lengths[i], shift);
+                    coded += coder_permille(&dx.coder, raw, lengths[i]) < 1000;
                 }
     cr_assert_gt(coded, 500, "%u", coded);
 }
@@ -141,12 +121,12 @@ Test(dx, a_guess_may_be_wrong, .timeout = 600)
     for (unsigned round = 0; round < 600; round++) {
         size_t len =
             FX_RAW_MIN + seeded_below(&s, round % 10 ? 40000 : CHUNK_SIZE_MAX - FX_RAW_MIN + 1);
-        struct fx_guess guess;
         enum step step = (enum step)seeded_below(&s, STEPS);
-        fill((enum numbers)(round % NUMBERS_KINDS), step, &s, len, seeded_below(&s, 8), &guess);
-        guess.width = (uint8_t)(2u << seeded_below(&s, 3));
-        guess.phase = (uint8_t)seeded_below(&s, guess.width);
-        (void)round_trip(&guess, len);
+        struct guessed dx =
+            fill((enum numbers)(round % NUMBERS_KINDS), step, &s, len, seeded_below(&s, 8));
+        dx.guess.width = (uint8_t)(2u << seeded_below(&s, 3));
+        dx.guess.phase = (uint8_t)seeded_below(&s, dx.guess.width);
+        (void)coder_round_trip(&dx.coder, raw, len);
     }
 }
 
@@ -154,15 +134,15 @@ Test(dx, a_guess_may_be_wrong, .timeout = 600)
 Test(dx, every_element_of_16_bits_comes_back)
 {
     static const uint16_t from[] = {0, 1, 0x7f80, 0x7fff, 0x8000, 0x8001, 0xff80, 0xffff, 0x3f80};
-    struct fx_guess guess = {.width = 2};
+    struct guessed dx = dx_with((struct fx_guess){.width = 2});
     for (size_t k = 0; k < ARRAY_LEN(from); k++) {
         for (size_t i = 0; i < 65536; i++) {
             memcpy(raw + 2 * i, &(uint16_t){(uint16_t)i}, 2);
             memcpy(base + 2 * i, &from[k], 2);
         }
-        (void)round_trip(&guess, 131072);
+        (void)coder_round_trip(&dx.coder, raw, 131072);
         memcpy(raw, base, 131072); /* and back: nothing is left of a sample of zeros */
-        cr_assert_lt(round_trip(&guess, 131072), 5);
+        cr_assert_lt(coder_permille(&dx.coder, raw, 131072), 5);
     }
 }
 
@@ -170,13 +150,12 @@ Test(dx, every_element_of_16_bits_comes_back)
 Test(dx, a_sample_that_misleads_costs_no_bytes_past_the_limit)
 {
     struct seeded s = {3};
-    struct fx_guess guess;
     for (size_t len = 65536; len <= CHUNK_SIZE_MAX; len *= 4) {
-        fill(NUMBERS_F32, STEP_FEW, &s, len, 0, &guess);
+        struct guessed dx = fill(NUMBERS_F32, STEP_FEW, &s, len, 0);
         for (size_t i = 0; i < len; i += 4)
             if (i / 1024 % 4)
                 seeded_fill(&s, raw + i, 4);
-        (void)round_trip(&guess, len);
+        (void)coder_round_trip(&dx.coder, raw, len);
     }
 }
 
@@ -184,10 +163,9 @@ static void expect_ratio(enum numbers kind, enum step step, size_t permille_max)
 {
     struct seeded s = {4};
     for (size_t shift = 0; shift < 8; shift++) {
-        struct fx_guess guess;
-        fill(kind, step, &s, sizeof raw, shift, &guess);
-        uint32_t gate = dx_gate(&dx_scalar, &guess, raw, base, sizeof raw);
-        size_t permille = round_trip(&guess, sizeof raw);
+        struct guessed dx = fill(kind, step, &s, sizeof raw, shift);
+        uint32_t gate = dx_gate(&dx_scalar, &dx.guess, raw, base, sizeof raw);
+        size_t permille = coder_permille(&dx.coder, raw, sizeof raw);
         cr_assert_leq(permille, permille_max, "kind %d, step %d: %zu", kind, step, permille);
         cr_assert_leq(permille, gate + 25, "kind %d, step %d: %zu, gate %u", kind, step, permille,
                       gate);
@@ -227,7 +205,8 @@ Test(dx, the_gate_refuses_what_has_nothing_to_do_with_each_other)
         cr_assert_gt(dx_gate(&dx_scalar, &guess, raw, base, lengths[i]), 970);
         guess.width = 1;
         assert_u64(dx_gate(&dx_scalar, &guess, raw, base, lengths[i]), 1000);
-        assert_u64(encode(&guess, lengths[i], lengths[i]).len, 0);
+        struct guessed dx = dx_with(guess);
+        assert_u64(coder_round_trip(&dx.coder, raw, lengths[i]), 0);
     }
 }
 
@@ -235,9 +214,8 @@ static struct exact sample(enum numbers kind, enum step step, uint64_t seed, siz
                            size_t shift)
 {
     struct seeded s = {seed};
-    struct fx_guess guess;
-    fill(kind, step, &s, len, shift, &guess);
-    return encode(&guess, len, 2 * len);
+    struct guessed dx = fill(kind, step, &s, len, shift);
+    return coder_encode(&dx.coder, raw, len, 2 * len);
 }
 
 static const struct {
@@ -251,16 +229,7 @@ Test(dx, truncated_and_longer, .timeout = 300)
 {
     for (size_t k = 0; k < ARRAY_LEN(some); k++) {
         _cleanup_exact_ struct exact stored = sample(some[k].kind, some[k].step, 6, 6001, 1);
-        cr_assert_gt(stored.len, 0);
-        for (size_t len = 0; len < stored.len; len++) {
-            _cleanup_exact_ struct exact again = {0};
-            assert_i64(decode(stored.bytes, len, &again, 6001), -EBADMSG, "%zu of %zu", len,
-                       stored.len);
-        }
-        _cleanup_exact_ struct exact shorter = {0}, longer = {0}, none = {0};
-        assert_i64(decode(stored.bytes, stored.len, &shorter, 6000), -EBADMSG);
-        assert_i64(decode(stored.bytes, stored.len, &longer, 6002), -EBADMSG);
-        assert_i64(decode(stored.bytes, stored.len, &none, 1), -EBADMSG);
+        coder_expect_whole(&any.coder, &stored, 6001);
     }
 }
 
@@ -284,16 +253,16 @@ Test(dx, a_base_of_other_content_gives_other_content)
         _cleanup_exact_ struct exact stored = sample(some[k].kind, some[k].step, 8, 5000, 0),
                                      again = {0};
         seeded_fill(&(struct seeded){9}, base, 5000);
-        assert_i64(decode(stored.bytes, stored.len, &again, 5000), 0);
+        assert_i64(coder_decode(&any.coder, stored.bytes, stored.len, &again, 5000), 0);
         cr_assert_neq(memcmp(again.bytes, raw, 5000), 0);
     }
 }
 
 static void expect_refused(const struct exact *stored, size_t at, uint8_t byte)
 {
-    _cleanup_exact_ struct exact bad = exact_of(stored->bytes, stored->len), again = {0};
+    _cleanup_exact_ struct exact bad = exact_of(stored->bytes, stored->len);
     bad.bytes[at] = byte;
-    assert_i64(decode(bad.bytes, bad.len, &again, 6000), -EBADMSG, "%u at %zu", byte, at);
+    assert_i64(coder_try(&any.coder, bad.bytes, bad.len, 6000), -EBADMSG, "%u at %zu", byte, at);
 }
 
 /* Where the first code is. */
@@ -351,7 +320,7 @@ Test(dx, ranks_that_there_are_not)
 Test(dx, a_change_of_one_size_is_foretold_by_the_exponent)
 {
     struct seeded s = {19};
-    struct fx_guess guess = {.width = 4};
+    struct guessed dx = dx_with((struct fx_guess){.width = 4});
     for (size_t i = 0; i < sizeof raw; i += 4) {
         uint64_t small = 4096 + seeded_below(&s, 4096);
         float x = (float)(small << seeded_below(&s, 12));
@@ -359,7 +328,7 @@ Test(dx, a_change_of_one_size_is_foretold_by_the_exponent)
         memcpy(base + i, &x, 4);
         memcpy(raw + i, &y, 4);
     }
-    size_t permille = round_trip(&guess, sizeof raw);
+    size_t permille = coder_permille(&dx.coder, raw, sizeof raw);
     cr_assert_lt(permille, 630, "%zu", permille);
 }
 
@@ -377,12 +346,8 @@ Test(dx, flipped_bits_reach_nothing_outside, .timeout = 600)
         }
         if (stored.len == 0)
             continue;
-        _cleanup_exact_ struct exact bad = exact_of(stored.bytes, stored.len), again = {0};
-        size_t among = round % 2 ? min_u64(stored.len, 300)
-                                 : stored.len; /* the header and the first counts, or all */
-        for (uint64_t flips = 1 + seeded_below(&s, 4); flips > 0; flips--)
-            bad.bytes[seeded_below(&s, among)] ^= (uint8_t)(1u << seeded_below(&s, 8));
-        well += decode(bad.bytes, bad.len, &again, 4500) == 0;
+        _cleanup_exact_ struct exact bad = coder_flip(&s, &stored, round, HEAD);
+        well += coder_try(&any.coder, bad.bytes, bad.len, 4500) == 0;
     }
     exact_done(&stored);
     cr_assert_gt(well, 100, "flips in fields are seen by the chunk's name only: %u", well);
@@ -391,12 +356,8 @@ Test(dx, flipped_bits_reach_nothing_outside, .timeout = 600)
 static void expect_golden(const char *name, enum numbers kind, enum step step, uint64_t seed,
                           size_t len, size_t shift)
 {
-    _cleanup_exact_ struct exact stored = sample(kind, step, seed, len, shift), again = {0};
-    golden_compare(name, stored.bytes, stored.len);
-    size_t golden_len;
-    _cleanup_free_ char *golden = golden_read(name, &golden_len);
-    assert_i64(decode((const uint8_t *)golden, golden_len, &again, len), 0);
-    cr_assert_arr_eq(again.bytes, raw, len);
+    _cleanup_exact_ struct exact stored = sample(kind, step, seed, len, shift);
+    coder_expect_golden(&any.coder, name, &stored, raw, len);
 }
 
 Test(dx, golden)

@@ -2,61 +2,48 @@
 #include "codec/fx.h"
 
 #include "../expect.h"
-#include "../base/golden.h"
-#include "exact.h"
+#include "coder.h"
 #include "format/chunk.h"
 #include "numbers.h"
 
+#define HEAD 300u /* bytes: the header and the first counts */
+
 static uint8_t raw[CHUNK_SIZE_MAX];
 
-/* With the kernels of all levels that the machine has; they must agree. Empty where it does not fit
- * in `limit`. */
-static struct exact encode(const struct fx_guess *guess, size_t raw_len, size_t limit)
+/* A guess, and fx with it. */
+struct guessed {
+    struct coder coder;
+    struct fx_guess guess;
+};
+
+static size_t encode(const struct coder *coder, enum cpu_level level, const uint8_t *src,
+                     size_t raw_len, uint8_t *dst, size_t limit)
 {
-    _cleanup_exact_ struct exact src = exact_of(raw, raw_len);
-    struct exact first = {xmalloc(limit ? limit : 1), 0};
-    first.len = fx_encode(&fx_scalar, guess, src.bytes, raw_len, first.bytes, limit);
-    cr_assert_leq(first.len, limit);
-    for (enum cpu_level level = CPU_SCALAR + 1; level <= cpu_level_of_machine(); level++) {
-        _cleanup_free_ uint8_t *other = xmalloc(limit ? limit : 1);
-        size_t len = fx_encode(fx_kernels_of(level), guess, src.bytes, raw_len, other, limit);
-        assert_u64(len, first.len, "%s: %zu, scalar: %zu", cpu_level_name(level), len, first.len);
-        cr_assert_arr_eq(other, first.bytes, len, "%s", cpu_level_name(level));
-    }
-    return first;
+    const struct guessed *fx = container_of(coder, const struct guessed, coder);
+    return fx_encode(fx_kernels_of(level), &fx->guess, src, raw_len, dst, limit);
 }
 
-/* The same result from all, and the same bytes where it is 0. */
-static int decode(const uint8_t *bytes, size_t len, struct exact *ret, size_t raw_len)
+static int decode(const struct coder *coder, enum cpu_level level, const uint8_t *src, size_t len,
+                  uint8_t *dst, size_t raw_len)
 {
-    _cleanup_exact_ struct exact src = exact_of(bytes, len);
-    *ret = (struct exact){xmalloc(raw_len ? raw_len : 1), raw_len};
-    int r = fx_decode(&fx_scalar, src.bytes, len, ret->bytes, raw_len);
-    cr_assert(r == 0 || r == -EBADMSG);
-    for (enum cpu_level level = CPU_SCALAR + 1; level <= cpu_level_of_machine(); level++) {
-        _cleanup_free_ uint8_t *other = xmalloc(raw_len ? raw_len : 1);
-        assert_i64(fx_decode(fx_kernels_of(level), src.bytes, len, other, raw_len), r, "%s",
-                   cpu_level_name(level));
-        if (r == 0)
-            cr_assert_arr_eq(other, ret->bytes, raw_len, "%s", cpu_level_name(level));
-    }
-    return r;
+    (void)coder;
+    return fx_decode(fx_kernels_of(level), src, len, dst, raw_len);
 }
 
-/* Returns stored bytes for 1,000 raw ones; 1000: it cannot be coded. */
-static size_t round_trip(const struct fx_guess *guess, size_t raw_len)
+static const struct guessed any = {{encode, decode}, {0}}; /* decoding needs no guess */
+
+static struct guessed fx_with(struct fx_guess guess)
 {
-    _cleanup_exact_ struct exact stored = encode(guess, raw_len, 2 * raw_len);
-    if (stored.len == 0)
-        return 1000;
-    _cleanup_exact_ struct exact again = {0};
-    assert_i64(decode(stored.bytes, stored.len, &again, raw_len), 0);
-    cr_assert_arr_eq(again.bytes, raw, raw_len);
-    _cleanup_exact_ struct exact tight = encode(guess, raw_len, stored.len);
-    assert_u64(tight.len, stored.len);
-    _cleanup_exact_ struct exact too_tight = encode(guess, raw_len, stored.len - 1);
-    assert_u64(too_tight.len, 0);
-    return stored.len * 1000 / raw_len;
+    return (struct guessed){{encode, decode}, guess};
+}
+
+/* Makes `raw` of `kind`. */
+static struct guessed fill(enum numbers kind, struct seeded *s, size_t len, size_t shift)
+{
+    struct fx_guess guess;
+    numbers_fill(kind, s, raw, len, shift);
+    fx_look(raw, len, &guess);
+    return fx_with(guess);
 }
 
 static const size_t lengths[] = {FX_RAW_MIN,    4097,       5003,   65536,
@@ -69,11 +56,9 @@ Test(fx, all_content_comes_back_the_same_from_all_kernels, .timeout = 300)
     for (enum numbers kind = 0; kind < NUMBERS_KINDS; kind++)
         for (size_t i = 0; i < ARRAY_LEN(lengths); i++)
             for (size_t shift = 0; shift < 8; shift += 1 + lengths[i] / 65536) {
-                struct fx_guess guess;
-                numbers_fill(kind, &s, raw, lengths[i], shift);
-                fx_look(raw, lengths[i], &guess);
-                if (guess.coded[0] | guess.coded[1])
-                    (void)round_trip(&guess, lengths[i]);
+                struct guessed fx = fill(kind, &s, lengths[i], shift);
+                if (fx.guess.coded[0] | fx.guess.coded[1])
+                    (void)coder_round_trip(&fx.coder, raw, lengths[i]);
             }
 }
 
@@ -88,7 +73,8 @@ Test(fx, a_guess_may_be_wrong, .timeout = 300)
         guess.phase = (uint8_t)seeded_below(&s, guess.width);
         guess.coded[seeded_below(&s, 2)] = (uint8_t)(1 + seeded_below(&s, (1u << guess.width) - 1));
         numbers_fill((enum numbers)(round % NUMBERS_KINDS), &s, raw, len, seeded_below(&s, 8));
-        (void)round_trip(&guess, len);
+        struct guessed fx = fx_with(guess);
+        (void)coder_round_trip(&fx.coder, raw, len);
     }
 }
 
@@ -96,15 +82,13 @@ Test(fx, a_guess_may_be_wrong, .timeout = 300)
 Test(fx, a_sample_that_misleads_costs_no_bytes_past_the_limit)
 {
     struct seeded s = {3};
-    struct fx_guess guess;
     for (size_t len = 65536; len <= CHUNK_SIZE_MAX; len *= 4) {
-        numbers_fill(NUMBERS_F32, &s, raw, len, 0);
-        fx_look(raw, len, &guess);
+        struct guessed fx = fill(NUMBERS_F32, &s, len, 0);
         for (size_t i = 0; i < len; i += 4)
             if (i / 256 % 4)
                 raw[i + 3] = (uint8_t)seeded_u64(&s);
-        (void)round_trip(&guess, len);
-        _cleanup_exact_ struct exact stored = encode(&guess, len, len * 97 / 100);
+        (void)coder_round_trip(&fx.coder, raw, len);
+        _cleanup_exact_ struct exact stored = coder_encode(&fx.coder, raw, len, len * 97 / 100);
         assert_u64(stored.len, 0);
     }
 }
@@ -112,14 +96,13 @@ Test(fx, a_sample_that_misleads_costs_no_bytes_past_the_limit)
 static void expect_guess(enum numbers kind, size_t shift, unsigned width, unsigned permille_max)
 {
     struct seeded s = {4};
-    struct fx_guess guess;
-    numbers_fill(kind, &s, raw, sizeof raw, shift);
-    fx_look(raw, sizeof raw, &guess);
+    struct guessed fx = fill(kind, &s, sizeof raw, shift);
+    struct fx_guess guess = fx.guess;
     assert_u64(guess.width, width, "kind %d, shift %zu: width %u", kind, shift, guess.width);
     if (kind != NUMBERS_I64)
         assert_u64(guess.phase, (width - shift % width) % width, "kind %d, shift %zu: phase %u",
                    kind, shift, guess.phase);
-    size_t permille = round_trip(&guess, sizeof raw);
+    size_t permille = coder_permille(&fx.coder, raw, sizeof raw);
     cr_assert_leq(permille, permille_max, "kind %d, shift %zu: %zu", kind, shift, permille);
     cr_assert_leq(permille, guess.permille + 20, "kind %d: %zu, guessed %u", kind, permille,
                   guess.permille);
@@ -142,10 +125,8 @@ Test(fx, width_and_phase_are_found_and_exponents_shrink)
 Test(fx, noise_is_not_coded)
 {
     struct seeded s = {5};
-    struct fx_guess guess;
     for (size_t i = 0; i < ARRAY_LEN(lengths); i++) {
-        numbers_fill(NUMBERS_NOISE, &s, raw, lengths[i], 0);
-        fx_look(raw, lengths[i], &guess);
+        struct fx_guess guess = fill(NUMBERS_NOISE, &s, lengths[i], 0).guess;
         cr_assert((guess.coded[0] | guess.coded[1]) == 0 || guess.permille > 970,
                   "%zu bytes: width %u, %u", lengths[i], guess.width, guess.permille);
     }
@@ -154,10 +135,8 @@ Test(fx, noise_is_not_coded)
 static struct exact sample(enum numbers kind, uint64_t seed, size_t len, size_t shift)
 {
     struct seeded s = {seed};
-    struct fx_guess guess;
-    numbers_fill(kind, &s, raw, len, shift);
-    fx_look(raw, len, &guess);
-    return encode(&guess, len, len);
+    struct guessed fx = fill(kind, &s, len, shift);
+    return coder_encode(&fx.coder, raw, len, len);
 }
 
 Test(fx, truncated_and_longer)
@@ -166,16 +145,7 @@ Test(fx, truncated_and_longer)
                                          NUMBERS_MIXED};
     for (size_t k = 0; k < ARRAY_LEN(kinds); k++) {
         _cleanup_exact_ struct exact stored = sample(kinds[k], 6, 6001, 1);
-        cr_assert_gt(stored.len, 0);
-        for (size_t len = 0; len < stored.len; len++) {
-            _cleanup_exact_ struct exact again = {0};
-            assert_i64(decode(stored.bytes, len, &again, 6001), -EBADMSG, "%zu of %zu", len,
-                       stored.len);
-        }
-        _cleanup_exact_ struct exact shorter = {0}, longer = {0}, none = {0};
-        assert_i64(decode(stored.bytes, stored.len, &shorter, 6000), -EBADMSG);
-        assert_i64(decode(stored.bytes, stored.len, &longer, 6002), -EBADMSG);
-        assert_i64(decode(stored.bytes, stored.len, &none, 1), -EBADMSG);
+        coder_expect_whole(&any.coder, &stored, 6001);
     }
 }
 
@@ -191,9 +161,9 @@ Test(fx, masks_and_counts_agree)
     assert_u64(code[1], 1, "the first level has one bit, so each bit is an escape");
     size_t masks = 4 + 1 + levels + ranks + elements + 2 * levels;
     for (size_t i = 0; i < elements; i++) {
-        _cleanup_exact_ struct exact bad = exact_of(stored.bytes, stored.len), again = {0};
+        _cleanup_exact_ struct exact bad = exact_of(stored.bytes, stored.len);
         bad.bytes[masks + i / 8] ^= (uint8_t)(1u << i % 8);
-        assert_i64(decode(bad.bytes, bad.len, &again, 4096), -EBADMSG, "value %zu", i);
+        assert_i64(coder_try(&any.coder, bad.bytes, bad.len, 4096), -EBADMSG, "value %zu", i);
     }
 }
 
@@ -209,24 +179,16 @@ Test(fx, flipped_bits_reach_nothing_outside, .timeout = 300)
         }
         if (stored.len == 0)
             continue;
-        _cleanup_exact_ struct exact bad = exact_of(stored.bytes, stored.len), again = {0};
-        size_t among = round % 2 ? min_u64(stored.len, 300)
-                                 : stored.len; /* the header and the first counts, or all */
-        for (uint64_t flips = 1 + seeded_below(&s, 4); flips > 0; flips--)
-            bad.bytes[seeded_below(&s, among)] ^= (uint8_t)(1u << seeded_below(&s, 8));
-        (void)decode(bad.bytes, bad.len, &again, 4500);
+        _cleanup_exact_ struct exact bad = coder_flip(&s, &stored, round, HEAD);
+        (void)coder_try(&any.coder, bad.bytes, bad.len, 4500);
     }
 }
 
 static void expect_golden(const char *name, enum numbers kind, uint64_t seed, size_t len,
                           size_t shift)
 {
-    _cleanup_exact_ struct exact stored = sample(kind, seed, len, shift), again = {0};
-    golden_compare(name, stored.bytes, stored.len);
-    size_t golden_len;
-    _cleanup_free_ char *golden = golden_read(name, &golden_len);
-    assert_i64(decode((const uint8_t *)golden, golden_len, &again, len), 0);
-    cr_assert_arr_eq(again.bytes, raw, len);
+    _cleanup_exact_ struct exact stored = sample(kind, seed, len, shift);
+    coder_expect_golden(&any.coder, name, &stored, raw, len);
 }
 
 Test(fx, golden)

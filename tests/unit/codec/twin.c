@@ -2,9 +2,8 @@
 #include "codec/twin.h"
 
 #include "../expect.h"
-#include "../base/golden.h"
 #include "codec/fx.h"
-#include "exact.h"
+#include "coder.h"
 #include "numbers.h"
 #include "rounded.h"
 
@@ -46,61 +45,46 @@ static struct parts one_part(size_t raw_len, size_t at)
     return parts;
 }
 
-/* At all levels that the machine has; they must agree. Empty where it does not fit in `limit`. */
-static struct exact encode(const struct parts *parts, size_t raw_len, size_t limit)
+/* twin with parts, and with images which may be others. */
+struct parted {
+    struct coder coder;
+    const struct parts *parts;
+    const struct iovec *images;
+    size_t image_count;
+};
+
+static size_t encode(const struct coder *coder, enum cpu_level level, const uint8_t *src,
+                     size_t raw_len, uint8_t *dst, size_t limit)
 {
-    _cleanup_exact_ struct exact src = exact_of(raw, raw_len);
-    struct exact first = exact_new(limit);
-    first.len = twin_encode(CPU_SCALAR, parts->of, parts->count, src.bytes, raw_len, scratch,
-                            first.bytes, limit);
-    cr_assert_leq(first.len, limit);
-    for (enum cpu_level level = CPU_SCALAR + 1; level <= cpu_level_of_machine(); level++) {
-        _cleanup_exact_ struct exact other = exact_new(limit);
-        size_t len = twin_encode(level, parts->of, parts->count, src.bytes, raw_len, scratch,
-                                 other.bytes, limit);
-        assert_u64(len, first.len, "%s", cpu_level_name(level));
-        cr_assert_arr_eq(other.bytes, first.bytes, len, "%s", cpu_level_name(level));
-    }
-    return first;
+    const struct parts *parts = container_of(coder, const struct parted, coder)->parts;
+    return twin_encode(level, parts->of, parts->count, src, raw_len, scratch, dst, limit);
 }
 
-/* The same result at all levels, and the same bytes where it is 0. */
-static int decode(const void *bytes, size_t len, const struct iovec *images, size_t image_count,
-                  struct exact *ret, size_t raw_len)
+static int decode(const struct coder *coder, enum cpu_level level, const uint8_t *src, size_t len,
+                  uint8_t *dst, size_t raw_len)
 {
-    _cleanup_exact_ struct exact src = exact_of(bytes, len);
-    *ret = exact_new(raw_len);
-    int r = twin_decode(CPU_SCALAR, src.bytes, len, images, image_count, ret->bytes, raw_len);
-    cr_assert(r == 0 || r == -EBADMSG);
-    for (enum cpu_level level = CPU_SCALAR + 1; level <= cpu_level_of_machine(); level++) {
-        _cleanup_exact_ struct exact other = exact_new(raw_len);
-        assert_i64(twin_decode(level, src.bytes, len, images, image_count, other.bytes, raw_len), r,
-                   "%s", cpu_level_name(level));
-        if (r == 0)
-            cr_assert_arr_eq(other.bytes, ret->bytes, raw_len, "%s", cpu_level_name(level));
-    }
-    return r;
+    const struct parted *twin = container_of(coder, const struct parted, coder);
+    return twin_decode(level, src, len, twin->images, twin->image_count, dst, raw_len);
+}
+
+static struct parted twin_of(const struct parts *parts)
+{
+    return (struct parted){{encode, decode}, parts, parts->images, parts->count};
 }
 
 static int decode_with(const struct parts *parts, const struct exact *stored, size_t raw_len)
 {
-    _cleanup_exact_ struct exact again = {0};
-    return decode(stored->bytes, stored->len, parts->images, parts->count, &again, raw_len);
+    struct parted twin = twin_of(parts);
+    return coder_try(&twin.coder, stored->bytes, stored->len, raw_len);
 }
 
 /* Returns the stored length. */
 static size_t round_trip(const struct parts *parts, size_t raw_len)
 {
-    _cleanup_exact_ struct exact stored = encode(parts, raw_len, 3 * raw_len + 100);
-    _cleanup_exact_ struct exact again = {0};
-    cr_assert_gt(stored.len, 0);
-    assert_i64(decode(stored.bytes, stored.len, parts->images, parts->count, &again, raw_len), 0);
-    cr_assert_arr_eq(again.bytes, raw, raw_len);
-    _cleanup_exact_ struct exact tight = encode(parts, raw_len, stored.len);
-    assert_u64(tight.len, stored.len);
-    _cleanup_exact_ struct exact too_tight = encode(parts, raw_len, stored.len - 1);
-    assert_u64(too_tight.len, 0);
-    return stored.len;
+    struct parted twin = twin_of(parts);
+    size_t stored = coder_round_trip(&twin.coder, raw, raw_len);
+    cr_assert_gt(stored, 0);
+    return stored;
 }
 
 static const size_t lengths[] = {
@@ -218,9 +202,7 @@ Test(twin, what_no_part_covers_is_coded)
     cr_assert_leq(permille, (500 + 820) / 2, "%zu", permille);
 }
 
-/* --- what is no twin
- * ------------------------------------------------------------------------------
- */
+/* --- what is no twin -------------------------------------------------------------------------- */
 
 /* Bytes of raw, 6001 of them, with two parts, exceptions, lower halves of the first as fx, and
  * a gap as fx between them. */
@@ -236,7 +218,8 @@ static struct exact some(struct parts *ret)
     for (size_t i = 0; i < ret->count; i++)
         for (size_t k = 10; k < 2000; k += 500)
             ((uint8_t *)ret->images[i].iov_base)[2 * k] ^= 5;
-    return encode(ret, SOME_LEN, 2 * SOME_LEN);
+    struct parted twin = twin_of(ret);
+    return coder_encode(&twin.coder, raw, SOME_LEN, 2 * SOME_LEN);
 }
 
 Test(twin, some_has_all_that_there_is)
@@ -256,11 +239,8 @@ Test(twin, truncated_and_longer)
 {
     _cleanup_parts_ struct parts parts = {.count = 0};
     _cleanup_exact_ struct exact stored = some(&parts);
-    for (size_t len = 0; len < stored.len; len++) {
-        struct exact shorter = {stored.bytes, len};
-        assert_i64(decode_with(&parts, &shorter, SOME_LEN), -EBADMSG, "%zu of %zu", len,
-                   stored.len);
-    }
+    struct parted twin = twin_of(&parts);
+    coder_expect_whole(&twin.coder, &stored, SOME_LEN);
     _cleanup_exact_ struct exact longer = exact_new(stored.len + 1);
     memcpy(longer.bytes, stored.bytes, stored.len);
     longer.bytes[stored.len] = 0;
@@ -284,8 +264,8 @@ Test(twin, images_of_another_length_or_number)
         }
     struct iovec images[5] = {parts.images[0], parts.images[1], {raw, 0}, {raw, 0}, {raw, 0}};
     for (size_t count = 0; count <= ARRAY_LEN(images); count++) {
-        _cleanup_exact_ struct exact again = {0};
-        assert_i64(decode(stored.bytes, stored.len, images, count, &again, SOME_LEN),
+        struct parted twin = {{encode, decode}, NULL, images, count};
+        assert_i64(coder_try(&twin.coder, stored.bytes, stored.len, SOME_LEN),
                    count == 2 ? 0 : -EBADMSG, "%zu", count);
     }
 }
@@ -340,8 +320,8 @@ Test(twin, parts_that_overlap)
     cr_assert_gt(len, 0);
     put_le32(gap, (uint32_t)len);
     struct iovec images[2] = {{raw, 8}, {raw, 8}};
-    _cleanup_exact_ struct exact again = {0};
-    assert_i64(decode(bad.bytes, (size_t)(gap + 4 + len - bad.bytes), images, 2, &again, 24 + 8),
+    struct parted twin = {{encode, decode}, NULL, images, 2};
+    assert_i64(coder_try(&twin.coder, bad.bytes, (size_t)(gap + 4 + len - bad.bytes), 24 + 8),
                -EBADMSG);
 }
 
@@ -351,7 +331,8 @@ Test(twin, exceptions_that_cannot_be)
     put_le32(raw, 0x3f818000);
     put_le32(raw + 4, 0x3f818000);
     _cleanup_parts_ struct parts parts = one_part(8, 0);
-    _cleanup_exact_ struct exact stored = encode(&parts, 8, 100);
+    struct parted twin = twin_of(&parts);
+    _cleanup_exact_ struct exact stored = coder_encode(&twin.coder, raw, 8, 100);
     uint8_t *first = stored.bytes + 4 + 12 + 4 + 4, *second = first + 6;
     assert_i64(decode_with(&parts, &stored, 8), 0);
     static const uint32_t of_second[] = {0, 2, UINT32_MAX};
@@ -373,22 +354,16 @@ Test(twin, flipped_bits_reach_nothing_outside, .timeout = 300)
     _cleanup_parts_ struct parts parts = {.count = 0};
     _cleanup_exact_ struct exact stored = some(&parts);
     for (unsigned round = 0; round < 6000; round++) {
-        _cleanup_exact_ struct exact bad = exact_of(stored.bytes, stored.len);
-        size_t among = round % 2 ? 100 : stored.len; /* headers, or all */
-        for (uint64_t flips = 1 + seeded_below(&s, 4); flips > 0; flips--)
-            bad.bytes[seeded_below(&s, among)] ^= (uint8_t)(1u << seeded_below(&s, 8));
+        _cleanup_exact_ struct exact bad = coder_flip(&s, &stored, round, 100);
         (void)decode_with(&parts, &bad, SOME_LEN);
     }
 }
 
 static void expect_golden(const char *name, const struct parts *parts, size_t raw_len)
 {
-    _cleanup_exact_ struct exact stored = encode(parts, raw_len, 2 * raw_len), again = {0};
-    golden_compare(name, stored.bytes, stored.len);
-    size_t len;
-    _cleanup_free_ char *golden = golden_read(name, &len);
-    assert_i64(decode(golden, len, parts->images, parts->count, &again, raw_len), 0);
-    cr_assert_arr_eq(again.bytes, raw, raw_len);
+    struct parted twin = twin_of(parts);
+    _cleanup_exact_ struct exact stored = coder_encode(&twin.coder, raw, raw_len, 2 * raw_len);
+    coder_expect_golden(&twin.coder, name, &stored, raw, raw_len);
 }
 
 Test(twin, golden)
