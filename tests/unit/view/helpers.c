@@ -58,6 +58,12 @@ void fixture_close(struct fixture *f)
     free(f->buf);
 }
 
+uint64_t test_number(const char *variable, uint64_t usual)
+{
+    const char *text = getenv(variable);
+    return text ? strtoull(text, NULL, 10) : usual;
+}
+
 struct chunk_name chunk_of(uint32_t id)
 {
     struct chunk_name name = {0};

@@ -42,6 +42,9 @@ void fixture_close(struct fixture *f); /* also removes the directory */
 void open_view_at(const char *path, struct view **ret_view);
 void remove_tree(const char *path);
 
+/* A number that the environment says, for campaigns. */
+uint64_t test_number(const char *variable, uint64_t usual);
+
 struct chunk_name chunk_of(uint32_t id);
 uint32_t chunk_id(const struct chunk_name *name);
 

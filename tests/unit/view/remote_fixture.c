@@ -38,6 +38,18 @@ struct chunk_entry remote_entry(uint64_t pack, uint32_t id, uint64_t offset)
                                 .encoding = ENCODING_LZ4};
 }
 
+struct chunk_entry remote_entry_on(uint64_t pack, uint32_t id, uint64_t offset, unsigned depth,
+                                   const uint32_t *bases, uint32_t count)
+{
+    struct chunk_entry entry = remote_entry(pack, id, offset);
+    entry.depth = (uint8_t)depth;
+    entry.ref_count = (uint8_t)count;
+    entry.encoding = count ? ENCODING_TWIN : ENCODING_LZ4;
+    for (uint32_t i = 0; i < count; i++)
+        entry.refs[i] = (struct chunk_ref){chunk_of(bases[i]), 0, CHUNK_SIZE_MAX};
+    return entry;
+}
+
 static void place_as(uint8_t encoding, uint64_t pack, const uint32_t *ids, uint32_t count)
 {
     struct chunk_entry entries[16];
@@ -84,6 +96,22 @@ uint64_t publish(struct view_cut *cut, int64_t now)
     view_cut_close(cut);
     expect_check_ok(f.view);
     return missing;
+}
+
+static int follow_row(const struct run_row *row, void *arg)
+{
+    return view_follow_row(arg, row);
+}
+
+void follow_newest(struct view *view, bool by_all)
+{
+    struct view_follow *follow;
+    assert_i64(view_follow_begin(view, by_all, NULL, NULL, &follow), 0);
+    assert_i64(by_all ? remote_rows(&remote, follow_row, follow)
+                      : remote_newest_rows(&remote, follow_row, follow),
+               0);
+    assert_i64(view_follow_end(follow, &remote.state, remote.head, UINT64_MAX), 0);
+    view_follow_done(follow);
 }
 
 void expect_adopted(void (*look)(struct view *view))

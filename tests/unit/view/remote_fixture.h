@@ -16,6 +16,9 @@ void end_remote(void);
 /* A file of one extent for each chunk. */
 void add_file_of(uint64_t ino, const char *name, const uint32_t *ids, uint32_t count);
 struct chunk_entry remote_entry(uint64_t pack, uint32_t id, uint64_t offset);
+/* The same of a chunk that rests on `bases`; plain where it has none. */
+struct chunk_entry remote_entry_on(uint64_t pack, uint32_t id, uint64_t offset, unsigned depth,
+                                   const uint32_t *bases, uint32_t count);
 void place(uint64_t pack, const uint32_t *ids, uint32_t count);
 
 #define PLACE(pack, ...)                                                                           \
@@ -35,6 +38,8 @@ struct view_cut *cut_now(void);
 /* Makes the run of the cut and the head with it, and closes the cut; returns how many chunks the
  * run calls missing. */
 uint64_t publish(struct view_cut *cut, int64_t now);
+/* The view follows to the newest head of `remote`, by all rows, or by those of its newest run. */
+void follow_newest(struct view *view, bool by_all);
 /* Looks at a new view that is filled from the remote. */
 void expect_adopted(void (*look)(struct view *view));
 void expect_same_adopted(void);

@@ -3,6 +3,7 @@
  * one ends, whatever happened in between, by the rows that changed or by all of them. */
 #include <stdio.h>
 
+#include "../base/seeded.h"
 #include "../expect.h"
 #include "helpers.h"
 #include "view/db.h"
@@ -92,14 +93,13 @@ static struct fixture f;
 static uint64_t inos[FILES], versions[FILES], sizes[FILES];
 static uint64_t next_ino, next_remote_pack, next_local_pack;
 static uint32_t next_chunk;
-static uint64_t random_state;
+static struct seeded seeded;
 static struct head heads[HEADS];
 static size_t head_count;
 
 static uint64_t rnd(uint64_t below)
 {
-    random_state = random_state * 6364136223846793005ull + 1442695040888963407ull;
-    return (random_state >> 33) % below;
+    return seeded_below(&seeded, below);
 }
 
 static char *name_of(uint64_t i)
@@ -233,7 +233,7 @@ static void publish(void)
 static void make_history(uint64_t seed)
 {
     fixture_open(&f);
-    random_state = seed;
+    seeded = (struct seeded){seed};
     memset(inos, 0, sizeof inos);
     next_ino = 100;
     next_remote_pack = 1000;

@@ -334,30 +334,22 @@ static void run(uint64_t seed, uint64_t unit, uint64_t units_max, uint64_t base,
     model_end();
 }
 
-static uint64_t first_seed(void)
+static void run_seeds(uint64_t usual, uint64_t offset, uint64_t unit, uint64_t units_max,
+                      uint64_t base, int batches)
 {
-    const char *text = getenv("CAIRN_VIEW_SEED");
-    return text ? strtoull(text, NULL, 10) : 1;
-}
-
-static uint64_t seeds(uint64_t usual)
-{
-    const char *text = getenv("CAIRN_VIEW_SEEDS");
-    return text ? strtoull(text, NULL, 10) : usual;
+    uint64_t first = test_number("CAIRN_VIEW_SEED", 1) + offset;
+    for (uint64_t i = 0, n = test_number("CAIRN_VIEW_SEEDS", usual); i < n; i++) {
+        fprintf(stderr, "seed %lu\n", (unsigned long)(first + i));
+        run(first + i, unit, units_max, base, batches);
+    }
 }
 
 Test(remote_random, bytes_around_a_page_border)
 {
-    for (uint64_t i = 0, n = seeds(6); i < n; i++) {
-        fprintf(stderr, "seed %lu\n", (unsigned long)(first_seed() + i));
-        run(first_seed() + i, 1, 600, TEST_PAGE - 300, 80);
-    }
+    run_seeds(6, 0, 1, 600, TEST_PAGE - 300, 80);
 }
 
 Test(remote_random, kibibytes_over_pages)
 {
-    for (uint64_t i = 0, n = seeds(3); i < n; i++) {
-        fprintf(stderr, "seed %lu\n", (unsigned long)(first_seed() + 1000 + i));
-        run(first_seed() + 1000 + i, 1024, 20000, 0, 60);
-    }
+    run_seeds(3, 1000, 1024, 20000, 0, 60);
 }

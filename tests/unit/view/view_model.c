@@ -8,8 +8,7 @@ struct model m;
 
 uint64_t rnd(uint64_t below)
 {
-    m.random_state = m.random_state * 6364136223846793005ull + 1442695040888963407ull;
-    return (m.random_state >> 33) % below;
+    return seeded_below(&m.random, below);
 }
 
 uint64_t to_bytes(uint64_t units)
@@ -401,7 +400,7 @@ void random_op(void)
 
 void model_begin(uint64_t seed, uint64_t unit, uint64_t units_max, uint64_t base)
 {
-    m = (struct model){.random_state = seed,
+    m = (struct model){.random = {seed},
                        .unit = unit,
                        .units_max = units_max,
                        .base = base,

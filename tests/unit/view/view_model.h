@@ -4,6 +4,7 @@
  * it shows. */
 #pragma once
 
+#include "../base/seeded.h"
 #include "helpers.h"
 
 #define NODES 40
@@ -40,7 +41,7 @@ extern struct model {
     uint32_t next_chunk;
     uint64_t next_pack;
     bool placed[CHUNKS]; /* in a pack of the view */
-    uint64_t random_state;
+    struct seeded random;
 } m;
 
 void model_begin(uint64_t seed, uint64_t unit, uint64_t units_max, uint64_t base);
