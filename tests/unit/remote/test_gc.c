@@ -4,77 +4,19 @@
 
 #include "../expect.h"
 #include "base/clock.h"
-#include "remote/maintenance.h"
-#include "../fixtures/store_fixture.h"
+#include "remote_fixture.h"
 
-#define GRACE_NS (200 * 1000000ll)
-
-struct place {
-    struct store_fixture fixture;
-    char path[80];
-};
-
-static void open_on(struct place *place, int64_t grace_ns)
-{
-    struct store_fixture *fixture = &place->fixture;
-    char *text = NULL;
-    fixture->options.remote = (struct remote_options){.name = "dir:test",
-                                                      .holder = "test",
-                                                      .upload_threads = 2,
-                                                      .lease_ns = 10000000000ll,
-                                                      .gc_grace_ns = grace_ns};
-    assert_i64(dir_tier_open(&(struct dir_options){.path = place->path},
-                             &fixture->options.remote.tier, &text),
-               0, "%s", text ? text : "");
-    fixture_open(fixture);
-    fixture->store->remote->maintenance->gc_at = INT64_MAX; /* only when asked */
-}
-
-static void make(struct place *place, int64_t grace_ns)
-{
-    fixture_make(&place->fixture);
-    (void)snprintf(place->path, sizeof place->path, "%s-remote", place->fixture.path);
-    open_on(place, grace_ns);
-}
-
-static void done(struct place *place)
-{
-    char command[128];
-    fixture_remove(&place->fixture);
-    (void)snprintf(command, sizeof command, "rm -rf %s", place->path);
-    assert_i64(system(command), 0);
-}
-
-static void pause_ms(unsigned ms)
-{
-    (void)usleep(ms * 1000);
-}
-
-/* All that is durable is published, and nothing waits to be repaired. */
-static void wait_published(struct place *place)
-{
-    struct store *store = place->fixture.store;
-    fixture_wait(&place->fixture);
-    for (int i = 0; i < 12000; i++) {
-        if (store_remote_horizon(store) >= store_horizon(store) &&
-            view_remote(store->view).pending_chunks == 0 && !remote_repair_is_due(store->remote))
-            return;
-        pause_ms(5);
-    }
-    cr_fail("it is not published");
-}
-
-static bool is_there(struct place *place, const char *object)
+static bool is_there(struct store_fixture *fixture, const char *object)
 {
     uint64_t len;
-    struct tier *tier = place->fixture.store->remote->tier;
+    struct tier *tier = fixture->store->remote->tier;
     return tier->ops->stat(tier, object, &len) == 0;
 }
 
-static void put(struct place *place, const char *object)
+static void put(struct store_fixture *fixture, const char *object)
 {
     static _Alignas(4096) uint8_t bytes[4096] = "x";
-    struct tier *tier = place->fixture.store->remote->tier;
+    struct tier *tier = fixture->store->remote->tier;
     assert_i64(tier->ops->put(tier, object, bytes, sizeof bytes), 0);
 }
 
@@ -85,143 +27,89 @@ static int count_pack(const struct tier_object *object, void *arg)
     return 0;
 }
 
-static unsigned pack_count(struct place *place)
+static unsigned pack_count(struct store_fixture *fixture)
 {
     unsigned count = 0;
-    struct tier *tier = place->fixture.store->remote->tier;
+    struct tier *tier = fixture->store->remote->tier;
     assert_i64(tier->ops->list(tier, "packs", NULL, count_pack, &count), 0);
     return count;
 }
 
-struct said {
-    unsigned lines;
-};
-
-static void say(const char *line, void *arg)
-{
-    (void)line;
-    ((struct said *)arg)->lines++;
-}
-
-static bool never(void *arg)
-{
-    (void)arg;
-    return false;
-}
-
-static int gc(struct place *place, bool dry, unsigned *ret_lines)
-{
-    struct said said = {0};
-    struct remote_gc_request request = {
-        .dry_run = dry, .say = say, .is_cancelled = never, .arg = &said};
-    int r = remote_gc_ask(place->fixture.store->remote, &request);
-    place->fixture.store->remote->maintenance->gc_at = INT64_MAX;
-    *ret_lines = said.lines;
-    return r;
-}
-
-static struct job_status run_job(struct place *place, struct job_options options)
-{
-    struct said said = {0};
-    struct job_status status;
-    uint64_t number;
-    assert_i64(store_job_start(place->fixture.store, &options, &number), 0);
-    do {
-        pause_ms(5);
-        store_job_status(place->fixture.store, 0, say, &said, &status);
-    } while (status.running);
-    assert_u64(status.number, number);
-    return status;
-}
-
-static int take_first(const struct view_remote_pack *pack, void *arg)
-{
-    *(uint64_t *)arg = pack->pack;
-    return 1;
-}
-
-static uint64_t first_pack(struct place *place)
-{
-    uint64_t pack = 0;
-    assert_i64(view_remote_packs(place->fixture.store->view, take_first, &pack), 0);
-    return pack;
-}
-
 Test(remote_gc, superseded_goes_after_the_grace)
 {
-    struct place place;
+    struct store_fixture fixture;
     unsigned lines;
-    make(&place, 3600 * 1000000000ll);
-    fixture_put(&place.fixture, "a", 1, MIB);
-    wait_published(&place);
-    fixture_unlink(&place.fixture, "a", 0);
-    fixture_put(&place.fixture, "b", 2, MIB);
-    wait_published(&place);
-    assert_i64(gc(&place, false, &lines), 0);
+    make_with_remote(&fixture, "remote", LONG_GRACE_NS);
+    fixture_put(&fixture, "a", 1, MIB);
+    wait_published(&fixture);
+    fixture_unlink(&fixture, "a", 0);
+    fixture_put(&fixture, "b", 2, MIB);
+    wait_published(&fixture);
+    assert_i64(gc(&fixture, false, &lines), 0);
     expect_u64(lines, 0, "within the grace");
-    cr_expect(is_there(&place, "heads/0000000000000001"));
-    fixture_close(&place.fixture);
-    open_on(&place, GRACE_NS);
+    cr_expect(is_there(&fixture, "heads/0000000000000001"));
+    fixture_close(&fixture);
+    open_with(&fixture, "remote", GRACE_NS);
     pause_ms(300);
-    assert_i64(gc(&place, true, &lines), 0);
+    assert_i64(gc(&fixture, true, &lines), 0);
     cr_expect_gt(lines, 0);
-    expect_u64(pack_count(&place), 2, "only told");
-    assert_i64(gc(&place, false, &lines), 0);
-    expect_u64(pack_count(&place), 1);
-    cr_expect_not(is_there(&place, "heads/0000000000000001"));
-    assert_i64(gc(&place, false, &lines), 0);
+    expect_u64(pack_count(&fixture), 2, "only told");
+    assert_i64(gc(&fixture, false, &lines), 0);
+    expect_u64(pack_count(&fixture), 1);
+    cr_expect_not(is_there(&fixture, "heads/0000000000000001"));
+    assert_i64(gc(&fixture, false, &lines), 0);
     expect_u64(lines, 0, "nothing is left to do");
-    fixture_expect(&place.fixture, "b", 2, MIB);
-    done(&place);
+    fixture_expect(&fixture, "b", 2, MIB);
+    remove_with_remotes(&fixture);
 }
 
 Test(remote_gc, leftovers_go_and_strangers_stay)
 {
-    struct place place;
+    struct store_fixture fixture;
     unsigned lines;
-    make(&place, GRACE_NS);
-    fixture_put(&place.fixture, "a", 1, MIB);
-    wait_published(&place);
-    put(&place, "packs/0000000000abcdef");
-    put(&place, "runs/0000000000abcdef");
-    put(&place, "probe/0000000000abcdef");
-    put(&place, "packs/readme.txt");
-    assert_i64(gc(&place, false, &lines), 0);
-    cr_expect(is_there(&place, "packs/0000000000abcdef"), "it is young");
+    make_with_remote(&fixture, "remote", GRACE_NS);
+    fixture_put(&fixture, "a", 1, MIB);
+    wait_published(&fixture);
+    put(&fixture, "packs/0000000000abcdef");
+    put(&fixture, "runs/0000000000abcdef");
+    put(&fixture, "probe/0000000000abcdef");
+    put(&fixture, "packs/readme.txt");
+    assert_i64(gc(&fixture, false, &lines), 0);
+    cr_expect(is_there(&fixture, "packs/0000000000abcdef"), "it is young");
     pause_ms(300);
-    assert_i64(gc(&place, false, &lines), 0);
-    cr_expect_not(is_there(&place, "packs/0000000000abcdef"));
-    cr_expect_not(is_there(&place, "runs/0000000000abcdef"));
-    cr_expect_not(is_there(&place, "probe/0000000000abcdef"));
-    cr_expect(is_there(&place, "packs/readme.txt"));
-    done(&place);
+    assert_i64(gc(&fixture, false, &lines), 0);
+    cr_expect_not(is_there(&fixture, "packs/0000000000abcdef"));
+    cr_expect_not(is_there(&fixture, "runs/0000000000abcdef"));
+    cr_expect_not(is_there(&fixture, "probe/0000000000abcdef"));
+    cr_expect(is_there(&fixture, "packs/readme.txt"));
+    remove_with_remotes(&fixture);
 }
 
 Test(remote_gc, another_writers_head_stops_it)
 {
-    struct place place;
+    struct store_fixture fixture;
     unsigned lines;
-    make(&place, GRACE_NS);
-    fixture_put(&place.fixture, "a", 1, MIB);
-    wait_published(&place);
-    put(&place, "packs/0000000000abcdef"); /* the successor's, for all that this store can know */
+    make_with_remote(&fixture, "remote", GRACE_NS);
+    fixture_put(&fixture, "a", 1, MIB);
+    wait_published(&fixture);
+    put(&fixture, "packs/0000000000abcdef"); /* the successor's, for all that this store can know */
     pause_ms(300);
-    struct remote *remote = place.fixture.store->remote;
+    struct remote *remote = fixture.store->remote;
     struct head *theirs = xmalloc(sizeof *theirs);
-    assert_i64(local_head_read(place.fixture.store, theirs), 0);
+    assert_i64(local_head_read(fixture.store, theirs), 0);
     theirs->number++;
     theirs->epoch++;
     theirs->store[0] ^= 1;
     assert_i64(remote_put_head(remote, theirs), 0);
-    assert_i64(gc(&place, false, &lines), -ESTALE);
+    assert_i64(gc(&fixture, false, &lines), -ESTALE);
     expect_u64(lines, 0);
-    cr_expect(is_there(&place, "packs/0000000000abcdef"));
+    cr_expect(is_there(&fixture, "packs/0000000000abcdef"));
     struct remote_status status;
-    store_remote_status(place.fixture.store, &status);
+    store_remote_status(fixture.store, &status);
     expect_u64(status.state, REMOTE_FENCED);
-    assert_i64(gc(&place, false, &lines), -ESHUTDOWN);
+    assert_i64(gc(&fixture, false, &lines), -ESHUTDOWN);
     free(theirs);
-    done(&place);
+    remove_with_remotes(&fixture);
 }
 
 /* A medium that creates heads and says that it may not; the last that it was asked for can wait
@@ -254,129 +142,114 @@ static void make_liar(struct tier *tier)
     tier->ops = &liar.ops;
 }
 
-static enum remote_state state_of(struct place *place)
-{
-    struct remote_status status;
-    store_remote_status(place->fixture.store, &status);
-    return status.state;
-}
-
 /* The horizon is told a moment before the state. */
-static void expect_idle(struct place *place)
+static void expect_idle(struct store_fixture *fixture)
 {
-    for (int i = 0; i < 12000 && state_of(place) != REMOTE_IDLE; i++)
+    for (int i = 0; i < 12000 && state_of(fixture) != REMOTE_IDLE; i++)
         pause_ms(5);
-    expect_u64(state_of(place), REMOTE_IDLE);
+    expect_u64(state_of(fixture), REMOTE_IDLE);
 }
 
 /* Its own head under its number is no reason to believe that it was replaced. */
 Test(remote_gc, a_head_that_is_there_although_it_failed)
 {
-    struct place place;
-    make(&place, GRACE_NS);
-    make_liar(place.fixture.store->remote->tier);
+    struct store_fixture fixture;
+    make_with_remote(&fixture, "remote", GRACE_NS);
+    make_liar(fixture.store->remote->tier);
     liar.lies = true;
-    fixture_put(&place.fixture, "a", 1, MIB);
-    wait_published(&place);
+    fixture_put(&fixture, "a", 1, MIB);
+    wait_published(&fixture);
     liar.is_late = true;
     liar.len = 0;
-    fixture_put(&place.fixture, "b", 2, MIB);
-    fixture_wait(&place.fixture);
+    fixture_put(&fixture, "b", 2, MIB);
+    fixture_wait(&fixture);
     for (int i = 0; i < 12000 && liar.len == 0; i++)
         pause_ms(5);
     pause_ms(100); /* it was looked for, and is not there */
     cr_assert_gt(liar.len, 0);
-    assert_i64(
-        liar.real->put_new(place.fixture.store->remote->tier, liar.object, liar.bytes, liar.len),
-        0);
+    assert_i64(liar.real->put_new(fixture.store->remote->tier, liar.object, liar.bytes, liar.len),
+               0);
     liar.lies = false;
-    store_drain_remote(place.fixture.store); /* does not wait until it is time to try again */
-    fixture_put(&place.fixture, "c", 3, MIB);
-    wait_published(&place);
-    expect_idle(&place);
-    done(&place);
+    store_drain_remote(fixture.store); /* does not wait until it is time to try again */
+    fixture_put(&fixture, "c", 3, MIB);
+    wait_published(&fixture);
+    expect_idle(&fixture);
+    remove_with_remotes(&fixture);
 }
 
 /* The same at mount, which does not wait: the uploader finds it. */
 Test(remote_gc, a_claim_that_comes_late)
 {
-    struct place place;
-    make(&place, GRACE_NS);
-    fixture_put(&place.fixture, "a", 1, MIB);
-    wait_published(&place);
-    fixture_close(&place.fixture);
-    char *text = NULL;
-    assert_i64(dir_tier_open(&(struct dir_options){.path = place.path},
-                             &place.fixture.options.remote.tier, &text),
-               0);
-    make_liar(place.fixture.options.remote.tier);
+    struct store_fixture fixture;
+    make_with_remote(&fixture, "remote", GRACE_NS);
+    fixture_put(&fixture, "a", 1, MIB);
+    wait_published(&fixture);
+    fixture_close(&fixture);
+    choose_remote(&fixture, "remote", GRACE_NS);
+    make_liar(fixture.options.remote.tier);
     liar.lies = liar.is_late = true;
-    fixture_open(&place.fixture);
-    assert_u64(state_of(&place), REMOTE_UNREACHABLE);
-    assert_i64(
-        liar.real->put_new(place.fixture.store->remote->tier, liar.object, liar.bytes, liar.len),
-        0);
+    fixture_open(&fixture);
+    assert_u64(state_of(&fixture), REMOTE_UNREACHABLE);
+    assert_i64(liar.real->put_new(fixture.store->remote->tier, liar.object, liar.bytes, liar.len),
+               0);
     liar.lies = false;
-    fixture_put(&place.fixture, "b", 2, MIB);
-    wait_published(&place);
-    expect_idle(&place);
-    done(&place);
+    fixture_put(&fixture, "b", 2, MIB);
+    wait_published(&fixture);
+    expect_idle(&fixture);
+    remove_with_remotes(&fixture);
 }
 
 Test(remote_gc, many_small_packs_become_few, .timeout = 600)
 {
-    struct place place;
+    struct store_fixture fixture;
     char name[16];
-    make(&place, GRACE_NS);
+    make_with_remote(&fixture, "remote", GRACE_NS);
     for (unsigned i = 0; i < 40; i++) {
         (void)snprintf(name, sizeof name, "f%u", i);
-        fixture_put(&place.fixture, name, i, 40000);
-        wait_published(&place);
+        fixture_put(&fixture, name, i, 40000);
+        wait_published(&fixture);
     }
-    uint64_t packs = view_remote(place.fixture.store->view).packs;
+    uint64_t packs = view_remote(fixture.store->view).packs;
     cr_expect_leq(packs, 18, "%llu", (unsigned long long)packs);
-    cr_expect_leq(atomic_load(&place.fixture.store->remote->uploaded_total), 8 * MIB);
+    cr_expect_leq(atomic_load(&fixture.store->remote->uploaded_total), 8 * MIB);
     struct job_status status =
-        run_job(&place, (struct job_options){.kind = JOB_SCRUB, .local = true, .remote = true});
+        run_job(&fixture, (struct job_options){.kind = JOB_SCRUB, .local = true, .remote = true});
     expect_u64(status.counts.found, 0);
     expect_i64(status.error, 0);
-    done(&place);
+    remove_with_remotes(&fixture);
 }
 
 Test(remote_gc, scrub_heals_a_lost_pack)
 {
-    struct place place;
-    char object[32];
-    make(&place, 3600 * 1000000000ll);
-    fixture_put(&place.fixture, "a", 1, 3 * MIB);
-    wait_published(&place);
-    struct tier *tier = place.fixture.store->remote->tier;
-    pack_object_name(first_pack(&place), object);
-    assert_i64(tier->ops->remove(tier, object), 0);
+    struct store_fixture fixture;
+    make_with_remote(&fixture, "remote", LONG_GRACE_NS);
+    fixture_put(&fixture, "a", 1, 3 * MIB);
+    wait_published(&fixture);
+    lose_a_pack(&fixture);
     struct job_status status =
-        run_job(&place, (struct job_options){.kind = JOB_SCRUB, .remote = true});
+        run_job(&fixture, (struct job_options){.kind = JOB_SCRUB, .remote = true});
     cr_expect_gt(status.counts.found, 0);
     expect_u64(status.counts.unhealed, 0);
     expect_u64(status.counts.found, status.counts.healed);
     status =
-        run_job(&place, (struct job_options){.kind = JOB_SCRUB, .local = true, .remote = true});
+        run_job(&fixture, (struct job_options){.kind = JOB_SCRUB, .local = true, .remote = true});
     expect_u64(status.counts.found, 0);
-    fixture_expect(&place.fixture, "a", 1, 3 * MIB);
-    done(&place);
+    fixture_expect(&fixture, "a", 1, 3 * MIB);
+    remove_with_remotes(&fixture);
 }
 
 Test(remote_gc, one_job_at_a_time_and_cancelled_at_the_end)
 {
-    struct place place;
+    struct store_fixture fixture;
     uint64_t number;
     struct job_options slow = {.kind = JOB_SCRUB, .local = true, .rate = 1};
-    make(&place, GRACE_NS);
-    fixture_put(&place.fixture, "a", 1, 20 * MIB);
-    wait_published(&place);
-    assert_i64(store_job_start(place.fixture.store, &slow, &number), 0);
-    expect_i64(store_job_start(place.fixture.store, &slow, &number), -EBUSY);
+    make_with_remote(&fixture, "remote", GRACE_NS);
+    fixture_put(&fixture, "a", 1, 20 * MIB);
+    wait_published(&fixture);
+    assert_i64(store_job_start(fixture.store, &slow, &number), 0);
+    expect_i64(store_job_start(fixture.store, &slow, &number), -EBUSY);
     int64_t began = clock_monotonic_ns();
-    fixture_close(&place.fixture);
+    fixture_close(&fixture);
     cr_expect_lt(clock_monotonic_ns() - began, 10000000000ll);
-    done(&place);
+    remove_with_remotes(&fixture);
 }

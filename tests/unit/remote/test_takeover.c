@@ -9,8 +9,7 @@
 #include "../expect.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "remote/internal.h"
-#include "../fixtures/store_fixture.h"
+#include "remote_fixture.h"
 
 /* One store and its way to the remote, on which heads/ can be made to fail or to be late. */
 struct node {
@@ -99,13 +98,6 @@ static void make(struct node *node)
     open_on(node);
 }
 
-static void run(const char *format, const char *a, const char *b)
-{
-    char command[256];
-    (void)snprintf(command, sizeof command, format, a, b);
-    assert_i64(system(command), 0, "%s", command);
-}
-
 static void done(struct node *a, struct node *b)
 {
     fixture_remove(&a->fixture);
@@ -115,37 +107,17 @@ static void done(struct node *a, struct node *b)
     *prefix = 0;
 }
 
-static void wait_published(struct node *node)
-{
-    struct store *store = node->fixture.store;
-    fixture_wait(&node->fixture);
-    for (int i = 0; i < 24000; i++) {
-        if (store_remote_horizon(store) >= store_horizon(store) &&
-            view_remote(store->view).pending_chunks == 0)
-            return;
-        (void)usleep(5000);
-    }
-    cr_fail("it is not published");
-}
-
 static void publish(struct node *node, const char *name, unsigned number)
 {
     fixture_put(&node->fixture, name, number, MIB);
-    wait_published(node);
-}
-
-static enum remote_state state_of(struct node *node)
-{
-    struct remote_status status;
-    store_remote_status(node->fixture.store, &status);
-    return status.state;
+    wait_published(&node->fixture);
 }
 
 static void wait_fenced(struct node *node)
 {
-    for (int i = 0; i < 6000 && state_of(node) != REMOTE_FENCED; i++)
+    for (int i = 0; i < 6000 && state_of(&node->fixture) != REMOTE_FENCED; i++)
         (void)usleep(5000);
-    assert_u64(state_of(node), REMOTE_FENCED);
+    assert_u64(state_of(&node->fixture), REMOTE_FENCED);
 }
 
 /* Both have the first file; b claimed the prefix last. */
@@ -246,14 +218,14 @@ Test(takeover, of_a_newer_state_is_judged_again, .timeout = 600)
         fixture_wait(&b.fixture);
     }
     open_on(&a);
-    wait_published(&a);
+    wait_published(&a.fixture);
     publisher = &a;
     b.before_put = publish_in_between;
     b.is_away = false;
     wait_fenced(&b);
     cr_expect_null(b.before_put);
     publish(&a, "after", 5);
-    cr_expect_neq(state_of(&a), REMOTE_FENCED);
+    cr_expect_neq(state_of(&a.fixture), REMOTE_FENCED);
     fixture_close(&b.fixture);
     fixture_close(&a.fixture);
     expect_only_as(&a, &b);
@@ -272,7 +244,7 @@ Test(takeover, that_is_not_claimed_yet_has_a_holder, .timeout = 600)
     struct node a, b;
     make_two(&a, &b);
     open_on(&a);
-    wait_published(&a);
+    wait_published(&a.fixture);
     fixture_close(&a.fixture);
     choose(&b, true);
     b.put_fails = 2;
