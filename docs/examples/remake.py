@@ -5,7 +5,7 @@
     docs/examples/remake.py --build build        # all of them: two minutes
 
 A page has `<!-- example: NAME -->` above a block of ```console; the block below it becomes what the example NAME printed. It runs in a
-mount namespace of its own, in which /nvme is a folder of the disk and /nfs a tmpfs.
+mount namespace of its own, in which /nvme is a directory of the disk and /nfs a tmpfs.
 """
 import argparse
 import glob
@@ -35,12 +35,12 @@ torch.save(state, sys.argv[1] + "/model.pt")
 class Examples:
     """Each method is a scene, with names of its own for what it shows."""
 
-    def __init__(self, folder):
-        self.folder, self.shown = folder, {}
+    def __init__(self, directory):
+        self.directory, self.shown = directory, {}
 
     def do(self, command, code=0):
         """Not shown; ends as it should (None: anyhow)."""
-        done = subprocess.run(["bash", "-c", command], cwd=self.folder, capture_output=True, text=True)
+        done = subprocess.run(["bash", "-c", command], cwd=self.directory, capture_output=True, text=True)
         if code is not None and done.returncode != code:
             sys.exit(f"{command}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
         return done.stdout
@@ -48,20 +48,20 @@ class Examples:
     def show(self, name, *commands, wait=0):
         lines = []
         for command in commands:
-            done = subprocess.run(["bash", "-c", f"sleep {wait}; {command}"], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            done = subprocess.run(["bash", "-c", f"sleep {wait}; {command}"], cwd=self.directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             lines += [f"$ {command}", *([done.stdout.rstrip("\n")] if done.stdout.strip() else [])]
             if done.returncode:
                 lines.append(f"(exit code {done.returncode})")
         self.shown[name] = self.shown.get(name, "") + "\n".join(lines) + "\n"
 
-    def saver(self, folder, seed):
+    def saver(self, directory, seed):
         """A program that has 256 MiB and saves them when it gets a line. Of two of them a quarter is the same."""
-        program = subprocess.Popen([sys.executable, "-c", SAVE, folder, str(seed)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        program = subprocess.Popen([sys.executable, "-c", SAVE, directory, str(seed)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         program.stdout.readline()
         return program
 
-    def save(self, folder, seed):
-        self.saver(folder, seed).communicate("\n")
+    def save(self, directory, seed):
+        self.saver(directory, seed).communicate("\n")
 
     def bytes(self, path, size):
         self.do(f"mkdir -p {os.path.dirname(path)}; head -c {size} /dev/urandom > {path}")
@@ -177,7 +177,7 @@ def put(shown):
 
 
 def inside(args):
-    """In a mount namespace: real folders below the names that the pages have."""
+    """In a mount namespace: real directories below the names that the pages have."""
     with open("/proc/self/mounts") as file:  # a copy of somebody's mount would keep it from ending
         copies = [line.split()[1] for line in file if line.split()[2] == "fuse.cairnfs"]
     for copy in copies:
@@ -204,7 +204,7 @@ def inside(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", default=os.path.join(ROOT, "build"), help="folder of the cairn binary")
+    parser.add_argument("--build", default=os.path.join(ROOT, "build"), help="directory of the cairn binary")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.inside:

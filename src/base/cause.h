@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Why a call failed, in words, beside its errno: noted where that is decided, read where a client
- * is answered. A text of the calling thread, as errno is: who answers clears it before the work
- * begins, so that it never is another call's. */
+ * is answered. A text of the calling thread, as errno is: a thread that answers clears it before
+ * the work begins, so that it never is another call's. */
 #pragma once
 
 #include "base/base.h"
@@ -11,5 +11,5 @@
 void cause_clear(void);
 void cause_note(const char *fmt, ...) CAIRN_PRINTF(1, 2);
 
-/* "": nobody noted one. Valid until the thread notes or clears. */
+/* "": none was noted. Valid until the thread notes or clears. */
 const char *cause_text(void);

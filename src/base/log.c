@@ -13,8 +13,8 @@
 
 const char *const log_level_words[LOG_LEVELS + 1] = {"error", "warning", "info", "debug", NULL};
 
-/* Where lines go. The number of the descriptor stays while what it stands for is exchanged, so who
- * writes needs no lock. */
+/* Where lines go. The number of the descriptor stays while what it stands for is exchanged, so a
+ * thread that writes needs no lock. */
 static struct {
     enum log_level level;
     int fd;
@@ -116,7 +116,7 @@ static void write_line(const char *line, size_t len)
     if (!make_room(len) || write(sink.fd, line, len) < 0)
         atomic_fetch_add(&sink.lost, 1);
     if (sink.echoes && write(STDERR_FILENO, line, len) < 0)
-        sink.echoes = false; /* nobody reads there any more */
+        sink.echoes = false; /* no reader is there any more */
 }
 
 static void write_text(enum log_level level, const char *text)

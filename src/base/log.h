@@ -11,9 +11,8 @@
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 #define LOG_LEVELS 4
 
-#define LOG_FILE_MAX                                                                               \
-    (4 * MIB) /* then the file is moved to PATH.1, in the place of the one before, and begun anew  \
-               * \ */
+/* Then the file is moved to PATH.1, in the place of the one before, and begun anew. */
+#define LOG_FILE_MAX (4 * MIB)
 
 /* "error", "warning", "info", "debug": as they stand in lines and options. Ends with NULL. */
 extern const char *const log_level_words[LOG_LEVELS + 1];

@@ -19,9 +19,8 @@ void horizon_catch_interrupts(void);
 /* Nanoseconds on the monotonic clock for "in `timeout_ns`"; INT64_MAX for none (negative). */
 int64_t horizon_deadline(int64_t timeout_ns);
 
-#define HORIZON_ENDED                                                                              \
-    (-1) /* no exit code: a daemon that may end has ended, and nothing is said                     \
-          * \ */
+/* No exit code: a daemon that may end has ended, and nothing is said. */
+#define HORIZON_ENDED (-1)
 
 /* Polls the daemons until every goal is reached; lifts their limits meanwhile. Returns CLI_OK,
  * CLI_FAILED (said why), CLI_NOT_MET at the deadline (*ret_left: bytes still missing),

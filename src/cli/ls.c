@@ -89,8 +89,7 @@ static void print_line(struct listing *l, const char *name, const struct ns_inod
     (void)putchar('\n');
 }
 
-/* --- directories
- * ---------------------------------------------------------------------------------- */
+/* --- directories ------------------------------------------------------------------------------ */
 
 static void list_directory(struct listing *l, const char *path, uint64_t ino, unsigned depth)
 {

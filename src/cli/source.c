@@ -246,8 +246,7 @@ void source_node_done(struct source_node *node)
     free(node->name);
 }
 
-/* --- directories
- * ---------------------------------------------------------------------------------- */
+/* --- directories ------------------------------------------------------------------------------ */
 
 /* Refuses names of a hostile remote that lead elsewhere. */
 static bool is_name(const char *name, size_t len)

@@ -13,17 +13,16 @@
 #include "daemon/lifecycle.h"
 #include "daemon/store_directory.h"
 
-#define UNMOUNT_TRIES                                                                              \
-    10 /* a process that ends, or a reader of /proc, may hold a mount for some ms */
+/* A process that ends, or a reader of /proc, may hold a mount for some ms. */
+#define UNMOUNT_TRIES 10
 #define UNMOUNT_PAUSE_MS 100
-#define COPIES_GRACE_NS                                                                            \
-    500000000ll /* the daemon of a mount that is gone everywhere has mostly ended by then */
-#define UNSEEN_GRACE_NS                                                                            \
-    10000000000ll /* for copies that /proc does not show: a namespace without a process, a slow    \
-                     machine */
+/* The daemon of a mount that is gone everywhere has mostly ended by then. */
+#define COPIES_GRACE_NS 500000000ll
+/* For copies that /proc does not show: a namespace without a process, a slow machine. */
+#define UNSEEN_GRACE_NS 10000000000ll
 #define END_TIMEOUT_MS 30000 /* of an answer; an ending daemon closes the connection */
-#define END_PATIENCE_NS                                                                            \
-    10000000000ll /* what was written last is little: worth waiting for beyond --timeout */
+/* The last writes are few: worth waiting for beyond --timeout. */
+#define END_PATIENCE_NS 10000000000ll
 
 enum drain_level { DRAIN_NVME, DRAIN_REMOTE }; /* in the order of the flag's words */
 

@@ -80,7 +80,7 @@ static void to_stderr(int level, const char *text)
     int n = snprintf(line, sizeof line, "libcairn %s: %s\n", level_words[level], text);
     signals_hold_pipe(&held);
     if (write(STDERR_FILENO, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1) < 0)
-        errno = 0; /* nobody reads there */
+        errno = 0; /* no reader is there */
     signals_release_pipe(&held);
 }
 

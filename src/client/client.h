@@ -3,12 +3,14 @@
  *
  * A save goes OPEN -> PUBLISHED or FAILED, by one step each:
  *   1. the call has its draft opened (open.c, draft.h), notes what is to be copied (jobs) and what
- * is already in memory of ours (segments);
+ *      is already in memory of ours (segments);
  *   2. threads "cairn-copy" take pieces of the jobs; "cairn-device" does so for sources on devices
- * (device_copy.c);
+ *      (device_copy.c);
  *   3. when no byte is missing, it is committed and what it waits for has ended, "cairn-publish"
- * writes the segments and gives the name. A failure drops what was not begun. The draft is taken
- * away by "cairn-publish" when no thread uses it any more.
+ *      writes the segments and gives the name.
+ *
+ * A failure drops what was not begun. The draft is taken away by "cairn-publish" when no thread
+ * uses it any more.
  *
  * Locks: one mutex a lane guards the lane and its saves; never held over I/O, over a copy or over
  * the caller's log. Memory for what a call needs is allocated by that call, before it changes
@@ -34,8 +36,7 @@ uint64_t piece_length(const struct job *job, uint64_t given);
 /* Of a published save: waits for CAIRN_NVME or CAIRN_REMOTE. */
 CAIRN_MUST_CHECK int level_wait(struct cairn_save *save, enum cairn_level level, int64_t deadline);
 
-/* --- answer.c: structs of the caller -----------------------------------------------------------
- */
+/* --- answer.c: structs of the caller ---------------------------------------------------------- */
 
 /* Of $CAIRN_LOG; else all lines where the caller takes them, warnings where they go to standard
  * error. */

@@ -3,12 +3,12 @@
  * driver that the process uses already.
  *
  * The driver (libcuda.so.1) is found in the process, never loaded; cuInit is never called and no
- * context is made: memory of a device can only exist where somebody did both. Each device has a
+ * context is made: memory of a device can only exist where both were done. Each device has a
  * side stream of the lowest priority, on which all calls here work; what orders it with the streams
  * of the caller are events, and nothing else does.
  *
  * Errors: -EBUSY where a stream captures a graph. -EIO: the driver's context is dead (an illegal
- * address in somebody's kernel, say): then no call here reaches the driver any more, and memory
+ * address in some kernel, say): then no call here reaches the driver any more, and memory
  * that was registered has to stay mapped. -ECHILD: after fork. -ENOMEM, -EINVAL (an address or a
  * stream that is none), -ENODEV, -ENOTSUP. cause.h has the driver's own name of the error. Any
  * thread, several at once, but for device_close(). Nothing here waits for a device but where it
@@ -22,7 +22,7 @@ struct device_driver;
 struct device;
 struct device_event;
 
-/* The driver of this process, borrowed, for good. -ENODEV: none is loaded, nobody has initialized
+/* The driver of this process, borrowed, for good. -ENODEV: none is loaded, nothing has initialized
  * it, or the library was built without. */
 CAIRN_MUST_CHECK int device_driver_get(struct device_driver **ret);
 

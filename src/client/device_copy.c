@@ -151,7 +151,7 @@ static void make_ring(struct cairn_lane *lane)
     uint64_t waiting = waiting_bytes_locked(lane);
     mutex_unlock(&lane->lock);
     if (!begin_growth(lane, false))
-        return; /* somebody else makes it */
+        return; /* another thread makes it */
     cause_clear();
     int r = ring_grow(lane,
                       lane->options.ring_bytes ? lane->options.ring_bytes : chosen_bytes(waiting));

@@ -23,9 +23,8 @@
 #define SECOND_AT (FIRST_AT + SPAN_SUMS * SUM)
 #define RESULTS_AT (SECOND_AT + SUMS_IN_BLOCK * SUM)
 #define MEMORY_SIZE (RESULTS_AT + DEVICE_FINGERPRINTS_MAX * SUM)
-#define LENGTH_MAX                                                                                 \
-    (SUMS_IN_BLOCK * SUMS_IN_BLOCK * FINGERPRINT_BLOCK) /* 256 GiB: the third level is one block   \
-                                                         * \ */
+/* 256 GiB: the third level is one block. */
+#define LENGTH_MAX (SUMS_IN_BLOCK * SUMS_IN_BLOCK * FINGERPRINT_BLOCK)
 
 static int load_kernel(struct device *device)
 {

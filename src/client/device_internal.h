@@ -48,7 +48,7 @@ void device_event_give(struct device_event *event);
 CAIRN_MUST_CHECK int device_event_record(struct device_event *event);
 /* Records `event` behind what was enqueued with the result `r`; *ret is the event on 0. Where
  * enqueuing failed, perhaps behind its first half, waits for what is enqueued and gives the event
- * back: nobody else would know that the device reads the source still. */
+ * back: nothing else would know that the device reads the source still. */
 CAIRN_MUST_CHECK int device_event_finish(struct device_event *event, int r,
                                          struct device_event **ret);
 

@@ -7,7 +7,7 @@
 #include "client/driver.h"
 
 #define CHUNK_MAX GIB
-#define PAUSE_NS 2000000 /* for those who wait for the driver's lock */
+#define PAUSE_NS 2000000 /* for those that wait for the driver's lock */
 
 /* One chunk. The context is retained as long as the memory is registered. */
 struct registration {

@@ -27,9 +27,9 @@
 #define NAMELESS_LEAST (4 * GIB)
 
 #define HIDDEN_TRIES 1000
-#define SIZED_LATER                                                                                \
-    (64 * KIB) /* a file up to here is one write or a few: its size comes with them, and is no     \
-                  request of the call that opens */
+/* A file up to here is one write or a few: its size comes with them, and is no request of the call
+ * that opens. */
+#define SIZED_LATER (64 * KIB)
 #define NAME_BYTES 255
 
 enum on_cairn { UNKNOWN, NO, YES };
@@ -126,7 +126,7 @@ static int open_hidden(struct draft *draft, mode_t mode)
 
 static int open_in_directory(struct draft *draft, uint64_t bytes, mode_t mode)
 {
-    /* The name is given through /proc: who has none takes a hidden one from the start. */
+    /* The name is given through /proc: a process without it takes a hidden one from the start. */
     bool may = access("/proc/self/fd", X_OK) == 0 && may_be_nameless(draft, bytes);
     draft->fd = may ? openat(draft->directory_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode) : -1;
     if (draft->fd >= 0) {

@@ -76,7 +76,7 @@ static int find_driver(struct device_driver *driver)
     CUcontext current = NULL;
     if (r == 0)
         r = DRIVER_TRY(driver, cuCtxGetCurrent,
-                       &current); /* CUDA_ERROR_NOT_INITIALIZED until somebody called cuInit */
+                       &current); /* CUDA_ERROR_NOT_INITIALIZED until cuInit was called */
     if (r < 0)
         (void)dlclose(library);
     return r;

@@ -152,7 +152,7 @@ int cairn_lane_open(const struct cairn_lane_options *given, cairn_lane **ret)
     return 0;
 }
 
-/* Threads come with the first save: who only imports the library has none. */
+/* Threads come with the first save: a process that only imports the library has none. */
 int lane_start(struct cairn_lane *lane)
 {
     LOCK_SCOPE(&lane->lock);

@@ -11,8 +11,8 @@
 
 #define COPY_THREADS_MAX 16
 #define OPENERS_MAX 8
-#define LOOKS_MAX                                                                                  \
-    64 /* pieces whose fingerprints are under way, or which are to be copied because of them */
+/* Pieces whose fingerprints are under way, or which are to be copied because of them. */
+#define LOOKS_MAX 64
 #define UNREPORTED_MAX 64 /* failed saves that are kept for cairn_lane_take_error() */
 
 struct queue {
@@ -59,10 +59,10 @@ struct cairn_lane {
     struct cairn_mutex lock;
     pthread_cond_t work;         /* copiers: a queue has a job */
     pthread_cond_t publish;      /* the publisher: a save may have become ready */
-    pthread_cond_t changed;      /* those who wait for saves */
+    pthread_cond_t changed;      /* those that wait for saves */
     pthread_cond_t sync_work;    /* the syncer: to_sync has one */
     pthread_cond_t open_work;    /* openers: openings has one */
-    pthread_cond_t opened;       /* those who wait for one */
+    pthread_cond_t opened;       /* those that wait for one */
     pthread_cond_t devices_work; /* the device thread: a source, or a free piece of the ring */
 
     /* Guarded by lock. */
@@ -119,7 +119,7 @@ void lane_log(struct cairn_lane *lane, int level, const char *fmt, ...) CAIRN_PR
 
 void *opener_run(void *lane);     /* "cairn-open": started by calls, as they are needed */
 void *copier_run(void *lane);     /* "cairn-copy" */
-void *copier_now_run(void *lane); /* "cairn-copy", of saves that somebody waits for */
+void *copier_now_run(void *lane); /* "cairn-copy", of saves that a caller waits for */
 void *publisher_run(void *lane);  /* "cairn-publish" */
 void *syncer_run(void *lane); /* "cairn-sync": starts with the first wait for NVMe or the remote,
                                  looks as long as there are waits */

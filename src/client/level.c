@@ -3,9 +3,9 @@
  * it to the disk, on CairnFS at once, too, and not when writeback comes to it; there the mount
  * tells the level (user.cairn.level).
  *
- * A filesystem takes as long as it likes for an fsync or an answer, and who waits may have a
- * timeout: the thread "cairn-sync" asks, for one save after the other, as long as
- * somebody waits. */
+ * A filesystem takes as long as it likes for an fsync or an answer, and a caller that waits may
+ * have a timeout: the thread "cairn-sync" asks, for one save after the other, as long as a caller
+ * waits. */
 #include "client/client.h"
 
 #include <fcntl.h>
@@ -102,7 +102,7 @@ static int step(struct cairn_save *save, enum cairn_level level, bool is_synced)
 
 /* --- the thread ------------------------------------------------------------------------------- */
 
-/* Does somebody wait for a level that the save has not reached? */
+/* Does a caller wait for a level that the save has not reached? */
 static bool is_wanted_locked(const struct cairn_save *save)
 {
     check_held(&save->lane->lock);

@@ -2,7 +2,7 @@
 /* How a call opens its draft: by a thread "cairn-open" of the lane, for a filesystem may hold up an
  * open for as long as it likes, in a way that nothing ends (a daemon that stands still, a server
  * that is gone), and the call may keep its caller only for as long as the save may hold up the
- * training. What comes of an open that nobody waits for any more is taken away by that thread. */
+ * training. That thread takes away what comes of an open that no call waits for any more. */
 #include "client/client.h"
 
 #include <stdio.h>

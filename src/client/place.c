@@ -23,8 +23,8 @@ static char *joined(const char *directory, const char *name)
                : path;
 }
 
-/* With a slash, so that it has a directory. What is relative stays so: whoever may not search the
- * directories above may write here all the same. */
+/* With a slash, so that it has a directory. What is relative stays so: a process that may not
+ * search the directories above may write here all the same. */
 static char *with_directory(const char *path)
 {
     return strchr(path, '/') ? strdup(path) : joined(".", path);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The state of saves: how they end, who waits for whom, and the calls that ask and wait. */
+/* The state of saves: how they end, which wait for which, and the calls that ask and wait. */
 #include "client/client.h"
 
 #include <stdio.h>
@@ -95,7 +95,7 @@ static void drop_jobs_locked(struct queue *queue, struct cairn_save *save)
     queue->last = link;
 }
 
-/* Kept until somebody is told. Of more than fit the newest are counted only. */
+/* Kept until a caller is told. Of more than fit the newest are counted only. */
 static void note_untold_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
@@ -293,7 +293,7 @@ int cairn_save_progress(cairn_save *save, struct cairn_save_progress *ret)
     return lane_return(NULL, 0, copy_struct(ret, &progress, sizeof progress));
 }
 
-/* At the name it is the filesystem's: nothing is read any more, and nobody can take it back. */
+/* At the name it is the filesystem's: nothing is read any more, and no call can take it back. */
 static int fail_quietly(struct cairn_save *save, int error, const char *cause, bool is_reported)
 {
     LOCK_SCOPE(&save->lane->lock);

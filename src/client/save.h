@@ -12,12 +12,12 @@
 
 #include <cairn/cairn.h>
 
-#define PIECE_BYTES                                                                                \
-    MIB /* of a host source; what one request of FUSE takes, from the border of a page on */
-#define SNAPSHOT_BYTES                                                                             \
-    (256 * KIB) /* a source that is to be copied now, and is not larger, is copied into memory */
-#define SNAPSHOT_SAVE_BYTES                                                                        \
-    (64 * MIB) /* of one save: what comes then is written to the draft before the call returns */
+/* Of a host source; what one request of FUSE takes, from the border of a page on. */
+#define PIECE_BYTES MIB
+/* A source that is to be copied now, and is not larger, is copied into memory. */
+#define SNAPSHOT_BYTES (256 * KIB)
+/* Of one save: what comes then is written to the draft before the call returns. */
+#define SNAPSHOT_SAVE_BYTES (64 * MIB)
 #define DEVICES_MAX 16 /* of one lane */
 #define ON_HOST (-1)
 
@@ -59,8 +59,8 @@ struct batch {
 enum save_state { SAVE_OPEN, SAVE_PUBLISHED, SAVE_FAILED };
 
 /* All of it is guarded by the lane's lock, but for what is set before the save is in the lane's
- * list, the draft, and the zip: these belong to the thread that opens, then to who copies, then to
- * "cairn-publish". */
+ * list, the draft, and the zip: these belong to the thread that opens, then to those that copy,
+ * then to "cairn-publish". */
 struct cairn_save {
     struct cairn_lane *lane; /* counted */
     struct cairn_save *next; /* in the lane's list: until it has ended and its draft is gone */
@@ -106,7 +106,7 @@ struct cairn_save {
     int error;
     char cause[CAUSE_MAX];
     bool is_reported;
-    int level; /* NVME or REMOTE, once it was seen there because somebody waited for that; else
+    int level; /* NVME or REMOTE, once it was seen there because a caller waited for that; else
                 * -1 */
 
     struct {

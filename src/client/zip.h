@@ -11,8 +11,8 @@
 #include "base/base.h"
 
 #define ZIP_ALIGNMENT 64u
-#define ZIP_ALIGNMENT_MAX                                                                          \
-    32768u /* the padding stands in an extra field, whose length has 16 bits */
+/* The padding stands in an extra field, whose length has 16 bits. */
+#define ZIP_ALIGNMENT_MAX 32768u
 
 struct zip_entry {
     const char *name; /* lent: after the archive's name and a slash */

@@ -10,9 +10,8 @@
 #define END64_LEN 56u
 #define ENTRY_LEN 46u
 #define EXTRA_MAX 65535u
-#define ENTRIES_MAX                                                                                \
-    65536u /* what is known of each takes 16 bytes; in more a scan costs less than what else they  \
-              cost */
+/* An entry takes 16 bytes in memory; of more entries, a scan costs less than all else. */
+#define ENTRIES_MAX 65536u
 #define BIG 0xffffffffu  /* zip64 has the value */
 #define STREAMED 0x0008u /* a descriptor follows the data, of 16 bytes or of 24 */
 

@@ -7,8 +7,8 @@
 #include "base/cpu.h"
 
 #define FX_GROUP 64u /* elements that the loops take at a time */
-#define FX_SLACK                                                                                   \
-    128u /* bytes that must be readable and writable behind a buffer of escaped values */
+/* Bytes that must be readable and writable behind a buffer of escaped values. */
+#define FX_SLACK 128u
 
 struct fx_kernels {
     /* Byte p of each of the `count` elements of `width` bytes at `src` goes to planes[p]; `rotate`:

@@ -17,7 +17,7 @@ struct chunk_name hash_chunk(const struct chunk_key *key, const struct iovec *io
 #define HASH_KEY_LEN 32u
 
 /* The first 8 bytes of keyed BLAKE3 over `len` bytes, as a number of the machine's byte order:
- * nobody without the key makes one. */
+ * without the key none can be made. */
 uint64_t hash_tag(const uint8_t key[HASH_KEY_LEN], const void *bytes, size_t len);
 
 /* Plain BLAKE3 over the parts in order. */

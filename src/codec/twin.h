@@ -18,8 +18,8 @@ struct twin_part {
     uint32_t count;       /* elements, at least 1; 4 bytes each in the chunk */
 };
 
-#define TWIN_SCRATCH_LEN                                                                           \
-    (CHUNK_SIZE_MAX / 2) /* bytes of the caller that twin_encode() works with */
+/* Bytes of the caller that twin_encode() works with. */
+#define TWIN_SCRATCH_LEN (CHUNK_SIZE_MAX / 2)
 
 /* Encodes into `dst`, of which `limit` bytes may be used. There are 1 to CHUNK_REFS_MAX parts, in
  * the order of the chunk, none over another one. Elements that are not rounded to what the image
@@ -31,7 +31,7 @@ size_t twin_encode(enum cpu_level level, const struct twin_part *parts, size_t p
 /* Decodes into exactly `raw_len` bytes. `images` are those of the parts, in the same order and of
  * exactly their lengths. `dst` has no byte in common with `src` or an image. -EBADMSG: `src` is no
  * twin of that length with such images. Reads and writes nothing outside of the buffers, whatever
- * they hold. Images with other bytes give other numbers: whoever has the chunk's name notices. */
+ * they hold. Images with other bytes give other numbers: the chunk's name tells. */
 CAIRN_MUST_CHECK int twin_decode(enum cpu_level level, const void *src, size_t stored_len,
                                  const struct iovec *images, size_t image_count, void *dst,
                                  size_t raw_len);

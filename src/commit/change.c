@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Telling whoever caches what the store shows (the kernel) that it changed by itself. */
+/* Tells a cache of what the store shows (the kernel) that it changed by itself. */
 #include "commit/internal.h"
 
 void change_init(struct store *store)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* From the stage to NVMe: the order of operations, the horizon, and what changes content. The part
- * of it for fs/ and above, who include store/store.h.
+ * of it for fs/ and above, which include store/store.h.
  *
  * Threads: any, unless said otherwise. Errors are negative errno; nothing acknowledged is lost by
  * any of them. */
@@ -32,7 +32,7 @@ struct encode_counts {
  * RECORD_ORPHAN. -EAGAIN: no room in the log now, nothing happened. -ENOSPC: the store is full.
  * -ENOENT: the inode is gone. -ENODATA: the xattr to remove is. */
 CAIRN_MUST_CHECK int store_commit(struct store *store, struct record *rec);
-/* Two that are one: whoever looks, after whatever end, finds both or neither. Neither is of a
+/* Two that are one: a look, after whatever end, finds both or neither. Neither is of a
  * nascent file. */
 CAIRN_MUST_CHECK int store_commit_both(struct store *store, struct record *rec,
                                        struct record *rec2);
@@ -57,7 +57,7 @@ CAIRN_MUST_CHECK int store_seal_due(struct store *store);
 /* Seals every draft below `dir` (and of `dir` itself if it is a file). */
 CAIRN_MUST_CHECK int store_seal_below(struct store *store, uint64_t dir);
 
-/* Seals every draft and every nascent file: nobody will write any more. */
+/* Seals every draft and every nascent file: no file is written any more. */
 CAIRN_MUST_CHECK int store_seal_all(struct store *store);
 
 /* Sequence number of the last operation of the history. */
@@ -72,14 +72,14 @@ uint64_t store_horizon(struct store *store);
 struct event *store_progress(struct store *store);
 
 /* Calls `fn` once: with 0 when the horizon is at `seq` or later (at once, if it is), with
- * -ESHUTDOWN when the store stops. While somebody waits, limits and low priority are lifted.
+ * -ESHUTDOWN when the store stops. While a caller waits, limits and low priority are lifted.
  * *ret_ticket names the wait, for store_unwait(). */
 void store_wait(struct store *store, uint64_t seq, waiter_fn *fn, void *arg, uint64_t *ret_ticket);
 
 /* Newest cut that the remote has; 0: none. */
 uint64_t store_remote_horizon(struct store *store);
 
-/* Somebody outside waits too, until `until_ns` (monotonic). */
+/* A client outside waits too, until `until_ns` (monotonic). */
 void store_urge(struct store *store, int64_t until_ns);
 
 /* --- content ---------------------------------------------------------------------------------- */
@@ -132,16 +132,16 @@ bool store_follows(const struct store *store);
  * mount writable. */
 CAIRN_MUST_CHECK int store_takes_changes(const struct store *store);
 
-/* `fn` is called after each change of what is shown that who caches it cannot know of, with the
- * inodes that it concerns, in a thread of the store's or of who seals, and without locks.
- * `has_content`: content may differ too (a mount that follows has taken over a newer head); else
- * only attributes do (how much of it is stored, once it is sealed or durable). NULL: no more, and
- * none is under way on return. */
+/* `fn` is called after each change of what is shown that its cache cannot know of, with the
+ * inodes that it concerns, in a thread of the store's or of the caller that seals, and without
+ * locks. `has_content`: content may differ too (a mount that follows has taken over a newer head);
+ * else only attributes do (how much of it is stored, once it is sealed or durable). NULL: no more,
+ * and none is under way on return. */
 typedef void store_change_fn(const uint64_t *inos, size_t count, bool has_content, void *arg);
 void store_on_change(struct store *store, store_change_fn *fn, void *arg);
 
-/* Another number after each such change; waits while one is being made. Who reads in several steps,
- * and finds another number at the end, may have seen parts of two states. */
+/* Another number after each such change; waits while one is being made. A caller that reads in
+ * several steps, and finds another number at the end, may have seen parts of two states. */
 uint64_t store_generation(struct store *store);
 
 /* --- its health ------------------------------------------------------------------------------- */
@@ -158,7 +158,7 @@ bool store_view_is_lost(struct store *store, const char **ret_stays);
  * disk. */
 CAIRN_MUST_CHECK int store_ask_for_new_view(struct store *store);
 
-/* To be called about once a second: what is staged is carried to NVMe at once, as for somebody who
+/* To be called about once a second: what is staged is carried to NVMe at once, as for a caller that
  * waits, when the files of the stage were removed and would not outlive this process. */
 void store_watch_stage(struct store *store);
 /* The directory that the stage is in. */

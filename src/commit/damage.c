@@ -58,7 +58,8 @@ void damage_note(struct store *store, uint64_t ino, const struct chunk_name *nam
         log_error("%s: %s; these bytes read as EIO", path, what);
 }
 
-/* A chunk known to be damaged is stored anew by whoever has it; it is not relied on until then. */
+/* A chunk known to be damaged is stored anew by a thread that has it; it is not relied on until
+ * then. */
 void damage_note_local(struct store *store, const struct chunk_name *name)
 {
     LOCK_SCOPE(&store->commit->damage.lock);

@@ -11,7 +11,7 @@ struct dead {
 };
 
 /* Its index could not be read when the view was made anew: its chunks may be whole, and be the only
- * ones. Who removes the file by hand decides otherwise. */
+ * ones. An operator who removes the file by hand decides otherwise. */
 static bool may_be_needed(struct store *store, const struct view_pack *pack)
 {
     char object[32];
@@ -27,7 +27,7 @@ static int find_dead(const struct view_pack *pack, void *arg)
         return 1;
     if (pack->live_bytes > 0 || pack->live_count > 0 || may_be_needed(dead->store, pack))
         return 0;
-    /* First the mark, then the question: whoever refers to a chunk from now on sees the mark. */
+    /* First the mark, then the question: what refers to a chunk from now on sees the mark. */
     if (!packs_begin_drop(dead->store, pack->pack))
         return 0;
     if (stage_uses_pack(dead->store->stage, pack->pack))
@@ -92,7 +92,7 @@ static bool is_worth(const struct view_pack *packs, size_t count, unsigned perce
     return align_up(needed, PACK_ALIGN) + length / 100 * percent <= length && count > 0;
 }
 
-/* A chunk that somebody refers to, verified on the way: damage must not be copied as if it were
+/* A chunk that is referred to, verified on the way: damage must not be copied as if it were
  * good. */
 int gc_move_chunk(const struct chunk_entry *entry, void *arg)
 {
@@ -126,7 +126,7 @@ static int move_live_chunks(struct store *store, uint64_t pack)
     return r;
 }
 
-/* Marks as dropping those of them that nobody uses now, as many as move in one round, and forgets
+/* Marks as dropping those of them that nothing uses now, as many as move in one round, and forgets
  * the others. */
 static void claim(struct store *store, struct candidates *all, size_t max)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Healing on NVMe: whoever found a damaged chunk and could read it elsewhere hands it over here,
- * and the writeback thread stores it in another pack, whose batch moves its place. The reading is
- * not done by that thread: it must not wait for a remote. */
+/* Healing on NVMe: a thread that found a damaged chunk and could read it elsewhere hands it over
+ * here, and the writeback thread stores it in another pack, whose batch moves its place. The
+ * reading is not done by that thread: it must not wait for a remote. */
 #include "base/log.h"
 #include "commit/internal.h"
 

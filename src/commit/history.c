@@ -41,7 +41,7 @@ static void unlist_op_locked(struct store *store, struct op *op)
 /* One seal after the other of the same file: the stage has made one of both versions, and no cut
  * can be chosen between them any more (its floor). So the older leaves the list: a file that is
  * closed for each of its tensors is few operations. Not a birth, which names the file, nor what a
- * cut has chosen or somebody looks at. Returns when it happened, 0: there is none. */
+ * cut has chosen or that is looked at. Returns when it happened, 0: there is none. */
 static int64_t supersede_locked(struct store *store, const struct record *rec)
 {
     check_held(&store->commit->history.lock);
@@ -123,7 +123,7 @@ static int compact_locked(struct store *store, bool with_nameless)
     return r;
 }
 
-/* A file without a name is needed by a successor that adopts the mount, and by nobody else: it
+/* A file without a name is needed by a successor that adopts the mount, and by nothing else: it
  * stands back where the log is too small. */
 int history_compact_locked(struct store *store)
 {
@@ -230,8 +230,8 @@ struct standing {
     bool nascent, lost;
 };
 
-/* -ENOENT: it is gone. Who asked before, without the history's lock, may have been overtaken by its
- * removal. */
+/* -ENOENT: it is gone. A caller that asked before, without the history's lock, may have been
+ * overtaken by its removal. */
 static int standing_of(struct store *store, const struct record *rec, struct standing *ret)
 {
     struct ns_inode inode;
@@ -369,7 +369,7 @@ int history_leave(struct store *store, int r)
     mutex_unlock(&store->commit->history.lock);
     if (r == 0)
         horizon_note(store);
-    if (must_notify) /* who calls may hold locks: the writeback thread tells */
+    if (must_notify) /* the caller may hold locks: the writeback thread tells */
         horizon_kick(store);
     return r;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The order of operations (history.c), seals (seal.c), and who is told of what changed
+/* The order of operations (history.c), seals (seal.c), and notices of what changed
  * (change.c). */
 #pragma once
 
@@ -44,7 +44,7 @@ struct history {
     unsigned recount_count;    /* with due_count at most DUE_MAX */
 };
 
-/* Whom store_on_change() named. */
+/* The function that store_on_change() named. */
 struct change {
     struct cairn_mutex lock;
     pthread_cond_t changed;
@@ -70,9 +70,8 @@ CAIRN_MUST_CHECK int history_compact_locked(struct store *store);
 CAIRN_MUST_CHECK int history_draft_room_locked(struct store *store);
 /* For `len` bytes that belong together and what else an operation needs. */
 CAIRN_MUST_CHECK int history_group_room_locked(struct store *store, size_t len);
-#define CLOCK_BACK_MAX_NS                                                                          \
-    (10ll *                                                                                        \
-     1000000000) /* by which a clock is set back, at most, without having been wrong before */
+/* By which a clock is set back, at most, without having been wrong before. */
+#define CLOCK_BACK_MAX_NS (10ll * 1000000000)
 /* Gives an operation its number and time; to what makes names, cookies too. */
 void history_stamp_locked(struct store *store, struct record *rec);
 void history_stamp_with_cookies_locked(struct store *store, struct record *rec);

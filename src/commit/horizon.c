@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The horizon: how far the history is durable, who waits for it, and what hurries the
+/* The horizon: how far the history is durable, its waiters, and what hurries the
  * background. */
 #include <stdarg.h>
 #include <stdio.h>

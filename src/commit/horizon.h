@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How far the history is durable, who waits for it (horizon.c), and the priority of those who work
+/* How far the history is durable, its waiters (horizon.c), and the priority of those that work
  * for that (priority.c). */
 #pragma once
 
@@ -55,10 +55,10 @@ void horizon_error(struct store *store, const char *fmt, ...) CAIRN_PRINTF(2, 3)
 void horizon_kick(struct store *store); /* has the writeback thread make a round */
 uint64_t horizon_new_ticket(struct store *store);
 bool horizon_unwait(struct store *store, uint64_t ticket); /* see store_unwait() */
-/* There is an operation more. Writeback wakes up for it only if somebody waits: small operations
+/* There is an operation more. Writeback wakes up for it only if a caller waits: small operations
  * come by the ten thousand. */
 void horizon_note(struct store *store);
-/* Does somebody wait for the horizon (awaited), or for room (urgent)? */
+/* Does a caller wait for the horizon (awaited), or for room (urgent)? */
 bool horizon_is_awaited_locked(struct store *store);
 bool horizon_is_urgent_locked(struct store *store);
 bool horizon_is_urgent(struct store *store);
@@ -75,5 +75,5 @@ int64_t ages_oldest_after(struct store *store, uint64_t seq);
 void priority_init(struct store *store);
 void priority_done(struct store *store);
 void priority_join(void *store);           /* the calling thread is one of them from now on */
-void priority_raise(struct store *store);  /* somebody waits; with no lock held */
-void priority_settle(struct store *store); /* low, unless somebody waits */
+void priority_raise(struct store *store);  /* a caller waits; with no lock held */
+void priority_settle(struct store *store); /* low, unless a caller waits */

@@ -74,7 +74,7 @@ struct commit {
     const struct upkeep *upkeep; /* static */
     struct upkeep_state rounds;
     _Atomic uint64_t gc_asked,
-        gc_done;            /* rounds of the local gc that somebody waits for, by number */
+        gc_done;            /* rounds of the local gc that a caller waits for, by number */
     _Atomic bool gc_soon;   /* there are packs to be dropped that need not wait for their turn */
     _Atomic bool seal_rest; /* a recovery left drafts or new files that are no versions yet */
 

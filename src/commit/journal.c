@@ -3,8 +3,8 @@
  *
  *   1. A batch is appended only after every chunk that it names is durable.
  *   2. It counts when all of it is there and its `prev` continues the chain. What follows the last
- * that counts is what a crash tore, or else damage (journal_damage.c): then nothing is read on, and
- * nothing touched.
+ *      that counts is what a crash tore, or else damage (journal_damage.c): then nothing is read
+ *      on, and nothing touched.
  *   3. Every session begins a segment of its own, so that what a crash tore is never written over.
  *   4. After a failed append the segment is left, and the batch is written anew in the next one. */
 #include <stdio.h>
@@ -16,8 +16,8 @@
 
 #define SEGMENT_ROOM (16 * MIB)
 #define READ_TRIES 3
-#define FIRST_ROOM                                                                                 \
-    (256 * KIB) /* of a session's first segment: a session may be short, and its segments stay */
+/* Of a session's first segment: a session may be short, and its segments stay. */
+#define FIRST_ROOM (256 * KIB)
 
 static void segment_name(uint64_t number, char buf[32])
 {

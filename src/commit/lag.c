@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The lag: batches that the journal has and the view lacks, since its database cannot be written.
  *
- * The journal is what makes data durable, so the horizon moves on without the view, and nobody
+ * The journal is what makes data durable, so the horizon moves on without the view, and no call
  * waits for it. Meanwhile:
  *
  *   1. the overlay keeps the operations, and the stage the content, of every batch that the view
- * lacks; a newer version of a file lies over the pinned one, and the next batch has what both
- * changed
+ *      lacks; a newer version of a file lies over the pinned one, and the next batch has what both
+ *      changed
  *   2. new packs stay in the table of those that the view does not know
  *   3. nothing is dropped, moved, trimmed or adopted, for all of that is chosen by what the view
- * says
+ *      says
  *
  * Memory is bounded by what bounds it else: the stage, and PENDING_OPS_MAX operations, those that
- * are pending included. When either is full, who writes waits until the view has followed, or the
+ * are pending included. When either is full, a writer waits until the view has followed, or the
  * store is mounted again; fsync does not.
  *
  * Once a second, and sooner at first, its database is opened anew, if it failed, and applies what

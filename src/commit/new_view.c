@@ -13,9 +13,8 @@
 
 #define MARKER "view.anew"
 #define EXAMINE_EVERY_NS (300ll * 1000000000)
-#define SPARE                                                                                      \
-    (64 * MIB) /* beside the room that the view takes now: what recovery writes besides            \
-                * \ */
+/* Beside the room that the view takes now: what recovery writes besides. */
+#define SPARE (64 * MIB)
 
 static char *marker_path(const struct store *store)
 {

@@ -33,7 +33,7 @@ struct store_options {
     const char *path;      /* the store's directory; exists, empty or a store */
     const char *stage_dir; /* a tmpfs; where others write there too, the stage is in a directory of
                               its user's own */
-    bool read_only;        /* nobody will write: a copy of a mounted store may be looked at */
+    bool read_only;        /* no file is written: a copy of a mounted store may be looked at */
     uint64_t stage_bytes;
     uint64_t cap_bytes;         /* 0: what the disk has */
     unsigned writeback_threads; /* 1 to STORE_WRITEBACK_THREADS_MAX */

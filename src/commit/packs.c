@@ -3,7 +3,7 @@
  * buffer that becomes a pack. What is here is not in the view yet: `fresh` chunks, and packs
  * `written` until a batch that names them was applied.
  *
- * A pack that holds a chunk which somebody is about to refer to is pinned, so that it is not
+ * A pack that holds a chunk which is about to be referred to is pinned, so that it is not
  * dropped in between. */
 #include <stdio.h>
 
@@ -316,7 +316,7 @@ bool packs_pin_stored(struct store *store, const struct chunk_name *name, uint64
     return false;
 }
 
-/* Claims the name for the caller, who will place it; false: somebody else has. */
+/* Claims the name for the caller, which will place it; false: another thread has. */
 static bool claim_fresh(struct store *store, const struct chunk_name *name)
 {
     LOCK_SCOPE(&store->commit->packs.lock);
@@ -390,7 +390,7 @@ int packs_add(struct store *store, const struct iovec *iov, size_t iov_count, si
 
 int packs_add_stored(struct store *store, const struct chunk_entry *entry, const void *stored)
 {
-    check(entry->ref_count == 0); /* whoever read it has decoded it without any other chunk */
+    check(entry->ref_count == 0); /* its reader has decoded it without any other chunk */
     if (!claim_fresh(store, &entry->name))
         return 0;
     struct chunk_entry moved = *entry;
@@ -398,8 +398,8 @@ int packs_add_stored(struct store *store, const struct chunk_entry *entry, const
     return 0;
 }
 
-/* It is known only once it lies in a pack: whoever finds it, and relies on it, has it with the next
- * packs_finish(). */
+/* It is known only once it lies in a pack: a version that finds it, and relies on it, has it with
+ * the next packs_finish(). */
 int packs_keep(struct store *store, const struct chunk_entry *entry, const void *stored)
 {
     check(entry->ref_count == 0);

@@ -2,9 +2,9 @@
 /* Priority of the threads that work for writeback.
  *
  * They have a small share of the CPU, not only what others leave: where every core is busy nothing
- * is left (data loaders do that), and a checkpoint would stay in DRAM for as long. Whoever begins
- * to wait for them raises them at once, also in the middle of a round. Where the daemon may not
- * raise what it has lowered (no CAP_SYS_NICE), they stay as they are. */
+ * is left (data loaders do that), and a checkpoint would stay in DRAM for as long. A caller that
+ * begins to wait for them raises them at once, also in the middle of a round. Where the daemon may
+ * not raise what it has lowered (no CAP_SYS_NICE), they stay as they are. */
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -65,7 +65,7 @@ void priority_raise(struct store *store)
     set_locked(store, false);
 }
 
-/* The lock is held while it is looked whether somebody waits: who begins to wait after that raises
+/* The lock is held while waiters are looked for: a caller that begins to wait after that raises
  * what was lowered here. */
 void priority_settle(struct store *store)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Chunks on NVMe: each is read whole, decoded, and verified against its name before a byte of it is
- * given to anybody. And what writeback reads of a file itself, from the stage and NVMe;
- * fetch/plan.c reads for everybody else. */
+ * given to a caller. And what writeback reads of a file itself, from the stage and NVMe;
+ * fetch/plan.c reads for all else. */
 #include "codec/encode.h"
 #include "commit/internal.h"
 

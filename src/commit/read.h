@@ -51,7 +51,7 @@ void damage_done(struct store *store);
 /* No tier gave it: it is named to people, by the file that was read. -ENOLINK: the cause says what
  * it refers to and cannot be read. */
 void damage_note(struct store *store, uint64_t ino, const struct chunk_name *name, int error);
-/* NVMe did not: whoever has it stores it anew, and it is not relied on until then. */
+/* NVMe did not: a thread that has it stores it anew, and it is not relied on until then. */
 void damage_note_local(struct store *store, const struct chunk_name *name);
 /* It was stored anew. */
 void damage_cured(struct store *store, const struct chunk_name *name);

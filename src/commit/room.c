@@ -18,14 +18,14 @@
 
 #define AHEAD_MAX (512 * MIB)
 #define AHEAD_SHARE 8u /* of the cap, at most */
-#define OVERHEAD_SHARE                                                                             \
-    28u /* frames, index, trailer and padding for what is staged, in chunks of 4 KiB and more */
+/* Frames, index, trailer and padding for what is staged, in chunks of 4 KiB and more. */
+#define OVERHEAD_SHARE 28u
 #define SLACK (2 * MIB)
-#define VIEW_MIN                                                                                   \
-    (24 * MIB) /* what the view may write before the next look: its log grows in steps */
+/* The view may write so much before the next look: its log grows in steps. */
+#define VIEW_MIN (24 * MIB)
 #define JOURNAL_STEP (16 * MIB) /* a segment */
 /* Of the room of a compaction, for names and attributes when content has all else: they need
- * little, and wait for nobody's content. */
+ * little, and wait for no content. */
 #define CHANGES_SHARE (8 * MIB)
 /* Of the disk, never promised to content: what the view and the journal grow by, and the pack that
  * a compaction makes before those go that it makes room of. With less the view could not follow the
@@ -274,7 +274,7 @@ int room_admit(struct store *store, uint64_t bytes)
     return r < 0 && store->commit->room.hopeless ? -ENOSPC : r;
 }
 
-/* --- what is fetched: it may have room that nobody else needs now ----------------------------- */
+/* --- what is fetched: it may have room that nothing else needs now ---------------------------- */
 
 uint64_t room_kept(struct store *store)
 {

@@ -47,7 +47,8 @@ CAIRN_MUST_CHECK int room_for_view(struct store *store);
 /* Could one more pack be made, and be in a cut that the view follows, beside all that is staged? */
 bool room_for_moving(struct store *store);
 /* After a round of the writeback thread that began at `began` (monotonic ns): it found something
- * that came free, or may. If not, and room is short, waiting has no sense for who did so before. */
+ * that came free, or may. If not, and room is short, waiting has no sense for a writer that did so
+ * before. */
 void room_settle(struct store *store, int64_t began, bool found);
 /* A pack of that length takes it of what is held. */
 void room_spend(struct store *store, uint64_t bytes);

@@ -200,7 +200,7 @@ bool history_is_due_locked(struct store *store, uint64_t ino)
     return false;
 }
 
-/* One that fails for another reason than room keeps nobody else's operations from happening: it
+/* One that fails for another reason than room keeps no other operations from happening: it
  * stays a draft, which is tried again when it has been idle. */
 int history_seal_due_locked(struct store *store)
 {

@@ -153,7 +153,7 @@ static bool is_in_its_place(const char *store, const struct stage_look *look)
            is_at_its_path(store, look);
 }
 
-/* Or is said to be nobody's. */
+/* Or has no owner. */
 static bool is_ours(const char *store, const struct stage_look *look)
 {
     if (!look->owner || !*look->owner)

@@ -3,8 +3,8 @@
  * tells, the whole view becomes one run, STORE/head names it, and the segments before it go: as a
  * published head does for a store with a remote.
  *
- *   run durable in STORE/runs  ->  STORE/head (nonce 0: it is no head of any remote)  ->  older
- * segments and runs go
+ *   run durable in STORE/runs  ->  STORE/head (nonce 0: it is no head of any remote)
+ *   ->  older segments and runs go
  *
  * A thread of its own writes the run from a snapshot of the view; the writeback thread, the
  * journal's only writer, does the rest. */
@@ -16,9 +16,8 @@
 
 #define GROWTH_MIN (48 * MIB) /* of the journal since the last: three segments */
 #define SHARE 4u /* of the last run's length: a quarter of what is written is snapshots at most */
-#define OVERDUE                                                                                    \
-    4u /* so many times what makes one due: it begins at once, because sessions may all be short   \
-        *   \ */
+/* So many times what makes one due: it begins at once, because sessions may all be short. */
+#define OVERDUE 4u
 #define AGAIN_NS (60ll * 1000000000)
 
 static void describe(struct store *store, const struct view_state *state, struct head *head)

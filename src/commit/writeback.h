@@ -123,7 +123,7 @@ void lag_done(struct store *store);
 
 /* A round of the writeback thread between two targets. */
 struct upkeep_round {
-    /* `now`: room is short, or somebody waits for a gc. True: it did something, and there may be
+    /* `now`: room is short, or a caller waits for a gc. True: it did something, and there may be
      * more. */
     bool (*run)(struct store *store, bool now);
     bool frees; /* it makes room on NVMe: those of these behind it wait until it finds nothing */
@@ -133,7 +133,7 @@ struct upkeep_round {
 struct upkeep {
     const struct upkeep_round *rounds;
     size_t count;
-    /* May NVMe get room by what the rooms above do? Nobody is refused meanwhile. The writeback
+    /* May NVMe get room by what the rooms above do? No write is refused meanwhile. The writeback
      * thread. */
     bool (*may_free)(struct store *store);
 };

@@ -25,9 +25,8 @@
 #define MESSAGE_TIMEOUT_MS 2000 /* for one message of a client, whichever way it goes */
 #define SWEEP_MS 500
 #define EXACT_DOUBLE_MAX (1ull << 53)
-#define EXACT_PRINT_MAX                                                                            \
-    999999999999999ull /* cJSON prints 15 digits where that is about the same                      \
-                        * \ */
+/* cJSON prints 15 digits where that is about the same. */
+#define EXACT_PRINT_MAX 999999999999999ull
 
 /* Received bytes that were not handed out yet; a NUL behind them. */
 DEFINE_VECTOR(received, char);

@@ -4,7 +4,7 @@
  * opens no store, and ends with the mount.
  *
  * Deaths that come one soon after the other are answered more and more slowly, and the sixth not at
- * all: then the mount is given up, and whoever waits gets an error.
+ * all: then the mount is given up, and what waits gets an error.
  *
  * When the holder itself dies, its daemon starts another, from its own program.
  *

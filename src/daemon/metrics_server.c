@@ -14,8 +14,8 @@
 #define CONNECTIONS_PER_ADDRESS 8u
 #define CONNECTION_MEMORY (16u * 1024)
 #define IDLE_S 5u
-#define WHOLE_NS                                                                                   \
-    (10ll * 1000000000) /* for one connection: bytes that drip in would reset the limit above */
+/* For one connection: bytes that drip in would reset the limit above. */
+#define WHOLE_NS (10ll * 1000000000)
 
 struct metrics_server {
     struct metrics_source source;

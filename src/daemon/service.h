@@ -63,41 +63,51 @@ void service_free(struct service *service);
 /* Answers one request of the control socket; `service` is a struct service. Several threads at
  * once. Returns a new object, owned by the caller; never NULL. Numbers that may pass 10^15 go
  * through control_add_u64().
- *   {"verb":"status"}                        -> the status object (docs/operations.md)
- *   {"verb":"need","ino":N,"level":"nvme"|"remote"} -> {"seq":S,"bytes":B}: all on that path is at
- * the level when its horizon is at S or later
- *   {"verb":"horizon"}                       -> {"nvme":S,"newest":S2,"missing_bytes":B}, and
- * "error" when there is one; of a remote "remote":S, "remote_missing_bytes", "remote_state", and
- * "remote_error" while it is out of reach or lost to us
- *   {"verb":"urgent","on":true|false}        -> {}: lifts limits while somebody waits, with
- * "level":"remote" those of the upload too; asked for again by each poll, so a waiter that dies
- * must not leave it on for more than a few seconds
- *   {"verb":"drain"}                         -> {"seq":S}: seals everything; S is what must be
- * reached. With "level":"remote","at_end":true|false the end of the service waits for the remote,
- * or does not
- *   {"verb":"job_start","kind":"scrub"|"gc","local":B,"remote":B,"rate":BYTES,"dry_run":B} ->
- * {"number":N}: begins work in the background, one at a time
- *   {"verb":"job","from":L}                  -> of the last one "number", "running", "cancelled",
- * "failed", "lines" from line L on, "line_count", and counts
- *   {"verb":"job_cancel"}                    -> {}
- *   {"verb":"upgrade","binary":"path"}       -> {}: the mount goes on with that program, soon. The
- * status then counts one try more, and says if it failed
- *   {"verb":"ping"}                          -> {"pid":N,"log":"path"}, without a log where it is
- * STORE/log (whose path need not be UTF-8)
- *   {"verb":"warm","ino":N,"evict":true|false} -> {"job":J}: fetches all on that path onto NVMe, or
- * drops there what the remote has
- *   {"verb":"warm_status","job":J,"cancel":true|false} ->
- * {"ended":B,"total_bytes":B,"done_bytes":B,...}: see struct warm_status
- *   {"verb":"metrics"}                       -> {"text":"the same in the text format of
- * Prometheus"}
- *   {"verb":"look","ino":N}                  -> "path", "type", "size_bytes", "level"... of one
- * file or directory
- *   {"verb":"survey","todo":["dINO:AT","fINO:AT",...]} -> a portion of what is to do: "done":K
- * items, the last of them to go on as "rest" if that is there;
- * "found":["KINDINO:SIZE:LINKS:STAGED",...] in directories (KIND d, f or o), "chunks":
- * ["NAME:REFERENCES:USES:LENGTH:RAW:STORED:WHERE",...] of files (USES of the references are this
- * part's, of LENGTH bytes; WHERE: 1 NVMe + 2 remote), "inline_bytes":B, of which
- * "inline_remote_bytes":B are in the remote, too An error is {"error":"text","errno":N}. */
+ *
+ *   {"verb":"status"}
+ *      -> the status object (docs/operations.md)
+ *   {"verb":"need","ino":N,"level":"nvme"|"remote"}
+ *      -> {"seq":S,"bytes":B}: all on that path is at the level when its horizon is at S or later
+ *   {"verb":"horizon"}
+ *      -> {"nvme":S,"newest":S2,"missing_bytes":B}, and "error" when there is one; of a remote
+ *         "remote":S, "remote_missing_bytes", "remote_state", and "remote_error" while it is out of
+ *         reach or lost to us
+ *   {"verb":"urgent","on":true|false}
+ *      -> {}: lifts limits while a client waits, with "level":"remote" those of the upload too;
+ *         asked for again by each poll, so a waiter that dies must not leave it on for more than a
+ *         few seconds
+ *   {"verb":"drain"}
+ *      -> {"seq":S}: seals everything; S is what must be reached. With
+ *         "level":"remote","at_end":true|false the end of the service waits for the remote, or does
+ *         not
+ *   {"verb":"job_start","kind":"scrub"|"gc","local":B,"remote":B,"rate":BYTES,"dry_run":B}
+ *      -> {"number":N}: begins work in the background, one at a time
+ *   {"verb":"job","from":L}
+ *      -> of the last one "number", "running", "cancelled", "failed", "lines" from line L on,
+ *         "line_count", and counts
+ *   {"verb":"job_cancel"}
+ *      -> {}
+ *   {"verb":"upgrade","binary":"path"}
+ *      -> {}: the mount goes on with that program, soon. The status then counts one try more, and
+ *         says if it failed
+ *   {"verb":"ping"}
+ *      -> {"pid":N,"log":"path"}, without a log where it is STORE/log (whose path need not
+ *         be UTF-8)
+ *   {"verb":"warm","ino":N,"evict":true|false}
+ *      -> {"job":J}: fetches all on that path onto NVMe, or drops there what the remote has
+ *   {"verb":"warm_status","job":J,"cancel":true|false}
+ *      -> {"ended":B,"total_bytes":B,"done_bytes":B,...}: see struct warm_status
+ *   {"verb":"metrics"}
+ *      -> {"text":"the same in the text format of Prometheus"}
+ *   {"verb":"look","ino":N}
+ *      -> "path", "type", "size_bytes", "level"... of one file or directory
+ *   {"verb":"survey","todo":["dINO:AT","fINO:AT",...]}
+ *      -> a portion of what is to do: "done":K items, the last of them to go on as "rest" if that
+ *         is there; "found":["KINDINO:SIZE:LINKS:STAGED",...] in directories (KIND d, f or o),
+ *         "chunks":["NAME:REFERENCES:USES:LENGTH:RAW:STORED:WHERE",...] of files (USES of the
+ *         references are this part's, of LENGTH bytes; WHERE: 1 NVMe + 2 remote),
+ *         "inline_bytes":B, of which "inline_remote_bytes":B are in the remote, too
+ *   An error is {"error":"text","errno":N}. */
 cJSON *service_handle(const cJSON *request, void *service);
 
 /* Recounts and verifies a store that is not mounted. `report` is called for each line to show.

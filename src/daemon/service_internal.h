@@ -14,8 +14,8 @@
 #include "fuse/front.h"
 #include "store/store.h"
 
-#define URGENT_LEASE_NS                                                                            \
-    (3ll * 1000000000) /* how long limits stay lifted for a waiter that was not heard of again */
+/* How long limits stay lifted for a waiter that was not heard of again. */
+#define URGENT_LEASE_NS (3ll * 1000000000)
 #define TICK_MS 1000
 
 struct upload_sample {

@@ -6,11 +6,15 @@
  * daemon of its own version.
  *
  * The other program is started as
- *   cairn holder check FD                  can it? Says "cairn holder 1 VERSION" then, and else why
- * not cairn holder daemon FD STORE MOUNT     serve, as the holder's child; the first that it does
- * is a byte to the link cairn holder keep FD STORE MOUNT       be the holder; also of a daemon of
- * its own program whose holder has died with a handover (handover.h) in descriptor FD. STORE and
- * MOUNT are for who looks at the list of processes. */
+ *
+ *   cairn holder check FD               can it? Says "cairn holder 1 VERSION" then, else why not
+ *   cairn holder daemon FD STORE MOUNT  serve, as the holder's child; the first that it does is a
+ *                                       byte to the link
+ *   cairn holder keep FD STORE MOUNT    be the holder; also of a daemon of its own program whose
+ *                                       holder has died
+ *
+ * with a handover (handover.h) in descriptor FD. STORE and MOUNT are there to be seen in the list
+ * of processes. */
 #pragma once
 
 #include "base/base.h"

@@ -26,7 +26,7 @@
 struct pinned {
     struct store *store;
     VECTOR(uint64_t) list, dirs;
-    bool any; /* somebody pins something */
+    bool any; /* something is pinned */
     int error;
     bool looks_up; /* packs that hold it on NVMe are wanted, too */
     VECTOR(uint64_t) packs;
@@ -231,7 +231,7 @@ struct judging {
     uint64_t pack;
 };
 
-/* Does somebody refer to the chunk, and has it its place in this pack? 1, 0 or -errno. */
+/* Is the chunk referred to, and has it its place in this pack? 1, 0 or -errno. */
 static int lives_in(struct store *store, const struct chunk_name *name, uint64_t pack)
 {
     struct chunk_entry now;
@@ -249,7 +249,7 @@ static int judge_chunk(const struct chunk_entry *entry, void *arg)
     return is_published(j->store, &entry->name) && !is_pinned(j->pinned, &entry->name) ? 0 : -EBUSY;
 }
 
-/* First the mark, then the questions: whoever refers to a chunk from now on sees the mark. */
+/* First the mark, then the questions: a thread that refers to a chunk from now on sees the mark. */
 static bool mark(struct store *store, uint64_t pack)
 {
     if (!packs_begin_drop(store, pack))
@@ -344,7 +344,7 @@ static size_t choose(struct store *store, uint64_t bytes, uint64_t *ids, size_t 
     return count;
 }
 
-/* --- because somebody said so ----------------------------------------------------------------- */
+/* --- because it was asked for ----------------------------------------------------------------- */
 
 struct moving_out {
     struct moving moving;
@@ -462,7 +462,7 @@ static size_t serve(struct store *store, struct evict_request *request, uint64_t
     return count;
 }
 
-/* The same for who asked for it (evict_now()); what must stay of their packs is added to a new one,
+/* The same for a caller of evict_now(); what must stay of their packs is added to a new one,
  * as by a compaction. */
 static size_t choose_requested(struct store *store, uint64_t *ids, size_t max)
 {
@@ -479,7 +479,7 @@ static size_t choose_requested(struct store *store, uint64_t *ids, size_t max)
     return count;
 }
 
-/* After each choose_requested(), when its packs are gone, or could not be dropped: who waits is
+/* After each choose_requested(), when its packs are gone, or could not be dropped: the waiter is
  * told. */
 static void end_requested(struct store *store, bool dropped)
 {

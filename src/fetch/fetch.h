@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Content of files, from whatever tier has it, and which of it is on NVMe. The part of it for fs/
- * and above, who include store/store.h. Threads: any. */
+ * and above, which include store/store.h. Threads: any. */
 #pragma once
 
 #include "remote/remote.h"
@@ -42,12 +42,12 @@ void store_start_read(struct store *store, const struct store_read_request *requ
  * `reach`. Blocks. */
 CAIRN_MUST_CHECK int store_read(struct store *store, uint64_t ino, uint64_t offset, void *buf,
                                 size_t length, enum store_reach reach, size_t *ret_good);
-/* Returns when no read is under way. Nobody starts new ones. */
+/* Returns when no read is under way. No caller starts new ones. */
 void store_end_reads(struct store *store);
 /* The zeros with which holes are answered: into the page tables, as stage_map_parts(). */
 void store_map_zeros(void);
 
-/* --- what is on NVMe, because somebody said so ------------------------------------------------ */
+/* --- what is on NVMe, because it was asked for ------------------------------------------------ */
 
 struct warm_status {
     bool ended;

@@ -25,7 +25,7 @@ struct evict {
     _Atomic uint64_t
         pinned_bytes; /* of packs on NVMe that hold what is pinned; UINT64_MAX: not known */
     _Atomic uint64_t pins_changed; /* newest operation when a pin was set or removed last */
-    _Atomic bool pins_asked;       /* somebody wants to know what is pinned */
+    _Atomic bool pins_asked;       /* what is pinned is to be counted */
     _Atomic uint64_t evicted_total;
     _Atomic int64_t
         none_until; /* nothing was found that could be evicted: not looked for again sooner */
@@ -96,8 +96,8 @@ void keep_flush(struct store *store);
 
 /* --- evict.c ---------------------------------------------------------------------------------- */
 
-/* Rounds of the writeback thread: what is pinned is counted anew, when it changed or somebody asked
- * what is free; packs leave, because room is short or somebody said so. */
+/* Rounds of the writeback thread: what is pinned is counted anew, when it changed or a client asked
+ * what is free; packs leave, because room is short or it was asked for. */
 bool evict_pins_round(struct store *store, bool now);
 bool evict_round(struct store *store, bool now);
 /* May room come free by eviction, or by what is being uploaded? The writeback thread. */

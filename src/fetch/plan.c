@@ -5,35 +5,41 @@
  * view says which chunks the rest consists of. From then on all content has names, so compaction,
  * eviction and fetching change where a chunk is read and never what is read.
  *
- *   state    needs a thread that     what the plan does there                          where it
- * goes on may wait for
- *   -------  ----------------------  ------------------------------------------------
- * ---------------------------------------------- LOOK     nothing                 size and parts of
- * the range, as the stage has     ANSWER  all of it is in memory them; store_start_read() alone
- * RESOLVE RESOLVE  nothing, if what is     parts: memory, holes, chunks, of one generation   LEND
- * the thread may not wait not staged may lie in   of the view FILL    it may, and has a buffer
- *            memory; else NVMe                                                         RESOLVE the
- * view was exchanged, or overtook it LEND     nothing                 an answer without a copy,
- * from the window into    ANSWER  all parts are there which the remote's bytes are received WAIT a
- * chunk is on its way FILL    else WAIT     (no thread has it)      a chunk has the plan, until it
- * has come or        LEND    called by whoever fetched the chunk failed FILL     NVMe copies what
- * is in memory, finds a place for       ANSWER every other chunk, reads it from NVMe FILL    one is
- * in the remote: a thread that may wait for that goes on RESOLVE there are more parts than a plan
- * has; or a chunk is gone the remote              the same, and reads from the remote ANSWER,
- * RESOLVE ANSWER                           the reply function is called, once
+ *   state    its thread may wait for   what happens there              goes on to
+ *   -------  ------------------------  ------------------------------  --------------------------
+ *   LOOK     nothing                   size and parts of the range,    ANSWER   all is in memory
+ *                                      from the stage                  RESOLVE
+ *                                      (store_start_read() alone)
+ *   RESOLVE  nothing, if what is not   parts: memory, holes, chunks,   LEND     without a buffer
+ *            staged may lie in         of one generation of the view   FILL     with one
+ *            memory; else NVMe                                         RESOLVE  the view moved on
+ *   LEND     nothing                   an answer without a copy, from  ANSWER   all parts are there
+ *                                      the window that the remote's    WAIT     a chunk is on its
+ *                                      bytes are received into                  way
+ *                                                                      FILL     else
+ *   WAIT     no thread has the plan    a chunk has it, until it has    LEND     in the thread that
+ *                                      come or failed                           fetched the chunk
+ *   FILL     NVMe                      copies what is in memory,       ANSWER
+ *                                      finds a place for each other    FILL     one is in the
+ *                                      chunk, reads it from NVMe                remote
+ *                                                                      RESOLVE  more parts than a
+ *                                                                               plan has, or a
+ *                                                                               chunk is gone
+ *            the remote                the same, and from the remote   ANSWER, RESOLVE
+ *   ANSWER                             calls the reply function, once
  *
  * What holds:
  *
  *   1. Sizes and parts are of one generation (store_generation()) and of one version of the
- * content, or the plan resolves again.
- *   2. Nobody is answered a byte of a chunk that was not verified against its name.
+ *      content, or the plan resolves again.
+ *   2. No answer has a byte of a chunk that was not verified against its name.
  *   3. A plan that waits, in a queue or with a chunk, pins no memory of the stage: a remote that
- * hangs must not take the room of writers. So a range that is partly in memory is resolved by the
- * thread that copies it.
+ *      hangs must not take the room of writers. So a range that is partly in memory is resolved by
+ *      the thread that copies it.
  *   4. A plan moves from NVMe's threads to the remote's, and not back. A range that lies on NVMe
- * never waits for the remote.
+ *      never waits for the remote.
  *   5. PLAN_TRIES bounds how often a plan resolves. Then the missing chunk is damage, and the cause
- * of the error names it.
+ *      of the error names it.
  *
  * Threads: one at a time has a plan; its fields need no lock. */
 #include <sys/mman.h>
@@ -381,7 +387,8 @@ static bool look_is_below(const struct look *look)
 }
 
 /* May the rest be answered without waiting? A file that is small enough lies in the view; a chunk
- * that was fetched, in the window. Else whoever receives requests does not even ask the view. */
+ * that was fetched, in the window. Else the thread that receives requests does not even ask the
+ * view. */
 static bool look_may_suffice(struct store *store, const struct look *look)
 {
     struct pull *pull = pull_of(store);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A read under way: see plan.c, which has the table of its states. Nobody outside fetch/ includes
- * this. */
+/* A read under way: see plan.c, which has the table of its states. Only fetch/
+ * includes this. */
 #pragma once
 
 #include "base/vector.h"
@@ -20,7 +20,7 @@ enum plan_kind {
     KIND_STAGED, /* was in the stage, and is in the buffer */
     KIND_HOLE,
     KIND_INLINE, /* in plan->bytes */
-    KIND_CHUNK,  /* nobody has looked for its place yet */
+    KIND_CHUNK,  /* its place was not looked for yet */
     KIND_LOCAL,  /* on NVMe, at `place` */
     KIND_REMOTE, /* in the remote, at `place` */
 };

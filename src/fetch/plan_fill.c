@@ -39,7 +39,7 @@ static void plan_gather_part(struct plan *plan, struct plan_part *part)
 {
     struct pull *pull = pull_of(plan->store);
     uint8_t *to = plan->buffer + part->offset;
-    check(part->kind != KIND_STAGED); /* whoever resolved it has filled it */
+    check(part->kind != KIND_STAGED); /* the step that resolved it has filled it */
     part->is_filled = true;
     if (part->kind == KIND_HOLE)
         memset(to, 0, part->length);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Files that are read from front to back: what comes next is asked for before the reader needs it.
  *
- * A stream is a place in a file where somebody went on reading. Once enough was read one after the
+ * A stream is a place in a file where a reader went on. Once enough was read one after the
  * other, and some of it was not on NVMe, the chunks ahead are looked up, made into groups that lie
  * together in the remote, and fetched by several threads at once. How far ahead is bounded by the
  * window. */
@@ -14,18 +14,16 @@
 #define AHEAD_FIRST (64 * MIB)
 #define STRAY_AHEAD (4 * MIB) /* requests of one reader come out of order by less than this */
 #define STRAY_BEHIND (16 * MIB)
-#define SPAN                                                                                       \
-    (32 * MIB) /* of the file, planned at once: so much that neighbours in the remote are seen as  \
-                  such */
+/* Of the file, planned at once: so much that neighbours in the remote are seen as such. */
+#define SPAN (32 * MIB)
 #define SPAN_CHUNKS 4096u
-#define QUIET_NS                                                                                   \
-    (5ll * 1000000000) /* after an error nothing is asked for ahead: readers find out themselves   \
-                        * \ */
+/* After an error nothing is asked for ahead: readers find out themselves. */
+#define QUIET_NS (5ll * 1000000000)
 #define IDLE_MS 1000
 #define KEEP_WAIT_NS (200ll * 1000000)
 #define WARM_KEEP_WAIT_NS (20ll * 1000000000)
 
-/* --- who reads where -------------------------------------------------------------------------- */
+/* --- where files are read --------------------------------------------------------------------- */
 
 static bool continues(const struct pull_stream *s, uint64_t ino, uint64_t offset)
 {

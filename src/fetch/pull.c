@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One GET, and what is done with what it brings: chunks are verified, decoded beside what they
- * refer to, given to those who wait, and kept on NVMe. */
+ * refer to, given to those that wait, and kept on NVMe. */
 #include "fetch/internal.h"
 
 #include "base/cause.h"
@@ -60,7 +60,7 @@ static struct opened open_chunk(struct pull *pull, const struct bases *bases,
     return ret;
 }
 
-/* Adds to `waiters` who is to be told when the whole group is there. */
+/* Adds to `waiters` those that are to be told when the whole group is there. */
 static void publish(struct pull *pull, const struct chunk_entry *entry, const struct opened *opened,
                     struct pull_waiter_list *waiters)
 {

@@ -3,12 +3,13 @@
  *
  *   pull_window.c  chunks on their way, and those that wait in memory for a reader
  *   pull.c         one GET, and what is done with it
- *   pull_read.c    who reads them
+ *   pull_read.c    reads of them
  *   prefetch.c     files that are read from front to back, and what is asked for ahead of them
- *   warm.c         whole files and directories, fetched or evicted because somebody said so
+ *   warm.c         whole files and directories, fetched or evicted because it was asked for
  *
- * A chunk is named by its hash, so it does not matter who asked for it: it is on its way once, and
- * who needs it meanwhile waits for it. All memory of this comes out of one budget, the window. */
+ * A chunk is named by its hash, so it does not matter which reader asked: it is on its way once,
+ * and a reader that needs it meanwhile waits for it. All memory of this comes out of one budget,
+ * the window. */
 #pragma once
 
 #include "fetch/fetch.h"
@@ -55,7 +56,7 @@ struct pull_buffer {
     unsigned refs; /* with the lock */
 };
 
-/* A reader who is called when a chunk that is on its way has come, or failed. */
+/* A reader that is called when a chunk that is on its way has come, or failed. */
 struct pull_waiter {
     STAILQ_ENTRY(pull_waiter) link;
     void (*job)(void *arg);
@@ -69,7 +70,7 @@ struct pull_chunk {
     struct chunk_name name;
     enum pull_state state;
     struct pull_group *group;        /* PLANNED */
-    unsigned pins;                   /* who waits for it, copies from it or has it on loan */
+    unsigned pins;                   /* readers that wait for it, copy from it or have it on loan */
     pthread_cond_t arrived;          /* or failed, or was given up */
     struct pull_waiter_list waiters; /* LOADING */
     bool for_reader;
@@ -85,7 +86,7 @@ struct pull_chunk {
 };
 TAILQ_HEAD(pull_chunk_list, pull_chunk);
 
-/* A file that somebody reads. */
+/* A file that is read. */
 struct pull_stream {
     uint64_t ino;  /* 0: free */
     uint64_t next; /* where a reader that goes on would go on */
@@ -131,7 +132,7 @@ struct pull {
         struct pull_fetched
             unkept[PULL_UNKEPT_MAX]; /* what readers fetched themselves: a thread stores it */
         unsigned unkept_count;
-        unsigned waiting; /* readers who will be called, or are being */
+        unsigned waiting; /* readers that will be called, or are being */
         bool stopping;
         struct warm_job *jobs[PULL_JOBS];
         uint64_t next_job;
@@ -145,7 +146,7 @@ static inline uint64_t pull_window(unsigned threads)
            PULL_WINDOW_SPARE;
 }
 
-/* --- pull_window.c -------------------------------------------------------------------------- */
+/* --- pull_window.c ---------------------------------------------------------------------------- */
 
 /* Memory for `length` bytes, of which the cost was taken with the group; one reference. */
 struct pull_buffer *pull_buffer_new(struct pull *pull, uint64_t length);
@@ -154,8 +155,8 @@ void pull_buffer_put_locked(struct pull *pull, struct pull_buffer *buffer);
 void pull_drop_spares_locked(struct pull *pull, uint64_t max_bytes);
 /* Takes the chunk out of the table; the last unpin frees it. */
 void pull_forget_locked(struct pull *pull, struct pull_chunk *chunk);
-/* Does nobody need it any more, once it has no pins? Until it is on NVMe it stays: whoever needs it
- * once more would fetch it once more. */
+/* Does no reader need it any more, once it has no pins? Until it is on NVMe it stays: a reader that
+ * needs it once more would fetch it once more. */
 bool pull_is_used_up(const struct pull_chunk *chunk);
 struct pull_chunk *pull_find_locked(struct pull *pull, const struct chunk_name *name);
 void pull_unpin_locked(struct pull *pull, struct pull_chunk *chunk);
@@ -175,10 +176,10 @@ void pull_make_groups(struct pull_wanted *wanted, size_t count, bool for_reader,
  * left. */
 void pull_plan_locked(struct pull *pull, struct pull_plan *plan, struct pull_group *group);
 void pull_unplan_locked(struct pull *pull, struct pull_plan *plan);
-/* Room in the window for the group, taken from chunks that nobody read for a while (`force`: from
- * any that nobody holds); then it is out of its plan and its chunks are on their way. */
+/* Room in the window for the group, taken from chunks that were not read for a while (`force`: from
+ * any that nothing holds); then it is out of its plan and its chunks are on their way. */
 bool pull_take_locked(struct pull *pull, struct pull_group *group, bool force);
-/* Gives memory back that nobody used for a while. */
+/* Gives memory back that was not used for a while. */
 void pull_trim_locked(struct pull *pull);
 
 /* --- pull.c ----------------------------------------------------------------------------------- */
@@ -194,7 +195,7 @@ void pull_free(struct pull *pull);
  * bytes that found no room on NVMe, for which it waited at most `wait_ns`. */
 int pull_run_group(struct pull *pull, struct pull_group *group, int64_t wait_ns,
                    uint64_t *ret_not_kept);
-/* The same for a reader, who need not wait until it is on NVMe: pull_keep_one_locked() sees to
+/* The same for a reader, which need not wait until it is on NVMe: pull_keep_one_locked() sees to
  * that. */
 void pull_run_for_reader(struct pull *pull, struct pull_group *group);
 /* False: nothing waits for it. Gives the lock away meanwhile. */
@@ -222,13 +223,13 @@ bool pull_is_local(struct store *store, const struct chunk_name *name);
 
 /* Calls them, and empties the list. They may block. */
 void pull_run_waiters(struct pull *pull, struct pull_waiter_list *waiters);
-/* Returns when nobody will be called any more. */
+/* Returns when no reader will be called any more. */
 void pull_await_waiters(struct pull *pull);
 
 /* --- prefetch.c ------------------------------------------------------------------------------- */
 
 void *prefetch_run(void *pull);
-/* Somebody reads [offset, offset + length) of the file. */
+/* A reader reads [offset, offset + length) of the file. */
 void prefetch_note_read(struct pull *pull, uint64_t ino, uint64_t offset, uint64_t length);
 /* And something of it was not on NVMe. */
 void prefetch_note_miss(struct pull *pull, uint64_t ino);

@@ -132,13 +132,13 @@ int pull_read(struct pull *pull, const struct chunk_entry *known, uint64_t offse
         if (remote_find_chunk(pull->store, &known->name, &place) < 0)
             return -ENOENT;
     }
-    if (r == 0 || r == -EHOSTDOWN || r == -ENOLINK) /* who missed a base has said so */
+    if (r == 0 || r == -EHOSTDOWN || r == -ENOLINK) /* a missing base was noted */
         return r;
     remote_note_bad_pack(pull->remote, place.pack, r == -ENOENT ? "missing" : "damaged");
     return r == -ENOENT ? -ENODATA : r;
 }
 
-/* --- readers who wait ------------------------------------------------------------------------- */
+/* --- readers that wait ------------------------------------------------------------------------ */
 
 void pull_wait_locked(struct pull *pull, struct pull_chunk *chunk, struct pull_waiter *waiter)
 {

@@ -2,16 +2,17 @@
 /* Chunks that are to come from the remote, are on their way, or wait in memory for a reader; and
  * the window, the memory that all of this takes.
  *
- * A chunk is planned, then loading, then ready (or failed). Whoever needs one that is planned takes
- * its group and fetches it himself, so no reader depends on a thread that is busy with something
- * else; whoever needs one that is loading waits. A group is taken only against room in the window
- * and never given back unfetched, so those that wait for room wait for work that ends by itself. */
+ * A chunk is planned, then loading, then ready (or failed). A reader that needs one that is planned
+ * takes its group and fetches it itself, so no reader depends on a thread that is busy with
+ * something else; one that needs a chunk that is loading waits. A group is taken only against room
+ * in the window and never given back unfetched, so those that wait for room wait for work that ends
+ * by itself. */
 #include "base/clock.h"
 #include "fetch/internal.h"
 
-#define STALE_NS                                                                                   \
-    (3ll * 1000000000) /* a chunk that nobody read for so long gives way to one that is needed */
-#define IDLE_NS (10ll * 1000000000) /* and after this to nobody */
+/* A chunk that was not read for so long gives way to one that is needed. */
+#define STALE_NS (3ll * 1000000000)
+#define IDLE_NS (10ll * 1000000000) /* after this it goes in any case */
 
 /* --- memory ----------------------------------------------------------------------------------- */
 

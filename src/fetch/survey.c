@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Looking at what files consist of, a portion at a time: nothing is held or remembered between
- * portions, so it costs nobody anything that somebody looks. */
+ * portions, so a survey costs other callers nothing. */
 #include "fetch/internal.h"
 
 struct survey {

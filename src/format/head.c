@@ -47,7 +47,7 @@
  *       12    4  zero
  *       16    8  features that a reader must know
  *       24    8  features that a writer must know
- *       32    8  features that nobody must know
+ *       32    8  features that need not be known
  *       40   16  history
  *       56    8  created, ns since 1970
  *       64    8  key id

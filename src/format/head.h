@@ -17,9 +17,9 @@
 #define HEAD_HOLDER_MAX 128u
 
 struct head {
-    uint64_t number;     /* 1, 2, ... without gaps, whoever writes */
+    uint64_t number;     /* 1, 2, ... without gaps, over all writers */
     uint8_t history[16]; /* of the prefix */
-    uint8_t store[16];   /* who wrote it */
+    uint8_t store[16];   /* of its writer */
     uint16_t writer;     /* its writer slot */
     uint64_t epoch;      /* its epoch: larger than that of every head of another holder before */
     uint8_t nonce[16];   /* fresh for each try to create: settles whose a head is when an answer was

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Packs: immutable files of encoded chunks.
  *
- *   header (PACK_HEADER_LEN) | frame | stored chunk | frame | stored chunk ... | index | zeros |
- * trailer (PACK_TRAILER_LEN)
+ *   header (PACK_HEADER_LEN) | frame | stored chunk | frame | stored chunk ... | index | zeros
+ *   | trailer (PACK_TRAILER_LEN)
  *
  * A frame says of its chunk what the index says, so that a lost index can be made again. Packs of
  * version 1 have none: there, chunks lie one after the other. The whole file is a multiple of
@@ -13,7 +13,7 @@
 #include "format/chunk.h"
 
 #define PACK_VERSION 2u         /* of the header: 2 since there are frames */
-#define PACK_TRAILER_VERSION 1u /* unchanged: who reads by the index need not know of frames */
+#define PACK_TRAILER_VERSION 1u /* unchanged: a reader by the index need not know of frames */
 #define PACK_ALIGN 4096u
 #define PACK_HEADER_LEN 64u
 #define PACK_TRAILER_LEN 64u

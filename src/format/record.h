@@ -14,8 +14,8 @@
 #define SEQ_EPOCH_SHIFT 40
 #define NAME_LEN_MAX 255u
 #define RECORD_HEADER_LEN 32u
-#define RECORD_LEN_MAX                                                                             \
-    (16u * 1024 * 1024)          /* larger changes are split over several EXTENTS records */
+/* Larger changes are split over several EXTENTS records. */
+#define RECORD_LEN_MAX (16u * 1024 * 1024)
 #define RECORD_EXTENTS_MAX 4096u /* extents of one EXTENTS or SEAL record */
 #define INLINE_MAX (16u * 1024)  /* changed bytes of a version that still lie in its record */
 

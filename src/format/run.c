@@ -19,15 +19,16 @@
  *        4    4  number of rows, at least 1
  *        8    8  offset of the block, from the start of the run
  *       16       rows
- *                4  crc32 of everything before it in the block, continued from the crc32 of the
- * header
+ *                4  crc32 of all before it in the block, continued from that of the header
  *
  * Row:
  *
  *   OFFSET SIZE
- *        0    2  how many bytes of the key before it this key begins with; 0 in the first row of a
- * block 2    2  length of the rest of the key 4    4  length of the value; 0xffffffff: there is
- * none, the key is removed 8       rest of the key, then the value
+ *        0    2  how many bytes this key has in common with the one before it, at its
+ *                beginning; 0 in the first row of a block
+ *        2    2  length of the rest of the key
+ *        4    4  length of the value; 0xffffffff: there is none, the key is removed
+ *        8       rest of the key, then the value
  *
  * Trailer, the last bytes:
  *
@@ -43,8 +44,7 @@
  *
  * Each block tells where it lies, and its checksum whose it is: one that was moved, or that comes
  * from another run, is found. Magic, version and checksum of header and trailer stay where they are
- * in every
- * later version. */
+ * in every later version. */
 #include "format/run.h"
 
 #include "base/crc.h"

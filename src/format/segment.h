@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Journal segments: files of batches; each batch is one step of the durable horizon.
  *
- *   segment header (SEGMENT_HEADER_LEN) | batch header (BATCH_HEADER_LEN) | records | batch header
- * | records ...
+ *   segment header (SEGMENT_HEADER_LEN) | batch header (BATCH_HEADER_LEN) | records
+ *   | batch header | records ...
  *
  * A segment file is allocated ahead: after the last batch come zeros. A batch counts only whole:
  * both checksums hold and `prev` is the hash of the batch before it (of the segment before, for the

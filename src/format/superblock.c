@@ -6,7 +6,7 @@
  *       14    2  zero
  *       16    8  features that a reader must know
  *       24    8  features that a writer must know
- *       32    8  features that nobody must know
+ *       32    8  features that need not be known
  *       40   16  store id
  *       56    8  created, ns since 1970
  *       64    8  key id
@@ -33,8 +33,8 @@ static const uint8_t magic[8] = {'C', 'A', 'I', 'R', 'N', 'F', 'S', 0};
 #define FORMER_AT 120u
 #define FORMER_IDS_AT 128u
 #define CRC_AT (SUPERBLOCK_LEN - 4)
-#define INCOMPAT_DERIVED                                                                           \
-    (SUPERBLOCK_INCOMPAT_HISTORY | SUPERBLOCK_INCOMPAT_FORMER) /* from other fields */
+/* From other fields. */
+#define INCOMPAT_DERIVED (SUPERBLOCK_INCOMPAT_HISTORY | SUPERBLOCK_INCOMPAT_FORMER)
 #define INCOMPAT_KNOWN (INCOMPAT_DERIVED | SUPERBLOCK_INCOMPAT_ENCODINGS)
 _Static_assert(FORMER_IDS_AT + 16 * SUPERBLOCK_FORMER_MAX <= CRC_AT, "room for former ids");
 

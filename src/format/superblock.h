@@ -7,22 +7,21 @@
 
 #define SUPERBLOCK_LEN 4096u
 #define SUPERBLOCK_VERSION 1u
-#define SUPERBLOCK_INCOMPAT_HISTORY                                                                \
-    (1ull << 0) /* the store carries the history of another; set by the encoder */
+/* The store carries the history of another; set by the encoder. */
+#define SUPERBLOCK_INCOMPAT_HISTORY (1ull << 0)
 #define SUPERBLOCK_INCOMPAT_FORMER (1ull << 1) /* it had other ids before; set by the encoder */
 #define SUPERBLOCK_INCOMPAT_FX (1ull << 2)     /* chunks may be encoded as fx */
-#define SUPERBLOCK_INCOMPAT_DENSE                                                                  \
-    (1ull << 3) /* chunks of the remote may be encoded as twin or dx, and refer to others */
-#define SUPERBLOCK_INCOMPAT_ENCODINGS                                                              \
-    (SUPERBLOCK_INCOMPAT_FX | SUPERBLOCK_INCOMPAT_DENSE) /* what chunks may be encoded as; set by  \
-                                                            the caller, also of a prefix info */
+/* Chunks of the remote may be encoded as twin or dx, and refer to others. */
+#define SUPERBLOCK_INCOMPAT_DENSE (1ull << 3)
+/* Encodings that chunks may have; set by the caller, also of a prefix info. */
+#define SUPERBLOCK_INCOMPAT_ENCODINGS (SUPERBLOCK_INCOMPAT_FX | SUPERBLOCK_INCOMPAT_DENSE)
 #define SUPERBLOCK_FORMER_MAX 64u
 
 struct superblock {
     uint32_t version;
     uint64_t incompat;   /* features that a reader must know: SUPERBLOCK_INCOMPAT_* */
     uint64_t ro_compat;  /* features that a writer must know; none yet */
-    uint64_t compat;     /* features that nobody must know; none yet */
+    uint64_t compat;     /* features that need not be known; none yet */
     uint8_t store[16];   /* random id */
     uint8_t history[16]; /* id of the history that the store carries: its own id, unless it adopted
                             another's from a remote; zeros to the encoder: its own */

@@ -101,9 +101,9 @@ bool fs_follows(const struct fs *fs);
 /* Something was read: moves atime if it is due. May read the view. */
 void fs_accessed(struct fs *fs, uint64_t ino);
 
-/* size 0: the length only. user.*, trusted.* and security.* are stored (who may is for the kernel
- * to say); user.cairn.* are answered by the filesystem and never listed, but for user.cairn.pin,
- * which is stored. */
+/* size 0: the length only. user.*, trusted.* and security.* are stored (whether the caller may is
+ * for the kernel to say); user.cairn.* are answered by the filesystem and never listed, but for
+ * user.cairn.pin, which is stored. */
 CAIRN_MUST_CHECK ssize_t fs_getxattr(struct fs *fs, uint64_t ino, const char *name, void *buf,
                                      size_t size);
 CAIRN_MUST_CHECK int fs_setxattr(struct fs *fs, uint64_t ino, const char *name, const void *value,
@@ -143,7 +143,7 @@ void fs_lanes(struct fs *fs, void (*fn)(const struct fs_lane *lane, void *arg), 
 /* How the kernel should treat an open file. */
 struct fs_opened {
     uint64_t handle;
-    bool has_draft; /* somebody is changing it: its pages must not be cached */
+    bool has_draft; /* it is being changed: its pages must not be cached */
     bool atime_due; /* the next read moves atime: it must come here, not end in the page cache */
 };
 

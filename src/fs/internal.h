@@ -14,7 +14,7 @@
  * buffer: no more than many need. */
 #define DIR_BLOCK_SIZE 4096u
 
-/* An inode that is open or has lost its last name. Without a name it lives until nobody has it open
+/* An inode that is open or has lost its last name. Without a name it lives until no handle is left
  * and the kernel has forgotten it. An inode that only the kernel knows (a working directory, an
  * O_PATH descriptor, a fifo) can be opened again and changed. */
 struct live_inode {
@@ -62,18 +62,18 @@ struct live_inode *live_note_nameless_locked(struct fs *fs, uint64_t ino);
 struct live_inode *live_nameless_locked(struct fs *fs, uint64_t ino);
 /* It has a name now. */
 void live_note_named_locked(struct fs *fs, struct live_inode *live);
-/* Nobody knows anything any more. */
+/* All that was known is forgotten. */
 void live_end_all(struct fs *fs);
-/* Takes a handle and counts the inode as open before it is looked at, or even made: who removes its
- * last name from then on leaves it to whoever has it open. Then the inode must be held, or the
- * opening undone. -ENFILE. */
+/* Takes a handle and counts the inode as open before it is looked at, or even made: a call that
+ * removes its last name from then on leaves it to those that have it open. Then the inode must be
+ * held, or the opening undone. -ENFILE. */
 CAIRN_MUST_CHECK int open_ahead(struct fs *fs, uint64_t ino, int flags, uint64_t *ret_handle);
 void open_undo(struct fs *fs, uint64_t ino, uint64_t handle);
 /* Takes away what a change of content does: capabilities, and, if `caller` is without privilege,
  * setuid and setgid. */
 CAIRN_MUST_CHECK int kill_privileges(struct fs *fs, const struct ns_inode *inode,
                                      const struct fs_caller *caller);
-/* xattrs.c: the capabilities that whoever runs the file gets. */
+/* xattrs.c: the capabilities that a process gets which runs the file. */
 CAIRN_MUST_CHECK int drop_capabilities(struct fs *fs, const struct ns_inode *inode);
 /* mtime and ctime move, though the content stays as it is. */
 CAIRN_MUST_CHECK int touch(struct fs *fs, uint64_t ino);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Programs that save lazily (libcairn) say now and then how far they are. It is kept in memory, by
- * process, for whoever watches the mount.
+ * process, for programs that watch the mount.
  *
- * Who reports is known from the kernel. The table has a fixed size: when it is full, the user with
- * most places gives one up, so that nobody displaces another user's with more of his own. */
+ * The process that reports is known from the kernel. The table has a fixed size: when it is full,
+ * the user with most places gives one up, so that nobody displaces another user's with more of his
+ * own. */
 #include "base/clock.h"
 #include "base/text.h"
 #include "fs/internal.h"

@@ -139,7 +139,7 @@ int fs_mknod(struct fs *fs, uint64_t parent, const char *name, mode_t mode, dev_
         rec.attrs.mode = (uint32_t)(S_IFREG | (mode & 07777));
     }
     int r = make(fs, &rec, parent, name, caller);
-    /* Nobody has it open, so nothing else would seal it soon. It is made already: a repetition
+    /* It is not open, so nothing else would seal it soon. It is made already: a repetition
      * would find it there. */
     if (r == 0 && regular && store_seal(fs->store, rec.ino) == -EAGAIN)
         log_debug("inode %llu is sealed later, as other drafts are", (unsigned long long)rec.ino);
@@ -193,7 +193,7 @@ int fs_create(struct fs *fs, uint64_t parent, const char *name, mode_t mode, int
                          .ino = store_new_ino(fs->store),
                          .attrs = {.mode = (uint32_t)(S_IFREG | (mode & 07777))}};
     struct ns_inode inode;
-    /* The handle first: a new file that nobody can close would never be sealed. */
+    /* The handle first: a new file that cannot be closed would never be sealed. */
     int r = open_ahead(fs, rec.ino, flags & ~O_TRUNC, &ret->handle);
     if (r < 0)
         return r;

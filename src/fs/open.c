@@ -78,7 +78,7 @@ static void count_open(struct fs *fs, uint64_t ino, uint32_t flags)
 }
 
 /* The kernel knows it: it found the name, or the name's removal would not have been asked for; or
- * it is about to know it, and who made it sees to it if that fails. */
+ * it is about to know it, and the call that made it sees to it if that fails. */
 struct live_inode *live_note_nameless_locked(struct fs *fs, uint64_t ino)
 {
     check_held(&fs->locked.lock);
@@ -114,7 +114,7 @@ static int reap(struct fs *fs, uint64_t ino)
     return r;
 }
 
-/* Nobody has it open any more, or the kernel has forgotten it: both are needed for what has no
+/* It is not open any more, or the kernel has forgotten it: both are needed for what has no
  * name. -EAGAIN, only if `may_wait`: there is no room to say so, and it lives still. */
 static int end_locked(struct fs *fs, struct live_inode *live, bool may_wait)
 {
@@ -279,7 +279,7 @@ int fs_handle_flags(struct fs *fs, uint64_t handle)
     return (int)(stage_handle_flags(fs->stage, handle) & ~HANDLE_FLUSHED);
 }
 
-/* A descriptor of it is being closed: does somebody else write the file through another, of which
+/* A descriptor of it is being closed: does another process write the file through another, of which
  * none was closed yet? A descriptor that was duplicated, or inherited by a process that ended,
  * counts no more then, though it may still be written through: its file is sealed more often than
  * it need be, and no less. */

@@ -8,9 +8,8 @@
 
 #define OWN_PREFIX "user.cairn."
 #define TRUSTED_PREFIX "trusted."
-#define PIN_NAME                                                                                   \
-    "user.cairn.pin" /* stored as any other, and heeded by eviction: this file, or all below,      \
-                        stays on NVMe */
+/* Stored as any other, and heeded by eviction: this file, or all below, stays on NVMe. */
+#define PIN_NAME "user.cairn.pin"
 
 static bool is_own(const char *name)
 {

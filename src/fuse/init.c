@@ -3,8 +3,9 @@
  * are asked for in the reply to INIT.
  *
  *   DIRECT_IO_ALLOW_MMAP  files that bypass the page cache can still be mapped shared (loaders map
- * what they read); tried before anybody relies on it (self_test.c) HANDLE_KILLPRIV_V2    we clear
- * setuid bits ourselves, so the kernel need not ask for an xattr before every write */
+ *                         what they read); tried before anything relies on it (self_test.c)
+ *   HANDLE_KILLPRIV_V2    we clear setuid bits ourselves, so the kernel need not ask for an xattr
+ *                         before every write */
 #include <sys/uio.h>
 
 #include "fuse/internal.h"

@@ -10,21 +10,21 @@
  * counts a version, too. So
  *
  *   - after a rename, a change of xattrs, fallocate, a page of a map: the kernel is told, each time
- * (kept_marked())
+ *     (kept_marked())
  *   - of files that are open, or have such bits, it is told with the first change after they were
- * answered for (kept_changed()); and when they are opened to be written, since until then they may
- * have been answered for without a place
+ *     answered for (kept_changed()); and when they are opened to be written, since until then they
+ *     may have been answered for without a place
  *   - so it is of directories, but not where only the thread that makes the change asked since it
- * was told last: that has taken its answers, and the mark is enough, which comes with success
- * (kept_entries_changed())
+ *     was told last: that has taken its answers, and the mark is enough, which comes with success
+ *     (kept_entries_changed())
  *   - the answer to a setattr or a link is taken without a look at versions: it is not kept
  *
  * An older time of access may show in any case.
  *
- * What was answered for has a place in `kept`, taken before its attributes were read (again). Who
- * changes attributes gives the place up after the change and before the reply, and then tells: each
- * answer that came without the change is told of. Where no place is free, the answer
- * is not kept. */
+ * What was answered for has a place in `kept`, taken before its attributes were read (again). A
+ * thread that changes attributes gives the place up after the change and before the reply, and then
+ * tells: each answer that came without the change is told of. Where no place is free, the answer is
+ * not kept. */
 #include "base/clock.h"
 #include "fuse/internal.h"
 

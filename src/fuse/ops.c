@@ -245,7 +245,7 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 /* Bytes that an entry with a name of usual length takes in an answer. */
 #define ENTRY_LEN 40u
 #define PLUS_ENTRY_LEN 168u
-/* The first entries come with attributes, because the kernel cannot know yet whether anybody wants
+/* The first entries come with attributes, because the kernel cannot know yet whether a caller wants
  * them. Few, because they cost it more than a name does; it asks for those of the rest as soon as
  * one of these is looked at. */
 #define PLUS_FIRST_LEN 4096u

@@ -76,7 +76,7 @@ static void node_free_locked(struct ns *ns, struct node *node)
     free(node);
 }
 
-/* Forgets a node that says nothing more than the view, and that nobody holds. */
+/* Forgets a node that says nothing more than the view, and that nothing holds. */
 void node_settle_locked(struct ns *ns, struct node *node)
 {
     check_held(&ns->locked.lock);

@@ -192,7 +192,7 @@ int adopt_view(struct store *store, const struct head *head)
     return r;
 }
 
-/* --- who goes on from whom -------------------------------------------------------------------- */
+/* --- which goes on from which------------------------------------------------------------------ */
 
 static void set_anchor(struct store *store, const struct head *head)
 {
@@ -533,7 +533,7 @@ int adopt_is_consistent(struct remote *remote, char **ret_text)
     } else if (has_other && !is_own_try && !(knows && is_ours)) {
         *ret_text = explain_other(store, head);
     } else if (has_other || (head->number > 0 && head->epoch >= store->epoch)) {
-        /* Somebody else may give out the numbers of our epoch. */
+        /* Another store may give out the numbers of our epoch. */
         *ret_text = xasprintf(
             "%s has a head that this store does not remember: mount again to go on from it",
             remote->name);

@@ -65,7 +65,7 @@ void bases_cache_free(struct bases_cache *cache)
     free(cache);
 }
 
-/* Pinned ones are of those who gather, and counted there, so they stay. */
+/* Pinned ones are of threads that gather, and counted there, so they stay. */
 static void shrink_locked(struct bases_cache *cache)
 {
     check_held(&cache->lock);

@@ -3,7 +3,8 @@
  *
  * A chunk that is twin or dx in the remote, the dependent, can be decoded only beside other chunks,
  * its bases. They are gathered first: from memory, from NVMe, else from the remote, in few
- * requests, where they may have bases themselves. So whoever decodes chunks of the remote does
+ * requests, where they may have bases themselves. So a thread that decodes chunks of the remote
+ * does
  *
  *     for (size_t i = 0, n; i < count; i += n) {
  *         struct bases bases;
@@ -20,8 +21,8 @@
 #include "format/chunk.h"
 
 #define BASES_CACHE_BYTES (32 * MIB)
-#define BASES_BYTES                                                                                \
-    (8u * 1024 * 1024) /* most that is gathered at once, unless one chunk needs more */
+/* Most that is gathered at once, unless one chunk needs more. */
+#define BASES_BYTES (8u * 1024 * 1024)
 
 struct store;
 

@@ -34,7 +34,7 @@ CAIRN_MUST_CHECK int upload_check_chunk(struct store *store, const struct chunk_
 /* Makes a chunk that refers to others stand by itself: encodes `raw` into `stored`. */
 void upload_make_plain(struct store *store, struct chunk_entry *entry, const uint8_t *raw,
                        uint8_t *stored);
-/* rescue.c: finds a chunk, of which name and raw length are known, where nobody keeps it for being
+/* rescue.c: finds a chunk, of which name and raw length are known, where it is not kept for being
  * found: *entry gets how it is stored, by itself, and `raw` what it is. Takes long: for what would
  * be lost else. */
 CAIRN_MUST_CHECK bool rescue_chunk(struct store *store, struct chunk_entry *entry, uint8_t *stored,

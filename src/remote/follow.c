@@ -94,7 +94,7 @@ static int begin_journal_anew(struct store *store, const struct head *head)
     return r < 0 ? r : journal_begin(store);
 }
 
-/* For those who wait, numbers only grow: ours may be larger than the writer's. */
+/* For waiters, numbers only grow: ours may be larger than the writer's. */
 static void raise_numbers(struct store *store, uint64_t cut)
 {
     mutex_lock(&store->commit->history.lock);
@@ -199,8 +199,8 @@ static void notify_changed(void *arg)
     free(notification);
 }
 
-/* In a thread of its own: the kernel makes who tells it of a page wait for the read of that page,
- * which may wait for the next look. */
+/* In a thread of its own: the kernel makes a thread that tells it of a page wait for the read of
+ * that page, which may wait for the next look. */
 static void notify_in_background(struct remote *remote, struct follow_step *step)
 {
     struct notification *notification = xmalloc(sizeof *notification);

@@ -34,7 +34,7 @@ DEFINE_VECTOR(found, struct item);
 
 struct pass {
     struct remote *remote;
-    struct remote_gc_request *request; /* NULL: nobody asked */
+    struct remote_gc_request *request; /* NULL: none */
     int64_t now, old;                  /* by the medium's clock; before `old` is past the grace */
     struct found heads;                /* all */
     struct found runs, packs, unreferenced, probes; /* what may go */
@@ -381,7 +381,7 @@ int remote_gc_tick(struct remote *remote)
     return r == -ESTALE ? r : 0;
 }
 
-/* --- who asks --------------------------------------------------------------------------------- */
+/* --- requests --------------------------------------------------------------------------------- */
 
 /* Why no pass will be made; 0: it will. */
 static int refusal(struct remote *remote)

@@ -11,9 +11,8 @@
 #include "base/log.h"
 
 #define PREFIX_OBJECT "cairn"
-#define NUMBER_MAX                                                                                 \
-    (1ull << 62)     /* what we may have to count on from: no head of ours gets there              \
-                      * \ */
+/* We may have to count on from numbers up to this: no head of ours gets there. */
+#define NUMBER_MAX (1ull << 62)
 #define READ_TRIES 4 /* of a small object that looks damaged: the damage may be of the way here */
 #define READ_PAUSE_MS 50
 #define HEAD_RETRY_MS 1000
@@ -67,8 +66,8 @@ static int decode_head(const void *buf, size_t len, void *arg)
     return head_decode(buf, len, arg);
 }
 
-/* Numbers of a later epoch than the head's were never given out: whoever goes on from them would
- * give them out again, or have none left. */
+/* Numbers of a later epoch than the head's were never given out: a store that goes on from them
+ * would give them out again, or have none left. */
 static bool numbers_fit(const struct head *head)
 {
     bool fit = head->number < NUMBER_MAX && head->epoch < EPOCH_LAST &&
@@ -109,9 +108,9 @@ int remote_newest_head(struct remote *remote, uint64_t after, struct head *ret_h
     return r;
 }
 
-/* Our head was created. Who was paused for longer than the grace may have been replaced by heads of
- * which the first, with this number, were deleted since; those before it went first. -ESTALE: so it
- * is, and *head is the newest. */
+/* Our head was created. A store that was paused for longer than the grace may have been replaced by
+ * heads of which the first, with this number, were deleted since; those before it went first.
+ * -ESTALE: so it is, and *head is the newest. */
 static int check_newest(struct remote *remote, struct head *head)
 {
     char before[32];
@@ -128,7 +127,7 @@ static int check_newest(struct remote *remote, struct head *head)
     return r == 0 ? -ESTALE : r == -ENOENT ? 0 : r;
 }
 
-/* Whose is the head that is there under our number? 0: ours. -ESTALE: somebody else's, and *head is
+/* Whose is the head that is there under our number? 0: ours. -ESTALE: another's, and *head is
  * theirs. */
 static int settle_head(struct remote *remote, struct head *head)
 {
@@ -185,7 +184,7 @@ int remote_put_head(struct remote *remote, struct head *head)
         remote_error(remote, r, "publishing head %llu failed (%s)",
                      (unsigned long long)head->number, strerror(-r));
         /* It may be there, or come to be there: another head under its number would find it taken
-         * and be nobody's. A mount does not wait for it: the uploader goes on. */
+         * and have no owner. A mount does not wait for it: the uploader goes on. */
         bool goes_on = r != -ECANCELED && remote->uploader_started;
         if (!goes_on ||
             !remote_pause(remote, tier_error_is_transient(r) ? HEAD_RETRY_MS : HEAD_REFUSED_MS))
@@ -307,7 +306,7 @@ typedef int may_fn(struct remote *remote, char **ret_text);
 /* Takes the prefix from another writer by creating the next head, with the state that is there:
  * from then on that is what we begin with, and the other is fenced. A live one may publish in
  * between: then its newer state is taken, if that may be. The state stays the other's, by name,
- * until it is ours (remote_claim()): who dies before must not take it for what it
+ * until it is ours (remote_claim()): a store that dies before must not take it for what it
  * published itself. */
 static int take_over(struct remote *remote, may_fn *may, char **ret_text)
 {
@@ -337,7 +336,7 @@ static int take_over(struct remote *remote, may_fn *may, char **ret_text)
     return r;
 }
 
-/* A head that we do not know may be of somebody who took the prefix over, also where it has our
+/* A head that we do not know may be of a store that took the prefix over, also where it has our
  * name: it has that until it is claimed. */
 static bool is_as_we_left_it(const struct remote *remote)
 {
@@ -533,9 +532,9 @@ int remote_claim(struct remote *remote, char **ret_text)
         r = remember_name(remote);
     if (r < 0)
         return r;
-    /* Also where the newest head is ours, or there is none: it tells our epoch, which whoever takes
-     * over must exceed. Ids of packs and runs hold the epoch, so no two writers ever use
-     * the same. */
+    /* Also where the newest head is ours, or there is none: it tells our epoch, which a store that
+     * takes over must exceed. Ids of packs and runs hold the epoch, so no two writers ever use the
+     * same. */
     struct head *head = xmalloc(sizeof *head);
     *head = remote->head;
     sign_head(remote, head);

@@ -2,7 +2,7 @@
 /* Inside the store: the remote tier.
  *
  *   remote.c   its threads, from the opening of the store to its end
- *   state.c    errors, who waits for it, whether it is to stop
+ *   state.c    errors, its waiters, whether it is to stop
  *   status.c   what is told of it
  *   heads.c    what a prefix is, heads, meeting them at mount
  *   lease.c    the lease
@@ -69,7 +69,7 @@ struct remote {
     bool is_prepared;         /* the prefix is there, and creates exclusively */
     _Atomic bool is_attached; /* it was met, is ours, and we may publish (or follow) */
     bool was_here;            /* this store published there before */
-    bool was_theirs;  /* the newest head's state is of another writer, from whom the prefix was
+    bool was_theirs;  /* the newest head's state is of another writer, from which the prefix was
                        * taken */
     struct head head; /* newest that is known; number 0: none. The opening thread, then the
                          uploader's alone. */
@@ -90,7 +90,7 @@ struct remote {
     struct dense *dense;                    /* upload_dense.h; NULL: not with reduce=dense */
     struct rate_limit limit;
     struct remote_watch watch;
-    int64_t patience_ns; /* of the tier, when nobody is in a hurry */
+    int64_t patience_ns; /* of the tier, while no caller waits */
     _Atomic uint64_t next_run, uploaded_total, fetched_total;
     struct encode_totals encoded; /* for the remote */
 };
@@ -131,7 +131,7 @@ CAIRN_MUST_CHECK int remote_newest_head(struct remote *remote, uint64_t after,
 /* -ENOENT; -EUCLEAN: it is none of this history. *ret_head is cleared then. */
 CAIRN_MUST_CHECK int remote_read_head(struct remote *remote, uint64_t number,
                                       struct head *ret_head);
-/* Creates head->number exclusively. -ESTALE: somebody else did; `head` is then theirs. Any other
+/* Creates head->number exclusively. -ESTALE: another store did; `head` is then theirs. Any other
  * error (only -ECANCELED once the uploader runs): whether it is there, or will be, is not known. */
 CAIRN_MUST_CHECK int remote_put_head(struct remote *remote, struct head *head);
 /* Did this session create it, whatever it was answered? */
@@ -161,7 +161,7 @@ bool remote_will_relieve(struct remote *remote);
 bool remote_is_urged(struct remote *remote);
 /* Waits until `bytes` more may go to the remote by `upload_limit`. False: the upload is to stop. */
 CAIRN_MUST_CHECK bool remote_limit_wait(struct remote *remote, uint64_t bytes);
-/* With the lock of `shared`, when something of that changed: the limit is off while somebody waits,
+/* With the lock of `shared`, when something of that changed: the limit is off while a caller waits,
  * or it drains or stops. */
 void remote_settle_limit_locked(struct remote *remote);
 /* Has the remote's thread look now. With the lock of `shared`. */
@@ -216,8 +216,8 @@ CAIRN_MUST_CHECK int runs_fetch(struct store *store, struct remote *remote,
 /* Fills the new, empty view with the state of a head whose runs are in STORE/runs, and with the
  * places of the packs that lie on NVMe, but for those that batches after the head's cut name. */
 CAIRN_MUST_CHECK int adopt_view(struct store *store, const struct head *head);
-/* The first thing at every start, before anybody looks at journal or view: ends what was broken off
- * while adopt_mark() was there. */
+/* The first thing at every start, before anything looks at journal or view: ends what was broken
+ * off while adopt_mark() was there. */
 CAIRN_MUST_CHECK int adopt_clean_up(struct store *store, char **ret_text);
 /* At mount, with the journal not yet read: how the store and the newest head go together. The store
  * may begin with that head, go on from it, or have nothing to do with it: -ESTALE with

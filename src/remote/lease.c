@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The lease: an object that the holder of a prefix writes again and again. Its age by the medium's
- * clock says whether the holder lives. It keeps nobody from writing: heads do that. */
+ * clock says whether the holder lives. It keeps no store from writing: heads do that. */
 #include "remote/internal.h"
 
 #include <stdio.h>
@@ -110,7 +110,7 @@ int lease_renew(struct remote *remote)
     return r;
 }
 
-/* Without a lease the prefix is free for whoever comes. One that another holds by now is not ours
+/* Without a lease the prefix is free for any store. One that another holds by now is not ours
  * to give. */
 static void give_back(struct remote *remote)
 {

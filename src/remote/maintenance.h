@@ -13,7 +13,7 @@
 
 #define BAD_PACKS_MAX 1024u
 
-/* A pass of gc that somebody waits for. */
+/* A pass of gc that a caller waits for. */
 struct remote_gc_request {
     bool dry_run;                             /* tell, delete nothing */
     void (*say)(const char *line, void *arg); /* what goes, and why; in the uploader's thread */
@@ -61,7 +61,7 @@ CAIRN_MUST_CHECK int remote_gc_ask(struct remote *remote, struct remote_gc_reque
  * Any thread. */
 void remote_note_bad_pack(struct remote *remote, uint64_t pack, const char *why);
 bool remote_is_bad_pack(struct remote *remote, uint64_t pack);
-/* A merge was not made, since somebody waits: a round of its own makes up for it once nobody did
+/* A merge was not made, since a caller waits: a round of its own makes up for it once none did
  * for a while. */
 void remote_defer_merge(struct remote *remote);
 /* Is there something to be repaired, or was left to be merged, so that a round is worth it though

@@ -90,7 +90,7 @@ int place_check(struct remote *remote, char **ret_text)
     return *ret_text ? -EBUSY : 0;
 }
 
-/* For a store that knows nothing better nobody can tell: it is said. */
+/* For a store that knows nothing better it cannot be told: it is said. */
 void place_report_new(struct remote *remote)
 {
     struct tier_place now;

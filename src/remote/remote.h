@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* From NVMe to the remote: how far that is, and how the remote is. The part of it for fs/ and
- * above, who include store/store.h. Threads: any. */
+ * above, which include store/store.h. Threads: any. */
 #pragma once
 
 #include "commit/commit.h"

@@ -10,8 +10,8 @@
  * How much: small packs are merged when there are more than SMALL_PACKS_MAX of them, and only so
  * many that the result is not much larger than the largest of them: so each byte is merged a few
  * times on its way to a large pack, not again with each small one. Emptying mostly dead packs may
- * cost a tenth of the traffic, or half of it while most of what lies there is dead. While somebody
- * waits for a head, these two stay out of his way as long as they can. */
+ * cost a tenth of the traffic, or half of it while most of what lies there is dead. While a caller
+ * waits for a head, these two stay out of its way as long as they can. */
 #include "remote/maintenance.h"
 
 #include "base/clock.h"
@@ -19,13 +19,13 @@
 
 #define SMALL_LENGTH (4 * MIB)
 #define SMALL_PACKS_MAX 16u
-#define SMALL_PACKS_URGED_MAX 256u /* while somebody waits */
+#define SMALL_PACKS_URGED_MAX 256u /* while a caller waits */
 #define ROUND_BYTES (256 * MIB)
 #define FREE_BYTES (24 * MIB)      /* of mostly dead packs that cost nothing against the share */
-#define TIDY_NS (2ll * 1000000000) /* after the last round for which somebody waited */
+#define TIDY_NS (2ll * 1000000000) /* after the last round for which a caller waited */
 #define RETRY_NS (10ll * 1000000000)
-#define DAMAGE_NAMED                                                                               \
-    16u /* chunks of a lost pack whose files are looked for: it takes a scan each */
+/* Chunks of a lost pack whose files are looked for: it takes a scan each. */
+#define DAMAGE_NAMED 16u
 
 struct remote_maintenance *remote_maintenance_new(void)
 {
@@ -272,7 +272,7 @@ static int plan_merges(struct adding *adding, const struct survey *survey)
     struct remote *remote = adding->remote;
     size_t small = survey->small.count;
     int r = 0;
-    /* Uploads that somebody waits for go first; too many small packs, or mostly dead ones, cannot
+    /* Uploads that a caller waits for go first; too many small packs, or mostly dead ones, cannot
      * wait for ever. */
     bool is_urged = remote_is_urged(remote);
     if (is_urged && small > SMALL_PACKS_MAX && small <= SMALL_PACKS_URGED_MAX)

@@ -12,12 +12,12 @@
 #define FETCH_THREADS 8u
 #define FETCH_PIECE (RUN_FETCH_WINDOW / FETCH_THREADS)
 #define RETRY_MS 1000
-#define FETCH_TRIES                                                                                \
-    4 /* of runs that do not hash to their names: the damage may be of the way here */
+/* Of runs that do not hash to their names: the damage may be of the way here. */
+#define FETCH_TRIES 4
 #define RUN_LIMITED MIB
-#define MERGE_URGED (32 * KIB) /* of runs that are merged while somebody waits */
-#define RUNS_DEFER_MAX                                                                             \
-    (HEAD_RUNS_MAX * 3 / 4) /* with more than these, no merge is left for later */
+#define MERGE_URGED (32 * KIB) /* of runs that are merged while a caller waits */
+/* With more than these, no merge is left for later. */
+#define RUNS_DEFER_MAX (HEAD_RUNS_MAX * 3 / 4)
 
 void run_object_name(uint64_t id, char buf[32])
 {
@@ -99,7 +99,7 @@ static int merge_from(struct remote *remote, struct run_info *runs, size_t *coun
     return 0;
 }
 
-/* While somebody waits, what he waits for is published, and merges that would cost more than that
+/* While a caller waits, what it waits for is published, and merges that would cost more than that
  * are left for later. */
 static uint64_t merge_limit(struct remote *remote, const struct run_info *newest, size_t count)
 {
@@ -208,8 +208,8 @@ static void fetch_piece(void *arg)
         atomic_store(job->error, r);
     } else {
         atomic_fetch_add(&job->remote->fetched_total, len);
-        /* The disk begins now, beside what still has to come: whoever makes it durable has less to
-         * wait for. */
+        /* The disk begins now, beside what still has to come: the call that makes it durable has
+         * less to wait for. */
         (void)sync_file_range(job->run->fd, (off_t)job->offset, (off_t)len, SYNC_FILE_RANGE_WRITE);
     }
     free(job);

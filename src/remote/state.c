@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How the remote is, and what is shared of that between threads: errors, who waits for its horizon,
+/* How the remote is, and what is shared of that between threads: errors, waiters for its horizon,
  * whether it is to stop. */
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,9 +10,8 @@
 
 #define SAME_ERROR_QUIET_NS (10ll * 1000000000)
 #define BRIEF_PATIENCE_NS 5000000000ull
-#define RELIEF_NS                                                                                  \
-    (60ll * 1000000000) /* an upload that got nowhere for so long is not waited for                \
-                         * \ */
+/* An upload that got nowhere for so long is not waited for. */
+#define RELIEF_NS (60ll * 1000000000)
 
 void remote_error(struct remote *remote, int error, const char *fmt, ...)
 {
@@ -187,7 +186,7 @@ bool remote_has_ours(struct remote *remote)
     if (!remote || !(remote->is_attached || remote->was_here))
         return false;
     LOCK_SCOPE(&remote->shared.lock);
-    return !remote->shared.fenced; /* who took it over may delete what only we need */
+    return !remote->shared.fenced; /* the store that took it over may delete what only we need */
 }
 
 bool remote_will_relieve(struct remote *remote)

@@ -2,8 +2,8 @@
 /* Upload: one thread that chooses a cut of the view and carries what the remote lacks of it, a few
  * that send packs.
  *
- *   packs durable there  ->  run there  ->  head created  ->  view, waiters, runs and segments that
- * are no longer needed
+ *   packs durable there  ->  run there  ->  head created
+ *   ->  view, waiters, runs and segments that are no longer needed
  *
  * The cut is the newest that NVMe has when a round begins. What is live at it is pinned on NVMe
  * until it was sent, also if it is deleted meanwhile; what is dead at it is never sent. So a remote
@@ -234,7 +234,7 @@ static bool is_behind(struct remote *remote)
     return view_state(remote->store->view).applied_seq > store_remote_horizon(remote->store);
 }
 
-/* Heads live on for the grace, so there are not many a second, unless somebody waits for one. */
+/* Heads live on for the grace, so there are not many a second, unless a caller waits for one. */
 static bool is_time(struct remote *remote, int64_t last)
 {
     return remote_is_urged(remote) || clock_monotonic_ns() - last >= HEAD_INTERVAL_NS;

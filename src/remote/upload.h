@@ -48,7 +48,7 @@ struct upload {
     size_t count;
     size_t *packs; /* of the list: where each pack's chunks begin, and the end of the last */
     size_t pack_count;
-    _Atomic size_t next; /* pack that nobody has taken */
+    _Atomic size_t next; /* pack that no thread has taken */
     _Atomic int error;
     sem_t fillers;            /* of senders that fill a pack */
     bool is_relocating;       /* the list is a repair_plan's */

@@ -113,7 +113,7 @@ static void begin_pack(struct sending *s)
     s->data_len = pack_begin(store->sb.history, s->id, s->buffer);
 }
 
-/* Before it is published as missing, who else may have it is asked; not for whole packs of them,
+/* Before it is published as missing, it is looked for elsewhere; not for whole packs of them,
  * since each takes long. */
 static bool rescue_pending(struct sending *s, const struct chunk_entry *pending,
                            struct chunk_entry *ret)
@@ -238,7 +238,7 @@ static int compare_places(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* Chunks that lie together on NVMe go into one pack, so that whoever reads them in order has few
+/* Chunks that lie together on NVMe go into one pack, so that a reader of these in order has few
  * requests, and no sender is left with a small one. A chunk that was encoded anew since may make a
  * pack overflow into a second one. */
 static void divide_into_packs(struct upload *up)

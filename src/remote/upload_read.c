@@ -99,6 +99,6 @@ unsigned upload_width(struct store *store, const struct chunk_entry *entry)
         return 0;
     pack_object_name(entry->pack, object);
     if (store->tier->ops->get_range(store->tier, object, entry->offset, head, sizeof head) < 0)
-        return 0; /* whoever reads all of it says why */
+        return 0; /* the thread that reads all of it says why */
     return fx_width(head[0]);
 }

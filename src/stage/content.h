@@ -7,8 +7,8 @@
 #include "format/chunk.h"
 
 #define SLAB_PAYLOAD (1024u * 1024) /* content bytes of a slab */
-#define SLAB_PAYLOAD_OFFSET                                                                        \
-    4096u /* where a payload that was received straight into a slab begins */
+/* Where a payload that was received straight into a slab begins. */
+#define SLAB_PAYLOAD_OFFSET 4096u
 #define SLAB_STRIDE (SLAB_PAYLOAD + SLAB_PAYLOAD_OFFSET)
 #define STAGE_STEAL_MIN (256u * 1024) /* smaller payloads are copied into shared slabs */
 
@@ -43,15 +43,15 @@ struct stage_write {
     uint32_t length; /* 1 to SLAB_PAYLOAD */
     uint32_t slab;   /* SLAB_NONE: copy from `data` */
     const void *data;
-    bool may_open; /* opens a draft if there is none: needs the next two, and that nobody seals
+    bool may_open; /* opens a draft if there is none: needs the next two, and that no call seals
                       meanwhile */
     uint64_t below_size; /* size of the file below the draft */
     uint64_t version;    /* last sealed version */
     int64_t time;
 };
 
-/* The draft of a new file, empty: it is sealed as others are, also if nobody writes. Not in the
- * log: a recovery seals what is nascent. */
+/* The draft of a new file, empty: it is sealed as others are, also if it is never written. Not in
+ * the log: a recovery seals what is nascent. */
 void stage_open_draft(struct stage *stage, uint64_t ino);
 
 /* Stages a write in the file's draft. -EAGAIN: no room now, nothing happened, wait for on_room.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inside the stage: structures that its files share. Nobody else includes this. */
+/* Inside the stage: structures that its files share. No other room includes this. */
 #pragma once
 
 #include <bsd/sys/cdefs.h>
@@ -93,7 +93,7 @@ struct stage {
     uint32_t slab_count;
     uint32_t slab_reserve; /* slabs that only receivers may take */
     uint32_t ranges_max;
-    bool read_only;              /* nobody will write */
+    bool read_only;              /* no file is written */
     struct stage_header *header; /* control file, mapped */
     struct slab_entry *slab_table;
     struct handle_entry *handles;

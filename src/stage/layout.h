@@ -47,7 +47,7 @@ struct stage_header {
     _Atomic uint32_t is_named;    /* 1: a session named it, so it may hold what is nowhere else */
     uint64_t owner_device,
         owner_ino; /* of the directory of its store, where these stay; counts with owner_crc only */
-    uint32_t owner_crc; /* of these and the path, by whoever wrote both; 0: not known */
+    uint32_t owner_crc; /* of these and the path, by the daemon that wrote both; 0: not known */
     uint8_t reserved4[20];
     char owner[3840]; /* path of its store; empty: it is too long */
 };
@@ -63,7 +63,7 @@ enum slab_shared_state {
 
 struct slab_entry {
     _Atomic uint32_t use; /* enum slab_shared_state, and the fill in SLAB_RECORD_ALIGN <<
-                             SLAB_FILL_SHIFT: what lies behind is nobody's record */
+                             SLAB_FILL_SHIFT: what lies behind is no record */
     _Atomic uint32_t generation;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where stages are: the names of their files, the directory that nobody else writes into, and what
- * a file says of the stage that it is. */
+/* Where stages are: the names of their files, the directory that no other user writes into, and
+ * what a file says of the stage that it is. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -50,8 +50,7 @@ int stage_parse_path(const char *path, char **ret_dir, uint8_t ret_name[16])
     return 0;
 }
 
-/* --- the directory -------------------------------------------------------------------------------
- */
+/* --- the directory ---------------------------------------------------------------------------- */
 
 static bool is_private(const struct stat *st)
 {
@@ -306,7 +305,7 @@ uint64_t stage_held_bytes(const char *dir, const uint8_t name[16])
     return bytes;
 }
 
-/* Without its .ctl nobody can say what is in it, nor whose it is. What it holds may have been
+/* Without its .ctl it is not known what is in it, nor whose it is. What it holds may have been
  * acknowledged: so it stays. */
 static void report_if_parted(const char *dir, const char *base)
 {

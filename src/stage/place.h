@@ -12,11 +12,11 @@ char *stage_ctl_path(const char *dir, const uint8_t name[16]);
 /* The directory (caller frees) and the name in such a path. -EINVAL: it is none. */
 CAIRN_MUST_CHECK int stage_parse_path(const char *path, char **ret_dir, uint8_t ret_name[16]);
 
-/* The directory for stages of this user (caller frees): `dir` where nobody else writes, else a
- * directory in it with mode 0700, which is made if there is none. Where somebody else has its name,
+/* The directory for stages of this user (caller frees): `dir` where no other user writes, else a
+ * directory in it with mode 0700, which is made if there is none. Where another user has its name,
  * it says so in the log and takes another. */
 CAIRN_MUST_CHECK int stage_make_directory(const char *dir, char **ret_directory);
-/* The name that such a directory in `dir` has where nobody else took it. Caller frees. */
+/* The name that such a directory in `dir` has where no other user took it. Caller frees. */
 char *stage_own_directory(const char *dir);
 /* Removes a directory that was made by it, if it is empty by now. */
 void stage_leave_directory(const char *directory);
@@ -50,7 +50,7 @@ bool stage_is_left(const char *dir, const uint8_t name[16]);
 void stage_remove_files(const char *dir, const uint8_t name[16]);
 /* Memory that they take, if there are any. */
 uint64_t stage_files_bytes(const char *dir, const uint8_t name[16]);
-/* Of a stage that nobody has open: how many bytes of writes it may hold that are nowhere else; what
+/* Of a stage that is not open: how many bytes of writes it may hold that are nowhere else; what
  * is on NVMe and kept for reading is among them. 0: none, or it cannot be read. */
 uint64_t stage_held_bytes(const char *dir, const uint8_t name[16]);
 /* Tells in the log of each .slabs in `dir` that has lost its .ctl. */

@@ -8,8 +8,7 @@
 
 struct stage;
 
-/* --- handles: open files, known to a daemon that adopts the mount
- * ----------------------------------- */
+/* --- handles: open files, known to a daemon that adopts the mount ----------------------------- */
 
 /* -ENFILE: the table is full. */
 CAIRN_MUST_CHECK int stage_handle_open(struct stage *stage, uint64_t ino, uint32_t flags,
@@ -52,7 +51,7 @@ struct stage_rebuild {
 CAIRN_MUST_CHECK int stage_rebuild_layers(struct stage *stage, const struct stage_rebuild *how);
 
 /* The recovered stage goes on: numbers from `epoch` on. `adopting`: the mount goes on, too, and
- * with it handles and requests; else nobody knows them any more. Then write the log anew with
+ * with it handles and requests; else nothing refers to them any more. Then write the log anew with
  * stage_log_compact(), make the epoch durable in the journal, and note it with
  * stage_commit_epoch(): a stage of an older version becomes one of today with that. */
 CAIRN_MUST_CHECK int stage_adopt(struct stage *stage, uint64_t epoch, bool adopting);

@@ -210,7 +210,7 @@ static int create_files(struct stage *stage, size_t ctl_len, size_t slabs_len)
     stage->ctl_fd = open(stage->ctl_path, flags, 0600);
     if (stage->ctl_fd < 0)
         return -errno;
-    /* First, so that nobody takes it for one that was left; who looks whether it was has it for a
+    /* First, so that no daemon takes it for one that was left; a daemon that looks has it for a
      * moment. */
     int r = lock_ctl_patiently(stage->ctl_fd);
     if (r < 0)

@@ -4,7 +4,7 @@
  * Slabs are used again and never cleared, and what lies behind the last record of one is what a
  * user once wrote. So nothing there is read: the slab table says how far a slab is filled, and one
  * that was received has one record. A record also has a tag, keyed with a secret of the stage:
- * bytes that somebody made look like one do not verify, wherever they come to lie. */
+ * bytes that were made to look like one do not verify, wherever they come to lie. */
 #include "base/crc.h"
 #include "base/log.h"
 #include "stage/internal.h"

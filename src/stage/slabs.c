@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Slabs: taking, publishing, giving up, and faulting them in ahead of need.
  *
- * A slab is unready (never touched, no memory behind it), free (memory behind it), held (someone
+ * A slab is unready (never touched, no memory behind it), free (memory behind it), held (a thread
  * receives into it) or used. A used slab without dirty ranges and pins is reclaimable: at once when
  * nothing clean is in it, else when room is needed, oldest first. */
 #include <fcntl.h>
@@ -197,7 +197,8 @@ static void map_locked(struct stage *stage, uint32_t i)
     if (!stage->locked.slabs[i].is_unmapped)
         return;
     mutex_unlock(&stage->locked.lock);
-    (void)map_slab(stage, i); /* a page that the memory has lost is found by whoever touches it */
+    (void)map_slab(stage,
+                   i); /* a page that the memory has lost is found by the thread that touches it */
     mutex_lock(&stage->locked.lock);
     stage->locked.slabs[i].is_unmapped = false;
 }
@@ -311,7 +312,7 @@ void slab_fill_locked(struct stage *stage, uint32_t i, uint32_t fill)
                           memory_order_release);
 }
 
-/* A slab that a recovery found in use. Nobody adds to it. */
+/* A slab that a recovery found in use. No thread adds to it. */
 void slab_claim_recovered_locked(struct stage *stage, uint32_t i)
 {
     check_held(&stage->locked.lock);
@@ -324,7 +325,7 @@ void slab_claim_recovered_locked(struct stage *stage, uint32_t i)
     stage->locked.used_count++;
 }
 
-/* Tells whoever waits for room, outside of the lock. */
+/* Tells the waiters for room, outside of the lock. */
 void room_changed(struct stage *stage)
 {
     mutex_lock(&stage->locked.lock);
@@ -346,7 +347,7 @@ static bool wants_more_ready_locked(const struct stage *stage)
     return ready < READY_AT_START || stage->locked.free_count < READY_AHEAD;
 }
 
-/* One at a time: while it is being made ready it is nobody's, and writers must not lack more than
+/* One at a time: while it is being made ready no writer has it, and writers must not lack more than
  * that. */
 static void fill_one_locked(struct stage *stage)
 {

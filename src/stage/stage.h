@@ -20,7 +20,7 @@
  * This header makes, opens and closes a stage; content.h, versions.h, log.h, recovery.h and place.h
  * have the rest of its interface.
  *
- * Nobody outside sees a slab but as iovecs that stay valid while pinned. Locks: one, LOCK_STAGE,
+ * No other room sees a slab but as iovecs that stay valid while pinned. Locks: one, LOCK_STAGE,
  * never held over I/O. All calls are short and do not block unless they say so. Offsets and lengths
  * are bytes. */
 #pragma once
@@ -42,7 +42,7 @@ struct stage_config {
     uint8_t store[16];   /* store id */
     uint64_t size_bytes; /* slabs and their share of the control file */
     uint64_t epoch;      /* of this session */
-    bool read_only;      /* nobody will write: no memory is made ready ahead of need */
+    bool read_only;      /* no file is written: no memory is made ready ahead of need */
 };
 
 /* The version of the format in which its files are written. Any thread. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checking a store that nobody uses: every reference is counted again, every chunk is read and
+/* Checking a store that nothing uses: every reference is counted again, every chunk is read and
  * verified. */
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One piece of work at a time that somebody asked for, in a thread of its own; who asked may go
+/* One piece of work at a time that was asked for, in a thread of its own; the client may go
  * away and come back. */
 #include "store/job.h"
 

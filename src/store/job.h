@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inside the store: work in the background that somebody asked for and looks at now and then. One
+/* Inside the store: work in the background that was asked for, and is looked at now and then. One
  * at a time.
  *
  *   job.c     the thread, its lines and counts; gc on request

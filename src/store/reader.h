@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reading a store or a remote that nobody has mounted: no stage, no threads of its own, nothing is
+/* Reading a store or a remote that is not mounted: no stage, no threads of its own, nothing is
  * written but a view. What the namespace is, store_ns() tells; content is read here, in groups of
  * chunks that lie together, by as many threads as the caller has. Errors are negative errno;
  * -EBADMSG and -EUCLEAN: damage; -ENOENT: the bytes are nowhere. */

@@ -4,7 +4,7 @@
  *   1. the journal is read, from where the view is to its last whole batch: the horizon
  *   2. the view catches up with it, or is rebuilt from it (recover_view.c)
  *   3. what the stage still has above the horizon is repeated over the view; if the stage is gone,
- * that is a power loss
+ *      that is a power loss
  *   4. a new epoch begins, and packs that nothing names are removed
  *
  * Nothing that a second crash would need is changed before step 4; each step can be repeated. */
@@ -96,7 +96,7 @@ static bool is_skipped(const struct replay *rp, uint64_t ino)
     return false;
 }
 
-/* Its directory is gone, and so was its name then. Somebody may have it open still, if the mount
+/* Its directory is gone, and so was its name then. A process may have it open still, if the mount
  * lives. */
 static int replay_homeless(struct replay *rp, const struct record *rec)
 {
@@ -215,7 +215,7 @@ static int add_orphan(uint64_t ino, void *arg)
     return 0;
 }
 
-/* Nobody knows them any more. */
+/* Nothing refers to them any more. */
 static int reap_orphans(struct store *store, struct inos *orphans)
 {
     int r = 0;
@@ -308,7 +308,7 @@ static int end_open(struct store *store, struct inos *orphans)
     if (store->options.adopting) {
         keep_orphans(store, orphans);
         find_open(store, &open);
-    } else if (!store_follows(store)) { /* else they are the writer's, who has them open */
+    } else if (!store_follows(store)) { /* else they are the writer's, which has them open */
         r = reap_orphans(store, orphans);
     }
     if (r == 0)
@@ -355,8 +355,8 @@ struct leftovers {
     size_t removed, aside;
 };
 
-/* After damage nobody can say that nothing needs it: what names it may be what was lost. And what
- * is not ours is not ours to remove. */
+/* After damage it cannot be said that nothing needs it: what names it may be what was lost. And
+ * what is not ours is not ours to remove. */
 static int clear_leftover(struct leftovers *left, uint64_t id, const char *name)
 {
     struct store *store = left->store;

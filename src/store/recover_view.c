@@ -21,8 +21,8 @@ static int set_view_aside(struct store *store)
     return r == 0 ? aside_sync(store) : r == -ENOENT ? 0 : r;
 }
 
-/* Quietly: without the compactions that are due. They would slow down whoever waits for the mount,
- * and catching up with the journal seldom writes much, but where the view is made anew. */
+/* Quietly: without the compactions that are due. They would slow down the caller that waits for the
+ * mount, and catching up with the journal seldom writes much, but where the view is made anew. */
 static int open_view(struct store *store, const char *name, bool quietly)
 {
     _cleanup_free_ char *path = xasprintf("%s/%s", store->path, name);
@@ -170,7 +170,7 @@ int recover_view(struct store *store, char **ret_text)
         r = rebuild_view(store, is_behind);
     if (rebuilds && r == 0)
         r = new_view_settled(store);
-    /* Nobody knows any more what it knew: what nothing names is kept. */
+    /* All that it knew is lost: packs that nothing names are kept. */
     store->met_damage = store->met_damage || (rebuilds && !is_behind) ||
                         (!had_view && store->commit->journal.cut_seq > 0) ||
                         store->commit->journal.was_skipped || repair_was_made(store);

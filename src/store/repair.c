@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* 'cairn fsck --repair': a journal that is damaged, and goes on behind that, is cut where it is
- * damaged, because somebody said so. What is cut off is kept in STORE/lost+found, and so are, by
- * the next mount, packs that only that named.
+ * damaged, because the operator said so. What is cut off is kept in STORE/lost+found, and so are,
+ * by the next mount, packs that only that named.
  *
- *   mark "repaired"  ->  later segments aside, newest first  ->  the damaged one aside, and what is
- * whole of it in its place
+ *   mark "repaired"  ->  later segments aside, newest first
+ *   ->  the damaged one aside, and what is whole of it in its place
  *
  * A crash in between leaves a journal that ends sooner or later, without a gap, and the next repair
  * goes on. */

@@ -15,8 +15,8 @@
 #define SPAN_LEN (8 * MIB) /* read at once */
 #define RESCUES_MAX 1000u  /* chunks that are looked for elsewhere: each takes a scan, too */
 #define DROP_WAIT_NS (3ll * 1000000000)
-#define LINES_FOR_FILES                                                                            \
-    16u /* damaged chunks whose files are looked for: it takes a scan of all extents each */
+/* Damaged chunks whose files are looked for: it takes a scan of all extents each. */
+#define LINES_FOR_FILES 16u
 
 struct bad_chunk {
     struct chunk_name name;

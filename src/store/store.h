@@ -6,7 +6,8 @@
  *   store_commit()   an operation becomes part of the history (acknowledged, in the stage)
  *   store_seal()     a file's draft becomes a version, part of the history
  *   background       targets are chosen, written to packs and a journal batch; the view follows;
- * the horizon moves store_wait()     tells when the horizon has reached an operation
+ *                    the horizon moves
+ *   store_wait()     tells when the horizon has reached an operation
  *
  * What each room below gives is in its own header: commit/commit.h, remote/remote.h, fetch/fetch.h.
  * Threads: any, unless said otherwise. Errors are negative errno; nothing acknowledged is lost by
@@ -43,17 +44,17 @@ struct ns *store_ns(struct store *store);
 struct stage *store_stage(struct store *store);
 uint64_t store_new_ino(struct store *store);
 
-/* Makes the copy of a store, which the caller has locked and nobody mounted, a store of its own: it
- * gets a new random id, and what it wrote under the old one stays its own. History and chunk key
- * remain, so a remote knows it as another writer of that history. One durable write decides.
- * -EBUSY: its stage has data. *ret_text says what is wrong (caller frees). Blocks. */
+/* Makes the copy of a store, which the caller has locked and which is not mounted, a store of its
+ * own: it gets a new random id, and what it wrote under the old one stays its own. History and
+ * chunk key remain, so a remote knows it as another writer of that history. One durable write
+ * decides. -EBUSY: its stage has data. *ret_text says what is wrong (caller frees). Blocks. */
 CAIRN_MUST_CHECK int store_new_id(const char *path, char ret_id[33], char **ret_text);
 
 /* Memory that an earlier session of the store at `path` left in its stage in `stage_dir`, and the
  * next one takes over. No store: 0. */
 uint64_t store_left_stage_bytes(const char *path, const char *stage_dir);
 
-/* --- work that somebody asks for -------------------------------------------------------------- */
+/* --- work that is asked for ------------------------------------------------------------------- */
 
 enum job_kind {
     JOB_NONE,

@@ -16,9 +16,8 @@
 #include "tier/retry.h"
 
 #define PATIENCE_NS (60ll * 1000000000)
-#define OPEN_WAIT_NS                                                                               \
-    (5ll * 1000000000) /* then the directory is opened by the calls that need it                   \
-                        * \ */
+/* Then the directory is opened by the calls that need it. */
+#define OPEN_WAIT_NS (5ll * 1000000000)
 #define SPACE_WAIT_NS (2ll * 1000000000)
 #define CLOCK_FILE ".clock"
 #define EIO_TRIES 5u /* within about a second */
@@ -116,7 +115,7 @@ static bool op_again(struct op *op, int *r)
     if (again && *r == -ESTALE)
         dir_client_reopen(d->client);
     else if (*r == -ESTALE)
-        *r = -EREMOTEIO; /* ESTALE is for the caller: that somebody else has written */
+        *r = -EREMOTEIO; /* ESTALE is for the caller: that another store has written */
     return again;
 }
 

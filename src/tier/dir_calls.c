@@ -197,9 +197,9 @@ static int open_directory(int root, const char *directory)
     return fd < 0 ? -errno : fd;
 }
 
-/* Into the directory that the object is in: *name is its name there. Whoever else may write here
- * does not lead us out of the directory by a symbolic link in the place of a directory: we may be
- * root, and content and names are written. *ret_own is to be closed. */
+/* Into the directory that the object is in: *name is its name there. Another user who may write
+ * here does not lead us out of the directory by a symbolic link in the place of a directory: we may
+ * be root, and content and names are written. *ret_own is to be closed. */
 static int enter(struct dir_talk *talk, const char **name, int *ret_own)
 {
     const char *slash = strrchr(*name, '/');
@@ -341,7 +341,7 @@ static int do_make_directory(int parent, const char *directory)
 /* --- the rest --------------------------------------------------------------------------------- */
 
 /* Opened anew each time: a descriptor that is kept may be of a file that was replaced. Without
- * waiting: a fifo that somebody put there would hold this thread for ever. */
+ * waiting: a fifo in its place would hold this thread for ever. */
 static int do_get(struct dir_talk *talk, const struct dir_request *request, const char *object,
                   struct dir_answer *answer, char *out)
 {
@@ -470,7 +470,7 @@ static int do_list(struct dir_talk *talk, const char *directory, const char *aft
     return r < 0 ? r : sent;
 }
 
-/* Somebody removed the directory: nothing can be named in it, and what is missing there says
+/* The directory was removed: nothing can be named in it, and what is missing there says
  * nothing of an object. */
 static bool is_removed(int root)
 {
@@ -478,7 +478,7 @@ static bool is_removed(int root)
     return fstat(root, &st) == 0 && st.st_nlink == 0;
 }
 
-/* Nobody would look for what is named in a directory that was moved away. */
+/* Names in a directory that was moved away would not be found. */
 static bool left_its_path(const struct dir_talk *talk)
 {
     const char *path = atomic_load(&talk->root->path);

@@ -116,7 +116,7 @@ static void sweep_stuck_locked(struct dir_client *c)
     }
 }
 
-/* The helper sees that nobody waits any more; the socket stays until it has let go. */
+/* The helper sees that no caller waits any more; the socket stays until it has let go. */
 static void leave_channel(struct dir_client *c, struct channel *channel)
 {
     (void)shutdown(channel->socket, SHUT_WR);

@@ -100,7 +100,7 @@ static void begin_channel(struct dir_root *root, int socket)
     *talk = (struct dir_talk){.root = root, .socket = socket, .in = -1, .out = -1};
     dir_pump_init(&talk->pump);
     if (thread_start(&thread, "cairn-dir-call", serve_channel, talk) == 0) {
-        (void)pthread_detach(thread); /* nobody may wait for one: it may hang */
+        (void)pthread_detach(thread); /* no thread may wait for one: it may hang */
         return;
     }
     (void)close(socket);

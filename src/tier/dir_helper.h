@@ -23,5 +23,5 @@ CAIRN_MUST_CHECK int dir_process_channel(const struct dir_process *process, int 
 /* Has it ended by itself? Then it is reaped. */
 CAIRN_MUST_CHECK bool dir_process_is_over(const struct dir_process *process);
 
-/* Kills it. False: it hangs in the directory, and ends when that answers; nobody waits for it. */
+/* Kills it. False: it hangs in the directory, and ends when that answers; no call waits for it. */
 bool dir_process_end(struct dir_process *process);

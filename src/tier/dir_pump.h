@@ -2,9 +2,9 @@
 /* Content between a file and a pipe that another process has at its other end. Pages are moved
  * where the kernel can do it.
  *
- * Between file and pipe lies a pipe of our own: who moves pages between the two holds the pipe's
- * lock while the filesystem may hang, and the process at the other end of a pipe locks it even to
- * close it. */
+ * Between file and pipe lies a pipe of our own: a thread that moves pages between the two holds the
+ * pipe's lock while the filesystem may hang, and the process at the other end of a pipe locks it
+ * even to close it. */
 #pragma once
 
 #include <sys/types.h>
@@ -22,6 +22,6 @@ void dir_pump_done(struct dir_pump *pump);
  * before. */
 CAIRN_MUST_CHECK int dir_pump_in(struct dir_pump *pump, int from, int to, uint64_t len);
 /* `len` bytes at `offset` of the file `from` to the pipe `to`. -EUCLEAN: the file ends before;
- * -EPIPE: nobody reads. */
+ * -EPIPE: no reader. */
 CAIRN_MUST_CHECK int dir_pump_out(struct dir_pump *pump, int from, uint64_t offset, int to,
                                   uint64_t len);

@@ -17,8 +17,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define SLOW_NS                                                                                    \
-    (15ll * 1000000000) /* an fsync on a server that is busy may take long, and is no hang */
+/* An fsync on a server that is busy may take long, and is no hang. */
+#define SLOW_NS (15ll * 1000000000)
 #define SLOW_MAX_NS (600ll * 1000000000)
 #define LEAST_NS (1ll * 1000000000)
 #define TICK_MS 100
@@ -127,7 +127,7 @@ static int pipe_for(struct talk *t, int *ret_theirs)
     if (pipe2(ends, O_CLOEXEC) < 0)
         return -errno;
     (void)fcntl(ends[0], F_SETPIPE_SZ,
-                DIR_PIPE_BYTES); /* who may not have a large one has a smaller one */
+                DIR_PIPE_BYTES); /* a user who may not have a large one has a smaller one */
     *ours = is_get ? ends[0] : ends[1];
     *ret_theirs = is_get ? ends[1] : ends[0];
     (void)fcntl(*ours, F_SETFL, O_NONBLOCK);

@@ -6,7 +6,7 @@
  * the helper at its end. A call is one struct dir_request, with the name and, where it is small,
  * the content behind it; the answer is one struct dir_answer, before which a listing has its
  * entries. Larger content goes through a pipe, whose other end came with the request that first
- * needed it: pages are moved there, not copied. Who gives a call up shuts the channel down for
+ * needed it: pages are moved there, not copied. A caller that gives up shuts the channel down for
  * sending. The helper looks for that before what it has written gets its name: from then on the
  * sender may use the memory for something else. */
 #pragma once
@@ -16,7 +16,7 @@
 
 #include "tier/tier.h"
 
-#define DIR_HELPER_NAME "cairn-dir-helper" /* argv[0]; argv[1] is the path, for whoever looks */
+#define DIR_HELPER_NAME "cairn-dir-helper" /* argv[0]; argv[1] is the path, to be seen in lists */
 #define DIR_HELPER_SOCKET 3                /* brings channels, one descriptor with each message */
 #define DIR_INLINE_MAX 16384u              /* content in messages; more goes through a pipe */
 #define DIR_NAME_MAX PATH_MAX

@@ -31,7 +31,7 @@ static void set_modified(struct http_response *r, const char *value)
     r->modified_ns = date_of(value);
 }
 
-/* Seconds, or a date. Nobody is asked to wait for more than a day. */
+/* Seconds, or a date. No wait is longer than a day. */
 static void set_retry_after(struct http_response *r, const char *value)
 {
     char *end;

@@ -2,7 +2,7 @@
 /* A tier in a local directory. Order of a put: the content is durable (fdatasync), and was read
  * back, before the file gets its name, the name is durable after sync() (fsync of the directory). A
  * failed fdatasync says nothing about later ones, so nothing is ever tried twice on the same file:
- * it is removed, and the caller, who has the bytes, writes them anew. So with a directory: where
+ * it is removed, and the caller, which has the bytes, writes them anew. So with a directory: where
  * its fsync fails, another takes its place (renew.c). */
 #include "tier/tier.h"
 

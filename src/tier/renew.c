@@ -3,12 +3,13 @@
  * that is tried again on the same directory says nothing of names from before. In a new directory
  * every name is a new one:
  *
- *   new directory, every file linked there  ->  its fsync  ->  it takes the place of the old one ->
- * what came into the old one meanwhile
- *   ->  fsync of both  ->  the old one's names go
+ *   a new directory, in which every file is linked  ->  its fsync
+ *   ->  it takes the place of the old one
+ *   ->  what came into the old one meanwhile  ->  fsync of both
+ *   ->  the old one's names go
  *
- * At any moment every file has its name in one of the two, and whoever finds the second folds it
- * back into the first. */
+ * At any moment every file has its name in one of the two, and a call that finds the
+ * second folds it back into the first. */
 #include "tier/renew.h"
 
 #include <dirent.h>

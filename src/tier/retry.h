@@ -23,7 +23,7 @@ struct retry_gate {
 void retry_gate_init(struct retry_gate *gate);
 void retry_gate_done(struct retry_gate *gate);
 
-/* All who wait, and all who come: -ECANCELED. */
+/* All that wait, and all that come: -ECANCELED. */
 void retry_gate_interrupt(struct retry_gate *gate);
 bool retry_gate_is_interrupted(struct retry_gate *gate);
 

@@ -63,9 +63,9 @@ struct tier_ops {
     int (*put)(struct tier *tier, const char *object, const void *buf, size_t len);
 
     /* As put(), but -EEXIST if the name is taken. On a remote that may be by this very call: its
-     * first attempt was carried out, the answer was lost, the second attempt found the object. Who
-     * must know reads it and sees whose it is. After any other error too the object may be there,
-     * or come to be there a little later. */
+     * first attempt was carried out, the answer was lost, the second attempt found the object. A
+     * caller that must know reads it and sees whose it is. After any other error too the object may
+     * be there, or come to be there a little later. */
     int (*put_new)(struct tier *tier, const char *object, const void *buf, size_t len);
 
     /* Exactly len bytes at offset; -EUCLEAN where the object ends before. */

@@ -70,7 +70,7 @@ static void on_end(void *arg, const XML_Char *name)
         stop(rd, r);
 }
 
-/* Nobody who speaks S3 sends one, and entities are defined there. */
+/* No S3 server sends one, and entities are defined there. */
 static void on_doctype(void *arg, const XML_Char *name, const XML_Char *system,
                        const XML_Char *public, int internal)
 {

@@ -35,7 +35,7 @@ struct view_adoption {
     rocksdb_writeoptions_t *write; /* without a log: what a crash leaves is thrown away */
     struct tally *tallies;
     struct tally *tally;       /* the last one used */
-    VECTOR(struct base) bases; /* until all rows of chunks are here, and say who rests on them */
+    VECTOR(struct base) bases; /* until all rows of chunks are here, and say what rests on them */
     bool bases_done;
     struct piece_list pieces;
     struct key last; /* key of the last row */
@@ -143,7 +143,7 @@ int view_adopt_begin(struct view *view, struct view_adoption **ret)
     return r;
 }
 
-/* --- chunks ------------------------------------------------------------------------- */
+/* --- chunks ----------------------------------------------------------------------------------- */
 
 static struct tally *tally_of(struct view_adoption *a, uint64_t pack)
 {
@@ -282,7 +282,7 @@ static int adopt_bases(struct view_adoption *a)
     return r < 0 ? r : write_now(a, a->write);
 }
 
-/* A base that the head does not have, or calls missing: who needs what rests on it needs it. */
+/* A base that the head does not have, or calls missing: it is needed with what rests on it. */
 static int adopt_missing_base(struct view_adoption *a, const struct chunk_name *name)
 {
     struct key key;

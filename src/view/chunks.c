@@ -181,7 +181,7 @@ int apply_pack(struct txn *txn, const struct record *rec, const struct view_batc
     }
     if (r == 0 && walk.count != rec->count)
         return txn_damage(txn, "the pack's index has another number of chunks");
-    /* Some of its chunks may be known to nobody. */
+    /* Some of its chunks may have no row. */
     if (r == 1 && walk.count != rec->count)
         txn->pack.pub.count = 0;
     return r < 0 ? r : 0;

@@ -531,8 +531,8 @@ static int note_published(struct view_cut *cut, uint64_t head)
     return r;
 }
 
-/* The marks from *at on that are told of, some of them. Nobody may touch a row between the look at
- * its mark and the removal. 1: there may be more, from *at on. */
+/* The marks from *at on that are told of, some of them. No thread may touch a row between the look
+ * at its mark and the removal. 1: there may be more, from *at on. */
 static int forget_some_marks(struct view *view, uint64_t change, struct key *at)
 {
     struct key prefix;

@@ -6,7 +6,7 @@
 
 #define STALL_STEP_US 2000
 #define READ_TRIES 2
-#define STALL_TRIES 5000 /* 10 s: then whoever writes tries again later */
+#define STALL_TRIES 5000 /* 10 s: then the writer tries again later */
 
 int db_error(const char *doing, char *message)
 {

@@ -12,7 +12,7 @@
 
 struct view {
     rocksdb_t *db; /* NULL: it could not be opened again after an error. Exchanged with `change`
-                      held, while nobody uses it. */
+                      held, while it is not used. */
     char *path;
     struct view_uses uses;
     _Atomic bool has_failed; /* a write did: there is no other until it is opened anew */
@@ -23,8 +23,8 @@ struct view {
     rocksdb_readoptions_t *read;
     rocksdb_writeoptions_t *write;
     _Atomic bool is_quiet;     /* compactions have not begun */
-    struct cairn_mutex change; /* LOCK_VIEW: held by whoever changes the database, over the change.
-                                  No reader takes it. */
+    struct cairn_mutex change; /* LOCK_VIEW: held by the thread that changes the database, over the
+                                  change. No reader takes it. */
     struct cairn_mutex lock;   /* LOCK_LEAF: guards `state` and `remote` */
     struct view_state state;   /* of the last whole batch */
     struct remote_state_row remote;
@@ -54,7 +54,7 @@ CAIRN_MUST_CHECK int iter_error(rocksdb_iterator_t *iter);
  * until view_reopen(). With `change` held. */
 CAIRN_MUST_CHECK int db_write(struct view *view, rocksdb_writebatch_t *batch,
                               const rocksdb_writeoptions_t *options);
-/* view.c: view->path, and its state. With `change` held, or before anybody else knows the view. */
+/* view.c: view->path, and its state. With `change` held, or before another thread has the view. */
 CAIRN_MUST_CHECK int view_open_database(struct view *view, bool create, int64_t root_time);
 /* use.c: the calling thread changes the database, from txn_begin() to txn_end(). */
 void view_note_changing(bool begins);

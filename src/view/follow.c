@@ -68,7 +68,7 @@ static void count_inode(struct view_follow *f, const struct inode_row *row, int 
         count_file(&f->txn, row, sign);
 }
 
-/* The counters, and who is told of it. `old` and `row` without a value: it did not or does not
+/* The counters, and the callbacks. `old` and `row` without a value: it did not or does not
  * exist. */
 static int note_inode(struct view_follow *f, const struct run_row *row, const struct value *old,
                       const struct inode_row *now)

@@ -22,8 +22,8 @@ CAIRN_MUST_CHECK int row_read_pack(const struct run_row *row, struct remote_pack
 /* The name in the key of a chunk's row, which may be one without a value. */
 CAIRN_MUST_CHECK int row_chunk_name(const struct run_row *row, struct chunk_name *ret);
 
-/* The largest numbers that rows name. Later ones will be given out again by whoever goes on from
- * the head. */
+/* The largest numbers that rows name. Later ones will be given out again by a store that goes on
+ * from the head. */
 struct row_numbers {
     uint64_t ino, pack, cookie;
 };

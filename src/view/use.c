@@ -87,7 +87,7 @@ int snap_resume(struct snap *s)
     return s->error < 0 ? s->error : r;
 }
 
-/* Nobody reads, and nobody begins to. -EBUSY: some take long. */
+/* No reader is left, and no reader begins to. -EBUSY: some take long. */
 static int begin_closing(struct view *view)
 {
     struct view_uses *uses = &view->uses;

@@ -19,7 +19,7 @@ struct view_uses {
     struct cairn_mutex lock; /* LOCK_LEAF */
     pthread_cond_t changed;
     unsigned count;         /* reads under way */
-    bool is_closing;        /* who begins a read waits, but where it is within another */
+    bool is_closing;        /* a thread that begins a read waits, but where it is within another */
     LIST_HEAD(, snap) held; /* snapshots that are no uses now */
     uint64_t applied;       /* as in its state */
     uint64_t needed; /* with less applied than this, what is read may be older than what was seen
@@ -29,8 +29,8 @@ struct view_uses {
 void view_uses_init(struct view_uses *uses);
 void view_uses_done(struct view_uses *uses);
 
-/* 0, or -EIO: it could not be opened again, or lacks what it had (but for whoever changes it). The
- * use has begun in either case. */
+/* 0, or -EIO: it could not be opened again, or lacks what it had (but for the thread that changes
+ * it). The use has begun in either case. */
 CAIRN_MUST_CHECK int view_use_begin(struct view *view);
 void view_use_end(struct view *view);
 

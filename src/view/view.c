@@ -19,8 +19,8 @@
  * it is not used after an error, and that log does not look: the line that told of a full disk
  * ended the daemon. What it says of errors comes with the calls that they fail. */
 #define INFO_LOG_NOTHING 6
-#define LEVEL0_FILES_MAX                                                                           \
-    20u /* of sessions that ended before they compacted; each costs every read */
+/* Of sessions that ended before they compacted; each costs every read. */
+#define LEVEL0_FILES_MAX 20u
 #define LEVEL0_PATIENCE_MS 30000
 
 /* Index and filter blocks lie in the cache too, so that the cache bounds what reading takes. In

@@ -2,8 +2,9 @@
 /* Rates of small operations: one line of seconds for each phase.
  *
  *   names_bench run DIR COUNT     makes COUNT files of 4 KiB in DIR, looks at them, lists them,
- * renames and removes them names_bench make DIR COUNT    makes COUNT empty files and leaves them
- * there names_bench look DIR COUNT    looks at COUNT files that are there */
+ *                                 renames and removes them
+ *   names_bench make DIR COUNT    makes COUNT empty files and leaves them there
+ *   names_bench look DIR COUNT    looks at COUNT files that are there */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -3,8 +3,10 @@
  * so; and with a first stat: answer what it knows by heart. What this reaches is the limit of every
  * daemon on the machine; bench_write.py and bench_names.py compare with it.
  *
- *   null_fuse MOUNTPOINT    one file, "file", open for writing with direct_io, and as many
- * "shard-N" as are looked for, each time as if it were the first; runs until unmounted */
+ *   null_fuse MOUNTPOINT
+ *
+ * One file, "file", open for writing with direct_io, and as many "shard-N" as are looked for, each
+ * time as if it were the first; runs until unmounted. */
 #define FUSE_USE_VERSION 314
 #include <errno.h>
 #include <fuse_lowlevel.h>

@@ -3,9 +3,10 @@
  * parallel ranged GETs into memory, BLAKE3 of each MiB, the answer straight from there. No names,
  * no places, nothing kept on disk. bench_remote.py compares with it.
  *
- *   null_remote MOUNTPOINT LIST CONNECTIONS    one file, "file"; runs until unmounted. LIST has a
- * line for each range, in order: its length, its URL and the headers of the request, with tabs
- * between */
+ *   null_remote MOUNTPOINT LIST CONNECTIONS
+ *
+ * One file, "file"; runs until unmounted. LIST has a line for each range, in order: its length, its
+ * URL and the headers of the request, with tabs between. */
 #define FUSE_USE_VERSION 314
 #define _GNU_SOURCE
 #include <blake3.h>

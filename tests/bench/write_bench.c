@@ -2,8 +2,7 @@
 /* One timed stream of writes: what a trainer does when it saves.
  *
  *   write_bench write PATH TOTAL BLOCK [rdwr] [inplace]   prints the seconds from open to close
- *   write_bench touch BYTES                               touches memory once, so that the machine
- * has it
+ *   write_bench touch BYTES                               touches memory once, so that it is there
  *
  * The source is four times larger than any cache here; it is touched before the clock starts. With
  * a seed in WRITE_BENCH_SEED every run writes other bytes, so that nothing is found to be stored

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A disk that records what is done to it, below the power-cut tests (tests/recorded_disk.py).
  *
- *   recorded_disk MOUNTPOINT DIRECTORY SIZE    one file, MOUNTPOINT/disk, for a loop device with
- * direct I/O; runs until unmounted
+ *   recorded_disk MOUNTPOINT DIRECTORY SIZE
+ *
+ * One file, MOUNTPOINT/disk, for a loop device with direct I/O; runs until unmounted.
  *
  * DIRECTORY/content is the disk as a reader sees it now. DIRECTORY/requests has one record for each
  * request that changes it or flushes it, in the order in which they came, DIRECTORY/data the bytes

@@ -2,8 +2,9 @@
 /* A directory whose filesystem answers, but takes its time to make files durable, and to give some
  * their names (tests/remote/test_slow.py, tests/lane/test_after_saves.py).
  *
- *   slow_directory MOUNTPOINT DIRECTORY CONTROL    shows DIRECTORY at MOUNTPOINT; runs until
- * unmounted
+ *   slow_directory MOUNTPOINT DIRECTORY CONTROL
+ *
+ * Shows DIRECTORY at MOUNTPOINT; runs until unmounted.
  *
  * An fsync of a file of 1 MiB or more, and a rename to a name that begins with "slow", takes as
  * many seconds as the first line of the file CONTROL says when it begins; all else is done at once.

@@ -3,13 +3,15 @@
  * have it open, seals by each close, writeback while it goes on, deaths of the daemon, remounts.
  *
  *   script   one call at a time, each by the thread that a seeded schedule says: the order is known
- * exactly. Every call is made on the mount and on another filesystem (ext4), and must give the same
- * there: result, errno, bytes, size. race     threads that run freely: each owns slots of the file,
- * and others truncate it. What is left must follow from some order that agrees with when the calls
- * were made and returned. header   what DataStates-LLM does: one thread hands over tensors and then
- * opens the file with O_TRUNC for header and tail, another opens, seeks, writes and closes for each
- * tensor. Counts the files that miss a tensor, and those of them that the order of the calls
- * explains.
+ *            exactly. Every call is made on the mount and on another filesystem (ext4), and must
+ *            give the same there: result, errno, bytes, size.
+ *   race     threads that run freely: each owns slots of the file, and others truncate it. What is
+ *            left must follow from some order that agrees with when the calls were made and
+ *            returned.
+ *   header   what DataStates-LLM does: one thread hands over tensors and then opens the file with
+ *            O_TRUNC for header and tail, another opens, seeks, writes and closes for each tensor.
+ *            Counts the files that miss a tensor, and those of them that the order of the calls
+ *            explains.
  *
  * The caller (test_interleave.py) kills and mounts where the program stops: it writes a word to
  * standard output, and goes on when a line comes on standard input. */

@@ -14,9 +14,8 @@
 #include <unistd.h>
 
 #define WRITERS 3u /* threads that open, seek, write and close for each slot */
-#define SLOTS                                                                                      \
-    24u /* of a file; slot N belongs to writer N % WRITERS, 0 and the last to who writes header    \
-           and tail */
+/* Of a file; slot N belongs to writer N % WRITERS, 0 and the last to who writes header and tail. */
+#define SLOTS 24u
 #define SLOT_LEN 20000u
 #define WRITES_MAX 6u /* to one slot */
 #define CUTS_MAX 3u

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comments name their subject: none begins with a free relative ("What is kept", "Whoever asks") in the rooms named here."""
+"""Comments name their subject: none begins with a free relative ("What is kept", "Whoever asks") in the rooms named here.
+Lists and tables in comments keep their columns, which the formatter breaks where a line is too long."""
 import os
 import re
 
-from test_layers import SRC, room_of, sources
+from test_layers import ROOT, SRC, room_of, sources
 
+TESTS = os.path.join(ROOT, "tests")
 ROOMS = {"base", "cli", "client", "codec", "commit", "daemon", "fetch", "format", "fs", "fuse", "overlay", "remote", "stage", "store", "tier", "view"}  # rooms that are done
 WORDS = 4  # shorter ones stand behind a field
 COMMENT = re.compile(r"/\*(.*?)\*/", re.DOTALL)
@@ -24,6 +26,31 @@ def test_comments_name_their_subject():
     paths = [path for path in sources(SRC) if room_of(path, SRC) in ROOMS]
     assert len(paths) > 200
     assert [line for path in paths for line in problems(path)] == [], "begin with the subject, or with an imperative verb"
+
+
+LIST_LINE = re.compile(r"\s*\* {3,}\S")  # of a list or a table in a comment
+PLAIN_LINE = re.compile(r"\s*\* \S")
+
+
+def broken_lists(path):
+    with open(path) as file:
+        lines = file.read().splitlines()
+    for number, (line, after) in enumerate(zip(lines, lines[1:]), 1):
+        if LIST_LINE.match(line) and len(line) > 80 and PLAIN_LINE.match(after):
+            yield f"{os.path.basename(path)}:{number}: {after.strip()}"
+
+
+def test_no_list_is_broken():
+    paths = [path for folder in (SRC, TESTS) for path in sources(folder)]
+    assert len(paths) > 400
+    assert [line for path in paths for line in broken_lists(path)] == [], "make its lines shorter, and indent what goes on"
+
+
+def test_a_broken_list_is_found(tmp_path):
+    path = tmp_path / "a.c"
+    path.write_text("/* All:\n *\n *   a    one that is written in a line which is much too long for the column limit, as can\n * be seen   b    another\n"
+                    " *   c    the last one\n * And a sentence. */\n")
+    assert list(broken_lists(str(path))) == ["a.c:3: * be seen   b    another"]
 
 
 def test_a_free_relative_is_found(tmp_path):

@@ -11,8 +11,8 @@
 #include "base/lock.h"
 #include "base/log.h"
 
-#define STAGE_BYTES                                                                                \
-    (40 * MIB) /* less than the files of the workers together, so that requests wait */
+/* Less than the files of the workers together, so that requests wait. */
+#define STAGE_BYTES (40 * MIB)
 #define CAP_BYTES (1536 * MIB)
 #define WAIT_MS 20 /* for room, before a request is tried again unasked */
 #define DRAIN_LIMIT_NS (300ll * 1000000000)

@@ -5,7 +5,7 @@
  * 1. At most one caller asks at a time, without the lock.
  * 2. Credentials hold until they expire. Where one was given that has expired by our clock, ours
  * may be wrong: it holds until the next time to ask.
- * 3. A caller who has none that hold waits for the one who asks, and shares the outcome, good or
+ * 3. A caller that has none that hold waits for the one that asks, and shares the outcome, good or
  * bad.
  */
 #include "tier/s3/credentials.h"
@@ -30,7 +30,7 @@ struct s3_credential_source {
         struct cairn_mutex lock;
         struct s3_credentials found; /* key_id NULL: none yet */
         bool asking;
-        uint64_t asked;      /* times that somebody asked and has an outcome */
+        uint64_t asked;      /* times that were asked and have an outcome */
         int64_t ask_next_ns; /* monotonic: not before, while `found` holds */
         int result;          /* of the last time */
         char *error;
@@ -85,7 +85,7 @@ static int ask_sources(const struct s3_lookup *lookup, struct s3_credentials *re
     for (size_t i = 0; i < ARRAY_LEN(sources); i++) {
         char *error = NULL;
         int r = sources[i](lookup, ret_credentials, &error);
-        /* Instance metadata is asked without being told to: that nobody answers there is no
+        /* Instance metadata is asked without being told to: that there is no answer is no
          * fault. */
         bool go_on = r == -ENOKEY || (r < 0 && r != -ECANCELED && sources[i] == s3_source_metadata);
         if (!go_on) {
@@ -173,7 +173,7 @@ static void ask(struct s3_credential_source *source)
     mutex_lock(&source->locked.lock);
     source->locked.asking = false;
     source->locked.asked++;
-    /* There were some: that nobody has any now may pass. */
+    /* There were some: that there are none now may pass. */
     source->locked.result = r == -ENOKEY && source->locked.found.key_id ? -EAGAIN : r;
     free(source->locked.error);
     source->locked.error = error;

@@ -35,12 +35,12 @@ void s3_settings_done(struct s3_settings *settings);
 
 /* The current credentials, copied; asks anew 5 minutes before they end: one caller asks, others use
  * the old ones for as long as they hold; a failure is logged and the old ones are kept. `refused`:
- * these were just answered with ExpiredToken or InvalidAccessKeyId: ask anew unless somebody did
+ * these were just answered with ExpiredToken or InvalidAccessKeyId: ask anew unless a caller did
  * since; the same ones may come back. May block on the network, or on a credential_process (60 s at
  * most).
  *
  * Errors, with *ret_error (one line, to be freed): -ENOKEY none found so far (it says where was
- * looked; instance metadata that nobody answers count as none); -EINVAL settings that are wrong;
+ * looked; instance metadata without an answer count as none); -EINVAL settings that are wrong;
  * -EACCES refused by where they come from; -EAGAIN overload or fault there, or none found any more;
  * -ETIMEDOUT and others of http_perform(). */
 CAIRN_MUST_CHECK int s3_credentials_get(struct s3_credential_source *source,

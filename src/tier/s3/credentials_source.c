@@ -48,7 +48,7 @@ static char *url_part(CURLU *url, CURLUPart part, unsigned flags)
     return copy;
 }
 
-/* libcurl's own parser: whoever checks a host must see the one that will be asked. */
+/* libcurl's own parser: the check of a host must see the one that will be asked. */
 int s3_url_parse(const char *text, struct s3_url *ret_url)
 {
     CURLU *url = curl_url();

@@ -101,7 +101,7 @@ static const struct {
     {507, {"", S3_FAIL, -ENOSPC, ADVICE_FULL}},
 };
 
-/* An <Error> under 200 is a fault of the server; what else nobody knows is no S3. */
+/* An <Error> under 200 is a fault of the server; what else is unknown is no S3. */
 const struct s3_rule *s3_rule_of(long status, const char *code)
 {
     static const struct s3_rule late = {"", S3_AGAIN, -EREMOTEIO, NULL};

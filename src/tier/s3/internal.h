@@ -80,7 +80,7 @@ struct s3_request {
     size_t into_len;
     bool is_content; /* the body is an object's content: gets a checksum and the headers of a put */
     bool wants_md5;  /* Content-MD5 in any case */
-    bool any_answer; /* whoever answers, whatever: only the Date is wanted */
+    bool any_answer; /* any answer will do: only the Date is wanted */
 };
 
 /* One request, repeated as long as that may help and patience lasts. 0: a 2xx answer that is no

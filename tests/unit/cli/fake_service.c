@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A service for tests of the verbs: a real FUSE mount with an empty root directory, and a horizon
  * that moves on by one at each poll. What it does wrong on purpose comes from the environment:
- * FAKE_FAIL=text service_start() fails with it, after it has made files in the store FAKE_STUCK=1
- * the horizon stays FAKE_WARN=text   is logged as a warning while starting FAKE_PROGRESS=text  is
- * told twice while starting FAKE_FENCED=text    the remote was taken over, with that as the reason
- *   FAKE_DIE=1       the process ends at once while starting
- *   FAKE_LAST=S      it lives for S seconds after its mount is gone */
+ *
+ *   FAKE_FAIL=text      service_start() fails with it, after it has made files in the store
+ *   FAKE_STUCK=1        the horizon stays
+ *   FAKE_WARN=text      is logged as a warning while starting
+ *   FAKE_PROGRESS=text  is told twice while starting
+ *   FAKE_FENCED=text    the remote was taken over, with that as the reason
+ *   FAKE_DIE=1          the process ends at once while starting
+ *   FAKE_LAST=S         it lives for S seconds after its mount is gone */
 #include <fuse_lowlevel.h>
 #include <poll.h>
 #include <stdatomic.h>

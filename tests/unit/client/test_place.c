@@ -48,12 +48,12 @@ Test(place, follows_links_as_open_does)
     assert_i64(symlink("d/target", "dangling"), 0);
     assert_i64(symlink("dangling", "second"), 0);
     assert_i64(symlink("../up", "d/back"), 0);
-    assert_i64(symlink("d", "folder"), 0);
+    assert_i64(symlink("d", "directory"), 0);
     expect_same("plain", "plain");
     expect_same("./d/../other", "other");
     expect_same("second", "d/target");
     expect_same("d/back", "up");
-    expect_same("folder/inside", "d/inside");
+    expect_same("directory/inside", "d/inside");
     _cleanup_free_ char *here = getcwd(NULL, 0);
     _cleanup_free_ char *absolute = xasprintf("%s/absolute", here);
     expect_same(absolute, "absolute");

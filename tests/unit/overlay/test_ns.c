@@ -433,7 +433,7 @@ Test(ns, a_listed_directory_is_kept_up_to_a_bound)
 Test(ns, a_new_directory_is_known)
 {
     char name[16];
-    struct record rec = named(REC_MAKE, 10, "folder");
+    struct record rec = named(REC_MAKE, 10, "directory");
     rec.attrs.mode = S_IFDIR | 0700;
     (void)perform(rec, true);
     hold(10);

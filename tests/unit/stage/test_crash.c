@@ -322,7 +322,7 @@ Test(stage_crash, a_foreign_stage_is_refused)
     config.store[0] ^= 1;
     expect_i64(stage_open(&config, &stage), -ESTALE);
     config = fixture.config;
-    config.dir = "/dev/shm/no-such-folder";
+    config.dir = "/dev/shm/no-such-directory";
     expect_i64(stage_open(&config, &stage), -ENOENT);
     expect_i64(stage_create(&fixture.config, &stage), -EEXIST);
     fixture_recover(&fixture);

@@ -32,8 +32,8 @@
 #define CTL_LEN (LOG_AT + 2u * LOG_HALF)
 #define SLAB (1u * MIB + 4096u)
 #define SLABS_LEN (19u * SLAB)
-#define SHARED_LEN                                                                                 \
-    (5u * 64 + 512 + 128 + 64 + 128 + 128) /* five records, each in front of its bytes */
+/* Five records, each in front of its bytes. */
+#define SHARED_LEN (5u * 64 + 512 + 128 + 64 + 128 + 128)
 
 static struct stage_fixture fixture;
 static char *ctl, *slabs;

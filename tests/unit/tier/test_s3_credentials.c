@@ -189,8 +189,7 @@ Test(s3_credentials, process_does_not_inherit_ignored_or_masked_signals)
     (void)sigprocmask(SIG_SETMASK, &all, NULL);
 }
 
-/* --- Container. ---------------------------------------------------------------------------------
- */
+/* --- Container. ------------------------------------------------------------------------------- */
 
 static char *json_answer(const char *token_name, const char *n, const char *expires)
 {
