@@ -288,7 +288,7 @@ def what_is_wrong(names):
 def test_answer_that_a_change_overtook_is_not_kept(cairn, change, full):
     """Who asks in the very moment of a change may take an older answer after it: that is not what others are told then. All is in
     the stage alone: what is told when it has become durable helps none of them."""
-    cairn.mount(stage="512M", writeback_delay="60s", **KEPT)
+    cairn.mount(stage="512M" if full else "128M", writeback_delay="60s", **KEPT)
     if change == "copy":
         rig.write_file(os.path.join(cairn.mnt, "source"), os.urandom(1 << 17))
         cairn.wait()
@@ -315,7 +315,7 @@ YOUNG = {
 @pytest.mark.parametrize("what", YOUNG)
 def test_answer_that_a_change_of_something_new_overtook(cairn, what, full):
     """The same of what has just been made, and was changed a moment ago."""
-    cairn.mount(stage="512M", writeback_delay="60s", **KEPT)
+    cairn.mount(stage="512M" if full else "128M", writeback_delay="60s", **KEPT)
     make, change = YOUNG[what]
 
     def make_and_change(path):
@@ -350,7 +350,7 @@ def serve_writes(requests_from, answers_to, pid_of_nobody=65534):
 
 def test_privileges_that_a_write_took_away_are_gone(cairn, full):
     """Also for who asks for the mode alone, which the kernel does not know to be old."""
-    cairn.mount(stage="512M", writeback_delay="60s", **KEPT)
+    cairn.mount(stage="512M" if full else "128M", writeback_delay="60s", **KEPT)
     (requests_from, requests_to), (answers_from, answers_to) = os.pipe(), os.pipe()
 
     def serve():
