@@ -116,22 +116,57 @@ static inline __attribute__((always_inline)) uint64_t bits_at(const uint8_t *byt
     return width == 8 ? x | (uint64_t)p[8] << 1 << (63 - shift) : x;
 }
 
+/* The bits of a field are those below the highest bit of a number, which is not stored. */
+struct number {
+    uint64_t highest[65], below[65]; /* by length */
+};
+
+static void fill_number(struct number *ret)
+{
+    ret->highest[0] = ret->below[0] = 0;
+    for (unsigned length = 1; length <= 64; length++) {
+        ret->highest[length] = 1ull << (length - 1);
+        ret->below[length] = ret->highest[length] - 1;
+    }
+}
+
+#define STRETCH FX_GROUP
+
+/* Numbers of STRETCH lengths from their fields. Returns where the next field begins. */
+static inline __attribute__((always_inline)) size_t
+get_numbers(const struct number *number, const uint8_t *restrict lengths,
+            const uint8_t *restrict fields, size_t at, const unsigned width, uint64_t *restrict ret)
+{
+    for (size_t i = 0; i < STRETCH; i++) {
+        unsigned length = lengths[i];
+        ret[i] = (bits_at(fields, at, width) & number->below[length]) | number->highest[length];
+        at += length - (length > 0);
+    }
+    return at;
+}
+
 static inline __attribute__((always_inline)) void
 put_together_by(const uint8_t *const planes[8], const uint8_t *restrict lengths,
                 const uint8_t *restrict fields, const uint8_t *restrict base, size_t count,
                 const unsigned width, const unsigned low_planes, uint8_t *restrict dst)
 {
+    struct number number;
+    uint64_t numbers[STRETCH];
+    const uint8_t *restrict low[8];
     size_t at = 0;
-    for (size_t i = 0; i < count; i++) {
-        unsigned length = lengths[i], bits = length - (length > 0);
-        uint64_t highest = (uint64_t)(length > 0) << bits;
-        uint64_t z = (bits_at(fields, at, width) & ((1ull << bits) - 1)) | highest;
-        at += bits;
-        z <<= 8 * low_planes;
-        for (unsigned p = 0; p < low_planes; p++)
-            z |= (uint64_t)planes[p][i] << (8 * p);
-        uint64_t y = in_order(element(base + i * width, width), width);
-        put_element(dst + i * width, in_order((y + unzigzag(z)) & all_bits(width), width), width);
+    fill_number(&number);
+    for (unsigned p = 0; p < low_planes; p++)
+        low[p] = planes[p];
+    for (size_t i = 0; i < count; i += STRETCH) {
+        at = get_numbers(&number, lengths + i, fields, at, width, numbers);
+        for (size_t k = 0; k < STRETCH; k++) {
+            uint64_t z = numbers[k] << (8 * low_planes);
+            for (unsigned p = 0; p < low_planes; p++)
+                z |= (uint64_t)low[p][i + k] << (8 * p);
+            uint64_t y = in_order(element(base + (i + k) * width, width), width);
+            put_element(dst + (i + k) * width, in_order((y + unzigzag(z)) & all_bits(width), width),
+                        width);
+        }
     }
 }
 

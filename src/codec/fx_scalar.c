@@ -126,6 +126,7 @@ static inline uint64_t spread_bits(uint64_t bits)
     return (((x + 0x7f7f7f7f7f7f7f7full) | x) >> 7) & EACH_BYTE;
 }
 
+/* Values that escape have all bits, and so a one in each mask. */
 static size_t pack(const uint8_t *values, size_t count, unsigned bits, uint8_t *masks,
                    uint8_t *escaped)
 {
@@ -133,18 +134,18 @@ static size_t pack(const uint8_t *values, size_t count, unsigned bits, uint8_t *
     size_t used = 0;
     for (size_t i = 0; i < count; i += FX_GROUP) {
         uint8_t low[FX_GROUP];
-        for (size_t k = 0; k < FX_GROUP; k++) {
-            uint8_t v = values[i + k];
-            low[k] = v < all ? v : all;
-            escaped[used] = (uint8_t)(v - all);
-            used += v >= all;
-        }
+        uint64_t escapes = UINT64_MAX;
+        for (size_t k = 0; k < FX_GROUP; k++)
+            low[k] = values[i + k] < all ? values[i + k] : all;
         for (unsigned b = 0; b < bits; b++, masks += 8) {
             uint64_t mask = 0;
             for (size_t k = 0; k < FX_GROUP; k += 8)
                 mask |= gather_bits(get_le64(low + k) >> b) << k;
             put_le64(masks, mask);
+            escapes &= mask;
         }
+        for (; escapes; escapes &= escapes - 1)
+            escaped[used++] = (uint8_t)(values[i + (size_t)__builtin_ctzll(escapes)] - all);
     }
     return used;
 }
@@ -152,20 +153,20 @@ static size_t pack(const uint8_t *values, size_t count, unsigned bits, uint8_t *
 static size_t unpack(const uint8_t *masks, size_t count, unsigned bits, const uint8_t *escaped,
                      uint8_t *values)
 {
-    const uint8_t all = (uint8_t)((1u << bits) - 1);
     size_t used = 0;
     for (size_t i = 0; i < count; i += FX_GROUP, masks += 8 * (size_t)bits) {
-        uint8_t low[FX_GROUP];
+        uint64_t escapes = UINT64_MAX;
+        for (unsigned b = 0; b < bits; b++)
+            escapes &= get_le64(masks + 8 * (size_t)b);
         for (size_t k = 0; k < FX_GROUP; k += 8) {
             uint64_t x = 0;
             for (unsigned b = 0; b < bits; b++)
                 x |= spread_bits(get_le64(masks + 8 * (size_t)b) >> k) << b;
-            put_le64(low + k, x);
+            put_le64(values + i + k, x);
         }
-        for (size_t k = 0; k < FX_GROUP; k++) {
-            bool is_escape = low[k] == all;
-            values[i + k] = (uint8_t)(low[k] + (is_escape ? escaped[used] : 0));
-            used += is_escape;
+        for (; escapes; escapes &= escapes - 1) {
+            uint8_t *value = values + i + (size_t)__builtin_ctzll(escapes);
+            *value = (uint8_t)(*value + escaped[used++]);
         }
     }
     return used;
