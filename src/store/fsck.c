@@ -57,14 +57,13 @@ static int check_bases(struct check_run *run, const struct chunk_name *name)
     return view_chunk_users(run->store->view, name, report_user, &user);
 }
 
-static int check_chunk(const struct chunk_entry *entry, uint64_t refs, void *arg)
+static int check_chunk(const struct view_local_chunk *chunk, void *arg)
 {
     struct check_run *run = arg;
+    const struct chunk_entry *entry = &chunk->entry;
     uint32_t len;
     struct chunk_entry remote;
     bool published;
-    if (refs == 0)
-        return 0;
     if (entry->pack == 0 &&
         view_remote_chunk(run->store->view, &entry->name, &remote, &published) == 0) {
         run->remote_only_chunks++;

@@ -123,6 +123,11 @@ static int check_one(struct scrub *s, const char *object, const struct bases *ba
                      const struct chunk_entry *entry, const uint8_t *in_span)
 {
     int r = 0;
+    uint32_t len;
+    if (!s->is_remote && entry->ref_count > 0) {
+        r = local_read_chunk(s->store, &entry->name, s->raw, &len);
+        return r == -ENODATA ? -ENOENT : r;
+    }
     if (!in_span)
         r = s->tier->ops->get_range(s->tier, object, entry->offset, s->stored, entry->stored_len);
     return r < 0 ? r : bases_decode(bases, entry, in_span ? in_span : s->stored, s->raw, NULL);
@@ -130,7 +135,7 @@ static int check_one(struct scrub *s, const char *object, const struct bases *ba
 
 typedef int bad_fn(struct scrub *s, const struct chunk_entry *entry, int error);
 
-/* On NVMe nothing refers to other chunks: what does there is damaged. */
+/* Those of the remote; on NVMe each chunk is read with its own. */
 static size_t gather_bases(struct scrub *s, const struct chunk_entry *entries, size_t count,
                            struct bases *ret)
 {
@@ -239,22 +244,21 @@ struct collecting {
     uint64_t pack;
 };
 
-/* Collects chunks that have their place here and are referred to. */
+/* Collects chunks that have their place here and are live. */
 static int collect_local(const struct chunk_entry *entry, void *arg)
 {
     struct collecting *c = arg;
-    struct chunk_entry now;
-    uint64_t refs;
-    int r = view_chunk(c->s->store->view, &entry->name, &now, &refs);
-    if (r == 0 && refs > 0 && now.pack == c->pack)
-        return add_entry(c->s, &now);
+    struct view_local_chunk now;
+    int r = view_local_chunk(c->s->store->view, &entry->name, &now);
+    if (r == 0 && view_is_live(&now) && now.entry.pack == c->pack)
+        return add_entry(c->s, &now.entry);
     return r == -ENOENT ? 0 : r;
 }
 
-static int collect_known(const struct chunk_entry *entry, uint64_t refs, void *arg)
+static int collect_known(const struct view_local_chunk *chunk, void *arg)
 {
     struct collecting *c = arg;
-    return refs > 0 && entry->pack == c->pack ? add_entry(c->s, entry) : 0;
+    return chunk->entry.pack == c->pack ? add_entry(c->s, &chunk->entry) : 0;
 }
 
 /* Without its index a view could not be rebuilt from the pack: all that lives in it moves. */
@@ -321,10 +325,9 @@ static int await_local(struct scrub *s)
         if (!job_await_progress(s->store, &seen, INT64_MAX))
             return -ECANCELED;
     for (size_t i = 0; i < s->given.count; i++) {
-        struct chunk_entry now;
-        uint64_t refs;
-        bool same = view_chunk(s->store->view, &s->given.at[i].name, &now, &refs) == 0 &&
-                    refs > 0 && now.pack == s->given.at[i].pack;
+        struct view_local_chunk now;
+        bool same = view_local_chunk(s->store->view, &s->given.at[i].name, &now) == 0 &&
+                    view_is_live(&now) && now.entry.pack == s->given.at[i].pack;
         count_found(s, 0, !same, same);
         if (r == 0 && s->given.at[i].pack != last)
             r = await_drop(s, s->given.at[i].pack);

@@ -4,8 +4,8 @@
  * An entry of the remote (a row of KEY_REMOTE_CHUNK) may refer to other chunks, without which its
  * bytes cannot be decoded: its bases. Its chunk is a dependent of each. A chunk is *needed* in the
  * remote if a file refers to it, or an entry of a needed chunk does. So what a remote pack counts
- * as live, what is pending upload, and which chunks a run names goes by need; all that is local
- * goes by references alone, for NVMe holds nothing that rests on other chunks.
+ * as live, what is pending upload, and which chunks a run names goes by need. What is live on NVMe
+ * is another matter: struct chunk_row.
  *
  * Four things hold after each change of the view:
  *

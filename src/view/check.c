@@ -261,6 +261,8 @@ static void finish_tallies(struct checker *c)
         vector_free(&lists[i]->of);
     }
     vector_free(&c->uses);
+    vector_free(&c->rests);
+    vector_free(&c->bases);
     vector_free(&c->blobs);
 }
 

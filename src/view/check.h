@@ -32,8 +32,10 @@ struct checker {
     struct tally_list remote_live_bytes, remote_live_count, remote_placed; /* by remote pack */
     struct remote_state_row remote;
     struct view_remote counted_remote;
-    VECTOR(struct chunk_name) uses; /* one for each piece that is a chunk */
-    VECTOR(struct blob_use) blobs;  /* one for each inline piece */
+    VECTOR(struct chunk_name) uses;  /* one for each piece that is a chunk */
+    VECTOR(struct chunk_name) rests; /* one for each base of an entry with a place on NVMe */
+    VECTOR(struct chunk_row) bases;  /* those that say that they have dependents there */
+    VECTOR(struct blob_use) blobs;   /* one for each inline piece */
 };
 
 void check_differs(struct checker *c, const char *fmt, ...) CAIRN_PRINTF(2, 3);

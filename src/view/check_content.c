@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Recounts content: extent pages and inline blobs, chunk references, pack accounts. */
 #include "base/hex.h"
+#include "view/bases.h"
 #include "view/check.h"
 
 #define ID(x) ((unsigned long long)(x))
@@ -118,6 +119,15 @@ static int check_place(struct checker *c, const struct chunk_row *row)
     return r == -ENOENT ? 0 : r;
 }
 
+static void note_bases(struct checker *c, const struct chunk_row *row)
+{
+    for (size_t i = 0; i < row->entry.ref_count && row->entry.pack; i++)
+        if (entry_ref_is_first(&row->entry, i))
+            vector_add(&c->rests, row->entry.refs[i].name);
+    if (row->dependents)
+        vector_add(&c->bases, *row);
+}
+
 static int check_chunk(struct checker *c, const struct scan *scan, size_t *at)
 {
     struct chunk_row row;
@@ -133,15 +143,41 @@ static int check_chunk(struct checker *c, const struct scan *scan, size_t *at)
         return r;
     if (row.refs != uses)
         check_chunk_differs(c, &name, "number of references", row.refs, uses);
-    if (uses == 0)
-        return 0;
-    c->counted.chunks++;
-    if (row.entry.pack == 0)
+    note_bases(c, &row);
+    c->counted.chunks += uses > 0;
+    if (row.entry.pack == 0 || (uses == 0 && row.dependents == 0))
         return 0;
     c->counted.stored_bytes += row.entry.stored_len;
     tally_add(&c->live_bytes, row.entry.pack, row.entry.stored_len);
     tally_add(&c->live_count, row.entry.pack, 1);
     return 0;
+}
+
+/* A base on NVMe says how many entries refer to it, and has its place. Both lists
+ * are in order of name. */
+static void check_rests(struct checker *c)
+{
+    size_t at = 0;
+    vector_sort(&c->rests, use_compare);
+    for (size_t i = 0; i <= c->bases.count; i++) {
+        const struct chunk_row *base = i < c->bases.count ? &c->bases.at[i] : NULL;
+        uint64_t counted = 0;
+        for (; at < c->rests.count; at++) {
+            const struct chunk_name *name = &c->rests.at[at];
+            int order = base ? use_compare(name, &base->entry.name) : -1;
+            if (order > 0)
+                break;
+            if (order < 0)
+                check_chunk_differs(c, name, "number of dependents on NVMe", 0, 1);
+            counted += order == 0;
+        }
+        if (base && base->dependents != counted)
+            check_chunk_differs(c, &base->entry.name, "number of dependents on NVMe",
+                                base->dependents, counted);
+        if (base && base->entry.pack == 0)
+            check_chunk_differs(c, &base->entry.name, "being on NVMe, where others rest on it,", 0,
+                                1);
+    }
 }
 
 /* A chunk in a pack's list has its place there. */
@@ -215,6 +251,7 @@ static int check_all_chunks(struct checker *c)
 int check_chunks(struct checker *c)
 {
     int r = check_all_chunks(c);
+    check_rests(c);
     tally_sort(&c->live_bytes);
     tally_sort(&c->live_count);
     if (r == 0)

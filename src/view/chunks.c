@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Chunks and packs: reference counts, places, and the accounts of packs. */
-#include "view/apply.h"
+#include "view/bases.h"
 
 void pack_account_store(struct txn *txn)
 {
@@ -32,15 +32,21 @@ static int pack_account_load(struct txn *txn, uint64_t pack)
     return r;
 }
 
-/* A chunk begins (+1) or ceases (-1) to count as referenced at its place. */
+/* For a chunk whose place says that the pack exists. */
+static int pack_account_need(struct txn *txn, uint64_t pack)
+{
+    int r = pack_account_load(txn, pack);
+    return r == -ENOENT ? txn_damage(txn, "a chunk lies in a pack that is unknown") : r;
+}
+
+/* A chunk begins (+1) or ceases (-1) to be live at its place. */
 static int count_live(struct txn *txn, const struct chunk_entry *e, int sign)
 {
-    txn->state.chunks += (uint64_t)(int64_t)sign;
     if (e->pack == 0)
         return 0;
-    int r = pack_account_load(txn, e->pack);
+    int r = pack_account_need(txn, e->pack);
     if (r < 0)
-        return r == -ENOENT ? txn_damage(txn, "a chunk lies in a pack that is unknown") : r;
+        return r;
     struct view_pack *p = &txn->pack.pub;
     if (sign < 0 && (p->live_count == 0 || p->live_bytes < e->stored_len))
         return txn_damage(txn, "a pack's live bytes fall below zero");
@@ -62,12 +68,12 @@ int chunk_row_get(struct txn *txn, enum key_type type, const struct chunk_name *
     return r < 0 ? r : chunk_row_decode(name, value.data, value.len, row);
 }
 
-/* A chunk without references and place is nothing that could be known. */
+/* A chunk that is neither live nor has a place is nothing that could be known. */
 static void chunk_put(struct txn *txn, const struct chunk_row *row)
 {
     struct key key;
     key_chunk(&key, &row->entry.name);
-    if (row->refs == 0 && row->entry.pack == 0) {
+    if (!chunk_row_is_live(row) && row->entry.pack == 0) {
         txn_delete(txn, &key);
         return;
     }
@@ -75,23 +81,36 @@ static void chunk_put(struct txn *txn, const struct chunk_row *row)
     txn_put(txn, &key, value, chunk_row_encode(row, value));
 }
 
+/* The chunk's row; where there is none, one that says nothing. */
+static int chunk_get(struct txn *txn, const struct chunk_name *name, struct chunk_row *ret)
+{
+    *ret = (struct chunk_row){.entry = {.name = *name}};
+    int r = chunk_row_get(txn, KEY_CHUNK, name, ret);
+    return r == -ENOENT ? 0 : r;
+}
+
+/* Files begin (+1) or cease (-1) to refer to the chunk. */
+static int referenced(struct txn *txn, const struct chunk_row *row, int sign)
+{
+    int r = row->dependents ? 0 : count_live(txn, &row->entry, sign);
+    txn->state.chunks += (uint64_t)(int64_t)sign;
+    return r < 0 ? r : remote_chunk_refs_changed(txn, row, sign);
+}
+
 int chunk_refs_change(struct txn *txn, const struct piece *piece, int64_t delta)
 {
-    struct chunk_row row = {.entry = {.name = piece->chunk}};
-    int r = chunk_row_get(txn, KEY_CHUNK, &piece->chunk, &row);
-    if (r < 0 && r != -ENOENT)
+    struct chunk_row row;
+    int r = chunk_get(txn, &piece->chunk, &row);
+    if (r < 0)
         return r;
     if (delta < 0 && row.refs < (uint64_t)-delta)
         return txn_damage(txn, "a chunk's references fall below zero");
     if (delta > 0 && row.entry.pack != 0 && piece->within + piece->length > row.entry.raw_len)
         return txn_damage(txn, "an extent goes beyond its chunk");
-    bool was_live = row.refs > 0;
+    bool was_referenced = row.refs > 0;
     row.refs += (uint64_t)delta;
-    r = 0;
-    if (was_live != (row.refs > 0))
-        r = count_live(txn, &row.entry, was_live ? -1 : 1);
-    if (r == 0 && was_live != (row.refs > 0))
-        r = remote_chunk_refs_changed(txn, &row, was_live ? -1 : 1);
+    if (was_referenced != (row.refs > 0))
+        r = referenced(txn, &row, was_referenced ? -1 : 1);
     if (r < 0)
         return r;
     struct key key;
@@ -104,9 +123,9 @@ int chunk_refs_change(struct txn *txn, const struct piece *piece, int64_t delta)
 /* Which chunks a pack holds: its KEY_PLACED keys and their number. */
 static int note_placed(struct txn *txn, const struct chunk_name *name, uint64_t pack, bool placed)
 {
-    int r = pack_account_load(txn, pack);
+    int r = pack_account_need(txn, pack);
     if (r < 0)
-        return r == -ENOENT ? txn_damage(txn, "a chunk lies in a pack that is unknown") : r;
+        return r;
     struct key key;
     key_placed(&key, pack, name);
     if (placed)
@@ -118,21 +137,51 @@ static int note_placed(struct txn *txn, const struct chunk_name *name, uint64_t 
     return 0;
 }
 
+/* One dependent more (+1) or less (-1). */
+static int dependents_change(struct txn *txn, const struct chunk_name *base, int sign)
+{
+    struct chunk_row row;
+    int r = chunk_get(txn, base, &row);
+    if (r < 0)
+        return r;
+    if (sign < 0 ? row.dependents == 0 : row.dependents == UINT32_MAX)
+        return txn_damage(txn, "the number of a chunk's dependents is out of range");
+    bool was_live = chunk_row_is_live(&row);
+    row.dependents += (uint32_t)sign;
+    if (was_live != chunk_row_is_live(&row))
+        r = count_live(txn, &row.entry, sign);
+    if (r == 0)
+        chunk_put(txn, &row);
+    return r;
+}
+
+/* An entry that refers to others becomes that of a place (+1), or no longer is (-1). */
+static int hold_bases(struct txn *txn, const struct chunk_entry *entry, int sign)
+{
+    int r = 0;
+    for (size_t i = 0; i < entry->ref_count && r == 0; i++)
+        if (entry_ref_is_first(entry, i))
+            r = dependents_change(txn, &entry->refs[i].name, sign);
+    return r;
+}
+
 /* Moves a known or new chunk to the place that `entry` says. */
 static int chunk_place(struct txn *txn, const struct chunk_entry *entry)
 {
-    struct chunk_row row = {.entry = {.name = entry->name}};
-    int r = chunk_row_get(txn, KEY_CHUNK, &entry->name, &row);
-    if (r < 0 && r != -ENOENT)
+    struct chunk_row row;
+    int r = chunk_get(txn, &entry->name, &row);
+    if (r < 0)
         return r;
-    bool is_new = row.entry.pack == 0 || row.entry.stored_len != entry->stored_len;
-    r = row.refs ? count_live(txn, &row.entry, -1) : 0;
-    if (r == 0 && row.entry.pack != 0)
-        r = note_placed(txn, &entry->name, row.entry.pack, false);
+    const struct chunk_entry old = row.entry;
+    bool is_live = chunk_row_is_live(&row),
+         is_new = old.pack == 0 || old.stored_len != entry->stored_len;
+    r = is_live ? count_live(txn, &old, -1) : 0;
+    if (r == 0 && old.pack != 0)
+        r = note_placed(txn, &entry->name, old.pack, false);
     if (r < 0)
         return r;
     row.entry = *entry;
-    r = row.refs ? count_live(txn, &row.entry, 1) : 0;
+    r = is_live ? count_live(txn, &row.entry, 1) : 0;
     if (r == 0)
         r = note_placed(txn, &entry->name, entry->pack, true);
     if (r == 0 && is_new)
@@ -140,7 +189,8 @@ static int chunk_place(struct txn *txn, const struct chunk_entry *entry)
     if (r < 0)
         return r;
     chunk_put(txn, &row);
-    return 0;
+    r = hold_bases(txn, entry, 1);
+    return r < 0 ? r : hold_bases(txn, &old, -1);
 }
 
 struct index_walk {
@@ -153,7 +203,7 @@ static int index_entry(const struct chunk_entry *entry, void *arg)
 {
     struct index_walk *walk = arg;
     struct chunk_entry placed = *entry;
-    if (entry->ref_count > CHUNK_REFS_MAX || (entry->pack != walk->pack && entry->pack != 0))
+    if (!entry_is_sane(entry) || (entry->pack != walk->pack && entry->pack != 0))
         return txn_damage(walk->txn, "the pack's index does not belong to it");
     placed.pack = walk->pack;
     walk->count++;
@@ -175,44 +225,52 @@ int apply_pack(struct txn *txn, const struct record *rec, const struct view_batc
     struct index_walk walk = {.txn = txn, .pack = rec->pack};
     check(batch->pack_index != NULL);
     r = batch->pack_index(rec->pack, index_entry, &walk, batch->arg);
-    if (r == -ENOENT && walk.count == 0) {
-        txn->pack.pub.count = 0;
-        return 0;
-    }
+    bool is_gone = r == -ENOENT && walk.count == 0;
     if (r == 0 && walk.count != rec->count)
         return txn_damage(txn, "the pack's index has another number of chunks");
-    /* Some of its chunks may have no row. */
-    if (r == 1 && walk.count != rec->count)
+    if (r < 0 && !is_gone)
+        return r;
+    r = pack_account_need(txn, rec->pack); /* others were changed since */
+    /* Some of its chunks may be without a row. */
+    if (r == 0 && walk.count != rec->count)
         txn->pack.pub.count = 0;
-    return r < 0 ? r : 0;
+    return r;
 }
 
 /* A chunk of a pack that goes. Without references it is forgotten; with references (eviction) it
- * has its place in the remote alone. */
-static int unplace(struct txn *txn, const struct chunk_name *name)
+ * has its place in the remote alone.
+ *
+ * One that others rest on may go, too: while the journal is repeated, an entry that was replaced by
+ * one in a pack that is gone by now may be there yet. */
+static int unplace(struct txn *txn, const struct record *drop, const struct chunk_name *name)
 {
     struct chunk_row row;
     int r = chunk_row_get(txn, KEY_CHUNK, name, &row);
     if (r < 0)
         return r == -ENOENT ? txn_damage(txn, "a pack lists a chunk that is unknown") : r;
-    if (row.refs) {
-        txn->pack.pub.live_count--;
-        txn->pack.pub.live_bytes -= row.entry.stored_len;
-        txn->state.stored_bytes -= row.entry.stored_len;
-    }
-    row.entry.pack = 0;
+    if (row.refs && !(drop->flags & RECORD_EVICTED))
+        return txn_damage(txn, "the pack holds chunks that files refer to");
+    r = note_placed(txn, name, drop->pack, false);
+    if (r == 0 && chunk_row_is_live(&row))
+        r = count_live(txn, &row.entry, -1);
+    if (r < 0)
+        return r;
+    const struct chunk_entry old = row.entry;
+    chunk_row_forget_place(&row);
     chunk_put(txn, &row);
-    return remote_chunk_moved_locally(txn, &row);
+    r = remote_chunk_moved_locally(txn, &row);
+    return r < 0 ? r : hold_bases(txn, &old, -1);
 }
 
 /* Each seek goes on from the key before: from the start it would step over all that
  * were deleted. */
-static int forget_placed(struct txn *txn, uint64_t pack)
+static int forget_placed(struct txn *txn, const struct record *drop)
 {
     struct key key;
     struct chunk_name name;
-    key_u64(&key, KEY_PLACED, pack);
-    for (; txn->pack.placed > 0; txn->pack.placed--) {
+    uint64_t left = txn->pack.placed;
+    key_u64(&key, KEY_PLACED, drop->pack);
+    for (; left > 0; left--) {
         struct found found;
         int r = txn_seek(txn, &key, KEY_U64_LEN, &found);
         if (r < 0)
@@ -220,9 +278,8 @@ static int forget_placed(struct txn *txn, uint64_t pack)
         if (found.key_len != PLACED_KEY_LEN)
             return txn_damage(txn, "the pack's list of chunks is damaged");
         memcpy(&name, found.key + KEY_U64_LEN, sizeof name);
-        key_placed(&key, pack, &name);
-        txn_delete(txn, &key);
-        r = unplace(txn, &name);
+        key_placed(&key, drop->pack, &name);
+        r = unplace(txn, drop, &name);
         if (r < 0)
             return r;
     }
@@ -234,10 +291,10 @@ int apply_drop(struct txn *txn, const struct record *rec)
     int r = pack_account_load(txn, rec->pack);
     if (r < 0)
         return r == -ENOENT ? txn_damage(txn, "the pack is unknown") : r;
-    if (txn->pack.pub.live_count != 0 && !(rec->flags & RECORD_EVICTED))
-        return txn_damage(txn, "the pack holds chunks that files refer to");
     uint64_t length = txn->pack.pub.length;
-    r = forget_placed(txn, rec->pack);
+    r = forget_placed(txn, rec);
+    if (r == 0)
+        r = pack_account_need(txn, rec->pack); /* others were changed since */
     if (r < 0)
         return r;
     struct key key;

@@ -187,7 +187,8 @@ static int set_refs(struct txn *txn, const struct chunk_row *now)
         r = chunk_refs_change(txn, &piece, (int64_t)(now->refs - row.refs));
     if (r < 0 || now->refs == 0 || row.entry.pack)
         return r;
-    row = *now;
+    row.entry = now->entry;
+    row.refs = now->refs;
     chunk_row_forget_place(&row);
     key_chunk(&key, &row.entry.name);
     txn_put(txn, &key, value, chunk_row_encode(&row, value));

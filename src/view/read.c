@@ -158,8 +158,43 @@ int view_orphans(struct view *view, int (*fn)(uint64_t ino, void *arg), void *ar
     return scan_prefix(view, &key, orphans_step, &(struct orphans_walk){fn, arg});
 }
 
+struct next_file {
+    struct view_inode *ret;
+    bool is_found;
+};
+
+static int look_at_inode(const struct scan *scan, struct next_file *next)
+{
+    struct inode_row row;
+    if (scan->key_len != KEY_U64_LEN)
+        return -EUCLEAN;
+    int r = inode_decode(key_get_u64(scan->key, 1), scan->value, scan->value_len, &row);
+    next->is_found = r == 0 && S_ISREG(row.pub.attrs.mode) && row.pub.nlink > 0;
+    if (next->is_found)
+        *next->ret = row.pub;
+    return r;
+}
+
+int view_next_file(struct view *view, uint64_t from, struct view_inode *ret_inode)
+{
+    struct next_file next = {.ret = ret_inode};
+    struct key prefix, key;
+    _cleanup_snap_ struct snap snap;
+    _cleanup_scan_ struct scan scan;
+    snap_begin(&snap, view);
+    key_type(&prefix, KEY_INODE);
+    key_u64(&key, KEY_INODE, from);
+    scan_open_at(&scan, &snap, &prefix, &key);
+    int r = 0;
+    for (; r == 0 && !next.is_found && scan_valid(&scan); scan_next(&scan))
+        r = look_at_inode(&scan, &next);
+    if (r == 0)
+        r = scan_error(&scan);
+    return r < 0 ? r : next.is_found ? 0 : -ENOENT;
+}
+
 struct chunks_walk {
-    int (*fn)(const struct chunk_entry *entry, uint64_t refs, void *arg);
+    int (*fn)(const struct view_local_chunk *chunk, void *arg);
     void *arg;
 };
 
@@ -172,13 +207,13 @@ static int chunks_step(const struct scan *scan, void *arg)
         return -EUCLEAN;
     memcpy(name.bytes, scan->key + 1, sizeof name.bytes);
     int r = chunk_row_decode(&name, scan->value, scan->value_len, &row);
-    if (r < 0 || row.refs == 0)
+    if (r < 0 || !chunk_row_is_live(&row))
         return r;
-    return walk->fn(&row.entry, row.refs, walk->arg);
+    return walk->fn(&(struct view_local_chunk){row.entry, row.refs, row.dependents}, walk->arg);
 }
 
-int view_chunks(struct view *view,
-                int (*fn)(const struct chunk_entry *entry, uint64_t refs, void *arg), void *arg)
+int view_chunks(struct view *view, int (*fn)(const struct view_local_chunk *chunk, void *arg),
+                void *arg)
 {
     struct key key;
     key_type(&key, KEY_CHUNK);

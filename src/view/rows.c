@@ -94,7 +94,8 @@ int row_chunk_name(const struct run_row *row, struct chunk_name *ret)
 static bool chunk_is_sane(const struct chunk_row *row)
 {
     const struct chunk_entry *e = &row->entry;
-    if (e->raw_len > CHUNK_SIZE_MAX || e->stored_len > CHUNK_SIZE_MAX || !entry_is_sane(e))
+    if (e->raw_len > CHUNK_SIZE_MAX || e->stored_len > CHUNK_SIZE_MAX || !entry_is_sane(e) ||
+        row->dependents)
         return false;
     if (e->pack == 0)
         return row->refs > 0 && e->offset == 0 && e->ref_count == 0;

@@ -160,6 +160,8 @@ size_t chunk_row_encode(const struct chunk_row *row, uint8_t *p)
         w32(&w, e->refs[i].offset);
         w32(&w, e->refs[i].length);
     }
+    if (row->dependents)
+        w32(&w, row->dependents);
     return (size_t)(w.at - p);
 }
 
@@ -189,7 +191,10 @@ int chunk_row_decode(const struct chunk_name *name, const void *p, size_t len,
         e->refs[i].offset = cursor_le32(&c);
         e->refs[i].length = cursor_le32(&c);
     }
-    return value_end(&c);
+    if (c.at == c.end)
+        return value_end(&c);
+    row->dependents = cursor_le32(&c);
+    return row->dependents == 0 ? -EUCLEAN : value_end(&c);
 }
 
 size_t pack_row_encode(const struct pack_row *row, uint8_t *p)

@@ -19,10 +19,19 @@ struct inode_row {
     uint64_t entries; /* names in a directory */
 };
 
+/* KEY_CHUNK: on NVMe a chunk is live, so its pack stays, while extents name it or entries of other
+ * chunks there refer to it. These hold it whether they are live or not: as long as a dependent has
+ * its place, so has what it rests on, and whoever pins the one has both. */
 struct chunk_row {
     struct chunk_entry entry;
-    uint64_t refs; /* extent parts that name the chunk */
+    uint64_t refs;       /* extent parts that name the chunk */
+    uint32_t dependents; /* chunks with a place on NVMe whose entry refers to it */
 };
+
+static inline bool chunk_row_is_live(const struct chunk_row *row)
+{
+    return row->refs > 0 || row->dependents > 0;
+}
 
 /* The chunk lies elsewhere alone: what is known of it is how long it is. */
 static inline void chunk_row_forget_place(struct chunk_row *row)
@@ -71,7 +80,7 @@ DEFINE_VECTOR(piece_list, struct piece);
 #define INODE_VALUE_LEN 113u
 #define NAME_VALUE_LEN 21u
 #define COOKIE_VALUE_HEADER_LEN 13u
-#define CHUNK_VALUE_LEN_MAX (36u + CHUNK_REFS_MAX * 32u)
+#define CHUNK_VALUE_LEN_MAX (40u + CHUNK_REFS_MAX * 32u)
 #define PACK_VALUE_LEN 33u
 #define STATE_VALUE_LEN 97u
 #define REMOTE_PACK_VALUE_LEN 58u

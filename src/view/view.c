@@ -378,21 +378,30 @@ ssize_t view_getxattr(struct view *view, uint64_t ino, const char *name, size_t 
     return r < 0 ? r : copy_bytes(ino, &value, buf, size, true);
 }
 
-int view_chunk(struct view *view, const struct chunk_name *name, struct chunk_entry *ret_entry,
-               uint64_t *ret_refs)
+int view_local_chunk(struct view *view, const struct chunk_name *name, struct view_local_chunk *ret)
 {
     struct key key;
-    key_chunk(&key, name);
-    _cleanup_value_ struct value value = {0};
     struct chunk_row row = {0};
+    _cleanup_value_ struct value value = {0};
+    key_chunk(&key, name);
     int r = db_get(view, NULL, &key, &value);
     if (r == 0)
         r = damaged(chunk_row_decode(name, value.data, value.len, &row),
                     "the entry of a chunk of pack", row.entry.pack);
+    if (r == 0)
+        *ret = (struct view_local_chunk){row.entry, row.refs, row.dependents};
+    return r;
+}
+
+int view_chunk(struct view *view, const struct chunk_name *name, struct chunk_entry *ret_entry,
+               uint64_t *ret_refs)
+{
+    struct view_local_chunk chunk;
+    int r = view_local_chunk(view, name, &chunk);
     if (r < 0)
         return r;
-    *ret_entry = row.entry;
-    *ret_refs = row.refs;
+    *ret_entry = chunk.entry;
+    *ret_refs = chunk.refs;
     return 0;
 }
 

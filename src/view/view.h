@@ -63,8 +63,8 @@ struct view_state {
     uint64_t max_ino;       /* largest inode number ever seen (low 48 bits) */
     uint64_t files;         /* inodes that are regular files and not orphans */
     uint64_t logical_bytes; /* sum of their sizes */
-    uint64_t chunks;        /* with ref_count > 0 */
-    uint64_t stored_bytes;  /* stored bytes of these */
+    uint64_t chunks;        /* that files refer to */
+    uint64_t stored_bytes;  /* on NVMe: of these, and of what they rest on there */
     uint64_t packs;
     uint64_t pack_bytes; /* file lengths of these */
 };
@@ -81,6 +81,10 @@ struct view_inode {
     uint64_t xattrs;       /* how many it has */
 };
 CAIRN_MUST_CHECK int view_inode(struct view *view, uint64_t ino, struct view_inode *ret_inode);
+
+/* The regular file with a name whose inode number is the least that is not below `from`. -ENOENT.
+ */
+CAIRN_MUST_CHECK int view_next_file(struct view *view, uint64_t from, struct view_inode *ret_inode);
 
 struct view_entry {
     uint64_t ino;
@@ -133,11 +137,25 @@ CAIRN_MUST_CHECK int view_content(struct view *view, uint64_t ino, uint64_t offs
 CAIRN_MUST_CHECK int view_chunk(struct view *view, const struct chunk_name *name,
                                 struct chunk_entry *ret_entry, uint64_t *ret_refs);
 
+/* The same with all that keeps it on NVMe: it is live there while extents refer to it, or entries
+ * of other chunks that lie there. */
+struct view_local_chunk {
+    struct chunk_entry entry; /* pack 0: it has no place on NVMe */
+    uint64_t refs;
+    uint32_t dependents;
+};
+static inline bool view_is_live(const struct view_local_chunk *chunk)
+{
+    return chunk->refs > 0 || chunk->dependents > 0;
+}
+CAIRN_MUST_CHECK int view_local_chunk(struct view *view, const struct chunk_name *name,
+                                      struct view_local_chunk *ret);
+
 struct view_pack {
     uint64_t pack;
     uint64_t length;     /* of the file */
     uint32_t count;      /* chunks in it; 0: not all known, its index could not be read */
-    uint64_t live_bytes; /* stored bytes of its chunks that extents refer to */
+    uint64_t live_bytes; /* stored bytes of its chunks that are live */
     uint32_t live_count;
 };
 CAIRN_MUST_CHECK int view_packs(struct view *view,
@@ -189,11 +207,10 @@ CAIRN_MUST_CHECK int view_flush(struct view *view);
 CAIRN_MUST_CHECK int view_check(struct view *view, void (*report)(const char *line, void *arg),
                                 void *arg);
 
-/* All chunks with references, in order of pack and offset is not promised: for fsck and rebuild
- * checks. */
-CAIRN_MUST_CHECK int
-view_chunks(struct view *view, int (*fn)(const struct chunk_entry *entry, uint64_t refs, void *arg),
-            void *arg);
+/* All chunks that are live, in no promised order: for fsck and scrub. */
+CAIRN_MUST_CHECK int view_chunks(struct view *view,
+                                 int (*fn)(const struct view_local_chunk *chunk, void *arg),
+                                 void *arg);
 
 /* Files (inode and offset of the first use) that refer to a chunk, by scanning all extents: for
  * reports of damage. */

@@ -298,6 +298,14 @@ void add_pack(struct fixture *f, uint64_t pack, const uint32_t *ids, uint32_t co
                .type = REC_PACK, .pack = pack, .length = align_up(offset, 4096), .count = count});
 }
 
+void rest_on(struct fixture *f, uint32_t i, uint32_t base, uint8_t depth)
+{
+    struct chunk_entry *e = &f->packs[f->pack_count - 1].entries[i];
+    e->encoding = ENCODING_TWIN;
+    e->depth = max_u64(e->depth, depth);
+    e->refs[e->ref_count++] = (struct chunk_ref){.name = chunk_of(base), .length = 100};
+}
+
 void add_drop(struct fixture *f, uint64_t pack)
 {
     add(f, (struct record){.type = REC_DROP, .pack = pack});
@@ -456,13 +464,20 @@ static int dump_orphan(uint64_t ino, void *arg)
     return 0;
 }
 
-static int dump_chunk(const struct chunk_entry *e, uint64_t refs, void *arg)
+static int dump_chunk(const struct view_local_chunk *chunk, void *arg)
 {
     struct dumper *d = arg;
-    fprintf(d->out, "chunk %u refs %" PRIu64, chunk_id(&e->name), refs);
+    const struct chunk_entry *e = &chunk->entry;
+    if (chunk->refs == 0 && d->shared)
+        return 0;
+    fprintf(d->out, "chunk %u refs %" PRIu64, chunk_id(&e->name), chunk->refs);
     if (e->pack && !d->shared)
         fprintf(d->out, " at %" PRIu64 " %" PRIu64 " %u %u", e->pack, e->offset, e->stored_len,
                 e->raw_len);
+    for (size_t i = 0; i < e->ref_count && !d->shared; i++)
+        fprintf(d->out, " on %u", chunk_id(&e->refs[i].name));
+    if (!d->shared)
+        fprintf(d->out, " under %u", chunk->dependents);
     fprintf(d->out, "\n");
     return 0;
 }

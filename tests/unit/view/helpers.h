@@ -77,6 +77,8 @@ struct extent hole_extent(uint64_t offset, uint64_t length);
 
 /* A pack with these chunks (raw_len 1 MiB, stored_len 1000 + id) and its record. */
 void add_pack(struct fixture *f, uint64_t pack, const uint32_t *ids, uint32_t count);
+/* Chunk `i` of the pack that was added last, and is not applied, rests on `base`, too. */
+void rest_on(struct fixture *f, uint32_t i, uint32_t base, uint8_t depth);
 void add_drop(struct fixture *f, uint64_t pack);
 
 struct view_inode inode_of(struct fixture *f, uint64_t ino);

@@ -157,10 +157,9 @@ static int count_users(uint64_t ino, uint64_t offset, void *arg)
     return 0;
 }
 
-static int count_chunks(const struct chunk_entry *entry, uint64_t refs, void *arg)
+static int count_chunks(const struct view_local_chunk *chunk, void *arg)
 {
-    (void)entry;
-    *(uint64_t *)arg += refs;
+    *(uint64_t *)arg += chunk->refs;
     return 0;
 }
 
@@ -201,4 +200,119 @@ Test(chunks, refused)
     show(10, 2, 5); /* 100 bytes of a chunk of 50 */
     apply_bad(&f);
     f.packs[0].entries[0].raw_len = CHUNK_SIZE_MAX;
+}
+
+/* --- chunks that rest on others on NVMe ------------------------------------------------------- */
+
+static struct view_local_chunk local_of(uint32_t id)
+{
+    struct view_local_chunk chunk = {0};
+    struct chunk_name name = chunk_of(id);
+    assert_i64(view_local_chunk(f.view, &name, &chunk), 0);
+    return chunk;
+}
+
+/* Chunk 1 in pack 1, and 2, which rests on it, in pack 2; files a and b show them. */
+static void one_on_another(void)
+{
+    add_pack(&f, 1, (uint32_t[]){1}, 1);
+    add_pack(&f, 2, (uint32_t[]){2}, 1);
+    rest_on(&f, 0, 1, 1);
+    rest_on(&f, 0, 1, 1); /* two stretches of it: it counts once */
+    show(10, 2, 1);
+    show(11, 2, 2);
+    apply_ok(&f);
+    expect_u64(local_of(1).dependents, 1);
+}
+
+Test(chunks, a_base_lives_while_others_rest_on_it)
+{
+    one_on_another();
+    add_unlink(&f, 10, ROOT_INO, "a", 0);
+    apply_ok(&f);
+    expect_u64(local_of(1).refs, 0);
+    expect_u64(view_is_live(&(struct view_local_chunk){local_of(1).entry, 0, 1}), true);
+    expect_u64(pack_of(1).live_count, 1);
+    expect_u64(pack_of(1).live_bytes, 1001);
+    expect_u64(view_state(f.view).chunks, 1);
+    expect_u64(view_state(f.view).stored_bytes, 2003);
+    add_unlink(&f, 11, ROOT_INO, "b", 0);
+    apply_ok(&f);
+    expect_u64(pack_of(1).live_count, 1, "its dependent is dead, and may be wanted again");
+    expect_u64(pack_of(2).live_count, 0);
+    add_drop(&f, 2);
+    f.packs[1].gone = true;
+    apply_ok(&f);
+    expect_u64(pack_of(1).live_count, 0);
+    expect_u64(view_state(f.view).stored_bytes, 0);
+    add_drop(&f, 1);
+    f.packs[0].gone = true;
+    apply_ok(&f);
+    expect_u64(refs_of(&f, 1), UINT64_MAX);
+}
+
+Test(chunks, a_chunk_that_is_stored_anew_leaves_its_base)
+{
+    one_on_another();
+    add_unlink(&f, 10, ROOT_INO, "a", 0);
+    add_pack(&f, 3, (uint32_t[]){2, 3}, 2); /* by itself */
+    apply_ok(&f);
+    expect_u64(local_of(1).dependents, 0);
+    expect_u64(pack_of(1).live_count, 0);
+    add_pack(&f, 4, (uint32_t[]){2}, 1);
+    rest_on(&f, 0, 3, 1);
+    apply_ok(&f);
+    expect_u64(local_of(3).dependents, 1);
+    expect_u64(pack_of(3).live_count, 1, "the base, and not what moved");
+}
+
+Test(chunks, a_base_moves_under_what_rests_on_it)
+{
+    one_on_another();
+    add_unlink(&f, 10, ROOT_INO, "a", 0);
+    apply_ok(&f);
+    add_pack(&f, 3, (uint32_t[]){1}, 1);
+    add_drop(&f, 1);
+    f.packs[0].gone = true;
+    apply_ok(&f);
+    expect_u64(local_of(1).entry.pack, 3);
+    expect_u64(pack_of(3).live_count, 1);
+    expect_u64(local_of(1).dependents, 1);
+}
+
+Test(chunks, an_entry_that_comes_before_its_base)
+{
+    add_pack(&f, 1, (uint32_t[]){2}, 1);
+    rest_on(&f, 0, 1, 1);
+    show(11, 2, 2);
+    add_pack(&f, 2, (uint32_t[]){1}, 1);
+    apply_ok(&f);
+    expect_u64(local_of(1).dependents, 1);
+    expect_u64(pack_of(2).live_count, 1);
+}
+
+/* A crash may repeat a drop of a base whose dependent moved to a pack that is gone by now. */
+Test(chunks, a_base_without_a_place_is_reported_and_may_come_back)
+{
+    one_on_another();
+    add_unlink(&f, 10, ROOT_INO, "a", 0);
+    add_drop(&f, 1);
+    apply_ok(&f);
+    expect_u64(local_of(1).entry.pack, 0);
+    expect_u64(local_of(1).dependents, 1);
+    expect_i64(check_count(f.view), 1);
+    add_pack(&f, 3, (uint32_t[]){1}, 1);
+    apply_ok(&f);
+    expect_i64(check_count(f.view), 0);
+    expect_u64(pack_of(3).live_count, 1);
+}
+
+Test(chunks, an_entry_that_rests_on_itself_is_refused)
+{
+    add_pack(&f, 1, (uint32_t[]){2}, 1);
+    rest_on(&f, 0, 2, 1);
+    apply_bad(&f);
+    add_pack(&f, 2, (uint32_t[]){2}, 1);
+    rest_on(&f, 0, 1, 0); /* and is not deeper than it */
+    apply_bad(&f);
 }

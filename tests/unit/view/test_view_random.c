@@ -105,6 +105,22 @@ static void compare_chunks(void)
     assert_u64(view_state(m.f.view).chunks, count);
 }
 
+/* What rests on others has them, however dead they are otherwise. */
+static void compare_bases(void)
+{
+    for (uint32_t i = 0; i < m.next_chunk; i++) {
+        struct chunk_name name = chunk_of(i);
+        struct view_local_chunk chunk, base;
+        if (view_local_chunk(m.f.view, &name, &chunk) < 0 || chunk.entry.pack == 0)
+            continue;
+        for (size_t k = 0; k < chunk.entry.ref_count; k++) {
+            assert_i64(view_local_chunk(m.f.view, &chunk.entry.refs[k].name, &base), 0);
+            cr_assert(base.entry.pack != 0 && base.dependents > 0);
+            cr_assert(base.entry.depth < chunk.entry.depth);
+        }
+    }
+}
+
 static void compare_all(void)
 {
     uint64_t files = 0;
@@ -115,6 +131,7 @@ static void compare_all(void)
     }
     assert_u64(view_state(m.f.view).files, files);
     compare_chunks();
+    compare_bases();
     expect_check_ok(m.f.view);
 }
 
@@ -125,8 +142,10 @@ static void run(uint64_t seed, uint64_t unit_bytes, uint64_t max, uint64_t first
         for (uint64_t n = rnd(25); n > 0; n--)
             random_op();
         apply_ok(&m.f);
-        if (rnd(8) == 0)
+        if (rnd(4) == 0)
             compact();
+        if (rnd(4) == 0)
+            condense();
         if (rnd(20) == 0)
             fixture_reopen(&m.f);
         compare_all();

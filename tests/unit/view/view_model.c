@@ -374,19 +374,63 @@ void compact(void)
     if (!p)
         return;
     uint32_t live[200], count = 0;
+    struct chunk_entry entries[200];
     for (uint32_t i = 0; i < p->count; i++) {
-        struct chunk_entry entry;
-        uint64_t refs;
-        int r = view_chunk(m.f.view, &p->entries[i].name, &entry, &refs);
-        if (r == 0 && entry.pack == pack && refs > 0)
+        struct view_local_chunk now;
+        int r = view_local_chunk(m.f.view, &p->entries[i].name, &now);
+        if (r == 0 && now.entry.pack == pack && view_is_live(&now)) {
+            entries[count] = now.entry;
             live[count++] = chunk_id(&p->entries[i].name);
-        else if (r == 0 && entry.pack == pack)
+        } else if (r == 0 && now.entry.pack == pack)
             m.placed[chunk_id(&p->entries[i].name)] = false;
     }
     p->gone = true;
     if (count)
         add_pack(&m.f, m.next_pack++, live, count);
+    for (uint32_t i = 0; i < count; i++)
+        for (size_t k = 0; k < entries[i].ref_count; k++)
+            rest_on(&m.f, i, chunk_id(&entries[i].refs[k].name), entries[i].depth);
     add_drop(&m.f, pack);
+    apply_ok(&m.f);
+}
+
+static bool may_be_base(uint32_t id, struct view_local_chunk *ret)
+{
+    struct chunk_name name = chunk_of(id);
+    return m.placed[id] && view_local_chunk(m.f.view, &name, ret) == 0 && ret->entry.pack &&
+           ret->entry.depth < 2;
+}
+
+void condense(void)
+{
+    uint32_t ids[20], count = 0, bases[20][2];
+    uint8_t depths[20][2];
+    for (int tries = 0; tries < 200 && count < ARRAY_LEN(ids); tries++) {
+        struct view_local_chunk self, base;
+        uint32_t id = 1 + (uint32_t)rnd(m.next_chunk), found = 0;
+        bool is_new = id < m.next_chunk && may_be_base(id, &self) && self.dependents == 0 &&
+                      self.entry.ref_count == 0 && self.refs > 0;
+        for (uint32_t i = 0; i < count && is_new; i++)
+            is_new = ids[i] != id && bases[i][0] != id && bases[i][1] != id;
+        for (int more = 0; more < 50 && found < 2 && is_new; more++) {
+            uint32_t other = 1 + (uint32_t)rnd(m.next_chunk);
+            bool is_taken = other == id || other >= m.next_chunk;
+            for (uint32_t i = 0; i < count; i++)
+                is_taken = is_taken || ids[i] == other;
+            if (is_taken || !may_be_base(other, &base))
+                continue;
+            bases[count][found] = other;
+            depths[count][found++] = base.entry.depth + 1;
+        }
+        if (found == 2)
+            ids[count++] = id;
+    }
+    if (count == 0)
+        return;
+    add_pack(&m.f, m.next_pack++, ids, count);
+    for (uint32_t i = 0; i < count; i++)
+        for (size_t k = 0; k < 2; k++)
+            rest_on(&m.f, i, bases[i][k], depths[i][k]);
     apply_ok(&m.f);
 }
 

@@ -53,3 +53,5 @@ struct entry *find_entry(const struct node *parent, const char *name);
 void random_op(void);
 /* Moves what a pack holds that is live to a new one and drops it, in a batch of its own. */
 void compact(void);
+/* Some chunks get a new place, where they rest on others, in a batch of its own. */
+void condense(void);
