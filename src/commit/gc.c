@@ -80,10 +80,13 @@ static int add_candidate(const struct view_pack *pack, void *arg)
 
 /* Would one pack of all that lives in these be smaller by what makes it worth the work? A small
  * pack is never full to the brim, for its length is rounded: alone it would be made anew, as long
- * as it was, without end. */
-static bool is_worth(const struct view_pack *packs, size_t count, unsigned percent)
+ * as it was, without end. Chunks of each depth need a pack of their own. */
+static bool is_worth(const struct store *store, const struct view_pack *packs, size_t count,
+                     unsigned percent)
 {
-    uint64_t length = 0, needed = PACK_HEADER_LEN + PACK_TRAILER_LEN;
+    uint64_t made = store->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE ? CHUNK_DEPTH_MAX + 1 : 1;
+    uint64_t length = 0,
+             needed = PACK_HEADER_LEN + PACK_TRAILER_LEN + (made - 1) * (uint64_t)PACK_ALIGN;
     for (size_t i = 0; i < count; i++) {
         length += packs[i].length;
         needed += packs[i].live_bytes +
@@ -92,27 +95,25 @@ static bool is_worth(const struct view_pack *packs, size_t count, unsigned perce
     return align_up(needed, PACK_ALIGN) + length / 100 * percent <= length && count > 0;
 }
 
-/* A chunk that is referred to, verified on the way: damage must not be copied as if it were
- * good. */
+/* A chunk that is live, verified on the way: damage must not be copied as if it were good. */
 int gc_move_chunk(const struct chunk_entry *entry, void *arg)
 {
     struct moving *moving = arg;
     struct store *store = moving->store;
-    struct chunk_entry now;
-    uint64_t refs;
+    struct view_local_chunk now;
     uint32_t len;
     char object[32];
-    int r = view_chunk(store->view, &entry->name, &now, &refs);
-    if (r == -ENOENT || (r == 0 && (now.pack != moving->pack || refs == 0)))
+    int r = view_local_chunk(store->view, &entry->name, &now);
+    if (r == -ENOENT || (r == 0 && (now.entry.pack != moving->pack || !view_is_live(&now))))
         return 0;
     if (r == 0)
         r = local_read_chunk(store, &entry->name, moving->raw, &len);
     if (r < 0)
         return r;
-    pack_object_name(now.pack, object);
-    r = store->tier->ops->get_range(store->tier, object, now.offset, moving->stored,
-                                    now.stored_len);
-    return r < 0 ? r : packs_add_stored(store, &now, moving->stored);
+    pack_object_name(now.entry.pack, object);
+    r = store->tier->ops->get_range(store->tier, object, now.entry.offset, moving->stored,
+                                    now.entry.stored_len);
+    return r < 0 ? r : packs_add_stored(store, &now.entry, moving->stored);
 }
 
 static int move_live_chunks(struct store *store, uint64_t pack)
@@ -155,7 +156,7 @@ size_t gc_compact(struct store *store, unsigned worth_percent, uint64_t *ids, si
         return 0;
     claim(store, &all, max);
     size_t worth = all.count, moved = 0;
-    while (worth > 0 && !is_worth(all.packs, worth, worth_percent))
+    while (worth > 0 && !is_worth(store, all.packs, worth, worth_percent))
         worth--;
     for (size_t i = 0; i < all.count; i++) {
         /* Chunks copied from a pack that cannot go lie in two; that does no harm. */
@@ -164,7 +165,7 @@ size_t gc_compact(struct store *store, unsigned worth_percent, uint64_t *ids, si
         else
             packs_end_drop(store, all.packs[i].pack);
     }
-    bool frees = is_worth(all.packs, moved, worth_percent);
+    bool frees = is_worth(store, all.packs, moved, worth_percent);
     for (size_t i = 0; i < moved; i++) {
         ids[i] = all.packs[i].pack;
         if (!frees)

@@ -135,11 +135,23 @@ void packs_unpin(struct store *store, uint64_t pack)
     pin_settle_locked(store, pin);
 }
 
+/* Does a pack that the view does not know refer to chunks that it does not count for that? */
+static bool is_rested_on_locked(struct store *store)
+{
+    check_held(&store->commit->packs.lock);
+    const struct new_pack *pack = store->commit->packs.filling;
+    bool rests = pack && pack->rests;
+    TAILQ_FOREACH(pack, &store->commit->packs.written, link)
+    rests = rests || pack->rests;
+    return rests;
+}
+
 bool packs_begin_drop(struct store *store, uint64_t pack)
 {
     LOCK_SCOPE(&store->commit->packs.lock);
     struct pack_pin *pin = pin_of_locked(store, pack, true);
-    if (pin->pins > 0 || pin->dropping || store->commit->packs.drop_holds > 0) {
+    if (pin->pins > 0 || pin->dropping || store->commit->packs.drop_holds > 0 ||
+        is_rested_on_locked(store)) {
         pin_settle_locked(store, pin);
         return false;
     }
@@ -273,15 +285,22 @@ static struct new_pack *begin_pack_locked(struct store *store)
     return pack;
 }
 
+/* A chunk's bases are less deep. So with chunks of one depth alone, no pack has both, and none
+ * holds itself: dead packs go, the deepest first. */
+static bool fits(const struct new_pack *pack, const struct chunk_entry *entry)
+{
+    return pack_end_with(pack->data_len, entry) <= PACK_DATA_MAX &&
+           pack->count < PACK_ENTRIES_MAX && (pack->count == 0 || pack->depth == entry->depth);
+}
+
 /* Copies a stored chunk into the pack that is being filled; *entry gets its place. */
-static void place_locked(struct store *store, struct chunk_entry *entry, const struct iovec *stored,
-                         size_t parts)
+static struct new_pack *place_locked(struct store *store, struct chunk_entry *entry,
+                                     const struct iovec *stored, size_t parts)
 {
     check_held(&store->commit->packs.lock);
     for (;;) {
         struct new_pack *pack = store->commit->packs.filling;
-        if (pack && (pack_end_with(pack->data_len, entry) > PACK_DATA_MAX ||
-                     pack->count == PACK_ENTRIES_MAX)) {
+        if (pack && !fits(pack, entry)) {
             hand_over_filling_locked(store);
             continue;
         }
@@ -290,9 +309,11 @@ static void place_locked(struct store *store, struct chunk_entry *entry, const s
         (void)begin_pack_locked(store);
     }
     struct new_pack *pack = store->commit->packs.filling;
+    pack->depth = entry->depth;
     pack->data_len =
         pack_place(store, pack->id, pack->buffer, pack->data_len, entry, stored, parts);
     pack->entries[pack->count++] = *entry;
+    return pack;
 }
 
 bool packs_pin_stored(struct store *store, const struct chunk_name *name, uint64_t *ret_pinned)
@@ -300,7 +321,7 @@ bool packs_pin_stored(struct store *store, const struct chunk_name *name, uint64
     struct chunk_entry entry;
     uint64_t refs;
     if (damage_is_known(store, name) || view_chunk(store->view, name, &entry, &refs) < 0 ||
-        entry.pack == 0)
+        entry.pack == 0 || entry.ref_count > 0)
         return false;
     mutex_lock(&store->commit->packs.lock);
     bool pinned = pin_locked(store, entry.pack);
@@ -309,7 +330,8 @@ bool packs_pin_stored(struct store *store, const struct chunk_name *name, uint64
         return false;
     /* It may have been dropped, or the chunk moved, before the pin. */
     *ret_pinned = entry.pack;
-    if (view_chunk(store->view, name, &entry, &refs) == 0 && entry.pack == *ret_pinned)
+    if (view_chunk(store->view, name, &entry, &refs) == 0 && entry.pack == *ret_pinned &&
+        entry.ref_count == 0)
         return true;
     packs_unpin(store, *ret_pinned);
     *ret_pinned = 0;
@@ -328,11 +350,13 @@ static bool claim_fresh(struct store *store, const struct chunk_name *name)
     return true;
 }
 
+/* `rests`: on chunks that nobody else may know to be needed. */
 static void place_fresh(struct store *store, struct chunk_entry *entry, const struct iovec *stored,
-                        size_t parts)
+                        size_t parts, bool rests)
 {
     LOCK_SCOPE(&store->commit->packs.lock);
-    place_locked(store, entry, stored, parts);
+    struct new_pack *pack = place_locked(store, entry, stored, parts);
+    pack->rests = pack->rests || rests;
     struct fresh *fresh = fresh_find_locked(store, &entry->name);
     if (fresh)
         fresh->entry = *entry;
@@ -382,20 +406,31 @@ int packs_add(struct store *store, const struct iovec *iov, size_t iov_count, si
     encode(store, iov, iov_count, scratch, encoded, &entry);
     rate_limit_wait(&store->commit->limit, entry.stored_len);
     if (entry.encoding == ENCODING_RAW)
-        place_fresh(store, &entry, iov, iov_count);
+        place_fresh(store, &entry, iov, iov_count, false);
     else
-        place_fresh(store, &entry, &(struct iovec){encoded, entry.stored_len}, 1);
+        place_fresh(store, &entry, &(struct iovec){encoded, entry.stored_len}, 1, false);
     return 0;
+}
+
+static void add_stored(struct store *store, const struct chunk_entry *entry, const void *stored,
+                       bool rests)
+{
+    struct chunk_entry placed = *entry;
+    if (claim_fresh(store, &entry->name))
+        place_fresh(store, &placed, &(struct iovec){(void *)(uintptr_t)stored, entry->stored_len},
+                    1, rests);
 }
 
 int packs_add_stored(struct store *store, const struct chunk_entry *entry, const void *stored)
 {
-    check(entry->ref_count == 0); /* its reader has decoded it without any other chunk */
-    if (!claim_fresh(store, &entry->name))
-        return 0;
-    struct chunk_entry moved = *entry;
-    place_fresh(store, &moved, &(struct iovec){(void *)(uintptr_t)stored, entry->stored_len}, 1);
+    add_stored(store, entry, stored, false);
     return 0;
+}
+
+void packs_add_dense(struct store *store, const struct chunk_entry *entry, const void *stored)
+{
+    check(entry->ref_count > 0);
+    add_stored(store, entry, stored, true);
 }
 
 /* It is known only once it lies in a pack: a version that finds it, and relies on it, has it with
@@ -407,8 +442,9 @@ int packs_keep(struct store *store, const struct chunk_entry *entry, const void 
     if (fresh_find_locked(store, &entry->name))
         return -EEXIST;
     struct chunk_entry moved = *entry;
-    place_locked(store, &moved, &(struct iovec){(void *)(uintptr_t)stored, entry->stored_len}, 1);
-    store->commit->packs.filling->kept += entry->stored_len;
+    struct new_pack *pack = place_locked(
+        store, &moved, &(struct iovec){(void *)(uintptr_t)stored, entry->stored_len}, 1);
+    pack->kept += entry->stored_len;
     if (fresh_find_locked(
             store,
             &entry->name)) /* while we waited: then it lies in two packs, which does no harm */
@@ -559,6 +595,7 @@ void packs_readd(struct store *store, uint64_t id, uint64_t length,
     pack->entries = xcalloc(count, sizeof *pack->entries);
     for (uint32_t i = 0; i < count; i++) {
         pack->entries[i] = entries[i];
+        pack->rests = pack->rests || entries[i].ref_count > 0;
         if (fresh_find_locked(store, &entries[i].name))
             continue;
         struct fresh *fresh = xcalloc(1, sizeof *fresh);

@@ -40,6 +40,8 @@ struct new_pack {
     enum pack_state state;
     bool logged;   /* the stage's log names it */
     bool is_named; /* by a batch of the journal that the view does not have yet */
+    uint8_t depth; /* of all of its chunks */
+    bool rests;    /* on chunks that the view may take for dead: nothing is dropped meanwhile */
     uint64_t kept; /* bytes in it that were fetched */
     int error;
     uint8_t *buffer;             /* while filling and writing */
@@ -88,6 +90,9 @@ const void *packs_encode(struct store *store, const struct chunk_name *name, con
 /* Adds a chunk as it is stored on NVMe (compaction). */
 CAIRN_MUST_CHECK int packs_add_stored(struct store *store, const struct chunk_entry *entry,
                                       const void *stored);
+/* The same for one that did not refer to these others until now. Nobody drops anything, and nobody
+ * may be about to, until the view has it. */
+void packs_add_dense(struct store *store, const struct chunk_entry *entry, const void *stored);
 /* The same for one that was fetched and stands by itself, against room_keep(). -EEXIST: it is being
  * stored already. */
 CAIRN_MUST_CHECK int packs_keep(struct store *store, const struct chunk_entry *entry,
@@ -96,7 +101,8 @@ CAIRN_MUST_CHECK int packs_keep(struct store *store, const struct chunk_entry *e
 CAIRN_MUST_CHECK int packs_finish(struct store *store);
 /* Forgets packs that failed and those written since they did; their chunks must be added again. */
 void packs_abandon(struct store *store);
-/* Is the chunk stored, and can be relied on? Then its pack is pinned. */
+/* Is the chunk stored by itself, and can be relied on? Then its pack is pinned. (What is new is not
+ * to depend on others; and while a pack is pinned, what its chunks refer to stays, too.) */
 bool packs_pin_stored(struct store *store, const struct chunk_name *name, uint64_t *ret_pinned);
 void packs_unpin(struct store *store, uint64_t pack);
 bool packs_pin(struct store *store, uint64_t pack); /* false: it is about to go */

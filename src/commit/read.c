@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Chunks on NVMe: each is read whole, decoded, and verified against its name before a byte of it is
- * given to a caller. And what writeback reads of a file itself, from the stage and NVMe;
- * fetch/plan.c reads for all else. */
+ * given to anybody. One that refers to others is decoded beside these, which are read so first.
+ * And what writeback reads of a file itself, from the stage and NVMe; fetch/plan.c reads for
+ * everybody else. */
+#include "base/cause.h"
+#include "base/hex.h"
 #include "codec/encode.h"
 #include "commit/internal.h"
 
@@ -12,6 +15,86 @@ int local_find_chunk(struct store *store, const struct chunk_name *name, struct 
         return 0;
     int r = view_chunk(store->view, name, ret, &refs);
     return r == 0 && ret->pack == 0 ? -ENOENT : r;
+}
+
+/* The chunks that one refers to, decoded. */
+struct read_bases {
+    uint8_t *raw[CHUNK_REFS_MAX];
+    uint32_t len[CHUNK_REFS_MAX];
+    struct iovec refs[CHUNK_REFS_MAX]; /* the bytes that the references name */
+};
+
+/* A chunk that is less deep than `below`: so each chain ends, whatever an index says. */
+static int read_chunk(struct store *store, const struct chunk_name *name, unsigned below, void *buf,
+                      uint32_t *ret_len)
+{
+    for (int try = 0; try < CHUNK_TRIES; try++) {
+        struct chunk_entry entry;
+        int r = local_find_chunk(store, name, &entry);
+        if (r == 0 && entry.depth >= below)
+            r = -EUCLEAN;
+        if (r < 0)
+            return r;
+        *ret_len = entry.raw_len;
+        r = local_read_at(store, &entry, buf);
+        if (r != -ENOENT) /* it may have left the pack since we asked */
+            return r;
+    }
+    return -ENODATA;
+}
+
+/* A base has its place as long as the entry that refers to it: without one, so is that entry. */
+static int note_lost_base(struct store *store, const struct chunk_name *base, int error)
+{
+    char hex[17];
+    if (error == -ENOENT)
+        return -ENOENT;
+    if (error == -ENOLINK) /* the base of the base */
+        return error;
+    damage_note_local(store, base);
+    hex_print(hex, base->bytes, 8);
+    cause_note("it refers to chunk %s, which is damaged on NVMe (%s)", hex, damage_describe(error));
+    return -ENOLINK;
+}
+
+/* Several references may be to one base. */
+static size_t first_to(const struct chunk_entry *entry, size_t i)
+{
+    size_t first = 0;
+    while (!chunk_name_equal(&entry->refs[first].name, &entry->refs[i].name))
+        first++;
+    return first;
+}
+
+static int read_base(struct store *store, const struct chunk_entry *entry, size_t i,
+                     struct read_bases *bases)
+{
+    const struct chunk_ref *ref = &entry->refs[i];
+    size_t at = first_to(entry, i);
+    if (at == i) {
+        bases->raw[i] = xmalloc(CHUNK_SIZE_MAX);
+        int r = read_chunk(store, &ref->name, entry->depth, bases->raw[i], &bases->len[i]);
+        if (r < 0)
+            return note_lost_base(store, &ref->name, r);
+    }
+    if (ref->offset > bases->len[at] || ref->length > bases->len[at] - ref->offset)
+        return -EUCLEAN;
+    bases->refs[i] = (struct iovec){bases->raw[at] + ref->offset, ref->length};
+    return 0;
+}
+
+static int decode(struct store *store, const struct chunk_entry *entry, const uint8_t *stored,
+                  void *buf)
+{
+    struct read_bases bases = {0};
+    int r = entry->ref_count > CHUNK_REFS_MAX ? -EUCLEAN : 0;
+    for (size_t i = 0; i < entry->ref_count && r == 0; i++)
+        r = read_base(store, entry, i, &bases);
+    if (r == 0)
+        r = chunk_decode_entry(entry, stored, entry->ref_count ? bases.refs : NULL, buf);
+    for (size_t i = 0; i < CHUNK_REFS_MAX; i++)
+        free(bases.raw[i]);
+    return r;
 }
 
 int local_read_at(struct store *store, const struct chunk_entry *entry, void *buf)
@@ -25,7 +108,7 @@ int local_read_at(struct store *store, const struct chunk_entry *entry, void *bu
     int r =
         store->tier->ops->get_range(store->tier, object, entry->offset, stored, entry->stored_len);
     if (r == 0)
-        r = chunk_decode_entry(entry, stored, NULL, buf);
+        r = decode(store, entry, stored, buf);
     free(stored);
     if (r < 0)
         return r;
@@ -38,17 +121,7 @@ int local_read_at(struct store *store, const struct chunk_entry *entry, void *bu
 int local_read_chunk(struct store *store, const struct chunk_name *name, void *buf,
                      uint32_t *ret_len)
 {
-    for (int try = 0; try < CHUNK_TRIES; try++) {
-        struct chunk_entry entry;
-        int r = local_find_chunk(store, name, &entry);
-        if (r < 0)
-            return r;
-        *ret_len = entry.raw_len;
-        r = local_read_at(store, &entry, buf);
-        if (r != -ENOENT) /* it may have left the pack since we asked */
-            return r;
-    }
-    return -ENODATA;
+    return read_chunk(store, name, CHUNK_DEPTH_MAX + 1, buf, ret_len);
 }
 
 /* --- files ------------------------------------------------------------------------------------ */

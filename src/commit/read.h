@@ -19,7 +19,8 @@ struct store;
 CAIRN_MUST_CHECK int local_find_chunk(struct store *store, const struct chunk_name *name,
                                       struct chunk_entry *ret);
 /* A chunk that lies there, decoded into `buf` (raw_len bytes) and verified. -ENOENT: the pack is
- * gone; -EBADMSG, -EUCLEAN: it is damaged. */
+ * gone, or a chunk that it refers to has no place: it is elsewhere by now; -EBADMSG, -EUCLEAN: it
+ * is damaged; -ENOLINK: a chunk that it refers to is, which the cause says. */
 CAIRN_MUST_CHECK int local_read_at(struct store *store, const struct chunk_entry *place, void *buf);
 /* Both, and again where it has moved meanwhile; `buf` of CHUNK_SIZE_MAX. -ENOENT: it has no place
  * there; -ENODATA: its pack is missing. */

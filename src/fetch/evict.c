@@ -231,22 +231,29 @@ struct judging {
     uint64_t pack;
 };
 
-/* Is the chunk referred to, and has it its place in this pack? 1, 0 or -errno. */
-static int lives_in(struct store *store, const struct chunk_name *name, uint64_t pack)
+/* Is the chunk live, and has it its place in this pack? 1, 0 or -errno. `ret_is_base`: others on
+ * NVMe rest on it, which leave first. */
+static int lives_in(struct store *store, const struct chunk_name *name, uint64_t pack,
+                    bool *ret_is_base)
 {
-    struct chunk_entry now;
-    uint64_t refs;
-    int r = view_chunk(store->view, name, &now, &refs);
-    return r == -ENOENT ? 0 : r < 0 ? r : now.pack == pack && refs > 0;
+    struct view_local_chunk now;
+    int r = view_local_chunk(store->view, name, &now);
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    *ret_is_base = now.dependents > 0;
+    return now.entry.pack == pack && view_is_live(&now);
 }
 
 static int judge_chunk(const struct chunk_entry *entry, void *arg)
 {
     const struct judging *j = arg;
-    int r = lives_in(j->store, &entry->name, j->pack);
+    bool is_base;
+    int r = lives_in(j->store, &entry->name, j->pack, &is_base);
     if (r <= 0)
         return r;
-    return is_published(j->store, &entry->name) && !is_pinned(j->pinned, &entry->name) ? 0 : -EBUSY;
+    bool may_go =
+        !is_base && is_published(j->store, &entry->name) && !is_pinned(j->pinned, &entry->name);
+    return may_go ? 0 : -EBUSY;
 }
 
 /* First the mark, then the questions: a thread that refers to a chunk from now on sees the mark. */
@@ -350,7 +357,8 @@ struct moving_out {
     struct moving moving;
     struct evict_request *request;
     const struct pinned *pinned;
-    uint64_t goes, stays, pinned_bytes, unpublished_bytes; /* of the pack, stored bytes */
+    uint64_t goes, stays; /* of the pack, stored bytes */
+    uint64_t pinned_bytes, unpublished_bytes, base_bytes;
     bool move;
 };
 
@@ -370,21 +378,24 @@ static int sort_out(const struct chunk_entry *entry, void *arg)
 {
     struct moving_out *out = arg;
     struct store *store = out->moving.store;
-    int r = lives_in(store, &entry->name, out->moving.pack);
+    bool is_base;
+    int r = lives_in(store, &entry->name, out->moving.pack, &is_base);
     if (r <= 0)
         return r;
     bool asked = is_asked(out->request, &entry->name),
          pinned = is_pinned(out->pinned, &entry->name);
     bool published = is_published(store, &entry->name);
-    if (asked && published && !pinned) {
+    if (asked && published && !pinned && !is_base) {
         out->goes += entry->stored_len;
         return 0;
     }
     out->stays += entry->stored_len;
     if (asked && pinned)
         out->pinned_bytes += entry->stored_len;
-    else if (asked)
+    else if (asked && !published)
         out->unpublished_bytes += entry->stored_len;
+    else if (asked)
+        out->base_bytes += entry->stored_len;
     return out->move ? gc_move_chunk(entry, &out->moving) : 0;
 }
 
@@ -394,13 +405,15 @@ static bool empty_pack(struct moving_out *out, uint64_t *moved)
     struct store *store = out->moving.store;
     struct evict_request *request = out->request;
     uint64_t pack = out->moving.pack;
-    out->goes = out->stays = out->pinned_bytes = out->unpublished_bytes = 0;
+    out->goes = out->stays = out->pinned_bytes = out->unpublished_bytes = out->base_bytes = 0;
     out->move = false;
     bool marked = mark(store, pack);
     int r = packs_read_index(store, pack, sort_out, out);
     uint64_t goes = out->goes, stays = out->stays;
     request->pinned_bytes += out->pinned_bytes;
     request->unpublished_bytes += out->unpublished_bytes;
+    request->busy_bytes += out->base_bytes;
+    request->base_bytes += out->base_bytes;
     if (r == 0 && marked && goes > 0 && stays > 0) {
         out->move = true;
         r = packs_read_index(store, pack, sort_out, out);
@@ -448,14 +461,15 @@ static size_t serve(struct store *store, struct evict_request *request, uint64_t
     out.moving.raw = xmalloc(CHUNK_SIZE_MAX);
     out.moving.stored = xmalloc(CHUNK_SIZE_MAX);
     request->pinned_bytes = request->unpublished_bytes = request->busy_bytes =
-        request->going_bytes = request->busy_pack = 0;
+        request->going_bytes = request->busy_pack = request->base_bytes = 0;
     for (; i < packs.count && count < max && moved < MOVE_BYTES_MAX; i++) {
         out.moving.pack = packs.at[i];
         if (empty_pack(&out, &moved))
             ids[count++] = packs.at[i];
     }
     /* Packs that were looked at and stay are looked at again in the next round, with the rest. */
-    *ret_all = i == packs.count || count == 0;
+    bool may_follow = request->base_bytes > 0; /* those that rest on them have left by then */
+    *ret_all = (i == packs.count && !may_follow) || count == 0;
     free(out.moving.raw);
     free(out.moving.stored);
     pinned_done(&pinned);

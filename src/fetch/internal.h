@@ -113,8 +113,9 @@ struct evict_request {
     uint64_t dropped_bytes;     /* that left */
     uint64_t pinned_bytes;      /* that stay: a pinned file needs them */
     uint64_t unpublished_bytes; /* the published remote has them not */
-    uint64_t busy_bytes;        /* their pack is in use */
-    uint64_t busy_pack;         /* one of these; 0: none */
+    uint64_t busy_bytes;        /* their pack is in use, or others on NVMe rest on them */
+    uint64_t busy_pack;         /* one that is in use; 0: none */
+    uint64_t base_bytes;        /* part of busy_bytes: others on NVMe rest on them */
 };
 /* Any thread: has the writeback thread do it, and waits. -ESHUTDOWN. */
 CAIRN_MUST_CHECK int evict_now(struct store *store, struct evict_request *request);

@@ -31,11 +31,21 @@ static int read_place(struct store *store, struct tier *tier, const struct chunk
 {
     char object[32];
     if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX ||
-        entry->stored_len > CHUNK_SIZE_MAX || (tier == store->tier && entry->ref_count > 0))
+        entry->stored_len > CHUNK_SIZE_MAX)
         return -EUCLEAN;
     pack_object_name(entry->pack, object);
     int r = tier->ops->get_range(tier, object, entry->offset, stored, entry->stored_len);
     return r < 0 ? r : upload_check_chunk(store, entry, stored, raw);
+}
+
+/* A chunk that refers to others on NVMe may do so to some that the remote lacks: it is not sent as
+ * it is. */
+static int read_local(struct store *store, struct chunk_entry *entry, uint8_t *stored, uint8_t *raw)
+{
+    int r = read_place(store, store->tier, entry, stored, raw);
+    if (r == 0 && entry->ref_count > 0)
+        upload_make_plain(store, entry, raw, stored);
+    return r;
 }
 
 /* -ENOENT: it has no place there. What the remote could not give without NVMe, since it lacks a
@@ -65,11 +75,11 @@ int upload_read_chunk(struct store *store, struct chunk_entry *entry, uint8_t *s
     int r = -ENOENT;
     if (packs_find_fresh(store, &entry->name, &now) != 0 ||
         (view_chunk(store->view, &entry->name, &now, &refs) == 0 && now.pack != 0))
-        r = read_place(store, store->tier, &now, stored, raw);
+        r = read_local(store, &now, stored, raw);
     if (r == 0)
         *entry = now;
     else if (entry->pack != 0) /* it is dead by now: it lies where it was, in a pinned pack */
-        r = read_place(store, store->tier, entry, stored, raw);
+        r = read_local(store, entry, stored, raw);
     if (r == -EIO) /* of NVMe: it is damage, not a server that is away for a while */
         r = -EBADMSG;
     if (r < 0) {

@@ -186,8 +186,11 @@ static int give_part(const struct fetching *f, const struct bases *bases, const 
     struct base_loss loss;
     if (part->within > e->raw_len || part->length > e->raw_len - part->within)
         return -EUCLEAN;
-    int r = bases_decode(bases, e, f->stored + (e->offset - f->group->from), f->raw, &loss);
-    if (r == -ENOLINK)
+    uint32_t len;
+    int r = !f->group->is_remote && e->ref_count > 0
+                ? local_read_chunk(f->store, &e->name, f->raw, &len)
+                : bases_decode(bases, e, f->stored + (e->offset - f->group->from), f->raw, &loss);
+    if (r == -ENOLINK && f->group->is_remote)
         bases_note_loss(&loss);
     return r < 0 ? r : f->fn(part->offset, f->raw + part->within, part->length, f->arg);
 }
@@ -197,15 +200,12 @@ static int give_parts(const struct fetching *f)
     size_t count = f->group->count;
     struct chunk_entry *entries = xcalloc(count, sizeof *entries);
     int r = 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         entries[i] = f->group->parts[i].entry;
-        /* On NVMe nothing refers to others: whatever this is, it is not decoded beside any. */
-        if (!f->group->is_remote && entries[i].ref_count > 0)
-            r = -EUCLEAN;
-    }
     for (size_t i = 0, n; i < count && r == 0; i += n) {
         struct bases bases;
-        n = bases_gather(&bases, f->store, entries + i, count - i);
+        n = bases_gather(&bases, f->store, entries + i, f->group->is_remote ? count - i : 0);
+        n = f->group->is_remote ? n : count;
         for (size_t k = i; k < i + n && r == 0; k++)
             r = give_part(f, &bases, &f->group->parts[k]);
         bases_release(&bases);
