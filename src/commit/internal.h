@@ -89,6 +89,7 @@ struct commit {
     _Atomic uint64_t next_pack;
     _Atomic uint64_t written_total, dedup_total, healed_total;
     struct encode_totals encoded;
+    _Atomic int64_t read_at;               /* when somebody last read content; monotonic ns */
     _Atomic uint64_t kept_bytes;           /* fetched, not yet named by a batch */
     _Atomic uint32_t used_at[PACK_CLOCKS]; /* when packs were used, by a hash of their ids: seconds
                                               since the start */

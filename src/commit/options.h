@@ -40,6 +40,8 @@ struct store_options {
     uint64_t writeback_limit;   /* bytes/s, 0: none */
     int64_t writeback_delay_ns;
     enum reduce reduce;
+    int64_t reduce_after_ns; /* REDUCE_DENSE: a file with one of its series that is so much newer is
+                                made dense on NVMe */
     bool adopting; /* the mount outlived its daemon: what is open, or known to the kernel, lives
                     * on */
 };

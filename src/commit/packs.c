@@ -309,6 +309,7 @@ static struct new_pack *place_locked(struct store *store, struct chunk_entry *en
         (void)begin_pack_locked(store);
     }
     struct new_pack *pack = store->commit->packs.filling;
+    check(pack->count == 0 || pack->depth == entry->depth);
     pack->depth = entry->depth;
     pack->data_len =
         pack_place(store, pack->id, pack->buffer, pack->data_len, entry, stored, parts);

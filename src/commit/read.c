@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Chunks on NVMe: each is read whole, decoded, and verified against its name before a byte of it is
- * given to anybody. One that refers to others is decoded beside these, which are read so first.
+ * given to a caller. One that refers to others is decoded beside these, which are read so first.
  * And what writeback reads of a file itself, from the stage and NVMe; fetch/plan.c reads for
- * everybody else. */
+ * all else. */
 #include "base/cause.h"
 #include "base/hex.h"
 #include "codec/encode.h"
@@ -47,6 +47,7 @@ static int read_chunk(struct store *store, const struct chunk_name *name, unsign
 static int note_lost_base(struct store *store, const struct chunk_name *base, int error)
 {
     char hex[17];
+    check(error < 0);
     if (error == -ENOENT)
         return -ENOENT;
     if (error == -ENOLINK) /* the base of the base */

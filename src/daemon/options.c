@@ -49,6 +49,10 @@ const struct option_spec option_table[] = {
     {"reduce", GROUP_TIERS, OPTION_ENUM, FIELD(reduce), 0, 0, "fast", reduce_words, NULL,
      "reduction of chunks: fast (tensors and text, each chunk by itself), dense (besides, in the "
      "remote, tensors by others that are there), or off (stored as they are)"},
+    {"reduce_after", GROUP_TIERS, OPTION_DURATION, FIELD(reduce_after_ns), 0, 8760 * HOUR_NS, "10m",
+     NULL, NULL,
+     "with reduce=dense: age of a file, as against the newest of its series, from which on it is "
+     "made dense on NVMe, too"},
     {"remote", GROUP_REMOTE, OPTION_STRING, FIELD(remote), 1, 1000, NULL, NULL, NULL,
      "remote that everything is uploaded to: s3://BUCKET/PREFIX, or dir:/PATH on a shared "
      "filesystem"},

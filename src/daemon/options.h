@@ -24,6 +24,7 @@ struct mount_options {
     uint64_t log_level;
     int64_t writeback_delay_ns;
     uint64_t reduce; /* enum reduce (codec/encode.h) */
+    int64_t reduce_after_ns;
     int64_t entry_timeout_ns;
     int64_t attr_timeout_ns;
     char *log_path; /* NULL: STORE/log */

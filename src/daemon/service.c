@@ -135,6 +135,7 @@ static int open_store(struct service *service, struct service_error *error)
                                     .writeback_limit = o->writeback_limit,
                                     .writeback_delay_ns = o->writeback_delay_ns,
                                     .reduce = (enum reduce)o->reduce,
+                                    .reduce_after_ns = o->reduce_after_ns,
                                     .adopting = adopted_of(service) != NULL};
     int r = remote_side_open(service, &options.remote, error);
     if (r < 0)

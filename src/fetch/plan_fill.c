@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Parts come into a buffer: what is in memory first, then chunk after chunk, from where each lies
  * now. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "fetch/plan.h"
 
@@ -149,6 +150,7 @@ static void plan_advance(struct plan *plan)
 void plan_fill(struct plan *plan)
 {
     bool is_remote = false, is_gone = false;
+    atomic_store(&plan->store->commit->read_at, clock_monotonic_ns());
     plan_gather(plan, &is_remote, &is_gone);
     if (is_remote)
         prefetch_note_miss(pull_of(plan->store), plan->want.ino);

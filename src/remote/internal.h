@@ -11,6 +11,7 @@
  *              then the head
  *   runs.c     runs: made of a cut, merged, put, fetched
  *   adopt.c    the view from a head's runs
+ *   condense.c old chunks on NVMe become as dense as they are in the remote
  *   follow.c   the thread of a mount that only reads, instead of the uploader's
  *
  * A head is published only when every pack and run that it names is in the remote; objects are
@@ -88,6 +89,7 @@ struct remote {
     struct bases_cache *bases;              /* bases.h */
     struct remote_relief relief;            /* the writeback thread's alone */
     struct dense *dense;                    /* upload_dense.h; NULL: not with reduce=dense */
+    struct condense *condense;              /* condense.h; NULL: as above */
     struct rate_limit limit;
     struct remote_watch watch;
     int64_t patience_ns; /* of the tier, while no caller waits */

@@ -2,6 +2,7 @@
 /* The remote as a part of the store: its threads, from the opening of the store to its end. */
 #include "remote/bases.h"
 #include "remote/maintenance.h"
+#include "remote/condense.h"
 #include "remote/upload_dense.h"
 
 #include "base/clock.h"
@@ -29,8 +30,10 @@ struct remote *remote_new(struct store *store)
     TAILQ_INIT(&remote->shared.waiters);
     remote->maintenance = remote_maintenance_new();
     remote->bases = bases_cache_new();
-    if (store->options.reduce == REDUCE_DENSE && !remote->options.read_only)
+    if (store->options.reduce == REDUCE_DENSE && !remote->options.read_only) {
         remote->dense = dense_new();
+        remote->condense = condense_new();
+    }
     remote->shared.state = REMOTE_CONNECTING;
     remote->patience_ns = remote->tier->patience_ns;
     return remote;
@@ -51,6 +54,7 @@ void remote_free(struct remote *remote)
     remote_maintenance_free(remote->maintenance);
     bases_cache_free(remote->bases);
     dense_free(remote->dense);
+    condense_free(remote->condense);
     free(remote->name);
     free(remote->holder);
     free(remote);

@@ -11,6 +11,7 @@
 #include "base/hex.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "remote/condense.h"
 #include "store/job.h"
 
 /* --- superblock ------------------------------------------------------------------------------- */
@@ -130,6 +131,7 @@ static const struct upkeep_round upkeep_list[] = {
     {gc_round, true},          /* commit/: packs that nothing needs go */
     {evict_round, true},       /* fetch/: packs leave that the remote has */
     {compact_round, true},     /* commit/: mostly dead packs are made anew */
+    {condense_round, false},   /* remote/: old chunks become as dense as in the remote */
 };
 static const struct upkeep upkeep = {
     .rounds = upkeep_list, .count = ARRAY_LEN(upkeep_list), .may_free = evict_may_free};
@@ -419,16 +421,30 @@ static void status_behind(struct store *store, struct store_status *ret)
         stage_sealed_list(store->stage, NULL, 0) + stage_drafts(store->stage, NULL, 0);
 }
 
+/* Memory for chunks that refer to others: who reads has these, and so has who condenses, besides
+ * what is encoded. */
+static uint64_t dense_buffers(const struct store *store)
+{
+    uint64_t readers = READ_THREADS + (store->remote ? PULL_READERS : 0),
+             threads = store->options.writeback_threads;
+    if (!(store->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE))
+        return 0;
+    uint64_t condensing = store->remote && store->remote->condense
+                              ? threads * (CHUNK_REFS_MAX + 4u) + CONDENSE_ROUND_CHUNKS
+                              : 0;
+    return (store->remote ? BASES_CACHE_BYTES : 0) + (readers + threads + 1) * LOCAL_BASES_BYTES +
+           condensing * CHUNK_SIZE_MAX;
+}
+
 static void status_memory(struct store *store, struct store_status *ret)
 {
     struct stage_usage usage = stage_usage(store->stage);
     uint64_t stage = usage.total_bytes + usage.control_bytes;
     uint64_t tables = usage.heap_bytes_max + (uint64_t)PENDING_OPS_MAX * 400;
     uint64_t for_remote = pull_window(store->options.remote.fetch_threads) + RUN_FETCH_WINDOW +
-                          (uint64_t)PULL_READERS * 2 * CHUNK_SIZE_MAX +
-                          (store->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE ? BASES_CACHE_BYTES : 0);
+                          (uint64_t)PULL_READERS * 2 * CHUNK_SIZE_MAX;
     uint64_t buffers =
-        (store->remote ? for_remote + upload_memory(store->remote) : 0) +
+        (store->remote ? for_remote + upload_memory(store->remote) : 0) + dense_buffers(store) +
         (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN + (uint64_t)CHUNK_CACHE_ENTRIES * CHUNK_SIZE_MAX +
         (uint64_t)(3 * (store->options.writeback_threads + 1) + READ_THREADS) * CHUNK_SIZE_MAX;
     uint64_t names = VIEW_CACHE_BYTES + NS_CLEAN_BYTES;

@@ -31,6 +31,7 @@ FOUND_BY = {
     "skip_verify": (DENSE, "test_a_fresh_node_reads_all"),
     "drop_a_base": (DENSE, "test_what_others_are_stored_by_is_deleted"),
     "forget_a_reference": (DENSE, "test_a_base_outlives_a_merge_of_what_it_serves"),
+    "drop_a_local_base": ("remote/test_condense.py", "test_what_others_rest_on_is_deleted"),
     "told_before_the_batch": (DISK, "test_small_fsyncs_one_after_the_other"),
 }
 

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "remote/condense.h"
+
+#include <sys/stat.h>
+#include <uthash.h>
+
+#include "base/clock.h"
+#include "base/vector.h"
+#include "remote/condense_chunk.h"
+#include "remote/internal.h"
+#include "remote/series.h"
+
+#define QUIET_NS (2ll * SECOND_NS)    /* since somebody read */
+#define REST_NS_MIN (5ll * SECOND_NS) /* after a walk that found nothing */
+#define REST_SHARE 50                 /* and at least so many times what it took */
+#define DRAFTS_MAX (32 * MIB)         /* that are being written: a log may always be */
+#define ROUND_FILES 64u               /* looked at in one round */
+#define ROUND_BYTES (256 * MIB)       /* of one file */
+#define NEWEST_MAX 4096u              /* series that are remembered in a walk */
+#define LOOK_EVERY 256u               /* names of a directory, before it is looked who waits */
+
+/* When the newest file of a series was modified. */
+struct newest {
+    UT_hash_handle hh;
+    int64_t mtime;
+    char path[]; /* of the series */
+};
+
+struct condense {
+    uint64_t ino, at;  /* the file, and its byte, that is next */
+    bool is_known_old; /* that file */
+    bool found;        /* something, in this walk */
+    int64_t spent_ns;  /* by this walk */
+    int64_t again_at;  /* monotonic ns */
+    struct newest *newest;
+};
+
+struct condense *condense_new(void)
+{
+    return xcalloc(1, sizeof(struct condense));
+}
+
+static void forget_newest(struct condense *c)
+{
+    struct newest *newest, *next;
+    HASH_ITER(hh, c->newest, newest, next)
+    {
+        HASH_DEL(c->newest, newest);
+        free(newest);
+    }
+}
+
+void condense_free(struct condense *condense)
+{
+    if (condense)
+        forget_newest(condense);
+    free(condense);
+}
+
+/* --- is it the time? -------------------------------------------------------------------------- */
+
+static bool nobody_writes(struct store *store)
+{
+    uint64_t seq;
+    int64_t happened;
+    return !history_oldest(store, &seq, &happened) && !horizon_is_urgent(store) &&
+           stage_dirty_bytes(store->stage) <= DRAFTS_MAX;
+}
+
+static bool nobody_reads(struct store *store)
+{
+    return clock_monotonic_ns() - atomic_load(&store->commit->read_at) >= QUIET_NS;
+}
+
+bool condense_may_go_on(struct store *store)
+{
+    return nobody_writes(store) && nobody_reads(store);
+}
+
+static bool may_begin(struct store *store)
+{
+    struct view_remote remote = view_remote(store->view);
+    return store->options.reduce == REDUCE_DENSE &&
+           (store->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE) && remote_has_ours(store->remote) &&
+           remote.pending_chunks == 0 && condense_may_go_on(store) && !packs_are_dropping(store) &&
+           room_for_moving(store);
+}
+
+/* --- is a file old? --------------------------------------------------------------------------- */
+
+/* A name of a path, and then what is behind it. */
+static int find_inode(struct view *view, const char *path, size_t len, struct view_inode *ret)
+{
+    struct view_entry entry = {.ino = ROOT_INO};
+    int r = 0;
+    for (size_t at = 0; at < len && r == 0;) {
+        size_t name = 0;
+        at += path[at] == '/';
+        while (at + name < len && path[at + name] != '/')
+            name++;
+        if (name)
+            r = view_lookup(view, entry.ino, path + at, name, &entry);
+        at += name;
+    }
+    return r < 0 ? r : view_inode(view, entry.ino, ret);
+}
+
+struct members {
+    struct store *store;
+    const struct series *series;
+    size_t names;
+    int64_t newest;
+};
+
+static int look_at_member(const struct view_entry *entry, const char *name, size_t name_len,
+                          void *arg)
+{
+    struct members *members = arg;
+    struct view_inode inode;
+    char text[NAME_LEN_MAX + 1];
+    (void)entry;
+    if (++members->names % LOOK_EVERY == 0 && !condense_may_go_on(members->store))
+        return -ECANCELED;
+    memcpy(text, name, name_len);
+    text[name_len] = '\0';
+    _cleanup_free_ char *path = series_member(members->series, text);
+    int r = path ? find_inode(members->store->view, path, strlen(path), &inode) : -ENOENT;
+    if (r == 0 && S_ISREG(inode.attrs.mode))
+        members->newest = inode.attrs.mtime > members->newest ? inode.attrs.mtime : members->newest;
+    return r == -ENOENT ? 0 : r;
+}
+
+static int find_newest(struct store *store, const struct series *series, int64_t *ret)
+{
+    struct members members = {.store = store, .series = series, .newest = INT64_MIN};
+    struct view_inode directory;
+    int r = find_inode(store->view, series->path, series->directory_len, &directory);
+    if (r == 0)
+        r = view_readdir(store->view, directory.ino, 0, look_at_member, &members);
+    *ret = members.newest;
+    return r == -ENOENT ? 0 : r;
+}
+
+/* Remembered for this walk: what becomes newer meanwhile makes less old than there is. */
+static int get_newest(struct store *store, const struct series *series, int64_t *ret)
+{
+    struct condense *c = store->remote->condense;
+    struct newest *newest = NULL;
+    size_t len = strlen(series->path);
+    HASH_FIND(hh, c->newest, series->path, len, newest);
+    if (!newest) {
+        int r = find_newest(store, series, ret);
+        if (r < 0)
+            return r;
+        if (HASH_COUNT(c->newest) >= NEWEST_MAX)
+            forget_newest(c);
+        newest = xcalloc(1, sizeof *newest + len + 1);
+        newest->mtime = *ret;
+        memcpy(newest->path, series->path, len);
+        HASH_ADD_KEYPTR(hh, c->newest, newest->path, len, newest);
+    }
+    *ret = newest->mtime;
+    return 0;
+}
+
+/* Files of one checkpoint, of other ranks, may be of one series, too: but they come within the
+ * interval. 1, 0 or -errno. */
+static int is_old(struct store *store, const struct view_inode *inode)
+{
+    struct series series[SERIES_MAX];
+    _cleanup_free_ char *path = view_path(store->view, inode->ino);
+    unsigned count = path ? series_of(path, series) : 0;
+    int r = 0;
+    for (unsigned i = 0; i < count; i++) {
+        int64_t newest;
+        if (r == 0)
+            r = get_newest(store, &series[i], &newest);
+        if (r == 0)
+            r = newest > inode->attrs.mtime && (uint64_t)newest - (uint64_t)inode->attrs.mtime >=
+                                                   (uint64_t)store->options.reduce_after_ns;
+        series_done(&series[i]);
+    }
+    return r;
+}
+
+/* --- a round ---------------------------------------------------------------------------------- */
+
+struct round {
+    struct store *store;
+    struct condense_chunk chunks[CONDENSE_ROUND_CHUNKS];
+    size_t count;
+    uint64_t reached; /* byte of the file that was not looked at */
+    int error;
+};
+
+/* References are counted by extent pages. */
+static uint64_t uses_of(const struct extent *e)
+{
+    return (e->offset + e->length - 1) / VIEW_PAGE_LEN - e->offset / VIEW_PAGE_LEN + 1;
+}
+
+static bool is_listed(const struct round *round, const struct chunk_name *name)
+{
+    for (size_t i = 0; i < round->count; i++)
+        if (chunk_name_equal(&round->chunks[i].entry.name, name))
+            return true;
+    return false;
+}
+
+static int list_part(const struct view_extent *part, void *arg)
+{
+    struct round *round = arg;
+    const struct extent *e = &part->extent;
+    if (round->count == CONDENSE_ROUND_CHUNKS)
+        return 1;
+    round->reached = e->offset + e->length;
+    if (e->kind != EXTENT_CHUNK || is_listed(round, &e->chunk))
+        return 0;
+    int r = condense_choose(round->store, &e->chunk, uses_of(e), &round->chunks[round->count]);
+    round->count += r > 0;
+    return r < 0 ? r : 0;
+}
+
+/* Goes on in the file at c->ino; true: it is looked through. */
+static bool list_file(struct condense *c, struct round *round, const struct view_inode *inode)
+{
+    uint64_t version, size = inode->attrs.size;
+    int r = c->is_known_old ? 1 : is_old(round->store, inode);
+    round->reached = c->at;
+    c->is_known_old = r > 0;
+    if (r > 0)
+        r = view_content(round->store->view, inode->ino, c->at, ROUND_BYTES, &version, list_part,
+                         round);
+    else if (r == 0)
+        return true;
+    if (r < 0 && r != -ENOENT)
+        round->error = r;
+    if (r < 0)
+        return true;
+    if (round->count < CONDENSE_ROUND_CHUNKS)
+        round->reached = max_u64(round->reached, c->at + ROUND_BYTES);
+    c->at = round->reached;
+    return c->at >= size;
+}
+
+/* A round works on chunks of one file, or looks at some. */
+static void list_chunks(struct condense *c, struct round *round, bool *ret_end)
+{
+    *ret_end = false;
+    for (unsigned i = 0; i < ROUND_FILES && round->count == 0 && round->error == 0; i++) {
+        struct view_inode inode;
+        int r = view_next_file(round->store->view, c->ino, &inode);
+        *ret_end = r < 0;
+        if (r < 0)
+            return;
+        check(inode.ino >= c->ino);
+        if (inode.ino != c->ino) {
+            c->at = 0;
+            c->is_known_old = false;
+        }
+        c->ino = inode.ino;
+        if (list_file(c, round, &inode)) {
+            c->ino++;
+            c->at = 0;
+            c->is_known_old = false;
+        }
+    }
+}
+
+/* The less deep first: a pack has chunks of one depth. */
+static size_t add_all(struct round *round)
+{
+    size_t added = 0;
+    for (unsigned depth = 1; depth <= CONDENSE_DEPTH_MAX; depth++)
+        for (size_t i = 0; i < round->count; i++) {
+            const struct condense_chunk *chunk = &round->chunks[i];
+            if (!chunk->encoded || chunk->entry.depth != depth)
+                continue;
+            packs_add_dense(round->store, &chunk->entry, chunk->encoded);
+            added++;
+        }
+    return added;
+}
+
+/* True: some have a new place. */
+static bool carry(struct round *round)
+{
+    struct store *store = round->store;
+    for (size_t i = 0; i < round->count; i++)
+        pool_submit(store->commit->workers, condense_encode, &round->chunks[i]);
+    pool_drain(store->commit->workers);
+    size_t added = add_all(round);
+    for (size_t i = 0; i < round->count; i++)
+        free(round->chunks[i].encoded);
+    return added > 0 && upkeep_drop(store, NULL, 0, 0);
+}
+
+/* The next walk begins at once if this one found something: what rests on two levels becomes so one
+ * after the other. */
+static void end_walk(struct condense *c, int64_t now)
+{
+    int64_t rest = c->spent_ns * REST_SHARE;
+    c->again_at = c->found ? now : now + (rest > REST_NS_MIN ? rest : REST_NS_MIN);
+    c->ino = c->at = 0;
+    c->is_known_old = c->found = false;
+    c->spent_ns = 0;
+    forget_newest(c);
+}
+
+bool condense_round(struct store *store, bool now)
+{
+    struct condense *c = store->remote ? store->remote->condense : NULL;
+    int64_t began = clock_monotonic_ns();
+    bool is_end;
+    if (!c || now || began < c->again_at || !may_begin(store))
+        return false;
+    struct round *round = xcalloc(1, sizeof *round);
+    round->store = store;
+    list_chunks(c, round, &is_end);
+    bool did = round->count > 0 && carry(round);
+    int64_t ended = clock_monotonic_ns();
+    c->found = c->found || did;
+    c->spent_ns += ended - began;
+    if (is_end)
+        end_walk(c, ended);
+    free(round);
+    return did;
+}

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""reduce=dense on NVMe: when nothing else happens, old checkpoints become as dense as they are in the remote. The newest stays as it was
+written, what others rest on stays as long as they do, and a crash at any time loses nothing."""
+import errno
+import json
+import os
+import time
+
+import pytest
+
+import remote as remotes
+import rig
+from training import Job, check_fresh, differing
+
+torch = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.needs_mount
+
+
+@pytest.fixture
+def node(on_remote, folder):
+    return on_remote(remotes.DirRemote(os.path.join(folder, "remotes")), reduce="dense", reduce_after="0s", gc_grace="1s", stage="256M")
+
+
+@pytest.fixture
+def job(node):
+    node.mount()
+    return Job(node)
+
+
+def save_some(job, count):
+    for _ in range(count):
+        job.save()
+        job.node.wait_remote()
+
+
+def on_nvme(node, name="run"):
+    """Raw bytes of what files refer to, by encoding on NVMe; and what is stored of them for each raw byte."""
+    counts = json.loads(node.cairn("du", "--json", os.path.join(node.mnt, name)).stdout)[0]
+    return {encoding: row["raw_bytes"] for encoding, row in counts["encodings"].items()}, counts["stored_bytes"] / counts["unique_bytes"]
+
+
+def dense_bytes(node, name="run"):
+    raw, _ = on_nvme(node, name)
+    return raw.get("twin", 0) + raw.get("dx", 0)
+
+
+def wait_condensed(node, timeout=90):
+    """Until nothing more becomes dense."""
+    rig.poll(lambda: dense_bytes(node) > 0, timeout, "a chunk that is dense on NVMe", 0.2)
+    seen, since = 0, time.monotonic()
+    while time.monotonic() - since < 8:
+        time.sleep(0.5)
+        if dense_bytes(node) != seen:
+            seen, since = dense_bytes(node), time.monotonic()
+
+
+def drop_pages():
+    with open("/proc/sys/vm/drop_caches", "w") as file:
+        file.write("3")
+
+
+def fetched(node):
+    return node.remote_status()["fetched_bytes_total"]
+
+
+def check_reads_itself(node, content):
+    """All of it, from NVMe alone."""
+    drop_pages()
+    before = fetched(node)
+    assert differing(node.mnt, content) == []
+    assert fetched(node) == before and not node.status()["damage"]
+
+
+@pytest.mark.timeout(400)
+def test_old_checkpoints_become_dense(job, report):
+    save_some(job, 6)
+    wait_condensed(job.node)
+    raw, ratio = on_nvme(job.node)
+    report("condensed", {"ratio": ratio, "raw": raw})
+    assert raw["twin"] > 0.2 * sum(raw.values()) and raw["dx"] > 0.08 * sum(raw.values())
+    assert ratio < 0.70
+    assert dense_bytes(job.node, "run/step6") == 0
+    assert job.node.status()["nvme"]["reduction"]["wrong_chunks"] == 0
+    job.node.remount()
+    check_reads_itself(job.node, job.content)
+    job.node.umount()
+    assert job.node.fsck().returncode == 0, job.node.fsck().stdout
+    job.node.delete_view()
+    job.node.mount()
+    check_reads_itself(job.node, job.content)
+    job.node.umount()
+    assert job.node.fsck().returncode == 0, job.node.fsck().stdout
+    check_fresh(job.node, job.content)
+
+
+@pytest.mark.timeout(400)
+def test_what_others_rest_on_is_deleted(job):
+    """Its files go; its chunks stay on NVMe as long as others rest on them, and go with these."""
+    save_some(job, 5)
+    wait_condensed(job.node)
+    job.remove(1)
+    job.remove(3)
+    for _ in range(3):
+        job.node.wait()
+        assert job.node.cairn("gc", job.node.mnt).returncode == 0
+    check_reads_itself(job.node, job.content)
+    job.node.remount()
+    check_reads_itself(job.node, job.content)
+    job.node.umount()
+    assert job.node.fsck().returncode == 0, job.node.fsck().stdout
+    job.node.mount()
+    for number in (2, 4, 5):
+        job.remove(number)
+    job.write("last", rig.seeded_bytes(1, rig.MIB))
+    job.node.wait()
+
+    def few():
+        job.node.cairn("gc", job.node.mnt)
+        return job.node.status()["nvme"]["pack_bytes"] < 4 * rig.MIB
+
+    rig.poll(few, 60, "the packs of deleted checkpoints to go", 0.5)
+    check_reads_itself(job.node, job.content)
+
+
+@pytest.mark.timeout(600)
+def test_killed_while_it_condenses(job, seed):
+    """At any moment of it; twice the view is lost, too."""
+    save_some(job, 5)
+    for turn in range(6):
+        node = job.node
+        rig.poll(lambda: dense_bytes(node) > 0, 60, "a chunk that is dense", 0.05)
+        time.sleep((seed * 37 + turn * 91) % 400 / 1000)
+        node.kill9()
+        rig.file_systems_unmount(node.mnt)
+        if turn % 3 == 2:
+            node.delete_view()
+        node.mount()
+        check_reads_itself(node, job.content)
+        job.save()
+        if turn % 2:
+            job.remove(min(int(name.split("/")[1].removeprefix("step")) for name in job.content))
+        node.wait_remote()
+    wait_condensed(job.node)
+    check_reads_itself(job.node, job.content)
+    job.node.umount()
+    assert job.node.fsck().returncode == 0, job.node.fsck().stdout
+    check_fresh(job.node, job.content)
+
+
+@pytest.mark.timeout(400)
+def test_content_that_comes_again_is_stored_by_itself(job):
+    """Who saves what an old checkpoint has does not get its chain."""
+    save_some(job, 4)
+    wait_condensed(job.node)
+    name = "run/step2/model.pt"
+    assert dense_bytes(job.node, name) > 0
+    job.write("again.pt", job.content[name])
+    job.node.wait()
+    assert dense_bytes(job.node, "again.pt") == 0
+    check_reads_itself(job.node, job.content)
+
+
+@pytest.mark.timeout(400)
+def test_evicted_and_warmed(job):
+    """What others rest on leaves after them. What comes back stands by itself."""
+    save_some(job, 4)
+    wait_condensed(job.node)
+    first = os.path.join(job.node.mnt, "run/step1")
+    job.node.cairn("evict", first)
+    check_reads = [name for name in job.content if not name.startswith("run/step1/")]
+    before = fetched(job.node)
+    drop_pages()
+    assert differing(job.node.mnt, {name: job.content[name] for name in check_reads}) == []
+    assert fetched(job.node) == before, "nothing that others rest on had gone"
+    assert job.node.cairn("evict", job.node.mnt).returncode == 0
+    rig.poll(lambda: job.node.cairn("evict", job.node.mnt) and job.node.status()["nvme"]["pack_bytes"] < rig.MIB, 60, "NVMe to be empty", 0.5)
+    assert job.node.cairn("warmup", job.node.mnt).returncode == 0
+    assert dense_bytes(job.node) == 0
+    check_reads_itself(job.node, job.content)
+    job.node.umount()
+    assert job.node.fsck().returncode == 0, job.node.fsck().stdout
+
+
+def local_packs(node):
+    folder = os.path.join(node.store, "packs")
+    return {os.path.join(folder, name) for name in os.listdir(folder)}
+
+
+def spoil(path):
+    """Every sector of the pack's first half: its chunks, and not its index."""
+    with open(path, "r+b") as file:
+        for offset in range(8192, os.path.getsize(path) // 2, 4096):
+            file.seek(offset)
+            file.write(b"damaged")
+
+
+def save_on_a_base(job):
+    """Models that rest on the first one, and a file beside them. Returns the packs of the first."""
+    job.save(parts=["model"])
+    job.node.wait_remote()
+    bases = local_packs(job.node)
+    for _ in range(3):
+        job.save(parts=["model"])
+        job.node.wait_remote()
+    job.write("beside", rig.seeded_bytes(5, 2 * rig.MIB))
+    job.node.wait_remote()
+    wait_condensed(job.node)
+    assert bases <= local_packs(job.node)
+    return bases
+
+
+@pytest.mark.timeout(400)
+def test_a_damaged_base_is_healed_from_the_remote(job):
+    bases = save_on_a_base(job)
+    job.node.umount()
+    for path in bases:
+        spoil(path)
+    job.node.mount()
+    drop_pages()
+    assert differing(job.node.mnt, job.content) == []
+    assert fetched(job.node) > 0 and not job.node.status()["damage"]
+    assert job.node.cairn("scrub", job.node.mnt).returncode == 0
+    check_reads_itself(job.node, job.content)
+    job.node.umount()
+    assert job.node.fsck().returncode == 0, job.node.fsck().stdout
+
+
+@pytest.mark.timeout(400)
+def test_a_damaged_base_costs_what_rests_on_it(job):
+    """Without the remote: EIO for these bytes, and all else is read."""
+    bases = save_on_a_base(job)
+    names = sorted(name for name in job.content if name.startswith("run/"))
+    dense = {name: dense_bytes(job.node, name) for name in names}
+    assert dense[names[-1]] == 0 and dense[names[1]] > 0
+    job.node.umount()
+    for path in bases:
+        spoil(path)
+    job.node.options = {"stage": "256M", "reduce": "dense"}
+    job.node.mount()
+    drop_pages()
+    for name in ("beside", names[-1]):
+        assert rig.read_file(os.path.join(job.node.mnt, name)) == job.content[name]
+    for name in names[1:-1]:
+        bad = damaged_bytes(os.path.join(job.node.mnt, name), job.content[name])
+        assert 0 < bad <= dense[name] + 16 * 4096
+    assert "refers to" in json.dumps(job.node.status()["damage"])
+    job.node.umount()
+
+
+def damaged_bytes(path, data):
+    """Those that cannot be read, in steps of 4 KiB; all others are right."""
+    bad = 0
+    with open(path, "rb", buffering=0) as file:
+        for offset in range(0, len(data), 4096):
+            try:
+                assert os.pread(file.fileno(), 4096, offset) == data[offset : offset + 4096], offset
+            except OSError as error:
+                assert error.errno == errno.EIO
+                bad += 4096
+    return bad
