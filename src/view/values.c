@@ -35,6 +35,41 @@ static void wbytes(struct writer *w, const void *p, size_t len)
     w->at += len;
 }
 
+static uint8_t r8(struct cursor *c)
+{
+    return cursor_u8(c);
+}
+
+static uint32_t r32(struct cursor *c)
+{
+    return cursor_le32(c);
+}
+
+static uint64_t r64(struct cursor *c)
+{
+    return cursor_le64(c);
+}
+
+static void rbytes(struct cursor *c, void *p, size_t len)
+{
+    const void *bytes = cursor_bytes(c, len);
+    if (bytes)
+        memcpy(p, bytes, len);
+}
+
+static struct writer value_write(uint8_t *p)
+{
+    struct writer w = {p};
+    w8(&w, VIEW_VALUE_VERSION);
+    return w;
+}
+
+static size_t value_written(const struct writer *w, const uint8_t *p, size_t len)
+{
+    check((size_t)(w->at - p) == len);
+    return len;
+}
+
 static struct cursor value_begin(const void *p, size_t len)
 {
     struct cursor c = {.at = p, .end = (const uint8_t *)p + len};
@@ -48,81 +83,60 @@ static int value_end(const struct cursor *c)
     return c->failed || c->at != c->end ? -EUCLEAN : 0;
 }
 
+/* Values are lists of fields, in order: the bits of each, and the member of `row` that it is.
+ * PUT writes one behind the others, with `w`; GET reads one, with `c`. */
+#define PUT(bits, member) w##bits(&w, (uint##bits##_t)row->member)
+#define GET(bits, member) row->member = (__typeof__(row->member))r##bits(&c)
+
+#define INODE_ATTRS(field)                                                                         \
+    field(32, pub.attrs.mode), field(32, pub.attrs.uid), field(32, pub.attrs.gid),                 \
+        field(32, pub.attrs.rdev), field(64, pub.attrs.size), field(64, pub.attrs.atime),          \
+        field(64, pub.attrs.mtime), field(64, pub.attrs.ctime), field(64, pub.attrs.btime)
+#define INODE_COUNTS(field)                                                                        \
+    field(64, pub.version), field(64, pub.parent), field(64, pub.blocks_bytes), field(64, pages),  \
+        field(64, pub.xattrs), field(64, entries)
+
 size_t inode_encode(const struct inode_row *row, uint8_t *p)
 {
-    const struct view_inode *i = &row->pub;
-    struct writer w = {p};
-    w8(&w, VIEW_VALUE_VERSION);
-    w32(&w, i->attrs.mode);
-    w32(&w, i->attrs.uid);
-    w32(&w, i->attrs.gid);
-    w32(&w, i->attrs.rdev);
-    w64(&w, i->attrs.size);
-    w64(&w, (uint64_t)i->attrs.atime);
-    w64(&w, (uint64_t)i->attrs.mtime);
-    w64(&w, (uint64_t)i->attrs.ctime);
-    w64(&w, (uint64_t)i->attrs.btime);
-    w64(&w, i->nlink);
-    w64(&w, i->version);
-    w64(&w, i->parent);
-    w64(&w, i->blocks_bytes);
-    w64(&w, row->pages);
-    w64(&w, row->pub.xattrs);
-    w64(&w, row->entries);
-    check((size_t)(w.at - p) == INODE_VALUE_LEN);
-    return INODE_VALUE_LEN;
+    struct writer w = value_write(p);
+    INODE_ATTRS(PUT);
+    w64(&w, row->pub.nlink);
+    INODE_COUNTS(PUT);
+    return value_written(&w, p, INODE_VALUE_LEN);
 }
 
 int inode_decode(uint64_t ino, const void *p, size_t len, struct inode_row *row)
 {
     struct cursor c = value_begin(p, len);
-    struct view_inode *i = &row->pub;
-    i->ino = ino;
-    i->attrs.mode = cursor_le32(&c);
-    i->attrs.uid = cursor_le32(&c);
-    i->attrs.gid = cursor_le32(&c);
-    i->attrs.rdev = cursor_le32(&c);
-    i->attrs.size = cursor_le64(&c);
-    i->attrs.atime = (int64_t)cursor_le64(&c);
-    i->attrs.mtime = (int64_t)cursor_le64(&c);
-    i->attrs.ctime = (int64_t)cursor_le64(&c);
-    i->attrs.btime = (int64_t)cursor_le64(&c);
-    uint64_t nlink = cursor_le64(&c);
-    i->nlink = (uint32_t)nlink;
-    i->version = cursor_le64(&c);
-    i->parent = cursor_le64(&c);
-    i->blocks_bytes = cursor_le64(&c);
-    row->pages = cursor_le64(&c);
-    row->pub.xattrs = cursor_le64(&c);
-    row->entries = cursor_le64(&c);
-    if (nlink > UINT32_MAX || i->attrs.size > VIEW_OFFSET_MAX)
+    row->pub.ino = ino;
+    INODE_ATTRS(GET);
+    uint64_t nlink = r64(&c);
+    row->pub.nlink = (uint32_t)nlink;
+    INODE_COUNTS(GET);
+    if (nlink > UINT32_MAX || row->pub.attrs.size > VIEW_OFFSET_MAX)
         return -EUCLEAN;
     return value_end(&c);
 }
 
-size_t name_encode(const struct view_entry *entry, uint8_t *p)
+#define NAME_FIELDS(field) field(64, ino), field(64, cookie), field(32, type)
+
+size_t name_encode(const struct view_entry *row, uint8_t *p)
 {
-    struct writer w = {p};
-    w8(&w, VIEW_VALUE_VERSION);
-    w64(&w, entry->ino);
-    w64(&w, entry->cookie);
-    w32(&w, entry->type);
-    return (size_t)(w.at - p);
+    struct writer w = value_write(p);
+    NAME_FIELDS(PUT);
+    return value_written(&w, p, NAME_VALUE_LEN);
 }
 
-int name_decode(const void *p, size_t len, struct view_entry *entry)
+int name_decode(const void *p, size_t len, struct view_entry *row)
 {
     struct cursor c = value_begin(p, len);
-    entry->ino = cursor_le64(&c);
-    entry->cookie = cursor_le64(&c);
-    entry->type = cursor_le32(&c);
+    NAME_FIELDS(GET);
     return value_end(&c);
 }
 
 size_t cookie_encode(const struct view_entry *entry, const char *name, size_t name_len, uint8_t *p)
 {
-    struct writer w = {p};
-    w8(&w, VIEW_VALUE_VERSION);
+    struct writer w = value_write(p);
     w64(&w, entry->ino);
     w32(&w, entry->type);
     wbytes(&w, name, name_len);
@@ -133,28 +147,25 @@ int cookie_decode(uint64_t cookie, const void *p, size_t len, struct view_entry 
                   const char **ret_name, size_t *ret_name_len)
 {
     struct cursor c = value_begin(p, len);
-    entry->ino = cursor_le64(&c);
-    entry->type = cursor_le32(&c);
+    entry->ino = r64(&c);
+    entry->type = r32(&c);
     entry->cookie = cookie;
     *ret_name_len = (size_t)(c.end - c.at);
     *ret_name = (const char *)c.at;
     return c.failed || *ret_name_len == 0 || *ret_name_len > NAME_LEN_MAX ? -EUCLEAN : 0;
 }
 
+#define CHUNK_FIELDS(field)                                                                        \
+    field(64, refs), field(64, entry.pack), field(64, entry.offset), field(32, entry.stored_len),  \
+        field(32, entry.raw_len), field(8, entry.encoding), field(8, entry.depth),                 \
+        field(8, entry.ref_count)
+
 size_t chunk_row_encode(const struct chunk_row *row, uint8_t *p)
 {
     const struct chunk_entry *e = &row->entry;
-    struct writer w = {p};
+    struct writer w = value_write(p);
     check(e->ref_count <= CHUNK_REFS_MAX);
-    w8(&w, VIEW_VALUE_VERSION);
-    w64(&w, row->refs);
-    w64(&w, e->pack);
-    w64(&w, e->offset);
-    w32(&w, e->stored_len);
-    w32(&w, e->raw_len);
-    w8(&w, e->encoding);
-    w8(&w, e->depth);
-    w8(&w, e->ref_count);
+    CHUNK_FIELDS(PUT);
     for (size_t i = 0; i < e->ref_count; i++) {
         wbytes(&w, e->refs[i].name.bytes, sizeof e->refs[i].name.bytes);
         w32(&w, e->refs[i].offset);
@@ -172,24 +183,15 @@ int chunk_row_decode(const struct chunk_name *name, const void *p, size_t len,
     memset(row, 0, sizeof *row);
     struct chunk_entry *e = &row->entry;
     e->name = *name;
-    row->refs = cursor_le64(&c);
-    e->pack = cursor_le64(&c);
-    e->offset = cursor_le64(&c);
-    e->stored_len = cursor_le32(&c);
-    e->raw_len = cursor_le32(&c);
-    e->encoding = cursor_u8(&c);
-    e->depth = cursor_u8(&c);
-    e->ref_count = cursor_u8(&c);
+    CHUNK_FIELDS(GET);
     if (e->ref_count > CHUNK_REFS_MAX) {
         e->ref_count = 0;
         return -EUCLEAN;
     }
     for (size_t i = 0; i < e->ref_count; i++) {
-        const void *bytes = cursor_bytes(&c, sizeof e->refs[i].name.bytes);
-        if (bytes)
-            memcpy(e->refs[i].name.bytes, bytes, sizeof e->refs[i].name.bytes);
-        e->refs[i].offset = cursor_le32(&c);
-        e->refs[i].length = cursor_le32(&c);
+        rbytes(&c, e->refs[i].name.bytes, sizeof e->refs[i].name.bytes);
+        e->refs[i].offset = r32(&c);
+        e->refs[i].length = r32(&c);
     }
     if (c.at == c.end)
         return value_end(&c);
@@ -197,197 +199,149 @@ int chunk_row_decode(const struct chunk_name *name, const void *p, size_t len,
     return row->dependents == 0 ? -EUCLEAN : value_end(&c);
 }
 
+/* Of packs on NVMe, and in the remote. */
+#define PACK_FIELDS(field)                                                                         \
+    field(64, pub.length), field(32, pub.count), field(64, pub.live_bytes),                        \
+        field(32, pub.live_count), field(64, placed)
+
 size_t pack_row_encode(const struct pack_row *row, uint8_t *p)
 {
-    struct writer w = {p};
-    w8(&w, VIEW_VALUE_VERSION);
-    w64(&w, row->pub.length);
-    w32(&w, row->pub.count);
-    w64(&w, row->pub.live_bytes);
-    w32(&w, row->pub.live_count);
-    w64(&w, row->placed);
-    check((size_t)(w.at - p) == PACK_VALUE_LEN);
-    return PACK_VALUE_LEN;
+    struct writer w = value_write(p);
+    PACK_FIELDS(PUT);
+    return value_written(&w, p, PACK_VALUE_LEN);
 }
 
 int pack_row_decode(uint64_t pack, const void *p, size_t len, struct pack_row *row)
 {
     struct cursor c = value_begin(p, len);
     row->pub.pack = pack;
-    row->pub.length = cursor_le64(&c);
-    row->pub.count = cursor_le32(&c);
-    row->pub.live_bytes = cursor_le64(&c);
-    row->pub.live_count = cursor_le32(&c);
-    row->placed = cursor_le64(&c);
+    PACK_FIELDS(GET);
     return value_end(&c);
 }
 
-size_t state_encode(const struct view_state *state, uint8_t *p)
+/* Behind the chain of the journal, STATE_COUNTS. */
+#define STATE_COUNTS(field)                                                                        \
+    field(64, max_ino), field(64, files), field(64, logical_bytes), field(64, chunks),             \
+        field(64, stored_bytes), field(64, packs), field(64, pack_bytes)
+
+size_t state_encode(const struct view_state *row, uint8_t *p)
 {
-    struct writer w = {p};
-    w8(&w, VIEW_VALUE_VERSION);
-    w64(&w, state->applied_seq);
-    wbytes(&w, state->chain, sizeof state->chain);
-    w64(&w, state->max_ino);
-    w64(&w, state->files);
-    w64(&w, state->logical_bytes);
-    w64(&w, state->chunks);
-    w64(&w, state->stored_bytes);
-    w64(&w, state->packs);
-    w64(&w, state->pack_bytes);
-    check((size_t)(w.at - p) == STATE_VALUE_LEN);
-    return STATE_VALUE_LEN;
+    struct writer w = value_write(p);
+    w64(&w, row->applied_seq);
+    wbytes(&w, row->chain, sizeof row->chain);
+    STATE_COUNTS(PUT);
+    return value_written(&w, p, STATE_VALUE_LEN);
 }
 
-int state_decode(const void *p, size_t len, struct view_state *state)
+int state_decode(const void *p, size_t len, struct view_state *row)
 {
     struct cursor c = value_begin(p, len);
-    state->applied_seq = cursor_le64(&c);
-    const void *chain = cursor_bytes(&c, sizeof state->chain);
-    if (chain)
-        memcpy(state->chain, chain, sizeof state->chain);
-    state->max_ino = cursor_le64(&c);
-    state->files = cursor_le64(&c);
-    state->logical_bytes = cursor_le64(&c);
-    state->chunks = cursor_le64(&c);
-    state->stored_bytes = cursor_le64(&c);
-    state->packs = cursor_le64(&c);
-    state->pack_bytes = cursor_le64(&c);
+    row->applied_seq = r64(&c);
+    rbytes(&c, row->chain, sizeof row->chain);
+    STATE_COUNTS(GET);
     return value_end(&c);
 }
+
+#define REMOTE_PACK_FIELDS(field)                                                                  \
+    PACK_FIELDS(field), field(64, pub.head), field(64, pub.unreferenced), field(8, pub.gone)
 
 size_t remote_pack_row_encode(const struct remote_pack_row *row, uint8_t *p)
 {
-    struct writer w = {p};
-    w8(&w, VIEW_VALUE_VERSION);
-    w64(&w, row->pub.length);
-    w32(&w, row->pub.count);
-    w64(&w, row->pub.live_bytes);
-    w32(&w, row->pub.live_count);
-    w64(&w, row->placed);
-    w64(&w, row->pub.head);
-    w64(&w, (uint64_t)row->pub.unreferenced);
-    w8(&w, row->pub.gone);
+    struct writer w = value_write(p);
+    REMOTE_PACK_FIELDS(PUT);
     w64(&w, 0);
-    check((size_t)(w.at - p) == REMOTE_PACK_VALUE_LEN);
-    return REMOTE_PACK_VALUE_LEN;
+    return value_written(&w, p, REMOTE_PACK_VALUE_LEN);
 }
 
 int remote_pack_row_decode(uint64_t pack, const void *p, size_t len, struct remote_pack_row *row)
 {
     struct cursor c = value_begin(p, len);
     *row = (struct remote_pack_row){.pub = {.pack = pack}};
-    row->pub.length = cursor_le64(&c);
-    row->pub.count = cursor_le32(&c);
-    row->pub.live_bytes = cursor_le64(&c);
-    row->pub.live_count = cursor_le32(&c);
-    row->placed = cursor_le64(&c);
-    row->pub.head = cursor_le64(&c);
-    row->pub.unreferenced = (int64_t)cursor_le64(&c);
-    row->pub.gone = cursor_u8(&c) != 0;
-    (void)cursor_le64(&c);
+    REMOTE_PACK_FIELDS(GET);
+    (void)r64(&c);
     return value_end(&c);
 }
 
-size_t remote_pack_run_encode(const struct view_remote_pack *pack, uint8_t *p)
+#define REMOTE_PACK_RUN_FIELDS(field) field(64, length), field(32, count), field(64, unreferenced)
+
+size_t remote_pack_run_encode(const struct view_remote_pack *row, uint8_t *p)
 {
-    struct writer w = {p};
-    w8(&w, VIEW_VALUE_VERSION);
-    w64(&w, pack->length);
-    w32(&w, pack->count);
-    w64(&w, (uint64_t)pack->unreferenced);
-    check((size_t)(w.at - p) == REMOTE_PACK_RUN_VALUE_LEN);
-    return REMOTE_PACK_RUN_VALUE_LEN;
+    struct writer w = value_write(p);
+    REMOTE_PACK_RUN_FIELDS(PUT);
+    return value_written(&w, p, REMOTE_PACK_RUN_VALUE_LEN);
 }
 
-int remote_pack_run_decode(uint64_t pack, const void *p, size_t len, struct remote_pack_row *row)
+int remote_pack_run_decode(uint64_t pack, const void *p, size_t len, struct remote_pack_row *ret)
 {
     struct cursor c = value_begin(p, len);
-    *row = (struct remote_pack_row){.pub = {.pack = pack}};
-    row->pub.length = cursor_le64(&c);
-    row->pub.count = cursor_le32(&c);
-    row->pub.unreferenced = (int64_t)cursor_le64(&c);
+    struct view_remote_pack *row = &ret->pub;
+    *ret = (struct remote_pack_row){.pub = {.pack = pack}};
+    REMOTE_PACK_RUN_FIELDS(GET);
     return value_end(&c);
 }
+
+#define REMOTE_STATE_FIELDS(field)                                                                 \
+    field(8, pub.tracks), field(8, pub.is_whole), field(64, pub.head), field(64, pub.cut),         \
+        field(64, pub.packs), field(64, pub.pack_bytes), field(64, pub.pending_chunks),            \
+        field(64, pub.pending_bytes), field(64, changes)
 
 size_t remote_state_row_encode(const struct remote_state_row *row, uint8_t *p)
 {
-    struct writer w = {p};
-    w8(&w, VIEW_VALUE_VERSION);
-    w8(&w, row->pub.tracks);
-    w8(&w, row->pub.is_whole);
-    w64(&w, row->pub.head);
-    w64(&w, row->pub.cut);
-    w64(&w, row->pub.packs);
-    w64(&w, row->pub.pack_bytes);
-    w64(&w, row->pub.pending_chunks);
-    w64(&w, row->pub.pending_bytes);
-    w64(&w, row->changes);
-    check((size_t)(w.at - p) == REMOTE_STATE_VALUE_LEN);
-    return REMOTE_STATE_VALUE_LEN;
+    struct writer w = value_write(p);
+    REMOTE_STATE_FIELDS(PUT);
+    return value_written(&w, p, REMOTE_STATE_VALUE_LEN);
 }
 
 int remote_state_row_decode(const void *p, size_t len, struct remote_state_row *row)
 {
     struct cursor c = value_begin(p, len);
     *row = (struct remote_state_row){0};
-    row->pub.tracks = cursor_u8(&c) != 0;
-    row->pub.is_whole = cursor_u8(&c) != 0;
-    row->pub.head = cursor_le64(&c);
-    row->pub.cut = cursor_le64(&c);
-    row->pub.packs = cursor_le64(&c);
-    row->pub.pack_bytes = cursor_le64(&c);
-    row->pub.pending_chunks = cursor_le64(&c);
-    row->pub.pending_bytes = cursor_le64(&c);
-    row->changes = cursor_le64(&c);
+    REMOTE_STATE_FIELDS(GET);
     return value_end(&c);
 }
 
 size_t touched_encode(const struct touched_row *row, uint8_t *p)
 {
-    struct writer w = {p};
-    w8(&w, VIEW_VALUE_VERSION);
+    struct writer w = value_write(p);
     w64(&w, row->change);
     w64(&w, row->cut);
-    return TOUCHED_VALUE_LEN;
+    return value_written(&w, p, TOUCHED_VALUE_LEN);
 }
 
 int touched_decode(const void *p, size_t len, struct touched_row *row)
 {
     struct cursor c = value_begin(p, len);
-    row->change = cursor_le64(&c);
-    row->cut = cursor_le64(&c);
+    row->change = r64(&c);
+    row->cut = r64(&c);
     return value_end(&c);
 }
 
 size_t pending_upload_encode(uint64_t stored_bytes, uint8_t *p)
 {
-    struct writer w = {p};
-    w8(&w, VIEW_VALUE_VERSION);
+    struct writer w = value_write(p);
     w64(&w, stored_bytes);
-    return PENDING_UPLOAD_VALUE_LEN;
+    return value_written(&w, p, PENDING_UPLOAD_VALUE_LEN);
 }
 
 int pending_upload_decode(const void *p, size_t len, uint64_t *ret_stored_bytes)
 {
     struct cursor c = value_begin(p, len);
-    *ret_stored_bytes = cursor_le64(&c);
+    *ret_stored_bytes = r64(&c);
     return value_end(&c);
 }
 
 size_t dependent_encode(unsigned depth, uint8_t *p)
 {
     check(depth > 0 && depth <= CHUNK_DEPTH_MAX);
-    struct writer w = {p};
-    w8(&w, VIEW_VALUE_VERSION);
+    struct writer w = value_write(p);
     w8(&w, (uint8_t)depth);
-    return DEPENDENT_VALUE_LEN;
+    return value_written(&w, p, DEPENDENT_VALUE_LEN);
 }
 
 int dependent_decode(const void *p, size_t len, unsigned *ret_depth)
 {
     struct cursor c = value_begin(p, len);
-    *ret_depth = cursor_u8(&c);
+    *ret_depth = r8(&c);
     return value_end(&c);
 }
 
@@ -411,27 +365,24 @@ static void piece_encode(uint64_t base, const struct piece *e, struct writer *w)
 static int piece_decode(uint64_t base, struct cursor *c, struct piece *e)
 {
     *e = (struct piece){0};
-    e->offset = base + cursor_le32(c);
-    e->length = cursor_le32(c);
-    e->within = cursor_le32(c);
-    e->kind = (enum extent_kind)cursor_u8(c);
+    e->offset = base + r32(c);
+    e->length = r32(c);
+    e->within = r32(c);
+    e->kind = (enum extent_kind)r8(c);
     if (e->kind == EXTENT_CHUNK) {
-        const void *name = cursor_bytes(c, sizeof e->chunk.bytes);
-        if (name)
-            memcpy(e->chunk.bytes, name, sizeof e->chunk.bytes);
+        rbytes(c, e->chunk.bytes, sizeof e->chunk.bytes);
         return c->failed ? -EUCLEAN : 0;
     }
-    e->blob_version = cursor_le64(c);
-    e->blob_offset = cursor_le64(c);
-    return c->failed || e->kind != EXTENT_INLINE || cursor_le64(c) != 0 ? -EUCLEAN : 0;
+    e->blob_version = r64(c);
+    e->blob_offset = r64(c);
+    return c->failed || e->kind != EXTENT_INLINE || r64(c) != 0 ? -EUCLEAN : 0;
 }
 
 void page_encode(uint64_t page, const struct piece_list *list, uint8_t **ret_value, size_t *ret_len)
 {
     *ret_len = PAGE_HEADER_LEN + list->count * PIECE_LEN;
     *ret_value = xmalloc(*ret_len);
-    struct writer w = {*ret_value};
-    w8(&w, VIEW_VALUE_VERSION);
+    struct writer w = value_write(*ret_value);
     w32(&w, (uint32_t)list->count);
     for (size_t i = 0; i < list->count; i++)
         piece_encode(page * VIEW_PAGE_LEN, &list->at[i], &w);
@@ -440,7 +391,7 @@ void page_encode(uint64_t page, const struct piece_list *list, uint8_t **ret_val
 int page_decode(uint64_t page, const void *p, size_t len, struct piece_list *list)
 {
     struct cursor c = value_begin(p, len);
-    uint32_t count = cursor_le32(&c);
+    uint32_t count = r32(&c);
     if (c.failed || page > VIEW_OFFSET_MAX / VIEW_PAGE_LEN ||
         (size_t)(c.end - c.at) != (size_t)count * PIECE_LEN)
         return -EUCLEAN;
