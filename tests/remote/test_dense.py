@@ -442,7 +442,7 @@ def test_a_cut_of_many_chunks(job, full):
         masters += numpy.abs(masters) * numpy.float32(0.004) * random.standard_normal(masters.shape, numpy.float32)
         job.write(f"step{step}/model.safetensors", safetensors(trained.rounded(masters), "BF16"))
         job.write(f"step{step}/master.safetensors", safetensors(masters, "F32"))
-        job.node.wait_remote()
+        job.node.wait_remote(timeout="1500s")
     assert sent(job.node)["dx"] > 0.9 * raw_bytes(job, "model.safetensors") / 2
     assert sent(job.node)["twin"] > 0, "few chunks that small have a landmark"
     job.node.umount()
