@@ -2,8 +2,12 @@
 #include "codec/encode.h"
 
 #include <stdio.h>
+#include <sys/wait.h>
 
 #include "../expect.h"
+#include "base/cpu.h"
+#include "base/crc.h"
+#include "base/io.h"
 #include "codec/dx.h"
 #include "codec/fx.h"
 #include "codec/twin.h"
@@ -57,6 +61,48 @@ static uint8_t round_trip(size_t len, size_t parts, size_t *ret_stored)
     cr_assert_arr_eq(decoded, raw, len);
     *ret_stored = encoded.len;
     return encoded.encoding;
+}
+
+/* What chunk_encode() makes of chunks of all kinds, encodings and bytes in one sum, in a process in
+ * which CAIRN_CPU says `level`. */
+static uint32_t sum_at(const char *level)
+{
+    struct seeded s = {21};
+    uint32_t sum = 0;
+    cr_assert(setenv("CAIRN_CPU", level, 1) == 0);
+    assert_str(cpu_level_name(cpu_level()), level);
+    for (size_t i = 0; i < 4 * NUMBERS_KINDS; i++) {
+        size_t n, len = FX_RAW_MIN + seeded_below(&s, sizeof raw / 4), shift = seeded_below(&s, 8);
+        numbers_fill((enum numbers)(i % NUMBERS_KINDS), &s, raw, len, shift);
+        uint8_t encoding = round_trip(len, 1, &n);
+        sum = crc32_of(crc32_of(sum, &encoding, 1), stored, n);
+    }
+    return sum;
+}
+
+/* The level is chosen once in a process. */
+static uint32_t sum_of_process(const char *level)
+{
+    uint32_t sum = 0;
+    int ends[2], status = -1;
+    cr_assert(pipe(ends) == 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        sum = sum_at(level);
+        _exit(io_write_full(ends[1], &sum, sizeof sum) == 0 ? 0 : 1);
+    }
+    close(ends[1]);
+    cr_assert(read(ends[0], &sum, sizeof sum) == sizeof sum, "%s", level);
+    close(ends[0]);
+    cr_assert(waitpid(pid, &status, 0) == pid && status == 0, "%s", level);
+    return sum;
+}
+
+Test(encode, the_environment_chooses_the_processor_and_not_the_bytes)
+{
+    uint32_t wanted = sum_of_process("scalar");
+    for (enum cpu_level level = CPU_SCALAR + 1; level <= cpu_level_of_machine(); level++)
+        assert_u64(sum_of_process(cpu_level_name(level)), wanted, "%s", cpu_level_name(level));
 }
 
 Test(encode, text_is_compressed)
