@@ -10,7 +10,8 @@
 #include "base/base.h"
 
 static char base[] = "/tmp/cairn-verbs-XXXXXX";
-static char output[16384]; /* of the last command, both streams */
+/* Of the last command, both streams: `status` tells of all mounts that there are. */
+static char output[1 << 20];
 
 /* Runs a shell command in the test's directory, where $cairn is the program; returns its exit code.
  */
