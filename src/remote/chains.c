@@ -137,6 +137,7 @@ static int look_at(const struct chains *chains, struct view *view, const struct 
 /* From the partner down: what it rests on, and what of that only differences need. */
 struct chain {
     struct spot partner, keyframe;
+    struct spot head; /* what rests on the keyframe; the keyframe itself, where nothing does */
     uint64_t held;
     bool has_name; /* of the chunk that a base is looked for */
 };
@@ -145,11 +146,12 @@ static int follow(const struct chains *chains, struct view *view, const struct c
                   const struct chunk_name *partner, struct chain *ret)
 {
     int r = look_at(chains, view, partner, &ret->partner);
-    ret->keyframe = ret->partner;
+    ret->keyframe = ret->head = ret->partner;
     ret->held = ret->partner.held;
     ret->has_name = chunk_name_equal(partner, name);
     for (unsigned i = 0; r == 0 && ret->keyframe.is_difference && i < CHUNK_DEPTH_MAX; i++) {
         struct chunk_name base = ret->keyframe.base;
+        ret->head = ret->keyframe;
         r = look_at(chains, view, &base, &ret->keyframe);
         ret->held += ret->keyframe.held;
         ret->has_name = ret->has_name || chunk_name_equal(&base, name);
@@ -157,16 +159,16 @@ static int follow(const struct chains *chains, struct view *view, const struct c
     return r;
 }
 
-/* Differences to it, there and by plan; counts up to `max` of the former. */
-static int count_hanging(const struct chains *chains, struct view *view, const struct spot *spot,
-                         uint64_t max, uint64_t *ret)
+/* Differences to it, there and by plan, are fewer than `most`. */
+static int has_room(const struct chains *chains, struct view *view, const struct spot *spot,
+                    uint64_t most, bool *ret)
 {
     const struct link *link = find_link(chains, &spot->name);
+    uint64_t hanging = 0;
     int r = 0;
-    *ret = 0;
     if (spot->is_placed)
-        r = view_dependents(view, &spot->name, ENCODING_DX, max, ret);
-    *ret += link ? link->hanging : 0;
+        r = view_dependents(view, &spot->name, ENCODING_DX, most, &hanging);
+    *ret = hanging + (link ? link->hanging : 0) < most && spot->depth < CHUNK_DEPTH_MAX;
     return r;
 }
 
@@ -178,26 +180,52 @@ static int is_image(struct view *view, const struct spot *spot, bool *ret)
     return r;
 }
 
+/* The one of the chain that is nearest and may have one more; NULL: none. */
+static int choose(const struct chains *chains, struct view *view, const struct chain *chain,
+                  enum chain_form form, const struct spot **ret)
+{
+    static const uint64_t on_keyframe[] = {KEYFRAME_EVERY - 1, NESTED_STARS, CHAINS_MAX};
+    bool is_free = false;
+    int r = 0;
+    *ret = NULL;
+    if (form == FORM_CHAIN && chain->partner.depth < CHAIN_DEPTH_MAX) {
+        *ret = &chain->partner;
+        r = has_room(chains, view, *ret, KEYFRAME_EVERY - 1, &is_free);
+    } else if (form == FORM_NESTED && chain->head.is_difference) {
+        *ret = &chain->head;
+        r = has_room(chains, view, *ret, NESTED_MEMBERS, &is_free);
+    }
+    if (r == 0 && (!*ret || (form == FORM_NESTED && !is_free))) {
+        *ret = &chain->keyframe;
+        r = has_room(chains, view, *ret, on_keyframe[form], &is_free);
+    }
+    if (!is_free)
+        *ret = NULL;
+    return r;
+}
+
+/* Bytes that nothing but differences needs of what the base rests on, and of it. */
+static uint64_t held_by(const struct chain *chain, const struct spot *base)
+{
+    if (base == &chain->partner)
+        return chain->held;
+    return chain->keyframe.held + (base == &chain->head ? chain->head.held : 0);
+}
+
 int chains_find_base(const struct chains *chains, struct view *view, const struct chunk_name *name,
-                     const struct chunk_name *partner, uint32_t raw_len, bool is_chain,
+                     const struct chunk_name *partner, uint32_t raw_len, enum chain_form form,
                      struct chain_base *ret)
 {
     struct chain chain;
+    const struct spot *base = NULL;
     bool has_twins = false;
-    uint64_t hanging = 0;
     *ret = (struct chain_base){0};
     int r = follow(chains, view, name, partner, &chain);
-    if (r == 0 && is_chain)
+    if (r == 0 && form == FORM_CHAIN)
         r = is_image(view, &chain.partner, &has_twins);
-    is_chain = is_chain && !has_twins;
-    bool goes_on = is_chain && chain.partner.depth < CHAIN_DEPTH_MAX;
-    const struct spot *base = goes_on ? &chain.partner : &chain.keyframe;
-    uint64_t most = is_chain && !goes_on ? CHAINS_MAX : KEYFRAME_EVERY - 1;
-    uint64_t held = goes_on ? chain.held : base->held;
-    if (r < 0 || chain.has_name || held > raw_len)
-        return r;
-    r = count_hanging(chains, view, base, most, &hanging);
-    if (r < 0 || hanging >= most || base->depth >= CHUNK_DEPTH_MAX)
+    if (r == 0)
+        r = choose(chains, view, &chain, has_twins ? FORM_STAR : form, &base);
+    if (r < 0 || !base || chain.has_name || held_by(&chain, base) > raw_len)
         return r;
     *ret = (struct chain_base){base->name, base->depth + 1, base->is_placed ? 1 : base->level + 1,
                                base->is_placed};

@@ -3,7 +3,9 @@
  * a lineage plans, after what the remote has already.
  *
  *   star    the base is the keyframe that the partner rests on, which has none itself: a chunk is
- *           read beside one other. For training states, of which bf16 weights are a small part
+ *           read beside one other. For bf16 weights of training states: twins may rest on them
+ *   nested  the base is the head of a small star, and its base the keyframe: that is half as far
+ *           away, and a chunk is read beside two others. For fp32 numbers of training states
  *   chain   the base is the partner itself, which is nearer: at most CHAIN_DEPTH_MAX in a row, then
  *           the keyframe again, where the next chain begins. For weights alone
  *
@@ -17,8 +19,12 @@
 #include "format/chunk.h"
 
 #define KEYFRAME_EVERY 10u                     /* a keyframe and the other members of its star */
+#define NESTED_STARS 3u                        /* that hang on a keyframe */
+#define NESTED_MEMBERS 2u                      /* that hang on the head of one */
 #define CHAIN_DEPTH_MAX (CHUNK_DEPTH_MAX - 1u) /* so that a twin of the last one may rest on it */
 #define CHAINS_MAX 4u                          /* that begin at one keyframe */
+
+enum chain_form { FORM_STAR, FORM_NESTED, FORM_CHAIN };
 
 struct view;
 struct chains;
@@ -40,7 +46,7 @@ struct chain_base {
 CAIRN_MUST_CHECK int chains_find_base(const struct chains *chains, struct view *view,
                                       const struct chunk_name *name,
                                       const struct chunk_name *partner, uint32_t raw_len,
-                                      bool is_chain, struct chain_base *ret);
+                                      enum chain_form form, struct chain_base *ret);
 
 /* It is to be so; nothing if there is no room, or something is planned for the chunk already. A
  * base that is to be sent without one itself stays so. */

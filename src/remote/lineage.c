@@ -117,8 +117,15 @@ static uint32_t gain_of(const struct build *b, size_t raw_len)
 static int find_base(struct build *b, const struct file *file, const struct part *part,
                      const struct part *partner, struct chain_base *ret)
 {
+    struct chunk_entry entry;
+    enum chain_form form = file->about->is_chained ? FORM_CHAIN : FORM_STAR;
+    int r = view_cut_chunk(b->cut, &part->chunk, &entry);
+    if (r < 0)
+        return r;
+    if (form == FORM_STAR && upload_width(b->store, &entry) > 2)
+        form = FORM_NESTED;
     return chains_find_base(b->chains, b->store->view, &part->chunk, &partner->chunk, part->length,
-                            file->about->is_chained, ret);
+                            form, ret);
 }
 
 /* Adds what a pair of chunks would gain. Chunks that cannot be read say nothing. */

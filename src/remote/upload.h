@@ -23,11 +23,10 @@
 /* Phases go in this order:
  *   0                      what has no base, but for elements of 4 bytes
  *   1 to CHAIN_DEPTH_MAX   elements of 2 bytes, by their level in the lineage
- *   PHASE_FP32             those of 4 bytes, whose bf16 images are all there by then, and
- *   PHASE_FP32_BASE        of which an earlier version may be the base */
+ *   PHASE_FP32 and more    elements of 4 bytes, by their level: their bf16 images are all there */
 #define PHASE_FP32 (CHAIN_DEPTH_MAX + 1u)
-#define PHASE_FP32_BASE (CHAIN_DEPTH_MAX + 2u)
-#define UPLOAD_PHASES (CHAIN_DEPTH_MAX + 3u)
+#define FP32_LEVELS 2u
+#define UPLOAD_PHASES (PHASE_FP32 + FP32_LEVELS + 1u)
 
 struct lineage;
 

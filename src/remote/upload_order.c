@@ -59,7 +59,7 @@ static unsigned choose_phase(struct upload *up, const struct chunk_entry *entry)
         return 0;
     unsigned level = lineage_base(up->lineage, &entry->name, &base);
     check(level <= CHAIN_DEPTH_MAX);
-    return width == 2 ? level : level ? PHASE_FP32_BASE : PHASE_FP32;
+    return width == 2 ? level : PHASE_FP32 + (unsigned)min_u64(level, FP32_LEVELS);
 }
 
 static int sort_pending(struct upload *up)

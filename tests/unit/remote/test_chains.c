@@ -66,22 +66,21 @@ static void place(struct fixture *g, unsigned chunk, enum chunk_encoding encodin
 }
 
 /* The base of a chunk that takes the place of `partner`; 0: none. */
-static unsigned find(struct fixture *g, unsigned chunk, unsigned partner, bool is_chain,
+static unsigned find(struct fixture *g, unsigned chunk, unsigned partner, enum chain_form form,
                      struct chain_base *ret)
 {
     struct chunk_name name = name_of(chunk), other = name_of(partner);
     assert_i64(
-        chains_find_base(g->chains, g->fixture.store->view, &name, &other, RAW_LEN, is_chain, ret),
-        0);
+        chains_find_base(g->chains, g->fixture.store->view, &name, &other, RAW_LEN, form, ret), 0);
     return ret->depth ? number_of(&ret->name) : 0;
 }
 
 /* The same, and it is planned so. */
-static unsigned plan(struct fixture *g, unsigned chunk, unsigned partner, bool is_chain)
+static unsigned plan(struct fixture *g, unsigned chunk, unsigned partner, enum chain_form form)
 {
     struct chain_base base;
     struct chunk_name name = name_of(chunk);
-    unsigned found = find(g, chunk, partner, is_chain, &base);
+    unsigned found = find(g, chunk, partner, form, &base);
     if (found)
         chains_add(g->chains, &name, &base);
     return found;
@@ -100,12 +99,12 @@ Test(chains, a_star_has_ten_members_whatever_twins_there_are)
     setup(&g);
     place(&g, 1, ENCODING_FX, 0);
     for (unsigned i = 1; i < KEYFRAME_EVERY; i++) {
-        expect_u64(find(&g, 1 + i, i, false, &base), 1);
+        expect_u64(find(&g, 1 + i, i, FORM_STAR, &base), 1);
         expect_u64(base.depth, 1);
         place(&g, 1 + i, ENCODING_DX, 1);
         place(&g, 100 + i, ENCODING_TWIN, 1);
     }
-    expect_u64(find(&g, 11, 10, false, &base), 0);
+    expect_u64(find(&g, 11, 10, FORM_STAR, &base), 0);
     teardown(&g);
 }
 
@@ -118,10 +117,10 @@ Test(chains, planned_members_of_a_star_count_with_those_that_are_there)
     for (unsigned chunk = 2; chunk <= 4; chunk++)
         place(&g, chunk, ENCODING_DX, 1);
     for (unsigned chunk = 5; chunk <= KEYFRAME_EVERY; chunk++) {
-        expect_u64(plan(&g, chunk, chunk - 1, false), 1);
+        expect_u64(plan(&g, chunk, chunk - 1, FORM_STAR), 1);
         expect_u64(level_of(&g, chunk), 1);
     }
-    expect_u64(find(&g, 11, 10, false, &base), 0);
+    expect_u64(find(&g, 11, 10, FORM_STAR, &base), 0);
     teardown(&g);
 }
 
@@ -135,11 +134,35 @@ Test(chains, a_chain_rests_on_the_one_before_until_it_is_deep)
     for (unsigned chain = 0; chain < CHAINS_MAX; chain++)
         for (unsigned depth = 1; depth <= CHAIN_DEPTH_MAX; depth++, chunk++) {
             unsigned expected = depth == 1 ? 1 : chunk - 1;
-            expect_u64(find(&g, chunk, chunk - 1, true, &base), expected, "chunk %u", chunk);
+            expect_u64(find(&g, chunk, chunk - 1, FORM_CHAIN, &base), expected, "chunk %u", chunk);
             expect_u64(base.depth, depth);
             place(&g, chunk, ENCODING_DX, expected);
         }
-    expect_u64(find(&g, chunk, chunk - 1, true, &base), 0, "enough chains begin there");
+    expect_u64(find(&g, chunk, chunk - 1, FORM_CHAIN, &base), 0, "enough chains begin there");
+    teardown(&g);
+}
+
+/* Half as far away as in a star, and no deeper than two. */
+Test(chains, nested_stars_have_ten_members_too)
+{
+    static const unsigned bases[] = {1, 2, 2, 1, 5, 5, 1, 8, 8};
+    struct chain_base base;
+    struct fixture g;
+    setup(&g);
+    place(&g, 1, ENCODING_FX, 0);
+    for (unsigned i = 0; i < 9; i++) {
+        expect_u64(find(&g, 2 + i, 1 + i, FORM_NESTED, &base), bases[i], "chunk %u", 2 + i);
+        expect_u64(base.depth, bases[i] == 1 ? 1 : 2);
+        place(&g, 2 + i, ENCODING_DX, bases[i]);
+    }
+    expect_u64(find(&g, 11, 10, FORM_NESTED, &base), 0);
+
+    expect_u64(plan(&g, 31, 30, FORM_NESTED), 30);
+    expect_u64(level_of(&g, 31), 1);
+    expect_u64(plan(&g, 32, 31, FORM_NESTED), 31);
+    expect_u64(level_of(&g, 32), 2);
+    expect_u64(plan(&g, 33, 32, FORM_NESTED), 31);
+    expect_u64(plan(&g, 34, 33, FORM_NESTED), 30);
     teardown(&g);
 }
 
@@ -152,21 +175,21 @@ Test(chains, planned_chains_have_levels)
     place(&g, 1, ENCODING_FX, 0);
     place(&g, 2, ENCODING_DX, 1);
     for (unsigned chunk = 3; chunk <= 1 + CHAIN_DEPTH_MAX; chunk++) {
-        expect_u64(plan(&g, chunk, chunk - 1, true), chunk - 1);
+        expect_u64(plan(&g, chunk, chunk - 1, FORM_CHAIN), chunk - 1);
         expect_u64(level_of(&g, chunk), chunk - 2);
     }
     unsigned last = 1 + CHAIN_DEPTH_MAX;
-    expect_u64(plan(&g, last + 1, last, true), 1, "from the keyframe again");
+    expect_u64(plan(&g, last + 1, last, FORM_CHAIN), 1, "from the keyframe again");
     expect_u64(level_of(&g, last + 1), 1);
 
-    expect_u64(plan(&g, 51, 50, true), 50, "nothing is known of that one");
+    expect_u64(plan(&g, 51, 50, FORM_CHAIN), 50, "nothing is known of that one");
     expect_u64(level_of(&g, 51), 1);
     expect_u64(level_of(&g, 50), 0);
-    expect_u64(plan(&g, 52, 51, true), 51);
+    expect_u64(plan(&g, 52, 51, FORM_CHAIN), 51);
     expect_u64(level_of(&g, 52), 2);
-    expect_u64(plan(&g, 50, 2, true), 2, "find_base() does not ask what is planned for it");
+    expect_u64(plan(&g, 50, 2, FORM_CHAIN), 2, "find_base() does not ask what is planned for it");
     expect_u64(level_of(&g, 50), 0, "it is a base of others already");
-    expect_u64(find(&g, 50, 52, true, &base), 0, "which rests on it");
+    expect_u64(find(&g, 50, 52, FORM_CHAIN, &base), 0, "which rests on it");
     teardown(&g);
 }
 
@@ -177,9 +200,9 @@ Test(chains, what_follows_the_image_of_twins_is_of_a_star)
     setup(&g);
     place(&g, 1, ENCODING_FX, 0);
     place(&g, 2, ENCODING_DX, 1);
-    expect_u64(find(&g, 3, 2, true, &base), 2);
+    expect_u64(find(&g, 3, 2, FORM_CHAIN, &base), 2);
     place(&g, 100, ENCODING_TWIN, 2);
-    expect_u64(find(&g, 3, 2, true, &base), 1);
+    expect_u64(find(&g, 3, 2, FORM_CHAIN, &base), 1);
     expect_u64(base.depth, 1);
     teardown(&g);
 }
@@ -195,12 +218,14 @@ Test(chains, dead_bases_are_no_longer_than_what_they_are_kept_for)
     place(&g, 2, ENCODING_DX, 1);
     place(&g, 3, ENCODING_DX, 2);
     struct view *view = g.fixture.store->view;
-    assert_i64(chains_find_base(g.chains, view, &name, &partner, 3 * STORED_LEN, true, &base), 0);
-    expect_u64(base.depth, 3);
-    assert_i64(chains_find_base(g.chains, view, &name, &partner, 3 * STORED_LEN - 1, true, &base),
+    assert_i64(chains_find_base(g.chains, view, &name, &partner, 3 * STORED_LEN, FORM_CHAIN, &base),
                0);
+    expect_u64(base.depth, 3);
+    assert_i64(
+        chains_find_base(g.chains, view, &name, &partner, 3 * STORED_LEN - 1, FORM_CHAIN, &base),
+        0);
     expect_u64(base.depth, 0);
-    assert_i64(chains_find_base(g.chains, view, &name, &partner, STORED_LEN, false, &base), 0);
+    assert_i64(chains_find_base(g.chains, view, &name, &partner, STORED_LEN, FORM_STAR, &base), 0);
     expect_u64(base.depth, 1, "a star rests on its keyframe alone");
     teardown(&g);
 }

@@ -209,23 +209,35 @@ Test(dense, twins_of_the_last_of_a_chain)
     teardown(&g);
 }
 
+/* The chunk at this place of one file is the difference to that of another. */
+static void expect_difference(struct fixture *g, const char *name, const char *base, unsigned depth)
+{
+    for (unsigned i = 0; i < 2 * CHUNKS; i++) {
+        struct chunk_entry entry = place_of(g, name, i);
+        struct chunk_name expected = chunk_of(g, base, i);
+        expect_u64(entry.encoding, ENCODING_DX, "chunk %u of %s", i, name);
+        expect_u64(entry.depth, depth, "chunk %u of %s", i, name);
+        cr_expect(entry.ref_count == 1 && chunk_name_equal(&entry.refs[0].name, &expected));
+    }
+}
+
 /* Their upper halves are equal, their lower ones are not: worth it without an image, too. */
 Test(dense, fp32_is_stored_by_what_came_before)
 {
     struct fixture g;
     setup(&g);
-    put_masters(&g, "masters1", 0, 5);
-    fixture_wait(&g.fixture);
-    put_masters(&g, "masters2", 0, 6);
+    for (unsigned i = 1; i <= 4; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "masters%u", i);
+        put_masters(&g, name, 0, i);
+        fixture_wait(&g.fixture);
+    }
     open_remote(&g, REDUCE_DENSE);
     wait_published(&g);
     expect_form(&g, "masters1", ENCODING_FX, 0, NULL, 2);
-    for (unsigned i = 0; i < 2 * CHUNKS; i++) {
-        struct chunk_entry entry = place_of(&g, "masters2", i);
-        struct chunk_name expected = chunk_of(&g, "masters1", i);
-        expect_u64(entry.encoding, ENCODING_DX, "chunk %u", i);
-        cr_expect(entry.ref_count == 1 && chunk_name_equal(&entry.refs[0].name, &expected));
-    }
+    expect_difference(&g, "masters2", "masters1", 1);
+    expect_difference(&g, "masters3", "masters2", 2);
+    expect_difference(&g, "masters4", "masters2", 2);
     teardown(&g);
 }
 
