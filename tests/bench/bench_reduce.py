@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What a checkpoint takes: a small GPT is trained in true mixed precision (bf16 weights, fp32 master, Adam moments) and saved as frameworks
-save it; `cairn du` says what the mount stores of that, and a remote's packs what it stores, with reduce=fast and with reduce=dense. Speed of the
+save it, and then fine-tuned; `cairn du` says what the mount stores of that, and the packs of remotes what they store with reduce=dense. Speed of the
 codec beside memcpy and BLAKE3 in the same run; how long saves block, and how fast they come to NVMe, with reduction and without."""
+import copy
 import glob
 import json
 import math
@@ -62,6 +63,18 @@ class Model(nn.Module):
         return functional.linear(self.norm(h), self.tokens.weight)
 
 
+class Adapted(nn.Module):
+    def __init__(self, base, rank):
+        super().__init__()
+        self.base = base
+        self.adapter_in = nn.Linear(base.in_features, rank, bias=False)
+        self.adapter_out = nn.Linear(rank, base.out_features, bias=False)
+        nn.init.zeros_(self.adapter_out.weight)
+
+    def forward(self, x):
+        return self.base(x) + self.adapter_out(self.adapter_in(x))
+
+
 def sources():
     """Text that is there: the sources of Python's library."""
     text = bytearray()
@@ -74,7 +87,7 @@ def sources():
 class Training:
     """The model is bf16, gradients are added up in fp32, AdamW steps on fp32 masters, which are then rounded into the model."""
 
-    def __init__(self, width, layers, steps, peak=6e-4):
+    def __init__(self, width, layers, steps, rows, peak=6e-4):
         torch.manual_seed(1)
         self.random = torch.Generator().manual_seed(2)
         self.text = torch.frombuffer(sources(), dtype=torch.uint8).long()  # bytes as tokens
@@ -83,7 +96,8 @@ class Training:
         self.masters = [p.detach().clone().requires_grad_() for p in self.model.parameters()]
         self.model.bfloat16()
         self.optimizer = torch.optim.AdamW(self.masters, lr=peak, betas=BETAS, weight_decay=0.1)
-        self.steps, self.peak, self.at = steps, peak, 0
+        self.steps, self.peak, self.at, self.constant, self.rows = steps, peak, 0, False, rows
+        self.live = [True] * len(self.masters)
         self.publish()
 
     def publish(self):
@@ -92,15 +106,42 @@ class Training:
                 p.copy_(master)
 
     def rate(self):
+        if self.constant:
+            return self.peak
         warm = max(1, self.steps // 20)
         if self.at < warm:
             return self.peak * (self.at + 1) / warm
         return self.peak * (0.1 + 0.45 * (1 + math.cos(math.pi * (self.at - warm) / (self.steps - warm))))
 
-    def batch(self, count=8):
-        starts = torch.randint(0, len(self.text) - CONTEXT - 1, (count,), generator=self.random)
+    def batch(self):
+        starts = torch.randint(0, len(self.text) - CONTEXT - 1, (self.rows,), generator=self.random)
         both = torch.stack([self.text[i : i + CONTEXT + 1] for i in starts.tolist()])
         return both[:, :-1], both[:, 1:]
+
+    def tune(self, peak, live=None, adapters=None):
+        """Goes on from here at a constant rate, on a narrow text, with the betas of fine-tuning, in a copy. `live`: the parameters that are
+        trained, by name. `adapters`: rank of matrices that are added to each qkv, and trained alone, as LoRA does."""
+        other = copy.deepcopy(self)
+        other.text, other.at, other.steps, other.peak, other.constant = self.text[:200_000], 0, 1, peak, True
+        if adapters:
+            other.model.float()
+            for block in other.model.blocks:
+                block.qkv = Adapted(block.qkv, adapters)
+            other.model.bfloat16()
+            live = [name for name, _ in other.model.named_parameters() if ".adapter_" in name]
+        other.names = [name for name, _ in other.model.named_parameters()]
+        masters = dict(zip(self.names, other.masters))
+        other.masters = [masters[name.replace("qkv.base.", "qkv.")] if ".adapter_" not in name else p.detach().float().requires_grad_()
+                         for name, p in other.model.named_parameters()]
+        other.live = [live is None or name in live for name in other.names]
+        other.optimizer = torch.optim.AdamW([m for m, is_live in zip(other.masters, other.live) if is_live], lr=peak, betas=(0.9, 0.999), weight_decay=0.1)
+        return other
+
+    def live_share(self):
+        """Of what is saved: bf16 weights of all parameters, master and moments of those that are trained."""
+        sizes = [m.numel() for m in self.masters]
+        trained = sum(n for n, is_live in zip(sizes, self.live) if is_live)
+        return 14 * trained / (12 * trained + 2 * sum(sizes))
 
     def step(self):
         for group in self.optimizer.param_groups:
@@ -108,8 +149,8 @@ class Training:
         x, y = self.batch()
         loss = functional.cross_entropy(self.model(x).float().view(-1, VOCABULARY), y.reshape(-1))
         loss.backward()
-        for p, master in zip(self.model.parameters(), self.masters):
-            master.grad, p.grad = p.grad.float(), None
+        for p, master, is_live in zip(self.model.parameters(), self.masters, self.live):
+            master.grad, p.grad = p.grad.float() if is_live else None, None
         nn.utils.clip_grad_norm_(self.masters, 1.0)
         self.optimizer.step()
         self.publish()
@@ -120,12 +161,12 @@ class Training:
         return {name: p.detach() for name, p in zip(self.names, self.model.parameters())}
 
     def parts(self):
-        states = [self.optimizer.state[master] for master in self.masters]
+        trained = [(name, master) for name, master, is_live in zip(self.names, self.masters, self.live) if is_live]
         return {
             "model": self.weights(),
-            "master": {name: master.detach() for name, master in zip(self.names, self.masters)},
-            "exp_avg": {name: state["exp_avg"] for name, state in zip(self.names, states)},
-            "exp_avg_sq": {name: state["exp_avg_sq"] for name, state in zip(self.names, states)},
+            "master": {name: master.detach() for name, master in trained},
+            "exp_avg": {name: self.optimizer.state[master]["exp_avg"] for name, master in trained},
+            "exp_avg_sq": {name: self.optimizer.state[master]["exp_avg_sq"] for name, master in trained},
         }
 
 
@@ -170,6 +211,11 @@ def save_zero(training, folder, ranks=4):
     for rank in range(ranks):
         shard = {part: t.tensor_split(ranks)[rank].clone() for part, t in flat.items()}
         torch.save({"optimizer_state_dict": shard}, os.path.join(folder, f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"))
+
+
+def save_replica(training, folder):
+    """The state again, as the second data-parallel rank saves it: all offsets differ."""
+    torch.save({"rank": 1, "host": "node-1" * 50, "step": training.at, **training.parts()}, os.path.join(folder, "replica.pt"))
 
 
 LAYOUTS = {"torch.save, mixed precision": save_torch, "fp32 state": save_fp32, "bf16 state": save_bf16, "bf16 weights, safetensors": save_weights,
@@ -235,38 +281,58 @@ def speed(args, files):
 class Uploaded:
     """One layout on a mount with a remote of its own."""
 
-    def __init__(self, args, how, save):
+    def __init__(self, args, save, how="dense"):
         self.root, self.save = tempfile.mkdtemp(prefix="cairn-bench-", dir=args.store), save
         self.remote = remotes.DirRemote(os.path.join(self.root, "remotes"))
-        self.mount = self.on("node", args, reduce=how)
+        self.args, self.steps = args, []
+        self.mount = self.on("node", reduce=how)
         self.mount.mount()
 
-    def on(self, name, args, **options):
+    def on(self, name, **options):
         root = os.path.join(self.root, name)
         os.makedirs(root)
-        return remotes.RemoteMount(root, rig.find_binary(args.build), self.remote, stage="1G", nvme="20G", **options)
+        return remotes.RemoteMount(root, rig.find_binary(self.args.build), self.remote, stage="512M", nvme="20G", **options)
 
-    def add(self, training):
-        where = os.path.join(self.mount.mnt, f"step{training.at}")
-        os.makedirs(where)
-        self.save(training, where)
+    def add(self, training, save=None):
+        """One checkpoint more; returns what the remote grew by, of what the files did."""
+        where, before = os.path.join(self.mount.mnt, f"step{training.at}"), self.mount.status()["remote"]
+        os.makedirs(where, exist_ok=True)
+        (save or self.save)(training, where)
         self.mount.wait_remote()
+        after = self.mount.status()["remote"]
+        raw = after["logical_bytes"] - before["logical_bytes"]
+        self.steps.append((raw, after["pack_bytes"] - before["pack_bytes"]))
+        return self.steps[-1][1] / raw
+
+    def share(self, first=0, last=None):
+        rows = self.steps[first:last]
+        return sum(stored for _, stored in rows) / sum(raw for raw, _ in rows)
 
     def figures(self):
         status = self.mount.status()
         remote, reduction = status["remote"], status["remote"]["reduction"]
-        return {"ratio": remote["pack_bytes"] / remote["logical_bytes"], "raw_bytes": remote["logical_bytes"],
-                "nvme_ratio": status["nvme"]["stored_bytes"] / remote["logical_bytes"], "cpu_s_per_gb": reduction["cpu_s"] / remote["logical_bytes"] * 1e9,
+        gb = remote["logical_bytes"] / 1e9
+        return {"ratio": remote["pack_bytes"] / remote["logical_bytes"], "first": self.share(last=1), "later": self.share(1) if self.steps[1:] else None, "last_quarter": self.share(-max(1, len(self.steps) // 4)),
+                "raw_bytes": remote["logical_bytes"], "checkpoints": len(self.steps), "nvme_ratio": status["nvme"]["stored_bytes"] / remote["logical_bytes"],
+                "chunks_per_gb": status["nvme"]["chunks"] / gb, "cpu_s_per_gb": reduction["cpu_s"] / gb,
                 "by_encoding": {row["encoding"]: {"raw_bytes": row["raw_bytes"], "ratio": row["stored_bytes"] / row["raw_bytes"]}
                                 for row in reduction["encodings"] if row["raw_bytes"]}}
 
-    def differing(self, args):
-        """Files that another node, which has nothing but the remote, reads otherwise than this one."""
-        fresh = self.on("fresh", args, ro=True)
+    def restored(self):
+        """On another node, which has nothing but the remote: what it fetches for the newest checkpoint, of its bytes; and the files that it
+        reads otherwise than this one."""
+        fresh = self.on("fresh", ro=True)
         fresh.mount()
         try:
+            newest = max(os.listdir(fresh.mnt), key=lambda name: int(name[4:]))
+            size = 0
+            for folder, _, names in os.walk(os.path.join(fresh.mnt, newest)):
+                for name in names:
+                    with open(os.path.join(folder, name), "rb") as file:
+                        size += len(file.read())
+            fetched = fresh.status()["remote"]["fetched_bytes_total"]
             done = subprocess.run(["diff", "-rq", self.mount.mnt, fresh.mnt], capture_output=True, text=True)
-            return done.stdout.splitlines() + done.stderr.splitlines()
+            return fetched / size, done.stdout.splitlines() + done.stderr.splitlines()
         finally:
             fresh.umount()
             fresh.close()
@@ -277,24 +343,49 @@ class Uploaded:
         rig.shutil.rmtree(self.root, ignore_errors=True)
 
 
-def uploads(args, training):
-    """The same checkpoints in remotes, by reduce=fast and by reduce=dense."""
+def trajectory(args, training, saves, checkpoints, also=None):
+    """The same checkpoints by each of `saves`, in remotes of their own; `also` is done with the mounts at the end."""
     places, found = {}, {}
     try:
-        for name, save in {"torch.save, mixed precision": save_torch, "bf16 weights, safetensors": save_weights}.items():
-            for how in ("fast", "dense"):
-                places[name, how] = Uploaded(args, how, save)
-        for _ in range(args.checkpoints):
+        for name, save in saves.items():
+            places[name] = Uploaded(args, save)
+        for _ in range(checkpoints):
             losses = [training.step() for _ in range(args.every)]
-            print(f"step {training.at}: loss {statistics.mean(losses):.3f}", file=sys.stderr, flush=True)
-            for place in places.values():
-                place.add(training)
-        for (name, how), place in places.items():
-            assert place.differing(args) == []
-            found.setdefault(name, {})[how] = place.figures()
+            print(f"step {training.at}: loss {statistics.mean(losses):.3f}", {name: round(place.add(training), 3) for name, place in places.items()},
+                  file=sys.stderr, flush=True)
+        for name, place in places.items():
+            found[name] = place.figures()
+            found[name]["fetched_for_newest"], differing = place.restored()
+            assert differing == []
+        found.update(also(places) if also else {})
     finally:
         for place in places.values():
             place.close()
+    return found
+
+
+def uploads(args, training):
+    """What remotes hold with reduce=dense of a pre-training run, in all layouts."""
+    def replica(places):
+        return {"second replica of the newest": {"ratio": places["torch.save, mixed precision"].add(training, save_replica)}}
+
+    return trajectory(args, training, LAYOUTS, args.checkpoints, replica)
+
+
+def tuned(args, training):
+    """What remotes hold of the runs that may come after it."""
+    found = {}
+    for _ in range(args.pretrain):
+        training.step()
+    last = len(training.model.blocks) - 1
+    live = [name for name in training.names if name.startswith((f"blocks.{last}.", "norm."))]
+    runs = {"frozen but for the last block": (training.tune(2e-5, live), save_torch, 5), "LoRA": (training.tune(1e-4, adapters=16), save_torch, 5),
+            # Of this model 98 to 99 % of the weights stay the same in a step at that rate, as they do in published RL runs.
+            "RL-like, bf16 weights": (training.tune(7e-7), save_weights, args.checkpoints),
+            "fine-tuning, bf16 weights": (training.tune(2e-5), save_weights, args.checkpoints)}
+    for name, (run, save, checkpoints) in runs.items():
+        found[name] = {"live_share": run.live_share(), **trajectory(args, run, {name: save}, checkpoints)[name]}
+        print(name, json.dumps(found[name]), file=sys.stderr, flush=True)
     return found
 
 
@@ -456,9 +547,15 @@ def main():
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--checkpoints", type=int, default=5)
     parser.add_argument("--every", type=int, default=50, help="steps between checkpoints")
-    parser.add_argument("--parts", default="series,ratios,uploads,speeds,saves", help="and texts, where the build found libzstd")
+    parser.add_argument("--batch", type=int, default=8, help="rows of 128 tokens in a step")
+    parser.add_argument("--pretrain", type=int, default=300, help="steps before what comes after pre-training")
+    parser.add_argument("--parts", default="series,ratios,uploads,tuned,speeds,saves", help="and texts, where the build found libzstd")
     args = parser.parse_args()
-    training = Training(args.width, args.layers, args.checkpoints * args.every)
+
+    def begin():
+        return Training(args.width, args.layers, args.checkpoints * args.every, args.batch)
+
+    training = begin()
     results, parts = {"parameters": sum(m.numel() for m in training.masters)}, args.parts.split(",")
     if "series" in parts or "ratios" in parts:
         place = bench_common.Place(args)
@@ -469,7 +566,9 @@ def main():
         finally:
             place.close()
     if "uploads" in parts:
-        results["uploads"] = uploads(args, Training(args.width, args.layers, args.checkpoints * args.every))
+        results["uploads"] = uploads(args, begin())
+    if "tuned" in parts:
+        results["tuned"] = tuned(args, begin())
     if "texts" in parts:
         results["texts"] = texts(args, training)
     if "speeds" in parts:
