@@ -16,7 +16,7 @@ void event_done(struct event *event)
     (void)pthread_cond_destroy(&event->signalled);
 }
 
-/* First the count, then who waits; event_wait() the other way round. So one of the two sees what
+/* First the count, then the waiters; event_wait() the other way round. So one of the two sees what
  * the other did: the signal finds the waiter, or the waiter finds the count. */
 void event_signal(struct event *event)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Events: threads wait until some state is as they want it. The state lies elsewhere, under locks
- * of any rank or in atomics, in one room or in several. Whoever changes it signals, after the
- * change; whoever waits looks at it again:
+ * of any rank or in atomics, in one room or in several. A thread that changes it signals, after the
+ * change; a thread that waits looks at it again:
  *
  *     uint64_t seen = event_count(&event);
  *     while (!is_there(x) && event_wait(&event, &seen, until))
@@ -25,7 +25,7 @@ struct event {
 void event_init(struct event *event);
 void event_done(struct event *event);
 
-/* Any thread, with any locks. Costs two atomic operations while nobody waits. */
+/* Any thread, with any locks. Costs two atomic operations while no thread waits. */
 void event_signal(struct event *event);
 uint64_t event_count(struct event *event);
 

@@ -25,7 +25,7 @@ struct horizon {
     unsigned waiting_writers;
     bool stopping;
     bool kicked; /* a round is wanted */
-    bool noted;  /* there are new operations, or somebody new waits: a round, where it is urgent */
+    bool noted;  /* there are new operations, or a new caller waits: a round, where it is urgent */
     uint64_t errors;
     char last_error[256];
     int64_t last_error_ns;

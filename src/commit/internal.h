@@ -68,7 +68,7 @@ struct commit {
     struct snapshot snapshot; /* the writeback thread's, but while its own thread is under way */
 
     /* The horizon moved, the view followed, a round of upkeep or the upload of a cut ended, a pack
-     * was let go, nothing is kept any more, or who waits for such a thing is to give up. */
+     * was let go, nothing is kept any more, or a waiter for such a thing is to give up. */
     struct event progress;
 
     const struct upkeep *upkeep; /* static */
@@ -89,7 +89,7 @@ struct commit {
     _Atomic uint64_t next_pack;
     _Atomic uint64_t written_total, dedup_total, healed_total;
     struct encode_totals encoded;
-    _Atomic int64_t read_at;               /* when somebody last read content; monotonic ns */
+    _Atomic int64_t read_at;               /* when content was read last; monotonic ns */
     _Atomic uint64_t kept_bytes;           /* fetched, not yet named by a batch */
     _Atomic uint32_t used_at[PACK_CLOCKS]; /* when packs were used, by a hash of their ids: seconds
                                               since the start */

@@ -351,7 +351,7 @@ static bool claim_fresh(struct store *store, const struct chunk_name *name)
     return true;
 }
 
-/* `rests`: on chunks that nobody else may know to be needed. */
+/* `rests`: on chunks that no other thread may know to be needed. */
 static void place_fresh(struct store *store, struct chunk_entry *entry, const struct iovec *stored,
                         size_t parts, bool rests)
 {

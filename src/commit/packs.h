@@ -109,7 +109,7 @@ bool packs_pin(struct store *store, uint64_t pack); /* false: it is about to go 
 /* While held, no pack begins to be dropped. */
 void packs_hold_drops(struct store *store, bool hold);
 bool packs_are_dropping(struct store *store); /* some, marked before */
-/* Could it be dropped now: nobody has pinned it, and nothing staged lies in it? */
+/* Could it be dropped now: it is not pinned, and nothing staged lies in it? */
 bool packs_is_free(struct store *store, uint64_t pack);
 uint64_t store_new_pack_id(struct store *store);
 uint64_t store_newest_pack_id(struct store *store);

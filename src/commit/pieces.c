@@ -194,7 +194,7 @@ bool pieces_relieve(struct pieces *pieces, bool waiting, bool filling_up)
         return false;
     int gathered = crowded ? gather_scattered(pieces) : 0;
     pieces->has_gathered = gathered > 0;
-    if (gathered > 0 || (just_gathered && !crowded)) /* who waited for that is only waking up */
+    if (gathered > 0 || (just_gathered && !crowded)) /* waiters for that are only waking up */
         return gathered > 0;
     bool relieved = write_largest(pieces, waiting ? CHUNK_SIZE_MAX : PIECE_MIN) ||
                     (crowding && store_seal(store, crowding) == 0);

@@ -121,6 +121,7 @@ static int send_all(int fd, const char *buf, size_t len, int stop_fd, int64_t de
  * stream, -EMSGSIZE where there are `max` bytes already. */
 static int receive_some(int fd, struct received *received, size_t max)
 {
+    check(received->count <= max);
     if (received->count == max)
         return -EMSGSIZE;
     size_t room = min_u64(max_u64(received->count, RECEIVE_MIN), max - received->count);

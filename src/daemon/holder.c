@@ -287,8 +287,8 @@ static void report_giving_up(const struct holder *h)
     end_log();
 }
 
-/* For what made the daemons before die: nothing says when that is over. Who asks for the end of the
- * mount is not kept waiting. */
+/* For what made the daemons before die: nothing says when that is over. A client that asks for the
+ * end of the mount is not kept waiting. */
 static void back_off(struct holder *h, int64_t wait_ns)
 {
     int64_t until = clock_monotonic_ns() + wait_ns, left;

@@ -188,7 +188,7 @@ void remote_side_end(struct service *service)
     (void)store_unwait(service->store, ticket);
 }
 
-/* --- who waits -------------------------------------------------------------------------------- */
+/* --- waiters ---------------------------------------------------------------------------------- */
 
 /* Called under the store's locks, or ours: it takes none. */
 static void on_wait_ended(int result, void *arg)

@@ -214,7 +214,7 @@ cJSON *handle_survey(struct service *service, const cJSON *request)
     return reply;
 }
 
-/* --- who uses a chunk ------------------------------------------------------------------------- */
+/* --- uses of a chunk -------------------------------------------------------------------------- */
 
 #define USERS_CHUNKS_MAX 256u
 #define USERS_MAX 16u     /* files that a request tells for each chunk */

@@ -8,9 +8,10 @@ static bool plan_is_full(const struct plan *plan)
     return plan->part_count == PLAN_PARTS;
 }
 
-/* The next part, which begins where the last one ends. There is room for it. */
+/* The next part, which begins where the last one ends. */
 static struct plan_part *plan_add(struct plan *plan, enum plan_kind kind, size_t length)
 {
+    check(!plan_is_full(plan));
     struct plan_part *part = &plan->parts[plan->part_count++];
     *part = (struct plan_part){.kind = kind, .offset = plan->end, .length = length};
     plan->end += length;

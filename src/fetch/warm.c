@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Whole files and directories that somebody wants on NVMe, or off it.
+/* Whole files and directories that are wanted on NVMe, or off it.
  *
  * A job has a thread of its own that walks what was asked for: first to count, then to feed the
  * fetching threads (or, to evict, the writeback thread) with bounded portions. */
@@ -134,6 +134,7 @@ static int add_chunk(const struct view_extent *part, void *arg)
         count_bytes(job, entry.stored_len, false);
         return is_cancelled(job) ? -ECANCELED : 0;
     }
+    check(job->count < (job->evicts ? EVICT_PORTION : PORTION));
     if (job->evicts)
         job->names[job->count++] = *name;
     else

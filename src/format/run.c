@@ -168,6 +168,7 @@ static int put_block(struct run_writer *writer)
         return r;
     struct bytes *block = &writer->block;
     size_t len = block->count;
+    check(len > BLOCK_HEADER_LEN);
     put_le32(block->at, (uint32_t)(len - BLOCK_HEADER_LEN));
     put_le32(block->at + 4, writer->row_count);
     put_le64(block->at + 8, writer->info.length);

@@ -194,7 +194,7 @@ void front_park(struct front *front, fuse_req_t req);
 bool front_must_queue(struct front *front);
 void *front_receive(void *arg);
 /* Interrupts the threads that wait for the kernel. The signal may come just before the read that it
- * is meant for: who needs them out of there calls it again every INTERRUPT_NS. */
+ * is meant for: a thread that needs them out of there calls it again every INTERRUPT_NS. */
 #define INTERRUPT_NS 2000000
 void front_interrupt(struct front *front);
 void *front_resume(void *arg);

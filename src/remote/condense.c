@@ -10,7 +10,7 @@
 #include "remote/internal.h"
 #include "remote/series.h"
 
-#define QUIET_NS (2ll * SECOND_NS)    /* since somebody read */
+#define QUIET_NS (2ll * SECOND_NS)    /* since the last read */
 #define REST_NS_MIN (5ll * SECOND_NS) /* after a walk that found nothing */
 #define REST_SHARE 50                 /* and at least so many times what it took */
 #define DRAFTS_MAX (32 * MIB)         /* that are being written: a log may always be */

@@ -6,7 +6,7 @@
  * A file is old when its series (remote/series.h) has one that was modified a retention interval
  * later: the newest checkpoint stays as it was written, and whatever is stored from now on does not
  * rely on a dense chunk (packs_pin_stored()). It happens in rounds of the writeback thread, while
- * nobody writes, waits, reads or uploads. */
+ * no thread writes, waits, reads or uploads. */
 #pragma once
 
 #include "base/base.h"

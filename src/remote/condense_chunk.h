@@ -20,8 +20,8 @@ CAIRN_MUST_CHECK int condense_choose(struct store *store, const struct chunk_nam
                                      uint64_t uses, struct condense_chunk *ret);
 
 /* A job for the threads of writeback: `arg` is a chosen condense_chunk. What is encoded is decoded
- * and compared. Nothing, if somebody is in a hurry. */
+ * and compared. Nothing, if a caller waits. */
 void condense_encode(void *arg);
 
-/* condense.c: nobody writes, waits or reads. Any thread. */
+/* condense.c: no thread writes, waits or reads. Any thread. */
 bool condense_may_go_on(struct store *store);

@@ -223,6 +223,7 @@ static bool add_pack(struct adding *adding, uint64_t id, int *r)
 
 static bool is_planned(const struct repair_plan *plan, uint64_t pack)
 {
+    check(plan->bad_count <= plan->packs.count);
     for (size_t i = 0; i < plan->bad_count; i++)
         if (plan->packs.at[i] == pack)
             return true;

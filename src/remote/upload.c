@@ -240,8 +240,8 @@ static bool is_time(struct remote *remote, int64_t last)
     return remote_is_urged(remote) || clock_monotonic_ns() - last >= HEAD_INTERVAL_NS;
 }
 
-/* Until there is a cut to publish, or somebody asks for something; or for TICK_MS, since heads for
- * which nobody waits, and gc, are due by the clock. False: the store stops. */
+/* Until there is a cut to publish, or something is asked for; or for TICK_MS, since heads for
+ * which no caller waits, and gc, are due by the clock. False: the store stops. */
 static bool await_work(struct remote *remote, int64_t last)
 {
     struct event *progress = &remote->store->commit->progress;

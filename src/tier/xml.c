@@ -61,6 +61,7 @@ static void on_end(void *arg, const XML_Char *name)
     (void)name;
     if (rd->error)
         return;
+    check(rd->depth > 0);
     vector_add(&rd->value, '\0');
     int r = rd->fn(rd->path, rd->value.at, rd->arg);
     rd->path_len = rd->ends[--rd->depth];

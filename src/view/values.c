@@ -195,7 +195,7 @@ int chunk_row_decode(const struct chunk_name *name, const void *p, size_t len,
     }
     if (c.at == c.end)
         return value_end(&c);
-    row->dependents = cursor_le32(&c);
+    row->dependents = r32(&c);
     return row->dependents == 0 ? -EUCLEAN : value_end(&c);
 }
 
@@ -380,6 +380,7 @@ static int piece_decode(uint64_t base, struct cursor *c, struct piece *e)
 
 void page_encode(uint64_t page, const struct piece_list *list, uint8_t **ret_value, size_t *ret_len)
 {
+    check(list->count <= UINT32_MAX);
     *ret_len = PAGE_HEADER_LEN + list->count * PIECE_LEN;
     *ret_value = xmalloc(*ret_len);
     struct writer w = value_write(*ret_value);

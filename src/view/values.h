@@ -21,7 +21,7 @@ struct inode_row {
 
 /* KEY_CHUNK: on NVMe a chunk is live, so its pack stays, while extents name it or entries of other
  * chunks there refer to it. These hold it whether they are live or not: as long as a dependent has
- * its place, so has what it rests on, and whoever pins the one has both. */
+ * its place, so has what it rests on, and a thread that pins the one has both. */
 struct chunk_row {
     struct chunk_entry entry;
     uint64_t refs;       /* extent parts that name the chunk */
