@@ -151,8 +151,8 @@ static int copy_start(struct copying *c)
 {
     bool is_remote = c->source.name && (strncmp(c->source.name, "s3://", 5) == 0 ||
                                         strncmp(c->source.name, "dir:", 4) == 0);
-    unsigned threads =
-        is_remote ? (unsigned)min_u64(THREADS_REMOTE, c->options.connections) : THREADS_LOCAL;
+    unsigned threads = is_remote ? (unsigned)min_u64(THREADS_REMOTE, c->options.remote.connections)
+                                 : THREADS_LOCAL;
     int r = copy_begin(c->command->name, c->source.store, threads, &c->copy);
     if (r == 0)
         return CLI_OK;

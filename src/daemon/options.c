@@ -53,56 +53,56 @@ const struct option_spec option_table[] = {
      NULL, NULL,
      "with reduce=dense: age of a file, as against the newest of its series, from which on it is "
      "made dense on NVMe, too"},
-    {"remote", GROUP_REMOTE, OPTION_STRING, FIELD(remote), 1, 1000, NULL, NULL, NULL,
+    {"remote", GROUP_REMOTE, OPTION_STRING, FIELD(remote.address), 1, 1000, NULL, NULL, NULL,
      "remote that everything is uploaded to: s3://BUCKET/PREFIX, or dir:/PATH on a shared "
      "filesystem"},
-    {"endpoint_url", GROUP_REMOTE, OPTION_STRING, FIELD(endpoint_url), 1, 1000, NULL, NULL, NULL,
+    {"endpoint_url", GROUP_REMOTE, OPTION_STRING, FIELD(remote.endpoint_url), 1, 1000, NULL, NULL, NULL,
      "address of an S3 that is not AWS (else AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile)"},
-    {"region", GROUP_REMOTE, OPTION_STRING, FIELD(region), 1, 100, NULL, NULL, NULL,
+    {"region", GROUP_REMOTE, OPTION_STRING, FIELD(remote.region), 1, 100, NULL, NULL, NULL,
      "region of the bucket (else AWS_REGION, AWS_DEFAULT_REGION, the profile, us-east-1)"},
-    {"profile", GROUP_REMOTE, OPTION_STRING, FIELD(profile), 1, 200, NULL, NULL, NULL,
+    {"profile", GROUP_REMOTE, OPTION_STRING, FIELD(remote.profile), 1, 200, NULL, NULL, NULL,
      "section of ~/.aws/config and ~/.aws/credentials (else AWS_PROFILE, default)"},
-    {"no_sign_request", GROUP_REMOTE, OPTION_SET, FIELD(no_sign_request), 0, 0, NULL, NULL, NULL,
+    {"no_sign_request", GROUP_REMOTE, OPTION_SET, FIELD(remote.no_sign_request), 0, 0, NULL, NULL, NULL,
      "use no credentials (public buckets, with ro)"},
-    {"addressing", GROUP_REMOTE, OPTION_ENUM, FIELD(addressing), 0, 0, "auto", addressing_words,
+    {"addressing", GROUP_REMOTE, OPTION_ENUM, FIELD(remote.addressing), 0, 0, "auto", addressing_words,
      NULL,
      "place of the bucket name in a URL: the path, or the host name (virtual)"},
-    {"checksum", GROUP_REMOTE, OPTION_ENUM, FIELD(checksum), 0, 0, "auto", checksum_words, NULL,
+    {"checksum", GROUP_REMOTE, OPTION_ENUM, FIELD(remote.checksum), 0, 0, "auto", checksum_words, NULL,
      "checksum that the server verifies uploads with"},
-    {"storage_class", GROUP_REMOTE, OPTION_STRING, FIELD(storage_class), 1, 100, NULL, NULL, NULL,
+    {"storage_class", GROUP_REMOTE, OPTION_STRING, FIELD(remote.storage_class), 1, 100, NULL, NULL, NULL,
      "storage class of the objects"},
-    {"sse", GROUP_REMOTE, OPTION_STRING, FIELD(sse), 1, 100, NULL, NULL, NULL,
+    {"sse", GROUP_REMOTE, OPTION_STRING, FIELD(remote.sse), 1, 100, NULL, NULL, NULL,
      "encryption by the server: AES256 or aws:kms"},
-    {"sse_kms_key_id", GROUP_REMOTE, OPTION_STRING, FIELD(sse_kms_key_id), 1, 1000, NULL, NULL,
+    {"sse_kms_key_id", GROUP_REMOTE, OPTION_STRING, FIELD(remote.sse_kms_key_id), 1, 1000, NULL, NULL,
      NULL,
      "key of sse=aws:kms"},
-    {"ca_bundle", GROUP_REMOTE, OPTION_PATH, FIELD(ca_bundle), 1, 4000, NULL, NULL, NULL,
+    {"ca_bundle", GROUP_REMOTE, OPTION_PATH, FIELD(remote.ca_bundle), 1, 4000, NULL, NULL, NULL,
      "file with the certificates to trust (else AWS_CA_BUNDLE, the system's)"},
-    {"connections", GROUP_REMOTE, OPTION_COUNT, FIELD(connections), 1, 512, "32", NULL, NULL,
+    {"connections", GROUP_REMOTE, OPTION_COUNT, FIELD(remote.connections), 1, 512, "32", NULL, NULL,
      "maximum number of connections"},
-    {"remote_timeout", GROUP_REMOTE, OPTION_DURATION, FIELD(remote_timeout_ns), SECOND_NS,
+    {"remote_timeout", GROUP_REMOTE, OPTION_DURATION, FIELD(remote.timeout_ns), SECOND_NS,
      24 * HOUR_NS, "60s", NULL, NULL,
      "time that one call keeps retrying; uploads are retried for ever"},
-    {"upload_threads", GROUP_REMOTE, OPTION_COUNT, FIELD(upload_threads), 1, 64, "4", NULL, NULL,
+    {"upload_threads", GROUP_REMOTE, OPTION_COUNT, FIELD(remote.upload_threads), 1, 64, "4", NULL, NULL,
      "number of packs uploaded in parallel"},
-    {"fetch_threads", GROUP_REMOTE, OPTION_COUNT, FIELD(fetch_threads), 1, 64, "16", NULL, NULL,
+    {"fetch_threads", GROUP_REMOTE, OPTION_COUNT, FIELD(remote.fetch_threads), 1, 64, "16", NULL, NULL,
      "number of ranges of up to 8 MiB fetched in parallel, ahead of readers"},
-    {"upload_limit", GROUP_REMOTE, OPTION_SIZE, FIELD(upload_limit), 4 * KIB, 1ull << 46, "0", NULL,
+    {"upload_limit", GROUP_REMOTE, OPTION_SIZE, FIELD(remote.upload_limit), 4 * KIB, 1ull << 46, "0", NULL,
      NULL,
      "bytes per second that may be uploaded; lifted while a call waits for the remote; 0: no "
      "limit"},
-    {"lease", GROUP_REMOTE, OPTION_DURATION, FIELD(lease_ns), SECOND_NS, 24 * HOUR_NS, "60s", NULL,
+    {"lease", GROUP_REMOTE, OPTION_DURATION, FIELD(remote.lease_ns), SECOND_NS, 24 * HOUR_NS, "60s", NULL,
      NULL,
      "time after which a writer that did not renew its lease may be replaced by another mount"},
-    {"takeover", GROUP_REMOTE, OPTION_SET, FIELD(takeover), 0, 0, NULL, NULL, NULL,
+    {"takeover", GROUP_REMOTE, OPTION_SET, FIELD(remote.takeover), 0, 0, NULL, NULL, NULL,
      "replace the writer that holds the remote, even if it is alive; its unpublished data stays "
      "on its node. A second node that writes needs a prefix of its own instead"},
-    {"unfenced", GROUP_REMOTE, OPTION_SET, FIELD(unfenced), 0, 0, NULL, NULL, NULL,
+    {"unfenced", GROUP_REMOTE, OPTION_SET, FIELD(remote.unfenced), 0, 0, NULL, NULL, NULL,
      "use a bucket that cannot detect a second writer; you have to ensure that there is only one"},
-    {"gc_grace", GROUP_REMOTE, OPTION_DURATION, FIELD(gc_grace_ns), 0, 8760 * HOUR_NS, "1h", NULL,
+    {"gc_grace", GROUP_REMOTE, OPTION_DURATION, FIELD(remote.gc_grace_ns), 0, 8760 * HOUR_NS, "1h", NULL,
      NULL,
      "time that unreferenced objects are kept, for readers that lag behind"},
-    {"follow", GROUP_REMOTE, OPTION_DURATION, FIELD(follow_ns), 0, 24 * HOUR_NS, "10s", NULL, NULL,
+    {"follow", GROUP_REMOTE, OPTION_DURATION, FIELD(remote.follow_ns), 0, 24 * HOUR_NS, "10s", NULL, NULL,
      "with ro: interval of looking for newly published states; 0: never"},
     {"entry_timeout", GROUP_ACCESS, OPTION_DURATION, FIELD(entry_timeout_ns), 0, 24 * HOUR_NS, "1h",
      NULL, NULL,
@@ -511,20 +511,21 @@ static int check_no_remote(const struct mount_options *o, char **ret_error)
 static int check_remote(struct mount_options *o, char **ret_error)
 {
     struct remote_address address;
-    int r = remote_address_parse(o->remote, &address, ret_error);
+    int r = remote_address_parse(o->remote.address, &address, ret_error);
     if (r < 0)
         return r;
-    free(o->remote);
-    o->remote = address.text; /* no longer relative to a directory that the daemon will leave */
+    free(o->remote.address);
+    o->remote.address =
+        address.text; /* no longer relative to a directory that the daemon will leave */
     address.text = NULL;
     remote_address_done(&address);
-    if (o->endpoint_url && strchr(o->endpoint_url, '@')) {
+    if (o->remote.endpoint_url && strchr(o->remote.endpoint_url, '@')) {
         *ret_error = xstrdup(
             "option endpoint_url: credentials are not allowed in an address; see 'A remote' in "
             "docs/operations.md for where to put them");
         return -EINVAL;
     }
-    if (o->read_only && o->takeover) {
+    if (o->read_only && o->remote.takeover) {
         *ret_error = xstrdup("options ro and takeover exclude each other; leave one out");
         return -EINVAL;
     }
@@ -575,12 +576,12 @@ int options_finish(struct mount_options *o, char **ret_error)
         *ret_error = xstrdup("option stage_dir: the path contains a line end; give one without");
         return -EINVAL;
     }
-    if (make_absolute(&o->ca_bundle) < 0 || make_absolute(&o->log_path) < 0) {
+    if (make_absolute(&o->remote.ca_bundle) < 0 || make_absolute(&o->log_path) < 0) {
         *ret_error = xstrdup("options ca_bundle and log: the working directory no longer exists; "
                              "give absolute paths");
         return -EINVAL;
     }
-    int r = o->remote ? check_remote(o, ret_error) : check_no_remote(o, ret_error);
+    int r = o->remote.address ? check_remote(o, ret_error) : check_no_remote(o, ret_error);
     if (r < 0)
         return r;
     o->memory_granted = options_memory_granted();

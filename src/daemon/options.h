@@ -10,6 +10,17 @@ enum successor_mode { SUCCESSOR_AUTO, SUCCESSOR_ON, SUCCESSOR_OFF };
 
 enum fsync_level { FSYNC_NVME, FSYNC_STAGE, FSYNC_REMOTE };
 
+struct remote_mount_options {
+    char *address; /* NULL: none; after options_finish() as remote_address shows it */
+    char *endpoint_url, *region, *profile, *storage_class, *sse, *sse_kms_key_id, *ca_bundle;
+    uint64_t addressing, checksum; /* enum s3_addressing, enum s3_checksum (tier/tier.h) */
+    uint64_t connections;
+    uint64_t upload_threads, fetch_threads;
+    uint64_t upload_limit; /* bytes a second; 0: none */
+    int64_t timeout_ns, lease_ns, gc_grace_ns, follow_ns;
+    bool takeover, unfenced, no_sign_request;
+};
+
 struct mount_options {
     char *stage_dir;
     uint64_t stage_bytes;     /* 0 until options_finish() has chosen */
@@ -35,14 +46,7 @@ struct mount_options {
     bool read_only;
     bool nosuid, nodev, noexec, noatime;
     bool remount; /* mount(8)'s: change the mount that is there */
-    char *remote; /* NULL: none; after options_finish() as remote_address shows it */
-    char *endpoint_url, *region, *profile, *storage_class, *sse, *sse_kms_key_id, *ca_bundle;
-    uint64_t addressing, checksum; /* enum s3_addressing, enum s3_checksum (tier/tier.h) */
-    uint64_t connections;
-    uint64_t upload_threads, fetch_threads;
-    uint64_t upload_limit; /* bytes a second; 0: none */
-    int64_t remote_timeout_ns, lease_ns, gc_grace_ns, follow_ns;
-    bool takeover, unfenced, no_sign_request;
+    struct remote_mount_options remote;
     char *fsname,
         *subtype; /* accepted for fstab and ignored: the source of a mount is always its store */
     uint64_t memory_granted; /* what the default of stage_bytes is a quarter of; set by

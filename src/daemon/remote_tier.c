@@ -6,18 +6,18 @@ static int open_s3(const struct remote_address *address, const struct mount_opti
 {
     struct s3_options options = {.bucket = address->bucket,
                                  .prefix = address->prefix,
-                                 .endpoint_url = o->endpoint_url,
-                                 .region = o->region,
-                                 .profile = o->profile,
-                                 .addressing = (enum s3_addressing)o->addressing,
-                                 .checksum = (enum s3_checksum)o->checksum,
-                                 .storage_class = o->storage_class,
-                                 .sse = o->sse,
-                                 .sse_kms_key_id = o->sse_kms_key_id,
-                                 .ca_bundle = o->ca_bundle,
-                                 .connections = (unsigned)o->connections,
-                                 .patience_ns = o->remote_timeout_ns,
-                                 .unsigned_requests = o->no_sign_request};
+                                 .endpoint_url = o->remote.endpoint_url,
+                                 .region = o->remote.region,
+                                 .profile = o->remote.profile,
+                                 .addressing = (enum s3_addressing)o->remote.addressing,
+                                 .checksum = (enum s3_checksum)o->remote.checksum,
+                                 .storage_class = o->remote.storage_class,
+                                 .sse = o->remote.sse,
+                                 .sse_kms_key_id = o->remote.sse_kms_key_id,
+                                 .ca_bundle = o->remote.ca_bundle,
+                                 .connections = (unsigned)o->remote.connections,
+                                 .patience_ns = o->remote.timeout_ns,
+                                 .unsigned_requests = o->remote.no_sign_request};
     return s3_tier_open(&options, ret, ret_text);
 }
 
@@ -28,7 +28,7 @@ static int open_dir(const struct remote_address *address, const struct mount_opt
     struct dir_options options = {.path = address->path,
                                   .read_only = read_only,
                                   .must_exist = waiter->must_exist,
-                                  .patience_ns = o->remote_timeout_ns,
+                                  .patience_ns = o->remote.timeout_ns,
                                   .given_up = waiter->given_up,
                                   .judge = waiter->judge,
                                   .arg = waiter->arg};
@@ -48,8 +48,8 @@ int remote_tier_open(const struct remote_address *address, const struct mount_op
     bool was_judged = r < 0 && !text && waiter && waiter->judge && r != -ECANCELED;
     if (r < 0 && !was_judged)
         *ret_text = xasprintf("remote %s: %s", address->text, text ? text : strerror(-r));
-    else if (r == 0 && options->remote_timeout_ns)
-        (*ret)->patience_ns = options->remote_timeout_ns;
+    else if (r == 0 && options->remote.timeout_ns)
+        (*ret)->patience_ns = options->remote.timeout_ns;
     free(text);
     return r;
 }

@@ -176,8 +176,8 @@ static int64_t min_ns(int64_t a, int64_t b)
 /* How long what the kernel knows may stay as it is, of a mount that follows another writer. */
 static int64_t changes_within(const struct mount_options *o)
 {
-    bool follows = o->remote && o->read_only && o->follow_ns > 0;
-    return follows ? min_ns(o->follow_ns, FOLLOW_TIMEOUT_NS) : INT64_MAX;
+    bool follows = o->remote.address && o->read_only && o->remote.follow_ns > 0;
+    return follows ? min_ns(o->remote.follow_ns, FOLLOW_TIMEOUT_NS) : INT64_MAX;
 }
 
 /* The kernel does not tell a FUSE daemon of a remount. Of what may change, times of access alone

@@ -22,7 +22,7 @@ cJSON *handle_job_start(struct service *service, const cJSON *request)
     (void)control_get_u64(request, "rate", &options.rate);
     if (options.kind == JOB_NONE || (!options.local && !options.remote))
         return control_error(EINVAL, "unknown job; use scrub or gc, of local, remote or both");
-    if (options.remote && !options.local && !service->options->remote)
+    if (options.remote && !options.local && !service->options->remote.address)
         return control_error(ENOTCONN, "no remote is configured");
     int r = store_job_start(service->store, &options, &number);
     if (r < 0)

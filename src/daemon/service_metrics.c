@@ -322,7 +322,7 @@ static char *serve_trouble(void *arg)
         return xstrdup(atomic_load(&service->life) == SERVICE_STARTS ? "the mount is starting\n"
                                                                      : "the mount is ending\n");
     store_status(service->store, &s);
-    if (service->options->remote)
+    if (service->options->remote.address)
         store_remote_status(service->store, &remote);
     if (remote.state == REMOTE_FENCED)
         return xasprintf("another writer has taken over the remote: %s\n", remote.error);

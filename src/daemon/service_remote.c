@@ -16,7 +16,7 @@
 static struct remote_status status_of(struct service *service)
 {
     struct remote_status s = {.state = REMOTE_NONE};
-    if (service->options->remote)
+    if (service->options->remote.address)
         store_remote_status(service->store, &s);
     return s;
 }
@@ -99,7 +99,8 @@ static int open_tier(const struct service *service, const struct remote_address 
         .service = service, .address = address, .error = error, .began = clock_monotonic_ns()};
     struct remote_waiter waiter = {.given_up = is_given_up, .judge = check_place, .arg = &opening};
     char *text = NULL;
-    waiter.must_exist = !service->options->takeover && published_there(service, address->text);
+    waiter.must_exist =
+        !service->options->remote.takeover && published_there(service, address->text);
     int r = remote_tier_open(address, service->options, service->options->read_only, &waiter, ret,
                              &text);
     bool is_theirs = r == -EINVAL || r == -EACCES || r == -EPERM;
@@ -127,9 +128,9 @@ int remote_side_open(struct service *service, struct remote_options *ret,
     const struct mount_options *o = service->options;
     struct remote_address address;
     char *text = NULL;
-    if (!o->remote)
+    if (!o->remote.address)
         return 0;
-    int r = remote_address_parse(o->remote, &address, &text);
+    int r = remote_address_parse(o->remote.address, &address, &text);
     if (r < 0) {
         *ret_error = (struct service_error){MOUNT_USAGE, text};
         return r;
@@ -138,14 +139,14 @@ int remote_side_open(struct service *service, struct remote_options *ret,
     service->remote.holder = holder_of(service);
     *ret = (struct remote_options){.name = service->remote.name,
                                    .holder = service->remote.holder,
-                                   .upload_threads = (unsigned)o->upload_threads,
-                                   .fetch_threads = (unsigned)o->fetch_threads,
-                                   .upload_limit = o->upload_limit,
-                                   .lease_ns = o->lease_ns,
-                                   .gc_grace_ns = o->gc_grace_ns,
-                                   .follow_ns = o->follow_ns,
-                                   .takeover = o->takeover,
-                                   .unfenced = o->unfenced,
+                                   .upload_threads = (unsigned)o->remote.upload_threads,
+                                   .fetch_threads = (unsigned)o->remote.fetch_threads,
+                                   .upload_limit = o->remote.upload_limit,
+                                   .lease_ns = o->remote.lease_ns,
+                                   .gc_grace_ns = o->remote.gc_grace_ns,
+                                   .follow_ns = o->remote.follow_ns,
+                                   .takeover = o->remote.takeover,
+                                   .unfenced = o->remote.unfenced,
                                    .read_only = o->read_only,
                                    .progress = service->plan.progress,
                                    .cancelled = service->plan.cancelled,
@@ -240,7 +241,7 @@ void remote_side_tick(struct service *service)
 {
     struct remote_side *side = &service->remote;
     int64_t now = clock_monotonic_ns();
-    if (!service->options->remote)
+    if (!service->options->remote.address)
         return;
     uint64_t uploaded = status_of(service).uploaded_bytes_total;
     LOCK_SCOPE(&side->locked.lock);

@@ -243,19 +243,19 @@ Test(options, relative_stage_is_refused)
 
 Test(options, defaults_of_a_remote)
 {
-    cr_assert_null(o.remote);
-    cr_assert_null(o.endpoint_url);
-    assert_u64(o.addressing, 0);
-    assert_u64(o.checksum, 0);
-    assert_u64(o.connections, 32);
-    assert_u64(o.upload_threads, 4);
-    assert_u64(o.fetch_threads, 16);
-    assert_u64(o.upload_limit, 0);
-    assert_i64(o.remote_timeout_ns, 60000000000);
-    assert_i64(o.lease_ns, 60000000000);
-    assert_i64(o.gc_grace_ns, 3600000000000);
-    assert_i64(o.follow_ns, 10000000000);
-    cr_assert(!o.takeover && !o.unfenced && !o.no_sign_request);
+    cr_assert_null(o.remote.address);
+    cr_assert_null(o.remote.endpoint_url);
+    assert_u64(o.remote.addressing, 0);
+    assert_u64(o.remote.checksum, 0);
+    assert_u64(o.remote.connections, 32);
+    assert_u64(o.remote.upload_threads, 4);
+    assert_u64(o.remote.fetch_threads, 16);
+    assert_u64(o.remote.upload_limit, 0);
+    assert_i64(o.remote.timeout_ns, 60000000000);
+    assert_i64(o.remote.lease_ns, 60000000000);
+    assert_i64(o.remote.gc_grace_ns, 3600000000000);
+    assert_i64(o.remote.follow_ns, 10000000000);
+    cr_assert(!o.remote.takeover && !o.remote.unfenced && !o.remote.no_sign_request);
 }
 
 Test(options, of_a_remote)
@@ -267,35 +267,35 @@ Test(options, of_a_remote)
         "remote_timeout=5s,upload_threads=2,upload_limit=10M,lease=1s,gc_grace=5m,follow=250ms,"
         "unfenced,"
         "no-sign-request,fsync=remote");
-    assert_str(o.remote, "s3://bucket/a/b");
-    assert_str(o.endpoint_url, "http://127.0.0.1:8000");
-    assert_str(o.region, "moon-1");
-    assert_str(o.profile, "p");
-    assert_str(o.storage_class, "COLD");
-    assert_str(o.sse, "aws:kms");
-    assert_str(o.sse_kms_key_id, "k");
-    assert_str(o.ca_bundle, "/c");
-    assert_u64(o.addressing, S3_ADDRESSING_PATH);
-    assert_u64(o.checksum, S3_CHECKSUM_MD5);
-    assert_u64(o.connections, 8);
-    assert_i64(o.remote_timeout_ns, 5000000000);
-    assert_u64(o.upload_threads, 2);
-    assert_u64(o.upload_limit, 10 * MIB);
-    assert_i64(o.lease_ns, 1000000000);
-    assert_i64(o.gc_grace_ns, 300000000000);
-    assert_i64(o.follow_ns, 250000000);
+    assert_str(o.remote.address, "s3://bucket/a/b");
+    assert_str(o.remote.endpoint_url, "http://127.0.0.1:8000");
+    assert_str(o.remote.region, "moon-1");
+    assert_str(o.remote.profile, "p");
+    assert_str(o.remote.storage_class, "COLD");
+    assert_str(o.remote.sse, "aws:kms");
+    assert_str(o.remote.sse_kms_key_id, "k");
+    assert_str(o.remote.ca_bundle, "/c");
+    assert_u64(o.remote.addressing, S3_ADDRESSING_PATH);
+    assert_u64(o.remote.checksum, S3_CHECKSUM_MD5);
+    assert_u64(o.remote.connections, 8);
+    assert_i64(o.remote.timeout_ns, 5000000000);
+    assert_u64(o.remote.upload_threads, 2);
+    assert_u64(o.remote.upload_limit, 10 * MIB);
+    assert_i64(o.remote.lease_ns, 1000000000);
+    assert_i64(o.remote.gc_grace_ns, 300000000000);
+    assert_i64(o.remote.follow_ns, 250000000);
     assert_u64(o.fsync, FSYNC_REMOTE);
-    cr_assert(o.unfenced && o.no_sign_request && !o.takeover);
+    cr_assert(o.remote.unfenced && o.remote.no_sign_request && !o.remote.takeover);
 }
 
 Test(options, words_of_a_remote_are_those_of_its_tier)
 {
     expect_ok("addressing=virtual,checksum=none");
-    assert_u64(o.addressing, S3_ADDRESSING_VIRTUAL);
-    assert_u64(o.checksum, S3_CHECKSUM_NONE);
+    assert_u64(o.remote.addressing, S3_ADDRESSING_VIRTUAL);
+    assert_u64(o.remote.checksum, S3_CHECKSUM_NONE);
     expect_ok("addressing=auto,checksum=crc32");
-    assert_u64(o.addressing, S3_ADDRESSING_AUTO);
-    assert_u64(o.checksum, S3_CHECKSUM_CRC32);
+    assert_u64(o.remote.addressing, S3_ADDRESSING_AUTO);
+    assert_u64(o.remote.checksum, S3_CHECKSUM_CRC32);
 }
 
 Test(options, wrong_values_of_a_remote)
@@ -346,7 +346,7 @@ Test(options, remotes_are_shown_alike)
     for (size_t i = 0; i < ARRAY_LEN(pairs); i++) {
         _cleanup_free_ char *list = xasprintf("remote=%s", pairs[i][0]);
         expect_finished(list);
-        assert_str(o.remote, pairs[i][1]);
+        assert_str(o.remote.address, pairs[i][1]);
     }
 }
 
@@ -354,8 +354,8 @@ Test(options, paths_become_absolute)
 {
     assert_i64(chdir("/usr"), 0);
     expect_finished("remote=dir:lib/x,ca_bundle=share/c");
-    assert_str(o.remote, "dir:/usr/lib/x");
-    assert_str(o.ca_bundle, "/usr/share/c");
+    assert_str(o.remote.address, "dir:/usr/lib/x");
+    assert_str(o.remote.ca_bundle, "/usr/share/c");
 }
 
 Test(options, addresses_are_taken_apart)
