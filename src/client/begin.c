@@ -232,8 +232,8 @@ static void enqueue_locked(struct cairn_lane *lane, struct job *job)
     struct cairn_save *save = job->save;
     bool on_host = job->slot == ON_HOST, is_first = job->is_now || save->flags & CAIRN_SAVE_URGENT;
     struct queue *queue = on_host    ? (is_first ? &lane->now : &lane->lazy)
-                          : is_first ? &lane->device_now
-                                     : &lane->device_lazy;
+                          : is_first ? &lane->device.now
+                                     : &lane->device.lazy;
     *queue->last = job;
     queue->last = &job->next;
     if (!on_host)
@@ -266,7 +266,7 @@ static int hand_over_locked(struct cairn_save *save, struct batch *batch)
         enqueue_locked(lane, &batch->jobs[i]);
     }
     (void)pthread_cond_broadcast(&lane->work);
-    (void)pthread_cond_signal(&lane->devices_work);
+    (void)pthread_cond_signal(&lane->device.work);
     return 0;
 }
 

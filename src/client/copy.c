@@ -72,16 +72,16 @@ static void take_host_locked(struct queue *queue, struct piece *ret)
 static void take_filled_locked(struct cairn_lane *lane, struct piece *ret)
 {
     check_held(&lane->lock);
-    struct ring_piece *from = lane->filled;
+    struct ring_piece *from = lane->device.filled;
     *ret = (struct piece){.job = from->job,
                           .index = from->index,
                           .data = (const char *)from->memory,
                           .at = from->at,
                           .length = from->length,
                           .from = from};
-    lane->filled = from->next;
-    if (!lane->filled)
-        lane->filled_last = &lane->filled;
+    lane->device.filled = from->next;
+    if (!lane->device.filled)
+        lane->device.filled_last = &lane->device.filled;
 }
 
 /* Pieces that a caller waits for come first, then pieces that occupy the ring. */
@@ -90,7 +90,7 @@ static bool take_piece_locked(struct cairn_lane *lane, bool only_now, struct pie
     check_held(&lane->lock);
     if (lane->now.first)
         take_host_locked(&lane->now, ret);
-    else if (lane->filled)
+    else if (lane->device.filled)
         take_filled_locked(lane, ret);
     else if (lane->lazy.first && !only_now)
         take_host_locked(&lane->lazy, ret);
@@ -159,7 +159,7 @@ static void give_back_locked(struct cairn_lane *lane, struct ring_piece *piece)
     check_held(&lane->lock);
     piece->next = lane->ring.free;
     lane->ring.free = piece;
-    (void)pthread_cond_signal(&lane->devices_work);
+    (void)pthread_cond_signal(&lane->device.work);
 }
 
 static void finish_piece_locked(struct piece *piece, int r)

@@ -21,8 +21,8 @@
 int device_slot_locked(const struct cairn_lane *lane, int ordinal)
 {
     check_held(&lane->lock);
-    for (int i = 0; i < lane->device_count; i++)
-        if (lane->devices[i].ordinal == ordinal)
+    for (int i = 0; i < lane->device.count; i++)
+        if (lane->device.of[i].ordinal == ordinal)
             return i;
     return -1;
 }
@@ -30,12 +30,12 @@ int device_slot_locked(const struct cairn_lane *lane, int ordinal)
 static int start_thread_locked(struct cairn_lane *lane)
 {
     check_held(&lane->lock);
-    if (lane->has_device_thread)
+    if (lane->device.has_thread)
         return 0;
-    int r = thread_start(&lane->device_thread, "cairn-device", device_run, lane);
+    int r = thread_start(&lane->device.thread, "cairn-device", device_run, lane);
     if (r < 0)
         cause_note("no thread can be started: %s", strerror(-r));
-    lane->has_device_thread = r == 0;
+    lane->device.has_thread = r == 0;
     return r;
 }
 
@@ -47,14 +47,14 @@ static int enter_device(struct cairn_lane *lane, int ordinal, struct device **de
     int r = slot < 0 ? start_thread_locked(lane) : 0;
     if (slot >= 0 || r < 0)
         return r < 0 ? r : slot;
-    if (lane->device_count == DEVICES_MAX) {
+    if (lane->device.count == DEVICES_MAX) {
         cause_note("a lane copies from %d devices at most", DEVICES_MAX);
         return -EINVAL;
     }
-    struct lane_device *entry = &lane->devices[lane->device_count];
+    struct lane_device *entry = &lane->device.of[lane->device.count];
     *entry = (struct lane_device){.ordinal = ordinal, .device = *device, .last = &entry->first};
     *device = NULL;
-    return lane->device_count++;
+    return lane->device.count++;
 }
 
 static int open_device(struct cairn_lane *lane, int ordinal)
@@ -80,13 +80,13 @@ int lane_device(struct cairn_lane *lane, int ordinal, uint64_t producer, int *re
     if (slot < 0)
         return slot;
     *ret_slot = slot;
-    return device_after_producer(lane->devices[slot].device, producer);
+    return device_after_producer(lane->device.of[slot].device, producer);
 }
 
 void lane_close_devices(struct cairn_lane *lane, bool is_child)
 {
-    for (int i = 0; i < lane->device_count && !is_child; i++)
-        device_close(lane->devices[i].device);
+    for (int i = 0; i < lane->device.count && !is_child; i++)
+        device_close(lane->device.of[i].device);
     ring_free(&lane->ring, is_child);
 }
 
@@ -96,7 +96,7 @@ static bool begin_growth(struct cairn_lane *lane, bool only_idle)
 {
     LOCK_SCOPE(&lane->lock);
     for (struct cairn_save *save = lane->saves; save && only_idle; save = save->next)
-        for (int i = 0; i < lane->device_count; i++)
+        for (int i = 0; i < lane->device.count; i++)
             if (save->on_device[i].waiting + save->on_device[i].flying +
                     save->on_device[i].looking >
                 0)
@@ -111,7 +111,7 @@ static void end_growth(struct cairn_lane *lane)
 {
     LOCK_SCOPE(&lane->lock);
     lane->ring_grows = false;
-    (void)pthread_cond_broadcast(&lane->devices_work);
+    (void)pthread_cond_broadcast(&lane->device.work);
 }
 
 int lane_prepare(struct cairn_lane *lane, uint64_t bytes)
@@ -130,7 +130,7 @@ static uint64_t waiting_bytes_locked(const struct cairn_lane *lane)
     check_held(&lane->lock);
     uint64_t bytes = 0;
     for (const struct cairn_save *save = lane->saves; save; save = save->next)
-        for (int i = 0; i < lane->device_count; i++)
+        for (int i = 0; i < lane->device.count; i++)
             bytes += save->on_device[i].waiting;
     return bytes;
 }
@@ -157,9 +157,9 @@ static void make_ring(struct cairn_lane *lane)
                       lane->options.ring_bytes ? lane->options.ring_bytes : chosen_bytes(waiting));
     end_growth(lane);
     LOCK_SCOPE(&lane->lock);
-    while (r < 0 && (lane->device_now.first || lane->device_lazy.first))
+    while (r < 0 && (lane->device.now.first || lane->device.lazy.first))
         save_fail_locked(
-            (lane->device_now.first ? lane->device_now.first : lane->device_lazy.first)->save, r,
+            (lane->device.now.first ? lane->device.now.first : lane->device.lazy.first)->save, r,
             cause_text());
 }
 
@@ -183,8 +183,8 @@ static void hand_on_locked(struct cairn_lane *lane, struct ring_piece *piece)
 {
     check_held(&lane->lock);
     piece->next = NULL;
-    *lane->filled_last = piece;
-    lane->filled_last = &piece->next;
+    *lane->device.filled_last = piece;
+    lane->device.filled_last = &piece->next;
     (void)pthread_cond_signal(&lane->work);
 }
 
@@ -210,7 +210,7 @@ static void note_enqueued_locked(struct cairn_lane *lane, struct ring_piece *pie
 {
     check_held(&lane->lock);
     struct cairn_save *save = piece->job->save;
-    struct lane_device *device = &lane->devices[piece->job->slot];
+    struct lane_device *device = &lane->device.of[piece->job->slot];
     save->on_device[piece->job->slot].waiting -= piece->length;
     save->on_device[piece->job->slot].flying += piece->length;
     if (r < 0) {
@@ -229,7 +229,7 @@ static bool enqueue(struct cairn_lane *lane)
 {
     mutex_lock(&lane->lock);
     struct ring_piece *piece = take_locked(lane);
-    struct device *device = piece ? lane->devices[piece->job->slot].device : NULL;
+    struct device *device = piece ? lane->device.of[piece->job->slot].device : NULL;
     bool has_failed = piece && piece->job->save->error;
     mutex_unlock(&lane->lock);
     if (!piece)
@@ -268,14 +268,14 @@ static bool any_flies(const struct cairn_lane *lane, int count)
 {
     bool any = false;
     for (int i = 0; i < count; i++)
-        any = any || lane->devices[i].first || lane->devices[i].looks.count > 0;
+        any = any || lane->device.of[i].first || lane->device.of[i].looks.count > 0;
     return any;
 }
 
 static int device_count(struct cairn_lane *lane)
 {
     LOCK_SCOPE(&lane->lock);
-    return lane->device_count;
+    return lane->device.count;
 }
 
 /* False: the lane ends. */
@@ -286,18 +286,19 @@ static bool rest(struct cairn_lane *lane, int count)
         return true;
     }
     LOCK_SCOPE(&lane->lock);
-    bool has_work = lane->device_now.first || lane->device_lazy.first || lane->to_copy.count > 0;
+    bool has_work =
+        lane->device.now.first || lane->device.lazy.first || lane->device.to_copy.count > 0;
     if (lane->stopping && !has_work)
         return false;
     if (!has_work || !lane->ring.free)
-        (void)mutex_wait(&lane->lock, &lane->devices_work, LOOK_MS);
+        (void)mutex_wait(&lane->lock, &lane->device.work, LOOK_MS);
     return true;
 }
 
 static bool needs_ring(struct cairn_lane *lane)
 {
     LOCK_SCOPE(&lane->lock);
-    return (lane->device_now.first || lane->device_lazy.first) && lane->ring.region_count == 0;
+    return (lane->device.now.first || lane->device.lazy.first) && lane->ring.region_count == 0;
 }
 
 void *device_run(void *arg)
@@ -311,8 +312,8 @@ void *device_run(void *arg)
         bool moved = enqueue(lane);
         moved = look_begin(lane) || moved;
         for (int i = 0; i < count; i++) {
-            moved = look_end(lane, &lane->devices[i]) || moved;
-            moved = reap(lane, &lane->devices[i]) || moved;
+            moved = look_end(lane, &lane->device.of[i]) || moved;
+            moved = reap(lane, &lane->device.of[i]) || moved;
         }
         if (!moved)
             goes_on = rest(lane, count);

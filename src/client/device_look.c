@@ -22,13 +22,13 @@ static struct look queue_pop(struct look_queue *queue)
 
 static bool must_look(const struct cairn_lane *lane, const struct job *job)
 {
-    return job->prints && !lane->devices[job->slot].has_no_prints;
+    return job->prints && !lane->device.of[job->slot].has_no_prints;
 }
 
 static struct queue *queue_locked(struct cairn_lane *lane)
 {
     check_held(&lane->lock);
-    return lane->device_now.first ? &lane->device_now : &lane->device_lazy;
+    return lane->device.now.first ? &lane->device.now : &lane->device.lazy;
 }
 
 /* The next piece of the first job. */
@@ -54,8 +54,8 @@ bool look_next_copy_locked(struct cairn_lane *lane, struct look *ret)
 {
     check_held(&lane->lock);
     struct queue *queue = queue_locked(lane);
-    if (lane->to_copy.count > 0)
-        *ret = queue_pop(&lane->to_copy);
+    if (lane->device.to_copy.count > 0)
+        *ret = queue_pop(&lane->device.to_copy);
     else if (queue->first && !must_look(lane, queue->first))
         *ret = take_piece_locked(queue);
     else
@@ -93,13 +93,13 @@ static void end_look_locked(struct cairn_lane *lane, const struct look *look, bo
         return;
     }
     save->on_device[look->job->slot].waiting += look->length;
-    *queue_push(&lane->to_copy) = *look;
+    *queue_push(&lane->device.to_copy) = *look;
 }
 
 void look_drop_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
-    struct look_queue *queue = &save->lane->to_copy;
+    struct look_queue *queue = &save->lane->device.to_copy;
     for (size_t left = queue->count; left > 0; left--) {
         struct look look = queue_pop(queue);
         if (look.job->save != save) {
@@ -115,8 +115,8 @@ static bool take_look(struct cairn_lane *lane, struct look *ret)
 {
     LOCK_SCOPE(&lane->lock);
     struct queue *queue = queue_locked(lane);
-    bool has_room =
-        lane->looks_under_way + lane->to_copy.count < LOOKS_MAX && lane->ring.region_count > 0;
+    bool has_room = lane->device.looks_under_way + lane->device.to_copy.count < LOOKS_MAX &&
+                    lane->ring.region_count > 0;
     if (!has_room || !queue->first || !must_look(lane, queue->first))
         return false;
     *ret = take_piece_locked(queue);
@@ -132,12 +132,12 @@ bool look_begin(struct cairn_lane *lane)
     struct look look;
     if (!take_look(lane, &look))
         return false;
-    struct lane_device *device = &lane->devices[look.job->slot];
+    struct lane_device *device = &lane->device.of[look.job->slot];
     uint64_t from = look.job->address + (look.at - look.job->at);
     int r = device_fingerprint(device->device, from, look.length, lane->refer.key, &look.event);
     if (r == 0) {
         *queue_push(&device->looks) = look;
-        lane->looks_under_way++;
+        lane->device.looks_under_way++;
         return true;
     }
     LOCK_SCOPE(&lane->lock);
@@ -155,7 +155,7 @@ bool look_end(struct cairn_lane *lane, struct lane_device *device)
     if (r == 0)
         return false;
     struct look look = queue_pop(&device->looks);
-    lane->looks_under_way--;
+    lane->device.looks_under_way--;
     struct fingerprint print = device_event_fingerprint(look.event);
     device_event_free(look.event);
     bool is_there = r > 0 && refer_known(look.job, look.index, &print);

@@ -23,7 +23,7 @@ static uint64_t open_bytes_locked(const struct cairn_save *save, const struct fe
 {
     check_held(&save->lane->lock);
     uint64_t on_devices = 0, open = 0;
-    for (int i = 0; i < save->lane->device_count; i++) {
+    for (int i = 0; i < save->lane->device.count; i++) {
         uint64_t waiting = save->on_device[i].waiting + save->on_device[i].looking,
                  flying = save->on_device[i].flying;
         on_devices += waiting + flying;
@@ -98,7 +98,7 @@ static void note_used_locked(struct cairn_lane *lane, struct fence *fence)
 {
     check_held(&lane->lock);
     for (struct cairn_save *save = lane->saves; save; save = save->next)
-        for (int i = 0; i < lane->device_count; i++)
+        for (int i = 0; i < lane->device.count; i++)
             fence->is_used[i] = fence->is_used[i] || save->on_device[i].flying > 0;
 }
 
@@ -132,7 +132,7 @@ static int order_streams(struct cairn_lane *lane, struct fence *fence)
         mutex_unlock(&lane->lock);
         if (slot < 0 || !fence->is_used[slot])
             continue;
-        int ordered = device_order_behind(lane->devices[slot].device, fence->streams[i].stream);
+        int ordered = device_order_behind(lane->device.of[slot].device, fence->streams[i].stream);
         if (ordered < 0)
             r = ordered;
         if (ordered < 0)

@@ -115,22 +115,22 @@ static void init(struct cairn_lane *lane)
     lane->refs = 1;
     lane->generation = atomic_load(&lanes.generation);
     lane->saves_last = &lane->saves;
-    lane->openings_last = &lane->openings;
+    lane->opening.last = &lane->opening.first;
     lane->now.last = &lane->now.first;
     lane->lazy.last = &lane->lazy.first;
-    lane->device_now.last = &lane->device_now.first;
-    lane->device_lazy.last = &lane->device_lazy.first;
-    lane->filled_last = &lane->filled;
+    lane->device.now.last = &lane->device.now.first;
+    lane->device.lazy.last = &lane->device.lazy.first;
+    lane->device.filled_last = &lane->device.filled;
     lane->ring.piece = ring_piece_for(lane->options.ring_bytes);
     lane->log_level = log_level_of(&lane->options);
     mutex_init(&lane->lock, LOCK_LANE);
     cond_init(&lane->work);
     cond_init(&lane->publish);
     cond_init(&lane->changed);
-    cond_init(&lane->devices_work);
+    cond_init(&lane->device.work);
     cond_init(&lane->sync_work);
-    cond_init(&lane->open_work);
-    cond_init(&lane->opened);
+    cond_init(&lane->opening.work);
+    cond_init(&lane->opening.done);
 }
 
 int cairn_lane_open(const struct cairn_lane_options *given, cairn_lane **ret)
@@ -185,10 +185,10 @@ void lane_unlock_last(struct cairn_lane *lane)
         (void)pthread_cond_destroy(&lane->work);
         (void)pthread_cond_destroy(&lane->publish);
         (void)pthread_cond_destroy(&lane->changed);
-        (void)pthread_cond_destroy(&lane->devices_work);
+        (void)pthread_cond_destroy(&lane->device.work);
         (void)pthread_cond_destroy(&lane->sync_work);
-        (void)pthread_cond_destroy(&lane->open_work);
-        (void)pthread_cond_destroy(&lane->opened);
+        (void)pthread_cond_destroy(&lane->opening.work);
+        (void)pthread_cond_destroy(&lane->opening.done);
     }
     if (is_last)
         free(lane);
@@ -217,18 +217,18 @@ static void stop_threads(struct cairn_lane *lane)
     lane->stopping = true;
     (void)pthread_cond_broadcast(&lane->work);
     (void)pthread_cond_broadcast(&lane->publish);
-    (void)pthread_cond_broadcast(&lane->devices_work);
+    (void)pthread_cond_broadcast(&lane->device.work);
     (void)pthread_cond_broadcast(&lane->sync_work);
-    (void)pthread_cond_broadcast(&lane->open_work);
+    (void)pthread_cond_broadcast(&lane->opening.work);
     mutex_unlock(&lane->lock);
     for (unsigned i = 0; i < lane->copier_count; i++)
         (void)pthread_join(lane->copiers[i], NULL);
-    for (unsigned i = 0; i < lane->opener_count; i++)
-        (void)pthread_join(lane->openers[i], NULL);
+    for (unsigned i = 0; i < lane->opening.thread_count; i++)
+        (void)pthread_join(lane->opening.threads[i], NULL);
     if (lane->has_publisher)
         (void)pthread_join(lane->publisher, NULL);
-    if (lane->has_device_thread)
-        (void)pthread_join(lane->device_thread, NULL);
+    if (lane->device.has_thread)
+        (void)pthread_join(lane->device.thread, NULL);
     if (lane->has_syncer)
         (void)pthread_join(lane->syncer, NULL);
 }
@@ -237,9 +237,9 @@ static void stop_threads(struct cairn_lane *lane)
 static int take_untold_locked(struct cairn_lane *lane, char *text, size_t size)
 {
     check_held(&lane->lock);
-    if (lane->unreported_count == 0)
+    if (lane->unreported.count == 0)
         return 0;
-    struct cairn_save *save = lane->unreported[0];
+    struct cairn_save *save = lane->unreported.of[0];
     if (text && size > 0)
         (void)snprintf(text, size, "%s", save->cause);
     return save_report_locked(save);
@@ -257,11 +257,11 @@ int cairn_lane_close(cairn_lane *lane)
     refer_done(&lane->refer);
     leave_lanes(lane);
     mutex_lock(&lane->lock);
-    int r = is_child || lane->unreported_count == 0 ? 0 : -EIO;
+    int r = is_child || lane->unreported.count == 0 ? 0 : -EIO;
     if (r < 0)
-        cause_note("%s", lane->unreported[0]->cause);
-    while (lane->unreported_count > 0)
-        save_unref_locked(lane->unreported[--lane->unreported_count]);
+        cause_note("%s", lane->unreported.of[0]->cause);
+    while (lane->unreported.count > 0)
+        save_unref_locked(lane->unreported.of[--lane->unreported.count]);
     lane->refs--;
     lane_unlock_last(lane);
     if (is_child)

@@ -42,6 +42,37 @@ struct lane_device {
         **last; /* copies that are enqueued, in that order; of the device thread alone */
 };
 
+/* Drafts that are to be opened, and the threads for that. Guarded by the lane's lock. */
+struct opening_queue {
+    pthread_cond_t work; /* openers: the queue has one */
+    pthread_cond_t done; /* those that wait for one */
+    struct opening *first, **last;
+    unsigned queued, idle; /* openings; threads */
+    pthread_t threads[OPENERS_MAX];
+    unsigned thread_count; /* stays once the lane is stopping */
+};
+
+/* What is copied from devices, by one thread. Guarded by the lane's lock. */
+struct device_side {
+    pthread_t thread; /* set before there are others */
+    bool has_thread;
+    pthread_cond_t work; /* the device thread: a source, or a free piece of the ring */
+    struct queue now, lazy;
+    struct lane_device of[DEVICES_MAX]; /* the first `count` stay as they are */
+    int count;
+    struct look_queue to_copy;
+    size_t looks_under_way; /* of the device thread alone */
+    struct ring_piece *filled,
+        **filled_last; /* their bytes came from a device, and go into files */
+};
+
+/* Failed saves that nobody asked for yet. Guarded by the lane's lock. */
+struct unreported {
+    struct cairn_save *of[UNREPORTED_MAX]; /* counted, oldest first */
+    size_t count;
+    uint64_t lost; /* that found no place there */
+};
+
 struct cairn_lane {
     struct cairn_lane *next; /* of the process; guarded by the list's lock */
     struct cairn_lane_options options;
@@ -52,40 +83,27 @@ struct cairn_lane {
     _Atomic uint64_t blocked_ns;
     pthread_t copiers[COPY_THREADS_MAX + 1], publisher; /* set before there are others */
     unsigned copier_count;
-    bool has_publisher, has_device_thread, has_syncer;
-    pthread_t device_thread, syncer, openers[OPENERS_MAX];
-    unsigned opener_count; /* guarded by lock, until it is stopping */
+    bool has_publisher, has_syncer;
+    pthread_t syncer;
 
     struct cairn_mutex lock;
-    pthread_cond_t work;         /* copiers: a queue has a job */
-    pthread_cond_t publish;      /* the publisher: a save may have become ready */
-    pthread_cond_t changed;      /* those that wait for saves */
-    pthread_cond_t sync_work;    /* the syncer: to_sync has one */
-    pthread_cond_t open_work;    /* openers: openings has one */
-    pthread_cond_t opened;       /* those that wait for one */
-    pthread_cond_t devices_work; /* the device thread: a source, or a free piece of the ring */
+    pthread_cond_t work;      /* copiers: a queue has a job */
+    pthread_cond_t publish;   /* the publisher: a save may have become ready */
+    pthread_cond_t changed;   /* those that wait for saves */
+    pthread_cond_t sync_work; /* the syncer: to_sync has one */
 
     /* Guarded by lock. */
     unsigned refs; /* the handle, and one each save */
     bool stopping;
-    struct opening *openings, **openings_last;
-    unsigned queued_openings, idle_openers;
+    struct opening_queue opening;
     struct queue now, lazy;
-    struct queue device_now, device_lazy;
-    struct lane_device devices[DEVICES_MAX]; /* the first device_count stay as they are */
-    int device_count;
-    struct look_queue to_copy;
-    size_t looks_under_way; /* of the device thread alone */
+    struct device_side device;
     struct refer refer;
     struct ring ring;
     bool ring_grows; /* one thread is at it */
-    struct ring_piece *filled,
-        **filled_last; /* their bytes came from a device, and go into files */
     struct cairn_save *saves, **saves_last;
-    struct cairn_save *to_sync;                    /* counted; whose turn is next first */
-    struct cairn_save *unreported[UNREPORTED_MAX]; /* counted, oldest first */
-    size_t unreported_count;
-    uint64_t unreported_lost; /* that found no place there */
+    struct cairn_save *to_sync; /* counted; whose turn is next first */
+    struct unreported unreported;
     uint64_t begun;
     struct cairn_lane_stats stats;
 };

@@ -48,13 +48,13 @@ static void drop(struct cairn_save *save)
 static struct opening *take_locked(struct cairn_lane *lane)
 {
     check_held(&lane->lock);
-    struct opening *opening = lane->openings;
+    struct opening *opening = lane->opening.first;
     if (!opening)
         return NULL;
-    lane->openings = opening->next;
-    if (!lane->openings)
-        lane->openings_last = &lane->openings;
-    lane->queued_openings--;
+    lane->opening.first = opening->next;
+    if (!lane->opening.first)
+        lane->opening.last = &lane->opening.first;
+    lane->opening.queued--;
     opening->is_taken = true;
     return opening;
 }
@@ -77,7 +77,7 @@ static void open_one_locked(struct cairn_lane *lane, struct opening *opening)
     open_draft(opening);
     mutex_lock(&lane->lock);
     opening->is_done = true;
-    (void)pthread_cond_broadcast(&lane->opened);
+    (void)pthread_cond_broadcast(&lane->opening.done);
     if (!opening->is_given_up)
         return;
     mutex_unlock(&lane->lock);
@@ -98,9 +98,9 @@ void *opener_run(void *arg)
         }
         if (lane->stopping)
             break;
-        lane->idle_openers++;
-        (void)mutex_wait(&lane->lock, &lane->open_work, -1);
-        lane->idle_openers--;
+        lane->opening.idle++;
+        (void)mutex_wait(&lane->lock, &lane->opening.work, -1);
+        lane->opening.idle--;
     }
     mutex_unlock(&lane->lock);
     return NULL;
@@ -112,11 +112,12 @@ void *opener_run(void *arg)
 static int start_opener_locked(struct cairn_lane *lane)
 {
     check_held(&lane->lock);
-    if (lane->idle_openers > lane->queued_openings || lane->opener_count == OPENERS_MAX)
+    if (lane->opening.idle > lane->opening.queued || lane->opening.thread_count == OPENERS_MAX)
         return 0;
-    int r = thread_start(&lane->openers[lane->opener_count], "cairn-open", opener_run, lane);
-    lane->opener_count += r == 0;
-    if (r == 0 || lane->opener_count > 0)
+    int r = thread_start(&lane->opening.threads[lane->opening.thread_count], "cairn-open",
+                         opener_run, lane);
+    lane->opening.thread_count += r == 0;
+    if (r == 0 || lane->opening.thread_count > 0)
         return 0;
     cause_note("no thread can be started: %s", strerror(-r));
     return r;
@@ -128,30 +129,30 @@ static int enter(struct cairn_lane *lane, struct opening *opening)
     int r = start_opener_locked(lane);
     if (r < 0)
         return r;
-    *lane->openings_last = opening;
-    lane->openings_last = &opening->next;
-    lane->queued_openings++;
-    (void)pthread_cond_signal(&lane->open_work);
+    *lane->opening.last = opening;
+    lane->opening.last = &opening->next;
+    lane->opening.queued++;
+    (void)pthread_cond_signal(&lane->opening.work);
     return 0;
 }
 
 static void leave_queue_locked(struct cairn_lane *lane, struct opening *opening)
 {
     check_held(&lane->lock);
-    struct opening **link = &lane->openings;
+    struct opening **link = &lane->opening.first;
     while (*link != opening)
         link = &(*link)->next;
     *link = opening->next;
     if (!opening->next)
-        lane->openings_last = link;
-    lane->queued_openings--;
+        lane->opening.last = link;
+    lane->opening.queued--;
 }
 
 /* False: the time has passed, and a thread has the opening: it is not the caller's any more. */
 static bool wait_for(struct cairn_lane *lane, struct opening *opening, int64_t deadline)
 {
     LOCK_SCOPE(&lane->lock);
-    while (!opening->is_done && wait_locked(lane, &lane->opened, deadline)) {
+    while (!opening->is_done && wait_locked(lane, &lane->opening.done, deadline)) {
     }
     if (opening->is_done)
         return true;

@@ -102,12 +102,12 @@ static void note_untold_locked(struct cairn_save *save)
     struct cairn_lane *lane = save->lane;
     if (save->is_reported)
         return;
-    if (lane->unreported_count == UNREPORTED_MAX) {
-        lane->unreported_lost++;
+    if (lane->unreported.count == UNREPORTED_MAX) {
+        lane->unreported.lost++;
         return;
     }
     save->refs++;
-    lane->unreported[lane->unreported_count++] = save;
+    lane->unreported.of[lane->unreported.count++] = save;
 }
 
 static void fail_one_locked(struct cairn_save *save, int error, const char *cause)
@@ -121,8 +121,8 @@ static void fail_one_locked(struct cairn_save *save, int error, const char *caus
     (void)snprintf(save->cause, sizeof save->cause, "%s", cause[0] ? cause : strerror(-error));
     drop_jobs_locked(&lane->now, save);
     drop_jobs_locked(&lane->lazy, save);
-    drop_jobs_locked(&lane->device_now, save);
-    drop_jobs_locked(&lane->device_lazy, save);
+    drop_jobs_locked(&lane->device.now, save);
+    drop_jobs_locked(&lane->device.lazy, save);
     look_drop_locked(save);
     drop_predecessors_locked(save);
     lane->stats.saves_failed++;
@@ -196,13 +196,13 @@ static void forget_unreported_locked(struct cairn_save *save)
     check_held(&save->lane->lock);
     struct cairn_lane *lane = save->lane;
     size_t kept = 0, dropped = 0;
-    for (size_t i = 0; i < lane->unreported_count; i++) {
-        if (lane->unreported[i] == save)
+    for (size_t i = 0; i < lane->unreported.count; i++) {
+        if (lane->unreported.of[i] == save)
             dropped++;
         else
-            lane->unreported[kept++] = lane->unreported[i];
+            lane->unreported.of[kept++] = lane->unreported.of[i];
     }
-    lane->unreported_count = kept;
+    lane->unreported.count = kept;
     if (dropped)
         save_unref_locked(save);
 }
@@ -228,7 +228,7 @@ bool save_is_quiet_locked(const struct cairn_save *save)
 {
     check_held(&save->lane->lock);
     uint64_t on_devices = 0;
-    for (int i = 0; i < save->lane->device_count; i++)
+    for (int i = 0; i < save->lane->device.count; i++)
         on_devices +=
             save->on_device[i].waiting + save->on_device[i].flying + save->on_device[i].looking;
     return save->error ? save->reading == 0 && on_devices == 0 : save->unread == 0;

@@ -10,7 +10,7 @@ import pytest
 
 import remote as remotes
 import rig
-from training import Job, check_fresh, differing
+from dense_job import Job, check_fresh, differing
 
 torch = pytest.importorskip("torch")
 

@@ -15,7 +15,7 @@ import pytest
 import remote as remotes
 import rig
 import trained
-from training import Job, Training, bytes_of, check_fresh, differing, sent
+from dense_job import Job, Training, bytes_of, check_fresh, differing, sent
 
 torch = pytest.importorskip("torch")
 
