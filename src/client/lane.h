@@ -52,7 +52,7 @@ struct opening_queue {
     unsigned thread_count; /* stays once the lane is stopping */
 };
 
-/* What is copied from devices, by one thread. Guarded by the lane's lock. */
+/* The copies from devices, which one thread makes. Guarded by the lane's lock. */
 struct device_side {
     pthread_t thread; /* set before there are others */
     bool has_thread;
