@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packs that are being made, pins of packs (packs.c), the file of a pack (pack_file.c), when packs
- * were used (pack_clocks.c). */
+/* Packs that are being made, pins of packs (pack_pins.c), the file of a pack (pack_file.c), when
+ * packs were used (pack_clocks.c). */
 #pragma once
 
 #include <sys/queue.h>
@@ -106,6 +106,7 @@ void packs_abandon(struct store *store);
 bool packs_pin_stored(struct store *store, const struct chunk_name *name, uint64_t *ret_pinned);
 void packs_unpin(struct store *store, uint64_t pack);
 bool packs_pin(struct store *store, uint64_t pack); /* false: it is about to go */
+bool packs_pin_locked(struct store *store, uint64_t pack);
 /* While held, no pack begins to be dropped. */
 void packs_hold_drops(struct store *store, bool hold);
 bool packs_are_dropping(struct store *store); /* some, marked before */

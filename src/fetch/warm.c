@@ -70,7 +70,8 @@ static int flush_wanted(struct warm_job *job)
     return 0;
 }
 
-/* The uploader, or writeback, lets go of a pack in a moment. */
+/* Waits until no upload and no writeback uses the pack: they release it soon. False: it is still in
+ * use at `until`, or the job was cancelled. */
 static bool await_free(struct warm_job *job, uint64_t pack, int64_t until)
 {
     struct store *store = job->pull->store;

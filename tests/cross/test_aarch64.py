@@ -33,14 +33,14 @@ def sources(*patterns):
 def skip_without_tools():
     for tool, package in ((CC, "gcc-aarch64-linux-gnu"), (EMULATOR, "qemu-user")):
         if not shutil.which(tool):
-            pytest.skip(f"no {tool}: apt-get install {package}")
+            pytest.skip(f"skipped: no {tool}: apt-get install {package}")
 
 
 def blake3():
     """The C sources that the build takes, too."""
     folders = sorted(glob.glob("/usr/share/cargo/registry/blake3-*/c"))
     if not folders:
-        pytest.skip("no sources of BLAKE3: apt-get install librust-blake3-dev")
+        pytest.skip("skipped: no sources of BLAKE3: apt-get install librust-blake3-dev")
     return folders[-1]
 
 

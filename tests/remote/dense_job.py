@@ -79,6 +79,13 @@ def check_fresh(node, content, **options):
     assert fresh.fsck().returncode == 0, fresh.fsck().stdout
 
 
+def save_some(job, count):
+    """Each one is in the remote before the next."""
+    for _ in range(count):
+        job.save()
+        job.node.wait_remote()
+
+
 def sent(node):
     """Raw bytes of the chunks that were uploaded, by encoding."""
     return {row["encoding"]: row["raw_bytes"] for row in node.remote_status()["reduction"]["encodings"]}

@@ -10,7 +10,7 @@ import pytest
 
 import remote as remotes
 import rig
-from dense_job import Job, check_fresh, differing
+from dense_job import Job, check_fresh, differing, save_some
 
 torch = pytest.importorskip("torch")
 
@@ -26,12 +26,6 @@ def node(on_remote, folder):
 def job(node):
     node.mount()
     return Job(node)
-
-
-def save_some(job, count):
-    for _ in range(count):
-        job.save()
-        job.node.wait_remote()
 
 
 def on_nvme(node, name="run"):
@@ -50,7 +44,7 @@ def wait_condensed(node, timeout=90):
     rig.poll(lambda: dense_bytes(node) > 0, timeout, "a chunk that is dense on NVMe", 0.2)
     seen, since = 0, time.monotonic()
     while time.monotonic() - since < 8:
-        time.sleep(0.5)
+        time.sleep(0.5)  # shows that nothing follows any more: that has no event
         if dense_bytes(node) != seen:
             seen, since = dense_bytes(node), time.monotonic()
 

@@ -15,7 +15,7 @@ import pytest
 import remote as remotes
 import rig
 import trained
-from dense_job import Job, Training, bytes_of, check_fresh, differing, sent
+from dense_job import Job, Training, bytes_of, check_fresh, differing, save_some, sent
 
 torch = pytest.importorskip("torch")
 
@@ -37,12 +37,6 @@ def node(on_remote, folder):
 def job(node):
     node.mount()
     return Job(node)
-
-
-def save_some(job, count):
-    for _ in range(count):
-        job.save()
-        job.node.wait_remote()
 
 
 def raw_bytes(job, part):

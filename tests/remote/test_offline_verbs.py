@@ -207,7 +207,7 @@ def test_an_empty_remote(on_remote, remote, folder):
 def test_damage_makes_no_file(published, folder, remote, rng):
     """What does not verify is said, has no name locally, and the rest is copied."""
     if published.source == published.mount.store:
-        pytest.skip("the same code reads a store")
+        pytest.skip("skipped: the same code reads a store")
     for name in remote.names("packs/"):
         if remote.names()[name] > 1 << 20:
             data = bytearray(remote.get(name))
@@ -228,7 +228,7 @@ def test_damage_makes_no_file(published, folder, remote, rng):
 def test_an_interrupt_leaves_nothing(published, folder, s3, rgw):
     """Ctrl-C: exit code 130, no half file, no temporary folder."""
     if published.source == published.mount.store:
-        pytest.skip("nothing to wait for")
+        pytest.skip("skipped: nothing to wait for")
     out = os.path.join(folder, "out")
     env = {**published.mount.env, "TMPDIR": published.tmp}
     command = [published.mount.binary, "cp", *published.flags, "-r", f"{published.source}:run", out]
