@@ -10,6 +10,13 @@
 /* Bytes that must be readable and writable behind a buffer of escaped values. */
 #define FX_SLACK 128u
 
+/* `function` for each number of bits, 1 to 4, so that the compiler knows it in the loop. */
+#define FX_BY_BITS(function, bits, from, count, ...)                                               \
+    ((bits) == 1   ? function(from, count, 1, __VA_ARGS__)                                         \
+     : (bits) == 2 ? function(from, count, 2, __VA_ARGS__)                                         \
+     : (bits) == 3 ? function(from, count, 3, __VA_ARGS__)                                         \
+                   : function(from, count, 4, __VA_ARGS__))
+
 struct fx_kernels {
     /* Byte p of each of the `count` elements of `width` bytes at `src` goes to planes[p]; `rotate`:
      * of the element rotated left by one bit. */

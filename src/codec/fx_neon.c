@@ -248,16 +248,7 @@ pack_by(const uint8_t *values, size_t count, const unsigned bits, uint8_t *masks
 static size_t pack(const uint8_t *values, size_t count, unsigned bits, uint8_t *masks,
                    uint8_t *escaped)
 {
-    switch (bits) {
-    case 1:
-        return pack_by(values, count, 1, masks, escaped);
-    case 2:
-        return pack_by(values, count, 2, masks, escaped);
-    case 3:
-        return pack_by(values, count, 3, masks, escaped);
-    default:
-        return pack_by(values, count, 4, masks, escaped);
-    }
+    return FX_BY_BITS(pack_by, bits, values, count, masks, escaped);
 }
 
 static inline __attribute__((always_inline)) size_t unpack_by(const uint8_t *masks, size_t count,
@@ -294,16 +285,7 @@ static inline __attribute__((always_inline)) size_t unpack_by(const uint8_t *mas
 static size_t unpack(const uint8_t *masks, size_t count, unsigned bits, const uint8_t *escaped,
                      uint8_t *values)
 {
-    switch (bits) {
-    case 1:
-        return unpack_by(masks, count, 1, escaped, values);
-    case 2:
-        return unpack_by(masks, count, 2, escaped, values);
-    case 3:
-        return unpack_by(masks, count, 3, escaped, values);
-    default:
-        return unpack_by(masks, count, 4, escaped, values);
-    }
+    return FX_BY_BITS(unpack_by, bits, masks, count, escaped, values);
 }
 
 const struct fx_kernels fx_neon = {split, join, level, unlevel, translate, pack, unpack};
