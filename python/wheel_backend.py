@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The PEP 517 backend of this folder: a wheel of cairnfs/ and of libcairn.so.0 from the build folder."""
+"""The PEP 517 backend of this directory: a wheel of cairnfs/ and of libcairn.so.0 from the build directory."""
 import base64
 import hashlib
 import os
@@ -27,7 +27,7 @@ def library():
     build = os.environ.get("CAIRN_BUILD", os.path.join(HERE, "..", "build"))
     path = os.path.join(build, "src", "client", LIBRARY)
     if not os.path.exists(path):
-        raise SystemExit(f"{path} is not there: build first, or name the build folder in $CAIRN_BUILD")
+        raise SystemExit(f"{path} is not there: build first, or name the build directory in $CAIRN_BUILD")
     return path
 
 
@@ -59,4 +59,4 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 
 def build_sdist(sdist_directory, config_settings=None):
-    raise SystemExit("a wheel carries the library of a built tree: there is no source distribution of this folder alone")
+    raise SystemExit("a wheel carries the library of a built tree: there is no source distribution of this directory alone")

@@ -26,15 +26,15 @@ def pytest_addoption(parser):
     group = parser.getgroup("cairnfs")
     group.addoption("--full", action="store_true", help="every campaign at its full count")
     group.addoption("--seed", type=int, default=None, help="seed of all random choices (default: of the commit; any with --full)")
-    group.addoption("--build", default=os.path.join(HERE, "..", "build"), help="folder of the cairn binary")
-    group.addoption("--plain", action="store_true", help="try the tests themselves on a plain folder")
+    group.addoption("--build", default=os.path.join(HERE, "..", "build"), help="directory of the cairn binary")
+    group.addoption("--plain", action="store_true", help="try the tests themselves on a plain directory")
     group.addoption("--sanitize", action="store_true", help="the binary is a sanitizer build: no limits of time or memory")
     group.addoption("--reduce", default=None, help="mount with this reduce= where a test does not say; contents are then such as can be reduced")
-    group.addoption("--reports", default=None, help="folder for measured figures (default: BUILD/reports)")
+    group.addoption("--reports", default=None, help="directory for measured figures (default: BUILD/reports)")
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "needs_mount: means nothing on a plain folder")
+    config.addinivalue_line("markers", "needs_mount: means nothing on a plain directory")
     config.addinivalue_line("markers", "timeout(seconds): limit for one test on a quiet machine (times 10 with --full, 3 with --sanitize)")
     config.addinivalue_line("markers", "always_s3: runs on S3 too, whatever the seed says")
     config.addinivalue_line("markers", "alone: measures time, so nothing may run beside it")
@@ -175,16 +175,16 @@ def pytest_runtest_makereport(item, call):
 
 
 @pytest.fixture(scope="session")
-def run_folder(tmp_path_factory):
-    """A folder of all processes of this test run."""
+def run_directory(tmp_path_factory):
+    """A directory of all processes of this test run."""
     own = tmp_path_factory.getbasetemp()
     return str(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own)
 
 
 @pytest.fixture(scope="session")
-def reference(run_folder):
+def reference(run_directory):
     """What an undisturbed run of the main job says."""
-    return job.Reference(os.path.join(run_folder, "job"))
+    return job.Reference(os.path.join(run_directory, "job"))
 
 
 @pytest.fixture(scope="session")
@@ -220,7 +220,7 @@ def binary(request):
     build = request.config.getoption("--build")
     path = rig.find_binary(build)
     if path is None:
-        pytest.fail(f"no cairn binary in {build}: build first, or name the folder with --build", pytrace=False)
+        pytest.fail(f"no cairn binary in {build}: build first, or name the directory with --build", pytrace=False)
     return path
 
 
@@ -229,36 +229,36 @@ def report(request):
     """report(name, figures): keep measured figures as BUILD/reports/NAME.json."""
 
     def write(name, figures):
-        folder = request.config.getoption("--reports")
-        os.makedirs(folder, exist_ok=True)
-        with open(os.path.join(folder, name + ".json"), "w") as file:
+        directory = request.config.getoption("--reports")
+        os.makedirs(directory, exist_ok=True)
+        with open(os.path.join(directory, name + ".json"), "w") as file:
             json.dump(figures, file, indent=1)
         print(name, json.dumps(figures))
 
     return write
 
 
-def make_folder(finish, base=None):
-    folder = tempfile.mkdtemp(prefix="cairn-test-", dir=base)
+def make_directory(finish, base=None):
+    directory = tempfile.mkdtemp(prefix="cairn-test-", dir=base)
 
     def remove():
-        rig.unmount_below(folder)
-        shutil.rmtree(folder, ignore_errors=True)
+        rig.unmount_below(directory)
+        shutil.rmtree(directory, ignore_errors=True)
 
     finish(remove)
-    return folder
+    return directory
 
 
 @pytest.fixture
-def folder(request):
-    """An empty folder outside the mount, on the disk."""
-    return make_folder(request.addfinalizer)
+def directory(request):
+    """An empty directory outside the mount, on the disk."""
+    return make_directory(request.addfinalizer)
 
 
 @pytest.fixture
-def shm_folder(request):
-    """An empty folder in memory: histories live here, apart from the store's filesystem."""
-    return make_folder(request.addfinalizer, "/dev/shm")
+def shm_directory(request):
+    """An empty directory in memory: histories live here, apart from the store's filesystem."""
+    return make_directory(request.addfinalizer, "/dev/shm")
 
 
 def watch_pids(config):
@@ -299,15 +299,15 @@ def mount_factory(request, binary):
 
 
 @pytest.fixture
-def kept(request, mount_factory, folder):
+def kept(request, mount_factory, directory):
     """A private store whose mount outlives its daemon, not yet mounted."""
-    mount = mount_factory(folder, kind=successor.Kept, successor="on", crash_window=0)
+    mount = mount_factory(directory, kind=successor.Kept, successor="on", crash_window=0)
     request.addfinalizer(mount.close)
     return mount
 
 
 @pytest.fixture
-def on_remote(request, mount_factory, folder, plain):
+def on_remote(request, mount_factory, directory, plain):
     """on_remote(remote, **options): a private store on a remote, not yet mounted. It and what it makes are closed at the end."""
     usual = remotes.PlainRemote if plain else remotes.RemoteMount
 
@@ -318,15 +318,15 @@ def on_remote(request, mount_factory, folder, plain):
         return mount
 
     def make(remote, **options):
-        return build(tempfile.mkdtemp(prefix="node-", dir=folder), remote=remote, **options)
+        return build(tempfile.mkdtemp(prefix="node-", dir=directory), remote=remote, **options)
 
     return make
 
 
 @pytest.fixture
-def cairn(request, mount_factory, folder):
+def cairn(request, mount_factory, directory):
     """A private store with its mountpoint, not yet mounted."""
-    mount = mount_factory(folder)
+    mount = mount_factory(directory)
     request.addfinalizer(mount.close)
     return mount
 

@@ -15,7 +15,7 @@ import pytest
 
 # In the order of enum class, call and kind in faults/shim.c.
 CLASSES = ("none packs room journal runs superblock session head view-log view-table view-manifest view-current view-options "
-           "view-info stage folder remote other").split()
+           "view-info stage directory remote other").split()
 CALLS = "open pread pwrite fdatasync fsync fallocate ftruncate rename unlink mmap mkdir readdir".split()
 KINDS = "none errno short misread misdirect lie".split()
 RULE = struct.Struct("=IIIIiIIIIIII")
@@ -59,7 +59,7 @@ def library(build):
 
 
 def build_of(config, sanitized):
-    """The folder of the build, or the test is skipped."""
+    """The directory of the build, or the test is skipped."""
     build = config.getoption("--build")
     if sanitized:
         pytest.skip("skipped: a sanitizer wants to be the first library of a process")
@@ -70,7 +70,7 @@ def build_of(config, sanitized):
 
 class FaultDisk:
     def __init__(self, cairn, build, path, below=None):
-        """`below`: the folder that fails; None: the store."""
+        """`below`: the directory that fails; None: the store."""
         self.cairn = cairn
         with open(path, "wb") as file:
             file.truncate(LENGTH)

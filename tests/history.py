@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training-like writer whose every operation is recorded: the history that judge.py judges.
 
-Several rank processes save checkpoints into one folder. Each operation is recorded in a
+Several rank processes save checkpoints into one directory. Each operation is recorded in a
 log on another filesystem: a line when it is called (B), a line when it returned (E). Operations that
 change names or seal a file (open, close, fsync, rename, link, ...) happen under one lock, so their
 order in the log is the order in which they happened; writes to files, each of which belongs to one
@@ -27,7 +27,7 @@ import time
 
 import numpy
 
-from rig import REDUCE, seeded_bytes, sync_folder
+from rig import REDUCE, seeded_bytes, sync_directory
 
 AT_FDCWD, AT_SYMLINK_FOLLOW = -100, 0x400
 RENAME_EXCHANGE, RENAME_WHITEOUT = 2, 4
@@ -95,7 +95,7 @@ class Stop(Exception):
 
 
 class Recorder:
-    """Does operations on a folder and records each of them."""
+    """Does operations on a directory and records each of them."""
 
     def __init__(self, root, log, rank=0):
         self.root, self.rank, self.count = root, rank, 0
@@ -156,8 +156,8 @@ class Recorder:
     def whiteout(self, p, q):
         self.ordered("whiteout", lambda: whiteout(self.path(p), self.path(q)), p=p, q=q)
 
-    def sync_folder(self, p):
-        self.ordered("fsyncdir", lambda: sync_folder(self.path(p)), p=p)
+    def sync_directory(self, p):
+        self.ordered("fsyncdir", lambda: sync_directory(self.path(p)), p=p)
 
     def remove_tree(self, p):
         for entry in list(os.scandir(self.path(p))):
@@ -181,11 +181,11 @@ class Recorder:
         self.live[handle] = () if known else None
         return handle
 
-    def open_nameless(self, folder):
+    def open_nameless(self, directory):
         handle = f"{self.rank}.{self.count + 1}"
 
         def function():
-            self.fds[handle] = os.open(self.path(folder), os.O_TMPFILE | os.O_RDWR, 0o644)
+            self.fds[handle] = os.open(self.path(directory), os.O_TMPFILE | os.O_RDWR, 0o644)
 
         self.ordered("nameless", function, h=handle)
         self.live[handle] = ()
@@ -357,39 +357,39 @@ class Rank:
         self.rec.mkdir(f"step-{step}.tmp")
 
     def publish(self, step):
-        """Metadata, then the folder's name, then the marker; then old steps go."""
-        folder = f"step-{step}.tmp"
-        handle = self.rec.open(f"{folder}/.metadata.tmp", WRITE_NEW)
+        """Metadata, then the directory's name, then the marker; then old steps go."""
+        directory = f"step-{step}.tmp"
+        handle = self.rec.open(f"{directory}/.metadata.tmp", WRITE_NEW)
         self.rec.write(handle, 3000, self.seed())
         if self.random.random() < 0.3:
             self.rec.fsync(handle)
         self.rec.close(handle)
-        self.rec.rename(f"{folder}/.metadata.tmp", f"{folder}/.metadata")
-        inner = self.rec.open(f"{folder}/log", APPEND)
+        self.rec.rename(f"{directory}/.metadata.tmp", f"{directory}/.metadata")
+        inner = self.rec.open(f"{directory}/log", APPEND)
         self.rec.write(inner, 100, self.seed())
-        self.rec.rename(folder, f"step-{step}")
+        self.rec.rename(directory, f"step-{step}")
         self.rec.write(inner, 100, self.seed())
         self.rec.close(inner)
         if self.random.random() < 0.3:
-            self.rec.sync_folder(".")
+            self.rec.sync_directory(".")
         self.marker("latest", step)
         self.extras(step)
         if step >= self.args.keep:
             self.rec.remove_tree(f"step-{step - self.args.keep}")
 
     def extras(self, step):
-        folder = f"step-{step}"
-        self.rec.link(f"{folder}/.metadata", f"{folder}/metadata-link")
+        directory = f"step-{step}"
+        self.rec.link(f"{directory}/.metadata", f"{directory}/metadata-link")
         if step % 3 == 0:
-            self.rec.symlink(folder, f"last.{step}")
+            self.rec.symlink(directory, f"last.{step}")
             self.rec.rename(f"last.{step}", "last")
         if step % 4 == 0:
-            self.rec.link(f"{folder}/shard-0-0", f"best.{step}")
+            self.rec.link(f"{directory}/shard-0-0", f"best.{step}")
             self.rec.rename(f"best.{step}", "best")
         if step % 5 == 1:
-            self.rec.exchange(f"{folder}/shard-0-0", f"{folder}/.metadata")
+            self.rec.exchange(f"{directory}/shard-0-0", f"{directory}/.metadata")
         if step % 2:
-            self.rec.whiteout(f"{folder}/shard-0-0", f"{folder}/shard")
+            self.rec.whiteout(f"{directory}/shard-0-0", f"{directory}/shard")
 
     def step(self, number):
         if self.rank == 0:
@@ -456,10 +456,10 @@ def read_log(path, limit=None):
 class Writers:
     """The writer as a child of a test."""
 
-    def __init__(self, folder, log, seed, ranks=3, seconds=60.0, **options):
-        os.mkdir(folder)
-        self.folder, self.log = folder, log
-        command = [sys.executable, os.path.abspath(__file__), "--dir", folder, "--log", log]
+    def __init__(self, directory, log, seed, ranks=3, seconds=60.0, **options):
+        os.mkdir(directory)
+        self.directory, self.log = directory, log
+        command = [sys.executable, os.path.abspath(__file__), "--dir", directory, "--log", log]
         command += ["--seed", str(seed), "--ranks", str(ranks), "--seconds", str(seconds)]
         for key, value in options.items():
             command += ["--" + key, str(value)]

@@ -14,20 +14,20 @@ STEPS, EVERY, KEEP, TEXT_BYTES = 60, 4, 2, 500_000
 
 class Reference:
     """What it trains on, a copy that packages which are installed meanwhile do not change, and the losses of a run that nothing disturbed, on
-    a plain folder. In a folder of all processes of a test run: who comes first makes it."""
+    a plain directory. In a directory of all processes of a test run: who comes first makes it."""
 
     text = None  # of the process
 
-    def __init__(self, folder):
-        Reference.text = os.path.join(folder, "text")
-        report = os.path.join(folder, "report.json")
-        os.makedirs(folder, exist_ok=True)
-        with open(os.path.join(folder, "lock"), "w") as lock:
+    def __init__(self, directory):
+        Reference.text = os.path.join(directory, "text")
+        report = os.path.join(directory, "report.json")
+        os.makedirs(directory, exist_ok=True)
+        with open(os.path.join(directory, "lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not os.path.exists(self.text):
                 write_text(self.text)
             if not os.path.exists(report):
-                run(os.path.join(folder, "run"), report + ".new")
+                run(os.path.join(directory, "run"), report + ".new")
                 os.rename(report + ".new", report)
         with open(report) as file:
             self.losses = json.load(file)["losses"]
@@ -40,21 +40,21 @@ def write_text(path):
     os.rename(path + ".new", path)
 
 
-def command(folder, report, *extra):
+def command(directory, report, *extra):
     sizes = ["--steps", str(STEPS), "--every", str(EVERY), "--keep", str(KEEP), "--print-every", "1", "--text", Reference.text]
-    return [sys.executable, JOB, "--dir", folder, "--report", report, *sizes, *extra]
+    return [sys.executable, JOB, "--dir", directory, "--report", report, *sizes, *extra]
 
 
-def run(folder, report, *extra):
-    done = subprocess.run(command(folder, report, *extra), capture_output=True, text=True, timeout=200)
+def run(directory, report, *extra):
+    done = subprocess.run(command(directory, report, *extra), capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-2000:]
     with open(report) as file:
         return json.load(file)
 
 
-def run_until(step, folder, report, accident, moment=lambda job, seconds: None, extra=()):
+def run_until(step, directory, report, accident, moment=lambda job, seconds: None, extra=()):
     """Run the job until it has done a step, and until the moment; then the accident happens, and at once the job dies, too."""
-    with subprocess.Popen(command(folder, report, *extra), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as job:
+    with subprocess.Popen(command(directory, report, *extra), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as job:
         times = []
         try:
             for line in job.stdout:
@@ -72,11 +72,11 @@ def in_step(share):
     return lambda job, seconds: time.sleep(share * seconds)
 
 
-def in_save(step, folder, report, share):
+def in_save(step, directory, report, share):
     """A moment within the save of a step: after a share of the time that the save before took."""
 
     def moment(job, seconds):
-        name = os.path.join(folder, f"step-{step:06d}")
+        name = os.path.join(directory, f"step-{step:06d}")
         with open(report) as file:
             last = json.load(file)["saves"][-1]
         while job.poll() is None and not os.path.exists(name):
@@ -86,13 +86,13 @@ def in_save(step, folder, report, share):
     return moment
 
 
-def state_of(folder):
+def state_of(directory):
     """What a job that was killed left: which part of a save it was in, as far as it can be seen. None: nothing."""
-    if not os.path.exists(os.path.join(folder, "latest")):
+    if not os.path.exists(os.path.join(directory, "latest")):
         return None
-    with open(os.path.join(folder, "latest")) as file:
+    with open(os.path.join(directory, "latest")) as file:
         latest = file.read()
-    steps = sorted(name for name in os.listdir(folder) if name.startswith("step-"))
+    steps = sorted(name for name in os.listdir(directory) if name.startswith("step-"))
     if not latest:
         return "latest"
     if latest != steps[-1]:
@@ -100,10 +100,10 @@ def state_of(folder):
     return "removal" if len(steps) > KEEP else "training"
 
 
-def name_newest(folder):
+def name_newest(directory):
     """Who dies between truncating `latest` and writing it leaves it empty, on every filesystem. The newest checkpoint is whole then."""
-    with open(os.path.join(folder, "latest"), "w") as file:
-        file.write(max(name for name in os.listdir(folder) if name.startswith("step-")))
+    with open(os.path.join(directory, "latest"), "w") as file:
+        file.write(max(name for name in os.listdir(directory) if name.startswith("step-")))
 
 
 def check_resumed(resumed, reference, path):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The judge of a history (history.py): whether a folder is what the recorded operations allow.
+"""The judge of a history (history.py): whether a directory is what the recorded operations allow.
 
 It replays the log on a model: a dict of names, and for every inode its live content (what a
 reader of the mount sees) and its sealed content (what a cut may contain).
@@ -235,8 +235,8 @@ class Left:
 def look(root):
     """Everything below root: path -> ("d",) | ("l", target) | ("w",) | ("f", Left)."""
     found = {}
-    for folder, _, _ in os.walk(root):
-        for entry in os.scandir(folder):
+    for directory, _, _ in os.walk(root):
+        for entry in os.scandir(directory):
             info = entry.stat(follow_symlinks=False)
             name = os.path.relpath(entry.path, root)
             if stat.S_ISDIR(info.st_mode):

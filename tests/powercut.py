@@ -15,12 +15,12 @@ class Images:
     """Images on XFS with reflinks, in memory, each mounted when it is needed."""
 
     def __init__(self, size, base="/dev/shm"):
-        self.folder = tempfile.mkdtemp(prefix="cairn-test-cut-", dir=base)
+        self.directory = tempfile.mkdtemp(prefix="cairn-test-cut-", dir=base)
         self.count_images, self.open = 0, []
-        self.outer = self.mount(os.path.join(self.folder, "outer.img"), "outer", "", size, "xfs", ("-m", "reflink=1"))
+        self.outer = self.mount(os.path.join(self.directory, "outer.img"), "outer", "", size, "xfs", ("-m", "reflink=1"))
 
     def mount(self, image, mountpoint, extra="", *args):
-        loop = rig.LoopImage(image, os.path.join(self.folder, mountpoint), *args, extra=extra)
+        loop = rig.LoopImage(image, os.path.join(self.directory, mountpoint), *args, extra=extra)
         self.open.append(loop)
         return loop
 
@@ -39,7 +39,7 @@ class Images:
 
     def close(self):
         self.close_images()
-        rig.shutil.rmtree(self.folder, ignore_errors=True)
+        rig.shutil.rmtree(self.directory, ignore_errors=True)
 
 
 class PowerCut(Images):

@@ -36,7 +36,7 @@ class RecordedDisk(powercut.Images):
 
     def __init__(self, program, size=rig.GIB, kind="ext4", extra=""):
         super().__init__(2 * size)
-        self.memory, self.fuse = os.path.join(self.folder, "memory"), os.path.join(self.folder, "fuse")
+        self.memory, self.fuse = os.path.join(self.directory, "memory"), os.path.join(self.directory, "fuse")
         os.mkdir(self.memory)
         os.mkdir(self.fuse)
         self.device = self.inner = None

@@ -2,7 +2,7 @@
 """Remotes for tests: a real Ceph RGW and a directory, looked into without the code under test; mounts on them.
 
 A remote (S3Remote, DirRemote) is one prefix: names -> bytes. It can be listed, read, changed and copied as a whole, at a
-moment, to another prefix. RemoteMount is a Mount on a remote; PlainRemote is a model of it over a plain folder, to try the
+moment, to another prefix. RemoteMount is a Mount on a remote; PlainRemote is a model of it over a plain directory, to try the
 tests themselves.
 """
 import concurrent.futures
@@ -161,7 +161,7 @@ class Rgw:
     """A Ceph RGW with its data in memory, started by tests/rgw; CAIRN_TEST_S3=URL uses one that runs already."""
 
     def __init__(self):
-        self.folder, self.endpoint, self.users, self.guard = None, os.environ.get("CAIRN_TEST_S3"), None, None
+        self.directory, self.endpoint, self.users, self.guard = None, os.environ.get("CAIRN_TEST_S3"), None, None
         self.is_shared = False
         self.garbage = 0  # bytes that were deleted, and that nobody reclaimed
         self.script = os.path.join(HERE, "rgw")
@@ -177,7 +177,7 @@ class Rgw:
         return None if os.path.exists(self.script) else f"{self.script} is missing"
 
     def start(self, shared=None):
-        """`shared`: a folder of processes that use one server; who comes first starts it, and it goes with the last."""
+        """`shared`: a directory of processes that use one server; who comes first starts it, and it goes with the last."""
         self.is_shared = bool(shared)
         if not self.endpoint and shared:
             with open(os.path.join(shared, "rgw.lock"), "w") as lock:
@@ -185,28 +185,28 @@ class Rgw:
                 place = os.path.join(shared, "rgw")
                 if not self.join(place):
                     self.begin()
-                    rig.write_file(place, f"{self.folder} {self.endpoint}".encode())
+                    rig.write_file(place, f"{self.directory} {self.endpoint}".encode())
         elif not self.endpoint:
             self.begin()
         self.client = S3Client(self.endpoint)
         self.client.make_bucket(self.bucket)
         return self
 
-    def use(self, folder):
+    def use(self, directory):
         """As long as this file is open, and locked, the server stays. OSError: there is none, or it goes."""
-        users = open(os.path.join(folder, "users"), "a")
+        users = open(os.path.join(directory, "users"), "a")
         try:
             fcntl.flock(users, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
             users.close()
             raise
-        self.folder, self.users = folder, users
+        self.directory, self.users = directory, users
 
     def join(self, place):
         """False: there is no server to join."""
         try:
-            folder, endpoint = rig.read_file(place).decode().split()
-            self.use(folder)
+            directory, endpoint = rig.read_file(place).decode().split()
+            self.use(directory)
         except OSError:
             return False
         self.endpoint = endpoint
@@ -215,7 +215,7 @@ class Rgw:
     def begin(self):
         self.use(tempfile.mkdtemp(prefix="cairn-test-rgw-"))
         # Whatever becomes of who uses it: a shell that gets the lock takes the server down.
-        last = ["bash", "-c", 'bash "$0" down "$1"; rm -rf "$1"', self.script, self.folder]
+        last = ["bash", "-c", 'bash "$0" down "$1"; rm -rf "$1"', self.script, self.directory]
         self.guard = subprocess.Popen(["flock", self.users.name, *last], stdin=subprocess.DEVNULL, start_new_session=True)
         try:
             self.endpoint = self.up()
@@ -232,7 +232,7 @@ class Rgw:
     def call(self, verb, *args, timeout):
         """The daemons that `up` leaves behind must not hold our pipes open: output goes to files."""
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-            command = ["bash", self.script, verb, self.folder, *args]
+            command = ["bash", self.script, verb, self.directory, *args]
             size = {"MEMSTORE_BYTES": str(SHARED_BYTES)} if self.is_shared else {}
             done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, timeout=timeout, env=os.environ | size)
             out.seek(0), err.seek(0)
@@ -243,8 +243,8 @@ class Rgw:
         if self.garbage < GARBAGE_MAX:
             return
         self.garbage = 0
-        conf = os.path.join(self.folder or "", "ceph.conf")
-        if self.folder and os.path.exists(conf):
+        conf = os.path.join(self.directory or "", "ceph.conf")
+        if self.directory and os.path.exists(conf):
             subprocess.run(["radosgw-admin", "-c", conf, "gc", "process", "--include-all"], capture_output=True, timeout=300)
 
     def stop(self):
@@ -372,10 +372,10 @@ class S3Remote(Remote):
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             list(pool.map(function, names))
 
-    def download(self, folder):
-        """Everything that is there now, as files in a folder."""
+    def download(self, directory):
+        """Everything that is there now, as files in a directory."""
         for name in self.names():
-            path = os.path.join(folder, name)
+            path = os.path.join(directory, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             rig.write_file(path, self.get(name))
 
@@ -444,9 +444,9 @@ class DirRemote(Remote):
         self.download(other.path)
         return other
 
-    def download(self, folder):
+    def download(self, directory):
         for name in self.names():
-            path = os.path.join(folder, name)
+            path = os.path.join(directory, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with contextlib.suppress(FileNotFoundError):
                 shutil.copyfile(self.file(name), path)
@@ -508,7 +508,7 @@ class RemoteMount(rig.Mount):
 
 
 class PlainRemote(rig.Plain):
-    """A model of RemoteMount over a plain folder: each cut is one archive and a head that names it."""
+    """A model of RemoteMount over a plain directory: each cut is one archive and a head that names it."""
 
     PERIOD = 0.3
 
@@ -543,7 +543,7 @@ class PlainRemote(rig.Plain):
 
     def work(self):
         while not self.over.wait(self.PERIOD):
-            with contextlib.suppress(FileNotFoundError):  # a test removes files while the folder is copied
+            with contextlib.suppress(FileNotFoundError):  # a test removes files while the directory is copied
                 self.publish()
 
     def publish(self, always=False):
@@ -566,7 +566,7 @@ class PlainRemote(rig.Plain):
 
     @contextlib.contextmanager
     def stopped(self):
-        """The writers stand still while the folder is copied."""
+        """The writers stand still while the directory is copied."""
         group = self.writers.proc.pid if self.writers and self.writers.proc.poll() is None else None
         with contextlib.suppress(ProcessLookupError):
             if group:
@@ -580,7 +580,7 @@ class PlainRemote(rig.Plain):
                     os.killpg(group, signal.SIGCONT)
 
     def quiet(self, writers):
-        """These writers stand still while the folder is copied."""
+        """These writers stand still while the directory is copied."""
         self.writers = writers
 
     def whole(self):

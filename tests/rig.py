@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests share: a private store with its mount (Mount), the same over a plain folder (Plain)."""
+"""What the tests share: a private store with its mount (Mount), the same over a plain directory (Plain)."""
 import contextlib
 import errno
 import fcntl
@@ -65,8 +65,8 @@ class Dice(random.Random):
         return seeded_bytes(self.getrandbits(64), size) if REDUCE in os.environ else super().randbytes(size)
 
 
-def sync_folder(path):
-    """All that the folder has in it now is durable."""
+def sync_directory(path):
+    """All that the directory has in it now is durable."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -166,9 +166,9 @@ def file_systems_unmount(path):
             subprocess.run(["umount", "-l", path], capture_output=True)
 
 
-def unmount_below(folder):
-    """Nothing is mounted below a test's own folder any more, whatever the test mounted there by hand and failed at."""
-    below = os.fsencode(os.path.realpath(folder)) + b"/"
+def unmount_below(directory):
+    """Nothing is mounted below a test's own directory any more, whatever the test mounted there by hand and failed at."""
+    below = os.fsencode(os.path.realpath(directory)) + b"/"
     left = sorted((path for path in mountpoints(b"-") if path.startswith(below)), key=len, reverse=True)
     for path in left:
         file_systems_unmount(os.fsdecode(path))
@@ -176,7 +176,7 @@ def unmount_below(folder):
 
 
 class Plain:
-    """A plain folder with the interface of Mount: scripts are tried on it before they are trusted."""
+    """A plain directory with the interface of Mount: scripts are tried on it before they are trusted."""
 
     plain = True
 
@@ -221,7 +221,7 @@ class Plain:
 
 
 class Mount(Plain):
-    """One private store, mountpoint and stage folder; every process that it starts, it ends by its id."""
+    """One private store, mountpoint and stage directory; every process that it starts, it ends by its id."""
 
     plain = False
     env = None  # environment of the daemon and the verbs; None: ours

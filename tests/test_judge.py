@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judge can fail: planted violations of P2 and P4 on a plain folder are all found."""
+"""The judge can fail: planted violations of P2 and P4 on a plain directory are all found."""
 import os
 import shutil
 
@@ -38,14 +38,14 @@ def small_history(root, log):
 
 
 @pytest.fixture
-def recorded(folder):
-    root, log = os.path.join(folder, "live"), os.path.join(folder, "log")
+def recorded(directory):
+    root, log = os.path.join(directory, "live"), os.path.join(directory, "log")
     small_history(root, log)
-    return root, log, os.path.join(folder, "cut")
+    return root, log, os.path.join(directory, "cut")
 
 
 def materialise(model, root):
-    """Write the sealed state of a model to a folder."""
+    """Write the sealed state of a model to a directory."""
     shutil.rmtree(root, ignore_errors=True)
     os.mkdir(root)
     paths = {}
@@ -64,7 +64,7 @@ def materialise(model, root):
 
 
 def cut_after(log, count, root, skip=()):
-    """The folder that a cut after `count` operations leaves, some of them left out."""
+    """The directory that a cut after `count` operations leaves, some of them left out."""
     model = Model()
     for number, op in enumerate(judge.History(log).ops[:count]):
         if number not in skip:
@@ -269,8 +269,8 @@ def test_cut_allows_a_seal_of_an_idle_draft(recorded):
     check_cut(cut, log, 0, idle=0)
 
 
-def test_a_failed_operation_must_have_no_effect(folder):
-    root, log = os.path.join(folder, "live"), os.path.join(folder, "log")
+def test_a_failed_operation_must_have_no_effect(directory):
+    root, log = os.path.join(directory, "live"), os.path.join(directory, "log")
     rec = small_history(root, log)
     with pytest.raises(history.Stop):
         rec.rmdir("step1")
@@ -280,8 +280,8 @@ def test_a_failed_operation_must_have_no_effect(folder):
         check_live(root, log)
 
 
-def test_a_wrong_read_fails(folder):
-    root, log = os.path.join(folder, "live"), os.path.join(folder, "log")
+def test_a_wrong_read_fails(directory):
+    root, log = os.path.join(directory, "live"), os.path.join(directory, "log")
     rec = small_history(root, log)
     handle = rec.open("x", history.READ_WRITE_NEW)
     rec.write(handle, 5000, 1)
@@ -293,8 +293,8 @@ def test_a_wrong_read_fails(folder):
         check_live(root, log)
 
 
-def test_real_writers_pass_and_a_swap_fails(folder, shm_folder, seed):
-    root, log = os.path.join(folder, "run"), os.path.join(shm_folder, "log")
+def test_real_writers_pass_and_a_swap_fails(directory, shm_directory, seed):
+    root, log = os.path.join(directory, "run"), os.path.join(shm_directory, "log")
     writers = history.Writers(root, log, seed, seconds=20)
     try:
         history_is_long = lambda: writers.mark() > 300_000

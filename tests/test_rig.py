@@ -30,26 +30,26 @@ def test_a_child_that_is_killed_says_nothing():
         child.result()
 
 
-def test_what_a_test_mounts_by_hand_does_not_outlive_its_directory(folder):
+def test_what_a_test_mounts_by_hand_does_not_outlive_its_directory(directory):
     if os.geteuid() != 0:
         pytest.skip("skipped: mounting takes root")
     for name in ("one", "two with space"):
-        os.makedirs(f"{folder}/{name}/inner")
-        rig.run("mount", "-t", "tmpfs", "tmpfs", f"{folder}/{name}/inner")
-        os.mkdir(f"{folder}/{name}/inner/deep")
-        rig.run("mount", "-t", "tmpfs", "tmpfs", f"{folder}/{name}/inner/deep")
-    busy = os.open(f"{folder}/one/inner/deep", os.O_RDONLY)
-    assert len(rig.unmount_below(folder)) == 4
+        os.makedirs(f"{directory}/{name}/inner")
+        rig.run("mount", "-t", "tmpfs", "tmpfs", f"{directory}/{name}/inner")
+        os.mkdir(f"{directory}/{name}/inner/deep")
+        rig.run("mount", "-t", "tmpfs", "tmpfs", f"{directory}/{name}/inner/deep")
+    busy = os.open(f"{directory}/one/inner/deep", os.O_RDONLY)
+    assert len(rig.unmount_below(directory)) == 4
     os.close(busy)
-    assert rig.unmount_below(folder) == [] and os.listdir(f"{folder}/one/inner") == []
+    assert rig.unmount_below(directory) == [] and os.listdir(f"{directory}/one/inner") == []
 
 
-def test_a_mount_in_the_background_ends_with_its_directory(request, mount_factory, folder):
+def test_a_mount_in_the_background_ends_with_its_directory(request, mount_factory, directory):
     """As one that a test expects to be refused, and that is not."""
-    mount = mount_factory(folder)
+    mount = mount_factory(directory)
     request.addfinalizer(lambda: rig.shutil.rmtree(mount.stage_dir, ignore_errors=True))
     done = mount.cairn("mount", mount.store, mount.mnt, "-o", mount.option_string({}))
     assert done.returncode == 0, done
-    assert rig.unmount_below(folder) == [os.fsencode(mount.mnt)]
+    assert rig.unmount_below(directory) == [os.fsencode(mount.mnt)]
     rig.poll(lambda: not os.listdir(mount.stage_dir), 30, "the end of the daemon")
     assert mount.fsck().returncode == 0

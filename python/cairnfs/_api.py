@@ -81,7 +81,7 @@ def begin_zip(archive, items, path, sources, options, handle):
 def marker(path, data, after=None, *, replace=True, mode=0o666, on_error="warn", max_block=None):
     """Writes a small file when the saves that it speaks of have their names: `latest`, a ".metadata", "done".
 
-    after: Save objects; None: every save of this process that is under way, or failed below the marker's folder since it was last
+    after: Save objects; None: every save of this process that is under way, or failed below the marker's directory since it was last
     written. One of them fails: so does the marker, and an older one stays. replace=False: fails if the name is there.
     max_block: seconds that this call may wait for the filesystem.
     """
@@ -118,7 +118,7 @@ def marker(path, data, after=None, *, replace=True, mode=0o666, on_error="warn",
 
 
 def wait(path=None, level="published", timeout=None):
-    """Waits for the saves of this process (below `path`: a file or a folder; None: all of them) to reach the level: "copied", "published",
+    """Waits for the saves of this process (below `path`: a file or a directory; None: all of them) to reach the level: "copied", "published",
     "nvme" (power loss does not take it), "remote" (in the object store). A progress bar is shown on a terminal.
     TimeoutError: `timeout` seconds have passed. Raises what a save below `path` failed with, if nobody has asked for it yet."""
     wanted = level_of(level)

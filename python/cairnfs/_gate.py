@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CAIRN_LAZY=1: torch.save returns at once, and what the program does next with files sees them as if it had waited.
 
-An audit hook sees what Python does with files: opening for writing, renaming, removing, making folders and links. Where this process has saves
+An audit hook sees what Python does with files: opening for writing, renaming, removing, making directories and links. Where this process has saves
 under way on that filesystem, these wait for the names first: so a marker that is written after a save never comes before it. Looking at a path
 (stat, listdir, opening for reading) waits for the saves of that path. C++ code that opens files by itself is not seen.
 """
@@ -60,7 +60,7 @@ def concerns(path, saved):
 
 
 def device_of(path):
-    """The filesystem of a path, or of the nearest folder above it that is there."""
+    """The filesystem of a path, or of the nearest directory above it that is there."""
     stat = _originals.get("stat", os.stat)
     while True:
         try:

@@ -18,7 +18,7 @@ PATIENCE = 0.5  # seconds before the bar is shown
 
 
 def level_of(path):
-    """"stage", "nvme" or "remote" of a file, or of all below a folder; None: not on CairnFS."""
+    """"stage", "nvme" or "remote" of a file, or of all below a directory; None: not on CairnFS."""
     try:
         return os.getxattr(path, LEVEL).decode()
     except OSError as error:
@@ -89,10 +89,10 @@ def has_no_remote(path):
 
 
 def sync(path, on_cairn):
-    """The file, or all files below the folder; and the folders that name them. On CairnFS one fsync covers all that was done before."""
+    """The file, or all files below the directory; and the directories that name them. On CairnFS one fsync covers all that was done before."""
     names = [path]
     if os.path.isdir(path) and not on_cairn:
-        names += [os.path.join(folder, name) for folder, folders, files in os.walk(path) for name in folders + files]
+        names += [os.path.join(directory, name) for directory, directories, files in os.walk(path) for name in directories + files]
     for name in names if on_cairn else [*names, os.path.dirname(os.path.abspath(path))]:
         if os.path.isfile(name) or os.path.isdir(name):
             fd = os.open(name, os.O_RDONLY)

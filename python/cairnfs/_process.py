@@ -35,7 +35,7 @@ class Process:
         self.failed = collections.deque(maxlen=REMEMBERED)  # saves, for the markers that come
         self.saved = collections.OrderedDict()  # paths that got their name, newest last
         self.todo = collections.deque()  # (function, save): callbacks
-        self.marked = collections.OrderedDict()  # folders that markers went to, newest last
+        self.marked = collections.OrderedDict()  # directories that markers went to, newest last
         self.thread = None
         self.wakeup = threading.Condition(_lock)
         self.captured = False  # a CUDA graph has captured an update: what it replays calls no hook
@@ -136,20 +136,20 @@ class Process:
         if raised is not None:
             raise raised
 
-    def is_first_marker_in(self, folder):
+    def is_first_marker_in(self, directory):
         """Then it takes away what a process left there that was killed while it replaced an older one."""
         with _lock:
-            first = folder not in self.marked
-            self.marked[folder] = None
+            first = directory not in self.marked
+            self.marked[directory] = None
             if len(self.marked) > REMEMBERED:
                 self.marked.popitem(last=False)
             return first
 
     def before_marker(self, path):
-        """What a marker speaks of: saves under way, and those that failed below its folder and have failed no marker of this path."""
+        """What a marker speaks of: saves under way, and those that failed below its directory and have failed no marker of this path."""
         with _lock:
-            folder = os.path.join(os.path.dirname(os.path.abspath(path)), "")
-            failed = [save for save in self.failed if path not in save.markers and any(place.startswith(folder) for place in save.places)]
+            directory = os.path.join(os.path.dirname(os.path.abspath(path)), "")
+            failed = [save for save in self.failed if path not in save.markers and any(place.startswith(directory) for place in save.places)]
             found = failed + [save for save in self.pending if not save.is_marker]
             for save in found:
                 save.markers.add(path)

@@ -20,10 +20,10 @@ def level_of(level):
 
 
 def place_of(path):
-    """The absolute path: the program may be in another folder when it is asked for."""
+    """The absolute path: the program may be in another directory when it is asked for."""
     try:
         return os.path.abspath(path)
-    except OSError:  # the folder that the program is in was removed
+    except OSError:  # the directory that the program is in was removed
         return path
 
 

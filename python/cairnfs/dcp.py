@@ -2,7 +2,7 @@
 """torch.distributed.checkpoint through the lane: dcp.save(state, storage_writer=cairnfs.dcp.Writer(path)).
 
 The files are read by torch's FileSystemReader. dcp.save() returns when all is laid out; `.metadata` is written last, when the files of all ranks
-have their names. Files are named anew by each save, so that an older checkpoint in the same folder stays whole until then.
+have their names. Files are named anew by each save, so that an older checkpoint in the same directory stays whole until then.
 """
 import atexit
 import ctypes

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Trainer of transformers through the lane: cairnfs.transformers.install() before it, or Trainer(callbacks=[cairnfs.transformers.Callback()]).
 
-While a checkpoint is saved, torch.save and safetensors' save_file are lazy. trainer_state.json is a marker behind all of its files: a folder
+While a checkpoint is saved, torch.save and safetensors' save_file are lazy. trainer_state.json is a marker behind all of its files: a directory
 without one is no checkpoint, and the newest that has one is resumed from. Older checkpoints are removed when it is there.
 """
 import contextlib
@@ -96,19 +96,19 @@ def settle():
     _later_acts.settle()
 
 
-def is_whole(folder):
-    return os.path.exists(os.path.join(folder, STATE))
+def is_whole(directory):
+    return os.path.exists(os.path.join(directory, STATE))
 
 
-def last_checkpoint(folder):
-    """The newest checkpoint below `folder` that is whole, or None."""
+def last_checkpoint(directory):
+    """The newest checkpoint below `directory` that is whole, or None."""
     settle()
     numbers = {}
-    for name in os.listdir(folder):
+    for name in os.listdir(directory):
         prefix, _, number = name.rpartition("-")
-        if prefix == PREFIX_CHECKPOINT_DIR and number.isdigit() and is_whole(os.path.join(folder, name)):
+        if prefix == PREFIX_CHECKPOINT_DIR and number.isdigit() and is_whole(os.path.join(directory, name)):
             numbers[int(number)] = name
-    return os.path.join(folder, numbers[max(numbers)]) if numbers else None
+    return os.path.join(directory, numbers[max(numbers)]) if numbers else None
 
 
 def save_checkpoint(self, model, trial, *arguments, **keywords):
@@ -116,15 +116,15 @@ def save_checkpoint(self, model, trial, *arguments, **keywords):
     original = _originals["_save_checkpoint"]
     if self.is_deepspeed_enabled or self.is_fsdp_enabled or self.args.push_to_hub:
         return original(self, model, trial, *arguments, **keywords)
-    folder = os.path.join(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+    directory = os.path.join(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
     if not self.args.should_save:
         result = original(self, model, trial, *arguments, **keywords)
         if not self.args.save_on_each_node:  # of this rank there is a state of its random numbers
-            _ranks.marker_behind_all(os.path.join(folder, STATE), b"", saves_below(folder))
+            _ranks.marker_behind_all(os.path.join(directory, STATE), b"", saves_below(directory))
         return result
     with _one, _process.quietly():
-        withdraw(folder)
-        with lazily(folder, _ranks.marker_behind_all if not self.args.save_on_each_node else marker_behind):
+        withdraw(directory)
+        with lazily(directory, _ranks.marker_behind_all if not self.args.save_on_each_node else marker_behind):
             return original(self, model, trial, *arguments, **keywords)
 
 
@@ -132,25 +132,25 @@ def marker_behind(path, data, saves, then):
     marker(path, data, after=saves).add_done_callback(then)
 
 
-def saves_below(folder):
-    return [one for one in list(_process.current().pending) if one.is_below(folder)]
+def saves_below(directory):
+    return [one for one in list(_process.current().pending) if one.is_below(directory)]
 
 
-def withdraw(folder):
+def withdraw(directory):
     """A checkpoint that is to be written over is none from now on."""
-    if is_under_way(folder):
+    if is_under_way(directory):
         settle()
     with contextlib.suppress(FileNotFoundError):
-        os.remove(os.path.join(folder, STATE))
+        os.remove(os.path.join(directory, STATE))
 
 
-def is_under_way(folder):
+def is_under_way(directory):
     """Files of it have no name yet, or trainer_state.json waits for those of other ranks."""
-    return bool(saves_below(folder)) or _ranks.owes(os.path.join(folder, STATE)) and not is_whole(folder)
+    return bool(saves_below(directory)) or _ranks.owes(os.path.join(directory, STATE)) and not is_whole(directory)
 
 
 @contextlib.contextmanager
-def lazily(folder, write_behind):
+def lazily(directory, write_behind):
     """What this thread saves is saved lazily, trainer_state.json behind it."""
     thread, saves = threading.get_ident(), []
     modules = ours.importers(safetensors_torch.save_file)
@@ -167,11 +167,11 @@ def lazily(folder, write_behind):
         saves.append(ours.save(tensors, filename, metadata=metadata, **_options))
 
     def state_as_marker(state, path):
-        if threading.get_ident() != thread or os.path.abspath(path) != os.path.abspath(os.path.join(folder, STATE)):
+        if threading.get_ident() != thread or os.path.abspath(path) != os.path.abspath(os.path.join(directory, STATE)):
             return plain[2](state, path)
         with tempfile.NamedTemporaryFile() as file:
             plain[2](state, file.name)
-            others = [one for one in saves_below(folder) if one not in saves]
+            others = [one for one in saves_below(directory) if one not in saves]
             write_behind(path, file.read(), [*saves, *others], _later_acts.coming())
 
     def rotate_later(*arguments, **keywords):
@@ -193,14 +193,14 @@ def rotate(output_dir, save_total_limit=None, best_model_checkpoint=None, use_mt
     failure left goes first."""
     if save_total_limit is None or save_total_limit <= 0:
         return
-    folders = [path for path in sort_checkpoints(output_dir, checkpoint_prefix, use_mtime) if not is_under_way(path)]
-    whole = [path for path in folders if is_whole(path)]
+    directories = [path for path in sort_checkpoints(output_dir, checkpoint_prefix, use_mtime) if not is_under_way(path)]
+    whole = [path for path in directories if is_whole(path)]
     if not whole:
         return
     kept = {os.path.abspath(path) for path in (whole[-1], best_model_checkpoint) if path is not None}
-    left = [path for path in folders[: folders.index(whole[-1])] if not is_whole(path)]
-    surplus = len(folders) - max(save_total_limit, len(kept))
+    left = [path for path in directories[: directories.index(whole[-1])] if not is_whole(path)]
+    surplus = len(directories) - max(save_total_limit, len(kept))
     for path in [path for path in [*left, *whole] if os.path.abspath(path) not in kept][: max(0, surplus)]:
         with contextlib.suppress(FileNotFoundError):
-            os.remove(os.path.join(path, STATE))  # first: half a folder is no checkpoint
+            os.remove(os.path.join(path, STATE))  # first: half a directory is no checkpoint
         shutil.rmtree(path, ignore_errors=True)

@@ -14,7 +14,7 @@ static cJSON *as_json(const char *path, const struct survey_sum *sum)
     cJSON *object = cJSON_CreateObject();
     (void)cJSON_AddStringToObject(object, "path", path);
     control_add_u64(object, "files", sum->files);
-    control_add_u64(object, "folders", sum->directories);
+    control_add_u64(object, "directories", sum->directories);
     control_add_u64(object, "logical_bytes", sum->logical_bytes);
     control_add_u64(object, "unique_bytes", sum->unique_bytes);
     control_add_u64(object, "stored_bytes", sum->stored_bytes);

@@ -33,7 +33,7 @@ static void add_sum(cJSON *info, const struct survey_sum *s)
         const char *name;
         uint64_t value;
     } numbers[] = {{"files", s->files},
-                   {"folders", s->directories},
+                   {"directories", s->directories},
                    {"logical_bytes", s->logical_bytes},
                    {"chunks", s->chunks},
                    {"chunk_uses", s->uses},
@@ -83,7 +83,7 @@ static void print_forms(const char *label, const struct survey_form *forms)
 static void print_info(const char *path, const cJSON *root, const struct survey_sum *s)
 {
     const char *type = json_text(root, "type"), *level = json_text(root, "level");
-    bool is_directory = type && strcmp(type, "folder") == 0;
+    bool is_directory = type && strcmp(type, "directory") == 0;
     text_print(stdout, "%s", path);
     row("what", "%s, %llu links, inode %llu", type ? type : "unknown",
         (unsigned long long)json_count(root, "links"), (unsigned long long)json_count(root, "ino"));

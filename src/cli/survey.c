@@ -365,9 +365,9 @@ int survey_run(const struct command *command, const char *store, const cJSON *ro
 {
     struct walk w = {.command = command, .store = store, .drawn_at = clock_monotonic_ns()};
     const char *type = json_text(root, "type");
-    char kind = type && strcmp(type, "folder") == 0 ? 'd'
-                : type && strcmp(type, "file") == 0 ? 'f'
-                                                    : 'o';
+    char kind = type && strcmp(type, "directory") == 0 ? 'd'
+                : type && strcmp(type, "file") == 0    ? 'f'
+                                                       : 'o';
     int code = CLI_OK;
     horizon_catch_interrupts();
     see_entry(&w, kind, json_count(root, "ino"), json_count(root, "size_bytes"),

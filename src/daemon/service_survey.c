@@ -16,7 +16,10 @@
 
 static const char *type_word(mode_t mode)
 {
-    return S_ISREG(mode) ? "file" : S_ISDIR(mode) ? "folder" : S_ISLNK(mode) ? "link" : "special";
+    return S_ISREG(mode)   ? "file"
+           : S_ISDIR(mode) ? "directory"
+           : S_ISLNK(mode) ? "link"
+                           : "special";
 }
 
 cJSON *handle_look(struct service *service, const cJSON *request)

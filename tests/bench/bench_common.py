@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benchmarks share: the mount (or a plain folder), interleaving, medians and tables."""
+"""What the benchmarks share: the mount (or a plain directory), interleaving, medians and tables."""
 import argparse
 import json
 import os
@@ -16,18 +16,18 @@ import rig  # noqa: E402
 
 def parser(text, total):
     made = argparse.ArgumentParser(description=text)
-    made.add_argument("--build", default=os.path.join(HERE, "..", "..", "build"), help="folder of the cairn binary")
-    made.add_argument("--plain", action="store_true", help="a folder on tmpfs instead of the mount, to try the script")
+    made.add_argument("--build", default=os.path.join(HERE, "..", "..", "build"), help="directory of the cairn binary")
+    made.add_argument("--plain", action="store_true", help="a directory on tmpfs instead of the mount, to try the script")
     made.add_argument("--rounds", type=int, default=7)
     made.add_argument("--total", type=int, default=total, help="bytes of one run")
     made.add_argument("--stage", default="6G")
-    made.add_argument("--store", help="folder for the store (default: a new one in the temporary folder)")
+    made.add_argument("--store", help="directory for the store (default: a new one in the temporary directory)")
     made.add_argument("--json", help="write the figures here, too")
     return made
 
 
 class Place:
-    """A mounted store and a tmpfs folder beside it."""
+    """A mounted store and a tmpfs directory beside it."""
 
     def __init__(self, args):
         self.root = tempfile.mkdtemp(prefix="cairn-bench-", dir=args.store)
@@ -38,16 +38,16 @@ class Place:
         else:
             binary = rig.find_binary(args.build)
             if binary is None:
-                sys.exit(f"no cairn binary in {args.build}: build first, or name the folder with --build")
+                sys.exit(f"no cairn binary in {args.build}: build first, or name the directory with --build")
             self.mount = rig.Mount(self.root, binary, stage=args.stage, nvme="40G")
         self.mount.mount()
 
     def rest(self):
         """Nothing is under way: the last run's bytes are on NVMe, its files are gone."""
-        for folder in (self.mount.mnt, self.tmpfs):
-            for name in os.listdir(folder):
+        for directory in (self.mount.mnt, self.tmpfs):
+            for name in os.listdir(directory):
                 if not name.startswith("keep"):
-                    os.unlink(os.path.join(folder, name))
+                    os.unlink(os.path.join(directory, name))
         self.mount.wait(timeout="600s")
 
     def close(self):
@@ -55,8 +55,8 @@ class Place:
             self.mount.umount()
         finally:
             self.mount.close()
-            for folder in {self.root, self.tmpfs, self.mount.mnt}:
-                rig.shutil.rmtree(folder, ignore_errors=True)
+            for directory in {self.root, self.tmpfs, self.mount.mnt}:
+                rig.shutil.rmtree(directory, ignore_errors=True)
 
 
 def build_tool():

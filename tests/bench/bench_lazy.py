@@ -35,10 +35,10 @@ def seconds_of(function, *args):
     return time.monotonic() - begin
 
 
-def clear(*folders):
-    for folder in folders:
-        for name in os.listdir(folder):
-            path = os.path.join(folder, name)
+def clear(*directories):
+    for directory in directories:
+        for name in os.listdir(directory):
+            path = os.path.join(directory, name)
             shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
 
 
@@ -187,10 +187,10 @@ class Bench:
         import train_gpt
 
         def job(every):
-            folder = os.path.join(self.place.mount.mnt, "job")
+            directory = os.path.join(self.place.mount.mnt, "job")
             sizes = ["--width", str(self.args.job_width), "--steps", str(self.args.job_steps), "--every", str(every or 10**9)]
-            sys.argv = ["train_gpt", "--dir", folder, "--lazy", "--print-every", str(10**9), *sizes]
-            os.makedirs(folder, exist_ok=True)
+            sys.argv = ["train_gpt", "--dir", directory, "--lazy", "--print-every", str(10**9), *sizes]
+            os.makedirs(directory, exist_ok=True)
             made = train_gpt.Job(train_gpt.parse())
             made.train_step()
             made.step = 0

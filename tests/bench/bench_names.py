@@ -15,7 +15,7 @@ FIRST = "stat, first"
 
 
 class Grounds:
-    """Three folders: on the mount, on ext4, and through bindfs on the same ext4."""
+    """Three directories: on the mount, on ext4, and through bindfs on the same ext4."""
 
     def __init__(self, args):
         self.root = tempfile.mkdtemp(prefix="cairn-bench-", dir=args.store)
@@ -24,19 +24,19 @@ class Grounds:
         os.mkdir(disk)
         if rig.run("stat", "-f", "-c", "%T", disk).strip() != "ext2/ext3":
             self.image = rig.LoopImage(os.path.join(self.root, "image"), disk, 8 * rig.GIB)
-        self.folders = {"ext4": os.path.join(disk, "plain"), "bindfs": os.path.join(self.root, "bindfs")}
+        self.directories = {"ext4": os.path.join(disk, "plain"), "bindfs": os.path.join(self.root, "bindfs")}
         below = os.path.join(disk, "below")
-        for path in (*self.folders.values(), below):
+        for path in (*self.directories.values(), below):
             os.mkdir(path)
         self.mount = rig.Mount(self.root, rig.find_binary(args.build), stage=args.stage, nvme="20G", **args.option)
         self.mount.mount()
-        self.folders["mount"] = self.mount.mnt
+        self.directories["mount"] = self.mount.mnt
         self.floor = bench_common.Floor()
-        self.bindfs = subprocess.Popen(["bindfs", "-f", *args.bindfs, below, self.folders["bindfs"]])
-        rig.poll(lambda: rig.mounted_at(self.folders["bindfs"]), 10, "bindfs")
+        self.bindfs = subprocess.Popen(["bindfs", "-f", *args.bindfs, below, self.directories["bindfs"]])
+        rig.poll(lambda: rig.mounted_at(self.directories["bindfs"]), 10, "bindfs")
 
     def close(self):
-        rig.file_systems_unmount(self.folders["bindfs"])
+        rig.file_systems_unmount(self.directories["bindfs"])
         self.bindfs.wait(10)
         self.floor.close()
         try:
@@ -54,9 +54,9 @@ def build_tool():
     return target
 
 
-def phases(tool, folder, count):
+def phases(tool, directory, count):
     """Phase -> seconds."""
-    made = tempfile.mkdtemp(dir=folder)
+    made = tempfile.mkdtemp(dir=directory)
     lines = rig.run(tool, "run", made, str(count)).splitlines()
     os.rmdir(made)
     return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines}
@@ -69,7 +69,7 @@ def measure(args, tool, grounds):
         for case in CASES if number % 2 == 0 else reversed(CASES):
             grounds.mount.wait(timeout="600s")
             os.sync()
-            for phase, seconds in phases(tool, grounds.folders[case], args.count).items():
+            for phase, seconds in phases(tool, grounds.directories[case], args.count).items():
                 times.setdefault(phase, {name: [] for name in CASES})[case].append(seconds)
         least = rig.run(tool, "look", grounds.floor.mnt, str(args.count))
         times[FIRST].setdefault("floor", []).append(float(least.rsplit(" ", 1)[1]))
@@ -106,8 +106,8 @@ def timed(function, *args):
 def large_directory(tool, mount, files=100_000):
     """Listing 10^5 files, also with attributes; renaming their directory and an empty one."""
     full, empty = os.path.join(mount.mnt, "full"), os.path.join(mount.mnt, "empty")
-    for folder in (full, empty):
-        os.mkdir(folder)
+    for directory in (full, empty):
+        os.mkdir(directory)
     rig.run(tool, "make", full, str(files))
     figures = {"files": files, "list_s": [], "list_with_attributes_s": [], "rename_full_ms": [], "rename_empty_ms": []}
     for _ in range(5):

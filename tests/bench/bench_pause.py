@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.needs_mount, pytest.mark.alone]
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("staged", [0, GIB])
-def test_pause(request, mount_factory, folder, report, staged):
-    kept = mount_factory(folder, kind=successor.Kept, successor="on", crash_window=0, stage="2560M", writeback_delay="1h")
+def test_pause(request, mount_factory, directory, report, staged):
+    kept = mount_factory(directory, kind=successor.Kept, successor="on", crash_window=0, stage="2560M", writeback_delay="1h")
     request.addfinalizer(kept.close)
     kept.mount()
     fd = os.open(os.path.join(kept.mnt, "file"), os.O_RDWR | os.O_CREAT)

@@ -173,49 +173,49 @@ class Training:
 # --- how frameworks save it ------------------------------------------------------------------------------------------------
 
 
-def save_torch(training, folder):
-    torch.save({"step": training.at, **training.parts()}, os.path.join(folder, "checkpoint.pt"))
+def save_torch(training, directory):
+    torch.save({"step": training.at, **training.parts()}, os.path.join(directory, "checkpoint.pt"))
 
 
-def save_fp32(training, folder):
+def save_fp32(training, directory):
     """As FSDP saves a model that was wrapped in fp32: no bf16 anywhere."""
     parts = training.parts()
     del parts["model"]
-    torch.save(parts, os.path.join(folder, "fp32.pt"))
+    torch.save(parts, os.path.join(directory, "fp32.pt"))
 
 
-def save_bf16(training, folder):
+def save_bf16(training, directory):
     """A run whose optimizer is bf16, too."""
     parts = training.parts()
     del parts["master"]
-    torch.save({part: {name: t.bfloat16() for name, t in tensors.items()} for part, tensors in parts.items()}, os.path.join(folder, "bf16.pt"))
+    torch.save({part: {name: t.bfloat16() for name, t in tensors.items()} for part, tensors in parts.items()}, os.path.join(directory, "bf16.pt"))
 
 
-def save_weights(training, folder):
+def save_weights(training, directory):
     from safetensors.torch import save_file
 
-    save_file({name: t.contiguous() for name, t in training.weights().items()}, os.path.join(folder, "model.safetensors"))
+    save_file({name: t.contiguous() for name, t in training.weights().items()}, os.path.join(directory, "model.safetensors"))
 
 
-def save_dcp(training, folder):
+def save_dcp(training, directory):
     from torch.distributed import checkpoint
 
-    checkpoint.save(training.parts(), checkpoint_id=os.path.join(folder, "dcp"), no_dist=True)
+    checkpoint.save(training.parts(), checkpoint_id=os.path.join(directory, "dcp"), no_dist=True)
 
 
-def save_zero(training, folder, ranks=4):
+def save_zero(training, directory, ranks=4):
     """As DeepSpeed: the model in one file, and flat slices that cross tensors, one file a rank."""
     parts = training.parts()
-    torch.save({"module": parts.pop("model")}, os.path.join(folder, "mp_rank_00_model_states.pt"))
+    torch.save({"module": parts.pop("model")}, os.path.join(directory, "mp_rank_00_model_states.pt"))
     flat = {part: torch.cat([t.flatten() for t in tensors.values()]) for part, tensors in parts.items()}
     for rank in range(ranks):
         shard = {part: t.tensor_split(ranks)[rank].clone() for part, t in flat.items()}
-        torch.save({"optimizer_state_dict": shard}, os.path.join(folder, f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"))
+        torch.save({"optimizer_state_dict": shard}, os.path.join(directory, f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"))
 
 
-def save_replica(training, folder):
+def save_replica(training, directory):
     """The state again, as the second data-parallel rank saves it: all offsets differ."""
-    torch.save({"rank": 1, "host": "node-1" * 50, "step": training.at, **training.parts()}, os.path.join(folder, "replica.pt"))
+    torch.save({"rank": 1, "host": "node-1" * 50, "step": training.at, **training.parts()}, os.path.join(directory, "replica.pt"))
 
 
 LAYOUTS = {"torch.save, mixed precision": save_torch, "fp32 state": save_fp32, "bf16 state": save_bf16, "bf16 weights, safetensors": save_weights,
@@ -229,32 +229,32 @@ def du(mount, path):
     return json.loads(mount.cairn("du", "--json", path).stdout)[0]
 
 
-def ratios(mount, training, folder):
-    """Each layout in a folder of its own; what others of them have already is found, so each is deleted again."""
+def ratios(mount, training, directory):
+    """Each layout in a directory of its own; what others of them have already is found, so each is deleted again."""
     found = {}
     for name, save in LAYOUTS.items():
-        os.makedirs(folder)
-        save(training, folder)
-        mount.wait(folder)
-        counts = du(mount, folder)
+        os.makedirs(directory)
+        save(training, directory)
+        mount.wait(directory)
+        counts = du(mount, directory)
         found[name] = {"ratio": counts["stored_bytes"] / counts["unique_bytes"], "raw_bytes": counts["unique_bytes"],
                        "by_encoding": {encoding: row["stored_bytes"] / row["raw_bytes"] for encoding, row in counts["encodings"].items()}}
-        rig.shutil.rmtree(folder)
+        rig.shutil.rmtree(directory)
         mount.wait()
     return found
 
 
 def series(mount, training, args):
     """Checkpoints as training goes on; all are kept."""
-    losses, folder = [], os.path.join(mount.mnt, "series")
+    losses, directory = [], os.path.join(mount.mnt, "series")
     for number in range(args.checkpoints):
         losses += [training.step() for _ in range(args.every)]
-        where = os.path.join(folder, f"step{training.at}")
+        where = os.path.join(directory, f"step{training.at}")
         os.makedirs(where)
         save_torch(training, where)
         print(f"step {training.at}: loss {statistics.mean(losses[-args.every:]):.3f}", file=sys.stderr, flush=True)
-    mount.wait(folder)
-    counts = du(mount, folder)
+    mount.wait(directory)
+    counts = du(mount, directory)
     return {"ratio": counts["stored_bytes"] / counts["logical_bytes"], "checkpoints": args.checkpoints, "steps_apart": args.every, "last_loss": losses[-1]}
 
 
@@ -337,9 +337,9 @@ class Uploaded:
         try:
             newest = max(os.listdir(fresh.mnt), key=lambda name: int(name[4:]))
             size = 0
-            for folder, _, names in os.walk(os.path.join(fresh.mnt, newest)):
+            for directory, _, names in os.walk(os.path.join(fresh.mnt, newest)):
                 for name in names:
-                    with open(os.path.join(folder, name), "rb") as file:
+                    with open(os.path.join(directory, name), "rb") as file:
                         size += len(file.read())
             fetched = fresh.status()["remote"]["fetched_bytes_total"]
             done = subprocess.run(["diff", "-rq", self.mount.mnt, fresh.mnt], capture_output=True, text=True)
@@ -403,23 +403,23 @@ def tuned(args, training):
 def speeds(args, training):
     """Of each class of tensors by itself (fx), and of weights as their difference to those some steps before (dx)."""
     figures = {}
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
         for part, tensors in training.parts().items():
-            write_part(os.path.join(folder, part), tensors)
-            figures[part] = speed(args, os.path.join(folder, part))
+            write_part(os.path.join(directory, part), tensors)
+            figures[part] = speed(args, os.path.join(directory, part))
         for _ in range(args.every):
             training.step()
         for part in ("model", "master"):
-            later = os.path.join(folder, part + "-later")
+            later = os.path.join(directory, part + "-later")
             write_part(later, training.parts()[part])
-            figures[f"{part}, {args.every} steps later"] = speed(args, f"{later}:{os.path.join(folder, part)}")
+            figures[f"{part}, {args.every} steps later"] = speed(args, f"{later}:{os.path.join(directory, part)}")
     return figures
 
 
 # --- what is no tensor -------------------------------------------------------------------------------------------------------
 
 
-def write_tokenizer(folder):
+def write_tokenizer(directory):
     """A tokenizer as the Hub's repositories have one: byte-level BPE, 32,000 words."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -427,10 +427,10 @@ def write_tokenizer(folder):
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
     lines = sources().decode(errors="replace").splitlines()
     tokenizer.train_from_iterator(lines, trainers.BpeTrainer(vocab_size=32000, show_progress=False))
-    tokenizer.save(os.path.join(folder, "tokenizer.json"))
+    tokenizer.save(os.path.join(directory, "tokenizer.json"))
 
 
-def write_metadata(folder, tensors=2000, ranks=16):
+def write_metadata(directory, tensors=2000, ranks=16):
     """What DCP writes beside the shards of a model and its moments."""
     import pickle
 
@@ -444,22 +444,22 @@ def write_metadata(folder, tensors=2000, ranks=16):
         items[name] = dcp.TensorStorageMetadata(properties, torch.Size([4096, 4096]), [dcp.ChunkStorageMetadata(at, rows) for at in offsets])
         for rank, at in enumerate(offsets):
             storage[dcp.MetadataIndex(name, at, 0)] = _StorageInfo(f"__{rank}_0.distcp", number * 4 * rows.numel(), 4 * rows.numel())
-    with open(os.path.join(folder, ".metadata"), "wb") as file:
+    with open(os.path.join(directory, ".metadata"), "wb") as file:
         pickle.dump(dcp.Metadata(items, {name: (name,) for name in items}, storage), file)
 
 
-def write_log(folder, steps=100000):
+def write_log(directory, steps=100000):
     draw = torch.Generator().manual_seed(3)
-    with open(os.path.join(folder, "log.jsonl"), "w") as file:
+    with open(os.path.join(directory, "log.jsonl"), "w") as file:
         for step in range(steps):
             noise = torch.rand(3, generator=draw).tolist()
             row = {"step": step, "loss": 2 + noise[0], "grad_norm": noise[1], "lr": 6e-4 * (1 - step / steps), "tokens_per_s": 41000 + 900 * noise[2]}
             file.write(json.dumps(row) + "\n")
 
 
-def write_sources(folder):
+def write_sources(directory):
     """A copy of the program beside the checkpoints, as one file."""
-    with open(os.path.join(folder, "sources.tar"), "wb") as file:
+    with open(os.path.join(directory, "sources.tar"), "wb") as file:
         file.write(sources())
 
 
@@ -469,13 +469,13 @@ def texts(args, training):
     for _ in range(args.every):
         training.step()
     writers = {"tokenizer.json": write_tokenizer, "DCP .metadata, 32,000 shards": write_metadata, "log, lines of JSON": write_log, "source code": write_sources}
-    writers |= {f"directory: {name}": lambda folder, save=save: save(training, folder) for name, save in LAYOUTS.items()}
+    writers |= {f"directory: {name}": lambda directory, save=save: save(training, directory) for name, save in LAYOUTS.items()}
     with tempfile.TemporaryDirectory(dir="/dev/shm") as root:
         for number, (name, write) in enumerate(writers.items()):
-            folder = os.path.join(root, str(number))
-            os.makedirs(folder)
-            write(folder)
-            found[name] = text_figures(tool, [os.path.join(at, file) for at, _, files in os.walk(folder) for file in files])
+            directory = os.path.join(root, str(number))
+            os.makedirs(directory)
+            write(directory)
+            found[name] = text_figures(tool, [os.path.join(at, file) for at, _, files in os.walk(directory) for file in files])
     return found
 
 

@@ -50,7 +50,7 @@ class Bench:
             sys.exit(f"no Ceph RGW: {why}")
         self.binary = None if args.no_mount else rig.find_binary(args.build)
         if self.binary is None and not args.no_mount:
-            sys.exit(f"no cairn binary in {args.build}: build first, or name the folder with --build")
+            sys.exit(f"no cairn binary in {args.build}: build first, or name the directory with --build")
         self.root = tempfile.mkdtemp(prefix="cairn-bench-", dir=args.store)
         self.source = tempfile.mkdtemp(prefix="cairn-bench-", dir="/dev/shm")
         if self.rgw:
@@ -66,7 +66,7 @@ class Bench:
         self.pieces = [os.path.join(self.source, f"{number:04d}") for number in range(count)]
         self.total = count * PIECE
 
-    def folder(self, name):
+    def directory(self, name):
         self.count += 1
         path = os.path.join(self.root, f"{self.count}-{name}")
         os.makedirs(path)
@@ -74,7 +74,7 @@ class Bench:
 
     def remote(self, proxy=None):
         if not self.rgw:
-            return remotes.DirRemote(self.folder("remote"))
+            return remotes.DirRemote(self.directory("remote"))
         made = remotes.S3Remote(self.rgw, endpoint=proxy and proxy.url)
         self.open.append(made.wipe)
         return made
@@ -89,7 +89,7 @@ class Bench:
         options = {"stage": self.args.stage, "nvme": "16G", **options}
         kind = remotes.RemoteMount if remote else rig.Mount
         extra = {"remote": remote} if remote else {}
-        made = kind(self.folder("node"), self.binary, **extra, **options)
+        made = kind(self.directory("node"), self.binary, **extra, **options)
         self.open.append(made.close)
         return made.mount()
 
@@ -351,7 +351,7 @@ class Floor:
         return path
 
     def restore(self, remote):
-        mnt = self.bench.folder("floor")
+        mnt = self.bench.directory("floor")
         proc = subprocess.Popen([self.tool, mnt, self.write_list(remote, 8 * rig.MIB), str(CONNECTIONS)])
         try:
             file = os.path.join(mnt, "file")
@@ -463,7 +463,7 @@ def part_first(bench, results):
         rig.write_file(os.path.join(made.mnt, f"d{number // 1000}", f"f{number % 1000}"), b"%0200d" % number)
     made.wait(timeout="600s")
     made.umount()
-    drain = remotes.RemoteMount(bench.folder("node"), bench.binary, stored, store=made.store, stage=bench.args.stage)
+    drain = remotes.RemoteMount(bench.directory("node"), bench.binary, stored, store=made.store, stage=bench.args.stage)
     bench.open.append(drain.close)
     drain.mount()
     drain.wait_remote(timeout="600s")
@@ -491,7 +491,7 @@ class Tool:
 
     def __init__(self, bench):
         self.bench, self.remote = bench, bench.remote()
-        self.root = bench.folder(self.name)
+        self.root = bench.directory(self.name)
         self.mnt = os.path.join(self.root, "mnt")
         os.mkdir(self.mnt)
 
@@ -539,7 +539,7 @@ class S3fs(Tool):
 def tool_save(bench, kind, totals):
     """Blocked: until close has returned. Total: until the object is there."""
     tool = kind(bench)
-    tool.remote.put("", b"")  # s3fs wants the folder to be there
+    tool.remote.put("", b"")  # s3fs wants the directory to be there
     tool.mount()
     try:
         begin = time.monotonic()

@@ -25,7 +25,7 @@ def tensors(total, seed, dtype=torch.float32):
 def bytes_of(path):
     if os.path.isfile(path):
         return os.path.getsize(path)
-    return sum(os.path.getsize(os.path.join(folder, name)) for folder, _, names in os.walk(path) for name in names)
+    return sum(os.path.getsize(os.path.join(directory, name)) for directory, _, names in os.walk(path) for name in names)
 
 
 class Bench:
@@ -71,7 +71,7 @@ def main():
     parser.set_defaults(stage="1G")
     args = parser.parse_args()
     if args.plain:
-        sys.exit("--plain: a folder stores what it gets")
+        sys.exit("--plain: a directory stores what it gets")
     place = bench_common.Place(args)
     try:
         bench = Bench(args, place)

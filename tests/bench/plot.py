@@ -17,7 +17,7 @@ import sys
 from xml.sax.saxutils import escape
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-FOLDER = os.path.join(HERE, "..", "..", "docs", "plots")
+DIRECTORY = os.path.join(HERE, "..", "..", "docs", "plots")
 THEMES = {
     "light": {"text": "#1f2328", "dim": "#59636e", "line": "#d1d9e0", "cairn": "#0969da", "other": "#9a9fa6", "whisker": "#1f2328"},
     "dark": {"text": "#f0f6fc", "dim": "#9198a1", "line": "#3d444d", "cairn": "#4493f8", "other": "#656c76", "whisker": "#f0f6fc"},
@@ -149,7 +149,7 @@ def main():
     parser.add_argument("--commit", help="of the code that was measured (default: HEAD)")
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
-    path = os.path.join(FOLDER, "figures.json")
+    path = os.path.join(DIRECTORY, "figures.json")
     with open(path) as file:
         figures = json.load(file)
     update(figures, args)
@@ -160,16 +160,16 @@ def main():
         json.dump(figures, file, indent=1)
         file.write("\n")
     for name, content in drawn.items():
-        with open(os.path.join(FOLDER, name), "w") as file:
+        with open(os.path.join(DIRECTORY, name), "w") as file:
             file.write(content)
 
 
 def outdated(drawn):
     """The pictures that are not those of the figures, and those of no figure."""
-    there = {name for name in os.listdir(FOLDER) if name.endswith(".svg")}
+    there = {name for name in os.listdir(DIRECTORY) if name.endswith(".svg")}
     wrong = there ^ set(drawn)
     for name in there & set(drawn):
-        with open(os.path.join(FOLDER, name)) as file:
+        with open(os.path.join(DIRECTORY, name)) as file:
             if file.read() != drawn[name]:
                 wrong.add(name)
     for name in sorted(wrong):

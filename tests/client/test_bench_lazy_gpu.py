@@ -10,15 +10,15 @@ import pytest
 BENCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench", "bench_lazy_gpu.py")
 
 
-def test_dry_run(request, folder):
+def test_dry_run(request, directory):
     build = os.path.abspath(request.config.getoption("--build"))
     if not os.path.exists(os.path.join(build, "tests", "client", "cuda", "libcuda.so.1")):
         pytest.skip(f"skipped: {build} has no stand-in for libcuda.so.1")
     if request.config.getoption("--sanitize"):
         pytest.skip("skipped: a sanitizer's library does not load in Python")
-    path = os.path.join(folder, "figures.json")
+    path = os.path.join(directory, "figures.json")
     done = subprocess.run(
-        [sys.executable, BENCH, "--dry-run", "--no-training", "--build", build, "--folder", folder, "--json", path],
+        [sys.executable, BENCH, "--dry-run", "--no-training", "--build", build, "--folder", directory, "--json", path],
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -32,61 +32,61 @@ def equal(left, right):
 
 
 class TorchZip:
-    def make(self, folder):
-        torch.save({"model": tensors(1), "step": 7}, os.path.join(folder, "a.pt"))
-        torch.save({"model": tensors(2), "step": 8}, os.path.join(folder, "b.pt"))
-        torch.save({"model": tensors(3), "step": 9}, os.path.join(folder, "b.pt"))
+    def make(self, directory):
+        torch.save({"model": tensors(1), "step": 7}, os.path.join(directory, "a.pt"))
+        torch.save({"model": tensors(2), "step": 8}, os.path.join(directory, "b.pt"))
+        torch.save({"model": tensors(3), "step": 9}, os.path.join(directory, "b.pt"))
 
-    def check(self, folder):
+    def check(self, directory):
         for name, seed, step in (("a.pt", 1, 7), ("b.pt", 3, 9)):
-            state = torch.load(os.path.join(folder, name))
+            state = torch.load(os.path.join(directory, name))
             assert state["step"] == step and equal(state["model"], tensors(seed))
 
 
 class TorchLegacy:
-    def make(self, folder):
-        torch.save(tensors(4), os.path.join(folder, "old.pt"), _use_new_zipfile_serialization=False)
+    def make(self, directory):
+        torch.save(tensors(4), os.path.join(directory, "old.pt"), _use_new_zipfile_serialization=False)
 
-    def check(self, folder):
-        equal(torch.load(os.path.join(folder, "old.pt")), tensors(4))
+    def check(self, directory):
+        equal(torch.load(os.path.join(directory, "old.pt")), tensors(4))
 
 
 class TorchMmap:
-    def make(self, folder):
-        torch.save(tensors(5), os.path.join(folder, "mapped.pt"))
+    def make(self, directory):
+        torch.save(tensors(5), os.path.join(directory, "mapped.pt"))
 
-    def check(self, folder):
-        loaded = torch.load(os.path.join(folder, "mapped.pt"), mmap=True)
+    def check(self, directory):
+        loaded = torch.load(os.path.join(directory, "mapped.pt"), mmap=True)
         equal(loaded, tensors(5))
 
 
 class Safetensors:
     """Saves over an existing file too, which renames over it before it closes."""
 
-    def make(self, folder):
-        path = os.path.join(folder, "model.safetensors")
+    def make(self, directory):
+        path = os.path.join(directory, "model.safetensors")
         safetensors_torch.save_file(tensors(6), path)
         safetensors_torch.save_file(tensors(7, count=4), path)
-        safetensors_torch.save_file(tensors(8), os.path.join(folder, "other.safetensors"), metadata={"format": "pt"})
+        safetensors_torch.save_file(tensors(8), os.path.join(directory, "other.safetensors"), metadata={"format": "pt"})
 
-    def check(self, folder):
-        equal(safetensors_torch.load_file(os.path.join(folder, "model.safetensors")), tensors(7, count=4))
-        equal(safetensors_torch.load_file(os.path.join(folder, "other.safetensors")), tensors(8))
-        assert sorted(os.listdir(folder)) == ["model.safetensors", "other.safetensors"]
+    def check(self, directory):
+        equal(safetensors_torch.load_file(os.path.join(directory, "model.safetensors")), tensors(7, count=4))
+        equal(safetensors_torch.load_file(os.path.join(directory, "other.safetensors")), tensors(8))
+        assert sorted(os.listdir(directory)) == ["model.safetensors", "other.safetensors"]
 
 
 class Dcp:
-    def make(self, folder):
+    def make(self, directory):
         from torch.distributed import checkpoint
 
-        writer = checkpoint.FileSystemWriter(os.path.join(folder, "dcp"), thread_count=2)
+        writer = checkpoint.FileSystemWriter(os.path.join(directory, "dcp"), thread_count=2)
         checkpoint.save({"model": tensors(9)}, storage_writer=writer, no_dist=True)
 
-    def check(self, folder):
+    def check(self, directory):
         from torch.distributed import checkpoint
 
         state = {"model": {name: torch.zeros_like(tensor) for name, tensor in tensors(9).items()}}
-        reader = checkpoint.FileSystemReader(os.path.join(folder, "dcp"))
+        reader = checkpoint.FileSystemReader(os.path.join(directory, "dcp"))
         checkpoint.load(state, storage_reader=reader, no_dist=True)
         equal(state["model"], tensors(9))
 
@@ -97,26 +97,26 @@ class NumpyMemmap:
     def wanted(self):
         return numpy.random.default_rng(10).standard_normal(self.shape)
 
-    def make(self, folder):
-        array = numpy.memmap(os.path.join(folder, "array"), dtype="f8", mode="w+", shape=self.shape)
+    def make(self, directory):
+        array = numpy.memmap(os.path.join(directory, "array"), dtype="f8", mode="w+", shape=self.shape)
         array[:] = self.wanted()
         array[5, :] = 0.5
         array.flush()
-        numpy.save(os.path.join(folder, "saved.npy"), self.wanted())
+        numpy.save(os.path.join(directory, "saved.npy"), self.wanted())
 
-    def check(self, folder):
+    def check(self, directory):
         wanted = self.wanted()
-        assert numpy.array_equal(numpy.load(os.path.join(folder, "saved.npy"), mmap_mode="r"), wanted)
+        assert numpy.array_equal(numpy.load(os.path.join(directory, "saved.npy"), mmap_mode="r"), wanted)
         wanted[5, :] = 0.5
-        array = numpy.memmap(os.path.join(folder, "array"), dtype="f8", mode="r", shape=self.shape)
+        array = numpy.memmap(os.path.join(directory, "array"), dtype="f8", mode="r", shape=self.shape)
         assert numpy.array_equal(array, wanted)
 
 
 class Sqlite:
     mode = "DELETE"
 
-    def make(self, folder):
-        base = sqlite3.connect(os.path.join(folder, "base.db"))
+    def make(self, directory):
+        base = sqlite3.connect(os.path.join(directory, "base.db"))
         assert base.execute(f"pragma journal_mode={self.mode}").fetchone()[0] == self.mode.lower()
         base.execute("create table t (k integer primary key, v blob)")
         for number in range(20):
@@ -130,8 +130,8 @@ class Sqlite:
         base.execute("rollback")
         base.close()
 
-    def check(self, folder):
-        base = sqlite3.connect(os.path.join(folder, "base.db"))
+    def check(self, directory):
+        base = sqlite3.connect(os.path.join(directory, "base.db"))
         try:
             assert base.execute("pragma integrity_check").fetchone() == ("ok",)
             rows = base.execute("select k, v from t order by k").fetchall()
@@ -156,19 +156,19 @@ class CopyTool:
     def __init__(self, tool):
         self.tool = tool
 
-    def make(self, folder):
-        self.source = os.path.join(os.path.dirname(folder.rstrip("/")), "..", "source")
+    def make(self, directory):
+        self.source = os.path.join(os.path.dirname(directory.rstrip("/")), "..", "source")
         self.source = os.path.abspath(self.source)
         if not os.path.isdir(self.source):
             make_tree(self.source)
-        target = os.path.join(folder, "copy")
+        target = os.path.join(directory, "copy")
         run = subprocess.run(["bash", "-ec", self.commands[self.tool], "bash", self.source, target], capture_output=True, text=True)
         assert run.returncode == 0 and run.stderr == "", run.stderr
 
-    def check(self, folder):
-        assert picture(os.path.join(folder, "copy")) == picture(self.source)
+    def check(self, directory):
+        assert picture(os.path.join(directory, "copy")) == picture(self.source)
         if self.tool == "tar":
-            path = os.path.join(folder, "copy.tar")
+            path = os.path.join(directory, "copy.tar")
             subprocess.run(["tar", "-df", path, "-C", self.source], check=True)
 
 
@@ -193,9 +193,9 @@ def make_tree(root):
 def picture(root):
     """Names, kinds, modes, times, links and contents of a tree."""
     result, first = {}, {}
-    for folder, names, files in sorted(os.walk(root)):
+    for directory, names, files in sorted(os.walk(root)):
         for name in sorted(names + files):
-            path = os.path.join(folder, name)
+            path = os.path.join(directory, name)
             info = os.lstat(path)
             link = os.readlink(path) if os.path.islink(path) else None
             data = rig.read_file(path) if os.path.isfile(path) and link is None else None
@@ -220,8 +220,8 @@ CLIENTS = {
 }
 
 
-def check(client, folder):
-    client.check(folder)
+def check(client, directory):
+    client.check(directory)
     gc.collect()  # no map of a file may outlive the mount
 
 
@@ -232,16 +232,16 @@ def test_client(cairn, name):
         pytest.skip("skipped: rsync is not installed")
     client = CLIENTS[name]()
     cairn.mount()
-    folder = os.path.join(cairn.mnt, "data")
-    os.mkdir(folder)
-    client.make(folder)
+    directory = os.path.join(cairn.mnt, "data")
+    os.mkdir(directory)
+    client.make(directory)
     gc.collect()
-    check(client, folder)
+    check(client, directory)
     cairn.kill9()
     cairn.mount()
-    check(client, folder)
+    check(client, directory)
     cairn.remount()
-    check(client, folder)
+    check(client, directory)
     client_again = os.path.join(cairn.mnt, "again")
     os.mkdir(client_again)
     client.make(client_again)
@@ -250,7 +250,7 @@ def test_client(cairn, name):
     cairn.kill9()
     cairn.drop_stage()
     cairn.mount()
-    check(client, folder)
+    check(client, directory)
     check(client, client_again)
     cairn.umount()
     assert cairn.fsck().returncode == 0

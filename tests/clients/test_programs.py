@@ -34,30 +34,30 @@ def needs(program):
 
 # ---------------------------------------------------------------- git
 
-def git(folder, *args):
-    return run("git", *WHO, *args, cwd=folder, env={**os.environ, **GIT})
+def git(directory, *args):
+    return run("git", *WHO, *args, cwd=directory, env={**os.environ, **GIT})
 
 
-def make_repository(folder, rng):
+def make_repository(directory, rng):
     """Some commits of many small files and a few large ones, on two branches."""
-    os.mkdir(folder)
-    git(folder, "init", "-q", "-b", "main")
+    os.mkdir(directory)
+    git(directory, "init", "-q", "-b", "main")
     for commit in range(6):
         for number in range(60):
-            path = os.path.join(folder, f"part-{number % 7}", f"file-{number}")
+            path = os.path.join(directory, f"part-{number % 7}", f"file-{number}")
             os.makedirs(os.path.dirname(path), exist_ok=True)
             if commit == 0 or rng.random() < 0.2:
                 rig.write_file(path, rng.randbytes(rng.choice((0, 10, 3000, 70_000))))
-        os.chmod(os.path.join(folder, "part-1", "file-1"), 0o755 if commit % 2 else 0o644)
-        git(folder, "add", "-A")
-        git(folder, "commit", "-q", "-m", f"commit {commit}")
-    git(folder, "branch", "side", "HEAD~2")
+        os.chmod(os.path.join(directory, "part-1", "file-1"), 0o755 if commit % 2 else 0o644)
+        git(directory, "add", "-A")
+        git(directory, "commit", "-q", "-m", f"commit {commit}")
+    git(directory, "branch", "side", "HEAD~2")
 
 
-def test_git(cairn, rng, folder):
+def test_git(cairn, rng, directory):
     """Clone, fsck, commits, merge, gc; the same after kill -9, after a remount and after power loss."""
     needs("git")
-    source = os.path.join(folder, "source")
+    source = os.path.join(directory, "source")
     make_repository(source, rng)
     cairn.mount()
     clone = os.path.join(cairn.mnt, "clone")
@@ -182,11 +182,11 @@ class Base:
 
 @pytest.mark.needs_mount
 @pytest.mark.parametrize("how", ("kill", "power loss"))
-def test_sqlite_wal_of_several_processes(cairn, shm_folder, how):
+def test_sqlite_wal_of_several_processes(cairn, shm_directory, how):
     """Every commit that returned is there after the daemon's death, and, since each was synced, after power loss."""
     cairn.mount()
     path = os.path.join(cairn.mnt, "base.db")
-    base = Base(path, shm_folder)
+    base = Base(path, shm_directory)
     base.start()
     try:
         rig.time.sleep(1.0)  # of work, which the kill interrupts
@@ -225,7 +225,7 @@ def known_stressors():
 
 
 def stress(path, names, seconds):
-    """(exit code, what it said) of stressors, all at once, in a folder (as the current one: io-uring's finds no file below an absolute path)."""
+    """(exit code, what it said) of stressors, all at once, in a directory (as the current one: io-uring's finds no file below an absolute path)."""
     command = ["stress-ng", "--temp-path", ".", "--timeout", str(seconds), "--verify", "--stdout", "--no-rand-seed"]
     for name in names:
         command += [f"--{name}", "1", *MORE.get(name, ())]
@@ -243,7 +243,7 @@ def stress(path, names, seconds):
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("part", range(3))
-def test_stress_ng(cairn, folder, part, full):
+def test_stress_ng(cairn, directory, part, full):
     """No stressor of files finds anything that it does not find on the disk's own filesystem."""
     needs("stress-ng")
     known = known_stressors()
@@ -252,7 +252,7 @@ def test_stress_ng(cairn, folder, part, full):
     code, said = stress(cairn.mnt, names, 20 if full else 1)
     if code != 0:
         failing = [name for name in names if stress(cairn.mnt, [name], 3)[0] != 0]
-        only_here = [name for name in failing if stress(folder, [name], 3)[0] == 0]
+        only_here = [name for name in failing if stress(directory, [name], 3)[0] == 0]
         assert failing and not only_here, f"{only_here or names} fail here and not on the disk: {code}\n{said[-4000:]}"
     assert os.listdir(cairn.mnt) == []
     cairn.umount()

@@ -112,7 +112,7 @@ class Job:
         self.start = 0
         self.losses = {}
         self.saves = []
-        self.pending = []  # lazy saves without a name yet, with their steps' folders
+        self.pending = []  # lazy saves without a name yet, with their steps' directories
         self.seconds = 0  # of all steps and saves so far
 
     def batch(self):
@@ -135,8 +135,8 @@ class Job:
         """Save one checkpoint, then name it in `latest`, then remove those that are too old."""
         args = self.args
         name = f"step-{self.step:06d}"
-        folder = os.path.join(args.dir, name)
-        path = os.path.join(folder, "checkpoint.pt")
+        directory = os.path.join(args.dir, name)
+        path = os.path.join(directory, "checkpoint.pt")
         state = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -145,7 +145,7 @@ class Job:
             "text_crc": self.text_crc,
         }
         begin = time.monotonic()
-        os.makedirs(folder, exist_ok=True)
+        os.makedirs(directory, exist_ok=True)
         if args.lazy:
             self.pending.append((name, cairnfs().save(state, path), cairnfs().marker(os.path.join(args.dir, "latest"), name)))
         else:
@@ -225,31 +225,31 @@ def sync_path(path):
         os.close(fd)
 
 
-def write_latest(folder, name):
-    fd = os.open(os.path.join(folder, "latest"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+def write_latest(directory, name):
+    fd = os.open(os.path.join(directory, "latest"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
         os.write(fd, name.encode())
     finally:
         os.close(fd)
 
 
-def newest_checkpoint(folder):
+def newest_checkpoint(directory):
     try:
-        with open(os.path.join(folder, "latest")) as file:
+        with open(os.path.join(directory, "latest")) as file:
             name = file.read()
     except FileNotFoundError:
         return None
-    path = os.path.join(folder, name, "checkpoint.pt")
+    path = os.path.join(directory, name, "checkpoint.pt")
     if not name or not os.path.exists(path):
         sys.exit(f"train_gpt: latest names {name!r}, but {path} is not there")
     return path
 
 
-def keep_newest(folder, keep, unsaved=()):
+def keep_newest(directory, keep, unsaved=()):
     """Removes older checkpoints than the newest `keep` that are there."""
-    steps = sorted(name for name in os.listdir(folder) if name.startswith("step-") and name not in unsaved)
+    steps = sorted(name for name in os.listdir(directory) if name.startswith("step-") and name not in unsaved)
     for name in steps[:-keep]:
-        shutil.rmtree(os.path.join(folder, name))
+        shutil.rmtree(os.path.join(directory, name))
 
 
 def parse():

@@ -36,12 +36,12 @@ def segment_parts(data):
 
 
 def parts_of(path, data):
-    folder = os.path.basename(os.path.dirname(path))
+    directory = os.path.basename(os.path.dirname(path))
     if not data:
         return {}
-    if folder == "packs":
+    if directory == "packs":
         return pack_parts(data)
-    if folder == "journal":
+    if directory == "journal":
         return segment_parts(data)
     return {"begin": (0, min(len(data), 128)), "middle": (len(data) // 2, min(64, len(data) - len(data) // 2)),
             "end": (max(0, len(data) - 64), min(64, len(data)))}

@@ -17,7 +17,7 @@ import rig
 
 pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(1800)]
 LEFT_OUT = ("lock", "log", "log.1", "control", "room")
-FILES = {"small": 500, "inline": 12_000, "one": 700_000, "two": 3_000_000, "folder/three": 1_500_000}
+FILES = {"small": 500, "inline": 12_000, "one": 700_000, "two": 3_000_000, "directory/three": 1_500_000}
 LAST = "last"  # written by itself, in a batch of its own
 
 
@@ -80,11 +80,11 @@ def judge(mount, files, may_lack=()):
     return missing, bad
 
 
-def everything(store, *folders):
+def everything(store, *directories):
     """Names of what must not go, wherever it was set aside; of segments those that were begun."""
     found = set()
-    for folder in ("packs", "journal", *folders):
-        path = os.path.join(store, folder)
+    for directory in ("packs", "journal", *directories):
+        path = os.path.join(store, directory)
         for name in os.listdir(path) if os.path.isdir(path) else ():
             if os.path.isfile(os.path.join(path, name)):
                 found.add(name.removeprefix("packs-").removeprefix("journal-"))
@@ -104,12 +104,12 @@ def begun(store):
 class Base:
     """What each case gets a copy of."""
 
-    def __init__(self, mount, folder):
-        self.mount, self.folder, self.count = mount, folder, 0
+    def __init__(self, mount, directory):
+        self.mount, self.directory, self.count = mount, directory, 0
 
     def make(self, files):
         self.files = files
-        self.store = os.path.join(self.folder, "base")
+        self.store = os.path.join(self.directory, "base")
         shutil.copytree(self.mount.store, self.store, ignore=shutil.ignore_patterns("control", "lock", "room"))
         return self
 
@@ -136,7 +136,7 @@ def excused(base, store, below, part, lost_view, kind):
     if not lost_view or not below.startswith("journal/") or kind == "foreign":
         return ()
     is_end = part.startswith(("last", "slack")) or kind == "sector" and is_zero_from_there_on(base, store, below)
-    return (LAST, "folder/three") if is_end else ()
+    return (LAST, "directory/three") if is_end else ()
 
 
 def names_it(text, below):
@@ -174,11 +174,11 @@ def run_case(base, mount, below, part, kind, lost_view, rng, **options):
 
 
 @pytest.fixture
-def store(cairn, folder):
+def store(cairn, directory):
     mount = cairn
     files = fill(mount)
     mount.umount()
-    return Base(mount, folder).make(files)
+    return Base(mount, directory).make(files)
 
 
 @pytest.mark.pieces(len(cases.KINDS))
@@ -224,12 +224,12 @@ def test_during_service(store, rng, full, piece):
 
 
 @pytest.fixture
-def published(on_remote, folder):
-    node = on_remote(remotes.DirRemote(os.path.join(folder, "remotes")))
+def published(on_remote, directory):
+    node = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")))
     files = fill(node)
     node.wait_remote()
     node.umount()
-    return Base(node, folder).make(files)
+    return Base(node, directory).make(files)
 
 
 @pytest.mark.pieces(len(cases.KINDS))

@@ -86,10 +86,10 @@ WITHOUT = {"barriers": "nobarrier", "order": "data=writeback"}
 
 
 @pytest.mark.parametrize("without", WITHOUT)
-def test_a_filesystem_that_keeps_no_prefix_is_found(new_disk, rng, shm_folder, without):
+def test_a_filesystem_that_keeps_no_prefix_is_found(new_disk, rng, shm_directory, without):
     """The rig can fail: ext4 that sends no flush loses what fsync promised; one that keeps names and no order shows no prefix."""
     disk = new_disk(extra=WITHOUT[without])
-    root, log = os.path.join(disk.inner.mountpoint, "run"), os.path.join(shm_folder, "log")
+    root, log = os.path.join(disk.inner.mountpoint, "run"), os.path.join(shm_directory, "log")
     writers = history.Writers(root, log, rng.randrange(1 << 30), pause=0.05, shard=1 << 20)
     try:
         rig.poll(lambda: writers.mark() > 10_000, 60, "the writers to run")
@@ -178,14 +178,14 @@ class Round:
 
     def keep(self, at, how, choices):
         """The image that was judged and the history, for whoever looks for the cause."""
-        folder = os.path.join(self.reports, f"cut-{self.disk.kind}-{at}-{how}-{choices}")
-        shutil.rmtree(folder, ignore_errors=True)
-        os.makedirs(folder)
-        shutil.copy(self.log, folder)
+        directory = os.path.join(self.reports, f"cut-{self.disk.kind}-{at}-{how}-{choices}")
+        shutil.rmtree(directory, ignore_errors=True)
+        os.makedirs(directory)
+        shutil.copy(self.log, directory)
         path, _ = self.disk.image(at, how, random.Random(choices))
-        rig.run("cp", "--sparse=always", path, os.path.join(folder, "disk.img"))
+        rig.run("cp", "--sparse=always", path, os.path.join(directory, "disk.img"))
         os.unlink(path)
-        return folder
+        return directory
 
     def prefix(self, mnt, mark, end_mark):
         """How long the prefix is that a mount shows."""
@@ -302,14 +302,14 @@ class RemoteRound(Round):
 
 
 @pytest.fixture
-def campaign(request, new_disk, rng, shm_folder, plain):
-    return Campaign(new_disk, rng, shm_folder, request.config.getoption("--reports"), plain)
+def campaign(request, new_disk, rng, shm_directory, plain):
+    return Campaign(new_disk, rng, shm_directory, request.config.getoption("--reports"), plain)
 
 
 @pytest.fixture
-def make_mount(request, mount_factory, folder):
+def make_mount(request, mount_factory, directory):
     def make(disk):
-        mount = mount_factory(rig.tempfile.mkdtemp(dir=folder), **OPTIONS)
+        mount = mount_factory(rig.tempfile.mkdtemp(dir=directory), **OPTIONS)
         request.addfinalizer(mount.close)
         return mount
 
@@ -357,12 +357,12 @@ def test_cuts_with_the_remote_on_the_same_disk(campaign, on_remote, rng, full, p
 @pytest.mark.needs_mount
 @pytest.mark.timeout(240)
 @pytest.mark.pieces(9)
-def test_cuts_with_a_remote_that_keeps_all(campaign, on_remote, folder, rng, full, piece):
+def test_cuts_with_a_remote_that_keeps_all(campaign, on_remote, directory, rng, full, piece):
     """P4, P5: 500 cuts (4 by default) of a store whose dir: remote, elsewhere, keeps its power: it never has what NVMe had not flushed."""
     campaign.round, left, far = RemoteRound, [], []
 
     def make_mount(disk):
-        return on_remote(remotes.DirRemote(os.path.join(folder, "remotes")), **OPTIONS, **QUICK)
+        return on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), **OPTIONS, **QUICK)
 
     for one in campaign.rounds(piece.share(25) if full else 1, make_mount):
         one.run(3, copies=5 if full else 2)
@@ -377,7 +377,7 @@ def test_cuts_with_a_remote_that_keeps_all(campaign, on_remote, folder, rng, ful
     assert all(left)
 
 
-def test_small_fsyncs_one_after_the_other(new_disk, make_mount, folder, rng, full):
+def test_small_fsyncs_one_after_the_other(new_disk, make_mount, directory, rng, full):
     """P3: many small packs, each named by a batch that shares its block with the one before; whenever an fsync has returned, its file is
     there."""
     disk = new_disk(kind=rng.choice(sorted(recorded_disk.FORMATS)))

@@ -11,9 +11,9 @@ import rig
 
 
 @pytest.fixture
-def disk(cairn, request, folder, sanitized):
+def disk(cairn, request, directory, sanitized):
     build = faultdisk.build_of(request.config, sanitized)
-    return faultdisk.FaultDisk(cairn, build, os.path.join(folder, "faults"))
+    return faultdisk.FaultDisk(cairn, build, os.path.join(directory, "faults"))
 
 TENSOR = 3 * rig.MIB + 4567  # of a write: each begins a grid of chunks of its own
 
@@ -134,7 +134,7 @@ def test_trouble_of_the_disk_at_mount_is_told_as_that(cairn, disk, was_killed):
         ("journal", "fdatasync", errno.EIO),
         ("room", "fallocate", errno.EIO),
         ("journal", "rename", errno.ENOSPC),
-        ("folder", "fsync", errno.EIO),
+        ("directory", "fsync", errno.EIO),
         ("session", "unlink", errno.EIO),
     ):
         if cairn.proc:
@@ -155,9 +155,9 @@ def test_trouble_of_the_disk_at_mount_is_told_as_that(cairn, disk, was_killed):
 
 
 @pytest.mark.needs_mount
-def test_a_run_that_the_disk_did_not_take(cairn, disk, folder):
+def test_a_run_that_the_disk_did_not_take(cairn, disk, directory):
     """P9: what was written is read back before it counts; published a moment later, when the disk takes it."""
-    cairn.mount(remote=f"dir:{folder}/remote")
+    cairn.mount(remote=f"dir:{directory}/remote")
     disk.arm("runs", "pwrite", "lie", times=1)
     rig.write_file(cairn.mnt + "/file", b"content")
     cairn.wait(level="remote")

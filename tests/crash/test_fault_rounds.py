@@ -242,7 +242,7 @@ def sites_of(cairn, disk, logs, remote):
 @pytest.mark.timeout(600)
 @pytest.mark.pieces(6)
 @pytest.mark.parametrize("silent", [False, True], ids=["errors", "lies"])
-def test_every_site_fails(mount_factory, request, rng, shm_folder, folder, full, sanitized, report, silent, piece):
+def test_every_site_fails(mount_factory, request, rng, shm_directory, directory, full, sanitized, report, silent, piece):
     """P2, P8, P9."""
     build = faultdisk.build_of(request.config, sanitized)
     count = piece.share((FULL_ROUNDS if full else ROUNDS)[silent])
@@ -251,15 +251,15 @@ def test_every_site_fails(mount_factory, request, rng, shm_folder, folder, full,
     sites, plan, began = None, None, rig.time.monotonic()
     while done < count:
         number += 1
-        cairn = mount_factory(tempfile.mkdtemp(prefix="store-", dir=folder))
-        remote = os.path.join(folder, f"remote-{number}") if number % 2 else None
-        disk = faultdisk.FaultDisk(cairn, build, os.path.join(folder, f"faults-{number}"))
+        cairn = mount_factory(tempfile.mkdtemp(prefix="store-", dir=directory))
+        remote = os.path.join(directory, f"remote-{number}") if number % 2 else None
+        disk = faultdisk.FaultDisk(cairn, build, os.path.join(directory, f"faults-{number}"))
         if sites is None:
             with contextlib.closing(cairn):
-                sites = sites_of(cairn, disk, shm_folder, remote)
+                sites = sites_of(cairn, disk, shm_directory, remote)
             plan = schedule(rng, sites, silent)
             continue
-        group = Group(cairn, disk, rng, shm_folder, number, silent, remote)
+        group = Group(cairn, disk, rng, shm_directory, number, silent, remote)
         try:
             group.begin()
             mounted = True
@@ -269,13 +269,13 @@ def test_every_site_fails(mount_factory, request, rng, shm_folder, folder, full,
                     later.append((site, call, what))
                     continue
                 fired = group.serve(site, call, what, times=rng.choice((1, 1, 3)), skip=rng.choice((0, 0, 1)))
-                if not fired or (site, call) == ("folder", "fsync-never"):
+                if not fired or (site, call) == ("directory", "fsync-never"):
                     again, mounted = group.restart(site, call, what)
                     fired = fired or again
                 if not fired:
-                    other = mount_factory(tempfile.mkdtemp(prefix="new-", dir=folder))
+                    other = mount_factory(tempfile.mkdtemp(prefix="new-", dir=directory))
                     with contextlib.closing(other):
-                        fired = begin_store(other, faultdisk.FaultDisk(other, build, os.path.join(folder, "faults-new")), site, call, what)
+                        fired = begin_store(other, faultdisk.FaultDisk(other, build, os.path.join(directory, "faults-new")), site, call, what)
                     rig.shutil.rmtree(other.root)
                 done += 1
                 cover[site, call, str(what if isinstance(what, str) else errno.errorcode[what])] += bool(fired)

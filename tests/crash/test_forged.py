@@ -90,10 +90,10 @@ def without(data, *bytes_):
 
 
 class Attack:
-    """What one user does in a folder of his own, all of it allowed."""
+    """What one user does in a directory of his own, all of it allowed."""
 
-    def __init__(self, folder, victim, rng):
-        self.folder, self.victim, self.rng = folder, victim, rng
+    def __init__(self, directory, victim, rng):
+        self.directory, self.victim, self.rng = directory, victim, rng
 
     def path(self, name):
         return os.fsencode(name)
@@ -126,7 +126,7 @@ class Attack:
         os.symlink(target, self.path(f"link-{number}"))
 
     def run(self):
-        os.chdir(self.folder)  # what lies above it is root's
+        os.chdir(self.directory)  # what lies above it is root's
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
@@ -159,10 +159,10 @@ def test_forged_records(cairn, rng, rounds):
             rig.write_file(cairn.mnt + "/secret", secret)
             os.chmod(cairn.mnt + "/secret", 0o600)
             cairn.wait()
-        folder = f"{cairn.mnt}/attack-{number}"
-        os.mkdir(folder)
-        os.chown(folder, NOBODY, NOBODY)
-        rig.in_child(Attack(folder, Victim(cairn.mnt + "/secret", cairn.status()), rng).run)
+        directory = f"{cairn.mnt}/attack-{number}"
+        os.mkdir(directory)
+        os.chown(directory, NOBODY, NOBODY)
+        rig.in_child(Attack(directory, Victim(cairn.mnt + "/secret", cairn.status()), rng).run)
         rng.random()  # the child's draws are its own
         picture = judge.snapshot(cairn.mnt)
         if number % 4 == 3:  # a power loss: journal and packs are what is read

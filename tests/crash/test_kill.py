@@ -19,9 +19,9 @@ def cycles(full):
 
 
 class Cycles:
-    """Kill cycles on one store, which ages; the folders of the last two cycles stay."""
+    """Kill cycles on one store, which ages; the directories of the last two cycles stay."""
 
-    def __init__(self, cairn, rng, folder, logs):
+    def __init__(self, cairn, rng, directory, logs):
         self.cairn, self.rng, self.logs = cairn, rng, logs
         self.number, self.pictures = 0, {}
 
@@ -132,18 +132,18 @@ def test_killed_in_any_state_of_recovery(cairn, stage, recovery, survives):
 
 
 @pytest.mark.timeout(300)
-def test_kill_cycles(cairn, rng, folder, shm_folder, cycles):
+def test_kill_cycles(cairn, rng, directory, shm_directory, cycles):
     """P2: every acknowledged operation survives kill -9 of the daemon, also twice in a row and during recovery."""
-    campaign = Cycles(cairn, rng, folder, shm_folder)
+    campaign = Cycles(cairn, rng, directory, shm_directory)
     for _ in range(cycles):
         campaign.run_one()
     cairn.mount()
     campaign.check_old()
 
 
-def test_view_deleted_after_kill(cairn, rng, folder, shm_folder):
+def test_view_deleted_after_kill(cairn, rng, directory, shm_directory):
     """P2: recovery rebuilds the view from segments and packs, and nothing acknowledged is lost."""
-    campaign = Cycles(cairn, rng, folder, shm_folder)
+    campaign = Cycles(cairn, rng, directory, shm_directory)
     campaign.number = 1
     cairn.mount()
     writers = campaign.load()
@@ -166,7 +166,7 @@ def test_view_deleted_after_kill(cairn, rng, folder, shm_folder):
 
 
 @pytest.mark.needs_mount
-def test_drain_on_sigterm(cairn, rng, folder):
+def test_drain_on_sigterm(cairn, rng, directory):
     """SIGTERM drains to NVMe and ends: afterwards nothing needs the stage."""
     cairn.mount()
     data = rig.seeded_bytes(rng.random(), 8 * rig.MIB)

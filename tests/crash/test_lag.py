@@ -30,9 +30,9 @@ class Saver:
         return rig.seeded_bytes(self.seed + number, SIZE)
 
     def save(self, number, data):
-        folder = os.path.join(self.cairn.mnt, f"step-{number}")
-        os.mkdir(folder)
-        rig.write_file(os.path.join(folder, "checkpoint"), data)
+        directory = os.path.join(self.cairn.mnt, f"step-{number}")
+        os.mkdir(directory)
+        rig.write_file(os.path.join(directory, "checkpoint"), data)
         rig.write_file(os.path.join(self.cairn.mnt, "latest"), str(number).encode())
         self.complete.append((rig.time.monotonic(), self.sequence("newest_seq")))
         if number >= KEEP:
@@ -95,7 +95,7 @@ def test_lag(cairn, rng, report, full, sanitized):
 @pytest.mark.alone
 @pytest.mark.needs_mount
 @pytest.mark.timeout(180)
-def test_lag_on_power_cut(request, mount_factory, folder, rng, full, report, sanitized):
+def test_lag_on_power_cut(request, mount_factory, directory, rng, full, report, sanitized):
     """P4, P7: the same, seen by cutting the power: every cut has a whole checkpoint, named by `latest`, and no older one than the daemon
     said before the cut; as test_lag's, its age is bounded, but where the machine stands still for a moment."""
     if os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
@@ -104,7 +104,7 @@ def test_lag_on_power_cut(request, mount_factory, folder, rng, full, report, san
         pytest.skip("skipped: measures time, which the sanitizers stretch")
     power = powercut.PowerCut()
     request.addfinalizer(power.close)
-    cairn = mount_factory(folder, nvme="2G")
+    cairn = mount_factory(directory, nvme="2G")
     request.addfinalizer(cairn.close)
     cairn.store = os.path.join(power.inner.mountpoint, "store")
     cairn.mount(writeback_limit=LIMIT)

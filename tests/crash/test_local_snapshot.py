@@ -58,8 +58,8 @@ def journal_bytes(store):
 
 def snapshots(store):
     """Ids of the runs that are there."""
-    folder = os.path.join(store, "runs")
-    return [int(name, 16) for name in os.listdir(folder) if len(name) == 16] if os.path.isdir(folder) else []
+    directory = os.path.join(store, "runs")
+    return [int(name, 16) for name in os.listdir(directory) if len(name) == 16] if os.path.isdir(directory) else []
 
 
 def wait_for_snapshot(mount, noise):
@@ -78,15 +78,15 @@ def make_tree(mnt, rng):
     content = {f"f{i}": rng.randbytes(rng.choice([0, 100, 20_000, 1_500_000])) for i in range(30)}
     for name, data in content.items():
         rig.write_file(os.path.join(mnt, name), data)
-    os.mkdir(os.path.join(mnt, "folder"))
-    os.link(os.path.join(mnt, "f0"), os.path.join(mnt, "folder", "again"))
+    os.mkdir(os.path.join(mnt, "directory"))
+    os.link(os.path.join(mnt, "f0"), os.path.join(mnt, "directory", "again"))
     os.symlink("f1", os.path.join(mnt, "link"))
     return content
 
 
 def check_tree(mnt, content):
     assert all(rig.read_file(os.path.join(mnt, name)) == data for name, data in content.items())
-    assert os.stat(os.path.join(mnt, "folder", "again")).st_ino == os.stat(os.path.join(mnt, "f0")).st_ino
+    assert os.stat(os.path.join(mnt, "directory", "again")).st_ino == os.stat(os.path.join(mnt, "f0")).st_ino
     assert os.readlink(os.path.join(mnt, "link")) == "f1"
 
 
@@ -152,13 +152,13 @@ class CutsWithoutView(test_power.Cuts):
 
 
 @pytest.mark.timeout(240)
-def test_power_cuts_around_snapshots(power, cairn_on_image, rng, folder, shm_folder, full):
+def test_power_cuts_around_snapshots(power, cairn_on_image, rng, directory, shm_directory, full):
     """P4: cut while snapshots are taken, with the view and without it: always a prefix with every returned fsync."""
     cairn, taken = cairn_on_image, 0
     for number in range(8 if full else 1):
         cairn.mount()
         before, noise = snapshots(cairn.store), Noise(cairn.mnt)
-        cuts = CutsWithoutView(power, cairn, rng, folder, shm_folder)
+        cuts = CutsWithoutView(power, cairn, rng, directory, shm_directory)
         while journal_bytes(cairn.store) < 70 * rig.MIB:
             noise.one()
         noise.start(0.002)
@@ -268,9 +268,9 @@ def test_a_view_that_was_being_made_is_not_believed(cairn, rng, full):
     assert cairn.fsck().returncode == 0
 
 
-def test_with_a_remote_later(cairn, mount_factory, request, rng, folder):
+def test_with_a_remote_later(cairn, mount_factory, request, rng, directory):
     """The snapshot is of no remote: all of it is stored in the one that comes, and another node goes on from there."""
-    remote = f"dir:{os.path.join(folder, 'remote')}"
+    remote = f"dir:{os.path.join(directory, 'remote')}"
     cairn.mount()
     content, noise = make_tree(cairn.mnt, rng), Noise(cairn.mnt)
     wait_for_snapshot(cairn, noise)
@@ -279,7 +279,7 @@ def test_with_a_remote_later(cairn, mount_factory, request, rng, folder):
     cairn.mount(remote=remote)
     cairn.wait(None, "remote", "60s")
     cairn.umount()
-    other = mount_factory(os.path.join(folder, "other"))
+    other = mount_factory(os.path.join(directory, "other"))
     request.addfinalizer(other.close)
     other.mount(remote=remote)
     check_tree(other.mnt, content)

@@ -14,18 +14,18 @@ import rig
 pytestmark = pytest.mark.needs_mount
 
 
-def with_faults(request, mount, folder, sanitized):
+def with_faults(request, mount, directory, sanitized):
     build = faultdisk.build_of(request.config, sanitized)
-    return faultdisk.FaultDisk(mount, build, os.path.join(folder, "faults"))
+    return faultdisk.FaultDisk(mount, build, os.path.join(directory, "faults"))
 
 
 def fill(mount):
     """Files whose rows lie in the view's tables: a session's end writes them there."""
     want = {}
     mount.mount(stage="64M")
-    os.mkdir(mount.mnt + "/folder")
+    os.mkdir(mount.mnt + "/directory")
     for number in range(400):
-        name = f"folder/old-{number}"
+        name = f"directory/old-{number}"
         want[name] = rig.seeded_bytes(number, 3000 + number)
         rig.write_file(os.path.join(mount.mnt, name), want[name])
     rig.write_file(mount.mnt + "/large", want.setdefault("large", rig.seeded_bytes("large", 3 * rig.MIB)))
@@ -51,7 +51,7 @@ def damage_tables(store):
 def damage(mount, disk, want, number):
     """The view's tables are damaged, its database is opened anew, and rows are asked for that are not in memory. What is read then may be EIO, and
     never anything else; writes and fsync go on."""
-    names = [f"folder/old-{number + 10 * at}" for at in range(40)]
+    names = [f"directory/old-{number + 10 * at}" for at in range(40)]
     files = [open(os.path.join(mount.mnt, name), "r+b", buffering=0) for name in names]
     damage_tables(mount.store)
     disk.arm("view-log", "pwrite", errno.EIO, times=1)
@@ -90,7 +90,7 @@ class Writer(threading.Thread):
         number = 0
         try:
             while not self.stop.wait(0.02):
-                name, data = f"folder/new-{number % 60}", rig.seeded_bytes(("new", number), 20_000)
+                name, data = f"directory/new-{number % 60}", rig.seeded_bytes(("new", number), 20_000)
                 rig.write_synced(os.path.join(self.mnt, name), data)
                 self.want[name] = data
                 number += 1
@@ -108,20 +108,20 @@ def check(mount, want):
         assert rig.read_file(os.path.join(mount.mnt, name)) == data, name
 
 
-def test_a_successor_makes_the_view_anew(request, kept, folder, sanitized):
+def test_a_successor_makes_the_view_anew(request, kept, directory, sanitized):
     """One death, that the holder counts; what was written before, meanwhile and after is there, and the next view is whole."""
-    disk = with_faults(request, kept, folder, sanitized)
+    disk = with_faults(request, kept, directory, sanitized)
     want = fill(kept)
     kept.mount(stage="64M")
     writer = Writer(kept.mnt, want)
     writer.start()
-    rig.poll(lambda: "folder/new-5" in want, 30, "some writes")
+    rig.poll(lambda: "directory/new-5" in want, 30, "some writes")
     held = damage(kept, disk, want, 7)
     rig.poll(lambda: kept.successor()["views_made_anew"] == 1, 60, "a new view")
     disk.disarm()
     check_open(want, *held)
     assert kept.successor()["deaths"] == 1 and "to rebuild the view" in kept.successor()["last_death"]
-    rig.poll(lambda: "folder/new-59" in want, 60, "more writes")
+    rig.poll(lambda: "directory/new-59" in want, 60, "more writes")
     writer.finish()
     assert writer.error is None, writer.error
     check(kept, want)
@@ -137,9 +137,9 @@ def test_a_successor_makes_the_view_anew(request, kept, folder, sanitized):
     assert done.returncode == 0, done.stdout
 
 
-def test_it_ends_for_a_view_only_now_and_then(request, kept, folder, sanitized):
+def test_it_ends_for_a_view_only_now_and_then(request, kept, directory, sanitized):
     """A disk that damages the next view, too: the mount serves on, and says why it does no more."""
-    disk = with_faults(request, kept, folder, sanitized)
+    disk = with_faults(request, kept, directory, sanitized)
     want = fill(kept)
     kept.mount(stage="64M")
     check_after = damage(kept, disk, want, 7)
@@ -173,8 +173,8 @@ def health(port):
         connection.close()
 
 
-def test_without_a_successor_it_is_told(request, cairn, folder, sanitized):
-    disk = with_faults(request, cairn, folder, sanitized)
+def test_without_a_successor_it_is_told(request, cairn, directory, sanitized):
+    disk = with_faults(request, cairn, directory, sanitized)
     want = fill(cairn)
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))

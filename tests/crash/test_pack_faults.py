@@ -13,9 +13,9 @@ pytestmark = pytest.mark.needs_mount
 
 
 @pytest.fixture
-def disk(cairn, request, folder):
+def disk(cairn, request, directory):
     build = faultdisk.build_of(request.config, request.getfixturevalue("sanitized"))
-    return faultdisk.FaultDisk(cairn, build, os.path.join(folder, "faults"))
+    return faultdisk.FaultDisk(cairn, build, os.path.join(directory, "faults"))
 
 
 def check_after_power_loss(cairn, files):
@@ -92,13 +92,13 @@ def in_time(function, seconds=30):
 
 @pytest.mark.parametrize("times", (1, 2, 5))
 def test_a_directory_whose_fsync_fails(cairn, disk, times):
-    """P3, P9: an fsync that is tried again on the same folder says nothing of what the first one lost: another takes its place."""
+    """P3, P9: an fsync that is tried again on the same directory says nothing of what the first one lost: another takes its place."""
     cairn.mount(writeback_delay="1h")
     files = {f"file-{i}": rig.seeded_bytes(i, 900_000) for i in range(4)}
     packs = os.path.join(cairn.store, "packs")
     rig.write_synced(os.path.join(cairn.mnt, "file-0"), files["file-0"])
     rig.write_file(os.path.join(packs, "of-others"), b"left alone")
-    with disk.fault("folder", "fsync", errno.EIO, times=times):
+    with disk.fault("directory", "fsync", errno.EIO, times=times):
         in_time(lambda: rig.write_synced(os.path.join(cairn.mnt, "file-1"), files["file-1"]))
         assert disk.fired() == times
     assert "a new directory with the same entries replaced it" in cairn.log() and not os.path.exists(packs + ".anew")
@@ -109,14 +109,14 @@ def test_a_directory_whose_fsync_fails(cairn, disk, times):
 
 
 def test_a_directory_that_was_being_made_anew(cairn):
-    """P2: killed in between, files have their names in one folder or the other: they are folded into one."""
+    """P2: killed in between, files have their names in one directory or the other: they are folded into one."""
     cairn.mount()
     files = {f"file-{i}": rig.seeded_bytes(i, 900_000) for i in range(4)}
     for name, data in files.items():
         rig.write_synced(os.path.join(cairn.mnt, name), data)
     cairn.umount()
-    for number, folder in enumerate(("packs", "journal", "packs")):
-        path = os.path.join(cairn.store, folder)
+    for number, directory in enumerate(("packs", "journal", "packs")):
+        path = os.path.join(cairn.store, directory)
         os.rename(path, path + ".anew")
         os.mkdir(path, 0o700)
         for name in sorted(os.listdir(path + ".anew"))[number::2]:

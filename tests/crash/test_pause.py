@@ -21,7 +21,7 @@ pytestmark = pytest.mark.needs_mount
 
 
 class Side:
-    """One of two folders in which the same calls are made."""
+    """One of two directories in which the same calls are made."""
 
     def __init__(self, root):
         self.root, self.open = root, {}
@@ -62,7 +62,7 @@ class Pair:
 
 
 def with_path(function):
-    """One that takes a name, or two, in the folder."""
+    """One that takes a name, or two, in the directory."""
 
     def call(side, *names):
         return function(*(side.path(name) for name in names))
@@ -220,10 +220,10 @@ def work(mount, memory, seed, stop):
 
 def content_of(root):
     found = {}
-    for folder, _, files in os.walk(root):
-        found[os.path.relpath(folder, root)] = sorted(os.listdir(folder))
+    for directory, _, files in os.walk(root):
+        found[os.path.relpath(directory, root)] = sorted(os.listdir(directory))
         for name in files:
-            path = os.path.join(folder, name)
+            path = os.path.join(directory, name)
             if os.path.isfile(path):
                 xattrs = {key: os.getxattr(path, key) for key in os.listxattr(path)}
                 found[os.path.relpath(path, root)] = (os.stat(path).st_nlink, rig.read_file(path), xattrs)
@@ -238,13 +238,13 @@ def compare(mount, memory):
 
 
 @pytest.mark.timeout(300)
-def test_many_calls_while_daemons_die(kept, shm_folder, rng, full):
+def test_many_calls_while_daemons_die(kept, shm_directory, rng, full):
     """Four programs, each with files open, files without a name, maps; whatever they see is as in memory."""
     kept.mount()
-    stop = os.path.join(shm_folder, "stop")
+    stop = os.path.join(shm_directory, "stop")
     workers = []
     for number in range(4):
-        mount, memory = os.path.join(kept.mnt, f"w{number}"), os.path.join(shm_folder, f"w{number}")
+        mount, memory = os.path.join(kept.mnt, f"w{number}"), os.path.join(shm_directory, f"w{number}")
         workers.append((mount, memory, rig.Child(work, mount, memory, rng.random(), stop)))
     kills = 150 if full else 10
     for _ in range(kills):
@@ -289,10 +289,10 @@ def read_pieces(path, stop):
 
 
 @pytest.mark.timeout(120)
-def test_large_calls_while_daemons_die(kept, shm_folder, rng, full):
+def test_large_calls_while_daemons_die(kept, shm_directory, rng, full):
     """A daemon that dies while the kernel copies a request or an answer (each of a MiB, to and from memory that the daemon before used): no call fails."""
     kept.mount(stage="512M")  # writers wait for no room
-    stop = os.path.join(shm_folder, "stop")
+    stop = os.path.join(shm_directory, "stop")
     workers = []
     for number, function in enumerate((write_pieces, read_pieces)):
         path = os.path.join(kept.mnt, str(number))
@@ -403,7 +403,7 @@ def try_lock(path):
 
 def test_daemons_that_die_one_after_the_other_end_the_mount(kept):
     """Nobody waits for ever, the log says why, and nothing is lost. Until the next mount, which needs no umount first, programs get an
-    error: the folder below would take what they write."""
+    error: the directory below would take what they write."""
     kept.mount(crash_window="1h")
     path = os.path.join(kept.mnt, "file")
     rig.write_file(path, b"kept")

@@ -17,7 +17,7 @@ class Cuts:
 
     loose = {}  # what check_cut() has to allow
 
-    def __init__(self, power, cairn, rng, folder, logs):
+    def __init__(self, power, cairn, rng, directory, logs):
         self.power, self.cairn, self.rng, self.logs = power, cairn, rng, logs
         self.clones = []
 
@@ -69,7 +69,7 @@ class Cuts:
 
 
 def mount_on(cairn, loop):
-    """The store of a clone, with the same options and an empty stage folder."""
+    """The store of a clone, with the same options and an empty stage directory."""
     root = os.path.join(cairn.root, os.path.basename(loop.mountpoint))
     os.makedirs(root, exist_ok=True)
     mount = cairn.make(root, store=os.path.join(loop.mountpoint, "store"))
@@ -90,8 +90,8 @@ def power(request, plain):
 
 
 @pytest.fixture
-def cairn_on_image(request, power, mount_factory, folder, plain):
-    mount = mount_factory(folder, nvme="2G")
+def cairn_on_image(request, power, mount_factory, directory, plain):
+    mount = mount_factory(directory, nvme="2G")
     mount.store = os.path.join(power.inner.mountpoint, "store")
     os.makedirs(mount.store)
     if plain:
@@ -101,12 +101,12 @@ def cairn_on_image(request, power, mount_factory, folder, plain):
 
 
 @pytest.mark.timeout(180)
-def test_power_cuts(power, cairn_on_image, rng, folder, shm_folder, full):
+def test_power_cuts(power, cairn_on_image, rng, directory, shm_directory, full):
     """P3, P4: 50 cuts (5 by default) at random moments under load: always a prefix with every returned fsync."""
     cairn, done = cairn_on_image, 0
     for number in range(10 if full else 1):
         cairn.mount()
-        cuts = Cuts(power, cairn, rng, folder, shm_folder)
+        cuts = Cuts(power, cairn, rng, directory, shm_directory)
         log = cuts.run(number, CUTS_A_RUN)
         results = cuts.judge(number, log)
         assert any(taken for taken, _ in results), "no cut contained anything: the load did not reach the disk"
@@ -123,7 +123,7 @@ def restart(cairn, number):
 
 
 def test_fsync_then_cut(power, cairn_on_image, rng):
-    """P3: a file and a folder's names are on NVMe when the call returns. (syncfs never reaches a FUSE daemon.)"""
+    """P3: a file and a directory's names are on NVMe when the call returns. (syncfs never reaches a FUSE daemon.)"""
     cairn = cairn_on_image.mount()
     one, two, three = (rig.seeded_bytes(rng.random(), size) for size in (100, 5 * rig.MIB, 70_000))
     fd = os.open(os.path.join(cairn.mnt, "small"), os.O_RDWR | os.O_CREAT, 0o600)
@@ -131,18 +131,18 @@ def test_fsync_then_cut(power, cairn_on_image, rng):
     os.fsync(fd)
     first = power.cut()
     os.close(fd)
-    os.mkdir(os.path.join(cairn.mnt, "folder"))
-    rig.write_file(os.path.join(cairn.mnt, "folder", "large"), two)
-    rig.sync_folder(os.path.join(cairn.mnt, "folder"))
+    os.mkdir(os.path.join(cairn.mnt, "directory"))
+    rig.write_file(os.path.join(cairn.mnt, "directory", "large"), two)
+    rig.sync_directory(os.path.join(cairn.mnt, "directory"))
     second = power.cut()
     rig.write_file(os.path.join(cairn.mnt, "third"), three)
-    rig.sync_folder(cairn.mnt)
+    rig.sync_directory(cairn.mnt)
     third = power.cut()
     cairn.kill9()
     cairn.drop_stage()
     expect(power, cairn, first, {"small": one})
-    expect(power, cairn, second, {"small": one, "folder/large": two})
-    expect(power, cairn, third, {"small": one, "folder/large": two, "third": three})
+    expect(power, cairn, second, {"small": one, "directory/large": two})
+    expect(power, cairn, third, {"small": one, "directory/large": two, "third": three})
 
 
 def expect(power, cairn, clone, files):

@@ -48,11 +48,11 @@ def refused(mount, **options):
 
 
 @pytest.mark.needs_mount
-def test_a_bad_sector_below_a_run(new_disk, mount_factory, request, folder):  # noqa: F811
+def test_a_bad_sector_below_a_run(new_disk, mount_factory, request, directory):  # noqa: F811
     """A sector of a real disk that gives EIO: the mount says so, or has the run from the remote and goes on."""
     below = new_disk(size=rig.GIB // 2)
-    remote = f"dir:{folder}/remote"
-    mount = mount_factory(os.path.join(folder, "mount"), store=os.path.join(below.inner.mountpoint, "store"), nvme="200M", stage="64M")
+    remote = f"dir:{directory}/remote"
+    mount = mount_factory(os.path.join(directory, "mount"), store=os.path.join(below.inner.mountpoint, "store"), nvme="200M", stage="64M")
     request.addfinalizer(mount.close)
     mount.mount(remote=remote)
     make_files(mount.mnt, 200)
@@ -72,9 +72,9 @@ def test_a_bad_sector_below_a_run(new_disk, mount_factory, request, folder):  # 
 
 
 @pytest.mark.needs_mount
-def test_runs_that_cannot_be_fetched_or_stored(cairn, disk, folder):  # noqa: F811
+def test_runs_that_cannot_be_fetched_or_stored(cairn, disk, directory):  # noqa: F811
     """A store of the remote's state is refused with the disk's error while it lasts; a run is uploaded when it can be read."""
-    remote = f"dir:{folder}/remote"
+    remote = f"dir:{directory}/remote"
     cairn.mount(remote=remote)
     disk.arm("runs", "pread", errno.EIO, times=2)
     make_files(cairn.mnt, MANY)

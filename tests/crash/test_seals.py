@@ -94,7 +94,7 @@ def test_marker_is_never_there_without_what_was_closed(cairn, marker):
         write_tensor(path, number)
     MARKERS[marker](cairn.mnt, path)
     os.pwrite(fd, b"later", 20 * TENSOR)  # and stays open
-    rig.sync_folder(cairn.mnt)
+    rig.sync_directory(cairn.mnt)
     cairn.kill9()
     cairn.drop_stage()
     cairn.mount()
@@ -108,7 +108,7 @@ def test_fsync_of_the_directory_covers_what_was_closed(cairn):
     path = os.path.join(cairn.mnt, "file")
     os.open(path, NEW)
     write_tensor(path, 0)
-    rig.sync_folder(cairn.mnt)
+    rig.sync_directory(cairn.mnt)
     cairn.kill9()
     cairn.drop_stage()
     cairn.mount()
@@ -145,7 +145,7 @@ def test_what_was_closed_is_kept_before_it_is_truncated(cairn):
     fd = os.open(path, NEW)
     write_tensor(path, 0)
     os.ftruncate(fd, 0)
-    rig.sync_folder(cairn.mnt)
+    rig.sync_directory(cairn.mnt)
     cairn.kill9()
     cairn.drop_stage()
     cairn.mount()
@@ -166,7 +166,7 @@ class Progress:
 
 
 def save(mnt, name, progress):
-    """Writes a file tensor by tensor beside a descriptor that is open all the time, and makes a folder after each."""
+    """Writes a file tensor by tensor beside a descriptor that is open all the time, and makes a directory after each."""
     path, markers = os.path.join(mnt, name), os.path.join(mnt, f"{name}-markers")
     os.mkdir(markers)
     fd = os.open(path, NEW)
@@ -176,7 +176,7 @@ def save(mnt, name, progress):
         os.mkdir(os.path.join(markers, str(done - 1)))
         os.pwrite(fd, b"x", 4_000_000 * TENSOR + done)
         if done % 20 == 0:
-            rig.sync_folder(markers)
+            rig.sync_directory(markers)
             synced = done
         progress.tell(done, synced)
 
@@ -210,8 +210,8 @@ def judge(cairn, power, clone, synced):
     try:
         mount.mount()
         for name, least in synced.items():
-            folder = os.path.join(mount.mnt, f"{name}-markers")
-            markers = sorted(map(int, os.listdir(folder))) if os.path.isdir(folder) else []
+            directory = os.path.join(mount.mnt, f"{name}-markers")
+            markers = sorted(map(int, os.listdir(directory))) if os.path.isdir(directory) else []
             assert markers == list(range(len(markers))) and len(markers) >= least
             if markers:
                 expect_tensors(os.path.join(mount.mnt, name), len(markers))

@@ -17,7 +17,7 @@ TURNS = 3  # a machine that has something else to do makes it look worse, never 
 # O_DIRECT, so that the daemon answers and not the page cache: another page of NVMe each time, and one of the newest in the stage.
 PROBE = """
 import json, mmap, os, random, sys, time
-folder, stop, seed = sys.argv[1:]
+directory, stop, seed = sys.argv[1:]
 rng = random.Random(seed)
 page = mmap.mmap(-1, 4096)
 worst = dict.fromkeys(("ls", "read_nvme", "read_stage", "late"), 0.0)
@@ -30,14 +30,14 @@ def timed(what, function, *args):
     return answer
 
 def ls():
-    return [(entry.name, entry.stat().st_size) for entry in os.scandir(folder)]
+    return [(entry.name, entry.stat().st_size) for entry in os.scandir(directory)]
 
 def read(name, number):
-    fd = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_DIRECT)
+    fd = os.open(os.path.join(directory, name), os.O_RDONLY | os.O_DIRECT)
     assert os.preadv(fd, [page], 4096 * number) == 4096
     os.close(fd)
 
-numbers = list(range(os.path.getsize(os.path.join(folder, "probe")) // 4096))
+numbers = list(range(os.path.getsize(os.path.join(directory, "probe")) // 4096))
 rng.shuffle(numbers)
 print("ready", flush=True)
 while not os.path.exists(stop):
@@ -67,12 +67,12 @@ class Memory(threading.Thread):
             self.largest = max(self.largest, rig.rss_bytes(self.pid))
 
 
-def write_stream(folder, total, seed):
+def write_stream(directory, total, seed):
     """One writer, 16 MiB writes into files of 64 MiB; returns the seconds until the last close, without those for which it got no CPU."""
     block = bytearray(rig.seeded_bytes(seed, 16 * rig.MIB))
     begin, waited = rig.time.monotonic(), rig.waited_for_cpu()
     for number in range(total // FILE):
-        fd = os.open(os.path.join(folder, f"file-{number}"), os.O_WRONLY | os.O_CREAT, 0o644)
+        fd = os.open(os.path.join(directory, f"file-{number}"), os.O_WRONLY | os.O_CREAT, 0o644)
         for part in range(4):
             refresh(block, number * 4 + part)
             rig.write_all(fd, block)
@@ -90,7 +90,7 @@ def refresh(block, number):
 @pytest.mark.alone
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("limit", [None, 100 * rig.MIB], ids=["free", "100M"])
-def test_four_times_the_stage(cairn, rng, folder, report, sanitized, limit):
+def test_four_times_the_stage(cairn, rng, directory, report, sanitized, limit):
     """P1, P11: who writes four times the stage waits only for what writeback has to carry; ls and reads of 4 KiB < 100 ms; memory bounded."""
     prepare(cairn, limit)
     for turn in range(TURNS):
@@ -98,7 +98,7 @@ def test_four_times_the_stage(cairn, rng, folder, report, sanitized, limit):
             os.unlink(path)
         cairn.wait()
         alone = drain_rate(cairn, turn)
-        figures = {**measure(cairn, rng, os.path.join(folder, f"stop-{turn}")), "alone_rate": alone}
+        figures = {**measure(cairn, rng, os.path.join(directory, f"stop-{turn}")), "alone_rate": alone}
         report(f"stage-full-{'100M' if limit else 'free'}", figures)
         if cairn.plain or sanitized:
             return
@@ -140,9 +140,9 @@ def drain_rate(cairn, turn):
     """Bytes a second that writeback carries with no limit, when nobody writes: half the stage, three times."""
     seconds, carried = 0.0, 0
     for number in range(3):
-        folder = os.path.join(cairn.mnt, f"alone-{turn}-{number}")
-        os.mkdir(folder)
-        write_stream(folder, FILE, f"alone {turn} {number}")
+        directory = os.path.join(cairn.mnt, f"alone-{turn}-{number}")
+        os.mkdir(directory)
+        write_stream(directory, FILE, f"alone {turn} {number}")
         before, begin = written(cairn), rig.time.monotonic()
         cairn.wait()
         seconds += rig.time.monotonic() - begin

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose the stage is: names that others took in a shared folder, files that were removed below a daemon, and copies of a store that meet its
+"""Whose the stage is: names that others took in a shared directory, files that were removed below a daemon, and copies of a store that meet its
 stage."""
 import contextlib
 import glob
@@ -24,12 +24,12 @@ NOBODY = 65534
 
 @pytest.fixture
 def shared(cairn):
-    """A stage folder as /dev/shm is: everybody may write there, nobody may remove what others made."""
+    """A stage directory as /dev/shm is: everybody may write there, nobody may remove what others made."""
     os.chmod(cairn.stage_dir, 0o1777)
     return cairn
 
 
-def own_folder(mount):
+def own_directory(mount):
     return f"{mount.stage_dir}/cairn-{os.geteuid()}"
 
 
@@ -51,15 +51,15 @@ def read(mount, name):
     return rig.read_file(os.path.join(mount.mnt, name))
 
 
-# --- names in a shared folder -----------------------------------------------------------------------------------------------
+# --- names in a shared directory -----------------------------------------------------------------------------------------------
 
 
 def test_the_stage_is_in_a_directory_of_its_users_own(shared):
-    """P12: nobody sees or takes its names; at the end the folder is gone."""
+    """P12: nobody sees or takes its names; at the end the directory is gone."""
     shared.mount(writeback_delay="1h")
-    folder = own_folder(shared)
-    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700 and len(os.listdir(folder)) == 2
-    assert shared.status()["stage"]["dir"] == folder
+    directory = own_directory(shared)
+    assert stat.S_IMODE(os.stat(directory).st_mode) == 0o700 and len(os.listdir(directory)) == 2
+    assert shared.status()["stage"]["dir"] == directory
     write(shared, "file")
     shared.kill9()
     shared.mount()
@@ -70,7 +70,7 @@ def test_the_stage_is_in_a_directory_of_its_users_own(shared):
 
 def take_with(kind, path):
     """What another user makes of a name."""
-    if kind == "folder":
+    if kind == "directory":
         os.mkdir(path, 0o777)
     elif kind == "file":
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o666))
@@ -78,12 +78,12 @@ def take_with(kind, path):
         os.symlink("/etc", path)
 
 
-@pytest.mark.parametrize("kind", ["folder", "file", "link"])
+@pytest.mark.parametrize("kind", ["directory", "file", "link"])
 def test_a_name_that_another_user_took(shared, kind):
     """P12: the mount takes another name, and says whose the first is."""
-    as_nobody(take_with, kind, own_folder(shared))
+    as_nobody(take_with, kind, own_directory(shared))
     shared.mount(writeback_delay="1h")
-    assert f"{own_folder(shared)} belongs to user {NOBODY}" in shared.log()
+    assert f"{own_directory(shared)} belongs to user {NOBODY}" in shared.log()
     write(shared, "file")
     shared.kill9()
     shared.mount()
@@ -261,12 +261,12 @@ def test_removed_stage_files_are_noticed(cairn, rng, which):
 
 
 @pytest.fixture
-def copy_of(mount_factory, folder, request):
-    """copy_of(mount): a store made by copying its folder, not yet mounted, with the same stage folder."""
+def copy_of(mount_factory, directory, request):
+    """copy_of(mount): a store made by copying its directory, not yet mounted, with the same stage directory."""
 
     def make(original):
-        os.mkdir(folder + "/copy")
-        mount = mount_factory(folder + "/copy")
+        os.mkdir(directory + "/copy")
+        mount = mount_factory(directory + "/copy")
         request.addfinalizer(mount.close)
         for path in (mount.stage_dir, mount.store):
             os.rmdir(path)
@@ -354,15 +354,15 @@ def test_copy_of_a_store_whose_daemon_died(cairn, copy_of, rng):
     cairn.umount()
 
 
-def test_copy_in_the_place_of_its_original(request, cairn, mount_factory, rng, folder):
-    """`mv STORE ELSEWHERE; cp -a ELSEWHERE STORE` after a kill: the stage is that folder's, not that path's."""
+def test_copy_in_the_place_of_its_original(request, cairn, mount_factory, rng, directory):
+    """`mv STORE ELSEWHERE; cp -a ELSEWHERE STORE` after a kill: the stage is that directory's, not that path's."""
     cairn.mount(writeback_delay="1h")
     write(cairn, "durable")
     cairn.wait()
     staged = files(rng)
     write_all(cairn, staged)
     cairn.kill9()
-    path, elsewhere = cairn.store, folder + "/elsewhere"
+    path, elsewhere = cairn.store, directory + "/elsewhere"
     os.rename(path, elsewhere)
     subprocess.run(["cp", "-a", elsewhere, path], check=True)
     with pytest.raises(rig.MountError, match=f"{path} is a copy of the store that was there .*adopt --new-id"):
@@ -370,7 +370,7 @@ def test_copy_in_the_place_of_its_original(request, cairn, mount_factory, rng, f
     cairn.store = elsewhere
     cairn.mount()
     assert read_all(cairn) == {**staged, "durable": b"content"}
-    copy = mount_factory(folder + "/other", store=path)
+    copy = mount_factory(directory + "/other", store=path)
     request.addfinalizer(copy.close)
     os.rmdir(copy.stage_dir)
     copy.stage_dir = cairn.stage_dir
@@ -380,16 +380,16 @@ def test_copy_in_the_place_of_its_original(request, cairn, mount_factory, rng, f
     assert cairn.fsck().returncode == 0
 
 
-def test_copy_in_the_place_of_a_store_that_is_gone(cairn, rng, folder):
+def test_copy_in_the_place_of_a_store_that_is_gone(cairn, rng, directory):
     """The way out that the refusal tells: under another path the copy goes on with the stage. And the path alone counts where no daemon noted
-    the folder."""
+    the directory."""
     cairn.mount(writeback_delay="1h")
     staged = files(rng)
     write_all(cairn, staged)
     cairn.kill9()
-    subprocess.run(["cp", "-a", cairn.store, folder + "/copy"], check=True)
+    subprocess.run(["cp", "-a", cairn.store, directory + "/copy"], check=True)
     shutil.rmtree(cairn.store)
-    os.rename(folder + "/copy", cairn.store)
+    os.rename(directory + "/copy", cairn.store)
     with pytest.raises(rig.MountError, match="mount this one under another path"):
         cairn.mount()
     os.rename(cairn.store, cairn.store + "-here")
@@ -398,10 +398,10 @@ def test_copy_in_the_place_of_a_store_that_is_gone(cairn, rng, folder):
     assert read_all(cairn) == staged
     write(cairn, "more")
     cairn.kill9()
-    subprocess.run(["cp", "-a", cairn.store, folder + "/copy"], check=True)
+    subprocess.run(["cp", "-a", cairn.store, directory + "/copy"], check=True)
     shutil.rmtree(cairn.store)
-    os.rename(folder + "/copy", cairn.store)
-    (header,) = glob.glob(own_folder(cairn) + "/*.ctl") or glob.glob(cairn.stage_dir + "/*.ctl")
+    os.rename(directory + "/copy", cairn.store)
+    (header,) = glob.glob(own_directory(cairn) + "/*.ctl") or glob.glob(cairn.stage_dir + "/*.ctl")
     with open(header, "r+b") as file:  # as a daemon of before this was noted leaves it
         file.seek(216)
         file.write(bytes(40))
@@ -415,12 +415,12 @@ def move_all(source, target):
         os.rename(os.path.join(source, name), os.path.join(target, name))
 
 
-def test_older_copy_in_the_place_of_the_store(cairn, folder, rng):
+def test_older_copy_in_the_place_of_the_store(cairn, directory, rng):
     """What the stage let go because the journal had it is not in an older copy: the stage is not laid over that."""
     cairn.mount(writeback_delay="1h")
     write(cairn, "first")
     cairn.wait()
-    old = folder + "/old"
+    old = directory + "/old"
     os.kill(cairn.proc.pid, signal.SIGSTOP)
     subprocess.run(["cp", "-a", cairn.store, old], check=True)
     os.kill(cairn.proc.pid, signal.SIGCONT)
@@ -428,13 +428,13 @@ def test_older_copy_in_the_place_of_the_store(cairn, folder, rng):
     cairn.wait()
     write(cairn, "third")
     cairn.kill9()
-    os.mkdir(folder + "/new")
-    move_all(cairn.store, folder + "/new")
-    move_all(old, cairn.store)  # the same folder, as a backup that is put back makes it
+    os.mkdir(directory + "/new")
+    move_all(cairn.store, directory + "/new")
+    move_all(old, cairn.store)  # the same directory, as a backup that is put back makes it
     with pytest.raises(rig.MountError, match="the store is an older copy"):
         cairn.mount()
     move_all(cairn.store, old)
-    move_all(folder + "/new", cairn.store)
+    move_all(directory + "/new", cairn.store)
     cairn.mount()
     assert sorted(os.listdir(cairn.mnt)) == ["first", "second", "third"]
 
@@ -517,10 +517,10 @@ def test_a_stage_of_ones_own_that_somebody_has_locked(cairn, rng):
     cairn.umount()
 
 
-def test_a_copy_and_the_remote_of_its_original(cairn, copy_of, folder, rng):
+def test_a_copy_and_the_remote_of_its_original(cairn, copy_of, directory, rng):
     """A copy beside its original would be the same writer of the remote: refused, and the original goes on. With an id of its own it is another
     writer, whom the lease keeps out."""
-    remote = f"dir:{folder}/remote"
+    remote = f"dir:{directory}/remote"
     cairn.mount(remote=remote)
     first, second = files(rng, 3), files(rng, 3)
     write_all(cairn, first)

@@ -16,9 +16,9 @@ def random_moment(rng, path, report, in_save):
     return save - 1, job.in_save(save, path, report, rng.random())
 
 
-def kill_and_resume(cairn, rng, folder, reference, accident, in_save):
+def kill_and_resume(cairn, rng, directory, reference, accident, in_save):
     cairn.mount(writeback_delay="100ms")
-    path, report = os.path.join(cairn.mnt, "run"), os.path.join(folder, "report.json")
+    path, report = os.path.join(cairn.mnt, "run"), os.path.join(directory, "report.json")
     step, moment = random_moment(rng, path, report, in_save)
     job.run_until(step, path, report, cairn.kill9, moment)
     accident()
@@ -35,18 +35,18 @@ def kill_and_resume(cairn, rng, folder, reference, accident, in_save):
 
 
 @pytest.mark.pieces(10)
-def test_killed_job_resumes(cairn, rng, folder, reference, piece):
+def test_killed_job_resumes(cairn, rng, directory, reference, piece):
     """P2: after kill -9 of daemon and trainer, in a save or between them, the newest saved checkpoint is there."""
-    step, start = kill_and_resume(cairn, rng, folder, reference, lambda: None, in_save=piece.number % 2 == 0)
+    step, start = kill_and_resume(cairn, rng, directory, reference, lambda: None, in_save=piece.number % 2 == 0)
     assert start >= step // EVERY * EVERY
 
 
-def test_killed_job_resumes_without_view(cairn, rng, folder, reference):
+def test_killed_job_resumes_without_view(cairn, rng, directory, reference):
     """P2: the same with the view deleted: it is rebuilt."""
-    step, start = kill_and_resume(cairn, rng, folder, reference, cairn.delete_view, in_save=rng.random() < 0.5)
+    step, start = kill_and_resume(cairn, rng, directory, reference, cairn.delete_view, in_save=rng.random() < 0.5)
     assert start >= step // EVERY * EVERY
 
 
-def test_job_resumes_after_power_loss(cairn, rng, folder, reference):
+def test_job_resumes_after_power_loss(cairn, rng, directory, reference):
     """P4, P7: without the stage an older checkpoint is there, whole, and named by `latest`."""
-    kill_and_resume(cairn, rng, folder, reference, cairn.drop_stage, in_save=rng.random() < 0.5)
+    kill_and_resume(cairn, rng, directory, reference, cairn.drop_stage, in_save=rng.random() < 0.5)

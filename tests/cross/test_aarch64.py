@@ -38,22 +38,22 @@ def skip_without_tools():
 
 def blake3():
     """The C sources that the build takes, too."""
-    folders = sorted(glob.glob("/usr/share/cargo/registry/blake3-*/c"))
-    if not folders:
+    directories = sorted(glob.glob("/usr/share/cargo/registry/blake3-*/c"))
+    if not directories:
         pytest.skip("skipped: no sources of BLAKE3: apt-get install librust-blake3-dev")
-    return folders[-1]
+    return directories[-1]
 
 
 class Objects:
-    def __init__(self, folder):
-        self.folder, self.blake3 = str(folder), blake3()
-        headers = os.path.join(self.folder, "include")
+    def __init__(self, directory):
+        self.directory, self.blake3 = str(directory), blake3()
+        headers = os.path.join(self.directory, "include")
         os.makedirs(headers)
         shutil.copy("/usr/include/lz4.h", headers)
         self.flags = [*FLAGS, "-isystem", headers, "-isystem", self.blake3]
 
     def compile(self, source, *flags):
-        to = os.path.join(self.folder, os.path.relpath(source, "/").replace("/", "_") + ".o")
+        to = os.path.join(self.directory, os.path.relpath(source, "/").replace("/", "_") + ".o")
         subprocess.run([CC, *(flags or self.flags), "-c", source, "-o", to], check=True)
         return to
 
@@ -66,7 +66,7 @@ class Objects:
         return self.compile_all([os.path.join(self.blake3, name + ".c") for name in names], "-O3", "-w", "-DBLAKE3_USE_NEON=1")
 
     def link(self, name, objects):
-        program = os.path.join(self.folder, name)
+        program = os.path.join(self.directory, name)
         subprocess.run([CC, "-o", program, *objects, "-lpthread"], check=True)
         return program
 

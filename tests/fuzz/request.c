@@ -70,7 +70,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     check(store_open(&how, &service.store, &text) == 0 &&
           store_start(service.store, on_room, NULL) == 0);
     service.fs = fs_new(service.store, FS_FSYNC_NVME);
-    add_directory(ROOT_INO, "folder");
+    add_directory(ROOT_INO, "directory");
     control.stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     (void)atexit(leave);
     return 0;

@@ -348,9 +348,9 @@ def daemon_seeds():
 def main():
     for seeds in (format_seeds, run_seeds, codec_seeds, bases_seeds, stage_seeds, rows_seeds, tier_seeds, daemon_seeds):
         for target, name, data in seeds():
-            folder = os.path.join(HERE, "corpus", target)
-            os.makedirs(folder, exist_ok=True)
-            with open(os.path.join(folder, name), "wb") as file:
+            directory = os.path.join(HERE, "corpus", target)
+            os.makedirs(directory, exist_ok=True)
+            with open(os.path.join(directory, name), "wb") as file:
                 file.write(data)
 
 

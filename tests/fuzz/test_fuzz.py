@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile bytes at every decoder: the libFuzzer targets of this folder, each for some seconds. What a target finds is kept in
+"""Hostile bytes at every decoder: the libFuzzer targets of this directory, each for some seconds. What a target finds is kept in
 BUILD/fuzz/found; put it into corpus/TARGET/ as found-WHAT when it is mended. What the runs learn stays in BUILD/fuzz/corpus."""
 import fcntl
 import glob
@@ -24,11 +24,11 @@ def call(*command, **more):
     assert done.returncode == 0, f"{command}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
 
 
-def fuzzer_is_missing(folder):
+def fuzzer_is_missing(directory):
     """Why there is no clang that links libFuzzer; None: there is."""
     if not shutil.which("clang"):
         return "needs clang"
-    source = os.path.join(folder, "empty.c")
+    source = os.path.join(directory, "empty.c")
     with open(source, "w") as file:
         file.write("#include <stddef.h>\nint LLVMFuzzerTestOneInput(const char *p, size_t n) { return 0 * (p != 0) * (n != 0); }\n")
     done = subprocess.run(["clang", "-fsanitize=fuzzer,address", source, "-o", source + ".out"], capture_output=True)
@@ -37,7 +37,7 @@ def fuzzer_is_missing(folder):
 
 @pytest.fixture(scope="session")
 def programs(request, tmp_path_factory):
-    """The folder of the targets, built with clang; one process builds, the others wait for it."""
+    """The directory of the targets, built with clang; one process builds, the others wait for it."""
     why = fuzzer_is_missing(str(tmp_path_factory.mktemp("clang")))
     if why:
         pytest.skip(f"skipped: {why}")
@@ -52,13 +52,13 @@ def programs(request, tmp_path_factory):
     return build
 
 
-def environment(folder, shm_folder):
+def environment(directory, shm_directory):
     suppressed = {"LSAN_OPTIONS": "print_suppressions=0", "ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
-    return {**os.environ, **suppressed, "TMPDIR": folder, "SHMDIR": shm_folder}
+    return {**os.environ, **suppressed, "TMPDIR": directory, "SHMDIR": shm_directory}
 
 
 def shown(found):
-    """The inputs that failed, for whoever cannot look into the build folder."""
+    """The inputs that failed, for whoever cannot look into the build directory."""
     for path in sorted(glob.glob(found + "*")):
         with open(path, "rb") as file:
             data = file.read()
@@ -67,7 +67,7 @@ def shown(found):
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("target", TARGETS)
-def test_fuzz(programs, folder, shm_folder, full, rng, target):
+def test_fuzz(programs, directory, shm_directory, full, rng, target):
     """P12: whatever the bytes are, a decoder gives an error or something that makes sense."""
     learned, found = f"{programs}/corpus/{target}", f"{programs}/found/{target}-"
     for path in (learned, os.path.dirname(found)):
@@ -78,7 +78,7 @@ def test_fuzz(programs, folder, shm_folder, full, rng, target):
     more = [f"-seed={rng.randrange(1, 1 << 31)}", f"-artifact_prefix={found}", *OPTIONS.get(target, [])]
     seeds = os.path.join(HERE, "corpus", target)
     command = [*FORK, f"{programs}/tests/fuzz/fuzz-{target}", *limits, *more, learned, seeds]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment(folder, shm_folder))
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment(directory, shm_directory))
     problems = [line for line in done.stderr.splitlines() if "ERROR" in line or "runtime error" in line or "check failed" in line]
     assert done.returncode == 0, "\n".join([*problems, *shown(found), done.stderr[-4000:]])
     print(done.stderr.splitlines()[-1])

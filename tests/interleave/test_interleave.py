@@ -17,12 +17,12 @@ DELAYS = ("1ms", "30s")
 
 @pytest.fixture
 def ext4(request):
-    """A folder on an ext4 of its own, in memory: what it does is what counts, not how fast its disk is."""
+    """A directory on an ext4 of its own, in memory: what it does is what counts, not how fast its disk is."""
     if os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
         pytest.skip("skipped: needs root and loop devices")
-    folder = rig.tempfile.mkdtemp(prefix="cairn-test-", dir="/dev/shm")
-    request.addfinalizer(lambda: rig.shutil.rmtree(folder, ignore_errors=True))
-    image = rig.LoopImage(os.path.join(folder, "ext4.img"), os.path.join(folder, "mnt"), rig.GIB)
+    directory = rig.tempfile.mkdtemp(prefix="cairn-test-", dir="/dev/shm")
+    request.addfinalizer(lambda: rig.shutil.rmtree(directory, ignore_errors=True))
+    image = rig.LoopImage(os.path.join(directory, "ext4.img"), os.path.join(directory, "mnt"), rig.GIB)
     request.addfinalizer(image.close)
     return image.mountpoint
 
@@ -114,8 +114,8 @@ def test_what_a_library_loses_by_its_own_race(cairn, ext4, program, report):
     cairn.mount()
     figures = {}
     for delay in (0, 100, 1000):
-        for name, folder in (("mount", cairn.mnt), ("ext4", ext4)):
-            told = subprocess.run([program, "header", "1", "0", "200", str(delay), folder], capture_output=True, text=True, check=True).stdout
+        for name, directory in (("mount", cairn.mnt), ("ext4", ext4)):
+            told = subprocess.run([program, "header", "1", "0", "200", str(delay), directory], capture_output=True, text=True, check=True).stdout
             words = told.split()
             found = dict(zip(words[::2], map(int, words[1::2])))
             assert found["tensors_lost"] == found["explained"], told

@@ -50,7 +50,7 @@ def package(request):
 
 @pytest.fixture
 def build(request):
-    """The folder whose library tests/lane/library.py loads."""
+    """The directory whose library tests/lane/library.py loads."""
     return os.path.abspath(request.config.getoption("--build"))
 
 

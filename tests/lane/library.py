@@ -38,10 +38,10 @@ def path_in(build):
     return os.path.join(build, "src", "client", "libcairn.so.0")
 
 
-def open_below(folder):
+def open_below(directory):
     """What this process has open there."""
     fds = [os.path.join("/proc/self/fd", fd) for fd in os.listdir("/proc/self/fd")]
-    return [target for target in (os.readlink(fd) for fd in fds if os.path.islink(fd)) if target.startswith(folder)]
+    return [target for target in (os.readlink(fd) for fd in fds if os.path.islink(fd)) if target.startswith(directory)]
 
 
 class LaneError(OSError):

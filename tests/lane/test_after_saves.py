@@ -13,7 +13,7 @@ import library
 import rig
 from library import NVME, REFER, LaneError
 from rig import MIB
-from slow_folder import SlowFolder
+from slow_directory import SlowDirectory
 
 pytestmark = pytest.mark.needs_mount
 SIZE = 3 * MIB
@@ -79,14 +79,14 @@ def test_a_wait_for_nvme_hurries_the_mount(cairn, raw_lane, lane):
     lane.save({"x": 1}, os.path.join(cairn.mnt, "g.pt")).wait("nvme", timeout=60)
     lane.save({"x": 1}, os.path.join(cairn.mnt, "h.pt")).wait()
     lane.wait(os.path.join(cairn.mnt, "h.pt"), level="nvme", timeout=60)
-    os.mkdir(os.path.join(cairn.mnt, "folder"))
-    lane.save({"x": 1}, os.path.join(cairn.mnt, "folder", "i.pt")).wait()
-    lane.wait(os.path.join(cairn.mnt, "folder"), level="nvme", timeout=60)
+    os.mkdir(os.path.join(cairn.mnt, "directory"))
+    lane.save({"x": 1}, os.path.join(cairn.mnt, "directory", "i.pt")).wait()
+    lane.wait(os.path.join(cairn.mnt, "directory"), level="nvme", timeout=60)
 
 
 @pytest.fixture
-def slow(request, folder):
-    made = SlowFolder(request.config.getoption("--build"), folder)
+def slow(request, directory):
+    made = SlowDirectory(request.config.getoption("--build"), directory)
     request.addfinalizer(made.close)
     return made
 
@@ -120,7 +120,7 @@ def test_a_name_that_is_being_given_is_not_waited_for(slow, raw_lane, lane):
         raw.abort()
     assert caught.value.errno == errno.EINPROGRESS and slow.noted(b"done") == 0
     raw.wait()
-    os.mkdir(inside := os.path.join(slow.path, "folder"))
+    os.mkdir(inside := os.path.join(slow.path, "directory"))
     save = lane.save({"x": 1}, os.path.join(inside, "slow.pt"), max_block=0.2)
     rig.poll(lambda: slow.noted(b"begun") == 2, 20, "the rename")
     assert not save.cancel() and slow.noted(b"done") == 1
@@ -147,14 +147,14 @@ def test_a_stopped_daemon_keeps_no_wait(stall, lane):
     lane.wait(path, level="nvme", timeout=0)
 
 
-def test_a_relative_path_is_that_of_the_call(cairn, lane, folder, monkeypatch):
-    """Also for who waits when the program has gone to another folder."""
+def test_a_relative_path_is_that_of_the_call(cairn, lane, directory, monkeypatch):
+    """Also for who waits when the program has gone to another directory."""
     cairn.mount(writeback_delay="1h")
     run = os.path.join(cairn.mnt, "run")
     os.mkdir(run)
     monkeypatch.chdir(run)
     lane.save({"x": 1}, "x.pt").wait()
-    monkeypatch.chdir(folder)
+    monkeypatch.chdir(directory)
     rig.write_file("x.pt", b"another")
     lane.wait(level="nvme", timeout=60)
     assert os.getxattr(os.path.join(run, "x.pt"), "user.cairn.level") == b"nvme"
@@ -192,16 +192,16 @@ except PermissionError:
 """
 
 
-def test_below_directories_that_may_not_be_searched(request, programs, folder):
+def test_below_directories_that_may_not_be_searched(request, programs, directory):
     """A process that went there as root and is an ordinary user now: relative paths work as with open(2); what needs the whole path says so."""
     if os.geteuid() != 0:
         pytest.skip("skipped: becoming another user takes root")
-    os.chmod(folder, 0o755)
-    below = os.path.join(folder, "closed", "here")
+    os.chmod(directory, 0o755)
+    below = os.path.join(directory, "closed", "here")
     os.makedirs(below)
     os.chmod(below, 0o777)
     os.chmod(os.path.dirname(below), 0o700)
-    build = os.path.join(folder, "build")
+    build = os.path.join(directory, "build")
     os.makedirs(os.path.join(build, "src", "client"))
     shutil.copy(library.path_in(os.path.abspath(request.config.getoption("--build"))), os.path.join(build, "src", "client"))
     command = [sys.executable, "-c", PLACES, os.path.dirname(os.path.abspath(__file__)), programs["PYTHONPATH"].split(os.pathsep)[0], build, below]

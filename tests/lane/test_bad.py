@@ -47,36 +47,36 @@ def outcome(function, *arguments):
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-def test_objects_that_torch_refuses(lane, folder, name):
+def test_objects_that_torch_refuses(lane, directory, name):
     """The same exception, before anything is touched: the older version stays, where torch.save leaves a torn one."""
-    obj, path = OBJECTS[name](), os.path.join(folder, "state.pt")
+    obj, path = OBJECTS[name](), os.path.join(directory, "state.pt")
     lane.save({"a": 1}, path).result()
-    expected = outcome(torch.save, obj, os.path.join(folder, "theirs"))
+    expected = outcome(torch.save, obj, os.path.join(directory, "theirs"))
     assert outcome(lane.save, obj, path) == expected
     assert expected is None or torch.load(path) == {"a": 1}
 
 
-@pytest.mark.parametrize("name", ["missing/state.pt", "file/state.pt", "folder", "x" * 300, "", "folder/"])
-def test_paths_that_torch_refuses(lane, folder, name):
-    """Missing folder, a file in the place of a folder, a folder, a name that is too long."""
-    os.mkdir(os.path.join(folder, "folder"))
-    rig.write_file(os.path.join(folder, "file"), b"x")
-    path = os.path.join(folder, name) if name else ""
+@pytest.mark.parametrize("name", ["missing/state.pt", "file/state.pt", "directory", "x" * 300, "", "directory/"])
+def test_paths_that_torch_refuses(lane, directory, name):
+    """Missing directory, a file in the place of a directory, a directory, a name that is too long."""
+    os.mkdir(os.path.join(directory, "directory"))
+    rig.write_file(os.path.join(directory, "file"), b"x")
+    path = os.path.join(directory, name) if name else ""
     expected = outcome(torch.save, {"a": 1}, path)
     assert expected is not None and outcome(lane.save, {"a": 1}, path) == expected
-    assert sorted(os.listdir(folder)) == ["file", "folder"]
+    assert sorted(os.listdir(directory)) == ["directory", "file"]
 
 
-def test_no_permission(lane, folder, programs):
-    """A folder that may not be written: torch.save's exception."""
-    os.chmod(folder, 0o555)
+def test_no_permission(lane, directory, programs):
+    """A directory that may not be written: torch.save's exception."""
+    os.chmod(directory, 0o555)
     code = f"""
 import os, torch, cairnfs
 os.setgid(65534); os.setuid(65534)
 found = []
 for save in (torch.save, cairnfs.save):
     try:
-        save({{"a": 1}}, {folder!r} + "/state.pt")
+        save({{"a": 1}}, {directory!r} + "/state.pt")
     except Exception as error:
         found.append((type(error), str(error).split(chr(10))[0]))
 assert len(found) == 2 and found[0] == found[1], found
@@ -89,9 +89,9 @@ assert len(found) == 2 and found[0] == found[1], found
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_what_is_no_regular_file(lane, folder):
+def test_what_is_no_regular_file(lane, directory):
     """A symbolic link stays one; /dev/null takes it; a stream is torch's own affair."""
-    target, link = os.path.join(folder, "target.pt"), os.path.join(folder, "link.pt")
+    target, link = os.path.join(directory, "target.pt"), os.path.join(directory, "link.pt")
     os.symlink(target, link)
     for turn in range(2):
         lane.save({"a": turn}, link).result()
@@ -102,7 +102,7 @@ def test_what_is_no_regular_file(lane, folder):
     assert save.published()
     lane.save({"a": 1}, "/dev/null").result()
     assert not os.path.isfile("/dev/null")
-    theirs, ours = (os.path.join(folder, name) for name in ("theirs.pt", "ours.pt"))
+    theirs, ours = (os.path.join(directory, name) for name in ("theirs.pt", "ours.pt"))
     for link, save in ((theirs, torch.save), (ours, lambda *given: lane.save(*given).result())):
         os.symlink("other.pt", link)
         save({"a": 1}, link)
@@ -138,9 +138,9 @@ def fill(path):
 
 
 @pytest.mark.timeout(200)
-def test_full_for_hours(lane, cairn, folder):
+def test_full_for_hours(lane, cairn, directory):
     """NVMe and stage are full of what a remote gets slowly: neither a call nor a fence nor an abort waits for that."""
-    cairn.mount(stage="64M", nvme="200M", remote=f"dir:{folder}/remote", upload_limit="512K")
+    cairn.mount(stage="64M", nvme="200M", remote=f"dir:{directory}/remote", upload_limit="512K")
     training, path = Training(1 << 20), os.path.join(cairn.mnt, "state.pt")
     lane.save({"a": 1}, path).result()
     rig.write_file(os.path.join(cairn.mnt, "sealed"), os.urandom(100 * rig.MIB))
@@ -167,14 +167,14 @@ def is_stuck(cairn):
     return status["stage"]["waiting_writers"] > 0 and status["nvme"]["written_bytes_total"] == before > 50 * rig.MIB
 
 
-def test_arguments(lane, folder):
+def test_arguments(lane, directory):
     """A wrong word is an error at once."""
     for options in ({"lazy": "some"}, {"format": "json"}, {"on_error": "cry"}):
         with pytest.raises(ValueError):
-            lane.save({}, os.path.join(folder, "x"), **options)
+            lane.save({}, os.path.join(directory, "x"), **options)
     with pytest.raises(ValueError):
         lane.wait(level="there")
-    assert os.listdir(folder) == []
+    assert os.listdir(directory) == []
 
 
 FAILS = """
@@ -200,9 +200,9 @@ if sys.argv[2] == "step":
 
 
 @pytest.mark.parametrize("when, how", [("step", "gone"), ("end", "gone"), ("step", "change")])
-def test_a_failed_save_is_told_once(lane, folder, programs, when, how):
+def test_a_failed_save_is_told_once(lane, directory, programs, when, how):
     """On standard error: by the warning at the next step, or else at the end of the process."""
-    os.mkdir(path := os.path.join(folder, "saved"))
+    os.mkdir(path := os.path.join(directory, "saved"))
     done = subprocess.run([sys.executable, "-c", FAILS, path, when, how], env=programs, capture_output=True, text=True)
     assert done.returncode == 0 and len([line for line in done.stderr.splitlines() if "state.pt" in line]) == 1, done.stderr
     cause = "a tensor of shape (1500, 1500) was changed while it was copied" if how == "change" else "No such file or directory"
@@ -211,12 +211,12 @@ def test_a_failed_save_is_told_once(lane, folder, programs, when, how):
     assert (f"<string>:{line}: SaveWarning" in done.stderr) == (when == "step")
 
 
-def test_safetensors(lane, folder):
+def test_safetensors(lane, directory):
     """The file is safetensors' own, byte for byte, whatever the kinds and names; what it refuses is refused in its words."""
     import cairnfs.safetensors as ours
     import safetensors.torch as theirs
 
-    first, second = os.path.join(folder, "a.safetensors"), os.path.join(folder, "b.safetensors")
+    first, second = os.path.join(directory, "a.safetensors"), os.path.join(directory, "b.safetensors")
     kinds = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64]
     kinds += [torch.float8_e4m3fn, torch.float8_e5m2, torch.complex64]
     tensors = {f'{index} "ü"\n\\': torch.zeros(index, 8, dtype=torch.uint8).view(kind) for index, kind in enumerate(kinds)}
@@ -250,13 +250,13 @@ def test_lazy_safetensors(stall, lane):
     assert torch.equal(safetensors.torch.load_file(path)["weight"], before)
 
 
-def test_a_path_of_bytes_is_refused_as_torch_refuses_it(lane, folder):
-    path = os.fsencode(os.path.join(folder, "x.pt"))
+def test_a_path_of_bytes_is_refused_as_torch_refuses_it(lane, directory):
+    path = os.fsencode(os.path.join(directory, "x.pt"))
     with pytest.raises(Exception) as theirs:
         torch.save({"x": 1}, path)
     with pytest.raises(type(theirs.value)) as ours:
         lane.save({"x": 1}, path)
-    assert str(ours.value) == str(theirs.value) and os.listdir(folder) == []
+    assert str(ours.value) == str(theirs.value) and os.listdir(directory) == []
 
 
 INTERRUPTED = """
@@ -292,36 +292,36 @@ assert torch.equal(torch.load(path)["weight"], model.weight)
 
 
 @pytest.mark.parametrize("when", ["lazy", "eager"])
-def test_an_interrupt_ends_the_save(lane, folder, programs, when):
+def test_an_interrupt_ends_the_save(lane, directory, programs, when):
     """A Ctrl-C in save(): no thread goes on reading memory that nobody keeps, and no file of it appears."""
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED, os.path.join(folder, "x.pt"), when], env=programs, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, os.path.join(directory, "x.pt"), when], env=programs, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
 NO_ROOM = """
 import os, resource, sys, threading, torch, cairnfs
-folder, what = sys.argv[1:]
-cairnfs.save({"x": 1}, folder + "/0.pt").result()
+directory, what = sys.argv[1:]
+cairnfs.save({"x": 1}, directory + "/0.pt").result()
 if what == "threads":
     def refuse(*given):
         raise RuntimeError("can't start new thread")
     cairnfs._process.close(cairnfs._process.current(), 0)
     cairnfs._process.after_fork()
     threading.Thread.start = refuse
-    cairnfs.save({"x": torch.ones(100_000)}, folder + "/1.pt").result()
-    assert torch.load(folder + "/1.pt")["x"].sum() == 100_000
+    cairnfs.save({"x": torch.ones(100_000)}, directory + "/1.pt").result()
+    assert torch.load(directory + "/1.pt")["x"].sum() == 100_000
     sys.exit()
 before = resource.getrlimit(resource.RLIMIT_NOFILE)
 used = len(os.listdir("/proc/self/fd"))
 for room in range(6):  # so that each open of a save fails once
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + room - 1, before[1]))
-    error = cairnfs.save({"x": torch.ones(100_000)}, folder + "/1.pt").exception()
+    error = cairnfs.save({"x": torch.ones(100_000)}, directory + "/1.pt").exception()
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert error is None or error.errno == 24, error
-    assert os.path.exists(folder + "/1.pt") == (error is None)
+    assert os.path.exists(directory + "/1.pt") == (error is None)
     if error is None:
-        os.unlink(folder + "/1.pt")
-assert error is None and sorted(os.listdir(folder)) == ["0.pt"], os.listdir(folder)
+        os.unlink(directory + "/1.pt")
+assert error is None and sorted(os.listdir(directory)) == ["0.pt"], os.listdir(directory)
 """
 
 

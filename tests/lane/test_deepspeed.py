@@ -18,7 +18,7 @@ RANKS, STEPS, EVERY = 2, 12, 2
 PROGRAM = """
 import json, os, resource, sys, warnings
 warnings.filterwarnings("ignore", category=FutureWarning)
-rank, folder, report, mode, steps, every = int(sys.argv[1]), *sys.argv[2:5], int(sys.argv[5]), int(sys.argv[6])
+rank, directory, report, mode, steps, every = int(sys.argv[1]), *sys.argv[2:5], int(sys.argv[5]), int(sys.argv[6])
 out, sys.stdout = sys.stdout, sys.stderr  # DeepSpeed speaks there
 import torch, deepspeed
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # gloo does; that one would be compiled first
@@ -44,13 +44,13 @@ def train():
     return loss.item()
 
 def go_on():
-    engine.load_checkpoint(folder)
+    engine.load_checkpoint(directory)
     say("start", engine.global_steps)
     with open(report, "a", buffering=1) as file:
         while engine.global_steps < steps:
             print(engine.global_steps, train(), file=file)
             if engine.global_steps % every == 0:
-                engine.save_checkpoint(folder)
+                engine.save_checkpoint(directory)
             say("step", engine.global_steps)
 """
 
@@ -59,7 +59,7 @@ HELD = PROGRAM + """
 from cairnfs import _process
 def checkpoint():
     train()
-    engine.save_checkpoint(folder)
+    engine.save_checkpoint(directory)
 
 def held():
     if rank == 1:
@@ -82,10 +82,10 @@ with warnings.catch_warnings(record=True) as told:
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     train()
 say("told", json.dumps([str(one.message) for one in told if one.category is cairnfs.SaveWarning]))
-with open(folder + "/latest") as file:
+with open(directory + "/latest") as file:
     say("latest", file.read())
-engine.save_checkpoint(folder)
-engine.load_checkpoint(folder)  # of what is not there yet
+engine.save_checkpoint(directory)
+engine.load_checkpoint(directory)  # of what is not there yet
 say("loaded", engine.global_steps)
 held()
 """
@@ -98,7 +98,7 @@ train()
 train()
 state = [value.clone() for value in (*model.parameters(), *engine.optimizer.single_partition_of_fp32_groups)]
 with _process.lock():
-    engine.save_checkpoint(folder)
+    engine.save_checkpoint(directory)
     os.kill(int(report), signal.SIGSTOP)
     saves = [save for save in _process.current().pending if not save.is_marker]
 say("later", [len(save.storages) for save in saves])
@@ -107,7 +107,7 @@ train()
 train()
 say("trained", engine.global_steps)
 engine.checkpoint_engine.wait()
-torch.save(state, folder + "-state")
+torch.save(state, directory + "-state")
 """
 
 
@@ -121,23 +121,23 @@ def preloaded(programs):
 
 
 @pytest.fixture
-def ranks(preloaded, lane, folder):
+def ranks(preloaded, lane, directory):
     """ranks(program, ...): starts a program on all ranks. The test is the launcher: it keeps the store by which they meet, as torchrun does."""
     with contextlib.ExitStack() as stack:
-        yield lambda *arguments, **options: stack.enter_context(Ranks(preloaded, folder, *arguments, **options))
+        yield lambda *arguments, **options: stack.enter_context(Ranks(preloaded, directory, *arguments, **options))
 
 
 class Ranks:
     """The processes of all ranks, which have ended when the context has."""
 
-    def __init__(self, preloaded, root, program, folder, report, mode="lazy", count=RANKS):
+    def __init__(self, preloaded, root, program, directory, report, mode="lazy", count=RANKS):
         self.store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self.errors, self.processes = [], []
         for rank in range(count):
             errors = open(os.path.join(root, f"errors-{rank}"), "w+")
             own = {"RANK": f"{rank}", "LOCAL_RANK": f"{rank}", "WORLD_SIZE": f"{count}", "MASTER_ADDR": "127.0.0.1"}
             own |= {"MASTER_PORT": f"{self.store.port}", "TORCHELASTIC_USE_AGENT_STORE": "True"}
-            arguments = [f"{rank}", folder, report if count == 1 else f"{report}-{rank}", mode, f"{STEPS}", f"{EVERY}"]
+            arguments = [f"{rank}", directory, report if count == 1 else f"{report}-{rank}", mode, f"{STEPS}", f"{EVERY}"]
             self.errors.append(errors)
             self.processes.append(preloaded.start(program, arguments, own, errors))
         self.lines = [iter(process.stdout.readline, "") for process in self.processes]
@@ -223,10 +223,10 @@ def tensors(value):
 
 
 @pytest.mark.timeout(240)
-def test_killed_and_resumed(cairn, ranks, folder, rng, full):
+def test_killed_and_resumed(cairn, ranks, directory, rng, full):
     """kill -9 of the trainer, then of the daemon with it: the losses, and the last checkpoint, are those of a run that saves plainly."""
     cairn.mount(writeback_delay="100ms")
-    report, plain = os.path.join(folder, "report"), os.path.join(folder, "plain")
+    report, plain = os.path.join(directory, "report"), os.path.join(directory, "plain")
     program = PROGRAM + "go_on()\n"
     ranks(program, plain, plain + "-report", "plain").end()
     for number in range(30 if full else 1):
@@ -262,7 +262,7 @@ def check_end(path, report, plain):
 
 
 @pytest.mark.timeout(240)
-def test_latest_is_behind_all_ranks(cairn, ranks, folder):
+def test_latest_is_behind_all_ranks(cairn, ranks, directory):
     """Rank 1 has not its file yet: no `latest`. It cannot save: the older one stays, both go on and say so once. The next one is written, and
     what is loaded right behind its save is what was saved; at the end of the processes the last one is waited for."""
     cairn.mount()
@@ -293,7 +293,7 @@ def test_latest_is_behind_all_ranks(cairn, ranks, folder):
 
 
 @pytest.mark.timeout(240)
-def test_update_waits(stall, ranks, folder):
+def test_update_waits(stall, ranks, directory):
     """The state is copied while the daemon stands still: the update waits, and the files have the state at the call of save_checkpoint()."""
     path = os.path.join(stall.mount.mnt, "run")
     job = ranks(STALLED, path, f"{stall.mount.proc.pid}", "stalled", count=1)

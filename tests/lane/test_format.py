@@ -110,11 +110,11 @@ def read(path):
         return file.read()
 
 
-def make_twins(folder, name):
-    """Paths of one name in two folders: the archive carries the name."""
+def make_twins(directory, name):
+    """Paths of one name in two directories: the archive carries the name."""
     for side in ("ours", "theirs"):
-        os.makedirs(os.path.join(folder, side), exist_ok=True)
-        yield os.path.join(folder, side, name)
+        os.makedirs(os.path.join(directory, side), exist_ok=True)
+        yield os.path.join(directory, side, name)
 
 
 def check_same(ours, theirs):
@@ -125,10 +125,10 @@ def check_same(ours, theirs):
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-def test_bytes_are_those_of_torch(lane, folder, name):
+def test_bytes_are_those_of_torch(lane, directory, name):
     """Every kind of object: the file is torch.save's, whether it is copied lazily or at once."""
     obj = OBJECTS[name]()
-    ours, theirs = make_twins(folder, "state.pt")
+    ours, theirs = make_twins(directory, "state.pt")
     torch.save(obj, theirs)
     for lazy in (False, "all"):
         lane.save(obj, ours, lazy=lazy).result()
@@ -139,18 +139,18 @@ def test_bytes_are_those_of_torch(lane, folder, name):
 
 
 @pytest.mark.parametrize("name", ["a", "state", "state.v2.pt", "ümlaut.pt", "with space.bin", ".pt.x", "x" * 200 + ".pt"])
-def test_names_of_archives(lane, folder, name):
+def test_names_of_archives(lane, directory, name):
     """The archive is named as torch names it."""
-    ours, theirs = make_twins(folder, name)
+    ours, theirs = make_twins(directory, name)
     torch.save({"a": torch.ones(5)}, theirs)
     lane.save({"a": torch.ones(5)}, ours).result()
     check_same(ours, theirs)
 
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
-def test_pickle_protocols(lane, folder, protocol):
+def test_pickle_protocols(lane, directory, protocol):
     """pickle_protocol and pickle_module are torch.save's."""
-    ours, theirs = make_twins(folder, "state.pt")
+    ours, theirs = make_twins(directory, "state.pt")
     torch.save(OBJECTS["shared"](), theirs, pickle_protocol=protocol)
     torch.manual_seed(0)
     state = OBJECTS["shared"]()
@@ -159,10 +159,10 @@ def test_pickle_protocols(lane, folder, protocol):
     check_same(ours, theirs)
 
 
-def test_settings_of_torch(lane, folder):
+def test_settings_of_torch(lane, directory):
     """Alignment and checksums as torch.utils.serialization.config says."""
     config = torch.utils.serialization.config
-    ours, theirs = make_twins(folder, "state.pt")
+    ours, theirs = make_twins(directory, "state.pt")
     state = {"a": torch.ones(5), "b": torch.ones(70000), "c": torch.arange(3)}
     for settings in ({"save.storage_alignment": 4096}, {"save.storage_alignment": 16}):
         with config.patch(settings):
@@ -180,9 +180,9 @@ def test_settings_of_torch(lane, folder):
     assert torch.equal(torch.load(ours)["b"], state["b"])
 
 
-def test_read_in_every_way(lane, folder):
+def test_read_in_every_way(lane, directory):
     """torch.load: whole, mapped, weights only, with offsets that it calculates; map_location."""
-    state, path = model_state(), os.path.join(folder, "state.pt")
+    state, path = model_state(), os.path.join(directory, "state.pt")
     lane.save(state, path).result()
     config = torch.utils.serialization.config
     for how in ({}, {"mmap": True}, {"weights_only": True}, {"weights_only": False}, {"map_location": "cpu"}, {"map_location": "meta"}):
@@ -198,13 +198,13 @@ def check_loaded(loaded, state, values):
     assert loaded["step"] == state["step"] and loaded["optimizer"].keys() == state["optimizer"].keys()
 
 
-def test_random_objects(lane, folder, rng, full):
+def test_random_objects(lane, directory, rng, full):
     """Random nestings of tensors of random kinds, shapes and views."""
     kinds_of = [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64]
     for _ in range(400 if full else 25):
         base = [torch.zeros(rng.randrange(1 << rng.randrange(1, 17)), dtype=rng.choice(kinds_of)) for _ in range(rng.randrange(1, 6))]
         obj = {str(index): random_view(rng, rng.choice(base)) for index in range(rng.randrange(12))}
-        ours, theirs = make_twins(folder, f"s{rng.randrange(10)}.pt")
+        ours, theirs = make_twins(directory, f"s{rng.randrange(10)}.pt")
         torch.save(obj, theirs)
         lane.save(obj, ours, lazy=rng.choice([True, False, "all"])).result()
         check_same(ours, theirs)
@@ -235,14 +235,14 @@ def same_bytes(ours, theirs, step=16 << 20):
 
 
 @pytest.mark.needs_mount
-def test_above_4_gib(lane, cairn, folder, full):
+def test_above_4_gib(lane, cairn, directory, full):
     """Records and offsets above 4 GiB, on a mount: the file is torch.save's, byte for byte, and is loaded again."""
     if not full:
         pytest.skip("skipped: only with --full (8.6 GB are written)")
     cairn.mount(nvme="6G")
     large = torch.arange((4 << 30) // 8 + 512).view(torch.uint8)
     big = {"a": torch.ones(10), "big": large, "after": torch.arange(100), "e": torch.empty(0), "z": torch.ones(7)}
-    ours, theirs = os.path.join(cairn.mnt, "state.pt"), os.path.join(folder, "state.pt")
+    ours, theirs = os.path.join(cairn.mnt, "state.pt"), os.path.join(directory, "state.pt")
     torch.save(big, theirs)
     lane.save(big, ours, lazy="all").result()
     same_bytes(ours, theirs)
@@ -253,24 +253,24 @@ def test_above_4_gib(lane, cairn, folder, full):
 OLD = os.environ.get("CAIRN_OLD_TORCH", "")  # a Python with torch 2.4
 
 
-def test_oldest_torch(lane, folder, programs):
+def test_oldest_torch(lane, directory, programs):
     """torch 2.4 reads what the newest saved through the lane, and saves through the lane what it saves itself."""
     if not OLD:
         pytest.skip("skipped: $CAIRN_OLD_TORCH names no Python with torch 2.4")
-    path = os.path.join(folder, "new.pt")
+    path = os.path.join(directory, "new.pt")
     lane.save(model_state(), path).result()
-    done = subprocess.run([OLD, __file__, path, folder], env=programs, capture_output=True, text=True)
+    done = subprocess.run([OLD, __file__, path, directory], env=programs, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def run_by_old(path, folder):
+def run_by_old(path, directory):
     import cairnfs
 
     loaded = torch.load(path, weights_only=True, mmap=True)
     check_loaded(loaded, model_state(), True)
     for name in ("model", "shared", "quantized", "sparse", "empty", "object", "many", "sizes around 64"):
         obj = OBJECTS[name]()
-        ours, theirs = make_twins(folder, "state.pt")
+        ours, theirs = make_twins(directory, "state.pt")
         torch.save(obj, theirs)
         cairnfs.save(obj, ours, lazy="all").result()
         check_same(ours, theirs)

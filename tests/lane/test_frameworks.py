@@ -15,7 +15,7 @@ warnings.simplefilter("ignore")
 os.environ.update(CUDA_VISIBLE_DEVICES="", TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1")
 import torch
 import cairnfs
-folder, mode = sys.argv[1:3]
+directory, mode = sys.argv[1:3]
 torch.manual_seed(0)
 def kill():
     cairnfs.wait()
@@ -28,7 +28,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 import cairnfs.dcp
 rank, world = int(sys.argv[3]), 2
-dist.init_process_group("gloo", init_method="file://" + os.path.join(folder + ".meet-" + mode), rank=rank, world_size=world)
+dist.init_process_group("gloo", init_method="file://" + os.path.join(directory + ".meet-" + mode), rank=rank, world_size=world)
 mesh = dist.device_mesh.init_device_mesh("cpu", (world,))
 model = torch.nn.Sequential(torch.nn.Linear(300, 500), torch.nn.Linear(500, 2))
 fully_shard(model, mesh=mesh)
@@ -39,8 +39,8 @@ def state():
     return {"model": a, "optimizer": b, "step": torch.tensor(step), "text": "ü"}
 if mode == "resume":
     found = state()
-    newest = max(name for name in os.listdir(folder) if os.path.exists(os.path.join(folder, name, ".metadata")))
-    dcp.load(found, checkpoint_id=os.path.join(folder, newest))
+    newest = max(name for name in os.listdir(directory) if os.path.exists(os.path.join(directory, name, ".metadata")))
+    dcp.load(found, checkpoint_id=os.path.join(directory, newest))
     set_state_dict(model, optimizer, model_state_dict=found["model"], optim_state_dict=found["optimizer"])
     step = int(found["step"])
 losses = {}
@@ -51,7 +51,7 @@ while step < 6:
     step += 1
     losses[step] = loss.item()
     if step % 2 == 0 and mode != "plain":
-        writer = cairnfs.dcp.Writer(os.path.join(folder, f"{step}"))
+        writer = cairnfs.dcp.Writer(os.path.join(directory, f"{step}"))
         dcp.save(state(), storage_writer=writer)
     if mode == "kill" and step == 5:
         writer.wait()
@@ -70,10 +70,10 @@ def preloaded(programs):
     found.close()
 
 
-def run(preloaded, program, folder, mode):
+def run(preloaded, program, directory, mode):
     """What the program prints, of its first rank; None if it was killed."""
     errors = [tempfile.TemporaryFile("w+") for _ in range(RANKS)]
-    processes = [preloaded.start(program, [folder, mode, str(rank)], stderr=file) for rank, file in enumerate(errors)]
+    processes = [preloaded.start(program, [directory, mode, str(rank)], stderr=file) for rank, file in enumerate(errors)]
     outputs = [process.stdout.read() for process in processes]
     for process, file in zip(processes, errors):
         code = process.wait()
@@ -86,20 +86,20 @@ def run(preloaded, program, folder, mode):
 
 def check_resumes(preloaded, program, mount, root, at):
     """Killed and resumed, its losses are those of a run that saves nothing, bit for bit."""
-    folder = os.path.join(mount.mnt, "run")
-    os.mkdir(folder)
+    directory = os.path.join(mount.mnt, "run")
+    os.mkdir(directory)
     reference = run(preloaded, program, os.path.join(root, "plain"), "plain")
-    run(preloaded, program, folder, "kill")
-    resumed = run(preloaded, program, folder, "resume")
+    run(preloaded, program, directory, "kill")
+    resumed = run(preloaded, program, directory, "resume")
     assert resumed == {step: loss for step, loss in reference.items() if int(step) > at}
-    return folder
+    return directory
 
 
 @pytest.mark.timeout(240)
-def test_dcp_on_two_ranks(cairn, folder, preloaded, lane):
+def test_dcp_on_two_ranks(cairn, directory, preloaded, lane):
     """Two ranks of FSDP: `.metadata` is there when both files are; torch's own reader loads them."""
     cairn.mount()
-    path = check_resumes(preloaded, DCP, cairn, folder, at=4)
+    path = check_resumes(preloaded, DCP, cairn, directory, at=4)
     assert sorted(os.listdir(path)) == ["2", "4", "6"]
     for step in os.listdir(path):
         assert sorted(name[:4] for name in os.listdir(os.path.join(path, step))) == [".met", "__0_", "__1_"]
@@ -110,13 +110,13 @@ import time
 import torch.distributed as dist, torch.distributed.checkpoint as dcp
 import cairnfs.dcp
 rank = int(sys.argv[3])
-dist.init_process_group("gloo", init_method="file://" + folder + ".meet", rank=rank, world_size=2)
+dist.init_process_group("gloo", init_method="file://" + directory + ".meet", rank=rank, world_size=2)
 if rank == 1:
     def no_room(*given):
         raise OSError(28, "no room")
     start = cairnfs.dcp.start
     cairnfs.dcp.start = lambda path, plan, items, begin: start(path, plan, items, no_room)
-writer = cairnfs.dcp.Writer(folder)
+writer = cairnfs.dcp.Writer(directory)
 mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
 dcp.save({"x": dist.tensor.distribute_tensor(torch.arange(100.0), mesh, [dist.tensor.Shard(0)])}, storage_writer=writer)
 try:

@@ -63,15 +63,15 @@ def expect_equal(found, wanted):
 
 @pytest.mark.parametrize("lazy", ["all", False])
 @pytest.mark.parametrize("name", ["model", "shared", "kinds", "complex", "empty", "strides", "ordered", "views of one", "many", "sparse"])
-def test_bytes_are_those_of_torch(lane, folder, name, lazy):
+def test_bytes_are_those_of_torch(lane, directory, name, lazy):
     obj = on_gpu(OBJECTS[name]())
-    ours, theirs = make_twins(folder, "object.pt")
+    ours, theirs = make_twins(directory, "object.pt")
     torch.save(obj, theirs)
     lane.save(obj, ours, lazy=lazy, on_error="raise").result()
     check_same(ours, theirs)
 
 
-def test_training_is_the_same_and_each_file_is_of_its_step(lane, folder):
+def test_training_is_the_same_and_each_file_is_of_its_step(lane, directory):
     """A save after every update, each behind the fence of the next: losses bit by bit those without saves, files those of their step."""
     plain = train(*model_of(1024, 8), 12, lambda step: None)
     model, optimizer = model_of(1024, 8)
@@ -79,12 +79,12 @@ def test_training_is_the_same_and_each_file_is_of_its_step(lane, folder):
 
     def save(step):
         kept.append(copy.deepcopy(state_of(model, optimizer)))
-        lane.save(state_of(model, optimizer), os.path.join(folder, f"step{step}.pt"), on_error="raise")
+        lane.save(state_of(model, optimizer), os.path.join(directory, f"step{step}.pt"), on_error="raise")
 
     assert train(model, optimizer, 12, save) == plain
     lane.wait()
     for step, state in enumerate(kept):
-        expect_equal(torch.load(os.path.join(folder, f"step{step}.pt")), state)
+        expect_equal(torch.load(os.path.join(directory, f"step{step}.pt")), state)
 
 
 @pytest.mark.needs_mount
@@ -114,11 +114,11 @@ def test_frozen_layers_stay_on_the_gpu(lane, cairn):
         expect_equal(torch.load(os.path.join(cairn.mnt, f"step{step}.pt")), state)
 
 
-def test_a_capture_is_told_busy_and_stays_whole(lane, folder):
+def test_a_capture_is_told_busy_and_stays_whole(lane, directory):
     """A save while the stream captures a graph fails with a clear error; the graph is whole, and later saves work."""
     model, optimizer = model_of(512, 4)
     train(model, optimizer, 2, lambda step: None)
-    batch, path = torch.randn(64, 512, device="cuda"), os.path.join(folder, "captured.pt")
+    batch, path = torch.randn(64, 512, device="cuda"), os.path.join(directory, "captured.pt")
     warm = torch.cuda.Stream()
     with torch.cuda.stream(warm):
         model(batch)
@@ -137,9 +137,9 @@ def test_a_capture_is_told_busy_and_stays_whole(lane, folder):
     expect_equal(torch.load(path), state_of(model, optimizer))
 
 
-def test_producers_on_other_streams(lane, folder):
+def test_producers_on_other_streams(lane, directory):
     """What another stream wrote last is saved: save() is called under it, and behind a long kernel."""
-    path, stream = os.path.join(folder, "streams.pt"), torch.cuda.Stream()
+    path, stream = os.path.join(directory, "streams.pt"), torch.cuda.Stream()
     for value in range(5):
         with torch.cuda.stream(stream):
             tensor = torch.zeros(16 * MIB, device="cuda")
@@ -152,9 +152,9 @@ def test_producers_on_other_streams(lane, folder):
         assert torch.load(path)["tensor"].eq(value).all()
 
 
-def test_memory_that_is_freed_meanwhile(lane, folder):
+def test_memory_that_is_freed_meanwhile(lane, directory):
     """The save keeps it: the allocator does not give it to somebody else before it was copied."""
-    path = os.path.join(folder, "freed.pt")
+    path = os.path.join(directory, "freed.pt")
     for value in range(5):
         tensor = torch.full((16 * MIB,), float(value), device="cuda")
         lane.save({"tensor": tensor}, path, lazy="all", on_error="raise")
@@ -165,11 +165,11 @@ def test_memory_that_is_freed_meanwhile(lane, folder):
         assert torch.load(path)["tensor"].eq(value).all()
 
 
-def test_safetensors(lane, folder):
+def test_safetensors(lane, directory):
     from safetensors.torch import load_file
 
     model, optimizer = model_of(512, 4)
     train(model, optimizer, 1, lambda step: None)
-    path = os.path.join(folder, "model.safetensors")
+    path = os.path.join(directory, "model.safetensors")
     lane.save(model.state_dict(), path, on_error="raise").result()
     expect_equal(load_file(path, device="cuda"), dict(model.state_dict()))

@@ -90,9 +90,9 @@ def test_a_full_disk_fails_the_save(cairn, build):
     lane.close()
 
 
-def test_an_abort_waits_for_no_room(cairn, build, folder):
+def test_an_abort_waits_for_no_room(cairn, build, directory):
     """Also of a save that is all in memory, and whose last bytes wait on a mount that is full of what its remote gets slowly."""
-    cairn.mount(nvme="200M", stage="32M", remote=f"dir:{folder}/remote", upload_limit="512K")
+    cairn.mount(nvme="200M", stage="32M", remote=f"dir:{directory}/remote", upload_limit="512K")
     lane = library.Lane(build)
     path = os.path.join(cairn.mnt, "f")
     lane.raw(path, OLD).wait()
@@ -164,7 +164,7 @@ def test_a_stopped_daemon_holds_up_no_training(cairn, build):
     lane.close()
 
 
-def test_a_stopped_daemon_holds_up_no_call(cairn, build, folder):
+def test_a_stopped_daemon_holds_up_no_call(cairn, build, directory):
     """A call that names a path waits as long as it may, and fails; the lane goes on elsewhere, and what was opened for nobody is taken away."""
     cairn.mount()
     lane = library.Lane(build, max_block_ms=LONG_MS)
@@ -175,7 +175,7 @@ def test_a_stopped_daemon_holds_up_no_call(cairn, build, folder):
         assert "has not answered for 200 ms" in expect_error(errno.ETIMEDOUT, lane.begin, path, 20 * MIB, max_block_ms=200)
         assert "has not answered for 50 ms" in expect_error(errno.ETIMEDOUT, lane.marker, path, b"x", max_block_ms=50)
         lane.fence()
-        lane.raw(os.path.join(folder, "elsewhere"), b"x").wait(timeout_ms=LONG_MS)
+        lane.raw(os.path.join(directory, "elsewhere"), b"x").wait(timeout_ms=LONG_MS)
         for _ in range(10):  # more than there are threads
             expect_error(errno.ETIMEDOUT, lane.begin, path, 1, max_block_ms=20)
     finally:

@@ -38,9 +38,9 @@ def lane(build):
 
 
 @pytest.mark.parametrize("now", (False, True))
-def test_a_zip_is_what_torch_saves(lane, folder, now):
+def test_a_zip_is_what_torch_saves(lane, directory, now):
     torch = pytest.importorskip("torch")
-    path, reference = os.path.join(folder, "x.pt"), os.path.join(folder, "reference", "x.pt")
+    path, reference = os.path.join(directory, "x.pt"), os.path.join(directory, "reference", "x.pt")
     os.mkdir(os.path.dirname(reference))
     tensors = {"big": torch.randn(1 << 20), "odd": torch.randn(77777)[3:], "small": torch.randn(3), "none": torch.empty(0), "step": 5}
     torch.save(tensors, reference)
@@ -52,14 +52,14 @@ def test_a_zip_is_what_torch_saves(lane, folder, now):
     assert torch.equal(loaded["big"], tensors["big"]) and torch.equal(loaded["odd"], tensors["odd"])
 
 
-def test_a_safetensors_file_is_read_by_its_library(lane, folder):
+def test_a_safetensors_file_is_read_by_its_library(lane, directory):
     load_file = pytest.importorskip("safetensors.torch").load_file
     torch = pytest.importorskip("torch")
     a, b = torch.randn(300, 1000), torch.arange(7, dtype=torch.int64)
     a_bytes, b_bytes = a.numpy().tobytes(), b.numpy().tobytes()
     header = {"a": {"dtype": "F32", "shape": [300, 1000], "data_offsets": [0, len(a_bytes)]},
               "b": {"dtype": "I64", "shape": [7], "data_offsets": [len(a_bytes), len(a_bytes) + len(b_bytes)]}}
-    path = os.path.join(folder, "m.safetensors")
+    path = os.path.join(directory, "m.safetensors")
     lane.safetensors(path, json.dumps(header).encode(), [(0, a_bytes), (len(a_bytes), b_bytes)]).wait()
     loaded = load_file(path)
     assert torch.equal(loaded["a"], a) and torch.equal(loaded["b"], b)
@@ -67,8 +67,8 @@ def test_a_safetensors_file_is_read_by_its_library(lane, folder):
     expect_error(errno.EINVAL, lane.safetensors, path, b"[1]", [])
 
 
-def test_pieces_in_any_order_with_holes(lane, folder):
-    path, first, second = os.path.join(folder, "raw"), data_of(1, 3 * MIB + 5), data_of(2, 100)
+def test_pieces_in_any_order_with_holes(lane, directory):
+    path, first, second = os.path.join(directory, "raw"), data_of(1, 3 * MIB + 5), data_of(2, 100)
     save = lane.begin(path, 8 * MIB)
     save.put(8 * MIB - 100, second, now=True)
     save.put(17, first)
@@ -79,9 +79,9 @@ def test_pieces_in_any_order_with_holes(lane, folder):
     assert read(path) == bytes(17) + first + bytes(8 * MIB - 17 - len(first) - 100) + second
 
 
-def test_memory_that_is_copied_now_may_change(lane, folder):
+def test_memory_that_is_copied_now_may_change(lane, directory):
     for size in (1000, 2 * MIB):
-        path = os.path.join(folder, f"now{size}")
+        path = os.path.join(directory, f"now{size}")
         memory = bytearray(data_of(size, size))
         source = (library.ctypes.c_char * size).from_buffer(memory)
         before = bytes(memory)
@@ -97,12 +97,12 @@ def test_memory_that_is_copied_now_may_change(lane, folder):
 
 
 def on_both(test):
-    return pytest.mark.parametrize("place", ("mount", "folder"))(test)
+    return pytest.mark.parametrize("place", ("mount", "directory"))(test)
 
 
 @pytest.fixture
 def where(request, place):
-    return request.getfixturevalue("mnt") if place == "mount" else request.getfixturevalue("folder")
+    return request.getfixturevalue("mnt") if place == "mount" else request.getfixturevalue("directory")
 
 
 @on_both
@@ -206,7 +206,7 @@ def test_a_failed_save_fails_its_marker(lane, where):
 
 @on_both
 def test_paths_lead_where_open_leads(lane, where, monkeypatch):
-    for name in ("d", "other", "deep/folder"):
+    for name in ("d", "other", "deep/directory"):
         os.makedirs(os.path.join(where, name))
     os.symlink("d/target", os.path.join(where, "link"))
     lane.raw(os.path.join(where, "link"), b"through a link").wait()
@@ -258,14 +258,14 @@ def test_modes_and_exclusive_names(lane, where):
     assert sorted(os.listdir(where)) == ["f", "g", "new"]
 
 
-def test_what_is_no_file(lane, folder):
+def test_what_is_no_file(lane, directory):
     data = data_of(1, 2 * MIB)
     lane.raw("/dev/null", data).wait()
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode), "a device was replaced"
     save = lane.begin("/dev/full", len(data))
     save.put(0, data)
     assert save.error()[0] == errno.ENOSPC
-    fifo, got = os.path.join(folder, "fifo"), []
+    fifo, got = os.path.join(directory, "fifo"), []
     os.mkfifo(fifo)
     reader = threading.Thread(target=lambda: got.append(read(fifo)))
     reader.start()
@@ -334,24 +334,24 @@ def test_a_killed_trainer_leaves_what_was_there(build, where, rng):
         assert read(path) == OLD
 
 
-def test_what_killed_processes_left_is_taken_away(lane, folder):
+def test_what_killed_processes_left_is_taken_away(lane, directory):
     """By CAIRN_SAVE_CLEAN: hidden names of processes that are gone, but for those that somebody still has open."""
     dead = subprocess.Popen(["true"])
     dead.wait()
     left = [f".x.cairn-{dead.pid}-1", f".x.pt.cairn-{dead.pid}-22"]
     others = [f".x.cairn-{os.getpid()}-7", f".cairn-{dead.pid}", f".x.cairn-{dead.pid}-1x", f"x.cairn-{dead.pid}-1", f".x.cairn-{dead.pid}-9"]
     for name in left + others:
-        rig.write_file(os.path.join(folder, name), OLD)
-    with open(os.path.join(folder, others[-1]), "rb") as held:
+        rig.write_file(os.path.join(directory, name), OLD)
+    with open(os.path.join(directory, others[-1]), "rb") as held:
         import fcntl
 
         fcntl.flock(held, fcntl.LOCK_EX)  # as its process does, in another container
-        lane.raw(os.path.join(folder, "f"), b"1", flags=library.CLEAN).wait()
-    assert sorted(os.listdir(folder)) == sorted(["f", *others])
+        lane.raw(os.path.join(directory, "f"), b"1", flags=library.CLEAN).wait()
+    assert sorted(os.listdir(directory)) == sorted(["f", *others])
 
 
-def test_a_child_is_told_that_the_lane_is_not_its_own(lane, folder):
-    save = lane.begin(os.path.join(folder, "f"), 2 * MIB)
+def test_a_child_is_told_that_the_lane_is_not_its_own(lane, directory):
+    save = lane.begin(os.path.join(directory, "f"), 2 * MIB)
     save.put(0, data_of(1, MIB))
     child = os.fork()
     if child == 0:
@@ -369,15 +369,15 @@ def test_a_child_is_told_that_the_lane_is_not_its_own(lane, folder):
     save.put(MIB, data_of(2, MIB))
     save.commit()
     save.wait()
-    assert read(os.path.join(folder, "f")) == data_of(1, MIB) + data_of(2, MIB)
+    assert read(os.path.join(directory, "f")) == data_of(1, MIB) + data_of(2, MIB)
 
 
-def test_the_end_of_a_lane(build, folder):
+def test_the_end_of_a_lane(build, directory):
     lane = library.Lane(build)
-    saves = [lane.raw(os.path.join(folder, f"f{i}"), data_of(i, 3 * MIB)) for i in range(5)]
-    held = lane.begin(os.path.join(folder, "held"), 1)
+    saves = [lane.raw(os.path.join(directory, f"f{i}"), data_of(i, 3 * MIB)) for i in range(5)]
+    held = lane.begin(os.path.join(directory, "held"), 1)
     expect_error(errno.EIO, lane.close)
-    assert sorted(os.listdir(folder)) == [f"f{i}" for i in range(5)], "close waits for names, and commits nothing"
+    assert sorted(os.listdir(directory)) == [f"f{i}" for i in range(5)], "close waits for names, and commits nothing"
     assert held.error()[0] == errno.ECANCELED
     saves[0].wait()
     for save in [*saves, held]:

@@ -165,7 +165,7 @@ def test_freed_and_replaced(stall, lane):
     check_loaded(path, before)
 
 
-def test_what_is_not_known_is_copied_at_once(lane, folder):
+def test_what_is_not_known_is_copied_at_once(lane, directory):
     """Buffers, averages, small tensors, scalars, and all of it where no optimizer has stepped: it may change when save() has returned."""
     model = torch.nn.Sequential(torch.nn.Linear(400, 400), torch.nn.BatchNorm1d(100_000, affine=False))
     optimizer = torch.optim.Adam(model.parameters())
@@ -173,7 +173,7 @@ def test_what_is_not_known_is_copied_at_once(lane, folder):
     for stepped in (False, True):
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "average": average, "rng": torch.get_rng_state()}
         before = torch.save(state, buffer := io.BytesIO()) or torch.load(io.BytesIO(buffer.getvalue()))
-        save = lane.save(state, path := os.path.join(folder, "state.pt"))
+        save = lane.save(state, path := os.path.join(directory, "state.pt"))
         for name, tensor in [*average.items(), *model.named_buffers(), *(model.named_parameters() if not stepped else ())]:
             tensor.data.fill_(3)
         for value in optimizer.state.values():
@@ -204,7 +204,7 @@ def test_lazy_is_what_optimizers_hold(stall, lane):
 
 
 @pytest.mark.parametrize("kind", ["dtensor", "tied"])
-def test_tensors_in_other_tensors(lane, folder, kind):
+def test_tensors_in_other_tensors(lane, directory, kind):
     """A DTensor's own memory, and a storage that several parameters share, are known to be the optimizer's."""
     if kind == "tied":
         whole = torch.zeros(2, 50_000)
@@ -223,7 +223,7 @@ def test_tensors_in_other_tensors(lane, folder, kind):
         for parameter in parameters:
             parameter.grad = torch.ones_like(parameter)
         optimizer.step()
-        save = lane.save({"p": parameters}, path := os.path.join(folder, "state.pt"))
+        save = lane.save({"p": parameters}, path := os.path.join(directory, "state.pt"))
         assert save.storages == storages
         save.result()
         loaded = torch.load(path, weights_only=False)["p"]
@@ -312,34 +312,34 @@ def test_daemon_dies(stall, lane):
     check_loaded(path, training.state())
 
 
-def test_child_of_a_fork(lane, folder):
+def test_child_of_a_fork(lane, directory):
     """In the child the saves of the parent are not its own, and its own go through a lane of its own."""
     training = Training(size=1 << 20)
-    save = lane.save(training.state(), os.path.join(folder, "parent.pt"))
+    save = lane.save(training.state(), os.path.join(directory, "parent.pt"))
 
     def child():
         try:
             save.result()
         except OSError as error:
             assert error.errno == errno.ECHILD
-        lane.save(training.state(), os.path.join(folder, "child.pt")).result()
+        lane.save(training.state(), os.path.join(directory, "child.pt")).result()
         return 0
 
     with rig.child(child) as pid:
         assert os.waitpid(pid, 0)[1] == 0
     save.result()
     for name in ("parent.pt", "child.pt"):
-        check_loaded(os.path.join(folder, name), training.state())
+        check_loaded(os.path.join(directory, name), training.state())
 
 
-def test_threads_and_one_path(lane, folder):
+def test_threads_and_one_path(lane, directory):
     """Saves of several threads, half of them to one path: every file is whole, and of one save."""
     training = Training(size=1 << 18)
-    shared = os.path.join(folder, "shared.pt")
+    shared = os.path.join(directory, "shared.pt")
 
     def work(number):
         for turn in range(8):
-            own = os.path.join(folder, f"{number}-{turn}.pt")
+            own = os.path.join(directory, f"{number}-{turn}.pt")
             lane.save({"x": torch.full((50_000,), number), "turn": turn}, shared)
             lane.save({**training.state(), "x": torch.full((50_000,), number)}, own)
 
@@ -349,10 +349,10 @@ def test_threads_and_one_path(lane, folder):
     for thread in threads:
         thread.join()
     lane.wait()
-    assert len(os.listdir(folder)) == 33
+    assert len(os.listdir(directory)) == 33
     for number in range(4):
         for turn in range(8):
-            loaded = torch.load(os.path.join(folder, f"{number}-{turn}.pt"))
+            loaded = torch.load(os.path.join(directory, f"{number}-{turn}.pt"))
             assert bool((loaded["x"] == number).all())
     last = lane.save({"x": 5}, shared)
     lane.save({"x": 6}, shared).result()
@@ -405,9 +405,9 @@ def test_end_of_the_process(lane, cairn, programs, how):
     assert torch.load(os.path.join(cairn.mnt, "2.pt"))["weight"].shape == (1500, 1500)
 
 
-def test_a_save_is_a_future(lane, folder):
+def test_a_save_is_a_future(lane, directory):
     """As a context it waits for its name, or raises; a callback comes with the name, or at once."""
-    path, called = os.path.join(folder, "x.pt"), []
+    path, called = os.path.join(directory, "x.pt"), []
     with lane.save({"x": torch.ones(50_000)}, path) as save:
         save.add_done_callback(called.append)
     assert save.published() and os.path.exists(path) and save.progress()[0] == save.progress()[1] >= 200_000
@@ -444,10 +444,10 @@ def test_progress_bar(stall, lane, monkeypatch):
     assert "% of 0.10 GB, 1 files" in shown.getvalue() and os.path.exists(path)
 
 
-def test_levels(lane, cairn, folder):
-    """wait() for NVMe and the remote, of a file and of a folder; elsewhere than on CairnFS: fsync, and no remote."""
+def test_levels(lane, cairn, directory):
+    """wait() for NVMe and the remote, of a file and of a directory; elsewhere than on CairnFS: fsync, and no remote."""
     cairn.mount()
-    for place in (cairn.mnt, folder):
+    for place in (cairn.mnt, directory):
         os.makedirs(step := os.path.join(place, "step"), exist_ok=True)
         save = lane.save({"x": torch.ones(100_000)}, os.path.join(step, "state.pt"))
         save.wait("nvme", timeout=60)
@@ -460,7 +460,7 @@ def test_levels(lane, cairn, folder):
         lane.wait(level="moon")
 
 
-def test_compiled_model(lane, cairn, folder, full):
+def test_compiled_model(lane, cairn, directory, full):
     """A compiled model: the losses, and what each file holds, are those of a training that saves by torch.save."""
     cairn.mount()
 
@@ -479,11 +479,11 @@ def test_compiled_model(lane, cairn, folder, full):
         return losses, saves
 
     backend = "inductor" if full else "aot_eager"  # that one compiles C++
-    plain, _ = train(torch.save, folder)
+    plain, _ = train(torch.save, directory)
     losses, saves = train(lane.save, cairn.mnt)
     assert losses == plain and all(len(save.storages) == 6 for save in saves), "not lazy"
     for save in saves:
-        both = (torch.utils._pytree.tree_leaves(torch.load(path)) for path in (save.result(), os.path.join(folder, os.path.basename(save.path))))
+        both = (torch.utils._pytree.tree_leaves(torch.load(path)) for path in (save.result(), os.path.join(directory, os.path.basename(save.path))))
         assert all(torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in zip(*both, strict=True)), save.path
 
 

@@ -21,10 +21,10 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize("what", ["all", "folder", "file"])
-def test_wait_for_the_remote(lane, on_remote, folder, monkeypatch, what):
+@pytest.mark.parametrize("what", ["all", "directory", "file"])
+def test_wait_for_the_remote(lane, on_remote, directory, monkeypatch, what):
     """What is saved is in the directory of the remote when wait() returns; a bar shows how far it is. Nothing but the wait hurries the mount."""
-    cairn = on_remote(remotes.DirRemote(os.path.join(folder, "remotes")), writeback_delay="10m")
+    cairn = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), writeback_delay="10m")
     cairn.mount()
     os.mkdir(step := os.path.join(cairn.mnt, "step"))
     names = [os.path.join(step, f"{number}.pt") for number in range(COUNT if what != "file" else 1)]
@@ -32,7 +32,7 @@ def test_wait_for_the_remote(lane, on_remote, folder, monkeypatch, what):
         lane.save({"x": torch.randint(256, (SIZE,), dtype=torch.uint8)}, name)
     monkeypatch.setattr(sys, "stderr", shown := Terminal())
     monkeypatch.setattr("cairnfs._levels.PATIENCE", 0)
-    lane.wait({"all": None, "folder": step, "file": names[0]}[what], level="remote")
+    lane.wait({"all": None, "directory": step, "file": names[0]}[what], level="remote")
     for name in names:
         assert os.getxattr(name, "user.cairn.level") == b"remote"
     assert sum(cairn.remote.names().values()) >= SIZE * len(names)
@@ -42,10 +42,10 @@ def test_wait_for_the_remote(lane, on_remote, folder, monkeypatch, what):
     assert len(set(percents)) > 1, "it was there before anything was shown"
 
 
-def test_no_remote(lane, cairn, folder):
+def test_no_remote(lane, cairn, directory):
     """Where there is none, waiting for it is an error at once."""
     cairn.mount()
-    for place in (cairn.mnt, folder):
+    for place in (cairn.mnt, directory):
         save = lane.save({"x": torch.ones(1000)}, path := os.path.join(place, "state.pt"))
         for wait in (lambda: save.wait("remote"), lambda: lane.wait(path, level="remote"), lambda: lane.wait(place, level="remote")):
             with pytest.raises(OSError) as caught:

@@ -52,14 +52,14 @@ def test_failed_save_fails_its_marker(stall, lane):
     assert rig.read_file(latest) == b"2.pt"
 
 
-def test_install(lane, folder):
+def test_install(lane, directory):
     """The patched torch.save returns when the file is there; what is no path goes to torch's own; uninstall() takes it back."""
     import io
 
     plain = torch.save
     lane.install(lazy=False)
     assert torch.save is not plain and torch.serialization.save is torch.save
-    torch.save({"a": torch.ones(5)}, path := os.path.join(folder, "a.pt"))
+    torch.save({"a": torch.ones(5)}, path := os.path.join(directory, "a.pt"))
     assert torch.equal(torch.load(path)["a"], torch.ones(5))
     torch.save({"a": 1}, buffer := io.BytesIO())
     assert buffer.getvalue()
@@ -78,7 +78,7 @@ ACTS = {
     "rename": lambda path: os.rename(path, path + ".moved"),
     "list": lambda path: os.listdir(os.path.dirname(path)),
     "remove": os.remove,
-    "folder": lambda path: os.mkdir(os.path.join(os.path.dirname(path), "folder")),
+    "directory": lambda path: os.mkdir(os.path.join(os.path.dirname(path), "directory")),
     "program": lambda path: subprocess.run(["true"]),
 }
 

@@ -50,21 +50,21 @@ def check_end(done, reference, path):
     assert not [name for name in os.listdir(path) if name.startswith(HIDDEN)], "what a kill left, the first marker takes away"
 
 
-def test_losses_are_the_same(cairn, folder, reference):
+def test_losses_are_the_same(cairn, directory, reference):
     """Bit for bit those of a training that saves by torch.save; what is saved is what was trained."""
     cairn.mount()
     path = cairn.mnt + "/run"
-    done = job.run(path, folder + "/report.json", *LAZY)
+    done = job.run(path, directory + "/report.json", *LAZY)
     assert done["start"] == 0 and len(done["saves"]) == job.STEPS
     check_end(done, reference, path)
 
 
 @pytest.mark.pieces(50)
-def test_kills_of_trainer_and_daemon(cairn, rng, folder, reference, full, piece):
+def test_kills_of_trainer_and_daemon(cairn, rng, directory, reference, full, piece):
     """500 times (2 by default) kill -9 of the trainer, with the daemon or without it: what is there is whole, `latest` names one, and the job
     goes on."""
     cairn.mount(writeback_delay="100ms")
-    path, report, start = cairn.mnt + "/run", folder + "/report.json", 0
+    path, report, start = cairn.mnt + "/run", directory + "/report.json", 0
     for _ in range(piece.share(500) if full else 2):
         daemon_too = rng.random() < 0.6
         step = start + rng.randrange(2, 5)
@@ -79,10 +79,10 @@ def test_kills_of_trainer_and_daemon(cairn, rng, folder, reference, full, piece)
     assert cairn.fsck().returncode == 0
 
 
-def test_daemon_dies_and_another_goes_on(kept, folder, reference):
+def test_daemon_dies_and_another_goes_on(kept, directory, reference):
     """The training notices nothing: no save fails, the losses are the same."""
     kept.mount()
-    path, report = kept.mnt + "/run", folder + "/report.json"
+    path, report = kept.mnt + "/run", directory + "/report.json"
 
     with job.subprocess.Popen(job.command(path, report, *LAZY), stdout=job.subprocess.PIPE, stderr=job.subprocess.PIPE, text=True) as trainer:
         for line in trainer.stdout:

@@ -27,7 +27,7 @@ class Program:
         environment = {
             **environment, "OMP_NUM_THREADS": "1", "CAIRN_LAZY": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": "",
         }  # fmt: skip
-        self.folder, self.plains = tempfile.TemporaryDirectory(prefix="cairn-test-"), {}
+        self.directory, self.plains = tempfile.TemporaryDirectory(prefix="cairn-test-"), {}
         self.pids = []  # of the training that goes on
         self.errors = tempfile.TemporaryFile("w+")
         command = [sys.executable, "-m", "cairnfs.run", os.path.join(HERE, "trainers", script)]
@@ -39,7 +39,7 @@ class Program:
         self.process.kill()  # it holds nothing
         self.process.wait()
         self.errors.close()
-        self.folder.cleanup()
+        self.directory.cleanup()
 
     def said(self):
         """What is said, line by line."""
@@ -47,28 +47,28 @@ class Program:
             if line.startswith("{") and '"' in line:
                 yield json.loads(line)
 
-    def begin(self, folder, how, resume=False, names=False, ranks=1, fail=None):
-        order = {"folder": folder, "how": how, "resume": resume, "names": names, "ranks": ranks, "fail": fail}
+    def begin(self, directory, how, resume=False, names=False, ranks=1, fail=None):
+        order = {"directory": directory, "how": how, "resume": resume, "names": names, "ranks": ranks, "fail": fail}
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
 
-    def run(self, folder, how, **order):
+    def run(self, directory, how, **order):
         """A training to its end."""
-        self.begin(folder, how, **order)
-        return Told(self, folder)
+        self.begin(directory, how, **order)
+        return Told(self, directory)
 
     def plain(self, **order):
         """One that saves by torch.save, undisturbed."""
         key = str(order)
         if key not in self.plains:
-            self.plains[key] = self.run(os.path.join(self.folder.name, str(len(self.plains))), "plain", **order)
+            self.plains[key] = self.run(os.path.join(self.directory.name, str(len(self.plains))), "plain", **order)
         return self.plains[key]
 
-    def run_until(self, folder, how, what, step, seconds=0.0, accident=lambda: None, **order):
+    def run_until(self, directory, how, what, step, seconds=0.0, accident=lambda: None, **order):
         """Until the step is told ("step": in the middle of it; "saved": behind the call of its save), and some time: then the accident, and at
         once the death of the trainer."""
-        self.begin(folder, how, **order)
-        told = Told(self, folder, lambda line: line.get(what, 0) >= step)
+        self.begin(directory, how, **order)
+        told = Told(self, directory, lambda line: line.get(what, 0) >= step)
         time.sleep(seconds)
         accident()
         told.kill()
@@ -76,10 +76,10 @@ class Program:
 
 
 class Told:
-    """What a training said. `left`: what was in its folder in the end."""
+    """What a training said. `left`: what was in its directory in the end."""
 
-    def __init__(self, program, folder, until=lambda line: False):
-        self.program, self.folder = program, folder
+    def __init__(self, program, directory, until=lambda line: False):
+        self.program, self.directory = program, directory
         self.losses, self.under_way, self.dangling, self.start, self.left, self.through_lane, self.status = {}, 0, 0, None, None, 0, None
         self.read(until)
         assert self.status in (0, None), self.all_errors()
@@ -126,30 +126,30 @@ class Transformers:
         """{step: checkpoint} of those that count; each is whole."""
         names = os.listdir(path) if os.path.exists(path) else []
         found = {int(name.rpartition("-")[2]): os.path.join(path, name) for name in names if os.path.exists(os.path.join(path, name, "trainer_state.json"))}
-        for step, folder in found.items():
-            assert json.loads(self.read(folder, "trainer_state.json"))["global_step"] == step
-            names = set(self.contents(folder))
+        for step, directory in found.items():
+            assert json.loads(self.read(directory, "trainer_state.json"))["global_step"] == step
+            names = set(self.contents(directory))
             states = {f"rng_state_{rank}.pth" for rank in range(ranks)} if ranks > 1 else {"rng_state.pth"}
             assert names >= {"model.safetensors", "optimizer.pt", "scheduler.pt"} | states, names
         return found
 
-    def read(self, folder, name):
-        with open(os.path.join(folder, name)) as file:
+    def read(self, directory, name):
+        with open(os.path.join(directory, name)) as file:
             return file.read()
 
-    def contents(self, folder):
-        """{name: what must be equal}; training_args.bin names the folder."""
+    def contents(self, directory):
+        """{name: what must be equal}; training_args.bin names the directory."""
         from safetensors.torch import load_file
 
         found = {}
-        for name in sorted(os.listdir(folder)):
-            path = os.path.join(folder, name)
+        for name in sorted(os.listdir(directory)):
+            path = os.path.join(directory, name)
             if name.endswith(".safetensors"):
                 found[name] = load_file(path)
             elif name.endswith((".pt", ".pth")):
                 found[name] = torch.load(path, weights_only=False)
             elif name != "training_args.bin":
-                found[name] = self.read(folder, name)
+                found[name] = self.read(directory, name)
         return found
 
 
@@ -181,7 +181,7 @@ class Lightning:
         return found
 
     def contents(self, path):
-        """But for the state of callbacks, which names the folder."""
+        """But for the state of callbacks, which names the directory."""
         state = torch.load(path, weights_only=False)
         return {name: value for name, value in state.items() if name != "callbacks"}
 
@@ -234,7 +234,7 @@ def check_end(framework, told, plain):
     """The losses are those of the plain run, bit for bit, from where it began; the newest checkpoints are its, too."""
     assert told.losses == {step: loss for step, loss in plain.losses.items() if step > told.start}
     for name in framework.left:
-        assert_same(framework.contents(os.path.join(plain.folder, name)), framework.contents(os.path.join(told.folder, name)), name)
+        assert_same(framework.contents(os.path.join(plain.directory, name)), framework.contents(os.path.join(told.directory, name)), name)
 
 
 def test_as_without_us(cairn, program, framework, rng, full):
@@ -260,7 +260,7 @@ def test_a_save_that_fails(cairn, program, framework):
     assert told.start == STEPS - EVERY and told.left == framework.left
     check_end(framework, told, plain)
     path = framework.name(os.path.join(cairn.mnt, "other"), EVERY)
-    framework.copy(framework.name(told.folder, STEPS), path)
+    framework.copy(framework.name(told.directory, STEPS), path)
     program.run_until(os.path.dirname(path), "adapter", "saved", EVERY, fail=framework.fails(EVERY))
     framework.check_after_failure(path)
 
@@ -284,7 +284,7 @@ def test_kills(cairn, program, framework, rng, full):
             print(f"killed behind {what} {step} of {how}: {start} is the newest checkpoint")
             assert told.start <= start and start >= step - 3 * EVERY, "a checkpoint was lost"
         if start == STEPS:  # the last kill came too late: transformers would go on for another step
-            assert_same(*(framework.contents(framework.name(folder, STEPS)) for folder in (plain.folder, path)))
+            assert_same(*(framework.contents(framework.name(directory, STEPS)) for directory in (plain.directory, path)))
         else:
             told = program.run(path, rng.choice(("adapter", "run")), resume=True)
             assert told.start == start and set(told.left) >= set(framework.left)
@@ -302,9 +302,9 @@ def test_names_and_averages(cairn, program, framework):
     for how in ("adapter", "run"):
         told = program.run(os.path.join(cairn.mnt, how), how, names=True)
         assert told.losses == plain.losses and told.left == plain.left and told.under_way and not told.dangling
-        links = [[os.readlink(os.path.join(one.folder, "last.ckpt"))] for one in (told, plain)]
+        links = [[os.readlink(os.path.join(one.directory, "last.ckpt"))] for one in (told, plain)]
         assert links[0] == links[1]
-        states = [framework.contents(os.path.join(one.folder, "last.ckpt")) for one in (told, plain)]
+        states = [framework.contents(os.path.join(one.directory, "last.ckpt")) for one in (told, plain)]
         assert states[0]["global_step"] == STEPS and "current_model_state" in states[0]
         assert_same(*states)
 

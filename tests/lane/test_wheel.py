@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel of python/: built from this tree, installed into an empty folder, used from there."""
+"""The wheel of python/: built from this tree, installed into an empty directory, used from there."""
 import glob
 import importlib.util
 import os
@@ -37,12 +37,12 @@ def pip(*arguments, **own):
 
 
 @pytest.mark.needs_mount
-def test_wheel(request, cairn, package, folder):
+def test_wheel(request, cairn, package, directory):
     """It carries every file of the package and the library, needs nothing of the tree, and saves and loads a file on a mount."""
     if importlib.util.find_spec("pip") is None:
         pytest.skip("skipped: no pip for this Python")
     cairn.mount()
-    wheels, top = os.path.join(folder, "wheels"), os.path.join(folder, "top")
+    wheels, top = os.path.join(directory, "wheels"), os.path.join(directory, "top")
     build = os.path.abspath(request.config.getoption("--build"))
     pip("wheel", "--no-deps", "--no-build-isolation", "-w", wheels, PYTHON, CAIRN_BUILD=build)
     [wheel] = glob.glob(wheels + "/*.whl")
@@ -53,7 +53,7 @@ def test_wheel(request, cairn, package, folder):
     pip("install", "--no-deps", "--target", top, wheel)
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CAIRN_LIBRARY")}
     command = [sys.executable, "-c", PROGRAM, os.path.realpath(top), os.path.join(cairn.mnt, "state.pt")]
-    done = subprocess.run(command, env={**clean, "PYTHONPATH": os.path.realpath(top)}, cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(command, env={**clean, "PYTHONPATH": os.path.realpath(top)}, cwd=directory, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    again = subprocess.run([sys.executable, "-m", "cairnfs.run", "--help"], env={**clean, "PYTHONPATH": top}, cwd=folder, capture_output=True, text=True)
+    again = subprocess.run([sys.executable, "-m", "cairnfs.run", "--help"], env={**clean, "PYTHONPATH": top}, cwd=directory, capture_output=True, text=True)
     assert again.returncode == 0 and "CAIRN_LAZY" in again.stdout, again

@@ -27,13 +27,13 @@ assert found["step"] == 2 and all(torch.equal(found["model"][name], kept[name]) 
 
 
 @pytest.mark.timeout(300)
-def test_a_library_without_cuda(programs, folder):
+def test_a_library_without_cuda(programs, directory):
     if not shutil.which("meson"):
         pytest.skip("skipped: meson is not installed")
-    build = os.path.join(folder, "build")
+    build = os.path.join(directory, "build")
     for command in (["meson", "setup", build, ROOT, "-Dcuda=disabled"], ["ninja", "-C", build, "src/client/libcairn.so.0"]):
         done = subprocess.run(command, capture_output=True, text=True, timeout=280)
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr
     library = os.path.join(build, "src", "client", "libcairn.so.0")
     assert b"libcuda" in rig.read_file(programs["CAIRN_LIBRARY"]) and b"libcuda" not in rig.read_file(library)
-    subprocess.run([sys.executable, "-c", PROGRAM, os.path.join(folder, "file.pt")], env={**programs, "CAIRN_LIBRARY": library}, check=True, timeout=200)
+    subprocess.run([sys.executable, "-c", PROGRAM, os.path.join(directory, "file.pt")], env={**programs, "CAIRN_LIBRARY": library}, check=True, timeout=200)

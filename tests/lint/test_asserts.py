@@ -11,11 +11,11 @@ NO_MUTEX_OF_OURS = {"base/log_limit.c"}  # its lock is inside those of all ranks
 
 
 def sources(src):
-    for folder, _, names in sorted(os.walk(src)):
+    for directory, _, names in sorted(os.walk(src)):
         for name in sorted(names):
             if name.endswith((".c", ".h")):
-                with open(os.path.join(folder, name)) as file:
-                    yield os.path.relpath(os.path.join(folder, name), src), file.read()
+                with open(os.path.join(directory, name)) as file:
+                    yield os.path.relpath(os.path.join(directory, name), src), file.read()
 
 
 def unasserted(src):

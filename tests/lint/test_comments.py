@@ -41,7 +41,7 @@ def broken_lists(path):
 
 
 def test_no_list_is_broken():
-    paths = [path for folder in (SRC, TESTS) for path in sources(folder)]
+    paths = [path for directory in (SRC, TESTS) for path in sources(directory)]
     assert len(paths) > 400
     assert [line for path in paths for line in broken_lists(path)] == [], "make its lines shorter, and indent what goes on"
 

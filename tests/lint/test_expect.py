@@ -8,13 +8,13 @@ SILENT = re.compile(r"\bcr_(assert|expect)_(str_)?eq\b")
 
 
 def silent(tests):
-    for folder, _, names in sorted(os.walk(tests)):
+    for directory, _, names in sorted(os.walk(tests)):
         for name in sorted(names):
             if name.endswith((".c", ".h")):
-                with open(os.path.join(folder, name)) as file:
+                with open(os.path.join(directory, name)) as file:
                     for number, line in enumerate(file, 1):
                         if SILENT.search(line):
-                            yield f"{os.path.relpath(os.path.join(folder, name), tests)}:{number}: {line.strip()}"
+                            yield f"{os.path.relpath(os.path.join(directory, name), tests)}:{number}: {line.strip()}"
 
 
 def test_comparisons_print_both_values():

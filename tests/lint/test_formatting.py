@@ -14,7 +14,7 @@ VERSION = "14.0.6"  # others break lines elsewhere; tests/run installs this one
 
 
 def c_files():
-    names = [os.path.join(folder, name) for top in ("src", "include", "tests", "docs") for folder, _, names in os.walk(os.path.join(TOP, top))
+    names = [os.path.join(directory, name) for top in ("src", "include", "tests", "docs") for directory, _, names in os.walk(os.path.join(TOP, top))
              for name in names if name.endswith((".c", ".h"))]
     assert len(names) > 400
     return names

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names keep to the glossary (docs/architecture.md): a word that it puts another in place of stands in no identifier of C."""
+"""Names keep to the glossary (docs/architecture.md): a word that it puts another in place of stands in no identifier of C. A directory
+is called nothing else in any text."""
 import os
 import re
 
 import pytest
-from test_layers import PUBLIC, SRC, sources
+from test_layers import PUBLIC, ROOT, SRC, sources
 
-TESTS = os.path.join(os.path.dirname(SRC), "tests")
+TESTS = os.path.join(ROOT, "tests")
 INSTEAD = {
-    "far": "remote", "near": "local", "doomed": "unreferenced", "folder": "directory", "folders": "directories",
+    "far": "remote", "near": "local", "doomed": "unreferenced",
     "shop": "fixture", "box": "fixture", "ground": "fixture", "world": "fixture", "unwant": "remove from the pending uploads",
     "tell": "notify or report", "tells": "notifies or reports", "teller": "notifier", "telling": "notification", "let": "release",
 }
+DATA = {"corpus", "golden", "kept", "__pycache__"}
+MAY_SAY_FOLDER = {"test_glossary.py", "CHANGELOG.md", "bench_lazy_gpu.py", "test_bench_lazy_gpu.py"}
 MAY = {"CAIRN_LANE_TELLS"}  # of the public interface
 IGNORED = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\bTest\([^)]*\)', re.DOTALL)  # comments, texts, the sentences that name tests
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
@@ -26,6 +29,27 @@ def problems(path):
                 yield f"{path}:{number}: {name}: {INSTEAD[word]} instead of {word}"
 
 
+def texts(root):
+    for top in ("src", "include", "python", "tests", "docs", "contrib", "completion", "mount-scripts", "."):
+        for directory, below, names in os.walk(os.path.join(root, top)):
+            below[:] = [] if top == "." else sorted(set(below) - DATA)
+            yield from (os.path.join(directory, name) for name in sorted(names))
+
+
+def folders(path):
+    """Each line that has another word for a directory."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file.read().split(b"\n"), 1):
+            if b"folder" in line.lower():
+                yield f"{path}:{number}: directory instead of folder"
+
+
+def test_a_directory_is_no_folder():
+    paths = [path for path in texts(ROOT) if os.path.basename(path) not in MAY_SAY_FOLDER]
+    assert len(paths) > 800
+    assert [problem for path in paths for problem in folders(path)] == []
+
+
 def test_names_keep_to_the_glossary():
     paths = [path for top in (SRC, PUBLIC, TESTS) for path in sources(top)]
     assert len(paths) > 400
@@ -37,3 +61,10 @@ def test_a_word_is_found(tmp_path, line, found):
     path = tmp_path / "a.c"
     path.write_text(line + "\n")
     assert len(list(problems(str(path)))) == found
+
+
+@pytest.mark.parametrize("line, found", [("own_folder = 1", 1), ("# Folders of it", 1), ("a directory", 0)])
+def test_a_folder_is_found(tmp_path, line, found):
+    path = tmp_path / "a.py"
+    path.write_text(line + "\n")
+    assert len(list(folders(str(path)))) == found

@@ -6,11 +6,11 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 LINES_MAX = 250
 
 
-def long_headers(*folders):
-    for top in folders:
-        for folder, _, names in sorted(os.walk(top)):
+def long_headers(*directories):
+    for top in directories:
+        for directory, _, names in sorted(os.walk(top)):
             for name in sorted(names):
-                path = os.path.join(folder, name)
+                path = os.path.join(directory, name)
                 if name.endswith(".h") and (count := sum(1 for _ in open(path))) > LINES_MAX:
                     yield f"{os.path.relpath(path, top)}: {count} lines"
 

@@ -24,10 +24,10 @@ MAX_FUNCTION, MAX_FILE = 70, 700
 
 
 def sources(src):
-    for folder, _, names in sorted(os.walk(src)):
+    for directory, _, names in sorted(os.walk(src)):
         for name in sorted(names):
             if name.endswith((".c", ".h")):
-                yield os.path.join(folder, name)
+                yield os.path.join(directory, name)
 
 
 def room_of(path, src):
@@ -103,7 +103,7 @@ def length_problems(src):
 
 
 def test_rooms_are_known():
-    """Every folder of src is a room."""
+    """Every directory of src is a room."""
     found = {room_of(path, SRC) for path in sources(SRC)}
     assert found <= set(ROOMS) and "base" in found
 

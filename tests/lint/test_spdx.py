@@ -4,16 +4,16 @@ import os
 import re
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-FOLDERS = ["src", "include", "python", "tests", "docs/examples", "docs/man", "completion", "mount-scripts", "contrib", ".ci", ".github", "debian"]
+DIRECTORIES = ["src", "include", "python", "tests", "docs/examples", "docs/man", "completion", "mount-scripts", "contrib", ".ci", ".github", "debian"]
 LINE = re.compile(r"^(//|#|/\*) SPDX-License-Identifier: Apache-2\.0( \*/)?$", re.MULTILINE)
 SOURCE = re.compile(r"\.(c|h|cu|py|sh|py\.in)$")
 DATA = {"corpus", "golden", "kept", "__pycache__"}
 
 
 def sources(root):
-    for folder in FOLDERS:
-        for top, folders, names in os.walk(os.path.join(root, folder)):
-            folders[:] = sorted(set(folders) - DATA)
+    for directory in DIRECTORIES:
+        for top, directories, names in os.walk(os.path.join(root, directory)):
+            directories[:] = sorted(set(directories) - DATA)
             for name in sorted(names):
                 path = os.path.join(top, name)
                 with open(path, errors="replace") as file:

@@ -137,16 +137,16 @@ class Model(model_names.Names):
             if node.kind == "f":
                 self.restore_content(node, look["digest"])
             if path:
-                folder, name = self.tree.walk(path)
-                folder.names[name] = node
-                node.parent = folder
+                directory, name = self.tree.walk(path)
+                directory.names[name] = node
+                node.parent = directory
         self.history = model_history.History(self.tree)
         for path, _, _, node in sorted(self.tree.everything(), key=lambda entry: entry[0]):
             self.history.enter(node)
             if node.kind == "f":
                 self.history.change(node, versions=(model_history.Version(node),))
-        for folder in [self.tree.root, *(node for _, _, _, node in self.tree.everything() if node.kind == "d")]:
-            self.history.change(folder, names={name: node.id for name, node in folder.names.items()})
+        for directory in [self.tree.root, *(node for _, _, _, node in self.tree.everything() if node.kind == "d")]:
+            self.history.change(directory, names={name: node.id for name, node in directory.names.items()})
         self.history.push()
         self.history.barrier()
 
@@ -195,9 +195,9 @@ class Model(model_names.Names):
         if self.now < node.loose_until:
             self.history.maybe_seal([node])
 
-    def touch_folder(self, *folders):
-        for folder in folders:
-            folder.mtime, folder.set_mtime = ("since", self.now), None
+    def touch_directory(self, *directories):
+        for directory in directories:
+            directory.mtime, directory.set_mtime = ("since", self.now), None
 
     def attrs(self, node):
         """Attributes changed."""
@@ -213,11 +213,11 @@ class Model(model_names.Names):
         self.history.barrier()
 
     def new_name(self, path):
-        """(folder, name) where nothing is."""
-        folder, name, node = self.tree.place(path)
+        """(directory, name) where nothing is."""
+        directory, name, node = self.tree.place(path)
         if node is not None:
             raise Fail(errno.EEXIST)
-        return folder, name
+        return directory, name
 
     def handle(self, slot, readable=False, writable=False):
         handle = self.slots[slot]
@@ -225,10 +225,10 @@ class Model(model_names.Names):
             raise Fail(errno.EBADF)
         return handle
 
-    def drop_name(self, folder, name):
-        node = folder.names.pop(name)
+    def drop_name(self, directory, name):
+        node = directory.names.pop(name)
         node.nlink -= 1
-        self.touch_folder(folder)
+        self.touch_directory(directory)
         return node
 
     # ------------------------------------------------------------ open files
@@ -238,13 +238,13 @@ class Model(model_names.Names):
 
     def op_open(self, slot, path, flags, mode):
         exclusive = flags & os.O_CREAT and flags & os.O_EXCL
-        folder, name, node = self.tree.place(path, follow=not (exclusive or flags & os.O_NOFOLLOW))
+        directory, name, node = self.tree.place(path, follow=not (exclusive or flags & os.O_NOFOLLOW))
         self.check_open(node, flags)
         made_it = node is None
         if made_it:
             node = Inode("f", mode, self.now)
-            folder.names[name], node.nlink = node, 1
-            self.touch_folder(folder)
+            directory.names[name], node.nlink = node, 1
+            self.touch_directory(directory)
         elif flags & os.O_TRUNC:
             self.truncate(node, 0)
         self.slots[slot] = Handle(node, flags, made_it)

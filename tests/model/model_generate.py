@@ -4,7 +4,7 @@ import os
 
 import model
 
-FILES, FOLDERS = ("a", "b", "c", "e", "f"), ("d0", "d1", "d2")
+FILES, DIRECTORIES = ("a", "b", "c", "e", "f"), ("d0", "d1", "d2")
 XATTRS = ("user.one", "user.two", "user.three")
 SLOTS, MAPS = 12, 6
 EDGES = (0, 4096, 8192, 16384, 65536, 256 << 10, 1 << 20, 2 << 20)
@@ -46,14 +46,14 @@ class Generator:
         return self.rng.choice(sorted(paths)) if paths else self.place()
 
     def place(self, names=FILES):
-        """A name in some folder, whether it is there or not."""
-        folders = [path for path, _, _, node in self.model.tree.everything() if node.kind == "d"]
-        folder = self.rng.choice(["", *sorted(folders)])
+        """A name in some directory, whether it is there or not."""
+        directories = [path for path, _, _, node in self.model.tree.everything() if node.kind == "d"]
+        directory = self.rng.choice(["", *sorted(directories)])
         name = self.rng.choice(names)
-        return f"{folder}/{name}" if folder and folder.count("/") < 3 else name
+        return f"{directory}/{name}" if directory and directory.count("/") < 3 else name
 
     def any_path(self):
-        return self.path() if self.rng.random() < 0.85 else self.place(FILES + FOLDERS + ("x/y", "a/b"))
+        return self.path() if self.rng.random() < 0.85 else self.place(FILES + DIRECTORIES + ("x/y", "a/b"))
 
     def slot(self):
         return self.rng.choice(sorted(self.model.slots)) if self.model.slots else None
@@ -197,7 +197,7 @@ class Generator:
 
     def make_rename(self):
         old = self.any_path()
-        new = self.any_path() if self.rng.random() < 0.6 else self.place(FILES + FOLDERS)
+        new = self.any_path() if self.rng.random() < 0.6 else self.place(FILES + DIRECTORIES)
         return self.proc(), old, new, self.rng.choice((0, 0, 0, 0, 1, 2))
 
     def make_link(self):
@@ -211,7 +211,7 @@ class Generator:
         return self.proc(), target, self.place(("l0", "l1", "a"))
 
     def make_mkdir(self):
-        return self.proc(), self.place(FOLDERS), self.rng.choice((0o755, 0o700))
+        return self.proc(), self.place(DIRECTORIES), self.rng.choice((0o755, 0o700))
 
     def make_rmdir(self):
         return self.proc(), self.path("d")

@@ -5,7 +5,7 @@ import collections
 
 from model_tree import Version
 
-# names: {name: id} of a folder; maybe: names of files that may be there already. versions: contents that may be sealed.
+# names: {name: id} of a directory; maybe: names of files that may be there already. versions: contents that may be sealed.
 Record = collections.namedtuple("Record", "kind mode uid gid xattrs mtime names maybe versions target ino")
 
 
@@ -47,33 +47,33 @@ class History:
             self.change(node, **attributes(node))
             self.push()
 
-    def name(self, folder, name, node):
+    def name(self, directory, name, node):
         """Sets or takes a name, without a push."""
-        record = self.state[folder.id]
+        record = self.state[directory.id]
         names = {key: value for key, value in record.names.items() if key != name}
         maybe = {key: value for key, value in record.maybe.items() if key != name}
         if node is not None:
             names[name] = node.id
-        self.change(folder, names=names, maybe=maybe, mtime=folder.set_mtime)
+        self.change(directory, names=names, maybe=maybe, mtime=directory.set_mtime)
 
-    def unname(self, folder, name, node):
+    def unname(self, directory, name, node):
         """A name is gone: no operation if the history never had it."""
-        self.name(folder, name, None)
+        self.name(directory, name, None)
         if node.nlink == 0 or node.kind == "d":
             self.state.pop(node.id, None)
         self.push()
 
-    def born(self, folder, name, node):
-        """A folder or a link: in the history at once."""
+    def born(self, directory, name, node):
+        """A directory or a link: in the history at once."""
         self.enter(node)
-        self.name(folder, name, node)
+        self.name(directory, name, node)
         self.push()
 
     def place_of(self, node):
         """A nascent file has one name."""
-        for _, folder, name, other in self.tree.everything():
+        for _, directory, name, other in self.tree.everything():
             if other is node:
-                return folder, name
+                return directory, name
         raise KeyError(node.id)
 
     def seal(self, node):
@@ -81,9 +81,9 @@ class History:
         if node.kind != "f" or node.nlink == 0 or not (node.nascent or node.draft):
             return
         if node.nascent:
-            folder, name = self.place_of(node)
+            directory, name = self.place_of(node)
             self.enter(node)
-            self.name(folder, name, node)
+            self.name(directory, name, node)
         self.change(node, versions=(Version(node),), mtime=node.set_mtime)
         node.nascent = node.draft = False
         self.push()
@@ -93,10 +93,10 @@ class History:
         nodes = [node for node in nodes if node.kind == "f" and node.nlink and (node.nascent or node.draft)]
         for node in nodes:
             if node.nascent:
-                folder, name = self.place_of(node)
+                directory, name = self.place_of(node)
                 if node.id not in self.state:
                     self.enter(node)
-                self.change(folder, maybe={**self.state[folder.id].maybe, name: node.id}, mtime=None)
+                self.change(directory, maybe={**self.state[directory.id].maybe, name: node.id}, mtime=None)
             versions = self.state[node.id].versions
             self.change(node, versions=versions + (Version(node),), mtime=None, ino=node.ino)
         if nodes:
@@ -109,9 +109,9 @@ class History:
         if not found or node.nlink == 0:
             return
         if node.nascent:
-            folder, name = self.place_of(node)
-            self.name(folder, name, node)
-            self.change(folder, mtime=None)
+            directory, name = self.place_of(node)
+            self.name(directory, name, node)
+            self.change(directory, mtime=None)
             node.nascent = False
         self.change(node, versions=record.versions[found[0] :])
         self.push()

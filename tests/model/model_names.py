@@ -22,68 +22,68 @@ class Names:
         return self.make(path, node)
 
     def make(self, path, node):
-        folder, name = self.new_name(path)
-        folder.names[name], node.parent, node.nlink = node, folder, 1
-        self.touch_folder(folder)
+        directory, name = self.new_name(path)
+        directory.names[name], node.parent, node.nlink = node, directory, 1
+        self.touch_directory(directory)
         ino = self.result_ino(node)
-        self.history.born(folder, name, node)
+        self.history.born(directory, name, node)
         return ino
 
     def op_link(self, proc, old, new):
         node = self.tree.find(old, follow=False)
-        folder, name = self.new_name(new)
+        directory, name = self.new_name(new)
         if node.kind == "d":
             raise Fail(errno.EPERM)
         self.history.seal(node)
-        folder.names[name] = node
+        directory.names[name] = node
         node.nlink += 1
         node.linked = True
-        self.touch_folder(folder)
-        self.history.name(folder, name, node)
+        self.touch_directory(directory)
+        self.history.name(directory, name, node)
         self.history.push()
 
     def op_unlink(self, proc, path):
-        folder, name, node = self.tree.place(path)
+        directory, name, node = self.tree.place(path)
         if node is None:
             raise Fail(errno.ENOENT)
         if node.kind == "d":
             raise Fail(errno.EISDIR)
-        self.history.unname(folder, name, self.drop_name(folder, name))
+        self.history.unname(directory, name, self.drop_name(directory, name))
 
     def op_rmdir(self, proc, path):
-        folder, name, node = self.tree.place(path)
+        directory, name, node = self.tree.place(path)
         if node is None:
             raise Fail(errno.ENOENT)
         if node.kind != "d":
             raise Fail(errno.ENOTDIR)
         if node.names:
             raise Fail(errno.ENOTEMPTY)
-        self.history.unname(folder, name, self.drop_name(folder, name))
+        self.history.unname(directory, name, self.drop_name(directory, name))
 
     def op_rename(self, proc, old, new, flags):
-        (folder, name), (folder2, name2) = self.tree.walk(old), self.tree.walk(new)
-        node, target = folder.names.get(name), folder2.names.get(name2)
-        self.check_rename(node, target, folder, folder2, flags)
+        (directory, name), (directory2, name2) = self.tree.walk(old), self.tree.walk(new)
+        node, target = directory.names.get(name), directory2.names.get(name2)
+        self.check_rename(node, target, directory, directory2, flags)
         if node is target:
             return
         self.seal_moving(node, target, flags)
-        self.touch_folder(folder, folder2)
+        self.touch_directory(directory, directory2)
         if flags & EXCHANGE:
-            self.exchange(folder, name, folder2, name2)
+            self.exchange(directory, name, directory2, name2)
         else:
-            self.move(folder, name, folder2, name2)
+            self.move(directory, name, directory2, name2)
         self.history.push()
 
-    def check_rename(self, node, target, folder, folder2, flags):
+    def check_rename(self, node, target, directory, directory2, flags):
         if node is None:
             raise Fail(errno.ENOENT)
         if flags & NOREPLACE and target is not None:
             raise Fail(errno.EEXIST)
         if flags & EXCHANGE and target is None:
             raise Fail(errno.ENOENT)
-        if node.kind == "d" and self.tree.is_below(folder2, node):
+        if node.kind == "d" and self.tree.is_below(directory2, node):
             raise Fail(errno.EINVAL)
-        if target is not None and target.kind == "d" and self.tree.is_below(folder, target):
+        if target is not None and target.kind == "d" and self.tree.is_below(directory, target):
             raise Fail(errno.EINVAL if flags & EXCHANGE else errno.ENOTEMPTY)
         if target is None or target is node or flags & EXCHANGE:
             return
@@ -93,42 +93,42 @@ class Names:
             raise Fail(errno.ENOTEMPTY)
 
     def seal_moving(self, node, target, flags):
-        """What moves becomes a version first; of a file that has or had several names any may lie below a folder that moves."""
+        """What moves becomes a version first; of a file that has or had several names any may lie below a directory that moves."""
         moving = [node]
         if target is not None and (flags & EXCHANGE or target.nascent):
             moving.append(target)
-        folders = [node for node in moving if node.kind == "d"]
+        directories = [node for node in moving if node.kind == "d"]
         below = {node.id: node for node in moving if node.kind == "f"}
-        for _, folder, _, other in self.tree.everything():
-            if other.kind == "f" and any(self.tree.is_below(folder, top) for top in folders):
+        for _, directory, _, other in self.tree.everything():
+            if other.kind == "f" and any(self.tree.is_below(directory, top) for top in directories):
                 below[other.id] = other
         sealed = [node for node in below.values() if node.nascent or node.draft]
-        others = [node for node in self.drafts() if folders and node.linked and node.id not in below]
+        others = [node for node in self.drafts() if directories and node.linked and node.id not in below]
         self.history.seal_all(sealed, others)
 
-    def exchange(self, folder, name, folder2, name2):
-        node, target = folder.names[name], folder2.names[name2]
-        folder.names[name], folder2.names[name2] = target, node
-        node.parent, target.parent = folder2, folder
-        self.history.name(folder, name, target)
-        self.history.name(folder2, name2, node)
+    def exchange(self, directory, name, directory2, name2):
+        node, target = directory.names[name], directory2.names[name2]
+        directory.names[name], directory2.names[name2] = target, node
+        node.parent, target.parent = directory2, directory
+        self.history.name(directory, name, target)
+        self.history.name(directory2, name2, node)
 
-    def move(self, folder, name, folder2, name2):
-        node = folder.names.pop(name)
-        lost = folder2.names.get(name2)
-        folder2.names[name2], node.parent = node, folder2
-        self.history.name(folder, name, None)
+    def move(self, directory, name, directory2, name2):
+        node = directory.names.pop(name)
+        lost = directory2.names.get(name2)
+        directory2.names[name2], node.parent = node, directory2
+        self.history.name(directory, name, None)
         if lost is not None:
             lost.nlink -= 1
             if lost.nlink == 0 or lost.kind == "d":
                 self.history.state.pop(lost.id, None)
-        self.history.name(folder2, name2, node)
+        self.history.name(directory2, name2, node)
 
     def op_list(self, proc, path):
-        folder = self.tree.find(path)
-        if folder.kind != "d":
+        directory = self.tree.find(path)
+        if directory.kind != "d":
             raise Fail(errno.ENOTDIR)
-        return sorted((name, node.ino, node.kind) for name, node in folder.names.items())
+        return sorted((name, node.ino, node.kind) for name, node in directory.names.items())
 
     def op_readlink(self, proc, path):
         node = self.tree.find(path, follow=False)

@@ -268,7 +268,7 @@ def main():
     parser.add_argument("--each", type=float, default=8.0, help="seconds of one seed")
     parser.add_argument("--ops", help="file of operations")
     parser.add_argument("--disk", action="store_true", help="the store on a disk that loses power; needs root and loop devices")
-    parser.add_argument("--plain", action="store_true", help="on a plain folder: tries the model itself")
+    parser.add_argument("--plain", action="store_true", help="on a plain directory: tries the model itself")
     parser.add_argument("--shrink", type=float, default=60.0, help="seconds for shrinking")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cairn-test-") as top:

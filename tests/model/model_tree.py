@@ -61,7 +61,7 @@ class Inode:
         self.ino = None
         self.xattrs = {}
         self.mtime, self.set_mtime, self.atime = ("since", now), None, None
-        self.names, self.parent = {}, None  # of a folder
+        self.names, self.parent = {}, None  # of a directory
         self.target = None  # of a symbolic link
         self.data, self.kinds, self.nlink = bytearray(), bytearray(), 0
         self.linked = False  # it had several names at some time
@@ -104,7 +104,7 @@ class Tree:
         self.root.parent = self.root
 
     def walk(self, path):
-        """(folder, last name) of a path whose folders exist."""
+        """(directory, last name) of a path whose directories exist."""
         parts = [part for part in path.split("/") if part]
         return self.descend(self.root, parts[:-1], [0]), parts[-1] if parts else ""
 
@@ -115,59 +115,59 @@ class Tree:
             raise Fail(errno.ENOTDIR)
         return node
 
-    def step(self, folder, part, followed):
-        """What `part` is in a folder, links followed."""
-        if folder.kind != "d":
+    def step(self, directory, part, followed):
+        """What `part` is in a directory, links followed."""
+        if directory.kind != "d":
             raise Fail(errno.ENOTDIR)
         if part == "..":
-            return folder.parent
-        node = folder.names.get(part)
+            return directory.parent
+        node = directory.names.get(part)
         if node is None:
             raise Fail(errno.ENOENT)
         if node.kind != "l":
             return node
-        target, name = self.follow(folder, node, followed)
+        target, name = self.follow(directory, node, followed)
         return self.step(target, name, followed)
 
-    def follow(self, folder, link, followed):
-        """(folder, name) that a link leads to."""
+    def follow(self, directory, link, followed):
+        """(directory, name) that a link leads to."""
         followed[0] += 1
         if followed[0] > LINKS_MAX:
             raise Fail(errno.ELOOP)
         parts = link.target.split("/")
-        return self.descend(folder, parts[:-1], followed), parts[-1]
+        return self.descend(directory, parts[:-1], followed), parts[-1]
 
     def find(self, path, follow=True):
         """The inode at a path."""
-        folder, name, node = self.place(path, follow)
+        directory, name, node = self.place(path, follow)
         if node is None:
             raise Fail(errno.ENOENT)
         return node
 
     def place(self, path, follow=False):
-        """(folder, name, inode or None): where a path leads."""
-        folder, name = self.walk(path)
+        """(directory, name, inode or None): where a path leads."""
+        directory, name = self.walk(path)
         if not name:
-            return folder, name, folder
-        node, followed = folder.names.get(name), [0]
+            return directory, name, directory
+        node, followed = directory.names.get(name), [0]
         while follow and node is not None and node.kind == "l":
-            folder, name = self.follow(folder, node, followed)
-            node = folder.parent if name == ".." else folder.names.get(name)
-        return folder, name, node
+            directory, name = self.follow(directory, node, followed)
+            node = directory.parent if name == ".." else directory.names.get(name)
+        return directory, name, node
 
     def everything(self):
-        """(path, folder, name, inode) of all but the root."""
+        """(path, directory, name, inode) of all but the root."""
         todo = [("", self.root)]
         while todo:
-            path, folder = todo.pop()
-            for name, node in folder.names.items():
+            path, directory = todo.pop()
+            for name, node in directory.names.items():
                 below = f"{path}/{name}" if path else name
-                yield below, folder, name, node
+                yield below, directory, name, node
                 if node.kind == "d":
                     todo.append((below, node))
 
-    def is_below(self, node, folder):
-        """Is a folder `folder`, or below it?"""
-        while node is not folder and node is not self.root:
+    def is_below(self, node, directory):
+        """Is a directory `directory`, or below it?"""
+        while node is not directory and node is not self.root:
             node = node.parent
-        return node is folder
+        return node is directory

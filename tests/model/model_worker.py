@@ -227,9 +227,9 @@ class Worker:
     def tree(self, proc):
         """{path: what is there}, all of it."""
         seen = {"": self.seen("")}
-        for folder, names, files in os.walk(self.root):
+        for directory, names, files in os.walk(self.root):
             for name in names + files:
-                path = os.path.relpath(os.path.join(folder, name), self.root)
+                path = os.path.relpath(os.path.join(directory, name), self.root)
                 seen[path] = self.seen(path)
         return seen
 

@@ -38,40 +38,40 @@ def test_file_made_to_be_read(cairn):
     """A file that was created with O_RDONLY is part of history after its close."""
     cairn.mount(writeback_delay="60s")
     os.close(os.open(os.path.join(cairn.mnt, "file"), os.O_RDONLY | os.O_CREAT, 0o644))
-    rig.sync_folder(cairn.mnt)
+    rig.sync_directory(cairn.mnt)
     lose_power(cairn)
     assert os.listdir(cairn.mnt) == ["file"]
 
 
 def test_untouched_file_below_a_renamed_directory(cairn):
-    """P4: what is open and empty goes with its folder, too."""
+    """P4: what is open and empty goes with its directory, too."""
     cairn.mount(writeback_delay="60s")
     os.mkdir(os.path.join(cairn.mnt, "before"))
     os.open(os.path.join(cairn.mnt, "before", "file"), NEW)
     os.rename(os.path.join(cairn.mnt, "before"), os.path.join(cairn.mnt, "after"))
-    rig.sync_folder(cairn.mnt)
+    rig.sync_directory(cairn.mnt)
     lose_power(cairn)
     assert os.listdir(os.path.join(cairn.mnt, "after")) == ["file"]
 
 
 def test_file_below_a_renamed_directory_by_its_last_name(cairn):
-    """P4: what was truncated goes with its folder also where it came into that as a link, and its first name is gone."""
+    """P4: what was truncated goes with its directory also where it came into that as a link, and its first name is gone."""
     cairn.mount(writeback_delay="60s")
-    folder = os.path.join(cairn.mnt, "before")
-    os.mkdir(folder)
+    directory = os.path.join(cairn.mnt, "before")
+    os.mkdir(directory)
     rig.write_file(os.path.join(cairn.mnt, "first"), rig.seeded_bytes(1, 100_000))
-    os.link(os.path.join(cairn.mnt, "first"), os.path.join(folder, "last"))
+    os.link(os.path.join(cairn.mnt, "first"), os.path.join(directory, "last"))
     os.unlink(os.path.join(cairn.mnt, "first"))
-    rig.sync_folder(cairn.mnt)
-    os.truncate(os.path.join(folder, "last"), 1000)
-    os.rename(folder, os.path.join(cairn.mnt, "after"))
-    rig.sync_folder(cairn.mnt)
+    rig.sync_directory(cairn.mnt)
+    os.truncate(os.path.join(directory, "last"), 1000)
+    os.rename(directory, os.path.join(cairn.mnt, "after"))
+    rig.sync_directory(cairn.mnt)
     lose_power(cairn)
     assert rig.read_file(os.path.join(cairn.mnt, "after", "last")) == rig.seeded_bytes(1, 100_000)[:1000]
 
 
 def test_time_of_a_directory_with_a_file_being_written(cairn):
-    """What utimens sets on a folder stays when a file that was made before is closed."""
+    """What utimens sets on a directory stays when a file that was made before is closed."""
     cairn.mount()
     fd = os.open(os.path.join(cairn.mnt, "file"), NEW)
     os.write(fd, b"content")

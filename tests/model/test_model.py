@@ -15,12 +15,12 @@ SHRINKING = 60.0  # seconds, of a failure
 
 
 @pytest.fixture
-def campaign(request, mount_factory, folder, seed, full):
+def campaign(request, mount_factory, directory, seed, full):
     """campaign(number, seconds, make_disk=None): one seed, or with --full several, one after the other, each on a store of its
     own, and on a disk of its own."""
 
     def make_mount():
-        mount = mount_factory(tempfile.mkdtemp(dir=folder))
+        mount = mount_factory(tempfile.mkdtemp(dir=directory))
         request.addfinalizer(mount.close)
         return mount
 
@@ -66,9 +66,9 @@ KEPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "kept")
 
 @pytest.mark.needs_mount
 @pytest.mark.parametrize("name", sorted(os.listdir(KEPT)))
-def test_kept_operations(folder, mount_factory, request, name):
+def test_kept_operations(directory, mount_factory, request, name):
     """What once failed, shrunk."""
-    mount = mount_factory(folder)
+    mount = mount_factory(directory)
     request.addfinalizer(mount.close)
     operations = model_run.load(os.path.join(KEPT, name))
     try:
@@ -115,10 +115,10 @@ PLANTED = [TailStays, HoleIsLost, StaleSize, LostXattr]
 
 
 @pytest.mark.parametrize("fault", PLANTED, ids=[fault.__name__ for fault in PLANTED])
-def test_planted_faults_are_found(folder, fault):
-    """The model finds what is wrong on a plain folder."""
+def test_planted_faults_are_found(directory, fault):
+    """The model finds what is wrong on a plain directory."""
     with pytest.raises(model_run.Failure):
-        model_run.explore(rig.Plain(tempfile.mkdtemp(dir=folder)), 1, 30.0, worker=fault)
+        model_run.explore(rig.Plain(tempfile.mkdtemp(dir=directory)), 1, 30.0, worker=fault)
 
 
 def test_shrinking(rng):
@@ -144,7 +144,7 @@ class ForgetsToSync(model_worker.Worker):
 
 @pytest.mark.needs_mount
 @pytest.mark.timeout(200)
-def test_failure_on_a_disk_that_loses_power_is_shrunk(folder, mount_factory):
+def test_failure_on_a_disk_that_loses_power_is_shrunk(directory, mount_factory):
     """Each try has a disk of its own, too, and the operations that are left fail on one again."""
     new_disk, disks = loses_power(), []
 
@@ -153,7 +153,7 @@ def test_failure_on_a_disk_that_loses_power_is_shrunk(folder, mount_factory):
         return disks[-1]
 
     def make_mount():
-        return mount_factory(tempfile.mkdtemp(dir=folder))
+        return mount_factory(tempfile.mkdtemp(dir=directory))
 
     needed = [["open", 0, "a", os.O_CREAT | os.O_RDWR, 0o644], ["fsync", 0], ["cut"]]
     noise = [["write", 0, 1, 5000], ["stat", 0, "a"]]

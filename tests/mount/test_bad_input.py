@@ -45,10 +45,10 @@ class Place:
             rig.file_systems_unmount(path)
 
     def picture(self):
-        """All names, kinds, owners, sizes and contents below the root, and the stage folder."""
+        """All names, kinds, owners, sizes and contents below the root, and the stage directory."""
         result = {}
-        for top, folders, names in os.walk(self.root):
-            for name in folders + names:
+        for top, directories, names in os.walk(self.root):
+            for name in directories + names:
                 path = os.path.join(top, name)
                 info = os.lstat(path)
                 if name in ("lock", "log"):
@@ -71,10 +71,10 @@ class Place:
 
 
 @pytest.fixture
-def place(folder, shm_folder, binary):
+def place(directory, shm_directory, binary):
     if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
         pytest.skip("skipped: needs root and /dev/fuse")
-    made = Place(os.path.join(folder, "place"), binary, shm_folder)
+    made = Place(os.path.join(directory, "place"), binary, shm_directory)
     yield made
     made.clean()
 
@@ -159,7 +159,7 @@ def test_damaged_superblock(real_store, size):
 
 
 def test_superblock_is_missing(real_store):
-    """Nothing tells such a folder from one that was never a store: it is left as it is."""
+    """Nothing tells such a directory from one that was never a store: it is left as it is."""
     os.unlink(os.path.join(real_store.store, "superblock"))
     real_store.refuses(code=USAGE, says=[real_store.store, "not a store", "give a new or empty directory"])
 
@@ -171,9 +171,9 @@ def test_store_of_another_user(place):
 
 
 @pytest.fixture
-def disk(place, folder):
+def disk(place, directory):
     """A small disk of its own."""
-    path = os.path.join(folder, "disk")
+    path = os.path.join(directory, "disk")
     loop = rig.LoopImage(path + ".img", path, 64 * rig.MIB)
     os.mkdir(path + "/store")
     yield path
@@ -389,24 +389,24 @@ AS_NOBODY = f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups"
 
 
 @pytest.fixture
-def open_place(place, folder, shm_folder):
-    """One that nobody can reach, with a folder of nobody's own in it, as `own`, a program and a stage folder."""
+def open_place(place, directory, shm_directory):
+    """One that nobody can reach, with a directory of nobody's own in it, as `own`, a program and a stage directory."""
     if not shutil.which("setpriv"):
         pytest.skip("skipped: setpriv is not installed")
-    for path in (folder, place.root):
+    for path in (directory, place.root):
         os.chmod(path, 0o755)
-    place.binary = shutil.copy2(place.binary, folder)
+    place.binary = shutil.copy2(place.binary, directory)
     own = place.root + "/own"
     os.makedirs(own + "/mnt")
-    for path in (own, own + "/mnt", shm_folder):
+    for path in (own, own + "/mnt", shm_directory):
         os.chown(path, NOBODY, NOBODY)
     place.store, place.mnt = own + "/store", own + "/mnt"
     return place
 
 
-def with_fuse(folder, mode):
+def with_fuse(directory, mode):
     """What gives /dev/fuse other rights, in a namespace."""
-    path = os.path.join(folder, "fuse")
+    path = os.path.join(directory, "fuse")
     os.mknod(path, stat.S_IFCHR | mode, os.stat("/dev/fuse").st_rdev)
     os.chmod(path, mode)
     return f"mount --bind {path} /dev/fuse"
@@ -422,10 +422,10 @@ def test_stage_dir_of_a_login_session(place):
 
 @pytest.mark.skipif(not shutil.which("fusermount3"), reason="skipped: needs fusermount3")
 @pytest.mark.parametrize("systemd", [True, False])
-def test_stage_dir_of_an_ordinary_user(open_place, folder, shm_folder, systemd):
+def test_stage_dir_of_an_ordinary_user(open_place, directory, shm_directory, systemd):
     """Where systemd runs, it removes what such a user has in /dev/shm."""
     run = "mount -t tmpfs tmpfs /run" + ("; mkdir -p /run/systemd/system" if systemd else "")
-    prefix = in_namespace(f"{run}; {with_fuse(folder, 0o666)}", f"exec {AS_NOBODY} sh -c '{MOUNT_AND_END}' sh \"$@\"")
+    prefix = in_namespace(f"{run}; {with_fuse(directory, 0o666)}", f"exec {AS_NOBODY} sh -c '{MOUNT_AND_END}' sh \"$@\"")
     found = warnings_of(open_place.mount(options="stage=64M,nvme=1G", prefix=prefix))
     assert len(found) == systemd, found
     assert all("RemoveIPC=yes" in line and "loginctl enable-linger" in line and "-o stage_dir=DIR" in line for line in found), found
@@ -436,20 +436,20 @@ def test_no_dev_fuse(place):
     place.refuses(prefix=prefix, code=SYSTEM, says=["no /dev/fuse", "modprobe fuse", "--device /dev/fuse"])
 
 
-def test_no_permission_to_open_fuse(open_place, folder):
-    prefix = in_namespace(with_fuse(folder, 0o600), f'exec {AS_NOBODY} "$@"')
+def test_no_permission_to_open_fuse(open_place, directory):
+    prefix = in_namespace(with_fuse(directory, 0o600), f'exec {AS_NOBODY} "$@"')
     open_place.refuses(prefix=prefix, code=USAGE, says=["cannot open /dev/fuse: permission denied", "run as root", "chmod 666 /dev/fuse"])
 
 
 @pytest.mark.skipif(not shutil.which("fusermount3"), reason="skipped: needs fusermount3")
-def test_no_permission_to_mount_there(open_place, folder):
+def test_no_permission_to_mount_there(open_place, directory):
     os.chown(open_place.mnt, 0, 0)
-    prefix = in_namespace(with_fuse(folder, 0o666), f'exec {AS_NOBODY} "$@"')
+    prefix = in_namespace(with_fuse(directory, 0o666), f'exec {AS_NOBODY} "$@"')
     open_place.refuses(prefix=prefix, code=USAGE, says=[open_place.mnt, "is not writable", "give a directory of your own"])
 
 
-def test_no_permission_to_make_the_store(open_place, folder):
-    prefix = in_namespace(with_fuse(folder, 0o666), f'exec {AS_NOBODY} "$@"')
+def test_no_permission_to_make_the_store(open_place, directory):
+    prefix = in_namespace(with_fuse(directory, 0o666), f'exec {AS_NOBODY} "$@"')
     store = open_place.root + "/store"
     open_place.refuses(store, open_place.mnt, prefix=prefix, code=USAGE, says=[store, "permission denied", "run as the owner of the directory"])
 
@@ -478,7 +478,7 @@ def test_store_is_private(cairn):
 
 
 def test_umount_and_status_of_nothing(binary, place):
-    """Verbs on a folder that is no mount and no store."""
+    """Verbs on a directory that is no mount and no store."""
     for verb in ("umount", "status", "fsck"):
         done = subprocess.run([binary, verb, place.mnt], capture_output=True, text=True, timeout=300)
         assert done.returncode != 0 and len(done.stderr.strip().splitlines()) == 1, (verb, done)

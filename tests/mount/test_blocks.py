@@ -35,7 +35,7 @@ def sealed_by_fsync(fd, path):
     os.fsync(fd)
 
 
-def sealed_by_rename_of_the_folder(fd, path):
+def sealed_by_rename_of_the_directory(fd, path):
     os.rename(os.path.dirname(path), os.path.dirname(path) + ".away")
     os.rename(os.path.dirname(path) + ".away", os.path.dirname(path))
 
@@ -53,7 +53,7 @@ def sealed_by_what_comes_after_a_close(fd, path):
 
 SEALED = {
     "fsync": sealed_by_fsync,
-    "rename of the folder": sealed_by_rename_of_the_folder,
+    "rename of the directory": sealed_by_rename_of_the_directory,
     "link": lambda fd, path: os.link(path, path + ".link"),  # told with the answer
     "close of another": sealed_by_what_comes_after_a_close,
     "writeback": lambda fd, path: kernel_is_told(path),
@@ -65,9 +65,9 @@ def test_blocks_of_what_is_sealed(cairn, how):
     """What a draft replaces in a version that is not on NVMe counts until the seal; then the kernel is told, whoever sealed. (No command
     runs while the file is open: a process that is started closes its copy of the descriptor, which seals.)"""
     cairn.mount(stage="512M", writeback_delay="10m", fsync="stage", **KEPT)
-    folder = os.path.join(cairn.mnt, "folder")
-    os.mkdir(folder)
-    path = os.path.join(folder, "file")
+    directory = os.path.join(cairn.mnt, "directory")
+    os.mkdir(directory)
+    path = os.path.join(directory, "file")
     rig.write_file(path, os.urandom(8192))
     with opened(path) as fd:
         assert LIBC.fallocate(fd, PUNCH_HOLE, 0, 4096) == 0, os.strerror(ctypes.get_errno())
@@ -232,10 +232,10 @@ def test_given_blocks_take_no_room(cairn):
 
 @pytest.mark.skipif(not shutil.which("rsync"), reason="skipped: rsync is not installed")
 @pytest.mark.parametrize("options", [["--preallocate", "--sparse"], ["--preallocate"], ["--preallocate", "--inplace"]], ids=" ".join)
-def test_rsync_preallocates(cairn, folder, options):
+def test_rsync_preallocates(cairn, directory, options):
     """rsync looks at st_blocks to see what fallocate gave, and cuts off what is too much."""
     cairn.mount()
-    source, target = os.path.join(folder, "source"), os.path.join(cairn.mnt, "target")
+    source, target = os.path.join(directory, "source"), os.path.join(cairn.mnt, "target")
     os.mkdir(source), os.mkdir(target)
     files = {f"of-{size}": os.urandom(size) for size in (0, 1, 4095, 300_000, 300_001, 3 * rig.MIB + 1)}
     files["sparse"] = bytes(rig.MIB) + b"end" + bytes(rig.MIB + 1)

@@ -18,9 +18,9 @@ pytestmark = pytest.mark.needs_mount
 ASKERS = 3
 
 
-def make_files(folder, count):
-    os.mkdir(folder)
-    paths = [os.path.join(folder, f"shard-{i:05}.pt") for i in range(count)]
+def make_files(directory, count):
+    os.mkdir(directory)
+    paths = [os.path.join(directory, f"shard-{i:05}.pt") for i in range(count)]
     for path in paths:
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
     return paths
@@ -43,11 +43,11 @@ def test_known_files_cost_no_request(cairn):
 def test_listing_with_attributes_makes_known(cairn):
     """A listing that fetches attributes as well leaves nothing to ask: one request for many entries."""
     cairn.mount(**KEPT)
-    folder = os.path.join(cairn.mnt, "many")
-    paths = make_files(folder, 2_000)
+    directory = os.path.join(cairn.mnt, "many")
+    paths = make_files(directory, 2_000)
     cairn.remount(**KEPT)
     before = requests(cairn)
-    with os.scandir(folder) as entries:
+    with os.scandir(directory) as entries:
         assert sum(entry.stat().st_nlink for entry in entries) == len(paths)
     asked = requests(cairn) - before
     assert asked < 100, "attributes come with the listing"
@@ -56,16 +56,16 @@ def test_listing_with_attributes_makes_known(cairn):
 def test_known_directories_cost_no_request(cairn):
     """As files do, from when they were made; the first change of one is seen, and what is asked for then is few."""
     cairn.mount(**KEPT)
-    folders = [os.path.join(cairn.mnt, f"step{number:04}") for number in range(1000)]
-    for folder in folders:
-        os.mkdir(folder)
-    first = [os.stat(folder) for folder in folders]
+    directories = [os.path.join(cairn.mnt, f"step{number:04}") for number in range(1000)]
+    for directory in directories:
+        os.mkdir(directory)
+    first = [os.stat(directory) for directory in directories]
     before = requests(cairn)
-    assert [os.stat(folder) for folder in folders] == first
+    assert [os.stat(directory) for directory in directories] == first
     assert requests(cairn) - before <= FEW
-    os.mkdir(folders[7] + "/below")
-    assert os.stat(folders[7]).st_mtime_ns > first[7].st_mtime_ns
-    assert seen(os.stat(folders[7])) == asked_of_the_daemon(folders[7])
+    os.mkdir(directories[7] + "/below")
+    assert os.stat(directories[7]).st_mtime_ns > first[7].st_mtime_ns
+    assert seen(os.stat(directories[7])) == asked_of_the_daemon(directories[7])
     assert requests(cairn) - before <= FEW
 
 
@@ -306,8 +306,8 @@ def make_privileged(path):
 
 
 YOUNG = {
-    "folder in a folder": (os.mkdir, lambda path: os.mkdir(path + "/below")),
-    "file in a folder": (os.mkdir, lambda path: rig.write_file(path + "/below", b"")),
+    "directory in a directory": (os.mkdir, lambda path: os.mkdir(path + "/below")),
+    "file in a directory": (os.mkdir, lambda path: rig.write_file(path + "/below", b"")),
     "privileged file": (make_privileged, lambda path: os.chmod(path, 0o4711)),
 }
 
@@ -375,24 +375,24 @@ def test_privileges_that_a_write_took_away_are_gone(cairn, full):
 def test_links_of_a_directory_are_seen(cairn):
     """Also by who asks for nothing else."""
     cairn.mount(**KEPT)
-    folder, other = os.path.join(cairn.mnt, "folder"), os.path.join(cairn.mnt, "other")
-    os.mkdir(folder), os.mkdir(other)
+    directory, other = os.path.join(cairn.mnt, "directory"), os.path.join(cairn.mnt, "other")
+    os.mkdir(directory), os.mkdir(other)
     seen = []
-    for change in (lambda: os.mkdir(folder + "/a"), lambda: os.mkdir(folder + "/b"), lambda: os.rename(folder + "/a", folder + "/b"),
-                   lambda: os.rename(folder + "/b", other + "/b"), lambda: os.rename(other, folder + "/c"), lambda: rig.write_file(folder + "/x", b""),
-                   lambda: exchange(folder + "/x", folder + "/c/b"), lambda: os.rmdir(folder + "/x")):  # fmt: skip
+    for change in (lambda: os.mkdir(directory + "/a"), lambda: os.mkdir(directory + "/b"), lambda: os.rename(directory + "/a", directory + "/b"),
+                   lambda: os.rename(directory + "/b", other + "/b"), lambda: os.rename(other, directory + "/c"), lambda: rig.write_file(directory + "/x", b""),
+                   lambda: exchange(directory + "/x", directory + "/c/b"), lambda: os.rmdir(directory + "/x")):  # fmt: skip
         change()
-        seen.append(one_of(folder, LINKS_ALONE))
+        seen.append(one_of(directory, LINKS_ALONE))
     assert seen == [3, 4, 3, 2, 3, 3, 4, 3]
 
 
 def test_change_of_names_is_seen(cairn):
-    """Names that come, go and change what they stand for; folders whose times say so."""
+    """Names that come, go and change what they stand for; directories whose times say so."""
     cairn.mount(**KEPT)
-    folder, path = os.path.join(cairn.mnt, "folder"), os.path.join(cairn.mnt, "folder", "name")
-    os.mkdir(folder)
+    directory, path = os.path.join(cairn.mnt, "directory"), os.path.join(cairn.mnt, "directory", "name")
+    os.mkdir(directory)
     assert not os.path.exists(path)
-    seen = Seen(folder)
+    seen = Seen(directory)
     rig.write_file(path, b"one")
     assert os.stat(path).st_size == 3, "a name that was known not to be there"
     assert seen.now().st_mtime_ns > seen.before.st_mtime_ns
@@ -401,12 +401,12 @@ def test_change_of_names_is_seen(cairn):
         os.rename(path + ".tmp", path)
         assert (os.stat(path).st_size, os.fstat(old).st_nlink) == (6, 0)
     assert not os.path.exists(path + ".tmp")
-    os.mkdir(os.path.join(folder, "below"))
-    os.rename(folder, folder + "2")
-    assert not os.path.exists(path) and os.stat(os.path.join(folder + "2", "name")).st_size == 6
-    os.unlink(os.path.join(folder + "2", "name"))
-    os.rmdir(os.path.join(folder + "2", "below"))
-    assert os.listdir(folder + "2") == []
+    os.mkdir(os.path.join(directory, "below"))
+    os.rename(directory, directory + "2")
+    assert not os.path.exists(path) and os.stat(os.path.join(directory + "2", "name")).st_size == 6
+    os.unlink(os.path.join(directory + "2", "name"))
+    os.rmdir(os.path.join(directory + "2", "below"))
+    assert os.listdir(directory + "2") == []
 
 
 def exchange(one, other):
@@ -426,30 +426,30 @@ def test_exchange_is_seen(cairn):
 
 
 def test_times_that_were_set_stay(cairn):
-    """A time of change in the future is told with the file, not with its seal; of a folder, also when what came and went was never stored."""
+    """A time of change in the future is told with the file, not with its seal; of a directory, also when what came and went was never stored."""
     cairn.mount(writeback_delay="10m", **KEPT)
-    path, folder = os.path.join(cairn.mnt, "file"), os.path.join(cairn.mnt, "folder")
+    path, directory = os.path.join(cairn.mnt, "file"), os.path.join(cairn.mnt, "directory")
     with opened(path, os.O_RDWR | os.O_CREAT) as fd:
         os.write(fd, b"text")
         os.utime(fd, (time.time() + 10_000, time.time() + 10_000))
         before = seen(os.fstat(fd))
     assert seen(os.stat(path)) == asked_of_the_daemon(path) == before
-    os.mkdir(folder)
+    os.mkdir(directory)
     cairn.wait()
     time.sleep(0.01)  # here and below: so that the times differ
-    with opened(os.path.join(folder, "short"), os.O_RDWR | os.O_CREAT):
-        with_it = os.stat(folder).st_mtime_ns
+    with opened(os.path.join(directory, "short"), os.O_RDWR | os.O_CREAT):
+        with_it = os.stat(directory).st_mtime_ns
         time.sleep(0.01)
-        os.unlink(os.path.join(folder, "short"))
-    of_folder = seen(os.stat(folder))
-    assert of_folder["mtime"] == of_folder["ctime"] > with_it
+        os.unlink(os.path.join(directory, "short"))
+    of_directory = seen(os.stat(directory))
+    assert of_directory["mtime"] == of_directory["ctime"] > with_it
     cairn.wait()
-    assert seen(os.stat(folder)) == asked_of_the_daemon(folder) == of_folder
+    assert seen(os.stat(directory)) == asked_of_the_daemon(directory) == of_directory
     cairn.kill9()
     cairn.mount(**KEPT)
-    assert seen(os.stat(folder)) == of_folder
+    assert seen(os.stat(directory)) == of_directory
     cairn.remount(**KEPT)
-    assert seen(os.stat(folder)) == of_folder
+    assert seen(os.stat(directory)) == of_directory
     assert {**seen(os.stat(path)), "blocks": 0} == {**before, "blocks": 0}
 
 

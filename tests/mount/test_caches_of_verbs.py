@@ -14,9 +14,9 @@ pytestmark = pytest.mark.needs_mount
 
 
 @pytest.fixture
-def far(request, mount_factory, folder):
-    """A private store on a remote, a folder, and the kernel keeps all for an hour. Not yet mounted."""
-    mount = mount_factory(folder, kind=remotes.RemoteMount, remote=remotes.DirRemote(os.path.join(folder, "remotes")), **KEPT)
+def far(request, mount_factory, directory):
+    """A private store on a remote, a directory, and the kernel keeps all for an hour. Not yet mounted."""
+    mount = mount_factory(directory, kind=remotes.RemoteMount, remote=remotes.DirRemote(os.path.join(directory, "remotes")), **KEPT)
     request.addfinalizer(mount.close)
     return mount
 
@@ -74,11 +74,11 @@ def test_what_wait_did_is_seen(far, rng):
 def test_what_was_waited_for_is_there(far):
     """Also when very much became durable with it: who waits is told when all that tells of it can."""
     far.mount(writeback_delay="10m")
-    folder = os.path.join(far.mnt, "folder")
-    os.mkdir(folder)
+    directory = os.path.join(far.mnt, "directory")
+    os.mkdir(directory)
     for number in range(4000):
-        rig.write_file(os.path.join(folder, f"{number:04}"), b"%04d" % number * 300)
-    fd = os.open(os.path.join(folder, "3999"), os.O_RDONLY)
+        rig.write_file(os.path.join(directory, f"{number:04}"), b"%04d" % number * 300)
+    fd = os.open(os.path.join(directory, "3999"), os.O_RDONLY)
     os.fsync(fd)
     assert os.getxattr(fd, "user.cairn.stored_bytes") == b"1200"
     assert len(os.getxattr(fd, "user.cairn.hash")) == 64
@@ -117,8 +117,8 @@ def test_what_evict_warmup_and_scrub_did_is_seen(far, rng):
 def test_pin_is_heeded_at_once(far, rng):
     """A pin that was just set keeps a file on NVMe; one that was taken back, as soon as that is durable, does not."""
     far.mount()
-    os.mkdir(far.mnt + "/folder")
-    path, size = far.mnt + "/folder/file", 4 * rig.MIB
+    os.mkdir(far.mnt + "/directory")
+    path, size = far.mnt + "/directory/file", 4 * rig.MIB
     rig.write_file(path, rig.seeded_bytes(rng.random(), size))
     do(far, "wait", "--level", "remote", far.mnt)
     for place in (path, os.path.dirname(path)):

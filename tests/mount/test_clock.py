@@ -12,13 +12,13 @@ YEAR = 365 * 24 * 3600
 
 
 @pytest.fixture
-def clocked(cairn, request, folder, sanitized):
+def clocked(cairn, request, directory, sanitized):
     if sanitized:
         pytest.skip("skipped: a sanitizer wants to be the first library of a process")
     library = os.path.abspath(os.path.join(request.config.getoption("--build"), "tests", "faults", "libfaultclock.so"))
     if not os.path.exists(library):
         pytest.skip("skipped: this build has no tests/faults")
-    cairn.offset = os.path.join(folder, "offset")
+    cairn.offset = os.path.join(directory, "offset")
     cairn.env = {**os.environ, "LD_PRELOAD": library, "CLOCK_OFFSET": cairn.offset}
     return cairn
 
@@ -30,8 +30,8 @@ def turn(cairn, seconds):
 
 
 def change_everything(mnt, number):
-    """A change of each kind that leaves a time in a folder."""
-    os.mkdir(os.path.join(mnt, "made", f"folder-{number}"))
+    """A change of each kind that leaves a time in a directory."""
+    os.mkdir(os.path.join(mnt, "made", f"directory-{number}"))
     rig.write_file(os.path.join(mnt, "born", f"file-{number}"), b"x" * 20_000)
     rig.write_file(os.path.join(mnt, "from", f"file-{number}"), b"y")
     os.rename(os.path.join(mnt, "from", f"file-{number}"), os.path.join(mnt, "to", f"file-{number}"))
@@ -39,11 +39,11 @@ def change_everything(mnt, number):
     os.setxattr(os.path.join(mnt, "attr"), "user.x", str(number).encode())
 
 
-FOLDERS = ("made", "born", "from", "to", "linked")
+DIRECTORIES = ("made", "born", "from", "to", "linked")
 
 
 def check_times(mnt, around):
-    for name in FOLDERS:
+    for name in DIRECTORIES:
         found = os.stat(os.path.join(mnt, name))
         assert abs(found.st_mtime - around) < 3600 and abs(found.st_ctime - around) < 3600, (name, found.st_mtime - around)
     assert abs(os.stat(os.path.join(mnt, "attr")).st_ctime - around) < 3600
@@ -53,7 +53,7 @@ def test_clock_that_jumped_forward_once(clocked):
     """Ten years ahead for a moment; what happens later is not stamped with that for ever, before and after kills and a lost view."""
     cairn = clocked
     cairn.mount()
-    for name in FOLDERS:
+    for name in DIRECTORIES:
         os.mkdir(os.path.join(cairn.mnt, name))
     rig.write_file(os.path.join(cairn.mnt, "attr"), b"")
     change_everything(cairn.mnt, 0)
@@ -74,7 +74,7 @@ def test_clock_that_jumped_forward_once(clocked):
     cairn.mount()
     check_times(cairn.mnt, time.time())
     for number in range(3):
-        assert os.listdir(os.path.join(cairn.mnt, "made")).count(f"folder-{number}") == 1
+        assert os.listdir(os.path.join(cairn.mnt, "made")).count(f"directory-{number}") == 1
         assert rig.read_file(os.path.join(cairn.mnt, "to", f"file-{number}")) == b"y"
     assert os.getxattr(os.path.join(cairn.mnt, "attr"), "user.x") == b"2"
     cairn.umount()
@@ -85,18 +85,18 @@ def test_clock_that_goes_back_a_little(clocked):
     """Within what clocks are set by, times only ascend: a change is seen as one."""
     cairn = clocked
     cairn.mount()
-    folder = os.path.join(cairn.mnt, "folder")
-    os.mkdir(folder)
+    directory = os.path.join(cairn.mnt, "directory")
+    os.mkdir(directory)
     last = 0
     for number in range(6):
         turn(cairn, -number)
-        os.mkdir(os.path.join(folder, str(number)))
-        now = os.stat(folder).st_mtime_ns
+        os.mkdir(os.path.join(directory, str(number)))
+        now = os.stat(directory).st_mtime_ns
         assert now > last
         last = now
-        os.close(os.open(os.path.join(folder, f"file-{number}"), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-        now = os.stat(folder).st_mtime_ns
-        assert now > last, "a new file changes its folder, too"
+        os.close(os.open(os.path.join(directory, f"file-{number}"), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        now = os.stat(directory).st_mtime_ns
+        assert now > last, "a new file changes its directory, too"
         last = now
 
 
@@ -118,20 +118,20 @@ def test_clock_that_goes_back_around_a_remount(clocked, end):
     """Whatever the daemon ended by, the next one goes on behind the last time that it finds; one that was far ahead stays behind."""
     cairn = clocked
     cairn.mount(writeback_delay="60s")
-    folder = os.path.join(cairn.mnt, "folder")
-    os.mkdir(folder)
+    directory = os.path.join(cairn.mnt, "directory")
+    os.mkdir(directory)
     turn(cairn, YEAR)
-    os.mkdir(os.path.join(folder, "ahead"))
+    os.mkdir(os.path.join(directory, "ahead"))
     turn(cairn, 0)
-    os.mkdir(os.path.join(folder, "before"))
-    last = os.stat(folder).st_mtime_ns
+    os.mkdir(os.path.join(directory, "before"))
+    last = os.stat(directory).st_mtime_ns
     assert abs(last / 1e9 - time.time()) < 3600
     end_by(cairn, end)
     back = round(time.time() - last / 1e9) + 4  # from the last time, whatever the end took
     turn(cairn, -back)
     cairn.mount()
-    os.mkdir(os.path.join(folder, "after"))
-    now = os.stat(folder).st_mtime_ns
+    os.mkdir(os.path.join(directory, "after"))
+    now = os.stat(directory).st_mtime_ns
     assert last < now < last + 3600 * 10**9
 
 
@@ -139,33 +139,33 @@ def test_clock_that_was_ahead_until_the_end(clocked):
     """What is far ahead is followed by no later session."""
     cairn = clocked
     cairn.mount()
-    folder = os.path.join(cairn.mnt, "folder")
-    os.mkdir(folder)
+    directory = os.path.join(cairn.mnt, "directory")
+    os.mkdir(directory)
     turn(cairn, YEAR)
-    os.mkdir(os.path.join(folder, "ahead"))
+    os.mkdir(os.path.join(directory, "ahead"))
     cairn.umount()
     turn(cairn, 0)
     cairn.mount()
-    os.mkdir(os.path.join(folder, "after"))
-    assert abs(os.stat(folder).st_mtime - time.time()) < 3600
+    os.mkdir(os.path.join(directory, "after"))
+    assert abs(os.stat(directory).st_mtime - time.time()) < 3600
 
 
 def test_new_file_of_a_clock_that_was_right_again(clocked):
-    """A file that was open when the daemon died changes its folder again: not back behind what happened since, nor to what no clock reached."""
+    """A file that was open when the daemon died changes its directory again: not back behind what happened since, nor to what no clock reached."""
     cairn = clocked
     cairn.mount(writeback_delay="60s")
     for name in ("later", "ahead"):
         os.mkdir(os.path.join(cairn.mnt, name))
     turn(cairn, 10 * YEAR)
-    os.mkdir(os.path.join(cairn.mnt, "ahead", "folder"))
+    os.mkdir(os.path.join(cairn.mnt, "ahead", "directory"))
     turn(cairn, 0)
     for name in ("later", "ahead"):
         os.open(os.path.join(cairn.mnt, name, "file"), os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     time.sleep(0.02)
-    os.mkdir(os.path.join(cairn.mnt, "later", "folder"))
+    os.mkdir(os.path.join(cairn.mnt, "later", "directory"))
     expected = {name: os.stat(os.path.join(cairn.mnt, name)).st_mtime_ns for name in ("later", "ahead")}
     assert all(abs(mtime / 1e9 - time.time()) < 3600 for mtime in expected.values())
-    rig.sync_folder(cairn.mnt)
+    rig.sync_directory(cairn.mnt)
     cairn.kill9()
     cairn.mount()
     assert {name: os.stat(os.path.join(cairn.mnt, name)).st_mtime_ns for name in expected} == expected

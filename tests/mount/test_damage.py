@@ -13,9 +13,9 @@ CHUNK = rig.MIB
 
 def find_in_packs(store, needle):
     """The pack file and the offset that hold these bytes."""
-    for folder, _, names in os.walk(os.path.join(store, "packs")):
+    for directory, _, names in os.walk(os.path.join(store, "packs")):
         for name in names:
-            path = os.path.join(folder, name)
+            path = os.path.join(directory, name)
             at = rig.read_file(path).find(needle)
             if at >= 0:
                 return path, at
@@ -166,9 +166,9 @@ def test_forged_frames_are_none(cairn, rng):
     rig.write_file(os.path.join(cairn.mnt, "after"), other[::-1])
     cairn.umount()
     cairn.drop_stage()
-    for folder, _, names in os.walk(os.path.join(cairn.store, "packs")):
+    for directory, _, names in os.walk(os.path.join(cairn.store, "packs")):
         for name in names:
-            rig.flip(os.path.join(folder, name), os.path.getsize(os.path.join(folder, name)) - 1)
+            rig.flip(os.path.join(directory, name), os.path.getsize(os.path.join(directory, name)) - 1)
     cairn.delete_view()
     cairn.mount()
     for name, data in (("good", good), ("forged", forged + other), ("after", other[::-1])):

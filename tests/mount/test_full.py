@@ -87,7 +87,7 @@ def test_cap(cairn, rng):
 
 @pytest.mark.needs_mount
 def test_cap_is_kept(cairn, rng):
-    """P9: the store's folder is never larger than the cap, on the disk."""
+    """P9: the store's directory is never larger than the cap, on the disk."""
     cairn.mount(nvme="256M", stage="64M")
     filler = Filler(cairn.mnt, rng)
     filler.fill(512 * rig.MIB)
@@ -149,9 +149,9 @@ def is_stuck(cairn, names):
 
 
 @pytest.fixture
-def slow_remote(cairn, folder):
+def slow_remote(cairn, directory):
     """A mount whose store is full of what the remote gets slowly (200 s and more), and two writers that wait for that."""
-    cairn.mount(nvme="200M", stage="32M", remote=f"dir:{folder}/remote", upload_limit="512K")
+    cairn.mount(nvme="200M", stage="32M", remote=f"dir:{directory}/remote", upload_limit="512K")
     rig.write_file(os.path.join(cairn.mnt, "old"), b"old")
     rig.write_file(os.path.join(cairn.mnt, "sealed"), os.urandom(100 * rig.MIB))
     names = ("big-1", "big-2")
@@ -174,9 +174,9 @@ def test_who_waits_costs_nothing(slow_remote):
     assert 0 < before and ticks_of(slow_remote) - before < 60, "of 200 and more"
 
 
-def nameless(folder, name):
-    fd = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
-    os.link(f"/proc/self/fd/{fd}", os.path.join(folder, name), src_dir_fd=0, follow_symlinks=True)
+def nameless(directory, name):
+    fd = os.open(directory, os.O_TMPFILE | os.O_RDWR, 0o600)
+    os.link(f"/proc/self/fd/{fd}", os.path.join(directory, name), src_dir_fd=0, follow_symlinks=True)
     os.close(fd)
 
 
@@ -197,7 +197,7 @@ def cut(path):
     os.close(fd)
 
 
-# What waits for nobody's content: by name, on a folder that has a file `old`.
+# What waits for nobody's content: by name, on a directory that has a file `old`.
 CHANGES = {
     "stat": lambda at: os.stat(at + "/old"),
     "statvfs": os.statvfs,
@@ -205,7 +205,7 @@ CHANGES = {
     "read": lambda at: rig.read_file(at + "/old"),
     "create": lambda at: made(at + "/created"),
     "nameless": lambda at: nameless(at, "linked"),
-    "mkdir": lambda at: os.mkdir(at + "/folder"),
+    "mkdir": lambda at: os.mkdir(at + "/directory"),
     "mkfifo": lambda at: os.mkfifo(at + "/fifo"),
     "symlink": lambda at: os.symlink("target", at + "/symlink"),
     "link": lambda at: os.link(at + "/old", at + "/hard"),
@@ -216,10 +216,10 @@ CHANGES = {
     "level": lambda at: os.getxattr(at + "/old", "user.cairn.level"),
     "lane": lambda at: os.getxattr(at, "user.cairn.lane"),
     "fsync": lambda at: synced(at + "/old"),
-    "fsync of the folder": synced,
+    "fsync of the directory": synced,
     "truncate": lambda at: cut(at + "/old"),
     "unlink": lambda at: os.unlink(at + "/hard"),
-    "rmdir": lambda at: os.rmdir(at + "/folder"),
+    "rmdir": lambda at: os.rmdir(at + "/directory"),
 }
 
 
@@ -315,9 +315,9 @@ def test_full_stage_is_mounted_as_any(cairn):
 
 
 @pytest.mark.needs_mount
-def test_recovered_stage_says_one_size(cairn, folder):
+def test_recovered_stage_says_one_size(cairn, directory):
     """A stage that is recovered keeps its size, also where its tmpfs is full: no line tells of another."""
-    tmpfs = os.path.join(folder, "tmpfs")
+    tmpfs = os.path.join(directory, "tmpfs")
     os.mkdir(tmpfs)
     rig.run("mount", "-t", "tmpfs", "-o", "size=100M", "tmpfs", tmpfs)
     try:
@@ -423,16 +423,16 @@ def test_small_packs_become_one(cairn, rng):
         assert rig.read_file(path) == data
 
 
-def disk_usage(folder):
-    paths = (os.path.join(top, name) for top, _, names in os.walk(folder) for name in names)
+def disk_usage(directory):
+    paths = (os.path.join(top, name) for top, _, names in os.walk(directory) for name in names)
     return sum(os.lstat(path).st_blocks * 512 for path in paths if os.path.exists(path))
 
 
 @pytest.fixture
-def small_disk(request, folder):
+def small_disk(request, directory):
     if os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
         pytest.skip("skipped: needs root and loop devices")
-    loop = rig.LoopImage(os.path.join(folder, "disk.img"), os.path.join(folder, "disk"), 480 * rig.MIB)
+    loop = rig.LoopImage(os.path.join(directory, "disk.img"), os.path.join(directory, "disk"), 480 * rig.MIB)
     request.addfinalizer(loop.close)
     return loop.mountpoint
 
@@ -440,9 +440,9 @@ def small_disk(request, folder):
 class LowestFree(threading.Thread):
     """What is free on a disk, looked at all the time."""
 
-    def __init__(self, folder):
+    def __init__(self, directory):
         super().__init__(daemon=True)
-        self.folder, self.ended, self.bytes = folder, False, 1 << 62
+        self.directory, self.ended, self.bytes = directory, False, 1 << 62
 
     def __enter__(self):
         self.start()
@@ -450,7 +450,7 @@ class LowestFree(threading.Thread):
 
     def run(self):
         while not self.ended:
-            info = os.statvfs(self.folder)
+            info = os.statvfs(self.directory)
             self.bytes = min(self.bytes, info.f_bavail * info.f_frsize)
             time.sleep(0.002)
 
@@ -460,10 +460,10 @@ class LowestFree(threading.Thread):
 
 
 @pytest.mark.timeout(300)
-def test_disk_runs_full(request, small_disk, mount_factory, folder, rng, plain):
+def test_disk_runs_full(request, small_disk, mount_factory, directory, rng, plain):
     """P9: the disk below is smaller than the cap."""
-    os.makedirs(os.path.join(folder, "top"))
-    cairn = mount_factory(os.path.join(folder, "top"), nvme="4G", stage="64M")
+    os.makedirs(os.path.join(directory, "top"))
+    cairn = mount_factory(os.path.join(directory, "top"), nvme="4G", stage="64M")
     request.addfinalizer(cairn.close)
     cairn.store = os.path.join(small_disk, "store")
     if plain:
@@ -490,10 +490,10 @@ def fill_the_rest(path, seconds):
 
 @pytest.mark.needs_mount
 @pytest.mark.timeout(240)
-def test_disk_filled_by_others(request, small_disk, mount_factory, folder, rng):
+def test_disk_filled_by_others(request, small_disk, mount_factory, directory, rng):
     """P9: somebody else fills the disk: what was acknowledged is written back all the same."""
-    os.makedirs(os.path.join(folder, "top"))
-    cairn = mount_factory(os.path.join(folder, "top"), nvme="4G", stage="64M")
+    os.makedirs(os.path.join(directory, "top"))
+    cairn = mount_factory(os.path.join(directory, "top"), nvme="4G", stage="64M")
     request.addfinalizer(cairn.close)
     cairn.store = os.path.join(small_disk, "store")
     cairn.mount()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who talks garbage to the control socket, names that no terminal should see, clients that die in any call, and folders that go away
+"""Who talks garbage to the control socket, names that no terminal should see, clients that die in any call, and directories that go away
 below the daemon: nothing is lost, nothing hangs, nothing leaks, and what is said of it is a clear line."""
 import contextlib
 import ctypes
@@ -28,16 +28,16 @@ ANSWER_LIMIT = 15.0  # s in which `cairn status` must answer, whoever else talks
 
 
 def connect(mount):
-    """A connection to the control socket; its path is too long for an address, so through the folder."""
-    folder = os.open(mount.store, os.O_PATH)
+    """A connection to the control socket; its path is too long for an address, so through the directory."""
+    directory = os.open(mount.store, os.O_PATH)
     try:
         rig.poll(lambda: os.path.exists(mount.store + "/control"), 10, "the control socket")
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        client.connect(f"/proc/self/fd/{folder}/control")
+        client.connect(f"/proc/self/fd/{directory}/control")
         client.settimeout(200)
         return client
     finally:
-        os.close(folder)
+        os.close(directory)
 
 
 def ask(mount, raw):
@@ -228,9 +228,9 @@ def use_hostile_places(mount):
     assert rig.read_file(mount.mnt + "/file") == b"content"
 
 
-def at_hostile_places(folder, binary, use):
+def at_hostile_places(directory, binary, use):
     def run():
-        inner = os.path.join(os.fsencode(folder), HOSTILE)
+        inner = os.path.join(os.fsencode(directory), HOSTILE)
         os.mkdir(inner)
         mount = rig.Mount(os.fsdecode(inner), binary)
         try:
@@ -241,9 +241,9 @@ def at_hostile_places(folder, binary, use):
     in_own_mounts(run)
 
 
-def test_hostile_names_of_places(folder, binary):
+def test_hostile_names_of_places(directory, binary):
     """Store and mountpoint with newlines, escapes and bytes that are no UTF-8: all verbs work, JSON is JSON."""
-    at_hostile_places(folder, binary, use_hostile_places)
+    at_hostile_places(directory, binary, use_hostile_places)
 
 
 def look_at_log(mount):
@@ -253,13 +253,13 @@ def look_at_log(mount):
             assert b"is mounted at" in expect_shown(mount, "log", *flags, *place)
 
 
-def test_log_of_hostile_places(folder, binary):
+def test_log_of_hostile_places(directory, binary):
     """The log of such a store, while it is mounted."""
-    at_hostile_places(folder, binary, look_at_log)
+    at_hostile_places(directory, binary, look_at_log)
 
 
 def test_hostile_names_of_files(cairn, rng):
-    """A damaged file with such a name, below such a folder: status, scrub, fsck, log and messages show it and are not forged by it."""
+    """A damaged file with such a name, below such a directory: status, scrub, fsck, log and messages show it and are not forged by it."""
     cairn.mount()
     path = os.path.join(os.fsencode(cairn.mnt), HOSTILE, HOSTILE)
     os.mkdir(os.path.dirname(path))
@@ -286,7 +286,7 @@ def test_hostile_names_of_files(cairn, rng):
 
 
 def test_hostile_names_of_paths(cairn):
-    """Of files and folders with such names, and of several at once: JSON is JSON and has each byte of the path, lines stay lines."""
+    """Of files and directories with such names, and of several at once: JSON is JSON and has each byte of the path, lines stay lines."""
     cairn.mount()
     top = os.fsencode(cairn.mnt)
     for number, name in enumerate((HOSTILE, b"line\nline", b"\xff\xfe", b"\xed\xa0\x80", b"\\xff", b"...", b"~")):
@@ -317,37 +317,37 @@ def expect_refusal(mount, code, *args):
     assert is_fit_for_a_terminal(done.stderr.decode(errors="replace")), done
 
 
-def test_paths_that_lead_nowhere(cairn, folder):
+def test_paths_that_lead_nowhere(cairn, directory):
     """`..` out of a mount or a store, loops of symbolic links: one line each."""
     cairn.mount()
     os.symlink("loop", cairn.mnt + "/loop")
     os.symlink("../../../../etc", cairn.mnt + "/out")
-    os.mkdir(cairn.mnt + "/folder")
-    rig.write_file(cairn.mnt + "/folder/file", b"content")
+    os.mkdir(cairn.mnt + "/directory")
+    rig.write_file(cairn.mnt + "/directory/file", b"content")
     # What cannot be looked at is a failure (1; of fsck 8), what is not there, or not on a mount, a wrong argument (2; of fsck 16).
-    for path, code in (("/loop", 1), ("/loop/x", 1), ("/folder/../..", 2), ("/folder/../../" + os.path.basename(folder), 2), ("/folder/file/x", 2)):
+    for path, code in (("/loop", 1), ("/loop/x", 1), ("/directory/../..", 2), ("/directory/../../" + os.path.basename(directory), 2), ("/directory/file/x", 2)):
         for verb in PATH_VERBS:
             expect_refusal(cairn, code, verb, cairn.mnt + path)
         for verb in MOUNT_VERBS:
             expect_refusal(cairn, 2, verb, cairn.mnt + path)
         expect_refusal(cairn, 8 * code, "fsck", cairn.mnt + path)
     for verb in ("wait", "info", "du"):
-        assert cairn.cairn(verb, cairn.mnt + "/folder/../folder/./file").returncode == 0
-    os.symlink(folder, cairn.mnt + "/away")
+        assert cairn.cairn(verb, cairn.mnt + "/directory/../directory/./file").returncode == 0
+    os.symlink(directory, cairn.mnt + "/away")
     for verb in MOUNT_VERBS:  # `..` is above what the link leads to, as for the kernel
         expect_refusal(cairn, 2, verb, cairn.mnt + "/away/..")
-    assert cairn.cairn("metrics", cairn.mnt + "/folder/..").returncode == 0
+    assert cairn.cairn("metrics", cairn.mnt + "/directory/..").returncode == 0
     assert cairn.answers()
     cairn.umount()
-    for path, code in (("/loop", 1), ("/loop/x", 1), ("/out", 1), ("/../../folder/file", 0), ("/folder/../../../folder", 0), ("/folder/file/..", 1)):
-        for command in (["ls", f"{cairn.store}:{path}/"], ["cp", "-r", f"{cairn.store}:{path}", folder + "/copy"]):
+    for path, code in (("/loop", 1), ("/loop/x", 1), ("/out", 1), ("/../../directory/file", 0), ("/directory/../../../directory", 0), ("/directory/file/..", 1)):
+        for command in (["ls", f"{cairn.store}:{path}/"], ["cp", "-r", f"{cairn.store}:{path}", directory + "/copy"]):
             done = cairn.cairn(*command)
-            shutil.rmtree(folder + "/copy", ignore_errors=True)
+            shutil.rmtree(directory + "/copy", ignore_errors=True)
             with contextlib.suppress(OSError):
-                os.unlink(folder + "/copy")
+                os.unlink(directory + "/copy")
             wanted = code if command[0] == "ls" or path not in ("/loop", "/out") else 0  # cp copies a link as it is
-            if path == "/../../folder/file" and command[0] == "ls":
-                wanted = 1  # a file is no folder
+            if path == "/../../directory/file" and command[0] == "ls":
+                wanted = 1  # a file is no directory
             assert done.returncode == wanted, (command, done)
             assert len(done.stderr.strip().splitlines()) == (wanted != 0), (command, done)
 
@@ -406,9 +406,9 @@ def crowd(cairn):
 
     def start(top):
         for name, body in CLIENTS.items():
-            folder = os.path.join(top, name)
-            os.makedirs(folder, exist_ok=True)
-            script = f"import os\nprint(flush=True)\ntop, n = {folder!r}, 0\n{body}"
+            directory = os.path.join(top, name)
+            os.makedirs(directory, exist_ok=True)
+            script = f"import os\nprint(flush=True)\ntop, n = {directory!r}, 0\n{body}"
             started.append(subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
         for client in started:
             assert client.stdout.readline() == b"\n"
@@ -450,10 +450,10 @@ SYNCER = """import os, sys
 fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT); os.write(fd, os.urandom(1 << 20)); print(1, flush=True); os.fsync(fd); print(2)"""
 
 
-def test_client_killed_while_it_waits_for_the_remote(cairn, folder, mount_factory, request):
-    """A read and an fsync whose remote (a folder on another mount, whose daemon is stopped) does not answer can be killed at once."""
-    os.mkdir(folder + "/far")
-    far = mount_factory(folder + "/far").mount()
+def test_client_killed_while_it_waits_for_the_remote(cairn, directory, mount_factory, request):
+    """A read and an fsync whose remote (a directory on another mount, whose daemon is stopped) does not answer can be killed at once."""
+    os.mkdir(directory + "/far")
+    far = mount_factory(directory + "/far").mount()
     request.addfinalizer(far.close)
     options = {"remote": f"dir:{far.mnt}/remote", "lease": "2s"}
     cairn.mount(**options)
@@ -490,7 +490,7 @@ def test_client_killed_while_it_waits_for_the_remote(cairn, folder, mount_factor
     cairn.umount()
 
 
-# --- folders that go away --------------------------------------------------------------------------------------------------
+# --- directories that go away --------------------------------------------------------------------------------------------------
 
 
 def fill(mount):
@@ -525,9 +525,9 @@ def test_mountpoint_deleted(used):
     expect_all(used)
 
 
-def test_mountpoint_moved(cairn, folder):
-    """The mount goes with a folder that is renamed, and with mount --move: verbs find it where it is."""
-    place = os.path.join(folder, "place")
+def test_mountpoint_moved(cairn, directory):
+    """The mount goes with a directory that is renamed, and with mount --move: verbs find it where it is."""
+    place = os.path.join(directory, "place")
     os.makedirs(place)
     rig.run("mount", "--bind", place, place)
     try:
@@ -612,7 +612,7 @@ def test_stage_deleted(used):
 
 
 def test_stage_directory_deleted(used):
-    """The folder too: the next mount says that there is none, and works with another."""
+    """The directory too: the next mount says that there is none, and works with another."""
     shutil.rmtree(used.stage_dir)
     rig.write_file(used.mnt + "/after", os.urandom(5 * rig.MIB))
     used.umount()

@@ -104,7 +104,7 @@ def test_reader_and_names_go_on_while_a_writer_waits(blocked):
         os.listdir(cairn.mnt)
         with open(os.path.join(cairn.mnt, "file"), "rb") as file:
             file.read(4096)
-        os.mkdir(f"{cairn.mnt}/folder-{number}")
+        os.mkdir(f"{cairn.mnt}/directory-{number}")
         assert rig.time.monotonic() - begin < 1
 
 
@@ -195,12 +195,12 @@ def test_the_end_while_writers_wait(cairn, rng):
 
 
 @pytest.mark.parametrize("flags", [(), ("-f",)])
-def test_interrupt_of_a_mount_that_waits(request, mount_factory, folder, flags):
+def test_interrupt_of_a_mount_that_waits(request, mount_factory, directory, flags):
     """Ctrl-C while another writer's lease runs: exit code 8, a line that says so, and nothing is mounted."""
-    remote, mounts = remotes.DirRemote(folder + "/remotes"), []
+    remote, mounts = remotes.DirRemote(directory + "/remotes"), []
     for name in ("one", "two"):
-        os.mkdir(f"{folder}/{name}")
-        mounts.append(mount_factory(f"{folder}/{name}", kind=remotes.RemoteMount, remote=remote, lease="10m"))
+        os.mkdir(f"{directory}/{name}")
+        mounts.append(mount_factory(f"{directory}/{name}", kind=remotes.RemoteMount, remote=remote, lease="10m"))
         request.addfinalizer(mounts[-1].close)
     mounts[0].mount().kill9()
     two = mounts[1]

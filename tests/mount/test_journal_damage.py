@@ -33,8 +33,8 @@ def last_segment(store):
 
 def pack_names(store, *more):
     found = set()
-    for folder in ("packs", *more):
-        path = os.path.join(store, folder)
+    for directory in ("packs", *more):
+        path = os.path.join(store, directory)
         found |= {name.removeprefix("packs-") for name in os.listdir(path)} if os.path.isdir(path) else set()
     return found
 

@@ -66,12 +66,12 @@ def show(cairn):
 def test_programs_are_named(cairn):
     """status, its JSON, stats and metrics name each program that reports; one that has ended is gone."""
     cairn.mount()
-    folder = cairn.mnt + "/run"
-    os.mkdir(folder)
+    directory = cairn.mnt + "/run"
+    os.mkdir(directory)
     assert cairn.status()["lanes"]["clients"] == [] and b"lazy saves" not in show(cairn)
     first = text(3 * rig.GIB, 2, 1_500_000_000, 7)
-    with program(folder, first, b"trainer") as one:
-        with program(folder, text(0, 0, 20_000_000, 40, 1, b"No space left on device: run/step-40"), b"other") as two:
+    with program(directory, first, b"trainer") as one:
+        with program(directory, text(0, 0, 20_000_000, 40, 1, b"No space left on device: run/step-40"), b"other") as two:
             seen = clients(cairn)
             assert set(seen) == {one, two}
             for key, value in {"program": "trainer", "uid": 0, "pending_bytes": 3 * rig.GIB, "pending_saves": 2, "blocked_seconds": 1.5,
@@ -204,16 +204,16 @@ def test_the_number_is_the_kernels(cairn):
     assert clients(cairn) == {}
 
 
-def test_a_remote_is_told_of(on_remote, folder):
+def test_a_remote_is_told_of(on_remote, directory):
     """With a remote that takes what is written here."""
-    cairn = on_remote(remotes.DirRemote(folder))
+    cairn = on_remote(remotes.DirRemote(directory))
     cairn.mount()
     assert os.getxattr(cairn.mnt, LANE).endswith(b" remote=1")
 
 
-def test_a_successor_hears_of_it_again(mount_factory, folder, request):
+def test_a_successor_hears_of_it_again(mount_factory, directory, request):
     """The daemon dies and another goes on: programs are there again at their next report."""
-    cairn = mount_factory(folder, kind=successor.Kept, successor="on", crash_window=0)
+    cairn = mount_factory(directory, kind=successor.Kept, successor="on", crash_window=0)
     request.addfinalizer(cairn.close)
     cairn.mount()
     os.setxattr(cairn.mnt, LANE, text(1))
@@ -226,8 +226,8 @@ def test_a_successor_hears_of_it_again(mount_factory, folder, request):
 
 SAVER = """
 import ctypes, os, sys
-lib, user, folder = ctypes.CDLL(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-os.fchdir(folder)
+lib, user, directory = ctypes.CDLL(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+os.fchdir(directory)
 os.setresuid(user, user, user)
 def new_lane():
     lane = ctypes.c_void_p()
@@ -280,7 +280,7 @@ def told(cairn, pid):
 
 @pytest.mark.parametrize("user", [0, NOBODY])
 def test_libcairn_reports(request, cairn, user):
-    """When a save has its name or has failed, for all lanes of the process; also from a folder whose attributes are its owner's alone."""
+    """When a save has its name or has failed, for all lanes of the process; also from a directory whose attributes are its owner's alone."""
     cairn.mount()
     os.chmod(cairn.root, 0o711)
     os.chmod(cairn.mnt, 0o1777)
@@ -302,16 +302,16 @@ assert lib.cairn_lane_close(one) == -5
         next(steps)
         assert told(cairn, pid) == (0, 3, 0)
         next(steps)
-        if user == 0:  # others may write no attribute of this folder, and the save has no file
+        if user == 0:  # others may write no attribute of this directory, and the save has no file
             rig.poll(lambda: told(cairn, pid) == (0, 3, 1), 10, "the report of the failure")
             assert clients(cairn)[pid]["last_error"].endswith("/c: it was \x1b torn")
         assert next(steps, None) is None
     assert sorted(os.listdir(cairn.mnt)) == ["a", "b"] and os.listxattr(cairn.mnt) == os.listxattr(cairn.mnt + "/a") == []
 
 
-def test_libcairn_reports_to_cairnfs_only(request, cairn, shm_folder):
+def test_libcairn_reports_to_cairnfs_only(request, cairn, shm_directory):
     """No attribute is left on another filesystem."""
-    place = rig.Plain(shm_folder).mount()
+    place = rig.Plain(shm_directory).mount()
     with saver(request, place, 'lane = new_lane()\npublish(lane, b"a")\nstep()\nassert lib.cairn_lane_close(lane) == 0\n') as steps:
         next(steps)
         assert os.listxattr(place.mnt) == os.listxattr(place.mnt + "/a") == []
@@ -320,7 +320,7 @@ def test_libcairn_reports_to_cairnfs_only(request, cairn, shm_folder):
 def test_libcairn_leaves_no_hold_on_the_mount(request, cairn):
     """Who knows that a save has its name may unmount at once."""
     cairn.mount()
-    with saver(request, cairn, 'lane = new_lane()\nos.chdir("/")\nos.close(folder)\nfor i in range(20):\n    publish(lane, (sys.argv[4] + "/a").encode())\n    step()\n'
+    with saver(request, cairn, 'lane = new_lane()\nos.chdir("/")\nos.close(directory)\nfor i in range(20):\n    publish(lane, (sys.argv[4] + "/a").encode())\n    step()\n'
                .replace("sys.argv[4]", repr(cairn.mnt))) as steps:
         for _ in range(3):
             next(steps)

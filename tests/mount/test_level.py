@@ -32,7 +32,7 @@ def test_level_follows_writeback(cairn):
 
 
 def test_level_of_a_directory_means_all_below(cairn):
-    """P4: a folder is on NVMe when everything below it is."""
+    """P4: a directory is on NVMe when everything below it is."""
     cairn.mount(writeback_delay="3s")
     os.makedirs(cairn.mnt + "/a/b/c")
     rig.write_file(cairn.mnt + "/a/b/c/deep", b"deep")

@@ -70,9 +70,9 @@ def memory(cairn, sanitized):
 
 
 @pytest.fixture
-def stores(request, mount_factory, folder, cairn):
-    small = mount_factory(os.path.join(folder, "small"))
-    large = mount_factory(os.path.join(folder, "large"), store=cairn.store)  # unlike `cairn` nobody watches its memory while it starts
+def stores(request, mount_factory, directory, cairn):
+    small = mount_factory(os.path.join(directory, "small"))
+    large = mount_factory(os.path.join(directory, "large"), store=cairn.store)  # unlike `cairn` nobody watches its memory while it starts
     for mount in (small, large):
         request.addfinalizer(mount.close)
     return Stores(cairn, small, large)
@@ -83,8 +83,8 @@ def assert_flat(few, many):
         assert many[which] <= FLAT * few[which], f"{which}: {few}, {many}"
 
 
-def make_empty(folder, numbers):
-    fd = os.open(folder, os.O_RDONLY)
+def make_empty(directory, numbers):
+    fd = os.open(directory, os.O_RDONLY)
     try:
         for i in numbers:
             os.close(os.open(f"file-{i:07}", os.O_CREAT | os.O_WRONLY, 0o644, dir_fd=fd))
@@ -100,25 +100,25 @@ def test_files_in_a_directory(cairn, stores, full, sanitized, report):
     count = 1_000_000 if full else 20_000
     size = {"stage": "512M", "nvme": "16G"}
     cairn.mount(**size)
-    folder = os.path.join(cairn.mnt, "many")
-    os.mkdir(folder)
+    directory = os.path.join(cairn.mnt, "many")
+    os.mkdir(directory)
     costs = []
     for begin in range(0, count, count // 10):
         cost = Cost(cairn.proc.pid)
-        make_empty(folder, range(begin, begin + count // 10))
+        make_empty(directory, range(begin, begin + count // 10))
         costs.append(cost.so_far())
         assert_memory(cairn, sanitized)
         if begin == 0:
             stores.keep_small(**size)
     begun = time.monotonic()
-    assert len(os.listdir(folder)) == count
+    assert len(os.listdir(directory)) == count
     listed = time.monotonic() - begun
     begun = time.monotonic()
-    os.rename(folder, folder + "2")
+    os.rename(directory, directory + "2")
     renamed = time.monotonic() - begun
     cairn.kill9()
     cairn.mount(**size)
-    assert len(os.listdir(folder + "2")) == count
+    assert len(os.listdir(directory + "2")) == count
     cairn.umount()
     few, many = stores.compare(12 if full else 1, **size)
     cairn.mount(**size)
@@ -127,12 +127,12 @@ def test_files_in_a_directory(cairn, stores, full, sanitized, report):
         for which in ("cpu_s", "s"):
             assert middle(which, costs[-3:]) <= FLAT * middle(which, costs[:3]), f"{which}: {costs}"
         assert_flat(few, many)
-    names = os.listdir(folder + "2")
+    names = os.listdir(directory + "2")
     assert len(set(names)) == count
-    assert os.stat(os.path.join(folder + "2", f"file-{count - 1:07}")).st_size == 0
+    assert os.stat(os.path.join(directory + "2", f"file-{count - 1:07}")).st_size == 0
     for name in names[:: max(1, count // 5000)]:
-        os.unlink(os.path.join(folder + "2", name))
-    assert len(os.listdir(folder + "2")) == count - len(names[:: max(1, count // 5000)])
+        os.unlink(os.path.join(directory + "2", name))
+    assert len(os.listdir(directory + "2")) == count - len(names[:: max(1, count // 5000)])
     assert_memory(cairn, sanitized)
 
 
@@ -276,11 +276,11 @@ def test_no_descriptor_left_for_a_while(cairn, rng):
     assert cairn.fsck().returncode == 0
 
 
-def open_pairs(folder, begin, end):
+def open_pairs(directory, begin, end):
     """Each file is open for writing and for reading."""
     pairs = []
     for i in range(begin, end):
-        path = os.path.join(folder, f"{i}")
+        path = os.path.join(directory, f"{i}")
         pairs.append((os.open(path, os.O_CREAT | os.O_WRONLY, 0o644), os.open(path, os.O_RDONLY)))
     for i in range(begin, end, 50):
         os.write(pairs[i - begin][0], b"%d" % i)
@@ -308,9 +308,9 @@ def test_open_handles(cairn, full, sanitized):
     assert_memory(cairn, sanitized)
 
 
-def open_new(folder, number, count):
+def open_new(directory, number, count):
     for i in range(count):
-        os.open(os.path.join(folder, f"{number}-{i:05}-".ljust(250, "n")), os.O_CREAT | os.O_WRONLY, 0o644)
+        os.open(os.path.join(directory, f"{number}-{i:05}-".ljust(250, "n")), os.O_CREAT | os.O_WRONLY, 0o644)
     return count
 
 
@@ -544,8 +544,8 @@ def piece_of(number, i):
     return (b"%08d %08d" % (number, i)).ljust(512, b".")
 
 
-def write_pieces(folder, number, pieces):
-    with open(os.path.join(folder, f"{number}"), "wb", buffering=0) as file:
+def write_pieces(directory, number, pieces):
+    with open(os.path.join(directory, f"{number}"), "wb", buffering=0) as file:
         for i in range(pieces):
             os.pwrite(file.fileno(), piece_of(number, i), i * 8192)
         file.truncate(pieces * 8192)

@@ -134,7 +134,7 @@ def test_errors_tell_file_call_and_cause(filled):  # noqa: F811
     began = time.time()
     cairn.mount()
     os.rename(cairn.mnt + "/z", cairn.mnt + "/new\nli\x1bne-\udcff")
-    os.mkdir(cairn.mnt + "/folder")
+    os.mkdir(cairn.mnt + "/directory")
     for name in ("victim", "new\nli\x1bne-\udcff"):
         assert read_blocks(f"{cairn.mnt}/{name}", files["victim" if name == "victim" else "z"]) != []
     first, second = errors_of(cairn)
@@ -182,10 +182,10 @@ def test_errors_are_bounded(filled):  # noqa: F811
     assert said.count("read failed") <= 31, "no more than some of a kind in a minute"
 
 
-def test_error_of_a_remote_that_is_gone(request, mount_factory, folder, rng):
+def test_error_of_a_remote_that_is_gone(request, mount_factory, directory, rng):
     """EIO for content that lies in the remote only names the remote and its error."""
-    remote = remotes.DirRemote(folder + "/remotes")
-    cairn = mount_factory(folder, kind=remotes.RemoteMount, remote=remote, remote_timeout="1s")
+    remote = remotes.DirRemote(directory + "/remotes")
+    cairn = mount_factory(directory, kind=remotes.RemoteMount, remote=remote, remote_timeout="1s")
     request.addfinalizer(cairn.close)
     cairn.mount()
     rig.write_file(cairn.mnt + "/file", rig.seeded_bytes(rng.random(), 2 * rig.MIB))

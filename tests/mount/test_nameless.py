@@ -112,15 +112,15 @@ def test_known_ones_are_gone_after_a_death(cairn):
     clean(cairn)
 
 
-def use(folder, seed):
+def use(directory, seed):
     """Makes, links, renames over, looks at and removes files of its own, in many orders."""
     rng = random.Random(seed)
     for number in range(150):
-        names = [os.path.join(folder, f"{seed}-{number}-{i}") for i in range(3)]
+        names = [os.path.join(directory, f"{seed}-{number}-{i}") for i in range(3)]
         rig.write_file(names[0], rng.randbytes(64 << 10))
         os.link(names[0], names[1])
         os.link(names[0], names[2])
-        with os.scandir(folder) as entries:
+        with os.scandir(directory) as entries:
             for _, entry in zip(range(20), entries):
                 try:
                     entry.stat(follow_symlinks=False)

@@ -121,9 +121,9 @@ def test_keep_others(cairn, hold):
     umount_alone(cairn, "-k")
 
 
-def test_a_namespace_that_follows_is_no_other(request, cairn, hold, folder):
+def test_a_namespace_that_follows_is_no_other(request, cairn, hold, directory):
     """Where unmounting goes on to the other namespace by itself, nothing is kept, and nobody is told."""
-    place = folder + "/place"
+    place = directory + "/place"
     os.mkdir(place)
     rig.run("mount", "--bind", place, place)
     request.addfinalizer(lambda: rig.file_systems_unmount(place))
@@ -137,9 +137,9 @@ def test_a_namespace_that_follows_is_no_other(request, cairn, hold, folder):
     assert not holder.sees_it()
 
 
-def test_a_bind_mount_is_kept_too(request, cairn, hold, folder):
+def test_a_bind_mount_is_kept_too(request, cairn, hold, directory):
     """Another place in what the mount is mounted in does not go with it, though that is shared, as / mostly is."""
-    place = folder + "/place"
+    place = directory + "/place"
     os.mkdir(place)
     rig.run("mount", "--bind", place, place)
     request.addfinalizer(lambda: rig.file_systems_unmount(place))

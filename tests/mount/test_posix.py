@@ -34,7 +34,7 @@ def shared(request, mount_factory, tmp_path_factory):
 
 @pytest.fixture
 def d(shared, request):
-    """A fresh folder on the mount."""
+    """A fresh directory on the mount."""
     path = os.path.join(shared.mnt, request.node.name[:80].replace("/", "_"))
     os.mkdir(path)
     return path
@@ -179,7 +179,7 @@ def test_map_lives_after_rename_and_unlink(d, f):
 # names
 
 def test_rename_moves_file_and_keeps_inode(d, f):
-    """P6: rename within and between folders."""
+    """P6: rename within and between directories."""
     rig.write_file(f, b"x")
     inode = os.stat(f).st_ino
     os.mkdir(d + "/sub")
@@ -202,7 +202,7 @@ def test_rename_of_open_file_over_existing(d, f):
 
 
 def test_rename_directory_with_open_files(d):
-    """P6: a folder is renamed with everything below it."""
+    """P6: a directory is renamed with everything below it."""
     os.makedirs(d + "/a/b")
     rig.write_file(d + "/a/b/sealed", b"sealed")
     with opened(d + "/a/b/open", NEW) as fd:
@@ -258,13 +258,13 @@ def test_statfs_counts_files(cairn, plain):
         pytest.skip("skipped: needs the mount")
     cairn.mount()
     assert files_of(cairn.mnt) == 0
-    os.mkdir(cairn.mnt + "/folder")
+    os.mkdir(cairn.mnt + "/directory")
     for number in range(300):
-        rig.write_file(f"{cairn.mnt}/folder/{number}", b"text")
+        rig.write_file(f"{cairn.mnt}/directory/{number}", b"text")
     poll_files(cairn, 300)
     for number in range(100):
-        os.unlink(f"{cairn.mnt}/folder/{number}")
-    os.link(f"{cairn.mnt}/folder/100", f"{cairn.mnt}/second")
+        os.unlink(f"{cairn.mnt}/directory/{number}")
+    os.link(f"{cairn.mnt}/directory/100", f"{cairn.mnt}/second")
     poll_files(cairn, 200)
     cairn.remount()
     assert files_of(cairn.mnt) == 200
@@ -278,7 +278,7 @@ def test_statfs_counts_files(cairn, plain):
 
 
 def test_syncs(d, f):
-    """P3: fsync, fdatasync, fsync of a folder and syncfs return without an error."""
+    """P3: fsync, fdatasync, fsync of a directory and syncfs return without an error."""
     with opened(f, NEW) as fd:
         os.write(fd, data(100_000))
         os.fdatasync(fd)

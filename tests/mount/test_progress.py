@@ -76,9 +76,9 @@ def test_nothing_is_drawn_into_a_pipe(behind, verb):
     assert done.returncode == 0 and done.stderr == "", done
 
 
-def test_warmup_and_scrub_at_a_terminal(request, mount_factory, folder, rng):
+def test_warmup_and_scrub_at_a_terminal(request, mount_factory, directory, rng):
     """One line that is written over: it stays when all is fetched, and makes room for the report of a scrub."""
-    cairn = mount_factory(folder, kind=remotes.RemoteMount, remote=remotes.DirRemote(os.path.join(folder, "remotes")))
+    cairn = mount_factory(directory, kind=remotes.RemoteMount, remote=remotes.DirRemote(os.path.join(directory, "remotes")))
     request.addfinalizer(cairn.close)
     cairn.mount()
     path = cairn.mnt + "/file"

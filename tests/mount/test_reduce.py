@@ -33,19 +33,19 @@ def states():
     return {"bf16": (bf16, 0.70), "fp32": (fp32, 0.86), "mixed": (mixed, 0.80)}
 
 
-def save_all(folder):
+def save_all(directory):
     """Beside the mount too, to compare with."""
-    beside = os.path.join(os.path.dirname(folder), "beside")
+    beside = os.path.join(os.path.dirname(directory), "beside")
     os.makedirs(beside, exist_ok=True)
     for name, (state, _) in states().items():
         torch.save(state, os.path.join(beside, name + ".pt"))
         with open(os.path.join(beside, name + ".pt"), "rb") as file:
-            rig.write_file(os.path.join(folder, name + ".pt"), file.read())
+            rig.write_file(os.path.join(directory, name + ".pt"), file.read())
     return beside
 
 
-def differing(beside, folder):
-    return [name for name in sorted(os.listdir(beside)) if rig.read_file(os.path.join(beside, name)) != rig.read_file(os.path.join(folder, name))]
+def differing(beside, directory):
+    return [name for name in sorted(os.listdir(beside)) if rig.read_file(os.path.join(beside, name)) != rig.read_file(os.path.join(directory, name))]
 
 
 def du(mount, path):
@@ -110,8 +110,8 @@ def test_what_it_does_is_told(cairn):
 
 
 @pytest.mark.timeout(300)
-def test_a_fresh_node_reads_the_same(on_remote, folder):
-    remote = remotes.DirRemote(os.path.join(folder, "remotes"))
+def test_a_fresh_node_reads_the_same(on_remote, directory):
+    remote = remotes.DirRemote(os.path.join(directory, "remotes"))
     mount = on_remote(remote)
     mount.mount()
     beside = save_all(mount.mnt)
@@ -135,9 +135,9 @@ def features(path):
 FX = 4
 
 
-def test_the_store_says_what_it_may_hold(on_remote, folder):
+def test_the_store_says_what_it_may_hold(on_remote, directory):
     """An older version, which knows no such feature, refuses the store and the remote."""
-    remote = remotes.DirRemote(os.path.join(folder, "remotes"))
+    remote = remotes.DirRemote(os.path.join(directory, "remotes"))
     mount = on_remote(remote)
     mount.mount(reduce="off")
     rig.write_file(mount.mnt + "/old", rig.seeded_bytes(1, rig.MIB))

@@ -32,16 +32,16 @@ def one_line(done, code, *words):
 
 
 @pytest.fixture
-def remote(folder):
-    return remotes.DirRemote(os.path.join(folder, "remotes"))
+def remote(directory):
+    return remotes.DirRemote(os.path.join(directory, "remotes"))
 
 
 @pytest.fixture
-def node(request, mount_factory, folder, remote):
+def node(request, mount_factory, directory, remote):
     """node(**options): a private store on the remote, not yet mounted."""
 
     def make(**options):
-        mount = mount_factory(tempfile.mkdtemp(prefix="node-", dir=folder), kind=remotes.RemoteMount, remote=remote, **options)
+        mount = mount_factory(tempfile.mkdtemp(prefix="node-", dir=directory), kind=remotes.RemoteMount, remote=remote, **options)
         request.addfinalizer(mount.close)
         return mount
 
@@ -49,7 +49,7 @@ def node(request, mount_factory, folder, remote):
 
 
 class Unreachable:
-    """While it lasts the folders in the remote are files: every call fails. What was to be published must be, before."""
+    """While it lasts the directories in the remote are files: every call fails. What was to be published must be, before."""
 
     def __init__(self, remote):
         self.path, self.aside = remote.path, remote.path + ".aside"
@@ -94,7 +94,7 @@ def ended(pid):
 # ---------------------------------------------------------------- levels, status, wait
 
 def test_level_and_wait(node):
-    """stage, nvme, remote: of a file and of the folders above it; a change begins anew."""
+    """stage, nvme, remote: of a file and of the directories above it; a change begins anew."""
     cairn = node().mount()
     os.makedirs(cairn.mnt + "/a/b")
     path = cairn.mnt + "/a/b/file"
@@ -210,13 +210,13 @@ def test_fsync_remote(node):
             assert level(file.name) == "remote"
 
 
-def test_fsync_remote_can_be_killed(node, folder):
+def test_fsync_remote_can_be_killed(node, directory):
     """With the remote out of reach it waits, killable; the mount lives."""
     cairn = node(fsync="remote").mount()
     rig.write_file(cairn.mnt + "/before", rig.seeded_bytes(2, 100_000))
     cairn.wait_remote()
     with Unreachable(cairn.remote):
-        pid = fsync_in_child(cairn.mnt + "/file", folder + "/result")
+        pid = fsync_in_child(cairn.mnt + "/file", directory + "/result")
         time.sleep(1.5)  # time in which it must not end
         assert not ended(pid)
         os.kill(pid, signal.SIGKILL)
@@ -224,18 +224,18 @@ def test_fsync_remote_can_be_killed(node, folder):
         assert sorted(os.listdir(cairn.mnt)) == ["before", "file"]
 
 
-def test_fsync_remote_fails_when_the_daemon_ends(node, folder):
+def test_fsync_remote_fails_when_the_daemon_ends(node, directory):
     """An fsync that waits gets an error, never a false success, and does not keep the daemon."""
     cairn = node(fsync="remote").mount()
     rig.write_file(cairn.mnt + "/before", rig.seeded_bytes(2, 100_000))
     cairn.wait_remote()
     with Unreachable(cairn.remote):
-        pid = fsync_in_child(cairn.mnt + "/file", folder + "/result")
+        pid = fsync_in_child(cairn.mnt + "/file", directory + "/result")
         time.sleep(1.5)  # time in which it must not end
         assert not ended(pid)
         cairn.proc.send_signal(signal.SIGTERM)
         rig.poll(lambda: ended(pid), 30, "the end of the fsync")
-        assert rig.read_file(folder + "/result").decode() in (os.strerror(5), os.strerror(103), os.strerror(107))
+        assert rig.read_file(directory + "/result").decode() in (os.strerror(5), os.strerror(103), os.strerror(107))
         assert cairn.reap() == 0
 
 
@@ -341,14 +341,14 @@ def test_remote_in_a_bad_place(cairn):
         assert not rig.mounted_at(cairn.mnt) and os.listdir(cairn.store) == []
 
 
-def test_relative_address(cairn, folder):
+def test_relative_address(cairn, directory):
     """dir: is relative to where `cairn mount` was called."""
     done = subprocess.run(
         [cairn.binary, "mount", cairn.store, cairn.mnt, "--remote", "dir:there", "-o", "stage=64M,stage_dir=" + cairn.stage_dir],
-        capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, cwd=folder,
+        capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, cwd=directory,
     )
     try:
         assert done.returncode == 0, done
-        assert cairn.status()["remote"]["name"] == f"dir:{folder}/there" and os.path.isdir(folder + "/there")
+        assert cairn.status()["remote"]["name"] == f"dir:{directory}/there" and os.path.isdir(directory + "/there")
     finally:
         cairn.cairn("umount", cairn.mnt)

@@ -72,10 +72,10 @@ def test_verbs_wait(cairn, verb):
     assert is_waiting and process.returncode == 0, said
 
 
-def test_a_daemon_is_not_waited_for(cairn, folder):
+def test_a_daemon_is_not_waited_for(cairn, directory):
     """A second mount is refused at once, whether the daemon answers or stands."""
     cairn.mount()
-    other = folder + "/other"
+    other = directory + "/other"
     os.mkdir(other)
     pid = cairn.proc.pid
     for sent in (signal.SIGCONT, signal.SIGSTOP):

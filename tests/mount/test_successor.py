@@ -37,14 +37,14 @@ def put(path, data=b"before"):
 
 
 class Place:
-    """A folder of one try, and what was prepared in it."""
+    """A directory of one try, and what was prepared in it."""
 
-    def __init__(self, folder):
-        self.folder, self.fd = folder, None
-        os.mkdir(folder)
+    def __init__(self, directory):
+        self.directory, self.fd = directory, None
+        os.mkdir(directory)
 
     def at(self, name="new"):
-        return os.path.join(self.folder, name)
+        return os.path.join(self.directory, name)
 
     def done(self):
         if self.fd is not None:
@@ -62,7 +62,7 @@ def have_open(place, data=b"0123456789" * 2000, flags=os.O_RDWR | os.O_CREAT):
 
 
 def have_nameless(place):
-    place.fd = os.open(place.folder, os.O_TMPFILE | os.O_RDWR, 0o600)
+    place.fd = os.open(place.directory, os.O_TMPFILE | os.O_RDWR, 0o600)
     rig.write_all(place.fd, b"nameless")
 
 
@@ -141,7 +141,7 @@ CALLS = {
     "removexattr": (have_xattr, lambda p: os.removexattr(p.at("old"), "user.old")),
     "chmod": (lambda p: have(p, "old"), lambda p: os.chmod(p.at("old"), 0o604)),
     "open": (lambda p: have(p, "old"), open_and_close),
-    "opendir": (lambda p: have(p, "a", "b"), lambda p: sorted(os.listdir(p.folder))),
+    "opendir": (lambda p: have(p, "a", "b"), lambda p: sorted(os.listdir(p.directory))),
     "write": (have_open, lambda p: os.pwrite(p.fd, b"x" * 3000, 500)),
     "write_large": (have_open, lambda p: os.pwrite(p.fd, b"y" * (3 * MIB), 4096)),
     "append": (have_open, append),
@@ -168,7 +168,7 @@ def outcome(call, place):
 def look(place):
     """All of it that can be seen; times and numbers of inodes apart."""
     found = {}
-    for name in sorted(os.listdir(place.folder)):
+    for name in sorted(os.listdir(place.directory)):
         path = place.at(name)
         st = os.lstat(path)
         found[name] = [stat.filemode(st.st_mode), st.st_nlink if not stat.S_ISDIR(st.st_mode) else 0]
@@ -182,8 +182,8 @@ def look(place):
     return found
 
 
-def attempt(folder, prepare, call, arm=lambda: None):
-    place = Place(folder)
+def attempt(directory, prepare, call, arm=lambda: None):
+    place = Place(directory)
     try:
         if prepare:
             prepare(place)
@@ -220,16 +220,16 @@ class Deaths:
             return True
 
 
-def test_a_check_that_fails_is_a_pause(kept, folder, shm_folder, rng, full, sanitized):
+def test_a_check_that_fails_is_a_pause(kept, directory, shm_directory, rng, full, sanitized):
     """As people mount: an assertion of the daemon's own ends it within a call, at one lock or another, and the call succeeds."""
-    deaths = Deaths(kept, folder, sanitized, "fail_check")
+    deaths = Deaths(kept, directory, sanitized, "fail_check")
     del kept.options["successor"]
     done = kept.cairn("mount", kept.store, kept.mnt, "-o", kept.option_string({}))
     assert done.returncode == 0, done
     died = 0
     try:
         for name in sorted(CALLS) if full else ("create", "rename_over", "write_large", "truncate", "link_nameless"):
-            expected = attempt(os.path.join(shm_folder, name), *CALLS[name])
+            expected = attempt(os.path.join(shm_directory, name), *CALLS[name])
             for number, locks in enumerate(range(12) if full else rng.sample(range(6), 2)):
                 place = os.path.join(kept.mnt, f"{name}-{number}")
                 assert attempt(place, *CALLS[name], lambda: deaths.arm(locks)) == expected, f"the daemon aborted at lock {locks} of {name}"
@@ -246,27 +246,27 @@ def test_a_check_that_fails_is_a_pause(kept, folder, shm_folder, rng, full, sani
 
 def try_call(kept, deaths, name, answers, changes):
     """What came of it where the daemon dies after so many answers, and whether it did."""
-    folder = os.path.join(kept.mnt, f"{name}-{answers}-{changes}")
-    found = attempt(folder, *CALLS[name], lambda: deaths.arm(answers, changes))
+    directory = os.path.join(kept.mnt, f"{name}-{answers}-{changes}")
+    found = attempt(directory, *CALLS[name], lambda: deaths.arm(answers, changes))
     return found, deaths.disarm()
 
 
 def answers_of(kept, deaths, name, expected, changes):
     """How many answers the calls need: all, or those that change something."""
-    folder = os.path.join(kept.mnt, f"{name}-all-{changes}")
-    found = attempt(folder, *CALLS[name], lambda: deaths.arm(MANY, changes))
+    directory = os.path.join(kept.mnt, f"{name}-all-{changes}")
+    found = attempt(directory, *CALLS[name], lambda: deaths.arm(MANY, changes))
     left = deaths.left()
     assert not deaths.disarm() and found == expected
     return MANY - left
 
 
 @pytest.mark.timeout(300)
-def test_a_call_that_was_done_and_not_answered_is_not_done_again(kept, folder, shm_folder, rng, full, sanitized):
-    deaths = Deaths(kept, folder, sanitized)
+def test_a_call_that_was_done_and_not_answered_is_not_done_again(kept, directory, shm_directory, rng, full, sanitized):
+    deaths = Deaths(kept, directory, sanitized)
     kept.mount()
     died = 0
     for name in sorted(CALLS):
-        expected = attempt(os.path.join(shm_folder, name), *CALLS[name])
+        expected = attempt(os.path.join(shm_directory, name), *CALLS[name])
         changes = not full and name != "read"
         count = answers_of(kept, deaths, name, expected, int(changes))
         for answers in range(count) if full else [rng.randrange(count)]:
@@ -280,14 +280,14 @@ def test_a_call_that_was_done_and_not_answered_is_not_done_again(kept, folder, s
 
 
 @pytest.mark.timeout(300)
-def test_without_resend_what_was_done_is_answered(kept, folder, shm_folder, rng, full, sanitized):
+def test_without_resend_what_was_done_is_answered(kept, directory, shm_directory, rng, full, sanitized):
     """As on a kernel before 6.9: whatever made a name or wrote content before the daemon died is answered as if nothing had happened."""
-    deaths = Deaths(kept, folder, sanitized)
+    deaths = Deaths(kept, directory, sanitized)
     kept.mount(no_resend=True)
     died = 0
     usual = ("mkdir", "create", "mknod", "symlink", "link", "unlink", "rename_over", "chmod", "write", "write_durably", "copy_range", "nameless")
     for name in sorted(CALLS) if full else usual:
-        expected = attempt(os.path.join(shm_folder, name), *CALLS[name])
+        expected = attempt(os.path.join(shm_directory, name), *CALLS[name])
         count = answers_of(kept, deaths, name, expected, 2)
         for answers in range(count) if full else [rng.randrange(count)] if count else []:
             found, one_died = try_call(kept, deaths, name, answers, 2)
@@ -299,15 +299,15 @@ def test_without_resend_what_was_done_is_answered(kept, folder, shm_folder, rng,
     assert kept.fsck().returncode == 0
 
 
-def test_without_resend_what_fails_was_not_done(kept, folder, shm_folder, rng, sanitized):
+def test_without_resend_what_fails_was_not_done(kept, directory, shm_directory, rng, sanitized):
     """The daemon aborts in the middle: EIO says that nothing happened, success that all of it did."""
-    deaths = Deaths(kept, folder, sanitized, "fail_check")
+    deaths = Deaths(kept, directory, sanitized, "fail_check")
     kept.mount(no_resend=True)
     lost = 0
     for name in ("mkdir", "rename_over", "symlink", "link", "unlink", "setxattr"):
         prepare, call = CALLS[name]
-        expected = attempt(os.path.join(shm_folder, name), prepare, call)
-        before = attempt(os.path.join(shm_folder, name + "-before"), prepare, lambda place: "EIO")
+        expected = attempt(os.path.join(shm_directory, name), prepare, call)
+        before = attempt(os.path.join(shm_directory, name + "-before"), prepare, lambda place: "EIO")
         found = attempt(os.path.join(kept.mnt, name), prepare, call, lambda: deaths.arm(rng.randrange(3)))
         deaths.disarm()
         assert found in (expected, before), name
@@ -317,9 +317,9 @@ def test_without_resend_what_fails_was_not_done(kept, folder, shm_folder, rng, s
     assert kept.fsck().returncode == 0
 
 
-def test_without_resend_a_durable_write_is_durable(kept, folder, rng, sanitized):
+def test_without_resend_a_durable_write_is_durable(kept, directory, rng, sanitized):
     """The daemon aborts within it: EIO, or NVMe has it when it returns."""
-    deaths = Deaths(kept, folder, sanitized, "fail_check")
+    deaths = Deaths(kept, directory, sanitized, "fail_check")
     kept.mount(no_resend=True, writeback_delay="10m")
     path = os.path.join(kept.mnt, "file")
     rig.write_synced(path, b"old")
@@ -336,15 +336,15 @@ def test_without_resend_a_durable_write_is_durable(kept, folder, rng, sanitized)
     kept.umount()
 
 
-def test_without_resend_what_asks_fails(kept, folder, sanitized):
-    deaths = Deaths(kept, folder, sanitized)
+def test_without_resend_what_asks_fails(kept, directory, sanitized):
+    deaths = Deaths(kept, directory, sanitized)
     kept.mount(no_resend=True)
     place = Place(os.path.join(kept.mnt, "place"))
     have(place, "one", "other")
     deaths.arm(1)
     with pytest.raises(OSError) as raised:
-        os.listdir(place.folder)
+        os.listdir(place.directory)
     assert raised.value.errno == errno.EIO and deaths.disarm()
     assert kept.successor()["calls_lost"] == 1 and "fail with EIO" in kept.log()
-    assert sorted(os.listdir(place.folder)) == ["one", "other"]
+    assert sorted(os.listdir(place.directory)) == ["one", "other"]
     kept.umount()

@@ -28,13 +28,13 @@ def version_of(binary):
 
 
 @pytest.fixture
-def other(binary, folder):
+def other(binary, directory):
     """The same program with another version number, which is as long."""
     version = version_of(binary)
     data = rig.read_file(binary)
     old, new = version.encode() + b"\0", OTHER.encode() + b"\0"
     assert len(old) == len(new) and old in data
-    path = os.path.join(folder, "other-cairn")
+    path = os.path.join(directory, "other-cairn")
     rig.write_file(path, data.replace(old, new))
     os.chmod(path, 0o755)
     assert version_of(path) == OTHER
@@ -45,8 +45,8 @@ def program(pid):
     return os.readlink(f"/proc/{pid}/exe")
 
 
-def script(folder, text):
-    path = os.path.join(folder, f"script-{time.monotonic_ns()}")
+def script(directory, text):
+    path = os.path.join(directory, f"script-{time.monotonic_ns()}")
     with open(path, "w") as file:
         file.write("#!/bin/sh\n" + text)
     os.chmod(path, 0o755)
@@ -64,13 +64,13 @@ def upgrade(kept, *args, code=0):
 class Saver(threading.Thread):
     """Writes as torch.save() does, file after file, each over a name of its own, and reads back what it wrote."""
 
-    def __init__(self, folder):
+    def __init__(self, directory):
         super().__init__()
-        self.folder, self.ending, self.saved, self.problem = folder, False, 0, None
-        os.mkdir(folder)
+        self.directory, self.ending, self.saved, self.problem = directory, False, 0, None
+        os.mkdir(directory)
 
     def save(self, number):
-        path = os.path.join(self.folder, f"step{number % 5}.pt")
+        path = os.path.join(self.directory, f"step{number % 5}.pt")
         data = rig.seeded_bytes(number, 3 * MIB + number)
         with open(path + ".tmp", "wb") as file:
             for at in range(0, len(data), 200 * KIB):
@@ -96,7 +96,7 @@ class Saver(threading.Thread):
 
 
 class Held:
-    """An open file with a lock, a map of it, a file without a name, and a working folder."""
+    """An open file with a lock, a map of it, a file without a name, and a working directory."""
 
     def __init__(self, mnt):
         self.data = rig.seeded_bytes("held", MIB)
@@ -155,22 +155,22 @@ def test_exchanged_under_running_programs(kept, other, binary):
     assert kept.fsck().returncode == 0
 
 
-def test_what_cannot_take_over_changes_nothing(kept, folder, other, full):
+def test_what_cannot_take_over_changes_nothing(kept, directory, other, full):
     """Refused before anything changes, in one line that says why; the daemon is the same as before."""
     kept.mount()
     rig.write_file(kept.mnt + "/file", b"content")
     daemon = kept.daemon()
-    plain = folder + "/plain"
+    plain = directory + "/plain"
     rig.write_file(plain, b"#!/bin/sh\n")
     os.chmod(plain, 0o644)
-    broken = folder + "/broken"
+    broken = directory + "/broken"
     rig.write_file(broken, b"\x7fELF, but no more")
     os.chmod(broken, 0o755)
-    cases = [(folder + "/missing", "No such file"), (folder, "not a program"), (plain, "ermission denied"), (broken, "cannot run"),
-             ("/bin/true", "does not support upgrades"), (script(folder, "exit 1\n"), "does not support upgrades"), (script(folder, "echo too old; exit 1\n"), "too old"),
-             (script(folder, "kill -9 $$\n"), "signal 9"), (script(folder, "echo cairn holder 1 5.0; exit 1\n"), "cannot take")]
+    cases = [(directory + "/missing", "No such file"), (directory, "not a program"), (plain, "ermission denied"), (broken, "cannot run"),
+             ("/bin/true", "does not support upgrades"), (script(directory, "exit 1\n"), "does not support upgrades"), (script(directory, "echo too old; exit 1\n"), "too old"),
+             (script(directory, "kill -9 $$\n"), "signal 9"), (script(directory, "echo cairn holder 1 5.0; exit 1\n"), "cannot take")]
     if full:  # 10 s
-        cases.append((script(folder, "exec sleep 1000\n"), "does not answer"))
+        cases.append((script(directory, "exec sleep 1000\n"), "does not answer"))
     for path, word in cases:
         done = upgrade(kept, "--binary", path, code=FAILED)
         assert word in done.stderr, (path, done)
@@ -193,11 +193,11 @@ CHECKED = 'if [ "$2" = check ]; then exec {binary} "$@"; fi\n'
     # It has begun, and dies before it serves.
     ('[ $2 = daemon ] && {{ (sleep 0.02; kill -9 $$) & }}; exec env CAIRN_X=1 {binary} "$@"\n', None),
 ])
-def test_one_that_dies_at_its_start(kept, folder, other, how, word):
+def test_one_that_dies_at_its_start(kept, directory, other, how, word):
     """What passes the check and does not serve: the version before goes on, and says so; a later upgrade is not kept from it."""
     kept.mount()
     held = Held(kept.mnt)
-    path = script(folder, CHECKED.format(binary=other) + how.format(binary=other))
+    path = script(directory, CHECKED.format(binary=other) + how.format(binary=other))
     done = kept.cairn("upgrade", kept.mnt, "--binary", path, timeout=300)
     if word is None and done.returncode == 0:
         pytest.skip("skipped: it served before it was killed")
@@ -216,11 +216,11 @@ def test_one_that_dies_at_its_start(kept, folder, other, how, word):
     assert kept.fsck().returncode == 0
 
 
-def test_a_holder_that_cannot_follow(kept, folder, other):
+def test_a_holder_that_cannot_follow(kept, directory, other):
     """The other program's daemon serves; when its holder ends at once, the daemon starts another."""
     kept.mount()
     rig.write_file(kept.mnt + "/file", b"content")
-    path = script(folder, f'case $2 in check|daemon) exec {other} "$@";; esac\nexit 3\n')
+    path = script(directory, f'case $2 in check|daemon) exec {other} "$@";; esac\nexit 3\n')
     kept.cairn("upgrade", kept.mnt, "--binary", path, timeout=300)
     status = kept.status()
     try:
@@ -235,15 +235,15 @@ def test_a_holder_that_cannot_follow(kept, folder, other):
         rig.poll(lambda: not os.path.exists(f"/proc/{daemon}"), rig.PATIENCE, "the end of the daemon")
 
 
-def test_files_that_were_replaced_on_disk(kept, folder, binary, other):
+def test_files_that_were_replaced_on_disk(kept, directory, binary, other):
     """As a package manager does: the program that runs is renamed over, or removed. A failed upgrade goes on with what runs."""
-    installed = folder + "/installed"
+    installed = directory + "/installed"
     shutil.copy2(binary, installed)
     kept.binary = installed
     kept.mount()
     os.unlink(installed)
     kept.binary = binary
-    bad = script(folder, CHECKED.format(binary=other) + "exit 1\n")
+    bad = script(directory, CHECKED.format(binary=other) + "exit 1\n")
     assert "with status 1" in upgrade(kept, "--binary", bad, code=FAILED).stderr
     assert program(kept.proc.pid) == installed + " (deleted)"
     shutil.copy2(other, installed + ".new")
@@ -254,10 +254,10 @@ def test_files_that_were_replaced_on_disk(kept, folder, binary, other):
     kept.umount()
 
 
-def test_in_the_background_with_its_options(cairn, folder, other):
+def test_in_the_background_with_its_options(cairn, directory, other):
     """A mount as users have it: the options go on, what the environment says does, and neither is in the arguments."""
     cairn.env = {**os.environ, "AWS_SECRET_ACCESS_KEY": "not-for-ps"}
-    options = f"stage_dir={cairn.stage_dir},stage=64M,attr_timeout=1500ms,noatime,log={folder}/a\\,log,remote=dir:{folder}/remote"
+    options = f"stage_dir={cairn.stage_dir},stage=64M,attr_timeout=1500ms,noatime,log={directory}/a\\,log,remote=dir:{directory}/remote"
     done = cairn.cairn("mount", cairn.store, cairn.mnt, "-o", options)
     assert done.returncode == 0, done
     try:
@@ -267,7 +267,7 @@ def test_in_the_background_with_its_options(cairn, folder, other):
         after = cairn.status()
         assert after["version"] == OTHER and after["stage"]["total_bytes"] == before["stage"]["total_bytes"]
         assert after["remote"]["name"] == before["remote"]["name"] if "name" in before["remote"] else after["remote"]
-        assert "took over the mount from version" in rig.read_file(folder + "/a,log").decode()
+        assert "took over the mount from version" in rig.read_file(directory + "/a,log").decode()
         with open(f"/proc/{after['pid']}/status") as file:
             holder = int(next(line.split()[1] for line in file if line.startswith("PPid:")))
         for pid in (after["pid"], holder):
@@ -289,7 +289,7 @@ def test_without_a_keeper(cairn, other):
     assert cairn.answers()
 
 
-def test_calls_that_wait_go_on_waiting(kept, other, folder):
+def test_calls_that_wait_go_on_waiting(kept, other, directory):
     """A writer that waits for room, and an fsync for a remote that is away, are sent again to the next daemon."""
     kept.mount(stage="64M", writeback_limit="2M")
     data = rig.seeded_bytes("much", 90 * MIB)
@@ -335,9 +335,9 @@ def test_without_resend_what_waits_is_not_failed(kept, other):
     kept.umount()
 
 
-def slow(folder, other):
+def slow(directory, other):
     """The other program, whose daemon takes a while to begin."""
-    return script(folder, CHECKED.format(binary=other) + f'[ "$2" != daemon ] || sleep 1\nexec {other} "$@"\n')
+    return script(directory, CHECKED.format(binary=other) + f'[ "$2" != daemon ] || sleep 1\nexec {other} "$@"\n')
 
 
 def begin(kept, path):
@@ -348,15 +348,15 @@ def begin(kept, path):
     return verb
 
 
-def test_not_waited_for(kept, folder, other):
+def test_not_waited_for(kept, directory, other):
     """The time is up, or an interrupt: the verb ends, and the upgrade goes on by itself."""
     kept.mount()
     held = Held(kept.mnt)
-    done = upgrade(kept, "--binary", slow(folder, other), "--timeout", "10ms", code=NOT_MET)
+    done = upgrade(kept, "--binary", slow(directory, other), "--timeout", "10ms", code=NOT_MET)
     assert "timed out" in done.stderr and "still in progress" in done.stderr
     held.check(1)
     assert kept.status()["version"] == OTHER and kept.successor()["upgrades"] == 1
-    verb = begin(kept, slow(folder, other))
+    verb = begin(kept, slow(directory, other))
     verb.send_signal(signal.SIGINT)
     assert verb.wait(rig.PATIENCE * 30) == 130
     held.check(2)
@@ -366,12 +366,12 @@ def test_not_waited_for(kept, folder, other):
 
 
 @pytest.mark.parametrize("how", ["umount", "SIGTERM"])
-def test_an_end_while_the_other_starts(kept, folder, other, how):
+def test_an_end_while_the_other_starts(kept, directory, other, how):
     """Whoever goes on with the mount ends it: all is on NVMe then."""
     kept.mount(writeback_delay="10m")
     data = rig.seeded_bytes(how, 5 * MIB)
     rig.write_file(kept.mnt + "/file", data)
-    verb = begin(kept, slow(folder, other))
+    verb = begin(kept, slow(directory, other))
     if how == "umount":
         kept.umount()
     else:
@@ -384,16 +384,16 @@ def test_an_end_while_the_other_starts(kept, folder, other, how):
     kept.umount()
 
 
-def test_one_that_promises_the_kernel_something_else(kept, folder, other, sanitized):
+def test_one_that_promises_the_kernel_something_else(kept, directory, other, sanitized):
     """The kernel was told once how large a write may be: a daemon that says another size does not go on with the mount."""
     if sanitized:
         pytest.skip("skipped: a library is preloaded, and the sanitizer's would have to come first")
-    library = folder + "/other_init.so"
+    library = directory + "/other_init.so"
     flags = rig.run("pkg-config", "--cflags", "fuse3").split()
     rig.run("cc", "-O2", "-Wall", "-shared", "-fPIC", *flags, "-o", library, os.path.join(successor.HERE, "other_init.c"), "-ldl")
     kept.mount()
     held = Held(kept.mnt)
-    path = script(folder, CHECKED.format(binary=other) + f'LD_PRELOAD={library} exec {other} "$@"\n')
+    path = script(directory, CHECKED.format(binary=other) + f'LD_PRELOAD={library} exec {other} "$@"\n')
     done = upgrade(kept, "--binary", path, code=FAILED)
     assert "still served" in done.stderr and "exited while starting" in done.stderr
     assert "made by a version that negotiated other FUSE features" in kept.log()

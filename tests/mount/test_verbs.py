@@ -21,7 +21,7 @@ from test_remote_cli import Unreachable
 pytestmark = pytest.mark.needs_mount
 
 USAGE = 2
-# Arguments, and a word of the line that says what is wrong. {mnt} is a mount, {store} its store, {plain} a folder that is neither,
+# Arguments, and a word of the line that says what is wrong. {mnt} is a mount, {store} its store, {plain} a directory that is neither,
 # {file} a file on the mount, {loose} one that is not on it. All end with the usage code of the verb.
 WRONG = {
     "mount": [("", "STORE"), ("{plain}/s", "MOUNTPOINT"), ("a b c", "unexpected argument 'c'"), ("{plain}/s {plain} --bogus", "--bogus"),
@@ -76,10 +76,10 @@ def verbs_of(binary):
     return re.findall(r"^  cairn (\w+) ", done.stdout, re.M)
 
 
-def test_every_wrong_argument(cairn, folder):
+def test_every_wrong_argument(cairn, directory):
     """One line that names the verb and what is wrong, and the convention's exit code; nothing else happens."""
     cairn.mount()
-    names = {"mnt": cairn.mnt, "store": cairn.store, "plain": folder + "/plain", "file": cairn.mnt + "/file", "loose": folder + "/loose"}
+    names = {"mnt": cairn.mnt, "store": cairn.store, "plain": directory + "/plain", "file": cairn.mnt + "/file", "loose": directory + "/loose"}
     os.mkdir(names["plain"])
     rig.write_file(names["file"], b"x")
     rig.write_file(names["loose"], b"x")
@@ -142,7 +142,7 @@ def test_du(tree):
     tree.wait()
     runs, a, text = du(tree, mnt + "/runs", mnt + "/runs/a", mnt + "/text")
     assert runs["path"] == mnt + "/runs"
-    assert (runs["files"], runs["folders"]) == (5, 2)
+    assert (runs["files"], runs["directories"]) == (5, 2)
     assert runs["logical_bytes"] == logical and runs["unique_bytes"] == 41 * rig.MIB + 6 and runs["staged_bytes"] == 0
     assert 41 * rig.MIB <= runs["stored_bytes"] <= 41.5 * rig.MIB
     assert a["unique_bytes"] == 6 * rig.MIB
@@ -239,9 +239,9 @@ def test_a_file_that_keeps_a_name_frees_nothing(tree):
     assert freed(tree, mnt + "/runs") == (own[1] + len(b"inline"), whole[1])
 
 
-def test_info_counts_small_files_where_they_lie(request, mount_factory, folder, rng):
+def test_info_counts_small_files_where_they_lie(request, mount_factory, directory, rng):
     """Their content is in no pack: on NVMe from the start, in the remote once their inodes are published, whatever is evicted."""
-    cairn = mount_factory(folder, kind=remotes.RemoteMount, remote=remotes.DirRemote(folder + "/remotes"))
+    cairn = mount_factory(directory, kind=remotes.RemoteMount, remote=remotes.DirRemote(directory + "/remotes"))
     request.addfinalizer(cairn.close)
     cairn.mount()
     size = 40 * 4 * rig.KIB
@@ -273,10 +273,10 @@ def test_info_counts_small_files_where_they_lie(request, mount_factory, folder, 
     assert tiers(reader) == [size, size - 4 * rig.KIB] * 2
 
 
-def test_info_tells_the_tiers(request, mount_factory, folder, rng):
+def test_info_tells_the_tiers(request, mount_factory, directory, rng):
     """What is on NVMe and what in the remote, before and after an eviction."""
-    remote = remotes.DirRemote(folder + "/remotes")
-    cairn = mount_factory(folder, kind=remotes.RemoteMount, remote=remote)
+    remote = remotes.DirRemote(directory + "/remotes")
+    cairn = mount_factory(directory, kind=remotes.RemoteMount, remote=remote)
     request.addfinalizer(cairn.close)
     cairn.mount()
     path = cairn.mnt + "/file"
@@ -343,7 +343,7 @@ def test_bad_questions(cairn):
         answer = ask(cairn, json.dumps({"verb": "survey", "todo": todo}))
         assert 1 <= answer["done"] <= len(todo) and "rest" not in answer, "what is gone is done"
         todo = todo[answer["done"] :]
-    assert ask(cairn, '{"verb":"look","ino":1}')["type"] == "folder"
+    assert ask(cairn, '{"verb":"look","ino":1}')["type"] == "directory"
 
 
 # ---------------------------------------------------------------- stats
@@ -376,9 +376,9 @@ def test_stats_of_a_save(cairn, rng):
 
 
 @pytest.mark.alone
-def test_stats_of_a_remote_and_of_who_waits(request, mount_factory, folder, rng):
+def test_stats_of_a_remote_and_of_who_waits(request, mount_factory, directory, rng):
     """Waiting writers, the lag of both horizons, what was uploaded, found again and fetched: each appears with its size."""
-    cairn = mount_factory(folder, kind=remotes.RemoteMount, remote=remotes.DirRemote(folder + "/remotes"))
+    cairn = mount_factory(directory, kind=remotes.RemoteMount, remote=remotes.DirRemote(directory + "/remotes"))
     request.addfinalizer(cairn.close)
     cairn.mount(stage="64M", writeback_limit="1M", upload_limit="32M")
     data, again = rig.seeded_bytes(rng.random(), 80 * rig.MIB), rng.randbytes(20 * rig.MIB)
@@ -545,14 +545,14 @@ def test_healthz_while_writing_to_nvme_fails(request, cairn, rng):
     assert rig.read_file(cairn.mnt + "/file") == data
 
 
-def test_healthz_of_a_fenced_writer(request, mount_factory, folder):
+def test_healthz_of_a_fenced_writer(request, mount_factory, directory):
     """503 that names the one who took over."""
-    remote = remotes.DirRemote(folder + "/remotes")
+    remote = remotes.DirRemote(directory + "/remotes")
     port = free_port()
     mounts = []
     for name in ("one", "two"):
-        os.mkdir(f"{folder}/{name}")
-        mounts.append(mount_factory(f"{folder}/{name}", kind=remotes.RemoteMount, remote=remote))
+        os.mkdir(f"{directory}/{name}")
+        mounts.append(mount_factory(f"{directory}/{name}", kind=remotes.RemoteMount, remote=remote))
         request.addfinalizer(mounts[-1].close)
     mounts[0].mount(metrics=f"127.0.0.1:{port}")
     rig.poll(lambda: get(port, "/healthz")[0] == 200, 20, "the end of the start")
@@ -573,12 +573,12 @@ def trouble(port):
     return text if code == 503 else None
 
 
-def test_healthz_of_start_and_end(request, mount_factory, folder):
+def test_healthz_of_start_and_end(request, mount_factory, directory):
     """503 while the mount waits for a dead writer's lease, and while it carries the last to NVMe; /metrics has nothing before the start."""
-    remote, port, mounts = remotes.DirRemote(folder + "/remotes"), free_port(), []
+    remote, port, mounts = remotes.DirRemote(directory + "/remotes"), free_port(), []
     for name in ("one", "two"):
-        os.mkdir(f"{folder}/{name}")
-        mounts.append(mount_factory(f"{folder}/{name}", kind=remotes.RemoteMount, remote=remote, lease="4s"))
+        os.mkdir(f"{directory}/{name}")
+        mounts.append(mount_factory(f"{directory}/{name}", kind=remotes.RemoteMount, remote=remote, lease="4s"))
         request.addfinalizer(mounts[-1].close)
     mounts[0].mount().kill9()
     mounts[1].start(metrics=f"127.0.0.1:{port}", writeback_limit="1M")
@@ -655,10 +655,10 @@ def test_hostile_http_clients(cairn, seed):
     rig.poll(lambda: open_sockets(cairn.proc.pid) <= before + 1, 30, "the end of all connections")
 
 @pytest.mark.parametrize("drain", ["nvme", "remote"])
-def test_umounts_at_once(cairn, folder, drain):
+def test_umounts_at_once(cairn, directory, drain):
     """All of them wait for the one end, and say 0; one that comes after it finds no mount."""
     for number in range(2):
-        cairn.mount(writeback_delay="10m", writeback_limit="64K", **({"remote": f"dir:{folder}/remote"} if drain == "remote" else {}))
+        cairn.mount(writeback_delay="10m", writeback_limit="64K", **({"remote": f"dir:{directory}/remote"} if drain == "remote" else {}))
         rig.write_file(cairn.mnt + "/file", rig.seeded_bytes(number, 4 * rig.MIB))
         verbs = [subprocess.Popen([cairn.binary, "umount", cairn.mnt, "--drain", drain], stderr=subprocess.PIPE, text=True) for _ in range(4)]
         said = [(verb.communicate(timeout=300)[1], verb.returncode) for verb in verbs]

@@ -46,34 +46,34 @@ def run(*command, cwd=SOURCE, timeout=300):
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=cwd)
 
 
-def apply(bug, folder, *options):
+def apply(bug, directory, *options):
     done = run("patch", "-p1", "--fuzz=0", "--forward", "--batch", "--no-backup-if-mismatch", "--reject-file=-", *options, "-i",
-               patch_of(bug), cwd=folder)
+               patch_of(bug), cwd=directory)
     if done.returncode:
         raise PatchError(f"{bug}.patch does not apply any more: write it anew\n{done.stdout}{done.stderr}")
 
 
 @contextlib.contextmanager
-def applied(bug, folder):
-    apply(bug, folder)
+def applied(bug, directory):
+    apply(bug, directory)
     try:
         yield
     finally:
-        done = run("patch", "-p1", "--reverse", "--batch", "-i", patch_of(bug), cwd=folder)
+        done = run("patch", "-p1", "--reverse", "--batch", "-i", patch_of(bug), cwd=directory)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def copy_sources(folder):
+def copy_sources(directory):
     """What differs is copied, so that only that is built again; what is no longer there goes."""
     for part in PARTS:
-        source, copy = os.path.join(SOURCE, part), os.path.join(folder, part)
+        source, copy = os.path.join(SOURCE, part), os.path.join(directory, part)
         if os.path.isdir(source):
-            copy_folder(source, copy)
+            copy_directory(source, copy)
         elif not os.path.exists(copy) or not filecmp.cmp(source, copy, False):
             shutil.copyfile(source, copy)
 
 
-def copy_folder(source, copy):
+def copy_directory(source, copy):
     os.makedirs(copy, exist_ok=True)
     for name in set(os.listdir(copy)) - set(os.listdir(source)):
         path = os.path.join(copy, name)
@@ -81,15 +81,15 @@ def copy_folder(source, copy):
     for name in os.listdir(source):
         one, other = os.path.join(source, name), os.path.join(copy, name)
         if os.path.isdir(one):
-            copy_folder(one, other)
+            copy_directory(one, other)
         elif not os.path.exists(other) or not filecmp.cmp(one, other, False):
             shutil.copy(one, other)
 
 
-def build(bug, build_folder):
-    """A folder that serves as --build, with a `cairn`, or a libcairn, that has the bug; all else is that of build_folder."""
-    build_folder = os.path.abspath(build_folder)
-    work, result = build_folder + "-planted", f"{build_folder}-planted/with-{bug}"
+def build(bug, build_directory):
+    """A directory that serves as --build, with a `cairn`, or a libcairn, that has the bug; all else is that of build_directory."""
+    build_directory = os.path.abspath(build_directory)
+    work, result = build_directory + "-planted", f"{build_directory}-planted/with-{bug}"
     sources, built = os.path.join(work, "source"), os.path.join(work, "build")
     os.makedirs(sources, exist_ok=True)
     with open(os.path.join(work, "lock"), "w") as lock:
@@ -105,5 +105,5 @@ def build(bug, build_folder):
             os.makedirs(os.path.join(result, os.path.dirname(made)), exist_ok=True)
             shutil.copy(os.path.join(built, made), os.path.join(result, made))
     if not os.path.islink(os.path.join(result, "tests")):
-        os.symlink(os.path.join(build_folder, "tests"), os.path.join(result, "tests"))
+        os.symlink(os.path.join(build_directory, "tests"), os.path.join(result, "tests"))
     return result

@@ -24,9 +24,9 @@ FOUND_BY = {
     "no_fence": (DEVICE, "test_files_are_of_one_step"),
     "piece_used_too_early": (DEVICE, "test_files_are_of_one_step"),
     "name_before_the_last_piece": (DEVICE, "test_files_are_of_one_step"),
-    "name_before_the_bytes": (LANE, "test_a_name_is_never_there_before_its_bytes and folder"),
-    "fence_returns_early": (LANE, "test_a_fence_waits_for_the_copies and folder"),
-    "marker_alone": (LANE, "test_a_marker_comes_after_its_saves and folder"),
+    "name_before_the_bytes": (LANE, "test_a_name_is_never_there_before_its_bytes and directory"),
+    "fence_returns_early": (LANE, "test_a_fence_waits_for_the_copies and directory"),
+    "marker_alone": (LANE, "test_a_marker_comes_after_its_saves and directory"),
     "read_behind_the_fill": ("crash/test_forged.py", "test_forged_records"),
     "skip_verify": (DENSE, "test_a_fresh_node_reads_all"),
     "drop_a_base": (DENSE, "test_what_others_are_stored_by_is_deleted"),
@@ -36,30 +36,30 @@ FOUND_BY = {
 }
 
 
-def outcome(folder, file, chosen):
+def outcome(directory, file, chosen):
     """pytest's exit code for one test on a build: 0 passed, 1 failed."""
     path = os.path.join(planted.SOURCE, "tests", file)
-    done = planted.run(sys.executable, "-m", "pytest", path, "-p", "no:cacheprovider", "-q", "--build", folder, "-k", chosen, timeout=1200)
+    done = planted.run(sys.executable, "-m", "pytest", path, "-p", "no:cacheprovider", "-q", "--build", directory, "-k", chosen, timeout=1200)
     assert " passed" in done.stdout or " failed" in done.stdout, done.stdout + done.stderr
     return done.returncode
 
 
-def compile_command(build_folder, file):
+def compile_command(build_directory, file):
     """How the build compiles a source file, without writing anything."""
-    with open(os.path.join(build_folder, "compile_commands.json")) as commands:
+    with open(os.path.join(build_directory, "compile_commands.json")) as commands:
         for command in json.load(commands):
             if os.path.abspath(os.path.join(command["directory"], command["file"])) == os.path.join(planted.SOURCE, file):
                 words = shlex.split(command["command"])
                 first = next(at for at, word in enumerate(words) if word.startswith("-"))  # after the compiler, and ccache before it
                 return [*words[:first], "-fsyntax-only", "-Werror", *words[first : words.index("-o")]], command["directory"]
-    raise AssertionError(f"{build_folder} does not compile {file}")
+    raise AssertionError(f"{build_directory} does not compile {file}")
 
 
 def test_the_copy_has_what_the_build_reads():
-    """A folder that the build takes in, and the copy has not, would be noticed with --full only."""
+    """A directory that the build takes in, and the copy has not, would be noticed with --full only."""
     with open(os.path.join(planted.SOURCE, "meson.build")) as file:
-        folders = {path.split("/")[0] for path in re.findall(r"subdir\('([^']+)'\)", file.read())}
-    assert folders - {"tests"} <= set(planted.PARTS)
+        directories = {path.split("/")[0] for path in re.findall(r"subdir\('([^']+)'\)", file.read())}
+    assert directories - {"tests"} <= set(planted.PARTS)
 
 
 def test_every_bug_has_its_test():
@@ -67,28 +67,28 @@ def test_every_bug_has_its_test():
 
 
 @pytest.mark.parametrize("bug", FOUND_BY)
-def test_a_patch_applies_and_compiles(request, folder, bug):
-    build_folder = os.path.abspath(request.config.getoption("--build"))
-    if not os.path.exists(os.path.join(build_folder, "compile_commands.json")):
-        pytest.skip(f"skipped: {build_folder} is no build folder of meson")
-    planted.copy_folder(os.path.join(planted.SOURCE, "src"), os.path.join(folder, "src"))
-    planted.apply(bug, folder)
+def test_a_patch_applies_and_compiles(request, directory, bug):
+    build_directory = os.path.abspath(request.config.getoption("--build"))
+    if not os.path.exists(os.path.join(build_directory, "compile_commands.json")):
+        pytest.skip(f"skipped: {build_directory} is no build directory of meson")
+    planted.copy_directory(os.path.join(planted.SOURCE, "src"), os.path.join(directory, "src"))
+    planted.apply(bug, directory)
     for file in planted.changed_files(bug):
         if file.endswith(".c"):
-            command, place = compile_command(build_folder, file)
-            done = planted.run(*command, "-I", os.path.join(folder, "src"), os.path.join(folder, file), cwd=place)
+            command, place = compile_command(build_directory, file)
+            done = planted.run(*command, "-I", os.path.join(directory, "src"), os.path.join(directory, file), cwd=place)
             assert done.returncode == 0, done.stderr
 
 
-def test_a_patch_that_does_not_fit_is_an_error(folder):
-    planted.copy_folder(os.path.join(planted.SOURCE, "src"), os.path.join(folder, "src"))
-    path = os.path.join(folder, "src/remote/gc.c")
+def test_a_patch_that_does_not_fit_is_an_error(directory):
+    planted.copy_directory(os.path.join(planted.SOURCE, "src"), os.path.join(directory, "src"))
+    path = os.path.join(directory, "src/remote/gc.c")
     with open(path) as file:
         text = file.read()
     with open(path, "w") as file:
         file.write(text.replace("static int check_ours(struct remote *remote)", "static int check_theirs(struct remote *remote)"))
     with pytest.raises(planted.PatchError, match="skip_epoch_check.patch does not apply"):
-        planted.apply("skip_epoch_check", folder)
+        planted.apply("skip_epoch_check", directory)
 
 
 @pytest.mark.timeout(600)
@@ -96,7 +96,7 @@ def test_a_patch_that_does_not_fit_is_an_error(folder):
 def test_a_planted_bug_is_found(request, full, sanitized, bug):
     if not full or sanitized:
         pytest.skip("skipped: builds a variant for each; give --full, without --sanitize")
-    build_folder = os.path.abspath(request.config.getoption("--build"))
+    build_directory = os.path.abspath(request.config.getoption("--build"))
     file, chosen = FOUND_BY[bug]
-    assert outcome(build_folder, file, chosen) == 0, f"{chosen} fails without the bug"
-    assert outcome(planted.build(bug, build_folder), file, chosen) == 1, f"{chosen} does not find {bug}"
+    assert outcome(build_directory, file, chosen) == 0, f"{chosen} fails without the bug"
+    assert outcome(planted.build(bug, build_directory), file, chosen) == 1, f"{chosen} does not find {bug}"

@@ -53,7 +53,7 @@ def data_of(fd, label):
 def allocated_blocks(s):
     for first, second, third in s.some(STEPS, STEPS, STEPS):
         label = f"{first}, {second}, {third}"
-        with s.folder():
+        with s.directory():
             with opened("file", os.O_RDWR | os.O_CREAT) as fd:
                 for number, step in enumerate((first, second, third)):
                     s.call(f"{label}: {number}", STEPS[step], fd)

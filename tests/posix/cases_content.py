@@ -51,9 +51,9 @@ def read_and_write_arguments(s):
 
 
 @script
-def read_write_folders(s):
-    os.mkdir("folder")
-    with opened("folder", os.O_RDONLY) as fd:
+def read_write_directories(s):
+    os.mkdir("directory")
+    with opened("directory", os.O_RDONLY) as fd:
         for name, call in {"read": lambda: os.read(fd, 10), "pread": lambda: os.pread(fd, 10, 0), "write": lambda: os.write(fd, b"x"),
                            "truncate": lambda: os.ftruncate(fd, 0), "map": lambda: mmap.mmap(fd, 4096, prot=mmap.PROT_READ), "sync": lambda: os.fsync(fd),
                            "data sync": lambda: os.fdatasync(fd), "allocate": lambda: fallocate(fd, 0, 0, 10), "lock": lambda: fcntl.flock(fd, fcntl.LOCK_SH),
@@ -113,7 +113,7 @@ def append_from_processes(s):
 @script
 def truncate(s):
     for start, *sizes in s.some((0, 1, 4096, 5000, 3 * MIB), (0, 1, 4095, 4097, 10_000, 2 * MIB + 3), (0, 7000, 5 * MIB)):
-        with s.folder():
+        with s.directory():
             put("file", pattern(start))
             for size in sizes:
                 os.truncate("file", size)
@@ -205,7 +205,7 @@ def seek_data_and_hole(s):
     layouts = {"empty": (0, ()), "only a hole": (4 * MIB, ()), "data first": (4 * MIB, ((0, 65536),)), "data last": (2 * MIB, ((2 * MIB - 65536, 65536),)),
                "in between": (8 * MIB, ((MIB, 65536), (4 * MIB, MIB))), "all data": (MIB, ((0, MIB),))}
     for name, (size, parts) in layouts.items():
-        with s.folder(), opened("file", NEW) as fd:
+        with s.directory(), opened("file", NEW) as fd:
             os.ftruncate(fd, size)
             for at, length in parts:
                 os.pwrite(fd, pattern(length), at)
@@ -241,7 +241,7 @@ RANGES = ((0, 0), (0, 1), (-1, 10), (0, -1), (0, 4096), (4096, 8192), (100, 50_0
 @script
 def fallocate_every_mode(s):
     for (name, mode), (offset, length) in s.some(MODES.items(), RANGES):
-        with s.folder(), opened("file", NEW) as fd:
+        with s.directory(), opened("file", NEW) as fd:
             os.write(fd, pattern(100_000))
             s.call(f"{name} {offset} {length}", fallocate, fd, mode, offset, length)
             s.note(f"{name} {offset} {length} size", os.fstat(fd).st_size)
@@ -251,7 +251,7 @@ def fallocate_every_mode(s):
 @script
 def fallocate_of_more_than_there_is(s):
     for name, mode in {"default": 0, "keep": KEEP}.items():
-        with s.folder(), opened("file", NEW) as fd:
+        with s.directory(), opened("file", NEW) as fd:
             room = os.statvfs(".")
             s.call(name, fallocate, fd, mode, 0, 2 * room.f_blocks * room.f_frsize)
             os.ftruncate(fd, 0)  # ext4 keeps what it could get
@@ -261,7 +261,7 @@ def fallocate_of_more_than_there_is(s):
 def fallocate_shifting(s):
     """Collapsing and inserting: not here."""
     for name, mode in {"collapse": COLLAPSE, "insert": INSERT}.items():
-        with s.folder(), opened("file", NEW) as fd:
+        with s.directory(), opened("file", NEW) as fd:
             os.write(fd, pattern(100_000))
             s.call(name, fallocate, fd, mode, 4096, 8192)
             s.note(f"{name} size", os.fstat(fd).st_size)
@@ -270,8 +270,8 @@ def fallocate_shifting(s):
 
 @script
 def fallocate_on_others(s):
-    put("file", b"x"), os.mkdir("folder"), os.mkfifo("fifo")
-    for path, flags in (("file", os.O_RDONLY), ("folder", os.O_RDONLY), ("fifo", os.O_RDWR), ("file", os.O_RDWR | os.O_APPEND), ("file", os.O_WRONLY)):
+    put("file", b"x"), os.mkdir("directory"), os.mkfifo("fifo")
+    for path, flags in (("file", os.O_RDONLY), ("directory", os.O_RDONLY), ("fifo", os.O_RDWR), ("file", os.O_RDWR | os.O_APPEND), ("file", os.O_WRONLY)):
         for name in ("default", "punch", "zero"):
             with opened(path, flags) as fd:
                 s.call(f"{path} {flags} {name}", fallocate, fd, MODES[name], 0, 100)
@@ -289,7 +289,7 @@ COPIES = ((0, 0, 100), (0, 0, 100_000), (10, 20, 50_000), (0, 100_000, 100_000),
 @script
 def copy_file_range(s):
     for sealed, (source, target, length) in itertools.product((True, False), COPIES):
-        with s.folder():
+        with s.directory():
             put("from", pattern(100_000)), put("to", pattern(120_000, 2))
             with opened("from") as a, opened("to") as b:
                 if not sealed:
@@ -303,7 +303,7 @@ def copy_file_range(s):
 def copy_file_range_within(s):
     """Within one file: what overlaps is refused."""
     for source, target, length in COPIES:
-        with s.folder():
+        with s.directory():
             put("file", pattern(100_000))
             with opened("file") as fd, opened("file") as second:
                 s.call(f"one {source} {target} {length}", os.copy_file_range, fd, fd, length, source, target)
@@ -313,13 +313,13 @@ def copy_file_range_within(s):
 
 @script
 def copy_file_range_errors(s):
-    put("from", pattern(1000)), put("to"), os.mkdir("folder"), os.mkfifo("fifo")
+    put("from", pattern(1000)), put("to"), os.mkdir("directory"), os.mkfifo("fifo")
     flags = {"r": os.O_RDONLY, "w": os.O_WRONLY, "rw": os.O_RDWR, "append": os.O_WRONLY | os.O_APPEND}
     for (n1, f1), (n2, f2) in itertools.product(flags.items(), flags.items()):
         with opened("from", f1) as a, opened("to", f2) as b:
             s.call(f"{n1} {n2}", os.copy_file_range, a, b, 10)
-    with opened("from") as fd, opened("folder", os.O_RDONLY) as folder, opened("fifo", os.O_RDWR) as fifo:
-        for name, pair in {"from folder": (folder, fd), "to folder": (fd, folder), "from fifo": (fifo, fd), "to fifo": (fd, fifo)}.items():
+    with opened("from") as fd, opened("directory", os.O_RDONLY) as directory, opened("fifo", os.O_RDWR) as fifo:
+        for name, pair in {"from directory": (directory, fd), "to directory": (fd, directory), "from fifo": (fifo, fd), "to fifo": (fd, fifo)}.items():
             s.call(name, os.copy_file_range, *pair, 10)
         s.call("past all", os.copy_file_range, fd, fd, 10, 0, (1 << 63) - 5)
     s.tree("tree")

@@ -104,7 +104,7 @@ def directory_while_it_changes(s):
 
 
 class Churn:
-    """A folder of which entries go, move, and come; `stay` has those that nothing happened to."""
+    """A directory of which entries go, move, and come; `stay` has those that nothing happened to."""
 
     def __init__(self, rng, names):
         self.rng, self.stay, self.number = rng, set(names), 0
@@ -219,7 +219,7 @@ def directory_link_counts(s):
 
 @script
 def directory_above(s):
-    """'..' is where a folder is now."""
+    """'..' is where a directory is now."""
     os.makedirs("a/sub/deep"), os.mkdir("b")
     with opened("a/sub", os.O_RDONLY) as fd:
         os.rename("a/sub", "b/sub")

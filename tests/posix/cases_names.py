@@ -9,9 +9,9 @@ from script import (AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT
                     put, renameat2, script, unlinkat)
 
 NOREPLACE, EXCHANGE, WHITEOUT = 1, 2, 4
-KINDS = ("missing", "file", "other", "empty", "full", "soft", "to_folder", "dangling", "loop", "fifo", "socket", "hard", "file/x",
-         "missing/x", "loop/x", "dangling/x", "full/inner", "full/new", "full/sub", "full/sub/new", "empty/new", "to_folder/new",
-         ".", "..", "full/.", "full/..", "file/", "empty/", "full/", "to_folder/", "missing/", "", "n" * 256)
+KINDS = ("missing", "file", "other", "empty", "full", "soft", "to_directory", "dangling", "loop", "fifo", "socket", "hard", "file/x",
+         "missing/x", "loop/x", "dangling/x", "full/inner", "full/new", "full/sub", "full/sub/new", "empty/new", "to_directory/new",
+         ".", "..", "full/.", "full/..", "file/", "empty/", "full/", "to_directory/", "missing/", "", "n" * 256)
 
 
 def make_kinds():
@@ -23,7 +23,7 @@ def make_kinds():
     os.mkdir("full/sub")
     put("full/inner", b"inner")
     os.symlink("file", "soft")
-    os.symlink("empty", "to_folder")
+    os.symlink("empty", "to_directory")
     os.symlink("nowhere", "dangling")
     os.symlink("loop", "loop")
     os.mkfifo("fifo")
@@ -34,9 +34,9 @@ def make_kinds():
 def shape(top="."):
     """What has which name: enough to tell what a rename did."""
     found = {}
-    for folder, names, files in os.walk(top):
+    for directory, names, files in os.walk(top):
         for name in sorted(names + files):
-            path = os.path.join(folder, name)
+            path = os.path.join(directory, name)
             info = os.lstat(path)
             kind = stat.S_IFMT(info.st_mode)
             what = os.readlink(path) if stat.S_ISLNK(kind) else get(path) if stat.S_ISREG(kind) else None
@@ -53,7 +53,7 @@ class World:
 
     def fresh(self):
         self.close()
-        self.stack = self.s.folder()
+        self.stack = self.s.directory()
         self.stack.__enter__()
         os.mkdir("world")
         os.chdir("world")
@@ -131,9 +131,9 @@ def one_name_every_kind(s):
     calls = {
         "mkdir": os.mkdir, "rmdir": os.rmdir, "unlink": os.unlink, "mkfifo": os.mkfifo, "symlink": lambda p: os.symlink("target", p),
         "mknod file": lambda p: os.mknod(p, stat.S_IFREG | 0o600), "mknod socket": lambda p: os.mknod(p, stat.S_IFSOCK | 0o600),
-        "mknod folder": lambda p: os.mknod(p, stat.S_IFDIR | 0o600), "mknod char": lambda p: os.mknod(p, stat.S_IFCHR | 0o600, os.makedev(1, 3)),
+        "mknod directory": lambda p: os.mknod(p, stat.S_IFDIR | 0o600), "mknod char": lambda p: os.mknod(p, stat.S_IFCHR | 0o600, os.makedev(1, 3)),
         "mknod block": lambda p: os.mknod(p, stat.S_IFBLK | 0o600, os.makedev(300, 70000)),
-        "readlink": os.readlink, "unlinkat folder": lambda p: unlinkat(p, AT_REMOVEDIR), "unlinkat flag": lambda p: unlinkat(p, 1),
+        "readlink": os.readlink, "unlinkat directory": lambda p: unlinkat(p, AT_REMOVEDIR), "unlinkat flag": lambda p: unlinkat(p, 1),
         "stat": lambda p: oct(os.stat(p).st_mode), "lstat": lambda p: oct(os.lstat(p).st_mode), "truncate": lambda p: os.truncate(p, 2),
         "truncate up": lambda p: os.truncate(p, 20), "truncate below 0": lambda p: os.truncate(p, -1),
         "chmod": lambda p: os.chmod(p, 0o600), "chown": lambda p: os.chown(p, 5, 6), "lchown": lambda p: os.lchown(p, 5, 6),
@@ -156,7 +156,7 @@ def one_name_every_kind(s):
 
 @script
 def rename_into_itself(s):
-    """A folder below itself; over one that is not empty; onto itself by another name."""
+    """A directory below itself; over one that is not empty; onto itself by another name."""
     os.makedirs("a/b/c")
     os.makedirs("x/y")
     for source, target in (("a", "a/b"), ("a", "a/new"), ("a", "a/b/c/new"), ("a/b/c", "a"), ("a/b", "a"), ("a", "x"), ("x/y", "a"),
@@ -188,7 +188,7 @@ def rename_keeps_inodes(s):
     os.mkdir("dir"), os.mkdir("over")
     with opened("over", os.O_RDONLY) as fd:
         os.rename("dir", "over")
-        s.note("folder without a name", (os.fstat(fd).st_nlink, os.listdir(fd)))
+        s.note("directory without a name", (os.fstat(fd).st_nlink, os.listdir(fd)))
         s.call("make in it", lambda: os.mkdir("new", dir_fd=fd))
         s.call("open in it", lambda: os.open("new", os.O_CREAT | os.O_WRONLY, dir_fd=fd))
         s.call("link into it", lambda: os.link("c", "new", dst_dir_fd=fd))
@@ -198,7 +198,7 @@ def rename_keeps_inodes(s):
 
 
 @script
-def removed_folder(s):
+def removed_directory(s):
     """A working directory that is gone."""
     os.mkdir("gone")
     with opened(".", os.O_RDONLY) as above, opened("gone", os.O_RDONLY) as fd:
@@ -219,7 +219,7 @@ def removed_but_known(s):
     with opened(".", os.O_RDONLY) as above, opened("fifo", os.O_RDWR | os.O_NONBLOCK) as fifo, opened("file", os.O_PATH) as path, \
             opened("looked", os.O_PATH) as looked, opened("over", os.O_PATH) as over:
         os.unlink("fifo"), os.unlink("file"), os.rmdir("looked"), os.rename("from", "over")
-        for name, fd in {"fifo": fifo, "file": path, "folder": looked, "replaced": over}.items():
+        for name, fd in {"fifo": fifo, "file": path, "directory": looked, "replaced": over}.items():
             s.call(name, lambda f=fd: (oct(os.fstat(f).st_mode), os.fstat(f).st_nlink))
         for name, call in {"chmod": lambda at: os.chmod(at, 0o600), "times": lambda at: os.utime(at, (1, 1)), "group": lambda at: os.chown(at, -1, os.getegid()),
                            "truncate": lambda at: os.truncate(at, 1), "xattr": lambda at: os.setxattr(at, "user.x", b"1")}.items():
@@ -231,7 +231,7 @@ def removed_but_known(s):
             s.call(f"shape {time}", lambda: (os.stat(f"/proc/self/fd/{path}").st_size, oct(os.fstat(path).st_mode), os.fstat(path).st_nlink))
         s.call("xattr again", os.getxattr, f"/proc/self/fd/{path}", "user.x")
         s.call("name again", linkat, AT_FDCWD, f"/proc/self/fd/{path}", "named", AT_SYMLINK_FOLLOW)
-        s.call("folder again", lambda: (os.chmod(f"/proc/self/fd/{looked}", 0o700), os.setxattr(f"/proc/self/fd/{looked}", "user.x", b"2"), os.listxattr(f"/proc/self/fd/{looked}")))
+        s.call("directory again", lambda: (os.chmod(f"/proc/self/fd/{looked}", 0o700), os.setxattr(f"/proc/self/fd/{looked}", "user.x", b"2"), os.listxattr(f"/proc/self/fd/{looked}")))
         os.write(fifo, b"through")
         s.call("through", os.read, fifo, 10)
         os.chdir("gone")
@@ -261,7 +261,7 @@ def rename_whiteout(s):
     put("setgid/full/x"), put("setgid/mine", b"mine")
     os.chown("setgid", OTHER.uid, OTHER.gid), os.chmod("setgid", 0o2777)
     with opened("setgid/mine", os.O_RDWR) as fd:
-        s.effects("folder", lambda: renameat2("setgid/from", "setgid/over", WHITEOUT))
+        s.effects("directory", lambda: renameat2("setgid/from", "setgid/over", WHITEOUT))
         os.write(fd, b"more")
         s.effects("open file", lambda: renameat2("setgid/mine", "elsewhere", WHITEOUT))
         os.write(fd, b"less")
@@ -282,36 +282,36 @@ def whiteout_of_every_pair(s):
 
 
 @script
-def sticky_folder(s):
-    """Who may remove and rename what in a folder with the sticky bit."""
+def sticky_directory(s):
+    """Who may remove and rename what in a directory with the sticky bit."""
     rows = s.some((0o1777, 0o777, 0o1770), (OWNER, OTHER), (OWNER, OTHER), USERS, ("unlink", "rename", "over", "rmdir", "exchange"))
-    for mode, folder_owner, file_owner, user, what in rows:
-        with s.folder():
+    for mode, directory_owner, file_owner, user, what in rows:
+        with s.directory():
             os.mkdir("at")
             put("at/file", b"x"), put("at/mine", b"mine"), os.mkdir("at/sub")
-            for path, who in (("at/file", file_owner), ("at/sub", file_owner), ("at/mine", user), ("at", folder_owner)):
+            for path, who in (("at/file", file_owner), ("at/sub", file_owner), ("at/mine", user), ("at", directory_owner)):
                 os.chown(path, who.uid, OWNER.gid)
             os.chmod("at", mode)
             calls = {"unlink": lambda: os.unlink("at/file"), "rename": lambda: os.rename("at/file", "at/new"),
                      "over": lambda: os.rename("at/mine", "at/file"), "rmdir": lambda: os.rmdir("at/sub"),
                      "exchange": lambda: renameat2("at/mine", "at/file", EXCHANGE)}
             with as_user(user):
-                s.call(f"{mode:o} {folder_owner.name} {file_owner.name} {user.name} {what}", calls[what])
-            s.note(f"{mode:o} {folder_owner.name} {file_owner.name} {user.name} {what} left", shape())
+                s.call(f"{mode:o} {directory_owner.name} {file_owner.name} {user.name} {what}", calls[what])
+            s.note(f"{mode:o} {directory_owner.name} {file_owner.name} {user.name} {what} left", shape())
 
 
 @script
 def permissions_of_directories(s):
-    """Making, removing, renaming by the mode of one folder and of two."""
+    """Making, removing, renaming by the mode of one directory and of two."""
     calls = {
         "mkdir": lambda: os.mkdir("a/new"), "symlink": lambda: os.symlink("x", "a/new"), "link": lambda: os.link("a/file", "b/new"),
         "unlink": lambda: os.unlink("a/file"), "rmdir": lambda: os.rmdir("a/sub"), "rename": lambda: os.rename("a/file", "b/file"),
-        "rename folder": lambda: os.rename("a/sub", "b/sub"), "mkfifo": lambda: os.mkfifo("a/new"),
+        "rename directory": lambda: os.rename("a/sub", "b/sub"), "mkfifo": lambda: os.mkfifo("a/new"),
         "mknod": lambda: os.mknod("a/new", stat.S_IFCHR | 0o600, os.makedev(1, 3)), "stat": lambda: oct(os.stat("a/file").st_mode),
         "list": lambda: sorted(os.listdir("a")), "readlink": lambda: os.readlink("a/soft"), "deep": lambda: os.stat("a/sub/.").st_nlink,
     }
     for mode, user, (name, call) in s.some((0o777, 0o755, 0o750, 0o711, 0o700, 0o733, 0o500, 0o300, 0o100, 0), USERS, calls.items()):
-        with s.folder():
+        with s.directory():
             os.mkdir("a"), os.mkdir("b"), os.mkdir("a/sub")
             put("a/file", b"x"), os.symlink("to", "a/soft")
             for path in ("a", "a/sub", "a/file"):
@@ -324,10 +324,10 @@ def permissions_of_directories(s):
 
 
 @script
-def rename_folder_of_another(s):
-    """'..' changes with the parent, so the folder itself must be writable."""
+def rename_directory_of_another(s):
+    """'..' changes with the parent, so the directory itself must be writable."""
     for mode, same_parent, user in itertools.product((0o755, 0o777), (True, False), USERS):
-        with s.folder():
+        with s.directory():
             os.mkdir("a"), os.mkdir("b"), os.mkdir("a/sub")
             os.chmod("a", 0o777), os.chmod("b", 0o777), os.chmod("a/sub", mode)
             with as_user(user):
@@ -336,9 +336,9 @@ def rename_folder_of_another(s):
 
 @script
 def links_between_users(s):
-    """Who may link what (fs.protected_hardlinks), and follow which link in a sticky folder."""
+    """Who may link what (fs.protected_hardlinks), and follow which link in a sticky directory."""
     for mode, owner, user in itertools.product((0o644, 0o666, 0o600, 0o4755), (OWNER, OTHER), USERS):
-        with s.folder():
+        with s.directory():
             os.chmod(".", 0o777)
             put("file", b"x", mode)
             os.chown("file", owner.uid, owner.gid)

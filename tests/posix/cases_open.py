@@ -21,16 +21,16 @@ FLAGS = {
     "nofollow": os.O_NOFOLLOW,
     "directory": os.O_DIRECTORY,
 }
-PLACES = ("missing", "file", "folder", "to_file", "to_missing", "to_folder", "loop", "fifo", "socket", "file/below", "missing/below",
-          "file/", "missing/", "folder/", "folder/.", "to_folder/", "to_folder/new", "")
+PLACES = ("missing", "file", "directory", "to_file", "to_missing", "to_directory", "loop", "fifo", "socket", "file/below", "missing/below",
+          "file/", "missing/", "directory/", "directory/.", "to_directory/", "to_directory/new", "")
 
 
 def make_places():
     put("file", b"0123456789")
-    os.mkdir("folder")
+    os.mkdir("directory")
     os.symlink("file", "to_file")
     os.symlink("missing", "to_missing")
-    os.symlink("folder", "to_folder")
+    os.symlink("directory", "to_directory")
     os.symlink("loop", "loop")
     os.mkfifo("fifo")
     with socket.socket(socket.AF_UNIX) as unix:
@@ -39,7 +39,7 @@ def make_places():
 
 def unmake_places():
     """What an open may have made or emptied is as it was."""
-    for path in ("missing", "folder/new"):
+    for path in ("missing", "directory/new"):
         if os.path.lexists(path):
             os.unlink(path)
     if os.path.getsize("file") != 10 or get("file") != b"0123456789":
@@ -97,27 +97,27 @@ def named(fd, path, way):
 @script
 def open_unnamed(s):
     """O_TMPFILE: where, how, by whom; what it is like; and with a name."""
-    os.mkdir("folder"), put("file"), os.mkdir("gone"), os.mkdir("setgid")
+    os.mkdir("directory"), put("file"), os.mkdir("gone"), os.mkdir("setgid")
     os.chown("setgid", OTHER.uid, OTHER.gid), os.chmod("setgid", 0o2777)
     here = os.open(".", os.O_RDONLY)
-    for path, access, mode in itertools.product(("folder", "file", "missing", "setgid"), ACCESS.values(), (0o600, 0o7777, 0)):
+    for path, access, mode in itertools.product(("directory", "file", "missing", "setgid"), ACCESS.values(), (0o600, 0o7777, 0)):
         def shape():
             with opened(path, os.O_TMPFILE | access, mode) as fd:
                 info = os.fstat(fd)
                 return oct(info.st_mode), info.st_nlink, info.st_size, info.st_uid, info.st_gid
         s.call(f"{path} {access} {mode:o}", shape)
     os.chdir("gone"), os.rmdir("../gone")
-    s.call("in a removed folder", lambda: os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600))
+    s.call("in a removed directory", lambda: os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600))
     os.fchdir(here)
-    os.chown("folder", OWNER.uid, OWNER.gid)
+    os.chown("directory", OWNER.uid, OWNER.gid)
     for mode, user in itertools.product((0o755, 0o777, 0o555), USERS):
-        os.chmod("folder", mode)
+        os.chmod("directory", mode)
         with as_user(user):
-            s.call(f"by whom {mode:o} {user.name}", lambda: os.close(os.open("folder", os.O_TMPFILE | os.O_RDWR, 0o600)))
-    os.chmod("folder", 0o755)
-    with opened("folder", os.O_TMPFILE | os.O_RDWR, 0o640) as fd:
+            s.call(f"by whom {mode:o} {user.name}", lambda: os.close(os.open("directory", os.O_TMPFILE | os.O_RDWR, 0o600)))
+    os.chmod("directory", 0o755)
+    with opened("directory", os.O_TMPFILE | os.O_RDWR, 0o640) as fd:
         s.call("write", os.write, fd, b"text" * 5000)
-        s.effects("nothing in the folder", lambda: os.write(fd, b"more"))
+        s.effects("nothing in the directory", lambda: os.write(fd, b"more"))
         s.call("truncate", os.ftruncate, fd, 10_000)
         s.call("punch", fallocate, fd, 3, 0, 4096)
         s.call("xattr", os.setxattr, fd, "user.x", b"1")
@@ -127,17 +127,17 @@ def open_unnamed(s):
         with opened(f"/proc/self/fd/{fd}", os.O_RDWR) as again:
             s.call("open again", os.pread, again, 5, 4094)
             s.call("write again", os.pwrite, again, b"again", 4094)
-        s.call("list", os.listdir, "folder")
+        s.call("list", os.listdir, "directory")
         s.call("over", linkat, AT_FDCWD, f"/proc/self/fd/{fd}", "file", AT_SYMLINK_FOLLOW)
-        s.effects("named", lambda: named(fd, "folder/name", "path"))
+        s.effects("named", lambda: named(fd, "directory/name", "path"))
         s.call("nlink", lambda: os.fstat(fd).st_nlink)
-        s.call("second", os.link, "folder/name", "folder/second")
+        s.call("second", os.link, "directory/name", "directory/second")
         os.pwrite(fd, b"named", 0)
-        os.unlink("folder/name")
+        os.unlink("directory/name")
         s.call("links of the open file", lambda: os.fstat(fd).st_nlink)
     s.tree("tree")
     for way, exclusive, when, size in itertools.product(("path", "descriptor"), (0, os.O_EXCL), ("open", "written", "synced", "again"), (0, 10, 100_000, 3 << 20)):
-        with s.folder(), opened(".", os.O_TMPFILE | os.O_RDWR | exclusive, 0o644) as fd:
+        with s.directory(), opened(".", os.O_TMPFILE | os.O_RDWR | exclusive, 0o644) as fd:
             label = f"{way} {exclusive} {when} {size}"
             if when != "open":
                 os.write(fd, b"y" * size)
@@ -169,7 +169,7 @@ def open_other_flags(s):
 
 @script
 def open_permissions(s):
-    """What each user may open, by the mode of the file and of its folder."""
+    """What each user may open, by the mode of the file and of its directory."""
     os.mkdir("at")
     put("at/file", b"text")
     os.chown("at/file", OWNER.uid, OWNER.gid)
@@ -185,9 +185,9 @@ def open_permissions(s):
     for mode, user in itertools.product((0, 0o100, 0o300, 0o700, 0o500, 0o750, 0o730, 0o755, 0o733, 0o777, 0o1777), USERS):
         os.chmod("at", mode)
         with as_user(user):
-            s.call(f"folder {mode:o} {user.name} read", try_open, "at/file", os.O_RDONLY)
-            s.call(f"folder {mode:o} {user.name} create", try_open, "at/new", os.O_RDWR | os.O_CREAT)
-            s.call(f"folder {mode:o} {user.name} list", lambda: sorted(os.listdir("at")))
+            s.call(f"directory {mode:o} {user.name} read", try_open, "at/file", os.O_RDONLY)
+            s.call(f"directory {mode:o} {user.name} create", try_open, "at/new", os.O_RDWR | os.O_CREAT)
+            s.call(f"directory {mode:o} {user.name} list", lambda: sorted(os.listdir("at")))
         if os.path.lexists("at/new"):
             os.unlink("at/new")
 
@@ -200,17 +200,17 @@ def put_back(path, mode):
 
 @script
 def open_new_files(s):
-    """Mode and owner of what is made: umask, user, group, set-group-ID of the folder."""
-    for folder_mode, mode, umask, user in itertools.product((0o777, 0o2777, 0o1777), (0o666, 0o777, 0o4755, 0o2755, 0o7777, 0),
-                                                            (0, 0o022, 0o077), USERS):
-        with s.folder():
+    """Mode and owner of what is made: umask, user, group, set-group-ID of the directory."""
+    for directory_mode, mode, umask, user in itertools.product((0o777, 0o2777, 0o1777), (0o666, 0o777, 0o4755, 0o2755, 0o7777, 0),
+                                                               (0, 0o022, 0o077), USERS):
+        with s.directory():
             os.chown(".", OWNER.uid, OWNER.gid)
-            os.chmod(".", folder_mode)
+            os.chmod(".", directory_mode)
             before = os.umask(umask)
             with as_user(user):
-                label = f"{folder_mode:o} {mode:o} {umask:o} {user.name}"
+                label = f"{directory_mode:o} {mode:o} {umask:o} {user.name}"
                 s.call(f"open {label}", lambda m=mode: os.close(os.open("file", os.O_CREAT | os.O_WRONLY, m)))
-                s.call(f"mkdir {label}", os.mkdir, "folder", mode)
+                s.call(f"mkdir {label}", os.mkdir, "directory", mode)
                 s.call(f"mkfifo {label}", os.mkfifo, "fifo", mode)
                 s.call(f"symlink {label}", os.symlink, "target", "soft")
             os.umask(before)
@@ -245,7 +245,7 @@ def open_long_names(s):
         "255": at_most, "256": too_long, "256 below": too_long + "/x", "255 below": at_most + "/x", "4094": deep + "/x"[:2],
         "4096": deep + "/" + "xyz",
     }.items()):
-        with s.folder():
+        with s.directory():
             put("file")
             put("moving")
             s.call(f"{name} {length}", call, path)
@@ -322,19 +322,19 @@ def open_by_handle(s):
     put("file", b"found")
     handle, mount_id = Handle(bytes=128), ctypes.c_int()
     s.call("name", lambda: checked(LIBC.name_to_handle_at(-100, b"file", ctypes.byref(handle), ctypes.byref(mount_id), 0)))
-    with opened(".", os.O_RDONLY) as folder:
-        fd = s.try_(lambda: checked(LIBC.open_by_handle_at(folder, ctypes.byref(handle), os.O_RDONLY)))
+    with opened(".", os.O_RDONLY) as directory:
+        fd = s.try_(lambda: checked(LIBC.open_by_handle_at(directory, ctypes.byref(handle), os.O_RDONLY)))
         s.note("read", os.read(fd, 10) if isinstance(fd, int) else fd)
         if isinstance(fd, int):
             os.close(fd)
         os.unlink("file")
-        s.call("gone", open_until_gone, folder, handle)
+        s.call("gone", open_until_gone, directory, handle)
 
 
-def open_until_gone(folder, handle):
+def open_until_gone(directory, handle):
     """The kernel tells a FUSE filesystem of the last close later: until then the file is an open one without a name."""
     for _ in range(200):
-        os.close(checked(LIBC.open_by_handle_at(folder, ctypes.byref(handle), os.O_RDONLY)))
+        os.close(checked(LIBC.open_by_handle_at(directory, ctypes.byref(handle), os.O_RDONLY)))
         time.sleep(0.01)
     return "it is there still"
 

@@ -14,8 +14,8 @@ MODES = (0o4755, 0o2755, 0o6755, 0o2745, 0o6644, 0o7777, 0o644)
 
 @script
 def chmod_by_whom(s):
-    for mode, user, kind in itertools.product((0, 0o777, 0o4755, 0o2755, 0o1755, 0o6000, 0o7777), USERS, ("file", "folder")):
-        with s.folder():
+    for mode, user, kind in itertools.product((0, 0o777, 0o4755, 0o2755, 0o1755, 0o6000, 0o7777), USERS, ("file", "directory")):
+        with s.directory():
             make = put if kind == "file" else os.mkdir
             make("it")
             os.chown("it", OWNER.uid, OWNER.gid)
@@ -27,8 +27,8 @@ def chmod_by_whom(s):
 @script
 def chmod_in_foreign_group(s):
     """Who is not of the file's group loses set-group-ID."""
-    for mode, user, kind, group in itertools.product((0o2755, 0o2644, 0o6777), (ROOT, OWNER), ("file", "folder"), (1000, 2000)):
-        with s.folder():
+    for mode, user, kind, group in itertools.product((0o2755, 0o2644, 0o6777), (ROOT, OWNER), ("file", "directory"), (1000, 2000)):
+        with s.directory():
             make = put if kind == "file" else os.mkdir
             make("it")
             os.chown("it", OWNER.uid, group)
@@ -51,7 +51,7 @@ def bind(path):
 
 
 MAKE = {
-    "file": put, "folder": os.mkdir, "soft": lambda path: os.symlink("x", path), "fifo": os.mkfifo, "socket": bind,
+    "file": put, "directory": os.mkdir, "soft": lambda path: os.symlink("x", path), "fifo": os.mkfifo, "socket": bind,
     "character device": lambda path: os.mknod(path, stat.S_IFCHR | 0o644, os.makedev(1, 3)),
     "block device": lambda path: os.mknod(path, stat.S_IFBLK | 0o644, os.makedev(7, 0)),
 }  # fmt: skip
@@ -61,7 +61,7 @@ MAKE = {
 def chown_by_whom(s):
     targets = ((-1, -1), (1000, -1), (-1, 1000), (1000, 1000), (2000, -1), (-1, 2000), (-1, 3000), (0, 0), (3000, 3000))
     for target, mode, user, kind in s.some(targets, MODES, (*USERS, OWNER_IN_TWO), MAKE):
-        with s.folder():
+        with s.directory():
             MAKE[kind]("it")
             os.lchown("it", OWNER.uid, OWNER.gid)
             if kind != "soft":
@@ -121,7 +121,7 @@ CHANGES = {
 def setid_cleared_by_changes(s):
     """Which change of content takes the bits away, for whom."""
     for (name, change), mode, user in s.some(CHANGES.items(), (0o4755, 0o2755, 0o6755, 0o7777, 0o4644, 0o644), USERS):
-        with s.folder():
+        with s.directory():
             put("file", b"text")
             put("source", b"data", 0o644)
             os.chmod(".", 0o777)
@@ -137,10 +137,10 @@ def setid_cleared_by_changes(s):
 
 @script
 def capabilities_and_owners(s):
-    """File capabilities go with a change of owner, whatever has them; a folder's stay."""
+    """File capabilities go with a change of owner, whatever has them; a directory's stay."""
     value = struct.pack("<IIIII", 0x02000001, 1 << 10, 0, 0, 0)
     for kind, target in itertools.product(MAKE.keys() - {"soft"}, ((-1, -1), (1000, -1), (-1, 1000), (0, 0))):
-        with s.folder():
+        with s.directory():
             MAKE[kind]("it")
             s.call(f"{kind} {target} set", os.setxattr, "it", "security.capability", value)
             os.chown("it", *target)
@@ -173,7 +173,7 @@ def setid_of_own(s):
     owners = {"chown to nobody": (-1, -1), "chown to oneself": (os.getuid(), -1), "chown to one's group": (-1, os.getgid()), "chown to another": (1, -1)}
     changes = CHANGES | {name: lambda fd, ids=ids: os.chown(fd, *ids) for name, ids in owners.items()}
     for (name, change), mode in itertools.product(changes.items(), MODES):
-        with s.folder():
+        with s.directory():
             put("file", b"text")
             put("source", b"data")
             os.chmod("file", mode | 0o600)
@@ -216,10 +216,10 @@ def setid_and_handles(s):
 
 
 @script
-def setgid_folder(s):
+def setgid_directory(s):
     """Group and bit go on to what is made below."""
     for user, mode in itertools.product(USERS, (0o2777, 0o777, 0o3777)):
-        with s.folder():
+        with s.directory():
             os.mkdir("at")
             os.chown("at", OWNER.uid, OWNER.gid)
             os.chmod("at", mode)
@@ -241,8 +241,8 @@ def setgid_folder(s):
 def access_checks(s):
     """access(2) by mode and user."""
     for mode, user in itertools.product((0, 0o111, 0o222, 0o444, 0o750, 0o705, 0o070, 0o777), USERS):
-        for kind in ("file", "folder"):
-            with s.folder():
+        for kind in ("file", "directory"):
+            with s.directory():
                 (put if kind == "file" else os.mkdir)("it")
                 os.chown("it", OWNER.uid, OWNER.gid)
                 os.chmod("it", mode)

@@ -16,7 +16,7 @@ def make_world():
     os.mkdir("a"), os.mkdir("b"), os.mkdir("a/sub"), os.mkdir("b/full")
     put("a/file", b"in a"), put("b/file", b"in b"), put("b/full/file", b"deep")
     os.symlink("file", "soft")
-    os.symlink("a", "to_folder")
+    os.symlink("a", "to_directory")
     os.mkfifo("fifo")
     os.setxattr("file", "user.x", b"1")
 
@@ -69,7 +69,7 @@ OPERATIONS = {
     "read directly": lambda: with_fd("file", os.O_RDONLY | os.O_NOATIME, lambda fd: os.read(fd, 10)),
     "read through a map": lambda: with_fd("file", os.O_RDONLY, read_map),
     "list": lambda: sorted(os.listdir("a")),
-    "list through a link": lambda: sorted(os.listdir("to_folder")),
+    "list through a link": lambda: sorted(os.listdir("to_directory")),
     "read the link": lambda: os.readlink("soft"),
     "follow the link": lambda: os.stat("soft").st_size,
     "mkdir": lambda: os.mkdir("a/new"),
@@ -90,19 +90,19 @@ OPERATIONS = {
     "rename over a hard link": lambda: os.rename("a/file", "hard"),
     "rename onto its hard link": lambda: os.rename("second", "hard"),
     "rename onto itself": lambda: os.rename("file", "file"),
-    "rename a folder": lambda: os.rename("a/sub", "b/sub"),
-    "rename a folder in place": lambda: os.rename("a/sub", "a/new"),
-    "rename a folder over": lambda: os.rename("b/full", "a/sub"),
-    "rename a folder over a full one": lambda: os.rename("a/sub", "b/full"),
+    "rename a directory": lambda: os.rename("a/sub", "b/sub"),
+    "rename a directory in place": lambda: os.rename("a/sub", "a/new"),
+    "rename a directory over": lambda: os.rename("b/full", "a/sub"),
+    "rename a directory over a full one": lambda: os.rename("a/sub", "b/full"),
     "rename a symlink": lambda: os.rename("soft", "a/soft"),
     "noreplace there": lambda: renameat2("a/file", "b/file", 1),
     "exchange files": lambda: renameat2("a/file", "b/file", 2),
-    "exchange file and folder": lambda: renameat2("a/file", "b/full", 2),
+    "exchange file and directory": lambda: renameat2("a/file", "b/full", 2),
     "exchange in place": lambda: renameat2("file", "second", 2),
-    "exchange folders": lambda: renameat2("a/sub", "b/full", 2),
+    "exchange directories": lambda: renameat2("a/sub", "b/full", 2),
     "chmod": lambda: os.chmod("file", 0o600),
     "chmod to the same": lambda: os.chmod("file", 0o644),
-    "chmod a folder": lambda: os.chmod("a", 0o700),
+    "chmod a directory": lambda: os.chmod("a", 0o700),
     "chown": lambda: os.chown("file", 5, 6),
     "chown to the same": lambda: os.chown("file", 0, 0),
     "chown of nothing": lambda: os.chown("file", -1, -1),
@@ -110,7 +110,7 @@ OPERATIONS = {
     "setxattr": lambda: os.setxattr("file", "user.y", b"1"),
     "setxattr again": lambda: os.setxattr("file", "user.x", b"1"),
     "setxattr refused": lambda: os.setxattr("file", "user.x", b"2", os.XATTR_CREATE),
-    "setxattr of a folder": lambda: os.setxattr("a", "user.x", b"2"),
+    "setxattr of a directory": lambda: os.setxattr("a", "user.x", b"2"),
     "removexattr": lambda: os.removexattr("file", "user.x"),
     "removexattr missing": lambda: os.removexattr("file", "user.none"),
     "getxattr": lambda: os.getxattr("file", "user.x"),
@@ -126,7 +126,7 @@ OPERATIONS = {
 
 def effects_of_operations(s, prepare):
     for name, operation in OPERATIONS.items():
-        with s.folder():
+        with s.directory():
             make_world()
             put("a/empty")
             prepare()
@@ -146,18 +146,18 @@ def times_of_durable_things(s):
 
 @script
 def times_of_new_things(s):
-    """What is made has times of now, all the same, and so has the folder."""
-    for name, make in {"file": lambda: put("a/new"), "folder": lambda: os.mkdir("a/new"), "link": lambda: os.symlink("x", "a/new"),
+    """What is made has times of now, all the same, and so has the directory."""
+    for name, make in {"file": lambda: put("a/new"), "directory": lambda: os.mkdir("a/new"), "link": lambda: os.symlink("x", "a/new"),
                        "fifo": lambda: os.mkfifo("a/new")}.items():
-        with s.folder():
+        with s.directory():
             os.mkdir("a")
             time.sleep(3 * TICK)
             before = time.time_ns() - 20_000_000  # ext4's clock is coarse
             make()
-            info, folder = os.lstat("a/new"), os.stat("a")
+            info, directory = os.lstat("a/new"), os.stat("a")
             s.note(name, {"now": all(before <= t <= time.time_ns() for t in (info.st_atime_ns, info.st_mtime_ns, info.st_ctime_ns)),
-                          "folder": folder.st_mtime_ns == folder.st_ctime_ns and folder.st_mtime_ns >= before,
-                          "folder was read": folder.st_atime_ns > before})
+                          "directory": directory.st_mtime_ns == directory.st_ctime_ns and directory.st_mtime_ns >= before,
+                          "directory was read": directory.st_atime_ns > before})
 
 
 @script
@@ -183,7 +183,7 @@ VALUES = ((0, 0), (1, 1), (0, 999_999_999), (1_600_000_000, 123_456_789), (2**31
 def utimens_values(s):
     """To the nanosecond, before 1970 and after 2038."""
     for atime, mtime in s.some(VALUES, VALUES):
-        with s.folder():
+        with s.directory():
             put("file")
             os.utime("file", ns=(10**18, 2 * 10**18))
             s.call(f"{atime} {mtime}", utimensat, "file", atime, mtime)
@@ -198,7 +198,7 @@ def utimens_by_whom(s):
     kinds = {"now": ((0, UTIME_NOW), (0, UTIME_NOW)), "values": ((5, 5), (6, 6)), "one now": ((0, UTIME_NOW), (0, UTIME_OMIT)),
              "now and value": ((0, UTIME_NOW), (7, 7)), "omit": ((0, UTIME_OMIT), (0, UTIME_OMIT)), "omit and value": ((0, UTIME_OMIT), (7, 7))}
     for mode, user, (name, (atime, mtime)) in itertools.product((0o600, 0o644, 0o666, 0o400, 0o444), USERS, kinds.items()):
-        with s.folder():
+        with s.directory():
             put("file")
             os.chown("file", OWNER.uid, OWNER.gid)
             os.chmod("file", mode)
@@ -208,11 +208,11 @@ def utimens_by_whom(s):
 
 @script
 def utimens_of_others(s):
-    """Folders, links, through descriptors, flags."""
-    os.mkdir("folder"), os.symlink("folder", "soft"), os.symlink("none", "dangling"), put("file")
-    for path, flags in itertools.product(("folder", "soft", "dangling", "missing", "", "file/"), (0, AT_SYMLINK_NOFOLLOW, 0x10000)):
+    """Directories, links, through descriptors, flags."""
+    os.mkdir("directory"), os.symlink("directory", "soft"), os.symlink("none", "dangling"), put("file")
+    for path, flags in itertools.product(("directory", "soft", "dangling", "missing", "", "file/"), (0, AT_SYMLINK_NOFOLLOW, 0x10000)):
         s.call(f"{path} {flags}", utimensat, path, (100, 1), (200, 2), flags)
-        s.note(f"{path} {flags} is", [os.lstat(p).st_mtime_ns < 10**12 for p in ("folder", "soft", "dangling", "file")])
+        s.note(f"{path} {flags} is", [os.lstat(p).st_mtime_ns < 10**12 for p in ("directory", "soft", "dangling", "file")])
     with opened("file", os.O_RDONLY) as fd:
         s.call("descriptor", os.utime, fd, ns=(1, 2))
         s.note("descriptor is", (os.fstat(fd).st_atime_ns, os.fstat(fd).st_mtime_ns))
@@ -240,8 +240,8 @@ DAY = 24 * 3600 * 10**9
 @script
 def relatime(s):
     """Reading moves atime when it is not newer than mtime or ctime, or a day old."""
-    os.mkdir("folder"), put("folder/file", b"text"), os.symlink("folder", "soft")
-    reads = {"folder/file": lambda: get("folder/file"), "folder": lambda: os.listdir("folder"), "soft": lambda: os.readlink("soft")}
+    os.mkdir("directory"), put("directory/file", b"text"), os.symlink("directory", "soft")
+    reads = {"directory/file": lambda: get("directory/file"), "directory": lambda: os.listdir("directory"), "soft": lambda: os.readlink("soft")}
     for path, read in reads.items():
         now = time.time_ns()
         s.note(f"{path} first", atime_moved(path, read))
@@ -252,19 +252,19 @@ def relatime(s):
             os.utime(path, ns=times, follow_symlinks=False)
             s.note(f"{path} {name} with its ctime", atime_moved(path, read))
             s.note(f"{path} {name} again", atime_moved(path, read))
-    get("folder/file")
+    get("directory/file")
     time.sleep(TICK)
-    with opened("folder/file", os.O_WRONLY) as fd:
+    with opened("directory/file", os.O_WRONLY) as fd:
         os.write(fd, b"more")
-    s.note("written, then read", atime_moved("folder/file", reads["folder/file"]))
-    with opened("folder/file", os.O_RDWR) as fd:
+    s.note("written, then read", atime_moved("directory/file", reads["directory/file"]))
+    with opened("directory/file", os.O_RDWR) as fd:
         time.sleep(TICK)
         os.write(fd, b"draft")
-        s.note("a draft", atime_moved("folder/file", lambda: os.pread(fd, 4, 0)))
-    put("folder/empty")
+        s.note("a draft", atime_moved("directory/file", lambda: os.pread(fd, 4, 0)))
+    put("directory/empty")
     with as_user(OTHER):
-        s.note("by another user", atime_moved("folder/file", reads["folder/file"]))
-    s.note("the folder after making", atime_moved("folder", reads["folder"]))
+        s.note("by another user", atime_moved("directory/file", reads["directory/file"]))
+    s.note("the directory after making", atime_moved("directory", reads["directory"]))
 
 
 @script

@@ -36,7 +36,7 @@ def xattr_limits(s):
 def xattr_flags(s):
     """CREATE and REPLACE, on what has it and what has it not; on drafts too."""
     for flags, there, is_open in itertools.product((0, CREATE, REPLACE, CREATE | REPLACE, 8), (False, True), (False, True)):
-        with s.folder():
+        with s.directory():
             put("file")
             if there:
                 os.setxattr("file", "user.x", b"before")
@@ -71,9 +71,9 @@ def xattr_buffers(s):
 
 @script
 def xattr_of_kinds(s):
-    """user.* is for files and folders."""
-    os.mkdir("folder"), put("file"), os.symlink("file", "soft"), os.mkfifo("fifo")
-    for path, name in itertools.product(("folder", "file", "soft", "fifo"), ("user.x", "trusted.x", "security.x")):
+    """user.* is for files and directories."""
+    os.mkdir("directory"), put("file"), os.symlink("file", "soft"), os.mkfifo("fifo")
+    for path, name in itertools.product(("directory", "file", "soft", "fifo"), ("user.x", "trusted.x", "security.x")):
         s.call(f"set {path} {name}", os.setxattr, path, name, b"1", 0, follow_symlinks=False)
         s.call(f"get {path} {name}", os.getxattr, path, name, follow_symlinks=False)
         s.call(f"list {path} {name}", lambda p=path: sorted(os.listxattr(p, follow_symlinks=False)))
@@ -85,7 +85,7 @@ def xattr_of_kinds(s):
 @script
 def xattr_by_whom(s):
     for mode, user in itertools.product((0o600, 0o644, 0o666, 0o400, 0o222, 0), USERS):
-        with s.folder():
+        with s.directory():
             put("file")
             os.setxattr("file", "user.x", b"1")
             os.chown("file", OWNER.uid, OWNER.gid)
@@ -99,13 +99,13 @@ def xattr_by_whom(s):
     os.mkdir("sticky")
     os.chmod("sticky", 0o1777)
     with as_user(OTHER):
-        s.call("sticky folder of another", os.setxattr, "sticky", "user.x", b"1")
+        s.call("sticky directory of another", os.setxattr, "sticky", "user.x", b"1")
 
 
 @script
 def xattr_namespaces(s):
     """By root, who may have them all, and by others, for whom trusted.* are not there."""
-    put("file"), os.mkdir("folder")
+    put("file"), os.mkdir("directory")
     for name in ("trusted.a", "security.a", "user.a"):
         os.setxattr("file", name, b"a")
     os.chmod("file", 0o666)
@@ -117,7 +117,7 @@ def xattr_namespaces(s):
                 s.call(f"{user.name} get {name}", os.getxattr, "file", name)
                 s.call(f"{user.name} set {name}", os.setxattr, "file", name, b"b")
                 s.call(f"{user.name} remove {name}", os.removexattr, "file", name)
-    for at, name in itertools.product(("file", "folder"), ("trusted.x", "security.x", "security.capability", "system.x")):
+    for at, name in itertools.product(("file", "directory"), ("trusted.x", "security.x", "security.capability", "system.x")):
         s.call(f"{at} {name} set", os.setxattr, at, name, b"1")
         s.call(f"{at} {name} get", os.getxattr, at, name)
         s.call(f"{at} {name} list", lambda p=at: sorted(os.listxattr(p)))

@@ -16,17 +16,17 @@ EXT4_OPTIONS = "nosuid,nodev"
 @pytest.fixture(scope="session")
 def ext4(request):
     """The root of an empty ext4 on a loop device."""
-    folder = tempfile.mkdtemp(prefix="cairn-test-")
-    request.addfinalizer(lambda: shutil.rmtree(folder, ignore_errors=True))
-    image = rig.LoopImage(os.path.join(folder, "image"), os.path.join(folder, "ext4"), rig.GIB, extra=EXT4_OPTIONS)
+    directory = tempfile.mkdtemp(prefix="cairn-test-")
+    request.addfinalizer(lambda: shutil.rmtree(directory, ignore_errors=True))
+    image = rig.LoopImage(os.path.join(directory, "image"), os.path.join(directory, "ext4"), rig.GIB, extra=EXT4_OPTIONS)
     request.addfinalizer(image.close)
     return image.mountpoint
 
 
 @pytest.fixture(scope="session")
 def sides(request, mount_factory, ext4, seed, full):
-    folder = tempfile.mkdtemp(prefix="cairn-test-")
-    request.addfinalizer(lambda: shutil.rmtree(folder, ignore_errors=True))
-    mount = mount_factory(folder)
+    directory = tempfile.mkdtemp(prefix="cairn-test-")
+    request.addfinalizer(lambda: shutil.rmtree(directory, ignore_errors=True))
+    mount = mount_factory(directory)
     request.addfinalizer(mount.close)
     return Sides(ext4, mount.mount().mnt, seed, full)

@@ -27,7 +27,7 @@ DIFFERENCES = {
     "times_of_a_map": {"a time set between": ("as set", "moved")},
     # O_DIRECT has no alignment.
     "direct_io_unaligned": {"length": ("EINVAL", 100), "offset": ("EINVAL", 4096), "address": ("EINVAL", 4096)},
-    # A folder has no size.
+    # A directory has no size.
     "directory_seeks": {"data": (0, "ENXIO")},
     # Content is not shifted.
     "fallocate_shifting": {

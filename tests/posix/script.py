@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scripts of calls that run in a folder of ext4 and in one of the mount: what came of each call is noted.
+"""Scripts of calls that run in a directory of ext4 and in one of the mount: what came of each call is noted.
 
-A script is a function that takes a Script. It works in an empty folder, its working directory, so paths are relative and
+A script is a function that takes a Script. It works in an empty directory, its working directory, so paths are relative and
 permissions above it do not matter. What differs by nature (inode numbers, descriptors, absolute times) is not noted.
 """
 import contextlib
@@ -104,7 +104,7 @@ def xattrs_of(path):
 
 
 def facts(path, with_content=True):
-    """All of an inode that does not differ by nature. Sizes of folders do."""
+    """All of an inode that does not differ by nature. Sizes of directories do."""
     info = os.lstat(path)
     found = {"mode": f"{info.st_mode:o}", "nlink": info.st_nlink, "owner": f"{info.st_uid}:{info.st_gid}"}
     if not stat.S_ISDIR(info.st_mode):
@@ -118,11 +118,11 @@ def facts(path, with_content=True):
 
 
 def paths_below(top="."):
-    """The folder itself and all below, in order."""
+    """The directory itself and all below, in order."""
     yield top
-    for folder, names, files in os.walk(top):
+    for directory, names, files in os.walk(top):
         names.sort()
-        yield from sorted(os.path.join(folder, name) for name in names + files)
+        yield from sorted(os.path.join(directory, name) for name in names + files)
 
 
 def tree(top=".", with_content=True):
@@ -160,7 +160,7 @@ class Script:
     def __init__(self, rng, full):
         self.rng, self.full = rng, full
         self.notes = {}
-        self.folders = 0
+        self.directories = 0
 
     def some(self, *tables):
         """All rows of a product with --full, else about a tenth of them, and never none."""
@@ -187,10 +187,10 @@ class Script:
         self.note(label, tree(top, with_content))
 
     @contextlib.contextmanager
-    def folder(self):
-        """An empty folder to work in, for one row of a table."""
-        self.folders += 1
-        name = f"{self.folders:05}"
+    def directory(self):
+        """An empty directory to work in, for one row of a table."""
+        self.directories += 1
+        name = f"{self.directories:05}"
         os.mkdir(name)
         above = os.open(".", os.O_RDONLY)
         os.chdir(name)

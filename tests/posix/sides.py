@@ -7,19 +7,19 @@ from script import SCRIPTS, Script
 
 
 class Sides:
-    """Runs scripts on both; each in a folder of its own."""
+    """Runs scripts on both; each in a directory of its own."""
 
     def __init__(self, ext4, mount, seed, full):
         self.ext4, self.mount, self.seed, self.full = ext4, mount, seed, full
 
     def run_at(self, root, name):
-        folder = os.path.join(root, name)
-        os.mkdir(folder)
+        directory = os.path.join(root, name)
+        os.mkdir(directory)
         back = os.open(".", os.O_RDONLY)
         umask = os.umask(0o022)
         result = Script(random.Random(f"{self.seed} {name}"), self.full)
         try:
-            os.chdir(folder)
+            os.chdir(directory)
             SCRIPTS[name](result)
         finally:
             os.fchdir(back)

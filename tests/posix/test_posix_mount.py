@@ -44,7 +44,7 @@ def working_in(path):
 def everything(top):
     """The tree, and numbers and times of each inode; of access apart, for it may get lost with the daemon."""
     times, access = {}, {}
-    for path in sorted(os.path.join(folder, name) for folder, names, files in os.walk(top) for name in names + files):
+    for path in sorted(os.path.join(directory, name) for directory, names, files in os.walk(top) for name in names + files):
         info = os.lstat(path)
         times[os.path.relpath(path, top)] = (info.st_ino, info.st_mtime_ns, info.st_ctime_ns)
         access[os.path.relpath(path, top)] = info.st_atime_ns
@@ -77,7 +77,7 @@ def test_results_survive(cairn, seed):
 
 @pytest.mark.parametrize("end", ["staged", "durable", "power loss"])
 def test_orphans_do_not_leak(cairn, end):
-    """P10: files and folders that were open without a name when the daemon died are gone, and so is what they took; whether the stage
+    """P10: files and directories that were open without a name when the daemon died are gone, and so is what they took; whether the stage
     knows of them, the view, or the view alone."""
     cairn.mount()
     free = os.statvfs(cairn.mnt).f_bavail
@@ -86,12 +86,12 @@ def test_orphans_do_not_leak(cairn, end):
         path = f"{cairn.mnt}/file{number}"
         put(path, rig.seeded_bytes(number, 2 * rig.MIB))
         descriptors.append(os.open(path, os.O_RDWR))
-        os.mkdir(f"{cairn.mnt}/folder{number}")
-        descriptors.append(os.open(f"{cairn.mnt}/folder{number}", os.O_RDONLY))
+        os.mkdir(f"{cairn.mnt}/directory{number}")
+        descriptors.append(os.open(f"{cairn.mnt}/directory{number}", os.O_RDONLY))
     cairn.wait()
     for number in range(20):
         os.unlink(f"{cairn.mnt}/file{number}")
-        os.rmdir(f"{cairn.mnt}/folder{number}")
+        os.rmdir(f"{cairn.mnt}/directory{number}")
     assert all(os.fstat(fd).st_nlink == 0 for fd in descriptors)
     if_lost = os.open(f"{cairn.mnt}/draft", os.O_RDWR | os.O_CREAT)
     os.write(if_lost, b"x" * 100_000)
@@ -138,18 +138,18 @@ def test_access_times_last(cairn):
 def test_many_access_times(cairn):
     """P11: more files are read than times are kept in memory; all are right, and last."""
     cairn.mount()
-    folder = cairn.mnt + "/many"
-    os.mkdir(folder)
+    directory = cairn.mnt + "/many"
+    os.mkdir(directory)
     for number in range(9000):
-        os.mkfifo(f"{folder}/{number}")
-        os.symlink("x", f"{folder}/link{number}")
+        os.mkfifo(f"{directory}/{number}")
+        os.symlink("x", f"{directory}/link{number}")
     time.sleep(TICK)
     for number in range(9000):
-        os.readlink(f"{folder}/link{number}")
-    times = [os.lstat(f"{folder}/link{number}") for number in range(9000)]
+        os.readlink(f"{directory}/link{number}")
+    times = [os.lstat(f"{directory}/link{number}") for number in range(9000)]
     assert all(info.st_atime_ns > info.st_mtime_ns for info in times)
     cairn.remount()
-    assert [os.lstat(f"{folder}/link{number}").st_atime_ns for number in range(9000)] == [info.st_atime_ns for info in times]
+    assert [os.lstat(f"{directory}/link{number}").st_atime_ns for number in range(9000)] == [info.st_atime_ns for info in times]
 
 
 def test_noatime(cairn):
@@ -193,8 +193,8 @@ CHANGES = {
     "open to truncate": lambda: os.open("file", os.O_RDONLY | os.O_TRUNC),
     "create": lambda: os.open("new", os.O_RDONLY | os.O_CREAT),
     "mkdir": lambda: os.mkdir("new"),
-    "mkdir there": lambda: os.mkdir("folder"),
-    "rmdir": lambda: os.rmdir("folder"),
+    "mkdir there": lambda: os.mkdir("directory"),
+    "rmdir": lambda: os.rmdir("directory"),
     "rmdir missing": lambda: os.rmdir("missing"),
     "unlink": lambda: os.unlink("file"),
     "unlink missing": lambda: os.unlink("missing"),
@@ -221,12 +221,12 @@ CHANGES = {
 
 
 def make_some():
-    put("file", b"text"), os.mkdir("folder"), os.mkfifo("fifo"), os.setxattr("file", "user.x", b"1")
+    put("file", b"text"), os.mkdir("directory"), os.mkfifo("fifo"), os.setxattr("file", "user.x", b"1")
 
 
-def refusals(folder):
+def refusals(directory):
     s = Script(None, True)
-    with working_in(folder):
+    with working_in(directory):
         for name, change in CHANGES.items():
             s.call(name, change)
     return s.notes
@@ -245,9 +245,9 @@ def remount(path, options, is_busy=False):
 
 @pytest.fixture
 def own_ext4(request):
-    folder = tempfile.mkdtemp(prefix="cairn-test-")
-    request.addfinalizer(lambda: shutil.rmtree(folder, ignore_errors=True))
-    image = rig.LoopImage(os.path.join(folder, "image"), os.path.join(folder, "ext4"), 64 * rig.MIB)
+    directory = tempfile.mkdtemp(prefix="cairn-test-")
+    request.addfinalizer(lambda: shutil.rmtree(directory, ignore_errors=True))
+    image = rig.LoopImage(os.path.join(directory, "image"), os.path.join(directory, "ext4"), 64 * rig.MIB)
     request.addfinalizer(image.close)
     shutil.rmtree(os.path.join(image.mountpoint, "lost+found"))
     return image.mountpoint
@@ -320,7 +320,7 @@ def test_largest_file(cairn):
 
 
 def test_handles_last(cairn):
-    """P10: what was named by a handle is found when the kernel has forgotten it, also below a folder, also after the daemon's death."""
+    """P10: what was named by a handle is found when the kernel has forgotten it, also below a directory, also after the daemon's death."""
     cairn.mount()
     os.makedirs(cairn.mnt + "/a/b")
     put(cairn.mnt + "/a/b/file", b"found")
@@ -363,22 +363,22 @@ class Namespace:
         os.chmod(root, 0o755)
         os.mknod(root + "/fuse", stat.S_IFCHR | 0o666, os.stat("/dev/fuse").st_rdev)
         os.chmod(root + "/fuse", 0o666)
-        self.folder = root + "/own"
-        os.mkdir(self.folder)
-        os.chown(self.folder, 65534, 65534)
+        self.directory = root + "/own"
+        os.mkdir(self.directory)
+        os.chown(self.directory, 65534, 65534)
         self.holder = subprocess.Popen(["unshare", "-m", "--propagation", "slave", "sh", "-c", rig.DROP_INHERITED + "echo; exec sleep 600"], stdout=subprocess.PIPE)
         self.holder.stdout.read(1)
         self.daemon = None
 
     def enter(self, *command, user=True):
-        inside = ["nsenter", "-t", str(self.holder.pid), "-m", f"--wdns={self.folder}"]
+        inside = ["nsenter", "-t", str(self.holder.pid), "-m", f"--wdns={self.directory}"]
         return inside + (["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if user else []) + list(command)
 
     def run(self, *command, user=True):
         return subprocess.run(self.enter(*command, user=user), capture_output=True, text=True, timeout=300)
 
-    def in_folder(self, top, below, function):
-        """What the function of nobody in the folder `below`, which root may not be able to enter, returned: literals."""
+    def in_directory(self, top, below, function):
+        """What the function of nobody in the directory `below`, which root may not be able to enter, returned: literals."""
         def work():
             with open(f"/proc/{self.holder.pid}/ns/mnt") as file:
                 checked(LIBC.setns(file.fileno(), 0))
@@ -398,10 +398,10 @@ class Namespace:
 
 
 @pytest.fixture
-def namespace(request, folder, binary):
-    space = Namespace(folder)
+def namespace(request, directory, binary):
+    space = Namespace(directory)
     request.addfinalizer(space.close)
-    space.binary = os.path.join(folder, "cairn")  # where nobody may run it
+    space.binary = os.path.join(directory, "cairn")  # where nobody may run it
     shutil.copy2(binary, space.binary)
     space.stage = tempfile.mkdtemp(prefix="cairn-test-", dir="/dev/shm")
     request.addfinalizer(lambda: shutil.rmtree(space.stage, ignore_errors=True))
@@ -415,7 +415,7 @@ def user_mount(space, *more, store="store", mountpoint="mnt"):
 
 
 def let_in(space):
-    assert space.run("mount", "--bind", os.path.dirname(space.folder) + "/fuse", "/dev/fuse", user=False).returncode == 0
+    assert space.run("mount", "--bind", os.path.dirname(space.directory) + "/fuse", "/dev/fuse", user=False).returncode == 0
 
 
 def serve(space):
@@ -480,8 +480,8 @@ def test_user_is_told_why_not_unmounted(namespace):
 
 # Scripts that change to other users, or do first what is root's.
 FOR_ROOT = """access_checks capabilities_and_owners chmod_by_whom chmod_in_foreign_group chown_by_whom devices file_capabilities links_between_users one_name_every_kind
-    open_executes open_new_files open_other_flags open_permissions open_unnamed permissions_of_directories relatime rename_folder_of_another rename_whiteout
-    run_with_capabilities setgid_folder setgid_without_execute setid_and_handles setid_cleared_by_changes setid_cleared_by_references sticky_folder utimens_by_whom xattr_by_whom xattr_namespaces""".split()
+    open_executes open_new_files open_other_flags open_permissions open_unnamed permissions_of_directories relatime rename_directory_of_another rename_whiteout
+    run_with_capabilities setgid_directory setgid_without_execute setid_and_handles setid_cleared_by_changes setid_cleared_by_references sticky_directory utimens_by_whom xattr_by_whom xattr_namespaces""".split()
 
 
 def test_user_scripts(namespace, ext4, seed, rng, full):
@@ -489,14 +489,14 @@ def test_user_scripts(namespace, ext4, seed, rng, full):
     serve(namespace)
     names = sorted(SCRIPTS.keys() - set(FOR_ROOT))
     names = names if full else sorted({"setid_of_own", *rng.sample(names, 12)})
-    folder = tempfile.mkdtemp(prefix="user", dir=ext4)
-    os.chown(folder, 65534, 65534)
+    directory = tempfile.mkdtemp(prefix="user", dir=ext4)
+    os.chown(directory, 65534, 65534)
     sides = Sides(None, None, seed, full)
 
     def run():
         return {name: sides.run_at(".", name) for name in names}
 
-    there, here = namespace.in_folder(ext4, os.path.basename(folder), run), namespace.in_folder(namespace.folder, "mnt", run)
+    there, here = namespace.in_directory(ext4, os.path.basename(directory), run), namespace.in_directory(namespace.directory, "mnt", run)
     lines = [f"{name}: {line}" for name in there for line in unequal(name, there[name], here[name], full)]
     assert not lines, "\n".join(lines[:40])
     assert here["setid_of_own"]["read 644 then"]["file"]["owner"] == "65534:65534"

@@ -10,14 +10,14 @@ import remote as remotes
 
 
 @pytest.fixture(scope="session")
-def rgw(request, run_folder):
+def rgw(request, run_directory):
     """A real RGW, or the reason to skip."""
     server = remotes.Rgw()
     why = server.missing()
     if why:
         pytest.skip(f"skipped: no Ceph RGW: {why}")
     request.addfinalizer(server.stop)
-    return server.start(run_folder)
+    return server.start(run_directory)
 
 
 @pytest.fixture
@@ -32,14 +32,14 @@ S3_SHARE = 10  # one in so many tests runs on S3 too, without --full; which, the
 
 
 @pytest.fixture(params=["dir", "s3"])
-def remote(request, folder, seed, full):
+def remote(request, directory, seed, full):
     """An empty remote of each kind."""
     if request.param == "s3":
         always = full or request.node.get_closest_marker("always_s3")
         if not always and zlib.crc32(f"{seed} {request.node.name}".encode()) % S3_SHARE:
             pytest.skip("skipped: on S3 with --full, or with another seed")
         return request.getfixturevalue("s3")
-    return remotes.DirRemote(os.path.join(folder, "remotes"))
+    return remotes.DirRemote(os.path.join(directory, "remotes"))
 
 
 @pytest.fixture

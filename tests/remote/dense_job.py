@@ -64,8 +64,8 @@ class Job:
             del self.content[name]
 
 
-def differing(folder, content):
-    return [name for name, data in content.items() if rig.read_file(os.path.join(folder, name)) != data]
+def differing(directory, content):
+    return [name for name, data in content.items() if rig.read_file(os.path.join(directory, name)) != data]
 
 
 def check_fresh(node, content, **options):

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.needs_mount
 
 
 @pytest.fixture
-def node(on_remote, folder):
-    return on_remote(remotes.DirRemote(os.path.join(folder, "remotes")), reduce="dense", reduce_after="0s", gc_grace="1s", stage="256M")
+def node(on_remote, directory):
+    return on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), reduce="dense", reduce_after="0s", gc_grace="1s", stage="256M")
 
 
 @pytest.fixture
@@ -177,8 +177,8 @@ def test_evicted_and_warmed(job):
 
 
 def local_packs(node):
-    folder = os.path.join(node.store, "packs")
-    return {os.path.join(folder, name) for name in os.listdir(folder)}
+    directory = os.path.join(node.store, "packs")
+    return {os.path.join(directory, name) for name in os.listdir(directory)}
 
 
 def spoil(path):

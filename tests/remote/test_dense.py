@@ -29,8 +29,8 @@ def packs(node):
 
 
 @pytest.fixture
-def node(on_remote, folder):
-    return on_remote(remotes.DirRemote(os.path.join(folder, "remotes")), reduce="dense", gc_grace=GRACE, stage="256M")
+def node(on_remote, directory):
+    return on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), reduce="dense", gc_grace=GRACE, stage="256M")
 
 
 @pytest.fixture
@@ -177,9 +177,9 @@ def check_prefix(node, remote, content):
 
 
 @pytest.mark.timeout(400)
-def test_every_prefix_of_what_was_put(on_remote, folder, rng, full):
+def test_every_prefix_of_what_was_put(on_remote, directory, rng, full):
     """P5: after each put (by default after some) another node reads a state that was. One head has several checkpoints at once."""
-    remote = remotes.DirRemote(os.path.join(folder, "remotes"))
+    remote = remotes.DirRemote(os.path.join(directory, "remotes"))
     node = on_remote(remote, reduce="dense", gc_grace="1h", stage="256M", upload_threads=3).mount()
     job = Job(node)
     job.training = Training(elements=rig.MIB // 8)
@@ -197,8 +197,8 @@ def test_every_prefix_of_what_was_put(on_remote, folder, rng, full):
 
 
 @pytest.mark.timeout(400)
-def test_killed_while_it_uploads(on_remote, folder):
-    node = on_remote(remotes.DirRemote(os.path.join(folder, "remotes")), reduce="dense", stage="256M", upload_threads=1).mount()
+def test_killed_while_it_uploads(on_remote, directory):
+    node = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), reduce="dense", stage="256M", upload_threads=1).mount()
     job = Job(node)
     save_some(job, 2)
     dense = 0  # what a daemon has sent is counted as long as it lives
@@ -289,9 +289,9 @@ class Life:
 
 @pytest.mark.timeout(400)
 @pytest.mark.pieces(10)
-def test_whatever_happens(on_remote, folder, rng, full, piece):
+def test_whatever_happens(on_remote, directory, rng, full, piece):
     """Saves, deletions, gc, kills, eviction, takeovers in any order: every node reads what there is."""
-    node = on_remote(remotes.DirRemote(os.path.join(folder, "remotes")), reduce="dense", gc_grace=GRACE, stage="128M").mount()
+    node = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), reduce="dense", gc_grace=GRACE, stage="128M").mount()
     life = Life(node, rng)
     life.save()
     life.go_on(40 if full else 12)
@@ -370,11 +370,11 @@ def test_names_that_are_written_over(job):
 
 
 @pytest.mark.timeout(400)
-def test_without_a_mount(job, folder):
+def test_without_a_mount(job, directory):
     """cairn ls and cp read the remote themselves."""
     save_some(job, 3)
     job.node.umount()
-    out = os.path.join(folder, "out")
+    out = os.path.join(directory, "out")
     done = job.node.cairn("cp", "-r", f"{job.node.remote.url}:/run", out)
     assert done.returncode == 0, done.stderr
     assert [name for name, data in job.content.items() if rig.read_file(os.path.join(out, name.removeprefix("run/"))) != data] == []

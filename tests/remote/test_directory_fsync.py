@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P5, P9: a folder of a `dir:` remote whose fsync failed is not believed after another try: what was named in it is stored again, and a
-folder that was made in it is made again."""
+"""P5, P9: a directory of a `dir:` remote whose fsync failed is not believed after another try: what was named in it is stored again, and a
+directory that was made in it is made again."""
 import errno
 import os
 
@@ -13,7 +13,7 @@ import rig
 pytestmark = pytest.mark.needs_mount
 
 
-def folders_of(remote):
+def directories_of(remote):
     return {name for name in os.listdir(remote.path) if os.path.isdir(os.path.join(remote.path, name))}
 
 
@@ -22,23 +22,23 @@ def count_mkdirs(disk):
 
 
 @pytest.mark.parametrize("skip", (0, 1, 2))
-def test_what_was_named_is_stored_again(on_remote, request, folder, skip):
+def test_what_was_named_is_stored_again(on_remote, request, directory, skip):
     build = faultdisk.build_of(request.config, request.getfixturevalue("sanitized"))
-    node = on_remote(remotes.DirRemote(os.path.join(folder, "remotes")))
-    disk = faultdisk.FaultDisk(node, build, os.path.join(folder, "faults"), below=node.remote.path)
+    node = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")))
+    disk = faultdisk.FaultDisk(node, build, os.path.join(directory, "faults"), below=node.remote.path)
     node.mount()
     node.wait_remote()
     data = {f"file-{i}": rig.seeded_bytes(i, 2 * rig.MIB) for i in range(2)}
     names, renames = set(node.remote.names()), {site: disk.count(site, "rename") for site in ("packs", "runs")}
-    folders, mkdirs = folders_of(node.remote), count_mkdirs(disk)
-    with disk.fault("folder", "fsync", errno.EIO, times=1, skip=skip):
+    directories, mkdirs = directories_of(node.remote), count_mkdirs(disk)
+    with disk.fault("directory", "fsync", errno.EIO, times=1, skip=skip):
         rig.write_file(os.path.join(node.mnt, "file-0"), data["file-0"])
         node.wait_remote()
         fired = disk.fired()
     assert fired == 1
     made = set(node.remote.names()) - names
     again = sum(disk.count(site, "rename") - renames[site] - sum(name.startswith(site) for name in made) for site in renames)
-    again += count_mkdirs(disk) - mkdirs - len(folders_of(node.remote) - folders)
+    again += count_mkdirs(disk) - mkdirs - len(directories_of(node.remote) - directories)
     assert again > 0, made
     rig.write_file(os.path.join(node.mnt, "file-1"), data["file-1"])
     node.wait_remote()

@@ -61,12 +61,12 @@ def check_all(mount, logs):
 
 
 @pytest.mark.timeout(240)
-def test_faults_lose_nothing(on_remote, far, proxy, rng, shm_folder, full, report):
+def test_faults_lose_nothing(on_remote, far, proxy, rng, shm_directory, full, report):
     """P5, P8, P9: 2,000 faults (200 by default) while saving and while a fresh node reads: every byte is right."""
     wanted = 2000 if full else 200
     mount = on_remote(far, stage="128M", writeback_delay="100ms", gc_grace="1s").mount()
     proxy.set(faults=share(0.3), stall_s=1.5, delay_s=0.5)
-    logs = run_until_faults(mount, proxy, rng, os.path.join(shm_folder, "log"), wanted * 3 // 4)
+    logs = run_until_faults(mount, proxy, rng, os.path.join(shm_directory, "log"), wanted * 3 // 4)
     check_all(mount, logs)
     mount.umount()
     saving = proxy.reset()
@@ -91,10 +91,10 @@ def test_faults_lose_nothing(on_remote, far, proxy, rng, shm_folder, full, repor
 def save_in_rounds(mount, rng_seed, rounds):
     """The same content each time it is called; each round is its own cut, so that runs can be compared."""
     for number in range(rounds):
-        folder = os.path.join(mount.mnt, f"step-{number}")
-        os.mkdir(folder)
+        directory = os.path.join(mount.mnt, f"step-{number}")
+        os.mkdir(directory)
         for part in range(3):
-            rig.write_file(os.path.join(folder, f"part-{part}"), rig.seeded_bytes(f"{rng_seed} {number} {part}", 300_000))
+            rig.write_file(os.path.join(directory, f"part-{part}"), rig.seeded_bytes(f"{rng_seed} {number} {part}", 300_000))
         mount.wait_remote(timeout="120s")
 
 

@@ -17,9 +17,9 @@ pytestmark = pytest.mark.needs_mount
 
 
 @pytest.fixture
-def remote(folder):
-    """In a folder: the client of S3 has the same contract, and its own tests."""
-    return remotes.DirRemote(os.path.join(folder, "remotes"))
+def remote(directory):
+    """In a directory: the client of S3 has the same contract, and its own tests."""
+    return remotes.DirRemote(os.path.join(directory, "remotes"))
 
 
 def put(mount, name, seed, size):
@@ -208,8 +208,8 @@ def test_pinned_files_stay(mount):
     assert same(mount, data) == []
 
 
-def disk_usage(store, folders):
-    paths = (os.path.join(top, name) for folder in folders for top, _, names in os.walk(os.path.join(store, folder)) for name in names)
+def disk_usage(store, directories):
+    paths = (os.path.join(top, name) for directory in directories for top, _, names in os.walk(os.path.join(store, directory)) for name in names)
     return sum(os.lstat(path).st_blocks * 512 for path in paths if os.path.exists(path))
 
 
@@ -229,19 +229,19 @@ def test_runs_take_room(mount):
     rig.poll(lambda: abs(missing()) < 4 * MIB, 20, "all of it to be counted", 0.2)
 
 
-@pytest.mark.parametrize("how", ["file", "folder", "moved"])
+@pytest.mark.parametrize("how", ["file", "directory", "moved"])
 def test_a_pin_holds_at_once(mount, how):
     """Whatever is still on its way to NVMe."""
     mount.mount(writeback_delay="60s")
     path, run = os.path.join(mount.mnt, "file"), os.path.join(mount.mnt, "run")
     os.mkdir(run)
     os.setxattr(run, "user.cairn.pin", b"1" if how == "moved" else b"0")
-    data = put(mount, "run/file" if how == "folder" else "file", 1, 8 * MIB)
+    data = put(mount, "run/file" if how == "directory" else "file", 1, 8 * MIB)
     mount.wait_remote()
     if how == "moved":
         os.rename(path, os.path.join(run, "file"))
     else:
-        os.setxattr(run if how == "folder" else path, "user.cairn.pin", b"1")
+        os.setxattr(run if how == "directory" else path, "user.cairn.pin", b"1")
     path = path if how == "file" else os.path.join(run, "file")
     done = mount.cairn("evict", path, "--timeout", "20s")
     drop_pages()
@@ -284,8 +284,8 @@ def test_evict_says_what_is_not_in_the_remote(mount):
     assert "the remote does not have them yet" in done.stderr or "in use" in done.stderr
 
 
-def test_evict_and_warmup_without_a_remote(request, mount_factory, folder):
-    mount = mount_factory(folder)
+def test_evict_and_warmup_without_a_remote(request, mount_factory, directory):
+    mount = mount_factory(directory)
     request.addfinalizer(mount.close)
     mount.mount()
     for verb in ("evict", "warmup"):
@@ -296,10 +296,10 @@ def test_evict_and_warmup_without_a_remote(request, mount_factory, folder):
     mount.umount()
 
 
-def spoil(folder):
+def spoil(directory):
     """All of every pack but its header and its index."""
-    for name in os.listdir(folder):
-        with open(os.path.join(folder, name), "r+b") as file:
+    for name in os.listdir(directory):
+        with open(os.path.join(directory, name), "r+b") as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(4096)
             file.write(b"\x5a" * (size - 4096 - 16384))

@@ -49,8 +49,8 @@ def same_trees(one, other):
 
 
 def walk(root):
-    for top, folders, names in os.walk(root):
-        for name in folders + names:
+    for top, directories, names in os.walk(root):
+        for name in directories + names:
             yield os.path.relpath(os.path.join(top, name), root)
 
 
@@ -185,10 +185,10 @@ def test_same_cut_published_again(on_remote, remote):
 
 
 @pytest.mark.timeout(240)
-def test_shows_prefixes_under_load(on_remote, remote, rng, shm_folder, full):
+def test_shows_prefixes_under_load(on_remote, remote, rng, shm_directory, full):
     """P5: while writers run, what a follower shows at a moment is a prefix of their history."""
     writer = on_remote(remote, **SMALL, gc_grace="2s").mount()
-    log = os.path.join(shm_folder, "log")
+    log = os.path.join(shm_directory, "log")
     writers = history.Writers(os.path.join(writer.mnt, "run"), log, rng.randrange(1 << 30), pause=0.05, shard=1 << 20)
     writer.quiet(writers)
     follower, taken = None, []
@@ -377,10 +377,10 @@ def test_killed_while_following(on_remote, remote, rng, full):
     assert follower.fsck().returncode == 0
 
 
-def test_killed_when_a_head_came_behind_own_batches(on_remote, folder):
+def test_killed_when_a_head_came_behind_own_batches(on_remote, directory):
     """What a follower keeps of fetched content is in batches of its own numbers, above the writer's; the head that comes then begins the
     journal below them, and a kill leaves a stage that has seen both."""
-    remote = remotes.DirRemote(os.path.join(folder, "remotes"))
+    remote = remotes.DirRemote(os.path.join(directory, "remotes"))
     writer = on_remote(remote, **SMALL).mount()
     path = os.path.join(writer.mnt, "file")
     rig.write_file(path, rig.seeded_bytes(1, 4 * rig.MIB))
@@ -402,9 +402,9 @@ def test_killed_when_a_head_came_behind_own_batches(on_remote, folder):
 
 
 @pytest.mark.parametrize("lost", ["journal", "view", None])
-def test_interrupted_in_the_middle(on_remote, folder, lost):
+def test_interrupted_in_the_middle(on_remote, directory, lost):
     """A crash between the new view and the new journal: whatever is left of them, the follower shows the head that it knows."""
-    remote = remotes.DirRemote(os.path.join(folder, "remotes"))
+    remote = remotes.DirRemote(os.path.join(directory, "remotes"))
     writer = on_remote(remote, **SMALL).mount()
     rig.write_file(os.path.join(writer.mnt, "file"), b"one" * 100_000)
     writer.wait_remote()
@@ -425,9 +425,9 @@ def test_interrupted_in_the_middle(on_remote, folder, lost):
     assert follower.fsck().returncode == 0
 
 
-def test_remote_out_of_reach(on_remote, folder):
+def test_remote_out_of_reach(on_remote, directory):
     """A follower mounts what it knows while the remote is away, and goes on when it is back."""
-    remote = remotes.DirRemote(os.path.join(folder, "remotes"))
+    remote = remotes.DirRemote(os.path.join(directory, "remotes"))
     writer = on_remote(remote, **SMALL).mount()
     rig.write_file(os.path.join(writer.mnt, "file"), b"one")
     writer.wait_remote()

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.needs_mount
 class Stopped:
     """A FUSE filesystem whose daemon stands: calls wait, but SIGKILL ends them, as on a hard NFS mount."""
 
-    def __init__(self, request, mount_factory, folder):
-        below = folder + "/below"
+    def __init__(self, request, mount_factory, directory):
+        below = directory + "/below"
         os.mkdir(below)
         self.mount = mount_factory(below, kind=remotes.RemoteMount, remote=remotes.DirRemote(below + "/none"), remote_timeout=None)
         self.mount.options.pop("remote"), self.mount.options.pop("lease")
@@ -36,9 +36,9 @@ class Stopped:
 class Frozen:
     """A filesystem that is frozen: who writes waits in a state that nothing ends, SIGKILL neither."""
 
-    def __init__(self, request, mount_factory, folder):
-        self.path, self.frozen = folder + "/frozen", False
-        self.image = rig.LoopImage(folder + "/image", self.path, 512 * rig.MIB)
+    def __init__(self, request, mount_factory, directory):
+        self.path, self.frozen = directory + "/frozen", False
+        self.image = rig.LoopImage(directory + "/image", self.path, 512 * rig.MIB)
         request.addfinalizer(self.close)
 
     def hang(self):
@@ -70,10 +70,10 @@ def helpers(path):
 
 
 @pytest.fixture(params=[Stopped, Frozen], ids=["stopped", "frozen"])
-def place(request, mount_factory, folder):
+def place(request, mount_factory, directory):
     if os.geteuid() != 0:
         pytest.skip("skipped: a filesystem that hangs takes root")
-    return request.param(request, mount_factory, folder)
+    return request.param(request, mount_factory, directory)
 
 
 @pytest.fixture
@@ -193,13 +193,13 @@ def test_verb_interrupted(mount, place):
     place.answer()
 
 
-def test_the_helper_dies(on_remote, folder):
+def test_the_helper_dies(on_remote, directory):
     """Another takes its place; what is not durable yet becomes so."""
-    mount = on_remote(remotes.DirRemote(folder + "/remotes"), remote_timeout="5s")
+    mount = on_remote(remotes.DirRemote(directory + "/remotes"), remote_timeout="5s")
     mount.mount()
     for round in range(3):
         rig.write_file(mount.mnt + f"/{round}", os.urandom(4 * rig.MIB))
-        for pid in helpers(folder):
+        for pid in helpers(directory):
             os.kill(pid, signal.SIGKILL)
         mount.wait(level="remote")
     mount.umount()

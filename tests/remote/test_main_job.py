@@ -8,9 +8,9 @@ import job
 from job import EVERY, STEPS
 
 
-def train_and_lose_node(mount, folder, step, before_death):
+def train_and_lose_node(mount, directory, step, before_death):
     """Run the job to a step; what then happens; then the daemon is killed, and store and stage are gone."""
-    path, report = os.path.join(mount.mnt, "run"), os.path.join(folder, "report.json")
+    path, report = os.path.join(mount.mnt, "run"), os.path.join(directory, "report.json")
 
     def accident():
         before_death(path)
@@ -21,12 +21,12 @@ def train_and_lose_node(mount, folder, step, before_death):
     mount.wipe()
 
 
-def resume_elsewhere(mount, folder, reference):
+def resume_elsewhere(mount, directory, reference):
     """A fresh node takes over and ends the job; another then sees the end of it."""
     fresh = mount.fresh()
     fresh.mount(takeover=True)
     path = os.path.join(fresh.mnt, "run")
-    resumed = job.run(path, os.path.join(folder, "report.json"), "--resume")
+    resumed = job.run(path, os.path.join(directory, "report.json"), "--resume")
     job.check_resumed(resumed, reference, path)
     fresh.umount(drain="remote")
     assert fresh.fsck().returncode == 0
@@ -38,18 +38,18 @@ def resume_elsewhere(mount, folder, reference):
 
 
 @pytest.mark.always_s3
-def test_job_resumes_on_a_fresh_node(mount, rng, folder, reference):
+def test_job_resumes_on_a_fresh_node(mount, rng, directory, reference):
     """P5: what `cairn wait --level remote` waited for is what a fresh node resumes from."""
     step = rng.randrange(2 * EVERY + 1, STEPS - 1)
-    train_and_lose_node(mount, folder, step, mount.wait_remote)
-    start = resume_elsewhere(mount, folder, reference)
+    train_and_lose_node(mount, directory, step, mount.wait_remote)
+    start = resume_elsewhere(mount, directory, reference)
     print(f"lost after step {step}, resumed at {start}")
     assert start >= (step - 1) // EVERY * EVERY
 
 
-def test_job_resumes_from_what_was_uploaded(mount, rng, folder, reference):
+def test_job_resumes_from_what_was_uploaded(mount, rng, directory, reference):
     """P5, P7: with no wait at all an older checkpoint is there, whole, and named by `latest`."""
     step = rng.randrange(STEPS // 2, STEPS - 1)
-    train_and_lose_node(mount, folder, step, lambda path: None)
-    start = resume_elsewhere(mount, folder, reference)
+    train_and_lose_node(mount, directory, step, lambda path: None)
+    start = resume_elsewhere(mount, directory, reference)
     print(f"lost after step {step}, resumed at {start}")

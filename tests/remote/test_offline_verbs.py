@@ -19,8 +19,8 @@ SMALL = {"stage": "128M", "writeback_delay": "100ms"}
 class Verbs:
     """The verbs on a source; what they leave behind is an error."""
 
-    def __init__(self, mount, source, flags=(), folder=None):
-        self.mount, self.source, self.flags, self.tmp = mount, source, list(flags), folder
+    def __init__(self, mount, source, flags=(), directory=None):
+        self.mount, self.source, self.flags, self.tmp = mount, source, list(flags), directory
 
     def run(self, verb, *args, ok=True):
         env = {**(self.mount.env or os.environ), "TMPDIR": self.tmp}
@@ -66,14 +66,14 @@ def fill(root):
 
 
 @pytest.fixture(params=["remote", "store"])
-def published(request, on_remote, remote, folder):
+def published(request, on_remote, remote, directory):
     """Verbs on a remote, or on the store of the same content, and the tree that was written (a copy)."""
     mount = on_remote(remote, **SMALL).mount()
-    expected = os.path.join(folder, "expected")
+    expected = os.path.join(directory, "expected")
     fill(mount.mnt)
     subprocess.run(["cp", "-a", os.path.join(mount.mnt, "run"), expected], check=True)
     mount.umount(drain="remote")
-    tmp = tempfile.mkdtemp(dir=folder)
+    tmp = tempfile.mkdtemp(dir=directory)
     source, flags = (mount.store, []) if request.param == "store" else (remote.url, remote.flags())
     verbs = Verbs(mount, source, flags, tmp)
     verbs.expected = expected
@@ -83,8 +83,8 @@ def published(request, on_remote, remote, folder):
 def same(one, other):
     done = subprocess.run(["diff", "-r", "--no-dereference", one, other], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
-    for top, folders, names in os.walk(one):
-        for name in folders + names:
+    for top, directories, names in os.walk(one):
+        for name in directories + names:
             a = os.path.join(top, name)
             sa, sb = os.lstat(a), os.lstat(os.path.join(other, os.path.relpath(a, one)))
             assert (sa.st_mode, sa.st_size, sa.st_mtime_ns) == (sb.st_mode, sb.st_size, sb.st_mtime_ns), a
@@ -105,30 +105,30 @@ def test_ls(published):
     assert "/run/deep/deeper:\ntwice\n" in deep and "part-39" in deep
 
 
-def test_cp_of_a_tree(published, folder):
-    out = os.path.join(folder, "out")
+def test_cp_of_a_tree(published, directory):
+    out = os.path.join(directory, "out")
     published.cp("run", out, "-r")
     same(published.expected, out)
     assert os.stat(os.path.join(out, "sparse")).st_blocks * 512 < 1 << 20
-    os.makedirs(os.path.join(folder, "into"))
-    published.cp("/run/deep", os.path.join(folder, "into"), "-r")
-    same(os.path.join(published.expected, "deep"), os.path.join(folder, "into", "deep"))
-    published.cp("/", os.path.join(folder, "all"), "-r")
-    assert os.listdir(os.path.join(folder, "all")) == ["run"]
+    os.makedirs(os.path.join(directory, "into"))
+    published.cp("/run/deep", os.path.join(directory, "into"), "-r")
+    same(os.path.join(published.expected, "deep"), os.path.join(directory, "into", "deep"))
+    published.cp("/", os.path.join(directory, "all"), "-r")
+    assert os.listdir(os.path.join(directory, "all")) == ["run"]
     published.cp("run", out, "-r")  # again, into what is there
     same(published.expected, os.path.join(out, "run"))
 
 
-def deep_folders(top, count):
-    """Descriptors of `top` and of folders within each other, whose path is longer than a path may be."""
+def deep_directories(top, count):
+    """Descriptors of `top` and of directories within each other, whose path is longer than a path may be."""
     fds = [os.open(top, os.O_RDONLY)]
     for _ in range(count):
         fds.append(os.open("n" * 250, os.O_RDONLY, dir_fd=fds[-1]))
     return fds
 
 
-def test_cp_of_paths_that_are_longer_than_one_may_be(on_remote, remote, folder):
-    """Each folder gets its mode and time, however deep."""
+def test_cp_of_paths_that_are_longer_than_one_may_be(on_remote, remote, directory):
+    """Each directory gets its mode and time, however deep."""
     mount, depth = on_remote(remote, **SMALL).mount(), 40
     at = os.open(mount.mnt, os.O_RDONLY)
     for _ in range(depth):
@@ -137,16 +137,16 @@ def test_cp_of_paths_that_are_longer_than_one_may_be(on_remote, remote, folder):
         os.close(above)
     os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=at))
     os.close(at)
-    for number, fd in reversed(list(enumerate(deep_folders(mount.mnt, depth)))):
+    for number, fd in reversed(list(enumerate(deep_directories(mount.mnt, depth)))):
         os.fchmod(fd, 0o700 + number)
         os.utime(fd, (number, 1_000_000 + number))
         os.close(fd)
     mount.umount(drain="remote")
-    verbs = Verbs(mount, remote.url, remote.flags(), tempfile.mkdtemp(dir=folder))
-    out = os.path.join(folder, "out")
+    verbs = Verbs(mount, remote.url, remote.flags(), tempfile.mkdtemp(dir=directory))
+    out = os.path.join(directory, "out")
     os.mkdir(out)
     verbs.cp("/", out, "-r")
-    fds = deep_folders(out, depth)
+    fds = deep_directories(out, depth)
     for number, fd in list(enumerate(fds))[1:]:
         info = os.fstat(fd)
         assert (info.st_mode & 0o777, int(info.st_mtime)) == (0o700 + number, 1_000_000 + number), number
@@ -155,23 +155,23 @@ def test_cp_of_paths_that_are_longer_than_one_may_be(on_remote, remote, folder):
         os.close(fd)
 
 
-def test_cp_of_files(published, folder):
-    target = os.path.join(folder, "file")
+def test_cp_of_files(published, directory):
+    target = os.path.join(directory, "file")
     published.cp("run/large", target)
     assert rig.read_file(target) == rig.read_file(os.path.join(published.expected, "large"))
     published.cp("run/small", target)  # takes its place
     assert rig.read_file(target) == b"hello\n" and os.stat(target).st_mode & 0o777 == 0o640
     published.cp("run/with: colons", target)
     assert rig.read_file(target) == b"::"
-    into = os.path.join(folder, "into")
+    into = os.path.join(directory, "into")
     os.makedirs(into)
     sources = [f"{published.source}:run/{name}" for name in ("small", "none", "link")]
     published.run("cp", *sources, into)
     assert sorted(os.listdir(into)) == ["link", "none", "small"] and os.path.islink(os.path.join(into, "link"))
 
 
-def test_what_is_refused(published, folder):
-    out = os.path.join(folder, "out")
+def test_what_is_refused(published, directory):
+    out = os.path.join(directory, "out")
     assert published.ls("nowhere", ok=False).returncode == 1
     assert published.ls("run/away/", ok=False).returncode == 1
     assert "-r" in published.cp("run", out, ok=False).stderr
@@ -183,10 +183,10 @@ def test_what_is_refused(published, folder):
     assert not os.path.exists(out)
 
 
-def test_a_mounted_store_is_left_alone(on_remote, remote, folder):
+def test_a_mounted_store_is_left_alone(on_remote, remote, directory):
     mount = on_remote(remote, **SMALL).mount()
     rig.write_file(os.path.join(mount.mnt, "file"), b"1")
-    verbs = Verbs(mount, mount.store, folder=tempfile.mkdtemp(dir=folder))
+    verbs = Verbs(mount, mount.store, directory=tempfile.mkdtemp(dir=directory))
     done = verbs.ls("/", ok=False)
     assert done.returncode == 1 and mount.mnt in done.stderr
     mount.wait()
@@ -197,14 +197,14 @@ def test_a_mounted_store_is_left_alone(on_remote, remote, folder):
     assert rig.read_file(os.path.join(mount.mnt, "file")) == b"1"
 
 
-def test_an_empty_remote(on_remote, remote, folder):
+def test_an_empty_remote(on_remote, remote, directory):
     mount = on_remote(remote)
-    verbs = Verbs(mount, remote.url, remote.flags(), tempfile.mkdtemp(dir=folder))
+    verbs = Verbs(mount, remote.url, remote.flags(), tempfile.mkdtemp(dir=directory))
     done = verbs.ls("/", ok=False)
     assert done.returncode == 1 and remote.url in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_damage_makes_no_file(published, folder, remote, rng):
+def test_damage_makes_no_file(published, directory, remote, rng):
     """What does not verify is said, has no name locally, and the rest is copied."""
     if published.source == published.mount.store:
         pytest.skip("skipped: the same code reads a store")
@@ -213,7 +213,7 @@ def test_damage_makes_no_file(published, folder, remote, rng):
             data = bytearray(remote.get(name))
             data[len(data) // 2] ^= 1
             remote.put(name, bytes(data))
-    out = os.path.join(folder, "out")
+    out = os.path.join(directory, "out")
     done = published.cp("run", out, "-r", ok=False)
     assert done.returncode == 1 and "damaged" in done.stderr
     assert not [name for _, _, names in os.walk(out) for name in names if ".cairn-" in name]
@@ -225,11 +225,11 @@ def test_damage_makes_no_file(published, folder, remote, rng):
     assert os.path.exists(os.path.join(out, "small"))
 
 
-def test_an_interrupt_leaves_nothing(published, folder, s3, rgw):
-    """Ctrl-C: exit code 130, no half file, no temporary folder."""
+def test_an_interrupt_leaves_nothing(published, directory, s3, rgw):
+    """Ctrl-C: exit code 130, no half file, no temporary directory."""
     if published.source == published.mount.store:
         pytest.skip("skipped: nothing to wait for")
-    out = os.path.join(folder, "out")
+    out = os.path.join(directory, "out")
     env = {**published.mount.env, "TMPDIR": published.tmp}
     command = [published.mount.binary, "cp", *published.flags, "-r", f"{published.source}:run", out]
     process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`dir:/nfs/run` where /nfs is not mounted is a bare folder of another filesystem: nothing is published into it in place of the remote."""
+"""`dir:/nfs/run` where /nfs is not mounted is a bare directory of another filesystem: nothing is published into it in place of the remote."""
 import os
 import shutil
 import zlib
@@ -13,16 +13,16 @@ pytestmark = pytest.mark.needs_mount
 
 
 @pytest.fixture
-def disk(request, folder):
+def disk(request, directory):
     """disk(name): mounts a filesystem of that name at `at`."""
     if os.geteuid() != 0:
         pytest.skip("skipped: mounting a filesystem takes root")
-    at = folder + "/nfs"
+    at = directory + "/nfs"
     os.mkdir(at)
     request.addfinalizer(lambda: rig.file_systems_unmount(at))
 
     def mount(name):
-        image = f"{folder}/{name}"
+        image = f"{directory}/{name}"
         return rig.LoopImage(image, at, None if os.path.exists(image) else 512 * rig.MIB)
 
     mount.at, mount.run = at, at + "/run"
@@ -59,7 +59,7 @@ def goes_on(mount, disk):
 
 
 def test_not_mounted(published, disk):
-    """Neither is the folder made on the disk below, nor one used that is there already."""
+    """Neither is the directory made on the disk below, nor one used that is there already."""
     assert "mount its filesystem first" in refused(published)
     assert os.listdir(disk.at) == []
     os.mkdir(disk.run)
@@ -87,13 +87,13 @@ def test_another_disk(published, disk):
     second.close()
 
 
-def test_moved(published, disk, folder):
+def test_moved(published, disk, directory):
     """With its content it may move to wherever."""
     first = disk("first")
-    shutil.copytree(disk.run, folder + "/copy")
+    shutil.copytree(disk.run, directory + "/copy")
     first.close()
     second = disk("second")
-    shutil.copytree(folder + "/copy", disk.run)
+    shutil.copytree(directory + "/copy", disk.run)
     published.mount()
     rig.write_file(published.mnt + "/file", b"2")
     published.wait(level="remote")
@@ -106,11 +106,11 @@ def test_moved(published, disk, folder):
     assert "not on the filesystem where this store published before" in refused(published)
 
 
-def test_a_new_store_is_told(on_remote, folder):
+def test_a_new_store_is_told(on_remote, directory):
     """Who knows no better publishes into what is there, and says on which filesystem that is."""
-    mount = on_remote(remotes.DirRemote(folder))
+    mount = on_remote(remotes.DirRemote(directory))
     mount.mount()
-    of_root = os.stat(folder).st_dev == os.stat("/").st_dev
+    of_root = os.stat(directory).st_dev == os.stat("/").st_dev
     assert ("a new remote begins there, on the filesystem of /" in mount.log()) == of_root
     assert "a new remote begins there" in mount.log()
     mount.remount()
@@ -141,9 +141,9 @@ def test_note_of_the_place(published, disk):
         assert file.read().split(b"\n")[:2] == lines[:2]  # the number of a loop device is of the day
 
 
-def test_unmounted_and_mounted_again_under_the_mount(on_remote, disk, folder):
-    """While its filesystem is not there nothing is published into the folder below; once it is, the mount goes on by itself."""
-    shown = folder + "/shown"
+def test_unmounted_and_mounted_again_under_the_mount(on_remote, disk, directory):
+    """While its filesystem is not there nothing is published into the directory below; once it is, the mount goes on by itself."""
+    shown = directory + "/shown"
     os.mkdir(shown)
     first = disk("first")
     rig.run("mount", "--bind", disk.at, shown)
@@ -171,18 +171,18 @@ def test_unmounted_and_mounted_again_under_the_mount(on_remote, disk, folder):
     first.close()
 
 
-def test_a_copy_in_its_place_under_the_mount(on_remote, folder):
+def test_a_copy_in_its_place_under_the_mount(on_remote, directory):
     """What was put there from a copy may lack what was published since: a mount looks at what is there, and until then nobody publishes."""
-    prefix = folder + "/prefix"
-    mount = on_remote(remotes.DirRemote(folder, prefix))
+    prefix = directory + "/prefix"
+    mount = on_remote(remotes.DirRemote(directory, prefix))
     mount.mount(remote_timeout="2s")
     rig.write_file(mount.mnt + "/file", b"1")
     mount.wait(level="remote")
-    shutil.copytree(prefix, folder + "/copy")
+    shutil.copytree(prefix, directory + "/copy")
     rig.write_file(mount.mnt + "/large", b"2" * rig.MIB)
     mount.wait(level="remote")
     shutil.rmtree(prefix)
-    os.rename(folder + "/copy", prefix)
+    os.rename(directory + "/copy", prefix)
     heads = os.listdir(prefix + "/heads")
     rig.write_file(mount.mnt + "/file", b"3")
     assert mount.cairn("wait", mount.mnt, "--level", "remote", "--timeout", "4s").returncode == 3
@@ -198,10 +198,10 @@ def test_a_copy_in_its_place_under_the_mount(on_remote, folder):
 
 
 @pytest.mark.parametrize("how", ["removed", "moved", "emptied"])
-def test_taken_away_under_the_mount(on_remote, folder, how):
-    """Nothing counts as published that lies in a folder which is not the remote any more; where it comes back, it goes on."""
-    prefix, away = folder + "/prefix", folder + "/away"
-    mount = on_remote(remotes.DirRemote(folder, prefix))
+def test_taken_away_under_the_mount(on_remote, directory, how):
+    """Nothing counts as published that lies in a directory which is not the remote any more; where it comes back, it goes on."""
+    prefix, away = directory + "/prefix", directory + "/away"
+    mount = on_remote(remotes.DirRemote(directory, prefix))
     mount.mount(remote_timeout="2s")
     rig.write_file(mount.mnt + "/file", b"1")
     mount.wait(level="remote")
@@ -226,7 +226,7 @@ def test_taken_away_under_the_mount(on_remote, folder, how):
         mount.wait(level="remote")
     mount.umount()
     if how == "removed":
-        os.mkdir(prefix)  # a mount makes no folder where this store published before
+        os.mkdir(prefix)  # a mount makes no directory where this store published before
     mount.mount()
     mount.wait(level="remote")
     mount.umount()

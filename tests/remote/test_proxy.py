@@ -328,7 +328,7 @@ def test_proxy_keeps_up(through, report):
 
 # ---------------------------------------------------------------- remotes
 
-def test_remote_by_hand(remote, rng, folder):
+def test_remote_by_hand(remote, rng, directory):
     """Both kinds: list, read, change, create once, copy as a whole, download, wipe."""
     objects = {"heads/0000000000000001": b"one", "packs/ab/x": rig.seeded_bytes(1, 5 * rig.MIB), "packs/ab/y": b""}
     for name, data in objects.items():
@@ -343,7 +343,7 @@ def test_remote_by_hand(remote, rng, folder):
     assert other.get("packs/ab/x") == objects["packs/ab/x"] != remote.get("packs/ab/x")
     with pytest.raises(KeyError):
         remote.get("packs/ab/y")
-    target = f"{folder}/copy"
+    target = f"{directory}/copy"
     other.download(target)
     assert rig.read_file(f"{target}/packs/ab/x") == objects["packs/ab/x"]
     remote.wipe()

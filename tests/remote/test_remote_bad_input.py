@@ -216,11 +216,11 @@ def test_not_s3_with_state(node, web):
     goes_on_offline(node)
 
 
-def self_signed(folder):
+def self_signed(directory):
     """A certificate that nobody vouches for."""
     if not shutil.which("openssl"):
         pytest.skip("skipped: openssl is not installed")
-    path = os.path.join(folder, "certificate.pem")
+    path = os.path.join(directory, "certificate.pem")
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
     command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", path + ".key", "-out", path]
     subprocess.run(command, check=True, capture_output=True)
@@ -229,9 +229,9 @@ def self_signed(folder):
     return path, context
 
 
-def test_certificate_that_nobody_vouches_for(node, web, folder):
+def test_certificate_that_nobody_vouches_for(node, web, directory):
     """P12: TLS is verified: not one request gets through. With the certificate given as trusted, it is the answer that is wrong."""
-    path, context = self_signed(folder)
+    path, context = self_signed(directory)
     url, server = web(context)
     node.options["endpoint_url"] = url
     refused(node, says=["certificate"])
@@ -315,12 +315,12 @@ def test_remote_that_is_no_remote(node, value):
     assert "remote" in done.stderr.lower()
 
 
-def test_directory_that_cannot_be_written(on_remote, folder):
-    """dir: a folder whose parent is missing, a file, a read-only filesystem."""
-    rig.write_file(os.path.join(folder, "a-file"), b"x")
-    missing = os.path.join(folder, "missing", "below")
-    for path in (missing, os.path.join(folder, "a-file")):
-        mount = on_remote(remotes.DirRemote(folder))
+def test_directory_that_cannot_be_written(on_remote, directory):
+    """dir: a directory whose parent is missing, a file, a read-only filesystem."""
+    rig.write_file(os.path.join(directory, "a-file"), b"x")
+    missing = os.path.join(directory, "missing", "below")
+    for path in (missing, os.path.join(directory, "a-file")):
+        mount = on_remote(remotes.DirRemote(directory))
         mount.options["remote"] = f"dir:{path}"
         refused(mount, says=[path])
 
@@ -355,23 +355,23 @@ def browsed(on_remote, remote):
 
 
 @pytest.mark.parametrize("where", ["remote", "store"])
-def test_ls_and_cp(browsed, remote, folder, where):
+def test_ls_and_cp(browsed, remote, directory, where):
     """Browse and restore with no mount, from the remote and from the store."""
     spec = remote.spec if where == "remote" else lambda path: f"{browsed.store}:{path}"
     flags = remote.flags() if where == "remote" else []
     done = browsed.cairn("ls", *flags, spec("run"))
     assert done.returncode == 0 and sorted(done.stdout.split()) == ["latest", "step-1"], done
-    target = os.path.join(folder, "restored")
+    target = os.path.join(directory, "restored")
     done = browsed.cairn("cp", "-r", *flags, spec("run"), target)
     assert done.returncode == 0, done
     assert rig.read_file(os.path.join(target, "step-1", "model")) == rig.seeded_bytes(1, 3_000_001)
-    done = browsed.cairn("cp", *flags, spec("run/latest"), os.path.join(folder, "one"))
-    assert done.returncode == 0 and rig.read_file(os.path.join(folder, "one")) == b"step-1"
+    done = browsed.cairn("cp", *flags, spec("run/latest"), os.path.join(directory, "one"))
+    assert done.returncode == 0 and rig.read_file(os.path.join(directory, "one")) == b"step-1"
 
 
-def test_ls_and_cp_of_nothing(browsed, remote, folder):
+def test_ls_and_cp_of_nothing(browsed, remote, directory):
     """A path that is not there, a remote with nothing in it: one line, exit code 1, no half file."""
-    target = os.path.join(folder, "target")
+    target = os.path.join(directory, "target")
     for verb, *rest in (("ls", remote.spec("no/such")), ("cp", remote.spec("no/such"), target)):
         done = browsed.cairn(verb, *remote.flags(), *rest)
         assert done.returncode == 1 and len(done.stderr.strip().splitlines()) == 1, done

@@ -12,13 +12,13 @@ pytestmark = pytest.mark.needs_mount
 
 
 @pytest.fixture
-def node(on_remote, folder):
-    return on_remote(remotes.DirRemote(os.path.join(folder, "remotes")))
+def node(on_remote, directory):
+    return on_remote(remotes.DirRemote(os.path.join(directory, "remotes")))
 
 
-def disk_of(request, node, folder):
+def disk_of(request, node, directory):
     build = faultdisk.build_of(request.config, request.getfixturevalue("sanitized"))
-    return faultdisk.FaultDisk(node, build, os.path.join(folder, "faults"))
+    return faultdisk.FaultDisk(node, build, os.path.join(directory, "faults"))
 
 
 def check_elsewhere(node, files):
@@ -29,9 +29,9 @@ def check_elsewhere(node, files):
     other.close()
 
 
-def test_the_stage_is_asked(request, node, folder):
+def test_the_stage_is_asked(request, node, directory):
     """What became durable is in memory yet: the remote gets it from there, and so does NVMe, in another pack."""
-    disk = disk_of(request, node, folder)
+    disk = disk_of(request, node, directory)
     node.mount()
     node.wait_remote()
     files = {f"file-{i}": rig.seeded_bytes(i, 3 * rig.MIB) for i in range(3)}
@@ -49,9 +49,9 @@ def test_the_stage_is_asked(request, node, folder):
     assert not node.status()["damage"]
 
 
-def test_its_former_place_is_asked(request, node, folder):
+def test_its_former_place_is_asked(request, node, directory):
     """The same content was published before, and deleted: its pack is there for the grace."""
-    disk = disk_of(request, node, folder)
+    disk = disk_of(request, node, directory)
     node.mount()
     data, path = rig.seeded_bytes("again", 3 * rig.MIB), os.path.join(node.mnt, "file")
     rig.write_synced(path, data)

@@ -14,13 +14,13 @@ SMALL = 64 * rig.KIB  # most that publishing one small file may upload
 ONES = 51  # files that are published one by one
 SMALL_PACKS = 16  # more of them are merged
 INLINE, CHUNKED = 200, 17000  # bytes of a file that lies in the namespace, and of one that is a chunk
-FOLDER = 1000  # files in one
+DIRECTORY = 1000  # files in one
 HEAD_LEN, HEAD_RUN_LEN = 336 + 8, 72  # docs/on-disk-format.md
 FIRST_BYTE = 2.0  # seconds, of the issue; half of that again under load
 
 
 def path_of(mnt, number):
-    return os.path.join(mnt, f"d{number // FOLDER}", f"f{number % FOLDER}")
+    return os.path.join(mnt, f"d{number // DIRECTORY}", f"f{number % DIRECTORY}")
 
 
 def content_of(number, chunked_every):
@@ -30,7 +30,7 @@ def content_of(number, chunked_every):
 def fill(mnt, count, chunked_every):
     for number in range(count):
         path = path_of(mnt, number)
-        if number % FOLDER == 0:
+        if number % DIRECTORY == 0:
             os.mkdir(os.path.dirname(path))
         rig.write_file(path, content_of(number, chunked_every))
 
@@ -86,9 +86,9 @@ def account(rows):
 
 @pytest.mark.needs_mount
 @pytest.mark.timeout(240)
-def test_one_small_file_among_many(on_remote, folder, full, report):
+def test_one_small_file_among_many(on_remote, directory, full, report):
     count = 1_000_000 if full else 10_000
-    large = Large(on_remote, folder, count, 100 if full else 10)
+    large = Large(on_remote, directory, count, 100 if full else 10)
     large.node.remount(fsync="remote")
     figures = {"files": count}
     before = large.node.remote_status()
@@ -134,9 +134,9 @@ def begin_fresh(large, node, number):
 @pytest.mark.alone
 @pytest.mark.needs_mount
 @pytest.mark.timeout(240)
-def test_fresh_node_among_many(on_remote, folder, full, sanitized, report):
+def test_fresh_node_among_many(on_remote, directory, full, sanitized, report):
     """Whole with --full: 10^5 files are what the figure is about."""
-    large = Large(on_remote, folder, 100_000 if full else 10_000, 10)
+    large = Large(on_remote, directory, 100_000 if full else 10_000, 10)
     large.node.umount()
     figures = []
     for turn in range(3):
@@ -154,18 +154,18 @@ def test_fresh_node_among_many(on_remote, folder, full, sanitized, report):
     assert statistics.median(row["seconds"] for row in figures) <= 2 * FIRST_BYTE or sanitized, figures
 
 
-def enough_room(folder, size):
+def enough_room(directory, size):
     """At the store, at the remote, and at a fresh store that fetches a little of it."""
-    return shutil.disk_usage(folder).free > 3 * size + 10 * rig.GIB
+    return shutil.disk_usage(directory).free > 3 * size + 10 * rig.GIB
 
 
 @pytest.mark.needs_mount
 @pytest.mark.timeout(240)
-def test_renaming_an_uploaded_directory(on_remote, folder, full, report):
+def test_renaming_an_uploaded_directory(on_remote, directory, full, report):
     size, piece = 10 * rig.GIB if full else 256 * rig.MIB, 16 * rig.MIB
-    if not enough_room(folder, size):
+    if not enough_room(directory, size):
         size = 256 * rig.MIB
-    remote = remotes.DirRemote(os.path.join(folder, "remote"))
+    remote = remotes.DirRemote(os.path.join(directory, "remote"))
     node = on_remote(remote, nvme="30G").mount()
     os.makedirs(os.path.join(node.mnt, "run", "step1", "deep"))
     for number in range(size // piece):
@@ -217,13 +217,13 @@ def publish_and_wait(node):
 @pytest.mark.alone
 @pytest.mark.needs_mount
 @pytest.mark.timeout(240)
-def test_looking_does_not_grow(on_remote, folder, full, sanitized, report):
+def test_looking_does_not_grow(on_remote, directory, full, sanitized, report):
     """A chunk a file: 10^5 of them, by default 10^4."""
     count = 100_000 if full else 10_000
-    few = Large(on_remote, os.path.join(folder, "few"), 10, 1)
+    few = Large(on_remote, os.path.join(directory, "few"), 10, 1)
     small = looks(few.node)
     few.node.umount()
-    many = Large(on_remote, os.path.join(folder, "many"), count, 1)
+    many = Large(on_remote, os.path.join(directory, "many"), count, 1)
     assert many.node.status()["remote"]["pack_bytes"] > count * CHUNKED
     large = looks(many.node)
     many.node.umount()

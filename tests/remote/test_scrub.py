@@ -30,8 +30,8 @@ def fill(node, rng, count=3, size=3 * rig.MIB):
 
 
 def local_packs(node):
-    folder = os.path.join(node.store, "packs")
-    return sorted(os.path.join(top, name) for top, _, names in os.walk(folder) for name in names)
+    directory = os.path.join(node.store, "packs")
+    return sorted(os.path.join(top, name) for top, _, names in os.walk(directory) for name in names)
 
 
 def flip_object(remote, name, offset):

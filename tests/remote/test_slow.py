@@ -7,7 +7,7 @@ import pytest
 
 import remote as remotes
 import rig
-from slow_folder import SlowFolder
+from slow_directory import SlowDirectory
 
 pytestmark = pytest.mark.needs_mount
 
@@ -15,10 +15,10 @@ SLOW = 18  # seconds of an fsync: more than a put is given at first
 
 
 @pytest.fixture
-def slow(request, folder):
+def slow(request, directory):
     if os.geteuid() != 0:
         pytest.skip("skipped: mounting takes root")
-    made = SlowFolder(request.config.getoption("--build"), folder)
+    made = SlowDirectory(request.config.getoption("--build"), directory)
     request.addfinalizer(made.close)
     return made
 

@@ -22,7 +22,7 @@ class Campaign:
         self.number = 0
 
     def begin(self, **options):
-        """Start writers in a folder of their own; they run when this returns."""
+        """Start writers in a directory of their own; they run when this returns."""
         self.number += 1
         self.name = f"run-{self.number}"
         self.log = os.path.join(self.logs, f"log-{self.number}")
@@ -64,12 +64,12 @@ class Campaign:
             rig.shutil.rmtree(fresh.root, ignore_errors=True)
 
     def check_cut(self, path, end_mark):
-        """The model over a plain folder has no drafts: it publishes files that are being written."""
+        """The model over a plain directory has no drafts: it publishes files that are being written."""
         loose = {"idle": 0, "torn": True} if self.mount.plain else {}
         return judge.check_cut(path, self.log, 0, end_mark, **loose)
 
     def end(self):
-        """The run is over: its folder goes, so that the next begins with an empty one."""
+        """The run is over: its directory goes, so that the next begins with an empty one."""
         self.writers.kill()
         rig.shutil.rmtree(os.path.join(self.mount.mnt, self.name))
 
@@ -88,10 +88,10 @@ def check_marker(path):
 
 
 @pytest.mark.timeout(240)
-def test_remote_at_random_moments(on_remote, remote, rng, shm_folder, full):
+def test_remote_at_random_moments(on_remote, remote, rng, shm_directory, full):
     """P5: 100 moments (10 by default) on each kind of remote: always a prefix, mounted read-only and to write."""
     mount = on_remote(remote, **SMALL).mount()
-    campaign, taken = Campaign(mount, rng, shm_folder), []
+    campaign, taken = Campaign(mount, rng, shm_directory), []
     for _ in range(20 if full else 2):
         campaign.begin()
         copies = []
@@ -128,19 +128,19 @@ def named_last(path):
 
 
 LAST = {
-    "mkdir": lambda: os.mkdir("folder"),
-    "make": lambda: rig.write_file("folder/one", b"one"),
-    "make another": lambda: rig.write_file("folder/two", b"two" * 100_000),
-    "exchange": lambda: history.exchange("folder/one", "folder/two"),
+    "mkdir": lambda: os.mkdir("directory"),
+    "make": lambda: rig.write_file("directory/one", b"one"),
+    "make another": lambda: rig.write_file("directory/two", b"two" * 100_000),
+    "exchange": lambda: history.exchange("directory/one", "directory/two"),
     "mkdir beside it": lambda: os.mkdir("other"),
-    "exchange file and folder": lambda: history.exchange("folder/one", "other"),
-    "rename": lambda: os.rename("folder/two", "moved"),
+    "exchange file and directory": lambda: history.exchange("directory/one", "other"),
+    "rename": lambda: os.rename("directory/two", "moved"),
     "rename over": lambda: os.rename("moved", "other"),
     "whiteout": lambda: history.whiteout("other", "moved"),
     "whiteout over": lambda: history.whiteout("moved", "other"),
     "over a whiteout": lambda: os.rename("other", "moved"),
     "whiteout again": lambda: history.whiteout("moved", "other"),
-    "link": lambda: os.link("other", "folder/link"),
+    "link": lambda: os.link("other", "directory/link"),
     "symlink": lambda: os.symlink("other", "soft"),
     "fifo": lambda: os.mkfifo("fifo"),
     "named last": lambda: named_last("last"),
@@ -151,12 +151,12 @@ LAST = {
     "copy": lambda: copied("other", "copy"),
     "chmod": lambda: os.chmod("copy", 0o600),
     "times": lambda: os.utime("copy", ns=(7, 8)),
-    "times of a folder": lambda: os.utime("folder", ns=(7, 8)),
+    "times of a directory": lambda: os.utime("directory", ns=(7, 8)),
     "xattr": lambda: os.setxattr("copy", "user.x", b"x"),
     "no xattr": lambda: os.removexattr("copy", "user.x"),
     "unlink": lambda: os.unlink("copy"),
-    "unlink one of two": lambda: os.unlink("folder/link"),
-    "rename a folder": lambda: os.rename("folder", "away"),
+    "unlink one of two": lambda: os.unlink("directory/link"),
+    "rename a directory": lambda: os.rename("directory", "away"),
     "make and remove": lambda: (rig.write_file("away/short", b""), os.unlink("away/short")),
 }
 
@@ -164,9 +164,9 @@ LAST = {
 def look_at(root):
     """All that is there, but for the time of access."""
     found = {}
-    for folder, folders, files in os.walk(root):
-        for name in sorted(folders + files):
-            path = os.path.join(folder, name)
+    for directory, directories, files in os.walk(root):
+        for name in sorted(directories + files):
+            path = os.path.join(directory, name)
             info = os.lstat(path)
             content = os.readlink(path) if os.path.islink(path) else hashlib.sha256(rig.read_file(path)).hexdigest() if os.path.isfile(path) else None
             attributes = {key: os.getxattr(path, key) for key in os.listxattr(path, follow_symlinks=False)} if not os.path.islink(path) else {}
@@ -213,12 +213,12 @@ PHASES = {
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("phase", PHASES)
-def test_killed_during(on_remote, remote, rng, shm_folder, full, phase):
+def test_killed_during(on_remote, remote, rng, shm_directory, full, phase):
     """P2, P5: kill -9 during upload, remote gc, eviction: the remote is a prefix, the store has everything."""
     mount = on_remote(remote, **{**SMALL, **PHASES[phase]}).mount()
     if mount.plain and phase == "evict":
         pytest.skip("skipped: needs the mount")
-    campaign = Campaign(mount, rng, shm_folder)
+    campaign = Campaign(mount, rng, shm_directory)
     if phase == "evict":
         fill(mount, rng)
     for _ in range(20 if full else 1):
@@ -249,10 +249,10 @@ def check_filled(mount):
 
 
 @pytest.mark.timeout(240)
-def test_killed_during_takeover(on_remote, remote, rng, shm_folder, full):
+def test_killed_during_takeover(on_remote, remote, rng, shm_directory, full):
     """P5: the node dies, and whoever takes over dies, too, at any moment of it: still a prefix."""
     mount = on_remote(remote, **SMALL).mount()
-    campaign = Campaign(mount, rng, shm_folder)
+    campaign = Campaign(mount, rng, shm_directory)
     for _ in range(10 if full else 1):
         campaign.begin()
         try:

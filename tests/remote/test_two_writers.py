@@ -225,7 +225,7 @@ def test_two_daemons_never_make_two_histories(on_remote, remote, rng, full):
 
 
 @pytest.mark.needs_mount
-def test_live_holder_is_named(on_remote, remote, folder):
+def test_live_holder_is_named(on_remote, remote, directory):
     """A second mount says for whom it waits, and is refused in one line when that turns out to live; the first is unharmed."""
     first = on_remote(remote, lease="6s").mount()
     rig.write_file(os.path.join(first.mnt, "file"), b"x")

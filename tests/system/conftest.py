@@ -23,17 +23,17 @@ exec cat
 
 
 class Machine:
-    def __init__(self, folder):
-        self.root = folder
+    def __init__(self, directory):
+        self.root = directory
         self.holder = subprocess.Popen(
-            ["unshare", "-m", "--propagation", "private", "bash", "-c", SET_UP, "bash", folder],
+            ["unshare", "-m", "--propagation", "private", "bash", "-c", SET_UP, "bash", directory],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
         self.works = self.holder.stdout.readline() == b"ready\n"
         self.stage_dir = tempfile.mkdtemp(prefix="cairn-test-", dir="/dev/shm")
-        self.store, self.mnt = os.path.join(folder, "store"), os.path.join(folder, "mnt")
+        self.store, self.mnt = os.path.join(directory, "store"), os.path.join(directory, "mnt")
 
     def path(self, path):
         """The same file, seen from outside."""
@@ -64,11 +64,11 @@ class Machine:
 
 
 @pytest.fixture
-def machine(request, folder, binary):
-    """A private machine with cairn as `cairn-under-test`, a disk at its root folder, and no installation."""
+def machine(request, directory, binary):
+    """A private machine with cairn as `cairn-under-test`, a disk at its root directory, and no installation."""
     if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
         pytest.skip("skipped: needs root and /dev/fuse")
-    made = Machine(folder)
+    made = Machine(directory)
     request.addfinalizer(made.close)
     if not made.works:
         pytest.skip("skipped: no mount namespace with overlays: " + made.holder.stderr.read().decode().strip())

@@ -39,8 +39,8 @@ def options(binary):
     return [(name, bool(value)) for name, value in re.findall(r"^  (\w+)(=\w+)? ", text, re.M)]
 
 
-def script(binary, shell, folder):
-    path = os.path.join(folder, f"cairn.{shell}")
+def script(binary, shell, directory):
+    path = os.path.join(directory, f"cairn.{shell}")
     with open(path, "w") as file:
         file.write(ask(binary, "completion", shell))
     return path
@@ -78,9 +78,9 @@ def type_at(command, keys, until, env):
 SHOW = "cairn() { printf 'called:'; printf '<%s>' \"$@\"; echo; }\n"
 
 
-def test_bash_offers_what_help_shows(binary, folder):
+def test_bash_offers_what_help_shows(binary, directory):
     """Every command, every flag of each, every option and word of -o."""
-    path = script(binary, "bash", folder)
+    path = script(binary, "bash", directory)
     assert sorted(bash_candidates(path, "cairn ")) == sorted(commands(binary))
     for command in commands(binary):
         shown = {spelling for spelling, _ in flags(binary, command)}
@@ -107,50 +107,50 @@ def test_bash_offers_what_help_shows(binary, folder):
         ("cairn nonsense ", []),
     ],
 )
-def test_bash_values(binary, folder, line, expected):
+def test_bash_values(binary, directory, line, expected):
     """What comes after '=' and ':' is what bash inserts there."""
-    assert bash_candidates(script(binary, "bash", folder), line) == expected
+    assert bash_candidates(script(binary, "bash", directory), line) == expected
 
 
-def test_bash_mountpoints(binary, cairn, folder):
-    """Mounts of CairnFS, with a blank in the name; folders where one is to be mounted."""
-    path = script(binary, "bash", folder)
-    cairn.mnt = os.path.join(folder, "a mount")
+def test_bash_mountpoints(binary, cairn, directory):
+    """Mounts of CairnFS, with a blank in the name; directories where one is to be mounted."""
+    path = script(binary, "bash", directory)
+    cairn.mnt = os.path.join(directory, "a mount")
     os.makedirs(cairn.mnt)
     cairn.mount()
     assert cairn.mnt in bash_candidates(path, "cairn umount ")
-    assert cairn.mnt in bash_candidates(path, f"cairn scrub {folder}/a\\ m")
+    assert cairn.mnt in bash_candidates(path, f"cairn scrub {directory}/a\\ m")
     assert "/proc" not in bash_candidates(path, "cairn umount ")
-    assert f"{folder}/store" in bash_candidates(path, f"cairn mount {folder}/st")
+    assert f"{directory}/store" in bash_candidates(path, f"cairn mount {directory}/st")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_at_a_terminal(binary, cairn, folder, shell):
+def test_at_a_terminal(binary, cairn, directory, shell):
     """Tab keys give whole words: command, flag, word, and a mountpoint whose name has a blank."""
     if not shutil.which(shell):
         pytest.skip(f"skipped: {shell} is not installed")
-    cairn.mnt = os.path.join(folder, "a mount")
+    cairn.mnt = os.path.join(directory, "a mount")
     os.makedirs(cairn.mnt)
     cairn.mount()
-    path = script(binary, shell, folder)
+    path = script(binary, shell, directory)
     begin = {"bash": f"bind 'set bell-style none'; source {path}\n", "zsh": f"autoload -U compinit; compinit -D -u; source {path}\n"}
     command = {"bash": ["bash", "--norc", "--noprofile", "-i"], "zsh": ["zsh", "-f", "-i"]}[shell]
     keys = [begin[shell], SHOW, "cairn umo\t--dr\trem\t" + cairn.mnt[:-6] + "\t\n"]
     ways = {"bash": f"called:<umount><--drain><remote><{cairn.mnt}/>", "zsh": f"called:<umount><--drain=remote><{cairn.mnt}>"}
-    written = type_at(command, keys, ways[shell], {"ZDOTDIR": folder, "HOME": folder})
+    written = type_at(command, keys, ways[shell], {"ZDOTDIR": directory, "HOME": directory})
     assert ways[shell] in written, written
 
 
-def test_fish(binary, cairn, folder):
+def test_fish(binary, cairn, directory):
     """The same of fish."""
     if not shutil.which("fish"):
         pytest.skip("skipped: fish is not installed")
     cairn.mount()
-    path = script(binary, "fish", folder)
+    path = script(binary, "fish", directory)
 
     def offered(line):
         program = f"source {path}; complete -C '{line}'"
-        done = subprocess.run(["fish", "--no-config", "-c", program], capture_output=True, text=True, errors="replace", timeout=60, env={**os.environ, "HOME": folder})
+        done = subprocess.run(["fish", "--no-config", "-c", program], capture_output=True, text=True, errors="replace", timeout=60, env={**os.environ, "HOME": directory})
         assert done.returncode == 0 and done.stderr == "", done
         return {row.split("\t")[0] for row in done.stdout.splitlines()}
 

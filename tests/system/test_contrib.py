@@ -31,9 +31,9 @@ def rules():
 
 
 @pytest.mark.needs_mount
-def test_metrics_of_dashboard_and_alerts_exist(on_remote, folder):
+def test_metrics_of_dashboard_and_alerts_exist(on_remote, directory):
     """Each name is one that a mount with a remote and a program that saves lazily shows."""
-    cairn = on_remote(remotes.DirRemote(folder))
+    cairn = on_remote(remotes.DirRemote(directory))
     cairn.mount()
     os.setxattr(cairn.mnt, "user.cairn.lane", b"1 pending=0 saves=0 blocked_ns=0 published=1 failed=0 error=")
     shown = {match[0] for line in cairn.cairn("metrics", cairn.mnt).stdout.splitlines() if (match := METRIC.match(line))}
@@ -81,13 +81,13 @@ def test_alerts_fire_for_what_they_are_for(promtool):
     assert fired == quiet == set(re.findall(r"alert: (\w+)", rig.read_file(RULES).decode()))
 
 
-def test_expressions_of_the_dashboard_parse(promtool, folder):
+def test_expressions_of_the_dashboard_parse(promtool, directory):
     """As recording rules, with what Grafana puts in the place of its variables."""
     records = []
     for number, expression in enumerate(expressions()):
         expression = expression.replace("$__rate_interval", "1m").replace("$instance", ".*")
         records.append({"record": f"panel:{number}", "expr": expression})
-    rules_file = os.path.join(folder, "rules.yml")
+    rules_file = os.path.join(directory, "rules.yml")
     rig.write_file(rules_file, json.dumps({"groups": [{"name": "dashboard", "rules": records}]}).encode())
     promtool("check", "rules", rules_file)
 
@@ -95,17 +95,17 @@ def test_expressions_of_the_dashboard_parse(promtool, folder):
 class Slurm:
     """Runs prolog and epilog with the environment and the empty PATH that slurmd gives them."""
 
-    def __init__(self, folder, binary):
-        self.folder, self.binary = folder, binary
-        os.chmod(folder, 0o755)
-        self.mnt, self.store, self.remote = (os.path.join(folder, name) for name in ("mnt/77", "nvme/77", "remote"))
-        self.stage_dir = os.path.join(folder, "shm")
+    def __init__(self, directory, binary):
+        self.directory, self.binary = directory, binary
+        os.chmod(directory, 0o755)
+        self.mnt, self.store, self.remote = (os.path.join(directory, name) for name in ("mnt/77", "nvme/77", "remote"))
+        self.stage_dir = os.path.join(directory, "shm")
         os.mkdir(self.stage_dir)
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.stage_dir], check=True)
-        self.conf = os.path.join(folder, "slurm.conf")
+        self.conf = os.path.join(directory, "slurm.conf")
 
     def configure(self, **more):
-        values = {"MOUNTPOINT": f"{self.folder}/mnt/$SLURM_JOB_ID", "STORE": f"{self.folder}/nvme/$SLURM_JOB_ID",
+        values = {"MOUNTPOINT": f"{self.directory}/mnt/$SLURM_JOB_ID", "STORE": f"{self.directory}/nvme/$SLURM_JOB_ID",
                   "OPTIONS": f"stage_dir={self.stage_dir},stage=64M", "DRAIN_TIMEOUT": "5m", "REMOTE": f"dir:{self.remote}", **more}
         lines = [f'{name}="{value}"' for name, value in values.items()]
         rig.write_file(self.conf, "\n".join([f'PATH="{os.path.dirname(self.binary)}:$PATH"', *lines, ""]).encode())
@@ -132,10 +132,10 @@ class Slurm:
 
 
 @pytest.fixture
-def slurm(request, folder, binary):
+def slurm(request, directory, binary):
     if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
         pytest.skip("skipped: needs root and /dev/fuse")
-    made = Slurm(folder, binary)
+    made = Slurm(directory, binary)
     request.addfinalizer(made.close)
     return made
 
@@ -147,7 +147,7 @@ def test_a_job_of_slurm(slurm):
     slurm.run("prolog")
     slurm.job(f"umask 077; echo saved >{slurm.mnt}/checkpoint")
     slurm.run("epilog")
-    assert not os.path.lexists(slurm.mnt) and os.listdir(f"{slurm.folder}/nvme") == [] and os.listdir(slurm.stage_dir) == []
+    assert not os.path.lexists(slurm.mnt) and os.listdir(f"{slurm.directory}/nvme") == [] and os.listdir(slurm.stage_dir) == []
     slurm.run("prolog")
     slurm.job(f'test "$(cat {slurm.mnt}/checkpoint)" = saved')
     slurm.run("epilog")
@@ -176,10 +176,10 @@ def test_a_job_whose_remote_went_away(slurm):
     slurm.run("prolog")
     slurm.job(f'test "$(cat {slurm.mnt}/checkpoint)" = saved')
     slurm.run("epilog")
-    assert os.listdir(f"{slurm.folder}/nvme") == []
+    assert os.listdir(f"{slurm.directory}/nvme") == []
 
 
 def test_nothing_of_another_name():
-    """Each folder of contrib/ is spoken of in its README."""
+    """Each directory of contrib/ is spoken of in its README."""
     text = rig.read_file(os.path.join(CONTRIB, "README.md")).decode()
     assert [path for path in glob.glob(os.path.join(CONTRIB, "*", "")) if f"`{os.path.basename(path[:-1])}/`" not in text] == []

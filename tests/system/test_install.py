@@ -14,7 +14,7 @@ import rig
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 
-# In the order of the folders' names of meson.
+# In the order of the directories' names of meson.
 INSTALLED = {
     "bindir": ["cairn"],
     "mandir": [f"man{name.split('.')[-1]}/{name}" for name in (name.removesuffix(".in") for name in os.listdir(ROOT + "/docs/man")) if name[-1].isdigit()],
@@ -34,15 +34,15 @@ PACKAGE = ["_place.py", *(name for name in os.listdir(ROOT + "/python/cairnfs") 
 
 
 class Build:
-    """The build folder, one test at a time; what it remembers of an installation of the user's is given back."""
+    """The build directory, one test at a time; what it remembers of an installation of the user's is given back."""
 
-    def __init__(self, folder):
-        self.folder = folder
-        self.log = os.path.join(folder, "meson-logs", "install-log.txt")
-        self.lock = open(os.path.join(folder, "install.lock"), "w")
+    def __init__(self, directory):
+        self.directory = directory
+        self.log = os.path.join(directory, "meson-logs", "install-log.txt")
+        self.lock = open(os.path.join(directory, "install.lock"), "w")
         fcntl.flock(self.lock, fcntl.LOCK_EX)
         self.before = rig.read_file(self.log) if os.path.exists(self.log) else None
-        shown = subprocess.run(["meson", "introspect", "--buildoptions", folder], capture_output=True, text=True, timeout=60, check=True)
+        shown = subprocess.run(["meson", "introspect", "--buildoptions", directory], capture_output=True, text=True, timeout=60, check=True)
         self.options = {option["name"]: option["value"] for option in json.loads(shown.stdout)}
         self.options["systemdunitdir"] = self.options["systemdunitdir"] or "lib/systemd/system"
 
@@ -53,17 +53,17 @@ class Build:
             os.unlink(self.log)
         self.lock.close()
 
-    def path(self, folder, name=""):
-        return os.path.join(self.options["prefix"], self.options[folder], name)
+    def path(self, directory, name=""):
+        return os.path.join(self.options["prefix"], self.options[directory], name)
 
     def installed(self):
-        package = [os.path.join(self.python_folder, "cairnfs", name) for name in PACKAGE]
-        return sorted([self.path(folder, name) for folder, names in INSTALLED.items() for name in names] + package)
+        package = [os.path.join(self.python_directory, "cairnfs", name) for name in PACKAGE]
+        return sorted([self.path(directory, name) for directory, names in INSTALLED.items() for name in names] + package)
 
     @functools.cached_property
-    def python_folder(self):
+    def python_directory(self):
         """Where the Python that meson found keeps its modules, as meson says it."""
-        shown = subprocess.run(["meson", "introspect", "--installed", self.folder], capture_output=True, text=True, timeout=60, check=True)
+        shown = subprocess.run(["meson", "introspect", "--installed", self.directory], capture_output=True, text=True, timeout=60, check=True)
         return next(os.path.dirname(os.path.dirname(path)) for path in json.loads(shown.stdout).values() if path.endswith("/cairnfs/__init__.py"))
 
 
@@ -81,10 +81,10 @@ def files_below(root):
 
 
 @pytest.mark.needs_mount
-def test_install_and_uninstall_below_destdir(build, folder, binary):
+def test_install_and_uninstall_below_destdir(build, directory, binary):
     """Exactly the list; modes; links and paths that hold where it will be used; and nothing is left."""
-    top = os.path.join(folder, "top")
-    subprocess.run(["meson", "install", "-C", build.folder, "--no-rebuild", "--destdir", top], check=True, capture_output=True, timeout=300)
+    top = os.path.join(directory, "top")
+    subprocess.run(["meson", "install", "-C", build.directory, "--no-rebuild", "--destdir", top], check=True, capture_output=True, timeout=300)
     assert files_below(top) == build.installed()
     cairn = build.path("bindir", "cairn")
     assert rig.read_file(top + cairn) == rig.read_file(binary) and os.access(top + cairn, os.X_OK)
@@ -100,7 +100,7 @@ def test_install_and_uninstall_below_destdir(build, folder, binary):
         path = next(path for path in build.installed() if f"{shell}" in path and "completion" in path or f"/{shell}/" in path)
         assert rig.read_file(top + path) == shown
     rig.write_file(top + build.path("datadir", "doc/cairnfs/of the user"), b"stays")
-    subprocess.run(["ninja", "-C", build.folder, "uninstall"], check=True, capture_output=True, timeout=300)
+    subprocess.run(["ninja", "-C", build.directory, "uninstall"], check=True, capture_output=True, timeout=300)
     assert files_below(top) == [build.path("datadir", "doc/cairnfs/of the user")]
 
 
@@ -113,9 +113,9 @@ def test_a_machine_with_it(build, machine):
     if not all(path.startswith(tops) for path in build.installed()):
         pytest.skip("skipped: the prefix of this build is not below /usr")
     before = changed(machine)
-    machine.run("meson", "install", "-C", build.folder, "--no-rebuild")
+    machine.run("meson", "install", "-C", build.directory, "--no-rebuild")
     use(build, machine)
-    machine.run("ninja", "-C", build.folder, "uninstall")
+    machine.run("ninja", "-C", build.directory, "uninstall")
     assert changed(machine) == before
     assert "unknown filesystem type" in machine.run("mount", "-t", "cairnfs", machine.store, machine.mnt, code=32).stderr
     done = machine.run("cairn-under-test", "cp", machine.store + ":file", machine.root + "/copy")

@@ -170,15 +170,15 @@ def test_options(binary, pages):
 
 
 @pytest.mark.needs_mount
-def test_options_of_every_filesystem(binary, pages, folder):
+def test_options_of_every_filesystem(binary, pages, directory):
     """What the page says is taken is, in the list that mount(8) hands over; what it says is refused is."""
     text = read(pages["mount.cairnfs.8"]).split(".Ss Of every filesystem", 1)[1].split("Anything else", 1)
-    helper = os.path.join(folder, "mount.cairnfs")
+    helper = os.path.join(directory, "mount.cairnfs")
     os.symlink(binary, helper)
 
     def complaint(name):
         value = "=x" if name in ("comment", "fsname", "subtype", "uhelper") else ""
-        return subprocess.run([helper, folder + "/none/store", folder, "-f", "-o", name + value], capture_output=True, text=True, timeout=300).stderr
+        return subprocess.run([helper, directory + "/none/store", directory, "-f", "-o", name + value], capture_output=True, text=True, timeout=300).stderr
 
     taken = re.findall(r"\.Cm (\w+)", text[0])
     assert len(taken) > 20

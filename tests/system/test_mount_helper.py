@@ -85,7 +85,7 @@ def test_user_of_fstab(helped, null):
     os.chown(helped.stage_dir, NOBODY, NOBODY)
     helped.run("install", "-d", "-o", str(NOBODY), "-m", "700", helped.store)
     helped.run("chown", str(NOBODY), helped.mnt)
-    # The build folder may be where others cannot look.
+    # The build directory may be where others cannot look.
     helped.shell("cp --remove-destination $(readlink -f /usr/bin/cairn-under-test) /usr/bin/cairn-under-test")
     for name in ("mount.cairnfs", "umount.fuse.cairnfs"):
         helped.run("ln", "-sf", "/usr/bin/cairn-under-test", "/sbin/" + name)
@@ -148,7 +148,7 @@ def test_remount_of_a_follower(helped):
     helped.run("mount", "-t", "cairnfs", helped.root + "/other", helped.mnt, "-o", helped.options + remote + ",ro")
     helped.run("mount", "-o", "remount,rw", helped.mnt)
     assert "rw" in helped.mounts()[helped.mnt].split(",")
-    changes = ["echo x >new", "echo x >>file", "echo x 1<>file", ": >file", "truncate -s 1 file", "mkdir folder", "mv file moved", "ln file link", "rm file", "chmod 600 file", "touch file", "setfattr -n user.x -v 1 file"]
+    changes = ["echo x >new", "echo x >>file", "echo x 1<>file", ": >file", "truncate -s 1 file", "mkdir directory", "mv file moved", "ln file link", "rm file", "chmod 600 file", "touch file", "setfattr -n user.x -v 1 file"]
     for change in changes:
         done = helped.shell(f"cd {helped.mnt}; {change}", code=None)
         assert done.returncode != 0 and "Read-only file system" in done.stderr, (change, done)

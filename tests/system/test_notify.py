@@ -36,7 +36,7 @@ class Manager:
 
 
 @pytest.fixture
-def managed(request, cairn, folder):
+def managed(request, cairn, directory):
     """managed(address): a manager, and the mount whose daemon is told of it."""
 
     def make(address):
@@ -49,9 +49,9 @@ def managed(request, cairn, folder):
 
 
 @pytest.mark.parametrize("where", ["path", "abstract"])
-def test_ready_when_usable(managed, folder, where):
+def test_ready_when_usable(managed, directory, where):
     """READY comes when the mount answers, not before; the end begins with STOPPING."""
-    manager, cairn = managed(f"{folder}/notify" if where == "path" else f"@cairn-test-{os.path.basename(folder)}")
+    manager, cairn = managed(f"{directory}/notify" if where == "path" else f"@cairn-test-{os.path.basename(directory)}")
     cairn.start()
     told = manager.hear("READY=1")
     assert cairn.answers(), "READY before the mount answered"
@@ -62,9 +62,9 @@ def test_ready_when_usable(managed, folder, where):
     assert "STOPPING=1" in manager.rest() and not rig.mounted_at(cairn.mnt)
 
 
-def test_more_time_while_it_carries(managed, folder):
+def test_more_time_while_it_carries(managed, directory):
     """With a slow disk the end says how much is left, and asks for more time as long as that falls."""
-    manager, cairn = managed(f"{folder}/notify")
+    manager, cairn = managed(f"{directory}/notify")
     # The limit is lifted at the end; a delay keeps all of it in the stage until then.
     cairn.mount(writeback_delay="10m", stage="512M")
     rig.write_file(cairn.mnt + "/file", os.urandom(200 * rig.MIB))
@@ -76,11 +76,11 @@ def test_more_time_while_it_carries(managed, folder):
     assert any(line.startswith("EXTEND_TIMEOUT_USEC=") for line in told)
 
 
-def test_a_death_and_what_goes_on(request, mount_factory, folder):
+def test_a_death_and_what_goes_on(request, mount_factory, directory):
     """The daemons tell, not their holder: the next one says of what the one before died, and when it serves."""
-    manager = Manager(f"{folder}/notify")
+    manager = Manager(f"{directory}/notify")
     request.addfinalizer(manager.socket.close)
-    kept = mount_factory(folder, kind=successor.Kept, successor="on", crash_window="1h")
+    kept = mount_factory(directory, kind=successor.Kept, successor="on", crash_window="1h")
     request.addfinalizer(kept.close)
     kept.env = {**os.environ, "NOTIFY_SOCKET": manager.address}
     kept.mount()
@@ -94,9 +94,9 @@ def test_a_death_and_what_goes_on(request, mount_factory, folder):
     kept.umount()
 
 
-def test_failed_start_says_why(managed, folder):
+def test_failed_start_says_why(managed, directory):
     """No READY, and the reason as the status."""
-    manager, cairn = managed(f"{folder}/notify")
+    manager, cairn = managed(f"{directory}/notify")
     rig.write_file(cairn.store + "/superblock", b"x" * 4096)
     os.chmod(cairn.store, 0o700)
     cairn.start()
@@ -105,11 +105,11 @@ def test_failed_start_says_why(managed, folder):
     assert "superblock" in told[-1], told
 
 
-def test_status_of_a_start_that_waits(managed, folder):
+def test_status_of_a_start_that_waits(managed, directory):
     """A mount that waits for another's lease says so before it is ready."""
-    manager, cairn = managed(f"{folder}/notify")
-    remote = f"dir:{folder}/remote"
-    first = cairn.make(os.path.join(folder, "first"))
+    manager, cairn = managed(f"{directory}/notify")
+    remote = f"dir:{directory}/remote"
+    first = cairn.make(os.path.join(directory, "first"))
     try:
         first.mount(remote=remote, lease="3s")
         rig.write_file(first.mnt + "/file", b"content")
@@ -123,18 +123,18 @@ def test_status_of_a_start_that_waits(managed, folder):
         first.close()
 
 
-def test_nobody_there(cairn, folder):
+def test_nobody_there(cairn, directory):
     """A socket that is gone, or no address at all, is no reason not to mount."""
-    for address in (f"{folder}/gone", "nonsense", "/" + "x" * 200):
+    for address in (f"{directory}/gone", "nonsense", "/" + "x" * 200):
         cairn.env = {**os.environ, "NOTIFY_SOCKET": address}
         cairn.mount()
         assert "cannot notify the service manager" in cairn.log()
         cairn.umount()
 
 
-def test_only_the_service_itself_tells(managed, folder):
+def test_only_the_service_itself_tells(managed, directory):
     """A mount in the background is not the service: it keeps silent."""
-    manager, cairn = managed(f"{folder}/notify")
+    manager, cairn = managed(f"{directory}/notify")
     options = f"stage_dir={cairn.stage_dir},stage=64M"
     assert cairn.cairn("mount", cairn.store, cairn.mnt, "-o", options).returncode == 0
     assert manager.rest() == []

@@ -8,7 +8,7 @@ import re
 from test_install import INSTALLED, PACKAGE
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-ALL = [(folder, name) for folder, names in {**INSTALLED, "python": ["cairnfs/" + name for name in PACKAGE]}.items() for name in names]
+ALL = [(directory, name) for directory, names in {**INSTALLED, "python": ["cairnfs/" + name for name in PACKAGE]}.items() for name in names]
 DEBIAN = {
     "bindir": "usr/bin",
     "mandir": "usr/share/man",
@@ -70,7 +70,7 @@ def rpm_patterns():
 
 
 def test_debian_packages_have_what_is_installed():
-    paths = [f"{DEBIAN[folder]}/{name}" for folder, name in ALL]
+    paths = [f"{DEBIAN[directory]}/{name}" for directory, name in ALL]
     assert DEBIAN_REMOVES <= set(paths)
     assert list(problems([path for path in paths if path not in DEBIAN_REMOVES], list(debian_patterns()))) == []
     rules = read("debian/rules")
@@ -80,7 +80,7 @@ def test_debian_packages_have_what_is_installed():
 
 
 def test_rpm_packages_have_what_is_installed():
-    assert list(problems([f"{RPM[folder]}/{name}" for folder, name in ALL], list(rpm_patterns()))) == []
+    assert list(problems([f"{RPM[directory]}/{name}" for directory, name in ALL], list(rpm_patterns()))) == []
 
 
 def test_a_wrong_list_is_found():

@@ -31,24 +31,24 @@ def unit():
         return dict(line.split("=", 1) for line in re.findall(r"^\w+=.*$", file.read(), re.M))
 
 
-def test_works_with_what_the_unit_leaves(unit, cairn, folder):
+def test_works_with_what_the_unit_leaves(unit, cairn, directory):
     """Mount, write, a remote, a reader of another user, and an orderly end: with the unit's capabilities alone, no new privileges,
     and no memory that is written and executed."""
     if not shutil.which("setpriv"):
         pytest.skip("skipped: setpriv is not installed")
     assert unit["NoNewPrivileges"] == unit["MemoryDenyWriteExecute"] == "yes"
     caps = ",".join(["-all", *("+" + name.removeprefix("CAP_").lower() for name in unit["CapabilityBoundingSet"].split())])
-    wrapper = os.path.join(folder, "cairn")
+    wrapper = os.path.join(directory, "cairn")
     with open(wrapper, "w") as file:
         file.write(WRAPPER.format(python=sys.executable, set_mdwe=PR_SET_MDWE, refuse=PR_MDWE_REFUSE_EXEC_GAIN, caps=caps, binary=cairn.binary))
     os.chmod(wrapper, 0o755)
     real, cairn.binary = cairn.binary, wrapper
-    cairn.mount(remote=f"dir:{folder}/remote")
+    cairn.mount(remote=f"dir:{directory}/remote")
     cairn.binary = real
     with open(f"/proc/{cairn.proc.pid}/status") as file:
         status = dict(line.split(":", 1) for line in file.read().splitlines())
     assert int(status["CapBnd"], 16) == int(status["CapEff"], 16) < 1 << 32 and int(status["NoNewPrivs"]) == 1
-    os.chmod(folder, 0o755)
+    os.chmod(directory, 0o755)
     rig.write_file(cairn.mnt + "/file", os.urandom(30 * rig.MIB))
     os.chown(cairn.mnt + "/file", 65534, 65534)
     cairn.wait(cairn.mnt + "/file", level="remote")

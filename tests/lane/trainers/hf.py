@@ -32,7 +32,7 @@ def data():
     return [{"input_ids": row, "labels": row} for row in tokens]
 
 
-def train(folder, how, resume, names):
+def train(directory, how, resume, names):
     callbacks = [Saves()]
     if how == "adapter":
         import cairnfs.transformers
@@ -41,16 +41,16 @@ def train(folder, how, resume, names):
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config(vocab_size=4096, n_positions=32, n_embd=384, n_layer=2, n_head=4))
     arguments = TrainingArguments(
-        output_dir=folder, max_steps=STEPS, per_device_train_batch_size=2, save_steps=EVERY, save_total_limit=KEEP, logging_steps=1000,
+        output_dir=directory, max_steps=STEPS, per_device_train_batch_size=2, save_steps=EVERY, save_total_limit=KEEP, logging_steps=1000,
         report_to=[], use_cpu=True, disable_tqdm=True, seed=5, learning_rate=1e-3,
     )  # fmt: skip
     trainer = Told(model=model, args=arguments, train_dataset=data(), callbacks=callbacks)
     if resume:  # as programs do, by the name that transformers gives it
         from transformers.trainer_utils import get_last_checkpoint
 
-        resume = get_last_checkpoint(folder) is not None
+        resume = get_last_checkpoint(directory) is not None
     trainer.train(resume_from_checkpoint=resume or None)
-    say(left=sorted(os.listdir(folder)))
+    say(left=sorted(os.listdir(directory)))
 
 
 serve(train)

@@ -68,12 +68,12 @@ class Keep(ModelCheckpoint):
         say(dangling=os.path.lexists(link) and not os.path.exists(link))
 
 
-def newest(folder):
-    found = {int(name[len("step=") : -len(".ckpt")]): name for name in os.listdir(folder) if name.startswith("step=")}
-    return os.path.join(folder, found[max(found)]) if found else None
+def newest(directory):
+    found = {int(name[len("step=") : -len(".ckpt")]): name for name in os.listdir(directory) if name.startswith("step=")}
+    return os.path.join(directory, found[max(found)]) if found else None
 
 
-def train(folder, how, resume, names):
+def train(directory, how, resume, names):
     """names: a name that is there already gets another, a link names the newest, and averages of the parameters are swapped in for validation."""
     plugins, callbacks, options = [], [], {"save_top_k": KEEP, "monitor": "step", "mode": "max", "filename": "{step}"}
     if how == "adapter":
@@ -84,14 +84,14 @@ def train(folder, how, resume, names):
         options = {"save_top_k": 1, "filename": "model", "save_last": "link"}
         callbacks.append(EMAWeightAveraging(decay=0.9))
     torch.manual_seed(0)
-    callbacks.append(Keep(dirpath=folder, every_n_train_steps=EVERY, save_on_train_epoch_end=False, **options))
+    callbacks.append(Keep(dirpath=directory, every_n_train_steps=EVERY, save_on_train_epoch_end=False, **options))
     trainer = lightning.Trainer(
         max_epochs=1, accelerator="cpu", devices=int(os.environ.get("WORLD_SIZE", "1")), strategy="ddp" if "RANK" in os.environ else "auto", logger=False, enable_progress_bar=False, enable_model_summary=False, callbacks=callbacks,
-        plugins=plugins, default_root_dir=folder, val_check_interval=EVERY, num_sanity_val_steps=0,
+        plugins=plugins, default_root_dir=directory, val_check_interval=EVERY, num_sanity_val_steps=0,
     )  # fmt: skip
-    path = newest(folder) if resume else None
+    path = newest(directory) if resume else None
     trainer.fit(Model(), Batches(), torch.utils.data.DataLoader([torch.ones(1024)]) if names else None, ckpt_path=path)
-    say(left=sorted(os.listdir(folder)))
+    say(left=sorted(os.listdir(directory)))
 
 
 serve(train)

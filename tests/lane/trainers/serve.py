@@ -20,7 +20,7 @@ def say(**what):
 
 
 def serve(train):
-    """train(folder, how, resume, names) for each line on standard input, which has these and "ranks" and "fail". how: "plain": with nothing of
+    """train(directory, how, resume, names) for each line on standard input, which has these and "ranks" and "fail". how: "plain": with nothing of
     ours; "adapter": with what a program writes that knows of us; "run": as python -m cairnfs.run left it, lazy; "eager": as it is without
     CAIRN_LAZY. fail: [adapter, part of a path]: that save fails; ["late", ""]: of transformers, what ranks but the first write comes late."""
     for line in sys.stdin:
@@ -41,7 +41,7 @@ def serve(train):
     if order["fail"]:
         fail(*order["fail"])
     torch.manual_seed(0)
-    train(order["folder"], order["how"], order["resume"], order["names"])
+    train(order["directory"], order["how"], order["resume"], order["names"])
     say(through_lane=cairnfs.stats()["saves_begun"])
 
 

@@ -43,9 +43,9 @@ def around(records):
 
 
 if __name__ == "__main__":
-    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden")
+    directory = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden")
     for name, records in (("torch-zip", SMALL), ("torch-zip-big", BIG)):
         data, serialization_id = around(records)
         print(name, len(data), "bytes; its .data/serialization_id is", serialization_id.decode())
-        with open(os.path.join(folder, name + ".bin"), "wb") as file:
+        with open(os.path.join(directory, name + ".bin"), "wb") as file:
             file.write(data)
