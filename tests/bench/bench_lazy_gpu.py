@@ -26,10 +26,10 @@ STATE_OF_PARAMETER = 12  # fp32: the parameter, exp_avg, exp_avg_sq
 
 
 class Clock:
-    """What is left of the budget; which cases did not get their turn."""
+    """What is left of the budget; which cases are asked for, and which of them did not get their turn."""
 
-    def __init__(self, budget):
-        self.end, self.not_run = time.monotonic() + budget, []
+    def __init__(self, budget, only):
+        self.end, self.not_run, self.only = time.monotonic() + budget, [], only
 
     def has(self, seconds, case):
         if time.monotonic() + seconds < self.end:
@@ -387,6 +387,8 @@ def measure_training(args, clock, folder, figures):
 
 def run_case(training, figures, clock, name, method, every, steps):
     _, save, fence, end, seconds = method
+    if clock.only and not name.startswith(tuple(clock.only)):
+        return
     expected = steps * figures["none"]["step"]["mean"] + (steps + every - 1) // every * seconds + 5
     if not clock.has(expected, name):
         return
@@ -435,6 +437,7 @@ def main():
     parser.add_argument("--batch", type=int, default=8192)
     parser.add_argument("--micro-batches", type=int, default=4, help="of a step")
     parser.add_argument("--budget", type=float, default=450, help="seconds for all of it")
+    parser.add_argument("--only", action="append", help="cases of the training whose names begin so")
     parser.add_argument("--dry-run", action="store_true", help="without a GPU, small")
     parser.add_argument("--no-training", action="store_true", help="only the parts without torch")
     parser.add_argument("--json", help="write the figures here, too")
@@ -444,7 +447,7 @@ def main():
         return
     build = os.path.abspath(args.build)
     os.environ.setdefault("CAIRN_LIBRARY", os.path.join(build, "src", "client", "libcairn.so.0"))
-    clock, folder = Clock(args.budget), tempfile.mkdtemp(prefix="cairn-bench-gpu-", dir=args.folder)
+    clock, folder = Clock(args.budget, args.only), tempfile.mkdtemp(prefix="cairn-bench-gpu-", dir=args.folder)
     figures = {"dry_run": args.dry_run, "folder": args.folder}
     try:
         driver = Driver(os.path.join(build, "tests", "client", "cuda", "libcuda.so.1") if args.dry_run else "libcuda.so.1")

@@ -48,7 +48,7 @@ def state_of(model, optimizer):
 
 def expect_equal(found, wanted):
     if isinstance(wanted, torch.Tensor):
-        assert torch.equal(found.cpu().view(torch.uint8), wanted.cpu().view(torch.uint8))
+        assert torch.equal(found.cpu().reshape(-1).view(torch.uint8), wanted.cpu().reshape(-1).view(torch.uint8))
     elif isinstance(wanted, dict):
         assert found.keys() == wanted.keys()
         for key in wanted:
