@@ -198,7 +198,7 @@ class Wire:
             yield from self.exactly(length)
 
     def is_stale(self):
-        """Has the other side ended, or said something that nobody asked for?"""
+        """Has the other side ended, or sent something unasked?"""
         return bool(select.select([self.sock], [], [], 0)[0])
 
     def close(self, reset=False):

@@ -148,7 +148,7 @@ class RecordedDisk(powercut.Images):
 
 
 def free_loop_device(file):
-    """None: somebody else took the free one at the same time."""
+    """None: another process took the free one at the same time."""
     command = ["losetup", "--direct-io=on", "--sector-size", str(SECTOR), "--find", "--show", file]
     return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 

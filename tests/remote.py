@@ -163,7 +163,7 @@ class Rgw:
     def __init__(self):
         self.directory, self.endpoint, self.users, self.guard = None, os.environ.get("CAIRN_TEST_S3"), None, None
         self.is_shared = False
-        self.garbage = 0  # bytes that were deleted, and that nobody reclaimed
+        self.garbage = 0  # bytes that were deleted, and not reclaimed
         self.script = os.path.join(HERE, "rgw")
         self.bucket = f"cairn-test-{os.getpid()}"
 
@@ -177,7 +177,7 @@ class Rgw:
         return None if os.path.exists(self.script) else f"{self.script} is missing"
 
     def start(self, shared=None):
-        """`shared`: a directory of processes that use one server; who comes first starts it, and it goes with the last."""
+        """`shared`: a directory of processes that use one server; the first one starts it, and it goes with the last."""
         self.is_shared = bool(shared)
         if not self.endpoint and shared:
             with open(os.path.join(shared, "rgw.lock"), "w") as lock:
@@ -214,7 +214,7 @@ class Rgw:
 
     def begin(self):
         self.use(tempfile.mkdtemp(prefix="cairn-test-rgw-"))
-        # Whatever becomes of who uses it: a shell that gets the lock takes the server down.
+        # Whatever becomes of its users: a shell that gets the lock takes the server down.
         last = ["bash", "-c", 'bash "$0" down "$1"; rm -rf "$1"', self.script, self.directory]
         self.guard = subprocess.Popen(["flock", self.users.name, *last], stdin=subprocess.DEVNULL, start_new_session=True)
         try:

@@ -29,7 +29,7 @@ class SlowDirectory:
         return rig.read_file(self.control).count(line)
 
     def close(self):
-        """Who waits there is released."""
+        """Calls that wait there are released."""
         self.daemon.kill()
         self.daemon.wait()
         rig.file_systems_unmount(self.path)

@@ -2,7 +2,7 @@
 """Ends a hang: a process of its own, because a page fault on a hung mount holds the interpreter's lock.
 
 Reads lines `arm SECONDS`, `pids PID...` and `off` from stdin. When the time is over it prints where the
-daemons stand (in short: into the file that it is given), kills them (which wakes whoever waits on their mounts) and
+daemons stand (in short: into the file that it is given), kills them (which wakes every process that waits on their mounts) and
 signals the test process.
 """
 import collections

@@ -71,7 +71,7 @@ CAIRN_API int cairn_lane_open(const struct cairn_lane_options *options, cairn_la
 CAIRN_API int cairn_lane_prepare(cairn_lane *lane, uint64_t bytes);
 
 /* Waits until every save has its name, or has failed, and for an fsync that cairn_save_wait() asked
- * for; then ends the threads and frees the lane. -EIO: a save failed whose error nobody asked for.
+ * for; then ends the threads and frees the lane. -EIO: a save failed whose error no call asked for.
  * Saves that were not freed stay valid until cairn_save_free(). NULL: 0. */
 CAIRN_API int cairn_lane_close(cairn_lane *lane);
 
@@ -165,7 +165,7 @@ struct cairn_save_options {
  * as by open(2). A file that was there keeps its bytes until the name changes over; mode, owner and
  * other names of it do not pass to the new one. A device that takes writes at offsets (/dev/null)
  * gets the bytes as they are copied. For a fifo, a terminal, a socket they wait in memory: the call
- * that commits writes them, in order, before it returns (-EPIPE, and no signal, if nobody reads);
+ * that commits writes them, in order, before it returns (-EPIPE, and no signal, without a reader);
  * max_block_ms is no limit there. */
 
 /* A file of `bytes`. Sources by cairn_save_put(), in any order, disjoint; gaps read as zeros. */

@@ -120,7 +120,7 @@ def marker(path, data, after=None, *, replace=True, mode=0o666, on_error="warn",
 def wait(path=None, level="published", timeout=None):
     """Waits for the saves of this process (below `path`: a file or a directory; None: all of them) to reach the level: "copied", "published",
     "nvme" (power loss does not take it), "remote" (in the object store). A progress bar is shown on a terminal.
-    TimeoutError: `timeout` seconds have passed. Raises what a save below `path` failed with, if nobody has asked for it yet."""
+    TimeoutError: `timeout` seconds have passed. Raises what a save below `path` failed with, if no call has raised it yet."""
     wanted = level_of(level)
     process = _process.current()
     deadline = None if timeout is None else time.monotonic() + timeout

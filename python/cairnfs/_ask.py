@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions to filesystems, by threads of the package: one may take as long as it likes for an answer, and who asks may have a deadline."""
+"""Questions to filesystems, by threads of the package: one may take as long as it likes for an answer, and a caller may have a deadline."""
 import collections
 import errno
 import os
@@ -9,7 +9,7 @@ import time
 from . import _process
 
 THREADS = 8  # that filesystems may hold up at once; then questions wait for these
-MOMENT = 0.2  # seconds: who does not want to wait still hears what a filesystem says that answers
+MOMENT = 0.2  # seconds: a caller that does not wait still gets the answer of a filesystem that is well
 
 
 class Question:
@@ -55,7 +55,7 @@ class Askers:
                 raise
 
     def leave(self, question):
-        """Nobody waits for it any more; one that others may ask, too, stays."""
+        """No caller waits for it any more; one that others may ask, too, stays."""
         with self._work:
             if question.key is None and question in self._queue:
                 self._queue.remove(question)
@@ -82,7 +82,7 @@ os.register_at_fork(after_in_child=_askers.__init__)
 
 
 def ask(path, function, deadline=None, show=None, key=None):
-    """What function() returns, or raises, in another thread. TimeoutError: the deadline has passed; it goes on for nobody, or for who asks the same
+    """What function() returns, or raises, in another thread. TimeoutError: the deadline has passed; it goes on for no caller, or for one that asks the same
     (`key`) meanwhile."""
     question = _askers.enter(function, key)
     try:

@@ -99,7 +99,7 @@ def before_step(optimizer, args, kwargs):
 
 def changes_nothing_before_closure(optimizer):
     """So the fence may come behind the closure, where forward and backward run (those of Lightning always do). Of optimizers that are not
-    torch's, and of hooks that come after ours, nobody knows."""
+    torch's, and of hooks that come after ours, that is not known."""
     hooked = optimizer._optimizer_step_pre_hooks or len(_global_optimizer_pre_hooks) > 1
     return type(optimizer).__module__.startswith("torch.optim.") and not hooked
 

@@ -11,7 +11,7 @@ from ._log import logger
 class Later:
     """Acts in the order in which they were asked for, each when a save that was the newest then, or a later one, has its name.
 
-    `_lock` guards the fields, for moments; `_running` is held while acts run, so that who waits for them sees them done.
+    `_lock` guards the fields, for moments; `_running` is held while acts run, so that a waiter sees them done.
     """
 
     def __init__(self):

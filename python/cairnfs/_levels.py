@@ -34,7 +34,7 @@ def is_gone(path):
     except (FileNotFoundError, NotADirectoryError):
         return True
     except OSError:
-        pass  # who goes on with it says so
+        pass  # the next call on it says so
     return False
 
 
@@ -72,7 +72,7 @@ def wait_for_level(path, deadline, way, show):
 
 
 def begin(path, wanted):
-    """Its level, and the key of its fsync: who waits has one that an earlier wait began, if it is of the same bytes."""
+    """Its level, and the key of its fsync: a wait has that of an earlier wait, if it is of the same bytes."""
     found = level_of(path)
     if wanted == "remote" and (found is None or has_no_remote(path)):
         raise OSError(errno.ENODATA, "not on CairnFS: there is no remote" if found is None else "the mount has no remote", path)
@@ -85,7 +85,7 @@ def has_no_remote(path):
     try:
         return b"remote=0" in os.getxattr(path, LANE)
     except OSError:
-        return False  # who goes on with it says why
+        return False  # the next call on it says why
 
 
 def sync(path, on_cairn):

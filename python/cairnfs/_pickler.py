@@ -13,7 +13,7 @@ from collections import OrderedDict
 import torch
 
 Tensor = torch.Tensor
-REDUCE = Tensor.__reduce_ex__  # somebody may put another in its place
+REDUCE = Tensor.__reduce_ex__  # another may be put in its place
 KINDS = frozenset({
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex128, torch.complex64, torch.int64, torch.int32, torch.int16, torch.int8,
     torch.uint8, torch.bool,

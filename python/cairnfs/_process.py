@@ -22,7 +22,7 @@ REMEMBERED = 64
 
 
 class SaveWarning(RuntimeWarning):
-    """A save failed, and nobody had asked for it."""
+    """A save failed, and no call had asked for it."""
 
 
 class Process:
@@ -31,7 +31,7 @@ class Process:
         self.lane = None
         self.pending = []  # saves without a name, oldest first
         self.reading = False  # a save may still read its sources: what a fence looks at first
-        self.untold = []  # saves that failed, and nobody was told
+        self.untold = []  # saves that failed, and were not reported
         self.failed = collections.deque(maxlen=REMEMBERED)  # saves, for the markers that come
         self.saved = collections.OrderedDict()  # paths that got their name, newest last
         self.todo = collections.deque()  # (function, save): callbacks
@@ -41,7 +41,7 @@ class Process:
         self.captured = False  # a CUDA graph has captured an update: what it replays calls no hook
         self.ending = False
         self.closing = False  # the thread is at the end of the lane, which a filesystem may hold up
-        self.syncing = False  # the library may be in an fsync for which nobody waited to the end
+        self.syncing = False  # the library may be in an fsync whose wait did not last to the end
         self.finalizer = None  # of multiprocessing
 
     def open(self):
@@ -74,7 +74,7 @@ class Process:
             logger.warning("no thread for lazy saves: %s", error)
 
     def close_lane(self):
-        """At the end; not while the library is in what nobody waits for."""
+        """At the end; not while the library is in a call that no wait is for."""
         with _lock:
             if self.lane is None or self.pending or self.syncing:
                 return
@@ -120,7 +120,7 @@ class Process:
                 logger.exception("what was to be done after %s was saved failed", save.path)
 
     def tell(self):
-        """Errors of saves that nobody asked for: once, as a warning, or raised where the save was to raise."""
+        """Errors of saves that no call asked for: once, as a warning, or raised where the save was to raise."""
         if not self.untold:
             return
         with _lock:
@@ -261,7 +261,7 @@ def close(process, limit):
     if thread is None:
         process.close_lane()
     elif thread is not threading.current_thread():
-        thread.join(2 * SLICE + 1)  # who was interrupted by a signal may have the lock that it needs
+        thread.join(2 * SLICE + 1)  # a thread that a signal interrupted may have the lock that it needs
         if process.closing:
             thread.join(max(0.0, limit - time.monotonic()))
 

@@ -148,7 +148,7 @@ class Save:
         self.places.add(self.place)
 
     def undo(self):
-        """An exception ends the call: the library reads nothing any more, for nobody keeps the memory."""
+        """An exception ends the call: the library reads nothing any more, for nothing keeps the memory."""
         if self.slot:
             lib.library().cairn_save_abort(self.slot)
         if self.slot and self.handle is None:
@@ -163,7 +163,7 @@ class Save:
         self.error, self.reading, self.keep = error, False, None
 
     def over(self, level):
-        """The level is reached, or it has failed. Of a level above PUBLISHED nobody knows but the library."""
+        """The level is reached, or it has failed. A level above PUBLISHED is known to the library alone."""
         if self.error is not None:
             return True
         if level > lib.PUBLISHED:

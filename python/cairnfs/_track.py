@@ -2,7 +2,7 @@
 """Which storages do not change before the next update of an optimizer.
 
 Known are the optimizers whose step() was seen: then it is sure that the fence runs before the next one. What they hold, parameters and state,
-changes in step() alone. Everything else (buffers, averages, random state, what nobody knows) may change at once, and is copied at once.
+changes in step() alone. Everything else (buffers, averages, random state, what is unknown) may change at once, and is copied at once.
 """
 import weakref
 

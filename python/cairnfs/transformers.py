@@ -28,7 +28,7 @@ TRAINER = ("_save_checkpoint", "_load_best_model", "_finalize_training", "train"
 MODULE = ("rotate_checkpoints", "get_last_checkpoint")
 
 _later_acts = _later.make()
-_one = threading.RLock()  # who saves a checkpoint: functions of other modules are others' meanwhile
+_one = threading.RLock()  # held by the thread that saves a checkpoint: meanwhile functions of other modules are replaced
 _originals = {}
 _options = {}
 

@@ -66,7 +66,7 @@ struct device_side {
         **filled_last; /* their bytes came from a device, and go into files */
 };
 
-/* Failed saves that nobody asked for yet. Guarded by the lane's lock. */
+/* Failed saves that no call asked for yet. Guarded by the lane's lock. */
 struct unreported {
     struct cairn_save *of[UNREPORTED_MAX]; /* counted, oldest first */
     size_t count;

@@ -10,9 +10,9 @@
 /* While the draft is written: at most once a second. */
 void report_progress(struct draft *draft);
 
-/* The draft's save gets its name now, or has failed: told before any caller here is, so that who
- * knows of it may unmount. `directory` as from report_keep(). `is_counted`: the lane's numbers say
- * so already. */
+/* The draft's save gets its name now, or has failed: told before any caller here is, so that a
+ * caller that knows of it may unmount. `directory` as from report_keep(). `is_counted`: the lane's
+ * numbers say so already. */
 void report_end(const struct draft *draft, int directory, int error, const char *cause,
                 bool is_counted);
 

@@ -90,8 +90,8 @@ const void *packs_encode(struct store *store, const struct chunk_name *name, con
 /* Adds a chunk as it is stored on NVMe (compaction). */
 CAIRN_MUST_CHECK int packs_add_stored(struct store *store, const struct chunk_entry *entry,
                                       const void *stored);
-/* The same for one that did not refer to these others until now. Nobody drops anything, and nobody
- * may be about to, until the view has it. */
+/* The same for one that did not refer to these others until now. No thread drops a pack, or is
+ * about to, until the view has it. */
 void packs_add_dense(struct store *store, const struct chunk_entry *entry, const void *stored);
 /* The same for one that was fetched and stands by itself, against room_keep(). -EEXIST: it is being
  * stored already. */

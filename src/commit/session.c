@@ -311,7 +311,7 @@ int session_open_stage(struct store *store, const struct session *session, char 
     int r = session->is_of_other_boot ? -ESTALE : stage_open(&config, &store->stage);
     if (r != -ESTALE && r != -ENOENT && stage_look(session->dir, session->name, &look) < 0)
         log_debug("stage: the control file in %s tells nothing", session->dir);
-    look.in_use = r == -EBUSY; /* else it is we who have it locked */
+    look.in_use = r == -EBUSY; /* else this process has it locked */
     if (r == -EBUSY && look.owner && *look.owner && is_ours(store->path, &look))
         *ret_text = xasprintf("pid %d has the stage of %s in %s still; end it and mount again",
                               (int)look.pid, store->path, session->dir);

@@ -353,8 +353,7 @@ int service_metrics_start(struct service *service, struct service_error *ret_err
     if (r < 0)
         *ret_error = (struct service_error){MOUNT_SYSTEM, text};
     else
-        log_info(
-            "metrics: serving http://%s/metrics and /healthz to everyone who reaches that address",
-            address);
+        log_info("metrics: serving http://%s/metrics and /healthz to all that reach that address",
+                 address);
     return r;
 }

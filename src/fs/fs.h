@@ -90,7 +90,7 @@ enum fs_set {
     FS_SET_MTIME = 32
 };
 /* Sets what `set` (enum fs_set) says from `st`; `ret` is the result. Clears setuid and setgid as
- * chown and truncate do; that alone, if `set` is 0: a chown to nobody, by root or the owner, or a
+ * chown and truncate do; that alone, if `set` is 0: a chown to no owner, by root or the owner, or a
  * change of content that the kernel tells of before the call comes that makes it, which then does
  * this for others. */
 CAIRN_MUST_CHECK int fs_setattr(struct fs *fs, uint64_t ino, unsigned set, const struct stat *st,

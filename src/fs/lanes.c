@@ -3,8 +3,7 @@
  * process, for programs that watch the mount.
  *
  * The process that reports is known from the kernel. The table has a fixed size: when it is full,
- * the user with most places gives one up, so that no user displaces another user's with more of his
- * own. */
+ * the user with most places gives one up, so that no user displaces another's by many reports. */
 #include "base/clock.h"
 #include "base/text.h"
 #include "fs/internal.h"

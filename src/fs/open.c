@@ -125,8 +125,8 @@ static int end_locked(struct fs *fs, struct live_inode *live, bool may_wait)
     if (r == -EAGAIN && may_wait)
         return r;
     if (r < 0)
-        log_warn("inode %llu was deleted and nobody has it any more, but its room comes free only "
-                 "at the next mount: %s",
+        log_warn("inode %llu was deleted and is open nowhere, but its room comes free only at the "
+                 "next mount: %s",
                  (unsigned long long)live->ino, strerror(-r));
     HASH_DEL(fs->locked.live, live);
     free(live);

@@ -488,7 +488,7 @@ int adopt_decide(struct store *store, char **ret_text)
     const struct remote *remote = store->remote;
     struct head *known = xmalloc(sizeof *known);
     bool has_known = read_known(store, known);
-    /* A head without a state only says who holds the prefix. */
+    /* A head without a state only names the holder of the prefix. */
     bool has_state = remote && remote->is_attached && remote->head.run_count > 0;
     int r = 0;
     if (has_state &&

@@ -17,7 +17,7 @@
 #define ROUND_FILES 64u               /* looked at in one round */
 #define ROUND_BYTES (256 * MIB)       /* of one file */
 #define NEWEST_MAX 4096u              /* series that are remembered in a walk */
-#define LOOK_EVERY 256u               /* names of a directory, before it is looked who waits */
+#define LOOK_EVERY 256u               /* names of a directory between looks for waiters */
 
 /* When the newest file of a series was modified. */
 struct newest {

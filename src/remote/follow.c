@@ -247,7 +247,7 @@ static void explain_failure(struct remote *remote, const struct head *head, int 
 }
 
 /* 0: the head is shown now. -ENOENT: its runs are gone, so there must be a newer one. A head
- * without a state only says who holds the prefix: what is shown stays. */
+ * without a state only names the holder of the prefix: what is shown stays. */
 static int follow_head(struct remote *remote, const struct head *known, const struct head *head)
 {
     struct follow_step step = {.known = known, .head = head};

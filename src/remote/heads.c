@@ -195,7 +195,7 @@ int remote_put_head(struct remote *remote, struct head *head)
 void remote_head_published(struct remote *remote, const struct head *head)
 {
     remote->head = *head;
-    /* A head without a state only says who holds the prefix: the journal still begins where
+    /* A head without a state only names the prefix's holder: the journal still begins where
      * it did. */
     bool is_anchor = head->run_count > 0 || !remote->store->commit->anchor.exists;
     int r = is_anchor ? local_head_write(remote->store, head) : 0;

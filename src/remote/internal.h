@@ -116,10 +116,10 @@ CAIRN_MUST_CHECK int place_remember(struct remote *remote);
 
 /* Before the superblock: reads what the prefix is. -ENOENT: it is empty. */
 CAIRN_MUST_CHECK int remote_meet(struct remote *remote);
-/* With the superblock: may the store go together with the newest head (`may`), is it ours, who
- * holds it, which head is the newest? Waits for a dead holder's lease. 0 with is_attached false: it
- * cannot be reached now, which is no reason not to mount. -ESTALE, -EBUSY, -EINVAL...: it must not
- * be used; *ret_text says why. */
+/* With the superblock: may the store go together with the newest head (`may`), is it ours, which
+ * store holds it, which head is the newest? Waits for a dead holder's lease. 0 with is_attached
+ * false: it cannot be reached now, which is no reason not to mount. -ESTALE, -EBUSY, -EINVAL...: it
+ * must not be used; *ret_text says why. */
 CAIRN_MUST_CHECK int remote_attach(struct remote *remote,
                                    int (*may)(struct remote *remote, char **ret_text),
                                    char **ret_text);

@@ -63,7 +63,7 @@ static bool is_stopping(const struct build *b)
     return b->store->remote && remote_is_stopping(b->store->remote);
 }
 
-/* -ENOENT: nobody has it. */
+/* -ENOENT: no tier has it. */
 static int read_chunk(struct build *b, const struct chunk_name *name, uint8_t *raw,
                       uint32_t *ret_len)
 {

@@ -21,8 +21,8 @@
 #define MISSES_STEP 8u
 
 struct dense {
-    struct cairn_mutex lock;   /* LOCK_LEAF; of one who adds. In the phases of fp32 nobody does, and
-                                  all look without it. */
+    struct cairn_mutex lock; /* LOCK_LEAF; of one who adds. In the phases of fp32 none is added, and
+                                lookups go without it. */
     struct twin_index *images; /* NULL: none was added lately */
     struct chunk_name *names;  /* of the image with a tag: at the tag modulo IMAGES_MAX */
     uint64_t tags;             /* that were given */

@@ -39,8 +39,8 @@ void stage_request_leave(void);
 void stage_request_answering(struct stage *stage, uint64_t unique);
 void stage_request_answered(struct stage *stage, uint64_t unique);
 /* How many have a place now. In one order with stage_request_answered() and what is sequentially
- * consistent: who says that it counts, and then counts, is not missed by who answers, and then
- * looks whether somebody counts. */
+ * consistent: a thread that announces that it counts, and then counts, is not missed by one that
+ * answers, and then looks for announcements. */
 unsigned stage_requests_open(struct stage *stage);
 
 /* --- what a daemon that died has left --------------------------------------------------------- */

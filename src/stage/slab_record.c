@@ -118,7 +118,7 @@ static bool unkeyed_ok(const struct slab_record *rec)
  * lies there may be what a user wrote when the slab was used before. Only what has the slab's
  * generation of now, a number of the stage's epochs above that of the record before it, and its
  * payload right behind it is taken. A user who foresees these can forge a record still, of any
- * file, whether he may open it or not: it changes content that is not durable, or begins a draft.
+ * file, whether they may open it or not: it changes content that is not durable, or begins a draft.
  * Nothing that the older daemon kept tells it from one of ours. This ends with the recovery, which
  * makes the stage one of today. */
 static int read_unkeyed(const struct stage *stage, uint32_t slab, slab_record_fn *fn, void *arg)

@@ -421,8 +421,8 @@ static void status_behind(struct store *store, struct store_status *ret)
         stage_sealed_list(store->stage, NULL, 0) + stage_drafts(store->stage, NULL, 0);
 }
 
-/* Memory for chunks that refer to others: who reads has these, and so has who condenses, besides
- * what is encoded. */
+/* Memory for chunks that refer to others: readers have these, and so has condensing, besides what
+ * is encoded. */
 static uint64_t dense_buffers(const struct store *store)
 {
     uint64_t readers = READ_THREADS + (store->remote ? PULL_READERS : 0),

@@ -118,7 +118,7 @@ static int count_live(struct txn *txn, const struct chunk_entry *remote, int sig
 
 /* --- need ------------------------------------------------------------------------------------- */
 
-/* The chunk as it is here; it may be known to nobody. */
+/* The chunk as it is here; it may be unknown. */
 static int local_row(struct txn *txn, const struct chunk_name *name, struct chunk_row *row)
 {
     *row = (struct chunk_row){.entry = {.name = *name}};
@@ -241,7 +241,7 @@ static int send_anew(struct txn *txn, const struct chunk_row *row, const struct 
 
 static int leave_lost_base(struct txn *txn, const struct chunk_name *base, unsigned levels);
 
-/* A dependent of what was lost. First come those that rest on it in turn: without them, nobody may
+/* A dependent of what was lost. First come those that rest on it in turn: without them, nothing may
  * need it. */
 static int leave_if_local(struct txn *txn, const struct chunk_name *name, unsigned levels)
 {
@@ -258,8 +258,8 @@ static int leave_if_local(struct txn *txn, const struct chunk_name *name, unsign
 }
 
 /* The chunk has no place any more: so entries that rest on it, through others, too, are
- * incomplete. Those of needed chunks that lie here are sent anew. Of chunks that nobody needs,
- * need_changed() looks when somebody does. */
+ * incomplete. Those of needed chunks that lie here are sent anew. Chunks that are not
+ * needed are looked at by need_changed() when they become so. */
 static int leave_lost_base(struct txn *txn, const struct chunk_name *base, unsigned levels)
 {
     struct chunk_name name;
@@ -276,8 +276,7 @@ static int leave_lost_base(struct txn *txn, const struct chunk_name *base, unsig
     return r == -ENOENT ? 0 : r;
 }
 
-/* Nobody needed the chunk until now, so nobody looked whether its entry is complete. 1: it was not,
- * and is gone. */
+/* The chunk was not needed until now, so its entry may be incomplete. 1: it was, and is gone. */
 static int drop_incomplete(struct txn *txn, const struct chunk_entry *entry)
 {
     int r = entry_lacks_base(&(struct look){.txn = txn}, entry, NULL);
@@ -357,7 +356,7 @@ int remote_chunk_moved_locally(struct txn *txn, const struct chunk_row *row)
 }
 
 /* A first place needs no mark: a chunk that was pending upload has one, or the next run has
- * everything; of one that nobody needs no run speaks. */
+ * everything; no run speaks of one that is not needed. */
 int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
 {
     struct chunk_row row, old = {0}, remote = {.entry = *entry};

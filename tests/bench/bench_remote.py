@@ -131,7 +131,7 @@ def account(bench, case, pid=None):
 
 
 def warm_memory(size=4 * rig.GIB):
-    """A page that its virtual machine has to get first costs more than all else here, and who meets it (the server) is chance."""
+    """A page that its virtual machine has to get first costs more than all else here, and which process meets it (the server) is chance."""
     with mmap.mmap(-1, size) as memory:
         memory.madvise(MADV_POPULATE_WRITE)
 

@@ -118,7 +118,7 @@ static void mark(struct worker *w)
     cairn_save_free(save);
 }
 
-/* One that somebody gives up, before or while it is copied. A write of it may be under way still,
+/* One that is given up, before or while it is copied. A write of it may be under way still,
  * and reads what it is given: that never changes, for what goes into a file that gets no name is no
  * race. */
 static void give_up(struct worker *w)

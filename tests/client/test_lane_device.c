@@ -55,7 +55,7 @@ static cairn_save *begin(cairn_lane *lane, const char *name, const struct gpu *g
     cairn_save *save;
     expect_call(cairn_save_begin(lane, path_of(name), STATE, NULL, &save));
     expect_call(cairn_save_put(save, &source, 1));
-    (void)cairn_save_commit(save); /* it may have failed by now, which who waits for it hears */
+    (void)cairn_save_commit(save); /* it may have failed by now, which a wait for it returns */
     return save;
 }
 
@@ -165,7 +165,7 @@ static void device_fails(void)
     expect(strstr(cairn_error(), "ILLEGAL_ADDRESS"), "%s", cairn_error());
     expect_call(cairn_lane_fence(lane, NULL, 0, -1));
     cairn_save_free(save);
-    expect_call(cairn_lane_close(lane)); /* somebody was told */
+    expect_call(cairn_lane_close(lane)); /* the error was reported */
     expect(access(path_of("kept"), F_OK) == 0, "the file of before is gone");
 }
 
@@ -182,7 +182,7 @@ static void *abort_save(void *arg)
     return NULL;
 }
 
-/* The lane has taken a piece and is about to enqueue its copy: who aborts the save would free the
+/* The lane has taken a piece and is about to enqueue its copy: an abort of the save would free the
  * memory that the copy then reads. */
 static void what_begins_is_waited_for(void)
 {

@@ -177,7 +177,7 @@ class Round:
             self.disk.drop_cut(loop)
 
     def keep(self, at, how, choices):
-        """The image that was judged and the history, for whoever looks for the cause."""
+        """The image that was judged and the history, to look for the cause in."""
         directory = os.path.join(self.reports, f"cut-{self.disk.kind}-{at}-{how}-{choices}")
         shutil.rmtree(directory, ignore_errors=True)
         os.makedirs(directory)

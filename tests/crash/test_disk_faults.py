@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P9, P8: a failing disk ends no daemon and hangs nobody (faults by site: tests/faultdisk.py)."""
+"""P9, P8: a failing disk ends no daemon and hangs no call (faults by site: tests/faultdisk.py)."""
 import errno
 import os
 import threading

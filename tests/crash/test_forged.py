@@ -41,7 +41,7 @@ class Victim:
 
 
 def slab_record(victim, rng, seq, generation, payload):
-    """As version 1 of the stage had them: magic and CRC-32. Its tag of today is 8 bytes that nobody can know."""
+    """As version 1 of the stage had them: magic and CRC-32. Its tag of today is 8 bytes that cannot be known."""
     rest = struct.pack("<IIQQQQIIq", generation, 1, seq, victim.ino, 2, 0, len(OWNED), payload, 5)
     check = struct.pack("<II", 0x52424C53, zlib.crc32(rest))
     return (check if rng.randrange(8) else rng.randbytes(8)) + rest
@@ -90,7 +90,7 @@ def without(data, *bytes_):
 
 
 class Attack:
-    """What one user does in a directory of his own, all of it allowed."""
+    """What one user does in a directory of their own, all of it allowed."""
 
     def __init__(self, directory, victim, rng):
         self.directory, self.victim, self.rng = directory, victim, rng
@@ -136,7 +136,7 @@ class Attack:
 
 
 def check_all(cairn, picture, secret):
-    assert rig.read_file(cairn.mnt + "/secret") == secret, "a user changed what he may not open"
+    assert rig.read_file(cairn.mnt + "/secret") == secret, "a user changed a file that they may not open"
     assert judge.snapshot(cairn.mnt) == picture
     fd = os.open(cairn.mnt + "/secret", os.O_WRONLY)
     os.fsync(fd)

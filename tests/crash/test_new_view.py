@@ -68,7 +68,7 @@ def damage(mount, disk, want, number):
         except OSError as error:
             assert error.errno == errno.EIO
             failed += 1
-    assert failed, "the damage met nobody"
+    assert failed, "the damage had no effect"
     return names, files
 
 

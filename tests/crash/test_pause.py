@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon is killed again and again in the middle of many calls: nobody notices but by the time that it takes."""
+"""The daemon is killed again and again in the middle of many calls, which take longer and notice nothing else."""
 import contextlib
 import errno
 import fcntl
@@ -76,7 +76,7 @@ def mkfile(path):
 
 
 def mksocket(path):
-    """A special file that nobody waits for who opens it."""
+    """A special file whose open() waits for nothing."""
     os.mknod(path, stat.S_IFSOCK | 0o600)
 
 
@@ -402,7 +402,7 @@ def try_lock(path):
 
 
 def test_daemons_that_die_one_after_the_other_end_the_mount(kept):
-    """Nobody waits for ever, the log says why, and nothing is lost. Until the next mount, which needs no umount first, programs get an
+    """No call waits for ever, the log says why, and nothing is lost. Until the next mount, which needs no umount first, programs get an
     error: the directory below would take what they write."""
     kept.mount(crash_window="1h")
     path = os.path.join(kept.mnt, "file")
@@ -477,7 +477,7 @@ def test_in_the_background(kept):
 
 
 def test_what_was_inherited_is_let_go(kept):
-    """A pipe of whoever mounts ends when `cairn mount` does, and an ignored SIGCHLD hides no death."""
+    """A pipe of the program that mounts ends when `cairn mount` does, and an ignored SIGCHLD hides no death."""
     del kept.options["successor"]
     reader, writer = os.pipe()
     log = os.open(os.path.join(kept.root, "caller"), os.O_RDWR | os.O_CREAT)

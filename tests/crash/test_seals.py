@@ -139,7 +139,7 @@ def test_what_was_closed_is_carried_though_others_write(cairn):
 
 
 def test_what_was_closed_is_kept_before_it_is_truncated(cairn):
-    """P7: as if nobody else wrote the file: it is replaced by what is closed next, and not by nothing."""
+    """P7: as if there were no other writer: it is replaced by what is closed next, and not by nothing."""
     cairn.mount(writeback_delay="60s")
     path = os.path.join(cairn.mnt, "file")
     fd = os.open(path, NEW)

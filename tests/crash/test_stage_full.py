@@ -91,7 +91,7 @@ def refresh(block, number):
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("limit", [None, 100 * rig.MIB], ids=["free", "100M"])
 def test_four_times_the_stage(cairn, rng, directory, report, sanitized, limit):
-    """P1, P11: who writes four times the stage waits only for what writeback has to carry; ls and reads of 4 KiB < 100 ms; memory bounded."""
+    """P1, P11: a program that writes four times the stage waits only for what writeback has to carry; ls and reads of 4 KiB < 100 ms; memory bounded."""
     prepare(cairn, limit)
     for turn in range(TURNS):
         for path in glob.glob(os.path.join(cairn.mnt, "file-*")):
@@ -126,7 +126,7 @@ def prepare(cairn, limit):
 
 
 def most_seconds(limit, alone):
-    """For the writer: what the stage has no room for is carried meanwhile. `alone`: the rate of writeback when nobody writes."""
+    """For the writer: what the stage has no room for is carried meanwhile. `alone`: the rate of writeback while nothing is written."""
     if limit:  # room comes free when a cut is durable: by then up to a file more is carried
         return (TOTAL - STAGE + FILE) / (0.9 * min(limit, alone))
     return (TOTAL - STAGE) / (0.5 * alone)  # one disk, measured twice
@@ -137,7 +137,7 @@ def written(cairn):
 
 
 def drain_rate(cairn, turn):
-    """Bytes a second that writeback carries with no limit, when nobody writes: half the stage, three times."""
+    """Bytes a second that writeback carries with no limit, while nothing is written: half the stage, three times."""
     seconds, carried = 0.0, 0
     for number in range(3):
         directory = os.path.join(cairn.mnt, f"alone-{turn}-{number}")

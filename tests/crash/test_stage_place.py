@@ -231,7 +231,7 @@ def free_port():
 
 @pytest.mark.parametrize("which", ["*", "*.slabs"])
 def test_removed_stage_files_are_noticed(cairn, rng, which):
-    """P2 where it ends: what is staged goes to NVMe at once, whatever the delay says, and everybody is told."""
+    """P2 where it ends: what is staged goes to NVMe at once, whatever the delay says, and status, log and stderr say so."""
     port = free_port()
     cairn.mount(writeback_delay="1h", metrics=f"127.0.0.1:{port}")
     before, after = rig.seeded_bytes(rng.random(), 4 * rig.MIB), rig.seeded_bytes(rng.random(), 8 * rig.MIB)
@@ -338,7 +338,7 @@ def test_copy_of_a_mounted_store(cairn, copy_of, rng):
 
 
 def test_copy_of_a_store_whose_daemon_died(cairn, copy_of, rng):
-    """The stage that was left is the original's, whoever mounts first; a store that was moved is no copy."""
+    """The stage that was left is the original's, whichever is mounted first; a store that was moved is no copy."""
     cairn.mount(writeback_delay="1h")
     staged = files(rng)
     write_all(cairn, staged)
@@ -506,7 +506,7 @@ def test_a_stage_of_ones_own_that_somebody_has_locked(cairn, rng):
     write_all(cairn, staged)
     cairn.kill9()
     (control,) = glob.glob(cairn.stage_dir + "/*.ctl")
-    with rig.locked(control):  # as a daemon has it that does not quite end, and for a moment who looks for stages that were left
+    with rig.locked(control):  # as a daemon has it that does not quite end, and for a moment a search for stages that were left
         done = adopt(cairn)
         assert done.returncode == 1 and "mount and unmount it first" in done.stderr
         for ro in (False, True):
@@ -519,7 +519,7 @@ def test_a_stage_of_ones_own_that_somebody_has_locked(cairn, rng):
 
 def test_a_copy_and_the_remote_of_its_original(cairn, copy_of, directory, rng):
     """A copy beside its original would be the same writer of the remote: refused, and the original goes on. With an id of its own it is another
-    writer, whom the lease keeps out."""
+    writer, which the lease keeps out."""
     remote = f"dir:{directory}/remote"
     cairn.mount(remote=remote)
     first, second = files(rng, 3), files(rng, 3)

@@ -360,7 +360,7 @@ static int read_chunk(struct chunk *chunk, uint8_t **ret_raw)
     int r = remote_find_chunk(&store, &chunk->entry.name, &entry);
     if (r < 0)
         return r;
-    entry.name = chunk->entry.name; /* whoever looks it up has it */
+    entry.name = chunk->entry.name; /* callers that look it up have it */
     uint8_t *stored = xmalloc(entry.stored_len), *raw = xmalloc(entry.raw_len);
     pack_object_name(entry.pack, object);
     r = get_range(NULL, object, entry.offset, stored, entry.stored_len);

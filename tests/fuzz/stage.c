@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Recovery of a stage from shared memory that somebody changed. An input is the log, then what lies
+/* Recovery of a stage from shared memory that was changed. An input is the log, then what lies
  * in slabs; it is recovered as the next daemon would, read, written anew by a compaction, and
  * recovered once more. */
 #include "mend.h"

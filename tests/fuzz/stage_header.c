@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The header of a stage that somebody changed, and files of a wrong length. The first byte says
+/* The header of a changed stage, and files of a wrong length. The first byte says
  * whether the header stays this store's (with a right checksum) and whether a file is cut; the rest
  * takes the header's place. What is opened is recovered. */
 #include <fcntl.h>

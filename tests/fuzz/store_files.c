@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The small files of a store that are text: who holds it (lock) and where the last session had its
- * stage (session). */
+/* The small files of a store that are text: the daemon that holds it (lock) and where the last
+ * session had its stage (session). */
 #include "base/io.h"
 #include "daemon/store_directory.h"
 #include "fuzz.h"

@@ -58,7 +58,7 @@ def environment(directory, shm_directory):
 
 
 def shown(found):
-    """The inputs that failed, for whoever cannot look into the build directory."""
+    """The inputs that failed, for people who cannot look into the build directory."""
     for path in sorted(glob.glob(found + "*")):
         with open(path, "rb") as file:
             data = file.read()

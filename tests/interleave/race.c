@@ -14,7 +14,8 @@
 #include <unistd.h>
 
 #define WRITERS 3u /* threads that open, seek, write and close for each slot */
-/* Of a file; slot N belongs to writer N % WRITERS, 0 and the last to who writes header and tail. */
+/* Of a file; slot N belongs to writer N % WRITERS, 0 and the last to the writer of header and tail.
+ */
 #define SLOTS 24u
 #define SLOT_LEN 20000u
 #define WRITES_MAX 6u /* to one slot */
@@ -188,7 +189,7 @@ static void check_slot(const struct race *race, unsigned slot, const uint8_t *by
 {
     unsigned count = race->counts[slot];
     const struct write *last = count ? &race->writes[slot][count - 1] : NULL;
-    const char *why = "nobody wrote it";
+    const char *why = "it was not written";
     bool good = !last ? is_zero(bytes, SLOT_LEN) : is_left_by(race, last, bytes, &why);
     if (!good && last &&
         !last->when.returned) /* under way when the daemon died: it need not have happened */

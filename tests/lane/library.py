@@ -124,7 +124,7 @@ class Lane:
         return stats
 
     def take_error(self):
-        """(errno, text) of the oldest failed save that nobody was told of; None."""
+        """(errno, text) of the oldest failed save that was not reported; None."""
         text = ctypes.create_string_buffer(500)
         r = self.lib.cairn_lane_take_error(self.lane, text, ctypes.c_size_t(500))
         return (-r, text.value.decode(errors="replace")) if r else None

@@ -112,7 +112,7 @@ def test_a_wait_for_a_slow_disk_has_an_end(slow, raw_lane, lane):
 
 
 def test_a_name_that_is_being_given_is_not_waited_for(slow, raw_lane, lane):
-    """Nobody can take it back: an abort says so at once, cancel() waits for what comes of it, max_block at most."""
+    """It cannot be taken back: an abort says so at once, cancel() waits for what comes of it, max_block at most."""
     slow.take(3)
     raw = raw_lane.raw(os.path.join(slow.path, "slow"), b"x")
     rig.poll(lambda: slow.noted(b"begun") == 1, 20, "the rename")
@@ -148,7 +148,7 @@ def test_a_stopped_daemon_keeps_no_wait(stall, lane):
 
 
 def test_a_relative_path_is_that_of_the_call(cairn, lane, directory, monkeypatch):
-    """Also for who waits when the program has gone to another directory."""
+    """Also for a wait that begins when the program has gone to another directory."""
     cairn.mount(writeback_delay="1h")
     run = os.path.join(cairn.mnt, "run")
     os.mkdir(run)

@@ -293,7 +293,7 @@ assert torch.equal(torch.load(path)["weight"], model.weight)
 
 @pytest.mark.parametrize("when", ["lazy", "eager"])
 def test_an_interrupt_ends_the_save(lane, directory, programs, when):
-    """A Ctrl-C in save(): no thread goes on reading memory that nobody keeps, and no file of it appears."""
+    """A Ctrl-C in save(): no thread goes on reading memory that is not kept, and no file of it appears."""
     done = subprocess.run([sys.executable, "-c", INTERRUPTED, os.path.join(directory, "x.pt"), when], env=programs, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
 

@@ -153,7 +153,7 @@ def test_producers_on_other_streams(lane, directory):
 
 
 def test_memory_that_is_freed_meanwhile(lane, directory):
-    """The save keeps it: the allocator does not give it to somebody else before it was copied."""
+    """The save keeps it: the allocator does not give it to others before it was copied."""
     path = os.path.join(directory, "freed.pt")
     for value in range(5):
         tensor = torch.full((16 * MIB,), float(value), device="cuda")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves of libcairn on a mount that is full, dies or stands still meanwhile: they fail, and hold up nobody for longer than they may."""
+"""Saves of libcairn on a mount that is full, dies or stands still meanwhile: they fail, and hold up no call for longer than they may."""
 import contextlib
 import errno
 import os
@@ -165,7 +165,7 @@ def test_a_stopped_daemon_holds_up_no_training(cairn, build):
 
 
 def test_a_stopped_daemon_holds_up_no_call(cairn, build, directory):
-    """A call that names a path waits as long as it may, and fails; the lane goes on elsewhere, and what was opened for nobody is taken away."""
+    """A call that names a path waits as long as it may, and fails; the lane goes on elsewhere, and what was opened too late is taken away."""
     cairn.mount()
     lane = library.Lane(build, max_block_ms=LONG_MS)
     path = os.path.join(cairn.mnt, "f")
@@ -180,7 +180,7 @@ def test_a_stopped_daemon_holds_up_no_call(cairn, build, directory):
             expect_error(errno.ETIMEDOUT, lane.begin, path, 1, max_block_ms=20)
     finally:
         cairn.go_on()
-    rig.poll(lambda: not library.open_below(cairn.mnt), what="the end of what nobody waits for")
+    rig.poll(lambda: not library.open_below(cairn.mnt), what="the end of the late open")
     lane.raw(path, b"later").wait()
     assert read(path) == b"later" and os.listdir(cairn.mnt) == ["f"]
     expect_error(errno.ENOENT, lane.begin, os.path.join(cairn.mnt, "gone", "f"), 1)

@@ -26,7 +26,7 @@ OLD = b"the version of before"
 
 @pytest.fixture
 def lane(build):
-    """Nobody is left with errors that were not told."""
+    """No test leaves errors that were not reported."""
     lane = library.Lane(build)
     yield lane
     while lane.lane and lane.take_error():
@@ -123,7 +123,7 @@ def test_a_name_appears_with_the_last_byte(lane, where):
 
 @on_both
 def test_a_name_is_never_there_before_its_bytes(lane, where):
-    """Who sees the name reads all of it, at whatever moment."""
+    """A reader that sees the name reads all of it, at whatever moment."""
     for i in range(5):
         path, data = os.path.join(where, f"f{i}"), data_of(i, 24 * MIB)
         save = lane.raw(path, data)
@@ -335,7 +335,7 @@ def test_a_killed_trainer_leaves_what_was_there(build, where, rng):
 
 
 def test_what_killed_processes_left_is_taken_away(lane, directory):
-    """By CAIRN_SAVE_CLEAN: hidden names of processes that are gone, but for those that somebody still has open."""
+    """By CAIRN_SAVE_CLEAN: hidden names of processes that are gone, but for those that are still open."""
     dead = subprocess.Popen(["true"])
     dead.wait()
     left = [f".x.cairn-{dead.pid}-1", f".x.pt.cairn-{dead.pid}-22"]

@@ -88,7 +88,7 @@ def test_what_comes_before_the_fence_does_not_wait(stall, lane):
 
 
 class Own(torch.optim.SGD):
-    """Somebody's optimizer, which changes parameters before it calls the closure."""
+    """An optimizer of others, which changes parameters before it calls the closure."""
 
     def step(self, closure=None):
         with torch.no_grad():
@@ -98,7 +98,7 @@ class Own(torch.optim.SGD):
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, Own])
 def test_closure(stall, lane, kind):
-    """step(closure): forward and backward in there go on beside the copy, and the fence comes behind them; before them where nobody knows what
+    """step(closure): forward and backward in there go on beside the copy, and the fence comes behind them; before them where it is not known what
     the optimizer does. The update waits in any case."""
     training, path = Training(kind=kind), os.path.join(stall.mount.mnt, "state.pt")
     before, seen = training.copy(), []
@@ -270,7 +270,7 @@ def test_a_stopped_daemon_keeps_no_call(stall, lane):
 
 
 def test_a_stopped_daemon_keeps_no_process(stall, lane, programs):
-    """One that ends while a call stands in the filesystem for nobody."""
+    """One that ends while a call stands in the filesystem and no caller waits for it."""
     stall.stop()
     environment = {**programs, "CAIRN_EXIT_WAIT": "1"}
     code = 'import sys, cairnfs; cairnfs.save({"x": 1}, sys.argv[1], max_block=0.2); print("done")'

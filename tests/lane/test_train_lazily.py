@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The main job with lazy saves: the same losses, and checkpoints that are whole, whoever is killed when."""
+"""The main job with lazy saves: the same losses, and checkpoints that are whole, whichever process is killed when."""
 import json
 import os
 import zipfile

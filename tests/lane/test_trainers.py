@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The adapters under the real Trainer of transformers and that of Lightning: what is saved, what is left, and the losses are those without us,
-whoever is killed when."""
+whichever process is killed when."""
 import json
 import os
 import shutil

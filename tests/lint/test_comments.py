@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comments name their subject: none begins with a free relative ("What is kept", "Whoever asks") in the rooms named here.
-Lists and tables in comments keep their columns, which the formatter breaks where a line is too long."""
+Threads, files and programs are no persons. Lists and tables in comments keep their columns, which the formatter breaks where a line is too long."""
 import os
 import re
 
-from test_layers import ROOT, SRC, room_of, sources
+from test_layers import PUBLIC, ROOT, SRC, room_of, sources
 
 TESTS = os.path.join(ROOT, "tests")
 ROOMS = {"base", "cli", "client", "codec", "commit", "daemon", "fetch", "format", "fs", "fuse", "overlay", "remote", "stage", "store", "tier", "view"}  # rooms that are done
@@ -26,6 +26,23 @@ def test_comments_name_their_subject():
     paths = [path for path in sources(SRC) if room_of(path, SRC) in ROOMS]
     assert len(paths) > 200
     assert [line for path in paths for line in problems(path)] == [], "begin with the subject, or with an imperative verb"
+
+
+PERSON = re.compile(r"\b(nobody|somebody|someone|everybody|everyone|anybody|whoever|he|him|his|himself|she|her)\b", re.IGNORECASE)
+
+
+def persons(path):
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            for word in PERSON.findall(line):
+                yield f"{os.path.relpath(path, ROOT)}:{number}: {word}"
+
+
+def test_threads_are_no_persons():
+    package = [os.path.join(ROOT, "python", "cairnfs", name) for name in os.listdir(os.path.join(ROOT, "python", "cairnfs")) if name.endswith(".py")]
+    paths = [*sources(SRC), *sources(PUBLIC), *package]
+    assert len(paths) > 300
+    assert [line for path in paths for line in persons(path)] == [], "name the thread, the caller, the program; of people say they"
 
 
 LIST_LINE = re.compile(r"\s*\* {3,}\S")  # of a list or a table in a comment
@@ -57,3 +74,9 @@ def test_a_free_relative_is_found(tmp_path):
     path = tmp_path / "a.c"
     path.write_text("int a; /* what it is */\n/* What the daemon\n * keeps for later. */\nint b;\n/* Keeps what is there for later. */\n")
     assert [line.split(": ")[1] for line in problems(str(path))] == ["What the daemon keeps for later."]
+
+
+def test_a_person_is_found(tmp_path):
+    path = tmp_path / "a.c"
+    path.write_text("int a; /* Nobody waits */\n/* there, the reader */\n")
+    assert [line.split(": ")[1] for line in persons(str(path))] == ["Nobody"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rooms of src/, and the public headers: who may include whom; how long a function and a file may be."""
+"""The rooms of src/, and the public headers: which may include which; how long a function and a file may be."""
 import os
 import re
 

@@ -37,7 +37,7 @@ ALLOWED = {
     "daemon/service_remote.c": (1, "the end is reported once a second"),
     "daemon/store_directory.c": (1, "another process holds the store's lock"),
     "daemon/upgrade.c": (1, "another program, with a limit"),
-    "fetch/prefetch.c": (1, "memory that nobody used for a while is given back"),
+    "fetch/prefetch.c": (1, "memory that was not used for a while is given back"),
     "fuse/front.c": (1, "a signal may come before the read that it is to interrupt: sent again"),
     "fuse/hold.c": (1, "as front.c"),
     "fuse/loop.c": (1, "callers are looked at for a fatal signal, which the kernel does not always tell"),
@@ -59,7 +59,7 @@ ALLOWED = {
     "tier/retry.c": (1, "the remote, before the next try"),
     "tier/s3/credentials_process.c": (1, "another program, with a limit"),
     "tier/s3/credentials_source.c": (1, "a service that gives credentials, before the next try: 0.3 s in all"),
-    "view/db.c": (1, "RocksDB compacts, and tells nobody"),
+    "view/db.c": (1, "RocksDB compacts, and has no notification of it"),
     "view/use.c": (1, "readers of the view let go of it: a limit"),
     "view/view.c": (1, "as db.c"),
 }

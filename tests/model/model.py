@@ -42,7 +42,7 @@ class Model(model_names.Names):
         self.tree = Tree()
         self.plain = plain  # holes are of whole blocks, inode numbers come again
         self.slots, self.maps = {}, {}
-        self.waiting = {}  # files whose seals wait for another operation, or for somebody who asks
+        self.waiting = {}  # files whose seals wait for another operation, or for a question
         self.inos = {}  # inode number -> id: none is given twice
         self.nodes = {self.tree.root.id: self.tree.root}
         self.history = model_history.History(self.tree)
@@ -75,7 +75,7 @@ class Model(model_names.Names):
             raise Mismatch(f"{short(op)}: {short(result)}, expected {short(wanted)}")
 
     def dirty_maps(self, op=None):
-        """Maps with stores that have to be brought to the filesystem before `op`: it may seal, and asks nobody."""
+        """Maps with stores that have to be brought to the filesystem before `op`: it may seal, and asks nothing."""
         asks = op is None or op[0] in ("rename", "link", "exit", "kill", "cut", "remount")
         return [
             slot

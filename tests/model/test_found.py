@@ -123,7 +123,7 @@ def test_time_of_a_file_that_lost_its_name(cairn):
 @pytest.mark.alone
 @pytest.mark.parametrize("named", (True, False))
 def test_many_small_writes_to_one_file(cairn, named):
-    """P1: more of them than the stage has ranges, and nobody waits for the draft to be idle."""
+    """P1: more of them than the stage has ranges, and no write waits for the draft to be idle."""
     cairn.mount(stage="64M")
     path = os.path.join(cairn.mnt, "file")
     fd = os.open(path, NEW)

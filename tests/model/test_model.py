@@ -136,7 +136,7 @@ def test_shrinking(rng):
 
 
 class ForgetsToSync(model_worker.Worker):
-    """What nobody sees until the power goes."""
+    """What does not show until the power goes."""
 
     def fsync(self, slot):
         pass

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.needs_mount
 
 def test_stored_bytes_are_seen(cairn):
     """What is staged over durable content counts until it replaces it; then st_blocks changes by itself, and the kernel is told
-    before whoever waited for it."""
+    before those that waited for it."""
     cairn.mount(writeback_delay="10m", **KEPT)
     path = os.path.join(cairn.mnt, "file")
     with opened(path, os.O_RDWR | os.O_CREAT) as fd:
@@ -62,7 +62,7 @@ SEALED = {
 
 @pytest.mark.parametrize("how", SEALED)
 def test_blocks_of_what_is_sealed(cairn, how):
-    """What a draft replaces in a version that is not on NVMe counts until the seal; then the kernel is told, whoever sealed. (No command
+    """What a draft replaces in a version that is not on NVMe counts until the seal; then the kernel is notified, whichever thread sealed. (No command
     runs while the file is open: a process that is started closes its copy of the descriptor, which seals.)"""
     cairn.mount(stage="512M", writeback_delay="10m", fsync="stage", **KEPT)
     directory = os.path.join(cairn.mnt, "directory")
@@ -159,7 +159,7 @@ def test_blocks_of_what_became_hollow(cairn, how):
 
 
 def test_what_becomes_durable_is_not_asked_for_again(cairn):
-    """Files without holes look the same before and after: who knows them asks nothing."""
+    """Files without holes look the same before and after: programs that know them ask nothing."""
     cairn.mount(writeback_delay="1s", **KEPT)
     paths = [os.path.join(cairn.mnt, f"file{number}") for number in range(200)]
     for number, path in enumerate(paths):

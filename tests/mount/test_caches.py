@@ -286,7 +286,7 @@ def what_is_wrong(names):
 
 @pytest.mark.parametrize("change", OVERTAKING)
 def test_answer_that_a_change_overtook_is_not_kept(cairn, change, full):
-    """Who asks in the very moment of a change may take an older answer after it: that is not what others are told then. All is in
+    """A call in the very moment of a change may return an older answer after it: later calls do not. All is in
     the stage alone: what is told when it has become durable helps none of them."""
     cairn.mount(stage="512M" if full else "128M", writeback_delay="60s", **KEPT)
     if change == "copy":
@@ -349,7 +349,7 @@ def serve_writes(requests_from, answers_to, pid_of_nobody=65534):
 
 
 def test_privileges_that_a_write_took_away_are_gone(cairn, full):
-    """Also for who asks for the mode alone, which the kernel does not know to be old."""
+    """Also for a call that asks for the mode alone, which the kernel does not know to be old."""
     cairn.mount(stage="512M" if full else "128M", writeback_delay="60s", **KEPT)
     (requests_from, requests_to), (answers_from, answers_to) = os.pipe(), os.pipe()
 
@@ -373,7 +373,7 @@ def test_privileges_that_a_write_took_away_are_gone(cairn, full):
 
 
 def test_links_of_a_directory_are_seen(cairn):
-    """Also by who asks for nothing else."""
+    """Also by a call that asks for nothing else."""
     cairn.mount(**KEPT)
     directory, other = os.path.join(cairn.mnt, "directory"), os.path.join(cairn.mnt, "other")
     os.mkdir(directory), os.mkdir(other)
@@ -484,7 +484,7 @@ def test_shared_maps_work_with_direct_io(direct):
 
 
 def test_who_reads_and_writes_bypasses_the_page_cache(direct, rng):
-    """O_RDWR leaves nothing there, be it written or read; who reads the sealed file has it there."""
+    """O_RDWR leaves nothing there, be it written or read; a reader of the sealed file has it there."""
     path, size = os.path.join(direct.mnt, "file"), 64 * rig.MIB
     data = rng.randbytes(size)
     with opened(path, os.O_RDWR | os.O_CREAT) as fd:

@@ -72,7 +72,7 @@ def test_what_wait_did_is_seen(far, rng):
 
 
 def test_what_was_waited_for_is_there(far):
-    """Also when very much became durable with it: who waits is told when all that tells of it can."""
+    """Also when very much became durable with it: a wait returns when all of that shows."""
     far.mount(writeback_delay="10m")
     directory = os.path.join(far.mnt, "directory")
     os.mkdir(directory)

@@ -197,7 +197,7 @@ def cut(path):
     os.close(fd)
 
 
-# What waits for nobody's content: by name, on a directory that has a file `old`.
+# What waits for no content: by name, on a directory that has a file `old`.
 CHANGES = {
     "stat": lambda at: os.stat(at + "/old"),
     "statvfs": os.statvfs,
@@ -364,7 +364,7 @@ def lose_a_store(area, at, what):
 
 @pytest.mark.needs_mount
 def test_lost_store_is_seen_by_nobody(cairn):
-    """P9: what was stored through a map and is lost to ENOSPC (msync said so) is the same to all who read: not there."""
+    """P9: what was stored through a map and is lost to ENOSPC (msync said so) is the same to all readers: not there."""
     cairn.mount(nvme="128M", stage="32M")
     path = os.path.join(cairn.mnt, "mapped")
     rig.write_file(path, b"before" * 20_000)
@@ -477,7 +477,7 @@ def test_disk_runs_full(request, small_disk, mount_factory, directory, rng, plai
 
 
 def fill_the_rest(path, seconds):
-    """Whoever takes all that is free, and what comes free in the next seconds."""
+    """A program that takes all that is free, and what comes free in the next seconds."""
     end = time.monotonic() + seconds
     with open(path, "wb", buffering=0) as file:
         while time.monotonic() < end:
@@ -491,7 +491,7 @@ def fill_the_rest(path, seconds):
 @pytest.mark.needs_mount
 @pytest.mark.timeout(240)
 def test_disk_filled_by_others(request, small_disk, mount_factory, directory, rng):
-    """P9: somebody else fills the disk: what was acknowledged is written back all the same."""
+    """P9: another program fills the disk: what was acknowledged is written back all the same."""
     os.makedirs(os.path.join(directory, "top"))
     cairn = mount_factory(os.path.join(directory, "top"), nvme="4G", stage="64M")
     request.addfinalizer(cairn.close)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who talks garbage to the control socket, names that no terminal should see, clients that die in any call, and directories that go away
+"""Garbage on the control socket, names that no terminal should see, clients that die in any call, and directories that go away
 below the daemon: nothing is lost, nothing hangs, nothing leaks, and what is said of it is a clear line."""
 import contextlib
 import ctypes
@@ -21,7 +21,7 @@ from test_damage import find_in_packs
 
 pytestmark = pytest.mark.needs_mount
 
-ANSWER_LIMIT = 15.0  # s in which `cairn status` must answer, whoever else talks to the daemon
+ANSWER_LIMIT = 15.0  # s in which `cairn status` must answer, whatever else talks to the daemon
 
 
 # --- the control socket ----------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def test_many_connections_do_not_shut_out_the_owner(cairn, full):
 
 
 def test_client_that_does_not_read(cairn):
-    """Who asks without end and reads no answer is dropped."""
+    """A client that asks without end and reads no answer is dropped."""
     cairn.mount()
     with many(cairn, 8) as clients:
         for client in clients:
@@ -162,7 +162,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def in_own_mounts(function):
-    """Call it in a process that shares mounts with nobody else, and sees none of CairnFS but its own."""
+    """Call it in a process that shares mounts with no other, and sees none of CairnFS but its own."""
 
     def run():
         assert LIBC.unshare(CLONE_NEWNS) == 0 and LIBC.mount(b"none", b"/", None, MS_REC_PRIVATE, None) == 0

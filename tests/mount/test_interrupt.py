@@ -77,7 +77,7 @@ def test_signal_handler_does_not_break_write(blocked):
     for _ in range(20):
         process.send_signal(signal.SIGUSR1)
         rig.time.sleep(0.05)
-    while process.poll() is None:  # who waits lifts the limit, so that this does not take a minute
+    while process.poll() is None:  # a wait lifts the limit, so that this does not take a minute
         cairn.cairn("wait", cairn.mnt, "--level", "nvme", "--timeout", "1s")
     lines = process.stdout.read().split("\n")
     assert process.wait(200) == 0 and lines[-2].startswith("done ") and int(lines[-2].split()[1]) > 0
@@ -120,7 +120,7 @@ def nice_values(pid, name):
 
 
 def test_priority_is_normal_while_somebody_waits(cairn):
-    """Low at first, raised in the middle of a round by a writer that waits for room, low again when nobody waits."""
+    """Low at first, raised in the middle of a round by a writer that waits for room, low again when nothing waits."""
     cairn.mount(stage="64M", writeback_limit="1M", writeback_delay="0s")
     normal = os.getpriority(os.PRIO_PROCESS, cairn.proc.pid)
     rig.write_file(cairn.mnt + "/first", rig.seeded_bytes(1, 40 * rig.MIB))
@@ -141,7 +141,7 @@ def test_priority_is_normal_while_somebody_waits(cairn):
 @pytest.mark.needs_mount
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="skipped: needs setpriv")
 def test_priority_is_not_lowered_where_it_could_not_be_raised(cairn):
-    """Without CAP_SYS_NICE whoever waits could not hurry the threads that carry its bytes: they stay as they are."""
+    """Without CAP_SYS_NICE a wait could not hurry the threads that carry its bytes: they stay as they are."""
     cairn.prefix = ("setpriv", "--bounding-set=-sys_nice", "--inh-caps=-sys_nice")
     cairn.mount()
     normal = os.getpriority(os.PRIO_PROCESS, cairn.proc.pid)
@@ -181,7 +181,7 @@ def in_calls(pid):
 @pytest.mark.needs_mount
 @pytest.mark.timeout(60)
 def test_the_end_while_writers_wait(cairn, rng):
-    """A daemon that is told to end does so, whoever waits for room."""
+    """A daemon that is told to end does so, whatever waits for room."""
     cairn.mount(stage="16M", threads=4, writeback_limit="64K")
     command = [sys.executable, "-c", MANY_WRITERS, cairn.mnt, "60"]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as writers:

@@ -168,7 +168,7 @@ def test_what_a_program_says_drives_no_terminal(cairn):
 
 
 def test_nobody_displaces_another_user(cairn):
-    """The table has a size: who reports with very many processes displaces his own."""
+    """The table has a size: a user who reports with very many processes displaces their own."""
     cairn.mount()
     os.chmod(cairn.mnt, 0o777)
     with contextlib.ExitStack() as stack:
@@ -273,7 +273,7 @@ def saver(request, mount, code, user=0):
 
 
 def told(cairn, pid):
-    """Reports come before whoever waits for a save is woken, those of failures after."""
+    """Reports come before a wait for a save returns, those of failures after."""
     found = clients(cairn)[pid]
     return found["pending_saves"], found["published"], found["failed"]
 
@@ -318,7 +318,7 @@ def test_libcairn_reports_to_cairnfs_only(request, cairn, shm_directory):
 
 
 def test_libcairn_leaves_no_hold_on_the_mount(request, cairn):
-    """Who knows that a save has its name may unmount at once."""
+    """A program that knows that a save has its name may unmount at once."""
     cairn.mount()
     with saver(request, cairn, 'lane = new_lane()\nos.chdir("/")\nos.close(directory)\nfor i in range(20):\n    publish(lane, (sys.argv[4] + "/a").encode())\n    step()\n'
                .replace("sys.argv[4]", repr(cairn.mnt))) as steps:

@@ -72,7 +72,7 @@ def memory(cairn, sanitized):
 @pytest.fixture
 def stores(request, mount_factory, directory, cairn):
     small = mount_factory(os.path.join(directory, "small"))
-    large = mount_factory(os.path.join(directory, "large"), store=cairn.store)  # unlike `cairn` nobody watches its memory while it starts
+    large = mount_factory(os.path.join(directory, "large"), store=cairn.store)  # unlike that of `cairn` its memory is not watched while it starts
     for mount in (small, large):
         request.addfinalizer(mount.close)
     return Stores(cairn, small, large)

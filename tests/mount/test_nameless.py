@@ -135,7 +135,7 @@ def use(directory, seed):
 
 
 def test_nothing_lives_on_for_ever(cairn):
-    """The kernel forgets what has lost its names: however they went, beside others who look."""
+    """The kernel forgets what has lost its names: however they went, beside others that look."""
     before = free(cairn.mount())
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
         for done in [pool.submit(use, cairn.mnt, seed) for seed in range(6)]:

@@ -66,7 +66,7 @@ def hold(request, cairn):
 
 
 def test_umount_ends_in_other_namespaces(cairn, hold):
-    """umount names who has it elsewhere and ends it there, too: with exit code 0, all on NVMe, the store free for the next mount."""
+    """umount names the processes that have it elsewhere and ends it there, too: with exit code 0, all on NVMe, the store free for the next mount."""
     cairn.mount(writeback_delay="60s")
     holder = hold()
     rig.write_file(cairn.mnt + "/file", b"content" * 1000)
@@ -99,7 +99,7 @@ def test_what_was_written_there_is_kept(cairn, hold):
 
 
 def umount_alone(cairn, flag):
-    """With --keep-others, where nobody has it for good: a namespace that another test has just made has a copy until it drops it."""
+    """With --keep-others, where no namespace has it for good: a namespace that another test has just made has a copy until it drops it."""
     def is_unmounted():
         done = cairn.cairn("umount", flag, cairn.mnt)
         assert done.returncode == 0 or "stays mounted: other mount namespaces" in done.stderr, done
@@ -110,7 +110,7 @@ def umount_alone(cairn, flag):
 
 
 def test_keep_others(cairn, hold):
-    """--keep-others changes nothing where somebody else would lose the mount, and says who."""
+    """--keep-others changes nothing where other processes would lose the mount, and says which."""
     cairn.mount()
     holder = hold()
     done = cairn.cairn("umount", "--keep-others", cairn.mnt)
@@ -122,7 +122,7 @@ def test_keep_others(cairn, hold):
 
 
 def test_a_namespace_that_follows_is_no_other(request, cairn, hold, directory):
-    """Where unmounting goes on to the other namespace by itself, nothing is kept, and nobody is told."""
+    """Where unmounting goes on to the other namespace by itself, nothing is kept, and nothing is said."""
     place = directory + "/place"
     os.mkdir(place)
     rig.run("mount", "--bind", place, place)

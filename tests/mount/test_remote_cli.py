@@ -159,7 +159,7 @@ def test_unreachable(node):
 
 
 def test_a_wait_lifts_the_limit(node):
-    """upload_limit holds while nobody waits, and not while somebody does. More than one pack: the first is never held back."""
+    """upload_limit holds while nothing waits, and not while something does. More than one pack: the first is never held back."""
     cairn = node(upload_limit="64K").mount()
     rig.write_file(cairn.mnt + "/a", rig.seeded_bytes(1, 64 * rig.MIB))
     cairn.wait(cairn.mnt, "nvme")
@@ -239,7 +239,7 @@ def test_fsync_remote_fails_when_the_daemon_ends(node, directory):
         assert cairn.reap() == 0
 
 
-# ---------------------------------------------------------------- who holds it
+# ---------------------------------------------------------------- its holder
 
 def test_a_live_holder_is_named(node):
     """A second mount is refused and says by whom; nothing is left behind."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who has the lock of a store: a daemon that answers keeps others out at once; another process, which only looks at it, is waited for."""
+"""The holder of a store's lock: a daemon that answers keeps others out at once; another process, which only looks at it, is waited for."""
 import contextlib
 import os
 import signal
@@ -12,7 +12,7 @@ import rig
 
 pytestmark = pytest.mark.needs_mount
 
-AT_ONCE = 2.0  # seconds: who has not ended by then waits
+AT_ONCE = 2.0  # seconds: a mount that has not ended by then waits
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def dead(cairn):
 
 @contextlib.contextmanager
 def looked_at(mount):
-    """Somebody looks at the store, as `cairn status` does, for as long as a busy machine makes of it."""
+    """A process looks at the store, as `cairn status` does, for as long as a busy machine makes of it."""
     with rig.locked(mount.store + "/lock") as fd:
         os.ftruncate(fd, 0)
         os.pwrite(fd, b"%d\n" % os.getpid(), 0)
@@ -38,7 +38,7 @@ def waiting(mount):
 
 
 def test_mount_waits(dead):
-    """P9: a mount waits for who looks at the store, and says so."""
+    """P9: a mount waits for a process that looks at the store, and says so."""
     with looked_at(dead):
         dead.start()
         rig.poll(lambda: waiting(dead) or dead.proc.poll() is not None, 20, "a mount that waits")

@@ -367,7 +367,7 @@ def test_not_waited_for(kept, directory, other):
 
 @pytest.mark.parametrize("how", ["umount", "SIGTERM"])
 def test_an_end_while_the_other_starts(kept, directory, other, how):
-    """Whoever goes on with the mount ends it: all is on NVMe then."""
+    """The daemon that goes on with the mount ends it: all is on NVMe then."""
     kept.mount(writeback_delay="10m")
     data = rig.seeded_bytes(how, 5 * MIB)
     rig.write_file(kept.mnt + "/file", data)

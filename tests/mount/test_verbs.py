@@ -153,7 +153,7 @@ def test_du(tree):
 
 
 def test_du_why(tree):
-    """Encodings, and who else has the same; itself, and what lies below the path, is no such other."""
+    """Encodings, and which other files have the same; itself, and what lies below the path, is no such other."""
     mnt = tree.mnt
     tree.wait()
     a, runs, text = shown_json(tree, "du", "--why", mnt + "/runs/a", mnt + "/runs", mnt + "/text")
@@ -390,13 +390,13 @@ def test_stats_of_a_remote_and_of_who_waits(request, mount_factory, directory, r
             writing = pool.submit(rig.write_file, cairn.mnt + "/one", data)
             rig.poll(lambda: cairn.status()["stage"]["waiting_writers"] > 0, 20, "a writer that waits")
             rig.time.sleep(1)  # some lines of it
-            while not writing.done():  # who waits lifts the limit
+            while not writing.done():  # a wait lifts the limit
                 cairn.cairn("wait", cairn.mnt, "--timeout", "1s")
             cairn.wait_remote()
             assert cairn.cairn("evict", cairn.mnt + "/one").returncode == 0
             assert rig.read_file(cairn.mnt + "/one") == data
             rig.write_file(cairn.mnt + "/two", again)
-            rig.time.sleep(2)  # of the 20 s that it takes while nobody waits
+            rig.time.sleep(2)  # of the 20 s that it takes while nothing waits
             cairn.wait_remote()
             rig.write_file(cairn.mnt + "/three", again)
             cairn.wait_remote()
@@ -546,7 +546,7 @@ def test_healthz_while_writing_to_nvme_fails(request, cairn, rng):
 
 
 def test_healthz_of_a_fenced_writer(request, mount_factory, directory):
-    """503 that names the one who took over."""
+    """503 that names the store that took over."""
     remote = remotes.DirRemote(directory + "/remotes")
     port = free_port()
     mounts = []
@@ -565,7 +565,7 @@ def test_healthz_of_a_fenced_writer(request, mount_factory, directory):
 
 
 def trouble(port):
-    """What /healthz says of a mount that does not serve; None: it does, or nobody listens."""
+    """What /healthz says of a mount that does not serve; None: it does, or nothing listens."""
     try:
         code, _, text = get(port, "/healthz")
     except OSError:
@@ -626,7 +626,7 @@ def hostile_clients(port, seed):
 @pytest.mark.timeout(180)
 @pytest.mark.alone
 def test_hostile_http_clients(cairn, seed):
-    """They hold few connections and no memory for long; who asks properly is answered soon after, the mount all the time."""
+    """They hold few connections and no memory for long; a proper request is answered soon after, the mount all the time."""
     port = free_port()
     cairn.mount(metrics=f"127.0.0.1:{port}")
     rig.poll(lambda: get(port, "/healthz")[0] == 200, 20, "the end of the start")

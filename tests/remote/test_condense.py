@@ -144,7 +144,7 @@ def test_killed_while_it_condenses(job, seed):
 
 @pytest.mark.timeout(400)
 def test_content_that_comes_again_is_stored_by_itself(job):
-    """Who saves what an old checkpoint has does not get its chain."""
+    """A save of what an old checkpoint has does not get its chain."""
     save_some(job, 4)
     wait_condensed(job.node)
     name = "run/step2/model.pt"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bad network (P5, P8, P9): nothing lost, no wrong byte, no storm of requests; a dead remote stops nobody."""
+"""A bad network (P5, P8, P9): nothing lost, no wrong byte, no storm of requests; a dead remote stops no program."""
 import contextlib
 import errno
 import os

@@ -274,7 +274,7 @@ def test_evict_and_warmup(mount):
 def test_evict_says_what_is_not_in_the_remote(mount):
     mount.mount(upload_limit="64K")
     put(mount, "first", 1, 20 * MIB)
-    # What comes after it has to wait for minutes. Nobody waits for this one: that would lift the limit, and it would not count.
+    # What comes after it has to wait for minutes. No reader waits for this one: that would lift the limit, and it would not count.
     first = os.path.join(mount.mnt, "first")
     rig.poll(lambda: os.getxattr(first, "user.cairn.level") == b"remote", 60, "the first file in the remote", 0.1)
     put(mount, "big", 2, 20 * MIB)

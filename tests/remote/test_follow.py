@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P5 for those who only look: a read-only mount follows another writer's heads, one whole state after the other."""
+"""P5 for mounts that only look: a read-only mount follows another writer's heads, one whole state after the other."""
 import contextlib
 import errno
 import os
@@ -133,7 +133,7 @@ def shows_nothing(follower):
 
 @pytest.mark.timeout(240)
 def test_before_the_first_publication(on_remote, remote):
-    """A head without a state only says who holds the prefix: the root stays, and the first state is shown when it comes."""
+    """A head without a state only names the holder of the prefix: the root stays, and the first state is shown when it comes."""
     writer = on_remote(remote, **SMALL).mount()
     follower = writer.fresh(**{**FOLLOW, "follow": "200ms"}).mount()
     time.sleep(1)  # several looks
@@ -154,7 +154,7 @@ def test_before_the_first_publication(on_remote, remote):
 
 
 def publish_in_pieces(writer, turn):
-    """Runs that are merged only when nobody waits any more."""
+    """Runs that are merged only when nothing waits any more."""
     for number in range(4):
         rig.write_file(os.path.join(writer.mnt, f"piece-{turn}-{number}"), rig.seeded_bytes(f"{turn} {number}", 15000))
         writer.wait_remote()
@@ -342,7 +342,7 @@ def test_reading_what_is_gone(on_remote, remote, rng):
             os.pread(handles[1], 1, 0)
         assert caught.value.errno == errno.ESTALE
         assert not follower.status()["damage"]
-        writer.kill9()  # who would heal it
+        writer.kill9()  # it would heal it
         for name in before & set(remote.names("packs/")):
             remote.delete(name)
         with pytest.raises(OSError) as caught:
@@ -447,7 +447,7 @@ def test_remote_out_of_reach(on_remote, directory):
 
 
 def test_another_writer_takes_over(on_remote, remote):
-    """Heads of whoever holds the prefix are followed; a store with changes of its own never is overwritten."""
+    """Heads of each holder of the prefix are followed; a store with changes of its own never is overwritten."""
     first = on_remote(remote, **SMALL).mount()
     rig.write_file(os.path.join(first.mnt, "a"), b"from the first")
     first.wait_remote()

@@ -150,7 +150,7 @@ def test_leftovers_of_dead_writers_go(node, rng):
     content = {"a": save(node, "a", rig.MIB, rng)}
     node.wait_remote()
     strange = {"packs/0001000002000001": b"x" * 8192, "runs/0001000002000002": b"y" * 500, "probe/00000000deadbeef": b"p" * 64}
-    kept = {"packs/note.txt": b"of somebody else", "other/thing": b"too"}
+    kept = {"packs/note.txt": b"of another program", "other/thing": b"too"}
     for name, data in {**strange, **kept}.items():
         node.remote.put(name, data)
     settle(node, lambda: not set(strange) & set(node.remote.names()), "the leftovers to go")

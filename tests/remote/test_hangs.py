@@ -34,7 +34,7 @@ class Stopped:
 
 
 class Frozen:
-    """A filesystem that is frozen: who writes waits in a state that nothing ends, SIGKILL neither."""
+    """A filesystem that is frozen: a process that writes waits in a state that nothing ends, SIGKILL neither."""
 
     def __init__(self, request, mount_factory, directory):
         self.path, self.frozen = directory + "/frozen", False
@@ -109,7 +109,7 @@ def begin(mount, place):
 
 
 def goes_on(mount, place):
-    """Nobody holds the store, and when the directory answers again it gets what it lacked."""
+    """No process holds the store, and when the directory answers again it gets what it lacked."""
     mount.mount(remote=None, lease=None, remote_timeout=None)
     assert rig.read_file(mount.mnt + "/there") == b"there" * 1000
     assert os.path.getsize(mount.mnt + "/not there") == 20 * rig.MIB

@@ -107,7 +107,7 @@ def test_moved(published, disk, directory):
 
 
 def test_a_new_store_is_told(on_remote, directory):
-    """Who knows no better publishes into what is there, and says on which filesystem that is."""
+    """A store that knows no better publishes into what is there, and says on which filesystem that is."""
     mount = on_remote(remotes.DirRemote(directory))
     mount.mount()
     of_root = os.stat(directory).st_dev == os.stat("/").st_dev
@@ -172,7 +172,7 @@ def test_unmounted_and_mounted_again_under_the_mount(on_remote, disk, directory)
 
 
 def test_a_copy_in_its_place_under_the_mount(on_remote, directory):
-    """What was put there from a copy may lack what was published since: a mount looks at what is there, and until then nobody publishes."""
+    """What was put there from a copy may lack what was published since: a mount looks at what is there, and until then nothing is published."""
     prefix = directory + "/prefix"
     mount = on_remote(remotes.DirRemote(directory, prefix))
     mount.mount(remote_timeout="2s")

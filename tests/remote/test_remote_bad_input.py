@@ -217,7 +217,7 @@ def test_not_s3_with_state(node, web):
 
 
 def self_signed(directory):
-    """A certificate that nobody vouches for."""
+    """A certificate that no authority signed."""
     if not shutil.which("openssl"):
         pytest.skip("skipped: openssl is not installed")
     path = os.path.join(directory, "certificate.pem")

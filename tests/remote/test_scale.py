@@ -63,8 +63,8 @@ def runs_of(remote):
 
 
 def publish_one(large, number, size):
-    """Bytes by the remote's listing and by the daemon's own account, and seconds. Somebody waits before there is anything to publish: else a
-    round may begin that merges what nobody waits for."""
+    """Bytes by the remote's listing and by the daemon's own account, and seconds. A wait begins before there is anything to publish: else a
+    round may begin that merges what no wait is for."""
     node, before = large.node, objects(large.remote)
     told = node.remote_status()["uploaded_bytes_total"]
     begin = time.monotonic()
@@ -95,7 +95,7 @@ def test_one_small_file_among_many(on_remote, directory, full, report):
     for kind, size in (("inline", 4096), ("chunk", CHUNKED)):
         rows = [publish_one(large, f"{kind}{number}", size) for number in range(ONES)]
         figures[kind] = account(rows)
-        # Each of them: what has to be merged waits until nobody does.
+        # Each of them: what has to be merged waits until nothing else does.
         assert max(figures[kind]["worst"], figures[kind]["told_worst"]) < SMALL, rows
     # Runs double: one for each doubling between what one file takes and the whole.
     whole = max(size for name, size in objects(large.remote).items() if name.startswith("runs/"))

@@ -250,7 +250,7 @@ def check_filled(mount):
 
 @pytest.mark.timeout(240)
 def test_killed_during_takeover(on_remote, remote, rng, shm_directory, full):
-    """P5: the node dies, and whoever takes over dies, too, at any moment of it: still a prefix."""
+    """P5: the node dies, and the store that takes over dies, too, at any moment of it: still a prefix."""
     mount = on_remote(remote, **SMALL).mount()
     campaign = Campaign(mount, rng, shm_directory)
     for _ in range(10 if full else 1):

@@ -198,7 +198,7 @@ class Fight:
         self.swap()
 
     def rest(self):
-        """The holder stands and goes on, and nobody wants its place: nothing happens."""
+        """The holder stands and goes on, and no other store wants its place: nothing happens."""
         self.holder.mount.pause()
         rig.time.sleep(self.rng.random() * LEASE * 1.5)
         self.holder.mount.go_on()
@@ -226,7 +226,7 @@ def test_two_daemons_never_make_two_histories(on_remote, remote, rng, full):
 
 @pytest.mark.needs_mount
 def test_live_holder_is_named(on_remote, remote, directory):
-    """A second mount says for whom it waits, and is refused in one line when that turns out to live; the first is unharmed."""
+    """A second mount says for which store it waits, and is refused in one line when that turns out to live; the first is unharmed."""
     first = on_remote(remote, lease="6s").mount()
     rig.write_file(os.path.join(first.mnt, "file"), b"x")
     first.wait_remote()

@@ -371,7 +371,7 @@ static int see(const struct fs_entry *entry, void *arg)
     return --seen->left == 0;
 }
 
-/* Whatever others do in the directory meanwhile: what nobody touches is listed once, in however
+/* Whatever others do in the directory meanwhile: what stays untouched is listed once, in however
  * many pieces. */
 void private_list(struct worker *w, struct file *file)
 {

@@ -78,7 +78,7 @@ def test_fstab(helped):
 
 @pytest.mark.parametrize("null", [0o666, 0o600])
 def test_user_of_fstab(helped, null):
-    """An ordinary user mounts and unmounts what fstab lets users mount, with a store of his own. The daemon leaves the pipes of who mounts
+    """An ordinary user mounts and unmounts what fstab lets users mount, with a store of their own. The daemon leaves the pipes of its caller
     even where it may not open /dev/null."""
     helped.shell(f"mknod {helped.root}/null c 1 3; chmod {null:o} {helped.root}/null; mount --bind {helped.root}/null /dev/null")
     helped.shell(f"mknod -m 666 {helped.root}/fuse c 10 229; mount --bind {helped.root}/fuse /dev/fuse; chmod 755 {helped.root}")
@@ -141,7 +141,7 @@ def test_remount_passes_over_the_rest(helped):
 
 
 def test_remount_of_a_follower(helped):
-    """Who follows another writer has no changes of its own: made writable by root, the mount refuses each of them."""
+    """A mount that follows another writer has no changes of its own: made writable by root, the mount refuses each of them."""
     remote = f",remote=dir:{helped.root}/remote"
     helped.run("mount", "-t", "cairnfs", helped.store, helped.mnt, "-o", helped.options + remote)
     helped.shell(f"echo content >{helped.mnt}/file; cairn-under-test umount {helped.mnt} --drain remote")
@@ -201,7 +201,7 @@ def test_namespace(helped):
 
 
 def test_umount_of_a_busy_mount(helped):
-    """It says who uses it and changes nothing; -l detaches at once, and the rest is carried when nobody uses it any more."""
+    """It says which processes use it and changes nothing; -l detaches at once, and the rest is carried when none uses it any more."""
     helped.run("mount", "-t", "cairnfs", helped.store, helped.mnt, "-o", helped.options)
     with open(helped.path(helped.mnt) + "/file", "w") as file:
         file.write("content")

@@ -64,7 +64,7 @@ def read_as_nobody(path):
 
 
 def test_leaves_the_mount_to_others(unit):
-    """Nothing that gives the service a mount namespace of its own: the mount would be seen by nobody else."""
+    """Nothing that gives the service a mount namespace of its own: no other process would see the mount."""
     private = re.compile(
         r"Protect(System|Home|KernelTunables|KernelModules|KernelLogs|ControlGroups|Proc|Clock)|Private|ReadOnlyPaths|ReadWritePaths|"
         r"InaccessiblePaths|TemporaryFileSystem|Bind|Root|MountFlags|MountAPIVFS|DynamicUser|ProcSubset|(State|Cache|Runtime|Logs)Directory"

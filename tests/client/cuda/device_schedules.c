@@ -232,7 +232,7 @@ static void fence(struct fixture *w)
     int r = cairn_lane_fence(w->lane, streams, count, -1);
     EXPECT(r == 0 || w->fails, "a fence: %d, %s", r, cairn_error());
     while (r < 0 &&
-           w->fails) /* what failed once does not fail again; a dead driver waits for nobody */
+           w->fails) /* what failed once does not fail again; a dead driver waits for nothing */
         r = cairn_lane_fence(w->lane, NULL, 0, -1);
 }
 

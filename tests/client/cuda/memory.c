@@ -77,7 +77,7 @@ enum where where_is(const void *memory, size_t bytes)
     return where;
 }
 
-/* Two mappings of the same memory: callers have one that nobody can touch. */
+/* Two mappings of the same memory: callers have one that cannot be touched. */
 CUresult device_alloc(int device, size_t bytes, CUdeviceptr *ret)
 {
     size_t size = (bytes + 4095) / 4096 * 4096;

@@ -50,8 +50,8 @@ CUresult fail_execution(void)
     return atomic_load(&sticky);
 }
 
-/* What every call does first: a driver that nobody initialized answers nothing; an error that stays
- * is the answer to everything. */
+/* What every call does first: a driver that was not initialized answers nothing; an error that
+ * stays is the answer to everything. */
 CUresult enter(const char *call, bool needs_context)
 {
     CUresult code = call_begins(call), none = DRIVER_SUCCESS;
@@ -180,7 +180,7 @@ CUresult cuCtxPushCurrent_v2(CUcontext context)
 {
     ENTER(false);
     if (depth == DEPTH_MAX || atomic_load(&context->retained) == 0) {
-        violation("a context was pushed that nobody retains, or without an end");
+        violation("a context was pushed that is not retained, or without an end");
         return DRIVER_INVALID_CONTEXT;
     }
     if (atomic_load(&sticky) != DRIVER_SUCCESS)

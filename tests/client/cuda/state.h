@@ -46,7 +46,7 @@ struct CUstream_st {
     } locked;
 };
 
-/* One record of an event: who waits for it is not released by a later one. */
+/* One record of an event: a wait for it is not released by a later one. */
 struct mark {
     _Atomic unsigned references;
     pthread_mutex_t lock;
@@ -83,7 +83,7 @@ const char *call_name(const char *function);
     return DRIVER_STREAM_CAPTURE_UNSUPPORTED
 /* Finds a default stream by its number; false: of another context. */
 bool stream_find(CUstream *stream);
-/* Gives to the stream, or to the graph that it captures (which nobody launches). */
+/* Gives to the stream, or to the graph that it captures (which is not launched). */
 void give(CUstream stream, const struct op *op);
 CUresult fail_execution(void); /* 0, or the injected error, which stays */
 

@@ -103,7 +103,7 @@ void mark_drop(struct mark *mark)
     free(mark);
 }
 
-/* After an error that stays, nothing is worked off any more, and nobody waits. */
+/* After an error that stays, nothing is worked off any more, and nothing waits. */
 static void execute(CUstream stream, const struct op *op)
 {
     bool dead = fail_execution() != DRIVER_SUCCESS;

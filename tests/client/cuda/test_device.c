@@ -162,7 +162,7 @@ static void other_streams_and_the_default_ones(void)
     }
     CUcontext current = NULL;
     expect(cuCtxGetCurrent(&current) == 0 && current == gpu.context,
-           "the caller's context is not his any more");
+           "the caller's context is no longer current");
     lane_done(&lane);
     gpu_done(&gpu);
     finish();
@@ -305,7 +305,7 @@ static void fingerprints_are_those_of_the_host(void)
 #endif
 }
 
-/* Its kernels read the source, and nobody has an event that would tell until when. */
+/* Its kernels read the source, and no event tells until when. */
 static void half_a_fingerprint_is_waited_for(void)
 {
 #ifdef CAIRN_KERNELS

@@ -36,7 +36,7 @@ struct gpu {
     size_t bytes;
 };
 
-/* As a framework does it: the primary context, current; a stream that blocks nobody. */
+/* As a framework does it: the primary context, current; a stream that blocks no other. */
 static inline struct gpu gpu_make(int ordinal, size_t bytes)
 {
     struct gpu gpu = {.ordinal = ordinal, .bytes = bytes};

@@ -10,7 +10,7 @@
 #include <string.h>
 
 struct cross_options {
-    int timeout; /* not looked at: who runs all has one */
+    int timeout; /* not looked at: the caller of all has one */
     int signal;  /* that the test is to die by; 0: it is to end */
     void (*init)(void), (*fini)(void);
 };

@@ -14,7 +14,7 @@ torch.set_num_threads(1)
 
 
 def say(**what):
-    """One line for the test, in one write: who says it may be killed at any moment."""
+    """One line for the test, in one write: the process may be killed at any moment."""
     if os.environ.get("RANK", "0") == "0":
         os.write(1, json.dumps(what).encode() + b"\n")
 

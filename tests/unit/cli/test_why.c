@@ -158,7 +158,7 @@ Test(why, files_of_bases_and_shared_chunks_are_told)
 {
     struct survey_sum sum = walk(CLI_OK);
     cJSON *root = cJSON_Parse("{\"path\":\"/run/b\"}"), *why = cJSON_CreateObject();
-    /* In two portions; nobody has D. Of A the file itself says nothing new. */
+    /* In two portions; no other file has D. Of A the file itself says nothing new. */
     users_replies[0] = "{\"at\":7,\"users\":[{\"chunk\":0,\"path\":\"/run/b\"}]}";
     users_replies[1] =
         "{\"users\":[{\"chunk\":1,\"path\":\"/run/a\"},{\"chunk\":0,\"path\":\"/x\"}]}";

@@ -25,7 +25,7 @@ struct exact coder_encode(const struct coder *coder, const uint8_t *raw, size_t 
 /* The same result at all levels, and the same bytes where it is 0. */
 int coder_decode(const struct coder *coder, const void *stored, size_t len, struct exact *ret,
                  size_t raw_len);
-/* The same, of bytes that nobody wants. */
+/* The same, of bytes that are not wanted. */
 int coder_try(const struct coder *coder, const void *stored, size_t len, size_t raw_len);
 /* Returns the stored length, which is a limit that suffices, too; 0: it cannot be coded. */
 size_t coder_round_trip(const struct coder *coder, const uint8_t *raw, size_t raw_len);

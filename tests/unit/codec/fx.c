@@ -150,7 +150,7 @@ Test(fx, truncated_and_longer)
 }
 
 /* A mask that says of more or fewer values that they escape than are there shifts all behind it: it
- * is refused, whoever decodes. */
+ * is refused by each decoder. */
 Test(fx, masks_and_counts_agree)
 {
     _cleanup_exact_ struct exact stored = sample(NUMBERS_BF16, 8, 4096, 0);

@@ -367,7 +367,7 @@ static void hold_back(void)
     fixture_open(&fixture);
 }
 
-/* Looks again and again, since what gc did is asserted, and nobody is told. */
+/* Looks again and again, since what gc did is asserted, and has no notification. */
 static void compact_now(void)
 {
     uint64_t asked = atomic_fetch_add(&fixture.store->commit->gc_asked, 1) + 1;

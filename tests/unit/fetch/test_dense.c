@@ -12,7 +12,7 @@
 #include "store/job.h"
 #include "store/reader.h"
 
-/* What the view says of a place, as an index of somebody else may say it. */
+/* What the view says of a place, as a foreign index may say it. */
 static void (*twist)(struct chunk_entry *entry);
 int __real_view_remote_place(struct view *view, const struct chunk_name *name,
                              struct chunk_entry *ret_entry);
@@ -136,7 +136,7 @@ Test(dense, a_base_on_nvme_is_not_fetched)
     dense_expect_weights("next", 1, 1, WEIGHTS);
 }
 
-/* Who reads here and there has each base fetched once. */
+/* For reads here and there each base is fetched once. */
 Test(dense, small_reads_share_a_base)
 {
     dense_put_weights("image", 1, 0, MIB);
@@ -296,7 +296,7 @@ Test(dense, a_base_that_is_damaged_on_nvme_is_healed)
 Test(dense, a_pack_that_is_written_anew_stays_dense)
 {
     make_two();
-    remote_note_bad_pack(fixture.store->remote, dx_pack, "somebody says so");
+    remote_note_bad_pack(fixture.store->remote, dx_pack, "a test says so");
     await_repair();
     struct chunk_entry entry = dense_entry("next", 0);
     cr_assert_neq(entry.pack, dx_pack);
@@ -402,7 +402,7 @@ Test(dense, references_to_what_is_not_so)
     expect_lie("an encoding that refers to nothing");
     lie = is;
     lie.encoding = 77;
-    expect_lie("an encoding that nobody knows");
+    expect_lie("an unknown encoding");
     lie = is;
     lie.raw_len = 4096;
     expect_lie("another length");
@@ -507,7 +507,7 @@ Test(dense, many_readers_need_bases_at_once)
     expect_nothing_held(pull);
 }
 
-/* Nobody waits for room that what failed has kept. */
+/* What failed keeps no room that others wait for. */
 Test(dense, many_readers_miss_bases_at_once)
 {
     char object[32];

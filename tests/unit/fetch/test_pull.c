@@ -138,7 +138,7 @@ Test(pull, local_read_says_that_it_is_remote)
                -EREMOTE);
 }
 
-/* --- readers who wait ------------------------------------------------------------------------- */
+/* --- readers that wait ------------------------------------------------------------------------ */
 
 struct waiting {
     uint64_t ino;

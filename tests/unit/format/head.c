@@ -286,7 +286,7 @@ Test(prefix_info, versions_and_features)
     assert_i64(decode_changed_prefix(0, 104, 1, 1), -EUCLEAN);
     assert_i64(decode_changed_prefix(0, 251, 1, 1), -EUCLEAN);
     assert_i64(decode_changed_prefix(1, 251, 1, 1), 0,
-               "a field of a feature that nobody must know");
+               "a field of a feature that need not be known");
 }
 
 /* --- lease ------------------------------------------------------------------------------------ */

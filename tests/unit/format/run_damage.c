@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Runs that are not what a writer made: blocks and rows that somebody forged, flipped bits, files
+/* Runs that are not what a writer made: blocks and rows that were forged, flipped bits, files
  * cut short. */
 
 #include "../expect.h"

@@ -153,7 +153,7 @@ Test(superblock, reserved_bytes)
     buf[2000] = 1;
     put_le32(buf + 4092, crc32_of(0, buf, 4092));
     assert_i64(superblock_decode(buf, sizeof buf, &out), 0,
-               "fields of a feature that nobody must know");
+               "fields of a feature that need not be known");
     put_le32(buf + 8, 0);
     put_le32(buf + 4092, crc32_of(0, buf, 4092));
     assert_i64(superblock_decode(buf, sizeof buf, &out), -EUCLEAN, "version 0");

@@ -8,7 +8,7 @@
 
 TestSuite(nameless, .init = fs_fixture_setup, .fini = fs_fixture_teardown, .timeout = 600);
 
-/* What has no name lives until nobody has it open and the kernel has forgotten it, whatever comes
+/* What has no name lives until it is open nowhere and the kernel has forgotten it, whatever comes
  * first. */
 static void expect_end(struct file file, bool forgotten_first)
 {

@@ -66,7 +66,7 @@ Test(fs_seals, closes_in_a_row_are_two_operations)
     uint64_t ino = make_file("file", "header");
     for (unsigned i = 0; i < 100; i++) {
         write_and_close(ino, 6 + i, "t");
-        cr_assert_not(is_draft(ino), "nobody else writes it");
+        cr_assert_not(is_draft(ino), "it has no other writer");
     }
     expect_u64(fixture.store->commit->history.op_count, 2,
                "its birth and the newest seal, not %llu",
@@ -226,7 +226,7 @@ Test(fs_seals, what_is_closed_twice_counts_once)
     assert_i64(fs_flush(fs, tensor.ino, tensor.handle), 0);
     cr_expect(is_draft(header.ino), "the header is still being written");
     assert_i64(fs_flush(fs, header.ino, header.handle), 0);
-    cr_expect_not(is_draft(header.ino), "nobody writes it any more that has not closed something");
+    cr_expect_not(is_draft(header.ino), "each of its writers has closed something");
     (void)fs_release(fs, tensor.handle, false);
     (void)fs_release(fs, header.handle, false);
     struct file again = open_again(header.ino);

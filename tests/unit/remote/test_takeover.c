@@ -137,7 +137,7 @@ static void make_two(struct node *a, struct node *b)
     share(a, b);
 }
 
-/* Who comes fresh sees exactly a's state. */
+/* A fresh store sees exactly a's state. */
 static void expect_only_as(struct node *a, struct node *b)
 {
     struct node fresh;
@@ -308,7 +308,7 @@ Test(takeover, that_a_dead_one_did_not_claim_goes_on, .timeout = 600)
     expect_to_go_on(true);
 }
 
-/* Whoever comes when the lease of the dead one is over. Then the dead one comes back, with a's
+/* A store that comes when the lease of the dead one is over. Then the dead one comes back, with a's
  * state as its own when it died. */
 static void be_taken_over(struct node *a, struct node *b, bool had_answer)
 {
@@ -336,7 +336,7 @@ Test(takeover, of_which_a_dead_one_did_not_know_is_taken_over, .timeout = 600)
     expect_both(&a, &b);
 }
 
-/* It died with a stage, of which nobody knows what it holds before it is recovered. */
+/* It died with a stage, whose content is not known before it is recovered. */
 Test(takeover, that_a_dead_one_did_not_claim_is_taken_over, .timeout = 600)
 {
     struct node a, b;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A stage outlives its daemon, and a newer one may find it: its bytes are those of the golden
- * files, and a stage made of those is read. Who changes them raises STAGE_VERSION. Numbers here are
+ * files, and a stage made of those is read. A change of them raises STAGE_VERSION. Numbers here are
  * those of docs/on-disk-format.md, not of the structures. */
 #include <stdio.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Shared memory that somebody or something changed: an error, or less than there was; never a
+/* Shared memory that was changed: an error, or less than there was; never a
  * crash. */
 #include <fcntl.h>
 #include <stdio.h>

@@ -173,7 +173,7 @@ Test(stage_room, many_small_ranges_that_are_not_durable_wait)
     fixture_write_ok(&fixture, 2, 0, "x", 1);
 }
 
-/* A tmpfs of our own over the stage's directory, with `bytes` of it taken by somebody else. */
+/* A tmpfs of our own over the stage's directory, with `bytes` of it taken by others. */
 static void mount_small(const char *dir, uint64_t bytes)
 {
     char options[64], path[96];

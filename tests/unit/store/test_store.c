@@ -392,7 +392,7 @@ static int set_xattr(uint64_t ino, const char *name, size_t length)
     return store_commit(fixture.store, &rec);
 }
 
-/* Operations that nobody carries down, until the log has at most `room` bytes. */
+/* Operations that are not carried down, until the log has at most `room` bytes. */
 static void fill_log(uint64_t ino, uint64_t room)
 {
     struct stage *stage = store_stage(fixture.store);

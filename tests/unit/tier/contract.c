@@ -422,7 +422,7 @@ static void race(void *arg)
     runner->result = tier->ops->put_new(tier, runner->object, buf, 5000);
 }
 
-/* Who becomes the owner of a name is decided once, whoever comes at the same time. */
+/* Which writer becomes the owner of a name is decided once, however many come at the same time. */
 CONTRACT(one_of_many_wins)
 {
     struct pool *pool;

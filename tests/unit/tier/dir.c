@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What only a remote in a directory does: temporary files, leftovers, who may only read. */
+/* What only a remote in a directory does: temporary files, leftovers, readers. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -78,11 +78,11 @@ Test(dir, old_leftovers_go_when_listed)
     struct tier *reader = open_readonly();
     assert_i64(reader->ops->list(reader, "packs", NULL, count_one, &count), 0);
     reader->ops->close(reader);
-    cr_assert(is_there("packs/00/.put-0123456789abcdef"), "who only reads removes nothing");
+    cr_assert(is_there("packs/00/.put-0123456789abcdef"), "a reader removes nothing");
     assert_i64(tier->ops->list(tier, "packs", NULL, count_one, &count), 0);
     assert_u64(count, 2);
     cr_assert_not(is_there("packs/00/.put-0123456789abcdef"));
-    cr_assert(is_there("packs/00/.put-0123456789abcde0"), "somebody may still be writing it");
+    cr_assert(is_there("packs/00/.put-0123456789abcde0"), "it may still be being written");
 }
 
 Test(dir, readers_write_nothing)
@@ -121,7 +121,7 @@ Test(dir, open_says_why_not)
     free(error);
     assert_i64(
         dir_tier_open(&(struct dir_options){.path = missing, .read_only = true}, &other, &error),
-        -ENOENT, "who only reads makes nothing");
+        -ENOENT, "a reader makes nothing");
     free(error);
     assert_i64(dir_tier_open(&(struct dir_options){.path = missing}, &other, &error), 0);
     other->ops->close(other);

@@ -159,7 +159,8 @@ Test(s3_retry, ranges_that_are_not_what_was_asked)
     cr_assert(bad_request_has(0, "Range: bytes=0-9\r\n"));
 }
 
-/* The first attempt may have been carried out: who finds the name taken looks whose it is. */
+/* The first attempt may have been carried out: a retry that finds the name taken looks whose it is.
+ */
 Test(s3_retry, put_new_without_an_answer)
 {
     BAD_TIER({NULL, BAD_RESET}, {ERROR("412", "PreconditionFailed")});

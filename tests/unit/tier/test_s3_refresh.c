@@ -135,7 +135,7 @@ Test(s3_refresh, a_failure_keeps_what_still_holds)
     assert_i64(get(NULL), 1);
     cr_assert(is_logged("cannot renew"));
     assert_u64(web_count(), 2);
-    assert_i64(get(NULL), 1, "nobody asks again at once");
+    assert_i64(get(NULL), 1, "there is no second request at once");
     assert_u64(web_count(), 2);
     wait_ms(3200);
     assert_i64(get(NULL), -EACCES, "they hold no more");
@@ -148,7 +148,7 @@ Test(s3_refresh, what_is_refused_is_asked_for_anew_once)
 {
     assert_i64(get(NULL), 1);
     assert_i64(get("AK1"), 2);
-    assert_i64(get("AK1"), 2, "somebody asked since");
+    assert_i64(get("AK1"), 2, "there was a request since");
     assert_u64(web_count(), 2);
     status = 403;
     assert_i64(get("AK2"), -EACCES, "what was refused does not hold");
@@ -237,7 +237,7 @@ Test(s3_refresh, others_go_on_with_the_old_ones_meanwhile)
     wait_ms(300);
     int64_t start = clock_monotonic_ns();
     assert_i64(get(NULL), 1);
-    cr_assert_lt(clock_monotonic_ns() - start, 200000000, "waited for the one who asks");
+    cr_assert_lt(clock_monotonic_ns() - start, 200000000, "waited for the request under way");
     assert_i64(pthread_join(asker, &got), 0);
     assert_i64((int)(intptr_t)got, 2);
     assert_i64(get(NULL), 2);

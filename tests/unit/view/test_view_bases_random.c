@@ -109,7 +109,7 @@ static bool is_published(uint32_t id)
     return r == 0 && published;
 }
 
-/* A pack that nobody needs goes, or one that is published. What is published can be read there. */
+/* A pack that is not needed goes, or one that is published. What is published can be read there. */
 static void drop_local(void)
 {
     uint64_t pack = 0;

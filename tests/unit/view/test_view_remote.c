@@ -33,7 +33,7 @@ Test(view_remote, tracking_begins_with_everything_pending)
     end_remote();
 }
 
-/* What a crash leaves of a beginning: rows of chunks, some of which nobody refers to by now. */
+/* What a crash leaves of a beginning: rows of chunks, some of which nothing refers to by now. */
 static void leave_pending(uint32_t first, uint32_t count)
 {
     for (uint32_t id = first; id < first + count; id++) {
