@@ -5,13 +5,16 @@
 #include "client/client.h"
 
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include "base/pool.h"
 #include "client/device.h"
 
-#define ASK_US 50             /* between two questions while copies are under way */
+#define ASK_US 20             /* between two questions while copies are under way */
+#define TIMER_SLACK_NS 1000   /* the usual 50 us would leave the bus idle between two copies */
+#define FLIGHTS_CALM 2        /* of a device; see may_enqueue_locked() */
 #define RING_LEAST (64 * MIB) /* that is chosen */
 #define RING_PART_OF_MEMORY 4 /* of what is free: a fourth */
 #define LOOK_MS 1000
@@ -188,13 +191,23 @@ static void hand_on_locked(struct cairn_lane *lane, struct ring_piece *piece)
     (void)pthread_cond_signal(&lane->work);
 }
 
+/* A device makes its copies to the host one after the other, whatever streams they are in. What the
+ * training reads in the meantime (a loss) comes behind all that is enqueued. So that is little,
+ * but where the training waits for the copies itself. */
+static bool may_enqueue_locked(const struct cairn_lane *lane)
+{
+    check_held(&lane->lock);
+    return lane->device.fences > 0 || lane->device.now.first || lane->stopping ||
+           lane->device.flights < FLIGHTS_CALM * (unsigned)lane->device.count;
+}
+
 /* Takes the next piece that is to be copied, if the ring has room. */
 static struct ring_piece *take_locked(struct cairn_lane *lane)
 {
     check_held(&lane->lock);
     struct ring_piece *piece = lane->ring.free;
     struct look look;
-    if (!piece || !look_next_copy_locked(lane, &look))
+    if (!piece || !may_enqueue_locked(lane) || !look_next_copy_locked(lane, &look))
         return NULL;
     lane->ring.free = piece->next;
     *piece = (struct ring_piece){.memory = piece->memory,
@@ -221,6 +234,7 @@ static void note_enqueued_locked(struct cairn_lane *lane, struct ring_piece *pie
     }
     *device->last = piece;
     device->last = &piece->next;
+    lane->device.flights++;
     if (save->on_device[piece->job->slot].waiting == 0)
         (void)pthread_cond_broadcast(&lane->changed);
 }
@@ -256,6 +270,7 @@ static bool reap(struct cairn_lane *lane, struct lane_device *device)
     device->first = piece->next;
     if (!device->first)
         device->last = &device->first;
+    lane->device.flights--;
     if (r < 0)
         save_fail_locked(piece->job->save, r, cause_text());
     end_flight_locked(piece);
@@ -305,6 +320,7 @@ void *device_run(void *arg)
 {
     struct cairn_lane *lane = arg;
     (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), lane->options.nice);
+    (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
     for (bool goes_on = true; goes_on;) {
         int count = device_count(lane);
         if (needs_ring(lane))

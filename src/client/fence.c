@@ -102,11 +102,9 @@ static void note_used_locked(struct cairn_lane *lane, struct fence *fence)
             fence->is_used[i] = fence->is_used[i] || save->on_device[i].flying > 0;
 }
 
-static int wait_for_host(struct cairn_lane *lane, struct fence *fence, int64_t deadline)
+static int wait_for_host_locked(struct cairn_lane *lane, struct fence *fence, int64_t deadline)
 {
-    LOCK_SCOPE(&lane->lock);
-    fence->begun = lane->begun;
-    fence->begun_ns = clock_monotonic_ns();
+    check_held(&lane->lock);
     while (is_open_locked(lane, fence)) {
         int64_t limit = next_limit_locked(lane, fence);
         bool asks = deadline >= 0 && (limit < 0 || deadline < limit);
@@ -120,6 +118,17 @@ static int wait_for_host(struct cairn_lane *lane, struct fence *fence, int64_t d
     }
     note_used_locked(lane, fence);
     return 0;
+}
+
+static int wait_for_host(struct cairn_lane *lane, struct fence *fence, int64_t deadline)
+{
+    LOCK_SCOPE(&lane->lock);
+    fence->begun = lane->begun;
+    fence->begun_ns = clock_monotonic_ns();
+    lane->device.fences++;
+    int r = wait_for_host_locked(lane, fence, deadline);
+    lane->device.fences--;
+    return r;
 }
 
 /* -EBUSY: a stream captures. Other errors leave the host to wait for that device. */

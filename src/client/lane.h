@@ -60,6 +60,8 @@ struct device_side {
     struct queue now, lazy;
     struct lane_device of[DEVICES_MAX]; /* the first `count` stay as they are */
     int count;
+    unsigned fences;  /* that wait for copies */
+    unsigned flights; /* copies that are enqueued; of the device thread alone */
     struct look_queue to_copy;
     size_t looks_under_way; /* of the device thread alone */
     struct ring_piece *filled,

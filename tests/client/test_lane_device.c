@@ -205,6 +205,34 @@ static void what_begins_is_waited_for(void)
     finish(lane, &gpu);
 }
 
+/* Until a fence waits, two copies at most are enqueued that are not done: what the training reads
+ * of the device comes behind them. */
+static void few_copies_are_enqueued_until_a_fence_waits(void)
+{
+    const struct timespec moment = {.tv_nsec = 50000000};
+    const size_t piece = STATE / 16; /* of a ring as large as STATE */
+    struct gpu gpu = gpu_make(0, STATE);
+    cairn_lane *lane = open_lane(STATE, 0);
+    struct cairn_stream stream = {.device = 0, .stream = (uintptr_t)gpu.stream};
+    gpu_fill(&gpu, 5);
+    expect_call(cairn_lane_prepare(lane, STATE));
+    standin_pace(6, 0, 4.0 * (double)piece); /* four pieces a second */
+    cairn_save *save = begin(lane, "calm", &gpu, 0);
+    while (standin_calls("cuMemcpyDtoHAsync") < 2)
+        (void)nanosleep(&moment, NULL);
+    (void)nanosleep(&moment, NULL);
+    expect(standin_calls("cuMemcpyDtoHAsync") == 2, "%u", standin_calls("cuMemcpyDtoHAsync"));
+    expect_call(cairn_lane_fence(lane, &stream, 1, -1));
+    expect(standin_calls("cuMemcpyDtoHAsync") == 16 && !standin_idle(),
+           "the fence waits for more than that the copies are enqueued");
+    gpu_fill(&gpu, 6);
+    standin_pace(6, 0, 0);
+    expect_call(cairn_save_wait(save, CAIRN_PUBLISHED, -1));
+    cairn_save_free(save);
+    finish(lane, &gpu);
+    expect_file("calm", 5);
+}
+
 static void no_source_of_another_device(void)
 {
     struct gpu gpu = gpu_make(0, STATE);
@@ -229,6 +257,7 @@ int main(int argc, char **argv)
                                         "prepared_once",
                                         "device_fails",
                                         "what_begins_is_waited_for",
+                                        "few_copies_are_enqueued_until_a_fence_waits",
                                         "no_source_of_another_device"};
     static void (*const trials[])(void) = {ring_for_all_and_a_stream,
                                            small_ring_and_a_stream,
@@ -238,6 +267,7 @@ int main(int argc, char **argv)
                                            prepared_once,
                                            device_fails,
                                            what_begins_is_waited_for,
+                                           few_copies_are_enqueued_until_a_fence_waits,
                                            no_source_of_another_device};
     char command[64];
     expect(mkdtemp(directory), "no directory");
