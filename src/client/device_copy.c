@@ -14,7 +14,7 @@
 
 #define ASK_US 20             /* between two questions while copies are under way */
 #define TIMER_SLACK_NS 1000   /* the usual 50 us would leave the bus idle between two copies */
-#define FLIGHTS_CALM 2        /* of a device; see may_enqueue_locked() */
+#define FLIGHTS_CALM 1        /* of a device; see may_enqueue_locked() */
 #define RING_LEAST (64 * MIB) /* that is chosen */
 #define RING_PART_OF_MEMORY 4 /* of what is free: a fourth */
 #define LOOK_MS 1000
@@ -191,9 +191,10 @@ static void hand_on_locked(struct cairn_lane *lane, struct ring_piece *piece)
     (void)pthread_cond_signal(&lane->work);
 }
 
-/* A device makes its copies to the host one after the other, whatever streams they are in. What the
- * training reads in the meantime (a loss) comes behind all that is enqueued. So that is little,
- * but where the training waits for the copies itself. */
+/* A device makes its copies to the host one after the other, and goes to those of another stream
+ * when it has none left of this one: what the training reads in the meantime (a loss) waits for
+ * that. (Two enqueued at a time on an H100: it waited for the whole save.) So only one is, but
+ * where the training waits for the copies itself. */
 static bool may_enqueue_locked(const struct cairn_lane *lane)
 {
     check_held(&lane->lock);
