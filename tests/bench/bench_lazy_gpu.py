@@ -116,7 +116,7 @@ def measure_copy(driver, host, device, size, piece):
 # --- the lane without torch -----------------------------------------------------------------------------------------------
 
 
-def measure_lane(driver, size, tensors, folder):
+def measure_lane(driver, size, tensors, directory):
     """Saves of device memory by the C API, one of ten tensors changed between them, with and without references."""
     from cairnfs import _library as lib
 
@@ -130,10 +130,10 @@ def measure_lane(driver, size, tensors, folder):
     for number, address in enumerate(addresses):
         driver.fill(address, number, each)
     for _ in range(5):
-        figures["plain"].append(save_once(driver, lib, lane, addresses, each, os.path.join(folder, "plain.bin"), 0))
+        figures["plain"].append(save_once(driver, lib, lane, addresses, each, os.path.join(directory, "plain.bin"), 0))
     figures["d2h_gb_per_s"] = statistics.median(save["d2h_gb_per_s"] for save in figures["plain"][1:])
     for step in range(4):
-        path = os.path.join(folder, f"step{step}.bin")
+        path = os.path.join(directory, f"step{step}.bin")
         figures["saves"].append(save_once(driver, lib, lane, addresses, each, path, lib.SAVE_REFER))
         check_words(path, each, [101 * number if 1 <= number <= step else number for number in range(tensors)])
         driver.fill(addresses[step + 1], 101 * (step + 1), each)
@@ -267,7 +267,7 @@ def nothing(*_):
     pass
 
 
-def methods(training, folder):
+def methods(training, directory):
     """(name, save, fence, end, seconds that a save may take)."""
     import torch
 
@@ -276,7 +276,7 @@ def methods(training, folder):
     slow = training.bytes / 0.6e9
 
     def path(step):
-        return os.path.join(folder, f"step{step % 2}.pt")
+        return os.path.join(directory, f"step{step % 2}.pt")
 
     def lazy(state, step):
         cairnfs.save(state, path(step), on_error="raise")
@@ -302,10 +302,10 @@ def methods(training, folder):
     yield "lane eager", eager, nothing, cairnfs.wait, training.bytes / 2e9
     yield "torch.save", plain, nothing, nothing, slow
     yield "torch.save, no CRC, pinned", pinned, nothing, nothing, slow
-    yield from dcp_methods(folder, slow)
+    yield from dcp_methods(directory, slow)
 
 
-def dcp_methods(folder, slow):
+def dcp_methods(directory, slow):
     """async_save as it comes, and with a stager that stays; their own rule is to wait for the staging before the update."""
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
@@ -317,7 +317,7 @@ def dcp_methods(folder, slow):
     def begin(state, step, **more):
         for future in pending:
             finish(future)
-        pending[:] = [dcp.async_save(state, checkpoint_id=os.path.join(folder, f"dcp{step % 2}"), **more)]
+        pending[:] = [dcp.async_save(state, checkpoint_id=os.path.join(directory, f"dcp{step % 2}"), **more)]
 
     def finish(future):
         getattr(future, "upload_completion", future).result()
@@ -341,13 +341,13 @@ def dcp_methods(folder, slow):
     yield "dcp.async_save, one DefaultStager", persistent, fence, end, slow
 
 
-def check_lazy(training, folder):
+def check_lazy(training, directory):
     """A lazy save, the fence, an update at once: the file has the bytes of before."""
     import torch
 
     import cairnfs
 
-    name = os.path.join(folder, "checked.pt")
+    name = os.path.join(directory, "checked.pt")
     wanted = {key: value.clone() for key, value in training.model.state_dict().items()}
     cairnfs.save(training.state(), name, on_error="raise")
     training.run(2, 1, None, cairnfs.fence)
@@ -365,7 +365,7 @@ def set_ring(size):
     lib.check(lib.library().cairn_lane_prepare(_process.current().open(), size))
 
 
-def measure_training(args, clock, folder, figures):
+def measure_training(args, clock, directory, figures):
     size = (20_000_000, 16, 1, "cpu", 256) if args.dry_run else (int(args.state * 1e9), args.batch, args.micro_batches, "cuda", 4096)
     training = Training(*size)
     figures["state_bytes"] = training.bytes
@@ -377,10 +377,10 @@ def measure_training(args, clock, folder, figures):
     for ring, size in rings:  # a ring only grows
         set_ring(size)
         for every, steps in ((10, STEPS), (1, 6)):
-            run_case(training, figures, clock, f"lane lazy, {ring}, every {every}", next(methods(training, folder)), every, steps)
+            run_case(training, figures, clock, f"lane lazy, {ring}, every {every}", next(methods(training, directory)), every, steps)
     if clock.has(60, "bytes of a lazy save"):
-        figures["lazy_bytes_right"] = check_lazy(training, folder)
-    for method in list(methods(training, folder))[1:]:
+        figures["lazy_bytes_right"] = check_lazy(training, directory)
+    for method in list(methods(training, directory))[1:]:
         for every, steps in ((10, STEPS), (1, 2)):
             run_case(training, figures, clock, f"{method[0]}, every {every}", method, every, steps)
 
@@ -431,8 +431,8 @@ def has_gpu():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", default=os.path.join(HERE, "..", "..", "build"), help="folder with libcairn, and for --dry-run the stand-in")
-    parser.add_argument("--folder", default="/dev/shm", help="where files are saved: a mount, or memory")
+    parser.add_argument("--build", default=os.path.join(HERE, "..", "..", "build"), help="directory with libcairn, and for --dry-run the stand-in")
+    parser.add_argument("--directory", default="/dev/shm", help="where files are saved: on a mount, or in memory")
     parser.add_argument("--state", type=float, default=10, help="GB of parameters and optimizer state")
     parser.add_argument("--batch", type=int, default=8192)
     parser.add_argument("--micro-batches", type=int, default=4, help="of a step")
@@ -447,19 +447,19 @@ def main():
         return
     build = os.path.abspath(args.build)
     os.environ.setdefault("CAIRN_LIBRARY", os.path.join(build, "src", "client", "libcairn.so.0"))
-    clock, folder = Clock(args.budget, args.only), tempfile.mkdtemp(prefix="cairn-bench-gpu-", dir=args.folder)
-    figures = {"dry_run": args.dry_run, "folder": args.folder}
+    clock, directory = Clock(args.budget, args.only), tempfile.mkdtemp(prefix="cairn-bench-gpu-", dir=args.directory)
+    figures = {"dry_run": args.dry_run, "directory": args.directory}
     try:
         driver = Driver(os.path.join(build, "tests", "client", "cuda", "libcuda.so.1") if args.dry_run else "libcuda.so.1")
         size = 16 * MIB if args.dry_run else GIB
         figures["limit"] = measure_limit(driver, size)
-        figures["lane"] = measure_lane(driver, size // 10 // (4 * MIB) * 10 * 4 * MIB or 10 * MIB, 10, folder)
+        figures["lane"] = measure_lane(driver, size // 10 // (4 * MIB) * 10 * 4 * MIB or 10 * MIB, 10, directory)
         if not args.no_training:
-            measure_training(args, clock, folder, figures)
+            measure_training(args, clock, directory, figures)
         figures["verdict"], figures["not_run"] = judge(figures), clock.not_run
         figures["gpu"] = None if args.dry_run else subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout.strip()
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
     print(json.dumps(figures, indent=2))
     if args.json:
         with open(args.json, "w") as file:

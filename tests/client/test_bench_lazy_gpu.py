@@ -18,7 +18,7 @@ def test_dry_run(request, directory):
         pytest.skip("skipped: a sanitizer's library does not load in Python")
     path = os.path.join(directory, "figures.json")
     done = subprocess.run(
-        [sys.executable, BENCH, "--dry-run", "--no-training", "--build", build, "--folder", directory, "--json", path],
+        [sys.executable, BENCH, "--dry-run", "--no-training", "--build", build, "--directory", directory, "--json", path],
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
