@@ -35,7 +35,7 @@ class Cost:
         cpu, compactions = cpu_seconds(self.pid), compaction_seconds(self.pid)
         return {"cpu_s": cpu, "own_cpu_s": cpu - compactions, "compaction_s": compactions, "s": time.monotonic()}
 
-    def so_far(self):
+    def spent(self):
         return {name: value - self.begun[name] for name, value in self.now().items()}
 
 
@@ -56,7 +56,7 @@ def write_cost(cairn, seed):
     content, cost = rig.seeded_bytes(seed, 256 * rig.MIB), Cost(cairn.proc.pid)
     rig.write_file(os.path.join(cairn.mnt, "content"), content)
     cairn.wait()
-    return {f"write_{name}": value for name, value in cost.so_far().items()}
+    return {f"write_{name}": value for name, value in cost.spent().items()}
 
 
 class Stores:

@@ -267,11 +267,11 @@ class RemoteRound(Round):
 
     def judge_both(self, loop, remote, mark, end_mark):
         self.remote = remote
-        self.far = self.judge_remote(end_mark)
-        assert self.far > 0, "what was said to be in the remote is lost"
-        near = self.judge_store(loop, mark, end_mark)
-        assert self.far <= near, f"the remote has {self.far} operations, and NVMe {near}"
-        return near
+        self.in_remote = self.judge_remote(end_mark)
+        assert self.in_remote > 0, "what was said to be in the remote is lost"
+        on_nvme = self.judge_store(loop, mark, end_mark)
+        assert self.in_remote <= on_nvme, f"the remote has {self.in_remote} operations, and NVMe {on_nvme}"
+        return on_nvme
 
     def judge_remote(self, end_mark):
         """How long the prefix is that another node sees."""
@@ -335,7 +335,7 @@ def test_cuts_of_a_disk_that_loses_writes(campaign, make_mount, rng, full, piece
 def test_cuts_with_the_remote_on_the_same_disk(campaign, on_remote, rng, full, piece):
     """P4, P5: 512 cuts (6 by default) of a store and its dir: remote, which lose power together: both are prefixes, the remote's no longer
     than that of NVMe, and they go on together."""
-    campaign.round, left, far = RemoteRound, [], []
+    campaign.round, left, in_remote = RemoteRound, [], []
 
     def make_mount(disk):
         return on_remote(remotes.DirRemote(os.path.join(disk.inner.mountpoint, "remotes")), **OPTIONS, **QUICK)
@@ -349,8 +349,8 @@ def test_cuts_with_the_remote_on_the_same_disk(campaign, on_remote, rng, full, p
         for at in one.disk.moments(rng, one.first, one.last, 8 if full else 2):
             for how in HOWS if full else rng.sample(HOWS, 3):
                 left.append(one.cut(at, how, judge_one))
-                far.append(one.far)
-    print(f"{len(left)} cuts; operations on NVMe {left}, in the remote {far}")
+                in_remote.append(one.in_remote)
+    print(f"{len(left)} cuts; operations on NVMe {left}, in the remote {in_remote}")
     assert all(left)
 
 
@@ -359,7 +359,7 @@ def test_cuts_with_the_remote_on_the_same_disk(campaign, on_remote, rng, full, p
 @pytest.mark.pieces(9)
 def test_cuts_with_a_remote_that_keeps_all(campaign, on_remote, directory, rng, full, piece):
     """P4, P5: 500 cuts (4 by default) of a store whose dir: remote, elsewhere, keeps its power: it never has what NVMe had not flushed."""
-    campaign.round, left, far = RemoteRound, [], []
+    campaign.round, left, in_remote = RemoteRound, [], []
 
     def make_mount(disk):
         return on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), **OPTIONS, **QUICK)
@@ -370,10 +370,10 @@ def test_cuts_with_a_remote_that_keeps_all(campaign, on_remote, directory, rng, 
             for how in HOWS if full else rng.sample(HOWS, 2):
                 again = copy.copy()
                 left.append(one.cut(at, how, lambda loop, mark, end_mark: one.judge_both(loop, again, mark, end_mark)))
-                far.append(one.far)
+                in_remote.append(one.in_remote)
                 again.wipe()
             copy.wipe()
-    print(f"{len(left)} cuts; operations on NVMe {left}, in the remote {far}")
+    print(f"{len(left)} cuts; operations on NVMe {left}, in the remote {in_remote}")
     assert all(left)
 
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.needs_mount
 NOBODY = 65534
 SLAB_PAYLOAD_OFFSET = 4096  # of a payload that was received into a slab
 OWNED = b"OWNED BY NOBODY!" * 8
-FAR = 700 * rig.KIB  # where in the content the forged records' payload lies
+OWNED_AT = 700 * rig.KIB  # where in the content the forged records' payload lies
 
 
 def load_seeds():
@@ -53,13 +53,13 @@ def slab_image(victim, rng, uses=4):
     takes them."""
     data = bytearray(rig.seeded_bytes(rng.random(), rig.MIB))
     follows = rng.randrange(5) > 0
-    end = rig.MIB - 4096 if follows else FAR
-    data[FAR : FAR + len(OWNED)] = OWNED
+    end = rig.MIB - 4096 if follows else OWNED_AT
+    data[OWNED_AT : OWNED_AT + len(OWNED)] = OWNED
     starts = range(0, end - 64, 64)
     generations = rng.choices((2, 2, 2, 3, 3, rng.randrange(1, uses + 3)), k=len(starts))
     seqs = rng.choices((victim.seqs[0], victim.seqs[0], rng.choice(victim.seqs)), k=len(starts))
     for at, generation, seq in zip(starts, generations, seqs):
-        payload = SLAB_PAYLOAD_OFFSET + (at + 64 if follows else FAR)
+        payload = SLAB_PAYLOAD_OFFSET + (at + 64 if follows else OWNED_AT)
         data[at : at + 64] = slab_record(victim, rng, seq + at // 64 if seq < 1 << 63 else seq, generation, payload)
     return bytes(data)
 

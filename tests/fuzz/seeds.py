@@ -149,16 +149,16 @@ def bases_seeds():
     """Of each chunk: kind, base, how (bases.c); then what is damaged."""
     chain = b"\x09\0\0\0" + b"".join(bytes([1, number, 1]) for number in range(9))
     twins = b"\x08" + bytes([0, 0, 0, 0, 1, 0, 2, 0, 1, 2, 0, 0x31, 1, 1, 1, 2, 1, 0x13, 65, 2, 2, 2, 4, 0x34, 1, 5, 2])
-    for name, world in (("chain", chain), ("twins", twins), ("local", bytes([twins[0], 0x80]) + twins[2:])):
-        yield "bases", name, world
-        yield "bases", name + "-bit", world + bytes([10, 5, 77, 1])
-        yield "bases", name + "-cut", world + bytes([9, 4, 40, 0])
-        yield "bases", name + "-cycle", world + bytes([4, 0x10, 3, 0, 12, 0x10, 1, 0])
-        yield "bases", name + "-deep", world + bytes([17, 2, 11, 0, 13, 2, 0, 0])
-        yield "bases", name + "-lost", world + bytes([3, 0, 8, 0x20, 1, 0])
-        yield "bases", name + "-moves", world + bytes([9, 5, 1, 0, 11, 1, 7, 1])
-        yield "bases", name + "-length", world + bytes([16, 0x80, 0, 1, 12, 0x44, 9, 9])
-        yield "bases", name + "-errors", world + bytes([3, 3, 7, 15, 11, 10])
+    for name, chunks in (("chain", chain), ("twins", twins), ("local", bytes([twins[0], 0x80]) + twins[2:])):
+        yield "bases", name, chunks
+        yield "bases", name + "-bit", chunks + bytes([10, 5, 77, 1])
+        yield "bases", name + "-cut", chunks + bytes([9, 4, 40, 0])
+        yield "bases", name + "-cycle", chunks + bytes([4, 0x10, 3, 0, 12, 0x10, 1, 0])
+        yield "bases", name + "-deep", chunks + bytes([17, 2, 11, 0, 13, 2, 0, 0])
+        yield "bases", name + "-lost", chunks + bytes([3, 0, 8, 0x20, 1, 0])
+        yield "bases", name + "-moves", chunks + bytes([9, 5, 1, 0, 11, 1, 7, 1])
+        yield "bases", name + "-length", chunks + bytes([16, 0x80, 0, 1, 12, 0x44, 9, 9])
+        yield "bases", name + "-errors", chunks + bytes([3, 3, 7, 15, 11, 10])
 
 
 def stage_input(log, *slabs):

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names keep to the glossary (docs/architecture.md): a word that it puts another in place of stands in no identifier of C. A directory
-is called nothing else in any text."""
+"""Names keep to the glossary (docs/architecture.md): a word that it puts another in place of stands in no identifier of C or
+Python. A directory is called nothing else in any text."""
+import io
 import os
 import re
+import tokenize
 
 import pytest
 from test_layers import PUBLIC, ROOT, SRC, sources
@@ -15,6 +17,7 @@ INSTEAD = {
 }
 DATA = {"corpus", "golden", "kept", "__pycache__"}
 MAY_SAY_FOLDER = {"test_glossary.py", "CHANGELOG.md"}
+FOREIGN = {"tell", "LANE_TELLS", "get_world_size", "world_size", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}  # of files, libcairn and torch
 MAY = {"CAIRN_LANE_TELLS"}  # of the public interface
 IGNORED = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\bTest\([^)]*\)', re.DOTALL)  # comments, texts, the sentences that name tests
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
@@ -29,8 +32,24 @@ def problems(path):
                 yield f"{path}:{number}: {name}: {INSTEAD[word]} instead of {word}"
 
 
-def texts(root):
-    for top in ("src", "include", "python", "tests", "docs", "contrib", "completion", "mount-scripts", "."):
+def python_problems(path):
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        name = token.string
+        if token.type == tokenize.NAME and name not in FOREIGN and not name.startswith("test_"):  # those are sentences
+            for word in set(name.lower().split("_")) & set(INSTEAD):
+                yield f"{path}:{token.start[0]}: {name}: {INSTEAD[word]} instead of {word}"
+
+
+def test_names_of_python_keep_to_the_glossary():
+    paths = [path for top in ("python", "tests") for path in texts(ROOT, top) if path.endswith(".py")]
+    assert len(paths) > 150
+    assert [problem for path in paths for problem in python_problems(path)] == []
+
+
+def texts(root, *tops):
+    for top in tops or ("src", "include", "python", "tests", "docs", "contrib", "completion", "mount-scripts", "."):
         for directory, below, names in os.walk(os.path.join(root, top)):
             below[:] = [] if top == "." else sorted(set(below) - DATA)
             yield from (os.path.join(directory, name) for name in sorted(names))
@@ -61,6 +80,13 @@ def test_a_word_is_found(tmp_path, line, found):
     path = tmp_path / "a.c"
     path.write_text(line + "\n")
     assert len(list(problems(str(path)))) == found
+
+
+@pytest.mark.parametrize("line, found", [("far = 1", 1), ("is_near()", 1), ('say("far")  # far', 0), ("file.tell()", 0), ("def test_far(): pass", 0)])
+def test_a_word_of_python_is_found(tmp_path, line, found):
+    path = tmp_path / "a.py"
+    path.write_text(line + "\n")
+    assert len(list(python_problems(str(path)))) == found
 
 
 @pytest.mark.parametrize("line, found", [("own_folder = 1", 1), ("# Folders of it", 1), ("a directory", 0)])

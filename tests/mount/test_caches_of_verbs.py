@@ -14,7 +14,7 @@ pytestmark = pytest.mark.needs_mount
 
 
 @pytest.fixture
-def far(request, mount_factory, directory):
+def remote_mount(request, mount_factory, directory):
     """A private store on a remote, a directory, and the kernel keeps all for an hour. Not yet mounted."""
     mount = mount_factory(directory, kind=remotes.RemoteMount, remote=remotes.DirRemote(os.path.join(directory, "remotes")), **KEPT)
     request.addfinalizer(mount.close)
@@ -46,35 +46,35 @@ def fetched(mount):
     return mount.status()["remote"]["fetched_bytes_total"]
 
 
-def test_what_wait_did_is_seen(far, rng):
+def test_what_wait_did_is_seen(remote_mount, rng):
     """Level, stored bytes and hash are those of now when the verb has returned, however long the kernel keeps attributes."""
-    far.mount(writeback_delay="10m")
-    path, size = os.path.join(far.mnt, "file"), 3 * rig.MIB
+    remote_mount.mount(writeback_delay="10m")
+    path, size = os.path.join(remote_mount.mnt, "file"), 3 * rig.MIB
     rig.write_file(path, rig.seeded_bytes(rng.random(), size))
     before = os.stat(path)
     assert os.getxattr(path, "user.cairn.level") == b"stage"
     for name in ("user.cairn.stored_bytes", "user.cairn.hash"):
         with pytest.raises(OSError):
             os.getxattr(path, name)
-    do(far, "wait", path)
+    do(remote_mount, "wait", path)
     assert os.getxattr(path, "user.cairn.level") in (b"nvme", b"remote")
     assert os.getxattr(path, "user.cairn.stored_bytes") == b"%d" % size
     first = os.getxattr(path, "user.cairn.hash")
-    do(far, "wait", "--level", "remote", path)
-    assert os.getxattr(path, "user.cairn.level") == os.getxattr(far.mnt, "user.cairn.level") == b"remote"
+    do(remote_mount, "wait", "--level", "remote", path)
+    assert os.getxattr(path, "user.cairn.level") == os.getxattr(remote_mount.mnt, "user.cairn.level") == b"remote"
     assert os.stat(path) == before
     with opened(path) as fd:
         os.pwrite(fd, b"x", 0)
         assert os.getxattr(path, "user.cairn.level") == b"stage", "before the file is closed"
-    assert os.getxattr(path, "user.cairn.level") == os.getxattr(far.mnt, "user.cairn.level") == b"stage"
-    do(far, "wait", path)
+    assert os.getxattr(path, "user.cairn.level") == os.getxattr(remote_mount.mnt, "user.cairn.level") == b"stage"
+    do(remote_mount, "wait", path)
     assert os.getxattr(path, "user.cairn.hash") != first
 
 
-def test_what_was_waited_for_is_there(far):
+def test_what_was_waited_for_is_there(remote_mount):
     """Also when very much became durable with it: a wait returns when all of that shows."""
-    far.mount(writeback_delay="10m")
-    directory = os.path.join(far.mnt, "directory")
+    remote_mount.mount(writeback_delay="10m")
+    directory = os.path.join(remote_mount.mnt, "directory")
     os.mkdir(directory)
     for number in range(4000):
         rig.write_file(os.path.join(directory, f"{number:04}"), b"%04d" % number * 300)
@@ -85,50 +85,50 @@ def test_what_was_waited_for_is_there(far):
     os.close(fd)
 
 
-def test_what_evict_warmup_and_scrub_did_is_seen(far, rng):
+def test_what_evict_warmup_and_scrub_did_is_seen(remote_mount, rng):
     """When the verb has returned, all that tells where a file lies says so, reads go there, and nothing else about it has changed."""
-    far.mount()
-    path, size = os.path.join(far.mnt, "file"), 8 * rig.MIB
+    remote_mount.mount()
+    path, size = os.path.join(remote_mount.mnt, "file"), 8 * rig.MIB
     data = rig.seeded_bytes(rng.random(), size)
     rig.write_file(path, data)
-    do(far, "wait", "--level", "remote", path)
-    far.remount()  # nothing is in the stage
-    before, packs = os.stat(path), far.status()["nvme"]["pack_bytes"]
-    assert tiers(far, path) == ("remote", size, size)
-    do(far, "evict", path)
-    assert far.status()["nvme"]["pack_bytes"] <= packs - size
-    assert tiers(far, path) == ("remote", 0, size)
-    assert fetched(far) == 0 and os.stat(path) == before
-    do(far, "warmup", path)
-    assert tiers(far, path) == ("remote", size, size) and far.status()["nvme"]["pack_bytes"] >= packs
-    got = fetched(far)
+    do(remote_mount, "wait", "--level", "remote", path)
+    remote_mount.remount()  # nothing is in the stage
+    before, packs = os.stat(path), remote_mount.status()["nvme"]["pack_bytes"]
+    assert tiers(remote_mount, path) == ("remote", size, size)
+    do(remote_mount, "evict", path)
+    assert remote_mount.status()["nvme"]["pack_bytes"] <= packs - size
+    assert tiers(remote_mount, path) == ("remote", 0, size)
+    assert fetched(remote_mount) == 0 and os.stat(path) == before
+    do(remote_mount, "warmup", path)
+    assert tiers(remote_mount, path) == ("remote", size, size) and remote_mount.status()["nvme"]["pack_bytes"] >= packs
+    got = fetched(remote_mount)
     assert got >= size and os.stat(path) == before
-    assert read_past_the_page_cache(path) == data and fetched(far) == got, "it is read where it is now"
-    rig.flip(*find_in_packs(far.store, data[:64]))
-    assert "1 damaged or missing, 1 healed" in do(far, "scrub", far.mnt)
-    got = fetched(far)
-    assert read_past_the_page_cache(path) == data and fetched(far) == got and far.status()["damage"] == []
-    do(far, "evict", path)
-    assert read_past_the_page_cache(path) == data and fetched(far) >= got + size
+    assert read_past_the_page_cache(path) == data and fetched(remote_mount) == got, "it is read where it is now"
+    rig.flip(*find_in_packs(remote_mount.store, data[:64]))
+    assert "1 damaged or missing, 1 healed" in do(remote_mount, "scrub", remote_mount.mnt)
+    got = fetched(remote_mount)
+    assert read_past_the_page_cache(path) == data and fetched(remote_mount) == got and remote_mount.status()["damage"] == []
+    do(remote_mount, "evict", path)
+    assert read_past_the_page_cache(path) == data and fetched(remote_mount) >= got + size
     after = os.stat(path)
     assert (after.st_size, after.st_blocks, after.st_mtime_ns, after.st_ctime_ns) == (before.st_size, before.st_blocks, before.st_mtime_ns, before.st_ctime_ns)
 
 
-def test_pin_is_heeded_at_once(far, rng):
+def test_pin_is_heeded_at_once(remote_mount, rng):
     """A pin that was just set keeps a file on NVMe; one that was taken back, as soon as that is durable, does not."""
-    far.mount()
-    os.mkdir(far.mnt + "/directory")
-    path, size = far.mnt + "/directory/file", 4 * rig.MIB
+    remote_mount.mount()
+    os.mkdir(remote_mount.mnt + "/directory")
+    path, size = remote_mount.mnt + "/directory/file", 4 * rig.MIB
     rig.write_file(path, rig.seeded_bytes(rng.random(), size))
-    do(far, "wait", "--level", "remote", far.mnt)
+    do(remote_mount, "wait", "--level", "remote", remote_mount.mnt)
     for place in (path, os.path.dirname(path)):
         os.setxattr(place, "user.cairn.pin", b"1")
-        done = far.cairn("evict", path)
+        done = remote_mount.cairn("evict", path)
         assert done.returncode == 1 and "pinned" in done.stderr, done
-        assert tiers(far, path)[1] == size
+        assert tiers(remote_mount, path)[1] == size
         os.removexattr(place, "user.cairn.pin")
-        do(far, "wait", place)
-        do(far, "evict", path)
-        assert tiers(far, path)[1] == 0
-        do(far, "warmup", path)
-        do(far, "wait", "--level", "remote", far.mnt)
+        do(remote_mount, "wait", place)
+        do(remote_mount, "evict", path)
+        assert tiers(remote_mount, path)[1] == 0
+        do(remote_mount, "warmup", path)
+        do(remote_mount, "wait", "--level", "remote", remote_mount.mnt)

@@ -452,10 +452,10 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT); os.write(fd, os.urandom(1 << 
 
 def test_client_killed_while_it_waits_for_the_remote(cairn, directory, mount_factory, request):
     """A read and an fsync whose remote (a directory on another mount, whose daemon is stopped) does not answer can be killed at once."""
-    os.mkdir(directory + "/far")
-    far = mount_factory(directory + "/far").mount()
-    request.addfinalizer(far.close)
-    options = {"remote": f"dir:{far.mnt}/remote", "lease": "2s"}
+    os.mkdir(directory + "/server")
+    server = mount_factory(directory + "/server").mount()
+    request.addfinalizer(server.close)
+    options = {"remote": f"dir:{server.mnt}/remote", "lease": "2s"}
     cairn.mount(**options)
     rig.write_file(cairn.mnt + "/cold", os.urandom(3 * rig.MIB))
     cairn.wait(level="remote")
@@ -463,7 +463,7 @@ def test_client_killed_while_it_waits_for_the_remote(cairn, directory, mount_fac
     shutil.rmtree(cairn.store)
     cairn.mount(fsync="remote", **options)
     before = settled(cairn)
-    far.proc.send_signal(signal.SIGSTOP)
+    server.proc.send_signal(signal.SIGSTOP)
     clients = [subprocess.Popen([sys.executable, "-c", script, cairn.mnt + name], stdout=subprocess.PIPE)
         for script, name in ((READER, "/cold"), (SYNCER, "/synced"))]
     try:
@@ -478,7 +478,7 @@ def test_client_killed_while_it_waits_for_the_remote(cairn, directory, mount_fac
             assert time.monotonic() - begin < 20
         answers_soon(cairn)
     finally:
-        far.proc.send_signal(signal.SIGCONT)
+        server.proc.send_signal(signal.SIGCONT)
         for client in clients:
             client.kill()
             client.wait(200)

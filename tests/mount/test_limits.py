@@ -106,7 +106,7 @@ def test_files_in_a_directory(cairn, stores, full, sanitized, report):
     for begin in range(0, count, count // 10):
         cost = Cost(cairn.proc.pid)
         make_empty(directory, range(begin, begin + count // 10))
-        costs.append(cost.so_far())
+        costs.append(cost.spent())
         assert_memory(cairn, sanitized)
         if begin == 0:
             stores.keep_small(**size)
@@ -427,7 +427,7 @@ def test_holes(cairn, full, sanitized, report):
             cost = Cost(cairn.proc.pid)
             for i in range(begin, begin + count // 10):
                 os.pwrite(file.fileno(), b"%016d" % i, i * stride)
-            tenths.append(cost.so_far())
+            tenths.append(cost.spent())
         file.truncate(count * stride)
         assert_memory(cairn, sanitized)
         os.fsync(file.fileno())
@@ -566,7 +566,7 @@ def test_many_chunks(cairn, stores, memory, full, sanitized, report):
         assert_memory(cairn, sanitized)  # of the daemon that took them, before and after it carried them to NVMe
         cairn.wait()
         assert_memory(cairn, sanitized)
-        chunks.append({name: value / (files // 10 * pieces) for name, value in cost.so_far().items()})
+        chunks.append({name: value / (files // 10 * pieces) for name, value in cost.spent().items()})
         if begin == 0:
             stores.keep_small(**MANY_CHUNKS)
     cairn.umount()

@@ -44,7 +44,7 @@ def shape(top="."):
     return found
 
 
-class World:
+class FreshKinds:
     """The kinds, made anew only after a change."""
 
     def __init__(self, s):
@@ -55,8 +55,8 @@ class World:
         self.close()
         self.stack = self.s.directory()
         self.stack.__enter__()
-        os.mkdir("world")
-        os.chdir("world")
+        os.mkdir("kinds")
+        os.chdir("kinds")
         make_kinds()
         self.before = shape()
 
@@ -76,10 +76,10 @@ class World:
 
 
 def every_pair(s, function):
-    world = World(s)
+    kinds = FreshKinds(s)
     for source, target in s.some(KINDS, KINDS):
-        world.call(f"{source[:20]!r} {target[:20]!r}", function, source, target)
-    world.close()
+        kinds.call(f"{source[:20]!r} {target[:20]!r}", function, source, target)
+    kinds.close()
 
 
 @script
@@ -104,12 +104,12 @@ def link_every_pair(s):
 
 @script
 def link_follow_every_kind(s):
-    world = World(s)
+    kinds = FreshKinds(s)
     for source in KINDS:
-        world.call(f"follow {source[:20]!r}", linkat, AT_FDCWD, source, "new", AT_SYMLINK_FOLLOW)
-        world.call(f"empty path {source[:20]!r}", linkat, AT_FDCWD, source, "new", AT_EMPTY_PATH)
-        world.call(f"unknown flag {source[:20]!r}", linkat, AT_FDCWD, source, "new", 0x10000)
-    world.close()
+        kinds.call(f"follow {source[:20]!r}", linkat, AT_FDCWD, source, "new", AT_SYMLINK_FOLLOW)
+        kinds.call(f"empty path {source[:20]!r}", linkat, AT_FDCWD, source, "new", AT_EMPTY_PATH)
+        kinds.call(f"unknown flag {source[:20]!r}", linkat, AT_FDCWD, source, "new", 0x10000)
+    kinds.close()
 
 
 @script
@@ -127,7 +127,7 @@ def link_from_descriptor(s):
 @script
 def one_name_every_kind(s):
     """Calls that take one path."""
-    world = World(s)
+    kinds = FreshKinds(s)
     calls = {
         "mkdir": os.mkdir, "rmdir": os.rmdir, "unlink": os.unlink, "mkfifo": os.mkfifo, "symlink": lambda p: os.symlink("target", p),
         "mknod file": lambda p: os.mknod(p, stat.S_IFREG | 0o600), "mknod socket": lambda p: os.mknod(p, stat.S_IFSOCK | 0o600),
@@ -137,7 +137,7 @@ def one_name_every_kind(s):
         "stat": lambda p: oct(os.stat(p).st_mode), "lstat": lambda p: oct(os.lstat(p).st_mode), "truncate": lambda p: os.truncate(p, 2),
         "truncate up": lambda p: os.truncate(p, 20), "truncate below 0": lambda p: os.truncate(p, -1),
         "chmod": lambda p: os.chmod(p, 0o600), "chown": lambda p: os.chown(p, 5, 6), "lchown": lambda p: os.lchown(p, 5, 6),
-        "listdir": lambda p: sorted(os.listdir(p)), "chdir": lambda p: os.chdir(p) or os.chdir(world_path()),
+        "listdir": lambda p: sorted(os.listdir(p)), "chdir": lambda p: os.chdir(p) or os.chdir(own_path()),
         "utime": os.utime, "access": lambda p: os.access(p, os.R_OK), "statvfs": lambda p: os.statvfs(p).f_namemax,
         "getxattr": lambda p: os.getxattr(p, "user.none"), "setxattr": lambda p: os.setxattr(p, "user.x", b"1"),
         "lsetxattr": lambda p: os.setxattr(p, "user.x", b"1", follow_symlinks=False), "listxattr": os.listxattr,
@@ -145,13 +145,13 @@ def one_name_every_kind(s):
     }
     here = [os.getcwd()]
 
-    def world_path():
+    def own_path():
         return here[0]
 
     for (name, call), path in s.some(calls.items(), KINDS):
         here[0] = os.getcwd()
-        world.call(f"{name} {path[:20]!r}", call, path)
-    world.close()
+        kinds.call(f"{name} {path[:20]!r}", call, path)
+    kinds.close()
 
 
 @script

@@ -9,7 +9,7 @@ from script import (AT_SYMLINK_NOFOLLOW, OTHER, OWNER, TICK, USERS, UTIME_NOW, U
                     put, renameat2, script, utimensat, with_fd)
 
 
-def make_world():
+def make_tree():
     put("file", b"content" * 1000)
     put("second", b"second")
     os.link("second", "hard")
@@ -127,7 +127,7 @@ OPERATIONS = {
 def effects_of_operations(s, prepare):
     for name, operation in OPERATIONS.items():
         with s.directory():
-            make_world()
+            make_tree()
             put("a/empty")
             prepare()
             s.effects(name, operation)

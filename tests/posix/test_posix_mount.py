@@ -414,13 +414,13 @@ def user_mount(space, *more, store="store", mountpoint="mnt"):
     return space.run(space.binary, "mount", store, mountpoint, "-o", options)
 
 
-def let_in(space):
+def admit(space):
     assert space.run("mount", "--bind", os.path.dirname(space.directory) + "/fuse", "/dev/fuse", user=False).returncode == 0
 
 
 def serve(space):
     """nobody's daemon, until `umount` or the end of the test."""
-    let_in(space)
+    admit(space)
     assert space.run("mkdir", "mnt").returncode == 0
     command = [space.binary, "mount", "store", "mnt", "-f", "-o", f"stage=64M,nvme=1G,stage_dir={space.stage}"]
     space.daemon = subprocess.Popen(space.enter(*command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -447,7 +447,7 @@ def test_user_mounts(namespace):
 
 def test_user_upgrades(namespace):
     """An ordinary user's own mount goes on in another program, with an open file, and after a death of its daemon."""
-    let_in(namespace)
+    admit(namespace)
     assert namespace.run("mkdir", "mnt").returncode == 0 and user_mount(namespace).returncode == 0
     try:
         newer = namespace.binary + "-newer"
@@ -516,7 +516,7 @@ def test_user_is_told_what_to_do(namespace):
     if shut:
         done = user_mount(namespace)
         assert (done.returncode, "cannot open /dev/fuse" in one_line(done), "chmod 666" in one_line(done)) == (1, True, True), done.stderr
-    let_in(namespace)
+    admit(namespace)
     done = user_mount(namespace, mountpoint="/mnt")
     assert done.returncode == 1 and "is not writable" in one_line(done), done.stderr
     done = user_mount(namespace, "allow_other")

@@ -27,7 +27,7 @@ def share(total):
 
 
 @pytest.fixture
-def far(s3, proxy):
+def behind_proxy(s3, proxy):
     """The remote, reached through the proxy."""
     return s3.through(proxy)
 
@@ -61,10 +61,10 @@ def check_all(mount, logs):
 
 
 @pytest.mark.timeout(240)
-def test_faults_lose_nothing(on_remote, far, proxy, rng, shm_directory, full, report):
+def test_faults_lose_nothing(on_remote, behind_proxy, proxy, rng, shm_directory, full, report):
     """P5, P8, P9: 2,000 faults (200 by default) while saving and while a fresh node reads: every byte is right."""
     wanted = 2000 if full else 200
-    mount = on_remote(far, stage="128M", writeback_delay="100ms", gc_grace="1s").mount()
+    mount = on_remote(behind_proxy, stage="128M", writeback_delay="100ms", gc_grace="1s").mount()
     proxy.set(faults=share(0.3), stall_s=1.5, delay_s=0.5)
     logs = run_until_faults(mount, proxy, rng, os.path.join(shm_directory, "log"), wanted * 3 // 4)
     check_all(mount, logs)
@@ -99,7 +99,7 @@ def save_in_rounds(mount, rng_seed, rounds):
 
 
 @pytest.mark.timeout(240)
-def test_requests_stay_bounded(on_remote, s3, far, proxy, rng, full, report):
+def test_requests_stay_bounded(on_remote, s3, behind_proxy, proxy, rng, full, report):
     """A tenth of the requests fail: no more than 1.3 x the requests of a clean run, for saving and for reading."""
     rounds, seed, counts = 200 if full else 20, rng.random(), {}
     for name, faults in (("clean", {}), ("faults", share(0.1))):
@@ -117,9 +117,9 @@ def test_requests_stay_bounded(on_remote, s3, far, proxy, rng, full, report):
 
 
 @pytest.mark.timeout(180)
-def test_long_stall_is_ended(on_remote, far, proxy, rng):
+def test_long_stall_is_ended(on_remote, behind_proxy, proxy, rng):
     """A transfer without a byte for long is tried again on another connection."""
-    mount = on_remote(far).mount()
+    mount = on_remote(behind_proxy).mount()
     proxy.set(script=[{"method": "PUT", "path": "/packs/", "fault": "stall_request"}], stall_s=100.0)
     path = os.path.join(mount.mnt, "file")
     data = rig.seeded_bytes(rng.random(), 4 * rig.MIB)
@@ -151,10 +151,10 @@ def check_files(mount, taken):
 
 
 @pytest.mark.timeout(240)
-def test_remote_dead_for_the_whole_run(on_remote, far, proxy, rng):
+def test_remote_dead_for_the_whole_run(on_remote, behind_proxy, proxy, rng):
     """P1, P9: saving goes on until NVMe is full; umount does not wait; the next mount carries on when it is back."""
     room = 512 * rig.MIB
-    mount = on_remote(far, stage="128M", nvme=room).mount()
+    mount = on_remote(behind_proxy, stage="128M", nvme=room).mount()
     mount.umount()
     proxy.set(down=True)
     mount.mount(timeout=300)
@@ -180,9 +180,9 @@ def test_remote_dead_for_the_whole_run(on_remote, far, proxy, rng):
 
 
 @pytest.mark.timeout(120)
-def test_umount_drains_with_progress_or_says_no(on_remote, far, proxy, rng):
+def test_umount_drains_with_progress_or_says_no(on_remote, behind_proxy, proxy, rng):
     """`umount --drain remote` waits for the remote; its time limit is an answer, and the mount stays."""
-    mount = on_remote(far).mount()
+    mount = on_remote(behind_proxy).mount()
     proxy.set(down=True)
     rig.write_file(os.path.join(mount.mnt, "file"), rig.seeded_bytes(rng.random(), rig.MIB))
     done = mount.cairn("umount", mount.mnt, "--drain", "remote", "--timeout", "3s")

@@ -23,7 +23,7 @@ class Saver:
 
     def __init__(self, mount, seed):
         self.mount, self.seed = mount, seed
-        self.complete, self.ages, self.near_ages, self.horizons = [], [], [], []
+        self.complete, self.ages, self.nvme_ages, self.horizons = [], [], [], []
 
     def data(self, number):
         return rig.seeded_bytes(f"{self.seed} {number}", SIZE)
@@ -43,7 +43,7 @@ class Saver:
         status, now = self.mount.status(), rig.time.monotonic()
         self.horizons.append(int(status["remote"]["horizon_seq"]))
         self.ages.append(self.age(self.horizons[-1], now))
-        self.near_ages.append(self.age(int(status["nvme"]["horizon_seq"]), now))
+        self.nvme_ages.append(self.age(int(status["nvme"]["horizon_seq"]), now))
 
     def age(self, horizon, now):
         """Of the newest complete checkpoint up to there."""
@@ -90,7 +90,7 @@ def test_remote_lag(on_remote, remote, rng, report, full, sanitized):
         "upload_time_s": UPLOAD_TIME,
         "largest_age_s": max(saver.ages),
         "largest_age_in_upload_times": max(saver.ages) / UPLOAD_TIME,
-        "largest_age_on_nvme_s": max(saver.near_ages),
+        "largest_age_on_nvme_s": max(saver.nvme_ages),
         "median_age_s": sorted(saver.ages)[len(saver.ages) // 2],
         "advances": advances,
         "seconds": count * INTERVAL,
