@@ -204,10 +204,9 @@ def test_an_empty_remote(on_remote, remote, directory):
     assert done.returncode == 1 and remote.url in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_damage_makes_no_file(published, directory, remote, rng):
+@pytest.mark.parametrize("published", ["remote"], indirect=True)
+def test_damage_makes_no_file(published, directory, remote):
     """What does not verify is said, has no name locally, and the rest is copied."""
-    if published.source == published.mount.store:
-        pytest.skip("skipped: the same code reads a store")
     for name in remote.names("packs/"):
         if remote.names()[name] > 1 << 20:
             data = bytearray(remote.get(name))
@@ -225,10 +224,9 @@ def test_damage_makes_no_file(published, directory, remote, rng):
     assert os.path.exists(os.path.join(out, "small"))
 
 
-def test_an_interrupt_leaves_nothing(published, directory, s3, rgw):
+@pytest.mark.parametrize("published", ["remote"], indirect=True)
+def test_an_interrupt_leaves_nothing(published, directory):
     """Ctrl-C: exit code 130, no half file, no temporary directory."""
-    if published.source == published.mount.store:
-        pytest.skip("skipped: nothing to wait for")
     out = os.path.join(directory, "out")
     env = {**published.mount.env, "TMPDIR": published.tmp}
     command = [published.mount.binary, "cp", *published.flags, "-r", f"{published.source}:run", out]
