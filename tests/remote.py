@@ -7,11 +7,7 @@ tests themselves.
 """
 import concurrent.futures
 import contextlib
-import datetime
 import fcntl
-import hashlib
-import hmac
-import http.client
 import io
 import itertools
 import os
@@ -25,116 +21,13 @@ import tarfile
 import tempfile
 import threading
 import time
-import urllib.parse
-import xml.etree.ElementTree
 
 import rig
+import s3_client
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-KEY, SECRET, REGION = "cairntest", "cairnsecret", "us-east-1"
 PROGRAMS = ("ceph", "ceph-mon", "ceph-mgr", "ceph-osd", "radosgw", "radosgw-admin")
 COUNTER = itertools.count(1)
-
-
-# ---------------------------------------------------------------- S3, as small as can be
-
-class S3Error(Exception):
-    def __init__(self, status, body):
-        super().__init__(f"{status} {body[:300]!r}")
-        self.status, self.body = status, body
-
-
-def mac(key, text):
-    return hmac.new(key, text.encode(), hashlib.sha256).digest()
-
-
-def signature(method, host, path, query, headers, payload_hash, credentials, now):
-    """AWS Signature Version 4: the Authorization header."""
-    key, secret, region = credentials
-    stamp = now.strftime("%Y%m%dT%H%M%SZ")
-    signed = {"host": host, "x-amz-date": stamp, "x-amz-content-sha256": payload_hash}
-    signed |= {name.lower(): value for name, value in headers.items() if name.lower().startswith("x-amz-")}
-    names = ";".join(sorted(signed))
-    lines = [method, path, query, *(f"{name}:{signed[name]}" for name in sorted(signed)), "", names, payload_hash]
-    scope = f"{stamp[:8]}/{region}/s3/aws4_request"
-    text = "\n".join(["AWS4-HMAC-SHA256", stamp, scope, hashlib.sha256("\n".join(lines).encode()).hexdigest()])
-    signing = b"AWS4" + secret.encode()
-    for part in scope.split("/"):
-        signing = mac(signing, part)
-    proof = hmac.new(signing, text.encode(), hashlib.sha256).hexdigest()
-    return f"AWS4-HMAC-SHA256 Credential={key}/{scope}, SignedHeaders={names}, Signature={proof}"
-
-
-class S3Client:
-    """One server, one pair of keys; a connection for each thread, path style."""
-
-    def __init__(self, endpoint, key=KEY, secret=SECRET, region=REGION):
-        self.host, self.credentials = endpoint.removeprefix("http://").rstrip("/"), (key, secret, region)
-        self.local = threading.local()
-
-    def connection(self, fresh=False):
-        if fresh or not hasattr(self.local, "connection"):
-            self.local.connection = http.client.HTTPConnection(self.host, timeout=300)
-        return self.local.connection
-
-    def request(self, method, path, query=None, body=b"", headers=None):
-        """The answer's body and headers; S3Error for anything but 2xx."""
-        target = urllib.parse.quote(path, safe="/-_.~")
-        text = "&".join(sorted(f"{quote(name)}={quote(value)}" for name, value in (query or {}).items()))
-        for turn in range(2):
-            sent = self.signed(method, target, text, body, headers or {})
-            try:
-                connection = self.connection(fresh=turn > 0)
-                connection.request(method, target + ("?" + text if text else ""), body or None, sent)
-                answer = connection.getresponse()
-                data = answer.read()
-                break
-            except (http.client.HTTPException, OSError):
-                if turn:
-                    raise
-        if answer.status >= 300:
-            raise S3Error(answer.status, data)
-        return data, answer.headers
-
-    def signed(self, method, path, query, body, headers):
-        payload_hash = hashlib.sha256(body).hexdigest()
-        now = datetime.datetime.now(datetime.timezone.utc)
-        proof = signature(method, self.host, path, query, headers, payload_hash, self.credentials, now)
-        stamp = now.strftime("%Y%m%dT%H%M%SZ")
-        return {"x-amz-date": stamp, "x-amz-content-sha256": payload_hash, "Authorization": proof, **headers}
-
-    def make_bucket(self, bucket):
-        self.request("PUT", f"/{bucket}")
-
-    def put(self, bucket, key, data, **headers):
-        self.request("PUT", f"/{bucket}/{key}", body=data, headers=headers)
-
-    def get(self, bucket, key, first=None, last=None):
-        headers = {} if first is None else {"Range": f"bytes={first}-{last}"}
-        return self.request("GET", f"/{bucket}/{key}", headers=headers)[0]
-
-    def delete(self, bucket, key):
-        self.request("DELETE", f"/{bucket}/{key}")
-
-    def copy(self, bucket, key, target):
-        self.request("PUT", f"/{bucket}/{target}", headers={"x-amz-copy-source": urllib.parse.quote(f"/{bucket}/{key}")})
-
-    def list(self, bucket, prefix=""):
-        """key -> size of everything below a prefix."""
-        found, token = {}, None
-        while True:
-            query = {"list-type": "2", "prefix": prefix, **({"continuation-token": token} if token else {})}
-            tree = xml.etree.ElementTree.fromstring(self.request("GET", f"/{bucket}", query)[0])
-            space = tree.tag[: tree.tag.index("}") + 1] if tree.tag.startswith("{") else ""
-            for item in tree.iter(space + "Contents"):
-                found[item.findtext(space + "Key")] = int(item.findtext(space + "Size"))
-            token = tree.findtext(space + "NextContinuationToken")
-            if not token:
-                return found
-
-
-def quote(text):
-    return urllib.parse.quote(text, safe="-_.~")
 
 
 # ---------------------------------------------------------------- the server
@@ -188,7 +81,7 @@ class Rgw:
                     rig.write_file(place, f"{self.directory} {self.endpoint}".encode())
         elif not self.endpoint:
             self.begin()
-        self.client = S3Client(self.endpoint)
+        self.client = s3_client.S3Client(self.endpoint)
         self.client.make_bucket(self.bucket)
         return self
 
@@ -311,13 +204,13 @@ class S3Remote(Remote):
         return f"s3://{self.bucket}/{self.prefix}"
 
     def options(self):
-        return {**super().options(), "endpoint_url": self.endpoint, "region": REGION}
+        return {**super().options(), "endpoint_url": self.endpoint, "region": s3_client.REGION}
 
     def flags(self):
-        return ["--endpoint-url", self.endpoint, "--region", REGION]
+        return ["--endpoint-url", self.endpoint, "--region", s3_client.REGION]
 
     def env(self):
-        return {**super().env(), "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
+        return {**super().env(), "AWS_ACCESS_KEY_ID": s3_client.KEY, "AWS_SECRET_ACCESS_KEY": s3_client.SECRET}
 
     def through(self, proxy):
         """The same remote, reached by another way."""
@@ -336,7 +229,7 @@ class S3Remote(Remote):
     def get(self, name):
         try:
             return self.client.get(self.bucket, f"{self.prefix}/{name}")
-        except S3Error as error:
+        except s3_client.S3Error as error:
             raise KeyError(name) if error.status == 404 else error
 
     def put(self, name, data):
@@ -346,7 +239,7 @@ class S3Remote(Remote):
         try:
             self.client.put(self.bucket, f"{self.prefix}/{name}", data, **{"If-None-Match": "*"})
             return True
-        except S3Error as error:
+        except s3_client.S3Error as error:
             if error.status == 412:
                 return False
             raise
@@ -364,7 +257,7 @@ class S3Remote(Remote):
     def copy_one(self, name, other):
         try:
             self.client.copy(self.bucket, f"{self.prefix}/{name}", f"{other.prefix}/{name}")
-        except S3Error as error:
+        except s3_client.S3Error as error:
             if error.status != 404:
                 raise
 

@@ -26,6 +26,8 @@ from bench_common import rig
 
 import fault_proxy  # noqa: E402
 import remote as remotes  # noqa: E402
+import s3_client  # noqa: E402
+from other_mounts import Rclone, S3fs  # noqa: E402
 
 PIECE = 24 * rig.MIB
 CONNECTIONS = 16
@@ -204,7 +206,7 @@ def curl(bench, transfers, parallel):
 
 
 def curl_put(bench, remote, parallel=CONNECTIONS):
-    bench.client = remotes.S3Client(remote.endpoint)
+    bench.client = s3_client.S3Client(remote.endpoint)
     transfers = [
         ("PUT", f"/{remote.bucket}/{remote.prefix}/{os.path.basename(piece)}", rig.read_file(piece), [f'upload-file = "{piece}"', 'header = "Expect:"'])
         for piece in bench.pieces
@@ -214,7 +216,7 @@ def curl_put(bench, remote, parallel=CONNECTIONS):
 
 def curl_get(bench, remote, parallel=CONNECTIONS, part=None):
     """Ranged GETs of all objects; `part` bytes each."""
-    bench.client = remotes.S3Client(remote.endpoint)
+    bench.client = s3_client.S3Client(remote.endpoint)
     part = part or PIECE
     transfers = [
         ("GET", f"/{remote.bucket}/{remote.prefix}/{os.path.basename(piece)}", b"", [f'header = "Range: bytes={at}-{at + part - 1}"'])
@@ -339,7 +341,7 @@ class Floor:
         return [*own, *rig.run("pkg-config", "--cflags", "--libs", "fuse3", "libcurl").split()]
 
     def write_list(self, remote, part):
-        client, lines = remotes.S3Client(remote.endpoint), []
+        client, lines = s3_client.S3Client(remote.endpoint), []
         for piece in self.bench.pieces:
             path = f"/{remote.bucket}/{remote.prefix}/{os.path.basename(piece)}"
             for at in range(0, PIECE, part):
@@ -485,56 +487,6 @@ def part_first(bench, results):
 
 
 # ---------------------------------------------------------------- other mounts
-
-class Tool:
-    """Another mount of a bucket, as a child of ours."""
-
-    def __init__(self, bench):
-        self.bench, self.remote = bench, bench.remote()
-        self.root = bench.directory(self.name)
-        self.mnt = os.path.join(self.root, "mnt")
-        os.mkdir(self.mnt)
-
-    def mount(self):
-        log = open(os.path.join(self.root, "log"), "wb")
-        with log:
-            self.proc = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.remote.env())
-        rig.poll(self.is_mounted, 30, f"{self.name} to mount")
-        return self
-
-    def is_mounted(self):
-        if self.proc.poll() is not None:
-            sys.exit(f"{self.name} ended: {rig.read_file(os.path.join(self.root, 'log')).decode()[-500:]}")
-        return rig.mounted_at(self.mnt)
-
-    def umount(self):
-        rig.file_systems_unmount(self.mnt)
-        try:
-            self.proc.wait(60)
-        except subprocess.TimeoutExpired:
-            self.proc.kill()
-            self.proc.wait(10)
-
-    def is_there(self):
-        return self.remote.names().get("checkpoint") == self.bench.total
-
-
-class Rclone(Tool):
-    name = "rclone"
-
-    def command(self):
-        place = f":s3,provider=Ceph,env_auth=true,endpoint='{self.bench.rgw.endpoint}':{self.remote.bucket}/{self.remote.prefix}"
-        cache = os.path.join(self.root, "cache")
-        return ["rclone", "mount", place, self.mnt, "--vfs-cache-mode", "writes", "--vfs-write-back", "0s", "--cache-dir", cache, "--config", "/dev/null"]
-
-
-class S3fs(Tool):
-    name = "s3fs"
-
-    def command(self):
-        options = f"url={self.bench.rgw.endpoint},use_path_request_style,use_cache={self.root}/cache,parallel_count={CONNECTIONS},endpoint={remotes.REGION}"
-        return ["s3fs", f"{self.remote.bucket}:/{self.remote.prefix}", self.mnt, "-f", "-o", options]
-
 
 def tool_save(bench, kind, totals):
     """Blocked: until close has returned. Total: until the object is there."""

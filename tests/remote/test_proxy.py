@@ -9,8 +9,8 @@ import time
 import pytest
 
 import fault_proxy
-import remote as remotes
 import rig
+import s3_client
 
 DATA = rig.seeded_bytes(7, 300_000)
 
@@ -275,7 +275,7 @@ def test_chance_is_seeded(shelf, seed):
 @pytest.fixture
 def through(s3, proxy):
     """The remote as seen through the proxy by a client that signs the proxy's address."""
-    return s3, remotes.S3Client(proxy.url), proxy
+    return s3, s3_client.S3Client(proxy.url), proxy
 
 
 def test_signature_survives(through):
@@ -285,8 +285,8 @@ def test_signature_survives(through):
     assert client.get(remote.bucket, f"{remote.prefix}/a b+c") == DATA
     assert client.get(remote.bucket, f"{remote.prefix}/a b+c", 5, 9) == DATA[5:10]
     assert client.list(remote.bucket, remote.prefix) == {f"{remote.prefix}/a b+c": len(DATA)}
-    with pytest.raises(remotes.S3Error) as caught:
-        remotes.S3Client(proxy.url, secret="wrong").list(remote.bucket)
+    with pytest.raises(s3_client.S3Error) as caught:
+        s3_client.S3Client(proxy.url, secret="wrong").list(remote.bucket)
     assert caught.value.status == 403 and b"SignatureDoesNotMatch" in caught.value.body
 
 
@@ -307,7 +307,7 @@ def test_duplicate_of_put_new(through):
     """Sent twice by the network: the second answer says 412."""
     remote, client, proxy = through
     proxy.set(script=[{"method": "PUT", "fault": "duplicate"}])
-    with pytest.raises(remotes.S3Error) as caught:
+    with pytest.raises(s3_client.S3Error) as caught:
         client.put(remote.bucket, f"{remote.prefix}/head", b"mine", **{"If-None-Match": "*"})
     assert caught.value.status == 412 and remote.get("head") == b"mine"
 

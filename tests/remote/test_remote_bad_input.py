@@ -15,6 +15,7 @@ import pytest
 import fault_proxy
 import remote as remotes
 import rig
+import s3_client
 
 pytestmark = pytest.mark.needs_mount
 
@@ -45,7 +46,7 @@ def refused(mount, *args, says=(), seconds=PATIENCE, **options):
     lines = done.stderr.strip().splitlines()
     assert len(lines) == 1, f"not one line: {done.stderr!r}"
     assert any(word.lower() in lines[0].lower() for word in says) or not says, (lines[0], says)
-    assert remotes.SECRET not in done.stderr
+    assert s3_client.SECRET not in done.stderr
     assert not rig.mounted_at(mount.mnt)
     assert took < seconds, f"it took {took:.0f} s to say: {lines[0]}"
     print(f"{done.returncode}: {lines[0]}")
@@ -67,7 +68,7 @@ def goes_on_offline(mount, says=(), **options):
     rig.write_file(os.path.join(mount.mnt, "more"), b"more")
     mount.wait(level="nvme")
     status = rig.poll(lambda: mount.remote_status()["errors"] and mount.remote_status(), 30, "the error to be shown")
-    assert status["error"] and remotes.SECRET not in str(status)
+    assert status["error"] and s3_client.SECRET not in str(status)
     assert any(word.lower() in status["error"].lower() for word in says) or not says, status["error"]
     mount.umount()
 
@@ -337,8 +338,8 @@ def test_secrets_stay_secret(on_remote, s3, proxy):
     mount.umount()
     for top, _, names in os.walk(mount.store):
         for name in names:
-            assert remotes.SECRET.encode() not in rig.read_file(os.path.join(top, name)), name
-    assert remotes.SECRET not in shown and "Signature=" not in shown and "AWS4-HMAC" not in shown
+            assert s3_client.SECRET.encode() not in rig.read_file(os.path.join(top, name)), name
+    assert s3_client.SECRET not in shown and "Signature=" not in shown and "AWS4-HMAC" not in shown
 
 
 # ---------------------------------------------------------------- with no mount
