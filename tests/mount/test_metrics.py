@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a mount tells of itself while it works: `cairn stats`, metrics and health, also over HTTP, whatever the clients are like."""
+import concurrent.futures
+import errno
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+import remote as remotes
+import rig
+
+pytestmark = pytest.mark.needs_mount
+
+
+# ---------------------------------------------------------------- stats
+
+
+@pytest.mark.alone
+def test_stats_of_a_save(cairn, rng):
+    """Every line an interval; what was written and read appears in it."""
+    cairn.mount()
+    data = rig.seeded_bytes(rng.random(), 32 * rig.MIB)
+    command = [cairn.binary, "stats", cairn.mnt, "--json", "--interval", "200ms", "--count", "15"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as stats:
+        lines = [json.loads(stats.stdout.readline())]
+        rig.write_file(cairn.mnt + "/file", data)
+        lines += [json.loads(stats.stdout.readline()) for _ in range(2)]
+        cairn.wait()
+        fd = os.open(cairn.mnt + "/file", os.O_RDWR)
+        assert os.pread(fd, len(data), 0) == data
+        os.close(fd)
+        lines += [json.loads(line) for line in stats.stdout]
+    assert stats.returncode == 0 and len(lines) == 15
+    gaps = [after["time_s"] - before["time_s"] for before, after in zip([None, *lines], lines) if before]
+
+    def total(name):
+        return sum(line[name] * gap for line, gap in zip(lines[1:], gaps))
+
+    for name in ("written_bytes_per_s", "read_bytes_per_s", "nvme_written_bytes_per_s"):
+        assert total(name) == pytest.approx(32 * rig.MIB, rel=0.25), name
+    assert max(line["stage_used_percent"] for line in lines) > 1
+
+
+@pytest.mark.alone
+def test_stats_of_a_remote_and_of_who_waits(request, mount_factory, directory, rng):
+    """Waiting writers, the lag of both horizons, what was uploaded, found again and fetched: each appears with its size."""
+    cairn = mount_factory(directory, kind=remotes.RemoteMount, remote=remotes.DirRemote(directory + "/remotes"))
+    request.addfinalizer(cairn.close)
+    cairn.mount(stage="64M", writeback_limit="1M", upload_limit="32M")
+    data, again = rig.seeded_bytes(rng.random(), 80 * rig.MIB), rng.randbytes(20 * rig.MIB)
+    command = [cairn.binary, "stats", cairn.mnt, "--json", "--interval", "200ms"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as stats, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        assert stats.stdout.readline()  # what happens from now on is a difference to something
+        lines = pool.submit(lambda: [json.loads(line) for line in stats.stdout])
+        try:
+            writing = pool.submit(rig.write_file, cairn.mnt + "/one", data)
+            rig.poll(lambda: cairn.status()["stage"]["waiting_writers"] > 0, 20, "a writer that waits")
+            rig.time.sleep(1)  # some lines of it
+            while not writing.done():  # a wait lifts the limit
+                cairn.cairn("wait", cairn.mnt, "--timeout", "1s")
+            cairn.wait_remote()
+            assert cairn.cairn("evict", cairn.mnt + "/one").returncode == 0
+            assert rig.read_file(cairn.mnt + "/one") == data
+            rig.write_file(cairn.mnt + "/two", again)
+            rig.time.sleep(2)  # of the 20 s that it takes while nothing waits
+            cairn.wait_remote()
+            rig.write_file(cairn.mnt + "/three", again)
+            cairn.wait_remote()
+            rig.time.sleep(0.5)
+        finally:
+            stats.send_signal(signal.SIGINT)
+        lines = lines.result()
+    total = {name: sum(line[name] * (line["time_s"] - before["time_s"]) for before, line in zip(lines, lines[1:]))
+             for name in ("uploaded_bytes_per_s", "fetched_bytes_per_s", "dedup_bytes_per_s")}
+    assert total["uploaded_bytes_per_s"] == pytest.approx(len(data) + len(again), rel=0.25)
+    assert total["fetched_bytes_per_s"] == pytest.approx(len(data), rel=0.25)
+    assert total["dedup_bytes_per_s"] == pytest.approx(len(again), rel=0.25)
+    for name in ("waiting_writers", "waits"):
+        assert max(line[name] for line in lines) >= 1, name
+    for name in ("nvme_seconds_behind", "remote_seconds_behind"):
+        assert max(line[name] for line in lines) > 1 and lines[-1][name] < 1, name
+
+
+def test_stats_for_people_and_its_end(cairn):
+    cairn.mount()
+    done = cairn.cairn("stats", cairn.mnt, "-n", "2", "-i", "100ms")
+    rows = done.stdout.splitlines()
+    assert done.returncode == 0 and len(rows) == 3 and "write/s" in rows[0] and "remote lag" in rows[0]
+    assert "-" in rows[1].split(), "without a remote there is nothing to tell of it"
+    with subprocess.Popen([cairn.binary, "stats", cairn.mnt], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as stats:
+        stats.stdout.readline()
+        cairn.kill9()
+        out, err = stats.communicate(timeout=300)
+    assert stats.returncode == 1 and len(err.splitlines()) == 1, err
+    cairn.mount()
+    with subprocess.Popen([cairn.binary, "stats", cairn.mnt], stdout=subprocess.PIPE, text=True) as stats:
+        stats.stdout.readline()
+        stats.send_signal(signal.SIGINT)
+        stats.communicate(timeout=300)
+    assert stats.returncode == 130
+
+
+# ---------------------------------------------------------------- metrics
+
+
+def parse_metrics(text):
+    """The text format of Prometheus, strictly: {name with labels: value}."""
+    values, types, helped = {}, {}, set()
+    assert text.endswith("\n")
+    for line in text.splitlines():
+        if match := re.fullmatch(r"# HELP ([a-z_]+) (\S.*)", line):
+            assert match[1] not in helped, "a second HELP"
+            helped.add(match[1])
+        elif match := re.fullmatch(r"# TYPE ([a-z_]+) (counter|gauge)", line):
+            assert match[1] in helped and match[1] not in types, line
+            types[match[1]] = match[2]
+        else:
+            match = re.fullmatch(r'([a-z_]+)(\{(?:[a-z_]+="(?:[^"\\\n]|\\.)*",?)*\})? (\S+)', line)
+            assert match and match[1] in types, line
+            assert match[1] == list(types)[-1], "families are not mixed"
+            values[match[1] + (match[2] or "")] = float(match[3])
+    for name, kind in types.items():
+        assert name.startswith("cairnfs_") and (kind == "counter") == name.endswith("_total"), name
+        assert not re.search(r"_(ms|s|kib|mib|percent)(_total)?$", name), name
+    return values
+
+
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def test_metrics_text(cairn, rng):
+    """Well-formed, with base units, the same numbers as status; counters only grow."""
+    cairn.mount()
+    rig.write_file(cairn.mnt + "/file", rig.seeded_bytes(rng.random(), 5 * rig.MIB))
+    cairn.wait()
+    first = parse_metrics(cairn.cairn("metrics", cairn.mnt).stdout)
+    status = cairn.status()
+    assert first["cairnfs_nvme_used_bytes"] == status["nvme"]["used_bytes"]
+    assert first["cairnfs_written_bytes_total"] >= 5 * rig.MIB and first["cairnfs_files"] == 1
+    assert not any("remote" in name for name in first), "there is none"
+    rig.write_file(cairn.mnt + "/more", b"x" * 100000)
+    second = parse_metrics(cairn.cairn("metrics", cairn.mnt).stdout)
+    assert second.keys() == first.keys()
+    assert all(second[name] >= value for name, value in first.items() if name.endswith("_total"))
+    assert second["cairnfs_written_bytes_total"] == first["cairnfs_written_bytes_total"] + 100000
+
+
+def get(port, path, method="GET"):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request(method, path)
+    answer = connection.getresponse()
+    try:
+        return answer.status, answer.getheader("Content-Type"), answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_metrics_over_http(cairn):
+    """/metrics and /healthz at the address that was given, and nothing else; the mount that fails to listen says so."""
+    port = free_port()
+    cairn.mount(metrics=f"127.0.0.1:{port}")
+    rig.poll(lambda: get(port, "/healthz")[0] == 200, 20, "the end of the start")
+    status, kind, text = get(port, "/metrics")
+    assert status == 200 and kind == "text/plain; version=0.0.4; charset=utf-8"
+    assert parse_metrics(text).keys() == parse_metrics(cairn.cairn("metrics", cairn.mnt).stdout).keys()
+    assert get(port, "/healthz")[::2] == (200, "ok\n") and get(port, "/healthz", "HEAD")[::2] == (200, "")
+    assert get(port, "/")[0] == 404 and get(port, "/metrics/../../etc/passwd")[0] == 404
+    assert get(port, "/metrics", "POST")[0] == 405 and get(port, "/metrics", "DELETE")[0] == 405
+    os.mkdir(cairn.root + "/mnt2")
+    done = cairn.cairn("mount", cairn.root + "/other", cairn.root + "/mnt2", "-o", cairn.option_string({"metrics": f"127.0.0.1:{port}"}))
+    assert done.returncode == 2 and "in use" in done.stderr and len(done.stderr.splitlines()) == 1, done
+    assert not os.path.exists(cairn.root + "/other")
+
+
+def test_healthz_of_a_full_store(cairn, rng):
+    """503 with the reason while programs get ENOSPC, 200 again when there is room; status names the file and the cause."""
+    port = free_port()
+    cairn.mount(metrics=f"127.0.0.1:{port}", nvme="128M", stage="64M")
+    with pytest.raises(OSError) as caught:
+        for i in range(40):
+            rig.write_file(f"{cairn.mnt}/f{i}", rig.seeded_bytes(rng.random(), 8 * rig.MIB))
+    assert caught.value.errno == errno.ENOSPC
+    code, _, text = get(port, "/healthz")
+    assert code == 503 and "full" in text and text.count("\n") == 1
+    last = cairn.status()["errors"][-1]
+    assert last["errno"] == errno.ENOSPC and re.fullmatch(r"/f\d+", last["path"]) and "nvme=SIZE" in last["cause"]
+    assert last["call"] in ("write", "create", "close")
+    for name in os.listdir(cairn.mnt):
+        os.unlink(f"{cairn.mnt}/{name}")
+    rig.poll(lambda: get(port, "/healthz")[0] == 200, 30, "health after rm")
+
+
+def test_healthz_while_writing_to_nvme_fails(request, cairn, rng):
+    """503 with the reason while no pack can be made, 200 again when one can; nothing is lost."""
+    port = free_port()
+    cairn.mount(metrics=f"127.0.0.1:{port}")
+    rig.poll(lambda: get(port, "/healthz")[0] == 200, 20, "the end of the start")
+    packs, data = cairn.store + "/packs", rng.randbytes(5 * rig.MIB)
+    request.addfinalizer(lambda: rig.file_systems_unmount(packs))
+    rig.run("mount", "-t", "tmpfs", "-o", "ro", "tmpfs", packs)
+    rig.write_file(cairn.mnt + "/file", data)
+    rig.poll(lambda: get(port, "/healthz")[0] == 503, 30, "the trouble")
+    assert re.fullmatch("writes to NVMe are failing; retrying: .* pack packs/.*\n", get(port, "/healthz")[2])
+    rig.file_systems_unmount(packs)
+    rig.poll(lambda: get(port, "/healthz")[0] == 200, 30, "the end of the trouble")
+    cairn.wait()
+    cairn.remount()
+    assert rig.read_file(cairn.mnt + "/file") == data
+
+
+def test_healthz_of_a_fenced_writer(request, mount_factory, directory):
+    """503 that names the store that took over."""
+    remote = remotes.DirRemote(directory + "/remotes")
+    port = free_port()
+    mounts = []
+    for name in ("one", "two"):
+        os.mkdir(f"{directory}/{name}")
+        mounts.append(mount_factory(f"{directory}/{name}", kind=remotes.RemoteMount, remote=remote))
+        request.addfinalizer(mounts[-1].close)
+    mounts[0].mount(metrics=f"127.0.0.1:{port}")
+    rig.poll(lambda: get(port, "/healthz")[0] == 200, 20, "the end of the start")
+    assert parse_metrics(get(port, "/metrics")[2])['cairnfs_remote_state{state="fenced"}'] == 0
+    mounts[1].mount(takeover=True)
+    rig.write_file(mounts[0].mnt + "/file", b"x")
+    rig.poll(lambda: get(port, "/healthz")[0] == 503, 60, "the fence")
+    assert "another writer" in get(port, "/healthz")[2]
+    assert parse_metrics(get(port, "/metrics")[2])['cairnfs_remote_state{state="fenced"}'] == 1
+
+
+def trouble(port):
+    """What /healthz says of a mount that does not serve; None: it does, or nothing listens."""
+    try:
+        code, _, text = get(port, "/healthz")
+    except OSError:
+        return None
+    return text if code == 503 else None
+
+
+def test_healthz_of_start_and_end(request, mount_factory, directory):
+    """503 while the mount waits for a dead writer's lease, and while it carries the last to NVMe; /metrics has nothing before the start."""
+    remote, port, mounts = remotes.DirRemote(directory + "/remotes"), free_port(), []
+    for name in ("one", "two"):
+        os.mkdir(f"{directory}/{name}")
+        mounts.append(mount_factory(f"{directory}/{name}", kind=remotes.RemoteMount, remote=remote, lease="4s"))
+        request.addfinalizer(mounts[-1].close)
+    mounts[0].mount().kill9()
+    mounts[1].start(metrics=f"127.0.0.1:{port}", writeback_limit="1M")
+    rig.poll(lambda: trouble(port) == "the mount is starting\n", 20, "the start")
+    assert get(port, "/metrics")[0] == 503 or trouble(port) != "the mount is starting\n"  # a slow machine: the start is over
+    rig.poll(mounts[1].usable, 60, "the mount")
+    rig.poll(lambda: get(port, "/healthz")[0] == 200, 20, "the end of the start")
+    rig.write_file(mounts[1].mnt + "/file", rig.seeded_bytes(1, 40 * rig.MIB))
+    mounts[1].proc.send_signal(signal.SIGTERM)
+    rig.poll(lambda: trouble(port) == "the mount is ending\n", 20, "the end")
+
+
+def is_socket(path):
+    try:
+        return os.readlink(path).startswith("socket:")
+    except FileNotFoundError:  # closed meanwhile
+        return False
+
+
+def open_sockets(pid):
+    return sum(is_socket(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd"))
+
+
+def private_bytes(pid):
+    """Without the stage, which is made ready meanwhile."""
+    return int(re.search(r"^RssAnon:\s+(\d+)", rig.read_file(f"/proc/{pid}/status").decode(), re.M)[1]) * rig.KIB
+
+
+def hostile_clients(port, seed):
+    """Connections that say nothing, half of something, garbage, or too much."""
+    beginnings = [b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\nHost: x\r\n", b"\x00\xff" * 500, b"GET /" + b"a" * 100000,
+                  b"POST /metrics HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n" + b"b" * 50000,
+                  b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * 20000]
+    for number in range(100):
+        sock = socket.socket()
+        sock.settimeout(0.2)
+        try:
+            sock.connect(("127.0.0.1", port))
+            sock.sendall(beginnings[(number + seed) % len(beginnings)])
+        except OSError:
+            pass
+        yield sock
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.alone
+def test_hostile_http_clients(cairn, seed):
+    """They hold few connections and no memory for long; a proper request is answered soon after, the mount all the time."""
+    port = free_port()
+    cairn.mount(metrics=f"127.0.0.1:{port}")
+    rig.poll(lambda: get(port, "/healthz")[0] == 200, 20, "the end of the start")
+    before, memory = open_sockets(cairn.proc.pid), private_bytes(cairn.proc.pid)
+    clients = list(hostile_clients(port, seed))
+    assert open_sockets(cairn.proc.pid) - before <= 17
+    assert private_bytes(cairn.proc.pid) - memory < 8 * rig.MIB
+    began = time.monotonic()
+    while time.monotonic() - began < 30:
+        for sock in clients:  # bytes that drip in keep nothing open
+            try:
+                sock.send(b"z")
+            except OSError:
+                pass
+        rig.write_file(cairn.mnt + "/file", b"x" * 100000)
+        try:
+            if get(port, "/healthz")[0] == 200:
+                break
+        except OSError:
+            time.sleep(0.3)
+    else:
+        raise AssertionError("no answer beside clients that hang")
+    assert time.monotonic() - began < 20
+    for sock in clients:
+        sock.close()
+    rig.poll(lambda: open_sockets(cairn.proc.pid) <= before + 1, 30, "the end of all connections")
