@@ -58,6 +58,11 @@ def seeded_bytes(seed, size):
     return hashlib.shake_128(repr(seed).encode()).digest(size)
 
 
+def reduction():
+    """Options of a mount: what --reduce asks for. Whatever was replaced becomes dense on NVMe, too, as soon as nobody writes."""
+    return {"reduce": os.environ[REDUCE], "reduce_after": "0s"} if REDUCE in os.environ else {}
+
+
 class Dice(random.Random):
     """Its contents are as those of seeded_bytes()."""
 
@@ -233,7 +238,7 @@ class Mount(Plain):
         if store:
             self.store = store
         self.stage_dir = tempfile.mkdtemp(prefix="cairn-test-", dir="/dev/shm")
-        self.options = {"stage": "128M", "nvme": "4G", "reduce": os.environ.get(REDUCE), **options}
+        self.options = {"stage": "128M", "nvme": "4G", **reduction(), **options}
         self.log_path = os.path.join(root, "daemon.log")
         os.makedirs(self.mnt, exist_ok=True)
 

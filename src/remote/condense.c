@@ -10,8 +10,8 @@
 #include "remote/internal.h"
 #include "remote/series.h"
 
-#define QUIET_NS (2ll * SECOND_NS)    /* since the last read */
-#define REST_NS_MIN (5ll * SECOND_NS) /* after a walk that found nothing */
+#define QUIET_NS (2ll * SECOND_NS)    /* since the last read; no longer than reduce_after */
+#define REST_NS_MIN (5ll * SECOND_NS) /* after a walk that found nothing; as QUIET_NS */
 #define REST_SHARE 50                 /* and at least so many times what it took */
 #define DRAFTS_MAX (32 * MIB)         /* that are being written: a log may always be */
 #define ROUND_FILES 64u               /* looked at in one round */
@@ -67,9 +67,16 @@ static bool nobody_writes(struct store *store)
            stage_dirty_bytes(store->stage) <= DRAFTS_MAX;
 }
 
+/* So with reduce_after=0s a file becomes dense as soon as nobody writes. */
+static int64_t at_most_reduce_after(const struct store *store, int64_t ns)
+{
+    return ns < store->options.reduce_after_ns ? ns : store->options.reduce_after_ns;
+}
+
 static bool nobody_reads(struct store *store)
 {
-    return clock_monotonic_ns() - atomic_load(&store->commit->read_at) >= QUIET_NS;
+    int64_t since = clock_monotonic_ns() - atomic_load(&store->commit->read_at);
+    return since >= at_most_reduce_after(store, QUIET_NS);
 }
 
 bool condense_may_go_on(struct store *store)
@@ -297,10 +304,11 @@ static bool carry(struct round *round)
 
 /* The next walk begins at once if this one found something: what rests on two levels becomes so one
  * after the other. */
-static void end_walk(struct condense *c, int64_t now)
+static void end_walk(struct store *store, int64_t now)
 {
-    int64_t rest = c->spent_ns * REST_SHARE;
-    c->again_at = c->found ? now : now + (rest > REST_NS_MIN ? rest : REST_NS_MIN);
+    struct condense *c = store->remote->condense;
+    int64_t least = at_most_reduce_after(store, REST_NS_MIN), rest = c->spent_ns * REST_SHARE;
+    c->again_at = c->found ? now : now + (rest > least ? rest : least);
     c->ino = c->at = 0;
     c->is_known_old = c->found = false;
     c->spent_ns = 0;
@@ -322,7 +330,7 @@ bool condense_round(struct store *store, bool now)
     c->found = c->found || did;
     c->spent_ns += ended - began;
     if (is_end)
-        end_walk(c, ended);
+        end_walk(store, ended);
     free(round);
     return did;
 }
