@@ -24,6 +24,7 @@ class Cycles:
     def __init__(self, cairn, rng, directory, logs):
         self.cairn, self.rng, self.logs = cairn, rng, logs
         self.number, self.pictures = 0, {}
+        cairn.options.update(rig.remote_of_dense(cairn.root))
 
     def path(self, number):
         return os.path.join(self.cairn.mnt, f"cycle-{number}")

@@ -90,6 +90,7 @@ class Run:
         self.model.now = time.time()
         self.model.seal_by_themselves()
         if name == "cut" and self.disk:
+            self.mount.pause()  # a remote must not get what the disk has no more
             clone = self.disk.cut()
         if name != "remount":
             self.mount.kill9()
@@ -200,6 +201,7 @@ def place(make_mount, make_disk=None):
     """(mount, disk) of its own; the store lies on the disk, if there is to be one."""
     disk = make_disk() if make_disk else None
     mount = make_mount()
+    mount.options.update(rig.remote_of_dense(mount.root))
     if disk:
         mount.store = os.path.join(disk.inner.mountpoint, "store")
     try:
