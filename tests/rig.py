@@ -63,9 +63,14 @@ def reduction():
     return {"reduce": os.environ[REDUCE], "reduce_after": "0s"} if REDUCE in os.environ else {}
 
 
+def is_dense():
+    """--reduce dense is given."""
+    return os.environ.get(REDUCE) == "dense"
+
+
 def remote_of_dense(root):
     """Options of a mount whose test needs no remote, and would have nothing dense without one: with --reduce dense one in `root`."""
-    if os.environ.get(REDUCE) != "dense":
+    if not is_dense():
         return {}
     os.makedirs(os.path.join(root, "remote"))
     return {"remote": f"dir:{root}/remote", "gc_grace": "1s"}
