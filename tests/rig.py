@@ -59,7 +59,7 @@ def seeded_bytes(seed, size):
 
 
 def reduction():
-    """Options of a mount: what --reduce asks for. Whatever was replaced becomes dense on NVMe, too, as soon as nobody writes."""
+    """Options of a mount: what --reduce asks for. Whatever was replaced becomes dense on NVMe, too, as soon as nothing is written."""
     return {"reduce": os.environ[REDUCE], "reduce_after": "0s"} if REDUCE in os.environ else {}
 
 
@@ -384,6 +384,17 @@ def process_state(pid):
         with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/task/{task}/stat") as file:
             states.add(file.read().rsplit(")", 1)[1].split()[0])
     return "T" if states == {"T"} else "".join(sorted(states))
+
+
+def nice_values(pid, name):
+    """Of the daemon's threads of this name."""
+    values = set()
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/stat") as file:
+            before, after = file.read().rsplit(")", 1)
+        if before.endswith("(" + name):
+            values.add(int(after.split()[16]))
+    return values
 
 
 class LoopImage:

@@ -21,5 +21,10 @@ void rate_limit_done(struct rate_limit *limit);
  * once where there is none. */
 void rate_limit_wait(struct rate_limit *limit, uint64_t bytes);
 
+/* For work that can as well be done later: is all that went before paid for? And `bytes` go,
+ * without a wait. */
+bool rate_limit_is_paid(struct rate_limit *limit);
+void rate_limit_charge(struct rate_limit *limit, uint64_t bytes);
+
 /* While the limit is lifted, no call waits and no bytes are counted. */
 void rate_limit_lift(struct rate_limit *limit, bool lifted);

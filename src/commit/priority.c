@@ -73,3 +73,10 @@ void priority_settle(struct store *store)
     LOCK_SCOPE(&store->commit->priority.lock);
     set_locked(store, !is_busy && !horizon_is_urgent(store));
 }
+
+void priority_set_own(struct store *store, bool low)
+{
+    int normal = store->commit->priority.normal, nice = normal + (low ? LOW_STEPS : 0);
+    if (getpriority(PRIO_PROCESS, 0) != nice && (!low || may_raise(normal)))
+        set_nice(gettid(), nice);
+}

@@ -67,7 +67,7 @@ static bool nobody_writes(struct store *store)
            stage_dirty_bytes(store->stage) <= DRAFTS_MAX;
 }
 
-/* So with reduce_after=0s a file becomes dense as soon as nobody writes. */
+/* So with reduce_after=0s a file becomes dense as soon as nothing is written. */
 static int64_t at_most_reduce_after(const struct store *store, int64_t ns)
 {
     return ns < store->options.reduce_after_ns ? ns : store->options.reduce_after_ns;
@@ -90,7 +90,7 @@ static bool may_begin(struct store *store)
     return store->options.reduce == REDUCE_DENSE &&
            (store->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE) && remote_has_ours(store->remote) &&
            remote.pending_chunks == 0 && condense_may_go_on(store) && !packs_are_dropping(store) &&
-           room_for_moving(store);
+           rate_limit_is_paid(&store->commit->limit) && room_for_moving(store);
 }
 
 /* --- is a file old? --------------------------------------------------------------------------- */
@@ -284,6 +284,7 @@ static size_t add_all(struct round *round)
             if (!chunk->encoded || chunk->entry.depth != depth)
                 continue;
             packs_add_dense(round->store, &chunk->entry, chunk->encoded);
+            rate_limit_charge(&round->store->commit->limit, chunk->entry.stored_len);
             added++;
         }
     return added;

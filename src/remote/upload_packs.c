@@ -188,7 +188,8 @@ static int send_chunk(struct sending *s, const struct chunk_entry *pending)
 
 /* Few read at a time: if all did, each would have its pack only when all of NVMe's and the
  * processors' time for all of them is spent, and the remote would wait. Chunks from the remote
- * itself are another matter: what they take is its latency. */
+ * itself are another matter: what they take is its latency. Dense encoding takes so much of the
+ * CPU that it has writeback's low priority, unless a caller waits for the remote. */
 static int fill_pack(struct sending *s, size_t pack)
 {
     struct upload *up = s->up;
@@ -196,8 +197,13 @@ static int fill_pack(struct sending *s, size_t pack)
     if (!up->is_relocating)
         while (sem_wait(&up->fillers) < 0)
             ;
-    for (size_t i = up->packs[pack]; i < up->packs[pack + 1] && r == 0; i++)
+    for (size_t i = up->packs[pack]; i < up->packs[pack + 1] && r == 0; i++) {
+        if (s->dense)
+            priority_set_own(up->remote->store, !remote_is_urged(up->remote));
         r = send_chunk(s, &up->list[i]);
+    }
+    if (s->dense)
+        priority_set_own(up->remote->store, false);
     if (!up->is_relocating)
         (void)sem_post(&up->fillers);
     return r;

@@ -20,10 +20,10 @@ OPTIONS = {"nvme": "700M", "stage": "96M", "writeback_delay": "0s", "gc_grace": 
 
 
 @pytest.fixture
-def node(new_disk, on_remote, folder, rng):  # noqa: F811
+def node(new_disk, on_remote, directory, rng):  # noqa: F811
     """A store on such a disk, with files of few near steps of training, all in the remote; nothing of it is dense yet."""
     disk = new_disk(kind=rng.choice(sorted(recorded_disk.FORMATS)))
-    made = on_remote(remotes.DirRemote(os.path.join(folder, "remotes")), **OPTIONS, reduce_after="1h")
+    made = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), **OPTIONS, reduce_after="1h")
     made.disk, made.store = disk, os.path.join(disk.inner.mountpoint, "store")
     os.makedirs(made.store)
     made.mount()

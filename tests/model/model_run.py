@@ -145,7 +145,7 @@ def explore(mount, seed, seconds, **rest):
             for _ in range(rng.randrange(20, 400)):
                 run.step(generator.next())
             if rig.is_dense():
-                run.step(["sleep", 0, rng.choice((0, 1000, 2500))])  # what is old becomes dense when nobody writes
+                run.step(["sleep", 0, rng.choice((0, 1000, 2500))])  # what is old becomes dense while nothing is written
             run.step([rng.choice(("remount", "kill", "kill", "cut", "cut"))])
         run.finish()
         return len(run.done), run.cuts

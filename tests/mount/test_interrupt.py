@@ -108,34 +108,24 @@ def test_reader_and_names_go_on_while_a_writer_waits(blocked):
         assert rig.time.monotonic() - begin < 1
 
 
-def nice_values(pid, name):
-    """Of the daemon's threads of this name."""
-    values = set()
-    for task in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{task}/stat") as file:
-            before, after = file.read().rsplit(")", 1)
-        if before.endswith("(" + name):
-            values.add(int(after.split()[16]))
-    return values
-
-
 def test_priority_is_normal_while_somebody_waits(cairn):
     """Low at first, raised in the middle of a round by a writer that waits for room, low again when nothing waits."""
     cairn.mount(stage="64M", writeback_limit="1M", writeback_delay="0s")
     normal = os.getpriority(os.PRIO_PROCESS, cairn.proc.pid)
+    low = min(normal + 10, 19)
     rig.write_file(cairn.mnt + "/first", rig.seeded_bytes(1, 40 * rig.MIB))
     rig.time.sleep(2)  # the round that carries it began, and takes 40 s
     for name in ("cairn-chunk", "cairn-pack"):
-        assert nice_values(cairn.proc.pid, name) == {normal + 10}, name
+        assert rig.nice_values(cairn.proc.pid, name) == {low}, name
     with subprocess.Popen([sys.executable, "-c", WRITER, cairn.mnt + "/second", "72"], stdout=subprocess.DEVNULL) as process:
         rig.poll(lambda: cairn.status()["stage"]["waiting_writers"] > 0, 5, "a waiting writer")
         for name in ("cairn-chunk", "cairn-pack"):
-            rig.poll(lambda: nice_values(cairn.proc.pid, name) == {normal}, 2, f"{name} to be raised")
+            rig.poll(lambda: rig.nice_values(cairn.proc.pid, name) == {normal}, 2, f"{name} to be raised")
         assert cairn.status()["nvme"]["files"] == 0, "the round is over: nothing was seen"
         process.kill()
     cairn.wait()
-    rig.poll(lambda: nice_values(cairn.proc.pid, "cairn-chunk") == {normal + 10}, 30, "low priority")
-    assert nice_values(cairn.proc.pid, "cairn-pack") == {normal + 10}
+    rig.poll(lambda: rig.nice_values(cairn.proc.pid, "cairn-chunk") == {low}, 30, "low priority")
+    assert rig.nice_values(cairn.proc.pid, "cairn-pack") == {low}
 
 
 @pytest.mark.needs_mount
@@ -148,7 +138,7 @@ def test_priority_is_not_lowered_where_it_could_not_be_raised(cairn):
     rig.write_file(cairn.mnt + "/file", rig.seeded_bytes(1, rig.MIB))
     cairn.wait()
     for name in ("cairn-chunk", "cairn-pack"):
-        assert nice_values(cairn.proc.pid, name) == {normal}, name
+        assert rig.nice_values(cairn.proc.pid, name) == {normal}, name
 
 
 @pytest.mark.needs_mount

@@ -56,10 +56,14 @@ def compile_command(build_directory, file):
 
 
 def test_the_copy_has_what_the_build_reads():
-    """A directory that the build takes in, and the copy has not, would be noticed with --full only."""
+    """A directory or a file that the build takes in, and the copy has not, would be noticed with --full only."""
     with open(os.path.join(planted.SOURCE, "meson.build")) as file:
-        directories = {path.split("/")[0] for path in re.findall(r"subdir\('([^']+)'\)", file.read())}
-    assert directories - {"tests"} <= set(planted.PARTS)
+        directories = {path.split("/")[0] for path in re.findall(r"subdir\('([^']+)'\)", file.read())} - {"tests"}
+    files = set()
+    for directory in directories:
+        with open(os.path.join(planted.SOURCE, directory, "meson.build")) as file:
+            files |= set(re.findall(r"'\.\./([^'/]+)'", file.read()))
+    assert directories | files <= set(planted.PARTS)
 
 
 def test_every_bug_has_its_test():

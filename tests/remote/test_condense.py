@@ -88,6 +88,31 @@ def test_old_checkpoints_become_dense(job, report):
     check_fresh(job.node, job.content)
 
 
+def condensed(node):
+    """Bytes that were stored on NVMe as dense chunks, since the mount."""
+    rows = node.status()["nvme"]["reduction"]["encodings"]
+    return sum(row["stored_bytes"] for row in rows if row["encoding"] in ("twin", "dx"))
+
+
+@pytest.mark.timeout(400)
+def test_it_keeps_to_the_limit_of_writeback(on_remote, directory):
+    """A round is paid for before the next one, as all that writeback writes."""
+    limit, a_round = 256 * rig.KIB, 4 * rig.MIB
+    remote = remotes.DirRemote(os.path.join(directory, "remotes"))
+    node = on_remote(remote, reduce="dense", reduce_after="1h", stage="256M").mount()
+    save_some(Job(node), 6)
+    assert condensed(node) == 0
+    begin = time.monotonic()
+    node.remount(reduce_after="0s", writeback_limit=limit)
+    rig.poll(lambda: condensed(node) > 0, 60, "a chunk that is dense on NVMe", 0.05)
+    for _ in range(16):
+        time.sleep(0.5)  # shows what is done in this time
+        written = condensed(node)
+        assert written <= a_round + limit * (time.monotonic() - begin)
+    node.remount(reduce_after="0s", writeback_limit=None)
+    rig.poll(lambda: condensed(node) > 2 * a_round, 60, "what the limit held up")
+
+
 @pytest.mark.timeout(400)
 def test_what_others_rest_on_is_deleted(job):
     """Its files go; its chunks stay on NVMe as long as others rest on them, and go with these."""

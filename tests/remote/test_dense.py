@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import struct
+import subprocess
 import time
 
 import numpy
@@ -194,6 +195,28 @@ def test_every_prefix_of_what_was_put(on_remote, directory, rng, full):
     counts = list(range(first, len(order) + 1))
     files = [check_prefix(node, with_first(remote, order, count), job.content) for count in (counts if full else sorted(rng.sample(counts, 6)))]
     assert files == sorted(files), "a later one has less"
+
+
+@pytest.mark.timeout(400)
+def test_priority_of_encoding(on_remote, directory):
+    """Low, as that of writeback, but for a caller who waits for the remote."""
+    node = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), reduce="dense", stage="256M", upload_limit="8M").mount()
+    job, normal = Job(node), os.getpriority(os.PRIO_PROCESS, node.proc.pid)
+    low = min(normal + 10, 19)
+    save_some(job, 1)
+    job.save()
+    rig.poll(lambda: low in rig.nice_values(node.proc.pid, "cairn-upload"), 60, "encoding of low priority", 0.001)
+    with subprocess.Popen([node.binary, "wait", node.mnt, "--level", "remote"]) as waiting:
+        rig.poll(lambda: low not in rig.nice_values(node.proc.pid, "cairn-upload"), 60, "priority to be raised", 0.001)
+        time.sleep(0.2)  # the chunk that was being encoded when the caller came
+        job.save()
+        seen = set()
+        while waiting.poll() is None:
+            seen |= rig.nice_values(node.proc.pid, "cairn-upload")
+        assert waiting.returncode == 0
+    node.wait_remote()
+    assert rig.nice_values(node.proc.pid, "cairn-upload") == {normal}
+    assert low not in seen
 
 
 @pytest.mark.timeout(400)
