@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The main job (clients/train_gpt.py) as tests run it: how it is called, and what it reports."""
+import contextlib
 import fcntl
+import functools
 import itertools
 import json
 import os
@@ -8,7 +10,10 @@ import subprocess
 import sys
 import time
 
+from preloaded import Preloaded
+
 JOB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients", "train_gpt.py")
+RUN = f"import runpy; runpy.run_path({JOB!r}, run_name='__main__')"
 STEPS, EVERY, KEEP, TEXT_BYTES = 60, 4, 2, 500_000
 
 
@@ -40,13 +45,24 @@ def write_text(path):
     os.rename(path + ".new", path)
 
 
-def command(directory, report, *extra):
+@functools.cache
+def preloaded():
+    """Jobs of this process: to import torch, and what an optimizer imports, takes as long as half of a job."""
+    return Preloaded("import torch, torch._dynamo", None)
+
+
+def arguments(directory, report, *extra):
     sizes = ["--steps", str(STEPS), "--every", str(EVERY), "--keep", str(KEEP), "--print-every", "1", "--text", Reference.text]
-    return [sys.executable, JOB, "--dir", directory, "--report", report, *sizes, *extra]
+    return ["--dir", directory, "--report", report, *sizes, *extra]
+
+
+def start(directory, report, *extra, stderr=subprocess.DEVNULL):
+    with open(os.devnull, "w") if stderr == subprocess.DEVNULL else contextlib.nullcontext(stderr) as errors:
+        return preloaded().start(RUN, arguments(directory, report, *extra), os.environ, errors)
 
 
 def run(directory, report, *extra):
-    done = subprocess.run(command(directory, report, *extra), capture_output=True, text=True, timeout=200)
+    done = preloaded().run(RUN, arguments(directory, report, *extra), os.environ, timeout=200)
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-2000:]
     with open(report) as file:
         return json.load(file)
@@ -54,7 +70,7 @@ def run(directory, report, *extra):
 
 def run_until(step, directory, report, accident, moment=lambda job, seconds: None, extra=()):
     """Run the job until it has done a step, and until the moment; then the accident happens, and at once the job dies, too."""
-    with subprocess.Popen(command(directory, report, *extra), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as job:
+    with start(directory, report, *extra) as job:
         times = []
         try:
             for line in job.stdout:

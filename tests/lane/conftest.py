@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import rig
+from preloaded import Preloaded
 
 PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python")
 
@@ -74,6 +75,14 @@ def lane(package):
 @pytest.fixture(scope="session")
 def programs(request):
     return environment(request.config)
+
+
+@pytest.fixture(scope="session")
+def python(programs):
+    """A Python that has imported torch, and what an optimizer imports: python.run(program, arguments)."""
+    found = Preloaded("import torch, torch._dynamo", programs)
+    yield found
+    found.close()
 
 
 class Stall:

@@ -67,7 +67,7 @@ def test_paths_that_torch_refuses(lane, directory, name):
     assert sorted(os.listdir(directory)) == ["directory", "file"]
 
 
-def test_no_permission(lane, directory, programs):
+def test_no_permission(lane, directory, python):
     """A directory that may not be written: torch.save's exception."""
     os.chmod(directory, 0o555)
     code = f"""
@@ -83,7 +83,7 @@ assert len(found) == 2 and found[0] == found[1], found
 """
     if os.geteuid() != 0:
         pytest.skip("skipped: needs root")
-    done = subprocess.run([sys.executable, "-c", code], env={**programs, "HOME": "/tmp"}, capture_output=True, text=True)
+    done = python.run(code, [], {"HOME": "/tmp"})
     if "Permission" in done.stderr and "import" in done.stderr:
         pytest.skip("skipped: this Python is not readable by others")
     assert done.returncode == 0, done.stderr[-2000:]
@@ -200,10 +200,10 @@ if sys.argv[2] == "step":
 
 
 @pytest.mark.parametrize("when, how", [("step", "gone"), ("end", "gone"), ("step", "change")])
-def test_a_failed_save_is_told_once(lane, directory, programs, when, how):
+def test_a_failed_save_is_told_once(lane, directory, python, when, how):
     """On standard error: by the warning at the next step, or else at the end of the process."""
     os.mkdir(path := os.path.join(directory, "saved"))
-    done = subprocess.run([sys.executable, "-c", FAILS, path, when, how], env=programs, capture_output=True, text=True)
+    done = python.run(FAILS, [path, when, how])
     assert done.returncode == 0 and len([line for line in done.stderr.splitlines() if "state.pt" in line]) == 1, done.stderr
     cause = "a tensor of shape (1500, 1500) was changed while it was copied" if how == "change" else "No such file or directory"
     assert f"{path}/state.pt was not saved: " in done.stderr and cause in done.stderr
@@ -292,9 +292,9 @@ assert torch.equal(torch.load(path)["weight"], model.weight)
 
 
 @pytest.mark.parametrize("when", ["lazy", "eager"])
-def test_an_interrupt_ends_the_save(lane, directory, programs, when):
+def test_an_interrupt_ends_the_save(lane, directory, python, when):
     """A Ctrl-C in save(): no thread goes on reading memory that is not kept, and no file of it appears."""
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED, os.path.join(directory, "x.pt"), when], env=programs, capture_output=True, text=True)
+    done = python.run(INTERRUPTED, [os.path.join(directory, "x.pt"), when])
     assert done.returncode == 0, done.stderr[-3000:]
 
 

@@ -5,8 +5,6 @@ import importlib
 import io
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 import warnings
@@ -269,12 +267,11 @@ def test_a_stopped_daemon_keeps_no_call(stall, lane):
     assert os.listdir(stall.mount.mnt) == ["state.pt"]
 
 
-def test_a_stopped_daemon_keeps_no_process(stall, lane, programs):
+def test_a_stopped_daemon_keeps_no_process(stall, lane, python):
     """One that ends while a call stands in the filesystem and no caller waits for it."""
     stall.stop()
-    environment = {**programs, "CAIRN_EXIT_WAIT": "1"}
     code = 'import sys, cairnfs; cairnfs.save({"x": 1}, sys.argv[1], max_block=0.2); print("done")'
-    done = subprocess.run([sys.executable, "-c", code, stall.mount.mnt + "/x.pt"], env=environment, capture_output=True, text=True, timeout=rig.PATIENCE * 60)
+    done = python.run(code, [stall.mount.mnt + "/x.pt"], {"CAIRN_EXIT_WAIT": "1"}, timeout=rig.PATIENCE * 60)
     assert done.returncode == 0 and done.stdout == "done\n" and "has not answered for 200 ms" in done.stderr, done.stderr
 
 
@@ -387,11 +384,11 @@ if "sleep" in sys.argv:
 
 
 @pytest.mark.parametrize("how", ["end", "raise", "sleep", "handler", "child"])
-def test_end_of_the_process(lane, cairn, programs, how):
+def test_end_of_the_process(lane, cairn, python, how):
     """A normal end, an exception, SIGTERM and the end of a child of multiprocessing wait for the names; a handler of the program is left in place."""
     cairn.mount()
     extra = ["sleep", "handler"] if how == "handler" else [how]
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, cairn.mnt, *extra], env=programs, stdout=subprocess.PIPE, text=True) as process:
+    with python.start(PROGRAM, [cairn.mnt, *extra]) as process:
         if "sleep" in extra:
             assert process.stdout.readline() == "ready\n"
             process.send_signal(signal.SIGTERM)

@@ -8,6 +8,8 @@ import job
 import pytest
 import torch
 
+import rig
+
 pytestmark = pytest.mark.needs_mount
 LAZY = ("--lazy", "--every", "1")  # so nearly every moment is within a save
 HIDDEN = ".latest.cairn-"
@@ -84,12 +86,13 @@ def test_daemon_dies_and_another_goes_on(kept, directory, reference):
     kept.mount()
     path, report = kept.mnt + "/run", directory + "/report.json"
 
-    with job.subprocess.Popen(job.command(path, report, *LAZY), stdout=job.subprocess.PIPE, stderr=job.subprocess.PIPE, text=True) as trainer:
+    with open(directory + "/errors", "w+") as errors, job.start(path, report, *LAZY, stderr=errors) as trainer:
         for line in trainer.stdout:
             if line.split()[:2] in (["step", "10"], ["step", "25"], ["step", "40"]):
                 kept.kill_daemon()
-        errors = trainer.stderr.read()
-    assert trainer.returncode == 0 and "failed" not in errors, errors
+        code = trainer.wait()
+        told = rig.read_file(errors.name).decode()
+    assert code == 0 and "failed" not in told, told
     assert kept.successor()["deaths"] == 3
     with open(report) as file:
         check_end(json.load(file), reference, path)

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 SERVER = """
@@ -79,6 +80,14 @@ class Preloaded:
             pass
         return Started(self, pid, os.fdopen(stdin[1], "w", buffering=1), os.fdopen(stdout[0]))
 
+    def run(self, program, arguments, environment=(), timeout=None):
+        """As subprocess.run([python, "-c", program, *arguments], capture_output=True, text=True)."""
+        with tempfile.TemporaryFile("w+") as errors, self.start(program, arguments, environment, errors) as process:
+            process.stdin.close()
+            output, code = process.stdout.read(), process.wait(timeout)
+            errors.seek(0)
+            return subprocess.CompletedProcess(program, code, output, errors.read())
+
     def look(self, timeout):
         """Takes one message: the pid of a process that has begun, or None."""
         self.channel.settimeout(timeout)
@@ -101,6 +110,13 @@ class Started:
     def __init__(self, preloaded, pid, stdin, stdout):
         self.preloaded, self.pid, self.stdin, self.stdout = preloaded, pid, stdin, stdout
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+        self.wait()
+
     def wait(self, timeout=None):
         limit = None if timeout is None else time.monotonic() + timeout
         while self.pid not in self.preloaded.codes:
@@ -119,9 +135,12 @@ class Started:
         except subprocess.TimeoutExpired:
             return None
 
-    def kill(self):
+    def send_signal(self, number):
         if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+            os.kill(self.pid, number)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
 
     def close(self):
         self.stdin.close()
