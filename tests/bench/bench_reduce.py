@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a checkpoint takes: a small GPT is trained in true mixed precision (bf16 weights, fp32 master, Adam moments) and saved as frameworks
 save it, and then fine-tuned; `cairn du` says what the mount stores of that, and the packs of remotes what they store with reduce=dense. Speed of the
-codec beside memcpy and BLAKE3 in the same run; how long saves block, and how fast they come to NVMe, with reduction and without."""
+codec beside memcpy and BLAKE3 in the same run. (bench_reduce_mount.py: of the mount, with reduction and without.)"""
 import copy
 import glob
 import json
@@ -491,67 +491,6 @@ def text_figures(tool, files):
     return figures
 
 
-class Save:
-    """Blocked time of a torch.save, and time until its bytes are on NVMe, on two mounts in turns."""
-
-    def __init__(self, args, training):
-        self.args, self.state, self.number = args, training.parts(), 0
-        copies = max(1, args.total // sum(t.numel() * t.element_size() for part in self.state.values() for t in part.values()))
-        self.state = {f"{part}{i}": {name: t.clone() for name, t in tensors.items()} for i in range(copies) for part, tensors in self.state.items()}
-
-    def change(self):
-        """So that nothing is found stored already: all bytes move within their tensor."""
-        for part in self.state.values():
-            for name in part:
-                part[name] = part[name].flatten().roll(4097).view(part[name].shape)
-
-    def run(self, mount):
-        path = os.path.join(mount.mnt, "save.pt")
-        began = time.monotonic()
-        with open(path, "wb") as file:
-            torch.save(self.state, file)
-        blocked = time.monotonic() - began
-        cpu = daemon_cpu(mount)
-        mount.wait(path)
-        settled = time.monotonic() - began
-        size = os.path.getsize(path)
-        os.unlink(path)
-        mount.wait()
-        return {"blocked_s": blocked, "settled_s": settled, "cpu_s": daemon_cpu(mount) - cpu, "bytes": size}
-
-
-def daemon_cpu(mount):
-    with open(f"/proc/{mount.status()['pid']}/stat") as file:
-        fields = file.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def saves(args, training):
-    binary, job, rounds = rig.find_binary(args.build), Save(args, training), {"fast": [], "off": []}
-    mounts = {}
-    try:
-        for how in rounds:
-            root = tempfile.mkdtemp(prefix="cairn-bench-", dir=args.store)
-            mounts[how] = rig.Mount(root, binary, stage=args.stage, nvme="20G", reduce=how, writeback_delay="0s")
-            mounts[how].mount()
-            job.run(mounts[how])
-        for number in range(args.rounds):
-            for how in sorted(rounds, reverse=number % 2 == 0):
-                job.change()
-                rounds[how].append(job.run(mounts[how]))
-    finally:
-        for mount in mounts.values():
-            mount.umount()
-            mount.close()
-            rig.shutil.rmtree(mount.root, ignore_errors=True)
-    found = {"bytes": rounds["fast"][0]["bytes"]}
-    for key in ("blocked_s", "settled_s", "cpu_s"):
-        pairs = [on[key] / max(off[key], 1e-9) for on, off in zip(rounds["fast"], rounds["off"])]
-        found[key] = {"on": statistics.median(r[key] for r in rounds["fast"]), "off": statistics.median(r[key] for r in rounds["off"]),
-                      "on_to_off": statistics.median(pairs), "least": min(pairs), "most": max(pairs)}
-    return found
-
-
 def main():
     parser = bench_common.parser(__doc__, 512 * rig.MIB)
     parser.add_argument("--width", type=int, default=384)
@@ -560,7 +499,7 @@ def main():
     parser.add_argument("--every", type=int, default=50, help="steps between checkpoints")
     parser.add_argument("--batch", type=int, default=8, help="rows of 128 tokens in a step")
     parser.add_argument("--pretrain", type=int, default=300, help="steps before what comes after pre-training")
-    parser.add_argument("--parts", default="series,ratios,uploads,tuned,speeds,saves", help="and texts, where the build found libzstd")
+    parser.add_argument("--parts", default="series,ratios,uploads,tuned,speeds", help="and texts, where the build found libzstd")
     args = parser.parse_args()
 
     def begin():
@@ -584,8 +523,6 @@ def main():
         results["texts"] = texts(args, training)
     if "speeds" in parts:
         results["speeds"] = speeds(args, training)
-    if "saves" in parts:
-        results["saves"] = saves(args, training)
     print(json.dumps(results, indent=1))
     bench_common.save(args, results)
 
