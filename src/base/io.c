@@ -64,6 +64,35 @@ int io_fsync_dir(const char *path)
     return 0;
 }
 
+int io_open_dir(int at_fd, const char *name, DIR **ret)
+{
+    int fd = openat(at_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return -errno;
+    *ret = fdopendir(fd);
+    if (*ret)
+        return 0;
+    int r = -errno;
+    (void)close(fd);
+    return r;
+}
+
+int io_resolve_path(const char *path, char **ret)
+{
+    *ret = realpath(path, NULL);
+    if (*ret)
+        return 0;
+    if (errno != ENOENT)
+        return -errno;
+    _cleanup_free_ char *for_parent = xstrdup(path);
+    _cleanup_free_ char *for_name = xstrdup(path);
+    _cleanup_free_ char *parent = realpath(dirname(for_parent), NULL);
+    if (!parent)
+        return -errno;
+    *ret = xasprintf("%s/%s", strcmp(parent, "/") == 0 ? "" : parent, basename(for_name));
+    return 0;
+}
+
 int io_read_file(const char *path, size_t max, char **ret_data, size_t *ret_len)
 {
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);

@@ -2,6 +2,7 @@
 /* Full I/O on file descriptors: no short counts, no EINTR. 0 or -errno. Blocking. */
 #pragma once
 
+#include <dirent.h>
 #include <sys/types.h>
 
 #include "base/base.h"
@@ -12,6 +13,13 @@ CAIRN_MUST_CHECK int io_pwrite_full(int fd, const void *buf, size_t len, uint64_
 /* In order, to a pipe or another descriptor without offsets. */
 CAIRN_MUST_CHECK int io_write_full(int fd, const void *buf, size_t len);
 CAIRN_MUST_CHECK int io_fsync_dir(const char *path);
+
+/* Opens a directory, not a link to one, to read its names; the caller closes it. */
+CAIRN_MUST_CHECK int io_open_dir(int at_fd, const char *name, DIR **ret);
+
+/* The path as absolute and without symbolic links. What it names need not be there, its parent
+ * must. Caller frees. */
+CAIRN_MUST_CHECK int io_resolve_path(const char *path, char **ret);
 
 /* Reads a whole small file (at most `max` bytes, else -EFBIG) into a new buffer with a NUL after
  * it; caller frees. */

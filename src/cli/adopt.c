@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "base/io.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "daemon/store_directory.h"
@@ -58,7 +59,7 @@ static int run_adopt(const struct command *command, int argc, char **argv)
         return complain_usage(command,
                               "%s is not a store; give the directory that 'cairn mount' was given",
                               *operands);
-    int r = store_resolve(*operands, &store);
+    int r = io_resolve_path(*operands, &store);
     if (r < 0) {
         complain("adopt", "%s: %s", *operands, strerror(-r));
         return CLI_FAILED;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <sys/wait.h>
 
+#include "base/io.h"
 #include "cli/command.h"
 #include "cli/mount.h"
 #include "cli/mounts.h"
@@ -144,7 +145,7 @@ int mount_store(const struct mount_options *options, bool fake, const char *stor
     _cleanup_free_ char *mountpoint = NULL;
     struct service_error error = {0};
     bool cleared = false;
-    int r = store_resolve(store_given, &store);
+    int r = io_resolve_path(store_given, &store);
     if (r < 0)
         return complain_resolve(store_given, r);
     r = mountpoint_take(mountpoint_given, store, &mountpoint, &cleared, &error);

@@ -414,13 +414,9 @@ void draft_clean(const struct draft *draft)
 {
     if (draft->directory_fd < 0)
         return;
-    int fd = openat(draft->directory_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *directory = fd < 0 ? NULL : fdopendir(fd);
-    if (!directory) {
-        if (fd >= 0)
-            (void)close(fd);
+    DIR *directory;
+    if (io_open_dir(draft->directory_fd, ".", &directory) < 0)
         return;
-    }
     for (struct dirent *entry; (entry = readdir(directory));) {
         pid_t pid = pid_of(entry->d_name);
         if (pid > 0 && kill(pid, 0) < 0 && errno == ESRCH)

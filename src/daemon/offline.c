@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "base/io.h"
 #include "daemon/remote_tier.h"
 #include "daemon/store_directory.h"
 
@@ -91,7 +92,7 @@ static int open_store(struct offline *o, const char *source, pid_t *ret_holder, 
                               source, strerror(errno));
         return -EINVAL;
     }
-    int r = store_resolve(source, &o->path);
+    int r = io_resolve_path(source, &o->path);
     if (r == 0)
         r = store_lock(o->path, &o->lock_fd, ret_holder);
     if (r == -EBUSY)

@@ -4,12 +4,12 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/io.h"
 #include "daemon/control.h"
 #include "daemon/lifecycle.h"
 
@@ -105,13 +105,13 @@ int store_lock_holder(const char *store, pid_t *ret_holder)
 
 static bool is_empty_directory(int parent_fd, const char *name)
 {
-    int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-    bool empty = dir != NULL;
-    for (struct dirent *e; dir && (e = readdir(dir));)
+    DIR *dir;
+    if (io_open_dir(parent_fd, name, &dir) < 0)
+        return false;
+    bool empty = true;
+    for (struct dirent *e; (e = readdir(dir));)
         empty = empty && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0);
-    if (dir)
-        (void)closedir(dir);
+    (void)closedir(dir);
     return empty;
 }
 
@@ -151,22 +151,6 @@ static int inspect_directory(const char *path, bool *ret_fresh, char **ret_found
     }
     (void)closedir(dir);
     return r;
-}
-
-int store_resolve(const char *store, char **ret_path)
-{
-    *ret_path = realpath(store, NULL);
-    if (*ret_path)
-        return 0;
-    if (errno != ENOENT)
-        return -errno;
-    _cleanup_free_ char *for_parent = xstrdup(store);
-    _cleanup_free_ char *for_name = xstrdup(store);
-    _cleanup_free_ char *parent = realpath(dirname(for_parent), NULL);
-    if (!parent)
-        return -errno;
-    *ret_path = xasprintf("%s/%s", strcmp(parent, "/") == 0 ? "" : parent, basename(for_name));
-    return 0;
 }
 
 static const char *remedy(int error)

@@ -29,10 +29,6 @@ CAIRN_MUST_CHECK int store_lock_patiently(const char *store, const struct store_
  * Takes no lock. */
 CAIRN_MUST_CHECK int store_lock_holder(const char *store, pid_t *ret_holder);
 
-/* The path of a store, absolute and without symbolic links; the store need not be there, its parent
- * must. Caller frees. */
-CAIRN_MUST_CHECK int store_resolve(const char *store, char **ret_path);
-
 /* A store directory, taken for a mount. */
 struct store_directory {
     const char *path;   /* as resolved; borrowed */

@@ -279,6 +279,18 @@ int store_open_bare(const struct store_options *options, struct store **ret, cha
     return 0;
 }
 
+/* Ends an opening without a stage: the namespace is what the view says. */
+static int give_offline(struct store *store, int r, struct store **ret)
+{
+    if (r < 0) {
+        store_free(store, false);
+        return r;
+    }
+    store->ns = ns_new(store->view);
+    *ret = store;
+    return 0;
+}
+
 int store_open_medium(const struct store_options *options, bool whole_journal, struct store **ret,
                       char **ret_text)
 {
@@ -287,14 +299,7 @@ int store_open_medium(const struct store_options *options, bool whole_journal, s
     if (r < 0)
         return r;
     store->whole_journal = whole_journal;
-    r = recover_view(store, ret_text);
-    if (r < 0) {
-        store_free(store, false);
-        return r;
-    }
-    store->ns = ns_new(store->view);
-    *ret = store;
-    return 0;
+    return give_offline(store, recover_view(store, ret_text), ret);
 }
 
 /* A mount can wait for the remote, a reader cannot. */
@@ -320,13 +325,7 @@ int store_open_remote(const struct store_options *options, struct store **ret, c
         r = adopt_decide(store, ret_text);
     if (r == 0)
         r = recover_view(store, ret_text);
-    if (r < 0) {
-        store_free(store, false);
-        return r;
-    }
-    store->ns = ns_new(store->view);
-    *ret = store;
-    return 0;
+    return give_offline(store, r, ret);
 }
 
 void store_discard(struct store *store)

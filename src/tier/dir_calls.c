@@ -5,7 +5,6 @@
 #include "tier/dir_calls.h"
 
 #include <fcntl.h>
-#include <libgen.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
 #include <stdio.h>
@@ -52,19 +51,9 @@ static int give_text(struct dir_answer *answer, char *out, const char *text)
 
 static int do_resolve(const char *path, struct dir_answer *answer, char *out)
 {
-    _cleanup_free_ char *real = realpath(path, NULL);
-    if (real)
-        return give_text(answer, out, real);
-    if (errno != ENOENT)
-        return -errno;
-    _cleanup_free_ char *for_parent = xstrdup(path);
-    _cleanup_free_ char *for_name = xstrdup(path);
-    _cleanup_free_ char *parent = realpath(dirname(for_parent), NULL);
-    if (!parent)
-        return -errno;
-    _cleanup_free_ char *whole =
-        xasprintf("%s/%s", strcmp(parent, "/") == 0 ? "" : parent, basename(for_name));
-    return give_text(answer, out, whole);
+    _cleanup_free_ char *whole = NULL;
+    int r = io_resolve_path(path, &whole);
+    return r < 0 ? r : give_text(answer, out, whole);
 }
 
 static int open_root(const char *path, bool read_only, bool may_make)

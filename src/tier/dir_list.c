@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "base/io.h"
 #include "base/vector.h"
 
 #define DEPTH_MAX 16u
@@ -70,19 +71,6 @@ static int read_names(struct dir_listing *l, DIR *dir, struct names *names)
     }
 }
 
-static int open_directory(struct dir_listing *l, const char *directory, DIR **ret_dir)
-{
-    int fd = openat(l->root_fd, directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0)
-        return -errno;
-    *ret_dir = fdopendir(fd);
-    if (*ret_dir)
-        return 0;
-    int r = -errno;
-    (void)close(fd);
-    return r;
-}
-
 static const char *begin_after(const struct dir_listing *l)
 {
     return l->last ? l->last : l->after;
@@ -125,7 +113,7 @@ static int walk(struct dir_listing *l, const char *directory, unsigned depth)
     struct names names = {0};
     if (depth == DEPTH_MAX)
         return -ELOOP;
-    int r = open_directory(l, directory, &dir);
+    int r = io_open_dir(l->root_fd, directory, &dir);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     r = read_names(l, dir, &names);

@@ -184,16 +184,10 @@ static int list_entry(struct nvme *n, int dir_fd, const char *directory, const c
  * seen enough. */
 static int list_directory(struct nvme *n, const char *directory, const struct listing *l)
 {
-    int fd = openat(n->root_fd, directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0)
-        return errno == ENOENT ? 0 : -errno;
-    DIR *dir = fdopendir(fd);
-    if (!dir) {
-        int r = -errno;
-        (void)close(fd);
-        return r;
-    }
-    int r = 0;
+    DIR *dir;
+    int r = io_open_dir(n->root_fd, directory, &dir);
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
     while (r == 0) {
         errno = 0;
         struct dirent *d = readdir(dir);
@@ -201,7 +195,7 @@ static int list_directory(struct nvme *n, const char *directory, const struct li
             r = -errno;
             break;
         }
-        r = list_entry(n, fd, directory, d->d_name, l);
+        r = list_entry(n, dirfd(dir), directory, d->d_name, l);
     }
     (void)closedir(dir);
     return r;

@@ -17,6 +17,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "base/io.h"
+
 static int open_directory(int root_fd, const char *directory)
 {
     int fd = openat(root_fd, directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
@@ -26,19 +28,14 @@ static int open_directory(int root_fd, const char *directory)
 static int each_name(int root_fd, const char *directory,
                      int (*fn)(int from_fd, const char *name, int to_fd), int to_fd)
 {
-    int fd = open_directory(root_fd, directory);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    if (!dir) {
-        int r = fd < 0 ? fd : -errno;
-        if (fd >= 0)
-            (void)close(fd);
+    DIR *dir;
+    int r = io_open_dir(root_fd, directory, &dir);
+    if (r < 0)
         return r;
-    }
-    int r = 0;
     struct dirent *d;
     while (r == 0 && (errno = 0, d = readdir(dir)))
         if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0)
-            r = fn(fd, d->d_name, to_fd);
+            r = fn(dirfd(dir), d->d_name, to_fd);
     if (r == 0 && errno != 0)
         r = -errno;
     (void)closedir(dir);

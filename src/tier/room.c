@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "base/io.h"
 #include "base/lock.h"
 
 /* The room that is held is a multiple of this: the last spare file may be shorter than a whole one,
@@ -42,19 +43,13 @@ static bool is_ours(const char *name)
 
 static int remove_leftovers(int root_fd)
 {
-    int fd = openat(root_fd, ROOM_DIRECTORY, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0)
-        return -errno;
-    DIR *dir = fdopendir(fd);
-    if (!dir) {
-        int r = -errno;
-        (void)close(fd);
+    DIR *dir;
+    int r = io_open_dir(root_fd, ROOM_DIRECTORY, &dir);
+    if (r < 0)
         return r;
-    }
-    int r = 0;
     struct dirent *d;
     while (r == 0 && (errno = 0, d = readdir(dir)))
-        if (is_ours(d->d_name) && unlinkat(fd, d->d_name, 0) < 0)
+        if (is_ours(d->d_name) && unlinkat(dirfd(dir), d->d_name, 0) < 0)
             r = -errno;
     if (r == 0 && errno != 0)
         r = -errno;

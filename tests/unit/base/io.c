@@ -74,3 +74,29 @@ Test(io, directories)
     _cleanup_free_ char *path = xasprintf("%s/none/f", directory);
     assert_i64(io_write_file_durable(path, "x", 1), -ENOENT);
 }
+
+Test(io, a_path_is_resolved_up_to_a_name_that_is_missing)
+{
+    char *path = NULL;
+    _cleanup_free_ char *real = realpath(directory, NULL);
+    _cleanup_free_ char *expected = xasprintf("%s/new", real);
+    _cleanup_free_ char *twisted = xasprintf("%s/./../%s/new/", real, strrchr(real, '/') + 1);
+    _cleanup_free_ char *deep = xasprintf("%s/a/b", real);
+    assert_i64(io_resolve_path(twisted, &path), 0);
+    assert_str(path, expected);
+    free(path);
+    assert_i64(io_resolve_path(deep, &path), -ENOENT, "its parent is missing, too");
+    assert_i64(io_resolve_path("/proc/self/status/x", &path), -ENOTDIR);
+}
+
+Test(io, a_directory_is_opened_and_a_link_to_one_is_not)
+{
+    DIR *dir;
+    _cleanup_free_ char *link = xasprintf("%s/link", directory);
+    assert_i64(symlink(".", link), 0);
+    assert_i64(io_open_dir(AT_FDCWD, directory, &dir), 0);
+    (void)closedir(dir);
+    assert_i64(io_open_dir(AT_FDCWD, link, &dir), -ENOTDIR);
+    assert_i64(io_open_dir(-1, "missing", &dir), -EBADF);
+    (void)unlink(link);
+}

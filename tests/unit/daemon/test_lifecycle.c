@@ -144,23 +144,6 @@ Test(store, of_another_user_is_refused)
     expect_refused(MOUNT_USAGE, "65534");
 }
 
-Test(store, without_a_parent_is_refused)
-{
-    char *path = NULL;
-    _cleanup_free_ char *deep = xasprintf("%s/a/b", base);
-    assert_i64(store_resolve(deep, &path), -ENOENT);
-    assert_i64(store_resolve("/proc/self/status/x", &path), -ENOTDIR);
-}
-
-Test(store, paths_are_resolved)
-{
-    char *path = NULL;
-    _cleanup_free_ char *twisted = xasprintf("%s/./../%s/store/", base, strrchr(base, '/') + 1);
-    assert_i64(store_resolve(twisted, &path), 0);
-    assert_str(path, store);
-    free(path);
-}
-
 static bool does_not_wait(void *arg)
 {
     ++*(unsigned *)arg;
