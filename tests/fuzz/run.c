@@ -4,31 +4,10 @@
 
 #include "fuzz.h"
 #include "mend.h"
+#include "run_file.h"
 
 #define BLOCK_HEADER_LEN 16u
 #define BLOCK_CRC_LEN 4u
-
-struct file {
-    uint8_t *at;
-    size_t len;
-};
-
-static int get(uint64_t offset, void *buf, size_t len, void *arg)
-{
-    const struct file *file = arg;
-    check(offset <= file->len && len <= file->len - offset);
-    memcpy(buf, file->at + offset, len);
-    return 0;
-}
-
-static int put(const void *buf, size_t len, void *arg)
-{
-    struct file *file = arg;
-    file->at = xrealloc(file->at, file->len + len);
-    memcpy(file->at + file->len, buf, len);
-    file->len += len;
-    return 0;
-}
 
 static bool same_row(const struct run_row *a, const struct run_row *b)
 {
@@ -38,12 +17,12 @@ static bool same_row(const struct run_row *a, const struct run_row *b)
 }
 
 /* `written` was made of what `file` holds. */
-static void compare(struct file *file, struct file *written, const struct run_info *info)
+static void compare(struct run_file *file, struct run_file *written, const struct run_info *info)
 {
     struct run_reader *a, *b;
     struct run_row row_a, row_b;
-    check(run_reader_new(file->len, get, file, &a) == 0);
-    check(run_reader_new(written->len, get, written, &b) == 0);
+    check(run_reader_new(file->len, run_file_get, file, &a) == 0);
+    check(run_reader_new(written->len, run_file_get, written, &b) == 0);
     check(run_reader_info(b)->rows == info->rows && run_reader_info(b)->length == written->len);
     int r;
     do {
@@ -56,14 +35,14 @@ static void compare(struct file *file, struct file *written, const struct run_in
     run_reader_free(b);
 }
 
-static void decode(struct file *file)
+static void decode(struct run_file *file)
 {
     struct run_reader *reader;
-    if (run_reader_new(file->len, get, file, &reader) < 0)
+    if (run_reader_new(file->len, run_file_get, file, &reader) < 0)
         return;
     struct run_info info = *run_reader_info(reader);
-    struct file written = {0};
-    struct run_writer *writer = run_writer_new(&info, put, &written);
+    struct run_file written = {0};
+    struct run_writer *writer = run_writer_new(&info, run_file_put, &written);
     struct run_row row;
     int r;
     while ((r = run_reader_next(reader, &row)) == 0)
@@ -78,7 +57,7 @@ static void decode(struct file *file)
     free(written.at);
 }
 
-static void mend(struct file *file)
+static void mend(struct run_file *file)
 {
     uint8_t *p = file->at, *trailer = p + file->len - RUN_TRAILER_LEN;
     uint64_t rows = 0;
@@ -104,7 +83,7 @@ static void mend(struct file *file)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct file file = {exact_copy(data, size), size};
+    struct run_file file = {exact_copy(data, size), size};
     decode(&file);
     if (size >= RUN_HEADER_LEN + RUN_TRAILER_LEN) {
         mend(&file);

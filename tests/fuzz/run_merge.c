@@ -3,6 +3,7 @@
 #include "format/run.h"
 
 #include "fuzz.h"
+#include "run_file.h"
 
 #define RUNS 4u
 #define ROWS_MAX 256u
@@ -15,33 +16,11 @@ struct row {
     uint8_t value;
 };
 
-struct file {
-    uint8_t *at;
-    size_t len;
-};
-
 struct model {
     struct row rows[RUNS * ROWS_MAX];
     size_t count, given;
     bool drop_removed;
 };
-
-static int get(uint64_t offset, void *buf, size_t len, void *arg)
-{
-    const struct file *file = arg;
-    check(offset <= file->len && len <= file->len - offset);
-    memcpy(buf, file->at + offset, len);
-    return 0;
-}
-
-static int put(const void *buf, size_t len, void *arg)
-{
-    struct file *file = arg;
-    file->at = xrealloc(file->at, file->len + len);
-    memcpy(file->at + file->len, buf, len);
-    file->len += len;
-    return 0;
-}
 
 static int compare_rows(const void *pa, const void *pb)
 {
@@ -73,10 +52,10 @@ static size_t read_rows(struct input *in, struct row *rows)
     return kept;
 }
 
-static void write_run(uint64_t id, const struct row *rows, size_t count, struct file *file)
+static void write_run(uint64_t id, const struct row *rows, size_t count, struct run_file *file)
 {
     struct run_info info = {.id = id, .cut = id};
-    struct run_writer *writer = run_writer_new(&info, put, file);
+    struct run_writer *writer = run_writer_new(&info, run_file_put, file);
     for (size_t i = 0; i < count; i++) {
         struct run_row row = {.key = rows[i].key, .key_len = rows[i].key_len};
         if (!rows[i].removed) {
@@ -118,7 +97,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct model model;
     struct input in = {data, size};
-    struct file files[RUNS] = {0};
+    struct run_file files[RUNS] = {0};
     struct run_reader *readers[RUNS];
     model = (struct model){.drop_removed = input_u8(&in) & 1};
     for (size_t i = 0; i < RUNS; i++) {
@@ -126,7 +105,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         size_t count = read_rows(&in, rows);
         write_run(i + 1, rows, count, &files[i]);
         model_add(&model, rows, count);
-        check(run_reader_new(files[i].len, get, &files[i], &readers[i]) == 0);
+        check(run_reader_new(files[i].len, run_file_get, &files[i], &readers[i]) == 0);
     }
     qsort(model.rows, model.count, sizeof *model.rows, compare_rows);
     check(run_merge(readers, RUNS, model.drop_removed, on_row, &model) == 0);

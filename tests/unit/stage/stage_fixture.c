@@ -169,6 +169,11 @@ void fixture_write_ok(struct stage_fixture *fixture, uint64_t ino, uint64_t offs
     assert_i64(fixture_write(fixture, ino, offset, data, length), 0);
 }
 
+void fixture_put(struct stage_fixture *fixture, uint64_t ino, uint64_t offset, const char *text)
+{
+    fixture_write_ok(fixture, ino, offset, text, (uint32_t)strlen(text));
+}
+
 void fixture_fill(struct stage_fixture *fixture, uint64_t ino, uint64_t offset, char byte,
                   uint32_t length)
 {

@@ -55,6 +55,7 @@ int fixture_try_write(struct stage_fixture *fixture, uint64_t ino, uint64_t offs
                       const void *data, uint32_t length);
 void fixture_write_ok(struct stage_fixture *fixture, uint64_t ino, uint64_t offset,
                       const void *data, uint32_t length);
+void fixture_put(struct stage_fixture *fixture, uint64_t ino, uint64_t offset, const char *text);
 /* `length` times `byte`. */
 void fixture_fill(struct stage_fixture *fixture, uint64_t ino, uint64_t offset, char byte,
                   uint32_t length);

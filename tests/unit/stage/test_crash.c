@@ -23,11 +23,6 @@ static void teardown(void)
 
 TestSuite(stage_crash, .init = setup, .fini = teardown, .timeout = 600);
 
-static void put(uint64_t ino, uint64_t offset, const char *text)
-{
-    fixture_write_ok(&fixture, ino, offset, text, (uint32_t)strlen(text));
-}
-
 static void crash(void)
 {
     fixture_die(&fixture);
@@ -41,14 +36,14 @@ static struct stage_usage usage(void)
 
 Test(stage_crash, drafts_and_versions_come_back)
 {
-    put(1, 0, "aaaaaaaa");
+    fixture_put(&fixture, 1, 0, "aaaaaaaa");
     fixture_seal(&fixture, 1);
     fixture_pin(&fixture, 1);
-    put(1, 2, "bb");
+    fixture_put(&fixture, 1, 2, "bb");
     fixture_seal(&fixture, 1);
-    put(1, 4, "c");
+    fixture_put(&fixture, 1, 4, "c");
     fixture_cut(&fixture, 1, 7, UINT64_MAX, 7);
-    put(2, 3, "d");
+    fixture_put(&fixture, 2, 3, "d");
     crash();
     fixture_expect(&fixture, 1, 0, "aabbcaa.");
     fixture_expect(&fixture, 2, 0, "...d");
@@ -61,9 +56,9 @@ Test(stage_crash, drafts_and_versions_come_back)
 
 Test(stage_crash, twice_in_a_row_and_between_any_two_steps)
 {
-    put(1, 0, "aaaa");
+    fixture_put(&fixture, 1, 0, "aaaa");
     fixture_seal(&fixture, 1);
-    put(1, 2, "bb");
+    fixture_put(&fixture, 1, 2, "bb");
     for (unsigned i = 0; i < 3; i++) {
         fixture_die(&fixture);
         assert_i64(fixture_reopen(&fixture), 0);
@@ -74,15 +69,15 @@ Test(stage_crash, twice_in_a_row_and_between_any_two_steps)
         fixture_expect(&fixture, 1, 0, "aabb");
         crash();
         fixture_expect(&fixture, 1, 0, "aabb");
-        put(2, i, "x");
+        fixture_put(&fixture, 2, i, "x");
     }
     fixture_expect(&fixture, 2, 0, "xxx");
 }
 
 Test(stage_crash, what_a_slab_holds_twice_stays_taken)
 {
-    put(1, 0, "aaaa");
-    put(1, 0, "bbbb");
+    fixture_put(&fixture, 1, 0, "aaaa");
+    fixture_put(&fixture, 1, 0, "bbbb");
     crash();
     expect_u64(usage().dirty_bytes, 4);
     /* New content in every slab that counts as free. */
@@ -93,13 +88,13 @@ Test(stage_crash, what_a_slab_holds_twice_stays_taken)
 
 Test(stage_crash, versions_wait_in_the_order_in_which_they_were_sealed)
 {
-    put(3, 0, "a");
-    put(1, 0, "b");
-    put(2, 0, "c");
+    fixture_put(&fixture, 3, 0, "a");
+    fixture_put(&fixture, 1, 0, "b");
+    fixture_put(&fixture, 2, 0, "c");
     fixture_seal(&fixture, 3);
     fixture_seal(&fixture, 1);
     fixture_seal(&fixture, 2);
-    put(3, 0, "d");
+    fixture_put(&fixture, 3, 0, "d");
     fixture_seal(&fixture, 3);
     crash();
     struct stage_sealed sealed[3];
@@ -113,9 +108,9 @@ Test(stage_crash, versions_wait_in_the_order_in_which_they_were_sealed)
 
 Test(stage_crash, numbers_go_on_above_all_that_were_used)
 {
-    put(1, 0, "a");
+    fixture_put(&fixture, 1, 0, "a");
     fixture_seal(&fixture, 1);
-    put(1, 0, "b");
+    fixture_put(&fixture, 1, 0, "b");
     uint64_t last = stage_last_seq(fixture.stage);
     crash();
     cr_expect_gt(stage_last_seq(fixture.stage), last);
@@ -128,9 +123,9 @@ Test(stage_crash, numbers_go_on_above_all_that_were_used)
 
 Test(stage_crash, between_a_seal_and_its_record)
 {
-    put(1, 0, "aaaa");
+    fixture_put(&fixture, 1, 0, "aaaa");
     fixture_seal(&fixture, 1);
-    put(1, 2, "bbbb");
+    fixture_put(&fixture, 1, 2, "bbbb");
     fixture_seal_unlogged(&fixture, 1);
     fixture_die(&fixture);
     assert_i64(fixture_reopen(&fixture), 0);
@@ -143,13 +138,13 @@ Test(stage_crash, between_a_seal_and_its_record)
 
 Test(stage_crash, what_is_durable_is_not_taken_back)
 {
-    put(1, 0, "aaaa");
+    fixture_put(&fixture, 1, 0, "aaaa");
     fixture_seal(&fixture, 1);
     fixture_pin(&fixture, 1);
-    put(1, 1, "b");
+    fixture_put(&fixture, 1, 1, "b");
     fixture_seal(&fixture, 1);
     fixture_done(&fixture, 1);
-    put(1, 2, "c");
+    fixture_put(&fixture, 1, 2, "c");
     crash();
     fixture_expect(&fixture, 1, 0, "abca");
     expect_u64(usage().dirty_bytes, 2);
@@ -163,9 +158,9 @@ Test(stage_crash, what_is_durable_is_not_taken_back)
 
 Test(stage_crash, of_a_removed_file_nothing_comes_back)
 {
-    put(1, 0, "aaaa");
+    fixture_put(&fixture, 1, 0, "aaaa");
     assert_i64(stage_unlink(fixture.stage, 1, stage_next_seq(fixture.stage), true), 0);
-    put(1, 2, "bb");
+    fixture_put(&fixture, 1, 2, "bb");
     fixture.below[1].exists = false;
     crash();
     expect_u64(usage().dirty_bytes, 0);
@@ -174,12 +169,12 @@ Test(stage_crash, of_a_removed_file_nothing_comes_back)
 
 Test(stage_crash, after_a_compaction_only_what_it_named_counts)
 {
-    put(1, 0, "aaaaaa");
+    fixture_put(&fixture, 1, 0, "aaaaaa");
     fixture_cut(&fixture, 1, 2, 2, 6);
-    put(2, 0, "xx");
+    fixture_put(&fixture, 2, 0, "xx");
     fixture_seal(&fixture, 2);
     assert_i64(fixture_compact(&fixture), 0);
-    put(1, 5, "b");
+    fixture_put(&fixture, 1, 5, "b");
     fixture_cut(&fixture, 1, 0, 1, 6);
     crash();
     fixture_expect(&fixture, 1, 0, ".a..ab");
@@ -209,7 +204,7 @@ Test(stage_crash, pieces_come_back)
     fixture_fill(&fixture, 1, 0, 'a', 300000);
     fixture_fill(&fixture, 1, 300000, 'b', 1000);
     assert_u64(fixture_piece(&fixture, 1, MIB), 301000);
-    put(1, 10, "x");
+    fixture_put(&fixture, 1, 10, "x");
     crash();
     cr_expect(stage_uses_pack(fixture.stage, 100));
     fixture_expect(&fixture, 1, 9, "axa");
@@ -242,19 +237,19 @@ Test(stage_crash, a_lost_piece_matters_only_if_it_is_content)
 Test(stage_crash, a_file_that_gets_a_name_enters_the_log_whole_or_not_at_all)
 {
     uint64_t inos[2];
-    put(1, 0, "aaaa");
+    fixture_put(&fixture, 1, 0, "aaaa");
     assert_i64(stage_unlink(fixture.stage, 1, 0, true), 0);
-    put(1, 2, "b");
+    fixture_put(&fixture, 1, 2, "b");
     assert_i64(fixture_compact(&fixture),
                0); /* from here on what was written till now counts only if it is named */
-    put(1, 3, "c");
+    fixture_put(&fixture, 1, 3, "c");
     uint64_t room = stage_log_room(fixture.stage);
     expect_i64(stage_relink(fixture.stage, 1, room), -EAGAIN);
     expect_u64(stage_log_room(fixture.stage), room);
     expect_u64(stage_drafts(fixture.stage, inos, 2), 0);
     expect_i64(stage_relink(fixture.stage, 1, room / 2), 0);
     expect_u64(stage_drafts(fixture.stage, inos, 2), 1);
-    put(1, 4, "d");
+    fixture_put(&fixture, 1, 4, "d");
     crash();
     fixture_expect(&fixture, 1, 0, "aabcd");
     fixture_seal(&fixture, 1);

@@ -18,24 +18,19 @@ static void teardown(void)
 
 TestSuite(stage_layers, .init = setup, .fini = teardown, .timeout = 600);
 
-static void put(uint64_t ino, uint64_t offset, const char *text)
-{
-    fixture_write_ok(&fixture, ino, offset, text, (uint32_t)strlen(text));
-}
-
 Test(stage_layers, draft_over_sealed_over_pinned_over_clean_over_below)
 {
-    put(1, 0, "aaaaaaaaaa");
+    fixture_put(&fixture, 1, 0, "aaaaaaaaaa");
     fixture_seal(&fixture, 1);
     fixture_pin(&fixture, 1);
     fixture_done(&fixture, 1);
-    put(1, 8, "bbbb");
+    fixture_put(&fixture, 1, 8, "bbbb");
     fixture_seal(&fixture, 1);
     fixture_pin(&fixture, 1);
-    put(1, 6, "cccc");
+    fixture_put(&fixture, 1, 6, "cccc");
     fixture_seal(&fixture, 1);
-    put(1, 4, "dd");
-    put(1, 12, "d");
+    fixture_put(&fixture, 1, 4, "dd");
+    fixture_put(&fixture, 1, 12, "d");
     fixture_expect(&fixture, 1, 0, "aaaaddccccbbd");
     fixture_done(&fixture, 1);
     fixture_expect(&fixture, 1, 0, "aaaaddccccbbd");
@@ -44,26 +39,26 @@ Test(stage_layers, draft_over_sealed_over_pinned_over_clean_over_below)
 
 Test(stage_layers, later_writes_win_wherever_they_lie)
 {
-    put(1, 0, "0123456789");
-    put(1, 3, "xxx");
-    put(1, 4, "y");
-    put(1, 0, "z");
-    put(1, 9, "ww");
+    fixture_put(&fixture, 1, 0, "0123456789");
+    fixture_put(&fixture, 1, 3, "xxx");
+    fixture_put(&fixture, 1, 4, "y");
+    fixture_put(&fixture, 1, 0, "z");
+    fixture_put(&fixture, 1, 9, "ww");
     fixture_expect(&fixture, 1, 0, "z12xyx678ww");
-    put(1, 0, "------------");
+    fixture_put(&fixture, 1, 0, "------------");
     fixture_expect(&fixture, 1, 0, "------------");
 }
 
 Test(stage_layers, a_gap_between_the_old_end_and_a_write_is_a_hole)
 {
-    put(1, 0, "ab");
-    put(1, 5, "c");
+    fixture_put(&fixture, 1, 0, "ab");
+    fixture_put(&fixture, 1, 5, "c");
     fixture_expect(&fixture, 1, 0, "ab...c");
 }
 
 Test(stage_layers, truncation_hides_what_lay_below_for_good)
 {
-    put(1, 0, "abcdefgh");
+    fixture_put(&fixture, 1, 0, "abcdefgh");
     fixture_seal(&fixture, 1);
     fixture_pin(&fixture, 1);
     fixture_done(&fixture, 1);
@@ -71,7 +66,7 @@ Test(stage_layers, truncation_hides_what_lay_below_for_good)
     expect_u64(fixture_size(&fixture, 1), 3);
     fixture_cut(&fixture, 1, 6, UINT64_MAX, 6);
     fixture_expect(&fixture, 1, 0, "abc...");
-    put(1, 7, "z");
+    fixture_put(&fixture, 1, 7, "z");
     fixture_expect(&fixture, 1, 0, "abc....z");
     fixture_seal(&fixture, 1);
     fixture_expect(&fixture, 1, 0, "abc....z");
@@ -82,14 +77,14 @@ Test(stage_layers, truncation_hides_what_lay_below_for_good)
 
 Test(stage_layers, a_hole_is_punched_through_every_layer)
 {
-    put(1, 0, "abcdefgh");
+    fixture_put(&fixture, 1, 0, "abcdefgh");
     fixture_seal(&fixture, 1);
     fixture_pin(&fixture, 1);
     fixture_done(&fixture, 1);
-    put(1, 2, "XX");
+    fixture_put(&fixture, 1, 2, "XX");
     fixture_cut(&fixture, 1, 3, 3, 8);
     fixture_expect(&fixture, 1, 0, "abX...gh");
-    put(1, 4, "Y");
+    fixture_put(&fixture, 1, 4, "Y");
     fixture_seal(&fixture, 1);
     fixture_expect(&fixture, 1, 0, "abX.Y.gh");
     fixture_pin(&fixture, 1);
@@ -99,10 +94,10 @@ Test(stage_layers, a_hole_is_punched_through_every_layer)
 
 Test(stage_layers, versions_that_wait_become_one_and_raise_the_floor)
 {
-    put(1, 0, "aaaa");
+    fixture_put(&fixture, 1, 0, "aaaa");
     fixture_seal(&fixture, 1);
     expect_u64(stage_floor(fixture.stage), 0);
-    put(1, 2, "bbbb");
+    fixture_put(&fixture, 1, 2, "bbbb");
     fixture_seal(&fixture, 1);
     expect_u64(stage_floor(fixture.stage), stage_last_seq(fixture.stage));
     struct stage_sealed sealed[2];
@@ -116,7 +111,7 @@ Test(stage_layers, versions_that_wait_become_one_and_raise_the_floor)
 
 Test(stage_layers, a_pinned_version_is_not_merged)
 {
-    put(1, 0, "aaaa");
+    fixture_put(&fixture, 1, 0, "aaaa");
     fixture_seal(&fixture, 1);
     fixture_pin(&fixture, 1);
     fixture_cut(&fixture, 1, 2, UINT64_MAX, 2);
@@ -132,20 +127,20 @@ Test(stage_layers, a_pinned_version_is_not_merged)
 /* The view does not have it yet, and the next target has a newer one. */
 Test(stage_layers, two_versions_that_are_pinned_one_after_the_other_are_one)
 {
-    put(1, 0, "aaaaaaaaaa");
+    fixture_put(&fixture, 1, 0, "aaaaaaaaaa");
     fixture_seal(&fixture, 1);
     fixture_pin(&fixture, 1);
     fixture_done(&fixture, 1);
-    put(1, 2, "bb");
+    fixture_put(&fixture, 1, 2, "bb");
     fixture_seal(&fixture, 1);
     fixture_pin(&fixture, 1);
     fixture_cut(&fixture, 1, 6, UINT64_MAX, 6);
-    put(1, 8, "cc");
+    fixture_put(&fixture, 1, 8, "cc");
     fixture_seal(&fixture, 1);
     struct stage_sealed sealed[1];
     assert_u64(stage_sealed_list(fixture.stage, sealed, 1), 1);
     uint64_t seal_seq = sealed[0].seal_seq;
-    put(1, 3, "d");
+    fixture_put(&fixture, 1, 3, "d");
     fixture_expect(&fixture, 1, 0, "aabdaa..cc");
     stage_pin(fixture.stage, &sealed[0]);
     expect_u64(stage_sealed_list(fixture.stage, NULL, 0), 0);
@@ -187,9 +182,9 @@ Test(stage_layers, only_a_write_that_may_opens_a_draft)
 
 Test(stage_layers, an_unlinked_file_is_dropped)
 {
-    put(1, 0, "aaaa");
+    fixture_put(&fixture, 1, 0, "aaaa");
     fixture_seal(&fixture, 1);
-    put(1, 0, "b");
+    fixture_put(&fixture, 1, 0, "b");
     assert_i64(stage_unlink(fixture.stage, 1, 4711, false), 0);
     expect_u64(stage_floor(fixture.stage), 4711);
     struct stage_file_state state;
@@ -200,11 +195,11 @@ Test(stage_layers, an_unlinked_file_is_dropped)
 
 Test(stage_layers, an_orphan_is_read_and_written_until_it_is_forgotten)
 {
-    put(1, 0, "aaaa");
+    fixture_put(&fixture, 1, 0, "aaaa");
     fixture_seal(&fixture, 1);
-    put(1, 2, "b");
+    fixture_put(&fixture, 1, 2, "b");
     assert_i64(stage_unlink(fixture.stage, 1, stage_next_seq(fixture.stage), true), 0);
-    put(1, 3, "c");
+    fixture_put(&fixture, 1, 3, "c");
     fixture_expect(&fixture, 1, 0, "aabc");
     uint64_t inos[4];
     expect_u64(stage_drafts(fixture.stage, inos, 4), 0, "an orphan's draft is never sealed");
@@ -216,7 +211,7 @@ Test(stage_layers, an_orphan_is_read_and_written_until_it_is_forgotten)
 
 Test(stage_layers, an_orphan_stays_one_while_nothing_of_it_is_staged)
 {
-    put(1, 0, "aaaa");
+    fixture_put(&fixture, 1, 0, "aaaa");
     fixture_seal(&fixture, 1);
     fixture_pin(&fixture, 1);
     assert_i64(stage_unlink(fixture.stage, 1, stage_next_seq(fixture.stage), true), 0);
@@ -225,8 +220,8 @@ Test(stage_layers, an_orphan_stays_one_while_nothing_of_it_is_staged)
     /* Another file takes all the room, so that what is clean goes. */
     for (uint64_t i = 0; i < 20; i++)
         fixture_fill(&fixture, 3, i * SLAB_PAYLOAD, 'x', SLAB_PAYLOAD);
-    put(1, 0, "b");
-    put(2, 0, "b");
+    fixture_put(&fixture, 1, 0, "b");
+    fixture_put(&fixture, 2, 0, "b");
     uint64_t inos[4];
     expect_u64(stage_drafts(fixture.stage, inos, 4), 1);
     stage_forget(fixture.stage, 1);
@@ -235,7 +230,7 @@ Test(stage_layers, an_orphan_stays_one_while_nothing_of_it_is_staged)
 
 Test(stage_layers, a_pinned_version_of_a_dead_file_lasts_until_it_is_done)
 {
-    put(1, 0, "aaaa");
+    fixture_put(&fixture, 1, 0, "aaaa");
     fixture_seal(&fixture, 1);
     fixture_pin(&fixture, 1);
     assert_i64(stage_unlink(fixture.stage, 1, stage_next_seq(fixture.stage), false), 0);
@@ -273,7 +268,7 @@ Test(stage_layers, a_chunk_may_be_content)
     assert_i64(stage_put_chunk(fixture.stage, 1, &range, 0, 0, 5), 0);
     cr_expect(stage_uses_pack(fixture.stage, 7));
     fixture_expect(&fixture, 1, 0, "..34567");
-    put(1, 4, "x");
+    fixture_put(&fixture, 1, 4, "x");
     fixture_expect(&fixture, 1, 0, "..34x67");
     fixture_seal(&fixture, 1);
     fixture_pin(&fixture, 1);

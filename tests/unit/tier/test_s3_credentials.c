@@ -8,59 +8,19 @@
 #include "../expect.h"
 #include "aws.h"
 #include "base/clock.h"
-#include "tier/s3/credentials.h"
+#include "lookup.h"
 #include "web.h"
 
-static struct http *http;
-static struct s3_credential_source *source;
-static struct s3_credentials found;
-static char *error;
 static const char *server;
 
-static void begin(void)
-{
-    aws_begin();
-    struct http_options options = {
-        .connections = 8, .stall_ns = 5000000000, .user_agent = "cairn-test"};
-    assert_i64(http_open(&options, &http), 0);
-}
-
-static void end(void)
-{
-    s3_credentials_close(source);
-    s3_credentials_done(&found);
-    http_close(http);
-    web_close();
-    free(error);
-    aws_end();
-}
-
-TestSuite(s3_credentials, .init = begin, .fini = end, .timeout = 600);
-
-static int get(const char *profile)
-{
-    s3_credentials_close(source);
-    s3_credentials_done(&found);
-    free(error);
-    error = NULL;
-    source = s3_credentials_open(profile, http);
-    return s3_credentials_get(source, NULL, &found, &error);
-}
+TestSuite(s3_credentials, .init = lookup_begin, .fini = lookup_end, .timeout = 600);
 
 static void expect(const char *profile, const char *key_id, const char *secret, const char *token)
 {
-    assert_i64(get(profile), 0, "%s", error);
-    assert_str(found.key_id, key_id);
-    assert_str(found.secret, secret);
-    assert_str(found.token ? found.token : "(none)", token ? token : "(none)");
-}
-
-static void expect_error(const char *profile, int expected, const char *words)
-{
-    int r = get(profile);
-    assert_i64(r, expected, "%d instead of %d: %s", r, expected, error ? error : "");
-    cr_assert_not_null(error);
-    cr_assert_not_null(strstr(error, words), "'%s' does not say '%s'", error, words);
+    assert_i64(lookup_get(profile), 0, "%s", lookup.error);
+    assert_str(lookup.found.key_id, key_id);
+    assert_str(lookup.found.secret, secret);
+    assert_str(lookup.found.token ? lookup.found.token : "(none)", token ? token : "(none)");
 }
 
 #define KEYS(n) "aws_access_key_id = AK" n "\naws_secret_access_key = SK" n "\n"
@@ -73,11 +33,11 @@ static void set_env_keys(void)
 
 Test(s3_credentials, none_says_where_was_looked)
 {
-    expect_error(NULL, -ENOKEY, "AWS_ACCESS_KEY_ID");
-    cr_assert_not_null(strstr(error, "AWS_WEB_IDENTITY_TOKEN_FILE"));
-    cr_assert_not_null(strstr(error, "/.aws/credentials"));
-    cr_assert_not_null(strstr(error, "AWS_CONTAINER_CREDENTIALS_FULL_URI"));
-    cr_assert_not_null(strstr(error, "AWS_EC2_METADATA_DISABLED"));
+    lookup_expect_error(NULL, -ENOKEY, "AWS_ACCESS_KEY_ID");
+    cr_assert_not_null(strstr(lookup.error, "AWS_WEB_IDENTITY_TOKEN_FILE"));
+    cr_assert_not_null(strstr(lookup.error, "/.aws/credentials"));
+    cr_assert_not_null(strstr(lookup.error, "AWS_CONTAINER_CREDENTIALS_FULL_URI"));
+    cr_assert_not_null(strstr(lookup.error, "AWS_EC2_METADATA_DISABLED"));
 }
 
 Test(s3_credentials, environment_comes_first_and_a_chosen_profile_before_it)
@@ -92,34 +52,34 @@ Test(s3_credentials, environment_comes_first_and_a_chosen_profile_before_it)
     setenv("AWS_SESSION_TOKEN", "Tenv", 1);
     expect(NULL, "AKenv", "SKenv", "Tenv");
     expect("default", "AK1", "SK1", NULL);
-    assert_i64(found.expires_ns, 0);
+    assert_i64(lookup.found.expires_ns, 0);
 }
 
 Test(s3_credentials, half_a_pair_and_what_is_no_text_are_errors)
 {
     setenv("AWS_ACCESS_KEY_ID", "AKenv", 1);
-    expect_error(NULL, -EINVAL, "secret access key is missing");
+    lookup_expect_error(NULL, -EINVAL, "secret access key is missing");
     setenv("AWS_SECRET_ACCESS_KEY", "SK\r\nX-Evil: 1", 1);
-    expect_error(NULL, -EINVAL, "not plain text");
-    cr_assert_null(strstr(error, "Evil"), "a secret is in the message");
+    lookup_expect_error(NULL, -EINVAL, "not plain text");
+    cr_assert_null(strstr(lookup.error, "Evil"), "a secret is in the message");
     aws_write(".aws/credentials", "[a]\naws_access_key_id = AK\n");
-    expect_error("a", -EINVAL, "profile \"a\": the secret access key is missing");
+    lookup_expect_error("a", -EINVAL, "profile \"a\": the secret access key is missing");
 }
 
 Test(s3_credentials, environment_needs_no_file)
 {
     aws_write(".aws/config", "nonsense\n");
-    expect_error(NULL, -EINVAL, "config:1:");
+    lookup_expect_error(NULL, -EINVAL, "config:1:");
     set_env_keys();
     expect(NULL, "AKenv", "SKenv", NULL);
 }
 
 Test(s3_credentials, a_profile_that_is_not_there_is_an_error)
 {
-    expect_error("ghost", -EINVAL, "\"ghost\" is not in");
+    lookup_expect_error("ghost", -EINVAL, "\"ghost\" is not in");
     aws_write(".aws/config", "[profile sso]\nsso_session = corp\n[profile empty]\nregion = x\n");
-    expect_error("sso", -EINVAL, "aws configure export-credentials --profile sso");
-    expect_error("empty", -ENOKEY, "\"empty\"");
+    lookup_expect_error("sso", -EINVAL, "aws configure export-credentials --profile sso");
+    lookup_expect_error("empty", -ENOKEY, "\"empty\"");
 }
 
 /* --- credential_process ---------------------------------------------------------------------- */
@@ -139,29 +99,29 @@ Test(s3_credentials, process_answers)
         "cat <<.\n{\"Version\": 1, \"AccessKeyId\": \"AKp\", \"SecretAccessKey\": \"SKp\",\n"
         "\"SessionToken\": \"Tp\", \"Expiration\": \"2100-01-01T00:00:00Z\"}\n.");
     expect("p", "AKp", "SKp", "Tp");
-    assert_i64(found.expires_ns, 4102444800ll * 1000000000);
+    assert_i64(lookup.found.expires_ns, 4102444800ll * 1000000000);
 }
 
 Test(s3_credentials, process_that_fails_says_why)
 {
     write_script("echo 'log in first' >&2; exit 7");
-    expect_error("p", -EACCES, "exited with status 7: log in first");
+    lookup_expect_error("p", -EACCES, "exited with status 7: log in first");
     aws_write(".aws/config", "[profile p]\ncredential_process = kill -9 $$\n");
-    expect_error("p", -EACCES, "was killed by signal 9");
+    lookup_expect_error("p", -EACCES, "was killed by signal 9");
     write_script("echo '{\"Version\": 2}'");
-    expect_error("p", -EINVAL, "Version");
+    lookup_expect_error("p", -EINVAL, "Version");
     write_script("echo '{\"Version\": 1, \"AccessKeyId\": \"AK\"}'");
-    expect_error("p", -EINVAL, "secret access key is missing");
+    lookup_expect_error("p", -EINVAL, "secret access key is missing");
     write_script("echo '{\"Version\": 1, \"AccessKeyId\": \"AK\", \"SecretAccessKey\": \"SK\", "
                  "\"Expiration\": \"soon\"}'");
-    expect_error("p", -EINVAL, "expiry time");
+    lookup_expect_error("p", -EINVAL, "expiry time");
     write_script("echo 'SECRET and no JSON'");
-    expect_error("p", -EINVAL, "not a JSON");
-    cr_assert_null(strstr(error, "SECRET"), "output is in the message");
+    lookup_expect_error("p", -EINVAL, "not a JSON");
+    cr_assert_null(strstr(lookup.error, "SECRET"), "output is in the message");
     write_script("head -c 100000 /dev/zero");
-    expect_error("p", -EINVAL, "more than 64 KiB");
+    lookup_expect_error("p", -EINVAL, "more than 64 KiB");
     aws_write(".aws/config", "[profile p]\ncredential_process = /nowhere/at/all\n");
-    expect_error("p", -EACCES, "status 127");
+    lookup_expect_error("p", -EACCES, "status 127");
 }
 
 /* It leaves a process behind that keeps its output open. */
@@ -222,7 +182,7 @@ Test(s3_credentials, container_answers)
     server = web_open(serve_container);
     set_container("/role");
     expect(NULL, "AKnone", "SKnone", "Tnone");
-    assert_i64(found.expires_ns, 4102444800ll * 1000000000);
+    assert_i64(lookup.found.expires_ns, 4102444800ll * 1000000000);
     setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "Bearer plain", 1);
     expect(NULL, "AKplain", "SKplain", "Tplain");
 }
@@ -236,17 +196,17 @@ Test(s3_credentials, container_token_file_is_read_every_time)
     setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", path, 1);
     aws_write("token", "Bearer one\n");
     expect(NULL, "AKone", "SKone", "Tone");
-    struct s3_credentials old = found;
-    found = (struct s3_credentials){0};
+    struct s3_credentials old = lookup.found;
+    lookup.found = (struct s3_credentials){0};
     aws_write("token", "Bearer two\n");
-    assert_i64(s3_credentials_get(source, NULL, &found, &error), 0);
-    assert_str(found.key_id, "AKone", "they hold for long and must not be asked for again");
-    s3_credentials_done(&found);
-    assert_i64(s3_credentials_get(source, &old, &found, &error), 0);
-    assert_str(found.key_id, "AKtwo", "the token file was not read again");
+    assert_i64(s3_credentials_get(lookup.source, NULL, &lookup.found, &lookup.error), 0);
+    assert_str(lookup.found.key_id, "AKone", "they hold for long and must not be asked for again");
+    s3_credentials_done(&lookup.found);
+    assert_i64(s3_credentials_get(lookup.source, &old, &lookup.found, &lookup.error), 0);
+    assert_str(lookup.found.key_id, "AKtwo", "the token file was not read again");
     s3_credentials_done(&old);
     assert_i64(unlink(path), 0);
-    expect_error(NULL, -EINVAL, "token file");
+    lookup_expect_error(NULL, -EINVAL, "token file");
 }
 
 Test(s3_credentials, container_that_refuses_is_not_passed_over)
@@ -254,13 +214,13 @@ Test(s3_credentials, container_that_refuses_is_not_passed_over)
     server = web_open(serve_container);
     set_container("/role");
     setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "Bearer bad", 1);
-    expect_error(NULL, -EACCES, "answered 403: no such token");
+    lookup_expect_error(NULL, -EACCES, "answered 403: no such token");
     assert_u64(web_count(), 1, "a refusal is no reason to ask again");
     setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "Bearer x\r\nX-Evil: 1", 1);
-    expect_error(NULL, -EINVAL, "not plain text");
+    lookup_expect_error(NULL, -EINVAL, "not plain text");
     web_close();
     unsetenv("AWS_CONTAINER_AUTHORIZATION_TOKEN");
-    expect_error(NULL, -ECONNREFUSED, "AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    lookup_expect_error(NULL, -ECONNREFUSED, "AWS_CONTAINER_CREDENTIALS_FULL_URI");
 }
 
 static void serve_trouble_first(const struct web_request *request, struct web_answer *answer)
@@ -291,18 +251,18 @@ Test(s3_credentials, clear_text_goes_to_this_machine_and_container_agents_only)
     };
     for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
         setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", refused[i], 1);
-        expect_error(NULL, -EINVAL, "AWS_CONTAINER_CREDENTIALS_FULL_URI");
+        lookup_expect_error(NULL, -EINVAL, "AWS_CONTAINER_CREDENTIALS_FULL_URI");
     }
     /* Port 1 refuses: these were let through. */
     static const char *const allowed[] = {"http://localhost:1/x", "http://127.9.9.9:1/x",
                                           "http://[::1]:1/x", "https://127.0.0.1:1/x"};
     for (size_t i = 0; i < ARRAY_LEN(allowed); i++) {
         setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", allowed[i], 1);
-        int r = get(NULL);
-        cr_assert(r < 0 && r != -EINVAL && r != -ENOKEY, "%s: %d %s", allowed[i], r, error);
+        int r = lookup_get(NULL);
+        cr_assert(r < 0 && r != -EINVAL && r != -ENOKEY, "%s: %d %s", allowed[i], r, lookup.error);
     }
     setenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "@example.com/x", 1);
-    expect_error(NULL, -EINVAL, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+    lookup_expect_error(NULL, -EINVAL, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
 }
 
 /* --- Instance metadata. ---------------------------------------------------------------------- */
@@ -347,18 +307,18 @@ Test(s3_credentials, metadata_answer)
     expect(NULL, "AKi", "SKi", "Ti");
     assert_u64(web_count(), 3);
     setenv("AWS_EC2_METADATA_DISABLED", "TRUE", 1);
-    expect_error(NULL, -ENOKEY, "switched off");
+    lookup_expect_error(NULL, -ENOKEY, "switched off");
     assert_u64(web_count(), 3, "asked though it is switched off");
 }
 
 Test(s3_credentials, metadata_without_a_role_or_with_a_bad_one)
 {
     serve_instance(NULL);
-    expect_error(NULL, -ENOKEY, "this instance has no role");
+    lookup_expect_error(NULL, -ENOKEY, "this instance has no role");
     role_name = "broken";
-    expect_error(NULL, -ENOKEY, "not trusted");
+    lookup_expect_error(NULL, -ENOKEY, "not trusted");
     role_name = "../../secrets";
-    expect_error(NULL, -ENOKEY, "no role name");
+    lookup_expect_error(NULL, -ENOKEY, "no role name");
 }
 
 static void serve_slowly(const struct web_request *request, struct web_answer *answer)
@@ -373,6 +333,6 @@ Test(s3_credentials, metadata_are_not_waited_for_long)
     setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", server, 1);
     unsetenv("AWS_EC2_METADATA_DISABLED");
     int64_t start = clock_monotonic_ns();
-    expect_error(NULL, -ENOKEY, "instance metadata: no answer");
+    lookup_expect_error(NULL, -ENOKEY, "instance metadata: no answer");
     cr_assert_lt(clock_monotonic_ns() - start, 2900000000);
 }

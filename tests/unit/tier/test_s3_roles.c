@@ -6,17 +6,13 @@
 
 #include "../expect.h"
 #include "aws.h"
-#include "tier/s3/credentials.h"
 #include "tier/s3/sign.h"
+#include "lookup.h"
 #include "web.h"
 
 #define ARN "arn:aws:iam::123456789012:role/train"
 #define ARN_ENCODED "arn%3Aaws%3Aiam%3A%3A123456789012%3Arole%2Ftrain"
 
-static struct http *http;
-static struct s3_credential_source *source;
-static struct s3_credentials found;
-static char *error;
 static const char *server;
 
 /* The last request, and what to answer. */
@@ -44,52 +40,22 @@ static void serve_sts(const struct web_request *request, struct web_answer *answ
 
 static void begin(void)
 {
-    aws_begin();
-    struct http_options options = {
-        .connections = 8, .stall_ns = 5000000000, .user_agent = "cairn-test"};
-    assert_i64(http_open(&options, &http), 0);
+    lookup_begin();
     answer_status = 200;
     answer_text = NULL;
     server = web_open(serve_sts);
     setenv("AWS_ENDPOINT_URL_STS", server, 1);
 }
 
-static void end(void)
-{
-    s3_credentials_close(source);
-    s3_credentials_done(&found);
-    http_close(http);
-    web_close();
-    free(error);
-    aws_end();
-}
-
-TestSuite(s3_roles, .init = begin, .fini = end, .timeout = 600);
-
-static int get(const char *profile)
-{
-    s3_credentials_close(source);
-    s3_credentials_done(&found);
-    free(error);
-    error = NULL;
-    source = s3_credentials_open(profile, http);
-    return s3_credentials_get(source, NULL, &found, &error);
-}
+TestSuite(s3_roles, .init = begin, .fini = lookup_end, .timeout = 600);
 
 static void expect_role(const char *profile)
 {
-    assert_i64(get(profile), 0, "%s", error);
-    assert_i64(strncmp(found.key_id, "AKsts", 5), 0);
-    assert_str(found.secret, "S&K");
-    assert_str(found.token, "Tsts");
-    assert_i64(found.expires_ns, 4102444800ll * 1000000000);
-}
-
-static void expect_error(const char *profile, int expected, const char *words)
-{
-    int r = get(profile);
-    assert_i64(r, expected, "%d instead of %d: %s", r, expected, error ? error : "");
-    cr_assert_not_null(strstr(error, words), "'%s' does not say '%s'", error, words);
+    assert_i64(lookup_get(profile), 0, "%s", lookup.error);
+    assert_i64(strncmp(lookup.found.key_id, "AKsts", 5), 0);
+    assert_str(lookup.found.secret, "S&K");
+    assert_str(lookup.found.token, "Tsts");
+    assert_i64(lookup.found.expires_ns, 4102444800ll * 1000000000);
 }
 
 static void expect_form(const char *part)
@@ -151,13 +117,13 @@ Test(s3_roles, web_identity_that_lacks_something_is_an_error)
 {
     _cleanup_free_ char *path = aws_path("token");
     setenv("AWS_WEB_IDENTITY_TOKEN_FILE", path, 1);
-    expect_error(NULL, -EINVAL, "AWS_ROLE_ARN");
+    lookup_expect_error(NULL, -EINVAL, "AWS_ROLE_ARN");
     setenv("AWS_ROLE_ARN", ARN, 1);
-    expect_error(NULL, -EINVAL, "No such file");
+    lookup_expect_error(NULL, -EINVAL, "No such file");
     aws_write("token", "\n");
-    expect_error(NULL, -EINVAL, "holds no token");
+    lookup_expect_error(NULL, -EINVAL, "holds no token");
     aws_write("token", "to\x01ken");
-    expect_error(NULL, -EINVAL, "holds no token");
+    lookup_expect_error(NULL, -EINVAL, "holds no token");
     assert_u64(web_count(), 0);
 }
 
@@ -213,8 +179,8 @@ Test(s3_roles, circles_end)
     aws_write(".aws/config", "[profile a]\nrole_arn=" ARN "\nsource_profile=b\n"
                              "[profile b]\nrole_arn=" ARN "\nsource_profile=a\n"
                              "[profile c]\nrole_arn=" ARN "\nsource_profile=c\n");
-    expect_error("a", -EINVAL, "circle");
-    expect_error("c", -EINVAL, "no credentials");
+    lookup_expect_error("a", -EINVAL, "circle");
+    lookup_expect_error("c", -EINVAL, "no credentials");
     aws_write(
         ".aws/config",
         "[profile 0]\nrole_arn=x\nsource_profile=1\n[profile 1]\nrole_arn=x\nsource_profile=2\n"
@@ -222,7 +188,7 @@ Test(s3_roles, circles_end)
         "[profile 4]\nrole_arn=x\nsource_profile=5\n[profile 5]\nrole_arn=x\nsource_profile=6\n"
         "[profile 6]\nrole_arn=x\nsource_profile=7\n[profile 7]\nrole_arn=x\nsource_profile=8\n"
         "[profile 8]\nrole_arn=x\nsource_profile=9\n[profile 9]\naws_access_key_id=A\n");
-    expect_error("0", -EINVAL, "circle");
+    lookup_expect_error("0", -EINVAL, "circle");
     assert_u64(web_count(), 0);
 }
 
@@ -233,10 +199,10 @@ Test(s3_roles, credential_source_environment)
               "[profile m]\nrole_arn=" ARN "\ncredential_source=Ec2InstanceMetadata\n"
               "[profile c]\nrole_arn=" ARN "\ncredential_source=EcsContainer\n"
               "[profile x]\nrole_arn=" ARN "\ncredential_source=Magic\n");
-    expect_error("e", -EINVAL, "AWS_ACCESS_KEY_ID is not set");
-    expect_error("m", -EINVAL, "switched off");
-    expect_error("c", -EINVAL, "AWS_CONTAINER_CREDENTIALS_FULL_URI");
-    expect_error("x", -EINVAL, "\"Magic\" is none of");
+    lookup_expect_error("e", -EINVAL, "AWS_ACCESS_KEY_ID is not set");
+    lookup_expect_error("m", -EINVAL, "switched off");
+    lookup_expect_error("c", -EINVAL, "AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    lookup_expect_error("x", -EINVAL, "\"Magic\" is none of");
     setenv("AWS_ACCESS_KEY_ID", "AKenv", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "SKenv", 1);
     setenv("AWS_SESSION_TOKEN", "Tenv", 1);
@@ -252,10 +218,10 @@ Test(s3_roles, profiles_that_lack_something_are_errors)
               "\nsource_profile=none\ncredential_source=Environment\n"
               "[profile gone]\nrole_arn=" ARN "\nsource_profile=ghost\n"
               "[profile mfa]\nrole_arn=" ARN "\nsource_profile=none\nmfa_serial=arn\n");
-    expect_error("none", -EINVAL, "wants one of source_profile");
-    expect_error("both", -EINVAL, "wants one of source_profile");
-    expect_error("gone", -EINVAL, "\"ghost\" is not in");
-    expect_error("mfa", -EINVAL, "mfa_serial");
+    lookup_expect_error("none", -EINVAL, "wants one of source_profile");
+    lookup_expect_error("both", -EINVAL, "wants one of source_profile");
+    lookup_expect_error("gone", -EINVAL, "\"ghost\" is not in");
+    lookup_expect_error("mfa", -EINVAL, "mfa_serial");
     assert_u64(web_count(), 0);
 }
 
@@ -279,18 +245,18 @@ Test(s3_roles, refusals_say_why)
     use_role();
     answer_status = 403;
     answer_text = REFUSAL("AccessDenied", "not allowed to assume");
-    expect_error("r", -EACCES, "answered 403: AccessDenied: not allowed to assume");
+    lookup_expect_error("r", -EACCES, "answered 403: AccessDenied: not allowed to assume");
     assert_u64(web_count(), 1);
-    cr_assert_not_null(strstr(error, ARN));
+    cr_assert_not_null(strstr(lookup.error, ARN));
     answer_text = "<html>a proxy's page";
-    expect_error("r", -EACCES, "answered 403: <html>a proxy's page");
+    lookup_expect_error("r", -EACCES, "answered 403: <html>a proxy's page");
     answer_status = 400;
     answer_text = REFUSAL("Throttling", "Rate exceeded");
-    expect_error("r", -EAGAIN, "Throttling");
+    lookup_expect_error("r", -EAGAIN, "Throttling");
     answer_status = 500;
     answer_text = REFUSAL("InternalFailure", "");
     unsigned before = web_count();
-    expect_error("r", -EAGAIN, "InternalFailure");
+    lookup_expect_error("r", -EAGAIN, "InternalFailure");
     assert_u64(web_count() - before, 3, "a fault of the server is tried again");
 }
 
@@ -319,7 +285,7 @@ Test(s3_roles, answers_that_are_none_are_errors)
     use_role();
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         answer_text = bad[i];
-        assert_i64(get("r"), -EINVAL, "'%s' was taken", bad[i]);
+        assert_i64(lookup_get("r"), -EINVAL, "'%s' was taken", bad[i]);
     }
 }
 
@@ -327,9 +293,9 @@ Test(s3_roles, settings_of_sts_are_checked)
 {
     use_role();
     setenv("AWS_REGION", "evil.example/?", 1);
-    expect_error("r", -EINVAL, "not a region name");
+    lookup_expect_error("r", -EINVAL, "not a region name");
     unsetenv("AWS_REGION");
     setenv("AWS_ENDPOINT_URL_STS", "not a url", 1);
-    expect_error("r", -EINVAL, "not a URL");
+    lookup_expect_error("r", -EINVAL, "not a URL");
     assert_u64(web_count(), 0);
 }
