@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+import conftest
 import rig
 
 
@@ -53,3 +54,22 @@ def test_a_mount_in_the_background_ends_with_its_directory(request, mount_factor
     assert rig.unmount_below(directory) == [os.fsencode(mount.mnt)]
     rig.poll(lambda: not os.listdir(mount.stage_dir), 30, "the end of the daemon")
     assert mount.fsck().returncode == 0
+
+
+class Item:
+    """What of pytest's is used."""
+
+    def __init__(self, path, limit):
+        self.path, self.limit = path, limit
+
+    def get_closest_marker(self, name):
+        return pytest.mark.timeout(self.limit).mark if self.limit else None
+
+
+def test_long_tests_come_first_in_the_slices_of_a_run():
+    items = [Item(f"file-{number // 10}", 300 if number // 10 in (3, 4, 17) or number == 199 else None) for number in range(200)]
+    ordered = conftest.long_ones_first(items, 4)
+    assert sorted(map(id, ordered)) == sorted(map(id, items))
+    heads = [ordered[number * 50 : number * 50 + 10] for number in range(4)]
+    assert [{item.path for item in head if item.limit} for head in heads] == [{"file-3"}, {"file-4"}, {"file-17"}, {"file-19"}]
+    assert ordered[0:10] == items[30:40] and ordered[10:40] == items[0:30], "neighbours stay neighbours"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile bytes at every decoder: the libFuzzer targets of this directory, each for some seconds. What a target finds is kept in
+"""Hostile bytes at every decoder: the libFuzzer targets of this directory, with their seeds, and for some seconds. What a target finds is kept in
 BUILD/fuzz/found; put it into corpus/TARGET/ as found-WHAT when it is mended. What the runs learn stays in BUILD/fuzz/corpus."""
 import fcntl
 import glob
@@ -11,7 +11,7 @@ import pytest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TARGETS = sorted(os.path.basename(path)[:-2] for path in glob.glob(HERE + "/*.c"))
-SECONDS, SECONDS_FULL = 2, 60  # the seeds take less than one; runs add up, as each commit has a seed of its own
+SHARE, SECONDS, SECONDS_FULL = 4, 4, 60  # one target in so many runs on after its seeds, without --full; runs add up: each commit has a seed
 # A process that is made by fork and exec begins with the peak of its parent's memory, which libFuzzer would take for its own: a
 # Python that has loaded torch is over the limit. A shell's child begins with the shell's.
 FORK = ["sh", "-c", '"$@"; exit $?', "sh"]
@@ -74,7 +74,9 @@ def test_fuzz(programs, directory, shm_directory, full, rng, target):
         os.makedirs(path, exist_ok=True)
     for path in glob.glob(found + "*"):
         os.unlink(path)
-    limits = [f"-max_total_time={SECONDS_FULL if full else SECONDS}", "-timeout=20", "-rss_limit_mb=1024", "-max_len=16384"]
+    runs_on = full or rng.random() < 1 / SHARE
+    length = f"-max_total_time={SECONDS_FULL if full else SECONDS}" if runs_on else "-runs=0"
+    limits = [length, "-timeout=20", "-rss_limit_mb=1024", "-max_len=16384"]
     more = [f"-seed={rng.randrange(1, 1 << 31)}", f"-artifact_prefix={found}", *OPTIONS.get(target, [])]
     seeds = os.path.join(HERE, "corpus", target)
     command = [*FORK, f"{programs}/tests/fuzz/fuzz-{target}", *limits, *more, learned, seeds]
