@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Packs that nothing needs any more are dropped: first a batch that says so is durable, then the
- * file goes. When room is short, packs that are mostly dead are emptied first. */
+ * file goes. When room is short, packs that are mostly dead are emptied first.
+ *
+ * With reduce=dense a pack stays a while by which the next upload may store others
+ * (view_pack_may_serve()): of a file that was written over, it is what the new content is near to.
+ * It goes once room is wanted. */
 #include "base/log.h"
 #include "commit/internal.h"
+#include "view/remote.h"
 
 struct dead {
     struct store *store;
     uint64_t *ids;
     size_t count, max;
+    bool spares; /* packs that may serve */
+    bool has_spared;
 };
 
 /* Its index could not be read when the view was made anew: its chunks may be whole, and be the only
@@ -20,13 +27,24 @@ static bool may_be_needed(struct store *store, const struct view_pack *pack)
     return pack->count == 0 && store->tier->ops->stat(store->tier, object, &len) != -ENOENT;
 }
 
+static int spare(struct dead *dead, uint64_t pack, bool *ret)
+{
+    int r = dead->spares ? view_pack_may_serve(dead->store->view, pack, ret) : 0;
+    dead->has_spared = dead->has_spared || *ret;
+    return r;
+}
+
 static int find_dead(const struct view_pack *pack, void *arg)
 {
     struct dead *dead = arg;
+    bool is_spared = false;
     if (dead->count == dead->max)
         return 1;
     if (pack->live_bytes > 0 || pack->live_count > 0 || may_be_needed(dead->store, pack))
         return 0;
+    int r = spare(dead, pack->pack, &is_spared);
+    if (r < 0 || is_spared)
+        return r;
     /* First the mark, then the question: what refers to a chunk from now on sees the mark. */
     if (!packs_begin_drop(dead->store, pack->pack))
         return 0;
@@ -37,12 +55,15 @@ static int find_dead(const struct view_pack *pack, void *arg)
     return 0;
 }
 
-size_t gc_dead_packs(struct store *store, uint64_t *ids, size_t max)
+size_t gc_dead_packs(struct store *store, bool now, uint64_t *ids, size_t max)
 {
     struct dead dead = {.store = store, .ids = ids, .max = max};
+    dead.spares =
+        !now && store->options.reduce == REDUCE_DENSE && store->remote && room_missing(store) == 0;
     int r = view_packs(store->view, find_dead, &dead);
     if (r < 0)
         horizon_error(store, "gc: reading the view failed: %s", strerror(-r));
+    store->commit->rounds.has_spared = dead.has_spared;
     return dead.count;
 }
 

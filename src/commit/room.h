@@ -64,8 +64,9 @@ uint64_t room_kept(struct store *store);
 
 /* --- gc.c ------------------------------------------------------------------------------------- */
 
-/* Packs that nothing needs, marked as dropping: at most `max`. */
-size_t gc_dead_packs(struct store *store, uint64_t *ids, size_t max);
+/* Packs that nothing needs, marked as dropping: at most `max`. `now`: those, too, that may serve
+ * the next upload. */
+size_t gc_dead_packs(struct store *store, bool now, uint64_t *ids, size_t max);
 /* Adds what is alive in mostly dead packs to a new pack; these, marked as dropping: the next batch
  * moves and drops. Of a pack at least `worth_percent` must be dead, and what all of them take
  * becomes less by as much; else 0: there is nothing to gain. */

@@ -67,15 +67,22 @@ static bool adopt_leftovers(struct store *store, bool now)
     return carried;
 }
 
+/* Packs that were left because there was room go before anything is evicted. */
+static bool is_gc_due(struct store *store)
+{
+    return atomic_exchange(&store->commit->gc_soon, false) ||
+           clock_monotonic_ns() >= store->commit->rounds.gc_at ||
+           (store->commit->rounds.has_spared && room_missing(store) > 0);
+}
+
 bool gc_round(struct store *store, bool now)
 {
     uint64_t ids[DROPS_MAX];
-    if (!atomic_exchange(&store->commit->gc_soon, false) && !now &&
-        clock_monotonic_ns() < store->commit->rounds.gc_at)
+    if (!is_gc_due(store) && !now)
         return false;
     store->commit->rounds.gc_at = clock_monotonic_ns() + GC_EVERY_NS;
     trim_journal(store);
-    size_t count = gc_dead_packs(store, ids, DROPS_MAX);
+    size_t count = gc_dead_packs(store, now, ids, DROPS_MAX);
     if (count == 0 && adopt_leftovers(store, now))
         return true;
     if (count == 0 && now)

@@ -142,6 +142,7 @@ struct upkeep {
 struct upkeep_state {
     int64_t tidy_at; /* when what was due at the mount begins; monotonic ns, 0: it has begun */
     int64_t gc_at;
+    bool has_spared;  /* gc left packs that nothing needs, since there was room */
     uint64_t trimmed; /* horizon of the remote at the last trim of the journal */
 };
 

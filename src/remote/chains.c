@@ -180,36 +180,41 @@ static int is_image(struct view *view, const struct spot *spot, bool *ret)
     return r;
 }
 
-/* The one of the chain that is nearest and may have one more; NULL: none. */
-static int choose(const struct chains *chains, struct view *view, const struct chain *chain,
-                  enum chain_form form, const struct spot **ret)
-{
-    static const uint64_t on_keyframe[] = {KEYFRAME_EVERY - 1, NESTED_STARS, CHAINS_MAX};
-    bool is_free = false;
-    int r = 0;
-    *ret = NULL;
-    if (form == FORM_CHAIN && chain->partner.depth < CHAIN_DEPTH_MAX) {
-        *ret = &chain->partner;
-        r = has_room(chains, view, *ret, KEYFRAME_EVERY - 1, &is_free);
-    } else if (form == FORM_NESTED && chain->head.is_difference) {
-        *ret = &chain->head;
-        r = has_room(chains, view, *ret, NESTED_MEMBERS, &is_free);
-    }
-    if (r == 0 && (!*ret || (form == FORM_NESTED && !is_free))) {
-        *ret = &chain->keyframe;
-        r = has_room(chains, view, *ret, on_keyframe[form], &is_free);
-    }
-    if (!is_free)
-        *ret = NULL;
-    return r;
-}
-
 /* Bytes that nothing but differences needs of what the base rests on, and of it. */
 static uint64_t held_by(const struct chain *chain, const struct spot *base)
 {
     if (base == &chain->partner)
         return chain->held;
     return chain->keyframe.held + (base == &chain->head ? chain->head.held : 0);
+}
+
+/* A spot that is nearer than the keyframe; NULL: none is, of this form. */
+static const struct spot *find_nearest(const struct chain *chain, enum chain_form form)
+{
+    if (form == FORM_CHAIN && chain->partner.depth < CHAIN_DEPTH_MAX)
+        return &chain->partner;
+    return form == FORM_NESTED && chain->head.is_difference ? &chain->head : NULL;
+}
+
+/* The one of the chain that is nearest, may have one more, and keeps no more than `held_max`; NULL:
+ * none. */
+static int choose(const struct chains *chains, struct view *view, const struct chain *chain,
+                  enum chain_form form, uint64_t held_max, const struct spot **ret)
+{
+    static const uint64_t on_keyframe[] = {KEYFRAME_EVERY - 1, NESTED_STARS, CHAINS_MAX};
+    const struct spot *base = find_nearest(chain, form);
+    uint64_t most = form == FORM_NESTED ? NESTED_MEMBERS : KEYFRAME_EVERY - 1;
+    bool is_free = false;
+    int r = 0;
+    if (base && held_by(chain, base) <= held_max)
+        r = has_room(chains, view, base, most, &is_free);
+    if (r == 0 && !is_free) {
+        base = &chain->keyframe;
+        if (held_by(chain, base) <= held_max)
+            r = has_room(chains, view, base, on_keyframe[form], &is_free);
+    }
+    *ret = is_free ? base : NULL;
+    return r;
 }
 
 int chains_find_base(const struct chains *chains, struct view *view, const struct chunk_name *name,
@@ -224,10 +229,10 @@ int chains_find_base(const struct chains *chains, struct view *view, const struc
     if (r == 0 && form == FORM_CHAIN)
         r = is_image(view, &chain.partner, &has_twins);
     if (r == 0)
-        r = choose(chains, view, &chain, has_twins ? FORM_STAR : form, &base);
-    if (r < 0 || !base || chain.has_name || held_by(&chain, base) > raw_len)
+        r = choose(chains, view, &chain, has_twins ? FORM_STAR : form, raw_len, &base);
+    if (r < 0 || !base || chain.has_name)
         return r;
     *ret = (struct chain_base){base->name, base->depth + 1, base->is_placed ? 1 : base->level + 1,
-                               base->is_placed};
+                               base->is_placed, base->held > 0};
     return 0;
 }

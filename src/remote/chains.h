@@ -13,7 +13,8 @@
  * of a star. What is to be sent with the cut may be a base, too: a level says in which order.
  *
  * What a new base keeps in the remote though no file refers to it any more is at most as long as
- * the chunk that is stored by it: else that one becomes a keyframe. */
+ * the chunk that is stored by it: else the base is the keyframe, or there is none, and the chunk
+ * becomes a keyframe. */
 #pragma once
 
 #include "format/chunk.h"
@@ -40,6 +41,7 @@ struct chain_base {
     unsigned level; /* 1 more than the base's, which is to be sent before it with the same cut, or
                        1: the base is there, or is sent as it is */
     bool is_placed; /* the base is in the remote */
+    bool is_dead;   /* and no file refers to it: differences alone keep it there */
 };
 
 /* For a chunk of `raw_len` bytes. Errors of the view. */

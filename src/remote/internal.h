@@ -74,6 +74,8 @@ struct remote {
                        * taken */
     struct head head; /* newest that is known; number 0: none. The opening thread, then the
                          uploader's alone. */
+    struct view_cut *published; /* of the newest head, with reduce=dense; NULL: not known. The
+                                   uploader's alone. */
     struct {
         uint64_t number;
         uint8_t nonce[16];

@@ -10,6 +10,7 @@
 #include "codec/dx.h"
 #include "remote/chains.h"
 #include "remote/changed.h"
+#include "remote/final_name.h"
 #include "remote/internal.h"
 #include "remote/series.h"
 #include "view/cut_files.h"
@@ -41,15 +42,22 @@ void lineage_free(struct lineage *lineage)
 
 /* --- files ------------------------------------------------------------------------------------ */
 
-/* The files of a series at the cut. */
+/* A file of a series, and the cut that has it. */
+struct member {
+    struct file_key key;
+    struct view_cut *cut;
+};
+
+/* The files of a series at the cut, and behind them those in the newest head. */
 struct roster {
     char *series; /* its path; NULL: this is of none yet */
-    VECTOR(struct file_key) files;
+    VECTOR(struct member) files;
 };
 
 struct build {
     struct store *store;
     struct view_cut *cut;
+    struct view_cut *published; /* of the newest head; NULL: it is not there */
     struct chains *chains;
     struct changed_files files;
     unsigned favourite;                /* which of its series the file before was found near in */
@@ -95,6 +103,8 @@ struct candidate {
     struct parts parts;
     uint32_t *partners; /* of each part of the file: one of these, or UNPAIRED */
     uint64_t gain;      /* by the samples; 0: it is not near */
+    uint64_t dead_gain; /* of that, by bases that no file refers to */
+    uint64_t new_gain;  /* by the partners of these, if they were their bases */
 };
 
 static void candidate_done(struct candidate *candidate)
@@ -104,14 +114,15 @@ static void candidate_done(struct candidate *candidate)
     *candidate = (struct candidate){0};
 }
 
-/* Permille of the chunk in b->raw that its difference to that in b->base takes less. */
-static uint32_t gain_of(const struct build *b, size_t raw_len)
+/* Permille of the chunk in b->raw that its difference to that in b->base takes less; 0: less than
+ * this part. */
+static uint32_t gain_of(const struct build *b, size_t raw_len, uint32_t share)
 {
     struct fx_guess guess;
     fx_look(b->raw, raw_len, &guess);
     uint32_t plain = (uint32_t)min_u64(guess.permille, 1000);
     uint32_t dense = dx_gate(dx_kernels_of(cpu_level()), &guess, b->raw, b->base, raw_len);
-    return dense < plain - plain / WORTH_SHARE ? plain - dense : 0;
+    return dense < plain - plain / share ? plain - dense : 0;
 }
 
 static int find_base(struct build *b, const struct file *file, const struct part *part,
@@ -124,24 +135,53 @@ static int find_base(struct build *b, const struct file *file, const struct part
         return r;
     if (form == FORM_STAR && upload_width(b->store, &entry) > 2)
         form = FORM_NESTED;
-    return chains_find_base(b->chains, b->store->view, &part->chunk, &partner->chunk, part->length,
-                            form, ret);
+    r = chains_find_base(b->chains, b->store->view, &part->chunk, &partner->chunk, part->length,
+                         form, ret);
+    if (r == 0 && ret->depth > 0 && ret->is_placed)
+        r = view_cut_base(b->cut, &ret->name, &entry);
+    if (r == -ENOENT) {
+        ret->depth = 0;
+        r = 0;
+    }
+    return r;
+}
+
+/* The chunk in b->raw gains so much by its difference to another; 0, too, if that cannot be read.
+ */
+static uint32_t gain_by(struct build *b, const struct chunk_name *base, uint32_t len,
+                        uint32_t share)
+{
+    uint32_t base_len;
+    return read_chunk(b, base, b->base, &base_len) == 0 && base_len == len ? gain_of(b, len, share)
+                                                                           : 0;
 }
 
 /* Adds what a pair of chunks would gain. Chunks that cannot be read say nothing. */
 static int look_at_pair(struct build *b, const struct file *file, const struct part *part,
-                        const struct part *partner, uint64_t *gain)
+                        const struct part *partner, struct candidate *candidate)
 {
     struct chain_base base;
-    uint32_t len, base_len;
+    uint32_t len;
     int r = find_base(b, file, part, partner, &base);
     if (r < 0 || base.depth == 0)
         return r;
-    if (read_chunk(b, &part->chunk, b->raw, &len) < 0 ||
-        read_chunk(b, &base.name, b->base, &base_len) < 0 || len != base_len)
+    if (read_chunk(b, &part->chunk, b->raw, &len) < 0)
         return is_stopping(b) ? -ECANCELED : 0;
-    *gain += gain_of(b, len);
-    return 0;
+    uint32_t gain = gain_by(b, &base.name, len, base.is_dead ? DEAD_WORTH_SHARE : WORTH_SHARE);
+    candidate->gain += gain;
+    if (base.is_dead && !chunk_name_equal(&base.name, &partner->chunk)) {
+        candidate->dead_gain += gain;
+        candidate->new_gain += gain_by(b, &partner->chunk, len, DEAD_WORTH_SHARE);
+    }
+    return is_stopping(b) ? -ECANCELED : 0;
+}
+
+/* A keyframe that only differences keep, of a file that was written over many times, is ever
+ * further away. When it saves a fifth less than one would that were as new as the partner, a new
+ * one pays: within four versions where what they save falls on as it did. */
+static bool is_stale(const struct candidate *candidate)
+{
+    return 5 * candidate->dead_gain < 4 * candidate->new_gain;
 }
 
 static bool is_pair(const struct file *file, const struct candidate *candidate, uint32_t part)
@@ -164,8 +204,10 @@ static int measure(struct build *b, const struct file *file, struct candidate *c
     for (size_t i = 0; i < samples && r == 0; i++) {
         uint32_t part = paired.at[(2 * i + 1) * paired.count / (2 * samples)];
         r = look_at_pair(b, file, &file->parts.at[part],
-                         &candidate->parts.at[candidate->partners[part]], &candidate->gain);
+                         &candidate->parts.at[candidate->partners[part]], candidate);
     }
+    if (is_stale(candidate))
+        candidate->gain = 0;
     vector_free(&paired);
     return r;
 }
@@ -233,37 +275,47 @@ static int note_member(const char *name, uint64_t ino, void *arg)
     return members->paths.count == MEMBERS_MAX;
 }
 
-static int list_members(struct build *b, struct members *members)
+static int list_members(struct view_cut *cut, struct members *members)
 {
     const struct series *series = members->series;
     _cleanup_free_ char *directory = xasprintf("%.*s", (int)series->directory_len, series->path);
     struct view_inode inode;
-    int r = view_cut_lookup(b->cut, directory, &inode);
+    int r = view_cut_lookup(cut, directory, &inode);
     return r < 0 ? r
-                 : view_cut_names(b->cut, inode.ino, series_prefix(series), series->prefix_len,
+                 : view_cut_names(cut, inode.ino, series_prefix(series), series->prefix_len,
                                   note_member, members);
 }
 
-static int note_in_roster(struct build *b, struct roster *roster, const char *path)
+static int note_in_roster(struct view_cut *cut, struct roster *roster, const char *path)
 {
     struct view_inode inode;
-    int r = view_cut_lookup(b->cut, path, &inode);
+    int r = view_cut_lookup(cut, path, &inode);
     if (r == 0 && S_ISREG(inode.attrs.mode))
-        vector_add(&roster->files, (struct file_key){inode.attrs.mtime, inode.ino});
+        vector_add(&roster->files, (struct member){{inode.attrs.mtime, inode.ino}, cut});
     return r == -ENOENT ? 0 : r;
 }
 
-static int list_roster(struct build *b, const struct series *series, struct roster *roster)
+static int list_at(struct view_cut *cut, const struct series *series, struct roster *roster)
 {
     struct members members = {.series = series};
-    int r = list_members(b, &members);
+    int r = list_members(cut, &members);
     for (size_t i = 0; i < members.paths.count; i++) {
         if (r == 0)
-            r = note_in_roster(b, roster, members.paths.at[i]);
+            r = note_in_roster(cut, roster, members.paths.at[i]);
         free(members.paths.at[i]);
     }
     vector_free(&members.paths);
     return r == -ENOENT ? 0 : r;
+}
+
+/* A file that only the newest head has was deleted, or written over. That cut is void where the
+ * database was opened anew: then nothing is known of it. */
+static int list_roster(struct build *b, const struct series *series, struct roster *roster)
+{
+    int r = list_at(b->cut, series, roster);
+    if (r == 0 && b->published)
+        r = list_at(b->published, series, roster);
+    return r == -ESTALE ? 0 : r;
 }
 
 static void roster_done(struct roster *roster)
@@ -288,36 +340,79 @@ static int get_roster(struct build *b, const struct series *series, struct roste
 }
 
 /* The newest of them that is older than the file. -ENOENT: there is none. */
-static int find_older(const struct roster *roster, const struct file *file, struct file_key *ret)
+static int find_older(const struct roster *roster, const struct file *file, struct member *ret)
 {
-    const struct file_key *newest = NULL;
+    const struct member *newest = NULL;
     for (size_t i = 0; i < roster->files.count; i++) {
-        const struct file_key *key = &roster->files.at[i];
-        if (key->ino != file->about->key.ino && compare_keys(key, &file->about->key) < 0 &&
-            (!newest || compare_keys(newest, key) < 0))
-            newest = key;
+        const struct member *member = &roster->files.at[i];
+        if (member->key.ino != file->about->key.ino &&
+            compare_keys(&member->key, &file->about->key) < 0 &&
+            (!newest || compare_keys(&newest->key, &member->key) < 0))
+            newest = member;
     }
     if (newest)
         *ret = *newest;
     return newest ? 0 : -ENOENT;
 }
 
-/* How near the file is to the one before it in this one of its series. */
+/* How near the file is to another. */
+static int try_file(struct build *b, const struct file *file, struct view_cut *cut, uint64_t ino,
+                    struct candidate *ret)
+{
+    int r = parts_list(cut, ino, &ret->parts);
+    if (r == 0 && ret->parts.count) {
+        pair_parts(b, &file->parts, ret);
+        r = measure(b, file, ret);
+    }
+    return r;
+}
+
+/* To the one before it in this one of its series. */
 static int try_series(struct build *b, const struct file *file, const struct series *series,
                       unsigned i, struct candidate *ret)
 {
-    struct file_key base;
+    struct member base;
     *ret = (struct candidate){0};
     int r = get_roster(b, &series[i], &b->rosters[i]);
     if (r == 0)
         r = find_older(&b->rosters[i], file, &base);
     if (r == 0)
-        r = parts_list(b->cut, base.ino, &ret->parts);
-    if (r == 0 && ret->parts.count) {
-        pair_parts(b, &file->parts, ret);
-        r = measure(b, file, ret);
+        r = try_file(b, file, base.cut, base.key.ino, ret);
+    return r == -ENOENT || (r == -ESTALE && base.cut == b->published) ? 0 : r;
+}
+
+/* The file that has the path, or else one that this may be renamed to, in the newest head. */
+static int find_replaced(struct build *b, const char *path, uint64_t *ret_ino)
+{
+    char *paths[1 + FINAL_PATHS_MAX] = {xstrdup(path)};
+    unsigned count = 1 + final_paths(path, paths + 1);
+    int r = -ENOENT;
+    for (unsigned i = 0; i < count; i++) {
+        struct view_inode inode;
+        if (r == -ENOENT)
+            r = view_cut_lookup(b->published, paths[i], &inode);
+        if (r == 0 && !S_ISREG(inode.attrs.mode))
+            r = -ENOENT;
+        if (r == 0)
+            *ret_ino = inode.ino;
+        free(paths[i]);
     }
-    return r == -ENOENT ? 0 : r;
+    return r;
+}
+
+/* To the one that it replaces. */
+static int try_replaced(struct build *b, const struct file *file, struct candidate *ret)
+{
+    uint64_t ino = 0;
+    *ret = (struct candidate){0};
+    if (!b->published)
+        return 0;
+    int64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    int r = find_replaced(b, file->about->path, &ino);
+    b->time -= clock_ns(CLOCK_THREAD_CPUTIME_ID) - began;
+    if (r == 0)
+        r = try_file(b, file, b->published, ino, ret);
+    return r == -ENOENT || r == -ESTALE ? 0 : r;
 }
 
 /* Of the other series the one with the largest gain; *best has what the favourite gave. */
@@ -344,7 +439,7 @@ static int try_others(struct build *b, const struct file *file, const struct ser
 
 /* Files of one checkpoint are alike in how their paths are made: what was near for the last one is
  * tried first, and taken if it is near again. */
-static int choose_base(struct build *b, const struct file *file, struct candidate *best)
+static int choose_of_series(struct build *b, const struct file *file, struct candidate *best)
 {
     struct series series[SERIES_MAX];
     unsigned count = series_of(file->about->path, series);
@@ -354,6 +449,15 @@ static int choose_base(struct build *b, const struct file *file, struct candidat
     for (unsigned i = 0; i < count; i++)
         series_done(&series[i]);
     return r;
+}
+
+static int choose_base(struct build *b, const struct file *file, struct candidate *best)
+{
+    int r = try_replaced(b, file, best);
+    if (r < 0 || best->gain > 0)
+        return r;
+    candidate_done(best);
+    return choose_of_series(b, file, best);
 }
 
 /* --- the pairs of a file ---------------------------------------------------------------------- */
@@ -447,12 +551,14 @@ static void build_done(struct build *b)
     free(b->base);
 }
 
-int lineage_build(struct store *store, struct view_cut *cut, struct lineage **ret)
+int lineage_build(struct store *store, struct view_cut *cut, struct view_cut *published,
+                  struct lineage **ret)
 {
     struct lineage *lineage = xcalloc(1, sizeof *lineage);
     lineage->chains = chains_new();
     struct build b = {.store = store,
                       .cut = cut,
+                      .published = published,
                       .chains = lineage->chains,
                       .favourite = SERIES_MAX,
                       .time = NAMES_NS_MAX};

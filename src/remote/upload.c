@@ -170,11 +170,33 @@ static int relocate(struct upload *up)
 static int build_lineage(struct upload *up)
 {
     struct remote *remote = up->remote;
-    int r = remote->dense ? lineage_build(remote->store, up->cut, &up->lineage) : 0;
+    int r =
+        remote->dense ? lineage_build(remote->store, up->cut, remote->published, &up->lineage) : 0;
     if (r == 0 || r == -ECANCELED)
         return r;
     log_warn("what is uploaded is not stored by what the remote has: %s", strerror(-r));
     return 0;
+}
+
+/* The cut stays open, to look at files of which the next one has other versions, or none. */
+static void keep_published(struct remote *remote, struct view_cut *cut)
+{
+    view_cut_close(remote->published);
+    remote->published = cut;
+}
+
+/* After the start: what is here may be what the newest head says. */
+static void find_published(struct remote *remote)
+{
+    struct view_remote now = view_remote(remote->store->view);
+    struct view_cut *cut;
+    if (!remote->dense || remote->published || !now.tracks || now.is_whole || now.head == 0 ||
+        view_cut_open(remote->store->view, &cut) < 0)
+        return;
+    if (view_cut_state(cut).applied_seq == now.cut)
+        keep_published(remote, cut);
+    else
+        view_cut_close(cut);
 }
 
 static int upload_round(struct remote *remote)
@@ -196,8 +218,11 @@ static int upload_round(struct remote *remote)
         r = upload_send_pending(&up);
     if (r == 0)
         r = publish(&up);
-    if (r == 0)
+    if (r == 0) {
         repair_round_done(remote);
+        keep_published(remote, remote->dense ? up.cut : NULL);
+        up.cut = remote->dense ? NULL : up.cut;
+    }
     set_target(remote, 0);
     close_cut(&up);
     return r;
@@ -268,6 +293,8 @@ void *upload_run(void *arg)
             continue;
         }
         dense_tick(remote->dense);
+        if (!is_behind(remote))
+            find_published(remote);
         int r = remote_gc_tick(remote);
         if (r == 0 && is_time(remote, last) && is_behind(remote)) {
             last = clock_monotonic_ns();
@@ -280,5 +307,6 @@ void *upload_run(void *arg)
             pause = RETRY_MS;
         }
     }
+    keep_published(remote, NULL);
     return NULL;
 }

@@ -182,13 +182,24 @@ static size_t worth(const struct chunk_entry *entry)
     return entry->stored_len - entry->stored_len / 64;
 }
 
+/* The same where that keeps in the remote what no file has any more. */
+static size_t worth_by(struct dense_work *w, const struct chunk_entry *entry,
+                       const struct base *base)
+{
+    struct chunk_entry local;
+    uint64_t refs = 0;
+    int r = view_chunk(w->up->remote->store->view, &base->entry.name, &local, &refs);
+    return r == 0 && refs > 0 ? worth(entry)
+                              : entry->stored_len - entry->stored_len / DEAD_WORTH_SHARE;
+}
+
 /* --- dx --------------------------------------------------------------------------------------- */
 
 static bool encode_dx(struct dense_work *w, struct chunk_entry *entry, const struct fx_guess *guess,
                       const uint8_t *raw, const struct base *base)
 {
     const struct dx_kernels *kernels = dx_kernels_of(cpu_level());
-    size_t len = entry->raw_len, most = worth(entry);
+    size_t len = entry->raw_len, most = worth_by(w, entry, base);
     if (dx_gate(kernels, guess, raw, base->raw, len) > most * 1000 / len)
         return false;
     size_t stored = dx_encode(kernels, guess, raw, base->raw, len, w->encoded, most);

@@ -51,15 +51,20 @@ static int send_phase(struct upload *up, unsigned phase)
     return r;
 }
 
-static unsigned choose_phase(struct upload *up, const struct chunk_entry *entry)
+/* A chunk that was lost, and that others rest on by what heads say, gets no base. */
+static int choose_phase(struct upload *up, const struct chunk_entry *entry, unsigned *ret)
 {
     struct chunk_name base;
+    bool has_dependents = false;
     unsigned width = upload_width(up->remote->store, entry);
-    if (width != 2 && width != 4)
-        return 0;
+    *ret = 0;
+    int r = view_cut_has_dependents(up->cut, &entry->name, &has_dependents);
+    if (r < 0 || has_dependents || (width != 2 && width != 4))
+        return r;
     unsigned level = lineage_base(up->lineage, &entry->name, &base);
     check(level <= CHAIN_DEPTH_MAX);
-    return width == 2 ? level : PHASE_FP32 + (unsigned)min_u64(level, FP32_LEVELS);
+    *ret = width == 2 ? level : PHASE_FP32 + (unsigned)min_u64(level, FP32_LEVELS);
+    return 0;
 }
 
 static int sort_pending(struct upload *up)
@@ -69,10 +74,12 @@ static int sort_pending(struct upload *up)
     do {
         r = list_pass(&pass);
         for (size_t i = 0; i < up->count && r == 0; i++) {
-            unsigned phase = choose_phase(up, &up->list[i]);
+            unsigned phase;
+            r = choose_phase(up, &up->list[i], &phase);
             vector_add(&up->phases, (uint8_t)phase);
             up->in_phase[phase]++;
-            r = remote_is_stopping(up->remote) ? -ECANCELED : 0;
+            if (r == 0)
+                r = remote_is_stopping(up->remote) ? -ECANCELED : 0;
         }
     } while (r == 0 && up->count == PASS_CHUNKS && up->phases.count < SORTED_MAX);
     return r;

@@ -2,21 +2,9 @@
 /* A cut of the view as rows of a run, and what changes in the view when it was published. */
 #include "base/log.h"
 #include "view/bases.h"
+#include "view/cut.h"
 
 #define FORGET_BATCH 20000 /* marks looked at under one lock */
-
-DEFINE_VECTOR(ids, uint64_t);
-
-struct view_cut {
-    struct view *view;
-    struct snap snap;
-    struct view_state state;
-    struct remote_state_row remote;
-    int64_t now;
-    bool is_alone;                           /* no remote is told of */
-    struct ids named, unreferenced, removed; /* packs: first named, no longer needed, gone */
-    VECTOR(struct chunk_name) missing;       /* chunks that the rows call missing */
-};
 
 static int read_states(struct view_cut *cut)
 {
@@ -74,6 +62,8 @@ void view_cut_close(struct view_cut *cut)
     vector_free(&cut->named);
     vector_free(&cut->unreferenced);
     vector_free(&cut->removed);
+    vector_free(&cut->revived);
+    vector_free(&cut->revived_packs);
     vector_free(&cut->missing);
     free(cut);
 }
@@ -99,28 +89,6 @@ bool view_cut_is_whole(const struct view_cut *cut)
     return cut->remote.pub.is_whole;
 }
 
-/* One that only others rest on may be known by its name alone. */
-static int chunk_at(struct view_cut *cut, const struct chunk_name *name, struct chunk_row *row)
-{
-    struct key key;
-    _cleanup_value_ struct value value = {0};
-    *row = (struct chunk_row){.entry = {.name = *name}};
-    key_chunk(&key, name);
-    int r = db_get(cut->view, &cut->snap, &key, &value);
-    if (r < 0)
-        return r == -ENOENT ? 0 : r;
-    return chunk_row_decode(name, value.data, value.len, row);
-}
-
-/* Does the cut need the chunk, with the references that it has there? 1, 0 or -errno. */
-static int cut_needs(struct view_cut *cut, const struct chunk_name *name, uint64_t refs)
-{
-    const struct look then = {.view = cut->view, .snap = &cut->snap};
-    if (cut->is_alone)
-        return refs > 0;
-    return chunk_is_needed(&then, name, refs);
-}
-
 static int list_pending(struct view_cut *cut, const struct chunk_name *after,
                         int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
 {
@@ -140,7 +108,7 @@ static int list_pending(struct view_cut *cut, const struct chunk_name *after,
         memcpy(&name, scan.key + 1, sizeof name);
         if (after && chunk_name_equal(&name, after))
             continue;
-        r = chunk_at(cut, &name, &row);
+        r = cut_chunk(cut, &name, &row);
         r = r < 0 ? r : fn(&row.entry, arg);
     }
     if (r == 0)
@@ -156,50 +124,6 @@ int view_cut_pending(struct view_cut *cut, const struct chunk_name *after,
         r = list_pending(cut, after, fn, arg);
     snap_hold(&cut->snap);
     return r;
-}
-
-/* Did its row change since the cut? */
-static int is_touched_since(struct view_cut *cut, const struct chunk_name *name)
-{
-    struct key key, mark;
-    _cleanup_value_ struct value value = {0};
-    struct touched_row row;
-    key_chunk(&key, name);
-    key_touched(&mark, key.bytes, key.len);
-    int r = db_get(cut->view, NULL, &mark, &value);
-    if (r == 0)
-        r = touched_decode(value.data, value.len, &row);
-    return r == -ENOENT ? 0 : r < 0 ? r : row.change > cut->remote.changes;
-}
-
-/* Is the chunk needed now, and has it an entry that is complete? 1, 0 or -errno. */
-static int is_base_now(struct view_cut *cut, const struct chunk_name *name,
-                       struct chunk_entry *ret_entry)
-{
-    const struct look now = {.view = cut->view};
-    struct chunk_entry local;
-    uint64_t refs = 0;
-    int r = view_chunk(cut->view, name, &local, &refs);
-    if (r == 0 || r == -ENOENT)
-        r = chunk_is_needed(&now, name, refs);
-    if (r <= 0)
-        return r;
-    r = view_remote_place(cut->view, name, ret_entry);
-    if (r == 0)
-        r = entry_lacks_base(&now, ret_entry, NULL);
-    return r < 0 && r != -ENOENT ? r : r == 0;
-}
-
-/* Without a look into the snapshot, which one thread at a time may use: what is needed now was
- * needed at the cut if no mark has come since. That is looked for last. */
-int view_cut_base(struct view_cut *cut, const struct chunk_name *name,
-                  struct chunk_entry *ret_entry)
-{
-    int r = is_base_now(cut, name, ret_entry);
-    if (r <= 0)
-        return r < 0 ? r : -ENOENT;
-    r = is_touched_since(cut, name);
-    return r > 0 ? -ENOENT : r;
 }
 
 /* --- rows ------------------------------------------------------------------------------------- */
@@ -218,16 +142,16 @@ static int give(struct rows *rows, const void *key, size_t key_len, const void *
     return rows->fn(&row, rows->arg);
 }
 
-/* A chunk that the rows place in the remote is told with all that it rests on. One sent since the
- * cut rests on what the cut needs (view_cut_base()), and all else did so before. */
-static int check_bases_told(struct view_cut *cut, const struct chunk_entry *entry)
+/* A chunk that the rows place in the remote is told with all that it rests on: what is sent for the
+ * cut rests on what its rows tell (view_cut_base()), and all else did so before. */
+static int check_bases_reported(struct view_cut *cut, const struct chunk_entry *entry)
 {
     int r = 1;
     for (size_t i = 0; i < entry->ref_count && r > 0; i++) {
         struct chunk_row row;
-        r = chunk_at(cut, &entry->refs[i].name, &row);
+        r = cut_chunk(cut, &entry->refs[i].name, &row);
         if (r == 0)
-            r = cut_needs(cut, &row.entry.name, row.refs);
+            r = cut_reports(cut, &row.entry.name, row.refs);
     }
     if (r == 0)
         log_error("view: a chunk in the remote rests on one that the cut does not need");
@@ -239,6 +163,14 @@ static int give_removed(struct rows *rows, const struct key *key)
     return rows->cut->remote.pub.is_whole ? 0 : give(rows, key->bytes, key->len, NULL, 0);
 }
 
+/* Its pack is not unreferenced with this head, as it would be by what the cut needed. */
+static void note_revived(struct view_cut *cut, const struct chunk_entry *entry)
+{
+    vector_add(&cut->revived, entry->name);
+    if (entry->pack)
+        vector_add(&cut->revived_packs, entry->pack);
+}
+
 /* A chunk's row says how often it is referred to at the cut, and where it lies in the remote. One
  * that is missing there, and no file refers to, has none. */
 static int give_chunk(struct rows *rows, const struct chunk_row *at_cut)
@@ -248,7 +180,8 @@ static int give_chunk(struct rows *rows, const struct chunk_row *at_cut)
     struct chunk_row row = {.refs = at_cut->refs};
     struct key key;
     key_chunk(&key, name);
-    int r = cut_needs(cut, name, at_cut->refs);
+    int needed = cut_needs(cut, name, at_cut->refs);
+    int r = needed ? needed : cut_rests_on(cut, name);
     if (r <= 0)
         return r < 0 ? r : give_removed(rows, &key);
     r = cut->is_alone ? -ENOENT : view_remote_place(cut->view, name, &row.entry);
@@ -262,9 +195,11 @@ static int give_chunk(struct rows *rows, const struct chunk_row *at_cut)
         r = 0;
     }
     if (r == 0)
-        r = check_bases_told(cut, &row.entry);
+        r = check_bases_reported(cut, &row.entry);
     if (r < 0)
         return r;
+    if (!needed)
+        note_revived(cut, &row.entry);
     uint8_t value[CHUNK_VALUE_LEN_MAX];
     return give(rows, key.bytes, key.len, value, chunk_row_encode(&row, value));
 }
@@ -309,7 +244,8 @@ static int give_pack(const struct view_remote_pack *known, void *arg)
         return cut->remote.pub.is_whole ? 0 : give(rows, key.bytes, key.len, NULL, 0);
     }
     bool is_given = cut->remote.pub.is_whole || pack.head == 0;
-    if (!pack.unreferenced && then.live_count == 0) {
+    if (!pack.unreferenced && then.live_count == 0 &&
+        !vector_search(&cut->revived_packs, &pack.pack, compare_u64)) {
         pack.unreferenced = cut->now;
         vector_add(&cut->unreferenced, pack.pack);
         is_given = true;
@@ -328,6 +264,7 @@ static int give_packs(struct rows *rows)
     rows->packs_given = true;
     if (rows->cut->is_alone)
         return 0;
+    vector_sort(&rows->cut->revived_packs, compare_u64); /* chunks come before packs */
     return view_remote_packs(rows->cut->view, give_pack, rows);
 }
 
@@ -344,7 +281,7 @@ static int give_touched(struct rows *rows, const uint8_t *bytes, size_t len)
         if (len != CHUNK_KEY_LEN)
             return -EUCLEAN;
         memcpy(&name, bytes + 1, sizeof name);
-        int r = chunk_at(cut, &name, &row);
+        int r = cut_chunk(cut, &name, &row);
         return r < 0 ? r : give_chunk(rows, &row);
     }
     _cleanup_value_ struct value value = {0};
@@ -452,6 +389,7 @@ int view_cut_rows(struct view_cut *cut, int64_t now,
     struct rows rows = {.cut = cut, .fn = fn, .arg = arg};
     cut->now = now;
     cut->named.count = cut->unreferenced.count = cut->removed.count = cut->missing.count = 0;
+    cut->revived.count = cut->revived_packs.count = 0;
     int r = snap_resume(&cut->snap);
     if (r == 0)
         r = cut->remote.pub.is_whole ? give_whole(&rows) : give_changes(&rows);
@@ -490,12 +428,13 @@ static int note_unreferenced(struct txn *txn, const struct ids *ids, int64_t now
     return 0;
 }
 
-/* A chunk that the run calls missing is told again by each run until it has its place. */
-static void note_missing(struct txn *txn, const struct view_cut *cut)
+/* Of these the next run tells again: of one that is missing, until it has its place; and what only
+ * what was sent rests on may be dead by now, without a change that left a mark. */
+static void note_reported_again(struct txn *txn, const struct names *names)
 {
-    for (size_t i = 0; i < cut->missing.count; i++) {
+    for (size_t i = 0; i < names->count; i++) {
         struct key key;
-        key_chunk(&key, &cut->missing.at[i]);
+        key_chunk(&key, &names->at[i]);
         txn_touch(txn, &key);
     }
 }
@@ -520,7 +459,8 @@ static int note_published(struct view_cut *cut, uint64_t head)
         r = note_unreferenced(&txn, &cut->unreferenced, cut->now);
     if (r == 0) {
         note_removed(&txn, &cut->removed);
-        note_missing(&txn, cut);
+        note_reported_again(&txn, &cut->missing);
+        note_reported_again(&txn, &cut->revived);
         remote_pack_store(&txn);
         txn.remote.pub.head = head;
         txn.remote.pub.cut = cut->state.applied_seq;

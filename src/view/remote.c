@@ -290,6 +290,42 @@ int view_has_dependents(struct view *view, const struct chunk_name *name, bool *
     return r < 0 ? r : 0;
 }
 
+static int may_serve(struct view *view, const struct chunk_name *name, bool *ret)
+{
+    struct chunk_entry entry;
+    struct key key, mark;
+    _cleanup_value_ struct value value = {0};
+    key_chunk(&key, name);
+    key_touched(&mark, key.bytes, key.len);
+    int r = view_remote_place(view, name, &entry);
+    if (r == 0)
+        r = view_has_dependents(view, name, ret);
+    if (r == 0 && !*ret) {
+        r = db_get(view, NULL, &mark, &value);
+        *ret = r == 0;
+    }
+    return r == -ENOENT ? 0 : r;
+}
+
+int view_pack_may_serve(struct view *view, uint64_t pack, bool *ret)
+{
+    struct key prefix;
+    _cleanup_snap_ struct snap snap;
+    _cleanup_scan_ struct scan scan;
+    int r = 0;
+    snap_begin(&snap, view);
+    key_u64(&prefix, KEY_PLACED, pack);
+    scan_open(&scan, &snap, &prefix);
+    for (*ret = false; r == 0 && !*ret && scan_valid(&scan); scan_next(&scan)) {
+        struct chunk_name name;
+        if (scan.key_len != PLACED_KEY_LEN)
+            return -EUCLEAN;
+        memcpy(&name, scan.key + KEY_U64_LEN, sizeof name);
+        r = may_serve(view, &name, ret);
+    }
+    return r < 0 ? r : scan_error(&scan);
+}
+
 int view_dependents(struct view *view, const struct chunk_name *name, enum chunk_encoding encoding,
                     uint64_t max, uint64_t *ret_count)
 {

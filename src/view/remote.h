@@ -78,6 +78,10 @@ CAIRN_MUST_CHECK int view_has_dependents(struct view *view, const struct chunk_n
 CAIRN_MUST_CHECK int view_dependents(struct view *view, const struct chunk_name *name,
                                      enum chunk_encoding encoding, uint64_t max,
                                      uint64_t *ret_count);
+/* May a chunk become a base, or serve as one again, that lies in this pack on NVMe and that nothing
+ * needs here? It has a place in the remote, and the newest head may say that it is needed, or
+ * something there rests on it. Any thread. */
+CAIRN_MUST_CHECK int view_pack_may_serve(struct view *view, uint64_t pack, bool *ret);
 /* A base that the chunk's entry in the remote lacks, or that one of its bases lacks. -ENOENT: it
  * lacks none, or the chunk has no place there. Any thread. */
 CAIRN_MUST_CHECK int view_remote_lacks(struct view *view, const struct chunk_name *name,
@@ -115,7 +119,8 @@ CAIRN_MUST_CHECK int view_unpublished_total(struct view *view, uint64_t max,
 
 struct view_cut;
 
-/* The view as it is now: a whole cut. -EINVAL: it does not track. One at a time. */
+/* The view as it is now: a whole cut. -EINVAL: it does not track. One at a time is published; a
+ * published one may stay open, to look at its files (cut_files.h). */
 CAIRN_MUST_CHECK int view_cut_open(struct view *view, struct view_cut **ret_cut);
 /* The same for rows that say all and nothing of a remote, which there need not be: no chunk has a
  * place, and there are no packs. Not to be published; beside others. */
@@ -132,11 +137,18 @@ CAIRN_MUST_CHECK int view_cut_pending(struct view_cut *cut, const struct chunk_n
                                       int (*fn)(const struct chunk_entry *entry, void *arg),
                                       void *arg);
 
-/* May what is sent for the cut refer to this chunk? 0, and its entry in the remote: the cut needs
- * it, and all that it rests on is there. -ENOENT: not to this one (it may be that it changed since
- * the cut). So the head that names the one names the other. Any thread, several at once. */
+/* May what is sent for the cut refer to this chunk? 0, and its entry in the remote: all that it
+ * rests on is there, and the cut's rows tell of it. They do if the cut needs it; or if nothing
+ * does, but the newest head may say so: as of what was deleted since. -ENOENT: not to this one (it
+ * may be that it changed since the cut). So the head that names the one names the other. Any
+ * thread, several at once. */
 CAIRN_MUST_CHECK int view_cut_base(struct view_cut *cut, const struct chunk_name *name,
                                    struct chunk_entry *ret_entry);
+
+/* As view_has_dependents(), at the cut: a head may go on to say so, whatever happened since. One
+ * thread at a time for one cut. */
+CAIRN_MUST_CHECK int view_cut_has_dependents(struct view_cut *cut, const struct chunk_name *name,
+                                             bool *ret);
 
 /* The rows of the cut's run, in key order. Everything pending must have its place now; chunks that
  * have none are told without one and counted in *ret_missing: their bytes cannot be read from the

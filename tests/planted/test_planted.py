@@ -30,6 +30,7 @@ FOUND_BY = {
     "read_behind_the_fill": ("crash/test_forged.py", "test_forged_records"),
     "skip_verify": (DENSE, "test_a_fresh_node_reads_all"),
     "drop_a_base": (DENSE, "test_what_others_are_stored_by_is_deleted"),
+    "doom_what_was_revived": ("remote/test_written_over.py", "test_all_is_there_when_the_name_was_written_over"),
     "forget_a_reference": (DENSE, "test_a_base_outlives_a_merge_of_what_it_serves"),
     "drop_a_local_base": ("remote/test_condense.py", "test_what_others_rest_on_is_deleted"),
     "told_before_the_batch": (DISK, "test_small_fsyncs_one_after_the_other"),

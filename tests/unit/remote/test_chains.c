@@ -210,6 +210,11 @@ Test(chains, what_follows_the_image_of_twins_is_of_a_star)
 /* Here no file refers to anything: all that a new one rests on is kept for it alone. */
 Test(chains, dead_bases_are_no_longer_than_what_they_are_kept_for)
 {
+    static const struct {
+        uint32_t raw_len;
+        unsigned base;
+    } cases[] = {
+        {3 * STORED_LEN, 3}, {3 * STORED_LEN - 1, 1}, {STORED_LEN, 1}, {STORED_LEN - 1, 0}};
     struct chain_base base;
     struct chunk_name name = name_of(9), partner = name_of(3);
     struct fixture g;
@@ -217,15 +222,12 @@ Test(chains, dead_bases_are_no_longer_than_what_they_are_kept_for)
     place(&g, 1, ENCODING_FX, 0);
     place(&g, 2, ENCODING_DX, 1);
     place(&g, 3, ENCODING_DX, 2);
-    struct view *view = g.fixture.store->view;
-    assert_i64(chains_find_base(g.chains, view, &name, &partner, 3 * STORED_LEN, FORM_CHAIN, &base),
-               0);
-    expect_u64(base.depth, 3);
-    assert_i64(
-        chains_find_base(g.chains, view, &name, &partner, 3 * STORED_LEN - 1, FORM_CHAIN, &base),
-        0);
-    expect_u64(base.depth, 0);
-    assert_i64(chains_find_base(g.chains, view, &name, &partner, STORED_LEN, FORM_STAR, &base), 0);
-    expect_u64(base.depth, 1, "a star rests on its keyframe alone");
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        assert_i64(chains_find_base(g.chains, g.fixture.store->view, &name, &partner,
+                                    cases[i].raw_len, FORM_CHAIN, &base),
+                   0);
+        expect_u64(base.depth ? number_of(&base.name) : 0, cases[i].base, "case %zu", i);
+        expect_u64(base.is_dead, cases[i].base != 0);
+    }
     teardown(&g);
 }

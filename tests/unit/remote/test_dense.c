@@ -256,20 +256,92 @@ Test(dense, without_it_nothing_refers_to_anything)
     teardown(&g);
 }
 
-/* What is not near is sent as it is, and so is what was deleted since. */
-Test(dense, what_has_no_base_that_helps_is_plain)
+Test(dense, what_is_not_near_is_plain)
 {
     struct fixture g;
     setup(&g);
     open_remote(&g, REDUCE_DENSE);
     put_weights(&g, 0);
     wait_published(&g);
+    fixture_put(&g.fixture, "step1", 3, LEN);
+    wait_published(&g);
+    expect_form(&g, "step1", ENCODING_RAW, 0, NULL, 1);
+    teardown(&g);
+}
+
+/* --- what is not there any more --------------------------------------------------------------- */
+
+/* The chunks of a file rest on these, in their order. */
+static void expect_rests_on(struct fixture *g, const char *name, const struct chunk_name *bases,
+                            unsigned depth)
+{
+    for (unsigned i = 0; i < CHUNKS; i++) {
+        struct chunk_entry entry = place_of(g, name, i);
+        expect_u64(entry.encoding, ENCODING_DX, "chunk %u of %s", i, name);
+        expect_u64(entry.depth, depth, "chunk %u of %s", i, name);
+        cr_expect(entry.ref_count == 1 && chunk_name_equal(&entry.refs[0].name, &bases[i]));
+    }
+}
+
+static void get_names(struct fixture *g, const char *name, struct chunk_name ret[CHUNKS])
+{
+    for (unsigned i = 0; i < CHUNKS; i++)
+        ret[i] = chunk_of(g, name, i);
+}
+
+/* A job that keeps its last checkpoint alone. */
+Test(dense, what_was_deleted_since_the_newest_head_serves_once_more)
+{
+    struct chunk_name old[CHUNKS];
+    struct fixture g;
+    setup(&g);
+    open_remote(&g, REDUCE_DENSE);
+    put_weights(&g, 0);
+    wait_published(&g);
+    get_names(&g, "step0", old);
     fixture_unlink(&g.fixture, "step0", 0);
     put_weights(&g, 1);
     wait_published(&g);
-    expect_form(&g, "step1", ENCODING_FX, 0, NULL, 1);
-    fixture_put(&g.fixture, "step2", 3, LEN);
+    expect_rests_on(&g, "step1", old, 1);
+    teardown(&g);
+}
+
+static void write_over(struct fixture *g, const char *name, unsigned steps)
+{
+    uint8_t *data = xcalloc(1, LEN);
+    uint64_t ino = fixture_lookup(&g->fixture, name);
+    make_weights(data, LEN, 1, steps);
+    if (!ino) {
+        put_bytes(g, name, data, LEN);
+    } else {
+        fixture_write(&g->fixture, ino, 0, data, LEN);
+        fixture_seal(&g->fixture, ino);
+    }
+    free(data);
+}
+
+/* A chain, until that keeps more than a content is long; then it begins at the keyframe anew. */
+Test(dense, a_name_that_is_written_over_rests_on_what_it_had)
+{
+    struct chunk_name key[CHUNKS], before[CHUNKS];
+    unsigned depth = 0, restarts = 0;
+    struct fixture g;
+    setup(&g);
+    open_remote(&g, REDUCE_DENSE);
+    write_over(&g, "latest", 0);
     wait_published(&g);
-    expect_form(&g, "step2", ENCODING_RAW, 0, NULL, 1);
+    get_names(&g, "latest", key);
+    for (unsigned steps = 1; steps < LATEST; steps++) {
+        get_names(&g, "latest", before);
+        write_over(&g, "latest", steps);
+        wait_published(&g);
+        unsigned now = place_of(&g, "latest", 0).depth;
+        cr_expect(now == depth + 1 || now == 1, "depth %u after %u", now, depth);
+        expect_rests_on(&g, "latest", now == 1 ? key : before, now);
+        restarts += now == 1 && depth > 0;
+        depth = now;
+    }
+    cr_expect(restarts > 0);
+    cr_expect_lt(view_remote(g.fixture.store->view).pack_bytes, 2 * LEN);
     teardown(&g);
 }

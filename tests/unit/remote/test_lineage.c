@@ -15,7 +15,7 @@
 
 struct fixture {
     struct store_fixture fixture;
-    struct view_cut *cut;
+    struct view_cut *cut, *published; /* of what was there when a file was placed last */
     struct lineage *lineage;
     uint64_t next_pack;
 };
@@ -39,6 +39,7 @@ static void forget(struct fixture *g)
 static void teardown(struct fixture *g)
 {
     forget(g);
+    view_cut_close(g->published);
     fixture_remove(&g->fixture);
 }
 
@@ -49,7 +50,7 @@ static void build(struct fixture *g)
     fixture_wait(&g->fixture);
     store_await_view(g->fixture.store, INT64_MAX);
     assert_i64(view_cut_open(g->fixture.store->view, &g->cut), 0);
-    assert_i64(lineage_build(g->fixture.store, g->cut, &g->lineage), 0);
+    assert_i64(lineage_build(g->fixture.store, g->cut, g->published, &g->lineage), 0);
 }
 
 /* --- content ---------------------------------------------------------------------------------- */
@@ -328,6 +329,107 @@ Test(lineage, chunks_that_are_not_sent_have_none)
     expect_u64(lineage_base(g.lineage, &second, &base), 0);
     teardown(&g);
     free(data);
+}
+
+/* --- what was written over -------------------------------------------------------------------- */
+
+static int ignore_row(const struct run_row *row, void *arg)
+{
+    (void)row;
+    (void)arg;
+    return 0;
+}
+
+/* As after a round of the upload that placed what it had to. */
+static void publish(struct fixture *g)
+{
+    uint64_t missing;
+    view_cut_close(g->published);
+    fixture_wait(&g->fixture);
+    store_await_view(g->fixture.store, INT64_MAX);
+    assert_i64(view_cut_open(g->fixture.store->view, &g->published), 0);
+    assert_i64(view_cut_rows(g->published, 1, ignore_row, NULL, &missing), 0);
+    assert_i64(view_published(g->fixture.store->view, g->published, g->next_pack), 0);
+}
+
+/* Weights of which these, of a hundred, are other ones than at first, and `moved` of a hundred of
+ * all moved a little since. */
+static void put_moved(struct fixture *g, const char *name, unsigned others, unsigned moved)
+{
+    uint8_t *data = xcalloc(1, FILE_LEN);
+    struct seeded s = {1}, other = {2}, move = {3};
+    for (size_t i = 0; i + 2 <= FILE_LEN; i += 2) {
+        unsigned first = (unsigned)seeded_below(&s, 0x200),
+                 next = (unsigned)seeded_below(&other, 0x200);
+        unsigned value = seeded_below(&other, 100) < others ? next : first;
+        value += seeded_below(&move, 100) < moved;
+        put_le16(data + i, (uint16_t)(0x3c00 + value));
+    }
+    uint64_t ino = fixture_lookup(&g->fixture, name);
+    if (ino) {
+        fixture_write(&g->fixture, ino, 0, data, FILE_LEN);
+        fixture_seal(&g->fixture, ino);
+    } else {
+        put_bytes(g, name, data, FILE_LEN);
+    }
+    free(data);
+}
+
+/* Of a training state: "latest" rests on a keyframe that no file has any more, from which `others`
+ * of a hundred of its weights differ, when it is written over with what is near to it. */
+static void expect_keyframe_serves(unsigned others, bool serves)
+{
+    struct chunk_name key[CHUNKS + 1];
+    struct fixture g;
+    setup(&g);
+    put_moved(&g, "key", 0, 0);
+    put_moved(&g, "latest", others, 0);
+    build(&g);
+    place(&g, "key", NULL);
+    place(&g, "latest", "key");
+    for (unsigned i = 0; i <= CHUNKS; i++)
+        key[i] = chunk_of(&g, "key", i);
+    fixture_unlink(&g.fixture, "key", 0);
+    publish(&g);
+    put_moved(&g, "latest", others, 4);
+    put_wide(&g, "optimizer");
+    build(&g);
+    for (unsigned i = 0; i <= CHUNKS; i++) {
+        struct chunk_name chunk = chunk_of(&g, "latest", i), is;
+        bool has = lineage_base(g.lineage, &chunk, &is) > 0;
+        expect_u64(has, serves, "chunk %u, %u others", i, others);
+        if (has)
+            cr_expect(chunk_name_equal(&is, &key[i]), "chunk %u", i);
+    }
+    teardown(&g);
+}
+
+Test(lineage, a_keyframe_that_is_far_away_is_replaced)
+{
+    expect_keyframe_serves(5, true);
+    expect_keyframe_serves(60, false);
+}
+
+Test(lineage, what_a_name_had_is_found_whatever_it_is_saved_as)
+{
+    static const char *const names[] = {"latest.bin", "latest.bin.tmp", ".latest.bin.a8Qx"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        struct fixture g;
+        setup(&g);
+        put_weights(&g, "latest.bin", 1, 0);
+        build(&g);
+        place(&g, "latest.bin", NULL);
+        struct chunk_name old = chunk_of(&g, "latest.bin", 0), is;
+        publish(&g);
+        if (i == 0)
+            fixture_unlink(&g.fixture, "latest.bin", 0);
+        put_weights(&g, names[i], 1, 1);
+        build(&g);
+        struct chunk_name chunk = chunk_of(&g, names[i], 0);
+        expect_u64(lineage_base(g.lineage, &chunk, &is), 1, "%s", names[i]);
+        cr_expect(chunk_name_equal(&is, &old), "%s", names[i]);
+        teardown(&g);
+    }
 }
 
 /* --- names of tensors ------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
 #include "bases_model.h"
 #include "../expect.h"
 
-static bool rests_on(const struct chunk *c, uint32_t base)
+bool rests_on(const struct chunk *c, uint32_t base)
 {
     for (size_t i = 0; i < c->ref_count && c->remote; i++)
         if (c->bases[i] == base)

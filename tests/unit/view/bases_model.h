@@ -19,6 +19,8 @@ struct state {
     struct chunk chunks[IDS];
 };
 
+/* Has it an entry that refers to `base`? */
+bool rests_on(const struct chunk *c, uint32_t base);
 bool is_needed(const struct state *s, uint32_t id);
 bool is_complete(const struct state *s, uint32_t id);
 /* Needed chunks that lie here do not rest on what is lost: the deepest leave first. */

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""reduce=dense and names that are written over: what the remote has of the old content serves the new one, for as long as that pays, and goes
+when nothing needs it any more."""
+import os
+import time
+
+import pytest
+
+import remote as remotes
+import rig
+from dense_job import Job, Training, bytes_of, check_fresh, sent
+
+torch = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.needs_mount
+
+TIMES = 12
+
+
+@pytest.fixture
+def node(on_remote, folder):
+    return on_remote(remotes.DirRemote(os.path.join(folder, "remotes")), reduce="dense", gc_grace="1s", stage="256M")
+
+
+@pytest.fixture
+def job(node):
+    node.mount()
+    return Job(node)
+
+
+def truncate(path, data):
+    rig.write_file(path, data)
+
+
+def rename(path, data):
+    rig.write_file(path + ".tmp", data)
+    os.rename(path + ".tmp", path)
+
+
+def publish_then_rename(job):
+    """A head may have the file under its first name, before the old one is replaced."""
+
+    def write(path, data):
+        rig.write_file(path + ".tmp", data)
+        job.node.wait_remote()
+        os.rename(path + ".tmp", path)
+
+    return write
+
+
+def rename_folder(path, data):
+    """Files of a folder, which takes the place of another."""
+    folder = os.path.dirname(path)
+    os.makedirs(folder + ".new")
+    rig.write_file(os.path.join(folder + ".new", os.path.basename(path)), data)
+    if os.path.exists(folder):
+        os.rename(folder, folder + ".old")
+        os.unlink(os.path.join(folder + ".old", os.path.basename(path)))
+        os.rmdir(folder + ".old")
+    os.rename(folder + ".new", folder)
+
+
+WAYS = {"truncate": lambda job: truncate, "rename": lambda job: rename, "publish_then_rename": publish_then_rename, "folder": lambda job: rename_folder}
+
+
+def save_over(job, write, name="latest/model.pt", parts=("model",)):
+    """The next step's state under the name; returns the bytes of it."""
+    job.training.step()
+    states = {part: getattr(job.training, part)() for part in parts}
+    data = bytes_of(states if len(states) > 1 else states["model"])
+    path = os.path.join(job.node.mnt, name)
+    if write is not rename_folder:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    write(path, data)
+    job.content[name] = data
+    return len(data)
+
+
+def collect(job):
+    """What heads dropped goes from the remote, too."""
+    job.write("more", rig.seeded_bytes(job.training.number, 20000))
+    job.node.wait_remote()
+    time.sleep(1.5)
+    for _ in range(2):
+        assert job.node.cairn("gc", job.node.mnt).returncode == 0
+    return sum(job.node.remote.names("packs/").values())
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("way", WAYS)
+def test_weights_are_stored_by_what_they_replace(job, report, way):
+    write, uploaded, raw = WAYS[way](job), [], 0
+    for _ in range(TIMES):
+        before = job.node.remote_status()["uploaded_bytes_total"]
+        raw = save_over(job, write)
+        job.node.wait_remote()
+        uploaded.append((job.node.remote_status()["uploaded_bytes_total"] - before) / raw)
+    kept = collect(job) / raw
+    report(way, {"uploaded": [round(share, 3) for share in uploaded], "kept": kept})
+    plain = uploaded[0]
+    assert sum(uploaded) < 0.75 * plain * TIMES, uploaded
+    assert kept < 2 * plain + 0.05, "the remote keeps at most one content more than there is"
+    check_fresh(job.node, job.content, remote=job.node.remote.copy())
+    job.node.umount()
+    assert job.node.fsck().returncode == 0
+    check_fresh(job.node, job.content)
+
+
+def small(job):
+    job.training = Training(elements=rig.MIB // 8)
+    return job
+
+
+@pytest.mark.timeout(400)
+def test_all_is_there_when_the_name_was_written_over(job):
+    """The head that brings the new content names what that rests on, which nothing needed when its cut was made."""
+    small(job)
+    for number in range(4):
+        raw = save_over(job, truncate)
+        job.node.wait_remote()
+        if number:
+            check_fresh(job.node, job.content, remote=job.node.remote.copy())
+    assert sent(job.node)["dx"] > 2 * raw
+
+
+@pytest.mark.timeout(400)
+def test_a_training_state(job, report):
+    """Of it only the weights are differences to what they replace: what those keep is a small part, and moments are kept by nothing."""
+    parts, uploaded, raw = ("model", "optimizer"), [], 0
+    small(job)
+    for _ in range(TIMES):
+        before = job.node.remote_status()["uploaded_bytes_total"]
+        raw = save_over(job, rename, parts=parts)
+        job.node.wait_remote()
+        uploaded.append((job.node.remote_status()["uploaded_bytes_total"] - before) / raw)
+    kept = collect(job) / raw
+    report("state", {"uploaded": [round(share, 3) for share in uploaded], "kept": kept})
+    assert sent(job.node)["twin"] > 0.25 * TIMES * raw and sent(job.node)["dx"] > 0.1 * TIMES * raw
+    assert sum(uploaded[1:]) < 0.98 * uploaded[0] * (TIMES - 1), uploaded
+    assert kept < uploaded[0] + 2 / 14, "bf16 weights are a seventh of the state"
+    check_fresh(job.node, job.content)
+
+
+@pytest.mark.timeout(400)
+def test_all_goes_with_the_name(job):
+    for _ in range(4):
+        raw = save_over(job, rename)
+        job.node.wait_remote()
+    assert sent(job.node)["dx"] > 2 * raw
+    os.unlink(os.path.join(job.node.mnt, "latest/model.pt"))
+    del job.content["latest/model.pt"]
+    assert collect(job) < raw / 10
+    assert job.node.status()["nvme"]["pack_bytes"] < raw / 10
+    check_fresh(job.node, job.content)
+
+
+@pytest.mark.timeout(400)
+def test_killed_while_it_uploads(job):
+    """What rests on an old content was noted, or was not; the next daemon goes on from there, and so does a fresh node from what is published."""
+    small(job)
+    for turn in range(5):
+        save_over(job, truncate if turn % 2 else rename)
+        before = set(job.node.remote.names("packs/"))
+        job.node.wait()
+        rig.poll(lambda: set(job.node.remote.names("packs/")) - before, 30, "a pack of it", 0.005)  # noqa: B023
+        time.sleep(0.02 * turn)
+        job.node.kill9()
+        rig.file_systems_unmount(job.node.mnt)
+        job.node.mount()
+        if turn % 2:
+            job.node.wait_remote()
+            check_fresh(job.node, job.content, remote=job.node.remote.copy())
+    for _ in range(2):
+        raw = save_over(job, rename)
+        job.node.wait_remote()
+    assert sent(job.node)["dx"] > 0.7 * raw
+    collect(job)
+    job.node.umount()
+    assert job.node.fsck().returncode == 0
+    check_fresh(job.node, job.content)
+
+
+@pytest.mark.timeout(400)
+def test_what_serves_goes_when_room_is_asked_for(job):
+    """It is kept on NVMe because there is room. Without it the next content stands by itself; the one after it has that."""
+    for _ in range(3):
+        raw = save_over(job, rename)
+        job.node.wait_remote()
+    served = sent(job.node)["dx"]
+    assert served > 1.5 * raw
+    job.node.remount()
+    save_over(job, rename)
+    job.node.wait_remote()
+    assert sent(job.node)["dx"] > 0.7 * raw, "a mount that begins with what is published knows it"
+    assert job.node.status()["nvme"]["pack_bytes"] > 1.2 * raw
+    save_over(job, rename)
+    job.node.wait()
+    assert job.node.cairn("gc", job.node.mnt).returncode == 0
+    job.node.wait_remote()
+    check_fresh(job.node, job.content)
