@@ -172,6 +172,9 @@ def test_nothing_goes_within_the_grace(on_remote, remote, rng):
 
 def test_dry_run_says_what_and_why(on_remote, remote, rng):
     node = on_remote(remote, gc_grace="5s").mount()
+    rig.write_file(os.path.join(node.mnt, "other"), rig.seeded_bytes(1, rig.MIB))  # nothing is stored by what it had
+    node.wait_remote()
+    os.unlink(os.path.join(node.mnt, "other"))
     # S3 tells when a head was put in whole seconds: only one that is a second younger is certainly from after a pack was doomed.
     content = keep_last_two(node, rng, 4, size=rig.MIB, after=lambda content: time.sleep(1.1))
     node.kill9()

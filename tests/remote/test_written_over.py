@@ -18,8 +18,8 @@ TIMES = 12
 
 
 @pytest.fixture
-def node(on_remote, folder):
-    return on_remote(remotes.DirRemote(os.path.join(folder, "remotes")), reduce="dense", gc_grace="1s", stage="256M")
+def node(on_remote, directory):
+    return on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), reduce="dense", gc_grace="1s", stage="256M")
 
 
 @pytest.fixture
@@ -48,19 +48,19 @@ def publish_then_rename(job):
     return write
 
 
-def rename_folder(path, data):
-    """Files of a folder, which takes the place of another."""
-    folder = os.path.dirname(path)
-    os.makedirs(folder + ".new")
-    rig.write_file(os.path.join(folder + ".new", os.path.basename(path)), data)
-    if os.path.exists(folder):
-        os.rename(folder, folder + ".old")
-        os.unlink(os.path.join(folder + ".old", os.path.basename(path)))
-        os.rmdir(folder + ".old")
-    os.rename(folder + ".new", folder)
+def rename_directory(path, data):
+    """Files of a directory, which takes the place of another."""
+    directory = os.path.dirname(path)
+    os.makedirs(directory + ".new")
+    rig.write_file(os.path.join(directory + ".new", os.path.basename(path)), data)
+    if os.path.exists(directory):
+        os.rename(directory, directory + ".old")
+        os.unlink(os.path.join(directory + ".old", os.path.basename(path)))
+        os.rmdir(directory + ".old")
+    os.rename(directory + ".new", directory)
 
 
-WAYS = {"truncate": lambda job: truncate, "rename": lambda job: rename, "publish_then_rename": publish_then_rename, "folder": lambda job: rename_folder}
+WAYS = {"truncate": lambda job: truncate, "rename": lambda job: rename, "publish_then_rename": publish_then_rename, "directory": lambda job: rename_directory}
 
 
 def save_over(job, write, name="latest/model.pt", parts=("model",)):
@@ -69,7 +69,7 @@ def save_over(job, write, name="latest/model.pt", parts=("model",)):
     states = {part: getattr(job.training, part)() for part in parts}
     data = bytes_of(states if len(states) > 1 else states["model"])
     path = os.path.join(job.node.mnt, name)
-    if write is not rename_folder:
+    if write is not rename_directory:
         os.makedirs(os.path.dirname(path), exist_ok=True)
     write(path, data)
     job.content[name] = data

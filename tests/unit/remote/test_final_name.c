@@ -39,7 +39,7 @@ Test(final_name, is_a_part_of_the_one_that_is_written)
     expect_paths("", "");
 }
 
-Test(final_name, may_be_that_of_a_folder)
+Test(final_name, may_be_that_of_a_directory)
 {
     expect_paths("/x/tmp-last/model", "/x/last/model\n"
                                       "/x/tmp/model\n");
