@@ -166,23 +166,20 @@ static int relocate(struct upload *up)
     return 0;
 }
 
-/* With reduce=dense. Without one all goes as it is on NVMe. */
-static int build_lineage(struct upload *up)
-{
-    struct remote *remote = up->remote;
-    int r =
-        remote->dense ? lineage_build(remote->store, up->cut, remote->published, &up->lineage) : 0;
-    if (r == 0 || r == -ECANCELED)
-        return r;
-    log_warn("what is uploaded is not stored by what the remote has: %s", strerror(-r));
-    return 0;
-}
-
 /* The cut stays open, to look at files of which the next one has other versions, or none. */
 static void keep_published(struct remote *remote, struct view_cut *cut)
 {
     view_cut_close(remote->published);
     remote->published = cut;
+}
+
+static void note_published(struct upload *up)
+{
+    repair_round_done(up->remote);
+    if (!up->remote->dense)
+        return;
+    keep_published(up->remote, up->cut);
+    up->cut = NULL;
 }
 
 /* After the start: what is here may be what the newest head says. */
@@ -197,6 +194,18 @@ static void find_published(struct remote *remote)
         keep_published(remote, cut);
     else
         view_cut_close(cut);
+}
+
+/* With reduce=dense. Without one all goes as it is on NVMe. */
+static int build_lineage(struct upload *up)
+{
+    struct remote *remote = up->remote;
+    int r =
+        remote->dense ? lineage_build(remote->store, up->cut, remote->published, &up->lineage) : 0;
+    if (r == 0 || r == -ECANCELED)
+        return r;
+    log_warn("what is uploaded is not stored by what the remote has: %s", strerror(-r));
+    return 0;
 }
 
 static int upload_round(struct remote *remote)
@@ -218,11 +227,8 @@ static int upload_round(struct remote *remote)
         r = upload_send_pending(&up);
     if (r == 0)
         r = publish(&up);
-    if (r == 0) {
-        repair_round_done(remote);
-        keep_published(remote, remote->dense ? up.cut : NULL);
-        up.cut = remote->dense ? NULL : up.cut;
-    }
+    if (r == 0)
+        note_published(&up);
     set_target(remote, 0);
     close_cut(&up);
     return r;
