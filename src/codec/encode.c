@@ -47,31 +47,46 @@ static uint32_t guess_lz4(const uint8_t *src, size_t raw_len)
     return (uint32_t)(stored * 1000 / (SAMPLE_LEN * SAMPLES));
 }
 
-/* 0 where it does not pay. */
-static size_t encode_lz4(const uint8_t *src, size_t raw_len, uint8_t *dst)
+/* 0 where it takes more than `room`. */
+static size_t encode_lz4(const uint8_t *src, size_t raw_len, size_t room, uint8_t *dst)
 {
-    size_t room = permille_of(raw_len, LZ4_WORTH);
     int n = room > 0 ? LZ4_compress_default((const char *)src, (char *)dst, (int)raw_len, (int)room)
                      : 0;
     return n > 0 ? (size_t)n : 0;
 }
 
+/* The samples hide from lz4 what repeats further apart, as words do in a text: it is tried where
+ * they speak for fx, too. `len`: of what is in `dst` already; 0: nothing is. Returns that, or the
+ * length of what lz4 made less of. */
+static size_t try_lz4(const uint8_t *src, size_t raw_len, size_t len, uint8_t *dst, uint8_t *spare)
+{
+    size_t room = permille_of(raw_len, LZ4_WORTH);
+    if (len == 0)
+        return encode_lz4(src, raw_len, room, dst);
+    size_t less = encode_lz4(src, raw_len, (size_t)min_u64(room, len - 1), spare);
+    memcpy(dst, spare, less);
+    return less ? less : len;
+}
+
 /* lz4 finds nothing where some bytes of each element are noise, so it is not asked there. */
-static size_t encode_best(const uint8_t *src, size_t raw_len, uint8_t *dst, uint8_t *ret_encoding)
+static size_t encode_best(const uint8_t *src, size_t raw_len, uint8_t *dst, uint8_t *spare,
+                          uint8_t *ret_encoding)
 {
     struct fx_guess fx = {.permille = NEVER};
+    size_t len = 0;
     if (raw_len >= FX_RAW_MIN)
         fx_look(src, raw_len, &fx);
     uint8_t coded = fx.coded[0] | fx.coded[1];
     bool has_noise = coded && coded != (1u << fx.width) - 1;
     uint32_t lz4 = has_noise ? NEVER : guess_lz4(src, raw_len);
-    if (fx_pays(&fx) && fx.permille < lz4) {
-        *ret_encoding = ENCODING_FX;
-        return fx_encode(fx_kernels_of(cpu_level()), &fx, src, raw_len, dst,
-                         permille_of(raw_len, FX_WORTH));
-    }
-    *ret_encoding = ENCODING_LZ4;
-    return lz4 <= LZ4_WORTH ? encode_lz4(src, raw_len, dst) : 0;
+    *ret_encoding = ENCODING_FX;
+    if (fx_pays(&fx) && fx.permille < lz4)
+        len = fx_encode(fx_kernels_of(cpu_level()), &fx, src, raw_len, dst,
+                        permille_of(raw_len, FX_WORTH));
+    size_t best = lz4 <= LZ4_WORTH ? try_lz4(src, raw_len, len, dst, spare) : len;
+    if (best != len)
+        *ret_encoding = ENCODING_LZ4;
+    return best;
 }
 
 static const uint8_t *gather(const struct iovec *iov, size_t iov_count, uint8_t *dst)
@@ -97,7 +112,7 @@ struct chunk_encoded chunk_encode(enum reduce reduce, const struct iovec *iov, s
         return as_it_is;
     const uint8_t *raw = iov_count == 1 ? iov[0].iov_base : gather(iov, iov_count, scratch);
     uint8_t *again = (uint8_t *)scratch + CHUNK_SIZE_MAX;
-    ret.len = encode_best(raw, raw_len, dst, &ret.encoding);
+    ret.len = encode_best(raw, raw_len, dst, again, &ret.encoding);
     if (ret.len == 0)
         return as_it_is;
     as_it_is.was_wrong = chunk_decode(ret.encoding, dst, ret.len, again, raw_len) < 0 ||

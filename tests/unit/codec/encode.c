@@ -117,6 +117,26 @@ Test(encode, text_is_compressed)
     assert_u64(round_trip(1000, 1, &n), ENCODING_LZ4);
 }
 
+/* Words come again further apart than a sample is long. */
+Test(encode, text_of_many_words_is_for_lz4)
+{
+    static char words[1200][8];
+    struct seeded seeded = {1};
+    size_t n, len = 0;
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        for (size_t k = 0; k < 7; k++)
+            words[i][k] = (char)('a' + seeded_below(&seeded, 26));
+    while (len + 8 <= sizeof raw) {
+        memcpy(raw + len, words[seeded_below(&seeded, ARRAY_LEN(words))], 7);
+        raw[len + 7] = ' ';
+        len += 8;
+    }
+    struct fx_guess fx;
+    fx_look(raw, len, &fx);
+    assert_u64(round_trip(len, 1, &n), ENCODING_LZ4);
+    cr_assert_lt(n * 1000, len * fx.permille);
+}
+
 Test(encode, noise_is_stored_raw)
 {
     struct seeded seeded = {1};
