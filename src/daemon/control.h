@@ -4,9 +4,7 @@
  * mounted are answered. */
 #pragma once
 
-#include <cjson/cJSON.h>
-
-#include "base/base.h"
+#include "daemon/control_json.h"
 
 #define CONTROL_REQUEST_MAX (64 * KIB)
 #define CONTROL_REPLY_MAX (16 * MIB)
@@ -31,17 +29,3 @@ CAIRN_MUST_CHECK int control_request(const char *store, const cJSON *request, in
 
 /* Returns true if a daemon listens there: it is alive, though it may not answer. Does not block. */
 bool control_listens(const char *store);
-
-/* The text of `json`, valid whatever bytes its strings hold: those that are no UTF-8 appear as
- * "\\xNN". Caller frees. */
-char *control_print(const cJSON *json, bool for_people);
-
-/* {"error":text,"errno":error}; `error` is a positive errno. */
-cJSON *control_error(int error, const char *text);
-
-/* Numbers in JSON are doubles for many a reader: one of 16 digits or more travels as a string of
- * digits. */
-void control_add_u64(cJSON *object, const char *name, uint64_t value);
-
-/* Reads what control_add_u64() wrote. False where there is none, or no whole number from 0 on. */
-bool control_get_u64(const cJSON *object, const char *name, uint64_t *ret_value);

@@ -6,7 +6,8 @@
  *   read.c                       the cache of decoded chunks, and what files consist of
  *   pull.c, prefetch.c, warm.c   what is brought from the remote: pull.h
  *   keep.c                       what was fetched goes to NVMe
- *   evict.c                      packs that leave NVMe because the remote has what they hold */
+ *   evict.c                      packs that leave NVMe because the remote has what they hold
+ *   pins.c                       chunks that stay, because a user wants it: pins.h */
 #pragma once
 
 #include "fetch/fetch.h"
@@ -96,9 +97,10 @@ void keep_flush(struct store *store);
 
 /* --- evict.c ---------------------------------------------------------------------------------- */
 
-/* Rounds of the writeback thread: what is pinned is counted anew, when it changed or a client asked
- * what is free; packs leave, because room is short or it was asked for. */
-bool evict_pins_round(struct store *store, bool now);
+/* A round of the writeback thread: what is pinned is counted anew, when it changed or a client
+ * asked what is free (pins.c). */
+bool pins_round(struct store *store, bool now);
+/* Another: packs leave, because room is short or it was asked for. */
 bool evict_round(struct store *store, bool now);
 /* May room come free by eviction, or by what is being uploaded? The writeback thread. */
 bool evict_may_free(struct store *store);

@@ -124,14 +124,14 @@ int store_new_id(const char *path, char ret_id[33], char **ret_text)
 /* --- life ------------------------------------------------------------------------------------- */
 
 static const struct upkeep_round upkeep_list[] = {
-    {follow_round, false},     /* remote/: the view becomes that of a newer head */
-    {evict_pins_round, false}, /* fetch/: what is pinned is counted */
-    {heal_round, false},       /* commit/: damaged chunks get another place */
-    {keep_round, false},       /* fetch/: what was fetched becomes part of the journal */
-    {gc_round, true},          /* commit/: packs that nothing needs go */
-    {evict_round, true},       /* fetch/: packs leave that the remote has */
-    {compact_round, true},     /* commit/: mostly dead packs are made anew */
-    {condense_round, false},   /* remote/: old chunks become as dense as in the remote */
+    {follow_round, false},   /* remote/: the view becomes that of a newer head */
+    {pins_round, false},     /* fetch/: what is pinned is counted */
+    {heal_round, false},     /* commit/: damaged chunks get another place */
+    {keep_round, false},     /* fetch/: what was fetched becomes part of the journal */
+    {gc_round, true},        /* commit/: packs that nothing needs go */
+    {evict_round, true},     /* fetch/: packs leave that the remote has */
+    {compact_round, true},   /* commit/: mostly dead packs are made anew */
+    {condense_round, false}, /* remote/: old chunks become as dense as in the remote */
 };
 static const struct upkeep upkeep = {
     .rounds = upkeep_list, .count = ARRAY_LEN(upkeep_list), .may_free = evict_may_free};

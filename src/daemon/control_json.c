@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control_json.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "base/text.h"
+
+#define EXACT_DOUBLE_MAX (1ull << 53)
+/* cJSON prints 15 digits where that is about the same. */
+#define EXACT_PRINT_MAX 999999999999999ull
+
+/* Names may be bytes that are no UTF-8, of which JSON is made: those appear as "\\xNN". They occur
+ * in strings only. */
+static char *make_utf8(const char *text)
+{
+    char *made = xmalloc(5 * strlen(text) + 1), *to = made;
+    for (size_t len; *text; text += len) {
+        len = text_utf8_len(text);
+        if (len == 0)
+            to += sprintf(to, "\\\\x%02x", (unsigned char)*text);
+        for (size_t i = 0; i < len; i++)
+            *to++ = text[i];
+        len = len ? len : 1;
+    }
+    *to = '\0';
+    return made;
+}
+
+char *control_print(const cJSON *json, bool for_people)
+{
+    _cleanup_free_ char *text = for_people ? cJSON_Print(json) : cJSON_PrintUnformatted(json);
+    check(text); /* out of memory */
+    return make_utf8(text);
+}
+
+cJSON *control_error(int error, const char *text)
+{
+    cJSON *object = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(object, "error", text);
+    (void)cJSON_AddNumberToObject(object, "errno", error);
+    return object;
+}
+
+void control_add_u64(cJSON *object, const char *name, uint64_t value)
+{
+    if (value <= EXACT_PRINT_MAX) {
+        (void)cJSON_AddNumberToObject(object, name, (double)value);
+        return;
+    }
+    char text[24];
+    (void)snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    (void)cJSON_AddStringToObject(object, name, text);
+}
+
+bool control_get_u64(const cJSON *object, const char *name, uint64_t *ret_value)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+    if (cJSON_IsNumber(item)) {
+        double value = item->valuedouble;
+        if (!(value >= 0 && value <= (double)EXACT_DOUBLE_MAX) || value != floor(value))
+            return false;
+        *ret_value = (uint64_t)value;
+        return true;
+    }
+    if (!cJSON_IsString(item))
+        return false;
+    const char *text = item->valuestring;
+    size_t len = strlen(text);
+    if (len == 0 || len > 20 || strspn(text, "0123456789") != len)
+        return false;
+    errno = 0;
+    *ret_value = strtoull(text, NULL, 10);
+    return errno == 0;
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+/* JSON of the control socket and of --json: any bytes in strings, numbers of 64 bits. Any thread.
+ */
+#pragma once
+
+#include <cjson/cJSON.h>
+
+#include "base/base.h"
+
+/* The text of `json`, valid whatever bytes its strings hold: those that are no UTF-8 appear as
+ * "\\xNN". Caller frees. */
+char *control_print(const cJSON *json, bool for_people);
+
+/* {"error":text,"errno":error}; `error` is a positive errno. */
+cJSON *control_error(int error, const char *text);
+
+/* Numbers in JSON are doubles for many a reader: one of 16 digits or more travels as a string of
+ * digits. */
+void control_add_u64(cJSON *object, const char *name, uint64_t value);
+
+/* Reads what control_add_u64() wrote. False where there is none, or no whole number from 0 on. */
+bool control_get_u64(const cJSON *object, const char *name, uint64_t *ret_value);
