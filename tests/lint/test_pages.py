@@ -126,6 +126,39 @@ def test_named_sources_are_there(page):
     assert list(missing_sources(read(page))) == []
 
 
+NAMED = re.compile(r"(?<![\w/.])((?:\.ci|completion|contrib|debian|docs|include|mount-scripts|python|src|tests)/[\w./*-]*\w)")
+PLACEHOLDER = re.compile(r"[A-Z]{3,}")  # tests/unit/ROOM
+
+
+def missing_paths(text):
+    """Paths from the root of the project that a page names and that are not there; a pattern names at least one."""
+    for name in NAMED.findall(text):
+        if not PLACEHOLDER.search(name) and not glob.glob(os.path.join(ROOT, name)):
+            yield name
+
+
+@pytest.mark.parametrize("page", pages())
+def test_named_paths_are_there(page):
+    assert list(missing_paths(read(page))) == []
+
+
+def missing_tests(text, known):
+    yield from (name for name in re.findall(r"`(test_\w+)(?:\.py)?`", text) if name not in known)
+
+
+def test_named_tests_are_there():
+    """A test that a page names is a function or a file of tests/."""
+    known = set()
+    for directory, _, names in os.walk(os.path.join(ROOT, "tests")):
+        for name in names:
+            if name.endswith((".py", ".c")):
+                known.add(name.rpartition(".")[0])
+                with open(os.path.join(directory, name), encoding="utf-8") as file:
+                    known.update(re.findall(r"\btest_\w+", file.read()))
+    assert len(known) > 1000
+    assert [f"{page}: {name}" for page in pages() for name in missing_tests(read(page), known)] == []
+
+
 @pytest.mark.parametrize("page", pages())
 def test_links_lead_somewhere(page):
     assert list(broken_links(page)) == []
@@ -165,6 +198,11 @@ def test_broken_links_are_found(monkeypatch):
 
 def test_missing_sources_are_found():
     assert list(missing_sources("`base/lock.h` and `base/nothing.c`, `persist/nothing.c`, `tests/rig.c`, `src/base/none.h`")) == ["base/nothing.c", "persist/nothing.c", "base/none.h"]
+
+
+def test_missing_paths_and_tests_are_found():
+    assert list(missing_paths("`tests/run`, tests/unit/ROOM, `tests/nothing.py`, src/*/lock.h, docs/gone/, a/tests/x")) == ["tests/nothing.py", "docs/gone"]
+    assert list(missing_tests("`test_one`, `test_two.py`", {"test_two"})) == ["test_one"]
 
 
 def test_plots_are_those_of_their_figures():
