@@ -4,7 +4,7 @@ import os
 
 import model
 
-FILES, DIRECTORIES = ("a", "b", "c", "e", "f"), ("d0", "d1", "d2")
+FILES, DIRECTORIES = ("a1", "a2", "a3", "e1", "e2"), ("d0", "d1", "d2")
 XATTRS = ("user.one", "user.two", "user.three")
 SLOTS, MAPS = 12, 6
 EDGES = (0, 4096, 8192, 16384, 65536, 256 << 10, 1 << 20, 2 << 20)
@@ -31,6 +31,15 @@ class Generator:
             if op and self.model.valid([name, *op]):
                 return [name, *op]
 
+    def checkpoints(self):
+        """Whole files of one series, one after the other, such that the later ones are stored by the first."""
+        for path in FILES:
+            seed, size = 2 + 16 * self.rng.randrange(1 << 16), self.rng.choice((256 << 10, 1 << 20, 2 << 20))
+            yield ["close", 0]
+            yield ["open", 0, path, os.O_CREAT | os.O_TRUNC | os.O_RDWR, 0o644]
+            yield ["write", 0, seed, size]
+        yield ["close", 0]
+
     # ------------------------------------------------------------ choices
 
     def proc(self):
@@ -53,7 +62,7 @@ class Generator:
         return f"{directory}/{name}" if directory and directory.count("/") < 3 else name
 
     def any_path(self):
-        return self.path() if self.rng.random() < 0.85 else self.place(FILES + DIRECTORIES + ("x/y", "a/b"))
+        return self.path() if self.rng.random() < 0.85 else self.place(FILES + DIRECTORIES + ("x/y", "a1/b"))
 
     def slot(self):
         return self.rng.choice(sorted(self.model.slots)) if self.model.slots else None

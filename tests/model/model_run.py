@@ -8,7 +8,8 @@
     model_run.py --build build --seed 7 --disk           # the store on a disk that loses power at each cut
 
 The first line of operations is ["mount", options]; between the others there are events: "remount", "kill" (the daemon
-dies, and comes back), "cut" (power loss: only a prefix that has every fsync must be left).
+dies, and comes back), "cut" (power loss: only a prefix that has every fsync must be left), with --reduce dense "rest" (a remount, and
+time in which old files become dense).
 """
 import argparse
 import contextlib
@@ -27,7 +28,7 @@ import powercut  # noqa: E402
 import rig  # noqa: E402
 from model_tree import Mismatch  # noqa: E402
 
-EVENTS = ("remount", "kill", "cut")
+EVENTS = ("remount", "kill", "cut", "rest")
 
 
 class Failure(Exception):
@@ -92,11 +93,11 @@ class Run:
         if name == "cut" and self.disk:
             self.mount.pause()  # a remote must not get what the disk has no more
             clone = self.disk.cut()
-        if name != "remount":
+        if name in ("kill", "cut"):
             self.mount.kill9()
         for worker in self.workers:
             worker.do(["reset"])
-        if name == "remount":
+        if name in ("remount", "rest"):
             self.mount.umount()
         elif name == "cut":
             self.mount.drop_stage()
@@ -104,6 +105,9 @@ class Run:
             self.disk.follow(clone)
             self.mount.store = os.path.join(self.disk.inner.mountpoint, "store")
         self.mount.mount(**self.options)
+        if name == "rest":
+            self.mount.wait(level="remote")
+            time.sleep(2)  # shows nothing: what may become dense meanwhile does
         seen = self.ask(["tree", 0])[1]
         if name == "cut" and not self.mount.plain:
             self.cuts += 1
@@ -111,7 +115,7 @@ class Run:
             return
         self.model.forget_handles()
         self.model.check_live(seen)
-        if name == "remount":
+        if name in ("remount", "rest"):
             self.model.barrier()
 
     def finish(self):
@@ -144,8 +148,10 @@ def explore(mount, seed, seconds, **rest):
         while time.monotonic() < end:
             for _ in range(rng.randrange(20, 400)):
                 run.step(generator.next())
-            if rig.is_dense():
-                run.step(["sleep", 0, rng.choice((0, 1000, 2500))])  # what is old becomes dense while nothing is written
+            if rig.is_dense() and rng.random() < 0.5:
+                for op in generator.checkpoints():
+                    run.step(op)
+                run.step(["rest"])
             run.step([rng.choice(("remount", "kill", "kill", "cut", "cut"))])
         run.finish()
         return len(run.done), run.cuts
