@@ -251,7 +251,7 @@ class Mount(Plain):
         if store:
             self.store = store
         self.stage_dir = tempfile.mkdtemp(prefix="cairn-test-", dir="/dev/shm")
-        self.options = {"stage": "128M", "nvme": "4G", **reduction(), **options}
+        self.options = {"stage": "64M", "nvme": "4G", **reduction(), **options}
         self.log_path = os.path.join(root, "daemon.log")
         os.makedirs(self.mnt, exist_ok=True)
 

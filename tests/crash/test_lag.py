@@ -104,7 +104,7 @@ def test_lag_on_power_cut(request, mount_factory, directory, rng, full, report, 
         pytest.skip("skipped: measures time, which the sanitizers stretch")
     power = powercut.PowerCut()
     request.addfinalizer(power.close)
-    cairn = mount_factory(directory, nvme="2G")
+    cairn = mount_factory(directory, nvme="2G", stage="128M")
     request.addfinalizer(cairn.close)
     cairn.store = os.path.join(power.inner.mountpoint, "store")
     cairn.mount(writeback_limit=LIMIT)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python package of this tree over the library of the build; each test leaves nothing under way."""
+import functools
 import os
 import sys
 
@@ -70,6 +71,12 @@ def lane(package):
     process.failed.clear()
     process.captured = False
     _track._stepped.clear()
+
+
+@pytest.fixture(scope="session")
+def mount_factory(mount_factory):
+    """With room for a save of Training that does not wait for writeback."""
+    return functools.partial(mount_factory, stage="128M")
 
 
 @pytest.fixture(scope="session")

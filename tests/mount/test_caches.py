@@ -473,7 +473,7 @@ def direct(cairn):
     found = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
     if found < MMAP_WITH_DIRECT_IO:
         pytest.skip(f"skipped: kernel {os.uname().release} cannot map a file shared that bypasses the page cache")
-    cairn.mount(writeback_delay="10m", **KEPT)
+    cairn.mount(stage="128M", writeback_delay="10m", **KEPT)
     return cairn
 
 

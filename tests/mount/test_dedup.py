@@ -120,7 +120,7 @@ def copy_range(mnt, source, target, length, offset=0, at=0):
 def test_copy_file_range_refers_to_what_is_stored(cairn, rng, in_memory):
     """P10: copies of stored content are references: no byte goes through the program or the stage, nothing is hashed or written again. Deduplication
     would find equal content too, but only after all of it was in the stage."""
-    cairn.mount()
+    cairn.mount(stage="128M")
     mnt, size, begin, length, at = cairn.mnt, 64 * rig.MIB, 5 * rig.MIB + 12345, 40 * rig.MIB + 77, 3 * rig.MIB + 1
     data = rig.seeded_bytes(rng.random(), size)
     rig.write_file(mnt + "/source", data)

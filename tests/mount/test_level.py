@@ -62,7 +62,7 @@ def test_open_draft_is_in_the_stage(cairn):
 
 def test_wait_times_out(cairn):
     """`cairn wait` ends with 3 when the time is over."""
-    cairn.mount(writeback_delay="60s")
+    cairn.mount(stage="128M", writeback_delay="60s")
     rig.write_file(cairn.mnt + "/file", rig.seeded_bytes(1, 192 * rig.MIB))
     done = cairn.cairn("wait", cairn.mnt + "/file", "--level", "nvme", "--timeout", "10ms")
     assert done.returncode == 3 and len(done.stderr.strip().splitlines()) == 1, done
