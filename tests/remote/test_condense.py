@@ -185,7 +185,6 @@ def test_evicted_and_warmed(job):
     """What others rest on leaves after them. What comes back stands by itself."""
     save_some(job, 4)
     wait_condensed(job.node)
-    job.node.remount(reduce_after="1h")  # what comes back does not become dense again
     first = os.path.join(job.node.mnt, "run/step1")
     job.node.cairn("evict", first)
     check_reads = [name for name in job.content if not name.startswith("run/step1/")]
@@ -193,6 +192,7 @@ def test_evicted_and_warmed(job):
     drop_pages()
     assert differing(job.node.mnt, {name: job.content[name] for name in check_reads}) == []
     assert fetched(job.node) == before, "nothing that others rest on had gone"
+    job.node.remount(reduce_after="1h")  # what comes back does not become dense again
     assert job.node.cairn("evict", job.node.mnt).returncode == 0
     rig.poll(lambda: job.node.cairn("evict", job.node.mnt) and job.node.status()["nvme"]["pack_bytes"] < rig.MIB, 60, "NVMe to be empty", 0.5)
     assert job.node.cairn("warmup", job.node.mnt).returncode == 0
