@@ -5,6 +5,7 @@ import importlib
 import io
 import os
 import signal
+import sys
 import threading
 import time
 import warnings
