@@ -16,8 +16,9 @@
 #define REMOTE(f) FIELD(remote.f)
 
 static const char *const fsync_words[] = {"nvme", "stage", "remote", NULL};
-/* In the order of their enums: reduce, successor_mode, s3_addressing, s3_checksum. */
-static const char *const reduce_words[] = {"off", "fast", "dense", NULL};
+/* In the order of their enums: reduce (then REDUCE_AUTO), successor_mode, s3_addressing,
+ * s3_checksum. */
+static const char *const reduce_words[] = {"off", "fast", "dense", "auto", NULL};
 static const char *const successor_words[] = {"auto", "on", "off", NULL};
 static const char *const addressing_words[] = {"auto", "path", "virtual", NULL};
 static const char *const checksum_words[] = {"auto", "crc32", "md5", "none", NULL};
@@ -47,9 +48,10 @@ const struct option_spec option_table[] = {
      NULL, NULL,
      "time that data may stay in the stage before it is written; data deleted sooner is never "
      "written"},
-    {"reduce", GROUP_TIERS, OPTION_ENUM, FIELD(reduce), 0, 0, "fast", reduce_words, NULL,
+    {"reduce", GROUP_TIERS, OPTION_ENUM, FIELD(reduce), 0, 0, "auto", reduce_words, NULL,
      "reduction of chunks: fast (tensors and text, each chunk by itself), dense (besides, in the "
-     "remote, tensors by others that are there), or off (stored as they are)"},
+     "remote and in old files, tensors by others), or off (stored as they are); auto: dense with a "
+     "remote, else fast"},
     {"reduce_after", GROUP_TIERS, OPTION_DURATION, FIELD(reduce_after_ns), 0, 8760 * HOUR_NS, "10m",
      NULL, NULL,
      "with reduce=dense: age of a file, as against the newest of its series, from which on it is "
@@ -586,6 +588,8 @@ int options_finish(struct mount_options *o, char **ret_error)
     if (r < 0)
         return r;
     o->memory_granted = options_memory_granted();
+    if (o->reduce == REDUCE_AUTO)
+        o->reduce = o->remote.address ? REDUCE_DENSE : REDUCE_FAST;
     if (o->stage_bytes == 0)
         o->stage_bytes = max_u64(align_down(o->memory_granted / 4, MIB), STAGE_SIZE_MIN);
     return 0;

@@ -5,10 +5,13 @@
 
 #include "base/base.h"
 #include "base/log.h"
+#include "codec/encode.h"
 
 enum successor_mode { SUCCESSOR_AUTO, SUCCESSOR_ON, SUCCESSOR_OFF };
 
 enum fsync_level { FSYNC_NVME, FSYNC_STAGE, FSYNC_REMOTE };
+
+#define REDUCE_AUTO (REDUCE_DENSE + 1u) /* dense with a remote, without one fast */
 
 struct remote_mount_options {
     char *address; /* NULL: none; after options_finish() as remote_address shows it */
@@ -34,7 +37,7 @@ struct mount_options {
     bool no_resend;          /* act as with a kernel that cannot send again what was in flight */
     uint64_t log_level;
     int64_t writeback_delay_ns;
-    uint64_t reduce; /* enum reduce (codec/encode.h) */
+    uint64_t reduce; /* enum reduce (codec/encode.h), or REDUCE_AUTO until options_finish() */
     int64_t reduce_after_ns;
     int64_t entry_timeout_ns;
     int64_t attr_timeout_ns;

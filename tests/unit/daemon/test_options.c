@@ -129,7 +129,7 @@ Test(options, defaults)
     assert_u64(o.fsync, FSYNC_NVME);
     assert_u64(o.writeback_threads, 2);
     assert_i64(o.writeback_delay_ns, 1000000000);
-    assert_u64(o.reduce, REDUCE_FAST);
+    assert_u64(o.reduce, REDUCE_AUTO);
     assert_u64(o.log_level, LOG_LEVEL_INFO);
     assert_u64(o.allow_other, geteuid() == 0);
     cr_assert(o.default_permissions && o.nosuid && o.nodev && !o.noexec && !o.read_only &&
@@ -138,6 +138,21 @@ Test(options, defaults)
     assert_i64(options_finish(&o, &error), 0);
     cr_assert_geq(o.stage_bytes, 16 * MIB);
     cr_assert_leq(o.stage_bytes, max_u64(o.memory_granted / 4, 16 * MIB));
+    assert_u64(o.reduce, REDUCE_FAST, "there is no remote");
+}
+
+Test(options, reduce_goes_by_the_remote_where_no_word_is_given)
+{
+    char *error = NULL;
+    expect_ok("remote=dir:/tmp");
+    assert_i64(options_finish(&o, &error), 0);
+    assert_u64(o.reduce, REDUCE_DENSE);
+    expect_ok("reduce=fast");
+    assert_i64(options_finish(&o, &error), 0);
+    assert_u64(o.reduce, REDUCE_FAST);
+    expect_ok("reduce=off,reduce=auto");
+    assert_i64(options_finish(&o, &error), 0);
+    assert_u64(o.reduce, REDUCE_DENSE);
 }
 
 Test(options, every_kind)
@@ -209,7 +224,7 @@ Test(options, errors_name_the_option)
     expect_error("entry_timeout=soon", "soon");
     expect_error("fsync=never", "nvme, stage");
     expect_error("log_level=loud", "debug");
-    expect_error("reduce=denser", "off, fast");
+    expect_error("reduce=denser", "off, fast, dense, auto");
     expect_error("ro=1", "no value");
     expect_error("stage_dir=", "stage_dir");
     expect_error("rw,bogus,ro", "bogus");
