@@ -359,7 +359,10 @@ void service_free(struct service *service)
         return;
     metrics_server_stop(service->metrics);
     stop_front(service);
-    store_close(service->store);
+    if (adopted_of(service) && atomic_load(&service->life) == SERVICE_STARTS)
+        store_leave(service->store); /* the mount is not ours to end */
+    else
+        store_close(service->store);
     front_free(service->front);
     fs_free(service->fs);
     remote_side_done(service);

@@ -360,10 +360,8 @@ static bool is_all_durable(struct store *store)
     return !history_oldest(store, &seq, &happened) && stage_drafts(store->stage, NULL, 0) == 0;
 }
 
-void store_close(struct store *store)
+static void close_store(struct store *store, bool mount_ends)
 {
-    if (!store)
-        return;
     stage_stop(store->stage);
     room_stop(store);
     job_cancel(store);
@@ -375,15 +373,27 @@ void store_close(struct store *store)
     pull_end(pull);
     keep_flush(store);
     writeback_stop(store);
-    bool durable = is_all_durable(store);
-    if (durable) {
+    bool is_over = mount_ends && is_all_durable(store);
+    if (is_over) {
         if (view_flush(store->view) < 0)
             log_warn("the view could not be flushed; the next mount catches up");
         view_compact_leftovers(store->view);
         if (session_end(store->path) < 0)
             log_warn("%s/session could not be removed; the next mount finds no stage", store->path);
     }
-    store_free(store, durable);
+    store_free(store, is_over);
+}
+
+void store_close(struct store *store)
+{
+    if (store)
+        close_store(store, true);
+}
+
+void store_leave(struct store *store)
+{
+    if (store)
+        close_store(store, false);
 }
 
 /* Both horizons take their tickets from one counter. */

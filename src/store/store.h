@@ -32,6 +32,10 @@ CAIRN_MUST_CHECK int store_start(struct store *store, void (*room)(void *arg), v
  * removed. */
 void store_close(struct store *store);
 
+/* The same, where another daemon will go on with the mount: the stage stays. It holds what is open,
+ * also files without a name, which are never durable. */
+void store_leave(struct store *store);
+
 /* Ends a wait of store_wait() or store_wait_remote(). True: its function will not be called any
  * more. */
 bool store_unwait(struct store *store, uint64_t ticket);
