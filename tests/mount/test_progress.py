@@ -55,7 +55,7 @@ def expect_bar(written):
 @pytest.fixture
 def behind(cairn, rng):
     """A mount whose stage holds a file that nothing but a wait carries to NVMe."""
-    cairn.mount(writeback_delay="10m", writeback_limit="64K")
+    cairn.mount(stage="128M", writeback_delay="10m", writeback_limit="64K")
     rig.write_file(cairn.mnt + "/file", rng.randbytes(SIZE))
     return cairn
 
