@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """pytest: options, the `cairn` fixture, the guard against hangs."""
 import faulthandler
-import itertools
 import json
 import os
 import random
@@ -16,11 +15,11 @@ import pytest
 import job
 import remote as remotes
 import rig
+import slices
 import successor
 import watchdog
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-DEFAULT_TIMEOUT = 120.0
 
 
 def pytest_addoption(parser):
@@ -68,33 +67,8 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker("alone")
     result = yield  # here `-m "not alone"` chooses
     if hasattr(config, "workerinput"):
-        items[:] = long_ones_first(items, config.workerinput["workercount"])
+        items[:] = slices.long_ones_first(items, config.workerinput["workercount"])
     return result
-
-
-def long_ones_first(items, count):
-    """Processes that share a run (pytest-xdist, worksteal) begin with a slice of the list each. A test that takes long and begins last would
-    keep one of them busy alone: so those with long limits are the heads of the slices."""
-    heads = [[] for _ in range(count)]
-    for tests in sorted(long_ones_by_file(items).values(), key=len, reverse=True):
-        min(heads, key=len).extend(tests)
-    others = iter([item for item in items if limit_of(item) <= DEFAULT_TIMEOUT])
-    slices = [[*head, *itertools.islice(others, max(len(items) // count - len(head), 0))] for head in heads]
-    return [*itertools.chain(*slices), *others]
-
-
-def long_ones_by_file(items):
-    """Those of a file stay together: they share fixtures."""
-    found = {}
-    for item in items:
-        if limit_of(item) > DEFAULT_TIMEOUT:
-            found.setdefault(item.path, []).append(item)
-    return found
-
-
-def limit_of(item):
-    marker = item.get_closest_marker("timeout")
-    return marker.args[0] if marker else DEFAULT_TIMEOUT
 
 
 class Piece:
@@ -171,7 +145,7 @@ def raise_hang(path):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item, nextitem):
     config = item.config
-    seconds = rig.PATIENCE * limit_of(item)
+    seconds = rig.PATIENCE * slices.limit_of(item)
     for option in ("--full", "--sanitize"):
         seconds *= (10 if option == "--full" else 3) if config.getoption(option) else 1
     signal.signal(signal.SIGALRM, lambda *_: raise_hang(config.cairn_stacks.name))

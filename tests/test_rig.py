@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-import conftest
 import rig
+import slices
 
 
 def divide(one, other):
@@ -68,7 +68,7 @@ class Item:
 
 def test_long_tests_come_first_in_the_slices_of_a_run():
     items = [Item(f"file-{number // 10}", 300 if number // 10 in (3, 4, 17) or number == 199 else None) for number in range(200)]
-    ordered = conftest.long_ones_first(items, 4)
+    ordered = slices.long_ones_first(items, 4)
     assert sorted(map(id, ordered)) == sorted(map(id, items))
     heads = [ordered[number * 50 : number * 50 + 10] for number in range(4)]
     assert [{item.path for item in head if item.limit} for head in heads] == [{"file-3"}, {"file-4"}, {"file-17"}, {"file-19"}]
