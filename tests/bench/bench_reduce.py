@@ -403,6 +403,8 @@ def tuned(args, training):
 def speeds(args, training):
     """Of each class of tensors by itself (fx), and of weights as their difference to those some steps before (dx)."""
     figures = {}
+    for _ in range(0 if training.at else args.every):  # alone, without the series before it
+        training.step()
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
         for part, tensors in training.parts().items():
             write_part(os.path.join(directory, part), tensors)

@@ -21,19 +21,23 @@ import torch
 UPLOAD_LIMIT = 100_000_000  # bytes a second
 
 
+def moved(tensor, by):
+    return tensor.flatten().roll(by).view(tensor.shape)
+
+
 class State:
-    """Much of what a training saves; each change makes new chunks of all of it."""
+    """Much of what a training saves; no two chunks are the same, and each change makes new ones of all of it."""
 
     def __init__(self, training, total):
         parts = training.parts()
         copies = max(1, total // sum(t.numel() * t.element_size() for part in parts.values() for t in part.values()))
-        self.parts = {f"{part}{i}": {name: t.clone() for name, t in tensors.items()} for i in range(copies) for part, tensors in parts.items()}
+        self.parts = {f"{part}{i}": {name: moved(t, 1009 * i) for name, t in tensors.items()} for i in range(copies) for part, tensors in parts.items()}
 
     def change(self):
         """All bytes move within their tensor."""
         for part in self.parts.values():
             for name in part:
-                part[name] = part[name].flatten().roll(4097).view(part[name].shape)
+                part[name] = moved(part[name], 4097)
 
     def save(self, path):
         """Seconds that it blocks."""
