@@ -290,6 +290,8 @@ void *upload_run(void *arg)
     int64_t last = 0, pause = 0; /* ms, after a failure */
     if (remote->options.read_only)
         return follow_run(remote);
+    if (remote->is_attached)
+        find_published(remote); /* before what is written now makes the view another */
     while (pause ? remote_pause(remote, pause) : await_work(remote, last)) {
         pause = 0;
         if (!remote->is_attached) {

@@ -149,8 +149,9 @@ def test_all_goes_when_nothing_needs_it(job):
 
 
 def put_order(remote):
-    """What the remote got, in the order in which it came there."""
-    names = [name for name in remote.names() if name.startswith(("packs/", "runs/", "heads/"))]
+    """What the remote got, in the order in which it came there. The clock of files has ticks of some ms: of those of one tick a head is the last."""
+    kinds = ("packs/", "runs/", "heads/")
+    names = sorted((name for name in remote.names() if name.startswith(kinds)), key=lambda name: [name.startswith(kind) for kind in kinds].index(True))
     return sorted(names, key=lambda name: os.stat(remote.file(name)).st_ctime_ns)
 
 
