@@ -209,18 +209,18 @@ static void what_begins_is_waited_for(void)
  * the device comes behind it. */
 static void few_copies_are_enqueued_until_a_fence_waits(void)
 {
-    const struct timespec moment = {.tv_nsec = 50000000};
-    const size_t piece = STATE / 16; /* of a ring as large as STATE */
+    const struct timespec moment = {.tv_nsec = 50000000}; /* the stand-in has no event for a call */
+    const size_t piece = STATE / 16;                      /* of a ring as large as STATE */
     struct gpu gpu = gpu_make(0, STATE);
     cairn_lane *lane = open_lane(STATE, 0);
     struct cairn_stream stream = {.device = 0, .stream = (uintptr_t)gpu.stream};
     gpu_fill(&gpu, 5);
     expect_call(cairn_lane_prepare(lane, STATE));
-    standin_pace(6, 0, 4.0 * (double)piece); /* four pieces a second */
+    standin_pace(6, 0, 0.5 * (double)piece); /* 2 s a piece: none is done meanwhile */
     cairn_save *save = begin(lane, "calm", &gpu, 0);
     while (standin_calls("cuMemcpyDtoHAsync") < 1)
         (void)nanosleep(&moment, NULL);
-    (void)nanosleep(&moment, NULL);
+    (void)nanosleep(&moment, NULL); /* shows that no other follows */
     expect(standin_calls("cuMemcpyDtoHAsync") == 1, "%u", standin_calls("cuMemcpyDtoHAsync"));
     expect_call(cairn_lane_fence(lane, &stream, 1, -1));
     expect(standin_calls("cuMemcpyDtoHAsync") == 16 && !standin_idle(),

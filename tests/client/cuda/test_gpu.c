@@ -9,24 +9,13 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "base/cause.h"
+#include "checks.h"
 #include "client/cuda.h"
 #include "client/device.h"
 
 #define SKIPPED 77
 #define PIECE (4 * MIB)
 #define STATE (GIB + 3 * MIB + 40) /* three levels, more than one span, an odd end */
-
-#define expect(what, ...)                                                                          \
-    do {                                                                                           \
-        if (!(what)) {                                                                             \
-            (void)printf("%s:%d: %s: ", __FILE__, __LINE__, #what);                                \
-            (void)printf(__VA_ARGS__);                                                             \
-            (void)printf(" [%s]\n", cause_text());                                                 \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-#define expect_ok(call) expect((call) == 0, "not 0")
 
 /* What a framework does, and the lane never does. X(name, symbol, parameters) */
 #define FRAMEWORK_CALLS(X)                                                                         \
