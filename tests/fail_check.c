@@ -2,8 +2,8 @@
 /* Preloaded into a daemon: one of its own checks fails in the middle of a call, so that it aborts.
  *
  * The file that FAIL_CHECK names is there while that is wanted, and holds how many locks the thread
- * that got a call that changes something may take first. The lock that it takes then gives an
- * error, which base/lock.c does not believe in. */
+ * that got a call that changes something (or of the opcode that follows) may take first. The lock
+ * that it takes then gives an error, which base/lock.c does not believe in. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -31,15 +31,20 @@ static int changes_something(uint32_t opcode)
     return memchr(opcodes, (int)opcode, sizeof opcodes) != NULL;
 }
 
-static int locks_wanted(void)
+static int locks_wanted(uint32_t opcode)
 {
     const char *path = getenv("FAIL_CHECK");
-    char text[16] = "";
+    char text[32] = "";
     int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    int wanted = fd >= 0 && read(fd, text, sizeof text - 1) > 0 ? atoi(text) + 1 : 0;
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
     if (fd >= 0)
         close(fd);
-    return wanted;
+    if (n <= 0)
+        return 0;
+    char *end;
+    int wanted = (int)strtol(text, &end, 10) + 1;
+    uint32_t only = (uint32_t)strtoul(end, NULL, 10);
+    return (only ? opcode == only : changes_something(opcode)) ? wanted : 0;
 }
 
 ssize_t read(int fd, void *buf, size_t size)
@@ -52,7 +57,7 @@ ssize_t read(int fd, void *buf, size_t size)
     if (n < 40 || !is_fuse(fd))
         return n;
     memcpy(&opcode, (char *)buf + 4, sizeof opcode);
-    left = changes_something(opcode) ? locks_wanted() : 0;
+    left = locks_wanted(opcode);
     return n;
 }
 

@@ -64,6 +64,16 @@ static void undo_opening(struct front *front, const struct stage_request *left)
         (void)fs_release(front->fs, left->handle, false);
 }
 
+/* Its arguments begin with the handle. */
+static void note_handle(const struct wire_in_header *header)
+{
+    uint64_t handle;
+    if (header->nodeid == SELF_TEST_INO || header->len < sizeof *header + sizeof handle)
+        return;
+    memcpy(&handle, header + 1, sizeof handle);
+    stage_request_closes(handle);
+}
+
 void adopt_enter(struct front *front, bool is_resumed)
 {
     const struct wire_in_header *header = current.header;
@@ -82,6 +92,8 @@ void adopt_enter(struct front *front, bool is_resumed)
     stage_request_enter(front->stage, unique, opcode,
                         known ? kinds[opcode].kind : REQUEST_CHANGES_NOTHING,
                         known ? kinds[opcode].records : 0);
+    if (known && kinds[opcode].kind == REQUEST_CLOSES && !current.is_applied)
+        note_handle(header);
 }
 
 /* All requests in flight were resent before this one: a record that is left has no

@@ -6,8 +6,9 @@
  * name nor its arguments. What was done gets the answer that it would have had: from the table
  * alone where that is success, or a length; and for a new name, new attributes, a new file, or what
  * has to be durable first, from the handler of its opcode, which looks at the inode (and handle)
- * that the table names and at nothing else. All else fails with EIO: what changes nothing, what was
- * not done, an open, and what was done in part (a setattr of several things, fallocate, a copy). */
+ * that the table names and at nothing else. A handle whose close was received is closed. All else
+ * fails with EIO: what changes nothing, what was not done, an open, and what was done in part (a
+ * setattr of several things, fallocate, a copy). */
 #include <fcntl.h>
 #include <sys/uio.h>
 
@@ -29,9 +30,8 @@ static bool is_one_of(uint32_t opcode, const uint8_t *opcodes, size_t count)
 
 static bool needs_no_content(uint32_t opcode)
 {
-    static const uint8_t opcodes[] = {WIRE_UNLINK,     WIRE_RMDIR,     WIRE_RENAME,
-                                      WIRE_RELEASE,    WIRE_SETXATTR,  WIRE_REMOVEXATTR,
-                                      WIRE_RELEASEDIR, WIRE_FALLOCATE, WIRE_RENAME2};
+    static const uint8_t opcodes[] = {WIRE_UNLINK,      WIRE_RMDIR,     WIRE_RENAME, WIRE_SETXATTR,
+                                      WIRE_REMOVEXATTR, WIRE_FALLOCATE, WIRE_RENAME2};
     return is_one_of(opcode, opcodes, ARRAY_LEN(opcodes));
 }
 
@@ -136,8 +136,19 @@ static void left_fail(struct front *front, const struct stage_request *left)
         (void)fs_release(front->fs, left->handle, false); /* the kernel did not get to know it */
 }
 
+static bool closes(const struct stage_request *left)
+{
+    return left->opcode == WIRE_RELEASE || left->opcode == WIRE_RELEASEDIR;
+}
+
 static void settle(struct front *front, const struct stage_request *left)
 {
+    if (closes(left)) { /* its caller went on long ago; only the handle is left */
+        if (!left->is_applied && left->has_handle)
+            (void)fs_release(front->fs, left->handle, false);
+        (void)answer_itself(front, left, 0);
+        return;
+    }
     bool is_done = left->is_applied;
     if (is_done && can_be_handled(front, left))
         handle_again(front, left);

@@ -91,7 +91,13 @@ struct handle_entry {
     uint32_t next_free;
 };
 
-enum request_state { REQUEST_TAKEN, REQUEST_BEGUN, REQUEST_APPLIED, REQUEST_CLOSING };
+enum request_state {
+    REQUEST_TAKEN,
+    REQUEST_BEGUN,
+    REQUEST_APPLIED,
+    REQUEST_CLOSING,
+    REQUEST_TO_CLOSE /* its handle is known, and still open */
+};
 
 struct request_slot {
     _Atomic uint64_t unique; /* the kernel's number; 0: free */

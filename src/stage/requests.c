@@ -63,6 +63,14 @@ void stage_request_enter(struct stage *stage, uint64_t unique, uint32_t opcode,
     now.records = records;
 }
 
+void stage_request_closes(uint64_t handle)
+{
+    if (!now.slot || now.kind != REQUEST_CLOSES || handle >= HANDLES_MAX)
+        return;
+    now.slot->handle = (uint32_t)handle + 1;
+    atomic_store_explicit(&now.slot->state, REQUEST_TO_CLOSE, memory_order_release);
+}
+
 void stage_request_decide(uint64_t records)
 {
     if (now.kind == REQUEST_RECORDS)
@@ -231,7 +239,7 @@ static void settle(struct stage *stage, uint32_t i)
     uint32_t state = atomic_load(&slot->state);
     struct handle_entry *entry =
         slot->handle && slot->handle <= HANDLES_MAX ? &stage->handles[slot->handle - 1] : NULL;
-    if (state != REQUEST_APPLIED) {
+    if (state != REQUEST_APPLIED && state != REQUEST_TO_CLOSE) {
         if (entry)
             entry->ino = 0; /* it was being closed, or is of what was not made */
         slot->handle = 0;

@@ -29,6 +29,9 @@ enum request_kind {
  * REQUEST_RECORDS, the types as bits. */
 void stage_request_enter(struct stage *stage, uint64_t unique, uint32_t opcode,
                          enum request_kind kind, uint64_t records);
+/* Of REQUEST_CLOSES: this handle, which nothing uses any more. What takes the mount over closes it
+ * even where the kernel cannot send the request again. */
+void stage_request_closes(uint64_t handle);
 /* From here on another record decides. */
 void stage_request_decide(uint64_t records);
 /* All of it happened. `result` is what the answer needs. */

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.needs_mount
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 MANY = 1000
+OPCODE_RELEASE = 18
 AT_FDCWD, RENAME_NOREPLACE, RENAME_EXCHANGE = -100, 1, 2
 
 
@@ -313,6 +314,26 @@ def test_without_resend_what_fails_was_not_done(kept, directory, shm_directory, 
         assert found in (expected, before), name
         lost += found == before
     assert kept.log().count("1 calls in progress when the daemon died fail with EIO") == lost > 0
+    kept.umount()
+    assert kept.fsck().returncode == 0
+
+
+def test_without_resend_what_was_closed_is_closed(kept, directory, rng, full, sanitized):
+    """The daemon aborts within RELEASE, which nobody waits for: the next one closes the handle, and no call failed."""
+    deaths = Deaths(kept, directory, sanitized, "fail_check")
+    kept.mount(no_resend=True)
+    died = 0
+    for locks in range(12) if full else rng.sample(range(5), 3):
+        path = os.path.join(kept.mnt, f"file-{locks}")
+        fd = os.open(path, os.O_CREAT | os.O_RDWR)
+        os.write(fd, b"content")
+        deaths.arm(locks, OPCODE_RELEASE)
+        os.close(fd)
+        rig.poll(lambda: kept.status()["mount"]["open_files"] == 0, 10, "the handle to be closed")
+        died += deaths.disarm()
+        assert rig.read_file(path) == b"content"
+    seen = kept.successor()
+    assert seen["deaths"] == died > 0 and seen["calls_lost"] == 0 and "fail with EIO" not in kept.log()
     kept.umount()
     assert kept.fsck().returncode == 0
 
