@@ -32,12 +32,12 @@ def tensor(step, is_bf16):
     return numbers.astype("<f4").view(numpy.uint8)
 
 
-def trained_bytes(seed, size):
-    """A function of both."""
+def trained_bytes(seed, size, is_bf16=None):
+    """A function of these. None: the seed says which numbers they are."""
     noise = hashlib.shake_128(repr(seed).encode()).digest(1 + (size if size <= BLOCK else size // BLOCK * STAMP))
     if size <= BLOCK:
         return noise[1:]
-    whole = tensor(noise[0] // 2 % STEPS, noise[0] % 2 == 0)
+    whole = tensor(noise[0] // 2 % STEPS, noise[0] % 2 == 0 if is_bf16 is None else is_bf16)
     content = numpy.resize(whole, size)
     blocks = content[: size // BLOCK * BLOCK].reshape(-1, BLOCK)
     blocks[:, :STAMP] = numpy.frombuffer(noise, numpy.uint8, offset=1).reshape(-1, STAMP)

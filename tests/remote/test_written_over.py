@@ -6,9 +6,8 @@ import time
 
 import pytest
 
-import remote as remotes
 import rig
-from dense_job import Job, Training, bytes_of, check_fresh, sent
+from dense_job import Job, Training, bytes_of, check_fresh, differing, sent
 
 torch = pytest.importorskip("torch")
 
@@ -18,8 +17,8 @@ TIMES = 12
 
 
 @pytest.fixture
-def node(on_remote, directory):
-    return on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), reduce="dense", gc_grace="1s", stage="256M")
+def node(on_remote, remote):
+    return on_remote(remote, reduce="dense", gc_grace="1s", stage="256M")
 
 
 @pytest.fixture
@@ -96,7 +95,7 @@ def test_weights_are_stored_by_what_they_replace(job, report, way):
         job.node.wait_remote()
         uploaded.append((job.node.remote_status()["uploaded_bytes_total"] - before) / raw)
     kept = collect(job) / raw
-    report(way, {"uploaded": [round(share, 3) for share in uploaded], "kept": kept})
+    report(f"{way}-{job.node.remote.kind}", {"uploaded": [round(share, 3) for share in uploaded], "kept": kept})
     plain = uploaded[0]
     assert sum(uploaded) < 0.75 * plain * TIMES, uploaded
     assert kept < 2 * plain + 0.05, "the remote keeps at most one content more than there is"
@@ -134,7 +133,7 @@ def test_a_training_state(job, report):
         job.node.wait_remote()
         uploaded.append((job.node.remote_status()["uploaded_bytes_total"] - before) / raw)
     kept = collect(job) / raw
-    report("state", {"uploaded": [round(share, 3) for share in uploaded], "kept": kept})
+    report(f"state-{job.node.remote.kind}", {"uploaded": [round(share, 3) for share in uploaded], "kept": kept})
     assert sent(job.node)["twin"] > 0.25 * TIMES * raw and sent(job.node)["dx"] > 0.1 * TIMES * raw
     assert sum(uploaded[1:]) < 0.98 * uploaded[0] * (TIMES - 1), uploaded
     assert kept < uploaded[0] + 2 / 14, "bf16 weights are a seventh of the state"
@@ -198,3 +197,54 @@ def test_what_serves_goes_when_room_is_asked_for(job):
     assert job.node.cairn("gc", job.node.mnt).returncode == 0
     job.node.wait_remote()
     check_fresh(job.node, job.content)
+
+
+FOLLOW = {"ro": True, "follow": "200ms"}
+
+
+def shown(follower, job):
+    """All that is published, once the follower has it."""
+    newest = max(job.node.remote.heads())
+    rig.poll(lambda: follower.remote_status()["head"] >= newest, 60, f"the follower to show head {newest}", 0.05)
+    time.sleep(1.1)  # what the kernel may keep of names and attributes
+    return differing(follower.mnt, job.content) == [] and not follower.status()["damage"]
+
+
+@pytest.mark.timeout(400)
+def test_followed(job):
+    """Each head brings content that rests on what no file has any more, and drops what nothing needs: a read-only mount shows it, also when
+    it lags behind longer than the grace, or was killed and has lost its view."""
+    small(job)
+    save_over(job, rename, "always.pt")
+    save_over(job, truncate)
+    job.node.wait_remote()
+    follower = job.node.fresh(**FOLLOW).mount()
+    assert shown(follower, job)
+    for turn in range(12):
+        raw = save_over(job, truncate if turn % 2 else rename)
+        save_over(job, rename, "always.pt")
+        job.node.wait_remote()
+        what = turn % 4
+        if what == 0:
+            assert shown(follower, job)
+        elif what == 1:
+            follower.pause()
+        elif what == 2:
+            collect(job)
+            follower.go_on()
+            assert shown(follower, job)
+        elif what == 3:
+            follower.kill9()
+            rig.file_systems_unmount(follower.mnt)
+            if turn % 8 == 7:
+                follower.delete_view()
+            follower.mount()
+            assert shown(follower, job)
+    assert sent(job.node)["dx"] > 12 * raw
+    follower.umount()
+    assert follower.fsck().returncode == 0, follower.fsck().stdout
+    follower.mount(remote=None, endpoint_url=None, region=None, lease=None, follow=None)  # without the remote: as it was last
+    assert sorted(os.listdir(follower.mnt)) == sorted(os.listdir(job.node.mnt))
+    follower.umount()
+    job.node.umount()
+    assert job.node.fsck().returncode == 0
