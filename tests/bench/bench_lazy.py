@@ -18,14 +18,23 @@ sys.path[:0] = [os.path.join(HERE, "..", "..", "python"), os.path.join(HERE, "..
 # Figure: what is wanted of it. The ratios are medians over rounds of pairs that were measured one after the other,
 # but for that of steps with both cores busy (see cost_ratio).
 AT_MOST, AT_LEAST = "<=", ">="
+CALL = "call of a lazy save / torch.save, mount"
+CALL_AND_FENCE = "call + fence / torch.save on tmpfs"
+EAGER_ON_MOUNT = "eager cairnfs.save, mount / torch.save, tmpfs"
+EAGER_ON_TMPFS = "eager cairnfs.save / torch.save, tmpfs"
+COST_OF_BUSY_STEP = "what a save adds to a step, lazy / torch.save"
+EVERY_STEP = "main job, a save every step: steps/s"
+EVERY_10_STEPS = "main job, a save every 10 steps: steps/s"
+WRITTEN_AGAIN = "90 % frozen: bytes written again"
 WANTED = {
-    "call of a lazy save / torch.save, mount": (AT_MOST, 1 / 100),
-    "call + fence / torch.save on tmpfs": (AT_MOST, 1 / 10),
-    "eager cairnfs.save / torch.save, tmpfs": (AT_MOST, 0.4),
-    "what a save adds to a step, lazy / torch.save": (AT_MOST, 0.6),
-    "main job, a save every step: steps/s": (AT_LEAST, 0.90),
-    "main job, a save every 10 steps: steps/s": (AT_LEAST, 0.98),
-    "90 % frozen: bytes written again": (AT_MOST, 0.12),
+    CALL: (AT_MOST, 1 / 100),
+    CALL_AND_FENCE: (AT_MOST, 1 / 10),
+    EAGER_ON_MOUNT: (AT_MOST, 0.4),
+    EAGER_ON_TMPFS: (AT_MOST, 0.4),
+    COST_OF_BUSY_STEP: (AT_MOST, 0.6),
+    EVERY_STEP: (AT_LEAST, 0.90),
+    EVERY_10_STEPS: (AT_LEAST, 0.98),
+    WRITTEN_AGAIN: (AT_MOST, 0.12),
 }
 
 
@@ -133,10 +142,10 @@ class Bench:
             "cairnfs.save lazy, mount: call + fence": lazy,
         })
         self.times["cairnfs.save lazy, mount: call"] = calls[1:]
-        names = list(WANTED)
-        self.note(names[0], [a / b for a, b in zip(calls[1:], times["torch.save, mount"])])
-        self.note(names[1], [a / b for a, b in zip(times["cairnfs.save lazy, mount: call + fence"], times["torch.save, tmpfs"])])
-        self.note(names[2], [a / b for a, b in zip(times["cairnfs.save eager, tmpfs"], times["torch.save, tmpfs"])])
+        self.note(CALL, [a / b for a, b in zip(calls[1:], times["torch.save, mount"])])
+        self.note(CALL_AND_FENCE, [a / b for a, b in zip(times["cairnfs.save lazy, mount: call + fence"], times["torch.save, tmpfs"])])
+        self.note(EAGER_ON_MOUNT, [a / b for a, b in zip(times["cairnfs.save eager, mount"], times["torch.save, tmpfs"])])
+        self.note(EAGER_ON_TMPFS, [a / b for a, b in zip(times["cairnfs.save eager, tmpfs"], times["torch.save, tmpfs"])])
 
     # --- steps
 
@@ -178,7 +187,7 @@ class Bench:
             "step with a lazy save": lambda: steps(lambda state: last.append(self.cairnfs.save(state, self.on_mount))),
         }, self.args.rounds * BUSY_ROUNDS)
         ratio, least, most = cost_ratio(*times.values())
-        self.figures[list(WANTED)[3]] = {"ratio": ratio, "least": least, "most": most}
+        self.figures[COST_OF_BUSY_STEP] = {"ratio": ratio, "least": least, "most": most}
         self.torch.set_num_threads(1)
 
     # --- the main job
@@ -206,8 +215,8 @@ class Bench:
             "main job, a step with every 10th a lazy save": lambda: job(10),
         })
         none = times["main job, a step"]
-        self.note(list(WANTED)[4], [a / b for a, b in zip(none, times["main job, a step with a lazy save"])])
-        self.note(list(WANTED)[5], [a / b for a, b in zip(none, times["main job, a step with every 10th a lazy save"])])
+        self.note(EVERY_STEP, [a / b for a, b in zip(none, times["main job, a step with a lazy save"])])
+        self.note(EVERY_10_STEPS, [a / b for a, b in zip(none, times["main job, a step with every 10th a lazy save"])])
 
     # --- what is unchanged
 
@@ -230,7 +239,7 @@ class Bench:
             shares.append((self.written() - before) / total)
             if number > 1:
                 os.unlink(os.path.join(self.place.mount.mnt, f"step{number - 2}.pt"))
-        self.note(list(WANTED)[6], shares[1:])
+        self.note(WRITTEN_AGAIN, shares[1:])
         self.rest()
 
 
