@@ -159,6 +159,10 @@ void pull_forget_locked(struct pull *pull, struct pull_chunk *chunk);
  * needs it once more would fetch it once more. */
 bool pull_is_used_up(const struct pull_chunk *chunk);
 struct pull_chunk *pull_find_locked(struct pull *pull, const struct chunk_name *name);
+/* Is it to be fetched, being fetched, or on its way to NVMe? When that ends, `changed` is
+ * signalled.
+ */
+bool pull_is_coming_locked(struct pull *pull, const struct chunk_name *name);
 void pull_unpin_locked(struct pull *pull, struct pull_chunk *chunk);
 struct pull_wanted;
 struct pull_group *pull_group_new(const struct pull_wanted *wanted, uint32_t count,

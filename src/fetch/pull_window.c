@@ -73,6 +73,13 @@ struct pull_chunk *pull_find_locked(struct pull *pull, const struct chunk_name *
     return chunk;
 }
 
+bool pull_is_coming_locked(struct pull *pull, const struct chunk_name *name)
+{
+    check_held(&pull->locked.lock);
+    const struct pull_chunk *chunk = pull_find_locked(pull, name);
+    return chunk && (chunk->state != PULL_READY || chunk->keeping);
+}
+
 static void chunk_free_locked(struct pull *pull, struct pull_chunk *chunk)
 {
     check_held(&pull->locked.lock);

@@ -18,6 +18,8 @@
 #define BUSY_NS (5ll * 1000000000)
 #define VIEW_NS (5ll * 1000000000)
 
+DEFINE_VECTOR(wanted_list, struct pull_wanted);
+
 struct warm_job {
     uint64_t id;
     struct pull *pull;
@@ -34,41 +36,132 @@ struct warm_job {
     struct chunk_name *names;
     size_t count;
     bool counting;
-    VECTOR(uint64_t) dirs; /* that are still to be walked */
+    struct wanted_list others; /* chunks that readers or other jobs are fetching */
+    VECTOR(uint64_t) dirs;     /* that are still to be walked */
 };
+
+static bool is_over_locked(const struct warm_job *job)
+{
+    check_held(&job->pull->locked.lock);
+    return job->cancelled || job->pull->locked.stopping;
+}
 
 static bool is_cancelled(struct warm_job *job)
 {
     LOCK_SCOPE(&job->pull->locked.lock);
-    return job->cancelled || job->pull->locked.stopping;
+    return is_over_locked(job);
 }
 
-/* --- walking ---------------------------------------------------------------------------------- */
+/* --- fetching --------------------------------------------------------------------------------- */
 
-static int flush_wanted(struct warm_job *job)
+/* Notes the chunks of a group that have others who fetch them: planning leaves these out. */
+static void note_others_locked(struct warm_job *job, const struct pull_group *group)
+{
+    check_held(&job->pull->locked.lock);
+    for (uint32_t i = 0; i < group->count; i++)
+        if (pull_find_locked(job->pull, &group->entries[i].name))
+            vector_add(&job->others,
+                       (struct pull_wanted){.entry = group->entries[i], .first = group->first});
+}
+
+/* Waits while the plan is full. */
+static void plan_chunks(struct warm_job *job, struct pull_wanted *wanted, size_t count)
 {
     struct pull *pull = job->pull;
     struct pull_group_list groups;
     struct pull_group *group;
-    pull_make_groups(job->wanted, job->count, false, &groups);
-    job->count = 0;
+    pull_make_groups(wanted, count, false, &groups);
     mutex_lock(&pull->locked.lock);
     while ((group = TAILQ_FIRST(&groups))) {
         TAILQ_REMOVE(&groups, group, link);
-        bool over = job->cancelled || pull->locked.stopping;
-        while (job->plan.count >= PLAN_MAX && !over) {
+        while (job->plan.count >= PLAN_MAX && !is_over_locked(job))
             (void)mutex_wait(&pull->locked.lock, &pull->changed, -1);
-            over = job->cancelled || pull->locked.stopping;
-        }
-        if (over)
+        if (is_over_locked(job)) {
             pull_group_free(group);
-        else
+        } else {
+            note_others_locked(job, group);
             pull_plan_locked(pull, &job->plan, group);
+        }
         (void)pthread_cond_broadcast(&pull->changed);
     }
     mutex_unlock(&pull->locked.lock);
-    return 0;
 }
+
+/* Groups of the job that wait or are under way. */
+static void await_groups(struct warm_job *job)
+{
+    struct pull *pull = job->pull;
+    LOCK_SCOPE(&pull->locked.lock);
+    while (job->plan.count > 0 || job->under_way > 0) {
+        if (is_over_locked(job))
+            pull_unplan_locked(pull, &job->plan);
+        if (job->plan.count > 0 || job->under_way > 0)
+            (void)mutex_wait(&pull->locked.lock, &pull->changed, -1);
+    }
+}
+
+/* Returns when no thread is fetching the chunk or bringing it to NVMe. False: the job ends sooner.
+ */
+static bool await_other(struct warm_job *job, const struct chunk_name *name)
+{
+    struct pull *pull = job->pull;
+    LOCK_SCOPE(&pull->locked.lock);
+    while (pull_is_coming_locked(pull, name) && !is_over_locked(job))
+        (void)mutex_wait(&pull->locked.lock, &pull->changed, -1);
+    return !is_over_locked(job);
+}
+
+/* A chunk that came for a reader and found no room: planning would leave it out again. */
+static void forget_unkept(struct pull *pull, const struct chunk_name *name)
+{
+    LOCK_SCOPE(&pull->locked.lock);
+    struct pull_chunk *chunk = pull_find_locked(pull, name);
+    if (chunk && !pull_is_coming_locked(pull, name))
+        pull_forget_locked(pull, chunk);
+}
+
+/* Waits for the chunks that others were fetching, and plans those that are not on NVMe then: these
+ * failed, were given up, or found no room in the short time that a reader's have. Its own groups
+ * come first: of chunks that occur twice the second is among `others`. */
+static void settle_others(struct warm_job *job)
+{
+    struct pull *pull = job->pull;
+    struct wanted_list others = job->others;
+    size_t missing = 0;
+    job->others = (struct wanted_list){0};
+    await_groups(job);
+    for (size_t i = 0; i < others.count && await_other(job, &others.at[i].entry.name); i++) {
+        const struct chunk_entry *entry = &others.at[i].entry;
+        if (pull_is_local(pull->store, &entry->name)) {
+            LOCK_SCOPE(&pull->locked.lock);
+            job->status.done_bytes += entry->stored_len;
+        } else {
+            forget_unkept(pull, &entry->name);
+            others.at[missing++] = others.at[i];
+        }
+    }
+    plan_chunks(job, others.at, missing);
+    vector_free(&others);
+}
+
+static void flush_wanted(struct warm_job *job)
+{
+    plan_chunks(job, job->wanted, job->count);
+    job->count = 0;
+    if (job->others.count >= PORTION)
+        settle_others(job);
+}
+
+/* All that was planned is on NVMe, or failed. */
+static void await_fetched(struct warm_job *job)
+{
+    await_groups(job);
+    while (job->others.count > 0)
+        settle_others(job);
+    await_groups(job);
+}
+
+/* --- evicting --------------------------------------------------------------------------------- */
 
 /* Waits until no upload and no writeback uses the pack: they release it soon. False: it is still in
  * use at `until`, or the job was cancelled. */
@@ -104,6 +197,8 @@ static int flush_names(struct warm_job *job)
     s->busy_bytes += request.busy_bytes;
     return r;
 }
+
+/* --- walking ---------------------------------------------------------------------------------- */
 
 static void count_bytes(struct warm_job *job, uint64_t bytes, bool lost)
 {
@@ -146,7 +241,10 @@ static int add_chunk(const struct view_extent *part, void *arg)
 
 static int flush(struct warm_job *job)
 {
-    return job->evicts ? flush_names(job) : flush_wanted(job);
+    if (job->evicts)
+        return flush_names(job);
+    flush_wanted(job);
+    return 0;
 }
 
 /* A file's chunks may be more than a portion: the walk goes on where the portion ended. */
@@ -235,19 +333,6 @@ static int walk_all(struct warm_job *job)
 
 /* --- the job ---------------------------------------------------------------------------------- */
 
-/* Groups of the job that wait or are under way. */
-static void await_groups(struct warm_job *job)
-{
-    struct pull *pull = job->pull;
-    LOCK_SCOPE(&pull->locked.lock);
-    while (job->plan.count > 0 || job->under_way > 0) {
-        if (job->cancelled || pull->locked.stopping)
-            pull_unplan_locked(pull, &job->plan);
-        if (job->plan.count > 0 || job->under_way > 0)
-            (void)mutex_wait(&pull->locked.lock, &pull->changed, -1);
-    }
-}
-
 /* The walk must see what is known to be on NVMe. */
 static void await_view(struct warm_job *job)
 {
@@ -274,11 +359,13 @@ static void *job_run(void *arg)
         r = walk_all(job);
     if (r == 0)
         r = flush(job);
-    await_groups(job);
-    if (!job->evicts)
+    if (!job->evicts) {
+        await_fetched(job);
         keep_flush(job->pull->store);
+    }
     free(job->names);
     free(job->wanted);
+    vector_free(&job->others);
     vector_free(&job->dirs);
     LOCK_SCOPE(&job->pull->locked.lock);
     job->status.ended = true;

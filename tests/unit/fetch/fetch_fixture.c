@@ -10,7 +10,7 @@ struct store_fixture fixture;
 char remote_path[64];
 _Atomic unsigned gets;
 _Atomic int get_error, put_error;
-_Atomic bool gets_wait;
+_Atomic bool gets_wait, one_get_fails;
 static char remote_name[80];
 
 static int count_gets(const char *op, const char *object, void *arg)
@@ -23,6 +23,8 @@ static int count_gets(const char *op, const char *object, void *arg)
     atomic_fetch_add(&gets, 1);
     while (atomic_load(&gets_wait))
         (void)usleep(1000);
+    if (atomic_exchange(&one_get_fails, false))
+        return -EACCES;
     return atomic_load(&get_error);
 }
 
@@ -107,17 +109,31 @@ void await_kept(uint64_t bytes)
     }
 }
 
-struct warm_status run_job(const char *name, bool evicts)
+uint64_t start_job(const char *name, bool evicts)
 {
     uint64_t job;
+    uint64_t ino = name ? fixture_lookup(&fixture, name) : ROOT_INO;
+    assert_i64(store_warm_start(fixture.store, ino, evicts, &job), 0);
+    return job;
+}
+
+struct warm_status look_at_job(uint64_t job)
+{
     struct warm_status s;
-    assert_i64(store_warm_start(fixture.store, name ? fixture_lookup(&fixture, name) : ROOT_INO,
-                                evicts, &job),
-               0);
-    do {
+    assert_i64(store_warm_status(fixture.store, job, false, &s), 0);
+    return s;
+}
+
+struct warm_status await_job(uint64_t job)
+{
+    struct warm_status s;
+    while (s = look_at_job(job), !s.ended)
         (void)usleep(5000);
-        assert_i64(store_warm_status(fixture.store, job, false, &s), 0);
-    } while (!s.ended);
     assert_i64(s.error, 0, "%s", strerror(-s.error));
     return s;
+}
+
+struct warm_status run_job(const char *name, bool evicts)
+{
+    return await_job(start_job(name, evicts));
 }

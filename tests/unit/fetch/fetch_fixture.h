@@ -12,6 +12,7 @@ extern char remote_path[64];
 extern _Atomic unsigned gets;            /* of packs */
 extern _Atomic int get_error, put_error; /* what they return; 0: what the directory says */
 extern _Atomic bool gets_wait;
+extern _Atomic bool one_get_fails; /* the next that is let go on */
 
 void fetch_setup(void);
 void fetch_teardown(void);
@@ -25,5 +26,8 @@ void move_node(void);
 struct view_state view_now(void);
 /* Until so much lies in packs on NVMe. */
 void await_kept(uint64_t bytes);
-/* Evicts a file (NULL: everything) from NVMe, or fetches it. */
+/* Begins to evict a file (NULL: everything) from NVMe, or to fetch it. */
+uint64_t start_job(const char *name, bool evicts);
+struct warm_status look_at_job(uint64_t job);
+struct warm_status await_job(uint64_t job);
 struct warm_status run_job(const char *name, bool evicts);
