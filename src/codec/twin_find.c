@@ -58,6 +58,8 @@ void twin_index_add(struct twin_index *index, enum cpu_level level, const struct
     const uint8_t *values = (const uint8_t *)bytes + guess->phase;
     size_t count = (len - guess->phase) / 2;
     twin_index_begin(index, len, tag);
+    if (count >= KEY_ELEMENTS)
+        twin_index_put(index, key_of(values), guess->phase);
     for (size_t at = 0; at < count; at += STRETCH) {
         uint16_t marks[STRETCH];
         size_t n =
@@ -215,6 +217,8 @@ static void search(struct search *s)
         uint16_t marks[STRETCH];
         size_t len = stretch_len(s->count - at);
         s->kernels->round(s->elements + 4 * at, len, values);
+        if (at == 0 && len >= KEY_ELEMENTS)
+            match_landmark(s, 0, key_of(values));
         size_t n = landmarks(s->kernels, values, len, marks);
         for (size_t i = 0; i < n; i++)
             if (at + marks[i] >= s->covered)

@@ -3,6 +3,7 @@
  * like: an index of landmarks, places that bf16 content itself chooses, about one in 22 KB. The
  * fp32 chunk is rounded, has the same landmarks, and from each that is known the match grows in
  * both directions. So slices that cross tensors are found, too, and numbers that are not aligned.
+ * The first element of a chunk is one, too: tensors begin chunks, and short ones may have no other.
  * An index has one user at a time; nothing here waits. */
 #pragma once
 
@@ -16,10 +17,14 @@
 
 struct twin_index;
 
-/* Takes at most about 1 MB for each GB that is added, and never more than `bytes_max`, at least
- * TWIN_INDEX_MIN: then the oldest landmarks go. */
+/* Takes at most about 1 MB for each GB that is added or allowed for, and never more than
+ * `bytes_max`, at least TWIN_INDEX_MIN: then the oldest landmarks go. */
 struct twin_index *twin_index_new(size_t bytes_max);
 void twin_index_free(struct twin_index *index);
+
+/* So many bytes came that are no image, and may have theirs here: the index may take as much for
+ * them as for images. A search may go on meanwhile. */
+void twin_index_allow(struct twin_index *index, size_t len);
 
 /* Memory that it takes now. */
 size_t twin_index_bytes(const struct twin_index *index);

@@ -10,10 +10,10 @@
 #define LOAD 4u        /* entries for each head before there are twice as many heads */
 
 /* Bytes of content for each entry: with its share of the heads, at most 18 bytes, that is 0.98 MB
- * for each GB. Usual content has fewer landmarks; where others have more, what was not used counts,
- * to some extent. */
+ * for each GB. Usual content has fewer landmarks; where others have more, as short tensors do, what
+ * was not used counts, to some extent. */
 #define ENTRY_SHARE 18432u
-#define CREDIT_MAX (256u * ENTRY_SHARE)
+#define CREDIT_MAX (1024u * ENTRY_SHARE)
 
 struct entry {
     union {
@@ -133,9 +133,14 @@ static uint64_t add_entry(struct twin_index *index)
     return index->next++;
 }
 
-void twin_index_begin(struct twin_index *index, size_t len, uint64_t tag)
+void twin_index_allow(struct twin_index *index, size_t len)
 {
     index->credit = min_u64(index->credit + len, CREDIT_MAX);
+}
+
+void twin_index_begin(struct twin_index *index, size_t len, uint64_t tag)
+{
+    twin_index_allow(index, len);
     index->tag = tag;
     index->image = 0;
 }

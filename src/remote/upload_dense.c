@@ -15,14 +15,14 @@
 #define IMAGES_MAX 32768u /* whose names are known: a power of two */
 #define IDLE_NS (600ll * SECOND_NS)
 
-/* Moments differ at every step of training: after so many fp32 chunks in a row that an earlier
- * version did not make smaller, one of so many is tried. */
-#define MISSES_MAX 4u
-#define MISSES_STEP 8u
+/* Moments differ at every step of training: after so many bytes of fp32 in a row that an earlier
+ * version did not make smaller, the next chunk is tried when so many were not. */
+#define MISSED_MAX (4 * MIB)
+#define SKIPPED_MAX (7 * MIB)
 
 struct dense {
-    struct cairn_mutex lock; /* LOCK_LEAF; of one who adds. In the phases of fp32 none is added, and
-                                lookups go without it. */
+    struct cairn_mutex lock; /* LOCK_LEAF; of one who adds or allows. In the phases of fp32 none is
+                                added, and lookups go without it. */
     struct twin_index *images; /* NULL: none was added lately */
     struct chunk_name *names;  /* of the image with a tag: at the tag modulo IMAGES_MAX */
     uint64_t tags;             /* that were given */
@@ -40,7 +40,7 @@ struct dense_work {
     struct upload *up;
     struct base bases[CHUNK_REFS_MAX];
     uint64_t uses;
-    unsigned misses, skipped; /* of fp32 chunks that have an earlier version */
+    uint64_t missed, skipped; /* bytes of fp32 chunks that have an earlier version */
     uint8_t *encoded, *decoded, *scratch;
 };
 
@@ -228,10 +228,13 @@ static bool try_dx(struct dense_work *w, struct chunk_entry *entry, const struct
 static bool try_wide_dx(struct dense_work *w, struct chunk_entry *entry,
                         const struct fx_guess *guess, const uint8_t *raw)
 {
-    if (w->misses >= MISSES_MAX && ++w->skipped % MISSES_STEP)
+    if (w->missed >= MISSED_MAX && w->skipped < SKIPPED_MAX) {
+        w->skipped += entry->raw_len;
         return false;
+    }
     bool helps = try_dx(w, entry, guess, raw);
-    w->misses = helps ? 0 : w->misses + 1;
+    w->missed = helps ? 0 : w->missed + entry->raw_len;
+    w->skipped = 0;
     return helps;
 }
 
@@ -249,6 +252,14 @@ static void add_image(struct dense *dense, const struct chunk_entry *entry,
     dense->names[dense->tags % IMAGES_MAX] = entry->name;
     twin_index_add(dense->images, cpu_level(), guess, raw, entry->raw_len, dense->tags++);
     dense->used_at = clock_monotonic_ns();
+}
+
+/* A seventh of a training state are images: those of short tensors take more than their share. */
+static void allow_images(struct dense *dense, size_t len)
+{
+    LOCK_SCOPE(&dense->lock);
+    if (dense->images)
+        twin_index_allow(dense->images, len);
 }
 
 static struct base *get_image(struct dense_work *w, uint64_t tag)
@@ -340,6 +351,8 @@ static bool encode(struct dense_work *w, struct chunk_entry *entry, const uint8_
     fx_look(raw, entry->raw_len, &guess);
     if (!is_fp32 && guess.width == 2)
         add_image(w->up->remote->dense, entry, &guess, raw);
+    if (is_fp32)
+        allow_images(w->up->remote->dense, entry->raw_len);
     if (w->up->phase == 0 || !may_refer(w, entry))
         return false;
     return is_fp32 ? try_twin(w, entry, &guess, raw) || try_wide_dx(w, entry, &guess, raw)

@@ -22,7 +22,7 @@ static void make_model(uint64_t seed)
 /* Chunks that were added; the tag is which. Each call of get() hands out a copy of exactly its
  * length, and takes the last one back. */
 struct images {
-    struct iovec of[256];
+    struct iovec of[1024];
     size_t count, gets;
     struct exact last;
 };
@@ -168,6 +168,54 @@ Test(twin_find, images_that_begin_anywhere)
     for (size_t at = MIB; at < sizeof master; at += MIB)
         of += covered(index, &images, master + at, MIB);
     cr_assert_gt(of, (sizeof master - MIB) * 97 / 100, "%zu", of);
+}
+
+/* A tensor of `len` bytes of fp32 after the other, to the end; `lens` of them. */
+static void add_tensors(struct twin_index *index, struct images *images, const size_t *lens,
+                        size_t count)
+{
+    for (size_t i = 0, at = 0; i < count; at += lens[i++])
+        add(index, images, weights + at / 2, lens[i] / 2);
+}
+
+static void expect_twins(const struct twin_index *index, struct images *images, const size_t *lens,
+                         size_t count)
+{
+    for (size_t i = 0, at = 0; i < count; at += lens[i++])
+        expect_u64(covered(index, images, master + at, lens[i]), lens[i], "tensor %zu", i);
+}
+
+/* As adapters are: most have no landmark but for their first element. */
+Test(twin_find, short_tensors)
+{
+    struct seeded s = {17};
+    size_t lens[512], count = 0;
+    _cleanup_index_ struct twin_index *index = twin_index_new(MIB);
+    _cleanup_images_ struct images images = {.count = 0};
+    make_model(17);
+    for (size_t at = 0; at < sizeof master - 49152; at += lens[count++])
+        lens[count] = 2 * FX_RAW_MIN + 4 * seeded_below(&s, 8192);
+    add_tensors(index, &images, lens, count);
+    expect_twins(index, &images, lens, count);
+}
+
+/* Checkpoint after checkpoint: what comes beside the images counts for what the index takes. */
+Test(twin_find, short_tensors_again_and_again, .timeout = 120)
+{
+    size_t lens[sizeof master / 24576], passed = 0;
+    _cleanup_index_ struct twin_index *index = twin_index_new(MIB);
+    _cleanup_images_ struct images images = {.count = 0};
+    size_t at_first = twin_index_bytes(index);
+    for (size_t i = 0; i < ARRAY_LEN(lens); i++)
+        lens[i] = 24576;
+    for (unsigned checkpoint = 0; checkpoint < 3; checkpoint++) {
+        make_model(18 + checkpoint);
+        add_tensors(index, &images, lens, ARRAY_LEN(lens));
+        twin_index_allow(index, 3 * sizeof master);
+        expect_twins(index, &images, lens, ARRAY_LEN(lens));
+        passed += sizeof weights + 3 * sizeof master;
+    }
+    cr_assert_leq(twin_index_bytes(index) - at_first, passed / 1000 + 32768);
 }
 
 /* What lies between two runs, or is not rounded in the usual way, ends no match where it is short.

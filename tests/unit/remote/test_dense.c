@@ -101,15 +101,18 @@ static int note_name(const struct view_extent *part, void *arg)
     return 1;
 }
 
-static struct chunk_name chunk_of(struct fixture *g, const char *name, unsigned i)
+static struct chunk_name chunk_at(struct fixture *g, const char *name, uint64_t offset)
 {
     struct chunk_name chunk;
     uint64_t ino = fixture_lookup(&g->fixture, name);
     cr_assert(ino != 0, "%s", name);
-    assert_i64(view_extents(g->fixture.store->view, ino, 0, i * (uint64_t)CHUNK_SIZE_MAX, 1,
-                            note_name, &chunk),
-               0);
+    assert_i64(view_extents(g->fixture.store->view, ino, 0, offset, 1, note_name, &chunk), 0);
     return chunk;
+}
+
+static struct chunk_name chunk_of(struct fixture *g, const char *name, unsigned i)
+{
+    return chunk_at(g, name, i * (uint64_t)CHUNK_SIZE_MAX);
 }
 
 /* --- what the remote has ---------------------------------------------------------------------- */
@@ -238,6 +241,50 @@ Test(dense, fp32_is_stored_by_what_came_before)
     expect_difference(&g, "masters2", "masters1", 1);
     expect_difference(&g, "masters3", "masters2", 2);
     expect_difference(&g, "masters4", "masters2", 2);
+    teardown(&g);
+}
+
+#define TENSORS 10u
+#define MOMENTS 6u /* of them, which come first */
+
+/* As an adapter's state is: tensors of some 100 KiB, the moments unlike the ones before. */
+static void put_adapter(struct fixture *g, const char *name, unsigned step, size_t at[TENSORS])
+{
+    uint8_t *weights = xcalloc(1, LEN), *data = xcalloc(2, LEN);
+    uint64_t ino = fixture_create(&g->fixture, name);
+    size_t offset = 0;
+    for (unsigned i = 0; i < TENSORS; i++) {
+        size_t len = 98304 + 4096 * i; /* as long as no other: a write is a tensor */
+        make_weights(weights, LEN, i < MOMENTS ? 100 * step + i : i, 0);
+        make_masters(data, weights, LEN, step);
+        fixture_write(&g->fixture, ino, offset, data, len);
+        at[i] = offset;
+        offset += len;
+    }
+    fixture_seal(&g->fixture, ino);
+    fixture_drop(&g->fixture, ino);
+    free(weights);
+    free(data);
+}
+
+/* What does not help is a matter of bytes: some short chunks say nothing of the next one. */
+Test(dense, short_tensors_are_tried_each)
+{
+    struct fixture g;
+    size_t at[TENSORS];
+    setup(&g);
+    for (unsigned step = 1; step <= 2; step++) {
+        put_adapter(&g, step == 1 ? "adapter1" : "adapter2", step, at);
+        fixture_wait(&g.fixture);
+    }
+    open_remote(&g, REDUCE_DENSE);
+    wait_published(&g);
+    for (unsigned i = 0; i < TENSORS; i++) {
+        struct chunk_entry entry;
+        struct chunk_name chunk = chunk_at(&g, "adapter2", at[i]);
+        assert_i64(view_remote_place(g.fixture.store->view, &chunk, &entry), 0);
+        expect_u64(entry.encoding, i < MOMENTS ? ENCODING_FX : ENCODING_DX, "tensor %u", i);
+    }
     teardown(&g);
 }
 
