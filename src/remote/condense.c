@@ -14,8 +14,8 @@
 #define REST_NS_MIN (5ll * SECOND_NS) /* after a walk that found nothing; as QUIET_NS */
 #define REST_SHARE 50                 /* and at least so many times what it took */
 #define DRAFTS_MAX (32 * MIB)         /* that are being written: a log may always be */
-#define ROUND_FILES 64u               /* looked at in one round */
-#define ROUND_BYTES (256 * MIB)       /* of one file */
+#define ROUND_FILES 512u              /* looked at in one round */
+#define LOOK_BYTES (256 * MIB)        /* of one file */
 #define NEWEST_MAX 4096u              /* series that are remembered in a walk */
 #define LOOK_EVERY 256u               /* names of a directory between looks for waiters */
 
@@ -112,39 +112,34 @@ static int find_inode(struct view *view, const char *path, size_t len, struct vi
     return r < 0 ? r : view_inode(view, entry.ino, ret);
 }
 
-struct members {
-    struct store *store;
-    const struct series *series;
-    size_t names;
-    int64_t newest;
-};
-
-static int look_at_member(const struct view_entry *entry, const char *name, size_t name_len,
-                          void *arg)
+static int look_at_member(struct store *store, const struct series *series, const char *name,
+                          int64_t *newest)
 {
-    struct members *members = arg;
     struct view_inode inode;
-    char text[NAME_LEN_MAX + 1];
-    (void)entry;
-    if (++members->names % LOOK_EVERY == 0 && !condense_may_go_on(members->store))
-        return -ECANCELED;
-    memcpy(text, name, name_len);
-    text[name_len] = '\0';
-    _cleanup_free_ char *path = series_member(members->series, text);
-    int r = path ? find_inode(members->store->view, path, strlen(path), &inode) : -ENOENT;
+    _cleanup_free_ char *path = series_member(series, name);
+    int r = path ? find_inode(store->view, path, strlen(path), &inode) : -ENOENT;
     if (r == 0 && S_ISREG(inode.attrs.mode))
-        members->newest = inode.attrs.mtime > members->newest ? inode.attrs.mtime : members->newest;
+        *newest = inode.attrs.mtime > *newest ? inode.attrs.mtime : *newest;
     return r == -ENOENT ? 0 : r;
 }
 
+/* Names of other series are stepped over: a directory may have as many series as files. */
 static int find_newest(struct store *store, const struct series *series, int64_t *ret)
 {
-    struct members members = {.store = store, .series = series, .newest = INT64_MIN};
+    char name[SERIES_NAME_LEN + 1];
     struct view_inode directory;
+    *ret = INT64_MIN;
     int r = find_inode(store->view, series->path, series->directory_len, &directory);
-    if (r == 0)
-        r = view_readdir(store->view, directory.ino, 0, look_at_member, &members);
-    *ret = members.newest;
+    series_first_name(series, name);
+    for (size_t looks = 1; r == 0; looks++) {
+        if (looks % LOOK_EVERY == 0 && !condense_may_go_on(store))
+            return -ECANCELED;
+        r = view_next_name(store->view, directory.ino, series->prefix_len, name);
+        if (r == 0)
+            r = look_at_member(store, series, name, ret);
+        if (r == 0)
+            r = series_next_name(series, name) ? 0 : -ENOENT;
+    }
     return r == -ENOENT ? 0 : r;
 }
 
@@ -195,10 +190,16 @@ static int is_old(struct store *store, const struct view_inode *inode)
 struct round {
     struct store *store;
     struct condense_chunk chunks[CONDENSE_ROUND_CHUNKS];
-    size_t count;
+    size_t count, bytes;
     uint64_t reached; /* byte of the file that was not looked at */
     int error;
 };
+
+static bool has_room(const struct round *round)
+{
+    return round->count < CONDENSE_ROUND_CHUNKS &&
+           round->bytes + CHUNK_SIZE_MAX <= CONDENSE_ROUND_BYTES;
+}
 
 /* References are counted by extent pages. */
 static uint64_t uses_of(const struct extent *e)
@@ -218,13 +219,17 @@ static int list_part(const struct view_extent *part, void *arg)
 {
     struct round *round = arg;
     const struct extent *e = &part->extent;
-    if (round->count == CONDENSE_ROUND_CHUNKS)
+    if (!has_room(round))
         return 1;
     round->reached = e->offset + e->length;
     if (e->kind != EXTENT_CHUNK || is_listed(round, &e->chunk))
         return 0;
-    int r = condense_choose(round->store, &e->chunk, uses_of(e), &round->chunks[round->count]);
-    round->count += r > 0;
+    struct condense_chunk *chunk = &round->chunks[round->count];
+    int r = condense_choose(round->store, &e->chunk, uses_of(e), chunk);
+    if (r > 0) {
+        round->count++;
+        round->bytes += chunk->entry.raw_len;
+    }
     return r < 0 ? r : 0;
 }
 
@@ -236,25 +241,32 @@ static bool list_file(struct condense *c, struct round *round, const struct view
     round->reached = c->at;
     c->is_known_old = r > 0;
     if (r > 0)
-        r = view_content(round->store->view, inode->ino, c->at, ROUND_BYTES, &version, list_part,
+        r = view_content(round->store->view, inode->ino, c->at, LOOK_BYTES, &version, list_part,
                          round);
     else if (r == 0)
         return true;
     if (r < 0 && r != -ENOENT)
         round->error = r;
     if (r < 0)
-        return true;
-    if (round->count < CONDENSE_ROUND_CHUNKS)
-        round->reached = max_u64(round->reached, c->at + ROUND_BYTES);
+        return r != -ECANCELED;
+    if (has_room(round))
+        round->reached = max_u64(round->reached, c->at + LOOK_BYTES);
     c->at = round->reached;
     return c->at >= size;
 }
 
-/* A round works on chunks of one file, or looks at some. */
+static bool may_list(const struct round *round, unsigned files)
+{
+    return files < ROUND_FILES && has_room(round) && round->error == 0 &&
+           condense_may_go_on(round->store);
+}
+
+/* Of as many files as it takes: a pack for the chunk of each small one would be larger than what
+ * that saves. */
 static void list_chunks(struct condense *c, struct round *round, bool *ret_end)
 {
     *ret_end = false;
-    for (unsigned i = 0; i < ROUND_FILES && round->count == 0 && round->error == 0; i++) {
+    for (unsigned files = 0; may_list(round, files); files++) {
         struct view_inode inode;
         int r = view_next_file(round->store->view, c->ino, &inode);
         *ret_end = r < 0;

@@ -11,7 +11,9 @@
 
 #include "base/base.h"
 
-#define CONDENSE_ROUND_CHUNKS 24u /* at once */
+/* At once. */
+#define CONDENSE_ROUND_CHUNKS 512u
+#define CONDENSE_ROUND_BYTES (24 * MIB)
 
 struct store;
 

@@ -76,7 +76,7 @@ int condense_choose(struct store *store, const struct chunk_name *name, uint64_t
 struct work {
     struct condense_chunk *chunk;
     struct fx_guess guess;
-    uint8_t *raw, *decoded, *scratch;
+    uint8_t *raw, *encoded, *decoded, *scratch;
     /* Bases, each once. */
     struct chunk_name names[CHUNK_REFS_MAX];
     uint8_t *bases[CHUNK_REFS_MAX];
@@ -128,7 +128,7 @@ static size_t encode_dx(struct work *w)
         return 0;
     refer(&chunk->entry, &w->names[0], 0, w->lens[0]);
     return dx_encode(dx_kernels_of(cpu_level()), &w->guess, w->raw, w->bases[0],
-                     chunk->entry.raw_len, chunk->encoded, w->limit);
+                     chunk->entry.raw_len, w->encoded, w->limit);
 }
 
 static const uint8_t *get_image(void *arg, uint64_t tag, size_t *ret_len)
@@ -174,8 +174,8 @@ static size_t encode_twin(struct work *w)
     if (n == 0)
         return 0;
     w->scratch = xmalloc(TWIN_SCRATCH_LEN);
-    return twin_encode(cpu_level(), parts, n, w->raw, chunk->entry.raw_len, w->scratch,
-                       chunk->encoded, w->limit);
+    return twin_encode(cpu_level(), parts, n, w->raw, chunk->entry.raw_len, w->scratch, w->encoded,
+                       w->limit);
 }
 
 /* As a reader will do it. */
@@ -190,7 +190,7 @@ static bool is_same(struct work *w)
                 refs[i] =
                     (struct iovec){w->bases[k] + entry->refs[i].offset, entry->refs[i].length};
     w->decoded = xmalloc(CHUNK_SIZE_MAX);
-    return chunk_decode_entry(entry, w->chunk->encoded, refs, w->decoded) == 0 &&
+    return chunk_decode_entry(entry, w->encoded, refs, w->decoded) == 0 &&
            memcmp(w->decoded, w->raw, entry->raw_len) == 0;
 }
 
@@ -201,7 +201,7 @@ static bool encode(struct work *w)
         return false;
     fx_look(w->raw, entry->raw_len, &w->guess);
     w->limit = entry->stored_len - entry->stored_len / 64;
-    w->chunk->encoded = xmalloc(CHUNK_SIZE_MAX);
+    w->encoded = xmalloc(CHUNK_SIZE_MAX);
     entry->encoding = w->chunk->remote.encoding;
     size_t stored = entry->encoding == ENCODING_DX ? encode_dx(w) : encode_twin(w);
     entry->stored_len = (uint32_t)stored;
@@ -226,13 +226,14 @@ void condense_encode(void *arg)
     if (!condense_may_go_on(w.chunk->store))
         return;
     int64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    if (!encode(&w)) {
-        free(w.chunk->encoded);
-        w.chunk->encoded = NULL;
+    if (encode(&w)) {
+        w.chunk->encoded = xmalloc(w.chunk->entry.stored_len);
+        memcpy(w.chunk->encoded, w.encoded, w.chunk->entry.stored_len);
     }
     for (size_t i = 0; i < w.count; i++)
         free(w.bases[i]);
     free(w.raw);
+    free(w.encoded);
     free(w.decoded);
     free(w.scratch);
     atomic_fetch_add(&w.chunk->store->commit->encoded.cpu_ns,

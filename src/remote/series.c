@@ -229,3 +229,81 @@ char *series_member(const struct series *series, const char *name)
     check(fill(series->path, &digits, path) == len);
     return path;
 }
+
+/* --- walking through names -------------------------------------------------------------------- */
+
+void series_first_name(const struct series *series, char ret_name[SERIES_NAME_LEN + 1])
+{
+    check(series->prefix_len <= NAME_LEN_MAX);
+    memcpy(ret_name, series_prefix(series), series->prefix_len);
+    ret_name[series->prefix_len] = '\0';
+}
+
+/* Behind all that begin as `name` does up to and with byte `at`. */
+static bool step_over(char *name, size_t at)
+{
+    name[at + 1] = '\0';
+    while (at > 0 && (uint8_t)name[at] == UINT8_MAX)
+        name[at--] = '\0';
+    name[at] = (char)((uint8_t)name[at] + 1);
+    return name[at] != '\0';
+}
+
+static bool step_behind(char *name)
+{
+    size_t len = strlen(name);
+    check(len < SERIES_NAME_LEN);
+    name[len] = '\x01';
+    name[len + 1] = '\0';
+    return true;
+}
+
+/* Of the name that differs: what comes behind its first number; false: another number is in it. */
+static bool find_rest(const struct series *series, const char **ret)
+{
+    const char *first = series_prefix(series) + series->prefix_len;
+    *ret = first + 1;
+    for (const char *p = *ret; *p && *p != '/'; p++)
+        if (is_number(*p) && *p != *first)
+            return false;
+    return true;
+}
+
+/* The one name with these digits; false: it would be too long. */
+static bool make_name(const struct series *series, size_t digits_end, const char *name,
+                      char ret[SERIES_NAME_LEN + 1])
+{
+    size_t len = series->prefix_len, digits = digits_end - len;
+    memcpy(ret, name, len);
+    for (const char *p = series_prefix(series) + len; *p && *p != '/'; p++) {
+        size_t more = is_number(*p) ? digits : 1;
+        if (len + more > NAME_LEN_MAX)
+            return false;
+        memcpy(ret + len, is_number(*p) ? name + series->prefix_len : p, more);
+        len += more;
+    }
+    ret[len] = '\0';
+    return true;
+}
+
+/* Names whose number has more digits stand in between: those with these digits are stepped over by
+ * the byte that follows these. */
+bool series_next_name(const struct series *series, char name[SERIES_NAME_LEN + 1])
+{
+    char made[SERIES_NAME_LEN + 1];
+    const char *rest;
+    size_t end = series->prefix_len + digits_at(name + series->prefix_len);
+    if (end == series->prefix_len) {
+        if (name[end] >= '0' || name[end] < 0)
+            return false;
+        strcpy(name + end, "0");
+        return true;
+    }
+    if (name[end] == '\0' || !find_rest(series, &rest))
+        return step_behind(name);
+    char follows = *rest == '/' ? '\0' : *rest;
+    if (name[end] != follows || !make_name(series, end, name, made) || strcmp(name, made) >= 0)
+        return step_over(name, end);
+    strcpy(name, made);
+    return true;
+}

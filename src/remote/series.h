@@ -11,6 +11,7 @@
 #pragma once
 
 #include "base/base.h"
+#include "format/record.h"
 
 #define SERIES_MAX 16u        /* of one path; of a path with more of them the first ones */
 #define SERIES_NUMBERS_MAX 8u /* that change in one series */
@@ -36,3 +37,12 @@ static inline const char *series_prefix(const struct series *series)
 /* The member that has this name in the directory: its path, which the caller frees. NULL: no member
  * can have it. */
 char *series_member(const struct series *series, const char *name);
+
+/* Walking through the names that members can have in their directory, in the order of bytes, where
+ * that has the names of many series: seek the first name that is not before this one, give it to
+ * series_member(), go on from series_next_name(). */
+#define SERIES_NAME_LEN (NAME_LEN_MAX + 1u) /* of a name, or of a place between names */
+void series_first_name(const struct series *series, char ret_name[SERIES_NAME_LEN + 1]);
+/* `name` begins with the series' prefix; it becomes the place behind it, and behind all of which
+ * it is certain that no member has them. False: there is no more. */
+bool series_next_name(const struct series *series, char name[SERIES_NAME_LEN + 1]);

@@ -438,11 +438,12 @@ static uint64_t dense_buffers(const struct store *store)
              threads = store->options.writeback_threads;
     if (!(store->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE))
         return 0;
-    uint64_t condensing = store->remote && store->remote->condense
-                              ? threads * (CHUNK_REFS_MAX + 4u) + CONDENSE_ROUND_CHUNKS
-                              : 0;
+    uint64_t condensing =
+        store->remote && store->remote->condense
+            ? threads * (CHUNK_REFS_MAX + 5u) * CHUNK_SIZE_MAX + CONDENSE_ROUND_BYTES
+            : 0;
     return (store->remote ? BASES_CACHE_BYTES : 0) + (readers + threads + 1) * LOCAL_BASES_BYTES +
-           condensing * CHUNK_SIZE_MAX;
+           condensing;
 }
 
 static void status_memory(struct store *store, struct store_status *ret)

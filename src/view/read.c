@@ -74,6 +74,27 @@ int view_readdir(struct view *view, uint64_t parent, uint64_t after,
     return r;
 }
 
+int view_next_name(struct view *view, uint64_t parent, size_t prefix_len, char *name)
+{
+    struct key prefix, from;
+    _cleanup_snap_ struct snap snap;
+    _cleanup_scan_ struct scan scan;
+    snap_begin(&snap, view);
+    key_named(&prefix, KEY_NAME, parent, name, prefix_len);
+    key_named(&from, KEY_NAME, parent, name, strlen(name));
+    scan_open_at(&scan, &snap, &prefix, &from);
+    if (!scan_valid(&scan)) {
+        int r = scan_error(&scan);
+        return r < 0 ? r : -ENOENT;
+    }
+    size_t len = scan.key_len - KEY_U64_LEN;
+    if (len > NAME_LEN_MAX)
+        return -EUCLEAN;
+    memcpy(name, scan.key + KEY_U64_LEN, len);
+    name[len] = '\0';
+    return 0;
+}
+
 struct listxattr_walk {
     int (*fn)(const char *name, size_t name_len, void *arg);
     void *arg;

@@ -65,6 +65,7 @@ struct view_state {
     uint64_t logical_bytes; /* sum of their sizes */
     uint64_t chunks;        /* that files refer to */
     uint64_t stored_bytes;  /* on NVMe: of these, and of what they rest on there */
+    uint64_t held_bytes;    /* of that, what no file refers to */
     uint64_t packs;
     uint64_t pack_bytes; /* file lengths of these */
 };
@@ -100,6 +101,11 @@ CAIRN_MUST_CHECK int view_readdir(struct view *view, uint64_t parent, uint64_t a
                                   int (*fn)(const struct view_entry *entry, const char *name,
                                             size_t name_len, void *arg),
                                   void *arg);
+
+/* The first name in `parent`, in the order of bytes, that is not before `name` and begins with its
+ * first `prefix_len` bytes: it takes its place. `name` has room for NAME_LEN_MAX + 1. -ENOENT. */
+CAIRN_MUST_CHECK int view_next_name(struct view *view, uint64_t parent, size_t prefix_len,
+                                    char *name);
 
 /* Symbolic link target (not NUL-terminated): returns its length, or -ERANGE if larger than size. */
 CAIRN_MUST_CHECK ssize_t view_readlink(struct view *view, uint64_t ino, char *buf, size_t size);

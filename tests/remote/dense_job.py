@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training job in mixed precision that saves on a mount, for the tests of reduce=dense, and what they ask of a node."""
 import io
+import json
 import os
+import struct
 
 import rig
 
@@ -38,6 +40,14 @@ def bytes_of(state):
     file = io.BytesIO()
     torch.save(state, file)
     return file.getvalue()
+
+
+def safetensors(rows, dtype):
+    """A file with each row as a tensor, and so as a chunk."""
+    size = rows[0].nbytes
+    header = json.dumps({f"layer{number}": {"dtype": dtype, "shape": [len(row)], "data_offsets": [number * size, (number + 1) * size]}
+                         for number, row in enumerate(rows)}).encode()
+    return struct.pack("<Q", len(header)) + header + rows.tobytes()
 
 
 class Job:

@@ -3,10 +3,8 @@
 costs what hangs on it and nothing else."""
 import contextlib
 import errno
-import json
 import os
 import shutil
-import struct
 import subprocess
 import time
 
@@ -16,7 +14,7 @@ import pytest
 import remote as remotes
 import rig
 import trained
-from dense_job import Job, Training, bytes_of, check_fresh, differing, save_some, sent
+from dense_job import Job, Training, bytes_of, check_fresh, differing, safetensors, save_some, sent
 
 torch = pytest.importorskip("torch")
 
@@ -443,14 +441,6 @@ def test_contents_of_reduce_are_reduced(job):
             job.node.wait_remote()
     assert sent(job.node)["twin"] > 0 and sent(job.node)["dx"] > 0
     check_fresh(job.node, job.content)
-
-
-def safetensors(rows, dtype):
-    """A file with each row as a tensor, and so as a chunk."""
-    size = rows[0].nbytes
-    header = json.dumps({f"layer{number}": {"dtype": dtype, "shape": [len(row)], "data_offsets": [number * size, (number + 1) * size]}
-                         for number, row in enumerate(rows)}).encode()
-    return struct.pack("<Q", len(header)) + header + rows.tobytes()
 
 
 @pytest.mark.timeout(400)

@@ -389,7 +389,7 @@ def test_killed_when_a_head_came_behind_own_batches(on_remote, directory):
     for seed in range(2, 5):
         kept = follower.status()["nvme"]["pack_bytes"]
         assert rig.read_file(os.path.join(follower.mnt, "file")) == rig.seeded_bytes(seed - 1, 4 * rig.MIB)
-        rig.poll(lambda: follower.status()["nvme"]["pack_bytes"] > kept + 3 * rig.MIB, 60, "what was fetched to be kept")
+        rig.poll(lambda: follower.status()["nvme"]["pack_bytes"] > kept + 2 * rig.MIB, 60, "what was fetched to be kept")
         rig.write_file(path, rig.seeded_bytes(seed, 4 * rig.MIB))
         catch_up(writer, follower)
         follower.kill9()

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "remote/series.h"
 
+#include "base/vector.h"
+
 #include "../expect.h"
 
 /* The series of a path, one a line; '#' and, for further numbers, '$' stand for those that change,
@@ -122,4 +124,100 @@ Test(series, equal_numbers_are_equal_in_members)
     expect_member("/a5_5", 0, "a6_7", "");
     expect_member("/epoch=1-step=200.ckpt", 2, "epoch=0-step=100.ckpt", "/epoch=0-step=100.ckpt");
     expect_member("/epoch=1-step=200.ckpt", 1, "epoch=0-step=100.ckpt", "");
+}
+
+/* --- walking through names -------------------------------------------------------------------- */
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The first of the sorted names that is not before `from`, if it begins with the prefix. */
+static const char *seek_name(char *const *names, size_t count, const char *from, size_t prefix_len)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(names[i], from) >= 0)
+            return strncmp(names[i], from, prefix_len) == 0 ? names[i] : NULL;
+    return NULL;
+}
+
+static size_t count_members(const struct series *series, char *const *names, size_t count)
+{
+    size_t members = 0;
+    for (size_t i = 0; i < count; i++) {
+        bool is_again = i > 0 && strcmp(names[i], names[i - 1]) == 0;
+        char *path = is_again ? NULL : series_member(series, names[i]);
+        members += path != NULL;
+        free(path);
+    }
+    return members;
+}
+
+/* Gives as many members as a look at each name; returns how many names were looked at. */
+static size_t walk_names(const struct series *series, char *const *names, size_t count)
+{
+    char name[SERIES_NAME_LEN + 1];
+    const char *found;
+    size_t members = 0, looks = 0;
+    bool more = true;
+    series_first_name(series, name);
+    while (more && (found = seek_name(names, count, name, series->prefix_len)) != NULL) {
+        looks++;
+        cr_assert(looks <= count);
+        strcpy(name, found);
+        members += count_members(series, (char *const *)&found, 1);
+        more = series_next_name(series, name);
+    }
+    cr_expect(members == count_members(series, names, count));
+    return looks;
+}
+
+/* Of names that are made of few bytes, so that each stands beside others that nearly match. */
+Test(series, a_walk_finds_every_member)
+{
+    static const char bytes[] = {'a', '1', '2', '0', '_', '.', '!', 'z', '\xff', '\x01'};
+    static const char *const paths[] = {"/a1",   "/a1_",  "/1",        "/1a",
+                                        "/a1_2", "/a1_1", "/_1.z2/x7", "/a12/b"};
+    char *names[400];
+    uint64_t random = 7;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        names[i] = xcalloc(8, 1);
+        size_t len = 1 + (random >> 33) % 5;
+        for (size_t k = 0; k < len; k++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            names[i][k] = bytes[(random >> 33) % ARRAY_LEN(bytes)];
+        }
+    }
+    vector_sort_bytes(names, ARRAY_LEN(names), sizeof *names, compare_names);
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+        struct series series[SERIES_MAX];
+        unsigned count = series_of(paths[i], series);
+        for (unsigned k = 0; k < count; k++) {
+            (void)walk_names(&series[k], names, ARRAY_LEN(names));
+            series_done(&series[k]);
+        }
+    }
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        free(names[i]);
+}
+
+/* A file for each layer and step, all in one directory: a series of each layer, and one of each
+ * step. */
+Test(series, a_walk_steps_over_other_series)
+{
+    enum { STEPS = 12, LAYERS = 200 };
+    char *names[STEPS * LAYERS];
+    struct series series[SERIES_MAX];
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        names[i] = xasprintf("step%zu_layer%zu.pt", i / LAYERS * 10, i % LAYERS);
+    vector_sort_bytes(names, ARRAY_LEN(names), sizeof *names, compare_names);
+    unsigned count = series_of("/step10_layer7.pt", series);
+    cr_assert(count > 1);
+    cr_expect(walk_names(&series[0], names, ARRAY_LEN(names)) <= 3 * STEPS);
+    cr_expect(walk_names(&series[1], names, ARRAY_LEN(names)) <= 3 * LAYERS);
+    for (unsigned i = 0; i < count; i++)
+        series_done(&series[i]);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        free(names[i]);
 }
