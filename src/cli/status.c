@@ -130,6 +130,14 @@ static void print_reduction(const cJSON *reduction, const char *chunks)
             json_number(reduction, "wrong_chunks"));
 }
 
+/* Prints what a tier keeps of deleted files. */
+static void print_held(const cJSON *tier)
+{
+    if (json_count(tier, "held_bytes") > 0)
+        row("  kept for others", "%s that no file has, and files are stored by",
+            json_bytes(tier, "held_bytes").text);
+}
+
 static void print_nvme(const cJSON *nvme)
 {
     if (json_text(nvme, "path"))
@@ -141,6 +149,7 @@ static void print_nvme(const cJSON *nvme)
     if (json_part(nvme, "chunks"))
         row("  packs", "%.0f packs, %s, with %.0f chunks", json_number(nvme, "packs"),
             json_bytes(nvme, "pack_bytes").text, json_number(nvme, "chunks"));
+    print_held(nvme);
     print_behind(nvme);
     if (json_part(nvme, "horizon_seq"))
         row("  horizon", "operation number %llu; the newest is %llu",
@@ -216,6 +225,7 @@ static void print_remote(const cJSON *remote)
     row("  content", "%.0f files, %s, in %.0f packs of %s", json_number(remote, "files"),
         json_bytes(remote, "logical_bytes").text, json_number(remote, "packs"),
         json_bytes(remote, "pack_bytes").text);
+    print_held(remote);
     if (strcmp(state, "fenced") == 0)
         print_unpublished(remote);
     else

@@ -100,6 +100,7 @@ static void add_nvme(const char *path, const struct store_status *s, cJSON *stat
                    {"files", s->view.files},
                    {"logical_bytes", s->view.logical_bytes},
                    {"stored_bytes", s->view.stored_bytes},
+                   {"held_bytes", s->view.held_bytes},
                    {"chunks", s->view.chunks},
                    {"packs", s->view.packs},
                    {"pack_bytes", s->view.pack_bytes},

@@ -362,6 +362,7 @@ void remote_side_add_status(struct service *service, cJSON *status)
                    {"horizon_seq", s.horizon_seq},
                    {"packs", s.packs},
                    {"pack_bytes", s.pack_bytes},
+                   {"held_bytes", s.held_bytes},
                    {"files", s.files},
                    {"logical_bytes", s.logical_bytes},
                    {"uploaded_bytes_total", s.uploaded_bytes_total},

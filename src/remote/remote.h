@@ -36,6 +36,7 @@ struct remote_status {
     uint64_t behind_bytes, behind_chunks; /* live, and not in the remote */
     uint64_t target_bytes;                /* of the cut that is being uploaded, still to go */
     uint64_t packs, pack_bytes;
+    uint64_t held_bytes;           /* as in struct view_remote */
     uint64_t files, logical_bytes; /* of the published state */
     uint64_t uploaded_bytes_total, fetched_bytes_total, requests_total, retries_total;
     struct encode_counts

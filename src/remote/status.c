@@ -76,6 +76,7 @@ void store_remote_status(struct store *store, struct remote_status *ret)
     ret->behind_chunks = view.pending_chunks;
     ret->packs = view.packs;
     ret->pack_bytes = view.pack_bytes;
+    ret->held_bytes = view.held_bytes;
     ret->requests_total = traffic.requests;
     ret->retries_total = traffic.retries;
     ret->uploaded_bytes_total = atomic_load(&remote->uploaded_total);

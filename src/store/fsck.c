@@ -134,6 +134,19 @@ static void report_staged(struct check_run *run)
     run->report(line, false, run->arg);
 }
 
+/* No problem either: it goes when nothing rests on it any more. */
+static void report_held(struct check_run *run)
+{
+    uint64_t local = view_state(run->store->view).held_bytes,
+             remote = view_remote(run->store->view).held_bytes;
+    _cleanup_free_ char *line =
+        xasprintf("%.1f MiB on NVMe and %.1f MiB in the remote are of no file any more, and kept "
+                  "because files are stored by them",
+                  (double)local / MIB, (double)remote / MIB);
+    if (local || remote)
+        run->report(line, false, run->arg);
+}
+
 static int check_store(struct check_run *run)
 {
     struct view *view = run->store->view;
@@ -144,6 +157,7 @@ static int check_store(struct check_run *run)
         r = view_chunks(view, check_chunk, run);
     report_aside(run);
     report_staged(run);
+    report_held(run);
     struct view_state state = view_state(view);
     _cleanup_free_ char *line =
         xasprintf("%llu files, %llu packs; %llu chunks of %.1f MiB verified; cut %llu",

@@ -98,7 +98,7 @@ static int put_key(struct view_adoption *a, const struct key *key, const void *v
 static int put_remote(struct view_adoption *a)
 {
     struct key key;
-    uint8_t value[REMOTE_STATE_VALUE_LEN];
+    uint8_t value[REMOTE_STATE_VALUE_LEN_MAX];
     key_type(&key, KEY_REMOTE_STATE);
     return put_key(a, &key, value, remote_state_row_encode(&a->remote, value));
 }
@@ -264,6 +264,7 @@ static int adopt_base(struct view_adoption *a, const struct chunk_name *name)
     if (r < 0)
         return r;
     count_placed(a, &row.entry, needed);
+    a->remote.pub.held_bytes += needed ? row.entry.stored_len : 0;
     r = put_dependent(a, &row.entry, needed ? NEEDED : UNNEEDED);
     return r < 0 || needed ? r : put_mark(a, name);
 }
@@ -431,7 +432,7 @@ static int check_whole(const struct view_adoption *a, const struct view_state *s
 static int write_state(struct view_adoption *a, const struct view_state *state)
 {
     struct key key;
-    uint8_t value[STATE_VALUE_LEN];
+    uint8_t value[STATE_VALUE_LEN_MAX];
     int r = write_now(a, a->write);
     if (r == 0)
         r = view_flush(a->view);
@@ -458,7 +459,7 @@ int view_adopt_end(struct view_adoption *a, const struct view_state *state, uint
     if (r < 0)
         return r;
     now.chunks = a->chunks;
-    now.stored_bytes = now.packs = now.pack_bytes = 0;
+    now.stored_bytes = now.held_bytes = now.packs = now.pack_bytes = 0;
     a->remote.changes = ADOPT_CHANGE;
     a->remote.pub.tracks = true;
     a->remote.pub.head = head;

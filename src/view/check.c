@@ -234,6 +234,7 @@ static int check_state(struct checker *c)
             c->counted.logical_bytes);
     compare(c, "state at", s.applied_seq, "number of chunks", s.chunks, c->counted.chunks);
     compare(c, "state at", s.applied_seq, "stored bytes", s.stored_bytes, c->counted.stored_bytes);
+    compare(c, "state at", s.applied_seq, "held bytes", s.held_bytes, c->counted.held_bytes);
     compare(c, "state at", s.applied_seq, "number of packs", s.packs, c->counted.packs);
     compare(c, "state at", s.applied_seq, "bytes of packs", s.pack_bytes, c->counted.pack_bytes);
     return 0;

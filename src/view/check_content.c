@@ -148,6 +148,7 @@ static int check_chunk(struct checker *c, const struct scan *scan, size_t *at)
     if (row.entry.pack == 0 || (uses == 0 && row.dependents == 0))
         return 0;
     c->counted.stored_bytes += row.entry.stored_len;
+    c->counted.held_bytes += uses == 0 ? row.entry.stored_len : 0;
     tally_add(&c->live_bytes, row.entry.pack, row.entry.stored_len);
     tally_add(&c->live_count, row.entry.pack, 1);
     return 0;

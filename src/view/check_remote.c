@@ -119,6 +119,7 @@ static int check_need(struct checker *c, const struct chunk_entry *remote)
     if (needed) {
         tally_add(&c->remote_live_bytes, remote->pack, remote->stored_len);
         tally_add(&c->remote_live_count, remote->pack, 1);
+        c->counted_remote.held_bytes += local.refs == 0 ? remote->stored_len : 0;
     }
     r = check_bases(c, remote, needed);
     return r == 0 && needed && local.entry.pack ? check_complete(c, remote) : r;
@@ -290,6 +291,7 @@ static void compare_counters(struct checker *c)
     const struct view_remote *is = &c->remote.pub, *counted = &c->counted_remote;
     compare_remote(c, "number of pending chunks", is->pending_chunks, counted->pending_chunks);
     compare_remote(c, "bytes of pending chunks", is->pending_bytes, counted->pending_bytes);
+    compare_remote(c, "held bytes", is->held_bytes, counted->held_bytes);
     compare_remote(c, "number of packs", is->packs, counted->packs);
     compare_remote(c, "bytes of packs", is->pack_bytes, counted->pack_bytes);
 }

@@ -58,6 +58,12 @@ static int count_live(struct txn *txn, const struct chunk_entry *e, int sign)
     return 0;
 }
 
+/* Bytes of the chunk on NVMe, where no file refers to it and others rest on it. */
+static uint64_t held_bytes(const struct chunk_row *row)
+{
+    return row->refs == 0 && row->dependents > 0 && row->entry.pack ? row->entry.stored_len : 0;
+}
+
 int chunk_row_get(struct txn *txn, enum key_type type, const struct chunk_name *name,
                   struct chunk_row *row)
 {
@@ -68,11 +74,13 @@ int chunk_row_get(struct txn *txn, enum key_type type, const struct chunk_name *
     return r < 0 ? r : chunk_row_decode(name, value.data, value.len, row);
 }
 
-/* A chunk that is neither live nor has a place is nothing that could be known. */
-static void chunk_put(struct txn *txn, const struct chunk_row *row)
+/* A chunk that is neither live nor has a place is nothing that could be known. `held`: bytes that
+ * were, before the change. */
+static void chunk_put(struct txn *txn, const struct chunk_row *row, uint64_t held)
 {
     struct key key;
     key_chunk(&key, &row->entry.name);
+    txn->state.held_bytes += held_bytes(row) - held;
     if (!chunk_row_is_live(row) && row->entry.pack == 0) {
         txn_delete(txn, &key);
         return;
@@ -108,6 +116,7 @@ int chunk_refs_change(struct txn *txn, const struct piece *piece, int64_t delta)
     if (delta > 0 && row.entry.pack != 0 && piece->within + piece->length > row.entry.raw_len)
         return txn_damage(txn, "an extent goes beyond its chunk");
     bool was_referenced = row.refs > 0;
+    uint64_t held = held_bytes(&row);
     row.refs += (uint64_t)delta;
     if (was_referenced != (row.refs > 0))
         r = referenced(txn, &row, was_referenced ? -1 : 1);
@@ -115,7 +124,7 @@ int chunk_refs_change(struct txn *txn, const struct piece *piece, int64_t delta)
         return r;
     struct key key;
     key_chunk(&key, &row.entry.name);
-    chunk_put(txn, &row);
+    chunk_put(txn, &row, held);
     txn_touch(txn, &key);
     return 0;
 }
@@ -147,11 +156,12 @@ static int dependents_change(struct txn *txn, const struct chunk_name *base, int
     if (sign < 0 ? row.dependents == 0 : row.dependents == UINT32_MAX)
         return txn_damage(txn, "the number of a chunk's dependents is out of range");
     bool was_live = chunk_row_is_live(&row);
+    uint64_t held = held_bytes(&row);
     row.dependents += (uint32_t)sign;
     if (was_live != chunk_row_is_live(&row))
         r = count_live(txn, &row.entry, sign);
     if (r == 0)
-        chunk_put(txn, &row);
+        chunk_put(txn, &row, held);
     return r;
 }
 
@@ -173,6 +183,7 @@ static int chunk_place(struct txn *txn, const struct chunk_entry *entry)
     if (r < 0)
         return r;
     const struct chunk_entry old = row.entry;
+    uint64_t held = held_bytes(&row);
     bool is_live = chunk_row_is_live(&row),
          is_new = old.pack == 0 || old.stored_len != entry->stored_len;
     r = is_live ? count_live(txn, &old, -1) : 0;
@@ -188,7 +199,7 @@ static int chunk_place(struct txn *txn, const struct chunk_entry *entry)
         r = remote_chunk_moved_locally(txn, &row);
     if (r < 0)
         return r;
-    chunk_put(txn, &row);
+    chunk_put(txn, &row, held);
     r = hold_bases(txn, entry, 1);
     return r < 0 ? r : hold_bases(txn, &old, -1);
 }
@@ -256,8 +267,9 @@ static int unplace(struct txn *txn, const struct record *drop, const struct chun
     if (r < 0)
         return r;
     const struct chunk_entry old = row.entry;
+    uint64_t held = held_bytes(&row);
     chunk_row_forget_place(&row);
-    chunk_put(txn, &row);
+    chunk_put(txn, &row, held);
     r = remote_chunk_moved_locally(txn, &row);
     return r < 0 ? r : hold_bases(txn, &old, -1);
 }

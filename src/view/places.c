@@ -104,8 +104,17 @@ static int remove_pending_upload(struct txn *txn, const struct chunk_name *name)
     return 0;
 }
 
-/* A chunk at its place in the loaded pack begins (+1) or ceases (-1) to be needed. */
-static int count_live(struct txn *txn, const struct chunk_entry *remote, int sign)
+/* A chunk that has its place there begins (+1) or ceases (-1) to be one that no file refers to, and
+ * something needed rests on. */
+static void count_held(struct txn *txn, const struct chunk_entry *remote, int sign)
+{
+    txn->remote.pub.held_bytes += sign < 0 ? -(uint64_t)remote->stored_len : remote->stored_len;
+}
+
+/* A chunk at its place in the loaded pack begins (+1) or ceases (-1) to be needed; `refs`: of
+ * files.
+ */
+static int count_live(struct txn *txn, const struct chunk_entry *remote, uint64_t refs, int sign)
 {
     struct view_remote_pack *pack = &txn->remote_pack.pub;
     if (sign < 0 && (pack->live_count == 0 || pack->live_bytes < remote->stored_len))
@@ -113,6 +122,8 @@ static int count_live(struct txn *txn, const struct chunk_entry *remote, int sig
     pack->live_count += (uint32_t)sign;
     pack->live_bytes += sign < 0 ? -(uint64_t)remote->stored_len : remote->stored_len;
     txn->remote_pack_dirty = true;
+    if (refs == 0)
+        count_held(txn, remote, sign);
     return 0;
 }
 
@@ -138,7 +149,7 @@ static void touch(struct txn *txn, const struct chunk_name *name)
     txn_touch(txn, &key);
 }
 
-static int need_changed(struct txn *txn, const struct chunk_row *row, int sign);
+static int need_changed(struct txn *txn, const struct chunk_row *row, uint64_t refs, int sign);
 
 /* Changes what the base's key of the dependent says; ABSENT: there is none. */
 static int change_dependent(struct txn *txn, const struct chunk_name *base,
@@ -165,7 +176,7 @@ static int change_dependent(struct txn *txn, const struct chunk_name *base,
     if (after < 0 || after == before)
         return after < 0 ? after : 0;
     touch(txn, base);
-    return need_changed(txn, &row, after ? 1 : -1);
+    return need_changed(txn, &row, 0, after ? 1 : -1);
 }
 
 static int change_bases(struct txn *txn, const struct chunk_entry *entry, enum need from,
@@ -203,8 +214,11 @@ static int exchange_bases(struct txn *txn, const struct chunk_entry *old,
 /* Takes the chunk out of the list of the remote pack in which it has its place. */
 static int leave_pack(struct txn *txn, const struct chunk_entry *entry, enum need need)
 {
+    struct chunk_row row;
     struct key key;
-    int r = remote_pack_need(txn, entry->pack);
+    int r = local_row(txn, &entry->name, &row);
+    if (r == 0)
+        r = remote_pack_need(txn, entry->pack);
     if (r < 0)
         return r;
     if (txn->remote_pack.placed == 0)
@@ -213,7 +227,7 @@ static int leave_pack(struct txn *txn, const struct chunk_entry *entry, enum nee
     txn_delete(txn, &key);
     txn->remote_pack.placed--;
     txn->remote_pack_dirty = true;
-    return need == NEEDED ? count_live(txn, entry, -1) : 0;
+    return need == NEEDED ? count_live(txn, entry, row.refs, -1) : 0;
 }
 
 /* The chunk has no place in the remote any more. */
@@ -287,8 +301,8 @@ static int drop_incomplete(struct txn *txn, const struct chunk_entry *entry)
     return r;
 }
 
-/* The chunk begins (+1) or ceases (-1) to be needed. */
-static int need_changed(struct txn *txn, const struct chunk_row *row, int sign)
+/* The chunk begins (+1) or ceases (-1) to be needed; `refs`: of files, while it is. */
+static int need_changed(struct txn *txn, const struct chunk_row *row, uint64_t refs, int sign)
 {
     struct chunk_row remote;
     int r = chunk_row_get(txn, KEY_REMOTE_CHUNK, &row->entry.name, &remote);
@@ -309,7 +323,7 @@ static int need_changed(struct txn *txn, const struct chunk_row *row, int sign)
     }
     r = remote_pack_need(txn, remote.entry.pack);
     if (r == 0)
-        r = count_live(txn, &remote.entry, sign);
+        r = count_live(txn, &remote.entry, refs, sign);
     if (r < 0)
         return r;
     return sign > 0 ? change_bases(txn, &remote.entry, UNNEEDED, NEEDED)
@@ -318,10 +332,17 @@ static int need_changed(struct txn *txn, const struct chunk_row *row, int sign)
 
 int remote_chunk_refs_changed(struct txn *txn, const struct chunk_row *row, int sign)
 {
+    struct chunk_row remote;
     if (!txn->remote.pub.tracks)
         return 0;
     int r = base_has(&(struct look){.txn = txn}, &row->entry.name, NEEDED);
-    return r < 0 ? r : r > 0 ? 0 : need_changed(txn, row, sign);
+    if (r == 0)
+        return need_changed(txn, row, 1, sign);
+    if (r > 0)
+        r = chunk_row_get(txn, KEY_REMOTE_CHUNK, &row->entry.name, &remote);
+    if (r == 0)
+        count_held(txn, &remote.entry, -sign);
+    return r == -ENOENT ? 0 : r;
 }
 
 /* It has a local place now: if its entry lacks a base, it is sent anew. */
@@ -386,7 +407,7 @@ int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
     txn_put_bytes(txn, &key, NULL, 0);
     txn->remote_pack.placed++;
     txn->remote_pack_dirty = true;
-    return needed ? count_live(txn, entry, 1) : 0;
+    return needed ? count_live(txn, entry, row.refs, 1) : 0;
 }
 
 static int forget_entry(struct txn *txn, const struct chunk_entry *entry)

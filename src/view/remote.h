@@ -27,6 +27,7 @@ struct view_remote {
     uint64_t pending_chunks; /* chunks; counts what is there now */
     uint64_t pending_bytes;  /* stored bytes of these at their local places; a chunk without one
                                counts 0 */
+    uint64_t held_bytes;     /* there, of what no file refers to and something needed rests on */
 };
 struct view_remote view_remote(struct view *view);
 

@@ -337,11 +337,11 @@ int txn_write_ahead(struct txn *txn)
 int txn_commit(struct txn *txn)
 {
     struct key key;
-    uint8_t value[STATE_VALUE_LEN];
+    uint8_t value[STATE_VALUE_LEN_MAX];
     key_type(&key, KEY_STATE);
     txn_put(txn, &key, value, state_encode(&txn->state, value));
     if (txn->remote.pub.tracks) {
-        uint8_t remote[REMOTE_STATE_VALUE_LEN];
+        uint8_t remote[REMOTE_STATE_VALUE_LEN_MAX];
         key_type(&key, KEY_REMOTE_STATE);
         txn_put(txn, &key, remote, remote_state_row_encode(&txn->remote, remote));
     }

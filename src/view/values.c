@@ -219,6 +219,23 @@ int pack_row_decode(uint64_t pack, const void *p, size_t len, struct pack_row *r
     return value_end(&c);
 }
 
+/* Held bytes come behind all else, where there are any. */
+static size_t write_held(struct writer *w, uint8_t *p, uint64_t bytes, size_t len_max)
+{
+    if (bytes)
+        w64(w, bytes);
+    return value_written(w, p, bytes ? len_max : len_max - sizeof bytes);
+}
+
+static int read_held(struct cursor *c, uint64_t *ret_bytes)
+{
+    *ret_bytes = 0;
+    if (c->at == c->end)
+        return value_end(c);
+    *ret_bytes = r64(c);
+    return *ret_bytes == 0 ? -EUCLEAN : value_end(c);
+}
+
 /* Behind the chain of the journal, STATE_COUNTS. */
 #define STATE_COUNTS(field)                                                                        \
     field(64, max_ino), field(64, files), field(64, logical_bytes), field(64, chunks),             \
@@ -230,7 +247,7 @@ size_t state_encode(const struct view_state *row, uint8_t *p)
     w64(&w, row->applied_seq);
     wbytes(&w, row->chain, sizeof row->chain);
     STATE_COUNTS(PUT);
-    return value_written(&w, p, STATE_VALUE_LEN);
+    return write_held(&w, p, row->held_bytes, STATE_VALUE_LEN_MAX);
 }
 
 int state_decode(const void *p, size_t len, struct view_state *row)
@@ -239,7 +256,7 @@ int state_decode(const void *p, size_t len, struct view_state *row)
     row->applied_seq = r64(&c);
     rbytes(&c, row->chain, sizeof row->chain);
     STATE_COUNTS(GET);
-    return value_end(&c);
+    return read_held(&c, &row->held_bytes);
 }
 
 #define REMOTE_PACK_FIELDS(field)                                                                  \
@@ -289,7 +306,7 @@ size_t remote_state_row_encode(const struct remote_state_row *row, uint8_t *p)
 {
     struct writer w = value_write(p);
     REMOTE_STATE_FIELDS(PUT);
-    return value_written(&w, p, REMOTE_STATE_VALUE_LEN);
+    return write_held(&w, p, row->pub.held_bytes, REMOTE_STATE_VALUE_LEN_MAX);
 }
 
 int remote_state_row_decode(const void *p, size_t len, struct remote_state_row *row)
@@ -297,7 +314,7 @@ int remote_state_row_decode(const void *p, size_t len, struct remote_state_row *
     struct cursor c = value_begin(p, len);
     *row = (struct remote_state_row){0};
     REMOTE_STATE_FIELDS(GET);
-    return value_end(&c);
+    return read_held(&c, &row->pub.held_bytes);
 }
 
 size_t touched_encode(const struct touched_row *row, uint8_t *p)

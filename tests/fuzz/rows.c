@@ -100,10 +100,10 @@ static void own_remote_pack(uint64_t pack, const uint8_t *value, size_t len)
 
 static void own_remote(const uint8_t *value, size_t len)
 {
-    uint8_t again[REMOTE_STATE_VALUE_LEN], wanted[REMOTE_STATE_VALUE_LEN] = {0};
+    uint8_t again[REMOTE_STATE_VALUE_LEN_MAX], wanted[REMOTE_STATE_VALUE_LEN_MAX] = {0};
     struct remote_state_row row;
     int r = remote_state_row_decode(value, len, &row);
-    if (len == sizeof wanted) {
+    if (len <= sizeof wanted && len > REMOTE_FLAGS_AT + 1) {
         memcpy(wanted, value, len);
         for (size_t i = REMOTE_FLAGS_AT; i < REMOTE_FLAGS_AT + 2; i++)
             wanted[i] = value[i] != 0;
@@ -113,7 +113,7 @@ static void own_remote(const uint8_t *value, size_t len)
 
 static void own_counts(uint64_t pack, const uint8_t *value, size_t len)
 {
-    uint8_t again[STATE_VALUE_LEN];
+    uint8_t again[STATE_VALUE_LEN_MAX];
     struct view_state state = {0};
     struct pack_row row;
     struct touched_row touched;

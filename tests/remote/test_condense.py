@@ -115,21 +115,32 @@ def test_it_keeps_to_the_limit_of_writeback(on_remote, directory):
     rig.poll(lambda: condensed(node) > a_round, 60, "what the limit held up")
 
 
+def held(node):
+    """Bytes that no file has, on NVMe and in the remote."""
+    status = node.status()
+    return [status[tier]["held_bytes"] for tier in ("nvme", "remote")]
+
+
 @pytest.mark.timeout(400)
 def test_what_others_rest_on_is_deleted(job):
     """Its files go; its chunks stay on NVMe as long as others rest on them, and go with these."""
     save_some(job, 5)
     wait_condensed(job.node)
+    assert held(job.node) == [0, 0]
     job.remove(1)
     job.remove(3)
     for _ in range(3):
         job.node.wait()
         assert job.node.cairn("gc", job.node.mnt).returncode == 0
+    kept = held(job.node)
+    assert all(rig.MIB < one < 12 * rig.MIB for one in kept), "one model, and what is two deep"
+    assert job.node.cairn("status", job.node.mnt).stdout.count("kept for others") == 2
     check_reads_itself(job.node, job.content)
     job.node.remount()
     check_reads_itself(job.node, job.content)
     job.node.umount()
-    assert job.node.fsck().returncode == 0, job.node.fsck().stdout
+    done = job.node.fsck()
+    assert done.returncode == 0 and f"{kept[0] / rig.MIB:.1f} MiB on NVMe" in done.stdout, done.stdout
     job.node.mount()
     for number in (2, 4, 5):
         job.remove(number)
@@ -141,6 +152,7 @@ def test_what_others_rest_on_is_deleted(job):
         return job.node.status()["nvme"]["pack_bytes"] < 4 * rig.MIB
 
     rig.poll(few, 60, "the packs of deleted checkpoints to go", 0.5)
+    assert held(job.node) == [0, 0]
     check_reads_itself(job.node, job.content)
 
 

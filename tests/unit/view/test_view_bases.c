@@ -49,15 +49,18 @@ Test(view_bases, a_base_lives_as_long_as_what_rests_on_it)
 {
     begin_chain();
     (void)publish(cut_now(), 5);
+    expect_u64(view_remote(f.view).held_bytes, 0);
     add_unlink(&f, 2, ROOT_INO, "base", 0);
     apply_ok(&f);
     assert_u64(remote_pack(100).live_count, 1);
+    expect_u64(view_remote(f.view).held_bytes, remote_pack(100).live_bytes);
     (void)publish(cut_now(), 6);
     assert_i64(remote_pack(100).unreferenced, 0);
     expect_same_adopted();
     add_unlink(&f, 3, ROOT_INO, "rests", 0);
     apply_ok(&f);
     assert_u64(remote_pack(100).live_count, 0);
+    expect_u64(view_remote(f.view).held_bytes, 0);
     (void)publish(cut_now(), 7);
     assert_i64(remote_pack(100).unreferenced, 7);
     end_remote();

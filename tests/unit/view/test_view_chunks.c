@@ -236,6 +236,7 @@ Test(chunks, a_base_lives_while_others_rest_on_it)
     expect_u64(pack_of(1).live_bytes, 1001);
     expect_u64(view_state(f.view).chunks, 1);
     expect_u64(view_state(f.view).stored_bytes, 2003);
+    expect_u64(view_state(f.view).held_bytes, 1001);
     add_unlink(&f, 11, ROOT_INO, "b", 0);
     apply_ok(&f);
     expect_u64(pack_of(1).live_count, 1, "its dependent is dead, and may be wanted again");
@@ -245,6 +246,7 @@ Test(chunks, a_base_lives_while_others_rest_on_it)
     apply_ok(&f);
     expect_u64(pack_of(1).live_count, 0);
     expect_u64(view_state(f.view).stored_bytes, 0);
+    expect_u64(view_state(f.view).held_bytes, 0);
     add_drop(&f, 1);
     f.packs[0].gone = true;
     apply_ok(&f);
