@@ -21,7 +21,7 @@ KINDS = "none errno short misread misdirect lie".split()
 RULE = struct.Struct("=IIIIiIIIIIII")
 COUNTS_AT, COUNTS_ROW = 48, 16
 LENGTH = COUNTS_AT + 32 * COUNTS_ROW * 8
-FIRED_AT, SEEN_AT = 32, 28
+FIRED_AT = 32
 
 VIEW = tuple(name for name in CLASSES if name.startswith("view-"))
 # What a call can give by its manual, where a disk, a quota or a table of descriptors is the cause.

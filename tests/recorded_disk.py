@@ -11,7 +11,6 @@ import mmap
 import os
 import struct
 import subprocess
-import tempfile
 
 import numpy
 

@@ -11,7 +11,7 @@ import torch
 
 from . import _levels, _process, _records, _track
 from . import _library as lib
-from ._save import ON_ERROR, Save, below, level_of, place_of
+from ._save import ON_ERROR, Save, below, level_of
 from ._start import FAULTS, FOR_TORCH, Plan, Range, milliseconds, start
 
 def save(

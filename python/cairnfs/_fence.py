@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fence: waits until no lazy save reads its sources, before they change. It is called by itself in all the places of install()."""
 import atexit
-import ctypes
 import errno
 import functools
 import multiprocessing.util

@@ -10,7 +10,6 @@ import os
 import sys
 
 from . import _fence, _later, _process
-from . import _library as lib
 from ._api import save, wait
 
 FABRICS = ("lightning.fabric", "lightning_fabric")

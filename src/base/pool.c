@@ -109,30 +109,15 @@ void pool_free(struct pool *pool)
     free(pool);
 }
 
-static void enqueue_locked(struct pool *pool, void (*job)(void *arg), void *arg)
-{
-    check_held(&pool->locked.lock);
-    unsigned at = (pool->locked.head + pool->locked.queued) % pool->queue_max;
-    pool->locked.queue[at] = (struct job){job, arg};
-    pool->locked.queued++;
-    (void)pthread_cond_signal(&pool->queued);
-}
-
 void pool_submit(struct pool *pool, void (*job)(void *arg), void *arg)
 {
     LOCK_SCOPE(&pool->locked.lock);
     while (pool->locked.queued == pool->queue_max)
         (void)mutex_wait(&pool->locked.lock, &pool->left, -1);
-    enqueue_locked(pool, job, arg);
-}
-
-bool pool_try_submit(struct pool *pool, void (*job)(void *arg), void *arg)
-{
-    LOCK_SCOPE(&pool->locked.lock);
-    if (pool->locked.queued == pool->queue_max)
-        return false;
-    enqueue_locked(pool, job, arg);
-    return true;
+    unsigned at = (pool->locked.head + pool->locked.queued) % pool->queue_max;
+    pool->locked.queue[at] = (struct job){job, arg};
+    pool->locked.queued++;
+    (void)pthread_cond_signal(&pool->queued);
 }
 
 void pool_drain(struct pool *pool)

@@ -24,9 +24,6 @@ void pool_free(struct pool *pool);
 /* Hands over a job; waits while the queue is full. Jobs start in order of submission. */
 void pool_submit(struct pool *pool, void (*job)(void *arg), void *arg);
 
-/* The same, but false instead of waiting when the queue is full. */
-CAIRN_MUST_CHECK bool pool_try_submit(struct pool *pool, void (*job)(void *arg), void *arg);
-
 /* Waits until no job is queued or running. */
 void pool_drain(struct pool *pool);
 

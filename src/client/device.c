@@ -103,7 +103,7 @@ int device_event_take(struct device *device, struct device_event **ret)
     return r;
 }
 
-void device_event_give(struct device_event *event)
+static void device_event_give(struct device_event *event)
 {
     struct device *device = event->device;
     LOCK_SCOPE(&device->locked.lock);
@@ -140,7 +140,9 @@ static void settle(struct device *device)
     cause_note("%s", cause);
 }
 
-int device_event_record(struct device_event *event)
+/* Records `event` behind what was enqueued; where that fails, waits for it, so that no copy is
+ * under way without an event. Gives the event back then. */
+static int device_event_record(struct device_event *event)
 {
     struct device *device = event->device;
     int r = DRIVER_TRY(device->driver, cuEventRecord, event->event, device->side);

@@ -39,13 +39,8 @@ struct device {
     } locked;
 };
 
-/* Take an unused event, and give it back. With the context entered. */
+/* Takes an unused event. With the context entered. */
 CAIRN_MUST_CHECK int device_event_take(struct device *device, struct device_event **ret);
-void device_event_give(struct device_event *event);
-
-/* Records `event` behind what was enqueued; where that fails, waits for it, so that no copy is
- * under way without an event. Gives the event back then. */
-CAIRN_MUST_CHECK int device_event_record(struct device_event *event);
 /* Records `event` behind what was enqueued with the result `r`; *ret is the event on 0. Where
  * enqueuing failed, perhaps behind its first half, waits for what is enqueued and gives the event
  * back: nothing else would know that the device reads the source still. */

@@ -224,7 +224,10 @@ bool save_has_failed(struct cairn_save *save)
     return save->state == SAVE_FAILED;
 }
 
-bool save_is_quiet_locked(const struct cairn_save *save)
+/* No byte of a source is read any more: all are copied, or it failed, no thread is in one, and no
+ * copy or fingerprint of a device begins or is under way: of a save that failed, what is `waiting`
+ * is a piece that the device thread has in its hands. */
+static bool save_is_quiet_locked(const struct cairn_save *save)
 {
     check_held(&save->lane->lock);
     uint64_t on_devices = 0;

@@ -139,11 +139,6 @@ bool save_has_failed(struct cairn_save *save);
 /* Its error, which counts as told. */
 int save_report_locked(struct cairn_save *save);
 
-/* No byte of a source is read any more: all are copied, or it failed, no thread is in one, and no
- * copy or fingerprint of a device begins or is under way: of a save that failed, what is `waiting`
- * is a piece that the device thread has in its hands. */
-bool save_is_quiet_locked(const struct cairn_save *save);
-
 /* When a wait of so many ms ends, in ns of the monotonic clock; -1: never. */
 int64_t deadline_of(int64_t timeout_ms);
 /* Waits for a signal of the condition, or of the lane's `changed`. False: the deadline has passed.

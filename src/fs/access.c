@@ -102,7 +102,8 @@ static void set_access(struct fs *fs, uint64_t ino, int64_t atime)
     found->atime = atime;
 }
 
-bool access_is_due(struct fs *fs, const struct store_now *now, int64_t time)
+/* Would a read at `time` move the time of access? */
+static bool access_is_due(struct fs *fs, const struct store_now *now, int64_t time)
 {
     if (!atomic_load(&fs->keeps_atime))
         return false;

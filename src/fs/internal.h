@@ -97,9 +97,7 @@ bool allocated_is_name(const char *name, size_t name_len);
 
 /* access.c */
 int64_t access_time(struct fs *fs, const struct ns_inode *inode);
-/* Would a read at `time` move it? */
-bool access_is_due(struct fs *fs, const struct store_now *now, int64_t time);
-/* The same of an inode that is looked at. May read the view. */
+/* Would a read at `time` move it? May read the view. */
 bool access_due(struct fs *fs, uint64_t ino, int64_t time);
 /* It is read: moves it if it is due. May become history what is older. */
 void access_note(struct fs *fs, const struct store_now *now);

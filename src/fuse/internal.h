@@ -200,7 +200,6 @@ void front_interrupt(struct front *front);
 void *front_resume(void *arg);
 void parked_free(struct front *front, struct parked *parked);
 void front_wake(struct front *front);
-bool has_fatal_signal(pid_t tid);
 
 /* adopt.c */
 /* Begins to work for the request that the thread has received: it has its place in the stage's

@@ -188,7 +188,7 @@ void *front_receive(void *arg)
 /* --- waiting callers -------------------------------------------------------------------------- */
 
 /* SIGKILL is pending, or what became of another signal that ends the process. */
-bool has_fatal_signal(pid_t tid)
+static bool has_fatal_signal(pid_t tid)
 {
     char path[64], line[256];
     (void)snprintf(path, sizeof path, "/proc/%d/status", (int)tid);

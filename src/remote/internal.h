@@ -205,7 +205,6 @@ uint64_t upload_memory(const struct remote *remote);
 
 /* --- runs.c ----------------------------------------------------------------------------------- */
 
-void run_object_name(uint64_t id, char buf[32]);
 /* The rows of the cut as a run: a file in STORE/runs, and in the remote. It may be merged with runs
  * of `head` that are no larger: head->runs becomes the new list. */
 CAIRN_MUST_CHECK int runs_publish(struct remote *remote, struct view_cut *cut, struct head *head,

@@ -54,5 +54,3 @@ struct store_unpublished {
     bool has_more;
 };
 CAIRN_MUST_CHECK int store_unpublished(struct store *store, struct store_unpublished *ret);
-/* Offline: what the store remembers of its remote. state REMOTE_NONE: it never had one. */
-CAIRN_MUST_CHECK int store_peek_remote(const char *path, struct remote_status *ret);

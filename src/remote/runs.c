@@ -19,7 +19,7 @@
 /* With more than these, no merge is left for later. */
 #define RUNS_DEFER_MAX (HEAD_RUNS_MAX * 3 / 4)
 
-void run_object_name(uint64_t id, char buf[32])
+static void run_object_name(uint64_t id, char buf[32])
 {
     object_name("runs", id, buf);
 }

@@ -93,26 +93,3 @@ int store_unpublished(struct store *store, struct store_unpublished *ret)
     *ret = (struct store_unpublished){total.inodes, total.files, total.bytes, total.has_more};
     return r;
 }
-
-int store_peek_remote(const char *path, struct remote_status *ret)
-{
-    struct store store = {.path = xstrdup(path)};
-    struct head *head = xmalloc(sizeof *head);
-    _cleanup_free_ char *name = local_remote_name(&store);
-    *ret = (struct remote_status){.state = REMOTE_NONE, .error_age_s = -1, .unreachable_s = -1};
-    int r = name ? local_head_read(&store, head) : 0;
-    if (name)
-        (void)snprintf(ret->name, sizeof ret->name, "%s", name);
-    if (name && r == 0) {
-        ret->state = REMOTE_IDLE;
-        ret->head = head->number;
-        ret->horizon_seq = head->cut;
-        ret->packs = head->packs;
-        ret->pack_bytes = head->pack_bytes;
-        ret->files = head->files;
-        ret->logical_bytes = head->logical_bytes;
-    }
-    free(head);
-    free(store.path);
-    return r == -ENOENT ? 0 : r;
-}

@@ -163,7 +163,6 @@ void draft_put_locked(struct stage *stage, struct layer *draft, const struct sta
 
 /* slabs.c */
 void slab_settle_locked(struct stage *stage, uint32_t slab);
-bool slabs_have_room_locked(const struct stage *stage, uint32_t slabs);
 bool slabs_bear_write_locked(const struct stage *stage, bool brings);
 uint32_t slab_take_locked(struct stage *stage);
 bool slab_evict_locked(struct stage *stage);

@@ -81,7 +81,7 @@ void slab_settle_locked(struct stage *stage, uint32_t i)
 }
 
 /* Room for writers: the reserve stays for receivers, so that requests are always read. */
-bool slabs_have_room_locked(const struct stage *stage, uint32_t slabs)
+static bool slabs_have_room_locked(const struct stage *stage, uint32_t slabs)
 {
     check_held(&stage->locked.lock);
     uint32_t unready = stage->locked.grow_failed ? 0 : stage->locked.unready_count;

@@ -7,7 +7,7 @@
  * below the store or the stage is never touched.
  *
  * Environment: FAULT_CONTROL (file of struct control), FAULT_STORE, FAULT_STAGE (absolute
- * directories). tests/faults/faultdisk.py is the other side. */
+ * directories). tests/faultdisk.py is the other side. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>

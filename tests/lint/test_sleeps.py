@@ -3,7 +3,6 @@
 
 What is listed here waits by the clock, since nothing signals what it waits for, or since the time itself is what it waits for."""
 import collections
-import os
 import re
 
 from test_asserts import SRC, sources

@@ -9,7 +9,7 @@ import pytest
 
 import rig
 import successor
-from rig import KIB, MIB
+from rig import MIB
 
 pytestmark = pytest.mark.needs_mount
 

@@ -75,7 +75,6 @@ struct saved {
     uint32_t values[TENSORS_MAX];
     uint32_t step;
     bool is_zip;
-    bool is_checked;
     char name[32];
 };
 

@@ -74,25 +74,6 @@ Test(pool, starts_in_order)
         assert_i64(order[i], i);
 }
 
-Test(pool, try_submit_says_when_it_is_full)
-{
-    struct gate gate;
-    gate_init(&gate);
-    atomic_int done = 0;
-    struct pool *pool;
-    assert_i64(pool_new("test", 1, 2, NULL, NULL, &pool), 0);
-    pool_submit(pool, wait_at_gate, &gate);
-    int taken = 0;
-    while (pool_try_submit(pool, add_one, &done))
-        taken++;
-    cr_assert(taken == 1 || taken == 2, "the first job may still be in the queue");
-    open_gate(&gate);
-    pool_drain(pool);
-    assert_i64(done, taken);
-    cr_assert(pool_try_submit(pool, add_one, &done));
-    pool_free(pool);
-}
-
 static void *set_flag(void *arg)
 {
     *(bool *)arg = true;
