@@ -29,7 +29,8 @@ def pytest_addoption(parser):
     group.addoption("--build", default=os.path.join(HERE, "..", "build"), help="directory of the cairn binary")
     group.addoption("--plain", action="store_true", help="try the tests themselves on a plain directory")
     group.addoption("--sanitize", action="store_true", help="the binary is a sanitizer build: no limits of time or memory")
-    group.addoption("--reduce", default=None, help="mount with this reduce= where a test does not say; contents are then such as can be reduced")
+    group.addoption("--reduce", default=None,
+                    help="mount with this reduce= where a test does not say; contents are then such as can be reduced")
     group.addoption("--reports", default=None, help="directory for measured figures (default: BUILD/reports)")
 
 

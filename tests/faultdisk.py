@@ -77,7 +77,8 @@ class FaultDisk:
         self.file = open(path, "r+b")
         self.map = mmap.mmap(self.file.fileno(), LENGTH)
         # The daemon alone: a verb that asks it is not on this disk.
-        cairn.prefix = ("env", f"LD_PRELOAD={os.path.abspath(library(build))}", f"FAULT_CONTROL={path}", f"FAULT_STORE={below or cairn.store}",
+        cairn.prefix = ("env", f"LD_PRELOAD={os.path.abspath(library(build))}", f"FAULT_CONTROL={path}",
+                        f"FAULT_STORE={below or cairn.store}",
                         f"FAULT_STAGE={cairn.stage_dir}")
 
     def arm(self, site, call, what, skip=0, times=1, sites=(), calls=()):

@@ -396,7 +396,8 @@ class Rank:
             self.begin(number)
         self.barrier.wait()
         for index in range(1 + self.random.randrange(2)):
-            style = self.random.choice((self.shard_appended, self.shard_synced, self.shard_renamed, self.shard_edited, self.shard_named_last))
+            style = self.random.choice((self.shard_appended, self.shard_synced, self.shard_renamed, self.shard_edited,
+                                        self.shard_named_last))
             style(f"step-{number}.tmp/shard-{self.rank}-{index}")
             self.note()
         self.small()

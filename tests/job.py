@@ -18,8 +18,8 @@ STEPS, EVERY, KEEP, TEXT_BYTES = 60, 4, 2, 500_000
 
 
 class Reference:
-    """What it trains on, a copy that packages which are installed meanwhile do not change, and the losses of a run that nothing disturbed, on
-    a plain directory. In a directory of all processes of a test run: the first one makes it."""
+    """What it trains on, a copy that packages which are installed meanwhile do not change, and the losses of a run that nothing disturbed,
+    on a plain directory. In a directory of all processes of a test run: the first one makes it."""
 
     text = None  # of the process
 
@@ -117,13 +117,15 @@ def state_of(directory):
 
 
 def name_newest(directory):
-    """A program that dies between truncating `latest` and writing it leaves it empty, on every filesystem. The newest checkpoint is whole then."""
+    """A program that dies between truncating `latest` and writing it leaves it empty, on every filesystem. The newest checkpoint is whole
+    then."""
     with open(os.path.join(directory, "latest"), "w") as file:
         file.write(max(name for name in os.listdir(directory) if name.startswith("step-")))
 
 
 def check_resumed(resumed, reference, path):
-    """`reference`: a Reference. Identical losses from where it resumed, and the checkpoints that must be there at the end. A job that had ended removes nothing more."""
+    """`reference`: a Reference. Identical losses from where it resumed, and the checkpoints that must be there at the end. A job that had
+    ended removes nothing more."""
     assert resumed["losses"] == {key: value for key, value in reference.losses.items() if int(key) > resumed["start"]}
     left = {"latest", f"step-{STEPS - EVERY:06d}", f"step-{STEPS:06d}"}
     assert set(os.listdir(path)) == left or resumed["start"] == STEPS and set(os.listdir(path)) > left

@@ -6,8 +6,8 @@ DEFAULT_TIMEOUT = 120.0  # seconds; more by the marker
 
 
 def long_ones_first(items, count):
-    """Processes that share a run (pytest-xdist, worksteal) begin with a slice of the list each. A test that takes long and begins last would
-    keep one of them busy alone: so those with long limits are the heads of the slices."""
+    """Processes that share a run (pytest-xdist, worksteal) begin with a slice of the list each. A test that takes long and begins last
+    would keep one of them busy alone: so those with long limits are the heads of the slices."""
     heads = [[] for _ in range(count)]
     for tests in sorted(long_ones_by_file(items).values(), key=len, reverse=True):
         min(heads, key=len).extend(tests)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes as training in mixed precision saves them, for campaigns in which chunks are stored by means of others (--reduce dense): fp32 numbers
-of one of few steps that are near each other, or the bf16 numbers that they are rounded to. No two seeds give the same: eight bytes of each
-4 KiB tell the seed and the place."""
+"""Bytes as training in mixed precision saves them, for campaigns in which chunks are stored by means of others (--reduce dense): fp32
+numbers of one of few steps that are near each other, or the bf16 numbers that they are rounded to. No two seeds give the same: eight bytes
+of each 4 KiB tell the seed and the place."""
 import functools
 import hashlib
 

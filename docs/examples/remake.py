@@ -48,7 +48,8 @@ class Examples:
     def show(self, name, *commands, wait=0):
         lines = []
         for command in commands:
-            done = subprocess.run(["bash", "-c", f"sleep {wait}; {command}"], cwd=self.directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            done = subprocess.run(["bash", "-c", f"sleep {wait}; {command}"], cwd=self.directory, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True)
             lines += [f"$ {command}", *([done.stdout.rstrip("\n")] if done.stdout.strip() else [])]
             if done.returncode:
                 lines.append(f"(exit code {done.returncode})")
@@ -56,7 +57,8 @@ class Examples:
 
     def saver(self, directory, seed):
         """A program that has 256 MiB and saves them when it gets a line. Of two of them a quarter is the same."""
-        program = subprocess.Popen([sys.executable, "-c", SAVE, directory, str(seed)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        program = subprocess.Popen([sys.executable, "-c", SAVE, directory, str(seed)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   text=True)
         program.stdout.readline()
         return program
 
@@ -77,7 +79,8 @@ class Examples:
         self.show("mount with a remote", "cairn mount /nvme/store /mnt/ckpt --remote dir:/nfs/run7 --stage 2G")
         self.save("/mnt/ckpt/step1000", 5)
         self.show("level", "getfattr --absolute-names -n user.cairn.level /mnt/ckpt/step1000/model.pt")
-        self.show("wait", "cairn wait /mnt/ckpt/step1000 --level remote", "getfattr --absolute-names -n user.cairn.level /mnt/ckpt/step1000/model.pt")
+        self.show("wait", "cairn wait /mnt/ckpt/step1000 --level remote",
+                  "getfattr --absolute-names -n user.cairn.level /mnt/ckpt/step1000/model.pt")
         self.save("/mnt/ckpt/step2000", 6)
         self.do("cairn wait /mnt/ckpt --level remote")
         self.show("status", "cairn status /mnt/ckpt")
@@ -86,7 +89,8 @@ class Examples:
         threading.Timer(1.5, program.communicate, ["\n"]).start()
         self.show("stats", "cairn stats /mnt/ckpt --count 6")
         self.do("cairn wait /mnt/ckpt --level remote")
-        self.show("info", "cairn info /mnt/ckpt/step2000/model.pt", "cairn du /mnt/ckpt/step1000 /mnt/ckpt/step2000", "cairn du --why /mnt/ckpt/step2000")
+        self.show("info", "cairn info /mnt/ckpt/step2000/model.pt", "cairn du /mnt/ckpt/step1000 /mnt/ckpt/step2000",
+                  "cairn du --why /mnt/ckpt/step2000")
         self.show("metrics", "cairn metrics /mnt/ckpt | grep -v '^#' | grep nvme | head -6")
         self.show("log", "cairn log /mnt/ckpt --lines 5")
         self.show("gc", "cairn gc --dry-run /mnt/ckpt", "cairn gc /mnt/ckpt")
@@ -103,7 +107,8 @@ class Examples:
         self.show("umount", "cairn umount /mnt/ckpt --drain remote")
         self.show("fsck", "cairn fsck /nvme/store")
         self.show("cp", "cairn ls -l dir:/nfs/run7:/", "cairn cp -r dir:/nfs/run7:step1000 ./step1000", "ls step1000")
-        self.show("another node", "cairn mount /nvme/other /mnt/ckpt --remote dir:/nfs/run7 --stage 1G", "ls /mnt/ckpt", "cairn umount /mnt/ckpt")
+        self.show("another node", "cairn mount /nvme/other /mnt/ckpt --remote dir:/nfs/run7 --stage 1G", "ls /mnt/ckpt",
+                  "cairn umount /mnt/ckpt")
 
     def merge(self):
         self.do("mkdir /nfs/run8")
@@ -122,7 +127,8 @@ class Examples:
         self.bytes("/mnt/ckpt/step2000/model.pt", "40M")
         self.do("cairn wait /mnt/ckpt --level remote")
         self.show("follow", "sleep 10; ls /mnt/other")
-        self.show("evict", "setfattr -n user.cairn.pin -v 1 /mnt/ckpt/step2000", "cairn evict /mnt/ckpt/step1000 /mnt/ckpt/step2000", "cairn warmup /mnt/ckpt/step1000")
+        self.show("evict", "setfattr -n user.cairn.pin -v 1 /mnt/ckpt/step2000", "cairn evict /mnt/ckpt/step1000 /mnt/ckpt/step2000",
+                  "cairn warmup /mnt/ckpt/step1000")
         self.do("cairn umount /mnt/other")
         self.show("takeover", "cairn mount /nvme/second /mnt/other --remote dir:/nfs/run9 --stage 256M --takeover")
         self.bytes("/mnt/ckpt/step3000/model.pt", "10M")
@@ -131,14 +137,16 @@ class Examples:
 
     def full(self):
         self.do("cairn mount /nvme/small /mnt/ckpt --nvme 128M --stage 64M")
-        self.show("full", "head -c 200M /dev/urandom > /mnt/ckpt/step1000.pt", "df -h /mnt/ckpt", "rm /mnt/ckpt/step1000.pt", "head -c 20M /dev/urandom > /mnt/ckpt/step2000.pt")
+        self.show("full", "head -c 200M /dev/urandom > /mnt/ckpt/step1000.pt", "df -h /mnt/ckpt", "rm /mnt/ckpt/step1000.pt",
+                  "head -c 20M /dev/urandom > /mnt/ckpt/step2000.pt")
         self.do("cairn umount /mnt/ckpt")
 
     def alone(self):
         """Without a successor; a copy; a journal that is damaged."""
         self.do("cairn mount /nvme/plain /mnt/ckpt --stage 256M --successor off")
         self.bytes("/mnt/ckpt/step1000/model.pt", "40M")
-        self.show("no successor", f"kill -9 {self.pid('/mnt/ckpt')}", "ls /mnt/ckpt", "cairn mount /nvme/plain /mnt/ckpt --stage 256M", "ls /mnt/ckpt/step1000", wait=0.3)
+        self.show("no successor", f"kill -9 {self.pid('/mnt/ckpt')}", "ls /mnt/ckpt", "cairn mount /nvme/plain /mnt/ckpt --stage 256M",
+                  "ls /mnt/ckpt/step1000", wait=0.3)
         self.do("cairn umount /mnt/ckpt; cp -a /nvme/plain /nvme/copy; cairn mount /nvme/plain /mnt/ckpt --stage 256M")
         self.show("copy", "cairn mount /nvme/copy /mnt/other --stage 256M", "cairn umount /mnt/other", "cairn adopt --new-id /nvme/copy")
         for number in (1, 2, 3):
@@ -149,7 +157,8 @@ class Examples:
         with open(segment, "r+b") as file:
             file.seek(20000)
             file.write(b"\xff\xfe")
-        self.show("journal", "cairn mount /nvme/plain /mnt/ckpt --stage 256M", "cairn fsck --repair /nvme/plain", "cairn mount /nvme/plain /mnt/ckpt --stage 256M", "ls /mnt/ckpt/logs")
+        self.show("journal", "cairn mount /nvme/plain /mnt/ckpt --stage 256M", "cairn fsck --repair /nvme/plain",
+                  "cairn mount /nvme/plain /mnt/ckpt --stage 256M", "ls /mnt/ckpt/logs")
         self.do("cairn umount /mnt/ckpt")
 
     def all(self):
@@ -169,7 +178,8 @@ def put(shown):
         with open(page) as file:
             text = file.read()
         for name, printed in shown.items():
-            text, count = re.subn(BLOCK.format(re.escape(name)), lambda match, printed=printed: match[1] + printed + match[2], text, flags=re.M | re.S)
+            text, count = re.subn(BLOCK.format(re.escape(name)), lambda match, printed=printed: match[1] + printed + match[2], text,
+                                  flags=re.M | re.S)
             filled += count
         with open(page, "w") as file:
             file.write(text)

@@ -118,8 +118,8 @@ def marker(path, data, after=None, *, replace=True, mode=0o666, on_error="warn",
 
 
 def wait(path=None, level="published", timeout=None):
-    """Waits for the saves of this process (below `path`: a file or a directory; None: all of them) to reach the level: "copied", "published",
-    "nvme" (power loss does not take it), "remote" (in the object store). A progress bar is shown on a terminal.
+    """Waits for the saves of this process (below `path`: a file or a directory; None: all of them) to reach the level: "copied",
+    "published", "nvme" (power loss does not take it), "remote" (in the object store). A progress bar is shown on a terminal.
     TimeoutError: `timeout` seconds have passed. Raises what a save below `path` failed with, if no call has raised it yet."""
     wanted = level_of(level)
     process = _process.current()
@@ -135,7 +135,8 @@ def wait(path=None, level="published", timeout=None):
         if bar:
             bar.end()
     if not reached:
-        raise TimeoutError(errno.ETIMEDOUT, f"not there after {timeout} s", next(save.path for save in saves if not save.over(lib.PUBLISHED)))
+        raise TimeoutError(errno.ETIMEDOUT, f"not there after {timeout} s",
+                           next(save.path for save in saves if not save.over(lib.PUBLISHED)))
     raise_first([*failed, *(save for save in saves if save.error is not None)])
     if wanted > lib.PUBLISHED:
         _levels.wait_stored([*(save.place for save in saves), *saved], path, wanted, deadline)

@@ -82,8 +82,8 @@ os.register_at_fork(after_in_child=_askers.__init__)
 
 
 def ask(path, function, deadline=None, show=None, key=None):
-    """What function() returns, or raises, in another thread. TimeoutError: the deadline has passed; it goes on for no caller, or for one that asks the same
-    (`key`) meanwhile."""
+    """What function() returns, or raises, in another thread. TimeoutError: the deadline has passed; it goes on for no caller, or for one
+    that asks the same (`key`) meanwhile."""
     question = _askers.enter(function, key)
     try:
         while not question.done.wait(_process.SLICE if deadline is None else max(0.0, min(_process.SLICE, deadline - time.monotonic()))):

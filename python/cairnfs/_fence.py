@@ -124,7 +124,8 @@ def waiting_behind(closure):
     return wrapper
 
 
-before_step._torchdynamo_disable = True  # a compiled step calls it each time; what torch.compiler.disable() would set, without importing dynamo
+# a compiled step calls it each time; what torch.compiler.disable() would set, without importing dynamo
+before_step._torchdynamo_disable = True
 
 
 def waiting(original):
@@ -181,8 +182,8 @@ def on_sigterm(number, frame):
 
 
 def watch_end():
-    """Called by each save. SIGTERM: only where the program has no handler of its own, which may know better. A child of multiprocessing that was
-    forked ends without atexit."""
+    """Called by each save. SIGTERM: only where the program has no handler of its own, which may know better. A child of multiprocessing
+    that was forked ends without atexit."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, on_sigterm)
     process = _process.current()

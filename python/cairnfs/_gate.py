@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """CAIRN_LAZY=1: torch.save returns at once, and what the program does next with files sees them as if it had waited.
 
-An audit hook sees what Python does with files: opening for writing, renaming, removing, making directories and links. Where this process has saves
-under way on that filesystem, these wait for the names first: so a marker that is written after a save never comes before it. Looking at a path
-(stat, listdir, opening for reading) waits for the saves of that path. C++ code that opens files by itself is not seen.
+An audit hook sees what Python does with files: opening for writing, renaming, removing, making directories and links. Where this process
+has saves under way on that filesystem, these wait for the names first: so a marker that is written after a save never comes before it.
+Looking at a path (stat, listdir, opening for reading) waits for the saves of that path. C++ code that opens files by itself is not seen.
 """
 import functools
 import os

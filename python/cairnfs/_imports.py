@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adapters for what a program imports: install() of this package is called before the program's own imports, and has no line of the program."""
+"""Adapters for what a program imports: install() of this package is called before the program's own imports, and has no line of the
+program."""
 import importlib
 import sys
 import threading
@@ -37,7 +38,8 @@ class Finder:
             return None
         _busy.on = True
         try:
-            specs = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not Finder and hasattr(finder, "find_spec"))
+            specs = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not Finder
+                     and hasattr(finder, "find_spec"))
             spec = next((spec for spec in specs if spec is not None), None)
         finally:
             _busy.on = False

@@ -71,7 +71,8 @@ class Later:
                     logger.warning("what comes after a save failed: %s", error)
 
     def settle(self):
-        """Waits for the names of all saves of this process, and does what comes after them. Errors are not raised: they are told as those of all saves."""
+        """Waits for the names of all saves of this process, and does what comes after them. Errors are not raised: they are told as those
+        of all saves."""
         _process.wait_all(list(_process.current().pending), lib.PUBLISHED, None)
         with self._running:
             process = _process.current()

@@ -39,8 +39,8 @@ def is_gone(path):
 
 
 def wait_stored(names, path, wanted, deadline):
-    """Until what is there of these names, and `path` (None: nothing more), is on NVMe or in the remote. What is not there yet is brought there at
-    once, by fsync; elsewhere than on CairnFS that is all, and there is no remote."""
+    """Until what is there of these names, and `path` (None: nothing more), is on NVMe or in the remote. What is not there yet is brought
+    there at once, by fsync; elsewhere than on CairnFS that is all, and there is no remote."""
     aim = STEPS.index("nvme" if wanted == lib.NVME else "remote")
     way = look(path, lambda: Way(there(names, path), aim), deadline)
     bar = Bar(way.line) if sys.stderr.isatty() else None
@@ -89,7 +89,8 @@ def has_no_remote(path):
 
 
 def sync(path, on_cairn):
-    """The file, or all files below the directory; and the directories that name them. On CairnFS one fsync covers all that was done before."""
+    """The file, or all files below the directory; and the directories that name them. On CairnFS one fsync covers all that was done
+    before."""
     names = [path]
     if os.path.isdir(path) and not on_cairn:
         names += [os.path.join(directory, name) for directory, directories, files in os.walk(path) for name in directories + files]

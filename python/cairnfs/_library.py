@@ -121,7 +121,8 @@ _loading = threading.Lock()
 
 
 def places():
-    """Where the library may be: what the user says, beside this package (wheel), where it was installed or built, where the linker looks."""
+    """Where the library may be: what the user says, beside this package (wheel), where it was installed or built, where the linker
+    looks."""
     here = os.path.dirname(os.path.abspath(__file__))
     if os.environ.get("CAIRN_LIBRARY"):
         return [os.environ["CAIRN_LIBRARY"]]

@@ -24,8 +24,8 @@ def save(
 
 def install(lazy=None):
     """torch.save returns when the file is there (eager). lazy, or CAIRN_LAZY=1: it returns at once, and what the program does with files
-    afterwards waits for it (see docs/lazy-saves.md). The same for what else saves: safetensors, Lightning and the Trainer of transformers, now or
-    when they are imported."""
+    afterwards waits for it (see docs/lazy-saves.md). The same for what else saves: safetensors, Lightning and the Trainer of transformers,
+    now or when they are imported."""
     global _installed
     if lazy is None:
         lazy = os.environ.get("CAIRN_LAZY", "") not in ("", "0")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The records of a state whose tensors are all plain ones on the CPU, in half of the time that torch's own pickling takes of the training.
 
-What torch writes of such a tensor is the same for each, and torch's code asks each of them what it might be else. Here it is written down once;
-whether torch, as it runs, writes it so, a comparison of both says before the first use. Whatever is not plain is left to torch.
+What torch writes of such a tensor is the same for each, and torch's code asks each of them what it might be else. Here it is written down
+once; whether torch, as it runs, writes it so, a comparison of both says before the first use. Whatever is not plain is left to torch.
 """
 import copyreg
 import functools
@@ -15,7 +15,8 @@ import torch
 Tensor = torch.Tensor
 REDUCE = Tensor.__reduce_ex__  # another may be put in its place
 KINDS = frozenset({
-    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex128, torch.complex64, torch.int64, torch.int32, torch.int16, torch.int8,
+    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex128, torch.complex64, torch.int64, torch.int32, torch.int16,
+    torch.int8,
     torch.uint8, torch.bool,
 })  # fmt: skip
 # The types that nearly all objects of a state have. torch gives an id to storages alone.
@@ -54,7 +55,8 @@ class Pickler(pickle.Pickler):
         if kind is not Tensor:
             if kind is OrderedDict and not obj and not obj.__dict__:  # the hooks of a tensor: pickle's own way to the same is longer
                 return OrderedDict, (), None, None, iter(())
-            if isinstance(obj, Tensor) and kind is not torch.nn.Parameter or isinstance(obj, torch.storage.TypedStorage) or torch.is_storage(obj):
+            is_storage = isinstance(obj, torch.storage.TypedStorage) or torch.is_storage(obj)
+            if is_storage or isinstance(obj, Tensor) and kind is not torch.nn.Parameter:
                 raise NotPlain
             return NotImplemented
         if not is_plain(obj):
@@ -77,7 +79,8 @@ class Pickler(pickle.Pickler):
 
 def is_plain(tensor):
     return (
-        tensor.is_cpu and tensor.dtype in KINDS and tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested and not tensor.__dict__
+        tensor.is_cpu and tensor.dtype in KINDS and tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested
+        and not tensor.__dict__
         and tensor._backward_hooks is None and not torch._C._get_tensor_metadata(tensor) and torch._C._has_storage(tensor)
     )  # fmt: skip
 
@@ -113,6 +116,8 @@ def make_probe():
     return {
         "state": state, "kinds": [torch.ones(2, 2, dtype=kind) for kind in KINDS], "parameter": parameter,
         "detached": parameter.detach(), "grad": torch.ones(2, requires_grad=True), "empty": [torch.empty(0), torch.empty(0, 3)],
-        "scalar": torch.tensor(1.5), "size": base.view(6, 8).size(), "dtype": torch.bfloat16, "device": torch.device("cpu"), "cpu": "storage",
-        "numbers": [1, -1, 2.5, 1 << 70, None, True], "bytes": b"x", "set": {1}, "tuple": (1, (2, 3), base), "function": torch.relu, "class": dict,
+        "scalar": torch.tensor(1.5), "size": base.view(6, 8).size(), "dtype": torch.bfloat16, "device": torch.device("cpu"),
+        "cpu": "storage",
+        "numbers": [1, -1, 2.5, 1 << 70, None, True], "bytes": b"x", "set": {1}, "tuple": (1, (2, 3), base), "function": torch.relu,
+        "class": dict,
     }  # fmt: skip

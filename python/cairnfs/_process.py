@@ -149,7 +149,8 @@ class Process:
         """What a marker speaks of: saves under way, and those that failed below its directory and have failed no marker of this path."""
         with _lock:
             directory = os.path.join(os.path.dirname(os.path.abspath(path)), "")
-            failed = [save for save in self.failed if path not in save.markers and any(place.startswith(directory) for place in save.places)]
+            failed = [save for save in self.failed if path not in save.markers
+                      and any(place.startswith(directory) for place in save.places)]
             found = failed + [save for save in self.pending if not save.is_marker]
             for save in found:
                 save.markers.add(path)
@@ -157,7 +158,8 @@ class Process:
 
 
 def caller_level():
-    """The stack level, as its caller would give it to warnings.warn(), of the line that led here: past this package, and torch, whose step() does."""
+    """The stack level, as its caller would give it to warnings.warn(), of the line that led here: past this package, and torch, whose
+    step() does."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("cairnfs", "torch"):
         frame, level = frame.f_back, level + 1
@@ -165,8 +167,8 @@ def caller_level():
 
 
 def end_saves(process):
-    """The thread: looks whether the sources of saves have changed when their copy is done, lets them have their names, and forgets them. At the end
-    it closes the lane."""
+    """The thread: looks whether the sources of saves have changed when their copy is done, lets them have their names, and forgets them. At
+    the end it closes the lane."""
     while True:
         with _lock:
             while not (process.pending or process.todo or process.ending):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A marker behind the saves of all ranks of torch.distributed.
 
-Each rank counts itself in the key-value store of the job when its saves have their names, and leaves a text there if one failed. Rank 0 looks,
-in a thread, and writes the marker when all are counted. So no rank waits for another one in a step, and none has to call a collective later.
+Each rank counts itself in the key-value store of the job when its saves have their names, and leaves a text there if one failed. Rank 0
+looks, in a thread, and writes the marker when all are counted. So no rank waits for another one in a step, and none has to call a
+collective later.
 """
 import collections
 import errno
@@ -48,7 +49,8 @@ def job_store():
     """ValueError: this job has none."""
     store = distributed.distributed_c10d._get_default_store() if distributed.is_initialized() else None
     if store is None and distributed.is_initialized() and distributed.get_world_size() > 1:
-        raise ValueError(f"the process group ({distributed.get_backend()}) has no key-value store, by which ranks could tell of their saves")
+        backend = distributed.get_backend()
+        raise ValueError(f"the process group ({backend}) has no key-value store, by which ranks could tell of their saves")
     return store
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What torch.save would write, record by record, without the bytes of the tensors being copied.
 
-torch's own code (torch.serialization._save) pickles and names the records; only the writer that it writes to is ours. So names, order, location
-tags and exceptions are those of the torch that runs. A state of plain tensors alone is pickled by _pickler, where this torch was seen to write the
-same. What torch adds when it closes the archive is learnt from a small archive that it makes.
+torch's own code (torch.serialization._save) pickles and names the records; only the writer that it writes to is ours. So names, order,
+location tags and exceptions are those of the torch that runs. A state of plain tensors alone is pickled by _pickler, where this torch was
+seen to write the same. What torch adds when it closes the archive is learnt from a small archive that it makes.
 """
 import functools
 import io
@@ -74,8 +74,8 @@ def skip_data_flag():
 
 
 def recording_module(pickle_module, records):
-    """The pickle module, with a Pickler that tells `records` of the storages: torch derives its own from it. The pickler asks for each object
-    of the state whether it is a storage; of exact types that are none, torch's code is not asked."""
+    """The pickle module, with a Pickler that tells `records` of the storages: torch derives its own from it. The pickler asks for each
+    object of the state whether it is a storage; of exact types that are none, torch's code is not asked."""
     storages = records.storages
 
     class Module:
@@ -121,7 +121,8 @@ def pickled_by_torch(obj, pickle_module, pickle_protocol, disable_byteorder_reco
 
 
 def pickled_here(obj, pickle_protocol, disable_byteorder_record):
-    """The same, if all tensors are plain ones; None: torch is to be asked. A program that has others now will have them again: it is not tried twice."""
+    """The same, if all tensors are plain ones; None: torch is to be asked. A program that has others now will have them again: it is not
+    tried twice."""
     global _all_plain
     if not _all_plain:
         return None
@@ -157,7 +158,8 @@ def is_same(ours, theirs):
 
 @functools.cache
 def closing_records():
-    """[(name, bytes or None)] that torch adds at the end; None: the serialization id. NotCovered: this torch writes otherwise than we know."""
+    """[(name, bytes or None)] that torch adds at the end; None: the serialization id. NotCovered: this torch writes otherwise than we
+    know."""
     probe = {"a": torch.arange(3), "b": torch.ones(2, dtype=torch.bfloat16)}
     buffer = io.BytesIO()
     plain_save(probe, buffer)
@@ -170,7 +172,8 @@ def closing_records():
         for info, (name, data) in zip(there, ours):
             if archive.read(info) != (data if isinstance(data, bytes) else bytes(data.tolist())):
                 raise NotCovered(f"torch {torch.__version__} writes another {name}")
-        return [(name, None if name.startswith(".data/") else archive.read(info)) for name, info in zip(names[len(ours) :], there[len(ours) :])]
+        return [(name, None if name.startswith(".data/") else archive.read(info))
+                for name, info in zip(names[len(ours) :], there[len(ours) :])]
 
 
 def serialization_id(items):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.distributed.checkpoint through the lane: dcp.save(state, storage_writer=cairnfs.dcp.Writer(path)).
 
-The files are read by torch's FileSystemReader. dcp.save() returns when all is laid out; `.metadata` is written last, when the files of all ranks
-have their names. Files are named anew by each save, so that an older checkpoint in the same directory stays whole until then.
+The files are read by torch's FileSystemReader. dcp.save() returns when all is laid out; `.metadata` is written last, when the files of all
+ranks have their names. Files are named anew by each save, so that an older checkpoint in the same directory stays whole until then.
 """
 import atexit
 import ctypes
@@ -129,7 +129,8 @@ class Failures:
         if save.error is None:
             return
         try:
-            self.store.set(os.path.basename(save.path), f"{save.path} of rank {distributed.get_rank()} was not saved: {save.error.strerror}")
+            self.store.set(os.path.basename(save.path),
+                           f"{save.path} of rank {distributed.get_rank()} was not saved: {save.error.strerror}")
             self.store.add("failed", 1)
         except RuntimeError as error:
             logger.warning("the coordinator was not told that %s was not saved: %s", save.path, error)
@@ -217,15 +218,19 @@ def record(name, at, size):
     pad = -(at + 30 + len(name) + 4 + len(extra)) % _records.alignment()
     padding = struct.pack("<2sH", b"FB", pad) + b"Z" * pad
     flags = 0x0808 if size else 0x0800
-    head = struct.pack("<IHHHHHIIIHH", 0x04034B50, 0, flags, 0, 0, 0, 0, 0, 0, len(name), len(extra) + len(padding)) + name + extra + padding
+    head = struct.pack("<IHHHHHIIIHH", 0x04034B50, 0, flags, 0, 0, 0, 0, 0, 0, len(name),
+                       len(extra) + len(padding)) + name + extra + padding
     descriptor = struct.pack("<IIQQ" if big else "<IIII", 0x08074B50, 0, size, size) if size else b""
     place = min(at, BIG)
-    entry = struct.pack("<IHHHHHHIIIHHHHHII", 0x02014B50, 0, 0, flags, 0, 0, 0, 0, min(size, BIG), min(size, BIG), len(name), len(extra), 0, 0, 0, 0, place)
+    entry = struct.pack("<IHHHHHHIIIHHHHHII", 0x02014B50, 0, 0, flags, 0, 0, 0, 0, min(size, BIG), min(size, BIG), len(name), len(extra), 0,
+                        0, 0, 0, place)
     return head, entry + name + extra, descriptor
 
 
 def directory(entries, at):
     body = b"".join(entries)
     count, end = len(entries), at + len(body)
-    tail = struct.pack("<IQHHIIQQQQ", 0x06064B50, 44, 0x031E, 45, 0, 0, count, count, len(body), at) + struct.pack("<IIQI", 0x07064B50, 0, end, 1)
-    return body + tail + struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, min(count, 0xFFFF), min(count, 0xFFFF), min(len(body), BIG), min(at, BIG), 0)
+    tail = struct.pack("<IQHHIIQQQQ", 0x06064B50, 44, 0x031E, 45, 0, 0, count, count, len(body),
+                       at) + struct.pack("<IIQI", 0x07064B50, 0, end, 1)
+    return body + tail + struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, min(count, 0xFFFF), min(count, 0xFFFF), min(len(body), BIG),
+                                     min(at, BIG), 0)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """DeepSpeed through the lane: engine, *_ = deepspeed.initialize(...); cairnfs.deepspeed.attach(engine).
 
-engine.save_checkpoint() returns when all is laid out; the copy goes on beside the next forward and backward, and the next update waits for it.
-`latest` is a marker: rank 0 writes it when the files of all ranks have their names.
+engine.save_checkpoint() returns when all is laid out; the copy goes on beside the next forward and backward, and the next update waits for
+it. `latest` is a marker: rank 0 writes it when the files of all ranks have their names.
 """
 import functools
 import os

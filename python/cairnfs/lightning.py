@@ -14,7 +14,8 @@ from ._api import save, wait
 
 FABRICS = ("lightning.fabric", "lightning_fabric")
 TRAINERS = ("lightning.pytorch", "pytorch_lightning")
-AT_ONCE = ("hpc_ckpt_", ".temp.ckpt")  # another process reads them next: that of a job that is queued anew, and the one that launched this one
+# another process reads them next: that of a job that is queued anew, and the one that launched this one
+AT_ONCE = ("hpc_ckpt_", ".temp.ckpt")
 
 _later_acts = _later.make()
 _originals = {}  # (class, name of a function): what it was

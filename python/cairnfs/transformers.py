@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Trainer of transformers through the lane: cairnfs.transformers.install() before it, or Trainer(callbacks=[cairnfs.transformers.Callback()]).
+"""The Trainer of transformers through the lane: cairnfs.transformers.install() before it, or
+Trainer(callbacks=[cairnfs.transformers.Callback()]).
 
-While a checkpoint is saved, torch.save and safetensors' save_file are lazy. trainer_state.json is a marker behind all of its files: a directory
-without one is no checkpoint, and the newest that has one is resumed from. Older checkpoints are removed when it is there.
+While a checkpoint is saved, torch.save and safetensors' save_file are lazy. trainer_state.json is a marker behind all of its files: a
+directory without one is no checkpoint, and the newest that has one is resumed from. Older checkpoints are removed when it is there.
 """
 import contextlib
 import functools
@@ -90,7 +91,8 @@ def settled(original, before):
 
 
 def settle():
-    """Waits until all saves of this process, and the markers that it owes for all ranks, have their names or have failed, and does what comes after."""
+    """Waits until all saves of this process, and the markers that it owes for all ranks, have their names or have failed, and does what
+    comes after."""
     _later_acts.settle()
     _ranks.wait()
     _later_acts.settle()
@@ -189,8 +191,8 @@ def lazily(directory, write_behind):
 
 
 def rotate(output_dir, save_total_limit=None, best_model_checkpoint=None, use_mtime=False, checkpoint_prefix=PREFIX_CHECKPOINT_DIR):
-    """As transformers' rotate_checkpoints(), but that the newest that is whole stays, what is under way is left alone, and what a death or a
-    failure left goes first."""
+    """As transformers' rotate_checkpoints(), but that the newest that is whole stays, what is under way is left alone, and what a death or
+    a failure left goes first."""
     if save_total_limit is None or save_total_limit <= 0:
         return
     directories = [path for path in sort_checkpoints(output_dir, checkpoint_prefix, use_mtime) if not is_under_way(path)]

@@ -227,8 +227,8 @@ class Training:
             self.model(self.input).square().mean().backward()
 
     def run(self, steps, every, save, fence):
-        """Seconds of steps, and in those with a save: of the call, of the fence (host, and what the device waited), of a small item() beside the
-        copy. What was blocked is call and fence together."""
+        """Seconds of steps, and in those with a save: of the call, of the fence (host, and what the device waited), of a small item()
+        beside the copy. What was blocked is call and fence together."""
         found = {"step": [], "call": [], "fence": [], "fence_device": [], "blocked": [], "item": []}
         for step in range(steps):
             saves = step % every == 0
@@ -431,7 +431,8 @@ def has_gpu():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", default=os.path.join(HERE, "..", "..", "build"), help="directory with libcairn, and for --dry-run the stand-in")
+    parser.add_argument("--build", default=os.path.join(HERE, "..", "..", "build"),
+                        help="directory with libcairn, and for --dry-run the stand-in")
     parser.add_argument("--directory", default="/dev/shm", help="where files are saved: on a mount, or in memory")
     parser.add_argument("--state", type=float, default=10, help="GB of parameters and optimizer state")
     parser.add_argument("--batch", type=int, default=8192)

@@ -109,7 +109,8 @@ def large_directory(tool, mount, files=100_000):
     for directory in (full, empty):
         os.mkdir(directory)
     rig.run(tool, "make", full, str(files))
-    figures = {"files": files, "list_s": [], "list_first_after_mount_s": [], "list_with_attributes_s": [], "rename_full_ms": [], "rename_empty_ms": []}
+    figures = {"files": files, "list_s": [], "list_first_after_mount_s": [], "list_with_attributes_s": [], "rename_full_ms": [],
+               "rename_empty_ms": []}
     for _ in range(5):
         figures["list_s"].append(timed(os.listdir, full))
     for _ in range(5):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What reduction costs and gains on the mount, beside the same with reduce=off in turns: how long a save blocks, how fast it comes to NVMe, how
-long a cold restore of the newest checkpoint takes, and how long its upload at 100 MB/s.
+"""What reduction costs and gains on the mount, beside the same with reduce=off in turns: how long a save blocks, how fast it comes to NVMe,
+how long a cold restore of the newest checkpoint takes, and how long its upload at 100 MB/s.
 
 The state is that of bench_reduce.py's training, in copies whose bytes all differ in their places."""
 import os
@@ -31,7 +31,8 @@ class State:
     def __init__(self, training, total):
         parts = training.parts()
         copies = max(1, total // sum(t.numel() * t.element_size() for part in parts.values() for t in part.values()))
-        self.parts = {f"{part}{i}": {name: moved(t, 1009 * i) for name, t in tensors.items()} for i in range(copies) for part, tensors in parts.items()}
+        self.parts = {f"{part}{i}": {name: moved(t, 1009 * i) for name, t in tensors.items()} for i in range(copies)
+                      for part, tensors in parts.items()}
 
     def change(self):
         """All bytes move within their tensor."""
@@ -122,7 +123,8 @@ def turns(args, state, how, begin, measure):
 
 def compare(on, off):
     pairs = [a / max(b, 1e-9) for a, b in zip(on, off)]
-    return {"on_s": statistics.median(on), "off_s": statistics.median(off), "on/off": statistics.median(pairs), "least": min(pairs), "most": max(pairs)}
+    return {"on_s": statistics.median(on), "off_s": statistics.median(off), "on/off": statistics.median(pairs), "least": min(pairs),
+            "most": max(pairs)}
 
 
 def main():
@@ -136,7 +138,8 @@ def main():
     state, results = State(training, args.total), {}
 
     def local(base, **options):
-        return lambda reduce: rig.Mount(tempfile.mkdtemp(prefix="cairn-bench-", dir=base), binary, stage=args.stage, nvme="20G", reduce=reduce, **options)
+        return lambda reduce: rig.Mount(tempfile.mkdtemp(prefix="cairn-bench-", dir=base), binary, stage=args.stage, nvme="20G",
+                                        reduce=reduce, **options)
 
     def sending(reduce):
         root = tempfile.mkdtemp(prefix="cairn-bench-", dir=args.store)

@@ -208,7 +208,8 @@ def curl(bench, transfers, parallel):
 def curl_put(bench, remote, parallel=CONNECTIONS):
     bench.client = s3_client.S3Client(remote.endpoint)
     transfers = [
-        ("PUT", f"/{remote.bucket}/{remote.prefix}/{os.path.basename(piece)}", rig.read_file(piece), [f'upload-file = "{piece}"', 'header = "Expect:"'])
+        ("PUT", f"/{remote.bucket}/{remote.prefix}/{os.path.basename(piece)}", rig.read_file(piece),
+         [f'upload-file = "{piece}"', 'header = "Expect:"'])
         for piece in bench.pieces
     ]
     return curl(bench, transfers, parallel)
@@ -263,7 +264,8 @@ def measure(bench, title, cases, pairs, results):
     bench.cpu.clear()
     times = bench_common.interleave(bench.args.rounds, cases, drop_caches)
     figures = bench_common.summary(times, bench.total)
-    ratios = {f"{case} against {base}": bench_common.pair_ratio(times, case, base) for case, base in pairs if case in times and base in times}
+    ratios = {f"{case} against {base}": bench_common.pair_ratio(times, case, base) for case, base in pairs if case in times
+              and base in times}
     bench_common.show(f"{title}, {bench.total / 1e9:.2f} GB", figures, ratios)
     cpu = {case: statistics.median(seconds) / bench.total * 1e9 for case, seconds in bench.cpu.items()}
     for case, seconds in cpu.items():

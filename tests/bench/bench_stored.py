@@ -58,7 +58,8 @@ class Bench:
     def run(self):
         print(f"{'case':<46}{'bytes':>12}{'stored':>13}{'share':>9}")
         self.case("torch.save, fp32, the first", lambda path: torch.save(self.state, path), "first.pt")
-        self.case("the same again, another header", lambda path: torch.save({"step": 2, "note": "x" * 777, "model": self.state}, path), "again.pt")
+        self.case("the same again, another header", lambda path: torch.save({"step": 2, "note": "x" * 777, "model": self.state}, path),
+                  "again.pt")
         self.case("the same through DCP", self.dcp, "dcp")
         self.case("half of the tensors changed", lambda path: torch.save(self.half, path), "half.pt")
         self.case("a copy of it (cp)", lambda path: shutil.copyfile(os.path.join(self.mnt, "half.pt"), path), "copy.pt")

@@ -50,7 +50,8 @@ class Rclone(Tool):
     def command(self):
         place = f":s3,provider=Ceph,env_auth=true,endpoint='{self.bench.rgw.endpoint}':{self.remote.bucket}/{self.remote.prefix}"
         cache = os.path.join(self.root, "cache")
-        return ["rclone", "mount", place, self.mnt, "--vfs-cache-mode", "writes", "--vfs-write-back", "0s", "--cache-dir", cache, "--config", "/dev/null"]
+        return ["rclone", "mount", place, self.mnt, "--vfs-cache-mode", "writes", "--vfs-write-back", "0s", "--cache-dir", cache,
+                "--config", "/dev/null"]
 
 
 class S3fs(Tool):

@@ -104,7 +104,8 @@ def from_write(results):
         case = title.split(", ", 1)[1].replace("writes of ", "")
         for ratio, shown, kind in (("mount / tmpfs, in place", "mount", "cairn"), ("floor / tmpfs, in place", "floor", "other")):
             figure = result["ratios"][ratio]
-            rows.append({"name": f"{shown}, {case}", "kind": kind, "value": figure["ratio"], "least": figure["least"], "most": figure["most"]})
+            rows.append({"name": f"{shown}, {case}", "kind": kind, "value": figure["ratio"], "least": figure["least"],
+                         "most": figure["most"]})
     return rows
 
 
@@ -125,7 +126,8 @@ def from_stored(results):
     return [{"name": case["name"], "kind": case.get("kind", "cairn"), "value": case["stored"] / case["raw"]} for case in results["cases"]]
 
 
-SOURCES = {"lazy": ("blocked", from_lazy), "write": ("write", from_write), "remote": ("restore", from_remote), "stored": ("stored", from_stored)}
+SOURCES = {"lazy": ("blocked", from_lazy), "write": ("write", from_write), "remote": ("restore", from_remote),
+           "stored": ("stored", from_stored)}
 
 
 def head_commit():
@@ -138,7 +140,8 @@ def update(figures, args):
         if path:
             with open(path) as file:
                 rows = function(json.load(file))
-            figures[name].update({"bars": rows, "commit": args.commit or head_commit(), "machine": args.machine or figures[name]["machine"]})
+            figures[name].update({"bars": rows, "commit": args.commit or head_commit(),
+                                  "machine": args.machine or figures[name]["machine"]})
 
 
 def main():

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel of fingerprints as nvcc made it. The stand-in runs its threads one after the other, so it cannot see that a barrier is missing."""
+"""The kernel of fingerprints as nvcc made it. The stand-in runs its threads one after the other, so it cannot see that a barrier is
+missing."""
 import os
 
 import pytest

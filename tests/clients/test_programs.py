@@ -217,7 +217,8 @@ STRESSORS = (
     "locka", "lockofd", "lease", "revio", "access", "chdir", "dirmany", "dnotify", "file-ioctl", "fpunch", "fsize", "getdent",
     "handle", "inotify", "mknod", "touch", "aiol", "ioprio",
 )  # fmt: skip
-MORE = {"mmap": ("--mmap-file", "--mmap-bytes", "16M"), "hdd": ("--hdd-bytes", "64M"), "seek": ("--seek-size", "16M"), "chdir": ("--chdir-dirs", "500")}
+MORE = {"mmap": ("--mmap-file", "--mmap-bytes", "16M"), "hdd": ("--hdd-bytes", "64M"), "seek": ("--seek-size", "16M"),
+        "chdir": ("--chdir-dirs", "500")}
 
 
 def known_stressors():
@@ -225,7 +226,8 @@ def known_stressors():
 
 
 def stress(path, names, seconds):
-    """(exit code, what it said) of stressors, all at once, in a directory (as the current one: io-uring's finds no file below an absolute path)."""
+    """(exit code, what it said) of stressors, all at once, in a directory (as the current one: io-uring's finds no file below an absolute
+    path)."""
     command = ["stress-ng", "--temp-path", ".", "--timeout", str(seconds), "--verify", "--stdout", "--no-rand-seed"]
     for name in names:
         command += [f"--{name}", "1", *MORE.get(name, ())]

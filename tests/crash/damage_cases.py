@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damage at every structure of a store or a remote: which files have which parts, and what is done to them. Only bytes: nothing of the code under
-test is asked."""
+"""Damage at every structure of a store or a remote: which files have which parts, and what is done to them. Only bytes: nothing of the code
+under test is asked."""
 import os
 import struct
 

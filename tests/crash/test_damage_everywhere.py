@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """P8, P12: damage at every structure of a store and of a remote, before a mount, during service, and together with a lost view.
 
-What is read is right, or EIO for these bytes with a line that names them; or the mount is refused, with a line that names what is damaged. Nothing
-that was there is unlinked. One kind of damage cannot be told from a torn write: in the last batch of the journal, where the view is lost, too. Then
-the last operations are missing, and what only they named is set aside.
+What is read is right, or EIO for these bytes with a line that names them; or the mount is refused, with a line that names what is damaged.
+Nothing that was there is unlinked. One kind of damage cannot be told from a torn write: in the last batch of the journal, where the view is
+lost, too. Then the last operations are missing, and what only they named is set aside.
 """
 import errno
 import os
@@ -169,7 +169,8 @@ def run_case(base, mount, below, part, kind, lost_view, rng, **options):
         result = f"served, missing {missing}, EIO {bad}"
     gone = before - everything(mount.store, "lost+found")
     snapshot = os.path.isdir(os.path.join(mount.store, "runs"))
-    assert not {name for name in gone if not (snapshot and len(name) == 16 and name in os.listdir(base.store + "/journal"))}, f"unlinked: {gone}"
+    assert not {name for name in gone
+                if not (snapshot and len(name) == 16 and name in os.listdir(base.store + "/journal"))}, f"unlinked: {gone}"
     return result
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Power loss with reduce=dense (P3, P4, P5, P8), on a disk that loses, reorders and tears what was not flushed: while old files become dense
-on NVMe, and while names are written over, whose content rests on what no file has any more."""
+"""Power loss with reduce=dense (P3, P4, P5, P8), on a disk that loses, reorders and tears what was not flushed: while old files become
+dense on NVMe, and while names are written over, whose content rests on what no file has any more."""
 import contextlib
 import functools
 import hashlib
@@ -119,7 +119,8 @@ def write_over(mnt, number):
 
 
 class Turns:
-    """Contents 1, 2, 3... of the names; of each, which request of the disk came when it was begun, said to be on NVMe, and in the remote."""
+    """Contents 1, 2, 3... of the names; of each, which request of the disk came when it was begun, said to be on NVMe, and in the
+    remote."""
 
     def __init__(self, node):
         self.node, self.begun, self.on_nvme, self.in_remote = node, {}, {}, {}

@@ -39,7 +39,8 @@ def test_what_comes_in_one_request(cairn, shift):
     for length in (1, PAGE, MOST - PAGE + 1, MOST - PAGE + 2, MOST - 100, MOST, MOST + 1, 2 * MOST, 3 * MOST):
         for offset in (0, 5000):
             counts = []
-            while len(counts) < 5 and requests_of(length, shift) not in counts:  # others may ask something of the mount, too: df, a list of mounts
+            # others may ask something of the mount, too: df, a list of mounts
+            while len(counts) < 5 and requests_of(length, shift) not in counts:
                 before = requests()
                 assert os.pwrite(fd, buffer(length, shift), offset) == length
                 counts.append(requests() - before - asking)

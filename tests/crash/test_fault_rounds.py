@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P2, P8, P9: every site of the store's disk fails, in every way it can, in a daemon that serves, mounts or unmounts; then kill -9, and the judge.
+"""P2, P8, P9: every site of the store's disk fails, in every way it can, in a daemon that serves, mounts or unmounts; then kill -9, and the
+judge.
 
-A round is one fault: a site and what it does (tests/faultdisk.py), while a few operations run that are recorded. One daemon serves many rounds. After
-errors and short counts all is there that was acknowledged. A disk that lies may lose what it took: then what is read is right, or EIO, or the mount is
-refused with a reason. In no case does the daemon end by a signal, or something hang."""
+A round is one fault: a site and what it does (tests/faultdisk.py), while a few operations run that are recorded. One daemon serves many
+rounds. After errors and short counts all is there that was acknowledged. A disk that lies may lose what it took: then what is read is
+right, or EIO, or the mount is refused with a reason. In no case does the daemon end by a signal, or something hang."""
 import collections
 import contextlib
 import errno
@@ -32,7 +33,7 @@ class Group:
     def __init__(self, cairn, disk, rng, logs, number, silent, remote):
         self.cairn, self.disk, self.rng, self.silent = cairn, disk, rng, silent
         self.log = os.path.join(logs or "", f"log-{number}")
-        self.options = {"stage": "64M", "writeback_delay": "0s", "remote": f"dir:{remote}"} if remote else {"stage": "64M", "writeback_delay": "0s"}
+        self.options = {"stage": "64M", "writeback_delay": "0s", **({"remote": f"dir:{remote}"} if remote else {})}
         self.names, self.count, self.rec = {}, 0, None
         self.errors = collections.Counter()
         self.what = []  # the rounds, for the report of a failure
@@ -275,14 +276,16 @@ def test_every_site_fails(mount_factory, request, rng, shm_directory, directory,
                 if not fired:
                     other = mount_factory(tempfile.mkdtemp(prefix="new-", dir=directory))
                     with contextlib.closing(other):
-                        fired = begin_store(other, faultdisk.FaultDisk(other, build, os.path.join(directory, "faults-new")), site, call, what)
+                        fired = begin_store(other, faultdisk.FaultDisk(other, build, os.path.join(directory, "faults-new")), site,
+                                            call, what)
                     rig.shutil.rmtree(other.root)
                 done += 1
                 cover[site, call, str(what if isinstance(what, str) else errno.errorcode[what])] += bool(fired)
                 if not mounted:
                     break
             results[group.judge() if mounted else "refused"] += 1
-            print(number, done, results, len([1 for t in cover.values() if t]), len(cover), round(rig.time.monotonic() - began, 1), flush=True)
+            print(number, done, results, len([1 for t in cover.values() if t]), len(cover), round(rig.time.monotonic() - began, 1),
+                  flush=True)
         except BaseException:
             print("rounds of this store:", *group.what, sep="\n  ")
             raise
@@ -293,5 +296,6 @@ def test_every_site_fails(mount_factory, request, rng, shm_directory, directory,
         assert sum(1 for times in cover.values() if times) >= 0.9 * len(cover), [key for key, times in cover.items() if not times]
     missing = sorted(" ".join(key) for key, times in cover.items() if not times)
     report(f"disk-faults-{'lies' if silent else 'errors'}{f'-{piece.number}' if full else ''}", {
-        "rounds": done, "stores": dict(results), "sites": len(sites), "fired": sum(1 for times in cover.values() if times), "of": len(cover),
+        "rounds": done, "stores": dict(results), "sites": len(sites), "fired": sum(1 for times in cover.values() if times),
+        "of": len(cover),
         "never": missing, "coverage": {" ".join(key): times for key, times in sorted(cover.items())}})

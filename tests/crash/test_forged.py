@@ -48,9 +48,9 @@ def slab_record(victim, rng, seq, generation, payload):
 
 
 def slab_image(victim, rng, uses=4):
-    """A payload of 1 MiB that is a record wherever one may begin. What they name: the bytes that follow, as records in shared slabs do, or one
-    place for all. Most slabs are used for the second or third time, some about as often as is said; most numbers are such that a recovery
-    takes them."""
+    """A payload of 1 MiB that is a record wherever one may begin. What they name: the bytes that follow, as records in shared slabs do, or
+    one place for all. Most slabs are used for the second or third time, some about as often as is said; most numbers are such that a
+    recovery takes them."""
     data = bytearray(rig.seeded_bytes(rng.random(), rig.MIB))
     follows = rng.randrange(5) > 0
     end = rig.MIB - 4096 if follows else OWNED_AT
@@ -78,7 +78,8 @@ def log_records(victim, rng):
 def structures(victim, rng):
     """Whole files of ours, with this store's id where they name a store."""
     names = ("segment.bin", "pack.bin", "head.bin", "lease.bin", "prefix-info.bin", "superblock.bin")
-    parts = [seeds.golden(name) for name in names] + [seeds.run_file([seeds.run_row(0, b"Iaaaaaaaa", b"one")]), seeds.golden("segment.bin")[128:]]
+    parts = [seeds.golden(name) for name in names] + [seeds.run_file([seeds.run_row(0, b"Iaaaaaaaa", b"one")]),
+                                                      seeds.golden("segment.bin")[128:]]
     rng.shuffle(parts)
     return b"".join(part.ljust((len(part) + 63) // 64 * 64, b"\0") for part in parts)
 

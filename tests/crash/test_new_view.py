@@ -49,8 +49,8 @@ def damage_tables(store):
 
 
 def damage(mount, disk, want, number):
-    """The view's tables are damaged, its database is opened anew, and rows are asked for that are not in memory. What is read then may be EIO, and
-    never anything else; writes and fsync go on."""
+    """The view's tables are damaged, its database is opened anew, and rows are asked for that are not in memory. What is read then may be
+    EIO, and never anything else; writes and fsync go on."""
     names = [f"directory/old-{number + 10 * at}" for at in range(40)]
     files = [open(os.path.join(mount.mnt, name), "r+b", buffering=0) for name in names]
     damage_tables(mount.store)

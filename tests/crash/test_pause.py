@@ -290,7 +290,8 @@ def read_pieces(path, stop):
 
 @pytest.mark.timeout(120)
 def test_large_calls_while_daemons_die(kept, shm_directory, rng, full):
-    """A daemon that dies while the kernel copies a request or an answer (each of a MiB, to and from memory that the daemon before used): no call fails."""
+    """A daemon that dies while the kernel copies a request or an answer (each of a MiB, to and from memory that the daemon before used): no
+    call fails."""
     kept.mount(stage="512M")  # writers wait for no room
     stop = os.path.join(shm_directory, "stop")
     workers = []
@@ -544,7 +545,8 @@ def holder_of(store, before):
         with contextlib.suppress(OSError):
             words = rig.read_file(f"/proc/{pid}/cmdline").split(b"\0")
             with open(f"/proc/{pid}/comm") as comm:
-                if words[1:3] == [b"holder", b"keep"] and words[4] == os.fsencode(store) and comm.read() == "cairn-holder\n" and int(pid) != before:
+                is_holder = words[1:3] == [b"holder", b"keep"] and words[4] == os.fsencode(store) and comm.read() == "cairn-holder\n"
+                if is_holder and int(pid) != before:
                     return int(pid)
     return None
 

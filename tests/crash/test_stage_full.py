@@ -91,7 +91,8 @@ def refresh(block, number):
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("limit", [None, 100 * rig.MIB], ids=["free", "100M"])
 def test_four_times_the_stage(cairn, rng, directory, report, sanitized, limit):
-    """P1, P11: a program that writes four times the stage waits only for what writeback has to carry; ls and reads of 4 KiB < 100 ms; memory bounded."""
+    """P1, P11: a program that writes four times the stage waits only for what writeback has to carry; ls and reads of 4 KiB < 100 ms;
+    memory bounded."""
     prepare(cairn, limit)
     for turn in range(TURNS):
         for path in glob.glob(os.path.join(cairn.mnt, "file-*")):

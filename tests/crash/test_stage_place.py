@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose the stage is: names that others took in a shared directory, files that were removed below a daemon, and copies of a store that meet its
-stage."""
+"""Whose the stage is: names that others took in a shared directory, files that were removed below a daemon, and copies of a store that meet
+its stage."""
 import contextlib
 import glob
 import os
@@ -381,8 +381,8 @@ def test_copy_in_the_place_of_its_original(request, cairn, mount_factory, rng, d
 
 
 def test_copy_in_the_place_of_a_store_that_is_gone(cairn, rng, directory):
-    """The way out that the refusal tells: under another path the copy goes on with the stage. And the path alone counts where no daemon noted
-    the directory."""
+    """The way out that the refusal tells: under another path the copy goes on with the stage. And the path alone counts where no daemon
+    noted the directory."""
     cairn.mount(writeback_delay="1h")
     staged = files(rng)
     write_all(cairn, staged)
@@ -518,8 +518,8 @@ def test_a_stage_of_ones_own_that_somebody_has_locked(cairn, rng):
 
 
 def test_a_copy_and_the_remote_of_its_original(cairn, copy_of, directory, rng):
-    """A copy beside its original would be the same writer of the remote: refused, and the original goes on. With an id of its own it is another
-    writer, which the lease keeps out."""
+    """A copy beside its original would be the same writer of the remote: refused, and the original goes on. With an id of its own it is
+    another writer, which the lease keeps out."""
     remote = f"dir:{directory}/remote"
     cairn.mount(remote=remote)
     first, second = files(rng, 3), files(rng, 3)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile bytes at every decoder: the libFuzzer targets of this directory, with their seeds, and for some seconds. What a target finds is kept in
-BUILD/fuzz/found; put it into corpus/TARGET/ as found-WHAT when it is mended. What the runs learn stays in BUILD/fuzz/corpus."""
+"""Hostile bytes at every decoder: the libFuzzer targets of this directory, with their seeds, and for some seconds. What a target finds is
+kept in BUILD/fuzz/found; put it into corpus/TARGET/ as found-WHAT when it is mended. What the runs learn stays in BUILD/fuzz/corpus."""
 import fcntl
 import glob
 import os
@@ -11,7 +11,8 @@ import pytest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TARGETS = sorted(os.path.basename(path)[:-2] for path in glob.glob(HERE + "/*.c"))
-SHARE, SECONDS, SECONDS_FULL = 4, 4, 60  # one target in so many runs on after its seeds, without --full; runs add up: each commit has a seed
+# one target in so many runs on after its seeds, without --full; runs add up: each commit has a seed
+SHARE, SECONDS, SECONDS_FULL = 4, 4, 60
 # A process that is made by fork and exec begins with the peak of its parent's memory, which libFuzzer would take for its own: a
 # Python that has loaded torch is over the limit. A shell's child begins with the shell's.
 FORK = ["sh", "-c", '"$@"; exit $?', "sh"]
@@ -46,7 +47,8 @@ def programs(request, tmp_path_factory):
     with open(build + ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.exists(build + "/build.ninja"):
-            options = ["-Dfuzz=true", "-Dtests=disabled", "-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dc_args=-g1"]  # names and lines are enough
+            # names and lines are enough
+            options = ["-Dfuzz=true", "-Dtests=disabled", "-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dc_args=-g1"]
             call("meson", "setup", build, *options, cwd=os.path.join(HERE, "..", ".."), env={**os.environ, "CC": "clang"})
         call("ninja", "-C", build, "fuzz")
     return build

@@ -115,7 +115,8 @@ def test_what_a_library_loses_by_its_own_race(cairn, ext4, program, report):
     figures = {}
     for delay in (0, 100, 1000):
         for name, directory in (("mount", cairn.mnt), ("ext4", ext4)):
-            told = subprocess.run([program, "header", "1", "0", "200", str(delay), directory], capture_output=True, text=True, check=True).stdout
+            told = subprocess.run([program, "header", "1", "0", "200", str(delay), directory], capture_output=True, text=True,
+                                  check=True).stdout
             words = told.split()
             found = dict(zip(words[::2], map(int, words[1::2])))
             assert found["tensors_lost"] == found["explained"], told

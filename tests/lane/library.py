@@ -24,13 +24,15 @@ class Record(ctypes.Structure):
 
 
 class SaveOptions(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("mode", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("after", ctypes.POINTER(ctypes.c_void_p)),
+    _fields_ = [("size", ctypes.c_size_t), ("mode", ctypes.c_uint32), ("flags", ctypes.c_uint32),
+                ("after", ctypes.POINTER(ctypes.c_void_p)),
                 ("after_count", ctypes.c_size_t), ("max_block_ms", ctypes.c_int32)]
 
 
 class Stats(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t)] + [(name, ctypes.c_uint64) for name in (
-        "saves_begun", "saves_published", "saves_failed", "bytes_copied", "bytes_referenced", "bytes_device", "pending_bytes", "pending_saves",
+        "saves_begun", "saves_published", "saves_failed", "bytes_copied", "bytes_referenced", "bytes_device", "pending_bytes",
+        "pending_saves",
         "blocked_ns", "ring_bytes", "ring_registered_bytes")]
 
 
@@ -74,7 +76,8 @@ class Lane:
     def options(self, flags=0, after=(), mode=0, max_block_ms=0):
         saves = (ctypes.c_void_p * max(1, len(after)))(*[save.save for save in after])
         self.kept.append(saves)
-        options = SaveOptions(ctypes.sizeof(SaveOptions), mode, flags, ctypes.cast(saves, ctypes.POINTER(ctypes.c_void_p)), len(after), max_block_ms)
+        options = SaveOptions(ctypes.sizeof(SaveOptions), mode, flags, ctypes.cast(saves, ctypes.POINTER(ctypes.c_void_p)), len(after),
+                              max_block_ms)
         self.kept.append(options)
         return ctypes.byref(options)
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What comes after saves: nothing keeps a mount in use; waits for the disk hurry it and have an end; relative paths are those of the call."""
+"""What comes after saves: nothing keeps a mount in use; waits for the disk hurry it and have an end; relative paths are those of the
+call."""
 import errno
 import os
 import shutil
@@ -193,7 +194,8 @@ except PermissionError:
 
 
 def test_below_directories_that_may_not_be_searched(request, programs, directory):
-    """A process that went there as root and is an ordinary user now: relative paths work as with open(2); what needs the whole path says so."""
+    """A process that went there as root and is an ordinary user now: relative paths work as with open(2); what needs the whole path says
+    so."""
     if os.geteuid() != 0:
         pytest.skip("skipped: becoming another user takes root")
     os.chmod(directory, 0o755)
@@ -204,6 +206,8 @@ def test_below_directories_that_may_not_be_searched(request, programs, directory
     build = os.path.join(directory, "build")
     os.makedirs(os.path.join(build, "src", "client"))
     shutil.copy(library.path_in(os.path.abspath(request.config.getoption("--build"))), os.path.join(build, "src", "client"))
-    command = [sys.executable, "-c", PLACES, os.path.dirname(os.path.abspath(__file__)), programs["PYTHONPATH"].split(os.pathsep)[0], build, below]
-    done = subprocess.run(command, env={**programs, "CAIRN_LIBRARY": library.path_in(build)}, capture_output=True, text=True, timeout=rig.PATIENCE * 60)
+    command = [sys.executable, "-c", PLACES, os.path.dirname(os.path.abspath(__file__)), programs["PYTHONPATH"].split(os.pathsep)[0],
+               build, below]
+    done = subprocess.run(command, env={**programs, "CAIRN_LIBRARY": library.path_in(build)}, capture_output=True, text=True,
+                          timeout=rig.PATIENCE * 60)
     assert done.returncode == 0, done.stderr

@@ -217,7 +217,8 @@ def test_safetensors(lane, directory):
     import safetensors.torch as theirs
 
     first, second = os.path.join(directory, "a.safetensors"), os.path.join(directory, "b.safetensors")
-    kinds = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64]
+    kinds = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool, torch.float16, torch.bfloat16, torch.float32,
+             torch.float64]
     kinds += [torch.float8_e4m3fn, torch.float8_e5m2, torch.complex64]
     tensors = {f'{index} "ü"\n\\': torch.zeros(index, 8, dtype=torch.uint8).view(kind) for index, kind in enumerate(kinds)}
     tensors |= {"scalar": torch.tensor(1.5), "view": torch.arange(100.0)[10:20], "b": torch.ones(70000), "a": torch.ones(3)}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed on two ranks with ZeRO: it saves lazily, is killed, and goes on; `latest` names a checkpoint when the files of both ranks are there."""
+"""DeepSpeed on two ranks with ZeRO: it saves lazily, is killed, and goes on; `latest` names a checkpoint when the files of both ranks are
+there."""
 import contextlib
 import json
 import os
@@ -122,7 +123,8 @@ def preloaded(programs):
 
 @pytest.fixture
 def ranks(preloaded, lane, directory):
-    """ranks(program, ...): starts a program on all ranks. The test is the launcher: it keeps the store by which they meet, as torchrun does."""
+    """ranks(program, ...): starts a program on all ranks. The test is the launcher: it keeps the store by which they meet, as torchrun
+    does."""
     with contextlib.ExitStack() as stack:
         yield lambda *arguments, **options: stack.enter_context(Ranks(preloaded, directory, *arguments, **options))
 
@@ -263,8 +265,8 @@ def check_end(path, report, plain):
 
 @pytest.mark.timeout(240)
 def test_latest_is_behind_all_ranks(cairn, ranks, directory):
-    """Rank 1 has not its file yet: no `latest`. It cannot save: the older one stays, both go on and say so once. The next one is written, and
-    what is loaded right behind its save is what was saved; at the end of the processes the last one is waited for."""
+    """Rank 1 has not its file yet: no `latest`. It cannot save: the older one stays, both go on and say so once. The next one is written,
+    and what is loaded right behind its save is what was saved; at the end of the processes the last one is waited for."""
     cairn.mount()
     path = os.path.join(cairn.mnt, "run")
     job = ranks(HELD, path, "none", "held")
@@ -272,7 +274,8 @@ def test_latest_is_behind_all_ranks(cairn, ranks, directory):
     own = [os.path.join(path, "global_step2", name) for name in ("mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt")]
     rig.poll(lambda: all(os.path.exists(name) for name in own), 30, "the files of rank 0")
     time.sleep(0.5)  # time for the fault: what must not happen has no event, and a slow machine only weakens the check
-    assert sorted(os.listdir(path)) == ["global_step2", "zero_to_fp32.py", "zero_to_torch.py"] and len(os.listdir(os.path.dirname(own[0]))) == 2
+    assert (sorted(os.listdir(path)) == ["global_step2", "zero_to_fp32.py", "zero_to_torch.py"]
+            and len(os.listdir(os.path.dirname(own[0]))) == 2)
     job.tell(1)
     rig.poll(lambda: newest(path) == 2, 30, "latest")
     for rank in range(RANKS):
@@ -294,7 +297,8 @@ def test_latest_is_behind_all_ranks(cairn, ranks, directory):
 
 @pytest.mark.timeout(240)
 def test_update_waits(stall, ranks, directory):
-    """The state is copied while the daemon stands still: the update waits, and the files have the state at the call of save_checkpoint()."""
+    """The state is copied while the daemon stands still: the update waits, and the files have the state at the call of
+    save_checkpoint()."""
     path = os.path.join(stall.mount.mnt, "run")
     job = ranks(STALLED, path, f"{stall.mount.proc.pid}", "stalled", count=1)
     assert job.line(0, "later") == "[1, 3]", "parameters and optimizer state are not copied later"

@@ -31,8 +31,10 @@ def shared():
 
 def kinds():
     names = ["uint8", "int8", "int16", "int32", "int64", "bool", "float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
-    names += [name for name in dir(torch) if name.startswith(("float8_", "uint16", "uint32", "uint64")) and isinstance(getattr(torch, name), torch.dtype)]
-    return {name: torch.arange(96, dtype=torch.uint8).view(getattr(torch, name)) if name != "bool" else torch.arange(96) % 2 == 0 for name in names}
+    names += [name for name in dir(torch) if name.startswith(("float8_", "uint16", "uint32", "uint64"))
+              and isinstance(getattr(torch, name), torch.dtype)]
+    return {name: torch.arange(96, dtype=torch.uint8).view(getattr(torch, name)) if name != "bool" else torch.arange(96) % 2 == 0
+            for name in names}
 
 
 def quantized():
@@ -214,7 +216,8 @@ def random_view(rng, tensor):
     if not len(tensor):
         return tensor
     first = rng.randrange(len(tensor))
-    return rng.choice([tensor, tensor[first:], tensor[first :: rng.randrange(1, 4)], tensor.view(1, -1), torch.nn.Parameter(tensor, requires_grad=False)])
+    return rng.choice([tensor, tensor[first:], tensor[first :: rng.randrange(1, 4)], tensor.view(1, -1),
+                       torch.nn.Parameter(tensor, requires_grad=False)])
 
 
 def same_bytes(ours, theirs, step=16 << 20):
@@ -247,7 +250,8 @@ def test_above_4_gib(lane, cairn, directory, full):
     lane.save(big, ours, lazy="all").result()
     same_bytes(ours, theirs)
     loaded = torch.load(ours, mmap=True)
-    assert torch.equal(loaded["after"], big["after"]) and torch.equal(loaded["z"], big["z"]) and torch.equal(loaded["big"][-4096:], large[-4096:])
+    assert (torch.equal(loaded["after"], big["after"]) and torch.equal(loaded["z"], big["z"])
+            and torch.equal(loaded["big"][-4096:], large[-4096:]))
 
 
 OLD = os.environ.get("CAIRN_OLD_TORCH", "")  # a Python with torch 2.4

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributed.checkpoint on two ranks: it trains, saves lazily, and goes on from what it saved, with the losses of a run without us."""
+"""torch.distributed.checkpoint on two ranks: it trains, saves lazily, and goes on from what it saved, with the losses of a run without
+us."""
 import json
 import os
 import tempfile

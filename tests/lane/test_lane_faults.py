@@ -165,7 +165,8 @@ def test_a_stopped_daemon_holds_up_no_training(cairn, build):
 
 
 def test_a_stopped_daemon_holds_up_no_call(cairn, build, directory):
-    """A call that names a path waits as long as it may, and fails; the lane goes on elsewhere, and what was opened too late is taken away."""
+    """A call that names a path waits as long as it may, and fails; the lane goes on elsewhere, and what was opened too late is taken
+    away."""
     cairn.mount()
     lane = library.Lane(build, max_block_ms=LONG_MS)
     path = os.path.join(cairn.mnt, "f")
@@ -189,7 +190,8 @@ def test_a_stopped_daemon_holds_up_no_call(cairn, build, directory):
 
 @pytest.mark.parametrize("how", ("asked", "lazy", "forced"))
 def test_an_unmount_in_the_middle(cairn, build, how):
-    """Refused while a save is under way; a lazy one leaves it the mount until its end, a forced one fails it. The lane goes on with the mount that follows."""
+    """Refused while a save is under way; a lazy one leaves it the mount until its end, a forced one fails it. The lane goes on with the
+    mount that follows."""
     cairn.mount()
     lane = library.Lane(build)
     path, data = os.path.join(cairn.mnt, "f"), data_of(1, 2 * MIB)
@@ -197,7 +199,8 @@ def test_an_unmount_in_the_middle(cairn, build, how):
     save = lane.begin(path, len(data))
     save.put(0, data[:MIB])
     save.wait(COPIED)
-    command = {"asked": [cairn.binary, "umount", cairn.mnt], "lazy": ["umount", "-l", cairn.mnt], "forced": ["umount", "-f", "-l", cairn.mnt]}[how]
+    command = {"asked": [cairn.binary, "umount", cairn.mnt], "lazy": ["umount", "-l", cairn.mnt],
+               "forced": ["umount", "-f", "-l", cairn.mnt]}[how]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode == 0) == (how != "asked"), done.stderr
     with contextlib.suppress(LaneError):

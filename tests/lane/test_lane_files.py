@@ -339,7 +339,8 @@ def test_what_killed_processes_left_is_taken_away(lane, directory):
     dead = subprocess.Popen(["true"])
     dead.wait()
     left = [f".x.cairn-{dead.pid}-1", f".x.pt.cairn-{dead.pid}-22"]
-    others = [f".x.cairn-{os.getpid()}-7", f".cairn-{dead.pid}", f".x.cairn-{dead.pid}-1x", f"x.cairn-{dead.pid}-1", f".x.cairn-{dead.pid}-9"]
+    others = [f".x.cairn-{os.getpid()}-7", f".cairn-{dead.pid}", f".x.cairn-{dead.pid}-1x", f"x.cairn-{dead.pid}-1",
+              f".x.cairn-{dead.pid}-9"]
     for name in left + others:
         rig.write_file(os.path.join(directory, name), OLD)
     with open(os.path.join(directory, others[-1]), "rb") as held:
@@ -400,7 +401,8 @@ def test_the_library_needs_no_cuda_shows_its_calls_and_ends_nobody(build):
     assert not {line.split()[-1].split("@")[0] for line in names.splitlines()} & {"exit", "_exit", "_Exit", "quick_exit", "raise"}
 
 
-@pytest.mark.parametrize("compiler", (["gcc", "-std=c11"], ["clang", "-std=c11"], ["g++", "-std=c++11"], ["clang++", "-std=c++17"]), ids=" ".join)
+@pytest.mark.parametrize("compiler", (["gcc", "-std=c11"], ["clang", "-std=c11"], ["g++", "-std=c++11"], ["clang++", "-std=c++17"]),
+                         ids=" ".join)
 def test_the_header_compiles_alone(compiler, tmp_path):
     if not shutil.which(compiler[0]):
         pytest.skip(f"skipped: no {compiler[0]}")
@@ -421,7 +423,8 @@ def test_the_example_runs(build, where, tmp_path):
     said = subprocess.run([program, where, "3"], capture_output=True, text=True, check=True).stderr
     elsewhere = f"libcairn warning: {where}/step1.zip is not on CairnFS: it is saved all the same\n"
     assert said == ("" if os.path.ismount(where) else elsewhere), "that it is elsewhere is said once"
-    assert sorted(os.listdir(where)) == ["latest", "step1.zip", "step2.zip", "step3.zip"] and read(os.path.join(where, "latest")) == b"step3.zip"
+    assert (sorted(os.listdir(where)) == ["latest", "step1.zip", "step2.zip", "step3.zip"]
+            and read(os.path.join(where, "latest")) == b"step3.zip")
     for step, sum_of_steps in ((1, 1.0), (3, 6.0)):
         with zipfile.ZipFile(os.path.join(where, f"step{step}.zip")) as archive:
             assert struct.unpack("<i", archive.read(f"step{step}/step")) == (step,)

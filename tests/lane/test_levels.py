@@ -23,7 +23,8 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize("what", ["all", "directory", "file"])
 def test_wait_for_the_remote(lane, on_remote, directory, monkeypatch, what):
-    """What is saved is in the directory of the remote when wait() returns; a bar shows how far it is. Nothing but the wait hurries the mount."""
+    """What is saved is in the directory of the remote when wait() returns; a bar shows how far it is. Nothing but the wait hurries the
+    mount."""
     cairn = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), writeback_delay="10m")
     cairn.mount()
     os.mkdir(step := os.path.join(cairn.mnt, "step"))

@@ -107,7 +107,8 @@ def test_run(lane, cairn, programs, lazy):
     losses = []
     for start in ([sys.executable, "-m", "cairnfs.run"], [sys.executable]):
         target = os.path.join(cairn.mnt, str(len(start)))
-        done = subprocess.run([*start, script, "--dir", target, *sizes], env={**programs, "CAIRN_LAZY": lazy}, capture_output=True, text=True)
+        done = subprocess.run([*start, script, "--dir", target, *sizes], env={**programs, "CAIRN_LAZY": lazy}, capture_output=True,
+                              text=True)
         assert done.returncode == 0, done.stderr[-2000:]
         with open(report) as file:
             losses.append(__import__("json").load(file)["losses"])

@@ -12,10 +12,12 @@ SIZE = (FROZEN + TRAINED) * (2 << 20)
 
 @pytest.mark.parametrize("kind", ["pt", "safetensors", "pt, all held by the optimizer"])
 def test_frozen_model(lane, cairn, kind):
-    """90 % unchanged: at most 12 % of the bytes are written again, and every version is right. It is seen by itself where no optimizer holds what is frozen."""
+    """90 % unchanged: at most 12 % of the bytes are written again, and every version is right. It is seen by itself where no optimizer
+    holds what is frozen."""
     cairn.mount(writeback_delay="100ms")
     torch.manual_seed(0)
-    model = torch.nn.ParameterList(torch.nn.Parameter(torch.randn(1024, 512), requires_grad=index >= FROZEN) for index in range(FROZEN + TRAINED))
+    model = torch.nn.ParameterList(torch.nn.Parameter(torch.randn(1024, 512), requires_grad=index >= FROZEN)
+                                   for index in range(FROZEN + TRAINED))
     held = "held" in kind
     optimizer = torch.optim.SGD([value for value in model if held or value.requires_grad], lr=0.1)
     suffix, saved = kind.partition(",")[0], []

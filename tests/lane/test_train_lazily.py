@@ -16,7 +16,8 @@ HIDDEN = ".latest.cairn-"
 
 
 def checkpoints(path):
-    """{step: file} of those that have a name; each is whole, and nothing lies beside it, but for what a kill left that hit the change of `latest`."""
+    """{step: file} of those that have a name; each is whole, and nothing lies beside it, but for what a kill left that hit the change of
+    `latest`."""
     found = {}
     for name in sorted(os.listdir(path)):
         if not name.startswith("step-"):
@@ -63,8 +64,8 @@ def test_losses_are_the_same(cairn, directory, reference):
 
 @pytest.mark.pieces(50)
 def test_kills_of_trainer_and_daemon(cairn, rng, directory, reference, full, piece):
-    """500 times (2 by default) kill -9 of the trainer, with the daemon or without it: what is there is whole, `latest` names one, and the job
-    goes on."""
+    """500 times (2 by default) kill -9 of the trainer, with the daemon or without it: what is there is whole, `latest` names one, and the
+    job goes on."""
     cairn.mount(writeback_delay="100ms")
     path, report, start = cairn.mnt + "/run", directory + "/report.json", 0
     for _ in range(piece.share(500) if full else 2):

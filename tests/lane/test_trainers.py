@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The adapters under the real Trainer of transformers and that of Lightning: what is saved, what is left, and the losses are those without us,
-whichever process is killed when."""
+"""The adapters under the real Trainer of transformers and that of Lightning: what is saved, what is left, and the losses are those without
+us, whichever process is killed when."""
 import json
 import os
 import shutil
@@ -25,13 +25,15 @@ class Program:
     def __init__(self, script, environment):
         self.script = script
         environment = {
-            **environment, "OMP_NUM_THREADS": "1", "CAIRN_LAZY": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": "",
+            **environment, "OMP_NUM_THREADS": "1", "CAIRN_LAZY": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false",
+            "CUDA_VISIBLE_DEVICES": "",
         }  # fmt: skip
         self.directory, self.plains = tempfile.TemporaryDirectory(prefix="cairn-test-"), {}
         self.pids = []  # of the training that goes on
         self.errors = tempfile.TemporaryFile("w+")
         command = [sys.executable, "-m", "cairnfs.run", os.path.join(HERE, "trainers", script)]
-        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True)
+        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
+                                        text=True)
 
     def close(self):
         for pid in self.pids:
@@ -65,8 +67,8 @@ class Program:
         return self.plains[key]
 
     def run_until(self, directory, how, what, step, seconds=0.0, accident=lambda: None, **order):
-        """Until the step is told ("step": in the middle of it; "saved": behind the call of its save), and some time: then the accident, and at
-        once the death of the trainer."""
+        """Until the step is told ("step": in the middle of it; "saved": behind the call of its save), and some time: then the accident, and
+        at once the death of the trainer."""
         self.begin(directory, how, **order)
         told = Told(self, directory, lambda line: line.get(what, 0) >= step)
         time.sleep(seconds)
@@ -125,7 +127,8 @@ class Transformers:
     def whole(self, path, ranks=1):
         """{step: checkpoint} of those that count; each is whole."""
         names = os.listdir(path) if os.path.exists(path) else []
-        found = {int(name.rpartition("-")[2]): os.path.join(path, name) for name in names if os.path.exists(os.path.join(path, name, "trainer_state.json"))}
+        found = {int(name.rpartition("-")[2]): os.path.join(path, name)
+                 for name in names if os.path.exists(os.path.join(path, name, "trainer_state.json"))}
         for step, directory in found.items():
             assert json.loads(self.read(directory, "trainer_state.json"))["global_step"] == step
             names = set(self.contents(directory))
@@ -238,8 +241,8 @@ def check_end(framework, told, plain):
 
 
 def test_as_without_us(cairn, program, framework, rng, full):
-    """By the adapter, with no line changed, and where no save is lazy (one of the first two without --full, test_kills has both): losses and
-    checkpoints are those of torch.save, and older ones are gone."""
+    """By the adapter, with no line changed, and where no save is lazy (one of the first two without --full, test_kills has both): losses
+    and checkpoints are those of torch.save, and older ones are gone."""
     cairn.mount(stage="1G")
     plain = program.plain()
     assert sorted(plain.losses) == list(range(1, STEPS + 1)) and plain.left == framework.left and plain.through_lane == 0
@@ -251,7 +254,8 @@ def test_as_without_us(cairn, program, framework, rng, full):
 
 
 def test_a_save_that_fails(cairn, program, framework):
-    """It is no checkpoint and takes none away, and the training that comes next begins at the one before; what it writes over counts no more."""
+    """It is no checkpoint and takes none away, and the training that comes next begins at the one before; what it writes over counts no
+    more."""
     cairn.mount(stage="1G")
     plain, path = program.plain(), os.path.join(cairn.mnt, "run")
     program.run(path, "adapter", fail=framework.fails(STEPS))
@@ -266,7 +270,8 @@ def test_a_save_that_fails(cairn, program, framework):
 
 
 def test_kills(cairn, program, framework, rng, full):
-    """kill -9 of the trainer, and once of the daemon with it: what counts as a checkpoint is whole, and the training goes on from the newest."""
+    """kill -9 of the trainer, and once of the daemon with it: what counts as a checkpoint is whole, and the training goes on from the
+    newest."""
     options = {"stage": "1G", "writeback_delay": "100ms"}
     cairn.mount(**options)
     plain = program.plain()
@@ -311,8 +316,8 @@ def test_names_and_averages(cairn, program, framework):
 
 @pytest.mark.parametrize("how", ("adapter", "run"))
 def test_two_ranks(cairn, program, framework, how, full):
-    """Data-parallel: the first rank saves lazily, and its marker comes behind the files of the other, which come late; both go on from there after a
-    kill."""
+    """Data-parallel: the first rank saves lazily, and its marker comes behind the files of the other, which come late; both go on from
+    there after a kill."""
     if not full:
         pytest.skip("skipped: only with --full")
     cairn.mount(stage="1G")
@@ -323,5 +328,6 @@ def test_two_ranks(cairn, program, framework, how, full):
     start = max(framework.whole(path, ranks=2))
     told = program.run(path, how, ranks=2, resume=True)
     assert told.start == start >= 4
-    assert told.under_way or (how == "run" and framework is FRAMEWORKS["lightning"])  # whose barrier behind each save waits under CAIRN_LAZY
+    # whose barrier behind each save waits under CAIRN_LAZY
+    assert told.under_way or (how == "run" and framework is FRAMEWORKS["lightning"])
     check_end(framework, told, plain)

@@ -55,5 +55,6 @@ def test_wheel(request, cairn, package, directory):
     command = [sys.executable, "-c", PROGRAM, os.path.realpath(top), os.path.join(cairn.mnt, "state.pt")]
     done = subprocess.run(command, env={**clean, "PYTHONPATH": os.path.realpath(top)}, cwd=directory, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    again = subprocess.run([sys.executable, "-m", "cairnfs.run", "--help"], env={**clean, "PYTHONPATH": top}, cwd=directory, capture_output=True, text=True)
+    again = subprocess.run([sys.executable, "-m", "cairnfs.run", "--help"], env={**clean, "PYTHONPATH": top}, cwd=directory,
+                           capture_output=True, text=True)
     assert again.returncode == 0 and "CAIRN_LAZY" in again.stdout, again

@@ -36,4 +36,5 @@ def test_a_library_without_cuda(programs, directory):
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr
     library = os.path.join(build, "src", "client", "libcairn.so.0")
     assert b"libcuda" in rig.read_file(programs["CAIRN_LIBRARY"]) and b"libcuda" not in rig.read_file(library)
-    subprocess.run([sys.executable, "-c", PROGRAM, os.path.join(directory, "file.pt")], env={**programs, "CAIRN_LIBRARY": library}, check=True, timeout=200)
+    subprocess.run([sys.executable, "-c", PROGRAM, os.path.join(directory, "file.pt")], env={**programs, "CAIRN_LIBRARY": library},
+                   check=True, timeout=200)

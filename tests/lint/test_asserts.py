@@ -26,7 +26,8 @@ def unasserted(src):
 def density(src):
     lines = asserts = 0
     for _, text in sources(src):
-        code = [line for line in re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL).split("\n") if line.strip() and not line.lstrip().startswith("//")]
+        code = [line for line in re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL).split("\n") if line.strip()
+                and not line.lstrip().startswith("//")]
         lines += len(code)
         asserts += sum(len(ASSERT.findall(line)) for line in code if not line.startswith("#define"))
     return 1000 * asserts / lines

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls between the files of src/: none goes up to a later room, and within a room few files call each other in a circle.
 
-The graph is read from tokens: a file calls what another one defines if it names it. Calls through tables and callbacks are not seen, which is
-what they are for."""
+The graph is read from tokens: a file calls what another one defines if it names it. Calls through tables and callbacks are not seen, which
+is what they are for."""
 import collections
 import os
 import re

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comments name their subject: none begins with a free relative ("What is kept", "Whoever asks") in the rooms named here.
-Threads, files and programs are no persons. Lists and tables in comments keep their columns, which the formatter breaks where a line is too long."""
+Threads, files and programs are no persons. Lists and tables in comments keep their columns, which the formatter breaks where a line is too
+long."""
 import os
 import re
 
 from test_layers import PUBLIC, ROOT, SRC, room_of, sources
 
 TESTS = os.path.join(ROOT, "tests")
-ROOMS = {"base", "cli", "client", "codec", "commit", "daemon", "fetch", "format", "fs", "fuse", "overlay", "remote", "stage", "store", "tier", "view"}  # rooms that are done
+ROOMS = {"base", "cli", "client", "codec", "commit", "daemon", "fetch", "format", "fs", "fuse", "overlay", "remote", "stage", "store",
+         "tier", "view"}  # rooms that are done
 WORDS = 4  # shorter ones stand behind a field
 COMMENT = re.compile(r"/\*(.*?)\*/", re.DOTALL)
 FREE_RELATIVE = re.compile(r"(What|Who|Whoever|Whatever|Whether)\b")
@@ -39,7 +41,8 @@ def persons(path):
 
 
 def test_threads_are_no_persons():
-    package = [os.path.join(ROOT, "python", "cairnfs", name) for name in os.listdir(os.path.join(ROOT, "python", "cairnfs")) if name.endswith(".py")]
+    package = [os.path.join(ROOT, "python", "cairnfs", name)
+               for name in os.listdir(os.path.join(ROOT, "python", "cairnfs")) if name.endswith(".py")]
     paths = [*sources(SRC), *sources(PUBLIC), *package]
     assert len(paths) > 300
     assert [line for path in paths for line in persons(path)] == [], "name the thread, the caller, the program; of people say they"

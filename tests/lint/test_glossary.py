@@ -75,14 +75,17 @@ def test_names_keep_to_the_glossary():
     assert [problem for path in paths for problem in problems(path)] == []
 
 
-@pytest.mark.parametrize("line, found", [("int is_far;", 1), ("#define NEAR_MAX 2", 1), ("int remote; /* so far */", 0), ('say("as far");', 0), ("int farm;", 0)])
+@pytest.mark.parametrize("line, found",
+                         [("int is_far;", 1), ("#define NEAR_MAX 2", 1), ("int remote; /* so far */", 0), ('say("as far");', 0),
+                          ("int farm;", 0)])
 def test_a_word_is_found(tmp_path, line, found):
     path = tmp_path / "a.c"
     path.write_text(line + "\n")
     assert len(list(problems(str(path)))) == found
 
 
-@pytest.mark.parametrize("line, found", [("far = 1", 1), ("is_near()", 1), ('say("far")  # far', 0), ("file.tell()", 0), ("def test_far(): pass", 0)])
+@pytest.mark.parametrize("line, found",
+                         [("far = 1", 1), ("is_near()", 1), ('say("far")  # far', 0), ("file.tell()", 0), ("def test_far(): pass", 0)])
 def test_a_word_of_python_is_found(tmp_path, line, found):
     path = tmp_path / "a.py"
     path.write_text(line + "\n")

@@ -24,7 +24,8 @@ GONE = {"meta", "persist"}  # rooms that there were
 
 
 def pages():
-    found = [*glob.glob(os.path.join(ROOT, "*.md")), os.path.join(ROOT, "contrib", "README.md"), *glob.glob(os.path.join(ROOT, "docs", "*.md"))]
+    found = [*glob.glob(os.path.join(ROOT, "*.md")), os.path.join(ROOT, "contrib", "README.md"),
+             *glob.glob(os.path.join(ROOT, "docs", "*.md"))]
     return sorted(os.path.relpath(path, ROOT) for path in found)
 
 
@@ -207,5 +208,6 @@ def test_missing_paths_and_tests_are_found():
 
 def test_plots_are_those_of_their_figures():
     """docs/plots/*.svg are what tests/bench/plot.py draws."""
-    done = subprocess.run([sys.executable, os.path.join(ROOT, "tests", "bench", "plot.py"), "--check"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, os.path.join(ROOT, "tests", "bench", "plot.py"), "--check"], capture_output=True, text=True,
+                          timeout=60)
     assert done.returncode == 0, done.stderr

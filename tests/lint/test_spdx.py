@@ -4,7 +4,8 @@ import os
 import re
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-DIRECTORIES = ["src", "include", "python", "tests", "docs/examples", "docs/man", "completion", "mount-scripts", "contrib", ".ci", ".github", "debian"]
+DIRECTORIES = ["src", "include", "python", "tests", "docs/examples", "docs/man", "completion", "mount-scripts", "contrib", ".ci", ".github",
+               "debian"]
 LINE = re.compile(r"^(//|#|/\*) SPDX-License-Identifier: Apache-2\.0( \*/)?$", re.MULTILINE)
 SOURCE = re.compile(r"\.(c|h|cu|py|sh|py\.in)$")
 DATA = {"corpus", "golden", "kept", "__pycache__"}
@@ -32,7 +33,8 @@ def test_every_source_has_its_line():
 
 
 def test_a_missing_line_is_found(tmp_path):
-    for name, text in {"src/a.c": "int a;\n", "src/b.c": "// SPDX-License-Identifier: Apache-2.0\nint b;\n", "tests/run": "#!/bin/sh\n", "tests/note": "text\n"}.items():
+    for name, text in {"src/a.c": "int a;\n", "src/b.c": "// SPDX-License-Identifier: Apache-2.0\nint b;\n", "tests/run": "#!/bin/sh\n",
+                       "tests/note": "text\n"}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     assert unlicensed(str(tmp_path)) == ["src/a.c", "tests/run"]

@@ -14,7 +14,8 @@ PLACES = {
     "contrib/rpm/cairnfs.spec": r"^Version: +(\S+)$",
     "contrib/kubernetes/cairnfs.yaml": r"image: cairnfs:(\S+)$",
 }
-LICENCES = {"meson.build": "license: 'Apache-2.0'", "python/pyproject.toml": 'license = "Apache-2.0"', "contrib/rpm/cairnfs.spec": "License:        Apache-2.0",
+LICENCES = {"meson.build": "license: 'Apache-2.0'", "python/pyproject.toml": 'license = "Apache-2.0"',
+            "contrib/rpm/cairnfs.spec": "License:        Apache-2.0",
             "debian/copyright": "License: Apache-2.0", "LICENSE": "Apache License"}
 
 
@@ -38,7 +39,8 @@ def test_versions_agree():
 def test_the_wheel_says_version_and_licence():
     """The metadata that its backend would write."""
     program = "import wheel_backend; print(wheel_backend.METADATA)"
-    shown = subprocess.run([sys.executable, "-c", program], cwd=os.path.join(ROOT, "python"), capture_output=True, text=True, timeout=60, check=True).stdout
+    shown = subprocess.run([sys.executable, "-c", program], cwd=os.path.join(ROOT, "python"), capture_output=True, text=True, timeout=60,
+                           check=True).stdout
     assert f"\nVersion: {versions()['meson.build']}\n" in shown and "\nLicense-Expression: Apache-2.0\n" in shown
 
 

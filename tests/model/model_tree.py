@@ -81,8 +81,8 @@ class Inode:
             self.kinds.extend(bytes((EITHER,)) * unsure + bytes(size - have - unsure))
 
     def unsure_tail(self, size):
-        """How much behind the end comes to the filesystem as data, if a map's store is in the last page: all of that page, if it comes after
-        the file has grown."""
+        """How much behind the end comes to the filesystem as data, if a map's store is in the last page: all of that page, if it comes
+        after the file has grown."""
         have = len(self.kinds)
         return min(size, -(-have // PAGE) * PAGE) - have if self.map_dirty > have // PAGE * PAGE else 0
 

@@ -43,7 +43,8 @@ def asked_of_the_daemon(path):
     found = Statx()
     failed = LIBC.statx(-100, os.fsencode(path), FORCE_SYNC, BASIC_STATS, ctypes.byref(found))
     assert failed == 0, os.strerror(ctypes.get_errno())
-    return {name: getattr(found, name) for name in ("mode", "nlink", "uid", "gid", "size", "blocks")} | {"ctime": found.ns(2), "mtime": found.ns(3)}
+    return {name: getattr(found, name)
+            for name in ("mode", "nlink", "uid", "gid", "size", "blocks")} | {"ctime": found.ns(2), "mtime": found.ns(3)}
 
 
 @contextlib.contextmanager

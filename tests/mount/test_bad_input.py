@@ -101,7 +101,8 @@ def test_wrong_options(place, options):
 
 @pytest.mark.parametrize(
     "args, code",
-    [(("mount",), 1), (("mount", "only-one"), 1), (("nonsense",), 2), ((), 2), (("mount", "a", "b", "c"), 1), (("wait",), 2), (("fsck",), 16)],
+    [(("mount",), 1), (("mount", "only-one"), 1), (("nonsense",), 2), ((), 2), (("mount", "a", "b", "c"), 1), (("wait",), 2),
+     (("fsck",), 16)],
 )
 def test_wrong_command_lines(binary, place, args, code):
     """A wrong command line ends with a usage code and a short text."""
@@ -233,7 +234,8 @@ def loses_output(cairn, *line, code=1):
 def test_output_that_is_not_taken(cairn):
     """A verb whose output is lost has failed, and says so in one line."""
     cairn.mount()
-    for line in (["help"], ["help", "mount"], ["mount", "--help"], ["version"], ["completion", "bash"], ["metrics", cairn.mnt], ["stats", "-n", "1", cairn.mnt]):
+    for line in (["help"], ["help", "mount"], ["mount", "--help"], ["version"], ["completion", "bash"], ["metrics", cairn.mnt],
+                 ["stats", "-n", "1", cairn.mnt]):
         loses_output(cairn, *line)
     for verb in ("status", "du", "info", "log"):
         loses_output(cairn, verb, cairn.mnt)
@@ -367,7 +369,8 @@ def test_stage_dir_of_a_container(place, memory):
     other = place.root + "/other"  # where there is no room, which changes nothing of the store
     os.mkdir(other)
     rig.run("mount", "-t", "tmpfs", "-o", "size=24M", "tmpfs", other)
-    done = subprocess.run([place.binary, "mount", place.store, place.mnt, "-o", f"stage_dir={other},stage=256M"], capture_output=True, text=True)
+    done = subprocess.run([place.binary, "mount", place.store, place.mnt, "-o", f"stage_dir={other},stage=256M"], capture_output=True,
+                          text=True)
     assert done.returncode == SYSTEM and "only 24 MiB left" in done.stderr, done
     rig.file_systems_unmount(other)
     assert warnings_of(place.mount(options="stage=256M,nvme=1G")) == []  # what it left is the stage again, whatever room is left beside it
@@ -381,7 +384,8 @@ MOUNT_AND_END = '"$@" || exit; exec "$1" umount "$4"'
 
 def in_namespace(before, program):
     """A prefix: in a mount namespace of its own, after the shell's `before`; a daemon that is left dies with the shell."""
-    return ("unshare", "-m", "-p", "--fork", "--kill-child", "--mount-proc", "sh", "-c", f"{rig.DROP_INHERITED}set -e; {before}; {program}", "sh")
+    return ("unshare", "-m", "-p", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
+            f"{rig.DROP_INHERITED}set -e; {before}; {program}", "sh")
 
 
 NOBODY = 65534
@@ -451,13 +455,15 @@ def test_no_permission_to_mount_there(open_place, directory):
 def test_no_permission_to_make_the_store(open_place, directory):
     prefix = in_namespace(with_fuse(directory, 0o666), f'exec {AS_NOBODY} "$@"')
     store = open_place.root + "/store"
-    open_place.refuses(store, open_place.mnt, prefix=prefix, code=USAGE, says=[store, "permission denied", "run as the owner of the directory"])
+    open_place.refuses(store, open_place.mnt, prefix=prefix, code=USAGE,
+                       says=[store, "permission denied", "run as the owner of the directory"])
 
 
 @pytest.mark.skipif(not shutil.which("prlimit"), reason="skipped: needs prlimit")
 @pytest.mark.parametrize("without", [(), ("setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource")])
 def test_limit_of_file_sizes(cairn, place, without):
-    """ulimit -f of the shell that mounts: what may be raised is; else the mount is refused with the reason, and the daemon is not killed."""
+    """ulimit -f of the shell that mounts: what may be raised is; else the mount is refused with the reason, and the daemon is not
+    killed."""
     if not without:
         cairn.prefix = ("prlimit", f"--fsize={rig.MIB}:")
         cairn.mount()

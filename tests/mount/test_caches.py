@@ -27,7 +27,8 @@ def make_files(directory, count):
 
 
 def test_known_files_cost_no_request(cairn):
-    """10^4 files that were looked at once, and as many names that are not there, are known without a request, as a mount without options has it."""
+    """10^4 files that were looked at once, and as many names that are not there, are known without a request, as a mount without options
+    has it."""
     cairn.mount()
     paths = make_files(os.path.join(cairn.mnt, "many"), 10_000)
     absent = [path + ".tmp" for path in paths]
@@ -281,7 +282,8 @@ def change_while_it_is_asked_for(cairn, paths, changing):
 def what_is_wrong(names):
     """Where the kernel says otherwise than the daemon."""
     kept, true = {name: seen(os.stat(name)) for name in names}, {name: asked_of_the_daemon(name) for name in names}
-    return [f"{name}: {what} {kept[name][what]}, not {true[name][what]}" for name in names for what in true[name] if kept[name][what] != true[name][what]]
+    return [f"{name}: {what} {kept[name][what]}, not {true[name][what]}" for name in names
+            for what in true[name] if kept[name][what] != true[name][what]]
 
 
 @pytest.mark.parametrize("change", OVERTAKING)
@@ -378,8 +380,10 @@ def test_links_of_a_directory_are_seen(cairn):
     directory, other = os.path.join(cairn.mnt, "directory"), os.path.join(cairn.mnt, "other")
     os.mkdir(directory), os.mkdir(other)
     seen = []
-    for change in (lambda: os.mkdir(directory + "/a"), lambda: os.mkdir(directory + "/b"), lambda: os.rename(directory + "/a", directory + "/b"),
-                   lambda: os.rename(directory + "/b", other + "/b"), lambda: os.rename(other, directory + "/c"), lambda: rig.write_file(directory + "/x", b""),
+    for change in (lambda: os.mkdir(directory + "/a"), lambda: os.mkdir(directory + "/b"),
+                   lambda: os.rename(directory + "/a", directory + "/b"),
+                   lambda: os.rename(directory + "/b", other + "/b"), lambda: os.rename(other, directory + "/c"),
+                   lambda: rig.write_file(directory + "/x", b""),
                    lambda: exchange(directory + "/x", directory + "/c/b"), lambda: os.rmdir(directory + "/x")):  # fmt: skip
         change()
         seen.append(one_of(directory, LINKS_ALONE))
@@ -426,7 +430,8 @@ def test_exchange_is_seen(cairn):
 
 
 def test_times_that_were_set_stay(cairn):
-    """A time of change in the future is told with the file, not with its seal; of a directory, also when what came and went was never stored."""
+    """A time of change in the future is told with the file, not with its seal; of a directory, also when what came and went was never
+    stored."""
     cairn.mount(writeback_delay="10m", **KEPT)
     path, directory = os.path.join(cairn.mnt, "file"), os.path.join(cairn.mnt, "directory")
     with opened(path, os.O_RDWR | os.O_CREAT) as fd:

@@ -111,7 +111,8 @@ def test_what_evict_warmup_and_scrub_did_is_seen(remote_mount, rng):
     do(remote_mount, "evict", path)
     assert read_past_the_page_cache(path) == data and fetched(remote_mount) >= got + size
     after = os.stat(path)
-    assert (after.st_size, after.st_blocks, after.st_mtime_ns, after.st_ctime_ns) == (before.st_size, before.st_blocks, before.st_mtime_ns, before.st_ctime_ns)
+    assert (after.st_size, after.st_blocks, after.st_mtime_ns, after.st_ctime_ns) == (before.st_size, before.st_blocks, before.st_mtime_ns,
+                                                                                      before.st_ctime_ns)
 
 
 def test_pin_is_heeded_at_once(remote_mount, rng):

@@ -151,7 +151,8 @@ def test_clock_that_was_ahead_until_the_end(clocked):
 
 
 def test_new_file_of_a_clock_that_was_right_again(clocked):
-    """A file that was open when the daemon died changes its directory again: not back behind what happened since, nor to what no clock reached."""
+    """A file that was open when the daemon died changes its directory again: not back behind what happened since, nor to what no clock
+    reached."""
     cairn = clocked
     cairn.mount(writeback_delay="60s")
     for name in ("later", "ahead"):

@@ -127,7 +127,8 @@ def first_frame(pack):
 
 @pytest.mark.needs_mount
 def test_a_pack_without_index_and_a_frame_is_kept(filled):
-    """P8: what cannot be told apart in it is EIO; the pack stays, also when nothing known lives in it, and is good again when it can be read."""
+    """P8: what cannot be told apart in it is EIO; the pack stays, also when nothing known lives in it, and is good again when it can be
+    read."""
     cairn, files = filled
     path, _ = find_in_packs(cairn.store, files["victim"][:4096])
     frame = first_frame(path)[0]
@@ -180,7 +181,8 @@ def test_forged_frames_are_none(cairn, rng):
 def test_any_flipped_byte_gives_exact_bytes_or_an_error(filled, rng, full):
     """P8, P12: a byte anywhere in packs or journal: the mount says no, or every read is exact or EIO."""
     cairn, files = filled
-    stored = [os.path.join(top, name) for part in ("packs", "journal") for top, _, names in os.walk(f"{cairn.store}/{part}") for name in names]
+    stored = [os.path.join(top, name) for part in ("packs", "journal") for top, _, names in os.walk(f"{cairn.store}/{part}")
+              for name in names]
     for _ in range(40 if full else 6):
         path = rng.choice([name for name in stored if os.path.getsize(name)])
         offset = rng.randrange(os.path.getsize(path))
@@ -205,7 +207,8 @@ def test_any_flipped_byte_gives_exact_bytes_or_an_error(filled, rng, full):
 
 @pytest.mark.needs_mount
 def test_damaged_journal_behind_the_view(filled):
-    """What the view has already is not read again by a mount, which serves; fsck finds it, and where the view is lost, too, nothing is touched."""
+    """What the view has already is not read again by a mount, which serves; fsck finds it, and where the view is lost, too, nothing is
+    touched."""
     cairn, files = filled
     cairn.mount()  # from here on the first segment is not the last
     cairn.umount()

@@ -100,7 +100,8 @@ def test_copy_costs_nothing(cairn):
 
 def counters(cairn):
     """What a copy may cost: what programs sent, what the stage holds, what was hashed again or written to NVMe."""
-    kinds = {"mount": ["written_bytes_total"], "stage": ["dirty_bytes", "clean_bytes"], "nvme": ["written_bytes_total", "dedup_bytes_total", "pack_bytes"]}
+    kinds = {"mount": ["written_bytes_total"], "stage": ["dirty_bytes", "clean_bytes"],
+             "nvme": ["written_bytes_total", "dedup_bytes_total", "pack_bytes"]}
     status = cairn.status()
     return {(kind, key): status[kind][key] for kind, keys in kinds.items() for key in keys}
 
@@ -118,8 +119,8 @@ def copy_range(mnt, source, target, length, offset=0, at=0):
 @pytest.mark.needs_mount
 @pytest.mark.parametrize("in_memory", [False, True])
 def test_copy_file_range_refers_to_what_is_stored(cairn, rng, in_memory):
-    """P10: copies of stored content are references: no byte goes through the program or the stage, nothing is hashed or written again. Deduplication
-    would find equal content too, but only after all of it was in the stage."""
+    """P10: copies of stored content are references: no byte goes through the program or the stage, nothing is hashed or written again.
+    Deduplication would find equal content too, but only after all of it was in the stage."""
     cairn.mount(stage="128M")
     mnt, size, begin, length, at = cairn.mnt, 64 * rig.MIB, 5 * rig.MIB + 12345, 40 * rig.MIB + 77, 3 * rig.MIB + 1
     data = rig.seeded_bytes(rng.random(), size)

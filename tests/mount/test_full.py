@@ -116,7 +116,8 @@ def write_in_steps(path, rng, step, fsyncs):
 @pytest.mark.parametrize("cap", (128, 150, 200))
 @pytest.mark.parametrize("step, fsyncs", ((100_000, 0), (rig.MIB, 1), (3 * rig.MIB, 0.3), (40_000, 0.02)))
 def test_every_end_comes_to_the_cap(cairn, rng, cap, step, fsyncs):
-    """P9: however content comes: the writer gets ENOSPC and does not wait for ever, the cap is kept, and all but what it is not for was taken."""
+    """P9: however content comes: the writer gets ENOSPC and does not wait for ever, the cap is kept, and all but what it is not for was
+    taken."""
     cairn.mount(nvme=f"{cap}M", stage="32M")
     taken = write_in_steps(os.path.join(cairn.mnt, "file"), rng, step, fsyncs)
     assert disk_usage(cairn.store) <= cap * rig.MIB

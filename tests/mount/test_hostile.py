@@ -101,8 +101,10 @@ def test_control_socket_is_for_its_owner(cairn):
     answers_soon(cairn)
 
 
-@pytest.mark.parametrize("raw", [b"", b"\n", b"\0\n", b"{\n", b"[]\n", b"GET / HTTP/1.1\r\n\r\n", b'{"verb":7}\n', b"x" * 70000, b'{"verb":"status"', b"[" * 60000 + b"\n",
-    b'{"verb":"need","ino":-1,"level":"nvme"}\n', b'{"verb":"need","ino":1e300,"level":"nvme"}\n', b'{"verb":"need","ino":"99999999999999999999","level":"remote"}\n',
+@pytest.mark.parametrize("raw", [b"", b"\n", b"\0\n", b"{\n", b"[]\n", b"GET / HTTP/1.1\r\n\r\n", b'{"verb":7}\n', b"x" * 70000,
+                                 b'{"verb":"status"', b"[" * 60000 + b"\n",
+    b'{"verb":"need","ino":-1,"level":"nvme"}\n', b'{"verb":"need","ino":1e300,"level":"nvme"}\n',
+                                 b'{"verb":"need","ino":"99999999999999999999","level":"remote"}\n',
     b'{"verb":"warm","ino":18446744073709551615}\n', b'{"verb":"job_start","kind":"scrub","local":"yes"}\n'],
     ids=lambda raw: repr(raw[:20]))
 def test_garbage_gets_an_error(cairn, raw):
@@ -325,7 +327,8 @@ def test_paths_that_lead_nowhere(cairn, directory):
     os.mkdir(cairn.mnt + "/directory")
     rig.write_file(cairn.mnt + "/directory/file", b"content")
     # What cannot be looked at is a failure (1; of fsck 8), what is not there, or not on a mount, a wrong argument (2; of fsck 16).
-    for path, code in (("/loop", 1), ("/loop/x", 1), ("/directory/../..", 2), ("/directory/../../" + os.path.basename(directory), 2), ("/directory/file/x", 2)):
+    for path, code in (("/loop", 1), ("/loop/x", 1), ("/directory/../..", 2), ("/directory/../../" + os.path.basename(directory), 2),
+                       ("/directory/file/x", 2)):
         for verb in PATH_VERBS:
             expect_refusal(cairn, code, verb, cairn.mnt + path)
         for verb in MOUNT_VERBS:
@@ -339,7 +342,8 @@ def test_paths_that_lead_nowhere(cairn, directory):
     assert cairn.cairn("metrics", cairn.mnt + "/directory/..").returncode == 0
     assert cairn.answers()
     cairn.umount()
-    for path, code in (("/loop", 1), ("/loop/x", 1), ("/out", 1), ("/../../directory/file", 0), ("/directory/../../../directory", 0), ("/directory/file/..", 1)):
+    for path, code in (("/loop", 1), ("/loop/x", 1), ("/out", 1), ("/../../directory/file", 0), ("/directory/../../../directory", 0),
+                       ("/directory/file/..", 1)):
         for command in (["ls", f"{cairn.store}:{path}/"], ["cp", "-r", f"{cairn.store}:{path}", directory + "/copy"]):
             done = cairn.cairn(*command)
             shutil.rmtree(directory + "/copy", ignore_errors=True)

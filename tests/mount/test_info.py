@@ -242,11 +242,13 @@ def ask(cairn, text):
 def test_bad_questions(cairn):
     """What no verb asks gets an error, and the next question an answer."""
     cairn.mount()
-    for todo in ('["x1:0"]', '["d1"]', '[1]', '["f1:99999999999999999999999"]', '["d1:0","f"]', '["f-1:0"]', '[null]', '["%s"]' % ("d" * 9000)):
+    for todo in ('["x1:0"]', '["d1"]', '[1]', '["f1:99999999999999999999999"]', '["d1:0","f"]', '["f-1:0"]', '[null]',
+                 '["%s"]' % ("d" * 9000)):
         assert ask(cairn, '{"verb":"survey","todo":%s}' % todo).get("errno") == errno.EINVAL, todo
     one, two = "1" * 32, "2" * 32
     for users in ("", '"at":0,"chunks":["12"]', '"at":0,"chunks":[1]', f'"at":-1,"chunks":["{one}"]', f'"at":0,"chunks":["{two}","{one}"]',
-                  f'"at":0,"chunks":["{one}","{one}"]', f'"at":0,"chunks":["{"x" * 32}"]', '"at":0,"chunks":[%s]' % ",".join(f'"{i:032x}"' for i in range(257))):
+                  f'"at":0,"chunks":["{one}","{one}"]', f'"at":0,"chunks":["{"x" * 32}"]',
+                  '"at":0,"chunks":[%s]' % ",".join(f'"{i:032x}"' for i in range(257))):
         assert ask(cairn, '{"verb":"users",%s}' % users if users else '{"verb":"users"}').get("errno") == errno.EINVAL, users
     assert ask(cairn, f'{{"verb":"users","at":0,"chunks":["{one}"]}}') == {"users": []}
     for ino in ("-1", '"x"', "1.5", "99999999", "null"):

@@ -143,7 +143,8 @@ def test_priority_is_not_lowered_where_it_could_not_be_raised(cairn):
 
 @pytest.mark.needs_mount
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize(("options", "writers"), (({"stage": "16M", "threads": 4}, 30), ({"stage": "64M"}, 150), ({"stage": "64M", "threads": 64}, 1)))
+@pytest.mark.parametrize(("options", "writers"),
+                         (({"stage": "16M", "threads": 4}, 30), ({"stage": "64M"}, 150), ({"stage": "64M", "threads": 64}, 1)))
 def test_more_writers_than_slabs(cairn, rng, options, writers):
     """P1: requests that wait, and threads that receive, never hold all of a small stage: every writer goes on, and others are answered."""
     cairn.mount(nvme="4G", **options)

@@ -280,7 +280,8 @@ def told(cairn, pid):
 
 @pytest.mark.parametrize("user", [0, NOBODY])
 def test_libcairn_reports(request, cairn, user):
-    """When a save has its name or has failed, for all lanes of the process; also from a directory whose attributes are its owner's alone."""
+    """When a save has its name or has failed, for all lanes of the process; also from a directory whose attributes are its owner's
+    alone."""
     cairn.mount()
     os.chmod(cairn.root, 0o711)
     os.chmod(cairn.mnt, 0o1777)
@@ -320,7 +321,8 @@ def test_libcairn_reports_to_cairnfs_only(request, cairn, shm_directory):
 def test_libcairn_leaves_no_hold_on_the_mount(request, cairn):
     """A program that knows that a save has its name may unmount at once."""
     cairn.mount()
-    with saver(request, cairn, 'lane = new_lane()\nos.chdir("/")\nos.close(directory)\nfor i in range(20):\n    publish(lane, (sys.argv[4] + "/a").encode())\n    step()\n'
+    with saver(request, cairn,
+               'lane = new_lane()\nos.chdir("/")\nos.close(directory)\nfor i in range(20):\n    publish(lane, (sys.argv[4] + "/a").encode())\n    step()\n'
                .replace("sys.argv[4]", repr(cairn.mnt))) as steps:
         for _ in range(3):
             next(steps)

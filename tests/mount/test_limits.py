@@ -72,7 +72,8 @@ def memory(cairn, sanitized):
 @pytest.fixture
 def stores(request, mount_factory, directory, cairn):
     small = mount_factory(os.path.join(directory, "small"))
-    large = mount_factory(os.path.join(directory, "large"), store=cairn.store)  # unlike that of `cairn` its memory is not watched while it starts
+    # unlike that of `cairn` its memory is not watched while it starts
+    large = mount_factory(os.path.join(directory, "large"), store=cairn.store)
     for mount in (small, large):
         request.addfinalizer(mount.close)
     return Stores(cairn, small, large)
@@ -223,8 +224,8 @@ def descriptors_allowed(count):
 
 
 def test_scattered_writes_to_what_has_no_name(cairn):
-    """docs/semantics.md, unlink while open: one in each MiB, which cannot be gathered, fill the stage's tables and get ENOSPC, soon, and not
-    after a pack for each of them; there is room for others."""
+    """docs/semantics.md, unlink while open: one in each MiB, which cannot be gathered, fill the stage's tables and get ENOSPC, soon, and
+    not after a pack for each of them; there is room for others."""
     cairn.mount(stage="64M", nvme="4G")
     with open(cairn.mnt + "/file", "w+b", 0) as file:
         os.unlink(file.name)
@@ -476,7 +477,8 @@ def test_punched_holes(cairn, full, sanitized):
     cairn.wait()
     with open(path, "r+b", 0) as file:
         for i in range(count):
-            assert libc.fallocate(file.fileno(), PUNCH_HOLE, ctypes.c_long(i * 1024 + 512), ctypes.c_long(512)) == 0, os.strerror(ctypes.get_errno())
+            r = libc.fallocate(file.fileno(), PUNCH_HOLE, ctypes.c_long(i * 1024 + 512), ctypes.c_long(512))
+            assert r == 0, os.strerror(ctypes.get_errno())
 
     def check():
         with open(path, "rb", 0) as file:
@@ -485,7 +487,8 @@ def test_punched_holes(cairn, full, sanitized):
                 inside = begin % rig.MIB
                 whole = content[begin // rig.MIB % 8][inside : inside + 512] + bytes(512)
                 assert os.pread(file.fileno(), 1024, begin) == whole, i
-                assert seek(file.fileno(), begin) == (begin, begin + 512) and seek(file.fileno(), begin + 600) == (begin + 1024, begin + 600), i
+                assert (seek(file.fileno(), begin) == (begin, begin + 512)
+                        and seek(file.fileno(), begin + 600) == (begin + 1024, begin + 600)), i
 
     check()
     cairn.kill9()

@@ -66,7 +66,8 @@ def hold(request, cairn):
 
 
 def test_umount_ends_in_other_namespaces(cairn, hold):
-    """umount names the processes that have it elsewhere and ends it there, too: with exit code 0, all on NVMe, the store free for the next mount."""
+    """umount names the processes that have it elsewhere and ends it there, too: with exit code 0, all on NVMe, the store free for the next
+    mount."""
     cairn.mount(writeback_delay="60s")
     holder = hold()
     rig.write_file(cairn.mnt + "/file", b"content" * 1000)

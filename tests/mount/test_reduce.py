@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data reduction of one chunk for itself: tensors and text take less, come back byte for byte on this node and on a fresh one, and what it does is told."""
+"""Data reduction of one chunk for itself: tensors and text take less, come back byte for byte on this node and on a fresh one, and what it
+does is told."""
 import json
 import os
 
@@ -45,7 +46,8 @@ def save_all(directory):
 
 
 def differing(beside, directory):
-    return [name for name in sorted(os.listdir(beside)) if rig.read_file(os.path.join(beside, name)) != rig.read_file(os.path.join(directory, name))]
+    return [name for name in sorted(os.listdir(beside))
+            if rig.read_file(os.path.join(beside, name)) != rig.read_file(os.path.join(directory, name))]
 
 
 def du(mount, path):
@@ -116,10 +118,12 @@ def test_a_fresh_node_reads_the_same(on_remote, directory):
     mount.mount()
     beside = save_all(mount.mnt)
     mount.wait_remote()
-    assert mount.remote_status()["uploaded_bytes_total"] < 0.82 * sum(os.path.getsize(os.path.join(beside, name)) for name in os.listdir(beside))
+    assert mount.remote_status()["uploaded_bytes_total"] < 0.82 * sum(os.path.getsize(os.path.join(beside, name))
+                                                                      for name in os.listdir(beside))
     on_nvme, in_remote = (row_of(mount.status()[tier]["reduction"], "fx") for tier in ("nvme", "remote"))
     assert in_remote == on_nvme and in_remote["raw_bytes"] > 0
-    assert f'cairnfs_remote_encoded_stored_bytes_total{{encoding="fx"}} {in_remote["stored_bytes"]}\n' in mount.cairn("metrics", mount.mnt).stdout
+    line = f'cairnfs_remote_encoded_stored_bytes_total{{encoding="fx"}} {in_remote["stored_bytes"]}\n'
+    assert line in mount.cairn("metrics", mount.mnt).stdout
     mount.umount()
     fresh = mount.fresh()
     fresh.mount()

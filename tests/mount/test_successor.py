@@ -286,7 +286,8 @@ def test_without_resend_what_was_done_is_answered(kept, directory, shm_directory
     deaths = Deaths(kept, directory, sanitized)
     kept.mount(no_resend=True)
     died = 0
-    usual = ("mkdir", "create", "mknod", "symlink", "link", "unlink", "rename_over", "chmod", "write", "write_durably", "copy_range", "nameless")
+    usual = ("mkdir", "create", "mknod", "symlink", "link", "unlink", "rename_over", "chmod", "write", "write_durably", "copy_range",
+             "nameless")
     for name in sorted(CALLS) if full else usual:
         expected = attempt(os.path.join(shm_directory, name), *CALLS[name])
         count = answers_of(kept, deaths, name, expected, 2)

@@ -115,7 +115,8 @@ class Held:
         os.pwrite(self.fd, patch, number * 100)
         self.data = self.data[: number * 100] + patch + self.data[number * 100 + 8 :]
         # Another process meets the lock.
-        tried = subprocess.run([sys.executable, "-c", f"import fcntl; fcntl.lockf(open({self.path!r}, 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB, 1)"],
+        tried = subprocess.run([sys.executable, "-c",
+                                f"import fcntl; fcntl.lockf(open({self.path!r}, 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB, 1)"],
                                capture_output=True, text=True, timeout=300)
         assert "BlockingIOError" in tried.stderr, tried
 
@@ -167,7 +168,8 @@ def test_what_cannot_take_over_changes_nothing(kept, directory, other, full):
     rig.write_file(broken, b"\x7fELF, but no more")
     os.chmod(broken, 0o755)
     cases = [(directory + "/missing", "No such file"), (directory, "not a program"), (plain, "ermission denied"), (broken, "cannot run"),
-             ("/bin/true", "does not support upgrades"), (script(directory, "exit 1\n"), "does not support upgrades"), (script(directory, "echo too old; exit 1\n"), "too old"),
+             ("/bin/true", "does not support upgrades"), (script(directory, "exit 1\n"), "does not support upgrades"),
+             (script(directory, "echo too old; exit 1\n"), "too old"),
              (script(directory, "kill -9 $$\n"), "signal 9"), (script(directory, "echo cairn holder 1 5.0; exit 1\n"), "cannot take")]
     if full:  # 10 s
         cases.append((script(directory, "exec sleep 1000\n"), "does not answer"))

@@ -25,31 +25,40 @@ WRONG = {
                ("{mnt} -t", "-t requires an argument"), ("{mnt} --bogus", "--bogus"), ("{plain}", "not a CairnFS mountpoint")],
     "status": [("{plain}", "neither"), ("{mnt} {mnt}", "unexpected argument"), ("--bogus", "--bogus"), ("-xj", "unknown option -x"),
                ("--json=yes", "--json takes no argument"), ("{loose}", "neither"), ("nowhere", "neither")],
-    "info": [("", "PATH"), ("{mnt} {mnt}", "unexpected argument"), ("{plain}", "not on a CairnFS mount"), ("nowhere", "nowhere"), ("{mnt} -x", "-x"),
+    "info": [("", "PATH"), ("{mnt} {mnt}", "unexpected argument"), ("{plain}", "not on a CairnFS mount"), ("nowhere", "nowhere"),
+             ("{mnt} -x", "-x"),
              ("{loose}/below", "Not a directory")],
     "du": [("", "PATH"), ("{plain}", "not on a CairnFS mount"), ("nowhere", "nowhere"), ("--bogus {mnt}", "--bogus"),
            ("--json", "PATH")],
-    "stats": [("", "MOUNTPOINT"), ("{plain}", "not a CairnFS mountpoint"), ("{file}", "not a CairnFS mountpoint"), ("{mnt} -i soon", "soon"),
+    "stats": [("", "MOUNTPOINT"), ("{plain}", "not a CairnFS mountpoint"), ("{file}", "not a CairnFS mountpoint"),
+              ("{mnt} -i soon", "soon"),
               ("{mnt} --interval 1ms", "100 ms"), ("{mnt} -n 0", "a number from 1 on"), ("{mnt} -n x", "'x'"), ("{mnt} -n", "-n"),
               ("{mnt} {mnt}", "unexpected argument"), ("{mnt} --bogus", "--bogus")],
-    "metrics": [("", "MOUNTPOINT"), ("{plain}", "not a CairnFS mountpoint"), ("{mnt} {mnt}", "unexpected argument"), ("{mnt} --json", "--json"),
+    "metrics": [("", "MOUNTPOINT"), ("{plain}", "not a CairnFS mountpoint"), ("{mnt} {mnt}", "unexpected argument"),
+                ("{mnt} --json", "--json"),
                 ("{store}", "not a CairnFS mountpoint")],
     "log": [("{plain}", "neither"), ("{mnt} {mnt}", "unexpected argument"), ("{mnt} --level loud", "loud"), ("{mnt} -n many", "many"),
             ("{mnt} --bogus", "--bogus"), ("{mnt} -l", "-l requires an argument")],
     "wait": [("", "PATH"), ("{mnt} --level moon", "moon"), ("{mnt} --timeout", "--timeout requires"), ("{mnt} -t x", "'x'"),
              ("{plain}", "not on a CairnFS mount"), ("nowhere", "nowhere")],
-    "warmup": [("", "PATH"), ("{plain}", "not on a CairnFS mount"), ("nowhere", "nowhere"), ("{mnt} -t x", "'x'"), ("{mnt} --all", "--all")],
+    "warmup": [("", "PATH"), ("{plain}", "not on a CairnFS mount"), ("nowhere", "nowhere"), ("{mnt} -t x", "'x'"),
+               ("{mnt} --all", "--all")],
     "evict": [("", "PATH"), ("{plain}", "not on a CairnFS mount"), ("nowhere", "nowhere"), ("{mnt} -t x", "'x'"), ("{mnt} --all", "--all")],
-    "scrub": [("", "MOUNTPOINT"), ("{mnt} {mnt}", "unexpected argument"), ("{plain}", "not a CairnFS mountpoint"), ("--rate fast {mnt}", "fast"),
+    "scrub": [("", "MOUNTPOINT"), ("{mnt} {mnt}", "unexpected argument"), ("{plain}", "not a CairnFS mountpoint"),
+              ("--rate fast {mnt}", "fast"),
               ("--rate 0 {mnt}", "bytes per second"), ("{mnt} --rate", "--rate"), ("{mnt} --bogus", "--bogus")],
-    "gc": [("", "MOUNTPOINT"), ("{mnt} {mnt}", "unexpected argument"), ("{plain}", "not a CairnFS mountpoint"), ("{mnt} --force", "--force")],
-    "upgrade": [("", "MOUNTPOINT"), ("{mnt} {mnt}", "unexpected argument"), ("{plain}", "not a CairnFS mountpoint"), ("{mnt} -t soon", "soon"), ("{mnt} -b", "-b requires an argument"),
+    "gc": [("", "MOUNTPOINT"), ("{mnt} {mnt}", "unexpected argument"), ("{plain}", "not a CairnFS mountpoint"),
+           ("{mnt} --force", "--force")],
+    "upgrade": [("", "MOUNTPOINT"), ("{mnt} {mnt}", "unexpected argument"), ("{plain}", "not a CairnFS mountpoint"),
+                ("{mnt} -t soon", "soon"), ("{mnt} -b", "-b requires an argument"),
                 ("{mnt} --force", "--force")],
     "ls": [("", "SOURCE:PATH"), ("{loose}", "not a store"), ("--bogus dir:{plain}:/", "--bogus"), ("-x dir:{plain}:/", "-x"),
            ("ftp://host/path:/", "s3://")],
     "cp": [("", "LOCAL"), ("dir:{plain}:/", "LOCAL"), ("{loose} {plain}", "not a store"), ("--bogus dir:{plain}:/ x", "--bogus")],
-    "fsck": [("", "STORE"), ("{store} {store}", "unexpected argument"), ("{plain}", "not a store"), ("-x {store}", "-x"), ("nowhere", "not a store")],
-    "adopt": [("", "STORE"), ("{plain}", "--new-id"), ("--new-id", "missing argument STORE"), ("--new-id {plain}", "not a store"), ("--new-id -x {plain}", "-x"),
+    "fsck": [("", "STORE"), ("{store} {store}", "unexpected argument"), ("{plain}", "not a store"), ("-x {store}", "-x"),
+             ("nowhere", "not a store")],
+    "adopt": [("", "STORE"), ("{plain}", "--new-id"), ("--new-id", "missing argument STORE"), ("--new-id {plain}", "not a store"),
+              ("--new-id -x {plain}", "-x"),
               ("--new-id {plain} {plain}", "unexpected argument")],
     "version": [("now", "now")],
     "completion": [("", "bash|zsh|fish"), ("tcsh", "bash|zsh|fish"), ("bash zsh", "bash|zsh|fish"), ("--bogus", "unknown option --bogus")],
@@ -69,7 +78,8 @@ def verbs_of(binary):
 def test_every_wrong_argument(cairn, directory):
     """One line that names the verb and what is wrong, and the convention's exit code; nothing else happens."""
     cairn.mount()
-    names = {"mnt": cairn.mnt, "store": cairn.store, "plain": directory + "/plain", "file": cairn.mnt + "/file", "loose": directory + "/loose"}
+    names = {"mnt": cairn.mnt, "store": cairn.store, "plain": directory + "/plain", "file": cairn.mnt + "/file",
+             "loose": directory + "/loose"}
     os.mkdir(names["plain"])
     rig.write_file(names["file"], b"x")
     rig.write_file(names["loose"], b"x")
@@ -89,7 +99,8 @@ def test_every_wrong_argument(cairn, directory):
 def test_each_verb_explains_itself(binary):
     """`cairn help VERB` and `cairn VERB --help` say the same, with the exit statuses."""
     for verb in verbs_of(binary):
-        shown = [subprocess.run([binary, *args], capture_output=True, text=True, timeout=300) for args in (("help", verb), (verb, "--help"))]
+        shown = [subprocess.run([binary, *args], capture_output=True, text=True, timeout=300)
+                 for args in (("help", verb), (verb, "--help"))]
         assert shown[0].stdout == shown[1].stdout and "\nExit status:\n  0 " in shown[0].stdout, verb
         assert shown[0].returncode == shown[1].returncode == 0 and not shown[0].stderr
 
@@ -100,7 +111,8 @@ def test_umounts_at_once(cairn, directory, drain):
     for number in range(2):
         cairn.mount(writeback_delay="10m", writeback_limit="64K", **({"remote": f"dir:{directory}/remote"} if drain == "remote" else {}))
         rig.write_file(cairn.mnt + "/file", rig.seeded_bytes(number, 4 * rig.MIB))
-        verbs = [subprocess.Popen([cairn.binary, "umount", cairn.mnt, "--drain", drain], stderr=subprocess.PIPE, text=True) for _ in range(4)]
+        verbs = [subprocess.Popen([cairn.binary, "umount", cairn.mnt, "--drain", drain], stderr=subprocess.PIPE, text=True)
+                 for _ in range(4)]
         said = [(verb.communicate(timeout=300)[1], verb.returncode) for verb in verbs]
         assert 0 in [code for _, code in said] and cairn.reap() == 0 and not rig.mounted_at(cairn.mnt)
         for text, code in said:

@@ -35,10 +35,12 @@ def read_and_write_arguments(s):
     with opened("file") as fd:
         for name, call in {
             "at a negative offset": lambda: os.pread(fd, 1, -1), "write at a negative offset": lambda: os.pwrite(fd, b"x", -1),
-            "past the end": lambda: os.pread(fd, 5, 100), "over the end": lambda: os.pread(fd, 50, 5), "nothing": lambda: os.pread(fd, 0, 0),
+            "past the end": lambda: os.pread(fd, 5, 100), "over the end": lambda: os.pread(fd, 50, 5),
+            "nothing": lambda: os.pread(fd, 0, 0),
             "seek back": lambda: os.lseek(fd, -1, os.SEEK_SET), "seek from the end": lambda: os.lseek(fd, -3, os.SEEK_END),
             "seek before the start": lambda: os.lseek(fd, -11, os.SEEK_END), "seek far": lambda: os.lseek(fd, 1 << 40, os.SEEK_SET),
-            "read far": lambda: os.read(fd, 5), "seek how": lambda: os.lseek(fd, 0, 9), "seek here": lambda: os.lseek(fd, -(1 << 40) + 4, os.SEEK_CUR),
+            "read far": lambda: os.read(fd, 5), "seek how": lambda: os.lseek(fd, 0, 9),
+            "seek here": lambda: os.lseek(fd, -(1 << 40) + 4, os.SEEK_CUR),
             "read here": lambda: os.read(fd, 3), "vector": lambda: os.preadv(fd, [bytearray(2), bytearray(3)], 4),
             "empty vector": lambda: os.preadv(fd, [], 4), "write a vector": lambda: os.pwritev(fd, [b"ab", b"", b"cd"], 20),
             "highest offset": lambda: os.pread(fd, 1, (1 << 63) - 1), "read at the limit": lambda: os.pread(fd, 1, (1 << 63) - 2),
@@ -55,8 +57,10 @@ def read_write_directories(s):
     os.mkdir("directory")
     with opened("directory", os.O_RDONLY) as fd:
         for name, call in {"read": lambda: os.read(fd, 10), "pread": lambda: os.pread(fd, 10, 0), "write": lambda: os.write(fd, b"x"),
-                           "truncate": lambda: os.ftruncate(fd, 0), "map": lambda: mmap.mmap(fd, 4096, prot=mmap.PROT_READ), "sync": lambda: os.fsync(fd),
-                           "data sync": lambda: os.fdatasync(fd), "allocate": lambda: fallocate(fd, 0, 0, 10), "lock": lambda: fcntl.flock(fd, fcntl.LOCK_SH),
+                           "truncate": lambda: os.ftruncate(fd, 0), "map": lambda: mmap.mmap(fd, 4096, prot=mmap.PROT_READ),
+                           "sync": lambda: os.fsync(fd),
+                           "data sync": lambda: os.fdatasync(fd), "allocate": lambda: fallocate(fd, 0, 0, 10),
+                           "lock": lambda: fcntl.flock(fd, fcntl.LOCK_SH),
                            "advise": lambda: os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_WILLNEED)}.items():
             s.call(name, call)
 
@@ -202,7 +206,8 @@ def segments(fd):
 
 @script
 def seek_data_and_hole(s):
-    layouts = {"empty": (0, ()), "only a hole": (4 * MIB, ()), "data first": (4 * MIB, ((0, 65536),)), "data last": (2 * MIB, ((2 * MIB - 65536, 65536),)),
+    layouts = {"empty": (0, ()), "only a hole": (4 * MIB, ()), "data first": (4 * MIB, ((0, 65536),)),
+               "data last": (2 * MIB, ((2 * MIB - 65536, 65536),)),
                "in between": (8 * MIB, ((MIB, 65536), (4 * MIB, MIB))), "all data": (MIB, ((0, MIB),))}
     for name, (size, parts) in layouts.items():
         with s.directory(), opened("file", NEW) as fd:
@@ -215,7 +220,8 @@ def seek_data_and_hole(s):
                     s.call(f"{name} {where} {whence}", os.lseek, fd, where, whence)
             os.fsync(fd)
             s.note(f"{name} synced", segments(fd))
-            s.note(f"{name} position", (os.lseek(fd, 5, os.SEEK_SET), s.try_(os.lseek, fd, size + 5, os.SEEK_DATA), os.lseek(fd, 0, os.SEEK_CUR)))
+            s.note(f"{name} position",
+                   (os.lseek(fd, 5, os.SEEK_SET), s.try_(os.lseek, fd, size + 5, os.SEEK_DATA), os.lseek(fd, 0, os.SEEK_CUR)))
 
 
 @script
@@ -231,10 +237,12 @@ def punched_holes_are_found(s):
         s.note("filled", segments(fd))
 
 
-MODES = {"default": 0, "keep": KEEP, "punch": PUNCH | KEEP, "zero": ZERO, "zero keep": ZERO | KEEP, "punch alone": PUNCH, "no hide": NO_HIDE, "unshare": UNSHARE,
+MODES = {"default": 0, "keep": KEEP, "punch": PUNCH | KEEP, "zero": ZERO, "zero keep": ZERO | KEEP, "punch alone": PUNCH,
+         "no hide": NO_HIDE, "unshare": UNSHARE,
          "punch zero": PUNCH | ZERO | KEEP, "collapse keep": COLLAPSE | KEEP, "write zeroes": WRITE_ZEROES,
          "write zeroes keep": WRITE_ZEROES | KEEP, "unknown": 0x400}
-RANGES = ((0, 0), (0, 1), (-1, 10), (0, -1), (0, 4096), (4096, 8192), (100, 50_000), (1, 99_999), (99_999, 2), (100_000, 10), (90_000, 50_000),
+RANGES = ((0, 0), (0, 1), (-1, 10), (0, -1), (0, 4096), (4096, 8192), (100, 50_000), (1, 99_999), (99_999, 2), (100_000, 10),
+          (90_000, 50_000),
           (200_000, 4096), (0, 100_000), (0, 1 << 22))
 
 
@@ -271,7 +279,8 @@ def fallocate_shifting(s):
 @script
 def fallocate_on_others(s):
     put("file", b"x"), os.mkdir("directory"), os.mkfifo("fifo")
-    for path, flags in (("file", os.O_RDONLY), ("directory", os.O_RDONLY), ("fifo", os.O_RDWR), ("file", os.O_RDWR | os.O_APPEND), ("file", os.O_WRONLY)):
+    for path, flags in (("file", os.O_RDONLY), ("directory", os.O_RDONLY), ("fifo", os.O_RDWR), ("file", os.O_RDWR | os.O_APPEND),
+                        ("file", os.O_WRONLY)):
         for name in ("default", "punch", "zero"):
             with opened(path, flags) as fd:
                 s.call(f"{path} {flags} {name}", fallocate, fd, MODES[name], 0, 100)
@@ -319,7 +328,8 @@ def copy_file_range_errors(s):
         with opened("from", f1) as a, opened("to", f2) as b:
             s.call(f"{n1} {n2}", os.copy_file_range, a, b, 10)
     with opened("from") as fd, opened("directory", os.O_RDONLY) as directory, opened("fifo", os.O_RDWR) as fifo:
-        for name, pair in {"from directory": (directory, fd), "to directory": (fd, directory), "from fifo": (fifo, fd), "to fifo": (fd, fifo)}.items():
+        for name, pair in {"from directory": (directory, fd), "to directory": (fd, directory), "from fifo": (fifo, fd),
+                           "to fifo": (fd, fifo)}.items():
             s.call(name, os.copy_file_range, *pair, 10)
         s.call("past all", os.copy_file_range, fd, fd, 10, 0, (1 << 63) - 5)
     s.tree("tree")
@@ -558,8 +568,10 @@ def random_calls(s):
                 outcome = {
                     "write": lambda: os.pwrite(fd, pattern(size, number), at),
                     "append": lambda: os.pwrite(fd, pattern(size, number), os.lseek(fd, 0, os.SEEK_END)),
-                    "truncate": lambda: os.ftruncate(fd, at), "punch": lambda: fallocate(fd, 3, at, size), "zero": lambda: fallocate(fd, 16, at, size),
-                    "copy": lambda: os.copy_file_range(fd, stack.enter_context(opened(rng.choice(names), os.O_RDWR | os.O_CREAT)), size, 0, at),
+                    "truncate": lambda: os.ftruncate(fd, at), "punch": lambda: fallocate(fd, 3, at, size),
+                    "zero": lambda: fallocate(fd, 16, at, size),
+                    "copy": lambda: os.copy_file_range(fd, stack.enter_context(opened(rng.choice(names), os.O_RDWR | os.O_CREAT)),
+                                                       size, 0, at),
                     "rename": lambda: os.rename(name, rng.choice(names)), "link": lambda: os.link(name, rng.choice(names)),
                     "unlink": lambda: os.unlink(name), "map": lambda: store(fd, number),
                 }[kind]()

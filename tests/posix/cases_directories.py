@@ -8,7 +8,8 @@ from script import LIBC, checked, opened, put, renameat2, script
 
 
 class Dirent(ctypes.Structure):
-    _fields_ = [("ino", ctypes.c_uint64), ("off", ctypes.c_int64), ("reclen", ctypes.c_uint16), ("type", ctypes.c_uint8), ("name", ctypes.c_char * 256)]
+    _fields_ = [("ino", ctypes.c_uint64), ("off", ctypes.c_int64), ("reclen", ctypes.c_uint16), ("type", ctypes.c_uint8),
+                ("name", ctypes.c_char * 256)]
 
 
 LIBC.opendir.restype = ctypes.c_void_p
@@ -135,7 +136,8 @@ class Churn:
 
 @script
 def directory_positions_while_it_changes(s):
-    """A remembered position holds, whatever comes and goes, just there too: what stayed and lies behind it comes once, and nothing from before it."""
+    """A remembered position holds, whatever comes and goes, just there too: what stayed and lies behind it comes once, and nothing from
+    before it."""
     os.mkdir("at")
     fill(3000)
     with opened("at", os.O_RDONLY) as fd, opened("at", os.O_RDONLY) as other:
@@ -210,7 +212,8 @@ def directory_seeks(s):
 @script
 def directory_link_counts(s):
     os.mkdir("a"), os.mkdir("b")
-    steps = {"mkdir": lambda: os.mkdir("a/x"), "another": lambda: os.mkdir("a/y"), "a file": lambda: put("a/file"), "symlink": lambda: os.symlink("x", "a/l"),
+    steps = {"mkdir": lambda: os.mkdir("a/x"), "another": lambda: os.mkdir("a/y"), "a file": lambda: put("a/file"),
+             "symlink": lambda: os.symlink("x", "a/l"),
              "move": lambda: os.rename("a/x", "b/x"), "move over": lambda: os.rename("b/x", "a/y"), "rmdir": lambda: os.rmdir("a/y")}
     for name, step in steps.items():
         step()

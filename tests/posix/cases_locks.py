@@ -17,7 +17,8 @@ def lock(fd, command, kind, start, length):
 
 
 def asked(fd, command, kind, start, length):
-    kind, _, start, length, pid = struct.unpack("hhqqi4x", fcntl.fcntl(fd, command, struct.pack("hhqqi4x", KINDS[kind], 0, start, length, 0)))
+    kind, _, start, length, pid = struct.unpack("hhqqi4x",
+                                                fcntl.fcntl(fd, command, struct.pack("hhqqi4x", KINDS[kind], 0, start, length, 0)))
     return kind, start, length, -1 if pid == -1 else pid > 0
 
 
@@ -48,7 +49,8 @@ def flocks(s):
 @script
 def fcntl_locks(s):
     put("file", b"x" * 1000)
-    for mine, theirs, (start, length) in s.some(("read", "write", "none"), ("read", "write"), ((0, 0), (0, 10), (10, 10), (15, 100), (20, 1), (19, 1))):
+    for mine, theirs, (start, length) in s.some(("read", "write", "none"), ("read", "write"),
+                                                ((0, 0), (0, 10), (10, 10), (15, 100), (20, 1), (19, 1))):
         with opened("file") as fd:
             lock(fd, fcntl.F_SETLK, mine, 10, 10)
             label = f"{mine} {theirs} {start} {length}"

@@ -5,7 +5,8 @@ import os
 import socket
 import stat
 
-from script import (AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, OTHER, OWNER, USERS, as_user, fchmodat2, get, linkat, opened,
+from script import (AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, OTHER, OWNER, USERS, as_user, fchmodat2,
+                    get, linkat, opened,
                     put, renameat2, script, unlinkat)
 
 NOREPLACE, EXCHANGE, WHITEOUT = 1, 2, 4
@@ -131,7 +132,8 @@ def one_name_every_kind(s):
     calls = {
         "mkdir": os.mkdir, "rmdir": os.rmdir, "unlink": os.unlink, "mkfifo": os.mkfifo, "symlink": lambda p: os.symlink("target", p),
         "mknod file": lambda p: os.mknod(p, stat.S_IFREG | 0o600), "mknod socket": lambda p: os.mknod(p, stat.S_IFSOCK | 0o600),
-        "mknod directory": lambda p: os.mknod(p, stat.S_IFDIR | 0o600), "mknod char": lambda p: os.mknod(p, stat.S_IFCHR | 0o600, os.makedev(1, 3)),
+        "mknod directory": lambda p: os.mknod(p, stat.S_IFDIR | 0o600),
+        "mknod char": lambda p: os.mknod(p, stat.S_IFCHR | 0o600, os.makedev(1, 3)),
         "mknod block": lambda p: os.mknod(p, stat.S_IFBLK | 0o600, os.makedev(300, 70000)),
         "readlink": os.readlink, "unlinkat directory": lambda p: unlinkat(p, AT_REMOVEDIR), "unlinkat flag": lambda p: unlinkat(p, 1),
         "stat": lambda p: oct(os.stat(p).st_mode), "lstat": lambda p: oct(os.lstat(p).st_mode), "truncate": lambda p: os.truncate(p, 2),
@@ -204,8 +206,10 @@ def removed_directory(s):
     with opened(".", os.O_RDONLY) as above, opened("gone", os.O_RDONLY) as fd:
         os.fchdir(fd)
         os.rmdir("../gone")
-        for name, call in {"list": lambda: os.listdir("."), "open": lambda: os.open("x", os.O_CREAT | os.O_WRONLY), "mkdir": lambda: os.mkdir("x"),
-                           "stat": lambda: os.stat(".").st_nlink, "up": lambda: os.stat("..").st_nlink > 0, "chmod": lambda: os.chmod(".", 0o700),
+        for name, call in {"list": lambda: os.listdir("."), "open": lambda: os.open("x", os.O_CREAT | os.O_WRONLY),
+                           "mkdir": lambda: os.mkdir("x"),
+                           "stat": lambda: os.stat(".").st_nlink, "up": lambda: os.stat("..").st_nlink > 0,
+                           "chmod": lambda: os.chmod(".", 0o700),
                            "getcwd": os.getcwd, "rename out": lambda: os.rename("x", "../x"), "utime": lambda: os.utime(".")}.items():
             s.call(name, call)
         os.fchdir(above)
@@ -221,17 +225,21 @@ def removed_but_known(s):
         os.unlink("fifo"), os.unlink("file"), os.rmdir("looked"), os.rename("from", "over")
         for name, fd in {"fifo": fifo, "file": path, "directory": looked, "replaced": over}.items():
             s.call(name, lambda f=fd: (oct(os.fstat(f).st_mode), os.fstat(f).st_nlink))
-        for name, call in {"chmod": lambda at: os.chmod(at, 0o600), "times": lambda at: os.utime(at, (1, 1)), "group": lambda at: os.chown(at, -1, os.getegid()),
+        for name, call in {"chmod": lambda at: os.chmod(at, 0o600), "times": lambda at: os.utime(at, (1, 1)),
+                           "group": lambda at: os.chown(at, -1, os.getegid()),
                            "truncate": lambda at: os.truncate(at, 1), "xattr": lambda at: os.setxattr(at, "user.x", b"1")}.items():
             s.call(f"{name} of the file", call, f"/proc/self/fd/{path}")
         for time in ("again", "once more"):
             with opened(f"/proc/self/fd/{path}", os.O_RDWR) as again:
                 s.call(f"read {time}", os.pread, again, 10, 0)
                 s.call(f"write {time}", os.pwrite, again, b"more", 1)
-            s.call(f"shape {time}", lambda: (os.stat(f"/proc/self/fd/{path}").st_size, oct(os.fstat(path).st_mode), os.fstat(path).st_nlink))
+            s.call(f"shape {time}",
+                   lambda: (os.stat(f"/proc/self/fd/{path}").st_size, oct(os.fstat(path).st_mode), os.fstat(path).st_nlink))
         s.call("xattr again", os.getxattr, f"/proc/self/fd/{path}", "user.x")
         s.call("name again", linkat, AT_FDCWD, f"/proc/self/fd/{path}", "named", AT_SYMLINK_FOLLOW)
-        s.call("directory again", lambda: (os.chmod(f"/proc/self/fd/{looked}", 0o700), os.setxattr(f"/proc/self/fd/{looked}", "user.x", b"2"), os.listxattr(f"/proc/self/fd/{looked}")))
+        s.call("directory again",
+               lambda: (os.chmod(f"/proc/self/fd/{looked}", 0o700), os.setxattr(f"/proc/self/fd/{looked}", "user.x", b"2"),
+                        os.listxattr(f"/proc/self/fd/{looked}")))
         os.write(fifo, b"through")
         s.call("through", os.read, fifo, 10)
         os.chdir("gone")
@@ -239,7 +247,8 @@ def removed_but_known(s):
         s.call("stat", lambda: (oct(os.stat(".").st_mode), os.stat(".").st_nlink))
         s.call("list", lambda: sorted(os.listdir(".")))
         s.call("open", lambda: os.close(os.open(".", os.O_RDONLY)))
-        for name, call in {"create": lambda: os.open("x", os.O_CREAT | os.O_WRONLY), "mkdir": lambda: os.mkdir("x"), "look": lambda: os.stat("x"),
+        for name, call in {"create": lambda: os.open("x", os.O_CREAT | os.O_WRONLY), "mkdir": lambda: os.mkdir("x"),
+                           "look": lambda: os.stat("x"),
                            "rename": lambda: os.rename("x", "y"), "link": lambda: os.symlink("x", "y"), "getcwd": os.getcwd}.items():
             s.call(name, call)
         os.fchdir(above)

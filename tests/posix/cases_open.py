@@ -9,7 +9,8 @@ import struct
 import time
 import subprocess
 
-from script import (AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW, LIBC, OTHER, OWNER, USERS, as_user, checked, fallocate, get, linkat, opened, put, script,
+from script import (AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW, LIBC, OTHER, OWNER, USERS, as_user, checked, fallocate, get, linkat, opened,
+                    put, script,
                     with_fd)
 
 ACCESS = {"r": os.O_RDONLY, "w": os.O_WRONLY, "rw": os.O_RDWR}
@@ -123,7 +124,8 @@ def open_unnamed(s):
         s.call("xattr", os.setxattr, fd, "user.x", b"1")
         s.call("chmod", os.fchmod, fd, 0o755), s.call("chown", os.fchown, fd, OTHER.uid, -1), s.call("times", os.utime, fd, (5, 6))
         s.call("sync", os.fsync, fd)
-        s.note("shape", (oct(os.fstat(fd).st_mode), os.fstat(fd).st_nlink, os.fstat(fd).st_size, os.fstat(fd).st_uid, os.fstat(fd).st_mtime))
+        s.note("shape", (oct(os.fstat(fd).st_mode), os.fstat(fd).st_nlink, os.fstat(fd).st_size, os.fstat(fd).st_uid,
+                         os.fstat(fd).st_mtime))
         with opened(f"/proc/self/fd/{fd}", os.O_RDWR) as again:
             s.call("open again", os.pread, again, 5, 4094)
             s.call("write again", os.pwrite, again, b"again", 4094)
@@ -136,7 +138,8 @@ def open_unnamed(s):
         os.unlink("directory/name")
         s.call("links of the open file", lambda: os.fstat(fd).st_nlink)
     s.tree("tree")
-    for way, exclusive, when, size in itertools.product(("path", "descriptor"), (0, os.O_EXCL), ("open", "written", "synced", "again"), (0, 10, 100_000, 3 << 20)):
+    for way, exclusive, when, size in itertools.product(("path", "descriptor"), (0, os.O_EXCL), ("open", "written", "synced", "again"),
+                                                        (0, 10, 100_000, 3 << 20)):
         with s.directory(), opened(".", os.O_TMPFILE | os.O_RDWR | exclusive, 0o644) as fd:
             label = f"{way} {exclusive} {when} {size}"
             if when != "open":

@@ -170,7 +170,8 @@ def setid_cleared_by_references(s):
 @script
 def setid_of_own(s):
     """The same of one's own file, whoever one is: test_user_scripts runs this as an ordinary user."""
-    owners = {"chown to nobody": (-1, -1), "chown to oneself": (os.getuid(), -1), "chown to one's group": (-1, os.getgid()), "chown to another": (1, -1)}
+    owners = {"chown to nobody": (-1, -1), "chown to oneself": (os.getuid(), -1), "chown to one's group": (-1, os.getgid()),
+              "chown to another": (1, -1)}
     changes = CHANGES | {name: lambda fd, ids=ids: os.chown(fd, *ids) for name, ids in owners.items()}
     for (name, change), mode in itertools.product(changes.items(), MODES):
         with s.directory():

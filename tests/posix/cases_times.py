@@ -62,8 +62,10 @@ OPERATIONS = {
     "punch past the end": lambda: with_fd("file", os.O_RDWR, lambda fd: fallocate(fd, 3, 100_000, 4000)),
     "zero": lambda: with_fd("file", os.O_RDWR, lambda fd: fallocate(fd, 16, 100, 4000)),
     "zero past the end": lambda: with_fd("file", os.O_RDWR, lambda fd: fallocate(fd, 16, 100, 40_000)),
-    "copy range": lambda: with_fd("file", os.O_RDONLY, lambda a: with_fd("second", os.O_WRONLY, lambda b: os.copy_file_range(a, b, 3, 0, 0))),
-    "copy nothing": lambda: with_fd("file", os.O_RDONLY, lambda a: with_fd("second", os.O_WRONLY, lambda b: os.copy_file_range(a, b, 3, 7000, 0))),
+    "copy range": lambda: with_fd("file", os.O_RDONLY,
+                                  lambda a: with_fd("second", os.O_WRONLY, lambda b: os.copy_file_range(a, b, 3, 0, 0))),
+    "copy nothing": lambda: with_fd("file", os.O_RDONLY,
+                                    lambda a: with_fd("second", os.O_WRONLY, lambda b: os.copy_file_range(a, b, 3, 7000, 0))),
     "read": lambda: get("file"),
     "read nothing": lambda: with_fd("file", os.O_RDONLY, lambda fd: os.read(fd, 0)),
     "read directly": lambda: with_fd("file", os.O_RDONLY | os.O_NOATIME, lambda fd: os.read(fd, 10)),
@@ -189,14 +191,16 @@ def utimens_values(s):
             s.call(f"{atime} {mtime}", utimensat, "file", atime, mtime)
             info = os.stat("file")
             now = time.time_ns()
-            s.note(f"{atime} {mtime} is", [t if abs(t - now) > 10**11 else "now" for t in (info.st_atime_ns, info.st_mtime_ns, info.st_ctime_ns)])
+            s.note(f"{atime} {mtime} is",
+                   [t if abs(t - now) > 10**11 else "now" for t in (info.st_atime_ns, info.st_mtime_ns, info.st_ctime_ns)])
 
 
 @script
 def utimens_by_whom(s):
     """Any writer may set them to now, only the owner to something else."""
     kinds = {"now": ((0, UTIME_NOW), (0, UTIME_NOW)), "values": ((5, 5), (6, 6)), "one now": ((0, UTIME_NOW), (0, UTIME_OMIT)),
-             "now and value": ((0, UTIME_NOW), (7, 7)), "omit": ((0, UTIME_OMIT), (0, UTIME_OMIT)), "omit and value": ((0, UTIME_OMIT), (7, 7))}
+             "now and value": ((0, UTIME_NOW), (7, 7)), "omit": ((0, UTIME_OMIT), (0, UTIME_OMIT)),
+             "omit and value": ((0, UTIME_OMIT), (7, 7))}
     for mode, user, (name, (atime, mtime)) in itertools.product((0o600, 0o644, 0o666, 0o400, 0o444), USERS, kinds.items()):
         with s.directory():
             put("file")
@@ -241,13 +245,15 @@ DAY = 24 * 3600 * 10**9
 def relatime(s):
     """Reading moves atime when it is not newer than mtime or ctime, or a day old."""
     os.mkdir("directory"), put("directory/file", b"text"), os.symlink("directory", "soft")
-    reads = {"directory/file": lambda: get("directory/file"), "directory": lambda: os.listdir("directory"), "soft": lambda: os.readlink("soft")}
+    reads = {"directory/file": lambda: get("directory/file"), "directory": lambda: os.listdir("directory"),
+             "soft": lambda: os.readlink("soft")}
     for path, read in reads.items():
         now = time.time_ns()
         s.note(f"{path} first", atime_moved(path, read))
         s.note(f"{path} second", atime_moved(path, read))
         ages = {"younger": (now - 100, now - 200), "as old": (now - 200, now - 200), "older": (now - 300, now - 200),
-                "a day": (now - DAY - 10**9, now - 2 * DAY), "nearly a day": (now - DAY + 10**11, now - 2 * DAY), "of the future": (now + 10**12, now)}
+                "a day": (now - DAY - 10**9, now - 2 * DAY), "nearly a day": (now - DAY + 10**11, now - 2 * DAY),
+                "of the future": (now + 10**12, now)}
         for name, times in ages.items():
             os.utime(path, ns=times, follow_symlinks=False)
             s.note(f"{path} {name} with its ctime", atime_moved(path, read))

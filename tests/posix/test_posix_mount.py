@@ -366,7 +366,8 @@ class Namespace:
         self.directory = root + "/own"
         os.mkdir(self.directory)
         os.chown(self.directory, 65534, 65534)
-        self.holder = subprocess.Popen(["unshare", "-m", "--propagation", "slave", "sh", "-c", rig.DROP_INHERITED + "echo; exec sleep 600"], stdout=subprocess.PIPE)
+        self.holder = subprocess.Popen(["unshare", "-m", "--propagation", "slave", "sh", "-c", rig.DROP_INHERITED + "echo; exec sleep 600"],
+                                       stdout=subprocess.PIPE)
         self.holder.stdout.read(1)
         self.daemon = None
 
@@ -436,7 +437,8 @@ def user_umount(space):
 def test_user_mounts(namespace):
     """P10: an ordinary user mounts, works and unmounts through fusermount3; root stays out."""
     serve(namespace)
-    work = namespace.run("sh", "-ec", "echo text >mnt/file; mkdir mnt/sub; ln mnt/file mnt/sub/hard; mv mnt/sub mnt/moved; chmod 600 mnt/file; "
+    work = namespace.run("sh", "-ec",
+                         "echo text >mnt/file; mkdir mnt/sub; ln mnt/file mnt/sub/hard; mv mnt/sub mnt/moved; chmod 600 mnt/file; "
                          "cat mnt/moved/hard; stat -c '%U %a %h' mnt/file; chown root mnt/file || echo refused")
     assert work.stdout.split("\n") == ["text", "nobody 600 2", "refused", ""], work.stderr
     assert namespace.run("ls", "mnt", user=False).returncode != 0
@@ -452,7 +454,8 @@ def test_user_upgrades(namespace):
     try:
         newer = namespace.binary + "-newer"
         shutil.copy2(namespace.binary, newer)
-        work = namespace.run("sh", "-ec", f"exec 3>mnt/file; echo one >&3; {newer} upgrade mnt; echo two >&3; {namespace.binary} status mnt --json")
+        work = namespace.run("sh", "-ec",
+                             f"exec 3>mnt/file; echo one >&3; {newer} upgrade mnt; echo two >&3; {namespace.binary} status mnt --json")
         status = json.loads(work.stdout[work.stdout.index("{") :])
         assert "handed over to" in work.stdout and status["mount"]["successor"]["upgrades"] == 1, work
         assert os.readlink(f"/proc/{status['pid']}/exe") == newer
@@ -473,19 +476,23 @@ def test_user_is_told_why_not_unmounted(namespace):
         user.kill()
     assert namespace.run("mount", "-t", "tmpfs", "tmpfs", "/etc", user=False).returncode == 0  # it wants mtab or passwd from there
     done = namespace.run(namespace.binary, "umount", "mnt")
-    assert done.returncode == 1 and "cannot unmount" in done.stderr and ": fusermount3: " in done.stderr and "in use" not in done.stderr, done
+    assert (done.returncode == 1 and "cannot unmount" in done.stderr and ": fusermount3: " in done.stderr
+            and "in use" not in done.stderr), done
     assert namespace.run("umount", "/etc", user=False).returncode == 0
     user_umount(namespace)
 
 
 # Scripts that change to other users, or do first what is root's.
-FOR_ROOT = """access_checks capabilities_and_owners chmod_by_whom chmod_in_foreign_group chown_by_whom devices file_capabilities links_between_users one_name_every_kind
-    open_executes open_new_files open_other_flags open_permissions open_unnamed permissions_of_directories relatime rename_directory_of_another rename_whiteout
-    run_with_capabilities setgid_directory setgid_without_execute setid_and_handles setid_cleared_by_changes setid_cleared_by_references sticky_directory utimens_by_whom xattr_by_whom xattr_namespaces""".split()
+FOR_ROOT = """access_checks capabilities_and_owners chmod_by_whom chmod_in_foreign_group chown_by_whom devices file_capabilities
+    links_between_users one_name_every_kind open_executes open_new_files open_other_flags open_permissions open_unnamed
+    permissions_of_directories relatime rename_directory_of_another rename_whiteout run_with_capabilities setgid_directory
+    setgid_without_execute setid_and_handles setid_cleared_by_changes setid_cleared_by_references sticky_directory utimens_by_whom
+    xattr_by_whom xattr_namespaces""".split()
 
 
 def test_user_scripts(namespace, ext4, seed, rng, full):
-    """P10: what an ordinary user's calls do on a mount of their own, they do on ext4 for the same user: some scripts, or with --full all."""
+    """P10: what an ordinary user's calls do on a mount of their own, they do on ext4 for the same user: some scripts, or with --full
+    all."""
     serve(namespace)
     names = sorted(SCRIPTS.keys() - set(FOR_ROOT))
     names = names if full else sorted({"setid_of_own", *rng.sample(names, 12)})

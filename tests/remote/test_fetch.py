@@ -209,7 +209,8 @@ def test_pinned_files_stay(mount):
 
 
 def disk_usage(store, directories):
-    paths = (os.path.join(top, name) for directory in directories for top, _, names in os.walk(os.path.join(store, directory)) for name in names)
+    paths = (os.path.join(top, name) for directory in directories for top, _, names in os.walk(os.path.join(store, directory))
+             for name in names)
     return sum(os.lstat(path).st_blocks * 512 for path in paths if os.path.exists(path))
 
 

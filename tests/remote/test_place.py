@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`dir:/nfs/run` where /nfs is not mounted is a bare directory of another filesystem: nothing is published into it in place of the remote."""
+"""`dir:/nfs/run` where /nfs is not mounted is a bare directory of another filesystem: nothing is published into it in place of the
+remote."""
 import os
 import shutil
 import zlib
@@ -172,7 +173,8 @@ def test_unmounted_and_mounted_again_under_the_mount(on_remote, disk, directory)
 
 
 def test_a_copy_in_its_place_under_the_mount(on_remote, directory):
-    """What was put there from a copy may lack what was published since: a mount looks at what is there, and until then nothing is published."""
+    """What was put there from a copy may lack what was published since: a mount looks at what is there, and until then nothing is
+    published."""
     prefix = directory + "/prefix"
     mount = on_remote(remotes.DirRemote(directory, prefix))
     mount.mount(remote_timeout="2s")

@@ -117,7 +117,8 @@ def test_passes_everything_on(broken, shelf):
     assert stats["fault_count"] == 0 and stats["bytes"]["up"] == 10_000
 
 
-@pytest.mark.parametrize("fault, status, code", [("500", 500, b"InternalError"), ("503", 503, b"SlowDown"), ("expired", 403, b"ExpiredToken"),
+@pytest.mark.parametrize("fault, status, code",
+                         [("500", 500, b"InternalError"), ("503", 503, b"SlowDown"), ("expired", 403, b"ExpiredToken"),
                                                  ("skewed", 403, b"RequestTimeTooSkewed"), ("error200", 200, b"<Error>")])
 def test_answers_of_its_own(broken, shelf, fault, status, code):
     """The server never sees the request; the answer looks like one of S3."""

@@ -148,7 +148,9 @@ def test_no_storm(on_remote, s3, proxy, fault, full):
     mount.umount()
 
 
-@pytest.mark.parametrize("fault, says", [("skewed", ["clock", "time"]), ("expired", ["expired", "credentials"]), ("error200", ["InternalError", "answer", "damaged"])])
+@pytest.mark.parametrize("fault, says",
+                         [("skewed", ["clock", "time"]), ("expired", ["expired", "credentials"]),
+                          ("error200", ["InternalError", "answer", "damaged"])])
 def test_server_says_no(on_remote, s3, proxy, fault, says):
     """Clock and credentials are named; a 200 with an error inside is an error."""
     mount = on_remote(s3.through(proxy), stage="64M", remote_timeout="5s")
@@ -307,7 +309,8 @@ def test_head_of_hostile_numbers(on_remote, remote, field, offset, value):
     mount.umount()
 
 
-@pytest.mark.parametrize("value", ["", "s3:", "s3://", "s3:///prefix", "ftp://host/x", "dir:", "dir:relative/path", "nonsense", "s3://Bad_Bucket!/p"])
+@pytest.mark.parametrize("value", ["", "s3:", "s3://", "s3:///prefix", "ftp://host/x", "dir:", "dir:relative/path", "nonsense",
+                                   "s3://Bad_Bucket!/p"])
 def test_remote_that_is_no_remote(node, value):
     """A wrong value of an option is named, without a request."""
     node.options = {key: kept for key, kept in node.options.items() if key != "remote"}

@@ -168,8 +168,12 @@ def look_at(root):
         for name in sorted(directories + files):
             path = os.path.join(directory, name)
             info = os.lstat(path)
-            content = os.readlink(path) if os.path.islink(path) else hashlib.sha256(rig.read_file(path)).hexdigest() if os.path.isfile(path) else None
-            attributes = {key: os.getxattr(path, key) for key in os.listxattr(path, follow_symlinks=False)} if not os.path.islink(path) else {}
+            if os.path.islink(path):
+                content = os.readlink(path)
+            else:
+                content = hashlib.sha256(rig.read_file(path)).hexdigest() if os.path.isfile(path) else None
+            keys = [] if os.path.islink(path) else os.listxattr(path)
+            attributes = {key: os.getxattr(path, key) for key in keys}
             found[os.path.relpath(path, root)] = (info.st_mode, info.st_nlink, info.st_size, info.st_mtime_ns, content, attributes)
     return found
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""reduce=dense and names that are written over: what the remote has of the old content serves the new one, for as long as that pays, and goes
-when nothing needs it any more."""
+"""reduce=dense and names that are written over: what the remote has of the old content serves the new one, for as long as that pays, and
+goes when nothing needs it any more."""
 import os
 import time
 
@@ -59,7 +59,8 @@ def rename_directory(path, data):
     os.rename(directory + ".new", directory)
 
 
-WAYS = {"truncate": lambda job: truncate, "rename": lambda job: rename, "publish_then_rename": publish_then_rename, "directory": lambda job: rename_directory}
+WAYS = {"truncate": lambda job: truncate, "rename": lambda job: rename, "publish_then_rename": publish_then_rename,
+        "directory": lambda job: rename_directory}
 
 
 def save_over(job, write, name="latest/model.pt", parts=("model",)):
@@ -155,7 +156,8 @@ def test_all_goes_with_the_name(job):
 
 @pytest.mark.timeout(400)
 def test_killed_while_it_uploads(job):
-    """What rests on an old content was noted, or was not; the next daemon goes on from there, and so does a fresh node from what is published."""
+    """What rests on an old content was noted, or was not; the next daemon goes on from there, and so does a fresh node from what is
+    published."""
     small(job)
     for turn in range(5):
         save_over(job, truncate if turn % 2 else rename)

@@ -41,7 +41,8 @@ class Machine:
 
     def run(self, *command, user=None, code=0, **more):
         """Runs a program there; it must end with the code (None: any)."""
-        inside = ["nsenter", f"--mount=/proc/{self.holder.pid}/ns/mnt", "--", *(("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups") if user else ())]
+        inside = ["nsenter", f"--mount=/proc/{self.holder.pid}/ns/mnt", "--",
+                  *(("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups") if user else ())]
         done = subprocess.run([*inside, *command], capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL, cwd="/", **more)
         assert code is None or done.returncode == code, (command, done.returncode, done.stdout, done.stderr)
         return done

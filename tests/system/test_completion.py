@@ -49,7 +49,8 @@ def script(binary, shell, directory):
 def bash_candidates(path, line):
     """What bash's function offers for a line."""
     program = f'source {path}; COMP_LINE=$1 COMP_POINT=${{#1}}; _cairn; for word in "${{COMPREPLY[@]}}"; do printf "%s\\n" "$word"; done'
-    done = subprocess.run(["bash", "--norc", "-c", program, "bash", line], capture_output=True, text=True, errors="surrogateescape", timeout=300)
+    done = subprocess.run(["bash", "--norc", "-c", program, "bash", line], capture_output=True, text=True, errors="surrogateescape",
+                          timeout=300)
     assert done.returncode == 0 and done.stderr == "", done
     return done.stdout.split("\n")[:-1]
 
@@ -150,7 +151,8 @@ def test_fish(binary, cairn, directory):
 
     def offered(line):
         program = f"source {path}; complete -C '{line}'"
-        done = subprocess.run(["fish", "--no-config", "-c", program], capture_output=True, text=True, errors="replace", timeout=60, env={**os.environ, "HOME": directory})
+        done = subprocess.run(["fish", "--no-config", "-c", program], capture_output=True, text=True, errors="replace", timeout=60,
+                              env={**os.environ, "HOME": directory})
         assert done.returncode == 0 and done.stderr == "", done
         return {row.split("\t")[0] for row in done.stdout.splitlines()}
 
@@ -168,7 +170,8 @@ def test_commands_take_the_flags_of_their_help(binary):
     for command in commands(binary):
         for spelling, has_value in flags(binary, command):
             given = [spelling, "?"] if has_value else [spelling]
-            done = subprocess.run([binary, command, *given, "--nonsense"], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+            done = subprocess.run([binary, command, *given, "--nonsense"], capture_output=True, text=True, timeout=60,
+                                  stdin=subprocess.DEVNULL)
             wrong = "'?'" if has_value and "--nonsense" not in done.stderr else "unknown option --nonsense"
             assert done.returncode != 0 and wrong in done.stderr, (command, spelling, done)
 

@@ -116,12 +116,14 @@ class Slurm:
         if script == "epilog":
             del environment["SLURM_JOB_PARTITION"]
         # Also to the end of what it leaves in the background, if that kept the pipes: it must not.
-        done = subprocess.run([os.path.join(CONTRIB, "slurm", script)], env=environment, capture_output=True, text=True, timeout=300, cwd="/")
+        done = subprocess.run([os.path.join(CONTRIB, "slurm", script)], env=environment, capture_output=True, text=True, timeout=300,
+                              cwd="/")
         assert done.returncode == code, (script, done)
         return done.stderr
 
     def job(self, program):
-        done = subprocess.run(["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "sh", "-ec", program], capture_output=True, text=True, timeout=300, cwd="/")
+        done = subprocess.run(["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "sh", "-ec", program],
+                              capture_output=True, text=True, timeout=300, cwd="/")
         assert done.returncode == 0, done
 
     def close(self):

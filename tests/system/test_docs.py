@@ -35,7 +35,8 @@ def commands(text):
 
 def problems(text, helps, options):
     for verb, flags in commands(text):
-        known = set(FLAG.findall(helps.get(verb, ""))) | ({"--" + option.replace("_", "-") for option in options} if verb == "mount" else set())
+        known = set(FLAG.findall(helps.get(verb, ""))) | ({"--" + option.replace("_", "-") for option in options} if verb == "mount"
+                                                          else set())
         if verb not in helps:
             yield f"cairn {verb}: no such verb"
         yield from (f"cairn {verb} {flag}: no such flag" for flag in flags if flag not in known)
@@ -79,4 +80,5 @@ def test_every_option_is_told(helps):
 
 def test_wrong_commands_are_found(helps):
     text = "`cairn wiat PATH`\n\n    cairn wait PATH --levle nvme\n\n```console\n$ cairn mount A B --stage 1G --stge 2G\n```\n"
-    assert list(problems(text, helps, {"stage"})) == ["cairn wiat: no such verb", "cairn wait --levle: no such flag", "cairn mount --stge: no such flag"]
+    assert list(problems(text, helps, {"stage"})) == ["cairn wiat: no such verb", "cairn wait --levle: no such flag",
+                                                      "cairn mount --stge: no such flag"]

@@ -17,7 +17,8 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 # In the order of the directories' names of meson.
 INSTALLED = {
     "bindir": ["cairn"],
-    "mandir": [f"man{name.split('.')[-1]}/{name}" for name in (name.removesuffix(".in") for name in os.listdir(ROOT + "/docs/man")) if name[-1].isdigit()],
+    "mandir": [f"man{name.split('.')[-1]}/{name}"
+               for name in (name.removesuffix(".in") for name in os.listdir(ROOT + "/docs/man")) if name[-1].isdigit()],
     "mounthelperdir": ["mount.cairnfs", "mount.fuse.cairnfs", "umount.cairnfs", "umount.fuse.cairnfs"],
     "systemdunitdir": ["cairnfs@.service"],
     "includedir": ["cairn/cairn.h"],
@@ -26,7 +27,9 @@ INSTALLED = {
         "bash-completion/completions/cairn",
         "zsh/site-functions/_cairn",
         "fish/vendor_completions.d/cairn.fish",
-        *("doc/cairnfs/" + name for name in ["README.md", "LICENSE", "CHANGELOG.md", "examples/save.c", *sorted(name for name in os.listdir(ROOT + "/docs") if name.endswith(".md"))]),
+        *("doc/cairnfs/" + name
+          for name in ["README.md", "LICENSE", "CHANGELOG.md", "examples/save.c",
+                       *sorted(name for name in os.listdir(ROOT + "/docs") if name.endswith(".md"))]),
     ],
 }
 
@@ -63,8 +66,10 @@ class Build:
     @functools.cached_property
     def python_directory(self):
         """Where the Python that meson found keeps its modules, as meson says it."""
-        shown = subprocess.run(["meson", "introspect", "--installed", self.directory], capture_output=True, text=True, timeout=60, check=True)
-        return next(os.path.dirname(os.path.dirname(path)) for path in json.loads(shown.stdout).values() if path.endswith("/cairnfs/__init__.py"))
+        shown = subprocess.run(["meson", "introspect", "--installed", self.directory], capture_output=True, text=True, timeout=60,
+                               check=True)
+        return next(os.path.dirname(os.path.dirname(path))
+                    for path in json.loads(shown.stdout).values() if path.endswith("/cairnfs/__init__.py"))
 
 
 @pytest.fixture
@@ -84,7 +89,8 @@ def files_below(root):
 def test_install_and_uninstall_below_destdir(build, directory, binary):
     """Exactly the list; modes; links and paths that hold where it will be used; and nothing is left."""
     top = os.path.join(directory, "top")
-    subprocess.run(["meson", "install", "-C", build.directory, "--no-rebuild", "--destdir", top], check=True, capture_output=True, timeout=300)
+    subprocess.run(["meson", "install", "-C", build.directory, "--no-rebuild", "--destdir", top], check=True, capture_output=True,
+                   timeout=300)
     assert files_below(top) == build.installed()
     cairn = build.path("bindir", "cairn")
     assert rig.read_file(top + cairn) == rig.read_file(binary) and os.access(top + cairn, os.X_OK)
@@ -94,7 +100,8 @@ def test_install_and_uninstall_below_destdir(build, directory, binary):
         info = os.lstat(top + path)
         assert stat.S_ISLNK(info.st_mode) or info.st_mode & 0o022 == 0, path
     unit = rig.read_file(top + build.path("systemdunitdir", "cairnfs@.service")).decode()
-    assert f"ExecStart={cairn} mount -f " in unit and f"EnvironmentFile={build.path('sysconfdir')}cairnfs%f.conf" in unit and "@" not in unit.replace("cairnfs@mnt-ckpt", "")
+    assert (f"ExecStart={cairn} mount -f " in unit and f"EnvironmentFile={build.path('sysconfdir')}cairnfs%f.conf" in unit
+            and "@" not in unit.replace("cairnfs@mnt-ckpt", ""))
     for shell in ("bash", "zsh", "fish"):
         shown = subprocess.run([binary, "completion", shell], capture_output=True, timeout=300).stdout
         path = next(path for path in build.installed() if f"{shell}" in path and "completion" in path or f"/{shell}/" in path)

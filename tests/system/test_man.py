@@ -78,7 +78,8 @@ def test_clean(pages, name):
     assert [line for line in done.stdout.splitlines() if "referenced manual not found" not in line] == []
     need("man")
     done = subprocess.run(
-        ["man", "--warnings", "-l", pages[name]], capture_output=True, text=True, timeout=60, env={**os.environ, "LC_ALL": "C", "MANPAGER": "cat"}
+        ["man", "--warnings", "-l", pages[name]], capture_output=True, text=True, timeout=60,
+        env={**os.environ, "LC_ALL": "C", "MANPAGER": "cat"}
     )
     assert done.returncode == 0 and done.stderr == "" and len(done.stdout) > 500, done.stderr
 
@@ -141,7 +142,8 @@ def test_examples_use_what_there_is(binary, pages):
     """Each page of a command has an example of it; each example names commands and flags that exist."""
     commands = re.findall(r"^  cairn (\S+) ", help_of(binary), re.M)
     known = {name: set(FLAG.findall(help_of(binary, name))) | {"--help"} for name in commands}
-    known["mount"] |= {"--" + name.replace("_", "-") for name in re.findall(r"^  (\w+)(?:=\w+)? ", help_of(binary, "mount").split("\nMount options", 1)[1], re.M)}
+    known["mount"] |= {"--" + name.replace("_", "-")
+                       for name in re.findall(r"^  (\w+)(?:=\w+)? ", help_of(binary, "mount").split("\nMount options", 1)[1], re.M)}
     for page in PAGES:
         lines = re.findall(r"^\$ .*$", read(pages[page]), re.M)
         used = [call for line in lines for call in re.findall(r"\bcairn ([a-z]+)([^|>)]*)", line)]
@@ -178,7 +180,8 @@ def test_options_of_every_filesystem(binary, pages, directory):
 
     def complaint(name):
         value = "=x" if name in ("comment", "fsname", "subtype", "uhelper") else ""
-        return subprocess.run([helper, directory + "/none/store", directory, "-f", "-o", name + value], capture_output=True, text=True, timeout=300).stderr
+        return subprocess.run([helper, directory + "/none/store", directory, "-f", "-o", name + value], capture_output=True, text=True,
+                              timeout=300).stderr
 
     taken = re.findall(r"\.Cm (\w+)", text[0])
     assert len(taken) > 20
@@ -222,7 +225,8 @@ def test_structures_are_those_of_the_format():
         assert last + sum(length for offset, length in rows if not offset) == int(size), (name, rows)
     magics = set(re.findall(r"^\| 0 \| [48] \| `([A-Z]+)`", text, re.M))
     assert magics == {magic for _, magic, *_ in structures()} | {"CHNK"}  # a part, without a version of its own
-    named = [name for names in re.findall(r"^\.Pq Em (.*?)(?: [:;,.])?$", read(os.path.join(MAN, "cairn-format.5")), re.M) for name in names.split(" , ")]
+    named = [name for names in re.findall(r"^\.Pq Em (.*?)(?: [:;,.])?$", read(os.path.join(MAN, "cairn-format.5")), re.M)
+             for name in names.split(" , ")]
     assert len(named) > 6 and set(named) <= set(sections), named
 
 

@@ -35,7 +35,8 @@ def ended(machine):
 def test_mount_and_umount(helped):
     """By type; as systemd calls umount, and with an option that makes umount look for the helper, it returns when all is on NVMe and
     the daemon has ended."""
-    for kind, options, way in [("cairnfs", "", ["-c"]), ("fuse.cairnfs", "", ["-c"]), ("cairnfs", ",uhelper=cairnfs", []), ("cairnfs", ",_netdev", [])]:
+    for kind, options, way in [("cairnfs", "", ["-c"]), ("fuse.cairnfs", "", ["-c"]), ("cairnfs", ",uhelper=cairnfs", []),
+                               ("cairnfs", ",_netdev", [])]:
         done = helped.run("mount", "-t", kind, helped.store, helped.mnt, "-o", helped.options + options + ",writeback_delay=10m")
         assert "is mounted at" in done.stderr
         helped.shell(f"dd if=/dev/urandom of={helped.mnt}/{kind} bs=1M count=20 status=none")
@@ -78,8 +79,8 @@ def test_fstab(helped):
 
 @pytest.mark.parametrize("null", [0o666, 0o600])
 def test_user_of_fstab(helped, null):
-    """An ordinary user mounts and unmounts what fstab lets users mount, with a store of their own. The daemon leaves the pipes of its caller
-    even where it may not open /dev/null."""
+    """An ordinary user mounts and unmounts what fstab lets users mount, with a store of their own. The daemon leaves the pipes of its
+    caller even where it may not open /dev/null."""
     helped.shell(f"mknod {helped.root}/null c 1 3; chmod {null:o} {helped.root}/null; mount --bind {helped.root}/null /dev/null")
     helped.shell(f"mknod -m 666 {helped.root}/fuse c 10 229; mount --bind {helped.root}/fuse /dev/fuse; chmod 755 {helped.root}")
     os.chown(helped.stage_dir, NOBODY, NOBODY)
@@ -112,15 +113,16 @@ def test_remount(helped):
 
 
 def test_remount_passes_over_the_rest(helped):
-    """Options that are fixed at mount, and words that are unknown, change nothing and are no error; what stands beside them is heeded. A value
-    that means nothing, and `cairn mount`, are refused."""
+    """Options that are fixed at mount, and words that are unknown, change nothing and are no error; what stands beside them is heeded. A
+    value that means nothing, and `cairn mount`, are refused."""
     helped.run("mount", "-t", "cairnfs", helped.store, helped.mnt, "-o", helped.options + ",nvme=1G,fsync=stage")
 
     def now():
         status = json.loads(helped.run("cairn-under-test", "status", "--json", helped.mnt).stdout)
         nvme = status["nvme"]
         cap = nvme["used_bytes"] + nvme["reserved_bytes"] + nvme["available_bytes"]
-        return status["pid"], status["stage"]["dir"], status["stage"]["total_bytes"], status["memory"]["formula"], status["remote"]["state"], cap < 1 << 30
+        stage = status["stage"]
+        return status["pid"], stage["dir"], stage["total_bytes"], status["memory"]["formula"], status["remote"]["state"], cap < 1 << 30
 
     before, flags = now(), helped.mounts()[helped.mnt]
     assert before[2] <= 64 * rig.MIB and before[5]
@@ -148,7 +150,8 @@ def test_remount_of_a_follower(helped):
     helped.run("mount", "-t", "cairnfs", helped.root + "/other", helped.mnt, "-o", helped.options + remote + ",ro")
     helped.run("mount", "-o", "remount,rw", helped.mnt)
     assert "rw" in helped.mounts()[helped.mnt].split(",")
-    changes = ["echo x >new", "echo x >>file", "echo x 1<>file", ": >file", "truncate -s 1 file", "mkdir directory", "mv file moved", "ln file link", "rm file", "chmod 600 file", "touch file", "setfattr -n user.x -v 1 file"]
+    changes = ["echo x >new", "echo x >>file", "echo x 1<>file", ": >file", "truncate -s 1 file", "mkdir directory", "mv file moved",
+               "ln file link", "rm file", "chmod 600 file", "touch file", "setfattr -n user.x -v 1 file"]
     for change in changes:
         done = helped.shell(f"cd {helped.mnt}; {change}", code=None)
         assert done.returncode != 0 and "Read-only file system" in done.stderr, (change, done)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lists of files of the Debian packages and of the RPM spec cover what meson installs (test_install): each file once, and nothing else."""
+"""The lists of files of the Debian packages and of the RPM spec cover what meson installs (test_install): each file once, and nothing
+else."""
 import fnmatch
 import glob
 import os
@@ -19,7 +20,8 @@ DEBIAN = {
     "datadir": "usr/share",
     "python": "usr/lib/python3/dist-packages",
 }
-DEBIAN_REMOVES = {"usr/share/doc/cairnfs/LICENSE", "usr/share/doc/cairnfs/CHANGELOG.md"}  # debian/rules: copyright and changelog take their place
+# debian/rules: copyright and changelog take their place
+DEBIAN_REMOVES = {"usr/share/doc/cairnfs/LICENSE", "usr/share/doc/cairnfs/CHANGELOG.md"}
 RPM = {
     "bindir": "%{_bindir}",
     "mandir": "%{_mandir}",

@@ -40,7 +40,8 @@ def test_works_with_what_the_unit_leaves(unit, cairn, directory):
     caps = ",".join(["-all", *("+" + name.removeprefix("CAP_").lower() for name in unit["CapabilityBoundingSet"].split())])
     wrapper = os.path.join(directory, "cairn")
     with open(wrapper, "w") as file:
-        file.write(WRAPPER.format(python=sys.executable, set_mdwe=PR_SET_MDWE, refuse=PR_MDWE_REFUSE_EXEC_GAIN, caps=caps, binary=cairn.binary))
+        file.write(WRAPPER.format(python=sys.executable, set_mdwe=PR_SET_MDWE, refuse=PR_MDWE_REFUSE_EXEC_GAIN, caps=caps,
+                                  binary=cairn.binary))
     os.chmod(wrapper, 0o755)
     real, cairn.binary = cairn.binary, wrapper
     cairn.mount(remote=f"dir:{directory}/remote")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes PTX as the bytes of a C array: embed.py PTX HEADER [PTXAS]
 
-nvcc writes the PTX version of its own release, which older drivers refuse, and cannot aim below its oldest device. The kernels use nothing newer than
-PTX 6.0 (CUDA 9) and sm_70 (Volta), so that is what the text claims; ptxas, where it is found, says whether that holds."""
+nvcc writes the PTX version of its own release, which older drivers refuse, and cannot aim below its oldest device. The kernels use nothing
+newer than PTX 6.0 (CUDA 9) and sm_70 (Volta), so that is what the text claims; ptxas, where it is found, says whether that holds."""
 import os
 import re
 import subprocess

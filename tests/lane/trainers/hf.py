@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small GPT-2 under the Trainer of transformers. Its dropout and its order of samples are random: they go on where the checkpoint says."""
+"""A small GPT-2 under the Trainer of transformers. Its dropout and its order of samples are random: they go on where the checkpoint
+says."""
 import os
 
 import torch

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small module under Lightning's Trainer. Lightning itself saves neither random state nor where a loader is: the loader here has a state, and
-each step seeds what it draws."""
+"""A small module under Lightning's Trainer. Lightning itself saves neither random state nor where a loader is: the loader here has a state,
+and each step seeds what it draws."""
 import logging
 import os
 
@@ -38,7 +38,8 @@ class Batches:
 class Model(lightning.LightningModule):
     def __init__(self):
         super().__init__()
-        self.net = torch.nn.Sequential(torch.nn.Linear(1024, 2048), torch.nn.BatchNorm1d(2048), torch.nn.Dropout(), torch.nn.Linear(2048, 1024))
+        self.net = torch.nn.Sequential(torch.nn.Linear(1024, 2048), torch.nn.BatchNorm1d(2048), torch.nn.Dropout(),
+                                       torch.nn.Linear(2048, 1024))
 
     def training_step(self, batch, index):
         torch.manual_seed(self.global_step)
@@ -74,7 +75,8 @@ def newest(directory):
 
 
 def train(directory, how, resume, names):
-    """names: a name that is there already gets another, a link names the newest, and averages of the parameters are swapped in for validation."""
+    """names: a name that is there already gets another, a link names the newest, and averages of the parameters are swapped in for
+    validation."""
     plugins, callbacks, options = [], [], {"save_top_k": KEEP, "monitor": "step", "mode": "max", "filename": "{step}"}
     if how == "adapter":
         import cairnfs.lightning
@@ -86,7 +88,8 @@ def train(directory, how, resume, names):
     torch.manual_seed(0)
     callbacks.append(Keep(dirpath=directory, every_n_train_steps=EVERY, save_on_train_epoch_end=False, **options))
     trainer = lightning.Trainer(
-        max_epochs=1, accelerator="cpu", devices=int(os.environ.get("WORLD_SIZE", "1")), strategy="ddp" if "RANK" in os.environ else "auto", logger=False, enable_progress_bar=False, enable_model_summary=False, callbacks=callbacks,
+        max_epochs=1, accelerator="cpu", devices=int(os.environ.get("WORLD_SIZE", "1")), strategy="ddp" if "RANK" in os.environ else "auto",
+        logger=False, enable_progress_bar=False, enable_model_summary=False, callbacks=callbacks,
         plugins=plugins, default_root_dir=directory, val_check_interval=EVERY, num_sanity_val_steps=0,
     )  # fmt: skip
     path = newest(directory) if resume else None

@@ -20,9 +20,10 @@ def say(**what):
 
 
 def serve(train):
-    """train(directory, how, resume, names) for each line on standard input, which has these and "ranks" and "fail". how: "plain": with nothing of
-    ours; "adapter": with what a program writes that knows of us; "run": as python -m cairnfs.run left it, lazy; "eager": as it is without
-    CAIRN_LAZY. fail: [adapter, part of a path]: that save fails; ["late", ""]: of transformers, what ranks but the first write comes late."""
+    """train(directory, how, resume, names) for each line on standard input, which has these and "ranks" and "fail". how: "plain": with
+    nothing of ours; "adapter": with what a program writes that knows of us; "run": as python -m cairnfs.run left it, lazy; "eager": as it
+    is without CAIRN_LAZY. fail: [adapter, part of a path]: that save fails; ["late", ""]: of transformers, what ranks but the first write
+    comes late."""
     for line in sys.stdin:
         order = json.loads(line)
         children = fork(order["ranks"])

@@ -9,7 +9,8 @@ import os
 import torch
 
 GIB = 1 << 30
-SMALL = [("data.pkl", b"pickle"), (".format_version", b"1"), ("byteorder", b"little"), ("data/0", bytes(1000)), ("data/1", b""), ("version", b"3\n")]
+SMALL = [("data.pkl", b"pickle"), (".format_version", b"1"), ("byteorder", b"little"), ("data/0", bytes(1000)), ("data/1", b""),
+         ("version", b"3\n")]
 BIG = [("data.pkl", b"pickle"), ("data/0", 4 * GIB + 100), ("data/1", bytes(77)), ("data/2", b""), ("version", b"3\n")]
 
 
