@@ -118,19 +118,11 @@ int db_get_inode(struct view *view, const struct snap *snap, uint64_t ino, struc
     return r < 0 ? r : inode_decode(ino, value.data, value.len, row);
 }
 
-/* The smallest key above all that begin with `prefix`. There is one: type bytes are letters. */
-static void prefix_end(struct key *k)
-{
-    while (k->bytes[k->len - 1] == 0xff)
-        k->len--;
-    k->bytes[k->len - 1]++;
-}
-
 void scan_open_at(struct scan *scan, const struct snap *snap, const struct key *prefix,
                   const struct key *from)
 {
     *scan = (struct scan){.view = snap->view, .end = *prefix, .read = rocksdb_readoptions_create()};
-    prefix_end(&scan->end);
+    key_end(&scan->end);
     rocksdb_readoptions_set_snapshot(scan->read, snap->snapshot);
     rocksdb_readoptions_set_iterate_upper_bound(scan->read, (const char *)scan->end.bytes,
                                                 scan->end.len);

@@ -4,6 +4,7 @@
  * -EIO. */
 #pragma once
 
+#include <bsd/sys/tree.h>
 #include <rocksdb/c.h>
 
 #include "base/lock.h"
@@ -116,20 +117,29 @@ CAIRN_MUST_CHECK int snap_content(const struct snap *snap, const struct inode_ro
 /* path.c: as view_path(). */
 char *snap_path(const struct snap *snap, uint64_t ino);
 
+struct change;
+RB_HEAD(change_tree, change);
+
+/* An iterator over the keys of the database that begin with a prefix. */
+struct txn_seek {
+    struct key prefix, end; /* the first key after those; RocksDB points into it */
+    rocksdb_readoptions_t *read;
+    rocksdb_iterator_t *iter; /* NULL: none */
+};
+
 /* One apply. Reads see its own writes. One thread; nothing is written before txn_commit().
  *
  * Changes lie in a hash table, which is several times faster than RocksDB's indexed batch and keeps
- * only the last value of a key. Keys of a type in which a seek is done move to an indexed batch at
- * the first seek; most applies do none. */
+ * only the last value of a key. Those of a type in which a seek is done are in order, too, from the
+ * first seek on; most applies do none. */
 struct txn {
     struct view *view;
-    struct change **slots;   /* hash table, open addressing; NULL: free */
-    size_t slot_count, used; /* a power of two; at most half of it */
-    uint64_t
-        seekable; /* bit (type - 'A'): changes of the type lie in `batch` and not in the table */
-    uint64_t cleared;               /* as a bit: all older keys of the type go */
-    rocksdb_writebatch_wi_t *batch; /* made at the first seek */
-    rocksdb_iterator_t *iter;       /* over database and batch */
+    struct change **slots;     /* hash table, open addressing; NULL: free */
+    size_t slot_count, used;   /* a power of two; at most half of it */
+    uint64_t seekable;         /* bit (type - 'A'): changes of the type are in `sought` */
+    uint64_t cleared;          /* as a bit: all older keys of the type go */
+    struct change_tree sought; /* by key */
+    struct txn_seek seek;      /* the last one's */
     struct view_state state;
     struct remote_state_row remote;
     bool is_following; /* nothing is a change of ours: only what is pending upload has a mark */
@@ -167,8 +177,9 @@ void txn_delete(struct txn *txn, const struct key *key);
 /* Removes all keys of a type that the database has; those that this transaction puts stay. Its
  * reads do not see the removal, and it must not seek. */
 void txn_clear(struct txn *txn, enum key_type type);
-/* First key >= `key` that begins with the first `prefix_len` bytes of it; -ENOENT. Pointers are
- * valid until the next change or seek. */
+/* First key >= `key` that begins with the first `prefix_len` bytes of it; -ENOENT. Of what was
+ * deleted only keys with that prefix are stepped over. Pointers are valid until the next change or
+ * seek. */
 struct found {
     const uint8_t *key, *value;
     size_t key_len, value_len;

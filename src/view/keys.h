@@ -53,6 +53,15 @@ static inline void key_add_bytes(struct key *k, const void *p, size_t len)
     k->len += len;
 }
 
+/* A prefix becomes the smallest key above all that begin with it. There is one: type bytes are
+ * letters. */
+static inline void key_end(struct key *k)
+{
+    while (k->bytes[k->len - 1] == 0xff)
+        k->len--;
+    k->bytes[k->len - 1]++;
+}
+
 static inline void key_type(struct key *k, enum key_type type)
 {
     k->bytes[0] = (uint8_t)type;

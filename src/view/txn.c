@@ -5,12 +5,29 @@
 
 /* The change that an apply makes to a key. */
 struct change {
+    RB_ENTRY(change) node; /* of a key that may be sought */
     uint64_t hash;
     bool deleted, touched;
     uint32_t key_len, value_len, value_room;
     uint8_t *value;
     uint8_t key[];
 };
+
+static int compare_keys(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_len)
+{
+    int order = memcmp(a, b, min_u64(a_len, b_len));
+    return order != 0 ? order : a_len < b_len ? -1 : a_len > b_len;
+}
+
+static int compare_changes(const struct change *a, const struct change *b)
+{
+    return compare_keys(a->key, a->key_len, b->key, b->key_len);
+}
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+RB_GENERATE_INTERNAL(change_tree, change, node, compare_changes, static)
+#pragma GCC diagnostic pop
 
 void txn_begin(struct txn *txn, struct view *view)
 {
@@ -39,6 +56,17 @@ static void forget_changes(struct txn *txn)
         txn->slots[i] = NULL;
     }
     txn->used = 0;
+    RB_INIT(&txn->sought);
+}
+
+static void close_seek(struct txn *txn)
+{
+    if (txn->seek.iter)
+        rocksdb_iter_destroy(txn->seek.iter);
+    if (txn->seek.read)
+        rocksdb_readoptions_destroy(txn->seek.read);
+    txn->seek.iter = NULL;
+    txn->seek.read = NULL;
 }
 
 void txn_end(struct txn *txn)
@@ -46,10 +74,7 @@ void txn_end(struct txn *txn)
     forget_changes(txn);
     free(txn->slots);
     vector_free(&txn->marks);
-    if (txn->iter)
-        rocksdb_iter_destroy(txn->iter);
-    if (txn->batch)
-        rocksdb_writebatch_wi_destroy(txn->batch);
+    close_seek(txn);
     view_note_changing(false);
     mutex_unlock(&txn->view->change);
 }
@@ -117,6 +142,8 @@ static struct change *change_of(struct txn *txn, const struct key *key)
     (*slot)->hash = hash;
     (*slot)->key_len = (uint32_t)key->len;
     memcpy((*slot)->key, key->bytes, key->len);
+    if (txn->seekable & seekable_bit(key->bytes))
+        (void)RB_INSERT(change_tree, &txn->sought, *slot);
     return *slot;
 }
 
@@ -149,22 +176,14 @@ static void add_marks(const struct txn *txn, rocksdb_writebatch_t *batch)
 
 void txn_touch(struct txn *txn, const struct key *key)
 {
-    mark(txn, key,
-         txn->seekable & seekable_bit(key->bytes) ? NULL : *slot_of(txn, key, hash_of(key)));
+    mark(txn, key, *slot_of(txn, key, hash_of(key)));
 }
 
 void txn_put(struct txn *txn, const struct key *key, const void *value, size_t len)
 {
-    bool published = is_published_type(key->bytes[0]);
-    if (txn->seekable & seekable_bit(key->bytes)) {
-        if (published)
-            mark(txn, key, NULL);
-        rocksdb_writebatch_wi_put(txn->batch, (const char *)key->bytes, key->len, value, len);
-        return;
-    }
     check(len > 0 && len <= UINT32_MAX);
     struct change *c = change_of(txn, key);
-    if (published)
+    if (is_published_type(key->bytes[0]))
         mark(txn, key, c);
     if (c->value_room < len) {
         free(c->value);
@@ -187,16 +206,9 @@ void txn_put_bytes(struct txn *txn, const struct key *key, const void *bytes, si
 
 void txn_delete(struct txn *txn, const struct key *key)
 {
-    bool published = is_published_type(key->bytes[0]);
-    if (txn->seekable & seekable_bit(key->bytes)) {
-        if (published)
-            mark(txn, key, NULL);
-        rocksdb_writebatch_wi_delete(txn->batch, (const char *)key->bytes, key->len);
-        return;
-    }
     struct change *c = change_of(txn, key);
     c->deleted = true;
-    if (published)
+    if (is_published_type(key->bytes[0]))
         mark(txn, key, c);
 }
 
@@ -205,23 +217,8 @@ void txn_clear(struct txn *txn, enum key_type type)
     txn->cleared |= seekable_bit(&(uint8_t){(uint8_t)type});
 }
 
-static int get_seekable(struct txn *txn, const struct key *key, struct value *ret_value)
-{
-    char *message = NULL;
-    if (!txn->view->db)
-        return -EIO;
-    ret_value->data = rocksdb_writebatch_wi_get_from_batch_and_db(
-        txn->batch, txn->view->db, txn->view->read, (const char *)key->bytes, key->len,
-        &ret_value->len, &message);
-    if (message)
-        return db_error("cannot read", message);
-    return ret_value->data ? 0 : -ENOENT;
-}
-
 int txn_get(struct txn *txn, const struct key *key, struct value *ret_value)
 {
-    if (txn->seekable & seekable_bit(key->bytes))
-        return get_seekable(txn, key, ret_value);
     const struct change *c = *slot_of(txn, key, hash_of(key));
     if (!c)
         return db_get(txn->view, NULL, key, ret_value);
@@ -239,54 +236,103 @@ int txn_has(struct txn *txn, const struct key *key)
     return txn_get(txn, key, &value);
 }
 
-/* The changes of this type go where an iterator sees them, those made so far and all that follow.
- * They stay in the table too, where nothing looks at them again. */
+/* The changes of this type are in order from now on, those made so far and all that follow. */
 static void make_seekable(struct txn *txn, const struct key *key)
 {
     uint64_t bit = seekable_bit(key->bytes);
     if (txn->seekable & bit)
         return;
-    if (!txn->batch)
-        txn->batch = rocksdb_writebatch_wi_create(0, 1);
     for (size_t i = 0; i < txn->slot_count; i++) {
-        const struct change *c = txn->slots[i];
-        if (!c || seekable_bit(c->key) != bit)
-            continue;
-        if (c->deleted)
-            rocksdb_writebatch_wi_delete(txn->batch, (const char *)c->key, c->key_len);
-        else
-            rocksdb_writebatch_wi_put(txn->batch, (const char *)c->key, c->key_len,
-                                      (const char *)c->value, c->value_len);
+        struct change *c = txn->slots[i];
+        if (c && seekable_bit(c->key) == bit)
+            (void)RB_INSERT(change_tree, &txn->sought, c);
     }
     txn->seekable |= bit;
 }
 
-/* The database does not change during an apply, and every seek looks at the batch anew: one
- * iterator serves all. */
+/* An iterator that ends where the prefix does: what was deleted behind it is not stepped over,
+ * which may be all that was of this type. The database does not change during an apply, so it
+ * serves as long as the prefix is the same. */
+static void open_seek(struct txn *txn, const struct key *prefix)
+{
+    struct txn_seek *seek = &txn->seek;
+    if (seek->iter &&
+        compare_keys(seek->prefix.bytes, seek->prefix.len, prefix->bytes, prefix->len) == 0)
+        return;
+    close_seek(txn);
+    seek->prefix = seek->end = *prefix;
+    key_end(&seek->end);
+    seek->read = rocksdb_readoptions_create();
+    rocksdb_readoptions_set_iterate_upper_bound(seek->read, (const char *)seek->end.bytes,
+                                                seek->end.len);
+    seek->iter = rocksdb_create_iterator(txn->view->db, seek->read);
+}
+
+/* First key of the database >= `key` that begins with the prefix, and that the transaction did not
+ * change. */
+static int seek_unchanged(struct txn *txn, const struct key *key, struct found *ret)
+{
+    rocksdb_iterator_t *iter = txn->seek.iter;
+    for (rocksdb_iter_seek(iter, (const char *)key->bytes, key->len); rocksdb_iter_valid(iter);
+         rocksdb_iter_next(iter)) {
+        struct key found = {0};
+        ret->key = (const uint8_t *)rocksdb_iter_key(iter, &ret->key_len);
+        if (ret->key_len > sizeof found.bytes)
+            return -EUCLEAN;
+        key_add_bytes(&found, ret->key, ret->key_len);
+        if (*slot_of(txn, &found, hash_of(&found)))
+            continue;
+        ret->value = (const uint8_t *)rocksdb_iter_value(iter, &ret->value_len);
+        return 0;
+    }
+    int r = iter_error(iter);
+    return r < 0 ? r : -ENOENT;
+}
+
+/* The same of what it put. */
+static int seek_put(struct txn *txn, const struct key *key, const struct key *prefix,
+                    struct found *ret)
+{
+    struct change *c = RB_ROOT(&txn->sought), *next = NULL;
+    while (c) {
+        bool is_before = compare_keys(c->key, c->key_len, key->bytes, key->len) < 0;
+        next = is_before ? next : c;
+        c = is_before ? RB_RIGHT(c, node) : RB_LEFT(c, node);
+    }
+    for (c = next;
+         c && c->key_len >= prefix->len && memcmp(c->key, prefix->bytes, prefix->len) == 0;
+         c = RB_NEXT(change_tree, &txn->sought, c))
+        if (!c->deleted) {
+            *ret = (struct found){c->key, c->value, c->key_len, c->value_len};
+            return 0;
+        }
+    return -ENOENT;
+}
+
 int txn_seek(struct txn *txn, const struct key *key, size_t prefix_len, struct found *ret_found)
 {
+    struct key prefix = {0};
+    struct found put;
+    key_add_bytes(&prefix, key->bytes, prefix_len);
     make_seekable(txn, key);
     if (!txn->view->db)
         return -EIO;
-    if (!txn->iter)
-        txn->iter = rocksdb_writebatch_wi_create_iterator_with_base(
-            txn->batch, rocksdb_create_iterator(txn->view->db, txn->view->read));
-    rocksdb_iter_seek(txn->iter, (const char *)key->bytes, key->len);
-    if (!rocksdb_iter_valid(txn->iter)) {
-        int r = iter_error(txn->iter);
-        return r < 0 ? r : -ENOENT;
+    open_seek(txn, &prefix);
+    int r = seek_unchanged(txn, key, ret_found);
+    if (r < 0 && r != -ENOENT)
+        return r;
+    if (seek_put(txn, key, &prefix, &put) == 0 &&
+        (r < 0 || compare_keys(put.key, put.key_len, ret_found->key, ret_found->key_len) < 0)) {
+        *ret_found = put;
+        return 0;
     }
-    ret_found->key = (const uint8_t *)rocksdb_iter_key(txn->iter, &ret_found->key_len);
-    if (ret_found->key_len < prefix_len || memcmp(ret_found->key, key->bytes, prefix_len) != 0)
-        return -ENOENT;
-    ret_found->value = (const uint8_t *)rocksdb_iter_value(txn->iter, &ret_found->value_len);
-    return 0;
+    return r;
 }
 
 /* Cleared types go first: a batch is applied in its order. */
 static void add_cleared(const struct txn *txn, rocksdb_writebatch_t *batch)
 {
-    check(!txn->cleared || !txn->batch);
+    check(!txn->cleared || !txn->seekable);
     for (char type = 'A'; type <= 'Z'; type++) {
         const char end = (char)(type + 1);
         if (txn->cleared & seekable_bit((const uint8_t *)&type))
@@ -297,15 +343,12 @@ static void add_cleared(const struct txn *txn, rocksdb_writebatch_t *batch)
 /* All changes as one batch for the database. */
 static rocksdb_writebatch_t *batch_of(struct txn *txn)
 {
-    size_t len = 0;
-    const char *data = txn->batch ? rocksdb_writebatch_wi_data(txn->batch, &len) : NULL;
-    rocksdb_writebatch_t *batch =
-        data ? rocksdb_writebatch_create_from(data, len) : rocksdb_writebatch_create();
+    rocksdb_writebatch_t *batch = rocksdb_writebatch_create();
     add_cleared(txn, batch);
     add_marks(txn, batch);
     for (size_t i = 0; i < txn->slot_count; i++) {
         const struct change *c = txn->slots[i];
-        if (!c || (txn->seekable & seekable_bit(c->key)))
+        if (!c)
             continue;
         if (c->deleted)
             rocksdb_writebatch_delete(batch, (const char *)c->key, c->key_len);
@@ -326,7 +369,7 @@ static int write_changes(struct txn *txn)
 
 int txn_write_ahead(struct txn *txn)
 {
-    check(!txn->batch && !txn->remote_pack_dirty && !txn->pack_dirty);
+    check(!txn->seekable && !txn->remote_pack_dirty && !txn->pack_dirty);
     int r = write_changes(txn);
     forget_changes(txn);
     txn->marks.count = 0;

@@ -2,7 +2,7 @@
 /* Single cases of what lies in the remote and rests on other chunks. */
 #include "../expect.h"
 #include "remote_fixture.h"
-#include "view/values.h"
+#include "view/db.h"
 
 static int place_on(uint32_t id, unsigned depth, const uint32_t *bases, uint32_t count)
 {
@@ -171,5 +171,78 @@ Test(view_bases, a_base_that_a_whole_head_does_not_name_is_none)
     view_close(peer);
     remove_tree(path);
     free(path);
+    end_remote();
+}
+
+/* --- what was deleted ------------------------------------------------------------------------- */
+
+enum { FILES = 12, EACH = 16, FIRST = 100, NEW = 1000 };
+
+static void list_ids(uint32_t first, uint32_t ids[EACH])
+{
+    for (uint32_t i = 0; i < EACH; i++)
+        ids[i] = first + i;
+}
+
+/* A file whose chunks all rest on chunk 1. */
+static void add_dependents(uint32_t number)
+{
+    uint32_t ids[EACH];
+    struct chunk_entry entries[EACH];
+    char name[16];
+    list_ids(FIRST + EACH * number, ids);
+    (void)snprintf(name, sizeof name, "rests %u", number);
+    add_pack(&f, 20 + number, ids, EACH);
+    add_file_of(10 + number, name, ids, EACH);
+    apply_ok(&f);
+    for (uint32_t i = 0; i < EACH; i++)
+        entries[i] = remote_entry_on(200 + number, ids[i], 64 + 4000 * (uint64_t)i, 1,
+                                     (const uint32_t[]){1}, 1);
+    assert_i64(view_remote_placed(f.view, 200 + number, 100000, entries, EACH), 0);
+}
+
+static void remove_dependents(void)
+{
+    for (uint32_t i = 0; i < FILES; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "rests %u", i);
+        add_unlink(&f, 10 + i, ROOT_INO, name, 0);
+    }
+    apply_ok(&f);
+}
+
+/* Deleted keys that RocksDB steps over while new chunks are applied. */
+static uint64_t skipped_by_new_chunks(void)
+{
+    rocksdb_perfcontext_t *counts = rocksdb_perfcontext_create();
+    uint32_t ids[EACH];
+    list_ids(NEW, ids);
+    add_pack(&f, 90, ids, EACH);
+    add_file_of(90, "new", ids, EACH);
+    rocksdb_set_perf_level(rocksdb_enable_count);
+    rocksdb_perfcontext_reset(counts);
+    apply_ok(&f);
+    uint64_t skipped = rocksdb_perfcontext_metric(counts, rocksdb_internal_delete_skipped_count);
+    rocksdb_set_perf_level(rocksdb_disable);
+    rocksdb_perfcontext_destroy(counts);
+    return skipped;
+}
+
+/* Else the time that a save takes grows with all that was deleted before it. */
+Test(view_bases, new_chunks_do_not_step_over_what_was_deleted)
+{
+    begin_remote();
+    assert_i64(view_track(f.view), 0);
+    PACK_OF(9, 1);
+    FILE_OF(2, "base", 1);
+    apply_ok(&f);
+    PLACE(100, 1);
+    for (uint32_t i = 0; i < FILES; i++)
+        add_dependents(i);
+    remove_dependents();
+    uint64_t skipped = skipped_by_new_chunks();
+    cr_assert(skipped < FILES * EACH, "%llu deleted keys were stepped over",
+              (unsigned long long)skipped);
+    expect_check_ok(f.view);
     end_remote();
 }
