@@ -60,8 +60,7 @@ static int print_sum(const struct command *command, const char *path, const char
                      const cJSON *root, struct du_request *request, const struct survey_sum *sum)
 {
     if (!request->headed)
-        print_row("logical", "unique", "stored", "in the stage", "encoded", "in the remote",
-                  "path");
+        print_row("logical", "unique", "stored", "staged", "encoded", "in the remote", "path");
     request->headed = true;
     print_row(human_bytes(sum->logical_bytes).text, human_bytes(sum->unique_bytes).text,
               human_bytes(sum->stored_bytes).text, human_bytes(sum->staged_bytes).text,
@@ -118,7 +117,7 @@ const struct command du_command = {
     .name = "du",
     .summary = "show how much space files or directories take",
     .description = "logical: their sizes. unique: their different content. stored: that content as "
-                   "it is stored. in the stage: not on NVMe yet. encoded: how that content is "
+                   "it is stored. staged: not on NVMe yet. encoded: how that content is "
                    "stored, and in the remote how it is stored there.",
     .flags = (const struct flag[]){{.name = "why",
                                     .help = "show what made them small: encodings, and the files "

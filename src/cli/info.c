@@ -84,9 +84,10 @@ static void print_info(const char *path, const cJSON *root, const struct survey_
 {
     const char *type = json_text(root, "type"), *level = json_text(root, "level");
     bool is_directory = type && strcmp(type, "directory") == 0;
+    uint64_t links = json_count(root, "links");
     text_print(stdout, "%s", path);
-    row("what", "%s, %llu links, inode %llu", type ? type : "unknown",
-        (unsigned long long)json_count(root, "links"), (unsigned long long)json_count(root, "ino"));
+    row("what", "%s, %llu link%s, inode %llu", type ? type : "unknown", (unsigned long long)links,
+        links == 1 ? "" : "s", (unsigned long long)json_count(root, "ino"));
     if (is_directory)
         row("content", "%llu files in %llu directories, %s", (unsigned long long)s->files,
             (unsigned long long)s->directories, human_bytes(s->logical_bytes).text);

@@ -81,7 +81,7 @@ static int await_child(pid_t child, int ready_fd)
     return ready.has_code ? ready.exit_code : print_child_died(child);
 }
 
-/* In this process, or in a child of it that may be replaced. */
+/* Runs the daemon in this process, or in a child that a successor may replace. */
 static int run_daemon(const char *store, const char *mountpoint,
                       const struct mount_options *options, int ready_fd)
 {

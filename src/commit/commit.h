@@ -46,7 +46,7 @@ CAIRN_MUST_CHECK int store_name(struct store *store, struct record *rec);
 CAIRN_MUST_CHECK int store_seal(struct store *store, uint64_t ino);
 
 /* The same, but it may wait until there is something else to enter, which then comes after it: any
- * operation of the history, or another seal; a change that takes content away (store_cut()); a
+ * operation of the history, or another seal; a change that takes content away (store_erase()); a
  * question for the horizon; or until writeback_delay has passed. For a file that others are still
  * writing: many such seals become one. */
 CAIRN_MUST_CHECK int store_seal_later(struct store *store, uint64_t ino);
@@ -97,9 +97,9 @@ void store_waits_since(int64_t ns);
 
 /* Stages a write (see stage_write(); what concerns opening a draft is filled in here). -EAGAIN. */
 CAIRN_MUST_CHECK int store_write(struct store *store, struct stage_write *w);
-/* Discards content and sets the size, see stage_cut(). -EAGAIN. */
-CAIRN_MUST_CHECK int store_cut(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,
-                               uint64_t new_size);
+/* Discards content and sets the size, see stage_erase(). -EAGAIN. */
+CAIRN_MUST_CHECK int store_erase(struct store *store, uint64_t ino, uint64_t offset,
+                                 uint64_t length, uint64_t new_size);
 /* Refers to `length` bytes of a stored chunk from `offset` of the file on. -EAGAIN; -ENOENT: it is
  * stored no longer. */
 CAIRN_MUST_CHECK int store_put_chunk(struct store *store, uint64_t ino, uint64_t offset,

@@ -52,8 +52,8 @@ int store_write(struct store *store, struct stage_write *w)
     return stage_write(store->stage, w);
 }
 
-int store_cut(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,
-              uint64_t new_size)
+int store_erase(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,
+                uint64_t new_size)
 {
     struct ns_inode inode;
     mutex_lock(&store->commit->history.lock);
@@ -64,8 +64,8 @@ int store_cut(struct store *store, uint64_t ino, uint64_t offset, uint64_t lengt
     if (r == 0)
         r = history_change_room_locked(store, ino);
     if (r == 0)
-        r = stage_cut(store->stage, ino, offset, length, new_size, inode.attrs.size, inode.version,
-                      clock_realtime_ns());
+        r = stage_erase(store->stage, ino, offset, length, new_size, inode.attrs.size,
+                        inode.version, clock_realtime_ns());
     return history_leave(store, r);
 }
 

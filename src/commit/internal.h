@@ -68,7 +68,7 @@ struct commit {
     struct snapshot snapshot; /* the writeback thread's, but while its own thread is under way */
 
     /* The horizon moved, the view followed, a round of upkeep or the upload of a cut ended, a pack
-     * was let go, nothing is kept any more, or a waiter for such a thing is to give up. */
+     * was released, nothing is kept any more, or a waiter for such a thing gives up. */
     struct event progress;
 
     const struct upkeep *upkeep; /* static */

@@ -13,7 +13,7 @@ struct store;
 struct room {
     struct cairn_mutex lock;
     pthread_cond_t changed;
-    struct event more; /* the thread has looked, less is kept, or a wait to keep more is to end */
+    struct event more; /* the thread has looked, less is kept, or a wait to keep more ends */
     pthread_t thread;
     bool started, stopping, wanted;
     bool scarce;      /* there is less room than asked for */

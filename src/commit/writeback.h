@@ -113,7 +113,7 @@ void lag_add(struct store *store, uint64_t cut, const struct batch *batch,
              const struct drops *drops, int error);
 /* The pinned version of this file is in that batch. */
 void lag_add_version(struct store *store, uint64_t ino);
-/* One try to bring the view up to the journal's end; then all is let go. */
+/* Tries once to bring the view up to the journal's end; on success releases what waits for it. */
 void lag_catch_up(struct store *store);
 /* The same, where it is due; also where no batch is missing, but the view's database has failed. */
 void lag_tick(struct store *store);

@@ -38,7 +38,7 @@ struct holder {
     int64_t served_at; /* the child serves since then; 0: it starts */
     unsigned quick_deaths;
     bool stops;    /* the daemon was told to end */
-    char *binary;  /* the next daemon is to be of that program; NULL: of ours */
+    char *binary;  /* program of the next daemon; NULL: ours */
     bool is_trial; /* the child is of `binary`, and does not serve yet */
     bool
         is_foreign; /* the daemon is no child of this process, and its end shows at the link only */

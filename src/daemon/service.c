@@ -182,7 +182,7 @@ static int64_t changes_within(const struct mount_options *o)
 
 /* The kernel does not tell a FUSE daemon of a remount. Of what may change, times of access alone
  * are our task. */
-static void heed_mount_flags(struct service *service)
+static void apply_mount_flags(struct service *service)
 {
     FILE *mounts = service->options->read_only ? NULL : setmntent("/proc/self/mounts", "re");
     bool keep = false;
@@ -326,12 +326,12 @@ static void await_stop(struct service *service)
     struct pollfd fds[3] = {{.fd = service->stop_fd, .events = POLLIN},
                             {.fd = front_event_fd(service->front), .events = POLLIN},
                             {.fd = mounts_fd, .events = POLLPRI}};
-    heed_mount_flags(service);
+    apply_mount_flags(service);
     while (fds[0].revents == 0 && fds[1].revents == 0) {
         service_tick(service);
         service_renew_tick(service);
         if (poll(fds, ARRAY_LEN(fds), TICK_MS) > 0 && fds[2].revents)
-            heed_mount_flags(service);
+            apply_mount_flags(service);
     }
 }
 

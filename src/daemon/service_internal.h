@@ -83,8 +83,8 @@ void service_report_ending(struct service *service, uint64_t bytes_left, bool re
 
 /* service_remote.c */
 void remote_side_init(struct service *service);
-/* Fills what the store is to be told of its remote, its tier opened; nothing where
- * there is none. */
+/* Fills the store's options of its remote, and opens its tier; does nothing where there is
+ * none. */
 CAIRN_MUST_CHECK int remote_side_open(struct service *service, struct remote_options *ret,
                                       struct service_error *ret_error);
 /* To be called about once in TICK_MS. */

@@ -45,7 +45,7 @@ struct opening {
     bool said;
 };
 
-/* A remote inside what it is to be a copy of would feed on itself, or wait for itself. */
+/* A remote below STORE or MOUNTPOINT would upload its own objects, or wait for itself. */
 static int check_place(int r, const char *real, void *arg)
 {
     const struct opening *opening = arg;

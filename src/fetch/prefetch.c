@@ -144,7 +144,7 @@ static void add_groups_locked(struct pull *pull, struct pull_plan *plan,
     (void)pthread_cond_broadcast(&pull->changed);
 }
 
-/* Plans one span, the lock let go meanwhile. */
+/* Plans one span. Releases the lock meanwhile. */
 static void plan_span_locked(struct pull *pull, struct pull_stream *s)
 {
     check_held(&pull->locked.lock);

@@ -60,7 +60,7 @@ static struct opened open_chunk(struct pull *pull, const struct bases *bases,
     return ret;
 }
 
-/* Adds to `waiters` those that are to be told when the whole group is there. */
+/* Adds to `waiters` those that are called when the whole group is there. */
 static void publish(struct pull *pull, const struct chunk_entry *entry, const struct opened *opened,
                     struct pull_waiter_list *waiters)
 {

@@ -202,7 +202,7 @@ int pull_run_group(struct pull *pull, struct pull_group *group, int64_t wait_ns,
 /* The same for a reader, which need not wait until it is on NVMe: pull_keep_one_locked() sees to
  * that. */
 void pull_run_for_reader(struct pull *pull, struct pull_group *group);
-/* False: nothing waits for it. Gives the lock away meanwhile. */
+/* False: nothing waits for it. Releases the lock meanwhile. */
 bool pull_keep_one_locked(struct pull *pull, int64_t wait_ns);
 
 /* --- pull_read.c ------------------------------------------------------------------------------ */

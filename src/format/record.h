@@ -43,8 +43,8 @@ enum record_type {
     /* In the stage's log only. */
     REC_NASCENT = 32, /* a file that has no version yet: ino, parent, cookie, name, attrs;
                          RECORD_ORPHAN: it has no name, or lost it */
-    REC_CUT = 33,     /* draft content discarded: ino, version, offset, length (to the end: ~0);
-                         attrs.size is the size     after it */
+    REC_ERASE = 33,   /* draft content discarded: ino, version, offset, length (to the end: ~0);
+                       attrs.size is the size     after it */
     REC_LAYER = 34,   /* state of a layer, replaces what is known of it: ino, version, keep, attrs;
                          RECORD_SEALED */
     REC_RANGE =

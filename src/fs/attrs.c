@@ -151,7 +151,8 @@ static int set_size(struct fs *fs, const struct ns_inode *inode, uint64_t size,
         r = store_look(fs->store, inode->ino, &now);
     if (r < 0)
         return r;
-    r = size == now.size ? touch(fs, inode->ino) : cut(fs, inode->ino, size, UINT64_MAX, size);
+    r = size == now.size ? touch(fs, inode->ino)
+                         : content_erase(fs, inode->ino, size, UINT64_MAX, size);
     return r < 0 || size > now.size ? r : allocated_remove(fs, inode, size, FILE_SIZE_MAX);
 }
 

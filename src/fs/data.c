@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Content: reading, writing, cutting, seeking, copying. */
+/* Content: reading, writing, erasing, seeking, copying. */
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <stdio.h>
@@ -13,11 +13,11 @@ static bool ends_too_late(uint64_t offset, uint64_t length)
     return length > FILE_SIZE_MAX || offset > FILE_SIZE_MAX - length;
 }
 
-int cut(struct fs *fs, uint64_t ino, uint64_t offset, uint64_t length, uint64_t new_size)
+int content_erase(struct fs *fs, uint64_t ino, uint64_t offset, uint64_t length, uint64_t new_size)
 {
     if (new_size > FILE_SIZE_MAX)
         return -EFBIG;
-    return store_cut(fs->store, ino, offset, length, new_size);
+    return store_erase(fs->store, ino, offset, length, new_size);
 }
 
 int fs_write(struct fs *fs, uint64_t ino, uint64_t offset, uint32_t length, uint32_t slab,
@@ -77,7 +77,7 @@ static int punch(struct fs *fs, const struct ns_inode *inode, uint64_t size, uin
 {
     if (offset >= size)
         return touch(fs, inode->ino);
-    int r = cut(fs, inode->ino, offset, end >= size ? UINT64_MAX : end - offset, size);
+    int r = content_erase(fs, inode->ino, offset, end >= size ? UINT64_MAX : end - offset, size);
     return r < 0 ? r
                  : allocated_remove(fs, inode, offset, end >= size ? align_up(size, 4096) : end);
 }
@@ -86,8 +86,9 @@ static int zero(struct fs *fs, uint64_t ino, uint64_t size, uint64_t offset, uin
                 uint64_t new_size)
 {
     if (offset >= size)
-        return new_size > size ? cut(fs, ino, size, UINT64_MAX, new_size) : touch(fs, ino);
-    return cut(fs, ino, offset, end >= size ? UINT64_MAX : end - offset, new_size);
+        return new_size > size ? content_erase(fs, ino, size, UINT64_MAX, new_size)
+                               : touch(fs, ino);
+    return content_erase(fs, ino, offset, end >= size ? UINT64_MAX : end - offset, new_size);
 }
 
 static int fallocate_held(struct fs *fs, const struct ns_inode *inode, int mode, uint64_t offset,
@@ -111,7 +112,7 @@ static int fallocate_held(struct fs *fs, const struct ns_inode *inode, int mode,
     if (mode & FALLOC_FL_ZERO_RANGE)
         return zero(fs, inode->ino, size, offset, end, new_size);
     return new_size == size ? touch(fs, inode->ino)
-                            : cut(fs, inode->ino, new_size, UINT64_MAX, new_size);
+                            : content_erase(fs, inode->ino, new_size, UINT64_MAX, new_size);
 }
 
 int fs_fallocate(struct fs *fs, uint64_t ino, int mode, uint64_t offset, uint64_t length,
@@ -278,8 +279,8 @@ static int copy_hole(struct copying *copy, uint64_t from, uint64_t length)
     int r = store_look(copy->fs->store, copy->to, &now);
     if (r < 0)
         return r;
-    r = cut(copy->fs, copy->to, at, at + length >= now.size ? UINT64_MAX : length,
-            max_u64(now.size, at + length));
+    r = content_erase(copy->fs, copy->to, at, at + length >= now.size ? UINT64_MAX : length,
+                      max_u64(now.size, at + length));
     if (r == 0)
         copy->done += length;
     return r;

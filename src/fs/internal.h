@@ -78,8 +78,8 @@ CAIRN_MUST_CHECK int drop_capabilities(struct fs *fs, const struct ns_inode *ino
 /* mtime and ctime move, though the content stays as it is. */
 CAIRN_MUST_CHECK int touch(struct fs *fs, uint64_t ino);
 /* Content discarded and size set, by truncation or punching. */
-CAIRN_MUST_CHECK int cut(struct fs *fs, uint64_t ino, uint64_t offset, uint64_t length,
-                         uint64_t new_size);
+CAIRN_MUST_CHECK int content_erase(struct fs *fs, uint64_t ino, uint64_t offset, uint64_t length,
+                                   uint64_t new_size);
 /* Bytes that st_blocks counts. May read the view. */
 uint64_t blocks_now(struct fs *fs, const struct store_now *now);
 

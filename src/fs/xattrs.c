@@ -8,7 +8,7 @@
 
 #define OWN_PREFIX "user.cairn."
 #define TRUSTED_PREFIX "trusted."
-/* Stored as any other, and heeded by eviction: this file, or all below, stays on NVMe. */
+/* Stored as any other. Eviction leaves this file, or all below this directory, on NVMe. */
 #define PIN_NAME "user.cairn.pin"
 
 static bool is_own(const char *name)

@@ -30,7 +30,7 @@ struct parked {
 };
 TAILQ_HEAD(parked_list, parked);
 
-/* An fsync, or a write that is to be durable, that waits for a horizon. */
+/* An fsync, or a durable write, that waits for a horizon. */
 struct syncing {
     TAILQ_ENTRY(syncing) link;
     struct front *front;
@@ -214,7 +214,7 @@ CAIRN_MUST_CHECK int adopt_session(struct front *front, char **ret_text);
 void adopt_begin(struct front *front);
 /* Reads the flags of an adopted mount from the kernel. */
 void adopt_unmount(struct front *front);
-/* True once for each inode: the kernel may keep something of it that the dead daemon told it. */
+/* True once for each inode: the kernel may keep something of it from the dead daemon. */
 bool adopt_must_notify(struct front *front, uint64_t ino);
 void adopt_done(struct front *front);
 

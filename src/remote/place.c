@@ -21,8 +21,8 @@ static bool look(struct remote *remote, struct tier_place *ret)
     return remote->tier->ops->place && remote->tier->ops->place(remote->tier, ret) == 0;
 }
 
-/* STORE/remote.place: three lines, the address of the remote, what is to be compared, what is
- * shown; and their checksum, which the first version had not. */
+/* STORE/remote.place: three lines, the address of the remote, the text that is compared,
+ * the text that is shown; and their checksum, which version 1 lacks. */
 struct known_place {
     char *text, *name, *identity, *shown;
     bool is_damaged; /* it is there, and says nothing for sure */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Content of files in the stage: slabs to receive into, writes and cuts, reads. Threads and
+/* Content of files in the stage: slabs to receive into, writes, erasing, reads. Threads and
  * blocking as in stage.h. */
 #pragma once
 
@@ -61,9 +61,9 @@ CAIRN_MUST_CHECK int stage_write(struct stage *stage, const struct stage_write *
 
 /* Discards [offset, offset + length) of the content (length ~0: to the end) and sets the size.
  * Opens a draft. */
-CAIRN_MUST_CHECK int stage_cut(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length,
-                               uint64_t new_size, uint64_t below_size, uint64_t version,
-                               int64_t time);
+CAIRN_MUST_CHECK int stage_erase(struct stage *stage, uint64_t ino, uint64_t offset,
+                                 uint64_t length, uint64_t new_size, uint64_t below_size,
+                                 uint64_t version, int64_t time);
 
 /* Part of a stored chunk that a range of the file consists of. */
 struct stage_chunk_range {

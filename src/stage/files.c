@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Operations on the layers of files: write, cut, seal, pin, drop. */
+/* Operations on the layers of files: write, erase, seal, pin, drop. */
 #include "base/cause.h"
 #include "base/clock.h"
 #include "stage/internal.h"
 
 /* The draft of a file, opened if there is none. Its record in the log is implied by the first write
- * or cut. */
+ * or erasing. */
 static struct layer *draft_locked(struct stage *stage, uint64_t ino, uint64_t below_size,
                                   uint64_t version)
 {
@@ -223,15 +223,15 @@ int stage_write(struct stage *stage, const struct stage_write *w)
     return 0;
 }
 
-int stage_cut(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length,
-              uint64_t new_size, uint64_t below_size, uint64_t version, int64_t time)
+int stage_erase(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length,
+                uint64_t new_size, uint64_t below_size, uint64_t version, int64_t time)
 {
     LOCK_SCOPE(&stage->locked.lock);
     if (!ranges_have_room_locked(stage))
         return -EAGAIN;
     bool had_draft = has_draft_locked(stage, ino);
     struct layer *draft = draft_locked(stage, ino, below_size, version);
-    struct record rec = {.type = REC_CUT,
+    struct record rec = {.type = REC_ERASE,
                          .ino = ino,
                          .version = draft->version,
                          .offset = offset,
@@ -244,7 +244,7 @@ int stage_cut(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t lengt
             unopen_draft_locked(stage, draft);
         return r;
     }
-    layer_cut_locked(stage, draft, offset, length, true);
+    layer_erase_locked(stage, draft, offset, length, true);
     uint64_t end = length > UINT64_MAX - offset ? UINT64_MAX : offset + length;
     if (end >= draft->keep) {
         draft->keep = min_u64(draft->keep, offset);
@@ -343,8 +343,8 @@ int stage_set_mtime(struct stage *stage, uint64_t ino, int64_t mtime)
     struct layer *draft = file ? file->layers[LAYER_DRAFT] : NULL;
     if (!draft)
         return 0;
-    /* A cut of nothing, behind the end, carries the time. */
-    struct record rec = {.type = REC_CUT,
+    /* An ERASE of nothing, behind the end, carries the time. */
+    struct record rec = {.type = REC_ERASE,
                          .ino = ino,
                          .version = draft->version,
                          .offset = draft->size,

@@ -51,7 +51,7 @@ bool stage_gather(struct stage *stage, const struct stage_scattered *scattered, 
     bool same = draft && file->orphan &&
                 stage->locked.gathering.length > 0; /* it may have got a name since */
     if (same) {
-        layer_cut_locked(stage, draft, scattered->offset, scattered->length, false);
+        layer_erase_locked(stage, draft, scattered->offset, scattered->length, false);
         struct stage_write w = {.ino = file->ino,
                                 .offset = scattered->offset,
                                 .length = scattered->length,

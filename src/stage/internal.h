@@ -145,8 +145,8 @@ struct layer *layer_new_locked(struct stage *stage, struct stage_file *file,
                                enum layer_state state);
 void layer_free_locked(struct stage *stage, struct layer *layer, bool dropped);
 void layer_abandon(struct layer *layer);
-void layer_cut_locked(struct stage *stage, struct layer *layer, uint64_t offset, uint64_t length,
-                      bool dropped);
+void layer_erase_locked(struct stage *stage, struct layer *layer, uint64_t offset, uint64_t length,
+                        bool dropped);
 struct range *layer_first_locked(const struct layer *layer, uint64_t offset);
 struct range *layer_next_locked(struct range *range);
 void layer_put_locked(struct stage *stage, struct layer *layer, const struct range *what);

@@ -128,8 +128,8 @@ static void count_dropped_locked(struct stage *stage, const struct range *range,
         stage->locked.dropped_bytes += bytes;
 }
 
-void layer_cut_locked(struct stage *stage, struct layer *layer, uint64_t offset, uint64_t length,
-                      bool dropped)
+void layer_erase_locked(struct stage *stage, struct layer *layer, uint64_t offset, uint64_t length,
+                        bool dropped)
 {
     check_held(&stage->locked.lock);
     uint64_t end = length > UINT64_MAX - offset ? UINT64_MAX : offset + length;
@@ -175,7 +175,7 @@ static bool goes_on(const struct range *before, const struct range *what)
 void layer_put_locked(struct stage *stage, struct layer *layer, const struct range *what)
 {
     check_held(&stage->locked.lock);
-    layer_cut_locked(stage, layer, what->offset, what->length, true);
+    layer_erase_locked(stage, layer, what->offset, what->length, true);
     struct range *before = what->offset > 0 ? layer_first_locked(layer, what->offset - 1) : NULL;
     if (goes_on(before, what)) {
         before->length += what->length;
@@ -230,7 +230,7 @@ void layer_free_locked(struct stage *stage, struct layer *layer, bool dropped)
     check_held(&stage->locked.lock);
     if (!layer)
         return;
-    layer_cut_locked(stage, layer, 0, UINT64_MAX, dropped);
+    layer_erase_locked(stage, layer, 0, UINT64_MAX, dropped);
     layer_unlink_locked(stage, layer);
     free(layer);
 }
@@ -276,7 +276,7 @@ void layer_merge_locked(struct stage *stage, struct layer *below, struct layer *
     check_held(&stage->locked.lock);
     bool to_clean = below->state == LAYER_CLEAN;
     if (above->keep < UINT64_MAX)
-        layer_cut_locked(stage, below, above->keep, UINT64_MAX, true);
+        layer_erase_locked(stage, below, above->keep, UINT64_MAX, true);
     if (!to_clean) {
         below->keep = min_u64(below->keep, above->keep);
         below->size = above->size;
@@ -287,7 +287,7 @@ void layer_merge_locked(struct stage *stage, struct layer *below, struct layer *
     struct range *range, *next;
     RB_FOREACH_SAFE(range, range_tree, &above->ranges, next)
     {
-        layer_cut_locked(stage, below, range->offset, range->length, true);
+        layer_erase_locked(stage, below, range->offset, range->length, true);
         if (to_clean && range->kind != RANGE_MEMORY)
             continue;
         range_detach_locked(stage, range);

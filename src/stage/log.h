@@ -10,7 +10,7 @@
 
 struct stage;
 
-/* Appends a record. -EAGAIN: the log is full, compact it. What the stage appends itself (cuts,
+/* Appends a record. -EAGAIN: the log is full, compact it. What the stage appends itself (ERASE,
  * pieces) leaves STAGE_LOG_MARGIN free, so that records of the history still fit. */
 #define STAGE_LOG_MARGIN (512u * 1024)
 CAIRN_MUST_CHECK int stage_log_append(struct stage *stage, const struct record *rec);

@@ -144,7 +144,7 @@ static bool exchange_locked(struct stage *stage, struct range *range, const stru
                           .name = chunk->name,
                           .chunk_offset = extent.chunk_offset,
                           .pack = chunk->pack};
-    layer_cut_locked(stage, layer, from, to - from, false);
+    layer_erase_locked(stage, layer, from, to - from, false);
     layer_put_locked(stage, layer, &piece);
     return true;
 }

@@ -111,7 +111,7 @@ static int add_piece(struct rebuild *rb, const struct record *rec)
     return 0;
 }
 
-static int add_cut(struct rebuild *rb, const struct record *rec)
+static int add_erase(struct rebuild *rb, const struct record *rec)
 {
     if (rec->length == 0 || rec->offset > INT64_MAX || rec->attrs.size > INT64_MAX)
         return -EUCLEAN;
@@ -135,8 +135,8 @@ static int add_from_log(const struct record *rec, void *arg)
         return add_range(rb, rec);
     case REC_PIECE:
         return add_piece(rb, rec);
-    case REC_CUT:
-        return add_cut(rb, rec);
+    case REC_ERASE:
+        return add_erase(rb, rec);
     case REC_SEAL:
         if (rec->attrs.size > INT64_MAX)
             return -EUCLEAN;
@@ -211,12 +211,12 @@ static void put_item_locked(struct rebuild *rb, struct layer *draft, const struc
     layer_put_locked(rb->stage, draft, &range);
 }
 
-static void cut_item_locked(struct rebuild *rb, struct layer *draft, const struct item *item)
+static void erase_item_locked(struct rebuild *rb, struct layer *draft, const struct item *item)
 {
     check_held(&rb->stage->locked.lock);
     uint64_t end =
         item->length > UINT64_MAX - item->offset ? UINT64_MAX : item->offset + item->length;
-    layer_cut_locked(rb->stage, draft, item->offset, item->length, false);
+    layer_erase_locked(rb->stage, draft, item->offset, item->length, false);
     if (end >= draft->keep) {
         draft->keep = min_u64(draft->keep, item->offset);
     } else if (item->offset < draft->keep) {
@@ -232,7 +232,7 @@ static void apply_item_locked(struct rebuild *rb, struct layer *draft, const str
     check_held(&rb->stage->locked.lock);
     switch (item->kind) {
     case ITEM_LAYER:
-        layer_cut_locked(rb->stage, draft, 0, UINT64_MAX, false);
+        layer_erase_locked(rb->stage, draft, 0, UINT64_MAX, false);
         draft->keep = item->keep;
         draft->size = item->size;
         draft->mtime = item->mtime;
@@ -252,7 +252,7 @@ static void apply_item_locked(struct rebuild *rb, struct layer *draft, const str
         put_item_locked(rb, draft, item);
         return;
     case ITEM_CUT:
-        cut_item_locked(rb, draft, item);
+        erase_item_locked(rb, draft, item);
         return;
     case ITEM_SEAL:
         return;

@@ -127,7 +127,7 @@ bool slab_evict_locked(struct stage *stage)
     while ((range = TAILQ_FIRST(&slab->ranges))) {
         struct layer *layer = range->layer;
         struct stage_file *file = layer->file;
-        layer_cut_locked(stage, layer, range->offset, range->length, false);
+        layer_erase_locked(stage, layer, range->offset, range->length, false);
         file_settle_locked(stage, file);
     }
     slab->pins--;

@@ -42,8 +42,7 @@ void snap_end(struct snap *s)
     view_use_end(s->view);
 }
 
-/* RocksDB would wait where too much is to be compacted first, and for as long as it lasts where
- * that is because a disk is full. */
+/* RocksDB would wait until it has compacted enough: without an end, where the disk is full. */
 static int write_stalled(struct view *view, rocksdb_writebatch_t *batch,
                          const rocksdb_writeoptions_t *options, char **ret_message)
 {

@@ -186,8 +186,8 @@ void fixture_fill(struct stage_fixture *fixture, uint64_t ino, uint64_t offset, 
 void fixture_cut(struct stage_fixture *fixture, uint64_t ino, uint64_t offset, uint64_t length,
                  uint64_t new_size)
 {
-    assert_i64(stage_cut(fixture->stage, ino, offset, length, new_size, fixture_size(fixture, ino),
-                         versions[ino], 77),
+    assert_i64(stage_erase(fixture->stage, ino, offset, length, new_size,
+                           fixture_size(fixture, ino), versions[ino], 77),
                0);
 }
 

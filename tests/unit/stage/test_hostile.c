@@ -238,7 +238,7 @@ Test(stage_hostile, a_record_that_was_moved)
  * chose. */
 Test(stage_hostile, records_behind_the_log)
 {
-    struct record rec = {.type = REC_CUT,
+    struct record rec = {.type = REC_ERASE,
                          .seq = UINT64_MAX - 1,
                          .ino = 1,
                          .version = 1,
@@ -276,7 +276,7 @@ Test(stage_hostile, files_of_another_length)
 /* Records with good checksums and fields that make no sense. */
 static struct record nonsense(void)
 {
-    static const uint16_t types[] = {REC_CUT, REC_LAYER, REC_RANGE, REC_PIECE, REC_SEAL};
+    static const uint16_t types[] = {REC_ERASE, REC_LAYER, REC_RANGE, REC_PIECE, REC_SEAL};
     static const uint64_t numbers[] = {
         0, 1, 2, 3, 700, 100000, SLAB_STRIDE, INT64_MAX, UINT64_MAX - 1, UINT64_MAX};
     static struct extent extent;

@@ -168,7 +168,7 @@ Test(stage_room, many_small_ranges_that_are_not_durable_wait)
     while (count < 30000 && fixture_write(&fixture, 1, (uint64_t)count * 7, "x", 1) == 0)
         count++;
     cr_expect_lt(count, 30000);
-    expect_i64(stage_cut(fixture.stage, 2, 0, 1, 10, 10, 0, 5), -EAGAIN);
+    expect_i64(stage_erase(fixture.stage, 2, 0, 1, 10, 10, 0, 5), -EAGAIN);
     make_durable(1);
     fixture_write_ok(&fixture, 2, 0, "x", 1);
 }
@@ -251,10 +251,10 @@ Test(stage_room, a_refused_change_opens_no_draft)
                              .value_len = sizeof fixture.dir};
         assert_i64(stage_log_append(fixture.stage, &rec), 0);
     }
-    while (stage_cut(fixture.stage, 1, 0, UINT64_MAX, 1, 0, 0, 5) == 0)
+    while (stage_erase(fixture.stage, 1, 0, UINT64_MAX, 1, 0, 0, 5) == 0)
         ;
     cr_expect(stage_log_wants_compaction(fixture.stage));
-    expect_i64(stage_cut(fixture.stage, 2, 0, UINT64_MAX, 1, 0, 0, 5), -EAGAIN);
+    expect_i64(stage_erase(fixture.stage, 2, 0, UINT64_MAX, 1, 0, 0, 5), -EAGAIN);
     struct stage_chunk_range range = {.length = 5, .pack = 7};
     expect_i64(stage_put_chunk(fixture.stage, 2, &range, 0, 0, 5), -EAGAIN);
     struct stage_file_state state;
@@ -262,7 +262,7 @@ Test(stage_room, a_refused_change_opens_no_draft)
     cr_expect(stage_file_state(fixture.stage, 1, &state));
     expect_i64(fixture_compact(&fixture), 0);
     cr_expect_not(stage_log_wants_compaction(fixture.stage));
-    expect_i64(stage_cut(fixture.stage, 2, 0, UINT64_MAX, 1, 0, 0, 5), 0);
+    expect_i64(stage_erase(fixture.stage, 2, 0, UINT64_MAX, 1, 0, 0, 5), 0);
 }
 
 /* --- pieces ----------------------------------------------------------------------------------- */

@@ -320,6 +320,6 @@ Test(extents, refused)
     struct attrs dir = {.mode = S_IFDIR | 0755};
     add(&f, (struct record){.type = REC_SEAL, .ino = 10, .version = 3, .attrs = dir});
     apply_bad(&f);
-    add(&f, (struct record){.type = REC_CUT, .ino = 10, .version = 3, .attrs = file_attrs(0)});
+    add(&f, (struct record){.type = REC_ERASE, .ino = 10, .version = 3, .attrs = file_attrs(0)});
     apply_bad(&f); /* a record of the stage's log */
 }
