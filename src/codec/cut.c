@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/cut.h"
 
-#include "codec/content.h"
+#include "codec/rope.h"
 #include "codec/directory.h"
 #include "codec/tensors.h"
 #include "format/chunk.h"
@@ -25,7 +25,7 @@ enum kind {
 struct cutter {
     struct cut_state *state;
     const struct cut_input *in;
-    struct content content;
+    struct rope rope;
     uint64_t last; /* last border, or the start of the content */
     uint64_t *borders;
     size_t count, max;
@@ -40,16 +40,15 @@ void cut_state_done(struct cut_state *state)
 
 void cut_look_ahead(struct cut_state *state, const struct iovec *iov, size_t iov_count)
 {
-    struct content content;
-    content_init(&content, iov, iov_count, 0);
+    struct rope rope;
+    rope_init(&rope, iov, iov_count, 0);
     check(state->kind == KIND_UNKNOWN && !state->markers);
-    (void)directory_read(&content, &state->markers, &state->marker_count);
+    (void)directory_read(&rope, &state->markers, &state->marker_count);
 }
 
 static void emit(struct cutter *c, uint64_t at)
 {
-    check(at > c->last && at <= c->content.end && at - c->last <= CHUNK_SIZE_MAX &&
-          c->count < c->max);
+    check(at > c->last && at <= c->rope.end && at - c->last <= CHUNK_SIZE_MAX && c->count < c->max);
     c->borders[c->count++] = c->last = at;
 }
 
@@ -77,9 +76,9 @@ static void anchor(struct cutter *c, uint64_t at)
 
 static void finish(struct cutter *c)
 {
-    grid(c, c->content.end);
-    if (c->content.end > c->last)
-        emit(c, c->content.end);
+    grid(c, c->rope.end);
+    if (c->rope.end > c->last)
+        emit(c, c->rope.end);
 }
 
 /* First marker that begins in [from, limit), of which all bytes are there. */
@@ -87,17 +86,17 @@ static bool find_marker(struct cutter *c, uint64_t from, uint64_t limit, struct 
 {
     const struct cut_state *s = c->state;
     if (!s->markers)
-        return content_find_marker(&c->content, from, limit, ret_marker);
+        return rope_find_marker(&c->rope, from, limit, ret_marker);
     size_t low = 0, high = s->marker_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (s->markers[middle].at < max_u64(from, c->content.start))
+        if (s->markers[middle].at < max_u64(from, c->rope.start))
             low = middle + 1;
         else
             high = middle;
     }
     if (low == s->marker_count || s->markers[low].at >= limit ||
-        s->markers[low].at + MARKER_LEN > c->content.end)
+        s->markers[low].at + MARKER_LEN > c->rope.end)
         return false;
     *ret_marker = s->markers[low];
     return true;
@@ -107,8 +106,7 @@ static bool descriptor_at(struct cutter *c, uint64_t at, uint64_t data_len, bool
 {
     uint8_t p[DESCRIPTOR64_LEN];
     size_t len = wide ? DESCRIPTOR64_LEN : DESCRIPTOR_LEN;
-    if (at < c->content.start || content_copy(&c->content, at, p, len) != len ||
-        get_le32(p) != DESCRIPTOR)
+    if (at < c->rope.start || rope_copy(&c->rope, at, p, len) != len || get_le32(p) != DESCRIPTOR)
         return false;
     return wide ? get_le64(p + 8) == data_len : get_le32(p + 8) == data_len;
 }
@@ -128,9 +126,9 @@ static uint64_t entry_end(struct cutter *c, uint64_t data, uint64_t next)
 static uint64_t scan_end(const struct cutter *c)
 {
     if (c->in->is_last)
-        return c->content.end;
-    uint64_t len = c->content.end - c->content.start;
-    return c->content.end - min_u64(len, MARKER_LEN - 1);
+        return c->rope.end;
+    uint64_t len = c->rope.end - c->rope.start;
+    return c->rope.end - min_u64(len, MARKER_LEN - 1);
 }
 
 enum entry { ENTRY_NONE, ENTRY_SMALL, ENTRY_TENSOR, ENTRY_HOLD };
@@ -139,7 +137,7 @@ enum entry { ENTRY_NONE, ENTRY_SMALL, ENTRY_TENSOR, ENTRY_HOLD };
 static enum entry judge_entry(struct cutter *c, const struct marker *m)
 {
     uint64_t limit = m->data + CUT_SEGMENT_MIN + DESCRIPTOR64_LEN;
-    uint64_t end = c->content.end;
+    uint64_t end = c->rope.end;
     struct marker next;
     if (find_marker(c, m->at + 1, limit, &next)) {
         if (next.at < m->data)
@@ -177,9 +175,9 @@ static bool cut_entry(struct cutter *c, const struct marker *m)
 
 static void cut_zip(struct cutter *c)
 {
-    uint64_t from = c->content.start;
+    uint64_t from = c->rope.start;
     struct marker m;
-    while (find_marker(c, from, c->content.end, &m)) {
+    while (find_marker(c, from, c->rope.end, &m)) {
         if (c->state->kind == KIND_ZIP_TENSOR) {
             anchor(c, entry_end(c, c->state->anchor, m.at));
             c->state->kind = KIND_ZIP_BOOKKEEPING;
@@ -203,7 +201,7 @@ static void cut_safetensors(struct cutter *c)
 {
     struct cut_state *s = c->state;
     size_t i = 0;
-    for (; i < s->tensor_count && s->tensors[i] <= c->content.end; i++)
+    for (; i < s->tensor_count && s->tensors[i] <= c->rope.end; i++)
         anchor(c, s->tensors[i]);
     s->tensor_count -= i;
     if (i && s->tensor_count)
@@ -211,7 +209,7 @@ static void cut_safetensors(struct cutter *c)
     if (c->in->is_last)
         finish(c);
     else
-        grid(c, c->content.end);
+        grid(c, c->rope.end);
 }
 
 enum write { WRITE_SMALL, WRITE_COPY, WRITE_LARGE, WRITE_HOLD };
@@ -235,7 +233,7 @@ static bool cut_write(struct cutter *c, uint64_t previous, size_t i)
     const struct cut_input *in = c->in;
     uint64_t start = in->write_starts[i], before = start - previous;
     bool whole = i + 1 < in->write_count || in->is_last;
-    uint64_t end = i + 1 < in->write_count ? in->write_starts[i + 1] : c->content.end;
+    uint64_t end = i + 1 < in->write_count ? in->write_starts[i + 1] : c->rope.end;
     enum write kind = judge_write(end - start, before, whole);
     if (kind == WRITE_LARGE || (kind == WRITE_SMALL && before >= CUT_WRITE_MIN))
         anchor(c, start);
@@ -253,14 +251,14 @@ static void cut_plain(struct cutter *c)
         i++;
     bool hold = false;
     for (; i < in->write_count && !hold; i++) {
-        check(in->write_starts[i] < c->content.end && in->write_starts[i] > previous);
+        check(in->write_starts[i] < c->rope.end && in->write_starts[i] > previous);
         hold = !cut_write(c, previous, i);
         previous = in->write_starts[i];
     }
     if (in->is_last)
         finish(c);
     else if (!hold)
-        grid(c, c->content.end);
+        grid(c, c->rope.end);
     for (i = 0; i < in->write_count && in->write_starts[i] < c->last; i++)
         c->state->write_start = max_u64(c->state->write_start, in->write_starts[i]);
 }
@@ -284,10 +282,10 @@ static bool begin_safetensors(struct cutter *c, const uint8_t *first, size_t len
     size_t header_len = tensors_header_len(first);
     if (header_len == 0)
         return true;
-    if (c->content.end < header_len)
+    if (c->rope.end < header_len)
         return c->in->is_last;
     _cleanup_free_ uint8_t *header = xmalloc(header_len);
-    check(content_copy(&c->content, 0, header, header_len) == header_len);
+    check(rope_copy(&c->rope, 0, header, header_len) == header_len);
     tensors_parse(header, header_len, &c->state->tensors, &c->state->tensor_count);
     c->state->kind = KIND_SAFETENSORS;
     return true;
@@ -297,8 +295,8 @@ static bool begin_safetensors(struct cutter *c, const uint8_t *first, size_t len
 static bool begin(struct cutter *c)
 {
     uint8_t first[MARKER_LEN];
-    size_t len = c->content.start == 0 ? content_copy(&c->content, 0, first, sizeof first) : 0;
-    if (c->content.start == 0) {
+    size_t len = c->rope.start == 0 ? rope_copy(&c->rope, 0, first, sizeof first) : 0;
+    if (c->rope.start == 0) {
         if (!begin_zip(c, first, len))
             return false;
         if (c->state->kind == KIND_UNKNOWN && !begin_safetensors(c, first, len))
@@ -306,7 +304,7 @@ static bool begin(struct cutter *c)
     }
     if (c->state->kind == KIND_UNKNOWN)
         c->state->kind = KIND_PLAIN;
-    c->state->anchor = c->state->write_start = c->content.start;
+    c->state->anchor = c->state->write_start = c->rope.start;
     return true;
 }
 
@@ -315,8 +313,8 @@ size_t cut_chunks(struct cut_state *state, const struct cut_input *in, uint64_t 
 {
     struct cutter c = {
         .state = state, .in = in, .last = in->offset, .borders = borders, .max = borders_max};
-    content_init(&c.content, in->iov, in->iov_count, in->offset);
-    check(borders_max >= (c.content.end - c.content.start) / 512 + 16);
+    rope_init(&c.rope, in->iov, in->iov_count, in->offset);
+    check(borders_max >= (c.rope.end - c.rope.start) / 512 + 16);
     if (state->kind == KIND_UNKNOWN && !begin(&c))
         return 0;
     check(state->anchor <= in->offset);

@@ -34,13 +34,13 @@ struct entry {
     uint64_t next; /* entry of the directory */
 };
 
-static bool read_at(struct content *c, uint64_t at, void *buf, size_t len)
+static bool read_at(struct rope *c, uint64_t at, void *buf, size_t len)
 {
-    return at >= c->start && content_copy(c, at, buf, len) == len;
+    return at >= c->start && rope_copy(c, at, buf, len) == len;
 }
 
 /* The record that the locator names, which lies right before it. */
-static bool read_end64(struct content *c, uint64_t locator, struct end *end)
+static bool read_end64(struct rope *c, uint64_t locator, struct end *end)
 {
     uint8_t p[LOCATOR_LEN + END64_LEN];
     if (locator < END64_LEN || !read_at(c, locator - END64_LEN, p, sizeof p) ||
@@ -54,7 +54,7 @@ static bool read_end64(struct content *c, uint64_t locator, struct end *end)
     return true;
 }
 
-static bool read_end(struct content *c, struct end *end)
+static bool read_end(struct rope *c, struct end *end)
 {
     uint8_t p[END_LEN];
     if (c->end < END_LEN || !read_at(c, c->end - END_LEN, p, sizeof p) ||
@@ -91,7 +91,7 @@ static struct cursor zip64_field(const uint8_t *extra, size_t len)
     return (struct cursor){.at = extra, .end = extra};
 }
 
-static bool read_entry(struct content *c, uint64_t at, struct entry *entry)
+static bool read_entry(struct rope *c, uint64_t at, struct entry *entry)
 {
     uint8_t p[ENTRY_LEN];
     if (!read_at(c, at, p, sizeof p) || get_le32(p) != CENTRAL_HEADER)
@@ -116,7 +116,7 @@ static bool read_entry(struct content *c, uint64_t at, struct entry *entry)
 }
 
 /* The entry's local header and data, which must fit; *ret_end is where the data end. */
-static bool read_header(struct content *c, const struct entry *entry, uint64_t *ret_end)
+static bool read_header(struct rope *c, const struct entry *entry, uint64_t *ret_end)
 {
     uint8_t p[MARKER_LEN];
     if (!read_at(c, entry->header, p, sizeof p) || get_le32(p) != LOCAL_HEADER)
@@ -136,10 +136,9 @@ static bool follows(uint64_t end, bool is_streamed, uint64_t next)
 
 /* Goes over the directory and the headers that it names; each has a cursor of its own, for both
  * ascend. */
-static bool walk(struct content *c, const struct end *end, struct marker *markers,
-                 size_t *ret_count)
+static bool walk(struct rope *c, const struct end *end, struct marker *markers, size_t *ret_count)
 {
-    struct content headers = *c;
+    struct rope headers = *c;
     struct marker central;
     uint64_t at = end->offset, data_end = 0;
     bool has_central = false, was_streamed = false;
@@ -149,10 +148,10 @@ static bool walk(struct content *c, const struct end *end, struct marker *marker
             !read_header(&headers, &entry, &data_end))
             return false;
         /* Entries without data are no markers, and neither is what the directory says of them; see
-         * content.h. */
+         * rope.h. */
         *ret_count +=
-            content_find_marker(&headers, entry.header, entry.header + 1, &markers[*ret_count]);
-        has_central = has_central || content_find_marker(c, at, at + 1, &central);
+            rope_find_marker(&headers, entry.header, entry.header + 1, &markers[*ret_count]);
+        has_central = has_central || rope_find_marker(c, at, at + 1, &central);
         was_streamed = entry.is_streamed;
         at = entry.next;
     }
@@ -161,9 +160,9 @@ static bool walk(struct content *c, const struct end *end, struct marker *marker
     return at == end->at && follows(data_end, was_streamed, end->offset);
 }
 
-bool directory_read(const struct content *content, struct marker **ret_markers, size_t *ret_count)
+bool directory_read(const struct rope *rope, struct marker **ret_markers, size_t *ret_count)
 {
-    struct content c = *content;
+    struct rope c = *rope;
     struct end end;
     if (c.start != 0 || !read_end(&c, &end))
         return false;

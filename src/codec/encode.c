@@ -31,19 +31,23 @@ static size_t permille_of(size_t len, uint32_t permille)
     return len * permille / 1000;
 }
 
-/* Stored bytes for 1,000 raw ones. */
-static uint32_t guess_lz4(const uint8_t *src, size_t raw_len)
+static size_t lz4_len(struct rope *src, size_t from, size_t len)
 {
+    uint8_t seam[SAMPLE_LEN * SAMPLES];
     char out[LZ4_COMPRESSBOUND(SAMPLE_LEN * SAMPLES)];
+    return (size_t)LZ4_compress_default((const char *)rope_bytes(src, from, len, seam), out,
+                                        (int)len, sizeof out);
+}
+
+/* Stored bytes for 1,000 raw ones. */
+static uint32_t guess_lz4(struct rope *src)
+{
+    size_t raw_len = src->end, stored = 0;
     if (raw_len <= SAMPLE_LEN * SAMPLES)
-        return (uint32_t)((size_t)LZ4_compress_default((const char *)src, out, (int)raw_len,
-                                                       sizeof out) *
-                          1000 / raw_len);
-    size_t stored = 0;
+        return (uint32_t)(lz4_len(src, 0, raw_len) * 1000 / raw_len);
     size_t step = (raw_len - SAMPLE_LEN) / (SAMPLES - 1);
     for (size_t i = 0; i < SAMPLES; i++)
-        stored +=
-            (size_t)LZ4_compress_default((const char *)src + i * step, out, SAMPLE_LEN, sizeof out);
+        stored += lz4_len(src, i * step, SAMPLE_LEN);
     return (uint32_t)(stored * 1000 / (SAMPLE_LEN * SAMPLES));
 }
 
@@ -56,11 +60,13 @@ static size_t encode_lz4(const uint8_t *src, size_t raw_len, size_t room, uint8_
 }
 
 /* The samples hide from lz4 what repeats further apart, as words do in a text: it is tried where
- * they speak for fx, too. `len`: of what is in `dst` already; 0: nothing is. Returns that, or the
- * length of what lz4 made less of. */
-static size_t try_lz4(const uint8_t *src, size_t raw_len, size_t len, uint8_t *dst, uint8_t *spare)
+ * they speak for fx, too. lz4 takes one buffer. `len`: of what is in `dst` already; 0: nothing is.
+ * Returns that, or the length of what lz4 made less of. */
+static size_t try_lz4(struct rope *rope, size_t len, uint8_t *dst, uint8_t *scratch)
 {
-    size_t room = permille_of(raw_len, LZ4_WORTH);
+    size_t raw_len = rope->end, room = permille_of(raw_len, LZ4_WORTH);
+    const uint8_t *src = rope_bytes(rope, 0, raw_len, scratch);
+    uint8_t *spare = scratch + CHUNK_SIZE_MAX;
     if (len == 0)
         return encode_lz4(src, raw_len, room, dst);
     size_t less = encode_lz4(src, raw_len, (size_t)min_u64(room, len - 1), spare);
@@ -69,54 +75,49 @@ static size_t try_lz4(const uint8_t *src, size_t raw_len, size_t len, uint8_t *d
 }
 
 /* lz4 finds nothing where some bytes of each element are noise, so it is not asked there. */
-static size_t encode_best(const uint8_t *src, size_t raw_len, uint8_t *dst, uint8_t *spare,
-                          uint8_t *ret_encoding)
+static size_t encode_best(struct rope *src, uint8_t *dst, uint8_t *scratch, uint8_t *ret_encoding)
 {
     struct fx_guess fx = {.permille = NEVER};
     size_t len = 0;
-    if (raw_len >= FX_RAW_MIN)
-        fx_look(src, raw_len, &fx);
+    if (src->end >= FX_RAW_MIN)
+        fx_look_rope(src, &fx);
     uint8_t coded = fx.coded[0] | fx.coded[1];
     bool has_noise = coded && coded != (1u << fx.width) - 1;
-    uint32_t lz4 = has_noise ? NEVER : guess_lz4(src, raw_len);
+    uint32_t lz4 = has_noise ? NEVER : guess_lz4(src);
     *ret_encoding = ENCODING_FX;
     if (fx_pays(&fx) && fx.permille < lz4)
-        len = fx_encode(fx_kernels_of(cpu_level()), &fx, src, raw_len, dst,
-                        permille_of(raw_len, FX_WORTH));
-    size_t best = lz4 <= LZ4_WORTH ? try_lz4(src, raw_len, len, dst, spare) : len;
+        len = fx_encode_rope(fx_kernels_of(cpu_level()), &fx, src, dst,
+                             permille_of(src->end, FX_WORTH));
+    size_t best = lz4 <= LZ4_WORTH ? try_lz4(src, len, dst, scratch) : len;
     if (best != len)
         *ret_encoding = ENCODING_LZ4;
     return best;
 }
 
-static const uint8_t *gather(const struct iovec *iov, size_t iov_count, uint8_t *dst)
+/* As a reader will decode it. */
+static bool decodes_to(uint8_t encoding, const uint8_t *stored, size_t len, struct rope *raw,
+                       uint8_t *scratch)
 {
-    size_t done = 0;
-    for (size_t i = 0; i < iov_count; i++) {
-        if (iov[i].iov_len)
-            memcpy(dst + done, iov[i].iov_base, iov[i].iov_len);
-        done += iov[i].iov_len;
-    }
-    return dst;
+    if (encoding == ENCODING_FX)
+        return fx_decodes_to(fx_kernels_of(cpu_level()), stored, len, raw);
+    uint8_t *again = scratch + CHUNK_SIZE_MAX;
+    return chunk_decode(encoding, stored, len, again, raw->end) == 0 &&
+           memcmp(again, rope_bytes(raw, 0, raw->end, scratch), raw->end) == 0;
 }
 
 struct chunk_encoded chunk_encode(enum reduce reduce, const struct iovec *iov, size_t iov_count,
                                   size_t raw_len, void *scratch, void *dst)
 {
     struct chunk_encoded as_it_is = {.encoding = ENCODING_RAW, .len = raw_len}, ret = as_it_is;
-    size_t given = 0;
-    for (size_t i = 0; i < iov_count; i++)
-        given += iov[i].iov_len;
-    check(given == raw_len && raw_len > 0 && raw_len <= CHUNK_SIZE_MAX);
+    struct rope raw;
+    rope_init(&raw, iov, iov_count, 0);
+    check(raw.end == raw_len && raw_len > 0 && raw_len <= CHUNK_SIZE_MAX);
     if (reduce == REDUCE_OFF)
         return as_it_is;
-    const uint8_t *raw = iov_count == 1 ? iov[0].iov_base : gather(iov, iov_count, scratch);
-    uint8_t *again = (uint8_t *)scratch + CHUNK_SIZE_MAX;
-    ret.len = encode_best(raw, raw_len, dst, again, &ret.encoding);
+    ret.len = encode_best(&raw, dst, scratch, &ret.encoding);
     if (ret.len == 0)
         return as_it_is;
-    as_it_is.was_wrong = chunk_decode(ret.encoding, dst, ret.len, again, raw_len) < 0 ||
-                         memcmp(again, raw, raw_len) != 0;
+    as_it_is.was_wrong = !decodes_to(ret.encoding, dst, ret.len, &raw, scratch);
     return as_it_is.was_wrong ? as_it_is : ret;
 }
 

@@ -28,6 +28,7 @@
 
 struct work {
     uint8_t planes[4 * FX_BLOCK] __attribute__((aligned(64)));
+    uint8_t seam[4 * FX_BLOCK]; /* a block that lies in more than one buffer */
     struct lx_work lx;
 };
 
@@ -91,28 +92,43 @@ static bool put_block(struct encoder *e, const uint8_t *src, size_t count)
     return true;
 }
 
-size_t fx_encode(const struct fx_kernels *kernels, const struct fx_guess *guess, const void *src,
-                 size_t raw_len, void *dst, size_t limit)
+/* As they are. */
+static bool put_plain(struct encoder *e, struct rope *src, size_t from, size_t to)
 {
-    check(raw_len >= FX_RAW_MIN && raw_len <= CHUNK_SIZE_MAX);
+    return writer_put(&e->to, rope_bytes(src, from, to - from, e->work.seam), to - from);
+}
+
+size_t fx_encode_rope(const struct fx_kernels *kernels, const struct fx_guess *guess,
+                      struct rope *src, void *dst, size_t limit)
+{
+    size_t raw_len = src->end;
+    check(src->start == 0 && raw_len >= FX_RAW_MIN && raw_len <= CHUNK_SIZE_MAX);
     struct fx_plan plan;
     struct encoder e;
-    const uint8_t *at = src, *end = at + raw_len;
-    fx_plan_make(kernels, guess, src, raw_len, e.work.planes, &plan);
+    fx_plan_make(kernels, guess, src, e.work.planes, &plan);
     e.kernels = kernels;
     e.plan = &plan;
     e.to = (struct writer){.at = dst, .end = (uint8_t *)dst + limit};
-    if (!plan.coded || !put_header(&e) || !writer_put(&e.to, at, plan.phase))
+    if (!plan.coded || !put_header(&e) || !put_plain(&e, src, 0, plan.phase))
         return 0;
-    at += plan.phase;
+    size_t at = plan.phase;
     for (size_t left = fx_elements(plan.width, plan.phase, raw_len); left > 0;) {
-        size_t count = (size_t)min_u64(left, fx_block_len(plan.width));
-        if (!put_block(&e, at, count))
+        size_t count = (size_t)min_u64(left, fx_block_len(plan.width)), len = count * plan.width;
+        if (!put_block(&e, rope_bytes(src, at, len, e.work.seam), count))
             return 0;
-        at += count * plan.width;
+        at += len;
         left -= count;
     }
-    return writer_put(&e.to, at, (size_t)(end - at)) ? (size_t)(e.to.at - (uint8_t *)dst) : 0;
+    return put_plain(&e, src, at, raw_len) ? (size_t)(e.to.at - (uint8_t *)dst) : 0;
+}
+
+size_t fx_encode(const struct fx_kernels *kernels, const struct fx_guess *guess, const void *src,
+                 size_t raw_len, void *dst, size_t limit)
+{
+    struct iovec iov = {(void *)(uintptr_t)src, raw_len};
+    struct rope rope;
+    rope_init(&rope, &iov, 1, 0);
+    return fx_encode_rope(kernels, guess, &rope, dst, limit);
 }
 
 /* --- decoding --------------------------------------------------------------------------------- */
@@ -181,4 +197,33 @@ int fx_decode(const struct fx_kernels *kernels, const void *src, size_t stored_l
         left -= count;
     }
     return cursor_copy(&c, at, (size_t)(end - at)) && c.at == c.end ? 0 : -EBADMSG;
+}
+
+static bool next_is(struct cursor *c, struct rope *raw, size_t from, size_t to, uint8_t *seam)
+{
+    const uint8_t *p = cursor_bytes(c, to - from);
+    return p && memcmp(p, rope_bytes(raw, from, to - from, seam), to - from) == 0;
+}
+
+bool fx_decodes_to(const struct fx_kernels *kernels, const void *stored, size_t stored_len,
+                   struct rope *raw)
+{
+    struct cursor c = {.at = stored, .end = (const uint8_t *)stored + stored_len};
+    struct fx_plan plan;
+    struct work work;
+    uint8_t block[4 * FX_BLOCK] __attribute__((aligned(64)));
+    size_t raw_len = raw->end;
+    check(raw->start == 0);
+    if (!get_header(&c, raw_len, &plan) || !next_is(&c, raw, 0, plan.phase, work.seam))
+        return false;
+    size_t at = plan.phase;
+    for (size_t left = fx_elements(plan.width, plan.phase, raw_len); left > 0;) {
+        size_t count = (size_t)min_u64(left, fx_block_len(plan.width)), len = count * plan.width;
+        if (!get_block(&c, kernels, &plan, count, &work, block) ||
+            memcmp(block, rope_bytes(raw, at, len, work.seam), len) != 0)
+            return false;
+        at += len;
+        left -= count;
+    }
+    return next_is(&c, raw, at, raw_len, work.seam) && c.at == c.end;
 }

@@ -2,10 +2,11 @@
 /* fx: a code for tensors. Elements of 1, 2, 4 or 8 bytes are split into planes, one a byte; planes
  * whose bytes are few and uneven (the exponents of floats) get a prefix code that vector
  * instructions can write and read, the others are stored as they are. The layout stands at the top
- * of fx.c. Lossless. Pure; any thread. Calls take up to 128 KiB of stack. */
+ * of fx.c. Lossless. Pure; any thread. Calls take up to 256 KiB of stack. */
 #pragma once
 
 #include "base/base.h"
+#include "codec/rope.h"
 #include "codec/fx_kernels.h"
 
 #define FX_RAW_MIN 4096u /* what is shorter is not looked at */
@@ -32,11 +33,16 @@ static inline bool fx_pays(const struct fx_guess *guess)
 
 /* Looks at 4 KiB of the chunk. `raw_len` is at least FX_RAW_MIN. */
 void fx_look(const void *src, size_t raw_len, struct fx_guess *ret);
+/* The same for one that lies in several buffers, from offset 0 on. */
+void fx_look_rope(struct rope *src, struct fx_guess *ret);
 
 /* Encodes into `dst`, of which `limit` bytes may be used. Returns the stored length; 0: it would be
  * more than `limit`. Never writes past it. The result is the same with all kernels. */
 size_t fx_encode(const struct fx_kernels *kernels, const struct fx_guess *guess, const void *src,
                  size_t raw_len, void *dst, size_t limit);
+/* The same for a chunk that lies in several buffers, from offset 0 on; the bytes are the same. */
+size_t fx_encode_rope(const struct fx_kernels *kernels, const struct fx_guess *guess,
+                      struct rope *src, void *dst, size_t limit);
 
 /* Bytes of an element: 1, 2, 4 or 8, as the first stored byte says. */
 static inline unsigned fx_width(uint8_t first)
@@ -48,3 +54,8 @@ static inline unsigned fx_width(uint8_t first)
  * no fx of that length. Reads and writes nothing outside of the two, whatever `src` holds. */
 CAIRN_MUST_CHECK int fx_decode(const struct fx_kernels *kernels, const void *src, size_t stored_len,
                                void *dst, size_t raw_len);
+
+/* Does `stored` decode to just these bytes? Decodes all of it as fx_decode() does, but keeps no
+ * more than a block, which the cache holds. */
+CAIRN_MUST_CHECK bool fx_decodes_to(const struct fx_kernels *kernels, const void *stored,
+                                    size_t stored_len, struct rope *raw);

@@ -61,10 +61,11 @@ static size_t block_at(size_t i, size_t raw_len)
     return i * step + i * 2654435761u % (step / BLOCK_LEN) * BLOCK_LEN;
 }
 
-static void count_residues(const uint8_t *src, size_t raw_len, struct histogram h[8])
+static void count_residues(struct rope *src, struct histogram h[8])
 {
+    uint8_t seam[BLOCK_LEN];
     for (size_t i = 0; i < BLOCKS; i++) {
-        const uint8_t *p = src + block_at(i, raw_len);
+        const uint8_t *p = rope_bytes(src, block_at(i, src->end), BLOCK_LEN, seam);
         for (size_t k = 0; k < BLOCK_LEN; k += 8)
             for (size_t r = 0; r < 8; r++)
                 h[r].counts[p[k + r]]++;
@@ -96,12 +97,12 @@ static uint32_t mean_entropy(const struct histogram *h, unsigned width, uint32_t
 }
 
 /* The planes of rotated elements. Returns how many elements were looked at. */
-static uint32_t count_rotated(const uint8_t *src, size_t raw_len, const struct fx_guess *guess,
-                              struct histogram h[8])
+static uint32_t count_rotated(struct rope *src, const struct fx_guess *guess, struct histogram h[8])
 {
+    uint8_t seam[BLOCK_LEN];
     uint32_t n = 0;
     for (size_t i = 0; i < BLOCKS; i++) {
-        const uint8_t *p = src + block_at(i, raw_len) + guess->phase;
+        const uint8_t *p = rope_bytes(src, block_at(i, src->end), BLOCK_LEN, seam) + guess->phase;
         for (size_t k = 0; guess->phase + k + guess->width <= BLOCK_LEN; k += guess->width, n++) {
             uint8_t carry = p[k + guess->width - 1] >> 7;
             for (unsigned b = 0; b < guess->width; b++) {
@@ -165,30 +166,38 @@ static uint32_t cost_as_it_is(const struct counts *c, struct fx_guess *guess)
     return planes_cost(planes, guess->width, SAMPLE_LEN / guess->width, &guess->coded[0]);
 }
 
-static uint32_t cost_rotated(const uint8_t *src, size_t raw_len, struct fx_guess *guess)
+static uint32_t cost_rotated(struct rope *src, struct fx_guess *guess)
 {
     struct histogram h[8] = {0};
     const struct histogram *planes[8];
-    uint32_t n = count_rotated(src, raw_len, guess, h);
+    uint32_t n = count_rotated(src, guess, h);
     for (unsigned p = 0; p < guess->width; p++)
         planes[p] = &h[p];
     return planes_cost(planes, guess->width, n, &guess->coded[1]);
 }
 
-void fx_look(const void *src, size_t raw_len, struct fx_guess *ret)
+void fx_look_rope(struct rope *src, struct fx_guess *ret)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct counts c = {.of_8 = {{{0}}}};
     (void)pthread_once(&once, fill_table);
-    check(raw_len >= FX_RAW_MIN);
+    check(src->start == 0 && src->end >= FX_RAW_MIN);
     *ret = (struct fx_guess){.width = 1};
-    count_residues(src, raw_len, c.of_8);
+    count_residues(src, c.of_8);
     fold(c.of_8, 4, c.of_4);
     fold(c.of_4, 2, c.of_2);
     fold(c.of_2, 1, c.of_1);
     find_width(&c, ret);
     uint32_t cost = cost_as_it_is(&c, ret);
     if (ret->width > 1)
-        cost = (uint32_t)min_u64(cost, cost_rotated(src, raw_len, ret));
+        cost = (uint32_t)min_u64(cost, cost_rotated(src, ret));
     ret->permille = (uint32_t)((uint64_t)cost * 1000 / (BYTE * ret->width));
+}
+
+void fx_look(const void *src, size_t raw_len, struct fx_guess *ret)
+{
+    struct iovec iov = {(void *)(uintptr_t)src, raw_len};
+    struct rope rope;
+    rope_init(&rope, &iov, 1, 0);
+    fx_look_rope(&rope, ret);
 }

@@ -36,19 +36,20 @@ static uint64_t plan_plane(const struct fx_kernels *kernels, unsigned p, uint8_t
 
 /* `plan` says which elements, how they are turned and which planes may be coded. Returns the bits
  * that the sample takes. */
-static uint64_t plan_all(const struct fx_kernels *kernels, const uint8_t *src, size_t raw_len,
-                         uint8_t *scratch, struct fx_plan *plan)
+static uint64_t plan_all(const struct fx_kernels *kernels, struct rope *src, uint8_t *scratch,
+                         struct fx_plan *plan)
 {
-    const uint8_t *elements = src + plan->phase;
-    size_t groups = fx_elements(plan->width, plan->phase, raw_len) / FX_GROUP,
-           taken = (size_t)min_u64(groups, SAMPLE_GROUPS), step = groups / taken;
+    uint8_t seam[8 * FX_GROUP];
+    size_t groups = fx_elements(plan->width, plan->phase, src->end) / FX_GROUP,
+           taken = (size_t)min_u64(groups, SAMPLE_GROUPS), step = groups / taken,
+           len = FX_GROUP * (size_t)plan->width;
     for (size_t i = 0; i < taken; i++) {
         size_t at = i * step + i * 2654435761u % step; /* not in step with rows */
         uint8_t *planes[8];
         for (unsigned p = 0; p < plan->width; p++)
             planes[p] = scratch + p * SAMPLE_LEN + i * FX_GROUP;
-        kernels->split(elements + at * FX_GROUP * plan->width, FX_GROUP, plan->width, plan->rotated,
-                       planes);
+        kernels->split(rope_bytes(src, plan->phase + at * len, len, seam), FX_GROUP, plan->width,
+                       plan->rotated, planes);
     }
     uint64_t cost = 0;
     for (unsigned p = 0; p < plan->width; p++)
@@ -58,8 +59,8 @@ static uint64_t plan_all(const struct fx_kernels *kernels, const uint8_t *src, s
     return cost;
 }
 
-void fx_plan_make(const struct fx_kernels *kernels, const struct fx_guess *guess, const void *src,
-                  size_t raw_len, uint8_t *scratch, struct fx_plan *ret)
+void fx_plan_make(const struct fx_kernels *kernels, const struct fx_guess *guess, struct rope *src,
+                  uint8_t *scratch, struct fx_plan *ret)
 {
     uint64_t best = UINT64_MAX;
     ret->coded = 0;
@@ -70,7 +71,7 @@ void fx_plan_make(const struct fx_kernels *kernels, const struct fx_guess *guess
         plan.rotated = rotated;
         plan.coded = guess->coded[rotated];
         plan.levelled = 0;
-        uint64_t cost = plan.coded ? plan_all(kernels, src, raw_len, scratch, &plan) : UINT64_MAX;
+        uint64_t cost = plan.coded ? plan_all(kernels, src, scratch, &plan) : UINT64_MAX;
         if (cost < best && plan.coded) {
             best = cost;
             *ret = plan;

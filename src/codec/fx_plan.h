@@ -29,5 +29,5 @@ static inline size_t fx_elements(unsigned width, unsigned phase, size_t raw_len)
 
 /* Makes the codes from a sample of the chunk. `scratch` has 4 * FX_BLOCK bytes. Planes of the guess
  * that do not pay are not coded; there may be none left. */
-void fx_plan_make(const struct fx_kernels *kernels, const struct fx_guess *guess, const void *src,
-                  size_t raw_len, uint8_t *scratch, struct fx_plan *ret);
+void fx_plan_make(const struct fx_kernels *kernels, const struct fx_guess *guess, struct rope *src,
+                  uint8_t *scratch, struct fx_plan *ret);

@@ -19,16 +19,17 @@ static uint8_t raw[CHUNK_SIZE_MAX], stored[CHUNK_SIZE_MAX], scratch[CHUNK_SCRATC
 
 /* What the encoder would do with a bug, or a processor with a broken unit. */
 static bool fx_is_broken;
-size_t __real_fx_encode(const struct fx_kernels *kernels, const struct fx_guess *guess,
-                        const void *src, size_t raw_len, void *dst, size_t limit);
-size_t __wrap_fx_encode(const struct fx_kernels *kernels, const struct fx_guess *guess,
-                        const void *src, size_t raw_len, void *dst, size_t limit);
-size_t __wrap_fx_encode(const struct fx_kernels *kernels, const struct fx_guess *guess,
-                        const void *src, size_t raw_len, void *dst, size_t limit)
+static size_t broken_at; /* permille of what is stored */
+size_t __real_fx_encode_rope(const struct fx_kernels *kernels, const struct fx_guess *guess,
+                             struct rope *src, void *dst, size_t limit);
+size_t __wrap_fx_encode_rope(const struct fx_kernels *kernels, const struct fx_guess *guess,
+                             struct rope *src, void *dst, size_t limit);
+size_t __wrap_fx_encode_rope(const struct fx_kernels *kernels, const struct fx_guess *guess,
+                             struct rope *src, void *dst, size_t limit)
 {
-    size_t len = __real_fx_encode(kernels, guess, src, raw_len, dst, limit);
+    size_t len = __real_fx_encode_rope(kernels, guess, src, dst, limit);
     if (fx_is_broken && len > 0)
-        ((uint8_t *)dst)[len / 2] ^= 1;
+        ((uint8_t *)dst)[broken_at * (len - 1) / 1000] ^= 1;
     return len;
 }
 
@@ -192,10 +193,30 @@ Test(encode, what_does_not_decode_to_the_same_is_stored_raw)
     size_t n;
     numbers_fill(NUMBERS_BF16, &seeded, raw, sizeof raw, 0);
     fx_is_broken = true;
-    assert_u64(round_trip(sizeof raw, 1, &n), ENCODING_RAW);
-    assert_u64(round_trip(sizeof raw, 7, &n), ENCODING_RAW);
+    for (broken_at = 0; broken_at <= 1000; broken_at += 50) {
+        assert_u64(round_trip(sizeof raw, 1, &n), ENCODING_RAW);
+        assert_u64(round_trip(sizeof raw - 1, 7, &n), ENCODING_RAW);
+    }
     fx_is_broken = false;
     assert_u64(round_trip(sizeof raw, 7, &n), ENCODING_FX);
+}
+
+/* Where the buffers end lies within blocks, groups and elements. */
+Test(encode, what_is_stored_does_not_depend_on_where_a_chunk_lies)
+{
+    static uint8_t whole[CHUNK_SIZE_MAX];
+    struct seeded seeded = {9};
+    for (unsigned kind = 0; kind < NUMBERS_KINDS; kind++) {
+        size_t len = 300000 + seeded_below(&seeded, 500000), whole_len, n;
+        numbers_fill((enum numbers)kind, &seeded, raw, len, kind);
+        uint8_t encoding = round_trip(len, 1, &whole_len);
+        memcpy(whole, stored, whole_len);
+        for (size_t parts = 2; parts <= 64; parts = parts * 3 + 1) {
+            assert_u64(round_trip(len, parts, &n), encoding);
+            assert_u64(n, whole_len);
+            cr_assert_arr_eq(stored, whole, n);
+        }
+    }
 }
 
 Test(encode, without_reduction_all_is_raw)

@@ -62,6 +62,43 @@ Test(fx, all_content_comes_back_the_same_from_all_kernels, .timeout = 300)
             }
 }
 
+static bool decodes_to(const struct exact *stored, const uint8_t *bytes, size_t len)
+{
+    struct iovec iov[3] = {{(void *)(uintptr_t)bytes, 1},
+                           {(void *)(uintptr_t)(bytes + 1), len / 2},
+                           {(void *)(uintptr_t)(bytes + 1 + len / 2), len - 1 - len / 2}};
+    bool results[CPU_LEVELS];
+    for (enum cpu_level level = CPU_SCALAR; level <= cpu_level_of_machine(); level++) {
+        struct rope rope;
+        rope_init(&rope, iov, 3, 0);
+        results[level] = fx_decodes_to(fx_kernels_of(level), stored->bytes, stored->len, &rope);
+        assert_u64(results[level], results[CPU_SCALAR]);
+    }
+    return results[CPU_SCALAR];
+}
+
+Test(fx, it_decodes_to_its_own_bytes_alone, .timeout = 300)
+{
+    struct seeded s = {9};
+    for (enum numbers kind = 0; kind < NUMBERS_KINDS; kind++) {
+        size_t len = 131072 + 2 + seeded_below(&s, 70000);
+        struct guessed fx = fill(kind, &s, len, kind);
+        if (!fx_pays(&fx.guess))
+            continue;
+        _cleanup_exact_ struct exact stored = coder_encode(&fx.coder, raw, len, len);
+        cr_assert(decodes_to(&stored, raw, len));
+        cr_assert(!decodes_to(&stored, raw, len - 1));
+        for (unsigned i = 0; i < 100; i++) {
+            size_t at = i == 0 ? 0 : i == 1 ? len - 1 : seeded_below(&s, len);
+            raw[at] ^= 1;
+            cr_assert(!decodes_to(&stored, raw, len), "byte %zu", at);
+            raw[at] ^= 1;
+        }
+        stored.len--;
+        cr_assert(!decodes_to(&stored, raw, len));
+    }
+}
+
 /* Whatever the guess is, it only costs room. */
 Test(fx, a_guess_may_be_wrong, .timeout = 300)
 {

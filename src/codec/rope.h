@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A stretch of file content that lies in several buffers, read by file offset; and the scan for zip
- * headers in it. Pure; one thread at a time for one struct content. */
+ * headers in it. Pure; one thread at a time for one struct rope. */
 #pragma once
 
 #include <sys/uio.h>
@@ -13,7 +13,7 @@
  * entry's data. */
 #define MARKER_LEN 30u
 
-struct content {
+struct rope {
     const struct iovec *iov;
     size_t iov_count;
     uint64_t start, end; /* file offsets */
@@ -26,14 +26,17 @@ struct marker {
     uint64_t data; /* where the entry's data begin; 0 for the central directory */
 };
 
-void content_init(struct content *c, const struct iovec *iov, size_t iov_count, uint64_t offset);
+void rope_init(struct rope *c, const struct iovec *iov, size_t iov_count, uint64_t offset);
 
 /* Copies the bytes from file offset `from` on; fewer than `len` at the end of the content. Returns
  * how
  * many. */
-size_t content_copy(struct content *c, uint64_t from, void *buf, size_t len);
+size_t rope_copy(struct rope *c, uint64_t from, void *buf, size_t len);
+
+/* The `len` bytes from file offset `from` on, all of which the content has: where they lie if one
+ * buffer holds them, else a copy in `buf`. */
+const uint8_t *rope_bytes(struct rope *c, uint64_t from, size_t len, void *buf);
 
 /* First marker that begins in [from, limit). Markers of which less than MARKER_LEN bytes are there
  * are not found. */
-bool content_find_marker(struct content *c, uint64_t from, uint64_t limit,
-                         struct marker *ret_marker);
+bool rope_find_marker(struct rope *c, uint64_t from, uint64_t limit, struct marker *ret_marker);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/content.h"
+#include "codec/rope.h"
 
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -13,16 +13,16 @@
 #define METHOD_STORED 0u
 #define NAME_LEN_LIMIT 4096u
 
-void content_init(struct content *c, const struct iovec *iov, size_t iov_count, uint64_t offset)
+void rope_init(struct rope *c, const struct iovec *iov, size_t iov_count, uint64_t offset)
 {
-    *c = (struct content){.iov = iov, .iov_count = iov_count, .start = offset, .at_offset = offset};
+    *c = (struct rope){.iov = iov, .iov_count = iov_count, .start = offset, .at_offset = offset};
     c->end = offset;
     for (size_t i = 0; i < iov_count; i++)
         c->end += iov[i].iov_len;
 }
 
 /* Makes `at` the buffer that holds file offset `pos`, which is within the content. */
-static void seek(struct content *c, uint64_t pos)
+static void seek(struct rope *c, uint64_t pos)
 {
     check(pos >= c->start && pos < c->end);
     while (pos < c->at_offset)
@@ -31,7 +31,7 @@ static void seek(struct content *c, uint64_t pos)
         c->at_offset += c->iov[c->at++].iov_len;
 }
 
-size_t content_copy(struct content *c, uint64_t from, void *buf, size_t len)
+size_t rope_copy(struct rope *c, uint64_t from, void *buf, size_t len)
 {
     size_t done = 0;
     while (done < len && from < c->end) {
@@ -43,6 +43,19 @@ size_t content_copy(struct content *c, uint64_t from, void *buf, size_t len)
         from += n;
     }
     return done;
+}
+
+const uint8_t *rope_bytes(struct rope *c, uint64_t from, size_t len, void *buf)
+{
+    check(from >= c->start && len <= c->end - from);
+    if (len == 0)
+        return buf;
+    seek(c, from);
+    size_t skip = (size_t)(from - c->at_offset);
+    if (len <= c->iov[c->at].iov_len - skip)
+        return (const uint8_t *)c->iov[c->at].iov_base + skip;
+    check(rope_copy(c, from, buf, len) == len);
+    return buf;
 }
 
 /* `p` has MARKER_LEN bytes. */
@@ -106,8 +119,7 @@ static bool scan(const uint8_t *p, size_t i, size_t n, uint64_t offset, struct m
     return false;
 }
 
-bool content_find_marker(struct content *c, uint64_t from, uint64_t limit,
-                         struct marker *ret_marker)
+bool rope_find_marker(struct rope *c, uint64_t from, uint64_t limit, struct marker *ret_marker)
 {
     from = max_u64(from, c->start);
     limit = min_u64(limit, c->end - c->start >= MARKER_LEN ? c->end - MARKER_LEN + 1 : 0);
@@ -126,7 +138,7 @@ bool content_find_marker(struct content *c, uint64_t from, uint64_t limit,
             continue;
         }
         uint8_t seam[2 * MARKER_LEN];
-        size_t have = content_copy(c, from, seam, sizeof seam);
+        size_t have = rope_copy(c, from, seam, sizeof seam);
         size_t n = (size_t)min_u64(have - MARKER_LEN + 1, limit - from);
         if (scan(seam, 0, n, from, ret_marker))
             return true;
