@@ -8,6 +8,7 @@
 #include "base/crc.h"
 #include "base/log.h"
 #include "base/vector.h"
+#include "codec/stream.h"
 #include "commit/internal.h"
 #include "format/le.h"
 
@@ -64,7 +65,7 @@ uint64_t pack_place(const struct store *store, uint64_t id, uint8_t *buffer, uin
     uint64_t to = entry->offset;
     for (size_t i = 0; i < parts; i++) {
         check(stored[i].iov_len <= entry->offset + entry->stored_len - to);
-        memcpy(buffer + to, stored[i].iov_base, stored[i].iov_len);
+        stream_copy(buffer + to, stored[i].iov_base, stored[i].iov_len);
         to += stored[i].iov_len;
     }
     check(to == entry->offset + entry->stored_len);

@@ -42,14 +42,20 @@ static void fill_text(size_t len)
     }
 }
 
-/* Encodes the first `len` bytes of raw in `parts` buffers, decodes, compares. */
+#define GAP 4096u
+#define PARTS_MAX 64u
+static uint8_t apart[CHUNK_SIZE_MAX + PARTS_MAX * GAP];
+
+/* Encodes the first `len` bytes of raw in `parts` buffers, between which lies something else;
+ * decodes, compares. */
 static uint8_t round_trip(size_t len, size_t parts, size_t *ret_stored)
 {
-    struct iovec iov[64];
+    struct iovec iov[PARTS_MAX];
     size_t done = 0;
     for (size_t i = 0; i < parts; i++) {
         size_t n = i + 1 == parts ? len - done : len / parts;
-        iov[i] = (struct iovec){raw + done, n};
+        iov[i] = (struct iovec){memcpy(apart + done + i * GAP, raw + done, n), n};
+        memset(apart + done + i * GAP + n, 0xee, GAP);
         done += n;
     }
     struct chunk_encoded encoded = chunk_encode(REDUCE_FAST, iov, parts, len, scratch, stored);
