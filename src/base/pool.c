@@ -127,6 +127,8 @@ void pool_drain(struct pool *pool)
         (void)mutex_wait(&pool->locked.lock, &pool->idle, -1);
 }
 
+#define LARGE (2 * MIB) /* in huge pages */
+
 struct buffers {
     void *memory[THREAD_BUFFER_SLOTS];
     size_t size[THREAD_BUFFER_SLOTS];
@@ -158,7 +160,7 @@ void *thread_buffer(enum thread_buffer_slot slot, size_t size)
     }
     if (buffers->size[slot] < size) {
         free(buffers->memory[slot]);
-        buffers->memory[slot] = xmalloc(size);
+        buffers->memory[slot] = size >= LARGE ? xmalloc_large(size) : xmalloc(size);
         buffers->size[slot] = size;
     }
     return buffers->memory[slot];

@@ -253,14 +253,16 @@ static void place_fresh(struct store *store, struct chunk_entry *entry, const st
         fresh->entry = *entry;
 }
 
-/* The stored bytes are those of `iov` where it stays raw, else those in `dst`. */
+/* The stored bytes are those of `iov` where it stays raw, else those that `scratch` begins with: a
+ * thread's buffer begins in huge pages. */
 static void encode(struct store *store, const struct iovec *iov, size_t iov_count, void *scratch,
-                   void *dst, struct chunk_entry *entry)
+                   struct chunk_entry *entry)
 {
+    void *work = (uint8_t *)scratch + CHUNK_SIZE_MAX;
     struct encode_totals *totals = &store->commit->encoded;
     int64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     struct chunk_encoded e =
-        chunk_encode(store->options.reduce, iov, iov_count, entry->raw_len, scratch, dst);
+        chunk_encode(store->options.reduce, iov, iov_count, entry->raw_len, work, scratch);
     atomic_fetch_add(&totals->cpu_ns, (uint64_t)(clock_ns(CLOCK_THREAD_CPUTIME_ID) - began));
     atomic_fetch_add(&totals->raw_bytes[e.encoding], entry->raw_len);
     atomic_fetch_add(&totals->stored_bytes[e.encoding], e.len);
@@ -276,10 +278,9 @@ const void *packs_encode(struct store *store, const struct chunk_name *name, con
                          uint32_t raw_len, void *scratch, struct chunk_entry *ret_entry)
 {
     struct iovec iov = {(void *)(uintptr_t)raw, raw_len};
-    void *encoded = (uint8_t *)scratch + CHUNK_SCRATCH_LEN;
     *ret_entry = (struct chunk_entry){.name = *name, .raw_len = raw_len};
-    encode(store, &iov, 1, scratch, encoded, ret_entry);
-    return ret_entry->encoding == ENCODING_RAW ? raw : encoded;
+    encode(store, &iov, 1, scratch, ret_entry);
+    return ret_entry->encoding == ENCODING_RAW ? raw : scratch;
 }
 
 int packs_add(struct store *store, const struct iovec *iov, size_t iov_count, size_t raw_len,
@@ -293,13 +294,12 @@ int packs_add(struct store *store, const struct iovec *iov, size_t iov_count, si
         return 0;
     }
     struct chunk_entry entry = {.name = name, .raw_len = (uint32_t)raw_len};
-    uint8_t *encoded = (uint8_t *)scratch + CHUNK_SCRATCH_LEN;
-    encode(store, iov, iov_count, scratch, encoded, &entry);
+    encode(store, iov, iov_count, scratch, &entry);
     rate_limit_wait(&store->commit->limit, entry.stored_len);
     if (entry.encoding == ENCODING_RAW)
         place_fresh(store, &entry, iov, iov_count, false);
     else
-        place_fresh(store, &entry, &(struct iovec){encoded, entry.stored_len}, 1, false);
+        place_fresh(store, &entry, &(struct iovec){scratch, entry.stored_len}, 1, false);
     return 0;
 }
 
