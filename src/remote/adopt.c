@@ -48,25 +48,35 @@ static bool has_id(const uint64_t *list, size_t count, uint64_t id)
     return false;
 }
 
-/* Packs that come and go after the head's cut are the journal's business. */
-static int note_later(const struct journal_batch *batch, void *arg)
+static int each_record(const struct journal_batch *batch,
+                       void (*fn)(const struct record *rec, void *arg), void *arg)
 {
-    struct later *later = arg;
     size_t at = 0, len;
     struct record rec;
-    if (batch->header.cut_seq <= later->after)
-        return 0;
     for (; at < batch->header.payload_len; at += len) {
         int r = record_decode((const char *)batch->records + at, batch->header.payload_len - at,
                               &rec, &len);
         if (r < 0)
             return r;
-        if (rec.type == REC_PACK)
-            vector_add(&later->made, rec.pack);
-        if (rec.type == REC_DROP)
-            vector_add(&later->dropped, rec.pack);
+        fn(&rec, arg);
     }
     return 0;
+}
+
+static void note_pack(const struct record *rec, void *arg)
+{
+    struct later *later = arg;
+    if (rec->type == REC_PACK)
+        vector_add(&later->made, rec->pack);
+    if (rec->type == REC_DROP)
+        vector_add(&later->dropped, rec->pack);
+}
+
+/* Packs that come and go after the head's cut are the journal's business. */
+static int note_later(const struct journal_batch *batch, void *arg)
+{
+    const struct later *later = arg;
+    return batch->header.cut_seq > later->after ? each_record(batch, note_pack, arg) : 0;
 }
 
 struct whole_pack {
@@ -220,11 +230,15 @@ static bool is_news(const struct record *rec)
     return rec->type != REC_PACK && rec->type != REC_DROP && !is_access;
 }
 
+static void look_at_record(const struct record *rec, void *arg)
+{
+    struct looking *look = arg;
+    look->has_news = look->has_news || is_news(rec);
+}
+
 static int look_at_batch(const struct journal_batch *batch, void *arg)
 {
     struct looking *look = arg;
-    size_t at = 0, len;
-    struct record rec;
     look->batches++;
     if (batch->header.cut_seq == look->head->cut &&
         memcmp(batch->chain, look->head->chain, CHAIN_LEN) == 0)
@@ -233,16 +247,7 @@ static int look_at_batch(const struct journal_batch *batch, void *arg)
     if (batch->header.base_seq == look->head->cut &&
         memcmp(batch->header.prev, look->head->chain, CHAIN_LEN) == 0)
         look->found = true;
-    if (batch->header.cut_seq <= look->known_cut)
-        return 0;
-    for (; at < batch->header.payload_len; at += len) {
-        int r = record_decode((const char *)batch->records + at, batch->header.payload_len - at,
-                              &rec, &len);
-        if (r < 0)
-            return r;
-        look->has_news = look->has_news || is_news(&rec);
-    }
-    return 0;
+    return batch->header.cut_seq > look->known_cut ? each_record(batch, look_at_record, look) : 0;
 }
 
 /* --- a crash in the middle -------------------------------------------------------------------- */
