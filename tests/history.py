@@ -347,6 +347,18 @@ class Rank:
         self.rec.close(handle)
         self.rec.rename(name + ".new", name)
 
+    def model(self):
+        """One name whose content is replaced again and again, by truncation or by rename: with --reduce dense each may be stored by what no
+        file has any more."""
+        name, left = f"model-{self.rank}", min(self.args.shard, 1 << 20)
+        temporary = name + ".new" if self.random.random() < 0.5 else name
+        handle = self.rec.open(temporary, WRITE_NEW)
+        while left:
+            left -= self.rec.write(handle, left, self.seed())
+        self.rec.close(handle)
+        if temporary != name:
+            self.rec.rename(temporary, name)
+
     def marker(self, name, step):
         """Truncated and rewritten in place, as `latest` is."""
         handle = self.rec.open(name, WRITE_NEW)
@@ -401,6 +413,8 @@ class Rank:
             style(f"step-{number}.tmp/shard-{self.rank}-{index}")
             self.note()
         self.small()
+        if self.random.random() < 0.3:
+            self.model()
         self.barrier.wait()
         if self.rank == 0:
             self.publish(number)

@@ -216,37 +216,43 @@ def test_evicted_and_warmed(job):
     assert job.node.fsck().returncode == 0, job.node.fsck().stdout
 
 
-def save_layers(job, masters, where):
-    """A step of very many small chunks: of tensors in one file, and of files in a directory of each step or of all."""
-    step = job.training.number = job.training.number + 1
-    noise = numpy.random.default_rng(step).standard_normal(masters.shape, numpy.float32)
-    rows = trained.rounded(masters * (1 + numpy.float32(0.004) * noise))
+LAYER_BYTES = 24 * rig.KIB  # more than what lies inline
+
+
+def layer(step, number):
+    """bf16 numbers of a step, near those of the others."""
+    master, noise = (numpy.random.default_rng((number, of)).standard_normal(LAYER_BYTES // 2, numpy.float32) for of in (0, step))
+    return trained.rounded(master * numpy.float32(0.02) * (1 + numpy.float32(0.004) * noise))
+
+
+def save_layers(job, step, layers):
+    """Very many small chunks: of tensors in one file, and of a file for each layer, those of all steps in one directory."""
+    rows = numpy.stack([layer(step, number) for number in range(layers)])
     job.write(f"run/step{step}/model.safetensors", safetensors(rows, "BF16"))
-    for number, row in enumerate(rows[: len(rows) // 4]):
-        job.write(f"run/{where}/step{step}_layer{number}.bin", row.tobytes()[::-1])
+    for number, row in enumerate(rows[: layers // 4]):
+        job.write(f"run/layers/step{step}_layer{number}.bin", row.tobytes()[::-1])
 
 
 @pytest.mark.timeout(600)
 def test_many_small_chunks(on_remote, directory, report, full):
-    """With --full 40,000: few packs are made of them, and it takes a time that grows as their number does."""
+    """With --full 30,000: few packs are made of them, and it takes a time that grows as their number does."""
     remote = remotes.DirRemote(os.path.join(directory, "remotes"))
     node = on_remote(remote, reduce="dense", reduce_after="1h", stage="256M").mount()
-    job, rows = Job(node), 8000 if full else 600
-    masters = numpy.random.default_rng(3).standard_normal((rows, 16384), numpy.float32) * numpy.float32(0.02)
-    for _ in range(4):
-        save_layers(job, masters, "layers")
+    job, layers = Job(node), 6000 if full else 600
+    for step in range(1, 5):
+        save_layers(job, step, layers)
         node.wait_remote(timeout="900s")
     nvme = node.status()["nvme"]
     chunks, packs = nvme["chunks"], nvme["packs"]
-    assert chunks > 4 * rows
+    assert chunks > 5 * layers
     node.remount(reduce_after="0s")
     begin = time.monotonic()
     rig.poll(lambda: dense_bytes(node) > 0, 60, "a chunk that is dense on NVMe", 0.05)
     wait_condensed(node, 600)
     took, nvme = time.monotonic() - begin - 8, node.status()["nvme"]
-    dense = dense_bytes(node) / (32 * rig.KIB)
+    dense = dense_bytes(node) / LAYER_BYTES
     report("many", {"chunks": chunks, "dense": dense, "seconds": took, "packs": [packs, nvme["packs"]], "memory": rig.rss_bytes(node.proc.pid)})
-    assert dense > chunks / 3
+    assert dense > chunks / 3, "of weights that are stored by the step before, those that nothing rests on"
     assert nvme["packs"] <= packs + dense / 100, "packs of few chunks"
     assert took < dense / 20
     check_reads_itself(node, job.content)
