@@ -84,12 +84,12 @@ static void copy_draw(struct copy *copy)
 static void *copy_watch(void *arg)
 {
     struct copy *copy = arg;
-    bool told = false;
+    bool is_reported = false;
     uint64_t seen = event_count(&copy->end);
     while (!atomic_load(&copy->ended)) {
-        if (copy_is_interrupted() && !told) {
+        if (copy_is_interrupted() && !is_reported) {
             reader_interrupt(copy->store);
-            told = true;
+            is_reported = true;
         }
         if (copy->is_tty)
             copy_draw(copy);

@@ -205,8 +205,8 @@ static char *path_of_log(const char *store)
     cJSON *request = cJSON_CreateObject(), *reply = NULL;
     (void)cJSON_AddStringToObject(request, "verb", "ping");
     int r = request_patiently(store, request, PING_TIMEOUT_MS, &reply);
-    const char *told = r == 0 ? json_text(reply, "log") : NULL;
-    char *path = told && *told ? xstrdup(told) : xasprintf("%s/log", store);
+    const char *log = r == 0 ? json_text(reply, "log") : NULL;
+    char *path = log && *log ? xstrdup(log) : xasprintf("%s/log", store);
     cJSON_Delete(reply);
     cJSON_Delete(request);
     return path;

@@ -195,11 +195,11 @@ static int failure_level(const struct cairn_lane *lane, bool is_reported)
                                                                  : CAIRN_LOG_WARNING;
 }
 
-/* Once a process: that a mount is missing, nothing else would say. */
+/* Reports once a process that a file is on no mount: nothing else would. */
 static void report_place(struct cairn_save *save)
 {
-    static _Atomic bool is_told;
-    if (save->draft.name && !draft_on_cairn(&save->draft) && !atomic_exchange(&is_told, true))
+    static _Atomic bool is_reported;
+    if (save->draft.name && !draft_on_cairn(&save->draft) && !atomic_exchange(&is_reported, true))
         lane_log(save->lane, CAIRN_LOG_WARNING, "%s is not on CairnFS: it is saved all the same",
                  save->draft.path);
 }

@@ -19,7 +19,7 @@ struct handover {
     struct lifecycle_keeper keeper; /* with descriptors of this process */
     pid_t child;                    /* the daemon that serves; 0: none */
     int64_t served_at;              /* monotonic ns */
-    bool stops;                     /* it was told to end */
+    bool stops;                     /* it was asked to end */
 };
 
 /* Writes the handover; its parts are borrowed. *ret_fd is a memfd, close-on-exec. */

@@ -37,12 +37,12 @@ struct holder {
     struct lifecycle_keeper keeper;
     int64_t served_at; /* the child serves since then; 0: it starts */
     unsigned quick_deaths;
-    bool stops;    /* the daemon was told to end */
+    bool stops;    /* the daemon was asked to end */
     char *binary;  /* program of the next daemon; NULL: ours */
     bool is_trial; /* the child is of `binary`, and does not serve yet */
     bool
         is_foreign; /* the daemon is no child of this process, and its end shows at the link only */
-    bool was_told_of_end; /* the daemon said that it ends, and how: */
+    bool is_end_reported; /* the daemon said that it ends, and how: */
     int end_status;       /* as waitpid() gives it */
     int64_t hello_by; /* monotonic ns: the child of `binary` is killed where it has said nothing by
                          then; 0: it has */
@@ -136,7 +136,7 @@ static void holder_receive(struct holder *h)
         take_binary(h, received.binary);
     if (n == 2 && (received.binary[0] == END_MARK || received.binary[0] == DEATH_MARK)) {
         int how = (uint8_t)received.binary[1];
-        h->was_told_of_end = true;
+        h->is_end_reported = true;
         h->end_status =
             received.binary[0] == END_MARK ? W_EXITCODE(how, 0) : W_EXITCODE(0, how & 0x7f);
     }
@@ -228,7 +228,7 @@ static int start_child(struct holder *h)
     close_fd(&h->link_fd);
     h->link_fd = link[0];
     close_fd(&h->ready_fd);
-    h->is_foreign = h->was_told_of_end = false;
+    h->is_foreign = h->is_end_reported = false;
     h->served_at = 0;
     h->hello_by = h->is_trial ? clock_monotonic_ns() + HELLO_NS : 0;
     if (h->child < 0)
@@ -258,7 +258,7 @@ static bool is_death(struct holder *h, int status, int *ret_code)
     if (WIFSIGNALED(status)) {
         bool for_view = WTERMSIG(status) == HOLDER_NEW_VIEW_SIGNAL && h->served_at;
         h->keeper.view_deaths += for_view;
-        if (h->is_foreign && !h->was_told_of_end)
+        if (h->is_foreign && !h->is_end_reported)
             (void)snprintf(h->keeper.last_death, sizeof h->keeper.last_death, "a signal");
         else
             (void)snprintf(h->keeper.last_death, sizeof h->keeper.last_death,
@@ -396,7 +396,7 @@ static bool has_ended(struct holder *h, int *ret_status)
     if (!h->is_foreign || h->link_fd >= 0)
         return false;
     *ret_status =
-        h->was_told_of_end ? h->end_status : W_EXITCODE(0, SIGKILL); /* the signal is not known */
+        h->is_end_reported ? h->end_status : W_EXITCODE(0, SIGKILL); /* the signal is not known */
     return true;
 }
 
@@ -408,7 +408,7 @@ static bool holder_reap(struct holder *h, int *ret_code)
         return false;
     h->child = 0;
     if (h->link_fd >= 0)
-        holder_receive(h); /* what the daemon told last */
+        holder_receive(h); /* what the daemon reported last */
     if (!h->is_kept) {
         *ret_code = end_as(status);
         return true;

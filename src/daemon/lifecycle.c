@@ -36,7 +36,7 @@ struct mount_process {
     char *log_path;
     bool has_log;         /* it is open */
     uint64_t log_start;   /* how long it was before */
-    uint64_t bytes_left;  /* to carry, when the end last told */
+    uint64_t bytes_left;  /* to carry, when the end was reported last */
     pid_t holder;         /* that this process has started; 0: none */
     int64_t holder_tried; /* monotonic ns; 0: never */
     struct service *service;

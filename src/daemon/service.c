@@ -306,13 +306,13 @@ static void service_drain(struct service *service)
             "cannot seal files that are being written: %s; they stay in the stage: mount again",
             strerror(-r));
     uint64_t seq = store_newest(service->store);
-    int64_t told = clock_monotonic_ns(), told_ending = 0;
+    int64_t reported_at = clock_monotonic_ns(), ending_reported_at = 0;
     while (store_horizon(service->store) < seq) {
         service_report_ending(service, store_missing_bytes(service->store, seq), false,
-                              &told_ending);
+                              &ending_reported_at);
         await_progress(service, &draining);
-        if (clock_monotonic_ns() - told > 5000000000) {
-            told = clock_monotonic_ns();
+        if (clock_monotonic_ns() - reported_at > 5000000000) {
+            reported_at = clock_monotonic_ns();
             log_info("draining: %llu MiB left",
                      (unsigned long long)(store_missing_bytes(service->store, seq) / MIB));
         }

@@ -33,7 +33,7 @@ struct remote_side {
     struct {
         struct cairn_mutex lock;
         struct upload_sample older,
-            newer;  /* the rate of the upload is told from the older one on */
+            newer;  /* the rate of the upload is measured from the older one on */
         bool waits; /* `ticket` belongs to a waiter outside the service */
         uint64_t ticket;
         int64_t urge_until; /* monotonic, ns */
@@ -79,7 +79,7 @@ struct service {
 /* Reports the progress of the end, at most once a second: *told is the time of the last report, 0
  * at first. */
 void service_report_ending(struct service *service, uint64_t bytes_left, bool remote,
-                           int64_t *told);
+                           int64_t *reported_at);
 
 /* service_remote.c */
 void remote_side_init(struct service *service);

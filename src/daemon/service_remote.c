@@ -178,11 +178,11 @@ void remote_side_end(struct service *service)
         return;
     log_info("stopping: uploading to %s first", side->name);
     store_drain_remote(service->store);
-    int64_t told = 0;
+    int64_t reported_at = 0;
     uint64_t ticket, seen = event_count(&side->end_changed);
     store_wait_remote(service->store, store_newest(service->store), on_drained, service, &ticket);
     while (atomic_load(&side->drain_at_end) && !atomic_load(&side->is_drained)) {
-        service_report_ending(service, status_of(service).behind_bytes, true, &told);
+        service_report_ending(service, status_of(service).behind_bytes, true, &reported_at);
         (void)event_wait(&side->end_changed, &seen, clock_monotonic_ns() + TICK_MS * MS_NS);
     }
     /* Else on_drained() was called, or is, before the store ends. */

@@ -15,11 +15,12 @@ void service_stop(struct service *service)
         return; /* the counter is full: it was asked before */
 }
 
-void service_report_ending(struct service *service, uint64_t bytes_left, bool remote, int64_t *told)
+void service_report_ending(struct service *service, uint64_t bytes_left, bool remote,
+                           int64_t *reported_at)
 {
     int64_t now = clock_monotonic_ns();
-    if (!service->plan.ending || (*told && now - *told < ENDING_STEP_NS))
+    if (!service->plan.ending || (*reported_at && now - *reported_at < ENDING_STEP_NS))
         return;
-    *told = now;
+    *reported_at = now;
     service->plan.ending(bytes_left, remote, service->plan.progress_arg);
 }

@@ -228,8 +228,8 @@ struct users {
     cJSON *rows;
     uint64_t ino; /* of the last row */
     char *path;
-    uint64_t last[USERS_CHUNKS_MAX]; /* file that was told last for each chunk */
-    unsigned told[USERS_CHUNKS_MAX];
+    uint64_t last[USERS_CHUNKS_MAX]; /* file that was reported last for each chunk */
+    unsigned reported[USERS_CHUNKS_MAX];
 };
 
 /* {"verb":"users","at":"INO","chunks":[...]}: 32 digits of each name, ascending. */
@@ -253,10 +253,10 @@ static int parse_chunks(const cJSON *request, struct chunk_prefix *ret, size_t *
 static void add_user(uint64_t ino, size_t chunk, void *arg)
 {
     struct users *users = arg;
-    if (users->last[chunk] == ino || users->told[chunk] == USERS_MAX)
+    if (users->last[chunk] == ino || users->reported[chunk] == USERS_MAX)
         return;
     users->last[chunk] = ino;
-    users->told[chunk]++;
+    users->reported[chunk]++;
     if (users->ino != ino) {
         free(users->path);
         users->path = ns_path(store_ns(users->service->store), ino);

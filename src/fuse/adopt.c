@@ -147,7 +147,7 @@ int adopt_session(struct front *front, char **ret_text)
     char path[32];
     (void)snprintf(path, sizeof path, "/dev/fd/%d", adopted->fd);
     front->adoption.is_adopted = true;
-    front->adoption.told = xcalloc(TOLD_MAX, sizeof *front->adoption.told);
+    front->adoption.notified = xcalloc(NOTIFIED_MAX, sizeof *front->adoption.notified);
     front->passport = adopted->passport;
     front->device = (dev_t)adopted->passport.device;
     if (fuse_session_mount(front->se, path) != 0) {
@@ -217,13 +217,14 @@ void adopt_unmount(struct front *front)
 
 bool adopt_must_notify(struct front *front, uint64_t ino)
 {
-    if (!front->adoption.told)
+    if (!front->adoption.notified)
         return false;
-    _Atomic uint64_t *told = &front->adoption.told[(ino * 0x9e3779b97f4a7c15ull >> 40) % TOLD_MAX];
-    return atomic_exchange_explicit(told, ino, memory_order_relaxed) != ino;
+    _Atomic uint64_t *notified =
+        &front->adoption.notified[(ino * 0x9e3779b97f4a7c15ull >> 40) % NOTIFIED_MAX];
+    return atomic_exchange_explicit(notified, ino, memory_order_relaxed) != ino;
 }
 
 void adopt_done(struct front *front)
 {
-    free(front->adoption.told);
+    free(front->adoption.notified);
 }

@@ -76,7 +76,7 @@ struct kept_set {
     } kept[KEPT_WAYS];
 };
 
-#define TOLD_MAX 65536u
+#define NOTIFIED_MAX 65536u
 
 /* A mount that outlived its daemon: adopt.c. */
 struct adoption {
@@ -85,8 +85,8 @@ struct adoption {
     _Atomic bool answer_differs; /* from what the kernel was told */
     _Atomic bool is_settled;     /* what was in flight has come again, or will not */
     _Atomic unsigned resent, answered_from_memory, failed;
-    _Atomic uint64_t *
-        told; /* TOLD_MAX inodes of which the kernel was told since, by a hash; NULL: not adopted */
+    _Atomic uint64_t *notified; /* NOTIFIED_MAX inodes of which the kernel was notified since, by a
+                                   hash; NULL: not adopted */
 };
 
 struct front {

@@ -19,7 +19,7 @@ struct view_follow {
     struct snap snap;
     struct scan scan; /* is_whole: what the view has, up to the row that comes */
     const char *type; /* of `scan`; at the end of the types: no scan is open */
-    struct remote_told told;
+    struct remote_report report;
     struct key last;
     struct piece_list pieces;
     size_t bytes;
@@ -128,7 +128,7 @@ static int follow_plain(struct view_follow *f, const struct run_row *row)
 
 static int follow_chunk(struct view_follow *f, const struct run_row *row)
 {
-    int r = told_chunk(&f->told, &f->txn, row);
+    int r = report_chunk(&f->report, &f->txn, row);
     if (r > 0)
         f->bytes += sizeof(struct chunk_row);
     return r;
@@ -140,7 +140,7 @@ static int take_row(struct view_follow *f, const struct run_row *row)
     case KEY_CHUNK:
         return follow_chunk(f, row);
     case KEY_REMOTE_PACK:
-        return told_pack(&f->told, row);
+        return report_pack(&f->report, row);
     default:
         return is_published_type(*(const uint8_t *)row->key) ? follow_plain(f, row) : -EUCLEAN;
     }
@@ -208,7 +208,7 @@ int view_follow_end(struct view_follow *f, const struct view_state *state, uint6
     if (r == 0)
         r = row_numbers_check(&f->numbers, state, max_id);
     if (r == 0)
-        r = told_apply(&f->told, txn, &f->snap, f->is_whole);
+        r = report_apply(&f->report, txn, &f->snap, f->is_whole);
     if (r < 0)
         return r;
     if (txn->state.files != state->files || txn->state.logical_bytes != state->logical_bytes) {
@@ -246,7 +246,7 @@ void view_follow_done(struct view_follow *f)
 {
     if (!f)
         return;
-    told_done(&f->told);
+    report_done(&f->report);
     if (*f->type)
         scan_close(&f->scan);
     snap_end(&f->snap);

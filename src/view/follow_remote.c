@@ -32,7 +32,7 @@ static int get_row(struct txn *txn, enum key_type type, const struct chunk_name 
     return r == -ENOENT ? 0 : r;
 }
 
-int told_chunk(struct remote_told *told, struct txn *txn, const struct run_row *row)
+int report_chunk(struct remote_report *report, struct txn *txn, const struct run_row *row)
 {
     struct chunk_row now = {0}, local, remote;
     int r = row->value ? row_read_chunk(row, &now) : row_chunk_name(row, &now.entry.name);
@@ -40,24 +40,24 @@ int told_chunk(struct remote_told *told, struct txn *txn, const struct run_row *
         return r;
     r = get_row(txn, KEY_CHUNK, &now.entry.name, &local);
     if (r == 0 && row->value && local.refs == 0)
-        vector_add(&told->unused, now.entry.name);
+        vector_add(&report->unused, now.entry.name);
     if (r == 0)
         r = get_row(txn, KEY_REMOTE_CHUNK, &now.entry.name, &remote);
     if (r < 0 || (local.refs == now.refs && same_place(&remote.entry, &now.entry)))
         return r;
-    vector_add(&told->chunks, now);
+    vector_add(&report->chunks, now);
     return 1;
 }
 
-int told_pack(struct remote_told *told, const struct run_row *row)
+int report_pack(struct remote_report *report, const struct run_row *row)
 {
-    struct pack_told pack = {.removed = !row->value};
+    struct pack_report pack = {.removed = !row->value};
     if (row->key_len != KEY_U64_LEN)
         return -EUCLEAN;
     pack.row.pub.pack = key_get_u64(row->key, 1);
     int r = row->value ? row_read_pack(row, &pack.row) : 0;
     if (r == 0)
-        vector_add(&told->packs, pack);
+        vector_add(&report->packs, pack);
     return r;
 }
 
@@ -68,17 +68,17 @@ static int compare_names(const void *a, const void *b)
 
 /* A base without references that the head does not name is none any more. The view has no row that
  * could be missed. */
-static int add_unnamed_base(struct remote_told *told, struct txn *txn,
+static int add_unnamed_base(struct remote_report *report, struct txn *txn,
                             const struct chunk_name *base)
 {
     struct chunk_row local;
     int r = get_row(txn, KEY_CHUNK, base, &local);
-    if (r == 0 && local.refs == 0 && !vector_search(&told->unused, base, compare_names))
-        vector_add(&told->chunks, (struct chunk_row){.entry = {.name = *base}});
+    if (r == 0 && local.refs == 0 && !vector_search(&report->unused, base, compare_names))
+        vector_add(&report->chunks, (struct chunk_row){.entry = {.name = *base}});
     return r;
 }
 
-static int add_unnamed_bases(struct remote_told *told, struct txn *txn, const struct snap *snap)
+static int add_unnamed_bases(struct remote_report *report, struct txn *txn, const struct snap *snap)
 {
     struct key prefix;
     struct chunk_name last = {0}, base;
@@ -91,7 +91,7 @@ static int add_unnamed_bases(struct remote_told *told, struct txn *txn, const st
             return -EUCLEAN;
         memcpy(&base, scan.key + 1, sizeof base);
         if (first || !chunk_name_equal(&base, &last))
-            r = add_unnamed_base(told, txn, &base);
+            r = add_unnamed_base(report, txn, &base);
         last = base;
         first = false;
     }
@@ -112,7 +112,7 @@ static void count_pack(struct txn *txn, const struct view_remote_pack *pack, int
 }
 
 /* The account that chunks come into. */
-static int begin_pack(struct txn *txn, const struct pack_told *pack)
+static int begin_pack(struct txn *txn, const struct pack_report *pack)
 {
     int r = pack->removed ? 0 : remote_pack_load(txn, pack->row.pub.pack);
     if (pack->removed || (r < 0 && r != -ENOENT))
@@ -134,7 +134,7 @@ static int begin_pack(struct txn *txn, const struct pack_told *pack)
 }
 
 /* Places of chunks that no head needs go with their pack. */
-static int end_pack(struct txn *txn, const struct pack_told *pack)
+static int end_pack(struct txn *txn, const struct pack_report *pack)
 {
     struct key key;
     int r = remote_pack_load(txn, pack->row.pub.pack);
@@ -213,27 +213,28 @@ static int compare_depths(const void *a, const void *b)
 }
 
 /* A base has its place before those that rest on it, and loses it after them. */
-static int apply_chunks(struct remote_told *told, struct txn *txn)
+static int apply_chunks(struct remote_report *report, struct txn *txn)
 {
     static int (*const steps[])(struct txn *, const struct chunk_row *) = {place, set_refs, unplace,
                                                                            settle};
     int r = 0;
-    vector_sort(&told->chunks, compare_depths);
+    vector_sort(&report->chunks, compare_depths);
     for (size_t step = 0; step < ARRAY_LEN(steps); step++)
-        for (size_t i = 0; i < told->chunks.count && r == 0; i++)
-            r = steps[step](txn, &told->chunks.at[i]);
+        for (size_t i = 0; i < report->chunks.count && r == 0; i++)
+            r = steps[step](txn, &report->chunks.at[i]);
     return r;
 }
 
-int told_apply(struct remote_told *told, struct txn *txn, const struct snap *snap, bool is_whole)
+int report_apply(struct remote_report *report, struct txn *txn, const struct snap *snap,
+                 bool is_whole)
 {
-    int r = is_whole ? add_unnamed_bases(told, txn, snap) : 0;
-    for (size_t i = 0; i < told->packs.count && r == 0; i++)
-        r = begin_pack(txn, &told->packs.at[i]);
+    int r = is_whole ? add_unnamed_bases(report, txn, snap) : 0;
+    for (size_t i = 0; i < report->packs.count && r == 0; i++)
+        r = begin_pack(txn, &report->packs.at[i]);
     if (r == 0)
-        r = apply_chunks(told, txn);
-    for (size_t i = 0; i < told->packs.count && r == 0; i++)
-        r = end_pack(txn, &told->packs.at[i]);
+        r = apply_chunks(report, txn);
+    for (size_t i = 0; i < report->packs.count && r == 0; i++)
+        r = end_pack(txn, &report->packs.at[i]);
     if (r == 0)
         remote_pack_store(txn);
     else if (txn->why)
@@ -241,9 +242,9 @@ int told_apply(struct remote_told *told, struct txn *txn, const struct snap *sna
     return r;
 }
 
-void told_done(struct remote_told *told)
+void report_done(struct remote_report *report)
 {
-    vector_free(&told->chunks);
-    vector_free(&told->unused);
-    vector_free(&told->packs);
+    vector_free(&report->chunks);
+    vector_free(&report->unused);
+    vector_free(&report->packs);
 }

@@ -7,22 +7,22 @@
 #include "view/bases.h"
 
 /* A pack's row, or its removal. */
-struct pack_told {
+struct pack_report {
     struct remote_pack_row row;
     bool removed;
 };
 
-struct remote_told {
+struct remote_report {
     VECTOR(struct chunk_row) chunks; /* that differ; refs 0 and pack 0: the head has no row of it */
     VECTOR(struct chunk_name) unused; /* that the head has, and no file refers to here; by name */
-    VECTOR(struct pack_told) packs;   /* by number */
+    VECTOR(struct pack_report) packs; /* by number */
 };
 
 /* A row of a chunk. 1: it differs from what the view has; 0: it does not. */
-CAIRN_MUST_CHECK int told_chunk(struct remote_told *told, struct txn *txn,
-                                const struct run_row *row);
-CAIRN_MUST_CHECK int told_pack(struct remote_told *told, const struct run_row *row);
+CAIRN_MUST_CHECK int report_chunk(struct remote_report *report, struct txn *txn,
+                                  const struct run_row *row);
+CAIRN_MUST_CHECK int report_pack(struct remote_report *report, const struct run_row *row);
 /* All rows came, and `is_whole`: they are all that the head has. `snap` is of before. */
-CAIRN_MUST_CHECK int told_apply(struct remote_told *told, struct txn *txn, const struct snap *snap,
-                                bool is_whole);
-void told_done(struct remote_told *told);
+CAIRN_MUST_CHECK int report_apply(struct remote_report *report, struct txn *txn,
+                                  const struct snap *snap, bool is_whole);
+void report_done(struct remote_report *report);
