@@ -187,7 +187,7 @@ static int name_tensors(struct named *named, const uint8_t *header, uint64_t beg
     named->count = count + 1;
     for (size_t i = 0; i < count; i++) {
         if (sources[i].offset > INT64_MAX / 2 || sources[i].length > INT64_MAX / 2 - begin) {
-            cause_note("source %zu ends behind what a file may have", i);
+            cause_note("source %zu ends past the largest size of a file", i);
             return -EFBIG;
         }
         named->of[i + 1] =

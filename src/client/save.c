@@ -332,7 +332,7 @@ int cairn_save_fail(cairn_save *save, int error, const char *cause)
     cause_clear();
     int r = lane_check(save->lane);
     if (r == 0 && error >= 0) {
-        cause_note("%d is no error: a negative errno is", error);
+        cause_note("%d is not an error; give a negative errno", error);
         r = -EINVAL;
     }
     if (r < 0)

@@ -46,7 +46,7 @@ int zip_plan(struct zip *zip)
     uint64_t at = 0, directory = 0;
     if (zip->alignment == 0 || zip->alignment > ZIP_ALIGNMENT_MAX ||
         (zip->alignment & (zip->alignment - 1))) {
-        cause_note("alignment %u is no power of two from 1 to %u", zip->alignment,
+        cause_note("alignment %u is not a power of two from 1 to %u", zip->alignment,
                    ZIP_ALIGNMENT_MAX);
         return -EINVAL;
     }

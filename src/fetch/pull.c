@@ -102,7 +102,7 @@ static void note_unopened(struct pull *pull, const struct pull_group *group, str
         return;
     }
     if (r != -ECANCELED)
-        remote_error(pull->remote, r, "reading what a chunk in packs/%016llx refers to failed (%s)",
+        remote_error(pull->remote, r, "reading the bases of a chunk in packs/%016llx failed (%s)",
                      (unsigned long long)group->pack, strerror(-r));
     opened->error = -EHOSTDOWN;
 }

@@ -126,7 +126,7 @@ static int perform(struct store *store, struct follow_step *step)
     uint32_t first = common_runs(step->known, step->head);
     r = change_view(store, step, first);
     if (r == -EUCLEAN && first > 0) {
-        log_warn("remote: head %llu does not go on from what is known: comparing everything",
+        log_warn("remote: head %llu does not continue the one before: comparing everything",
                  (unsigned long long)step->head->number);
         r = change_view(store, step, 0);
     }
@@ -240,7 +240,7 @@ static void explain_failure(struct remote *remote, const struct head *head, int 
                      number);
     else if (r == -EUCLEAN || r == -EBADMSG)
         remote_error(remote, 0,
-                     "head %llu is damaged in the remote: what was there before is shown", number);
+                     "head %llu is damaged in the remote: the state before it stays shown", number);
     else if (r != -ECANCELED)
         remote_error(remote, tier_error_is_transient(r) ? r : 0,
                      "head %llu cannot be followed now (%s)", number, strerror(-r));

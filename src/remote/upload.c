@@ -204,7 +204,7 @@ static int build_lineage(struct upload *up)
         remote->dense ? lineage_build(remote->store, up->cut, remote->published, &up->lineage) : 0;
     if (r == 0 || r == -ECANCELED)
         return r;
-    log_warn("what is uploaded is not stored by what the remote has: %s", strerror(-r));
+    log_warn("looking for earlier versions failed, so this upload is not dense: %s", strerror(-r));
     return 0;
 }
 

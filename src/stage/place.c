@@ -103,7 +103,7 @@ int stage_make_directory(const char *dir, char **ret_directory)
                  "another name",
                  usual, uid, geteuid());
     else
-        log_warn("stage: %s is no directory: the stage gets one of another name", usual);
+        log_warn("stage: %s is not a directory; the stage uses one of another name", usual);
     _cleanup_free_ char *other = xasprintf("%s-XXXXXX", usual);
     if (!mkdtemp(other))
         return -errno;

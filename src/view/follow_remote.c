@@ -238,7 +238,7 @@ int report_apply(struct remote_report *report, struct txn *txn, const struct sna
     if (r == 0)
         remote_pack_store(txn);
     else if (txn->why)
-        log_error("view: what the remote says does not fit together: %s", txn->why);
+        log_error("view: the rows of a head contradict each other: %s", txn->why);
     return r;
 }
 

@@ -130,7 +130,7 @@ static int load_remote(struct view *view)
     if (r == 0)
         r = remote_state_row_decode(value.data, value.len, &remote);
     if (r == -EUCLEAN)
-        log_error("view: what is known of the remote is damaged or of another version");
+        log_error("view: its rows of the remote are damaged or of another version");
     if (r < 0 && r != -ENOENT)
         return r;
     mutex_lock(&view->lock);
@@ -181,7 +181,7 @@ void view_begin_compactions(struct view *view)
     rocksdb_set_options(view->db, 1, (const char *[]){"disable_auto_compactions"},
                         (const char *[]){"false"}, &message);
     if (message) {
-        log_warn("view: its database was told to compact, and answers: %s", message);
+        log_warn("view: RocksDB does not compact again: %s", message);
         rocksdb_free(message);
     }
 }
