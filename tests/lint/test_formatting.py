@@ -14,7 +14,7 @@ COLUMNS, PYTHON_COLUMNS = 100, 140
 TEXT = re.compile(r"""r?b?f?("(\\.|[^"\\])*"|'(\\.|[^'\\])*')""")
 LONG = {  # files with so many longer lines, as they are: they may become fewer
     "python/cairnfs/_save.py": 1, "python/cairnfs/_track.py": 1, "tests/bench/bench_reduce.py": 14, "tests/cross/test_aarch64.py": 6,
-    "tests/fuzz/seeds.py": 10, "tests/lane/test_lazy.py": 4, "tests/remote/test_condense.py": 2, "tests/remote/test_dense.py": 3,
+    "tests/fuzz/seeds.py": 10, "tests/lane/test_lazy.py": 4,
 }
 TEXT_MAX = 60  # a line with a longer text may be as long as that makes it: texts are not broken
 VERSION = "14.0.6"  # others break lines elsewhere; tests/run installs this one

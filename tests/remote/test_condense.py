@@ -208,7 +208,8 @@ def test_evicted_and_warmed(job):
     assert fetched(job.node) == before, "nothing that others rest on had gone"
     job.node.remount(reduce_after="1h")  # what comes back does not become dense again
     assert job.node.cairn("evict", job.node.mnt).returncode == 0
-    rig.poll(lambda: job.node.cairn("evict", job.node.mnt) and job.node.status()["nvme"]["pack_bytes"] < rig.MIB, 60, "NVMe to be empty", 0.5)
+    rig.poll(lambda: job.node.cairn("evict", job.node.mnt) and job.node.status()["nvme"]["pack_bytes"] < rig.MIB, 60,
+             "NVMe to be empty", 0.5)
     assert job.node.cairn("warmup", job.node.mnt).returncode == 0
     assert dense_bytes(job.node) == 0
     check_reads_itself(job.node, job.content)
@@ -251,7 +252,8 @@ def test_many_small_chunks(on_remote, directory, report, full):
     wait_condensed(node, 600)
     took, nvme = time.monotonic() - begin - 8, node.status()["nvme"]
     dense = dense_bytes(node) / LAYER_BYTES
-    report("many", {"chunks": chunks, "dense": dense, "seconds": took, "packs": [packs, nvme["packs"]], "memory": rig.rss_bytes(node.proc.pid)})
+    report("many", {"chunks": chunks, "dense": dense, "seconds": took, "packs": [packs, nvme["packs"]],
+                    "memory": rig.rss_bytes(node.proc.pid)})
     assert dense > chunks / 3, "of weights that are stored by the step before, those that nothing rests on"
     assert nvme["packs"] <= packs + dense / 100, "packs of few chunks"
     assert took < dense / 20

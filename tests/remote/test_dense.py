@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""reduce=dense: the remote stores chunks by means of others. A fresh node reads all of them, whatever was deleted since, and what is damaged
-costs what hangs on it and nothing else."""
+"""reduce=dense: the remote stores chunks by means of others. A fresh node reads all of them, whatever was deleted since, and what is
+damaged costs what hangs on it and nothing else."""
 import contextlib
 import errno
 import os
@@ -147,9 +147,11 @@ def test_all_goes_when_nothing_needs_it(job):
 
 
 def put_order(remote):
-    """What the remote got, in the order in which it came there. The clock of files has ticks of some ms: of those of one tick a head is the last."""
+    """What the remote got, in the order in which it came there. The clock of files has ticks of some ms: of those of one tick a head is the
+    last."""
     kinds = ("packs/", "runs/", "heads/")
-    names = sorted((name for name in remote.names() if name.startswith(kinds)), key=lambda name: [name.startswith(kind) for kind in kinds].index(True))
+    names = sorted((name for name in remote.names() if name.startswith(kinds)),
+                   key=lambda name: [name.startswith(kind) for kind in kinds].index(True))
     return sorted(names, key=lambda name: os.stat(remote.file(name)).st_ctime_ns)
 
 
@@ -192,7 +194,8 @@ def test_every_prefix_of_what_was_put(on_remote, directory, rng, full):
     order = put_order(remote)
     first = next(at for at, name in enumerate(order) if name.startswith("heads/")) + 1
     counts = list(range(first, len(order) + 1))
-    files = [check_prefix(node, with_first(remote, order, count), job.content) for count in (counts if full else sorted(rng.sample(counts, 6)))]
+    files = [check_prefix(node, with_first(remote, order, count), job.content)
+             for count in (counts if full else sorted(rng.sample(counts, 6)))]
     assert files == sorted(files), "a later one has less"
 
 
