@@ -12,14 +12,30 @@
 #include "base/pool.h"
 #include "stage/internal.h"
 
-#define READY_AT_START (1024u) /* slabs faulted in after mount */
-#define READY_AHEAD (512u)     /* free slabs kept ready beyond what is used */
+/* Faulted in after the mount, and free slabs kept ready beyond what is used: of a small stage a
+ * share, since most of its memory may never be used. */
+#define READY_AT_START_MAX 1024u
+#define READY_AT_START_SHARE 16u
+#define READY_AHEAD_MAX 512u
+#define READY_AHEAD_SHARE 32u
 #define IDLE_GIVE_BACK_NS (600ll * 1000000000)
 #define GROW_AGAIN_NS (2ll * 1000000000) /* others may have given memory back */
 
 static uint32_t index_of(const struct stage *stage, const struct slab *slab)
 {
     return (uint32_t)(slab - stage->locked.slabs);
+}
+
+static uint32_t ready_at_start(const struct stage *stage)
+{
+    uint32_t share = stage->slab_count / READY_AT_START_SHARE;
+    return share < READY_AT_START_MAX ? share : READY_AT_START_MAX;
+}
+
+static uint32_t ready_ahead(const struct stage *stage)
+{
+    uint32_t share = stage->slab_count / READY_AHEAD_SHARE;
+    return share < READY_AHEAD_MAX ? share : READY_AHEAD_MAX;
 }
 
 void slabs_init(struct stage *stage)
@@ -231,7 +247,8 @@ static uint32_t take_free_locked(struct stage *stage)
 uint32_t slab_take_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
-    uint32_t last = stage->slab_reserve < READY_AHEAD / 2 ? stage->slab_reserve : READY_AHEAD / 2;
+    uint32_t ahead = ready_ahead(stage) / 2;
+    uint32_t last = stage->slab_reserve < ahead ? stage->slab_reserve : ahead;
     do {
         uint32_t slab =
             stage->locked.free_count > last ? take_free_locked(stage) : ready_one_locked(stage);
@@ -299,7 +316,7 @@ void slab_publish_locked(struct stage *stage, uint32_t i, enum slab_shared_state
     uint32_t used = stage->slab_count - stage->locked.unready_count - stage->locked.free_count;
     if (used > stage->locked.peak_used)
         stage->locked.peak_used = used;
-    if (stage->locked.free_count < READY_AHEAD && stage->locked.unready_count > 0)
+    if (stage->locked.free_count < ready_ahead(stage) && stage->locked.unready_count > 0)
         (void)pthread_cond_broadcast(&stage->slabs_changed);
 }
 
@@ -344,7 +361,7 @@ static bool wants_more_ready_locked(const struct stage *stage)
     if (stage->locked.grow_failed)
         return clock_monotonic_ns() >= stage->locked.grow_again_at;
     uint32_t ready = stage->slab_count - stage->locked.unready_count;
-    return ready < READY_AT_START || stage->locked.free_count < READY_AHEAD;
+    return ready < ready_at_start(stage) || stage->locked.free_count < ready_ahead(stage);
 }
 
 /* One at a time: while it is being made ready no writer has it, and writers must not lack more than
@@ -369,7 +386,7 @@ static void fill_one_locked(struct stage *stage)
 static void give_back_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
-    while (stage->slab_count - stage->locked.unready_count > READY_AT_START) {
+    while (stage->slab_count - stage->locked.unready_count > ready_at_start(stage)) {
         struct slab *slab = TAILQ_LAST(&stage->locked.free, slab_list);
         if (!slab)
             return;

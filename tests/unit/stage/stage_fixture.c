@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stage_fixture.h"
 #include "../expect.h"
+#include "stage/internal.h"
 
 #include <stdio.h>
 
@@ -10,15 +11,32 @@ static struct {
     struct fixture_below content;
 } pinned[FIXTURE_FILES];
 
-/* The background touches all memory first, so that room is the same in every run. */
-static void wait_ready(struct stage *stage)
+static uint32_t unused_locked(const struct stage *stage)
 {
-    for (;;) {
-        struct stage_usage usage = stage_usage(stage);
-        if (usage.ready_bytes == usage.free_bytes)
-            return;
-        (void)usleep(1000);
+    return stage->locked.unready_count + stage->locked.free_count;
+}
+
+/* All memory is touched first, so that room is the same in every run, and the first slabs are taken
+ * first. */
+static void touch_all(struct stage *stage)
+{
+    bool taken[1024] = {false};
+    mutex_lock(&stage->locked.lock);
+    while (unused_locked(stage) + stage->locked.readying_count > 0) {
+        if (unused_locked(stage) > 0) {
+            uint32_t slab = slab_take_locked(stage);
+            cr_assert_lt(slab, ARRAY_LEN(taken));
+            taken[slab] = true;
+        } else { /* the background has one */
+            mutex_unlock(&stage->locked.lock);
+            (void)usleep(100);
+            mutex_lock(&stage->locked.lock);
+        }
     }
+    mutex_unlock(&stage->locked.lock);
+    for (uint32_t slab = ARRAY_LEN(taken); slab-- > 0;)
+        if (taken[slab])
+            stage_slab_give(stage, slab);
 }
 
 void fixture_create(struct stage_fixture *fixture, uint64_t size_bytes)
@@ -35,7 +53,7 @@ void fixture_create(struct stage_fixture *fixture, uint64_t size_bytes)
     for (unsigned i = 1; i < FIXTURE_FILES; i++)
         fixture->below[i].exists = true;
     assert_i64(stage_create(&fixture->config, &fixture->stage), 0);
-    wait_ready(fixture->stage);
+    touch_all(fixture->stage);
 }
 
 void fixture_remove(struct stage_fixture *fixture)
@@ -113,7 +131,7 @@ void fixture_adopt(struct stage_fixture *fixture)
     assert_i64(stage_adopt(fixture->stage, fixture->epoch, false), 0);
     assert_i64(fixture_compact(fixture), 0);
     assert_i64(stage_commit_epoch(fixture->stage, fixture->epoch), 0);
-    wait_ready(fixture->stage);
+    touch_all(fixture->stage);
 }
 
 void fixture_recover(struct stage_fixture *fixture)
