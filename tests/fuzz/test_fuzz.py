@@ -37,8 +37,9 @@ def fuzzer_is_missing(directory):
 
 
 @pytest.fixture(scope="session")
-def programs(request, tmp_path_factory):
-    """The directory of the targets, built with clang; one process builds, the others wait for it."""
+def programs(request, full, tmp_path_factory):
+    """The directory of the targets, built with clang; one process builds, the others wait for it. Optimized only where they run for long:
+    sanitizers make that the most of what a build takes."""
     why = fuzzer_is_missing(str(tmp_path_factory.mktemp("clang")))
     if why:
         pytest.skip(f"skipped: {why}")
@@ -50,6 +51,7 @@ def programs(request, tmp_path_factory):
             # names and lines are enough
             options = ["-Dfuzz=true", "-Dtests=disabled", "-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dc_args=-g1"]
             call("meson", "setup", build, *options, cwd=os.path.join(HERE, "..", ".."), env={**os.environ, "CC": "clang"})
+        call("meson", "configure", build, f"-Doptimization={2 if full else 0}")
         call("ninja", "-C", build, "fuzz")
     return build
 
