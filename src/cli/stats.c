@@ -105,10 +105,11 @@ static void print_line(const cJSON *before, const cJSON *now, double seconds)
     (void)fflush(stdout);
 }
 
-static void print_json_line(const cJSON *before, const cJSON *now, double seconds)
+/* `time_ns`: when `now` was sampled; `seconds`: since `before` was. */
+static void print_json_line(const cJSON *before, const cJSON *now, int64_t time_ns, double seconds)
 {
     cJSON *line = cJSON_CreateObject();
-    (void)cJSON_AddNumberToObject(line, "time_s", (double)(clock_realtime_ns() / 1000000) / 1000);
+    (void)cJSON_AddNumberToObject(line, "time_s", (double)(time_ns / 1000000) / 1000);
     for (size_t i = 0; i < ARRAY_LEN(columns); i++)
         (void)cJSON_AddNumberToObject(line, columns[i].json,
                                       round(value_of(&columns[i], before, now, seconds) * 1000) /
@@ -129,8 +130,9 @@ static int stats_run(const struct command *command, const struct stats_request *
                      const char *store)
 {
     cJSON *before = NULL;
-    int64_t began = clock_monotonic_ns(), asked = began;
+    int64_t began = clock_monotonic_ns();
     int code = ask_daemon(command->name, store, "status", NULL, &before) < 0 ? CLI_FAILED : CLI_OK;
+    int64_t sampled = clock_monotonic_ns();
     for (uint64_t lines = 0; code == CLI_OK && (request->count == 0 || lines < request->count);
          lines++) {
         cJSON *now = NULL;
@@ -143,10 +145,14 @@ static int stats_run(const struct command *command, const struct stats_request *
             break;
         }
         int64_t at = clock_monotonic_ns();
+        double seconds = (double)(at - sampled) / 1e9;
         if (!request->json && lines % HEADER_EVERY == 0)
             print_header();
-        (request->json ? print_json_line : print_line)(before, now, (double)(at - asked) / 1e9);
-        asked = at;
+        if (request->json)
+            print_json_line(before, now, clock_realtime_ns(), seconds);
+        else
+            print_line(before, now, seconds);
+        sampled = at;
         cJSON_Delete(before);
         before = now;
     }
