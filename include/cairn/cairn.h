@@ -116,7 +116,9 @@ enum cairn_source_flags {
 /* A range of the file and where its bytes come from: exactly one of `host` and `device_address` is
  * set, or length is 0. The memory stays allocated until cairn_save_wait() has returned something
  * else than -ETIMEDOUT, or cairn_save_abort() or cairn_save_fail() has returned: of a save that
- * fails by itself, too, sources may be read for a moment still. */
+ * fails by itself, too, sources may be read for a moment still. Host memory that is written to
+ * before that, without a fence, fails the save with -EBADMSG if samples of it tell: much of it
+ * changed. CAIRN_SAVE_URGENT and CAIRN_SOURCE_NOW are without that check. */
 struct cairn_source {
     uint64_t offset, length; /* in the file, or of the record (cairn_save_zip(): offset is 0) */
     const void *host;
@@ -193,15 +195,13 @@ CAIRN_API int cairn_save_zip(cairn_lane *lane, const char *path,
                              const struct cairn_save_options *options, cairn_save **ret);
 
 /* A safetensors file: `header` is the JSON text, whose data_offsets the sources' offsets are
- * (relative to the end of the header); padded with blanks to 8 bytes here. Committed by the call.
- */
+ * (relative to the end of the header); padded with blanks to 8 bytes. Committed by the call. */
 CAIRN_API int cairn_save_safetensors(cairn_lane *lane, const char *path, const char *header,
                                      size_t header_length, const struct cairn_source *sources,
                                      size_t count, const struct cairn_save_options *options,
                                      cairn_save **ret);
 
-/* A small file, whose bytes the call copies: "latest", after saves that it names (options->after).
- */
+/* A small file, whose bytes the call copies: "latest", after saves (options->after). */
 CAIRN_API int cairn_save_marker(cairn_lane *lane, const char *path, const void *data, size_t length,
                                 const struct cairn_save_options *options, cairn_save **ret);
 

@@ -6,7 +6,7 @@ import os
 import time
 
 from . import _library as lib
-from . import _process
+from . import _process, _track
 
 LEVELS = {"copied": lib.COPIED, "published": lib.PUBLISHED, "nvme": lib.NVME, "remote": lib.REMOTE}
 ON_ERROR = ("warn", "raise")
@@ -214,6 +214,8 @@ class Save:
 
     def _take_error(self, code):
         lib.library().cairn_save_fail(self.handle, code, None)  # has failed already: this waits until no thread reads the sources
+        if code == -errno.EBADMSG:  # the library does not know which tensor it was
+            _track.note_change(tensor for tensor, *_ in self.guards)
         text = ctypes.c_char_p()
         code = lib.library().cairn_save_error(self.handle, ctypes.byref(text)) or code
         self.reading, self.held, self.keep, self.guards = False, False, None, ()
@@ -277,5 +279,6 @@ def changed(guards):
         if storage.data_ptr() != address or storage.nbytes() != size:
             return f"the storage of a tensor of shape {tuple(tensor.shape)} was resized while it was copied"
         if tensor._version != version and tensor.untyped_storage()._cdata == storage._cdata:
+            _track.note_change([tensor])
             return f"a tensor of shape {tuple(tensor.shape)} was changed while it was copied, and no fence had waited"
     return None

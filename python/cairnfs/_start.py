@@ -37,7 +37,8 @@ class Plan:
     """How a file is to be saved: the keywords of save()."""
 
     def __init__(self, lazy=True, mode=0o666, track=None, on_error="warn", max_block=None, refer=None):
-        self.lazy = lazy and (lazy if not _process.current().captured else False)
+        process = _process.current()
+        self.lazy = lazy if not (process.captured or process.ending) else False  # at the end nothing waits any more
         self.mode, self.track, self.on_error, self.max_block, self.refer = mode, track, on_error, max_block, refer
 
 

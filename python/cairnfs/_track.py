@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which storages do not change before the next update of an optimizer.
 
-Known are the optimizers whose step() was seen: then it is sure that the fence runs before the next one. What they hold, parameters and state,
-changes in step() alone. Everything else (buffers, averages, random state, what is unknown) may change at once, and is copied at once.
+Known are the optimizers whose step() was seen: then it is sure that the fence runs before the next one. What they hold, parameters and
+state, changes in step() alone. Everything else (buffers, averages, random state, what is unknown) may change at once, and is copied at
+once. So is what was seen to change elsewhere, what other processes may write to, and a storage of which the optimizers hold a part
+only.
 """
 import weakref
 
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 
 SMALL = 64 << 10  # bytes: below this a copy costs less than the bookkeeping
 
+PADDING = 1 << 10  # bytes between tensors of one storage, which nothing is kept in
+
 _stepped = weakref.WeakSet()
+_changed = WeakTensorKeyDictionary()  # tensors that changed during a copy, and no fence had waited: {tensor: True}
 
 
 def note_step(optimizer):
@@ -31,7 +37,7 @@ def gather(value, found):
     """Each save asks for all tensors that it may copy later, while the training waits: exact types come first, for nearly all have one."""
     kind = type(value)
     if kind in PLAIN:
-        if value.layout is torch.strided:
+        if value.layout is torch.strided and not value.is_nested:
             found.append(value)
     elif kind is dict:
         for item in value.values():
@@ -64,7 +70,40 @@ def tracked(extra=None):
         for tensor in plain_tensors(source):
             if may_be_lazy(tensor):
                 found.setdefault(tensor.untyped_storage()._cdata, []).append(tensor)
-    return found
+    return {key: tensors for key, tensors in found.items() if changes_in_steps_alone(tensors)}
+
+
+def note_change(tensors):
+    """They change elsewhere, too: from now on they are copied at once."""
+    for tensor in tensors:
+        _changed[tensor] = True
+
+
+def changes_in_steps_alone(tensors):
+    """A storage of which these are what is known."""
+    storage = tensors[0].untyped_storage()
+    if storage.device.type == "cpu" and storage.is_shared():  # with other processes
+        return False
+    if _changed and any(tensor in _changed for tensor in tensors):
+        return False
+    return tensors[0].nbytes == storage.nbytes() or cover(tensors, storage.nbytes())
+
+
+def cover(tensors, size):
+    """What lies between them, or is left before or behind, is padding."""
+    at = 0
+    for begin, end in sorted(extent(tensor) for tensor in tensors):
+        if begin > at + PADDING:
+            return False
+        at = max(at, end)
+    return size <= at + PADDING
+
+
+def extent(tensor):
+    """Where it begins in its storage and where it ends, in bytes; an empty one where it is contiguous in no order of its dimensions."""
+    begin = tensor.storage_offset() * tensor.element_size()
+    last = sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride()))
+    return begin, begin + tensor.nbytes if last + 1 == tensor.numel() else begin
 
 
 def guards_of(storages, known):

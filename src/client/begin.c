@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "client/crc.h"
+#include "client/sample.h"
 
 /* --- a new save ------------------------------------------------------------------------------- */
 
@@ -176,6 +177,23 @@ static int device_of(struct cairn_lane *lane, struct batch *batch,
     return r;
 }
 
+/* A caller that waits for the copy may change the source meanwhile as far as it pleases. */
+static bool may_change(const struct job *job)
+{
+    return job->host && !job->is_now && !(job->save->flags & CAIRN_SAVE_URGENT);
+}
+
+static uint64_t *samples_of(const struct job *job)
+{
+    uint64_t *samples = calloc(pieces_of(job), sizeof *samples);
+    uint64_t at = 0, length;
+    for (size_t i = 0; samples && at < job->length; at += length, i++) {
+        length = piece_length(job, at);
+        samples[i] = sample_of(job->host + at, length);
+    }
+    return samples;
+}
+
 static int add_job(struct cairn_save *save, struct batch *batch, const struct source_of *of)
 {
     const struct cairn_source *source = of->source;
@@ -197,6 +215,13 @@ static int add_job(struct cairn_save *save, struct batch *batch, const struct so
         job->crcs = calloc(pieces_of(job), sizeof *job->crcs);
         if (!job->crcs)
             return -ENOMEM;
+    }
+    if (may_change(job)) {
+        job->samples = samples_of(job);
+        if (!job->samples) {
+            free(job->crcs);
+            return -ENOMEM;
+        }
     }
     if (save->pattern && source->key)
         job->prints = refer_pieces(job, source->key);

@@ -13,6 +13,7 @@
 
 #include "client/crc.h"
 #include "client/report.h"
+#include "client/sample.h"
 
 #define PAGE 4096u
 
@@ -110,6 +111,30 @@ static bool end_of_reading(struct piece *piece)
     return save->error == 0;
 }
 
+/* False: the save has failed, and its source may be gone. */
+static bool begin_of_reading(struct piece *piece)
+{
+    struct cairn_save *save = piece->job->save;
+    LOCK_SCOPE(&save->lane->lock);
+    save->reading += save->error == 0;
+    return save->error == 0;
+}
+
+/* Behind the copy, so that it covers all of the time since the call. */
+static int check_unchanged(struct piece *piece)
+{
+    struct job *job = piece->job;
+    if (!job->samples || !begin_of_reading(piece))
+        return 0;
+    bool is_same = sample_of(piece->data, piece->length) == job->samples[piece->index];
+    if (!end_of_reading(piece) || is_same)
+        return 0;
+    cause_note(
+        "%s: a source of %llu bytes was changed while it was copied, and no fence had waited",
+        job->save->draft.path, (unsigned long long)job->length);
+    return -EBADMSG;
+}
+
 static int copy_host(struct piece *piece)
 {
     struct job *job = piece->job;
@@ -122,9 +147,10 @@ static int copy_host(struct piece *piece)
     if ((job->crcs || job->prints) && !end_of_reading(piece))
         return 0;
     if (piece->is_referenced)
-        return 0;
+        return check_unchanged(piece);
     report_progress(&job->save->draft);
-    return draft_write(&job->save->draft, piece->data, piece->length, piece->at);
+    int r = draft_write(&job->save->draft, piece->data, piece->length, piece->at);
+    return r < 0 ? r : check_unchanged(piece);
 }
 
 /* A piece of the ring is larger than what stays in a cache. */

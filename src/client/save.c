@@ -29,12 +29,20 @@ bool wait_changed_locked(struct cairn_lane *lane, int64_t deadline)
 
 /* --- references ------------------------------------------------------------------------------- */
 
+static void batch_free_job(struct job *job)
+{
+    free(job->crcs);
+    free(job->samples);
+    free(job->prints);
+    free(job->key);
+}
+
 void batch_free(struct batch *batch)
 {
     if (!batch)
         return;
     for (size_t i = 0; i < batch->job_count; i++)
-        free(batch->jobs[i].crcs), free(batch->jobs[i].prints), free(batch->jobs[i].key);
+        batch_free_job(&batch->jobs[i]);
     for (size_t i = 0; i < batch->segment_count; i++)
         free(batch->segments[i].data);
     free(batch->jobs);

@@ -36,12 +36,14 @@ struct job {
     int slot; /* of its device in the lane; ON_HOST */
     uint64_t address;
     bool is_now;
-    uint64_t given;             /* bytes that threads were given so far */
-    size_t piece;               /* index of the next one */
-    size_t entry;               /* of the zip, if the save has one */
-    uint32_t *crcs;             /* one a piece; NULL: the format has none */
-    char *key;                  /* of a source that may be referred to; NULL: none, and no prints */
-    struct refer_piece *prints; /* one a piece */
+    uint64_t given;    /* bytes that threads were given so far */
+    size_t piece;      /* index of the next one */
+    size_t entry;      /* of the zip, if the save has one */
+    uint32_t *crcs;    /* one a piece; NULL: the format has none */
+    uint64_t *samples; /* one a piece: of a host source at the call that named it; NULL: the
+                          caller waits for the copy */
+    char *key;         /* of a source that may be referred to; NULL: none, and no prints */
+    struct refer_piece *prints;      /* one a piece */
     const struct refer_entry *older; /* the same source in save->older */
 };
 

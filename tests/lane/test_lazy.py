@@ -5,6 +5,7 @@ import importlib
 import io
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -147,6 +148,61 @@ def test_change_without_a_fence(stall, lane):
     assert os.listdir(stall.mount.mnt) == ["state.pt"]
     lane.save(training.state(), path).result()
     check_loaded(path, training.state())
+
+
+def swap_with_average(training):
+    """The memory that is copied is another tensor's then, which knows nothing of the parameter's version."""
+    average = torch.zeros_like(training.model.weight)
+    training.model.weight.data, average.data = average.data, training.model.weight.data
+    average.data.mul_(0.5)
+
+
+# Writes that no version counter tells of.
+UNSEEN = {
+    "data": lambda training: training.model.weight.data.add_(1),
+    "numpy": lambda training: training.model.weight.detach().numpy().__setitem__(slice(None), 7),
+    "swap": swap_with_average,
+}
+
+
+@pytest.mark.parametrize("lazy", [True, "all"])
+@pytest.mark.parametrize("way", UNSEEN)
+def test_a_change_that_no_counter_tells(stall, lane, way, lazy):
+    """The save fails and the older version stays; and from now on what is so treated is copied at once."""
+    training, path = Training(), os.path.join(stall.mount.mnt, "state.pt")
+    lane.save({"old": 1}, path).result()
+    save = stall.save(lane, training.state(), path, lazy=lazy)
+    UNSEEN[way](training)
+    stall.go()
+    error = save.exception()
+    assert error.errno == errno.EBADMSG and "was changed while it was copied" in str(error)
+    assert torch.load(path) == {"old": 1} and os.listdir(stall.mount.mnt) == ["state.pt"]
+    if lazy == "all":
+        return
+    before = training.copy()
+    save = lane.save(training.state(), path)
+    assert save.copied()
+    UNSEEN[way](training)
+    save.result()
+    check_loaded(path, before)
+
+
+def test_what_may_change_elsewhere_is_copied_at_once(lane, directory):
+    """Memory that other processes see, and a storage of which the optimizer holds a part; padding is no such part."""
+    shared, whole, padded = torch.zeros(50_000).share_memory_(), torch.zeros(100_000), torch.zeros(100_040)
+    parts = [whole[:50_000], padded[8:50_000], padded[50_008:100_008]]
+    parameters = [torch.nn.Parameter(part) for part in (shared, *parts)]
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    save = lane.save(parameters, path := os.path.join(directory, "state.pt"))
+    assert save.storages == {padded.untyped_storage()._cdata}
+    before = [parameter.detach().clone() for parameter in parameters]
+    whole.numpy()[:] = 3
+    shared.data.fill_(3)
+    save.result()
+    assert all(torch.equal(a, b) for a, b in zip(torch.load(path), before))
 
 
 def test_freed_and_replaced(stall, lane):
@@ -382,6 +438,25 @@ if "sleep" in sys.argv:
     print("ready", flush=True)
     time.sleep(1000)
 """
+
+
+LAST = """
+import atexit, sys, torch
+# before cairnfs is imported: called behind what that does at the end
+atexit.register(lambda: cairnfs.save(model.state_dict(), sys.argv[1]))
+import cairnfs
+model = torch.nn.Linear(3000, 3000)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(1, 3000)).sum().backward()
+optimizer.step()
+"""
+
+
+def test_a_save_at_the_very_end(lane, directory, programs):
+    """No one would wait for it any more, so it waits itself."""
+    command = [sys.executable, "-c", LAST, path := os.path.join(directory, "last.pt")]
+    done = subprocess.run(command, env=programs, capture_output=True, text=True)
+    assert done.returncode == 0 and torch.load(path)["weight"].shape == (3000, 3000), done.stderr
 
 
 @pytest.mark.parametrize("how", ["end", "raise", "sleep", "handler", "child"])

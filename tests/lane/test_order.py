@@ -37,6 +37,7 @@ def test_failed_save_fails_its_marker(stall, lane):
     lane.save(training.state(), os.path.join(mnt, "0.pt"))
     lane.marker(latest, "0.pt").result()
     for before in (True, False):
+        training = Training()  # what has changed once without a fence is copied at once later
         save = stall.save(lane, training.state(), os.path.join(mnt, "1.pt"))
         with torch.no_grad():
             training.model.weight.add_(1)
