@@ -44,6 +44,15 @@ size_t fx_encode(const struct fx_kernels *kernels, const struct fx_guess *guess,
 size_t fx_encode_rope(const struct fx_kernels *kernels, const struct fx_guess *guess,
                       struct rope *src, void *dst, size_t limit);
 
+#define FX_MATRIX_SCRATCH_LEN (1536u * 1024)
+
+/* The same for what may be a matrix of bf16 or fp32 numbers: looks for the length of its rows, and
+ * says of the exponents only what rows and columns do not tell. Slower than fx_encode(), and denser
+ * where it finds some. 0, too, where there are none, or `guess` is of something else. `scratch` has
+ * FX_MATRIX_SCRATCH_LEN bytes, aligned as malloc does it. */
+size_t fx_encode_matrix(const struct fx_kernels *kernels, const struct fx_guess *guess,
+                        const void *src, size_t raw_len, void *scratch, void *dst, size_t limit);
+
 /* Bytes of an element: 1, 2, 4 or 8, as the first stored byte says. */
 static inline unsigned fx_width(uint8_t first)
 {

@@ -42,6 +42,16 @@ struct fx_kernels {
                      uint8_t *values);
 };
 
+/* Bytes whose lowest bit is 0, as 7 bits each: 56 bytes for 64, which lie as they are but for that
+ * bit, where those of the last 8 go. The same code for all sets of instructions. */
+void fx_pack_even(const uint8_t *bytes, size_t count, uint8_t *packed);
+void fx_unpack_even(const uint8_t *packed, size_t count, uint8_t *bytes);
+
+static inline size_t fx_packed_len(size_t count)
+{
+    return count / 8 * 7;
+}
+
 extern const struct fx_kernels fx_scalar;
 #if defined __x86_64__
 extern const struct fx_kernels fx_avx2, fx_avx512;

@@ -71,6 +71,8 @@ void fx_plan_make(const struct fx_kernels *kernels, const struct fx_guess *guess
         plan.rotated = rotated;
         plan.coded = guess->coded[rotated];
         plan.levelled = 0;
+        plan.is_signless = false;
+        plan.columns = NULL;
         uint64_t cost = plan.coded ? plan_all(kernels, src, scratch, &plan) : UINT64_MAX;
         if (cost < best && plan.coded) {
             best = cost;

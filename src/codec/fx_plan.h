@@ -4,6 +4,7 @@
 #pragma once
 
 #include "codec/fx.h"
+#include "codec/fx_columns.h"
 #include "codec/lx.h"
 
 #define FX_BLOCK 16384u /* elements */
@@ -11,7 +12,9 @@
 struct fx_plan {
     uint8_t width, phase;
     bool rotated;
-    uint8_t coded, levelled; /* bit p: plane p */
+    uint8_t coded, levelled;    /* bit p: plane p */
+    bool is_signless;           /* rotated, and no element has a sign */
+    struct fx_columns *columns; /* of the highest plane, which is coded; NULL: none */
     struct lx_code codes[8];
 };
 

@@ -172,4 +172,30 @@ static size_t unpack(const uint8_t *masks, size_t count, unsigned bits, const ui
     return used;
 }
 
+void fx_pack_even(const uint8_t *bytes, size_t count, uint8_t *packed)
+{
+    for (size_t i = 0; i < count; i += FX_GROUP, packed += 56) {
+        uint64_t last = 0;
+        for (unsigned k = 0; k < 8; k++)
+            last |= (uint64_t)(bytes[i + 56 + k] >> 1) << (7 * k);
+        for (unsigned k = 0; k < 7; k++)
+            put_le64(packed + 8 * (size_t)k,
+                     get_le64(bytes + i + 8 * (size_t)k) | spread_bits(last >> (8 * k)));
+    }
+}
+
+void fx_unpack_even(const uint8_t *packed, size_t count, uint8_t *bytes)
+{
+    for (size_t i = 0; i < count; i += FX_GROUP, packed += 56) {
+        uint64_t last = 0;
+        for (unsigned k = 0; k < 7; k++) {
+            uint64_t x = get_le64(packed + 8 * (size_t)k);
+            last |= gather_bits(x) << (8 * k);
+            put_le64(bytes + i + 8 * (size_t)k, x & ~EACH_BYTE);
+        }
+        for (unsigned k = 0; k < 8; k++)
+            bytes[i + 56 + k] = (uint8_t)(last >> (7 * k) << 1);
+    }
+}
+
 const struct fx_kernels fx_scalar = {split, join, level, unlevel, translate, pack, unpack};

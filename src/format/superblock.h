@@ -13,8 +13,10 @@
 #define SUPERBLOCK_INCOMPAT_FX (1ull << 2)     /* chunks may be encoded as fx */
 /* Chunks of the remote may be encoded as twin or dx, and refer to others. */
 #define SUPERBLOCK_INCOMPAT_DENSE (1ull << 3)
+#define SUPERBLOCK_INCOMPAT_MATRIX (1ull << 4) /* fx may have columns, or be without signs */
 /* Encodings that chunks may have; set by the caller, also of a prefix info. */
-#define SUPERBLOCK_INCOMPAT_ENCODINGS (SUPERBLOCK_INCOMPAT_FX | SUPERBLOCK_INCOMPAT_DENSE)
+#define SUPERBLOCK_INCOMPAT_ENCODINGS                                                              \
+    (SUPERBLOCK_INCOMPAT_FX | SUPERBLOCK_INCOMPAT_DENSE | SUPERBLOCK_INCOMPAT_MATRIX)
 #define SUPERBLOCK_FORMER_MAX 64u
 
 struct superblock {

@@ -41,7 +41,7 @@ struct dense_work {
     struct base bases[CHUNK_REFS_MAX];
     uint64_t uses;
     uint64_t missed, skipped; /* bytes of fp32 chunks that have an earlier version */
-    uint8_t *encoded, *decoded, *scratch;
+    uint8_t *encoded, *decoded, *matrix, *scratch;
 };
 
 struct dense *dense_new(void)
@@ -87,7 +87,8 @@ struct dense_work *dense_work_new(struct upload *up)
         w->bases[i].raw = xmalloc(CHUNK_SIZE_MAX);
     w->encoded = xmalloc(CHUNK_SIZE_MAX);
     w->decoded = xmalloc(CHUNK_SIZE_MAX);
-    w->scratch = xmalloc(TWIN_SCRATCH_LEN);
+    w->matrix = xmalloc(CHUNK_SIZE_MAX);
+    w->scratch = xmalloc(max_u64(TWIN_SCRATCH_LEN, FX_MATRIX_SCRATCH_LEN));
     return w;
 }
 
@@ -99,6 +100,7 @@ void dense_work_free(struct dense_work *w)
         free(w->bases[i].raw);
     free(w->encoded);
     free(w->decoded);
+    free(w->matrix);
     free(w->scratch);
     free(w);
 }
@@ -332,6 +334,22 @@ static bool try_twin(struct dense_work *w, struct chunk_entry *entry, const stru
     return true;
 }
 
+/* --- matrix ----------------------------------------------------------------------------------- */
+
+/* Each byte that it saves counts: it needs no other chunk, and is read as fast. */
+static bool try_matrix(struct dense_work *w, struct chunk_entry *entry,
+                       const struct fx_guess *guess, const uint8_t *raw)
+{
+    const struct fx_kernels *kernels = fx_kernels_of(cpu_level());
+    size_t len = entry->raw_len, stored = fx_encode_matrix(kernels, guess, raw, len, w->scratch,
+                                                           w->matrix, entry->stored_len - 1);
+    if (stored == 0 ||
+        !is_same(w, fx_decode(kernels, w->matrix, stored, w->decoded, len), raw, len))
+        return false;
+    entry->stored_len = (uint32_t)stored;
+    return true;
+}
+
 /* --- any -------------------------------------------------------------------------------------- */
 
 /* False: others are stored by the chunk, so it gets no deeper. */
@@ -342,28 +360,32 @@ static bool may_refer(const struct dense_work *w, const struct chunk_entry *entr
     return r == 0 && !has_dependents;
 }
 
-static bool encode(struct dense_work *w, struct chunk_entry *entry, const uint8_t *raw)
+/* NULL: it stays as it is. */
+static const uint8_t *encode(struct dense_work *w, struct chunk_entry *entry, const uint8_t *raw)
 {
     struct fx_guess guess;
     bool is_fp32 = w->up->phase >= PHASE_FP32;
     if (entry->encoding != ENCODING_FX || entry->raw_len < FX_RAW_MIN)
-        return false;
+        return NULL;
     fx_look(raw, entry->raw_len, &guess);
     if (!is_fp32 && guess.width == 2)
         add_image(w->up->remote->dense, entry, &guess, raw);
     if (is_fp32)
         allow_images(w->up->remote->dense, entry->raw_len);
-    if (w->up->phase == 0 || !may_refer(w, entry))
-        return false;
-    return is_fp32 ? try_twin(w, entry, &guess, raw) || try_wide_dx(w, entry, &guess, raw)
-                   : try_dx(w, entry, &guess, raw);
+    bool may = w->up->phase > 0 && may_refer(w, entry);
+    if (may && is_fp32 && try_twin(w, entry, &guess, raw))
+        return w->encoded;
+    const uint8_t *ret = try_matrix(w, entry, &guess, raw) ? w->matrix : NULL;
+    if (may && (is_fp32 ? try_wide_dx : try_dx)(w, entry, &guess, raw))
+        ret = w->encoded;
+    return ret;
 }
 
 const uint8_t *dense_encode(struct dense_work *w, struct chunk_entry *entry, const uint8_t *raw)
 {
     int64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    bool is_dense = encode(w, entry, raw);
+    const uint8_t *ret = encode(w, entry, raw);
     atomic_fetch_add(&w->up->remote->encoded.cpu_ns,
                      (uint64_t)(clock_ns(CLOCK_THREAD_CPUTIME_ID) - began));
-    return is_dense ? w->encoded : NULL;
+    return ret;
 }

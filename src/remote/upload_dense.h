@@ -6,6 +6,8 @@
  *   twin  fp32 numbers beside the bf16 ones that they were rounded to: these are found by their
  *         content, in chunks that were sent in the last minutes
  *
+ * A chunk for which there is neither stands alone, as a matrix (codec/fx.h) where that is smaller.
+ *
  * What a chunk is stored by was needed at the cut, and has its place in the remote: so no head
  * names the one without the other. It is read from NVMe alone. What is encoded is decoded and
  * compared before it is used. */
@@ -14,7 +16,7 @@
 #include "remote/upload.h"
 
 /* Most memory: of one thread's work, and of what all share, with a round's lineage and phases. */
-#define DENSE_WORK_BYTES (13 * MIB / 2)
+#define DENSE_WORK_BYTES (9 * MIB)
 #define DENSE_BYTES (33 * MIB + 16 * MIB + 16 * MIB)
 
 /* State that a remote's rounds share: bf16 chunks that were sent lately. Any thread. */

@@ -15,6 +15,7 @@ import tempfile
 import time
 
 import bench_common
+import entropy
 import remote as remotes
 from bench_common import rig
 
@@ -418,6 +419,22 @@ def speeds(args, training):
     return figures
 
 
+def as_integers(tensor):
+    return tensor.contiguous().view(torch.uint8).numpy().view(f"u{tensor.element_size()}").ravel().copy()
+
+
+def entropies(args, training):
+    """Beside what the codec takes of tensors, by themselves and as differences: what ideal coders would."""
+    tool, versions = os.path.join(args.build, "tests", "bench", "reduce_bench"), []
+    for _ in range(3):
+        for _ in range(args.every):
+            training.step()
+        versions.append({part: [(name, list(t.shape), as_integers(t)) for name, t in tensors.items()]
+                         for part, tensors in training.parts().items()})
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        return entropy.table(tool, directory, versions)
+
+
 # --- what is no tensor -------------------------------------------------------------------------------------------------------
 
 
@@ -501,7 +518,7 @@ def main():
     parser.add_argument("--every", type=int, default=50, help="steps between checkpoints")
     parser.add_argument("--batch", type=int, default=8, help="rows of 128 tokens in a step")
     parser.add_argument("--pretrain", type=int, default=300, help="steps before what comes after pre-training")
-    parser.add_argument("--parts", default="series,ratios,uploads,tuned,speeds", help="and texts, where the build found libzstd")
+    parser.add_argument("--parts", default="series,ratios,uploads,tuned,speeds", help="also entropy; texts, where the build found libzstd")
     args = parser.parse_args()
 
     def begin():
@@ -521,6 +538,8 @@ def main():
         results["uploads"] = uploads(args, begin())
     if "tuned" in parts:
         results["tuned"] = tuned(args, begin())
+    if "entropy" in parts:
+        results["entropy"] = entropies(args, begin())
     if "texts" in parts:
         results["texts"] = texts(args, training)
     if "speeds" in parts:

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Speed of the codec over the chunks of files, beside memcpy and BLAKE3 over the same bytes:
  * reduce_bench ROUNDS FILE[:BASE]... A line of JSON for each file: bytes, stored bytes, and seconds
- * of thread CPU time of each round. For twin a file is taken for fp32 numbers, which are rounded to
- * images; seconds are those for the fp32. Where there is a base, as long a file, chunks are also
- * encoded as dx to the chunks of the base. */
+ * of thread CPU time of each round. A matrix is what fx_encode_matrix() makes less of. For twin a
+ * file is taken for fp32 numbers, which are rounded to images; seconds are those for the fp32.
+ * Where there is a base, as long a file, chunks are also encoded as dx to the chunks of the base.
+ */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -60,6 +61,25 @@ static void decode(size_t i)
         check(fx_decode(kernels, stored + i * CHUNK_SIZE_MAX, lens[i], out, chunk_len(i)) == 0);
     else
         copy(i);
+}
+
+/* --- matrices --------------------------------------------------------------------------------- */
+
+static uint64_t matrix[FX_MATRIX_SCRATCH_LEN / 8];
+
+/* As fx, where there are no rows. */
+static void matrix_encode_chunk(size_t i)
+{
+    struct fx_guess guess;
+    uint8_t *src = raw + i * CHUNK_SIZE_MAX, *dst = stored + i * CHUNK_SIZE_MAX;
+    encode(i);
+    fx_look(src, chunk_len(i), &guess);
+    size_t most = lens[i] ? lens[i] : chunk_len(i),
+           len = fx_encode_matrix(kernels, &guess, src, chunk_len(i), matrix, out, most - 1);
+    if (len == 0)
+        return;
+    memcpy(dst, out, len);
+    lens[i] = len;
 }
 
 /* --- dx --------------------------------------------------------------------------------------- */
@@ -184,6 +204,16 @@ static size_t stored_len(void)
     return sum;
 }
 
+static void bench_matrix(unsigned rounds)
+{
+    for (level_now = CPU_SCALAR; level_now <= cpu_level_of_machine(); level_now++) {
+        kernels = fx_kernels_of(level_now);
+        measure_at("matrix_encode", rounds, matrix_encode_chunk);
+        measure_at("matrix_decode", rounds, decode);
+    }
+    printf(", \"matrix_bytes\": %zu", stored_len());
+}
+
 static void bench_twin(unsigned rounds)
 {
     image = xmalloc_large(raw_len / 2);
@@ -223,10 +253,10 @@ static void bench_dx(const char *path, unsigned rounds)
 static void bench(const char *path, const char *base_path, unsigned rounds)
 {
     char *bytes = NULL;
-    check(io_read_file(path, 1ull << 30, &bytes, &raw_len) == 0 && raw_len >= CHUNK_SIZE_MAX);
-    raw_len = align_down(raw_len, CHUNK_SIZE_MAX);
+    check(io_read_file(path, 1ull << 30, &bytes, &raw_len) == 0 && raw_len >= FX_RAW_MIN);
+    raw_len = align_down(raw_len, FX_RAW_MIN); /* so that no chunk is shorter */
     raw = (uint8_t *)bytes;
-    chunks = raw_len / CHUNK_SIZE_MAX;
+    chunks = (raw_len + CHUNK_SIZE_MAX - 1) / CHUNK_SIZE_MAX;
     lens = xcalloc(chunks, sizeof *lens);
     stored = xmalloc_large(raw_len);
     memset(stored, 1, raw_len);
@@ -240,6 +270,7 @@ static void bench(const char *path, const char *base_path, unsigned rounds)
         measure_at("decode", rounds, decode);
     }
     printf(", \"stored_bytes\": %zu", stored_len());
+    bench_matrix(rounds);
     bench_twin(rounds);
     if (base_path)
         bench_dx(base_path, rounds);

@@ -23,6 +23,13 @@ static uint32_t nan_or_so(struct seeded *s)
     return some[seeded_below(s, ARRAY_LEN(some))];
 }
 
+/* The least exponent of an element of a matrix with rows of 192: by row and column. */
+static uint32_t of_matrix(size_t i)
+{
+    uint64_t row = i / 192, column = i % 192;
+    return (uint32_t)(60 + row * 2654435761u % 1021 % 9 + column * 2654435761u % 1019 % 13);
+}
+
 /* Element i; returns its width. */
 static size_t element(enum numbers kind, struct seeded *s, size_t i, uint8_t *p)
 {
@@ -36,6 +43,12 @@ static size_t element(enum numbers kind, struct seeded *s, size_t i, uint8_t *p)
     case NUMBERS_F32_ROWS:
         put_le32(p, f32(s, (uint32_t)(60 + i / 256 % 30 + rarely(s)), false));
         return 4;
+    case NUMBERS_F32_MATRIX:
+        put_le32(p, f32(s, of_matrix(i) + (uint32_t)rarely(s), false));
+        return 4;
+    case NUMBERS_BF16_MATRIX:
+        put_le16(p, (uint16_t)(f32(s, of_matrix(i) + (uint32_t)rarely(s), true) >> 16));
+        return 2;
     case NUMBERS_F64:
         put_le64(p,
                  seeded_below(s, 2) << 63 | (1020 - rarely(s)) << 52 | seeded_below(s, 1ull << 52));

@@ -8,9 +8,11 @@
 
 enum numbers {
     NUMBERS_NOISE,
-    NUMBERS_BF16,     /* weights: exponents as those of a normal distribution, both signs */
-    NUMBERS_F32,      /* the same in 32 bits */
-    NUMBERS_F32_ROWS, /* second moments: no sign, exponents that drift slowly */
+    NUMBERS_BF16,        /* weights: exponents as those of a normal distribution, both signs */
+    NUMBERS_F32,         /* the same in 32 bits */
+    NUMBERS_F32_ROWS,    /* second moments: no sign, exponents that drift slowly */
+    NUMBERS_F32_MATRIX,  /* the same as a column times a row, of rows of 192 */
+    NUMBERS_BF16_MATRIX, /* first moments in 16 bits */
     NUMBERS_F64,
     NUMBERS_I64,   /* small, as token numbers */
     NUMBERS_BYTES, /* quantized: 8 bits, most near zero */

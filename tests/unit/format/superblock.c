@@ -59,12 +59,12 @@ Test(superblock, encodings)
 {
     uint8_t buf[SUPERBLOCK_LEN];
     struct superblock in = sample_adopted_superblock(), out;
-    in.incompat = SUPERBLOCK_INCOMPAT_FX | SUPERBLOCK_INCOMPAT_DENSE;
+    in.incompat = SUPERBLOCK_INCOMPAT_ENCODINGS;
     superblock_encode(&in, buf);
-    assert_u64(get_le64(buf + 16), 1 | 4 | 8, "history, fx, dense");
+    assert_u64(get_le64(buf + 16), 1 | 4 | 8 | 16, "history, fx, dense, matrix");
     assert_i64(superblock_decode(buf, sizeof buf, &out), 0);
     superblock_encode(&out, buf);
-    assert_u64(get_le64(buf + 16), 1 | 4 | 8);
+    assert_u64(get_le64(buf + 16), 1 | 4 | 8 | 16);
 }
 
 /* The feature bit is the encoder's: what the caller says of it does not count. */
@@ -122,7 +122,7 @@ Test(superblock, history_and_its_bit_go_together)
         assert_i64(decode_with_history(0, compat, own.store), -EUCLEAN);
         assert_i64(decode_with_history(1, compat, zeros), -EUCLEAN);
         assert_i64(decode_with_history(1, compat, own.store), -EUCLEAN);
-        assert_i64(decode_with_history(1 | 16, compat, other.history), -EPROTONOSUPPORT);
+        assert_i64(decode_with_history(1 | 32, compat, other.history), -EPROTONOSUPPORT);
     }
 }
 

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Columns:
+ *
+ *   OFFSET SIZE
+ *        0    2  elements of a row, 64 to 16,384
+ *        2    1  base
+ *        3       a code (lx.c), and with it a byte for each column
+ *                a code, and with it a byte for each row, of which the last one may be shorter; at
+ *                most 8,192; 255: nothing is told of the row */
+#include "codec/fx_columns.h"
+
+#define ROWS_MIN 4u /* fewer say nothing of columns */
+
+/* A sample that tells how much exponents differ at a distance. */
+#define WINDOWS 16u
+#define WINDOW 1024u
+#define MULTIPLES 8u
+
+/* --- the length of a row ---------------------------------------------------------------------- */
+
+static uint32_t difference(const uint8_t *restrict a, const uint8_t *restrict b)
+{
+    uint32_t sum = 0;
+    for (size_t i = 0; i < WINDOW; i++)
+        sum += (uint32_t)abs(a[i] - b[i]);
+    return sum;
+}
+
+static uint32_t difference_at(const uint8_t *levelled, size_t step, size_t distance)
+{
+    uint32_t sum = 0;
+    for (size_t i = 0; i < WINDOWS; i++)
+        sum += difference(levelled + i * step, levelled + i * step + distance);
+    return sum;
+}
+
+/* Of a distance and its first multiples: those of a row's length are all alike. */
+static uint32_t mean_of_multiples(const uint32_t *sums, size_t distances, size_t distance)
+{
+    uint64_t sum = 0;
+    uint32_t n = 0;
+    for (size_t at = distance; at <= distances && n < MULTIPLES; at += distance, n++)
+        sum += sums[at - 1];
+    return (uint32_t)(sum / n);
+}
+
+/* The shortest distance at which exponents differ about as little as at any; 0: they are too few.
+ * They are levelled, so that a row's own size does not make its elements alike. */
+static size_t find_row_len(const uint8_t *levelled, size_t count)
+{
+    size_t longest = (size_t)min_u64(FX_ROW_MAX, count / ROWS_MIN),
+           distances = longest / FX_ROW_STEP;
+    uint32_t sums[FX_ROW_MAX / FX_ROW_STEP], least = UINT32_MAX;
+    uint64_t all = 0;
+    if (distances == 0 || count < longest + WINDOW)
+        return 0;
+    for (size_t i = 0; i < distances; i++)
+        all += sums[i] =
+            difference_at(levelled, (count - longest - WINDOW) / WINDOWS, (i + 1) * FX_ROW_STEP);
+    for (size_t i = 1; i <= distances; i++)
+        least = (uint32_t)min_u64(least, mean_of_multiples(sums, distances, i));
+    for (size_t i = 1; i <= distances; i++)
+        if (mean_of_multiples(sums, distances, i) <= least + (all / distances - least) / 3)
+            return i * FX_ROW_STEP;
+    return 0;
+}
+
+/* --- their means ------------------------------------------------------------------------------ */
+
+/* In quarters. Zeros have no exponent, and count nowhere. Returns the least. */
+static int32_t find_means_of_columns(const uint8_t *exponents, const struct fx_columns *columns,
+                                     size_t whole_rows, struct fx_columns_work *work)
+{
+    const size_t row_len = columns->row_len;
+    int32_t least = INT32_MAX;
+    memset(work->sums, 0, row_len * sizeof *work->sums);
+    memset(work->counts, 0, row_len * sizeof *work->counts);
+    for (size_t r = 0; r < whole_rows; r++)
+        for (size_t i = 0; i < row_len; i++) {
+            work->sums[i] += exponents[r * row_len + i];
+            work->counts[i] += exponents[r * row_len + i] != 0;
+        }
+    for (size_t i = 0; i < row_len; i++) {
+        uint32_t n = work->counts[i];
+        work->quarters[i] = n ? (int32_t)((4 * work->sums[i] + n / 2) / n) : INT32_MAX;
+        if (work->quarters[i] < least)
+            least = work->quarters[i];
+    }
+    least = least == INT32_MAX ? 0 : least;
+    for (size_t i = 0; i < row_len; i++)
+        if (work->counts[i] == 0)
+            work->quarters[i] = least;
+    return least;
+}
+
+#define NOTHING INT32_MAX
+
+/* Of a row: by how much its exponents are more than their columns. NOTHING: it is all zeros. */
+static int32_t find_mean_of_row(const uint8_t *exponents, size_t count, const int32_t *quarters)
+{
+    int32_t sum = 0, n = 0;
+    for (size_t i = 0; i < count; i++) {
+        sum += exponents[i] ? 4 * exponents[i] - quarters[i] : 0;
+        n += exponents[i] != 0;
+    }
+    return n ? (sum + (sum < 0 ? -n : n) / 2) / n : NOTHING;
+}
+
+bool fx_columns_find(const uint8_t *exponents, const uint8_t *levelled, size_t count,
+                     struct fx_columns_work *work, struct fx_columns *ret)
+{
+    const size_t row_len = ret->row_len = find_row_len(levelled, count);
+    int32_t least_row = NOTHING;
+    if (row_len == 0 || (count + row_len - 1) / row_len > FX_ROWS_MAX)
+        return false;
+    ret->rows = (count + row_len - 1) / row_len;
+    int32_t least = find_means_of_columns(exponents, ret, count / row_len, work);
+    for (size_t r = 0; r < ret->rows; r++) {
+        size_t len = (size_t)min_u64(row_len, count - r * row_len);
+        work->of_row[r] = find_mean_of_row(exponents + r * row_len, len, work->quarters);
+        if (work->of_row[r] < least_row)
+            least_row = work->of_row[r];
+    }
+    if (least_row == NOTHING)
+        return false;
+    int32_t base = least + least_row + 2 + 4 * 256; /* 2: half of one, to round; and not negative */
+    ret->base = (uint8_t)(base / 4);
+    for (size_t i = 0; i < row_len; i++)
+        ret->of_column[i] = (uint8_t)min_u64(UINT8_MAX, (uint64_t)(work->quarters[i] - least));
+    for (size_t r = 0; r < ret->rows; r++) {
+        uint64_t more = min_u64(FX_ROW_ZEROS - 4, (uint64_t)(work->of_row[r] - least_row));
+        ret->of_row[r] =
+            work->of_row[r] == NOTHING ? FX_ROW_ZEROS : (uint8_t)(more + (uint64_t)(base % 4));
+    }
+    return true;
+}
+
+/* --- exponents without them ------------------------------------------------------------------- */
+
+/* `sign` is 1 or, modulo 256, -1. */
+static inline __attribute__((always_inline)) void add(const struct fx_columns *columns, size_t at,
+                                                      uint8_t *restrict exponents, size_t count,
+                                                      const uint8_t sign)
+{
+    const size_t row_len = columns->row_len;
+    const uint8_t base = columns->base;
+    check(at + count <= row_len * columns->rows);
+    while (count > 0) {
+        size_t column = at % row_len, len = (size_t)min_u64(count, row_len - column);
+        const uint8_t *restrict of_column = columns->of_column + column;
+        const uint8_t of_row = columns->of_row[at / row_len];
+        for (size_t i = 0; i < len && of_row != FX_ROW_ZEROS; i++) {
+            uint8_t common = (uint8_t)(base + ((uint8_t)(of_column[i] + of_row) >> 2));
+            exponents[i] = (uint8_t)(exponents[i] + sign * common);
+        }
+        exponents += len;
+        at += len;
+        count -= len;
+    }
+}
+
+void fx_columns_take(const struct fx_columns *columns, size_t at, uint8_t *exponents, size_t count)
+{
+    add(columns, at, exponents, count, UINT8_MAX);
+}
+
+void fx_columns_give(const struct fx_columns *columns, size_t at, uint8_t *exponents, size_t count)
+{
+    add(columns, at, exponents, count, 1);
+}
+
+/* --- as they are stored ----------------------------------------------------------------------- */
+
+static bool put_table(struct writer *w, const struct fx_kernels *kernels, const uint8_t *table,
+                      size_t count, uint8_t *scratch, struct lx_work *work)
+{
+    struct lx_code code;
+    uint16_t counts[256] = {0};
+    for (size_t i = 0; i < count; i++)
+        counts[table[i]]++;
+    (void)lx_code_make(counts, count, &code);
+    if (code.levels == 0 || !lx_put_code(w, &code))
+        return false;
+    lx_code_rank(&code);
+    memcpy(scratch, table, count);
+    return lx_put(w, kernels, &code, scratch, count, work);
+}
+
+bool fx_columns_put(struct writer *w, const struct fx_kernels *kernels,
+                    const struct fx_columns *columns, uint8_t *scratch, struct lx_work *work)
+{
+    uint8_t *p = writer_take(w, 3);
+    if (!p)
+        return false;
+    put_le16(p, (uint16_t)columns->row_len);
+    p[2] = columns->base;
+    return put_table(w, kernels, columns->of_column, columns->row_len, scratch, work) &&
+           put_table(w, kernels, columns->of_row, columns->rows, scratch, work);
+}
+
+static bool get_table(struct cursor *c, const struct fx_kernels *kernels, uint8_t *table,
+                      size_t count, struct lx_work *work)
+{
+    struct lx_code code;
+    return lx_get_code(c, &code) && lx_get(c, kernels, &code, table, count, work);
+}
+
+bool fx_columns_get(struct cursor *c, const struct fx_kernels *kernels, size_t elements,
+                    struct fx_columns *ret, struct lx_work *work)
+{
+    const uint8_t *p = cursor_bytes(c, 3);
+    if (!p)
+        return false;
+    ret->row_len = get_le16(p);
+    ret->base = p[2];
+    if (ret->row_len < FX_ROW_MIN || ret->row_len > FX_ROW_MAX || elements == 0)
+        return false;
+    ret->rows = (elements + ret->row_len - 1) / ret->row_len;
+    return ret->rows <= FX_ROWS_MAX && get_table(c, kernels, ret->of_column, ret->row_len, work) &&
+           get_table(c, kernels, ret->of_row, ret->rows, work);
+}
