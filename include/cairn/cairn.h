@@ -12,11 +12,11 @@
  * elsewhere a hidden one, ".NAME.cairn-PID-N", with a warning once in a process.
  *
  * Errors: 0 or a negative errno, and the cause as text (cairn_save_error(), cairn_error()). Nothing
- * here exits, aborts or raises a signal. Threads: each call may be made by several threads at once,
- * but for close and free, which end what they are given. fork: in the child each call on a lane of
- * the parent returns -ECHILD, and cairn_lane_close() frees only memory. Units: bytes; milliseconds
- * where a name ends in _ms, nanoseconds in _ns. A timeout below 0 means no end; 0 does not wait.
- * Structs of a caller begin with `size`, its sizeof: members that a newer header adds are 0 then.
+ * here exits or aborts. Handlers of SIGSEGV and SIGBUS, put there by the first save, take sources
+ * that are freed too early (-EFAULT), and pass on all else. Several threads may call at once, but
+ * for close and free, which end what they are given. fork: in the child calls on a parent's lane
+ * return -ECHILD, and cairn_lane_close() frees only memory. Units: bytes; ms, ns by name. Timeouts
+ * below 0 have no end. Structs begin with `size`, their sizeof: newer members are 0 then.
  */
 #ifndef CAIRN_CAIRN_H
 #define CAIRN_CAIRN_H

@@ -214,7 +214,7 @@ class Save:
 
     def _take_error(self, code):
         lib.library().cairn_save_fail(self.handle, code, None)  # has failed already: this waits until no thread reads the sources
-        if code == -errno.EBADMSG:  # the library does not know which tensor it was
+        if code in (-errno.EBADMSG, -errno.EFAULT):  # changed, or freed: the library does not know which tensor it was
             _track.note_change(tensor for tensor, *_ in self.guards)
         text = ctypes.c_char_p()
         code = lib.library().cairn_save_error(self.handle, ctypes.byref(text)) or code

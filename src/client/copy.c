@@ -3,15 +3,16 @@
  * its bytes are on their way into the cache anyway; then the kernel copies them into the file from
  * where they are.
  *
- * Once the CRC is there, the piece is read by the kernel alone: memory that goes away under it is
- * an error (-EFAULT) of a save that has failed anyway. So what waits for a failed save waits for
- * CRCs, never for a write that a filesystem holds up. */
+ * Once the CRC is there, the piece is read by the kernel alone. So what waits for a failed save
+ * waits for CRCs, never for a write that a filesystem holds up. Memory that goes away under either
+ * (fault.h) fails the save with -EFAULT. */
 #include "client/client.h"
 
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include "client/crc.h"
+#include "client/fault.h"
 #include "client/report.h"
 #include "client/sample.h"
 
@@ -120,14 +121,55 @@ static bool begin_of_reading(struct piece *piece)
     return save->error == 0;
 }
 
+/* The thread itself reads the source of a piece, for one of these results. */
+struct reading {
+    const struct piece *piece;
+    uint32_t crc;
+    uint64_t sample;
+    struct fingerprint_sum *sums;
+};
+
+static void read_crc(void *arg)
+{
+    struct reading *reading = arg;
+    reading->crc = crc_of(0, reading->piece->data, reading->piece->length);
+}
+
+static void read_sample(void *arg)
+{
+    struct reading *reading = arg;
+    reading->sample = sample_of(reading->piece->data, reading->piece->length);
+}
+
+static void read_sums(void *arg)
+{
+    struct reading *reading = arg;
+    fingerprint_blocks(reading->piece->job->save->lane->refer.key, reading->piece->data,
+                       reading->piece->length, reading->sums);
+}
+
+static int source_is_gone(const struct piece *piece)
+{
+    const struct job *job = piece->job;
+    cause_note("%s: the memory of a source of %llu bytes was freed or moved while it was copied",
+               job->save->draft.path, (unsigned long long)job->length);
+    return -EFAULT;
+}
+
 /* Behind the copy, so that it covers all of the time since the call. */
 static int check_unchanged(struct piece *piece)
 {
     struct job *job = piece->job;
+    struct reading reading = {.piece = piece};
     if (!job->samples || !begin_of_reading(piece))
         return 0;
-    bool is_same = sample_of(piece->data, piece->length) == job->samples[piece->index];
-    if (!end_of_reading(piece) || is_same)
+    int r = fault_try(read_sample, &reading);
+    bool is_same = reading.sample == job->samples[piece->index];
+    if (!end_of_reading(piece))
+        return 0;
+    if (r < 0)
+        return source_is_gone(piece);
+    if (is_same)
         return 0;
     cause_note(
         "%s: a source of %llu bytes was changed while it was copied, and no fence had waited",
@@ -135,21 +177,37 @@ static int check_unchanged(struct piece *piece)
     return -EBADMSG;
 }
 
+/* Its fingerprint, then its CRC unless the older version has that. */
+static int read_piece(struct piece *piece)
+{
+    struct job *job = piece->job;
+    struct fingerprint_sum sums[PIECE_BYTES / FINGERPRINT_BLOCK];
+    struct reading reading = {.piece = piece, .sums = sums};
+    int r = job->prints ? fault_try(read_sums, &reading) : 0;
+    if (job->prints && r == 0) {
+        struct fingerprint print =
+            fingerprint_combine(job->save->lane->refer.key, sums, piece->length);
+        piece->is_referenced = refer_known(job, piece->index, &print);
+    }
+    if (!job->crcs || piece->is_referenced || r < 0)
+        return r;
+    r = fault_try(read_crc, &reading);
+    job->crcs[piece->index] = reading.crc;
+    return r;
+}
+
 static int copy_host(struct piece *piece)
 {
     struct job *job = piece->job;
-    struct fingerprint print;
-    if (job->prints &&
-        fingerprint_of(job->save->lane->refer.key, piece->data, piece->length, &print) == 0)
-        piece->is_referenced = refer_known(job, piece->index, &print);
-    if (job->crcs && !piece->is_referenced)
-        job->crcs[piece->index] = crc_of(0, piece->data, piece->length);
+    int r = read_piece(piece);
     if ((job->crcs || job->prints) && !end_of_reading(piece))
         return 0;
-    if (piece->is_referenced)
-        return check_unchanged(piece);
-    report_progress(&job->save->draft);
-    int r = draft_write(&job->save->draft, piece->data, piece->length, piece->at);
+    if (r == 0 && !piece->is_referenced) {
+        report_progress(&job->save->draft);
+        r = draft_write(&job->save->draft, piece->data, piece->length, piece->at);
+    }
+    if (r == -EFAULT)
+        return source_is_gone(piece);
     return r < 0 ? r : check_unchanged(piece);
 }
 
@@ -226,6 +284,7 @@ static int copy_piece(struct piece *piece, bool has_failed)
 static void copier_loop(struct cairn_lane *lane, bool only_now)
 {
     struct piece piece;
+    fault_admit();
     mutex_lock(&lane->lock);
     for (;;) {
         bool found = take_piece_locked(lane, only_now, &piece);

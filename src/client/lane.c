@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/pool.h"
+#include "client/fault.h"
 
 #define MAX_BLOCK_MS (10 * 60 * 1000)
 #define NICE_MAX 19
@@ -155,6 +156,7 @@ int cairn_lane_open(const struct cairn_lane_options *given, cairn_lane **ret)
 /* Threads come with the first save: a process that only imports the library has none. */
 int lane_start(struct cairn_lane *lane)
 {
+    fault_install();
     LOCK_SCOPE(&lane->lock);
     int r = 0;
     while (lane->copier_count < lane->options.copy_threads + 1 && r == 0) {
