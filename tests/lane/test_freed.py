@@ -34,7 +34,8 @@ def test_memory_that_is_freed_during_the_copy(stall, lane, way, lazy):
     MOVES[way](training)
     stall.go()
     error = save.exception()
-    assert error.errno == errno.EFAULT and "was freed or moved while it was copied" in str(error)
+    # The place may have other bytes by then: new memory lies there.
+    assert error.errno in (errno.EFAULT, errno.EBADMSG) and "while it was copied" in str(error)
     assert torch.load(path) == {"old": 1} and os.listdir(stall.mount.mnt) == ["state.pt"]
     if way == "aten":
         assert torch.equal(training.model.weight, before["model"]["weight"])
