@@ -32,7 +32,7 @@ def catch_up(writer, follower, timeout=60):
     writer.wait_remote()
     head = newest(writer.remote)
     rig.poll(lambda: shows(follower) >= head, timeout, f"the follower to show head {head}", 0.05)
-    time.sleep(1.1)  # what the kernel may keep of names and attributes
+    time.sleep(1.1)  # the kernel may keep names and attributes for 1 s, and says nothing when they end
 
 
 def same_trees(one, other):

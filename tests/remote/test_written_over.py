@@ -208,7 +208,7 @@ def shown(follower, job):
     """All that is published, once the follower has it."""
     newest = max(job.node.remote.heads())
     rig.poll(lambda: follower.remote_status()["head"] >= newest, 60, f"the follower to show head {newest}", 0.05)
-    time.sleep(1.1)  # what the kernel may keep of names and attributes
+    time.sleep(1.1)  # the kernel may keep names and attributes for 1 s, and says nothing when they end
     return differing(follower.mnt, job.content) == [] and not follower.status()["damage"]
 
 

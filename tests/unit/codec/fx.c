@@ -4,17 +4,12 @@
 #include "../expect.h"
 #include "coder.h"
 #include "format/chunk.h"
+#include "guessed.h"
 #include "numbers.h"
 
 #define HEAD 300u /* bytes: the header and the first counts */
 
 static uint8_t raw[CHUNK_SIZE_MAX];
-
-/* A guess, and fx with it. */
-struct guessed {
-    struct coder coder;
-    struct fx_guess guess;
-};
 
 static size_t encode(const struct coder *coder, enum cpu_level level, const uint8_t *src,
                      size_t raw_len, uint8_t *dst, size_t limit)
@@ -23,18 +18,11 @@ static size_t encode(const struct coder *coder, enum cpu_level level, const uint
     return fx_encode(fx_kernels_of(level), &fx->guess, src, raw_len, dst, limit);
 }
 
-static int decode(const struct coder *coder, enum cpu_level level, const uint8_t *src, size_t len,
-                  uint8_t *dst, size_t raw_len)
-{
-    (void)coder;
-    return fx_decode(fx_kernels_of(level), src, len, dst, raw_len);
-}
-
-static const struct guessed any = {{encode, decode}, {0}}; /* decoding needs no guess */
+static const struct guessed any = {{encode, guessed_decode}, {0}}; /* decoding needs no guess */
 
 static struct guessed fx_with(struct fx_guess guess)
 {
-    return (struct guessed){{encode, decode}, guess};
+    return (struct guessed){{encode, guessed_decode}, guess};
 }
 
 /* Makes `raw` of `kind`. */

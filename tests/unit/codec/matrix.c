@@ -5,6 +5,7 @@
 #include "codec/fx_columns.h"
 #include "coder.h"
 #include "format/chunk.h"
+#include "guessed.h"
 #include "numbers.h"
 
 #define HEAD 400u /* bytes: the header and the first tables */
@@ -12,12 +13,6 @@
 #define SIGNLESS 0x40u
 
 static uint8_t raw[CHUNK_SIZE_MAX];
-
-/* A guess, and fx with it. */
-struct guessed {
-    struct coder coder;
-    struct fx_guess guess;
-};
 
 static size_t encode(const struct coder *coder, enum cpu_level level, const uint8_t *src,
                      size_t raw_len, uint8_t *dst, size_t limit)
@@ -31,19 +26,12 @@ static size_t encode(const struct coder *coder, enum cpu_level level, const uint
     return len;
 }
 
-static int decode(const struct coder *coder, enum cpu_level level, const uint8_t *src, size_t len,
-                  uint8_t *dst, size_t raw_len)
-{
-    (void)coder;
-    return fx_decode(fx_kernels_of(level), src, len, dst, raw_len);
-}
-
-static const struct guessed any = {{encode, decode}, {0}}; /* decoding needs no guess */
+static const struct guessed any = {{encode, guessed_decode}, {0}}; /* decoding needs no guess */
 
 /* Makes `raw` of `kind`. */
 static struct guessed fill(enum numbers kind, struct seeded *s, size_t len, size_t shift)
 {
-    struct guessed ret = {{encode, decode}, {0}};
+    struct guessed ret = {{encode, guessed_decode}, {0}};
     numbers_fill(kind, s, raw, len, shift);
     fx_look(raw, len, &ret.guess);
     return ret;

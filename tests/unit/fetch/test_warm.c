@@ -48,7 +48,8 @@ static void expect_warmed(struct warm_status s)
     fixture_expect(&fixture, "file", 1, LENGTH);
 }
 
-/* Starts a job that most likely meets the reader's chunk before this returns. */
+/* Starts a job that most likely meets the reader's chunk before this returns. Nothing can be seen
+ * of a job that waits: a slow machine passes without having met it. */
 static uint64_t warm_beside_reader(void)
 {
     uint64_t job = start_job("file", false);
