@@ -5,7 +5,7 @@ import os
 
 import torch
 import transformers
-from serve import say, serve, under_way
+from serve import say, serve
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
 transformers.logging.set_verbosity_error()
@@ -24,7 +24,7 @@ class Saves(TrainerCallback):
         say(start=state.global_step)
 
     def on_save(self, args, state, control, **keywords):
-        say(saved=state.global_step, under_way=under_way())
+        say(saved=state.global_step)
 
 
 def data():

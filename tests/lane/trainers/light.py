@@ -7,7 +7,7 @@ import os
 import lightning
 import torch
 from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint
-from serve import say, serve, under_way
+from serve import say, serve
 
 logging.getLogger("lightning.pytorch").setLevel("ERROR")
 STEPS, EVERY, KEEP = 14, 2, 2
@@ -61,7 +61,7 @@ class Model(lightning.LightningModule):
 class Keep(ModelCheckpoint):
     def _save_checkpoint(self, trainer, path):
         super()._save_checkpoint(trainer, path)
-        say(saved=trainer.global_step, under_way=under_way())
+        say(saved=trainer.global_step)
 
     def _save_last_checkpoint(self, *arguments):
         super()._save_last_checkpoint(*arguments)

@@ -41,6 +41,7 @@ def serve(train):
         cairnfs.install(lazy=False)
     if order["fail"]:
         fail(*order["fail"])
+    report_lazy()
     torch.manual_seed(0)
     train(order["directory"], order["how"], order["resume"], order["names"])
     say(through_lane=cairnfs.stats()["saves_begun"])
@@ -91,8 +92,15 @@ def come_late():
     Trainer._save_rng_state = save
 
 
-def under_way():
-    """The saves of this process that have no name yet and read parameters or optimizer state."""
-    from cairnfs import _process
+def report_lazy():
+    """From now on each save whose call does not wait for parameters or optimizer state to be copied says {"lazy": 1}."""
+    from cairnfs import _start
 
-    return sum(bool(save.storages) for save in list(_process.current().pending))
+    fill = _start.fill
+
+    def reported(save, plan, *arguments):
+        fill(save, plan, *arguments)
+        if plan.lazy is not False and save.storages:
+            say(lazy=1)
+
+    _start.fill = reported
