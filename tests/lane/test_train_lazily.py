@@ -36,14 +36,18 @@ def checkpoints(path):
     return found
 
 
-def newest(path):
-    """The step that `latest` names, whose checkpoint must be there; 0: none is named yet."""
-    found = checkpoints(path) if os.path.exists(path) else {}
+def latest(path):
+    """The step that `latest` names; 0: none yet."""
     if not os.path.exists(os.path.join(path, "latest")):
         return 0
     with open(os.path.join(path, "latest")) as file:
-        step = int(file.read().removeprefix("step-"))
-    assert step in found, (step, found)
+        return int(file.read().removeprefix("step-"))
+
+
+def newest(path):
+    """latest(), whose checkpoint must be there."""
+    found, step = checkpoints(path) if os.path.exists(path) else {}, latest(path)
+    assert step in found or step == 0, (step, found)
     return step
 
 
@@ -71,12 +75,20 @@ def test_kills_of_trainer_and_daemon(cairn, rng, directory, reference, full, pie
     for _ in range(piece.share(500) if full else 2):
         daemon_too = rng.random() < 0.6
         step = start + rng.randrange(2, 5)
-        job.run_until(step, path, report, cairn.kill9 if daemon_too else lambda: None, job.in_step(rng.random()), ["--resume", *LAZY])
+        named = []
+
+        def accident():
+            named.append(latest(path))
+            if daemon_too:
+                cairn.kill9()
+
+        job.run_until(step, path, report, accident, job.in_step(rng.random()), ["--resume", *LAZY])
         if daemon_too:
             cairn.mount()
         before, start = start, newest(path)
         print(f"killed after step {step}, the daemon {'too' if daemon_too else 'not'}: {start} is the newest checkpoint")
-        assert before <= start and start >= step - 3, "a checkpoint was lost"
+        assert before <= named[0] <= start, "a checkpoint was lost"
+        assert start >= step - 5, "saves come late"  # one or two in general; more where the daemon gets less of the machine than the job
     check_end(job.run(path, report, "--resume", *LAZY), reference, path)
     cairn.umount()
     assert cairn.fsck().returncode == 0
