@@ -77,8 +77,8 @@ static void run_done(struct run *run)
 }
 
 /* The part of `iov` that holds [skip, skip + length) of it, as a new list. */
-static struct iovec *slice(const struct iovec *iov, size_t count, uint64_t skip, uint64_t length,
-                           size_t *ret_count)
+static struct iovec *slice_iovec(const struct iovec *iov, size_t count, uint64_t skip,
+                                 uint64_t length, size_t *ret_count)
 {
     size_t first = 0;
     while (skip >= iov[first].iov_len)
@@ -108,8 +108,8 @@ static int write_chunks(struct store *store, const struct run *run, uint64_t sta
         job->store = store;
         job->offset = i ? borders[i - 1] : start;
         job->length = borders[i] - job->offset;
-        job->iov = slice(run->iov, run->iov_count, job->offset - run->offset, job->length,
-                         &job->iov_count);
+        job->iov = slice_iovec(run->iov, run->iov_count, job->offset - run->offset, job->length,
+                               &job->iov_count);
         /* One small chunk is done before another thread would have begun. */
         if (border_count == 1 && job->length <= ALONE_MAX)
             run_chunk_job(job);
@@ -140,7 +140,8 @@ static int write_window(struct store *store, const struct run *run, uint64_t *at
     uint64_t end = run->offset + run->length;
     uint64_t length = min_u64(end - *at, WINDOW_BYTES);
     size_t iov_count;
-    struct iovec *iov = slice(run->iov, run->iov_count, *at - run->offset, length, &iov_count);
+    struct iovec *iov =
+        slice_iovec(run->iov, run->iov_count, *at - run->offset, length, &iov_count);
     size_t first = 0, count = 0;
     while (first < run->write_count && run->write_starts[first] < *at)
         first++;
@@ -205,7 +206,7 @@ static int write_memory(struct store *store, const struct stage_part *parts, siz
     return r;
 }
 
-static bool continues(const struct stage_part *a, const struct stage_part *b)
+static bool part_continues(const struct stage_part *a, const struct stage_part *b)
 {
     return a->kind == PART_MEMORY && b->kind == PART_MEMORY && a->offset + a->length == b->offset;
 }
@@ -219,7 +220,7 @@ static int write_parts(struct store *store, const struct stage_part *parts, size
         if (parts[i].kind == PART_MEMORY && is_inline) {
             keep_inline(content, &parts[i]);
         } else if (parts[i].kind == PART_MEMORY) {
-            while (next < count && continues(&parts[next - 1], &parts[next]))
+            while (next < count && part_continues(&parts[next - 1], &parts[next]))
                 next++;
             r = write_memory(store, parts + i, next - i, content);
         } else {

@@ -27,7 +27,7 @@ static bool may_be_needed(struct store *store, const struct view_pack *pack)
     return pack->count == 0 && store->tier->ops->stat(store->tier, object, &len) != -ENOENT;
 }
 
-static int spare(struct dead *dead, uint64_t pack, bool *ret)
+static int spare_pack(struct dead *dead, uint64_t pack, bool *ret)
 {
     int r = dead->spares ? view_pack_may_serve(dead->store->view, pack, ret) : 0;
     dead->has_spared = dead->has_spared || *ret;
@@ -42,7 +42,7 @@ static int find_dead(const struct view_pack *pack, void *arg)
         return 1;
     if (pack->live_bytes > 0 || pack->live_count > 0 || may_be_needed(dead->store, pack))
         return 0;
-    int r = spare(dead, pack->pack, &is_spared);
+    int r = spare_pack(dead, pack->pack, &is_spared);
     if (r < 0 || is_spared)
         return r;
     /* First the mark, then the question: what refers to a chunk from now on sees the mark. */
@@ -150,7 +150,7 @@ static int move_live_chunks(struct store *store, uint64_t pack)
 
 /* Marks as dropping those of them that nothing uses now, as many as move in one round, and forgets
  * the others. */
-static void claim(struct store *store, struct candidates *all, size_t max)
+static void claim_candidates(struct store *store, struct candidates *all, size_t max)
 {
     size_t kept = 0;
     uint64_t bytes = 0;
@@ -175,7 +175,7 @@ size_t gc_compact(struct store *store, unsigned worth_percent, uint64_t *ids, si
     struct candidates all = {.worth_percent = worth_percent};
     if (!room_for_moving(store) || view_packs(store->view, add_candidate, &all) < 0)
         return 0;
-    claim(store, &all, max);
+    claim_candidates(store, &all, max);
     size_t worth = all.count, moved = 0;
     while (worth > 0 && !is_worth(store, all.packs, worth, worth_percent))
         worth--;

@@ -68,7 +68,7 @@ struct segment {
     bool is_last; /* none that has a header comes after it */
 };
 
-static bool continues(const struct reader *rd, const struct batch_header *batch)
+static bool batch_continues(const struct reader *rd, const struct batch_header *batch)
 {
     return memcmp(batch->prev, rd->journal->chain, CHAIN_LEN) == 0 &&
            batch->base_seq == rd->journal->cut_seq;
@@ -88,7 +88,7 @@ static int try_batch(struct reader *rd, const struct segment *seg, uint64_t offs
     if (r == -EPROTONOSUPPORT)
         return r;
     if (r < 0 || ret->header.payload_len > seg->len - offset - BATCH_HEADER_LEN ||
-        !continues(rd, &ret->header))
+        !batch_continues(rd, &ret->header))
         return 0;
     _cleanup_free_ uint8_t *payload = xmalloc(ret->header.payload_len);
     r = ops->get_range(rd->store->tier, seg->object, offset + BATCH_HEADER_LEN, payload,

@@ -91,14 +91,14 @@ static void release_caught_up(struct store *store)
 }
 
 /* Gives the view's database what it needs before it can be written at all. */
-static int mend(struct store *store)
+static int lag_mend_view(struct store *store)
 {
     int r = room_for_view(store);
     return r < 0 || !view_has_failed(store->view) ? r : view_reopen(store->view);
 }
 
 /* After a try: a pause before the next, where it failed. */
-static int settle(struct store *store, int r)
+static int lag_settle(struct store *store, int r)
 {
     struct lag *lag = &store->commit->lag;
     lag->wait_ns = r == 0                           ? 0
@@ -116,10 +116,10 @@ void lag_catch_up(struct store *store)
 {
     if (clock_monotonic_ns() < store->commit->lag.again_at)
         return;
-    int r = mend(store);
+    int r = lag_mend_view(store);
     if (r == 0)
         r = view_catch_up(store);
-    if (settle(store, r) == 0)
+    if (lag_settle(store, r) == 0)
         release_caught_up(store);
 }
 
@@ -133,7 +133,7 @@ void lag_tick(struct store *store)
     if (view_is_damaged(store->view))
         new_view_note(store, 0);
     if (!view_has_failed(store->view) || clock_monotonic_ns() < lag->again_at ||
-        settle(store, mend(store)) < 0)
+        lag_settle(store, lag_mend_view(store)) < 0)
         return;
     /* The journal has what it lost. */
     atomic_store(&lag->exists, memcmp(view_state(store->view).chain, store->commit->journal.chain,

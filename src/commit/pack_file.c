@@ -109,8 +109,8 @@ static int add_entry(const struct chunk_entry *entry, void *arg)
     return 0;
 }
 
-static int give(const struct entries *all, int (*fn)(const struct chunk_entry *entry, void *arg),
-                void *arg)
+static int give_entries(const struct entries *all,
+                        int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
 {
     int r = 0;
     for (size_t i = 0; i < all->count && r >= 0; i++)
@@ -173,7 +173,7 @@ int pack_read_index(struct tier *tier, const uint8_t owner[16], uint64_t pack,
         r = read_index_once(tier, owner, pack, &all, ret_length);
     }
     if (r == 0)
-        r = give(&all, fn, arg);
+        r = give_entries(&all, fn, arg);
     vector_free(&all);
     return r;
 }
@@ -214,7 +214,7 @@ static uint64_t read_sectors(struct scan *s, uint64_t offset)
 }
 
 /* `need` bytes of `offset` on, or what there is of them; NULL: they cannot be read. */
-static const uint8_t *window(struct scan *s, uint64_t offset, size_t need, size_t *ret_len)
+static const uint8_t *scan_window(struct scan *s, uint64_t offset, size_t need, size_t *ret_len)
 {
     const struct tier_ops *ops = s->store->tier->ops;
     if (offset < s->at || offset + min_u64(need, s->len - offset) > s->at + s->have) {
@@ -233,7 +233,7 @@ static int frame_at(struct scan *s, uint64_t offset, struct chunk_entry *ret)
 {
     uint8_t tag[PACK_TAG_LEN], expected[PACK_TAG_LEN];
     size_t len;
-    const uint8_t *bytes = window(s, offset, PACK_FRAME_LEN_MAX, &len);
+    const uint8_t *bytes = scan_window(s, offset, PACK_FRAME_LEN_MAX, &len);
     if (!bytes)
         return -EIO;
     if (pack_decode_frame(s->pack, s->len, offset, bytes, len, ret, tag) < 0)
@@ -287,7 +287,7 @@ int packs_recover_index(struct store *store, uint64_t pack,
                       (unsigned long long)pack, strerror(-why), all.count);
     }
     if (r == 0)
-        r = give(&all, fn, arg);
+        r = give_entries(&all, fn, arg);
     vector_free(&all);
     return r < 0 ? r : is_damaged;
 }

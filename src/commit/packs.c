@@ -177,7 +177,7 @@ static struct new_pack *begin_pack_locked(struct store *store)
 
 /* A chunk's bases are less deep. So with chunks of one depth alone, no pack has both, and none
  * holds itself: dead packs go, the deepest first. */
-static bool fits(const struct new_pack *pack, const struct chunk_entry *entry)
+static bool pack_has_place_for(const struct new_pack *pack, const struct chunk_entry *entry)
 {
     return pack_end_with(pack->data_len, entry) <= PACK_DATA_MAX &&
            pack->count < PACK_ENTRIES_MAX && (pack->count == 0 || pack->depth == entry->depth);
@@ -190,7 +190,7 @@ static struct new_pack *place_locked(struct store *store, struct chunk_entry *en
     check_held(&store->commit->packs.lock);
     for (;;) {
         struct new_pack *pack = store->commit->packs.filling;
-        if (pack && !fits(pack, entry)) {
+        if (pack && !pack_has_place_for(pack, entry)) {
             hand_over_filling_locked(store);
             continue;
         }
@@ -255,8 +255,8 @@ static void place_fresh(struct store *store, struct chunk_entry *entry, const st
 
 /* The stored bytes are those of `iov` where it stays raw, else those that `scratch` begins with: a
  * thread's buffer begins in huge pages. */
-static void encode(struct store *store, const struct iovec *iov, size_t iov_count, void *scratch,
-                   struct chunk_entry *entry)
+static void encode_chunk(struct store *store, const struct iovec *iov, size_t iov_count,
+                         void *scratch, struct chunk_entry *entry)
 {
     void *work = (uint8_t *)scratch + CHUNK_SIZE_MAX;
     struct encode_totals *totals = &store->commit->encoded;
@@ -279,7 +279,7 @@ const void *packs_encode(struct store *store, const struct chunk_name *name, con
 {
     struct iovec iov = {(void *)(uintptr_t)raw, raw_len};
     *ret_entry = (struct chunk_entry){.name = *name, .raw_len = raw_len};
-    encode(store, &iov, 1, scratch, ret_entry);
+    encode_chunk(store, &iov, 1, scratch, ret_entry);
     return ret_entry->encoding == ENCODING_RAW ? raw : scratch;
 }
 
@@ -294,7 +294,7 @@ int packs_add(struct store *store, const struct iovec *iov, size_t iov_count, si
         return 0;
     }
     struct chunk_entry entry = {.name = name, .raw_len = (uint32_t)raw_len};
-    encode(store, iov, iov_count, scratch, &entry);
+    encode_chunk(store, iov, iov_count, scratch, &entry);
     rate_limit_wait(&store->commit->limit, entry.stored_len);
     if (entry.encoding == ENCODING_RAW)
         place_fresh(store, &entry, iov, iov_count, false);

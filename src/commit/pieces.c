@@ -112,7 +112,7 @@ static bool write_piece(struct pieces *pieces, uint64_t ino, uint64_t min_bytes)
 
 /* Gathers in one range what lies in SLAB_PAYLOAD of a file without a name. -ECANCELED: it changed
  * meanwhile. -EAGAIN: it is not known yet whether NVMe has room for it. -ENOBUFS: no slab. */
-static int gather(struct store *store, const struct stage_scattered *scattered)
+static int gather_range(struct store *store, const struct stage_scattered *scattered)
 {
     int r = room_admit(
         store, scattered->length); /* holes become bytes, which must have a place on NVMe, too */
@@ -140,7 +140,7 @@ static int gather_these(struct store *store, const struct stage_scattered *found
     int gathered = 0;
     bool changing = false;
     for (size_t i = 0; i < count; i++) {
-        int r = gather(store, &found[i]);
+        int r = gather_range(store, &found[i]);
         if (r == -EAGAIN || r == -ENOBUFS) {
             *at = found[i];
             return gathered ? gathered : r;

@@ -84,8 +84,8 @@ static int read_base(struct store *store, const struct chunk_entry *entry, size_
     return 0;
 }
 
-static int decode(struct store *store, const struct chunk_entry *entry, const uint8_t *stored,
-                  void *buf)
+static int decode_chunk(struct store *store, const struct chunk_entry *entry, const uint8_t *stored,
+                        void *buf)
 {
     struct read_bases bases = {0};
     int r = entry->ref_count > CHUNK_REFS_MAX ? -EUCLEAN : 0;
@@ -109,7 +109,7 @@ int local_read_at(struct store *store, const struct chunk_entry *entry, void *bu
     int r =
         store->tier->ops->get_range(store->tier, object, entry->offset, stored, entry->stored_len);
     if (r == 0)
-        r = decode(store, entry, stored, buf);
+        r = decode_chunk(store, entry, stored, buf);
     free(stored);
     if (r < 0)
         return r;

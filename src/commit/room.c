@@ -65,7 +65,7 @@ struct limits {
                       what still is */
 };
 
-static uint64_t less(uint64_t bytes, uint64_t taken)
+static uint64_t bytes_less(uint64_t bytes, uint64_t taken)
 {
     return bytes > taken ? bytes - taken : 0;
 }
@@ -75,8 +75,8 @@ static struct limits find_limits(struct store *store)
     /* One pack's worth is never given away: compaction needs room to make room. */
     uint64_t used = room_used(store) + TIER_RESERVE_UNIT;
     uint64_t cap = store->options.cap_bytes ? store->options.cap_bytes : UINT64_MAX / 2;
-    struct limits limits = {.by_cap = less(cap, used),
-                            .with_changes = less(cap + CHANGES_SHARE, used)};
+    struct limits limits = {.by_cap = bytes_less(cap, used),
+                            .with_changes = bytes_less(cap + CHANGES_SHARE, used)};
     struct tier_space space;
     if (store->tier->ops->space(store->tier, &space) < 0) {
         LOCK_SCOPE(&store->commit->room.lock);
@@ -85,12 +85,13 @@ static struct limits find_limits(struct store *store)
     }
     limits.held = space.held_bytes;
     uint64_t has = space.free_bytes + space.held_bytes;
-    limits.by_disk = less(has, DISK_MARGIN);
-    limits.with_changes = min_u64(limits.with_changes, less(has + CHANGES_SHARE, DISK_MARGIN));
+    limits.by_disk = bytes_less(has, DISK_MARGIN);
+    limits.with_changes =
+        min_u64(limits.with_changes, bytes_less(has + CHANGES_SHARE, DISK_MARGIN));
     return limits;
 }
 
-static uint64_t holdable(struct store *store)
+static uint64_t holdable_bytes(struct store *store)
 {
     struct limits limits = find_limits(store);
     return min_u64(limits.by_cap, limits.by_disk);
@@ -98,7 +99,7 @@ static uint64_t holdable(struct store *store)
 
 uint64_t room_available_with(struct store *store, uint64_t more)
 {
-    return less(align_down(holdable(store) + more, MIB), staged_need(store));
+    return bytes_less(align_down(holdable_bytes(store) + more, MIB), staged_need(store));
 }
 
 uint64_t room_available(struct store *store)
@@ -114,12 +115,13 @@ static uint64_t ahead_of(const struct store *store)
 
 uint64_t room_missing(struct store *store)
 {
-    return less(align_up(staged_need(store) + ahead_of(store), TIER_RESERVE_UNIT), holdable(store));
+    return bytes_less(align_up(staged_need(store) + ahead_of(store), TIER_RESERVE_UNIT),
+                      holdable_bytes(store));
 }
 
 /* Holds what is needed and some more: by whole packs, and at a limit all that there is. */
-static int reserve(struct store *store, const struct limits *limits, uint64_t need,
-                   uint64_t *ret_held)
+static int room_reserve(struct store *store, const struct limits *limits, uint64_t need,
+                        uint64_t *ret_held)
 {
     uint64_t wanted = align_up(need + ahead_of(store), TIER_RESERVE_UNIT);
     if (wanted > limits->by_cap)
@@ -141,23 +143,23 @@ static bool note_granted_locked(struct store *store, const struct limits *limits
     check_held(&store->commit->room.lock);
     uint64_t since = store->commit->room.taken - taken, before = store->commit->room.left;
     store->commit->room.granted =
-        less(min_u64(held, min_u64(limits->by_cap, limits->by_disk)), since);
-    store->commit->room.with_changes = less(limits->with_changes, since);
-    store->commit->room.left = less(store->commit->room.granted, need);
+        bytes_less(min_u64(held, min_u64(limits->by_cap, limits->by_disk)), since);
+    store->commit->room.with_changes = bytes_less(limits->with_changes, since);
+    store->commit->room.left = bytes_less(store->commit->room.granted, need);
     store->commit->room.scarce = store->commit->room.granted < need + ahead_of(store);
     return store->commit->room.left > before;
 }
 
 /* One round of the thread. A writer that waits is told only of what it may be waiting for: it asks
  * again, which asks for a round. */
-static void adjust(struct store *store)
+static void room_adjust(struct store *store)
 {
     mutex_lock(&store->commit->room.lock);
     uint64_t taken = store->commit->room.taken;
     mutex_unlock(&store->commit->room.lock);
     struct limits limits = find_limits(store);
     uint64_t need = staged_need(store), held = 0;
-    (void)reserve(store, &limits, need, &held);
+    (void)room_reserve(store, &limits, need, &held);
     mutex_lock(&store->commit->room.lock);
     bool notifies = note_granted_locked(store, &limits, held, taken, need);
     if (notifies || !store->commit->room.scarce)
@@ -178,7 +180,7 @@ static void *room_run(void *arg)
         store->commit->room.wanted = false;
         mutex_unlock(&store->commit->room.lock);
         if (wanted)
-            adjust(store);
+            room_adjust(store);
         mutex_lock(&store->commit->room.lock);
         store->commit->room.rounds_done = round;
         (void)pthread_cond_broadcast(&store->commit->room.changed);
@@ -213,8 +215,8 @@ void room_spend(struct store *store, uint64_t bytes)
 {
     LOCK_SCOPE(&store->commit->room.lock);
     store->commit->room.taken += bytes;
-    store->commit->room.granted = less(store->commit->room.granted, bytes);
-    store->commit->room.with_changes = less(store->commit->room.with_changes, bytes);
+    store->commit->room.granted = bytes_less(store->commit->room.granted, bytes);
+    store->commit->room.with_changes = bytes_less(store->commit->room.with_changes, bytes);
     ask_locked(store);
 }
 
@@ -411,7 +413,7 @@ void room_settle(struct store *store, int64_t began, bool found)
 int room_start(struct store *store)
 {
     store->commit->room.wanted = true;
-    adjust(store);
+    room_adjust(store);
     int r = thread_start(&store->commit->room.thread, "cairn-room", room_run, store);
     store->commit->room.started = r == 0;
     return r;

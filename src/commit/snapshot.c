@@ -20,7 +20,7 @@
 #define OVERDUE 4u
 #define AGAIN_NS (60ll * 1000000000)
 
-static void describe(struct store *store, const struct view_state *state, struct head *head)
+static void describe_head(struct store *store, const struct view_state *state, struct head *head)
 {
     *head = (struct head){.number = 1,
                           .epoch = store->epoch,
@@ -46,14 +46,14 @@ static void describe(struct store *store, const struct view_state *state, struct
     memcpy(head->runs[0].history, store->sb.history, sizeof head->runs[0].history);
 }
 
-static int take(struct store *store)
+static int snapshot_take(struct store *store)
 {
     struct view_cut *cut = NULL;
     struct head *head = xmalloc(sizeof *head);
     int r = view_cut_open_alone(store->view, &cut);
     if (r == 0) {
         struct view_state state = view_cut_state(cut);
-        describe(store, &state, head);
+        describe_head(store, &state, head);
         r = runs_write_snapshot(store, cut, &head->runs[0]);
     }
     if (r == 0)
@@ -71,7 +71,7 @@ static int take(struct store *store)
 static void *snapshot_run(void *arg)
 {
     struct store *store = arg;
-    store->commit->snapshot.result = take(store);
+    store->commit->snapshot.result = snapshot_take(store);
     atomic_store(&store->commit->snapshot.done, true);
     return NULL;
 }
@@ -91,7 +91,7 @@ static bool may_begin(struct store *store)
     return may;
 }
 
-static void finish(struct store *store)
+static void snapshot_finish(struct store *store)
 {
     (void)pthread_join(store->commit->snapshot.thread, NULL);
     store->commit->snapshot.started = false;
@@ -116,7 +116,7 @@ void snapshot_tick(struct store *store, bool at_ease)
         at_ease ? store->commit->journal.bytes : store->commit->journal.bytes / OVERDUE;
     if (store->commit->snapshot.started) {
         if (atomic_load(&store->commit->snapshot.done))
-            finish(store);
+            snapshot_finish(store);
         return;
     }
     /* The journal's damaged part is made unnecessary, too, while the view still has it. */
@@ -137,5 +137,5 @@ void snapshot_stop(struct store *store)
 {
     atomic_store(&store->commit->snapshot.stopping, true);
     if (store->commit->snapshot.started)
-        finish(store);
+        snapshot_finish(store);
 }

@@ -54,7 +54,7 @@ static void choose_locked(struct store *store, struct target *target)
     store->commit->history.chosen = target->cut;
 }
 
-static void choose(struct store *store, struct target *target)
+static void target_choose(struct store *store, struct target *target)
 {
     uint64_t missing = 0;
     mutex_lock(&store->commit->history.lock);
@@ -95,7 +95,7 @@ static void versions_done(struct store *store, struct version_content *versions,
 }
 
 /* The view follows a batch that is durable. */
-static int follow(struct store *store, const struct batch *batch)
+static int apply_to_view(struct store *store, const struct batch *batch)
 {
     struct view_batch vb = {.records = batch->bytes.at,
                             .records_len = batch->bytes.count,
@@ -179,9 +179,9 @@ static void notify_stored(struct store *store, const struct version_content *ver
 /* Appends, applies, releases. Waiters for the horizon are notified after the view has the cut and
  * the kernel was notified of changes. Where the view cannot follow, they are notified without it:
  * the batch is durable. */
-static int publish(struct store *store, const struct target *target,
-                   const struct version_content *versions, const struct batch *batch,
-                   const struct drops *drops)
+static int target_publish(struct store *store, const struct target *target,
+                          const struct version_content *versions, const struct batch *batch,
+                          const struct drops *drops)
 {
     uint64_t seq;
     int64_t happened;
@@ -195,7 +195,7 @@ static int publish(struct store *store, const struct target *target,
     }
     if (store->remote)
         ages_note(store, target->cut, happened);
-    r = lag_exists(store) ? -EAGAIN : follow(store, batch);
+    r = lag_exists(store) ? -EAGAIN : apply_to_view(store, batch);
     if (r < 0) {
         lag_add(store, target->cut, batch, drops, r);
         for (size_t i = 0; i < target->count; i++)
@@ -227,7 +227,7 @@ static int write_target(struct store *store, const struct target *target, const 
     }
     note_dense(store, versions, target->count);
     if (r == 0)
-        r = publish(store, target, versions, &batch, drops);
+        r = target_publish(store, target, versions, &batch, drops);
     if (r < 0)
         packs_abandon(store);
     versions_done(store, versions, target->count);
@@ -237,7 +237,8 @@ static int write_target(struct store *store, const struct target *target, const 
 }
 
 /* Until it is durable, or the store stops: then the stage keeps what is missing. */
-static bool carry(struct store *store, const struct target *target, const struct drops *drops)
+static bool carry_and_retry(struct store *store, const struct target *target,
+                            const struct drops *drops)
 {
     for (int64_t ms = RETRY_MS_MIN; write_target(store, target, drops) < 0;
          ms = ms < RETRY_MS_MAX / 2 ? 2 * ms : RETRY_MS_MAX) {
@@ -250,8 +251,8 @@ static bool carry(struct store *store, const struct target *target, const struct
 void target_carry(struct store *store)
 {
     struct target target = {0};
-    choose(store, &target);
-    (void)carry(store, &target, &(struct drops){0});
+    target_choose(store, &target);
+    (void)carry_and_retry(store, &target, &(struct drops){0});
     free(target.sealed);
 }
 
@@ -264,7 +265,7 @@ bool target_carry_own(struct store *store, const struct drops *drops)
         target.cut = store->commit->history.newest =
             max_u64(stage_next_seq(store->stage), store->commit->history.newest + 1);
     mutex_unlock(&store->commit->history.lock);
-    bool carried = carry(store, &target, drops);
+    bool carried = carry_and_retry(store, &target, drops);
     free(target.sealed);
     return carried;
 }

@@ -104,7 +104,7 @@ void upkeep_begin(struct store *store)
 
 /* Work that a session leaves due, compactions of the view and a snapshot for the journal, would
  * compete with the next one's mount and with the restore that most often follows. */
-static void tidy(struct store *store)
+static void upkeep_tidy(struct store *store)
 {
     if (store->commit->rounds.tidy_at && clock_monotonic_ns() >= store->commit->rounds.tidy_at) {
         view_begin_compactions(store->view);
@@ -118,7 +118,7 @@ static bool do_rounds(struct store *store)
     bool did = false, freed = false;
     uint64_t asked = atomic_load(&store->commit->gc_asked);
     bool now = room_is_short(store) || asked > atomic_load(&store->commit->gc_done);
-    tidy(store);
+    upkeep_tidy(store);
     for (size_t i = 0; i < store->commit->upkeep->count; i++) {
         const struct upkeep_round *round = &store->commit->upkeep->rounds[i];
         if (lag_exists(store)) /* what is dropped, moved or trimmed is chosen by what the view says:

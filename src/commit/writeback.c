@@ -77,7 +77,7 @@ static bool carry_once(struct store *store, const struct pressure *pressure)
 
 /* Until something is wanted, or for TICK_MS: drafts ripen, and rounds of the upkeep are due, by the
  * clock. */
-static void rest(struct store *store)
+static void writeback_rest(struct store *store)
 {
     struct horizon *horizon = &store->commit->horizon;
     LOCK_SCOPE(&horizon->lock);
@@ -108,7 +108,7 @@ static void *writeback_run(void *arg)
         room_settle(store, began, found);
         if (carried || found)
             continue;
-        rest(store);
+        writeback_rest(store);
     }
     pieces_done(&pieces);
     return NULL;
