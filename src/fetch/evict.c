@@ -59,7 +59,7 @@ static int judge_chunk(const struct chunk_entry *entry, void *arg)
 }
 
 /* First the mark, then the questions: a thread that refers to a chunk from now on sees the mark. */
-static bool mark(struct store *store, uint64_t pack)
+static bool mark_pack(struct store *store, uint64_t pack)
 {
     if (!packs_begin_drop(store, pack))
         return false;
@@ -72,7 +72,7 @@ static bool mark(struct store *store, uint64_t pack)
 static bool mark_if_clean(struct store *store, const struct pinned *pinned, uint64_t pack)
 {
     struct judging j = {store, pinned, pack};
-    if (!mark(store, pack))
+    if (!mark_pack(store, pack))
         return false;
     if (packs_read_index(store, pack, judge_chunk, &j) == 0)
         return true;
@@ -119,7 +119,7 @@ static int add_candidate(const struct view_pack *pack, void *arg)
 
 /* Packs, marked as dropping, that the remote has all that lives in: the least recently used, of
  * `bytes` together or a little more, at most `max`. */
-static size_t choose(struct store *store, uint64_t bytes, uint64_t *ids, size_t max)
+static size_t choose_packs(struct store *store, uint64_t bytes, uint64_t *ids, size_t max)
 {
     struct pinned pinned;
     struct candidates *all = xcalloc(1, sizeof *all);
@@ -209,7 +209,7 @@ static bool empty_pack(struct moving_out *out, uint64_t *moved)
     uint64_t pack = out->moving.pack;
     out->goes = out->stays = out->pinned_bytes = out->unpublished_bytes = out->base_bytes = 0;
     out->move = false;
-    bool marked = mark(store, pack);
+    bool marked = mark_pack(store, pack);
     int r = packs_read_index(store, pack, sort_out, out);
     uint64_t goes = out->goes, stays = out->stays;
     request->pinned_bytes += out->pinned_bytes;
@@ -249,8 +249,8 @@ static struct pack_ids packs_of(struct store *store, const struct evict_request 
     return packs;
 }
 
-static size_t serve(struct store *store, struct evict_request *request, uint64_t *ids, size_t max,
-                    bool *ret_all)
+static size_t serve_request(struct store *store, struct evict_request *request, uint64_t *ids,
+                            size_t max, bool *ret_all)
 {
     struct pinned pinned;
     size_t count = 0, i = 0;
@@ -289,7 +289,7 @@ static size_t choose_requested(struct store *store, uint64_t *ids, size_t max)
     if (!request)
         return 0;
     bool all;
-    size_t count = serve(store, request, ids, max, &all);
+    size_t count = serve_request(store, request, ids, max, &all);
     LOCK_SCOPE(&store->fetch->evict.lock);
     request->is_last_round = all;
     return count;
@@ -363,7 +363,7 @@ static size_t choose_for_room(struct store *store, bool now, uint64_t *ids, size
         return 0;
     evict->next_at = time + EVERY_NS;
     uint64_t missing = room_missing(store);
-    size_t count = missing ? choose(store, missing, ids, max) : 0;
+    size_t count = missing ? choose_packs(store, missing, ids, max) : 0;
     if (missing && count == 0)
         note_none(store);
     return count;

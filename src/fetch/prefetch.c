@@ -25,7 +25,7 @@
 
 /* --- where files are read --------------------------------------------------------------------- */
 
-static bool continues(const struct pull_stream *s, uint64_t ino, uint64_t offset)
+static bool stream_continues(const struct pull_stream *s, uint64_t ino, uint64_t offset)
 {
     return s->ino == ino && offset <= s->next + STRAY_AHEAD && offset + STRAY_BEHIND >= s->next;
 }
@@ -38,7 +38,7 @@ static struct pull_stream *stream_locked(struct pull *pull, uint64_t ino, uint64
     struct pull_stream *oldest = &pull->locked.streams[0];
     for (size_t i = 0; i < PULL_STREAMS; i++) {
         struct pull_stream *s = &pull->locked.streams[i];
-        if (continues(s, ino, offset))
+        if (stream_continues(s, ino, offset))
             return s;
         if (!s->planning && (oldest->planning || s->used < oldest->used))
             oldest = s;
@@ -53,7 +53,7 @@ static struct pull_stream *stream_locked(struct pull *pull, uint64_t ino, uint64
     return oldest;
 }
 
-static uint64_t reach(const struct pull *pull, const struct pull_stream *s)
+static uint64_t stream_reach(const struct pull *pull, const struct pull_stream *s)
 {
     return s->next + (s->run < RUN_SURE ? min_u64(AHEAD_FIRST, pull->window) : pull->window);
 }
@@ -61,7 +61,7 @@ static uint64_t reach(const struct pull *pull, const struct pull_stream *s)
 static bool wants_plan(const struct pull *pull, const struct pull_stream *s, int64_t now)
 {
     return s->ino && s->missed && !s->planning && !s->ended && s->requests > 1 &&
-           s->run >= RUN_MIN && now >= s->quiet_until && s->planned + SPAN <= reach(pull, s);
+           s->run >= RUN_MIN && now >= s->quiet_until && s->planned + SPAN <= stream_reach(pull, s);
 }
 
 void prefetch_note_read(struct pull *pull, uint64_t ino, uint64_t offset, uint64_t length)

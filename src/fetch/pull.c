@@ -61,8 +61,8 @@ static struct opened open_chunk(struct pull *pull, const struct bases *bases,
 }
 
 /* Adds to `waiters` those that are called when the whole group is there. */
-static void publish(struct pull *pull, const struct chunk_entry *entry, const struct opened *opened,
-                    struct pull_waiter_list *waiters)
+static void publish_chunk(struct pull *pull, const struct chunk_entry *entry,
+                          const struct opened *opened, struct pull_waiter_list *waiters)
 {
     LOCK_SCOPE(&pull->locked.lock);
     struct pull_chunk *chunk = pull_find_locked(pull, &entry->name);
@@ -107,8 +107,8 @@ static void note_unopened(struct pull *pull, const struct pull_group *group, str
     opened->error = -EHOSTDOWN;
 }
 
-static int bring(struct pull *pull, const struct pull_fetched *fetched, const struct bases *bases,
-                 uint32_t i, struct pull_waiter_list *waiters)
+static int bring_chunk(struct pull *pull, const struct pull_fetched *fetched,
+                       const struct bases *bases, uint32_t i, struct pull_waiter_list *waiters)
 {
     const struct pull_group *group = fetched->group;
     const struct chunk_entry *entry = &group->entries[i];
@@ -116,7 +116,7 @@ static int bring(struct pull *pull, const struct pull_fetched *fetched, const st
     struct opened opened = open_chunk(pull, bases, entry, stored, fetched->stored);
     if (opened.error < 0)
         note_unopened(pull, group, &opened);
-    publish(pull, entry, &opened, waiters);
+    publish_chunk(pull, entry, &opened, waiters);
     fetched->good[i] = opened.error == 0;
     if (opened.buffer == fetched->stored)
         return opened.error;
@@ -140,7 +140,7 @@ static int bring_all(struct pull *pull, const struct pull_fetched *fetched,
         struct bases bases;
         size_t n = bases_gather(&bases, pull->store, group->entries + i, group->count - i);
         for (; n > 0; n--, i++) {
-            int r = bring(pull, fetched, &bases, i, waiters);
+            int r = bring_chunk(pull, fetched, &bases, i, waiters);
             first = first < 0 ? first : r;
         }
         bases_release(&bases);
@@ -173,7 +173,7 @@ static int fetch_group(struct pull *pull, struct pull_group *group, struct pull_
         r = bring_all(pull, ret, &waiters);
     } else {
         for (uint32_t i = 0; i < group->count; i++)
-            publish(pull, &group->entries[i], &(struct opened){.error = r}, &waiters);
+            publish_chunk(pull, &group->entries[i], &(struct opened){.error = r}, &waiters);
     }
     /* They may wait themselves, for other groups: of this one nothing is on its way any more. */
     pull_run_waiters(pull, &waiters);

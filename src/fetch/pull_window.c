@@ -161,7 +161,7 @@ void pull_group_free(struct pull_group *group)
 }
 
 /* Place and cost follow from the entries. */
-static void measure(struct pull_group *group)
+static void measure_group(struct pull_group *group)
 {
     const struct chunk_entry *last = &group->entries[group->count - 1];
     uint64_t decoded = 0;
@@ -185,7 +185,7 @@ struct pull_group *pull_group_new(const struct pull_wanted *wanted, uint32_t cou
         group->entries[i] = wanted[i].entry;
         group->first = min_u64(group->first, wanted[i].first);
     }
-    measure(group);
+    measure_group(group);
     return group;
 }
 
@@ -211,7 +211,7 @@ static void insert_by_need(struct pull_group_list *list, struct pull_group *grou
 }
 
 /* How many from the first on go into one GET. */
-static uint32_t adjacent(const struct pull_wanted *wanted, size_t count)
+static uint32_t count_adjacent(const struct pull_wanted *wanted, size_t count)
 {
     const struct chunk_entry *first = &wanted[0].entry;
     uint64_t raw = first->raw_len;
@@ -236,7 +236,7 @@ void pull_make_groups(struct pull_wanted *wanted, size_t count, bool for_reader,
     if (count > 1)
         qsort(wanted, count, sizeof *wanted, compare_places);
     for (size_t i = 0; i < count;) {
-        uint32_t n = adjacent(wanted + i, count - i);
+        uint32_t n = count_adjacent(wanted + i, count - i);
         insert_by_need(ret, pull_group_new(wanted + i, n, for_reader));
         i += n;
     }
@@ -271,7 +271,7 @@ void pull_plan_locked(struct pull *pull, struct pull_plan *plan, struct pull_gro
         pull_group_free(group);
         return;
     }
-    measure(group);
+    measure_group(group);
     group->plan = plan;
     TAILQ_INSERT_TAIL(&plan->groups, group, link);
     plan->count++;

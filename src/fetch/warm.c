@@ -239,7 +239,7 @@ static int add_chunk(const struct view_extent *part, void *arg)
     return job->count == (job->evicts ? EVICT_PORTION : PORTION) ? 1 : 0;
 }
 
-static int flush(struct warm_job *job)
+static int flush_portion(struct warm_job *job)
 {
     if (job->evicts)
         return flush_names(job);
@@ -287,7 +287,7 @@ static int walk_file(struct warm_job *job, uint64_t ino)
         if (r < 0)
             return r == -ENOENT ? 0 : r;
         bool is_full = job->count == (job->evicts ? EVICT_PORTION : PORTION);
-        if (is_full && (r = flush(job)) < 0)
+        if (is_full && (r = flush_portion(job)) < 0)
             return r;
         if (!is_full)
             break;
@@ -358,7 +358,7 @@ static void *job_run(void *arg)
     if (r == 0)
         r = walk_all(job);
     if (r == 0)
-        r = flush(job);
+        r = flush_portion(job);
     if (!job->evicts) {
         await_fetched(job);
         keep_flush(job->pull->store);
