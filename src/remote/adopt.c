@@ -409,8 +409,8 @@ static char *explain_damage(const struct store *store)
 
 /* Judges what becomes of the store when it goes together with `head`. `is_ours`: we published its
  * state. Changes nothing. */
-static enum verdict judge(struct store *store, const struct head *known, const struct head *head,
-                          bool is_ours)
+static enum verdict judge_head(struct store *store, const struct head *known,
+                               const struct head *head, bool is_ours)
 {
     bool was_here = is_of_remote(store, known);
     struct looking look = {.head = head, .known_cut = was_here ? known->cut : 0};
@@ -438,11 +438,11 @@ static enum verdict judge(struct store *store, const struct head *known, const s
     return !has_news && goes_on ? BEGIN : REFUSE;
 }
 
-static int settle(struct store *store, const struct head *known, const struct head *head,
-                  char **ret_text)
+static int settle_store(struct store *store, const struct head *known, const struct head *head,
+                        char **ret_text)
 {
     bool is_ours = !store->remote->was_theirs;
-    switch (judge(store, known, head, is_ours)) {
+    switch (judge_head(store, known, head, is_ours)) {
     case KEEP:
         return local_head_write(store, head);
     case DAMAGED:
@@ -498,7 +498,7 @@ int adopt_decide(struct store *store, char **ret_text)
     int r = 0;
     if (has_state &&
         (!has_known || memcmp(known->nonce, remote->head.nonce, sizeof known->nonce) != 0))
-        r = settle(store, has_known ? known : NULL, &remote->head, ret_text);
+        r = settle_store(store, has_known ? known : NULL, &remote->head, ret_text);
     free(known);
     return r;
 }
@@ -511,7 +511,7 @@ int adopt_may(struct remote *remote, char **ret_text)
     bool has_known = read_known(store, known),
          is_ours = memcmp(head->store, store->sb.store, sizeof head->store) == 0;
     enum verdict verdict =
-        head->run_count > 0 ? judge(store, has_known ? known : NULL, head, is_ours) : KEEP;
+        head->run_count > 0 ? judge_head(store, has_known ? known : NULL, head, is_ours) : KEEP;
     free(known);
     if (verdict == REFUSE)
         *ret_text = explain_other(store, head);

@@ -257,7 +257,7 @@ static void load_local(struct store *store, struct base_need *need)
 }
 
 /* NVMe has it damaged: it is stored there anew. */
-static void heal(struct store *store, const struct base_need *need)
+static void heal_base(struct store *store, const struct base_need *need)
 {
     if (need->local_error == 0 || need->local_error == -ENOENT)
         return;
@@ -278,11 +278,11 @@ static void open_base(struct store *store, const struct bases *below, struct bas
         return;
     }
     need->base = cache_add(store->remote->bases, base);
-    heal(store, need);
+    heal_base(store, need);
 }
 
 /* Bases that one request reads: [from, to) of a pack. */
-static size_t adjacent(struct base_need *const *needs, size_t count, uint64_t *ret_length)
+static size_t count_adjacent(struct base_need *const *needs, size_t count, uint64_t *ret_length)
 {
     const struct chunk_entry *first = &needs[0]->place;
     uint64_t end = first->offset + first->stored_len;
@@ -298,14 +298,14 @@ static size_t adjacent(struct base_need *const *needs, size_t count, uint64_t *r
     return n;
 }
 
-static void fetch(struct store *store, const struct bases *below, struct base_need **needs,
-                  size_t count)
+static void fetch_bases(struct store *store, const struct bases *below, struct base_need **needs,
+                        size_t count)
 {
     struct tier *tier = store->remote->tier;
     for (size_t i = 0, n; i < count; i += n) {
         uint64_t length, from = needs[i]->place.offset;
         char object[32];
-        n = adjacent(needs + i, count - i, &length);
+        n = count_adjacent(needs + i, count - i, &length);
         _cleanup_free_ uint8_t *stored = xmalloc(length);
         pack_object_name(needs[i]->place.pack, object);
         int r = tier->ops->get_range(tier, object, from, stored, length);
@@ -328,7 +328,7 @@ static int compare_places(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-static size_t gather(struct bases *bases, const struct chunk_entry *entries, size_t count);
+static size_t gather_needs(struct bases *bases, const struct chunk_entry *entries, size_t count);
 
 /* Those of `needs`, in order of place, with what they refer to themselves gathered before memory is
  * taken for them. */
@@ -340,8 +340,8 @@ static void load_remote(struct bases *bases, struct base_need **needs, size_t co
         places[i] = needs[i]->place;
     for (size_t i = 0, n; i < count; i += n) {
         struct bases below = {.store = bases->store, .allowance = bases->allowance};
-        n = gather(&below, places + i, count - i);
-        fetch(bases->store, &below, needs + i, n);
+        n = gather_needs(&below, places + i, count - i);
+        fetch_bases(bases->store, &below, needs + i, n);
         bases_release(&below);
     }
     free(places);
@@ -388,7 +388,7 @@ static size_t list_remote(struct bases *bases, struct base_need **list)
     return count;
 }
 
-static void load(struct bases *bases)
+static void load_needs(struct bases *bases)
 {
     struct base_need *need, *next;
     struct base_need **list = xcalloc(HASH_COUNT(bases->needs), sizeof(struct base_need *));
@@ -408,13 +408,13 @@ static void load(struct bases *bases)
     free(list);
 }
 
-static size_t gather(struct bases *bases, const struct chunk_entry *entries, size_t count)
+static size_t gather_needs(struct bases *bases, const struct chunk_entry *entries, size_t count)
 {
     size_t n = 0;
     while (n < count && (!is_dependent(&entries[n]) || add_dependent(bases, &entries[n])))
         n++;
     if (bases->needs)
-        load(bases);
+        load_needs(bases);
     return n;
 }
 
@@ -423,7 +423,7 @@ size_t bases_gather(struct bases *ret, struct store *store, const struct chunk_e
 {
     *ret = (struct bases){.store = store, .own_allowance = CHAIN_BYTES};
     ret->allowance = &ret->own_allowance;
-    return gather(ret, entries, count);
+    return gather_needs(ret, entries, count);
 }
 
 void bases_release(struct bases *bases)
@@ -453,8 +453,8 @@ uint64_t bases_room(const struct chunk_entry *entries, size_t count)
 /* --- decoding --------------------------------------------------------------------------------- */
 
 /* The bytes that one reference names. */
-static int resolve(const struct bases *bases, const struct chunk_ref *ref, struct iovec *ret,
-                   struct base_loss *loss)
+static int resolve_ref(const struct bases *bases, const struct chunk_ref *ref, struct iovec *ret,
+                       struct base_loss *loss)
 {
     const struct base_need *need = find_need(bases, &ref->name);
     int error = need ? need->error : -EUCLEAN;
@@ -475,7 +475,7 @@ int bases_decode(const struct bases *bases, const struct chunk_entry *entry, con
     struct base_loss loss = {.error = 0};
     int r = is_dependent(entry) || entry->ref_count == 0 ? 0 : -EUCLEAN;
     for (unsigned i = 0; i < entry->ref_count && r == 0; i++)
-        r = resolve(bases, &entry->refs[i], &of_refs[i], &loss);
+        r = resolve_ref(bases, &entry->refs[i], &of_refs[i], &loss);
     if (ret_loss)
         *ret_loss = loss;
     if (r == 0)

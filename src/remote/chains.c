@@ -142,8 +142,8 @@ struct chain {
     bool has_name; /* of the chunk that a base is looked for */
 };
 
-static int follow(const struct chains *chains, struct view *view, const struct chunk_name *name,
-                  const struct chunk_name *partner, struct chain *ret)
+static int walk_chain(const struct chains *chains, struct view *view, const struct chunk_name *name,
+                      const struct chunk_name *partner, struct chain *ret)
 {
     int r = look_at(chains, view, partner, &ret->partner);
     ret->keyframe = ret->head = ret->partner;
@@ -198,8 +198,8 @@ static const struct spot *find_nearest(const struct chain *chain, enum chain_for
 
 /* The one of the chain that is nearest, may have one more, and keeps no more than `held_max`; NULL:
  * none. */
-static int choose(const struct chains *chains, struct view *view, const struct chain *chain,
-                  enum chain_form form, uint64_t held_max, const struct spot **ret)
+static int choose_base(const struct chains *chains, struct view *view, const struct chain *chain,
+                       enum chain_form form, uint64_t held_max, const struct spot **ret)
 {
     static const uint64_t on_keyframe[] = {KEYFRAME_EVERY - 1, NESTED_STARS, CHAINS_MAX};
     const struct spot *base = find_nearest(chain, form);
@@ -225,11 +225,11 @@ int chains_find_base(const struct chains *chains, struct view *view, const struc
     const struct spot *base = NULL;
     bool has_twins = false;
     *ret = (struct chain_base){0};
-    int r = follow(chains, view, name, partner, &chain);
+    int r = walk_chain(chains, view, name, partner, &chain);
     if (r == 0 && form == FORM_CHAIN)
         r = is_image(view, &chain.partner, &has_twins);
     if (r == 0)
-        r = choose(chains, view, &chain, has_twins ? FORM_STAR : form, raw_len, &base);
+        r = choose_base(chains, view, &chain, has_twins ? FORM_STAR : form, raw_len, &base);
     if (r < 0 || !base || chain.has_name)
         return r;
     *ret = (struct chain_base){base->name, base->depth + 1, base->is_placed ? 1 : base->level + 1,

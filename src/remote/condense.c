@@ -303,7 +303,7 @@ static size_t add_all(struct round *round)
 }
 
 /* True: some have a new place. */
-static bool carry(struct round *round)
+static bool carry_round(struct round *round)
 {
     struct store *store = round->store;
     for (size_t i = 0; i < round->count; i++)
@@ -338,7 +338,7 @@ bool condense_round(struct store *store, bool now)
     struct round *round = xcalloc(1, sizeof *round);
     round->store = store;
     list_chunks(c, round, &is_end);
-    bool did = round->count > 0 && carry(round);
+    bool did = round->count > 0 && carry_round(round);
     int64_t ended = clock_monotonic_ns();
     c->found = c->found || did;
     c->spent_ns += ended - began;

@@ -113,8 +113,8 @@ static bool read_all(struct work *w)
     return ok;
 }
 
-static void refer(struct chunk_entry *entry, const struct chunk_name *base, uint32_t offset,
-                  uint32_t length)
+static void refer_to(struct chunk_entry *entry, const struct chunk_name *base, uint32_t offset,
+                     uint32_t length)
 {
     check(entry->ref_count < CHUNK_REFS_MAX);
     entry->refs[entry->ref_count++] =
@@ -126,7 +126,7 @@ static size_t encode_dx(struct work *w)
     struct condense_chunk *chunk = w->chunk;
     if (w->count != 1 || w->lens[0] != chunk->entry.raw_len)
         return 0;
-    refer(&chunk->entry, &w->names[0], 0, w->lens[0]);
+    refer_to(&chunk->entry, &w->names[0], 0, w->lens[0]);
     return dx_encode(dx_kernels_of(cpu_level()), &w->guess, w->raw, w->bases[0],
                      chunk->entry.raw_len, w->encoded, w->limit);
 }
@@ -169,7 +169,7 @@ static size_t encode_twin(struct work *w)
         check(match->offset + 2 * (uint64_t)match->count <= w->lens[match->tag]);
         parts[i] =
             (struct twin_part){w->bases[match->tag] + match->offset, match->at, match->count};
-        refer(&chunk->entry, &w->names[match->tag], match->offset, 2 * match->count);
+        refer_to(&chunk->entry, &w->names[match->tag], match->offset, 2 * match->count);
     }
     if (n == 0)
         return 0;
@@ -194,7 +194,7 @@ static bool is_same(struct work *w)
            memcmp(w->decoded, w->raw, entry->raw_len) == 0;
 }
 
-static bool encode(struct work *w)
+static bool encode_chunk(struct work *w)
 {
     struct chunk_entry *entry = &w->chunk->entry;
     if (!read_all(w))
@@ -226,7 +226,7 @@ void condense_encode(void *arg)
     if (!condense_may_go_on(w.chunk->store))
         return;
     int64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    if (encode(&w)) {
+    if (encode_chunk(&w)) {
         w.chunk->encoded = xmalloc(w.chunk->entry.stored_len);
         memcpy(w.chunk->encoded, w.encoded, w.chunk->entry.stored_len);
     }

@@ -114,7 +114,7 @@ static bool has_own_operations(struct store *store)
     return r < 0 || own;
 }
 
-static int perform(struct store *store, struct follow_step *step)
+static int follow_perform(struct store *store, struct follow_step *step)
 {
     if (has_own_operations(store))
         return -ESTALE;
@@ -158,7 +158,7 @@ bool follow_round(struct store *store, bool now)
     mutex_unlock(&remote->shared.lock);
     if (!step)
         return false;
-    int r = perform(store, step);
+    int r = follow_perform(store, step);
     LOCK_SCOPE(&remote->shared.lock);
     step->result = r;
     step->done = true;
@@ -209,7 +209,7 @@ static void notify_in_background(struct remote *remote, struct follow_step *step
     pool_submit(remote->notifiers, notify_changed, notification);
 }
 
-static void settle(struct remote *remote, struct follow_step *step)
+static void follow_settle(struct remote *remote, struct follow_step *step)
 {
     struct store *store = remote->store;
     remote_head_published(remote, step->head);
@@ -259,7 +259,7 @@ static int follow_head(struct remote *remote, const struct head *known, const st
     if (r == 0)
         r = have_performed(remote, &step);
     if (r == 0)
-        settle(remote, &step);
+        follow_settle(remote, &step);
     vector_free(&step.changed);
     if (r < 0 && r != -ENOENT)
         explain_failure(remote, head, r);
@@ -267,7 +267,7 @@ static int follow_head(struct remote *remote, const struct head *known, const st
 }
 
 /* Looks for a newer head than *known, and shows it. */
-static int look(struct remote *remote, struct head *known)
+static int look_for_head(struct remote *remote, struct head *known)
 {
     struct head *head = xmalloc(sizeof *head);
     int r = 0;
@@ -298,7 +298,7 @@ static int look(struct remote *remote, struct head *known)
 }
 
 /* False: the remote must not be used, and why was said. */
-static bool attach(struct remote *remote)
+static bool follow_attach(struct remote *remote)
 {
     char *text = NULL;
     int r = remote_attach(remote, adopt_may, &text);
@@ -349,9 +349,9 @@ void *follow_run(void *arg)
     while (remote_pause(remote, remote->is_attached ? pause : RETRY_MS)) {
         pause = every ? every : IDLE_MS;
         look_begins(remote);
-        if (!remote->is_attached && !attach(remote))
+        if (!remote->is_attached && !follow_attach(remote))
             break;
-        int r = remote->is_attached && every ? look(remote, known) : 0;
+        int r = remote->is_attached && every ? look_for_head(remote, known) : 0;
         if (r == -ESTALE)
             break;
         if (r < 0)

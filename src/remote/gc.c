@@ -120,7 +120,7 @@ static int compare_items(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-static int look(struct pass *pass)
+static int list_objects(struct pass *pass)
 {
     struct remote *remote = pass->remote;
     struct tier *tier = remote->tier;
@@ -171,7 +171,8 @@ static bool view_is_of_head(struct remote *remote)
 
 /* --- deleting --------------------------------------------------------------------------------- */
 
-static void say(struct pass *pass, const char *object, const struct item *item, const char *why)
+static void say_deleted(struct pass *pass, const char *object, const struct item *item,
+                        const char *why)
 {
     if (!pass->request)
         return;
@@ -201,7 +202,7 @@ static int remove_batch(struct pass *pass, const char *directory, const struct i
         for (size_t i = 0; i < count && r == 0 && !dry; i++)
             r = remote->tier->ops->remove(remote->tier, list[i]);
     for (size_t i = 0; i < count && r == 0; i++)
-        say(pass, names[i], &items[i], why);
+        say_deleted(pass, names[i], &items[i], why);
     return r;
 }
 
@@ -295,7 +296,7 @@ static int find_missing(const struct view_remote_pack *pack, void *arg)
 
 /* --- a pass ----------------------------------------------------------------------------------- */
 
-static int clean(struct pass *pass)
+static int clean_remote(struct pass *pass)
 {
     size_t first = 0;
     int r = pass->heads.count ? check_ours(pass->remote) : -EAGAIN;
@@ -321,9 +322,9 @@ static int clean(struct pass *pass)
 static int run_pass(struct remote *remote, struct remote_gc_request *request)
 {
     struct pass pass = {.remote = remote, .request = request};
-    int r = view_is_of_head(remote) ? look(&pass) : -EAGAIN;
+    int r = view_is_of_head(remote) ? list_objects(&pass) : -EAGAIN;
     if (r == 0)
-        r = clean(&pass);
+        r = clean_remote(&pass);
     if (r == 0)
         r = view_remote_packs(remote->store->view, find_missing, &pass);
     vector_free(&pass.heads);
@@ -384,7 +385,7 @@ int remote_gc_tick(struct remote *remote)
 /* --- requests --------------------------------------------------------------------------------- */
 
 /* Why no pass will be made; 0: it will. */
-static int refusal(struct remote *remote)
+static int why_no_pass(struct remote *remote)
 {
     if (remote->options.read_only)
         return -ESHUTDOWN;
@@ -399,7 +400,7 @@ static int refusal(struct remote *remote)
 static bool is_over(struct remote *remote, const struct remote_gc_request *request, int *ret_result)
 {
     struct remote_maintenance *maintenance = remote->maintenance;
-    int r = request->is_cancelled(request->arg) ? -ECANCELED : refusal(remote);
+    int r = request->is_cancelled(request->arg) ? -ECANCELED : why_no_pass(remote);
     LOCK_SCOPE(&maintenance->lock);
     if (r < 0 && maintenance->gc == REMOTE_GC_ASKED) {
         maintenance->gc = REMOTE_GC_NONE;
@@ -412,7 +413,7 @@ static bool is_over(struct remote *remote, const struct remote_gc_request *reque
 int remote_gc_ask(struct remote *remote, struct remote_gc_request *request)
 {
     struct remote_maintenance *maintenance = remote->maintenance;
-    int r = refusal(remote);
+    int r = why_no_pass(remote);
     if (r < 0)
         return r;
     mutex_lock(&maintenance->lock);

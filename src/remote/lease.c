@@ -47,7 +47,7 @@ static int look_at_lease(struct remote *remote, struct lease_seen *seen)
     return r;
 }
 
-static void say(struct remote *remote, const char *line)
+static void say_progress(struct remote *remote, const char *line)
 {
     log_info("remote: %s", line);
     if (remote->options.progress)
@@ -84,7 +84,7 @@ int lease_await(struct remote *remote, char **ret_text)
                           "lives",
                           remote->name, seen.lease.holder, (double)age / 1e9,
                           (double)remote->options.lease_ns / 1e9);
-            say(remote, line);
+            say_progress(remote, line);
         }
         said = true;
         bool given_up =

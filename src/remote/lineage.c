@@ -193,7 +193,7 @@ static bool is_pair(const struct file *file, const struct candidate *candidate, 
 
 /* Samples from all over the file: what is near may be a small part of it, as the weights are of a
  * state with its optimizer's moments. */
-static int measure(struct build *b, const struct file *file, struct candidate *candidate)
+static int measure_candidate(struct build *b, const struct file *file, struct candidate *candidate)
 {
     VECTOR(uint32_t) paired = {0};
     for (size_t i = 0; i < file->pending.count; i++)
@@ -362,7 +362,7 @@ static int try_file(struct build *b, const struct file *file, struct view_cut *c
     int r = parts_list(cut, ino, &ret->parts);
     if (r == 0 && ret->parts.count) {
         pair_parts(b, &file->parts, ret);
-        r = measure(b, file, ret);
+        r = measure_candidate(b, file, ret);
     }
     return r;
 }

@@ -16,7 +16,7 @@ static char *place_path(const struct store *store)
     return xasprintf("%s/remote.place", store->path);
 }
 
-static bool look(struct remote *remote, struct tier_place *ret)
+static bool look_at_place(struct remote *remote, struct tier_place *ret)
 {
     return remote->tier->ops->place && remote->tier->ops->place(remote->tier, ret) == 0;
 }
@@ -75,8 +75,9 @@ int place_check(struct remote *remote, char **ret_text)
     struct tier_place now;
     read_known(remote->store, &known);
     bool knows = !known.is_damaged && known.name && strcmp(known.name, remote->name) == 0;
-    bool is_elsewhere = knows && look(remote, &now) && strcmp(known.identity, now.identity) != 0;
-    if (known.is_damaged && !remote->options.takeover && look(remote, &now))
+    bool is_elsewhere =
+        knows && look_at_place(remote, &now) && strcmp(known.identity, now.identity) != 0;
+    if (known.is_damaged && !remote->options.takeover && look_at_place(remote, &now))
         *ret_text = explain_damage(remote);
     if (is_elsewhere && !remote->options.takeover) {
         *ret_text = xasprintf("%s is empty, and not on the filesystem where this store published "
@@ -94,7 +95,7 @@ int place_check(struct remote *remote, char **ret_text)
 void place_report_new(struct remote *remote)
 {
     struct tier_place now;
-    if (!look(remote, &now))
+    if (!look_at_place(remote, &now))
         return;
     if (now.is_of_root)
         log_warn("remote: %s is empty: a new remote begins there, on the filesystem of / (%s); if "
@@ -110,7 +111,7 @@ int place_remember(struct remote *remote)
     _cleanup_free_ char *path = place_path(remote->store);
     _cleanup_free_ char *known = NULL;
     struct tier_place now;
-    if (!look(remote, &now))
+    if (!look_at_place(remote, &now))
         return unlink(path) < 0 && errno != ENOENT ? -errno : 0;
     _cleanup_free_ char *text = make_text(remote->name, &now);
     if (io_read_file(path, PLACE_MAX, &known, NULL) == 0 && strcmp(known, text) == 0)

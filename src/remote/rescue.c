@@ -40,7 +40,7 @@ static int find_begin(const struct view_extent *part, void *arg)
 }
 
 /* Gathers the chunk's stretch of the file from the stage's memory; false: not all is there. */
-static bool gather(const struct rescue *rs, uint64_t ino)
+static bool gather_stretch(const struct rescue *rs, uint64_t ino)
 {
     struct stage_part parts[64];
     uint64_t done = 0;
@@ -67,7 +67,7 @@ static int try_user(uint64_t ino, uint64_t offset, void *arg)
     struct rescue *rs = arg;
     rs->has_begin = false;
     int r = view_extents(rs->store->view, ino, 0, offset, CHUNK_SIZE_MAX, find_begin, rs);
-    if (r < 0 || !rs->has_begin || !gather(rs, ino) || !is_it(rs))
+    if (r < 0 || !rs->has_begin || !gather_stretch(rs, ino) || !is_it(rs))
         return 0; /* it changed meanwhile, or the stage has it no more: another may */
     rs->found = true;
     return 1;

@@ -109,7 +109,7 @@ struct list {
     unsigned count;
 };
 
-static void add(struct list *list, uint32_t numbers, unsigned name, bool everywhere)
+static void add_series(struct list *list, uint32_t numbers, unsigned name, bool everywhere)
 {
     const struct choice choice = {numbers, name, everywhere};
     if (list->count < SERIES_MAX)
@@ -139,12 +139,12 @@ static unsigned add_of_name(struct list *list, unsigned i, uint32_t *seen)
         *seen |= bit;
         all |= bit;
         count++;
-        add(list, bit, name, true);
+        add_series(list, bit, name, true);
         if (is_elsewhere(runs, runs->at[i].number, name))
-            add(list, bit, name, false);
+            add_series(list, bit, name, false);
     }
     if (count > 1 && count <= SERIES_NUMBERS_MAX)
-        add(list, all, name, true);
+        add_series(list, all, name, true);
     return i;
 }
 
@@ -203,7 +203,7 @@ static bool match_name(const char *pattern, const char *name, struct digits *ret
 }
 
 /* The path with the digits. Returns its length; `to` NULL: that alone. */
-static size_t fill(const char *pattern, const struct digits *digits, char *to)
+static size_t fill_digits(const char *pattern, const struct digits *digits, char *to)
 {
     size_t len = 0;
     for (; *pattern; pattern++) {
@@ -224,9 +224,9 @@ char *series_member(const struct series *series, const char *name)
     struct digits digits = {0};
     if (!match_name(series_prefix(series), name, &digits))
         return NULL;
-    size_t len = fill(series->path, &digits, NULL);
+    size_t len = fill_digits(series->path, &digits, NULL);
     char *path = xmalloc(len + 1);
-    check(fill(series->path, &digits, path) == len);
+    check(fill_digits(series->path, &digits, path) == len);
     return path;
 }
 

@@ -84,7 +84,7 @@ static void set_target(struct remote *remote, uint64_t bytes)
         remote->shared.state = bytes ? REMOTE_UPLOADING : REMOTE_IDLE;
 }
 
-static void describe(struct remote *remote, const struct view_cut *cut, struct head *head)
+static void describe_head(struct remote *remote, const struct view_cut *cut, struct head *head)
 {
     struct store *store = remote->store;
     struct view_state state = view_cut_state(cut);
@@ -108,7 +108,7 @@ static void describe(struct remote *remote, const struct view_cut *cut, struct h
     head->pack_bytes = view.pack_bytes;
 }
 
-static int publish(struct upload *up)
+static int publish_cut(struct upload *up)
 {
     struct remote *remote = up->remote;
     struct store *store = remote->store;
@@ -117,7 +117,7 @@ static int publish(struct upload *up)
     *head = remote->head;
     int r = runs_publish(remote, up->cut, head, &missing);
     if (r == 0) {
-        describe(remote, up->cut, head);
+        describe_head(remote, up->cut, head);
         r = remote_put_head(remote, head);
         if (r == -ESTALE)
             remote_fence(remote, head);
@@ -141,7 +141,7 @@ static int publish(struct upload *up)
 
 /* Chunks that lie badly in the remote are written anew first, so that this round's head already
  * says where. Trouble with it must not keep new data from being published. */
-static int relocate(struct upload *up)
+static int relocate_chunks(struct upload *up)
 {
     struct remote *remote = up->remote;
     struct repair_plan plan;
@@ -216,7 +216,7 @@ static int upload_round(struct remote *remote)
     if (r == 0)
         r = view_track(store->view);
     if (r == 0)
-        r = relocate(&up);
+        r = relocate_chunks(&up);
     if (r == 0)
         r = open_cut(&up);
     if (r == 0) {
@@ -226,7 +226,7 @@ static int upload_round(struct remote *remote)
     if (r == 0)
         r = upload_send_pending(&up);
     if (r == 0)
-        r = publish(&up);
+        r = publish_cut(&up);
     if (r == 0)
         note_published(&up);
     set_target(remote, 0);

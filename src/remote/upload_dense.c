@@ -168,8 +168,8 @@ static bool is_same(struct dense_work *w, int r, const uint8_t *raw, size_t raw_
     return false;
 }
 
-static void refer(struct chunk_entry *entry, const struct chunk_entry *base, uint32_t offset,
-                  uint32_t length)
+static void refer_to(struct chunk_entry *entry, const struct chunk_entry *base, uint32_t offset,
+                     uint32_t length)
 {
     check(entry->ref_count < CHUNK_REFS_MAX && base->depth < CHUNK_DEPTH_MAX);
     entry->refs[entry->ref_count++] =
@@ -179,7 +179,7 @@ static void refer(struct chunk_entry *entry, const struct chunk_entry *base, uin
 }
 
 /* Bytes that a chunk may take to be worth a reader's looking at others. */
-static size_t worth(const struct chunk_entry *entry)
+static size_t worth_bytes(const struct chunk_entry *entry)
 {
     return entry->stored_len - entry->stored_len / 64;
 }
@@ -191,7 +191,7 @@ static size_t worth_by(struct dense_work *w, const struct chunk_entry *entry,
     struct chunk_entry local;
     uint64_t refs = 0;
     int r = view_chunk(w->up->remote->store->view, &base->entry.name, &local, &refs);
-    return r == 0 && refs > 0 ? worth(entry)
+    return r == 0 && refs > 0 ? worth_bytes(entry)
                               : entry->stored_len - entry->stored_len / DEAD_WORTH_SHARE;
 }
 
@@ -211,7 +211,7 @@ static bool encode_dx(struct dense_work *w, struct chunk_entry *entry, const str
         return false;
     entry->encoding = ENCODING_DX;
     entry->stored_len = (uint32_t)stored;
-    refer(entry, &base->entry, 0, entry->raw_len);
+    refer_to(entry, &base->entry, 0, entry->raw_len);
     return true;
 }
 
@@ -306,7 +306,7 @@ static void find_twin(struct dense_work *w, struct chunk_entry *entry, const str
             (struct twin_part){image->raw + match->offset, match->at, match->count};
         ret->images[ret->count++] =
             (struct iovec){image->raw + match->offset, 2 * (size_t)match->count};
-        refer(entry, &image->entry, match->offset, 2 * match->count);
+        refer_to(entry, &image->entry, match->offset, 2 * match->count);
     }
 }
 
@@ -322,7 +322,7 @@ static bool try_twin(struct dense_work *w, struct chunk_entry *entry, const stru
     if (twin.count == 0)
         return false;
     size_t stored = twin_encode(cpu_level(), twin.parts, twin.count, raw, len, w->scratch,
-                                w->encoded, worth(entry));
+                                w->encoded, worth_bytes(entry));
     if (stored == 0 || !is_same(w,
                                 twin_decode(cpu_level(), w->encoded, stored, twin.images,
                                             twin.count, w->decoded, len),
@@ -361,7 +361,8 @@ static bool may_refer(const struct dense_work *w, const struct chunk_entry *entr
 }
 
 /* NULL: it stays as it is. */
-static const uint8_t *encode(struct dense_work *w, struct chunk_entry *entry, const uint8_t *raw)
+static const uint8_t *encode_chunk(struct dense_work *w, struct chunk_entry *entry,
+                                   const uint8_t *raw)
 {
     struct fx_guess guess;
     bool is_fp32 = w->up->phase >= PHASE_FP32;
@@ -384,7 +385,7 @@ static const uint8_t *encode(struct dense_work *w, struct chunk_entry *entry, co
 const uint8_t *dense_encode(struct dense_work *w, struct chunk_entry *entry, const uint8_t *raw)
 {
     int64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    const uint8_t *ret = encode(w, entry, raw);
+    const uint8_t *ret = encode_chunk(w, entry, raw);
     atomic_fetch_add(&w->up->remote->encoded.cpu_ns,
                      (uint64_t)(clock_ns(CLOCK_THREAD_CPUTIME_ID) - began));
     return ret;

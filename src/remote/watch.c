@@ -13,7 +13,7 @@ static bool wait_for_end(struct remote *remote)
     return remote->watch.over;
 }
 
-static void *watch(void *arg)
+static void *watch_thread(void *arg)
 {
     struct remote *remote = arg;
     while (!wait_for_end(remote)) {
@@ -29,7 +29,8 @@ void remote_watch_start(struct remote *remote)
 {
     if (!remote || !remote->options.cancelled || !remote->tier->ops->interrupt)
         return;
-    remote->watch.started = thread_start(&remote->watch.thread, "cairn-start", watch, remote) == 0;
+    remote->watch.started =
+        thread_start(&remote->watch.thread, "cairn-start", watch_thread, remote) == 0;
 }
 
 void remote_watch_end(struct remote *remote)
