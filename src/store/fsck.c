@@ -17,7 +17,7 @@ struct check_run {
     uint8_t *buf;
 };
 
-static void problem(struct check_run *run, const char *line)
+static void report_problem(struct check_run *run, const char *line)
 {
     run->problems++;
     run->report(line, true, run->arg);
@@ -25,7 +25,7 @@ static void problem(struct check_run *run, const char *line)
 
 static void report_difference(const char *line, void *arg)
 {
-    problem(arg, line);
+    report_problem(arg, line);
 }
 
 struct user {
@@ -39,7 +39,7 @@ static int report_user(uint64_t ino, uint64_t offset, void *arg)
     _cleanup_free_ char *path = view_path(user->run->store->view, ino);
     _cleanup_free_ char *line = xasprintf("%s: bytes from %llu on are damaged (%s)", path,
                                           (unsigned long long)offset, user->what);
-    problem(user->run, line);
+    report_problem(user->run, line);
     return 0;
 }
 
@@ -105,7 +105,7 @@ static int check_pack(const struct view_pack *pack, void *arg)
             "its index is damaged; its chunks are looked at without it; 'cairn scrub' moves them";
     _cleanup_free_ char *line = xasprintf("%s: %s", object, what ? what : "");
     if (what)
-        problem(run, line);
+        report_problem(run, line);
     return 0;
 }
 
@@ -174,7 +174,7 @@ static int check_opened(struct check_run *run, char **ret_text)
     int r = recover_view(run->store, ret_text);
     if (r < 0 &&
         run->store->commit->journal.damage.found) { /* there is nothing to check the rest by */
-        problem(run, *ret_text);
+        report_problem(run, *ret_text);
         free(*ret_text);
         *ret_text = NULL;
         return 0;

@@ -116,7 +116,8 @@ static int find_place(struct store *store, const struct chunk_name *name, struct
 }
 
 /* Does the chunk lie within the group's range, or go on from it? */
-static bool fits(const struct reader_group *group, const struct chunk_entry *entry, bool is_remote)
+static bool group_takes(const struct reader_group *group, const struct chunk_entry *entry,
+                        bool is_remote)
 {
     uint64_t end = entry->offset + entry->stored_len;
     if (!group || group->pack != entry->pack || group->is_remote != is_remote ||
@@ -133,7 +134,7 @@ static int plan_chunk(struct plan *plan, const struct extent *extent)
     int r = find_place(plan->store, &extent->chunk, &entry, &is_remote);
     if (r < 0)
         return r;
-    if (!fits(plan->group, &entry, is_remote)) {
+    if (!group_takes(plan->group, &entry, is_remote)) {
         r = give_group(plan);
         if (r < 0)
             return r;

@@ -48,7 +48,7 @@ static int note_durable_birth(const struct record *rec, void *arg)
 }
 
 /* Holds what an operation is about to change, until the end of the recovery. */
-static bool hold(struct replay *rp, uint64_t ino)
+static bool hold_inode(struct replay *rp, uint64_t ino)
 {
     struct ns_inode inode;
     if (ns_hold(rp->store->ns, ino, &inode) < 0)
@@ -65,13 +65,13 @@ static bool makes_inode(const struct record *rec)
 
 static bool hold_all(struct replay *rp, const struct record *rec)
 {
-    bool ok = makes_inode(rec) || hold(rp, rec->ino);
+    bool ok = makes_inode(rec) || hold_inode(rp, rec->ino);
     if (rec->parent)
-        ok = ok && hold(rp, rec->parent);
+        ok = ok && hold_inode(rp, rec->parent);
     if (rec->parent2)
-        ok = ok && hold(rp, rec->parent2);
+        ok = ok && hold_inode(rp, rec->parent2);
     if (rec->ino2)
-        ok = ok && hold(rp, rec->ino2);
+        ok = ok && hold_inode(rp, rec->ino2);
     return ok;
 }
 
@@ -107,14 +107,14 @@ static int replay_homeless(struct replay *rp, const struct record *rec)
     }
     nameless.flags |= RECORD_ORPHAN;
     nameless.parent = ROOT_INO;
-    if (!hold(rp, ROOT_INO))
+    if (!hold_inode(rp, ROOT_INO))
         return -EUCLEAN;
     ns_apply(rp->store->ns, &nameless);
     vector_add(&rp->orphans, rec->ino);
     return 0;
 }
 
-static void repeat(struct replay *rp, const struct record *rec)
+static void repeat_record(struct replay *rp, const struct record *rec)
 {
     if (rec->type == REC_NASCENT)
         ns_restore_nascent(rp->store->ns, rec, clock_realtime_ns() + CLOCK_BACK_MAX_NS);
@@ -152,7 +152,7 @@ static int replay_record(const struct record *rec, void *arg)
                   record_type_name(rec->type), (unsigned long long)rec->ino);
         return -EUCLEAN;
     }
-    repeat(rp, rec);
+    repeat_record(rp, rec);
     if (!nascent)
         history_readd(store, rec);
     if (rec->flags & RECORD_ORPHAN)

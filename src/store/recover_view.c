@@ -99,7 +99,7 @@ static int rebuild_view(struct store *store, bool is_behind)
 }
 
 /* Which of them said so is in the log; where the journal did, what it is. */
-static void explain(struct store *store, int r, char **ret_text)
+static void explain_failure(struct store *store, int r, char **ret_text)
 {
     _cleanup_free_ char *damage = journal_explain_damage(store);
     if (damage && !store->commit->anchor.number)
@@ -175,6 +175,6 @@ int recover_view(struct store *store, char **ret_text)
                         (!had_view && store->commit->journal.cut_seq > 0) ||
                         store->commit->journal.was_skipped || repair_was_made(store);
     if (r < 0)
-        explain(store, r, ret_text);
+        explain_failure(store, r, ret_text);
     return r;
 }

@@ -46,7 +46,7 @@ int repair_settled(const struct store *store)
     return io_fsync_dir(store->path);
 }
 
-static void say(const struct repair *rep, const char *what, const char *object)
+static void say_done(const struct repair *rep, const char *what, const char *object)
 {
     _cleanup_free_ char *line = xasprintf("%s: %s", object, what);
     rep->report(line, false, rep->arg);
@@ -86,7 +86,7 @@ static int set_later_aside(struct repair *rep)
         if (r == 0)
             r = sync_journal(rep->store);
         if (r == 0)
-            say(rep, "set aside in lost+found: it comes after the damage", object);
+            say_done(rep, "set aside in lost+found: it comes after the damage", object);
     }
     return r;
 }
@@ -146,7 +146,7 @@ static int replace_segment(struct repair *rep, const char *object, uint64_t len)
     return r == 0 ? sync_journal(store) : r;
 }
 
-static int cut(struct repair *rep)
+static int cut_journal(struct repair *rep)
 {
     struct store *store = rep->store;
     char object[32];
@@ -171,7 +171,7 @@ static int cut(struct repair *rep)
                   "behind the damage",
                   (unsigned long long)rep->damage.offset, (unsigned long long)rep->damage.behind);
     if (r == 0)
-        say(rep, what, object);
+        say_done(rep, what, object);
     return r;
 }
 
@@ -184,7 +184,7 @@ static int repair_journal(struct repair *rep, char **ret_text)
     rep->damage = rep->store->commit->journal.damage;
     free(*ret_text);
     *ret_text = NULL;
-    r = cut(rep);
+    r = cut_journal(rep);
     vector_free(&rep->later);
     if (r < 0)
         *ret_text = xasprintf("%s: the journal cannot be cut: %s", rep->store->path, strerror(-r));

@@ -57,7 +57,7 @@ static void count_read(struct scrub *s, uint64_t bytes, uint64_t chunks, uint64_
     job_counts_unlock(s->job);
 }
 
-static const char *explain(int error)
+static const char *explain_damage(int error)
 {
     return error == -EBADMSG   ? "does not match its checksum"
            : error == -ENOENT  ? "is missing"
@@ -235,7 +235,7 @@ static int bad_local(struct scrub *s, const struct chunk_entry *entry, int error
 {
     job_say(s->job, "NVMe: packs/%016llx: a chunk of %u bytes at %llu %s",
             (unsigned long long)entry->pack, entry->raw_len, (unsigned long long)entry->offset,
-            explain(error));
+            explain_damage(error));
     return heal_chunk(s, entry);
 }
 
@@ -266,7 +266,8 @@ static int leave_pack(struct scrub *s, const struct view_pack *known, int error)
 {
     uint64_t pack = known->pack;
     struct collecting c = {s, pack};
-    job_say(s->job, "NVMe: packs/%016llx: its index %s%s", (unsigned long long)pack, explain(error),
+    job_say(s->job, "NVMe: packs/%016llx: its index %s%s", (unsigned long long)pack,
+            explain_damage(error),
             known->count ? ""
                          : "; what lies in it is not known, so it is kept: if no file lacks "
                            "anything, remove it by hand");
@@ -347,7 +348,7 @@ static int bad_remote(struct scrub *s, const struct chunk_entry *entry, int erro
 {
     job_say(s->job, "remote: packs/%016llx: a chunk of %u bytes at %llu %s",
             (unsigned long long)entry->pack, entry->raw_len, (unsigned long long)entry->offset,
-            explain(error));
+            explain_damage(error));
     count_found(s, 1, 0, 0);
     if (s->bad_packs.count && s->bad_packs.at[s->bad_packs.count - 1] == entry->pack)
         return 0;
@@ -375,7 +376,7 @@ static void bad_remote_index(struct scrub *s, uint64_t pack, int error)
 {
     struct chunk_entry none = {.pack = pack};
     job_say(s->job, "remote: packs/%016llx: its index %s", (unsigned long long)pack,
-            explain(error));
+            explain_damage(error));
     (void)bad_remote(s, &none, error);
 }
 
