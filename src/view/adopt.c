@@ -84,15 +84,15 @@ static int put_into(struct view_adoption *a, enum kind kind, const void *key, si
     return used >= ADOPT_BATCH_BYTES ? write_batch(a, batch, a->write) : 0;
 }
 
-static int put(struct view_adoption *a, const void *key, size_t key_len, const void *value,
-               size_t len)
+static int put_row(struct view_adoption *a, const void *key, size_t key_len, const void *value,
+                   size_t len)
 {
     return put_into(a, ROWS, key, key_len, value, len);
 }
 
 static int put_key(struct view_adoption *a, const struct key *key, const void *value, size_t len)
 {
-    return put(a, key->bytes, key->len, value, len);
+    return put_row(a, key->bytes, key->len, value, len);
 }
 
 static int put_remote(struct view_adoption *a)
@@ -240,7 +240,7 @@ static int adopt_chunk(struct view_adoption *a, const struct run_row *row)
         return r;
     chunk_row_forget_place(&chunk);
     a->chunks++;
-    return put(a, row->key, row->key_len, value, chunk_row_encode(&chunk, value));
+    return put_row(a, row->key, row->key_len, value, chunk_row_encode(&chunk, value));
 }
 
 /* --- what rests on what ----------------------------------------------------------------------- */
@@ -369,7 +369,7 @@ static int adopt_pack(struct view_adoption *a, const struct run_row *row)
     HASH_DEL(a->tallies, t);
     free(t);
     a->tally = NULL;
-    return put(a, row->key, row->key_len, value, remote_pack_row_encode(&remote_pack, value));
+    return put_row(a, row->key, row->key_len, value, remote_pack_row_encode(&remote_pack, value));
 }
 
 /* --- the namespace, as it is ------------------------------------------------------------------ */
@@ -391,7 +391,7 @@ static int adopt_plain(struct view_adoption *a, const struct run_row *row)
         return r;
     if (*(const uint8_t *)row->key == KEY_INODE)
         note_inode(a, &inode);
-    return put(a, row->key, row->key_len, row->value, row->value_len);
+    return put_row(a, row->key, row->key_len, row->value, row->value_len);
 }
 
 /* --- rows and the end ------------------------------------------------------------------------- */

@@ -98,7 +98,7 @@ static int chunk_get(struct txn *txn, const struct chunk_name *name, struct chun
 }
 
 /* Files begin (+1) or cease (-1) to refer to the chunk. */
-static int referenced(struct txn *txn, const struct chunk_row *row, int sign)
+static int chunk_referenced(struct txn *txn, const struct chunk_row *row, int sign)
 {
     int r = row->dependents ? 0 : count_live(txn, &row->entry, sign);
     txn->state.chunks += (uint64_t)(int64_t)sign;
@@ -119,7 +119,7 @@ int chunk_refs_change(struct txn *txn, const struct piece *piece, int64_t delta)
     uint64_t held = held_bytes(&row);
     row.refs += (uint64_t)delta;
     if (was_referenced != (row.refs > 0))
-        r = referenced(txn, &row, was_referenced ? -1 : 1);
+        r = chunk_referenced(txn, &row, was_referenced ? -1 : 1);
     if (r < 0)
         return r;
     struct key key;
@@ -253,7 +253,7 @@ int apply_pack(struct txn *txn, const struct record *rec, const struct view_batc
  *
  * One that others rest on may go, too: while the journal is repeated, an entry that was replaced by
  * one in a pack that is gone by now may be there yet. */
-static int unplace(struct txn *txn, const struct record *drop, const struct chunk_name *name)
+static int chunk_unplace(struct txn *txn, const struct record *drop, const struct chunk_name *name)
 {
     struct chunk_row row;
     int r = chunk_row_get(txn, KEY_CHUNK, name, &row);
@@ -291,7 +291,7 @@ static int forget_placed(struct txn *txn, const struct record *drop)
             return txn_damage(txn, "the pack's list of chunks is damaged");
         memcpy(&name, found.key + KEY_U64_LEN, sizeof name);
         key_placed(&key, drop->pack, &name);
-        r = unplace(txn, drop, &name);
+        r = chunk_unplace(txn, drop, &name);
         if (r < 0)
             return r;
     }

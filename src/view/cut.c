@@ -135,8 +135,8 @@ struct rows {
     bool packs_given;
 };
 
-static int give(struct rows *rows, const void *key, size_t key_len, const void *value,
-                size_t value_len)
+static int give_row(struct rows *rows, const void *key, size_t key_len, const void *value,
+                    size_t value_len)
 {
     struct run_row row = {.key = key, .key_len = key_len, .value = value, .value_len = value_len};
     return rows->fn(&row, rows->arg);
@@ -160,7 +160,7 @@ static int check_bases_reported(struct view_cut *cut, const struct chunk_entry *
 
 static int give_removed(struct rows *rows, const struct key *key)
 {
-    return rows->cut->remote.pub.is_whole ? 0 : give(rows, key->bytes, key->len, NULL, 0);
+    return rows->cut->remote.pub.is_whole ? 0 : give_row(rows, key->bytes, key->len, NULL, 0);
 }
 
 /* Its pack is not unreferenced with this head, as it would be by what the cut needed. */
@@ -201,7 +201,7 @@ static int give_chunk(struct rows *rows, const struct chunk_row *at_cut)
     if (!needed)
         note_revived(cut, &row.entry);
     uint8_t value[CHUNK_VALUE_LEN_MAX];
-    return give(rows, key.bytes, key.len, value, chunk_row_encode(&row, value));
+    return give_row(rows, key.bytes, key.len, value, chunk_row_encode(&row, value));
 }
 
 /* The pack's account at the cut; -ENOENT: it was stored later. */
@@ -241,7 +241,7 @@ static int give_pack(const struct view_remote_pack *known, void *arg)
         return 0;
     if (pack.gone) {
         vector_add(&cut->removed, pack.pack);
-        return cut->remote.pub.is_whole ? 0 : give(rows, key.bytes, key.len, NULL, 0);
+        return cut->remote.pub.is_whole ? 0 : give_row(rows, key.bytes, key.len, NULL, 0);
     }
     bool is_given = cut->remote.pub.is_whole || pack.head == 0;
     if (!pack.unreferenced && then.live_count == 0 &&
@@ -253,8 +253,9 @@ static int give_pack(const struct view_remote_pack *known, void *arg)
     if (pack.head == 0)
         vector_add(&cut->named, pack.pack);
     uint8_t value[REMOTE_PACK_RUN_VALUE_LEN];
-    return is_given ? give(rows, key.bytes, key.len, value, remote_pack_run_encode(&pack, value))
-                    : 0;
+    return is_given
+               ? give_row(rows, key.bytes, key.len, value, remote_pack_run_encode(&pack, value))
+               : 0;
 }
 
 /* All packs are looked at: they are few (one for 24 MiB), and each may have been named,
@@ -288,7 +289,7 @@ static int give_touched(struct rows *rows, const uint8_t *bytes, size_t len)
     int r = db_get(cut->view, &cut->snap, &key, &value);
     if (r < 0 && r != -ENOENT)
         return r;
-    return give(rows, key.bytes, key.len, r == 0 ? value.data : NULL, value.len);
+    return give_row(rows, key.bytes, key.len, r == 0 ? value.data : NULL, value.len);
 }
 
 static int give_changes(struct rows *rows)
@@ -315,7 +316,7 @@ static int give_type(struct rows *rows, uint8_t type)
     scan_open(&scan, &rows->cut->snap, &prefix);
     int r = 0;
     for (; r == 0 && scan_valid(&scan); scan_next(&scan))
-        r = give(rows, scan.key, scan.key_len, scan.value, scan.value_len);
+        r = give_row(rows, scan.key, scan.key_len, scan.value, scan.value_len);
     return r < 0 ? r : scan_error(&scan);
 }
 

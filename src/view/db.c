@@ -79,8 +79,8 @@ static bool is_corruption(const char *message)
 }
 
 /* Data that a disk misread once are not damaged: a block that does not verify is read again. */
-static void get(struct view *view, rocksdb_readoptions_t *options, const struct key *key,
-                struct value *ret_value, char **ret_message)
+static void get_verified(struct view *view, rocksdb_readoptions_t *options, const struct key *key,
+                         struct value *ret_value, char **ret_message)
 {
     for (int tries = 0; tries < READ_TRIES; tries++) {
         rocksdb_free(*ret_message);
@@ -98,7 +98,7 @@ int db_get(struct view *view, const struct snap *snap, const struct key *key,
     char *message = NULL;
     int r = snap ? snap->error : view_use_begin(view);
     if (r == 0)
-        get(view, snap ? snap->read : view->read, key, ret_value, &message);
+        get_verified(view, snap ? snap->read : view->read, key, ret_value, &message);
     if (!snap)
         view_use_end(view);
     if (r < 0)

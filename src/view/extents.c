@@ -384,7 +384,7 @@ static int content_overlay(struct txn *txn, struct inode_row *row, uint64_t vers
 }
 
 /* Cuts a flat list at `size`. */
-static void clip(struct piece_list *list, uint64_t size)
+static void clip_pieces(struct piece_list *list, uint64_t size)
 {
     while (list->count && list->at[list->count - 1].offset >= size)
         list->count--;
@@ -398,7 +398,7 @@ int content_replace(struct txn *txn, struct inode_row *row, uint64_t version, ui
                     uint64_t size, struct piece_list *pieces)
 {
     pieces_flatten(pieces);
-    clip(pieces, size);
+    clip_pieces(pieces, size);
     /* The range not kept is a hole under the new pieces. It begins at `keep` even where the old
      * size is smaller: after an elided seal the size says nothing of the content that is there. */
     struct piece_list cut = {0}, all;

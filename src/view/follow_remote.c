@@ -100,7 +100,7 @@ static int add_unnamed_bases(struct remote_report *report, struct txn *txn, cons
 
 /* --- packs ------------------------------------------------------------------------------------ */
 
-static bool counts(const struct view_remote_pack *pack)
+static bool pack_counts(const struct view_remote_pack *pack)
 {
     return !pack->unreferenced && !pack->gone;
 }
@@ -117,7 +117,7 @@ static int begin_pack(struct txn *txn, const struct pack_report *pack)
     int r = pack->removed ? 0 : remote_pack_load(txn, pack->row.pub.pack);
     if (pack->removed || (r < 0 && r != -ENOENT))
         return r;
-    if (r == 0 && counts(&txn->remote_pack.pub))
+    if (r == 0 && pack_counts(&txn->remote_pack.pub))
         count_pack(txn, &txn->remote_pack.pub, -1);
     if (r == -ENOENT)
         txn->remote_pack = (struct remote_pack_row){.pub = {.pack = pack->row.pub.pack}};
@@ -128,7 +128,7 @@ static int begin_pack(struct txn *txn, const struct pack_report *pack)
     pub->gone = false;
     pub->head = 1; /* published by some head */
     txn->remote_pack_loaded = txn->remote_pack_dirty = true;
-    if (counts(pub))
+    if (pack_counts(pub))
         count_pack(txn, pub, 1);
     return 0;
 }
@@ -148,7 +148,7 @@ static int end_pack(struct txn *txn, const struct pack_report *pack)
     r = remote_pack_forget_placed(txn, pack->row.pub.pack);
     if (r < 0 || !pack->removed)
         return r;
-    if (counts(pub))
+    if (pack_counts(pub))
         count_pack(txn, pub, -1);
     txn->remote_pack_loaded = txn->remote_pack_dirty = false;
     key_u64(&key, KEY_REMOTE_PACK, pack->row.pub.pack);
@@ -158,7 +158,7 @@ static int end_pack(struct txn *txn, const struct pack_report *pack)
 
 /* --- chunks ----------------------------------------------------------------------------------- */
 
-static int place(struct txn *txn, const struct chunk_row *now)
+static int place_chunk(struct txn *txn, const struct chunk_row *now)
 {
     const struct chunk_entry *entry = &now->entry;
     const struct view_remote_pack *pub = &txn->remote_pack.pub;
@@ -169,7 +169,7 @@ static int place(struct txn *txn, const struct chunk_row *now)
     r = remote_chunk_place(txn, entry);
     if (r < 0)
         return r;
-    if (!counts(pub) || entry->offset + entry->stored_len > pub->length ||
+    if (!pack_counts(pub) || entry->offset + entry->stored_len > pub->length ||
         txn->remote_pack.placed > pub->count)
         return txn_damage(txn, "a chunk does not fit the remote pack that it lies in");
     return 0;
@@ -195,12 +195,12 @@ static int set_refs(struct txn *txn, const struct chunk_row *now)
     return 0;
 }
 
-static int unplace(struct txn *txn, const struct chunk_row *now)
+static int unplace_chunk(struct txn *txn, const struct chunk_row *now)
 {
     return now->entry.pack ? 0 : remote_chunk_forget(txn, &now->entry.name);
 }
 
-static int settle(struct txn *txn, const struct chunk_row *now)
+static int settle_chunk(struct txn *txn, const struct chunk_row *now)
 {
     int r = now->entry.pack ? entry_check_depths(txn, &now->entry) : 0;
     return r < 0 ? r : remote_chunk_settle(txn, &now->entry.name);
@@ -215,8 +215,8 @@ static int compare_depths(const void *a, const void *b)
 /* A base has its place before those that rest on it, and loses it after them. */
 static int apply_chunks(struct remote_report *report, struct txn *txn)
 {
-    static int (*const steps[])(struct txn *, const struct chunk_row *) = {place, set_refs, unplace,
-                                                                           settle};
+    static int (*const steps[])(struct txn *, const struct chunk_row *) = {
+        place_chunk, set_refs, unplace_chunk, settle_chunk};
     int r = 0;
     vector_sort(&report->chunks, compare_depths);
     for (size_t step = 0; step < ARRAY_LEN(steps); step++)

@@ -293,7 +293,7 @@ static int dirs_change(struct txn *txn, const struct record *rec, int entries, i
 }
 
 /* The inode that the name in parent2 stood for, of type `type`, is replaced by one of type `by`. */
-static int replace(struct txn *txn, const struct record *rec, uint32_t type, uint32_t by)
+static int replace_name(struct txn *txn, const struct record *rec, uint32_t type, uint32_t by)
 {
     if (rec->ino == rec->ino2)
         return txn_damage(txn, "an inode replaces itself");
@@ -313,7 +313,7 @@ static int rename_over(struct txn *txn, const struct record *rec)
     if (r == 0)
         r = name_remove(txn, rec->parent, rec->name, rec->name_len, rec->ino, &entry);
     if (r == 0 && replaces)
-        r = replace(txn, rec, old.type, entry.type);
+        r = replace_name(txn, rec, old.type, entry.type);
     if (r == 0)
         r = inode_move(txn, rec->ino, rec->parent, rec->parent2, rec->time);
     if (r < 0)

@@ -142,7 +142,7 @@ static int is_needed(struct txn *txn, const struct chunk_row *row)
     return chunk_is_needed(&(struct look){.txn = txn}, &row->entry.name, row->refs);
 }
 
-static void touch(struct txn *txn, const struct chunk_name *name)
+static void touch_chunk(struct txn *txn, const struct chunk_name *name)
 {
     struct key key;
     key_chunk(&key, name);
@@ -175,7 +175,7 @@ static int change_dependent(struct txn *txn, const struct chunk_name *base,
     int after = is_needed(txn, &row);
     if (after < 0 || after == before)
         return after < 0 ? after : 0;
-    touch(txn, base);
+    touch_chunk(txn, base);
     return need_changed(txn, &row, 0, after ? 1 : -1);
 }
 
@@ -231,7 +231,7 @@ static int leave_pack(struct txn *txn, const struct chunk_entry *entry, enum nee
 }
 
 /* The chunk has no place in the remote any more. */
-static int unplace(struct txn *txn, const struct chunk_entry *entry, enum need need)
+static int unplace_chunk(struct txn *txn, const struct chunk_entry *entry, enum need need)
 {
     struct key key;
     int r = leave_pack(txn, entry, need);
@@ -245,10 +245,10 @@ static int unplace(struct txn *txn, const struct chunk_entry *entry, enum need n
 /* A needed chunk's place is lost, or worth nothing. */
 static int send_anew(struct txn *txn, const struct chunk_row *row, const struct chunk_entry *entry)
 {
-    int r = unplace(txn, entry, NEEDED);
+    int r = unplace_chunk(txn, entry, NEEDED);
     if (r < 0)
         return r;
-    touch(txn, &row->entry.name);
+    touch_chunk(txn, &row->entry.name);
     add_pending_upload(txn, &row->entry);
     return 0;
 }
@@ -295,7 +295,7 @@ static int drop_incomplete(struct txn *txn, const struct chunk_entry *entry)
 {
     int r = entry_lacks_base(&(struct look){.txn = txn}, entry, NULL);
     if (r > 0) {
-        r = unplace(txn, entry, UNNEEDED);
+        r = unplace_chunk(txn, entry, UNNEEDED);
         r = r < 0 ? r : 1;
     }
     return r;
@@ -393,7 +393,7 @@ int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
     if (r < 0 && r != -ENOENT)
         return r;
     if (r == 0 && needed)
-        touch(txn, &entry->name);
+        touch_chunk(txn, &entry->name);
     r = r == 0 ? leave_pack(txn, &old.entry, need) : 0;
     if (r == 0)
         r = exchange_bases(txn, &old.entry, entry, need);
@@ -417,7 +417,7 @@ static int forget_entry(struct txn *txn, const struct chunk_entry *entry)
     if (r == 0)
         r = is_needed(txn, &row);
     if (r <= 0) /* dead: its mark is there already if a head says otherwise */
-        return r < 0 ? r : unplace(txn, entry, UNNEEDED);
+        return r < 0 ? r : unplace_chunk(txn, entry, UNNEEDED);
     r = send_anew(txn, &row, entry);
     return r < 0 ? r : leave_lost_base(txn, &entry->name, CHUNK_DEPTH_MAX);
 }

@@ -262,7 +262,7 @@ static int walk_flush(struct extents_walk *w)
     return w->fn(&part, w->arg);
 }
 
-static bool continues(const struct extent *a, const struct extent *b)
+static bool extent_continues(const struct extent *a, const struct extent *b)
 {
     if (a->length == 0 || a->kind != b->kind)
         return false;
@@ -273,7 +273,7 @@ static bool continues(const struct extent *a, const struct extent *b)
 static int walk_hold(struct extents_walk *w, const struct extent *e)
 {
     w->at = e->offset + e->length;
-    if (continues(&w->held, e)) {
+    if (extent_continues(&w->held, e)) {
         w->held.length += e->length;
         return 0;
     }

@@ -109,7 +109,7 @@ static struct change **slot_of(const struct txn *txn, const struct key *key, uin
     }
 }
 
-static void grow(struct txn *txn)
+static void txn_grow(struct txn *txn)
 {
     struct change **old = txn->slots;
     size_t old_count = txn->slot_count;
@@ -134,7 +134,7 @@ static struct change *change_of(struct txn *txn, const struct key *key)
     if (*slot)
         return *slot;
     if ((txn->used + 1) * 2 > txn->slot_count) {
-        grow(txn);
+        txn_grow(txn);
         slot = slot_of(txn, key, hash);
     }
     txn->used++;
@@ -149,7 +149,7 @@ static struct change *change_of(struct txn *txn, const struct key *key)
 
 /* All marks of a transaction are alike and none is read in it: only their keys are kept. A row that
  * changes again is marked already, if its change is known. */
-static void mark(struct txn *txn, const struct key *key, struct change *change)
+static void txn_mark(struct txn *txn, const struct key *key, struct change *change)
 {
     if (!txn->remote.pub.tracks || txn->is_following || (change && change->touched))
         return;
@@ -176,7 +176,7 @@ static void add_marks(const struct txn *txn, rocksdb_writebatch_t *batch)
 
 void txn_touch(struct txn *txn, const struct key *key)
 {
-    mark(txn, key, *slot_of(txn, key, hash_of(key)));
+    txn_mark(txn, key, *slot_of(txn, key, hash_of(key)));
 }
 
 void txn_put(struct txn *txn, const struct key *key, const void *value, size_t len)
@@ -184,7 +184,7 @@ void txn_put(struct txn *txn, const struct key *key, const void *value, size_t l
     check(len > 0 && len <= UINT32_MAX);
     struct change *c = change_of(txn, key);
     if (is_published_type(key->bytes[0]))
-        mark(txn, key, c);
+        txn_mark(txn, key, c);
     if (c->value_room < len) {
         free(c->value);
         c->value = xmalloc(len);
@@ -209,7 +209,7 @@ void txn_delete(struct txn *txn, const struct key *key)
     struct change *c = change_of(txn, key);
     c->deleted = true;
     if (is_published_type(key->bytes[0]))
-        mark(txn, key, c);
+        txn_mark(txn, key, c);
 }
 
 void txn_clear(struct txn *txn, enum key_type type)

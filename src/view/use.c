@@ -124,7 +124,7 @@ static void void_snapshots(struct view *view)
 /* A database that has failed can be read; one that is closed and cannot be opened can not. So the
  * disk first has to do once what opening asks of it: to make a file, write it, make it durable, and
  * name it. */
-static int probe(struct view *view)
+static int probe_disk(struct view *view)
 {
     static const char content[PROBE_LEN];
     _cleanup_free_ char *path = xasprintf("%s/probe.dbtmp", view->path);
@@ -152,7 +152,7 @@ static void need_what_it_has(struct view *view)
 int view_reopen(struct view *view)
 {
     LOCK_SCOPE(&view->change);
-    int r = probe(view);
+    int r = probe_disk(view);
     if (r == 0)
         r = begin_closing(view);
     if (r < 0)

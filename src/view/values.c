@@ -11,46 +11,46 @@ struct writer {
     uint8_t *at;
 };
 
-static void w8(struct writer *w, uint8_t v)
+static void write_u8(struct writer *w, uint8_t v)
 {
     *w->at++ = v;
 }
 
-static void w32(struct writer *w, uint32_t v)
+static void write_u32(struct writer *w, uint32_t v)
 {
     put_le32(w->at, v);
     w->at += 4;
 }
 
-static void w64(struct writer *w, uint64_t v)
+static void write_u64(struct writer *w, uint64_t v)
 {
     put_le64(w->at, v);
     w->at += 8;
 }
 
-static void wbytes(struct writer *w, const void *p, size_t len)
+static void write_bytes(struct writer *w, const void *p, size_t len)
 {
     if (len)
         memcpy(w->at, p, len);
     w->at += len;
 }
 
-static uint8_t r8(struct cursor *c)
+static uint8_t read_u8(struct cursor *c)
 {
     return cursor_u8(c);
 }
 
-static uint32_t r32(struct cursor *c)
+static uint32_t read_u32(struct cursor *c)
 {
     return cursor_le32(c);
 }
 
-static uint64_t r64(struct cursor *c)
+static uint64_t read_u64(struct cursor *c)
 {
     return cursor_le64(c);
 }
 
-static void rbytes(struct cursor *c, void *p, size_t len)
+static void read_bytes(struct cursor *c, void *p, size_t len)
 {
     const void *bytes = cursor_bytes(c, len);
     if (bytes)
@@ -60,7 +60,7 @@ static void rbytes(struct cursor *c, void *p, size_t len)
 static struct writer value_write(uint8_t *p)
 {
     struct writer w = {p};
-    w8(&w, VIEW_VALUE_VERSION);
+    write_u8(&w, VIEW_VALUE_VERSION);
     return w;
 }
 
@@ -85,8 +85,8 @@ static int value_end(const struct cursor *c)
 
 /* Values are lists of fields, in order: the bits of each, and the member of `row` that it is.
  * PUT writes one behind the others, with `w`; GET reads one, with `c`. */
-#define PUT(bits, member) w##bits(&w, (uint##bits##_t)row->member)
-#define GET(bits, member) row->member = (__typeof__(row->member))r##bits(&c)
+#define PUT(bits, member) write_u##bits(&w, (uint##bits##_t)row->member)
+#define GET(bits, member) row->member = (__typeof__(row->member))read_u##bits(&c)
 
 #define INODE_ATTRS(field)                                                                         \
     field(32, pub.attrs.mode), field(32, pub.attrs.uid), field(32, pub.attrs.gid),                 \
@@ -100,7 +100,7 @@ size_t inode_encode(const struct inode_row *row, uint8_t *p)
 {
     struct writer w = value_write(p);
     INODE_ATTRS(PUT);
-    w64(&w, row->pub.nlink);
+    write_u64(&w, row->pub.nlink);
     INODE_COUNTS(PUT);
     return value_written(&w, p, INODE_VALUE_LEN);
 }
@@ -110,7 +110,7 @@ int inode_decode(uint64_t ino, const void *p, size_t len, struct inode_row *row)
     struct cursor c = value_begin(p, len);
     row->pub.ino = ino;
     INODE_ATTRS(GET);
-    uint64_t nlink = r64(&c);
+    uint64_t nlink = read_u64(&c);
     row->pub.nlink = (uint32_t)nlink;
     INODE_COUNTS(GET);
     if (nlink > UINT32_MAX || row->pub.attrs.size > VIEW_OFFSET_MAX)
@@ -137,9 +137,9 @@ int name_decode(const void *p, size_t len, struct view_entry *row)
 size_t cookie_encode(const struct view_entry *entry, const char *name, size_t name_len, uint8_t *p)
 {
     struct writer w = value_write(p);
-    w64(&w, entry->ino);
-    w32(&w, entry->type);
-    wbytes(&w, name, name_len);
+    write_u64(&w, entry->ino);
+    write_u32(&w, entry->type);
+    write_bytes(&w, name, name_len);
     return (size_t)(w.at - p);
 }
 
@@ -147,8 +147,8 @@ int cookie_decode(uint64_t cookie, const void *p, size_t len, struct view_entry 
                   const char **ret_name, size_t *ret_name_len)
 {
     struct cursor c = value_begin(p, len);
-    entry->ino = r64(&c);
-    entry->type = r32(&c);
+    entry->ino = read_u64(&c);
+    entry->type = read_u32(&c);
     entry->cookie = cookie;
     *ret_name_len = (size_t)(c.end - c.at);
     *ret_name = (const char *)c.at;
@@ -167,12 +167,12 @@ size_t chunk_row_encode(const struct chunk_row *row, uint8_t *p)
     check(e->ref_count <= CHUNK_REFS_MAX);
     CHUNK_FIELDS(PUT);
     for (size_t i = 0; i < e->ref_count; i++) {
-        wbytes(&w, e->refs[i].name.bytes, sizeof e->refs[i].name.bytes);
-        w32(&w, e->refs[i].offset);
-        w32(&w, e->refs[i].length);
+        write_bytes(&w, e->refs[i].name.bytes, sizeof e->refs[i].name.bytes);
+        write_u32(&w, e->refs[i].offset);
+        write_u32(&w, e->refs[i].length);
     }
     if (row->dependents)
-        w32(&w, row->dependents);
+        write_u32(&w, row->dependents);
     return (size_t)(w.at - p);
 }
 
@@ -189,13 +189,13 @@ int chunk_row_decode(const struct chunk_name *name, const void *p, size_t len,
         return -EUCLEAN;
     }
     for (size_t i = 0; i < e->ref_count; i++) {
-        rbytes(&c, e->refs[i].name.bytes, sizeof e->refs[i].name.bytes);
-        e->refs[i].offset = r32(&c);
-        e->refs[i].length = r32(&c);
+        read_bytes(&c, e->refs[i].name.bytes, sizeof e->refs[i].name.bytes);
+        e->refs[i].offset = read_u32(&c);
+        e->refs[i].length = read_u32(&c);
     }
     if (c.at == c.end)
         return value_end(&c);
-    row->dependents = r32(&c);
+    row->dependents = read_u32(&c);
     return row->dependents == 0 ? -EUCLEAN : value_end(&c);
 }
 
@@ -223,7 +223,7 @@ int pack_row_decode(uint64_t pack, const void *p, size_t len, struct pack_row *r
 static size_t write_held(struct writer *w, uint8_t *p, uint64_t bytes, size_t len_max)
 {
     if (bytes)
-        w64(w, bytes);
+        write_u64(w, bytes);
     return value_written(w, p, bytes ? len_max : len_max - sizeof bytes);
 }
 
@@ -232,7 +232,7 @@ static int read_held(struct cursor *c, uint64_t *ret_bytes)
     *ret_bytes = 0;
     if (c->at == c->end)
         return value_end(c);
-    *ret_bytes = r64(c);
+    *ret_bytes = read_u64(c);
     return *ret_bytes == 0 ? -EUCLEAN : value_end(c);
 }
 
@@ -244,8 +244,8 @@ static int read_held(struct cursor *c, uint64_t *ret_bytes)
 size_t state_encode(const struct view_state *row, uint8_t *p)
 {
     struct writer w = value_write(p);
-    w64(&w, row->applied_seq);
-    wbytes(&w, row->chain, sizeof row->chain);
+    write_u64(&w, row->applied_seq);
+    write_bytes(&w, row->chain, sizeof row->chain);
     STATE_COUNTS(PUT);
     return write_held(&w, p, row->held_bytes, STATE_VALUE_LEN_MAX);
 }
@@ -253,8 +253,8 @@ size_t state_encode(const struct view_state *row, uint8_t *p)
 int state_decode(const void *p, size_t len, struct view_state *row)
 {
     struct cursor c = value_begin(p, len);
-    row->applied_seq = r64(&c);
-    rbytes(&c, row->chain, sizeof row->chain);
+    row->applied_seq = read_u64(&c);
+    read_bytes(&c, row->chain, sizeof row->chain);
     STATE_COUNTS(GET);
     return read_held(&c, &row->held_bytes);
 }
@@ -266,7 +266,7 @@ size_t remote_pack_row_encode(const struct remote_pack_row *row, uint8_t *p)
 {
     struct writer w = value_write(p);
     REMOTE_PACK_FIELDS(PUT);
-    w64(&w, 0);
+    write_u64(&w, 0);
     return value_written(&w, p, REMOTE_PACK_VALUE_LEN);
 }
 
@@ -275,7 +275,7 @@ int remote_pack_row_decode(uint64_t pack, const void *p, size_t len, struct remo
     struct cursor c = value_begin(p, len);
     *row = (struct remote_pack_row){.pub = {.pack = pack}};
     REMOTE_PACK_FIELDS(GET);
-    (void)r64(&c);
+    (void)read_u64(&c);
     return value_end(&c);
 }
 
@@ -320,30 +320,30 @@ int remote_state_row_decode(const void *p, size_t len, struct remote_state_row *
 size_t touched_encode(const struct touched_row *row, uint8_t *p)
 {
     struct writer w = value_write(p);
-    w64(&w, row->change);
-    w64(&w, row->cut);
+    write_u64(&w, row->change);
+    write_u64(&w, row->cut);
     return value_written(&w, p, TOUCHED_VALUE_LEN);
 }
 
 int touched_decode(const void *p, size_t len, struct touched_row *row)
 {
     struct cursor c = value_begin(p, len);
-    row->change = r64(&c);
-    row->cut = r64(&c);
+    row->change = read_u64(&c);
+    row->cut = read_u64(&c);
     return value_end(&c);
 }
 
 size_t pending_upload_encode(uint64_t stored_bytes, uint8_t *p)
 {
     struct writer w = value_write(p);
-    w64(&w, stored_bytes);
+    write_u64(&w, stored_bytes);
     return value_written(&w, p, PENDING_UPLOAD_VALUE_LEN);
 }
 
 int pending_upload_decode(const void *p, size_t len, uint64_t *ret_stored_bytes)
 {
     struct cursor c = value_begin(p, len);
-    *ret_stored_bytes = r64(&c);
+    *ret_stored_bytes = read_u64(&c);
     return value_end(&c);
 }
 
@@ -351,14 +351,14 @@ size_t dependent_encode(unsigned depth, uint8_t *p)
 {
     check(depth > 0 && depth <= CHUNK_DEPTH_MAX);
     struct writer w = value_write(p);
-    w8(&w, (uint8_t)depth);
+    write_u8(&w, (uint8_t)depth);
     return value_written(&w, p, DEPENDENT_VALUE_LEN);
 }
 
 int dependent_decode(const void *p, size_t len, unsigned *ret_depth)
 {
     struct cursor c = value_begin(p, len);
-    *ret_depth = r8(&c);
+    *ret_depth = read_u8(&c);
     return value_end(&c);
 }
 
@@ -366,33 +366,33 @@ int dependent_decode(const void *p, size_t len, unsigned *ret_depth)
  *   13 24 chunk name, or 13 8 blob version, 21 8 blob offset in the file, 29 8 zero */
 static void piece_encode(uint64_t base, const struct piece *e, struct writer *w)
 {
-    w32(w, (uint32_t)(e->offset - base));
-    w32(w, (uint32_t)e->length);
-    w32(w, e->within);
-    w8(w, (uint8_t)e->kind);
+    write_u32(w, (uint32_t)(e->offset - base));
+    write_u32(w, (uint32_t)e->length);
+    write_u32(w, e->within);
+    write_u8(w, (uint8_t)e->kind);
     if (e->kind == EXTENT_CHUNK) {
-        wbytes(w, e->chunk.bytes, sizeof e->chunk.bytes);
+        write_bytes(w, e->chunk.bytes, sizeof e->chunk.bytes);
         return;
     }
-    w64(w, e->blob_version);
-    w64(w, e->blob_offset);
-    w64(w, 0);
+    write_u64(w, e->blob_version);
+    write_u64(w, e->blob_offset);
+    write_u64(w, 0);
 }
 
 static int piece_decode(uint64_t base, struct cursor *c, struct piece *e)
 {
     *e = (struct piece){0};
-    e->offset = base + r32(c);
-    e->length = r32(c);
-    e->within = r32(c);
-    e->kind = (enum extent_kind)r8(c);
+    e->offset = base + read_u32(c);
+    e->length = read_u32(c);
+    e->within = read_u32(c);
+    e->kind = (enum extent_kind)read_u8(c);
     if (e->kind == EXTENT_CHUNK) {
-        rbytes(c, e->chunk.bytes, sizeof e->chunk.bytes);
+        read_bytes(c, e->chunk.bytes, sizeof e->chunk.bytes);
         return c->failed ? -EUCLEAN : 0;
     }
-    e->blob_version = r64(c);
-    e->blob_offset = r64(c);
-    return c->failed || e->kind != EXTENT_INLINE || r64(c) != 0 ? -EUCLEAN : 0;
+    e->blob_version = read_u64(c);
+    e->blob_offset = read_u64(c);
+    return c->failed || e->kind != EXTENT_INLINE || read_u64(c) != 0 ? -EUCLEAN : 0;
 }
 
 void page_encode(uint64_t page, const struct piece_list *list, uint8_t **ret_value, size_t *ret_len)
@@ -401,7 +401,7 @@ void page_encode(uint64_t page, const struct piece_list *list, uint8_t **ret_val
     *ret_len = PAGE_HEADER_LEN + list->count * PIECE_LEN;
     *ret_value = xmalloc(*ret_len);
     struct writer w = value_write(*ret_value);
-    w32(&w, (uint32_t)list->count);
+    write_u32(&w, (uint32_t)list->count);
     for (size_t i = 0; i < list->count; i++)
         piece_encode(page * VIEW_PAGE_LEN, &list->at[i], &w);
 }
@@ -409,7 +409,7 @@ void page_encode(uint64_t page, const struct piece_list *list, uint8_t **ret_val
 int page_decode(uint64_t page, const void *p, size_t len, struct piece_list *list)
 {
     struct cursor c = value_begin(p, len);
-    uint32_t count = r32(&c);
+    uint32_t count = read_u32(&c);
     if (c.failed || page > VIEW_OFFSET_MAX / VIEW_PAGE_LEN ||
         (size_t)(c.end - c.at) != (size_t)count * PIECE_LEN)
         return -EUCLEAN;

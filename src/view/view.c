@@ -301,7 +301,7 @@ int view_flush(struct view *view)
 }
 
 /* Errors of the database are in the log already; a value that does not decode is not. */
-static int damaged(int r, const char *what, uint64_t id)
+static int note_damaged(int r, const char *what, uint64_t id)
 {
     if (r != -EUCLEAN)
         return r;
@@ -317,7 +317,7 @@ int view_inode(struct view *view, uint64_t ino, struct view_inode *ret_inode)
     int r = db_get_inode(view, NULL, ino, &row);
     if (r == 0)
         *ret_inode = row.pub;
-    return damaged(r, "inode", ino);
+    return note_damaged(r, "inode", ino);
 }
 
 int view_lookup(struct view *view, uint64_t parent, const char *name, size_t name_len,
@@ -330,8 +330,8 @@ int view_lookup(struct view *view, uint64_t parent, const char *name, size_t nam
     _cleanup_value_ struct value value = {0};
     int r = db_get(view, NULL, &key, &value);
     return r < 0 ? r
-                 : damaged(name_decode(value.data, value.len, ret_entry), "a name in directory",
-                           parent);
+                 : note_damaged(name_decode(value.data, value.len, ret_entry),
+                                "a name in directory", parent);
 }
 
 /* Bytes of a value that hangs on inode `ino` into the caller's buffer. */
@@ -340,7 +340,8 @@ static ssize_t copy_bytes(uint64_t ino, const struct value *value, void *buf, si
 {
     const uint8_t *bytes;
     size_t len;
-    int r = damaged(bytes_decode(value->data, value->len, &bytes, &len), "a value of inode", ino);
+    int r =
+        note_damaged(bytes_decode(value->data, value->len, &bytes, &len), "a value of inode", ino);
     if (r < 0)
         return r;
     if (ask_length && size == 0)
@@ -386,8 +387,8 @@ int view_local_chunk(struct view *view, const struct chunk_name *name, struct vi
     key_chunk(&key, name);
     int r = db_get(view, NULL, &key, &value);
     if (r == 0)
-        r = damaged(chunk_row_decode(name, value.data, value.len, &row),
-                    "the entry of a chunk of pack", row.entry.pack);
+        r = note_damaged(chunk_row_decode(name, value.data, value.len, &row),
+                         "the entry of a chunk of pack", row.entry.pack);
     if (r == 0)
         *ret = (struct view_local_chunk){row.entry, row.refs, row.dependents};
     return r;
@@ -413,8 +414,8 @@ int view_pack(struct view *view, uint64_t pack, struct view_pack *ret_pack)
     struct pack_row row;
     int r = db_get(view, NULL, &key, &value);
     if (r == 0)
-        r = damaged(pack_row_decode(pack, value.data, value.len, &row), "the account of pack",
-                    pack);
+        r = note_damaged(pack_row_decode(pack, value.data, value.len, &row), "the account of pack",
+                         pack);
     if (r == 0)
         *ret_pack = row.pub;
     return r;
