@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Events: threads wait until some state is as they want it. The state lies elsewhere, under locks
- * of any rank or in atomics, in one room or in several. A thread that changes it signals, after the
- * change; a thread that waits looks at it again:
+ * of any rank or in atomics, in one component or in several. A thread that changes it signals,
+ * after the change; a thread that waits looks at it again:
  *
  *     uint64_t seen = event_count(&event);
  *     while (!is_there(x) && event_wait(&event, &seen, until))

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inside the store: what its rooms share. Only commit/, remote/, fetch/ and store/ include this. */
+/* Inside the store: what its components share. Only commit/, remote/, fetch/ and store/ include
+ * this. */
 #pragma once
 
 #include <pthread.h>
@@ -28,7 +29,7 @@
 #define EPOCH_LAST ((1ull << (64 - SEQ_EPOCH_SHIFT)) - 1024) /* no store gets there */
 #define ID_EPOCH(id) ((id) >> 24 & 0xffffff) /* of an inode's, a pack's or a run's number */
 
-/* Of the rooms above. */
+/* Of the components above. */
 struct remote;
 struct fetch;
 struct job;
@@ -96,7 +97,7 @@ struct commit {
     int64_t started_at;
 };
 
-/* State that all rooms share, and that of each. */
+/* State that all components share, and that of each. */
 struct store {
     struct store_options options;
     char *path;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Upkeep: the writeback thread's work between its targets, in rounds. store/ lists them in order,
- * those of the rooms above too. Here: damaged chunks get another place, packs that nothing needs
- * go, those that are mostly dead are made anew.
+ * those of the components above too. Here: damaged chunks get another place, packs that nothing
+ * needs go, those that are mostly dead are made anew.
  *
  * Each of these is a cut of its own: the same state, with other packs. */
 #include "base/clock.h"

@@ -129,12 +129,12 @@ struct upkeep_round {
     bool frees; /* it makes room on NVMe: those of these behind it wait until it finds nothing */
 };
 
-/* In order; those of the rooms above, too. */
+/* In order; those of the components above, too. */
 struct upkeep {
     const struct upkeep_round *rounds;
     size_t count;
-    /* May NVMe get room by what the rooms above do? No write is refused meanwhile. The writeback
-     * thread. */
+    /* May NVMe get room by what the components above do? No write is refused meanwhile. The
+     * writeback thread. */
     bool (*may_free)(struct store *store);
 };
 

@@ -3,7 +3,7 @@
  *
  * Receive threads read requests straight into slabs of the stage and never wait for room: a request
  * that finds none is parked, with its payload where it was received, and repeated in order of
- * arrival when room came free. A caller with a fatal signal gets EINTR. Only this room knows
+ * arrival when room came free. A caller with a fatal signal gets EINTR. Only this component knows
  * libfuse. */
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inside the overlay. No other room includes this. */
+/* Inside the overlay. No other component includes this. */
 #pragma once
 
 #include <bsd/sys/cdefs.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inside the stage: structures that its files share. No other room includes this. */
+/* Inside the stage: structures that its files share. No other component includes this. */
 #pragma once
 
 #include <bsd/sys/cdefs.h>

@@ -20,9 +20,9 @@
  * This header makes, opens and closes a stage; content.h, versions.h, log.h, recovery.h and place.h
  * have the rest of its interface.
  *
- * No other room sees a slab but as iovecs that stay valid while pinned. Locks: one, LOCK_STAGE,
- * never held over I/O. All calls are short and do not block unless they say so. Offsets and lengths
- * are bytes. */
+ * No other component sees a slab but as iovecs that stay valid while pinned. Locks: one,
+ * LOCK_STAGE, never held over I/O. All calls are short and do not block unless they say so. Offsets
+ * and lengths are bytes. */
 #pragma once
 
 #include "base/base.h"

@@ -9,7 +9,8 @@
  *                    the horizon moves
  *   store_wait()     tells when the horizon has reached an operation
  *
- * What each room below gives is in its own header: commit/commit.h, remote/remote.h, fetch/fetch.h.
+ * What each component below gives is in its own header: commit/commit.h, remote/remote.h,
+ * fetch/fetch.h.
  * Threads: any, unless said otherwise. Errors are negative errno; nothing acknowledged is lost by
  * any of them. */
 #pragma once

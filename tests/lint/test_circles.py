@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls between the files of src/: none goes up to a later room, and within a room few files call each other in a circle.
+"""Calls between the files of src/: none goes up to a later component, and within a component few files call each other in a circle.
 
 The graph is read from tokens: a file calls what another one defines if it names it. Calls through tables and callbacks are not seen, which
 is what they are for."""
@@ -9,9 +9,9 @@ import re
 
 import pytest
 
-from test_layers import ROOMS, SRC, room_of, sources
+from test_layers import COMPONENTS, SRC, component_of, sources
 
-# Files of the largest circle of a room, as it is: it may become smaller. A room that is not named has none.
+# Files of the largest circle of a component, as it is: it may become smaller. A component that is not named has none.
 LARGEST = {"client": 9, "commit": 5, "fetch": 5, "fs": 2, "fuse": 3, "overlay": 2, "remote": 2, "stage": 2, "store": 4, "tier": 2,
            "view": 4}
 HEAD = re.compile(r"^([A-Za-z_][^\n;{}()=]*?)\b(\w+)\([^;{}]*\)\s*\{", re.MULTILINE)
@@ -64,19 +64,19 @@ def upward_calls(src):
     graph = calls(src)
     for path in sorted(graph):
         for other in sorted(graph[path]):
-            room, above = room_of(path, src), room_of(other, src)
-            if room in ROOMS and above in ROOMS and ROOMS.index(above) > ROOMS.index(room):
+            component, above = component_of(path, src), component_of(other, src)
+            if component in COMPONENTS and above in COMPONENTS and COMPONENTS.index(above) > COMPONENTS.index(component):
                 yield f"{os.path.relpath(path, src)}: {', '.join(sorted(graph[path][other]))} of {os.path.relpath(other, src)}"
 
 
 def circle_problems(src, largest):
     graph = calls(src)
-    for room in sorted({room_of(path, src) for path in graph}):
-        nodes = {path for path in graph if room_of(path, src) == room}
+    for component in sorted({component_of(path, src) for path in graph}):
+        nodes = {path for path in graph if component_of(path, src) == component}
         for circle in circles(nodes, graph):
-            if len(circle) > largest.get(room, 1):
+            if len(circle) > largest.get(component, 1):
                 names = " ".join(os.path.basename(path) for path in circle)
-                yield f"{room}: {len(circle)} files call each other, at most {largest.get(room, 1)}: {names}"
+                yield f"{component}: {len(circle)} files call each other, at most {largest.get(component, 1)}: {names}"
 
 
 def test_no_call_goes_up():

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comments name their subject: none begins with a free relative ("What is kept", "Whoever asks") in the rooms named here.
+"""Comments name their subject: none begins with a free relative ("What is kept", "Whoever asks") in the components named here.
 Threads, files and programs are no persons. Lists and tables in comments keep their columns, which the formatter breaks where a line is too
 long."""
 import os
 import re
 
-from test_layers import PUBLIC, ROOT, SRC, room_of, sources
+from test_layers import PUBLIC, ROOT, SRC, component_of, sources
 
 TESTS = os.path.join(ROOT, "tests")
-ROOMS = {"base", "cli", "client", "codec", "commit", "daemon", "fetch", "format", "fs", "fuse", "overlay", "remote", "stage", "store",
-         "tier", "view"}  # rooms that are done
+COMPONENTS = {"base", "cli", "client", "codec", "commit", "daemon", "fetch", "format", "fs", "fuse", "overlay", "remote", "stage", "store",
+              "tier", "view"}  # components that are done
 WORDS = 4  # shorter ones stand behind a field
 COMMENT = re.compile(r"/\*(.*?)\*/", re.DOTALL)
 FREE_RELATIVE = re.compile(r"(What|Who|Whoever|Whatever|Whether)\b")
@@ -25,7 +25,7 @@ def problems(path):
 
 
 def test_comments_name_their_subject():
-    paths = [path for path in sources(SRC) if room_of(path, SRC) in ROOMS]
+    paths = [path for path in sources(SRC) if component_of(path, SRC) in COMPONENTS]
     assert len(paths) > 200
     assert [line for path in paths for line in problems(path)] == [], "begin with the subject, or with an imperative verb"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rooms of src/, and the public headers: which may include which; how long a function and a file may be."""
+"""The components of src/, and the public headers: which may include which; how long a function and a file may be."""
 import os
 import re
 
@@ -7,8 +7,8 @@ import pytest
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 SRC, PUBLIC = os.path.join(ROOT, "src"), os.path.join(ROOT, "include")
-ROOMS = ["base", "format", "codec", "tier", "view", "overlay", "stage", "commit", "remote", "fetch", "store", "fs", "fuse", "daemon", "cli",
-         "client"]
+COMPONENTS = ["base", "format", "codec", "tier", "view", "overlay", "stage", "commit", "remote", "fetch", "store", "fs", "fuse",
+              "daemon", "cli", "client"]
 MAY_USE = {"client": ("base", "format")}  # a library in others' processes: nothing of the daemon is in it
 ONLY_IN = [
     (r"lz4\w*\.h|zstd\w*\.h|blake3\w*\.h", "codec"),
@@ -31,7 +31,7 @@ def sources(src, endings=(".c", ".h")):
                 yield os.path.join(directory, name)
 
 
-def room_of(path, src):
+def component_of(path, src):
     return os.path.relpath(path, src).split(os.sep)[0]
 
 
@@ -43,31 +43,31 @@ def includes(path):
                 yield number, match[1], match[2]
 
 
-def included_room(src, path, name):
-    """The room of an included header of ours, or None."""
+def included_component(src, path, name):
+    """The component of an included header of ours, or None."""
     beside = os.path.normpath(os.path.join(os.path.dirname(path), name))
     for candidate in (os.path.join(src, name), beside):
         if os.path.exists(candidate):
-            return room_of(candidate, src)
-    return name.split("/")[0] if name.split("/")[0] in ROOMS and "/" in name else None
+            return component_of(candidate, src)
+    return name.split("/")[0] if name.split("/")[0] in COMPONENTS and "/" in name else None
 
 
 def include_problems(src):
     for path in sources(src):
-        room = room_of(path, src)
+        component = component_of(path, src)
         for number, quote, name in includes(path):
             where = f"{os.path.relpath(path, src)}:{number}: {name}"
             for pattern, owner in ONLY_IN:
-                if quote == "<" and re.fullmatch(pattern, name) and room != owner:
+                if quote == "<" and re.fullmatch(pattern, name) and component != owner:
                     yield f"{where}: only {owner}/ may include it"
-            other = included_room(src, path, name) if quote == '"' else None
+            other = included_component(src, path, name) if quote == '"' else None
             for pattern, owner in ONLY_IN:
-                if quote == '"' and other is None and re.fullmatch(pattern, name) and room != owner:
+                if quote == '"' and other is None and re.fullmatch(pattern, name) and component != owner:
                     yield f"{where}: only {owner}/ may include it"
-            if other and ROOMS.index(other) > ROOMS.index(room):
-                yield f"{where}: {room}/ is below {other}/"
-            if room in MAY_USE and other and other != room and other not in MAY_USE[room]:
-                yield f"{where}: {room}/ may use only {' and '.join(MAY_USE[room])}"
+            if other and COMPONENTS.index(other) > COMPONENTS.index(component):
+                yield f"{where}: {component}/ is below {other}/"
+            if component in MAY_USE and other and other != component and other not in MAY_USE[component]:
+                yield f"{where}: {component}/ may use only {' and '.join(MAY_USE[component])}"
 
 
 def public_problems(public):
@@ -103,14 +103,14 @@ def length_problems(src):
                 yield f"{name}:{start}: a function of {size} lines, at most {MAX_FUNCTION}"
 
 
-def test_rooms_are_known():
-    """Every directory of src is a room."""
-    found = {room_of(path, SRC) for path in sources(SRC)}
-    assert found <= set(ROOMS) and "base" in found
+def test_components_are_known():
+    """Every directory of src is a component."""
+    found = {component_of(path, SRC) for path in sources(SRC)}
+    assert found <= set(COMPONENTS) and "base" in found
 
 
 def test_includes():
-    """A room includes only from those above it, a library's header only in its place."""
+    """A component includes only from those above it, a library's header only in its place."""
     assert list(include_problems(SRC)) == []
 
 

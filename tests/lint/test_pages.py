@@ -20,7 +20,7 @@ OWN = {  # page: (mean, share of long ones, lines)
 }
 END = re.compile(r"(?<=[.!?])[)\"'`*_]*(?:\s+|$)")
 CELL_WORDS = 6
-GONE = {"meta", "persist"}  # rooms that there were
+GONE = {"meta", "persist"}  # components that there were
 
 
 def pages():
@@ -115,10 +115,10 @@ def test_sentences_are_short(page):
 
 
 def missing_sources(text):
-    """Files of src/ that a page names as `room/file.c` and that are not there."""
-    rooms = set(os.listdir(os.path.join(ROOT, "src")))
+    """Files of src/ that a page names as `component/file.c` and that are not there."""
+    components = set(os.listdir(os.path.join(ROOT, "src")))
     for name in re.findall(r"(?<![\w/.])(?:src/)?(\w+/[\w/]+\.[ch])\b", text):
-        if name.split("/")[0] in rooms | GONE and not os.path.exists(os.path.join(ROOT, "src", name)):
+        if name.split("/")[0] in components | GONE and not os.path.exists(os.path.join(ROOT, "src", name)):
             yield name
 
 

@@ -13,12 +13,12 @@
 #include "stage_fixture.h"
 
 static struct stage_fixture fixture;
-static _Atomic int rooms;
+static _Atomic int room_calls;
 
 static void note_room(void *arg)
 {
     (void)arg;
-    atomic_fetch_add(&rooms, 1);
+    atomic_fetch_add(&room_calls, 1);
 }
 
 static void setup(void)
@@ -118,9 +118,9 @@ Test(stage_room, a_full_stage_says_so_and_tells_when_there_is_room)
     free(data);
     struct stage_file_state state;
     cr_expect_not(stage_file_state(fixture.stage, 2, &state), "nothing happened");
-    int before = atomic_load(&rooms);
+    int before = atomic_load(&room_calls);
     make_durable(1);
-    cr_expect_gt(atomic_load(&rooms), before);
+    cr_expect_gt(atomic_load(&room_calls), before);
     cr_expect_gt(stage_usage(fixture.stage).clean_bytes, count * MIB);
     expect_i64(fixture_write(&fixture, 2, 0, "a", 1), 0);
 }
