@@ -69,7 +69,7 @@ struct commit {
     struct snapshot snapshot; /* the writeback thread's, but while its own thread is under way */
 
     /* The horizon moved, the view followed, a round of upkeep or the upload of a cut ended, a pack
-     * was released, nothing is kept any more, or a waiter for such a thing gives up. */
+     * was released, nothing is being promoted any more, or a waiter for such a thing gives up. */
     struct event progress;
 
     const struct upkeep *upkeep; /* static */
@@ -91,7 +91,7 @@ struct commit {
     _Atomic uint64_t written_total, dedup_total, healed_total;
     struct encode_totals encoded;
     _Atomic int64_t read_at;               /* when content was read last; monotonic ns */
-    _Atomic uint64_t kept_bytes;           /* fetched, not yet named by a batch */
+    _Atomic uint64_t promoted_bytes;       /* fetched, not yet named by a batch */
     _Atomic uint32_t used_at[PACK_CLOCKS]; /* when packs were used, by a hash of their ids: seconds
                                               since the start */
     int64_t started_at;

@@ -326,7 +326,7 @@ void packs_add_dense(struct store *store, const struct chunk_entry *entry, const
 
 /* It is known only once it lies in a pack: a version that finds it, and relies on it, has it with
  * the next packs_finish(). */
-int packs_keep(struct store *store, const struct chunk_entry *entry, const void *stored)
+int packs_promote(struct store *store, const struct chunk_entry *entry, const void *stored)
 {
     check(entry->ref_count == 0);
     LOCK_SCOPE(&store->commit->packs.lock);
@@ -335,7 +335,7 @@ int packs_keep(struct store *store, const struct chunk_entry *entry, const void 
     struct chunk_entry moved = *entry;
     struct new_pack *pack = place_locked(
         store, &moved, &(struct iovec){(void *)(uintptr_t)stored, entry->stored_len}, 1);
-    pack->kept += entry->stored_len;
+    pack->promoted += entry->stored_len;
     if (fresh_find_locked(
             store,
             &entry->name)) /* while we waited: then it lies in two packs, which does no harm */
@@ -375,7 +375,7 @@ int packs_finish(struct store *store)
     mutex_unlock(&store->commit->packs.lock);
     if (r < 0)
         return r;
-    /* Also where nothing is new: what was kept may be named by a batch already, and be
+    /* Also where nothing is new: what was promoted may be named by a batch already, and be
      * relied on. */
     r = store->tier->ops->sync(store->tier);
     if (r < 0)
@@ -409,7 +409,7 @@ void packs_abandon(struct store *store)
             continue;
         TAILQ_REMOVE(&store->commit->packs.written, pack, link);
         forget_chunks_locked(store, pack);
-        room_keep_done(store, pack->kept);
+        room_promote_done(store, pack->promoted);
         new_pack_free(pack);
     }
 }
@@ -434,7 +434,7 @@ void packs_retire_named(struct store *store)
         TAILQ_REMOVE(&store->commit->packs.written, pack, link);
         forget_chunks_locked(store, pack);
         store->commit->packs.new_bytes -= pack->length;
-        room_keep_done(store, pack->kept);
+        room_promote_done(store, pack->promoted);
         new_pack_free(pack);
     }
 }
@@ -460,7 +460,7 @@ bool packs_have_leftovers(struct store *store)
     max++;
     uint64_t *ids = xcalloc(max, sizeof *ids);
     TAILQ_FOREACH(pack, &store->commit->packs.written, link)
-    if (pack->state == PACK_DURABLE && pack->kept == 0)
+    if (pack->state == PACK_DURABLE && pack->promoted == 0)
         ids[count++] = pack->id;
     mutex_unlock(&store->commit->packs.lock);
     bool found = false;

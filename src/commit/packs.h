@@ -38,11 +38,11 @@ struct new_pack {
     uint64_t data_len;
     uint32_t count;
     enum pack_state state;
-    bool logged;   /* the stage's log names it */
-    bool is_named; /* by a batch of the journal that the view does not have yet */
-    uint8_t depth; /* of all of its chunks */
-    bool rests;    /* on chunks that the view may take for dead: nothing is dropped meanwhile */
-    uint64_t kept; /* bytes in it that were fetched */
+    bool logged;       /* the stage's log names it */
+    bool is_named;     /* by a batch of the journal that the view does not have yet */
+    uint8_t depth;     /* of all of its chunks */
+    bool rests;        /* on chunks that the view may take for dead: nothing is dropped meanwhile */
+    uint64_t promoted; /* bytes in it that were fetched */
     int error;
     uint8_t *buffer;             /* while filling and writing */
     struct chunk_entry *entries; /* PACK_ENTRIES_MAX while filling, then count */
@@ -93,10 +93,10 @@ CAIRN_MUST_CHECK int packs_add_stored(struct store *store, const struct chunk_en
 /* The same for one that did not refer to these others until now. No thread drops a pack, or is
  * about to, until the view has it. */
 void packs_add_dense(struct store *store, const struct chunk_entry *entry, const void *stored);
-/* The same for one that was fetched and stands by itself, against room_keep(). -EEXIST: it is being
- * stored already. */
-CAIRN_MUST_CHECK int packs_keep(struct store *store, const struct chunk_entry *entry,
-                                const void *stored);
+/* The same for one that was fetched and stands by itself, against room_promote(). -EEXIST: it is
+ * being stored already. */
+CAIRN_MUST_CHECK int packs_promote(struct store *store, const struct chunk_entry *entry,
+                                   const void *stored);
 /* Every chunk added before is durable on return, names of packs too. */
 CAIRN_MUST_CHECK int packs_finish(struct store *store);
 /* Forgets packs that failed and those written since they did; their chunks must be added again. */

@@ -69,7 +69,7 @@ void priority_raise(struct store *store)
  * what was lowered here. */
 void priority_settle(struct store *store)
 {
-    bool is_busy = room_kept(store) > 0;
+    bool is_busy = room_promoted(store) > 0;
     LOCK_SCOPE(&store->commit->priority.lock);
     set_locked(store, !is_busy && !horizon_is_urgent(store));
 }

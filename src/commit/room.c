@@ -35,7 +35,7 @@
 /* Fetched chunks that no batch names yet need room as staged ones do. */
 static uint64_t staged_bytes(struct store *store)
 {
-    uint64_t dirty = stage_dirty_bytes(store->stage) + room_kept(store);
+    uint64_t dirty = stage_dirty_bytes(store->stage) + room_promoted(store);
     return dirty + dirty / OVERHEAD_SHARE;
 }
 
@@ -278,12 +278,12 @@ int room_admit(struct store *store, uint64_t bytes)
 
 /* --- what is fetched: it may have room that nothing else needs now ---------------------------- */
 
-uint64_t room_kept(struct store *store)
+uint64_t room_promoted(struct store *store)
 {
-    return atomic_load(&store->commit->kept_bytes);
+    return atomic_load(&store->commit->promoted_bytes);
 }
 
-bool room_keep(struct store *store, uint64_t bytes, bool asks)
+bool room_promote(struct store *store, uint64_t bytes, bool asks)
 {
     /* Writers come first: half of what is held ahead for them stays theirs. */
     uint64_t need = staged_need(store) + bytes + min_u64(ahead_of(store) / 2, TIER_RESERVE_UNIT);
@@ -292,15 +292,15 @@ bool room_keep(struct store *store, uint64_t bytes, bool asks)
         ask_locked(store);
     if (need > store->commit->room.granted)
         return false;
-    atomic_fetch_add(&store->commit->kept_bytes, bytes);
+    atomic_fetch_add(&store->commit->promoted_bytes, bytes);
     return true;
 }
 
-void room_keep_done(struct store *store, uint64_t bytes)
+void room_promote_done(struct store *store, uint64_t bytes)
 {
     if (bytes == 0)
         return;
-    uint64_t before = atomic_fetch_sub(&store->commit->kept_bytes, bytes);
+    uint64_t before = atomic_fetch_sub(&store->commit->promoted_bytes, bytes);
     check(before >= bytes);
     event_signal(&store->commit->room.more);
     if (before == bytes)

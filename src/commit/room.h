@@ -13,7 +13,8 @@ struct store;
 struct room {
     struct cairn_mutex lock;
     pthread_cond_t changed;
-    struct event more; /* the thread has looked, less is kept, or a wait to keep more ends */
+    struct event
+        more; /* the thread has looked, less is on its way, or a wait to promote more ends */
     pthread_t thread;
     bool started, stopping, wanted;
     bool scarce;      /* there is less room than asked for */
@@ -55,12 +56,12 @@ void room_spend(struct store *store, uint64_t bytes);
 CAIRN_MUST_CHECK int room_admit(struct store *store, uint64_t bytes);
 /* Bytes that would have to come free until all is held that should be. */
 uint64_t room_missing(struct store *store);
-/* Fetched bytes may be kept on NVMe; they count until a batch names them. False: there is no room
+/* Fetched bytes may be promoted; they count until a batch names them. False: there is no room
  * now; `more` is signalled when it is worth another try. `asks`: the thread is to look for room now
  * where there is little: not in such a try, which follows a look. */
-bool room_keep(struct store *store, uint64_t bytes, bool asks);
-void room_keep_done(struct store *store, uint64_t bytes);
-uint64_t room_kept(struct store *store);
+bool room_promote(struct store *store, uint64_t bytes, bool asks);
+void room_promote_done(struct store *store, uint64_t bytes);
+uint64_t room_promoted(struct store *store);
 
 /* --- gc.c ------------------------------------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
  *   plan_resolve.c, plan_fill.c  what a range consists of, and how that comes into a buffer: plan.h
  *   read.c                       the cache of decoded chunks, and what files consist of
  *   pull.c, prefetch.c, warm.c   what is brought from the remote: pull.h
- *   keep.c                       what was fetched goes to NVMe
+ *   promote.c                    what was fetched goes to NVMe
  *   evict.c                      packs that leave NVMe because the remote has what they hold
  *   pins.c                       chunks that stay, because a user wants it: pins.h */
 #pragma once
@@ -59,8 +59,8 @@ struct fetch {
         uint64_t clock;
     } cache; /* decoded chunks */
     struct evict evict;
-    _Atomic int64_t kept_at;       /* when the last chunk came that was kept; monotonic ns */
-    _Atomic unsigned keep_flushes; /* that are under way */
+    _Atomic int64_t promoted_at;      /* when the last chunk was promoted; monotonic ns */
+    _Atomic unsigned promote_flushes; /* that are under way */
 };
 
 struct fetch *fetch_new(void);
@@ -80,20 +80,21 @@ static inline struct pull *pull_of(struct store *store)
     return store->fetch->pull;
 }
 
-/* --- keep.c ----------------------------------------------------------------------------------- */
+/* --- promote.c -------------------------------------------------------------------------------- */
 
 /* Stores a fetched chunk that stands by itself on NVMe, unless it is there. Waits for room until
  * `until` (monotonic ns), and for a buffer. False: there was no room. */
-bool keep_chunk(struct store *store, const struct chunk_entry *entry, const void *stored,
-                int64_t until);
+bool promote_chunk(struct store *store, const struct chunk_entry *entry, const void *stored,
+                   int64_t until);
 /* The same for one that refers to others where it came from: it is encoded anew, by itself.
  * `scratch` has PACKS_SCRATCH_LEN bytes. */
-bool keep_decoded(struct store *store, const struct chunk_entry *entry, const void *raw,
-                  void *scratch, int64_t until);
-/* A round of the writeback thread: what was kept becomes part of the journal, when it is due. */
-bool keep_round(struct store *store, bool now);
-/* Returns when all that was kept is durable, or cannot become so soon. */
-void keep_flush(struct store *store);
+bool promote_decoded(struct store *store, const struct chunk_entry *entry, const void *raw,
+                     void *scratch, int64_t until);
+/* A round of the writeback thread: what was promoted becomes part of the journal, when it is due.
+ */
+bool promote_round(struct store *store, bool now);
+/* Returns when all that was promoted is durable, or cannot become so soon. */
+void promote_flush(struct store *store);
 
 /* --- evict.c ---------------------------------------------------------------------------------- */
 

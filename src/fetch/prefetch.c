@@ -20,8 +20,8 @@
 /* After an error nothing is asked for ahead: readers find out themselves. */
 #define QUIET_NS (5ll * 1000000000)
 #define IDLE_MS 1000
-#define KEEP_WAIT_NS (200ll * 1000000)
-#define WARM_KEEP_WAIT_NS (20ll * 1000000000)
+#define PROMOTE_WAIT_NS (200ll * 1000000)
+#define WARM_PROMOTE_WAIT_NS (20ll * 1000000000)
 
 /* --- where files are read --------------------------------------------------------------------- */
 
@@ -119,7 +119,7 @@ static int list_chunk(const struct view_extent *part, void *arg)
 }
 
 /* Leaves what is not on NVMe, with its place in the remote. */
-static void keep_missing(struct pull *pull, struct listing *l)
+static void drop_present(struct pull *pull, struct listing *l)
 {
     size_t kept = 0;
     for (size_t i = 0; i < l->count; i++) {
@@ -158,7 +158,7 @@ static void plan_span_locked(struct pull *pull, struct pull_stream *s)
     bool at_end = r < 0 || (l.end < from + SPAN && l.count < SPAN_CHUNKS);
     if (r < 0)
         l.count = 0;
-    keep_missing(pull, &l);
+    drop_present(pull, &l);
     pull_make_groups(l.list, l.count, true, &groups);
     free(l.list);
     mutex_lock(&pull->locked.lock);
@@ -213,8 +213,8 @@ static bool work_locked(struct pull *pull)
     check_held(&pull->locked.lock);
     struct pull_stream *s = NULL;
     struct warm_job *job = NULL;
-    uint64_t not_kept = 0;
-    if (pull_keep_one_locked(pull, KEEP_WAIT_NS))
+    uint64_t not_promoted = 0;
+    if (pull_promote_one_locked(pull, PROMOTE_WAIT_NS))
         return true;
     struct pull_group *group = take_locked(pull, &s);
     if (!group)
@@ -224,10 +224,11 @@ static bool work_locked(struct pull *pull)
         for (uint32_t i = 0; i < group->count; i++)
             bytes += group->entries[i].stored_len;
         mutex_unlock(&pull->locked.lock);
-        int r = pull_run_group(pull, group, job ? WARM_KEEP_WAIT_NS : KEEP_WAIT_NS, &not_kept);
+        int r = pull_run_group(pull, group, job ? WARM_PROMOTE_WAIT_NS : PROMOTE_WAIT_NS,
+                               &not_promoted);
         mutex_lock(&pull->locked.lock);
         if (job)
-            warm_group_done_locked(pull, job, bytes, r, not_kept);
+            warm_group_done_locked(pull, job, bytes, r, not_promoted);
         else if (r < 0)
             calm_locked(pull, s, ino);
         return true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One GET, and what is done with what it brings: chunks are verified, decoded beside what they
- * refer to, given to those that wait, and kept on NVMe. */
+ * refer to, given to those that wait, and promoted. */
 #include "fetch/internal.h"
 
 #include "base/cause.h"
@@ -184,23 +184,24 @@ static int fetch_group(struct pull *pull, struct pull_group *group, struct pull_
 }
 
 /* Returns what found no room, in stored bytes. */
-static uint64_t keep_fetched(struct pull *pull, const struct pull_fetched *fetched, int64_t wait_ns)
+static uint64_t promote_fetched(struct pull *pull, const struct pull_fetched *fetched,
+                                int64_t wait_ns)
 {
     const struct pull_group *group = fetched->group;
     int64_t until = clock_monotonic_ns() + wait_ns;
-    uint64_t not_kept = 0;
+    uint64_t not_promoted = 0;
     _cleanup_free_ void *scratch = fetched->scratch ? xmalloc(fetched->scratch) : NULL;
     for (uint32_t i = 0; i < group->count; i++) {
         const struct chunk_entry *entry = &group->entries[i];
         const uint8_t *bytes = fetched->stored->bytes + (entry->offset - group->offset);
         if (!fetched->good[i])
             continue;
-        bool kept = fetched->opened[i] ? keep_decoded(pull->store, entry, fetched->opened[i]->bytes,
-                                                      scratch, until)
-                                       : keep_chunk(pull->store, entry, bytes, until);
-        not_kept += kept ? 0 : entry->stored_len;
+        bool ok = fetched->opened[i] ? promote_decoded(pull->store, entry,
+                                                       fetched->opened[i]->bytes, scratch, until)
+                                     : promote_chunk(pull->store, entry, bytes, until);
+        not_promoted += ok ? 0 : entry->stored_len;
     }
-    return not_kept;
+    return not_promoted;
 }
 
 static void fetched_done_locked(struct pull *pull, struct pull_fetched *fetched)
@@ -226,11 +227,11 @@ static void fetched_done_locked(struct pull *pull, struct pull_fetched *fetched)
 }
 
 int pull_run_group(struct pull *pull, struct pull_group *group, int64_t wait_ns,
-                   uint64_t *ret_not_kept)
+                   uint64_t *ret_not_promoted)
 {
     struct pull_fetched fetched;
     int r = fetch_group(pull, group, &fetched);
-    *ret_not_kept = keep_fetched(pull, &fetched, wait_ns);
+    *ret_not_promoted = promote_fetched(pull, &fetched, wait_ns);
     LOCK_SCOPE(&pull->locked.lock);
     fetched_done_locked(pull, &fetched);
     return r;
@@ -249,14 +250,14 @@ void pull_run_for_reader(struct pull *pull, struct pull_group *group)
     (void)pthread_cond_broadcast(&pull->changed);
 }
 
-bool pull_keep_one_locked(struct pull *pull, int64_t wait_ns)
+bool pull_promote_one_locked(struct pull *pull, int64_t wait_ns)
 {
     check_held(&pull->locked.lock);
     if (pull->locked.unkept_count == 0)
         return false;
     struct pull_fetched fetched = pull->locked.unkept[--pull->locked.unkept_count];
     mutex_unlock(&pull->locked.lock);
-    (void)keep_fetched(pull, &fetched, wait_ns);
+    (void)promote_fetched(pull, &fetched, wait_ns);
     mutex_lock(&pull->locked.lock);
     fetched_done_locked(pull, &fetched);
     return true;

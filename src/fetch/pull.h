@@ -35,7 +35,7 @@ struct pull_group {
     uint32_t length; /* stored, with gaps */
     uint64_t cost;   /* memory that it takes */
     uint64_t first;  /* where in the file the first of it is needed */
-    bool for_reader; /* stays in memory until it was read; else it is fetched to be kept on NVMe */
+    bool for_reader; /* stays in memory until it was read; else it is fetched to be promoted */
     uint32_t count;
     struct chunk_entry *entries; /* in order of place */
 };
@@ -104,7 +104,7 @@ struct pull_fetched {
     struct pull_group *group;
     struct pull_buffer *stored;
     bool *good;                  /* of each chunk */
-    struct pull_buffer **opened; /* of each that refers to others: it is kept by itself */
+    struct pull_buffer **opened; /* of each that refers to others: it is promoted by itself */
     uint64_t scratch;            /* memory to encode it with, which the group took */
 };
 
@@ -195,15 +195,15 @@ void pull_stop_work(struct pull *pull);
 void pull_end(struct pull *pull);
 void pull_free(struct pull *pull);
 
-/* Fetches a group that was taken, and frees it. Returns the first error; *ret_not_kept: stored
+/* Fetches a group that was taken, and frees it. Returns the first error; *ret_not_promoted: stored
  * bytes that found no room on NVMe, for which it waited at most `wait_ns`. */
 int pull_run_group(struct pull *pull, struct pull_group *group, int64_t wait_ns,
-                   uint64_t *ret_not_kept);
-/* The same for a reader, which need not wait until it is on NVMe: pull_keep_one_locked() sees to
+                   uint64_t *ret_not_promoted);
+/* The same for a reader, which need not wait until it is on NVMe: pull_promote_one_locked() sees to
  * that. */
 void pull_run_for_reader(struct pull *pull, struct pull_group *group);
 /* False: nothing waits for it. Releases the lock meanwhile. */
-bool pull_keep_one_locked(struct pull *pull, int64_t wait_ns);
+bool pull_promote_one_locked(struct pull *pull, int64_t wait_ns);
 
 /* --- pull_read.c ------------------------------------------------------------------------------ */
 
@@ -243,6 +243,6 @@ void prefetch_note_miss(struct pull *pull, uint64_t ino);
 /* Takes the next group of a job, and the job with it. NULL: there is none, or no room. */
 struct pull_group *warm_take_locked(struct pull *pull, struct warm_job **ret_job);
 void warm_group_done_locked(struct pull *pull, struct warm_job *job, uint64_t bytes, int error,
-                            uint64_t not_kept);
+                            uint64_t not_promoted);
 void warm_stop(struct pull *pull); /* asks all jobs to end */
 void warm_end(struct pull *pull);  /* when they have */

@@ -53,9 +53,10 @@ void pull_buffer_put_locked(struct pull *pull, struct pull_buffer *buffer)
     if (--buffer->refs > 0)
         return;
     pull->locked.held -= buffer->cost;
-    bool keep = buffer->cost == PULL_GROUP_BYTES && pull->locked.spares < PULL_SPARE_MAX &&
-                pull->locked.held + (pull->locked.spares + 1ull) * PULL_GROUP_BYTES <= pull->window;
-    if (keep)
+    bool is_spare =
+        buffer->cost == PULL_GROUP_BYTES && pull->locked.spares < PULL_SPARE_MAX &&
+        pull->locked.held + (pull->locked.spares + 1ull) * PULL_GROUP_BYTES <= pull->window;
+    if (is_spare)
         pull->locked.spare[pull->locked.spares++] = buffer->bytes;
     else
         free(buffer->bytes);

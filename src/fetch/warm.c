@@ -112,7 +112,7 @@ static bool await_other(struct warm_job *job, const struct chunk_name *name)
 }
 
 /* A chunk that came for a reader and found no room: planning would leave it out again. */
-static void forget_unkept(struct pull *pull, const struct chunk_name *name)
+static void forget_unpromoted(struct pull *pull, const struct chunk_name *name)
 {
     LOCK_SCOPE(&pull->locked.lock);
     struct pull_chunk *chunk = pull_find_locked(pull, name);
@@ -136,7 +136,7 @@ static void settle_others(struct warm_job *job)
             LOCK_SCOPE(&pull->locked.lock);
             job->status.done_bytes += entry->stored_len;
         } else {
-            forget_unkept(pull, &entry->name);
+            forget_unpromoted(pull, &entry->name);
             others.at[missing++] = others.at[i];
         }
     }
@@ -361,7 +361,7 @@ static void *job_run(void *arg)
         r = flush_portion(job);
     if (!job->evicts) {
         await_fetched(job);
-        keep_flush(job->pull->store);
+        promote_flush(job->pull->store);
     }
     free(job->names);
     free(job->wanted);
@@ -389,7 +389,7 @@ struct pull_group *warm_take_locked(struct pull *pull, struct warm_job **ret_job
 }
 
 void warm_group_done_locked(struct pull *pull, struct warm_job *job, uint64_t bytes, int error,
-                            uint64_t not_kept)
+                            uint64_t not_promoted)
 {
     check_held(&pull->locked.lock);
     job->under_way--;
@@ -397,7 +397,7 @@ void warm_group_done_locked(struct pull *pull, struct warm_job *job, uint64_t by
     if (error < 0)
         job->status.failed_bytes += bytes;
     else
-        job->status.not_kept_bytes += not_kept;
+        job->status.not_kept_bytes += not_promoted;
     (void)pthread_cond_broadcast(&pull->changed);
 }
 

@@ -127,7 +127,7 @@ static const struct upkeep_round upkeep_list[] = {
     {follow_round, false},   /* remote/: the view becomes that of a newer head */
     {pins_round, false},     /* fetch/: what is pinned is counted */
     {heal_round, false},     /* commit/: damaged chunks get another place */
-    {keep_round, false},     /* fetch/: what was fetched becomes part of the journal */
+    {promote_round, false},  /* fetch/: what was fetched becomes part of the journal */
     {gc_round, true},        /* commit/: packs that nothing needs go */
     {evict_round, true},     /* fetch/: packs leave that the remote has */
     {compact_round, true},   /* commit/: mostly dead packs are made anew */
@@ -371,7 +371,7 @@ static void close_store(struct store *store, bool mount_ends)
     job_join(store);
     evict_stop(store);
     pull_end(pull);
-    keep_flush(store);
+    promote_flush(store);
     writeback_stop(store);
     bool is_over = mount_ends && is_all_durable(store);
     if (is_over) {

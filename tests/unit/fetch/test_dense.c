@@ -177,7 +177,7 @@ Test(dense, a_local_pack_takes_no_other, .signal = SIGABRT)
 {
     make_two();
     struct chunk_entry entry = dense_entry("next", 0);
-    assert_i64(packs_keep(fixture.store, &entry, ""), 0);
+    assert_i64(packs_promote(fixture.store, &entry, ""), 0);
 }
 
 /* --- damage ----------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Fetched chunks are kept on NVMe, so that each is fetched once.
+/* Fetched chunks are promoted: stored on NVMe, so that each is fetched once.
  *
  * They enter the same packs as those that writeback makes, against room that is reserved
  * as for staged bytes, and become part of the journal with the next batch, or with one of their own
@@ -19,55 +19,55 @@ static bool take_room(struct store *store, uint64_t bytes, int64_t until)
 {
     struct event *more = &store->commit->room.more;
     uint64_t seen = event_count(more);
-    for (bool asks = true; !room_keep(store, bytes, asks); asks = false)
+    for (bool asks = true; !room_promote(store, bytes, asks); asks = false)
         if (evict_is_hopeless(store) || remote_is_stopping(store->remote) ||
             !event_wait(more, &seen, until))
             return false;
     return true;
 }
 
-bool keep_chunk(struct store *store, const struct chunk_entry *entry, const void *stored,
-                int64_t until)
+bool promote_chunk(struct store *store, const struct chunk_entry *entry, const void *stored,
+                   int64_t until)
 {
     if (pull_is_local(store, &entry->name))
         return true;
     if (!take_room(store, entry->stored_len, until))
         return false;
-    int r = packs_keep(store, entry, stored);
+    int r = packs_promote(store, entry, stored);
     if (r < 0) {
-        room_keep_done(store, entry->stored_len);
+        room_promote_done(store, entry->stored_len);
         return r == -EEXIST;
     }
     damage_cured(store, &entry->name);
-    bool was_full = room_kept(store) >= PACK_DATA_MAX;
-    atomic_store(&store->fetch->kept_at, clock_monotonic_ns());
+    bool was_full = room_promoted(store) >= PACK_DATA_MAX;
+    atomic_store(&store->fetch->promoted_at, clock_monotonic_ns());
     if (was_full)
         horizon_kick(store);
     return true;
 }
 
-bool keep_decoded(struct store *store, const struct chunk_entry *entry, const void *raw,
-                  void *scratch, int64_t until)
+bool promote_decoded(struct store *store, const struct chunk_entry *entry, const void *raw,
+                     void *scratch, int64_t until)
 {
     struct chunk_entry local;
     if (pull_is_local(store, &entry->name))
         return true;
     const void *stored = packs_encode(store, &entry->name, raw, entry->raw_len, scratch, &local);
-    return keep_chunk(store, &local, stored, until);
+    return promote_chunk(store, &local, stored, until);
 }
 
 static bool is_due(struct store *store)
 {
-    uint64_t bytes = room_kept(store);
+    uint64_t bytes = room_promoted(store);
     if (bytes == 0)
         return false;
-    return bytes >= PACK_DATA_MAX || atomic_load(&store->fetch->keep_flushes) > 0 ||
-           clock_monotonic_ns() - atomic_load(&store->fetch->kept_at) >= REST_NS;
+    return bytes >= PACK_DATA_MAX || atomic_load(&store->fetch->promote_flushes) > 0 ||
+           clock_monotonic_ns() - atomic_load(&store->fetch->promoted_at) >= REST_NS;
 }
 
 /* Fetched chunks become part of the journal. Operations that wait for writeback take it along,
  * unless they wait for long. */
-bool keep_round(struct store *store, bool now)
+bool promote_round(struct store *store, bool now)
 {
     (void)now;
     uint64_t seq;
@@ -76,19 +76,19 @@ bool keep_round(struct store *store, bool now)
         return false;
     if (history_oldest(store, &seq, &happened) &&
         clock_monotonic_ns() - happened < store->options.writeback_delay_ns + PATIENCE_NS &&
-        room_kept(store) < BYTES_MAX && atomic_load(&store->fetch->keep_flushes) == 0)
+        room_promoted(store) < BYTES_MAX && atomic_load(&store->fetch->promote_flushes) == 0)
         return false;
     return target_carry_own(store, &(struct drops){0});
 }
 
-void keep_flush(struct store *store)
+void promote_flush(struct store *store)
 {
     struct event *progress = &store->commit->progress;
     int64_t until = clock_monotonic_ns() + FLUSH_NS;
     uint64_t seen = event_count(progress);
-    atomic_fetch_add(&store->fetch->keep_flushes, 1);
+    atomic_fetch_add(&store->fetch->promote_flushes, 1);
     horizon_kick(store);
-    while (room_kept(store) > 0 && event_wait(progress, &seen, until))
+    while (room_promoted(store) > 0 && event_wait(progress, &seen, until))
         ;
-    atomic_fetch_sub(&store->fetch->keep_flushes, 1);
+    atomic_fetch_sub(&store->fetch->promote_flushes, 1);
 }
