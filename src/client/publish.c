@@ -93,8 +93,8 @@ static int collect(struct cairn_save *save, struct segments *segments)
     return 0;
 }
 
-/* Runs of segments that follow each other are one write. */
-static int write_runs(const struct cairn_save *save, const struct segments *segments)
+/* Segments that follow each other are one write. */
+static int write_stretches(const struct cairn_save *save, const struct segments *segments)
 {
     int r = 0;
     size_t held = 0;
@@ -124,7 +124,7 @@ static int write_segments(struct cairn_save *save)
     struct segments segments = {0};
     int r = collect(save, &segments);
     if (r == 0 && segments.count > 0)
-        r = write_runs(save, &segments);
+        r = write_stretches(save, &segments);
     free(segments.of);
     free(segments.glue);
     return r;

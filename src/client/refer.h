@@ -5,9 +5,9 @@
  * A lane remembers, for each pattern of path (digits are one), the last file that it published:
  * what stat() told of it, and for each source with a key the fingerprints of its pieces. A piece
  * with the same fingerprint is neither copied from its device nor written; when all pieces are
- * there, runs of such pieces go into the new file by copy_file_range, which a CairnFS mount answers
- * with references; where that is refused, they are copied from the file. A file that was changed,
- * removed or renamed since is not referred to.
+ * there, stretches of such pieces go into the new file by copy_file_range, which a CairnFS mount
+ * answers with references; where that is refused, they are copied from the file. A file that was
+ * changed, removed or renamed since is not referred to.
  *
  * The older file is open as long as a save refers to it, and not between saves: an idle program
  * keeps no mount in use. */

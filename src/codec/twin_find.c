@@ -189,7 +189,7 @@ static bool match_at(struct search *s, size_t element, const struct twin_place *
                         ? grow_backwards(s, src, image,
                                          (size_t)min_u64(element - s->covered, place->offset / 2))
                         : 0;
-    if (before + behind < TWIN_RUN_MIN)
+    if (before + behind < TWIN_STRETCH_MIN)
         return false;
     keep(s, &(struct twin_match){.tag = place->tag,
                                  .offset = (uint32_t)(place->offset - 2 * before),

@@ -13,7 +13,7 @@
 #include "format/chunk.h"
 
 #define TWIN_INDEX_MIN (128u * 1024) /* bytes */
-#define TWIN_RUN_MIN 1024u           /* elements of a match; fewer are not worth a reference */
+#define TWIN_STRETCH_MIN 1024u       /* elements of a match; fewer are not worth a reference */
 
 struct twin_index;
 

@@ -6,7 +6,7 @@
 #include "commit/internal.h"
 
 #define ALONE_MAX (64 * KIB)
-#define WINDOW_BYTES (64 * MIB) /* of a run that is cut and handed to the workers at a time */
+#define WINDOW_BYTES (64 * MIB) /* of a stretch that is cut and handed to the workers at a time */
 
 /* --- the list of extents ---------------------------------------------------------------------- */
 
@@ -48,7 +48,7 @@ static void run_chunk_job(void *arg)
 }
 
 /* Memory of consecutive parts as one list, and where application writes begin. */
-struct run {
+struct stretch {
     struct iovec *iov;
     size_t iov_count;
     uint64_t *write_starts;
@@ -56,24 +56,24 @@ struct run {
     uint64_t offset, length;
 };
 
-static void run_build(struct run *run, const struct stage_part *parts, size_t count)
+static void stretch_build(struct stretch *stretch, const struct stage_part *parts, size_t count)
 {
-    *run = (struct run){.offset = parts[0].offset};
-    run->iov = xcalloc(count, sizeof *run->iov);
-    run->write_starts = xcalloc(count, sizeof *run->write_starts);
+    *stretch = (struct stretch){.offset = parts[0].offset};
+    stretch->iov = xcalloc(count, sizeof *stretch->iov);
+    stretch->write_starts = xcalloc(count, sizeof *stretch->write_starts);
     for (size_t i = 0; i < count; i++) {
-        run->iov[i] = (struct iovec){(void *)(uintptr_t)parts[i].memory, parts[i].length};
+        stretch->iov[i] = (struct iovec){(void *)(uintptr_t)parts[i].memory, parts[i].length};
         if (parts[i].starts_write)
-            run->write_starts[run->write_count++] = parts[i].offset;
-        run->length += parts[i].length;
+            stretch->write_starts[stretch->write_count++] = parts[i].offset;
+        stretch->length += parts[i].length;
     }
-    run->iov_count = count;
+    stretch->iov_count = count;
 }
 
-static void run_done(struct run *run)
+static void stretch_done(struct stretch *stretch)
 {
-    free(run->iov);
-    free(run->write_starts);
+    free(stretch->iov);
+    free(stretch->write_starts);
 }
 
 /* The part of `iov` that holds [skip, skip + length) of it, as a new list. */
@@ -99,7 +99,7 @@ static struct iovec *slice_iovec(const struct iovec *iov, size_t count, uint64_t
 }
 
 /* Names the chunks that end at `borders` (the first begins at `start`) and adds their extents. */
-static int write_chunks(struct store *store, const struct run *run, uint64_t start,
+static int write_chunks(struct store *store, const struct stretch *stretch, uint64_t start,
                         const uint64_t *borders, size_t border_count, struct content *content)
 {
     struct chunk_job *jobs = xcalloc(border_count, sizeof *jobs);
@@ -108,8 +108,8 @@ static int write_chunks(struct store *store, const struct run *run, uint64_t sta
         job->store = store;
         job->offset = i ? borders[i - 1] : start;
         job->length = borders[i] - job->offset;
-        job->iov = slice_iovec(run->iov, run->iov_count, job->offset - run->offset, job->length,
-                               &job->iov_count);
+        job->iov = slice_iovec(stretch->iov, stretch->iov_count, job->offset - stretch->offset,
+                               job->length, &job->iov_count);
         /* One small chunk is done before another thread would have begun. */
         if (border_count == 1 && job->length <= ALONE_MAX)
             run_chunk_job(job);
@@ -133,30 +133,31 @@ static int write_chunks(struct store *store, const struct run *run, uint64_t sta
     return r;
 }
 
-/* Cuts one window of a run; returns where the next begins (what was held back comes again). */
-static int write_window(struct store *store, const struct run *run, uint64_t *at,
+/* Cuts one window of a stretch; returns where the next begins (what was held back comes again). */
+static int write_window(struct store *store, const struct stretch *stretch, uint64_t *at,
                         struct cut_state *state, bool more, struct content *content)
 {
-    uint64_t end = run->offset + run->length;
+    uint64_t end = stretch->offset + stretch->length;
     uint64_t length = min_u64(end - *at, WINDOW_BYTES);
     size_t iov_count;
     struct iovec *iov =
-        slice_iovec(run->iov, run->iov_count, *at - run->offset, length, &iov_count);
+        slice_iovec(stretch->iov, stretch->iov_count, *at - stretch->offset, length, &iov_count);
     size_t first = 0, count = 0;
-    while (first < run->write_count && run->write_starts[first] < *at)
+    while (first < stretch->write_count && stretch->write_starts[first] < *at)
         first++;
-    while (first + count < run->write_count && run->write_starts[first + count] < *at + length)
+    while (first + count < stretch->write_count &&
+           stretch->write_starts[first + count] < *at + length)
         count++;
     struct cut_input in = {.iov = iov,
                            .iov_count = iov_count,
                            .offset = *at,
-                           .write_starts = run->write_starts + first,
+                           .write_starts = stretch->write_starts + first,
                            .write_count = count,
                            .is_last = *at + length == end && !more};
     size_t max = length / 512 + 16;
     uint64_t *borders = xcalloc(max, sizeof *borders);
     size_t border_count = cut_chunks(state, &in, borders, max);
-    int r = border_count ? write_chunks(store, run, *at, borders, border_count, content) : 0;
+    int r = border_count ? write_chunks(store, stretch, *at, borders, border_count, content) : 0;
     uint64_t next = border_count ? borders[border_count - 1] : *at;
     bool stuck = next == *at;
     free(borders);
@@ -167,18 +168,18 @@ static int write_window(struct store *store, const struct run *run, uint64_t *at
     return stuck || next == end ? 1 : 0;
 }
 
-int content_write_run(struct store *store, const struct stage_part *parts, size_t count,
-                      struct cut_state *state, bool more, struct content *content)
+int content_write_stretch(struct store *store, const struct stage_part *parts, size_t count,
+                          struct cut_state *state, bool more, struct content *content)
 {
-    struct run run;
-    run_build(&run, parts, count);
-    uint64_t at = run.offset;
+    struct stretch stretch;
+    stretch_build(&stretch, parts, count);
+    uint64_t at = stretch.offset;
     if (at == 0 && !more)
-        cut_look_ahead(state, run.iov, run.iov_count);
+        cut_look_ahead(state, stretch.iov, stretch.iov_count);
     int r = 0;
     while (r == 0)
-        r = write_window(store, &run, &at, state, more, content);
-    run_done(&run);
+        r = write_window(store, &stretch, &at, state, more, content);
+    stretch_done(&stretch);
     return r < 0 ? r : 0;
 }
 
@@ -201,7 +202,7 @@ static int write_memory(struct store *store, const struct stage_part *parts, siz
     /* Content that begins in the middle of a file has no header to parse: its grid begins where it
      * does. */
     struct cut_state state = {.anchor = parts[0].offset};
-    int r = content_write_run(store, parts, count, &state, false, content);
+    int r = content_write_stretch(store, parts, count, &state, false, content);
     cut_state_done(&state);
     return r;
 }

@@ -74,7 +74,7 @@ static bool write_piece(struct pieces *pieces, uint64_t ino, uint64_t min_bytes)
     struct stage_part *parts = xcalloc(PIECE_PARTS_MAX, sizeof *parts);
     bool more;
     size_t count =
-        stage_draft_run(store->stage, ino, min_bytes, PIECE_MAX, parts, PIECE_PARTS_MAX, &more);
+        stage_draft_stretch(store->stage, ino, min_bytes, PIECE_MAX, parts, PIECE_PARTS_MAX, &more);
     uint64_t bytes = 0;
     for (size_t i = 0; i < count; i++)
         bytes += parts[i].length;
@@ -86,8 +86,8 @@ static bool write_piece(struct pieces *pieces, uint64_t ino, uint64_t min_bytes)
             cut_state_done(&pieces->state);
             pieces->state = fresh;
         }
-        int r = content_write_run(store, parts, count, &pieces->state,
-                                  more && bytes > CHUNK_SIZE_MAX * 4, &content);
+        int r = content_write_stretch(store, parts, count, &pieces->state,
+                                      more && bytes > CHUNK_SIZE_MAX * 4, &content);
         if (r == 0)
             r = packs_finish(store);
         if (r == 0)

@@ -27,11 +27,11 @@ struct content {
 };
 CAIRN_MUST_CHECK int content_write_layer(struct store *store, const struct stage_sealed *version,
                                          struct content *ret);
-/* One run of parts; cut state in and out. Borders are in `extents`; the rest of the run was held
- * back if `more`. */
-CAIRN_MUST_CHECK int content_write_run(struct store *store, const struct stage_part *parts,
-                                       size_t count, struct cut_state *state, bool more,
-                                       struct content *content);
+/* One stretch of parts; cut state in and out. Borders are in `extents`; the rest of the stretch was
+ * held back if `more`. */
+CAIRN_MUST_CHECK int content_write_stretch(struct store *store, const struct stage_part *parts,
+                                           size_t count, struct cut_state *state, bool more,
+                                           struct content *content);
 void content_done(struct store *store, struct content *content);
 
 /* --- batch.c ---------------------------------------------------------------------------------- */

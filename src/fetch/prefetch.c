@@ -9,8 +9,10 @@
 #include "base/log.h"
 #include "fetch/internal.h"
 
-#define RUN_MIN (512 * KIB) /* read one after the other before anything is asked for ahead */
-#define RUN_SURE (8 * MIB)  /* from then on all of the window is used */
+#define SEQUENTIAL_MIN                                                                             \
+    (512 * KIB)                   /* read one after the other before anything is asked for ahead   \
+                                   */
+#define SEQUENTIAL_SURE (8 * MIB) /* from then on all of the window is used */
 #define AHEAD_FIRST (64 * MIB)
 #define STRAY_AHEAD (4 * MIB) /* requests of one reader come out of order by less than this */
 #define STRAY_BEHIND (16 * MIB)
@@ -55,13 +57,15 @@ static struct pull_stream *stream_locked(struct pull *pull, uint64_t ino, uint64
 
 static uint64_t stream_reach(const struct pull *pull, const struct pull_stream *s)
 {
-    return s->next + (s->run < RUN_SURE ? min_u64(AHEAD_FIRST, pull->window) : pull->window);
+    return s->next +
+           (s->sequential < SEQUENTIAL_SURE ? min_u64(AHEAD_FIRST, pull->window) : pull->window);
 }
 
 static bool wants_plan(const struct pull *pull, const struct pull_stream *s, int64_t now)
 {
     return s->ino && s->missed && !s->planning && !s->ended && s->requests > 1 &&
-           s->run >= RUN_MIN && now >= s->quiet_until && s->planned + SPAN <= stream_reach(pull, s);
+           s->sequential >= SEQUENTIAL_MIN && now >= s->quiet_until &&
+           s->planned + SPAN <= stream_reach(pull, s);
 }
 
 void prefetch_note_read(struct pull *pull, uint64_t ino, uint64_t offset, uint64_t length)
@@ -73,7 +77,7 @@ void prefetch_note_read(struct pull *pull, uint64_t ino, uint64_t offset, uint64
     s->used = clock_monotonic_ns();
     if (offset + length <= s->next)
         return;
-    s->run += offset + length - s->next;
+    s->sequential += offset + length - s->next;
     s->next = offset + length;
     s->requests++;
     if (s->next > s->planned) { /* the plan's end was the file's: it has grown */

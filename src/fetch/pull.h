@@ -88,9 +88,9 @@ TAILQ_HEAD(pull_chunk_list, pull_chunk);
 
 /* A file that is read. */
 struct pull_stream {
-    uint64_t ino;  /* 0: free */
-    uint64_t next; /* where a reader that goes on would go on */
-    uint64_t run;  /* bytes read one after the other until there */
+    uint64_t ino;        /* 0: free */
+    uint64_t next;       /* where a reader that goes on would go on */
+    uint64_t sequential; /* bytes read one after the other until there */
     unsigned requests;
     bool missed; /* something was not on NVMe */
     bool planning, ended;

@@ -331,7 +331,7 @@ static bool is_in_view(const struct stage_part *part)
     return part->kind == PART_BELOW || (part->kind == PART_MEMORY && part->is_clean);
 }
 
-/* Refers to chunks that the view has, in runs as long as possible, also where memory has them
+/* Refers to chunks that the view has, in stretches as long as possible, also where memory has them
  * still. */
 static int copy_parts(struct copying *copy, const struct stage_part *parts, size_t count)
 {

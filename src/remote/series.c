@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "remote/series.h"
 
-#define RUNS_MAX 32u /* numbers in a path that are looked at */
+#define STRETCHES_MAX 32u /* numbers in a path that are looked at */
 
-/* A run of digits in a path. */
-struct run {
+/* A stretch of digits in a path. */
+struct stretch {
     size_t at, len;
     unsigned name;   /* how many names come before its own */
     unsigned number; /* the same for equal digits */
 };
 
-struct runs {
-    struct run at[RUNS_MAX];
+struct stretches {
+    struct stretch at[STRETCHES_MAX];
     unsigned count;
     unsigned numbers; /* different ones */
 };
@@ -34,60 +34,61 @@ static size_t digits_at(const char *p)
     return len;
 }
 
-/* The number of the digits: that of an earlier run, or the next. */
-static unsigned number_of(const char *path, const struct runs *runs, size_t at, size_t len)
+/* The number of the digits: that of an earlier stretch, or the next. */
+static unsigned number_of(const char *path, const struct stretches *stretches, size_t at,
+                          size_t len)
 {
-    for (unsigned i = 0; i < runs->count; i++)
-        if (runs->at[i].len == len && memcmp(path + runs->at[i].at, path + at, len) == 0)
-            return runs->at[i].number;
-    return runs->numbers;
+    for (unsigned i = 0; i < stretches->count; i++)
+        if (stretches->at[i].len == len && memcmp(path + stretches->at[i].at, path + at, len) == 0)
+            return stretches->at[i].number;
+    return stretches->numbers;
 }
 
-static void find_runs(const char *path, struct runs *runs)
+static void find_stretches(const char *path, struct stretches *stretches)
 {
     unsigned names = 0;
-    *runs = (struct runs){0};
-    for (size_t at = 0; path[at] && runs->count < RUNS_MAX;) {
+    *stretches = (struct stretches){0};
+    for (size_t at = 0; path[at] && stretches->count < STRETCHES_MAX;) {
         size_t len = digits_at(path + at);
         names += path[at] == '/';
         if (len) {
-            unsigned number = number_of(path, runs, at, len);
-            runs->numbers += number == runs->numbers;
-            runs->at[runs->count++] = (struct run){at, len, names, number};
+            unsigned number = number_of(path, stretches, at, len);
+            stretches->numbers += number == stretches->numbers;
+            stretches->at[stretches->count++] = (struct stretch){at, len, names, number};
         }
         at += len ? len : 1;
     }
 }
 
-/* Which runs change: those of some numbers, in one name or everywhere. */
+/* Which stretches change: those of some numbers, in one name or everywhere. */
 struct choice {
     uint32_t numbers; /* a bit each */
     unsigned name;
     bool everywhere;
 };
 
-static bool is_chosen(const struct choice *choice, const struct run *run)
+static bool is_chosen(const struct choice *choice, const struct stretch *stretch)
 {
-    return (choice->numbers >> run->number & 1) &&
-           (choice->everywhere || run->name == choice->name);
+    return (choice->numbers >> stretch->number & 1) &&
+           (choice->everywhere || stretch->name == choice->name);
 }
 
-static struct series make_series(const char *path, const struct runs *runs,
+static struct series make_series(const char *path, const struct stretches *stretches,
                                  const struct choice *choice)
 {
     struct series s = {.path = xstrdup(path)};
-    unsigned bytes[RUNS_MAX] = {0}, changing = 0;
+    unsigned bytes[STRETCHES_MAX] = {0}, changing = 0;
     size_t from = 0, to = 0;
-    for (unsigned i = 0; i < runs->count; i++) {
-        const struct run *run = &runs->at[i];
-        if (!is_chosen(choice, run))
+    for (unsigned i = 0; i < stretches->count; i++) {
+        const struct stretch *stretch = &stretches->at[i];
+        if (!is_chosen(choice, stretch))
             continue;
-        if (!bytes[run->number])
-            bytes[run->number] = ++changing;
-        memmove(s.path + to, path + from, run->at - from);
-        to += run->at - from;
-        s.path[to++] = (char)bytes[run->number];
-        from = run->at + run->len;
+        if (!bytes[stretch->number])
+            bytes[stretch->number] = ++changing;
+        memmove(s.path + to, path + from, stretch->at - from);
+        to += stretch->at - from;
+        s.path[to++] = (char)bytes[stretch->number];
+        from = stretch->at + stretch->len;
     }
     strcpy(s.path + to, path + from);
     check(changing > 0 && changing <= SERIES_NUMBERS_MAX);
@@ -104,7 +105,7 @@ static struct series make_series(const char *path, const struct runs *runs,
 
 struct list {
     const char *path;
-    const struct runs *runs;
+    const struct stretches *stretches;
     struct series *series;
     unsigned count;
 };
@@ -113,34 +114,34 @@ static void add_series(struct list *list, uint32_t numbers, unsigned name, bool 
 {
     const struct choice choice = {numbers, name, everywhere};
     if (list->count < SERIES_MAX)
-        list->series[list->count++] = make_series(list->path, list->runs, &choice);
+        list->series[list->count++] = make_series(list->path, list->stretches, &choice);
 }
 
-static bool is_elsewhere(const struct runs *runs, unsigned number, unsigned name)
+static bool is_elsewhere(const struct stretches *stretches, unsigned number, unsigned name)
 {
-    for (unsigned i = 0; i < runs->count; i++)
-        if (runs->at[i].number == number && runs->at[i].name != name)
+    for (unsigned i = 0; i < stretches->count; i++)
+        if (stretches->at[i].number == number && stretches->at[i].name != name)
             return true;
     return false;
 }
 
-/* Those whose members first differ in the name that run `i` is the first of. Returns the first run
- * behind that name. A number that is of another name, too, may be so by accident: it makes a series
- * of its own, in which only this name differs. */
+/* Those whose members first differ in the name that stretch `i` is the first of. Returns the first
+ * stretch behind that name. A number that is of another name, too, may be so by accident: it makes
+ * a series of its own, in which only this name differs. */
 static unsigned add_of_name(struct list *list, unsigned i, uint32_t *seen)
 {
-    const struct runs *runs = list->runs;
-    unsigned name = runs->at[i].name, count = 0;
+    const struct stretches *stretches = list->stretches;
+    unsigned name = stretches->at[i].name, count = 0;
     uint32_t all = 0;
-    for (; i < runs->count && runs->at[i].name == name; i++) {
-        uint32_t bit = 1u << runs->at[i].number;
+    for (; i < stretches->count && stretches->at[i].name == name; i++) {
+        uint32_t bit = 1u << stretches->at[i].number;
         if (*seen & bit)
             continue;
         *seen |= bit;
         all |= bit;
         count++;
         add_series(list, bit, name, true);
-        if (is_elsewhere(runs, runs->at[i].number, name))
+        if (is_elsewhere(stretches, stretches->at[i].number, name))
             add_series(list, bit, name, false);
     }
     if (count > 1 && count <= SERIES_NUMBERS_MAX)
@@ -150,16 +151,16 @@ static unsigned add_of_name(struct list *list, unsigned i, uint32_t *seen)
 
 unsigned series_of(const char *path, struct series ret[SERIES_MAX])
 {
-    struct runs runs;
-    struct list list = {.path = path, .runs = &runs, .series = ret};
+    struct stretches stretches;
+    struct list list = {.path = path, .stretches = &stretches, .series = ret};
     uint32_t seen = 0;
     for (const char *p = path; *p; p++)
         if (is_number(*p))
             return 0; /* what stands for a number may not stand in a path */
     if (*path != '/')
         return 0;
-    find_runs(path, &runs);
-    for (unsigned i = 0; i < runs.count;)
+    find_stretches(path, &stretches);
+    for (unsigned i = 0; i < stretches.count;)
         i = add_of_name(&list, i, &seen);
     return list.count;
 }

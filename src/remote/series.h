@@ -5,9 +5,9 @@
  *                                                /run7/step#/rank3.pt
  *                                                /run7/step50/rank#.pt
  *
- * A number is a run of digits. Equal ones change together (global_step50/step50.pt), and so do all
- * of one name, besides (epoch=1-step=200.ckpt). Which series is the one in which files are alike,
- * their content has to say. */
+ * A number is a stretch of digits. Equal ones change together (global_step50/step50.pt), and so do
+ * all of one name, besides (epoch=1-step=200.ckpt). Which series is the one in which files are
+ * alike, their content has to say. */
 #pragma once
 
 #include "base/base.h"

@@ -60,7 +60,7 @@ bool stage_largest_draft(struct stage *stage, uint64_t min_bytes, uint64_t *ret_
 }
 
 /* Where the first `min_bytes` of consecutive memory from `range` on begin; NULL: nowhere. */
-static struct range *first_long_run_locked(struct range *range, uint64_t min_bytes)
+static struct range *first_long_stretch_locked(struct range *range, uint64_t min_bytes)
 {
     check_rank_held(LOCK_STAGE);
     struct range *begin = NULL;
@@ -80,14 +80,14 @@ static struct range *first_long_run_locked(struct range *range, uint64_t min_byt
     return NULL;
 }
 
-size_t stage_draft_run(struct stage *stage, uint64_t ino, uint64_t min_bytes, uint64_t max_bytes,
-                       struct stage_part *parts, size_t max, bool *ret_more)
+size_t stage_draft_stretch(struct stage *stage, uint64_t ino, uint64_t min_bytes,
+                           uint64_t max_bytes, struct stage_part *parts, size_t max, bool *ret_more)
 {
     LOCK_SCOPE(&stage->locked.lock);
     struct stage_file *file = file_get_locked(stage, ino, false);
     struct layer *draft = file ? file->layers[LAYER_DRAFT] : NULL;
     struct range *range =
-        draft ? first_long_run_locked(layer_first_locked(draft, 0), min_bytes) : NULL;
+        draft ? first_long_stretch_locked(layer_first_locked(draft, 0), min_bytes) : NULL;
     size_t count = 0;
     uint64_t bytes = 0, end = range ? range->offset : 0;
     for (; range && count < max && bytes < max_bytes; range = layer_next_locked(range)) {
@@ -104,8 +104,8 @@ size_t stage_draft_run(struct stage *stage, uint64_t ino, uint64_t min_bytes, ui
         end += range->length;
         bytes += range->length;
     }
-    bool cut_short = range && range->kind == RANGE_MEMORY && range->offset == end;
-    *ret_more = cut_short || (draft && end == draft->size);
+    bool goes_on = range && range->kind == RANGE_MEMORY && range->offset == end;
+    *ret_more = goes_on || (draft && end == draft->size);
     return count;
 }
 

@@ -94,10 +94,11 @@ CAIRN_MUST_CHECK bool stage_gather(struct stage *stage, const struct stage_scatt
  * none. */
 bool stage_largest_draft(struct stage *stage, uint64_t min_bytes, uint64_t *ret_ino);
 
-/* The first run of consecutive memory parts of the draft that has `min_bytes` or more; at most
+/* The first stretch of consecutive memory parts of the draft that has `min_bytes` or more; at most
  * `max_bytes` and `max` parts of it; pinned. *ret_more: the draft goes on directly after it. */
-size_t stage_draft_run(struct stage *stage, uint64_t ino, uint64_t min_bytes, uint64_t max_bytes,
-                       struct stage_part *parts, size_t max, bool *ret_more);
+size_t stage_draft_stretch(struct stage *stage, uint64_t ino, uint64_t min_bytes,
+                           uint64_t max_bytes, struct stage_part *parts, size_t max,
+                           bool *ret_more);
 
 /* [offset, offset + length) as it was in `parts` now lies in a durable chunk: what is still the
  * same in memory is exchanged for a reference to it, and its room freed. */

@@ -8,7 +8,7 @@
 #include "store/internal.h"
 #include "view/remote.h"
 
-struct check_run {
+struct fsck {
     struct store *store;
     void (*report)(const char *line, bool is_problem, void *arg);
     void *arg;
@@ -17,10 +17,10 @@ struct check_run {
     uint8_t *buf;
 };
 
-static void report_problem(struct check_run *run, const char *line)
+static void report_problem(struct fsck *fsck, const char *line)
 {
-    run->problems++;
-    run->report(line, true, run->arg);
+    fsck->problems++;
+    fsck->report(line, true, fsck->arg);
 }
 
 static void report_difference(const char *line, void *arg)
@@ -29,49 +29,49 @@ static void report_difference(const char *line, void *arg)
 }
 
 struct user {
-    struct check_run *run;
+    struct fsck *fsck;
     const char *what;
 };
 
 static int report_user(uint64_t ino, uint64_t offset, void *arg)
 {
     struct user *user = arg;
-    _cleanup_free_ char *path = view_path(user->run->store->view, ino);
+    _cleanup_free_ char *path = view_path(user->fsck->store->view, ino);
     _cleanup_free_ char *line = xasprintf("%s: bytes from %llu on are damaged (%s)", path,
                                           (unsigned long long)offset, user->what);
-    report_problem(user->run, line);
+    report_problem(user->fsck, line);
     return 0;
 }
 
 /* One that lies in the remote alone can be decoded only with all that it rests on there. */
-static int check_bases(struct check_run *run, const struct chunk_name *name)
+static int check_bases(struct fsck *fsck, const struct chunk_name *name)
 {
     struct chunk_name base;
     char hex[2 * sizeof base.bytes + 1] = {0}, what[96];
-    int r = view_remote_lacks(run->store->view, name, &base);
+    int r = view_remote_lacks(fsck->store->view, name, &base);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     hex_print(hex, base.bytes, sizeof base.bytes);
     (void)snprintf(what, sizeof what, "their base %s is missing in the remote", hex);
-    struct user user = {.run = run, .what = what};
-    return view_chunk_users(run->store->view, name, report_user, &user);
+    struct user user = {.fsck = fsck, .what = what};
+    return view_chunk_users(fsck->store->view, name, report_user, &user);
 }
 
 static int check_chunk(const struct view_local_chunk *chunk, void *arg)
 {
-    struct check_run *run = arg;
+    struct fsck *fsck = arg;
     const struct chunk_entry *entry = &chunk->entry;
     uint32_t len;
     struct chunk_entry remote;
     bool published;
     if (entry->pack == 0 &&
-        view_remote_chunk(run->store->view, &entry->name, &remote, &published) == 0) {
-        run->remote_only_chunks++;
-        return check_bases(run, &entry->name);
+        view_remote_chunk(fsck->store->view, &entry->name, &remote, &published) == 0) {
+        fsck->remote_only_chunks++;
+        return check_bases(fsck, &entry->name);
     }
-    run->chunks++;
-    run->bytes += entry->stored_len;
-    int r = local_read_chunk(run->store, &entry->name, run->buf, &len);
+    fsck->chunks++;
+    fsck->bytes += entry->stored_len;
+    int r = local_read_chunk(fsck->store, &entry->name, fsck->buf, &len);
     if (r == 0)
         return 0;
     char what[96];
@@ -79,8 +79,8 @@ static int check_chunk(const struct view_local_chunk *chunk, void *arg)
                    r == -EBADMSG                   ? "a chunk does not match its hash"
                    : r == -ENOENT || r == -ENODATA ? "a chunk is missing"
                                                    : strerror(-r));
-    struct user user = {.run = run, .what = what};
-    return view_chunk_users(run->store->view, &entry->name, report_user, &user);
+    struct user user = {.fsck = fsck, .what = what};
+    return view_chunk_users(fsck->store->view, &entry->name, report_user, &user);
 }
 
 static int ignore_entry(const struct chunk_entry *entry, void *arg)
@@ -92,38 +92,38 @@ static int ignore_entry(const struct chunk_entry *entry, void *arg)
 
 static int check_pack(const struct view_pack *pack, void *arg)
 {
-    struct check_run *run = arg;
+    struct fsck *fsck = arg;
     char object[32];
     uint64_t len;
     pack_object_name(pack->pack, object);
-    int r = run->store->tier->ops->stat(run->store->tier, object, &len);
+    int r = fsck->store->tier->ops->stat(fsck->store->tier, object, &len);
     const char *what = r < 0                 ? strerror(-r)
                        : len != pack->length ? "has another length than it had"
                                              : NULL;
-    if (!what && packs_read_index(run->store, pack->pack, ignore_entry, NULL) < 0)
+    if (!what && packs_read_index(fsck->store, pack->pack, ignore_entry, NULL) < 0)
         what =
             "its index is damaged; its chunks are looked at without it; 'cairn scrub' moves them";
     _cleanup_free_ char *line = xasprintf("%s: %s", object, what ? what : "");
     if (what)
-        report_problem(run, line);
+        report_problem(fsck, line);
     return 0;
 }
 
 /* A view that was set aside is no problem of the store, but takes room. */
-static void report_aside(struct check_run *run)
+static void report_aside(struct fsck *fsck)
 {
-    _cleanup_free_ char *path = xasprintf("%s/" ASIDE_DIRECTORY, run->store->path);
+    _cleanup_free_ char *path = xasprintf("%s/" ASIDE_DIRECTORY, fsck->store->path);
     _cleanup_free_ char *line = xasprintf(
         "%s has what was set aside; nothing reads it: remove it when you need it no more", path);
     if (access(path, F_OK) == 0)
-        run->report(line, false, run->arg);
+        fsck->report(line, false, fsck->arg);
 }
 
 /* No problem of the store: but what was acknowledged last is not in what was checked. */
-static void report_staged(struct check_run *run)
+static void report_staged(struct fsck *fsck)
 {
     uint64_t bytes;
-    _cleanup_free_ char *ctl = session_staged(run->store->path, run->store->sb.store, &bytes);
+    _cleanup_free_ char *ctl = session_staged(fsck->store->path, fsck->store->sb.store, &bytes);
     if (!ctl)
         return;
     _cleanup_free_ char *line =
@@ -131,60 +131,60 @@ static void report_staged(struct check_run *run)
                   "not in the store yet: the next "
                   "mount brings them in",
                   (unsigned long long)bytes, ctl);
-    run->report(line, false, run->arg);
+    fsck->report(line, false, fsck->arg);
 }
 
 /* No problem either: it goes when nothing rests on it any more. */
-static void report_held(struct check_run *run)
+static void report_held(struct fsck *fsck)
 {
-    uint64_t local = view_state(run->store->view).held_bytes,
-             remote = view_remote(run->store->view).held_bytes;
+    uint64_t local = view_state(fsck->store->view).held_bytes,
+             remote = view_remote(fsck->store->view).held_bytes;
     _cleanup_free_ char *line =
         xasprintf("%.1f MiB on NVMe and %.1f MiB in the remote are of no file any more, and kept "
                   "because files are stored by them",
                   (double)local / MIB, (double)remote / MIB);
     if (local || remote)
-        run->report(line, false, run->arg);
+        fsck->report(line, false, fsck->arg);
 }
 
-static int check_store(struct check_run *run)
+static int check_store(struct fsck *fsck)
 {
-    struct view *view = run->store->view;
-    int r = view_check(view, report_difference, run);
+    struct view *view = fsck->store->view;
+    int r = view_check(view, report_difference, fsck);
     if (r >= 0)
-        r = view_packs(view, check_pack, run);
+        r = view_packs(view, check_pack, fsck);
     if (r >= 0)
-        r = view_chunks(view, check_chunk, run);
-    report_aside(run);
-    report_staged(run);
-    report_held(run);
+        r = view_chunks(view, check_chunk, fsck);
+    report_aside(fsck);
+    report_staged(fsck);
+    report_held(fsck);
     struct view_state state = view_state(view);
     _cleanup_free_ char *line =
         xasprintf("%llu files, %llu packs; %llu chunks of %.1f MiB verified; cut %llu",
                   (unsigned long long)state.files, (unsigned long long)state.packs,
-                  (unsigned long long)run->chunks, (double)run->bytes / MIB,
+                  (unsigned long long)fsck->chunks, (double)fsck->bytes / MIB,
                   (unsigned long long)state.applied_seq);
-    run->report(line, false, run->arg);
+    fsck->report(line, false, fsck->arg);
     return r < 0 ? r : 0;
 }
 
-static int check_opened(struct check_run *run, char **ret_text)
+static int check_opened(struct fsck *fsck, char **ret_text)
 {
-    run->store->whole_journal = true;
-    int r = recover_view(run->store, ret_text);
+    fsck->store->whole_journal = true;
+    int r = recover_view(fsck->store, ret_text);
     if (r < 0 &&
-        run->store->commit->journal.damage.found) { /* there is nothing to check the rest by */
-        report_problem(run, *ret_text);
+        fsck->store->commit->journal.damage.found) { /* there is nothing to check the rest by */
+        report_problem(fsck, *ret_text);
         free(*ret_text);
         *ret_text = NULL;
         return 0;
     }
     if (r < 0)
         return r;
-    run->store->ns = ns_new(run->store->view);
-    run->buf = xmalloc(CHUNK_SIZE_MAX);
-    r = check_store(run);
-    free(run->buf);
+    fsck->store->ns = ns_new(fsck->store->view);
+    fsck->buf = xmalloc(CHUNK_SIZE_MAX);
+    r = check_store(fsck);
+    free(fsck->buf);
     return r;
 }
 
@@ -192,14 +192,14 @@ int store_fsck(const char *path, void (*report)(const char *line, bool is_proble
                void *arg)
 {
     struct store_options options = {.path = path, .writeback_threads = 1};
-    struct check_run run = {.report = report, .arg = arg};
+    struct fsck fsck = {.report = report, .arg = arg};
     char *text = NULL;
-    int r = store_open_bare(&options, &run.store, &text);
+    int r = store_open_bare(&options, &fsck.store, &text);
     if (r == 0) {
-        r = check_opened(&run, &text);
+        r = check_opened(&fsck, &text);
         if (r == 0)
-            r = run.problems;
-        store_discard(run.store);
+            r = fsck.problems;
+        store_discard(fsck.store);
     }
     if (text)
         report(text, true, arg);

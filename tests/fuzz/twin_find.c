@@ -31,7 +31,7 @@ static void check_codec(const struct known *known, const struct twin_match *matc
     uint8_t *stored = xmalloc(limit), *again = xmalloc(len);
     for (size_t i = 0; i < count; i++) {
         size_t image_len = matches[i].tag == 2 ? known->shorter : known->len;
-        check(matches[i].count >= TWIN_RUN_MIN &&
+        check(matches[i].count >= TWIN_STRETCH_MIN &&
               matches[i].offset + 2 * (size_t)matches[i].count <= image_len);
         images[i] = (struct iovec){known->image + matches[i].offset, 2 * (size_t)matches[i].count};
         parts[i] = (struct twin_part){images[i].iov_base, matches[i].at, matches[i].count};

@@ -144,7 +144,7 @@ static void put_query(FILE *out, const char *query)
         (void)fprintf(out, "%s%s=%s", i ? "&" : "", params[i].key, params[i].value);
 }
 
-/* Space around is dropped, runs of it become one blank. */
+/* Space around is dropped; several blanks in a row become one. */
 static char *plain_value(const char *value)
 {
     static const char space[] = " \t\r\n";

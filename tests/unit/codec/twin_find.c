@@ -98,7 +98,7 @@ static size_t check_matches(const struct images *images, const uint8_t *bytes, s
     for (size_t i = 0; i < count; i++) {
         const struct twin_match *m = &matches[i];
         cr_assert_geq(m->at, end);
-        cr_assert_geq(m->count, TWIN_RUN_MIN);
+        cr_assert_geq(m->count, TWIN_STRETCH_MIN);
         end = m->at + 4 * (size_t)m->count;
         cr_assert_leq(end, len);
         cr_assert_lt(m->tag, images->count);

@@ -346,7 +346,7 @@ uint64_t fixture_piece(struct stage_fixture *fixture, uint64_t ino, uint64_t max
     struct stage_part parts[64];
     bool more;
     size_t count =
-        stage_draft_run(fixture->stage, ino, 1, max_bytes, parts, ARRAY_LEN(parts), &more);
+        stage_draft_stretch(fixture->stage, ino, 1, max_bytes, parts, ARRAY_LEN(parts), &more);
     if (count == 0 || fixture->chunk_count == FIXTURE_CHUNKS)
         return 0;
     struct fixture_chunk *chunk = &fixture->chunks[fixture->chunk_count];

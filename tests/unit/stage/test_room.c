@@ -291,7 +291,7 @@ Test(stage_room, what_changed_while_a_piece_was_written_is_kept)
     fixture_fill(&fixture, 1, 300000, 'b', 1000);
     struct stage_part parts[8];
     bool more;
-    size_t count = stage_draft_run(fixture.stage, 1, 1, MIB, parts, ARRAY_LEN(parts), &more);
+    size_t count = stage_draft_stretch(fixture.stage, 1, 1, MIB, parts, ARRAY_LEN(parts), &more);
     assert_u64(count, 2);
     cr_expect(more, "the end of the draft may still grow");
     fixture_fill(&fixture, 1, 100, 'x', 50);
@@ -316,13 +316,13 @@ Test(stage_room, a_piece_of_what_is_gone_changes_nothing)
     fixture_fill(&fixture, 1, 0, 'a', 1000);
     struct stage_part parts[8];
     bool more;
-    size_t count = stage_draft_run(fixture.stage, 1, 1, MIB, parts, ARRAY_LEN(parts), &more);
+    size_t count = stage_draft_stretch(fixture.stage, 1, 1, MIB, parts, ARRAY_LEN(parts), &more);
     assert_i64(stage_unlink(fixture.stage, 1, stage_next_seq(fixture.stage), false), 0);
     struct stage_chunk_range range = {.length = 1000, .pack = 100};
     stage_piece_done(fixture.stage, 1, parts, count, &range);
     stage_unpin_parts(fixture.stage, parts, count);
     cr_expect_not(stage_uses_pack(fixture.stage, 100));
-    expect_u64(stage_draft_run(fixture.stage, 1, 1, MIB, parts, ARRAY_LEN(parts), &more), 0);
+    expect_u64(stage_draft_stretch(fixture.stage, 1, 1, MIB, parts, ARRAY_LEN(parts), &more), 0);
 }
 
 Test(stage_room, the_first_run_that_is_long_enough)
@@ -339,8 +339,8 @@ Test(stage_room, the_first_run_that_is_long_enough)
     } wanted[] = {{1, 0, 1},       {1000, 0, 1},     {1001, 5000, 2},
                   {5000, 5000, 2}, {5001, 20000, 1}, {9001, 0, 0}};
     for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
-        size_t count =
-            stage_draft_run(fixture.stage, 1, wanted[i].least, MIB, parts, ARRAY_LEN(parts), &more);
+        size_t count = stage_draft_stretch(fixture.stage, 1, wanted[i].least, MIB, parts,
+                                           ARRAY_LEN(parts), &more);
         expect_u64(count, wanted[i].count, "of %llu bytes", (unsigned long long)wanted[i].least);
         cr_expect(count == 0 || parts[0].offset == wanted[i].offset);
         stage_unpin_parts(fixture.stage, parts, count);
