@@ -97,7 +97,7 @@ const struct command fsck_command = {
     .summary = "check a store that is not mounted: every reference, every chunk",
     .flags = (const struct flag[]){{.name = "repair",
                                     .help = "truncate a damaged journal before the damage; the "
-                                            "part cut off moves to STORE/lost+found",
+                                            "part behind it moves to STORE/lost+found",
                                     .offset = offsetof(struct fsck_request, repair)},
                                    {0}},
     .operands = (const struct operand[]){{.name = "STORE", .offers = OFFER_DIRECTORIES}, {0}},

@@ -47,7 +47,7 @@ static int end_output(const struct command *command, int code)
     if (fflush(stdout) == 0 && !lost)
         return code;
     complain(command->name, "cannot write to standard output: %s",
-             errno ? strerror(errno) : "it was cut short");
+             errno ? strerror(errno) : "it was truncated");
     return code ? code : CLI_FAILED;
 }
 

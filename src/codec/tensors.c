@@ -2,7 +2,7 @@
 #include "codec/tensors.h"
 
 #include "base/vector.h"
-#include "codec/cut.h"
+#include "codec/chunker.h"
 #include "format/le.h"
 
 size_t tensors_header_len(const uint8_t first[9])
@@ -141,8 +141,8 @@ void tensors_parse(const uint8_t *header, size_t len, uint64_t **ret_anchors, si
         /* Tensors that overlap come from no writer: the first one counts. */
         if (t->start < last)
             continue;
-        bool large = t->end - t->start >= CUT_SEGMENT_MIN;
-        if ((large || t->start - last >= CUT_WRITE_MIN) && t->start > last)
+        bool large = t->end - t->start >= CHUNKER_SEGMENT_MIN;
+        if ((large || t->start - last >= CHUNKER_WRITE_MIN) && t->start > last)
             anchors[count++] = last = t->start;
         if (large)
             anchors[count++] = last = t->end;

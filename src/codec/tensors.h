@@ -23,8 +23,7 @@ void tensors_list(const uint8_t *header, size_t len, struct tensor **ret_tensors
                   size_t *ret_count);
 
 /* File offsets at which a grid of chunks begins, ascending: first bytes of tensors, and of what
- * follows them. Tensors shorter than CUT_SEGMENT_MIN only count where enough of them came together.
- * `header` has tensors_header_len() bytes. The caller frees *ret_anchors. A header that makes no
- * sense gives
- * few or none. */
+ * follows them. Tensors shorter than CHUNKER_SEGMENT_MIN only count where enough of them came
+ * together. `header` has tensors_header_len() bytes. The caller frees *ret_anchors. A header that
+ * makes no sense gives few or none. */
 void tensors_parse(const uint8_t *header, size_t len, uint64_t **ret_anchors, size_t *ret_count);

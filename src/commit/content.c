@@ -135,7 +135,7 @@ static int write_chunks(struct store *store, const struct stretch *stretch, uint
 
 /* Cuts one window of a stretch; returns where the next begins (what was held back comes again). */
 static int write_window(struct store *store, const struct stretch *stretch, uint64_t *at,
-                        struct cut_state *state, bool more, struct content *content)
+                        struct chunker *state, bool more, struct content *content)
 {
     uint64_t end = stretch->offset + stretch->length;
     uint64_t length = min_u64(end - *at, WINDOW_BYTES);
@@ -148,15 +148,15 @@ static int write_window(struct store *store, const struct stretch *stretch, uint
     while (first + count < stretch->write_count &&
            stretch->write_starts[first + count] < *at + length)
         count++;
-    struct cut_input in = {.iov = iov,
-                           .iov_count = iov_count,
-                           .offset = *at,
-                           .write_starts = stretch->write_starts + first,
-                           .write_count = count,
-                           .is_last = *at + length == end && !more};
+    struct chunker_input in = {.iov = iov,
+                               .iov_count = iov_count,
+                               .offset = *at,
+                               .write_starts = stretch->write_starts + first,
+                               .write_count = count,
+                               .is_last = *at + length == end && !more};
     size_t max = length / 512 + 16;
     uint64_t *borders = xcalloc(max, sizeof *borders);
-    size_t border_count = cut_chunks(state, &in, borders, max);
+    size_t border_count = chunker_find_borders(state, &in, borders, max);
     int r = border_count ? write_chunks(store, stretch, *at, borders, border_count, content) : 0;
     uint64_t next = border_count ? borders[border_count - 1] : *at;
     bool stuck = next == *at;
@@ -169,13 +169,13 @@ static int write_window(struct store *store, const struct stretch *stretch, uint
 }
 
 int content_write_stretch(struct store *store, const struct stage_part *parts, size_t count,
-                          struct cut_state *state, bool more, struct content *content)
+                          struct chunker *state, bool more, struct content *content)
 {
     struct stretch stretch;
     stretch_build(&stretch, parts, count);
     uint64_t at = stretch.offset;
     if (at == 0 && !more)
-        cut_look_ahead(state, stretch.iov, stretch.iov_count);
+        chunker_look_ahead(state, stretch.iov, stretch.iov_count);
     int r = 0;
     while (r == 0)
         r = write_window(store, &stretch, &at, state, more, content);
@@ -201,9 +201,9 @@ static int write_memory(struct store *store, const struct stage_part *parts, siz
 {
     /* Content that begins in the middle of a file has no header to parse: its grid begins where it
      * does. */
-    struct cut_state state = {.anchor = parts[0].offset};
+    struct chunker state = {.anchor = parts[0].offset};
     int r = content_write_stretch(store, parts, count, &state, false, content);
-    cut_state_done(&state);
+    chunker_done(&state);
     return r;
 }
 

@@ -162,7 +162,7 @@ static int judge_end(struct reader *rd, const struct segment *seg, uint64_t *off
     if (behind.count > 0 || !seg->is_last)
         return note_damage_at(rd, seg->number, *offset, behind.count, "a batch does not verify");
     if (seg->len < seg->header.length)
-        return note_damage_at(rd, seg->number, seg->len, 0, "the file is cut off");
+        return note_damage_at(rd, seg->number, seg->len, 0, "the file is truncated");
     return 0; /* what a crash tore, or what was never written */
 }
 

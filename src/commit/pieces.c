@@ -52,18 +52,18 @@ static void exchange_pieces(struct store *store, uint64_t ino, const struct stag
     }
 }
 
-/* The cut state is behind the last chunk that is stored: the next piece goes on there. */
-static void note_cut(struct pieces *pieces, uint64_t ino, const struct content *content)
+/* The chunker is behind the last chunk that is stored: the next piece goes on there. */
+static void note_chunker(struct pieces *pieces, uint64_t ino, const struct content *content)
 {
     const struct extent *last = &content->extents.at[content->extents.count - 1];
     pieces->ino = ino;
     pieces->next = last->offset + last->length;
 }
 
-/* A try that failed moved the cut state over content that is not stored, and that comes again. */
-static void forget_cut(struct pieces *pieces)
+/* A try that failed moved the chunker over content that is not stored, and that comes again. */
+static void forget_chunker(struct pieces *pieces)
 {
-    cut_state_done(&pieces->state);
+    chunker_done(&pieces->state);
     pieces->ino = pieces->next = 0;
 }
 
@@ -81,9 +81,9 @@ static bool write_piece(struct pieces *pieces, uint64_t ino, uint64_t min_bytes)
     bool wrote = false;
     if (count && bytes >= min_bytes) {
         struct content content = {0};
-        struct cut_state fresh = {.anchor = parts[0].offset};
+        struct chunker fresh = {.anchor = parts[0].offset};
         if (pieces->ino != ino || pieces->next != parts[0].offset) {
-            cut_state_done(&pieces->state);
+            chunker_done(&pieces->state);
             pieces->state = fresh;
         }
         int r = content_write_stretch(store, parts, count, &pieces->state,
@@ -98,9 +98,9 @@ static bool write_piece(struct pieces *pieces, uint64_t ino, uint64_t min_bytes)
             packs_abandon(store);
         wrote = r == 0 && content.extents.count > 0;
         if (wrote)
-            note_cut(pieces, ino, &content);
+            note_chunker(pieces, ino, &content);
         else
-            forget_cut(pieces);
+            forget_chunker(pieces);
         content_done(store, &content);
     }
     stage_unpin_parts(store->stage, parts, count);
@@ -209,5 +209,5 @@ bool pieces_relieve(struct pieces *pieces, bool waiting, bool filling_up)
 
 void pieces_done(struct pieces *pieces)
 {
-    cut_state_done(&pieces->state);
+    chunker_done(&pieces->state);
 }

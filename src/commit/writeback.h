@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 
 #include "base/vector.h"
-#include "codec/cut.h"
+#include "codec/chunker.h"
 #include "commit/history.h"
 #include "format/pack.h"
 #include "format/record.h"
@@ -27,10 +27,10 @@ struct content {
 };
 CAIRN_MUST_CHECK int content_write_layer(struct store *store, const struct stage_sealed *version,
                                          struct content *ret);
-/* One stretch of parts; cut state in and out. Borders are in `extents`; the rest of the stretch was
- * held back if `more`. */
+/* One stretch of parts; the chunker in and out. Borders are in `extents`; the rest of the stretch
+ * was held back if `more`. */
 CAIRN_MUST_CHECK int content_write_stretch(struct store *store, const struct stage_part *parts,
-                                           size_t count, struct cut_state *state, bool more,
+                                           size_t count, struct chunker *state, bool more,
                                            struct content *content);
 void content_done(struct store *store, struct content *content);
 
@@ -79,8 +79,8 @@ struct pieces {
     struct store *store;
     struct stage_scattered gather_at; /* where gathering goes on */
     bool has_gathered;                /* in the last round */
-    uint64_t ino, next;               /* where the cut state goes on */
-    struct cut_state state;
+    uint64_t ino, next;               /* where the chunker goes on */
+    struct chunker state;
 };
 /* Room in the stage, where writers wait for it, or it is filling up. True: there is more. */
 bool pieces_relieve(struct pieces *pieces, bool waiting, bool filling_up);

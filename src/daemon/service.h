@@ -116,8 +116,8 @@ CAIRN_MUST_CHECK int service_fsck(const char *store,
                                   void (*report)(const char *line, bool is_problem, void *arg),
                                   void *arg);
 
-/* Cuts the journal of such a store where it is damaged, and keeps what it cuts off. 1: it did; 0:
- * there was nothing to cut; or -errno. */
+/* Truncates the journal of such a store where it is damaged, and keeps what it takes off. 1: it
+ * did; 0: there was nothing to truncate; or -errno. */
 CAIRN_MUST_CHECK int service_repair(const char *store,
                                     void (*report)(const char *line, bool is_problem, void *arg),
                                     void *arg);

@@ -40,7 +40,7 @@ struct listing {
     bool added_all;     /* no more in the overlay after these */
     struct listed *out; /* `max` */
     size_t out_count;
-    bool is_cut; /* there may be more than is in `out` */
+    bool is_partial; /* there may be more than is in `out` */
 };
 
 static void put_listed(struct listed *slot, const struct view_entry *entry, bool of_view,
@@ -93,9 +93,9 @@ static int merge_view_entry(const struct view_entry *entry, const char *name, si
 {
     struct listing *l = arg;
     /* Past the last entry that was collected, the overlay may have more to put in between. */
-    l->is_cut = !merge_added(l, entry->cookie) || l->out_count == l->max ||
-                (!l->added_all && l->added_next == l->added_count);
-    if (l->is_cut)
+    l->is_partial = !merge_added(l, entry->cookie) || l->out_count == l->max ||
+                    (!l->added_all && l->added_next == l->added_count);
+    if (l->is_partial)
         return 1;
     bool covered = l->is_covered && is_covered(l, name, name_len);
     bool same_as_added =
@@ -140,7 +140,7 @@ static bool is_still_so(struct listing *l, uint64_t after, uint64_t retired)
         return false;
     struct node *dir = node_find_locked(l->ns, l->parent);
     if (dir && dir->known_to == after && !l->ns->is_following)
-        known_extend_locked(l->ns, dir, l->out, l->out_count, !l->is_cut);
+        known_extend_locked(l->ns, dir, l->out, l->out_count, !l->is_partial);
     return true;
 }
 
@@ -152,13 +152,13 @@ static int list_some(struct listing *l, uint64_t after)
     for (;;) {
         uint64_t retired = retired_count(l->ns);
         l->added_count = l->added_next = l->out_count = 0;
-        l->is_cut = false;
+        l->is_partial = false;
         collect_added(l, after);
         int r = view_readdir(l->ns->view, l->parent, after, merge_view_entry, l);
         if (r < 0 && r != -ENOENT) /* the view may not know the directory yet */
             return r;
-        if (!l->is_cut)
-            l->is_cut = !merge_added(l, UINT64_MAX) || !l->added_all;
+        if (!l->is_partial)
+            l->is_partial = !merge_added(l, UINT64_MAX) || !l->added_all;
         if (is_still_so(l, after, retired))
             return 0;
     }

@@ -8,10 +8,10 @@
  * same tensor in two sizes. */
 #include "remote/pairing.h"
 
-#include "codec/cut.h"
+#include "codec/chunker.h"
 
 #define AGREE_SPANS 3u /* that must be alike where rows agree again */
-#define BETWEEN_MAX CUT_WRITE_MIN
+#define BETWEEN_MAX CHUNKER_WRITE_MIN
 #define BETWEEN_DIFFERENCE 128u /* and a sixteenth of the shorter */
 #define SKIP_MAX 48u            /* spans that are skipped for it, in both rows together */
 

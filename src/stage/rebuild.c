@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Rebuilding the layers of a stage that a dead daemon left.
  *
- * What a layer consisted of is told by items: dumps (LAYER and its RANGEs and PIECEs), CUTs and
+ * What a layer consisted of is told by items: dumps (LAYER and its RANGEs and PIECEs), ERASEs and
  * PIECEs of the log, and write records in slabs. Items of one version are applied in order of their
  * sequence numbers; its SEAL comes last. After a compaction the log begins with a marker: write
  * records older than it count only where a dump names them. */
@@ -9,7 +9,7 @@
 #include "base/vector.h"
 #include "stage/internal.h"
 
-enum item_kind { ITEM_LAYER, ITEM_RANGE, ITEM_PIECE, ITEM_CUT, ITEM_WRITE, ITEM_SEAL };
+enum item_kind { ITEM_LAYER, ITEM_RANGE, ITEM_PIECE, ITEM_ERASE, ITEM_WRITE, ITEM_SEAL };
 
 struct item {
     uint64_t ino, version, seq;
@@ -115,7 +115,7 @@ static int add_erase(struct rebuild *rb, const struct record *rec)
 {
     if (rec->length == 0 || rec->offset > INT64_MAX || rec->attrs.size > INT64_MAX)
         return -EUCLEAN;
-    struct item *item = add_item(rb, ITEM_CUT, rec->ino, rec->version, rec->seq);
+    struct item *item = add_item(rb, ITEM_ERASE, rec->ino, rec->version, rec->seq);
     item->offset = rec->offset;
     item->length = rec->length;
     item->size = rec->attrs.size;
@@ -251,7 +251,7 @@ static void apply_item_locked(struct rebuild *rb, struct layer *draft, const str
     case ITEM_RANGE:
         put_item_locked(rb, draft, item);
         return;
-    case ITEM_CUT:
+    case ITEM_ERASE:
         erase_item_locked(rb, draft, item);
         return;
     case ITEM_SEAL:

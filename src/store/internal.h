@@ -42,7 +42,7 @@ char *aside_path(const struct store *store, const char *name);
 
 /* --- repair.c --------------------------------------------------------------------------------- */
 
-/* A repair cut something since the last mount: what nothing names may be named by that. Until
+/* A repair truncated something since the last mount: what nothing names may be named by that. Until
  * repair_settled(). */
 bool repair_was_made(const struct store *store);
 CAIRN_MUST_CHECK int repair_settled(const struct store *store);

@@ -104,15 +104,15 @@ static void explain_failure(struct store *store, int r, char **ret_text)
     _cleanup_free_ char *damage = journal_explain_damage(store);
     if (damage && !store->commit->anchor.number)
         *ret_text = xasprintf("%s: the journal is damaged: %s; nothing was changed; 'cairn fsck "
-                              "--repair %s' cuts it there and keeps in "
+                              "--repair %s' truncates it there and keeps in "
                               "lost+found what comes behind",
                               store->path, damage, store->path);
     else if (damage)
-        *ret_text =
-            xasprintf("%s: the journal is damaged: %s; nothing was changed; mount an empty STORE "
-                      "on the remote, which has its "
-                      "published state, or cut the journal there with 'cairn fsck --repair %s'",
-                      store->path, damage, store->path);
+        *ret_text = xasprintf(
+            "%s: the journal is damaged: %s; nothing was changed; mount an empty STORE "
+            "on the remote, which has its "
+            "published state, or truncate the journal there with 'cairn fsck --repair %s'",
+            store->path, damage, store->path);
     else if (r == -EUCLEAN && store->whole_journal)
         *ret_text = xasprintf("%s: the journal is damaged, or the snapshot that it begins with; "
                               "nothing was changed; a mount goes on as "

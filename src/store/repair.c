@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* 'cairn fsck --repair': a journal that is damaged, and goes on behind that, is cut where it is
- * damaged, because the operator said so. What is cut off is kept in STORE/lost+found, and so are,
- * by the next mount, packs that only that named.
+/* 'cairn fsck --repair': a journal that is damaged, and goes on behind that, is truncated where it
+ * is damaged, because the operator said so. What is taken off is kept in STORE/lost+found, and so
+ * are, by the next mount, packs that only that named.
  *
  *   mark "repaired"  ->  later segments aside, newest first
  *   ->  the damaged one aside, and what is whole of it in its place
@@ -146,7 +146,7 @@ static int replace_segment(struct repair *rep, const char *object, uint64_t len)
     return r == 0 ? sync_journal(store) : r;
 }
 
-static int cut_journal(struct repair *rep)
+static int truncate_journal(struct repair *rep)
 {
     struct store *store = rep->store;
     char object[32];
@@ -167,7 +167,7 @@ static int cut_journal(struct repair *rep)
     if (r == 0 && is_whole)
         r = sync_journal(store);
     _cleanup_free_ char *what =
-        xasprintf("cut at byte %llu; as it was, it is in lost+found, with %llu whole batches "
+        xasprintf("truncated at byte %llu; as it was, it is in lost+found, with %llu whole batches "
                   "behind the damage",
                   (unsigned long long)rep->damage.offset, (unsigned long long)rep->damage.behind);
     if (r == 0)
@@ -175,7 +175,7 @@ static int cut_journal(struct repair *rep)
     return r;
 }
 
-/* 1: something was cut. */
+/* 1: something was truncated. */
 static int repair_journal(struct repair *rep, char **ret_text)
 {
     int r = recover_view(rep->store, ret_text);
@@ -184,10 +184,11 @@ static int repair_journal(struct repair *rep, char **ret_text)
     rep->damage = rep->store->commit->journal.damage;
     free(*ret_text);
     *ret_text = NULL;
-    r = cut_journal(rep);
+    r = truncate_journal(rep);
     vector_free(&rep->later);
     if (r < 0)
-        *ret_text = xasprintf("%s: the journal cannot be cut: %s", rep->store->path, strerror(-r));
+        *ret_text =
+            xasprintf("%s: the journal cannot be truncated: %s", rep->store->path, strerror(-r));
     return r < 0 ? r : 1;
 }
 

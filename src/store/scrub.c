@@ -61,7 +61,7 @@ static const char *explain_damage(int error)
 {
     return error == -EBADMSG   ? "does not match its checksum"
            : error == -ENOENT  ? "is missing"
-           : error == -EUCLEAN ? "is cut off, or no such thing"
+           : error == -EUCLEAN ? "is truncated, or no such thing"
            : error == -ENOLINK ? "refers to one that cannot be read"
                                : strerror(-error);
 }

@@ -145,8 +145,8 @@ void store_await_view(struct store *store, int64_t until_ns);
 CAIRN_MUST_CHECK int store_fsck(const char *path,
                                 void (*report)(const char *line, bool is_problem, void *arg),
                                 void *arg);
-/* Offline: cuts the journal where it is damaged, and sets aside in STORE/lost+found what comes
- * behind. 1: it did; 0: nothing is to be cut. Reports what it did. */
+/* Offline: truncates the journal where it is damaged, and sets aside in STORE/lost+found what comes
+ * behind. 1: it did; 0: there is nothing to truncate. Reports what it did. */
 CAIRN_MUST_CHECK int store_repair(const char *path,
                                   void (*report)(const char *line, bool is_problem, void *arg),
                                   void *arg);

@@ -295,9 +295,9 @@ static int errno_of_handshake(const struct exchange *x)
 {
     long os = 0;
     (void)curl_easy_getinfo(x->easy, CURLINFO_OS_ERRNO, &os);
-    bool cut =
+    bool is_short =
         os == ECONNRESET || os == EPIPE || strstr(x->error, "SYSCALL") || strstr(x->error, "reset");
-    return cut ? -ECONNRESET : -EPROTO;
+    return is_short ? -ECONNRESET : -EPROTO;
 }
 
 static int errno_of(const struct exchange *x, CURLcode code)

@@ -292,7 +292,7 @@ static int grow(struct room *room, uint64_t bytes)
 }
 
 /* Gives the last `len` bytes of a spare file back. */
-static int cut_spare(struct room *room, struct spare *s, uint64_t len)
+static int shorten_spare(struct room *room, struct spare *s, uint64_t len)
 {
     struct room_file file = {.len = s->len - len};
     file_path(s->number, file.path);
@@ -316,7 +316,7 @@ static int shrink(struct room *room, uint64_t bytes)
         struct spare *s = excess ? take_spare(room, 0) : NULL;
         if (!s)
             return 0;
-        int r = s->len <= held - bytes ? remove_spare(room, s) : cut_spare(room, s, excess);
+        int r = s->len <= held - bytes ? remove_spare(room, s) : shorten_spare(room, s, excess);
         if (s->len > 0)
             give_spare(room, s->number, s->len);
         free(s);

@@ -17,7 +17,7 @@ struct piece_list pending_take(struct txn *txn, const struct record *rec);
 bool pending_drop(struct txn *txn);
 
 /* Content becomes: the first `keep` bytes of what is there, then `pieces` over it in their order,
- * cut to `size`. Updates blocks_bytes and pages of `row`; the caller stores the row. */
+ * truncated to `size`. Updates blocks_bytes and pages of `row`; the caller stores the row. */
 CAIRN_MUST_CHECK int content_replace(struct txn *txn, struct inode_row *row, uint64_t version,
                                      uint64_t keep, uint64_t size, struct piece_list *pieces);
 /* Removes all content and its references. */

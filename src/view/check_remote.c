@@ -335,7 +335,7 @@ int check_remote(struct checker *c)
             r = check_walk(c, walks[i].type, walks[i].step);
         else if (walks[i].type != KEY_CHUNK &&
                  walks[i].type !=
-                     KEY_PENDING_UPLOAD) /* a beginning that was cut short leaves some of these */
+                     KEY_PENDING_UPLOAD) /* a beginning that was broken off leaves some of these */
             r = check_walk(c, walks[i].type, report_untracked);
     }
     if (r == 0 && tracks)

@@ -383,7 +383,7 @@ static int content_overlay(struct txn *txn, struct inode_row *row, uint64_t vers
     return r;
 }
 
-/* Cuts a flat list at `size`. */
+/* Takes what is behind `size` off a flat list. */
 static void clip_pieces(struct piece_list *list, uint64_t size)
 {
     while (list->count && list->at[list->count - 1].offset >= size)
@@ -401,15 +401,15 @@ int content_replace(struct txn *txn, struct inode_row *row, uint64_t version, ui
     clip_pieces(pieces, size);
     /* The range not kept is a hole under the new pieces. It begins at `keep` even where the old
      * size is smaller: after an elided seal the size says nothing of the content that is there. */
-    struct piece_list cut = {0}, all;
+    struct piece_list erased = {0}, all;
     keep = min_u64(keep, size);
     if (keep < VIEW_OFFSET_MAX)
         vector_add(
-            &cut,
+            &erased,
             (struct piece){.offset = keep, .length = VIEW_OFFSET_MAX - keep, .kind = EXTENT_HOLE});
-    pieces_overlay(&cut, pieces, &all);
+    pieces_overlay(&erased, pieces, &all);
     int r = content_overlay(txn, row, version, &all);
-    vector_free(&cut);
+    vector_free(&erased);
     vector_free(&all);
     return r;
 }

@@ -313,7 +313,7 @@ static int walk_inline(struct extents_walk *w, const struct piece *piece)
     return w->fn(&part, w->arg);
 }
 
-/* One piece of a page, cut to what is not yet given. */
+/* One piece of a page, clipped to what is not yet given. */
 static int walk_piece(struct extents_walk *w, const struct piece *piece)
 {
     uint64_t from = max_u64(piece->offset, w->at),
@@ -323,17 +323,17 @@ static int walk_piece(struct extents_walk *w, const struct piece *piece)
     int r = walk_hole(w, from);
     if (r != 0)
         return r;
-    struct piece cut = *piece;
-    cut.within += (uint32_t)(from - piece->offset);
-    cut.offset = from;
-    cut.length = to - from;
-    if (cut.kind == EXTENT_INLINE)
-        return walk_inline(w, &cut);
+    struct piece clipped = *piece;
+    clipped.within += (uint32_t)(from - piece->offset);
+    clipped.offset = from;
+    clipped.length = to - from;
+    if (clipped.kind == EXTENT_INLINE)
+        return walk_inline(w, &clipped);
     return walk_hold(w, &(struct extent){.offset = from,
                                          .length = to - from,
                                          .kind = EXTENT_CHUNK,
-                                         .chunk = cut.chunk,
-                                         .chunk_offset = cut.within});
+                                         .chunk = clipped.chunk,
+                                         .chunk_offset = clipped.within});
 }
 
 static int walk_page(struct extents_walk *w, uint64_t page, const struct scan *scan)

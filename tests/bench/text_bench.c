@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
-#include "codec/cut.h"
+#include "codec/chunker.h"
 #include "codec/encode.h"
 #include "codec/fx.h"
 #include "format/record.h"
@@ -94,16 +94,16 @@ static void file(const char *path)
         free(bytes);
         return;
     }
-    struct cut_state state = {0};
+    struct chunker state = {0};
     struct iovec iov = {bytes, len};
     uint64_t start = 0, *borders = xcalloc(len / 512 + 16, sizeof *borders);
-    struct cut_input in = {
+    struct chunker_input in = {
         .iov = &iov, .iov_count = 1, .write_starts = &start, .write_count = 1, .is_last = true};
-    cut_look_ahead(&state, &iov, 1);
-    size_t n = cut_chunks(&state, &in, borders, len / 512 + 16);
+    chunker_look_ahead(&state, &iov, 1);
+    size_t n = chunker_find_borders(&state, &in, borders, len / 512 + 16);
     for (size_t i = 0, at = 0; i < n; at = borders[i++])
         chunk((uint8_t *)bytes + at, borders[i] - at);
-    cut_state_done(&state);
+    chunker_done(&state);
     free(borders);
     free(bytes);
 }

@@ -136,11 +136,11 @@ def codec_seeds():
     literal = b"".join(bytes([len(whole[i : i + 31]) << 3]) + whole[i : i + 31] for i in range(0, len(whole), 31))
     yield "zip", "plain", struct.pack("<H", 63) + b"".join(struct.pack("<HBH", 1000, i, 6) + b"data/%d" % i for i in range(8))
     yield "zip", "big", struct.pack("<H", 63) + b"".join(struct.pack("<HBH", 0xFFFF, 17, 2) + b"d%d" % i for i in range(4))
-    yield "cut", "safetensors", b"\3\7" + literal + b"\x0b\0\x12" * 9
+    yield "chunker", "safetensors", b"\3\7" + literal + b"\x0b\0\x12" * 9
     entry, tensor, descriptor = b"\4\x20\x10\0", b"\x13\x80\0", b"\5\2\0"
-    yield "cut", "zip", b"\2\1" + (entry + tensor + descriptor) * 3
-    yield "cut", "writes", b"\1\xff" + b"\x0b\0\x08\7" * 4 + b"\x0b\1\x30\7" + b"\x0b\0\x40"
-    yield "cut", "plain", b"\0\0" + b"\x0b\0\x80"
+    yield "chunker", "zip", b"\2\1" + (entry + tensor + descriptor) * 3
+    yield "chunker", "writes", b"\1\xff" + b"\x0b\0\x08\7" * 4 + b"\x0b\1\x30\7" + b"\x0b\0\x40"
+    yield "chunker", "plain", b"\0\0" + b"\x0b\0\x80"
 
 
 # --- stage, view --------------------------------------------------------------------------------------------------------------------

@@ -201,12 +201,12 @@ def test_a_torn_tail_is_no_damage(cairn, tear):
     assert present(cairn.mnt) == 2 and not os.path.exists(os.path.join(cairn.mnt, "forger"))
 
 
-def test_a_segment_that_was_cut_off(synced):
+def test_a_segment_that_was_truncated(synced):
     """Its length is known: what is missing was not only room."""
     cairn, segment = synced, last_segment(synced.store)
     offsets, _ = batches(segment)
     os.truncate(segment, offsets[10])
-    with pytest.raises(rig.MountError, match="cut off"):
+    with pytest.raises(rig.MountError, match="is truncated"):
         cairn.mount()
     done = cairn.cairn("fsck", "--repair", cairn.store)
     assert done.returncode == 1, done

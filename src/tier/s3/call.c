@@ -248,11 +248,11 @@ static void learn(struct call *c)
 
 static enum verdict no_answer(struct call *c, int error, int *ret_error)
 {
-    bool cut = error == -EUCLEAN && !c->response->is_too_long;
-    *ret_error = cut ? -ECONNRESET : error;
+    bool is_short = error == -EUCLEAN && !c->response->is_too_long;
+    *ret_error = is_short ? -ECONNRESET : error;
     if (error == -ECANCELED)
         return FAILED;
-    if (error == -EUCLEAN && !cut && c->response->status == 200 && c->request->into)
+    if (error == -EUCLEAN && !is_short && c->response->status == 200 && c->request->into)
         report_error(c, "the response is longer than requested", "the server ignores ranges");
     else
         report_error(c, c->response->cause, s3_advice_of_errno(error));

@@ -72,7 +72,7 @@ static int add_entry(struct reader *r, const char *parent, const char *key, cons
     return 0;
 }
 
-/* Cuts white space off both ends. */
+/* Takes white space off both ends. */
 static char *trim(char *text)
 {
     text += strspn(text, " \t");
@@ -83,7 +83,7 @@ static char *trim(char *text)
 }
 
 /* A remark begins with '#' or ';' after white space. */
-static void cut_remark(char *text)
+static void drop_remark(char *text)
 {
     for (char *c = text; *c; c++)
         if ((*c == '#' || *c == ';') && (c == text || c[-1] == ' ' || c[-1] == '\t')) {
@@ -130,7 +130,7 @@ static int read_section(struct reader *r, char *text, char **ret_error)
     if (!end)
         return bad_line(r, ret_error, "a section without ']' at its end");
     *end = '\0';
-    cut_remark(end + 1);
+    drop_remark(end + 1);
     if (*trim(end + 1) != '\0')
         return bad_line(r, ret_error, "something follows the ']' of a section");
     char *name = trim(text + 1);
@@ -159,7 +159,7 @@ static int read_key(struct reader *r, char *text, const char *parent, char **ret
         *c = (char)tolower((unsigned char)*c);
     /* In a command for the shell '#' may mean something. */
     if (strcmp(key, "credential_process") != 0)
-        cut_remark(value);
+        drop_remark(value);
     value = trim(value);
     if (!parent) {
         r->in_key = true;

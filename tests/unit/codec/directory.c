@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Zips whose directory is read ahead of the cut: the same borders as by a search, and the search
- * where the directory does not fit. */
+/* Zips whose directory is read ahead of the chunker: the same borders as by a search, and the
+ * search where the directory does not fit. */
 #include <criterion/criterion.h>
 
 #include "../base/seeded.h"
@@ -30,7 +30,7 @@ static void put_fake(struct file *f)
 
 static void expect_equal(const struct file *f, struct seeded *s, bool is_equal)
 {
-    struct borders whole = cut_whole(f), ahead = cut_ahead(f, s);
+    struct borders whole = chunk_whole(f), ahead = chunk_ahead(f, s);
     if (is_equal)
         expect_same(&whole, &ahead);
     else

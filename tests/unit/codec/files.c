@@ -3,7 +3,7 @@
 #include "../expect.h"
 
 #include "../base/seeded.h"
-#include "codec/cut.h"
+#include "codec/chunker.h"
 #include "format/chunk.h"
 #include "format/le.h"
 
@@ -131,18 +131,18 @@ void borders_done(struct borders *b)
     *b = (struct borders){0};
 }
 
-struct borders cut_whole(const struct file *f)
+struct borders chunk_whole(const struct file *f)
 {
-    struct cut_state state = {0};
+    struct chunker state = {0};
     struct iovec iov = {f->data, f->len};
-    struct cut_input in = {.iov = &iov,
-                           .iov_count = f->len > 0,
-                           .write_starts = f->writes,
-                           .write_count = f->write_count,
-                           .is_last = true};
+    struct chunker_input in = {.iov = &iov,
+                               .iov_count = f->len > 0,
+                               .write_starts = f->writes,
+                               .write_count = f->write_count,
+                               .is_last = true};
     struct borders b = {.at = xcalloc(f->len / 512 + 16, sizeof *b.at)};
-    b.count = cut_chunks(&state, &in, b.at, f->len / 512 + 16);
-    cut_state_done(&state);
+    b.count = chunker_find_borders(&state, &in, b.at, f->len / 512 + 16);
+    chunker_done(&state);
     uint64_t last = 0;
     for (size_t i = 0; i < b.count; i++) {
         cr_assert(b.at[i] > last && b.at[i] - last <= CHUNK_SIZE_MAX);
@@ -168,8 +168,8 @@ static size_t split(const struct file *f, struct seeded *s, uint64_t from, uint6
     return count;
 }
 
-static struct borders cut_calls(const struct file *f, struct cut_state *state, struct seeded *s,
-                                size_t call_max, size_t buffer_max)
+static struct borders chunk_calls(const struct file *f, struct chunker *state, struct seeded *s,
+                                  size_t call_max, size_t buffer_max)
 {
     struct borders b = {.at = xcalloc(f->len / 512 + 16, sizeof *b.at)};
     uint64_t from = 0, to = 0;
@@ -181,15 +181,15 @@ static struct borders cut_calls(const struct file *f, struct cut_state *state, s
             first++;
         for (end = first; end < f->write_count && f->writes[end] < to;)
             end++;
-        struct cut_input in = {.iov = iov,
-                               .iov_count = iov_count,
-                               .offset = from,
-                               .write_starts = f->writes + first,
-                               .write_count = end - first,
-                               .is_last = to == f->len};
+        struct chunker_input in = {.iov = iov,
+                                   .iov_count = iov_count,
+                                   .offset = from,
+                                   .write_starts = f->writes + first,
+                                   .write_count = end - first,
+                                   .is_last = to == f->len};
         size_t max = (to - from) / 512 + 16;
         _cleanup_free_ uint64_t *at = xcalloc(max, sizeof *at);
-        size_t n = cut_chunks(state, &in, at, max);
+        size_t n = chunker_find_borders(state, &in, at, max);
         memcpy(b.at + b.count, at, n * sizeof *at);
         b.count += n;
         from = n ? at[n - 1] : from;
@@ -197,43 +197,43 @@ static struct borders cut_calls(const struct file *f, struct cut_state *state, s
     return b;
 }
 
-struct borders cut_pieces(const struct file *f, struct seeded *s, size_t call_max,
-                          size_t buffer_max)
+struct borders chunk_pieces(const struct file *f, struct seeded *s, size_t call_max,
+                            size_t buffer_max)
 {
-    struct cut_state state = {0};
-    struct borders b = cut_calls(f, &state, s, call_max, buffer_max);
-    cut_state_done(&state);
+    struct chunker state = {0};
+    struct borders b = chunk_calls(f, &state, s, call_max, buffer_max);
+    chunker_done(&state);
     return b;
 }
 
-struct borders cut_ahead(const struct file *f, struct seeded *s)
+struct borders chunk_ahead(const struct file *f, struct seeded *s)
 {
-    struct cut_state state = {0};
+    struct chunker state = {0};
     size_t buffer_max = 1 + seeded_below(s, 300000);
     _cleanup_free_ struct iovec *iov = NULL;
     size_t iov_count = split(f, s, 0, f->len, buffer_max, &iov);
-    cut_look_ahead(&state, iov, iov_count);
-    struct borders b = cut_calls(f, &state, s, 1 + seeded_below(s, 2 * f->len), buffer_max);
-    cut_state_done(&state);
+    chunker_look_ahead(&state, iov, iov_count);
+    struct borders b = chunk_calls(f, &state, s, 1 + seeded_below(s, 2 * f->len), buffer_max);
+    chunker_done(&state);
     return b;
 }
 
-struct borders cut_in_two(const struct file *f, uint64_t end)
+struct borders chunk_in_two(const struct file *f, uint64_t end)
 {
-    struct cut_state state = {0};
+    struct chunker state = {0};
     size_t max = f->len / 512 + 16;
     struct borders b = {.at = xcalloc(max, sizeof *b.at)};
     struct iovec iov = {f->data, end};
-    struct cut_input in = {.iov = &iov, .iov_count = 1};
-    b.count = cut_chunks(&state, &in, b.at, max);
+    struct chunker_input in = {.iov = &iov, .iov_count = 1};
+    b.count = chunker_find_borders(&state, &in, b.at, max);
     uint64_t from = b.count ? b.at[b.count - 1] : 0;
     iov = (struct iovec){f->data + from, f->len - from};
-    in = (struct cut_input){.iov = &iov, .iov_count = 1, .offset = from, .is_last = true};
+    in = (struct chunker_input){.iov = &iov, .iov_count = 1, .offset = from, .is_last = true};
     _cleanup_free_ uint64_t *at = xcalloc(max, sizeof *at);
-    size_t n = cut_chunks(&state, &in, at, max);
+    size_t n = chunker_find_borders(&state, &in, at, max);
     memcpy(b.at + b.count, at, n * sizeof *at);
     b.count += n;
-    cut_state_done(&state);
+    chunker_done(&state);
     return b;
 }
 
@@ -246,7 +246,7 @@ void expect_same(const struct borders *a, const struct borders *b)
 
 void expect_borders(const struct file *f, const uint64_t *at, size_t count)
 {
-    struct borders whole = cut_whole(f),
+    struct borders whole = chunk_whole(f),
                    expected = {.at = (uint64_t *)(uintptr_t)at, .count = count};
     if (count)
         expect_same(&whole, &expected);
@@ -254,7 +254,7 @@ void expect_borders(const struct file *f, const uint64_t *at, size_t count)
     for (int i = 0; i < 24; i++) {
         size_t call_max = 1 + seeded_below(&s, 2 * f->len + 1);
         struct borders pieces =
-            cut_pieces(f, &s, call_max, i % 3 ? 1 + seeded_below(&s, 300000) : 100);
+            chunk_pieces(f, &s, call_max, i % 3 ? 1 + seeded_below(&s, 300000) : 100);
         expect_same(&whole, &pieces);
         borders_done(&pieces);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Files made by hand for the cutter, and what it makes of them. */
+/* Files made by hand for the chunker, and what it makes of them. */
 #pragma once
 
 #include "base/base.h"
@@ -32,15 +32,15 @@ void file_central(struct file *f);
 void file_directory(struct file *f, bool zip64);
 void file_done(struct file *f);
 
-struct borders cut_whole(const struct file *f);
+struct borders chunk_whole(const struct file *f);
 /* Looked ahead at; then in calls of random length. */
-struct borders cut_ahead(const struct file *f, struct seeded *s);
+struct borders chunk_ahead(const struct file *f, struct seeded *s);
 
 /* The same content in calls of random length, and in buffers of random length. */
-struct borders cut_pieces(const struct file *f, struct seeded *s, size_t call_max,
-                          size_t buffer_max);
+struct borders chunk_pieces(const struct file *f, struct seeded *s, size_t call_max,
+                            size_t buffer_max);
 /* In two calls, of which the first has the content up to `end`; no writes. */
-struct borders cut_in_two(const struct file *f, uint64_t end);
+struct borders chunk_in_two(const struct file *f, uint64_t end);
 void borders_done(struct borders *b);
 void expect_same(const struct borders *a, const struct borders *b);
 

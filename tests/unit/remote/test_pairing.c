@@ -17,7 +17,7 @@ static void add_part(struct made *made, uint32_t length)
     made->end += length;
 }
 
-/* A tensor, cut as codec/cut.c does. */
+/* A tensor, cut as codec/chunker.c does. */
 static void add_tensor(struct made *made, uint64_t name, uint64_t length)
 {
     struct tensor tensor = {made->end, made->end + length, name};

@@ -2,7 +2,7 @@
 /* Cutting of files into chunks, with the scans for tensors in zip and safetensors files: borders
  * ascend, no chunk is too long, and how the content comes (in buffers, in calls) makes no
  * difference. An input is a recipe, so that short ones make long files. */
-#include "codec/cut.h"
+#include "codec/chunker.h"
 
 #include "format/chunk.h"
 #include "format/le.h"
@@ -96,8 +96,8 @@ static void make(struct input *in, struct made *made)
         made->write_count--;
 }
 
-/* One call with [from, to), in buffers of `buffer` bytes; true if it cut. */
-static size_t call(struct cut_state *state, const struct made *made, uint64_t from, uint64_t to,
+/* One call with [from, to), in buffers of `buffer` bytes; true if it found a border. */
+static size_t call(struct chunker *state, const struct made *made, uint64_t from, uint64_t to,
                    size_t buffer, struct borders *b)
 {
     size_t iov_count = 0, first = 0, last;
@@ -108,43 +108,43 @@ static size_t call(struct cut_state *state, const struct made *made, uint64_t fr
         first++;
     for (last = first; last < made->write_count && made->writes[last] < to; last++)
         ;
-    struct cut_input in = {.iov = iov,
-                           .iov_count = iov_count,
-                           .offset = from,
-                           .write_starts = made->writes + first,
-                           .write_count = last - first,
-                           .is_last = to == made->len};
+    struct chunker_input in = {.iov = iov,
+                               .iov_count = iov_count,
+                               .offset = from,
+                               .write_starts = made->writes + first,
+                               .write_count = last - first,
+                               .is_last = to == made->len};
     size_t max = (size_t)(to - from) / 512 + 16;
     b->at = xrealloc(b->at, (b->count + max) * sizeof *b->at);
-    size_t n = cut_chunks(state, &in, b->at + b->count, max);
-    check(n <= max && (n > 0 || to - from < CUT_HOLD_MAX || from == to));
+    size_t n = chunker_find_borders(state, &in, b->at + b->count, max);
+    check(n <= max && (n > 0 || to - from < CHUNKER_HOLD_MAX || from == to));
     b->count += n;
     free(iov);
     return n;
 }
 
-static struct borders cut(const struct made *made, size_t step, size_t buffer)
+static struct borders chunk_in_steps(const struct made *made, size_t step, size_t buffer)
 {
     struct borders b = {0};
-    struct cut_state state = {0};
+    struct chunker state = {0};
     uint64_t from = 0, to = 0;
     while (to < made->len) {
         to = min_u64(to + step, made->len);
         if (call(&state, made, from, to, buffer, &b))
             from = b.at[b.count - 1];
     }
-    cut_state_done(&state);
+    chunker_done(&state);
     return b;
 }
 
-static struct borders cut_ahead(const struct made *made)
+static struct borders chunk_ahead(const struct made *made)
 {
     struct borders b = {0};
-    struct cut_state state = {0};
-    cut_look_ahead(&state, &(struct iovec){made->at, made->len}, 1);
+    struct chunker state = {0};
+    chunker_look_ahead(&state, &(struct iovec){made->at, made->len}, 1);
     if (made->len)
         (void)call(&state, made, 0, made->len, made->len, &b);
-    cut_state_done(&state);
+    chunker_done(&state);
     return b;
 }
 
@@ -166,12 +166,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t step = 1 + input_u8(&in) * (size_t)16384, buffer = 16 + input_u8(&in) * (size_t)512;
     make(&in, &made);
     made.at = exact_copy(made.at, made.len);
-    struct borders whole = cut(&made, made.len ? made.len : 1, made.len ? made.len : 1),
-                   ahead = cut_ahead(&made);
+    struct borders whole = chunk_in_steps(&made, made.len ? made.len : 1, made.len ? made.len : 1),
+                   ahead = chunk_ahead(&made);
     look_at(&made, &whole);
     look_at(&made, &ahead);
     /* Steps that are small for the content would take for ever. */
-    struct borders pieces = cut(&made, step < made.len / 24 ? made.len / 24 : step, buffer);
+    struct borders pieces =
+        chunk_in_steps(&made, step < made.len / 24 ? made.len / 24 : step, buffer);
     check(pieces.count == whole.count &&
           (whole.count == 0 || memcmp(pieces.at, whole.at, whole.count * sizeof *whole.at) == 0));
     free(whole.at);

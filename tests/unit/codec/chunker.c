@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The cutter on content made by hand: rules, and the same borders however the content is split. */
-#include "codec/cut.h"
+/* The chunker on content made by hand: rules, and the same borders however the content is split. */
+#include "codec/chunker.h"
 
 #include "../expect.h"
 #include "../base/seeded.h"
 #include "files.h"
 #include "format/chunk.h"
 
-Test(cut, empty_and_short_content)
+Test(chunker, empty_and_short_content)
 {
     struct file f = {0};
     expect_borders(&f, NULL, 0);
@@ -18,7 +18,7 @@ Test(cut, empty_and_short_content)
     file_done(&f);
 }
 
-Test(cut, plain_without_writes_is_a_grid)
+Test(chunker, plain_without_writes_is_a_grid)
 {
     struct file f = {0};
     file_noise(&f, 2 * MIB + 7);
@@ -26,7 +26,7 @@ Test(cut, plain_without_writes_is_a_grid)
     file_done(&f);
 }
 
-Test(cut, large_writes_begin_chunks)
+Test(chunker, large_writes_begin_chunks)
 {
     struct file f = {0};
     file_write(&f, 100);
@@ -40,7 +40,7 @@ Test(cut, large_writes_begin_chunks)
     file_done(&f);
 }
 
-Test(cut, small_writes_share_chunks)
+Test(chunker, small_writes_share_chunks)
 {
     struct file f = {0};
     for (int i = 0; i < 200; i++)
@@ -49,7 +49,7 @@ Test(cut, small_writes_share_chunks)
     file_done(&f);
 }
 
-Test(cut, a_copy_through_a_buffer_is_a_grid)
+Test(chunker, a_copy_through_a_buffer_is_a_grid)
 {
     struct file f = {0};
     for (int i = 0; i < 20; i++)
@@ -59,7 +59,7 @@ Test(cut, a_copy_through_a_buffer_is_a_grid)
     file_done(&f);
 }
 
-Test(cut, equal_tensors_of_a_chunk_or_more_are_no_copy)
+Test(chunker, equal_tensors_of_a_chunk_or_more_are_no_copy)
 {
     struct file f = {0};
     file_write(&f, MIB + 10);
@@ -68,7 +68,7 @@ Test(cut, equal_tensors_of_a_chunk_or_more_are_no_copy)
     file_done(&f);
 }
 
-Test(cut, zip_tensors_begin_and_end_chunks)
+Test(chunker, zip_tensors_begin_and_end_chunks)
 {
     struct file f = {0};
     file_entry(&f, 300, 50, 16);
@@ -83,7 +83,7 @@ Test(cut, zip_tensors_begin_and_end_chunks)
     file_done(&f);
 }
 
-Test(cut, zip_tensor_before_the_central_directory)
+Test(chunker, zip_tensor_before_the_central_directory)
 {
     struct file f = {0};
     file_entry(&f, 10000, 50, 16);
@@ -97,7 +97,7 @@ Test(cut, zip_tensor_before_the_central_directory)
     file_done(&f);
 }
 
-Test(cut, zip_without_a_descriptor)
+Test(chunker, zip_without_a_descriptor)
 {
     struct file f = {0};
     file_entry(&f, 10000, 5, 0);
@@ -107,18 +107,18 @@ Test(cut, zip_without_a_descriptor)
     file_done(&f);
 }
 
-Test(cut, zip_small_entries_share_chunks)
+Test(chunker, zip_small_entries_share_chunks)
 {
     struct file f = {0};
     for (int i = 0; i < 100; i++)
         file_entry(&f, 3000, 20, 16);
-    struct borders b = cut_whole(&f);
+    struct borders b = chunk_whole(&f);
     cr_assert(b.count >= 4 && b.count <= 6);
     borders_done(&b);
     file_done(&f);
 }
 
-Test(cut, safetensors)
+Test(chunker, safetensors)
 {
     struct file f = {0};
     file_text(&f, "{\"__metadata__\":{\"format\":\"pt\"},"
@@ -133,7 +133,7 @@ Test(cut, safetensors)
     file_done(&f);
 }
 
-Test(cut, safetensors_header_longer_than_the_file)
+Test(chunker, safetensors_header_longer_than_the_file)
 {
     struct file f = {0};
     file_text(&f, "{\"a\":{\"data_offsets\":[0,5000]}}");
@@ -142,46 +142,46 @@ Test(cut, safetensors_header_longer_than_the_file)
     file_done(&f);
 }
 
-Test(cut, a_long_held_call_cuts)
+Test(chunker, a_long_held_call_cuts)
 {
     struct file f = {0};
     file_text(&f, "{");
-    file_noise(&f, CUT_HOLD_MAX - f.len);
+    file_noise(&f, CHUNKER_HOLD_MAX - f.len);
     f.data[2] = 0x3f;
-    struct cut_state state = {0};
+    struct chunker state = {0};
     struct iovec iov = {f.data, f.len};
-    struct cut_input in = {.iov = &iov, .iov_count = 1};
+    struct chunker_input in = {.iov = &iov, .iov_count = 1};
     _cleanup_free_ uint64_t *at = xcalloc(f.len / 512 + 16, sizeof *at);
-    cr_assert_gt(cut_chunks(&state, &in, at, f.len / 512 + 16), 0);
-    cut_state_done(&state);
+    cr_assert_gt(chunker_find_borders(&state, &in, at, f.len / 512 + 16), 0);
+    chunker_done(&state);
     file_done(&f);
 }
 
 /* Content from the middle of a file whose beginning is not known. */
-Test(cut, unknown_beginning_is_plain)
+Test(chunker, unknown_beginning_is_plain)
 {
     struct file f = {0};
     file_entry(&f, 10000, 5, 16);
-    struct cut_state state = {0};
+    struct chunker state = {0};
     struct iovec iov = {f.data, f.len};
-    struct cut_input in = {.iov = &iov, .iov_count = 1, .offset = 777, .is_last = true};
+    struct chunker_input in = {.iov = &iov, .iov_count = 1, .offset = 777, .is_last = true};
     uint64_t at[100];
-    assert_u64(cut_chunks(&state, &in, at, 100), 1);
+    assert_u64(chunker_find_borders(&state, &in, at, 100), 1);
     assert_u64(at[0], 777 + f.len);
     file_done(&f);
 }
 
 /* Two calls; the first one ends anywhere about the end of a tensor that ends about where a chunk
  * does. */
-Test(cut, a_call_may_end_within_bookkeeping)
+Test(chunker, a_call_may_end_within_bookkeeping)
 {
     for (size_t len = MIB - 60; len < MIB + 4; len += 3) {
         struct file f = {0};
         file_entry(&f, len, 20, len % 2 ? 16 : 24);
         file_entry(&f, 5000, 20, 16);
-        struct borders whole = cut_whole(&f);
+        struct borders whole = chunk_whole(&f);
         for (uint64_t end = f.entry_data - 120; end < f.entry_data + 10; end++) {
-            struct borders pieces = cut_in_two(&f, end);
+            struct borders pieces = chunk_in_two(&f, end);
             expect_same(&whole, &pieces);
             borders_done(&pieces);
         }

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Properties of the cutter on many random files. */
+/* Properties of the chunker on many random files. */
 #include <criterion/criterion.h>
 
 #include "../base/seeded.h"
-#include "codec/cut.h"
+#include "codec/chunker.h"
 #include "files.h"
 #include "format/le.h"
 
 static void expect_split_independent(const struct file *f, struct seeded *s)
 {
-    struct borders whole = cut_whole(f);
+    struct borders whole = chunk_whole(f);
     for (int i = 0; i < 4; i++) {
         struct borders pieces =
-            cut_pieces(f, s, 1 + seeded_below(s, f->len + 1), 1 + seeded_below(s, 100000));
+            chunk_pieces(f, s, 1 + seeded_below(s, f->len + 1), 1 + seeded_below(s, 100000));
         expect_same(&whole, &pieces);
         borders_done(&pieces);
     }
     borders_done(&whole);
 }
 
-Test(cut_random, writes)
+Test(chunker_random, writes)
 {
     static const size_t usual[] = {8,     100,        4096,        65535,
                                    65536, 128 * 1024, 1024 * 1024, 1024 * 1024 + 4};
@@ -34,7 +34,7 @@ Test(cut_random, writes)
     }
 }
 
-Test(cut_random, archives)
+Test(chunker_random, archives)
 {
     static const unsigned descriptors[] = {16, 16, 24, 0};
     struct seeded s = {11};
@@ -54,7 +54,7 @@ Test(cut_random, archives)
 
 /* Headers strewn over the file, within each other's names and data, with lengths that make no
  * sense. */
-Test(cut_random, hostile_archives)
+Test(chunker_random, hostile_archives)
 {
     struct seeded s = {12};
     for (int round = 0; round < 150; round++) {
@@ -76,7 +76,7 @@ Test(cut_random, hostile_archives)
     }
 }
 
-Test(cut_random, hostile_safetensors)
+Test(chunker_random, hostile_safetensors)
 {
     struct seeded s = {13};
     for (int round = 0; round < 150; round++) {
@@ -104,7 +104,7 @@ Test(cut_random, hostile_safetensors)
  * stored again. */
 static uint64_t shared_bytes(const struct file *a, const struct file *b)
 {
-    struct borders x = cut_whole(a), y = cut_whole(b);
+    struct borders x = chunk_whole(a), y = chunk_whole(b);
     uint64_t shared = 0;
     for (size_t j = 0; j < y.count; j++) {
         uint64_t from = j ? y.at[j - 1] : 0, len = y.at[j] - from;
@@ -121,7 +121,7 @@ static uint64_t shared_bytes(const struct file *a, const struct file *b)
     return shared;
 }
 
-Test(cut_random, tensors_are_found_again_when_headers_change)
+Test(chunker_random, tensors_are_found_again_when_headers_change)
 {
     struct file a = {0}, b = {0};
     struct seeded s = {14};

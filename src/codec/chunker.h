@@ -3,15 +3,15 @@
  *
  * Tensors are found by a light parse (design: torch zip local headers anywhere in a file that
  * starts as a zip, so torch.save files and DCP's files of many of them; the safetensors header). A
- * tensor of at least CUT_SEGMENT_MIN bytes begins a chunk and ends one, so that what lies between
- * tensors and differs from save to save costs no tensor bytes. Shorter ones share chunks with each
- * other and with the bookkeeping around them, with a border at the next one's start after each
- * CUT_WRITE_MIN bytes.
+ * tensor of at least CHUNKER_SEGMENT_MIN bytes begins a chunk and ends one, so that what lies
+ * between tensors and differs from save to save costs no tensor bytes. Shorter ones share chunks
+ * with each other and with the bookkeeping around them, with a border at the next one's start after
+ * each CHUNKER_WRITE_MIN bytes.
  *
  * In other content the application's own writes are the borders (`write_starts`): a write of at
- * least CUT_WRITE_MIN bytes begins a chunk, and so does what follows it. Only a write shorter than
- * a chunk and exactly as long as the one before it goes on in that one's chunks: that is a copy
- * through a buffer, not a row of tensors.
+ * least CHUNKER_WRITE_MIN bytes begins a chunk, and so does what follows it. Only a write shorter
+ * than a chunk and exactly as long as the one before it goes on in that one's chunks: that is a
+ * copy through a buffer, not a row of tensors.
  *
  * The result depends on the content and the write borders only, never on how the content is split
  * into iovecs or calls, and (for zip and safetensors) not on where in the file the tensors lie.
@@ -24,15 +24,15 @@
 
 struct marker;
 
-#define CUT_WRITE_MIN (64u * 1024)
-#define CUT_SEGMENT_MIN 4096u
-#define CUT_HOLD_MAX (8u * 1024 * 1024) /* a call with this much content cuts at least once */
+#define CHUNKER_WRITE_MIN (64u * 1024)
+#define CHUNKER_SEGMENT_MIN 4096u
+#define CHUNKER_HOLD_MAX (8u * 1024 * 1024) /* a call with this much content cuts at least once */
 
 /* State kept of a file between two calls, so that content that comes in pieces (a large draft, an
  * append) is cut as if it had come whole. Zeroed: start of the file, or of content of which nothing
  * is known. */
-struct cut_state {
-    uint8_t kind;         /* 0 unknown yet, then enum in cut.c: plain, zip, safetensors */
+struct chunker {
+    uint8_t kind;         /* 0 unknown yet, then enum in chunker.c: plain, zip, safetensors */
     uint64_t anchor;      /* file offset of the last border that began a grid of CHUNK_SIZE_MAX */
     uint64_t write_start; /* plain: of the last write that begins before the last border */
     uint64_t *tensors;    /* safetensors: where grids begin, owned; see codec/tensors.h */
@@ -43,15 +43,15 @@ struct cut_state {
 };
 
 /* Frees what the state owns and zeroes it. */
-void cut_state_done(struct cut_state *state);
+void chunker_done(struct chunker *state);
 
 /* Before the first call, where the whole file is there: a zip whose directory explains each of its
  * bytes tells where its headers are, and no call has to search for them. The borders are the same,
  * but for what looks like a header within an entry's data (a zip in a zip), which then is data.
  * Other content is left to the calls. */
-void cut_look_ahead(struct cut_state *state, const struct iovec *iov, size_t iov_count);
+void chunker_look_ahead(struct chunker *state, const struct iovec *iov, size_t iov_count);
 
-struct cut_input {
+struct chunker_input {
     const struct iovec *iov; /* consecutive content, all memory-resident */
     size_t iov_count;
     uint64_t offset; /* file offset of the first byte */
@@ -65,5 +65,5 @@ struct cut_input {
  * length when is_last; otherwise it may be less: the content after it must come again, first, in
  * the next call. Never two borders more than CHUNK_SIZE_MAX apart. `borders_max` is at least length
  * / 512 + 16. Returns the count. */
-size_t cut_chunks(struct cut_state *state, const struct cut_input *in, uint64_t *borders,
-                  size_t borders_max);
+size_t chunker_find_borders(struct chunker *state, const struct chunker_input *in,
+                            uint64_t *borders, size_t borders_max);

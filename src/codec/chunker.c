@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/cut.h"
+#include "codec/chunker.h"
 
 #include "codec/rope.h"
 #include "codec/directory.h"
@@ -22,23 +22,23 @@ enum kind {
 #define DESCRIPTOR_LEN 16u
 #define DESCRIPTOR64_LEN 24u
 
-struct cutter {
-    struct cut_state *state;
-    const struct cut_input *in;
+struct chunking {
+    struct chunker *state;
+    const struct chunker_input *in;
     struct rope rope;
     uint64_t last; /* last border, or the start of the content */
     uint64_t *borders;
     size_t count, max;
 };
 
-void cut_state_done(struct cut_state *state)
+void chunker_done(struct chunker *state)
 {
     free(state->tensors);
     free(state->markers);
-    *state = (struct cut_state){0};
+    *state = (struct chunker){0};
 }
 
-void cut_look_ahead(struct cut_state *state, const struct iovec *iov, size_t iov_count)
+void chunker_look_ahead(struct chunker *state, const struct iovec *iov, size_t iov_count)
 {
     struct rope rope;
     rope_init(&rope, iov, iov_count, 0);
@@ -46,7 +46,7 @@ void cut_look_ahead(struct cut_state *state, const struct iovec *iov, size_t iov
     (void)directory_read(&rope, &state->markers, &state->marker_count);
 }
 
-static void emit(struct cutter *c, uint64_t at)
+static void emit(struct chunking *c, uint64_t at)
 {
     check(at > c->last && at <= c->rope.end && at - c->last <= CHUNK_SIZE_MAX && c->count < c->max);
     c->borders[c->count++] = c->last = at;
@@ -54,7 +54,7 @@ static void emit(struct cutter *c, uint64_t at)
 
 /* Borders of the grid up to and with `upto`. A chunk that content of an earlier call began is never
  * longer for it. */
-static void grid(struct cutter *c, uint64_t upto)
+static void grid(struct chunking *c, uint64_t upto)
 {
     for (;;) {
         uint64_t next =
@@ -66,7 +66,7 @@ static void grid(struct cutter *c, uint64_t upto)
 }
 
 /* A border at `at`, where a new grid begins. */
-static void anchor(struct cutter *c, uint64_t at)
+static void anchor(struct chunking *c, uint64_t at)
 {
     grid(c, at);
     if (at > c->last)
@@ -74,7 +74,7 @@ static void anchor(struct cutter *c, uint64_t at)
     c->state->anchor = at;
 }
 
-static void finish(struct cutter *c)
+static void finish(struct chunking *c)
 {
     grid(c, c->rope.end);
     if (c->rope.end > c->last)
@@ -82,9 +82,10 @@ static void finish(struct cutter *c)
 }
 
 /* First marker that begins in [from, limit), of which all bytes are there. */
-static bool find_marker(struct cutter *c, uint64_t from, uint64_t limit, struct marker *ret_marker)
+static bool find_marker(struct chunking *c, uint64_t from, uint64_t limit,
+                        struct marker *ret_marker)
 {
-    const struct cut_state *s = c->state;
+    const struct chunker *s = c->state;
     if (!s->markers)
         return rope_find_marker(&c->rope, from, limit, ret_marker);
     size_t low = 0, high = s->marker_count;
@@ -102,7 +103,7 @@ static bool find_marker(struct cutter *c, uint64_t from, uint64_t limit, struct 
     return true;
 }
 
-static bool descriptor_at(struct cutter *c, uint64_t at, uint64_t data_len, bool wide)
+static bool descriptor_at(struct chunking *c, uint64_t at, uint64_t data_len, bool wide)
 {
     uint8_t p[DESCRIPTOR64_LEN];
     size_t len = wide ? DESCRIPTOR64_LEN : DESCRIPTOR_LEN;
@@ -112,7 +113,7 @@ static bool descriptor_at(struct cutter *c, uint64_t at, uint64_t data_len, bool
 }
 
 /* End of the data that begin at `data`, of an entry that the marker at `next` follows. */
-static uint64_t entry_end(struct cutter *c, uint64_t data, uint64_t next)
+static uint64_t entry_end(struct chunking *c, uint64_t data, uint64_t next)
 {
     for (int wide = 0; wide < 2; wide++) {
         uint64_t len = wide ? DESCRIPTOR64_LEN : DESCRIPTOR_LEN;
@@ -123,7 +124,7 @@ static uint64_t entry_end(struct cutter *c, uint64_t data, uint64_t next)
 }
 
 /* Nothing is known of markers from here on. */
-static uint64_t scan_end(const struct cutter *c)
+static uint64_t scan_end(const struct chunking *c)
 {
     if (c->in->is_last)
         return c->rope.end;
@@ -134,9 +135,9 @@ static uint64_t scan_end(const struct cutter *c)
 enum entry { ENTRY_NONE, ENTRY_SMALL, ENTRY_TENSOR, ENTRY_HOLD };
 
 /* Judges the entry whose header lies at `m`: the place of the next header shows its length. */
-static enum entry judge_entry(struct cutter *c, const struct marker *m)
+static enum entry judge_entry(struct chunking *c, const struct marker *m)
 {
-    uint64_t limit = m->data + CUT_SEGMENT_MIN + DESCRIPTOR64_LEN;
+    uint64_t limit = m->data + CHUNKER_SEGMENT_MIN + DESCRIPTOR64_LEN;
     uint64_t end = c->rope.end;
     struct marker next;
     if (find_marker(c, m->at + 1, limit, &next)) {
@@ -148,11 +149,11 @@ static enum entry judge_entry(struct cutter *c, const struct marker *m)
     }
     if (end < m->data)
         return ENTRY_NONE;
-    return end - m->data >= CUT_SEGMENT_MIN ? ENTRY_TENSOR : ENTRY_SMALL;
+    return end - m->data >= CHUNKER_SEGMENT_MIN ? ENTRY_TENSOR : ENTRY_SMALL;
 }
 
 /* Goes over the header of an entry outside of a tensor. False: it cannot be judged yet. */
-static bool cut_entry(struct cutter *c, const struct marker *m)
+static bool chunk_zip_entry(struct chunking *c, const struct marker *m)
 {
     grid(c, m->at);
     if (m->data == 0)
@@ -168,12 +169,12 @@ static bool cut_entry(struct cutter *c, const struct marker *m)
         return true;
     }
     grid(c, m->data);
-    if (m->data - c->last >= CUT_WRITE_MIN)
+    if (m->data - c->last >= CHUNKER_WRITE_MIN)
         anchor(c, m->data);
     return true;
 }
 
-static void cut_zip(struct cutter *c)
+static void chunk_zip(struct chunking *c)
 {
     uint64_t from = c->rope.start;
     struct marker m;
@@ -182,7 +183,7 @@ static void cut_zip(struct cutter *c)
             anchor(c, entry_end(c, c->state->anchor, m.at));
             c->state->kind = KIND_ZIP_BOOKKEEPING;
         }
-        if (!cut_entry(c, &m))
+        if (!chunk_zip_entry(c, &m))
             return;
         from = c->state->kind == KIND_ZIP_TENSOR ? m.data : m.at + 1;
     }
@@ -197,9 +198,9 @@ static void cut_zip(struct cutter *c)
     grid(c, known > tail ? known - tail : 0);
 }
 
-static void cut_safetensors(struct cutter *c)
+static void chunk_safetensors(struct chunking *c)
 {
-    struct cut_state *s = c->state;
+    struct chunker *s = c->state;
     size_t i = 0;
     for (; i < s->tensor_count && s->tensors[i] <= c->rope.end; i++)
         anchor(c, s->tensors[i]);
@@ -217,10 +218,10 @@ enum write { WRITE_SMALL, WRITE_COPY, WRITE_LARGE, WRITE_HOLD };
 /* `before`: length of the write before. */
 static enum write judge_write(uint64_t len, uint64_t before, bool whole)
 {
-    bool may_copy = before >= CUT_WRITE_MIN && before < CHUNK_SIZE_MAX;
-    if (!whole && (len < CUT_WRITE_MIN || (may_copy && len <= before)))
+    bool may_copy = before >= CHUNKER_WRITE_MIN && before < CHUNK_SIZE_MAX;
+    if (!whole && (len < CHUNKER_WRITE_MIN || (may_copy && len <= before)))
         return WRITE_HOLD;
-    if (len < CUT_WRITE_MIN)
+    if (len < CHUNKER_WRITE_MIN)
         return WRITE_SMALL;
     return may_copy && len == before ? WRITE_COPY : WRITE_LARGE;
 }
@@ -228,23 +229,23 @@ static enum write judge_write(uint64_t len, uint64_t before, bool whole)
 /* Goes over the border between the write that began at `previous` and that at write_starts[i].
  * False:
  * hold. */
-static bool cut_write(struct cutter *c, uint64_t previous, size_t i)
+static bool chunk_write(struct chunking *c, uint64_t previous, size_t i)
 {
-    const struct cut_input *in = c->in;
+    const struct chunker_input *in = c->in;
     uint64_t start = in->write_starts[i], before = start - previous;
     bool whole = i + 1 < in->write_count || in->is_last;
     uint64_t end = i + 1 < in->write_count ? in->write_starts[i + 1] : c->rope.end;
     enum write kind = judge_write(end - start, before, whole);
-    if (kind == WRITE_LARGE || (kind == WRITE_SMALL && before >= CUT_WRITE_MIN))
+    if (kind == WRITE_LARGE || (kind == WRITE_SMALL && before >= CHUNKER_WRITE_MIN))
         anchor(c, start);
     else
         grid(c, start);
     return kind != WRITE_HOLD;
 }
 
-static void cut_plain(struct cutter *c)
+static void chunk_plain(struct chunking *c)
 {
-    const struct cut_input *in = c->in;
+    const struct chunker_input *in = c->in;
     uint64_t previous = c->state->write_start;
     size_t i = 0;
     while (i < in->write_count && in->write_starts[i] <= previous)
@@ -252,7 +253,7 @@ static void cut_plain(struct cutter *c)
     bool hold = false;
     for (; i < in->write_count && !hold; i++) {
         check(in->write_starts[i] < c->rope.end && in->write_starts[i] > previous);
-        hold = !cut_write(c, previous, i);
+        hold = !chunk_write(c, previous, i);
         previous = in->write_starts[i];
     }
     if (in->is_last)
@@ -264,7 +265,7 @@ static void cut_plain(struct cutter *c)
 }
 
 /* False: too little is there to tell. */
-static bool begin_zip(struct cutter *c, const uint8_t *first, size_t len)
+static bool begin_zip(struct chunking *c, const uint8_t *first, size_t len)
 {
     static const uint8_t signature[4] = {'P', 'K', 3, 4};
     struct marker m;
@@ -275,7 +276,7 @@ static bool begin_zip(struct cutter *c, const uint8_t *first, size_t len)
     return true;
 }
 
-static bool begin_safetensors(struct cutter *c, const uint8_t *first, size_t len)
+static bool begin_safetensors(struct chunking *c, const uint8_t *first, size_t len)
 {
     if (len < 9)
         return c->in->is_last;
@@ -292,7 +293,7 @@ static bool begin_safetensors(struct cutter *c, const uint8_t *first, size_t len
 }
 
 /* Finds out what the file is by how it begins. False: too little is there to tell. */
-static bool begin(struct cutter *c)
+static bool begin(struct chunking *c)
 {
     uint8_t first[MARKER_LEN];
     size_t len = c->rope.start == 0 ? rope_copy(&c->rope, 0, first, sizeof first) : 0;
@@ -308,10 +309,10 @@ static bool begin(struct cutter *c)
     return true;
 }
 
-size_t cut_chunks(struct cut_state *state, const struct cut_input *in, uint64_t *borders,
-                  size_t borders_max)
+size_t chunker_find_borders(struct chunker *state, const struct chunker_input *in,
+                            uint64_t *borders, size_t borders_max)
 {
-    struct cutter c = {
+    struct chunking c = {
         .state = state, .in = in, .last = in->offset, .borders = borders, .max = borders_max};
     rope_init(&c.rope, in->iov, in->iov_count, in->offset);
     check(borders_max >= (c.rope.end - c.rope.start) / 512 + 16);
@@ -319,10 +320,10 @@ size_t cut_chunks(struct cut_state *state, const struct cut_input *in, uint64_t 
         return 0;
     check(state->anchor <= in->offset);
     if (state->kind == KIND_PLAIN)
-        cut_plain(&c);
+        chunk_plain(&c);
     else if (state->kind == KIND_SAFETENSORS)
-        cut_safetensors(&c);
+        chunk_safetensors(&c);
     else
-        cut_zip(&c);
+        chunk_zip(&c);
     return c.count;
 }
