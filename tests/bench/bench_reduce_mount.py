@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What reduction costs and gains on the mount, beside the same with reduce=off in turns: how long a save blocks, how fast it comes to NVMe,
-how long a cold restore of the newest checkpoint takes, and how long its upload at 100 MB/s.
+how long a cold restore of the newest checkpoint takes, from a disk that the kernel slows down, too, and how long its upload at 100 MB/s.
 
 The state is that of bench_reduce.py's training, in copies whose bytes all differ in their places."""
 import os
@@ -19,6 +19,7 @@ from bench_remote import drop_caches
 import torch
 
 UPLOAD_LIMIT = 100_000_000  # bytes a second
+DISK_LIMIT = 400_000_000
 
 
 def moved(tensor, by):
@@ -65,7 +66,29 @@ def save(state, mount):
     return {"blocked": blocked, "on NVMe": time.monotonic() - begin, "daemon's CPU until then": daemon_cpu(mount) - cpu}
 
 
-def restore(state, mount):
+class SlowDisk:
+    """A control group: what its processes read from the disk of `path` comes at DISK_LIMIT."""
+
+    def __init__(self, path):
+        device = f"{os.major(os.stat(path).st_dev)}:{os.minor(os.stat(path).st_dev)}"
+        if os.path.exists(f"/sys/dev/block/{device}/partition"):
+            device = rig.read_file(os.path.realpath(f"/sys/dev/block/{device}/..") + "/dev").decode().strip()
+        is_old = os.path.isdir("/sys/fs/cgroup/blkio")
+        self.directory = tempfile.mkdtemp(prefix="cairn-bench-", dir="/sys/fs/cgroup/blkio" if is_old else "/sys/fs/cgroup")
+        name, limit = ("blkio.throttle.read_bps_device", DISK_LIMIT) if is_old else ("io.max", f"rbps={DISK_LIMIT}")
+        with open(os.path.join(self.directory, name), "w") as file:
+            file.write(f"{device} {limit}")
+
+    def take(self, pid):
+        with open(os.path.join(self.directory, "cgroup.procs"), "w") as file:
+            file.write(str(pid))
+
+    def close(self):
+        """Its processes have ended."""
+        os.rmdir(self.directory)
+
+
+def restore(state, mount, disk=None):
     """Of what a mount just begun has on NVMe alone."""
     path = os.path.join(mount.mnt, "save.pt")
     state.save(path)
@@ -73,6 +96,8 @@ def restore(state, mount):
     mount.umount()
     drop_caches()
     mount.mount()
+    if disk:
+        disk.take(mount.status()["pid"])
     begin = time.monotonic()
     with open(path, "rb", buffering=0) as file:
         buffer = bytearray(rig.MIB)
@@ -150,6 +175,11 @@ def main():
         results["save"] = turns(args, state, "fast", local(args.store, writeback_delay="0s"), save)
     if "restore" in parts:
         results["restore, store on disk"] = turns(args, state, "fast", local(args.store), restore)
+        disk = SlowDisk(args.store or tempfile.gettempdir())
+        results[f"restore, disk of {DISK_LIMIT // 1_000_000} MB/s"] = turns(
+            args, state, "fast", local(args.store), lambda *which: restore(*which, disk)
+        )
+        disk.close()
         results["restore, store in memory"] = turns(args, state, "fast", local("/dev/shm"), restore)
     if "upload" in parts:
         results["upload at 100 MB/s"] = turns(args, state, "dense", sending, upload)
