@@ -37,15 +37,19 @@
  * step is made with. What is there:
  *
  *   the masks of the last step, values of the last code
- *   of each step, from the last to the first, the present bytes: values of the step's code */
+ *   of each step, from the last to the first, the present bytes: values of the step's code
+ *
+ * Where bit 4 of the first byte is set, it is the form of dx_ans.c. */
 #include "codec/dx.h"
 
+#include "codec/dx_ans.h"
 #include "codec/dx_plan.h"
 #include "codec/fx_plan.h"
 #include "format/chunk.h"
 
 #define WIDTH_BITS 0x03u
 #define HEADER_LEN 7u
+#define DX_ANS_WORTH_SHARE 64u /* less than this share of a chunk is not worth a slower form */
 
 static const struct dx_sample gate_sample = {.blocks = 32, .count = 64},
                               plan_sample = {.blocks = 32, .count = 256};
@@ -61,8 +65,8 @@ uint32_t dx_gate(const struct dx_kernels *kernels, const struct fx_guess *guess,
 {
     struct dx_plan plan;
     check(raw_len >= FX_RAW_MIN && guess->phase < guess->width);
-    return (uint32_t)min_u64(1000,
-                             dx_plan_make(kernels, guess, src, base, raw_len, gate_sample, &plan));
+    uint32_t parts = dx_plan_make(kernels, guess, src, base, raw_len, gate_sample, &plan);
+    return (uint32_t)min_u64(1000, parts / (DX_PARTS / 1000));
 }
 
 /* --- encoding --------------------------------------------------------------------------------- */
@@ -138,29 +142,49 @@ static bool put_block(struct encoder *e, const uint8_t *src, const uint8_t *base
     return put_ranks(e) && writer_put(&e->to, work->fields, (bits + 7) / 8);
 }
 
-size_t dx_encode(const struct dx_kernels *kernels, const struct fx_guess *guess, const void *src,
-                 const void *base, size_t raw_len, void *dst, size_t limit)
+static size_t encode_lengths(struct encoder *e, const uint8_t *src, const uint8_t *base,
+                             size_t raw_len, void *dst, size_t limit)
 {
-    check(raw_len >= FX_RAW_MIN && raw_len <= CHUNK_SIZE_MAX);
-    struct encoder e;
-    e.kernels = kernels;
-    e.to = (struct writer){.at = dst, .end = (uint8_t *)dst + limit};
-    uint32_t permille = dx_plan_make(kernels, guess, src, base, raw_len, plan_sample, &e.plan);
-    if (permille == DX_NEVER || !put_header(&e) || !writer_put(&e.to, src, guess->phase))
+    const unsigned width = e->plan.width;
+    size_t at = e->plan.phase;
+    e->to = (struct writer){.at = dst, .end = (uint8_t *)dst + limit};
+    if (!put_header(e) || !writer_put(&e->to, src, at))
         return 0;
-    const unsigned width = guess->width;
-    check(guess->phase < width && e.plan.low_planes < width);
-    size_t at = guess->phase;
-    for (size_t left = fx_elements(width, guess->phase, raw_len); left > 0;) {
+    for (size_t left = fx_elements(width, (unsigned)at, raw_len); left > 0;) {
         size_t count = (size_t)min_u64(left, fx_block_len(width));
-        if (!put_block(&e, (const uint8_t *)src + at, (const uint8_t *)base + at, count))
+        if (!put_block(e, src + at, base + at, count))
             return 0;
         at += count * width;
         left -= count;
     }
-    return writer_put(&e.to, (const uint8_t *)src + at, raw_len - at)
-               ? (size_t)(e.to.at - (uint8_t *)dst)
-               : 0;
+    return writer_put(&e->to, src + at, raw_len - at) ? (size_t)(e->to.at - (uint8_t *)dst) : 0;
+}
+
+/* Does the other form take less, of an element that so many parts are expected of? Where changes
+ * are large, exponents tell little, and what is read slower has to be worth it. */
+static bool is_less_by_exponent(const struct dx_plan *plan, uint32_t parts, const uint8_t *src,
+                                const uint8_t *base, size_t raw_len, struct dx_ans_plan *ret)
+{
+    if (plan->width != 2 || parts > DX_PARTS / 2)
+        return false;
+    uint64_t len = dx_ans_plan_make(src, base, raw_len, plan->phase, ret);
+    return (len + len / DX_ANS_WORTH_SHARE) * DX_PARTS < (uint64_t)parts * raw_len;
+}
+
+size_t dx_encode(const struct dx_kernels *kernels, const struct fx_guess *guess, const void *src,
+                 const void *base, size_t raw_len, void *dst, size_t limit)
+{
+    check(raw_len >= FX_RAW_MIN && raw_len <= CHUNK_SIZE_MAX && guess->phase < guess->width);
+    struct encoder e;
+    struct dx_ans_plan by_exponent;
+    e.kernels = kernels;
+    uint32_t parts = dx_plan_make(kernels, guess, src, base, raw_len, plan_sample, &e.plan);
+    if (parts == DX_NEVER)
+        return 0;
+    check(e.plan.low_planes < guess->width);
+    return is_less_by_exponent(&e.plan, parts, src, base, raw_len, &by_exponent)
+               ? dx_ans_encode(&by_exponent, src, base, raw_len, dst, limit)
+               : encode_lengths(&e, src, base, raw_len, dst, limit);
 }
 
 /* --- decoding --------------------------------------------------------------------------------- */
@@ -258,6 +282,8 @@ int dx_decode(const struct dx_kernels *kernels, const void *src, size_t stored_l
     struct dx_plan plan;
     struct work work;
     uint8_t *to = dst;
+    if (base_len == raw_len && stored_len > 0 && (*c.at & DX_ANS))
+        return dx_ans_decode(src, stored_len, base, dst, raw_len);
     if (base_len != raw_len || !get_header(&c, raw_len, &plan) || !cursor_copy(&c, to, plan.phase))
         return -EBADMSG;
     size_t at = plan.phase;

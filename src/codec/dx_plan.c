@@ -327,5 +327,5 @@ uint32_t dx_plan_make(const struct dx_kernels *kernels, const struct fx_guess *g
             return DX_NEVER;
         lx_code_rank(&ret->codes[i]);
     }
-    return (uint32_t)(bits * 1000 / (8 * scale.sample * guess->width));
+    return (uint32_t)(bits * DX_PARTS / (8 * scale.sample * guess->width));
 }

@@ -53,7 +53,9 @@ struct dx_sample {
     size_t blocks, count;
 };
 
-/* Finds the best plan for the sample. Returns the bits that elements take, for 1,000 raw ones;
+#define DX_PARTS 1000000u
+
+/* Finds the best plan for the sample. Returns the bits that elements take, for DX_PARTS raw ones;
  * DX_NEVER: there is none. */
 uint32_t dx_plan_make(const struct dx_kernels *kernels, const struct fx_guess *guess,
                       const void *src, const void *base, size_t raw_len, struct dx_sample sample,

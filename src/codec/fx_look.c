@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "codec/fx_plan.h"
+#include "codec/log2.h"
 
 #define BLOCKS 64u
 #define BLOCK_LEN 64u
@@ -15,21 +16,7 @@
 #define CODED_BELOW HUNDREDTHS(760) /* a plane with less is worth a code */
 #define INVERSE_LN2 94548u          /* 1 / ln 2 */
 
-static uint32_t log2_table[SAMPLE_LEN + 1];
-
-/* Of 1 to SAMPLE_LEN. */
-static uint32_t log2_of(uint32_t n)
-{
-    uint32_t whole = 31u - (uint32_t)__builtin_clz(n), ret = whole;
-    uint64_t x = ((uint64_t)n << 31) >> whole; /* in [1, 2), 31 bits behind the point */
-    for (unsigned i = 0; i < 16; i++) {
-        x = (x * x) >> 31;
-        unsigned bit = (unsigned)(x >> 32);
-        ret = ret << 1 | bit;
-        x >>= bit;
-    }
-    return ret;
-}
+static uint32_t log2_table[SAMPLE_LEN + 1]; /* from 1 on */
 
 static void fill_table(void)
 {

@@ -14,9 +14,11 @@
 /* Chunks of the remote may be encoded as twin or dx, and refer to others. */
 #define SUPERBLOCK_INCOMPAT_DENSE (1ull << 3)
 #define SUPERBLOCK_INCOMPAT_MATRIX (1ull << 4) /* fx may have columns, or be without signs */
+#define SUPERBLOCK_INCOMPAT_ANS (1ull << 5)    /* dx may have a code for each exponent */
 /* Encodings that chunks may have; set by the caller, also of a prefix info. */
 #define SUPERBLOCK_INCOMPAT_ENCODINGS                                                              \
-    (SUPERBLOCK_INCOMPAT_FX | SUPERBLOCK_INCOMPAT_DENSE | SUPERBLOCK_INCOMPAT_MATRIX)
+    (SUPERBLOCK_INCOMPAT_FX | SUPERBLOCK_INCOMPAT_DENSE | SUPERBLOCK_INCOMPAT_MATRIX |             \
+     SUPERBLOCK_INCOMPAT_ANS)
 #define SUPERBLOCK_FORMER_MAX 64u
 
 struct superblock {

@@ -80,7 +80,8 @@ static int allow_own_encodings(struct store *store, char **ret_text)
         return 0;
     uint64_t encodings = SUPERBLOCK_INCOMPAT_FX;
     if (store->options.reduce == REDUCE_DENSE)
-        encodings |= SUPERBLOCK_INCOMPAT_DENSE | SUPERBLOCK_INCOMPAT_MATRIX;
+        encodings |=
+            SUPERBLOCK_INCOMPAT_DENSE | SUPERBLOCK_INCOMPAT_MATRIX | SUPERBLOCK_INCOMPAT_ANS;
     int r = store_allow_encodings(store, encodings);
     if (r < 0)
         *ret_text = xasprintf("%s/superblock cannot be written: %s; -o reduce=off does without",

@@ -16,11 +16,13 @@ FLAGS = ["-std=gnu17", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Wno-format-
 LIBRARIES = "/usr/aarch64-linux-gnu"
 # encode.c needs lz4, of which there is only the header of this machine's: it is compiled, and not linked. Its choice is the same for all processors.
 UNLINKED = ["src/codec/encode.c"]
-SUITES = {"codec": ["fx", "matrix", "dx", "twin", "twin_find", "hash", "cut", "cut_random", "directory", "tensors"], "format": []}
+SUITES = {"codec": ["fx", "matrix", "dx", "ans", "dx_ans", "twin", "twin_find", "hash", "cut", "cut_random", "directory", "tensors"],
+          "format": []}
 # What of that runs without --full, for it takes minutes: each kernel, and each layout.
 QUICK = {
     "codec": ["fx/all_content_comes_back_the_same_from_all_kernels", "fx/golden", "dx/every_element_of_16_bits_comes_back",
               "dx/changes_take_their_bits_and_little_more", "dx/golden", "twin/all_content_comes_back_the_same_at_all_levels",
+              "ans", "dx_ans/golden",
               "twin/what_no_part_covers_is_coded", "twin/golden", "twin_find/rounding_is_the_same_at_all_levels", "twin_find/a_landmark_at_any_place", "hash"],
     "format": ["golden"],
 }

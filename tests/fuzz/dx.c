@@ -4,6 +4,7 @@
  * chunk and its base are made of. */
 #include "codec/dx.h"
 
+#include "codec/dx_ans.h"
 #include "format/chunk.h"
 #include "fuzz.h"
 
@@ -32,6 +33,26 @@ static void decode(const uint8_t *data, size_t size, size_t raw_len, uint8_t cha
     free(other);
 }
 
+/* In the form by exponent, which dx_encode() has for few. */
+static void encode_by_exponent(unsigned phase, const uint8_t *raw, const uint8_t *base,
+                               size_t raw_len)
+{
+    struct dx_ans_plan plan;
+    size_t planned = dx_ans_plan_make(raw, base, raw_len, phase, &plan), limit = 2 * raw_len;
+    uint8_t *stored = xmalloc(limit), *again = xmalloc(raw_len);
+    size_t len = dx_ans_encode(&plan, raw, base, raw_len, stored, limit);
+    check(len > 0 && len <= planned + planned / 50 + 64 && planned <= len + len / 50 + 64);
+    uint8_t *exact = xmalloc(len);
+    check(dx_ans_encode(&plan, raw, base, raw_len, exact, len) == len &&
+          memcmp(exact, stored, len) == 0);
+    check(dx_decode(&dx_scalar, exact, len, base, raw_len, again, raw_len) == 0 &&
+          memcmp(again, raw, raw_len) == 0);
+    check(dx_ans_encode(&plan, raw, base, raw_len, exact, len - 1) == 0);
+    free(stored);
+    free(again);
+    free(exact);
+}
+
 static void encode(const struct fx_guess *guess, const uint8_t *data, size_t size, uint8_t change)
 {
     size_t raw_len = FX_RAW_MIN + 3 * size, limit = 2 * raw_len;
@@ -48,6 +69,7 @@ static void encode(const struct fx_guess *guess, const uint8_t *data, size_t siz
     check(len <= limit);
     check(len == 0 || (dx_decode(&dx_scalar, stored, len, base, raw_len, other, raw_len) == 0 &&
                        memcmp(other, raw, raw_len) == 0));
+    encode_by_exponent(guess->phase & 1, raw, base, raw_len);
     free(raw);
     free(base);
     free(stored);

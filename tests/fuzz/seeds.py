@@ -13,7 +13,8 @@ GOLDEN = os.path.join(HERE, "..", "unit", "format", "golden")
 CODED = os.path.join(HERE, "..", "unit", "codec", "golden")
 CODED_LENGTHS = {"fx_bf16": 5000, "fx_f32_rows": 5003, "fx_f64": 5001, "fx_i64": 5000, "fx_bytes": 5001,
                  "fx_matrix_f32": 24001, "fx_matrix_bf16": 24001,
-                 "dx_bf16": 5000, "dx_bf16_few": 40001, "dx_f32": 5003, "dx_f32_few": 40000, "dx_f64": 5001}
+                 "dx_bf16": 5000, "dx_bf16_few": 40001, "dx_f32": 5003, "dx_f32_few": 40000, "dx_f64": 5001,
+                 "dx_ans_few": 40001, "dx_ans_small": 5000}
 TWIN_LENGTHS = {"whole": 5003, "four": 8600, "widened": 16000}
 EPOCH = 7 << 40
 

@@ -43,7 +43,7 @@ Test(golden, superblock_with_all_encodings)
     superblock_encode(&sb, buf);
     golden_compare("superblock-encodings", buf, sizeof buf);
     assert_i64(superblock_decode(buf, sizeof buf, &sb), 0);
-    assert_u64(sb.incompat, 4 | 8 | 16);
+    assert_u64(sb.incompat, 4 | 8 | 16 | 32);
 }
 
 Test(golden, run)
@@ -89,7 +89,7 @@ Test(golden, prefix_info_with_all_encodings)
     prefix_info_encode(&info, buf);
     golden_compare("prefix-info-encodings", buf, sizeof buf);
     assert_i64(prefix_info_decode(buf, sizeof buf, &info), 0);
-    assert_u64(info.incompat, 4 | 8 | 16);
+    assert_u64(info.incompat, 4 | 8 | 16 | 32);
 }
 
 Test(golden, lease)

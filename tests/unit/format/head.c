@@ -277,9 +277,9 @@ Test(prefix_info, versions_and_features)
     assert_i64(decode_changed_prefix(0, 8, 0, 4), -EUCLEAN);
     assert_i64(decode_changed_prefix(0, 12, 1, 4), -EUCLEAN);
     for (unsigned bit = 0; bit < 64; bit++) {
-        bool is_known = bit >= 2 && bit <= 4;
+        bool is_known = bit >= 2 && bit <= 5;
         assert_i64(decode_changed_prefix(0, 16, 1ull << bit, 8), is_known ? 0 : -EPROTONOSUPPORT,
-                   "fx, dense and matrix are known");
+                   "fx, dense, matrix and ans are known");
         assert_i64(decode_changed_prefix(0, 24, 1ull << bit, 8), 0);
         assert_i64(decode_changed_prefix(0, 32, 1ull << bit, 8), 0);
     }
