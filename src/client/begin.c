@@ -64,8 +64,8 @@ static int check_options(struct cairn_lane *lane, const struct cairn_save_option
     return 0;
 }
 
-static struct cairn_save *allocate(struct cairn_lane *lane,
-                                   const struct cairn_save_options *options)
+static struct cairn_save *allocate_save(struct cairn_lane *lane,
+                                        const struct cairn_save_options *options)
 {
     struct cairn_save *save = calloc(1, sizeof *save);
     struct cairn_save **after = calloc(options->after_count + 1, sizeof(struct cairn_save *));
@@ -96,7 +96,7 @@ int save_new(struct cairn_lane *lane, const char *path, uint64_t bytes,
         r = lane_start(lane);
     if (r < 0)
         return r;
-    struct cairn_save *save = allocate(lane, &options);
+    struct cairn_save *save = allocate_save(lane, &options);
     if (!save)
         return -ENOMEM;
     save->bytes = bytes;

@@ -124,7 +124,7 @@ void device_event_free(struct device_event *event)
 /* After an error: nothing is under way on the side stream any more, or the driver is never called
  * again. So memory that a copy was to write may be used again, for nothing else writes there. The
  * cause stays that of the error. */
-static void settle(struct device *device)
+static void settle_device(struct device *device)
 {
     struct device_driver *driver = device->driver;
     CUstreamCaptureMode mode;
@@ -147,7 +147,7 @@ static int device_event_record(struct device_event *event)
     struct device *device = event->device;
     int r = DRIVER_TRY(device->driver, cuEventRecord, event->event, device->side);
     if (r < 0) {
-        settle(device);
+        settle_device(device);
         device_event_give(event);
     }
     return r;
@@ -156,7 +156,7 @@ static int device_event_record(struct device_event *event)
 int device_event_finish(struct device_event *event, int r, struct device_event **ret)
 {
     if (r < 0) {
-        settle(event->device);
+        settle_device(event->device);
         device_event_give(event);
         return r;
     }
@@ -168,7 +168,7 @@ int device_event_finish(struct device_event *event, int r, struct device_event *
 
 /* Orders what `after` is given from now on behind what `before` was given so far. An event may be
  * recorded again as soon as the other stream has been told to wait for it. */
-static int order(struct device *device, CUstream before, CUstream after)
+static int order_streams(struct device *device, CUstream before, CUstream after)
 {
     struct device_event *event;
     int r = device_event_take(device, &event);
@@ -204,8 +204,8 @@ static int order_with(struct device *device, uint64_t stream, bool side_is_behin
         return r;
     r = check_not_capturing(device, other);
     if (r == 0)
-        r = side_is_behind ? order(device, other, device->side)
-                           : order(device, device->side, other);
+        r = side_is_behind ? order_streams(device, other, device->side)
+                           : order_streams(device, device->side, other);
     return driver_leave(device->driver, mode, r);
 }
 
@@ -244,7 +244,7 @@ int device_copy(struct device *device, void *host, uint64_t address, size_t byte
     return r;
 }
 
-static int ask(struct device_event *event)
+static int query_event(struct device_event *event)
 {
     struct device_driver *driver = event->device->driver;
     CUstreamCaptureMode mode;
@@ -261,8 +261,8 @@ static int ask(struct device_event *event)
 
 int device_event_done(struct device_event *event)
 {
-    int r = ask(event);
+    int r = query_event(event);
     if (r < 0 && r != -ECHILD)
-        settle(event->device);
+        settle_device(event->device);
     return r;
 }

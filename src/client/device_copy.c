@@ -240,7 +240,7 @@ static void note_enqueued_locked(struct cairn_lane *lane, struct ring_piece *pie
         (void)pthread_cond_broadcast(&lane->changed);
 }
 
-static bool enqueue(struct cairn_lane *lane)
+static bool enqueue_piece(struct cairn_lane *lane)
 {
     mutex_lock(&lane->lock);
     struct ring_piece *piece = take_locked(lane);
@@ -259,7 +259,7 @@ static bool enqueue(struct cairn_lane *lane)
 }
 
 /* The copies of a device are done in their order. */
-static bool reap(struct cairn_lane *lane, struct lane_device *device)
+static bool reap_piece(struct cairn_lane *lane, struct lane_device *device)
 {
     struct ring_piece *piece = device->first;
     cause_clear();
@@ -295,7 +295,7 @@ static int device_count(struct cairn_lane *lane)
 }
 
 /* False: the lane ends. */
-static bool rest(struct cairn_lane *lane, int count)
+static bool rest_device(struct cairn_lane *lane, int count)
 {
     if (any_flies(lane, count)) {
         (void)usleep(ASK_US);
@@ -326,14 +326,14 @@ void *device_run(void *arg)
         int count = device_count(lane);
         if (needs_ring(lane))
             make_ring(lane);
-        bool moved = enqueue(lane);
+        bool moved = enqueue_piece(lane);
         moved = look_begin(lane) || moved;
         for (int i = 0; i < count; i++) {
             moved = look_end(lane, &lane->device.of[i]) || moved;
-            moved = reap(lane, &lane->device.of[i]) || moved;
+            moved = reap_piece(lane, &lane->device.of[i]) || moved;
         }
         if (!moved)
-            goes_on = rest(lane, count);
+            goes_on = rest_device(lane, count);
     }
     return NULL;
 }

@@ -59,7 +59,7 @@ static int make_results(struct device *device)
 }
 
 /* Once, with the context entered; what failed is not tried again. */
-static int prepare(struct device *device)
+static int prepare_prints(struct device *device)
 {
     struct device_prints *prints = &device->prints;
     if (prints->tried && !prints->results)
@@ -109,8 +109,8 @@ static int take_slot(struct device *device, int *ret)
 }
 
 /* The sums of `length` bytes by the key of `level`. */
-static int launch(struct device *device, unsigned level, CUdeviceptr bytes, uint64_t length,
-                  CUdeviceptr sums)
+static int launch_kernel(struct device *device, unsigned level, CUdeviceptr bytes, uint64_t length,
+                         CUdeviceptr sums)
 {
     CUdeviceptr key =
         device->prints.memory + KEY_AT + level * sizeof(uint64_t) * FINGERPRINT_KEY_WORDS;
@@ -128,17 +128,17 @@ static int launch_all(struct device *device, CUdeviceptr bytes, uint64_t length,
     uint64_t blocks = fingerprint_block_count(length),
              seconds = fingerprint_block_count(blocks * SUM);
     if (blocks == 1)
-        return launch(device, 0, bytes, length, result);
+        return launch_kernel(device, 0, bytes, length, result);
     int r = 0;
     for (uint64_t at = 0; at < length && r == 0; at += SPAN) {
         uint64_t here = min_u64(length - at, SPAN);
         CUdeviceptr to =
             seconds == 1 ? result : second + at / FINGERPRINT_BLOCK / SUMS_IN_BLOCK * SUM;
-        r = launch(device, 0, bytes + at, here, first);
+        r = launch_kernel(device, 0, bytes + at, here, first);
         if (r == 0)
-            r = launch(device, 1, first, fingerprint_block_count(here) * SUM, to);
+            r = launch_kernel(device, 1, first, fingerprint_block_count(here) * SUM, to);
     }
-    return r == 0 && seconds > 1 ? launch(device, 2, second, seconds * SUM, result) : r;
+    return r == 0 && seconds > 1 ? launch_kernel(device, 2, second, seconds * SUM, result) : r;
 }
 
 static int enqueue_key(struct device *device, const struct fingerprint_key *key)
@@ -153,7 +153,8 @@ static int enqueue_key(struct device *device, const struct fingerprint_key *key)
     return r;
 }
 
-static int enqueue(struct device_event *event, CUdeviceptr bytes, const struct fingerprint_key *key)
+static int enqueue_tree(struct device_event *event, CUdeviceptr bytes,
+                        const struct fingerprint_key *key)
 {
     struct device *device = event->device;
     CUdeviceptr result = device->prints.memory + RESULTS_AT + (unsigned)event->slot * SUM;
@@ -173,7 +174,7 @@ static int enqueue_fingerprint(struct device *device, uint64_t address, size_t b
                                const struct fingerprint_key *key, struct device_event **ret)
 {
     struct device_event *event;
-    int slot = -1, r = prepare(device);
+    int slot = -1, r = prepare_prints(device);
     if (r == 0)
         r = take_slot(device, &slot);
     if (r < 0)
@@ -186,7 +187,7 @@ static int enqueue_fingerprint(struct device *device, uint64_t address, size_t b
     }
     event->slot = slot;
     event->length = bytes;
-    r = enqueue(event, address, key);
+    r = enqueue_tree(event, address, key);
     return device_event_finish(event, r, ret);
 }
 

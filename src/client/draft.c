@@ -35,7 +35,7 @@
 enum on_cairn { UNKNOWN, NO, YES };
 
 /* Notes what failed, on which path. */
-static int failed(const char *what, const char *path, int error)
+static int note_failed(const char *what, const char *path, int error)
 {
     cause_note("cannot %s %s: %s", what, path, strerror(-error));
     return error;
@@ -166,7 +166,7 @@ static int open_regular(struct draft *draft, const struct place *place, uint64_t
 /* For what opens it later, from another directory perhaps; where no path leads here, relative as it
  * is. The call itself goes by the path as it was given: the directories above need not be
  * searchable. */
-static char *absolute(const char *path)
+static char *absolute_path(const char *path)
 {
     char *whole = NULL;
     _cleanup_free_ char *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
@@ -180,7 +180,7 @@ static char *absolute(const char *path)
 static int open_found(struct draft *draft, const struct place *place, uint64_t bytes, mode_t mode,
                       uint32_t flags)
 {
-    draft->path = absolute(place->path);
+    draft->path = absolute_path(place->path);
     if (!draft->path)
         return -ENOMEM;
     if (!place->exists || S_ISREG(place->st.st_mode))
@@ -191,11 +191,11 @@ static int open_found(struct draft *draft, const struct place *place, uint64_t b
 }
 
 /* Removes the draft where opening it failed. */
-static int opened(struct draft *draft, const char *path, int r)
+static int discard_if_failed(struct draft *draft, const char *path, int r)
 {
     if (r >= 0)
         return r;
-    (void)failed("create", path, r);
+    (void)note_failed("create", path, r);
     draft_discard(draft);
     draft_done(draft);
     return r;
@@ -206,7 +206,7 @@ int draft_open(struct draft *draft, const char *path, uint64_t bytes, mode_t mod
     struct place place;
     *draft = DRAFT_NONE;
     if (bytes > INT64_MAX)
-        return failed("create", path, -EFBIG);
+        return note_failed("create", path, -EFBIG);
     int r = place_find(path, &place);
     if (r < 0)
         return r;
@@ -214,7 +214,7 @@ int draft_open(struct draft *draft, const char *path, uint64_t bytes, mode_t mod
     place_done(&place);
     if (r == 0 && bytes > SIZED_LATER && ftruncate(draft->fd, (off_t)bytes) < 0)
         r = -errno;
-    return opened(draft, path, r);
+    return discard_if_failed(draft, path, r);
 }
 
 static int open_stream(struct draft *draft, int fd, uint64_t bytes)
@@ -229,13 +229,13 @@ int draft_open_special(struct draft *draft, const char *path, uint64_t bytes)
 {
     int r = 0, fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
-        return opened(draft, path, -errno);
+        return discard_if_failed(draft, path, -errno);
     draft->kind = DRAFT_DIRECT;
     if (lseek(fd, 0, SEEK_CUR) == 0)
         draft->fd = fd;
     else
         r = open_stream(draft, fd, bytes);
-    return opened(draft, path, r);
+    return discard_if_failed(draft, path, r);
 }
 
 /* --- content ---------------------------------------------------------------------------------- */
@@ -243,7 +243,7 @@ int draft_open_special(struct draft *draft, const char *path, uint64_t bytes)
 int draft_write(const struct draft *draft, const void *data, size_t length, uint64_t at)
 {
     int r = io_pwrite_full(draft->fd, data, length, at);
-    return r < 0 ? failed("write", draft->path, r) : 0;
+    return r < 0 ? note_failed("write", draft->path, r) : 0;
 }
 
 int draft_size(const struct draft *draft, uint64_t bytes, struct stat *ret)
@@ -252,7 +252,7 @@ int draft_size(const struct draft *draft, uint64_t bytes, struct stat *ret)
     int r = fstat(draft->fd, ret);
     if (r == 0 && has_size && (uint64_t)ret->st_size != bytes)
         r = ftruncate(draft->fd, (off_t)bytes);
-    return r < 0 ? failed("write", draft->path, -errno) : 0;
+    return r < 0 ? note_failed("write", draft->path, -errno) : 0;
 }
 
 int draft_stream(struct draft *draft, uint64_t bytes)
@@ -260,14 +260,14 @@ int draft_stream(struct draft *draft, uint64_t bytes)
     struct signals_held held;
     void *data = bytes ? mmap(NULL, bytes, PROT_READ, MAP_SHARED, draft->fd, 0) : NULL;
     if (data == MAP_FAILED)
-        return failed("write", draft->path, -errno);
+        return note_failed("write", draft->path, -errno);
     signals_hold_pipe(&held);
     int r = io_write_full(draft->stream_fd, data, bytes);
     signals_release_pipe(&held);
     if (data)
         (void)munmap(data, bytes);
     if (r < 0)
-        (void)failed("write", draft->path, r);
+        (void)note_failed("write", draft->path, r);
     draft_discard(draft);
     return r;
 }
@@ -347,7 +347,7 @@ int draft_publish(struct draft *draft, bool exclusive)
     else if (draft->kind == DRAFT_HIDDEN)
         r = name_hidden(draft, exclusive);
     if (r < 0)
-        (void)failed("give the file its name", draft->path, r);
+        (void)note_failed("give the file its name", draft->path, r);
     draft_discard(draft);
     return r;
 }

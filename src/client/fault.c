@@ -43,7 +43,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
     errno = error;
 }
 
-static void install(void)
+static void install_handlers(void)
 {
     struct sigaction ours = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     (void)sigemptyset(&ours.sa_mask);
@@ -56,7 +56,7 @@ static void install(void)
 void fault_install(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, install);
+    (void)pthread_once(&once, install_handlers);
 }
 
 void fault_admit(void)

@@ -150,8 +150,8 @@ static int order_streams(struct cairn_lane *lane, struct fence *fence)
     return r;
 }
 
-static int fence(struct cairn_lane *lane, const struct cairn_stream *streams, size_t count,
-                 int timeout_ms)
+static int fence_lane(struct cairn_lane *lane, const struct cairn_stream *streams, size_t count,
+                      int timeout_ms)
 {
     struct fence fence = {.streams = streams, .count = count};
     int64_t deadline = deadline_of(timeout_ms);
@@ -174,5 +174,5 @@ int cairn_lane_fence(cairn_lane *lane, const struct cairn_stream *streams, size_
         return 0;
     int64_t begun = clock_monotonic_ns();
     cause_clear();
-    return lane_return(lane, begun, r < 0 ? r : fence(lane, streams, count, timeout_ms));
+    return lane_return(lane, begun, r < 0 ? r : fence_lane(lane, streams, count, timeout_ms));
 }

@@ -111,7 +111,7 @@ static int take_options(struct cairn_lane_options *options, const struct cairn_l
     return 0;
 }
 
-static void init(struct cairn_lane *lane)
+static void init_lane(struct cairn_lane *lane)
 {
     lane->refs = 1;
     lane->generation = atomic_load(&lanes.generation);
@@ -147,7 +147,7 @@ int cairn_lane_open(const struct cairn_lane_options *given, cairn_lane **ret)
     if (!lane)
         return lane_return(NULL, 0, -ENOMEM);
     lane->options = options;
-    init(lane);
+    init_lane(lane);
     enter_lanes(lane);
     *ret = lane;
     return 0;

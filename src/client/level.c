@@ -87,7 +87,7 @@ static bool has_no_remote(const struct cairn_save *save)
 }
 
 /* One step towards the level: the one that is reached now, or an error. */
-static int step(struct cairn_save *save, enum cairn_level level, bool is_synced)
+static int step_to_level(struct cairn_save *save, enum cairn_level level, bool is_synced)
 {
     bool on_cairn = draft_on_cairn(&save->draft);
     if (level == CAIRN_REMOTE && (!on_cairn || has_no_remote(save))) {
@@ -130,7 +130,7 @@ static bool step_locked(struct cairn_save *save)
     bool is_synced = save->sync.is_synced;
     mutex_unlock(&save->lane->lock);
     cause_clear();
-    int r = step(save, level, is_synced);
+    int r = step_to_level(save, level, is_synced);
     mutex_lock(&save->lane->lock);
     bool is_of_remote = level == CAIRN_REMOTE && r == -ENODATA;
     if (r < 0)

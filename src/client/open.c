@@ -29,7 +29,7 @@ static void opening_free(struct opening *opening)
 }
 
 /* A save that is in no list. */
-static void drop(struct cairn_save *save)
+static void drop_save(struct cairn_save *save)
 {
     draft_discard(&save->draft);
     refer_close(save);
@@ -81,7 +81,7 @@ static void open_one_locked(struct cairn_lane *lane, struct opening *opening)
     if (!opening->is_given_up)
         return;
     mutex_unlock(&lane->lock);
-    drop(opening->save);
+    drop_save(opening->save);
     opening_free(opening);
     mutex_lock(&lane->lock);
 }
@@ -123,7 +123,7 @@ static int start_opener_locked(struct cairn_lane *lane)
     return r;
 }
 
-static int enter(struct cairn_lane *lane, struct opening *opening)
+static int enter_queue(struct cairn_lane *lane, struct opening *opening)
 {
     LOCK_SCOPE(&lane->lock);
     int r = start_opener_locked(lane);
@@ -165,10 +165,10 @@ static bool wait_for(struct cairn_lane *lane, struct opening *opening, int64_t d
     return !opening->is_given_up;
 }
 
-static int begin(struct opening *opening, const char *path)
+static int begin_opening(struct opening *opening, const char *path)
 {
     opening->path = strdup(path);
-    return opening->path ? enter(opening->save->lane, opening) : -ENOMEM;
+    return opening->path ? enter_queue(opening->save->lane, opening) : -ENOMEM;
 }
 
 int save_open(struct cairn_save *save, const char *path, mode_t mode)
@@ -177,7 +177,7 @@ int save_open(struct cairn_save *save, const char *path, mode_t mode)
     struct opening *opening = calloc(1, sizeof *opening);
     if (opening)
         *opening = (struct opening){.save = save, .mode = mode};
-    int r = opening ? begin(opening, path) : -ENOMEM;
+    int r = opening ? begin_opening(opening, path) : -ENOMEM;
     if (r == 0 && !wait_for(save->lane, opening, deadline))
         return -ETIMEDOUT;
     if (r == 0)
@@ -188,6 +188,6 @@ int save_open(struct cairn_save *save, const char *path, mode_t mode)
     if (r == DRAFT_IS_SPECIAL)
         r = draft_open_special(&save->draft, path, save->bytes);
     if (r < 0)
-        drop(save);
+        drop_save(save);
     return r;
 }

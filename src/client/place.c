@@ -12,7 +12,7 @@
 #define LINKS_MAX 40 /* as the kernel */
 
 /* DIRECTORY/NAME, of which the latter may be absolute. NULL: no memory. */
-static char *joined(const char *directory, const char *name)
+static char *joined_path(const char *directory, const char *name)
 {
     char *path = NULL;
     if (name[0] == '/')
@@ -27,11 +27,11 @@ static char *joined(const char *directory, const char *name)
  * search the directories above may write here all the same. */
 static char *with_directory(const char *path)
 {
-    return strchr(path, '/') ? strdup(path) : joined(".", path);
+    return strchr(path, '/') ? strdup(path) : joined_path(".", path);
 }
 
 /* Replaces *path by the target of the link that is there. */
-static int follow(char **path)
+static int follow_link(char **path)
 {
     char target[PATH_MAX];
     ssize_t n = readlink(*path, target, sizeof target);
@@ -42,7 +42,7 @@ static int follow(char **path)
     target[n] = '\0';
     char *slash = strrchr(*path, '/');
     slash[slash == *path] = '\0'; /* the directory */
-    char *next = joined(*path, target);
+    char *next = joined_path(*path, target);
     if (!next)
         return -ENOMEM;
     free(*path);
@@ -72,13 +72,13 @@ static int follow_all(char **path, struct place *place, bool *ret_by_proc)
             return 0;
         }
         *ret_by_proc = *ret_by_proc || is_of_proc(*path);
-        int r = links == LINKS_MAX ? -ELOOP : follow(path);
+        int r = links == LINKS_MAX ? -ELOOP : follow_link(path);
         if (r < 0)
             return r;
     }
 }
 
-static int split(struct place *place)
+static int split_path(struct place *place)
 {
     char *slash = strrchr(place->path, '/');
     place->name = slash + 1;
@@ -111,7 +111,7 @@ static int follow_names(const char *path, const struct stat *st, struct place *p
     return place->path ? 0 : -ENOMEM;
 }
 
-static int find(const char *path, struct place *place)
+static int find_file(const char *path, struct place *place)
 {
     struct stat st;
     place->path = with_directory(path);
@@ -119,18 +119,18 @@ static int find(const char *path, struct place *place)
         return -ENOMEM;
     bool found = lstat(place->path, &st) == 0; /* nearly always all that has to be asked */
     if (!found && errno == ENOENT)
-        return split(place);
+        return split_path(place);
     bool is_link = found && S_ISLNK(st.st_mode),
          exists = found && (!is_link || stat(place->path, &st) == 0);
     if (exists && S_ISDIR(st.st_mode))
         return -EISDIR;
     if (!exists || (is_link && S_ISREG(st.st_mode))) {
         int r = follow_names(path, exists ? &st : NULL, place);
-        return r < 0 ? r : split(place);
+        return r < 0 ? r : split_path(place);
     }
     place->exists = true;
     place->st = st;
-    return split(place);
+    return split_path(place);
 }
 
 /* A name with a slash behind it is one of a directory, which is not written. */
@@ -142,7 +142,7 @@ static int find_any(const char *path, struct place *place)
     if (length == 0)
         return -ENOENT;
     _cleanup_free_ char *bare = strndup(path, length);
-    int r = bare ? find(bare, place) : -ENOMEM;
+    int r = bare ? find_file(bare, place) : -ENOMEM;
     return r == 0 && path[length] == '/' ? -EISDIR : r;
 }
 

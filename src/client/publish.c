@@ -73,7 +73,7 @@ static int by_place(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-static int collect(struct cairn_save *save, struct segments *segments)
+static int collect_segments(struct cairn_save *save, struct segments *segments)
 {
     size_t count = 2 * save->zip.count + 1;
     for (const struct batch *batch = save->batches; batch; batch = batch->next)
@@ -122,7 +122,7 @@ static int write_stretches(const struct cairn_save *save, const struct segments 
 static int write_segments(struct cairn_save *save)
 {
     struct segments segments = {0};
-    int r = collect(save, &segments);
+    int r = collect_segments(save, &segments);
     if (r == 0 && segments.count > 0)
         r = write_stretches(save, &segments);
     free(segments.of);

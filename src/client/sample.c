@@ -9,7 +9,7 @@
 #define STRIDE (64 * KIB)
 #define AHEAD 6 /* strides whose lines are on their way */
 
-static uint64_t mixed(uint64_t sum, const char *bytes, size_t length)
+static uint64_t mixed_line(uint64_t sum, const char *bytes, size_t length)
 {
     for (size_t at = 0; at < length; at += sizeof sum) {
         uint64_t word = 0;
@@ -35,7 +35,7 @@ uint64_t sample_of(const void *bytes, size_t length)
         size_t at = stride * STRIDE, size = min_u64(STRIDE, length - at);
         size_t line = size < STRIDE ? 0 : line_of(stride);
         __builtin_prefetch(from + min_u64(at + AHEAD * STRIDE + line_of(stride + AHEAD), length));
-        sum = mixed(sum, from + at + line, min_u64(LINE, size - line));
+        sum = mixed_line(sum, from + at + line, min_u64(LINE, size - line));
     }
-    return mixed(sum, from + length - min_u64(LINE, length), min_u64(LINE, length));
+    return mixed_line(sum, from + length - min_u64(LINE, length), min_u64(LINE, length));
 }

@@ -71,19 +71,19 @@ int zip_plan(struct zip *zip)
 }
 
 /* A cursor that writes. */
-static uint8_t *put16(uint8_t *p, uint64_t v)
+static uint8_t *put_field16(uint8_t *p, uint64_t v)
 {
     put_le16(p, (uint16_t)v);
     return p + 2;
 }
 
-static uint8_t *put32(uint8_t *p, uint64_t v)
+static uint8_t *put_field32(uint8_t *p, uint64_t v)
 {
     put_le32(p, (uint32_t)v);
     return p + 4;
 }
 
-static uint8_t *put64(uint8_t *p, uint64_t v)
+static uint8_t *put_field64(uint8_t *p, uint64_t v)
 {
     put_le64(p, v);
     return p + 8;
@@ -104,13 +104,13 @@ static uint8_t *put_zip64(uint8_t *p, const struct zip_entry *entry, bool is_loc
     size_t length = zip64_length(entry);
     if (length == 0)
         return p;
-    p = put16(p, 1);
-    p = put16(p, length - 4);
+    p = put_field16(p, 1);
+    p = put_field16(p, length - 4);
     if (entry->size >= BIG) {
-        p = put64(p, entry->size);
-        p = put64(p, is_local ? 0 : entry->size);
+        p = put_field64(p, entry->size);
+        p = put_field64(p, is_local ? 0 : entry->size);
     }
-    return entry->start >= BIG ? put64(p, entry->start) : p;
+    return entry->start >= BIG ? put_field64(p, entry->start) : p;
 }
 
 static uint16_t flags_of(const struct zip_entry *entry)
@@ -122,17 +122,17 @@ void zip_header(const struct zip *zip, const struct zip_entry *entry, uint8_t *r
 {
     size_t fixed = LOCAL_BYTES + name_length(zip, entry) + zip64_length(entry) + 4;
     size_t padding = (size_t)(entry->data - entry->start) - fixed;
-    uint8_t *p = put32(ret, 0x04034b50);
-    p = put16(p, 0); /* version */
-    p = put16(p, flags_of(entry));
+    uint8_t *p = put_field32(ret, 0x04034b50);
+    p = put_field16(p, 0); /* version */
+    p = put_field16(p, flags_of(entry));
     memset(p, 0, 18); /* method, time, date, CRC, both sizes: the descriptor has them */
-    p = put16(p + 18, name_length(zip, entry));
-    p = put16(p, zip64_length(entry) + 4 + padding);
+    p = put_field16(p + 18, name_length(zip, entry));
+    p = put_field16(p, zip64_length(entry) + 4 + padding);
     p = put_name(p, zip, entry);
     p = put_zip64(p, entry, true);
     *p++ = 'F';
     *p++ = 'B';
-    p = put16(p, padding);
+    p = put_field16(p, padding);
     memset(p, 'Z', padding);
 }
 
@@ -141,52 +141,52 @@ size_t zip_descriptor(const struct zip_entry *entry, uint8_t ret[ZIP_DESCRIPTOR_
     size_t length = descriptor_length(entry);
     if (length == 0)
         return 0;
-    uint8_t *p = put32(ret, 0x08074b50);
-    p = put32(p, entry->crc);
+    uint8_t *p = put_field32(ret, 0x08074b50);
+    p = put_field32(p, entry->crc);
     for (size_t i = 0; i < 2; i++)
-        p = length == 24 ? put64(p, entry->size) : put32(p, entry->size);
+        p = length == 24 ? put_field64(p, entry->size) : put_field32(p, entry->size);
     return length;
 }
 
 static uint8_t *put_directory(uint8_t *p, const struct zip *zip, const struct zip_entry *entry)
 {
-    p = put32(p, 0x02014b50);
-    p = put32(p, 0); /* versions: made by, needed */
-    p = put16(p, flags_of(entry));
+    p = put_field32(p, 0x02014b50);
+    p = put_field32(p, 0); /* versions: made by, needed */
+    p = put_field16(p, flags_of(entry));
     memset(p, 0, 6); /* method, time, date */
-    p = put32(p + 6, entry->crc);
-    p = put32(p, min_u64(entry->size, BIG));
-    p = put32(p, min_u64(entry->size, BIG));
-    p = put16(p, name_length(zip, entry));
-    p = put16(p, zip64_length(entry));
+    p = put_field32(p + 6, entry->crc);
+    p = put_field32(p, min_u64(entry->size, BIG));
+    p = put_field32(p, min_u64(entry->size, BIG));
+    p = put_field16(p, name_length(zip, entry));
+    p = put_field16(p, zip64_length(entry));
     memset(p, 0, 10); /* comment, disk, attributes */
-    p = put32(p + 10, min_u64(entry->start, BIG));
+    p = put_field32(p + 10, min_u64(entry->start, BIG));
     p = put_name(p, zip, entry);
     return put_zip64(p, entry, false);
 }
 
 static uint8_t *put_ends(uint8_t *p, const struct zip *zip, uint64_t length)
 {
-    p = put32(p, 0x06064b50);
-    p = put64(p, 44);     /* bytes that follow */
-    p = put16(p, 0x031e); /* versions, as miniz says: made by, needed */
-    p = put16(p, 0x2d);
-    p = put64(p, 0); /* disks */
-    p = put64(p, zip->count);
-    p = put64(p, zip->count);
-    p = put64(p, length);
-    p = put64(p, zip->directory);
-    p = put32(p, 0x07064b50);
-    p = put32(p, 0);
-    p = put64(p, zip->directory + length);
-    p = put32(p, 1);
-    p = put32(p, 0x06054b50);
-    p = put32(p, 0);
-    p = put16(p, min_u64(zip->count, FIELD_16));
-    p = put16(p, min_u64(zip->count, FIELD_16));
-    p = put32(p, min_u64(length, BIG));
-    p = put32(p, min_u64(zip->directory, BIG));
-    return put16(p, 0);
+    p = put_field32(p, 0x06064b50);
+    p = put_field64(p, 44);     /* bytes that follow */
+    p = put_field16(p, 0x031e); /* versions, as miniz says: made by, needed */
+    p = put_field16(p, 0x2d);
+    p = put_field64(p, 0); /* disks */
+    p = put_field64(p, zip->count);
+    p = put_field64(p, zip->count);
+    p = put_field64(p, length);
+    p = put_field64(p, zip->directory);
+    p = put_field32(p, 0x07064b50);
+    p = put_field32(p, 0);
+    p = put_field64(p, zip->directory + length);
+    p = put_field32(p, 1);
+    p = put_field32(p, 0x06054b50);
+    p = put_field32(p, 0);
+    p = put_field16(p, min_u64(zip->count, FIELD_16));
+    p = put_field16(p, min_u64(zip->count, FIELD_16));
+    p = put_field32(p, min_u64(length, BIG));
+    p = put_field32(p, min_u64(zip->directory, BIG));
+    return put_field16(p, 0);
 }
 
 void zip_end(const struct zip *zip, uint8_t *ret)

@@ -483,7 +483,7 @@ void stage_forget(struct stage *stage, uint64_t ino)
     check(r == 0);
 }
 
-static struct stage_sealed describe(const struct layer *layer)
+static struct stage_sealed describe_sealed(const struct layer *layer)
 {
     return (struct stage_sealed){.layer = layer,
                                  .ino = layer->file->ino,
@@ -503,7 +503,7 @@ size_t stage_sealed_list(struct stage *stage, struct stage_sealed *list, size_t 
     TAILQ_FOREACH(layer, &stage->locked.sealed, link)
     {
         if (count < max)
-            list[count] = describe(layer);
+            list[count] = describe_sealed(layer);
         count++;
     }
     return count;
@@ -521,7 +521,7 @@ void stage_pin(struct stage *stage, struct stage_sealed *sealed)
     } else {
         layer_set_state_locked(stage, layer, LAYER_PINNED);
     }
-    *sealed = describe(file->layers[LAYER_PINNED]);
+    *sealed = describe_sealed(file->layers[LAYER_PINNED]);
 }
 
 void stage_layer_done(struct stage *stage, uint64_t ino)

@@ -8,7 +8,7 @@ struct resolver {
     size_t count, max;
 };
 
-static bool emit(struct resolver *r, struct stage_part part)
+static bool emit_part(struct resolver *r, struct stage_part part)
 {
     if (r->count == r->max)
         return false;
@@ -49,7 +49,7 @@ static bool resolve_locked(struct resolver *r, struct layer *const *layers, size
     while (depth < LAYER_STATES && !layers[depth])
         depth++;
     if (depth == LAYER_STATES)
-        return emit(
+        return emit_part(
             r, (struct stage_part){.kind = PART_BELOW, .offset = offset, .length = end - offset});
     const struct layer *layer = layers[depth];
     struct range *range = layer_first_locked(layer, offset);
@@ -57,7 +57,7 @@ static bool resolve_locked(struct resolver *r, struct layer *const *layers, size
         if (range && range->offset <= offset) {
             struct stage_part part = part_of(r->stage, range, offset, end);
             part.is_clean = layer->state == LAYER_CLEAN;
-            if (!emit(r, part))
+            if (!emit_part(r, part))
                 return false;
             offset += part.length;
             range = layer_next_locked(range);
@@ -70,8 +70,8 @@ static bool resolve_locked(struct resolver *r, struct layer *const *layers, size
                 return false;
             offset = below_end;
         } else {
-            if (!emit(r, (struct stage_part){
-                             .kind = PART_HOLE, .offset = offset, .length = gap_end - offset}))
+            if (!emit_part(r, (struct stage_part){
+                                  .kind = PART_HOLE, .offset = offset, .length = gap_end - offset}))
                 return false;
             offset = gap_end;
         }

@@ -296,7 +296,7 @@ static void rebuild_version_locked(struct rebuild *rb, size_t first, size_t end,
     }
 }
 
-static bool counts(const struct rebuild *rb, const struct item *item)
+static bool item_counts(const struct rebuild *rb, const struct item *item)
 {
     return item->kind != ITEM_WRITE || item->seq > rb->marker_seq;
 }
@@ -320,7 +320,7 @@ static void drop_uncounted(struct rebuild *rb)
 {
     size_t kept = 0;
     for (size_t i = 0; i < rb->items.count; i++)
-        if (counts(rb, &rb->items.at[i]))
+        if (item_counts(rb, &rb->items.at[i]))
             rb->items.at[kept++] = rb->items.at[i];
     rb->items.count = kept;
 }

@@ -18,7 +18,7 @@ static uint32_t place_of(uint64_t unique, uint32_t i)
     return (uint32_t)((unique / 2 + i) % REQUESTS_MAX);
 }
 
-static struct request_slot *find(struct stage *stage, uint64_t unique)
+static struct request_slot *find_slot(struct stage *stage, uint64_t unique)
 {
     for (uint32_t i = 0; i < WINDOW; i++) {
         struct request_slot *slot = &stage->requests[place_of(unique, i)];
@@ -28,7 +28,7 @@ static struct request_slot *find(struct stage *stage, uint64_t unique)
     return NULL;
 }
 
-static struct request_slot *insert(struct stage *stage, uint64_t unique)
+static struct request_slot *insert_slot(struct stage *stage, uint64_t unique)
 {
     for (uint32_t i = 0; i < WINDOW; i++) {
         struct request_slot *slot = &stage->requests[place_of(unique, i)];
@@ -40,7 +40,7 @@ static struct request_slot *insert(struct stage *stage, uint64_t unique)
     return NULL;
 }
 
-static void clear(struct request_slot *slot)
+static void clear_slot(struct request_slot *slot)
 {
     slot->opcode = slot->handle = 0;
     slot->seq = slot->ino = 0;
@@ -53,9 +53,10 @@ static void clear(struct request_slot *slot)
 void stage_request_enter(struct stage *stage, uint64_t unique, uint32_t opcode,
                          enum request_kind kind, uint64_t records)
 {
-    struct request_slot *slot = find(stage, unique); /* one that waited for room has its place */
+    struct request_slot *slot =
+        find_slot(stage, unique); /* one that waited for room has its place */
     if (!slot)
-        slot = insert(stage, unique);
+        slot = insert_slot(stage, unique);
     if (slot)
         slot->opcode = opcode;
     now.slot = slot;
@@ -92,20 +93,20 @@ void stage_request_leave(void)
 
 void stage_request_answering(struct stage *stage, uint64_t unique)
 {
-    struct request_slot *slot = find(stage, unique);
+    struct request_slot *slot = find_slot(stage, unique);
     if (slot)
         atomic_store_explicit(&slot->answering, 1, memory_order_release);
 }
 
 void stage_request_answered(struct stage *stage, uint64_t unique)
 {
-    struct request_slot *slot = find(stage, unique);
+    struct request_slot *slot = find_slot(stage, unique);
     if (!slot)
         return;
     atomic_store(&stage->request_is_left[slot - stage->requests], false);
     if (now.slot == slot)
         now.slot = NULL;
-    clear(slot);
+    clear_slot(slot);
 }
 
 unsigned stage_requests_open(struct stage *stage)
@@ -118,7 +119,7 @@ unsigned stage_requests_open(struct stage *stage)
 
 /* --- what decides ----------------------------------------------------------------------------- */
 
-static void begin(uint64_t seq, uint64_t ino)
+static void begin_slot(uint64_t seq, uint64_t ino)
 {
     now.slot->seq = seq;
     now.slot->ino = ino;
@@ -129,7 +130,7 @@ bool request_begin_record(const struct record *rec)
 {
     if (!now.slot || now.kind != REQUEST_RECORDS || !(now.records & (1ull << rec->type)))
         return false;
-    begin(rec->seq, rec->ino);
+    begin_slot(rec->seq, rec->ino);
     return true;
 }
 
@@ -138,7 +139,7 @@ bool request_begin_write(uint64_t seq, uint64_t ino, uint32_t length)
     if (!now.slot || now.kind != REQUEST_WRITES)
         return false;
     now.slot->result = length;
-    begin(seq, ino);
+    begin_slot(seq, ino);
     return true;
 }
 
@@ -233,7 +234,7 @@ void requests_found(struct stage *stage, uint64_t seq)
     }
 }
 
-static void settle(struct stage *stage, uint32_t i)
+static void settle_slot(struct stage *stage, uint32_t i)
 {
     struct request_slot *slot = &stage->requests[i];
     uint32_t state = atomic_load(&slot->state);
@@ -258,7 +259,7 @@ void requests_adopt(struct stage *stage)
     }
     for (uint32_t i = 0; i < REQUESTS_MAX; i++)
         if (atomic_load(&stage->requests[i].unique))
-            settle(stage, i);
+            settle_slot(stage, i);
 }
 
 static struct stage_request request_of(const struct request_slot *slot)
@@ -275,7 +276,7 @@ static struct stage_request request_of(const struct request_slot *slot)
 
 bool stage_request_return(struct stage *stage, uint64_t unique, struct stage_request *ret)
 {
-    struct request_slot *slot = find(stage, unique);
+    struct request_slot *slot = find_slot(stage, unique);
     if (!slot || !stage->request_is_left[slot - stage->requests])
         return false;
     atomic_store(&stage->request_is_left[slot - stage->requests], false);
@@ -291,7 +292,7 @@ bool stage_request_take_left(struct stage *stage, struct stage_request *ret)
             continue;
         atomic_store(&stage->request_is_left[i], false);
         *ret = request_of(&stage->requests[i]);
-        clear(&stage->requests[i]);
+        clear_slot(&stage->requests[i]);
         return true;
     }
     return false;
