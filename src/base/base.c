@@ -22,7 +22,7 @@ _Noreturn void check_failed(const char *expr, const char *file, int line)
     abort();
 }
 
-static void *must(void *p)
+static void *must_have(void *p)
 {
     if (!p) {
         log_error("out of memory for control structures");
@@ -33,31 +33,31 @@ static void *must(void *p)
 
 void *xmalloc(size_t size)
 {
-    return must(malloc(size ? size : 1));
+    return must_have(malloc(size ? size : 1));
 }
 
 /* The first touch of a small page costs as much as copying several. */
 void *xmalloc_large(size_t size)
 {
     void *p = NULL;
-    must(posix_memalign(&p, HUGE_PAGE, size) == 0 ? p : NULL);
+    must_have(posix_memalign(&p, HUGE_PAGE, size) == 0 ? p : NULL);
     (void)madvise(p, size - size % HUGE_PAGE, MADV_HUGEPAGE);
     return p;
 }
 
 void *xcalloc(size_t count, size_t size)
 {
-    return must(calloc(count ? count : 1, size ? size : 1));
+    return must_have(calloc(count ? count : 1, size ? size : 1));
 }
 
 void *xrealloc(void *ptr, size_t size)
 {
-    return must(realloc(ptr, size ? size : 1));
+    return must_have(realloc(ptr, size ? size : 1));
 }
 
 char *xstrdup(const char *s)
 {
-    return must(strdup(s));
+    return must_have(strdup(s));
 }
 
 char *xasprintf(const char *fmt, ...)
@@ -67,5 +67,5 @@ char *xasprintf(const char *fmt, ...)
     va_start(ap, fmt);
     int n = vasprintf(&s, fmt, ap);
     va_end(ap);
-    return must(n < 0 ? NULL : s);
+    return must_have(n < 0 ? NULL : s);
 }

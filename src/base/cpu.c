@@ -38,7 +38,7 @@ enum cpu_level cpu_level_of_machine(void)
 
 static enum cpu_level chosen;
 
-static void choose(void)
+static void choose_level(void)
 {
     chosen = cpu_level_of_machine();
     const char *wanted = getenv("CAIRN_CPU");
@@ -50,6 +50,6 @@ static void choose(void)
 enum cpu_level cpu_level(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, choose);
+    (void)pthread_once(&once, choose_level);
     return chosen;
 }

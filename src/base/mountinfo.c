@@ -5,7 +5,7 @@
 #include <sys/sysmacros.h>
 
 /* The kernel writes blanks and backslashes in paths as \ and three octal digits. */
-static void unescape(char *s)
+static void unescape_path(char *s)
 {
     char *out = s;
     while (*s) {
@@ -36,9 +36,9 @@ static bool parse_line(char *line, struct mountinfo *ret)
     char *mountpoint = strsep(&line, " ");
     if (!mountpoint)
         return false;
-    unescape(root);
-    unescape(mountpoint);
-    unescape(source);
+    unescape_path(root);
+    unescape_path(mountpoint);
+    unescape_path(source);
     ret->root = root;
     ret->mountpoint = mountpoint;
     ret->source = source;

@@ -49,8 +49,8 @@ int request_patiently(const char *store, const cJSON *request, int timeout_ms, c
     }
 }
 
-static int ask(const char *command, const char *store, const char *name, cJSON *request,
-               bool may_end, cJSON **ret_reply)
+static int ask_store(const char *command, const char *store, const char *name, cJSON *request,
+                     bool may_end, cJSON **ret_reply)
 {
     if (!request)
         request = cJSON_CreateObject();
@@ -79,11 +79,11 @@ static int ask(const char *command, const char *store, const char *name, cJSON *
 int ask_daemon(const char *command, const char *store, const char *name, cJSON *request,
                cJSON **ret_reply)
 {
-    return ask(command, store, name, request, false, ret_reply);
+    return ask_store(command, store, name, request, false, ret_reply);
 }
 
 int ask_daemon_or_end(const char *command, const char *store, const char *name, cJSON *request,
                       cJSON **ret_reply)
 {
-    return ask(command, store, name, request, true, ret_reply);
+    return ask_store(command, store, name, request, true, ret_reply);
 }

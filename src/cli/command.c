@@ -72,7 +72,7 @@ char *command_usage(const struct command *command)
     return text;
 }
 
-static void vcomplain(const char *name, const char *fmt, va_list ap)
+static void complain_va(const char *name, const char *fmt, va_list ap)
 {
     _cleanup_free_ char *text = NULL;
     if (vasprintf(&text, fmt, ap) < 0)
@@ -84,7 +84,7 @@ void complain(const char *name, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    vcomplain(name, fmt, ap);
+    complain_va(name, fmt, ap);
     va_end(ap);
 }
 
@@ -92,7 +92,7 @@ int complain_usage(const struct command *command, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    vcomplain(command->name, fmt, ap);
+    complain_va(command->name, fmt, ap);
     va_end(ap);
     return command->usage_exit;
 }

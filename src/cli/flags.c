@@ -144,7 +144,7 @@ static int parse_rate(const char *text, uint64_t *ret)
     return r == 0 && *ret == 0 ? -EINVAL : r;
 }
 
-static char *expected(const struct flag *flag)
+static char *flag_expects(const struct flag *flag)
 {
     switch (flag->kind) {
     case FLAG_WORD:
@@ -189,7 +189,7 @@ static int take_argument(struct parsing *p, const struct flag *flag, const char 
         break;
     }
     if (r < 0) {
-        _cleanup_free_ char *wanted = expected(flag);
+        _cleanup_free_ char *wanted = flag_expects(flag);
         p->error = xasprintf("invalid argument '%s' for --%s; use %s", text, flag->name, wanted);
     }
     return r;
@@ -202,7 +202,7 @@ static int take_option(struct parsing *p, const struct option_spec *spec, const 
     return options_set(options, spec->name, text, &p->error);
 }
 
-static int take(struct parsing *p, int found, char **argv)
+static int take_flag(struct parsing *p, int found, char **argv)
 {
     if (found == '?' || found == ':')
         return flags_complain(p->command, found, argv);
@@ -274,7 +274,7 @@ int flags_parse(const struct command *command, int argc, char **argv, void *requ
     optind = 1;
     while (code == CLI_OK &&
            (found = getopt_long(argc, argv, tables.letters, tables.longs, NULL)) != -1)
-        code = take(&parsing, found, argv);
+        code = take_flag(&parsing, found, argv);
     tables_done(&tables);
     *ret_operands = argv + optind;
     if (code == CLI_OK)

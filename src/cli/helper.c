@@ -84,7 +84,7 @@ static bool has_item(const char *list, const char *name)
 /* Changes the flags of a mount that the kernel keeps; the daemon need not know them, and one that
  * follows another writer refuses changes by itself. Other options of an fstab line keep the value
  * that they had when the store was mounted. */
-static int remount(const struct mount_options *o, const char *mountpoint)
+static int change_mount(const struct mount_options *o, const char *mountpoint)
 {
     unsigned long flags = MS_REMOUNT | (o->read_only ? MS_RDONLY : 0) |
                           (o->nosuid ? MS_NOSUID : 0) | (o->nodev ? MS_NODEV : 0) |
@@ -119,7 +119,7 @@ static int mount_as_asked(const struct command *command, const struct helper_req
     int code =
         r < 0 ? complain_usage(command, "%s", error) : enter_namespace(command, request->namespace);
     if (code == 0)
-        code = options.remount ? remount(&options, mountpoint)
+        code = options.remount ? change_mount(&options, mountpoint)
                                : mount_store(&options, request->fake, store, mountpoint);
     free(error);
     options_done(&options);
@@ -139,7 +139,7 @@ int mount_helper(int argc, char **argv)
 
 /* A detached or forced unmount carries nothing first: the daemon does it after the kernel has
  * released the mount. */
-static int detach(const struct helper_request *request, const char *mountpoint)
+static int detach_mount(const struct helper_request *request, const char *mountpoint)
 {
     int flags =
         UMOUNT_NOFOLLOW | (request->lazy ? MNT_DETACH : 0) | (request->force ? MNT_FORCE : 0);
@@ -159,7 +159,7 @@ int umount_helper(int argc, char **argv)
     if (code != 0)
         return code;
     if (request.lazy || request.force)
-        return detach(&request, argv[optind]);
+        return detach_mount(&request, argv[optind]);
     char name[] = "umount";
     char *arguments[] = {name, argv[optind], NULL};
     return command->run(command, 2, arguments);

@@ -108,7 +108,7 @@ struct showing {
     uint64_t skip; /* lines that would be shown, but are not among the last */
 };
 
-static void show(char *line, void *arg)
+static void show_last(char *line, void *arg)
 {
     struct showing *s = arg;
     if (s->skip > 0 && is_shown(s->request, line))
@@ -122,7 +122,7 @@ struct counting {
     uint64_t lines;
 };
 
-static void count(char *line, void *arg)
+static void count_shown(char *line, void *arg)
 {
     struct counting *c = arg;
     c->lines += is_shown(c->request, line);
@@ -150,7 +150,7 @@ static int log_follow(const struct command *command, struct showing *showing, FI
 {
     while (horizon_sleep_ms(FOLLOW_MS)) {
         bool replaced = was_replaced(*f, path);
-        for_lines(*f, show, showing);
+        for_lines(*f, show_last, showing);
         (void)fflush(stdout);
         if (!replaced)
             continue;
@@ -178,7 +178,7 @@ static int show_log(const struct command *command, const struct log_request *req
     for (int i = 0; f && request->lines != UINT64_MAX && i < 2; i++) {
         FILE *one = i == 0 ? old : f;
         if (one) {
-            for_lines(one, count, &counting);
+            for_lines(one, count_shown, &counting);
             rewind(one);
         }
     }
@@ -186,9 +186,9 @@ static int show_log(const struct command *command, const struct log_request *req
         .request = request,
         .skip = counting.lines > request->lines ? counting.lines - request->lines : 0};
     if (f && old)
-        for_lines(old, show, &showing);
+        for_lines(old, show_last, &showing);
     if (f)
-        for_lines(f, show, &showing);
+        for_lines(f, show_last, &showing);
     (void)fflush(stdout);
     if (f && request->follow)
         code = log_follow(command, &showing, &f, path);

@@ -55,7 +55,7 @@ struct walk {
     bool drawn;
 };
 
-static void push(struct walk *w, const char *item)
+static void push_item(struct walk *w, const char *item)
 {
     struct item *added = vector_next(&w->todo);
     (void)snprintf(added->text, sizeof added->text, "%s", item);
@@ -65,7 +65,7 @@ static void push_ino(struct walk *w, char kind, uint64_t ino)
 {
     char item[64];
     (void)snprintf(item, sizeof item, "%c%" PRIu64 ":0", kind, ino);
-    push(w, item);
+    push_item(w, item);
 }
 
 static struct linked *linked_of(struct walk *w, uint64_t ino)
@@ -278,7 +278,7 @@ static bool take_portion(struct walk *w, const cJSON *reply, size_t asked)
         return false;
     w->todo.count -= done;
     if (rest)
-        push(w, rest);
+        push_item(w, rest);
     see_inline(w, json_count(reply, "inline_bytes"), json_count(reply, "inline_remote_bytes"));
     cJSON_ArrayForEach(item, json_part(reply, "found"))
     {
@@ -340,7 +340,7 @@ static void settle_shared(struct survey_sum *sum, const struct shared *shared)
     add_to_sample(&sum->shared, name, 0, shared->used_bytes);
 }
 
-static void settle(struct walk *w)
+static void settle_walk(struct walk *w)
 {
     struct shared *shared, *next_shared;
     struct linked *linked, *next_linked;
@@ -376,7 +376,7 @@ int survey_run(const struct command *command, const char *store, const cJSON *ro
         code = horizon_sleep_ms(0) ? ask_portion(&w) : CLI_INTERRUPTED;
         walk_draw(&w);
     }
-    settle(&w);
+    settle_walk(&w);
     *ret = w.sum;
     return code;
 }

@@ -130,7 +130,7 @@ static int fail_busy(const struct mount_entry *mount)
     return CLI_FAILED;
 }
 
-static int unmount(const struct mount_entry *mount)
+static int unmount_here(const struct mount_entry *mount)
 {
     int r = chdir("/") < 0 ? -errno : -EBUSY; /* our own working directory may be in the mount */
     for (int i = 0; r == -EBUSY && i < UNMOUNT_TRIES; i++) {
@@ -326,7 +326,7 @@ static int umount_one(const struct mount_entry *mount, const struct umount_reque
         code = umount_drain(mount, request->drain == DRAIN_REMOTE, deadline);
     if (code == CLI_OK && request->drain == DRAIN_REMOTE)
         code = set_drain_at_end(mount, true);
-    if (code == CLI_OK && (code = unmount(mount)) != CLI_OK && request->drain == DRAIN_REMOTE)
+    if (code == CLI_OK && (code = unmount_here(mount)) != CLI_OK && request->drain == DRAIN_REMOTE)
         (void)set_drain_at_end(mount, false);
     if (code == HORIZON_ENDED)
         code = umount_without_daemon(mount, request, deadline);

@@ -56,7 +56,7 @@ static int upgrade_look(const struct upgrade *u, struct seen *ret)
 }
 
 /* The daemon may end before its answer is here: that is 0, too. */
-static int ask(const struct upgrade *u)
+static int upgrade_ask(const struct upgrade *u)
 {
     cJSON *request = cJSON_CreateObject(), *reply = NULL;
     (void)cJSON_AddStringToObject(request, "verb", "upgrade");
@@ -124,7 +124,7 @@ static int upgrade_await(const struct upgrade *u, const struct seen *before)
     return code;
 }
 
-static int upgrade(const struct upgrade *u)
+static int upgrade_mount(const struct upgrade *u)
 {
     struct seen before;
     int r = upgrade_look(u, &before);
@@ -135,7 +135,7 @@ static int upgrade(const struct upgrade *u)
             u->mountpoint);
     else if (r < 0)
         complain(u->command->name, "store %s: %s", u->store, daemon_trouble(r));
-    if (r < 0 || ask(u) < 0)
+    if (r < 0 || upgrade_ask(u) < 0)
         return CLI_FAILED;
     return upgrade_await(u, &before);
 }
@@ -179,7 +179,7 @@ static int run_upgrade(const struct command *command, int argc, char **argv)
     _cleanup_free_ char *path = find_binary(request.binary);
     struct upgrade u = {command, target.store, target.mountpoint, path,
                         horizon_deadline(request.timeout_ns)};
-    code = path ? upgrade(&u) : CLI_FAILED;
+    code = path ? upgrade_mount(&u) : CLI_FAILED;
     target_done(&target);
     return code;
 }

@@ -21,7 +21,7 @@ struct warm {
     bool drawn;
 };
 
-static uint64_t number(const cJSON *reply, const char *name)
+static uint64_t reply_number(const cJSON *reply, const char *name)
 {
     uint64_t value = 0;
     (void)control_get_u64(reply, name, &value);
@@ -30,7 +30,7 @@ static uint64_t number(const cJSON *reply, const char *name)
 
 static void warm_draw(struct warm *w, const char *path, const cJSON *reply)
 {
-    uint64_t total = number(reply, "total_bytes"), done = number(reply, "done_bytes");
+    uint64_t total = reply_number(reply, "total_bytes"), done = reply_number(reply, "done_bytes");
     if (!isatty(STDERR_FILENO))
         return;
     _cleanup_free_ char *shown = xstrdup(path);
@@ -51,7 +51,7 @@ static void warm_end_drawing(struct warm *w)
 static void warm_print_kept(const struct warm *w, const char *path, const cJSON *reply,
                             const char *name, const char *why)
 {
-    uint64_t bytes = number(reply, name);
+    uint64_t bytes = reply_number(reply, name);
     if (bytes)
         complain(w->command->name, "%s: %s stay on NVMe: %s", path, human_bytes(bytes).text, why);
 }
@@ -63,23 +63,24 @@ static int warm_conclude(const struct warm *w, const char *path, const cJSON *re
     const char *cause = cJSON_GetStringValue(cJSON_GetObjectItem(reply, "remote_error"));
     if (failed)
         complain(w->command->name, "%s: %s", path, failed);
-    if (number(reply, "failed_bytes"))
+    if (reply_number(reply, "failed_bytes"))
         complain(w->command->name, "%s: %s could not be fetched: %s", path,
-                 human_bytes(number(reply, "failed_bytes")).text,
+                 human_bytes(reply_number(reply, "failed_bytes")).text,
                  cause && *cause ? cause : "see 'cairn status'");
-    if (number(reply, "not_kept_bytes"))
+    if (reply_number(reply, "not_kept_bytes"))
         complain(w->command->name,
                  "%s: NVMe has no space for %s of it; raise -o nvme=SIZE, or evict other files",
-                 path, human_bytes(number(reply, "not_kept_bytes")).text);
+                 path, human_bytes(reply_number(reply, "not_kept_bytes")).text);
     warm_print_kept(w, path, reply, "unpublished_bytes",
                     "the remote does not have them yet; see 'cairn wait --level remote'");
     warm_print_kept(w, path, reply, "pinned_bytes",
                     "pinned by user.cairn.pin on these files, or on others with the same content");
     warm_print_kept(w, path, reply, "busy_bytes", "in use at the moment; try again");
-    bool whole = !failed && number(reply, "failed_bytes") + number(reply, "not_kept_bytes") +
-                                    number(reply, "unpublished_bytes") +
-                                    number(reply, "pinned_bytes") + number(reply, "busy_bytes") ==
-                                0;
+    bool whole = !failed &&
+                 reply_number(reply, "failed_bytes") + reply_number(reply, "not_kept_bytes") +
+                         reply_number(reply, "unpublished_bytes") +
+                         reply_number(reply, "pinned_bytes") + reply_number(reply, "busy_bytes") ==
+                     0;
     return whole ? CLI_OK : CLI_FAILED;
 }
 
@@ -141,7 +142,7 @@ static int warm_path(struct warm *w, const char *path)
     (void)cJSON_AddBoolToObject(ask, "evict", w->evicts);
     if (ask_daemon(w->command->name, mount->store, "warm", ask, &reply) < 0)
         return CLI_FAILED;
-    uint64_t job = number(reply, "job");
+    uint64_t job = reply_number(reply, "job");
     cJSON_Delete(reply);
     return follow_job(w, path, mount->store, job);
 }

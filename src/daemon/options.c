@@ -281,7 +281,7 @@ static const struct option_spec *find_option(const char *name)
     return NULL;
 }
 
-static const char *expected(enum option_kind kind)
+static const char *option_expects(enum option_kind kind)
 {
     switch (kind) {
     case OPTION_SIZE:
@@ -323,7 +323,7 @@ static int set_string(char **field, const struct option_spec *spec, const char *
     size_t len = strlen(value);
     if (len < spec->min || len > spec->max) {
         *ret_error = xasprintf("option %s has %s value; give %s", spec->name,
-                               len == 0 ? "an empty" : "too long a", expected(spec->kind));
+                               len == 0 ? "an empty" : "too long a", option_expects(spec->kind));
         return -EINVAL;
     }
     free(*field);
@@ -375,7 +375,7 @@ static int set_amount(void *field, const struct option_spec *spec, const char *v
     uint64_t amount;
     if (parse_amount(spec, value, &amount) < 0) {
         *ret_error = xasprintf("invalid value '%s' for option %s; give %s", value, spec->name,
-                               expected(spec->kind));
+                               option_expects(spec->kind));
         return -EINVAL;
     }
     const char *fallback = spec->alias_of ? find_option(spec->alias_of)->fallback : spec->fallback;
@@ -427,7 +427,7 @@ int options_set(struct mount_options *o, const char *name, const char *value, ch
     }
     if (!is_flag && !value) {
         *ret_error = xasprintf("option %s has no value; give %s after '='", spec->name,
-                               expected(spec->kind));
+                               option_expects(spec->kind));
         return -EINVAL;
     }
     return set_value(o, spec, value, ret_error);

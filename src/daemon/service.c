@@ -17,7 +17,7 @@
 
 #define FOLLOW_TIMEOUT_NS 1000000000
 
-static int fail(struct service_error *error, int code, char *text)
+static int fail_usage(struct service_error *error, int code, char *text)
 {
     error->exit_code = code;
     error->text = text;
@@ -45,16 +45,17 @@ static int check_stage_dir(struct service *service, struct service_error *error)
     const char *dir = service->options->stage_dir;
     struct statfs st;
     if (statfs(dir, &st) < 0)
-        return fail(error, MOUNT_USAGE,
-                    xasprintf("stage_dir %s: %s; give a tmpfs with -o stage_dir=DIR", dir,
-                              strerror(errno)));
+        return fail_usage(error, MOUNT_USAGE,
+                          xasprintf("stage_dir %s: %s; give a tmpfs with -o stage_dir=DIR", dir,
+                                    strerror(errno)));
     if (st.f_type != TMPFS_MAGIC && st.f_type != RAMFS_MAGIC)
-        return fail(error, MOUNT_USAGE,
-                    xasprintf("stage_dir %s is not a tmpfs; give one with -o stage_dir=DIR (mount "
-                              "-t tmpfs tmpfs DIR)",
-                              dir));
+        return fail_usage(
+            error, MOUNT_USAGE,
+            xasprintf("stage_dir %s is not a tmpfs; give one with -o stage_dir=DIR (mount "
+                      "-t tmpfs tmpfs DIR)",
+                      dir));
     if (access(dir, W_OK | X_OK) < 0)
-        return fail(error, MOUNT_USAGE, xasprintf("stage_dir %s: %s", dir, strerror(errno)));
+        return fail_usage(error, MOUNT_USAGE, xasprintf("stage_dir %s: %s", dir, strerror(errno)));
     service->stage_bytes = service->options->stage_bytes;
     uint64_t left = store_left_stage_bytes(service->store_path, dir);
     uint64_t available = (uint64_t)st.f_bavail * (uint64_t)st.f_bsize + left;
@@ -63,11 +64,12 @@ static int check_stage_dir(struct service *service, struct service_error *error)
     if (st.f_blocks == 0 || usable >= service->stage_bytes)
         return 0;
     if (usable == 0)
-        return fail(error, MOUNT_SYSTEM,
-                    xasprintf("stage_dir %s has only %llu MiB left; enlarge it (in a container: "
-                              "--shm-size=8g) or give "
-                              "another tmpfs with -o stage_dir=DIR",
-                              dir, (unsigned long long)(available / MIB)));
+        return fail_usage(
+            error, MOUNT_SYSTEM,
+            xasprintf("stage_dir %s has only %llu MiB left; enlarge it (in a container: "
+                      "--shm-size=8g) or give "
+                      "another tmpfs with -o stage_dir=DIR",
+                      dir, (unsigned long long)(available / MIB)));
     service->stage_bytes = usable;
     if (left >
         0) /* of this boot, as all there is in memory: it is recovered with the size that it has */
@@ -143,12 +145,13 @@ static int open_store(struct service *service, struct service_error *error)
     char *text = NULL;
     r = store_open(&options, &service->store, &text);
     if (r < 0)
-        return fail(error, r == -EACCES || r == -EPERM ? MOUNT_USAGE : MOUNT_FAILED,
-                    text ? text : xasprintf("%s: %s", service->store_path, strerror(-r)));
+        return fail_usage(error, r == -EACCES || r == -EPERM ? MOUNT_USAGE : MOUNT_FAILED,
+                          text ? text : xasprintf("%s: %s", service->store_path, strerror(-r)));
     free(text);
     store_on_change(service->store, on_change, service);
     r = store_start(service->store, on_room, service);
-    return r < 0 ? fail(error, MOUNT_SYSTEM, xasprintf("cannot start threads: %s", strerror(-r)))
+    return r < 0 ? fail_usage(error, MOUNT_SYSTEM,
+                              xasprintf("cannot start threads: %s", strerror(-r)))
                  : 0;
 }
 
@@ -220,7 +223,8 @@ static int open_front(struct service *service, struct service_error *error)
     char *text = NULL;
     int r = front_start(&options, service->fs, service->store, &service->front, &text);
     if (r < 0)
-        return fail(error, MOUNT_FAILED, text ? text : xasprintf("mount failed: %s", strerror(-r)));
+        return fail_usage(error, MOUNT_FAILED,
+                          text ? text : xasprintf("mount failed: %s", strerror(-r)));
     free(text);
     return 0;
 }
@@ -257,7 +261,7 @@ int service_start(const struct service_plan *plan, struct service **ret,
     service->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     warn_if_it_may_vanish(service->options->stage_dir);
     int r = service->stop_fd < 0
-                ? fail(ret_error, MOUNT_SYSTEM, xasprintf("eventfd: %s", strerror(errno)))
+                ? fail_usage(ret_error, MOUNT_SYSTEM, xasprintf("eventfd: %s", strerror(errno)))
                 : 0;
     if (r == 0)
         r = check_stage_dir(service, ret_error);

@@ -153,7 +153,7 @@ static int inspect_directory(const char *path, bool *ret_fresh, char **ret_found
     return r;
 }
 
-static const char *remedy(int error)
+static const char *remedy_for(int error)
 {
     switch (error) {
     case EROFS:
@@ -182,7 +182,7 @@ static int make_directory(struct store_directory *directory, struct service_erro
         return 0;
     return service_fail(error, e == EACCES || e == EPERM ? MOUNT_USAGE : MOUNT_FAILED, -e,
                         "cannot create the store %s: %s; %s", directory->path, strerror(e),
-                        remedy(e));
+                        remedy_for(e));
 }
 
 static int check_owner(const struct store_directory *directory, struct service_error *error)
@@ -190,7 +190,7 @@ static int check_owner(const struct store_directory *directory, struct service_e
     struct stat st;
     if (stat(directory->path, &st) < 0)
         return service_fail(error, MOUNT_FAILED, -errno, "cannot access the store %s: %s; %s",
-                            directory->path, strerror(errno), remedy(errno));
+                            directory->path, strerror(errno), remedy_for(errno));
     if (!S_ISDIR(st.st_mode))
         return service_fail(error, MOUNT_USAGE, -ENOTDIR,
                             "%s is not a directory; give a new or empty directory",
@@ -220,7 +220,7 @@ static int check_mode(struct store_directory *directory, struct service_error *e
     directory->mode_before = st.st_mode & 07777;
     if (chmod(directory->path, 0700) < 0)
         return service_fail(error, MOUNT_FAILED, -errno, "cannot make the store %s private: %s; %s",
-                            directory->path, strerror(errno), remedy(errno));
+                            directory->path, strerror(errno), remedy_for(errno));
     return 0;
 }
 
@@ -253,7 +253,7 @@ static int check_content(struct store_directory *directory, struct service_error
                             directory->path, found);
     if (r < 0)
         return service_fail(error, MOUNT_FAILED, r, "cannot read the store %s: %s; %s",
-                            directory->path, strerror(-r), remedy(-r));
+                            directory->path, strerror(-r), remedy_for(-r));
     return 0;
 }
 
@@ -266,7 +266,7 @@ static int lock_directory(struct store_directory *directory, const struct store_
         return fail_in_use(directory, holder, error);
     if (r < 0)
         return service_fail(error, MOUNT_FAILED, r, "cannot lock the store %s: %s; %s",
-                            directory->path, strerror(-r), remedy(-r));
+                            directory->path, strerror(-r), remedy_for(-r));
     return 0;
 }
 

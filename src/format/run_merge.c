@@ -24,7 +24,7 @@ static bool goes_before(const struct merge *m, uint32_t i, uint32_t j)
 }
 
 /* Makes a heap of `place` and the heaps below it. */
-static void sink(struct merge *m, size_t place)
+static void sink_heap(struct merge *m, size_t place)
 {
     uint32_t moved = m->heap[place];
     for (size_t child = 2 * place + 1; child < m->count; child = 2 * place + 1) {
@@ -52,12 +52,12 @@ static int merge_begin(struct merge *m, struct run_reader *const *readers, size_
         m->heap[m->count++] = i;
     }
     for (size_t place = m->count / 2; place-- > 0;)
-        sink(m, place);
+        sink_heap(m, place);
     return 0;
 }
 
 /* Moves the reader on top to its next row, or takes it out after its last. */
-static int advance(struct merge *m)
+static int advance_top(struct merge *m)
 {
     uint32_t top = m->heap[0];
     int r = run_reader_next(m->readers[top], &m->rows[top]);
@@ -66,7 +66,7 @@ static int advance(struct merge *m)
     else if (r < 0)
         return r;
     if (m->count > 0)
-        sink(m, 0);
+        sink_heap(m, 0);
     return 0;
 }
 
@@ -78,7 +78,7 @@ static int skip_key(struct merge *m)
     size_t key_len = top->key_len;
     memcpy(key, top->key, key_len);
     do {
-        int r = advance(m);
+        int r = advance_top(m);
         if (r < 0)
             return r;
         top = &m->rows[m->heap[0]];

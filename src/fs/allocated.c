@@ -35,7 +35,7 @@ struct ranges {
 /* --- the list --------------------------------------------------------------------------------- */
 
 /* False: no list. */
-static bool decode(const uint8_t *bytes, size_t len, struct ranges *ret)
+static bool decode_list(const uint8_t *bytes, size_t len, struct ranges *ret)
 {
     ret->count = 0;
     if (len <= HEADER_LEN || (len - HEADER_LEN) % RANGE_LEN || get_le32(bytes) != LIST_VERSION)
@@ -55,7 +55,7 @@ static bool decode(const uint8_t *bytes, size_t len, struct ranges *ret)
     return true;
 }
 
-static size_t encode(const struct ranges *ranges, uint8_t *bytes)
+static size_t encode_list(const struct ranges *ranges, uint8_t *bytes)
 {
     memset(bytes, 0, HEADER_LEN);
     put_le32(bytes, LIST_VERSION);
@@ -66,7 +66,7 @@ static size_t encode(const struct ranges *ranges, uint8_t *bytes)
     return HEADER_LEN + ranges->count * RANGE_LEN;
 }
 
-static int load(struct fs *fs, const struct ns_inode *inode, struct ranges *ret)
+static int load_list(struct fs *fs, const struct ns_inode *inode, struct ranges *ret)
 {
     uint8_t bytes[HEADER_LEN + RANGES_MAX * RANGE_LEN];
     ret->count = 0;
@@ -78,12 +78,12 @@ static int load(struct fs *fs, const struct ns_inode *inode, struct ranges *ret)
         return 0;
     if (len < 0)
         return (int)len;
-    if (!decode(bytes, (size_t)len, ret))
+    if (!decode_list(bytes, (size_t)len, ret))
         ret->count = 0;
     return 0;
 }
 
-static int save(struct fs *fs, uint64_t ino, const struct ranges *ranges)
+static int save_list(struct fs *fs, uint64_t ino, const struct ranges *ranges)
 {
     uint8_t bytes[HEADER_LEN + RANGES_MAX * RANGE_LEN];
     struct record rec = {
@@ -91,7 +91,7 @@ static int save(struct fs *fs, uint64_t ino, const struct ranges *ranges)
     if (ranges->count > 0) {
         rec.type = REC_SETXATTR;
         rec.value = bytes;
-        rec.value_len = (uint32_t)encode(ranges, bytes);
+        rec.value_len = (uint32_t)encode_list(ranges, bytes);
     }
     int r = store_commit(fs->store, &rec);
     return r == -ENODATA ? 0 : r;
@@ -103,7 +103,7 @@ static bool is_same(const struct ranges *a, const struct ranges *b)
 }
 
 /* Where there are too many, the smallest goes: its blocks are not counted any more. */
-static void bound(struct ranges *ranges)
+static void bound_list(struct ranges *ranges)
 {
     size_t least = 0;
     if (ranges->count <= RANGES_MAX)
@@ -116,59 +116,59 @@ static void bound(struct ranges *ranges)
             (ranges->count - least) * sizeof ranges->at[0]);
 }
 
-static void append(struct ranges *ranges, uint64_t from, uint64_t to)
+static void append_range(struct ranges *ranges, uint64_t from, uint64_t to)
 {
     if (from < to)
         ranges->at[ranges->count++] = (struct range){from, to};
 }
 
-static void with(const struct ranges *old, struct range more, struct ranges *ret)
+static void with_range(const struct ranges *old, struct range more, struct ranges *ret)
 {
     size_t i = 0;
     ret->count = 0;
     for (; i < old->count && old->at[i].to < more.from; i++)
-        append(ret, old->at[i].from, old->at[i].to);
+        append_range(ret, old->at[i].from, old->at[i].to);
     for (; i < old->count && old->at[i].from <= more.to; i++) {
         more.from = min_u64(more.from, old->at[i].from);
         more.to = max_u64(more.to, old->at[i].to);
     }
-    append(ret, more.from, more.to);
+    append_range(ret, more.from, more.to);
     for (; i < old->count; i++)
-        append(ret, old->at[i].from, old->at[i].to);
-    bound(ret);
+        append_range(ret, old->at[i].from, old->at[i].to);
+    bound_list(ret);
 }
 
-static void without(const struct ranges *old, struct range less, struct ranges *ret)
+static void without_range(const struct ranges *old, struct range less, struct ranges *ret)
 {
     ret->count = 0;
     for (size_t i = 0; i < old->count; i++) {
-        append(ret, old->at[i].from, min_u64(old->at[i].to, less.from));
-        append(ret, max_u64(old->at[i].from, less.to), old->at[i].to);
+        append_range(ret, old->at[i].from, min_u64(old->at[i].to, less.from));
+        append_range(ret, max_u64(old->at[i].from, less.to), old->at[i].to);
     }
-    bound(ret);
+    bound_list(ret);
 }
 
 int allocated_add(struct fs *fs, const struct ns_inode *inode, uint64_t from, uint64_t to)
 {
     struct ranges old, now;
-    int r = load(fs, inode, &old);
-    with(&old, (struct range){align_down(from, BLOCK), align_up(to, BLOCK)}, &now);
+    int r = load_list(fs, inode, &old);
+    with_range(&old, (struct range){align_down(from, BLOCK), align_up(to, BLOCK)}, &now);
     if (r < 0 || is_same(&old, &now))
         return r;
     r = store_admit_change(fs->store, sizeof now);
-    return r < 0 ? r : save(fs, inode->ino, &now);
+    return r < 0 ? r : save_list(fs, inode->ino, &now);
 }
 
 int allocated_remove(struct fs *fs, const struct ns_inode *inode, uint64_t from, uint64_t to)
 {
     struct ranges old, now;
-    int r = load(fs, inode, &old);
+    int r = load_list(fs, inode, &old);
     from = align_up(from, BLOCK);
     to = align_down(to, BLOCK);
     if (r < 0 || old.count == 0 || from >= to)
         return r;
-    without(&old, (struct range){from, to}, &now);
-    return is_same(&old, &now) ? 0 : save(fs, inode->ino, &now);
+    without_range(&old, (struct range){from, to}, &now);
+    return is_same(&old, &now) ? 0 : save_list(fs, inode->ino, &now);
 }
 
 bool allocated_is_name(const char *name, size_t name_len)
@@ -233,7 +233,7 @@ uint64_t allocated_bytes(struct fs *fs, const struct store_now *now, uint64_t co
 {
     struct ranges ranges;
     uint64_t all = 0, inside = 0, end = align_up(now->size, BLOCK), ino = now->inode.ino;
-    if (load(fs, &now->inode, &ranges) < 0 || ranges.count == 0)
+    if (load_list(fs, &now->inode, &ranges) < 0 || ranges.count == 0)
         return content;
     for (size_t i = 0; i < ranges.count; i++) {
         all += ranges.at[i].to - ranges.at[i].from;

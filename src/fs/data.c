@@ -72,8 +72,8 @@ static int check_room_for(struct fs *fs, const struct store_now *now, uint64_t l
 
 /* As on ext4: the whole blocks within the hole, the last one of the file among them; what was given
  * behind that stays. */
-static int punch(struct fs *fs, const struct ns_inode *inode, uint64_t size, uint64_t offset,
-                 uint64_t end)
+static int punch_hole(struct fs *fs, const struct ns_inode *inode, uint64_t size, uint64_t offset,
+                      uint64_t end)
 {
     if (offset >= size)
         return touch(fs, inode->ino);
@@ -82,8 +82,8 @@ static int punch(struct fs *fs, const struct ns_inode *inode, uint64_t size, uin
                  : allocated_remove(fs, inode, offset, end >= size ? align_up(size, 4096) : end);
 }
 
-static int zero(struct fs *fs, uint64_t ino, uint64_t size, uint64_t offset, uint64_t end,
-                uint64_t new_size)
+static int zero_range(struct fs *fs, uint64_t ino, uint64_t size, uint64_t offset, uint64_t end,
+                      uint64_t new_size)
 {
     if (offset >= size)
         return new_size > size ? content_erase(fs, ino, size, UINT64_MAX, new_size)
@@ -101,7 +101,7 @@ static int fallocate_held(struct fs *fs, const struct ns_inode *inode, int mode,
     uint64_t size = now.size, end = offset + length;
     uint64_t new_size = mode & FALLOC_FL_KEEP_SIZE ? size : max_u64(size, end);
     if (mode & FALLOC_FL_PUNCH_HOLE)
-        return punch(fs, inode, size, offset, end);
+        return punch_hole(fs, inode, size, offset, end);
     r = check_room_for(fs, &now, length);
     if (r == 0)
         r = store_admit_change(fs->store, 0);
@@ -110,7 +110,7 @@ static int fallocate_held(struct fs *fs, const struct ns_inode *inode, int mode,
     if (r < 0)
         return r;
     if (mode & FALLOC_FL_ZERO_RANGE)
-        return zero(fs, inode->ino, size, offset, end, new_size);
+        return zero_range(fs, inode->ino, size, offset, end, new_size);
     return new_size == size ? touch(fs, inode->ino)
                             : content_erase(fs, inode->ino, new_size, UINT64_MAX, new_size);
 }
@@ -363,7 +363,7 @@ static int kill_privileges_of(struct fs *fs, uint64_t ino, const struct fs_calle
 }
 
 /* How much of [offset, offset + length) lies within the file. */
-static int clamp(struct fs *fs, uint64_t ino, uint64_t offset, size_t *length)
+static int clamp_length(struct fs *fs, uint64_t ino, uint64_t offset, size_t *length)
 {
     struct store_now now;
     int r = store_look(fs->store, ino, &now);
@@ -375,7 +375,7 @@ static int clamp(struct fs *fs, uint64_t ino, uint64_t offset, size_t *length)
 ssize_t fs_copy(struct fs *fs, uint64_t from, uint64_t from_offset, uint64_t to, uint64_t to_offset,
                 size_t length, const struct fs_caller *caller)
 {
-    int r = clamp(fs, from, from_offset, &length);
+    int r = clamp_length(fs, from, from_offset, &length);
     struct copying copy = {.fs = fs,
                            .caller = caller,
                            .from = from,

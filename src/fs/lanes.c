@@ -56,7 +56,7 @@ static void take_error(const char *text, char *to, size_t size)
     to[used] = '\0';
 }
 
-static int parse(const void *value, size_t size, struct fs_lane *ret)
+static int parse_lane(const void *value, size_t size, struct fs_lane *ret)
 {
     char text[TEXT_MAX + 1];
     if (size > TEXT_MAX || memchr(value, '\0', size))
@@ -152,7 +152,7 @@ int fs_lane_report(struct fs *fs, pid_t tid, uid_t uid, const void *value, size_
 {
     struct lanes *lanes = &fs->lanes;
     struct fs_lane lane = {.uid = uid, .seen = clock_monotonic_ns()};
-    int r = parse(value, size, &lane);
+    int r = parse_lane(value, size, &lane);
     if (r == 0)
         r = process_of_thread(tid, &lane.process);
     if (r < 0)

@@ -44,7 +44,7 @@ struct held {
     size_t count;
 };
 
-static int hold(struct held *held, uint64_t ino, struct ns_inode *ret)
+static int hold_inode(struct held *held, uint64_t ino, struct ns_inode *ret)
 {
     int r = ns_hold(held->fs->ns, ino, ret);
     if (r == 0)
@@ -67,7 +67,7 @@ static int hold_place(struct held *held, uint64_t parent, const char *name,
     struct view_entry entry;
     int r = name_ok(name);
     if (r == 0)
-        r = hold(held, parent, ret_dir);
+        r = hold_inode(held, parent, ret_dir);
     if (r == 0 && ret_dir->nlink == 0)
         r = -ENOENT;
     if (r < 0)
@@ -97,8 +97,8 @@ static struct attrs new_attrs(const struct ns_inode *dir, mode_t mode,
 
 /* Makes an inode with a name: `rec` has its type, attrs.mode, and what else its kind needs; its
  * number, if it is given. */
-static int make(struct fs *fs, struct record *rec, uint64_t parent, const char *name,
-                const struct fs_caller *caller)
+static int make_inode(struct fs *fs, struct record *rec, uint64_t parent, const char *name,
+                      const struct fs_caller *caller)
 {
     _cleanup_held_ struct held held = {.fs = fs};
     struct ns_inode dir;
@@ -124,7 +124,7 @@ int fs_mkdir(struct fs *fs, uint64_t parent, const char *name, mode_t mode,
              const struct fs_caller *caller, struct stat *ret)
 {
     struct record rec = {.type = REC_MAKE, .attrs = {.mode = (uint32_t)(S_IFDIR | (mode & 07777))}};
-    int r = make(fs, &rec, parent, name, caller);
+    int r = make_inode(fs, &rec, parent, name, caller);
     return r < 0 ? r : fs_getattr(fs, rec.ino, ret);
 }
 
@@ -138,7 +138,7 @@ int fs_mknod(struct fs *fs, uint64_t parent, const char *name, mode_t mode, dev_
         rec.type = REC_NASCENT;
         rec.attrs.mode = (uint32_t)(S_IFREG | (mode & 07777));
     }
-    int r = make(fs, &rec, parent, name, caller);
+    int r = make_inode(fs, &rec, parent, name, caller);
     /* It is not open, so nothing else would seal it soon. It is made already: a repetition
      * would find it there. */
     if (r == 0 && regular && store_seal(fs->store, rec.ino) == -EAGAIN)
@@ -158,7 +158,7 @@ int fs_symlink(struct fs *fs, const char *target, uint64_t parent, const char *n
                          .attrs = {.mode = S_IFLNK | 0777, .size = len},
                          .value = target,
                          .value_len = (uint32_t)len};
-    int r = make(fs, &rec, parent, name, caller);
+    int r = make_inode(fs, &rec, parent, name, caller);
     return r < 0 ? r : fs_getattr(fs, rec.ino, ret);
 }
 
@@ -169,11 +169,11 @@ static int make_nameless(struct fs *fs, struct record *rec, uint64_t parent,
     _cleanup_held_ struct held held = {.fs = fs};
     struct ns_inode dir;
     struct ns_inode root;
-    int r = hold(&held, parent, &dir);
+    int r = hold_inode(&held, parent, &dir);
     if (r == 0)
         r = dir.nlink == 0 ? -EPERM : store_admit_change(fs->store, 4096);
     if (r == 0)
-        r = hold(&held, ROOT_INO, &root);
+        r = hold_inode(&held, ROOT_INO, &root);
     if (r < 0)
         return r;
     rec->attrs = new_attrs(&dir, rec->attrs.mode, caller);
@@ -197,7 +197,7 @@ int fs_create(struct fs *fs, uint64_t parent, const char *name, mode_t mode, int
     int r = open_ahead(fs, rec.ino, flags & ~O_TRUNC, &ret->handle);
     if (r < 0)
         return r;
-    r = name ? make(fs, &rec, parent, name, caller) : make_nameless(fs, &rec, parent, caller);
+    r = name ? make_inode(fs, &rec, parent, name, caller) : make_nameless(fs, &rec, parent, caller);
     if (r == 0)
         r = ns_hold(fs->ns, rec.ino, &inode);
     if (r < 0) {
@@ -234,7 +234,7 @@ int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, const char *name, stru
     struct ns_inode dir, inode;
     int r = hold_place(&held, parent, name, &dir);
     if (r == 0)
-        r = hold(&held, ino, &inode);
+        r = hold_inode(&held, ino, &inode);
     if (r < 0)
         return r;
     if (S_ISDIR(inode.attrs.mode))
@@ -278,11 +278,11 @@ static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool di
     struct ns_inode dir, inode;
     int r = name_ok(name);
     if (r == 0)
-        r = hold(&held, parent, &dir);
+        r = hold_inode(&held, parent, &dir);
     if (r == 0)
         r = ns_lookup(fs->ns, parent, name, strlen(name), &entry);
     if (r == 0)
-        r = hold(&held, entry.ino, &inode);
+        r = hold_inode(&held, entry.ino, &inode);
     if (r < 0)
         return r;
     if (S_ISDIR(inode.attrs.mode) != directory)
@@ -328,20 +328,20 @@ static int rename_find(struct renaming *rn, uint64_t parent, const char *name, u
     struct view_entry entry;
     int r = name_ok(name2);
     if (r == 0)
-        r = hold(&rn->held, parent, &rn->from);
+        r = hold_inode(&rn->held, parent, &rn->from);
     if (r == 0)
-        r = hold(&rn->held, parent2, &rn->to);
+        r = hold_inode(&rn->held, parent2, &rn->to);
     if (r == 0)
         r = ns_lookup(rn->fs->ns, parent, name, strlen(name), &entry);
     if (r == 0)
-        r = hold(&rn->held, entry.ino, &rn->source);
+        r = hold_inode(&rn->held, entry.ino, &rn->source);
     if (r < 0)
         return r;
     r = ns_lookup(rn->fs->ns, parent2, name2, strlen(name2), &entry);
     if (r == -ENOENT)
         return 0;
     rn->has_target = r == 0;
-    return r < 0 ? r : hold(&rn->held, entry.ino, &rn->target);
+    return r < 0 ? r : hold_inode(&rn->held, entry.ino, &rn->target);
 }
 
 static int rename_check(const struct renaming *rn)

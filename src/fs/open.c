@@ -102,7 +102,7 @@ static bool closing_seals(int flags)
 }
 
 /* The end of what has no name. */
-static int reap(struct fs *fs, uint64_t ino)
+static int reap_inode(struct fs *fs, uint64_t ino)
 {
     struct ns_inode inode;
     int r = ns_hold(fs->ns, ino, &inode);
@@ -121,7 +121,7 @@ static int end_locked(struct fs *fs, struct live_inode *live, bool may_wait)
     check_held(&fs->locked.lock);
     if (live->opens > 0 || (live->is_nameless && !live->is_forgotten))
         return 0;
-    int r = live->is_nameless ? reap(fs, live->ino) : 0;
+    int r = live->is_nameless ? reap_inode(fs, live->ino) : 0;
     if (r == -EAGAIN && may_wait)
         return r;
     if (r < 0)

@@ -15,7 +15,7 @@
 #include "fuse/ops.h"
 
 /* Commas and backslashes in option values are escaped for libfuse. */
-static char *escape(const char *value)
+static char *escape_option(const char *value)
 {
     char *out = xmalloc(2 * strlen(value) + 1), *p = out;
     for (; *value; value++) {
@@ -30,7 +30,7 @@ static char *escape(const char *value)
 static int make_session(struct front *front)
 {
     const struct front_options *o = &front->options;
-    _cleanup_free_ char *fsname = escape(o->fsname);
+    _cleanup_free_ char *fsname = escape_option(o->fsname);
     _cleanup_free_ char *opts =
         xasprintf("fsname=%s,subtype=cairnfs,default_permissions%s%s%s%s", fsname,
                   o->allow_other ? ",allow_other" : "", o->read_only ? ",ro" : "",

@@ -136,14 +136,14 @@ static void left_fail(struct front *front, const struct stage_request *left)
         (void)fs_release(front->fs, left->handle, false); /* the kernel did not get to know it */
 }
 
-static bool closes(const struct stage_request *left)
+static bool left_closes(const struct stage_request *left)
 {
     return left->opcode == WIRE_RELEASE || left->opcode == WIRE_RELEASEDIR;
 }
 
-static void settle(struct front *front, const struct stage_request *left)
+static void settle_call(struct front *front, const struct stage_request *left)
 {
-    if (closes(left)) { /* its caller went on long ago; only the handle is left */
+    if (left_closes(left)) { /* its caller went on long ago; only the handle is left */
         if (!left->is_applied && left->has_handle)
             (void)fs_release(front->fs, left->handle, false);
         (void)answer_itself(front, left, 0);
@@ -164,7 +164,7 @@ void left_settle(struct front *front)
 {
     struct stage_request left;
     while (stage_request_take_left(front->stage, &left))
-        settle(front, &left);
+        settle_call(front, &left);
     unsigned failed = atomic_load(&front->adoption.failed);
     if (failed)
         log_warn("%u calls in progress when the daemon died fail with EIO: this kernel cannot "

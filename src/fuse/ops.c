@@ -115,7 +115,7 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 /* The request may come late, or be repeated: the kernel may have found the inode again since. Then
  * another will come. */
-static bool knows(struct front *front, uint64_t ino)
+static bool kernel_knows(struct front *front, uint64_t ino)
 {
     return fuse_lowlevel_notify_inval_inode(front->se, ino, -1, 0) != -ENOENT;
 }
@@ -126,7 +126,7 @@ static void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_dat
     struct front *front = front_of(req);
     int r = 0;
     for (size_t i = 0; i < count && r == 0; i++)
-        if (fs_is_nameless(front->fs, forgets[i].ino) && !knows(front, forgets[i].ino))
+        if (fs_is_nameless(front->fs, forgets[i].ino) && !kernel_knows(front, forgets[i].ino))
             r = fs_forget(front->fs, forgets[i].ino);
     if (r < 0)
         front_park(front, req); /* those before know of it already when it is repeated */

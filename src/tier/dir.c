@@ -76,7 +76,7 @@ static void keep_error(struct op *op, int error)
                    op->object, strerror(-error), advice);
 }
 
-static void count(struct dir *d, int r, bool again)
+static void count_request(struct dir *d, int r, bool again)
 {
     LOCK_SCOPE(&d->locked.lock);
     d->locked.traffic.requests++;
@@ -111,7 +111,7 @@ static bool op_again(struct op *op, int *r)
         again = waited == 0;
         *r = waited == -ECANCELED ? waited : *r;
     }
-    count(d, *r, again);
+    count_request(d, *r, again);
     if (again && *r == -ESTALE)
         dir_client_reopen(d->client);
     else if (*r == -ESTALE)
@@ -119,14 +119,14 @@ static bool op_again(struct op *op, int *r)
     return again;
 }
 
-static int writable(struct dir *d)
+static int check_writable(struct dir *d)
 {
     if (d->read_only)
         return -EROFS;
     return retry_gate_is_interrupted(&d->gate) ? -ECANCELED : 0;
 }
 
-static int readable(struct dir *d)
+static int check_readable(struct dir *d)
 {
     return retry_gate_is_interrupted(&d->gate) ? -ECANCELED : 0;
 }
@@ -176,13 +176,13 @@ static int put_once(struct dir *d, const char *object, const void *buf, size_t l
     return r;
 }
 
-static int put(struct tier *tier, const char *object, const void *buf, size_t len,
-               struct tier_source *source, bool is_new)
+static int put_object(struct tier *tier, const char *object, const void *buf, size_t len,
+                      struct tier_source *source, bool is_new)
 {
     struct dir *d = dir_of(tier);
     struct op op;
     check_name(object);
-    int r = writable(d);
+    int r = check_writable(d);
     if (r < 0)
         return r;
     op_begin(&op, d, "put", object);
@@ -198,22 +198,22 @@ static int put(struct tier *tier, const char *object, const void *buf, size_t le
 
 static int dir_put(struct tier *tier, const char *object, const void *buf, size_t len)
 {
-    return put(tier, object, buf, len, NULL, false);
+    return put_object(tier, object, buf, len, NULL, false);
 }
 
 static int dir_put_from(struct tier *tier, const char *object, struct tier_source *source)
 {
-    return put(tier, object, NULL, source->len, source, false);
+    return put_object(tier, object, NULL, source->len, source, false);
 }
 
 static int dir_put_new(struct tier *tier, const char *object, const void *buf, size_t len)
 {
-    return put(tier, object, buf, len, NULL, true);
+    return put_object(tier, object, buf, len, NULL, true);
 }
 
 /* Names whose fsync failed: the objects are stored again, so that their names are new ones. A
  * directory does not take another's place here, since others read in it. */
-static int renew(const char *directory, char *const *objects, size_t count, void *arg)
+static int renew_names(const char *directory, char *const *objects, size_t count, void *arg)
 {
     int r = 0;
     (void)directory;
@@ -248,7 +248,7 @@ static int dir_get_range(struct tier *tier, const char *object, uint64_t offset,
     struct dir *d = dir_of(tier);
     struct op op;
     check_name(object);
-    int r = readable(d);
+    int r = check_readable(d);
     if (r < 0)
         return r;
     if (offset > INT64_MAX - len)
@@ -272,7 +272,7 @@ static int dir_stat(struct tier *tier, const char *object, uint64_t *ret_len)
     struct dir_answer answer;
     struct op op;
     check_name(object);
-    int r = readable(d);
+    int r = check_readable(d);
     if (r < 0)
         return r;
     op_begin(&op, d, "stat", object);
@@ -293,7 +293,7 @@ static int dir_remove(struct tier *tier, const char *object)
     struct dir *d = dir_of(tier);
     struct op op;
     check_name(object);
-    int r = writable(d);
+    int r = check_writable(d);
     if (r < 0)
         return r;
     op_begin(&op, d, "remove", object);
@@ -311,7 +311,7 @@ static int dir_sync(struct tier *tier)
 {
     struct dir *d = dir_of(tier);
     struct op op;
-    int r = readable(d);
+    int r = check_readable(d);
     if (r < 0)
         return r;
     op_begin(&op, d, "sync", "");
@@ -334,7 +334,7 @@ static int dir_now(struct tier *tier, int64_t *ret_ns)
     struct dir *d = dir_of(tier);
     struct dir_answer answer;
     struct op op;
-    int r = readable(d);
+    int r = check_readable(d);
     if (r < 0)
         return r;
     if (d->read_only) {
@@ -358,7 +358,7 @@ struct listing {
     bool is_over; /* by what fn said, which is not tried again */
 };
 
-static int give(const struct tier_object *object, void *arg)
+static int give_object(const struct tier_object *object, void *arg)
 {
     struct listing *l = arg;
     see_time(l->dir, object->modified_ns);
@@ -374,10 +374,10 @@ static int dir_list(struct tier *tier, const char *directory, const char *after,
 {
     struct dir *d = dir_of(tier);
     struct listing l = {.dir = d, .fn = fn, .arg = arg};
-    struct dir_call call = {.verb = DIR_LIST, .name = directory, .entry = give, .arg = &l};
+    struct dir_call call = {.verb = DIR_LIST, .name = directory, .entry = give_object, .arg = &l};
     struct op op;
     check_name(directory);
-    int r = readable(d);
+    int r = check_readable(d);
     if (r < 0)
         return r;
     op_begin(&op, d, "list", directory);
@@ -479,7 +479,7 @@ static struct dir *dir_new(const struct dir_options *options)
     d->client = dir_client_new(options->path, options->read_only,
                                !options->read_only && !options->must_exist);
     d->read_only = options->read_only;
-    d->directories = directories_new_by(&by, renew, d);
+    d->directories = directories_new_by(&by, renew_names, d);
     if (!d->read_only)
         mark_directories(d);
     retry_gate_init(&d->gate);
@@ -487,7 +487,8 @@ static struct dir *dir_new(const struct dir_options *options)
     return d;
 }
 
-static int judge(struct dir *d, const struct dir_options *options, const struct dir_call *open)
+static int judge_place(struct dir *d, const struct dir_options *options,
+                       const struct dir_call *open)
 {
     _cleanup_free_ char *real = xmalloc(DIR_NAME_MAX);
     struct dir_call call = *open;
@@ -506,7 +507,7 @@ int dir_tier_open(const struct dir_options *options, struct tier **ret_tier, cha
                             .given_up = options->given_up,
                             .arg = options->arg,
                             .patience_ns = patience < OPEN_WAIT_NS ? patience : OPEN_WAIT_NS};
-    int r = options->judge ? judge(d, options, &call) : 0;
+    int r = options->judge ? judge_place(d, options, &call) : 0;
     if (r < 0 && r != -ETIMEDOUT && r != -ECANCELED) {
         dir_close(&d->tier);
         return r;

@@ -189,7 +189,7 @@ static int open_directory(int root, const char *directory)
 /* Into the directory that the object is in: *name is its name there. Another user who may write
  * here does not lead us out of the directory by a symbolic link in the place of a directory: we may
  * be root, and content and names are written. *ret_own is to be closed. */
-static int enter(struct dir_talk *talk, const char **name, int *ret_own)
+static int enter_directory(struct dir_talk *talk, const char **name, int *ret_own)
 {
     const char *slash = strrchr(*name, '/');
     talk->at = root_fd(talk);
@@ -500,7 +500,7 @@ static int carry_out(struct dir_talk *talk, const struct dir_request *request, c
         return -ESTALE;
     const char *content = name + request->name_len;
     _cleanup_close_ int own = -1;
-    int r = is_of_an_object(request->verb) ? enter(talk, &name, &own) : 0;
+    int r = is_of_an_object(request->verb) ? enter_directory(talk, &name, &own) : 0;
     if (r < 0)
         return r;
     switch (request->verb) {

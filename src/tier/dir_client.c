@@ -231,7 +231,7 @@ static int take_channel(struct dir_client *c, struct channel **ret)
 /* --- calls ------------------------------------------------------------------------------------ */
 
 /* Which a server is asked, whatever is cached. */
-static bool answers(struct dir_client *c, const struct dir_call *call)
+static bool server_answers(struct dir_client *c, const struct dir_call *call)
 {
     struct dir_call space = {.verb = DIR_SPACE,
                              .name = "",
@@ -242,8 +242,8 @@ static bool answers(struct dir_client *c, const struct dir_call *call)
 }
 
 /* The channel is used up where something may be left in it. *channel is NULL then. */
-static int talk(struct dir_client *c, const struct dir_call *call, struct channel **channel,
-                struct dir_answer *ret)
+static int talk_on(struct dir_client *c, const struct dir_call *call, struct channel **channel,
+                   struct dir_answer *ret)
 {
     struct dir_end end;
     int r = dir_talk(c, call, *channel, &end);
@@ -257,7 +257,7 @@ static int talk(struct dir_client *c, const struct dir_call *call, struct channe
         if (r == -ECONNRESET)
             see_end(c);
         if (r == -ETIMEDOUT)
-            dir_talk_timed_out(c, &end, end.is_late && answers(c, call));
+            dir_talk_timed_out(c, &end, end.is_late && server_answers(c, call));
     }
     return r != 0 ? r : ret->result;
 }
@@ -301,7 +301,7 @@ static int open_first(struct dir_client *c, const struct dir_call *call, struct 
                             .arg = call->arg,
                             .patience_ns = call->patience_ns};
     struct dir_answer answer;
-    int r = talk(c, &open, channel, &answer);
+    int r = talk_on(c, &open, channel, &answer);
     return r == -ENOENT || r == -ENOTDIR ? -ENODEV : r == -EEXIST ? -EIO : r;
 }
 
@@ -315,7 +315,7 @@ int dir_client_call(struct dir_client *c, const struct dir_call *call, struct di
     if (r == 0 && needs_open(c, call))
         r = open_first(c, call, &channel);
     if (r == 0)
-        r = talk(c, call, &channel, &answer);
+        r = talk_on(c, call, &channel, &answer);
     if (channel)
         give_channel(c, channel);
     if (ret)

@@ -20,7 +20,7 @@ extern char **environ;
 /* --- in the helper ---------------------------------------------------------------------------- */
 
 /* A message, and the descriptor that came with it (-1: none). Its length, 0 at the end. */
-static ssize_t receive(int socket, void *buf, size_t size, int *ret_fd)
+static ssize_t receive_message(int socket, void *buf, size_t size, int *ret_fd)
 {
     union {
         struct cmsghdr header;
@@ -64,7 +64,7 @@ static int serve_one(struct dir_talk *talk, char *buf, char *content)
     struct dir_request request;
     struct dir_answer answer;
     int fd;
-    ssize_t n = receive(talk->socket, buf, DIR_MESSAGE_MAX, &fd);
+    ssize_t n = receive_message(talk->socket, buf, DIR_MESSAGE_MAX, &fd);
     if (n <= 0)
         return -ENOTCONN;
     check((size_t)n >= sizeof request);
@@ -120,7 +120,7 @@ static void helper_run(void)
     (void)umask(077);
     if (chdir("/") < 0)
         return;
-    while (receive(DIR_HELPER_SOCKET, &byte, 1, &fd) > 0)
+    while (receive_message(DIR_HELPER_SOCKET, &byte, 1, &fd) > 0)
         if (fd >= 0)
             begin_channel(&root, fd);
 }
@@ -154,7 +154,7 @@ static int set_attributes(posix_spawnattr_t *attributes)
              : posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
 }
 
-static int spawn(const char *path, int socket, pid_t *ret_pid)
+static int spawn_helper(const char *path, int socket, pid_t *ret_pid)
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
@@ -175,7 +175,7 @@ static int spawn(const char *path, int socket, pid_t *ret_pid)
     return -r;
 }
 
-static int pair(int ret[2])
+static int make_pair(int ret[2])
 {
     return socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ret) < 0 ? -errno : 0;
 }
@@ -183,10 +183,10 @@ static int pair(int ret[2])
 int dir_process_start(const char *path, struct dir_process *ret)
 {
     int ends[2];
-    int r = pair(ends);
+    int r = make_pair(ends);
     if (r < 0)
         return r;
-    r = spawn(path, ends[1], &ret->pid);
+    r = spawn_helper(path, ends[1], &ret->pid);
     (void)close(ends[1]);
     ret->socket = ends[0];
     if (r < 0)
@@ -217,7 +217,7 @@ static int send_end(int socket, int fd)
 int dir_process_channel(const struct dir_process *process, int *ret_socket)
 {
     int ends[2];
-    int r = pair(ends);
+    int r = make_pair(ends);
     if (r < 0)
         return r;
     r = send_end(process->socket, ends[1]);

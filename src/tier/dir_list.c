@@ -76,7 +76,7 @@ static const char *begin_after(const struct dir_listing *l)
     return l->last ? l->last : l->after;
 }
 
-static int give(struct dir_listing *l, int fd, const char *name, const char *object)
+static int give_file(struct dir_listing *l, int fd, const char *name, const char *object)
 {
     struct stat st;
     if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -91,7 +91,7 @@ static int give(struct dir_listing *l, int fd, const char *name, const char *obj
     return r;
 }
 
-static int walk(struct dir_listing *l, const char *directory, unsigned depth);
+static int walk_directory(struct dir_listing *l, const char *directory, unsigned depth);
 
 static int walk_name(struct dir_listing *l, int fd, const char *directory, const char *name,
                      unsigned depth)
@@ -100,14 +100,14 @@ static int walk_name(struct dir_listing *l, int fd, const char *directory, const
     const char *after = begin_after(l);
     size_t len = strlen(object);
     if (object[len - 1] != '/')
-        return after && strcmp(object, after) <= 0 ? 0 : give(l, fd, name, object);
+        return after && strcmp(object, after) <= 0 ? 0 : give_file(l, fd, name, object);
     if (after && strncmp(object, after, len) < 0)
         return 0; /* all in it comes before */
     object[len - 1] = '\0';
-    return walk(l, object, depth + 1);
+    return walk_directory(l, object, depth + 1);
 }
 
-static int walk(struct dir_listing *l, const char *directory, unsigned depth)
+static int walk_directory(struct dir_listing *l, const char *directory, unsigned depth)
 {
     DIR *dir;
     struct names names = {0};
@@ -127,7 +127,7 @@ static int walk(struct dir_listing *l, const char *directory, unsigned depth)
 
 int dir_list_directory(struct dir_listing *listing, const char *directory)
 {
-    return walk(listing, directory, 0);
+    return walk_directory(listing, directory, 0);
 }
 
 void dir_listing_done(struct dir_listing *listing)

@@ -22,7 +22,7 @@ void dir_pump_done(struct dir_pump *pump)
 }
 
 /* A user who may not have a large pipe has a smaller one. */
-static int prepare(struct dir_pump *pump)
+static int prepare_pipe(struct dir_pump *pump)
 {
     if (pump->pipe[0] >= 0)
         return 0;
@@ -33,7 +33,7 @@ static int prepare(struct dir_pump *pump)
 }
 
 /* At most `len` bytes; 0 at the end of what `from` has. */
-static ssize_t move(int from, loff_t *from_at, int to, loff_t *to_at, uint64_t len)
+static ssize_t move_bytes(int from, loff_t *from_at, int to, loff_t *to_at, uint64_t len)
 {
     ssize_t n;
     do
@@ -91,7 +91,7 @@ static int copy_out(int from, uint64_t at, int to, uint64_t len)
 static int empty_into(struct dir_pump *pump, int to, loff_t *at, uint64_t len)
 {
     while (len > 0) {
-        ssize_t n = move(pump->pipe[0], NULL, to, at, len);
+        ssize_t n = move_bytes(pump->pipe[0], NULL, to, at, len);
         if (n == -EINVAL && at) {
             int r = copy_in(pump->pipe[0], to, (uint64_t)*at, len);
             *at += (loff_t)len;
@@ -107,9 +107,9 @@ static int empty_into(struct dir_pump *pump, int to, loff_t *at, uint64_t len)
 int dir_pump_in(struct dir_pump *pump, int from, int to, uint64_t len)
 {
     loff_t at = 0;
-    int r = prepare(pump);
+    int r = prepare_pipe(pump);
     while (r == 0 && len > 0) {
-        ssize_t n = move(from, NULL, pump->pipe[1], NULL, len);
+        ssize_t n = move_bytes(from, NULL, pump->pipe[1], NULL, len);
         if (n <= 0)
             return n < 0 ? (int)n : -ECANCELED;
         r = empty_into(pump, to, &at, (uint64_t)n);
@@ -121,10 +121,10 @@ int dir_pump_in(struct dir_pump *pump, int from, int to, uint64_t len)
 int dir_pump_out(struct dir_pump *pump, int from, uint64_t offset, int to, uint64_t len)
 {
     loff_t at = (loff_t)offset;
-    int r = prepare(pump);
+    int r = prepare_pipe(pump);
     (void)posix_fadvise(from, at, (off_t)len, POSIX_FADV_WILLNEED);
     while (r == 0 && len > 0) {
-        ssize_t n = move(from, &at, pump->pipe[1], NULL, len);
+        ssize_t n = move_bytes(from, &at, pump->pipe[1], NULL, len);
         if (n == -EINVAL)
             return copy_out(from, (uint64_t)at, to, len);
         if (n <= 0)

@@ -214,7 +214,7 @@ static ssize_t push_copy(struct talk *t)
 
 /* The pages themselves go into the pipe: they are read from there by the helper's write, in one
  * copy. */
-static int push(struct talk *t)
+static int push_content(struct talk *t)
 {
     const struct dir_call *call = t->call;
     struct iovec part = {(char *)(uintptr_t)call->content + t->moved, call->len - t->moved};
@@ -232,7 +232,7 @@ static int push(struct talk *t)
     return 0;
 }
 
-static int pull(struct talk *t)
+static int pull_content(struct talk *t)
 {
     ssize_t n = read(t->channel->in, (char *)t->call->into + t->moved, t->call->len - t->moved);
     if (n < 0)
@@ -333,7 +333,7 @@ static int wait_for_more(struct talk *t)
     return 1;
 }
 
-static int converse(struct talk *t)
+static int talk_until_complete(struct talk *t)
 {
     bool is_get = t->call->verb == DIR_GET;
     int r = send_request(t);
@@ -344,7 +344,9 @@ static int converse(struct talk *t)
         r = wait_for_more(t);
         if (r <= 0)
             continue;
-        r = goes_through_pipe(t->call) && t->moved < t->call->len ? is_get ? pull(t) : push(t) : 0;
+        r = goes_through_pipe(t->call) && t->moved < t->call->len
+                ? is_get ? pull_content(t) : push_content(t)
+                : 0;
         if (r == 0 && !t->answered)
             r = take_answer(t);
         if (t->answered != was_answered)
@@ -377,7 +379,7 @@ int dir_talk(struct dir_client *client, const struct dir_call *call, struct chan
 {
     struct talk t = {
         .client = client, .call = call, .channel = channel, .buf = xmalloc(DIR_MESSAGE_MAX)};
-    int r = converse(&t);
+    int r = talk_until_complete(&t);
     free(t.buf);
     free(t.step);
     bool is_whole = r == 0 && t.answered;

@@ -14,7 +14,7 @@ static struct fault *fault_of(struct tier *tier)
     return container_of(tier, struct fault, tier);
 }
 
-static int ask(struct tier *tier, const char *op, const char *object)
+static int ask_fault(struct tier *tier, const char *op, const char *object)
 {
     struct fault *f = fault_of(tier);
     f->below->patience_ns = tier->patience_ns;
@@ -30,21 +30,21 @@ static void fault_close(struct tier *tier)
 
 static int fault_put(struct tier *tier, const char *object, const void *buf, size_t len)
 {
-    int r = ask(tier, "put", object);
+    int r = ask_fault(tier, "put", object);
     struct tier *below = fault_of(tier)->below;
     return r < 0 ? r : below->ops->put(below, object, buf, len);
 }
 
 static int fault_put_from(struct tier *tier, const char *object, struct tier_source *source)
 {
-    int r = ask(tier, "put", object);
+    int r = ask_fault(tier, "put", object);
     struct tier *below = fault_of(tier)->below;
     return r < 0 ? r : below->ops->put_from(below, object, source);
 }
 
 static int fault_put_new(struct tier *tier, const char *object, const void *buf, size_t len)
 {
-    int r = ask(tier, "put_new", object);
+    int r = ask_fault(tier, "put_new", object);
     struct tier *below = fault_of(tier)->below;
     return r < 0 ? r : below->ops->put_new(below, object, buf, len);
 }
@@ -52,14 +52,14 @@ static int fault_put_new(struct tier *tier, const char *object, const void *buf,
 static int fault_get_range(struct tier *tier, const char *object, uint64_t offset, void *buf,
                            size_t len)
 {
-    int r = ask(tier, "get_range", object);
+    int r = ask_fault(tier, "get_range", object);
     struct tier *below = fault_of(tier)->below;
     return r < 0 ? r : below->ops->get_range(below, object, offset, buf, len);
 }
 
 static int fault_stat(struct tier *tier, const char *object, uint64_t *ret_len)
 {
-    int r = ask(tier, "stat", object);
+    int r = ask_fault(tier, "stat", object);
     struct tier *below = fault_of(tier)->below;
     return r < 0 ? r : below->ops->stat(below, object, ret_len);
 }
@@ -67,35 +67,35 @@ static int fault_stat(struct tier *tier, const char *object, uint64_t *ret_len)
 static int fault_list(struct tier *tier, const char *directory, const char *after,
                       int (*fn)(const struct tier_object *object, void *arg), void *arg)
 {
-    int r = ask(tier, "list", directory);
+    int r = ask_fault(tier, "list", directory);
     struct tier *below = fault_of(tier)->below;
     return r < 0 ? r : below->ops->list(below, directory, after, fn, arg);
 }
 
 static int fault_remove(struct tier *tier, const char *object)
 {
-    int r = ask(tier, "remove", object);
+    int r = ask_fault(tier, "remove", object);
     struct tier *below = fault_of(tier)->below;
     return r < 0 ? r : below->ops->remove(below, object);
 }
 
 static int fault_sync(struct tier *tier)
 {
-    int r = ask(tier, "sync", "");
+    int r = ask_fault(tier, "sync", "");
     struct tier *below = fault_of(tier)->below;
     return r < 0 ? r : below->ops->sync(below);
 }
 
 static int fault_remove_many(struct tier *tier, const char *const *objects, size_t count)
 {
-    int r = ask(tier, "remove_many", count ? objects[0] : "");
+    int r = ask_fault(tier, "remove_many", count ? objects[0] : "");
     struct tier *below = fault_of(tier)->below;
     return r < 0 ? r : below->ops->remove_many(below, objects, count);
 }
 
 static int fault_now(struct tier *tier, int64_t *ret_ns)
 {
-    int r = ask(tier, "now", "");
+    int r = ask_fault(tier, "now", "");
     struct tier *below = fault_of(tier)->below;
     return r < 0 ? r : below->ops->now(below, ret_ns);
 }
@@ -120,7 +120,7 @@ static void fault_traffic(struct tier *tier, struct tier_traffic *ret_traffic)
 
 static int fault_log_create(struct tier *tier, const char *object, uint64_t room)
 {
-    int r = ask(tier, "log_create", object);
+    int r = ask_fault(tier, "log_create", object);
     struct tier *below = fault_of(tier)->below;
     return r < 0 ? r : below->ops->log_create(below, object, room);
 }
@@ -128,14 +128,14 @@ static int fault_log_create(struct tier *tier, const char *object, uint64_t room
 static int fault_log_append(struct tier *tier, const char *object, uint64_t offset, const void *buf,
                             size_t len)
 {
-    int r = ask(tier, "log_append", object);
+    int r = ask_fault(tier, "log_append", object);
     struct tier *below = fault_of(tier)->below;
     return r < 0 ? r : below->ops->log_append(below, object, offset, buf, len);
 }
 
 static int fault_reserve(struct tier *tier, uint64_t bytes, uint64_t *ret_held)
 {
-    int r = ask(tier, "reserve", "");
+    int r = ask_fault(tier, "reserve", "");
     struct tier *below = fault_of(tier)->below;
     *ret_held = 0;
     return r < 0 ? r : below->ops->reserve(below, bytes, ret_held);
@@ -143,7 +143,7 @@ static int fault_reserve(struct tier *tier, uint64_t bytes, uint64_t *ret_held)
 
 static int fault_space(struct tier *tier, struct tier_space *ret_space)
 {
-    int r = ask(tier, "space", "");
+    int r = ask_fault(tier, "space", "");
     struct tier *below = fault_of(tier)->below;
     return r < 0 ? r : below->ops->space(below, ret_space);
 }

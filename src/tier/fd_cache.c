@@ -96,8 +96,8 @@ static int use_locked(struct fd_cache *cache, struct fd_entry *entry, struct fd_
 
 /* Puts `fresh` into the cache, or uses the entry that another thread put there meanwhile. If an
  * object was forgotten since it was opened, `fresh` may be that one: it serves this user only. */
-static int insert(struct fd_cache *cache, struct fd_entry *fresh, uint64_t forgotten,
-                  struct fd_entry **ret_entry)
+static int insert_entry(struct fd_cache *cache, struct fd_entry *fresh, uint64_t forgotten,
+                        struct fd_entry **ret_entry)
 {
     struct fd_entry *evicted = NULL;
     mutex_lock(&cache->locked.lock);
@@ -136,7 +136,7 @@ int fd_cache_get(struct fd_cache *cache, const char *object, struct fd_entry **r
     struct fd_entry *fresh = xcalloc(1, sizeof *fresh);
     fresh->fd = fd;
     fresh->object = xstrdup(object);
-    return insert(cache, fresh, forgotten, ret_entry);
+    return insert_entry(cache, fresh, forgotten, ret_entry);
 }
 
 void fd_cache_put(struct fd_cache *cache, struct fd_entry *entry)

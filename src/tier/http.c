@@ -89,7 +89,7 @@ static int on_close(void *arg, curl_socket_t fd)
 /* A server that sends head and body apart and has Nagle's algorithm on (Ceph as it comes) holds a
  * small body back until the head is acknowledged, which the kernel does after 40 ms unless it is
  * told to do so at once, each time. libcurl does not say which socket this is; there are few. */
-static void acknowledge(struct http *http)
+static void acknowledge_all(struct http *http)
 {
     int on = 1;
     for (size_t i = 0; i < http->sockets.count; i++)
@@ -102,7 +102,7 @@ static size_t on_header(char *line, size_t size, size_t count, void *arg)
     x->last_ns = clock_monotonic_ns();
     http_header_line(x->response, line, size * count);
     if (x->is_get && (*line == '\r' || *line == '\n'))
-        acknowledge(x->http);
+        acknowledge_all(x->http);
     return size * count;
 }
 
@@ -338,7 +338,7 @@ static int errno_of(const struct exchange *x, CURLcode code)
 
 /* --- the driver ------------------------------------------------------------------------------- */
 
-static void finish(struct http *http, struct exchange *x, int result, const char *cause)
+static void finish_exchange(struct http *http, struct exchange *x, int result, const char *cause)
 {
     x->result = result;
     if (result < 0)
@@ -358,7 +358,7 @@ static void end_active(struct http *http, struct exchange *x, int result, const 
     *at = x->next;
     http->active_count--;
     (void)curl_multi_remove_handle(http->multi, x->easy);
-    finish(http, x, result, cause);
+    finish_exchange(http, x, result, cause);
 }
 
 static struct exchange *take_waiting(struct http *http)
@@ -387,7 +387,7 @@ static void begin_waiting(struct http *http)
     }
 }
 
-static void reap(struct http *http)
+static void end_finished(struct http *http)
 {
     int left;
     CURLMsg *message;
@@ -429,7 +429,7 @@ static bool is_over(struct http *http, bool *ret_interrupted)
     return http->locked.stopping;
 }
 
-static void *drive(void *arg)
+static void *http_drive(void *arg)
 {
     struct http *http = arg;
     bool interrupted;
@@ -437,7 +437,7 @@ static void *drive(void *arg)
         begin_waiting(http);
         int running;
         (void)curl_multi_perform(http->multi, &running);
-        reap(http);
+        end_finished(http);
         int64_t wait_ns = end_late(http, interrupted);
         begin_waiting(http); /* the turns that became free just now */
         (void)curl_multi_poll(http->multi, NULL, 0, (int)(wait_ns / MS_NS) + 1, NULL);
@@ -537,7 +537,7 @@ int http_open(const struct http_options *options, struct http **ret_http)
     int r = http->multi ? 0 : -ENOMEM;
     if (r == 0) {
         (void)curl_multi_setopt(http->multi, CURLMOPT_MAXCONNECTS, (long)http->connections);
-        r = thread_start(&http->thread, "cairn-http", drive, http);
+        r = thread_start(&http->thread, "cairn-http", http_drive, http);
     }
     if (r < 0) {
         http_free(http);

@@ -43,7 +43,7 @@ static void check_name(const char *object)
 }
 
 /* Gives the finished file its name. */
-static int place(struct nvme *n, struct room_file *file, const char *object)
+static int place_file(struct nvme *n, struct room_file *file, const char *object)
 {
     int r = room_file_move(n->room, file, object);
     if (r == -ENOENT) {
@@ -119,7 +119,7 @@ static int nvme_put(struct tier *tier, const char *object, const void *buf, size
     if (r == 0)
         r = verify_content(n, &file, buf, len);
     if (r == 0)
-        r = place(n, &file, object);
+        r = place_file(n, &file, object);
     room_file_done(n->room, &file);
     return r;
 }
@@ -241,7 +241,7 @@ static int nvme_log_create(struct tier *tier, const char *object, uint64_t room)
     if (ftruncate(file.fd, (off_t)room) < 0 || fsync(file.fd) < 0)
         r = -errno;
     if (r == 0)
-        r = place(n, &file, object);
+        r = place_file(n, &file, object);
     room_file_done(n->room, &file);
     return r < 0 ? r : nvme_sync(tier);
 }
@@ -311,7 +311,7 @@ static const struct tier_ops nvme_ops = {
 };
 
 /* The tier's own directory has no other to go to. */
-static int renew(const char *directory, char *const *objects, size_t count, void *arg)
+static int nvme_renew(const char *directory, char *const *objects, size_t count, void *arg)
 {
     const struct nvme *n = arg;
     (void)objects;
@@ -323,7 +323,7 @@ static int renew(const char *directory, char *const *objects, size_t count, void
     return r;
 }
 
-static int prepare(struct nvme *n)
+static int prepare_directories(struct nvme *n)
 {
     static const char *const directories[] = {"packs", "journal", ROOM_DIRECTORY};
     for (size_t i = 0; i < ARRAY_LEN(directories); i++) {
@@ -347,8 +347,8 @@ int nvme_tier_open(const char *path, struct tier **ret_tier)
     n->root_fd = fd;
     n->reads = fd_cache_new(fd, O_RDONLY, READ_FDS_MAX);
     n->logs = fd_cache_new(fd, O_WRONLY, LOG_FDS_MAX);
-    n->directories = directories_new(fd, renew, n);
-    int r = prepare(n);
+    n->directories = directories_new(fd, nvme_renew, n);
+    int r = prepare_directories(n);
     if (r < 0) {
         nvme_close(&n->tier);
         return r;

@@ -92,7 +92,8 @@ int renew_settle(int root_fd, const char *directory)
     return r < 0 ? r : remove_second(root_fd, second, fd);
 }
 
-static int exchange(int root_fd, const char *directory, const char *second, int second_fd)
+static int exchange_directories(int root_fd, const char *directory, const char *second,
+                                int second_fd)
 {
     int r = each_name(root_fd, directory, link_one, second_fd);
     if (r == 0 && fsync(second_fd) < 0)
@@ -111,7 +112,7 @@ int renew_directory(int root_fd, const char *directory)
     if (r < 0)
         return r;
     _cleanup_close_ int fd = open_directory(root_fd, second);
-    r = fd < 0 ? fd : exchange(root_fd, directory, second, fd);
+    r = fd < 0 ? fd : exchange_directories(root_fd, directory, second, fd);
     /* `fd` is that of the directory under its name now; what was on its way into the old one is
      * taken along. */
     if (r == 0)

@@ -97,7 +97,7 @@ static int open_file(struct room *room, int flags, bool direct, struct room_file
 }
 
 /* 0 or -errno. Where the filesystem cannot allocate ahead, writes will have to find the room. */
-static int allocate(int fd, uint64_t len)
+static int allocate_file(int fd, uint64_t len)
 {
     int r;
     do
@@ -112,13 +112,13 @@ static uint64_t next_number(struct room *room)
     return ++room->locked.number;
 }
 
-static int create(struct room *room, uint64_t len, bool direct, struct room_file *ret_file)
+static int create_file(struct room *room, uint64_t len, bool direct, struct room_file *ret_file)
 {
     struct room_file file = {.fd = -1, .len = len};
     file_path(next_number(room), file.path);
     int r = open_file(room, O_CREAT | O_EXCL, direct, &file);
     if (r == 0)
-        r = allocate(file.fd, len);
+        r = allocate_file(file.fd, len);
     if (r < 0) {
         room_file_done(room, &file);
         return r;
@@ -181,9 +181,9 @@ static int drop_spare(struct room *room)
 /* Room held in several spare files is there for one large object too. */
 static int allocate_from_spares(struct room *room, int fd, uint64_t len)
 {
-    int r = allocate(fd, len);
+    int r = allocate_file(fd, len);
     while (r == -ENOSPC && drop_spare(room) == 0)
-        r = allocate(fd, len);
+        r = allocate_file(fd, len);
     return r;
 }
 
@@ -207,12 +207,12 @@ static int open_spare(struct room *room, struct spare *s, uint64_t len, bool dir
 int room_take(struct room *room, uint64_t len, bool direct, struct room_file *ret_file)
 {
     bool small = len <= ROOM_SPARE_LEN / 16;
-    int r = small ? create(room, len, direct, ret_file) : -ENOSPC;
+    int r = small ? create_file(room, len, direct, ret_file) : -ENOSPC;
     if (r != -ENOSPC)
         return r;
     struct spare *s = take_spare(room, len);
     if (!s)
-        return small ? r : create(room, len, direct, ret_file);
+        return small ? r : create_file(room, len, direct, ret_file);
     r = open_spare(room, s, len, direct, ret_file);
     free(s);
     return r;
@@ -268,7 +268,7 @@ uint64_t room_held(struct room *room)
 static int add_spare(struct room *room, uint64_t len)
 {
     struct room_file file;
-    int r = create(room, len, false, &file);
+    int r = create_file(room, len, false, &file);
     if (r < 0)
         return r;
     uint64_t number = strtoull(file.path + sizeof ROOM_DIRECTORY, NULL, 16);
@@ -277,7 +277,7 @@ static int add_spare(struct room *room, uint64_t len)
     return 0;
 }
 
-static int grow(struct room *room, uint64_t bytes)
+static int grow_spares(struct room *room, uint64_t bytes)
 {
     uint64_t most = ROOM_SPARE_LEN, held;
     while ((held = room_held(room)) < bytes) {
@@ -308,7 +308,7 @@ static int shorten_spare(struct room *room, struct spare *s, uint64_t len)
 }
 
 /* Gives up what is not needed for `bytes`: whole files, the smallest first, and the end of one. */
-static int shrink(struct room *room, uint64_t bytes)
+static int shrink_spares(struct room *room, uint64_t bytes)
 {
     for (;;) {
         uint64_t held = room_held(room),
@@ -328,9 +328,9 @@ static int shrink(struct room *room, uint64_t bytes)
 int room_reserve(struct room *room, uint64_t bytes, uint64_t *ret_held)
 {
     begin_reserve(room);
-    int r = grow(room, bytes);
+    int r = grow_spares(room, bytes);
     if (r == 0)
-        r = shrink(room, bytes);
+        r = shrink_spares(room, bytes);
     *ret_held = end_reserve(room);
     return r;
 }

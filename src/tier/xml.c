@@ -20,7 +20,7 @@ struct reader {
     int error;
 };
 
-static void stop(struct reader *rd, int error)
+static void stop_reader(struct reader *rd, int error)
 {
     if (rd->error == 0)
         rd->error = error;
@@ -35,7 +35,7 @@ static void on_start(void *arg, const XML_Char *name, const XML_Char **attribute
     name = colon ? colon + 1 : name;
     size_t len = strlen(name);
     if (rd->depth == DEPTH_MAX || rd->path_len + 1 + len >= PATH_MAX_LEN) {
-        stop(rd, -EPROTO);
+        stop_reader(rd, -EPROTO);
         return;
     }
     rd->ends[rd->depth++] = rd->path_len;
@@ -50,7 +50,7 @@ static void on_text(void *arg, const XML_Char *text, int len)
 {
     struct reader *rd = arg;
     if ((size_t)len > VALUE_MAX - rd->value.count)
-        stop(rd, -EPROTO);
+        stop_reader(rd, -EPROTO);
     else
         vector_add_all(&rd->value, text, (size_t)len);
 }
@@ -68,7 +68,7 @@ static void on_end(void *arg, const XML_Char *name)
     rd->path[rd->path_len] = '\0';
     rd->value.count = 0;
     if (r < 0)
-        stop(rd, r);
+        stop_reader(rd, r);
 }
 
 /* No S3 server sends one, and entities are defined there. */
@@ -76,7 +76,7 @@ static void on_doctype(void *arg, const XML_Char *name, const XML_Char *system,
                        const XML_Char *public, int internal)
 {
     (void)name, (void)system, (void)public, (void)internal;
-    stop(arg, -EPROTO);
+    stop_reader(arg, -EPROTO);
 }
 
 int xml_read(const char *text, size_t len,
@@ -91,7 +91,7 @@ int xml_read(const char *text, size_t len,
     XML_SetCharacterDataHandler(rd.parser, on_text);
     XML_SetStartDoctypeDeclHandler(rd.parser, on_doctype);
     if (rd.error == 0 && XML_Parse(rd.parser, text, (int)len, XML_TRUE) != XML_STATUS_OK)
-        stop(&rd, -EPROTO);
+        stop_reader(&rd, -EPROTO);
     XML_ParserFree(rd.parser);
     vector_free(&rd.value);
     return rd.error;

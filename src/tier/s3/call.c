@@ -126,8 +126,8 @@ static const char *method_of(const struct call *c)
     return c->explains ? "GET" : c->request->method;
 }
 
-static int sign(struct call *c, const struct s3_address *address, const struct headers *h,
-                struct s3_signed *ret_signed)
+static int sign_call(struct call *c, const struct s3_address *address, const struct headers *h,
+                     struct s3_signed *ret_signed)
 {
     struct s3 *s3 = c->s3;
     mutex_lock(&s3->locked.lock);
@@ -151,8 +151,8 @@ static int sign(struct call *c, const struct s3_address *address, const struct h
     return s3_sign(&q, &c->credentials, ret_signed);
 }
 
-static int exchange(struct call *c, const struct s3_address *address, const struct headers *h,
-                    const struct s3_signed *signature)
+static int exchange_call(struct call *c, const struct s3_address *address, const struct headers *h,
+                         const struct s3_signed *signature)
 {
     const char *all[HEADERS_MAX + S3_SIGNED_HEADERS_MAX + 1] = {0};
     size_t count = 0;
@@ -202,7 +202,7 @@ static int take_credentials(struct call *c)
 }
 
 /* 0 with *ret_result: what http_perform() said. */
-static int attempt(struct call *c, int *ret_result)
+static int attempt_call(struct call *c, int *ret_result)
 {
     struct headers h = {0};
     struct s3_address address;
@@ -213,12 +213,12 @@ static int attempt(struct call *c, int *ret_result)
         return r;
     s3_address_make(&c->s3->place, c->region, c->request->object, c->request->query, &address);
     r = make_headers(c, &h);
-    if (r == 0 && c->s3->credentials && (r = sign(c, &address, &h, &signature)) == -EINVAL)
+    if (r == 0 && c->s3->credentials && (r = sign_call(c, &address, &h, &signature)) == -EINVAL)
         report_error(
             c, "cannot be signed",
             "the access key, its secret or its token contains blanks or is not plain text");
     if (r == 0)
-        *ret_result = exchange(c, &address, &h, &signature);
+        *ret_result = exchange_call(c, &address, &h, &signature);
     s3_signed_done(&signature);
     s3_address_done(&address);
     headers_done(&h);
@@ -231,7 +231,7 @@ static int attempt(struct call *c, int *ret_result)
  * counts. One that is far behind says that their clock was set, or ours runs fast. */
 #define DATE_TOLERANCE_NS (3ll * 1000000000)
 
-static void learn(struct call *c)
+static void learn_date(struct call *c)
 {
     struct s3 *s3 = c->s3;
     const struct http_response *r = c->response;
@@ -301,7 +301,7 @@ static bool use_lesser_checksum(struct call *c)
 }
 
 /* A HEAD has no body that would say why, nor whether it is the bucket that lacks. */
-static bool explain(struct call *c)
+static bool ask_why(struct call *c)
 {
     long status = c->response->status;
     if (strcmp(method_of(c), "HEAD") != 0 || !c->request->object)
@@ -326,7 +326,7 @@ static bool can_be_fixed(struct call *c, const struct s3_rule *rule, const struc
     case S3_FAIL:
         /* A HEAD to the wrong region is a 400 of which only the header says why. */
         return (c->response->status == 400 && *e->code == '\0' && set_region(c, region)) ||
-               explain(c);
+               ask_why(c);
     case S3_AGAIN:
         break;
     }
@@ -383,11 +383,11 @@ static bool is_from_s3(const struct call *c)
     return !is_open || *c->response->etag || *c->response->request_id;
 }
 
-static enum verdict judge(struct call *c, int result, int *ret_error)
+static enum verdict judge_call(struct call *c, int result, int *ret_error)
 {
     const struct http_response *r = c->response;
     struct s3_error e = {0};
-    learn(c);
+    learn_date(c);
     if (c->request->any_answer && r->date_ns)
         return DONE;
     if (result < 0)
@@ -410,9 +410,9 @@ static enum verdict try_once(struct call *c, int *ret_error)
 {
     int result = 0;
     *c->response = (struct http_response){0};
-    int r = attempt(c, &result);
+    int r = attempt_call(c, &result);
     if (r == 0)
-        return judge(c, result, ret_error);
+        return judge_call(c, result, ret_error);
     *ret_error = r;
     return tier_error_is_transient(r) ? AGAIN : FAILED;
 }
@@ -423,7 +423,7 @@ static void count_retry(struct s3 *s3)
     s3->locked.traffic.retries++;
 }
 
-static int run(struct call *c)
+static int make_call(struct call *c)
 {
     for (;;) {
         int error = 0;
@@ -463,7 +463,7 @@ int s3_call(struct s3 *s3, const struct s3_request *request, struct http_respons
         mutex_unlock(&s3->locked.lock);
     }
     retry_begin(&c.retry, &s3->gate, s3->tier.patience_ns);
-    int r = run(&c);
+    int r = make_call(&c);
     if (r < 0)
         count_failure(s3, r);
     s3_credentials_done(&c.credentials);

@@ -4,7 +4,7 @@
 #include "base/crc.h"
 #include "tier/s3/internal.h"
 
-static char *base64(const uint8_t *bytes, size_t len)
+static char *base64_of(const uint8_t *bytes, size_t len)
 {
     char *text = xmalloc(4 * (len + 2) / 3 + 1);
     (void)EVP_EncodeBlock((unsigned char *)text, bytes, (int)len);
@@ -17,7 +17,7 @@ int s3_md5(const void *body, size_t len, char **ret_text)
     unsigned hash_len;
     if (EVP_Digest(len ? body : "", len, hash, &hash_len, EVP_md5(), NULL) != 1)
         return -EOPNOTSUPP;
-    *ret_text = base64(hash, hash_len);
+    *ret_text = base64_of(hash, hash_len);
     return 0;
 }
 
@@ -38,7 +38,7 @@ int s3_md5_from(struct tier_source *source, char **ret_text)
         r = -EOPNOTSUPP;
     EVP_MD_CTX_free(md);
     if (r == 0)
-        *ret_text = base64(hash, hash_len);
+        *ret_text = base64_of(hash, hash_len);
     return r;
 }
 
@@ -46,7 +46,7 @@ static char *crc_text(uint32_t crc)
 {
     uint8_t bytes[4] = {(uint8_t)(crc >> 24), (uint8_t)(crc >> 16), (uint8_t)(crc >> 8),
                         (uint8_t)crc};
-    return base64(bytes, sizeof bytes);
+    return base64_of(bytes, sizeof bytes);
 }
 
 char *s3_crc32(const void *body, size_t len)

@@ -104,8 +104,8 @@ static int ask_sources(const struct s3_lookup *lookup, struct s3_credentials *re
 }
 
 /* Everything is read anew: files change. */
-static int find(struct s3_credential_source *source, struct s3_credentials *ret_credentials,
-                char **ret_error)
+static int find_credentials(struct s3_credential_source *source,
+                            struct s3_credentials *ret_credentials, char **ret_error)
 {
     struct s3_lookup lookup = {.http = source->http, .profile_chosen = source->profile != NULL};
     struct s3_profiles *profiles;
@@ -136,7 +136,8 @@ static bool is_refused(const struct s3_credentials *found, const struct s3_crede
            same_text(found->secret, refused->secret) && same_text(found->token, refused->token);
 }
 
-static bool holds(const struct s3_credential_source *source, const struct s3_credentials *refused)
+static bool holds_credentials(const struct s3_credential_source *source,
+                              const struct s3_credentials *refused)
 {
     const struct s3_credentials *found = &source->locked.found;
     if (!found->key_id || is_refused(found, refused))
@@ -163,13 +164,13 @@ static int64_t pause_after(const struct s3_credentials *found)
 }
 
 /* The lock is held, but not while asking. */
-static void ask(struct s3_credential_source *source)
+static void ask_locked(struct s3_credential_source *source)
 {
     struct s3_credentials found = {0};
     char *error = NULL;
     source->locked.asking = true;
     mutex_unlock(&source->locked.lock);
-    int r = find(source, &found, &error);
+    int r = find_credentials(source, &found, &error);
     mutex_lock(&source->locked.lock);
     source->locked.asking = false;
     source->locked.asked++;
@@ -198,16 +199,16 @@ int s3_credentials_get(struct s3_credential_source *source, const struct s3_cred
 {
     _cleanup_free_ char *kept_because = NULL;
     mutex_lock(&source->locked.lock);
-    bool held = holds(source, refused), asked = false;
+    bool held = holds_credentials(source, refused), asked = false;
     if (source->locked.asking && !held) {
         wait_for_answer(source);
         asked = true;
     } else if (!source->locked.asking && (!held || is_due(source))) {
-        ask(source);
+        ask_locked(source);
         asked = true;
     }
     int r = asked ? source->locked.result : 0;
-    if (r < 0 && holds(source, refused)) {
+    if (r < 0 && holds_credentials(source, refused)) {
         kept_because = held ? xstrdup(source->locked.error) : NULL;
         r = 0;
     }

@@ -31,7 +31,7 @@ struct command {
 extern char **environ;
 
 /* The daemon's masked and ignored signals are not the command's. */
-static int spawn(const char *command, int out, int err, pid_t *ret_pid)
+static int spawn_command(const char *command, int out, int err, pid_t *ret_pid)
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
@@ -70,7 +70,7 @@ static int command_start(const char *command, struct command *p)
         (void)close(out[1]);
         return r;
     }
-    int r = spawn(command, out[1], err[1], &p->pid);
+    int r = spawn_command(command, out[1], err[1], &p->pid);
     (void)close(out[1]);
     (void)close(err[1]);
     (void)fcntl(out[0], F_SETFL, O_NONBLOCK);
@@ -84,7 +84,7 @@ static int command_start(const char *command, struct command *p)
 }
 
 /* Reads what is there; more than `room` is read and dropped. Closes the pipe at its end. */
-static void drain(int *fd, char *to, size_t room, size_t *len)
+static void drain_pipe(int *fd, char *to, size_t room, size_t *len)
 {
     char dropped[256];
     for (;;) {
@@ -122,9 +122,9 @@ static int command_wait(struct command *p)
             return -errno;
         p->ended = pid == p->pid;
         if (p->out >= 0)
-            drain(&p->out, p->output, OUTPUT_MAX + 1, &p->output_len);
+            drain_pipe(&p->out, p->output, OUTPUT_MAX + 1, &p->output_len);
         if (p->err >= 0)
-            drain(&p->err, p->errors, ERRORS_MAX, &p->errors_len);
+            drain_pipe(&p->err, p->errors, ERRORS_MAX, &p->errors_len);
     }
     return 0;
 }

@@ -127,7 +127,7 @@ int s3_source_ask(struct http *http, const struct http_request *request, unsigne
 }
 
 /* The beginning of a text as one line. */
-static void excerpt(const char *text, char line[EXCERPT_MAX + 1])
+static void excerpt_of(const char *text, char line[EXCERPT_MAX + 1])
 {
     size_t len = 0;
     for (; text && *text && len < EXCERPT_MAX; text++)
@@ -142,7 +142,7 @@ int s3_source_refused(const struct http_response *response, const char *what, co
                       char **ret_error)
 {
     char line[EXCERPT_MAX + 1];
-    excerpt(why ? why : response->text.at, line);
+    excerpt_of(why ? why : response->text.at, line);
     int error = response->status == 429 || response->status >= 500 ? -EAGAIN : -EACCES;
     return s3_source_fail(ret_error, error, "%s: answered %ld%s%s", what, response->status,
                           *line ? ": " : "", line);
@@ -224,7 +224,7 @@ void s3_credentials_done(struct s3_credentials *credentials)
 }
 
 /* Text of a member; NULL where it is not there or no text. Borrowed. */
-static const char *member(const cJSON *object, const char *name)
+static const char *json_member(const cJSON *object, const char *name)
 {
     return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
 }
@@ -233,18 +233,19 @@ static int from_json(const cJSON *object, const char *token_name, const char *wh
                      struct s3_credentials *ret_credentials, char **ret_error)
 {
     const cJSON *version = cJSON_GetObjectItemCaseSensitive(object, "Version");
-    const char *code = member(object, "Code"), *message = member(object, "Message");
+    const char *code = json_member(object, "Code"), *message = json_member(object, "Message");
     if (version && !(cJSON_IsNumber(version) && version->valueint == 1))
         return s3_source_fail(ret_error, -EINVAL, "%s: the answer has a Version other than 1",
                               what);
     if (code && strcmp(code, "Success") != 0) {
         char line[EXCERPT_MAX + 1];
-        excerpt(message ? message : code, line);
+        excerpt_of(message ? message : code, line);
         return s3_source_fail(ret_error, -EACCES, "%s: refused: %s", what, line);
     }
-    return s3_credentials_make(member(object, "AccessKeyId"), member(object, "SecretAccessKey"),
-                               member(object, token_name), member(object, "Expiration"), what,
-                               ret_credentials, ret_error);
+    return s3_credentials_make(json_member(object, "AccessKeyId"),
+                               json_member(object, "SecretAccessKey"),
+                               json_member(object, token_name), json_member(object, "Expiration"),
+                               what, ret_credentials, ret_error);
 }
 
 int s3_credentials_parse(const char *text, size_t len, const char *token_name, const char *what,

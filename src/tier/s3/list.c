@@ -48,7 +48,7 @@ static int read_length(struct page *page, const char *value)
     return errno == 0 && end != value && *end == '\0' && *value != '-' ? 0 : -EPROTO;
 }
 
-static void replace(char **text, const char *value)
+static void replace_text(char **text, const char *value)
 {
     free(*text);
     *text = xstrdup(value);
@@ -67,12 +67,12 @@ static int on_element(const char *path, const char *value, void *arg)
     if (strcmp(path, "/Contents/Size") == 0)
         return read_length(page, value);
     if (strcmp(path, "/Contents/Key") == 0)
-        replace(&page->next.key, value);
+        replace_text(&page->next.key, value);
     else if (strcmp(path, "/Contents/LastModified") == 0 &&
              s3_time_parse(value, &page->next.modified_ns) < 0)
         page->next.modified_ns = 0;
     else if (strcmp(path, "/NextContinuationToken") == 0)
-        replace(&page->token, value);
+        replace_text(&page->token, value);
     else if (strcmp(path, "/EncodingType") == 0)
         page->is_encoded = strcmp(value, "url") == 0;
     else if (strcmp(path, "/IsTruncated") == 0)
@@ -81,7 +81,7 @@ static int on_element(const char *path, const char *value, void *arg)
 }
 
 /* In place. A '+' is a blank: a real one comes as %2B. */
-static int decode(char *text)
+static int decode_key(char *text)
 {
     char *to = text;
     for (; *text; text++) {
@@ -157,9 +157,9 @@ static int fetch_page(struct walk *w, const char *token, struct page *page)
 
 /* Callers rely on the order, and must not miss an object: a server that keeps none is found out
  * here. */
-static int give(struct walk *w, struct found *found, bool is_encoded)
+static int give_object(struct walk *w, struct found *found, bool is_encoded)
 {
-    int r = is_encoded ? decode(found->key) : 0;
+    int r = is_encoded ? decode_key(found->key) : 0;
     if (r < 0 || strncmp(found->key, w->key_prefix, strlen(w->key_prefix)) != 0) {
         s3_set_error(w->s3, "GET", w->directory, "the list contains a name that was not requested");
         return -EPROTO;
@@ -169,7 +169,7 @@ static int give(struct walk *w, struct found *found, bool is_encoded)
         s3_set_error(w->s3, "GET", w->directory, "the list is out of order at %s", object.name);
         return -EPROTO;
     }
-    replace(&w->last, object.name);
+    replace_text(&w->last, object.name);
     bool is_marker =
         object.name[strlen(object.name) - 1] == '/'; /* what consoles make to show a directory */
     if (is_marker || (w->after && strcmp(object.name, w->after) <= 0))
@@ -182,7 +182,7 @@ static int give_page(struct walk *w, struct page *page)
 {
     int r = 0;
     for (size_t i = 0; i < page->found.count && r == 0; i++)
-        r = give(w, &page->found.at[i], page->is_encoded);
+        r = give_object(w, &page->found.at[i], page->is_encoded);
     return r;
 }
 

@@ -73,7 +73,7 @@ static int add_entry(struct reader *r, const char *parent, const char *key, cons
 }
 
 /* Takes white space off both ends. */
-static char *trim(char *text)
+static char *trim_blanks(char *text)
 {
     text += strspn(text, " \t");
     size_t len = strlen(text);
@@ -98,10 +98,10 @@ static char *after_word(char *name, const char *word)
     size_t len = strlen(word);
     if (strncmp(name, word, len) != 0 || (name[len] != ' ' && name[len] != '\t'))
         return NULL;
-    return trim(name + len);
+    return trim_blanks(name + len);
 }
 
-static char *unquote(char *name)
+static char *unquote_name(char *name)
 {
     size_t len = strlen(name);
     if (len < 2 || (*name != '"' && *name != '\'') || name[len - 1] != *name)
@@ -114,11 +114,11 @@ static enum rank config_rank(char **name)
 {
     char *rest;
     if ((rest = after_word(*name, "profile"))) {
-        *name = unquote(rest);
+        *name = unquote_name(rest);
         return RANK_CONFIG_PREFIXED;
     }
     if ((rest = after_word(*name, "services"))) {
-        *name = unquote(rest);
+        *name = unquote_name(rest);
         return RANK_SERVICES;
     }
     return strcmp(*name, "default") == 0 ? RANK_CONFIG : RANK_IGNORED;
@@ -131,9 +131,9 @@ static int read_section(struct reader *r, char *text, char **ret_error)
         return bad_line(r, ret_error, "a section without ']' at its end");
     *end = '\0';
     drop_remark(end + 1);
-    if (*trim(end + 1) != '\0')
+    if (*trim_blanks(end + 1) != '\0')
         return bad_line(r, ret_error, "something follows the ']' of a section");
-    char *name = trim(text + 1);
+    char *name = trim_blanks(text + 1);
     r->rank = r->is_credentials ? RANK_CREDENTIALS : config_rank(&name);
     if (*name == '\0')
         return bad_line(r, ret_error, "a section without a name");
@@ -152,7 +152,7 @@ static int read_key(struct reader *r, char *text, const char *parent, char **ret
     if (!equals)
         return bad_line(r, ret_error, "neither a [section] nor a setting with '='");
     *equals = '\0';
-    char *key = trim(text), *value = equals + 1;
+    char *key = trim_blanks(text), *value = equals + 1;
     if (*key == '\0')
         return bad_line(r, ret_error, "a setting without a name");
     for (char *c = key; *c; c++)
@@ -160,7 +160,7 @@ static int read_key(struct reader *r, char *text, const char *parent, char **ret
     /* In a command for the shell '#' may mean something. */
     if (strcmp(key, "credential_process") != 0)
         drop_remark(value);
-    value = trim(value);
+    value = trim_blanks(value);
     if (!parent) {
         r->in_key = true;
         r->parent = *value ? NULL : key;
@@ -173,7 +173,7 @@ static int read_key(struct reader *r, char *text, const char *parent, char **ret
 static int read_line(struct reader *r, char *line, char **ret_error)
 {
     size_t indent = strspn(line, " \t");
-    char *text = trim(line);
+    char *text = trim_blanks(line);
     if (*text == '\0' || *text == '#' || *text == ';')
         return 0;
     if (*text == '[')
@@ -293,8 +293,8 @@ static bool is_key(const struct entry *e, const char *key)
 }
 
 /* The entry of a key that counts, of those between two ranks. */
-static const struct entry *find(const struct s3_profiles *profiles, enum rank from, enum rank to,
-                                const char *section, const char *key)
+static const struct entry *find_entry(const struct s3_profiles *profiles, enum rank from,
+                                      enum rank to, const char *section, const char *key)
 {
     const struct entry *best = NULL;
     for (size_t i = 0; i < profiles->entries.count; i++) {
@@ -308,7 +308,7 @@ static const struct entry *find(const struct s3_profiles *profiles, enum rank fr
 
 bool s3_profiles_has(const struct s3_profiles *profiles, const char *profile)
 {
-    return find(profiles, RANK_CONFIG, RANK_CREDENTIALS, profile, "") != NULL;
+    return find_entry(profiles, RANK_CONFIG, RANK_CREDENTIALS, profile, "") != NULL;
 }
 
 const char *s3_profiles_get(const struct s3_profiles *profiles, const char *profile,
@@ -316,18 +316,18 @@ const char *s3_profiles_get(const struct s3_profiles *profiles, const char *prof
 {
     enum rank from = RANK_CONFIG, to = RANK_CREDENTIALS;
     if (strcmp(key, "aws_secret_access_key") == 0 || strcmp(key, "aws_session_token") == 0) {
-        const struct entry *id = find(profiles, from, to, profile, "aws_access_key_id");
+        const struct entry *id = find_entry(profiles, from, to, profile, "aws_access_key_id");
         from = id ? id->rank : from;
         to = id ? id->rank : to;
     }
-    const struct entry *e = find(profiles, from, to, profile, key);
+    const struct entry *e = find_entry(profiles, from, to, profile, key);
     return e && *e->value ? e->value : NULL;
 }
 
 const char *s3_profiles_get_service(const struct s3_profiles *profiles, const char *services,
                                     const char *key)
 {
-    const struct entry *e = find(profiles, RANK_SERVICES, RANK_SERVICES, services, key);
+    const struct entry *e = find_entry(profiles, RANK_SERVICES, RANK_SERVICES, services, key);
     return e && *e->value ? e->value : NULL;
 }
 

@@ -57,8 +57,8 @@ static int sha256_hex_from(struct tier_source *source, char text[HEX_LEN])
     return r;
 }
 
-static int hmac(const void *key, size_t key_len, const char *text, size_t len,
-                uint8_t ret_mac[HASH_LEN])
+static int hmac_of(const void *key, size_t key_len, const char *text, size_t len,
+                   uint8_t ret_mac[HASH_LEN])
 {
     return HMAC(EVP_sha256(), key, (int)key_len, (const uint8_t *)text, len, ret_mac, NULL) ? 0
                                                                                             : -EIO;
@@ -265,16 +265,16 @@ static char *canonical_request(const struct s3_sign_request *request, const stru
 
 /* The key is derived anew each time: four short HMACs cost less than keeping another
  * secret safe. */
-static int signature(const struct s3_sign_request *request, const char *secret, const char *stamp,
-                     const char *string_to_sign, char text[HEX_LEN])
+static int make_signature(const struct s3_sign_request *request, const char *secret,
+                          const char *stamp, const char *string_to_sign, char text[HEX_LEN])
 {
     uint8_t key[HASH_LEN], next[HASH_LEN];
     char *first = s3_secret_join("AWS4", secret);
-    int r = hmac(first, strlen(first), stamp, DAY_LEN, key);
+    int r = hmac_of(first, strlen(first), stamp, DAY_LEN, key);
     s3_secret_free(&first);
     const char *const steps[] = {request->region, request->service, "aws4_request", string_to_sign};
     for (size_t i = 0; r == 0 && i < ARRAY_LEN(steps); i++) {
-        r = hmac(key, HASH_LEN, steps[i], strlen(steps[i]), next);
+        r = hmac_of(key, HASH_LEN, steps[i], strlen(steps[i]), next);
         memcpy(key, next, HASH_LEN);
     }
     if (r == 0)
@@ -306,8 +306,8 @@ static void add_headers(const struct s3_sign_request *request,
         *headers++ = s3_secret_join("x-amz-security-token: ", credentials->token);
 }
 
-static char *authorization(const struct s3_credentials *credentials, const char *scope,
-                           const struct fields *fields, const char *signature_hex)
+static char *authorization_header(const struct s3_credentials *credentials, const char *scope,
+                                  const struct fields *fields, const char *signature_hex)
 {
     char *text;
     size_t len;
@@ -332,14 +332,14 @@ static int sign_fields(const struct s3_sign_request *request,
     if (r < 0)
         return r;
     s->string_to_sign = xasprintf(ALGORITHM "\n%s\n%s\n%s", stamp, scope, request_hex);
-    r = signature(request, credentials->secret, stamp, s->string_to_sign, signature_hex);
+    r = make_signature(request, credentials->secret, stamp, s->string_to_sign, signature_hex);
     if (r < 0)
         return r;
     size_t last = 0;
     while (s->headers[last])
         last++;
     check(last < S3_SIGNED_HEADERS_MAX);
-    s->headers[last] = authorization(credentials, scope, fields, signature_hex);
+    s->headers[last] = authorization_header(credentials, scope, fields, signature_hex);
     return 0;
 }
 
