@@ -58,9 +58,9 @@ int mountinfo_read(const char *path, bool (*fn)(const struct mountinfo *mount, v
     if (!f)
         return -errno;
     _cleanup_free_ char *text = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     bool more = true;
-    while (more && getline(&text, &room, f) > 0) {
+    while (more && getline(&text, &capacity, f) > 0) {
         struct mountinfo mount;
         if (parse_line(text, &mount))
             more = fn(&mount, arg);

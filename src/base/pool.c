@@ -5,12 +5,12 @@
 
 #include "base/lock.h"
 
-int thread_start(pthread_t *ret_thread, const char *name, void *(*run)(void *), void *arg)
+int thread_start(pthread_t *ret_thread, const char *name, void *(*start)(void *), void *arg)
 {
     sigset_t all, before;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-    int r = pthread_create(ret_thread, NULL, run, arg);
+    int r = pthread_create(ret_thread, NULL, start, arg);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (r != 0)
         return -r;
@@ -19,7 +19,7 @@ int thread_start(pthread_t *ret_thread, const char *name, void *(*run)(void *), 
 }
 
 struct job {
-    void (*run)(void *arg);
+    void (*fn)(void *arg);
     void *arg;
 };
 
@@ -39,7 +39,7 @@ struct pool {
     } locked;
 };
 
-static void *pool_run(void *arg)
+static void *pool_main(void *arg)
 {
     struct pool *pool = arg;
     if (pool->prepare)
@@ -56,7 +56,7 @@ static void *pool_run(void *arg)
         pool->locked.running++;
         (void)pthread_cond_signal(&pool->left);
         mutex_unlock(&pool->locked.lock);
-        job.run(job.arg);
+        job.fn(job.arg);
         mutex_lock(&pool->locked.lock);
         pool->locked.running--;
         if (pool->locked.queued == 0 && pool->locked.running == 0)
@@ -80,7 +80,7 @@ int pool_new(const char *name, unsigned threads, unsigned queue_max, void (*prep
     cond_init(&pool->left);
     cond_init(&pool->idle);
     for (; pool->thread_count < threads; pool->thread_count++) {
-        int r = thread_start(&pool->threads[pool->thread_count], name, pool_run, pool);
+        int r = thread_start(&pool->threads[pool->thread_count], name, pool_main, pool);
         if (r < 0) {
             pool_free(pool);
             return r;

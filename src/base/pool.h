@@ -7,7 +7,7 @@
 #include "base/base.h"
 
 /* Starts a joinable thread called `name` (at most 15 characters); all signals are blocked in it. */
-CAIRN_MUST_CHECK int thread_start(pthread_t *ret_thread, const char *name, void *(*run)(void *),
+CAIRN_MUST_CHECK int thread_start(pthread_t *ret_thread, const char *name, void *(*start)(void *),
                                   void *arg);
 
 struct pool;

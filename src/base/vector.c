@@ -26,12 +26,12 @@ void *vector_search_bytes(const void *key, const void *at, size_t count, size_t 
 
 size_t sort_unique_u64(uint64_t *at, size_t count)
 {
-    size_t kept = 0;
+    size_t left = 0;
     vector_sort_bytes(at, count, sizeof *at, compare_u64);
     for (size_t i = 0; i < count; i++)
-        if (kept == 0 || at[kept - 1] != at[i])
-            at[kept++] = at[i];
-    return kept;
+        if (left == 0 || at[left - 1] != at[i])
+            at[left++] = at[i];
+    return left;
 }
 
 int compare_u64(const void *a, const void *b)

@@ -45,7 +45,7 @@ struct adopt_request {
     bool new_id;
 };
 
-static int run_adopt(const struct command *command, int argc, char **argv)
+static int execute_adopt(const struct command *command, int argc, char **argv)
 {
     struct adopt_request request = {0};
     char **operands;
@@ -83,5 +83,5 @@ const struct command adopt_command = {
         (const struct exit_status[]){
             {CLI_OK, "done"}, {CLI_FAILED, "failed"}, {CLI_USAGE, "wrong usage"}, {0}},
     .usage_exit = CLI_USAGE,
-    .run = run_adopt,
+    .execute = execute_adopt,
 };

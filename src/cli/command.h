@@ -68,7 +68,7 @@ struct command {
                              *spec); /* the mount options that are flags of it, too; NULL: none */
     size_t options_offset;           /* of the struct mount_options in the request */
     void (*more_help)(void);         /* prints the end of the help text; NULL: none */
-    int (*run)(const struct command *command, int argc, char **argv); /* argv[0] is the name */
+    int (*execute)(const struct command *command, int argc, char **argv); /* argv[0] is the name */
 };
 
 /* All commands in the order of the help text; ends with NULL. */

@@ -378,7 +378,7 @@ static void print_script(const char *script, const struct part *parts)
     }
 }
 
-static int run_completion(const struct command *command, int argc, char **argv)
+static int execute_completion(const struct command *command, int argc, char **argv)
 {
     const struct {
         const char *shell, *script;
@@ -403,5 +403,5 @@ const struct command completion_command = {
     .operands = (const struct operand[]){{.name = "bash|zsh|fish", .offers = OFFER_WORDS}, {0}},
     .exits = (const struct exit_status[]){{CLI_OK, "printed"}, {CLI_USAGE, "wrong usage"}, {0}},
     .usage_exit = CLI_USAGE,
-    .run = run_completion,
+    .execute = execute_completion,
 };

@@ -17,7 +17,9 @@
 
 #define QUEUE_MAX 64u
 #define TICK_MS 200
-#define MODE_KEPT 01777u /* not the bits that say on whose behalf it runs: the owner is another */
+#define MODE_COPIED                                                                                \
+    01777u /* not the bits that say on whose behalf it runs: the owner is another                  \
+            */
 
 struct directory {
     char *path;
@@ -156,7 +158,7 @@ static int file_finish(const struct file_copy *file)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(file->attrs.mtime)};
     if (ftruncate(file->fd, (off_t)file->attrs.size) < 0 ||
-        fchmod(file->fd, file->attrs.mode & MODE_KEPT) < 0 || futimens(file->fd, times) < 0 ||
+        fchmod(file->fd, file->attrs.mode & MODE_COPIED) < 0 || futimens(file->fd, times) < 0 ||
         renameat(file->dir_fd, file->temporary, file->dir_fd, file->name) < 0)
         return -errno;
     return 0;
@@ -268,7 +270,7 @@ void copy_link(struct copy *copy, const struct ns_inode *inode, const char *targ
 void copy_directory_later(struct copy *copy, const struct ns_inode *inode, const char *path)
 {
     vector_add(&copy->directories, (struct directory){.path = xstrdup(path),
-                                                      .mode = inode->attrs.mode & MODE_KEPT,
+                                                      .mode = inode->attrs.mode & MODE_COPIED,
                                                       .mtime = inode->attrs.mtime});
 }
 

@@ -207,7 +207,7 @@ static int check_local(const struct command *command, char **operands, size_t co
                           operands[count - 1]);
 }
 
-static int run_cp(const struct command *command, int argc, char **argv)
+static int execute_cp(const struct command *command, int argc, char **argv)
 {
     struct copying c = {.command = command};
     bool failed = false;
@@ -260,5 +260,5 @@ const struct command cp_command = {
     .takes_option = source_takes_option,
     .options_offset = FIELD(options),
     .more_help = source_more_help,
-    .run = run_cp,
+    .execute = execute_cp,
 };

@@ -86,7 +86,7 @@ static int du_path(const struct command *command, const char *path, struct du_re
     int code = survey_look(command, path, &target, &root);
     if (code != CLI_OK)
         return code;
-    code = survey_run(command, target.store, root, &sum);
+    code = survey_walk(command, target.store, root, &sum);
     if (code == CLI_OK)
         code =
             (request->all ? add_sum : print_sum)(command, path, target.store, root, request, &sum);
@@ -95,7 +95,7 @@ static int du_path(const struct command *command, const char *path, struct du_re
     return code;
 }
 
-static int run_du(const struct command *command, int argc, char **argv)
+static int execute_du(const struct command *command, int argc, char **argv)
 {
     struct du_request request = {0};
     char **path;
@@ -136,5 +136,5 @@ const struct command du_command = {
                                           {CLI_INTERRUPTED, "interrupted"},
                                           {0}},
     .usage_exit = CLI_USAGE,
-    .run = run_du,
+    .execute = execute_du,
 };

@@ -76,7 +76,7 @@ struct fsck_request {
     bool repair;
 };
 
-static int run_fsck(const struct command *command, int argc, char **argv)
+static int execute_fsck(const struct command *command, int argc, char **argv)
 {
     struct fsck_request request = {0};
     char **operands;
@@ -109,5 +109,5 @@ const struct command fsck_command = {
                                           {FSCK_USAGE, "wrong usage"},
                                           {0}},
     .usage_exit = FSCK_USAGE,
-    .run = run_fsck,
+    .execute = execute_fsck,
 };

@@ -9,7 +9,7 @@ struct gc_request {
     bool dry_run;
 };
 
-static int run_gc(const struct command *command, int argc, char **argv)
+static int execute_gc(const struct command *command, int argc, char **argv)
 {
     struct gc_request options = {0};
     char **operands;
@@ -22,7 +22,7 @@ static int run_gc(const struct command *command, int argc, char **argv)
     (void)cJSON_AddBoolToObject(request, "local", true);
     (void)cJSON_AddBoolToObject(request, "remote", true);
     (void)cJSON_AddBoolToObject(request, "dry_run", options.dry_run);
-    code = job_run(command, *operands, request, &report);
+    code = job_execute(command, *operands, request, &report);
     if (code != CLI_OK)
         return code;
     (void)printf("%llu objects, %s%s\n", (unsigned long long)report.objects,
@@ -50,5 +50,5 @@ const struct command gc_command = {
                                           {CLI_INTERRUPTED, "interrupted"},
                                           {0}},
     .usage_exit = CLI_USAGE,
-    .run = run_gc,
+    .execute = execute_gc,
 };

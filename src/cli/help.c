@@ -157,7 +157,7 @@ struct help_request {
     bool json;
 };
 
-static int run_help(const struct command *command, int argc, char **argv)
+static int execute_help(const struct command *command, int argc, char **argv)
 {
     struct help_request request = {0};
     char **operands;
@@ -189,10 +189,10 @@ const struct command help_command = {
     .operands = (const struct operand[]){{"COMMAND", OFFER_COMMANDS, true, false}, {0}},
     .exits = exits,
     .usage_exit = CLI_USAGE,
-    .run = run_help,
+    .execute = execute_help,
 };
 
-static int run_version(const struct command *command, int argc, char **argv)
+static int execute_version(const struct command *command, int argc, char **argv)
 {
     char **operands;
     int code = flags_parse(command, argc, argv, NULL, &operands);
@@ -206,5 +206,5 @@ const struct command version_command = {
     .summary = "print the version",
     .exits = exits,
     .usage_exit = CLI_USAGE,
-    .run = run_version,
+    .execute = execute_version,
 };

@@ -162,5 +162,5 @@ int umount_helper(int argc, char **argv)
         return detach_mount(&request, argv[optind]);
     char name[] = "umount";
     char *arguments[] = {name, argv[optind], NULL};
-    return command->run(command, 2, arguments);
+    return command->execute(command, 2, arguments);
 }

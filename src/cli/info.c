@@ -116,7 +116,7 @@ struct info_request {
     bool json;
 };
 
-static int run_info(const struct command *command, int argc, char **argv)
+static int execute_info(const struct command *command, int argc, char **argv)
 {
     struct info_request request = {0};
     struct target target;
@@ -128,7 +128,7 @@ static int run_info(const struct command *command, int argc, char **argv)
         code = survey_look(command, *operands, &target, &root);
     if (code != CLI_OK)
         return code;
-    code = survey_run(command, target.store, root, &sum);
+    code = survey_walk(command, target.store, root, &sum);
     if (code == CLI_OK && request.json) {
         add_sum(root, &sum);
         json_print(root);
@@ -158,5 +158,5 @@ const struct command info_command = {
                                           {CLI_INTERRUPTED, "interrupted"},
                                           {0}},
     .usage_exit = CLI_USAGE,
-    .run = run_info,
+    .execute = execute_info,
 };

@@ -108,7 +108,7 @@ static void watch_cancel(struct watch *w)
         cJSON_Delete(reply);
 }
 
-static int watch_run(struct watch *w, struct job_report *report)
+static int watch_until_done(struct watch *w, struct job_report *report)
 {
     unsigned pause_ms = POLL_FIRST_MS;
     int r;
@@ -138,11 +138,11 @@ static int start_and_watch(const struct command *command, const char *store, cJS
         complain(command->name, "store %s: %s", store, daemon_trouble(-EBADMSG));
         return CLI_FAILED;
     }
-    return watch_run(&w, ret);
+    return watch_until_done(&w, ret);
 }
 
-int job_run(const struct command *command, const char *mountpoint, cJSON *request,
-            struct job_report *ret)
+int job_execute(const struct command *command, const char *mountpoint, cJSON *request,
+                struct job_report *ret)
 {
     struct target target;
     *ret = (struct job_report){0};

@@ -212,7 +212,7 @@ static char *path_of_log(const char *store)
     return path;
 }
 
-static int run_log(const struct command *command, int argc, char **argv)
+static int execute_log(const struct command *command, int argc, char **argv)
 {
     struct log_request request = {.level = LOG_LEVEL_DEBUG, .lines = UINT64_MAX};
     struct target target;
@@ -267,5 +267,5 @@ const struct command log_command = {
                                           {CLI_INTERRUPTED, "interrupted"},
                                           {0}},
     .usage_exit = CLI_USAGE,
-    .run = run_log,
+    .execute = execute_log,
 };

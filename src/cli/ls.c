@@ -132,7 +132,7 @@ static int list_one(struct listing *l, const char *text)
     return code;
 }
 
-static int run_ls(const struct command *command, int argc, char **argv)
+static int execute_ls(const struct command *command, int argc, char **argv)
 {
     struct listing l = {.command = command, .is_tty = isatty(STDOUT_FILENO)};
     char **source;
@@ -173,5 +173,5 @@ const struct command ls_command = {
     .takes_option = source_takes_option,
     .options_offset = FIELD(options),
     .more_help = source_more_help,
-    .run = run_ls,
+    .execute = execute_ls,
 };

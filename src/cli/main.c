@@ -51,10 +51,10 @@ static int end_output(const struct command *command, int code)
     return code ? code : CLI_FAILED;
 }
 
-static int run_command(const struct command *command, int argc, char **argv)
+static int execute_command(const struct command *command, int argc, char **argv)
 {
     if (!wants_help(argc, argv))
-        return command->run(command, argc, argv);
+        return command->execute(command, argc, argv);
     help_print(command);
     return CLI_OK;
 }
@@ -89,5 +89,5 @@ int main(int argc, char **argv)
         text_print(stderr, "cairn: unknown command '%s'; 'cairn help' lists all", argv[1]);
         return CLI_USAGE;
     }
-    return end_output(command, run_command(command, argc - 1, argv + 1));
+    return end_output(command, execute_command(command, argc - 1, argv + 1));
 }

@@ -7,7 +7,7 @@
 #include "cli/target.h"
 #include "daemon/control.h"
 
-static int run_metrics(const struct command *command, int argc, char **argv)
+static int execute_metrics(const struct command *command, int argc, char **argv)
 {
     struct target target;
     cJSON *reply = NULL;
@@ -39,5 +39,5 @@ const struct command metrics_command = {
         (const struct exit_status[]){
             {CLI_OK, "printed"}, {CLI_FAILED, "failed"}, {CLI_USAGE, "wrong usage"}, {0}},
     .usage_exit = CLI_USAGE,
-    .run = run_metrics,
+    .execute = execute_metrics,
 };

@@ -82,13 +82,13 @@ static int await_child(pid_t child, int ready_fd)
 }
 
 /* Runs the daemon in this process, or in a child that a successor may replace. */
-static int run_daemon(const char *store, const char *mountpoint,
-                      const struct mount_options *options, int ready_fd)
+static int serve_mount(const char *store, const char *mountpoint,
+                       const struct mount_options *options, int ready_fd)
 {
-    bool keep = options->successor == SUCCESSOR_ON ||
-                (options->successor == SUCCESSOR_AUTO && !options->foreground);
-    return keep ? holder_run(store, mountpoint, options, ready_fd)
-                : lifecycle_run(store, mountpoint, options, ready_fd, NULL);
+    bool has_holder = options->successor == SUCCESSOR_ON ||
+                      (options->successor == SUCCESSOR_AUTO && !options->foreground);
+    return has_holder ? holder_main(store, mountpoint, options, ready_fd)
+                      : lifecycle_main(store, mountpoint, options, ready_fd, NULL);
 }
 
 /* Closes inherited descriptors: the parent may wait for the end of a pipe or a lock that the daemon
@@ -102,8 +102,8 @@ static int leave_inherited(int ours)
     return fd;
 }
 
-static int run_in_background(const char *store, const char *mountpoint,
-                             const struct mount_options *options)
+static int serve_in_background(const char *store, const char *mountpoint,
+                               const struct mount_options *options)
 {
     int ready[2];
     pid_t child = -1;
@@ -118,7 +118,7 @@ static int run_in_background(const char *store, const char *mountpoint,
     if (child == 0) {
         (void)close(ready[0]);
         (void)setsid();
-        _exit(run_daemon(store, mountpoint, options, leave_inherited(ready[1])));
+        _exit(serve_mount(store, mountpoint, options, leave_inherited(ready[1])));
     }
     (void)close(ready[1]);
     int code = await_child(child, ready[0]);
@@ -159,11 +159,11 @@ int mount_store(const struct mount_options *options, bool fake, const char *stor
     if (fake)
         return MOUNT_OK;
     if (options->foreground)
-        return run_daemon(store, mountpoint, options, -1);
-    return run_in_background(store, mountpoint, options);
+        return serve_mount(store, mountpoint, options, -1);
+    return serve_in_background(store, mountpoint, options);
 }
 
-static int run_mount(const struct command *command, int argc, char **argv)
+static int execute_mount(const struct command *command, int argc, char **argv)
 {
     struct mount_options options;
     char *error = NULL, **operands;
@@ -233,5 +233,5 @@ const struct command mount_command = {
     .usage_exit = MOUNT_USAGE,
     .takes_option = takes_every_option,
     .more_help = print_options,
-    .run = run_mount,
+    .execute = execute_mount,
 };

@@ -24,7 +24,7 @@ struct scrub_request {
     bool remote, local;
 };
 
-static int run_scrub(const struct command *command, int argc, char **argv)
+static int execute_scrub(const struct command *command, int argc, char **argv)
 {
     struct scrub_request options = {0};
     char **operands;
@@ -37,7 +37,7 @@ static int run_scrub(const struct command *command, int argc, char **argv)
     (void)cJSON_AddBoolToObject(request, "local", options.local || !options.remote);
     (void)cJSON_AddBoolToObject(request, "remote", options.remote || !options.local);
     control_add_u64(request, "rate", options.rate);
-    code = job_run(command, *operands, request, &report);
+    code = job_execute(command, *operands, request, &report);
     return code == CLI_OK ? print_result(&report) : code;
 }
 
@@ -66,5 +66,5 @@ const struct command scrub_command = {
                                           {CLI_INTERRUPTED, "interrupted"},
                                           {0}},
     .usage_exit = CLI_USAGE,
-    .run = run_scrub,
+    .execute = execute_scrub,
 };

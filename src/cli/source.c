@@ -158,7 +158,7 @@ struct walk {
     unsigned links;
 };
 
-static int walk_path(struct walk *walk, const char *path, bool follow_last);
+static int walk_path(struct walk *walk, const char *path, bool resolve_last);
 
 static int walk_link(struct walk *walk, const struct ns_inode *directory)
 {
@@ -172,7 +172,7 @@ static int walk_link(struct walk *walk, const struct ns_inode *directory)
     return r < 0 ? r : walk_path(walk, target, true);
 }
 
-static int walk_part(struct walk *walk, const char *name, size_t len, bool follow)
+static int walk_part(struct walk *walk, const char *name, size_t len, bool resolve)
 {
     struct ns_inode directory = walk->at;
     struct view_entry entry;
@@ -184,19 +184,19 @@ static int walk_part(struct walk *walk, const char *name, size_t len, bool follo
     int r = up ? 0 : ns_lookup(walk->source->ns, directory.ino, name, len, &entry);
     if (r == 0)
         r = ns_inode(walk->source->ns, up ? directory.parent : entry.ino, &walk->at);
-    if (r == 0 && follow && S_ISLNK(walk->at.attrs.mode))
+    if (r == 0 && resolve && S_ISLNK(walk->at.attrs.mode))
         r = walk_link(walk, &directory);
     return r;
 }
 
-static int walk_path(struct walk *walk, const char *path, bool follow_last)
+static int walk_path(struct walk *walk, const char *path, bool resolve_last)
 {
     int r = 0;
     for (path += strspn(path, "/"); *path && r == 0;) {
         size_t len = strcspn(path, "/");
         const char *next = path + len + strspn(path + len, "/");
         bool is_last = *next == '\0' && path[len] == '\0';
-        r = walk_part(walk, path, len, !is_last || follow_last);
+        r = walk_part(walk, path, len, !is_last || resolve_last);
         path = next;
     }
     return r;

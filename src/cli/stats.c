@@ -126,8 +126,8 @@ static bool sleep_until(int64_t at)
     return horizon_sleep_ms(0);
 }
 
-static int stats_run(const struct command *command, const struct stats_request *request,
-                     const char *store)
+static int stats_repeat(const struct command *command, const struct stats_request *request,
+                        const char *store)
 {
     cJSON *before = NULL;
     int64_t began = clock_monotonic_ns();
@@ -160,7 +160,7 @@ static int stats_run(const struct command *command, const struct stats_request *
     return code;
 }
 
-static int run_stats(const struct command *command, int argc, char **argv)
+static int execute_stats(const struct command *command, int argc, char **argv)
 {
     struct stats_request request = {.interval_ns = SECOND_NS};
     struct target target;
@@ -171,7 +171,7 @@ static int run_stats(const struct command *command, int argc, char **argv)
     if (code != CLI_OK)
         return code;
     horizon_catch_interrupts();
-    code = stats_run(command, &request, target.store);
+    code = stats_repeat(command, &request, target.store);
     target_done(&target);
     return code;
 }
@@ -210,5 +210,5 @@ const struct command stats_command = {
                                           {CLI_INTERRUPTED, "interrupted"},
                                           {0}},
     .usage_exit = CLI_USAGE,
-    .run = run_stats,
+    .execute = execute_stats,
 };

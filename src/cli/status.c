@@ -468,7 +468,7 @@ struct status_request {
     bool json;
 };
 
-static int run_status(const struct command *command, int argc, char **argv)
+static int execute_status(const struct command *command, int argc, char **argv)
 {
     struct status_request request = {0};
     struct target target;
@@ -503,5 +503,5 @@ const struct command status_command = {
                                           {CLI_USAGE, "wrong usage"},
                                           {0}},
     .usage_exit = CLI_USAGE,
-    .run = run_status,
+    .execute = execute_status,
 };

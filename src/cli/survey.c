@@ -360,8 +360,8 @@ static void settle_walk(struct walk *w)
         (void)fprintf(stderr, "\r\033[K");
 }
 
-int survey_run(const struct command *command, const char *store, const cJSON *root,
-               struct survey_sum *ret)
+int survey_walk(const struct command *command, const char *store, const cJSON *root,
+                struct survey_sum *ret)
 {
     struct walk w = {.command = command, .store = store, .drawn_at = clock_monotonic_ns()};
     const char *type = json_text(root, "type");

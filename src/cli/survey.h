@@ -50,8 +50,8 @@ struct survey_sum {
 
 /* `root`: the answer to "look" for the file or directory. Progress goes to standard error if that
  * is a terminal. CLI_OK, or the exit code, and it was said why. */
-CAIRN_MUST_CHECK int survey_run(const struct command *command, const char *store, const cJSON *root,
-                                struct survey_sum *ret);
+CAIRN_MUST_CHECK int survey_walk(const struct command *command, const char *store,
+                                 const cJSON *root, struct survey_sum *ret);
 
 /* Of enum chunk_encoding, or "unknown". */
 const char *survey_encoding_name(unsigned encoding);
@@ -61,6 +61,6 @@ void survey_add_forms(cJSON *object, const char *name, const struct survey_form 
 /* 1 for nothing. */
 double survey_ratio(const struct survey_form *form);
 
-/* Asks the daemon about the path, for survey_run(); caller frees *ret_root and *ret_target. */
+/* Asks the daemon about the path, for survey_walk(); caller frees *ret_root and *ret_target. */
 CAIRN_MUST_CHECK int survey_look(const struct command *command, const char *path,
                                  struct target *ret_target, cJSON **ret_root);

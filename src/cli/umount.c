@@ -335,7 +335,7 @@ static int umount_one(const struct mount_entry *mount, const struct umount_reque
     return code;
 }
 
-static int run_umount(const struct command *command, int argc, char **argv)
+static int execute_umount(const struct command *command, int argc, char **argv)
 {
     struct umount_request request = {.timeout_ns = -1};
     struct mount_list list;
@@ -387,5 +387,5 @@ const struct command umount_command = {
                                           {CLI_INTERRUPTED, "interrupted"},
                                           {0}},
     .usage_exit = CLI_USAGE,
-    .run = run_umount,
+    .execute = execute_umount,
 };

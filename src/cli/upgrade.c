@@ -165,7 +165,7 @@ struct upgrade_request {
     int64_t timeout_ns; /* negative: none */
 };
 
-static int run_upgrade(const struct command *command, int argc, char **argv)
+static int execute_upgrade(const struct command *command, int argc, char **argv)
 {
     struct upgrade_request request = {.timeout_ns = -1};
     struct target target;
@@ -216,5 +216,5 @@ const struct command upgrade_command = {
                                           {CLI_INTERRUPTED, "interrupted"},
                                           {0}},
     .usage_exit = CLI_USAGE,
-    .run = run_upgrade,
+    .execute = execute_upgrade,
 };

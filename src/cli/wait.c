@@ -82,7 +82,7 @@ static int wait_for_paths(const struct command *command, struct wait_request *re
     return code;
 }
 
-static int run_wait(const struct command *command, int argc, char **argv)
+static int execute_wait(const struct command *command, int argc, char **argv)
 {
     struct wait_request request = {.level = WAIT_NVME, .timeout_ns = -1};
     char **paths;
@@ -128,5 +128,5 @@ const struct command wait_command = {
                                           {CLI_INTERRUPTED, "interrupted"},
                                           {0}},
     .usage_exit = CLI_USAGE,
-    .run = run_wait,
+    .execute = execute_wait,
 };

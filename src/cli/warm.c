@@ -48,7 +48,7 @@ static void warm_end_drawing(struct warm *w)
     w->drawn = false;
 }
 
-static void warm_print_kept(const struct warm *w, const char *path, const cJSON *reply,
+static void warm_print_left(const struct warm *w, const char *path, const cJSON *reply,
                             const char *name, const char *why)
 {
     uint64_t bytes = reply_number(reply, name);
@@ -71,11 +71,11 @@ static int warm_conclude(const struct warm *w, const char *path, const cJSON *re
         complain(w->command->name,
                  "%s: NVMe has no space for %s of it; raise -o nvme=SIZE, or evict other files",
                  path, human_bytes(reply_number(reply, "not_kept_bytes")).text);
-    warm_print_kept(w, path, reply, "unpublished_bytes",
+    warm_print_left(w, path, reply, "unpublished_bytes",
                     "the remote does not have them yet; see 'cairn wait --level remote'");
-    warm_print_kept(w, path, reply, "pinned_bytes",
+    warm_print_left(w, path, reply, "pinned_bytes",
                     "pinned by user.cairn.pin on these files, or on others with the same content");
-    warm_print_kept(w, path, reply, "busy_bytes", "in use at the moment; try again");
+    warm_print_left(w, path, reply, "busy_bytes", "in use at the moment; try again");
     bool whole = !failed &&
                  reply_number(reply, "failed_bytes") + reply_number(reply, "not_kept_bytes") +
                          reply_number(reply, "unpublished_bytes") +
@@ -101,7 +101,7 @@ static int warm_cancel(const struct warm *w, const char *store, uint64_t job, in
     return code;
 }
 
-static int follow_job(struct warm *w, const char *path, const char *store, uint64_t job)
+static int watch_job(struct warm *w, const char *path, const char *store, uint64_t job)
 {
     for (;;) {
         cJSON *reply = NULL;
@@ -144,14 +144,14 @@ static int warm_path(struct warm *w, const char *path)
         return CLI_FAILED;
     uint64_t job = reply_number(reply, "job");
     cJSON_Delete(reply);
-    return follow_job(w, path, mount->store, job);
+    return watch_job(w, path, mount->store, job);
 }
 
 struct warm_request {
     int64_t timeout_ns; /* negative: none */
 };
 
-static int warm_run(const struct command *command, bool evicts, int argc, char **argv)
+static int warm_execute(const struct command *command, bool evicts, int argc, char **argv)
 {
     struct warm_request request = {.timeout_ns = -1};
     struct warm w = {.command = command, .evicts = evicts};
@@ -174,14 +174,14 @@ static int warm_run(const struct command *command, bool evicts, int argc, char *
     return code;
 }
 
-static int run_warmup(const struct command *command, int argc, char **argv)
+static int execute_warmup(const struct command *command, int argc, char **argv)
 {
-    return warm_run(command, false, argc, argv);
+    return warm_execute(command, false, argc, argv);
 }
 
-static int run_evict(const struct command *command, int argc, char **argv)
+static int execute_evict(const struct command *command, int argc, char **argv)
 {
-    return warm_run(command, true, argc, argv);
+    return warm_execute(command, true, argc, argv);
 }
 
 static const struct flag warmup_flags[] = {
@@ -219,7 +219,7 @@ const struct command warmup_command = {
                                           {CLI_INTERRUPTED, "interrupted"},
                                           {0}},
     .usage_exit = CLI_USAGE,
-    .run = run_warmup,
+    .execute = execute_warmup,
 };
 
 const struct command evict_command = {
@@ -236,5 +236,5 @@ const struct command evict_command = {
                                           {CLI_INTERRUPTED, "interrupted"},
                                           {0}},
     .usage_exit = CLI_USAGE,
-    .run = run_evict,
+    .execute = execute_evict,
 };

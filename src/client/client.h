@@ -25,8 +25,8 @@
 
 /* --- copy.c ----------------------------------------------------------------------------------- */
 
-/* Pieces of a job. A host source is cut at the borders of pages, for what does not begin at one is
- * one request of FUSE more; one on a device as the ring is. */
+/* Pieces of a job. A host source is split at the borders of pages, for what does not begin at one
+ * is one request of FUSE more; one on a device as the ring is. */
 size_t pieces_of(const struct job *job);
 /* Of the one that begins `given` bytes from the start. */
 uint64_t piece_length(const struct job *job, uint64_t given);

@@ -304,7 +304,7 @@ static void copier_loop(struct cairn_lane *lane, bool only_now)
 }
 
 /* Competes with the training for cores as far as the caller allows. */
-void *copier_run(void *arg)
+void *copier_main(void *arg)
 {
     struct cairn_lane *lane = arg;
     (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), lane->options.nice);
@@ -313,7 +313,7 @@ void *copier_run(void *arg)
 }
 
 /* In the place of the caller that waits for its sources to be copied now, or for an urgent save. */
-void *copier_now_run(void *lane)
+void *copier_now_main(void *lane)
 {
     copier_loop(lane, true);
     return NULL;

@@ -35,7 +35,7 @@ static int start_thread_locked(struct cairn_lane *lane)
     check_held(&lane->lock);
     if (lane->device.has_thread)
         return 0;
-    int r = thread_start(&lane->device.thread, "cairn-device", device_run, lane);
+    int r = thread_start(&lane->device.thread, "cairn-device", device_main, lane);
     if (r < 0)
         cause_note("no thread can be started: %s", strerror(-r));
     lane->device.has_thread = r == 0;
@@ -317,7 +317,7 @@ static bool needs_ring(struct cairn_lane *lane)
     return (lane->device.now.first || lane->device.lazy.first) && lane->ring.region_count == 0;
 }
 
-void *device_run(void *arg)
+void *device_main(void *arg)
 {
     struct cairn_lane *lane = arg;
     (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), lane->options.nice);

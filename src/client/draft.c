@@ -95,10 +95,10 @@ static int hidden_name(const struct draft *draft, char ret[NAME_BYTES + 1])
     char suffix[64];
     int n = snprintf(suffix, sizeof suffix, ".cairn-%ld-%u", (long)getpid(),
                      atomic_fetch_add(&count, 1) + 1);
-    size_t kept = strlen(draft->name);
-    if (kept > (size_t)(NAME_BYTES - 1 - n))
-        kept = (size_t)(NAME_BYTES - 1 - n);
-    return snprintf(ret, NAME_BYTES + 1, ".%.*s%s", (int)kept, draft->name, suffix);
+    size_t length = strlen(draft->name);
+    if (length > (size_t)(NAME_BYTES - 1 - n))
+        length = (size_t)(NAME_BYTES - 1 - n);
+    return snprintf(ret, NAME_BYTES + 1, ".%.*s%s", (int)length, draft->name, suffix);
 }
 
 /* A hidden file is locked as long as a process has it: draft_clean() of another leaves it alone. */

@@ -161,11 +161,11 @@ int lane_start(struct cairn_lane *lane)
     int r = 0;
     while (lane->copier_count < lane->options.copy_threads + 1 && r == 0) {
         r = thread_start(&lane->copiers[lane->copier_count], "cairn-copy",
-                         lane->copier_count ? copier_run : copier_now_run, lane);
+                         lane->copier_count ? copier_main : copier_now_main, lane);
         lane->copier_count += r == 0;
     }
     if (r == 0 && !lane->has_publisher) {
-        r = thread_start(&lane->publisher, "cairn-publish", publisher_run, lane);
+        r = thread_start(&lane->publisher, "cairn-publish", publisher_main, lane);
         lane->has_publisher = r == 0;
     }
     if (r < 0)

@@ -104,7 +104,7 @@ struct cairn_lane {
     struct ring ring;
     bool ring_grows; /* one thread is at it */
     struct cairn_save *saves, **saves_last;
-    struct cairn_save *to_sync; /* counted; whose turn is next first */
+    struct cairn_save *to_sync; /* counted; the next one first */
     struct unreported unreported;
     uint64_t begun;
     struct cairn_lane_stats stats;
@@ -137,10 +137,10 @@ void lane_log(struct cairn_lane *lane, int level, const char *fmt, ...) CAIRN_PR
 
 /* --- threads of a lane; `lane` is their argument ---------------------------------------------- */
 
-void *opener_run(void *lane);     /* "cairn-open": started by calls, as they are needed */
-void *copier_run(void *lane);     /* "cairn-copy" */
-void *copier_now_run(void *lane); /* "cairn-copy", of saves that a caller waits for */
-void *publisher_run(void *lane);  /* "cairn-publish" */
-void *syncer_run(void *lane); /* "cairn-sync": starts with the first wait for NVMe or the remote,
+void *opener_main(void *lane);     /* "cairn-open": started by calls, as they are needed */
+void *copier_main(void *lane);     /* "cairn-copy" */
+void *copier_now_main(void *lane); /* "cairn-copy", of saves that a caller waits for */
+void *publisher_main(void *lane);  /* "cairn-publish" */
+void *syncer_main(void *lane); /* "cairn-sync": starts with the first wait for NVMe or the remote,
                                  looks as long as there are waits */
-void *device_run(void *lane); /* "cairn-device" */
+void *device_main(void *lane); /* "cairn-device" */

@@ -162,7 +162,7 @@ static void give_up_locked(struct cairn_save *save)
 }
 
 /* Takes one step of the first save in the queue, and puts it back while a caller waits for it. */
-static void turn_locked(struct cairn_lane *lane)
+static void sync_first_locked(struct cairn_lane *lane)
 {
     check_held(&lane->lock);
     struct cairn_save *save = lane->to_sync;
@@ -179,13 +179,13 @@ static void turn_locked(struct cairn_lane *lane)
     save_unref_locked(save);
 }
 
-void *syncer_run(void *arg)
+void *syncer_main(void *arg)
 {
     struct cairn_lane *lane = arg;
     mutex_lock(&lane->lock);
     while (!lane->stopping || lane->to_sync) {
         if (lane->to_sync)
-            turn_locked(lane);
+            sync_first_locked(lane);
         else
             (void)mutex_wait(&lane->lock, &lane->sync_work, -1);
     }
@@ -199,7 +199,7 @@ static int ask_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
     struct cairn_lane *lane = save->lane;
-    int r = lane->has_syncer ? 0 : thread_start(&lane->syncer, "cairn-sync", syncer_run, lane);
+    int r = lane->has_syncer ? 0 : thread_start(&lane->syncer, "cairn-sync", syncer_main, lane);
     if (r < 0) {
         cause_note("no thread can be started: %s", strerror(-r));
         return r;

@@ -86,7 +86,7 @@ static void open_one_locked(struct cairn_lane *lane, struct opening *opening)
     mutex_lock(&lane->lock);
 }
 
-void *opener_run(void *arg)
+void *opener_main(void *arg)
 {
     struct cairn_lane *lane = arg;
     mutex_lock(&lane->lock);
@@ -115,7 +115,7 @@ static int start_opener_locked(struct cairn_lane *lane)
     if (lane->opening.idle > lane->opening.queued || lane->opening.thread_count == OPENERS_MAX)
         return 0;
     int r = thread_start(&lane->opening.threads[lane->opening.thread_count], "cairn-open",
-                         opener_run, lane);
+                         opener_main, lane);
     lane->opening.thread_count += r == 0;
     if (r == 0 || lane->opening.thread_count > 0)
         return 0;

@@ -31,7 +31,7 @@ static char *with_directory(const char *path)
 }
 
 /* Replaces *path by the target of the link that is there. */
-static int follow_link(char **path)
+static int resolve_link(char **path)
 {
     char target[PATH_MAX];
     ssize_t n = readlink(*path, target, sizeof target);
@@ -60,7 +60,7 @@ static bool is_of_proc(const char *path)
 
 /* Follows links until there is none, or nothing. A link that is no path (of /proc/PID/fd) leads to
  * what is no regular file, or to one that has lost its name: the caller opens that as it is. */
-static int follow_all(char **path, struct place *place, bool *ret_by_proc)
+static int resolve_links(char **path, struct place *place, bool *ret_by_proc)
 {
     for (unsigned links = 0;; links++) {
         struct stat st;
@@ -72,7 +72,7 @@ static int follow_all(char **path, struct place *place, bool *ret_by_proc)
             return 0;
         }
         *ret_by_proc = *ret_by_proc || is_of_proc(*path);
-        int r = links == LINKS_MAX ? -ELOOP : follow_link(path);
+        int r = links == LINKS_MAX ? -ELOOP : resolve_link(path);
         if (r < 0)
             return r;
     }
@@ -96,10 +96,10 @@ static int split_path(struct place *place)
 /* `st` is what the path leads to, if it is there: reached by names, or by something that is none
  * (/proc/PID/fd). Elsewhere than in procfs another file than that has taken its name meanwhile: a
  * save of the same name was published, say. */
-static int follow_names(const char *path, const struct stat *st, struct place *place)
+static int resolve_names(const char *path, const struct stat *st, struct place *place)
 {
     bool by_proc = false;
-    int r = follow_all(&place->path, place, &by_proc);
+    int r = resolve_links(&place->path, place, &by_proc);
     if (r < 0 || !st || !by_proc ||
         (place->exists && place->st.st_ino == st->st_ino && place->st.st_dev == st->st_dev))
         return r;
@@ -125,7 +125,7 @@ static int find_file(const char *path, struct place *place)
     if (exists && S_ISDIR(st.st_mode))
         return -EISDIR;
     if (!exists || (is_link && S_ISREG(st.st_mode))) {
-        int r = follow_names(path, exists ? &st : NULL, place);
+        int r = resolve_names(path, exists ? &st : NULL, place);
         return r < 0 ? r : split_path(place);
     }
     place->exists = true;

@@ -211,7 +211,7 @@ static void publish_locked(struct cairn_save *save)
     struct cairn_lane *lane = save->lane;
     save->is_publishing = true;
     mutex_unlock(&lane->lock);
-    int directory = report_keep(&save->draft);
+    int directory = report_open_directory(&save->draft);
     int r = give_name(save);
     report_end(&save->draft, directory, r, cause_text(), r < 0 && save_has_failed(save));
     if (directory >= 0)
@@ -279,7 +279,7 @@ static struct cairn_save *next_locked(struct cairn_lane *lane)
     return NULL;
 }
 
-void *publisher_run(void *arg)
+void *publisher_main(void *arg)
 {
     struct cairn_lane *lane = arg;
     mutex_lock(&lane->lock);

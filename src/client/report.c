@@ -37,7 +37,7 @@ void report_progress(struct draft *draft)
     (void)fsetxattr(draft->fd, NAME, text, make_text(&stats, text), 0);
 }
 
-int report_keep(struct draft *draft)
+int report_open_directory(struct draft *draft)
 {
     return draft_on_cairn(draft) ? fcntl(draft->directory_fd, F_DUPFD_CLOEXEC, 0) : -1;
 }

@@ -11,11 +11,11 @@
 void report_progress(struct draft *draft);
 
 /* The draft's save gets its name now, or has failed: told before any caller here is, so that a
- * caller that knows of it may unmount. `directory` as from report_keep(). `is_counted`: the lane's
- * numbers say so already. */
+ * caller that knows of it may unmount. `directory` as from report_open_directory(). `is_counted`:
+ * the lane's numbers say so already. */
 void report_end(const struct draft *draft, int directory, int error, const char *cause,
                 bool is_counted);
 
 /* The directory of a draft that is about to be closed; -1: there is none to report to. The caller
  * closes it. */
-int report_keep(struct draft *draft);
+int report_open_directory(struct draft *draft);

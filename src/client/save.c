@@ -203,14 +203,14 @@ static void forget_unreported_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
     struct cairn_lane *lane = save->lane;
-    size_t kept = 0, dropped = 0;
+    size_t left = 0, dropped = 0;
     for (size_t i = 0; i < lane->unreported.count; i++) {
         if (lane->unreported.of[i] == save)
             dropped++;
         else
-            lane->unreported.of[kept++] = lane->unreported.of[i];
+            lane->unreported.of[left++] = lane->unreported.of[i];
     }
-    lane->unreported.count = kept;
+    lane->unreported.count = left;
     if (dropped)
         save_unref_locked(save);
 }

@@ -119,10 +119,10 @@ static int receive_some(int fd, struct received *received, size_t max)
     check(received->count <= max);
     if (received->count == max)
         return -EMSGSIZE;
-    size_t room = min_u64(max_u64(received->count, RECEIVE_MIN), max - received->count);
-    vector_reserve(received, room + 1);
+    size_t most = min_u64(max_u64(received->count, RECEIVE_MIN), max - received->count);
+    vector_reserve(received, most + 1);
     for (;;) {
-        ssize_t n = recv(fd, received->at + received->count, room, MSG_DONTWAIT);
+        ssize_t n = recv(fd, received->at + received->count, most, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -357,7 +357,7 @@ static void drop_silent(struct control *control)
     }
 }
 
-static void *control_run(void *arg)
+static void *control_main(void *arg)
 {
     struct control *control = arg;
     for (;;) {
@@ -423,7 +423,7 @@ int control_start(const char *store, cJSON *(*handle)(const cJSON *request, void
     if (r == 0)
         r = open_events(control);
     for (unsigned i = 0; r == 0 && i < CONTROL_THREADS; i++) {
-        r = thread_start(&control->threads[i], "cairn-control", control_run, control);
+        r = thread_start(&control->threads[i], "cairn-control", control_main, control);
         if (r == 0)
             control->thread_count++;
     }

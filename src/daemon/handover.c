@@ -39,18 +39,18 @@ static void add_fd(cJSON *object, const char *name, int fd)
         control_add_u64(object, name, (uint64_t)fd);
 }
 
-static void add_keeper(cJSON *state, const struct lifecycle_keeper *keeper)
+static void add_holder_link(cJSON *state, const struct holder_link *holder_link)
 {
-    add_fd(state, "fuse_fd", keeper->adopted.fd);
-    add_fd(state, "lock_fd", keeper->lock_fd);
-    add_fd(state, "link_fd", keeper->link_fd);
-    control_add_u64(state, "deaths", keeper->deaths);
-    if (keeper->view_deaths) /* an older version counts none, and reads over it */
-        control_add_u64(state, "view_deaths", keeper->view_deaths);
-    control_add_u64(state, "died_at", (uint64_t)keeper->died_at);
-    (void)cJSON_AddStringToObject(state, "last_death", keeper->last_death);
-    control_add_u64(state, "upgrades", keeper->upgrades);
-    control_add_u64(state, "upgrade_tries", keeper->upgrade_tries);
+    add_fd(state, "fuse_fd", holder_link->adopted.fd);
+    add_fd(state, "lock_fd", holder_link->lock_fd);
+    add_fd(state, "link_fd", holder_link->link_fd);
+    control_add_u64(state, "deaths", holder_link->deaths);
+    if (holder_link->view_deaths) /* an older version counts none, and reads over it */
+        control_add_u64(state, "view_deaths", holder_link->view_deaths);
+    control_add_u64(state, "died_at", (uint64_t)holder_link->died_at);
+    (void)cJSON_AddStringToObject(state, "last_death", holder_link->last_death);
+    control_add_u64(state, "upgrades", holder_link->upgrades);
+    control_add_u64(state, "upgrade_tries", holder_link->upgrade_tries);
 }
 
 static cJSON *make_state(const struct handover_source *from)
@@ -67,8 +67,8 @@ static cJSON *make_state(const struct handover_source *from)
     (void)cJSON_AddBoolToObject(state, "stops", from->stops);
     control_add_u64(state, "child", (uint64_t)from->child);
     control_add_u64(state, "served_at", (uint64_t)from->served_at);
-    add_passport(state, &from->keeper->adopted.passport);
-    add_keeper(state, from->keeper);
+    add_passport(state, &from->holder_link->adopted.passport);
+    add_holder_link(state, from->holder_link);
     return state;
 }
 
@@ -147,10 +147,10 @@ static int get_fd(const cJSON *object, const char *name)
     return control_get_u64(object, name, &fd) && fd <= INT_MAX ? (int)fd : -1;
 }
 
-static bool get_keeper(const cJSON *state, struct lifecycle_keeper *ret)
+static bool get_holder_link(const cJSON *state, struct holder_link *ret)
 {
     uint64_t deaths, view_deaths, died_at, upgrades, tries;
-    *ret = (struct lifecycle_keeper){.is_adopting = true, .is_upgrade = true};
+    *ret = (struct holder_link){.is_adopting = true, .is_upgrade = true};
     ret->adopted.fd = get_fd(state, "fuse_fd");
     ret->lock_fd = get_fd(state, "lock_fd");
     ret->link_fd = get_fd(state, "link_fd");
@@ -201,8 +201,8 @@ static int get_all(const cJSON *state, struct handover *ret, char **ret_text)
         return -EPROTO;
     }
     if (!get_text(state, "store", &ret->store) ||
-        !get_text(state, "mountpoint", &ret->mountpoint) || !get_keeper(state, &ret->keeper) ||
-        !control_get_u64(state, "child", &child) ||
+        !get_text(state, "mountpoint", &ret->mountpoint) ||
+        !get_holder_link(state, &ret->holder_link) || !control_get_u64(state, "child", &child) ||
         !control_get_u64(state, "served_at", &served_at)) {
         *ret_text = xstrdup("the handover is incomplete");
         return -EPROTO;
@@ -211,14 +211,14 @@ static int get_all(const cJSON *state, struct handover *ret, char **ret_text)
     ret->served_at = (int64_t)served_at;
     ret->stops = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(state, "stops"));
     int r = get_options(state, &ret->options, ret_text);
-    ret->keeper.adopted.no_resend = ret->options.no_resend;
+    ret->holder_link.adopted.no_resend = ret->options.no_resend;
     return r;
 }
 
 int handover_read(int fd, struct handover *ret, char **ret_text)
 {
     _cleanup_free_ char *text = xcalloc(1, STATE_MAX + 1);
-    *ret = (struct handover){.keeper = {.link_fd = -1, .lock_fd = -1, .adopted = {.fd = -1}}};
+    *ret = (struct handover){.holder_link = {.link_fd = -1, .lock_fd = -1, .adopted = {.fd = -1}}};
     options_init(&ret->options);
     ssize_t n = pread(fd, text, STATE_MAX, 0);
     cJSON *state = n > 0 ? cJSON_Parse(text) : NULL;
@@ -241,10 +241,11 @@ void handover_done(struct handover *h)
     h->store = h->mountpoint = NULL;
 }
 
-void handover_keep_fds(const struct lifecycle_keeper *keeper, int state_fd, bool keep)
+void handover_inherit_fds(const struct holder_link *holder_link, int state_fd, bool inherit)
 {
-    const int fds[] = {keeper->adopted.fd, keeper->lock_fd, keeper->link_fd, state_fd};
+    const int fds[] = {holder_link->adopted.fd, holder_link->lock_fd, holder_link->link_fd,
+                       state_fd};
     for (size_t i = 0; i < ARRAY_LEN(fds); i++)
         if (fds[i] >= 0)
-            (void)fcntl(fds[i], F_SETFD, keep ? 0 : FD_CLOEXEC);
+            (void)fcntl(fds[i], F_SETFD, inherit ? 0 : FD_CLOEXEC);
 }

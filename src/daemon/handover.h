@@ -16,7 +16,7 @@
 struct handover {
     char *store, *mountpoint;
     struct mount_options options;   /* finished */
-    struct lifecycle_keeper keeper; /* with descriptors of this process */
+    struct holder_link holder_link; /* with descriptors of this process */
     pid_t child;                    /* the daemon that serves; 0: none */
     int64_t served_at;              /* monotonic ns */
     bool stops;                     /* it was asked to end */
@@ -26,7 +26,7 @@ struct handover {
 struct handover_source {
     const char *store, *mountpoint;
     const struct mount_options *options;
-    const struct lifecycle_keeper *keeper;
+    const struct holder_link *holder_link;
     pid_t child;
     int64_t served_at;
     bool stops;
@@ -39,4 +39,4 @@ CAIRN_MUST_CHECK int handover_read(int fd, struct handover *ret, char **ret_text
 void handover_done(struct handover *h);
 
 /* Its descriptors are, or are not, for the program that is executed next. -1 is left out. */
-void handover_keep_fds(const struct lifecycle_keeper *keeper, int state_fd, bool keep);
+void handover_inherit_fds(const struct holder_link *holder_link, int state_fd, bool inherit);

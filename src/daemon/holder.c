@@ -31,10 +31,10 @@ struct holder {
     int ready_fd; /* of the process that waits for the first daemon; -1: none, or it has the
                    * result */
     int signal_fd;
-    int link_fd;  /* to the daemon that runs; -1: none does */
-    pid_t child;  /* 0: none */
-    bool is_kept; /* a daemon has mounted: */
-    struct lifecycle_keeper keeper;
+    int link_fd;    /* to the daemon that runs; -1: none does */
+    pid_t child;    /* 0: none */
+    bool has_mount; /* a daemon has mounted: */
+    struct holder_link holder_link;
     int64_t served_at; /* the child serves since then; 0: it starts */
     unsigned quick_deaths;
     bool stops;    /* the daemon was asked to end */
@@ -90,17 +90,18 @@ static void holder_acknowledge(struct holder *h)
         return; /* the daemon has died meanwhile */
 }
 
-static void holder_keep(struct holder *h, const struct front_passport *passport, const int fds[2])
+static void holder_take_mount(struct holder *h, const struct front_passport *passport,
+                              const int fds[2])
 {
-    close_fd(&h->keeper.adopted.fd);
-    close_fd(&h->keeper.lock_fd);
-    h->keeper.adopted.passport = *passport;
-    h->keeper.adopted.fd = fds[0];
-    h->keeper.lock_fd = fds[1];
+    close_fd(&h->holder_link.adopted.fd);
+    close_fd(&h->holder_link.lock_fd);
+    h->holder_link.adopted.passport = *passport;
+    h->holder_link.adopted.fd = fds[0];
+    h->holder_link.lock_fd = fds[1];
     h->served_at = clock_monotonic_ns();
-    if (!h->is_kept)
+    if (!h->has_mount)
         leave_terminal(h);
-    h->is_kept = true;
+    h->has_mount = true;
     holder_acknowledge(h);
     if (h->is_trial)
         holder_become_other(h);
@@ -145,7 +146,7 @@ static void holder_receive(struct holder *h)
         return;
     int taken[2];
     memcpy(taken, CMSG_DATA(header), sizeof taken);
-    holder_keep(h, &received.passport, taken);
+    holder_take_mount(h, &received.passport, taken);
 }
 
 /* --- another program -------------------------------------------------------------------------- */
@@ -155,7 +156,7 @@ static struct handover_source to_hand_over(const struct holder *h)
     return (struct handover_source){.store = h->store,
                                     .mountpoint = h->mountpoint,
                                     .options = h->options,
-                                    .keeper = &h->keeper,
+                                    .holder_link = &h->holder_link,
                                     .child = h->child,
                                     .served_at = h->served_at,
                                     .stops = h->stops};
@@ -178,7 +179,7 @@ static void end_log(void)
  * cannot be run. */
 static void holder_become_other(struct holder *h)
 {
-    h->keeper.link_fd = h->link_fd;
+    h->holder_link.link_fd = h->link_fd;
     struct handover_source from = to_hand_over(h);
     int r = upgrade_execute(h->binary, "keep", &from);
     if (begin_log(h))
@@ -189,9 +190,9 @@ static void holder_become_other(struct holder *h)
 }
 
 /* The child executes the other program as its daemon. */
-static int run_other(struct holder *h, int link_fd)
+static int execute_other(struct holder *h, int link_fd)
 {
-    h->keeper.link_fd = link_fd;
+    h->holder_link.link_fd = link_fd;
     struct handover_source from = to_hand_over(h);
     (void)close(h->signal_fd);
     (void)setpgid(0, 0);
@@ -201,27 +202,27 @@ static int run_other(struct holder *h, int link_fd)
 
 /* --- the daemon ------------------------------------------------------------------------------- */
 
-static int run_child(struct holder *h, int link_fd)
+static int child_main(struct holder *h, int link_fd)
 {
-    h->keeper.link_fd = link_fd;
+    h->holder_link.link_fd = link_fd;
     (void)close(h->signal_fd);
     (void)setpgid(0, 0); /* signals of a terminal go to the holder, which passes them on */
     (void)prctl(PR_SET_NAME, "cairn");
-    return lifecycle_run(h->store, h->mountpoint, h->options, h->ready_fd, &h->keeper);
+    return lifecycle_main(h->store, h->mountpoint, h->options, h->ready_fd, &h->holder_link);
 }
 
 static int start_child(struct holder *h)
 {
     int link[2];
-    h->keeper.is_adopting = h->is_kept;
-    h->keeper.adopted.no_resend = h->options->no_resend;
+    h->holder_link.is_adopting = h->has_mount;
+    h->holder_link.adopted.no_resend = h->options->no_resend;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) < 0)
         return -errno;
     (void)fflush(NULL);
     h->child = fork();
     if (h->child == 0) {
         (void)close(link[0]);
-        _exit(h->is_trial ? run_other(h, link[1]) : run_child(h, link[1]));
+        _exit(h->is_trial ? execute_other(h, link[1]) : child_main(h, link[1]));
     }
     int r = h->child < 0 ? -errno : 0;
     (void)close(link[1]);
@@ -257,17 +258,17 @@ static bool is_death(struct holder *h, int status, int *ret_code)
 {
     if (WIFSIGNALED(status)) {
         bool for_view = WTERMSIG(status) == HOLDER_NEW_VIEW_SIGNAL && h->served_at;
-        h->keeper.view_deaths += for_view;
+        h->holder_link.view_deaths += for_view;
         if (h->is_foreign && !h->is_end_reported)
-            (void)snprintf(h->keeper.last_death, sizeof h->keeper.last_death, "a signal");
+            (void)snprintf(h->holder_link.last_death, sizeof h->holder_link.last_death, "a signal");
         else
-            (void)snprintf(h->keeper.last_death, sizeof h->keeper.last_death,
+            (void)snprintf(h->holder_link.last_death, sizeof h->holder_link.last_death,
                            for_view ? "signal %d, to rebuild the view" : "signal %d",
                            WTERMSIG(status));
         return true;
     }
     *ret_code = WEXITSTATUS(status);
-    (void)snprintf(h->keeper.last_death, sizeof h->keeper.last_death,
+    (void)snprintf(h->holder_link.last_death, sizeof h->holder_link.last_death,
                    "exit status %d while starting", *ret_code);
     return *ret_code != MOUNT_OK && !h->served_at && !h->stops;
 }
@@ -277,13 +278,13 @@ static void report_giving_up(const struct holder *h)
     _cleanup_close_ int notify_fd = h->options->foreground ? notify_connect() : -1;
     notify_send(notify_fd,
                 "STATUS=failed: %u daemons in a row died soon after they started (the last: %s)",
-                h->quick_deaths, h->keeper.last_death);
+                h->quick_deaths, h->holder_link.last_death);
     if (!begin_log(h))
         return;
     log_error("%u daemons in a row died soon after they started (the last: %s); giving up the "
               "mount of %s: acknowledged data is in the stage, "
               "mount again to recover it",
-              h->quick_deaths, h->keeper.last_death, h->store);
+              h->quick_deaths, h->holder_link.last_death, h->store);
     end_log();
 }
 
@@ -306,10 +307,10 @@ static bool holder_replace(struct holder *h)
     int64_t now = clock_monotonic_ns();
     bool quick = h->served_at == 0 || now - h->served_at < h->options->crash_window_ns;
     h->quick_deaths = quick ? h->quick_deaths + 1 : 1;
-    if (h->keeper.died_at == 0 || h->served_at)
-        h->keeper.died_at = now;
-    h->keeper.deaths++;
-    h->keeper.is_upgrade = false;
+    if (h->holder_link.died_at == 0 || h->served_at)
+        h->holder_link.died_at = now;
+    h->holder_link.deaths++;
+    h->holder_link.is_upgrade = false;
     if (h->quick_deaths > QUICK_DEATHS_MAX && h->options->crash_window_ns > 0)
         return false;
     int64_t wait = h->quick_deaths > 1
@@ -335,13 +336,14 @@ static int end_as(int status)
 /* The daemon has ended for another program's. */
 static int start_trial(struct holder *h)
 {
-    struct lifecycle_keeper *keeper = &h->keeper;
-    keeper->died_at = clock_monotonic_ns();
-    keeper->is_upgrade = h->is_trial = true;
-    keeper->upgrade_tries++;
-    keeper->upgrades++; /* taken back where it fails */
-    keeper->upgrade_error[0] = '\0';
-    (void)snprintf(keeper->version_before, sizeof keeper->version_before, "%s", CAIRN_VERSION);
+    struct holder_link *holder_link = &h->holder_link;
+    holder_link->died_at = clock_monotonic_ns();
+    holder_link->is_upgrade = h->is_trial = true;
+    holder_link->upgrade_tries++;
+    holder_link->upgrades++; /* taken back where it fails */
+    holder_link->upgrade_error[0] = '\0';
+    (void)snprintf(holder_link->version_before, sizeof holder_link->version_before, "%s",
+                   CAIRN_VERSION);
     return start_child(h);
 }
 
@@ -349,8 +351,8 @@ static int start_trial(struct holder *h)
  * takes over. */
 static int start_own(struct holder *h, int status)
 {
-    char *why = h->keeper.upgrade_error;
-    size_t capacity = sizeof h->keeper.upgrade_error;
+    char *why = h->holder_link.upgrade_error;
+    size_t capacity = sizeof h->holder_link.upgrade_error;
     if (WIFSIGNALED(status) && h->hello_by)
         (void)snprintf(why, capacity, "%s was killed by signal %d before it started", h->binary,
                        WTERMSIG(status));
@@ -363,7 +365,7 @@ static int start_own(struct holder *h, int status)
         (void)snprintf(why, capacity,
                        "the daemon of %s exited while starting, with status %d; see 'cairn log'",
                        h->binary, WEXITSTATUS(status));
-    h->keeper.upgrades--;
+    h->holder_link.upgrades--;
     end_trial(h);
     return start_child(h);
 }
@@ -409,7 +411,7 @@ static bool holder_reap(struct holder *h, int *ret_code)
     h->child = 0;
     if (h->link_fd >= 0)
         holder_receive(h); /* what the daemon reported last */
-    if (!h->is_kept) {
+    if (!h->has_mount) {
         *ret_code = end_as(status);
         return true;
     }
@@ -468,26 +470,26 @@ static void holder_prepare(struct holder *h)
 static int holder_hold(struct holder *h)
 {
     int code = holder_watch(h);
-    close_fd(&h->keeper.adopted.fd);
-    close_fd(&h->keeper.lock_fd);
+    close_fd(&h->holder_link.adopted.fd);
+    close_fd(&h->holder_link.lock_fd);
     close_fd(&h->link_fd);
     close_fd(&h->signal_fd);
     return code;
 }
 
-int holder_run(const char *store, const char *mountpoint, const struct mount_options *options,
-               int ready_fd)
+int holder_main(const char *store, const char *mountpoint, const struct mount_options *options,
+                int ready_fd)
 {
     struct holder h = {.store = store,
                        .mountpoint = mountpoint,
                        .options = options,
                        .ready_fd = ready_fd,
                        .link_fd = -1,
-                       .keeper = {.lock_fd = -1, .adopted = {.fd = -1}}};
+                       .holder_link = {.lock_fd = -1, .adopted = {.fd = -1}}};
     holder_prepare(&h);
     if (h.signal_fd < 0 || start_child(&h) < 0)
-        return lifecycle_run(store, mountpoint, options, h.ready_fd,
-                             NULL); /* a mount without a successor is better than none */
+        return lifecycle_main(store, mountpoint, options, h.ready_fd,
+                              NULL); /* a mount without a successor is better than none */
     return holder_hold(&h);
 }
 
@@ -497,10 +499,10 @@ int holder_go_on(const struct handover *handover)
                        .mountpoint = handover->mountpoint,
                        .options = &handover->options,
                        .ready_fd = -1,
-                       .link_fd = handover->keeper.link_fd,
+                       .link_fd = handover->holder_link.link_fd,
                        .child = handover->child,
-                       .is_kept = true,
-                       .keeper = handover->keeper,
+                       .has_mount = true,
+                       .holder_link = handover->holder_link,
                        .served_at = handover->served_at,
                        .stops = handover->stops};
     holder_prepare(&h);

@@ -15,10 +15,10 @@
 #include "base/base.h"
 #include "daemon/lifecycle.h"
 
-/* Does what lifecycle_run() does, in a child of this process; returns the exit status of the last
+/* Does what lifecycle_main() does, in a child of this process; returns the exit status of the last
  * daemon. One thread. */
-int holder_run(const char *store, const char *mountpoint, const struct mount_options *options,
-               int ready_fd);
+int holder_main(const char *store, const char *mountpoint, const struct mount_options *options,
+                int ready_fd);
 
 /* Runs as the program that replaced another holder's, or that follows a dead holder: continues with
  * the handover. Its daemon need not be a child of this process. */

@@ -28,7 +28,7 @@
 /* Everything that a mount process holds. */
 struct mount_process {
     const struct mount_options *options;
-    const struct lifecycle_keeper *keeper;
+    const struct holder_link *holder_link;
     const char *mountpoint;
     struct store_directory directory;
     int ready_fd;  /* of the waiting parent; -1 in the foreground */
@@ -131,12 +131,12 @@ static int start_control(struct mount_process *p, struct service_error *error)
     int r = control_start(p->directory.path, service_handle, p->service, &p->control);
     if (r == 0)
         return 0;
-    if (p->keeper && p->keeper->is_adopting) {
+    if (p->holder_link && p->holder_link->is_adopting) {
         log_error("cannot open the control socket %s/control: %s", p->directory.path, strerror(-r));
         _exit(MOUNT_SYSTEM); /* the mount is not ours to end: the next one may go on with it */
     }
     service_stop(p->service);
-    if (service_run(p->service) < 0)
+    if (service_serve(p->service) < 0)
         log_error("the mount that had no control socket did not end cleanly");
     service_free(p->service);
     return service_fail(error, MOUNT_SYSTEM, r,
@@ -198,10 +198,10 @@ static void hand_over(struct mount_process *p)
 {
     struct front_passport passport;
     int fuse_fd;
-    if (!p->keeper || p->keeper->link_fd < 0)
+    if (!p->holder_link || p->holder_link->link_fd < 0)
         return;
     service_passport(p->service, &passport, &fuse_fd);
-    int r = holder_notify(p->keeper->link_fd, &passport, fuse_fd, p->directory.lock_fd);
+    int r = holder_notify(p->holder_link->link_fd, &passport, fuse_fd, p->directory.lock_fd);
     if (r < 0)
         log_warn("the holder process does not answer (%s): if the daemon dies, the mount ends",
                  strerror(-r));
@@ -211,21 +211,21 @@ static void hand_over(struct mount_process *p)
  * from the running program, even if its file is gone. */
 static int start_holder(struct mount_process *p, int64_t now)
 {
-    struct lifecycle_keeper keeper = *p->keeper;
+    struct holder_link holder_link = *p->holder_link;
     struct handover_source from = {.store = p->directory.path,
                                    .mountpoint = p->mountpoint,
                                    .options = p->options,
-                                   .keeper = &keeper,
+                                   .holder_link = &holder_link,
                                    .child = getpid(),
                                    .served_at = now};
     int link[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) < 0)
         return -errno;
-    keeper.link_fd = link[0];
-    keeper.lock_fd = p->directory.lock_fd;
-    service_passport(p->service, &keeper.adopted.passport, &keeper.adopted.fd);
+    holder_link.link_fd = link[0];
+    holder_link.lock_fd = p->directory.lock_fd;
+    service_passport(p->service, &holder_link.adopted.passport, &holder_link.adopted.fd);
     int r = upgrade_spawn("/proc/self/exe", "keep", &from, &p->holder);
-    if (r == 0 && dup3(link[1], p->keeper->link_fd, O_CLOEXEC) <
+    if (r == 0 && dup3(link[1], p->holder_link->link_fd, O_CLOEXEC) <
                       0) /* others may look at that one meanwhile */
         r = -errno;
     (void)close(link[0]);
@@ -253,14 +253,14 @@ static void replace_holder(void *arg)
 
 static void report_adopting(const struct mount_process *p)
 {
-    const struct lifecycle_keeper *keeper = p->keeper;
-    if (keeper->is_upgrade)
+    const struct holder_link *holder_link = p->holder_link;
+    if (holder_link->is_upgrade)
         notify_send(p->notify_fd, "STATUS=starting: version %s takes over the mount",
                     CAIRN_VERSION);
     else
         notify_send(p->notify_fd,
                     "STATUS=starting: the daemon died (%s); its successor takes over the mount",
-                    keeper->last_death);
+                    holder_link->last_death);
 }
 
 static int lifecycle_start(struct mount_process *p, const char *store, struct service_error *error)
@@ -270,13 +270,13 @@ static int lifecycle_start(struct mount_process *p, const char *store, struct se
                                 .progress = report_progress,
                                 .cancelled = is_cancelled,
                                 .ending = report_ending,
-                                .unkept = replace_holder,
+                                .holder_ended = replace_holder,
                                 .progress_arg = p,
-                                .keeper = p->keeper};
+                                .holder_link = p->holder_link};
     int r = 0;
-    if (p->keeper && p->keeper->is_adopting) {
+    if (p->holder_link && p->holder_link->is_adopting) {
         report_adopting(p);
-        store_directory_adopt(store, p->keeper->lock_fd, &p->directory);
+        store_directory_adopt(store, p->holder_link->lock_fd, &p->directory);
     } else {
         struct store_waiter waiter = {
             .report = report_progress, .cancelled = is_cancelled, .arg = p};
@@ -400,7 +400,7 @@ static int lifecycle_serve(struct mount_process *p)
     if (atomic_load(&stop_signals) > 0)
         service_stop(p->service);
     p->bytes_left = UINT64_MAX;
-    int r = service_run(p->service);
+    int r = service_serve(p->service);
     if (r < 0)
         log_error("the mount of %s ended with an error: %s", p->directory.path, strerror(-r));
     control_stop(p->control);
@@ -409,11 +409,11 @@ static int lifecycle_serve(struct mount_process *p)
     return r < 0 ? MOUNT_FAILED : MOUNT_OK;
 }
 
-int lifecycle_run(const char *store, const char *mountpoint, const struct mount_options *options,
-                  int ready_fd, const struct lifecycle_keeper *keeper)
+int lifecycle_main(const char *store, const char *mountpoint, const struct mount_options *options,
+                   int ready_fd, const struct holder_link *holder_link)
 {
     struct mount_process p = {.options = options,
-                              .keeper = keeper,
+                              .holder_link = holder_link,
                               .mountpoint = mountpoint,
                               .directory.lock_fd = -1,
                               .ready_fd = ready_fd,
@@ -421,7 +421,7 @@ int lifecycle_run(const char *store, const char *mountpoint, const struct mount_
     struct service_error error = {0};
     int exit_code;
     harden_process();
-    stop_link = keeper ? keeper->link_fd : -1;
+    stop_link = holder_link ? holder_link->link_fd : -1;
     catch_signals(options->foreground);
     log_set_level((enum log_level)options->log_level);
     bool started = lifecycle_start(&p, store, &error) == 0;
@@ -445,7 +445,7 @@ int lifecycle_run(const char *store, const char *mountpoint, const struct mount_
     if (!started)
         report_failed(&p, &error, exit_code);
     free(error.text);
-    if (keeper && keeper->link_fd >= 0)
-        holder_end(keeper->link_fd, exit_code);
+    if (holder_link && holder_link->link_fd >= 0)
+        holder_end(holder_link->link_fd, exit_code);
     return exit_code;
 }

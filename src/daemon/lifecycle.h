@@ -17,12 +17,12 @@ enum mount_exit {
     MOUNT_FAILED = 32,
 };
 
-/* lifecycle_run() writes lines for the terminal to `ready_fd`, and once, between them, this byte
+/* lifecycle_main() writes lines for the terminal to `ready_fd`, and once, between them, this byte
  * and the exit status. */
 #define READY_MARK '\0'
 
 /* The link between a daemon and its holder. */
-struct lifecycle_keeper {
+struct holder_link {
     int link_fd;      /* to the holder; -1: none */
     bool is_adopting; /* the mount is there: */
     int lock_fd;      /* STORE/lock, taken */
@@ -41,7 +41,7 @@ struct lifecycle_keeper {
  * ends; returns an enum mount_exit. To be called while the process has one thread; it changes
  * limits, signals and umask of the process. While it starts, it writes to `ready_fd` what it waits
  * for; once usable or failed, the exit status and more lines; then it closes it and leaves the
- * terminal. With `ready_fd` -1 (foreground) the lines go to standard error. `keeper`: NULL without
- * a holder; its descriptors are the process's. */
-int lifecycle_run(const char *store, const char *mountpoint, const struct mount_options *options,
-                  int ready_fd, const struct lifecycle_keeper *keeper);
+ * terminal. With `ready_fd` -1 (foreground) the lines go to standard error. `holder_link`: NULL
+ * without a holder; its descriptors are the process's. */
+int lifecycle_main(const char *store, const char *mountpoint, const struct mount_options *options,
+                   int ready_fd, const struct holder_link *holder_link);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The life of a service: store, fs and front are wired together, run, and end. */
+/* The life of a service: store, fs and front are wired together, serve, and end. */
 #include "daemon/service.h"
 
 #include <fcntl.h>
@@ -113,16 +113,16 @@ static void service_tick(struct service *service)
     remote_side_tick(service);
     metrics_server_tick(service->metrics);
     store_watch_stage(service->store);
-    if (service->plan.keeper && service->plan.unkept && !service_is_kept(service))
-        service->plan.unkept(service->plan.progress_arg);
+    if (service->plan.holder_link && service->plan.holder_ended && !service_has_holder(service))
+        service->plan.holder_ended(service->plan.progress_arg);
     log_tick();
 }
 
 /* NULL: there is nothing to go on with. */
 static const struct front_adopted *adopted_of(const struct service *service)
 {
-    const struct lifecycle_keeper *keeper = service->plan.keeper;
-    return keeper && keeper->is_adopting ? &keeper->adopted : NULL;
+    const struct holder_link *holder_link = service->plan.holder_link;
+    return holder_link && holder_link->is_adopting ? &holder_link->adopted : NULL;
 }
 
 static int open_store(struct service *service, struct service_error *error)
@@ -188,13 +188,13 @@ static int64_t changes_within(const struct mount_options *o)
 static void apply_mount_flags(struct service *service)
 {
     FILE *mounts = service->options->read_only ? NULL : setmntent("/proc/self/mounts", "re");
-    bool keep = false;
+    bool updates_atime = false;
     for (struct mntent *m; mounts && (m = getmntent(mounts));)
         if (strcmp(m->mnt_dir, service->mountpoint) == 0)
-            keep = !hasmntopt(m, "noatime") && !hasmntopt(m, "ro");
+            updates_atime = !hasmntopt(m, "noatime") && !hasmntopt(m, "ro");
     if (mounts)
         (void)endmntent(mounts);
-    fs_keep_atime(service->fs, keep);
+    fs_update_atime(service->fs, updates_atime);
 }
 
 static int open_front(struct service *service, struct service_error *error)
@@ -204,7 +204,7 @@ static int open_front(struct service *service, struct service_error *error)
                                            [FSYNC_STAGE] = FS_FSYNC_STAGE,
                                            [FSYNC_REMOTE] = FS_FSYNC_REMOTE};
     service->fs = fs_new(service->store, levels[o->fsync]);
-    fs_keep_atime(service->fs, !o->noatime && !o->read_only);
+    fs_update_atime(service->fs, !o->noatime && !o->read_only);
     if (adopted_of(service))
         fs_adopt(service->fs);
     _cleanup_free_ char *extra = kernel_options(o);
@@ -235,12 +235,12 @@ static void report_mounted(struct service *service)
              CAIRN_VERSION, (int)getpid());
     if (!adopted_of(service))
         return;
-    service->pause_ns = clock_monotonic_ns() - service->plan.keeper->died_at;
-    if (service->plan.keeper->is_upgrade)
+    service->pause_ns = clock_monotonic_ns() - service->plan.holder_link->died_at;
+    if (service->plan.holder_link->is_upgrade)
         service_upgrade_report(service);
     else
         log_warn("took over the mount after the previous daemon died (%s), %.2f s later",
-                 service->plan.keeper->last_death, (double)service->pause_ns / 1e9);
+                 service->plan.holder_link->last_death, (double)service->pause_ns / 1e9);
 }
 
 void service_passport(struct service *service, struct front_passport *ret, int *ret_fd)
@@ -339,7 +339,7 @@ static void await_stop(struct service *service)
     }
 }
 
-int service_run(struct service *service)
+int service_serve(struct service *service)
 {
     do
         await_stop(service);

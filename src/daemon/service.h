@@ -12,7 +12,7 @@
 #include "daemon/options.h"
 
 struct service;
-struct lifecycle_keeper;
+struct holder_link;
 
 struct service_error {
     int exit_code; /* of `cairn mount`: 1 usage or permission, 2 system, 32 mount failure */
@@ -34,10 +34,10 @@ struct service_plan {
     /* Called about once a second while the end writes data that is not on NVMe, or (`remote`) not
      * in the remote; NULL: not needed */
     void (*ending)(uint64_t bytes_left, bool remote, void *arg);
-    /* Called by service_run() about once a second while there is no holder; NULL: not needed */
-    void (*unkept)(void *arg);
+    /* Called by service_serve() about once a second while there is no holder; NULL: not needed */
+    void (*holder_ended)(void *arg);
     void *progress_arg;                    /* of all of them */
-    const struct lifecycle_keeper *keeper; /* NULL: there is no holder */
+    const struct holder_link *holder_link; /* NULL: there is no holder */
 };
 
 /* Opens the store (makes its superblock if the directory holds none), recovers, mounts. On success
@@ -47,17 +47,17 @@ CAIRN_MUST_CHECK int service_start(const struct service_plan *plan, struct servi
                                    struct service_error *ret_error);
 
 /* Blocks until unmounted from outside or stopped; then drains to NVMe and unmounts. 0 or -errno. */
-CAIRN_MUST_CHECK int service_run(struct service *service);
+CAIRN_MUST_CHECK int service_serve(struct service *service);
 
-/* Begins to drain and end: service_run() returns when that is done. Async-signal-safe; any thread;
- * more than once is fine. */
+/* Begins to drain and end: service_serve() returns when that is done. Async-signal-safe; any
+ * thread; more than once is fine. */
 void service_stop(struct service *service);
 
 /* The state for a successor: see front_passport(). */
 struct front_passport;
 void service_passport(struct service *service, struct front_passport *ret, int *ret_fd);
 
-/* NULL is fine. After service_run() has returned. */
+/* NULL is fine. After service_serve() has returned. */
 void service_free(struct service *service);
 
 /* Answers one request of the control socket; `service` is a struct service. Several threads at

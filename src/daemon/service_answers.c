@@ -43,18 +43,18 @@ static void add_stage(const struct service *service, bool is_lost, cJSON *status
 static void add_successor(const struct service *service, const struct front_status *front,
                           cJSON *mount)
 {
-    const struct lifecycle_keeper *keeper = service->plan.keeper;
+    const struct holder_link *holder_link = service->plan.holder_link;
     cJSON *successor = add_object(mount, "successor");
-    (void)cJSON_AddBoolToObject(successor, "kept", service_is_kept(service));
-    (void)cJSON_AddBoolToObject(successor, "wanted", keeper != NULL);
-    control_add_u64(mount, "successor_ready", service_is_kept(service));
-    control_add_u64(mount, "daemon_deaths", keeper ? keeper->deaths : 0);
-    control_add_u64(successor, "deaths", keeper ? keeper->deaths : 0);
-    control_add_u64(successor, "views_made_anew", keeper ? keeper->view_deaths : 0);
+    (void)cJSON_AddBoolToObject(successor, "kept", service_has_holder(service));
+    (void)cJSON_AddBoolToObject(successor, "wanted", holder_link != NULL);
+    control_add_u64(mount, "successor_ready", service_has_holder(service));
+    control_add_u64(mount, "daemon_deaths", holder_link ? holder_link->deaths : 0);
+    control_add_u64(successor, "deaths", holder_link ? holder_link->deaths : 0);
+    control_add_u64(successor, "views_made_anew", holder_link ? holder_link->view_deaths : 0);
     service_upgrade_add_status(service, successor);
     if (!front->is_adopted)
         return;
-    (void)cJSON_AddStringToObject(successor, "last_death", keeper->last_death);
+    (void)cJSON_AddStringToObject(successor, "last_death", holder_link->last_death);
     (void)cJSON_AddNumberToObject(successor, "pause_seconds", (double)service->pause_ns / 1e9);
     control_add_u64(successor, "calls_sent_again", front->resent);
     control_add_u64(successor, "calls_answered_from_memory", front->remembered);

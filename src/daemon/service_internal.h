@@ -60,15 +60,15 @@ struct service {
     struct {
         _Atomic enum upgrade_state state;
         char *binary; /* set by the thread that has UPGRADE_CHECKS; read with UPGRADE_ASKED by the
-                         thread of service_run() */
+                         thread of service_serve() */
         _Atomic unsigned given_up;  /* tries that ended before anything changed, */
         const char *_Atomic reason; /* why the last one did; static */
     } upgrade;
     struct {
         const char *_Atomic
             stays; /* why a lost view is not made anew, static; NULL: it is none, or it will be */
-        int64_t since, again_at; /* monotonic ns, of the thread of service_run(): when it was found;
-                                    the next try */
+        int64_t since, again_at; /* monotonic ns, of the thread of service_serve(): when it was
+                                    found; the next try */
         uint64_t seq;            /* the newest operation then */
     } renewal;
     _Atomic enum service_life life; /* what the metrics server may look at */
@@ -118,13 +118,13 @@ cJSON *handle_upgrade(struct service *service, const cJSON *request);
  * the service continues. */
 bool service_upgrade_try(struct service *service);
 /* Is there a holder? */
-bool service_is_kept(const struct service *service);
+bool service_has_holder(const struct service *service);
 /* Reports the result of the last upgrade in the log and in the status. */
 void service_upgrade_report(const struct service *service);
 void service_upgrade_add_status(const struct service *service, cJSON *successor);
 
 /* service_renew.c */
-/* To be called about once in TICK_MS, by the thread of service_run(). Does not return where the
+/* To be called about once in TICK_MS, by the thread of service_serve(). Does not return where the
  * daemon ends for its successor. */
 void service_renew_tick(struct service *service);
 

@@ -21,17 +21,17 @@
 
 static const char *renew_obstacle(struct service *service, const char *stays)
 {
-    const struct lifecycle_keeper *keeper = service->plan.keeper;
+    const struct holder_link *holder_link = service->plan.holder_link;
     if (stays)
         return stays;
-    if (!service_is_kept(service))
+    if (!service_has_holder(service))
         return "there is no successor; unmount and mount again";
-    if (keeper->view_deaths >= VIEWS_MAX)
+    if (holder_link->view_deaths >= VIEWS_MAX)
         return "it was rebuilt too often during this mount; check the disk, unmount and mount "
                "again";
     int64_t rest =
         REST_NS > service->options->crash_window_ns ? REST_NS : service->options->crash_window_ns;
-    if (keeper->view_deaths > 0 && clock_monotonic_ns() - service->started < rest)
+    if (holder_link->view_deaths > 0 && clock_monotonic_ns() - service->started < rest)
         return "it was rebuilt a moment ago; check the disk";
     return NULL;
 }
@@ -62,7 +62,7 @@ static void renew_end(const struct service *service)
     (void)sigemptyset(&set);
     (void)sigaddset(&set, HOLDER_NEW_VIEW_SIGNAL);
     (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-    holder_die(service->plan.keeper->link_fd, HOLDER_NEW_VIEW_SIGNAL);
+    holder_die(service->plan.holder_link->link_fd, HOLDER_NEW_VIEW_SIGNAL);
     (void)raise(HOLDER_NEW_VIEW_SIGNAL);
     _exit(MOUNT_SYSTEM); /* not reached */
 }

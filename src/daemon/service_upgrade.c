@@ -10,22 +10,22 @@
 #include "daemon/service_internal.h"
 #include "daemon/upgrade.h"
 
-bool service_is_kept(const struct service *service)
+bool service_has_holder(const struct service *service)
 {
-    const struct lifecycle_keeper *keeper = service->plan.keeper;
-    struct pollfd link = {.fd = keeper ? keeper->link_fd : -1, .events = 0};
+    const struct holder_link *holder_link = service->plan.holder_link;
+    struct pollfd link = {.fd = holder_link ? holder_link->link_fd : -1, .events = 0};
     return link.fd >= 0 && poll(&link, 1, 0) == 0; /* an event is the holder's end */
 }
 
 static int check_binary(struct service *service, const char *binary, char **ret_text)
 {
-    struct lifecycle_keeper keeper = *service->plan.keeper;
+    struct holder_link holder_link = *service->plan.holder_link;
     struct handover_source from = {.store = service->store_path,
                                    .mountpoint = service->mountpoint,
                                    .options = service->options,
-                                   .keeper = &keeper};
-    front_passport(service->front, &keeper.adopted.passport, &keeper.adopted.fd);
-    keeper.link_fd = keeper.lock_fd = keeper.adopted.fd =
+                                   .holder_link = &holder_link};
+    front_passport(service->front, &holder_link.adopted.passport, &holder_link.adopted.fd);
+    holder_link.link_fd = holder_link.lock_fd = holder_link.adopted.fd =
         -1; /* the program that is asked gets none of them */
     return upgrade_check(binary, &from, ret_text);
 }
@@ -36,7 +36,7 @@ cJSON *handle_upgrade(struct service *service, const cJSON *request)
     _cleanup_free_ char *text = NULL;
     if (!binary || *binary != '/' || strlen(binary) >= HOLDER_PATH_MAX)
         return control_error(EINVAL, "upgrade: the absolute path of a program is missing");
-    if (!service_is_kept(service))
+    if (!service_has_holder(service))
         return control_error(EOPNOTSUPP, "the mount has no holder process (-o successor=off, or -f "
                                          "without successor=on); unmount, then mount with the "
                                          "other version");
@@ -80,7 +80,7 @@ bool service_upgrade_try(struct service *service)
                                  "this kernel cannot resend them (Linux 6.9 can); try again later");
         return true;
     }
-    r = holder_upgrade(service->plan.keeper->link_fd, service->upgrade.binary);
+    r = holder_upgrade(service->plan.holder_link->link_fd, service->upgrade.binary);
     if (r < 0) {
         front_release(service->front);
         upgrade_give_up(service, "the holder process does not answer");
@@ -93,25 +93,25 @@ bool service_upgrade_try(struct service *service)
 
 void service_upgrade_report(const struct service *service)
 {
-    const struct lifecycle_keeper *keeper = service->plan.keeper;
+    const struct holder_link *holder_link = service->plan.holder_link;
     double pause = (double)service->pause_ns / 1e9;
-    if (*keeper->upgrade_error)
+    if (*holder_link->upgrade_error)
         log_warn("upgrade failed: %s; version %s took the mount back, %.2f s later",
-                 keeper->upgrade_error, CAIRN_VERSION, pause);
+                 holder_link->upgrade_error, CAIRN_VERSION, pause);
     else
-        log_info("took over the mount from version %s, %.2f s later", keeper->version_before,
+        log_info("took over the mount from version %s, %.2f s later", holder_link->version_before,
                  pause);
 }
 
 void service_upgrade_add_status(const struct service *service, cJSON *successor)
 {
-    const struct lifecycle_keeper *keeper = service->plan.keeper;
+    const struct holder_link *holder_link = service->plan.holder_link;
     unsigned given_up = atomic_load(&service->upgrade.given_up);
-    const char *reason = given_up ? atomic_load(&service->upgrade.reason)
-                         : keeper ? keeper->upgrade_error
-                                  : "";
-    control_add_u64(successor, "upgrades", keeper ? keeper->upgrades : 0);
-    control_add_u64(successor, "upgrade_tries", keeper ? keeper->upgrade_tries : 0);
+    const char *reason = given_up      ? atomic_load(&service->upgrade.reason)
+                         : holder_link ? holder_link->upgrade_error
+                                       : "";
+    control_add_u64(successor, "upgrades", holder_link ? holder_link->upgrades : 0);
+    control_add_u64(successor, "upgrade_tries", holder_link ? holder_link->upgrade_tries : 0);
     control_add_u64(successor, "upgrades_given_up", given_up);
     (void)cJSON_AddBoolToObject(successor, "upgrading",
                                 atomic_load(&service->upgrade.state) != UPGRADE_NONE);

@@ -136,19 +136,20 @@ int upgrade_execute(const char *binary, const char *how, const struct handover_s
     if (r < 0)
         return r;
     (void)snprintf(number, sizeof number, "%d", state_fd);
-    handover_keep_fds(from->keeper, state_fd, true);
+    handover_inherit_fds(from->holder_link, state_fd, true);
     (void)execl(binary, "cairn", "holder", how, number, from->store, from->mountpoint,
                 (char *)NULL);
     r = -errno;
-    handover_keep_fds(from->keeper, state_fd, false);
+    handover_inherit_fds(from->holder_link, state_fd, false);
     return r;
 }
 
 /* A descriptor that is put in its own place is not closed by the exec. */
-static int pass_on(posix_spawn_file_actions_t *actions, const struct lifecycle_keeper *keeper,
+static int pass_on(posix_spawn_file_actions_t *actions, const struct holder_link *holder_link,
                    int state_fd)
 {
-    const int fds[] = {keeper->adopted.fd, keeper->lock_fd, keeper->link_fd, state_fd};
+    const int fds[] = {holder_link->adopted.fd, holder_link->lock_fd, holder_link->link_fd,
+                       state_fd};
     int r = 0;
     for (size_t i = 0; i < ARRAY_LEN(fds) && r == 0; i++)
         r = posix_spawn_file_actions_adddup2(actions, fds[i], fds[i]);
@@ -172,7 +173,7 @@ int upgrade_spawn(const char *binary, const char *how, const struct handover_sou
     (void)snprintf(number, sizeof number, "%d", state_fd);
     (void)sigemptyset(&none);
     check(posix_spawn_file_actions_init(&actions) == 0 && posix_spawnattr_init(&attributes) == 0);
-    r = pass_on(&actions, from->keeper, state_fd);
+    r = pass_on(&actions, from->holder_link, state_fd);
     if (r == 0)
         r = posix_spawnattr_setsigmask(&attributes, &none);
     if (r == 0)

@@ -45,10 +45,10 @@ static int print_answer(struct handover *h, int r, char *text)
 static int serve_other(struct handover *h)
 {
     char hello = 0;
-    if (send(h->keeper.link_fd, &hello, sizeof hello, MSG_NOSIGNAL) < 0)
+    if (send(h->holder_link.link_fd, &hello, sizeof hello, MSG_NOSIGNAL) < 0)
         return MOUNT_SYSTEM;
     (void)prctl(PR_SET_NAME, "cairn");
-    return lifecycle_run(h->store, h->mountpoint, &h->options, -1, &h->keeper);
+    return lifecycle_main(h->store, h->mountpoint, &h->options, -1, &h->holder_link);
 }
 
 int upgrade_main(int argc, char **argv)
@@ -65,7 +65,7 @@ int upgrade_main(int argc, char **argv)
         code = print_answer(&h, r, text);
         text = NULL;
     } else if (r == 0) {
-        handover_keep_fds(&h.keeper, -1, false);
+        handover_inherit_fds(&h.holder_link, -1, false);
         (void)close(fd);
         code = strcmp(how, "daemon") == 0 ? serve_other(&h)
                : strcmp(how, "keep") == 0 ? holder_go_on(&h)

@@ -8,7 +8,7 @@
 #define CHUNK_REFS_MAX 4u              /* references that an encoding may make to other chunks */
 #define CHUNK_DEPTH_MAX 8u             /* longest chain of references that is followed */
 
-/* Keyed BLAKE3 of the raw bytes, cut to 24 bytes. The key lives in the superblock. */
+/* Keyed BLAKE3 of the raw bytes, truncated to 24 bytes. The key lives in the superblock. */
 struct chunk_name {
     uint8_t bytes[24];
 };

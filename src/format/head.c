@@ -115,7 +115,7 @@ static int check_frame(const uint8_t *p, size_t len, const uint8_t magic[8], uin
     return get_le32(p + 8) > 0 ? format_check_known(get_le32(p + 8), version, 0, 0) : -EUCLEAN;
 }
 
-/* The room was cleared before; what the holder's string has behind its end stays out of it. */
+/* These bytes were cleared before; what the holder's string has behind its end stays out of it. */
 static void put_holder(uint8_t *p, const char holder[HEAD_HOLDER_MAX])
 {
     size_t len = strnlen(holder, HEAD_HOLDER_MAX);

@@ -341,10 +341,10 @@ const struct run_info *run_reader_info(const struct run_reader *reader)
 static bool block_sane(const struct run_reader *reader, uint32_t rows_len, uint32_t count,
                        uint64_t offset)
 {
-    uint64_t room = reader->info.length - RUN_TRAILER_LEN - reader->at;
+    uint64_t left = reader->info.length - RUN_TRAILER_LEN - reader->at;
     if (offset != reader->at || rows_len > BLOCK_ROWS_LEN_MAX)
         return false;
-    if (BLOCK_HEADER_LEN + (uint64_t)rows_len + BLOCK_CRC_LEN > room)
+    if (BLOCK_HEADER_LEN + (uint64_t)rows_len + BLOCK_CRC_LEN > left)
         return false;
     return count > 0;
 }

@@ -17,9 +17,9 @@ struct accessed {
     int64_t atime;
 };
 
-void fs_keep_atime(struct fs *fs, bool keep)
+void fs_update_atime(struct fs *fs, bool updates)
 {
-    atomic_store(&fs->keeps_atime, keep);
+    atomic_store(&fs->updates_atime, updates);
 }
 
 static struct accessed *find_locked(struct fs *fs, uint64_t ino)
@@ -48,11 +48,11 @@ void access_forget(struct fs *fs, uint64_t ino)
 }
 
 /* Takes the oldest out of the table. */
-static bool take_oldest(struct fs *fs, size_t keep, struct accessed *ret)
+static bool take_oldest(struct fs *fs, size_t spared, struct accessed *ret)
 {
     LOCK_SCOPE(&fs->access.lock);
     struct accessed *oldest = fs->access.accessed;
-    if (HASH_COUNT(fs->access.accessed) <= keep)
+    if (HASH_COUNT(fs->access.accessed) <= spared)
         return false;
     *ret = *oldest;
     HASH_DEL(fs->access.accessed, oldest);
@@ -105,7 +105,7 @@ static void set_access(struct fs *fs, uint64_t ino, int64_t atime)
 /* Would a read at `time` move the time of access? */
 static bool access_is_due(struct fs *fs, const struct store_now *now, int64_t time)
 {
-    if (!atomic_load(&fs->keeps_atime))
+    if (!atomic_load(&fs->updates_atime))
         return false;
     int64_t atime = access_time(fs, &now->inode);
     return atime <= now->mtime || atime <= now->inode.attrs.ctime || time - atime >= DAY_NS;
@@ -114,7 +114,7 @@ static bool access_is_due(struct fs *fs, const struct store_now *now, int64_t ti
 bool access_due(struct fs *fs, uint64_t ino, int64_t time)
 {
     struct store_now now;
-    return atomic_load(&fs->keeps_atime) && store_look(fs->store, ino, &now) == 0 &&
+    return atomic_load(&fs->updates_atime) && store_look(fs->store, ino, &now) == 0 &&
            access_is_due(fs, &now, time);
 }
 
@@ -132,6 +132,6 @@ void access_note(struct fs *fs, const struct store_now *now)
 void fs_accessed(struct fs *fs, uint64_t ino)
 {
     struct store_now now;
-    if (atomic_load(&fs->keeps_atime) && store_look(fs->store, ino, &now) == 0)
+    if (atomic_load(&fs->updates_atime) && store_look(fs->store, ino, &now) == 0)
         access_note(fs, &now);
 }

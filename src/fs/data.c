@@ -48,7 +48,7 @@ static void note_access(const struct store_now *now, void *fs)
 void fs_read(struct fs *fs, const struct store_read_request *request, bool leaves_atime)
 {
     struct store_read_request looking = *request;
-    if (!leaves_atime && atomic_load(&fs->keeps_atime)) {
+    if (!leaves_atime && atomic_load(&fs->updates_atime)) {
         looking.looked = note_access;
         looking.looked_arg = fs;
     }
@@ -61,10 +61,10 @@ void fs_read(struct fs *fs, const struct store_read_request *request, bool leave
  * can ever be. */
 static int check_room_for(struct fs *fs, const struct store_now *now, uint64_t length)
 {
-    struct statvfs room;
+    struct statvfs space;
     uint64_t had = min_u64(blocks_now(fs, now), length);
-    int r = fs_statfs(fs, &room);
-    if (r < 0 || (length - had) / room.f_bsize <= room.f_blocks)
+    int r = fs_statfs(fs, &space);
+    if (r < 0 || (length - had) / space.f_bsize <= space.f_blocks)
         return r;
     cause_note("more than NVMe can ever hold; mount with a larger nvme=SIZE");
     return -ENOSPC;

@@ -24,7 +24,7 @@ enum fs_fsync { FS_FSYNC_NVME, FS_FSYNC_STAGE, FS_FSYNC_REMOTE };
 struct fs *fs_new(struct store *store, enum fs_fsync fsync_level);
 /* Reading moves atime (relatime), or not (at first). Any thread, at any time; never for a store
  * that is only read. */
-void fs_keep_atime(struct fs *fs, bool keep);
+void fs_update_atime(struct fs *fs, bool updates);
 /* Enters into history what is only in memory: times of access, and the end of files without a name.
  * After the last request, before the last drain. */
 void fs_settle(struct fs *fs);

@@ -43,7 +43,7 @@ struct fs {
     struct ns *ns;
     struct stage *stage;
     enum fs_fsync fsync_level;
-    _Atomic bool keeps_atime;
+    _Atomic bool updates_atime;
     struct {
         struct cairn_mutex
             lock; /* also held over commits that take a last name, or end what has none */

@@ -5,7 +5,7 @@
  * (FUSE_NOTIFY_RESEND, from Linux 6.9 on). They come before all others, with a mark in their
  * number. The stage records which of them the dead daemon has done (stage/requests.h): those are
  * answered, the others are done. left.c handles kernels that cannot resend. The attributes that the
- * kernel caches are unknown here (kept.c): the first change of each inode is notified. */
+ * kernel caches are unknown here (cached.c): the first change of each inode is notified. */
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -193,7 +193,7 @@ void adopt_begin(struct front *front)
 /* --- the end ---------------------------------------------------------------------------------- */
 
 /* Ordinary users mount and unmount through fusermount3. */
-static void run_fusermount(const char *mountpoint)
+static void execute_fusermount(const char *mountpoint)
 {
     char program[] = "fusermount3", flags[] = "-uqz", end_of_flags[] = "--";
     _cleanup_free_ char *path = xstrdup(mountpoint);
@@ -210,7 +210,7 @@ void adopt_unmount(struct front *front)
     if (poll(&gone, 1, 0) > 0 && gone.revents & POLLERR)
         return; /* the mount is gone already */
     if (umount2(front->options.mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW) < 0 && errno == EPERM)
-        run_fusermount(front->options.mountpoint);
+        execute_fusermount(front->options.mountpoint);
 }
 
 /* --- what the kernel keeps -------------------------------------------------------------------- */

@@ -95,7 +95,7 @@ int front_start(const struct front_options *options, struct fs *fs, struct store
     TAILQ_INIT(&front->locked.content);
     TAILQ_INIT(&front->locked.changes);
     TAILQ_INIT(&front->locked.syncing);
-    kept_init(front);
+    cached_init(front);
     int r = front->event_fd < 0 ? -errno : make_session(front);
     if (r == 0)
         r = options->adopted ? adopt_session(front, ret_text) : mount_session(front, ret_text);
@@ -246,7 +246,7 @@ void front_free(struct front *front)
     (void)pthread_cond_destroy(&front->wake.changed);
     event_done(&front->progress);
     turns_done(&front->turns);
-    kept_done(front);
+    cached_done(front);
     adopt_done(front);
     free(front);
 }

@@ -57,23 +57,23 @@ struct failures {
 
 /* The file of the self-test (self_test.c). */
 struct self_test {
-    _Atomic bool is_running;
+    _Atomic bool is_active;
     struct cairn_mutex lock; /* a leaf */
     size_t size;
     char bytes[SELF_TEST_SIZE];
 };
 
-/* Inodes of which the kernel is told when they change (kept.c). */
-#define KEPT_SETS 16384u
-#define KEPT_WAYS 4u
-struct kept_set {
+/* Inodes of which the kernel is told when they change (cached.c). */
+#define CACHED_SETS 16384u
+#define CACHED_WAYS 4u
+struct cached_set {
     struct cairn_mutex lock; /* a leaf */
-    struct kept {
+    struct cached {
         uint64_t ino;  /* 0: free */
         pid_t asker;   /* the only thread that was answered since the kernel was told last; 0: there
                           were several */
         int64_t taken; /* monotonic ns: when it was asked for last */
-    } kept[KEPT_WAYS];
+    } cached[CACHED_WAYS];
 };
 
 #define NOTIFIED_MAX 65536u
@@ -98,7 +98,7 @@ struct front {
     bool is_mounted;
     dev_t device; /* of the mount; 0: not known */
     int event_fd;
-    struct kept_set kept[KEPT_SETS];
+    struct cached_set cached[CACHED_SETS];
     struct adoption adoption;
     struct front_passport passport;
     _Atomic int64_t changed_at; /* monotonic ns: the last front_changed() */
@@ -156,17 +156,17 @@ int front_failed(struct front *front, uint64_t ino, const char *call, int r);
 /* The same for the request that the thread is working on. */
 int front_failed_now(struct front *front, int r);
 
-/* kept.c: how long the kernel may keep these attributes, in seconds. They were just read, and may
- * be read again. */
-void kept_init(struct front *front);
-void kept_done(struct front *front);
-double kept_for(struct front *front, struct stat *st);
+/* cached.c: how long the kernel may cache these attributes, in seconds. They were just read, and
+ * may be read again. */
+void cached_init(struct front *front);
+void cached_done(struct front *front);
+double cached_for(struct front *front, struct stat *st);
 /* Before the reply to a request that may have changed an inode's attributes: the content of a file,
  * which the kernel may miss with one that is open or has setuid bits; the entries of a directory,
  * with the result `r`; or in a way that it may miss with any inode. */
-void kept_changed(struct front *front, uint64_t ino);
-void kept_entries_changed(struct front *front, uint64_t dir, int r);
-void kept_marked(struct front *front, uint64_t ino);
+void cached_changed(struct front *front, uint64_t ino);
+void cached_entries_changed(struct front *front, uint64_t dir, int r);
+void cached_marked(struct front *front, uint64_t ino);
 
 /* hold.c: something changed that front_hold() may wait for. Costs nothing while it does not. */
 static inline void hold_note(struct front *front)

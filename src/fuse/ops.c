@@ -30,14 +30,14 @@ struct fuse_entry_param front_entry(struct front *front, const struct stat *st)
                                      .generation = 1, /* inode numbers are never reused */
                                      .attr = *st,
                                      .entry_timeout = front->options.entry_timeout};
-    entry.attr_timeout = kept_for(front, &entry.attr);
+    entry.attr_timeout = cached_for(front, &entry.attr);
     return entry;
 }
 
 /* Replies to a request that may have changed the entries of `parent`. */
 static void reply_changed(fuse_req_t req, uint64_t parent, int r)
 {
-    kept_entries_changed(front_of(req), parent, r);
+    cached_entries_changed(front_of(req), parent, r);
     reply_result(req, r);
 }
 
@@ -62,14 +62,14 @@ static bool was_done(struct front *front, struct stat *st, int *ret)
 
 static void reply_made(fuse_req_t req, uint64_t parent, int r, const struct stat *st)
 {
-    kept_entries_changed(front_of(req), parent, r);
+    cached_entries_changed(front_of(req), parent, r);
     reply_entry(req, r, st);
 }
 
 /* The kernel would take these attributes whatever it was told meanwhile: it is to ask again. */
 static void reply_linked(fuse_req_t req, uint64_t parent, int r, const struct stat *st)
 {
-    kept_entries_changed(front_of(req), parent, r);
+    cached_entries_changed(front_of(req), parent, r);
     if (r < 0) {
         reply_result(req, r);
         return;
@@ -204,7 +204,7 @@ static void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
     if (!was_done(front, NULL, &r))
         r = fs_rmdir(front->fs, parent, name);
     if (r == 0)
-        kept_marked(front, current.is_applied ? current.before.ino : lost);
+        cached_marked(front, current.is_applied ? current.before.ino : lost);
     reply_changed(req, parent, r);
 }
 
@@ -217,13 +217,13 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
     int r;
     if (!was_done(front, NULL, &r))
         r = fs_rename(front->fs, parent, name, parent2, name2, flags, &caller);
-    kept_entries_changed(front, parent, r);
+    cached_entries_changed(front, parent, r);
     if (parent2 != parent)
-        kept_entries_changed(front, parent2, r);
+        cached_entries_changed(front, parent2, r);
     if (r == 0 && moved)
-        kept_marked(front, moved);
+        cached_marked(front, moved);
     if (r == 0 && other)
-        kept_marked(front, other);
+        cached_marked(front, other);
     reply_result(req, r);
 }
 
@@ -353,7 +353,7 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
         return;
     }
     int r = fs_getattr(front_of(req)->fs, ino, &st);
-    double timeout = r == 0 ? kept_for(front_of(req), &st) : 0;
+    double timeout = r == 0 ? cached_for(front_of(req), &st) : 0;
     if (r == 0)
         (void)fuse_reply_attr(req, &st, timeout);
     else if (!reply_gone(req, r))
@@ -387,7 +387,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
     if (r == 0)
         stage_request_applied((int64_t)ino);
     if (r < 0)
-        kept_marked(front_of(req), ino); /* a part of it may have happened */
+        cached_marked(front_of(req), ino); /* a part of it may have happened */
     if (r == 0)
         (void)fuse_reply_attr(req, &st, 0);
     else if (!reply_gone(req, r))
@@ -431,7 +431,7 @@ static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 
 static void reply_marked(fuse_req_t req, uint64_t ino, int r)
 {
-    kept_marked(front_of(req), ino);
+    cached_marked(front_of(req), ino);
     if (!reply_gone(req, r))
         reply_result(req, r);
 }

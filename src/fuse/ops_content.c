@@ -42,9 +42,9 @@ void front_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size
                 : fs_write(front->fs, ino, (uint64_t)offset, (uint32_t)size,
                            steal ? current.slab : SLAB_NONE, buf, fi->writepage ? NULL : &caller);
     if (fi->writepage)
-        kept_marked(front, ino);
+        cached_marked(front, ino);
     else
-        kept_changed(front, ino);
+        cached_changed(front, ino);
     if (r < 0) {
         reply_result(req, r == -EAGAIN && !waits ? -ENOSPC : r);
         if (fi->writepage && !current.park)
@@ -109,7 +109,7 @@ void front_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, 
                                               (uint64_t)length, &caller);
     if (r == 0)
         stage_request_applied(0);
-    kept_marked(front_of(req), ino);
+    cached_marked(front_of(req), ino);
     reply_result(req, r);
 }
 
@@ -137,9 +137,9 @@ void front_op_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_offset
                                              (uint64_t)to_offset, length, &caller);
     if (n >= 0)
         stage_request_applied(n);
-    kept_changed(front_of(req), to);
+    cached_changed(front_of(req), to);
     if (n > 0)
-        kept_marked(front_of(req), from); /* its time of access */
+        cached_marked(front_of(req), from); /* its time of access */
     if (n < 0)
         reply_result(req, (int)n);
     else

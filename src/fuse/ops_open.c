@@ -65,7 +65,7 @@ void front_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     }
     set_open_flags(front, &opened, fi);
     if ((fi->flags & O_ACCMODE) != O_RDONLY)
-        kept_marked(front, ino);
+        cached_marked(front, ino);
     if (fuse_reply_open(req, fi) == -ENOENT)
         (void)fs_release(front->fs, opened.handle,
                          false); /* the caller was interrupted: no release will come */
@@ -85,7 +85,7 @@ void front_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
     else
         r = fs_create(front->fs, parent, is_nameless ? NULL : name, mode, fi->flags, &caller, &st,
                       &opened);
-    kept_entries_changed(front, parent, r);
+    cached_entries_changed(front, parent, r);
     if (r < 0) {
         reply_result(req, r);
         return;

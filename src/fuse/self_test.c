@@ -41,7 +41,7 @@ bool self_test_lookup(fuse_req_t req, const char *name)
     struct front *front = front_of(req);
     char own[sizeof FILE_NAME + 16];
     (void)snprintf(own, sizeof own, FILE_NAME, (int)getpid());
-    if (!atomic_load(&front->self_test.is_running) || strcmp(name, own) != 0 ||
+    if (!atomic_load(&front->self_test.is_active) || strcmp(name, own) != 0 ||
         fuse_req_ctx(req)->uid != geteuid())
         return false;
     struct fuse_entry_param entry = {
@@ -155,14 +155,14 @@ void front_self_test(struct front *front)
 {
     char path[4200];
     (void)snprintf(path, sizeof path, "%s/" FILE_NAME, front->options.mountpoint, (int)getpid());
-    atomic_store(&front->self_test.is_running, true);
+    atomic_store(&front->self_test.is_active, true);
     pid_t child = fork();
     if (child == 0) {
         (void)close_range(0, UINT_MAX, 0);
         _exit(-try_mount(front, path));
     }
     int r = child < 0 ? -errno : result_of(child);
-    atomic_store(&front->self_test.is_running, false);
+    atomic_store(&front->self_test.is_active, false);
     if (r < 0 && r != -EOPNOTSUPP)
         log_info("files that are open for reading and writing use the page cache: shared mappings "
                  "with direct I/O do not "

@@ -162,8 +162,8 @@ static void copy_payload_locked(struct stage *stage, const struct stage_write *w
     slab_fill_locked(stage, slab, at + shared_need(w->length));
 }
 
-/* The kernel cuts an application's write into requests of SLAB_PAYLOAD, up to a page less where its
- * buffer is not aligned: what follows directly on a full one belongs to the same write. */
+/* The kernel splits an application's write into requests of SLAB_PAYLOAD, up to a page less where
+ * its buffer is not aligned: what follows directly on a full one belongs to the same write. */
 static bool begins_write(struct stage_file *file, const struct stage_write *w)
 {
     bool begins = !(file->write_was_full && file->write_end == w->offset);

@@ -101,8 +101,8 @@ struct stage {
     _Atomic uint64_t *due;                      /* STAGE_DUE_MAX inodes, 0: none */
     _Atomic bool request_is_left[REQUESTS_MAX]; /* by a daemon that died, and not come again yet */
     uint8_t *log[2];
-    _Atomic uint64_t log_kept;    /* bytes that the last compaction kept */
-    _Atomic uint64_t dirty_bytes; /* changed with the lock */
+    _Atomic uint64_t log_compacted; /* bytes that the last compaction kept */
+    _Atomic uint64_t dirty_bytes;   /* changed with the lock */
     uint8_t *slab_memory;
     void (*on_room)(void *arg);
     void *on_room_arg;
@@ -201,7 +201,7 @@ CAIRN_MUST_CHECK int slab_records_read(const struct stage *stage, uint32_t slab,
 /* Is it a number of an epoch that there was, or that a recovery has begun? */
 bool stage_may_have_seq(const struct stage *stage, uint64_t seq);
 /* Those that are in use stay so. */
-void handles_keep(struct stage *stage);
+void handles_adopt(struct stage *stage);
 
 /* requests.c: what decides the thread's request. Before and after it counts; with the lock that
  * keeps the log as it is. */
@@ -216,7 +216,7 @@ void requests_reset(struct stage *stage);
  * the count. */
 size_t requests_begun(const struct stage *stage, uint64_t *seqs, size_t max);
 void requests_found(struct stage *stage, uint64_t seq);
-/* After all were looked for, and before handles_keep(). */
+/* After all were looked for, and before handles_adopt(). */
 void requests_adopt(struct stage *stage);
 
 /* log.c */

@@ -73,8 +73,9 @@ int stage_log_append_group(struct stage *stage, const struct record *first,
 bool stage_log_wants_compaction(struct stage *stage)
 {
     uint64_t half_len = stage->header->log_half_len, tail = tail_of(stage, active_half(stage));
-    uint64_t kept = atomic_load_explicit(&stage->log_kept, memory_order_relaxed);
-    return tail > half_len / 100 * COMPACT_AT_PERCENT && tail > kept + (half_len - kept) / 2;
+    uint64_t compacted = atomic_load_explicit(&stage->log_compacted, memory_order_relaxed);
+    return tail > half_len / 100 * COMPACT_AT_PERCENT &&
+           tail > compacted + (half_len - compacted) / 2;
 }
 
 /* Besides the SEALs of all drafts. */
@@ -88,7 +89,7 @@ bool stage_log_is_crowded(struct stage *stage)
 {
     LOCK_SCOPE(&stage->locked.lock);
     uint64_t half_len = stage->header->log_half_len;
-    return atomic_load_explicit(&stage->log_kept, memory_order_relaxed) > half_len / 2 ||
+    return atomic_load_explicit(&stage->log_compacted, memory_order_relaxed) > half_len / 2 ||
            !has_room_besides_seals_locked(stage, half_len / 8 * 3);
 }
 
@@ -191,7 +192,7 @@ int stage_log_compact(struct stage *stage, const void *records, size_t len, bool
     int r = dump_layers_locked(stage, half, with_orphans);
     if (r < 0)
         return r;
-    atomic_store_explicit(&stage->log_kept, tail_of(stage, half), memory_order_relaxed);
+    atomic_store_explicit(&stage->log_compacted, tail_of(stage, half), memory_order_relaxed);
     atomic_store_explicit(&stage->header->log_active, half, memory_order_release);
     return 0;
 }

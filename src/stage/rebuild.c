@@ -318,11 +318,11 @@ static void rebuild_file(struct rebuild *rb, size_t first, size_t end)
 
 static void drop_uncounted(struct rebuild *rb)
 {
-    size_t kept = 0;
+    size_t left = 0;
     for (size_t i = 0; i < rb->items.count; i++)
         if (item_counts(rb, &rb->items.at[i]))
-            rb->items.at[kept++] = rb->items.at[i];
-    rb->items.count = kept;
+            rb->items.at[left++] = rb->items.at[i];
+    rb->items.count = left;
 }
 
 static int compare_seals(const void *pa, const void *pb)
@@ -415,7 +415,7 @@ int stage_adopt(struct stage *stage, uint64_t epoch, bool adopting)
 {
     if (adopting) {
         requests_adopt(stage);
-        handles_keep(stage);
+        handles_adopt(stage);
     } else {
         requests_reset(stage);
         handles_reset(stage);

@@ -179,7 +179,7 @@ void handles_reset(struct stage *stage)
     stage->locked.handle_free = stage->locked.handle_count = 0;
 }
 
-void handles_keep(struct stage *stage)
+void handles_adopt(struct stage *stage)
 {
     uint32_t *next = &stage->locked.handle_free;
     stage->locked.handle_count = 0;

@@ -62,7 +62,7 @@ static void op_begin(struct op *op, struct dir *d, const char *name, const char 
     retry_begin(&op->retry, &d->gate, d->tier.patience_ns);
 }
 
-static void keep_error(struct op *op, int error)
+static void note_error(struct op *op, int error)
 {
     struct dir *d = op->dir;
     const char *advice = error == -EACCES || error == -EPERM
@@ -104,7 +104,7 @@ static bool op_again(struct op *op, int *r)
     if (*r == 0)
         retry_gate_success(&d->gate);
     else if (*r != -ENOENT && *r != -EEXIST && *r != -ECANCELED)
-        keep_error(op, *r);
+        note_error(op, *r);
     bool again = false;
     if (tier_error_is_transient(*r) && !is_lasting(op, *r)) {
         int waited = retry_wait(&op->retry, 0);
@@ -516,7 +516,7 @@ int dir_tier_open(const struct dir_options *options, struct tier **ret_tier, cha
         r = dir_client_call(d->client, &call, NULL);
     if (r == -ETIMEDOUT) {
         struct op op = {.dir = d, .name = "open", .object = ""};
-        keep_error(&op, r);
+        note_error(&op, r);
         r = 0;
     }
     if (r < 0) {

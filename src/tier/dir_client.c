@@ -138,24 +138,24 @@ static void give_channel(struct dir_client *c, struct channel *channel)
 
 /* --- the helper ------------------------------------------------------------------------------- */
 
-static int begin_start(struct dir_client *c, bool *ret_runs)
+static int begin_start(struct dir_client *c, bool *ret_is_started)
 {
     LOCK_SCOPE(&c->locked.lock);
     while (c->locked.starting)
         (void)mutex_wait(&c->locked.lock, &c->started, -1);
     if (c->locked.interrupted)
         return -ECANCELED;
-    *ret_runs = c->locked.process.pid > 0;
-    c->locked.starting = !*ret_runs;
+    *ret_is_started = c->locked.process.pid > 0;
+    c->locked.starting = !*ret_is_started;
     return 0;
 }
 
 static int start_helper(struct dir_client *c)
 {
     struct dir_process process = {.pid = -1, .socket = -1};
-    bool runs;
-    int r = begin_start(c, &runs);
-    if (r < 0 || runs)
+    bool is_started;
+    int r = begin_start(c, &is_started);
+    if (r < 0 || is_started)
         return r;
     r = dir_process_start(c->path, &process);
     if (r < 0)

@@ -110,7 +110,7 @@ static void begin_channel(struct dir_root *root, int socket)
 /* This thread never touches the directory, so it sees the end. All signals but SIGKILL are blocked:
  * the end of the daemon, which a service manager tells all of its processes, is not ours to follow,
  * for the daemon still needs us then. */
-static void helper_run(void)
+static void helper_main(void)
 {
     static struct dir_root root = {.fd = -1};
     char byte;
@@ -131,7 +131,7 @@ __attribute__((constructor)) static void become_helper(int argc, char **argv)
 {
     if (argc < 1 || strcmp(argv[0], DIR_HELPER_NAME) != 0)
         return;
-    helper_run();
+    helper_main();
     _exit(0); /* threads that hang are left to the kernel */
 }
 

@@ -118,11 +118,11 @@ static void fault_traffic(struct tier *tier, struct tier_traffic *ret_traffic)
     below->ops->traffic(below, ret_traffic);
 }
 
-static int fault_log_create(struct tier *tier, const char *object, uint64_t room)
+static int fault_log_create(struct tier *tier, const char *object, uint64_t len)
 {
     int r = ask_fault(tier, "log_create", object);
     struct tier *below = fault_of(tier)->below;
-    return r < 0 ? r : below->ops->log_create(below, object, room);
+    return r < 0 ? r : below->ops->log_create(below, object, len);
 }
 
 static int fault_log_append(struct tier *tier, const char *object, uint64_t offset, const void *buf,

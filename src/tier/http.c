@@ -54,7 +54,7 @@ struct http {
     VECTOR(int) sockets;     /* the driver's: all that are open, owned by libcurl */
     struct {
         struct cairn_mutex lock;
-        struct exchange *first, **last; /* wait for a turn */
+        struct exchange *first, **last; /* wait for a connection */
         CURL **spare;                   /* handles that keep their buffers; at most `connections` */
         unsigned spare_count;
         bool interrupted, stopping;
@@ -106,7 +106,7 @@ static size_t on_header(char *line, size_t size, size_t count, void *arg)
     return size * count;
 }
 
-static bool keep_text(struct exchange *x, const char *data, size_t len)
+static bool gather_text(struct exchange *x, const char *data, size_t len)
 {
     struct http_response *r = x->response;
     if (len > HTTP_TEXT_MAX - r->text.count)
@@ -129,7 +129,7 @@ static size_t on_body(char *data, size_t size, size_t count, void *arg)
         r->into_len += len;
         return len;
     }
-    if (!straight && keep_text(x, data, len))
+    if (!straight && gather_text(x, data, len))
         return len;
     r->is_too_long = true;
     return CURL_WRITEFUNC_ERROR;
@@ -149,7 +149,7 @@ static size_t on_send(char *to, size_t size, size_t count, void *arg)
     return len;
 }
 
-/* libcurl begins again on a new connection where a kept one was closed. */
+/* libcurl begins again on a new connection where a reused one was closed. */
 static int on_seek(void *arg, curl_off_t offset, int origin)
 {
     struct exchange *x = arg;
@@ -262,11 +262,11 @@ static void give_handle(struct http *http, CURL *easy)
 {
     curl_easy_reset(easy);
     mutex_lock(&http->locked.lock);
-    bool kept = http->locked.spare_count < http->connections;
-    if (kept)
+    bool is_spared = http->locked.spare_count < http->connections;
+    if (is_spared)
         http->locked.spare[http->locked.spare_count++] = easy;
     mutex_unlock(&http->locked.lock);
-    if (!kept)
+    if (!is_spared)
         curl_easy_cleanup(easy);
 }
 
@@ -295,9 +295,9 @@ static int errno_of_handshake(const struct exchange *x)
 {
     long os = 0;
     (void)curl_easy_getinfo(x->easy, CURLINFO_OS_ERRNO, &os);
-    bool is_short =
+    bool is_reset =
         os == ECONNRESET || os == EPIPE || strstr(x->error, "SYSCALL") || strstr(x->error, "reset");
-    return is_short ? -ECONNRESET : -EPROTO;
+    return is_reset ? -ECONNRESET : -EPROTO;
 }
 
 static int errno_of(const struct exchange *x, CURLcode code)
@@ -429,7 +429,7 @@ static bool is_over(struct http *http, bool *ret_interrupted)
     return http->locked.stopping;
 }
 
-static void *http_drive(void *arg)
+static void *http_main(void *arg)
 {
     struct http *http = arg;
     bool interrupted;
@@ -439,7 +439,7 @@ static void *http_drive(void *arg)
         (void)curl_multi_perform(http->multi, &running);
         end_finished(http);
         int64_t wait_ns = end_late(http, interrupted);
-        begin_waiting(http); /* the turns that became free just now */
+        begin_waiting(http); /* on the connections that became free just now */
         (void)curl_multi_poll(http->multi, NULL, 0, (int)(wait_ns / MS_NS) + 1, NULL);
     }
     check(!http->active);
@@ -449,7 +449,7 @@ static void *http_drive(void *arg)
 /* --- calls ------------------------------------------------------------------------------------ */
 
 /* Hands the exchange over and waits for it. */
-static int run_exchange(struct http *http, struct exchange *x)
+static int perform_exchange(struct http *http, struct exchange *x)
 {
     mutex_lock(&http->locked.lock);
     bool refused = http->locked.interrupted;
@@ -480,7 +480,7 @@ int http_perform(struct http *http, const struct http_request *request,
     struct curl_slist *headers = header_list(request);
     set_transport(http, x.easy);
     set_request(&x, headers);
-    int r = run_exchange(http, &x);
+    int r = perform_exchange(http, &x);
     give_handle(http, x.easy);
     curl_slist_free_all(headers);
     (void)pthread_cond_destroy(&x.finished);
@@ -537,7 +537,7 @@ int http_open(const struct http_options *options, struct http **ret_http)
     int r = http->multi ? 0 : -ENOMEM;
     if (r == 0) {
         (void)curl_multi_setopt(http->multi, CURLMOPT_MAXCONNECTS, (long)http->connections);
-        r = thread_start(&http->thread, "cairn-http", http_drive, http);
+        r = thread_start(&http->thread, "cairn-http", http_main, http);
     }
     if (r < 0) {
         http_free(http);

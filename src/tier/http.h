@@ -13,7 +13,7 @@
 struct http;
 
 struct http_options {
-    unsigned connections;  /* exchanges at once; further callers wait for their turn, first come
+    unsigned connections;  /* exchanges at once; further callers wait for one, first come
                               first served */
     int64_t stall_ns;      /* no byte for this long ends a transfer with -ETIMEDOUT */
     const char *ca_bundle; /* NULL: the system's */
@@ -36,7 +36,8 @@ struct http_request {
         *source;     /* the body, of body_len bytes, is read from there; NULL: it is in `body` */
     void *into;      /* where the body of a 2xx answer goes, straight; NULL: into response.text */
     size_t into_len; /* more than this: the transfer is ended with -EUCLEAN */
-    int64_t timeout_ns; /* for all of it once it has its turn; 0: no other than the stall limit */
+    int64_t
+        timeout_ns; /* for all of it once it has a connection; 0: no other than the stall limit */
 };
 
 #define HTTP_TEXT_MAX (8u * 1024 * 1024)
@@ -67,7 +68,7 @@ struct http_response {
  * -ECONNRESET, -EKEYREJECTED (TLS: certificate), -EPROTO (what answers speaks no HTTP, or no TLS),
  * -EUCLEAN (a body that is shorter than announced or longer than wanted), -ECANCELED, -EINVAL (the
  * URL), -EIO (a `source` that cannot be read, too). What came before the failure is in the
- * response, which is always set; http_response_done() in any case. A request on a kept connection
+ * response, which is always set; http_response_done() in any case. A request on a reused connection
  * that turns out to be closed is sent once more on a new one: a server may see it twice. */
 CAIRN_MUST_CHECK int http_perform(struct http *http, const struct http_request *request,
                                   struct http_response *ret_response);

@@ -20,7 +20,7 @@ struct room_file {
     char path[32]; /* relative to the tier's directory */
 };
 
-/* Removes what an earlier run left. `root_fd` is borrowed. */
+/* Removes what an earlier daemon left. `root_fd` is borrowed. */
 CAIRN_MUST_CHECK int room_open(int root_fd, struct room **ret_room);
 
 /* Leaves the spare files for the next room_open() to remove. NULL is fine. */

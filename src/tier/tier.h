@@ -120,10 +120,10 @@ struct tier_ops {
 
     /* --- Only of our own media; NULL elsewhere (dir: all but space; s3: all) ----------------- */
 
-    /* Logs. log_create makes an object of `room` zero bytes, allocated and durable with
+    /* Logs. log_create makes an object of `len` zero bytes, allocated and durable with
      * its name. log_append writes at `offset` (any) and makes it durable; after an error the log
      * must not be written again. */
-    int (*log_create)(struct tier *tier, const char *object, uint64_t room);
+    int (*log_create)(struct tier *tier, const char *object, uint64_t len);
     int (*log_append)(struct tier *tier, const char *object, uint64_t offset, const void *buf,
                       size_t len);
 
@@ -149,7 +149,7 @@ CAIRN_MUST_CHECK int tier_put_from(struct tier *tier, const char *object,
 
 /* A directory on local NVMe (or any POSIX filesystem): O_DIRECT where the filesystem has it. `path`
  * must exist. Subdirectories packs/, journal/ and room/ are made. Leftovers in room/ from an
- * earlier run are removed. -EROFS, -EACCES, -ENOSPC and so on as the filesystem says. */
+ * earlier daemon are removed. -EROFS, -EACCES, -ENOSPC and so on as the filesystem says. */
 CAIRN_MUST_CHECK int nvme_tier_open(const char *path, struct tier **ret_tier);
 
 /* A remote in a directory that others see too (NFS, Lustre, any POSIX filesystem). `path` is made

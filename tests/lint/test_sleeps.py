@@ -32,7 +32,7 @@ ALLOWED = {
     "commit/writeback.c": (1, "drafts ripen, and upkeep is due, by the clock"),
     "daemon/control.c": (3, "a client's socket, with a limit; silent clients are dropped; a daemon with a full backlog"),
     "daemon/holder.c": (2, "what made daemons die passes; a daemon on trial has a limit"),
-    "daemon/service.c": (2, "rates, leases and the keeper's link are looked at by the clock"),
+    "daemon/service.c": (2, "rates, leases and the holder's link are looked at by the clock"),
     "daemon/service_remote.c": (1, "the end is reported once a second"),
     "daemon/store_directory.c": (1, "another process holds the store's lock"),
     "daemon/upgrade.c": (1, "another program, with a limit"),

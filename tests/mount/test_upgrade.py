@@ -283,7 +283,7 @@ def test_in_the_background_with_its_options(cairn, directory, other):
     assert done.returncode == 0, done
 
 
-def test_without_a_keeper(cairn, other):
+def test_without_a_holder(cairn, other):
     """successor=off: nothing is done, and the line says what to do."""
     cairn.mount(successor="off")
     done = cairn.cairn("upgrade", cairn.mnt, "--binary", other, timeout=300)

@@ -103,7 +103,7 @@ void fixture_open(struct fixture *fixture)
     r = store_start(fixture->store, on_room, fixture);
     expect(fixture, r == 0, "starting: %s", strerror(-r));
     fixture->fs = fs_new(fixture->store, FS_FSYNC_NVME);
-    fs_keep_atime(fixture->fs, true);
+    fs_update_atime(fixture->fs, true);
     find_dirs(fixture);
 }
 

@@ -166,6 +166,7 @@ static int64_t pause_after(const struct s3_credentials *found)
 /* The lock is held, but not while asking. */
 static void ask_locked(struct s3_credential_source *source)
 {
+    check_held(&source->locked.lock);
     struct s3_credentials found = {0};
     char *error = NULL;
     source->locked.asking = true;
@@ -197,7 +198,7 @@ static void wait_for_answer(struct s3_credential_source *source)
 int s3_credentials_get(struct s3_credential_source *source, const struct s3_credentials *refused,
                        struct s3_credentials *ret_credentials, char **ret_error)
 {
-    _cleanup_free_ char *kept_because = NULL;
+    _cleanup_free_ char *stale_because = NULL;
     mutex_lock(&source->locked.lock);
     bool held = holds_credentials(source, refused), asked = false;
     if (source->locked.asking && !held) {
@@ -209,7 +210,7 @@ int s3_credentials_get(struct s3_credential_source *source, const struct s3_cred
     }
     int r = asked ? source->locked.result : 0;
     if (r < 0 && holds_credentials(source, refused)) {
-        kept_because = held ? xstrdup(source->locked.error) : NULL;
+        stale_because = held ? xstrdup(source->locked.error) : NULL;
         r = 0;
     }
     if (r == 0)
@@ -217,8 +218,8 @@ int s3_credentials_get(struct s3_credential_source *source, const struct s3_cred
     else
         *ret_error = xstrdup(source->locked.error);
     mutex_unlock(&source->locked.lock);
-    if (kept_because)
+    if (stale_because)
         log_warn("cannot renew S3 credentials; the old ones are used until they expire: %s",
-                 kept_because);
+                 stale_because);
     return r;
 }

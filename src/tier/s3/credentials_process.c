@@ -83,13 +83,13 @@ static int command_start(const char *command, struct command *p)
     return r == 0 && p->end < 0 ? p->end : r;
 }
 
-/* Reads what is there; more than `room` is read and dropped. Closes the pipe at its end. */
-static void drain_pipe(int *fd, char *to, size_t room, size_t *len)
+/* Reads what is there; more than `capacity` is read and dropped. Closes the pipe at its end. */
+static void drain_pipe(int *fd, char *to, size_t capacity, size_t *len)
 {
     char dropped[256];
     for (;;) {
-        bool full = *len == room;
-        ssize_t n = read(*fd, full ? dropped : to + *len, full ? sizeof dropped : room - *len);
+        bool full = *len == capacity;
+        ssize_t n = read(*fd, full ? dropped : to + *len, full ? sizeof dropped : capacity - *len);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)

@@ -105,10 +105,10 @@ struct form_field {
 /* "a=b&c=d", in memory that was never moved, for s3_secret_free(). */
 static char *form_make(const struct form_field *fields, size_t count)
 {
-    size_t room = 1;
+    size_t capacity = 1;
     for (size_t i = 0; i < count; i++)
-        room += fields[i].value ? strlen(fields[i].name) + 3 * strlen(fields[i].value) + 2 : 0;
-    char *form = xmalloc(room), *end = form;
+        capacity += fields[i].value ? strlen(fields[i].name) + 3 * strlen(fields[i].value) + 2 : 0;
+    char *form = xmalloc(capacity), *end = form;
     *form = '\0';
     for (size_t i = 0; i < count; i++) {
         if (!fields[i].value)

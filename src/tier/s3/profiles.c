@@ -226,9 +226,9 @@ static char *home_directory(void)
     const char *home = getenv("HOME");
     if (home && *home)
         return xstrdup(home);
-    _cleanup_free_ char *room = xmalloc(PASSWD_MAX);
+    _cleanup_free_ char *text = xmalloc(PASSWD_MAX);
     struct passwd user, *found = NULL;
-    if (getpwuid_r(geteuid(), &user, room, PASSWD_MAX, &found) != 0 || !found || !user.pw_dir)
+    if (getpwuid_r(geteuid(), &user, text, PASSWD_MAX, &found) != 0 || !found || !user.pw_dir)
         return NULL;
     return xstrdup(user.pw_dir);
 }

@@ -29,12 +29,12 @@ bool s3_secret_is_plain(const char *text)
     return true;
 }
 
-/* To the end or to `room` bytes. Number of bytes or -errno. */
-static ssize_t read_all(int fd, char *to, size_t room)
+/* To the end or to `size` bytes. Number of bytes or -errno. */
+static ssize_t read_all(int fd, char *to, size_t size)
 {
     size_t len = 0;
-    while (len < room) {
-        ssize_t n = read(fd, to + len, room - len);
+    while (len < size) {
+        ssize_t n = read(fd, to + len, size - len);
         if (n < 0 && errno != EINTR)
             return -errno;
         if (n == 0)

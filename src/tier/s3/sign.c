@@ -64,7 +64,7 @@ static int hmac_of(const void *key, size_t key_len, const char *text, size_t len
                                                                                             : -EIO;
 }
 
-char *s3_uri_encode(const char *text, bool keep_slash)
+char *s3_uri_encode(const char *text, bool leave_slash)
 {
     static const char digits[] = "0123456789ABCDEF";
     char *encoded = xmalloc(3 * strlen(text) + 1), *to = encoded;
@@ -72,7 +72,7 @@ char *s3_uri_encode(const char *text, bool keep_slash)
         unsigned char c = (unsigned char)*text;
         /* isalnum() would ask the locale. */
         if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-            strchr("-._~", c) || (c == '/' && keep_slash)) {
+            strchr("-._~", c) || (c == '/' && leave_slash)) {
             *to++ = (char)c;
             continue;
         }
@@ -87,28 +87,28 @@ char *s3_uri_encode(const char *text, bool keep_slash)
 /* Takes "." and ".." and empty segments out, keeps a '/' at the end, and encodes. */
 static char *normalized_path(const char *path)
 {
-    _cleanup_free_ char *kept = xmalloc(strlen(path) + 2);
+    _cleanup_free_ char *clean = xmalloc(strlen(path) + 2);
     size_t len = 0;
     while (*path) {
         path += strspn(path, "/");
         size_t segment = strcspn(path, "/");
         bool up = segment == 2 && memcmp(path, "..", 2) == 0;
         if (up) {
-            while (len > 0 && kept[--len] != '/')
+            while (len > 0 && clean[--len] != '/')
                 ;
         } else if (segment > 0 && !(segment == 1 && *path == '.')) {
-            kept[len++] = '/';
-            memcpy(kept + len, path, segment);
+            clean[len++] = '/';
+            memcpy(clean + len, path, segment);
             len += segment;
         } else if (segment == 0 && len > 0) {
-            kept[len++] = '/';
+            clean[len++] = '/';
         }
         path += segment;
     }
     if (len == 0)
-        kept[len++] = '/';
-    kept[len] = '\0';
-    return s3_uri_encode(kept, true);
+        clean[len++] = '/';
+    clean[len] = '\0';
+    return s3_uri_encode(clean, true);
 }
 
 struct param {
@@ -126,10 +126,10 @@ static int param_order(const void *a, const void *b)
 static void put_query(FILE *out, const char *query)
 {
     _cleanup_free_ char *text = xstrdup(query ? query : "");
-    size_t room = 1, count = 0;
+    size_t capacity = 1, count = 0;
     for (const char *c = text; *c; c++)
-        room += *c == '&';
-    _cleanup_free_ struct param *params = xcalloc(room, sizeof *params);
+        capacity += *c == '&';
+    _cleanup_free_ struct param *params = xcalloc(capacity, sizeof *params);
     char *rest = text, *param;
     while ((param = strsep(&rest, "&"))) {
         if (*param == '\0')

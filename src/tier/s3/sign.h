@@ -43,5 +43,5 @@ CAIRN_MUST_CHECK int s3_sign(const struct s3_sign_request *request,
 /* Wipes and frees what is in it; all zero bytes is fine. */
 void s3_signed_done(struct s3_signed *signed_request);
 
-/* Percent-encodes as S3 wants it; `keep_slash` for paths. Caller frees. */
-char *s3_uri_encode(const char *text, bool keep_slash);
+/* Percent-encodes as S3 wants it; `leave_slash` for paths. Caller frees. */
+char *s3_uri_encode(const char *text, bool leave_slash);

@@ -97,7 +97,7 @@ int service_start(const struct service_plan *plan, struct service **ret,
     return 0;
 }
 
-int service_run(struct service *service)
+int service_serve(struct service *service)
 {
     struct pollfd fd = {.fd = service->stop_fd, .events = POLLIN};
     while (poll(&fd, 1, -1) < 0)

@@ -93,7 +93,7 @@ static struct survey_sum walk(int expected)
                    "\"" B ":1:1:1000:1000:800:1:2\","
                    "\"" C ":1:1:1000:1000:700:3:2:300:4:" D "\","
                    "\"" D ":1:1:1000:1000:500:2:3:500:3:" A ":" B "\"]}";
-    expect_i64(survey_run(&du, "/store", root, &sum), expected);
+    expect_i64(survey_walk(&du, "/store", root, &sum), expected);
     cJSON_Delete(root);
     return sum;
 }
@@ -138,7 +138,7 @@ Test(why, a_daemon_that_does_not_know_forms_of_the_remote_is_understood)
     cJSON *root =
         cJSON_Parse("{\"path\":\"/f\",\"type\":\"file\",\"ino\":5,\"size_bytes\":1,\"links\":1}");
     survey_reply = "{\"done\":1,\"found\":[],\"chunks\":[\"" A ":1:1:10:10:5:3:2\"]}";
-    expect_i64(survey_run(&du, "/store", root, &sum), CLI_OK);
+    expect_i64(survey_walk(&du, "/store", root, &sum), CLI_OK);
     expect_u64(sum.remote_bytes, 5);
     expect_u64(sum.remote_forms[ENCODING_FX].stored, 5);
     static const char *const bad[] = {":1:9", ":1:", "x", ":1:9:" A ":" A ":" A ":" A ":" A,
@@ -148,7 +148,7 @@ Test(why, a_daemon_that_does_not_know_forms_of_the_remote_is_understood)
             xasprintf("{\"done\":1,\"found\":[],\"chunks\":[\"" A ":1:1:10:10:5:%d:2%s\"]}",
                       i ? 3 : 1, bad[i]);
         survey_reply = reply;
-        expect_i64(survey_run(&du, "/store", root, &sum), CLI_FAILED, "%s", bad[i]);
+        expect_i64(survey_walk(&du, "/store", root, &sum), CLI_FAILED, "%s", bad[i]);
         free(reply);
     }
     cJSON_Delete(root);
@@ -211,7 +211,7 @@ Test(why, a_sample_has_the_smallest_names)
     }
     char *text = cJSON_PrintUnformatted(reply);
     survey_reply = text;
-    expect_i64(survey_run(&du, "/store", root, &sum), CLI_OK);
+    expect_i64(survey_walk(&du, "/store", root, &sum), CLI_OK);
     assert_u64(sum.bases.count, SURVEY_SAMPLE_MAX);
     for (unsigned i = 0; i < SURVEY_SAMPLE_MAX; i++) {
         char *name = xasprintf("%032x", 1000 + i);

@@ -10,7 +10,7 @@ int service_start(const struct service_plan *plan, struct service **ret,
     return -ENOSYS;
 }
 
-int service_run(struct service *service)
+int service_serve(struct service *service)
 {
     (void)service;
     return -ENOSYS;

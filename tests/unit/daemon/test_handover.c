@@ -31,24 +31,24 @@ static void end(void)
 
 TestSuite(handover, .init = begin, .fini = end);
 
-static struct lifecycle_keeper a_keeper(void)
+static struct holder_link a_holder_link(void)
 {
-    struct lifecycle_keeper keeper = {.link_fd = 7,
+    struct holder_link holder_link = {.link_fd = 7,
                                       .lock_fd = 6,
                                       .deaths = 2,
                                       .died_at = 123456789,
                                       .last_death = "signal 6",
                                       .upgrades = 1,
                                       .upgrade_tries = 3};
-    keeper.adopted.fd = 5;
-    keeper.adopted.passport.init_len = 104;
+    holder_link.adopted.fd = 5;
+    holder_link.adopted.passport.init_len = 104;
     for (size_t i = 0; i < 104; i++)
-        keeper.adopted.passport.init[i] = (uint8_t)i;
+        holder_link.adopted.passport.init[i] = (uint8_t)i;
     for (size_t i = 0; i < FRONT_ANSWER_LEN; i++)
-        keeper.adopted.passport.answer[i] = (uint8_t)(255 - i);
-    keeper.adopted.passport.device = 42;
-    keeper.adopted.passport.mmap_shared = 1;
-    return keeper;
+        holder_link.adopted.passport.answer[i] = (uint8_t)(255 - i);
+    holder_link.adopted.passport.device = 42;
+    holder_link.adopted.passport.mmap_shared = 1;
+    return holder_link;
 }
 
 static cJSON *read_json(int fd)
@@ -63,11 +63,11 @@ static cJSON *read_json(int fd)
 /* As a version that is called 1.0 writes it, with its stage of version 1. */
 static char *written(void)
 {
-    struct lifecycle_keeper keeper = a_keeper();
+    struct holder_link holder_link = a_holder_link();
     struct handover_source from = {.store = "/nvme/store",
                                    .mountpoint = "/mnt/ckpt",
                                    .options = &options,
-                                   .keeper = &keeper,
+                                   .holder_link = &holder_link,
                                    .child = 77,
                                    .served_at = 99};
     int fd;
@@ -107,20 +107,20 @@ Test(handover, of_an_older_version_is_read)
     _cleanup_free_ char *text = golden();
     _cleanup_close_ int fd = from_text(text);
     struct handover h;
-    struct lifecycle_keeper keeper = a_keeper();
+    struct holder_link holder_link = a_holder_link();
     char *error = NULL;
     assert_i64(handover_read(fd, &h, &error), 0, "%s", error);
     assert_str(h.store, "/nvme/store");
     assert_str(h.mountpoint, "/mnt/ckpt");
     cr_assert(h.child == 77 && h.served_at == 99 && !h.stops);
-    cr_assert(h.keeper.is_adopting && h.keeper.is_upgrade && h.keeper.link_fd == 7 &&
-              h.keeper.lock_fd == 6 && h.keeper.adopted.fd == 5);
-    cr_assert(h.keeper.deaths == 2 && h.keeper.died_at == 123456789 && h.keeper.upgrades == 1 &&
-              h.keeper.upgrade_tries == 3);
-    assert_str(h.keeper.last_death, "signal 6");
-    assert_str(h.keeper.version_before, "1.0");
-    cr_assert_arr_eq(&h.keeper.adopted.passport, &keeper.adopted.passport,
-                     sizeof keeper.adopted.passport);
+    cr_assert(h.holder_link.is_adopting && h.holder_link.is_upgrade && h.holder_link.link_fd == 7 &&
+              h.holder_link.lock_fd == 6 && h.holder_link.adopted.fd == 5);
+    cr_assert(h.holder_link.deaths == 2 && h.holder_link.died_at == 123456789 &&
+              h.holder_link.upgrades == 1 && h.holder_link.upgrade_tries == 3);
+    assert_str(h.holder_link.last_death, "signal 6");
+    assert_str(h.holder_link.version_before, "1.0");
+    cr_assert_arr_eq(&h.holder_link.adopted.passport, &holder_link.adopted.passport,
+                     sizeof holder_link.adopted.passport);
     _cleanup_free_ char *before = options_print(&options), *after = options_print(&h.options);
     assert_str(before, after);
     handover_done(&h);

@@ -13,7 +13,7 @@ static void start(void)
 {
     fixture_open(&fixture);
     fs = fs_new(fixture.store, FS_FSYNC_NVME);
-    fs_keep_atime(fs, true);
+    fs_update_atime(fs, true);
 }
 
 void fs_fixture_setup(void)

@@ -513,7 +513,7 @@ Test(s3_sign, uri_encoding)
 {
     static const struct {
         const char *text, *encoded;
-        bool keep_slash;
+        bool leave_slash;
     } cases[] = {
         {"", "", false},
         {UNRESERVED, UNRESERVED, false},
@@ -525,7 +525,7 @@ Test(s3_sign, uri_encoding)
         {"\x01\x7f\xff", "%01%7F%FF", false},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        _cleanup_free_ char *encoded = s3_uri_encode(cases[i].text, cases[i].keep_slash);
+        _cleanup_free_ char *encoded = s3_uri_encode(cases[i].text, cases[i].leave_slash);
         assert_str(encoded, cases[i].encoded);
     }
 }
