@@ -162,7 +162,7 @@ static int map_slab(struct stage *stage, uint32_t i)
 }
 
 /* Memory behind a slab, so that touching it can neither fault slowly nor raise SIGBUS. */
-static int populate(struct stage *stage, uint32_t i)
+static int populate_slab(struct stage *stage, uint32_t i)
 {
     off_t offset = (off_t)i * SLAB_STRIDE;
     if (fallocate(stage->slabs_fd, 0, offset, SLAB_STRIDE) < 0)
@@ -186,7 +186,7 @@ static uint32_t ready_one_locked(struct stage *stage)
     stage->locked.readying_count++;
     slab->state = SLAB_HELD;
     mutex_unlock(&stage->locked.lock);
-    int r = populate(stage, index_of(stage, slab));
+    int r = populate_slab(stage, index_of(stage, slab));
     mutex_lock(&stage->locked.lock);
     stage->locked.readying_count--;
     if (r == 0 && again) {
@@ -405,7 +405,7 @@ static void give_back_locked(struct stage *stage)
     }
 }
 
-static void *filler_run(void *arg)
+static void *filler_main(void *arg)
 {
     struct stage *stage = arg;
     mutex_lock(&stage->locked.lock);
@@ -433,7 +433,7 @@ static void *filler_run(void *arg)
 int slabs_start(struct stage *stage)
 {
     stage->locked.last_write = clock_monotonic_ns();
-    int r = thread_start(&stage->filler, "cairn-fill", filler_run, stage);
+    int r = thread_start(&stage->filler, "cairn-fill", filler_main, stage);
     stage->filler_started = r == 0;
     return r;
 }

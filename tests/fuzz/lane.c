@@ -8,7 +8,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fs_lane lane = {0};
     uint8_t *copy = exact_copy(data, size);
-    int r = parse(copy, size, &lane);
+    int r = parse_lane(copy, size, &lane);
     check(r == 0 || r == -EINVAL);
     check(strnlen(lane.error, sizeof lane.error) < sizeof lane.error);
     check(r < 0 || (size <= TEXT_MAX && memcmp(copy, "1 pending=", 10) == 0));
@@ -20,7 +20,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             (unsigned long long)lane.pending_bytes, (unsigned long long)lane.pending_saves,
             (unsigned long long)lane.blocked_ns, (unsigned long long)lane.published,
             (unsigned long long)lane.failed, lane.error);
-        check(parse(text, strlen(text), &again) == 0 && memcmp(&lane, &again, sizeof lane) == 0);
+        check(parse_lane(text, strlen(text), &again) == 0 &&
+              memcmp(&lane, &again, sizeof lane) == 0);
     }
     free(copy);
     return 0;

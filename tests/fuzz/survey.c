@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (w.todo.count == 0 && !begin_next_phase(&w))
             break;
     }
-    settle(&w);
+    settle_walk(&w);
     cJSON_Delete(reply);
     free(text);
     return 0;
