@@ -52,7 +52,7 @@ class Save:
         self.reading = False  # sources are read, or are not yet seen to be unchanged
         self.held = False  # the library waits for cairn_save_commit()
         self.devices = ()  # ordinals that sources lie on
-        self.guards = ()  # [(tensor, its version, its storage)]
+        self.guards = ()  # of lazy sources, as _track.guards_of() makes them
         self.storages = frozenset()  # of lazy sources, by their ids
         self.keep = None  # memory that the library reads
         self.slot = ctypes.c_void_p()  # where the library puts its handle
@@ -215,7 +215,7 @@ class Save:
     def _take_error(self, code):
         lib.library().cairn_save_fail(self.handle, code, None)  # has failed already: this waits until no thread reads the sources
         if code in (-errno.EBADMSG, -errno.EFAULT):  # changed, or freed: the library does not know which tensor it was
-            _track.note_change(tensor for tensor, *_ in self.guards)
+            _track.note_change(tensor for *_, tensors in self.guards for tensor, _ in tensors)
         text = ctypes.c_char_p()
         code = lib.library().cairn_save_error(self.handle, ctypes.byref(text)) or code
         self.reading, self.held, self.keep, self.guards = False, False, None, ()
@@ -275,10 +275,12 @@ def wait_stored(save, level, deadline, timeout):
 
 def changed(guards):
     """What changed while it was copied, or None. A tensor that lives elsewhere now says nothing of the memory that was copied."""
-    for tensor, version, storage, address, size in guards:
+    for storage, address, size, tensors in guards:
         if storage.data_ptr() != address or storage.nbytes() != size:
-            return f"the storage of a tensor of shape {tuple(tensor.shape)} was resized while it was copied"
-        if tensor._version != version and tensor.untyped_storage()._cdata == storage._cdata:
-            _track.note_change([tensor])
-            return f"a tensor of shape {tuple(tensor.shape)} was changed while it was copied, and no fence had waited"
+            _track.note_change(tensor for tensor, _ in tensors)
+            return f"a storage of {size} bytes was resized while it was copied"
+        for tensor, version in tensors:
+            if tensor._version != version and tensor.untyped_storage()._cdata == storage._cdata:
+                _track.note_change([tensor])
+                return f"a tensor of shape {tuple(tensor.shape)} was changed while it was copied, and no fence had waited"
     return None

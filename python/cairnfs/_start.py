@@ -18,6 +18,7 @@ FOR_TORCH = {
 FAULTS = {
     errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOTCONN, errno.ESTALE, errno.ETIMEDOUT, errno.ENOMEM, errno.EMFILE, errno.ENFILE,
     errno.ENXIO, errno.ENODEV, errno.ECONNABORTED, errno.EINTR, errno.EFBIG, errno.EAGAIN,
+    errno.EFAULT,  # the memory of a source
 }  # fmt: skip
 REFER_SHARE = 0.25  # of the bytes, that no optimizer holds: then it pays to look what is unchanged
 
@@ -73,7 +74,7 @@ def fill(result, plan, items, begin):
     late = {data.id for data in lazy}
     producers = {}
     sources = [source_of(key, data, late, producers) for key, data in items]
-    result.guards = _track.guards_of({data.id: data.storage for data in lazy}, known)
+    result.guards = () if plan.lazy is False else _track.guards_of({data.id: data.storage for data in lazy}, known)
     result.held = bool(result.guards)
     flags = lib.SAVE_CLEAN | lib.SAVE_REGULAR | (lib.SAVE_HOLD if result.held else 0) | (lib.SAVE_URGENT if plan.lazy is False else 0)
     if plan.refer or plan.refer is None and mostly_frozen(ranges, known):

@@ -107,9 +107,8 @@ def extent(tensor):
 
 
 def guards_of(storages, known):
-    """What is compared when the copy of `storages` {id: storage} is done: [(tensor, version, storage, address, size)]."""
+    """What is compared when the copy of `storages` {id: storage} is done: [(storage, address, size, [(tensor, version)])]."""
     return [
-        (tensor, tensor._version, storage, storage.data_ptr(), storage.nbytes())
+        (storage, storage.data_ptr(), storage.nbytes(), [(tensor, tensor._version) for tensor in known.get(key, ())])
         for key, storage in storages.items()
-        for tensor in known.get(key, ())
     ]

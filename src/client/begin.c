@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "client/crc.h"
+#include "client/fault.h"
 #include "client/sample.h"
 
 /* --- a new save ------------------------------------------------------------------------------- */
@@ -144,6 +145,24 @@ static bool has_crc(const struct cairn_save *save)
     return save->zip.count > 0 && !(save->flags & CAIRN_SAVE_NO_CRC);
 }
 
+static int source_is_gone(const struct cairn_save *save, uint64_t length)
+{
+    cause_note("%s: the memory of a source of %llu bytes was not there when the call read it",
+               save->draft.path, (unsigned long long)length);
+    return -EFAULT;
+}
+
+struct snapshot {
+    void *data;
+    const struct cairn_source *source;
+};
+
+static void read_snapshot(void *arg)
+{
+    const struct snapshot *snapshot = arg;
+    memcpy(snapshot->data, snapshot->source->host, snapshot->source->length);
+}
+
 /* Of a record that is one segment the CRC is known at once. */
 static int add_segment(struct cairn_save *save, struct batch *batch, const struct source_of *of)
 {
@@ -151,7 +170,10 @@ static int add_segment(struct cairn_save *save, struct batch *batch, const struc
     void *data = malloc(source->length);
     if (!data)
         return -ENOMEM;
-    memcpy(data, source->host, source->length);
+    if (fault_try(read_snapshot, &(struct snapshot){data, source}) < 0) {
+        free(data);
+        return source_is_gone(save, source->length);
+    }
     if (has_crc(save))
         save->zip.entries[of->entry].crc = crc_of(0, data, source->length);
     batch->segments[batch->segment_count++] =
@@ -183,21 +205,29 @@ static bool may_change(const struct job *job)
     return job->host && !job->is_now && !(job->save->flags & CAIRN_SAVE_URGENT);
 }
 
-static uint64_t *samples_of(const struct job *job)
+static void read_samples(void *arg)
 {
-    uint64_t *samples = calloc(pieces_of(job), sizeof *samples);
+    const struct job *job = arg;
     uint64_t at = 0, length;
-    for (size_t i = 0; samples && at < job->length; at += length, i++) {
+    for (size_t i = 0; at < job->length; at += length, i++) {
         length = piece_length(job, at);
-        samples[i] = sample_of(job->host + at, length);
+        job->samples[i] = sample_of(job->host + at, length);
     }
-    return samples;
+}
+
+static int take_samples(struct job *job)
+{
+    job->samples = calloc(pieces_of(job), sizeof *job->samples);
+    if (!job->samples)
+        return -ENOMEM;
+    return fault_try(read_samples, job) < 0 ? source_is_gone(job->save, job->length) : 0;
 }
 
 static int add_job(struct cairn_save *save, struct batch *batch, const struct source_of *of)
 {
     const struct cairn_source *source = of->source;
-    struct job *job = &batch->jobs[batch->job_count];
+    struct job *job = &batch->jobs[batch->job_count++];
+    int r = 0;
     *job = (struct job){.save = save,
                         .at = of->at,
                         .length = source->length,
@@ -206,27 +236,17 @@ static int add_job(struct cairn_save *save, struct batch *batch, const struct so
                         .entry = of->entry,
                         .address = source->device_address,
                         .is_now = source->flags & CAIRN_SOURCE_NOW};
-    if (!source->host) {
-        int r = device_of(save->lane, batch, source, &job->slot);
-        if (r < 0)
-            return r;
-    }
-    if (has_crc(save)) {
+    if (!source->host)
+        r = device_of(save->lane, batch, source, &job->slot);
+    if (r == 0 && has_crc(save)) {
         job->crcs = calloc(pieces_of(job), sizeof *job->crcs);
-        if (!job->crcs)
-            return -ENOMEM;
+        r = job->crcs ? 0 : -ENOMEM;
     }
-    if (may_change(job)) {
-        job->samples = samples_of(job);
-        if (!job->samples) {
-            free(job->crcs);
-            return -ENOMEM;
-        }
-    }
-    if (save->pattern && source->key)
+    if (r == 0 && may_change(job))
+        r = take_samples(job);
+    if (r == 0 && save->pattern && source->key)
         job->prints = refer_pieces(job, source->key);
-    batch->job_count++;
-    return 0;
+    return r;
 }
 
 static int fill_batch(struct cairn_save *save, struct batch *batch, const struct source_of *sources,

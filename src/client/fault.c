@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 /* Where a fault of this thread goes on; NULL: it is none of ours. The model makes an access from
@@ -13,17 +14,36 @@ static __thread sigjmp_buf *volatile back __attribute__((tls_model("initial-exec
 static const int numbers[] = {SIGSEGV, SIGBUS};
 static struct sigaction before[ARRAY_LEN(numbers)];
 
+/* As the kernel would call it: a handler may rely on being called once, on what is blocked
+ * meanwhile, and on raising the signal again. */
+static void call_handler(const struct sigaction *handler, int number, siginfo_t *info,
+                         void *context)
+{
+    sigset_t own, entry;
+    (void)sigemptyset(&own);
+    (void)sigaddset(&own, number);
+    if (handler->sa_flags & SA_RESETHAND)
+        (void)signal(number, SIG_DFL);
+    (void)pthread_sigmask(SIG_BLOCK, &handler->sa_mask, &entry);
+    if (handler->sa_flags & SA_NODEFER)
+        (void)pthread_sigmask(SIG_UNBLOCK, &own, NULL);
+    if (handler->sa_flags & SA_SIGINFO)
+        handler->sa_sigaction(number, info, context);
+    else
+        handler->sa_handler(number);
+    (void)pthread_sigmask(SIG_SETMASK, &entry, NULL);
+}
+
 /* Back at the instruction that faulted, or by the raise of what another process has sent, the
  * default does what it does without us. */
 static void pass_on(const struct sigaction *to, int number, siginfo_t *info, void *context)
 {
-    if (to->sa_flags & SA_SIGINFO) {
-        to->sa_sigaction(number, info, context);
-    } else if (to->sa_handler != SIG_DFL && to->sa_handler != SIG_IGN) {
-        to->sa_handler(number);
-    } else {
+    bool is_sent = info->si_code <= 0;
+    if (to->sa_handler != SIG_DFL && to->sa_handler != SIG_IGN) {
+        call_handler(to, number, info, context);
+    } else if (!is_sent || to->sa_handler == SIG_DFL) {
         (void)sigaction(number, to, NULL);
-        if (info->si_code <= 0)
+        if (is_sent)
             (void)raise(number);
     }
 }
@@ -34,10 +54,18 @@ static bool is_of_this_thread(const siginfo_t *info)
     return info->si_code > 0 || (info->si_code == SI_TKILL && info->si_pid == getpid());
 }
 
+/* To fault_try(), with the mask and the alternate stack that a return would bring back. */
+static _Noreturn void leave_to_try(const ucontext_t *context)
+{
+    (void)sigaltstack(&context->uc_stack, NULL); /* SS_AUTODISARM took it */
+    (void)pthread_sigmask(SIG_SETMASK, &context->uc_sigmask, NULL);
+    siglongjmp(*back, 1);
+}
+
 static void on_fault(int number, siginfo_t *info, void *context)
 {
     if (back && is_of_this_thread(info))
-        siglongjmp(*back, 1);
+        leave_to_try(context);
     int error = errno;
     pass_on(&before[number == numbers[0] ? 0 : 1], number, info, context);
     errno = error;
@@ -48,7 +76,11 @@ static void install_handlers(void)
     struct sigaction ours = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     (void)sigemptyset(&ours.sa_mask);
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
-        (void)sigaction(numbers[i], NULL, &before[i]); /* known before a fault asks for it */
+        struct sigaction there;
+        (void)sigaction(numbers[i], NULL, &there);
+        if (there.sa_sigaction == on_fault) /* a fork came in the middle of this */
+            continue;
+        before[i] = there; /* known before a fault asks for it */
         (void)sigaction(numbers[i], &ours, NULL);
     }
 }
@@ -73,7 +105,6 @@ int fault_try(void (*reads)(void *arg), void *arg)
     sigjmp_buf here;
     if (sigsetjmp(here, 0) != 0) {
         back = NULL;
-        fault_admit(); /* the handler that was left had its signal blocked */
         return -EFAULT;
     }
     back = &here;

@@ -12,7 +12,8 @@
  * the earlier one, or put it back and raise again (Python's faulthandler does). */
 void fault_install(void);
 
-/* The calling thread unblocks the two signals: a fault whose signal is blocked ends the process. */
+/* The calling thread unblocks the two signals: a fault whose signal is blocked ends the process.
+ * For threads of ours: a caller of ours that blocks them has reasons, and no protection. */
 void fault_admit(void);
 
 /* Calls reads(arg). -EFAULT, without cause: memory that it reads was not there. It is left in the

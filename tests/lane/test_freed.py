@@ -42,3 +42,43 @@ def test_memory_that_is_freed_during_the_copy(stall, lane, way, lazy):
     training.step()
     lane.save(training.state(), path).result()
     check_loaded(path, training.state())
+
+
+def hold_back(training):
+    """The allocator keeps the memory as it is: neither a read nor a sample tells."""
+    torch.ops.aten.resize_(training.small.data, [60_000])
+
+
+@pytest.mark.parametrize("lazy", [True, "all"])
+def test_memory_that_is_freed_and_still_there(stall, lane, lazy):
+    training, path = Training(), os.path.join(stall.mount.mnt, "state.pt")
+    training.small = torch.nn.Parameter(torch.zeros(20_000))
+    training.optimizer.add_param_group({"params": [training.small]})
+    training.small.grad = torch.ones_like(training.small)
+    training.step()
+    lane.save({"old": 1}, path).result()
+    save = stall.save(lane, [training.state(), training.small], path, lazy=lazy)
+    hold_back(training)
+    stall.go()
+    error = save.exception()
+    assert error.errno == errno.EBADMSG and "a storage of 80000 bytes was resized" in str(error)
+    assert torch.load(path) == {"old": 1} and os.listdir(stall.mount.mnt) == ["state.pt"]
+
+
+@pytest.mark.parametrize("lazy", [True, "all"])
+def test_memory_that_goes_away_before_the_call_has_read_it(lane, directory, lazy):
+    """A file that is mapped and cut off: the save fails, at the call where its sources are read then, and the training goes on."""
+    mapped, path = os.path.join(directory, "mapped"), os.path.join(directory, "state.pt")
+    weight = torch.nn.Parameter(torch.from_file(mapped, shared=True, size=1 << 20))
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+    weight.grad = torch.ones_like(weight)
+    optimizer.step()
+    os.truncate(mapped, 0)
+    with warnings.catch_warnings(record=True):
+        save = lane.save([weight], path, lazy=lazy)
+        error = save.exception()
+    assert error.errno == errno.EFAULT and not os.path.exists(path)
+    os.truncate(mapped, 4 << 20)
+    optimizer.step()
+    lane.save([weight], path).result()
+    assert torch.equal(torch.load(path)[0], weight)

@@ -13,7 +13,7 @@ TOP = os.path.dirname(SRC)
 COLUMNS, PYTHON_COLUMNS = 100, 140
 TEXT = re.compile(r"""r?b?f?("(\\.|[^"\\])*"|'(\\.|[^'\\])*')""")
 LONG = {  # files with so many longer lines, as they are: they may become fewer
-    "python/cairnfs/_save.py": 1, "python/cairnfs/_track.py": 1, "tests/bench/bench_reduce.py": 14, "tests/cross/test_aarch64.py": 6,
+    "python/cairnfs/_save.py": 1, "tests/bench/bench_reduce.py": 14, "tests/cross/test_aarch64.py": 6,
     "tests/fuzz/seeds.py": 10, "tests/lane/test_lazy.py": 4,
 }
 TEXT_MAX = 60  # a line with a longer text may be as long as that makes it: texts are not broken
