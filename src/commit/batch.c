@@ -145,7 +145,15 @@ static void put_dir_times(struct batch *batch, const struct record *unlink)
     put_record(batch, &rec);
 }
 
-/* `version` is what the cut needs of a SEAL, or NULL. */
+/* As it happened: in the bytes that were encoded then. */
+static void put_unchanged(struct batch *batch, const struct op *op)
+{
+    vector_add_all(&batch->bytes, op->bytes, op->len);
+    batch->count++;
+}
+
+/* `version` is what the cut needs of a SEAL, or NULL. Each is decoded, which verifies it: memory
+ * may have changed since. */
 static int put_op(struct batch *batch, const struct op *op, const struct version_content *version,
                   bool is_unneeded)
 {
@@ -165,12 +173,12 @@ static int put_op(struct batch *batch, const struct op *op, const struct version
         put_seal(batch, &rec, &version->content);
         return 0;
     }
-    if (rec.type == REC_SEAL) {
-        if (!(rec.flags & RECORD_BIRTH))
-            return 0;
+    if (rec.type != REC_SEAL) {
+        put_unchanged(batch, op);
+    } else if (rec.flags & RECORD_BIRTH) {
         rec.flags |= RECORD_ELIDED;
+        put_record(batch, &rec);
     }
-    put_record(batch, &rec);
     return 0;
 }
 

@@ -271,17 +271,24 @@ static void drop_content_locked(struct store *store, const struct record *rec)
         drop_content_of_locked(store, lost, rec->seq, r == 0);
 }
 
+static int add_encoded_len(const struct record *rec, void *arg)
+{
+    size_t *len = arg;
+    *len += record_encoded_len(rec);
+    return 0;
+}
+
 /* Records that a first seal enters at once must fit the log: a file that gets more xattrs than
  * that, or when the log has little room, is sealed now. */
 static int bound_group_locked(struct store *store, const struct record *rec,
                               struct standing *standing)
 {
     check_held(&store->commit->history.lock);
-    _cleanup_vector_ struct bytes xattrs = {0};
+    size_t len = record_encoded_len(rec);
     if (rec->type != REC_SETXATTR || !standing->nascent)
         return 0;
-    int r = ns_dump_xattrs(store->ns, rec->ino, dump_record, &xattrs);
-    bool fits = xattrs.count + record_encoded_len(rec) <= GROUP_MAX;
+    int r = ns_dump_xattrs(store->ns, rec->ino, add_encoded_len, &len);
+    bool fits = len <= GROUP_MAX;
     if (standing->lost && !fits)
         cause_note("a file without a name has more xattrs than it could get one with");
     if (standing->lost)

@@ -30,36 +30,61 @@ static void seal_record(const struct ns_inode *inode, const struct stage_draft *
     }
 }
 
-/* The xattrs of a file that was nascent become history with its first version. Returns how many
- * there are; their names and values stay in `xattrs`. */
-static size_t take_xattrs_locked(struct store *store, const struct bytes *xattrs,
-                                 struct record *recs)
+/* A SEAL, and the xattrs of a file that was nascent, which become history with its first version.
+ */
+struct seal_group {
+    VECTOR(struct record) recs;
+    struct bytes texts; /* names and values of the xattrs, one behind the other */
+    size_t xattrs_len;  /* of their records, encoded */
+};
+
+static void seal_group_done(struct seal_group *group)
 {
-    check_held(&store->commit->history.lock);
-    size_t len, count = 0;
-    for (size_t at = 0; at < xattrs->count; at += len) {
-        int r = record_decode(xattrs->at + at, xattrs->count - at, &recs[count], &len);
-        check(r == 0);
-        history_stamp_locked(store, &recs[count++]);
+    vector_free(&group->recs);
+    vector_free(&group->texts);
+}
+
+static int seal_group_add(const struct record *rec, void *arg)
+{
+    struct seal_group *group = arg;
+    vector_add(&group->recs, *rec);
+    vector_add_all(&group->texts, (const uint8_t *)rec->name, rec->name_len);
+    vector_add_all(&group->texts, (const uint8_t *)rec->value, rec->value_len);
+    group->xattrs_len += record_encoded_len(rec);
+    return 0;
+}
+
+/* The overlay lends names and values only while it gives them. */
+static int seal_group_gather(struct store *store, uint64_t ino, bool is_nascent,
+                             struct seal_group *group)
+{
+    vector_add(&group->recs, (struct record){.type = REC_SEAL});
+    int r = is_nascent ? ns_dump_xattrs(store->ns, ino, seal_group_add, group) : 0;
+    const uint8_t *text = group->texts.at;
+    for (size_t i = 1; i < group->recs.count; i++) {
+        struct record *rec = &group->recs.at[i];
+        rec->name = (const char *)text;
+        rec->value = text + rec->name_len;
+        text += rec->name_len + rec->value_len;
     }
-    return count;
+    return r;
 }
 
 static void seal_roomy_locked(struct store *store, const struct ns_inode *inode,
-                              const struct bytes *xattrs)
+                              struct seal_group *group)
 {
     check_held(&store->commit->history.lock);
     struct ns_birth birth;
     bool is_born = ns_birth(store->ns, inode->ino, &birth);
-    _cleanup_free_ struct record *recs =
-        xcalloc(1 + xattrs->count / RECORD_HEADER_LEN, sizeof *recs);
+    struct record *seal = group->recs.at;
     struct stage_draft draft;
-    recs->type = REC_SEAL;
-    history_stamp_locked(store, recs);
-    if (!stage_seal(store->stage, inode->ino, inode->version + 1, recs->seq, is_born, &draft))
+    history_stamp_locked(store, seal);
+    if (!stage_seal(store->stage, inode->ino, inode->version + 1, seal->seq, is_born, &draft))
         return;
-    seal_record(inode, &draft, is_born ? &birth : NULL, recs);
-    history_enter_group_locked(store, recs, 1 + take_xattrs_locked(store, xattrs, recs + 1));
+    seal_record(inode, &draft, is_born ? &birth : NULL, seal);
+    for (size_t i = 1; i < group->recs.count; i++)
+        history_stamp_locked(store, &group->recs.at[i]);
+    history_enter_group_locked(store, group->recs.at, group->recs.count);
 }
 
 static bool must_be_sealed(const struct ns_inode *inode, const struct stage_file_state *state)
@@ -70,12 +95,13 @@ static bool must_be_sealed(const struct ns_inode *inode, const struct stage_file
 static int seal_locked(struct store *store, const struct ns_inode *inode)
 {
     check_held(&store->commit->history.lock);
-    _cleanup_vector_ struct bytes xattrs = {0};
-    int r = inode->nascent ? ns_dump_xattrs(store->ns, inode->ino, dump_record, &xattrs) : 0;
+    struct seal_group group = {0};
+    int r = seal_group_gather(store, inode->ino, inode->nascent, &group);
     if (r == 0)
-        r = history_group_room_locked(store, xattrs.count);
+        r = history_group_room_locked(store, group.xattrs_len);
     if (r == 0)
-        seal_roomy_locked(store, inode, &xattrs);
+        seal_roomy_locked(store, inode, &group);
+    seal_group_done(&group);
     return r;
 }
 
@@ -117,11 +143,11 @@ static int relink_locked(struct store *store, uint64_t ino, size_t xattrs_len)
     return r < 0 ? r : stage_relink(store->stage, ino, reserve);
 }
 
-static int name_roomy_locked(struct store *store, struct record *rec, const struct bytes *xattrs)
+static int name_roomy_locked(struct store *store, struct record *rec, struct seal_group *group)
 {
     check_held(&store->commit->history.lock);
     struct ns_inode inode;
-    int r = relink_locked(store, rec->ino, xattrs->count);
+    int r = relink_locked(store, rec->ino, group->xattrs_len);
     if (r < 0)
         return r;
     history_stamp_with_cookies_locked(store, rec);
@@ -130,21 +156,22 @@ static int name_roomy_locked(struct store *store, struct record *rec, const stru
     r = ns_inode(store->ns, rec->ino, &inode);
     check(r == 0); /* the caller holds it */
     stage_request_decide(1ull << REC_SEAL);
-    seal_roomy_locked(store, &inode, xattrs);
+    seal_roomy_locked(store, &inode, group);
     return 0;
 }
 
 static int name_locked(struct store *store, struct record *rec)
 {
     check_held(&store->commit->history.lock);
-    _cleanup_vector_ struct bytes xattrs = {0};
+    struct seal_group group = {0};
     int r = history_seal_due_locked(store);
     if (r == 0)
-        r = ns_dump_xattrs(store->ns, rec->ino, dump_record, &xattrs);
+        r = seal_group_gather(store, rec->ino, true, &group);
     if (r == 0)
-        r = xattrs.count > GROUP_MAX ? -ENOSPC : history_draft_room_locked(store);
+        r = group.xattrs_len > GROUP_MAX ? -ENOSPC : history_draft_room_locked(store);
     if (r == 0)
-        r = name_roomy_locked(store, rec, &xattrs);
+        r = name_roomy_locked(store, rec, &group);
+    seal_group_done(&group);
     return r;
 }
 

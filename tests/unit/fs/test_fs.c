@@ -365,6 +365,42 @@ Test(fs, xattrs)
     expect_i64(fs_getxattr(fs, ino_of("a"), "user.k", value, sizeof value), 2);
 }
 
+static void expect_xattr(const char *name, const char *value)
+{
+    char is[64];
+    ssize_t len = fs_getxattr(fs, ino_of("a"), name, is, sizeof is);
+    expect_i64(len, (int64_t)strlen(value), "%s", name);
+    cr_expect(len >= 0 && memcmp(is, value, (size_t)len) == 0, "%s is %.*s", name, (int)len, is);
+}
+
+static void expect_xattrs_of_a(void)
+{
+    char value[64];
+    expect_xattr("user.long", "a value of some length");
+    expect_xattr("user.empty", "");
+    expect_xattr("user.k", "v2");
+    expect_i64(fs_getxattr(fs, ino_of("a"), "user.gone", value, sizeof value), -ENODATA);
+}
+
+Test(fs, xattrs_of_a_new_file_come_with_its_first_version)
+{
+    struct file file = create("a");
+    expect_i64(fs_setxattr(fs, file.ino, "user.long", "a value of some length", 22, 0), 0);
+    expect_i64(fs_setxattr(fs, file.ino, "user.empty", "", 0, 0), 0);
+    expect_i64(fs_setxattr(fs, file.ino, "user.gone", "v", 1, 0), 0);
+    expect_i64(fs_removexattr(fs, file.ino, "user.gone"), 0);
+    expect_i64(fs_setxattr(fs, file.ino, "user.k", "v1", 2, 0), 0);
+    expect_i64(fs_setxattr(fs, file.ino, "user.k", "v2", 2, 0), 0);
+    put_text(file, 0, "text");
+    close_file(file);
+    expect_xattrs_of_a();
+    fs_fixture_restart();
+    expect_xattrs_of_a();
+    fixture_wait(&fixture);
+    fs_fixture_restart();
+    expect_xattrs_of_a();
+}
+
 /* --- handles ---------------------------------------------------------------------------------- */
 
 Test(fs, a_file_that_no_handle_is_left_for_is_not_made)
