@@ -92,7 +92,7 @@ bool view_forgot_head(struct store *store)
            (remote.cut < store->commit->anchor.cut || remote.head < store->commit->anchor.number);
 }
 
-int view_follow_journal(struct store *store, uint64_t from)
+int view_replay_journal(struct store *store, uint64_t from)
 {
     return apply_journal(store, from, NULL);
 }

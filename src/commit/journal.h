@@ -81,7 +81,7 @@ CAIRN_MUST_CHECK int local_remote_name_write(const struct store *store, const ch
 /* The view, which may have a part of it, applies the journal to its end; `from`: as for
  * journal_read(). -ESTALE: it is not the view of this journal. -ENODATA: the journal ends before
  * what the view has. */
-CAIRN_MUST_CHECK int view_follow_journal(struct store *store, uint64_t from);
+CAIRN_MUST_CHECK int view_replay_journal(struct store *store, uint64_t from);
 /* Of a live store, in the writeback thread: the view applies what it lacks of the journal, which is
  * read again. -ESTALE: it is no longer the view of this journal; the next mount makes it anew. */
 CAIRN_MUST_CHECK int view_catch_up(struct store *store);

@@ -270,8 +270,8 @@ static size_t serve_request(struct store *store, struct evict_request *request, 
             ids[count++] = packs.at[i];
     }
     /* Packs that were looked at and stay are looked at again in the next round, with the rest. */
-    bool may_follow = request->base_bytes > 0; /* those that rest on them have left by then */
-    *ret_all = (i == packs.count && !may_follow) || count == 0;
+    bool more_may_come = request->base_bytes > 0; /* those that rest on them have left by then */
+    *ret_all = (i == packs.count && !more_may_come) || count == 0;
     free(out.moving.raw);
     free(out.moving.stored);
     pinned_done(&pinned);

@@ -76,7 +76,7 @@ static void publish_chunk(struct pull *pull, const struct chunk_entry *entry,
         return;
     }
     chunk->state = PULL_READY;
-    chunk->keeping = true;
+    chunk->promoting = true;
     chunk->len = entry->raw_len;
     chunk->used = clock_monotonic_ns();
     chunk->bytes = opened->bytes;
@@ -209,9 +209,9 @@ static void fetched_done_locked(struct pull *pull, struct pull_fetched *fetched)
     check_held(&pull->locked.lock);
     for (uint32_t i = 0; i < fetched->group->count; i++) {
         struct pull_chunk *chunk = pull_find_locked(pull, &fetched->group->entries[i].name);
-        if (!chunk || !chunk->keeping)
+        if (!chunk || !chunk->promoting)
             continue;
-        chunk->keeping = false;
+        chunk->promoting = false;
         if (chunk->pins == 0 && pull_is_used_up(chunk))
             pull_forget_locked(pull, chunk);
     }

@@ -74,7 +74,7 @@ struct pull_chunk {
     pthread_cond_t arrived;          /* or failed, or was given up */
     struct pull_waiter_list waiters; /* LOADING */
     bool for_reader;
-    bool keeping;   /* READY: not on NVMe yet, but on its way there */
+    bool promoting; /* READY: not on NVMe yet, but on its way there */
     bool forgotten; /* out of the table; freed with the last pin */
     int error;
     struct base_loss loss; /* -ENOLINK */

@@ -78,7 +78,7 @@ bool pull_is_coming_locked(struct pull *pull, const struct chunk_name *name)
 {
     check_held(&pull->locked.lock);
     const struct pull_chunk *chunk = pull_find_locked(pull, name);
-    return chunk && (chunk->state != PULL_READY || chunk->keeping);
+    return chunk && (chunk->state != PULL_READY || chunk->promoting);
 }
 
 static void chunk_free_locked(struct pull *pull, struct pull_chunk *chunk)
@@ -110,7 +110,7 @@ void pull_forget_locked(struct pull *pull, struct pull_chunk *chunk)
 
 bool pull_is_used_up(const struct pull_chunk *chunk)
 {
-    return chunk->state == PULL_READY && !chunk->keeping &&
+    return chunk->state == PULL_READY && !chunk->promoting &&
            (!chunk->for_reader || chunk->read >= chunk->len);
 }
 
@@ -135,7 +135,7 @@ static bool reclaim_one_locked(struct pull *pull, int64_t unused_ns)
     {
         if (now - chunk->used < unused_ns)
             return false;
-        if (chunk->pins == 0 && (!chunk->keeping || unused_ns == 0)) {
+        if (chunk->pins == 0 && (!chunk->promoting || unused_ns == 0)) {
             pull_forget_locked(pull, chunk);
             return true;
         }

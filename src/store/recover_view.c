@@ -95,7 +95,7 @@ static int rebuild_view(struct store *store, bool is_behind)
     if (r == 0)
         r = replace_view(store, head, view_is_old && !is_behind);
     free(head);
-    return r < 0 ? r : view_follow_journal(store, 0);
+    return r < 0 ? r : view_replay_journal(store, 0);
 }
 
 /* Which of them said so is in the log; where the journal did, what it is. */
@@ -128,7 +128,7 @@ static void explain_failure(struct store *store, int r, char **ret_text)
             store->path, strerror(-r));
 }
 
-static int open_and_follow(struct store *store, bool *ret_is_behind)
+static int open_and_replay(struct store *store, bool *ret_is_behind)
 {
     int r = open_view(store, "view", true);
     if (r < 0)
@@ -140,7 +140,7 @@ static int open_and_follow(struct store *store, bool *ret_is_behind)
     *ret_is_behind =
         applied <
         store->commit->anchor.cut; /* a power loss took what RocksDB had not written yet */
-    return view_follow_journal(store, store->whole_journal ? 0 : applied);
+    return view_replay_journal(store, store->whole_journal ? 0 : applied);
 }
 
 int recover_view(struct store *store, char **ret_text)
@@ -153,7 +153,7 @@ int recover_view(struct store *store, char **ret_text)
             xasprintf("the disk of %s is full; free 32 MiB there and mount again", store->path);
         return r;
     }
-    r = open_and_follow(store, &is_behind);
+    r = open_and_replay(store, &is_behind);
     if (r == -ENODATA) {
         /* The view follows only what was durable: then the journal has lost its end. Going on from
          * what is left would drop the packs of acknowledged data, so nothing is touched. */
