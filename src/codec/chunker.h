@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where to cut file content into chunks: at tensor starts, then every CHUNK_SIZE_MAX bytes.
+/* Where to split file content into chunks: at tensor starts, then every CHUNK_SIZE_MAX bytes.
  *
  * Tensors are found by a light parse (design: torch zip local headers anywhere in a file that
  * starts as a zip, so torch.save files and DCP's files of many of them; the safetensors header). A
@@ -26,11 +26,12 @@ struct marker;
 
 #define CHUNKER_WRITE_MIN (64u * 1024)
 #define CHUNKER_SEGMENT_MIN 4096u
-#define CHUNKER_HOLD_MAX (8u * 1024 * 1024) /* a call with this much content cuts at least once */
+#define CHUNKER_HOLD_MAX                                                                           \
+    (8u * 1024 * 1024) /* a call with this much content finds a border at least */
 
 /* State kept of a file between two calls, so that content that comes in pieces (a large draft, an
- * append) is cut as if it had come whole. Zeroed: start of the file, or of content of which nothing
- * is known. */
+ * append) is split as if it had come whole. Zeroed: start of the file, or of content of which
+ * nothing is known. */
 struct chunker {
     uint8_t kind;         /* 0 unknown yet, then enum in chunker.c: plain, zip, safetensors */
     uint64_t anchor;      /* file offset of the last border that began a grid of CHUNK_SIZE_MAX */

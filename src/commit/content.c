@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The content of a version on its way into packs: cut into chunks, named, deduplicated, encoded,
+/* The content of a version on its way into packs: split into chunks, named, deduplicated, encoded,
  * placed; and the extents that say where it went. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "commit/internal.h"
 
 #define ALONE_MAX (64 * KIB)
-#define WINDOW_BYTES (64 * MIB) /* of a stretch that is cut and handed to the workers at a time */
+#define WINDOW_BYTES (64 * MIB) /* of a stretch: split and handed to the workers at a time */
 
 /* --- the list of extents ---------------------------------------------------------------------- */
 
@@ -39,7 +39,7 @@ struct chunk_job {
     int result;
 };
 
-static void run_chunk_job(void *arg)
+static void write_chunk_job(void *arg)
 {
     struct chunk_job *job = arg;
     void *scratch = thread_buffer(THREAD_BUFFER_ENCODE, PACKS_SCRATCH_LEN);
@@ -112,9 +112,9 @@ static int write_chunks(struct store *store, const struct stretch *stretch, uint
                                job->length, &job->iov_count);
         /* One small chunk is done before another thread would have begun. */
         if (border_count == 1 && job->length <= ALONE_MAX)
-            run_chunk_job(job);
+            write_chunk_job(job);
         else
-            pool_submit(store->commit->workers, run_chunk_job, job);
+            pool_submit(store->commit->workers, write_chunk_job, job);
     }
     pool_drain(store->commit->workers);
     int r = 0;
@@ -133,7 +133,8 @@ static int write_chunks(struct store *store, const struct stretch *stretch, uint
     return r;
 }
 
-/* Cuts one window of a stretch; returns where the next begins (what was held back comes again). */
+/* Splits one window of a stretch; returns where the next begins (what was held back comes again).
+ */
 static int write_window(struct store *store, const struct stretch *stretch, uint64_t *at,
                         struct chunker *state, bool more, struct content *content)
 {

@@ -170,7 +170,7 @@ static void room_adjust(struct store *store)
         store->commit->on_room(store->commit->on_room_arg);
 }
 
-static void *room_run(void *arg)
+static void *room_main(void *arg)
 {
     struct store *store = arg;
     mutex_lock(&store->commit->room.lock);
@@ -414,7 +414,7 @@ int room_start(struct store *store)
 {
     store->commit->room.wanted = true;
     room_adjust(store);
-    int r = thread_start(&store->commit->room.thread, "cairn-room", room_run, store);
+    int r = thread_start(&store->commit->room.thread, "cairn-room", room_main, store);
     store->commit->room.started = r == 0;
     return r;
 }

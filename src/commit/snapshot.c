@@ -68,7 +68,7 @@ static int snapshot_take(struct store *store)
     return r;
 }
 
-static void *snapshot_run(void *arg)
+static void *snapshot_main(void *arg)
 {
     struct store *store = arg;
     store->commit->snapshot.result = snapshot_take(store);
@@ -130,7 +130,7 @@ void snapshot_tick(struct store *store, bool at_ease)
         return;
     atomic_store(&store->commit->snapshot.done, false);
     store->commit->snapshot.started =
-        thread_start(&store->commit->snapshot.thread, "cairn-snapshot", snapshot_run, store) == 0;
+        thread_start(&store->commit->snapshot.thread, "cairn-snapshot", snapshot_main, store) == 0;
 }
 
 void snapshot_stop(struct store *store)

@@ -126,7 +126,7 @@ static bool do_rounds(struct store *store)
             return did;
         if (round->frees && freed)
             continue;
-        bool done = round->run(store, now);
+        bool done = round->make(store, now);
         did = did || done;
         freed = freed || (round->frees && done);
     }

@@ -86,7 +86,7 @@ static void writeback_rest(struct store *store)
         (void)mutex_wait(&horizon->lock, &horizon->changed, TICK_MS);
 }
 
-static void *writeback_run(void *arg)
+static void *writeback_main(void *arg)
 {
     struct store *store = arg;
     struct pieces pieces = {.store = store};
@@ -122,7 +122,7 @@ int writeback_start(struct store *store)
         r = pool_new("cairn-pack", PACK_WRITERS, PACK_BUFFERS + 1, priority_join, store,
                      &store->commit->pack_writers);
     if (r == 0)
-        r = thread_start(&store->commit->thread, "cairn-writeback", writeback_run, store);
+        r = thread_start(&store->commit->thread, "cairn-writeback", writeback_main, store);
     store->commit->thread_started = r == 0;
     return r;
 }

@@ -125,7 +125,7 @@ void lag_done(struct store *store);
 struct upkeep_round {
     /* `now`: room is short, or a caller waits for a gc. True: it did something, and there may be
      * more. */
-    bool (*run)(struct store *store, bool now);
+    bool (*make)(struct store *store, bool now);
     bool frees; /* it makes room on NVMe: those of these behind it wait until it finds nothing */
 };
 

@@ -276,7 +276,7 @@ static void plan_answer(struct plan *plan)
 
 static void plan_queue(struct plan *plan);
 
-static void plan_run(struct plan *plan, enum plan_wait may)
+static void plan_proceed(struct plan *plan, enum plan_wait may)
 {
     plan->may = may;
     plan->buffer =
@@ -291,20 +291,20 @@ static void plan_run(struct plan *plan, enum plan_wait may)
 static void plan_on_nvme(void *plan)
 {
     cause_clear();
-    plan_run(plan, WAIT_NVME);
+    plan_proceed(plan, WAIT_NVME);
 }
 
 static void plan_on_remote(void *plan)
 {
     cause_clear();
-    plan_run(plan, WAIT_REMOTE);
+    plan_proceed(plan, WAIT_REMOTE);
 }
 
 static void plan_on_arrival(void *arg)
 {
     struct plan *plan = arg;
     plan->state = PLAN_LEND;
-    plan_run(plan, WAIT_NOTHING);
+    plan_proceed(plan, WAIT_NOTHING);
 }
 
 static void plan_queue(struct plan *plan)
@@ -412,7 +412,7 @@ static void start_plan(struct store *store, const struct store_read_request *wan
         plan->length = look->length;
     }
     look_done(store, look);
-    plan_run(plan, WAIT_NOTHING);
+    plan_proceed(plan, WAIT_NOTHING);
 }
 
 void store_start_read(struct store *store, const struct store_read_request *want)

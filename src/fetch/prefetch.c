@@ -228,8 +228,8 @@ static bool work_locked(struct pull *pull)
         for (uint32_t i = 0; i < group->count; i++)
             bytes += group->entries[i].stored_len;
         mutex_unlock(&pull->locked.lock);
-        int r = pull_run_group(pull, group, job ? WARM_PROMOTE_WAIT_NS : PROMOTE_WAIT_NS,
-                               &not_promoted);
+        int r = pull_fetch_group(pull, group, job ? WARM_PROMOTE_WAIT_NS : PROMOTE_WAIT_NS,
+                                 &not_promoted);
         mutex_lock(&pull->locked.lock);
         if (job)
             warm_group_done_locked(pull, job, bytes, r, not_promoted);
@@ -243,7 +243,7 @@ static bool work_locked(struct pull *pull)
     return s != NULL;
 }
 
-void *prefetch_run(void *arg)
+void *prefetch_main(void *arg)
 {
     struct pull *pull = arg;
     LOCK_SCOPE(&pull->locked.lock);

@@ -176,7 +176,7 @@ static int fetch_group(struct pull *pull, struct pull_group *group, struct pull_
             publish_chunk(pull, &group->entries[i], &(struct opened){.error = r}, &waiters);
     }
     /* They may wait themselves, for other groups: of this one nothing is on its way any more. */
-    pull_run_waiters(pull, &waiters);
+    pull_call_waiters(pull, &waiters);
     LOCK_SCOPE(&pull->locked.lock);
     pull->locked.held -= group->cost - spent;
     (void)pthread_cond_broadcast(&pull->changed);
@@ -226,8 +226,8 @@ static void fetched_done_locked(struct pull *pull, struct pull_fetched *fetched)
     pull_group_free(fetched->group);
 }
 
-int pull_run_group(struct pull *pull, struct pull_group *group, int64_t wait_ns,
-                   uint64_t *ret_not_promoted)
+int pull_fetch_group(struct pull *pull, struct pull_group *group, int64_t wait_ns,
+                     uint64_t *ret_not_promoted)
 {
     struct pull_fetched fetched;
     int r = fetch_group(pull, group, &fetched);
@@ -237,7 +237,7 @@ int pull_run_group(struct pull *pull, struct pull_group *group, int64_t wait_ns,
     return r;
 }
 
-void pull_run_for_reader(struct pull *pull, struct pull_group *group)
+void pull_fetch_for_reader(struct pull *pull, struct pull_group *group)
 {
     struct pull_fetched fetched;
     (void)fetch_group(pull, group, &fetched);
@@ -284,7 +284,7 @@ int pull_start(struct store *store)
     store->fetch->pull = pull;
     int r = pool_new("cairn-fetch", PULL_READERS, 1024, NULL, NULL, &pull->readers);
     for (; r == 0 && pull->thread_count < threads; pull->thread_count += r == 0)
-        r = thread_start(&pull->threads[pull->thread_count], "cairn-fetch", prefetch_run, pull);
+        r = thread_start(&pull->threads[pull->thread_count], "cairn-fetch", prefetch_main, pull);
     return r;
 }
 

@@ -197,11 +197,11 @@ void pull_free(struct pull *pull);
 
 /* Fetches a group that was taken, and frees it. Returns the first error; *ret_not_promoted: stored
  * bytes that found no room on NVMe, for which it waited at most `wait_ns`. */
-int pull_run_group(struct pull *pull, struct pull_group *group, int64_t wait_ns,
-                   uint64_t *ret_not_promoted);
+int pull_fetch_group(struct pull *pull, struct pull_group *group, int64_t wait_ns,
+                     uint64_t *ret_not_promoted);
 /* The same for a reader, which need not wait until it is on NVMe: pull_promote_one_locked() sees to
  * that. */
-void pull_run_for_reader(struct pull *pull, struct pull_group *group);
+void pull_fetch_for_reader(struct pull *pull, struct pull_group *group);
 /* False: nothing waits for it. Releases the lock meanwhile. */
 bool pull_promote_one_locked(struct pull *pull, int64_t wait_ns);
 
@@ -226,13 +226,13 @@ void pull_wait_locked(struct pull *pull, struct pull_chunk *chunk, struct pull_w
 bool pull_is_local(struct store *store, const struct chunk_name *name);
 
 /* Calls them, and empties the list. They may block. */
-void pull_run_waiters(struct pull *pull, struct pull_waiter_list *waiters);
+void pull_call_waiters(struct pull *pull, struct pull_waiter_list *waiters);
 /* Returns when no reader will be called any more. */
 void pull_await_waiters(struct pull *pull);
 
 /* --- prefetch.c ------------------------------------------------------------------------------- */
 
-void *prefetch_run(void *pull);
+void *prefetch_main(void *pull);
 /* A reader reads [offset, offset + length) of the file. */
 void prefetch_note_read(struct pull *pull, uint64_t ino, uint64_t offset, uint64_t length);
 /* And something of it was not on NVMe. */

@@ -82,7 +82,7 @@ static void advance_locked(struct pull *pull, struct pull_chunk *chunk)
         return;
     }
     mutex_unlock(&pull->locked.lock);
-    pull_run_for_reader(pull, group);
+    pull_fetch_for_reader(pull, group);
     mutex_lock(&pull->locked.lock);
 }
 
@@ -148,7 +148,7 @@ void pull_wait_locked(struct pull *pull, struct pull_chunk *chunk, struct pull_w
     pull->locked.waiting++;
 }
 
-void pull_run_waiters(struct pull *pull, struct pull_waiter_list *waiters)
+void pull_call_waiters(struct pull *pull, struct pull_waiter_list *waiters)
 {
     struct pull_waiter *waiter;
     while ((waiter = STAILQ_FIRST(waiters))) {

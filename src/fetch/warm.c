@@ -344,7 +344,7 @@ static void await_view(struct warm_job *job)
         ;
 }
 
-static void *job_run(void *arg)
+static void *job_main(void *arg)
 {
     struct warm_job *job = arg;
     await_view(job);
@@ -440,7 +440,7 @@ int store_warm_start(struct store *store, uint64_t ino, bool evicts, uint64_t *r
     int slot = pull->locked.stopping ? -ESHUTDOWN : free_slot_locked(pull, &old);
     int r = slot < 0
                 ? slot
-                : thread_start(&job->thread, evicts ? "cairn-evict" : "cairn-warm", job_run, job);
+                : thread_start(&job->thread, evicts ? "cairn-evict" : "cairn-warm", job_main, job);
     if (r == 0) {
         *ret_job = job->id = ++pull->locked.next_job;
         pull->locked.jobs[slot] = job;

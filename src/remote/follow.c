@@ -338,7 +338,7 @@ void follow_look_now(struct store *store)
     }
 }
 
-void *follow_run(void *arg)
+void *follow_main(void *arg)
 {
     struct remote *remote = arg;
     int64_t every = remote->options.follow_ns / 1000000;

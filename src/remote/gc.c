@@ -319,7 +319,7 @@ static int clean_remote(struct pass *pass)
     return r;
 }
 
-static int run_pass(struct remote *remote, struct remote_gc_request *request)
+static int make_pass(struct remote *remote, struct remote_gc_request *request)
 {
     struct pass pass = {.remote = remote, .request = request};
     int r = view_is_of_head(remote) ? list_objects(&pass) : -EAGAIN;
@@ -371,7 +371,7 @@ int remote_gc_tick(struct remote *remote)
         maintenance->gc_at = now + interval_of(remote);
     if (!request && now < maintenance->gc_at)
         return 0;
-    int r = run_pass(remote, request);
+    int r = make_pass(remote, request);
     maintenance->gc_at = clock_monotonic_ns() + interval_of(remote);
     if (request)
         end_request(remote, r);

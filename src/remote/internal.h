@@ -195,11 +195,11 @@ CAIRN_MUST_CHECK int remote_read_object(struct remote *remote, const char *objec
 /* Waits until the holder's lease has run out. -EBUSY with *ret_text: it renews, so it lives. */
 CAIRN_MUST_CHECK int lease_await(struct remote *remote, char **ret_text);
 CAIRN_MUST_CHECK int lease_renew(struct remote *remote);
-void *lease_run(void *remote);
+void *lease_main(void *remote);
 
 /* --- upload.c --------------------------------------------------------------------------------- */
 
-void *upload_run(void *remote);
+void *upload_main(void *remote);
 /* Most memory that its rounds take, those that read the remote included. */
 uint64_t upload_memory(const struct remote *remote);
 
@@ -240,9 +240,9 @@ CAIRN_MUST_CHECK int adopt_is_consistent(struct remote *remote, char **ret_text)
 
 /* --- follow.c --------------------------------------------------------------------------------- */
 
-void *follow_run(void *remote);
+void *follow_main(void *remote);
 /* Looks for a newer head now, and shows it: it is shown on return, or there is none that can be.
  * Not in the remote's thread. */
 void follow_look_now(struct store *store);
-/* A round of the writeback thread: makes the change that follow_run() asks for. */
+/* A round of the writeback thread: makes the change that follow_main() asks for. */
 bool follow_round(struct store *store, bool now);

@@ -135,7 +135,7 @@ static void urge_local_locked(struct remote *remote)
     mutex_lock(&remote->shared.lock);
 }
 
-void *lease_run(void *arg)
+void *lease_main(void *arg)
 {
     struct remote *remote = arg;
     int64_t interval = remote->options.lease_ns / 4 / 1000000;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Order: a tensor is cut every CHUNK_SIZE_MAX, and its last chunk is shorter nearly always, or what
- * follows it is (a zip has some bytes between two tensors). So a file is taken as a row of spans,
- * each of which ends with a chunk that is shorter than CHUNK_SIZE_MAX. Spans of the same length are
- * taken for the same tensor; short ones may differ a little, for what lies between tensors names
- * the file, and its number may have one digit more. Where two spans differ, the nearest place is
- * looked for from which the rows agree again; spans that stand across each other before it are the
- * same tensor in two sizes. */
+/* Order: a tensor is split every CHUNK_SIZE_MAX, and its last chunk is shorter nearly always, or
+ * what follows it is (a zip has some bytes between two tensors). So a file is taken as a row of
+ * spans, each of which ends with a chunk that is shorter than CHUNK_SIZE_MAX. Spans of the same
+ * length are taken for the same tensor; short ones may differ a little, for what lies between
+ * tensors names the file, and its number may have one digit more. Where two spans differ, the
+ * nearest place is looked for from which the rows agree again; spans that stand across each other
+ * before it are the same tensor in two sizes. */
 #include "remote/pairing.h"
 
 #include "codec/chunker.h"

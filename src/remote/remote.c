@@ -85,10 +85,10 @@ int remote_start(struct remote *remote)
     if (r == 0 && remote->options.read_only)
         r = pool_new("cairn-notify", 1, NOTIFICATIONS_MAX, NULL, NULL, &remote->notifiers);
     if (r == 0)
-        r = thread_start(&remote->uploader, "cairn-remote", upload_run, remote);
+        r = thread_start(&remote->uploader, "cairn-remote", upload_main, remote);
     remote->uploader_started = r == 0;
     if (r == 0 && !remote->options.read_only) {
-        r = thread_start(&remote->renewer, "cairn-lease", lease_run, remote);
+        r = thread_start(&remote->renewer, "cairn-lease", lease_main, remote);
         remote->renewer_started = r == 0;
     }
     return r;

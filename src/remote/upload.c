@@ -284,12 +284,12 @@ static bool await_work(struct remote *remote, int64_t last)
     return remote_pause(remote, 0);
 }
 
-void *upload_run(void *arg)
+void *upload_main(void *arg)
 {
     struct remote *remote = arg;
     int64_t last = 0, pause = 0; /* ms, after a failure */
     if (remote->options.read_only)
-        return follow_run(remote);
+        return follow_main(remote);
     if (remote->is_attached)
         find_published(remote); /* before what is written now makes the view another */
     while (pause ? remote_pause(remote, pause) : await_work(remote, last)) {

@@ -176,7 +176,7 @@ static int gc_remote(struct store *store)
     return r;
 }
 
-static int gc_run(struct store *store, const struct job_options *options)
+static int gc_store(struct store *store, const struct job_options *options)
 {
     int r = options->local ? gc_local(store) : 0;
     if (r == 0 && options->remote && store->remote)
@@ -190,8 +190,8 @@ static void *job_thread(void *arg)
 {
     struct store *store = arg;
     struct job *job = store->job;
-    int r = job->options.kind == JOB_SCRUB ? scrub_run(store, &job->options)
-                                           : gc_run(store, &job->options);
+    int r = job->options.kind == JOB_SCRUB ? scrub_store(store, &job->options)
+                                           : gc_store(store, &job->options);
     LOCK_SCOPE(&job->lock);
     job->status.cancelled = job_is_cancelled(job);
     job->status.error = r == -ECANCELED ? 0 : r;

@@ -26,4 +26,4 @@ struct job_counts *job_counts_lock(struct job *job);
 void job_counts_unlock(struct job *job);
 
 /* 0, or -errno: it could not look at everything. */
-CAIRN_MUST_CHECK int scrub_run(struct store *store, const struct job_options *options);
+CAIRN_MUST_CHECK int scrub_store(struct store *store, const struct job_options *options);

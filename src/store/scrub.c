@@ -521,7 +521,7 @@ static void scrub_done(struct scrub *s)
     vector_free(&s->given);
 }
 
-int scrub_run(struct store *store, const struct job_options *options)
+int scrub_store(struct store *store, const struct job_options *options)
 {
     struct scrub s = {.store = store, .job = store->job, .options = options};
     struct pack_list local = {0}, remote = {0};

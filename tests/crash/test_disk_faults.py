@@ -22,7 +22,7 @@ TENSOR = 3 * rig.MIB + 4567  # of a write: each begins a grid of chunks of its o
 @pytest.mark.parametrize(("site", "call", "error"),
                          [("packs", "rename", errno.EIO), ("room", "fallocate", errno.ENOSPC), ("room", "fdatasync", errno.EIO)])
 def test_a_pack_of_a_large_draft_fails(cairn, disk, site, call, error):
-    """P9: what is not stored of a file larger than the stage is cut into chunks anew: the state of the chunker is that of what is stored."""
+    """P9: what is not stored of a file larger than the stage is split into chunks anew: the state of the chunker is that of what is stored."""
     cairn.mount(stage="64M")
     path, data = os.path.join(cairn.mnt, "large"), rig.seeded_bytes(1, 96 * rig.MIB)
     disk.arm(site, call, error, times=3)
