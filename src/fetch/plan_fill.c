@@ -6,7 +6,7 @@
 #include "fetch/plan.h"
 
 /* NVMe does not give the chunk. */
-static int plan_turn_remote(struct plan *plan, struct plan_part *part, int local_error)
+static int plan_go_remote(struct plan *plan, struct plan_part *part, int local_error)
 {
     struct store *store = plan->store;
     if (remote_find_chunk(store, &part->name, &part->place) < 0)
@@ -29,7 +29,7 @@ static int plan_find_place(struct plan *plan, struct plan_part *part)
         return 0;
     int r = local_find_chunk(plan->store, &part->name, &place);
     if (r < 0)
-        return is_remote ? 0 : plan_turn_remote(plan, part, r);
+        return is_remote ? 0 : plan_go_remote(plan, part, r);
     part->kind = KIND_LOCAL;
     part->place = place;
     return 0;
@@ -105,7 +105,7 @@ static int plan_read_part(struct plan *plan, struct plan_part *part)
         r = plan_read_local(plan, part);
         if (r == 0)
             return 0;
-        r = plan_turn_remote(plan, part, r);
+        r = plan_go_remote(plan, part, r);
     }
     if (r == 0 && plan->may < WAIT_REMOTE)
         return -EREMOTE;

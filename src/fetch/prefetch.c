@@ -125,15 +125,15 @@ static int list_chunk(const struct view_extent *part, void *arg)
 /* Leaves what is not on NVMe, with its place in the remote. */
 static void drop_present(struct pull *pull, struct listing *l)
 {
-    size_t kept = 0;
+    size_t left = 0;
     for (size_t i = 0; i < l->count; i++) {
         struct pull_wanted wanted = l->list[i];
         if (pull_is_local(pull->store, &wanted.entry.name))
             continue;
         if (remote_find_chunk(pull->store, &l->list[i].entry.name, &wanted.entry) == 0)
-            l->list[kept++] = wanted;
+            l->list[left++] = wanted;
     }
-    l->count = kept;
+    l->count = left;
 }
 
 static void add_groups_locked(struct pull *pull, struct pull_plan *plan,

@@ -247,7 +247,7 @@ void pull_make_groups(struct pull_wanted *wanted, size_t count, bool for_reader,
 static void add_chunks_locked(struct pull *pull, struct pull_group *group)
 {
     check_held(&pull->locked.lock);
-    uint32_t kept = 0;
+    uint32_t left = 0;
     for (uint32_t i = 0; i < group->count; i++) {
         if (pull_find_locked(pull, &group->entries[i].name))
             continue;
@@ -259,9 +259,9 @@ static void add_chunks_locked(struct pull *pull, struct pull_group *group)
         cond_init(&chunk->arrived);
         STAILQ_INIT(&chunk->waiters);
         HASH_ADD(hh, pull->locked.chunks, name, sizeof chunk->name, chunk);
-        group->entries[kept++] = group->entries[i];
+        group->entries[left++] = group->entries[i];
     }
-    group->count = kept;
+    group->count = left;
 }
 
 void pull_plan_locked(struct pull *pull, struct pull_plan *plan, struct pull_group *group)

@@ -405,9 +405,9 @@ static void end_finished(struct http *http)
 static int64_t end_late(struct http *http, bool all)
 {
     int64_t now = clock_monotonic_ns(), next = now + TICK_MS_MAX * MS_NS;
-    struct exchange *following;
-    for (struct exchange *x = http->active; x; x = following) {
-        following = x->next;
+    struct exchange *after;
+    for (struct exchange *x = http->active; x; x = after) {
+        after = x->next;
         int64_t stalled = x->last_ns + http->stall_ns;
         if (all)
             end_active(http, x, -ECANCELED, "interrupted");
