@@ -46,7 +46,7 @@ void chunker_look_ahead(struct chunker *state, const struct iovec *iov, size_t i
     (void)directory_read(&rope, &state->markers, &state->marker_count);
 }
 
-static void emit(struct chunking *c, uint64_t at)
+static void add_border(struct chunking *c, uint64_t at)
 {
     check(at > c->last && at <= c->rope.end && at - c->last <= CHUNK_SIZE_MAX && c->count < c->max);
     c->borders[c->count++] = c->last = at;
@@ -54,31 +54,31 @@ static void emit(struct chunking *c, uint64_t at)
 
 /* Borders of the grid up to and with `upto`. A chunk that content of an earlier call began is never
  * longer for it. */
-static void grid(struct chunking *c, uint64_t upto)
+static void add_grid(struct chunking *c, uint64_t upto)
 {
     for (;;) {
         uint64_t next =
             c->state->anchor + ((c->last - c->state->anchor) / CHUNK_SIZE_MAX + 1) * CHUNK_SIZE_MAX;
         if (next > upto)
             return;
-        emit(c, next);
+        add_border(c, next);
     }
 }
 
 /* A border at `at`, where a new grid begins. */
-static void anchor(struct chunking *c, uint64_t at)
+static void set_anchor(struct chunking *c, uint64_t at)
 {
-    grid(c, at);
+    add_grid(c, at);
     if (at > c->last)
-        emit(c, at);
+        add_border(c, at);
     c->state->anchor = at;
 }
 
-static void finish(struct chunking *c)
+static void finish_chunks(struct chunking *c)
 {
-    grid(c, c->rope.end);
+    add_grid(c, c->rope.end);
     if (c->rope.end > c->last)
-        emit(c, c->rope.end);
+        add_border(c, c->rope.end);
 }
 
 /* First marker that begins in [from, limit), of which all bytes are there. */
@@ -155,7 +155,7 @@ static enum entry judge_entry(struct chunking *c, const struct marker *m)
 /* Goes over the header of an entry outside of a tensor. False: it cannot be judged yet. */
 static bool chunk_zip_entry(struct chunking *c, const struct marker *m)
 {
-    grid(c, m->at);
+    add_grid(c, m->at);
     if (m->data == 0)
         return true;
     enum entry entry = judge_entry(c, m);
@@ -164,13 +164,13 @@ static bool chunk_zip_entry(struct chunking *c, const struct marker *m)
     if (entry == ENTRY_NONE)
         return true;
     if (entry == ENTRY_TENSOR) {
-        anchor(c, m->data);
+        set_anchor(c, m->data);
         c->state->kind = KIND_ZIP_TENSOR;
         return true;
     }
-    grid(c, m->data);
+    add_grid(c, m->data);
     if (m->data - c->last >= CHUNKER_WRITE_MIN)
-        anchor(c, m->data);
+        set_anchor(c, m->data);
     return true;
 }
 
@@ -180,7 +180,7 @@ static void chunk_zip(struct chunking *c)
     struct marker m;
     while (find_marker(c, from, c->rope.end, &m)) {
         if (c->state->kind == KIND_ZIP_TENSOR) {
-            anchor(c, entry_end(c, c->state->anchor, m.at));
+            set_anchor(c, entry_end(c, c->state->anchor, m.at));
             c->state->kind = KIND_ZIP_BOOKKEEPING;
         }
         if (!chunk_zip_entry(c, &m))
@@ -188,14 +188,14 @@ static void chunk_zip(struct chunking *c)
         from = c->state->kind == KIND_ZIP_TENSOR ? m.data : m.at + 1;
     }
     if (c->in->is_last) {
-        finish(c);
+        finish_chunks(c);
         return;
     }
     /* The descriptor of a tensor that ends may lie before a header of which only a part is
      * there. */
     uint64_t known = scan_end(c),
              tail = c->state->kind == KIND_ZIP_TENSOR ? DESCRIPTOR64_LEN + 1 : 0;
-    grid(c, known > tail ? known - tail : 0);
+    add_grid(c, known > tail ? known - tail : 0);
 }
 
 static void chunk_safetensors(struct chunking *c)
@@ -203,14 +203,14 @@ static void chunk_safetensors(struct chunking *c)
     struct chunker *s = c->state;
     size_t i = 0;
     for (; i < s->tensor_count && s->tensors[i] <= c->rope.end; i++)
-        anchor(c, s->tensors[i]);
+        set_anchor(c, s->tensors[i]);
     s->tensor_count -= i;
     if (i && s->tensor_count)
         memmove(s->tensors, s->tensors + i, s->tensor_count * sizeof *s->tensors);
     if (c->in->is_last)
-        finish(c);
+        finish_chunks(c);
     else
-        grid(c, c->rope.end);
+        add_grid(c, c->rope.end);
 }
 
 enum write { WRITE_SMALL, WRITE_COPY, WRITE_LARGE, WRITE_HOLD };
@@ -237,9 +237,9 @@ static bool chunk_write(struct chunking *c, uint64_t previous, size_t i)
     uint64_t end = i + 1 < in->write_count ? in->write_starts[i + 1] : c->rope.end;
     enum write kind = judge_write(end - start, before, whole);
     if (kind == WRITE_LARGE || (kind == WRITE_SMALL && before >= CHUNKER_WRITE_MIN))
-        anchor(c, start);
+        set_anchor(c, start);
     else
-        grid(c, start);
+        add_grid(c, start);
     return kind != WRITE_HOLD;
 }
 
@@ -257,9 +257,9 @@ static void chunk_plain(struct chunking *c)
         previous = in->write_starts[i];
     }
     if (in->is_last)
-        finish(c);
+        finish_chunks(c);
     else if (!hold)
-        grid(c, c->rope.end);
+        add_grid(c, c->rope.end);
     for (i = 0; i < in->write_count && in->write_starts[i] < c->last; i++)
         c->state->write_start = max_u64(c->state->write_start, in->write_starts[i]);
 }
@@ -293,7 +293,7 @@ static bool begin_safetensors(struct chunking *c, const uint8_t *first, size_t l
 }
 
 /* Finds out what the file is by how it begins. False: too little is there to tell. */
-static bool begin(struct chunking *c)
+static bool begin_file(struct chunking *c)
 {
     uint8_t first[MARKER_LEN];
     size_t len = c->rope.start == 0 ? rope_copy(&c->rope, 0, first, sizeof first) : 0;
@@ -316,7 +316,7 @@ size_t chunker_find_borders(struct chunker *state, const struct chunker_input *i
         .state = state, .in = in, .last = in->offset, .borders = borders, .max = borders_max};
     rope_init(&c.rope, in->iov, in->iov_count, in->offset);
     check(borders_max >= (c.rope.end - c.rope.start) / 512 + 16);
-    if (state->kind == KIND_UNKNOWN && !begin(&c))
+    if (state->kind == KIND_UNKNOWN && !begin_file(&c))
         return 0;
     check(state->anchor <= in->offset);
     if (state->kind == KIND_PLAIN)

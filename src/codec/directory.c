@@ -71,7 +71,7 @@ static bool read_end(struct rope *c, struct end *end)
 }
 
 /* A value of which zip64's field has the rest. */
-static uint64_t widen(uint32_t value, struct cursor *field)
+static uint64_t widen_value(uint32_t value, struct cursor *field)
 {
     return value == BIG ? cursor_le64(field) : value;
 }
@@ -109,9 +109,9 @@ static bool read_entry(struct rope *c, uint64_t at, struct entry *entry)
     if (!read_at(c, at + ENTRY_LEN + name_len, extra, extra_len))
         return false;
     struct cursor field = zip64_field(extra, extra_len);
-    (void)widen(raw_size, &field);
-    entry->size = widen(size, &field);
-    entry->header = widen(header, &field);
+    (void)widen_value(raw_size, &field);
+    entry->size = widen_value(size, &field);
+    entry->header = widen_value(header, &field);
     return !field.failed;
 }
 
@@ -129,14 +129,15 @@ static bool read_header(struct rope *c, const struct entry *entry, uint64_t *ret
 }
 
 /* Does `next` come right behind data that end at `end`? */
-static bool follows(uint64_t end, bool is_streamed, uint64_t next)
+static bool comes_behind(uint64_t end, bool is_streamed, uint64_t next)
 {
     return is_streamed ? next == end + 16 || next == end + 24 : next == end;
 }
 
 /* Goes over the directory and the headers that it names; each has a cursor of its own, for both
  * ascend. */
-static bool walk(struct rope *c, const struct end *end, struct marker *markers, size_t *ret_count)
+static bool walk_entries(struct rope *c, const struct end *end, struct marker *markers,
+                         size_t *ret_count)
 {
     struct rope headers = *c;
     struct marker central;
@@ -144,7 +145,7 @@ static bool walk(struct rope *c, const struct end *end, struct marker *markers, 
     bool has_central = false, was_streamed = false;
     for (uint64_t i = 0; i < end->count; i++) {
         struct entry entry;
-        if (!read_entry(c, at, &entry) || !follows(data_end, was_streamed, entry.header) ||
+        if (!read_entry(c, at, &entry) || !comes_behind(data_end, was_streamed, entry.header) ||
             !read_header(&headers, &entry, &data_end))
             return false;
         /* Entries without data are no markers, and neither is what the directory says of them; see
@@ -157,7 +158,7 @@ static bool walk(struct rope *c, const struct end *end, struct marker *markers, 
     }
     if (has_central)
         markers[(*ret_count)++] = central;
-    return at == end->at && follows(data_end, was_streamed, end->offset);
+    return at == end->at && comes_behind(data_end, was_streamed, end->offset);
 }
 
 bool directory_read(const struct rope *rope, struct marker **ret_markers, size_t *ret_count)
@@ -168,7 +169,7 @@ bool directory_read(const struct rope *rope, struct marker **ret_markers, size_t
         return false;
     struct marker *markers = xcalloc(end.count + 1, sizeof *markers);
     size_t count = 0;
-    if (!walk(&c, &end, markers, &count)) {
+    if (!walk_entries(&c, &end, markers, &count)) {
         free(markers);
         return false;
     }

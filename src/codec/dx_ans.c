@@ -32,12 +32,12 @@ static inline uint16_t in_order(uint16_t x)
     return (uint16_t)(x ^ ((0 - (x >> 15)) & 0x7fff));
 }
 
-static inline uint16_t zigzag(uint16_t x)
+static inline uint16_t to_zigzag(uint16_t x)
 {
     return (uint16_t)(x << 1 ^ (0 - (x >> 15)));
 }
 
-static inline uint16_t unzigzag(uint16_t x)
+static inline uint16_t from_zigzag(uint16_t x)
 {
     return (uint16_t)(x >> 1 ^ (0 - (x & 1)));
 }
@@ -58,8 +58,8 @@ void dx_ans_group_take(const uint8_t *src, const uint8_t *base, struct dx_ans_gr
 {
     take_exponents(base, ret->exponents);
     for (size_t i = 0; i < ANS_GROUP; i++)
-        ret->differences[i] =
-            zigzag((uint16_t)(in_order(get_le16(src + 2 * i)) - in_order(get_le16(base + 2 * i))));
+        ret->differences[i] = to_zigzag(
+            (uint16_t)(in_order(get_le16(src + 2 * i)) - in_order(get_le16(base + 2 * i))));
     for (size_t i = 0; i < ANS_GROUP; i++) {
         unsigned d = ret->differences[i];
         ret->symbols[i] = (uint8_t)(d < DX_ANS_DIRECT ? d : 43u - (unsigned)__builtin_clz(d));
@@ -225,8 +225,8 @@ static bool get_group(struct decoder *d, const uint8_t *base, uint8_t *dst)
     if (!get_differences(d, symbols, differences))
         return false;
     for (size_t i = 0; i < ANS_GROUP; i++)
-        put_le16(dst + 2 * i,
-                 in_order((uint16_t)(in_order(get_le16(base + 2 * i)) + unzigzag(differences[i]))));
+        put_le16(dst + 2 * i, in_order((uint16_t)(in_order(get_le16(base + 2 * i)) +
+                                                  from_zigzag(differences[i]))));
     return true;
 }
 

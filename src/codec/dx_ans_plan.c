@@ -70,7 +70,7 @@ static void try_join(struct classes *classes, unsigned i)
     a->joined = (int64_t)bits_of(sums) - (int64_t)(a->bits + b->bits);
 }
 
-static void join(struct classes *classes, unsigned i)
+static void join_class(struct classes *classes, unsigned i)
 {
     struct class *a = classes->class[i], *b = classes->class[i + 1];
     add_counts(a, b, a->counts);
@@ -97,7 +97,7 @@ static void join_classes(struct classes *classes)
                 best = i;
         if (classes->count <= DX_ANS_CODES_MAX && classes->class[best] -> joined >= 0)
             break;
-        join(classes, best);
+        join_class(classes, best);
     }
 }
 

@@ -7,12 +7,12 @@
 typedef __m256i vec;
 typedef __m128i table_16;
 
-static inline __m256i load(const void *p)
+static inline __m256i load_vec(const void *p)
 {
     return _mm256_loadu_si256(p);
 }
 
-static inline void store(void *p, __m256i v)
+static inline void store_vec(void *p, __m256i v)
 {
     _mm256_storeu_si256(p, v);
 }
@@ -64,7 +64,7 @@ static inline __m256i low_halves(__m256i v)
 /* The reverse of join_pairs(); above the bits lies what follows. */
 static inline __m256i part_pairs(const uint64_t *lanes, __m256i bits)
 {
-    __m256i v = load(lanes), second = _mm256_srlv_epi64(v, low_halves(bits));
+    __m256i v = load_vec(lanes), second = _mm256_srlv_epi64(v, low_halves(bits));
     return _mm256_blend_epi32(v, _mm256_slli_epi64(second, 32), 0xaa);
 }
 
@@ -74,7 +74,7 @@ static inline void put_any_lanes(struct lane_writer *w, const uint64_t *lanes, c
     const __m256i most = _mm256_set1_epi64x(SHORT_LANE);
     __m256i too_long = _mm256_setzero_si256();
     for (size_t i = 0; i < count; i += 4)
-        too_long = _mm256_or_si256(too_long, _mm256_cmpgt_epi64(load(bits + i), most));
+        too_long = _mm256_or_si256(too_long, _mm256_cmpgt_epi64(load_vec(bits + i), most));
     if (_mm256_testz_si256(too_long, too_long))
         put_short_lanes(w, lanes, bits, count, 1);
     else
@@ -195,18 +195,18 @@ static inline __m256i widen_4(const uint8_t *bytes)
 /* --- all elements ----------------------------------------------------------------------------- */
 
 /* Highest 8 bits below the sign, of 32 elements. */
-static inline __m256i exponents(const uint8_t *base, unsigned width)
+static inline __m256i exponents_of(const uint8_t *base, unsigned width)
 {
     if (width == 2) {
         const __m256i low = _mm256_set1_epi16(0xff);
-        __m256i a = _mm256_and_si256(_mm256_srli_epi16(load(base), 7), low),
-                b = _mm256_and_si256(_mm256_srli_epi16(load(base + 32), 7), low);
+        __m256i a = _mm256_and_si256(_mm256_srli_epi16(load_vec(base), 7), low),
+                b = _mm256_and_si256(_mm256_srli_epi16(load_vec(base + 32), 7), low);
         return _mm256_permute4x64_epi64(_mm256_packus_epi16(a, b), 0xd8);
     }
     __m256i v[4];
     for (size_t k = 0; k < 4; k++)
-        v[k] =
-            _mm256_and_si256(_mm256_srli_epi32(load(base + 32 * k), 23), _mm256_set1_epi32(0xff));
+        v[k] = _mm256_and_si256(_mm256_srli_epi32(load_vec(base + 32 * k), 23),
+                                _mm256_set1_epi32(0xff));
     __m256i packed =
         _mm256_packus_epi16(_mm256_packus_epi32(v[0], v[1]), _mm256_packus_epi32(v[2], v[3]));
     return _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));

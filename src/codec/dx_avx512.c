@@ -7,12 +7,12 @@
 typedef __m512i vec;
 typedef __m128i table_16;
 
-static inline __m512i load(const void *p)
+static inline __m512i load_vec(const void *p)
 {
     return _mm512_loadu_si512(p);
 }
 
-static inline void store(void *p, __m512i v)
+static inline void store_vec(void *p, __m512i v)
 {
     _mm512_storeu_si512(p, v);
 }
@@ -60,7 +60,7 @@ static inline __m512i lengths_2(__m512i z)
 /* The reverse of join_pairs(); above the bits lies what follows. */
 static inline __m512i part_pairs(const uint64_t *lanes, __m512i bits)
 {
-    __m512i v = load(lanes);
+    __m512i v = load_vec(lanes);
     __m512i second = _mm512_srlv_epi64(v, _mm512_and_si512(bits, _mm512_set1_epi64(0xffffffff)));
     return _mm512_mask_blend_epi32(0xaaaa, v, _mm512_slli_epi64(second, 32));
 }
@@ -73,12 +73,12 @@ static inline void put_any_lanes(struct lane_writer *w, const uint64_t *lanes, c
     uint64_t joined[32], joined_bits[32];
     __mmask8 too_long = 0, too_long_joined = 0;
     for (size_t i = 0; i < count; i += 8) {
-        __m512i v = load(lanes + i), n = load(bits + i);
+        __m512i v = load_vec(lanes + i), n = load_vec(bits + i);
         too_long |= _mm512_cmpgt_epu64_mask(n, most);
         __m512i second = _mm512_sllv_epi64(_mm512_shuffle_epi32(v, _MM_PERM_BADC), n);
         n = _mm512_add_epi64(n, _mm512_shuffle_epi32(n, _MM_PERM_BADC));
-        store(joined + i, _mm512_or_si512(v, second));
-        store(joined_bits + i, n);
+        store_vec(joined + i, _mm512_or_si512(v, second));
+        store_vec(joined_bits + i, n);
         too_long_joined |= _mm512_cmpgt_epu64_mask(n, most);
     }
     if (!too_long_joined)
@@ -170,15 +170,15 @@ static inline __m512i part_fields_4(const uint64_t *lanes, __m512i lengths, __m5
 /* --- all elements ----------------------------------------------------------------------------- */
 
 /* Highest 8 bits below the sign, of 64 elements. */
-static inline __m512i exponents(const uint8_t *base, unsigned width)
+static inline __m512i exponents_of(const uint8_t *base, unsigned width)
 {
     if (width == 2)
         return _mm512_inserti64x4(
-            _mm512_castsi256_si512(_mm512_cvtepi16_epi8(_mm512_srli_epi16(load(base), 7))),
-            _mm512_cvtepi16_epi8(_mm512_srli_epi16(load(base + 64), 7)), 1);
+            _mm512_castsi256_si512(_mm512_cvtepi16_epi8(_mm512_srli_epi16(load_vec(base), 7))),
+            _mm512_cvtepi16_epi8(_mm512_srli_epi16(load_vec(base + 64), 7)), 1);
     __m128i v[4];
     for (size_t k = 0; k < 4; k++)
-        v[k] = _mm512_cvtepi32_epi8(_mm512_srli_epi32(load(base + 64 * k), 23));
+        v[k] = _mm512_cvtepi32_epi8(_mm512_srli_epi32(load_vec(base + 64 * k), 23));
     __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(v[0]), v[1], 1),
             high = _mm256_inserti128_si256(_mm256_castsi128_si256(v[2]), v[3], 1);
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);

@@ -8,12 +8,12 @@
 
 typedef uint8x16_t vec;
 
-static inline vec load(const void *p)
+static inline vec load_vec(const void *p)
 {
     return vld1q_u8(p);
 }
 
-static inline void store(void *p, vec v)
+static inline void store_vec(void *p, vec v)
 {
     vst1q_u8(p, v);
 }
@@ -171,12 +171,12 @@ static inline vec larger_bytes(vec a, vec b)
 /* The highest 2 bytes of 8 elements. */
 static inline uint16x8_t highest_halves(const uint8_t *base, unsigned width)
 {
-    uint16x8_t first = (uint16x8_t)load(base);
-    return width == 2 ? first : vuzp2q_u16(first, (uint16x8_t)load(base + 16));
+    uint16x8_t first = (uint16x8_t)load_vec(base);
+    return width == 2 ? first : vuzp2q_u16(first, (uint16x8_t)load_vec(base + 16));
 }
 
 /* Of 16 elements. */
-static inline vec exponents(const uint8_t *base, unsigned width)
+static inline vec exponents_of(const uint8_t *base, unsigned width)
 {
     return vshrn_high_n_u16(vshrn_n_u16(highest_halves(base, width), 7),
                             highest_halves(base + 8 * width, width), 7);

@@ -177,7 +177,7 @@ static uint64_t choose_classes(const struct counts *counts, const struct dx_clas
 }
 
 /* Fills in `rank_of` from `length_of`. */
-static void invert(struct dx_plan *plan)
+static void invert_lengths(struct dx_plan *plan)
 {
     const struct dx_classes *classes = &plan->classes;
     memset(plan->rank_of, 0, sizeof plan->rank_of);
@@ -274,7 +274,7 @@ static void take_order(struct dx_plan *plan)
         plan->length_of[i] = before[i - i % lengths + code->symbols[i % lengths]];
     for (unsigned rank = 0; rank < 256; rank++)
         code->symbols[rank] = (uint8_t)rank;
-    invert(plan);
+    invert_lengths(plan);
 }
 
 /* --- the sample ------------------------------------------------------------------------------- */
@@ -317,7 +317,7 @@ uint32_t dx_plan_make(const struct dx_kernels *kernels, const struct fx_guess *g
     struct scale scale = {.sample = lengths.counts[0], .chunk = raw_len / guess->width};
     struct dx_classes all = find_classes(exponents, lengths.values[0], scale.sample, &counts);
     uint64_t bits = choose_classes(&counts, &all, scale, ret);
-    invert(ret);
+    invert_lengths(ret);
     rank_sample(ret, exponents, lengths.values[0], scale.sample);
     bits += choose_depth(kernels, ret, &lengths);
     if (ret->depth == 0)

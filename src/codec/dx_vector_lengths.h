@@ -6,7 +6,7 @@
  *   larger_bytes(a, b)         of each two bytes the larger one
  *   table_16, load_table(p)    16 bytes
  *   look_up(table, v)          for each byte, which is less than 16, that of the table
- *   exponents(base, width)     highest 8 bits below the sign; as many as a vector has bytes
+ *   exponents_of(base, width)  highest 8 bits below the sign; as many as a vector has bytes
  *   class_of(e, first, last)   e - first, from 0 to last
  *   sums_of_fields(n)          of 8 bytes each the sum, of bytes that are less by one or 0 */
 #pragma once
@@ -30,9 +30,9 @@ static void add_classes(const uint8_t *base, size_t count, unsigned width,
               left = all_bytes(0xff >> classes->shift);
     const table_16 add = load_table(times);
     for (size_t i = 0; i < count; i += sizeof(vec)) {
-        vec_16 e = (vec_16)exponents(base + i * width, width) >> classes->shift & (vec_16)left;
+        vec_16 e = (vec_16)exponents_of(base + i * width, width) >> classes->shift & (vec_16)left;
         vec_8 more = (vec_8)look_up(add, class_of((vec)e, first, last));
-        store(values + i, (vec)((vec_8)load(values + i) + more));
+        store_vec(values + i, (vec)((vec_8)load_vec(values + i) + more));
     }
 }
 
@@ -40,14 +40,14 @@ static size_t field_bits(const uint8_t *lengths, size_t count, uint8_t *ret_long
 {
     vec sum = all_bytes(0), longest = sum;
     for (size_t i = 0; i < count; i += sizeof(vec)) {
-        vec v = load(lengths + i);
+        vec v = load_vec(lengths + i);
         sum = (vec)((vec_64)sum + (vec_64)sums_of_fields(v));
         longest = larger_bytes(longest, v);
     }
     uint8_t each[sizeof(vec)], most = 0;
     uint64_t sums[sizeof(vec) / 8], all = 0;
-    store(each, longest);
-    store(sums, sum);
+    store_vec(each, longest);
+    store_vec(sums, sum);
     for (size_t k = 0; k < ARRAY_LEN(each); k++)
         most = each[k] > most ? each[k] : most;
     for (size_t k = 0; k < ARRAY_LEN(sums); k++)

@@ -3,7 +3,8 @@
  * includes this says before it what a vector is, and what its instructions do best:
  *
  *   vec                        a vector of bytes, as the intrinsics have it
- *   load(p), store(p, v)       from and to any place
+ *   load_vec(p)                from any place
+ *   store_vec(p, v)            to any place
  *   narrow_2(p, v)             stores the lower bytes of numbers of 16 bits
  *   narrow_4(p, v)             the lowest bytes of numbers of 32 bits; returns the other three
  *   widen_2(p), widen_4(p)     numbers of these bytes
@@ -40,13 +41,13 @@ static inline void join_pairs(vec v, vec bits, uint64_t *lanes, uint64_t *lane_b
 {
     vec_64 first_bits = (vec_64)bits & 0xffffffff;
     vec_64 second = ((vec_64)v >> 32) << first_bits;
-    store(lanes, (vec)(((vec_64)v & 0xffffffff) | second));
-    store(lane_bits, (vec)(first_bits + ((vec_64)bits >> 32)));
+    store_vec(lanes, (vec)(((vec_64)v & 0xffffffff) | second));
+    store_vec(lane_bits, (vec)(first_bits + ((vec_64)bits >> 32)));
 }
 
 static inline void store_lane_bits(uint64_t *lane_bits, vec bits)
 {
-    store(lane_bits, (vec)(((vec_64)bits & 0xffffffff) + ((vec_64)bits >> 32)));
+    store_vec(lane_bits, (vec)(((vec_64)bits & 0xffffffff) + ((vec_64)bits >> 32)));
 }
 
 /* --- elements of 2 bytes ---------------------------------------------------------------------- */
@@ -59,14 +60,14 @@ static inline vec_16 in_order_2(vec v)
 
 static inline vec difference_2(const uint8_t *src, const uint8_t *base)
 {
-    vec_16 d = in_order_2(load(src)) - in_order_2(load(base));
+    vec_16 d = in_order_2(load_vec(src)) - in_order_2(load_vec(base));
     return (vec)(d << 1 ^ (vec_16)((vec_s16)d >> 15));
 }
 
 static inline vec add_2(const uint8_t *base, vec z)
 {
     vec_16 d = (vec_16)z >> 1 ^ -((vec_16)z & 1);
-    return (vec)in_order_2((vec)(in_order_2(load(base)) + d));
+    return (vec)in_order_2((vec)(in_order_2(load_vec(base)) + d));
 }
 
 static inline void join_fields_2(vec z, vec bits, uint64_t *lanes, uint64_t *lane_bits)
@@ -113,7 +114,7 @@ UNROLLED void put_together_2(const uint8_t *low, const uint8_t *lengths, const u
             vec z = part_fields_2(lanes + k / 4, length, bits_of_2(length));
             if (has_low)
                 z = (vec)((vec_16)z << 8 | (vec_16)widen_2(low + i + k));
-            store(dst + 2 * (i + k), add_2(base + 2 * (i + k), z));
+            store_vec(dst + 2 * (i + k), add_2(base + 2 * (i + k), z));
         }
     }
 }
@@ -127,14 +128,14 @@ static inline vec_32 in_order_4(vec v)
 
 static inline vec difference_4(const uint8_t *src, const uint8_t *base)
 {
-    vec_32 d = in_order_4(load(src)) - in_order_4(load(base));
+    vec_32 d = in_order_4(load_vec(src)) - in_order_4(load_vec(base));
     return (vec)(d << 1 ^ (vec_32)((vec_s32)d >> 31));
 }
 
 static inline vec add_4(const uint8_t *base, vec z)
 {
     vec_32 d = (vec_32)z >> 1 ^ -((vec_32)z & 1);
-    return (vec)in_order_4((vec)(in_order_4(load(base)) + d));
+    return (vec)in_order_4((vec)(in_order_4(load_vec(base)) + d));
 }
 
 UNROLLED size_t take_apart_4(const uint8_t *src, const uint8_t *base, size_t count,
@@ -174,7 +175,7 @@ UNROLLED void put_together_4(const uint8_t *const low[8], const uint8_t *lengths
             vec z = part_fields_4(lanes + k / 2, length, bits_of_4(length));
             for (unsigned p = low_planes; p-- > 0;)
                 z = (vec)((vec_32)z << 8 | (vec_32)widen_4(low[p] + i + k));
-            store(dst + 4 * (i + k), add_4(base + 4 * (i + k), z));
+            store_vec(dst + 4 * (i + k), add_4(base + 4 * (i + k), z));
         }
     }
 }

@@ -5,12 +5,12 @@
 #include "codec/fx_kernels.h"
 #include "format/le.h"
 
-static inline __m512i load(const void *p)
+static inline __m512i load_vec(const void *p)
 {
     return _mm512_loadu_si512(p);
 }
 
-static inline void store(void *p, __m512i v)
+static inline void store_vec(void *p, __m512i v)
 {
     _mm512_storeu_si512(p, v);
 }
@@ -52,16 +52,16 @@ static const struct order together_2 = {{PAIRS_16(0), PAIRS_16(16)}};
 
 static void split_4(const uint8_t *src, size_t count, bool rotate, uint8_t *const planes[8])
 {
-    const __m512i order = load(apart_4.at);
+    const __m512i order = load_vec(apart_4.at);
     for (size_t i = 0; i < count; i += FX_GROUP) {
         __m512i v[4];
         for (size_t k = 0; k < 4; k++) {
-            __m512i x = load(src + 4 * i + 64 * k);
+            __m512i x = load_vec(src + 4 * i + 64 * k);
             v[k] = _mm512_permutexvar_epi8(order, rotate ? _mm512_rol_epi32(x, 1) : x);
         }
         transpose_quarters(v);
         for (size_t p = 0; p < 4; p++)
-            store(planes[p] + i, v[p]);
+            store_vec(planes[p] + i, v[p]);
     }
 }
 
@@ -72,18 +72,18 @@ static inline __m512i rotate_2(__m512i v)
 
 static void split_2(const uint8_t *src, size_t count, bool rotate, uint8_t *const planes[8])
 {
-    const __m512i order = load(apart_2.at);
+    const __m512i order = load_vec(apart_2.at);
     for (size_t i = 0; i < count; i += FX_GROUP) {
-        __m512i a = load(src + 2 * i), b = load(src + 2 * i + 64);
+        __m512i a = load_vec(src + 2 * i), b = load_vec(src + 2 * i + 64);
         a = _mm512_permutexvar_epi8(order, rotate ? rotate_2(a) : a);
         b = _mm512_permutexvar_epi8(order, rotate ? rotate_2(b) : b);
-        store(planes[0] + i, _mm512_shuffle_i64x2(a, b, 0x44));
-        store(planes[1] + i, _mm512_shuffle_i64x2(a, b, 0xee));
+        store_vec(planes[0] + i, _mm512_shuffle_i64x2(a, b, 0x44));
+        store_vec(planes[1] + i, _mm512_shuffle_i64x2(a, b, 0xee));
     }
 }
 
-static void split(const uint8_t *src, size_t count, unsigned width, bool rotate,
-                  uint8_t *const planes[8])
+static void split_elements(const uint8_t *src, size_t count, unsigned width, bool rotate,
+                           uint8_t *const planes[8])
 {
     if (width == 4)
         split_4(src, count, rotate, planes);
@@ -95,15 +95,15 @@ static void split(const uint8_t *src, size_t count, unsigned width, bool rotate,
 
 static void join_4(const uint8_t *const planes[8], size_t count, bool rotate, uint8_t *dst)
 {
-    const __m512i order = load(together_4.at);
+    const __m512i order = load_vec(together_4.at);
     for (size_t i = 0; i < count; i += FX_GROUP) {
         __m512i v[4];
         for (size_t p = 0; p < 4; p++)
-            v[p] = load(planes[p] + i);
+            v[p] = load_vec(planes[p] + i);
         transpose_quarters(v);
         for (size_t k = 0; k < 4; k++) {
             __m512i x = _mm512_permutexvar_epi8(order, v[k]);
-            store(dst + 4 * i + 64 * k, rotate ? _mm512_ror_epi32(x, 1) : x);
+            store_vec(dst + 4 * i + 64 * k, rotate ? _mm512_ror_epi32(x, 1) : x);
         }
     }
 }
@@ -115,18 +115,18 @@ static inline __m512i rotate_back_2(__m512i v)
 
 static void join_2(const uint8_t *const planes[8], size_t count, bool rotate, uint8_t *dst)
 {
-    const __m512i order = load(together_2.at);
+    const __m512i order = load_vec(together_2.at);
     for (size_t i = 0; i < count; i += FX_GROUP) {
-        __m512i low = load(planes[0] + i), high = load(planes[1] + i);
+        __m512i low = load_vec(planes[0] + i), high = load_vec(planes[1] + i);
         __m512i a = _mm512_permutexvar_epi8(order, _mm512_shuffle_i64x2(low, high, 0x44));
         __m512i b = _mm512_permutexvar_epi8(order, _mm512_shuffle_i64x2(low, high, 0xee));
-        store(dst + 2 * i, rotate ? rotate_back_2(a) : a);
-        store(dst + 2 * i + 64, rotate ? rotate_back_2(b) : b);
+        store_vec(dst + 2 * i, rotate ? rotate_back_2(a) : a);
+        store_vec(dst + 2 * i + 64, rotate ? rotate_back_2(b) : b);
     }
 }
 
-static void join(const uint8_t *const planes[8], size_t count, unsigned width, bool rotate,
-                 uint8_t *dst)
+static void join_elements(const uint8_t *const planes[8], size_t count, unsigned width, bool rotate,
+                          uint8_t *dst)
 {
     if (width == 4)
         join_4(planes, count, rotate, dst);
@@ -136,35 +136,35 @@ static void join(const uint8_t *const planes[8], size_t count, unsigned width, b
         fx_scalar.join(planes, count, width, rotate, dst);
 }
 
-static void level(uint8_t *bytes, size_t count, uint8_t *means)
+static void level_bytes(uint8_t *bytes, size_t count, uint8_t *means)
 {
     for (size_t i = 0; i < count; i += FX_GROUP) {
-        __m512i v = load(bytes + i);
+        __m512i v = load_vec(bytes + i);
         uint64_t sum =
             (uint64_t)_mm512_reduce_add_epi64(_mm512_sad_epu8(v, _mm512_setzero_si512()));
         uint8_t mean = (uint8_t)((sum + FX_GROUP / 2) / FX_GROUP);
         means[i / FX_GROUP] = mean;
-        store(bytes + i, _mm512_sub_epi8(v, _mm512_set1_epi8((char)(mean - 128))));
+        store_vec(bytes + i, _mm512_sub_epi8(v, _mm512_set1_epi8((char)(mean - 128))));
     }
 }
 
-static void unlevel(uint8_t *bytes, size_t count, const uint8_t *means)
+static void unlevel_bytes(uint8_t *bytes, size_t count, const uint8_t *means)
 {
     for (size_t i = 0; i < count; i += FX_GROUP)
-        store(bytes + i, _mm512_add_epi8(load(bytes + i),
-                                         _mm512_set1_epi8((char)(means[i / FX_GROUP] - 128))));
+        store_vec(bytes + i, _mm512_add_epi8(load_vec(bytes + i),
+                                             _mm512_set1_epi8((char)(means[i / FX_GROUP] - 128))));
 }
 
-static void translate(uint8_t *bytes, size_t count, const uint8_t table[256])
+static void translate_bytes(uint8_t *bytes, size_t count, const uint8_t table[256])
 {
-    const __m512i t0 = load(table), t1 = load(table + 64), t2 = load(table + 128),
-                  t3 = load(table + 192);
+    const __m512i t0 = load_vec(table), t1 = load_vec(table + 64), t2 = load_vec(table + 128),
+                  t3 = load_vec(table + 192);
     for (size_t i = 0; i < count; i += FX_GROUP) {
-        __m512i v = load(bytes + i);
+        __m512i v = load_vec(bytes + i);
         __mmask64 upper = _mm512_movepi8_mask(v);
         __m512i low = _mm512_permutex2var_epi8(t0, v, t1),
                 high = _mm512_permutex2var_epi8(t2, v, t3);
-        store(bytes + i, _mm512_mask_mov_epi8(low, upper, high));
+        store_vec(bytes + i, _mm512_mask_mov_epi8(low, upper, high));
     }
 }
 
@@ -174,18 +174,18 @@ pack_by(const uint8_t *values, size_t count, const int bits, uint8_t *masks, uin
     const __m512i all = _mm512_set1_epi8((char)((1 << bits) - 1));
     size_t used = 0;
     for (size_t i = 0; i < count; i += FX_GROUP) {
-        __m512i v = load(values + i), low = _mm512_min_epu8(v, all);
+        __m512i v = load_vec(values + i), low = _mm512_min_epu8(v, all);
         __mmask64 is_escape = _mm512_cmpge_epu8_mask(v, all);
         for (int bit = 0; bit < bits; bit++, masks += 8)
             put_le64(masks, _mm512_test_epi8_mask(low, _mm512_set1_epi8((char)(1 << bit))));
-        store(escaped + used, _mm512_maskz_compress_epi8(is_escape, _mm512_sub_epi8(v, all)));
+        store_vec(escaped + used, _mm512_maskz_compress_epi8(is_escape, _mm512_sub_epi8(v, all)));
         used += (size_t)__builtin_popcountll(is_escape);
     }
     return used;
 }
 
-static size_t pack(const uint8_t *values, size_t count, unsigned bits, uint8_t *masks,
-                   uint8_t *escaped)
+static size_t pack_values(const uint8_t *values, size_t count, unsigned bits, uint8_t *masks,
+                          uint8_t *escaped)
 {
     return FX_BY_BITS(pack_by, bits, values, count, masks, escaped);
 }
@@ -202,17 +202,18 @@ static inline __attribute__((always_inline)) size_t unpack_by(const uint8_t *mas
         for (int bit = 0; bit < bits; bit++, masks += 8)
             v = _mm512_or_si512(v, _mm512_maskz_set1_epi8(get_le64(masks), (char)(1 << bit)));
         __mmask64 is_escape = _mm512_cmpeq_epi8_mask(v, all);
-        v = _mm512_add_epi8(v, _mm512_maskz_expand_epi8(is_escape, load(escaped + used)));
+        v = _mm512_add_epi8(v, _mm512_maskz_expand_epi8(is_escape, load_vec(escaped + used)));
         used += (size_t)__builtin_popcountll(is_escape);
-        store(values + i, v);
+        store_vec(values + i, v);
     }
     return used;
 }
 
-static size_t unpack(const uint8_t *masks, size_t count, unsigned bits, const uint8_t *escaped,
-                     uint8_t *values)
+static size_t unpack_values(const uint8_t *masks, size_t count, unsigned bits,
+                            const uint8_t *escaped, uint8_t *values)
 {
     return FX_BY_BITS(unpack_by, bits, masks, count, escaped, values);
 }
 
-const struct fx_kernels fx_avx512 = {split, join, level, unlevel, translate, pack, unpack};
+const struct fx_kernels fx_avx512 = {split_elements,  join_elements, level_bytes,  unlevel_bytes,
+                                     translate_bytes, pack_values,   unpack_values};

@@ -18,7 +18,7 @@
 
 /* --- the length of a row ---------------------------------------------------------------------- */
 
-static uint32_t difference(const uint8_t *restrict a, const uint8_t *restrict b)
+static uint32_t difference_of(const uint8_t *restrict a, const uint8_t *restrict b)
 {
     uint32_t sum = 0;
     for (size_t i = 0; i < WINDOW; i++)
@@ -30,7 +30,7 @@ static uint32_t difference_at(const uint8_t *levelled, size_t step, size_t dista
 {
     uint32_t sum = 0;
     for (size_t i = 0; i < WINDOWS; i++)
-        sum += difference(levelled + i * step, levelled + i * step + distance);
+        sum += difference_of(levelled + i * step, levelled + i * step + distance);
     return sum;
 }
 

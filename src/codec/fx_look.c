@@ -29,7 +29,7 @@ struct histogram {
 };
 
 /* Bits a byte, with what a small sample is expected to lack (Miller, Madow). */
-static uint32_t entropy(const struct histogram *h, uint32_t n)
+static uint32_t entropy_of(const struct histogram *h, uint32_t n)
 {
     uint64_t sum = 0;
     uint32_t distinct = 0;
@@ -60,7 +60,7 @@ static void count_residues(struct rope *src, struct histogram h[8])
 }
 
 /* Halves the number of residues. */
-static void fold(const struct histogram *h, unsigned width, struct histogram *ret)
+static void fold_residues(const struct histogram *h, unsigned width, struct histogram *ret)
 {
     for (unsigned r = 0; r < width; r++)
         for (unsigned v = 0; v < 256; v++)
@@ -73,7 +73,7 @@ static uint32_t mean_entropy(const struct histogram *h, unsigned width, uint32_t
 {
     uint32_t sum = 0, least = UINT32_MAX;
     for (unsigned r = 0; r < width; r++) {
-        uint32_t one = entropy(&h[r], n);
+        uint32_t one = entropy_of(&h[r], n);
         sum += one;
         if (one < least) {
             least = one;
@@ -111,7 +111,7 @@ static uint32_t planes_cost(const struct histogram *const *planes, unsigned widt
     for (unsigned p = 0; p < width; p++) {
         struct lx_code code = {.levels = 0};
         uint64_t bits =
-            entropy(planes[p], n) < CODED_BELOW ? lx_code_make(planes[p]->counts, n, &code) : 0;
+            entropy_of(planes[p], n) < CODED_BELOW ? lx_code_make(planes[p]->counts, n, &code) : 0;
         sum += code.levels ? (uint32_t)(bits * ONE / n) : BYTE;
         *ret_coded |= (uint8_t)((code.levels > 0) << p);
     }
@@ -171,9 +171,9 @@ void fx_look_rope(struct rope *src, struct fx_guess *ret)
     check(src->start == 0 && src->end >= FX_RAW_MIN);
     *ret = (struct fx_guess){.width = 1};
     count_residues(src, c.of_8);
-    fold(c.of_8, 4, c.of_4);
-    fold(c.of_4, 2, c.of_2);
-    fold(c.of_2, 1, c.of_1);
+    fold_residues(c.of_8, 4, c.of_4);
+    fold_residues(c.of_4, 2, c.of_2);
+    fold_residues(c.of_2, 1, c.of_1);
     find_width(&c, ret);
     uint32_t cost = cost_as_it_is(&c, ret);
     if (ret->width > 1)

@@ -8,7 +8,7 @@
 
 /* Rotating an element by one bit is a shift of each plane, into which one bit of its neighbour
  * comes; so it is done where the planes are apart. */
-static inline void rotate(uint8x16_t *planes, const unsigned width)
+static inline void rotate_planes(uint8x16_t *planes, const unsigned width)
 {
     uint8x16_t last = planes[width - 1];
     for (unsigned p = width - 1; p > 0; p--)
@@ -65,14 +65,14 @@ static inline __attribute__((always_inline)) void split_by(const uint8_t *src, s
         uint8x16_t v[8];
         take_apart(src + i * width, width, v);
         if (rotated)
-            rotate(v, width);
+            rotate_planes(v, width);
         for (unsigned p = 0; p < width; p++)
             vst1q_u8(planes[p] + i, v[p]);
     }
 }
 
-static void split(const uint8_t *src, size_t count, unsigned width, bool rotated,
-                  uint8_t *const planes[8])
+static void split_elements(const uint8_t *src, size_t count, unsigned width, bool rotated,
+                           uint8_t *const planes[8])
 {
     switch (width) {
     case 8:
@@ -103,8 +103,8 @@ static inline __attribute__((always_inline)) void join_by(const uint8_t *const p
     }
 }
 
-static void join(const uint8_t *const planes[8], size_t count, unsigned width, bool rotated,
-                 uint8_t *dst)
+static void join_elements(const uint8_t *const planes[8], size_t count, unsigned width,
+                          bool rotated, uint8_t *dst)
 {
     switch (width) {
     case 8:
@@ -121,7 +121,7 @@ static void join(const uint8_t *const planes[8], size_t count, unsigned width, b
     }
 }
 
-static void level(uint8_t *bytes, size_t count, uint8_t *means)
+static void level_bytes(uint8_t *bytes, size_t count, uint8_t *means)
 {
     for (size_t i = 0; i < count; i += FX_GROUP) {
         uint8x16x4_t v = vld1q_u8_x4(bytes + i);
@@ -136,7 +136,7 @@ static void level(uint8_t *bytes, size_t count, uint8_t *means)
     }
 }
 
-static void unlevel(uint8_t *bytes, size_t count, const uint8_t *means)
+static void unlevel_bytes(uint8_t *bytes, size_t count, const uint8_t *means)
 {
     for (size_t i = 0; i < count; i += 16) {
         uint8x16_t off = vdupq_n_u8((uint8_t)(means[i / FX_GROUP] - 128));
@@ -144,7 +144,7 @@ static void unlevel(uint8_t *bytes, size_t count, const uint8_t *means)
     }
 }
 
-static void translate(uint8_t *bytes, size_t count, const uint8_t table[256])
+static void translate_bytes(uint8_t *bytes, size_t count, const uint8_t table[256])
 {
     uint8x16x4_t quarters[4];
     for (unsigned q = 0; q < 4; q++)
@@ -195,7 +195,7 @@ static inline uint64_t counts_up_to(uint64_t mask)
 }
 
 /* Puts the bytes of `values` that the mask has one after the other. Returns how many. */
-static inline size_t compress(const uint8_t *values, uint64_t mask, uint8_t *ret)
+static inline size_t compress_bytes(const uint8_t *values, uint64_t mask, uint8_t *ret)
 {
     uint64_t counts = counts_up_to(mask);
     for (size_t k = 0, used = 0; k < 8; k++) {
@@ -207,7 +207,7 @@ static inline size_t compress(const uint8_t *values, uint64_t mask, uint8_t *ret
 }
 
 /* The reverse; the other bytes become zeros. */
-static inline size_t expand(const uint8_t *values, uint64_t mask, uint8_t *ret)
+static inline size_t expand_bytes(const uint8_t *values, uint64_t mask, uint8_t *ret)
 {
     uint64_t counts = counts_up_to(mask);
     for (size_t k = 0, used = 0; k < 8; k++) {
@@ -239,14 +239,14 @@ pack_by(const uint8_t *values, size_t count, const unsigned bits, uint8_t *masks
             uint8_t rest[FX_GROUP];
             for (unsigned k = 0; k < 4; k++)
                 vst1q_u8(rest + 16 * (size_t)k, vsubq_u8(v.val[k], all));
-            used += compress(rest, escapes, escaped + used);
+            used += compress_bytes(rest, escapes, escaped + used);
         }
     }
     return used;
 }
 
-static size_t pack(const uint8_t *values, size_t count, unsigned bits, uint8_t *masks,
-                   uint8_t *escaped)
+static size_t pack_values(const uint8_t *values, size_t count, unsigned bits, uint8_t *masks,
+                          uint8_t *escaped)
 {
     return FX_BY_BITS(pack_by, bits, values, count, masks, escaped);
 }
@@ -273,7 +273,7 @@ static inline __attribute__((always_inline)) size_t unpack_by(const uint8_t *mas
         uint64_t escapes = mask_of(is_escape);
         if (escapes) {
             uint8_t rest[FX_GROUP];
-            used += expand(escaped + used, escapes, rest);
+            used += expand_bytes(escaped + used, escapes, rest);
             for (unsigned k = 0; k < 4; k++)
                 v.val[k] = vaddq_u8(v.val[k], vld1q_u8(rest + 16 * (size_t)k));
         }
@@ -282,10 +282,11 @@ static inline __attribute__((always_inline)) size_t unpack_by(const uint8_t *mas
     return used;
 }
 
-static size_t unpack(const uint8_t *masks, size_t count, unsigned bits, const uint8_t *escaped,
-                     uint8_t *values)
+static size_t unpack_values(const uint8_t *masks, size_t count, unsigned bits,
+                            const uint8_t *escaped, uint8_t *values)
 {
     return FX_BY_BITS(unpack_by, bits, masks, count, escaped, values);
 }
 
-const struct fx_kernels fx_neon = {split, join, level, unlevel, translate, pack, unpack};
+const struct fx_kernels fx_neon = {split_elements,  join_elements, level_bytes,  unlevel_bytes,
+                                   translate_bytes, pack_values,   unpack_values};

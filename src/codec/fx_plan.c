@@ -4,7 +4,7 @@
 #define SAMPLE_GROUPS 32u /* of each plane, to make its code from */
 #define SAMPLE_LEN (SAMPLE_GROUPS * FX_GROUP)
 
-static void count(const uint8_t *bytes, size_t len, uint16_t ret[256])
+static void count_bytes(const uint8_t *bytes, size_t len, uint16_t ret[256])
 {
     memset(ret, 0, 256 * sizeof *ret);
     for (size_t i = 0; i < len; i++)
@@ -19,10 +19,10 @@ static uint64_t plan_plane(const struct fx_kernels *kernels, unsigned p, uint8_t
     uint8_t means[SAMPLE_GROUPS];
     uint16_t counts[256];
     struct lx_code levelled;
-    count(sample, len, counts);
+    count_bytes(sample, len, counts);
     uint64_t cost = lx_code_make(counts, len, &plan->codes[p]);
     kernels->level(sample, len, means);
-    count(sample, len, counts);
+    count_bytes(sample, len, counts);
     uint64_t levelled_cost = lx_code_make(counts, len, &levelled) + 8 * (len / FX_GROUP);
     if (levelled.levels > 0 && levelled_cost + len / 20 < cost) {
         plan->codes[p] = levelled;

@@ -26,8 +26,8 @@ static inline __attribute__((always_inline)) void split_by(const uint8_t *restri
     }
 }
 
-static void split(const uint8_t *src, size_t count, unsigned width, bool rotate,
-                  uint8_t *const planes[8])
+static void split_elements(const uint8_t *src, size_t count, unsigned width, bool rotate,
+                           uint8_t *const planes[8])
 {
     switch (width) {
     case 8:
@@ -67,8 +67,8 @@ static inline __attribute__((always_inline)) void join_by(const uint8_t *const p
     }
 }
 
-static void join(const uint8_t *const planes[8], size_t count, unsigned width, bool rotate,
-                 uint8_t *dst)
+static void join_elements(const uint8_t *const planes[8], size_t count, unsigned width, bool rotate,
+                          uint8_t *dst)
 {
     switch (width) {
     case 8:
@@ -85,7 +85,7 @@ static void join(const uint8_t *const planes[8], size_t count, unsigned width, b
     }
 }
 
-static void level(uint8_t *bytes, size_t count, uint8_t *means)
+static void level_bytes(uint8_t *bytes, size_t count, uint8_t *means)
 {
     for (size_t i = 0; i < count; i += FX_GROUP) {
         unsigned sum = FX_GROUP / 2;
@@ -98,7 +98,7 @@ static void level(uint8_t *bytes, size_t count, uint8_t *means)
     }
 }
 
-static void unlevel(uint8_t *bytes, size_t count, const uint8_t *means)
+static void unlevel_bytes(uint8_t *bytes, size_t count, const uint8_t *means)
 {
     for (size_t i = 0; i < count; i += FX_GROUP) {
         uint8_t off = (uint8_t)(means[i / FX_GROUP] - 128);
@@ -107,7 +107,7 @@ static void unlevel(uint8_t *bytes, size_t count, const uint8_t *means)
     }
 }
 
-static void translate(uint8_t *bytes, size_t count, const uint8_t table[256])
+static void translate_bytes(uint8_t *bytes, size_t count, const uint8_t table[256])
 {
     for (size_t i = 0; i < count; i++)
         bytes[i] = table[bytes[i]];
@@ -127,8 +127,8 @@ static inline uint64_t spread_bits(uint64_t bits)
 }
 
 /* Values that escape have all bits, and so a one in each mask. */
-static size_t pack(const uint8_t *values, size_t count, unsigned bits, uint8_t *masks,
-                   uint8_t *escaped)
+static size_t pack_values(const uint8_t *values, size_t count, unsigned bits, uint8_t *masks,
+                          uint8_t *escaped)
 {
     const uint8_t all = (uint8_t)((1u << bits) - 1);
     size_t used = 0;
@@ -150,8 +150,8 @@ static size_t pack(const uint8_t *values, size_t count, unsigned bits, uint8_t *
     return used;
 }
 
-static size_t unpack(const uint8_t *masks, size_t count, unsigned bits, const uint8_t *escaped,
-                     uint8_t *values)
+static size_t unpack_values(const uint8_t *masks, size_t count, unsigned bits,
+                            const uint8_t *escaped, uint8_t *values)
 {
     size_t used = 0;
     for (size_t i = 0; i < count; i += FX_GROUP, masks += 8 * (size_t)bits) {
@@ -198,4 +198,5 @@ void fx_unpack_even(const uint8_t *packed, size_t count, uint8_t *bytes)
     }
 }
 
-const struct fx_kernels fx_scalar = {split, join, level, unlevel, translate, pack, unpack};
+const struct fx_kernels fx_scalar = {split_elements,  join_elements, level_bytes,  unlevel_bytes,
+                                     translate_bytes, pack_values,   unpack_values};

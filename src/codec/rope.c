@@ -22,7 +22,7 @@ void rope_init(struct rope *c, const struct iovec *iov, size_t iov_count, uint64
 }
 
 /* Makes `at` the buffer that holds file offset `pos`, which is within the content. */
-static void seek(struct rope *c, uint64_t pos)
+static void rope_seek(struct rope *c, uint64_t pos)
 {
     check(pos >= c->start && pos < c->end);
     while (pos < c->at_offset)
@@ -35,7 +35,7 @@ size_t rope_copy(struct rope *c, uint64_t from, void *buf, size_t len)
 {
     size_t done = 0;
     while (done < len && from < c->end) {
-        seek(c, from);
+        rope_seek(c, from);
         size_t skip = (size_t)(from - c->at_offset);
         size_t n = (size_t)min_u64(len - done, c->iov[c->at].iov_len - skip);
         memcpy((uint8_t *)buf + done, (const uint8_t *)c->iov[c->at].iov_base + skip, n);
@@ -50,7 +50,7 @@ const uint8_t *rope_bytes(struct rope *c, uint64_t from, size_t len, void *buf)
     check(from >= c->start && len <= c->end - from);
     if (len == 0)
         return buf;
-    seek(c, from);
+    rope_seek(c, from);
     size_t skip = (size_t)(from - c->at_offset);
     if (len <= c->iov[c->at].iov_len - skip)
         return (const uint8_t *)c->iov[c->at].iov_base + skip;
@@ -111,7 +111,8 @@ static size_t find_pk(const uint8_t *p, size_t i, size_t n)
 
 /* First marker that begins in [i, n) of `p`, which has n + MARKER_LEN - 1 bytes; p[0] has file
  * offset `offset`. */
-static bool scan(const uint8_t *p, size_t i, size_t n, uint64_t offset, struct marker *ret_marker)
+static bool scan_markers(const uint8_t *p, size_t i, size_t n, uint64_t offset,
+                         struct marker *ret_marker)
 {
     for (i = find_pk(p, i, n); i < n; i = find_pk(p, i + 1, n))
         if (marker_at(p + i, offset + i, ret_marker))
@@ -124,7 +125,7 @@ bool rope_find_marker(struct rope *c, uint64_t from, uint64_t limit, struct mark
     from = max_u64(from, c->start);
     limit = min_u64(limit, c->end - c->start >= MARKER_LEN ? c->end - MARKER_LEN + 1 : 0);
     while (from < limit) {
-        seek(c, from);
+        rope_seek(c, from);
         const uint8_t *p = c->iov[c->at].iov_base;
         size_t skip = (size_t)(from - c->at_offset), len = c->iov[c->at].iov_len;
         /* Within the buffer where a whole marker fits, then in a copy of where it runs over the
@@ -132,7 +133,7 @@ bool rope_find_marker(struct rope *c, uint64_t from, uint64_t limit, struct mark
          * end. */
         if (len - skip >= MARKER_LEN) {
             size_t n = (size_t)min_u64(len - MARKER_LEN + 1, limit - c->at_offset);
-            if (scan(p, skip, n, c->at_offset, ret_marker))
+            if (scan_markers(p, skip, n, c->at_offset, ret_marker))
                 return true;
             from = c->at_offset + n;
             continue;
@@ -140,7 +141,7 @@ bool rope_find_marker(struct rope *c, uint64_t from, uint64_t limit, struct mark
         uint8_t seam[2 * MARKER_LEN];
         size_t have = rope_copy(c, from, seam, sizeof seam);
         size_t n = (size_t)min_u64(have - MARKER_LEN + 1, limit - from);
-        if (scan(seam, 0, n, from, ret_marker))
+        if (scan_markers(seam, 0, n, from, ret_marker))
             return true;
         from += n;
     }

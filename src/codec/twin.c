@@ -49,7 +49,7 @@ struct writer {
 };
 
 /* NULL: there is no room for it. */
-static uint8_t *take(struct writer *w, size_t len)
+static uint8_t *take_bytes(struct writer *w, size_t len)
 {
     if ((size_t)(w->end - w->at) < len)
         return NULL;
@@ -60,7 +60,7 @@ static uint8_t *take(struct writer *w, size_t len)
 /* A piece's head and room for its bytes as they are; NULL: there is none. */
 static uint8_t *take_plain(struct writer *w, size_t len)
 {
-    uint8_t *p = take(w, PIECE_HEAD + len);
+    uint8_t *p = take_bytes(w, PIECE_HEAD + len);
     if (!p)
         return NULL;
     put_le32(p, (uint32_t)len);
@@ -123,7 +123,7 @@ static bool put_exceptions(struct writer *w, const uint8_t *src, size_t count,
     for (size_t i = 0; i < count; i += TWIN_GROUP)
         for (uint64_t left = masks[i / TWIN_GROUP]; left; left &= left - 1) {
             size_t element = i + (size_t)__builtin_ctzll(left);
-            uint8_t *p = take(w, EXCEPTION_LEN);
+            uint8_t *p = take_bytes(w, EXCEPTION_LEN);
             if (!p)
                 return false;
             put_le32(p, (uint32_t)element);
@@ -156,7 +156,7 @@ static bool put_part(struct writer *w, const struct twin_part *part, const uint8
 
 static uint8_t *take_header(struct writer *w, size_t part_count)
 {
-    uint8_t *p = take(w, HEADER_LEN + PART_LEN * part_count);
+    uint8_t *p = take_bytes(w, HEADER_LEN + PART_LEN * part_count);
     if (p)
         put_le32(p, (uint32_t)part_count);
     return p;

@@ -7,12 +7,12 @@
 
 #define STEP 16u /* elements */
 
-static inline __m256i load(const void *p)
+static inline __m256i load_vec(const void *p)
 {
     return _mm256_loadu_si256(p);
 }
 
-static inline void store(void *p, __m256i v)
+static inline void store_vec(void *p, __m256i v)
 {
     _mm256_storeu_si256(p, v);
 }
@@ -44,9 +44,9 @@ static inline __m256i higher_halves(__m256i lows, __m256i image)
 /* Of STEP elements: ones where they fit. */
 static inline __m256i split_step(const uint8_t *src, const uint8_t *image, uint8_t *lows)
 {
-    __m256i a = load(src), b = load(src + 32), low = lower_halves(a, b);
-    store(lows, low);
-    return _mm256_cmpeq_epi16(upper_halves(a, b), higher_halves(low, load(image)));
+    __m256i a = load_vec(src), b = load_vec(src + 32), low = lower_halves(a, b);
+    store_vec(lows, low);
+    return _mm256_cmpeq_epi16(upper_halves(a, b), higher_halves(low, load_vec(image)));
 }
 
 /* Of 32 elements: bits where they do not fit. */
@@ -57,8 +57,8 @@ static inline uint32_t split_two(const uint8_t *src, const uint8_t *image, uint8
     return ~(uint32_t)_mm256_movemask_epi8(in_order(_mm256_packs_epi16(a, b)));
 }
 
-static void split(const uint8_t *src, const uint8_t *image, size_t count, uint8_t *lows,
-                  uint64_t *masks)
+static void split_elements(const uint8_t *src, const uint8_t *image, size_t count, uint8_t *lows,
+                           uint64_t *masks)
 {
     size_t whole = align_down(count, TWIN_GROUP);
     for (size_t i = 0; i < whole; i += TWIN_GROUP) {
@@ -71,14 +71,14 @@ static void split(const uint8_t *src, const uint8_t *image, size_t count, uint8_
                       masks + whole / TWIN_GROUP);
 }
 
-static void join(const uint8_t *lows, const uint8_t *image, size_t count, uint8_t *dst)
+static void join_elements(const uint8_t *lows, const uint8_t *image, size_t count, uint8_t *dst)
 {
     size_t whole = align_down(count, STEP);
     for (size_t i = 0; i < whole; i += STEP) {
-        __m256i low = load(lows + 2 * i), high = higher_halves(low, load(image + 2 * i));
+        __m256i low = load_vec(lows + 2 * i), high = higher_halves(low, load_vec(image + 2 * i));
         __m256i a = _mm256_unpacklo_epi16(low, high), b = _mm256_unpackhi_epi16(low, high);
-        store(dst + 4 * i, _mm256_permute2x128_si256(a, b, 0x20));
-        store(dst + 4 * i + 32, _mm256_permute2x128_si256(a, b, 0x31));
+        store_vec(dst + 4 * i, _mm256_permute2x128_si256(a, b, 0x20));
+        store_vec(dst + 4 * i + 32, _mm256_permute2x128_si256(a, b, 0x31));
     }
     twin_scalar.join(lows + 2 * whole, image + 2 * whole, count - whole, dst + 4 * whole);
 }
@@ -93,12 +93,12 @@ static void round_all(const uint8_t *src, size_t count, uint8_t *ret)
 {
     size_t whole = align_down(count, STEP);
     for (size_t i = 0; i < whole; i += STEP)
-        store(ret + 2 * i,
-              upper_halves(round_step(load(src + 4 * i)), round_step(load(src + 4 * i + 32))));
+        store_vec(ret + 2 * i, upper_halves(round_step(load_vec(src + 4 * i)),
+                                            round_step(load_vec(src + 4 * i + 32))));
     twin_scalar.round(src + 4 * whole, count - whole, ret + 2 * whole);
 }
 
-static size_t landmarks(const uint8_t *values, size_t count, uint16_t *ret)
+static size_t find_landmarks(const uint8_t *values, size_t count, uint16_t *ret)
 {
     static const uint16_t factors[4] = TWIN_FACTORS;
     const __m256i most = _mm256_set1_epi16(TWIN_LANDMARK - 1);
@@ -106,7 +106,7 @@ static size_t landmarks(const uint8_t *values, size_t count, uint16_t *ret)
     for (size_t i = 0; i < whole; i += STEP) {
         __m256i sum = _mm256_set1_epi16((short)TWIN_ADDEND);
         for (size_t k = 0; k < 4; k++)
-            sum = _mm256_add_epi16(sum, _mm256_mullo_epi16(load(values + 2 * (i + k)),
+            sum = _mm256_add_epi16(sum, _mm256_mullo_epi16(load_vec(values + 2 * (i + k)),
                                                            _mm256_set1_epi16((short)factors[k])));
         __m256i is_less = _mm256_cmpeq_epi16(_mm256_max_epu16(sum, most), most);
         uint32_t mask = (uint32_t)_mm256_movemask_epi8(is_less) & 0x55555555;
@@ -119,4 +119,4 @@ static size_t landmarks(const uint8_t *values, size_t count, uint16_t *ret)
     return found + rest;
 }
 
-const struct twin_kernels twin_avx2 = {split, join, round_all, landmarks};
+const struct twin_kernels twin_avx2 = {split_elements, join_elements, round_all, find_landmarks};

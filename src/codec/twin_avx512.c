@@ -7,12 +7,12 @@
 
 #define STEP 32u /* elements */
 
-static inline __m512i load(const void *p)
+static inline __m512i load_vec(const void *p)
 {
     return _mm512_loadu_si512(p);
 }
 
-static inline void store(void *p, __m512i v)
+static inline void store_vec(void *p, __m512i v)
 {
     _mm512_storeu_si512(p, v);
 }
@@ -44,15 +44,15 @@ static inline __m512i higher_halves(__m512i lows, __m512i image)
 /* Of STEP elements. */
 static inline uint32_t split_step(const uint8_t *src, const uint8_t *image, uint8_t *lows)
 {
-    __m512i a = load(src), b = load(src + 64);
-    __m512i low = _mm512_permutex2var_epi16(a, load(lower.at), b);
-    __m512i high = _mm512_permutex2var_epi16(a, load(higher.at), b);
-    store(lows, low);
-    return _mm512_cmpneq_epi16_mask(high, higher_halves(low, load(image)));
+    __m512i a = load_vec(src), b = load_vec(src + 64);
+    __m512i low = _mm512_permutex2var_epi16(a, load_vec(lower.at), b);
+    __m512i high = _mm512_permutex2var_epi16(a, load_vec(higher.at), b);
+    store_vec(lows, low);
+    return _mm512_cmpneq_epi16_mask(high, higher_halves(low, load_vec(image)));
 }
 
-static void split(const uint8_t *src, const uint8_t *image, size_t count, uint8_t *lows,
-                  uint64_t *masks)
+static void split_elements(const uint8_t *src, const uint8_t *image, size_t count, uint8_t *lows,
+                           uint64_t *masks)
 {
     size_t whole = align_down(count, TWIN_GROUP);
     for (size_t i = 0; i < whole; i += TWIN_GROUP)
@@ -64,13 +64,13 @@ static void split(const uint8_t *src, const uint8_t *image, size_t count, uint8_
                       masks + whole / TWIN_GROUP);
 }
 
-static void join(const uint8_t *lows, const uint8_t *image, size_t count, uint8_t *dst)
+static void join_elements(const uint8_t *lows, const uint8_t *image, size_t count, uint8_t *dst)
 {
     size_t whole = align_down(count, STEP);
     for (size_t i = 0; i < whole; i += STEP) {
-        __m512i low = load(lows + 2 * i), high = higher_halves(low, load(image + 2 * i));
-        store(dst + 4 * i, _mm512_permutex2var_epi16(low, load(first.at), high));
-        store(dst + 4 * i + 64, _mm512_permutex2var_epi16(low, load(second.at), high));
+        __m512i low = load_vec(lows + 2 * i), high = higher_halves(low, load_vec(image + 2 * i));
+        store_vec(dst + 4 * i, _mm512_permutex2var_epi16(low, load_vec(first.at), high));
+        store_vec(dst + 4 * i + 64, _mm512_permutex2var_epi16(low, load_vec(second.at), high));
     }
     twin_scalar.join(lows + 2 * whole, image + 2 * whole, count - whole, dst + 4 * whole);
 }
@@ -85,20 +85,20 @@ static void round_all(const uint8_t *src, size_t count, uint8_t *ret)
 {
     size_t whole = align_down(count, STEP);
     for (size_t i = 0; i < whole; i += STEP) {
-        __m512i a = round_step(load(src + 4 * i)), b = round_step(load(src + 4 * i + 64));
-        store(ret + 2 * i, _mm512_permutex2var_epi16(a, load(higher.at), b));
+        __m512i a = round_step(load_vec(src + 4 * i)), b = round_step(load_vec(src + 4 * i + 64));
+        store_vec(ret + 2 * i, _mm512_permutex2var_epi16(a, load_vec(higher.at), b));
     }
     twin_scalar.round(src + 4 * whole, count - whole, ret + 2 * whole);
 }
 
-static size_t landmarks(const uint8_t *values, size_t count, uint16_t *ret)
+static size_t find_landmarks(const uint8_t *values, size_t count, uint16_t *ret)
 {
     static const uint16_t factors[4] = TWIN_FACTORS;
     size_t found = 0, whole = align_down(count, STEP);
     for (size_t i = 0; i < whole; i += STEP) {
         __m512i sum = _mm512_set1_epi16((short)TWIN_ADDEND);
         for (size_t k = 0; k < 4; k++)
-            sum = _mm512_add_epi16(sum, _mm512_mullo_epi16(load(values + 2 * (i + k)),
+            sum = _mm512_add_epi16(sum, _mm512_mullo_epi16(load_vec(values + 2 * (i + k)),
                                                            _mm512_set1_epi16((short)factors[k])));
         uint32_t mask = _mm512_cmplt_epu16_mask(sum, _mm512_set1_epi16(TWIN_LANDMARK));
         for (; mask; mask &= mask - 1)
@@ -110,4 +110,4 @@ static size_t landmarks(const uint8_t *values, size_t count, uint16_t *ret)
     return found + rest;
 }
 
-const struct twin_kernels twin_avx512 = {split, join, round_all, landmarks};
+const struct twin_kernels twin_avx512 = {split_elements, join_elements, round_all, find_landmarks};

@@ -31,8 +31,8 @@ static uint64_t key_of(const uint8_t bytes[KEY_LEN])
 
 /* Those of a stretch whose keys lie in it, too. Neighbours are left out: constant content is
  * nothing but landmarks. */
-static size_t landmarks(const struct twin_kernels *kernels, const uint8_t *values, size_t count,
-                        uint16_t ret[STRETCH])
+static size_t spaced_landmarks(const struct twin_kernels *kernels, const uint8_t *values,
+                               size_t count, uint16_t ret[STRETCH])
 {
     if (count < KEY_ELEMENTS)
         return 0;
@@ -62,8 +62,8 @@ void twin_index_add(struct twin_index *index, enum cpu_level level, const struct
         twin_index_put(index, key_of(values), guess->phase);
     for (size_t at = 0; at < count; at += STRETCH) {
         uint16_t marks[STRETCH];
-        size_t n =
-            landmarks(twin_kernels_of(level), values + 2 * at, stretch_len(count - at), marks);
+        size_t n = spaced_landmarks(twin_kernels_of(level), values + 2 * at,
+                                    stretch_len(count - at), marks);
         for (size_t i = 0; i < n; i++) {
             size_t offset = 2 * (at + marks[i]);
             twin_index_put(index, key_of(values + offset), (uint32_t)(guess->phase + offset));
@@ -92,7 +92,7 @@ struct growth {
 };
 
 /* The lowest bit of the mask is the next element. False: it ends here. */
-static bool grow(struct growth *g, uint64_t mask, size_t count)
+static bool grow_by(struct growth *g, uint64_t mask, size_t count)
 {
     for (size_t left = count; left > 0;) {
         size_t fit = mask ? (size_t)min_u64((uint64_t)__builtin_ctzll(mask), left) : left;
@@ -125,13 +125,13 @@ static size_t grow_forwards(const struct search *s, const uint8_t *src, const ui
         size_t count = (size_t)min_u64(STEP, most - at);
         s->kernels->split(src + 4 * at, image + 2 * at, count, lows, masks);
         for (size_t i = 0; i < count; i += TWIN_GROUP)
-            if (!grow(&g, masks[i / TWIN_GROUP], (size_t)min_u64(TWIN_GROUP, count - i)))
+            if (!grow_by(&g, masks[i / TWIN_GROUP], (size_t)min_u64(TWIN_GROUP, count - i)))
                 return g.best_len;
     }
     return g.best_len;
 }
 
-static uint64_t reversed(uint64_t bits)
+static uint64_t reversed_bits(uint64_t bits)
 {
     bits = (bits >> 1 & 0x5555555555555555ull) | (bits & 0x5555555555555555ull) << 1;
     bits = (bits >> 2 & 0x3333333333333333ull) | (bits & 0x3333333333333333ull) << 2;
@@ -150,14 +150,14 @@ static size_t grow_backwards(const struct search *s, const uint8_t *src, const u
         size_t count = (size_t)min_u64(TWIN_GROUP, most - at);
         at += count;
         s->kernels->split(src - 4 * at, image - 2 * at, count, lows, &mask);
-        if (!grow(&g, reversed(mask) >> (TWIN_GROUP - count), count))
+        if (!grow_by(&g, reversed_bits(mask) >> (TWIN_GROUP - count), count))
             break;
     }
     return g.best_len;
 }
 
 /* Keeps the longest ones, in their order. */
-static void keep(struct search *s, const struct twin_match *match)
+static void note_match(struct search *s, const struct twin_match *match)
 {
     size_t shortest = 0;
     if (s->match_count < CHUNK_REFS_MAX) {
@@ -191,10 +191,10 @@ static bool match_at(struct search *s, size_t element, const struct twin_place *
                         : 0;
     if (before + behind < TWIN_STRETCH_MIN)
         return false;
-    keep(s, &(struct twin_match){.tag = place->tag,
-                                 .offset = (uint32_t)(place->offset - 2 * before),
-                                 .at = (uint32_t)(s->phase + 4 * (element - before)),
-                                 .count = (uint32_t)(before + behind)});
+    note_match(s, &(struct twin_match){.tag = place->tag,
+                                       .offset = (uint32_t)(place->offset - 2 * before),
+                                       .at = (uint32_t)(s->phase + 4 * (element - before)),
+                                       .count = (uint32_t)(before + behind)});
     s->covered = element + behind;
     return true;
 }
@@ -210,7 +210,7 @@ static void match_landmark(struct search *s, size_t element, uint64_t key)
     }
 }
 
-static void search(struct search *s)
+static void search_elements(struct search *s)
 {
     for (size_t at = 0; at < s->count && s->gets < TWIN_GETS_MAX;) {
         uint8_t values[2 * (STRETCH + KEY_ELEMENTS)];
@@ -219,7 +219,7 @@ static void search(struct search *s)
         s->kernels->round(s->elements + 4 * at, len, values);
         if (at == 0 && len >= KEY_ELEMENTS)
             match_landmark(s, 0, key_of(values));
-        size_t n = landmarks(s->kernels, values, len, marks);
+        size_t n = spaced_landmarks(s->kernels, values, len, marks);
         for (size_t i = 0; i < n; i++)
             if (at + marks[i] >= s->covered)
                 match_landmark(s, at + marks[i], key_of(values + 2 * marks[i]));
@@ -243,7 +243,7 @@ size_t twin_find(const struct twin_index *index, enum cpu_level level, const str
         s.elements = (const uint8_t *)src + s.phase;
         s.count = (raw_len - s.phase) / 4;
         s.covered = 0;
-        search(&s);
+        search_elements(&s);
     }
     return s.match_count;
 }

@@ -91,7 +91,7 @@ static uint32_t *head_of(const struct twin_index *index, uint64_t key)
 
 /* The newest of the chain; 0: none. Where 2^32 came since the head was set, it may be of another
  * chain, and has another key. */
-static uint64_t newest(const struct twin_index *index, uint64_t key)
+static uint64_t newest_of(const struct twin_index *index, uint64_t key)
 {
     return number_before(index, index->next, (uint32_t)index->next - *head_of(index, key));
 }
@@ -101,7 +101,7 @@ static bool same_key(const struct entry *entry, uint64_t key)
     return entry->place >> OFFSET_BITS == key >> OFFSET_BITS;
 }
 
-static void chain(const struct twin_index *index, uint64_t number)
+static void chain_entry(const struct twin_index *index, uint64_t number)
 {
     struct entry *entry = entry_of(index, number);
     uint32_t *head = head_of(index, entry->place);
@@ -116,7 +116,7 @@ static void add_heads(struct twin_index *index)
     index->heads = xcalloc(index->head_count, sizeof *index->heads);
     for (uint64_t n = index->oldest; n < index->next; n++)
         if (entry_of(index, n)->image > 0)
-            chain(index, n);
+            chain_entry(index, n);
 }
 
 /* The first entry of a block takes the place of the oldest block, where the ring is full. */
@@ -147,7 +147,7 @@ void twin_index_begin(struct twin_index *index, size_t len, uint64_t tag)
 
 static bool image_has(const struct twin_index *index, uint64_t key)
 {
-    uint64_t number = newest(index, key);
+    uint64_t number = newest_of(index, key);
     for (unsigned i = 0; i < STEPS_MAX && number > index->image; i++) {
         const struct entry *entry = entry_of(index, number);
         if (same_key(entry, key))
@@ -170,14 +170,14 @@ void twin_index_put(struct twin_index *index, uint64_t key, uint32_t offset)
     struct entry *entry = entry_of(index, number);
     entry->place = align_down(key, 1u << OFFSET_BITS) | offset;
     entry->image = (uint32_t)(number - index->image);
-    chain(index, number);
+    chain_entry(index, number);
 }
 
 size_t twin_index_get(const struct twin_index *index, uint64_t key,
                       struct twin_place ret[TWIN_PLACES_MAX])
 {
     size_t count = 0;
-    uint64_t number = newest(index, key);
+    uint64_t number = newest_of(index, key);
     for (unsigned i = 0; i < STEPS_MAX && number > 0 && count < TWIN_PLACES_MAX; i++) {
         const struct entry *entry = entry_of(index, number);
         uint64_t image = number_before(index, number, entry->image);

@@ -8,12 +8,12 @@
 
 #define STEP 16u /* elements */
 
-static inline uint16x8_t load(const uint8_t *p)
+static inline uint16x8_t load_vec(const uint8_t *p)
 {
     return vreinterpretq_u16_u8(vld1q_u8(p));
 }
 
-static inline void store(uint8_t *p, uint16x8_t v)
+static inline void store_vec(uint8_t *p, uint16x8_t v)
 {
     vst1q_u8(p, vreinterpretq_u8_u16(v));
 }
@@ -25,22 +25,22 @@ static inline uint16x8_t higher_halves(uint16x8_t lows, uint16x8_t image)
 }
 
 /* Lower halves, and higher ones. Bytes, since nothing is aligned. */
-static inline uint16x8x2_t halves(const uint8_t *src)
+static inline uint16x8x2_t halves_of(const uint8_t *src)
 {
-    uint16x8_t a = load(src), b = load(src + 16);
+    uint16x8_t a = load_vec(src), b = load_vec(src + 16);
     return (uint16x8x2_t){{vuzp1q_u16(a, b), vuzp2q_u16(a, b)}};
 }
 
 /* Of 8 elements: ones where they do not fit. */
 static inline uint16x8_t split_8(const uint8_t *src, const uint8_t *image, uint8_t *lows)
 {
-    uint16x8x2_t v = halves(src);
-    store(lows, v.val[0]);
-    return vmvnq_u16(vceqq_u16(v.val[1], higher_halves(v.val[0], load(image))));
+    uint16x8x2_t v = halves_of(src);
+    store_vec(lows, v.val[0]);
+    return vmvnq_u16(vceqq_u16(v.val[1], higher_halves(v.val[0], load_vec(image))));
 }
 
-static void split(const uint8_t *src, const uint8_t *image, size_t count, uint8_t *lows,
-                  uint64_t *masks)
+static void split_elements(const uint8_t *src, const uint8_t *image, size_t count, uint8_t *lows,
+                           uint64_t *masks)
 {
     size_t whole = align_down(count, TWIN_GROUP);
     for (size_t i = 0; i < whole; i += TWIN_GROUP) {
@@ -58,13 +58,13 @@ static void split(const uint8_t *src, const uint8_t *image, size_t count, uint8_
                       masks + whole / TWIN_GROUP);
 }
 
-static void join(const uint8_t *lows, const uint8_t *image, size_t count, uint8_t *dst)
+static void join_elements(const uint8_t *lows, const uint8_t *image, size_t count, uint8_t *dst)
 {
     size_t whole = align_down(count, STEP / 2);
     for (size_t i = 0; i < whole; i += STEP / 2) {
-        uint16x8_t low = load(lows + 2 * i), high = higher_halves(low, load(image + 2 * i));
-        store(dst + 4 * i, vzip1q_u16(low, high));
-        store(dst + 4 * i + 16, vzip2q_u16(low, high));
+        uint16x8_t low = load_vec(lows + 2 * i), high = higher_halves(low, load_vec(image + 2 * i));
+        store_vec(dst + 4 * i, vzip1q_u16(low, high));
+        store_vec(dst + 4 * i + 16, vzip2q_u16(low, high));
     }
     twin_scalar.join(lows + 2 * whole, image + 2 * whole, count - whole, dst + 4 * whole);
 }
@@ -80,8 +80,8 @@ static void round_all(const uint8_t *src, size_t count, uint8_t *ret)
 {
     size_t whole = align_down(count, STEP / 2);
     for (size_t i = 0; i < whole; i += STEP / 2)
-        store(ret + 2 * i, vuzp2q_u16(vreinterpretq_u16_u32(round_4(src + 4 * i)),
-                                      vreinterpretq_u16_u32(round_4(src + 4 * i + 16))));
+        store_vec(ret + 2 * i, vuzp2q_u16(vreinterpretq_u16_u32(round_4(src + 4 * i)),
+                                          vreinterpretq_u16_u32(round_4(src + 4 * i + 16))));
     twin_scalar.round(src + 4 * whole, count - whole, ret + 2 * whole);
 }
 
@@ -90,11 +90,11 @@ static inline uint16x8_t is_landmark(const uint8_t *values)
     static const uint16_t factors[4] = TWIN_FACTORS;
     uint16x8_t sum = vdupq_n_u16(TWIN_ADDEND);
     for (size_t k = 0; k < 4; k++)
-        sum = vmlaq_n_u16(sum, load(values + 2 * k), factors[k]);
+        sum = vmlaq_n_u16(sum, load_vec(values + 2 * k), factors[k]);
     return vcltq_u16(sum, vdupq_n_u16(TWIN_LANDMARK));
 }
 
-static size_t landmarks(const uint8_t *values, size_t count, uint16_t *ret)
+static size_t find_landmarks(const uint8_t *values, size_t count, uint16_t *ret)
 {
     size_t found = 0, whole = align_down(count, TWIN_GROUP);
     for (size_t i = 0; i < whole; i += TWIN_GROUP) {
@@ -113,4 +113,4 @@ static size_t landmarks(const uint8_t *values, size_t count, uint16_t *ret)
     return found + rest;
 }
 
-const struct twin_kernels twin_neon = {split, join, round_all, landmarks};
+const struct twin_kernels twin_neon = {split_elements, join_elements, round_all, find_landmarks};

@@ -8,8 +8,8 @@ static inline uint16_t higher_half(uint16_t low, uint16_t image)
     return (uint16_t)(image - (low > 0x8000));
 }
 
-static void split(const uint8_t *src, const uint8_t *image, size_t count, uint8_t *lows,
-                  uint64_t *masks)
+static void split_elements(const uint8_t *src, const uint8_t *image, size_t count, uint8_t *lows,
+                           uint64_t *masks)
 {
     for (size_t i = 0; i < count; i += TWIN_GROUP) {
         uint64_t mask = 0;
@@ -22,7 +22,7 @@ static void split(const uint8_t *src, const uint8_t *image, size_t count, uint8_
     }
 }
 
-static void join(const uint8_t *lows, const uint8_t *image, size_t count, uint8_t *dst)
+static void join_elements(const uint8_t *lows, const uint8_t *image, size_t count, uint8_t *dst)
 {
     for (size_t i = 0; i < count; i++) {
         uint16_t low = get_le16(lows + 2 * i);
@@ -38,7 +38,7 @@ static void round_all(const uint8_t *src, size_t count, uint8_t *ret)
     }
 }
 
-static size_t landmarks(const uint8_t *values, size_t count, uint16_t *ret)
+static size_t find_landmarks(const uint8_t *values, size_t count, uint16_t *ret)
 {
     static const uint16_t factors[4] = TWIN_FACTORS;
     size_t found = 0;
@@ -52,4 +52,4 @@ static size_t landmarks(const uint8_t *values, size_t count, uint16_t *ret)
     return found;
 }
 
-const struct twin_kernels twin_scalar = {split, join, round_all, landmarks};
+const struct twin_kernels twin_scalar = {split_elements, join_elements, round_all, find_landmarks};
