@@ -37,6 +37,7 @@ void commit_free(struct store *store)
     (void)pthread_cond_destroy(&commit->room.changed);
     event_done(&commit->room.more);
     event_done(&commit->progress);
+    free(commit->own_stage.dir);
     free(commit);
     store->commit = NULL;
 }

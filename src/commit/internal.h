@@ -20,6 +20,7 @@
 #include "commit/packs.h"
 #include "commit/read.h"
 #include "commit/room.h"
+#include "commit/session.h"
 #include "commit/writeback.h"
 #include "format/object.h"
 #include "format/superblock.h"
@@ -55,6 +56,7 @@ static inline struct encode_counts encode_counts(const struct encode_totals *tot
 /* State that is commit/'s own. */
 struct commit {
     struct history history;
+    struct own_stage own_stage; /* session.h */
     struct change change;
     struct packs packs;
     struct horizon horizon;
@@ -107,23 +109,14 @@ struct store {
     struct view *view;
     struct ns *ns;
     struct stage *stage;
-    char *stage_dir; /* the directory that the stage is in */
-    uint8_t stage_name[16];
-    _Atomic bool stage_is_lost; /* its files were removed */
-    _Atomic uint64_t next_ino;
     _Atomic uint64_t
         published_seq; /* newest cut that the remote has, or whose state it has; 0: none */
     _Atomic uint64_t generation; /* odd: the view is being exchanged for that of a newer head */
-    bool met_damage;             /* by this start: what nothing names is set aside, not removed */
-    bool whole_journal; /* the recovery verifies it from its beginning, not only from where the view
-                           is */
-    uint64_t *nameless; /* inodes without a name that a recovery left alive; not changed after it */
-    size_t nameless_count;
 
     struct commit *commit;
     struct remote *remote; /* NULL: none */
     struct fetch *fetch;
-    struct job *job;
+    struct store_own *own; /* store/internal.h */
 };
 
 /* commit.c: sets store->commit. The rounds are store/'s. */

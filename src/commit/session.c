@@ -85,7 +85,8 @@ int session_write(struct store *store, bool is_reader)
     if (r < 0)
         return r;
     _cleanup_free_ char *path = session_path(store->path);
-    _cleanup_free_ char *ctl = stage_ctl_path(store->stage_dir, store->stage_name);
+    _cleanup_free_ char *ctl =
+        stage_ctl_path(store->commit->own_stage.dir, store->commit->own_stage.name);
     _cleanup_free_ char *text =
         xasprintf("%s\n" BOOT_WORD "%s\n%s", ctl, boot, is_reader ? READER_LINE : "");
     r = io_write_file_durable(path, text, strlen(text));
@@ -332,9 +333,9 @@ int session_open_stage(struct store *store, const struct session *session, char 
                                      r); /* it may hold what was acknowledged and is nowhere else */
     stage_look_done(&look);
     if (r == 0 && store->stage) {
-        free(store->stage_dir);
-        store->stage_dir = xstrdup(session->dir);
-        memcpy(store->stage_name, session->name, sizeof store->stage_name);
+        free(store->commit->own_stage.dir);
+        store->commit->own_stage.dir = xstrdup(session->dir);
+        memcpy(store->commit->own_stage.name, session->name, sizeof store->commit->own_stage.name);
         stage_own(store->stage, store->path);
     }
     return r == -ENOENT || r == -ESTALE ? 0 : r;
@@ -387,9 +388,9 @@ static int create_once(struct store *store)
         stage_leave_directory(directory);
         return r;
     }
-    free(store->stage_dir);
-    store->stage_dir = xstrdup(directory);
-    memcpy(store->stage_name, config.name, sizeof store->stage_name);
+    free(store->commit->own_stage.dir);
+    store->commit->own_stage.dir = xstrdup(directory);
+    memcpy(store->commit->own_stage.name, config.name, sizeof store->commit->own_stage.name);
     stage_own(store->stage, store->path);
     return 0;
 }
@@ -398,7 +399,7 @@ void session_drop_stage(struct store *store)
 {
     stage_close(store->stage, true);
     store->stage = NULL;
-    stage_leave_directory(store->stage_dir);
+    stage_leave_directory(store->commit->own_stage.dir);
 }
 
 /* Another mount that ends may remove the directory just then: it is empty. */
@@ -415,11 +416,11 @@ void store_watch_stage(struct store *store)
 {
     if (!stage_is_unlinked(store->stage))
         return;
-    if (!atomic_exchange(&store->stage_is_lost, true))
+    if (!atomic_exchange(&store->commit->own_stage.is_lost, true))
         log_error("the files of the stage in %s were removed: what is written is carried to NVMe "
                   "at once, and what has not come there when the daemon "
                   "dies is lost; unmount and mount again for a new stage",
-                  store->stage_dir);
+                  store->commit->own_stage.dir);
     int r = store_seal_all(store);
     if (r < 0 && r != -EAGAIN)
         log_error("files that are being written could not be sealed: %s", strerror(-r));
@@ -428,7 +429,7 @@ void store_watch_stage(struct store *store)
 
 const char *store_stage_directory(const struct store *store)
 {
-    return store->stage_dir;
+    return store->commit->own_stage.dir;
 }
 
 /* --- stores with the same id ------------------------------------------------------------------ */
@@ -445,7 +446,8 @@ static void look_for_twin(const uint8_t name[16], void *arg)
     struct twin *twin = arg;
     const struct store *store = twin->store;
     struct stage_look look;
-    bool is_ours = memcmp(name, store->stage_name, sizeof store->stage_name) == 0;
+    bool is_ours =
+        memcmp(name, store->commit->own_stage.name, sizeof store->commit->own_stage.name) == 0;
     if (is_ours || twin->found || stage_look(twin->dir, name, &look) < 0)
         return;
     twin->found = look.in_use && memcmp(look.store, store->sb.store, sizeof look.store) == 0;
@@ -458,7 +460,7 @@ static void look_for_twin(const uint8_t name[16], void *arg)
 int session_meet_twin(struct store *store, char **ret_text)
 {
     _cleanup_free_ char *own = stage_own_directory(store->options.stage_dir);
-    const char *const dirs[] = {store->options.stage_dir, own, store->stage_dir};
+    const char *const dirs[] = {store->options.stage_dir, own, store->commit->own_stage.dir};
     struct twin twin = {.store = store};
     for (size_t i = 0; i < ARRAY_LEN(dirs) && !twin.found; i++) {
         twin.dir = dirs[i];

@@ -170,7 +170,7 @@ static int check_store(struct fsck *fsck)
 
 static int check_opened(struct fsck *fsck, char **ret_text)
 {
-    fsck->store->whole_journal = true;
+    fsck->store->own->whole_journal = true;
     int r = recover_view(fsck->store, ret_text);
     if (r < 0 &&
         fsck->store->commit->journal.damage.found) { /* there is nothing to check the rest by */

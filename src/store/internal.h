@@ -7,6 +7,17 @@
 #include "remote/internal.h"
 #include "store/store.h"
 
+/* State of store/ alone. */
+struct store_own {
+    struct job *job;
+    _Atomic uint64_t next_ino;
+    bool met_damage;    /* by this start: what nothing names is set aside, not removed */
+    bool whole_journal; /* the recovery verifies it from its beginning, not only from where the view
+                           is */
+    uint64_t *nameless; /* inodes without a name that a recovery left alive; not changed after it */
+    size_t nameless_count;
+};
+
 /* --- store.c ---------------------------------------------------------------------------------- */
 
 /* The durable part alone, the stage left as it is (for checks and readers); `whole_journal`: see

@@ -59,9 +59,9 @@ bool job_is_cancelled(struct job *job)
 
 bool job_await_progress(struct store *store, uint64_t *seen, int64_t until_ns)
 {
-    if (!job_is_cancelled(store->job))
+    if (!job_is_cancelled(store->own->job))
         (void)event_wait(&store->commit->progress, seen, until_ns);
-    return !job_is_cancelled(store->job);
+    return !job_is_cancelled(store->own->job);
 }
 
 bool job_sleep(struct job *job, int64_t until_ns)
@@ -117,7 +117,7 @@ static int say_dead(const struct view_pack *pack, void *arg)
 
 static int gc_local(struct store *store)
 {
-    struct job *job = store->job;
+    struct job *job = store->own->job;
     if (job->options.dry_run)
         return view_packs(store->view, say_dead, job);
     struct view_state before = view_state(store->view);
@@ -153,7 +153,7 @@ static bool is_job_cancelled(void *arg)
 
 static int gc_remote(struct store *store)
 {
-    struct job *job = store->job;
+    struct job *job = store->own->job;
     struct remote_gc_request request = {.dry_run = job->options.dry_run,
                                         .say = say_remote,
                                         .is_cancelled = is_job_cancelled,
@@ -189,7 +189,7 @@ static int gc_store(struct store *store, const struct job_options *options)
 static void *job_thread(void *arg)
 {
     struct store *store = arg;
-    struct job *job = store->job;
+    struct job *job = store->own->job;
     int r = job->options.kind == JOB_SCRUB ? scrub_store(store, &job->options)
                                            : gc_store(store, &job->options);
     LOCK_SCOPE(&job->lock);
@@ -201,15 +201,15 @@ static void *job_thread(void *arg)
 
 void job_cancel(struct store *store)
 {
-    LOCK_SCOPE(&store->job->lock);
-    atomic_store(&store->job->cancelled, true);
-    (void)pthread_cond_broadcast(&store->job->was_cancelled);
+    LOCK_SCOPE(&store->own->job->lock);
+    atomic_store(&store->own->job->cancelled, true);
+    (void)pthread_cond_broadcast(&store->own->job->was_cancelled);
     event_signal(&store->commit->progress);
 }
 
 void job_join(struct store *store)
 {
-    struct job *job = store->job;
+    struct job *job = store->own->job;
     mutex_lock(&job->lock);
     bool join = job->is_started;
     job->is_started = false;
@@ -221,7 +221,7 @@ void job_join(struct store *store)
 /* Takes the place of the last one. */
 static int take_place(struct store *store, const struct job_options *options)
 {
-    struct job *job = store->job;
+    struct job *job = store->own->job;
     LOCK_SCOPE(&job->lock);
     if (job->status.running)
         return -EBUSY;
@@ -232,7 +232,7 @@ static int take_place(struct store *store, const struct job_options *options)
 
 int store_job_start(struct store *store, const struct job_options *options, uint64_t *ret_number)
 {
-    struct job *job = store->job;
+    struct job *job = store->own->job;
     int r = take_place(store, options);
     if (r < 0)
         return r;
@@ -256,7 +256,7 @@ int store_job_start(struct store *store, const struct job_options *options, uint
 void store_job_status(struct store *store, uint64_t from, void (*fn)(const char *line, void *arg),
                       void *arg, struct job_status *ret)
 {
-    struct job *job = store->job;
+    struct job *job = store->own->job;
     LOCK_SCOPE(&job->lock);
     *ret = job->status;
     for (size_t i = from; i < job->line_count; i++)

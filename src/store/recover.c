@@ -275,18 +275,18 @@ static int restore_drafts(struct store *store, struct replay *rp)
 /* The mount goes on, and the kernel may know them. */
 static void keep_orphans(struct store *store, const struct inos *orphans)
 {
-    store->nameless = xcalloc(orphans->count + 1, sizeof *store->nameless);
+    store->own->nameless = xcalloc(orphans->count + 1, sizeof *store->own->nameless);
     for (size_t i = 0; i < orphans->count; i++) {
         struct ns_inode inode;
         if (ns_inode(store->ns, orphans->at[i], &inode) == 0 && inode.nlink == 0)
-            store->nameless[store->nameless_count++] = inode.ino;
+            store->own->nameless[store->own->nameless_count++] = inode.ino;
     }
 }
 
 size_t store_nameless(const struct store *store, const uint64_t **ret_inos)
 {
-    *ret_inos = store->nameless;
-    return store->nameless_count;
+    *ret_inos = store->own->nameless;
+    return store->own->nameless_count;
 }
 
 /* Drafts that a daemon left unsealed become history in one step: some were closed, and their seals
@@ -360,7 +360,7 @@ struct leftovers {
 static int clear_leftover(struct leftovers *left, uint64_t id, const char *name)
 {
     struct store *store = left->store;
-    if (store->met_damage || !packs_is_ours(store, id)) {
+    if (store->own->met_damage || !packs_is_ours(store, id)) {
         left->aside++;
         return set_aside(store, name);
     }
@@ -396,10 +396,10 @@ static int remove_leftovers(struct store *store)
         log_info("removed %zu packs that were written and never became part of the journal",
                  left.removed);
     if (left.aside)
-        log_warn("%zu files of packs/ that nothing names were set aside in %s/" ASIDE_DIRECTORY
-                 "%s",
-                 left.aside, store->path,
-                 store->met_damage ? ", since this start found something damaged or missing" : "");
+        log_warn(
+            "%zu files of packs/ that nothing names were set aside in %s/" ASIDE_DIRECTORY "%s",
+            left.aside, store->path,
+            store->own->met_damage ? ", since this start found something damaged or missing" : "");
     if (r == 0 && left.aside)
         r = aside_sync(store);
     return r == 0 ? repair_settled(store) : r;
@@ -468,7 +468,7 @@ static void settle_numbers(struct store *store, const struct replay *rp)
 {
     struct view_state view = view_state(store->view);
     uint64_t ino = max_u64(max_u64(view.max_ino, rp->max_ino) + 1, store->epoch << 24);
-    atomic_store(&store->next_ino, ino);
+    atomic_store(&store->own->next_ino, ino);
     atomic_store(&store->commit->next_pack, 1);
     store->commit->horizon.horizon = store->commit->journal.cut_seq;
     if (store->commit->history.newest < store->commit->journal.cut_seq)
@@ -516,12 +516,12 @@ int recover(struct store *store, char **ret_text)
     struct replay rp = {.store = store, .cut = store->commit->journal.cut_seq};
     history_resume(store, store->commit->journal.time);
     if (store->stage) {
-        log_info("recovering what the last session left in %s", store->stage_dir);
+        log_info("recovering what the last session left in %s", store->commit->own_stage.dir);
         r = take_over(store, &rp, ret_text);
         if (r < 0 && !*ret_text)
             *ret_text = xasprintf("recovering the stage in %s failed: %s; it is left as it is; to "
                                   "go on without what it holds, remove %s/session",
-                                  store->stage_dir, strerror(-r), store->path);
+                                  store->commit->own_stage.dir, strerror(-r), store->path);
         if (r == 0)
             r = session_write(store, is_reader);
     } else {

@@ -113,7 +113,7 @@ static void explain_failure(struct store *store, int r, char **ret_text)
             "on the remote, which has its "
             "published state, or truncate the journal there with 'cairn fsck --repair %s'",
             store->path, damage, store->path);
-    else if (r == -EUCLEAN && store->whole_journal)
+    else if (r == -EUCLEAN && store->own->whole_journal)
         *ret_text = xasprintf("%s: the journal is damaged, or the snapshot that it begins with; "
                               "nothing was changed; a mount goes on as "
                               "long as the view has what is damaged: then copy the files elsewhere",
@@ -140,7 +140,7 @@ static int open_and_replay(struct store *store, bool *ret_is_behind)
     *ret_is_behind =
         applied <
         store->commit->anchor.cut; /* a power loss took what RocksDB had not written yet */
-    return view_replay_journal(store, store->whole_journal ? 0 : applied);
+    return view_replay_journal(store, store->own->whole_journal ? 0 : applied);
 }
 
 int recover_view(struct store *store, char **ret_text)
@@ -171,9 +171,9 @@ int recover_view(struct store *store, char **ret_text)
     if (rebuilds && r == 0)
         r = new_view_settled(store);
     /* All that it knew is lost: packs that nothing names are kept. */
-    store->met_damage = store->met_damage || (rebuilds && !is_behind) ||
-                        (!had_view && store->commit->journal.cut_seq > 0) ||
-                        store->commit->journal.was_skipped || repair_was_made(store);
+    store->own->met_damage = store->own->met_damage || (rebuilds && !is_behind) ||
+                             (!had_view && store->commit->journal.cut_seq > 0) ||
+                             store->commit->journal.was_skipped || repair_was_made(store);
     if (r < 0)
         explain_failure(store, r, ret_text);
     return r;

@@ -523,7 +523,7 @@ static void scrub_done(struct scrub *s)
 
 int scrub_store(struct store *store, const struct job_options *options)
 {
-    struct scrub s = {.store = store, .job = store->job, .options = options};
+    struct scrub s = {.store = store, .job = store->own->job, .options = options};
     struct pack_list local = {0}, remote = {0};
     bool has_remote = options->remote && store->remote;
     void *span = NULL;

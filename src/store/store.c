@@ -144,7 +144,8 @@ static struct store *store_new(const struct store_options *options)
     store->path = xstrdup(options->path);
     commit_new(store, &upkeep);
     store->fetch = fetch_new();
-    store->job = job_new();
+    store->own = xcalloc(1, sizeof *store->own);
+    store->own->job = job_new();
     store->remote = remote_new(store);
     return store;
 }
@@ -193,8 +194,8 @@ static void store_free(struct store *store, bool stage_is_empty)
 {
     fetch_free(store->fetch);
     stage_close(store->stage, stage_is_empty);
-    if (stage_is_empty && store->stage_dir)
-        stage_leave_directory(store->stage_dir);
+    if (stage_is_empty && store->commit->own_stage.dir)
+        stage_leave_directory(store->commit->own_stage.dir);
     commit_free(store);
     ns_free(store->ns);
     if (store->view)
@@ -202,11 +203,11 @@ static void store_free(struct store *store, bool stage_is_empty)
     if (store->tier)
         store->tier->ops->close(store->tier);
     remote_free(store->remote);
-    job_free(store->job);
+    job_free(store->own->job);
+    free(store->own->nameless);
+    free(store->own);
     explicit_bzero(&store->sb.key, sizeof store->sb.key);
-    free(store->nameless);
     free(store->path);
-    free(store->stage_dir);
     free(store);
 }
 
@@ -299,7 +300,7 @@ int store_open_medium(const struct store_options *options, bool whole_journal, s
     int r = store_open_bare(options, &store, ret_text);
     if (r < 0)
         return r;
-    store->whole_journal = whole_journal;
+    store->own->whole_journal = whole_journal;
     return give_offline(store, recover_view(store, ret_text), ret);
 }
 
@@ -415,7 +416,7 @@ struct stage *store_stage(struct store *store)
 
 uint64_t store_new_ino(struct store *store)
 {
-    return ((uint64_t)store->sb.writer << 48) | atomic_fetch_add(&store->next_ino, 1);
+    return ((uint64_t)store->sb.writer << 48) | atomic_fetch_add(&store->own->next_ino, 1);
 }
 
 /* --- status ----------------------------------------------------------------------------------- */
@@ -484,7 +485,7 @@ void store_status(struct store *store, struct store_status *ret)
 {
     *ret = (struct store_status){.epoch = store->epoch, .newest_seq = store_newest(store)};
     memcpy(ret->store_id, store->sb.store, sizeof ret->store_id);
-    ret->stage_is_lost = atomic_load(&store->stage_is_lost);
+    ret->stage_is_lost = atomic_load(&store->commit->own_stage.is_lost);
     ret->view_is_lost = atomic_load(&store->commit->lost_view.is_lost);
     ret->view = view_state(store->view);
     status_behind(store, ret);
