@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """pytest: options, the `cairn` fixture, the guard against hangs."""
 import faulthandler
+import gc
 import json
 import os
 import random
@@ -70,6 +71,11 @@ def pytest_collection_modifyitems(config, items):
     if hasattr(config, "workerinput"):
         items[:] = slices.long_ones_first(items, config.workerinput["workercount"])
     return result
+
+
+def pytest_collection_finish():
+    """What was imported and collected stays: no search for garbage looks at it again."""
+    gc.freeze()
 
 
 class Piece:

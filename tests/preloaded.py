@@ -11,9 +11,10 @@ import tempfile
 import time
 
 SERVER = """
-import json, os, select, signal, socket, sys, warnings
+import gc, json, os, select, signal, socket, sys, warnings
 channel = socket.socket(fileno=int(sys.argv[1]))
 exec(sys.argv[2])
+gc.freeze()  # else each program looks for garbage among all that was imported, and again when it ends
 
 def next_program():
     \"\"\"In a child: the program that it runs. Here it ends with the channel.\"\"\"
