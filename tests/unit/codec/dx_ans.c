@@ -215,35 +215,40 @@ Test(dx_ans, headers_that_make_no_sense)
     expect_refused(&stored, 7, 255);
 }
 
-Test(dx_ans, codes_in_no_order)
+/* 64 elements, all with the last symbol of so many; each code is of it alone, so that the states
+ * stay as they are. Fields are zeros. */
+static int try_made(unsigned symbols, const uint8_t *last, uint8_t codes)
 {
-    fill_all_exponents(&(struct seeded){9}, LEN);
-    _cleanup_exact_ struct exact stored = coder_encode(any, raw, LEN, LEN);
-    cr_assert_geq(stored.bytes[2], 3);
-    size_t at = codes_at(&stored);
-    cr_assert_lt(stored.bytes[at], stored.bytes[at + 1]);
-    expect_refused(&stored, at + 1, stored.bytes[at]);
-    expect_refused(&stored, at + 1, 0);
-    expect_refused(&stored, at, 255);
+    uint8_t stored[512] = {DX_ANS | 1, 0, codes}, *p = stored + HEADER_LEN;
+    size_t fields = symbols > DX_ANS_DIRECT ? 8 * (symbols - 1 - 12) : 0;
+    put_le32(stored + 4, (uint32_t)fields);
+    p += fields;
+    memcpy(p, last, codes - 1u);
+    p += codes - 1;
+    for (unsigned i = 0; i < codes; i++) {
+        *p = (uint8_t)symbols;
+        p[symbols] = 128 + (ANS_SUM >> 8);
+        p += symbols + 2;
+    }
+    for (size_t i = 0; i < ANS_STATES; i++, p += 4)
+        put_le32(p, ANS_STATE_MIN);
+    return coder_try(any, stored, (size_t)(p - stored), 128);
 }
 
-/* One code of one symbol, whose differences would have 17 bits. */
+/* Their differences would have 17 bits and more. */
 Test(dx_ans, symbols_that_there_are_not)
 {
-    uint8_t stored[HEADER_LEN + 64 + 40] = {DX_ANS | 1, 0, 1};
-    for (unsigned symbol = 0; symbol < ANS_SYMBOLS_MAX; symbol++) {
-        uint8_t *p = stored + HEADER_LEN, one[128];
-        put_le32(stored + 4, 0);
-        *p++ = (uint8_t)(symbol + 1);
-        memset(p, 0, symbol);
-        p += symbol;
-        *p++ = 136;
-        *p++ = 0;
-        for (size_t i = 0; i < ANS_STATES; i++, p += 4)
-            put_le32(p, ANS_STATE_MIN);
-        int r = coder_try(any, stored, (size_t)(p - stored), sizeof one);
-        assert_i64(r, symbol < DX_ANS_DIRECT ? 0 : -EBADMSG, "%u: without fields", symbol);
-    }
+    for (unsigned symbols = 1; symbols <= ANS_SYMBOLS_MAX; symbols++)
+        assert_i64(try_made(symbols, NULL, 1), symbols <= DX_ANS_SYMBOLS ? 0 : -EBADMSG, "%u",
+                   symbols);
+}
+
+Test(dx_ans, codes_of_no_exponent)
+{
+    assert_i64(try_made(1, (const uint8_t[]){0, 254}, 3), 0);
+    assert_i64(try_made(1, (const uint8_t[]){5, 5}, 3), -EBADMSG);
+    assert_i64(try_made(1, (const uint8_t[]){5, 4}, 3), -EBADMSG);
+    assert_i64(try_made(1, (const uint8_t[]){5, 255}, 3), -EBADMSG);
 }
 
 static void expect_fields_refused(const struct exact *stored, size_t at, size_t len)
