@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trainings one after the other: the framework is imported once, each training is a process of its own that ends as any program does."""
+import gc
 import importlib
 import json
 import os
@@ -24,6 +25,7 @@ def serve(train):
     nothing of ours; "adapter": with what a program writes that knows of us; "run": as python -m cairnfs.run left it, lazy; "eager": as it
     is without CAIRN_LAZY. fail: [adapter, part of a path]: that save fails; ["late", ""]: of transformers, what ranks but the first write
     comes late."""
+    gc.freeze()  # else each training looks for garbage among all that was imported, and again when it ends
     for line in sys.stdin:
         order = json.loads(line)
         children = fork(order["ranks"])
