@@ -65,7 +65,7 @@ struct stage_file {
 enum slab_state { SLAB_UNREADY, SLAB_FREE, SLAB_HELD, SLAB_USED };
 
 struct slab {
-    TAILQ_ENTRY(slab) link; /* in unready, free or clean */
+    TAILQ_ENTRY(slab) link; /* in free or clean */
     struct range_list ranges;
     uint32_t dirty_ranges, clean_ranges;
     uint32_t pins;
@@ -113,8 +113,9 @@ struct stage {
         struct cairn_mutex lock;
         uint64_t seq;
         struct slab *slabs;
-        struct slab_list unready, free, clean;
+        struct slab_list free, clean;
         uint32_t unready_count, free_count, clean_count, used_count; /* used: with the clean ones */
+        uint32_t unready_next;   /* where the search for an unready one begins */
         uint32_t readying_count; /* neither unready nor free at the moment: memory is being put
                                     behind them */
         uint32_t shared;         /* slab that small writes go to, SLAB_NONE */

@@ -40,7 +40,6 @@ static uint32_t ready_ahead(const struct stage *stage)
 
 void slabs_init(struct stage *stage)
 {
-    TAILQ_INIT(&stage->locked.unready);
     TAILQ_INIT(&stage->locked.free);
     TAILQ_INIT(&stage->locked.clean);
     stage->locked.slabs = xcalloc(stage->slab_count, sizeof *stage->locked.slabs);
@@ -48,7 +47,6 @@ void slabs_init(struct stage *stage)
         struct slab *slab = &stage->locked.slabs[i];
         TAILQ_INIT(&slab->ranges);
         slab->state = SLAB_UNREADY;
-        TAILQ_INSERT_TAIL(&stage->locked.unready, slab, link);
     }
     stage->locked.unready_count = stage->slab_count;
     stage->locked.shared = SLAB_NONE;
@@ -161,13 +159,41 @@ static int map_slab(struct stage *stage, uint32_t i)
     return r < 0 && (errno == EFAULT || errno == EHWPOISON) ? -EIO : 0;
 }
 
-/* Memory behind a slab, so that touching it can neither fault slowly nor raise SIGBUS. */
+static void give_back_slab(struct stage *stage, uint32_t i)
+{
+    (void)fallocate(stage->slabs_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                    (off_t)i * SLAB_STRIDE, SLAB_STRIDE);
+}
+
+/* Memory behind a slab, so that touching it can neither fault slowly nor raise SIGBUS. By way of
+ * the mapping, which takes huge pages also where a tmpfs gives them to those that ask; what fails
+ * so is told by fallocate(). */
 static int populate_slab(struct stage *stage, uint32_t i)
 {
-    off_t offset = (off_t)i * SLAB_STRIDE;
-    if (fallocate(stage->slabs_fd, 0, offset, SLAB_STRIDE) < 0)
-        return -errno;
+    if (madvise(slab_at(stage, i), SLAB_STRIDE, MADV_POPULATE_WRITE) == 0)
+        return 0;
+    if (fallocate(stage->slabs_fd, 0, (off_t)i * SLAB_STRIDE, SLAB_STRIDE) < 0) {
+        int r = -errno;
+        give_back_slab(stage, i); /* as far as the first one came */
+        return r;
+    }
     return map_slab(stage, i);
+}
+
+/* In the order of their addresses: slabs that are beside each other share huge pages. What could
+ * not be readied comes again after all others. */
+static uint32_t take_unready_locked(struct stage *stage)
+{
+    check_held(&stage->locked.lock);
+    uint32_t i = stage->locked.unready_next;
+    if (stage->locked.unready_count == 0)
+        return SLAB_NONE;
+    while (stage->locked.slabs[i].state != SLAB_UNREADY)
+        i = (i + 1) % stage->slab_count;
+    stage->locked.unready_next = (i + 1) % stage->slab_count;
+    stage->locked.unready_count--;
+    stage->locked.slabs[i].state = SLAB_HELD;
+    return i;
 }
 
 /* Takes an unready slab and readies it with the lock dropped. SLAB_NONE: there is no
@@ -175,18 +201,17 @@ static int populate_slab(struct stage *stage, uint32_t i)
 static uint32_t ready_one_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
-    struct slab *slab = TAILQ_FIRST(&stage->locked.unready);
     bool again = stage->locked.grow_failed;
-    if (!slab || (again && clock_monotonic_ns() < stage->locked.grow_again_at))
+    if (again && clock_monotonic_ns() < stage->locked.grow_again_at)
+        return SLAB_NONE;
+    uint32_t i = take_unready_locked(stage);
+    if (i == SLAB_NONE)
         return SLAB_NONE;
     if (again)
         stage->locked.grow_again_at = INT64_MAX; /* one at a time */
-    TAILQ_REMOVE(&stage->locked.unready, slab, link);
-    stage->locked.unready_count--;
     stage->locked.readying_count++;
-    slab->state = SLAB_HELD;
     mutex_unlock(&stage->locked.lock);
-    int r = populate_slab(stage, index_of(stage, slab));
+    int r = populate_slab(stage, i);
     mutex_lock(&stage->locked.lock);
     stage->locked.readying_count--;
     if (r == 0 && again) {
@@ -194,9 +219,8 @@ static uint32_t ready_one_locked(struct stage *stage)
         stage->locked.grow_failed = false;
     }
     if (r == 0)
-        return index_of(stage, slab);
-    slab->state = SLAB_UNREADY;
-    TAILQ_INSERT_TAIL(&stage->locked.unready, slab, link);
+        return i;
+    stage->locked.slabs[i].state = SLAB_UNREADY;
     stage->locked.unready_count++;
     if (!stage->locked.grow_failed)
         log_warn("stage: no memory for more than %u MiB (%s); going on with that",
@@ -335,7 +359,6 @@ void slab_claim_recovered_locked(struct stage *stage, uint32_t i)
     check_held(&stage->locked.lock);
     struct slab *slab = &stage->locked.slabs[i];
     check(slab->state == SLAB_UNREADY);
-    TAILQ_REMOVE(&stage->locked.unready, slab, link);
     stage->locked.unready_count--;
     slab->state = SLAB_USED;
     slab->is_unmapped = true;
@@ -382,25 +405,25 @@ static void fill_one_locked(struct stage *stage)
     (void)pthread_cond_broadcast(&stage->slabs_changed);
 }
 
-/* Returns the memory of free slabs after a long time without writes. */
+/* Returns the memory of free slabs after a long time without writes, of the highest first. */
 static void give_back_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
-    while (stage->slab_count - stage->locked.unready_count > ready_at_start(stage)) {
-        struct slab *slab = TAILQ_LAST(&stage->locked.free, slab_list);
-        if (!slab)
-            return;
+    for (uint32_t i = stage->slab_count;
+         i > 0 && stage->locked.free_count > 0 &&
+         stage->slab_count - stage->locked.unready_count > ready_at_start(stage);) {
+        struct slab *slab = &stage->locked.slabs[--i];
+        if (slab->state != SLAB_FREE)
+            continue;
         TAILQ_REMOVE(&stage->locked.free, slab, link);
         stage->locked.free_count--;
         slab->state = SLAB_HELD;
         mutex_unlock(&stage->locked.lock);
-        off_t offset = (off_t)index_of(stage, slab) * SLAB_STRIDE;
-        (void)fallocate(stage->slabs_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset,
-                        SLAB_STRIDE);
+        give_back_slab(stage, i);
         mutex_lock(&stage->locked.lock);
         slab->state = SLAB_UNREADY;
-        TAILQ_INSERT_TAIL(&stage->locked.unready, slab, link);
         stage->locked.unready_count++;
+        stage->locked.unready_next = (uint32_t)min_u64(stage->locked.unready_next, i);
         stage->locked.grow_failed = false; /* there is what was just given back */
     }
 }

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "../expect.h"
+#include "stage/internal.h"
 #include "stage_fixture.h"
 
 static struct stage_fixture fixture;
@@ -173,19 +174,43 @@ Test(stage_room, many_small_ranges_that_are_not_durable_wait)
     fixture_write_ok(&fixture, 2, 0, "x", 1);
 }
 
-/* A tmpfs of our own over the stage's directory, with `bytes` of it taken by others. */
-static void mount_small(const char *dir, uint64_t bytes)
+/* A tmpfs of our own over the stage's directory. */
+static void mount_own(const char *dir, const char *options)
 {
-    char options[64], path[96];
-    (void)snprintf(options, sizeof options, "size=%llu", (unsigned long long)(64 * MIB));
-    (void)snprintf(path, sizeof path, "%s/other", dir);
     if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
         mount("tmpfs", dir, "tmpfs", 0, options) < 0)
-        cr_skip_test("mounting needs root");
+        cr_skip_test("mounting needs root, and huge pages the kernel's help");
+}
+
+/* With `bytes` of it taken by others. */
+static void mount_small(const char *dir, uint64_t bytes)
+{
+    char path[96];
+    (void)snprintf(path, sizeof path, "%s/other", dir);
+    mount_own(dir, "size=64M");
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     cr_assert_geq(fd, 0);
     assert_i64(fallocate(fd, 0, 0, (off_t)bytes), 0);
     (void)close(fd);
+}
+
+/* Of memory that the slabs have. */
+static uint64_t slabs_bytes(const struct stage_fixture *of)
+{
+    struct stat st;
+    cr_assert(fstat(of->stage->slabs_fd, &st) == 0);
+    return (uint64_t)st.st_blocks * 512;
+}
+
+/* What did not come for the whole of a slab is others' again. The background may be at it. */
+static bool has_whole_slabs(const struct stage_fixture *of)
+{
+    for (unsigned tries = 0; tries < 500; tries++) {
+        if (slabs_bytes(of) % SLAB_STRIDE == 0)
+            return true;
+        (void)usleep(20000);
+    }
+    return false;
 }
 
 /* Nothing is written back here: what waits for a slab would wait for ever. */
@@ -202,6 +227,7 @@ Test(stage_room, memory_that_was_scarce_once_is_asked_for_again)
     while (fixture_try_write(&small, 1, count * SLAB_PAYLOAD, data, SLAB_PAYLOAD) == 0)
         count++;
     cr_assert_lt(count, 16, "the tmpfs is full before the stage is");
+    cr_expect(has_whole_slabs(&small), "%llu", (unsigned long long)slabs_bytes(&small));
     (void)snprintf(path, sizeof path, "%s/other", small.dir);
     assert_i64(unlink(path), 0);
     for (unsigned tries = 0; tries < 500 && count < 20; tries++) {
@@ -215,6 +241,69 @@ Test(stage_room, memory_that_was_scarce_once_is_asked_for_again)
     free(data);
     stage_close(small.stage, true);
     assert_i64(umount(small.dir), 0);
+}
+
+/* Ten minutes of it in no time. */
+static void pass_idle_time(struct stage *stage)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    stage->locked.last_write -= 601ll * 1000000000;
+    (void)pthread_cond_broadcast(&stage->slabs_changed);
+}
+
+/* The lowest stay, so that what huge pages there are stay whole. */
+Test(stage_room, memory_of_free_slabs_is_given_back_after_a_while)
+{
+    struct stage *stage = fixture.stage;
+    uint8_t *data = xcalloc(1, SLAB_PAYLOAD);
+    uint32_t kept = stage->slab_count / 16;
+    cr_assert_gt(slabs_bytes(&fixture), (uint64_t)kept * SLAB_STRIDE);
+    for (unsigned tries = 0; tries < 500 && slabs_bytes(&fixture) > kept * SLAB_STRIDE; tries++) {
+        pass_idle_time(stage);
+        (void)usleep(20000);
+    }
+    assert_u64(slabs_bytes(&fixture), (uint64_t)kept * SLAB_STRIDE);
+    for (uint32_t slab = 0; slab < stage->slab_count; slab++) {
+        bool is_free = stage->locked.slabs[slab].state == SLAB_FREE;
+        cr_expect(is_free == (slab < kept), "%u", slab);
+    }
+    for (unsigned i = 0; i < 8; i++)
+        assert_i64(fixture_try_write(&fixture, 1, i * SLAB_PAYLOAD, data, SLAB_PAYLOAD), 0);
+    free(data);
+}
+
+/* Of the mapping of the slabs, as the kernel tells it. */
+static uint64_t huge_bytes(const struct stage_fixture *of)
+{
+    char line[256], begin[32];
+    unsigned long long kib = 0;
+    bool is_here = false;
+    FILE *smaps = fopen("/proc/self/smaps", "r");
+    cr_assert_not_null(smaps);
+    (void)snprintf(begin, sizeof begin, "%lx-", (unsigned long)(uintptr_t)of->stage->slab_memory);
+    while (kib == 0 && fgets(line, sizeof line, smaps)) {
+        is_here = is_here || strncmp(line, begin, strlen(begin)) == 0;
+        if (is_here && sscanf(line, "ShmemPmdMapped: %llu kB", &kib) == 1)
+            break;
+    }
+    (void)fclose(smaps);
+    return kib * KIB;
+}
+
+/* Slabs share huge pages with those beside them, and take no more memory so. */
+Test(stage_room, a_tmpfs_that_advises_huge_pages_gives_them)
+{
+    struct stage_fixture huge = {.epoch = 1};
+    strcpy(huge.dir, fixture.dir);
+    huge.config = fixture.config;
+    mount_own(huge.dir, "huge=advise,size=256M");
+    assert_i64(stage_create(&huge.config, &huge.stage), 0);
+    for (uint32_t slab = 0; slab < 16; slab++)
+        (void)stage_slab_take(huge.stage, NULL);
+    cr_expect_geq(huge_bytes(&huge), 12 * MIB);
+    cr_expect_leq(slabs_bytes(&huge), 20 * MIB);
+    stage_close(huge.stage, true);
+    assert_i64(umount(huge.dir), 0);
 }
 
 static void *take_slab(void *arg)
