@@ -58,12 +58,16 @@ size_t ans_code_len(const uint32_t counts[ANS_SYMBOLS_MAX])
     return len;
 }
 
-static void fill_starts(struct ans_code *code)
+/* Fills in all else. */
+static void fill_from_frequencies(struct ans_code *code)
 {
     unsigned sum = 0;
     for (unsigned s = 0; s < ANS_SYMBOLS_MAX; s++) {
         code->starts[s] = (uint16_t)sum;
         sum += code->frequencies[s];
+        code->inverses[s] = 0;
+        if (code->frequencies[s])
+            code->inverses[s] = ((1ull << ANS_INVERSE_BITS) - 1) / code->frequencies[s] + 1;
     }
     check(sum == ANS_SUM);
 }
@@ -82,7 +86,7 @@ uint64_t ans_code_make(const uint32_t counts[ANS_SYMBOLS_MAX], struct ans_code *
     }
     check(ret->frequencies[most] + ANS_SUM > given);
     ret->frequencies[most] = (uint16_t)(ret->frequencies[most] + ANS_SUM - given);
-    fill_starts(ret);
+    fill_from_frequencies(ret);
     for (unsigned s = 0; s < ANS_SYMBOLS_MAX; s++)
         if (counts[s])
             bits += counts[s] * (uint64_t)((ANS_BITS << 16) - log2_of(ret->frequencies[s]));
@@ -121,7 +125,7 @@ bool ans_get_code(struct cursor *c, struct ans_code *ret)
     }
     if (c->failed || sum != ANS_SUM)
         return false;
-    fill_starts(ret);
+    fill_from_frequencies(ret);
     return true;
 }
 

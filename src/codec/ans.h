@@ -10,13 +10,15 @@
 #define ANS_SYMBOLS_MAX 32u
 #define ANS_BITS 11u
 #define ANS_SUM (1u << ANS_BITS) /* of a code's frequencies */
+#define ANS_INVERSE_BITS (32 + ANS_BITS)
 #define ANS_STATES 16u
 #define ANS_STATE_MIN 0x10000u /* between two symbols */
 #define ANS_STATES_LEN (4 * ANS_STATES)
 
 struct ans_code {
     uint16_t frequencies[ANS_SYMBOLS_MAX];
-    uint16_t starts[ANS_SYMBOLS_MAX]; /* sums of those before */
+    uint16_t starts[ANS_SYMBOLS_MAX];   /* sums of those before */
+    uint64_t inverses[ANS_SYMBOLS_MAX]; /* 2^ANS_INVERSE_BITS / frequency, rounded up */
 };
 
 /* Bits, 16 of them behind the point, that symbols of which each occurs so often take at best. */
@@ -56,7 +58,11 @@ static inline bool ans_put(struct ans_writer *w, const struct ans_code *code, si
         put_le16(w->at, (uint16_t)x);
         x >>= 16;
     }
-    w->states[i % ANS_STATES] = (x / frequency << ANS_BITS) + x % frequency + code->starts[symbol];
+    /* x / frequency, exactly: it is less than 2^21 here, the frequency at most 2^11, and the
+     * inverse more than it should be by less than 1. So the product has 64 bits, and is too large
+     * by less than 2^32, which is at most what it lacks to the next whole number. */
+    uint32_t whole = (uint32_t)(x * code->inverses[symbol] >> ANS_INVERSE_BITS);
+    w->states[i % ANS_STATES] = (whole << ANS_BITS) + x - whole * frequency + code->starts[symbol];
     return true;
 }
 

@@ -61,8 +61,12 @@ void dx_ans_group_take(const uint8_t *src, const uint8_t *base, struct dx_ans_gr
         ret->differences[i] = to_zigzag(
             (uint16_t)(in_order(get_le16(src + 2 * i)) - in_order(get_le16(base + 2 * i))));
     for (size_t i = 0; i < ANS_GROUP; i++) {
-        unsigned d = ret->differences[i];
-        ret->symbols[i] = (uint8_t)(d < DX_ANS_DIRECT ? d : 43u - (unsigned)__builtin_clz(d));
+        /* The exponent of a float is one less than how many bits a number has; exactly, of 16. */
+        int32_t d = ret->differences[i], bits;
+        float number = (float)d;
+        memcpy(&bits, &number, sizeof bits);
+        int32_t is_large = -(int32_t)(d >= (int32_t)DX_ANS_DIRECT);
+        ret->symbols[i] = (uint8_t)((((bits >> 23) - 115) & is_large) | (d & ~is_large));
     }
 }
 

@@ -221,3 +221,21 @@ Test(ans, flipped_bits_are_noticed)
         stored.bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
 }
+
+/* States are up to frequency * 2^21. */
+Test(ans, inverses_divide_exactly)
+{
+    struct seeded s = {5};
+    for (uint32_t frequency = 1; frequency < ANS_SUM; frequency++) {
+        uint32_t counts[ANS_SYMBOLS_MAX] = {frequency, ANS_SUM - frequency};
+        struct ans_code code;
+        (void)ans_code_make(counts, &code);
+        assert_u64(code.frequencies[0], frequency);
+        for (unsigned i = 0; i < 400; i++) {
+            uint64_t whole = i < 200 ? (1 << 21) - i : 1 + seeded_below(&s, 1 << 21);
+            for (uint64_t x = whole * frequency - 1; x < whole * frequency + 1; x++)
+                if (x < (uint64_t)frequency << 21)
+                    assert_u64(x * code.inverses[0] >> ANS_INVERSE_BITS, x / frequency);
+        }
+    }
+}
