@@ -115,7 +115,7 @@ torch.save(state, directory + "-state")
 @pytest.fixture(scope="module")
 def preloaded(programs):
     needs("deepspeed")
-    imports = 'import torch\nout, sys.stdout = sys.stdout, sys.stderr\nwarnings.filterwarnings("ignore", category=FutureWarning)\nimport deepspeed\nsys.stdout = out'
+    imports = 'import torch, torch._dynamo\nout, sys.stdout = sys.stdout, sys.stderr\nwarnings.filterwarnings("ignore", category=FutureWarning)\nimport deepspeed\nsys.stdout = out'
     found = Preloaded(imports, {**programs, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"})
     yield found
     found.close()
