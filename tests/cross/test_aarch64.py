@@ -16,7 +16,8 @@ FLAGS = ["-std=gnu17", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Wno-format-
 LIBRARIES = "/usr/aarch64-linux-gnu"
 # encode.c needs lz4, of which there is only the header of this machine's: it is compiled, and not linked. Its choice is the same for all processors.
 UNLINKED = ["src/codec/encode.c"]
-SUITES = {"codec": ["fx", "matrix", "dx", "ans", "dx_ans", "twin", "twin_find", "hash", "cut", "cut_random", "directory", "tensors"],
+SUITES = {"codec": ["fx", "matrix", "dx", "ans", "dx_ans", "twin", "twin_find", "hash", "chunker", "chunker_random", "directory",
+                    "tensors"],
           "format": []}
 # What of that runs without --full, for it takes minutes: each kernel, and each layout.
 QUICK = {
