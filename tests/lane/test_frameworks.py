@@ -65,7 +65,7 @@ dist.destroy_process_group()
 
 @pytest.fixture(scope="module")
 def preloaded(programs):
-    imports = "import torch, torch.distributed.checkpoint, torch.distributed.fsdp, torch.distributed.checkpoint.state_dict, cairnfs.dcp"
+    imports = "import torch, torch._dynamo, torch.distributed.checkpoint, torch.distributed.fsdp, torch.distributed.checkpoint.state_dict, cairnfs.dcp"
     found = Preloaded(imports, {**programs, "OMP_NUM_THREADS": "1"})
     yield found
     found.close()
