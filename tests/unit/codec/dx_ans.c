@@ -239,8 +239,8 @@ static int try_made(unsigned symbols, const uint8_t *last, uint8_t codes)
 Test(dx_ans, symbols_that_there_are_not)
 {
     for (unsigned symbols = 1; symbols <= ANS_SYMBOLS_MAX; symbols++)
-        assert_i64(try_made(symbols, NULL, 1), symbols <= DX_ANS_SYMBOLS ? 0 : -EBADMSG, "%u",
-                   symbols);
+        assert_i64(try_made(symbols, (const uint8_t[1]){0}, 1),
+                   symbols <= DX_ANS_SYMBOLS ? 0 : -EBADMSG, "%u", symbols);
 }
 
 Test(dx_ans, codes_of_no_exponent)
