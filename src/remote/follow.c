@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
+#include "base/cause.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/vector.h"
@@ -24,6 +25,7 @@ DEFINE_VECTOR(inos, uint64_t);
 /* A change that the remote's thread asks of the writeback thread. */
 struct follow_step {
     const struct head *known, *head;
+    uint64_t encodings; /* that its writer announced */
     struct inos changed;
     bool done;
     int result;
@@ -119,6 +121,8 @@ static int follow_perform(struct store *store, struct follow_step *step)
     if (has_own_operations(store))
         return -ESTALE;
     int r = room_for_view(store);
+    if (r == 0) /* chunks of the head may come to NVMe as they are */
+        r = store_allow_encodings(store, step->encodings);
     if (r == 0)
         r = adopt_mark(store);
     if (r < 0)
@@ -241,6 +245,11 @@ static void explain_failure(struct remote *remote, const struct head *head, int 
     else if (r == -EUCLEAN || r == -EBADMSG)
         remote_error(remote, 0,
                      "head %llu is damaged in the remote: the state before it stays shown", number);
+    else if (r == -EPROTONOSUPPORT)
+        remote_error(remote, 0,
+                     "head %llu was written by a newer version of CairnFS: %s; the state before it "
+                     "stays shown",
+                     number, cause_text());
     else if (r != -ECANCELED)
         remote_error(remote, tier_error_is_transient(r) ? r : 0,
                      "head %llu cannot be followed now (%s)", number, strerror(-r));
@@ -255,7 +264,11 @@ static int follow_head(struct remote *remote, const struct head *known, const st
         remote_head_published(remote, head);
         return 0;
     }
-    int r = runs_fetch(remote->store, remote, head);
+    /* Its writer announced first what encodings it has. */
+    int r = remote_meet(remote);
+    step.encodings = remote->prefix.incompat;
+    if (r == 0)
+        r = runs_fetch(remote->store, remote, head);
     if (r == 0)
         r = have_performed(remote, &step);
     if (r == 0)

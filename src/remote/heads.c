@@ -230,10 +230,14 @@ static int decode_prefix(const void *buf, size_t len, void *arg)
 
 int remote_meet(struct remote *remote)
 {
-    int r =
-        remote_read_object(remote, PREFIX_OBJECT, PREFIX_INFO_LEN, decode_prefix, &remote->prefix);
-    remote->has_prefix = r == 0;
-    return r;
+    struct prefix_info found;
+    int r = remote_read_object(remote, PREFIX_OBJECT, PREFIX_INFO_LEN, decode_prefix, &found);
+    if (r < 0)
+        return r;
+    remote->prefix = found;
+    remote->has_prefix = true;
+    explicit_bzero(&found.key, sizeof found.key);
+    return 0;
 }
 
 static int check_history(struct remote *remote, char **ret_text)
@@ -411,16 +415,20 @@ static uint64_t encodings_to_announce(const struct remote *remote)
     return remote->store->sb.incompat & SUPERBLOCK_INCOMPAT_ENCODINGS & ~remote->prefix.incompat;
 }
 
-/* The object is there. Its writer holds the prefix. */
+/* The object is there. Its writer holds the prefix, and keeps what the writer before announced
+ * since the object was read. */
 static int announce_encodings(struct remote *remote)
 {
+    int r = remote_meet(remote);
+    if (r < 0 || !encodings_to_announce(remote))
+        return r;
     struct prefix_info info = remote->prefix;
     uint8_t *bytes = aligned_alloc(4096, 4096);
     check(bytes != NULL);
     memset(bytes, 0, 4096);
     info.incompat |= encodings_to_announce(remote);
     prefix_info_encode(&info, bytes);
-    int r = remote->tier->ops->put(remote->tier, PREFIX_OBJECT, bytes, PREFIX_INFO_LEN);
+    r = remote->tier->ops->put(remote->tier, PREFIX_OBJECT, bytes, PREFIX_INFO_LEN);
     free(bytes);
     return r < 0 ? r : remote_meet(remote);
 }

@@ -4,7 +4,9 @@ import contextlib
 import errno
 import os
 import random
+import struct
 import time
+import zlib
 
 import pytest
 
@@ -12,6 +14,7 @@ import history
 import judge
 import remote as remotes
 import rig
+from dense_job import Job, save_some
 
 pytestmark = pytest.mark.needs_mount
 
@@ -457,3 +460,51 @@ def test_another_writer_takes_over(on_remote, remote):
     rig.write_file(os.path.join(second.mnt, "b"), b"from the second")
     catch_up(second, follower)
     same_trees(second.mnt, follower.mnt)
+
+
+def features(data):
+    """The incompat bits of a superblock, or of a prefix info."""
+    return struct.unpack_from("<Q", data, 16)[0]
+
+
+@pytest.mark.timeout(240)
+def test_the_writer_begins_to_reduce(on_remote, directory):
+    """Chunks may come to the follower's NVMe as the remote has them: its store says so from the first such head on, and an older version
+    refuses it by name."""
+    writer = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), reduce="off", **SMALL).mount()
+    rig.write_file(os.path.join(writer.mnt, "before"), b"nothing to reduce")
+    writer.wait_remote()
+    follower = writer.fresh(**FOLLOW).mount()
+    superblock = os.path.join(follower.store, "superblock")
+    plain = features(rig.read_file(superblock))
+    writer.umount()
+    writer.mount(reduce="dense")
+    save_some(Job(writer), 2)
+    catch_up(writer, follower)
+    same_trees(writer.mnt, follower.mnt)
+    announced = features(writer.remote.get("cairn"))
+    assert announced & ~plain and features(rig.read_file(superblock)) == plain | announced
+    follower.umount()
+    follower.mount()
+    same_trees(writer.mnt, follower.mnt)
+
+
+@pytest.mark.timeout(240)
+def test_a_newer_version_publishes(on_remote, directory):
+    """What it may have written is not taken for damage: the state before it stays shown, until this version may read on."""
+    writer = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), **SMALL).mount()
+    rig.write_file(os.path.join(writer.mnt, "a"), b"of this version")
+    writer.wait_remote()
+    follower = writer.fresh(**FOLLOW).mount()
+    info = writer.remote.get("cairn")
+    newer = bytearray(info)
+    struct.pack_into("<Q", newer, 16, features(info) | 1 << 62)
+    struct.pack_into("<I", newer, len(newer) - 4, zlib.crc32(newer[:-4]))
+    writer.remote.put("cairn", bytes(newer))
+    rig.write_file(os.path.join(writer.mnt, "b"), b"of a newer one")
+    writer.wait_remote()
+    rig.poll(lambda: "newer version of CairnFS" in follower.remote_status().get("error", ""), 30, "the error")
+    assert "incompat bit 62" in follower.remote_status()["error"] and os.listdir(follower.mnt) == ["a"]
+    writer.remote.put("cairn", info)
+    catch_up(writer, follower)
+    same_trees(writer.mnt, follower.mnt)
