@@ -337,7 +337,8 @@ def test_remote_in_a_bad_place(cairn):
     }.items():
         done = mount_result(cairn, "--remote", "dir:" + path)
         assert done.returncode in (1, 32), (path, done)
-        assert len(done.stderr.splitlines()) == 1 and words in done.stderr, (path, done)
+        lines = [line for line in done.stderr.splitlines() if "which does not answer" not in line]  # said on a slow machine, too
+        assert len(lines) == 1 and words in lines[0], (path, done)
         assert not rig.mounted_at(cairn.mnt) and os.listdir(cairn.store) == []
 
 
