@@ -147,7 +147,7 @@ static void lose_source(struct worker *w)
                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     expect(there != -1, "no memory");
     cairn_save *save = save_zip(w, (const uint32_t *)there, CAIRN_SAVE_HOLD);
-    if (next_random(w) % 2)
+    if (next_random(w) % 2) /* within the copy, at a moment that is chance */
         (void)usleep((useconds_t)(next_random(w) % 2000));
     expect_ok((int)syscall(SYS_mprotect, there, WORDS * 4, PROT_NONE));
     int r = cairn_save_wait(save, CAIRN_COPIED, -1);
