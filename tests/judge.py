@@ -39,6 +39,7 @@ class Op:
         self.begin, self.begin_time = at, line["t"]
         self.end = self.end_time = self.error = self.ret = None
         self.idle = False  # nothing happened on the file for so long afterwards that it may have been sealed
+        self.any_time = False  # it may have been sealed between two requests of this operation, too
 
     def finish(self, line, at):
         self.end, self.end_time, self.error, self.ret = at, line["t"], line["err"], line["ret"]
@@ -83,6 +84,7 @@ class History:
             if before and before.end_time and op.begin_time - before.end_time >= idle:
                 before.idle = True
             op.idle = op.begin_time - opened[handle] >= OLD_DRAFT
+            op.any_time = op.idle or idle == 0
             last[handle] = op
         for op in last.values():
             if exited or op.end_time is None or last_time - op.end_time >= idle:
@@ -101,13 +103,17 @@ class Inode:
         self.live = ()
         self.sealed = None
         self.maybe = []  # contents that a seal in the background may have kept
+        self.maybe_torn = []  # (before, after) of writes that such a seal may have kept in part
         self.torn = []  # (before, after) of writes in flight
 
     def seal(self):
         self.sealed = self.live
         self.maybe.clear()
+        self.maybe_torn.clear()
 
     def draft(self, op, content):
+        if op.any_time:
+            self.maybe_torn.append((self.live, content))
         self.live = content
         if op.idle:
             self.maybe.append(content)
@@ -292,17 +298,17 @@ def describe(left, contents):
 def file_problem(name, inode, found, view):
     """What is wrong with one file of the model, or None."""
     if view == "live":
-        contents = [inode.live]
+        contents, torn = [inode.live], inode.torn
     else:
-        contents = ([] if inode.sealed is None else [inode.sealed]) + inode.maybe
+        contents, torn = ([] if inode.sealed is None else [inode.sealed]) + inode.maybe, inode.torn + inode.maybe_torn
     if found is None:
         absent_is_right = view == "cut" and inode.sealed is None
         return None if absent_is_right else f"{name}: lost"
     if found[0] != "f":
         return f"{name}: not a file"
-    if not contents and not inode.torn:
+    if not contents and not torn:
         return f"{name}: there, though it was never sealed"
-    if content_matches(found[1], contents, inode.torn):
+    if content_matches(found[1], contents, torn):
         return None
     return f"{name}: wrong content: {describe(found[1], contents)}"
 
@@ -389,6 +395,7 @@ def check_cut(root, log, mark, end_mark=None, idle=IDLE_SEAL, torn=False, exited
 
     end_mark: the log's length after the cut; nothing called later can be part of what is left.
     exited: the writers were killed before the cut (the kernel closed their files).
+    idle=0: drafts may be sealed at any time, in the middle of a write that takes several requests, too.
     idle=0 and torn=True describe a filesystem whose every write may become durable by itself.
     """
     history = History(log, idle, exited)

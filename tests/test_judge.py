@@ -269,6 +269,21 @@ def test_cut_allows_a_seal_of_an_idle_draft(recorded):
     check_cut(cut, log, 0, idle=0)
 
 
+def test_cut_allows_a_seal_within_a_write_until_the_next_seal(recorded):
+    root, log, cut = recorded
+    write = position(log, "write", h=judge.History(log).ops[position(log, "open", p="model.tmp")].args["h"])
+    cut_after(log, write, cut)
+    torn = bytes(10000) + history.data_of(77, 40000)[:4096]
+    with open(os.path.join(cut, "model.tmp"), "wb") as file:
+        file.write(torn + bytes(50000 - len(torn)))
+    with pytest.raises(Violation):
+        check_cut(cut, log, 0)
+    check_cut(cut, log, 0, idle=0)
+    os.rename(os.path.join(cut, "model.tmp"), os.path.join(cut, "model"))
+    with pytest.raises(Violation):
+        check_cut(cut, log, 0, idle=0)
+
+
 def test_a_failed_operation_must_have_no_effect(directory):
     root, log = os.path.join(directory, "live"), os.path.join(directory, "log")
     rec = small_history(root, log)
