@@ -34,9 +34,14 @@
 #define SIGNLESS 0x40u
 #define WIDTH_BITS 0x03u
 
+/* Elements of a block that are taken at a time: what one step leaves, the next one finds in the
+ * nearest cache. */
+#define PIECE 1024u
+
 struct work {
     uint8_t planes[4 * FX_BLOCK] __attribute__((aligned(64)));
     uint8_t seam[4 * FX_BLOCK]; /* a block that lies in more than one buffer */
+    uint8_t highest[PIECE] __attribute__((aligned(64))), even[PIECE] __attribute__((aligned(64)));
     struct lx_work lx;
     struct fx_columns columns; /* to decode with */
 };
@@ -74,8 +79,6 @@ static bool put_header(struct encoder *e)
 /* The plane's bytes are changed. */
 static bool put_coded(struct encoder *e, unsigned p, uint8_t *bytes, size_t count)
 {
-    if (e->plan->columns && p == e->plan->width - 1u)
-        fx_columns_take(e->plan->columns, e->done, bytes, count);
     if (e->plan->levelled & 1u << p) {
         uint8_t *means = writer_take(&e->to, count / FX_GROUP);
         if (!means)
@@ -85,38 +88,89 @@ static bool put_coded(struct encoder *e, unsigned p, uint8_t *bytes, size_t coun
     return lx_put(&e->to, e->kernels, &e->plan->codes[p], bytes, count, &e->work.lx);
 }
 
-static bool put_uncoded(struct encoder *e, unsigned p, const uint8_t *bytes, size_t count)
+static size_t uncoded_len(const struct fx_plan *plan, unsigned p, size_t count)
 {
-    if (p > 0 || !e->plan->is_signless)
-        return writer_put(&e->to, bytes, count);
-    uint8_t *packed = writer_take(&e->to, fx_packed_len(count));
-    if (packed)
-        fx_pack_even(bytes, count, packed);
-    return packed != NULL;
+    return p == 0 && plan->is_signless ? fx_packed_len(count) : count;
+}
+
+/* Where the planes of a block go of which just the highest one is coded, the case of floats. */
+struct places {
+    uint8_t *planes[8], *means;
+    struct lx_put top;
+};
+
+static bool take_places(struct encoder *e, size_t count, struct places *ret)
+{
+    const struct fx_plan *plan = e->plan;
+    const unsigned top = plan->width - 1u;
+    for (unsigned p = 0; p < top; p++) {
+        ret->planes[p] = writer_take(&e->to, uncoded_len(plan, p, count));
+        if (!ret->planes[p])
+            return false;
+    }
+    if (plan->levelled) {
+        ret->means = writer_take(&e->to, count / FX_GROUP);
+        if (!ret->means)
+            return false;
+    }
+    ret->top = (struct lx_put){
+        .to = &e->to, .kernels = e->kernels, .code = &plan->codes[top], .work = &e->work.lx};
+    return lx_put_begin(&ret->top, count);
+}
+
+/* `at`: the piece's first element in the block. */
+static void put_piece(struct encoder *e, const uint8_t *src, size_t at, size_t count,
+                      struct places *places)
+{
+    const struct fx_plan *plan = e->plan;
+    const unsigned top = plan->width - 1u;
+    uint8_t *planes[8], *highest = e->work.highest, *even = e->work.even;
+    for (unsigned p = 0; p < top; p++)
+        planes[p] = p == 0 && plan->is_signless ? even : places->planes[p] + at;
+    planes[top] = highest;
+    e->kernels->split(src, count, plan->width, plan->rotated, planes);
+    if (plan->is_signless)
+        fx_pack_even(even, count, places->planes[0] + fx_packed_len(at));
+    if (plan->columns)
+        fx_columns_take(plan->columns, e->done + at, highest, count);
+    if (plan->levelled)
+        e->kernels->level(highest, count, places->means + at / FX_GROUP);
+    lx_put_piece(&places->top, highest, count);
+}
+
+static bool put_pieces(struct encoder *e, const uint8_t *src, size_t count)
+{
+    const size_t width = e->plan->width;
+    struct places places;
+    if (!take_places(e, count, &places))
+        return false;
+    for (size_t at = 0; at < count; at += PIECE)
+        put_piece(e, src + at * width, at, (size_t)min_u64(PIECE, count - at), &places);
+    return lx_put_end(&places.top);
+}
+
+/* Plane after plane: where one lies is known when those before it are written. */
+static bool put_planes(struct encoder *e, const uint8_t *src, size_t count)
+{
+    const struct fx_plan *plan = e->plan;
+    uint8_t *planes[8];
+    check(!plan->is_signless && !plan->columns);
+    for (unsigned p = 0; p < plan->width; p++)
+        planes[p] = e->work.planes + p * count;
+    e->kernels->split(src, count, plan->width, plan->rotated, planes);
+    for (unsigned p = 0; p < plan->width; p++)
+        if (!(plan->coded & 1u << p ? put_coded(e, p, planes[p], count)
+                                    : writer_put(&e->to, planes[p], count)))
+            return false;
+    return true;
 }
 
 static bool put_block(struct encoder *e, const uint8_t *src, size_t count)
 {
-    const struct fx_plan *plan = e->plan;
-    struct writer *to = &e->to;
-    uint8_t *planes[8];
-    size_t raw = 0;
-    /* Planes that are stored as they are go straight to their place: it is known where no coded
-     * plane lies before them, the case of floats. */
-    bool direct = plan->coded == 1u << (plan->width - 1) && !plan->is_signless;
-    if (direct && (size_t)(to->end - to->at) < (plan->width - 1) * count)
-        return false;
-    for (unsigned p = 0; p < plan->width; p++)
-        planes[p] =
-            direct && p < plan->width - 1u ? to->at + raw++ * count : e->work.planes + p * count;
-    e->kernels->split(src, count, plan->width, plan->rotated, planes);
-    to->at += raw * count;
-    for (unsigned p = (unsigned)raw; p < plan->width; p++)
-        if (!(plan->coded & 1u << p ? put_coded(e, p, planes[p], count)
-                                    : put_uncoded(e, p, planes[p], count)))
-            return false;
+    bool is_put = e->plan->coded == 1u << (e->plan->width - 1) ? put_pieces(e, src, count)
+                                                               : put_planes(e, src, count);
     e->done += count;
-    return true;
+    return is_put;
 }
 
 /* As they are. */
@@ -252,9 +306,23 @@ static bool is_matrix(const struct fx_plan *plan)
            (!plan->columns || plan->coded >> (plan->width - 1) & 1);
 }
 
-static bool get_header(struct cursor *c, const struct fx_kernels *kernels, size_t raw_len,
-                       struct fx_plan *plan, struct work *work)
+struct decoder {
+    const struct fx_kernels *kernels;
+    struct cursor from;
+    struct fx_plan plan;
+    size_t elements, done;
+    /* Of the block that is decoded: the planes below the highest one, of which these are the bytes
+     * where it is coded. */
+    const uint8_t *planes[8], *means;
+    struct lx_get top;
+    const uint8_t *began; /* where the block lies */
+    struct work work;
+};
+
+static bool get_header(struct decoder *d, size_t raw_len)
 {
+    struct cursor *c = &d->from;
+    struct fx_plan *plan = &d->plan;
     const uint8_t *p = cursor_bytes(c, 4);
     if (!p || (p[0] & ~(ROTATED | COLUMNS | SIGNLESS | WIDTH_BITS)))
         return false;
@@ -264,12 +332,12 @@ static bool get_header(struct cursor *c, const struct fx_kernels *kernels, size_
                              .coded = p[2],
                              .levelled = p[3],
                              .is_signless = p[0] & SIGNLESS,
-                             .columns = p[0] & COLUMNS ? &work->columns : NULL};
+                             .columns = p[0] & COLUMNS ? &d->work.columns : NULL};
     if (plan->phase >= plan->width || plan->phase > raw_len || plan->coded == 0 ||
         plan->coded >> plan->width || (plan->levelled & ~plan->coded) || !is_matrix(plan))
         return false;
-    if (plan->columns && !fx_columns_get(c, kernels, fx_elements(plan->width, plan->phase, raw_len),
-                                         plan->columns, &work->lx))
+    d->elements = fx_elements(plan->width, plan->phase, raw_len);
+    if (plan->columns && !fx_columns_get(c, d->kernels, d->elements, plan->columns, &d->work.lx))
         return false;
     for (unsigned i = 0; i < plan->width; i++)
         if ((plan->coded & 1u << i) && !lx_get_code(c, &plan->codes[i]))
@@ -277,69 +345,130 @@ static bool get_header(struct cursor *c, const struct fx_kernels *kernels, size_
     return true;
 }
 
-/* `done`: elements before these. */
-static bool get_coded(struct cursor *c, const struct fx_kernels *kernels,
-                      const struct fx_plan *plan, unsigned p, size_t done, uint8_t *bytes,
-                      size_t count, struct work *work)
+/* A coded plane below the highest one. */
+static bool get_coded(struct decoder *d, unsigned p, uint8_t *bytes, size_t count)
 {
-    const uint8_t *means = plan->levelled & 1u << p ? cursor_bytes(c, count / FX_GROUP) : NULL;
-    if (c->failed || !lx_get(c, kernels, &plan->codes[p], bytes, count, &work->lx))
+    bool is_levelled = d->plan.levelled & 1u << p;
+    const uint8_t *means = is_levelled ? cursor_bytes(&d->from, count / FX_GROUP) : NULL;
+    if (d->from.failed ||
+        !lx_get(&d->from, d->kernels, &d->plan.codes[p], bytes, count, &d->work.lx))
         return false;
     if (means)
-        kernels->unlevel(bytes, count, means);
-    if (plan->columns && p == plan->width - 1u)
-        fx_columns_give(plan->columns, done, bytes, count);
+        d->kernels->unlevel(bytes, count, means);
     return true;
 }
 
 /* NULL: the bytes are not there. */
-static const uint8_t *get_uncoded(struct cursor *c, const struct fx_plan *plan, unsigned p,
-                                  size_t count, uint8_t *room)
+static const uint8_t *get_uncoded(struct decoder *d, unsigned p, size_t count, uint8_t *room)
 {
-    if (p > 0 || !plan->is_signless)
-        return cursor_bytes(c, count);
-    const uint8_t *packed = cursor_bytes(c, fx_packed_len(count));
-    if (!packed)
-        return NULL;
-    fx_unpack_even(packed, count, room);
+    const uint8_t *bytes = cursor_bytes(&d->from, uncoded_len(&d->plan, p, count));
+    if (p > 0 || !d->plan.is_signless || !bytes)
+        return bytes;
+    fx_unpack_even(bytes, count, room);
     return room;
 }
 
-static bool get_block(struct cursor *c, const struct fx_kernels *kernels,
-                      const struct fx_plan *plan, size_t done, size_t count, struct work *work,
-                      uint8_t *dst)
+static bool get_lower_planes(struct decoder *d, size_t count)
 {
-    const uint8_t *planes[8];
-    for (unsigned p = 0; p < plan->width; p++) {
-        uint8_t *room = work->planes + p * count;
-        bool is_coded = plan->coded & 1u << p;
-        planes[p] = is_coded ? room : get_uncoded(c, plan, p, count, room);
-        if (is_coded ? !get_coded(c, kernels, plan, p, done, room, count, work) : !planes[p])
+    for (unsigned p = 0; p < d->plan.width - 1u; p++) {
+        uint8_t *room = d->work.planes + p * count;
+        bool is_coded = d->plan.coded & 1u << p;
+        d->planes[p] = is_coded ? room : get_uncoded(d, p, count, room);
+        if (is_coded ? !get_coded(d, p, room, count) : !d->planes[p])
             return false;
     }
-    kernels->join(planes, count, plan->width, plan->rotated, dst);
+    return true;
+}
+
+static bool get_block(struct decoder *d)
+{
+    const unsigned top = d->plan.width - 1u;
+    size_t count = (size_t)min_u64(d->elements - d->done, fx_block_len(d->plan.width));
+    d->began = d->from.at;
+    if (!get_lower_planes(d, count))
+        return false;
+    if (!(d->plan.coded & 1u << top)) {
+        d->planes[top] = get_uncoded(d, top, count, NULL);
+        return d->planes[top] != NULL;
+    }
+    bool is_levelled = d->plan.levelled & 1u << top;
+    d->means = is_levelled ? cursor_bytes(&d->from, count / FX_GROUP) : NULL;
+    d->top =
+        (struct lx_get){.kernels = d->kernels, .code = &d->plan.codes[top], .work = &d->work.lx};
+    return !d->from.failed && lx_get_begin(&d->top, &d->from, count);
+}
+
+/* `at`: the first one's place in the block. */
+static bool get_highest(struct decoder *d, size_t at, size_t count)
+{
+    uint8_t *bytes = d->work.highest;
+    if (!lx_get_piece(&d->top, bytes, count))
+        return false;
+    if (d->means)
+        d->kernels->unlevel(bytes, count, d->means + at / FX_GROUP);
+    if (d->plan.columns)
+        fx_columns_give(d->plan.columns, d->done, bytes, count);
+    return true;
+}
+
+static size_t piece_len(const struct decoder *d)
+{
+    return (size_t)min_u64(d->elements - d->done, PIECE);
+}
+
+/* As much of the next block, which lies behind this one, as there is of a piece in it: its planes
+ * are read side by side, and none is long enough for the processor to foresee. Inline: of a
+ * function that does nothing else the compiler says that it does nothing. */
+static inline __attribute__((always_inline)) void prefetch_next(const struct decoder *d, size_t at,
+                                                                size_t count)
+{
+    size_t len = (size_t)(d->from.at - d->began), block = fx_block_len(d->plan.width);
+    size_t left = (size_t)(d->from.end - d->from.at);
+    size_t end = (size_t)min_u64(left, len * (at + count) / block);
+    for (size_t i = len * at / block; i < end; i += 64)
+        __builtin_prefetch(d->from.at + i, 0, 2);
+}
+
+/* Decodes piece_len() elements. */
+static bool get_piece(struct decoder *d, uint8_t *dst)
+{
+    const struct fx_plan *plan = &d->plan;
+    const unsigned top = plan->width - 1u;
+    size_t at = d->done % fx_block_len(plan->width), count = piece_len(d);
+    const uint8_t *planes[8];
+    if (at == 0 && !get_block(d))
+        return false;
+    prefetch_next(d, at, count);
+    for (unsigned p = 0; p < top; p++)
+        planes[p] = d->planes[p] + at;
+    if (!(plan->coded & 1u << top))
+        planes[top] = d->planes[top] + at;
+    else if (get_highest(d, at, count))
+        planes[top] = d->work.highest;
+    else
+        return false;
+    d->kernels->join(planes, count, plan->width, plan->rotated, dst);
+    d->done += count;
     return true;
 }
 
 int fx_decode(const struct fx_kernels *kernels, const void *src, size_t stored_len, void *dst,
               size_t raw_len)
 {
-    struct cursor c = {.at = src, .end = (const uint8_t *)src + stored_len};
-    struct fx_plan plan;
-    struct work work;
+    struct decoder d;
     uint8_t *at = dst, *end = at + raw_len;
-    if (!get_header(&c, kernels, raw_len, &plan, &work) || !cursor_copy(&c, at, plan.phase))
+    d.kernels = kernels;
+    d.from = (struct cursor){.at = src, .end = (const uint8_t *)src + stored_len};
+    if (!get_header(&d, raw_len) || !cursor_copy(&d.from, at, d.plan.phase))
         return -EBADMSG;
-    at += plan.phase;
-    size_t elements = fx_elements(plan.width, plan.phase, raw_len);
-    for (size_t done = 0; done < elements;) {
-        size_t count = (size_t)min_u64(elements - done, fx_block_len(plan.width));
-        if (!get_block(&c, kernels, &plan, done, count, &work, at))
+    at += d.plan.phase;
+    for (d.done = 0; d.done < d.elements;) {
+        size_t len = piece_len(&d) * d.plan.width;
+        if (!get_piece(&d, at))
             return -EBADMSG;
-        at += count * plan.width;
-        done += count;
+        at += len;
     }
-    return cursor_copy(&c, at, (size_t)(end - at)) && c.at == c.end ? 0 : -EBADMSG;
+    return cursor_copy(&d.from, at, (size_t)(end - at)) && d.from.at == d.from.end ? 0 : -EBADMSG;
 }
 
 static bool next_is(struct cursor *c, struct rope *raw, size_t from, size_t to, uint8_t *seam)
@@ -351,25 +480,20 @@ static bool next_is(struct cursor *c, struct rope *raw, size_t from, size_t to, 
 bool fx_decodes_to(const struct fx_kernels *kernels, const void *stored, size_t stored_len,
                    struct rope *raw)
 {
-    struct cursor c = {.at = stored, .end = (const uint8_t *)stored + stored_len};
-    struct fx_plan plan;
-    struct work work;
-    uint8_t block[4 * FX_BLOCK] __attribute__((aligned(64)));
+    struct decoder d;
+    uint8_t piece[8 * PIECE] __attribute__((aligned(64)));
     size_t raw_len = raw->end;
     check(raw->start == 0);
-    if (!get_header(&c, kernels, raw_len, &plan, &work) ||
-        !next_is(&c, raw, 0, plan.phase, work.seam))
+    d.kernels = kernels;
+    d.from = (struct cursor){.at = stored, .end = (const uint8_t *)stored + stored_len};
+    if (!get_header(&d, raw_len) || !next_is(&d.from, raw, 0, d.plan.phase, d.work.seam))
         return false;
-    size_t at = plan.phase;
-    size_t elements = fx_elements(plan.width, plan.phase, raw_len);
-    for (size_t done = 0; done < elements;) {
-        size_t count = (size_t)min_u64(elements - done, fx_block_len(plan.width)),
-               len = count * plan.width;
-        if (!get_block(&c, kernels, &plan, done, count, &work, block) ||
-            memcmp(block, rope_bytes(raw, at, len, work.seam), len) != 0)
+    size_t at = d.plan.phase;
+    for (d.done = 0; d.done < d.elements;) {
+        size_t len = piece_len(&d) * d.plan.width;
+        if (!get_piece(&d, piece) || memcmp(piece, rope_bytes(raw, at, len, d.work.seam), len) != 0)
             return false;
         at += len;
-        done += count;
     }
-    return next_is(&c, raw, at, raw_len, work.seam) && c.at == c.end;
+    return next_is(&d.from, raw, at, raw_len, d.work.seam) && d.from.at == d.from.end;
 }

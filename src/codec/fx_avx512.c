@@ -53,6 +53,7 @@ static const struct order together_2 = {{PAIRS_16(0), PAIRS_16(16)}};
 static void split_4(const uint8_t *src, size_t count, bool rotate, uint8_t *const planes[8])
 {
     const __m512i order = load_vec(apart_4.at);
+    uint8_t *const own[4] = {planes[0], planes[1], planes[2], planes[3]};
     for (size_t i = 0; i < count; i += FX_GROUP) {
         __m512i v[4];
         for (size_t k = 0; k < 4; k++) {
@@ -61,24 +62,25 @@ static void split_4(const uint8_t *src, size_t count, bool rotate, uint8_t *cons
         }
         transpose_quarters(v);
         for (size_t p = 0; p < 4; p++)
-            store_vec(planes[p] + i, v[p]);
+            store_vec(own[p] + i, v[p]);
     }
 }
 
 static inline __m512i rotate_2(__m512i v)
 {
-    return _mm512_or_si512(_mm512_slli_epi16(v, 1), _mm512_srli_epi16(v, 15));
+    return _mm512_shldi_epi16(v, v, 1);
 }
 
 static void split_2(const uint8_t *src, size_t count, bool rotate, uint8_t *const planes[8])
 {
     const __m512i order = load_vec(apart_2.at);
+    uint8_t *const low = planes[0], *const high = planes[1];
     for (size_t i = 0; i < count; i += FX_GROUP) {
         __m512i a = load_vec(src + 2 * i), b = load_vec(src + 2 * i + 64);
         a = _mm512_permutexvar_epi8(order, rotate ? rotate_2(a) : a);
         b = _mm512_permutexvar_epi8(order, rotate ? rotate_2(b) : b);
-        store_vec(planes[0] + i, _mm512_shuffle_i64x2(a, b, 0x44));
-        store_vec(planes[1] + i, _mm512_shuffle_i64x2(a, b, 0xee));
+        store_vec(low + i, _mm512_shuffle_i64x2(a, b, 0x44));
+        store_vec(high + i, _mm512_shuffle_i64x2(a, b, 0xee));
     }
 }
 
@@ -110,7 +112,7 @@ static void join_4(const uint8_t *const planes[8], size_t count, bool rotate, ui
 
 static inline __m512i rotate_back_2(__m512i v)
 {
-    return _mm512_or_si512(_mm512_srli_epi16(v, 1), _mm512_slli_epi16(v, 15));
+    return _mm512_shrdi_epi16(v, v, 1);
 }
 
 static void join_2(const uint8_t *const planes[8], size_t count, bool rotate, uint8_t *dst)
@@ -168,18 +170,55 @@ static void translate_bytes(uint8_t *bytes, size_t count, const uint8_t table[25
     }
 }
 
+/* The bit matrix of each 8 bytes, transposed, the last byte first: bit b of byte k becomes bit 7 -
+ * k of byte b. */
+static inline __m512i transpose_bits(__m512i v)
+{
+    return _mm512_gf2p8affine_epi64_epi8(_mm512_set1_epi64((long long)0x8040201008040201ull), v, 0);
+}
+
+/* Bits of each byte in reverse. */
+static inline __m256i reverse_bits(__m256i v)
+{
+    return _mm256_gf2p8affine_epi64_epi8(v, _mm256_set1_epi64x((long long)0x8040201008040201ull),
+                                         0);
+}
+
+#define EACH_8(base) EACH_4(base, 8), EACH_4((base) + 32, 8)
+/* Byte 0 of each 8 bytes, then byte 1... */
+static const struct order masks_apart = {{EACH_8(0), EACH_8(1), EACH_8(2), EACH_8(3)}};
+
+/* The masks of 64 values. */
+static inline void store_masks(__m512i v, const int bits, uint8_t *masks)
+{
+    __m256i apart = reverse_bits(_mm512_castsi512_si256(
+        _mm512_permutexvar_epi8(load_vec(masks_apart.at), transpose_bits(v))));
+    if (bits <= 2)
+        _mm_mask_storeu_epi64(masks, (__mmask8)((1 << bits) - 1), _mm256_castsi256_si128(apart));
+    else
+        _mm256_mask_storeu_epi64(masks, (__mmask8)((1 << bits) - 1), apart);
+}
+
 static inline __attribute__((always_inline)) size_t
 pack_by(const uint8_t *values, size_t count, const int bits, uint8_t *masks, uint8_t *escaped)
 {
     const __m512i all = _mm512_set1_epi8((char)((1 << bits) - 1));
     size_t used = 0;
-    for (size_t i = 0; i < count; i += FX_GROUP) {
+    for (size_t i = 0; i < count; i += FX_GROUP, masks += 8 * bits) {
         __m512i v = load_vec(values + i), low = _mm512_min_epu8(v, all);
         __mmask64 is_escape = _mm512_cmpge_epu8_mask(v, all);
-        for (int bit = 0; bit < bits; bit++, masks += 8)
-            put_le64(masks, _mm512_test_epi8_mask(low, _mm512_set1_epi8((char)(1 << bit))));
-        store_vec(escaped + used, _mm512_maskz_compress_epi8(is_escape, _mm512_sub_epi8(v, all)));
-        used += (size_t)__builtin_popcountll(is_escape);
+        if (bits == 1)
+            put_le64(masks, _mm512_test_epi8_mask(low, all));
+        else
+            store_masks(low, bits, masks);
+        __m512i more = _mm512_maskz_compress_epi8(is_escape, _mm512_sub_epi8(v, all));
+        size_t n = (size_t)__builtin_popcountll(is_escape);
+        /* A store over the end of a cache line costs twice as much: mostly half a one is enough. */
+        if (bits == 1 || n > 32)
+            store_vec(escaped + used, more);
+        else
+            _mm256_storeu_si256((void *)(escaped + used), _mm512_castsi512_si256(more));
+        used += n;
     }
     return used;
 }
@@ -190,6 +229,20 @@ static size_t pack_values(const uint8_t *values, size_t count, unsigned bits, ui
     return FX_BY_BITS(pack_by, bits, values, count, masks, escaped);
 }
 
+/* The reverse of masks_apart, byte 0 last: so a transposed one has the first value first. */
+#define EACH_TOGETHER(base) 32, 32, 32, 32, (base) + 24, (base) + 16, (base) + 8, (base)
+static const struct order masks_together = {{EACH_TOGETHER(0), EACH_TOGETHER(1), EACH_TOGETHER(2),
+                                             EACH_TOGETHER(3), EACH_TOGETHER(4), EACH_TOGETHER(5),
+                                             EACH_TOGETHER(6), EACH_TOGETHER(7)}};
+
+/* The 64 values of masks. */
+static inline __m512i load_masks(const uint8_t *masks, const int bits)
+{
+    __mmask8 these = (__mmask8)((1 << bits) - 1);
+    __m512i v = _mm512_zextsi256_si512(_mm256_maskz_loadu_epi64(these, masks));
+    return transpose_bits(_mm512_permutexvar_epi8(load_vec(masks_together.at), v));
+}
+
 static inline __attribute__((always_inline)) size_t unpack_by(const uint8_t *masks, size_t count,
                                                               const int bits,
                                                               const uint8_t *escaped,
@@ -197,10 +250,8 @@ static inline __attribute__((always_inline)) size_t unpack_by(const uint8_t *mas
 {
     const __m512i all = _mm512_set1_epi8((char)((1 << bits) - 1));
     size_t used = 0;
-    for (size_t i = 0; i < count; i += FX_GROUP) {
-        __m512i v = _mm512_setzero_si512();
-        for (int bit = 0; bit < bits; bit++, masks += 8)
-            v = _mm512_or_si512(v, _mm512_maskz_set1_epi8(get_le64(masks), (char)(1 << bit)));
+    for (size_t i = 0; i < count; i += FX_GROUP, masks += 8 * bits) {
+        __m512i v = load_masks(masks, bits);
         __mmask64 is_escape = _mm512_cmpeq_epi8_mask(v, all);
         v = _mm512_add_epi8(v, _mm512_maskz_expand_epi8(is_escape, load_vec(escaped + used)));
         used += (size_t)__builtin_popcountll(is_escape);

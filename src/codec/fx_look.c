@@ -16,13 +16,15 @@
 #define CODED_BELOW HUNDREDTHS(760) /* a plane with less is worth a code */
 #define INVERSE_LN2 94548u          /* 1 / ln 2 */
 
-static uint32_t log2_table[SAMPLE_LEN + 1]; /* from 1 on */
+static uint32_t n_log2[SAMPLE_LEN + 1]; /* n times its logarithm; 0 for 0 */
 
 static void fill_table(void)
 {
     for (uint32_t n = 1; n <= SAMPLE_LEN; n++)
-        log2_table[n] = log2_of(n);
+        n_log2[n] = n * log2_of(n);
 }
+
+_Static_assert(SAMPLE_LEN * 12ull * ONE <= UINT32_MAX && SAMPLE_LEN <= 1u << 12, "they fit");
 
 struct histogram {
     uint16_t counts[256];
@@ -34,10 +36,10 @@ static uint32_t entropy_of(const struct histogram *h, uint32_t n)
     uint64_t sum = 0;
     uint32_t distinct = 0;
     for (unsigned v = 0; v < 256; v++) {
-        sum += (uint64_t)h->counts[v] * log2_table[h->counts[v]];
+        sum += n_log2[h->counts[v]];
         distinct += h->counts[v] > 0;
     }
-    uint64_t bits = log2_table[n] - sum / n + (uint64_t)(distinct - 1) * INVERSE_LN2 / (2 * n);
+    uint64_t bits = log2_of(n) - sum / n + (uint64_t)(distinct - 1) * INVERSE_LN2 / (2 * n);
     return (uint32_t)min_u64(bits, BYTE);
 }
 
@@ -48,15 +50,21 @@ static size_t block_at(size_t i, size_t raw_len)
     return i * step + i * 2654435761u % (step / BLOCK_LEN) * BLOCK_LEN;
 }
 
-static void count_residues(struct rope *src, struct histogram h[8])
+/* Copies the sample: so each cache line is waited for while the others come. */
+static void take_sample(struct rope *src, uint8_t *ret)
 {
-    uint8_t seam[BLOCK_LEN];
-    for (size_t i = 0; i < BLOCKS; i++) {
-        const uint8_t *p = rope_bytes(src, block_at(i, src->end), BLOCK_LEN, seam);
-        for (size_t k = 0; k < BLOCK_LEN; k += 8)
-            for (size_t r = 0; r < 8; r++)
-                h[r].counts[p[k + r]]++;
+    for (size_t i = 0; i < BLOCKS; i++, ret += BLOCK_LEN) {
+        const uint8_t *p = rope_bytes(src, block_at(i, src->end), BLOCK_LEN, ret);
+        if (p != ret)
+            memcpy(ret, p, BLOCK_LEN);
     }
+}
+
+static void count_residues(const uint8_t *sample, struct histogram h[8])
+{
+    for (size_t k = 0; k < SAMPLE_LEN; k += 8)
+        for (size_t r = 0; r < 8; r++)
+            h[r].counts[sample[k + r]]++;
 }
 
 /* Halves the number of residues. */
@@ -84,12 +92,12 @@ static uint32_t mean_entropy(const struct histogram *h, unsigned width, uint32_t
 }
 
 /* The planes of rotated elements. Returns how many elements were looked at. */
-static uint32_t count_rotated(struct rope *src, const struct fx_guess *guess, struct histogram h[8])
+static uint32_t count_rotated(const uint8_t *sample, const struct fx_guess *guess,
+                              struct histogram h[8])
 {
-    uint8_t seam[BLOCK_LEN];
     uint32_t n = 0;
     for (size_t i = 0; i < BLOCKS; i++) {
-        const uint8_t *p = rope_bytes(src, block_at(i, src->end), BLOCK_LEN, seam) + guess->phase;
+        const uint8_t *p = sample + i * BLOCK_LEN + guess->phase;
         for (size_t k = 0; guess->phase + k + guess->width <= BLOCK_LEN; k += guess->width, n++) {
             uint8_t carry = p[k + guess->width - 1] >> 7;
             for (unsigned b = 0; b < guess->width; b++) {
@@ -153,11 +161,11 @@ static uint32_t cost_as_it_is(const struct counts *c, struct fx_guess *guess)
     return planes_cost(planes, guess->width, SAMPLE_LEN / guess->width, &guess->coded[0]);
 }
 
-static uint32_t cost_rotated(struct rope *src, struct fx_guess *guess)
+static uint32_t cost_rotated(const uint8_t *sample, struct fx_guess *guess)
 {
     struct histogram h[8] = {0};
     const struct histogram *planes[8];
-    uint32_t n = count_rotated(src, guess, h);
+    uint32_t n = count_rotated(sample, guess, h);
     for (unsigned p = 0; p < guess->width; p++)
         planes[p] = &h[p];
     return planes_cost(planes, guess->width, n, &guess->coded[1]);
@@ -167,17 +175,19 @@ void fx_look_rope(struct rope *src, struct fx_guess *ret)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct counts c = {.of_8 = {{{0}}}};
+    uint8_t sample[SAMPLE_LEN];
     (void)pthread_once(&once, fill_table);
     check(src->start == 0 && src->end >= FX_RAW_MIN);
     *ret = (struct fx_guess){.width = 1};
-    count_residues(src, c.of_8);
+    take_sample(src, sample);
+    count_residues(sample, c.of_8);
     fold_residues(c.of_8, 4, c.of_4);
     fold_residues(c.of_4, 2, c.of_2);
     fold_residues(c.of_2, 1, c.of_1);
     find_width(&c, ret);
     uint32_t cost = cost_as_it_is(&c, ret);
     if (ret->width > 1)
-        cost = (uint32_t)min_u64(cost, cost_rotated(src, ret));
+        cost = (uint32_t)min_u64(cost, cost_rotated(sample, ret));
     ret->permille = (uint32_t)((uint64_t)cost * 1000 / (BYTE * ret->width));
 }
 

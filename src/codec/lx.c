@@ -66,55 +66,60 @@ static void rank_values(const uint16_t counts[256], struct ranking *ret)
     }
 }
 
-/* Least bits of all values from a rank on with some levels left, and the bits of the first of
- * these; 0: none. */
-struct choice {
-    uint32_t cost;
-    uint8_t bits;
-};
+/* Least bits of all values from a rank on with some levels left, times 8, and in the three lowest
+ * bits the bits of the first of these levels; 0: none. So the less of two is the better choice. */
+typedef uint32_t choice_t;
+
+#define CHOICE_BITS 7u
+#define BEHIND_ALL                                                                                 \
+    (1u << LX_BITS_MAX) /* choices behind the last rank: there is nothing to code                  \
+                         */
 
 /* `behind`: how many values have a rank or one behind it. */
-static void choose_level(const uint32_t *behind, unsigned distinct, uint32_t each_level,
-                         const struct choice *next, struct choice *ret)
+static void choose_level(const uint32_t *restrict behind, unsigned distinct, uint32_t each_level,
+                         const choice_t *restrict next, choice_t *restrict ret)
 {
-    for (unsigned s = 0; s < distinct; s++) {
-        ret[s] = (struct choice){8 * behind[s], 0};
-        for (uint8_t bits = 1; bits <= LX_BITS_MAX; bits++) {
-            unsigned rest = s + (1u << bits) - 1;
-            uint32_t cost = bits * behind[s] + (rest < distinct ? next[rest].cost : 0) + each_level;
-            if (cost < ret[s].cost)
-                ret[s] = (struct choice){cost, bits};
+    for (unsigned s = 0; s < distinct; s++)
+        ret[s] = 8 * behind[s] * 8;
+    for (uint32_t bits = 1; bits <= LX_BITS_MAX; bits++) {
+        const choice_t *rest = next + (1u << bits) - 1;
+        for (unsigned s = 0; s < distinct; s++) {
+            choice_t choice =
+                ((bits * behind[s] + each_level) * 8 | bits) + (rest[s] & ~CHOICE_BITS);
+            ret[s] = choice < ret[s] ? choice : ret[s];
         }
     }
+    memset(ret + distinct, 0, BEHIND_ALL * sizeof *ret);
 }
 
 uint64_t lx_code_make(const uint16_t counts[256], size_t len, struct lx_code *ret)
 {
     struct ranking ranking;
-    struct choice choices[LX_LEVELS_MAX + 1][256];
+    choice_t choices[LX_LEVELS_MAX + 1][256 + BEHIND_ALL];
     uint32_t behind[256], sum = 0;
     rank_values(counts, &ranking);
     for (unsigned s = ranking.distinct; s-- > 0;) {
         sum += counts[ranking.values[s]];
         behind[s] = sum;
-        choices[0][s] = (struct choice){8 * sum, 0};
+        choices[0][s] = 8 * sum * 8;
     }
+    memset(choices[0] + ranking.distinct, 0, BEHIND_ALL * sizeof(choice_t));
     for (unsigned l = 1; l <= LX_LEVELS_MAX; l++)
         choose_level(behind, ranking.distinct, (uint32_t)(len / 512 + 1), choices[l - 1],
                      choices[l]);
     ret->levels = 0;
     size_t ranks = 0;
-    for (unsigned l = LX_LEVELS_MAX; l > 0 && ranks < ranking.distinct && choices[l][ranks].bits;
-         l--) {
-        ret->bits[ret->levels++] = choices[l][ranks].bits;
-        ranks += (1u << choices[l][ranks].bits) - 1;
+    for (unsigned l = LX_LEVELS_MAX; l > 0 && ranks < ranking.distinct; l--) {
+        uint8_t bits = choices[l][ranks] & CHOICE_BITS;
+        if (bits == 0)
+            break;
+        ret->bits[ret->levels++] = bits;
+        ranks += (1u << bits) - 1;
     }
     /* Levels may cover more than occurs. Behind them the values ascend: so the reader
      * knows them. */
-    check(code_complete(ret, ranking.values, ranking.distinct));
-    if (ranks < ranking.distinct)
-        check(code_complete(ret, ranking.values, ranks));
-    return choices[LX_LEVELS_MAX][0].cost;
+    check(code_complete(ret, ranking.values, (size_t)min_u64(ranks, ranking.distinct)));
+    return choices[LX_LEVELS_MAX][0] / 8;
 }
 
 static bool is_in_order(const struct lx_code *code)
@@ -168,29 +173,63 @@ bool lx_put_code(struct writer *w, const struct lx_code *code)
            writer_put(w, code->symbols, code_ranks(code));
 }
 
+bool lx_put_begin(struct lx_put *put, size_t count)
+{
+    const struct lx_code *code = put->code;
+    check(count <= LX_VALUES_MAX && code->levels >= 1 && code->levels <= LX_LEVELS_MAX);
+    put->escaped = 0;
+    put->counts = writer_take(put->to, 2 * (size_t)code->levels);
+    put->masks = put->counts ? writer_take(put->to, masks_len(count, code->bits[0])) : NULL;
+    return put->masks != NULL;
+}
+
+/* Returns how many of the values escape, to `escaped`. */
+static size_t put_level(const struct fx_kernels *kernels, uint8_t *values, size_t count,
+                        unsigned bits, uint8_t *masks, uint8_t *escaped)
+{
+    size_t whole = FX_GROUP * groups_of(count);
+    memset(values + count, 0, whole - count);
+    return kernels->pack(values, whole, bits, masks, escaped);
+}
+
+void lx_put_piece(struct lx_put *put, uint8_t *values, size_t count)
+{
+    const struct lx_code *code = put->code;
+    if (!code->is_in_order)
+        put->kernels->translate(values, FX_GROUP * groups_of(count), code->ranks);
+    put->escaped += put_level(put->kernels, values, count, code->bits[0], put->masks,
+                              put->work->values[0] + put->escaped);
+    put->masks += masks_len(count, code->bits[0]);
+}
+
+bool lx_put_end(struct lx_put *put)
+{
+    const struct lx_code *code = put->code;
+    uint8_t *values = put->work->values[0];
+    size_t count = put->escaped;
+    put_le16(put->counts, (uint16_t)count);
+    for (unsigned i = 1; i < code->levels; i++) {
+        uint8_t *masks = writer_take(put->to, masks_len(count, code->bits[i]));
+        if (!masks)
+            return false;
+        uint8_t *escaped = put->work->values[i & 1];
+        count = put_level(put->kernels, values, count, code->bits[i], masks, escaped);
+        put_le16(put->counts + 2 * (size_t)i, (uint16_t)count);
+        values = escaped;
+    }
+    return writer_put(put->to, values, count);
+}
+
 bool lx_put(struct writer *w, const struct fx_kernels *kernels, const struct lx_code *code,
             uint8_t *values, size_t count, struct lx_work *work)
 {
-    check(count <= LX_VALUES_MAX);
+    struct lx_put put = {.to = w, .kernels = kernels, .code = code, .work = work};
     if (count == 0)
         return true;
-    check(code->levels >= 1 && code->levels <= LX_LEVELS_MAX);
-    uint8_t *counts = writer_take(w, 2 * (size_t)code->levels);
-    if (!counts)
+    if (!lx_put_begin(&put, count))
         return false;
-    if (!code->is_in_order)
-        kernels->translate(values, FX_GROUP * groups_of(count), code->ranks);
-    for (unsigned i = 0; i < code->levels; i++) {
-        uint8_t *masks = writer_take(w, masks_len(count, code->bits[i]));
-        if (!masks)
-            return false;
-        size_t whole = FX_GROUP * groups_of(count);
-        memset(values + count, 0, whole - count);
-        count = kernels->pack(values, whole, code->bits[i], masks, work->values[i & 1]);
-        put_le16(counts + 2 * (size_t)i, (uint16_t)count);
-        values = work->values[i & 1];
-    }
-    return writer_put(w, values, count);
+    lx_put_piece(&put, values, count);
+    return lx_put_end(&put);
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -243,29 +282,53 @@ static bool get_levels(struct cursor *c, const struct lx_code *code, size_t coun
     return counts != NULL;
 }
 
-bool lx_get(struct cursor *c, const struct fx_kernels *kernels, const struct lx_code *code,
-            uint8_t *values, size_t count, struct lx_work *work)
+/* Decodes what escapes the first level. */
+bool lx_get_begin(struct lx_get *get, struct cursor *c, size_t count)
 {
-    check(count <= LX_VALUES_MAX);
-    if (count == 0)
-        return true;
+    const struct lx_code *code = get->code;
     struct levels levels;
+    check(count > 0 && count <= LX_VALUES_MAX);
     if (!get_levels(c, code, count, &levels))
         return false;
     size_t last = levels.counts[code->levels];
-    uint8_t *escaped = work->values[code->levels & 1];
+    uint8_t *escaped = get->work->values[code->levels & 1];
     if (!cursor_copy(c, escaped, last))
         return false;
     memset(escaped + last, 0, FX_GROUP);
-    for (unsigned i = code->levels; i-- > 0;) {
-        uint8_t *these = i ? work->values[i & 1] : values;
+    for (unsigned i = code->levels; i-- > 1;) {
+        uint8_t *these = get->work->values[i & 1];
         size_t whole = FX_GROUP * groups_of(levels.counts[i]);
-        if (kernels->unpack(levels.masks[i], whole, code->bits[i], escaped, these) !=
+        if (get->kernels->unpack(levels.masks[i], whole, code->bits[i], escaped, these) !=
             levels.counts[i + 1])
             return false;
         escaped = these;
     }
-    if (!code->is_in_order)
-        kernels->translate(values, FX_GROUP * groups_of(count), code->symbols);
+    get->masks = levels.masks[0];
+    get->escaped = escaped;
+    get->values_left = count;
+    get->escaped_left = levels.counts[1];
     return true;
+}
+
+bool lx_get_piece(struct lx_get *get, uint8_t *values, size_t count)
+{
+    const struct lx_code *code = get->code;
+    size_t whole = FX_GROUP * groups_of(count);
+    size_t used = get->kernels->unpack(get->masks, whole, code->bits[0], get->escaped, values);
+    get->values_left -= count;
+    if (used > get->escaped_left || (get->values_left == 0 && used != get->escaped_left))
+        return false;
+    get->masks += masks_len(count, code->bits[0]);
+    get->escaped += used;
+    get->escaped_left -= used;
+    if (!code->is_in_order)
+        get->kernels->translate(values, whole, code->symbols);
+    return true;
+}
+
+bool lx_get(struct cursor *c, const struct fx_kernels *kernels, const struct lx_code *code,
+            uint8_t *values, size_t count, struct lx_work *work)
+{
+    struct lx_get get = {.kernels = kernels, .code = code, .work = work};
+    return count == 0 || (lx_get_begin(&get, c, count) && lx_get_piece(&get, values, count));
 }

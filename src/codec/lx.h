@@ -59,3 +59,36 @@ CAIRN_MUST_CHECK bool lx_put(struct writer *w, const struct fx_kernels *kernels,
 CAIRN_MUST_CHECK bool lx_get(struct cursor *c, const struct fx_kernels *kernels,
                              const struct lx_code *code, uint8_t *values, size_t count,
                              struct lx_work *work);
+
+/* --- the same in pieces ----------------------------------------------------------------------- */
+
+/* Values that come piece after piece, each but the last a multiple of FX_GROUP: so what is done
+ * with a piece before and after finds it in the nearest cache. All refer to `work`, `code` and
+ * `kernels`, which stay. */
+struct lx_put {
+    struct writer *to;
+    const struct fx_kernels *kernels;
+    const struct lx_code *code;
+    struct lx_work *work;
+    uint8_t *counts, *masks; /* of the first level, the next piece's */
+    size_t escaped;          /* of the pieces so far */
+};
+
+/* For `count` values in all. False: no room. */
+CAIRN_MUST_CHECK bool lx_put_begin(struct lx_put *put, size_t count);
+/* As lx_put() has it. */
+void lx_put_piece(struct lx_put *put, uint8_t *values, size_t count);
+CAIRN_MUST_CHECK bool lx_put_end(struct lx_put *put);
+
+struct lx_get {
+    const struct fx_kernels *kernels;
+    const struct lx_code *code;
+    struct lx_work *work;
+    const uint8_t *masks, *escaped; /* of the next piece */
+    size_t values_left, escaped_left;
+};
+
+/* For `count` values in all. False: these are no values of that code. */
+CAIRN_MUST_CHECK bool lx_get_begin(struct lx_get *get, struct cursor *c, size_t count);
+/* As lx_get() has it. */
+CAIRN_MUST_CHECK bool lx_get_piece(struct lx_get *get, uint8_t *values, size_t count);
