@@ -256,7 +256,7 @@ class Mount(Plain):
         os.makedirs(self.mnt, exist_ok=True)
 
     def option_string(self, options):
-        merged = {**self.options, "stage_dir": self.stage_dir, **options}
+        merged = {"stage_dir": self.stage_dir, **self.options, **options}
         given = {key: value for key, value in merged.items() if value is not None and value is not False}
         return ",".join(key if value is True else f"{key}={value}" for key, value in given.items())
 

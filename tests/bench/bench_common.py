@@ -21,6 +21,7 @@ def parser(text, total):
     made.add_argument("--rounds", type=int, default=7)
     made.add_argument("--total", type=int, default=total, help="bytes of one run")
     made.add_argument("--stage", default="6G")
+    made.add_argument("--stage-dir", help="an empty directory for the stage, in a tmpfs with huge pages for instance (default: a new one in /dev/shm)")
     made.add_argument("--store", help="directory for the store (default: a new one in the temporary directory)")
     made.add_argument("--json", help="write the figures here, too")
     return made
@@ -39,7 +40,8 @@ class Place:
             binary = rig.find_binary(args.build)
             if binary is None:
                 sys.exit(f"no cairn binary in {args.build}: build first, or name the directory with --build")
-            self.mount = rig.Mount(self.root, binary, stage=args.stage, nvme="40G")
+            where = {"stage_dir": args.stage_dir} if args.stage_dir else {}
+            self.mount = rig.Mount(self.root, binary, stage=args.stage, nvme="40G", **where)
         self.mount.mount()
 
     def rest(self):
