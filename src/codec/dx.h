@@ -22,8 +22,8 @@ size_t dx_encode(const struct dx_kernels *kernels, const struct fx_guess *guess,
                  const void *base, size_t raw_len, void *dst, size_t limit);
 
 /* Decodes into exactly `raw_len` bytes; `dst` has no byte in common with the others. -EBADMSG:
- * `src` is no dx of that length, or the base has another length. With a base of other content the
- * result is other content: the chunk's name tells. Reads and writes nothing outside of the three,
- * whatever they hold. */
+ * `src` is no dx of that length, or the base has another length. A base of other content gives
+ * other content, which the chunk's name tells, or -EBADMSG too: by exponent the base says which
+ * codes were used. Reads and writes nothing outside of the three, whatever they hold. */
 CAIRN_MUST_CHECK int dx_decode(const struct dx_kernels *kernels, const void *src, size_t stored_len,
                                const void *base, size_t base_len, void *dst, size_t raw_len);

@@ -6,6 +6,7 @@
 
 #define LINKS_MAX 131072u
 #define SLOTS (2 * LINKS_MAX)
+#define STEP_SHARE 8u /* of a plain chunk: a first difference, which nothing tells */
 
 /* A chunk that has a base by plan, or is one. */
 struct link {
@@ -13,6 +14,7 @@ struct link {
     uint16_t depth, level;        /* 0: it has none */
     uint16_t hanging;             /* planned differences to it */
     bool is_placed;               /* the view knows what it rests on */
+    uint32_t length;              /* that it is likely to have */
 };
 
 struct chains {
@@ -75,7 +77,8 @@ void chains_add(struct chains *chains, const struct chunk_name *name, const stru
     add_link(chains, &(struct link){.name = *name,
                                     .base = base->name,
                                     .depth = (uint16_t)base->depth,
-                                    .level = (uint16_t)base->level});
+                                    .level = (uint16_t)base->level,
+                                    .length = base->length});
 }
 
 bool chains_know(const struct chains *chains, const struct chunk_name *name)
@@ -98,10 +101,17 @@ unsigned chains_planned(const struct chains *chains, const struct chunk_name *na
 /* A chunk as it is in the remote, or as it is to be sent. */
 struct spot {
     struct chunk_name name, base; /* base: of a difference */
-    bool is_difference, is_placed;
+    bool is_difference, is_placed, is_dead;
     unsigned depth, level;
-    uint64_t held; /* bytes of it there, if no file refers to it */
+    uint64_t length; /* bytes that it takes there, or is likely to take */
+    uint64_t kept;   /* bytes that differences alone keep there, of it and of what it rests on */
 };
+
+/* That of bf16 weights which stand alone: 0.667 of their bytes. */
+static uint64_t plain_length(uint32_t raw_len)
+{
+    return 2ull * raw_len / 3;
+}
 
 static int look_at_place(struct view *view, struct spot *spot)
 {
@@ -112,52 +122,79 @@ static int look_at_place(struct view *view, struct spot *spot)
         return r == -ENOENT ? 0 : r;
     spot->is_placed = true;
     spot->depth = entry.depth;
+    spot->length = entry.stored_len;
     spot->is_difference = entry.encoding == ENCODING_DX;
     if (spot->is_difference)
         spot->base = entry.refs[0].name;
     r = view_chunk(view, &spot->name, &local, &refs);
-    spot->held = refs ? 0 : entry.stored_len;
+    spot->is_dead = refs == 0;
     return r == -ENOENT ? 0 : r;
 }
 
 static int look_at(const struct chains *chains, struct view *view, const struct chunk_name *name,
-                   struct spot *ret)
+                   uint32_t raw_len, struct spot *ret)
 {
     const struct link *link = find_link(chains, name);
-    *ret = (struct spot){.name = *name};
+    *ret = (struct spot){.name = *name, .length = plain_length(raw_len)};
     if (!link || link->is_placed)
         return look_at_place(view, ret);
-    ret->is_difference = link->depth > 0;
+    if (link->depth == 0)
+        return 0;
+    ret->is_difference = true;
     ret->base = link->base;
     ret->depth = link->depth;
     ret->level = link->level;
+    ret->length = link->length;
     return 0;
 }
 
-/* From the partner down: what it rests on, and what of that only differences need. */
+/* From the partner down to the keyframe that it rests on. */
 struct chain {
-    struct spot partner, keyframe;
-    struct spot head; /* what rests on the keyframe; the keyframe itself, where nothing does */
-    uint64_t held;
+    struct spot spots[CHUNK_DEPTH_MAX + 1];
+    unsigned count;
     bool has_name; /* of the chunk that a base is looked for */
 };
 
-static int walk_chain(const struct chains *chains, struct view *view, const struct chunk_name *name,
-                      const struct chunk_name *partner, struct chain *ret)
+static const struct spot *keyframe_of(const struct chain *chain)
 {
-    int r = look_at(chains, view, partner, &ret->partner);
-    ret->keyframe = ret->head = ret->partner;
-    ret->held = ret->partner.held;
-    ret->has_name = chunk_name_equal(partner, name);
-    for (unsigned i = 0; r == 0 && ret->keyframe.is_difference && i < CHUNK_DEPTH_MAX; i++) {
-        struct chunk_name base = ret->keyframe.base;
-        ret->head = ret->keyframe;
-        r = look_at(chains, view, &base, &ret->keyframe);
-        ret->held += ret->keyframe.held;
-        ret->has_name = ret->has_name || chunk_name_equal(&base, name);
+    return &chain->spots[chain->count - 1];
+}
+
+static void note_kept(struct chain *chain)
+{
+    uint64_t kept = 0;
+    for (unsigned i = chain->count; i-- > 0;) {
+        struct spot *spot = &chain->spots[i];
+        kept += spot->is_dead ? spot->length : 0;
+        spot->kept = kept;
     }
+}
+
+static int walk_chain(const struct chains *chains, struct view *view, const struct chunk_name *name,
+                      const struct chunk_name *partner, uint32_t raw_len, struct chain *ret)
+{
+    struct chunk_name next = *partner;
+    int r;
+    *ret = (struct chain){0};
+    do {
+        struct spot *spot = &ret->spots[ret->count++];
+        r = look_at(chains, view, &next, raw_len, spot);
+        ret->has_name = ret->has_name || chunk_name_equal(&next, name);
+        next = spot->base;
+    } while (r == 0 && keyframe_of(ret)->is_difference && ret->count < ARRAY_LEN(ret->spots));
+    note_kept(ret);
     return r;
 }
+
+static int is_image(struct view *view, const struct spot *spot, bool *ret)
+{
+    uint64_t twins = 0;
+    int r = spot->is_placed ? view_dependents(view, &spot->name, ENCODING_TWIN, 1, &twins) : 0;
+    *ret = twins > 0;
+    return r;
+}
+
+/* --- stars ------------------------------------------------------------------------------------ */
 
 /* Differences to it, there and by plan, are fewer than `most`. */
 static int has_room(const struct chains *chains, struct view *view, const struct spot *spot,
@@ -172,49 +209,120 @@ static int has_room(const struct chains *chains, struct view *view, const struct
     return r;
 }
 
-static int is_image(struct view *view, const struct spot *spot, bool *ret)
+/* The head of a nested star, or the keyframe: what may have one more, and keeps no more than
+ * `kept_max`; NULL: none. */
+static int choose_of_star(const struct chains *chains, struct view *view, const struct chain *chain,
+                          enum chain_form form, uint64_t kept_max, const struct spot **ret)
 {
-    uint64_t twins = 0;
-    int r = spot->is_placed ? view_dependents(view, &spot->name, ENCODING_TWIN, 1, &twins) : 0;
-    *ret = twins > 0;
-    return r;
-}
-
-/* Bytes that nothing but differences needs of what the base rests on, and of it. */
-static uint64_t held_by(const struct chain *chain, const struct spot *base)
-{
-    if (base == &chain->partner)
-        return chain->held;
-    return chain->keyframe.held + (base == &chain->head ? chain->head.held : 0);
-}
-
-/* A spot that is nearer than the keyframe; NULL: none is, of this form. */
-static const struct spot *find_nearest(const struct chain *chain, enum chain_form form)
-{
-    if (form == FORM_CHAIN && chain->partner.depth < CHAIN_DEPTH_MAX)
-        return &chain->partner;
-    return form == FORM_NESTED && chain->head.is_difference ? &chain->head : NULL;
-}
-
-/* The one of the chain that is nearest, may have one more, and keeps no more than `held_max`; NULL:
- * none. */
-static int choose_base(const struct chains *chains, struct view *view, const struct chain *chain,
-                       enum chain_form form, uint64_t held_max, const struct spot **ret)
-{
-    static const uint64_t on_keyframe[] = {KEYFRAME_EVERY - 1, NESTED_STARS, CHAINS_MAX};
-    const struct spot *base = find_nearest(chain, form);
-    uint64_t most = form == FORM_NESTED ? NESTED_MEMBERS : KEYFRAME_EVERY - 1;
+    const struct spot *keyframe = keyframe_of(chain), *base = keyframe;
     bool is_free = false;
     int r = 0;
-    if (base && held_by(chain, base) <= held_max)
-        r = has_room(chains, view, base, most, &is_free);
+    if (form == FORM_NESTED && chain->count > 1)
+        base = keyframe - 1;
+    if (base != keyframe && base->kept <= kept_max)
+        r = has_room(chains, view, base, NESTED_MEMBERS, &is_free);
     if (r == 0 && !is_free) {
-        base = &chain->keyframe;
-        if (held_by(chain, base) <= held_max)
-            r = has_room(chains, view, base, on_keyframe[form], &is_free);
+        base = keyframe;
+        if (base->kept <= kept_max)
+            r = has_room(chains, view, base,
+                         form == FORM_NESTED ? NESTED_STARS : KEYFRAME_EVERY - 1, &is_free);
     }
     *ret = is_free ? base : NULL;
     return r;
+}
+
+/* --- chains ----------------------------------------------------------------------------------- */
+
+static uint64_t cube_of(uint64_t n)
+{
+    return n * n * n;
+}
+
+static uint64_t cube_root(uint64_t n)
+{
+    uint64_t root = 0;
+    for (uint64_t bit = CHUNK_SIZE_MAX; bit; bit >>= 1)
+        if (cube_of(root | bit) <= n)
+            root |= bit;
+    return root;
+}
+
+/* Bytes of a difference to the chunk before: those of the shortest one in the chain. */
+static uint64_t step_of(const struct chain *chain)
+{
+    uint64_t step = keyframe_of(chain)->length / STEP_SHARE;
+    for (unsigned i = 0; i + 1 < chain->count; i++)
+        step = i ? min_u64(step, chain->spots[i].length) : chain->spots[i].length;
+    return max_u64(step, 1);
+}
+
+/* Of a difference to a spot: its cube is the sum of the cubes of those on the way. So it grows with
+ * the cube root of the distance: that of fine-tuning does so, that of smaller steps a bit faster.
+ */
+static uint64_t length_to(const struct chain *chain, const struct spot *base)
+{
+    uint64_t cubes = cube_of(step_of(chain));
+    for (const struct spot *spot = chain->spots; spot != base; spot++)
+        cubes += cube_of(min_u64(spot->length, CHUNK_SIZE_MAX));
+    return cube_root(cubes);
+}
+
+/* Bytes beyond a step, for each chunk of the row that may follow. */
+struct cost {
+    uint64_t bytes, row;
+};
+
+static bool is_less(const struct cost *a, const struct cost *b)
+{
+    return a->bytes * b->row < b->bytes * a->row;
+}
+
+/* A row ends where the chain has no level left; and where chunks of it were deleted, when there is
+ * no room to keep more of them. */
+static struct cost cost_of(const struct chain *chain, uint64_t length, unsigned levels,
+                           uint64_t room)
+{
+    uint64_t step = step_of(chain);
+    struct cost cost = {length > step ? length - step : 0, levels};
+    if (chain->spots[0].kept > 0)
+        cost.row = min_u64(levels, 1 + room / step);
+    return cost;
+}
+
+/* The base that costs least. That is the partner while the chain may get deeper, then mostly the
+ * head of the chain. NULL: a keyframe costs less. */
+static const struct spot *choose_of_chain(const struct chain *chain, uint32_t raw_len)
+{
+    const struct spot *best = NULL;
+    uint64_t plain = min_u64(keyframe_of(chain)->length, raw_len);
+    struct cost least = cost_of(chain, plain, CHAIN_DEPTH_MAX + 1, raw_len - plain);
+    for (unsigned i = 0; i < chain->count; i++) {
+        const struct spot *spot = &chain->spots[i];
+        if (spot->depth >= CHAIN_DEPTH_MAX || spot->kept > raw_len)
+            continue;
+        struct cost cost = cost_of(chain, length_to(chain, spot), CHAIN_DEPTH_MAX - spot->depth,
+                                   raw_len - spot->kept);
+        if (is_less(&cost, &least)) {
+            least = cost;
+            best = spot;
+        }
+    }
+    return best;
+}
+
+/* --- any -------------------------------------------------------------------------------------- */
+
+static int choose_base(const struct chains *chains, struct view *view, const struct chain *chain,
+                       enum chain_form form, uint32_t raw_len, const struct spot **ret)
+{
+    bool has_twins = false;
+    int r = form == FORM_CHAIN ? is_image(view, &chain->spots[0], &has_twins) : 0;
+    if (r < 0)
+        return r;
+    if (form != FORM_CHAIN || has_twins)
+        return choose_of_star(chains, view, chain, form, raw_len, ret);
+    *ret = choose_of_chain(chain, raw_len);
+    return 0;
 }
 
 int chains_find_base(const struct chains *chains, struct view *view, const struct chunk_name *name,
@@ -223,16 +331,17 @@ int chains_find_base(const struct chains *chains, struct view *view, const struc
 {
     struct chain chain;
     const struct spot *base = NULL;
-    bool has_twins = false;
     *ret = (struct chain_base){0};
-    int r = walk_chain(chains, view, name, partner, &chain);
-    if (r == 0 && form == FORM_CHAIN)
-        r = is_image(view, &chain.partner, &has_twins);
+    int r = walk_chain(chains, view, name, partner, raw_len, &chain);
     if (r == 0)
-        r = choose_base(chains, view, &chain, has_twins ? FORM_STAR : form, raw_len, &base);
+        r = choose_base(chains, view, &chain, form, raw_len, &base);
     if (r < 0 || !base || chain.has_name)
         return r;
-    *ret = (struct chain_base){base->name, base->depth + 1, base->is_placed ? 1 : base->level + 1,
-                               base->is_placed, base->held > 0};
+    *ret = (struct chain_base){.name = base->name,
+                               .depth = base->depth + 1,
+                               .level = base->is_placed ? 1 : base->level + 1,
+                               .length = (uint32_t)length_to(&chain, base),
+                               .is_placed = base->is_placed,
+                               .is_dead = base->is_dead};
     return 0;
 }

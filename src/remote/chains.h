@@ -6,8 +6,10 @@
  *           read beside one other. For bf16 weights of training states: twins may rest on them
  *   nested  the base is the head of a small star, and its base the keyframe: that is half as far
  *           away, and a chunk is read beside two others. For fp32 numbers of training states
- *   chain   the base is the partner itself, which is nearer: at most CHAIN_DEPTH_MAX in a row, then
- *           the keyframe again, where the next chain begins. For weights alone
+ *   chain   the base is the partner itself, which is nearest, up to CHAIN_DEPTH_MAX in a row. Then
+ *           another chain begins at one that the partner rests on: mostly the head of its chain, so
+ *           heads form a chain, too. When a keyframe costs less, the chunk becomes one. For weights
+ *           alone
  *
  * A chunk that is the image of twins is of a training state, wherever it stands: its successor is
  * of a star. What is to be sent with the cut may be a base, too: a level says in which order.
@@ -19,11 +21,10 @@
 
 #include "format/chunk.h"
 
-#define KEYFRAME_EVERY 10u                     /* a keyframe and the other members of its star */
-#define NESTED_STARS 3u                        /* that hang on a keyframe */
-#define NESTED_MEMBERS 2u                      /* that hang on the head of one */
-#define CHAIN_DEPTH_MAX (CHUNK_DEPTH_MAX - 1u) /* so that a twin of the last one may rest on it */
-#define CHAINS_MAX 4u                          /* that begin at one keyframe */
+#define KEYFRAME_EVERY 10u /* a keyframe and the other members of its star */
+#define NESTED_STARS 3u    /* that hang on a keyframe */
+#define NESTED_MEMBERS 2u  /* that hang on the head of one */
+#define CHAIN_DEPTH_MAX CHUNK_DEPTH_MAX
 
 enum chain_form { FORM_STAR, FORM_NESTED, FORM_CHAIN };
 
@@ -37,11 +38,12 @@ void chains_free(struct chains *chains); /* NULL is fine */
 /* The base that a chunk is to be stored by. */
 struct chain_base {
     struct chunk_name name;
-    unsigned depth; /* of the chunk, if it is; 0: none, it is a keyframe */
-    unsigned level; /* 1 more than the base's, which is to be sent before it with the same cut, or
-                       1: the base is there, or is sent as it is */
-    bool is_placed; /* the base is in the remote */
-    bool is_dead;   /* and no file refers to it: differences alone keep it there */
+    unsigned depth;  /* of the chunk, if it is; 0: none, it is a keyframe */
+    unsigned level;  /* 1 more than the base's, which is to be sent before it with the same cut, or
+                        1: the base is there, or is sent as it is */
+    uint32_t length; /* bytes that the chunk is then likely to take */
+    bool is_placed;  /* the base is in the remote */
+    bool is_dead;    /* and no file refers to it: differences alone keep it there */
 };
 
 /* For a chunk of `raw_len` bytes. Errors of the view. */

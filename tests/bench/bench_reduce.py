@@ -396,6 +396,8 @@ def tuned(args, training):
             "RL-like, bf16 weights": (training.tune(7e-7), save_weights, args.checkpoints),
             "fine-tuning, bf16 weights": (training.tune(2e-5), save_weights, args.checkpoints)}
     for name, (run, save, checkpoints) in runs.items():
+        if args.only not in name:
+            continue
         found[name] = {"live_share": run.live_share(), **trajectory(args, run, {name: save}, checkpoints)[name]}
         print(name, json.dumps(found[name]), file=sys.stderr, flush=True)
     return found
@@ -518,6 +520,7 @@ def main():
     parser.add_argument("--every", type=int, default=50, help="steps between checkpoints")
     parser.add_argument("--batch", type=int, default=8, help="rows of 128 tokens in a step")
     parser.add_argument("--pretrain", type=int, default=300, help="steps before what comes after pre-training")
+    parser.add_argument("--only", default="", help="of the part tuned: runs whose names have this")
     parser.add_argument("--parts", default="series,ratios,uploads,tuned,speeds", help="also entropy; texts, where the build found libzstd")
     args = parser.parse_args()
 

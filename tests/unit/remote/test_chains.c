@@ -8,7 +8,8 @@
 #include "view/remote.h"
 
 #define RAW_LEN 100000u
-#define STORED_LEN 1000u
+#define PLAIN_LEN 6000u /* of a chunk that stands alone */
+#define STEP_LEN 500u   /* of a difference to the one before */
 
 struct fixture {
     struct store_fixture fixture;
@@ -46,13 +47,14 @@ static unsigned number_of(const struct chunk_name *name)
 }
 
 /* It is in the remote so. `base` 0: by itself. No file refers to it. */
-static void place(struct fixture *g, unsigned chunk, enum chunk_encoding encoding, unsigned base)
+static void place_long(struct fixture *g, unsigned chunk, enum chunk_encoding encoding,
+                       unsigned base, uint32_t stored_len)
 {
     struct view *view = g->fixture.store->view;
     struct chunk_entry entry = {.name = name_of(chunk),
                                 .pack = g->packs++,
                                 .offset = 4096,
-                                .stored_len = STORED_LEN,
+                                .stored_len = stored_len,
                                 .raw_len = RAW_LEN,
                                 .encoding = encoding};
     if (base) {
@@ -63,6 +65,11 @@ static void place(struct fixture *g, unsigned chunk, enum chunk_encoding encodin
         entry.depth = rests_on.depth + 1;
     }
     assert_i64(view_remote_placed(view, entry.pack, MIB, &entry, 1), 0);
+}
+
+static void place(struct fixture *g, unsigned chunk, enum chunk_encoding encoding, unsigned base)
+{
+    place_long(g, chunk, encoding, base, encoding == ENCODING_DX ? STEP_LEN : PLAIN_LEN);
 }
 
 /* The base of a chunk that takes the place of `partner`; 0: none. */
@@ -124,22 +131,71 @@ Test(chains, planned_members_of_a_star_count_with_those_that_are_there)
     teardown(&g);
 }
 
-Test(chains, a_chain_rests_on_the_one_before_until_it_is_deep)
+/* As the differences of small steps do, it grows with the square root of the distance. */
+static uint32_t length_over(unsigned distance)
+{
+    uint32_t length = STEP_LEN;
+    while (length * length < distance * STEP_LEN * STEP_LEN)
+        length++;
+    return length;
+}
+
+/* Eight in a row rest each on the one before. Then one rests on the head of the chain, and it is
+ * the head of the next, which is shorter. */
+Test(chains, heads_of_chains_are_a_chain)
+{
+    static const struct {
+        unsigned chunk, base;
+    } heads[] = {{10, 1}, {18, 10}, {25, 18}, {31, 25}, {36, 31}, {40, 36}};
+    unsigned head = 0, depths[41] = {0};
+    struct chain_base base;
+    struct fixture g;
+    setup(&g);
+    place(&g, 1, ENCODING_FX, 0);
+    for (unsigned chunk = 2; chunk <= 40; chunk++) {
+        bool is_head = chunk == heads[head].chunk;
+        unsigned expected = is_head ? heads[head].base : chunk - 1;
+        head += is_head;
+        depths[chunk] = depths[expected] + 1;
+        expect_u64(find(&g, chunk, chunk - 1, FORM_CHAIN, &base), expected, "chunk %u", chunk);
+        expect_u64(base.depth, depths[chunk], "chunk %u", chunk);
+        place_long(&g, chunk, ENCODING_DX, expected, length_over(chunk - expected));
+    }
+    expect_u64(head, ARRAY_LEN(heads));
+    teardown(&g);
+}
+
+/* Any number of chunks may hang on one: runs that begin with the same weights. */
+Test(chains, a_partner_serves_many)
 {
     struct chain_base base;
     struct fixture g;
     setup(&g);
     place(&g, 1, ENCODING_FX, 0);
-    unsigned chunk = 2;
-    for (unsigned chain = 0; chain < CHAINS_MAX; chain++)
-        for (unsigned depth = 1; depth <= CHAIN_DEPTH_MAX; depth++, chunk++) {
-            unsigned expected = depth == 1 ? 1 : chunk - 1;
-            expect_u64(find(&g, chunk, chunk - 1, FORM_CHAIN, &base), expected, "chunk %u", chunk);
-            expect_u64(base.depth, depth);
-            place(&g, chunk, ENCODING_DX, expected);
-        }
-    expect_u64(find(&g, chunk, chunk - 1, FORM_CHAIN, &base), 0, "enough chains begin there");
+    for (unsigned chunk = 2; chunk <= 2 * KEYFRAME_EVERY; chunk++) {
+        expect_u64(find(&g, chunk, 1, FORM_CHAIN, &base), 1, "chunk %u", chunk);
+        place(&g, chunk, ENCODING_DX, 1);
+    }
     teardown(&g);
+}
+
+/* Where steps are long, a head would take more than a keyframe that nine rest on. */
+Test(chains, a_keyframe_follows_a_chain_of_long_steps)
+{
+    static const struct {
+        uint32_t step;
+        unsigned base;
+    } cases[] = {{PLAIN_LEN / 3, 1}, {2 * PLAIN_LEN / 3, 0}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct chain_base base;
+        struct fixture g;
+        setup(&g);
+        place(&g, 1, ENCODING_FX, 0);
+        for (unsigned chunk = 2; chunk <= 1 + CHAIN_DEPTH_MAX; chunk++)
+            place_long(&g, chunk, ENCODING_DX, chunk - 1, cases[i].step);
+        expect_u64(find(&g, 10, 9, FORM_CHAIN, &base), cases[i].base, "case %zu", i);
+        teardown(&g);
+    }
 }
 
 /* Half as far away as in a star, and no deeper than two. */
@@ -207,14 +263,16 @@ Test(chains, what_follows_the_image_of_twins_is_of_a_star)
     teardown(&g);
 }
 
-/* Here no file refers to anything: all that a new one rests on is kept for it alone. */
+/* Here no file refers to anything: all that a new one rests on is kept for it alone. What leaves
+ * room for more to follow is better than what is nearer. */
 Test(chains, dead_bases_are_no_longer_than_what_they_are_kept_for)
 {
+    enum { HELD = PLAIN_LEN + 2 * STEP_LEN };
     static const struct {
         uint32_t raw_len;
         unsigned base;
     } cases[] = {
-        {3 * STORED_LEN, 3}, {3 * STORED_LEN - 1, 1}, {STORED_LEN, 1}, {STORED_LEN - 1, 0}};
+        {HELD, 3}, {HELD - 1, 1}, {PLAIN_LEN + STEP_LEN, 1}, {PLAIN_LEN, 1}, {PLAIN_LEN - 1, 0}};
     struct chain_base base;
     struct chunk_name name = name_of(9), partner = name_of(3);
     struct fixture g;

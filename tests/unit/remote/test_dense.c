@@ -195,8 +195,8 @@ Test(dense, images_are_known_when_masters_come_with_a_later_head)
     teardown(&g);
 }
 
-/* The deepest image that there is may have twins. */
-Test(dense, twins_of_the_last_of_a_chain)
+/* But those of the last of a chain, which is as deep as a chunk may be. */
+Test(dense, twins_rest_on_images_of_a_chain)
 {
     struct fixture g;
     setup(&g);
@@ -206,9 +206,12 @@ Test(dense, twins_of_the_last_of_a_chain)
     }
     open_remote(&g, REDUCE_DENSE);
     wait_published(&g);
-    put_masters(&g, "masters", CHAIN_DEPTH_MAX, 5);
+    put_masters(&g, "masters", CHAIN_DEPTH_MAX - 1, 5);
+    put_masters(&g, "others", CHAIN_DEPTH_MAX, 6);
     wait_published(&g);
-    expect_form(&g, "masters", ENCODING_TWIN, CHAIN_DEPTH_MAX + 1, "step7", 2);
+    expect_form(&g, "step8", ENCODING_DX, CHAIN_DEPTH_MAX, "step7", 1);
+    expect_form(&g, "masters", ENCODING_TWIN, CHAIN_DEPTH_MAX, "step7", 2);
+    expect_form(&g, "others", ENCODING_FX, 0, NULL, 2);
     teardown(&g);
 }
 
