@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Speed of the codec over the chunks of files, beside memcpy and BLAKE3 over the same bytes:
  * reduce_bench ROUNDS FILE[:BASE]... A line of JSON for each file: bytes, stored bytes, and seconds
- * of thread CPU time of each round. A matrix is what fx_encode_matrix() makes less of. For twin a
- * file is taken for fp32 numbers, which are rounded to images; seconds are those for the fp32.
- * Where there is a base, as long a file, chunks are also encoded as dx to the chunks of the base.
- */
+ * of thread CPU time of each round for as many bytes. memcpy, BLAKE3 and fx are measured twice:
+ *
+ *   "cached"  each chunk was read just before, as writeback hashes it: it comes from the cache
+ *   "memory"  chunk after chunk of 256 MiB, the file over and over, which no cache holds
+ *
+ * All write into one buffer of a chunk that is used again. The rest is done with the file as it is,
+ * "file". A matrix is what fx_encode_matrix() makes less of. For twin a file is taken for fp32
+ * numbers, which are rounded to images; seconds are those for the fp32. Where there is a base, as
+ * long a file, chunks are also encoded as dx to the chunks of the base. */
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
@@ -20,8 +26,11 @@
 #include "codec/twin_kernels.h"
 
 #define ROUNDS_MAX 99
+#define MEMORY_LEN (256u * MIB)
+#define CACHED_TIMES 4u /* a chunk, in a round */
 
-static uint8_t *raw, *stored; /* the whole file: read from memory, as what is in the stage is */
+/* The file over and over, `raw_len` bytes in all, and its chunks as they are stored. */
+static uint8_t *raw, *stored;
 static size_t *lens, chunks, raw_len;
 static uint8_t out[CHUNK_SIZE_MAX], scratch[CHUNK_SCRATCH_LEN];
 static const struct fx_kernels *kernels;
@@ -45,14 +54,24 @@ static void hash(size_t i)
     sink = name.bytes[0];
 }
 
-/* 0 where fx does not pay: then the chunk is stored as it is. */
-static void encode(size_t i)
+/* Returns 0 where fx does not pay: then the chunk is stored as it is. */
+static size_t encode_to(size_t i, uint8_t *dst)
 {
     struct fx_guess guess;
     fx_look(raw + i * CHUNK_SIZE_MAX, chunk_len(i), &guess);
-    lens[i] = fx_pays(&guess) ? fx_encode(kernels, &guess, raw + i * CHUNK_SIZE_MAX, chunk_len(i),
-                                          stored + i * CHUNK_SIZE_MAX, chunk_len(i))
-                              : 0;
+    return fx_pays(&guess) ? fx_encode(kernels, &guess, raw + i * CHUNK_SIZE_MAX, chunk_len(i), dst,
+                                       chunk_len(i))
+                           : 0;
+}
+
+static void encode(size_t i)
+{
+    lens[i] = encode_to(i, out);
+}
+
+static void store(size_t i)
+{
+    lens[i] = encode_to(i, stored + i * CHUNK_SIZE_MAX);
 }
 
 static void decode(size_t i)
@@ -72,7 +91,7 @@ static void matrix_encode_chunk(size_t i)
 {
     struct fx_guess guess;
     uint8_t *src = raw + i * CHUNK_SIZE_MAX, *dst = stored + i * CHUNK_SIZE_MAX;
-    encode(i);
+    store(i);
     fx_look(src, chunk_len(i), &guess);
     size_t most = lens[i] ? lens[i] : chunk_len(i),
            len = fx_encode_matrix(kernels, &guess, src, chunk_len(i), matrix, out, most - 1);
@@ -176,17 +195,43 @@ static void chunk(size_t i)
     sink = (uint8_t)e.len;
 }
 
+static double now(void)
+{
+    return (double)clock_ns(CLOCK_THREAD_CPUTIME_ID) / 1e9;
+}
+
+/* Seconds of a round. */
+static double pass(void (*step)(size_t i))
+{
+    double began = now();
+    for (size_t i = 0; i < chunks; i++)
+        step(i);
+    return now() - began;
+}
+
+static double pass_cached(void (*step)(size_t i))
+{
+    double sum = 0;
+    for (size_t i = 0; i < chunks; i++) {
+        step(i);
+        double began = now();
+        for (unsigned k = 0; k < CACHED_TIMES; k++)
+            step(i);
+        sum += now() - began;
+    }
+    return sum / CACHED_TIMES;
+}
+
+static double (*regime)(void (*step)(size_t i)) = pass;
+static const char *separator;
+
 static void measure(const char *name, unsigned rounds, void (*step)(size_t i))
 {
-    printf(", \"%s\": [", name);
-    for (unsigned round = 0; round < rounds; round++) {
-        int64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-        for (size_t i = 0; i < chunks; i++)
-            step(i);
-        printf("%s%.6f", round ? ", " : "",
-               (double)(clock_ns(CLOCK_THREAD_CPUTIME_ID) - began) / 1e9);
-    }
+    printf("%s\"%s\": [", separator, name);
+    for (unsigned round = 0; round < rounds; round++)
+        printf("%s%.6f", round ? ", " : "", regime(step));
     printf("]");
+    separator = ", ";
 }
 
 static void measure_at(const char *name, unsigned rounds, void (*step)(size_t i))
@@ -250,17 +295,11 @@ static void bench_dx(const char *path, unsigned rounds)
     free(guesses);
 }
 
-static void bench(const char *path, const char *base_path, unsigned rounds)
+static void bench_fx(const char *name, double (*how)(void (*step)(size_t i)), unsigned rounds)
 {
-    char *bytes = NULL;
-    check(io_read_file(path, 1ull << 30, &bytes, &raw_len) == 0 && raw_len >= FX_RAW_MIN);
-    raw_len = align_down(raw_len, FX_RAW_MIN); /* so that no chunk is shorter */
-    raw = (uint8_t *)bytes;
-    chunks = (raw_len + CHUNK_SIZE_MAX - 1) / CHUNK_SIZE_MAX;
-    lens = xcalloc(chunks, sizeof *lens);
-    stored = xmalloc_large(raw_len);
-    memset(stored, 1, raw_len);
-    printf("{\"file\": \"%s\", \"bytes\": %zu", path, raw_len);
+    regime = how;
+    separator = "";
+    printf(", \"%s\": {", name);
     measure("memcpy", rounds, copy);
     measure("blake3", rounds, hash);
     measure("chunk", rounds, chunk);
@@ -269,14 +308,67 @@ static void bench(const char *path, const char *base_path, unsigned rounds)
         measure_at("encode", rounds, encode);
         measure_at("decode", rounds, decode);
     }
-    printf(", \"stored_bytes\": %zu", stored_len());
+    printf("}");
+}
+
+static void bench_file(const char *base_path, unsigned rounds)
+{
+    regime = pass;
+    separator = "";
+    printf(", \"file\": {");
+    measure("memcpy", rounds, copy);
+    measure("blake3", rounds, hash);
     bench_matrix(rounds);
     bench_twin(rounds);
     if (base_path)
         bench_dx(base_path, rounds);
+    printf("}");
+}
+
+static void use_chunks(size_t len)
+{
+    raw_len = len;
+    chunks = (len + CHUNK_SIZE_MAX - 1) / CHUNK_SIZE_MAX;
+}
+
+/* Shared, as the stage is: the kernel gives it huge pages where it gives the stage some. */
+static uint8_t *map_shared(size_t len)
+{
+    void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    check(p != MAP_FAILED);
+    (void)madvise(p, len, MADV_HUGEPAGE);
+    memset(p, 1, len);
+    return p;
+}
+
+static void bench(const char *path, const char *base_path, unsigned rounds)
+{
+    char *bytes = NULL;
+    size_t file_len, all;
+    check(io_read_file(path, 1ull << 30, &bytes, &file_len) == 0 && file_len >= FX_RAW_MIN);
+    file_len = align_down(file_len, FX_RAW_MIN); /* so that no chunk is shorter */
+    all = max_u64(align_down(MEMORY_LEN, FX_RAW_MIN), file_len);
+    raw = map_shared(all);
+    stored = map_shared(all);
+    for (size_t at = 0; at < all; at += file_len)
+        memcpy(raw + at, bytes, (size_t)min_u64(file_len, all - at));
+    free(bytes);
+    use_chunks(all);
+    lens = xcalloc(chunks, sizeof *lens);
+    kernels = fx_kernels_of(cpu_level_of_machine());
+    (void)pass(store);
+    use_chunks(file_len);
+    printf("{\"path\": \"%s\", \"bytes\": %zu, \"stored_bytes\": %zu", path, file_len,
+           stored_len());
+    bench_fx("cached", pass_cached, rounds);
+    use_chunks(all);
+    printf(", \"memory_bytes\": %zu", all);
+    bench_fx("memory", pass, rounds);
+    use_chunks(file_len);
+    bench_file(base_path, rounds);
     printf("}\n");
-    free(raw);
-    free(stored);
+    (void)munmap(raw, all);
+    (void)munmap(stored, all);
     free(lens);
 }
 
