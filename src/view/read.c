@@ -314,8 +314,9 @@ static int walk_inline(struct extents_walk *w, const struct piece *piece)
 }
 
 /* One piece of a page, clipped to what is not yet given. */
-static int walk_piece(struct extents_walk *w, const struct piece *piece)
+static int walk_piece(const struct piece *piece, void *arg)
 {
+    struct extents_walk *w = arg;
     uint64_t from = max_u64(piece->offset, w->at),
              to = min_u64(piece->offset + piece->length, w->end);
     if (from >= to)
@@ -334,16 +335,6 @@ static int walk_piece(struct extents_walk *w, const struct piece *piece)
                                          .kind = EXTENT_CHUNK,
                                          .chunk = clipped.chunk,
                                          .chunk_offset = clipped.within});
-}
-
-static int walk_page(struct extents_walk *w, uint64_t page, const struct scan *scan)
-{
-    struct piece_list list = {0};
-    int r = page_decode(page, scan->value, scan->value_len, &list);
-    for (size_t i = 0; i < list.count && r == 0; i++)
-        r = walk_piece(w, &list.at[i]);
-    vector_free(&list);
-    return r;
 }
 
 /* The pages in the range: of each the newest version that is not newer than `version`. */
@@ -365,7 +356,7 @@ static int walk_pages(struct extents_walk *w, uint64_t version)
         if (~key_get_u64(scan.key, KEY_U64_U64_LEN) > version) {
             key_page(&key, w->ino, page, version);
         } else {
-            r = walk_page(w, page, &scan);
+            r = page_walk(page, scan.value, scan.value_len, w->at, w->end, walk_piece, w);
             key_page(&key, w->ino, page + 1, version);
         }
         scan_seek(&scan, &key);

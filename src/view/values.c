@@ -406,7 +406,23 @@ void page_encode(uint64_t page, const struct piece_list *list, uint8_t **ret_val
         piece_encode(page * VIEW_PAGE_LEN, &list->at[i], &w);
 }
 
-int page_decode(uint64_t page, const void *p, size_t len, struct piece_list *list)
+/* Index of the first of `count` pieces at `pieces` that ends behind `from`, a place in the page. */
+static uint32_t find_piece(const uint8_t *pieces, uint32_t count, uint64_t from)
+{
+    uint32_t low = 0, high = count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        const uint8_t *piece = pieces + (size_t)middle * PIECE_LEN;
+        if ((uint64_t)get_le32(piece) + get_le32(piece + 4) <= from)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+int page_walk(uint64_t page, const void *p, size_t len, uint64_t from, uint64_t to,
+              int (*fn)(const struct piece *piece, void *arg), void *arg)
 {
     struct cursor c = value_begin(p, len);
     uint32_t count = read_u32(&c);
@@ -414,17 +430,35 @@ int page_decode(uint64_t page, const void *p, size_t len, struct piece_list *lis
         (size_t)(c.end - c.at) != (size_t)count * PIECE_LEN)
         return -EUCLEAN;
     uint64_t base = page * VIEW_PAGE_LEN, end = base;
-    for (uint32_t i = 0; i < count; i++) {
+    if (from > base)
+        c.at += (size_t)find_piece(c.at, count, from - base) * PIECE_LEN;
+    while (c.at < c.end) {
         struct piece e;
         int r = piece_decode(base, &c, &e);
         if (r < 0)
             return r;
         if (e.offset < end || e.length == 0 || e.offset + e.length > base + VIEW_PAGE_LEN)
             return -EUCLEAN;
+        if (e.offset >= to)
+            break;
         end = e.offset + e.length;
-        vector_add(list, e);
+        r = fn(&e, arg);
+        if (r != 0)
+            return r;
     }
-    return value_end(&c);
+    return 0;
+}
+
+static int add_piece(const struct piece *piece, void *arg)
+{
+    struct piece_list *list = arg;
+    vector_add(list, *piece);
+    return 0;
+}
+
+int page_decode(uint64_t page, const void *p, size_t len, struct piece_list *list)
+{
+    return page_walk(page, p, len, 0, UINT64_MAX, add_piece, list);
 }
 
 int bytes_decode(const void *p, size_t len, const uint8_t **ret_bytes, size_t *ret_len)

@@ -142,6 +142,11 @@ CAIRN_MUST_CHECK int dependent_decode(const void *p, size_t len, unsigned *ret_d
 void page_encode(uint64_t page, const struct piece_list *list, uint8_t **ret_value,
                  size_t *ret_len);
 CAIRN_MUST_CHECK int page_decode(uint64_t page, const void *p, size_t len, struct piece_list *list);
+/* Calls `fn` for those that have a byte in [from, to), whole and in order, until it returns
+ * nonzero; returns that. Takes time for these, and for the logarithm of all: others are not
+ * checked. */
+CAIRN_MUST_CHECK int page_walk(uint64_t page, const void *p, size_t len, uint64_t from, uint64_t to,
+                               int (*fn)(const struct piece *piece, void *arg), void *arg);
 
 /* Values that are bytes after the version byte (xattr, link target, inline content). */
 CAIRN_MUST_CHECK int bytes_decode(const void *p, size_t len, const uint8_t **ret_bytes,
