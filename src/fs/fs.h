@@ -54,10 +54,17 @@ CAIRN_MUST_CHECK int fs_symlink(struct fs *fs, const char *target, uint64_t pare
 CAIRN_MUST_CHECK int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, const char *name,
                              struct stat *ret);
 CAIRN_MUST_CHECK int fs_unlink(struct fs *fs, uint64_t parent, const char *name);
-CAIRN_MUST_CHECK int fs_rmdir(struct fs *fs, uint64_t parent, const char *name);
-/* `flags` as of renameat2(2); drafts that move are sealed first. `caller`: whose a whiteout is. */
+/* *ret_ino: what was removed; valid with 0. */
+CAIRN_MUST_CHECK int fs_rmdir(struct fs *fs, uint64_t parent, const char *name, uint64_t *ret_ino);
+/* The inodes that a rename found under the two names; 0: none. */
+struct fs_renamed {
+    uint64_t source, target;
+};
+/* `flags` as of renameat2(2); drafts that move are sealed first. `caller`: whose a whiteout is.
+ * *ret is valid with 0. */
 CAIRN_MUST_CHECK int fs_rename(struct fs *fs, uint64_t parent, const char *name, uint64_t parent2,
-                               const char *name2, unsigned flags, const struct fs_caller *caller);
+                               const char *name2, unsigned flags, const struct fs_caller *caller,
+                               struct fs_renamed *ret);
 /* `buf` has room for 4096 bytes; returns the length. */
 CAIRN_MUST_CHECK ssize_t fs_readlink(struct fs *fs, uint64_t ino, char buf[4096]);
 
@@ -145,6 +152,7 @@ struct fs_opened {
     uint64_t handle;
     bool has_draft; /* it is being changed: its pages must not be cached */
     bool atime_due; /* the next read moves atime: it must come here, not end in the page cache */
+    bool seals;     /* closing it seals the file: fs_flush() must be called */
 };
 
 /* A file, or a directory to be listed. O_TRUNC means nothing here: it comes as fs_setattr(). */

@@ -69,6 +69,9 @@ void live_end_all(struct fs *fs);
  * held, or the opening undone. -ENFILE. */
 CAIRN_MUST_CHECK int open_ahead(struct fs *fs, uint64_t ino, int flags, uint64_t *ret_handle);
 void open_undo(struct fs *fs, uint64_t ino, uint64_t handle);
+/* Does a close seal the file? It does if the handle could write, or made the file: one that was
+ * made to be read only is part of history after its close, too. */
+bool close_seals(int flags);
 /* Takes away what a change of content does: capabilities, and, if `caller` is without privilege,
  * setuid and setgid. */
 CAIRN_MUST_CHECK int kill_privileges(struct fs *fs, const struct ns_inode *inode,

@@ -206,6 +206,7 @@ int fs_create(struct fs *fs, uint64_t parent, const char *name, mode_t mode, int
     }
     ret->has_draft = true;
     ret->atime_due = false;
+    ret->seals = close_seals(flags);
     return fs_getattr(fs, rec.ino, ret_stat);
 }
 
@@ -271,7 +272,8 @@ static int commit_losing(struct fs *fs, struct record *rec, struct record *also,
     return r;
 }
 
-static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool directory)
+static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool directory,
+                       uint64_t *ret_ino)
 {
     _cleanup_held_ struct held held = {.fs = fs};
     struct view_entry entry;
@@ -285,6 +287,7 @@ static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool di
         r = hold_inode(&held, entry.ino, &inode);
     if (r < 0)
         return r;
+    *ret_ino = entry.ino;
     if (S_ISDIR(inode.attrs.mode) != directory)
         return directory ? -ENOTDIR : -EISDIR;
     if (directory && (r = ns_check_empty(fs->ns, entry.ino)) < 0)
@@ -303,12 +306,13 @@ static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool di
 
 int fs_unlink(struct fs *fs, uint64_t parent, const char *name)
 {
-    return remove_name(fs, parent, name, false);
+    uint64_t removed;
+    return remove_name(fs, parent, name, false, &removed);
 }
 
-int fs_rmdir(struct fs *fs, uint64_t parent, const char *name)
+int fs_rmdir(struct fs *fs, uint64_t parent, const char *name, uint64_t *ret_ino)
 {
-    return remove_name(fs, parent, name, true);
+    return remove_name(fs, parent, name, true, ret_ino);
 }
 
 /* --- rename ----------------------------------------------------------------------------------- */
@@ -418,7 +422,7 @@ static int rename_held(struct renaming *rn, const char *name, const char *name2)
 }
 
 int fs_rename(struct fs *fs, uint64_t parent, const char *name, uint64_t parent2, const char *name2,
-              unsigned flags, const struct fs_caller *caller)
+              unsigned flags, const struct fs_caller *caller, struct fs_renamed *ret)
 {
     if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT))
         return -EINVAL;
@@ -426,6 +430,7 @@ int fs_rename(struct fs *fs, uint64_t parent, const char *name, uint64_t parent2
     int r = rename_find(&rn, parent, name, parent2, name2);
     if (r == 0)
         r = rename_held(&rn, name, name2);
+    *ret = (struct fs_renamed){rn.source.ino, rn.has_target ? rn.target.ino : 0};
     held_drop(&rn.held);
     return r;
 }

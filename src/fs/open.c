@@ -94,9 +94,7 @@ struct live_inode *live_nameless_locked(struct fs *fs, uint64_t ino)
     return live && live->is_nameless ? live : NULL;
 }
 
-/* A close seals if the handle could write, or made the file: one that was made to be read only is
- * part of history after its close, too. */
-static bool closing_seals(int flags)
+bool close_seals(int flags)
 {
     return (flags & O_ACCMODE) != O_RDONLY || flags & O_CREAT;
 }
@@ -218,6 +216,7 @@ int fs_open(struct fs *fs, uint64_t ino, int flags, struct fs_opened *ret)
     (void)stage_file_state(fs->stage, ino, &state);
     ret->has_draft = state.has_draft || inode.nascent;
     ret->atime_due = access_due(fs, ino, clock_realtime_ns());
+    ret->seals = close_seals(flags);
     return 0;
 }
 
@@ -270,7 +269,8 @@ int fs_opened_again(struct fs *fs, uint64_t handle, struct fs_opened *ret)
     (void)stage_file_state(fs->stage, ino, &state);
     *ret = (struct fs_opened){.handle = handle,
                               .has_draft = state.has_draft || inode.nascent,
-                              .atime_due = access_due(fs, ino, clock_realtime_ns())};
+                              .atime_due = access_due(fs, ino, clock_realtime_ns()),
+                              .seals = close_seals(fs_handle_flags(fs, handle))};
     return 0;
 }
 
@@ -297,7 +297,7 @@ static bool others_write(struct fs *fs, uint64_t ino, uint64_t handle)
 
 static int seal_at_close(struct fs *fs, uint64_t ino, uint64_t handle)
 {
-    if (!closing_seals(fs_handle_flags(fs, handle)))
+    if (!close_seals(fs_handle_flags(fs, handle)))
         return 0;
     return others_write(fs, ino, handle) ? store_seal_later(fs->store, ino)
                                          : store_seal(fs->store, ino);

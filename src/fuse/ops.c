@@ -199,12 +199,12 @@ static uint64_t ino_of(struct front *front, uint64_t parent, const char *name)
 static void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct front *front = front_of(req);
-    uint64_t lost = ino_of(front, parent, name);
+    uint64_t lost = current.before.ino;
     int r;
     if (!was_done(front, NULL, &r))
-        r = fs_rmdir(front->fs, parent, name);
+        r = fs_rmdir(front->fs, parent, name, &lost);
     if (r == 0)
-        cached_marked(front, current.is_applied ? current.before.ino : lost);
+        cached_marked(front, lost);
     reply_changed(req, parent, r);
 }
 
@@ -213,17 +213,19 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 {
     struct front *front = front_of(req);
     struct fs_caller caller = caller_of(req);
-    uint64_t moved = ino_of(front, parent, name), other = ino_of(front, parent2, name2);
+    struct fs_renamed renamed;
     int r;
-    if (!was_done(front, NULL, &r))
-        r = fs_rename(front->fs, parent, name, parent2, name2, flags, &caller);
+    if (was_done(front, NULL, &r)) /* what has the names now */
+        renamed = (struct fs_renamed){ino_of(front, parent2, name2), ino_of(front, parent, name)};
+    else
+        r = fs_rename(front->fs, parent, name, parent2, name2, flags, &caller, &renamed);
     cached_entries_changed(front, parent, r);
     if (parent2 != parent)
         cached_entries_changed(front, parent2, r);
-    if (r == 0 && moved)
-        cached_marked(front, moved);
-    if (r == 0 && other)
-        cached_marked(front, other);
+    if (r == 0 && renamed.source)
+        cached_marked(front, renamed.source);
+    if (r == 0 && renamed.target)
+        cached_marked(front, renamed.target);
     reply_result(req, r);
 }
 

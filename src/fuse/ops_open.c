@@ -42,6 +42,7 @@ static void set_open_flags(struct front *front, const struct fs_opened *opened,
     bool may_be_old = front->adoption.is_adopted && fs_follows(front->fs);
     fi->keep_cache = !fi->direct_io && !opened->has_draft && !opened->atime_due &&
                      !changed_lately(front) && !may_be_old;
+    fi->noflush = !opened->seals;
 }
 
 void front_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)

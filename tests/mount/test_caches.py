@@ -70,6 +70,24 @@ def test_known_directories_cost_no_request(cairn):
     assert requests(cairn) - before <= FEW
 
 
+def test_reading_costs_few_requests(cairn):
+    """Open, read and close of a known file are three requests, and two where the kernel has its pages: a close that seals nothing is none."""
+    cairn.mount(**KEPT)
+    paths = make_files(os.path.join(cairn.mnt, "many"), 200)
+    for path in paths:
+        rig.write_file(path, b"content")
+    cairn.wait()
+    for path in paths:
+        os.stat(path)
+    for each in (3, 2):
+        before = requests(cairn)
+        for path in paths:
+            with opened(path, os.O_RDONLY) as fd:
+                assert os.read(fd, 100) == b"content"
+        rig.poll(lambda before=before, each=each: requests(cairn) - before >= each * len(paths), 10, "the releases")
+        assert requests(cairn) - before <= each * len(paths) + FEW
+
+
 class Seen:
     """What stat tells of a path, asked before and after."""
 

@@ -56,8 +56,8 @@ def fcntl_locks(s):
             label = f"{mine} {theirs} {start} {length}"
             s.note(label, elsewhere(lambda other: lock(other, fcntl.F_SETLK, theirs, start, length)))
             s.note(f"{label} asked", elsewhere(lambda other: asked(other, fcntl.F_GETLK, theirs, start, length)))
-            with opened("file"):
-                pass  # closing any descriptor drops the locks of the process
+            with opened("file", os.O_RDONLY):
+                pass  # closing any descriptor drops the locks of the process, also one that writes nothing
             s.note(f"{label} dropped", elsewhere(lambda other: lock(other, fcntl.F_SETLK, theirs, start, length)))
 
 

@@ -263,10 +263,11 @@ void private_rename(struct worker *w, struct file *file)
                        w->names++);
     }
     struct dir *a = dir_of(w, file), *b = dir_of(w, &to);
+    struct fs_renamed renamed;
     int r;
     lock_dirs(a, b);
     do
-        r = fs_rename(w->fixture->fs, a->ino, file->name, b->ino, to.name, 0, &w->caller);
+        r = fs_rename(w->fixture->fs, a->ino, file->name, b->ino, to.name, 0, &w->caller, &renamed);
     while (must_repeat(w->fixture, r));
     unlock_dirs(a, b);
     EXPECT_OK(w, r, "renaming");

@@ -171,6 +171,7 @@ static void change_names(struct worker *w, const char *name, const char *name2)
     struct fixture *fixture = w->fixture;
     struct dir *dir = &fixture->dirs[DIR_SHARED];
     struct stat st;
+    struct fs_renamed renamed;
     unsigned what = (unsigned)below(&w->rng, 4);
     int r;
     (void)pthread_mutex_lock(&dir->lock);
@@ -180,10 +181,10 @@ static void change_names(struct worker *w, const char *name, const char *name2)
         if (what == 0)
             r = fs_unlink(fixture->fs, dir->ino, name);
         else if (what == 1)
-            r = fs_rename(fixture->fs, dir->ino, name, dir->ino, name2, 0, &w->caller);
+            r = fs_rename(fixture->fs, dir->ino, name, dir->ino, name2, 0, &w->caller, &renamed);
         else if (what == 2)
-            r = fs_rename(fixture->fs, dir->ino, name, dir->ino, name2, RENAME_EXCHANGE,
-                          &w->caller);
+            r = fs_rename(fixture->fs, dir->ino, name, dir->ino, name2, RENAME_EXCHANGE, &w->caller,
+                          &renamed);
         else if ((r = fs_lookup(fixture->fs, dir->ino, name, &st)) == 0)
             r = fs_link(fixture->fs, st.st_ino, dir->ino, name2, &st);
     } while (must_repeat(fixture, r));

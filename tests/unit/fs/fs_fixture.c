@@ -83,6 +83,18 @@ uint64_t make_dir(const char *name)
     return st.st_ino;
 }
 
+int rename_file(const char *name, const char *name2, unsigned flags)
+{
+    struct fs_renamed renamed;
+    return fs_rename(fs, ROOT_INO, name, ROOT_INO, name2, flags, &root, &renamed);
+}
+
+int remove_dir(const char *name)
+{
+    uint64_t removed;
+    return fs_rmdir(fs, ROOT_INO, name, &removed);
+}
+
 struct reading {
     struct got *got;
     void *buf;

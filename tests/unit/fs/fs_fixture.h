@@ -26,6 +26,9 @@ void close_file(struct file file);
 uint64_t make_file(const char *name, const char *text);
 uint64_t make_dir(const char *name);
 uint64_t ino_of(const char *name); /* 0: not there */
+/* These return what fs_rename() and fs_rmdir() do; names are in the root. */
+int rename_file(const char *name, const char *name2, unsigned flags);
+int remove_dir(const char *name);
 /* How a read was answered. */
 struct got {
     int error;

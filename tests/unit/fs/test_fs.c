@@ -17,7 +17,7 @@ Test(fs, a_rename_replaces)
 {
     uint64_t a = make_file("a", "aaa");
     (void)make_file("b", "bbb");
-    assert_i64(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", 0, &root), 0);
+    assert_i64(rename_file("a", "b", 0), 0);
     expect_u64(ino_of("a"), 0);
     expect_u64(ino_of("b"), a);
     expect_text(a, "aaa");
@@ -33,28 +33,67 @@ Test(fs, rules_of_rename)
     (void)make_dir("e");
     struct stat st;
     assert_i64(fs_mkdir(fs, d, "in", 0755, &root, &st), 0);
-    expect_i64(fs_rename(fs, ROOT_INO, "none", ROOT_INO, "b", 0, &root), -ENOENT);
-    expect_i64(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", RENAME_NOREPLACE, &root), -EEXIST);
-    expect_i64(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "none", RENAME_EXCHANGE, &root), -ENOENT);
-    expect_i64(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "d", 0, &root), -EISDIR);
-    expect_i64(fs_rename(fs, ROOT_INO, "d", ROOT_INO, "a", 0, &root), -ENOTDIR);
-    expect_i64(fs_rename(fs, ROOT_INO, "e", ROOT_INO, "d", 0, &root), -ENOTEMPTY);
-    expect_i64(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", 1u << 10, &root), -EINVAL);
-    expect_i64(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "a", 0, &root), 0);
-    assert_i64(fs_rename(fs, ROOT_INO, "d", ROOT_INO, "e", 0, &root), 0, "over an empty directory");
+    expect_i64(rename_file("none", "b", 0), -ENOENT);
+    expect_i64(rename_file("a", "b", RENAME_NOREPLACE), -EEXIST);
+    expect_i64(rename_file("a", "none", RENAME_EXCHANGE), -ENOENT);
+    expect_i64(rename_file("a", "d", 0), -EISDIR);
+    expect_i64(rename_file("d", "a", 0), -ENOTDIR);
+    expect_i64(rename_file("e", "d", 0), -ENOTEMPTY);
+    expect_i64(rename_file("a", "b", 1u << 10), -EINVAL);
+    expect_i64(rename_file("a", "a", 0), 0);
+    assert_i64(rename_file("d", "e", 0), 0, "over an empty directory");
     expect_u64(ino_of("e"), d);
     expect_u64(stat_of(ROOT_INO).st_nlink, 3);
     uint64_t a = ino_of("a");
-    assert_i64(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "e", RENAME_EXCHANGE, &root), 0);
+    assert_i64(rename_file("a", "e", RENAME_EXCHANGE), 0);
     expect_u64(ino_of("e"), a);
     expect_u64(ino_of("a"), d);
+}
+
+Test(fs, what_lost_or_changed_its_name_is_said)
+{
+    uint64_t a = make_file("a", "a"), b = make_file("b", "b"), d = make_dir("d"), removed = 0;
+    struct fs_renamed renamed = {0};
+    assert_i64(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "c", 0, &root, &renamed), 0);
+    expect_u64(renamed.source, a);
+    expect_u64(renamed.target, 0);
+    assert_i64(fs_rename(fs, ROOT_INO, "c", ROOT_INO, "d", RENAME_EXCHANGE, &root, &renamed), 0);
+    expect_u64(renamed.source, a);
+    expect_u64(renamed.target, d);
+    assert_i64(fs_rename(fs, ROOT_INO, "d", ROOT_INO, "b", 0, &root, &renamed), 0);
+    expect_u64(renamed.source, a);
+    expect_u64(renamed.target, b);
+    assert_i64(fs_rmdir(fs, ROOT_INO, "c", &removed), 0);
+    expect_u64(removed, d);
+}
+
+Test(fs, a_close_seals_what_could_be_written_or_was_made)
+{
+    uint64_t a = make_file("a", "a");
+    struct fs_opened opened;
+    struct stat st;
+    static const struct {
+        int flags;
+        bool seals;
+    } opens[] = {
+        {O_RDONLY, false}, {O_RDONLY | O_NOATIME, false}, {O_WRONLY, true}, {O_RDWR, true}};
+    for (size_t i = 0; i < ARRAY_LEN(opens); i++) {
+        assert_i64(fs_open(fs, a, opens[i].flags, &opened), 0);
+        cr_expect(opened.seals == opens[i].seals);
+        (void)fs_release(fs, opened.handle, false);
+    }
+    assert_i64(fs_create(fs, ROOT_INO, "b", 0644, O_CREAT | O_RDONLY, &root, &st, &opened), 0);
+    cr_expect(opened.seals, "it becomes part of history");
+    assert_i64(fs_opened_again(fs, opened.handle, &opened), 0);
+    cr_expect(opened.seals, "for a successor, too");
+    (void)fs_release(fs, opened.handle, false);
 }
 
 Test(fs, a_rename_of_a_draft_seals_it_first)
 {
     struct file file = create("tmp");
     put_text(file, 0, "content");
-    assert_i64(fs_rename(fs, ROOT_INO, "tmp", ROOT_INO, "model", 0, &root), 0);
+    assert_i64(rename_file("tmp", "model", 0), 0);
     struct stage_file_state state;
     (void)stage_file_state(store_stage(fixture.store), file.ino, &state);
     cr_expect_not(state.has_draft);
@@ -68,7 +107,7 @@ Test(fs, a_rename_over_a_file_that_is_new_and_open)
     struct file target = create("b");
     put_text(target, 0, "old");
     (void)make_file("a", "new");
-    assert_i64(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", 0, &root), 0);
+    assert_i64(rename_file("a", "b", 0), 0);
     expect_text(target.ino, "old");
     put_text(target, 3, "er");
     expect_text(target.ino, "older");
@@ -87,8 +126,8 @@ Test(fs, hard_links)
     expect_u64(st.st_nlink, 2);
     expect_i64(fs_link(fs, a, d, "b", &st), -EEXIST);
     expect_i64(fs_link(fs, d, ROOT_INO, "dd", &st), -EPERM);
-    expect_i64(fs_rmdir(fs, ROOT_INO, "d"), -ENOTEMPTY);
-    expect_i64(fs_rmdir(fs, ROOT_INO, "a"), -ENOTDIR);
+    expect_i64(remove_dir("d"), -ENOTEMPTY);
+    expect_i64(remove_dir("a"), -ENOTDIR);
     expect_i64(fs_unlink(fs, ROOT_INO, "d"), -EISDIR);
     assert_i64(fs_unlink(fs, ROOT_INO, "a"), 0);
     assert_i64(fs_lookup(fs, d, "b", &st), 0);
@@ -104,7 +143,7 @@ Test(fs, long_names)
     name[256] = '\0';
     expect_i64(fs_mkdir(fs, ROOT_INO, name, 0755, &root, &st), -ENAMETOOLONG);
     expect_i64(fs_lookup(fs, ROOT_INO, name, &st), -ENAMETOOLONG);
-    expect_i64(fs_rename(fs, ROOT_INO, "a", ROOT_INO, name, 0, &root), -ENAMETOOLONG);
+    expect_i64(rename_file("a", name, 0), -ENAMETOOLONG);
     name[255] = '\0';
     expect_i64(fs_mkdir(fs, ROOT_INO, name, 0755, &root, &st), 0);
     expect_i64(fs_mkdir(fs, ROOT_INO, name, 0755, &root, &st), -EEXIST);

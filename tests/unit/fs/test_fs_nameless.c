@@ -56,7 +56,7 @@ Test(nameless, known_without_a_name)
     uint64_t file = make_file("a", "text"), dir = make_dir("d"), other = make_file("b", "other");
     fixture_wait(&fixture);
     assert_i64(fs_unlink(fs, ROOT_INO, "a"), 0);
-    assert_i64(fs_rmdir(fs, ROOT_INO, "d"), 0);
+    assert_i64(remove_dir("d"), 0);
     assert_i64(fs_forget(fs, other), 0, "it has a name");
     expect_text(other, "other");
     fixture_wait(&fixture);
@@ -89,7 +89,7 @@ Test(nameless, made_without_a_name)
         put_text(file, 0, "abcdef");
         assert_i64(fs_setxattr(fs, file.ino, "user.x", "1", 1, 0), 0);
         fixture_wait(&fixture);
-        assert_i64(fs_rmdir(fs, ROOT_INO, "d"), 0, "nothing is in it");
+        assert_i64(remove_dir("d"), 0, "nothing is in it");
         dir = make_dir("d");
         if (i > 0) {
             assert_i64(fs_link(fs, file.ino, dir, "name", &st), 0);
@@ -162,7 +162,7 @@ Test(nameless, nothing_without_a_name_is_left_at_the_end)
     assert_i64(fs_create(fs, ROOT_INO, NULL, 0640, O_RDWR, &root, &st, &opened), 0);
     assert_i64(fs_unlink(fs, ROOT_INO, "open"), 0);
     assert_i64(fs_unlink(fs, ROOT_INO, "known"), 0);
-    assert_i64(fs_rmdir(fs, ROOT_INO, "d"), 0);
+    assert_i64(remove_dir("d"), 0);
     fs_settle(fs);
     const uint64_t inos[] = {open.ino, known, dir, st.st_ino};
     for (unsigned i = 0; i < 4; i++)
