@@ -137,6 +137,7 @@ def changed(machine):
 def use_library(build, machine):
     """A C program finds the library as others are found, by pkg-config."""
     source = build.path("datadir", "doc/cairnfs/examples/save.c")
+    machine.shell(f"PKG_CONFIG_LIBDIR={build.path('libdir', 'pkgconfig')} pkg-config --cflags --libs cairn")  # where no other library's is
     machine.shell(f"cc -o {machine.root}/save {source} $(pkg-config --cflags --libs cairn)")
     machine.shell(f"LD_LIBRARY_PATH=$(pkg-config --variable=libdir cairn) {machine.root}/save {machine.mnt} 2")
     assert machine.shell(f"cat {machine.mnt}/latest").stdout == "step2.zip"
