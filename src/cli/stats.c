@@ -114,6 +114,9 @@ static void print_json_line(const cJSON *before, const cJSON *now, int64_t time_
         (void)cJSON_AddNumberToObject(line, columns[i].json,
                                       round(value_of(&columns[i], before, now, seconds) * 1000) /
                                           1000);
+    const cJSON *clients = json_part(json_part(now, "lanes"), "clients");
+    if (clients)
+        (void)cJSON_AddItemToObject(line, "lane_clients", cJSON_Duplicate(clients, true));
     json_print_line(line);
     cJSON_Delete(line);
 }

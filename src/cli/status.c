@@ -339,7 +339,8 @@ static void print_lanes(const cJSON *lanes)
     const cJSON *client, *clients = json_part(lanes, "clients");
     if (!cJSON_IsArray(clients) || cJSON_GetArraySize(clients) == 0)
         return;
-    print_row("lazy saves", "%d programs, %s to copy:", cJSON_GetArraySize(clients),
+    int count = cJSON_GetArraySize(clients);
+    print_row("lazy saves", "%d program%s, %s to copy:", count, count == 1 ? "" : "s",
               json_bytes(lanes, "pending_bytes").text);
     if (json_count(lanes, "forgotten") > 0)
         (void)printf("    (%llu more omitted)\n",
