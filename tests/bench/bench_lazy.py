@@ -301,9 +301,7 @@ def measure(args, place):
 
 
 def in_child(function, *args):
-    """Its exit code. A program that saves with `refer` has its last version open as long as it lives: the mount would be in use.
-
-    It has a session of its own, as a job beside a mounted CairnFS has: Linux weighs sessions first, then their threads."""
+    """Its exit code. It has a session of its own, as a job beside a mounted CairnFS has: Linux weighs sessions first, then their threads."""
     pid = os.fork()
     if pid == 0:
         os.setsid()
