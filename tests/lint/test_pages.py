@@ -165,6 +165,14 @@ def test_links_lead_somewhere(page):
     assert list(broken_links(page)) == []
 
 
+def test_fuzz_targets_are_listed():
+    """The table of testing-rigs.md has each target of tests/fuzz once, and no other."""
+    table = read("docs/testing-rigs.md").split("| decoders | targets |", 1)[1].split("\n\n", 1)[0]
+    named = [name for line in table.splitlines()[2:] for name in re.findall(r"`([a-z_0-9]+)`", line.rpartition(" | ")[2])]
+    files = glob.glob(os.path.join(ROOT, "tests", "fuzz", "*.c"))
+    assert sorted(named) == sorted(os.path.basename(path)[:-2] for path in files)
+
+
 def test_every_page_is_reached():
     """From README.md, over links between pages."""
     seen, left = set(), ["README.md"]

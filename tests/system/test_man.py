@@ -230,6 +230,18 @@ def test_structures_are_those_of_the_format():
     assert len(named) > 6 and set(named) <= set(sections), named
 
 
+@pytest.mark.parametrize("compiler", (["gcc", "-std=c11", "-x", "c"], ["g++", "-std=c++20", "-x", "c++"]), ids=" ".join)
+def test_the_example_of_the_library_compiles(compiler, directory):
+    need(compiler[0])
+    text = read(os.path.join(MAN, "libcairn.3")).split(".Sh EXAMPLES", 1)[1]
+    example = re.search(r"^\.Bd -literal.*?\n(.*?)^\.Ed", text, re.M | re.S)[1].replace("\\e", "\\")
+    source = os.path.join(directory, "example")
+    with open(source, "w") as file:
+        file.write(example)
+    command = [*compiler, "-Wall", "-Werror", "-fsyntax-only", "-I", os.path.join(ROOT, "include"), source]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=300).stderr == ""
+
+
 def test_the_page_of_the_library_names_each_call():
     with open(os.path.join(ROOT, "include", "cairn", "cairn.h")) as file:
         header = file.read()
