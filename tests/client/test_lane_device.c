@@ -233,6 +233,41 @@ static void few_copies_are_enqueued_until_a_fence_waits(void)
     expect_file("calm", 5);
 }
 
+/* A CUDA graph would run later, without a save or a fence: both refuse, and break nothing. */
+static void a_stream_that_captures_is_refused(void)
+{
+    CUgraph graph = NULL;
+    struct gpu gpu = gpu_make(0, STATE);
+    cairn_lane *lane = open_lane(STATE, 0);
+    cairn_save *refused;
+    struct cairn_stream stream = {.device = 0, .stream = (uintptr_t)gpu.stream};
+    struct cairn_source source = {.length = STATE,
+                                  .device_address = gpu.memory,
+                                  .producer = (uintptr_t)gpu.stream};
+    gpu_fill(&gpu, 5);
+    expect_call(cairn_lane_prepare(lane, STATE));
+    standin_pace(7, 0, 0.5 * (double)STATE / 16); /* 2 s a piece: none is done meanwhile */
+    cairn_save *save = begin(lane, "before", &gpu, 0);
+    expect_ok(cuStreamBeginCapture_v2(gpu.stream, 0));
+    expect_call(cairn_save_begin(lane, path_of("refused"), STATE, NULL, &refused));
+    expect(cairn_save_put(refused, &source, 1) == -EBUSY && strstr(cairn_error(), "captured"), "%s",
+           cairn_error());
+    expect(cairn_lane_fence(lane, &stream, 1, -1) == -EBUSY && strstr(cairn_error(), "captured"),
+           "%s", cairn_error());
+    expect_ok(cuStreamEndCapture(gpu.stream, &graph));
+    expect_ok(cuGraphDestroy(graph));
+    expect_call(cairn_lane_fence(lane, &stream, 1, -1));
+    gpu_fill(&gpu, 6);
+    standin_pace(7, 0, 0);
+    expect_call(cairn_save_wait(save, CAIRN_PUBLISHED, -1));
+    expect_call(cairn_save_abort(refused));
+    cairn_save_free(refused);
+    cairn_save_free(save);
+    finish(lane, &gpu);
+    expect_file("before", 5);
+    expect(access(path_of("refused"), F_OK) < 0, "a file that was refused");
+}
+
 static void no_source_of_another_device(void)
 {
     struct gpu gpu = gpu_make(0, STATE);
@@ -258,6 +293,7 @@ int main(int argc, char **argv)
                                         "device_fails",
                                         "what_begins_is_waited_for",
                                         "few_copies_are_enqueued_until_a_fence_waits",
+                                        "a_stream_that_captures_is_refused",
                                         "no_source_of_another_device"};
     static void (*const trials[])(void) = {ring_for_all_and_a_stream,
                                            small_ring_and_a_stream,
@@ -268,6 +304,7 @@ int main(int argc, char **argv)
                                            device_fails,
                                            what_begins_is_waited_for,
                                            few_copies_are_enqueued_until_a_fence_waits,
+                                           a_stream_that_captures_is_refused,
                                            no_source_of_another_device};
     char command[64];
     expect(mkdtemp(directory), "no directory");
