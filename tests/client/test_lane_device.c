@@ -241,9 +241,8 @@ static void a_stream_that_captures_is_refused(void)
     cairn_lane *lane = open_lane(STATE, 0);
     cairn_save *refused;
     struct cairn_stream stream = {.device = 0, .stream = (uintptr_t)gpu.stream};
-    struct cairn_source source = {.length = STATE,
-                                  .device_address = gpu.memory,
-                                  .producer = (uintptr_t)gpu.stream};
+    struct cairn_source source = {
+        .length = STATE, .device_address = gpu.memory, .producer = (uintptr_t)gpu.stream};
     gpu_fill(&gpu, 5);
     expect_call(cairn_lane_prepare(lane, STATE));
     standin_pace(7, 0, 0.5 * (double)STATE / 16); /* 2 s a piece: none is done meanwhile */
