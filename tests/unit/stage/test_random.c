@@ -2,6 +2,7 @@
 /* Random work against a model: what every file reads, what is durable of it, and what a crash at
  * any moment leaves. */
 #include "../expect.h"
+#include "../base/campaign.h"
 #include "../base/seeded.h"
 #include "stage_fixture.h"
 
@@ -226,12 +227,12 @@ TestSuite(stage_random, .timeout = 600);
 
 Test(stage_random, against_a_model_1)
 {
-    for (uint64_t i = 0; i < 6; i++)
-        run(1000 + i, 400);
+    FOR_CAMPAIGN(i, 6)
+    run(1000 + i, 400);
 }
 
 Test(stage_random, against_a_model_2)
 {
-    for (uint64_t i = 0; i < 30; i++)
-        run(2000 + i, 60);
+    FOR_CAMPAIGN(i, 30)
+    run(2000 + i, 60);
 }

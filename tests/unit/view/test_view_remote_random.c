@@ -3,6 +3,7 @@
  * batches go on, runs that are merged, and views made from them, which must be what the first one
  * was at the cut and go on like it. */
 #include "../expect.h"
+#include "../base/campaign.h"
 #include "remote_peer.h"
 
 #include <stdio.h>
@@ -334,11 +335,13 @@ static void run(uint64_t seed, uint64_t unit, uint64_t units_max, uint64_t base,
     model_end();
 }
 
-static void run_seeds(uint64_t usual, uint64_t offset, uint64_t unit, uint64_t units_max,
+static void run_seeds(unsigned usual, uint64_t offset, uint64_t unit, uint64_t units_max,
                       uint64_t base, int batches)
 {
     uint64_t first = test_number("CAIRN_VIEW_SEED", 1) + offset;
-    for (uint64_t i = 0, n = test_number("CAIRN_VIEW_SEEDS", usual); i < n; i++) {
+    unsigned count = (unsigned)test_number("CAIRN_VIEW_SEEDS", usual);
+    FOR_CAMPAIGN(i, count)
+    {
         fprintf(stderr, "seed %lu\n", (unsigned long)(first + i));
         run(first + i, unit, units_max, base, batches);
     }
