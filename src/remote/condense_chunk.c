@@ -28,12 +28,26 @@ static int find_form(struct store *store, const struct chunk_name *name, struct 
            (ret->encoding == ENCODING_DX || ret->encoding == ENCODING_TWIN);
 }
 
+/* May the chunk, which is not dense, become so? Not where what it would rest on is as deep as may
+ * be. 1, 0 or -errno. */
+static int may_become_dense(struct store *store, const struct chunk_name *name)
+{
+    struct chunk_entry form;
+    int r = find_form(store, name, &form);
+    for (size_t i = 0; r > 0 && i < form.ref_count; i++) {
+        struct view_local_chunk base;
+        r = view_local_chunk(store->view, &form.refs[i].name, &base);
+        if (r == 0)
+            r = base.entry.pack != 0 && base.entry.depth < CONDENSE_DEPTH_MAX;
+    }
+    return r == -ENOENT ? 0 : r;
+}
+
 /* A base that may itself become dense is waited for: then it may not any more. 1: it can be one
  * now, *depth is at least one more than its depth. */
 static int judge_base(struct store *store, const struct chunk_name *name, uint8_t *depth)
 {
     struct view_local_chunk base;
-    struct chunk_entry form;
     int r = view_local_chunk(store->view, name, &base);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
@@ -44,7 +58,7 @@ static int judge_base(struct store *store, const struct chunk_name *name, uint8_
         *depth = base.entry.depth + 1;
     if (base.entry.ref_count > 0 || base.dependents > 0)
         return 1;
-    r = find_form(store, name, &form);
+    r = may_become_dense(store, name);
     return r < 0 ? r : r == 0;
 }
 

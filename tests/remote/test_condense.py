@@ -12,7 +12,7 @@ import pytest
 import remote as remotes
 import rig
 import trained
-from dense_job import Job, check_fresh, differing, safetensors, save_some
+from dense_job import Job, Training, check_fresh, differing, safetensors, save_some
 
 torch = pytest.importorskip("torch")
 
@@ -88,6 +88,24 @@ def test_old_checkpoints_become_dense(job, report):
     job.node.umount()
     assert job.node.fsck().returncode == 0, job.node.fsck().stdout
     check_fresh(job.node, job.content)
+
+
+@pytest.mark.timeout(400)
+def test_chains_are_two_deep(job, report):
+    """What would be deeper stays as it is, and the next two rest on it: of weights alone two in three become dense."""
+    job.training = Training(elements=rig.MIB // 8)
+    for _ in range(10):
+        job.save(parts=["model"])
+        job.node.wait_remote()
+    wait_condensed(job.node)
+    raw, ratio = on_nvme(job.node)
+    report("chains", {"ratio": ratio})
+    dense = [dense_bytes(job.node, f"run/step{step}") > 0 for step in range(1, 11)]
+    assert dense == [False, True, True, False, True, True, False, True, True, False], "the newest is not old"
+    job.node.remount()
+    check_reads_itself(job.node, job.content)
+    job.node.umount()
+    assert job.node.fsck().returncode == 0, job.node.fsck().stdout
 
 
 def condensed(node):
