@@ -176,12 +176,14 @@ static int look_at_pair(struct build *b, const struct file *file, const struct p
     return is_stopping(b) ? -ECANCELED : 0;
 }
 
-/* A keyframe that only differences keep, of a file that was written over many times, is ever
- * further away. When it saves a fifth less than one would that were as new as the partner, a new
- * one pays: within four versions where what they save falls on as it did. */
-static bool is_stale(const struct candidate *candidate)
+/* A base that only differences keep, of a file that was written over many times, is ever further
+ * away. When it saves a fifth less than a keyframe would that were as new as the partner, a new one
+ * pays: within four versions where what they save falls on as it did. Of a chain most have a nearer
+ * base: there it pays at two fifths. */
+static bool is_stale(const struct file *file, const struct candidate *candidate)
 {
-    return 5 * candidate->dead_gain < 4 * candidate->new_gain;
+    uint64_t fifths = file->about->is_chained ? 3 : 4;
+    return 5 * candidate->dead_gain < fifths * candidate->new_gain;
 }
 
 static bool is_pair(const struct file *file, const struct candidate *candidate, uint32_t part)
@@ -206,7 +208,7 @@ static int measure_candidate(struct build *b, const struct file *file, struct ca
         r = look_at_pair(b, file, &file->parts.at[part],
                          &candidate->parts.at[candidate->partners[part]], candidate);
     }
-    if (is_stale(candidate))
+    if (is_stale(file, candidate))
         candidate->gain = 0;
     vector_free(&paired);
     return r;
