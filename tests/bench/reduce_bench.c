@@ -325,10 +325,13 @@ static void bench_file(const char *base_path, unsigned rounds)
     printf("}");
 }
 
+/* Stores them, too. */
 static void use_chunks(size_t len)
 {
     raw_len = len;
     chunks = (len + CHUNK_SIZE_MAX - 1) / CHUNK_SIZE_MAX;
+    kernels = fx_kernels_of(cpu_level_of_machine());
+    (void)pass(store);
 }
 
 /* Shared, as the stage is: the kernel gives it huge pages where it gives the stage some. */
@@ -353,10 +356,7 @@ static void bench(const char *path, const char *base_path, unsigned rounds)
     for (size_t at = 0; at < all; at += file_len)
         memcpy(raw + at, bytes, (size_t)min_u64(file_len, all - at));
     free(bytes);
-    use_chunks(all);
-    lens = xcalloc(chunks, sizeof *lens);
-    kernels = fx_kernels_of(cpu_level_of_machine());
-    (void)pass(store);
+    lens = xcalloc(all / CHUNK_SIZE_MAX + 1, sizeof *lens);
     use_chunks(file_len);
     printf("{\"path\": \"%s\", \"bytes\": %zu, \"stored_bytes\": %zu", path, file_len,
            stored_len());
