@@ -144,8 +144,14 @@ static bool put_pieces(struct encoder *e, const uint8_t *src, size_t count)
     struct places places;
     if (!take_places(e, count, &places))
         return false;
-    for (size_t at = 0; at < count; at += PIECE)
-        put_piece(e, src + at * width, at, (size_t)min_u64(PIECE, count - at), &places);
+    for (size_t at = 0; at < count; at += PIECE) {
+        /* The next piece, whose page the processor does not foresee. */
+        size_t next = (size_t)min_u64(at + PIECE, count),
+               end = (size_t)min_u64(next + PIECE, count);
+        for (size_t i = next * width; i < end * width; i += 64)
+            __builtin_prefetch(src + i, 0, 3);
+        put_piece(e, src + at * width, at, next - at, &places);
+    }
     return lx_put_end(&places.top);
 }
 
