@@ -6,6 +6,7 @@
 
 #include "codec/fx_plan.h"
 #include "codec/log2.h"
+#include "format/le.h"
 
 #define BLOCKS 64u
 #define BLOCK_LEN 64u
@@ -60,9 +61,10 @@ static void take_sample(struct rope *src, uint8_t *ret)
     }
 }
 
-static void count_residues(const uint8_t *sample, struct histogram h[8])
+/* `len` is a multiple of 8. */
+static void count_residues(const uint8_t *sample, size_t len, struct histogram h[8])
 {
-    for (size_t k = 0; k < SAMPLE_LEN; k += 8)
+    for (size_t k = 0; k < len; k += 8)
         for (size_t r = 0; r < 8; r++)
             h[r].counts[sample[k + r]]++;
 }
@@ -91,22 +93,34 @@ static uint32_t mean_entropy(const struct histogram *h, unsigned width, uint32_t
     return sum / width;
 }
 
-/* The planes of rotated elements. Returns how many elements were looked at. */
-static uint32_t count_rotated(const uint8_t *sample, const struct fx_guess *guess,
-                              struct histogram h[8])
+static inline __attribute__((always_inline)) size_t rotate_block(const uint8_t *block, size_t len,
+                                                                 const unsigned width, uint8_t *ret)
 {
-    uint32_t n = 0;
-    for (size_t i = 0; i < BLOCKS; i++) {
-        const uint8_t *p = sample + i * BLOCK_LEN + guess->phase;
-        for (size_t k = 0; guess->phase + k + guess->width <= BLOCK_LEN; k += guess->width, n++) {
-            uint8_t carry = p[k + guess->width - 1] >> 7;
-            for (unsigned b = 0; b < guess->width; b++) {
-                h[b].counts[(uint8_t)(p[k + b] << 1 | carry)]++;
-                carry = p[k + b] >> 7;
-            }
-        }
+    size_t done = 0;
+    for (; done + width <= len; done += width) {
+        if (width == 8)
+            put_le64(ret + done, get_le64(block + done) << 1 | get_le64(block + done) >> 63);
+        else if (width == 4)
+            put_le32(ret + done, get_le32(block + done) << 1 | get_le32(block + done) >> 31);
+        else
+            put_le16(ret + done,
+                     (uint16_t)(get_le16(block + done) << 1 | get_le16(block + done) >> 15));
     }
-    return n;
+    return done;
+}
+
+/* The elements of the sample that lie in one block each, rotated. Returns their bytes, a multiple
+ * of 64, since the blocks are as many. */
+static size_t rotate_sample(const uint8_t *sample, const struct fx_guess *guess, uint8_t *ret)
+{
+    size_t done = 0, len = BLOCK_LEN - guess->phase;
+    for (const uint8_t *block = sample; block < sample + SAMPLE_LEN; block += BLOCK_LEN) {
+        const uint8_t *first = block + guess->phase;
+        done += guess->width == 8   ? rotate_block(first, len, 8, ret + done)
+                : guess->width == 4 ? rotate_block(first, len, 4, ret + done)
+                                    : rotate_block(first, len, 2, ret + done);
+    }
+    return done;
 }
 
 /* Bits of an element, 16 behind the point. Entropy says cheaply which planes are noise; of the
@@ -129,6 +143,14 @@ static uint32_t planes_cost(const struct histogram *const *planes, unsigned widt
 struct counts {
     struct histogram of_8[8], of_4[4], of_2[2], of_1[1]; /* by residue */
 };
+
+static void count_by_residue(const uint8_t *sample, size_t len, struct counts *c)
+{
+    count_residues(sample, len, c->of_8);
+    fold_residues(c->of_8, 4, c->of_4);
+    fold_residues(c->of_4, 2, c->of_2);
+    fold_residues(c->of_2, 1, c->of_1);
+}
 
 static const struct histogram *counts_of(const struct counts *c, unsigned width)
 {
@@ -163,12 +185,14 @@ static uint32_t cost_as_it_is(const struct counts *c, struct fx_guess *guess)
 
 static uint32_t cost_rotated(const uint8_t *sample, struct fx_guess *guess)
 {
-    struct histogram h[8] = {0};
-    const struct histogram *planes[8];
-    uint32_t n = count_rotated(sample, guess, h);
+    uint8_t rotated[SAMPLE_LEN];
+    struct counts c = {.of_8 = {{{0}}}};
+    const struct histogram *planes[8], *residues = counts_of(&c, guess->width);
+    size_t len = rotate_sample(sample, guess, rotated);
+    count_by_residue(rotated, len, &c);
     for (unsigned p = 0; p < guess->width; p++)
-        planes[p] = &h[p];
-    return planes_cost(planes, guess->width, n, &guess->coded[1]);
+        planes[p] = &residues[p];
+    return planes_cost(planes, guess->width, (uint32_t)(len / guess->width), &guess->coded[1]);
 }
 
 void fx_look_rope(struct rope *src, struct fx_guess *ret)
@@ -180,10 +204,7 @@ void fx_look_rope(struct rope *src, struct fx_guess *ret)
     check(src->start == 0 && src->end >= FX_RAW_MIN);
     *ret = (struct fx_guess){.width = 1};
     take_sample(src, sample);
-    count_residues(sample, c.of_8);
-    fold_residues(c.of_8, 4, c.of_4);
-    fold_residues(c.of_4, 2, c.of_2);
-    fold_residues(c.of_2, 1, c.of_1);
+    count_by_residue(sample, SAMPLE_LEN, &c);
     find_width(&c, ret);
     uint32_t cost = cost_as_it_is(&c, ret);
     if (ret->width > 1)

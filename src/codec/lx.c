@@ -53,17 +53,22 @@ struct ranking {
     unsigned distinct;
 };
 
+/* A value's place is how many come before it: no two are alike. */
 static void rank_values(const uint16_t counts[256], struct ranking *ret)
 {
-    ret->distinct = 0;
-    for (unsigned value = 0; value < 256; value++) {
-        if (counts[value] == 0)
-            continue;
-        unsigned at = ret->distinct++;
-        for (; at > 0 && counts[ret->values[at - 1]] < counts[value]; at--)
-            ret->values[at] = ret->values[at - 1];
-        ret->values[at] = (uint8_t)value;
+    int32_t keys[256];
+    unsigned n = 0;
+    for (int32_t value = 0; value < 256; value++) {
+        keys[n] = counts[value] << 8 | (255 - value);
+        n += counts[value] > 0;
     }
+    for (unsigned i = 0; i < n; i++) {
+        unsigned place = 0;
+        for (unsigned k = 0; k < n; k++)
+            place += keys[k] > keys[i];
+        ret->values[place] = (uint8_t)(255 - (keys[i] & 255));
+    }
+    ret->distinct = n;
 }
 
 /* Least bits of all values from a rank on with some levels left, times 8, and in the three lowest
