@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "remote/chains.h"
 
+#include <math.h>
+
 #include "base/vector.h"
 #include "view/remote.h"
 
@@ -233,20 +235,6 @@ static int choose_of_star(const struct chains *chains, struct view *view, const 
 
 /* --- chains ----------------------------------------------------------------------------------- */
 
-static uint64_t cube_of(uint64_t n)
-{
-    return n * n * n;
-}
-
-static uint64_t cube_root(uint64_t n)
-{
-    uint64_t root = 0;
-    for (uint64_t bit = CHUNK_SIZE_MAX; bit; bit >>= 1)
-        if (cube_of(root | bit) <= n)
-            root |= bit;
-    return root;
-}
-
 /* Bytes of a difference to the chunk before: those of the shortest one in the chain. */
 static uint64_t step_of(const struct chain *chain)
 {
@@ -256,15 +244,27 @@ static uint64_t step_of(const struct chain *chain)
     return max_u64(step, 1);
 }
 
-/* Of a difference to a spot: its cube is the sum of the cubes of those on the way. So it grows with
- * the cube root of the distance: that of fine-tuning does so, that of smaller steps a bit faster.
- */
-static uint64_t length_to(const struct chain *chain, const struct spot *base)
+/* The way that numbers of 2 bytes went, from the bytes that tell it: those that moved by n of their
+ * units take log2(1 + n) bits. Some steps of training go on where the ones before went, others do
+ * not: n grows with the number of steps to the power of 3/4. So ways are n^(4/3), and add up. */
+static double way_of(uint64_t length, uint32_t raw_len)
 {
-    uint64_t cubes = cube_of(step_of(chain));
+    double bits = 16.0 * (double)min_u64(length, raw_len) / raw_len;
+    return pow(exp2(bits) - 1, 4.0 / 3);
+}
+
+static uint64_t length_of(double way, uint32_t raw_len)
+{
+    return (uint64_t)(log2(1 + pow(way, 3.0 / 4)) / 16 * raw_len);
+}
+
+/* Of a difference to a spot, by the ways that lie between. */
+static uint64_t length_to(const struct chain *chain, const struct spot *base, uint32_t raw_len)
+{
+    double way = way_of(step_of(chain), raw_len);
     for (const struct spot *spot = chain->spots; spot != base; spot++)
-        cubes += cube_of(min_u64(spot->length, CHUNK_SIZE_MAX));
-    return cube_root(cubes);
+        way += way_of(spot->length, raw_len);
+    return max_u64(step_of(chain), length_of(way, raw_len));
 }
 
 /* Bytes beyond a step, for each chunk of the row that may follow. */
@@ -300,8 +300,8 @@ static const struct spot *choose_of_chain(const struct chain *chain, uint32_t ra
         const struct spot *spot = &chain->spots[i];
         if (spot->depth >= CHAIN_DEPTH_MAX || spot->kept > raw_len)
             continue;
-        struct cost cost = cost_of(chain, length_to(chain, spot), CHAIN_DEPTH_MAX - spot->depth,
-                                   raw_len - spot->kept);
+        struct cost cost = cost_of(chain, length_to(chain, spot, raw_len),
+                                   CHAIN_DEPTH_MAX - spot->depth, raw_len - spot->kept);
         if (is_less(&cost, &least)) {
             least = cost;
             best = spot;
@@ -340,7 +340,7 @@ int chains_find_base(const struct chains *chains, struct view *view, const struc
     *ret = (struct chain_base){.name = base->name,
                                .depth = base->depth + 1,
                                .level = base->is_placed ? 1 : base->level + 1,
-                               .length = (uint32_t)length_to(&chain, base),
+                               .length = (uint32_t)length_to(&chain, base, raw_len),
                                .is_placed = base->is_placed,
                                .is_dead = base->is_dead};
     return 0;

@@ -8,8 +8,8 @@
 #include "view/remote.h"
 
 #define RAW_LEN 100000u
-#define PLAIN_LEN 6000u /* of a chunk that stands alone */
-#define STEP_LEN 500u   /* of a difference to the one before */
+#define PLAIN_LEN 40000u /* of a chunk that stands alone */
+#define STEP_LEN 3000u   /* of a difference to the one before */
 
 struct fixture {
     struct store_fixture fixture;
