@@ -6,7 +6,7 @@ enum cpu_level {
     CPU_SCALAR, /* plain C */
 #if defined __x86_64__
     CPU_AVX2,   /* AVX2 and BMI2 */
-    CPU_AVX512, /* AVX-512 F, BW, VL, DQ, VBMI and VBMI2, and GFNI */
+    CPU_AVX512, /* AVX-512 F, BW, VL, DQ, VBMI, VBMI2; GFNI */
 #elif defined __AARCH64EL__
     CPU_NEON, /* every one has it */
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* With AVX-512 F, BW, VL, DQ, VBMI and VBMI2; compiled for these. */
+/* With AVX-512 F, BW, VL, DQ, VBMI, VBMI2 and GFNI; compiled for these. */
 #include <immintrin.h>
 
 #include "codec/fx_kernels.h"
