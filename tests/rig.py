@@ -10,6 +10,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import stat
 import struct
 import subprocess
@@ -31,7 +32,7 @@ class MountError(Exception):
 
 def poll(condition, timeout=30.0, what="condition", step=None):
     """Wait until condition() is true and return its value. timeout: seconds that are plenty on a quiet machine. step: seconds between two
-    looks; by default the longer it has waited the longer, as most looks begin a process (`cairn status`)."""
+    looks; by default the longer it has waited the longer, as many looks begin a process."""
     begin = time.monotonic()
     while True:
         value = condition()
@@ -337,7 +338,25 @@ class Mount(Plain):
         self.umount()
         return self.mount(**options)
 
+    def ask(self, **request):
+        """The daemon's answer on the control socket. None: there is none."""
+        with contextlib.ExitStack() as done, contextlib.suppress(OSError):
+            directory = os.open(self.store, os.O_PATH)  # its path may be longer than that of a socket
+            done.callback(os.close, directory)
+            control = done.enter_context(socket.socket(socket.AF_UNIX))
+            control.settimeout(15)
+            control.connect(f"/proc/self/fd/{directory}/control")
+            control.sendall(json.dumps(request).encode() + b"\n")
+            answer = control.makefile("rb").readline()
+            return json.loads(answer.decode(errors="replace")) if answer.endswith(b"\n") else None
+
     def status(self):
+        """What `cairn status --json` prints (tests/mount/test_verbs.py compares them): the answer of a daemon as it is. Most are looks of
+        poll(), and a process for each would be most of what they cost."""
+        answer = self.ask(verb="status")
+        if answer is not None:
+            assert "errno" not in answer, answer
+            return answer
         done = self.cairn("status", self.mnt, "--json")
         assert done.returncode == 0, f"cairn status: {done.returncode} {done.stderr}"
         return json.loads(done.stdout)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verbs as an operator meets them: what every wrong argument gets, help, several of one verb at once."""
+import json
 import os
 import re
 import subprocess
@@ -118,3 +119,23 @@ def test_umounts_at_once(cairn, directory, drain):
         for text, code in said:
             assert code == 0 or (code == 2 and "is not a CairnFS mountpoint" in text) or (
                 drain == "remote" and code == 1 and "the remote may lack some data" in text), said
+
+
+def names_of(answer, place=""):
+    """The names of all fields, with those that they lie in."""
+    if isinstance(answer, dict):
+        return {place}.union(*(names_of(value, f"{place}.{name}") for name, value in answer.items()))
+    return {place}
+
+
+def test_status_prints_what_the_daemon_answers(cairn):
+    """So tests ask the daemon (Mount.status())."""
+    cairn.mount()
+    rig.write_file(os.path.join(cairn.mnt, "file"), bytes(rig.MIB))
+    cairn.wait()
+    printed, answer = json.loads(cairn.cairn("status", "--json", cairn.mnt).stdout), cairn.ask(verb="status")
+    assert names_of(printed) == names_of(answer) == names_of(cairn.status()) and len(names_of(printed)) > 50
+    assert printed["nvme"]["files"] == answer["nvme"]["files"] == 1 and printed["pid"] == answer["pid"] == cairn.proc.pid
+    cairn.umount()
+    assert cairn.ask(verb="status") is None
+    assert json.loads(cairn.cairn("status", "--json", cairn.store).stdout)["nvme"]["files"] == 1
