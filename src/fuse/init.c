@@ -77,6 +77,7 @@ static ssize_t write_reply(int fd, struct iovec *iov, int count, void *userdata)
         return answer_init(mounting, fd, iov);
     if (!mounting || out.unique == 0) /* a notice */
         return writev(fd, iov, count);
+    turn_answering(&mounting->turns, fd);
     stage_request_answering(mounting->stage, out.unique & ~WIRE_RESENT);
     ssize_t n = writev(fd, iov, count);
     int saved = errno;

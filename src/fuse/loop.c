@@ -139,7 +139,6 @@ void *front_receive(void *arg)
 {
     struct front *front = arg;
     uint32_t slab = SLAB_NONE;
-    unsigned backlog = 0;
     accept_wake_signal();
     for (;;) {
         await_receiving(front);
@@ -170,7 +169,7 @@ void *front_receive(void *arg)
         uint32_t opcode = ((const struct wire_in_header *)buf.mem)->opcode;
         int64_t begun = turn_begin(&front->turns, opcode);
         loop_handle(front, &slab, &buf);
-        turn_end(&front->turns, opcode, begun, fuse_session_fd(front->se), &backlog);
+        turn_end(&front->turns, opcode, begun);
         atomic_fetch_sub(&front->working, 1);
         hold_note(front);
     }

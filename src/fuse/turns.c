@@ -5,7 +5,9 @@
  * in rotation, which costs more than most requests themselves.) Another thread is woken
  *
  *   - before a request of a kind that took long last time,
- *   - when requests are found waiting again and again, so that several are answered at once,
+ *   - when requests wait again and again while others are answered, so that several are answered
+ *     at once. (What has come when the answer was sent is no sign of that: its caller may have run
+ *     before this thread could go on, and one program would seem to be many.)
  *   - when no thread has received for RESCUE_MS: the one that had the turn is held up.
  *
  * A thread rests only when it has seen that another waits for the kernel, and that one does not
@@ -17,7 +19,10 @@
 
 #define LONG_NS 200000
 #define RESCUE_MS 100
-#define BACKLOG 4u /* requests in a row that were found waiting */
+#define BACKLOG 4u
+
+/* Requests in a row before whose answer, by this thread, others waited. */
+static _Thread_local unsigned backlog;
 
 void turns_init(struct turns *turns)
 {
@@ -109,15 +114,18 @@ int64_t turn_begin(struct turns *turns, uint32_t opcode)
     return clock_monotonic_ns();
 }
 
-void turn_end(struct turns *turns, uint32_t opcode, int64_t begun, int fd, unsigned *backlog)
+void turn_answering(struct turns *turns, int fd)
+{
+    struct pollfd waiting = {.fd = fd, .events = POLLIN};
+    if (atomic_load(&turns->resting) > 0)
+        backlog = poll(&waiting, 1, 0) > 0 ? backlog + 1 : 0;
+}
+
+void turn_end(struct turns *turns, uint32_t opcode, int64_t begun)
 {
     bool took_long = clock_monotonic_ns() - begun > LONG_NS;
     if (atomic_load_explicit(turn_kind(turns, opcode), memory_order_relaxed) != took_long)
         atomic_store_explicit(turn_kind(turns, opcode), took_long, memory_order_relaxed);
-    if (atomic_load(&turns->resting) == 0)
-        return;
-    struct pollfd waiting = {.fd = fd, .events = POLLIN};
-    *backlog = poll(&waiting, 1, 0) > 0 ? *backlog + 1 : 0;
-    if (*backlog >= BACKLOG)
+    if (backlog >= BACKLOG)
         turn_wake_one(turns);
 }

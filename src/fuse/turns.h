@@ -25,6 +25,8 @@ bool turn_take(struct turns *turns);
 /* The same without waiting. False: another has it. */
 bool turn_try(struct turns *turns);
 void turn_leave(struct turns *turns); /* something was received, or nothing */
-/* Around the handling of a request. `fd` is the kernel's; `backlog` is the thread's own, from 0. */
+/* Around the handling of a request. */
 int64_t turn_begin(struct turns *turns, uint32_t opcode);
-void turn_end(struct turns *turns, uint32_t opcode, int64_t begun, int fd, unsigned *backlog);
+/* Just before its answer, where it has one. `fd` is the kernel's. */
+void turn_answering(struct turns *turns, int fd);
+void turn_end(struct turns *turns, uint32_t opcode, int64_t begun);
