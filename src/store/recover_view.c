@@ -78,12 +78,15 @@ static int ignore_batch(const struct journal_batch *batch, void *arg)
     return 0;
 }
 
-/* `is_behind`: nothing is wrong with the view but that it knows too little. */
+/* `is_behind`: nothing is wrong with the view but that it knows too little, or is of an earlier
+ * version. */
 static int rebuild_view(struct store *store, bool is_behind)
 {
     bool view_is_old = !store->view || view_state(store->view).applied_seq > 0;
     struct head *head = xmalloc(sizeof *head);
-    if (view_is_old)
+    if (view_is_old && is_behind)
+        log_warn("the view is behind, or of an earlier version: rebuilding it");
+    else if (view_is_old)
         log_warn("the view is missing, damaged or not of this journal: rebuilding it");
     /* Nothing goes before there is something to make it from. */
     int r = journal_read(store, 0, ignore_batch, NULL);
@@ -131,6 +134,7 @@ static void explain_failure(struct store *store, int r, char **ret_text)
 static int open_and_replay(struct store *store, bool *ret_is_behind)
 {
     int r = open_view(store, "view", true);
+    *ret_is_behind = r == -ESTALE;
     if (r < 0)
         return r;
     uint64_t applied = view_state(store->view).applied_seq;

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "view/bases.h"
+#include "view/pack_list.h"
 #include "view/rows.h"
 
 #define ADOPT_BATCH_BYTES MIB
@@ -186,6 +187,18 @@ static int put_dependent(struct view_adoption *a, const struct chunk_entry *entr
     return r;
 }
 
+/* All lists are collected in the database, one row for each chunk, which puts them into the order
+ * of packs: chunks come in that of their names, and their lists might not fit into memory. */
+static int collect_listed(struct view_adoption *a, const struct chunk_entry *entry)
+{
+    static const uint8_t value = VIEW_VALUE_VERSION;
+    const struct listed listed = listed_of(&entry->name);
+    struct key key;
+    key_u64(&key, KEY_ADOPTED, entry->pack);
+    key_add_bytes(&key, listed.bytes, sizeof listed.bytes);
+    return put_into(a, LISTS, key.bytes, key.len, &value, sizeof value);
+}
+
 static int adopt_place(struct view_adoption *a, const struct chunk_row *row)
 {
     struct chunk_row remote = {.entry = row->entry};
@@ -193,10 +206,8 @@ static int adopt_place(struct view_adoption *a, const struct chunk_row *row)
     uint8_t value[CHUNK_VALUE_LEN_MAX];
     key_of_name(&key, KEY_REMOTE_CHUNK, &row->entry.name);
     int r = put_into(a, PLACES, key.bytes, key.len, value, chunk_row_encode(&remote, value));
-    value[0] = VIEW_VALUE_VERSION;
-    key_of_placed(&key, KEY_REMOTE_PLACED, row->entry.pack, &row->entry.name);
     if (r == 0)
-        r = put_into(a, LISTS, key.bytes, key.len, value, 1);
+        r = collect_listed(a, &row->entry);
     if (r < 0)
         return r;
     if (row->refs == 0) {
@@ -272,8 +283,8 @@ static int adopt_base(struct view_adoption *a, const struct chunk_name *name)
 /* The deepest first: what rests on a chunk is deeper. */
 static int adopt_bases(struct view_adoption *a)
 {
+    int r = 0;
     vector_sort(&a->bases, compare_depths);
-    int r = write_now(a, a->write);
     for (size_t i = 0; i < a->bases.count && r == 0; i++) {
         if (i > 0 && a->bases.at[i].depth != a->bases.at[i - 1].depth)
             r = write_now(a, a->write);
@@ -335,9 +346,10 @@ static int check_dependents(struct view_adoption *a)
 static int settle_bases(struct view_adoption *a)
 {
     a->bases_done = true;
-    if (a->bases.count == 0 && !atomic_load(&a->view->has_dependents))
-        return 0;
-    int r = adopt_bases(a);
+    int r = write_now(a, a->write);
+    if (r < 0 || (a->bases.count == 0 && !atomic_load(&a->view->has_dependents)))
+        return r;
+    r = adopt_bases(a);
     if (r == 0)
         r = check_dependents(a);
     if (r == -EUCLEAN)
@@ -346,6 +358,32 @@ static int settle_bases(struct view_adoption *a)
 }
 
 /* --- packs ------------------------------------------------------------------------------------ */
+
+/* The list of the pack is made of what was collected. */
+static int adopt_list(struct view_adoption *a, uint64_t pack)
+{
+    struct key prefix, key;
+    struct listed_chunks listed = {0};
+    struct bytes value = {0};
+    _cleanup_snap_ struct snap snap;
+    _cleanup_scan_ struct scan scan;
+    key_u64(&prefix, KEY_ADOPTED, pack);
+    snap_begin(&snap, a->view);
+    scan_open(&scan, &snap, &prefix);
+    for (; scan_valid(&scan) && scan.key_len == KEY_U64_LEN + LISTED_LEN; scan_next(&scan))
+        memcpy(vector_next(&listed), scan.key + KEY_U64_LEN, LISTED_LEN);
+    int r = scan_error(&scan);
+    if (r == 0 && (scan_valid(&scan) || listed.count == 0))
+        r = -EUCLEAN;
+    if (r == 0) {
+        list_encode(&listed, &value);
+        key_u64(&key, KEY_REMOTE_PLACED, pack);
+        r = put_into(a, LISTS, key.bytes, key.len, value.at, value.count);
+    }
+    vector_free(&listed);
+    vector_free(&value);
+    return r;
+}
 
 static int adopt_pack(struct view_adoption *a, const struct run_row *row)
 {
@@ -369,6 +407,9 @@ static int adopt_pack(struct view_adoption *a, const struct run_row *row)
     HASH_DEL(a->tallies, t);
     free(t);
     a->tally = NULL;
+    r = remote_pack.placed ? adopt_list(a, remote_pack.pub.pack) : 0;
+    if (r < 0)
+        return r;
     return put_row(a, row->key, row->key_len, value, remote_pack_row_encode(&remote_pack, value));
 }
 
@@ -433,6 +474,8 @@ static int write_state(struct view_adoption *a, const struct view_state *state)
 {
     struct key key;
     uint8_t value[STATE_VALUE_LEN_MAX];
+    const char collected = KEY_ADOPTED, end = KEY_ADOPTED + 1;
+    rocksdb_writebatch_delete_range(a->batches[ROWS], &collected, 1, &end, 1);
     int r = write_now(a, a->write);
     if (r == 0)
         r = view_flush(a->view);

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "view/apply.h"
+#include "view/pack_list.h"
 
 /* The inode and the first name of a file. `row` gets what is stored. */
 static int seal_birth(struct txn *txn, const struct record *rec, struct inode_row *row)
@@ -181,6 +182,9 @@ static int apply_all(struct txn *txn, const struct view_batch *batch)
         return r;
     pack_account_store(txn);
     remote_pack_store(txn);
+    r = lists_store(txn);
+    if (r < 0)
+        return r;
     txn->state.applied_seq = batch->cut_seq;
     memcpy(txn->state.chain, batch->chain, sizeof txn->state.chain);
     return txn_commit(txn);

@@ -258,9 +258,11 @@ static void finish_tallies(struct checker *c)
                                   &c->live_bytes,
                                   &c->live_count,
                                   &c->placed,
+                                  &c->lists,
                                   &c->remote_live_bytes,
                                   &c->remote_live_count,
-                                  &c->remote_placed};
+                                  &c->remote_placed,
+                                  &c->remote_lists};
     for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
         (void)tally_take(c, lists[i], UINT64_MAX);
         vector_free(&lists[i]->of);
@@ -288,9 +290,11 @@ int view_check(struct view *view, void (*report)(const char *line, void *arg), v
         .live_bytes = {.what = "live bytes in pack"},
         .live_count = {.what = "live chunks in pack"},
         .placed = {.what = "chunks in pack"},
+        .lists = {.what = "a list of pack"},
         .remote_live_bytes = {.what = "live bytes in remote pack"},
         .remote_live_count = {.what = "live chunks in remote pack"},
         .remote_placed = {.what = "chunks in remote pack"},
+        .remote_lists = {.what = "a list of remote pack"},
     };
     snap_begin(&c.snap, view);
     int r = check_pages(&c);

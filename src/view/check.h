@@ -28,8 +28,9 @@ struct checker {
     int found; /* differences */
     struct view_state counted;
     struct tally_list names, entries, subdirs, pages, blocks, xattrs, links, orphans; /* by inode */
-    struct tally_list live_bytes, live_count, placed;                                 /* by pack */
-    struct tally_list remote_live_bytes, remote_live_count, remote_placed; /* by remote pack */
+    struct tally_list live_bytes, live_count, placed, lists;                          /* by pack */
+    struct tally_list remote_live_bytes, remote_live_count, remote_placed,
+        remote_lists; /* by remote pack */
     struct remote_state_row remote;
     struct view_remote counted_remote;
     VECTOR(struct chunk_name) uses;  /* one for each piece that is a chunk */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Chunks and packs: reference counts, places, and the accounts of packs. */
 #include "view/bases.h"
+#include "view/pack_list.h"
 
 void pack_account_store(struct txn *txn)
 {
@@ -129,18 +130,16 @@ int chunk_refs_change(struct txn *txn, const struct piece *piece, int64_t delta)
     return 0;
 }
 
-/* Which chunks a pack holds: its KEY_PLACED keys and their number. */
+/* A chunk has its place in the pack, or no longer has it. */
 static int note_placed(struct txn *txn, const struct chunk_name *name, uint64_t pack, bool placed)
 {
     int r = pack_account_need(txn, pack);
     if (r < 0)
         return r;
-    struct key key;
-    key_placed(&key, pack, name);
+    if (!placed && txn->pack.placed == 0)
+        return txn_damage(txn, "a pack has more chunks than it counts");
     if (placed)
-        txn_put_bytes(txn, &key, NULL, 0);
-    else
-        txn_delete(txn, &key);
+        list_add(txn, KEY_PLACED, pack, name);
     txn->pack.placed += placed ? 1 : (uint64_t)-1;
     txn->pack_dirty = true;
     return 0;
@@ -253,15 +252,11 @@ int apply_pack(struct txn *txn, const struct record *rec, const struct view_batc
  *
  * One that others rest on may go, too: while the journal is repeated, an entry that was replaced by
  * one in a pack that is gone by now may be there yet. */
-static int chunk_unplace(struct txn *txn, const struct record *drop, const struct chunk_name *name)
+static int chunk_unplace(struct txn *txn, const struct record *drop, struct chunk_row row)
 {
-    struct chunk_row row;
-    int r = chunk_row_get(txn, KEY_CHUNK, name, &row);
-    if (r < 0)
-        return r == -ENOENT ? txn_damage(txn, "a pack lists a chunk that is unknown") : r;
     if (row.refs && !(drop->flags & RECORD_EVICTED))
         return txn_damage(txn, "the pack holds chunks that files refer to");
-    r = note_placed(txn, name, drop->pack, false);
+    int r = note_placed(txn, &row.entry.name, drop->pack, false);
     if (r == 0 && chunk_row_is_live(&row))
         r = count_live(txn, &row.entry, -1);
     if (r < 0)
@@ -274,28 +269,27 @@ static int chunk_unplace(struct txn *txn, const struct record *drop, const struc
     return r < 0 ? r : hold_bases(txn, &old, -1);
 }
 
-/* Each seek goes on from the key before: from the start it would step over all that
- * were deleted. */
+struct dropping {
+    const struct record *drop;
+    uint64_t left; /* chunks */
+};
+
+static int drop_chunk(struct txn *txn, const struct chunk_row *row, void *arg)
+{
+    struct dropping *dropping = arg;
+    int r = chunk_unplace(txn, dropping->drop, *row);
+    dropping->left--;
+    return r < 0 ? r : dropping->left == 0;
+}
+
 static int forget_placed(struct txn *txn, const struct record *drop)
 {
-    struct key key;
-    struct chunk_name name;
-    uint64_t left = txn->pack.placed;
-    key_u64(&key, KEY_PLACED, drop->pack);
-    for (; left > 0; left--) {
-        struct found found;
-        int r = txn_seek(txn, &key, KEY_U64_LEN, &found);
-        if (r < 0)
-            return r == -ENOENT ? txn_damage(txn, "the pack's chunks are not all listed") : r;
-        if (found.key_len != PLACED_KEY_LEN)
-            return txn_damage(txn, "the pack's list of chunks is damaged");
-        memcpy(&name, found.key + KEY_U64_LEN, sizeof name);
-        key_placed(&key, drop->pack, &name);
-        r = chunk_unplace(txn, drop, &name);
-        if (r < 0)
-            return r;
-    }
-    return 0;
+    struct dropping dropping = {.drop = drop, .left = txn->pack.placed};
+    int r = dropping.left ? list_each(txn, KEY_PLACED, drop->pack, drop_chunk, &dropping) : 0;
+    if (r >= 0 && dropping.left)
+        return txn_damage(txn, "the pack's chunks are not all listed");
+    list_remove(txn, KEY_PLACED, drop->pack);
+    return r < 0 ? r : 0;
 }
 
 int apply_drop(struct txn *txn, const struct record *rec)

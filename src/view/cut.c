@@ -200,8 +200,8 @@ static int give_chunk(struct rows *rows, const struct chunk_row *at_cut)
         return r;
     if (!needed)
         note_revived(cut, &row.entry);
-    uint8_t value[CHUNK_VALUE_LEN_MAX];
-    return give_row(rows, key.bytes, key.len, value, chunk_row_encode(&row, value));
+    uint8_t value[CHUNK_RUN_VALUE_LEN_MAX];
+    return give_row(rows, key.bytes, key.len, value, chunk_run_encode(&row, value));
 }
 
 /* The pack's account at the cut; -ENOENT: it was stored later. */

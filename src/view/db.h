@@ -127,6 +127,13 @@ struct txn_seek {
     rocksdb_iterator_t *iter; /* NULL: none */
 };
 
+/* A transaction adds it to the list of a pack. */
+struct listed_chunk {
+    uint64_t pack;
+    uint8_t list; /* KEY_PLACED, KEY_REMOTE_PLACED */
+    struct listed listed;
+};
+
 /* One apply. Reads see its own writes. One thread; nothing is written before txn_commit().
  *
  * Changes lie in a hash table, which is several times faster than RocksDB's indexed batch and keeps
@@ -148,6 +155,7 @@ struct txn {
     bool remote_pack_loaded, remote_pack_dirty;
     struct pack_row pack; /* the pack account in use, written when another is needed */
     bool pack_loaded, pack_dirty;
+    VECTOR(struct listed_chunk) listed; /* not in `slots` yet (pack_list.h) */
     void *pending;         /* tree of struct pending: extents that wait for their SEAL */
     const char *why;       /* what was wrong, for the log */
     VECTOR(uint8_t) marks; /* keys that are marked as changed, each behind its length */

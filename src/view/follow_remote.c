@@ -2,6 +2,7 @@
 #include "view/follow_remote.h"
 
 #include "base/log.h"
+#include "view/pack_list.h"
 #include "view/rows.h"
 
 /* --- rows ------------------------------------------------------------------------------------- */
@@ -235,9 +236,11 @@ int report_apply(struct remote_report *report, struct txn *txn, const struct sna
         r = apply_chunks(report, txn);
     for (size_t i = 0; i < report->packs.count && r == 0; i++)
         r = end_pack(txn, &report->packs.at[i]);
-    if (r == 0)
+    if (r == 0) {
         remote_pack_store(txn);
-    else if (txn->why)
+        r = lists_store(txn);
+    }
+    if (r < 0 && txn->why)
         log_error("view: the rows of a head contradict each other: %s", txn->why);
     return r;
 }

@@ -19,18 +19,20 @@ enum key_type {
     KEY_PAGE = 'E',   /* ino, page, ~version -> extents; the newest version comes first */
     KEY_BLOB = 'N',   /* ino, version, offset -> inline content; lies within one page */
     KEY_CHUNK = 'H',  /* name -> chunk_row */
-    KEY_PLACED = 'K', /* pack, name -> nothing: which chunks have their place in a pack */
+    KEY_PLACED = 'K', /* pack -> list of the chunks that it has (pack_list.h) */
     KEY_PACK = 'P',   /* pack -> pack_row */
     KEY_ORPHAN = 'O', /* ino -> nothing */
 
     /* Keys that concern the remote (remote.h). */
     KEY_REMOTE_STATE = 'W',  /* -> remote_state_row */
     KEY_REMOTE_CHUNK = 'R',  /* chunk name -> chunk_row: its place in the remote; refs is 0 */
-    KEY_REMOTE_PLACED = 'S', /* remote pack, name -> nothing */
+    KEY_REMOTE_PLACED = 'S', /* remote pack -> list of its chunks */
     KEY_REMOTE_PACK = 'Q',   /* remote pack -> remote_pack_row */
     KEY_DEPENDENT = 'B',     /* base, need, dependent -> depth of the dependent's entry (bases.h) */
     KEY_PENDING_UPLOAD = 'U', /* chunk name -> stored bytes: needed, and not in the remote */
     KEY_TOUCHED = 'T',        /* a key -> touched_row: changed since it was published */
+
+    KEY_ADOPTED = 'A', /* remote pack, beginning of a name -> nothing: in an adoption (adopt.c) */
 };
 
 struct key {
@@ -112,18 +114,6 @@ static inline void key_of_name(struct key *k, enum key_type type, const struct c
     key_add_bytes(k, name->bytes, sizeof name->bytes);
 }
 
-static inline void key_of_placed(struct key *k, enum key_type type, uint64_t pack,
-                                 const struct chunk_name *name)
-{
-    key_u64(k, type, pack);
-    key_add_bytes(k, name->bytes, sizeof name->bytes);
-}
-
-static inline void key_placed(struct key *k, uint64_t pack, const struct chunk_name *name)
-{
-    key_of_placed(k, KEY_PLACED, pack, name);
-}
-
 /* A prefix: the dependents of `base` that are needed, or not. The needed ones come first. */
 enum need { NEEDED = 0, UNNEEDED = 1, ABSENT = 2 /* no key says so */ };
 static inline void key_dependents(struct key *k, const struct chunk_name *base, enum need need)
@@ -159,5 +149,4 @@ static inline uint64_t key_get_u64(const uint8_t *key, size_t at)
 #define KEY_U64_LEN 9u
 #define KEY_U64_U64_LEN 17u
 #define CHUNK_KEY_LEN (1u + sizeof(struct chunk_name))
-#define PLACED_KEY_LEN (9u + sizeof(struct chunk_name))
 #define DEPENDENT_KEY_LEN (2u + 2 * sizeof(struct chunk_name))

@@ -2,6 +2,7 @@
 /* Where chunks lie in the remote, which are pending upload there, and what changes when one becomes
  * needed or no longer is (bases.h). */
 #include "view/bases.h"
+#include "view/pack_list.h"
 
 #define CHUNK_MARK 1u /* the change that a mark of a chunk is of, as in an adoption */
 
@@ -211,11 +212,10 @@ static int exchange_bases(struct txn *txn, const struct chunk_entry *old,
 
 /* --- places ----------------------------------------------------------------------------------- */
 
-/* Takes the chunk out of the list of the remote pack in which it has its place. */
+/* The chunk ceases to have its place in the remote pack that it is in. */
 static int leave_pack(struct txn *txn, const struct chunk_entry *entry, enum need need)
 {
     struct chunk_row row;
-    struct key key;
     int r = local_row(txn, &entry->name, &row);
     if (r == 0)
         r = remote_pack_need(txn, entry->pack);
@@ -223,8 +223,6 @@ static int leave_pack(struct txn *txn, const struct chunk_entry *entry, enum nee
         return r;
     if (txn->remote_pack.placed == 0)
         return txn_damage(txn, "a remote pack has more chunks than it counts");
-    key_of_placed(&key, KEY_REMOTE_PLACED, entry->pack, &entry->name);
-    txn_delete(txn, &key);
     txn->remote_pack.placed--;
     txn->remote_pack_dirty = true;
     return need == NEEDED ? count_live(txn, entry, row.refs, -1) : 0;
@@ -403,8 +401,7 @@ int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
         return r;
     key_of_name(&key, KEY_REMOTE_CHUNK, &entry->name);
     txn_put(txn, &key, value, chunk_row_encode(&remote, value));
-    key_of_placed(&key, KEY_REMOTE_PLACED, entry->pack, &entry->name);
-    txn_put_bytes(txn, &key, NULL, 0);
+    list_add(txn, KEY_REMOTE_PLACED, entry->pack, &entry->name);
     txn->remote_pack.placed++;
     txn->remote_pack_dirty = true;
     return needed ? count_live(txn, entry, row.refs, 1) : 0;
@@ -452,37 +449,20 @@ int remote_chunk_settle(struct txn *txn, const struct chunk_name *name)
     return r < 0 ? r : leave_incomplete(txn, &row);
 }
 
-/* A chunk of a pack that goes. It may have left the pack by now. */
-static int forget_place(struct txn *txn, uint64_t pack, const struct chunk_name *name)
+/* A chunk of a pack that goes. */
+static int forget_place(struct txn *txn, const struct chunk_row *remote, void *arg)
 {
-    struct chunk_row remote;
-    int r = chunk_row_get(txn, KEY_REMOTE_CHUNK, name, &remote);
-    if (r == -ENOENT || (r == 0 && remote.entry.pack != pack))
-        return 0;
-    return r < 0 ? r : forget_entry(txn, &remote.entry);
+    (void)arg;
+    return forget_entry(txn, &remote->entry);
 }
 
 int remote_pack_forget_placed(struct txn *txn, uint64_t pack)
 {
-    struct key prefix;
-    _cleanup_snap_ struct snap snap;
-    _cleanup_scan_ struct scan scan;
-    snap_begin(&snap, txn->view);
-    key_u64(&prefix, KEY_REMOTE_PLACED, pack);
-    scan_open(&scan, &snap, &prefix);
-    int r = 0;
-    for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
-        struct chunk_name name;
-        if (scan.key_len != PLACED_KEY_LEN)
-            return txn_damage(txn, "the list of chunks of a remote pack is damaged");
-        memcpy(&name, scan.key + KEY_U64_LEN, sizeof name);
-        r = forget_place(txn, pack, &name);
-    }
-    if (r == 0)
-        r = scan_error(&scan);
+    int r = list_each(txn, KEY_REMOTE_PLACED, pack, forget_place, NULL);
     if (r == 0)
         r = remote_pack_need(txn, pack);
     if (r == 0 && txn->remote_pack.placed)
         return txn_damage(txn, "a remote pack has fewer chunks than it counts");
+    list_remove(txn, KEY_REMOTE_PLACED, pack);
     return r;
 }

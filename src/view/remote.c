@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "view/bases.h"
+#include "view/pack_list.h"
 
 #define PENDING_STEP 8192u /* rows of one write while everything becomes pending */
 
@@ -13,10 +14,12 @@ static int commit_remote(struct txn *txn, int r)
 {
     if (r == 0) {
         remote_pack_store(txn);
-        r = txn_commit(txn);
-    } else if (txn->why) {
-        log_error("view: cannot note a change of the remote: %s", txn->why);
+        r = lists_store(txn);
     }
+    if (r == 0)
+        r = txn_commit(txn);
+    else if (txn->why)
+        log_error("view: cannot note a change of the remote: %s", txn->why);
     txn_end(txn);
     return r;
 }
@@ -244,39 +247,39 @@ int view_remote_packs(struct view *view, int (*fn)(const struct view_remote_pack
     return r > 0 ? 0 : r;
 }
 
+struct pack_walk {
+    struct view *view;
+    uint64_t pack;
+    int (*fn)(const struct chunk_entry *entry, bool is_needed, void *arg);
+    void *arg;
+};
+
+/* As it is now: it may have moved since the snapshot. */
+static int pack_chunk(const struct chunk_row *then, void *arg)
+{
+    const struct pack_walk *walk = arg;
+    const struct look now = {.view = walk->view};
+    const struct chunk_name *name = &then->entry.name;
+    struct chunk_entry entry, local;
+    uint64_t refs = 0;
+    int r = view_remote_place(walk->view, name, &entry);
+    if (r == -ENOENT || (r == 0 && entry.pack != walk->pack))
+        return 0;
+    if (r == 0)
+        r = view_chunk(walk->view, name, &local, &refs);
+    if (r == 0 || r == -ENOENT)
+        r = chunk_is_needed(&now, name, refs);
+    return r < 0 ? r : walk->fn(&entry, r > 0, walk->arg);
+}
+
 int view_remote_pack_chunks(struct view *view, uint64_t pack,
                             int (*fn)(const struct chunk_entry *entry, bool is_needed, void *arg),
                             void *arg)
 {
-    const struct look now = {.view = view};
-    struct key prefix;
     _cleanup_snap_ struct snap snap;
-    _cleanup_scan_ struct scan scan;
     snap_begin(&snap, view);
-    key_u64(&prefix, KEY_REMOTE_PLACED, pack);
-    scan_open(&scan, &snap, &prefix);
-    int r = 0;
-    for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
-        struct chunk_name name;
-        struct chunk_entry entry, local;
-        uint64_t refs = 0;
-        if (scan.key_len != PLACED_KEY_LEN)
-            return -EUCLEAN;
-        memcpy(&name, scan.key + KEY_U64_LEN, sizeof name);
-        r = view_remote_place(view, &name, &entry);
-        if (r == -ENOENT || (r == 0 && entry.pack != pack)) { /* moved since the snapshot */
-            r = 0;
-            continue;
-        }
-        if (r == 0)
-            r = view_chunk(view, &name, &local, &refs);
-        if (r == 0 || r == -ENOENT)
-            r = chunk_is_needed(&now, &name, refs);
-        if (r >= 0)
-            r = fn(&entry, r > 0, arg);
-    }
-    if (r == 0)
-        r = scan_error(&scan);
+    int r = snap_list_each(&snap, KEY_REMOTE_PLACED, pack, pack_chunk,
+                           &(struct pack_walk){view, pack, fn, arg});
     return r > 0 ? 0 : r;
 }
 
@@ -290,40 +293,38 @@ int view_has_dependents(struct view *view, const struct chunk_name *name, bool *
     return r < 0 ? r : 0;
 }
 
-static int may_serve(struct view *view, const struct chunk_name *name, bool *ret)
+struct serving {
+    struct view *view;
+    bool *ret;
+};
+
+/* 1: it may. */
+static int may_serve(const struct chunk_row *row, void *arg)
 {
+    struct serving *serving = arg;
+    const struct chunk_name *name = &row->entry.name;
     struct chunk_entry entry;
     struct key key, mark;
     _cleanup_value_ struct value value = {0};
     key_chunk(&key, name);
     key_touched(&mark, key.bytes, key.len);
-    int r = view_remote_place(view, name, &entry);
+    int r = view_remote_place(serving->view, name, &entry);
     if (r == 0)
-        r = view_has_dependents(view, name, ret);
-    if (r == 0 && !*ret) {
-        r = db_get(view, NULL, &mark, &value);
-        *ret = r == 0;
+        r = view_has_dependents(serving->view, name, serving->ret);
+    if (r == 0 && !*serving->ret) {
+        r = db_get(serving->view, NULL, &mark, &value);
+        *serving->ret = r == 0;
     }
-    return r == -ENOENT ? 0 : r;
+    return r == -ENOENT ? 0 : r < 0 ? r : *serving->ret;
 }
 
 int view_pack_may_serve(struct view *view, uint64_t pack, bool *ret)
 {
-    struct key prefix;
     _cleanup_snap_ struct snap snap;
-    _cleanup_scan_ struct scan scan;
-    int r = 0;
+    *ret = false;
     snap_begin(&snap, view);
-    key_u64(&prefix, KEY_PLACED, pack);
-    scan_open(&scan, &snap, &prefix);
-    for (*ret = false; r == 0 && !*ret && scan_valid(&scan); scan_next(&scan)) {
-        struct chunk_name name;
-        if (scan.key_len != PLACED_KEY_LEN)
-            return -EUCLEAN;
-        memcpy(&name, scan.key + KEY_U64_LEN, sizeof name);
-        r = may_serve(view, &name, ret);
-    }
-    return r < 0 ? r : scan_error(&scan);
+    int r = snap_list_each(&snap, KEY_PLACED, pack, may_serve, &(struct serving){view, ret});
+    return r < 0 ? r : 0;
 }
 
 int view_dependents(struct view *view, const struct chunk_name *name, enum chunk_encoding encoding,

@@ -94,8 +94,7 @@ int row_chunk_name(const struct run_row *row, struct chunk_name *ret)
 static bool chunk_is_sane(const struct chunk_row *row)
 {
     const struct chunk_entry *e = &row->entry;
-    if (e->raw_len > CHUNK_SIZE_MAX || e->stored_len > CHUNK_SIZE_MAX || !entry_is_sane(e) ||
-        row->dependents)
+    if (e->raw_len > CHUNK_SIZE_MAX || e->stored_len > CHUNK_SIZE_MAX || !entry_is_sane(e))
         return false;
     if (e->pack == 0)
         return row->refs > 0 && e->offset == 0 && e->ref_count == 0;
@@ -107,7 +106,7 @@ int row_read_chunk(const struct run_row *row, struct chunk_row *ret)
     struct chunk_name name;
     int r = row_chunk_name(row, &name);
     if (r == 0)
-        r = chunk_row_decode(&name, row->value, row->value_len, ret);
+        r = chunk_run_decode(&name, row->value, row->value_len, ret);
     return r == 0 && !chunk_is_sane(ret) ? -EUCLEAN : r;
 }
 

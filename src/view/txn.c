@@ -74,6 +74,7 @@ void txn_end(struct txn *txn)
     forget_changes(txn);
     free(txn->slots);
     vector_free(&txn->marks);
+    vector_free(&txn->listed);
     close_seek(txn);
     view_note_changing(false);
     mutex_unlock(&txn->view->change);
@@ -369,7 +370,7 @@ static int write_changes(struct txn *txn)
 
 int txn_write_ahead(struct txn *txn)
 {
-    check(!txn->seekable && !txn->remote_pack_dirty && !txn->pack_dirty);
+    check(!txn->seekable && !txn->remote_pack_dirty && !txn->pack_dirty && !txn->listed.count);
     int r = write_changes(txn);
     forget_changes(txn);
     txn->marks.count = 0;
@@ -381,6 +382,7 @@ int txn_commit(struct txn *txn)
 {
     struct key key;
     uint8_t value[STATE_VALUE_LEN_MAX];
+    check(!txn->listed.count);
     key_type(&key, KEY_STATE);
     txn_put(txn, &key, value, state_encode(&txn->state, value));
     if (txn->remote.pub.tracks) {

@@ -5,6 +5,7 @@
 
 #define PIECE_LEN 37u
 #define PAGE_HEADER_LEN 5u
+#define VIEW_CHUNK_VERSION 2u
 
 /* Writing fields one after the other. */
 struct writer {
@@ -155,35 +156,143 @@ int cookie_decode(uint64_t cookie, const void *p, size_t len, struct view_entry 
     return c.failed || *ret_name_len == 0 || *ret_name_len > NAME_LEN_MAX ? -EUCLEAN : 0;
 }
 
-#define CHUNK_FIELDS(field)                                                                        \
-    field(64, refs), field(64, entry.pack), field(64, entry.offset), field(32, entry.stored_len),  \
-        field(32, entry.raw_len), field(8, entry.encoding), field(8, entry.depth),                 \
-        field(8, entry.ref_count)
+/* Numbers of 7 bits a byte, the lowest first; each byte but the last has its highest bit set. */
+static void write_number(struct writer *w, uint64_t v)
+{
+    for (; v >= 0x80; v >>= 7)
+        write_u8(w, (uint8_t)(v | 0x80));
+    write_u8(w, (uint8_t)v);
+}
 
+/* The shortest form alone is right. */
+static uint64_t read_number(struct cursor *c)
+{
+    uint64_t v = 0;
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+        uint8_t byte = read_u8(c);
+        if ((shift == 63 && byte > 1) || (shift > 0 && byte == 0))
+            break;
+        v |= (uint64_t)(byte & 0x7f) << shift;
+        if (byte < 0x80)
+            return v;
+    }
+    c->failed = true;
+    return 0;
+}
+
+static uint32_t read_number32(struct cursor *c)
+{
+    uint64_t v = read_number(c);
+    c->failed = c->failed || v > UINT32_MAX;
+    return (uint32_t)v;
+}
+
+/* Lengths as what is missing of a whole chunk, which most have. */
+static void write_length(struct writer *w, uint32_t length)
+{
+    write_number(w, (uint32_t)(CHUNK_SIZE_MAX - length));
+}
+
+static uint32_t read_length(struct cursor *c)
+{
+    return CHUNK_SIZE_MAX - read_number32(c);
+}
+
+static void write_refs(struct writer *w, const struct chunk_entry *e)
+{
+    for (size_t i = 0; i < e->ref_count; i++) {
+        write_bytes(w, e->refs[i].name.bytes, sizeof e->refs[i].name.bytes);
+        write_number(w, e->refs[i].offset);
+        write_length(w, e->refs[i].length);
+    }
+}
+
+static void read_refs(struct cursor *c, struct chunk_entry *e)
+{
+    for (size_t i = 0; i < e->ref_count; i++) {
+        read_bytes(c, e->refs[i].name.bytes, sizeof e->refs[i].name.bytes);
+        e->refs[i].offset = read_number32(c);
+        e->refs[i].length = read_length(c);
+    }
+}
+
+/* First comes what most rows have alike, the number of the pack with its highest byte: so RocksDB
+ * finds it in the row before as one string. */
 size_t chunk_row_encode(const struct chunk_row *row, uint8_t *p)
 {
     const struct chunk_entry *e = &row->entry;
-    struct writer w = value_write(p);
+    uint64_t pack = htobe64(e->pack);
+    struct writer w = {p};
     check(e->ref_count <= CHUNK_REFS_MAX);
-    CHUNK_FIELDS(PUT);
-    for (size_t i = 0; i < e->ref_count; i++) {
-        write_bytes(&w, e->refs[i].name.bytes, sizeof e->refs[i].name.bytes);
-        write_u32(&w, e->refs[i].offset);
-        write_u32(&w, e->refs[i].length);
-    }
-    if (row->dependents)
-        write_u32(&w, row->dependents);
+    write_u8(&w, VIEW_CHUNK_VERSION);
+    write_u8(&w, e->encoding);
+    write_u8(&w, e->depth);
+    write_u8(&w, e->ref_count);
+    write_number(&w, row->refs);
+    write_number(&w, row->dependents);
+    write_length(&w, e->raw_len);
+    write_bytes(&w, &pack, sizeof pack);
+    write_number(&w, e->offset);
+    write_number(&w, e->stored_len);
+    write_refs(&w, e);
+    check((size_t)(w.at - p) <= CHUNK_VALUE_LEN_MAX);
     return (size_t)(w.at - p);
 }
 
 int chunk_row_decode(const struct chunk_name *name, const void *p, size_t len,
                      struct chunk_row *row)
 {
+    struct cursor c = {.at = p, .end = (const uint8_t *)p + len};
+    uint64_t pack = 0;
+    struct chunk_entry *e = &row->entry;
+    memset(row, 0, sizeof *row);
+    e->name = *name;
+    if (read_u8(&c) != VIEW_CHUNK_VERSION)
+        return -EUCLEAN;
+    e->encoding = read_u8(&c);
+    e->depth = read_u8(&c);
+    uint8_t ref_count = read_u8(&c);
+    if (ref_count > CHUNK_REFS_MAX)
+        return -EUCLEAN;
+    e->ref_count = ref_count;
+    row->refs = read_number(&c);
+    row->dependents = read_number32(&c);
+    e->raw_len = read_length(&c);
+    read_bytes(&c, &pack, sizeof pack);
+    e->pack = be64toh(pack);
+    e->offset = read_number(&c);
+    e->stored_len = read_number32(&c);
+    read_refs(&c, e);
+    return value_end(&c);
+}
+
+#define CHUNK_RUN_FIELDS(field)                                                                    \
+    field(64, refs), field(64, entry.pack), field(64, entry.offset), field(32, entry.stored_len),  \
+        field(32, entry.raw_len), field(8, entry.encoding), field(8, entry.depth),                 \
+        field(8, entry.ref_count)
+
+size_t chunk_run_encode(const struct chunk_row *row, uint8_t *p)
+{
+    const struct chunk_entry *e = &row->entry;
+    struct writer w = value_write(p);
+    check(e->ref_count <= CHUNK_REFS_MAX);
+    CHUNK_RUN_FIELDS(PUT);
+    for (size_t i = 0; i < e->ref_count; i++) {
+        write_bytes(&w, e->refs[i].name.bytes, sizeof e->refs[i].name.bytes);
+        write_u32(&w, e->refs[i].offset);
+        write_u32(&w, e->refs[i].length);
+    }
+    return (size_t)(w.at - p);
+}
+
+int chunk_run_decode(const struct chunk_name *name, const void *p, size_t len,
+                     struct chunk_row *row)
+{
     struct cursor c = value_begin(p, len);
     memset(row, 0, sizeof *row);
     struct chunk_entry *e = &row->entry;
     e->name = *name;
-    CHUNK_FIELDS(GET);
+    CHUNK_RUN_FIELDS(GET);
     if (e->ref_count > CHUNK_REFS_MAX) {
         e->ref_count = 0;
         return -EUCLEAN;
@@ -193,10 +302,7 @@ int chunk_row_decode(const struct chunk_name *name, const void *p, size_t len,
         e->refs[i].offset = read_u32(&c);
         e->refs[i].length = read_u32(&c);
     }
-    if (c.at == c.end)
-        return value_end(&c);
-    row->dependents = read_u32(&c);
-    return row->dependents == 0 ? -EUCLEAN : value_end(&c);
+    return value_end(&c);
 }
 
 /* Of packs on NVMe, and in the remote. */
@@ -243,7 +349,8 @@ static int read_held(struct cursor *c, uint64_t *ret_bytes)
 
 size_t state_encode(const struct view_state *row, uint8_t *p)
 {
-    struct writer w = value_write(p);
+    struct writer w = {p};
+    write_u8(&w, VIEW_VERSION);
     write_u64(&w, row->applied_seq);
     write_bytes(&w, row->chain, sizeof row->chain);
     STATE_COUNTS(PUT);
@@ -252,7 +359,10 @@ size_t state_encode(const struct view_state *row, uint8_t *p)
 
 int state_decode(const void *p, size_t len, struct view_state *row)
 {
-    struct cursor c = value_begin(p, len);
+    struct cursor c = {.at = p, .end = (const uint8_t *)p + len};
+    uint8_t version = read_u8(&c);
+    if (version != VIEW_VERSION)
+        return version > 0 && version < VIEW_VERSION ? -ESTALE : -EUCLEAN;
     row->applied_seq = read_u64(&c);
     read_bytes(&c, row->chain, sizeof row->chain);
     STATE_COUNTS(GET);

@@ -2,7 +2,8 @@
 /* Values of the view's database, and the rows that they encode. docs/on-disk-format.md, "The view",
  * has the same table.
  *
- * A value is a version byte and little-endian fields. Pure; no database here. */
+ * A value is a version byte and little-endian fields. Those of chunks, the most by far, are short
+ * instead; runs have them in the long form. Pure; no database here. */
 #pragma once
 
 #include "base/vector.h"
@@ -11,6 +12,7 @@
 #include "view/remote.h"
 
 #define VIEW_VALUE_VERSION 1u
+#define VIEW_VERSION 2u /* of all of it, in the state; version 1 had other rows of chunks */
 #define VIEW_OFFSET_MAX INT64_MAX /* files end at or before it */
 
 struct inode_row {
@@ -42,13 +44,28 @@ static inline void chunk_row_forget_place(struct chunk_row *row)
 
 struct pack_row {
     struct view_pack pub;
-    uint64_t placed; /* KEY_PLACED keys */
+    uint64_t placed; /* chunks that have their place in it */
 };
 
 struct remote_pack_row {
     struct view_remote_pack pub;
-    uint64_t placed; /* KEY_REMOTE_PLACED keys */
+    uint64_t placed; /* as of a pack on NVMe */
 };
+
+/* How the name of a chunk begins, in the list of a pack (pack_list.h). With 10^9 chunks one in a
+ * thousand begins as another one does. */
+#define LISTED_LEN 5u
+struct listed {
+    uint8_t bytes[LISTED_LEN];
+};
+DEFINE_VECTOR(listed_chunks, struct listed);
+
+static inline struct listed listed_of(const struct chunk_name *name)
+{
+    struct listed listed;
+    memcpy(listed.bytes, name->bytes, sizeof listed.bytes);
+    return listed;
+}
 
 struct remote_state_row {
     struct view_remote pub;
@@ -80,7 +97,8 @@ DEFINE_VECTOR(piece_list, struct piece);
 #define INODE_VALUE_LEN 113u
 #define NAME_VALUE_LEN 21u
 #define COOKIE_VALUE_HEADER_LEN 13u
-#define CHUNK_VALUE_LEN_MAX (40u + CHUNK_REFS_MAX * 32u)
+#define CHUNK_VALUE_LEN_MAX (56u + CHUNK_REFS_MAX * 34u)
+#define CHUNK_RUN_VALUE_LEN_MAX (36u + CHUNK_REFS_MAX * 32u)
 #define PACK_VALUE_LEN 33u
 #define STATE_VALUE_LEN_MAX 105u
 #define REMOTE_PACK_VALUE_LEN 58u
@@ -108,11 +126,17 @@ size_t chunk_row_encode(const struct chunk_row *row, uint8_t *p);
 CAIRN_MUST_CHECK int chunk_row_decode(const struct chunk_name *name, const void *p, size_t len,
                                       struct chunk_row *row);
 
+/* A run's value for a chunk. */
+size_t chunk_run_encode(const struct chunk_row *row, uint8_t *p);
+CAIRN_MUST_CHECK int chunk_run_decode(const struct chunk_name *name, const void *p, size_t len,
+                                      struct chunk_row *row);
+
 size_t pack_row_encode(const struct pack_row *row, uint8_t *p);
 CAIRN_MUST_CHECK int pack_row_decode(uint64_t pack, const void *p, size_t len,
                                      struct pack_row *row);
 
 size_t state_encode(const struct view_state *state, uint8_t *p);
+/* -ESTALE: of an earlier version of the view. */
 CAIRN_MUST_CHECK int state_decode(const void *p, size_t len, struct view_state *state);
 
 size_t remote_pack_row_encode(const struct remote_pack_row *row, uint8_t *p);

@@ -155,7 +155,9 @@ static int load_state(struct view *view, bool create, int64_t root_time)
     struct view_state state;
     r = state_decode(value.data, value.len, &state);
     if (r < 0) {
-        log_error("view: the state in the database is damaged or of another version");
+        log_warn("view: the state in the database is %s", r == -ESTALE
+                                                              ? "of an earlier version of the view"
+                                                              : "damaged or of a later version");
         return r;
     }
     mutex_lock(&view->lock);

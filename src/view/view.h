@@ -34,7 +34,8 @@ struct view_options {
 
 /* Opens or makes the database in directory `path`. A new one holds the root directory (mode 0755,
  * owner = caller's effective uid and gid, times = `root_time`, nlink 2) and applied sequence 0.
- * -EUCLEAN: damaged, delete the directory and rebuild. */
+ * -EUCLEAN: damaged, delete the directory and rebuild. -ESTALE: of an earlier version of cairn; the
+ * same. */
 CAIRN_MUST_CHECK int view_open(const char *path, const struct view_options *options,
                                int64_t root_time, struct view **ret_view);
 void view_close(struct view *view);

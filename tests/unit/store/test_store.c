@@ -2,6 +2,7 @@
 /* A store as a whole: what it shows after a clean end, after a death, after a power loss, without
  * its view. */
 #include <stdio.h>
+#include <rocksdb/c.h>
 #include <sys/stat.h>
 
 #include "../expect.h"
@@ -236,6 +237,46 @@ Test(store, the_view_is_rebuilt)
     fixture_delete(&fixture, "view/CURRENT");
     fixture_open(&fixture);
     fixture_expect(&fixture, name_of(6), 6, lengths[6]);
+}
+
+/* As an earlier cairn left it: only the state's version says so. */
+static void age_view(struct store_fixture *s)
+{
+    char *message = NULL, *path = xasprintf("%s/view", s->path), *state;
+    size_t len;
+    rocksdb_options_t *options = rocksdb_options_create();
+    rocksdb_readoptions_t *read = rocksdb_readoptions_create();
+    rocksdb_writeoptions_t *write = rocksdb_writeoptions_create();
+    rocksdb_t *db = rocksdb_open(options, path, &message);
+    cr_assert_null(message);
+    state = rocksdb_get(db, read, "M", 1, &len, &message);
+    cr_assert(state && len > 1 && state[0] == 2);
+    state[0] = 1;
+    rocksdb_put(db, write, "M", 1, state, len, &message);
+    cr_assert_null(message);
+    rocksdb_close(db);
+    rocksdb_free(state);
+    rocksdb_writeoptions_destroy(write);
+    rocksdb_readoptions_destroy(read);
+    rocksdb_options_destroy(options);
+    free(path);
+}
+
+/* It is no damage: nothing is set aside. */
+Test(store, a_view_of_an_earlier_version_is_made_anew)
+{
+    fixture_open(&fixture);
+    put_all(&fixture);
+    cycle(&fixture);
+    fixture_close(&fixture);
+    age_view(&fixture);
+    fixture_open(&fixture);
+    expect_all(&fixture);
+    char *aside = xasprintf("%s/lost+found", fixture.path);
+    cr_expect(access(aside, F_OK) < 0, "%s exists", aside);
+    free(aside);
+    cycle(&fixture);
+    expect_all(&fixture);
 }
 
 Test(store, equal_content_is_stored_once)

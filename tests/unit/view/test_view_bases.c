@@ -104,11 +104,11 @@ static int adopt_forged(const struct run_row *row, void *arg)
     struct chunk_row forged = {.entry = forging->entry, .refs = 1};
     struct run_row other = *row;
     struct key key;
-    uint8_t value[CHUNK_VALUE_LEN_MAX];
+    uint8_t value[CHUNK_RUN_VALUE_LEN_MAX];
     key_chunk(&key, &forging->entry.name);
     if (row->key_len == key.len && memcmp(row->key, key.bytes, key.len) == 0) {
         other.value = value;
-        other.value_len = chunk_row_encode(&forged, value);
+        other.value_len = chunk_run_encode(&forged, value);
     }
     return view_adopt_row(forging->adoption, &other);
 }

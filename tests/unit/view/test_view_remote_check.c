@@ -82,20 +82,22 @@ static void break_chunks(void)
     struct chunk_name one = chunk_of(1), six = chunk_of(6), nine = chunk_of(9);
     key_of_name(&chunk_key, KEY_REMOTE_CHUNK, &one);
     expect_deletion(&chunk_key, "lying in the remote or pending upload is 0, counted 1");
-    expect_deletion(&chunk_key, "place, as its remote pack's list says, is 0, counted 100");
-    expect_byte(&chunk_key, 9, 1, "place, as its remote pack's list says, is 101, counted 100");
-    expect_byte(&chunk_key, 9, 1, "being listed in its remote pack is 0, counted 1");
-    expect_byte(&chunk_key, 1, 1, "an entry of type R does not decode");
-    expect_byte(&chunk_key, 25, 1, "remote pack 100: live bytes");
-    key_of_placed(&key, KEY_REMOTE_PLACED, 100, &one);
-    expect_deletion(&key, "remote pack 100: listed chunks is 3, counted 2");
-    key_of_placed(&key, KEY_REMOTE_PLACED, 777, &one);
-    expect_value(&key, "\1", 1, "chunks in remote pack of 777, which does not exist");
-    key_of_placed(&key, KEY_REMOTE_PLACED, 102, &one);
-    expect_value(&key, "\1", 1, "remote pack 102: listed chunks is 0, counted 1");
+    expect_deletion(&chunk_key, "remote pack 100: placed chunks is 3, counted 2");
+    expect_byte(&chunk_key, 14, 1, "being listed in its remote pack is 0, counted 1");
+    expect_byte(&chunk_key, 3, 5, "an entry of type R does not decode");
+    expect_byte(&chunk_key, 16, 1, "remote pack 100: live bytes");
+    key_u64(&key, KEY_REMOTE_PLACED, 100);
+    expect_deletion(&key, "being listed in its remote pack is 0, counted 1");
+    expect_byte(&key, 0, 1, "an entry of type S does not decode");
+    expect_byte(&key, 1, 1, "being listed in its remote pack is 0, counted 1");
+    key_u64(&key, KEY_REMOTE_PLACED, 777);
+    expect_value(&key, "\1start", 6, "a list of remote pack of 777, which does not exist");
+    key_u64(&key, KEY_REMOTE_PLACED, 102);
+    expect_value(&key, "\1start", 6,
+                 "remote pack 102: lists, of a pack that goes, is 1, counted 0");
     key_u64(&key, KEY_REMOTE_PACK, 102);
     expect_byte(&key, 25, 1,
-                "remote pack 102: listed chunks, of a pack that goes, is 1, counted 0");
+                "remote pack 102: placed chunks, of a pack that goes, is 1, counted 0");
     key_of_name(&key, KEY_PENDING_UPLOAD, &six);
     expect_deletion(&key, "lying in the remote or pending upload is 0, counted 1");
     expect_deletion(&key, "number of pending chunks is 1, counted 0");
@@ -118,7 +120,7 @@ static void break_packs_and_counters(void)
     expect_byte(&key, 1, 1, "remote: bytes of packs");
     expect_byte(&key, 13, 1, "remote pack 100: live bytes is");
     expect_byte(&key, 21, 1, "remote pack 100: live chunks is 4, counted 3");
-    expect_byte(&key, 25, 1, "remote pack 100: listed chunks is 4, counted 3");
+    expect_byte(&key, 25, 1, "remote pack 100: placed chunks is 4, counted 3");
     expect_byte(&key, 41, 1, "remote: number of packs is 2, counted 1");
     expect_byte(&key, 49, 1, "remote: number of packs is 2, counted 1");
     key_type(&key, KEY_REMOTE_STATE);

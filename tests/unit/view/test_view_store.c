@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <sys/wait.h>
 
-#include "view/values.h"
+#include "view/pack_list.h"
 
 static struct fixture f;
 
@@ -247,12 +247,12 @@ Test(store, check_finds_changed_values)
     struct key key;
     struct chunk_name one = chunk_of(1), three = chunk_of(3);
     key_chunk(&key, &one);
-    plant_byte(&key, 1, 1, "references");
-    plant_byte(&key, 9, 1, "pack of a chunk");
-    plant_byte(&key, 25, 1, "stored length");
+    plant_byte(&key, 4, 1, "references");
+    plant_byte(&key, 14, 1, "pack of a chunk");
+    plant_byte(&key, 16, 1, "stored length");
     plant_byte(&key, 0, 1, "version of a value");
     key_chunk(&key, &three);
-    plant_byte(&key, 1, 1, "references of an unused chunk");
+    plant_byte(&key, 4, 1, "references of an unused chunk");
     key_u64(&key, KEY_PACK, 1);
     plant_byte(&key, 1, 1, "length of a pack");
     plant_byte(&key, 13, 1, "live bytes");
@@ -295,11 +295,26 @@ static void plant_key(const struct key *key, const char *what)
     expect_check_ok(f.view);
 }
 
+/* The list of a pack: of one chunk, which it may have had. */
+static void plant_list(const struct key *key, uint32_t id, const char *what)
+{
+    struct chunk_name name = chunk_of(id);
+    struct listed_chunks listed = {0};
+    struct bytes value = {0};
+    vector_add(&listed, listed_of(&name));
+    list_encode(&listed, &value);
+    plant(key, value.at, value.count);
+    cr_expect_gt(check_count(f.view), 0, "%s", what);
+    plant(key, NULL, 0);
+    expect_check_ok(f.view);
+    vector_free(&listed);
+    vector_free(&value);
+}
+
 Test(store, check_finds_keys_that_belong_to_nothing)
 {
     fill();
     struct key key;
-    struct chunk_name nine = chunk_of(9), one = chunk_of(1);
     key_named(&key, KEY_XATTR, 99, "user.x", 6);
     plant_key(&key, "xattr of nothing");
     key_named(&key, KEY_XATTR, 3, "user.x", 6);
@@ -310,10 +325,8 @@ Test(store, check_finds_keys_that_belong_to_nothing)
     plant_key(&key, "orphan that has a name");
     key_blob(&key, 3, 1, 0);
     plant_key(&key, "blob");
-    key_placed(&key, 1, &nine);
-    plant_key(&key, "chunk in a pack");
-    key_placed(&key, 2, &one);
-    plant_key(&key, "pack");
+    key_u64(&key, KEY_PLACED, 2);
+    plant_list(&key, 1, "list of a pack");
     key_page(&key, 99, 0, 1);
     plant_key(&key, "page");
     key_u64_u64(&key, KEY_COOKIE, 2, 77);
@@ -335,9 +348,6 @@ Test(store, check_finds_missing_keys)
     key_blob(&key, 4, 2, 0);
     plant(&key, NULL, 0);
     expect_i64(check_count(f.view), 1);
-    key_placed(&key, 1, &one);
-    plant(&key, NULL, 0);
-    expect_i64(check_count(f.view), 3);
     key_chunk(&key, &one);
     plant(&key, NULL, 0);
     cr_expect_gt(check_count(f.view), 4);
@@ -363,6 +373,56 @@ Test(store, check_finds_missing_keys)
     struct view_options view_options = {.cache_bytes = 0, .create = true};
     expect_i64(view_open(f.path, &view_options, 0, &f.view), -EUCLEAN);
     f.view = NULL;
+}
+
+/* The whole of a view has a version, which the state says. */
+static int open_as_version(uint8_t version)
+{
+    struct view_options view_options = {.cache_bytes = 0, .create = true};
+    struct key key;
+    char *message = NULL;
+    size_t len;
+    key_type(&key, KEY_STATE);
+    view_close(f.view);
+    f.view = NULL;
+    rocksdb_options_t *options = rocksdb_options_create();
+    rocksdb_readoptions_t *read = rocksdb_readoptions_create();
+    rocksdb_writeoptions_t *write = rocksdb_writeoptions_create();
+    rocksdb_t *db = rocksdb_open(options, f.path, &message);
+    cr_assert_null(message);
+    char *state = rocksdb_get(db, read, (const char *)key.bytes, key.len, &len, &message);
+    assert_i64(state[0], VIEW_VERSION);
+    state[0] = (char)version;
+    rocksdb_put(db, write, (const char *)key.bytes, key.len, state, len, &message);
+    cr_assert_null(message);
+    free(state);
+    rocksdb_close(db);
+    rocksdb_writeoptions_destroy(write);
+    rocksdb_readoptions_destroy(read);
+    rocksdb_options_destroy(options);
+    return view_open(f.path, &view_options, 0, &f.view);
+}
+
+Test(store, views_of_other_versions_are_not_opened)
+{
+    fill();
+    assert_i64(open_as_version(VIEW_VERSION), 0);
+    assert_i64(open_as_version(1), -ESTALE);
+    remove_tree(f.path);
+    assert_i64(mkdir(f.path, 0700), 0);
+    open_view_at(f.path, &f.view);
+    assert_i64(open_as_version(VIEW_VERSION + 1), -EUCLEAN);
+}
+
+Test(store, check_finds_a_missing_list)
+{
+    fill();
+    struct key key;
+    key_u64(&key, KEY_PLACED, 1);
+    plant(&key, NULL, 0);
+    expect_i64(check_count(f.view), 3, "one for each chunk of the pack");
+    add_drop(&f, 1);
+    apply_bad(&f);
 }
 
 Test(store, damaged_batches)
