@@ -9,6 +9,7 @@
 #include "view/remote.h"
 
 #define FILES_A_BATCH 10000u
+#define FIRST_INO 10000u
 
 struct kept {
     uint8_t *at;
@@ -94,10 +95,10 @@ static void add_files(struct bench *b, uint32_t first, uint32_t count, bool chun
         int len = sprintf(name, "file%u", i);
         add_record(b, (struct record){.type = REC_SEAL,
                                       .flags = RECORD_BIRTH,
-                                      .ino = 10000 + i,
+                                      .ino = FIRST_INO + i,
                                       .version = 1,
                                       .parent = ROOT_INO,
-                                      .cookie = 10000 + i,
+                                      .cookie = FIRST_INO + i,
                                       .name = name,
                                       .name_len = (uint16_t)len,
                                       .attrs = {.mode = S_IFREG | 0644, .size = e.length},
@@ -111,7 +112,7 @@ static void add_files(struct bench *b, uint32_t first, uint32_t count, bool chun
 static void begin(struct bench *b, char path[64], bool tracks)
 {
     strcpy(path, "/tmp/cairn-view-bench-XXXXXX");
-    *b = (struct bench){.buf = xmalloc(128 * MIB)};
+    *b = (struct bench){.buf = xmalloc(128 * MIB), .seq = FIRST_INO}; /* cookies are older */
     check(mkdtemp(path) != NULL);
     open_view_at(path, &b->view);
     if (tracks)
