@@ -4,35 +4,6 @@
 #include <stdatomic.h>
 
 #include "../expect.h"
-#include "base/lock.h"
-
-struct gate {
-    struct cairn_mutex lock;
-    pthread_cond_t changed;
-    bool open;
-};
-
-static void gate_init(struct gate *g)
-{
-    mutex_init(&g->lock, LOCK_LEAF);
-    cond_init(&g->changed);
-    g->open = false;
-}
-
-static void wait_at_gate(void *arg)
-{
-    struct gate *g = arg;
-    LOCK_SCOPE(&g->lock);
-    while (!g->open)
-        (void)mutex_wait(&g->lock, &g->changed, -1);
-}
-
-static void open_gate(struct gate *g)
-{
-    LOCK_SCOPE(&g->lock);
-    g->open = true;
-    (void)pthread_cond_broadcast(&g->changed);
-}
 
 static void add_one(void *arg)
 {
