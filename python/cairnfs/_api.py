@@ -120,13 +120,13 @@ def marker(path, data, after=None, *, replace=True, mode=0o666, on_error="warn",
 def wait(path=None, level="published", timeout=None):
     """Waits for the saves of this process (below `path`: a file or a directory; None: all of them) to reach the level: "copied",
     "published", "nvme" (power loss does not take it), "remote" (in the object store). A progress bar is shown on a terminal.
-    TimeoutError: `timeout` seconds have passed. Raises what a save below `path` failed with, if no call has raised it yet."""
+    TimeoutError: `timeout` seconds have passed. Raises what a save below `path` failed with, if no call has raised it yet (a warning is
+    none) and no later save of that name has succeeded."""
     wanted = level_of(level)
     process = _process.current()
     deadline = None if timeout is None else time.monotonic() + timeout
     with _process.lock():
         saves = [save for save in process.pending if save.is_below(path)]
-        failed = [save for save in process.untold if save.is_below(path)]
         saved = [name for name in process.saved if below(name, path)]
     bar = _levels.Bar(lambda: _levels.line_of_saves(saves)) if sys.stderr.isatty() else None
     try:
@@ -137,15 +137,17 @@ def wait(path=None, level="published", timeout=None):
     if not reached:
         raise TimeoutError(errno.ETIMEDOUT, f"not there after {timeout} s",
                            next(save.path for save in saves if not save.over(lib.PUBLISHED)))
-    raise_first([*failed, *(save for save in saves if save.error is not None)])
+    raise_first(process, path)
     if wanted > lib.PUBLISHED:
         _levels.wait_stored([*(save.place for save in saves), *saved], path, wanted, deadline)
 
 
-def raise_first(failed):
-    failed = [save for save in dict.fromkeys(failed) if not save.told]
-    for save in failed:
-        save.told = True
+def raise_first(process, path):
+    with _process.lock():
+        failed = [save for save in process.unraised.values() if save.is_below(path)]
+        for save in failed:
+            save.told = True
+            process.forget_error(save)
     if failed:
         raise failed[0].error
 

@@ -5,7 +5,7 @@ import pickle
 
 import torch
 
-from . import _api, _gate, _imports, _records
+from . import _api, _gate, _imports, _process, _records
 
 _installed = None  # "eager" or "lazy"
 
@@ -44,7 +44,7 @@ def gate_barrier(distributed):
         return
 
     def barrier(*args, **kwargs):
-        _api.wait()
+        _gate.wait_for(list(_process.current().pending))
         return original(*args, **kwargs)
 
     barrier.cairnfs_original = original

@@ -33,6 +33,7 @@ class Process:
         self.reading = False  # a save may still read its sources: what a fence looks at first
         self.untold = []  # saves that failed, and were not reported
         self.failed = collections.deque(maxlen=REMEMBERED)  # saves, for the markers that come
+        self.unraised = collections.OrderedDict()  # path: save that failed and raised nothing yet; none got the name since
         self.saved = collections.OrderedDict()  # paths that got their name, newest last
         self.todo = collections.deque()  # (function, save): callbacks
         self.marked = collections.OrderedDict()  # directories that markers went to, newest last
@@ -96,12 +97,17 @@ class Process:
             if save in self.pending:
                 self.pending.remove(save)
             if save.error is None:
+                for place in save.places:
+                    self.unraised.pop(place, None)
                 self.saved.pop(save.place, None)
                 self.saved[save.place] = None
                 while len(self.saved) > 16 * REMEMBERED:
                     self.saved.popitem(last=False)
             else:
                 self.untold.append(save)
+                self.unraised[save.place] = save
+                if len(self.unraised) > 16 * REMEMBERED:
+                    self.unraised.popitem(last=False)
                 if not save.is_marker:
                     self.failed.append(save)
                 logger.info("%s was not saved: %s", save.path, save.error)
@@ -131,10 +137,17 @@ class Process:
         for save in told:
             if save.on_error == "raise" and raised is None:
                 raised = save.error
+                self.forget_error(save)
             else:
                 warnings.warn(f"{save.path} was not saved: {save.error.strerror}", SaveWarning, stacklevel=caller_level())
         if raised is not None:
             raise raised
+
+    def forget_error(self, save):
+        """The program was given it."""
+        with _lock:
+            if self.unraised.get(save.place) is save:
+                del self.unraised[save.place]
 
     def is_first_marker_in(self, directory):
         """Then it takes away what a process left there that was killed while it replaced an older one."""

@@ -85,7 +85,7 @@ class Save:
         """Waits until the level is reached. TimeoutError: `timeout` seconds have passed. The error of the save, if it failed."""
         self._wait(level_of(level), timeout)
         if self.error is not None:
-            self.told = True
+            self._give_error()
             raise self.error
         return self
 
@@ -97,7 +97,8 @@ class Save:
     def exception(self, timeout=None):
         """What it failed with; None: it has its name."""
         self._wait(lib.PUBLISHED, timeout)
-        self.told = self.told or self.error is not None
+        if self.error is not None:
+            self._give_error()
         return self.error
 
     def cancel(self):
@@ -231,6 +232,10 @@ class Save:
         with _process.lock():
             taken, self._callbacks = self._callbacks, []
             return taken
+
+    def _give_error(self):
+        self.told = True
+        _process.current().forget_error(self)
 
     def _mine(self):
         if self.pid != os.getpid():

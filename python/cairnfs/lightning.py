@@ -10,7 +10,8 @@ import os
 import sys
 
 from . import _fence, _later, _process
-from ._api import save, wait
+from . import _library as lib
+from ._api import save
 
 FABRICS = ("lightning.fabric", "lightning_fabric")
 TRAINERS = ("lightning.pytorch", "pytorch_lightning")
@@ -35,7 +36,8 @@ def save_checkpoint(original, options, self, checkpoint, path, storage_options=N
 
 def load_checkpoint(original, options, self, path, *arguments, **keywords):
     if "://" not in str(path):
-        wait(path)
+        _process.wait_all(of_path(os.path.abspath(os.fspath(path))), lib.PUBLISHED, None)
+        _process.current().tell()
     return original(self, path, *arguments, **keywords)
 
 

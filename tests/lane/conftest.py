@@ -69,6 +69,7 @@ def lane(package):
     process.saved.clear()
     process.untold.clear()
     process.failed.clear()
+    process.unraised.clear()
     process.captured = False
     _track._stepped.clear()
 

@@ -211,6 +211,37 @@ def test_a_failed_save_is_told_once(lane, directory, python, when, how):
     assert (f"<string>:{line}: SaveWarning" in done.stderr) == (when == "step")
 
 
+@pytest.mark.parametrize("told", ["by nothing", "by a step", "by a call"])
+def test_wait_gives_the_error(lane, directory, told):
+    """Also of a save that a warning has told of: who waits has to know. Once; and not where a later save got the name."""
+    from cairnfs import _process
+
+    training, below = Training(size=1 << 20), os.path.join(directory, "below")
+    for path in (None, below, os.path.join(below, "state.pt")):
+        os.mkdir(below)
+        with _process.lock():  # so that its name is not given before this
+            save = lane.save(training.state(), os.path.join(below, "state.pt"))
+            os.rmdir(below)
+        rig.poll(save.done, 20, "the end of the save")
+        if told != "by nothing":
+            with pytest.warns(lane.SaveWarning, match="state.pt was not saved"):
+                training.step() if told == "by a step" else lane.save({"x": 1}, os.path.join(directory, "x.pt"))
+        lane.wait(os.path.join(directory, "elsewhere"))
+        with pytest.raises(FileNotFoundError):
+            lane.wait(path)
+        lane.wait(path)
+    os.mkdir(below)
+    with _process.lock():
+        save = lane.save(training.state(), os.path.join(below, "state.pt"))
+        os.rmdir(below)
+    rig.poll(save.done, 20, "the end of the save")
+    os.mkdir(below)
+    with pytest.warns(lane.SaveWarning):
+        again = lane.save(training.state(), os.path.join(below, "state.pt"))
+    rig.poll(again.done, 20, "the end of the next one")
+    lane.wait()
+
+
 def test_safetensors(lane, directory):
     """The file is safetensors' own, byte for byte, whatever the kinds and names; what it refuses is refused in its words."""
     import cairnfs.safetensors as ours

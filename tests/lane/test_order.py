@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
@@ -95,6 +96,36 @@ def test_gate(stall, lane, act):
     assert _process.current().pending, "the save is not lazy"
     ACTS[act](path)
     assert not [save for save in _process.current().pending if save.path == path]
+    lane.uninstall()
+
+
+@pytest.fixture
+def alone():
+    """torch.distributed, of one rank."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield torch.distributed
+    torch.distributed.destroy_process_group()
+
+
+def test_a_barrier_waits(stall, lane, alone):
+    """CAIRN_LAZY=1: behind it other ranks look for the file. What failed does not end the training there."""
+    training, path = Training(), os.path.join(stall.mount.mnt, "state.pt")
+    lane.install(lazy=True)
+    torch.save(training.state(), path)
+    stall.stop()
+    thread = threading.Thread(target=alone.barrier)
+    thread.start()
+    thread.join(0.3)
+    assert thread.is_alive(), "the barrier did not wait"
+    stall.go()
+    thread.join()
+    assert os.path.exists(path)
+    torch.save(training.state(), path)
+    with torch.no_grad():
+        training.model.weight.add_(1)
+    alone.barrier()
+    with pytest.warns(lane.SaveWarning, match="was changed while it was copied"):
+        training.step()
     lane.uninstall()
 
 
