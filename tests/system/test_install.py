@@ -18,7 +18,7 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 INSTALLED = {
     "bindir": ["cairn"],
     "mandir": [f"man{name.split('.')[-1]}/{name}"
-               for name in (name.removesuffix(".in") for name in os.listdir(ROOT + "/docs/man")) if name[-1].isdigit()],
+               for name in (name.removesuffix(".in") for name in os.listdir(ROOT + "/docs/man")) if name[-1].isdigit()] + ["man3/cairn.3"],
     "mounthelperdir": ["mount.cairnfs", "mount.fuse.cairnfs", "umount.cairnfs", "umount.fuse.cairnfs"],
     "systemdunitdir": ["cairnfs@.service"],
     "includedir": ["cairn/cairn.h"],
