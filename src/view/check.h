@@ -56,6 +56,9 @@ CAIRN_MUST_CHECK int check_walk(struct checker *c, enum key_type type,
 /* check_content.c: pages, blobs, chunks, packs. */
 CAIRN_MUST_CHECK int check_pages(struct checker *c);
 CAIRN_MUST_CHECK int check_chunks(struct checker *c);
+/* Counts a pack's list in `lists`, and decodes it. Its chunks may have their place elsewhere by
+ * now. -EUCLEAN. */
+CAIRN_MUST_CHECK int check_list(const struct scan *scan, struct tally_list *lists);
 
 /* check_remote.c: what is known of the remote. */
 CAIRN_MUST_CHECK int check_remote(struct checker *c);

@@ -182,16 +182,20 @@ static void check_rests(struct checker *c)
     }
 }
 
-/* It may have chunks that have their place elsewhere by now. */
-static int check_list(struct checker *c, const struct scan *scan)
+int check_list(const struct scan *scan, struct tally_list *lists)
 {
     struct listed_chunks listed = {0};
     if (scan->key_len != KEY_U64_LEN)
         return -EUCLEAN;
-    tally_add(&c->lists, key_get_u64(scan->key, 1), 1);
+    tally_add(lists, key_get_u64(scan->key, 1), 1);
     int r = list_decode(scan->value, scan->value_len, &listed);
     vector_free(&listed);
     return r;
+}
+
+static int check_local_list(struct checker *c, const struct scan *scan)
+{
+    return check_list(scan, &c->lists);
 }
 
 static void compare_pack(struct checker *c, uint64_t pack, const char *what, uint64_t is,
@@ -247,6 +251,6 @@ int check_chunks(struct checker *c)
     tally_sort(&c->live_count);
     tally_sort(&c->placed);
     if (r == 0)
-        r = check_walk(c, KEY_PLACED, check_list);
+        r = check_walk(c, KEY_PLACED, check_local_list);
     return r < 0 ? r : check_walk(c, KEY_PACK, check_pack);
 }

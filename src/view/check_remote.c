@@ -181,16 +181,9 @@ static int check_dependent(struct checker *c, const struct scan *scan)
     return r == -ENOENT ? 0 : r;
 }
 
-/* As of a pack on NVMe. */
 static int check_remote_list(struct checker *c, const struct scan *scan)
 {
-    struct listed_chunks listed = {0};
-    if (scan->key_len != KEY_U64_LEN)
-        return -EUCLEAN;
-    tally_add(&c->remote_lists, key_get_u64(scan->key, 1), 1);
-    int r = list_decode(scan->value, scan->value_len, &listed);
-    vector_free(&listed);
-    return r;
+    return check_list(scan, &c->remote_lists);
 }
 
 static void compare_remote_pack(struct checker *c, uint64_t pack, const char *what, uint64_t is,

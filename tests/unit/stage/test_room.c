@@ -266,7 +266,7 @@ Test(stage_room, memory_of_free_slabs_is_given_back_after_a_while)
     cr_assert_gt(slabs_bytes(&fixture), (uint64_t)kept * SLAB_STRIDE);
     for (unsigned tries = 0; tries < 500 && slabs_bytes(&fixture) > kept * SLAB_STRIDE; tries++) {
         pass_idle_time(stage);
-        (void)usleep(20000);
+        (void)usleep(20000); /* the background signals to no test */
     }
     assert_u64(slabs_bytes(&fixture), (uint64_t)kept * SLAB_STRIDE);
     for (uint32_t slab = 0; slab < stage->slab_count; slab++) {
