@@ -3,8 +3,7 @@
  * that dies in the middle of a call leaves it to its successor (adopt.c), but a kernel that cannot
  * send again would have it fail, and one whose bytes are just copied may fail anywhere.
  *
- * Only the thread that has the turn receives: front_hold() takes the turn from the threads, and
- * keeps it. */
+ * Only threads that have a turn receive: front_hold() takes all turns, and keeps them. */
 #include "base/clock.h"
 #include "fuse/internal.h"
 
@@ -42,9 +41,9 @@ static bool is_answered(struct front *front, bool resends)
     return atomic_load(&front->working) == 0 && stage_requests_open(front->stage) <= waiting;
 }
 
-static bool take_turn(struct front *front, uint64_t *seen, int64_t deadline)
+static bool take_turns(struct front *front, uint64_t *seen, int64_t deadline)
 {
-    while (!turn_try(&front->turns)) {
+    while (!turns_try_all(&front->turns)) {
         if (clock_monotonic_ns() >= deadline)
             return false;
         front_interrupt(front);
@@ -61,7 +60,7 @@ static void receive_again(struct front *front)
 
 void front_release(struct front *front)
 {
-    turn_leave(&front->turns);
+    turns_leave_all(&front->turns);
     receive_again(front);
 }
 
@@ -71,7 +70,7 @@ int front_hold(struct front *front)
     bool resends = kernel_resends(front), answered;
     atomic_store(&front->holding, true);
     uint64_t seen = event_count(&front->progress);
-    if (!take_turn(front, &seen, deadline)) {
+    if (!take_turns(front, &seen, deadline)) {
         receive_again(front);
         return -EBUSY;
     }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Parts of the kernel's protocol that this libfuse has no name for: TMPFILE, and two things that
- * are asked for in the reply to INIT.
+/* Parts of the kernel's protocol that this libfuse has no name for: TMPFILE, two things that are
+ * asked for in the reply to INIT, and one in those to OPEN and CREATE.
  *
  *   DIRECT_IO_ALLOW_MMAP  files that bypass the page cache can still be mapped shared (loaders map
  *                         what they read); tried before anything relies on it (self_test.c)
  *   HANDLE_KILLPRIV_V2    we clear setuid bits ourselves, so the kernel need not ask for an xattr
- *                         before every write */
+ *                         before every write
+ *   PARALLEL_DIRECT_WRITES  several threads may write one file at once, within its size; from the
+ *                         protocol on whose kernels keep such writes and cached pages apart */
 #include <sys/uio.h>
 
 #include "fuse/internal.h"
@@ -13,6 +15,8 @@
 #define INIT_OUT_FLAGS 12u /* offsets in its answer */
 #define INIT_OUT_FLAGS2 32u
 #define INIT_OUT_LEN FRONT_ANSWER_LEN
+#define PARALLEL_FROM_MINOR 40u /* Linux 6.9 */
+#define OPEN_ANSWER_MAX 160u    /* of CREATE: an entry, too */
 
 static struct front
     *mounting; /* libfuse hands no context to these hooks before INIT; one mount a process */
@@ -26,12 +30,14 @@ void front_see_request(struct front *front, void *mem, size_t size)
     if (header->opcode != WIRE_INIT || size < WIRE_IN_HEADER_LEN + INIT_IN_FLAGS2 + 4)
         return;
     const uint8_t *args = (uint8_t *)mem + WIRE_IN_HEADER_LEN;
-    uint32_t flags2;
+    uint32_t flags2, minor;
+    memcpy(&minor, args + INIT_IN_MINOR, sizeof minor);
     memcpy(&offered_flags, args + INIT_IN_FLAGS, sizeof offered_flags);
     memcpy(&flags2, args + INIT_IN_FLAGS2, sizeof flags2);
     mounting = front;
     front->passport.init_len = (uint32_t)min_u64(size, FRONT_INIT_MAX);
     memcpy(front->passport.init, mem, front->passport.init_len);
+    atomic_store(&front->parallel_writes, minor >= PARALLEL_FROM_MINOR);
     atomic_store(&front->mmap_offered,
                  offered_flags & WIRE_INIT_EXT && flags2 & WIRE2_DIRECT_IO_ALLOW_MMAP);
 }
@@ -67,6 +73,22 @@ static ssize_t answer_init(struct front *front, int fd, const struct iovec *iov)
     return writev(fd, patched, 2);
 }
 
+/* The answer to OPEN or CREATE, with what current.parallel_writes asks for. */
+static ssize_t answer_open(int fd, const struct iovec *iov)
+{
+    uint8_t answer[OPEN_ANSWER_MAX];
+    size_t length = iov[1].iov_len;
+    check(length >= WIRE_OPEN_OUT_LEN && length <= sizeof answer);
+    memcpy(answer, iov[1].iov_base, length);
+    uint8_t *at = answer + length - WIRE_OPEN_OUT_LEN + WIRE_OPEN_OUT_FLAGS;
+    uint32_t flags;
+    memcpy(&flags, at, sizeof flags);
+    flags |= WIRE_OPEN_PARALLEL_DIRECT_WRITES;
+    memcpy(at, &flags, sizeof flags);
+    struct iovec patched[2] = {iov[0], {answer, length}};
+    return writev(fd, patched, 2);
+}
+
 static ssize_t write_reply(int fd, struct iovec *iov, int count, void *userdata)
 {
     (void)userdata;
@@ -79,7 +101,8 @@ static ssize_t write_reply(int fd, struct iovec *iov, int count, void *userdata)
         return writev(fd, iov, count);
     turn_answering(&mounting->turns, fd);
     stage_request_answering(mounting->stage, out.unique & ~WIRE_RESENT);
-    ssize_t n = writev(fd, iov, count);
+    ssize_t n =
+        current.parallel_writes && out.error == 0 ? answer_open(fd, iov) : writev(fd, iov, count);
     int saved = errno;
     stage_request_answered(mounting->stage, out.unique & ~WIRE_RESENT);
     hold_note(mounting);

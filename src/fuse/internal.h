@@ -102,7 +102,7 @@ struct front {
     struct adoption adoption;
     struct front_passport passport;
     _Atomic int64_t changed_at; /* monotonic ns: the last front_changed() */
-    _Atomic bool init_done, mmap_offered, mmap_shared, stopping, stopped, over;
+    _Atomic bool init_done, mmap_offered, mmap_shared, parallel_writes, stopping, stopped, over;
     _Atomic unsigned live_threads;
     _Atomic bool holding;     /* no thread receives: hold.c */
     _Atomic unsigned working; /* threads that have received and not come back */
@@ -143,8 +143,9 @@ struct current {
     bool is_resumed;
     bool is_applied; /* a daemon that died has done it, and did not answer: */
     struct stage_request before;
-    bool park;   /* the handler asks for the request to be parked */
-    bool stolen; /* the handler took the slab */
+    bool park;            /* the handler asks for the request to be parked */
+    bool stolen;          /* the handler took the slab */
+    bool parallel_writes; /* of the file that the answer opens: init.c */
 };
 extern _Thread_local struct current current;
 

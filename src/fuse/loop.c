@@ -135,6 +135,16 @@ static void await_receiving(struct front *front)
         (void)event_wait(&front->progress, &seen, INT64_MAX);
 }
 
+/* By the thread that has the turn still. Requests that the kernel sends again come before all
+ * others, and are seen in that order: as long as some may come, one thread receives. */
+static void loop_received(struct front *front, const struct fuse_buf *buf)
+{
+    atomic_fetch_add(&front->working, 1); /* before another has the turn */
+    adopt_see(front, buf->mem);
+    if (!front->adoption.is_adopted || atomic_load(&front->adoption.is_settled))
+        turn_received(&front->turns, fuse_session_fd(front->se), buf->size);
+}
+
 void *front_receive(void *arg)
 {
     struct front *front = arg;
@@ -155,9 +165,7 @@ void *front_receive(void *arg)
         struct fuse_buf buf = {.mem = memory + SLAB_PAYLOAD_OFFSET - WIRE_WRITE_LEN};
         int r = fuse_session_receive_buf(front->se, &buf);
         if (r > 0)
-            adopt_see(front, buf.mem);
-        if (r > 0)
-            atomic_fetch_add(&front->working, 1); /* before another has the turn */
+            loop_received(front, &buf);
         turn_leave(&front->turns);
         hold_note(front);
         if (r == -EINTR || r == -EAGAIN)

@@ -43,6 +43,8 @@ static void set_open_flags(struct front *front, const struct fs_opened *opened,
     fi->keep_cache = !fi->direct_io && !opened->has_draft && !opened->atime_due &&
                      !changed_lately(front) && !may_be_old;
     fi->noflush = !opened->seals;
+    current.parallel_writes =
+        fi->direct_io && access != O_RDONLY && atomic_load(&front->parallel_writes);
 }
 
 void front_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)

@@ -10,6 +10,10 @@
  *     before this thread could go on, and one program would seem to be many.)
  *   - when no thread has received for RESCUE_MS: the one that had the turn is held up.
  *
+ * The bytes of a write are copied while it is received. So with one receiver, writers would wait
+ * for each other's copies. Where more has come during the receipt of a large request, any number of
+ * threads may receive for the next TOGETHER_FOR receipts, and one more is woken.
+ *
  * A thread rests only when it has seen that another waits for the kernel, and that one does not
  * rest before it has seen the same. */
 #include <poll.h>
@@ -20,6 +24,9 @@
 #define LONG_NS 200000
 #define RESCUE_MS 100
 #define BACKLOG 4u
+#define LARGE (64 * KIB) /* a write of that many bytes takes longer than to wake a thread */
+#define TOGETHER_FOR 64
+#define TURN_ALL (1u << 16) /* more than there are threads */
 
 /* Requests in a row before whose answer, by this thread, others waited. */
 static _Thread_local unsigned backlog;
@@ -43,10 +50,18 @@ void turns_end(struct turns *turns)
     (void)pthread_cond_broadcast(&turns->changed);
 }
 
+static bool turn_is_free(struct turns *turns, unsigned receiving)
+{
+    return receiving == 0 || (receiving < TURN_ALL && atomic_load(&turns->together) > 0);
+}
+
 static bool turn_claim(struct turns *turns)
 {
-    bool free = false;
-    return atomic_compare_exchange_strong(&turns->is_receiving, &free, true);
+    unsigned receiving = atomic_load(&turns->receiving);
+    while (turn_is_free(turns, receiving))
+        if (atomic_compare_exchange_weak(&turns->receiving, &receiving, receiving + 1))
+            return true;
+    return false;
 }
 
 /* Rests until woken. One of the resting threads checks now and then that some thread receives. */
@@ -59,7 +74,7 @@ static void turn_rest(struct turns *turns)
         if (!turns->is_watched)
             turns->is_watched = watches = true;
         if (!mutex_wait(&turns->lock, &turns->changed, watches ? RESCUE_MS : -1) &&
-            !atomic_load(&turns->is_receiving))
+            atomic_load(&turns->receiving) == 0)
             break;
     }
     if (turns->wanted > 0)
@@ -69,11 +84,6 @@ static void turn_rest(struct turns *turns)
         (void)pthread_cond_signal(&turns->changed); /* the next one watches */
     }
     atomic_fetch_sub(&turns->resting, 1);
-}
-
-bool turn_try(struct turns *turns)
-{
-    return turn_claim(turns);
 }
 
 bool turn_take(struct turns *turns)
@@ -89,16 +99,43 @@ bool turn_take(struct turns *turns)
 
 void turn_leave(struct turns *turns)
 {
-    atomic_store(&turns->is_receiving, false);
+    (void)atomic_fetch_sub(&turns->receiving, 1);
+}
+
+bool turns_try_all(struct turns *turns)
+{
+    unsigned none = 0;
+    return atomic_compare_exchange_strong(&turns->receiving, &none, TURN_ALL);
+}
+
+void turns_leave_all(struct turns *turns)
+{
+    atomic_store(&turns->receiving, 0);
 }
 
 static void turn_wake_one(struct turns *turns)
 {
-    if (atomic_load(&turns->resting) == 0 || atomic_load(&turns->is_receiving))
+    if (atomic_load(&turns->resting) == 0 || !turn_is_free(turns, atomic_load(&turns->receiving)))
         return;
     LOCK_SCOPE(&turns->lock);
     turns->wanted = 1;
     (void)pthread_cond_signal(&turns->changed);
+}
+
+static bool turn_more_has_come(int fd)
+{
+    struct pollfd waiting = {.fd = fd, .events = POLLIN};
+    return poll(&waiting, 1, 0) > 0;
+}
+
+void turn_received(struct turns *turns, int fd, size_t size)
+{
+    if (size >= LARGE && turn_more_has_come(fd)) {
+        atomic_store(&turns->together, TOGETHER_FOR);
+        turn_wake_one(turns);
+    } else if (atomic_load(&turns->together) > 0) {
+        (void)atomic_fetch_sub(&turns->together, 1); /* two at once may go below 0: the same as 0 */
+    }
 }
 
 /* Kinds that the kernel has not thought of yet share a place. */
@@ -116,9 +153,8 @@ int64_t turn_begin(struct turns *turns, uint32_t opcode)
 
 void turn_answering(struct turns *turns, int fd)
 {
-    struct pollfd waiting = {.fd = fd, .events = POLLIN};
     if (atomic_load(&turns->resting) > 0)
-        backlog = poll(&waiting, 1, 0) > 0 ? backlog + 1 : 0;
+        backlog = turn_more_has_come(fd) ? backlog + 1 : 0;
 }
 
 void turn_end(struct turns *turns, uint32_t opcode, int64_t begun)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The kernel's protocol, as far as libfuse 3.14 does not show it: what lies in front of a payload,
- * and two flags of INIT that it does not know. From the kernel's include/uapi/linux/fuse.h. */
+ * and flags of INIT and OPEN that it does not know. From the kernel's include/uapi/linux/fuse.h. */
 #pragma once
 
 #include <stdint.h>
@@ -47,6 +47,10 @@ struct wire_out_header {
 #define WIRE_INIT_EXT (1u << 30)
 #define WIRE_HANDLE_KILLPRIV_V2 (1u << 28)
 #define WIRE2_DIRECT_IO_ALLOW_MMAP (1u << 4) /* bit 36 of the flags */
-#define INIT_IN_FLAGS 12u                    /* offsets in the arguments of INIT */
+#define INIT_IN_MINOR 4u                     /* offsets in the arguments of INIT */
+#define INIT_IN_FLAGS 12u
 #define INIT_IN_FLAGS2 16u
 #define WIRE2_HAS_RESEND (1u << 7) /* bit 39 */
+#define WIRE_OPEN_OUT_LEN 16u      /* the end of an answer to OPEN or CREATE */
+#define WIRE_OPEN_OUT_FLAGS 8u     /* offset in it */
+#define WIRE_OPEN_PARALLEL_DIRECT_WRITES (1u << 6)

@@ -108,3 +108,68 @@ Test(turns, none_is_woken_while_one_receives)
     (void)turn_begin(&turns, READ);
     cr_assert(was_woken());
 }
+
+#define SMALL 100u
+#define LARGE (1u << 20)
+
+static void receive(size_t size)
+{
+    cr_assert(turn_take(&turns));
+    turn_received(&turns, kernel[0], size);
+    turn_leave(&turns);
+}
+
+/* Two threads at once, of which the test is both. */
+static bool two_may_receive(void)
+{
+    cr_assert(turn_take(&turns));
+    bool claimed = false;
+    turns.ended = true; /* the second one does not rest */
+    if (turn_take(&turns)) {
+        claimed = true;
+        turn_leave(&turns);
+    }
+    turns.ended = false;
+    turn_leave(&turns);
+    return claimed;
+}
+
+Test(turns, while_large_writes_wait_for_each_other_several_threads_receive)
+{
+    receive(LARGE);
+    cr_assert_not(was_woken(), "one writer");
+    cr_assert_not(two_may_receive());
+    request_comes();
+    receive(LARGE);
+    cr_assert(was_woken());
+    cr_assert(two_may_receive());
+    request_is_received();
+    for (unsigned i = 0; i < 64; i++) {
+        cr_assert(two_may_receive());
+        receive(LARGE);
+    }
+    cr_assert_not(two_may_receive(), "the writers have ended");
+}
+
+Test(turns, small_requests_that_wait_have_one_receiver)
+{
+    request_comes();
+    for (unsigned i = 0; i < 100; i++)
+        receive(SMALL);
+    cr_assert_not(two_may_receive());
+}
+
+Test(turns, who_takes_all_turns_waits_for_no_receiver_and_lets_none_in)
+{
+    request_comes();
+    receive(LARGE);
+    cr_assert(turn_take(&turns));
+    cr_assert_not(turns_try_all(&turns));
+    turn_leave(&turns);
+    cr_assert(turns_try_all(&turns));
+    turns.ended = true;
+    cr_assert_not(turn_take(&turns));
+    turns.ended = false;
+    turns_leave_all(&turns);
+    receive(LARGE);
+}

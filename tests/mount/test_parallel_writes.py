@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several threads write one file at once: the kernel lets them, and each byte is right."""
+import os
+import random
+import threading
+
+import pytest
+
+import rig
+from rig import KIB, MIB
+
+pytestmark = pytest.mark.needs_mount
+
+WRITERS = 4
+STRIPE = 96 * KIB  # not a multiple of what a request carries: neighbours share pages of the stage's slabs
+ROUNDS = 3
+
+
+@pytest.fixture
+def waiting(cairn):
+    """A mount, and how many of its requests the kernel waits for."""
+    cairn.mount()
+    control = "/sys/fs/fuse/connections"
+    if not os.listdir(control) and os.system(f"mount -t fusectl none {control}") != 0:
+        pytest.skip("fusectl is not mounted, and cannot be")
+    path = f"{control}/{os.minor(os.stat(cairn.mnt).st_dev)}/waiting"
+    return lambda: int(rig.read_file(path))
+
+
+def in_threads(*functions):
+    """Runs them at once; raises what any of them raised."""
+    failed = []
+
+    def guarded(function):
+        try:
+            function()
+        except BaseException as error:  # noqa: B036: of another thread
+            failed.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(function,)) for function in functions]
+    for thread in threads:
+        thread.start()
+    return threads, failed
+
+
+def joined(threads, failed):
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+@pytest.mark.parametrize("how", ["created", "opened", "nameless"])
+def test_writes_within_a_file_do_not_wait_for_each_other(cairn, waiting, how):
+    """While the daemon is stopped, writes of two threads to one file both wait for it, and none for the other."""
+    path = os.path.join(cairn.mnt, "file")
+    if how == "opened":
+        rig.write_file(path, b"")
+    fd = os.open(cairn.mnt, os.O_TMPFILE | os.O_RDWR, 0o600) if how == "nameless" else os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    os.ftruncate(fd, 2 * MIB)
+    parts = [os.urandom(MIB) for _ in range(2)]
+    rig.poll(lambda: waiting() == 0, 10, "no request under way")
+    cairn.pause()
+    try:
+        running = in_threads(*(lambda number=number: os.pwrite(fd, parts[number], number * MIB) for number in range(2)))
+        rig.poll(lambda: waiting() == 2, 10, "two requests that wait")
+    finally:
+        cairn.go_on()
+    joined(*running)
+    assert os.pread(fd, 2 * MIB, 0) == b"".join(parts)
+    os.close(fd)
+
+
+def stripes_of(writer, seed):
+    """Where this writer's stripes are, in a random order, and what it writes there."""
+    numbers = list(range(writer, 64 * WRITERS, WRITERS))
+    random.Random(seed).shuffle(numbers)
+    return [(number * STRIPE, rig.seeded_bytes(seed * 1000 + number, STRIPE)) for number in numbers]
+
+
+def test_stripes_of_several_writers(cairn):
+    """Each writes its own stripes of a file, in pieces of any size, beside a reader; then again over them. All is as written, after a remount too."""
+    cairn.mount()
+    path = os.path.join(cairn.mnt, "file")
+    rig.write_file(path, bytes(64 * WRITERS * STRIPE))
+    for at in range(ROUNDS):
+        work = [stripes_of(writer, 10 * at + writer) for writer in range(WRITERS)]
+
+        def write(writer, work=work, at=at):
+            sizes = random.Random(100 * at + writer)
+            fd = os.open(path, os.O_RDWR)
+            for offset, data in work[writer]:
+                done = 0
+                while done < len(data):
+                    done += os.pwrite(fd, data[done:done + sizes.choice([1, 4 * KIB, 50_000, STRIPE])], offset + done)
+                assert os.pread(fd, len(data), offset) == data
+            os.close(fd)
+
+        joined(*in_threads(*(lambda writer=writer: write(writer) for writer in range(WRITERS)), lambda: rig.read_file(path)))
+        wanted = b"".join(data for _, data in sorted(sum(work, [])))
+        assert rig.read_file(path) == wanted
+    cairn.remount()
+    assert rig.read_file(path) == wanted
+
+
+def test_appends_of_several_writers(cairn):
+    """Beside writers within the file, each appended record is there once and whole, in the order of its writer."""
+    cairn.mount()
+    path = os.path.join(cairn.mnt, "file")
+    rig.write_file(path, bytes(MIB))
+    count, length = 300, 700
+
+    def append(writer):
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND)
+        for number in range(count):
+            record = b"%d:%d;" % (writer, number)
+            assert os.write(fd, record.ljust(length, b".")) == length
+        os.close(fd)
+
+    def overwrite():
+        fd = os.open(path, os.O_WRONLY)
+        for number in range(count):
+            os.pwrite(fd, bytes([number % 251]) * (MIB // 2), 0 if number % 2 else MIB // 2)
+        os.close(fd)
+
+    joined(*in_threads(*(lambda writer=writer: append(writer) for writer in range(WRITERS)), overwrite))
+    data = rig.read_file(path)
+    assert data[:MIB] == bytes([(count - 1) % 251]) * (MIB // 2) + bytes([(count - 2) % 251]) * (MIB // 2)
+    records = [data[at:at + length].rstrip(b".") for at in range(MIB, len(data), length)]
+    for writer in range(WRITERS):
+        assert [r for r in records if r.startswith(b"%d:" % writer)] == [b"%d:%d;" % (writer, number) for number in range(count)]
+    assert len(records) == WRITERS * count
