@@ -18,6 +18,8 @@ import tempfile
 import time
 import traceback
 
+from numpy.random import SFC64
+
 import trained
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -56,7 +58,13 @@ def seeded_bytes(seed, size):
     """A function of both: noise, or with --reduce what can be reduced."""
     if REDUCE in os.environ:
         return trained.trained_bytes(seed, size)
-    return hashlib.shake_128(repr(seed).encode()).digest(size)
+    return noise(seed, size)
+
+
+def noise(seed, size):
+    """Bytes that nothing makes smaller, at some GB/s: tests make many GB of them."""
+    key = int.from_bytes(hashlib.blake2b(repr(seed).encode(), digest_size=16).digest(), "little")
+    return SFC64(key).random_raw(-(-size // 8)).view("u1")[:size].tobytes()
 
 
 def reduction():
@@ -81,7 +89,7 @@ class Dice(random.Random):
     """Its contents are as those of seeded_bytes()."""
 
     def randbytes(self, size):
-        return seeded_bytes(self.getrandbits(64), size) if REDUCE in os.environ else super().randbytes(size)
+        return seeded_bytes(self.getrandbits(64), size)
 
 
 def sync_directory(path):

@@ -143,7 +143,7 @@ def test_full_for_hours(lane, cairn, directory):
     cairn.mount(stage="64M", nvme="200M", remote=f"dir:{directory}/remote", upload_limit="512K")
     training, path = Training(1 << 20), os.path.join(cairn.mnt, "state.pt")
     lane.save({"a": 1}, path).result()
-    rig.write_file(os.path.join(cairn.mnt, "sealed"), os.urandom(100 * rig.MIB))
+    rig.write_file(os.path.join(cairn.mnt, "sealed"), rig.noise("sealed", 100 * rig.MIB))
     writer = threading.Thread(target=fill, args=(os.path.join(cairn.mnt, "big"),))
     writer.start()
     rig.poll(lambda: is_stuck(cairn), 60, "the store to be full")

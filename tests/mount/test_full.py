@@ -154,7 +154,7 @@ def slow_remote(cairn, directory):
     """A mount whose store is full of what the remote gets slowly (200 s and more), and two writers that wait for that."""
     cairn.mount(nvme="200M", stage="32M", remote=f"dir:{directory}/remote", upload_limit="512K")
     rig.write_file(os.path.join(cairn.mnt, "old"), b"old")
-    rig.write_file(os.path.join(cairn.mnt, "sealed"), os.urandom(100 * rig.MIB))
+    rig.write_file(os.path.join(cairn.mnt, "sealed"), rig.noise("sealed", 100 * rig.MIB))
     names = ("big-1", "big-2")
     writers = [threading.Thread(target=write_until_it_ends, args=(os.path.join(cairn.mnt, name),)) for name in names]
     for writer in writers:

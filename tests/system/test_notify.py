@@ -67,7 +67,7 @@ def test_more_time_while_it_carries(managed, directory):
     manager, cairn = managed(f"{directory}/notify")
     # The limit is lifted at the end; a delay keeps all of it in the stage until then.
     cairn.mount(writeback_delay="10m", stage="512M")
-    rig.write_file(cairn.mnt + "/file", os.urandom(200 * rig.MIB))
+    rig.write_file(cairn.mnt + "/file", rig.noise("sealed", 200 * rig.MIB))
     cairn.proc.terminate()
     assert cairn.reap() == 0
     told = manager.rest()
