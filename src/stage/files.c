@@ -162,13 +162,28 @@ static void copy_payload_locked(struct stage *stage, const struct stage_write *w
     slab_fill_locked(stage, slab, at + shared_need(w->length));
 }
 
+static uint64_t *find_write_end(struct stage_file *file, uint64_t end)
+{
+    for (size_t i = 0; i < WRITES_AT_ONCE; i++)
+        if (file->write_ends[i] == end)
+            return &file->write_ends[i];
+    return NULL;
+}
+
 /* The kernel splits an application's write into requests of SLAB_PAYLOAD, up to a page less where
- * its buffer is not aligned: what follows directly on a full one belongs to the same write. */
+ * its buffer is not aligned: what follows directly on a full one belongs to the same write. Those
+ * of several threads may alternate. */
 static bool begins_write(struct stage_file *file, const struct stage_write *w)
 {
-    bool begins = !(file->write_was_full && file->write_end == w->offset);
-    file->write_end = w->offset + w->length;
-    file->write_was_full = w->length > SLAB_PAYLOAD - 4096;
+    uint64_t full_end = w->length > SLAB_PAYLOAD - 4096 ? w->offset + w->length : 0;
+    uint64_t *place = w->offset ? find_write_end(file, w->offset) : NULL;
+    bool begins = !place;
+    if (begins && full_end)
+        place = find_write_end(file, 0);
+    if (begins && full_end && !place)
+        place = &file->write_ends[file->replaced++ % WRITES_AT_ONCE];
+    if (place)
+        *place = full_end;
     return begins;
 }
 

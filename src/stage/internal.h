@@ -52,13 +52,16 @@ struct layer {
 
 TAILQ_HEAD(layer_list, layer);
 
+#define WRITES_AT_ONCE 8u /* of one file, whose requests may alternate: see begins_write() */
+
 struct stage_file {
     uint64_t ino;
-    struct layer *layers[LAYER_STATES]; /* newest first */
-    uint64_t write_end; /* where the last request ended, and whether it was a full one */
-    bool write_was_full;
-    bool orphan; /* no name, lives on: never sealed */
-    bool dead;   /* gone from the namespace; a pinned layer may be left */
+    struct layer *layers[LAYER_STATES];  /* newest first */
+    uint64_t write_ends[WRITES_AT_ONCE]; /* where full requests ended that nothing followed yet; 0:
+                                            none */
+    unsigned replaced;                   /* of write_ends, in turns, for there was no other place */
+    bool orphan;                         /* no name, lives on: never sealed */
+    bool dead;                           /* gone from the namespace; a pinned layer may be left */
     UT_hash_handle hh;
 };
 

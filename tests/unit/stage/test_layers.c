@@ -259,6 +259,27 @@ Test(stage_layers, requests_that_continue_each_other_are_one_write)
     free(data);
 }
 
+/* The kernel lets threads write one file at once: how a file is split must not depend on which of
+ * them is faster. */
+Test(stage_layers, requests_of_several_writes_may_alternate)
+{
+    enum { WRITERS = 6, REQUESTS = 3, LAST = SLAB_PAYLOAD - 5000 };
+    uint8_t *data = xcalloc(1, SLAB_PAYLOAD);
+    for (uint64_t at = 0; at < REQUESTS; at++)
+        for (uint64_t writer = WRITERS; writer-- > 0;)
+            fixture_write_ok(&fixture, 1, (REQUESTS * writer + at) * SLAB_PAYLOAD, data,
+                             at == REQUESTS - 1 ? LAST : SLAB_PAYLOAD);
+    struct stage_part parts[WRITERS * (REQUESTS + 1)];
+    size_t count =
+        stage_read(fixture.stage, 1, 0, WRITERS * REQUESTS * SLAB_PAYLOAD, parts, ARRAY_LEN(parts));
+    for (size_t i = 0; i < count; i++)
+        expect_u64(parts[i].starts_write, parts[i].offset % (REQUESTS * SLAB_PAYLOAD) == 0,
+                   "at %llu", (unsigned long long)parts[i].offset);
+    assert_u64(count, WRITERS * (REQUESTS + 1)); /* each write has a hole behind it */
+    stage_unpin_parts(fixture.stage, parts, count);
+    free(data);
+}
+
 Test(stage_layers, a_chunk_may_be_content)
 {
     fixture.chunks[0] =
