@@ -40,6 +40,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "timeout(seconds): limit for one test on a quiet machine (times 10 with --full, 3 with --sanitize)")
     config.addinivalue_line("markers", "always_s3: runs on S3 too, whatever the seed says")
     config.addinivalue_line("markers", "alone: measures time, so nothing may run beside it")
+    config.addinivalue_line("markers", "paced: measures time, and keeps to a rate far below the machine's: beside others that do, and nothing else")
     config.addinivalue_line("markers", "alone_with_full: measures time with --full only: `alone` there")
     config.addinivalue_line("markers", "pieces(count): with --full so many tests with a part of the campaign each, which may run at once")
     config.cairn_seed = seed_of(config)
@@ -67,7 +68,7 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if config.getoption("--full") and item.get_closest_marker("alone_with_full"):
             item.add_marker("alone")
-    result = yield  # here `-m "not alone"` chooses
+    result = yield  # here `-m` chooses
     if hasattr(config, "workerinput"):
         items[:] = slices.long_ones_first(items, config.workerinput["workercount"])
     return result

@@ -80,7 +80,7 @@ def judge(saver, report, name):
     return figures
 
 
-@pytest.mark.alone
+@pytest.mark.paced
 @pytest.mark.timeout(180)
 def test_lag(cairn, rng, report, full, sanitized):
     """P7: the newest complete checkpoint on NVMe is at most two cuts old (plus the interval between saves)."""
@@ -92,7 +92,7 @@ def test_lag(cairn, rng, report, full, sanitized):
         assert figures["largest_age_s"] <= BOUND
 
 
-@pytest.mark.alone
+@pytest.mark.paced
 @pytest.mark.needs_mount
 @pytest.mark.timeout(180)
 def test_lag_on_power_cut(request, mount_factory, directory, rng, full, report, sanitized):

@@ -73,7 +73,7 @@ def age_in(saver, time, copy):
         fresh.close()
 
 
-@pytest.mark.alone
+@pytest.mark.paced
 @pytest.mark.needs_mount
 @pytest.mark.timeout(180)
 def test_remote_lag(on_remote, remote, rng, report, full, sanitized):
