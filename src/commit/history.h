@@ -82,8 +82,8 @@ CAIRN_MUST_CHECK int history_seal_locked(struct store *store, uint64_t ino);
 bool history_is_due_locked(struct store *store, uint64_t ino);
 /* Leaves the lock; an operation happened, or did not: returns r. */
 int history_leave(struct store *store, int r);
-/* Enters the seals that have waited for `ns`, and calls those who wait for them; with no lock
- * held. */
+/* Enters the seals that have waited for `ns`, and runs the callbacks that wait for them; with no
+ * lock held. */
 void history_seal_ripe(struct store *store, int64_t ns);
 /* With the history's lock: before a change of content, which opens a draft if there is none.
  * -EAGAIN: no room in the log. */

@@ -77,5 +77,5 @@ void priority_done(struct store *store);
 void priority_join(void *store);           /* the calling thread is one of them from now on */
 void priority_raise(struct store *store);  /* a caller waits; with no lock held */
 void priority_settle(struct store *store); /* low, unless a caller waits */
-/* The same for a thread that did not join: the calling one, whose own caller knows who waits. */
+/* The same for a thread that did not join: the calling one, whose caller knows what waits. */
 void priority_set_own(struct store *store, bool low);

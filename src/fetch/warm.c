@@ -54,7 +54,7 @@ static bool is_cancelled(struct warm_job *job)
 
 /* --- fetching --------------------------------------------------------------------------------- */
 
-/* Notes the chunks of a group that have others who fetch them: planning leaves these out. */
+/* Notes the chunks of a group that readers or other jobs fetch: planning leaves these out. */
 static void note_others_locked(struct warm_job *job, const struct pull_group *group)
 {
     check_held(&job->pull->locked.lock);

@@ -21,8 +21,8 @@
 #define SKIPPED_MAX (7 * MIB)
 
 struct dense {
-    struct cairn_mutex lock; /* LOCK_LEAF; of one who adds or allows. In the phases of fp32 none is
-                                added, and lookups go without it. */
+    struct cairn_mutex lock;   /* LOCK_LEAF; held to add or to allow. In the phases of fp32 none is
+                                  added, and lookups go without it. */
     struct twin_index *images; /* NULL: none was added lately */
     struct chunk_name *names;  /* of the image with a tag: at the tag modulo IMAGES_MAX */
     uint64_t tags;             /* that were given */

@@ -99,7 +99,7 @@ Test(s3_profiles, nested_settings_have_the_name_of_their_parent)
 {
     aws_write(".aws/config", "[default]\n"
                              "region = one\n"
-                             "  more of the value, which nobody wants\n"
+                             "  more of the value, which is not wanted\n"
                              "s3 =\n"
                              "    addressing_style = path\n"
                              "    region = nested\n"
