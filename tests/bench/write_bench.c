@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One timed stream of writes: what a trainer does when it saves.
  *
- *   write_bench write PATH TOTAL BLOCK [rdwr] [inplace]   prints the seconds from open to close
+ *   write_bench write PATH TOTAL BLOCK [rdwr] [inplace] [wait]   prints the seconds from open to
+ *                                                         close; wait: begins when stdin ends
  *   write_bench touch BYTES                               touches memory once, so that it is there
  *
  * The source is four times larger than any cache here; it is touched before the clock starts. With
@@ -61,9 +62,12 @@ static uint8_t *make_source(void)
 }
 
 /* Each pass over the source starts 4 KiB later, so that equal blocks do not line up. */
-static double timed_write(const char *path, size_t total, size_t block, int flags)
+static double timed_write(const char *path, size_t total, size_t block, int flags, int waits)
 {
     uint8_t *source = make_source();
+    char byte;
+    while (waits && read(STDIN_FILENO, &byte, 1) > 0)
+        ;
     double begin = now();
     int fd = open(path, flags, 0644);
     if (fd < 0)
@@ -99,19 +103,22 @@ int main(int argc, char **argv)
         return 0;
     }
     if (argc < 5 || strcmp(argv[1], "write") != 0) {
-        fprintf(stderr,
-                "usage: write_bench write PATH TOTAL BLOCK [rdwr] [inplace] | touch BYTES\n");
+        fprintf(
+            stderr,
+            "usage: write_bench write PATH TOTAL BLOCK [rdwr] [inplace] [wait] | touch BYTES\n");
         return 2;
     }
-    int flags = O_CREAT | O_WRONLY, truncate = O_TRUNC;
+    int flags = O_CREAT | O_WRONLY, truncate = O_TRUNC, waits = 0;
     for (int i = 5; i < argc; i++) {
         if (strcmp(argv[i], "rdwr") == 0)
             flags = O_CREAT | O_RDWR;
         else if (strcmp(argv[i], "inplace") == 0)
             truncate = 0;
+        else if (strcmp(argv[i], "wait") == 0)
+            waits = 1;
     }
     double seconds = timed_write(argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10),
-                                 flags | truncate);
+                                 flags | truncate, waits);
     printf("%.6f\n", seconds);
     return 0;
 }
