@@ -101,14 +101,23 @@ static int hidden_name(const struct draft *draft, char ret[NAME_BYTES + 1])
     return snprintf(ret, NAME_BYTES + 1, ".%.*s%s", (int)length, draft->name, suffix);
 }
 
+/* A save for which its caller waits is written by several threads at once, which CairnFS lets in
+ * with O_DIRECT. Elsewhere that would ask for aligned pieces. Nothing maps a draft meanwhile. */
+static int direct_flag(struct draft *draft, uint64_t bytes, uint32_t flags)
+{
+    bool helps = flags & CAIRN_SAVE_URGENT && bytes > SIZED_LATER;
+    return helps && draft_on_cairn(draft) ? O_DIRECT : 0;
+}
+
 /* A hidden file is locked as long as a process has it: draft_clean() of another leaves it alone. */
-static int open_hidden(struct draft *draft, mode_t mode)
+static int open_hidden(struct draft *draft, int direct, mode_t mode)
 {
     char name[NAME_BYTES + 1];
     int fd = -1;
     for (unsigned i = 0; i < HIDDEN_TRIES && fd < 0; i++) {
         (void)hidden_name(draft, name);
-        fd = openat(draft->directory_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        fd =
+            openat(draft->directory_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | direct, mode);
         if (fd < 0 && errno != EEXIST)
             return -errno;
     }
@@ -124,11 +133,13 @@ static int open_hidden(struct draft *draft, mode_t mode)
     return -ENOMEM;
 }
 
-static int open_in_directory(struct draft *draft, uint64_t bytes, mode_t mode)
+static int open_in_directory(struct draft *draft, uint64_t bytes, mode_t mode, uint32_t flags)
 {
+    int direct = direct_flag(draft, bytes, flags);
     /* The name is given through /proc: a process without it takes a hidden one from the start. */
     bool may = access("/proc/self/fd", X_OK) == 0 && may_be_nameless(draft, bytes);
-    draft->fd = may ? openat(draft->directory_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode) : -1;
+    draft->fd =
+        may ? openat(draft->directory_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC | direct, mode) : -1;
     if (draft->fd >= 0) {
         draft->kind = DRAFT_NAMELESS;
         (void)flock(draft->fd, LOCK_EX | LOCK_NB);
@@ -136,7 +147,7 @@ static int open_in_directory(struct draft *draft, uint64_t bytes, mode_t mode)
     }
     if (may && errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL && errno != ENOENT)
         return -errno;
-    return open_hidden(draft, mode);
+    return open_hidden(draft, direct, mode);
 }
 
 /* A file that may not be written must not be replaced either. */
@@ -145,7 +156,8 @@ static int may_write(const struct place *place)
     return !place->exists || faccessat(AT_FDCWD, place->path, W_OK, AT_EACCESS) == 0 ? 0 : -errno;
 }
 
-static int open_regular(struct draft *draft, const struct place *place, uint64_t bytes, mode_t mode)
+static int open_regular(struct draft *draft, const struct place *place, uint64_t bytes, mode_t mode,
+                        uint32_t flags)
 {
     struct stat st;
     int r = may_write(place);
@@ -160,7 +172,7 @@ static int open_regular(struct draft *draft, const struct place *place, uint64_t
         return -errno;
     draft->directory_dev = st.st_dev;
     draft->directory_ino = st.st_ino;
-    return open_in_directory(draft, bytes, mode);
+    return open_in_directory(draft, bytes, mode, flags);
 }
 
 /* For what opens it later, from another directory perhaps; where no path leads here, relative as it
@@ -184,7 +196,7 @@ static int open_found(struct draft *draft, const struct place *place, uint64_t b
     if (!draft->path)
         return -ENOMEM;
     if (!place->exists || S_ISREG(place->st.st_mode))
-        return open_regular(draft, place, bytes, mode);
+        return open_regular(draft, place, bytes, mode, flags);
     if (flags & CAIRN_SAVE_EXCLUSIVE)
         return -EEXIST;
     return flags & CAIRN_SAVE_REGULAR ? -ENOTSUP : DRAFT_IS_SPECIAL;

@@ -33,17 +33,17 @@ struct draft {
 
 #define DRAFT_NONE ((struct draft){.fd = -1, .stream_fd = -1, .directory_fd = -1})
 
-/* Opens the draft of `path`, of `bytes`; flags: CAIRN_SAVE_EXCLUSIVE, CAIRN_SAVE_REGULAR. Errors:
- * those of open(2) for writing; nothing is left of it then. DRAFT_IS_SPECIAL: nothing is opened
- * yet: draft_open_special() does that, which waits as open(2) does, for the reader of
- * a fifo say. */
+/* Opens the draft of `path`, of `bytes`; flags: CAIRN_SAVE_EXCLUSIVE, CAIRN_SAVE_REGULAR,
+ * CAIRN_SAVE_URGENT. Errors: those of open(2) for writing; nothing is left of it then.
+ * DRAFT_IS_SPECIAL: nothing is opened yet: draft_open_special() does that, which waits as open(2)
+ * does, for the reader of a fifo say. */
 CAIRN_MUST_CHECK int draft_open(struct draft *draft, const char *path, uint64_t bytes, mode_t mode,
                                 uint32_t flags);
 CAIRN_MUST_CHECK int draft_open_special(struct draft *draft, const char *path, uint64_t bytes);
 #define DRAFT_IS_SPECIAL 1
 
-/* Does its directory lie on CairnFS? Asked once, when it is first of interest, and never by the
- * call that opens: that is two requests of FUSE. */
+/* Does its directory lie on CairnFS? Asked once, when it is first of interest. That is two requests
+ * of FUSE: the call that opens asks only where its save is urgent, or very large. */
 bool draft_on_cairn(struct draft *draft);
 
 /* All is written: the file gets its size, if what was written last does not end it. Fills `ret`. */

@@ -6,8 +6,9 @@
  *                         what they read); tried before anything relies on it (self_test.c)
  *   HANDLE_KILLPRIV_V2    we clear setuid bits ourselves, so the kernel need not ask for an xattr
  *                         before every write
- *   PARALLEL_DIRECT_WRITES  several threads may write one file at once, within its size; from the
- *                         protocol on whose kernels keep such writes and cached pages apart */
+ *   PARALLEL_DIRECT_WRITES  several threads may write one file at once with O_DIRECT, within its
+ *                         size; from the protocol on whose kernels keep such writes and cached
+ *                         pages apart */
 #include <sys/uio.h>
 
 #include "fuse/internal.h"

@@ -43,8 +43,11 @@ static void set_open_flags(struct front *front, const struct fs_opened *opened,
     fi->keep_cache = !fi->direct_io && !opened->has_draft && !opened->atime_due &&
                      !changed_lately(front) && !may_be_old;
     fi->noflush = !opened->seals;
-    current.parallel_writes =
-        fi->direct_io && access != O_RDONLY && atomic_load(&front->parallel_writes);
+    /* While such a write is under way, the kernel makes a shared map of the file wait for it, with
+     * the memory of the process that maps locked; a write of that process may need it to go on.
+     * O_DIRECT says that a program does not do both at once (open(2)). */
+    current.parallel_writes = fi->direct_io && fi->flags & O_DIRECT && access != O_RDONLY &&
+                              atomic_load(&front->parallel_writes);
 }
 
 void front_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files that libcairn makes, on a mount and elsewhere: whole or not there, in order, whatever dies, stops or is full meanwhile."""
+import contextlib
 import errno
 import json
 import os
@@ -17,7 +18,7 @@ import pytest
 import library
 import rig
 from checks import data_of, expect_error, read
-from library import COPIED, HOLD, NVME, PUBLISHED, LaneError
+from library import COPIED, HOLD, NVME, PUBLISHED, URGENT, LaneError
 from rig import MIB
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -158,6 +159,29 @@ def test_a_held_save_waits_for_its_commit(lane, where):
     assert "the source changed" in lane.take_error()[1] and lane.take_error() is None
     with zipfile.ZipFile(path) as archive:
         assert archive.read("f/a") == data_of(1, 2 * MIB)
+
+
+def flags_below(directory):
+    """Of what this process has open there."""
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(f"/proc/self/fd/{fd}").startswith(directory + "/"):
+                yield int(rig.read_file(f"/proc/self/fdinfo/{fd}").split()[3], 8)
+
+
+@on_both
+@pytest.mark.parametrize("flags", [0, URGENT], ids=["lazy", "urgent"])
+def test_an_urgent_save_is_direct_on_a_mount(lane, place, where, flags):
+    """Its threads write at once there; elsewhere O_DIRECT would refuse its pieces."""
+    path, data = os.path.join(where, "f"), data_of(1, 3 * MIB + 17)
+    save = lane.begin(path, len(data), flags=flags)
+    save.put(3, data[3:])
+    save.wait(COPIED)
+    assert [bool(given & os.O_DIRECT) for given in flags_below(where)] == [flags == URGENT and place == "mount"]
+    save.put(0, data[:3])
+    save.commit()
+    save.wait()
+    assert read(path) == data
 
 
 @on_both

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several threads write one file at once: the kernel lets them, and each byte is right."""
+"""Several threads write one file at once: the kernel lets them with O_DIRECT, and each byte is right, without it too."""
 import os
 import random
+import select
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -50,13 +53,19 @@ def joined(threads, failed):
         raise failed[0]
 
 
-@pytest.mark.parametrize("how", ["created", "opened", "nameless"])
-def test_writes_within_a_file_do_not_wait_for_each_other(cairn, waiting, how):
-    """While the daemon is stopped, writes of two threads to one file both wait for it, and none for the other."""
-    path = os.path.join(cairn.mnt, "file")
+def open_file(directory, how, flags=0):
+    path = os.path.join(directory, "file")
     if how == "opened":
         rig.write_file(path, b"")
-    fd = os.open(cairn.mnt, os.O_TMPFILE | os.O_RDWR, 0o600) if how == "nameless" else os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    if how == "nameless":
+        return os.open(directory, os.O_TMPFILE | os.O_RDWR | flags, 0o600)
+    return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o600)
+
+
+@pytest.mark.parametrize("how", ["created", "opened", "nameless"])
+def test_direct_writes_within_a_file_do_not_wait_for_each_other(cairn, waiting, how):
+    """While the daemon is stopped, writes of two threads to one file both wait for it, and none for the other."""
+    fd = open_file(cairn.mnt, how, os.O_DIRECT)
     os.ftruncate(fd, 2 * MIB)
     parts = [os.urandom(MIB) for _ in range(2)]
     rig.poll(lambda: waiting() == 0, 10, "no request under way")
@@ -71,6 +80,43 @@ def test_writes_within_a_file_do_not_wait_for_each_other(cairn, waiting, how):
     os.close(fd)
 
 
+# A process that begins before the daemon stands: to begin, it closes what it inherited, and the kernel tells the daemon.
+MAPS = """
+import mmap, sys
+print("ready", flush=True)
+sys.stdin.readline()
+mapped = mmap.mmap(int(sys.argv[1]), 4096, access=mmap.ACCESS_READ)
+print("mapped", flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["created", "opened", "nameless"])
+def test_a_map_does_not_wait_for_a_write(cairn, waiting, how):
+    """While a write waits for the daemon, the file can be mapped shared. (A map that waits keeps the memory of its process
+    locked: where that is the writer's, which needs more of its pages for the rest of its write, neither goes on.)"""
+    fd = open_file(cairn.mnt, how)
+    os.ftruncate(fd, MIB)
+    reader = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
+    command = [sys.executable, "-c", MAPS, str(reader)]
+    child = subprocess.Popen(command, pass_fds=[reader], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout.readline() == b"ready\n"
+    rig.poll(lambda: waiting() == 0, 10, "no request under way")
+    cairn.pause()
+    try:
+        running = in_threads(lambda: os.pwrite(fd, bytes(MIB), 0))
+        rig.poll(lambda: waiting() == 1, 10, "a request that waits")
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        assert select.select([child.stdout], [], [], 10 * rig.PATIENCE)[0], "it waits"
+        assert child.stdout.readline() == b"mapped\n"
+    finally:
+        cairn.go_on()
+        child.communicate()
+    joined(*running)
+    os.close(reader)
+    os.close(fd)
+
+
 def stripes_of(writer, seed):
     """Where this writer's stripes are, in a random order, and what it writes there."""
     numbers = list(range(writer, 64 * WRITERS, WRITERS))
@@ -78,7 +124,8 @@ def stripes_of(writer, seed):
     return [(number * STRIPE, rig.seeded_bytes(seed * 1000 + number, STRIPE)) for number in numbers]
 
 
-def test_stripes_of_several_writers(cairn):
+@pytest.mark.parametrize("flags", [os.O_DIRECT, 0], ids=["direct", "plain"])
+def test_stripes_of_several_writers(cairn, flags):
     """Each writes its own stripes of a file, in pieces of any size, beside a reader; then again over them. All is as written, after a remount too."""
     cairn.mount()
     path = os.path.join(cairn.mnt, "file")
@@ -88,7 +135,7 @@ def test_stripes_of_several_writers(cairn):
 
         def write(writer, work=work, at=at):
             sizes = random.Random(100 * at + writer)
-            fd = os.open(path, os.O_RDWR)
+            fd = os.open(path, os.O_RDWR | flags)
             for offset, data in work[writer]:
                 done = 0
                 while done < len(data):
@@ -118,7 +165,7 @@ def test_appends_of_several_writers(cairn):
         os.close(fd)
 
     def overwrite():
-        fd = os.open(path, os.O_WRONLY)
+        fd = os.open(path, os.O_WRONLY | os.O_DIRECT)
         for number in range(count):
             os.pwrite(fd, bytes([number % 251]) * (MIB // 2), 0 if number % 2 else MIB // 2)
         os.close(fd)
