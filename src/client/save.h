@@ -60,6 +60,24 @@ struct batch {
 
 enum save_state { SAVE_OPEN, SAVE_PUBLISHED, SAVE_FAILED };
 
+/* Bytes of a save that are on their way from one device. With the lane's lock. */
+struct save_on_device {
+    uint64_t waiting, flying; /* bytes of unread that are not enqueued there yet, or are and did
+                                 not come yet */
+    uint64_t looking; /* bytes of unread whose fingerprint is under way: the device reads them,
+                         and may have to again */
+};
+
+/* Waits for a level that a save reaches after it has its name: level.c. With the lane's lock. */
+struct save_levels {
+    struct cairn_save *next; /* in the lane's list */
+    bool is_queued, is_synced;
+    unsigned waiters[CAIRN_REMOTE + 1],
+        failures[CAIRN_REMOTE + 1]; /* by the level that is waited for */
+    int error;                      /* of the last failure */
+    char cause[CAUSE_MAX];
+};
+
 /* All of it is guarded by the lane's lock, but for what is set before the save is in the lane's
  * list, the draft, and the zip: these belong to the thread that opens, then to those that copy,
  * then to "cairn-publish". */
@@ -85,12 +103,7 @@ struct cairn_save {
     uint64_t now_unread; /* of these: what its call waits for */
     unsigned in_flight;  /* pieces that threads have */
     unsigned reading;    /* of these: whose source is read by the process itself */
-    struct {
-        uint64_t waiting, flying; /* bytes of unread that are not enqueued there yet, or are and did
-                                     not come yet */
-        uint64_t looking; /* bytes of unread whose fingerprint is under way: the device reads them,
-                             and may have to again */
-    } on_device[DEVICES_MAX];
+    struct save_on_device on_device[DEVICES_MAX];
     uint64_t source_bytes, copied_bytes, referenced_bytes;
 
     char *pattern;               /* of its path, if others are to refer to it; set at its begin */
@@ -111,14 +124,7 @@ struct cairn_save {
     int level; /* NVME or REMOTE, once it was seen there because a caller waited for that; else
                 * -1 */
 
-    struct {
-        struct cairn_save *next; /* in the lane's list */
-        bool is_queued, is_synced;
-        unsigned waiters[CAIRN_REMOTE + 1],
-            failures[CAIRN_REMOTE + 1]; /* by the level that is waited for */
-        int error;                      /* of the last failure */
-        char cause[CAUSE_MAX];
-    } sync;
+    struct save_levels sync;
 };
 
 /* --- save.c ----------------------------------------------------------------------------------- */

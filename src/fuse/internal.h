@@ -89,6 +89,24 @@ struct adoption {
                                    hash; NULL: not adopted */
 };
 
+/* Guarded by its lock. */
+struct resumer_wake {
+    struct cairn_mutex lock; /* a leaf: room comes free under other locks */
+    pthread_cond_t changed;
+    bool wanted;
+};
+
+/* Requests that are not answered yet, and no thread works on. Guarded by its lock. */
+struct front_waiting {
+    struct cairn_mutex lock;
+    struct parked_list content; /* in the order in which they came, in which they go on */
+    struct parked_list
+        changes; /* each resumes when it can: none waits for the content of another */
+    struct syncing_list syncing;
+    unsigned synced; /* that are out of the list, and being answered */
+    uint64_t wait_count, wait_ns;
+};
+
 struct front {
     struct fs *fs;
     struct store *store;
@@ -116,24 +134,12 @@ struct front {
     unsigned thread_count;
     pthread_t resumer;
     bool resumer_started;
-    struct {
-        struct cairn_mutex lock; /* a leaf: room comes free under other locks */
-        pthread_cond_t changed;
-        bool wanted;
-    } wake;                        /* of the resumer */
+    struct resumer_wake wake;      /* of the resumer */
     _Atomic unsigned parked_count; /* that wait, the one that is being repeated among them */
     _Atomic unsigned parked_content, parked_slabs;
     _Atomic uint64_t requests, read_bytes, written_bytes; /* statistics: relaxed */
     struct failures failures;
-    struct {
-        struct cairn_mutex lock;
-        struct parked_list content; /* in the order in which they came, in which they go on */
-        struct parked_list
-            changes; /* each resumes when it can: none waits for the content of another */
-        struct syncing_list syncing;
-        unsigned synced; /* that are out of the list, and being answered */
-        uint64_t wait_count, wait_ns;
-    } locked;
+    struct front_waiting locked;
 };
 
 /* The request that the thread is working on. */

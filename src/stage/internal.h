@@ -88,6 +88,38 @@ struct pack_use {
     UT_hash_handle hh;
 };
 
+/* The part of a stage that its lock guards. */
+struct stage_locked {
+    struct cairn_mutex lock;
+    uint64_t seq;
+    struct slab *slabs;
+    struct slab_list free, clean;
+    uint32_t unready_count, free_count, clean_count, used_count; /* used: with the clean ones */
+    uint32_t unready_next;   /* where the search for an unready one begins */
+    uint32_t readying_count; /* neither unready nor free at the moment: memory is being put
+                                behind them */
+    uint32_t shared;         /* slab that small writes go to, SLAB_NONE */
+    uint32_t peak_used;
+    int64_t last_write;
+    bool grow_failed;      /* there was no memory for another slab */
+    int64_t grow_again_at; /* monotonic ns at which that is tried again */
+    bool stopping, room_wanted;
+    bool refused;             /* a writer was, since room last came free */
+    struct stage_file *files; /* by ino */
+    struct pack_use *packs;
+    struct layer_list drafts, sealed;
+    uint64_t draft_count; /* of files with a name: they will be sealed */
+    uint32_t range_count;
+    uint32_t
+        orphan_ranges; /* of files without a name, clean ones not counted: no seal frees them */
+    int64_t orphans_stuck_until;      /* monotonic ns; writing them in pieces and gathering them did
+                                         not help either */
+    struct stage_scattered gathering; /* what is being read to be gathered; length 0: nothing,
+                                         or it changed since */
+    uint64_t draft_bytes, dropped_bytes;
+    uint32_t handle_free, handle_count;
+};
+
 struct stage {
     char *ctl_path, *slabs_path;
     int ctl_fd, slabs_fd; /* the first one holds the lock */
@@ -112,36 +144,7 @@ struct stage {
     pthread_t filler; /* faults slabs in ahead of need */
     bool filler_started;
     pthread_cond_t slabs_changed;
-    struct {
-        struct cairn_mutex lock;
-        uint64_t seq;
-        struct slab *slabs;
-        struct slab_list free, clean;
-        uint32_t unready_count, free_count, clean_count, used_count; /* used: with the clean ones */
-        uint32_t unready_next;   /* where the search for an unready one begins */
-        uint32_t readying_count; /* neither unready nor free at the moment: memory is being put
-                                    behind them */
-        uint32_t shared;         /* slab that small writes go to, SLAB_NONE */
-        uint32_t peak_used;
-        int64_t last_write;
-        bool grow_failed;      /* there was no memory for another slab */
-        int64_t grow_again_at; /* monotonic ns at which that is tried again */
-        bool stopping, room_wanted;
-        bool refused;             /* a writer was, since room last came free */
-        struct stage_file *files; /* by ino */
-        struct pack_use *packs;
-        struct layer_list drafts, sealed;
-        uint64_t draft_count; /* of files with a name: they will be sealed */
-        uint32_t range_count;
-        uint32_t
-            orphan_ranges; /* of files without a name, clean ones not counted: no seal frees them */
-        int64_t orphans_stuck_until; /* monotonic ns; writing them in pieces and gathering them did
-                                        not help either */
-        struct stage_scattered gathering; /* what is being read to be gathered; length 0: nothing,
-                                             or it changed since */
-        uint64_t draft_bytes, dropped_bytes;
-        uint32_t handle_free, handle_count;
-    } locked;
+    struct stage_locked locked;
 };
 
 /* layers.c: all with the lock held */
