@@ -9,6 +9,12 @@
 #define KEY_ELEMENTS 32u /* of a landmark, that make its key */
 #define KEY_LEN (2 * KEY_ELEMENTS)
 
+/* Tensors follow each other, now and then with short ones between two. So next to a match, not
+ * further from it than BESIDE elements, the image of the tensor before it may end, or that of the
+ * one behind it begin. */
+#define BESIDE 8192u
+#define LAST_WORTH (64u * 1024) /* bytes of an image whose end is known, too */
+
 /* A match goes on over elements that are not rounded so, as long as it is likely to gain: each
  * costs 6 bytes, and one that fits saves 2 at least. Where it lost that much it had ended before.
  */
@@ -69,6 +75,10 @@ void twin_index_add(struct twin_index *index, enum cpu_level level, const struct
             twin_index_put(index, key_of(values + offset), (uint32_t)(guess->phase + offset));
         }
     }
+    if (len >= LAST_WORTH) {
+        size_t offset = 2 * (count - KEY_ELEMENTS);
+        twin_index_put(index, key_of(values + offset), (uint32_t)(guess->phase + offset));
+    }
 }
 
 /* --- matches ---------------------------------------------------------------------------------- */
@@ -80,9 +90,10 @@ struct search {
     const uint8_t *elements; /* of the chunk */
     size_t count, phase;
     size_t covered; /* elements before it were matched, or are behind us */
+    size_t end;     /* elements from it on were matched */
     unsigned gets;
     size_t match_count;
-    struct twin_match *matches;
+    struct twin_match matches[CHUNK_REFS_MAX + 1];
 };
 
 /* How a match grows: by how much it gained at best, and where that was. */
@@ -156,22 +167,26 @@ static size_t grow_backwards(const struct search *s, const uint8_t *src, const u
     return g.best_len;
 }
 
-/* Keeps the longest ones, in their order. */
-static void note_match(struct search *s, const struct twin_match *match)
+static void drop_shortest(struct search *s)
 {
     size_t shortest = 0;
-    if (s->match_count < CHUNK_REFS_MAX) {
-        s->matches[s->match_count++] = *match;
-        return;
-    }
     for (size_t i = 1; i < s->match_count; i++)
         if (s->matches[i].count < s->matches[shortest].count)
             shortest = i;
-    if (s->matches[shortest].count >= match->count)
-        return;
+    s->match_count--;
     memmove(s->matches + shortest, s->matches + shortest + 1,
-            (s->match_count - shortest - 1) * sizeof *s->matches);
-    s->matches[s->match_count - 1] = *match;
+            (s->match_count - shortest) * sizeof *s->matches);
+}
+
+/* Keeps the longest ones, in their order. */
+static void note_match(struct search *s, const struct twin_match *match)
+{
+    size_t at = s->match_count++;
+    for (; at > 0 && s->matches[at - 1].at > match->at; at--)
+        s->matches[at] = s->matches[at - 1];
+    s->matches[at] = *match;
+    if (s->match_count > CHUNK_REFS_MAX)
+        drop_shortest(s);
 }
 
 /* Is the image's landmark at `place` that of the chunk at `element`, and what more fits? */
@@ -183,8 +198,8 @@ static bool match_at(struct search *s, size_t element, const struct twin_place *
         return false;
     const uint8_t *src = s->elements + 4 * element;
     image += place->offset;
-    size_t behind = grow_forwards(s, src, image,
-                                  (size_t)min_u64(s->count - element, (len - place->offset) / 2));
+    size_t behind =
+        grow_forwards(s, src, image, (size_t)min_u64(s->end - element, (len - place->offset) / 2));
     size_t before = behind
                         ? grow_backwards(s, src, image,
                                          (size_t)min_u64(element - s->covered, place->offset / 2))
@@ -227,6 +242,50 @@ static void search_elements(struct search *s)
     }
 }
 
+/* Not only landmarks, but all elements from `at` on are looked up. */
+static void search_closely(struct search *s, size_t at, size_t to)
+{
+    while (at + KEY_ELEMENTS <= to && s->gets < TWIN_GETS_MAX) {
+        uint8_t values[2 * (STRETCH + KEY_ELEMENTS)];
+        size_t len = stretch_len(to - at), next = at + STRETCH;
+        s->kernels->round(s->elements + 4 * at, len, values);
+        for (size_t i = 0; i < STRETCH && i + KEY_ELEMENTS <= len; i++) {
+            match_landmark(s, at + i, key_of(values + 2 * i));
+            if (s->covered > at + i) {
+                next = s->covered;
+                break;
+            }
+        }
+        at = next;
+    }
+}
+
+/* Between two matches, or a match and an end of the chunk. */
+static void search_gap(struct search *s, size_t from, size_t to)
+{
+    if (to - from < TWIN_STRETCH_MIN)
+        return;
+    s->covered = from;
+    s->end = to;
+    search_closely(s, from, (size_t)min_u64(to, from + BESIDE));
+    search_closely(s, (size_t)max_u64(max_u64(s->covered, from + BESIDE), to - min_u64(to, BESIDE)),
+                   to);
+}
+
+static void search_gaps(struct search *s)
+{
+    struct twin_match found[CHUNK_REFS_MAX];
+    size_t count = s->match_count, from = 0;
+    memcpy(found, s->matches, count * sizeof *found);
+    for (size_t i = 0; i < count; i++) {
+        size_t at = (found[i].at - s->phase) / 4;
+        search_gap(s, from, at);
+        from = at + found[i].count;
+    }
+    if (count > 0)
+        search_gap(s, from, s->count);
+}
+
 size_t twin_find(const struct twin_index *index, enum cpu_level level, const struct fx_guess *guess,
                  const void *src, size_t raw_len, const struct twin_images *images,
                  struct twin_match ret[CHUNK_REFS_MAX])
@@ -236,14 +295,16 @@ size_t twin_find(const struct twin_index *index, enum cpu_level level, const str
     /* Numbers that came from fewer bits have more than one plane that is no noise, and which one is
      * the exponent is not told. */
     bool is_unsure = __builtin_popcount(guess->coded[0] | guess->coded[1]) > 1;
-    struct search s = {
-        .index = index, .kernels = twin_kernels_of(level), .images = images, .matches = ret};
+    struct search s = {.index = index, .kernels = twin_kernels_of(level), .images = images};
     for (size_t i = 0; i < (is_unsure ? 4 : 1) && s.match_count == 0; i++) {
         s.phase = (guess->phase + i) % 4;
         s.elements = (const uint8_t *)src + s.phase;
         s.count = (raw_len - s.phase) / 4;
         s.covered = 0;
+        s.end = s.count;
         search_elements(&s);
+        search_gaps(&s);
     }
+    memcpy(ret, s.matches, s.match_count * sizeof *ret);
     return s.match_count;
 }

@@ -4,6 +4,7 @@
  * fp32 chunk is rounded, has the same landmarks, and from each that is known the match grows in
  * both directions. So slices that cross tensors are found, too, and numbers that are not aligned.
  * The first element of a chunk is one, too: tensors begin chunks, and short ones may have no other.
+ * So are the last ones of a longer chunk; where they end is looked for next to what was found.
  * An index has one user at a time; nothing here waits. */
 #pragma once
 

@@ -267,6 +267,45 @@ static void force_landmark(uint8_t *values)
     put_le16(values + 6, (uint16_t)(-(uint32_t)rest * inverse));
 }
 
+/* Those at `values` have no landmark. */
+static bool is_unmarked(const uint8_t *values, size_t count)
+{
+    uint16_t marks[8192];
+    check(count <= ARRAY_LEN(marks));
+    return twin_scalar.landmarks(values, count - 3, marks) == 0;
+}
+
+/* A slice of a flat master has the end of a tensor, then short ones, whose images are in no chunk,
+ * and the beginning of the next tensor. One of the two has landmarks, which the other lacks. */
+static void expect_both_sides(size_t end, size_t begin)
+{
+    const size_t image_len = MIB / 2, between = 1500;
+    static uint8_t slice[CHUNK_SIZE_MAX];
+    _cleanup_index_ struct twin_index *index = twin_index_new(MIB);
+    _cleanup_images_ struct images images = {.count = 0};
+    struct seeded s = {end};
+    uint64_t seed = 16;
+    do
+        make_model(seed++);
+    while (!is_unmarked(end < begin ? weights + image_len - 2 * end : weights + image_len,
+                        min_u64(end, begin)));
+    add(index, &images, weights, image_len);
+    add(index, &images, weights + image_len, image_len);
+    memcpy(slice, master + MIB - 4 * end, 4 * end);
+    numbers_fill(NUMBERS_F32, &s, slice + 4 * end, 4 * between, 0);
+    memcpy(slice + 4 * (end + between), master + MIB, 4 * begin);
+    size_t of = covered(index, &images, slice, 4 * (end + between + begin));
+    cr_assert_geq(of, 4 * (end + begin), "%zu, %zu: %zu", end, begin, of);
+    cr_assert_leq(of, 4 * (end + begin) + 64, "%zu, %zu: %zu", end, begin, of);
+}
+
+Test(twin_find, the_end_of_a_tensor_and_the_beginning_of_the_next)
+{
+    expect_both_sides(8000, 150000);
+    expect_both_sides(150000, 8000);
+    expect_both_sides(2000, 150000);
+}
+
 /* Its key begins in one stretch of the search and ends in the next one. */
 Test(twin_find, a_landmark_at_any_place)
 {
