@@ -257,17 +257,10 @@ static bool take_exponents(struct encoder *e, struct fx_plan *plan, const uint8_
 /* Makes the code for what columns leave of the exponents. Returns the bits that they take. */
 static uint64_t plan_columns(struct matrix *m, size_t elements, struct lx_code *code)
 {
-    uint32_t counts[256] = {0};
-    uint16_t scaled[256];
-    unsigned shift = 0;
+    uint32_t counts[256];
     fx_columns_take(&m->columns, 0, m->exponents, elements);
-    for (size_t i = 0; i < elements; i++)
-        counts[m->exponents[i]]++;
-    while (elements >> shift > UINT16_MAX / 2)
-        shift++;
-    for (unsigned value = 0; value < 256; value++)
-        scaled[value] = (uint16_t)((counts[value] + (1u << shift) - 1) >> shift);
-    uint64_t bits = lx_code_make(scaled, elements >> shift, code) << shift;
+    lx_count(m->exponents, elements, counts);
+    uint64_t bits = lx_code_make_of_many(counts, elements, code);
     lx_code_rank(code);
     return bits;
 }

@@ -16,6 +16,12 @@
 #define WINDOW 1024u
 #define MULTIPLES 8u
 
+/* A sample that tells which of several lengths is best. */
+#define SAMPLE_ROWS 64u
+#define STRIDE_MAX 7u
+#define MEAN_BITS 5u /* of a row or a column, about */
+#define SHORT_ROW 128u
+
 /* --- the length of a row ---------------------------------------------------------------------- */
 
 static uint32_t difference_of(const uint8_t *restrict a, const uint8_t *restrict b)
@@ -67,19 +73,37 @@ static size_t find_row_len(const uint8_t *levelled, size_t count)
 
 /* --- their means ------------------------------------------------------------------------------ */
 
-/* In quarters. Zeros have no exponent, and count nowhere. Returns the least. */
-static int32_t find_means_of_columns(const uint8_t *exponents, const struct fx_columns *columns,
-                                     size_t whole_rows, struct fx_columns_work *work)
+/* Exponents as rows, of which the last one may be shorter, and one of each `stride` counts. */
+struct grid {
+    const uint8_t *exponents;
+    size_t count, row_len, stride;
+};
+
+/* The i-th that counts, not in step with anything. */
+static size_t row_at(const struct grid *grid, size_t i)
 {
-    const size_t row_len = columns->row_len;
+    return i * grid->stride + i * 2654435761u % grid->stride;
+}
+
+static size_t len_of_row(const struct grid *grid, size_t r)
+{
+    return (size_t)min_u64(grid->row_len, grid->count - r * grid->row_len);
+}
+
+/* In quarters. Zeros have no exponent, and count nowhere. Returns the least. */
+static int32_t find_means_of_columns(const struct grid *grid, struct fx_columns_work *work)
+{
+    const size_t row_len = grid->row_len;
     int32_t least = INT32_MAX;
     memset(work->sums, 0, row_len * sizeof *work->sums);
     memset(work->counts, 0, row_len * sizeof *work->counts);
-    for (size_t r = 0; r < whole_rows; r++)
-        for (size_t i = 0; i < row_len; i++) {
-            work->sums[i] += exponents[r * row_len + i];
-            work->counts[i] += exponents[r * row_len + i] != 0;
+    for (size_t i = 0, r = 0; r < grid->count / row_len; r = row_at(grid, ++i)) {
+        const uint8_t *row = grid->exponents + r * row_len;
+        for (size_t k = 0; k < row_len; k++) {
+            work->sums[k] += row[k];
+            work->counts[k] += row[k] != 0;
         }
+    }
     for (size_t i = 0; i < row_len; i++) {
         uint32_t n = work->counts[i];
         work->quarters[i] = n ? (int32_t)((4 * work->sums[i] + n / 2) / n) : INT32_MAX;
@@ -106,18 +130,20 @@ static int32_t find_mean_of_row(const uint8_t *exponents, size_t count, const in
     return n ? (sum + (sum < 0 ? -n : n) / 2) / n : NOTHING;
 }
 
-bool fx_columns_find(const uint8_t *exponents, const uint8_t *levelled, size_t count,
-                     struct fx_columns_work *work, struct fx_columns *ret)
+/* Says nothing of rows that do not count. False: there is nothing to say. */
+static bool find_means(const struct grid *grid, struct fx_columns_work *work,
+                       struct fx_columns *ret)
 {
-    const size_t row_len = ret->row_len = find_row_len(levelled, count);
+    const size_t row_len = grid->row_len;
     int32_t least_row = NOTHING;
-    if (row_len == 0 || (count + row_len - 1) / row_len > FX_ROWS_MAX)
+    ret->row_len = row_len;
+    ret->rows = (grid->count + row_len - 1) / row_len;
+    if (ret->rows > FX_ROWS_MAX)
         return false;
-    ret->rows = (count + row_len - 1) / row_len;
-    int32_t least = find_means_of_columns(exponents, ret, count / row_len, work);
-    for (size_t r = 0; r < ret->rows; r++) {
-        size_t len = (size_t)min_u64(row_len, count - r * row_len);
-        work->of_row[r] = find_mean_of_row(exponents + r * row_len, len, work->quarters);
+    int32_t least = find_means_of_columns(grid, work);
+    for (size_t i = 0, r = 0; r < ret->rows; r = row_at(grid, ++i)) {
+        work->of_row[r] =
+            find_mean_of_row(grid->exponents + r * row_len, len_of_row(grid, r), work->quarters);
         if (work->of_row[r] < least_row)
             least_row = work->of_row[r];
     }
@@ -127,12 +153,60 @@ bool fx_columns_find(const uint8_t *exponents, const uint8_t *levelled, size_t c
     ret->base = (uint8_t)(base / 4);
     for (size_t i = 0; i < row_len; i++)
         ret->of_column[i] = (uint8_t)min_u64(UINT8_MAX, (uint64_t)(work->quarters[i] - least));
-    for (size_t r = 0; r < ret->rows; r++) {
+    for (size_t i = 0, r = 0; r < ret->rows; r = row_at(grid, ++i)) {
         uint64_t more = min_u64(FX_ROW_ZEROS - 4, (uint64_t)(work->of_row[r] - least_row));
         ret->of_row[r] =
             work->of_row[r] == NOTHING ? FX_ROW_ZEROS : (uint8_t)(more + (uint64_t)(base % 4));
     }
     return true;
+}
+
+/* --- which length of a row is best ------------------------------------------------------------ */
+
+/* Bits that exponents take with rows of that length, their means included, as a sample says, which
+ * goes to `sample`. */
+static uint64_t guess_bits(struct grid *grid, uint8_t *sample, struct fx_columns_work *work,
+                           struct fx_columns *columns)
+{
+    uint32_t counts[256];
+    struct lx_code code;
+    size_t sampled = 0;
+    grid->stride =
+        (size_t)max_u64(1, min_u64(STRIDE_MAX, grid->count / grid->row_len / SAMPLE_ROWS));
+    if (!find_means(grid, work, columns))
+        return UINT64_MAX;
+    for (size_t i = 0, r = 0; r < columns->rows; r = row_at(grid, ++i)) {
+        size_t len = len_of_row(grid, r), at = r * grid->row_len;
+        memcpy(sample + sampled, grid->exponents + at, len);
+        fx_columns_take(columns, at, sample + sampled, len);
+        sampled += len;
+    }
+    lx_count(sample, sampled, counts);
+    return lx_code_make_of_many(counts, sampled, &code) * grid->count / sampled +
+           MEAN_BITS * (columns->row_len + columns->rows);
+}
+
+/* Rows are found where a chunk is one matrix. Where slices cross tensors, it is parts of several:
+ * then shorter rows tell more, whose means are those of a place. */
+bool fx_columns_find(const uint8_t *exponents, uint8_t *levelled, size_t count,
+                     struct fx_columns_work *work, struct fx_columns *ret)
+{
+    struct grid grid = {.exponents = exponents, .count = count};
+    const size_t found = find_row_len(levelled, count),
+                 lens[] = {found, found / 2, found / 4, SHORT_ROW};
+    size_t best_len = 0;
+    uint64_t best = UINT64_MAX;
+    for (size_t i = 0; i < ARRAY_LEN(lens) && found > 0; i++) {
+        grid.row_len = lens[i];
+        uint64_t bits = lens[i] < FX_ROW_MIN ? UINT64_MAX : guess_bits(&grid, levelled, work, ret);
+        if (bits < best) {
+            best = bits;
+            best_len = lens[i];
+        }
+    }
+    grid.row_len = best_len;
+    grid.stride = 1;
+    return best_len > 0 && find_means(&grid, work, ret);
 }
 
 /* --- exponents without them ------------------------------------------------------------------- */
@@ -179,7 +253,9 @@ static bool put_table(struct writer *w, const struct fx_kernels *kernels, const 
     for (size_t i = 0; i < count; i++)
         counts[table[i]]++;
     (void)lx_code_make(counts, count, &code);
-    if (code.levels == 0 || !lx_put_code(w, &code))
+    if (code.levels == 0) /* rows of all sizes, as those of words that are more or less frequent */
+        lx_code_make_of_one(table[0], &code);
+    if (!lx_put_code(w, &code))
         return false;
     lx_code_rank(&code);
     memcpy(scratch, table, count);

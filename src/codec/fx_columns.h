@@ -2,7 +2,8 @@
 /* Columns: means of a matrix's exponents, by row and by column. Second moments are nearly a
  * column times a row, first moments are as large as their roots, so the two together tell an
  * exponent much better than the elements before it do. The chunk says how long its rows are, since
- * no tensor's shape is known here. Pure; any thread. */
+ * no tensor's shape is known here: they may be parts of the rows that the tensor has. Pure; any
+ * thread. */
 #pragma once
 
 #include "codec/lx.h"
@@ -30,9 +31,9 @@ struct fx_columns_work {
     int32_t quarters[FX_ROW_MAX], of_row[FX_ROWS_MAX];
 };
 
-/* Finds the columns of `count` exponents, a multiple of FX_GROUP; `levelled`: the same, levelled.
- * False: they are too few. Whether it pays is not said. */
-bool fx_columns_find(const uint8_t *exponents, const uint8_t *levelled, size_t count,
+/* Finds the columns of `count` exponents, a multiple of FX_GROUP; `levelled`: the same, levelled,
+ * which are changed. False: they are too few. Whether it pays is not said. */
+bool fx_columns_find(const uint8_t *exponents, uint8_t *levelled, size_t count,
                      struct fx_columns_work *work, struct fx_columns *ret);
 
 /* Takes from each of `count` exponents what is told of it, or gives it back; `at`: the first one's
@@ -41,7 +42,7 @@ void fx_columns_take(const struct fx_columns *columns, size_t at, uint8_t *expon
 void fx_columns_give(const struct fx_columns *columns, size_t at, uint8_t *exponents, size_t count);
 
 /* Writes and reads them; `elements` of the chunk tell how many rows there are. `scratch` has
- * FX_ROW_MAX bytes. False: no room; no code for them; not as the format wants it. */
+ * FX_ROW_MAX bytes. False: no room; not as the format wants it. */
 CAIRN_MUST_CHECK bool fx_columns_put(struct writer *w, const struct fx_kernels *kernels,
                                      const struct fx_columns *columns, uint8_t *scratch,
                                      struct lx_work *work);

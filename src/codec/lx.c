@@ -97,6 +97,19 @@ static void choose_level(const uint32_t *restrict behind, unsigned distinct, uin
     memset(ret + distinct, 0, BEHIND_ALL * sizeof *ret);
 }
 
+void lx_count(const uint8_t *bytes, size_t len, uint32_t ret[256])
+{
+    uint32_t counts[4][256] = {0}; /* like bytes follow each other, and a count waits for itself */
+    size_t i = 0;
+    for (; i + 4 <= len; i += 4)
+        for (size_t k = 0; k < 4; k++)
+            counts[k][bytes[i + k]]++;
+    for (; i < len; i++)
+        counts[0][bytes[i]]++;
+    for (unsigned v = 0; v < 256; v++)
+        ret[v] = counts[0][v] + counts[1][v] + counts[2][v] + counts[3][v];
+}
+
 uint64_t lx_code_make(const uint16_t counts[256], size_t len, struct lx_code *ret)
 {
     struct ranking ranking;
@@ -125,6 +138,23 @@ uint64_t lx_code_make(const uint16_t counts[256], size_t len, struct lx_code *re
      * knows them. */
     check(code_complete(ret, ranking.values, (size_t)min_u64(ranks, ranking.distinct)));
     return choices[LX_LEVELS_MAX][0] / 8;
+}
+
+uint64_t lx_code_make_of_many(const uint32_t counts[256], size_t len, struct lx_code *ret)
+{
+    uint16_t scaled[256];
+    unsigned shift = 0;
+    while (len >> shift > UINT16_MAX / 2)
+        shift++;
+    for (unsigned value = 0; value < 256; value++)
+        scaled[value] = (uint16_t)((counts[value] + (1u << shift) - 1) >> shift);
+    return lx_code_make(scaled, len >> shift, ret) << shift;
+}
+
+void lx_code_make_of_one(uint8_t value, struct lx_code *ret)
+{
+    ret->levels = ret->bits[0] = 1;
+    check(code_complete(ret, &value, 1));
 }
 
 static bool is_in_order(const struct lx_code *code)

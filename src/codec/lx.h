@@ -19,9 +19,19 @@ struct lx_code {
     uint8_t ranks[256];   /* value to rank; only for encoding */
 };
 
+/* How often each value occurs. */
+void lx_count(const uint8_t *bytes, size_t len, uint32_t ret[256]);
+
 /* The best code for `len` bytes of which each value occurs so often; without `ranks`. Returns the
  * bits that all of them take; the code has no levels where it would take 8 each. */
 uint64_t lx_code_make(const uint16_t counts[256], size_t len, struct lx_code *ret);
+
+/* The same for more bytes than 16 bits count: about the best code. */
+uint64_t lx_code_make_of_many(const uint32_t counts[256], size_t len, struct lx_code *ret);
+
+/* The code with which `value` takes a bit, and all others take 9: where none is frequent, and there
+ * has to be one. */
+void lx_code_make_of_one(uint8_t value, struct lx_code *ret);
 
 /* Fills in `ranks` and `is_in_order`. */
 void lx_code_rank(struct lx_code *code);

@@ -95,6 +95,43 @@ Test(matrix, rows_are_found_and_exponents_shrink)
         }
 }
 
+/* A number without a sign, at least as large as its row and its column make it. */
+static void put_element(struct seeded *s, size_t i, uint64_t of_row, uint64_t of_column)
+{
+    uint64_t exponent =
+        60 + of_row + of_column + (uint64_t)__builtin_ctzll(seeded_u64(s) | 1ull << 40);
+    put_le32(raw + 4 * i, (uint32_t)(exponent << 23 | seeded_below(s, 1u << 23)));
+}
+
+/* As in embeddings, whose words are more or less frequent: means of rows that no code makes less of
+ * do no harm. */
+Test(matrix, rows_of_all_sizes)
+{
+    struct seeded s = {9};
+    struct guessed fx = {{encode, guessed_decode}, {0}};
+    for (size_t i = 0; i < sizeof raw / 4; i++)
+        put_element(&s, i, i / 192 % 64, i % 192 * 2654435761u % 1019 % 13);
+    fx_look(raw, sizeof raw, &fx.guess);
+    size_t permille = coder_permille(&fx.coder, raw, sizeof raw);
+    cr_assert_leq(permille, 800, "%zu", permille);
+}
+
+/* A slice that crosses tensors: a quarter of it is a matrix, the rest has no columns, but each 256
+ * elements are of one size. Rows as long as those of the matrix do not help there. */
+Test(matrix, shorter_rows_where_slices_cross_tensors)
+{
+    struct seeded s = {10};
+    struct guessed fx = {{encode, guessed_decode}, {0}};
+    numbers_fill(NUMBERS_F32_MATRIX, &s, raw, sizeof raw / 4, 0);
+    for (size_t i = sizeof raw / 16; i < sizeof raw / 4; i++)
+        put_element(&s, i, i / 256 * 2654435761u % 1021 % 20, 0);
+    fx_look(raw, sizeof raw, &fx.guess);
+    size_t permille = coder_permille(&fx.coder, raw, sizeof raw);
+    _cleanup_exact_ struct exact stored = coder_encode(&fx.coder, raw, sizeof raw, sizeof raw);
+    cr_assert_leq(permille, 825, "%zu", permille);
+    assert_u64(get_le16(stored.bytes + 4), 128, "the length of a row");
+}
+
 /* Elements that were never touched say nothing of those beside them. */
 Test(matrix, zeros_hide_no_rows)
 {
