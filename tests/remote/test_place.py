@@ -13,6 +13,12 @@ import rig
 pytestmark = pytest.mark.needs_mount
 
 
+def remove(remote):
+    """The mount may put something there meanwhile."""
+    while os.path.exists(remote):
+        shutil.rmtree(remote, ignore_errors=True)
+
+
 @pytest.fixture
 def disk(request, directory):
     """disk(name): mounts a filesystem of that name at `at`."""
@@ -183,7 +189,7 @@ def test_a_copy_in_its_place_under_the_mount(on_remote, directory):
     shutil.copytree(prefix, directory + "/copy")
     rig.write_file(mount.mnt + "/large", b"2" * rig.MIB)
     mount.wait(level="remote")
-    shutil.rmtree(prefix)
+    remove(prefix)
     os.rename(directory + "/copy", prefix)
     heads = os.listdir(prefix + "/heads")
     rig.write_file(mount.mnt + "/file", b"3")
@@ -212,7 +218,7 @@ def test_taken_away_under_the_mount(on_remote, directory, how):
         os.rename(prefix, away)
     else:
         shutil.copytree(prefix, away)
-        shutil.rmtree(prefix)
+        remove(prefix)
     if how != "removed":
         os.mkdir(prefix)  # perhaps with the inode number of before
     rig.write_file(mount.mnt + "/file", b"2")
