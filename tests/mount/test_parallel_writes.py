@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several threads write one file at once: the kernel lets them with O_DIRECT, and each byte is right, without it too."""
+import contextlib
 import os
 import random
 import select
@@ -177,3 +178,58 @@ def test_appends_of_several_writers(cairn):
     for writer in range(WRITERS):
         assert [r for r in records if r.startswith(b"%d:" % writer)] == [b"%d:%d;" % (writer, number) for number in range(count)]
     assert len(records) == WRITERS * count
+
+
+class Slot:
+    """What one thread wrote to its place in the file: number after number. Each remembers what of all slots was there when it was begun."""
+
+    def __init__(self, number, slots, flags):
+        self.at, self.slots, self.flags = number * MIB, slots, flags
+        self.begun = []  # for each number: the numbers of all slots that had been answered
+        self.written = self.durable = 0
+
+    def write(self, fd, length):
+        number = len(self.begun) + 1
+        self.begun.append([slot.written for slot in self.slots])
+        assert os.pwrite(fd, number.to_bytes(8, "little") * (length // 8), self.at) == length
+        self.written = number
+        if self.flags & os.O_DSYNC:
+            self.durable = number
+
+    def run(self, path):
+        """Until the daemon dies."""
+        dice = random.Random(self.at)
+        fd = os.open(path, os.O_RDWR | os.O_DIRECT | self.flags)
+        with contextlib.suppress(OSError):
+            while True:
+                self.write(fd, dice.choice([4 * KIB, 60 * KIB, MIB]))
+                if not self.flags and dice.random() < 0.1:
+                    before = [slot.written for slot in self.slots]
+                    os.fsync(fd)
+                    for slot, number in zip(self.slots, before):
+                        slot.durable = max(slot.durable, number)
+        with contextlib.suppress(OSError):
+            os.close(fd)
+
+
+@pytest.mark.parametrize("flags", [os.O_DSYNC, 0], ids=["dsync", "fsync"])
+def test_power_loss_leaves_a_prefix_of_all_writers(cairn, flags):
+    """What was durable is there; and whatever had been answered when something that is there was begun."""
+    cairn.mount()
+    path = os.path.join(cairn.mnt, "file")
+    rig.write_synced(path, bytes(WRITERS * MIB))
+    slots = []
+    slots.extend(Slot(number, slots, flags) for number in range(WRITERS))
+    running = in_threads(*(lambda slot=slot: slot.run(path) for slot in slots))
+    rig.poll(lambda: min(slot.durable for slot in slots) > 20, 60, "durable writes of each")
+    durable = [slot.durable for slot in slots]
+    cairn.kill9()
+    joined(*running)
+    cairn.drop_stage()
+    cairn.mount()
+    data = rig.read_file(path)
+    found = [int.from_bytes(data[slot.at:slot.at + 8], "little") for slot in slots]
+    assert all(number >= least for number, least in zip(found, durable)), (found, durable)
+    for slot, number in zip(slots, found):
+        needed = slot.begun[number - 1]
+        assert all(there >= least for there, least in zip(found, needed)), (found, number, needed)
