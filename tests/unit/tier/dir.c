@@ -294,7 +294,7 @@ Test(dir, another_directory_in_its_place_is_not_used)
     put_ok("packs/2", 10, 1); /* by the descriptor: it goes to the one that was opened */
     assert_i64(kill(helper_pid(), SIGKILL), 0);
     char buf[10], error[200];
-    tier->patience_ns = 300000000;
+    tier->patience_ns = 5000000000;
     assert_i64(tier->ops->get_range(tier, "packs/1", 0, buf, sizeof buf), -EREMOTEIO);
     tier->ops->last_error(tier, error, sizeof error);
     cr_assert_not_null(strstr(error, "Stale file handle"), "%s", error);
