@@ -219,7 +219,8 @@ def looks(node):
 
     node.umount()
     calls = {"mount": node.mount, "status": node.status, "gc": gc, "publish": lambda: publish_and_wait(node)}
-    return {name: cost_of(node, call) for name, call in calls.items()}
+    often = {"mount": 1, "status": 3, "gc": 3, "publish": 1}  # the least: a compaction may fall into one of them
+    return {name: min((cost_of(node, call) for _ in range(often[name])), key=lambda cost: cost["cpu_s"]) for name, call in calls.items()}
 
 
 def publish_and_wait(node):
