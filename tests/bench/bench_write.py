@@ -6,7 +6,6 @@ import itertools
 import os
 import subprocess
 import sys
-import time
 
 import bench_common
 from bench_common import rig
@@ -31,7 +30,8 @@ def run_several(tool, paths, total, block, *flags):
         environment = {**os.environ, "WRITE_BENCH_SEED": str(next(SEEDS))}
         command = [tool, "write", path, str(total // len(paths)), str(block), "wait", *flags]
         writers.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment))
-    time.sleep(0.5)  # each makes what it will write
+    if any(writer.stdout.readline() != "ready\n" for writer in writers):  # each makes first what it will write
+        sys.exit("bench_write: a writer failed")
     for writer in writers:
         writer.stdin.close()
     said = [(writer.stdout.read(), writer.wait()) for writer in writers]

@@ -2,7 +2,8 @@
 /* One timed stream of writes: what a trainer does when it saves.
  *
  *   write_bench write PATH TOTAL BLOCK [rdwr] [inplace] [wait]   prints the seconds from open to
- *                                                         close; wait: begins when stdin ends
+ *                                                         close; wait: says "ready" first, and
+ *                                                         begins when stdin ends
  *   write_bench touch BYTES                               touches memory once, so that it is there
  *
  * The source is four times larger than any cache here; it is touched before the clock starts. With
@@ -66,6 +67,8 @@ static double timed_write(const char *path, size_t total, size_t block, int flag
 {
     uint8_t *source = make_source();
     char byte;
+    if (waits && write(STDOUT_FILENO, "ready\n", 6) != 6)
+        fail("write");
     while (waits && read(STDIN_FILENO, &byte, 1) > 0)
         ;
     double begin = now();

@@ -21,14 +21,17 @@ ROUNDS = 3
 
 
 @pytest.fixture
-def waiting(cairn):
+def waiting(cairn, directory):
     """A mount, and how many of its requests the kernel waits for."""
+    if os.geteuid() != 0:
+        pytest.skip("skipped: only root mounts fusectl")
     cairn.mount()
-    control = "/sys/fs/fuse/connections"
-    if not os.listdir(control) and os.system(f"mount -t fusectl none {control}") != 0:
-        pytest.skip("fusectl is not mounted, and cannot be")
+    control = os.path.join(directory, "fusectl")
+    os.mkdir(control)
+    rig.run("mount", "-t", "fusectl", "none", control)
     path = f"{control}/{os.minor(os.stat(cairn.mnt).st_dev)}/waiting"
-    return lambda: int(rig.read_file(path))
+    yield lambda: int(rig.read_file(path))
+    rig.run("umount", control)
 
 
 def in_threads(*functions):

@@ -214,7 +214,7 @@ static bool has_whole_slabs(const struct stage_fixture *of)
     for (unsigned tries = 0; tries < 500; tries++) {
         if (slabs_bytes(of) % SLAB_STRIDE == 0)
             return true;
-        (void)usleep(20000); /* the background signals to no test */
+        (void)usleep(20000); /* a file's blocks go without a signal */
     }
     return false;
 }
@@ -266,7 +266,7 @@ Test(stage_room, memory_of_free_slabs_is_given_back_after_a_while)
     cr_assert_gt(slabs_bytes(&fixture), (uint64_t)kept * SLAB_STRIDE);
     for (unsigned tries = 0; tries < 500 && slabs_bytes(&fixture) > kept * SLAB_STRIDE; tries++) {
         pass_idle_time(stage);
-        (void)usleep(20000); /* the background signals to no test */
+        (void)usleep(20000); /* a file's blocks go without a signal */
     }
     assert_u64(slabs_bytes(&fixture), (uint64_t)kept * SLAB_STRIDE);
     for (uint32_t slab = 0; slab < stage->slab_count; slab++) {
