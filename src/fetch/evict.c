@@ -9,6 +9,8 @@
 #include "base/vector.h"
 #include "fetch/pins.h"
 #include "remote/maintenance.h"
+#include "remote/state.h"
+#include "view/remote.h"
 
 #define CANDIDATES 256u
 #define EVERY_NS (100ll * 1000000)

@@ -12,7 +12,7 @@
 
 #include "fetch/fetch.h"
 #include "fetch/pull.h"
-#include "remote/internal.h"
+#include "commit/internal.h"
 
 /* --- what is evicted (evict.c) ---------------------------------------------------------------- */
 

@@ -46,6 +46,7 @@
 
 #include "base/cause.h"
 #include "fetch/plan.h"
+#include "remote/follow.h"
 
 #define LOOK_PARTS 512u /* of an answer from the stage */
 

@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "fetch/plan.h"
+#include "remote/chunks.h"
+#include "remote/state.h"
 
 /* NVMe does not give the chunk. */
 static int plan_go_remote(struct plan *plan, struct plan_part *part, int local_error)
@@ -93,7 +95,7 @@ static int plan_read_remote(struct plan *plan, struct plan_part *part)
                       part->length);
     if (r == 0 && local != -ENOENT)
         log_warn("a chunk is damaged on NVMe (%s): read from %s instead, and stored anew",
-                 damage_describe(local), store->remote->name);
+                 damage_describe(local), remote_name(store->remote));
     return r < 0 && r != -EHOSTDOWN && local != -ENOENT ? local : r;
 }
 

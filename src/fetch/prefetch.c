@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "fetch/internal.h"
+#include "remote/chunks.h"
 
 #define SEQUENTIAL_MIN                                                                             \
     (512 * KIB)                   /* read one after the other before anything is asked for ahead   \

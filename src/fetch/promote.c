@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "fetch/internal.h"
+#include "remote/state.h"
 
 #define REST_NS                                                                                    \
     (1000ll * 1000000) /* after the last chunk, before a pack that is not full is written */

@@ -6,26 +6,10 @@
 #include "base/cause.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "remote/chunks.h"
+#include "remote/state.h"
 
 /* --- one GET ---------------------------------------------------------------------------------- */
-
-static int get_group(struct pull *pull, const struct pull_group *group, void *buf)
-{
-    struct tier *tier = pull->remote->tier;
-    char object[32];
-    pack_object_name(group->pack, object);
-    int r = tier->ops->get_range(tier, object, group->offset, buf, group->length);
-    if (r == 0) {
-        atomic_fetch_add(&pull->remote->fetched_total, group->length);
-        remote_works(pull->remote);
-        return 0;
-    }
-    if (r == -ENOENT || r == -EUCLEAN)
-        return r;
-    if (r != -ECANCELED)
-        remote_error(pull->remote, r, "reading %s failed (%s)", object, strerror(-r));
-    return -EHOSTDOWN;
-}
 
 /* The result for a chunk of a group. */
 struct opened {
@@ -165,7 +149,7 @@ static int fetch_group(struct pull *pull, struct pull_group *group, struct pull_
     *ret = (struct pull_fetched){.group = group, .stored = pull_buffer_new(pull, group->length)};
     ret->good = xcalloc(group->count, sizeof *ret->good);
     ret->opened = xcalloc(group->count, sizeof *ret->opened);
-    int r = get_group(pull, group, ret->stored->bytes);
+    int r = remote_get(pull->remote, group->pack, group->offset, ret->stored->bytes, group->length);
     uint64_t spent = ret->stored->cost;
     if (r == 0) {
         ret->scratch = bases_room(group->entries, group->count) ? PACKS_SCRATCH_LEN : 0;
@@ -267,11 +251,10 @@ bool pull_promote_one_locked(struct pull *pull, int64_t wait_ns)
 
 int pull_start(struct store *store)
 {
-    struct remote *remote = store->remote;
     struct pull *pull = xcalloc(1, sizeof *pull);
-    unsigned threads =
-        remote->options.fetch_threads ? remote->options.fetch_threads : PULL_THREADS_USUAL;
-    pull->remote = remote;
+    unsigned threads = store->options.remote.fetch_threads ? store->options.remote.fetch_threads
+                                                           : PULL_THREADS_USUAL;
+    pull->remote = store->remote;
     pull->store = store;
     pull->window = pull_window(threads);
     pull->threads = xcalloc(threads, sizeof *pull->threads);

@@ -4,6 +4,7 @@
 #include "fetch/internal.h"
 
 #include "base/clock.h"
+#include "remote/chunks.h"
 #include "remote/maintenance.h"
 
 #define TRIES 3 /* a chunk may move in the remote between asking where it is and fetching it */

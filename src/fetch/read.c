@@ -3,6 +3,7 @@
  * files consist of. plan.c reads files. */
 #include "base/vector.h"
 #include "fetch/internal.h"
+#include "remote/chunks.h"
 
 /* --- life ------------------------------------------------------------------------------------- */
 

@@ -2,6 +2,7 @@
 /* Looking at what files consist of, a portion at a time: nothing is held or remembered between
  * portions, so a survey costs other callers nothing. */
 #include "fetch/internal.h"
+#include "view/remote.h"
 
 struct survey {
     struct store *store;

@@ -10,6 +10,8 @@
 #include "base/log.h"
 #include "base/vector.h"
 #include "fetch/internal.h"
+#include "remote/chunks.h"
+#include "view/remote.h"
 
 #define PORTION 4096u /* chunks looked up at once */
 #define EVICT_PORTION 65536u

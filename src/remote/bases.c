@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/vector.h"
 #include "codec/encode.h"
-#include "remote/maintenance.h"
+#include "remote/maintenance_internal.h"
 
 #define GROUP_GAP (128u * 1024) /* that is read for nothing rather than by another request */
 #define TRIES 3                 /* a base may move in the remote between look-up and reading */

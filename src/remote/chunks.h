@@ -6,7 +6,18 @@
 #include "base/base.h"
 #include "format/chunk.h"
 
+struct remote;
 struct store;
+
+/* --- get.c ------------------------------------------------------------------------------------ */
+
+/* Where its packs lie, to be read there; not to be written or closed. */
+struct tier *remote_tier(const struct remote *remote);
+/* Part of a pack, for a reader: that it was fetched is counted, and how it went is told by the
+ * status. -ENOENT, -EUCLEAN: the pack is missing, or too short; -EHOSTDOWN: the remote did not give
+ * it. */
+CAIRN_MUST_CHECK int remote_get(struct remote *remote, uint64_t pack, uint64_t offset, void *buf,
+                                size_t length);
 
 /* --- bases.c ---------------------------------------------------------------------------------- */
 

@@ -11,7 +11,7 @@
  * so between listing and deleting it reads the newest head again. Whatever a successor puts, it
  * puts after its first head: if that is not there yet after the listing, nothing of it is in the
  * listing. */
-#include "remote/maintenance.h"
+#include "remote/maintenance_internal.h"
 
 #include <stdio.h>
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inside the store: the remote tier.
+/* Inside the store: the remote tier. What fetch/ and store/ need of it is in life.h, state.h,
+ * chunks.h, bases.h, maintenance.h, follow.h and condense.h.
  *
  *   remote.c   its threads, from the opening of the store to its end
+ *   opening.c  whether an opening can do without it
  *   state.c    errors, its waiters, whether it is to stop
  *   status.c   what is told of it
  *   heads.c    what a prefix is, heads, meeting them at mount
  *   lease.c    the lease
+ *   get.c      its packs, for readers
  *   bases.c    what dense chunks of the remote refer to
  *   upload.c   one thread that chooses cuts and carries them: packs (upload_packs.c), then the run,
  *              then the head
@@ -23,7 +26,10 @@
 #include "commit/run_file.h"
 #include "format/head.h"
 #include "remote/chunks.h"
+#include "remote/follow.h"
+#include "remote/life.h"
 #include "remote/remote.h"
+#include "remote/state.h"
 #include "view/remote.h"
 
 /* State that several threads share. */
@@ -101,15 +107,6 @@ struct remote {
 
 /* --- remote.c --------------------------------------------------------------------------------- */
 
-/* Takes over options.remote. NULL: none is wanted. */
-struct remote *remote_new(struct store *store);
-void remote_free(struct remote *remote);
-
-/* remote_watch.c: until the end is called, a start that is given up (options.cancelled) interrupts
- * the tier. NULL is fine. */
-void remote_watch_start(struct remote *remote);
-void remote_watch_end(struct remote *remote);
-
 /* place.c, of a remote without a marker. place_check(): -EBUSY, *ret_text: it is not where this
  * store published before. place_remember(): that is where it is now. */
 CAIRN_MUST_CHECK int place_check(struct remote *remote, char **ret_text);
@@ -147,21 +144,14 @@ void remote_head_published(struct remote *remote, const struct head *head);
 void remote_fence(struct remote *remote, const struct head *theirs);
 void remote_give_up(
     struct remote *remote); /* nothing more is published from this mount; why was said */
-void remote_error(struct remote *remote, int error, const char *fmt, ...) CAIRN_PRINTF(3, 4);
 void remote_works(struct remote *remote); /* it answered */
 void remote_advance(struct remote *remote, uint64_t cut);
 /* Waiters for it get -ESHUTDOWN. */
 void remote_release_waiters(struct remote *remote);
-bool remote_unwait(struct remote *remote, uint64_t ticket);
 static inline struct remote *remote_of(struct store *store)
 {
     return store->remote;
 }
-bool remote_is_stopping(struct remote *remote);
-/* Is what the view says of a remote true of this one, and will it stay so? NULL is fine. */
-bool remote_has_ours(struct remote *remote);
-/* Is it getting data now, that may leave NVMe when they are there? NULL is fine. */
-bool remote_will_relieve(struct remote *remote);
 bool remote_is_urged(struct remote *remote);
 /* Waits until `bytes` more may go to the remote by `upload_limit`. False: the upload is to stop. */
 CAIRN_MUST_CHECK bool remote_limit_wait(struct remote *remote, uint64_t bytes);
@@ -178,10 +168,6 @@ bool remote_pause(struct remote *remote, int64_t ms);
 void remote_be_brief(struct remote *remote, bool brief);
 /* The state that the view knows to be published counts, if this is the remote where it was. */
 void remote_resume(struct remote *remote);
-CAIRN_MUST_CHECK int remote_start(struct remote *remote);
-void remote_stop(struct remote *remote);
-/* How other stores must see this one's numbers continue. */
-uint64_t remote_epoch(const struct remote *remote);
 /* The view, which is of the newest head's state, learns its number. */
 CAIRN_MUST_CHECK int remote_note_head(struct remote *remote);
 
@@ -216,16 +202,6 @@ CAIRN_MUST_CHECK int runs_fetch(struct store *store, struct remote *remote,
 
 /* --- adopt.c ---------------------------------------------------------------------------------- */
 
-/* Fills the new, empty view with the state of a head whose runs are in STORE/runs, and with the
- * places of the packs that lie on NVMe, but for those that batches after the head's cut name. */
-CAIRN_MUST_CHECK int adopt_view(struct store *store, const struct head *head);
-/* The first thing at every start, before anything looks at journal or view: ends what was broken
- * off while adopt_mark() was there. */
-CAIRN_MUST_CHECK int adopt_clean_up(struct store *store, char **ret_text);
-/* At mount, with the journal not yet read: how the store and the newest head go together. The store
- * may begin with that head, go on from it, or have nothing to do with it: -ESTALE with
- * *ret_text. */
-CAIRN_MUST_CHECK int adopt_decide(struct store *store, char **ret_text);
 /* Has the store no state of its own, so that it cannot do without the remote? */
 bool adopt_is_blank(struct store *store);
 /* From the one to the other, view, journal and STORE/head need not fit each other: the next start
@@ -241,8 +217,3 @@ CAIRN_MUST_CHECK int adopt_is_consistent(struct remote *remote, char **ret_text)
 /* --- follow.c --------------------------------------------------------------------------------- */
 
 void *follow_main(void *remote);
-/* Looks for a newer head now, and shows it: it is shown on return, or there is none that can be.
- * Not in the remote's thread. */
-void follow_look_now(struct store *store);
-/* A round of the writeback thread: makes the change that follow_main() asks for. */
-bool follow_round(struct store *store, bool now);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The remote as a part of the store: its threads, from the opening of the store to its end. */
 #include "remote/bases.h"
-#include "remote/maintenance.h"
+#include "remote/maintenance_internal.h"
 #include "remote/condense.h"
 #include "remote/upload_dense.h"
 
@@ -123,3 +123,21 @@ void remote_stop(struct remote *remote)
 }
 
 /* --- what is told of it ----------------------------------------------------------------------- */
+
+/* Chunks that refer to others, but for what each reader of such has. */
+static uint64_t dense_memory(const struct remote *remote)
+{
+    const struct store *store = remote->store;
+    uint64_t threads = store->options.writeback_threads;
+    if (!(store->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE))
+        return 0;
+    uint64_t condensing =
+        remote->condense ? threads * (CHUNK_REFS_MAX + 5u) * CHUNK_SIZE_MAX + CONDENSE_ROUND_BYTES
+                         : 0;
+    return BASES_CACHE_BYTES + condensing;
+}
+
+uint64_t remote_memory(const struct remote *remote)
+{
+    return remote ? RUN_FETCH_WINDOW + upload_memory(remote) + dense_memory(remote) : 0;
+}

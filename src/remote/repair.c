@@ -12,7 +12,7 @@
  * times on its way to a large pack, not again with each small one. Emptying mostly dead packs may
  * cost a tenth of the traffic, or half of it while most of what lies there is dead. While a caller
  * waits for a head, these two stay out of its way as long as they can. */
-#include "remote/maintenance.h"
+#include "remote/maintenance_internal.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -80,6 +80,19 @@ bool remote_is_bad_pack(struct remote *remote, uint64_t pack)
 {
     LOCK_SCOPE(&remote->maintenance->lock);
     return find_bad_locked(remote->maintenance, pack) != NULL;
+}
+
+bool remote_can_repair(struct remote *remote)
+{
+    LOCK_SCOPE(&remote->shared.lock);
+    return !remote->options.read_only && !remote->shared.fenced && !remote->shared.stopping &&
+           !remote->shared.unreachable_ns;
+}
+
+uint64_t remote_lost_chunks(struct remote *remote)
+{
+    LOCK_SCOPE(&remote->maintenance->lock);
+    return remote->maintenance->lost_chunks;
 }
 
 void remote_defer_merge(struct remote *remote)

@@ -7,7 +7,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "commit/run_file.h"
-#include "remote/maintenance.h"
+#include "remote/maintenance_internal.h"
 
 #define FETCH_THREADS 8u
 #define FETCH_PIECE (RUN_FETCH_WINDOW / FETCH_THREADS)

@@ -13,6 +13,11 @@
 /* An upload that got nowhere for so long is not waited for. */
 #define RELIEF_NS (60ll * 1000000000)
 
+const char *remote_name(const struct remote *remote)
+{
+    return remote->name;
+}
+
 void remote_error(struct remote *remote, int error, const char *fmt, ...)
 {
     char text[256], cause[256] = "", whole[sizeof remote->shared.error];

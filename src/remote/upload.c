@@ -16,7 +16,7 @@
 #include "base/crc.h"
 #include "base/log.h"
 #include "remote/lineage.h"
-#include "remote/maintenance.h"
+#include "remote/maintenance_internal.h"
 #include "remote/upload_dense.h"
 
 #define TICK_MS 250

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "codec/fx.h"
 #include "remote/bases.h"
+#include "remote/internal.h"
 #include "remote/maintenance.h"
 
 int upload_check_chunk(struct store *store, const struct chunk_entry *entry, const uint8_t *stored,

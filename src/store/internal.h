@@ -4,7 +4,7 @@
 
 #include "commit/session.h"
 #include "fetch/internal.h"
-#include "remote/internal.h"
+#include "commit/internal.h"
 #include "store/store.h"
 
 /* State of store/ alone. */

@@ -4,7 +4,9 @@
 #include <stdio.h>
 
 #include "remote/bases.h"
+#include "remote/chunks.h"
 #include "store/internal.h"
+#include "view/remote.h"
 
 #define GROUP_BYTES (8u * 1024 * 1024) /* most that is read at once */
 #define GROUP_GAP (128u * 1024)        /* that is read for nothing rather than by another read */
@@ -41,8 +43,9 @@ void reader_close(struct store *store)
 
 void reader_interrupt(struct store *store)
 {
-    if (store->remote && store->remote->tier->ops->interrupt)
-        store->remote->tier->ops->interrupt(store->remote->tier);
+    struct tier *tier = store->remote ? remote_tier(store->remote) : NULL;
+    if (tier && tier->ops->interrupt)
+        tier->ops->interrupt(tier);
 }
 
 char *reader_left_stage(const struct store *store)
@@ -219,7 +222,7 @@ int reader_fetch(struct store *store, const struct reader_group *group,
                  int (*fn)(uint64_t offset, const void *bytes, size_t length, void *arg), void *arg)
 {
     char object[32];
-    struct tier *tier = group->is_remote ? store->remote->tier : store->tier;
+    struct tier *tier = group->is_remote ? remote_tier(store->remote) : store->tier;
     uint64_t length = group->to - group->from;
     int r = 0;
     if (group->pack == 0)

@@ -17,6 +17,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/vector.h"
+#include "remote/life.h"
 #include "store/internal.h"
 
 /* --- the stage -------------------------------------------------------------------------------- */
@@ -511,8 +512,7 @@ int recover(struct store *store, char **ret_text)
                               store->path);
         return r;
     }
-    bool is_reader =
-        store->remote && store->remote->options.read_only && (!store->stage || left.is_reader);
+    bool is_reader = store_follows(store) && (!store->stage || left.is_reader);
     struct replay rp = {.store = store, .cut = store->commit->journal.cut_seq};
     history_resume(store, store->commit->journal.time);
     if (store->stage) {

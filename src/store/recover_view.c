@@ -9,7 +9,9 @@
 #include "base/log.h"
 #include "commit/journal_damage.h"
 #include "commit/new_view.h"
+#include "remote/life.h"
 #include "store/internal.h"
+#include "view/remote.h"
 
 /* A view that is damaged, or of no state that the journal had, may know what the
  * journal has lost. */
@@ -93,8 +95,7 @@ static int rebuild_view(struct store *store, bool is_behind)
     if (r == 0 && store->commit->anchor.exists)
         r = local_head_read(store, head);
     if (r == 0 && store->commit->anchor.exists)
-        r = runs_fetch(store, store->remote && store->remote->is_attached ? store->remote : NULL,
-                       head);
+        r = remote_fetch_runs(store, head);
     if (r == 0)
         r = replace_view(store, head, view_is_old && !is_behind);
     free(head);

@@ -9,8 +9,10 @@
 #include "base/log.h"
 #include "base/vector.h"
 #include "remote/bases.h"
+#include "remote/chunks.h"
 #include "remote/maintenance.h"
 #include "store/job.h"
+#include "view/remote.h"
 
 #define SPAN_LEN (8 * MIB) /* read at once */
 #define RESCUES_MAX 1000u  /* chunks that are looked for elsewhere: each takes a scan, too */
@@ -407,13 +409,6 @@ static int scrub_remote_pack(struct scrub *s, uint64_t id)
     return r;
 }
 
-static bool can_heal(struct remote *remote)
-{
-    LOCK_SCOPE(&remote->shared.lock);
-    return !remote->options.read_only && !remote->shared.fenced && !remote->shared.stopping &&
-           !remote->shared.unreachable_ns;
-}
-
 static bool is_any_bad(struct scrub *s)
 {
     for (size_t i = 0; i < s->bad_packs.count; i++)
@@ -428,12 +423,10 @@ static int await_remote(struct scrub *s, uint64_t found_before, uint64_t lost_be
     struct remote *remote = s->store->remote;
     uint64_t seen = event_count(&s->store->commit->progress);
     int r = 0;
-    while (r == 0 && can_heal(remote) && is_any_bad(s))
+    while (r == 0 && remote_can_repair(remote) && is_any_bad(s))
         r = job_await_progress(s->store, &seen, INT64_MAX) ? 0 : -ECANCELED;
-    bool healed = can_heal(remote) && !is_any_bad(s);
-    mutex_lock(&remote->maintenance->lock);
-    uint64_t lost = remote->maintenance->lost_chunks - lost_before;
-    mutex_unlock(&remote->maintenance->lock);
+    bool healed = remote_can_repair(remote) && !is_any_bad(s);
+    uint64_t lost = remote_lost_chunks(remote) - lost_before;
     struct job_counts *counts = job_counts_lock(s->job);
     uint64_t found = counts->found - found_before;
     lost = healed ? min_u64(lost, found) : found;
@@ -496,14 +489,12 @@ static int scrub_local(struct scrub *s, const struct pack_list *packs)
 static int scrub_remote(struct scrub *s, const struct pack_list *packs)
 {
     struct remote *remote = s->store->remote;
-    s->tier = remote->tier;
+    s->tier = remote_tier(remote);
     s->is_remote = true;
     struct job_counts *counts = job_counts_lock(s->job);
     uint64_t found = counts->found;
     job_counts_unlock(s->job);
-    mutex_lock(&remote->maintenance->lock);
-    uint64_t lost = remote->maintenance->lost_chunks;
-    mutex_unlock(&remote->maintenance->lock);
+    uint64_t lost = remote_lost_chunks(remote);
     int r = scrub_tier(s, packs, scrub_remote_pack);
     if (r < 0 && r != -ECANCELED)
         job_say(s->job, "remote: it cannot be read now: %s", strerror(-r));

@@ -12,6 +12,9 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "remote/condense.h"
+#include "remote/follow.h"
+#include "remote/life.h"
+#include "remote/state.h"
 #include "store/job.h"
 
 /* --- superblock ------------------------------------------------------------------------------- */
@@ -23,10 +26,7 @@ static int make_superblock(const struct remote *remote, struct superblock *sb)
         getrandom(&sb->key, sizeof sb->key, 0) != (ssize_t)sizeof sb->key)
         return -EIO;
     memcpy(sb->history, sb->store, sizeof sb->history);
-    if (remote && remote->has_prefix) { /* it goes on with the history that is there */
-        memcpy(sb->history, remote->prefix.history, sizeof sb->history);
-        sb->key = remote->prefix.key;
-    }
+    remote_give_history(remote, sb);
     /* The id names the key and tells nothing of it. */
     struct iovec iov = {&sb->key, sizeof sb->key};
     uint8_t hash[HASH_LEN];
@@ -150,36 +150,11 @@ static struct store *store_new(const struct store_options *options)
     return store;
 }
 
-/* A new store has to know which history it begins with. */
-static int meet_remote(struct store *store, char **ret_text)
-{
-    char cause[256] = "";
-    _cleanup_free_ char *path = xasprintf("%s/superblock", store->path);
-    if (!store->remote)
-        return 0;
-    if (access(path, F_OK) == 0) {
-        remote_be_brief(store->remote, true);
-        return 0;
-    }
-    int r = remote_meet(store->remote);
-    if (r == 0 || (r == -ENOENT && !store->remote->options.read_only))
-        return 0;
-    store->remote->tier->ops->last_error(store->remote->tier, cause, sizeof cause);
-    _cleanup_free_ char *newer =
-        xasprintf("it was written by a newer version of CairnFS (%s)", cause_text());
-    *ret_text = xasprintf("%s cannot be used: %s", store->remote->name,
-                          r == -ENOENT ? "nothing was ever stored there"
-                          : r == -EUCLEAN || r == -EBADMSG
-                              ? "its object 'cairn' is no CairnFS prefix, or damaged"
-                          : r == -EPROTONOSUPPORT ? newer
-                          : *cause                ? cause
-                                                  : strerror(-r));
-    return r;
-}
-
 static int open_medium(struct store *store, bool create, char **ret_text)
 {
-    int r = meet_remote(store, ret_text);
+    _cleanup_free_ char *superblock = xasprintf("%s/superblock", store->path);
+    bool is_new = access(superblock, F_OK) < 0;
+    int r = store->remote ? remote_open(store->remote, is_new, ret_text) : 0;
     if (r == 0)
         r = load_superblock(store, create, ret_text);
     if (r < 0)
@@ -211,34 +186,6 @@ static void store_free(struct store *store, bool stage_is_empty)
     free(store);
 }
 
-/* The uploader tries again what fails for now. */
-static int hold_remote(struct store *store, char **ret_text)
-{
-    struct remote *remote = store->remote;
-    int r = remote_claim(remote, ret_text);
-    if (r < 0 && !*ret_text) {
-        remote_error(remote, r, "%s cannot be held now (%s)", remote->name, strerror(-r));
-        remote->is_attached = false;
-        r = 0;
-    }
-    remote_resume(remote);
-    return r;
-}
-
-/* A store without a state of its own cannot do without its remote: an empty filesystem would be
- * shown for what is there, and what is wrong with the remote would be found out later. */
-static int begin_on_remote(struct remote *remote, char **ret_text)
-{
-    int r = remote_prepare(remote, ret_text);
-    if (r < 0 && !*ret_text)
-        remote_error(remote, r, "%s cannot be used (%s)", remote->name, strerror(-r));
-    if (r == 0 && !remote->is_attached)
-        r = -EIO;
-    if (r < 0 && !*ret_text)
-        *ret_text = xasprintf("%s", remote->shared.error);
-    return r;
-}
-
 int store_open(const struct store_options *options, struct store **ret, char **ret_text)
 {
     struct store *store = store_new(options);
@@ -248,15 +195,13 @@ int store_open(const struct store_options *options, struct store **ret, char **r
     if (r == 0)
         r = allow_own_encodings(store, ret_text);
     if (r == 0 && store->remote)
-        r = remote_attach(store->remote, adopt_may, ret_text);
-    if (r == 0 && store->remote && adopt_is_blank(store))
-        r = begin_on_remote(store->remote, ret_text);
+        r = remote_join(store->remote, ret_text);
     if (r == 0)
         r = adopt_decide(store, ret_text);
     if (r == 0)
         r = recover(store, ret_text);
     if (r == 0 && store->remote)
-        r = hold_remote(store, ret_text);
+        r = remote_hold(store->remote, ret_text);
     remote_watch_end(store->remote);
     if (r < 0) {
         store_free(store, false);
@@ -304,25 +249,13 @@ int store_open_medium(const struct store_options *options, bool whole_journal, s
     return give_offline(store, recover_view(store, ret_text), ret);
 }
 
-/* A mount can wait for the remote, a reader cannot. */
-static int check_remote(struct remote *remote, char **ret_text)
-{
-    if (remote->is_attached && remote->head.number)
-        return 0;
-    *ret_text = remote->is_attached ? xasprintf("%s: nothing was published there yet", remote->name)
-                                    : xasprintf("%s", remote->shared.error);
-    return remote->is_attached ? -ENOENT : -EHOSTDOWN;
-}
-
 int store_open_remote(const struct store_options *options, struct store **ret, char **ret_text)
 {
     struct store *store = store_new(options);
     *ret_text = NULL;
     int r = open_medium(store, true, ret_text);
     if (r == 0)
-        r = remote_attach(store->remote, adopt_may, ret_text);
-    if (r == 0)
-        r = check_remote(store->remote, ret_text);
+        r = remote_join_to_read(store->remote, ret_text);
     if (r == 0)
         r = adopt_decide(store, ret_text);
     if (r == 0)
@@ -338,7 +271,6 @@ void store_discard(struct store *store)
 int store_start(struct store *store, void (*room)(void *arg), void *arg)
 {
     check(store->tier && store->view && store->stage);
-    check(!store->remote || store->remote->store == store);
     check(!store->commit->on_room);
     store->commit->on_room = room;
     store->commit->on_room_arg = arg;
@@ -432,20 +364,14 @@ static void status_behind(struct store *store, struct store_status *ret)
         stage_sealed_list(store->stage, NULL, 0) + stage_drafts(store->stage, NULL, 0);
 }
 
-/* Memory for chunks that refer to others: readers have these, and so has condensing, besides what
- * is encoded. */
+/* Memory for chunks that refer to others, of those who read them. */
 static uint64_t dense_buffers(const struct store *store)
 {
     uint64_t readers = READ_THREADS + (store->remote ? PULL_READERS : 0),
              threads = store->options.writeback_threads;
     if (!(store->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE))
         return 0;
-    uint64_t condensing =
-        store->remote && store->remote->condense
-            ? threads * (CHUNK_REFS_MAX + 5u) * CHUNK_SIZE_MAX + CONDENSE_ROUND_BYTES
-            : 0;
-    return (store->remote ? BASES_CACHE_BYTES : 0) + (readers + threads + 1) * LOCAL_BASES_BYTES +
-           condensing;
+    return (readers + threads + 1) * LOCAL_BASES_BYTES;
 }
 
 static void status_memory(struct store *store, struct store_status *ret)
@@ -453,10 +379,10 @@ static void status_memory(struct store *store, struct store_status *ret)
     struct stage_usage usage = stage_usage(store->stage);
     uint64_t stage = usage.total_bytes + usage.control_bytes;
     uint64_t tables = usage.heap_bytes_max + (uint64_t)PENDING_OPS_MAX * 400;
-    uint64_t for_remote = pull_window(store->options.remote.fetch_threads) + RUN_FETCH_WINDOW +
+    uint64_t for_remote = pull_window(store->options.remote.fetch_threads) +
                           (uint64_t)PULL_READERS * 2 * CHUNK_SIZE_MAX;
     uint64_t buffers =
-        (store->remote ? for_remote + upload_memory(store->remote) : 0) + dense_buffers(store) +
+        (store->remote ? for_remote : 0) + remote_memory(store->remote) + dense_buffers(store) +
         (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN + (uint64_t)CHUNK_CACHE_ENTRIES * CHUNK_SIZE_MAX +
         (uint64_t)(3 * (store->options.writeback_threads + 1) + READ_THREADS) * CHUNK_SIZE_MAX;
     uint64_t names = VIEW_CACHE_BYTES + NS_CLEAN_BYTES;

@@ -11,7 +11,7 @@
 #include "fuzz.h"
 #include "fuzz.h"
 #include "remote/bases.h"
-#include "remote/maintenance.h"
+#include "remote/maintenance_internal.h"
 
 #define CHUNKS_MAX 10u
 #define RAW_MAX (8u * 1024)

@@ -10,6 +10,8 @@
 #include "codec/dx.h"
 #include "codec/twin.h"
 #include "format/le.h"
+#include "remote/chunks.h"
+#include "view/remote.h"
 
 /* --- numbers ---------------------------------------------------------------------------------- */
 
@@ -182,7 +184,7 @@ static void add(struct placing *p, struct chunk_entry entry, size_t stored_len)
 static uint64_t end(struct placing *p)
 {
     struct store *store = fixture.store;
-    struct tier *tier = store->remote->tier;
+    struct tier *tier = remote_tier(store->remote);
     char object[32];
     pack_object_name(p->id, object);
     uint64_t len =

@@ -5,12 +5,14 @@
 #include <stdio.h>
 
 #include "../expect.h"
+#include "../remote/repair_peek.h"
 #include "base/clock.h"
 #include "base/hex.h"
 #include "dense_fixture.h"
+#include "remote/chunks.h"
 #include "remote/maintenance.h"
-#include "store/job.h"
 #include "store/reader.h"
+#include "view/remote.h"
 
 /* What the view says of a place, as a foreign index may say it. */
 static void (*twist)(struct chunk_entry *entry);
@@ -204,7 +206,7 @@ Test(dense, a_damaged_base_costs_what_refers_to_it)
     make_two();
     struct chunk_entry base = dense_entry("base", 2 * MIB);
     dense_spoil(base.pack, base.offset + base.stored_len / 2, 8);
-    fixture.store->remote->maintenance->repair_at = INT64_MAX;
+    hold_repair(fixture.store->remote);
     expect_damage(2 * MIB, MIB);
     store_damage(fixture.store, note, what);
     hex_print(hex, base.name.bytes, 8);
@@ -217,7 +219,7 @@ Test(dense, a_damaged_base_costs_what_refers_to_it)
 static void await_repair(void)
 {
     struct remote *remote = fixture.store->remote;
-    for (int i = 0; remote_repair_is_due(remote); i++) {
+    for (int i = 0; is_repair_due(remote); i++) {
         cr_assert_lt(i, 12000, "it is repaired");
         (void)usleep(10000);
     }
@@ -258,7 +260,7 @@ Test(dense, what_rests_on_a_bad_pack_stays_on_nvme)
 {
     make_two();
     (void)run_job("next", false);
-    fixture.store->remote->maintenance->repair_at = INT64_MAX;
+    hold_repair(fixture.store->remote);
     remote_note_bad_pack(fixture.store->remote, base_pack, "it is damaged");
     assert_u64(run_job("next", true).dropped_bytes, 0);
 }
@@ -329,7 +331,7 @@ Test(dense, a_cycle_ends)
     cycle[0] = dense_entry("next", 0).name;
     cycle[1] = dense_entry("base", 0).name;
     twist = make_cycle;
-    fixture.store->remote->maintenance->repair_at = INT64_MAX;
+    hold_repair(fixture.store->remote);
     for (size_t i = 0; i < ARRAY_LEN(depths); i++) {
         memcpy(cycle_depth, depths[i], sizeof cycle_depth);
         int64_t began = clock_monotonic_ns();
@@ -362,7 +364,7 @@ Test(dense, references_to_what_is_not_so)
     make_two();
     const struct chunk_entry is = dense_entry("next", 0);
     twist = give_lie;
-    fixture.store->remote->maintenance->repair_at = INT64_MAX;
+    hold_repair(fixture.store->remote);
     lie = is;
     lie.refs[0].name.bytes[5] ^= 1;
     expect_lie("a base that is nowhere");
@@ -513,7 +515,7 @@ Test(dense, many_readers_miss_bases_at_once)
     char object[32];
     make_two();
     struct pull *pull = narrow();
-    fixture.store->remote->maintenance->repair_at = INT64_MAX;
+    hold_repair(fixture.store->remote);
     pack_object_name(base_pack, object);
     _cleanup_free_ char *path = xasprintf("%s/%s", remote_path, object);
     assert_i64(unlink(path), 0);

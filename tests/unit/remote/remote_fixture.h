@@ -4,7 +4,7 @@
 #pragma once
 
 #include "../fixtures/store_fixture.h"
-#include "remote/maintenance.h"
+#include "remote/maintenance_internal.h"
 
 #define GRACE_NS (200 * 1000000ll)
 #define LONG_GRACE_NS (3600 * 1000000000ll)

@@ -7,7 +7,7 @@
 #include "../fixtures/store_fixture.h"
 #include "base/clock.h"
 #include "remote/chains.h"
-#include "remote/maintenance.h"
+#include "remote/maintenance_internal.h"
 #include "weights.h"
 
 #define CHUNKS 2u

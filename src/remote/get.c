@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Packs of the remote are read. */
+#include "format/object.h"
+#include "remote/internal.h"
+
+struct tier *remote_tier(const struct remote *remote)
+{
+    return remote->tier;
+}
+
+int remote_get(struct remote *remote, uint64_t pack, uint64_t offset, void *buf, size_t length)
+{
+    struct tier *tier = remote->tier;
+    char object[32];
+    pack_object_name(pack, object);
+    int r = tier->ops->get_range(tier, object, offset, buf, length);
+    if (r == 0) {
+        atomic_fetch_add(&remote->fetched_total, length);
+        remote_works(remote);
+        return 0;
+    }
+    if (r == -ENOENT || r == -EUCLEAN)
+        return r;
+    if (r != -ECANCELED)
+        remote_error(remote, r, "reading %s failed (%s)", object, strerror(-r));
+    return -EHOSTDOWN;
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A store is opened: whether it can do without its remote now, and what is said where it cannot. */
+#include "base/cause.h"
+#include "remote/internal.h"
+
+int remote_open(struct remote *remote, bool is_new, char **ret_text)
+{
+    char cause[256] = "";
+    if (!is_new) {
+        remote_be_brief(remote, true);
+        return 0;
+    }
+    int r = remote_meet(remote);
+    if (r == 0 || (r == -ENOENT && !remote->options.read_only))
+        return 0;
+    remote->tier->ops->last_error(remote->tier, cause, sizeof cause);
+    _cleanup_free_ char *newer =
+        xasprintf("it was written by a newer version of CairnFS (%s)", cause_text());
+    *ret_text = xasprintf("%s cannot be used: %s", remote->name,
+                          r == -ENOENT ? "nothing was ever stored there"
+                          : r == -EUCLEAN || r == -EBADMSG
+                              ? "its object 'cairn' is no CairnFS prefix, or damaged"
+                          : r == -EPROTONOSUPPORT ? newer
+                          : *cause                ? cause
+                                                  : strerror(-r));
+    return r;
+}
+
+void remote_give_history(const struct remote *remote, struct superblock *sb)
+{
+    if (!remote || !remote->has_prefix)
+        return;
+    memcpy(sb->history, remote->prefix.history, sizeof sb->history);
+    sb->key = remote->prefix.key;
+}
+
+/* A store without a state of its own cannot do without its remote: an empty filesystem would be
+ * shown for what is there, and what is wrong with the remote would be found out later. */
+static int begin_on(struct remote *remote, char **ret_text)
+{
+    int r = remote_prepare(remote, ret_text);
+    if (r < 0 && !*ret_text)
+        remote_error(remote, r, "%s cannot be used (%s)", remote->name, strerror(-r));
+    if (r == 0 && !remote->is_attached)
+        r = -EIO;
+    if (r < 0 && !*ret_text)
+        *ret_text = xasprintf("%s", remote->shared.error);
+    return r;
+}
+
+int remote_join(struct remote *remote, char **ret_text)
+{
+    int r = remote_attach(remote, adopt_may, ret_text);
+    return r == 0 && adopt_is_blank(remote->store) ? begin_on(remote, ret_text) : r;
+}
+
+/* A mount can wait for the remote, a reader cannot. */
+int remote_join_to_read(struct remote *remote, char **ret_text)
+{
+    int r = remote_attach(remote, adopt_may, ret_text);
+    if (r < 0 || (remote->is_attached && remote->head.number))
+        return r;
+    *ret_text = remote->is_attached ? xasprintf("%s: nothing was published there yet", remote->name)
+                                    : xasprintf("%s", remote->shared.error);
+    return remote->is_attached ? -ENOENT : -EHOSTDOWN;
+}
+
+int remote_fetch_runs(struct store *store, const struct head *head)
+{
+    struct remote *remote = store->remote;
+    return runs_fetch(store, remote && remote->is_attached ? remote : NULL, head);
+}
+
+int remote_hold(struct remote *remote, char **ret_text)
+{
+    int r = remote_claim(remote, ret_text);
+    if (r < 0 && !*ret_text) {
+        remote_error(remote, r, "%s cannot be held now (%s)", remote->name, strerror(-r));
+        remote->is_attached = false;
+        r = 0;
+    }
+    remote_resume(remote);
+    return r;
+}
