@@ -4,6 +4,21 @@
 #include "base/io.h"
 #include "commit/internal.h"
 
+void journal_set_anchor(struct store *store, const struct head *head)
+{
+    store->commit->anchor = (struct anchor){.exists = true,
+                                            .number = local_head_is_lost(head) ? 0 : head->number,
+                                            .epoch = head->epoch,
+                                            .cut = head->cut,
+                                            .time = head->time};
+    memcpy(store->commit->anchor.chain, head->chain, CHAIN_LEN);
+}
+
+const struct anchor *journal_anchor(const struct store *store)
+{
+    return &store->commit->anchor;
+}
+
 static char *local_head_path(const struct store *store)
 {
     return xasprintf("%s/head", store->path);

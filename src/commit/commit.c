@@ -21,6 +21,43 @@ void commit_new(struct store *store, const struct upkeep *upkeep)
     packs_init(store);
 }
 
+int commit_start(struct store *store, void (*room)(void *arg), void *arg)
+{
+    check(!store->commit->on_room);
+    store->commit->on_room = room;
+    store->commit->on_room_arg = arg;
+    stage_on_room(store->stage, room, arg);
+    int r = writeback_start(store);
+    if (r < 0)
+        return r;
+    room_account(store);
+    return room_start(store);
+}
+
+static bool is_full(struct store *store)
+{
+    LOCK_SCOPE(&store->commit->room.lock);
+    return store->commit->room.scarce && store->commit->room.hopeless;
+}
+
+struct commit_status commit_status(struct store *store)
+{
+    struct commit *commit = store->commit;
+    struct commit_status ret = {.is_full = is_full(store),
+                                .stage_is_lost = atomic_load(&commit->own_stage.is_lost),
+                                .view_is_lost = atomic_load(&commit->lost_view.is_lost),
+                                .written_bytes_total = atomic_load(&commit->written_total),
+                                .dedup_bytes_total = atomic_load(&commit->dedup_total),
+                                .healed_chunks_total = atomic_load(&commit->healed_total),
+                                .encoded = encode_counts(&commit->encoded)};
+    LOCK_SCOPE(&commit->horizon.lock);
+    ret.horizon_seq = commit->horizon.horizon;
+    ret.errors = commit->horizon.errors;
+    memcpy(ret.last_error, commit->horizon.last_error, sizeof ret.last_error);
+    ret.last_error_ns = commit->horizon.last_error_ns;
+    return ret;
+}
+
 void commit_free(struct store *store)
 {
     struct commit *commit = store->commit;

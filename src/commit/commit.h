@@ -146,6 +146,21 @@ uint64_t store_generation(struct store *store);
 
 /* --- its health ------------------------------------------------------------------------------- */
 
+/* Part of store_status(). */
+struct commit_status {
+    uint64_t horizon_seq;
+    bool is_full;       /* of data that may not be dropped: writers get -ENOSPC */
+    bool stage_is_lost; /* the files of the stage were removed: what is in it does not outlive the
+                           daemon */
+    bool view_is_lost;  /* it takes no change, or gives damaged rows, and no opening mends it */
+    uint64_t written_bytes_total, dedup_bytes_total;
+    uint64_t healed_chunks_total; /* stored anew from another tier */
+    struct encode_counts encoded;
+    uint64_t errors;
+    char last_error[256];
+    int64_t last_error_ns; /* monotonic */
+};
+
 /* Calls `fn` for each damage seen since mount (bounded). */
 void store_damage(struct store *store, void (*fn)(const char *path, const char *what, void *arg),
                   void *arg);

@@ -111,6 +111,8 @@ int64_t history_last_time(struct store *store); /* when the last operation happe
 /* Seals every draft and every nascent file but these, ascending. */
 CAIRN_MUST_CHECK int history_seal_all_but(struct store *store, const uint64_t *but,
                                           size_t but_count);
+/* Some of these found no room in the log (-EAGAIN): writeback seals all, once there is some. */
+void history_seal_rest_later(struct store *store);
 
 /* --- draft.c ---------------------------------------------------------------------------------- */
 

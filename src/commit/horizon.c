@@ -98,6 +98,33 @@ void horizon_advance(struct store *store, uint64_t seq)
     event_signal(&store->commit->progress);
 }
 
+/* The number of the newest operation, which is `cut` at least. */
+static uint64_t raise_newest(struct store *store, uint64_t cut)
+{
+    struct history *history = &store->commit->history;
+    LOCK_SCOPE(&history->lock);
+    history->newest = max_u64(history->newest, cut);
+    return history->newest;
+}
+
+void horizon_begin(struct store *store, uint64_t cut)
+{
+    (void)raise_newest(store, cut);
+    LOCK_SCOPE(&store->commit->horizon.lock);
+    store->commit->horizon.horizon = cut;
+}
+
+void horizon_raise(struct store *store, uint64_t cut)
+{
+    horizon_advance(store, raise_newest(store, cut));
+}
+
+uint64_t horizon_target_bytes(struct store *store)
+{
+    LOCK_SCOPE(&store->commit->horizon.lock);
+    return store->commit->horizon.target_bytes;
+}
+
 void store_wait(struct store *store, uint64_t seq, waiter_fn *fn, void *arg, uint64_t *ret_ticket)
 {
     mutex_lock(&store->commit->horizon.lock);

@@ -50,7 +50,13 @@ struct priority {
 
 void horizon_init(struct store *store);
 void horizon_done(struct store *store);
+/* Recovery: all up to `cut` is durable, where the journal ends; operations are numbered from there
+ * on. */
+void horizon_begin(struct store *store, uint64_t cut);
 void horizon_advance(struct store *store, uint64_t seq);
+/* The state of a head with this cut is shown from now on, all of it durable. For waiters, numbers
+ * only grow: ours may be larger than the writer's. */
+void horizon_raise(struct store *store, uint64_t cut);
 void horizon_error(struct store *store, const char *fmt, ...) CAIRN_PRINTF(2, 3);
 void horizon_kick(struct store *store); /* has the writeback thread make a round */
 uint64_t horizon_new_ticket(struct store *store);
@@ -62,6 +68,8 @@ void horizon_note(struct store *store);
 bool horizon_is_awaited_locked(struct store *store);
 bool horizon_is_urgent_locked(struct store *store);
 bool horizon_is_urgent(struct store *store);
+/* Bytes still to go of the target that is being written. */
+uint64_t horizon_target_bytes(struct store *store);
 bool horizon_is_stopping(struct store *store); /* writeback_stop() was called */
 /* The writeback thread: waits for `ms`. False: the store stops, and it did not wait longer. */
 CAIRN_MUST_CHECK bool horizon_pause(struct store *store, int64_t ms);

@@ -122,6 +122,10 @@ struct store {
 /* commit.c: sets store->commit. The rounds are store/'s. */
 void commit_new(struct store *store, const struct upkeep *upkeep);
 void commit_free(struct store *store);
+/* The threads. writeback_stop() and room_stop() end them, also where it fails. `room`: see
+ * store_start(). */
+CAIRN_MUST_CHECK int commit_start(struct store *store, void (*room)(void *arg), void *arg);
+struct commit_status commit_status(struct store *store);
 
 /* Does the view lack what is durable? Any thread. */
 static inline bool lag_exists(const struct store *store)

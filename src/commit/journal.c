@@ -301,6 +301,20 @@ int journal_read(struct store *store, uint64_t from,
     return r < 0 ? r : 0;
 }
 
+struct journal_found journal_found(const struct store *store)
+{
+    const struct journal *journal = &store->commit->journal;
+    struct journal_found found = {.is_empty = journal->segment == 0,
+                                  .cut_seq = journal->cut_seq,
+                                  .epoch = journal->epoch,
+                                  .bytes = journal->bytes,
+                                  .time = journal->time,
+                                  .damage = journal->damage,
+                                  .was_skipped = journal->was_skipped};
+    memcpy(found.chain, journal->chain, CHAIN_LEN);
+    return found;
+}
+
 /* --- writing ---------------------------------------------------------------------------------- */
 
 /* A segment file with room for `need` bytes of batches; the one that was allocated ahead if it is
@@ -454,6 +468,21 @@ int journal_remove_all(struct store *store)
     }
     vector_free(&numbers.of);
     return r < 0 ? r : store->tier->ops->sync(store->tier);
+}
+
+/* The journal and the stage's durable number belong to the state before. A follower's own batches
+ * have numbers above the head's: if the stage kept their number, the next recovery would take the
+ * new journal for one that lost its end. If this fails, the next batch begins a segment. */
+int journal_begin_anew(struct store *store, const struct head *head)
+{
+    struct journal *journal = &store->commit->journal;
+    int r = journal_remove_all(store);
+    journal->offset = journal->room = journal->bytes = journal->spare = 0;
+    journal->cut_seq = head->cut;
+    memcpy(journal->chain, head->chain, sizeof journal->chain);
+    journal_set_anchor(store, head);
+    stage_note_durable(store->stage, head->cut);
+    return r < 0 ? r : journal_begin(store);
 }
 
 /* A segment may go when the one after it begins at or before the cut. From the oldest on, so that a

@@ -32,6 +32,16 @@ struct journal {
     bool was_skipped; /* some of it is damaged, and the view has what it said */
 };
 
+/* The result of journal_read(). */
+struct journal_found {
+    bool is_empty; /* there is no segment */
+    uint64_t cut_seq, epoch, bytes;
+    int64_t time;
+    uint8_t chain[CHAIN_LEN];
+    struct journal_damage damage;
+    bool was_skipped;
+};
+
 /* Where the journal begins, if not with an empty history. */
 struct anchor {
     bool exists;
@@ -60,13 +70,21 @@ struct journal_batch {
 CAIRN_MUST_CHECK int journal_read(struct store *store, uint64_t from,
                                   int (*fn)(const struct journal_batch *batch, void *arg),
                                   void *arg);
+/* Of the last one: for recovery, which comes before the writeback thread. */
+struct journal_found journal_found(const struct store *store);
 /* Begins a segment for the store's epoch: durable on return. */
 CAIRN_MUST_CHECK int journal_begin(struct store *store);
+/* The state of a head takes the place of the store's own: the journal begins anew, with it. In the
+ * writeback thread. */
+CAIRN_MUST_CHECK int journal_begin_anew(struct store *store, const struct head *head);
 CAIRN_MUST_CHECK int journal_append(struct store *store, uint64_t cut, const void *records,
                                     size_t len, uint32_t count);
 
 /* --- anchor.c --------------------------------------------------------------------------------- */
 
+/* Where the journal begins: with this head, from now on. For recovery, and the writeback thread. */
+void journal_set_anchor(struct store *store, const struct head *head);
+const struct anchor *journal_anchor(const struct store *store);
 /* The newest head that this store knows to be published; -ENOENT. */
 CAIRN_MUST_CHECK int local_head_read(const struct store *store, struct head *ret_head);
 CAIRN_MUST_CHECK int local_head_write(const struct store *store, const struct head *head);

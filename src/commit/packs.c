@@ -17,6 +17,7 @@ void packs_init(struct store *store)
     for (unsigned i = 0; i < PACK_BUFFERS; i++)
         store->commit->packs.buffers[i] = xmalloc_large(PACK_BUFFER_LEN);
     store->commit->packs.buffers_free = PACK_BUFFERS;
+    atomic_store(&store->commit->next_pack, 1);
 }
 
 static void new_pack_free(struct new_pack *pack)
@@ -274,6 +275,11 @@ static void encode_chunk(struct store *store, const struct iovec *iov, size_t io
     entry->encoding = e.encoding;
 }
 
+struct encode_totals *packs_encoded(struct store *store)
+{
+    return &store->commit->encoded;
+}
+
 const void *packs_encode(struct store *store, const struct chunk_name *name, const void *raw,
                          uint32_t raw_len, void *scratch, struct chunk_entry *ret_entry)
 {
@@ -322,6 +328,12 @@ void packs_add_dense(struct store *store, const struct chunk_entry *entry, const
 {
     check(entry->ref_count > 0);
     add_stored(store, entry, stored, true);
+    rate_limit_charge(&store->commit->limit, entry->stored_len);
+}
+
+bool packs_limit_is_paid(struct store *store)
+{
+    return rate_limit_is_paid(&store->commit->limit);
 }
 
 /* It is known only once it lies in a pack: a version that finds it, and relies on it, has it with
@@ -449,6 +461,11 @@ const struct new_pack *packs_find_written(struct store *store, uint64_t id)
     if (pack->id == id && pack->state == PACK_DURABLE)
         return pack;
     return NULL;
+}
+
+bool packs_is_written(struct store *store, uint64_t id)
+{
+    return packs_find_written(store, id) != NULL;
 }
 
 bool packs_have_leftovers(struct store *store)

@@ -87,12 +87,16 @@ CAIRN_MUST_CHECK int packs_add(struct store *store, const struct iovec *iov, siz
  * or in `scratch` (PACKS_SCRATCH_LEN), and an entry without a place. Any thread. */
 const void *packs_encode(struct store *store, const struct chunk_name *name, const void *raw,
                          uint32_t raw_len, void *scratch, struct chunk_entry *ret_entry);
+/* Totals of chunks that were encoded for NVMe. Condensing encodes by itself, and counts here. */
+struct encode_totals *packs_encoded(struct store *store);
 /* Adds a chunk as it is stored on NVMe (compaction). */
 CAIRN_MUST_CHECK int packs_add_stored(struct store *store, const struct chunk_entry *entry,
                                       const void *stored);
 /* The same for one that did not refer to these others until now. No thread drops a pack, or is
- * about to, until the view has it. */
+ * about to, until the view has it. It counts for writeback_limit, without a wait. */
 void packs_add_dense(struct store *store, const struct chunk_entry *entry, const void *stored);
+/* Is all that counts for that limit paid for? */
+bool packs_limit_is_paid(struct store *store);
 /* The same for one that was fetched and stands by itself, against room_promote(). -EEXIST: it is
  * being stored already. */
 CAIRN_MUST_CHECK int packs_promote(struct store *store, const struct chunk_entry *entry,
@@ -131,6 +135,7 @@ void packs_readd(struct store *store, uint64_t id, uint64_t length,
 /* A pack that is written, and that the view does not know: for the writeback thread and recovery;
  * NULL: there is none. */
 const struct new_pack *packs_find_written(struct store *store, uint64_t id);
+bool packs_is_written(struct store *store, uint64_t id); /* is there one? */
 
 /* --- pack_file.c ------------------------------------------------------------------------------ */
 

@@ -33,6 +33,10 @@ CAIRN_MUST_CHECK int local_read_chunk(struct store *store, const struct chunk_na
 CAIRN_MUST_CHECK int local_read(struct store *store, uint64_t ino, uint64_t offset, void *buf,
                                 size_t length);
 
+/* Content is being read. */
+void reading_note(struct store *store);
+int64_t reading_quiet_ns(const struct store *store); /* since then */
+
 /* --- damage.c --------------------------------------------------------------------------------- */
 
 struct damage {

@@ -57,11 +57,13 @@ CAIRN_MUST_CHECK int room_admit(struct store *store, uint64_t bytes);
 /* Bytes that would have to come free until all is held that should be. */
 uint64_t room_missing(struct store *store);
 /* Fetched bytes may be promoted; they count until a batch names them. False: there is no room
- * now; `more` is signalled when it is worth another try. `asks`: the thread is to look for room now
- * where there is little: not in such a try, which follows a look. */
+ * now; room_more() is signalled when it is worth another try. `asks`: the thread is to look for
+ * room now where there is little: not in such a try, which follows a look. */
 bool room_promote(struct store *store, uint64_t bytes, bool asks);
 void room_promote_done(struct store *store, uint64_t bytes);
 uint64_t room_promoted(struct store *store);
+/* That event: for those that wait, and for what ends their wait. */
+struct event *room_more(struct store *store);
 
 /* --- gc.c ------------------------------------------------------------------------------------- */
 

@@ -386,6 +386,11 @@ int history_seal_all_but(struct store *store, const uint64_t *but, size_t but_co
     return r;
 }
 
+void history_seal_rest_later(struct store *store)
+{
+    atomic_store(&store->commit->seal_rest, true);
+}
+
 int store_seal_all(struct store *store)
 {
     return history_seal_all_but(store, NULL, 0);

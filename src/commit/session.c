@@ -427,6 +427,13 @@ void store_watch_stage(struct store *store)
     store_urge(store, clock_monotonic_ns() + LOST_URGE_NS);
 }
 
+void session_close_stage(struct store *store, bool is_empty)
+{
+    stage_close(store->stage, is_empty);
+    if (is_empty && store->commit->own_stage.dir)
+        stage_leave_directory(store->commit->own_stage.dir);
+}
+
 const char *store_stage_directory(const struct store *store)
 {
     return store->commit->own_stage.dir;

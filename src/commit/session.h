@@ -53,6 +53,9 @@ CAIRN_MUST_CHECK int session_leave_other(const char *store, const uint8_t store_
 CAIRN_MUST_CHECK int session_new_stage(struct store *store);
 /* Takes that back: no session names it yet. */
 void session_drop_stage(struct store *store);
+/* Closes the store's stage, if it has one; `is_empty`: and removes it, with a directory of its
+ * own. */
+void session_close_stage(struct store *store, bool is_empty);
 /* Is another store mounted that has the same id, as far as their stages are in the same directory?
  * It is told; -EBUSY, with *ret_text, where both would write to one remote. */
 CAIRN_MUST_CHECK int session_meet_twin(struct store *store, char **ret_text);

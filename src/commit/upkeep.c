@@ -97,6 +97,23 @@ bool compact_round(struct store *store, bool now)
     return count > 0 && upkeep_drop(store, ids, count, 0);
 }
 
+uint64_t gc_ask(struct store *store)
+{
+    uint64_t number = atomic_fetch_add(&store->commit->gc_asked, 1) + 1;
+    horizon_kick(store);
+    return number;
+}
+
+bool gc_is_done(const struct store *store, uint64_t number)
+{
+    return atomic_load(&store->commit->gc_done) >= number;
+}
+
+void gc_ask_soon(struct store *store)
+{
+    atomic_store(&store->commit->gc_soon, true);
+}
+
 void upkeep_begin(struct store *store)
 {
     store->commit->rounds.tidy_at = clock_monotonic_ns() + TIDY_AFTER_NS;

@@ -127,6 +127,14 @@ int writeback_start(struct store *store)
     return r;
 }
 
+void writeback_for_each(struct store *store, void (*fn)(void *item), void *items, size_t count,
+                        size_t size)
+{
+    for (size_t i = 0; i < count; i++)
+        pool_submit(store->commit->workers, fn, (uint8_t *)items + i * size);
+    pool_drain(store->commit->workers);
+}
+
 void writeback_stop(struct store *store)
 {
     mutex_lock(&store->commit->horizon.lock);

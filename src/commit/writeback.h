@@ -90,6 +90,10 @@ void pieces_done(struct pieces *pieces);
 
 CAIRN_MUST_CHECK int writeback_start(struct store *store);
 void writeback_stop(struct store *store);
+/* Calls `fn` for each of these in the threads that encode; returns when it has done. In the
+ * writeback thread. */
+void writeback_for_each(struct store *store, void (*fn)(void *item), void *items, size_t count,
+                        size_t size);
 
 /* --- lag.c ------------------------------------------------------------------------------------ */
 
@@ -152,6 +156,11 @@ bool upkeep_rounds(struct store *store);
 bool heal_round(struct store *store, bool now);
 bool gc_round(struct store *store, bool now);
 bool compact_round(struct store *store, bool now);
+/* Asks for rounds until nothing more can be freed, and names them; are they done? */
+uint64_t gc_ask(struct store *store);
+bool gc_is_done(const struct store *store, uint64_t number);
+/* There are packs to be dropped that need not wait for their turn. */
+void gc_ask_soon(struct store *store);
 /* A cut with the same state, without these packs, which are marked as dropping; `flags` of their
  * records. False: they stay. */
 CAIRN_MUST_CHECK bool upkeep_drop(struct store *store, const uint64_t *ids, size_t count,

@@ -80,8 +80,8 @@ static void add_view(const struct service *service, const struct store_status *s
     cJSON *view = add_object(status, "view");
     const char *stays = atomic_load(&service->renewal.stays);
     control_add_u64(view, "applied_seq", s->view.applied_seq);
-    (void)cJSON_AddBoolToObject(view, "damaged", s->view_is_lost);
-    if (s->view_is_lost && stays)
+    (void)cJSON_AddBoolToObject(view, "damaged", s->nvme.view_is_lost);
+    if (s->nvme.view_is_lost && stays)
         (void)cJSON_AddStringToObject(view, "not_made_anew", stays);
 }
 
@@ -104,25 +104,25 @@ static void add_nvme(const char *path, const struct store_status *s, cJSON *stat
                    {"chunks", s->view.chunks},
                    {"packs", s->view.packs},
                    {"pack_bytes", s->view.pack_bytes},
-                   {"horizon_seq", s->horizon_seq},
+                   {"horizon_seq", s->nvme.horizon_seq},
                    {"newest_seq", s->newest_seq},
                    {"behind_bytes", s->behind_bytes},
                    {"behind_files", s->behind_files},
-                   {"written_bytes_total", s->written_bytes_total},
-                   {"dedup_bytes_total", s->dedup_bytes_total},
-                   {"reduced_bytes_total", service_reduced_bytes(&s->encoded)},
+                   {"written_bytes_total", s->nvme.written_bytes_total},
+                   {"dedup_bytes_total", s->nvme.dedup_bytes_total},
+                   {"reduced_bytes_total", service_reduced_bytes(&s->nvme.encoded)},
                    {"evicted_bytes_total", s->evicted_bytes_total},
-                   {"healed_chunks_total", s->healed_chunks_total},
-                   {"errors", s->errors}};
+                   {"healed_chunks_total", s->nvme.healed_chunks_total},
+                   {"errors", s->nvme.errors}};
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
         control_add_u64(nvme, numbers[i].name, numbers[i].value);
     (void)cJSON_AddNumberToObject(nvme, "seconds_behind", s->seconds_behind);
-    service_add_reduction(&s->encoded, nvme);
-    if (s->errors) {
-        (void)cJSON_AddStringToObject(nvme, "last_error", s->last_error);
+    service_add_reduction(&s->nvme.encoded, nvme);
+    if (s->nvme.errors) {
+        (void)cJSON_AddStringToObject(nvme, "last_error", s->nvme.last_error);
         (void)cJSON_AddNumberToObject(
             nvme, "last_error_s_ago",
-            (double)((clock_monotonic_ns() - s->last_error_ns) / 1000000000));
+            (double)((clock_monotonic_ns() - s->nvme.last_error_ns) / 1000000000));
     }
 }
 
@@ -192,7 +192,7 @@ cJSON *handle_status(struct service *service, const cJSON *request)
     control_add_u64(status, "epoch", s.epoch);
     (void)cJSON_AddNumberToObject(status, "uptime_s",
                                   (double)((clock_monotonic_ns() - service->started) / 1000000000));
-    add_stage(service, s.stage_is_lost, status);
+    add_stage(service, s.nvme.stage_is_lost, status);
     add_mount(service, status);
     add_nvme(service->store_path, &s, status);
     add_view(service, &s, status);
@@ -248,11 +248,11 @@ cJSON *handle_horizon(struct service *service, const cJSON *request)
     struct store_status s;
     store_status(service->store, &s);
     cJSON *reply = cJSON_CreateObject();
-    control_add_u64(reply, "nvme", s.horizon_seq);
+    control_add_u64(reply, "nvme", s.nvme.horizon_seq);
     control_add_u64(reply, "newest", s.newest_seq);
     control_add_u64(reply, "missing_bytes", store_missing_bytes(service->store, s.newest_seq));
-    if (s.errors && clock_monotonic_ns() - s.last_error_ns < URGENT_LEASE_NS)
-        (void)cJSON_AddStringToObject(reply, "error", s.last_error);
+    if (s.nvme.errors && clock_monotonic_ns() - s.nvme.last_error_ns < URGENT_LEASE_NS)
+        (void)cJSON_AddStringToObject(reply, "error", s.nvme.last_error);
     remote_side_add_horizon(service, s.newest_seq, reply);
     return reply;
 }

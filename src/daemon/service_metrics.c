@@ -330,19 +330,19 @@ static char *serve_trouble(void *arg)
         store_remote_status(service->store, &remote);
     if (remote.state == REMOTE_FENCED)
         return xasprintf("another writer has taken over the remote: %s\n", remote.error);
-    if (s.stage_is_lost)
+    if (s.nvme.stage_is_lost)
         return xstrdup("the files of the stage were removed: data not yet on NVMe is lost if the "
                        "daemon dies; unmount and mount again\n");
     const char *stays = atomic_load(&service->renewal.stays);
-    if (s.view_is_lost)
+    if (s.nvme.view_is_lost)
         return xasprintf("the view is damaged: lookups may fail, and writers will block; %s%s\n",
                          stays ? "it is not rebuilt now: " : "it is about to be rebuilt",
                          stays ? stays : "");
-    if (s.is_full)
+    if (s.nvme.is_full)
         return xstrdup("NVMe is full and nothing can be evicted: programs get ENOSPC\n");
-    if (s.errors && s.behind_bytes > 0 &&
-        clock_monotonic_ns() - s.last_error_ns < RECENT_S * 1000000000ll)
-        return xasprintf("writes to NVMe are failing; retrying: %s\n", s.last_error);
+    if (s.nvme.errors && s.behind_bytes > 0 &&
+        clock_monotonic_ns() - s.nvme.last_error_ns < RECENT_S * 1000000000ll)
+        return xasprintf("writes to NVMe are failing; retrying: %s\n", s.nvme.last_error);
     return NULL;
 }
 

@@ -353,7 +353,7 @@ static void note_none(struct store *store)
         atomic_store(&evict->none_since, now);
     evict->none_published = published;
     atomic_store(&evict->none_until, now + REST_NS);
-    event_signal(&store->commit->room.more);
+    event_signal(room_more(store));
 }
 
 /* Chooses packs to go because room is short, or will be: early, so that writers need not wait. */

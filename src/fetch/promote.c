@@ -18,7 +18,7 @@
 /* Room comes free when something is evicted, which takes a moment. */
 static bool take_room(struct store *store, uint64_t bytes, int64_t until)
 {
-    struct event *more = &store->commit->room.more;
+    struct event *more = room_more(store);
     uint64_t seen = event_count(more);
     for (bool asks = true; !room_promote(store, bytes, asks); asks = false)
         if (evict_is_hopeless(store) || remote_is_stopping(store->remote) ||
@@ -84,7 +84,7 @@ bool promote_round(struct store *store, bool now)
 
 void promote_flush(struct store *store)
 {
-    struct event *progress = &store->commit->progress;
+    struct event *progress = store_progress(store);
     int64_t until = clock_monotonic_ns() + FLUSH_NS;
     uint64_t seen = event_count(progress);
     atomic_fetch_add(&store->fetch->promote_flushes, 1);

@@ -204,16 +204,6 @@ int adopt_view(struct store *store, const struct head *head)
 
 /* --- which goes on from which------------------------------------------------------------------ */
 
-static void set_anchor(struct store *store, const struct head *head)
-{
-    store->commit->anchor = (struct anchor){.exists = true,
-                                            .number = local_head_is_lost(head) ? 0 : head->number,
-                                            .epoch = head->epoch,
-                                            .cut = head->cut,
-                                            .time = head->time};
-    memcpy(store->commit->anchor.chain, head->chain, CHAIN_LEN);
-}
-
 struct looking {
     const struct head *head;
     uint64_t known_cut; /* published before */
@@ -312,7 +302,7 @@ static int begin_with(struct store *store, const struct head *head, char **ret_t
     if (r == 0)
         r = adopt_unmark(store);
     if (r == 0)
-        set_anchor(store, head);
+        journal_set_anchor(store, head);
     else
         *ret_text = xasprintf("%s: the state that it holds (head %llu) cannot be taken over: %s",
                               store->remote->name, (unsigned long long)head->number, strerror(-r));
@@ -364,7 +354,7 @@ static int go_on_from(struct store *store, const struct head *head)
     if (r == 0)
         r = local_head_write(store, head);
     if (r == 0)
-        set_anchor(store, head);
+        journal_set_anchor(store, head);
     return r;
 }
 
@@ -396,7 +386,7 @@ static bool view_may_be_ahead(struct store *store, uint64_t published)
     }
     uint64_t applied = view_state(view).applied_seq;
     view_close(view);
-    return applied > max_u64(store->commit->journal.cut_seq, published);
+    return applied > max_u64(journal_found(store).cut_seq, published);
 }
 
 static char *explain_damage(const struct store *store)
@@ -420,21 +410,20 @@ static enum verdict judge_head(struct store *store, const struct head *known,
         return DAMAGED;
     if (view_may_be_ahead(store, is_ours ? head->cut : 0))
         return DAMAGED;
-    if (look.batches == 0 && !known && store->commit->journal.segment == 0)
+    struct journal_found found = journal_found(store);
+    if (look.batches == 0 && !known && found.is_empty)
         return BEGIN;
     bool has_news = look.has_news || session_left_stage(store->path, store->sb.store);
-    bool ends_there = store->commit->journal.cut_seq == head->cut &&
-                      memcmp(store->commit->journal.chain, head->chain, CHAIN_LEN) == 0;
-    if ((look.found || ends_there) &&
-        (is_ours || !has_news || store->commit->journal.cut_seq == head->cut))
+    bool ends_there =
+        found.cut_seq == head->cut && memcmp(found.chain, head->chain, CHAIN_LEN) == 0;
+    if ((look.found || ends_there) && (is_ours || !has_news || found.cut_seq == head->cut))
         return GO_ON;
     /* Staged operations go on from what the journal has lost. */
-    if (is_ours && store->commit->journal.cut_seq < head->cut)
+    if (is_ours && found.cut_seq < head->cut)
         return session_left_stage(store->path, store->sb.store) ? DAMAGED : BEGIN;
     /* An older state than the one that we published there: the remote lost heads. */
     bool is_own = was_here && memcmp(known->store, store->sb.store, sizeof known->store) == 0;
-    bool goes_on = was_here && (head->cut >= known->cut || !is_own) &&
-                   store->commit->journal.cut_seq >= known->cut;
+    bool goes_on = was_here && (head->cut >= known->cut || !is_own) && found.cut_seq >= known->cut;
     return !has_news && goes_on ? BEGIN : REFUSE;
 }
 
@@ -468,7 +457,7 @@ static bool read_known(struct store *store, struct head *known)
     if (r < 0 && r != -ENOENT)
         log_warn("%s/head cannot be read (%s)", store->path, strerror(-r));
     if (r == 0 && known->run_count > 0)
-        set_anchor(store, known);
+        journal_set_anchor(store, known);
     return r == 0;
 }
 
@@ -485,7 +474,7 @@ bool adopt_is_blank(struct store *store)
     bool has_known = read_known(store, known);
     free(known);
     return !has_known && journal_read(store, 0, note_batch, NULL) == 0 &&
-           store->commit->journal.segment == 0;
+           journal_found(store).is_empty;
 }
 
 int adopt_decide(struct store *store, char **ret_text)

@@ -75,8 +75,7 @@ static int64_t at_most_reduce_after(const struct store *store, int64_t ns)
 
 static bool nobody_reads(struct store *store)
 {
-    int64_t since = clock_monotonic_ns() - atomic_load(&store->commit->read_at);
-    return since >= at_most_reduce_after(store, QUIET_NS);
+    return reading_quiet_ns(store) >= at_most_reduce_after(store, QUIET_NS);
 }
 
 bool condense_may_go_on(struct store *store)
@@ -90,7 +89,7 @@ static bool may_begin(struct store *store)
     return store->options.reduce == REDUCE_DENSE &&
            (store->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE) && remote_has_ours(store->remote) &&
            remote.pending_chunks == 0 && condense_may_go_on(store) && !packs_are_dropping(store) &&
-           rate_limit_is_paid(&store->commit->limit) && room_for_moving(store);
+           packs_limit_is_paid(store) && room_for_moving(store);
 }
 
 /* --- is a file old? --------------------------------------------------------------------------- */
@@ -296,7 +295,6 @@ static size_t add_all(struct round *round)
             if (!chunk->encoded || chunk->entry.depth != depth)
                 continue;
             packs_add_dense(round->store, &chunk->entry, chunk->encoded);
-            rate_limit_charge(&round->store->commit->limit, chunk->entry.stored_len);
             added++;
         }
     return added;
@@ -306,9 +304,7 @@ static size_t add_all(struct round *round)
 static bool carry_round(struct round *round)
 {
     struct store *store = round->store;
-    for (size_t i = 0; i < round->count; i++)
-        pool_submit(store->commit->workers, condense_encode, &round->chunks[i]);
-    pool_drain(store->commit->workers);
+    writeback_for_each(store, condense_encode, round->chunks, round->count, sizeof *round->chunks);
     size_t added = add_all(round);
     for (size_t i = 0; i < round->count; i++)
         free(round->chunks[i].encoded);

@@ -221,7 +221,7 @@ static bool encode_chunk(struct work *w)
     entry->stored_len = (uint32_t)stored;
     if (stored == 0)
         return false;
-    struct encode_totals *totals = &w->chunk->store->commit->encoded;
+    struct encode_totals *totals = packs_encoded(w->chunk->store);
     if (is_same(w)) {
         atomic_fetch_add(&totals->raw_bytes[entry->encoding], entry->raw_len);
         atomic_fetch_add(&totals->stored_bytes[entry->encoding], stored);
@@ -250,6 +250,6 @@ void condense_encode(void *arg)
     free(w.encoded);
     free(w.decoded);
     free(w.scratch);
-    atomic_fetch_add(&w.chunk->store->commit->encoded.cpu_ns,
+    atomic_fetch_add(&packs_encoded(w.chunk->store)->cpu_ns,
                      (uint64_t)(clock_ns(CLOCK_THREAD_CPUTIME_ID) - began));
 }

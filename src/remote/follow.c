@@ -76,35 +76,6 @@ static int change_view(struct store *store, struct follow_step *step, uint32_t f
     return r;
 }
 
-/* The journal and the stage's durable number belong to the state before. A follower's own batches
- * have numbers above the head's: if the stage kept their number, the next recovery would take the
- * new journal for one that lost its end. If this fails, the next batch begins a segment. */
-static int begin_journal_anew(struct store *store, const struct head *head)
-{
-    struct journal *journal = &store->commit->journal;
-    int r = journal_remove_all(store);
-    journal->offset = journal->room = journal->bytes = journal->spare = 0;
-    journal->cut_seq = head->cut;
-    memcpy(journal->chain, head->chain, sizeof journal->chain);
-    store->commit->anchor = (struct anchor){.exists = true,
-                                            .number = head->number,
-                                            .epoch = head->epoch,
-                                            .cut = head->cut,
-                                            .time = head->time};
-    memcpy(store->commit->anchor.chain, head->chain, sizeof store->commit->anchor.chain);
-    stage_note_durable(store->stage, head->cut);
-    return r < 0 ? r : journal_begin(store);
-}
-
-/* For waiters, numbers only grow: ours may be larger than the writer's. */
-static void raise_numbers(struct store *store, uint64_t cut)
-{
-    mutex_lock(&store->commit->history.lock);
-    uint64_t newest = store->commit->history.newest = max_u64(store->commit->history.newest, cut);
-    mutex_unlock(&store->commit->history.lock);
-    horizon_advance(store, newest);
-}
-
 static bool has_own_operations(struct store *store)
 {
     uint64_t seq;
@@ -142,8 +113,8 @@ static int follow_perform(struct store *store, struct follow_step *step)
         r = view_flush(store->view);
     if (r < 0)
         return r;
-    raise_numbers(store, step->head->cut);
-    r = begin_journal_anew(store, step->head);
+    horizon_raise(store, step->head->cut);
+    r = journal_begin_anew(store, step->head);
     if (r < 0)
         horizon_error(store, "nvme: beginning the journal anew failed: %s", strerror(-r));
     room_account(store);

@@ -197,7 +197,7 @@ void remote_head_published(struct remote *remote, const struct head *head)
     remote->head = *head;
     /* A head without a state only names the prefix's holder: the journal still begins where
      * it did. */
-    bool is_anchor = head->run_count > 0 || !remote->store->commit->anchor.exists;
+    bool is_anchor = head->run_count > 0 || !journal_anchor(remote->store)->exists;
     int r = is_anchor ? local_head_write(remote->store, head) : 0;
     if (r < 0)
         log_warn("%s/head cannot be written: %s; the next mount reads it from the remote",

@@ -131,7 +131,7 @@ void repair_round_done(struct remote *remote)
         if (!maintenance->bad[i].is_rewritten)
             maintenance->bad[kept++] = maintenance->bad[i];
     maintenance->bad_count = kept;
-    event_signal(&remote->store->commit->progress);
+    event_signal(store_progress(remote->store));
 }
 
 /* --- choosing --------------------------------------------------------------------------------- */

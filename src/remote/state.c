@@ -45,7 +45,7 @@ void remote_error(struct remote *remote, int error, const char *fmt, ...)
             remote->shared.unreachable_ns = now;
     }
     mutex_unlock(&remote->shared.lock);
-    event_signal(&remote->store->commit->progress);
+    event_signal(store_progress(remote->store));
     if (!repeated)
         log_warn("remote: %s", whole);
 }
@@ -100,7 +100,7 @@ void remote_give_up(struct remote *remote)
     remote->shared.fenced = true;
     remote->shared.state = REMOTE_FENCED;
     mutex_unlock(&remote->shared.lock);
-    event_signal(&remote->store->commit->progress);
+    event_signal(store_progress(remote->store));
     remote_release_waiters(remote);
 }
 
@@ -123,7 +123,7 @@ void store_wait_remote(struct store *store, uint64_t seq, waiter_fn *fn, void *a
         waiters_add(&remote->shared.waiters, seq, ticket, fn, arg);
         remote_settle_limit_locked(remote);
         (void)pthread_cond_broadcast(&remote->shared.changed);
-        event_signal(&store->commit->progress);
+        event_signal(store_progress(store));
     }
     mutex_unlock(&remote->shared.lock);
     if (reached || never)
@@ -168,7 +168,7 @@ void remote_kick_locked(struct remote *remote)
     check_held(&remote->shared.lock);
     remote->shared.kicked = true;
     (void)pthread_cond_broadcast(&remote->shared.changed);
-    event_signal(&remote->store->commit->progress);
+    event_signal(store_progress(remote->store));
 }
 
 bool remote_is_called(struct remote *remote)

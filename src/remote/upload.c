@@ -44,10 +44,10 @@ static int note_pin(const struct chunk_entry *entry, void *arg)
 static int open_cut(struct upload *up)
 {
     struct store *store = up->remote->store;
-    uint64_t seen = event_count(&store->commit->progress);
+    uint64_t seen = event_count(store_progress(store));
     packs_hold_drops(store, true);
     while (packs_are_dropping(store) && !remote_is_stopping(up->remote))
-        (void)event_wait(&store->commit->progress, &seen, INT64_MAX);
+        (void)event_wait(store_progress(store), &seen, INT64_MAX);
     int r = remote_is_stopping(up->remote) ? -ECANCELED : 0;
     if (r == 0)
         r = view_cut_open(store->view, &up->cut);
@@ -275,7 +275,7 @@ static bool is_time(struct remote *remote, int64_t last)
  * which no caller waits, and gc, are due by the clock. False: the store stops. */
 static bool await_work(struct remote *remote, int64_t last)
 {
-    struct event *progress = &remote->store->commit->progress;
+    struct event *progress = store_progress(remote->store);
     int64_t until = clock_monotonic_ns() + TICK_MS * MS_NS;
     uint64_t seen = event_count(progress);
     while (!remote_is_called(remote) && !(is_time(remote, last) && is_behind(remote)) &&

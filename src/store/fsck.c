@@ -173,7 +173,7 @@ static int check_opened(struct fsck *fsck, char **ret_text)
     fsck->store->own->whole_journal = true;
     int r = recover_view(fsck->store, ret_text);
     if (r < 0 &&
-        fsck->store->commit->journal.damage.found) { /* there is nothing to check the rest by */
+        journal_found(fsck->store).damage.found) { /* there is nothing to check the rest by */
         report_problem(fsck, *ret_text);
         free(*ret_text);
         *ret_text = NULL;
@@ -218,8 +218,9 @@ int store_peek(const char *path, struct store_status *ret)
         memcpy(ret->store_id, store->sb.store, sizeof ret->store_id);
         ret->view = view_state(store->view);
         ret->staged_in = session_staged(store->path, store->sb.store, &ret->staged_bytes);
-        ret->horizon_seq = ret->newest_seq = store->commit->journal.cut_seq;
-        ret->used_bytes = ret->view.pack_bytes + store->commit->journal.bytes;
+        struct journal_found found = journal_found(store);
+        ret->nvme.horizon_seq = ret->newest_seq = found.cut_seq;
+        ret->used_bytes = ret->view.pack_bytes + found.bytes;
         store_discard(store);
     }
     if (text)

@@ -341,9 +341,9 @@ static int begin_epoch(struct store *store)
     struct view_state view = view_state(store->view);
     if (store->stage)
         stage_epochs(store->stage, &epoch, &next);
-    uint64_t last = max_u64(max_u64(store->commit->journal.epoch, remote_epoch(store->remote)),
+    uint64_t last = max_u64(max_u64(journal_found(store).epoch, remote_epoch(store->remote)),
                             max_u64(epoch, next));
-    last = max_u64(max_u64(last, store->commit->anchor.epoch), view.max_ino >> 24);
+    last = max_u64(max_u64(last, journal_anchor(store)->epoch), view.max_ino >> 24);
     last = max_u64(last, view.applied_seq >> SEQ_EPOCH_SHIFT);
     if (last >= EPOCH_LAST)
         return -EOVERFLOW;
@@ -380,9 +380,7 @@ static int remove_leftover(const struct tier_object *object, void *arg)
     int r = view_pack(left->store->view, id, &known);
     if (r != -ENOENT)
         return r;
-    struct new_pack *pack;
-    TAILQ_FOREACH(pack, &left->store->commit->packs.written, link)
-    if (pack->id == id)
+    if (packs_is_written(left->store, id))
         return 0;
     char name[32];
     pack_object_name(id, name);
@@ -470,10 +468,7 @@ static void settle_numbers(struct store *store, const struct replay *rp)
     struct view_state view = view_state(store->view);
     uint64_t ino = max_u64(max_u64(view.max_ino, rp->max_ino) + 1, store->epoch << 24);
     atomic_store(&store->own->next_ino, ino);
-    atomic_store(&store->commit->next_pack, 1);
-    store->commit->horizon.horizon = store->commit->journal.cut_seq;
-    if (store->commit->history.newest < store->commit->journal.cut_seq)
-        store->commit->history.newest = store->commit->journal.cut_seq;
+    horizon_begin(store, rp->cut);
 }
 
 /* The stage of the last session, if there is one. */
@@ -513,15 +508,16 @@ int recover(struct store *store, char **ret_text)
         return r;
     }
     bool is_reader = store_follows(store) && (!store->stage || left.is_reader);
-    struct replay rp = {.store = store, .cut = store->commit->journal.cut_seq};
-    history_resume(store, store->commit->journal.time);
+    struct journal_found found = journal_found(store);
+    struct replay rp = {.store = store, .cut = found.cut_seq};
+    history_resume(store, found.time);
     if (store->stage) {
-        log_info("recovering what the last session left in %s", store->commit->own_stage.dir);
+        log_info("recovering what the last session left in %s", store_stage_directory(store));
         r = take_over(store, &rp, ret_text);
         if (r < 0 && !*ret_text)
             *ret_text = xasprintf("recovering the stage in %s failed: %s; it is left as it is; to "
                                   "go on without what it holds, remove %s/session",
-                                  store->commit->own_stage.dir, strerror(-r), store->path);
+                                  store_stage_directory(store), strerror(-r), store->path);
         if (r == 0)
             r = session_write(store, is_reader);
     } else {
@@ -535,8 +531,7 @@ int recover(struct store *store, char **ret_text)
     if (r == 0)
         r = end_open(store, &rp.orphans);
     if (r == -EAGAIN) {
-        atomic_store(&store->commit->seal_rest,
-                     true); /* the log has no room for all of them at once: writeback goes on */
+        history_seal_rest_later(store); /* the log has no room for all of them at once */
         r = 0;
     }
     for (size_t i = 0; i < rp.held.count; i++)

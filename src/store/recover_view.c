@@ -44,9 +44,9 @@ static void close_view(struct store *store)
 static int make_view(struct store *store, const struct head *head)
 {
     int r = open_view(store, "view.new", false);
-    if (r == 0 && store->commit->anchor.exists)
+    if (r == 0 && journal_anchor(store)->exists)
         r = adopt_view(store, head);
-    if (r == 0 && store->commit->anchor.exists && local_head_is_lost(head))
+    if (r == 0 && journal_anchor(store)->exists && local_head_is_lost(head))
         r = view_forget_remote(store->view);
     if (r == 0)
         r = view_flush(store->view);
@@ -92,9 +92,9 @@ static int rebuild_view(struct store *store, bool is_behind)
         log_warn("the view is missing, damaged or not of this journal: rebuilding it");
     /* Nothing goes before there is something to make it from. */
     int r = journal_read(store, 0, ignore_batch, NULL);
-    if (r == 0 && store->commit->anchor.exists)
+    if (r == 0 && journal_anchor(store)->exists)
         r = local_head_read(store, head);
-    if (r == 0 && store->commit->anchor.exists)
+    if (r == 0 && journal_anchor(store)->exists)
         r = remote_fetch_runs(store, head);
     if (r == 0)
         r = replace_view(store, head, view_is_old && !is_behind);
@@ -106,7 +106,7 @@ static int rebuild_view(struct store *store, bool is_behind)
 static void explain_failure(struct store *store, int r, char **ret_text)
 {
     _cleanup_free_ char *damage = journal_explain_damage(store);
-    if (damage && !store->commit->anchor.number)
+    if (damage && !journal_anchor(store)->number)
         *ret_text = xasprintf("%s: the journal is damaged: %s; nothing was changed; 'cairn fsck "
                               "--repair %s' truncates it there and keeps in "
                               "lost+found what comes behind",
@@ -122,10 +122,10 @@ static void explain_failure(struct store *store, int r, char **ret_text)
                               "nothing was changed; a mount goes on as "
                               "long as the view has what is damaged: then copy the files elsewhere",
                               store->path);
-    else if (r == -EUCLEAN && store->commit->anchor.number)
+    else if (r == -EUCLEAN && journal_anchor(store)->number)
         *ret_text = xasprintf("%s: what head %llu of its remote names is damaged, or no state that "
                               "a store wrote; see the log",
-                              store->path, (unsigned long long)store->commit->anchor.number);
+                              store->path, (unsigned long long)journal_anchor(store)->number);
     else
         *ret_text = xasprintf(
             "%s: the journal or the view cannot be read: %s; see `cairn fsck`, and the log",
@@ -144,7 +144,7 @@ static int open_and_replay(struct store *store, bool *ret_is_behind)
         return -ESTALE;
     *ret_is_behind =
         applied <
-        store->commit->anchor.cut; /* a power loss took what RocksDB had not written yet */
+        journal_anchor(store)->cut; /* a power loss took what RocksDB had not written yet */
     return view_replay_journal(store, store->own->whole_journal ? 0 : applied);
 }
 
@@ -168,17 +168,18 @@ int recover_view(struct store *store, char **ret_text)
                               store->path);
         return -EUCLEAN;
     }
-    if ((r == 0 || r == -EIO) && !store->commit->journal.damage.found && new_view_is_asked(store))
+    if ((r == 0 || r == -EIO) && !journal_found(store).damage.found && new_view_is_asked(store))
         r = -EUCLEAN;
-    bool rebuilds = r == -ESTALE || (r == -EUCLEAN && !store->commit->journal.damage.found);
+    bool rebuilds = r == -ESTALE || (r == -EUCLEAN && !journal_found(store).damage.found);
     if (rebuilds)
         r = rebuild_view(store, is_behind);
     if (rebuilds && r == 0)
         r = new_view_settled(store);
+    struct journal_found found = journal_found(store);
     /* All that it knew is lost: packs that nothing names are kept. */
     store->own->met_damage = store->own->met_damage || (rebuilds && !is_behind) ||
-                             (!had_view && store->commit->journal.cut_seq > 0) ||
-                             store->commit->journal.was_skipped || repair_was_made(store);
+                             (!had_view && found.cut_seq > 0) || found.was_skipped ||
+                             repair_was_made(store);
     if (r < 0)
         explain_failure(store, r, ret_text);
     return r;

@@ -179,9 +179,9 @@ static int truncate_journal(struct repair *rep)
 static int repair_journal(struct repair *rep, char **ret_text)
 {
     int r = recover_view(rep->store, ret_text);
-    if (r == 0 || !rep->store->commit->journal.damage.found)
+    rep->damage = journal_found(rep->store).damage;
+    if (r == 0 || !rep->damage.found)
         return r;
-    rep->damage = rep->store->commit->journal.damage;
     free(*ret_text);
     *ret_text = NULL;
     r = truncate_journal(rep);

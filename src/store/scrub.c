@@ -225,7 +225,7 @@ static int heal_chunk(struct scrub *s, const struct chunk_entry *bad)
     good = r < 0 ? *bad : good;
     if (r < 0 && (s->rescues++ >= RESCUES_MAX || !rescue_chunk(s->store, &good, s->stored, s->raw)))
         return report_unhealed(s, bad);
-    uint64_t seen = event_count(&s->store->commit->progress);
+    uint64_t seen = event_count(store_progress(s->store));
     while (!heal_give(s->store, &good.name, s->raw, good.raw_len))
         if (!job_await_progress(s->store, &seen, INT64_MAX))
             return -ECANCELED;
@@ -307,12 +307,12 @@ static int await_drop(struct scrub *s, uint64_t pack)
 {
     struct view_pack known;
     int64_t until = clock_monotonic_ns() + DROP_WAIT_NS;
-    uint64_t seen = event_count(&s->store->commit->progress);
+    uint64_t seen = event_count(store_progress(s->store));
     while (clock_monotonic_ns() < until) {
         int r = view_pack(s->store->view, pack, &known);
         if (r < 0 || known.live_count > 0)
             return r == -ENOENT ? 0 : r;
-        atomic_store(&s->store->commit->gc_soon, true);
+        gc_ask_soon(s->store);
         if (!job_await_progress(s->store, &seen, until))
             return -ECANCELED;
     }
@@ -322,7 +322,7 @@ static int await_drop(struct scrub *s, uint64_t pack)
 /* Waits until each chunk handed over has another place. */
 static int await_local(struct scrub *s)
 {
-    uint64_t last = 0, seen = event_count(&s->store->commit->progress);
+    uint64_t last = 0, seen = event_count(store_progress(s->store));
     int r = 0;
     while (heal_is_pending(s->store))
         if (!job_await_progress(s->store, &seen, INT64_MAX))
@@ -421,7 +421,7 @@ static bool is_any_bad(struct scrub *s)
 static int await_remote(struct scrub *s, uint64_t found_before, uint64_t lost_before)
 {
     struct remote *remote = s->store->remote;
-    uint64_t seen = event_count(&s->store->commit->progress);
+    uint64_t seen = event_count(store_progress(s->store));
     int r = 0;
     while (r == 0 && remote_can_repair(remote) && is_any_bad(s))
         r = job_await_progress(s->store, &seen, INT64_MAX) ? 0 : -ECANCELED;

@@ -168,9 +168,7 @@ static int open_medium(struct store *store, bool create, char **ret_text)
 static void store_free(struct store *store, bool stage_is_empty)
 {
     fetch_free(store->fetch);
-    stage_close(store->stage, stage_is_empty);
-    if (stage_is_empty && store->commit->own_stage.dir)
-        stage_leave_directory(store->commit->own_stage.dir);
+    session_close_stage(store, stage_is_empty);
     commit_free(store);
     ns_free(store->ns);
     if (store->view)
@@ -271,15 +269,7 @@ void store_discard(struct store *store)
 int store_start(struct store *store, void (*room)(void *arg), void *arg)
 {
     check(store->tier && store->view && store->stage);
-    check(!store->commit->on_room);
-    store->commit->on_room = room;
-    store->commit->on_room_arg = arg;
-    stage_on_room(store->stage, room, arg);
-    int r = writeback_start(store);
-    if (r == 0) {
-        room_account(store);
-        r = room_start(store);
-    }
+    int r = commit_start(store, room, arg);
     if (r == 0)
         r = fetch_start(store);
     if (r == 0 && store->remote)
@@ -403,37 +393,23 @@ static void status_room(struct store *store, struct store_status *ret)
     ret->cap_bytes = ret->used_bytes + ret->reserved_bytes + ret->available_bytes;
     uint64_t most = room_available_with(store, evict_possible(store));
     ret->evictable_bytes = most > ret->available_bytes ? most - ret->available_bytes : 0;
-    LOCK_SCOPE(&store->commit->room.lock);
-    ret->is_full = store->commit->room.scarce && store->commit->room.hopeless;
 }
 
 void store_status(struct store *store, struct store_status *ret)
 {
     *ret = (struct store_status){.epoch = store->epoch, .newest_seq = store_newest(store)};
     memcpy(ret->store_id, store->sb.store, sizeof ret->store_id);
-    ret->stage_is_lost = atomic_load(&store->commit->own_stage.is_lost);
-    ret->view_is_lost = atomic_load(&store->commit->lost_view.is_lost);
     ret->view = view_state(store->view);
     status_behind(store, ret);
     status_room(store, ret);
     status_memory(store, ret);
-    ret->written_bytes_total = atomic_load(&store->commit->written_total);
-    ret->dedup_bytes_total = atomic_load(&store->commit->dedup_total);
-    ret->encoded = encode_counts(&store->commit->encoded);
     ret->evicted_bytes_total = atomic_load(&store->fetch->evict.evicted_total);
-    ret->healed_chunks_total = atomic_load(&store->commit->healed_total);
-    LOCK_SCOPE(&store->commit->horizon.lock);
-    ret->horizon_seq = store->commit->horizon.horizon;
-    ret->errors = store->commit->horizon.errors;
-    memcpy(ret->last_error, store->commit->horizon.last_error, sizeof ret->last_error);
-    ret->last_error_ns = store->commit->horizon.last_error_ns;
+    ret->nvme = commit_status(store);
 }
 
 uint64_t store_missing_bytes(struct store *store, uint64_t seq)
 {
-    mutex_lock(&store->commit->horizon.lock);
-    uint64_t bytes = store->commit->horizon.target_bytes;
-    mutex_unlock(&store->commit->horizon.lock);
+    uint64_t bytes = horizon_target_bytes(store);
     size_t max = stage_sealed_list(store->stage, NULL, 0);
     struct stage_sealed *list = xcalloc(max, sizeof *list);
     size_t count = stage_sealed_list(store->stage, list, max);
@@ -462,7 +438,7 @@ bool store_is_durable(struct store *store, uint64_t ino)
 
 void store_await_view(struct store *store, int64_t until_ns)
 {
-    uint64_t seen = event_count(&store->commit->progress);
-    while (lag_exists(store) && event_wait(&store->commit->progress, &seen, until_ns))
+    uint64_t seen = event_count(store_progress(store));
+    while (lag_exists(store) && event_wait(store_progress(store), &seen, until_ns))
         ;
 }

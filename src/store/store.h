@@ -102,29 +102,20 @@ void store_job_cancel(struct store *store);
 
 /* --- looking at it ---------------------------------------------------------------------------- */
 
-/* Chunks of one encoding that were stored since the mount: before and after. */
 struct store_status {
     uint8_t store_id[16];
     uint64_t epoch;
     uint64_t cap_bytes, used_bytes, reserved_bytes, available_bytes;
     uint64_t evictable_bytes; /* of what is used: comes free when more is needed, for the published
                                  remote has it */
-    uint64_t horizon_seq, newest_seq;
-    bool stage_is_lost; /* the files of the stage were removed: what is in it does not outlive the
-                           daemon */
+    uint64_t newest_seq;
     char *staged_in; /* store_peek(): a stage that was left, its control file; caller frees; NULL:
                         none */
     uint64_t staged_bytes; /* of writes that may be there alone, at most */
-    bool view_is_lost;     /* it takes no change, or gives damaged rows, and no opening mends it */
-    bool is_full;          /* of data that may not be dropped: writers get -ENOSPC */
     uint64_t behind_bytes, behind_files;
-    double seconds_behind; /* age of the oldest operation that is not durable */
-    uint64_t written_bytes_total, dedup_bytes_total;
-    struct encode_counts encoded;                      /* for NVMe */
-    uint64_t evicted_bytes_total, healed_chunks_total; /* left NVMe; stored anew from the remote */
-    uint64_t errors;
-    char last_error[256];
-    int64_t last_error_ns; /* monotonic */
+    double seconds_behind;        /* age of the oldest operation that is not durable */
+    struct commit_status nvme;    /* the way there */
+    uint64_t evicted_bytes_total; /* left NVMe */
     struct view_state view;
     uint64_t memory_bound_bytes; /* all of it, the stage included */
     char memory_formula[256];

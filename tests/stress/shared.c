@@ -245,7 +245,8 @@ void *observe(void *arg)
         uint64_t dir = fixture->dirs[round % DIRS].ino;
         store_status(fixture->store, &status);
         (void)store_missing_bytes(fixture->store, status.newest_seq);
-        expect(fixture, status.horizon_seq <= store_newest(fixture->store), "the horizon is ahead");
+        expect(fixture, status.nvme.horizon_seq <= store_newest(fixture->store),
+               "the horizon is ahead");
         expect(fixture, fs_statfs(fixture->fs, &st) == 0, "statfs");
         store_damage(fixture->store, damage, fixture);
         expect(fixture, fs_readdir(fixture->fs, dir, 0, 64, observe_entry, fixture) == 0,

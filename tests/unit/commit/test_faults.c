@@ -267,7 +267,7 @@ Test(commit_faults, a_failed_pack_is_written_anew)
     expect_i64(atomic_load(&plan.failed), 2);
     struct store_status status;
     store_status(fixture.store, &status);
-    cr_expect_geq(status.errors, 2);
+    cr_expect_geq(status.nvme.errors, 2);
     expect_after_reopen(2, 3 * MIB);
 }
 
@@ -432,7 +432,7 @@ Test(commit_faults, what_was_born_and_died_between_leaves_nothing)
     fixture_wait(&fixture);
     struct store_status status;
     store_status(fixture.store, &status);
-    expect_u64(status.written_bytes_total, 0);
+    expect_u64(status.nvme.written_bytes_total, 0);
     expect_after_reopen(1, 1000);
     store_status(fixture.store, &status);
     expect_u64(status.view.files, 1);

@@ -286,7 +286,8 @@ Test(dense, a_base_that_is_damaged_on_nvme_is_healed)
     assert_i64(view_packs(fixture.store->view, spoil_one, NULL), 0);
     dense_expect_weights("next", 1, 1, WEIGHTS);
     struct store_status s;
-    for (int i = 0; i == 0 || s.healed_chunks_total == 0 || heal_is_pending(fixture.store); i++) {
+    for (int i = 0; i == 0 || s.nvme.healed_chunks_total == 0 || heal_is_pending(fixture.store);
+         i++) {
         cr_assert_lt(i, 12000, "it is healed");
         (void)usleep(10000);
         store_status(fixture.store, &s);

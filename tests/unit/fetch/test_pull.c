@@ -268,7 +268,7 @@ Test(pull, damaged_on_nvme_is_healed_from_the_remote)
     do {
         (void)usleep(1000);
         store_status(fixture.store, &s);
-    } while (s.healed_chunks_total ==
+    } while (s.nvme.healed_chunks_total ==
              0); /* by a thread of the store's; without an end if it never is */
     while (heal_is_pending(fixture.store)) /* what is not stored anew by the end of the mount is so
                                            at the next read of it */

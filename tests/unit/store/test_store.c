@@ -64,7 +64,7 @@ Test(store, content_after_a_clean_end)
     struct store_status status;
     store_status(fixture.store, &status);
     expect_u64(status.behind_bytes, 0);
-    expect_u64(status.errors, 0);
+    expect_u64(status.nvme.errors, 0);
     expect_u64(status.epoch, 2);
     cycle(&fixture);
     expect_all(&fixture);
