@@ -413,3 +413,8 @@ uint64_t evict_possible(struct store *store)
         pinned + remote.pending_bytes + (remote.pending_chunks ? 2 * TIER_RESERVE_UNIT : 0);
     return packs > stays ? packs - stays : 0;
 }
+
+uint64_t evict_total(const struct store *store)
+{
+    return atomic_load(&store->fetch->evict.evicted_total);
+}

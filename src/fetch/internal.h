@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inside the store: reading what any tier has, and what of it is on NVMe.
+/* Inside the store: reading what any tier has, and what of it is on NVMe. What store/ needs of it
+ * is in life.h.
  *
  *   plan.c                       one read, from the request to the answer: the table of its states
  *   plan_resolve.c, plan_fill.c  what a range consists of, and how that comes into a buffer: plan.h
@@ -11,6 +12,7 @@
 #pragma once
 
 #include "fetch/fetch.h"
+#include "fetch/life.h"
 #include "fetch/pull.h"
 #include "commit/internal.h"
 
@@ -63,11 +65,6 @@ struct fetch {
     _Atomic unsigned promote_flushes; /* that are under way */
 };
 
-struct fetch *fetch_new(void);
-void fetch_free(struct fetch *fetch);
-/* The threads. Where it fails, fetch_free() ends them. */
-CAIRN_MUST_CHECK int fetch_start(struct store *store);
-
 /* Part of a chunk that was decoded lately. False: it is not there. *ret: -EUCLEAN: the chunk is
  * shorter. */
 bool chunk_cache_read(struct store *store, const struct chunk_name *name, uint64_t offset,
@@ -90,21 +87,11 @@ bool promote_chunk(struct store *store, const struct chunk_entry *entry, const v
  * `scratch` has PACKS_SCRATCH_LEN bytes. */
 bool promote_decoded(struct store *store, const struct chunk_entry *entry, const void *raw,
                      void *scratch, int64_t until);
-/* A round of the writeback thread: what was promoted becomes part of the journal, when it is due.
- */
-bool promote_round(struct store *store, bool now);
 /* Returns when all that was promoted is durable, or cannot become so soon. */
 void promote_flush(struct store *store);
 
 /* --- evict.c ---------------------------------------------------------------------------------- */
 
-/* A round of the writeback thread: what is pinned is counted anew, when it changed or a client
- * asked what is free (pins.c). */
-bool pins_round(struct store *store, bool now);
-/* Another: packs leave, because room is short or it was asked for. */
-bool evict_round(struct store *store, bool now);
-/* May room come free by eviction, or by what is being uploaded? The writeback thread. */
-bool evict_may_free(struct store *store);
 /* Nothing was found, and nothing will be soon. Any thread. */
 bool evict_is_hopeless(struct store *store);
 
@@ -124,5 +111,3 @@ struct evict_request {
 CAIRN_MUST_CHECK int evict_now(struct store *store, struct evict_request *request);
 /* Ends those that wait. */
 void evict_stop(struct store *store);
-/* Bytes of NVMe that eviction could make free: an estimate, from counters. Any thread. */
-uint64_t evict_possible(struct store *store);

@@ -37,6 +37,28 @@ int fetch_start(struct store *store)
     return r == 0 && store->remote ? pull_start(store) : r;
 }
 
+void fetch_stop(struct store *store)
+{
+    pull_stop_work(pull_of(store));
+}
+
+void fetch_end(struct store *store)
+{
+    evict_stop(store);
+    pull_end(pull_of(store));
+    promote_flush(store);
+}
+
+uint64_t fetch_memory(const struct store *store)
+{
+    unsigned remote_readers = store->remote ? PULL_READERS : 0;
+    uint64_t readers = READ_THREADS + remote_readers;
+    uint64_t window = store->remote ? pull_window(store->options.remote.fetch_threads) : 0;
+    uint64_t buffers = CHUNK_CACHE_ENTRIES + READ_THREADS + 2 * remote_readers;
+    bool has_bases = store->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE;
+    return window + buffers * CHUNK_SIZE_MAX + (has_bases ? readers * LOCAL_BASES_BYTES : 0);
+}
+
 /* --- decoded chunks --------------------------------------------------------------------------- */
 
 bool chunk_cache_read(struct store *store, const struct chunk_name *name, uint64_t offset,

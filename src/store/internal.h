@@ -2,9 +2,8 @@
 /* Inside store/: how a store is opened, recovered and repaired. */
 #pragma once
 
-#include "commit/session.h"
-#include "fetch/internal.h"
 #include "commit/internal.h"
+#include "commit/session.h"
 #include "store/store.h"
 
 /* State of store/ alone. */

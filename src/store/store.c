@@ -11,6 +11,7 @@
 #include "base/hex.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "fetch/life.h"
 #include "remote/condense.h"
 #include "remote/follow.h"
 #include "remote/life.h"
@@ -289,13 +290,10 @@ static void close_store(struct store *store, bool mount_ends)
     stage_stop(store->stage);
     room_stop(store);
     job_cancel(store);
-    struct pull *pull = pull_of(store);
-    pull_stop_work(pull);
+    fetch_stop(store);
     remote_stop(store->remote);
     job_join(store);
-    evict_stop(store);
-    pull_end(pull);
-    promote_flush(store);
+    fetch_end(store);
     writeback_stop(store);
     bool is_over = mount_ends && is_all_durable(store);
     if (is_over) {
@@ -354,14 +352,12 @@ static void status_behind(struct store *store, struct store_status *ret)
         stage_sealed_list(store->stage, NULL, 0) + stage_drafts(store->stage, NULL, 0);
 }
 
-/* Memory for chunks that refer to others, of those who read them. */
-static uint64_t dense_buffers(const struct store *store)
+/* Threads that hash and encode, and what they decode beside others. */
+static uint64_t encoding_memory(const struct store *store)
 {
-    uint64_t readers = READ_THREADS + (store->remote ? PULL_READERS : 0),
-             threads = store->options.writeback_threads;
-    if (!(store->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE))
-        return 0;
-    return (readers + threads + 1) * LOCAL_BASES_BYTES;
+    uint64_t threads = store->options.writeback_threads + 1;
+    bool has_bases = store->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE;
+    return threads * (3 * CHUNK_SIZE_MAX + (has_bases ? LOCAL_BASES_BYTES : 0));
 }
 
 static void status_memory(struct store *store, struct store_status *ret)
@@ -369,12 +365,8 @@ static void status_memory(struct store *store, struct store_status *ret)
     struct stage_usage usage = stage_usage(store->stage);
     uint64_t stage = usage.total_bytes + usage.control_bytes;
     uint64_t tables = usage.heap_bytes_max + (uint64_t)PENDING_OPS_MAX * 400;
-    uint64_t for_remote = pull_window(store->options.remote.fetch_threads) +
-                          (uint64_t)PULL_READERS * 2 * CHUNK_SIZE_MAX;
-    uint64_t buffers =
-        (store->remote ? for_remote : 0) + remote_memory(store->remote) + dense_buffers(store) +
-        (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN + (uint64_t)CHUNK_CACHE_ENTRIES * CHUNK_SIZE_MAX +
-        (uint64_t)(3 * (store->options.writeback_threads + 1) + READ_THREADS) * CHUNK_SIZE_MAX;
+    uint64_t buffers = fetch_memory(store) + remote_memory(store->remote) + encoding_memory(store) +
+                       (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN;
     uint64_t names = VIEW_CACHE_BYTES + NS_CLEAN_BYTES;
     ret->memory_bound_bytes = stage + tables + buffers + names + 32 * MIB;
     (void)snprintf(ret->memory_formula, sizeof ret->memory_formula,
@@ -403,7 +395,7 @@ void store_status(struct store *store, struct store_status *ret)
     status_behind(store, ret);
     status_room(store, ret);
     status_memory(store, ret);
-    ret->evicted_bytes_total = atomic_load(&store->fetch->evict.evicted_total);
+    ret->evicted_bytes_total = evict_total(store);
     ret->nvme = commit_status(store);
 }
 
