@@ -75,15 +75,27 @@ static bool carry_once(struct store *store, const struct pressure *pressure)
     return true;
 }
 
-/* Until something is wanted, or for TICK_MS: drafts ripen, and rounds of the upkeep are due, by the
- * clock. */
+/* Drafts ripen, and rounds of the upkeep are due, by the clock: every TICK_MS. What waits for
+ * writeback_delay is carried when that is over. */
+static int64_t next_look(struct store *store)
+{
+    uint64_t seq;
+    int64_t happened, now = clock_monotonic_ns(), tick = now + TICK_MS * MS_NS;
+    if (!history_oldest(store, &seq, &happened))
+        return tick;
+    int64_t due = happened + store->options.writeback_delay_ns;
+    return due > now && due < tick ? due : tick;
+}
+
+/* Until something is wanted, or the next look is due. */
 static void writeback_rest(struct store *store)
 {
     struct horizon *horizon = &store->commit->horizon;
+    int64_t until = next_look(store);
     LOCK_SCOPE(&horizon->lock);
     if (!horizon->stopping && !horizon->kicked &&
         !(horizon->noted && horizon_is_urgent_locked(store)))
-        (void)mutex_wait(&horizon->lock, &horizon->changed, TICK_MS);
+        (void)mutex_wait_until(&horizon->lock, &horizon->changed, until);
 }
 
 static void *writeback_main(void *arg)
