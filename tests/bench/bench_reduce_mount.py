@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What reduction costs and gains on the mount, beside the same with reduce=off in turns: how long a save blocks, how fast it comes to NVMe,
-how long a cold restore of the newest checkpoint takes, from a disk that the kernel slows down, too, and how long its upload at 100 MB/s.
+how long a cold restore of the newest checkpoint takes, from a disk that the kernel slows down, too, and how long its upload at 100 MB/s:
+as soon as it is saved, and with the second that writeback waits by default, for what may be deleted meanwhile.
 
 The state is that of bench_reduce.py's training, in copies whose bytes all differ in their places."""
+import functools
 import os
 import statistics
 import sys
@@ -166,10 +168,10 @@ def main():
         return lambda reduce: rig.Mount(tempfile.mkdtemp(prefix="cairn-bench-", dir=base), binary, stage=args.stage, nvme="20G",
                                         reduce=reduce, **options)
 
-    def sending(reduce):
+    def sending(reduce, **options):
         root = tempfile.mkdtemp(prefix="cairn-bench-", dir=args.store)
         remote = remotes.DirRemote(os.path.join(root, "remotes"))
-        return remotes.RemoteMount(root, binary, remote, stage=args.stage, nvme="20G", reduce=reduce, upload_limit=str(UPLOAD_LIMIT))
+        return remotes.RemoteMount(root, binary, remote, stage=args.stage, nvme="20G", reduce=reduce, upload_limit=str(UPLOAD_LIMIT), **options)
 
     if "save" in parts:
         results["save"] = turns(args, state, "fast", local(args.store, writeback_delay="0s"), save)
@@ -182,6 +184,8 @@ def main():
         disk.close()
         results["restore, store in memory"] = turns(args, state, "fast", local("/dev/shm"), restore)
     if "upload" in parts:
+        at_once = functools.partial(sending, writeback_delay="0s")
+        results["upload at 100 MB/s, at once"] = turns(args, state, "dense", at_once, upload)
         results["upload at 100 MB/s"] = turns(args, state, "dense", sending, upload)
     for part, rows in results.items():
         for what, row in rows.items():
