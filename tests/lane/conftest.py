@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python package of this tree over the library of the build; each test leaves nothing under way."""
+import contextlib
 import functools
 import os
 import sys
@@ -32,6 +33,9 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if why and str(item.path).startswith(here):
             item.add_marker(pytest.mark.skip(reason=f"skipped: {why}"))
+    if config.getoption("--full") and not why:
+        with contextlib.suppress(ImportError):
+            import setuptools  # noqa: F401: torch's compiler of C++ refuses a distutils that was loaded before it
 
 
 @pytest.hookimpl(wrapper=True)
