@@ -171,7 +171,8 @@ def main():
     def sending(reduce, **options):
         root = tempfile.mkdtemp(prefix="cairn-bench-", dir=args.store)
         remote = remotes.DirRemote(os.path.join(root, "remotes"))
-        return remotes.RemoteMount(root, binary, remote, stage=args.stage, nvme="20G", reduce=reduce, upload_limit=str(UPLOAD_LIMIT), **options)
+        return remotes.RemoteMount(root, binary, remote, stage=args.stage, nvme="20G", reduce=reduce,
+                                   upload_limit=str(UPLOAD_LIMIT), **options)
 
     if "save" in parts:
         results["save"] = turns(args, state, "fast", local(args.store, writeback_delay="0s"), save)
