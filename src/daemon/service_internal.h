@@ -49,7 +49,7 @@ struct service {
     char *store_path, *mountpoint;
     struct store *store;
     struct fs *fs;
-    struct front *front;
+    struct front *_Atomic front; /* NULL: not there yet. Threads of the store look at it. */
     int stop_fd;
     int64_t started;
     int64_t

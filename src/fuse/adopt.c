@@ -149,6 +149,7 @@ int adopt_session(struct front *front, char **ret_text)
     front->adoption.is_adopted = true;
     front->adoption.notified = xcalloc(NOTIFIED_MAX, sizeof *front->adoption.notified);
     front->passport = adopted->passport;
+    atomic_store(&front->has_passport, true);
     front->device = (dev_t)adopted->passport.device;
     if (fuse_session_mount(front->se, path) != 0) {
         (void)close(adopted->fd);

@@ -76,7 +76,7 @@ static int start_threads(struct front *front)
 }
 
 int front_start(const struct front_options *options, struct fs *fs, struct store *store,
-                struct front **ret, char **ret_text)
+                struct front *_Atomic *ret, char **ret_text)
 {
     struct front *front = xcalloc(1, sizeof *front);
     front->options = *options;
@@ -112,7 +112,7 @@ int front_start(const struct front_options *options, struct fs *fs, struct store
         front_free(front);
         return r;
     }
-    *ret = front;
+    atomic_store(ret, front);
     if (!options->adopted)
         front_self_test(front);
     front->options.adopted = NULL;
@@ -133,7 +133,7 @@ void front_changed(struct front *front, const uint64_t *inos, size_t count, bool
 
 void front_passport(struct front *front, struct front_passport *ret, int *ret_fd)
 {
-    *ret = front->passport;
+    *ret = atomic_load(&front->has_passport) ? front->passport : (struct front_passport){0};
     ret->mmap_shared = atomic_load(&front->mmap_shared);
     ret->device = front->device;
     *ret_fd = fuse_session_fd(front->se);

@@ -42,10 +42,10 @@ struct front_options {
         *adopted; /* NULL: mount; else adopt the existing mount. Read by front_start() only */
 };
 
-/* Mounts and answers. `fs` and `store` outlive the front. On failure *ret_text says why (caller
- * frees). */
+/* Mounts and answers. `fs` and `store` outlive the front. Other threads may look at *ret meanwhile.
+ * On failure *ret_text says why (caller frees). */
 CAIRN_MUST_CHECK int front_start(const struct front_options *options, struct fs *fs,
-                                 struct store *store, struct front **ret, char **ret_text);
+                                 struct store *store, struct front *_Atomic *ret, char **ret_text);
 
 /* The store's room callback: parked requests may go on. Any thread, any locks but leaves. */
 void front_room(struct front *front);

@@ -13,7 +13,8 @@ static bool kernel_resends(const struct front *front)
 {
     const struct front_passport *passport = &front->passport;
     uint32_t flags2 = 0;
-    if (passport->init_len >= WIRE_IN_HEADER_LEN + INIT_IN_FLAGS2 + sizeof flags2)
+    if (atomic_load(&front->has_passport) &&
+        passport->init_len >= WIRE_IN_HEADER_LEN + INIT_IN_FLAGS2 + sizeof flags2)
         memcpy(&flags2, passport->init + WIRE_IN_HEADER_LEN + INIT_IN_FLAGS2, sizeof flags2);
     return flags2 & WIRE2_HAS_RESEND && !front->options.no_resend;
 }

@@ -70,6 +70,7 @@ static ssize_t answer_init(struct front *front, int fd, const struct iovec *iov)
         return (ssize_t)(iov[0].iov_len + iov[1].iov_len);
     }
     memcpy(front->passport.answer, answer, sizeof answer);
+    atomic_store(&front->has_passport, true);
     struct iovec patched[2] = {iov[0], {answer, sizeof answer}};
     return writev(fd, patched, 2);
 }

@@ -119,6 +119,7 @@ struct front {
     struct cached_set cached[CACHED_SETS];
     struct adoption adoption;
     struct front_passport passport;
+    _Atomic bool has_passport;  /* it is whole, and stays as it is */
     _Atomic int64_t changed_at; /* monotonic ns: the last front_changed() */
     _Atomic bool init_done, mmap_offered, mmap_shared, parallel_writes, stopping, stopped, over;
     _Atomic unsigned live_threads;
