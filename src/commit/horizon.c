@@ -81,11 +81,6 @@ uint64_t store_horizon(struct store *store)
     return store->commit->horizon.horizon;
 }
 
-struct event *store_progress(struct store *store)
-{
-    return &store->commit->progress;
-}
-
 void horizon_advance(struct store *store, uint64_t seq)
 {
     struct waiters served = WAITERS_EMPTY(served);

@@ -1,59 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How far the history is durable, its waiters (horizon.c), and the priority of those that work
- * for that (priority.c). */
+/* How far the history is durable, its waiters (horizon.c), and the priority of those that work for
+ * that (priority.c): for the components that share the store. */
 #pragma once
 
-#include <pthread.h>
-#include <sys/types.h>
-
-#include "base/lock.h"
-#include "base/waiters.h"
-#include "commit/options.h"
-
-#define AGES_MAX 512u
-#define PACK_WRITERS 2u
+#include "base/base.h"
 
 struct store;
 
-struct horizon {
-    struct cairn_mutex lock;
-    pthread_cond_t changed; /* the writeback thread waits on it */
-    struct waiters waiters;
-    uint64_t next_ticket;
-    uint64_t horizon;
-    int64_t urge_until;
-    unsigned waiting_writers;
-    bool stopping;
-    bool kicked; /* a round is wanted */
-    bool noted;  /* there are new operations, or a new caller waits: a round, where it is urgent */
-    uint64_t errors;
-    char last_error[256];
-    int64_t last_error_ns;
-    uint64_t target_bytes; /* of the target that is being written, still to go */
-    struct {
-        uint64_t cut;
-        int64_t happened; /* monotonic ns: the oldest operation that came with it */
-    } ages[AGES_MAX];     /* ascending; of cuts that a remote may lack */
-    unsigned age_count;
-};
-
-/* Of the threads that only writeback uses; its lock comes before that of the horizon. */
-struct priority {
-    struct cairn_mutex lock;
-    pid_t threads[STORE_WRITEBACK_THREADS_MAX + PACK_WRITERS];
-    unsigned thread_count;
-    int normal; /* nice value; constant */
-    bool low;
-};
-
 /* --- horizon.c -------------------------------------------------------------------------------- */
 
-void horizon_init(struct store *store);
-void horizon_done(struct store *store);
 /* Recovery: all up to `cut` is durable, where the journal ends; operations are numbered from there
  * on. */
 void horizon_begin(struct store *store, uint64_t cut);
-void horizon_advance(struct store *store, uint64_t seq);
 /* The state of a head with this cut is shown from now on, all of it durable. For waiters, numbers
  * only grow: ours may be larger than the writer's. */
 void horizon_raise(struct store *store, uint64_t cut);
@@ -61,18 +19,10 @@ void horizon_error(struct store *store, const char *fmt, ...) CAIRN_PRINTF(2, 3)
 void horizon_kick(struct store *store); /* has the writeback thread make a round */
 uint64_t horizon_new_ticket(struct store *store);
 bool horizon_unwait(struct store *store, uint64_t ticket); /* see store_unwait() */
-/* There is an operation more. Writeback wakes up for it only if a caller waits: small operations
- * come by the ten thousand. */
-void horizon_note(struct store *store);
-/* Does a caller wait for the horizon (awaited), or for room (urgent)? */
-bool horizon_is_awaited_locked(struct store *store);
-bool horizon_is_urgent_locked(struct store *store);
+/* Does a caller wait for the horizon, or for room? */
 bool horizon_is_urgent(struct store *store);
 /* Bytes still to go of the target that is being written. */
 uint64_t horizon_target_bytes(struct store *store);
-bool horizon_is_stopping(struct store *store); /* writeback_stop() was called */
-/* The writeback thread: waits for `ms`. False: the store stops, and it did not wait longer. */
-CAIRN_MUST_CHECK bool horizon_pause(struct store *store, int64_t ms);
 /* When a cut became durable, how old its oldest operation is; what the remote has is forgotten. */
 void ages_note(struct store *store, uint64_t cut, int64_t happened);
 /* Age of the oldest durable or pending operation after `seq`; 0: there is none. Monotonic ns. */
@@ -80,10 +30,6 @@ int64_t ages_oldest_after(struct store *store, uint64_t seq);
 
 /* --- priority.c ------------------------------------------------------------------------------- */
 
-void priority_init(struct store *store);
-void priority_done(struct store *store);
-void priority_join(void *store);           /* the calling thread is one of them from now on */
-void priority_raise(struct store *store);  /* a caller waits; with no lock held */
-void priority_settle(struct store *store); /* low, unless a caller waits */
-/* The same for a thread that did not join: the calling one, whose caller knows what waits. */
+/* That of the calling thread, where its caller knows what waits: as low as that of writeback's
+ * threads, or normal. */
 void priority_set_own(struct store *store, bool low);

@@ -12,7 +12,7 @@
 #include "base/crc.h"
 #include "base/log.h"
 #include "base/vector.h"
-#include "commit/journal_damage.h"
+#include "commit/internal.h"
 
 #define SEGMENT_ROOM (16 * MIB)
 #define READ_TRIES 3

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The journal (journal.c), the head with which it begins (anchor.c), and the view that follows it
- * (catch_up.c). */
+ * (catch_up.c): for the components that share the store. */
 #pragma once
 
 #include "base/base.h"
@@ -18,28 +18,16 @@ struct journal_damage {
     const char *what; /* static */
 };
 
-struct journal {
-    uint64_t segment; /* running number of the current one; 0: none yet */
-    uint64_t offset;  /* where the next batch goes */
-    uint64_t room;    /* length of the current segment's file */
-    uint64_t cut_seq; /* of the last batch */
-    int64_t time;     /* of its last operation, as it was read; 0: not known */
-    uint64_t epoch;   /* newest epoch of any segment */
-    uint64_t bytes;   /* of all segment files */
-    uint64_t spare;   /* number of the segment that is allocated ahead; 0: none */
-    uint8_t chain[CHAIN_LEN];
-    struct journal_damage damage;
-    bool was_skipped; /* some of it is damaged, and the view has what it said */
-};
-
 /* The result of journal_read(). */
 struct journal_found {
-    bool is_empty; /* there is no segment */
-    uint64_t cut_seq, epoch, bytes;
-    int64_t time;
+    bool is_empty;    /* there is no segment */
+    uint64_t cut_seq; /* of the last batch */
+    int64_t time;     /* of its last operation; 0: not known */
     uint8_t chain[CHAIN_LEN];
+    uint64_t epoch; /* newest epoch of any segment */
+    uint64_t bytes; /* of all segment files */
     struct journal_damage damage;
-    bool was_skipped;
+    bool was_skipped; /* some of it is damaged, and the view has what it said */
 };
 
 /* Where the journal begins, if not with an empty history. */
@@ -54,14 +42,10 @@ struct anchor {
 
 /* --- journal.c -------------------------------------------------------------------------------- */
 
-/* Removes segments whose batches are all at or before `cut`, which a snapshot has. */
-void journal_trim(struct store *store, uint64_t cut);
-/* Removes all of it. */
-CAIRN_MUST_CHECK int journal_remove_all(struct store *store);
-/* Reads the segments, from the anchor on if there is one, and calls `fn` for each batch in order;
- * sets store->commit->journal. With `from` (0: all), segments that end before that number are left
- * out, and what they hold is not verified; damage before it is passed over. -EUCLEAN with
- * journal.damage: something is damaged, and it is not the end. */
+/* Reads the segments, from the anchor on if there is one, and calls `fn` for each batch in order:
+ * journal_found(). With `from` (0: all), segments that end before that number are left out, and
+ * what they hold is not verified; damage before it is passed over. -EUCLEAN with found.damage:
+ * something is damaged, and it is not the end. */
 struct journal_batch {
     struct batch_header header;
     uint8_t chain[CHAIN_LEN]; /* with it */
@@ -72,13 +56,17 @@ CAIRN_MUST_CHECK int journal_read(struct store *store, uint64_t from,
                                   void *arg);
 /* Of the last one: for recovery, which comes before the writeback thread. */
 struct journal_found journal_found(const struct store *store);
+/* The damage that it found, for people: caller frees; NULL: none. */
+char *journal_explain_damage(const struct store *store);
 /* Begins a segment for the store's epoch: durable on return. */
 CAIRN_MUST_CHECK int journal_begin(struct store *store);
 /* The state of a head takes the place of the store's own: the journal begins anew, with it. In the
  * writeback thread. */
 CAIRN_MUST_CHECK int journal_begin_anew(struct store *store, const struct head *head);
-CAIRN_MUST_CHECK int journal_append(struct store *store, uint64_t cut, const void *records,
-                                    size_t len, uint32_t count);
+/* Removes segments whose batches are all at or before `cut`, which a snapshot has. */
+void journal_trim(struct store *store, uint64_t cut);
+/* Removes all of it. */
+CAIRN_MUST_CHECK int journal_remove_all(struct store *store);
 
 /* --- anchor.c --------------------------------------------------------------------------------- */
 
@@ -100,9 +88,6 @@ CAIRN_MUST_CHECK int local_remote_name_write(const struct store *store, const ch
  * journal_read(). -ESTALE: it is not the view of this journal. -ENODATA: the journal ends before
  * what the view has. */
 CAIRN_MUST_CHECK int view_replay_journal(struct store *store, uint64_t from);
-/* Of a live store, in the writeback thread: the view applies what it lacks of the journal, which is
- * read again. -ESTALE: it is no longer the view of this journal; the next mount makes it anew. */
-CAIRN_MUST_CHECK int view_catch_up(struct store *store);
 /* Does it not know of the head with which the journal begins? */
 bool view_forgot_head(struct store *store);
 /* Lists a pack's chunks, for view_apply(); `arg`: the store. */

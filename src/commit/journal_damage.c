@@ -6,7 +6,7 @@
  * searched for batch headers of this store: their tags are made with the store's key, so what users
  * wrote, which lies in records, is never taken for one. */
 #include "base/crc.h"
-#include "commit/journal_damage.h"
+#include "commit/internal.h"
 
 #define WINDOW MIB
 

@@ -4,20 +4,9 @@
  * anew: with `STORE/view.anew` the next one does, whatever it finds in the view. */
 #pragma once
 
-#include <stdatomic.h>
-
 #include "base/base.h"
 
 struct store;
-
-struct lost_view {
-    _Atomic bool is_lost;
-    const char *_Atomic stays; /* why it cannot be made anew, static; NULL: it can */
-    int64_t examine_at;        /* monotonic ns; the writeback thread's */
-};
-
-/* The writeback thread: what the last try to bring the view up to the journal came to. */
-void new_view_note(struct store *store, int error);
 
 /* Does STORE/view.anew ask this start for a new view? */
 bool new_view_is_asked(const struct store *store);

@@ -4,7 +4,6 @@
  * And what writeback reads of a file itself, from the stage and NVMe; fetch/plan.c reads for
  * all else. */
 #include "base/cause.h"
-#include "base/clock.h"
 #include "base/hex.h"
 #include "codec/encode.h"
 #include "commit/internal.h"
@@ -124,16 +123,6 @@ int local_read_chunk(struct store *store, const struct chunk_name *name, void *b
                      uint32_t *ret_len)
 {
     return read_chunk(store, name, CHUNK_DEPTH_MAX + 1, buf, ret_len);
-}
-
-void reading_note(struct store *store)
-{
-    atomic_store(&store->commit->read_at, clock_monotonic_ns());
-}
-
-int64_t reading_quiet_ns(const struct store *store)
-{
-    return clock_monotonic_ns() - atomic_load(&store->commit->read_at);
 }
 
 /* --- files ------------------------------------------------------------------------------------ */

@@ -296,11 +296,6 @@ bool room_promote(struct store *store, uint64_t bytes, bool asks)
     return true;
 }
 
-struct event *room_more(struct store *store)
-{
-    return &store->commit->room.more;
-}
-
 void room_promote_done(struct store *store, uint64_t bytes)
 {
     if (bytes == 0)

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "codec/hash.h"
-#include "commit/internal.h"
+#include "commit/shared.h"
 #include "format/run.h"
 #include "view/remote.h"
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "commit/internal.h"
 #include "commit/run_file.h"
 
 static int add_snapshot_row(const struct run_row *row, void *arg)

@@ -17,13 +17,6 @@ struct session {
     uint8_t name[16];      /* of the stage */
 };
 
-/* The stage that the store has open. */
-struct own_stage {
-    char *dir; /* where it lies */
-    uint8_t name[16];
-    _Atomic bool is_lost; /* its files were removed */
-};
-
 CAIRN_MUST_CHECK int session_read(const char *store, const uint8_t store_id[16],
                                   struct session *ret);
 void session_done(struct session *session);

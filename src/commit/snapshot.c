@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "commit/internal.h"
 #include "commit/run_file.h"
 
 #define GROWTH_MIN (48 * MIB) /* of the journal since the last: three segments */

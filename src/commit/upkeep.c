@@ -22,11 +22,16 @@ static bool finish_moved(struct store *store)
     return r == 0;
 }
 
+bool upkeep_carry(struct store *store)
+{
+    return target_carry_own(store, &(struct drops){0});
+}
+
 /* Chunks that were damaged get another place. */
 bool heal_round(struct store *store, bool now)
 {
     (void)now;
-    if (!heal_add(store) || !finish_moved(store) || !target_carry_own(store, &(struct drops){0}))
+    if (!heal_add(store) || !finish_moved(store) || !upkeep_carry(store))
         return false;
     heal_settle(store);
     return true;
@@ -62,7 +67,7 @@ static bool adopt_leftovers(struct store *store, bool now)
 {
     if (!packs_have_leftovers(store) || !(now || target_is_void(store)))
         return false;
-    bool carried = target_carry_own(store, &(struct drops){0});
+    bool carried = upkeep_carry(store);
     atomic_store(&store->commit->gc_soon, carried);
     return carried;
 }

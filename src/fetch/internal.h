@@ -14,7 +14,7 @@
 #include "fetch/fetch.h"
 #include "fetch/life.h"
 #include "fetch/pull.h"
-#include "commit/internal.h"
+#include "commit/shared.h"
 
 /* --- what is evicted (evict.c) ---------------------------------------------------------------- */
 

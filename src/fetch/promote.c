@@ -79,7 +79,7 @@ bool promote_round(struct store *store, bool now)
         clock_monotonic_ns() - happened < store->options.writeback_delay_ns + PATIENCE_NS &&
         room_promoted(store) < BYTES_MAX && atomic_load(&store->fetch->promote_flushes) == 0)
         return false;
-    return target_carry_own(store, &(struct drops){0});
+    return upkeep_carry(store);
 }
 
 void promote_flush(struct store *store)

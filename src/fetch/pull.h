@@ -12,9 +12,11 @@
  * the window. */
 #pragma once
 
+#include <uthash.h>
+
+#include "commit/shared.h"
 #include "fetch/fetch.h"
 #include "remote/bases.h"
-#include "commit/internal.h"
 
 #define PULL_GROUP_BYTES (8u * 1024 * 1024) /* most that one GET asks for */
 #define PULL_GROUP_GAP (128u * 1024) /* that is fetched for nothing rather than by another GET */

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "remote/bases.h"
 
+#include <uthash.h>
+
 #include "base/cause.h"
 #include "base/hex.h"
 #include "base/log.h"

@@ -22,7 +22,7 @@
 #pragma once
 
 #include "base/rate_limit.h"
-#include "commit/internal.h"
+#include "commit/shared.h"
 #include "commit/run_file.h"
 #include "format/head.h"
 #include "remote/chunks.h"

@@ -2,8 +2,7 @@
 /* Inside store/: how a store is opened, recovered and repaired. */
 #pragma once
 
-#include "commit/internal.h"
-#include "commit/session.h"
+#include "commit/shared.h"
 #include "store/store.h"
 
 /* State of store/ alone. */

@@ -7,7 +7,6 @@
 
 #include "base/io.h"
 #include "base/log.h"
-#include "commit/journal_damage.h"
 #include "commit/new_view.h"
 #include "remote/life.h"
 #include "store/internal.h"

@@ -14,7 +14,6 @@
 
 #include "base/io.h"
 #include "base/vector.h"
-#include "commit/journal_damage.h"
 #include "store/internal.h"
 
 #define COPY_STEP MIB

@@ -20,6 +20,9 @@ ONLY_IN = [
     (r"cairn/.*", "client"),  # include/cairn/: what libcairn offers
 ]
 PUBLIC_MAY_USE = {"stddef.h", "stdint.h", "stdbool.h", "sys/types.h"}  # a program that includes ours has no other header of ours
+# Private headers are for their own component, and some for a few; so is a header that includes one of these.
+PRIVATE = re.compile(r"(\w+_)?internal\.h")
+ONLY_FOR = {"commit/shared.h": {"commit", "remote", "fetch", "store"}}  # the store, as its components share it
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 MAX_FUNCTION, MAX_FILE = 70, 600
 
@@ -43,12 +46,17 @@ def includes(path):
                 yield number, match[1], match[2]
 
 
+def included_header(src, path, name):
+    """The path of an included header of ours, or None."""
+    beside = os.path.normpath(os.path.join(os.path.dirname(path), name))
+    return next((candidate for candidate in (os.path.join(src, name), beside) if os.path.exists(candidate)), None)
+
+
 def included_component(src, path, name):
     """The component of an included header of ours, or None."""
-    beside = os.path.normpath(os.path.join(os.path.dirname(path), name))
-    for candidate in (os.path.join(src, name), beside):
-        if os.path.exists(candidate):
-            return component_of(candidate, src)
+    header = included_header(src, path, name)
+    if header:
+        return component_of(header, src)
     return name.split("/")[0] if name.split("/")[0] in COMPONENTS and "/" in name else None
 
 
@@ -68,6 +76,31 @@ def include_problems(src):
                 yield f"{where}: {component}/ is below {other}/"
             if component in MAY_USE and other and other != component and other not in MAY_USE[component]:
                 yield f"{where}: {component}/ may use only {' and '.join(MAY_USE[component])}"
+
+
+def audience(src, header, known):
+    """The components that may include a header."""
+    if header not in known:
+        own = component_of(header, src)
+        known[header] = set(COMPONENTS)  # of one that is included in a circle
+        allowed = {own} if PRIVATE.fullmatch(os.path.basename(header)) else ONLY_FOR.get(os.path.relpath(header, src), set(COMPONENTS))
+        for _, quote, name in includes(header):
+            inner = included_header(src, header, name) if quote == '"' else None
+            of_inner = audience(src, inner, known) if inner else set(COMPONENTS)
+            allowed = allowed & of_inner if own in of_inner else allowed  # else the header itself is wrong
+        known[header] = allowed
+    return known[header]
+
+
+def private_problems(src, top, may_share=False):
+    """Files below `top`, in a directory for each component, that include what is not for it; but for what a few components share."""
+    known = {}
+    for path in sources(top):
+        component = component_of(path, top)
+        for number, quote, name in includes(path):
+            header = included_header(src, path, name) if quote == '"' else None
+            if header and component not in audience(src, header, known) and not (may_share and len(known[header]) > 1):
+                yield f"{os.path.relpath(path, top)}:{number}: {name}: only for {', '.join(sorted(known[header]))}"
 
 
 def public_problems(public):
@@ -114,6 +147,13 @@ def test_includes():
     assert list(include_problems(SRC)) == []
 
 
+def test_private_headers():
+    """A header named internal.h, or that includes one, is for its own component alone, and for the unit tests of that."""
+    assert list(private_problems(SRC, SRC)) == []
+    assert list(private_problems(SRC, os.path.join(ROOT, "tests", "unit"), may_share=True)) == []
+    assert len([path for path in sources(SRC) if PRIVATE.fullmatch(os.path.basename(path))]) > 10
+
+
 def test_public_headers():
     """include/ needs nothing of src/."""
     assert list(public_problems(PUBLIC)) == [] and os.path.exists(os.path.join(PUBLIC, "cairn", "cairn.h"))
@@ -133,6 +173,14 @@ def planted(tmp_path):
         "codec/l.c": "#include <lz4.h>\n#include <rocksdb/c.h>\n",
         "client/c.c": '#include "base/b.h"\n#include "fs/x.h"\n#include "client/d.h"\n#include <cairn/cairn.h>\n',
         "cli/c.c": "#include <cairn/cairn.h>\n",
+        "commit/shared.h": "int s;\n",
+        "commit/internal.h": '#include "commit/part_internal.h"\n#include "commit/shared.h"\n',
+        "commit/part_internal.h": '#include "commit/part.h"\n',
+        "commit/part.h": "int p;\n",
+        "commit/open.h": '#include "commit/internal.h"\n',
+        "remote/r.c": '#include "remote/r.h"\n#include "commit/shared.h"\n#include "commit/part_internal.h"\n#include "commit/open.h"\n',
+        "remote/r.h": '#include "commit/part.h"\n',
+        "fuse/f.c": '#include "commit/part.h"\n#include "commit/shared.h"\n',
         "fuse/long.c": "int f(void)\n{\n" + "    x();\n" * 69 + "}\nint g(void) {\n" + "    x();\n" * 68 + "}\n",
         "fuse/huge.c": "int x;\n" * 601,
     }.items():
@@ -147,6 +195,10 @@ def test_lint_finds_what_is_planted(planted):
     found = list(include_problems(planted))
     assert len(found) == 5 and any("fs/x.h" in line for line in found) and any("rocksdb" in line for line in found)
     assert any("client/c.c:2" in line for line in found) and any("cli/c.c:1" in line for line in found)
+    found = list(private_problems(planted, planted))
+    assert found == ["fuse/f.c:2: commit/shared.h: only for commit, fetch, remote, store",
+                     "remote/r.c:3: commit/part_internal.h: only for commit", "remote/r.c:4: commit/open.h: only for commit"]
+    assert list(private_problems(planted, planted, may_share=True)) == found[1:]
     assert list(public_problems(os.path.join(planted, "fs"))) == [
         "x.h:1: base/b.h: a public header may include only stdbool.h, stddef.h, stdint.h, sys/types.h",
         "x.h:2: stdio.h: a public header may include only stdbool.h, stddef.h, stdint.h, sys/types.h"]

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "../fixtures/store_fixture.h"
-#include "commit/internal.h"
+#include "commit/shared.h"
 #include "fetch/internal.h"
 
 extern struct store_fixture fixture;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Warming up beside a reader that fetches the same chunk: the job has not ended before NVMe has it.
  */
+#include "../commit/commit_peek.h"
 #include "../expect.h"
 #include "fetch_fixture.h"
 
@@ -95,8 +96,7 @@ static void cap_nvme(uint64_t cap)
     fixture.store->options.cap_bytes = cap;
     do {
         (void)usleep(1000);
-        LOCK_SCOPE(&fixture.store->commit->room.lock);
-        granted = fixture.store->commit->room.granted;
+        granted = room_granted(fixture.store);
     } while ((granted > 0) != (cap == 0));
 }
 

@@ -6,7 +6,8 @@
 
 #include "../expect.h"
 #include "fs_fixture.h"
-#include "commit/internal.h"
+#include "../commit/commit_peek.h"
+#include "commit/shared.h"
 
 #include <criterion/parameterized.h>
 
@@ -61,6 +62,13 @@ Test(fs_seals, closes_beside_a_writer_make_one_version)
     expect_u64(version_of(header.ino), 1);
 }
 
+static size_t pending_ops(void)
+{
+    size_t count;
+    history_looked(fixture.store, history_look(fixture.store, &count));
+    return count;
+}
+
 Test(fs_seals, closes_in_a_row_are_two_operations)
 {
     uint64_t ino = make_file("file", "header");
@@ -68,13 +76,11 @@ Test(fs_seals, closes_in_a_row_are_two_operations)
         write_and_close(ino, 6 + i, "t");
         cr_assert_not(is_draft(ino), "it has no other writer");
     }
-    expect_u64(fixture.store->commit->history.op_count, 2,
-               "its birth and the newest seal, not %llu",
-               (unsigned long long)fixture.store->commit->history.op_count);
+    expect_u64(pending_ops(), 2, "its birth and the newest seal");
     (void)make_dir("between");
     write_and_close(ino, 0, "H");
     write_and_close(ino, 1, "E");
-    expect_u64(fixture.store->commit->history.op_count, 4, "what has something in between stays");
+    expect_u64(pending_ops(), 4, "what has something in between stays");
     fixture_wait(&fixture);
     fs_fixture_restart();
     expect_i64(stat_of(ino).st_size, 106);
@@ -194,13 +200,16 @@ ParameterizedTestParameters(fs_seals, a_seal_that_waits_enters_before_anything_e
     return cr_make_param_array(size_t, numbers, ARRAY_LEN(numbers));
 }
 
-static const struct op *first_after(uint64_t seq)
+/* Is the first operation after `seq` the seal of this file? */
+static bool is_seal_first_after(uint64_t seq, uint64_t ino)
 {
-    const struct op *op;
-    TAILQ_FOREACH(op, &fixture.store->commit->history.ops, link)
-    if (op->seq > seq)
-        return op;
-    return NULL;
+    size_t count, i = 0;
+    struct op **ops = history_look(fixture.store, &count);
+    while (i < count && ops[i]->seq <= seq)
+        i++;
+    bool is_seal = i < count && ops[i]->type == REC_SEAL && ops[i]->ino == ino;
+    history_looked(fixture.store, ops);
+    return is_seal;
 }
 
 /* P4: no operation enters the history before what was closed before it. */
@@ -213,8 +222,7 @@ ParameterizedTest(size_t *number, fs_seals, a_seal_that_waits_enters_before_anyt
     assert_u64(version_of(file.ino), 0, "%s", entry->what);
     uint64_t before = store_newest(fixture.store);
     entry->enter(file);
-    const struct op *op = first_after(before);
-    cr_expect(op && op->type == REC_SEAL && op->ino == file.ino, "before %s", entry->what);
+    cr_expect(is_seal_first_after(before, file.ino), "before %s", entry->what);
     close_file(file);
 }
 
@@ -237,7 +245,7 @@ Test(fs_seals, what_is_closed_twice_counts_once)
 
 Test(fs_seals, more_than_can_wait)
 {
-    struct file files[DUE_MAX + 6];
+    struct file files[STAGE_DUE_MAX + 6];
     char name[16];
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         (void)snprintf(name, sizeof name, "file-%zu", i);
@@ -245,7 +253,7 @@ Test(fs_seals, more_than_can_wait)
     }
     for (size_t i = 0; i < ARRAY_LEN(files); i++)
         write_and_close(files[i].ino, 0, "t");
-    cr_expect_leq(fixture.store->commit->history.due_count, DUE_MAX);
+    cr_expect_leq(seals_due(fixture.store), STAGE_DUE_MAX);
     (void)make_dir("marker");
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         cr_expect_not(is_draft(files[i].ino));
@@ -265,5 +273,5 @@ Test(fs_seals, a_seal_that_waits_for_what_is_removed)
     expect_text(header.ino, "closed and again");
     close_file(header);
     assert_i64(fs_forget(fs, header.ino), 0);
-    expect_u64(fixture.store->commit->history.due_count, 0);
+    expect_u64(seals_due(fixture.store), 0);
 }

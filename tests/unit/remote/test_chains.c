@@ -4,7 +4,7 @@
 
 #include "../expect.h"
 #include "../fixtures/store_fixture.h"
-#include "commit/internal.h"
+#include "commit/shared.h"
 #include "view/remote.h"
 
 #define RAW_LEN 100000u

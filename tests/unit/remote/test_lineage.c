@@ -5,7 +5,7 @@
 #include "../expect.h"
 #include "../fixtures/store_fixture.h"
 #include "base/clock.h"
-#include "commit/internal.h"
+#include "commit/shared.h"
 #include "remote/chains.h"
 #include "view/remote.h"
 #include "weights.h"

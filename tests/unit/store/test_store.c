@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "../expect.h"
-#include "commit/internal.h"
+#include "commit/shared.h"
 #include "../fixtures/store_fixture.h"
 
 static struct store_fixture fixture;

@@ -9,12 +9,11 @@
 
 #include "base/vector.h"
 #include "codec/chunker.h"
-#include "commit/history.h"
+#include "commit/history_internal.h"
+#include "commit/upkeep.h"
 #include "format/pack.h"
 #include "format/record.h"
 #include "stage/stage.h"
-
-#define DROPS_MAX 256u /* packs that go with one batch */
 
 /* --- content.c -------------------------------------------------------------------------------- */
 
@@ -89,11 +88,6 @@ void pieces_done(struct pieces *pieces);
 /* --- writeback.c ------------------------------------------------------------------------------ */
 
 CAIRN_MUST_CHECK int writeback_start(struct store *store);
-void writeback_stop(struct store *store);
-/* Calls `fn` for each of these in the threads that encode; returns when it has done. In the
- * writeback thread. */
-void writeback_for_each(struct store *store, void (*fn)(void *item), void *items, size_t count,
-                        size_t size);
 
 /* --- lag.c ------------------------------------------------------------------------------------ */
 
@@ -110,7 +104,9 @@ struct lag {
 };
 
 /* The view cannot be written, and lacks batches that are durable. For the writeback thread alone,
- * but lag_exists() and lag_ops(): internal.h. */
+ * but lag_exists(). */
+/* Operations that are durable, and that the overlay has to keep. Any thread. */
+uint64_t lag_ops(const struct store *store);
 /* The view did not take this batch (`error`), which is durable. Its operations leave the list of
  * what is pending. */
 void lag_add(struct store *store, uint64_t cut, const struct batch *batch,
@@ -125,23 +121,6 @@ void lag_done(struct store *store);
 
 /* --- upkeep.c --------------------------------------------------------------------------------- */
 
-/* A round of the writeback thread between two targets. */
-struct upkeep_round {
-    /* `now`: room is short, or a caller waits for a gc. True: it did something, and there may be
-     * more. */
-    bool (*make)(struct store *store, bool now);
-    bool frees; /* it makes room on NVMe: those of these behind it wait until it finds nothing */
-};
-
-/* In order; those of the components above, too. */
-struct upkeep {
-    const struct upkeep_round *rounds;
-    size_t count;
-    /* May NVMe get room by what the components above do? No write is refused meanwhile. The
-     * writeback thread. */
-    bool (*may_free)(struct store *store);
-};
-
 /* When rounds are due: the writeback thread's alone. */
 struct upkeep_state {
     int64_t tidy_at; /* when what was due at the mount begins; monotonic ns, 0: it has begun */
@@ -153,18 +132,6 @@ struct upkeep_state {
 void upkeep_begin(struct store *store);
 /* True: something was done, and there may be more. */
 bool upkeep_rounds(struct store *store);
-bool heal_round(struct store *store, bool now);
-bool gc_round(struct store *store, bool now);
-bool compact_round(struct store *store, bool now);
-/* Asks for rounds until nothing more can be freed, and names them; are they done? */
-uint64_t gc_ask(struct store *store);
-bool gc_is_done(const struct store *store, uint64_t number);
-/* There are packs to be dropped that need not wait for their turn. */
-void gc_ask_soon(struct store *store);
-/* A cut with the same state, without these packs, which are marked as dropping; `flags` of their
- * records. False: they stay. */
-CAIRN_MUST_CHECK bool upkeep_drop(struct store *store, const uint64_t *ids, size_t count,
-                                  uint32_t flags);
 
 /* --- snapshot.c ------------------------------------------------------------------------------- */
 

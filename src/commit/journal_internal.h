@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The journal's state, its writing, and what of it cannot be read (journal_damage.c). */
+#pragma once
+
+#include "commit/journal.h"
+
+struct journal {
+    uint64_t segment; /* running number of the current one; 0: none yet */
+    uint64_t offset;  /* where the next batch goes */
+    uint64_t room;    /* length of the current segment's file */
+    uint64_t cut_seq; /* of the last batch */
+    int64_t time;     /* of its last operation, as it was read; 0: not known */
+    uint64_t epoch;   /* newest epoch of any segment */
+    uint64_t bytes;   /* of all segment files */
+    uint64_t spare;   /* number of the segment that is allocated ahead; 0: none */
+    uint8_t chain[CHAIN_LEN];
+    struct journal_damage damage;
+    bool was_skipped; /* some of it is damaged, and the view has what it said */
+};
+
+/* --- journal.c -------------------------------------------------------------------------------- */
+
+CAIRN_MUST_CHECK int journal_append(struct store *store, uint64_t cut, const void *records,
+                                    size_t len, uint32_t count);
+
+/* --- journal_damage.c: recovery's thread ------------------------------------------------------ */
+
+/* The tag of an encoded batch header, under the store's key. */
+void batch_tag(const struct store *store, const void *header, uint8_t ret_tag[BATCH_TAG_LEN]);
+
+/* Content of a segment from some place on. */
+struct behind {
+    bool has_content; /* something that is not zero */
+    uint64_t count;   /* batches that the store wrote */
+    uint64_t offset;  /* of the first */
+    uint64_t cut_seq; /* of the newest */
+    uint64_t
+        resume_offset; /* of the last whose base is at or before `resume_at`; 0: there is none */
+    struct batch_header resume;
+};
+
+/* Searches a segment of `len` bytes from `offset` on. `segment`: its header; NULL: it cannot be
+ * read. Blocks: reads all of it. */
+CAIRN_MUST_CHECK int journal_look_behind(struct store *store, const struct segment_header *segment,
+                                         const char *object, uint64_t len, uint64_t offset,
+                                         uint64_t resume_at, struct behind *ret);
+
+/* --- catch_up.c ------------------------------------------------------------------------------- */
+
+/* Of a live store, in the writeback thread: the view applies what it lacks of the journal, which is
+ * read again. -ESTALE: it is no longer the view of this journal; the next mount makes it anew. */
+CAIRN_MUST_CHECK int view_catch_up(struct store *store);

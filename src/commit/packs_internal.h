@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Packs that the view does not know yet, and pins: their state, and how writeback makes them. */
+#pragma once
+
+#include <sys/queue.h>
+#include <uthash.h>
+
+#include "base/lock.h"
+#include "commit/packs.h"
+
+#define PACK_CLOCKS 65536u
+
+/* A chunk that lies in a pack (or will) that the view does not know yet. */
+struct fresh {
+    UT_hash_handle hh;
+    struct chunk_entry entry;
+    bool durable; /* its pack is written: it can be read there */
+};
+
+enum pack_state { PACK_FILLING, PACK_WRITING, PACK_DURABLE, PACK_FAILED };
+
+/* A pack that the view does not know yet. */
+struct new_pack {
+    TAILQ_ENTRY(new_pack) link;
+    uint64_t id;
+    uint64_t length; /* of the file */
+    uint64_t data_len;
+    uint32_t count;
+    enum pack_state state;
+    bool logged;       /* the stage's log names it */
+    bool is_named;     /* by a batch of the journal that the view does not have yet */
+    uint8_t depth;     /* of all of its chunks */
+    bool rests;        /* on chunks that the view may take for dead: nothing is dropped meanwhile */
+    uint64_t promoted; /* bytes in it that were fetched */
+    int error;
+    uint8_t *buffer;             /* while filling and writing */
+    struct chunk_entry *entries; /* PACK_ENTRIES_MAX while filling, then count */
+    struct store *store;
+};
+TAILQ_HEAD(new_pack_list, new_pack);
+
+struct pack_pin {
+    UT_hash_handle hh;
+    uint64_t pack;
+    unsigned pins;
+    bool dropping; /* its file is about to go: no chunk of it may be used */
+};
+
+struct packs {
+    struct cairn_mutex lock;
+    pthread_cond_t changed;
+    struct fresh *fresh;
+    struct new_pack *filling;
+    struct new_pack_list written; /* durable and writing, not yet in a batch */
+    struct pack_pin *pins;
+    uint8_t *buffers[PACK_BUFFERS];
+    unsigned buffers_free;
+    uint64_t new_bytes;     /* lengths of packs that are not in the view */
+    uint64_t writing_bytes; /* of packs that are being written */
+    unsigned drops;         /* packs that are marked as dropping */
+    unsigned drop_holds;    /* no drop begins now */
+};
+
+/* --- packs.c ---------------------------------------------------------------------------------- */
+
+void packs_init(struct store *store);
+void packs_done(struct store *store);
+/* Names the chunk and makes sure that it lies in some pack: known, or added to one that is being
+ * filled. *ret_pinned: the pack of a chunk that was known, pinned for the caller (0: none).
+ * `scratch` has PACKS_SCRATCH_LEN bytes. */
+CAIRN_MUST_CHECK int packs_add(struct store *store, const struct iovec *iov, size_t iov_count,
+                               size_t raw_len, void *scratch, struct chunk_name *ret_name,
+                               uint64_t *ret_pinned);
+/* Adds a chunk as it is stored on NVMe (compaction). */
+CAIRN_MUST_CHECK int packs_add_stored(struct store *store, const struct chunk_entry *entry,
+                                      const void *stored);
+/* Every chunk added before is durable on return, names of packs too. */
+CAIRN_MUST_CHECK int packs_finish(struct store *store);
+/* Forgets packs that failed and those written since they did; their chunks must be added again. */
+void packs_abandon(struct store *store);
+/* Is the chunk stored by itself, and can be relied on? Then its pack is pinned. (What is new is not
+ * to depend on others; and while a pack is pinned, what its chunks refer to stays, too.) */
+bool packs_pin_stored(struct store *store, const struct chunk_name *name, uint64_t *ret_pinned);
+bool packs_pin_locked(struct store *store, uint64_t pack);
+void packs_note_named(struct store *store, const uint64_t *ids,
+                      size_t count);          /* a batch that is durable names them */
+void packs_retire_named(struct store *store); /* the view knows them now */
+/* Of those that no batch names, is there one of which nothing is staged? */
+bool packs_have_leftovers(struct store *store);
+/* A pack that is written, and that the view does not know: for the writeback thread and recovery;
+ * NULL: there is none. */
+const struct new_pack *packs_find_written(struct store *store, uint64_t id);
+
+/* --- pack_clocks.c ---------------------------------------------------------------------------- */
+
+/* A pack was used. */
+void pack_touch(struct store *store, uint64_t pack);

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The state of the room on NVMe; and the searches of the writeback thread for more. */
+#pragma once
+
+#include <pthread.h>
+
+#include "base/lock.h"
+#include "commit/room.h"
+
+struct room {
+    struct cairn_mutex lock;
+    pthread_cond_t changed;
+    struct event
+        more; /* the thread has looked, less is on its way, or a wait to promote more ends */
+    pthread_t thread;
+    bool started, stopping, wanted;
+    bool scarce;      /* there is less room than asked for */
+    bool hopeless;    /* and the last search for more was in vain */
+    int64_t searched; /* when that began; monotonic ns */
+    uint64_t granted; /* what may be staged: allocated ahead by the tier, and not taken by packs
+                         since that was looked at */
+    uint64_t with_changes;              /* what may be staged and changed in names and attributes */
+    uint64_t left;                      /* of what is granted, beside what was staged then */
+    uint64_t taken;                     /* by packs, ever */
+    uint64_t rounds_begun, rounds_done; /* of the thread */
+    uint64_t journal_bytes, view_bytes, runs_bytes;
+};
+
+/* --- room.c ----------------------------------------------------------------------------------- */
+
+CAIRN_MUST_CHECK int room_start(struct store *store);
+bool room_is_short(struct store *store);
+/* After a round of the writeback thread that began at `began` (monotonic ns): it found something
+ * that came free, or may. If not, and room is short, waiting has no sense for a writer that did so
+ * before. */
+void room_settle(struct store *store, int64_t began, bool found);
+/* A pack of that length takes it of what is held. */
+void room_spend(struct store *store, uint64_t bytes);
+/* store_admit() for the writeback thread itself: -ENOSPC when the last search was in vain. */
+CAIRN_MUST_CHECK int room_admit(struct store *store, uint64_t bytes);
+
+/* --- gc.c ------------------------------------------------------------------------------------- */
+
+/* Packs that nothing needs, marked as dropping: at most `max`. `now`: those, too, that may serve
+ * the next upload. */
+size_t gc_dead_packs(struct store *store, bool now, uint64_t *ids, size_t max);
+/* Adds what is alive in mostly dead packs to a new pack; these, marked as dropping: the next batch
+ * moves and drops. Of a pack at least `worth_percent` must be dead, and what all of them take
+ * becomes less by as much; else 0: there is nothing to gain. */
+size_t gc_compact(struct store *store, unsigned worth_percent, uint64_t *ids, size_t max);
+void gc_remove(struct store *store, const uint64_t *ids, size_t count);
