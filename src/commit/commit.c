@@ -27,11 +27,9 @@ int commit_start(struct store *store, void (*room)(void *arg), void *arg)
     store->commit->on_room = room;
     store->commit->on_room_arg = arg;
     stage_on_room(store->stage, room, arg);
+    room_account(store); /* the journal is the writeback thread's once there is one */
     int r = writeback_start(store);
-    if (r < 0)
-        return r;
-    room_account(store);
-    return room_start(store);
+    return r < 0 ? r : room_start(store);
 }
 
 static bool is_full(struct store *store)
