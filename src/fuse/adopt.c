@@ -6,18 +6,11 @@
  * number. The stage records which of them the dead daemon has done (stage/requests.h): those are
  * answered, the others are done. left.c handles kernels that cannot resend. The attributes that the
  * kernel caches are unknown here (cached.c): the first change of each inode is notified. */
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
-#include <sys/mount.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
 
 #include "base/log.h"
 #include "fuse/internal.h"
-
-extern char **environ;
 
 /* Decides each resent request by its record: stage/requests.h. */
 static const struct {
@@ -189,29 +182,6 @@ void adopt_begin(struct front *front)
     forget_unknown(front);
     if (!ask_to_resend(front))
         left_settle(front);
-}
-
-/* --- the end ---------------------------------------------------------------------------------- */
-
-/* Ordinary users mount and unmount through fusermount3. */
-static void execute_fusermount(const char *mountpoint)
-{
-    char program[] = "fusermount3", flags[] = "-uqz", end_of_flags[] = "--";
-    _cleanup_free_ char *path = xstrdup(mountpoint);
-    char *argv[] = {program, flags, end_of_flags, path, NULL};
-    pid_t child;
-    if (posix_spawnp(&child, program, NULL, NULL, argv, environ) == 0)
-        while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
-            ;
-}
-
-void adopt_unmount(struct front *front)
-{
-    struct pollfd gone = {.fd = fuse_session_fd(front->se)};
-    if (poll(&gone, 1, 0) > 0 && gone.revents & POLLERR)
-        return; /* the mount is gone already */
-    if (umount2(front->options.mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW) < 0 && errno == EPERM)
-        execute_fusermount(front->options.mountpoint);
 }
 
 /* --- what the kernel keeps -------------------------------------------------------------------- */

@@ -209,13 +209,10 @@ void front_stop(struct front *front)
     if (!front || atomic_exchange(&front->stopped, true))
         return;
     lost_pages_stop(front);
+    if (front->is_mounted && mounted_is_here(front))
+        mounted_end(front); /* while requests are answered: the kernel may have pages to write */
     atomic_store(&front->stopping, true);
     event_signal(&front->progress);
-    bool is_here = front->is_mounted && mounted_is_here(front);
-    if (is_here && front->adoption.is_adopted)
-        adopt_unmount(front);
-    else if (is_here)
-        fuse_session_unmount(front->se);
     if (front->resumer_started) {
         front_wake(front);
         (void)pthread_join(front->resumer, NULL);
@@ -225,7 +222,7 @@ void front_stop(struct front *front)
     drop_waiting(front, &front->locked.content);
     drop_waiting(front, &front->locked.changes);
     end_syncing(front);
-    if (front->is_mounted && !is_here)
+    if (front->is_mounted)
         mounted_release(front);
     if (front->se)
         fuse_session_destroy(front->se);

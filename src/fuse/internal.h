@@ -193,9 +193,11 @@ static inline struct front *front_of(fuse_req_t req)
 /* mounted.c */
 void mounted_note(struct front *front); /* just now */
 bool mounted_is_here(
-    const struct front *front);            /* at its mountpoint, in the daemon's mount namespace */
-void mounted_release(struct front *front); /* ends the connection, and unmounts nothing; no thread
-                                             uses it any more */
+    const struct front *front); /* at its mountpoint, in the daemon's mount namespace */
+/* Unmounts it there, lazily; the descriptor stays open. */
+void mounted_end(struct front *front);
+/* Ends the connection, and unmounts nothing. No thread uses it any more. */
+void mounted_release(struct front *front);
 
 /* loop.c */
 void front_park(struct front *front, fuse_req_t req);
@@ -220,8 +222,6 @@ CAIRN_MUST_CHECK int adopt_session(struct front *front, char **ret_text);
 /* Settles the state that the dead daemon left, before requests are received; then the kernel
  * resends those in flight. */
 void adopt_begin(struct front *front);
-/* Reads the flags of an adopted mount from the kernel. */
-void adopt_unmount(struct front *front);
 /* True once for each inode: the kernel may keep something of it from the dead daemon. */
 bool adopt_must_notify(struct front *front, uint64_t ino);
 void adopt_done(struct front *front);

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Is the mount still where it was made? It may be gone from there and live on elsewhere, as a copy
- * in another mount namespace. Then its path leads to what was below it, or to what came there
- * since: nothing that is ours to unmount. */
+/* The end of a mount, and whether it is still where it was made. It may be gone from there and live
+ * on elsewhere, as a copy in another mount namespace. Then its path leads to what was below it, or
+ * to what came there since: nothing that is ours to unmount. */
 #include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
 #include <stdio.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
 
 #include "base/log.h"
 #include "base/mountinfo.h"
 #include "fuse/internal.h"
+
+extern char **environ;
 
 struct look {
     const struct front *front;
@@ -41,6 +47,29 @@ void mounted_note(struct front *front)
 bool mounted_is_here(const struct front *front)
 {
     return front->device == 0 || mounted_look(front).is_here;
+}
+
+/* Ordinary users mount and unmount through fusermount3. */
+static void execute_fusermount(const char *mountpoint)
+{
+    char program[] = "fusermount3", flags[] = "-uqz", end_of_flags[] = "--";
+    _cleanup_free_ char *path = xstrdup(mountpoint);
+    char *argv[] = {program, flags, end_of_flags, path, NULL};
+    pid_t child;
+    if (posix_spawnp(&child, program, NULL, NULL, argv, environ) == 0)
+        while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+            ;
+}
+
+/* fuse_session_unmount() closes the descriptor first, and threads still receive from it: one that
+ * was about to would read from what another thread opens under that number. */
+void mounted_end(struct front *front)
+{
+    struct pollfd gone = {.fd = fuse_session_fd(front->se)};
+    if (poll(&gone, 1, 0) > 0 && gone.revents & POLLERR)
+        return; /* the mount is gone already */
+    if (umount2(front->options.mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW) < 0 && errno == EPERM)
+        execute_fusermount(front->options.mountpoint);
 }
 
 /* The kernel aborts the connection with its last descriptor. libfuse would unmount by the path, but
