@@ -29,6 +29,7 @@ struct op {
 struct op **history_look(struct store *store, size_t *ret_count);
 void history_looked(struct store *store, struct op **ops);
 bool history_oldest(struct store *store, uint64_t *ret_seq, int64_t *ret_happened);
+int64_t history_last_time(struct store *store); /* when the last operation happened */
 bool history_has_draft_below(struct store *store, uint64_t dir);
 
 /* Recovery: when the last durable operation happened; a pending operation of the log; and then the

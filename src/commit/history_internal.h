@@ -80,4 +80,3 @@ bool history_is_crowded(struct store *store);
  * caller frees the array. */
 struct op **history_up_to(struct store *store, uint64_t cut, size_t *ret_count);
 size_t history_retire(struct store *store, uint64_t seq); /* how many there were */
-int64_t history_last_time(struct store *store);           /* when the last operation happened */

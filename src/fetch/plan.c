@@ -419,6 +419,7 @@ static void start_plan(struct store *store, const struct store_read_request *wan
 void store_start_read(struct store *store, const struct store_read_request *want)
 {
     static _Thread_local struct look look;
+    reading_note(store);
     int r = look_at(store, want, &look);
     if (r == 0 && want->looked)
         want->looked(&look.now, want->looked_arg);
@@ -442,6 +443,7 @@ int store_read(struct store *store, uint64_t ino, uint64_t offset, void *buf, si
 {
     struct store_read_request want = {.ino = ino, .offset = offset, .length = length};
     struct plan *plan = plan_new(store, &want);
+    reading_note(store);
     plan->may = reach == STORE_REACH_REMOTE ? WAIT_REMOTE : WAIT_NVME;
     plan->buffer = buf;
     int r = plan_step(plan) == PLAN_IS_ANSWERED ? plan->error : -EREMOTE;

@@ -152,7 +152,6 @@ static void plan_advance(struct plan *plan)
 void plan_fill(struct plan *plan)
 {
     bool is_remote = false, is_gone = false;
-    reading_note(plan->store);
     plan_gather(plan, &is_remote, &is_gone);
     if (is_remote)
         prefetch_note_miss(pull_of(plan->store), plan->want.ino);

@@ -10,7 +10,8 @@
 #include "remote/internal.h"
 #include "remote/series.h"
 
-#define QUIET_NS (2ll * SECOND_NS)    /* since the last read; no longer than reduce_after */
+#define QUIET_NS                                                                                   \
+    (2ll * SECOND_NS) /* since the last read or operation; no longer than reduce_after */
 #define REST_NS_MIN (5ll * SECOND_NS) /* after a walk that found nothing; as QUIET_NS */
 #define REST_SHARE 50                 /* and at least so many times what it took */
 #define DRAFTS_MAX (32 * MIB)         /* that are being written: a log may always be */
@@ -59,18 +60,26 @@ void condense_free(struct condense *condense)
 
 /* --- is it the time? -------------------------------------------------------------------------- */
 
+/* So with reduce_after=0s a file becomes dense as soon as nothing is written. */
+static int64_t at_most_reduce_after(const struct store *store, int64_t ns)
+{
+    return ns < store->options.reduce_after_ns ? ns : store->options.reduce_after_ns;
+}
+
+/* Between two operations of a program nothing may be pending for a moment. A clock that was set
+ * back does not tell how long that is. */
+static bool is_quiet(struct store *store)
+{
+    int64_t since = clock_realtime_ns() - history_last_time(store);
+    return since < 0 || since >= at_most_reduce_after(store, QUIET_NS);
+}
+
 static bool nobody_writes(struct store *store)
 {
     uint64_t seq;
     int64_t happened;
     return !history_oldest(store, &seq, &happened) && !horizon_is_urgent(store) &&
-           stage_dirty_bytes(store->stage) <= DRAFTS_MAX;
-}
-
-/* So with reduce_after=0s a file becomes dense as soon as nothing is written. */
-static int64_t at_most_reduce_after(const struct store *store, int64_t ns)
-{
-    return ns < store->options.reduce_after_ns ? ns : store->options.reduce_after_ns;
+           stage_dirty_bytes(store->stage) <= DRAFTS_MAX && is_quiet(store);
 }
 
 static bool nobody_reads(struct store *store)

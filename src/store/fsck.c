@@ -78,7 +78,7 @@ static int check_chunk(const struct view_local_chunk *chunk, void *arg)
     (void)snprintf(what, sizeof what, "pack %016llx: %s", (unsigned long long)entry->pack,
                    r == -EBADMSG                   ? "a chunk does not match its hash"
                    : r == -ENOENT || r == -ENODATA ? "a chunk is missing"
-                                                   : strerror(-r));
+                                                   : damage_describe(r));
     struct user user = {.fsck = fsck, .what = what};
     return view_chunk_users(fsck->store->view, &entry->name, report_user, &user);
 }

@@ -68,8 +68,16 @@ def check_reads_itself(node, content):
     assert fetched(node) == before and not node.status()["damage"]
 
 
+def check_copied(node, directory, content):
+    """Out of the store, without a mount."""
+    out = os.path.join(directory, "out")
+    done = node.cairn("cp", "-r", f"{node.store}:/run", out)
+    assert done.returncode == 0, done.stderr
+    assert differing(out, {name.removeprefix("run/"): data for name, data in content.items()}) == []
+
+
 @pytest.mark.timeout(400)
-def test_old_checkpoints_become_dense(job, report):
+def test_old_checkpoints_become_dense(job, report, directory):
     save_some(job, 6)
     wait_condensed(job.node)
     raw, ratio = on_nvme(job.node)
@@ -82,6 +90,7 @@ def test_old_checkpoints_become_dense(job, report):
     check_reads_itself(job.node, job.content)
     job.node.umount()
     assert job.node.fsck().returncode == 0, job.node.fsck().stdout
+    check_copied(job.node, directory, job.content)
     job.node.delete_view()
     job.node.mount()
     check_reads_itself(job.node, job.content)
@@ -131,6 +140,38 @@ def test_it_keeps_to_the_limit_of_writeback(on_remote, directory):
         assert written <= a_round + limit * (time.monotonic() - begin)
     node.remount(reduce_after="0s", writeback_limit=None)
     rig.poll(lambda: condensed(node) > a_round, 60, "what the limit held up")
+
+
+def keep_reading(node):
+    """A part of a file, which the kernel does not keep."""
+    with open(os.path.join(node.mnt, "run/step1/model.pt"), "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        assert file.read(4096)
+
+
+def keep_writing(node):
+    """Small files, which have no chunks: nothing is uploaded but their names."""
+    rig.write_file(os.path.join(node.mnt, "small"), b"a line of a log\n")
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("program", [keep_reading, keep_writing])
+def test_it_waits_while_a_program_goes_on(on_remote, directory, program):
+    """Nothing becomes dense as long as there is a read or a write now and then; when there is none any more, it does."""
+    remote = remotes.DirRemote(os.path.join(directory, "remotes"))
+    node = on_remote(remote, reduce="dense", reduce_after="1h", stage="256M").mount()
+    job = Job(node)
+    job.training = Training(elements=rig.MIB // 8)
+    save_some(job, 3)
+    program(node)
+    hours = time.time() + 7200
+    os.utime(os.path.join(node.mnt, "run/step3/model.pt"), (hours, hours))  # from now on the others are old
+    begin = time.monotonic()
+    while time.monotonic() - begin < 15:  # shows what is done in this time: a look for old files is due every 5 s
+        program(node)
+        assert condensed(node) == 0
+        time.sleep(0.1)
+    rig.poll(lambda: condensed(node) > 0, 60, "a chunk that is dense on NVMe")
 
 
 def held(node):
@@ -344,6 +385,8 @@ def test_a_damaged_base_costs_what_rests_on_it(job):
         assert 0 < bad <= dense[name] + 16 * 4096
     assert "refers to" in json.dumps(job.node.status()["damage"])
     job.node.umount()
+    checked = job.node.fsck()
+    assert checked.returncode != 0 and "a chunk that it refers to cannot be read" in checked.stdout, checked.stdout
 
 
 def damaged_bytes(path, data):
