@@ -300,7 +300,7 @@ void *upload_main(void *arg)
             pause = remote->is_attached ? 0 : 5 * RETRY_MS;
             continue;
         }
-        dense_tick(remote->dense);
+        dense_tick(remote->dense, clock_monotonic_ns());
         if (!is_behind(remote))
             find_published(remote);
         int r = remote_gc_tick(remote);

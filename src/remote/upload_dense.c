@@ -68,12 +68,12 @@ void dense_free(struct dense *dense)
     free(dense);
 }
 
-void dense_tick(struct dense *dense)
+void dense_tick(struct dense *dense, int64_t now)
 {
     if (!dense)
         return;
     LOCK_SCOPE(&dense->lock);
-    if (dense->images && clock_monotonic_ns() - dense->used_at >= IDLE_NS)
+    if (dense->images && now - dense->used_at >= IDLE_NS)
         forget_images(dense);
 }
 

@@ -23,8 +23,8 @@
 struct dense;
 struct dense *dense_new(void);
 void dense_free(struct dense *dense); /* NULL is fine */
-/* Between two rounds: what was not used for long is forgotten. */
-void dense_tick(struct dense *dense);
+/* Between two rounds: what was not used for long is forgotten. `now`: monotonic ns. */
+void dense_tick(struct dense *dense, int64_t now);
 
 /* One thread's; NULL: without reduce=dense. */
 struct dense_work;

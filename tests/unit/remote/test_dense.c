@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "remote/chains.h"
 #include "remote/maintenance_internal.h"
+#include "remote/upload_dense.h"
 #include "weights.h"
 
 #define CHUNKS 2u
@@ -192,6 +193,27 @@ Test(dense, images_are_known_when_masters_come_with_a_later_head)
     put_masters(&g, "masters", 0, 5);
     wait_published(&g);
     expect_form(&g, "masters", ENCODING_TWIN, 1, "step0", 2);
+    teardown(&g);
+}
+
+/* The memory for them is given back when none was sent for ten minutes. */
+Test(dense, images_are_forgotten_when_none_comes)
+{
+    struct fixture g;
+    setup(&g);
+    open_remote(&g, REDUCE_DENSE);
+    struct dense *dense = g.fixture.store->remote->dense;
+    put_weights(&g, 0);
+    wait_published(&g);
+    int64_t now = clock_monotonic_ns();
+    dense_tick(dense, now + 590 * SECOND_NS);
+    put_masters(&g, "masters", 0, 5);
+    wait_published(&g);
+    dense_tick(dense, now + 610 * SECOND_NS);
+    put_masters(&g, "others", 0, 6);
+    wait_published(&g);
+    expect_form(&g, "masters", ENCODING_TWIN, 1, "step0", 2);
+    expect_form(&g, "others", ENCODING_FX, 0, NULL, 2);
     teardown(&g);
 }
 
