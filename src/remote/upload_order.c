@@ -67,20 +67,61 @@ static int choose_phase(struct upload *up, const struct chunk_entry *entry, unsi
     return 0;
 }
 
+/* The chunks of a pass get their phases. The pack of each is looked into, which may take a read of
+ * the disk: a few threads do it at once. */
+struct sorting {
+    struct upload *up;
+    uint8_t *phases; /* of up->list, which is in order of name here */
+    _Atomic size_t next;
+    _Atomic int error;
+};
+
+#define SORT_STEP 32u
+
+static void sort_job(void *arg)
+{
+    struct sorting *sorting = arg;
+    struct upload *up = sorting->up;
+    for (;;) {
+        size_t i = atomic_fetch_add(&sorting->next, SORT_STEP), end = i + SORT_STEP;
+        if (i >= up->count || atomic_load(&sorting->error) < 0)
+            return;
+        int r = remote_is_stopping(up->remote) ? -ECANCELED : 0;
+        for (; i < end && i < up->count && r == 0; i++) {
+            unsigned phase;
+            r = choose_phase(up, &up->list[i], &phase);
+            sorting->phases[i] = (uint8_t)phase;
+        }
+        if (r < 0)
+            atomic_store(&sorting->error, r);
+    }
+}
+
+static int sort_pass(struct upload *up)
+{
+    size_t before = up->phases.count;
+    vector_reserve(&up->phases, up->count);
+    struct sorting sorting = {.up = up, .phases = up->phases.at + before};
+    for (unsigned n = 0; n < up->remote->options.upload_threads; n++)
+        pool_submit(up->remote->senders, sort_job, &sorting);
+    pool_drain(up->remote->senders);
+    int r = atomic_load(&sorting.error);
+    if (r < 0)
+        return r;
+    up->phases.count += up->count;
+    for (size_t i = before; i < up->phases.count; i++)
+        up->in_phase[up->phases.at[i]]++;
+    return 0;
+}
+
 static int sort_pending(struct upload *up)
 {
     struct pass pass = {.up = up, .phases = ~0u};
     int r;
     do {
         r = list_pass(&pass);
-        for (size_t i = 0; i < up->count && r == 0; i++) {
-            unsigned phase;
-            r = choose_phase(up, &up->list[i], &phase);
-            vector_add(&up->phases, (uint8_t)phase);
-            up->in_phase[phase]++;
-            if (r == 0)
-                r = remote_is_stopping(up->remote) ? -ECANCELED : 0;
-        }
+        if (r == 0 && up->count)
+            r = sort_pass(up);
     } while (r == 0 && up->count == PASS_CHUNKS && up->phases.count < SORTED_MAX);
     return r;
 }
