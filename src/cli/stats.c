@@ -105,6 +105,13 @@ static void print_line(const cJSON *before, const cJSON *now, double seconds)
     (void)fflush(stdout);
 }
 
+/* As the status has it, if it does. */
+static void add_part(cJSON *line, const char *name, const cJSON *part)
+{
+    if (part)
+        (void)cJSON_AddItemToObject(line, name, cJSON_Duplicate(part, true));
+}
+
 /* `time_ns`: when `now` was sampled; `seconds`: since `before` was. */
 static void print_json_line(const cJSON *before, const cJSON *now, int64_t time_ns, double seconds)
 {
@@ -114,9 +121,9 @@ static void print_json_line(const cJSON *before, const cJSON *now, int64_t time_
         (void)cJSON_AddNumberToObject(line, columns[i].json,
                                       round(value_of(&columns[i], before, now, seconds) * 1000) /
                                           1000);
-    const cJSON *clients = json_part(json_part(now, "lanes"), "clients");
-    if (clients)
-        (void)cJSON_AddItemToObject(line, "lane_clients", cJSON_Duplicate(clients, true));
+    add_part(line, "lane_clients", json_part(json_part(now, "lanes"), "clients"));
+    add_part(line, "nvme_reduction", json_part(json_part(now, "nvme"), "reduction"));
+    add_part(line, "remote_reduction", json_part(json_part(now, "remote"), "reduction"));
     json_print_line(line);
     cJSON_Delete(line);
 }

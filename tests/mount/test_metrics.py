@@ -82,6 +82,9 @@ def test_stats_of_a_save(cairn, rng):
         fd = os.open(cairn.mnt + "/file", os.O_RDWR)
         assert os.pread(fd, len(data), 0) == data
         os.close(fd)
+    reduction = lines[-1]["nvme_reduction"]
+    assert next(row for row in reduction["encodings"] if row["encoding"] == "raw")["stored_bytes"] == len(data)
+    assert reduction["cpu_s"] > 0
 
 
 def test_stats_of_a_remote_and_of_who_waits(request, mount_factory, directory, rng):
