@@ -32,6 +32,7 @@ FOUND_BY = {
     "drop_a_base": (DENSE, "test_what_others_are_stored_by_is_deleted"),
     "doom_what_was_revived": ("remote/test_written_over.py", "test_all_is_there_when_the_name_was_written_over"),
     "forget_a_reference": (DENSE, "test_a_base_outlives_a_merge_of_what_it_serves"),
+    "skip_local_verify": ("remote/test_condense.py", "test_old_checkpoints_become_dense"),
     "drop_a_local_base": ("remote/test_condense.py", "test_what_others_rest_on_is_deleted"),
     "told_before_the_batch": (DISK, "test_small_fsyncs_one_after_the_other"),
 }
@@ -70,6 +71,11 @@ def test_the_copy_has_what_the_build_reads():
 
 def test_every_bug_has_its_test():
     assert planted.names() == sorted(FOUND_BY)
+
+
+def test_the_docs_name_each():
+    with open(os.path.join(planted.SOURCE, "docs", "testing-promises.md")) as file:
+        assert sorted(re.findall(r"^\| `(\w+)`: ", file.read(), re.M)) == sorted(FOUND_BY)
 
 
 @pytest.mark.parametrize("bug", FOUND_BY)
