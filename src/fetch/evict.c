@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/vector.h"
 #include "fetch/pins.h"
+#include "remote/bases.h"
 #include "remote/maintenance.h"
 #include "remote/state.h"
 #include "view/remote.h"

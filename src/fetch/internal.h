@@ -11,10 +11,9 @@
  *   pins.c                       chunks that stay, because a user wants it: pins.h */
 #pragma once
 
+#include "commit/shared.h"
 #include "fetch/fetch.h"
 #include "fetch/life.h"
-#include "fetch/pull.h"
-#include "commit/shared.h"
 
 /* --- what is evicted (evict.c) ---------------------------------------------------------------- */
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "base/vector.h"
-#include "fetch/internal.h"
+#include "fetch/pull.h"
 
 #define PLAN_PARTS 64u
 #define PLAN_TRIES 8u

@@ -7,7 +7,7 @@
  * window. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "fetch/internal.h"
+#include "fetch/pull.h"
 #include "remote/chunks.h"
 
 #define SEQUENTIAL_MIN                                                                             \

@@ -6,7 +6,7 @@
  * soon after. Until then a crash loses them, which costs another fetch. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "fetch/internal.h"
+#include "fetch/pull.h"
 #include "remote/state.h"
 
 #define REST_NS                                                                                    \

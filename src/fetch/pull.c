@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One GET, and what is done with what it brings: chunks are verified, decoded beside what they
  * refer to, given to those that wait, and promoted. */
-#include "fetch/internal.h"
+#include "fetch/pull.h"
 
 #include "base/cause.h"
 #include "base/clock.h"

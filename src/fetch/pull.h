@@ -14,8 +14,7 @@
 
 #include <uthash.h>
 
-#include "commit/shared.h"
-#include "fetch/fetch.h"
+#include "fetch/internal.h"
 #include "remote/bases.h"
 
 #define PULL_GROUP_BYTES (8u * 1024 * 1024) /* most that one GET asks for */

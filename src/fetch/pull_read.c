@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Reading chunks that come from the remote: a copy, for a thread that may wait; or a call when the
  * chunk has come. */
-#include "fetch/internal.h"
+#include "fetch/pull.h"
 
 #include "base/clock.h"
 #include "remote/chunks.h"

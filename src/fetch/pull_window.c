@@ -8,7 +8,7 @@
  * in the window and never given back unfetched, so those that wait for room wait for work that ends
  * by itself. */
 #include "base/clock.h"
-#include "fetch/internal.h"
+#include "fetch/pull.h"
 
 /* A chunk that was not read for so long gives way to one that is needed. */
 #define STALE_NS (3ll * 1000000000)

@@ -2,7 +2,7 @@
 /* A small cache of decoded chunks, which serves requests that are smaller than a chunk; and what
  * files consist of. plan.c reads files. */
 #include "base/vector.h"
-#include "fetch/internal.h"
+#include "fetch/pull.h"
 #include "remote/chunks.h"
 
 /* --- life ------------------------------------------------------------------------------------- */

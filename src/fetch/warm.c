@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/vector.h"
-#include "fetch/internal.h"
+#include "fetch/pull.h"
 #include "remote/chunks.h"
 #include "view/remote.h"
 

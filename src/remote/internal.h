@@ -22,8 +22,8 @@
 #pragma once
 
 #include "base/rate_limit.h"
-#include "commit/shared.h"
 #include "commit/run_file.h"
+#include "commit/shared.h"
 #include "format/head.h"
 #include "remote/chunks.h"
 #include "remote/follow.h"

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/hex.h"
 #include "dense_fixture.h"
+#include "fetch/pull.h"
 #include "remote/chunks.h"
 #include "remote/maintenance.h"
 #include "store/reader.h"

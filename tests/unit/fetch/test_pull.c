@@ -8,6 +8,7 @@
 #include "../expect.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "fetch/pull.h"
 #include "fetch_fixture.h"
 
 TestSuite(pull, .init = fetch_setup, .fini = fetch_teardown, .timeout = 600);

@@ -3,6 +3,7 @@
  */
 #include "../commit/commit_peek.h"
 #include "../expect.h"
+#include "fetch/pull.h"
 #include "fetch_fixture.h"
 
 #define LENGTH 100000u /* one chunk */
