@@ -58,7 +58,7 @@ struct read_job {
 
 static volatile sig_atomic_t interrupted;
 
-static void on_interrupt(int signo)
+static void copy_on_interrupt(int signo)
 {
     (void)signo;
     interrupted = 1;
@@ -105,7 +105,7 @@ static void *copy_watch(void *arg)
 int copy_begin(const char *command, struct store *store, unsigned threads, struct copy **ret)
 {
     /* A second interrupt ends it at once. */
-    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction action = {.sa_handler = copy_on_interrupt, .sa_flags = (int)SA_RESETHAND};
     struct copy *copy = xcalloc(1, sizeof *copy);
     *copy = (struct copy){.command = command,
                           .store = store,
@@ -148,7 +148,7 @@ static struct timespec timespec_of(int64_t ns)
 }
 
 /* Other names than those that are being made now are left alone. */
-static char *temporary_name(const char *name)
+static char *copy_temporary_name(const char *name)
 {
     static _Atomic unsigned count;
     return xasprintf(".%.200s.cairn-%d-%u", name, (int)getpid(), atomic_fetch_add(&count, 1));
@@ -234,7 +234,7 @@ void copy_file(struct copy *copy, const struct ns_inode *inode, int dir_fd, cons
     *file = (struct file_copy){.copy = copy,
                                .attrs = inode->attrs,
                                .name = xstrdup(name),
-                               .temporary = temporary_name(name),
+                               .temporary = copy_temporary_name(name),
                                .shown = xstrdup(shown),
                                .reads = 1};
     file->dir_fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
@@ -252,7 +252,7 @@ void copy_link(struct copy *copy, const struct ns_inode *inode, const char *targ
                const char *name, const char *shown)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(inode->attrs.mtime)};
-    _cleanup_free_ char *temporary = temporary_name(name);
+    _cleanup_free_ char *temporary = copy_temporary_name(name);
     int r = symlinkat(target, dir_fd, temporary) < 0 ? -errno : 0;
     if (r == 0 && (utimensat(dir_fd, temporary, times, AT_SYMLINK_NOFOLLOW) < 0 ||
                    renameat(dir_fd, temporary, dir_fd, name) < 0)) {
@@ -276,7 +276,7 @@ void copy_directory_later(struct copy *copy, const struct ns_inode *inode, const
 
 /* Paths of what was copied may be longer than the kernel takes at once: then they are walked in
  * parts. */
-static int open_directory(const char *path)
+static int copy_open_directory(const char *path)
 {
     int dir = AT_FDCWD;
     while (strlen(path) >= PATH_MAX) {
@@ -308,7 +308,7 @@ static void copy_finish_directories(struct copy *copy)
     for (size_t i = copy->directories.count; i-- > 0;) {
         const struct directory *directory = &copy->directories.at[i];
         const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(directory->mtime)};
-        int fd = open_directory(directory->path);
+        int fd = copy_open_directory(directory->path);
         if (fd < 0 || futimens(fd, times) < 0 || fchmod(fd, directory->mode) < 0)
             copy_failed(copy, directory->path, strerror(errno));
         if (fd >= 0)

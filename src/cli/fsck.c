@@ -22,7 +22,7 @@ static void print_finding(const char *line, bool is_problem, void *arg)
     text_print(stdout, "%s%s", is_problem ? "problem: " : "", line);
 }
 
-static int check_store(const char *store)
+static int fsck_check_directory(const char *store)
 {
     int r = service_fsck(store, print_finding, NULL);
     if (r < 0) {
@@ -48,7 +48,7 @@ static int repair_store(const char *store)
     }
     if (r == 0)
         text_print(stdout, "%s: the journal is whole; nothing was truncated", store);
-    int code = check_store(store);
+    int code = fsck_check_directory(store);
     return code == FSCK_CLEAN && r > 0 ? FSCK_REPAIRED : code;
 }
 
@@ -67,7 +67,7 @@ static int check_taken(const char *store, bool repair)
                  strerror(-r));
         return FSCK_OPERATIONAL;
     }
-    int code = repair ? repair_store(store) : check_store(store);
+    int code = repair ? repair_store(store) : fsck_check_directory(store);
     (void)close(lock_fd);
     return code;
 }

@@ -40,7 +40,7 @@ static int level_of(const char *word)
 
 /* Lines of a library have another form; they are warnings: a library prints only when something is
  * wrong. */
-static struct log_text parse_line(const char *line)
+static struct log_text log_parse_line(const char *line)
 {
     struct log_text t = {.level = LOG_LEVEL_WARN, .text = line};
     char day[11], clock[13], word[8];
@@ -64,7 +64,7 @@ static void escape_controls(char *s)
 static void show_line(const struct log_request *request, char *line)
 {
     escape_controls(line);
-    struct log_text t = parse_line(line);
+    struct log_text t = log_parse_line(line);
     if (t.level > (int)request->level)
         return;
     if (!request->json) {
@@ -82,7 +82,7 @@ static void show_line(const struct log_request *request, char *line)
 
 static bool is_shown(const struct log_request *request, const char *line)
 {
-    return parse_line(line).level <= (int)request->level;
+    return log_parse_line(line).level <= (int)request->level;
 }
 
 /* Calls `fn` for the whole lines from here on; what has no end yet is read again later. */

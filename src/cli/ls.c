@@ -24,7 +24,7 @@ struct listing {
 /* --- one line --------------------------------------------------------------------------------- */
 
 /* Replaces control characters on a terminal, which would act on them. */
-static void print_name(const struct listing *l, const char *name)
+static void ls_print_name(const struct listing *l, const char *name)
 {
     for (; *name; name++)
         (void)putchar(l->is_tty && iscntrl((unsigned char)*name) ? '?' : *name);
@@ -75,23 +75,23 @@ static void print_attrs(const struct ns_inode *inode)
                  (unsigned long long)inode->attrs.size, when);
 }
 
-static void print_line(struct listing *l, const char *name, const struct ns_inode *inode)
+static void ls_print_line(struct listing *l, const char *name, const struct ns_inode *inode)
 {
     _cleanup_free_ char *target = NULL;
     if (l->is_long)
         print_attrs(inode);
-    print_name(l, name);
+    ls_print_name(l, name);
     if (l->is_long && S_ISLNK(inode->attrs.mode) &&
         source_readlink(&l->source, inode->ino, &target) == 0) {
         (void)printf(" -> ");
-        print_name(l, target);
+        ls_print_name(l, target);
     }
     (void)putchar('\n');
 }
 
 /* --- directories ------------------------------------------------------------------------------ */
 
-static void list_directory(struct listing *l, const char *path, uint64_t ino, unsigned depth)
+static void ls_list_directory(struct listing *l, const char *path, uint64_t ino, unsigned depth)
 {
     struct source_list list;
     int r = depth > DEPTH_MAX ? -ELOOP : source_list(&l->source, ino, &list);
@@ -102,18 +102,18 @@ static void list_directory(struct listing *l, const char *path, uint64_t ino, un
     }
     if (l->headed) {
         (void)printf("%s", l->began ? "\n" : "");
-        print_name(l, path);
+        ls_print_name(l, path);
         (void)printf(":\n");
     }
     l->began = true;
     for (size_t i = 0; i < list.count; i++)
-        print_line(l, list.at[i].name, &list.at[i].inode);
+        ls_print_line(l, list.at[i].name, &list.at[i].inode);
     for (size_t i = 0; l->is_recursive && i < list.count; i++) {
         if (!S_ISDIR(list.at[i].inode.attrs.mode))
             continue;
         bool slash = *path && path[strlen(path) - 1] == '/';
         _cleanup_free_ char *below = xasprintf("%s%s%s", path, slash ? "" : "/", list.at[i].name);
-        list_directory(l, below, list.at[i].ino, depth + 1);
+        ls_list_directory(l, below, list.at[i].ino, depth + 1);
     }
     source_list_done(&list);
 }
@@ -123,9 +123,9 @@ static int list_one(struct listing *l, const char *text)
     struct source_node node;
     int code = source_open(l->command, &l->options, text, &l->source, &node);
     if (code == CLI_OK && S_ISDIR(node.inode.attrs.mode)) {
-        list_directory(l, node.path, node.ino, 0);
+        ls_list_directory(l, node.path, node.ino, 0);
     } else if (code == CLI_OK) {
-        print_line(l, node.path, &node.inode);
+        ls_print_line(l, node.path, &node.inode);
         l->began = true;
     }
     source_node_done(&node);

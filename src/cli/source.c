@@ -26,7 +26,7 @@ bool source_takes_option(const struct option_spec *spec)
     return false;
 }
 
-static void print_name(const struct flag *flag, void *arg)
+static void source_print_name(const struct flag *flag, void *arg)
 {
     (void)arg;
     if (flag->name)
@@ -40,7 +40,7 @@ void source_more_help(void)
                  "not mounted. PATH follows the first ':' after\n"
                  "that, so a PATH may contain colons. These mount options (see 'cairn help mount') "
                  "select how a remote is reached:\n ");
-    command_each_flag(&options_only, print_name, NULL);
+    command_each_flag(&options_only, source_print_name, NULL);
     (void)printf("\n");
 }
 
@@ -172,7 +172,7 @@ static int walk_link(struct walk *walk, const struct ns_inode *directory)
     return r < 0 ? r : walk_path(walk, target, true);
 }
 
-static int walk_part(struct walk *walk, const char *name, size_t len, bool resolve)
+static int source_walk_part(struct walk *walk, const char *name, size_t len, bool resolve)
 {
     struct ns_inode directory = walk->at;
     struct view_entry entry;
@@ -196,7 +196,7 @@ static int walk_path(struct walk *walk, const char *path, bool resolve_last)
         size_t len = strcspn(path, "/");
         const char *next = path + len + strspn(path + len, "/");
         bool is_last = *next == '\0' && path[len] == '\0';
-        r = walk_part(walk, path, len, !is_last || resolve_last);
+        r = source_walk_part(walk, path, len, !is_last || resolve_last);
         path = next;
     }
     return r;
@@ -249,17 +249,18 @@ void source_node_done(struct source_node *node)
 /* --- directories ------------------------------------------------------------------------------ */
 
 /* Refuses names of a hostile remote that lead elsewhere. */
-static bool is_name(const char *name, size_t len)
+static bool source_is_name(const char *name, size_t len)
 {
     bool dots = (len == 1 && *name == '.') || (len == 2 && memcmp(name, "..", 2) == 0);
     return len > 0 && len <= NAME_LEN_MAX && !dots && !memchr(name, '/', len) &&
            !memchr(name, '\0', len);
 }
 
-static int add_entry(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
+static int source_add_entry(const struct view_entry *entry, const char *name, size_t name_len,
+                            void *arg)
 {
     struct source_list *list = arg;
-    if (!is_name(name, name_len))
+    if (!source_is_name(name, name_len))
         return -EUCLEAN;
     vector_add(list, (struct source_entry){.name = xasprintf("%.*s", (int)name_len, name),
                                            .ino = entry->ino});
@@ -274,7 +275,7 @@ static int compare_entries(const void *a, const void *b)
 int source_list(struct source *source, uint64_t ino, struct source_list *ret)
 {
     *ret = (struct source_list){0};
-    int r = ns_readdir(source->ns, ino, 0, SIZE_MAX, add_entry, ret);
+    int r = ns_readdir(source->ns, ino, 0, SIZE_MAX, source_add_entry, ret);
     for (size_t i = 0; i < ret->count && r == 0; i++)
         r = ns_inode(source->ns, ret->at[i].ino, &ret->at[i].inode);
     if (r < 0)

@@ -42,8 +42,8 @@ static const struct column {
     {"blocked", "lanes", "blocked_seconds", "lane_blocked_seconds", SECONDS_GROWTH},
 };
 
-static double value_of(const struct column *c, const cJSON *before, const cJSON *now,
-                       double seconds)
+static double stats_value_of(const struct column *c, const cJSON *before, const cJSON *now,
+                             double seconds)
 {
     const cJSON *group = json_part(now, c->group);
     uint64_t count = json_count(group, c->field),
@@ -84,11 +84,11 @@ static bool has_lanes(const cJSON *status)
     return cJSON_GetArraySize(json_part(json_part(status, "lanes"), "clients")) > 0;
 }
 
-static void print_line(const cJSON *before, const cJSON *now, double seconds)
+static void stats_print_line(const cJSON *before, const cJSON *now, double seconds)
 {
     for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
         const struct column *c = &columns[i];
-        double value = value_of(c, before, now, seconds);
+        double value = stats_value_of(c, before, now, seconds);
         bool none = strcmp(c->group, "remote") == 0
                         ? !has_remote(now)
                         : strcmp(c->group, "lanes") == 0 && !has_lanes(now);
@@ -118,9 +118,9 @@ static void print_json_line(const cJSON *before, const cJSON *now, int64_t time_
     cJSON *line = cJSON_CreateObject();
     (void)cJSON_AddNumberToObject(line, "time_s", (double)(time_ns / 1000000) / 1000);
     for (size_t i = 0; i < ARRAY_LEN(columns); i++)
-        (void)cJSON_AddNumberToObject(line, columns[i].json,
-                                      round(value_of(&columns[i], before, now, seconds) * 1000) /
-                                          1000);
+        (void)cJSON_AddNumberToObject(
+            line, columns[i].json,
+            round(stats_value_of(&columns[i], before, now, seconds) * 1000) / 1000);
     add_part(line, "lane_clients", json_part(json_part(now, "lanes"), "clients"));
     add_part(line, "nvme_reduction", json_part(json_part(now, "nvme"), "reduction"));
     add_part(line, "remote_reduction", json_part(json_part(now, "remote"), "reduction"));
@@ -161,7 +161,7 @@ static int stats_repeat(const struct command *command, const struct stats_reques
         if (request->json)
             print_json_line(before, now, clock_realtime_ns(), seconds);
         else
-            print_line(before, now, seconds);
+            stats_print_line(before, now, seconds);
         sampled = at;
         cJSON_Delete(before);
         before = now;

@@ -17,10 +17,10 @@
 #define STATUS_TIMEOUT_MS 15000
 #define LANE_SILENT_S 5 /* a program reports once a second while it copies */
 
-static void print_row(const char *label, const char *fmt, ...) CAIRN_PRINTF(2, 3);
+static void status_print_row(const char *label, const char *fmt, ...) CAIRN_PRINTF(2, 3);
 
 /* Paths in it may hold what a terminal should not see. */
-static void print_row(const char *label, const char *fmt, ...)
+static void status_print_row(const char *label, const char *fmt, ...)
 {
     va_list ap;
     (void)printf("  %-*s", LABEL_WIDTH, label);
@@ -33,10 +33,11 @@ static void print_successor(const cJSON *successor)
 {
     const char *death = json_text(successor, "last_death");
     if (cJSON_IsTrue(json_part(successor, "wanted")) && !cJSON_IsTrue(json_part(successor, "kept")))
-        print_row("  successor",
-                  "none: the holder process has died; if the daemon dies too, the mount ends");
+        status_print_row(
+            "  successor",
+            "none: the holder process has died; if the daemon dies too, the mount ends");
     if (json_number(successor, "deaths") > 0)
-        print_row(
+        status_print_row(
             "  deaths",
             "%.0f daemons died, the last by %s; calls waited %s for the successor, and %.0f failed",
             json_number(successor, "deaths"), death ? death : "an unknown cause",
@@ -47,31 +48,33 @@ static void print_successor(const cJSON *successor)
 static void print_stage(const cJSON *stage)
 {
     if (json_text(stage, "dir"))
-        print_row("stage", "%s, %s", json_text(stage, "dir"),
-                  json_bytes(stage, "total_bytes").text);
+        status_print_row("stage", "%s, %s", json_text(stage, "dir"),
+                         json_bytes(stage, "total_bytes").text);
     else if (json_part(stage, "total_bytes"))
-        print_row("stage", "%s", json_bytes(stage, "total_bytes").text);
+        status_print_row("stage", "%s", json_bytes(stage, "total_bytes").text);
     if (json_number(stage, "files_removed") > 0)
-        print_row("  removed",
-                  "its files were removed: data not yet on NVMe is lost if the daemon dies; "
-                  "unmount and mount again");
+        status_print_row("  removed",
+                         "its files were removed: data not yet on NVMe is lost if the daemon dies; "
+                         "unmount and mount again");
     if (json_text(stage, "left_in"))
-        print_row(
+        status_print_row(
             "stage",
             "up to %s of written data is in %s and not in the store yet; the next mount recovers "
             "it",
             json_bytes(stage, "left_bytes").text, json_text(stage, "left_in"));
     if (json_part(stage, "dirty_bytes"))
-        print_row("  content", "%s not on NVMe yet, %s kept for reading, %s free",
-                  json_bytes(stage, "dirty_bytes").text, json_bytes(stage, "clean_bytes").text,
-                  json_bytes(stage, "free_bytes").text);
+        status_print_row("  content", "%s not on NVMe yet, %s kept for reading, %s free",
+                         json_bytes(stage, "dirty_bytes").text,
+                         json_bytes(stage, "clean_bytes").text,
+                         json_bytes(stage, "free_bytes").text);
     if (json_part(stage, "drafts"))
-        print_row("  being written", "%.0f files, %s", json_number(stage, "drafts"),
-                  json_bytes(stage, "draft_bytes").text);
+        status_print_row("  being written", "%.0f files, %s", json_number(stage, "drafts"),
+                         json_bytes(stage, "draft_bytes").text);
     if (json_part(stage, "waiting_writers"))
-        print_row("  waits for space", "%.0f writers now, %.0f waits since the mount, %s in total",
-                  json_number(stage, "waiting_writers"), json_number(stage, "wait_count"),
-                  human_seconds(json_number(stage, "wait_ms_total") / 1000).text);
+        status_print_row("  waits for space",
+                         "%.0f writers now, %.0f waits since the mount, %s in total",
+                         json_number(stage, "waiting_writers"), json_number(stage, "wait_count"),
+                         human_seconds(json_number(stage, "wait_ms_total") / 1000).text);
 }
 
 static void print_nvme_room(const cJSON *nvme)
@@ -96,20 +99,20 @@ static void print_behind(const cJSON *nvme)
     if (!json_part(nvme, "behind_bytes"))
         return;
     if (json_count(nvme, "behind_bytes") == 0 && json_number(nvme, "behind_files") == 0)
-        print_row("  behind", "nothing: all data is on NVMe");
+        status_print_row("  behind", "nothing: all data is on NVMe");
     else
-        print_row("  behind", "%s in %.0f files, %s", json_bytes(nvme, "behind_bytes").text,
-                  json_number(nvme, "behind_files"),
-                  human_seconds(json_number(nvme, "seconds_behind")).text);
+        status_print_row("  behind", "%s in %.0f files, %s", json_bytes(nvme, "behind_bytes").text,
+                         json_number(nvme, "behind_files"),
+                         human_seconds(json_number(nvme, "seconds_behind")).text);
 }
 
 static void print_view(const cJSON *view)
 {
     const char *stays = json_text(view, "not_made_anew");
     if (cJSON_IsTrue(json_part(view, "damaged")))
-        print_row("  view", "damaged: lookups may fail, and writers will block; %s%s",
-                  stays ? "it is not rebuilt now: " : "it is about to be rebuilt",
-                  stays ? stays : "");
+        status_print_row("  view", "damaged: lookups may fail, and writers will block; %s%s",
+                         stays ? "it is not rebuilt now: " : "it is about to be rebuilt",
+                         stays ? stays : "");
 }
 
 /* Prints the encodings of chunks that were stored in a tier since the mount; `chunks` names them.
@@ -122,70 +125,72 @@ static void print_reduction(const cJSON *reduction, const char *chunks)
         const char *encoding = json_text(one, "encoding");
         uint64_t raw = json_count(one, "raw_bytes"), stored = json_count(one, "stored_bytes");
         if (encoding && raw > 0)
-            print_row(chunks, "%s: %s stored in %s (%.3f)", encoding, human_bytes(raw).text,
-                      human_bytes(stored).text, (double)stored / (double)raw);
+            status_print_row(chunks, "%s: %s stored in %s (%.3f)", encoding, human_bytes(raw).text,
+                             human_bytes(stored).text, (double)stored / (double)raw);
     }
     if (json_number(reduction, "cpu_s") > 0)
-        print_row("  encoding took", "%s of CPU time",
-                  human_seconds(json_number(reduction, "cpu_s")).text);
+        status_print_row("  encoding took", "%s of CPU time",
+                         human_seconds(json_number(reduction, "cpu_s")).text);
     if (json_number(reduction, "wrong_chunks") > 0)
-        print_row("  encoding fails",
-                  "%.0f chunks did not decode to the same bytes, and are not stored so: this "
-                  "processor or this build has a fault",
-                  json_number(reduction, "wrong_chunks"));
+        status_print_row(
+            "  encoding fails",
+            "%.0f chunks did not decode to the same bytes, and are not stored so: this "
+            "processor or this build has a fault",
+            json_number(reduction, "wrong_chunks"));
 }
 
 /* Prints what a tier keeps of deleted files. */
 static void print_held(const cJSON *tier)
 {
     if (json_count(tier, "held_bytes") > 0)
-        print_row("  kept for others", "%s that no file has, and files are stored by",
-                  json_bytes(tier, "held_bytes").text);
+        status_print_row("  kept for others", "%s that no file has, and files are stored by",
+                         json_bytes(tier, "held_bytes").text);
 }
 
 static void print_nvme(const cJSON *nvme)
 {
     if (json_text(nvme, "path"))
-        print_row("nvme", "%s", json_text(nvme, "path"));
+        status_print_row("nvme", "%s", json_text(nvme, "path"));
     print_nvme_room(nvme);
     if (json_part(nvme, "files"))
-        print_row("  content", "%.0f files, %s, stored in %s", json_number(nvme, "files"),
-                  json_bytes(nvme, "logical_bytes").text, json_bytes(nvme, "stored_bytes").text);
+        status_print_row("  content", "%.0f files, %s, stored in %s", json_number(nvme, "files"),
+                         json_bytes(nvme, "logical_bytes").text,
+                         json_bytes(nvme, "stored_bytes").text);
     if (json_part(nvme, "chunks"))
-        print_row("  packs", "%.0f packs, %s, with %.0f chunks", json_number(nvme, "packs"),
-                  json_bytes(nvme, "pack_bytes").text, json_number(nvme, "chunks"));
+        status_print_row("  packs", "%.0f packs, %s, with %.0f chunks", json_number(nvme, "packs"),
+                         json_bytes(nvme, "pack_bytes").text, json_number(nvme, "chunks"));
     print_held(nvme);
     print_behind(nvme);
     if (json_part(nvme, "horizon_seq"))
-        print_row("  horizon", "operation number %llu; the newest is %llu",
-                  (unsigned long long)json_count(nvme, "horizon_seq"),
-                  (unsigned long long)json_count(nvme, "newest_seq"));
+        status_print_row("  horizon", "operation number %llu; the newest is %llu",
+                         (unsigned long long)json_count(nvme, "horizon_seq"),
+                         (unsigned long long)json_count(nvme, "newest_seq"));
     if (json_part(nvme, "written_bytes_total"))
-        print_row("  since the mount",
-                  "%s written, %s deduplicated, %s deleted before they were written",
-                  json_bytes(nvme, "written_bytes_total").text,
-                  json_bytes(nvme, "dedup_bytes_total").text,
-                  json_bytes(nvme, "dropped_bytes_total").text);
+        status_print_row("  since the mount",
+                         "%s written, %s deduplicated, %s deleted before they were written",
+                         json_bytes(nvme, "written_bytes_total").text,
+                         json_bytes(nvme, "dedup_bytes_total").text,
+                         json_bytes(nvme, "dropped_bytes_total").text);
     print_reduction(json_part(nvme, "reduction"), "  new chunks");
     if (json_number(nvme, "errors") > 0)
-        print_row("  errors", "%.0f, the last %s ago: %s", json_number(nvme, "errors"),
-                  human_seconds(json_number(nvme, "last_error_s_ago")).text,
-                  json_text(nvme, "last_error") ? json_text(nvme, "last_error") : "unknown");
+        status_print_row("  errors", "%.0f, the last %s ago: %s", json_number(nvme, "errors"),
+                         human_seconds(json_number(nvme, "last_error_s_ago")).text,
+                         json_text(nvme, "last_error") ? json_text(nvme, "last_error") : "unknown");
 }
 
 static void print_trouble(const cJSON *remote)
 {
     const char *state = json_text(remote, "state"), *error = json_text(remote, "error");
     if (strcmp(state, "unreachable") == 0)
-        print_row("  unreachable", "for %s: %s",
-                  human_seconds(json_number(remote, "unreachable_s")).text,
-                  error ? error : "unknown");
+        status_print_row("  unreachable", "for %s: %s",
+                         human_seconds(json_number(remote, "unreachable_s")).text,
+                         error ? error : "unknown");
     else if (strcmp(state, "fenced") == 0)
-        print_row("  fenced", "%s", error ? error : "another writer has taken over");
+        status_print_row("  fenced", "%s", error ? error : "another writer has taken over");
     else if (json_number(remote, "errors") > 0)
-        print_row("  errors", "%.0f, the last %s ago: %s", json_number(remote, "errors"),
-                  human_seconds(json_number(remote, "error_age_s")).text,
-                  error ? error : "unknown");
+        status_print_row("  errors", "%.0f, the last %s ago: %s", json_number(remote, "errors"),
+                         human_seconds(json_number(remote, "error_age_s")).text,
+                         error ? error : "unknown");
 }
 
 /* Prints what only a fenced mount has, as far as the daemon counted it. */
@@ -195,54 +200,55 @@ static void print_unpublished(const cJSON *remote)
     if (!json_part(remote, "unpublished_changes"))
         return;
     if (json_count(remote, "unpublished_changes") == 0)
-        print_row("  only here", "nothing: everything was published");
+        status_print_row("  only here", "nothing: everything was published");
     else
-        print_row("  only here",
-                  "%s%.0f files, %s, of %.0f changes in the last %s: not published by this mount",
-                  more, json_number(remote, "unpublished_files"),
-                  json_bytes(remote, "unpublished_bytes").text,
-                  json_number(remote, "unpublished_changes"),
-                  human_seconds(json_number(remote, "seconds_behind")).text);
+        status_print_row(
+            "  only here",
+            "%s%.0f files, %s, of %.0f changes in the last %s: not published by this mount", more,
+            json_number(remote, "unpublished_files"), json_bytes(remote, "unpublished_bytes").text,
+            json_number(remote, "unpublished_changes"),
+            human_seconds(json_number(remote, "seconds_behind")).text);
 }
 
 static void print_remote_behind(const cJSON *remote)
 {
     bool bytes = json_count(remote, "behind_bytes") > 0;
     if (!bytes && json_number(remote, "seconds_behind") <= 0)
-        print_row("  behind", "nothing: all data is in the remote");
+        status_print_row("  behind", "nothing: all data is in the remote");
     else if (!bytes)
-        print_row("  behind", "names and small files, %s",
-                  human_seconds(json_number(remote, "seconds_behind")).text);
+        status_print_row("  behind", "names and small files, %s",
+                         human_seconds(json_number(remote, "seconds_behind")).text);
     else
-        print_row("  behind", "%s in %.0f chunks, %s; %s left of the current upload",
-                  json_bytes(remote, "behind_bytes").text, json_number(remote, "behind_chunks"),
-                  human_seconds(json_number(remote, "seconds_behind")).text,
-                  json_bytes(remote, "target_bytes").text);
+        status_print_row("  behind", "%s in %.0f chunks, %s; %s left of the current upload",
+                         json_bytes(remote, "behind_bytes").text,
+                         json_number(remote, "behind_chunks"),
+                         human_seconds(json_number(remote, "seconds_behind")).text,
+                         json_bytes(remote, "target_bytes").text);
 }
 
-static void print_remote(const cJSON *remote)
+static void status_print_remote(const cJSON *remote)
 {
     const char *state = json_text(remote, "state"), *name = json_text(remote, "name");
     if (!state || strcmp(state, "none") == 0)
         return;
     if (strcmp(state, "uploading") == 0)
-        print_row("remote", "%s, uploading, %s/s", name ? name : "unknown",
-                  json_bytes(remote, "upload_bytes_per_s").text);
+        status_print_row("remote", "%s, uploading, %s/s", name ? name : "unknown",
+                         json_bytes(remote, "upload_bytes_per_s").text);
     else
-        print_row("remote", "%s, %s", name ? name : "unknown", state);
+        status_print_row("remote", "%s, %s", name ? name : "unknown", state);
     print_trouble(remote);
-    print_row("  content", "%.0f files, %s, in %.0f packs of %s", json_number(remote, "files"),
-              json_bytes(remote, "logical_bytes").text, json_number(remote, "packs"),
-              json_bytes(remote, "pack_bytes").text);
+    status_print_row("  content", "%.0f files, %s, in %.0f packs of %s",
+                     json_number(remote, "files"), json_bytes(remote, "logical_bytes").text,
+                     json_number(remote, "packs"), json_bytes(remote, "pack_bytes").text);
     print_held(remote);
     if (strcmp(state, "fenced") == 0)
         print_unpublished(remote);
     else
         print_remote_behind(remote);
-    print_row("  since the mount", "%s uploaded, %s fetched, %.0f requests, %.0f retries",
-              json_bytes(remote, "uploaded_bytes_total").text,
-              json_bytes(remote, "fetched_bytes_total").text, json_number(remote, "requests_total"),
-              json_number(remote, "retries_total"));
+    status_print_row("  since the mount", "%s uploaded, %s fetched, %.0f requests, %.0f retries",
+                     json_bytes(remote, "uploaded_bytes_total").text,
+                     json_bytes(remote, "fetched_bytes_total").text,
+                     json_number(remote, "requests_total"), json_number(remote, "retries_total"));
     /* Else they are what NVMe has. */
     if (json_number(json_part(remote, "reduction"), "cpu_s") > 0)
         print_reduction(json_part(remote, "reduction"), "  sent chunks");
@@ -251,19 +257,20 @@ static void print_remote(const cJSON *remote)
 static void print_memory(const cJSON *memory)
 {
     if (json_text(memory, "formula"))
-        print_row("memory", "%s", json_text(memory, "formula"));
+        status_print_row("memory", "%s", json_text(memory, "formula"));
     if (json_part(memory, "resident_bytes"))
-        print_row("  in use", "%s, at most %s", json_bytes(memory, "resident_bytes").text,
-                  json_bytes(memory, "bound_bytes").text);
+        status_print_row("  in use", "%s, at most %s", json_bytes(memory, "resident_bytes").text,
+                         json_bytes(memory, "bound_bytes").text);
 }
 
 static void print_access(const cJSON *mount)
 {
     const cJSON *shared = json_part(mount, "mmap_shared");
     if (json_text(mount, "write"))
-        print_row("access", "%s writes, %s, %.0f threads", json_text(mount, "write"),
-                  cJSON_IsTrue(shared) ? "shared mmap for writing" : "no shared mmap for writing",
-                  json_number(mount, "threads"));
+        status_print_row("access", "%s writes, %s, %.0f threads", json_text(mount, "write"),
+                         cJSON_IsTrue(shared) ? "shared mmap for writing"
+                                              : "no shared mmap for writing",
+                         json_number(mount, "threads"));
 }
 
 static void print_damage(const cJSON *damage)
@@ -271,10 +278,10 @@ static void print_damage(const cJSON *damage)
     if (!cJSON_IsArray(damage))
         return;
     if (cJSON_GetArraySize(damage) == 0) {
-        print_row("damage", "none found");
+        status_print_row("damage", "none found");
         return;
     }
-    print_row("damage", "%d files cannot be read in full:", cJSON_GetArraySize(damage));
+    status_print_row("damage", "%d files cannot be read in full:", cJSON_GetArraySize(damage));
     const cJSON *item;
     cJSON_ArrayForEach(item, damage)(void)
         printf("    %s: %s\n", json_text(item, "path") ? json_text(item, "path") : "?",
@@ -288,11 +295,11 @@ static void print_errors(const cJSON *status)
     if (!cJSON_IsArray(errors))
         return;
     if (cJSON_GetArraySize(errors) == 0) {
-        print_row("errors", "none since the mount");
+        status_print_row("errors", "none since the mount");
         return;
     }
-    print_row("errors", "%llu failed calls of programs since the mount:",
-              (unsigned long long)json_count(status, "errors_total"));
+    status_print_row("errors", "%llu failed calls of programs since the mount:",
+                     (unsigned long long)json_count(status, "errors_total"));
     if (json_count(status, "errors_forgotten"))
         (void)printf("    (%llu older ones omitted)\n",
                      (unsigned long long)json_count(status, "errors_forgotten"));
@@ -340,8 +347,8 @@ static void print_lanes(const cJSON *lanes)
     if (!cJSON_IsArray(clients) || cJSON_GetArraySize(clients) == 0)
         return;
     int count = cJSON_GetArraySize(clients);
-    print_row("lazy saves", "%d program%s, %s to copy:", count, count == 1 ? "" : "s",
-              json_bytes(lanes, "pending_bytes").text);
+    status_print_row("lazy saves", "%d program%s, %s to copy:", count, count == 1 ? "" : "s",
+                     json_bytes(lanes, "pending_bytes").text);
     if (json_count(lanes, "forgotten") > 0)
         (void)printf("    (%llu more omitted)\n",
                      (unsigned long long)json_count(lanes, "forgotten"));
@@ -357,17 +364,18 @@ static void print_status(cJSON *status, const char *store)
     const char *mountpoint = json_text(status, "mountpoint");
     const char *id = json_text(status, "store_id");
     text_print(stdout, "%s%s", mountpoint ? mountpoint : store, mountpoint ? "" : " (not mounted)");
-    print_row("store", "%s%s%s", json_text(status, "store") ? json_text(status, "store") : store,
-              id ? ", id " : "", id ? id : "");
+    status_print_row("store", "%s%s%s",
+                     json_text(status, "store") ? json_text(status, "store") : store,
+                     id ? ", id " : "", id ? id : "");
     if (json_part(status, "pid"))
-        print_row("daemon", "pid %.0f, up %s, version %s", json_number(status, "pid"),
-                  human_seconds(json_number(status, "uptime_s")).text,
-                  json_text(status, "version") ? json_text(status, "version") : "unknown");
+        status_print_row("daemon", "pid %.0f, up %s, version %s", json_number(status, "pid"),
+                         human_seconds(json_number(status, "uptime_s")).text,
+                         json_text(status, "version") ? json_text(status, "version") : "unknown");
     print_successor(json_part(json_part(status, "mount"), "successor"));
     print_stage(json_part(status, "stage"));
     print_nvme(json_part(status, "nvme"));
     print_view(json_part(status, "view"));
-    print_remote(json_part(status, "remote"));
+    status_print_remote(json_part(status, "remote"));
     print_memory(json_part(status, "memory"));
     print_access(json_part(status, "mount"));
     print_lanes(json_part(status, "lanes"));

@@ -187,7 +187,7 @@ static void add_unique(struct survey_sum *sum, const struct part *part)
         add_to_sample(&sum->bases, part->bases[i], part->remote_encoding, part->raw);
 }
 
-static bool is_name(const char *name)
+static bool survey_is_name(const char *name)
 {
     return strspn(name, "0123456789abcdef") == 32;
 }
@@ -199,7 +199,7 @@ static bool parse_remote(const char *text, struct part *ret)
     if (sscanf(text, ":%" SCNu32 ":%u%n", &ret->remote_stored, &ret->remote_encoding, &len) != 2)
         return false;
     for (text += len; *text; text += 33) {
-        if (ret->base_count == CHUNK_REFS_MAX || *text != ':' || !is_name(text + 1))
+        if (ret->base_count == CHUNK_REFS_MAX || *text != ':' || !survey_is_name(text + 1))
             return false;
         memcpy(ret->bases[ret->base_count++], text + 1, 32);
     }

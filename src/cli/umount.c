@@ -39,7 +39,7 @@ static const char *removal_trouble(int r)
 }
 
 /* The kernel gives the numbers of a mount that is gone to the next one. */
-static bool is_same(const struct mount_entry *a, const struct mount_entry *b)
+static bool umount_is_same(const struct mount_entry *a, const struct mount_entry *b)
 {
     return a->id == b->id && a->device == b->device && strcmp(a->mountpoint, b->mountpoint) == 0 &&
            strcmp(a->store, b->store) == 0;
@@ -53,7 +53,7 @@ static bool is_gone(const struct mount_entry *mount)
     if (mounts_read("/proc/self/mountinfo", &now) < 0)
         return false;
     for (size_t i = 0; i < now.count; i++)
-        found |= is_same(&now.at[i], mount);
+        found |= umount_is_same(&now.at[i], mount);
     mounts_done(&now);
     return !found;
 }

@@ -160,8 +160,8 @@ static void add_why(const struct why *why, cJSON *object)
     add_owners(object, "shared_with", &sharers);
 }
 
-static void print_forms(const struct why *why, const char *where, const struct survey_form *forms,
-                        bool with_bases)
+static void why_print_forms(const struct why *why, const char *where,
+                            const struct survey_form *forms, bool with_bases)
 {
     for (unsigned i = 0; i < SURVEY_FORMS; i++) {
         if (forms[i].raw == 0)
@@ -180,8 +180,8 @@ static void print_forms(const struct why *why, const char *where, const struct s
 static void print_why(const struct why *why)
 {
     const struct survey_sum *sum = why->sum;
-    print_forms(why, "on NVMe", sum->nvme_forms, false);
-    print_forms(why, "in the remote", sum->remote_forms, true);
+    why_print_forms(why, "on NVMe", sum->nvme_forms, false);
+    why_print_forms(why, "in the remote", sum->remote_forms, true);
     uint64_t repeated = sum->used_bytes - min_u64(sum->used_bytes, sum->unique_bytes);
     if (repeated)
         (void)printf("  %-16s%s that is there more than once: stored once\n", "repeated",

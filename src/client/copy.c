@@ -87,7 +87,7 @@ static void take_filled_locked(struct cairn_lane *lane, struct piece *ret)
 }
 
 /* Pieces that a caller waits for come first, then pieces that occupy the ring. */
-static bool take_piece_locked(struct cairn_lane *lane, bool only_now, struct piece *ret)
+static bool copy_take_piece_locked(struct cairn_lane *lane, bool only_now, struct piece *ret)
 {
     check_held(&lane->lock);
     if (lane->now.first)
@@ -148,7 +148,7 @@ static void read_sums(void *arg)
                        reading->piece->length, reading->sums);
 }
 
-static int source_is_gone(const struct piece *piece)
+static int copy_source_is_gone(const struct piece *piece)
 {
     const struct job *job = piece->job;
     cause_note("%s: the memory of a source of %llu bytes was freed or moved while it was copied",
@@ -168,7 +168,7 @@ static int check_unchanged(struct piece *piece)
     if (!end_of_reading(piece))
         return 0;
     if (r < 0)
-        return source_is_gone(piece);
+        return copy_source_is_gone(piece);
     if (is_same)
         return 0;
     cause_note(
@@ -207,7 +207,7 @@ static int copy_host(struct piece *piece)
         r = draft_write(&job->save->draft, piece->data, piece->length, piece->at);
     }
     if (r == -EFAULT)
-        return source_is_gone(piece);
+        return copy_source_is_gone(piece);
     return r < 0 ? r : check_unchanged(piece);
 }
 
@@ -238,7 +238,7 @@ static void note_read_locked(struct piece *piece)
     atomic_fetch_sub(&save->lane->busy, piece->length);
 }
 
-static void give_back_locked(struct cairn_lane *lane, struct ring_piece *piece)
+static void copy_give_back_locked(struct cairn_lane *lane, struct ring_piece *piece)
 {
     check_held(&lane->lock);
     piece->next = lane->ring.free;
@@ -253,7 +253,7 @@ static void finish_piece_locked(struct piece *piece, int r)
     struct cairn_lane *lane = save->lane;
     save->in_flight--;
     if (piece->from)
-        give_back_locked(lane, piece->from);
+        copy_give_back_locked(lane, piece->from);
     else
         note_read_locked(piece);
     if (r < 0)
@@ -287,7 +287,7 @@ static void copier_loop(struct cairn_lane *lane, bool only_now)
     fault_admit();
     mutex_lock(&lane->lock);
     for (;;) {
-        bool found = take_piece_locked(lane, only_now, &piece);
+        bool found = copy_take_piece_locked(lane, only_now, &piece);
         if (!found && lane->stopping)
             break;
         if (!found) {

@@ -168,7 +168,7 @@ int device_event_finish(struct device_event *event, int r, struct device_event *
 
 /* Orders what `after` is given from now on behind what `before` was given so far. An event may be
  * recorded again as soon as the other stream has been told to wait for it. */
-static int order_streams(struct device *device, CUstream before, CUstream after)
+static int device_order_streams(struct device *device, CUstream before, CUstream after)
 {
     struct device_event *event;
     int r = device_event_take(device, &event);
@@ -204,8 +204,8 @@ static int order_with(struct device *device, uint64_t stream, bool side_is_behin
         return r;
     r = check_not_capturing(device, other);
     if (r == 0)
-        r = side_is_behind ? order_streams(device, other, device->side)
-                           : order_streams(device, device->side, other);
+        r = side_is_behind ? device_order_streams(device, other, device->side)
+                           : device_order_streams(device, device->side, other);
     return driver_leave(device->driver, mode, r);
 }
 

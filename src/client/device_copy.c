@@ -203,7 +203,7 @@ static bool may_enqueue_locked(const struct cairn_lane *lane)
 }
 
 /* Takes the next piece that is to be copied, if the ring has room. */
-static struct ring_piece *take_locked(struct cairn_lane *lane)
+static struct ring_piece *device_copy_take_locked(struct cairn_lane *lane)
 {
     check_held(&lane->lock);
     struct ring_piece *piece = lane->ring.free;
@@ -243,7 +243,7 @@ static void note_enqueued_locked(struct cairn_lane *lane, struct ring_piece *pie
 static bool enqueue_piece(struct cairn_lane *lane)
 {
     mutex_lock(&lane->lock);
-    struct ring_piece *piece = take_locked(lane);
+    struct ring_piece *piece = device_copy_take_locked(lane);
     struct device *device = piece ? lane->device.of[piece->job->slot].device : NULL;
     bool has_failed = piece && piece->job->save->error;
     mutex_unlock(&lane->lock);

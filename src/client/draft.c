@@ -43,7 +43,7 @@ static int note_failed(const char *what, const char *path, int error)
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
-static int open_directory(const char *path)
+static int draft_open_directory(const char *path)
 {
     int fd = open(
         path, O_PATH | O_DIRECTORY |
@@ -161,7 +161,7 @@ static int open_regular(struct draft *draft, const struct place *place, uint64_t
 {
     struct stat st;
     int r = may_write(place);
-    int directory = r < 0 ? r : open_directory(place->directory);
+    int directory = r < 0 ? r : draft_open_directory(place->directory);
     if (directory < 0)
         return directory;
     draft->directory_fd = directory;
@@ -366,7 +366,7 @@ int draft_publish(struct draft *draft, bool exclusive)
 
 /* --- the end ---------------------------------------------------------------------------------- */
 
-static void close_fd(int *fd)
+static void draft_close_fd(int *fd)
 {
     if (*fd >= 0)
         (void)close(take_fd(fd));
@@ -384,9 +384,9 @@ void draft_discard(struct draft *draft)
 {
     if (draft->hidden)
         (void)unlinkat(draft->directory_fd, draft->hidden, 0);
-    close_fd(&draft->fd);
-    close_fd(&draft->stream_fd);
-    close_fd(&draft->directory_fd);
+    draft_close_fd(&draft->fd);
+    draft_close_fd(&draft->stream_fd);
+    draft_close_fd(&draft->directory_fd);
     free(draft->hidden);
     draft->hidden = NULL;
 }

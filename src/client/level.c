@@ -35,7 +35,7 @@ static int open_published(const struct cairn_save *save)
     return r;
 }
 
-static int sync_directory(const char *path)
+static int level_sync_directory(const char *path)
 {
     _cleanup_free_ char *directory = strdup(path);
     if (!directory)
@@ -51,7 +51,7 @@ static int sync_file(const struct cairn_save *save)
     _cleanup_close_ int fd = open_published(save);
     if (fd < 0)
         return fd;
-    int r = fsync(fd) < 0 ? -errno : sync_directory(save->draft.path);
+    int r = fsync(fd) < 0 ? -errno : level_sync_directory(save->draft.path);
     if (r < 0)
         cause_note("fsync %s: %s", save->draft.path, strerror(-r));
     return r;
@@ -142,7 +142,7 @@ static bool step_locked(struct cairn_save *save)
     return (r >= 0 || is_of_remote) && is_wanted_locked(save);
 }
 
-static void queue_locked(struct cairn_save *save)
+static void level_queue_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
     struct cairn_save **link = &save->lane->to_sync;
@@ -169,7 +169,7 @@ static void sync_first_locked(struct cairn_lane *lane)
     lane->to_sync = save->sync.next;
     bool goes_on = !lane->stopping && is_wanted_locked(save) && step_locked(save);
     if (goes_on) {
-        queue_locked(save);
+        level_queue_locked(save);
         (void)mutex_wait(&lane->lock, &lane->sync_work, ASK_MS);
         return;
     }
@@ -195,7 +195,7 @@ void *syncer_main(void *arg)
 
 /* --- the call --------------------------------------------------------------------------------- */
 
-static int ask_locked(struct cairn_save *save)
+static int level_ask_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
     struct cairn_lane *lane = save->lane;
@@ -208,7 +208,7 @@ static int ask_locked(struct cairn_save *save)
     if (!save->sync.is_queued) {
         save->sync.is_queued = true;
         save->refs++;
-        queue_locked(save);
+        level_queue_locked(save);
     }
     (void)pthread_cond_signal(&lane->sync_work);
     return 0;
@@ -229,7 +229,7 @@ static int wait_for_level_locked(struct cairn_save *save, enum cairn_level level
 {
     check_held(&save->lane->lock);
     unsigned failures = save->sync.failures[level];
-    int r = save->lane->stopping ? 0 : ask_locked(save);
+    int r = save->lane->stopping ? 0 : level_ask_locked(save);
     if (r < 0)
         return r;
     while (save->level < (int)level && save->sync.failures[level] == failures &&

@@ -45,7 +45,7 @@ static void drop_save(struct cairn_save *save)
 
 /* --- the threads ------------------------------------------------------------------------------ */
 
-static struct opening *take_locked(struct cairn_lane *lane)
+static struct opening *open_take_locked(struct cairn_lane *lane)
 {
     check_held(&lane->lock);
     struct opening *opening = lane->opening.first;
@@ -91,7 +91,7 @@ void *opener_main(void *arg)
     struct cairn_lane *lane = arg;
     mutex_lock(&lane->lock);
     for (;;) {
-        struct opening *opening = take_locked(lane);
+        struct opening *opening = open_take_locked(lane);
         if (opening) {
             open_one_locked(lane, opening);
             continue;

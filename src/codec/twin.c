@@ -82,7 +82,7 @@ static bool put_fx(struct writer *w, const struct fx_guess *guess, const uint8_t
     return true;
 }
 
-static bool put_piece(struct writer *w, const uint8_t *bytes, size_t len)
+static bool twin_put_piece(struct writer *w, const uint8_t *bytes, size_t len)
 {
     struct fx_guess guess = {0};
     if (len == 0)
@@ -182,7 +182,7 @@ size_t twin_encode(enum cpu_level level, const struct twin_part *parts, size_t p
         uint32_t exceptions;
         check(part->at >= done && part->count > 0 && part->at <= raw_len &&
               part->count <= (raw_len - part->at) / 4);
-        if (!put_piece(&w, bytes + done, part->at - done) ||
+        if (!twin_put_piece(&w, bytes + done, part->at - done) ||
             !put_part(&w, part, bytes + part->at, &exceptions))
             return 0;
         put_le32(entry, part->at);
@@ -190,7 +190,7 @@ size_t twin_encode(enum cpu_level level, const struct twin_part *parts, size_t p
         put_le32(entry + 8, exceptions);
         done = part->at + 4 * (size_t)part->count;
     }
-    return put_piece(&w, bytes + done, raw_len - done) ? (size_t)(w.at - (uint8_t *)dst) : 0;
+    return twin_put_piece(&w, bytes + done, raw_len - done) ? (size_t)(w.at - (uint8_t *)dst) : 0;
 }
 
 /* --- decoding --------------------------------------------------------------------------------- */
@@ -207,8 +207,8 @@ struct stored_part {
 };
 
 /* True: as the format wants it, and with the images that the caller has. */
-static bool get_header(struct reader *r, const struct iovec *images, size_t image_count,
-                       size_t raw_len, struct stored_part *ret)
+static bool twin_get_header(struct reader *r, const struct iovec *images, size_t image_count,
+                            size_t raw_len, struct stored_part *ret)
 {
     if (image_count == 0 || image_count > CHUNK_REFS_MAX || cursor_le32(&r->c) != image_count)
         return false;
@@ -229,7 +229,7 @@ static bool get_header(struct reader *r, const struct iovec *images, size_t imag
 }
 
 /* `*ret_plain`: the bytes, where they are stored as they are; NULL: they are at `dst` now. */
-static bool get_bytes(struct reader *r, size_t len, uint8_t *dst, const uint8_t **ret_plain)
+static bool twin_get_bytes(struct reader *r, size_t len, uint8_t *dst, const uint8_t **ret_plain)
 {
     size_t stored = cursor_le32(&r->c);
     const uint8_t *bytes = stored <= len ? cursor_bytes(&r->c, stored) : NULL;
@@ -237,12 +237,12 @@ static bool get_bytes(struct reader *r, size_t len, uint8_t *dst, const uint8_t 
     return bytes && (stored == len || fx_decode(r->fx, bytes, stored, dst, len) == 0);
 }
 
-static bool get_piece(struct reader *r, size_t len, uint8_t *dst)
+static bool twin_get_piece(struct reader *r, size_t len, uint8_t *dst)
 {
     const uint8_t *plain;
     if (len == 0)
         return true;
-    if (!get_bytes(r, len, dst, &plain))
+    if (!twin_get_bytes(r, len, dst, &plain))
         return false;
     if (plain)
         memcpy(dst, plain, len);
@@ -268,7 +268,7 @@ static bool get_part(struct reader *r, const struct stored_part *part, uint8_t *
 {
     const uint8_t *plain;
     uint8_t *decoded = dst + 2 * part->count;
-    if (!get_bytes(r, 2 * part->count, decoded, &plain))
+    if (!twin_get_bytes(r, 2 * part->count, decoded, &plain))
         return false;
     r->kernels->join(plain ? plain : decoded, part->image, part->count, dst);
     return get_exceptions(r, part, dst);
@@ -281,15 +281,16 @@ int twin_decode(enum cpu_level level, const void *src, size_t stored_len,
                        .fx = fx_kernels_of(level),
                        .c = {.at = src, .end = (const uint8_t *)src + stored_len}};
     struct stored_part parts[CHUNK_REFS_MAX];
-    if (!get_header(&r, images, image_count, raw_len, parts))
+    if (!twin_get_header(&r, images, image_count, raw_len, parts))
         return -EBADMSG;
     uint8_t *bytes = dst;
     size_t done = 0;
     for (size_t i = 0; i < image_count; i++) {
         const struct stored_part *part = &parts[i];
-        if (!get_piece(&r, part->at - done, bytes + done) || !get_part(&r, part, bytes + part->at))
+        if (!twin_get_piece(&r, part->at - done, bytes + done) ||
+            !get_part(&r, part, bytes + part->at))
             return -EBADMSG;
         done = part->at + 4 * part->count;
     }
-    return get_piece(&r, raw_len - done, bytes + done) && r.c.at == r.c.end ? 0 : -EBADMSG;
+    return twin_get_piece(&r, raw_len - done, bytes + done) && r.c.at == r.c.end ? 0 : -EBADMSG;
 }

@@ -120,7 +120,7 @@ static void add_heads(struct twin_index *index)
 }
 
 /* The first entry of a block takes the place of the oldest block, where the ring is full. */
-static uint64_t add_entry(struct twin_index *index)
+static uint64_t twin_index_add_entry(struct twin_index *index)
 {
     struct entry **block = block_of(index, index->next);
     if (index->next % BLOCK == 0 && *block)
@@ -163,10 +163,10 @@ void twin_index_put(struct twin_index *index, uint64_t key, uint32_t offset)
     if (index->credit < 2 * ENTRY_SHARE || (index->image > 0 && image_has(index, key)))
         return;
     if (index->image == 0) {
-        index->image = add_entry(index);
+        index->image = twin_index_add_entry(index);
         *entry_of(index, index->image) = (struct entry){.tag = index->tag};
     }
-    uint64_t number = add_entry(index);
+    uint64_t number = twin_index_add_entry(index);
     struct entry *entry = entry_of(index, number);
     entry->place = align_down(key, 1u << OFFSET_BITS) | offset;
     entry->image = (uint32_t)(number - index->image);

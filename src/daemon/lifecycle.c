@@ -113,7 +113,7 @@ static void harden_process(void)
 }
 
 /* In the foreground lines go to standard error too: a terminal, or a journal. */
-static int open_log(struct mount_process *p, struct service_error *error)
+static int lifecycle_open_log(struct mount_process *p, struct service_error *error)
 {
     const struct mount_options *o = p->options;
     p->log_path = options_log_path(o, p->directory.path);
@@ -187,7 +187,7 @@ static void report_ending(uint64_t bytes_left, bool remote, void *arg)
     p->bytes_left = bytes_left;
 }
 
-static bool is_cancelled(void *arg)
+static bool lifecycle_is_cancelled(void *arg)
 {
     (void)arg;
     return atomic_load(&stop_signals) > 0;
@@ -268,7 +268,7 @@ static int lifecycle_start(struct mount_process *p, const char *store, struct se
     struct service_plan plan = {.mountpoint = p->mountpoint,
                                 .options = p->options,
                                 .progress = report_progress,
-                                .cancelled = is_cancelled,
+                                .cancelled = lifecycle_is_cancelled,
                                 .ending = report_ending,
                                 .holder_ended = replace_holder,
                                 .progress_arg = p,
@@ -279,11 +279,11 @@ static int lifecycle_start(struct mount_process *p, const char *store, struct se
         store_directory_adopt(store, p->holder_link->lock_fd, &p->directory);
     } else {
         struct store_waiter waiter = {
-            .report = report_progress, .cancelled = is_cancelled, .arg = p};
+            .report = report_progress, .cancelled = lifecycle_is_cancelled, .arg = p};
         r = store_directory_take(store, &waiter, &p->directory, error);
     }
     if (r == 0)
-        r = open_log(p, error);
+        r = lifecycle_open_log(p, error);
     plan.store = p->directory.path;
     if (r == 0)
         r = service_start(&plan, &p->service, error);
@@ -314,7 +314,7 @@ static void add_log_warnings(const struct mount_process *p, FILE *out)
 }
 
 /* The memory formula, as the service tells it. */
-static void add_summary(const struct mount_process *p, FILE *out)
+static void lifecycle_add_summary(const struct mount_process *p, FILE *out)
 {
     cJSON *request = cJSON_CreateObject();
     (void)cJSON_AddStringToObject(request, "verb", "status");
@@ -353,7 +353,7 @@ static void report_usable(struct mount_process *p)
         (void)fprintf(out, "cairn mount: interrupted; unmounting, nothing is lost\n");
     add_log_warnings(p, out);
     if (!interrupted)
-        add_summary(p, out);
+        lifecycle_add_summary(p, out);
     (void)fclose(out);
     lifecycle_report(p, interrupted ? MOUNT_INTERRUPTED : MOUNT_OK, text, len);
     if (!interrupted)
@@ -379,7 +379,7 @@ static void report_failed(struct mount_process *p, const struct service_error *e
 }
 
 /* Detaches from the user's terminal and working directory. */
-static void leave_terminal(void)
+static void lifecycle_leave_terminal(void)
 {
     log_take_stderr();
     _cleanup_close_ int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -428,7 +428,7 @@ int lifecycle_main(const char *store, const char *mountpoint, const struct mount
     if (started) {
         report_usable(&p);
         if (!options->foreground)
-            leave_terminal();
+            lifecycle_leave_terminal();
         exit_code = lifecycle_serve(&p);
     } else {
         exit_code = code_of_failure(&error);

@@ -38,7 +38,7 @@ static bool is_remote(const char *source)
 /* --- a remote --------------------------------------------------------------------------------- */
 
 /* It gets the key of the chunks: 0700, as mkdtemp makes it. */
-static int make_directory(struct offline *o, char **ret_text)
+static int offline_make_directory(struct offline *o, char **ret_text)
 {
     const char *base = getenv("TMPDIR");
     o->directory = xasprintf("%s/cairn-read-XXXXXX", base && *base ? base : "/tmp");
@@ -53,7 +53,7 @@ static int make_directory(struct offline *o, char **ret_text)
     return r;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+static int offline_remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
 {
     (void)st;
     (void)type;
@@ -67,7 +67,7 @@ static int open_remote(struct offline *o, const char *source, const struct mount
     struct store_options how = {0};
     int r = remote_address_parse(source, &o->address, ret_text);
     if (r == 0)
-        r = make_directory(o, ret_text);
+        r = offline_make_directory(o, ret_text);
     if (r == 0)
         r = remote_tier_open(&o->address, options, true, NULL, &how.remote.tier, ret_text);
     if (r < 0)
@@ -80,7 +80,8 @@ static int open_remote(struct offline *o, const char *source, const struct mount
 
 /* --- a store ---------------------------------------------------------------------------------- */
 
-static int open_store(struct offline *o, const char *source, pid_t *ret_holder, char **ret_text)
+static int offline_open_store(struct offline *o, const char *source, pid_t *ret_holder,
+                              char **ret_text)
 {
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", source);
     struct store_options how = {0};
@@ -121,7 +122,7 @@ int offline_open(const char *source, const struct mount_options *options, struct
     *ret_holder = 0;
     *ret_text = NULL;
     int r = is_remote(source) ? open_remote(o, source, options, ret_text)
-                              : open_store(o, source, ret_holder, ret_text);
+                              : offline_open_store(o, source, ret_holder, ret_text);
     if (r < 0) {
         if (r != -EBUSY && !*ret_text)
             *ret_text = xasprintf("cannot open %s: %s", source, strerror(-r));
@@ -138,7 +139,7 @@ void offline_close(struct offline *o)
         return;
     reader_close(o->store);
     if (o->directory)
-        (void)nftw(o->directory, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+        (void)nftw(o->directory, offline_remove_one, 16, FTW_DEPTH | FTW_PHYS);
     if (o->lock_fd >= 0)
         (void)close(o->lock_fd);
     remote_address_done(&o->address);

@@ -125,7 +125,7 @@ static const struct front_adopted *adopted_of(const struct service *service)
     return holder_link && holder_link->is_adopting ? &holder_link->adopted : NULL;
 }
 
-static int open_store(struct service *service, struct service_error *error)
+static int service_open_store(struct service *service, struct service_error *error)
 {
     const struct mount_options *o = service->options;
     struct store_options options = {.path = service->store_path,
@@ -268,7 +268,7 @@ int service_start(const struct service_plan *plan, struct service **ret,
     if (r == 0)
         r = service_metrics_start(service, ret_error);
     if (r == 0)
-        r = open_store(service, ret_error);
+        r = service_open_store(service, ret_error);
     if (r == 0)
         r = open_front(service, ret_error);
     if (r < 0) {

@@ -8,12 +8,12 @@
 #include "daemon/control.h"
 #include "daemon/service_internal.h"
 
-static cJSON *add_object(cJSON *parent, const char *name)
+static cJSON *answers_add_object(cJSON *parent, const char *name)
 {
     return cJSON_AddObjectToObject(parent, name);
 }
 
-static struct front_status front_of(const struct service *service)
+static struct front_status answers_front_of(const struct service *service)
 {
     struct front_status front = {0};
     if (service->front)
@@ -24,8 +24,8 @@ static struct front_status front_of(const struct service *service)
 static void add_stage(const struct service *service, bool is_lost, cJSON *status)
 {
     struct stage_usage usage = stage_usage(store_stage(service->store));
-    struct front_status front = front_of(service);
-    cJSON *stage = add_object(status, "stage");
+    struct front_status front = answers_front_of(service);
+    cJSON *stage = answers_add_object(status, "stage");
     (void)cJSON_AddStringToObject(stage, "dir", store_stage_directory(service->store));
     control_add_u64(stage, "files_removed", is_lost);
     control_add_u64(stage, "total_bytes", usage.total_bytes);
@@ -44,7 +44,7 @@ static void add_successor(const struct service *service, const struct front_stat
                           cJSON *mount)
 {
     const struct holder_link *holder_link = service->plan.holder_link;
-    cJSON *successor = add_object(mount, "successor");
+    cJSON *successor = answers_add_object(mount, "successor");
     (void)cJSON_AddBoolToObject(successor, "kept", service_has_holder(service));
     (void)cJSON_AddBoolToObject(successor, "wanted", holder_link != NULL);
     control_add_u64(mount, "successor_ready", service_has_holder(service));
@@ -61,10 +61,10 @@ static void add_successor(const struct service *service, const struct front_stat
     control_add_u64(successor, "calls_lost", front->lost);
 }
 
-static void add_mount(const struct service *service, cJSON *status)
+static void answers_add_mount(const struct service *service, cJSON *status)
 {
-    struct front_status front = front_of(service);
-    cJSON *mount = add_object(status, "mount");
+    struct front_status front = answers_front_of(service);
+    cJSON *mount = answers_add_object(status, "mount");
     (void)cJSON_AddStringToObject(mount, "write", "direct");
     (void)cJSON_AddBoolToObject(mount, "mmap_shared", front.mmap_shared);
     control_add_u64(mount, "threads", front.threads);
@@ -77,7 +77,7 @@ static void add_mount(const struct service *service, cJSON *status)
 
 static void add_view(const struct service *service, const struct store_status *s, cJSON *status)
 {
-    cJSON *view = add_object(status, "view");
+    cJSON *view = answers_add_object(status, "view");
     const char *stays = atomic_load(&service->renewal.stays);
     control_add_u64(view, "applied_seq", s->view.applied_seq);
     (void)cJSON_AddBoolToObject(view, "damaged", s->nvme.view_is_lost);
@@ -87,7 +87,7 @@ static void add_view(const struct service *service, const struct store_status *s
 
 static void add_nvme(const char *path, const struct store_status *s, cJSON *status)
 {
-    cJSON *nvme = add_object(status, "nvme");
+    cJSON *nvme = answers_add_object(status, "nvme");
     (void)cJSON_AddStringToObject(nvme, "path", path);
     const struct {
         const char *name;
@@ -193,13 +193,13 @@ cJSON *handle_status(struct service *service, const cJSON *request)
     (void)cJSON_AddNumberToObject(status, "uptime_s",
                                   (double)((clock_monotonic_ns() - service->started) / 1000000000));
     add_stage(service, s.nvme.stage_is_lost, status);
-    add_mount(service, status);
+    answers_add_mount(service, status);
     add_nvme(service->store_path, &s, status);
     add_view(service, &s, status);
     control_add_u64(cJSON_GetObjectItem(status, "nvme"), "dropped_bytes_total",
                     stage_usage(store_stage(service->store)).dropped_bytes_total);
     remote_side_add_status(service, status);
-    cJSON *memory = add_object(status, "memory");
+    cJSON *memory = answers_add_object(status, "memory");
     (void)cJSON_AddStringToObject(memory, "formula", s.memory_formula);
     control_add_u64(memory, "bound_bytes", s.memory_bound_bytes);
     control_add_u64(memory, "resident_bytes", resident_bytes());
@@ -335,7 +335,7 @@ int service_offline_status(const char *store, cJSON **ret_status)
     add_identity(status, store, &s);
     add_nvme(store, &s, status);
     if (s.staged_in) {
-        cJSON *stage = add_object(status, "stage");
+        cJSON *stage = answers_add_object(status, "stage");
         (void)cJSON_AddStringToObject(stage, "left_in", s.staged_in);
         control_add_u64(stage, "left_bytes", s.staged_bytes);
     }

@@ -129,7 +129,7 @@ static const struct metric lane_metrics[] = {
 static const char *const states[] = {"connecting",  "idle",   "uploading",
                                      "unreachable", "fenced", "following"};
 
-static double value_of(const cJSON *item)
+static double metrics_value_of(const cJSON *item)
 {
     uint64_t whole = 0;
     if (cJSON_IsArray(item))
@@ -150,7 +150,7 @@ static void put_head(FILE *out, const char *name, const char *type, const char *
 
 /* A label's value: backslash, quote and line end are escaped, and bytes that are no UTF-8 appear as
  * \\xNN. */
-static void put_escaped(FILE *out, const char *text)
+static void metrics_put_escaped(FILE *out, const char *text)
 {
     for (size_t len; *text; text += len) {
         len = text_utf8_len(text);
@@ -172,7 +172,7 @@ static void put_info(FILE *out, const cJSON *status)
     for (size_t i = 0; i < ARRAY_LEN(labels); i++) {
         const char *value = cJSON_GetStringValue(cJSON_GetObjectItem(status, labels[i]));
         (void)fprintf(out, "%s%s=\"", i ? "," : "", labels[i]);
-        put_escaped(out, value ? value : "");
+        metrics_put_escaped(out, value ? value : "");
         (void)fputc('"', out);
     }
     (void)fputs("} 1\n", out);
@@ -221,14 +221,14 @@ static void put_by_encoding(FILE *out, const struct metric *m, const cJSON *enco
     cJSON_ArrayForEach(one, encodings)(void)
         fprintf(out, "cairnfs_%s{encoding=\"%s\"} %.15g\n", m->name,
                 cJSON_GetStringValue(cJSON_GetObjectItem(one, "encoding")),
-                value_of(cJSON_GetObjectItem(one, m->field)));
+                metrics_value_of(cJSON_GetObjectItem(one, m->field)));
 }
 
 static void put_one(FILE *out, const struct metric *m, const cJSON *group)
 {
     put_head(out, m->name, m->type, m->help);
     (void)fprintf(out, "cairnfs_%s %.15g\n", m->name,
-                  value_of(cJSON_GetObjectItem(group, m->field)) * m->unit);
+                  metrics_value_of(cJSON_GetObjectItem(group, m->field)) * m->unit);
 }
 
 static void put_reductions(FILE *out, const cJSON *status)
@@ -246,7 +246,7 @@ static void put_reductions(FILE *out, const cJSON *status)
     }
 }
 
-static void put_lanes(FILE *out, const cJSON *clients)
+static void metrics_put_lanes(FILE *out, const cJSON *clients)
 {
     const cJSON *client;
     for (size_t i = 0; cJSON_GetArraySize(clients) > 0 && i < ARRAY_LEN(lane_metrics); i++) {
@@ -256,8 +256,9 @@ static void put_lanes(FILE *out, const cJSON *clients)
         {
             (void)fprintf(out, "cairnfs_%s{pid=\"%.0f\",program=\"", m->name,
                           cJSON_GetNumberValue(cJSON_GetObjectItem(client, "pid")));
-            put_escaped(out, cJSON_GetStringValue(cJSON_GetObjectItem(client, "program")));
-            (void)fprintf(out, "\"} %.15g\n", value_of(cJSON_GetObjectItem(client, m->field)));
+            metrics_put_escaped(out, cJSON_GetStringValue(cJSON_GetObjectItem(client, "program")));
+            (void)fprintf(out, "\"} %.15g\n",
+                          metrics_value_of(cJSON_GetObjectItem(client, m->field)));
         }
     }
 }
@@ -293,7 +294,7 @@ static char *metrics_of(struct service *service)
         put_one(out, m, group);
     }
     put_reductions(out, status);
-    put_lanes(out, cJSON_GetObjectItem(cJSON_GetObjectItem(status, "lanes"), "clients"));
+    metrics_put_lanes(out, cJSON_GetObjectItem(cJSON_GetObjectItem(status, "lanes"), "clients"));
     cJSON_Delete(status);
     (void)fclose(out);
     return text;

@@ -13,7 +13,7 @@
 #define REMOTE_NAME_MAX 8192
 #define SILENCE_NS 1000000000 /* of a remote that is waited for, before that is said */
 
-static struct remote_status status_of(struct service *service)
+static struct remote_status service_remote_status_of(struct service *service)
 {
     struct remote_status s = {.state = REMOTE_NONE};
     if (service->options->remote.address)
@@ -46,7 +46,7 @@ struct opening {
 };
 
 /* A remote below STORE or MOUNTPOINT would upload its own objects, or wait for itself. */
-static int check_place(int r, const char *real, void *arg)
+static int service_remote_check_place(int r, const char *real, void *arg)
 {
     const struct opening *opening = arg;
     const char *const taken[] = {opening->service->store_path, opening->service->mountpoint};
@@ -69,7 +69,7 @@ static int check_place(int r, const char *real, void *arg)
     return 0;
 }
 
-static bool is_given_up(void *arg)
+static bool service_remote_is_given_up(void *arg)
 {
     struct opening *opening = arg;
     const struct service_plan *plan = &opening->service->plan;
@@ -97,7 +97,9 @@ static int open_tier(const struct service *service, const struct remote_address 
 {
     struct opening opening = {
         .service = service, .address = address, .error = error, .began = clock_monotonic_ns()};
-    struct remote_waiter waiter = {.given_up = is_given_up, .judge = check_place, .arg = &opening};
+    struct remote_waiter waiter = {.given_up = service_remote_is_given_up,
+                                   .judge = service_remote_check_place,
+                                   .arg = &opening};
     char *text = NULL;
     waiter.must_exist =
         !service->options->remote.takeover && published_there(service, address->text);
@@ -182,7 +184,8 @@ void remote_side_end(struct service *service)
     uint64_t ticket, seen = event_count(&side->end_changed);
     store_wait_remote(service->store, store_newest(service->store), on_drained, service, &ticket);
     while (atomic_load(&side->drain_at_end) && !atomic_load(&side->is_drained)) {
-        service_report_ending(service, status_of(service).behind_bytes, true, &reported_at);
+        service_report_ending(service, service_remote_status_of(service).behind_bytes, true,
+                              &reported_at);
         (void)event_wait(&side->end_changed, &seen, clock_monotonic_ns() + TICK_MS * MS_NS);
     }
     /* Else on_drained() was called, or is, before the store ends. */
@@ -243,7 +246,7 @@ void remote_side_tick(struct service *service)
     int64_t now = clock_monotonic_ns();
     if (!service->options->remote.address)
         return;
-    uint64_t uploaded = status_of(service).uploaded_bytes_total;
+    uint64_t uploaded = service_remote_status_of(service).uploaded_bytes_total;
     LOCK_SCOPE(&side->locked.lock);
     if (now >= side->locked.urge_until)
         end_wait_locked(service);
@@ -256,13 +259,13 @@ void remote_side_tick(struct service *service)
 
 bool remote_side_is_usable(struct service *service)
 {
-    enum remote_state state = status_of(service).state;
+    enum remote_state state = service_remote_status_of(service).state;
     return state != REMOTE_NONE && state != REMOTE_FENCED;
 }
 
 cJSON *remote_side_refusal(struct service *service)
 {
-    struct remote_status s = status_of(service);
+    struct remote_status s = service_remote_status_of(service);
     if (s.state == REMOTE_NONE)
         return control_error(
             ENOTCONN, "no remote is configured; use level nvme, or mount with -o remote=...");
@@ -293,12 +296,13 @@ static const char *const state_words[] = {[REMOTE_NONE] = "none",
 /* Data that is not on NVMe yet has to reach the remote, too. */
 uint64_t remote_side_missing_bytes(struct service *service, uint64_t seq)
 {
-    return status_of(service).behind_bytes + store_missing_bytes(service->store, seq);
+    return service_remote_status_of(service).behind_bytes +
+           store_missing_bytes(service->store, seq);
 }
 
 void remote_side_add_horizon(struct service *service, uint64_t newest, cJSON *reply)
 {
-    struct remote_status s = status_of(service);
+    struct remote_status s = service_remote_status_of(service);
     (void)cJSON_AddStringToObject(reply, "remote_state", state_words[s.state]);
     if (s.state == REMOTE_NONE)
         return;
@@ -337,7 +341,7 @@ static void add_behind(const struct remote_status *s, cJSON *remote)
 }
 
 /* Nothing is on its way any more: what the remote lacks it will never get from here. */
-static void add_unpublished(struct service *service, cJSON *remote)
+static void service_remote_add_unpublished(struct service *service, cJSON *remote)
 {
     struct store_unpublished total;
     if (store_unpublished(service->store, &total) < 0)
@@ -350,7 +354,7 @@ static void add_unpublished(struct service *service, cJSON *remote)
 
 void remote_side_add_status(struct service *service, cJSON *status)
 {
-    struct remote_status s = status_of(service);
+    struct remote_status s = service_remote_status_of(service);
     cJSON *remote = cJSON_AddObjectToObject(status, "remote");
     (void)cJSON_AddStringToObject(remote, "state", state_words[s.state]);
     if (s.state == REMOTE_NONE)
@@ -377,7 +381,7 @@ void remote_side_add_status(struct service *service, cJSON *status)
     (void)cJSON_AddNumberToObject(remote, "seconds_behind", s.seconds_behind);
     service_add_reduction(&s.encoded, remote);
     if (s.state == REMOTE_FENCED)
-        add_unpublished(service, remote);
+        service_remote_add_unpublished(service, remote);
     else
         add_behind(&s, remote);
     control_add_u64(remote, "upload_bytes_per_s",

@@ -72,7 +72,7 @@ static void add_row(struct portion *p, cJSON *rows, const char *text)
 }
 
 /* Where the published remote has a chunk: stored bytes there, encoding, and what that refers to. */
-static void print_remote(const struct chunk_entry *entry, char *text)
+static void service_survey_print_remote(const struct chunk_entry *entry, char *text)
 {
     text += sprintf(text, ":%" PRIu32 ":%u", entry->stored_len, entry->encoding);
     for (size_t i = 0; i < entry->ref_count; i++, text += 32) {
@@ -81,7 +81,7 @@ static void print_remote(const struct chunk_entry *entry, char *text)
     }
 }
 
-static void add_part(const struct survey_part *part, void *arg)
+static void service_survey_add_part(const struct survey_part *part, void *arg)
 {
     struct portion *p = arg;
     char text[384];
@@ -96,7 +96,7 @@ static void add_part(const struct survey_part *part, void *arg)
                    part->uses, part->length, part->raw_len, part->stored_len,
                    (part->is_local ? 1 : 0) | (part->is_remote ? 2 : 0), part->encoding);
     if (part->is_remote)
-        print_remote(&part->remote, text + strlen(text));
+        service_survey_print_remote(&part->remote, text + strlen(text));
     add_row(p, p->chunks, text);
 }
 
@@ -175,9 +175,9 @@ static int survey_item(struct portion *p, const char *item, char ret_rest[64])
     char kind;
     if (!parse_item(item, &kind, &ino, &at))
         return -EINVAL;
-    int r = kind == 'd'
-                ? survey_directory(p, ino, &at)
-                : store_survey(p->service->store, ino, &at, ROWS_MAX - p->rows, add_part, p);
+    int r = kind == 'd' ? survey_directory(p, ino, &at)
+                        : store_survey(p->service->store, ino, &at, ROWS_MAX - p->rows,
+                                       service_survey_add_part, p);
     if (r == 1)
         (void)snprintf(ret_rest, 64, "%c%" PRIu64 ":%" PRIu64, kind, ino, at);
     return r;

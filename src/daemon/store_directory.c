@@ -115,7 +115,7 @@ static bool is_empty_directory(int parent_fd, const char *name)
     return empty;
 }
 
-static bool is_one_of(const char *name, const char *const *names)
+static bool store_directory_is_one_of(const char *name, const char *const *names)
 {
     while (*names && strcmp(name, *names) != 0)
         names++;
@@ -131,8 +131,8 @@ static bool is_leftover(int parent_fd, const char *name)
                                         "control", "control.new", "superblock.new", NULL};
     static const char *const directories[] = {"lost+found", "packs", "journal",
                                               "room",       "view",  NULL};
-    return is_one_of(name, files) ||
-           (is_one_of(name, directories) && is_empty_directory(parent_fd, name));
+    return store_directory_is_one_of(name, files) ||
+           (store_directory_is_one_of(name, directories) && is_empty_directory(parent_fd, name));
 }
 
 /* 0: a store, or fresh. -ENOTEMPTY: neither, because of *ret_found. */
@@ -169,7 +169,8 @@ static const char *remedy_for(int error)
     }
 }
 
-static int make_directory(struct store_directory *directory, struct service_error *error)
+static int store_directory_make_directory(struct store_directory *directory,
+                                          struct service_error *error)
 {
     if (mkdir(directory->path, 0700) == 0) {
         directory->made = true;
@@ -274,7 +275,7 @@ int store_directory_take(const char *path, const struct store_waiter *waiter,
                          struct store_directory *ret, struct service_error *ret_error)
 {
     *ret = (struct store_directory){.path = path, .lock_fd = -1};
-    int r = make_directory(ret, ret_error);
+    int r = store_directory_make_directory(ret, ret_error);
     if (r == 0)
         r = check_owner(ret, ret_error);
     if (r == 0)

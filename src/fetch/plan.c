@@ -341,7 +341,8 @@ struct look {
     struct iovec iov[LOOK_PARTS];
 };
 
-static int look_at(struct store *store, const struct store_read_request *want, struct look *look)
+static int plan_look_at(struct store *store, const struct store_read_request *want,
+                        struct look *look)
 {
     look->iov_count = 0;
     look->generation = store_generation(store);
@@ -420,7 +421,7 @@ void store_start_read(struct store *store, const struct store_read_request *want
 {
     static _Thread_local struct look look;
     reading_note(store);
-    int r = look_at(store, want, &look);
+    int r = plan_look_at(store, want, &look);
     if (r == 0 && want->looked)
         want->looked(&look.now, want->looked_arg);
     if (r == 0 && !look_answers(&look)) {

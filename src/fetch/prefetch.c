@@ -110,7 +110,7 @@ struct listing {
     uint64_t end; /* of the last part seen */
 };
 
-static int list_chunk(const struct view_extent *part, void *arg)
+static int prefetch_list_chunk(const struct view_extent *part, void *arg)
 {
     struct listing *l = arg;
     const struct extent *e = &part->extent;
@@ -159,7 +159,7 @@ static void plan_span_locked(struct pull *pull, struct pull_stream *s)
     s->planning = true;
     mutex_unlock(&pull->locked.lock);
     l.list = xcalloc(SPAN_CHUNKS, sizeof *l.list);
-    int r = view_extents(pull->store->view, ino, 0, from, SPAN, list_chunk, &l);
+    int r = view_extents(pull->store->view, ino, 0, from, SPAN, prefetch_list_chunk, &l);
     bool at_end = r < 0 || (l.end < from + SPAN && l.count < SPAN_CHUNKS);
     if (r < 0)
         l.count = 0;
@@ -186,7 +186,7 @@ static struct pull_stream *stream_to_plan_locked(struct pull *pull)
 /* --- threads ---------------------------------------------------------------------------------- */
 
 /* The streams take turns. */
-static struct pull_group *take_locked(struct pull *pull, struct pull_stream **ret_stream)
+static struct pull_group *prefetch_take_locked(struct pull *pull, struct pull_stream **ret_stream)
 {
     check_held(&pull->locked.lock);
     for (unsigned i = 0; i < PULL_STREAMS; i++) {
@@ -221,7 +221,7 @@ static bool work_locked(struct pull *pull)
     uint64_t not_promoted = 0;
     if (pull_promote_one_locked(pull, PROMOTE_WAIT_NS))
         return true;
-    struct pull_group *group = take_locked(pull, &s);
+    struct pull_group *group = prefetch_take_locked(pull, &s);
     if (!group)
         group = warm_take_locked(pull, &job);
     if (group) {

@@ -15,7 +15,7 @@ struct survey {
 
 /* References are counted by extent pages: a part that was given as one is as many as the pages that
  * it lies in. */
-static uint32_t uses_of(const struct extent *e)
+static uint32_t survey_uses_of(const struct extent *e)
 {
     return (uint32_t)((e->offset + e->length - 1) / VIEW_PAGE_LEN - e->offset / VIEW_PAGE_LEN + 1);
 }
@@ -27,7 +27,7 @@ static void set_lengths(struct survey_part *part, const struct chunk_entry *entr
     part->encoding = entry->encoding;
 }
 
-static int look_up(struct store *store, struct survey_part *part)
+static int survey_look_up(struct store *store, struct survey_part *part)
 {
     struct chunk_entry entry;
     bool published;
@@ -46,13 +46,13 @@ static int look_up(struct store *store, struct survey_part *part)
 }
 
 /* Inline content is published with its inode. */
-static bool is_published(struct store *store, uint64_t ino)
+static bool survey_is_published(struct store *store, uint64_t ino)
 {
     uint64_t cut, horizon = store_remote_horizon(store);
     return horizon > 0 && view_unpublished(store->view, ino, &cut) == 0 && cut <= horizon;
 }
 
-static int look_at(const struct view_extent *extent, void *arg)
+static int survey_look_at(const struct view_extent *extent, void *arg)
 {
     struct survey *survey = arg;
     const struct extent *e = &extent->extent;
@@ -64,11 +64,11 @@ static int look_at(const struct view_extent *extent, void *arg)
     if (e->kind == EXTENT_HOLE)
         return 0;
     struct survey_part part = {
-        .is_chunk = e->kind == EXTENT_CHUNK, .length = e->length, .uses = uses_of(e)};
+        .is_chunk = e->kind == EXTENT_CHUNK, .length = e->length, .uses = survey_uses_of(e)};
     int r = 0;
     if (part.is_chunk) {
         part.name = e->chunk;
-        r = look_up(survey->store, &part);
+        r = survey_look_up(survey->store, &part);
     } else {
         part.is_local = true;
         part.is_remote = survey->is_published;
@@ -82,8 +82,8 @@ int store_survey(struct store *store, uint64_t ino, uint64_t *at, size_t max,
                  void (*fn)(const struct survey_part *part, void *arg), void *arg)
 {
     struct survey survey = {.store = store, .at = *at, .left = max, .fn = fn, .arg = arg};
-    survey.is_published = is_published(store, ino);
-    int r = view_extents(store->view, ino, 0, *at, INT64_MAX - *at, look_at, &survey);
+    survey.is_published = survey_is_published(store, ino);
+    int r = view_extents(store->view, ino, 0, *at, INT64_MAX - *at, survey_look_at, &survey);
     *at = survey.at;
     return r == -ENOENT ? 0 : r < 0 ? r : survey.more;
 }

@@ -10,7 +10,7 @@ struct merge {
     size_t count;                       /* in the heap: those that have a row */
 };
 
-static int compare_keys(const void *a, size_t a_len, const void *b, size_t b_len)
+static int run_merge_compare_keys(const void *a, size_t a_len, const void *b, size_t b_len)
 {
     int order = memcmp(a, b, a_len < b_len ? a_len : b_len);
     return order != 0 ? order : (a_len > b_len) - (a_len < b_len);
@@ -19,7 +19,7 @@ static int compare_keys(const void *a, size_t a_len, const void *b, size_t b_len
 static bool goes_before(const struct merge *m, uint32_t i, uint32_t j)
 {
     const struct run_row *a = &m->rows[i], *b = &m->rows[j];
-    int order = compare_keys(a->key, a->key_len, b->key, b->key_len);
+    int order = run_merge_compare_keys(a->key, a->key_len, b->key, b->key_len);
     return order < 0 || (order == 0 && i > j);
 }
 
@@ -82,7 +82,7 @@ static int skip_key(struct merge *m)
         if (r < 0)
             return r;
         top = &m->rows[m->heap[0]];
-    } while (m->count > 0 && compare_keys(top->key, top->key_len, key, key_len) == 0);
+    } while (m->count > 0 && run_merge_compare_keys(top->key, top->key_len, key, key_len) == 0);
     return 0;
 }
 

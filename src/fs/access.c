@@ -22,7 +22,7 @@ void fs_update_atime(struct fs *fs, bool updates)
     atomic_store(&fs->updates_atime, updates);
 }
 
-static struct accessed *find_locked(struct fs *fs, uint64_t ino)
+static struct accessed *access_find_locked(struct fs *fs, uint64_t ino)
 {
     check_held(&fs->access.lock);
     struct accessed *found = NULL;
@@ -33,14 +33,14 @@ static struct accessed *find_locked(struct fs *fs, uint64_t ino)
 int64_t access_time(struct fs *fs, const struct ns_inode *inode)
 {
     LOCK_SCOPE(&fs->access.lock);
-    struct accessed *found = fs->access.accessed ? find_locked(fs, inode->ino) : NULL;
+    struct accessed *found = fs->access.accessed ? access_find_locked(fs, inode->ino) : NULL;
     return found ? found->atime : inode->attrs.atime;
 }
 
 void access_forget(struct fs *fs, uint64_t ino)
 {
     LOCK_SCOPE(&fs->access.lock);
-    struct accessed *found = find_locked(fs, ino);
+    struct accessed *found = access_find_locked(fs, ino);
     if (!found)
         return;
     HASH_DEL(fs->access.accessed, found);
@@ -93,7 +93,7 @@ void access_free(struct fs *fs)
 static void set_access(struct fs *fs, uint64_t ino, int64_t atime)
 {
     LOCK_SCOPE(&fs->access.lock);
-    struct accessed *found = find_locked(fs, ino);
+    struct accessed *found = access_find_locked(fs, ino);
     if (!found) {
         found = xcalloc(1, sizeof *found);
         found->ino = ino;

@@ -255,7 +255,8 @@ static int copy_small(struct copying *copy, const uint8_t *bytes, uint64_t from,
 }
 
 /* NULL: what the file has there is read, and verified. */
-static int copy_bytes(struct copying *copy, const uint8_t *bytes, uint64_t from, uint64_t length)
+static int data_copy_bytes(struct copying *copy, const uint8_t *bytes, uint64_t from,
+                           uint64_t length)
 {
     while (length > 0) {
         uint32_t n = (uint32_t)min_u64(length, SLAB_PAYLOAD);
@@ -304,9 +305,9 @@ static int copy_extent(const struct view_extent *part, void *arg)
     if (e->kind == EXTENT_HOLE)
         return copy_hole(copy, e->offset, e->length);
     if (e->kind == EXTENT_INLINE)
-        return copy_bytes(copy, part->bytes, e->offset, e->length);
+        return data_copy_bytes(copy, part->bytes, e->offset, e->length);
     int r = refer_to_chunk(copy, e->offset, e->length, &e->chunk, e->chunk_offset);
-    return r == -ENOENT ? copy_bytes(copy, NULL, e->offset, e->length) : r;
+    return r == -ENOENT ? data_copy_bytes(copy, NULL, e->offset, e->length) : r;
 }
 
 static int copy_part(struct copying *copy, const struct stage_part *part)
@@ -314,10 +315,10 @@ static int copy_part(struct copying *copy, const struct stage_part *part)
     int r;
     switch (part->kind) {
     case PART_MEMORY:
-        return copy_bytes(copy, part->memory, part->offset, part->length);
+        return data_copy_bytes(copy, part->memory, part->offset, part->length);
     case PART_CHUNK:
         r = refer_to_chunk(copy, part->offset, part->length, &part->name, part->chunk_offset);
-        return r == -ENOENT ? copy_bytes(copy, NULL, part->offset, part->length) : r;
+        return r == -ENOENT ? data_copy_bytes(copy, NULL, part->offset, part->length) : r;
     case PART_HOLE:
         return copy_hole(copy, part->offset, part->length);
     case PART_BELOW:

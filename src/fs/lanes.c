@@ -80,7 +80,7 @@ static bool is_same_process(const struct process *a, const struct process *b)
     return a->pid == b->pid && a->started == b->started;
 }
 
-static struct fs_lane *find_locked(struct lanes *lanes, const struct process *process)
+static struct fs_lane *lanes_find_locked(struct lanes *lanes, const struct process *process)
 {
     check_held(&lanes->lock);
     for (unsigned i = 0; i < lanes->count; i++)
@@ -108,7 +108,7 @@ static void forget_ended(struct lanes *lanes)
         if (process_lives(&processes[i]))
             continue;
         LOCK_SCOPE(&lanes->lock);
-        struct fs_lane *lane = find_locked(lanes, &processes[i]);
+        struct fs_lane *lane = lanes_find_locked(lanes, &processes[i]);
         if (lane)
             remove_locked(lanes, lane);
     }
@@ -125,7 +125,7 @@ static unsigned count_of_user_locked(const struct lanes *lanes, uid_t uid)
 
 /* Of the user who has most, what was heard of longest ago. `newcomer` has one more than
  * are listed. */
-static void make_room_locked(struct lanes *lanes, uid_t newcomer)
+static void lanes_make_room_locked(struct lanes *lanes, uid_t newcomer)
 {
     check_held(&lanes->lock);
     struct fs_lane *least = NULL;
@@ -145,7 +145,7 @@ static void make_room_locked(struct lanes *lanes, uid_t newcomer)
 static bool must_make_room(struct lanes *lanes, const struct process *process)
 {
     LOCK_SCOPE(&lanes->lock);
-    return lanes->count == FS_LANES_MAX && !find_locked(lanes, process);
+    return lanes->count == FS_LANES_MAX && !lanes_find_locked(lanes, process);
 }
 
 int fs_lane_report(struct fs *fs, pid_t tid, uid_t uid, const void *value, size_t size)
@@ -162,9 +162,9 @@ int fs_lane_report(struct fs *fs, pid_t tid, uid_t uid, const void *value, size_
     LOCK_SCOPE(&lanes->lock);
     if (!lanes->list)
         lanes->list = xcalloc(FS_LANES_MAX, sizeof *lanes->list);
-    struct fs_lane *known = find_locked(lanes, &lane.process);
+    struct fs_lane *known = lanes_find_locked(lanes, &lane.process);
     if (!known && lanes->count == FS_LANES_MAX)
-        make_room_locked(lanes, uid);
+        lanes_make_room_locked(lanes, uid);
     *(known ? known : &lanes->list[lanes->count++]) = lane;
     return 0;
 }

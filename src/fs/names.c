@@ -44,7 +44,7 @@ struct held {
     size_t count;
 };
 
-static int hold_inode(struct held *held, uint64_t ino, struct ns_inode *ret)
+static int names_hold_inode(struct held *held, uint64_t ino, struct ns_inode *ret)
 {
     int r = ns_hold(held->fs->ns, ino, ret);
     if (r == 0)
@@ -67,7 +67,7 @@ static int hold_place(struct held *held, uint64_t parent, const char *name,
     struct view_entry entry;
     int r = name_ok(name);
     if (r == 0)
-        r = hold_inode(held, parent, ret_dir);
+        r = names_hold_inode(held, parent, ret_dir);
     if (r == 0 && ret_dir->nlink == 0)
         r = -ENOENT;
     if (r < 0)
@@ -169,11 +169,11 @@ static int make_nameless(struct fs *fs, struct record *rec, uint64_t parent,
     _cleanup_held_ struct held held = {.fs = fs};
     struct ns_inode dir;
     struct ns_inode root;
-    int r = hold_inode(&held, parent, &dir);
+    int r = names_hold_inode(&held, parent, &dir);
     if (r == 0)
         r = dir.nlink == 0 ? -EPERM : store_admit_change(fs->store, 4096);
     if (r == 0)
-        r = hold_inode(&held, ROOT_INO, &root);
+        r = names_hold_inode(&held, ROOT_INO, &root);
     if (r < 0)
         return r;
     rec->attrs = new_attrs(&dir, rec->attrs.mode, caller);
@@ -235,7 +235,7 @@ int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, const char *name, stru
     struct ns_inode dir, inode;
     int r = hold_place(&held, parent, name, &dir);
     if (r == 0)
-        r = hold_inode(&held, ino, &inode);
+        r = names_hold_inode(&held, ino, &inode);
     if (r < 0)
         return r;
     if (S_ISDIR(inode.attrs.mode))
@@ -280,11 +280,11 @@ static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool di
     struct ns_inode dir, inode;
     int r = name_ok(name);
     if (r == 0)
-        r = hold_inode(&held, parent, &dir);
+        r = names_hold_inode(&held, parent, &dir);
     if (r == 0)
         r = ns_lookup(fs->ns, parent, name, strlen(name), &entry);
     if (r == 0)
-        r = hold_inode(&held, entry.ino, &inode);
+        r = names_hold_inode(&held, entry.ino, &inode);
     if (r < 0)
         return r;
     *ret_ino = entry.ino;
@@ -332,20 +332,20 @@ static int rename_find(struct renaming *rn, uint64_t parent, const char *name, u
     struct view_entry entry;
     int r = name_ok(name2);
     if (r == 0)
-        r = hold_inode(&rn->held, parent, &rn->from);
+        r = names_hold_inode(&rn->held, parent, &rn->from);
     if (r == 0)
-        r = hold_inode(&rn->held, parent2, &rn->to);
+        r = names_hold_inode(&rn->held, parent2, &rn->to);
     if (r == 0)
         r = ns_lookup(rn->fs->ns, parent, name, strlen(name), &entry);
     if (r == 0)
-        r = hold_inode(&rn->held, entry.ino, &rn->source);
+        r = names_hold_inode(&rn->held, entry.ino, &rn->source);
     if (r < 0)
         return r;
     r = ns_lookup(rn->fs->ns, parent2, name2, strlen(name2), &entry);
     if (r == -ENOENT)
         return 0;
     rn->has_target = r == 0;
-    return r < 0 ? r : hold_inode(&rn->held, entry.ino, &rn->target);
+    return r < 0 ? r : names_hold_inode(&rn->held, entry.ino, &rn->target);
 }
 
 static int rename_check(const struct renaming *rn)
@@ -447,7 +447,8 @@ struct listing {
     void *arg;
 };
 
-static int list_entry(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
+static int names_list_entry(const struct view_entry *entry, const char *name, size_t name_len,
+                            void *arg)
 {
     struct listing *l = arg;
     char text[NAME_LEN_MAX + 1];
@@ -478,5 +479,5 @@ int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after, size_t expected,
     for (size_t i = (size_t)min_u64(after, 2); i < 2; i++)
         if (fn(&dots[i], arg) != 0)
             return 0;
-    return ns_readdir(fs->ns, dir, after <= 2 ? 0 : after, expected, list_entry, &l);
+    return ns_readdir(fs->ns, dir, after <= 2 ? 0 : after, expected, names_list_entry, &l);
 }

@@ -49,7 +49,7 @@ void cached_done(struct front *front)
         mutex_done(&front->cached[i].lock);
 }
 
-static struct cached *find_locked(struct cached_set *set, uint64_t ino)
+static struct cached *cached_find_locked(struct cached_set *set, uint64_t ino)
 {
     check_held(&set->lock);
     for (unsigned i = 0; i < CACHED_WAYS; i++)
@@ -84,7 +84,8 @@ static bool evict_locked(struct front *front, struct cached_set *set, struct cac
     mutex_unlock(&set->lock);
     front_changed(front, &before.ino, 1, false);
     mutex_lock(&set->lock);
-    return place->ino == before.ino && place->taken == before.taken && !find_locked(set, successor);
+    return place->ino == before.ino && place->taken == before.taken &&
+           !cached_find_locked(set, successor);
 }
 
 /* False: all places are taken. */
@@ -93,7 +94,7 @@ static bool cached_take_slot(struct front *front, uint64_t ino, pid_t asker)
     struct cached_set *set = set_of(front, ino);
     int64_t now = clock_monotonic_ns();
     LOCK_SCOPE(&set->lock);
-    struct cached *own = find_locked(set, ino), *place = own ? own : free_locked(set, now);
+    struct cached *own = cached_find_locked(set, ino), *place = own ? own : free_locked(set, now);
     if (!place || (place->ino != 0 && !own && !evict_locked(front, set, place, ino)))
         return false;
     *place = (struct cached){
@@ -106,7 +107,7 @@ static void cached_notify(struct front *front, uint64_t ino, pid_t sparing)
 {
     struct cached_set *set = set_of(front, ino);
     mutex_lock(&set->lock);
-    struct cached *place = find_locked(set, ino);
+    struct cached *place = cached_find_locked(set, ino);
     bool must_notify = place && (sparing == BY_MANY || place->asker != sparing);
     if (must_notify)
         *place = (struct cached){0};

@@ -20,7 +20,7 @@
 #define WRITE_SIZE 16u /* offsets in the arguments of WRITE */
 #define WRITE_FLAGS 32u
 
-static bool is_one_of(uint32_t opcode, const uint8_t *opcodes, size_t count)
+static bool left_is_one_of(uint32_t opcode, const uint8_t *opcodes, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (opcodes[i] == opcode)
@@ -32,7 +32,7 @@ static bool needs_no_content(uint32_t opcode)
 {
     static const uint8_t opcodes[] = {WIRE_UNLINK,      WIRE_RMDIR,     WIRE_RENAME, WIRE_SETXATTR,
                                       WIRE_REMOVEXATTR, WIRE_FALLOCATE, WIRE_RENAME2};
-    return is_one_of(opcode, opcodes, ARRAY_LEN(opcodes));
+    return left_is_one_of(opcode, opcodes, ARRAY_LEN(opcodes));
 }
 
 static bool needs_length(uint32_t opcode)
@@ -64,7 +64,7 @@ static bool can_be_handled(struct front *front, const struct stage_request *left
                fs_getattr(front->fs, left->ino, &st) == 0;
     if (left->opcode == WIRE_WRITE)
         return must_be_durable(front, left->ino) && fs_getattr(front->fs, left->ino, &st) == 0;
-    return is_one_of(left->opcode, makers, ARRAY_LEN(makers)) &&
+    return left_is_one_of(left->opcode, makers, ARRAY_LEN(makers)) &&
            fs_getattr(front->fs, left->ino, &st) == 0;
 }
 

@@ -21,7 +21,7 @@ struct look {
     bool is_here; /* the mount is among those at the path */
 };
 
-static bool see_mount(const struct mountinfo *mount, void *arg)
+static bool mounted_see_mount(const struct mountinfo *mount, void *arg)
 {
     struct look *look = arg;
     if (strcmp(mount->mountpoint, look->front->options.mountpoint) == 0) {
@@ -34,7 +34,7 @@ static bool see_mount(const struct mountinfo *mount, void *arg)
 static struct look mounted_look(const struct front *front)
 {
     struct look look = {.front = front};
-    if (mountinfo_read("/proc/self/mountinfo", see_mount, &look) < 0)
+    if (mountinfo_read("/proc/self/mountinfo", mounted_see_mount, &look) < 0)
         look.is_here = true; /* not known: as if nothing had happened */
     return look;
 }

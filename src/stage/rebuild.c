@@ -94,7 +94,7 @@ static int add_range(struct rebuild *rb, const struct record *rec)
     return 0;
 }
 
-static int add_piece(struct rebuild *rb, const struct record *rec)
+static int rebuild_add_piece(struct rebuild *rb, const struct record *rec)
 {
     if (rec->extent_count != 1)
         return -EUCLEAN;
@@ -134,7 +134,7 @@ static int add_from_log(const struct record *rec, void *arg)
     case REC_RANGE:
         return add_range(rb, rec);
     case REC_PIECE:
-        return add_piece(rb, rec);
+        return rebuild_add_piece(rb, rec);
     case REC_ERASE:
         return add_erase(rb, rec);
     case REC_SEAL:
@@ -164,7 +164,7 @@ static void add_write(const struct slab_record *rec, uint32_t slab, void *arg)
     item->starts_write = rec->flags & SLAB_RECORD_STARTS_WRITE;
 }
 
-static int compare_items(const void *pa, const void *pb)
+static int rebuild_compare_items(const void *pa, const void *pb)
 {
     const struct item *a = pa, *b = pb;
     if (a->ino != b->ino)
@@ -382,7 +382,7 @@ static int check_packs_locked(struct stage *stage)
 static int rebuild_files(struct rebuild *rb)
 {
     drop_uncounted(rb);
-    vector_sort(&rb->items, compare_items);
+    vector_sort(&rb->items, rebuild_compare_items);
     rb->stage->locked.seq = rb->last_seq;
     for (size_t i = 0; i < rb->items.count;) {
         size_t next = i;

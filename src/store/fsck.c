@@ -33,7 +33,7 @@ struct user {
     const char *what;
 };
 
-static int report_user(uint64_t ino, uint64_t offset, void *arg)
+static int fsck_report_user(uint64_t ino, uint64_t offset, void *arg)
 {
     struct user *user = arg;
     _cleanup_free_ char *path = view_path(user->fsck->store->view, ino);
@@ -44,7 +44,7 @@ static int report_user(uint64_t ino, uint64_t offset, void *arg)
 }
 
 /* One that lies in the remote alone can be decoded only with all that it rests on there. */
-static int check_bases(struct fsck *fsck, const struct chunk_name *name)
+static int fsck_check_bases(struct fsck *fsck, const struct chunk_name *name)
 {
     struct chunk_name base;
     char hex[2 * sizeof base.bytes + 1] = {0}, what[96];
@@ -54,10 +54,10 @@ static int check_bases(struct fsck *fsck, const struct chunk_name *name)
     hex_print(hex, base.bytes, sizeof base.bytes);
     (void)snprintf(what, sizeof what, "their base %s is missing in the remote", hex);
     struct user user = {.fsck = fsck, .what = what};
-    return view_chunk_users(fsck->store->view, name, report_user, &user);
+    return view_chunk_users(fsck->store->view, name, fsck_report_user, &user);
 }
 
-static int check_chunk(const struct view_local_chunk *chunk, void *arg)
+static int fsck_check_chunk(const struct view_local_chunk *chunk, void *arg)
 {
     struct fsck *fsck = arg;
     const struct chunk_entry *entry = &chunk->entry;
@@ -67,7 +67,7 @@ static int check_chunk(const struct view_local_chunk *chunk, void *arg)
     if (entry->pack == 0 &&
         view_remote_chunk(fsck->store->view, &entry->name, &remote, &published) == 0) {
         fsck->remote_only_chunks++;
-        return check_bases(fsck, &entry->name);
+        return fsck_check_bases(fsck, &entry->name);
     }
     fsck->chunks++;
     fsck->bytes += entry->stored_len;
@@ -80,7 +80,7 @@ static int check_chunk(const struct view_local_chunk *chunk, void *arg)
                    : r == -ENOENT || r == -ENODATA ? "a chunk is missing"
                                                    : damage_describe(r));
     struct user user = {.fsck = fsck, .what = what};
-    return view_chunk_users(fsck->store->view, &entry->name, report_user, &user);
+    return view_chunk_users(fsck->store->view, &entry->name, fsck_report_user, &user);
 }
 
 static int ignore_entry(const struct chunk_entry *entry, void *arg)
@@ -90,7 +90,7 @@ static int ignore_entry(const struct chunk_entry *entry, void *arg)
     return 0;
 }
 
-static int check_pack(const struct view_pack *pack, void *arg)
+static int fsck_check_pack(const struct view_pack *pack, void *arg)
 {
     struct fsck *fsck = arg;
     char object[32];
@@ -147,14 +147,14 @@ static void report_held(struct fsck *fsck)
         fsck->report(line, false, fsck->arg);
 }
 
-static int check_store(struct fsck *fsck)
+static int fsck_check_store(struct fsck *fsck)
 {
     struct view *view = fsck->store->view;
     int r = view_check(view, report_difference, fsck);
     if (r >= 0)
-        r = view_packs(view, check_pack, fsck);
+        r = view_packs(view, fsck_check_pack, fsck);
     if (r >= 0)
-        r = view_chunks(view, check_chunk, fsck);
+        r = view_chunks(view, fsck_check_chunk, fsck);
     report_aside(fsck);
     report_staged(fsck);
     report_held(fsck);
@@ -183,7 +183,7 @@ static int check_opened(struct fsck *fsck, char **ret_text)
         return r;
     fsck->store->ns = ns_new(fsck->store->view);
     fsck->buf = xmalloc(CHUNK_SIZE_MAX);
-    r = check_store(fsck);
+    r = fsck_check_store(fsck);
     free(fsck->buf);
     return r;
 }

@@ -103,8 +103,8 @@ static int plan_inline(struct plan *plan, const struct view_extent *extent)
 }
 
 /* Its place on NVMe, else in the remote. */
-static int find_place(struct store *store, const struct chunk_name *name, struct chunk_entry *ret,
-                      bool *ret_is_remote)
+static int reader_find_place(struct store *store, const struct chunk_name *name,
+                             struct chunk_entry *ret, bool *ret_is_remote)
 {
     uint64_t refs;
     bool published;
@@ -134,7 +134,7 @@ static int plan_chunk(struct plan *plan, const struct extent *extent)
 {
     struct chunk_entry entry;
     bool is_remote;
-    int r = find_place(plan->store, &extent->chunk, &entry, &is_remote);
+    int r = reader_find_place(plan->store, &extent->chunk, &entry, &is_remote);
     if (r < 0)
         return r;
     if (!group_takes(plan->group, &entry, is_remote)) {

@@ -49,7 +49,7 @@ static int note_durable_birth(const struct record *rec, void *arg)
 }
 
 /* Holds what an operation is about to change, until the end of the recovery. */
-static bool hold_inode(struct replay *rp, uint64_t ino)
+static bool recover_hold_inode(struct replay *rp, uint64_t ino)
 {
     struct ns_inode inode;
     if (ns_hold(rp->store->ns, ino, &inode) < 0)
@@ -66,13 +66,13 @@ static bool makes_inode(const struct record *rec)
 
 static bool hold_all(struct replay *rp, const struct record *rec)
 {
-    bool ok = makes_inode(rec) || hold_inode(rp, rec->ino);
+    bool ok = makes_inode(rec) || recover_hold_inode(rp, rec->ino);
     if (rec->parent)
-        ok = ok && hold_inode(rp, rec->parent);
+        ok = ok && recover_hold_inode(rp, rec->parent);
     if (rec->parent2)
-        ok = ok && hold_inode(rp, rec->parent2);
+        ok = ok && recover_hold_inode(rp, rec->parent2);
     if (rec->ino2)
-        ok = ok && hold_inode(rp, rec->ino2);
+        ok = ok && recover_hold_inode(rp, rec->ino2);
     return ok;
 }
 
@@ -108,7 +108,7 @@ static int replay_homeless(struct replay *rp, const struct record *rec)
     }
     nameless.flags |= RECORD_ORPHAN;
     nameless.parent = ROOT_INO;
-    if (!hold_inode(rp, ROOT_INO))
+    if (!recover_hold_inode(rp, ROOT_INO))
         return -EUCLEAN;
     ns_apply(rp->store->ns, &nameless);
     vector_add(&rp->orphans, rec->ino);
@@ -232,7 +232,7 @@ static int reap_orphans(struct store *store, struct inos *orphans)
     return r;
 }
 
-static int add_nascent(const struct record *rec, void *arg)
+static int recover_add_nascent(const struct record *rec, void *arg)
 {
     if (rec->type == REC_NASCENT)
         vector_add((struct inos *)arg, rec->ino);
@@ -258,7 +258,7 @@ static void find_open(struct store *store, struct inos *open)
 static int restore_drafts(struct store *store, struct replay *rp)
 {
     struct inos nascent = {0};
-    int r = ns_dump_nascent(store->ns, true, add_nascent, &nascent);
+    int r = ns_dump_nascent(store->ns, true, recover_add_nascent, &nascent);
     for (size_t i = 0; i < nascent.count; i++)
         stage_open_draft(store->stage, nascent.at[i]);
     vector_free(&nascent);
@@ -369,7 +369,7 @@ static int clear_leftover(struct leftovers *left, uint64_t id, const char *name)
     return store->tier->ops->remove(store->tier, name);
 }
 
-static int remove_leftover(const struct tier_object *object, void *arg)
+static int recover_remove_leftover(const struct tier_object *object, void *arg)
 {
     struct leftovers *left = arg;
     uint64_t id;
@@ -387,10 +387,10 @@ static int remove_leftover(const struct tier_object *object, void *arg)
     return clear_leftover(left, id, name);
 }
 
-static int remove_leftovers(struct store *store)
+static int recover_remove_leftovers(struct store *store)
 {
     struct leftovers left = {.store = store};
-    int r = store->tier->ops->list(store->tier, "packs", NULL, remove_leftover, &left);
+    int r = store->tier->ops->list(store->tier, "packs", NULL, recover_remove_leftover, &left);
     if (left.removed)
         log_info("removed %zu packs that were written and never became part of the journal",
                  left.removed);
@@ -417,7 +417,7 @@ static int begin_journal(struct store *store, char **ret_text)
 }
 
 /* Takes over what the old stage has, in the new epoch. */
-static int take_over(struct store *store, struct replay *rp, char **ret_text)
+static int recover_take_over(struct store *store, struct replay *rp, char **ret_text)
 {
     stage_begin_recovery(store->stage, store->epoch);
     int r = replay_stage(store, rp);
@@ -513,7 +513,7 @@ int recover(struct store *store, char **ret_text)
     history_resume(store, found.time);
     if (store->stage) {
         log_info("recovering what the last session left in %s", store_stage_directory(store));
-        r = take_over(store, &rp, ret_text);
+        r = recover_take_over(store, &rp, ret_text);
         if (r < 0 && !*ret_text)
             *ret_text = xasprintf("recovering the stage in %s failed: %s; it is left as it is; to "
                                   "go on without what it holds, remove %s/session",
@@ -525,7 +525,7 @@ int recover(struct store *store, char **ret_text)
     }
     settle_numbers(store, &rp);
     if (r == 0)
-        r = remove_leftovers(store);
+        r = recover_remove_leftovers(store);
     if (r == 0)
         r = view_orphans(store->view, add_orphan, &rp.orphans);
     if (r == 0)

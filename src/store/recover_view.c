@@ -102,7 +102,7 @@ static int rebuild_view(struct store *store, bool is_behind)
 }
 
 /* Which of them said so is in the log; where the journal did, what it is. */
-static void explain_failure(struct store *store, int r, char **ret_text)
+static void recover_view_explain_failure(struct store *store, int r, char **ret_text)
 {
     _cleanup_free_ char *damage = journal_explain_damage(store);
     if (damage && !journal_anchor(store)->number)
@@ -180,6 +180,6 @@ int recover_view(struct store *store, char **ret_text)
                              (!had_view && found.cut_seq > 0) || found.was_skipped ||
                              repair_was_made(store);
     if (r < 0)
-        explain_failure(store, r, ret_text);
+        recover_view_explain_failure(store, r, ret_text);
     return r;
 }

@@ -51,7 +51,7 @@ static void say_done(const struct repair *rep, const char *what, const char *obj
     rep->report(line, false, rep->arg);
 }
 
-static int note_later(const struct tier_object *object, void *arg)
+static int repair_note_later(const struct tier_object *object, void *arg)
 {
     struct repair *rep = arg;
     uint64_t number;
@@ -76,7 +76,7 @@ static int sync_journal(const struct store *store)
 
 static int set_later_aside(struct repair *rep)
 {
-    int r = rep->store->tier->ops->list(rep->store->tier, "journal", NULL, note_later, rep);
+    int r = rep->store->tier->ops->list(rep->store->tier, "journal", NULL, repair_note_later, rep);
     vector_sort(&rep->later, newest_first);
     for (size_t i = 0; i < rep->later.count && r == 0; i++) {
         char object[32];

@@ -59,7 +59,7 @@ static void count_read(struct scrub *s, uint64_t bytes, uint64_t chunks, uint64_
     job_counts_unlock(s->job);
 }
 
-static const char *explain_damage(int error)
+static const char *scrub_explain_damage(int error)
 {
     return error == -EBADMSG   ? "does not match its checksum"
            : error == -ENOENT  ? "is missing"
@@ -87,7 +87,7 @@ static void keep_rate(struct scrub *s, uint64_t bytes)
     (void)job_sleep(s->job, at);
 }
 
-static int add_entry(struct scrub *s, const struct chunk_entry *entry)
+static int scrub_add_entry(struct scrub *s, const struct chunk_entry *entry)
 {
     if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX ||
         entry->stored_len > CHUNK_SIZE_MAX)
@@ -104,7 +104,7 @@ static int by_offset(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-static uint64_t end_of(const struct chunk_entry *entry)
+static uint64_t scrub_end_of(const struct chunk_entry *entry)
 {
     return entry->offset + entry->stored_len;
 }
@@ -114,9 +114,9 @@ static size_t span_of(const struct scrub *s, size_t first, uint64_t *ret_len)
 {
     size_t next = first;
     do
-        *ret_len = end_of(&s->entries.at[next]) - s->entries.at[first].offset;
+        *ret_len = scrub_end_of(&s->entries.at[next]) - s->entries.at[first].offset;
     while (++next < s->entries.count &&
-           end_of(&s->entries.at[next]) - s->entries.at[first].offset <= SPAN_LEN);
+           scrub_end_of(&s->entries.at[next]) - s->entries.at[first].offset <= SPAN_LEN);
     return next - first;
 }
 
@@ -189,7 +189,7 @@ struct user {
     const struct chunk_entry *entry;
 };
 
-static int report_user(uint64_t ino, uint64_t offset, void *arg)
+static int scrub_report_user(uint64_t ino, uint64_t offset, void *arg)
 {
     struct user *user = arg;
     struct store *store = user->s->store;
@@ -206,7 +206,7 @@ static int report_unhealed(struct scrub *s, const struct chunk_entry *entry)
     count_found(s, 0, 0, 1);
     if (s->files_reported++ >= LINES_FOR_FILES)
         return 0;
-    return view_chunk_users(s->store->view, &entry->name, report_user, &user);
+    return view_chunk_users(s->store->view, &entry->name, scrub_report_user, &user);
 }
 
 static void note_given(struct scrub *s, const struct chunk_entry *bad)
@@ -237,7 +237,7 @@ static int bad_local(struct scrub *s, const struct chunk_entry *entry, int error
 {
     job_say(s->job, "NVMe: packs/%016llx: a chunk of %u bytes at %llu %s",
             (unsigned long long)entry->pack, entry->raw_len, (unsigned long long)entry->offset,
-            explain_damage(error));
+            scrub_explain_damage(error));
     return heal_chunk(s, entry);
 }
 
@@ -253,23 +253,23 @@ static int collect_local(const struct chunk_entry *entry, void *arg)
     struct view_local_chunk now;
     int r = view_local_chunk(c->s->store->view, &entry->name, &now);
     if (r == 0 && view_is_live(&now) && now.entry.pack == c->pack)
-        return add_entry(c->s, &now.entry);
+        return scrub_add_entry(c->s, &now.entry);
     return r == -ENOENT ? 0 : r;
 }
 
 static int collect_known(const struct view_local_chunk *chunk, void *arg)
 {
     struct collecting *c = arg;
-    return chunk->entry.pack == c->pack ? add_entry(c->s, &chunk->entry) : 0;
+    return chunk->entry.pack == c->pack ? scrub_add_entry(c->s, &chunk->entry) : 0;
 }
 
 /* Without its index a view could not be rebuilt from the pack: all that lives in it moves. */
-static int leave_pack(struct scrub *s, const struct view_pack *known, int error)
+static int scrub_leave_pack(struct scrub *s, const struct view_pack *known, int error)
 {
     uint64_t pack = known->pack;
     struct collecting c = {s, pack};
     job_say(s->job, "NVMe: packs/%016llx: its index %s%s", (unsigned long long)pack,
-            explain_damage(error),
+            scrub_explain_damage(error),
             known->count ? ""
                          : "; what lies in it is not known, so it is kept: if no file lacks "
                            "anything, remove it by hand");
@@ -292,7 +292,7 @@ static int scrub_local_pack(struct scrub *s, uint64_t pack)
     if (r == 0) {
         s->entries.count = 0;
         r = packs_read_index(s->store, pack, collect_local, &c);
-        r = is_damage(r) || r == -EIO ? leave_pack(s, &known, r)
+        r = is_damage(r) || r == -EIO ? scrub_leave_pack(s, &known, r)
             : r < 0                   ? r
                                       : check_entries(s, object, bad_local);
         count_read(s, 0, 0, 1);
@@ -343,14 +343,14 @@ static int await_local(struct scrub *s)
 
 static int collect_remote(const struct chunk_entry *entry, bool is_needed, void *arg)
 {
-    return is_needed ? add_entry(arg, entry) : 0;
+    return is_needed ? scrub_add_entry(arg, entry) : 0;
 }
 
 static int bad_remote(struct scrub *s, const struct chunk_entry *entry, int error)
 {
     job_say(s->job, "remote: packs/%016llx: a chunk of %u bytes at %llu %s",
             (unsigned long long)entry->pack, entry->raw_len, (unsigned long long)entry->offset,
-            explain_damage(error));
+            scrub_explain_damage(error));
     count_found(s, 1, 0, 0);
     if (s->bad_packs.count && s->bad_packs.at[s->bad_packs.count - 1] == entry->pack)
         return 0;
@@ -358,7 +358,7 @@ static int bad_remote(struct scrub *s, const struct chunk_entry *entry, int erro
     return 0;
 }
 
-static int count_entry(const struct chunk_entry *entry, void *arg)
+static int scrub_count_entry(const struct chunk_entry *entry, void *arg)
 {
     (void)entry;
     (*(uint32_t *)arg)++;
@@ -369,8 +369,8 @@ static int check_remote_index(struct scrub *s, const struct view_remote_pack *pa
 {
     uint32_t count = 0;
     uint64_t length = 0;
-    int r =
-        pack_read_index(s->tier, s->store->sb.history, pack->pack, count_entry, &count, &length);
+    int r = pack_read_index(s->tier, s->store->sb.history, pack->pack, scrub_count_entry, &count,
+                            &length);
     return r < 0 ? r : count == pack->count && length == pack->length ? 0 : -EUCLEAN;
 }
 
@@ -378,7 +378,7 @@ static void bad_remote_index(struct scrub *s, uint64_t pack, int error)
 {
     struct chunk_entry none = {.pack = pack};
     job_say(s->job, "remote: packs/%016llx: its index %s", (unsigned long long)pack,
-            explain_damage(error));
+            scrub_explain_damage(error));
     (void)bad_remote(s, &none, error);
 }
 

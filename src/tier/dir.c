@@ -42,7 +42,7 @@ static struct dir *dir_of(struct tier *tier)
     return container_of(tier, struct dir, tier);
 }
 
-static void check_name(const char *object)
+static void dir_check_name(const char *object)
 {
     check(object[0] != '\0' && object[0] != '/' && object[0] != '.' && !strstr(object, "/."));
 }
@@ -139,14 +139,14 @@ static int call_by_name(struct dir *d, enum dir_verb verb, const char *name, str
     return dir_client_call(d->client, &call, ret);
 }
 
-static int make_directory(void *arg, const char *directory)
+static int dir_make_directory(void *arg, const char *directory)
 {
     return call_by_name(arg, DIR_MAKE_DIRECTORY, directory, NULL);
 }
 
 /* An fsync that did not answer may have failed. In a directory that is not there nothing is named.
  */
-static int sync_directory(void *arg, const char *directory, bool *ret_in_doubt)
+static int dir_sync_directory(void *arg, const char *directory, bool *ret_in_doubt)
 {
     struct dir_answer answer;
     int r = call_by_name(arg, DIR_SYNC_DIRECTORY, directory, &answer);
@@ -176,12 +176,12 @@ static int put_once(struct dir *d, const char *object, const void *buf, size_t l
     return r;
 }
 
-static int put_object(struct tier *tier, const char *object, const void *buf, size_t len,
-                      struct tier_source *source, bool is_new)
+static int dir_put_object(struct tier *tier, const char *object, const void *buf, size_t len,
+                          struct tier_source *source, bool is_new)
 {
     struct dir *d = dir_of(tier);
     struct op op;
-    check_name(object);
+    dir_check_name(object);
     int r = check_writable(d);
     if (r < 0)
         return r;
@@ -198,17 +198,17 @@ static int put_object(struct tier *tier, const char *object, const void *buf, si
 
 static int dir_put(struct tier *tier, const char *object, const void *buf, size_t len)
 {
-    return put_object(tier, object, buf, len, NULL, false);
+    return dir_put_object(tier, object, buf, len, NULL, false);
 }
 
 static int dir_put_from(struct tier *tier, const char *object, struct tier_source *source)
 {
-    return put_object(tier, object, NULL, source->len, source, false);
+    return dir_put_object(tier, object, NULL, source->len, source, false);
 }
 
 static int dir_put_new(struct tier *tier, const char *object, const void *buf, size_t len)
 {
-    return put_object(tier, object, buf, len, NULL, true);
+    return dir_put_object(tier, object, buf, len, NULL, true);
 }
 
 /* Names whose fsync failed: the objects are stored again, so that their names are new ones. A
@@ -247,7 +247,7 @@ static int dir_get_range(struct tier *tier, const char *object, uint64_t offset,
 {
     struct dir *d = dir_of(tier);
     struct op op;
-    check_name(object);
+    dir_check_name(object);
     int r = check_readable(d);
     if (r < 0)
         return r;
@@ -271,7 +271,7 @@ static int dir_stat(struct tier *tier, const char *object, uint64_t *ret_len)
     struct dir *d = dir_of(tier);
     struct dir_answer answer;
     struct op op;
-    check_name(object);
+    dir_check_name(object);
     int r = check_readable(d);
     if (r < 0)
         return r;
@@ -292,7 +292,7 @@ static int dir_remove(struct tier *tier, const char *object)
 {
     struct dir *d = dir_of(tier);
     struct op op;
-    check_name(object);
+    dir_check_name(object);
     int r = check_writable(d);
     if (r < 0)
         return r;
@@ -358,7 +358,7 @@ struct listing {
     bool is_over; /* by what fn said, which is not tried again */
 };
 
-static int give_object(const struct tier_object *object, void *arg)
+static int dir_give_object(const struct tier_object *object, void *arg)
 {
     struct listing *l = arg;
     see_time(l->dir, object->modified_ns);
@@ -374,9 +374,10 @@ static int dir_list(struct tier *tier, const char *directory, const char *after,
 {
     struct dir *d = dir_of(tier);
     struct listing l = {.dir = d, .fn = fn, .arg = arg};
-    struct dir_call call = {.verb = DIR_LIST, .name = directory, .entry = give_object, .arg = &l};
+    struct dir_call call = {
+        .verb = DIR_LIST, .name = directory, .entry = dir_give_object, .arg = &l};
     struct op op;
-    check_name(directory);
+    dir_check_name(directory);
     int r = check_readable(d);
     if (r < 0)
         return r;
@@ -472,7 +473,7 @@ static void mark_directories(struct dir *d)
 static struct dir *dir_new(const struct dir_options *options)
 {
     struct dir *d = xcalloc(1, sizeof *d);
-    struct directories_ops by = {.make = make_directory, .sync = sync_directory};
+    struct directories_ops by = {.make = dir_make_directory, .sync = dir_sync_directory};
     d->tier.ops = &dir_ops;
     d->tier.patience_ns = options->patience_ns ? options->patience_ns : PATIENCE_NS;
     d->path = xstrdup(options->path);

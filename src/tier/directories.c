@@ -154,7 +154,7 @@ int directories_make_parents(struct directories *directories, const char *object
 
 /* Only a failed fsync says that names may be lost; where the directory could not be opened (no
  * descriptor was left), nothing happened. */
-static int sync_directory(struct directories *directories, struct dirty *d)
+static int directories_sync_directory(struct directories *directories, struct dirty *d)
 {
     if (directories->ops.sync)
         return directories->ops.sync(directories->arg, d->directory, &d->in_doubt);
@@ -169,12 +169,12 @@ static int sync_directory(struct directories *directories, struct dirty *d)
 /* After a failed fsync the names are made anew at once, and until that has worked. */
 static int make_durable(struct directories *directories, struct dirty *d)
 {
-    int r = d->in_doubt ? 0 : sync_directory(directories, d);
+    int r = d->in_doubt ? 0 : directories_sync_directory(directories, d);
     if (!d->in_doubt)
         return r;
     r = directories->renew(d->directory, d->objects.at, d->objects.count, directories->arg);
     if (r == 0)
-        r = sync_directory(directories, d);
+        r = directories_sync_directory(directories, d);
     d->in_doubt = r < 0;
     return r;
 }

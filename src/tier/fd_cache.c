@@ -50,7 +50,7 @@ void fd_cache_free(struct fd_cache *cache)
     free(cache);
 }
 
-static struct fd_entry *find_locked(struct fd_cache *cache, const char *object)
+static struct fd_entry *fd_cache_find_locked(struct fd_cache *cache, const char *object)
 {
     check_held(&cache->locked.lock);
     for (struct fd_entry *e = cache->locked.entries; e; e = e->next)
@@ -101,7 +101,7 @@ static int insert_entry(struct fd_cache *cache, struct fd_entry *fresh, uint64_t
 {
     struct fd_entry *evicted = NULL;
     mutex_lock(&cache->locked.lock);
-    struct fd_entry *entry = find_locked(cache, fresh->object);
+    struct fd_entry *entry = fd_cache_find_locked(cache, fresh->object);
     if (entry) {
         evicted = fresh;
     } else if (forgotten != cache->locked.forgotten) {
@@ -124,7 +124,7 @@ static int insert_entry(struct fd_cache *cache, struct fd_entry *fresh, uint64_t
 int fd_cache_get(struct fd_cache *cache, const char *object, struct fd_entry **ret_entry)
 {
     mutex_lock(&cache->locked.lock);
-    struct fd_entry *entry = find_locked(cache, object);
+    struct fd_entry *entry = fd_cache_find_locked(cache, object);
     int r = entry ? use_locked(cache, entry, ret_entry) : 0;
     uint64_t forgotten = cache->locked.forgotten;
     mutex_unlock(&cache->locked.lock);
@@ -158,7 +158,7 @@ void fd_cache_forget(struct fd_cache *cache, const char *object)
 {
     mutex_lock(&cache->locked.lock);
     cache->locked.forgotten++;
-    struct fd_entry *entry = find_locked(cache, object);
+    struct fd_entry *entry = fd_cache_find_locked(cache, object);
     if (entry) {
         unlink_locked(cache, entry);
         entry->forgotten = true;

@@ -230,7 +230,7 @@ static void set_request(struct exchange *x, struct curl_slist *headers)
     SET(easy, CURLOPT_PRIVATE, x);
 }
 
-static struct curl_slist *add_header(struct curl_slist *list, const char *header)
+static struct curl_slist *http_add_header(struct curl_slist *list, const char *header)
 {
     struct curl_slist *longer = curl_slist_append(list, header);
     check(longer); /* out of memory */
@@ -239,9 +239,9 @@ static struct curl_slist *add_header(struct curl_slist *list, const char *header
 
 static struct curl_slist *header_list(const struct http_request *request)
 {
-    struct curl_slist *list = add_header(NULL, "Expect:");
+    struct curl_slist *list = http_add_header(NULL, "Expect:");
     for (const char *const *h = request->headers; h && *h; h++)
-        list = add_header(list, *h);
+        list = http_add_header(list, *h);
     return list;
 }
 
@@ -422,7 +422,7 @@ static int64_t end_late(struct http *http, bool all)
     return next - now;
 }
 
-static bool is_over(struct http *http, bool *ret_interrupted)
+static bool http_is_over(struct http *http, bool *ret_interrupted)
 {
     LOCK_SCOPE(&http->locked.lock);
     *ret_interrupted = http->locked.interrupted;
@@ -433,7 +433,7 @@ static void *http_main(void *arg)
 {
     struct http *http = arg;
     bool interrupted;
-    while (!is_over(http, &interrupted)) {
+    while (!http_is_over(http, &interrupted)) {
         begin_waiting(http);
         int running;
         (void)curl_multi_perform(http->multi, &running);

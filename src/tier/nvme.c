@@ -37,7 +37,7 @@ static struct nvme *nvme_of(struct tier *tier)
     return container_of(tier, struct nvme, tier);
 }
 
-static void check_name(const char *object)
+static void nvme_check_name(const char *object)
 {
     check(object[0] != '\0' && object[0] != '/' && !strstr(object, ".."));
 }
@@ -57,7 +57,7 @@ static int place_file(struct nvme *n, struct room_file *file, const char *object
 }
 
 /* Some filesystems open with O_DIRECT and then refuse the write. */
-static int write_content(struct room_file *file, const void *buf, size_t len)
+static int nvme_write_content(struct room_file *file, const void *buf, size_t len)
 {
     int r = io_pwrite_full(file->fd, buf, align_up(len, IO_ALIGN), 0);
     if (r == -EINVAL && file->direct) {
@@ -76,7 +76,7 @@ static int write_content(struct room_file *file, const void *buf, size_t len)
 static int compare_part(int fd, const uint8_t *buf, uint8_t *read, size_t at, size_t len)
 {
     int r = io_pread_full(fd, read, len, at);
-    if (r == -EINVAL && fcntl(fd, F_SETFL, 0) == 0) /* as in write_content() */
+    if (r == -EINVAL && fcntl(fd, F_SETFL, 0) == 0) /* as in nvme_write_content() */
         r = io_pread_full(fd, read, len, at);
     return r < 0 ? r : memcmp(read, buf + at, len) == 0 ? 0 : -EBADMSG;
 }
@@ -106,7 +106,7 @@ static int verify_content(struct nvme *n, const struct room_file *file, const vo
 static int nvme_put(struct tier *tier, const char *object, const void *buf, size_t len)
 {
     struct nvme *n = nvme_of(tier);
-    check_name(object);
+    nvme_check_name(object);
     check((uintptr_t)buf % IO_ALIGN == 0);
     struct stat st;
     if (fstatat(n->root_fd, object, &st, AT_SYMLINK_NOFOLLOW) == 0)
@@ -115,7 +115,7 @@ static int nvme_put(struct tier *tier, const char *object, const void *buf, size
     int r = room_take(n->room, align_up(len, IO_ALIGN), true, &file);
     if (r < 0)
         return r;
-    r = write_content(&file, buf, len);
+    r = nvme_write_content(&file, buf, len);
     if (r == 0)
         r = verify_content(n, &file, buf, len);
     if (r == 0)
@@ -128,7 +128,7 @@ static int nvme_get_range(struct tier *tier, const char *object, uint64_t offset
                           size_t len)
 {
     struct nvme *n = nvme_of(tier);
-    check_name(object);
+    nvme_check_name(object);
     struct fd_entry *entry;
     int r = fd_cache_get(n->reads, object, &entry);
     if (r < 0)
@@ -142,7 +142,7 @@ static int nvme_stat(struct tier *tier, const char *object, uint64_t *ret_len)
 {
     struct nvme *n = nvme_of(tier);
     struct stat st;
-    check_name(object);
+    nvme_check_name(object);
     if (fstatat(n->root_fd, object, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
     if (!S_ISREG(st.st_mode))
@@ -157,10 +157,10 @@ struct listing {
     void *arg;
 };
 
-static int list_directory(struct nvme *n, const char *directory, const struct listing *l);
+static int nvme_list_directory(struct nvme *n, const char *directory, const struct listing *l);
 
-static int list_entry(struct nvme *n, int dir_fd, const char *directory, const char *name,
-                      const struct listing *l)
+static int nvme_list_entry(struct nvme *n, int dir_fd, const char *directory, const char *name,
+                           const struct listing *l)
 {
     if (name[0] == '.')
         return 0;
@@ -169,7 +169,7 @@ static int list_entry(struct nvme *n, int dir_fd, const char *directory, const c
         return errno == ENOENT ? 0 : -errno; /* removed meanwhile */
     _cleanup_free_ char *object = xasprintf("%s/%s", directory, name);
     if (S_ISDIR(st.st_mode))
-        return list_directory(n, object, l);
+        return nvme_list_directory(n, object, l);
     if (!S_ISREG(st.st_mode) || (l->after && strcmp(object, l->after) <= 0))
         return 0;
     struct tier_object found = {
@@ -182,7 +182,7 @@ static int list_entry(struct nvme *n, int dir_fd, const char *directory, const c
 
 /* A directory that is not there holds nothing: directories are not objects. 1: the caller has
  * seen enough. */
-static int list_directory(struct nvme *n, const char *directory, const struct listing *l)
+static int nvme_list_directory(struct nvme *n, const char *directory, const struct listing *l)
 {
     DIR *dir;
     int r = io_open_dir(n->root_fd, directory, &dir);
@@ -195,7 +195,7 @@ static int list_directory(struct nvme *n, const char *directory, const struct li
             r = -errno;
             break;
         }
-        r = list_entry(n, dirfd(dir), directory, d->d_name, l);
+        r = nvme_list_entry(n, dirfd(dir), directory, d->d_name, l);
     }
     (void)closedir(dir);
     return r;
@@ -204,16 +204,16 @@ static int list_directory(struct nvme *n, const char *directory, const struct li
 static int nvme_list(struct tier *tier, const char *directory, const char *after,
                      int (*fn)(const struct tier_object *object, void *arg), void *arg)
 {
-    check_name(directory);
+    nvme_check_name(directory);
     struct listing l = {after, fn, arg};
-    int r = list_directory(nvme_of(tier), directory, &l);
+    int r = nvme_list_directory(nvme_of(tier), directory, &l);
     return r < 0 ? r : 0;
 }
 
 static int nvme_remove(struct tier *tier, const char *object)
 {
     struct nvme *n = nvme_of(tier);
-    check_name(object);
+    nvme_check_name(object);
     int r = unlinkat(n->root_fd, object, 0) < 0 ? -errno : 0;
     if (r < 0 && r != -ENOENT)
         return r;
@@ -233,7 +233,7 @@ static int nvme_sync(struct tier *tier)
 static int nvme_log_create(struct tier *tier, const char *object, uint64_t room)
 {
     struct nvme *n = nvme_of(tier);
-    check_name(object);
+    nvme_check_name(object);
     struct room_file file;
     int r = room_take(n->room, room, false, &file);
     if (r < 0)
@@ -250,7 +250,7 @@ static int nvme_log_append(struct tier *tier, const char *object, uint64_t offse
                            size_t len)
 {
     struct nvme *n = nvme_of(tier);
-    check_name(object);
+    nvme_check_name(object);
     struct fd_entry *entry;
     int r = fd_cache_get(n->logs, object, &entry);
     if (r < 0)

@@ -36,12 +36,12 @@ static void file_path(uint64_t number, char path[32])
 }
 
 /* Others' files there are not ours to remove. */
-static bool is_ours(const char *name)
+static bool room_is_ours(const char *name)
 {
     return strlen(name) == 16 && strspn(name, "0123456789abcdef") == 16;
 }
 
-static int remove_leftovers(int root_fd)
+static int room_remove_leftovers(int root_fd)
 {
     DIR *dir;
     int r = io_open_dir(root_fd, ROOM_DIRECTORY, &dir);
@@ -49,7 +49,7 @@ static int remove_leftovers(int root_fd)
         return r;
     struct dirent *d;
     while (r == 0 && (errno = 0, d = readdir(dir)))
-        if (is_ours(d->d_name) && unlinkat(dirfd(dir), d->d_name, 0) < 0)
+        if (room_is_ours(d->d_name) && unlinkat(dirfd(dir), d->d_name, 0) < 0)
             r = -errno;
     if (r == 0 && errno != 0)
         r = -errno;
@@ -59,7 +59,7 @@ static int remove_leftovers(int root_fd)
 
 int room_open(int root_fd, struct room **ret_room)
 {
-    int r = remove_leftovers(root_fd);
+    int r = room_remove_leftovers(root_fd);
     if (r < 0)
         return r;
     struct room *room = xcalloc(1, sizeof *room);
@@ -84,7 +84,7 @@ void room_close(struct room *room)
     free(room);
 }
 
-static int open_file(struct room *room, int flags, bool direct, struct room_file *file)
+static int room_open_file(struct room *room, int flags, bool direct, struct room_file *file)
 {
     flags |= O_WRONLY | O_CLOEXEC | O_NOFOLLOW;
     file->fd = direct ? openat(room->root_fd, file->path, flags | O_DIRECT, 0600) : -1;
@@ -116,7 +116,7 @@ static int create_file(struct room *room, uint64_t len, bool direct, struct room
 {
     struct room_file file = {.fd = -1, .len = len};
     file_path(next_number(room), file.path);
-    int r = open_file(room, O_CREAT | O_EXCL, direct, &file);
+    int r = room_open_file(room, O_CREAT | O_EXCL, direct, &file);
     if (r == 0)
         r = allocate_file(file.fd, len);
     if (r < 0) {
@@ -192,7 +192,7 @@ static int open_spare(struct room *room, struct spare *s, uint64_t len, bool dir
 {
     struct room_file file = {.fd = -1, .len = max_u64(s->len, len)};
     file_path(s->number, file.path);
-    int r = open_file(room, 0, direct, &file);
+    int r = room_open_file(room, 0, direct, &file);
     if (r == 0 && len > s->len)
         r = allocate_from_spares(room, file.fd, len);
     if (r < 0) {
@@ -296,7 +296,7 @@ static int shorten_spare(struct room *room, struct spare *s, uint64_t len)
 {
     struct room_file file = {.len = s->len - len};
     file_path(s->number, file.path);
-    int r = open_file(room, 0, false, &file);
+    int r = room_open_file(room, 0, false, &file);
     if (r < 0)
         return r;
     if (ftruncate(file.fd, (off_t)file.len) < 0)

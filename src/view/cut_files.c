@@ -12,7 +12,7 @@ struct files_walk {
 };
 
 /* The inode may be gone. */
-static int give_file(const struct files_walk *walk, uint64_t ino)
+static int cut_files_give_file(const struct files_walk *walk, uint64_t ino)
 {
     struct inode_row row;
     int r = db_get_inode(walk->snap->view, walk->snap, ino, &row);
@@ -29,8 +29,9 @@ static int walk_files(const struct files_walk *walk, const struct key *prefix, s
     scan_open(&scan, walk->snap, prefix);
     int r = 0;
     for (; r == 0 && scan_valid(&scan); scan_next(&scan))
-        r = scan.key_len == at + sizeof(uint64_t) ? give_file(walk, key_get_u64(scan.key, at))
-                                                  : -EUCLEAN;
+        r = scan.key_len == at + sizeof(uint64_t)
+                ? cut_files_give_file(walk, key_get_u64(scan.key, at))
+                : -EUCLEAN;
     if (r == 0)
         r = scan_error(&scan);
     return r > 0 ? 0 : r;
@@ -77,7 +78,7 @@ static int look_up_name(const struct snap *snap, const char *name, size_t len,
     return r < 0 ? r : db_get_inode(snap->view, snap, entry.ino, row);
 }
 
-static int look_up(const struct snap *snap, const char *path, struct view_inode *ret)
+static int cut_files_look_up(const struct snap *snap, const char *path, struct view_inode *ret)
 {
     struct inode_row row;
     int r = db_get_inode(snap->view, snap, ROOT_INO, &row);
@@ -96,7 +97,7 @@ int view_cut_lookup(struct view_cut *cut, const char *path, struct view_inode *r
     const struct snap *snap;
     int r = cut_read_begin(cut, &snap);
     if (r == 0)
-        r = look_up(snap, path, ret_inode);
+        r = cut_files_look_up(snap, path, ret_inode);
     cut_read_end(cut);
     return r;
 }

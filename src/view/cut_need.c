@@ -85,7 +85,7 @@ int view_cut_has_dependents(struct view_cut *cut, const struct chunk_name *name,
 /* --- what may be referred to ------------------------------------------------------------------ */
 
 /* The change that the chunk's row was marked with last; 0: it has no mark. */
-static int change_of(struct view *view, const struct chunk_name *name, uint64_t *ret)
+static int cut_need_change_of(struct view *view, const struct chunk_name *name, uint64_t *ret)
 {
     struct key key, mark;
     _cleanup_value_ struct value value = {0};
@@ -116,7 +116,7 @@ static int may_report(struct view_cut *cut, const struct chunk_entry *entry, uns
 {
     uint64_t change;
     int needed = is_needed_now(cut->view, &entry->name);
-    int r = needed < 0 ? needed : change_of(cut->view, &entry->name, &change);
+    int r = needed < 0 ? needed : cut_need_change_of(cut->view, &entry->name, &change);
     if (r < 0 || change > cut->remote.changes)
         return r;
     if (needed)

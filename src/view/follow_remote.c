@@ -62,7 +62,7 @@ int report_pack(struct remote_report *report, const struct run_row *row)
     return r;
 }
 
-static int compare_names(const void *a, const void *b)
+static int follow_remote_compare_names(const void *a, const void *b)
 {
     return memcmp(a, b, sizeof(struct chunk_name));
 }
@@ -74,7 +74,8 @@ static int add_unnamed_base(struct remote_report *report, struct txn *txn,
 {
     struct chunk_row local;
     int r = get_row(txn, KEY_CHUNK, base, &local);
-    if (r == 0 && local.refs == 0 && !vector_search(&report->unused, base, compare_names))
+    if (r == 0 && local.refs == 0 &&
+        !vector_search(&report->unused, base, follow_remote_compare_names))
         vector_add(&report->chunks, (struct chunk_row){.entry = {.name = *base}});
     return r;
 }
@@ -113,7 +114,7 @@ static void count_pack(struct txn *txn, const struct view_remote_pack *pack, int
 }
 
 /* The account that chunks come into. */
-static int begin_pack(struct txn *txn, const struct pack_report *pack)
+static int follow_remote_begin_pack(struct txn *txn, const struct pack_report *pack)
 {
     int r = pack->removed ? 0 : remote_pack_load(txn, pack->row.pub.pack);
     if (pack->removed || (r < 0 && r != -ENOENT))
@@ -196,7 +197,7 @@ static int set_refs(struct txn *txn, const struct chunk_row *now)
     return 0;
 }
 
-static int unplace_chunk(struct txn *txn, const struct chunk_row *now)
+static int follow_remote_unplace_chunk(struct txn *txn, const struct chunk_row *now)
 {
     return now->entry.pack ? 0 : remote_chunk_forget(txn, &now->entry.name);
 }
@@ -207,7 +208,7 @@ static int settle_chunk(struct txn *txn, const struct chunk_row *now)
     return r < 0 ? r : remote_chunk_settle(txn, &now->entry.name);
 }
 
-static int compare_depths(const void *a, const void *b)
+static int follow_remote_compare_depths(const void *a, const void *b)
 {
     const struct chunk_row *x = a, *y = b;
     return (x->entry.depth > y->entry.depth) - (x->entry.depth < y->entry.depth);
@@ -217,9 +218,9 @@ static int compare_depths(const void *a, const void *b)
 static int apply_chunks(struct remote_report *report, struct txn *txn)
 {
     static int (*const steps[])(struct txn *, const struct chunk_row *) = {
-        place_chunk, set_refs, unplace_chunk, settle_chunk};
+        place_chunk, set_refs, follow_remote_unplace_chunk, settle_chunk};
     int r = 0;
-    vector_sort(&report->chunks, compare_depths);
+    vector_sort(&report->chunks, follow_remote_compare_depths);
     for (size_t step = 0; step < ARRAY_LEN(steps); step++)
         for (size_t i = 0; i < report->chunks.count && r == 0; i++)
             r = steps[step](txn, &report->chunks.at[i]);
@@ -231,7 +232,7 @@ int report_apply(struct remote_report *report, struct txn *txn, const struct sna
 {
     int r = is_whole ? add_unnamed_bases(report, txn, snap) : 0;
     for (size_t i = 0; i < report->packs.count && r == 0; i++)
-        r = begin_pack(txn, &report->packs.at[i]);
+        r = follow_remote_begin_pack(txn, &report->packs.at[i]);
     if (r == 0)
         r = apply_chunks(report, txn);
     for (size_t i = 0; i < report->packs.count && r == 0; i++)

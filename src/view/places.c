@@ -115,7 +115,8 @@ static void count_held(struct txn *txn, const struct chunk_entry *remote, int si
 /* A chunk at its place in the loaded pack begins (+1) or ceases (-1) to be needed; `refs`: of
  * files.
  */
-static int count_live(struct txn *txn, const struct chunk_entry *remote, uint64_t refs, int sign)
+static int places_count_live(struct txn *txn, const struct chunk_entry *remote, uint64_t refs,
+                             int sign)
 {
     struct view_remote_pack *pack = &txn->remote_pack.pub;
     if (sign < 0 && (pack->live_count == 0 || pack->live_bytes < remote->stored_len))
@@ -138,7 +139,7 @@ static int local_row(struct txn *txn, const struct chunk_name *name, struct chun
     return r == -ENOENT ? 0 : r;
 }
 
-static int is_needed(struct txn *txn, const struct chunk_row *row)
+static int places_is_needed(struct txn *txn, const struct chunk_row *row)
 {
     return chunk_is_needed(&(struct look){.txn = txn}, &row->entry.name, row->refs);
 }
@@ -162,7 +163,7 @@ static int change_dependent(struct txn *txn, const struct chunk_name *base,
     check(from != ABSENT || to != ABSENT);
     check(!chunk_name_equal(base, &dependent->name));
     int r = local_row(txn, base, &row);
-    int before = r < 0 ? r : is_needed(txn, &row);
+    int before = r < 0 ? r : places_is_needed(txn, &row);
     if (before < 0)
         return before;
     key_dependent(&key, base, from, &dependent->name);
@@ -173,7 +174,7 @@ static int change_dependent(struct txn *txn, const struct chunk_name *base,
         atomic_store(&txn->view->has_dependents, true);
         txn_put(txn, &key, value, dependent_encode(dependent->depth, value));
     }
-    int after = is_needed(txn, &row);
+    int after = places_is_needed(txn, &row);
     if (after < 0 || after == before)
         return after < 0 ? after : 0;
     touch_chunk(txn, base);
@@ -213,7 +214,7 @@ static int exchange_bases(struct txn *txn, const struct chunk_entry *old,
 /* --- places ----------------------------------------------------------------------------------- */
 
 /* The chunk ceases to have its place in the remote pack that it is in. */
-static int leave_pack(struct txn *txn, const struct chunk_entry *entry, enum need need)
+static int places_leave_pack(struct txn *txn, const struct chunk_entry *entry, enum need need)
 {
     struct chunk_row row;
     int r = local_row(txn, &entry->name, &row);
@@ -225,14 +226,14 @@ static int leave_pack(struct txn *txn, const struct chunk_entry *entry, enum nee
         return txn_damage(txn, "a remote pack has more chunks than it counts");
     txn->remote_pack.placed--;
     txn->remote_pack_dirty = true;
-    return need == NEEDED ? count_live(txn, entry, row.refs, -1) : 0;
+    return need == NEEDED ? places_count_live(txn, entry, row.refs, -1) : 0;
 }
 
 /* The chunk has no place in the remote any more. */
-static int unplace_chunk(struct txn *txn, const struct chunk_entry *entry, enum need need)
+static int places_unplace_chunk(struct txn *txn, const struct chunk_entry *entry, enum need need)
 {
     struct key key;
-    int r = leave_pack(txn, entry, need);
+    int r = places_leave_pack(txn, entry, need);
     if (r < 0)
         return r;
     key_of_name(&key, KEY_REMOTE_CHUNK, &entry->name);
@@ -243,7 +244,7 @@ static int unplace_chunk(struct txn *txn, const struct chunk_entry *entry, enum 
 /* A needed chunk's place is lost, or worth nothing. */
 static int send_anew(struct txn *txn, const struct chunk_row *row, const struct chunk_entry *entry)
 {
-    int r = unplace_chunk(txn, entry, NEEDED);
+    int r = places_unplace_chunk(txn, entry, NEEDED);
     if (r < 0)
         return r;
     touch_chunk(txn, &row->entry.name);
@@ -262,7 +263,7 @@ static int leave_if_local(struct txn *txn, const struct chunk_name *name, unsign
     if (r == 0)
         r = local_row(txn, name, &row);
     if (r == 0)
-        r = row.entry.pack ? is_needed(txn, &row) : 0;
+        r = row.entry.pack ? places_is_needed(txn, &row) : 0;
     if (r <= 0)
         return r;
     r = chunk_row_get(txn, KEY_REMOTE_CHUNK, name, &remote);
@@ -293,7 +294,7 @@ static int drop_incomplete(struct txn *txn, const struct chunk_entry *entry)
 {
     int r = entry_lacks_base(&(struct look){.txn = txn}, entry, NULL);
     if (r > 0) {
-        r = unplace_chunk(txn, entry, UNNEEDED);
+        r = places_unplace_chunk(txn, entry, UNNEEDED);
         r = r < 0 ? r : 1;
     }
     return r;
@@ -321,7 +322,7 @@ static int need_changed(struct txn *txn, const struct chunk_row *row, uint64_t r
     }
     r = remote_pack_need(txn, remote.entry.pack);
     if (r == 0)
-        r = count_live(txn, &remote.entry, refs, sign);
+        r = places_count_live(txn, &remote.entry, refs, sign);
     if (r < 0)
         return r;
     return sign > 0 ? change_bases(txn, &remote.entry, UNNEEDED, NEEDED)
@@ -352,7 +353,7 @@ static int leave_incomplete(struct txn *txn, const struct chunk_row *row)
         return 0;
     int r = remote_row_at(&look, &row->entry.name, &remote);
     if (r == 0)
-        r = is_needed(txn, row);
+        r = places_is_needed(txn, row);
     if (r > 0)
         r = entry_lacks_base(&look, &remote.entry, NULL);
     return r > 0 ? send_anew(txn, row, &remote.entry) : r == -ENOENT ? 0 : r;
@@ -383,7 +384,7 @@ int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
     uint8_t value[CHUNK_VALUE_LEN_MAX];
     check(txn->remote.pub.tracks && entry->pack != 0 && entry_is_sane(entry));
     int r = local_row(txn, &entry->name, &row);
-    int needed = r < 0 ? r : is_needed(txn, &row);
+    int needed = r < 0 ? r : places_is_needed(txn, &row);
     enum need need = needed > 0 ? NEEDED : UNNEEDED;
     r = needed < 0 ? needed : remove_pending_upload(txn, &entry->name);
     if (r == 0)
@@ -392,7 +393,7 @@ int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
         return r;
     if (r == 0 && needed)
         touch_chunk(txn, &entry->name);
-    r = r == 0 ? leave_pack(txn, &old.entry, need) : 0;
+    r = r == 0 ? places_leave_pack(txn, &old.entry, need) : 0;
     if (r == 0)
         r = exchange_bases(txn, &old.entry, entry, need);
     if (r == 0)
@@ -404,7 +405,7 @@ int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
     list_add(txn, KEY_REMOTE_PLACED, entry->pack, &entry->name);
     txn->remote_pack.placed++;
     txn->remote_pack_dirty = true;
-    return needed ? count_live(txn, entry, row.refs, 1) : 0;
+    return needed ? places_count_live(txn, entry, row.refs, 1) : 0;
 }
 
 static int forget_entry(struct txn *txn, const struct chunk_entry *entry)
@@ -412,9 +413,9 @@ static int forget_entry(struct txn *txn, const struct chunk_entry *entry)
     struct chunk_row row;
     int r = local_row(txn, &entry->name, &row);
     if (r == 0)
-        r = is_needed(txn, &row);
+        r = places_is_needed(txn, &row);
     if (r <= 0) /* dead: its mark is there already if a head says otherwise */
-        return r < 0 ? r : unplace_chunk(txn, entry, UNNEEDED);
+        return r < 0 ? r : places_unplace_chunk(txn, entry, UNNEEDED);
     r = send_anew(txn, &row, entry);
     return r < 0 ? r : leave_lost_base(txn, &entry->name, CHUNK_DEPTH_MAX);
 }
@@ -435,7 +436,7 @@ int remote_chunk_settle(struct txn *txn, const struct chunk_name *name)
     if (!atomic_load(&txn->view->has_dependents))
         return 0;
     int r = local_row(txn, name, &row);
-    int needed = r < 0 ? r : is_needed(txn, &row);
+    int needed = r < 0 ? r : places_is_needed(txn, &row);
     if (needed < 0)
         return needed;
     r = chunk_row_get(txn, KEY_REMOTE_CHUNK, name, &remote);

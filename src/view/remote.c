@@ -395,8 +395,8 @@ int view_unpublished(struct view *view, uint64_t ino, uint64_t *ret_cut)
 }
 
 /* A mark of an inode; the inode may be gone. */
-static int add_unpublished(struct view *view, const struct scan *scan,
-                           struct view_unpublished_total *total)
+static int remote_add_unpublished(struct view *view, const struct scan *scan,
+                                  struct view_unpublished_total *total)
 {
     struct inode_row row;
     if (scan->key_len != 1 + KEY_U64_LEN)
@@ -421,7 +421,7 @@ static int count_marks(struct view *view, uint64_t max, struct view_unpublished_
     scan_open(&scan, &snap, &prefix);
     int r = 0;
     for (; r == 0 && scan_valid(&scan) && ret->inodes < max; scan_next(&scan))
-        r = add_unpublished(view, &scan, ret);
+        r = remote_add_unpublished(view, &scan, ret);
     ret->has_more = r == 0 && scan_valid(&scan);
     return r < 0 ? r : scan_error(&scan);
 }

@@ -13,7 +13,7 @@ struct change {
     uint8_t key[];
 };
 
-static int compare_keys(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_len)
+static int txn_compare_keys(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_len)
 {
     int order = memcmp(a, b, min_u64(a_len, b_len));
     return order != 0 ? order : a_len < b_len ? -1 : a_len > b_len;
@@ -21,7 +21,7 @@ static int compare_keys(const uint8_t *a, size_t a_len, const uint8_t *b, size_t
 
 static int compare_changes(const struct change *a, const struct change *b)
 {
-    return compare_keys(a->key, a->key_len, b->key, b->key_len);
+    return txn_compare_keys(a->key, a->key_len, b->key, b->key_len);
 }
 
 #pragma GCC diagnostic push
@@ -85,7 +85,7 @@ static uint64_t seekable_bit(const uint8_t *key)
     return 1ull << (key[0] - 'A');
 }
 
-static uint64_t hash_of(const struct key *key)
+static uint64_t txn_hash_of(const struct key *key)
 {
     uint64_t h = 0x9e3779b97f4a7c15ull ^ key->len, word;
     size_t i = 0;
@@ -100,7 +100,7 @@ static uint64_t hash_of(const struct key *key)
 }
 
 /* Slot of the key, or the free one where it belongs. */
-static struct change **slot_of(const struct txn *txn, const struct key *key, uint64_t hash)
+static struct change **txn_slot_of(const struct txn *txn, const struct key *key, uint64_t hash)
 {
     for (size_t i = hash & (txn->slot_count - 1);; i = (i + 1) & (txn->slot_count - 1)) {
         struct change *c = txn->slots[i];
@@ -128,15 +128,15 @@ static void txn_grow(struct txn *txn)
 }
 
 /* The change of the key, made if there is none. */
-static struct change *change_of(struct txn *txn, const struct key *key)
+static struct change *txn_change_of(struct txn *txn, const struct key *key)
 {
-    uint64_t hash = hash_of(key);
-    struct change **slot = slot_of(txn, key, hash);
+    uint64_t hash = txn_hash_of(key);
+    struct change **slot = txn_slot_of(txn, key, hash);
     if (*slot)
         return *slot;
     if ((txn->used + 1) * 2 > txn->slot_count) {
         txn_grow(txn);
-        slot = slot_of(txn, key, hash);
+        slot = txn_slot_of(txn, key, hash);
     }
     txn->used++;
     *slot = xcalloc(1, sizeof **slot + key->len);
@@ -177,13 +177,13 @@ static void add_marks(const struct txn *txn, rocksdb_writebatch_t *batch)
 
 void txn_touch(struct txn *txn, const struct key *key)
 {
-    txn_mark(txn, key, *slot_of(txn, key, hash_of(key)));
+    txn_mark(txn, key, *txn_slot_of(txn, key, txn_hash_of(key)));
 }
 
 void txn_put(struct txn *txn, const struct key *key, const void *value, size_t len)
 {
     check(len > 0 && len <= UINT32_MAX);
-    struct change *c = change_of(txn, key);
+    struct change *c = txn_change_of(txn, key);
     if (is_published_type(key->bytes[0]))
         txn_mark(txn, key, c);
     if (c->value_room < len) {
@@ -207,7 +207,7 @@ void txn_put_bytes(struct txn *txn, const struct key *key, const void *bytes, si
 
 void txn_delete(struct txn *txn, const struct key *key)
 {
-    struct change *c = change_of(txn, key);
+    struct change *c = txn_change_of(txn, key);
     c->deleted = true;
     if (is_published_type(key->bytes[0]))
         txn_mark(txn, key, c);
@@ -220,7 +220,7 @@ void txn_clear(struct txn *txn, enum key_type type)
 
 int txn_get(struct txn *txn, const struct key *key, struct value *ret_value)
 {
-    const struct change *c = *slot_of(txn, key, hash_of(key));
+    const struct change *c = *txn_slot_of(txn, key, txn_hash_of(key));
     if (!c)
         return db_get(txn->view, NULL, key, ret_value);
     if (c->deleted)
@@ -258,7 +258,7 @@ static void open_seek(struct txn *txn, const struct key *prefix)
 {
     struct txn_seek *seek = &txn->seek;
     if (seek->iter &&
-        compare_keys(seek->prefix.bytes, seek->prefix.len, prefix->bytes, prefix->len) == 0)
+        txn_compare_keys(seek->prefix.bytes, seek->prefix.len, prefix->bytes, prefix->len) == 0)
         return;
     close_seek(txn);
     seek->prefix = seek->end = *prefix;
@@ -281,7 +281,7 @@ static int seek_unchanged(struct txn *txn, const struct key *key, struct found *
         if (ret->key_len > sizeof found.bytes)
             return -EUCLEAN;
         key_add_bytes(&found, ret->key, ret->key_len);
-        if (*slot_of(txn, &found, hash_of(&found)))
+        if (*txn_slot_of(txn, &found, txn_hash_of(&found)))
             continue;
         ret->value = (const uint8_t *)rocksdb_iter_value(iter, &ret->value_len);
         return 0;
@@ -296,7 +296,7 @@ static int seek_put(struct txn *txn, const struct key *key, const struct key *pr
 {
     struct change *c = RB_ROOT(&txn->sought), *next = NULL;
     while (c) {
-        bool is_before = compare_keys(c->key, c->key_len, key->bytes, key->len) < 0;
+        bool is_before = txn_compare_keys(c->key, c->key_len, key->bytes, key->len) < 0;
         next = is_before ? next : c;
         c = is_before ? RB_RIGHT(c, node) : RB_LEFT(c, node);
     }
@@ -323,7 +323,7 @@ int txn_seek(struct txn *txn, const struct key *key, size_t prefix_len, struct f
     if (r < 0 && r != -ENOENT)
         return r;
     if (seek_put(txn, key, &prefix, &put) == 0 &&
-        (r < 0 || compare_keys(put.key, put.key_len, ret_found->key, ret_found->key_len) < 0)) {
+        (r < 0 || txn_compare_keys(put.key, put.key_len, ret_found->key, ret_found->key_len) < 0)) {
         *ret_found = put;
         return 0;
     }

@@ -120,7 +120,7 @@ static int load_has_dependents(struct view *view)
     return scan_error(&scan);
 }
 
-static int load_remote(struct view *view)
+static int view_load_remote(struct view *view)
 {
     struct key key;
     _cleanup_value_ struct value value = {0};
@@ -164,7 +164,7 @@ static int load_state(struct view *view, bool create, int64_t root_time)
     view->state = state;
     mutex_unlock(&view->lock);
     view_note_applied(view, state.applied_seq);
-    return load_remote(view);
+    return view_load_remote(view);
 }
 
 /* RocksDB calls a missing database an invalid argument, and a damaged one can look the same. */
@@ -337,8 +337,8 @@ int view_lookup(struct view *view, uint64_t parent, const char *name, size_t nam
 }
 
 /* Bytes of a value that hangs on inode `ino` into the caller's buffer. */
-static ssize_t copy_bytes(uint64_t ino, const struct value *value, void *buf, size_t size,
-                          bool ask_length)
+static ssize_t view_copy_bytes(uint64_t ino, const struct value *value, void *buf, size_t size,
+                               bool ask_length)
 {
     const uint8_t *bytes;
     size_t len;
@@ -361,7 +361,7 @@ ssize_t view_readlink(struct view *view, uint64_t ino, char *buf, size_t size)
     key_u64(&key, KEY_LINK, ino);
     _cleanup_value_ struct value value = {0};
     int r = db_get(view, NULL, &key, &value);
-    return r < 0 ? r : copy_bytes(ino, &value, buf, size, false);
+    return r < 0 ? r : view_copy_bytes(ino, &value, buf, size, false);
 }
 
 ssize_t view_getxattr(struct view *view, uint64_t ino, const char *name, size_t name_len, void *buf,
@@ -378,7 +378,7 @@ ssize_t view_getxattr(struct view *view, uint64_t ino, const char *name, size_t 
         r = db_get_inode(view, NULL, ino, &row);
         return r < 0 ? r : -ENODATA;
     }
-    return r < 0 ? r : copy_bytes(ino, &value, buf, size, true);
+    return r < 0 ? r : view_copy_bytes(ino, &value, buf, size, true);
 }
 
 int view_local_chunk(struct view *view, const struct chunk_name *name, struct view_local_chunk *ret)

@@ -1,26 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A static function's name says what it acts on: it is more than one word. "take" in a profile or a patch could be of any file."""
+"""A static function's name says what it acts on: it is more than one word, and no other file has one of that name. "take" in a profile or
+a patch could be of any file; so could "add_entry", which is profiles_add_entry() or scrub_add_entry()."""
+import collections
 import os
+import re
 
 import pytest
 
 from test_circles import NOISE, definitions
 from test_layers import SRC, sources
 
+# The steps of a kernel have the same names for each instruction set: these files count as one.
+KERNELS = re.compile(r"codec/(\w+_(avx2|avx512|neon|scalar)\.c|dx_lanes\.h|dx_vector\w*\.h|neon_masks\.h)")
+NO_NAMES = {"__attribute__"}
 
-def bare_words(src):
-    """file: name of each static function whose name is one word."""
+
+def static_functions(src):
     for path in sources(src):
         with open(path) as file:
             text = NOISE.sub(" ", file.read())
         for name, is_static in definitions(text):
-            if is_static and "_" not in name:
-                yield f"{os.path.relpath(path, src)}: {name}"
+            if is_static and name not in NO_NAMES:
+                yield os.path.relpath(path, src), name
+
+
+def bare_words(src):
+    """file: name of each static function whose name is one word."""
+    for path, name in static_functions(src):
+        if "_" not in name:
+            yield f"{path}: {name}"
+
+
+def shared_names(src):
+    """name: files of each that static functions of several files have."""
+    files = collections.defaultdict(set)
+    for path, name in static_functions(src):
+        files[name].add("codec/" if KERNELS.fullmatch(path) else path)
+    for name, where in sorted(files.items()):
+        if len(where) > 1 and not any(path.startswith(("commit/", "remote/")) for path in where):
+            yield f"{name}: {' '.join(sorted(where))}"
 
 
 @pytest.mark.timeout(60)
 def test_static_functions_name_what_they_act_on():
     assert list(bare_words(SRC)) == []
+
+
+@pytest.mark.timeout(60)
+def test_a_name_is_of_one_file():
+    assert len(list(static_functions(SRC))) > 3000
+    assert list(shared_names(SRC)) == [], "begin with the noun of the file: scrub_add_entry()"
 
 
 def test_bare_words_are_seen(tmp_path):
@@ -30,3 +59,13 @@ def test_bare_words_are_seen(tmp_path):
         "static struct job *give(struct queue *q,\n                        int job)\n{\n    return 0;\n}\n\n"
         "static inline bool is_full(void)\n{\n    return take(0);\n}\n/* static int left(void) { */\nint queue(void)\n{\n    return 1;\n}\n")
     assert list(bare_words(str(tmp_path))) == ["queue/queue.c: take", "queue/queue.c: give"]
+
+
+def test_shared_names_are_seen(tmp_path):
+    (tmp_path / "codec").mkdir()
+    for name, function in {"codec/fx_avx2.c": "join_4", "codec/fx_scalar.c": "join_4", "a.c": "add_entry", "b.c": "add_entry",
+                           "c.c": "c_add_entry"}.items():
+        (tmp_path / name).write_text(f"static int {function}(int x)\n{{\n    return x;\n}}\n")
+    assert list(shared_names(str(tmp_path))) == ["add_entry: a.c b.c"]
+    (tmp_path / "c.c").write_text("static void join_4(void)\n{\n}\n")
+    assert list(shared_names(str(tmp_path))) == ["add_entry: a.c b.c", "join_4: c.c codec/"]

@@ -53,7 +53,7 @@ void s3_set_error(struct s3 *s3, const char *method, const char *object, const c
     memcpy(s3->locked.error, text, sizeof text);
 }
 
-static void report_error(struct call *c, const char *what, const char *advice)
+static void call_report_error(struct call *c, const char *what, const char *advice)
 {
     s3_set_error(c->s3, c->request->method, c->request->object, "%s%s%s", what, advice ? "; " : "",
                  advice ? advice : "");
@@ -67,12 +67,12 @@ static void report_answer(struct call *c, const struct s3_error *e, const char *
     _cleanup_free_ char *what =
         xasprintf("answered %ld%s%s%s%s%s%s", r->status, *e->code ? " " : "", e->code,
                   *e->message ? " (" : "", e->message, *e->message ? ")" : "", id);
-    report_error(c, what, advice);
+    call_report_error(c, what, advice);
 }
 
 /* --- an attempt ------------------------------------------------------------------------------- */
 
-static void add_header(struct headers *h, char *text)
+static void call_add_header(struct headers *h, char *text)
 {
     check(h->count < HEADERS_MAX);
     h->v[h->count++] = text;
@@ -97,7 +97,7 @@ static int add_checksum(struct call *c, struct headers *h)
             c->crc32 = s3_crc32(q->body, q->body_len);
         if (r < 0)
             return r;
-        add_header(h, xasprintf("x-amz-checksum-crc32: %s", c->crc32));
+        call_add_header(h, xasprintf("x-amz-checksum-crc32: %s", c->crc32));
     }
     if (md5 && !c->md5) {
         int r = q->source ? s3_md5_from(q->source, &c->md5) : s3_md5(q->body, q->body_len, &c->md5);
@@ -105,7 +105,7 @@ static int add_checksum(struct call *c, struct headers *h)
             return r;
     }
     if (md5)
-        add_header(h, xasprintf("Content-MD5: %s", c->md5));
+        call_add_header(h, xasprintf("Content-MD5: %s", c->md5));
     return 0;
 }
 
@@ -113,11 +113,11 @@ static int make_headers(struct call *c, struct headers *h)
 {
     const struct s3_request *q = c->request;
     for (const char *const *text = q->headers; *text; text++)
-        add_header(h, xstrdup(*text));
+        call_add_header(h, xstrdup(*text));
     if (c->explains)
-        add_header(h, xstrdup("Range: bytes=0-0"));
+        call_add_header(h, xstrdup("Range: bytes=0-0"));
     for (char *const *text = c->s3->put_headers; q->is_content && *text; text++)
-        add_header(h, xstrdup(*text));
+        call_add_header(h, xstrdup(*text));
     return add_checksum(c, h);
 }
 
@@ -191,7 +191,7 @@ static int take_credentials(struct call *c)
     int r =
         s3_credentials_get(c->s3->credentials, c->refused ? &c->credentials : NULL, &fresh, &error);
     if (r < 0) {
-        report_error(c, error ? error : strerror(-r), NULL);
+        call_report_error(c, error ? error : strerror(-r), NULL);
         free(error);
         return r == -ENOKEY ? -EACCES : r;
     }
@@ -214,7 +214,7 @@ static int attempt_call(struct call *c, int *ret_result)
     s3_address_make(&c->s3->place, c->region, c->request->object, c->request->query, &address);
     r = make_headers(c, &h);
     if (r == 0 && c->s3->credentials && (r = sign_call(c, &address, &h, &signature)) == -EINVAL)
-        report_error(
+        call_report_error(
             c, "cannot be signed",
             "the access key, its secret or its token contains blanks or is not plain text");
     if (r == 0)
@@ -253,9 +253,9 @@ static enum verdict no_answer(struct call *c, int error, int *ret_error)
     if (error == -ECANCELED)
         return FAILED;
     if (error == -EUCLEAN && !is_short && c->response->status == 200 && c->request->into)
-        report_error(c, "the response is longer than requested", "the server ignores ranges");
+        call_report_error(c, "the response is longer than requested", "the server ignores ranges");
     else
-        report_error(c, c->response->cause, s3_advice_of_errno(error));
+        call_report_error(c, c->response->cause, s3_advice_of_errno(error));
     return tier_error_is_transient(*ret_error) ? AGAIN : FAILED;
 }
 

@@ -40,7 +40,7 @@ static int end_object(struct page *page)
     return 0;
 }
 
-static int read_length(struct page *page, const char *value)
+static int list_read_length(struct page *page, const char *value)
 {
     char *end;
     errno = 0;
@@ -54,7 +54,7 @@ static void replace_text(char **text, const char *value)
     *text = xstrdup(value);
 }
 
-static int on_element(const char *path, const char *value, void *arg)
+static int list_on_element(const char *path, const char *value, void *arg)
 {
     static const char root[] = "ListBucketResult";
     struct page *page = arg;
@@ -65,7 +65,7 @@ static int on_element(const char *path, const char *value, void *arg)
     if (strcmp(path, "/Contents") == 0)
         return end_object(page);
     if (strcmp(path, "/Contents/Size") == 0)
-        return read_length(page, value);
+        return list_read_length(page, value);
     if (strcmp(path, "/Contents/Key") == 0)
         replace_text(&page->next.key, value);
     else if (strcmp(path, "/Contents/LastModified") == 0 &&
@@ -143,8 +143,9 @@ static int fetch_page(struct walk *w, const char *token, struct page *page)
     struct http_response response;
     int r = s3_call(w->s3, &q, &response);
     if (r == 0) {
-        r = response.text.count ? xml_read(response.text.at, response.text.count, on_element, page)
-                                : -EPROTO;
+        r = response.text.count
+                ? xml_read(response.text.at, response.text.count, list_on_element, page)
+                : -EPROTO;
         if (r < 0 || !page->is_list) {
             r = -EPROTO;
             s3_set_error(w->s3, "GET", w->directory, "the response is not a list of objects; %s",
@@ -157,7 +158,7 @@ static int fetch_page(struct walk *w, const char *token, struct page *page)
 
 /* Callers rely on the order, and must not miss an object: a server that keeps none is found out
  * here. */
-static int give_object(struct walk *w, struct found *found, bool is_encoded)
+static int list_give_object(struct walk *w, struct found *found, bool is_encoded)
 {
     int r = is_encoded ? decode_key(found->key) : 0;
     if (r < 0 || strncmp(found->key, w->key_prefix, strlen(w->key_prefix)) != 0) {
@@ -182,11 +183,11 @@ static int give_page(struct walk *w, struct page *page)
 {
     int r = 0;
     for (size_t i = 0; i < page->found.count && r == 0; i++)
-        r = give_object(w, &page->found.at[i], page->is_encoded);
+        r = list_give_object(w, &page->found.at[i], page->is_encoded);
     return r;
 }
 
-static int walk_pages(struct walk *w)
+static int list_walk_pages(struct walk *w)
 {
     _cleanup_free_ char *token = NULL;
     for (;;) {
@@ -217,7 +218,7 @@ int s3_list(struct tier *tier, const char *directory, const char *after,
     struct walk w = {.s3 = s3, .directory = directory, .after = after, .fn = fn, .arg = arg};
     w.own_len = *prefix ? strlen(prefix) + 1 : 0;
     w.key_prefix = xasprintf("%s%s%s/", prefix, *prefix ? "/" : "", directory);
-    int r = walk_pages(&w);
+    int r = list_walk_pages(&w);
     free(w.key_prefix);
     free(w.last);
     return r < 0 ? r : 0;

@@ -60,8 +60,8 @@ static int bad_line(const struct reader *r, char **ret_error, const char *what)
     return -EINVAL;
 }
 
-static int add_entry(struct reader *r, const char *parent, const char *key, const char *value,
-                     char **ret_error)
+static int profiles_add_entry(struct reader *r, const char *parent, const char *key,
+                              const char *value, char **ret_error)
 {
     struct s3_profiles *p = r->profiles;
     if (r->rank == RANK_IGNORED)
@@ -141,7 +141,7 @@ static int read_section(struct reader *r, char *text, char **ret_error)
     r->in_section = true;
     r->in_key = false;
     r->parent = NULL;
-    return add_entry(r, "", "", "", ret_error);
+    return profiles_add_entry(r, "", "", "", ret_error);
 }
 
 static int read_key(struct reader *r, char *text, const char *parent, char **ret_error)
@@ -165,7 +165,7 @@ static int read_key(struct reader *r, char *text, const char *parent, char **ret
         r->in_key = true;
         r->parent = *value ? NULL : key;
     }
-    return add_entry(r, parent ? parent : "", key, value, ret_error);
+    return profiles_add_entry(r, parent ? parent : "", key, value, ret_error);
 }
 
 /* A line that is indented more than the key above it is nested under that key, if it has no value;

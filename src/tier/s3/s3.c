@@ -14,8 +14,8 @@
 /* A Date that is older is not relied on: the monotonic clock may run differently from theirs. */
 #define DATE_AGE_MAX_NS (5ll * 1000000000)
 
-static int put_object(struct tier *tier, const char *object, const void *buf, size_t len,
-                      struct tier_source *source, const char *condition)
+static int s3_put_object(struct tier *tier, const char *object, const void *buf, size_t len,
+                         struct tier_source *source, const char *condition)
 {
     struct s3_request q = {
         .method = "PUT",
@@ -36,17 +36,17 @@ static int put_object(struct tier *tier, const char *object, const void *buf, si
 
 static int s3_put(struct tier *tier, const char *object, const void *buf, size_t len)
 {
-    return put_object(tier, object, buf, len, NULL, NULL);
+    return s3_put_object(tier, object, buf, len, NULL, NULL);
 }
 
 static int s3_put_from(struct tier *tier, const char *object, struct tier_source *source)
 {
-    return put_object(tier, object, NULL, source->len, source, NULL);
+    return s3_put_object(tier, object, NULL, source->len, source, NULL);
 }
 
 static int s3_put_new(struct tier *tier, const char *object, const void *buf, size_t len)
 {
-    return put_object(tier, object, buf, len, NULL, "If-None-Match: *");
+    return s3_put_object(tier, object, buf, len, NULL, "If-None-Match: *");
 }
 
 static int s3_stat(struct tier *tier, const char *object, uint64_t *ret_len)
