@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which vector instructions this process uses. Any thread. */
+/* The vector instructions that this process uses. Any thread. */
 #pragma once
 
 enum cpu_level {

@@ -14,7 +14,7 @@ static inline void hex_print(char *to, const void *bytes, size_t len)
     *to = '\0';
 }
 
-/* Of either case; -1: it is none. */
+/* The value of a digit of either case; -1: it is none. */
 static inline int hex_digit(char c)
 {
     return c >= '0' && c <= '9'   ? c - '0'

@@ -7,7 +7,7 @@
 #define WAYS 4u
 #define SETS 32u
 
-/* Of one text, or of one kind. */
+/* The lines of one text, or of one kind. */
 struct entry {
     uint64_t key; /* 0: free */
     int64_t began;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which log lines are written: of the same text a few a minute, of the same kind (the same format)
- * some more. The rest is counted. Any thread; takes no other lock, does no I/O. Memory: a fixed
- * table. */
+/* Limits the log: of the same text a few lines are written a minute, of the same kind (the same
+ * format) some more. The rest is counted. Any thread; takes no other lock, does no I/O. Memory: a
+ * fixed table. */
 #pragma once
 
 #include "base/log.h"

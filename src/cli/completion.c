@@ -9,7 +9,7 @@
 #include "cli/mounts.h"
 #include "daemon/options.h"
 
-/* How a shell offers each source; a bit of OFFER_ is the index. */
+/* The ways in which a shell offers each source; a bit of OFFER_ is the index. */
 enum { SOURCES = 6 };
 
 struct part {

@@ -249,7 +249,7 @@ static void status_print_remote(const cJSON *remote)
                      json_bytes(remote, "uploaded_bytes_total").text,
                      json_bytes(remote, "fetched_bytes_total").text,
                      json_number(remote, "requests_total"), json_number(remote, "retries_total"));
-    /* Else they are what NVMe has. */
+    /* Without encodings of its own the remote has those of NVMe. */
     if (json_number(json_part(remote, "reduction"), "cpu_s") > 0)
         print_reduction(json_part(remote, "reduction"), "  sent chunks");
 }

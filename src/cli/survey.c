@@ -35,8 +35,8 @@ struct linked {
     bool has_content;
 };
 
-/* Which files a portion tells of: a linked file frees its content only if all its names are seen,
- * which the directories tell first. */
+/* The files that a portion tells of: a linked file frees its content only if all its names are
+ * seen, which the directories tell first. */
 enum phase { IN_DIRECTORIES, LINKED_WITHIN, LINKED_OUTSIDE };
 
 struct item {

@@ -53,7 +53,7 @@ struct survey_sum {
 CAIRN_MUST_CHECK int survey_walk(const struct command *command, const char *store,
                                  const cJSON *root, struct survey_sum *ret);
 
-/* Of enum chunk_encoding, or "unknown". */
+/* The name of an enum chunk_encoding, or "unknown". */
 const char *survey_encoding_name(unsigned encoding);
 
 /* An object of that name with the raw and stored bytes by encoding. */

@@ -102,7 +102,7 @@ static struct owner *owner_of(struct owners *owners, const char *path)
     return &owners->at[owners->count - 1];
 }
 
-/* Of chunks on which one encoding depends. */
+/* The owners of chunks on which one encoding depends. */
 static struct owners owners_of(const struct owned *owned, unsigned encoding)
 {
     struct owners owners = {0};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How a save begins, and what calls give it to copy. */
+/* The begin of a save, and what calls give it to copy. */
 #include "client/client.h"
 
 #include <stdio.h>
@@ -163,7 +163,7 @@ static void read_snapshot(void *arg)
     memcpy(snapshot->data, snapshot->source->host, snapshot->source->length);
 }
 
-/* Of a record that is one segment the CRC is known at once. */
+/* The CRC of a record that is one segment is known at once. */
 static int add_segment(struct cairn_save *save, struct batch *batch, const struct source_of *of)
 {
     const struct cairn_source *source = of->source;

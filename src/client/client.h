@@ -28,18 +28,18 @@
 /* Pieces of a job. A host source is split at the borders of pages, for what does not begin at one
  * is one request of FUSE more; one on a device as the ring is. */
 size_t pieces_of(const struct job *job);
-/* Of the one that begins `given` bytes from the start. */
+/* The length of the piece that begins `given` bytes from the start. */
 uint64_t piece_length(const struct job *job, uint64_t given);
 
 /* --- level.c ---------------------------------------------------------------------------------- */
 
-/* Of a published save: waits for CAIRN_NVME or CAIRN_REMOTE. */
+/* Waits until a published save has reached CAIRN_NVME or CAIRN_REMOTE. */
 CAIRN_MUST_CHECK int level_wait(struct cairn_save *save, enum cairn_level level, int64_t deadline);
 
 /* --- answer.c: structs of the caller ---------------------------------------------------------- */
 
-/* Of $CAIRN_LOG; else all lines where the caller takes them, warnings where they go to standard
- * error. */
+/* The level of $CAIRN_LOG; else all lines where the caller takes them, warnings where they go to
+ * standard error. */
 int log_level_of(const struct cairn_lane_options *options);
 
 /* Fills `ret` (which begins with its size) from `have`, as much as it knows of. -EINVAL: a size

@@ -272,7 +272,7 @@ static void finish_piece_locked(struct piece *piece, int r)
         (void)pthread_cond_signal(&lane->publish);
 }
 
-/* Of a save that has failed a piece in the ring is given back as it is. */
+/* A piece in the ring of a save that has failed is given back as it is. */
 static int copy_piece(struct piece *piece, bool has_failed)
 {
     cause_clear();

@@ -64,7 +64,7 @@ CAIRN_MUST_CHECK int device_fingerprint(struct device *device, uint64_t address,
  * memory any more (it may have to wait for that, or gives the driver up). */
 CAIRN_MUST_CHECK int device_event_done(struct device_event *event);
 
-/* Of device_fingerprint(), when it is done. */
+/* The result of device_fingerprint(), when it is done. */
 struct fingerprint device_event_fingerprint(const struct device_event *event);
 
 /* When it is done, or failed: the memory that a copy writes belongs to the driver until then. NULL:

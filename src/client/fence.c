@@ -93,7 +93,7 @@ static void cover_locked(struct cairn_lane *lane, struct fence *fence)
     }
 }
 
-/* Which devices still copy, when the host has waited for all that it must. */
+/* Notes which devices still copy, when the host has waited for all that it must. */
 static void note_used_locked(struct cairn_lane *lane, struct fence *fence)
 {
     check_held(&lane->lock);

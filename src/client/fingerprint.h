@@ -34,7 +34,8 @@ struct fingerprint_key {
     uint64_t words[FINGERPRINT_LEVELS][FINGERPRINT_KEY_WORDS];
 };
 
-/* Of a block, or a part of one: parts are added. Two numbers of 128 bits, the low half first. */
+/* The sum of a block, or of a part of one: parts are added. Two numbers of 128 bits, the low half
+ * first. */
 struct fingerprint_sum {
     uint64_t word[4];
 };
@@ -109,7 +110,7 @@ FINGERPRINT_CODE struct fingerprint_sum fingerprint_part(const uint8_t *block, s
 /* A random key; -errno of getrandom. */
 int fingerprint_key_make(struct fingerprint_key *ret);
 
-/* Of `length` bytes; -ENOMEM: needs 1/2048 of it for sums. */
+/* The fingerprint of `length` bytes; -ENOMEM: needs 1/2048 of it for sums. */
 int fingerprint_of(const struct fingerprint_key *key, const void *bytes, size_t length,
                    struct fingerprint *ret);
 

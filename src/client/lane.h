@@ -124,7 +124,7 @@ void lane_unlock_last(struct cairn_lane *lane);
 /* A call of the API ends: notes a cause if there is none, and how long it took. */
 int lane_return(struct cairn_lane *lane, int64_t begun_ns, int r);
 
-/* Of all lanes that this process has and had. */
+/* The sums of all lanes that this process has and had. */
 struct lanes_stats {
     uint64_t pending_bytes, pending_saves, blocked_ns, published, failed;
     char error[256]; /* of the last save that failed */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How safe a published file is: CAIRN_NVME and CAIRN_REMOTE. An fsync of file and directory brings
+/* The level of a published file: CAIRN_NVME and CAIRN_REMOTE. An fsync of file and directory brings
  * it to the disk, on CairnFS at once, too, and not when writeback comes to it; there the mount
  * tells the level (user.cairn.level).
  *

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How a call opens its draft: by a thread "cairn-open" of the lane, for a filesystem may hold up an
- * open for as long as it likes, in a way that nothing ends (a daemon that stands still, a server
- * that is gone), and the call may keep its caller only for as long as the save may hold up the
- * training. That thread takes away what comes of an open that no call waits for any more. */
+/* A call opens its draft by a thread "cairn-open" of the lane, for a filesystem may hold up an open
+ * for as long as it likes, in a way that nothing ends (a daemon that stands still, a server that is
+ * gone), and the call may keep its caller only for as long as the save may hold up the training.
+ * That thread takes away what comes of an open that no call waits for any more. */
 #include "client/client.h"
 
 #include <stdio.h>

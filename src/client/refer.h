@@ -59,7 +59,7 @@ struct refer {
 /* A save with CAIRN_SAVE_REFER finds what it may refer to. Without memory it refers to nothing. */
 void refer_begin(struct cairn_save *save);
 
-/* Of a source with a key: what its pieces have, NULL without memory. */
+/* The table of the pieces of a source with a key, NULL without memory. */
 struct refer_piece *refer_pieces(struct job *job, const char *key);
 
 /* The fingerprint of piece `index` of a job is known. True: it is that of the older version, its

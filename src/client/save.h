@@ -12,11 +12,12 @@
 
 #include <cairn/cairn.h>
 
-/* Of a host source; what one request of FUSE takes, from the border of a page on. */
+/* The piece of a host source: what one request of FUSE takes, from the border of a page on. */
 #define PIECE_BYTES MIB
 /* A source that is to be copied now, and is not larger, is copied into memory. */
 #define SNAPSHOT_BYTES (256 * KIB)
-/* Of one save: what comes then is written to the draft before the call returns. */
+/* The most that one save copies so: what comes then is written to the draft before the call
+ * returns. */
 #define SNAPSHOT_SAVE_BYTES (64 * MIB)
 #define DEVICES_MAX 16 /* of one lane */
 #define ON_HOST (-1)
@@ -184,5 +185,5 @@ CAIRN_MUST_CHECK int save_close(struct cairn_save *save, bool commits);
 
 /* --- publish.c -------------------------------------------------------------------------------- */
 
-/* Of a stream that is committed: waits until it is its turn, and writes it. */
+/* Waits until a committed stream may be written, and writes it. */
 CAIRN_MUST_CHECK int save_publish_stream(struct cairn_save *save);

@@ -71,7 +71,7 @@ CAIRN_MUST_CHECK bool ans_writer_end(struct ans_writer *w);
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-/* Of a code, what reading asks for. */
+/* The part of a code that reading asks for. */
 struct ans_table {
     struct {
         uint16_t frequency, start;

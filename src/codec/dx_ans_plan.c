@@ -34,7 +34,7 @@ static void count_symbols(const uint8_t *src, const uint8_t *base, size_t count,
     }
 }
 
-/* Those that occur: what is between two of them, which does not, is of the first one. */
+/* Lists the classes that occur: one between two of them, which does not, is of the first one. */
 static void list_classes(struct classes *classes)
 {
     static const uint32_t none[ANS_SYMBOLS_MAX];

@@ -38,7 +38,7 @@ static inline __m256i look_up(__m128i from, __m256i v)
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(from), v);
 }
 
-/* Of each byte, how many bits it has below and with its highest one. */
+/* Counts, in each byte, the bits up to the highest one that is set. */
 static inline __m256i lengths_of_bytes(__m256i v)
 {
     const __m256i low_nibble = _mm256_set1_epi8(15);

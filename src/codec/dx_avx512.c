@@ -40,7 +40,7 @@ static inline __m512i look_up(__m128i from, __m512i v)
 
 /* --- elements of 2 bytes ---------------------------------------------------------------------- */
 
-/* Of each number of 16 bits, how many it has below and with its highest one. */
+/* Counts, in each number of 16 bits, the bits up to the highest one that is set. */
 static inline __m512i lengths_2(__m512i z)
 {
     const __m512i low_nibble = _mm512_set1_epi8(15);

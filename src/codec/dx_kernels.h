@@ -19,10 +19,10 @@ struct dx_classes {
 
 struct dx_kernels {
     const struct fx_kernels *fx;
-    /* Of each element of `src` the difference to that of `base`, zigzag: byte p of it goes to
-     * low[p], for p < `low_planes`, which is less than `width`. The rest of it has lengths[i] bits;
-     * those below the highest one, its field, go to `fields`, the first element's lowest. Returns
-     * how many bits these are. */
+    /* Takes apart the difference of each element of `src` to that of `base`, zigzag: byte p of it
+     * goes to low[p], for p < `low_planes`, which is less than `width`. The rest of it has
+     * lengths[i] bits; those below the highest one, its field, go to `fields`, the first element's
+     * lowest. Returns how many bits these are. */
     size_t (*take_apart)(const uint8_t *src, const uint8_t *base, size_t count, unsigned width,
                          unsigned low_planes, uint8_t *const low[8], uint8_t *lengths,
                          uint8_t *fields);
@@ -44,7 +44,7 @@ extern const struct dx_kernels dx_avx2, dx_avx512;
 extern const struct dx_kernels dx_neon;
 #endif
 
-/* Those of a level that the machine has. */
+/* The kernels of a level that the machine has. */
 static inline const struct dx_kernels *dx_kernels_of(enum cpu_level level)
 {
     static const struct dx_kernels *const of[CPU_LEVELS] = {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How dx writes a chunk. Integers only, so every machine makes the same of the same bytes. Pure;
- * any thread. */
+/* The plan by which dx writes a chunk. Integers only, so every machine makes the same of the same
+ * bytes. Pure; any thread. */
 #pragma once
 
 #include "codec/dx.h"
@@ -28,7 +28,7 @@ struct dx_lengths {
     /* [0]: these; [i + 1]: of each of the bytes at [i], whether it is not zero: a bit each. */
     uint8_t *values[DX_DEPTH_MAX + 1];
     size_t counts[DX_DEPTH_MAX + 1];
-    /* Of the bytes at values[i] those that are not zero, less 1. */
+    /* The bytes at values[i] that are not zero, less 1. */
     uint8_t *present[DX_DEPTH_MAX];
     size_t present_counts[DX_DEPTH_MAX];
     uint8_t room[2 * (LX_VALUES_MAX + LX_VALUES_MAX / 8) + LX_VALUES_MAX / 64 + 5 * FX_SLACK]

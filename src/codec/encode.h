@@ -7,7 +7,7 @@
 #include "base/base.h"
 #include "format/chunk.h"
 
-/* How much is done to store fewer bytes. */
+/* The effort to store fewer bytes. */
 enum reduce {
     REDUCE_OFF,   /* chunks are stored as they are */
     REDUCE_FAST,  /* what one chunk alone gives, at a speed at which a disk is not kept waiting: fx,

@@ -310,7 +310,7 @@ struct decoder {
     struct cursor from;
     struct fx_plan plan;
     size_t elements, done;
-    /* Of the block that is decoded: the planes below the highest one, of which these are the bytes
+    /* In the block that is decoded, the planes below the highest one, of which these are the bytes
      * where it is coded. */
     const uint8_t *planes[8], *means;
     struct lx_get top;

@@ -173,7 +173,7 @@ static inline uint64_t or_of(__m256i v)
     return (x | x >> 8) & 0xff;
 }
 
-/* Which rows of a table with 16 values in each are looked at: bit r: row r. */
+/* The rows, of a table with 16 values in each, that are looked at: bit r is row r. */
 static uint64_t rows_of(const uint8_t *bytes, size_t count)
 {
     const __m256i lower = _mm256_set_epi64x(0, (long long)0x8040201008040201ull, 0,

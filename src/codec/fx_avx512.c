@@ -27,8 +27,7 @@ static inline void transpose_quarters(__m512i v[4])
     v[3] = _mm512_shuffle_i32x4(c, d, 0xdd);
 }
 
-/* Which byte of 64 lies where: of elements of `width` bytes the first bytes, then the second
- * ones... */
+/* The order of 64 bytes: of elements of `width` bytes the first bytes, then the second ones... */
 struct order {
     uint8_t at[64];
 };

@@ -40,7 +40,7 @@ static uint32_t difference_at(const uint8_t *levelled, size_t step, size_t dista
     return sum;
 }
 
-/* Of a distance and its first multiples: those of a row's length are all alike. */
+/* The mean of a distance and its first multiples: those of a row's length are all alike. */
 static uint32_t mean_of_multiples(const uint32_t *sums, size_t distances, size_t distance)
 {
     uint64_t sum = 0;
@@ -119,7 +119,7 @@ static int32_t find_means_of_columns(const struct grid *grid, struct fx_columns_
 
 #define NOTHING INT32_MAX
 
-/* Of a row: by how much its exponents are more than their columns. NOTHING: it is all zeros. */
+/* The amount by which a row's exponents are more than their columns. NOTHING: it is all zeros. */
 static int32_t find_mean_of_row(const uint8_t *exponents, size_t count, const int32_t *quarters)
 {
     int32_t sum = 0, n = 0;

@@ -31,9 +31,9 @@ struct fx_kernels {
     void (*unlevel)(uint8_t *bytes, size_t count, const uint8_t *means);
     /* Each byte becomes what the table has for it. */
     void (*translate)(uint8_t *bytes, size_t count, const uint8_t table[256]);
-    /* Of each 64 values, `bits` masks of 64 bits go to `masks`: mask b has bit b of each value, or
-     * ones for all values from 2^bits - 1 on. Of these, what they are more goes to `escaped`.
-     * Returns how many these are. */
+    /* Packs values: for each 64, `bits` masks of 64 bits go to `masks`. Mask b has bit b of each
+     * value, or ones for all values from 2^bits - 1 on. Of these, what they are more goes to
+     * `escaped`. Returns how many these are. */
     size_t (*pack)(const uint8_t *values, size_t count, unsigned bits, uint8_t *masks,
                    uint8_t *escaped);
     /* The reverse. `escaped` has at least `count` + FX_SLACK bytes. Returns how many of them were
@@ -59,7 +59,7 @@ extern const struct fx_kernels fx_avx2, fx_avx512;
 extern const struct fx_kernels fx_neon;
 #endif
 
-/* Those of a level that the machine has. */
+/* The kernels of a level that the machine has. */
 static inline const struct fx_kernels *fx_kernels_of(enum cpu_level level)
 {
     static const struct fx_kernels *const of[CPU_LEVELS] = {

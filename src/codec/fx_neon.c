@@ -159,11 +159,11 @@ static void translate_bytes(uint8_t *bytes, size_t count, const uint8_t table[25
 
 /* --- escapes ---------------------------------------------------------------------------------- */
 
-/* Of 8 bits, each of a byte: how many are set before bit k; where bit k is not set, a number that
- * is no index. */
+/* The number of bits, of 8 that have a byte each, that are set before bit k; where bit k is not
+ * set, a number that is no index. */
 #define BEFORE(bits, k)                                                                            \
     ((bits) >> (k)&1 ? __builtin_popcount((unsigned)(bits) & ((1u << (k)) - 1)) : 0x80)
-/* Which bit is the one with k set ones before it; 8: there is none. */
+/* The set bit that has k set ones before it; 8: there is none. */
 #define IS_TOO_FEW(bits, k, last)                                                                  \
     (__builtin_popcount((unsigned)(bits) & ((2u << (last)) - 1)) <= (k))
 #define WHICH(bits, k)                                                                             \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How fx writes a chunk: which code each plane gets. Integers only, so every machine makes the same
- * of the same bytes. Pure; any thread. */
+/* The plan by which fx writes a chunk: which code each plane gets. Integers only, so every machine
+ * makes the same of the same bytes. Pure; any thread. */
 #pragma once
 
 #include "codec/fx.h"

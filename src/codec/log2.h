@@ -4,7 +4,7 @@
 
 #include "base/base.h"
 
-/* Of n, which is not 0, to base 2: 16 bits of it are behind the point. */
+/* The logarithm of n, which is not 0, to base 2: 16 bits of it are behind the point. */
 static inline uint32_t log2_of(uint32_t n)
 {
     uint32_t whole = 31u - (uint32_t)__builtin_clz(n), ret = whole;

@@ -21,7 +21,7 @@
 
 /* --- codes ------------------------------------------------------------------------------------ */
 
-/* How many ranks the levels cover: fewer than 256. */
+/* The number of ranks that the levels cover: fewer than 256. */
 static size_t code_ranks(const struct lx_code *code)
 {
     size_t ranks = 0;

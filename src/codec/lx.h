@@ -19,7 +19,7 @@ struct lx_code {
     uint8_t ranks[256];   /* value to rank; only for encoding */
 };
 
-/* How often each value occurs. */
+/* Counts how often each value occurs. */
 void lx_count(const uint8_t *bytes, size_t len, uint32_t ret[256]);
 
 /* The best code for `len` bytes of which each value occurs so often; without `ranks`. Returns the

@@ -41,7 +41,7 @@ static inline __m256i higher_halves(__m256i lows, __m256i image)
     return _mm256_add_epi16(image, _mm256_cmpgt_epi16(turned, _mm256_setzero_si256()));
 }
 
-/* Of STEP elements: ones where they fit. */
+/* Splits STEP elements: ones where they fit. */
 static inline __m256i split_step(const uint8_t *src, const uint8_t *image, uint8_t *lows)
 {
     __m256i a = load_vec(src), b = load_vec(src + 32), low = lower_halves(a, b);
@@ -49,7 +49,7 @@ static inline __m256i split_step(const uint8_t *src, const uint8_t *image, uint8
     return _mm256_cmpeq_epi16(upper_halves(a, b), higher_halves(low, load_vec(image)));
 }
 
-/* Of 32 elements: bits where they do not fit. */
+/* Splits 32 elements: bits where they do not fit. */
 static inline uint32_t split_two(const uint8_t *src, const uint8_t *image, uint8_t *lows)
 {
     __m256i a = split_step(src, image, lows);

@@ -17,7 +17,7 @@ static inline void store_vec(void *p, __m512i v)
     _mm512_storeu_si512(p, v);
 }
 
-/* Which halves of 32 elements lie where in two vectors: 0, 2, 4..., and 0, 32, 1, 33... */
+/* The order of the halves of 32 elements in two vectors: 0, 2, 4..., and 0, 32, 1, 33... */
 struct order {
     uint16_t at[32];
 };

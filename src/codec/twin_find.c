@@ -35,8 +35,8 @@ static uint64_t key_of(const uint8_t bytes[KEY_LEN])
 
 /* --- landmarks -------------------------------------------------------------------------------- */
 
-/* Those of a stretch whose keys lie in it, too. Neighbours are left out: constant content is
- * nothing but landmarks. */
+/* The landmarks of a stretch whose keys lie in it, too. Neighbours are left out: constant content
+ * is nothing but landmarks. */
 static size_t spaced_landmarks(const struct twin_kernels *kernels, const uint8_t *values,
                                size_t count, uint16_t ret[STRETCH])
 {
@@ -96,7 +96,7 @@ struct search {
     struct twin_match matches[CHUNK_REFS_MAX + 1];
 };
 
-/* How a match grows: by how much it gained at best, and where that was. */
+/* The growth of a match: by how much it gained at best, and where that was. */
 struct growth {
     int gain, best;
     size_t len, best_len;

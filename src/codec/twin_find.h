@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which stretches of an fp32 chunk have their bf16 image in another chunk, whatever the files are
- * like: an index of landmarks, places that bf16 content itself chooses, about one in 22 KB. The
- * fp32 chunk is rounded, has the same landmarks, and from each that is known the match grows in
- * both directions. So slices that cross tensors are found, too, and numbers that are not aligned.
- * The first element of a chunk is one, too: tensors begin chunks, and short ones may have no other.
- * So are the last ones of a longer chunk; where they end is looked for next to what was found.
- * An index has one user at a time; nothing here waits. */
+/* Finds the stretches of an fp32 chunk that have their bf16 image in another chunk, whatever the
+ * files are like: an index of landmarks, places that bf16 content itself chooses, about one in 22
+ * KB. The fp32 chunk is rounded, has the same landmarks, and from each that is known the match
+ * grows in both directions. So slices that cross tensors are found, too, and numbers that are not
+ * aligned. The first element of a chunk is one, too: tensors begin chunks, and short ones may have
+ * no other. So are the last ones of a longer chunk; where they end is looked for next to what was
+ * found. An index has one user at a time; nothing here waits. */
 #pragma once
 
 #include "base/base.h"
@@ -43,7 +43,7 @@ struct twin_match {
     uint32_t count;  /* elements */
 };
 
-/* How the caller hands out chunks that it added. */
+/* The calls by which the caller hands out chunks that it added. */
 struct twin_images {
     /* The raw bytes of a chunk; NULL: they cannot be had. They stay until the next call. */
     const uint8_t *(*get)(void *arg, uint64_t tag, size_t *ret_len);

@@ -41,7 +41,7 @@ extern const struct twin_kernels twin_avx2, twin_avx512;
 extern const struct twin_kernels twin_neon;
 #endif
 
-/* Those of a level that the machine has. */
+/* The kernels of a level that the machine has. */
 static inline const struct twin_kernels *twin_kernels_of(enum cpu_level level)
 {
     static const struct twin_kernels *const of[CPU_LEVELS] = {

@@ -31,7 +31,7 @@ static inline uint16x8x2_t halves_of(const uint8_t *src)
     return (uint16x8x2_t){{vuzp1q_u16(a, b), vuzp2q_u16(a, b)}};
 }
 
-/* Of 8 elements: ones where they do not fit. */
+/* Splits 8 elements: ones where they do not fit. */
 static inline uint16x8_t split_8(const uint8_t *src, const uint8_t *image, uint8_t *lows)
 {
     uint16x8x2_t v = halves_of(src);

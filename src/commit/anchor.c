@@ -47,7 +47,7 @@ bool local_head_is_lost(const struct head *head)
     return memcmp(head->nonce, none, sizeof none) == 0;
 }
 
-/* Which remote STORE/head is about. */
+/* The file that says which remote STORE/head is about. */
 static char *local_name_path(const struct store *store)
 {
     return xasprintf("%s/remote", store->path);

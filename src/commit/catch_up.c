@@ -4,8 +4,7 @@
 #include "commit/internal.h"
 #include "view/remote.h"
 
-/* Of what this daemon wrote memory knows it: what a read gets of it now says nothing of what is
- * named. */
+/* Memory knows what this daemon wrote: a read of it now would not say what is named. */
 static int give_written(const struct new_pack *pack,
                         int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg)
 {

@@ -37,7 +37,7 @@ int store_write(struct store *store, struct stage_write *w)
     int r = stage_write(store->stage, w);
     if (r != -ESTALE)
         return r;
-    /* It opens a draft: with the history's lock, so that no seal comes between the look and the
+    /* A draft is opened with the history's lock, so that no seal comes between the look and the
      * write. */
     LOCK_SCOPE(&store->commit->history.lock);
     struct ns_inode inode;

@@ -16,7 +16,7 @@
 
 #define SEGMENT_ROOM (16 * MIB)
 #define READ_TRIES 3
-/* Of a session's first segment: a session may be short, and its segments stay. */
+/* The room of a session's first segment: a session may be short, and its segments stay. */
 #define FIRST_ROOM (256 * KIB)
 
 static void segment_name(uint64_t number, char buf[32])

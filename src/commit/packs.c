@@ -220,7 +220,7 @@ bool packs_pin_stored(struct store *store, const struct chunk_name *name, uint64
     mutex_unlock(&store->commit->packs.lock);
     if (!pinned)
         return false;
-    /* It may have been dropped, or the chunk moved, before the pin. */
+    /* The pack may have been dropped, or the chunk moved, before the pin. */
     *ret_pinned = entry.pack;
     if (view_chunk(store->view, name, &entry, &refs) == 0 && entry.pack == *ret_pinned &&
         entry.ref_count == 0)
@@ -336,8 +336,8 @@ bool packs_limit_is_paid(struct store *store)
     return rate_limit_is_paid(&store->commit->limit);
 }
 
-/* It is known only once it lies in a pack: a version that finds it, and relies on it, has it with
- * the next packs_finish(). */
+/* A chunk is known only once it lies in a pack: a version that finds it, and relies on it, has it
+ * with the next packs_finish(). */
 int packs_promote(struct store *store, const struct chunk_entry *entry, const void *stored)
 {
     check(entry->ref_count == 0);

@@ -131,9 +131,9 @@ static int gather_range(struct store *store, const struct stage_scattered *scatt
     return r;
 }
 
-/* How many of these were gathered; one whose content cannot be read is no reason to give up others.
- * -EAGAIN, -ENOBUFS: there is no room now, and *at is where to go on. -ECANCELED: none, and they
- * change. */
+/* The number of these that were gathered; one whose content cannot be read is no reason to give up
+ * others. -EAGAIN, -ENOBUFS: there is no room now, and *at is where to go on. -ECANCELED: none, and
+ * they change. */
 static int gather_these(struct store *store, const struct stage_scattered *found, size_t count,
                         struct stage_scattered *at)
 {

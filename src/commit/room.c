@@ -24,12 +24,12 @@
 /* The view may write so much before the next look: its log grows in steps. */
 #define VIEW_MIN (24 * MIB)
 #define JOURNAL_STEP (16 * MIB) /* a segment */
-/* Of the room of a compaction, for names and attributes when content has all else: they need
+/* The share of a compaction's room for names and attributes when content has all else: they need
  * little, and wait for no content. */
 #define CHANGES_SHARE (8 * MIB)
-/* Of the disk, never promised to content: what the view and the journal grow by, and the pack that
- * a compaction makes before those go that it makes room of. With less the view could not follow the
- * cut that drops them. */
+/* The part of the disk that is never promised to content: what the view and the journal grow by,
+ * and the pack that a compaction makes before those go that it makes room of. With less the view
+ * could not follow the cut that drops them. */
 #define DISK_MARGIN (TIER_RESERVE_UNIT + JOURNAL_STEP + 2 * VIEW_MIN)
 
 /* Fetched chunks that no batch names yet need room as staged ones do. */
@@ -57,7 +57,7 @@ uint64_t room_used(struct store *store)
            store->commit->room.runs_bytes;
 }
 
-/* How much may be held for content at most. */
+/* The most that may be held for content. */
 struct limits {
     uint64_t by_cap, by_disk;
     uint64_t with_changes; /* for content, and names and attributes besides */

@@ -55,7 +55,7 @@ static void parse_boot(const char *text, struct session *ret)
     ret->is_of_other_boot = strncmp(at, boot, strlen(boot)) != 0 || at[strlen(boot)] != '\n';
 }
 
-/* Those of an older version name the directory only: the stage has the store's id for its name. */
+/* Sessions of an older version name the directory only: the stage has the store's id as name. */
 static void parse_session(const char *text, const uint8_t store_id[16], struct session *ret)
 {
     _cleanup_free_ char *line = xasprintf("%.*s", (int)strcspn(text, "\n"), text);
@@ -197,7 +197,7 @@ char *session_staged(const char *store, const uint8_t store_id[16], uint64_t *re
     return ctl;
 }
 
-/* Of a session that could only read the stage holds nothing. */
+/* The stage of a session that could only read holds nothing. */
 int session_forget(const char *store, const uint8_t store_id[16])
 {
     struct session session;

@@ -37,7 +37,7 @@ static bool is_remote(const char *source)
 
 /* --- a remote --------------------------------------------------------------------------------- */
 
-/* It gets the key of the chunks: 0700, as mkdtemp makes it. */
+/* The directory gets the key of the chunks: 0700, as mkdtemp makes it. */
 static int offline_make_directory(struct offline *o, char **ret_text)
 {
     const char *base = getenv("TMPDIR");

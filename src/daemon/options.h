@@ -56,7 +56,7 @@ struct mount_options {
                                 options_finish() */
 };
 
-/* How the help text orders them. */
+/* The order of the help text. */
 enum option_group { GROUP_TIERS, GROUP_REMOTE, GROUP_ACCESS, GROUP_DAEMON, GROUP_COUNT };
 
 enum option_kind {

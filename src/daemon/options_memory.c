@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How much RAM this process may use: the machine's, or what its cgroups grant. */
+/* The RAM that this process may use: the machine's, or what its cgroups grant. */
 #include <stdio.h>
 
 #include "daemon/options.h"

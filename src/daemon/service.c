@@ -176,7 +176,7 @@ static int64_t min_ns(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* How long what the kernel knows may stay as it is, of a mount that follows another writer. */
+/* The time for which the kernel may keep what it knows, in a mount that follows another writer. */
 static int64_t changes_within(const struct mount_options *o)
 {
     bool follows = o->remote.address && o->read_only && o->remote.follow_ns > 0;

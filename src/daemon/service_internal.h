@@ -14,7 +14,7 @@
 #include "fuse/front.h"
 #include "store/store.h"
 
-/* How long limits stay lifted for a waiter that was not heard of again. */
+/* The time for which limits stay lifted for a waiter that was not heard of again. */
 #define URGENT_LEASE_NS (3ll * 1000000000)
 #define TICK_MS 1000
 

@@ -27,7 +27,7 @@ static void add_lane(const struct fs_lane *lane, void *arg)
     (void)cJSON_AddNumberToObject(item, "seen_s_ago",
                                   (double)((sums->now - lane->seen) / 1000000) / 1000);
     (void)cJSON_AddItemToArray(sums->clients, item);
-    /* They are what programs say: a sum may be any number. */
+    /* The numbers are what programs say: a sum may be any number. */
     sums->pending_bytes += lane->pending_bytes;
     sums->pending_saves += lane->pending_saves;
     sums->blocked_ns += lane->blocked_ns;

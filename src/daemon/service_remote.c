@@ -188,7 +188,7 @@ void remote_side_end(struct service *service)
                               &reported_at);
         (void)event_wait(&side->end_changed, &seen, clock_monotonic_ns() + TICK_MS * MS_NS);
     }
-    /* Else on_drained() was called, or is, before the store ends. */
+    /* If that ends no wait, on_drained() was called, or is, before the store ends. */
     (void)store_unwait(service->store, ticket);
 }
 

@@ -331,7 +331,7 @@ static struct plan *plan_new(struct store *store, const struct store_read_reques
 
 /* --- look ------------------------------------------------------------------------------------- */
 
-/* Of the calling thread. */
+/* The state of a look, in the calling thread. */
 struct look {
     uint64_t generation;
     struct store_now now;

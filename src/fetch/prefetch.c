@@ -17,7 +17,8 @@
 #define AHEAD_FIRST (64 * MIB)
 #define STRAY_AHEAD (4 * MIB) /* requests of one reader come out of order by less than this */
 #define STRAY_BEHIND (16 * MIB)
-/* Of the file, planned at once: so much that neighbours in the remote are seen as such. */
+/* The part of a file that is planned at once: so much that neighbours in the remote are seen as
+ * such. */
 #define SPAN (32 * MIB)
 #define SPAN_CHUNKS 4096u
 /* After an error nothing is asked for ahead: readers find out themselves. */

@@ -159,7 +159,7 @@ static int fetch_group(struct pull *pull, struct pull_group *group, struct pull_
         for (uint32_t i = 0; i < group->count; i++)
             publish_chunk(pull, &group->entries[i], &(struct opened){.error = r}, &waiters);
     }
-    /* They may wait themselves, for other groups: of this one nothing is on its way any more. */
+    /* Waiters may wait themselves, for other groups: of this one nothing is on its way any more. */
     pull_call_waiters(pull, &waiters);
     LOCK_SCOPE(&pull->locked.lock);
     pull->locked.held -= group->cost - spent;

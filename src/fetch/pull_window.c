@@ -211,7 +211,7 @@ static void insert_by_need(struct pull_group_list *list, struct pull_group *grou
     TAILQ_INSERT_HEAD(list, group, link);
 }
 
-/* How many from the first on go into one GET. */
+/* The number of chunks, from the first on, that go into one GET. */
 static uint32_t pull_window_count_adjacent(const struct pull_wanted *wanted, size_t count)
 {
     const struct chunk_entry *first = &wanted[0].entry;

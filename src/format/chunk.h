@@ -26,7 +26,8 @@ enum chunk_encoding {
     ENCODING_RAW = 0, /* stored as it is */
     ENCODING_LZ4 = 1, /* one lz4 block */
     ENCODING_FX = 2,  /* element planes: codec/fx.c */
-    /* Those from here on refer to other chunks, their bases, and lie in the remote only. */
+    /* Encodings from here on refer to other chunks, their bases: in the remote, and in condensed
+     * packs on NVMe. */
     ENCODING_TWIN = 3, /* lower halves beside an image of half the width: codec/twin.c */
     ENCODING_DX = 4,   /* difference to an earlier version: codec/dx.c */
     CHUNK_ENCODINGS,

@@ -47,7 +47,7 @@ void superblock_encode(const struct superblock *sb, void *buf);
  * incompat bit; the cause says which). */
 CAIRN_MUST_CHECK int superblock_decode(const void *buf, size_t len, struct superblock *ret_sb);
 
-/* Of any structure: -EPROTONOSUPPORT with the cause where its version is newer than `version`, or
- * `incompat` has bits that are not among `known`. */
+/* Checks any structure: -EPROTONOSUPPORT with the cause where its version is newer than `version`,
+ * or `incompat` has bits that are not among `known`. */
 CAIRN_MUST_CHECK int format_check_known(uint32_t its_version, uint32_t version, uint64_t incompat,
                                         uint64_t known);

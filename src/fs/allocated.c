@@ -206,7 +206,7 @@ static uint64_t count_content(struct fs *fs, uint64_t ino, uint64_t from, uint64
     return bytes;
 }
 
-/* Of [0, end): content outside of the ranges. */
+/* Content in [0, end) outside of the ranges. */
 static uint64_t content_outside(struct fs *fs, uint64_t ino, const struct ranges *ranges,
                                 uint64_t end)
 {
@@ -218,7 +218,7 @@ static uint64_t content_outside(struct fs *fs, uint64_t ino, const struct ranges
     return bytes + (at < end ? count_content(fs, ino, at, end) : 0);
 }
 
-/* Of [0, end): holes within the ranges. */
+/* Holes in [0, end) within the ranges. */
 static uint64_t holes_inside(struct fs *fs, uint64_t ino, const struct ranges *ranges, uint64_t end)
 {
     uint64_t bytes = 0;

@@ -363,7 +363,7 @@ static int kill_privileges_of(struct fs *fs, uint64_t ino, const struct fs_calle
     return r;
 }
 
-/* How much of [offset, offset + length) lies within the file. */
+/* Shortens [offset, offset + length) to what lies within the file. */
 static int clamp_length(struct fs *fs, uint64_t ino, uint64_t offset, size_t *length)
 {
     struct store_now now;

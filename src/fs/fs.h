@@ -147,7 +147,7 @@ void fs_lanes(struct fs *fs, void (*fn)(const struct fs_lane *lane, void *arg), 
 
 /* --- open files ------------------------------------------------------------------------------- */
 
-/* How the kernel should treat an open file. */
+/* Says how the kernel should treat an open file. */
 struct fs_opened {
     uint64_t handle;
     bool has_draft; /* it is being changed: its pages must not be cached */

@@ -56,11 +56,11 @@ struct fs {
     struct lanes lanes;
 };
 
-/* It has lost its last name, or was made without one. With fs->locked.lock. */
+/* Notes that an inode has lost its last name, or was made without one. With fs->locked.lock. */
 struct live_inode *live_note_nameless_locked(struct fs *fs, uint64_t ino);
 /* NULL: it has a name. */
 struct live_inode *live_nameless_locked(struct fs *fs, uint64_t ino);
-/* It has a name now. */
+/* Notes that the inode has a name now. */
 void live_note_named_locked(struct fs *fs, struct live_inode *live);
 /* All that was known is forgotten. */
 void live_end_all(struct fs *fs);
@@ -93,7 +93,7 @@ CAIRN_MUST_CHECK int allocated_add(struct fs *fs, const struct ns_inode *inode, 
 /* The whole blocks within [from, to) are given back. -EAGAIN. */
 CAIRN_MUST_CHECK int allocated_remove(struct fs *fs, const struct ns_inode *inode, uint64_t from,
                                       uint64_t to);
-/* Of a file: what of it is content, or was given. `content`: what is content. May read the view. */
+/* The part of a file that is content, or was given. `content`: that content. May read the view. */
 uint64_t allocated_bytes(struct fs *fs, const struct store_now *now, uint64_t content);
 /* Is it the extended attribute that they are kept in? It is no program's. */
 bool allocated_is_name(const char *name, size_t name_len);
@@ -102,7 +102,7 @@ bool allocated_is_name(const char *name, size_t name_len);
 int64_t access_time(struct fs *fs, const struct ns_inode *inode);
 /* Would a read at `time` move it? May read the view. */
 bool access_due(struct fs *fs, uint64_t ino, int64_t time);
-/* It is read: moves it if it is due. May become history what is older. */
+/* Notes a read: moves the access time if it is due. May become history what is older. */
 void access_note(struct fs *fs, const struct store_now *now);
 /* Another time was set. */
 void access_forget(struct fs *fs, uint64_t ino);

@@ -123,8 +123,8 @@ static unsigned count_of_user_locked(const struct lanes *lanes, uid_t uid)
     return count;
 }
 
-/* Of the user who has most, what was heard of longest ago. `newcomer` has one more than
- * are listed. */
+/* Drops, of the user who has most, what was heard of longest ago. `newcomer` has one more than are
+ * listed. */
 static void lanes_make_room_locked(struct lanes *lanes, uid_t newcomer)
 {
     check_held(&lanes->lock);

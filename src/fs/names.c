@@ -139,7 +139,7 @@ int fs_mknod(struct fs *fs, uint64_t parent, const char *name, mode_t mode, dev_
         rec.attrs.mode = (uint32_t)(S_IFREG | (mode & 07777));
     }
     int r = make_inode(fs, &rec, parent, name, caller);
-    /* It is not open, so nothing else would seal it soon. It is made already: a repetition
+    /* The file is not open, so nothing else would seal it soon. It is made already: a repetition
      * would find it there. */
     if (r == 0 && regular && store_seal(fs->store, rec.ino) == -EAGAIN)
         log_debug("inode %llu is sealed later, as other drafts are", (unsigned long long)rec.ino);
@@ -292,7 +292,7 @@ static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool di
         return directory ? -ENOTDIR : -EISDIR;
     if (directory && (r = ns_check_empty(fs->ns, entry.ino)) < 0)
         return r;
-    /* Of a file that history does not know, it does not learn the end: the directory's times are an
+    /* History does not learn the end of a file that it does not know: the directory's times are an
      * operation of their own. */
     if (inode.nascent && (r = touch(fs, parent)) < 0)
         return r;

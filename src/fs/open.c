@@ -112,8 +112,8 @@ static int reap_inode(struct fs *fs, uint64_t ino)
     return r;
 }
 
-/* It is not open any more, or the kernel has forgotten it: both are needed for what has no
- * name. -EAGAIN, only if `may_wait`: there is no room to say so, and it lives still. */
+/* Ends an inode that is not open any more, or that the kernel has forgotten: both are needed for
+ * what has no name. -EAGAIN, only if `may_wait`: there is no room to say so, and it lives still. */
 static int end_locked(struct fs *fs, struct live_inode *live, bool may_wait)
 {
     check_held(&fs->locked.lock);

@@ -337,8 +337,8 @@ static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 
 /* --- attributes ------------------------------------------------------------------------------- */
 
-/* It is gone, or another writer deleted what the kernel knows, which looks the path up again: no
- * failure to tell of. */
+/* Replies where the inode is gone, or another writer deleted what the kernel knows, which looks the
+ * path up again: no failure to tell of. */
 static bool reply_gone(fuse_req_t req, int r)
 {
     if (r == -ENOENT)

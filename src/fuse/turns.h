@@ -26,7 +26,7 @@ void turns_end(struct turns *turns); /* resting threads return without a turn */
 /* Waits for the turn to receive. False: it is over. */
 bool turn_take(struct turns *turns);
 void turn_leave(struct turns *turns); /* something was received, or nothing */
-/* Of a thread that has the turn still: it received a request of `size` bytes from `fd`. */
+/* Notes that the thread, which has the turn still, received a request of `size` bytes from `fd`. */
 void turn_received(struct turns *turns, int fd, size_t size);
 /* Keeps all threads from receiving, without waiting. False: one receives. */
 bool turns_try_all(struct turns *turns);

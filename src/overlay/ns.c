@@ -249,8 +249,8 @@ void xattr_set_locked(struct node *node, const struct record *rec, uint64_t seq)
     struct xattr *old = xattr_find_locked(node, rec->name, rec->name_len);
     if (old)
         xattr_free(node, old);
-    /* Of a nascent file there is nothing below that a removal would have to hide, nor one that
-     * history could repeat. */
+    /* A nascent file has nothing below that a removal would have to hide, and none that history
+     * could repeat. */
     if (seq == SEQ_NASCENT && rec->type == REC_REMOVEXATTR)
         return;
     struct xattr *xattr = xcalloc(1, sizeof *xattr);

@@ -25,8 +25,8 @@ struct ns;
 struct ns *ns_new(struct view *view);
 void ns_free(struct ns *ns);
 
-/* Of a view that changes by itself (a mount that follows another writer): what is held is read from
- * it each time. First of all calls. */
+/* The view changes by itself (in a mount that follows another writer): what is held is read from it
+ * each time. First of all calls. */
 void ns_set_following(struct ns *ns);
 
 struct ns_inode {

@@ -159,7 +159,7 @@ static int register_packs(struct registering *reg)
         if (!packs_is_ours(reg->store, reg->packs.at[i].id)) /* set aside as a leftover */
             continue;
         r = packs_recover_index(reg->store, reg->packs.at[i].id, count_entry, &count);
-        /* It is kept, whatever it holds: runs may refer to it. */
+        /* The pack is kept, whatever it holds: runs may refer to it. */
         bool is_lost = r == -EUCLEAN || r == -EBADMSG || r == -EIO;
         if (r == -ENOENT)
             r = 0;
@@ -519,8 +519,8 @@ int adopt_is_consistent(struct remote *remote, char **ret_text)
                               same_state(known, head));
     bool is_ours = memcmp(head->store, store->sb.store, sizeof head->store) == 0;
     bool has_other = head->run_count > 0 && !is_known;
-    /* It seemed to fail at mount: a claim has the state that we know, a take-over may have another
-     * writer's. */
+    /* Publishing it seemed to fail at mount: a claim has the state that we know, a take-over may
+     * have another writer's. */
     bool is_own_try = remote_is_own_try(remote, head);
     if (is_own_try && (is_ours || !has_other)) {
         /* Nothing came between. */

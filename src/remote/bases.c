@@ -243,7 +243,7 @@ static int read_local(struct store *store, struct base_need *need)
     return 0;
 }
 
-/* It may leave its pack at any time. */
+/* A chunk may leave its pack at any time. */
 static void load_local(struct store *store, struct base_need *need)
 {
     int r = -ENOENT;
@@ -332,8 +332,8 @@ static int compare_places(const void *a, const void *b)
 
 static size_t gather_needs(struct bases *bases, const struct chunk_entry *entries, size_t count);
 
-/* Those of `needs`, in order of place, with what they refer to themselves gathered before memory is
- * taken for them. */
+/* Loads `needs` from the remote, in order of place, with what they refer to themselves gathered
+ * before memory is taken for them. */
 static void load_remote(struct bases *bases, struct base_need **needs, size_t count)
 {
     struct chunk_entry *places = xcalloc(count, sizeof *places);
@@ -356,7 +356,7 @@ static bool is_final(int error)
            error == -EPROTONOSUPPORT || error == -ENOLINK;
 }
 
-/* It was there when it was looked up. True: it is elsewhere by now. */
+/* The base was there when it was looked up. True: it is elsewhere by now. */
 static bool has_moved(struct store *store, struct base_need *need)
 {
     struct chunk_entry before = need->place;
@@ -371,7 +371,7 @@ static bool has_moved(struct store *store, struct base_need *need)
     return false;
 }
 
-/* Those that are to be read from the remote now. */
+/* Lists those that are to be read from the remote now. */
 static size_t list_remote(struct bases *bases, struct base_need **list)
 {
     struct base_need *need, *next;

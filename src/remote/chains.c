@@ -109,7 +109,7 @@ struct spot {
     uint64_t kept;   /* bytes that differences alone keep there, of it and of what it rests on */
 };
 
-/* That of bf16 weights which stand alone: 0.667 of their bytes. */
+/* The length of bf16 weights that stand alone: 0.667 of their bytes. */
 static uint64_t plain_length(uint32_t raw_len)
 {
     return 2ull * raw_len / 3;
@@ -258,7 +258,7 @@ static uint64_t length_of(double way, uint32_t raw_len)
     return (uint64_t)(log2(1 + pow(way, 3.0 / 4)) / 16 * raw_len);
 }
 
-/* Of a difference to a spot, by the ways that lie between. */
+/* The length of a difference to a spot, by the ways that lie between. */
 static uint64_t length_to(const struct chain *chain, const struct spot *base, uint32_t raw_len)
 {
     double way = way_of(step_of(chain), raw_len);

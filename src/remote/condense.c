@@ -269,8 +269,8 @@ static bool may_list(const struct round *round, unsigned files)
            condense_may_go_on(round->store);
 }
 
-/* Of as many files as it takes: a pack for the chunk of each small one would be larger than what
- * that saves. */
+/* Lists chunks of as many files as it takes: a pack for the chunk of each small one would be larger
+ * than what that saves. */
 static void list_chunks(struct condense *c, struct round *round, bool *ret_end)
 {
     *ret_end = false;

@@ -44,8 +44,8 @@ static int follow_row(const struct run_row *row, void *arg)
     return view_follow_row(arg, row);
 }
 
-/* How many runs the two heads have in common. Runs are only ever added and the newest merged: what
- * comes after these has all that changed, and maybe more. */
+/* The number of runs that the two heads have in common. Runs are only ever added and the newest
+ * merged: what comes after these has all that changed, and maybe more. */
 static uint32_t common_runs(const struct head *known, const struct head *head)
 {
     uint32_t n = 0;

@@ -216,7 +216,7 @@ static int remove_items(struct pass *pass, const char *directory, const struct i
     return r;
 }
 
-/* Those before a head that is older than the grace. What remains begins at *ret_first. */
+/* Removes the heads before one that is older than the grace. What remains begins at *ret_first. */
 static int remove_heads(struct pass *pass, size_t *ret_first)
 {
     const struct found *heads = &pass->heads;

@@ -183,8 +183,8 @@ int remote_put_head(struct remote *remote, struct head *head)
             return r;
         remote_error(remote, r, "publishing head %llu failed (%s)",
                      (unsigned long long)head->number, strerror(-r));
-        /* It may be there, or come to be there: another head under its number would find it taken
-         * and have no owner. A mount does not wait for it: the uploader goes on. */
+        /* The head may be there, or come to be there: another head under its number would find it
+         * taken and have no owner. A mount does not wait for it: the uploader goes on. */
         bool goes_on = r != -ECANCELED && remote->uploader_started;
         if (!goes_on ||
             !remote_pause(remote, tier_error_is_transient(r) ? HEAD_RETRY_MS : HEAD_REFUSED_MS))

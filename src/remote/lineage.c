@@ -233,8 +233,8 @@ static bool read_start(struct build *b, const struct parts *parts, uint8_t *buf,
     return done == len;
 }
 
-/* Of a safetensors file. The entries of torch's zips have ordinals for names, which say no more
- * than their order does. */
+/* Reads the tensors of a safetensors file. The entries of torch's zips have ordinals for names,
+ * which say no more than their order does. */
 static bool read_tensors(struct build *b, const struct parts *parts, struct tensor **ret_tensors,
                          struct tensor_list *ret)
 {
@@ -357,7 +357,7 @@ static int find_older(const struct roster *roster, const struct file *file, stru
     return newest ? 0 : -ENOENT;
 }
 
-/* How near the file is to another. */
+/* Finds how near the file is to another. */
 static int try_file(struct build *b, const struct file *file, struct view_cut *cut, uint64_t ino,
                     struct candidate *ret)
 {
@@ -417,7 +417,7 @@ static int try_replaced(struct build *b, const struct file *file, struct candida
     return r == -ENOENT || r == -ESTALE ? 0 : r;
 }
 
-/* Of the other series the one with the largest gain; *best has what the favourite gave. */
+/* Tries the other series for the one with the largest gain; *best has what the favourite gave. */
 static int try_others(struct build *b, const struct file *file, const struct series *series,
                       unsigned count, struct candidate *best)
 {

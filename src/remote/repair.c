@@ -171,9 +171,9 @@ static int compare_costs(const void *a, const void *b)
     return x->cost < y->cost ? -1 : x->cost > y->cost;
 }
 
-/* How many of the smallest become one: as many as there can be with the last of them at most twice
- * the rest together. Among more than SMALL_PACKS_MAX between a block and SMALL_LENGTH there always
- * are some. */
+/* The number of the smallest that become one: as many as there can be with the last of them at most
+ * twice the rest together. Among more than SMALL_PACKS_MAX between a block and SMALL_LENGTH there
+ * always are some. */
 static size_t small_to_merge(const struct candidates *small)
 {
     uint64_t before = 0;

@@ -12,7 +12,7 @@
 #define FETCH_THREADS 8u
 #define FETCH_PIECE (RUN_FETCH_WINDOW / FETCH_THREADS)
 #define RETRY_MS 1000
-/* Of runs that do not hash to their names: the damage may be of the way here. */
+/* The tries for runs that do not hash to their names: the damage may be of the way here. */
 #define FETCH_TRIES 4
 #define RUN_LIMITED MIB
 #define MERGE_URGED (32 * KIB) /* of runs that are merged while a caller waits */

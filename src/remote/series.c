@@ -60,7 +60,7 @@ static void find_stretches(const char *path, struct stretches *stretches)
     }
 }
 
-/* Which stretches change: those of some numbers, in one name or everywhere. */
+/* The stretches that change: those of some numbers, in one name or everywhere. */
 struct choice {
     uint32_t numbers; /* a bit each */
     unsigned name;
@@ -125,9 +125,9 @@ static bool is_elsewhere(const struct stretches *stretches, unsigned number, uns
     return false;
 }
 
-/* Those whose members first differ in the name that stretch `i` is the first of. Returns the first
- * stretch behind that name. A number that is of another name, too, may be so by accident: it makes
- * a series of its own, in which only this name differs. */
+/* Adds the series whose members first differ in the name that stretch `i` is the first of. Returns
+ * the first stretch behind that name. A number that is of another name, too, may be so by accident:
+ * it makes a series of its own, in which only this name differs. */
 static unsigned add_of_name(struct list *list, unsigned i, uint32_t *seen)
 {
     const struct stretches *stretches = list->stretches;
@@ -259,7 +259,8 @@ static bool step_behind(char *name)
     return true;
 }
 
-/* Of the name that differs: what comes behind its first number; false: another number is in it. */
+/* Finds what comes behind the first number of the name that differs; false: another number is in
+ * it. */
 static bool find_rest(const struct series *series, const char **ret)
 {
     const char *first = series_prefix(series) + series->prefix_len;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How the remote is, and what is shared of that between threads: errors, waiters for its horizon,
- * whether it is to stop. */
+/* The state of the remote, as threads share it: errors, waiters for its horizon, whether it is to
+ * stop. */
 #include <stdarg.h>
 #include <stdio.h>
 

@@ -121,7 +121,7 @@ static int publish_cut(struct upload *up)
         r = remote_put_head(remote, head);
         if (r == -ESTALE)
             remote_fence(remote, head);
-        /* It is there: whatever fails from here on, the next head comes after it. */
+        /* The head is there: whatever fails from here on, the next head comes after it. */
         if (r == 0)
             remote_head_published(remote, head);
         if (r == 0)

@@ -16,7 +16,8 @@ static bool is_final(int error)
     return error == -ENOENT || error == -EBADMSG || error == -EUCLEAN || error == -ENOLINK;
 }
 
-/* Of this machine, or of the way there: no damage, so nothing may be published as if it were. */
+/* Errors of this machine, or of the way there, are no damage: nothing may be published as if they
+ * were. */
 static bool may_pass(int error)
 {
     return error == -ENOMEM || error == -EMFILE || error == -ENFILE ||

@@ -23,8 +23,8 @@ struct stage;
 uint32_t stage_slab_take(struct stage *stage, const _Atomic bool *ended);
 /* After *ended was set. */
 void stage_wake_takers(struct stage *stage);
-/* How many slabs receivers may hold at most, and requests that wait for room as many: what is left
- * is enough for content to pass. */
+/* The number of slabs that receivers may hold at most, and requests that wait for room as many:
+ * what is left is enough for content to pass. */
 uint32_t stage_slabs_for_waiting(struct stage *stage);
 /* One for a write of our own: does not wait, and leaves the reserve to receivers. SLAB_NONE: no
  * room now. */

@@ -207,7 +207,7 @@ CAIRN_MUST_CHECK int slab_records_read(const struct stage *stage, uint32_t slab,
                                        void *arg);
 /* Is it a number of an epoch that there was, or that a recovery has begun? */
 bool stage_may_have_seq(const struct stage *stage, uint64_t seq);
-/* Those that are in use stay so. */
+/* Takes the handles over: those that are in use stay so. */
 void handles_adopt(struct stage *stage);
 
 /* requests.c: what decides the thread's request. Before and after it counts; with the lock that

@@ -10,10 +10,10 @@
 
 #define STAGE_MAGIC 0x3145474154534e43ull /* "CNSTAGE1" */
 #define STAGE_VERSION 2u
-/* Of an older daemon: it is recovered, and becomes one of today. */
+/* The version of an older daemon: such a stage is recovered, and becomes one of today. */
 #define STAGE_VERSION_UNKEYED 1u
 #define BOOT_ID_LEN 36u
-/* Of what was 131,072 handles, the last are the table of requests: as many bytes. */
+/* The last of what was 131,072 handles are the table of requests: as many bytes. */
 #define HANDLES_MAX 122880u
 #define REQUESTS_MAX 2040u
 #define REQUESTS_MAGIC 0x53514552u /* "REQS": the table is there, and of this layout */

@@ -50,8 +50,8 @@ bool stage_is_left(const char *dir, const uint8_t name[16]);
 void stage_remove_files(const char *dir, const uint8_t name[16]);
 /* Memory that they take, if there are any. */
 uint64_t stage_files_bytes(const char *dir, const uint8_t name[16]);
-/* Of a stage that is not open: how many bytes of writes it may hold that are nowhere else; what
- * is on NVMe and kept for reading is among them. 0: none, or it cannot be read. */
+/* The bytes of writes that a stage which is not open may hold, and that are nowhere else; what is
+ * on NVMe and kept for reading is among them. 0: none, or it cannot be read. */
 uint64_t stage_held_bytes(const char *dir, const uint8_t name[16]);
 /* Tells in the log of each .slabs in `dir` that has lost its .ctl. */
 void stage_report_parted(const char *dir);

@@ -282,8 +282,8 @@ static void rebuild_version_locked(struct rebuild *rb, size_t first, size_t end,
         draft = layer_new_locked(rb->stage, file, LAYER_DRAFT);
         draft->keep = draft->size = *size;
     }
-    /* Else the daemon died between a seal and its record: the unsealed version and what came after
-     * are one draft. */
+    /* With a draft there, the daemon died between a seal and its record: the unsealed version and
+     * what came after are one draft. */
     draft->version = rb->items.at[first].version;
     for (size_t i = first; i < end; i++) {
         const struct item *item = &rb->items.at[i];

@@ -29,8 +29,8 @@ enum request_kind {
  * REQUEST_RECORDS, the types as bits. */
 void stage_request_enter(struct stage *stage, uint64_t unique, uint32_t opcode,
                          enum request_kind kind, uint64_t records);
-/* Of REQUEST_CLOSES: this handle, which nothing uses any more. What takes the mount over closes it
- * even where the kernel cannot send the request again. */
+/* Notes the handle of a REQUEST_CLOSES, which nothing uses any more. What takes the mount over
+ * closes it even where the kernel cannot send the request again. */
 void stage_request_closes(uint64_t handle);
 /* From here on another record decides. */
 void stage_request_decide(uint64_t records);
@@ -41,9 +41,9 @@ void stage_request_leave(void);
 /* Around the answer, in any thread: after the second the request is forgotten. */
 void stage_request_answering(struct stage *stage, uint64_t unique);
 void stage_request_answered(struct stage *stage, uint64_t unique);
-/* How many have a place now. In one order with stage_request_answered() and what is sequentially
- * consistent: a thread that announces that it counts, and then counts, is not missed by one that
- * answers, and then looks for announcements. */
+/* The number of requests that have a place now. In one order with stage_request_answered() and what
+ * is sequentially consistent: a thread that announces that it counts, and then counts, is not
+ * missed by one that answers, and then looks for announcements. */
 unsigned stage_requests_open(struct stage *stage);
 
 /* --- what a daemon that died has left --------------------------------------------------------- */

@@ -230,7 +230,7 @@ static uint32_t ready_one_locked(struct stage *stage)
     return SLAB_NONE;
 }
 
-/* It is the caller's, or pinned. May drop the lock for a moment. */
+/* Maps a slab that is the caller's, or pinned. May drop the lock for a moment. */
 static void map_locked(struct stage *stage, uint32_t i)
 {
     check_held(&stage->locked.lock);

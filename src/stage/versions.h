@@ -105,7 +105,7 @@ size_t stage_draft_stretch(struct stage *stage, uint64_t ino, uint64_t min_bytes
 void stage_piece_done(struct stage *stage, uint64_t ino, const struct stage_part *parts,
                       size_t count, const struct stage_chunk_range *chunk);
 
-/* How many ranges refer to chunks of a pack that the view does not know or may drop. */
+/* Do ranges refer to chunks of a pack that the view does not know or may drop. */
 bool stage_uses_pack(struct stage *stage, uint64_t pack);
 
 /* Drafts to seal in the background: idle for `idle_ns`, or older than `age_ns` and smaller than

@@ -101,7 +101,7 @@ static int rebuild_view(struct store *store, bool is_behind)
     return r < 0 ? r : view_replay_journal(store, 0);
 }
 
-/* Which of them said so is in the log; where the journal did, what it is. */
+/* The log says which of them failed; *ret_text says of the journal what it is. */
 static void recover_view_explain_failure(struct store *store, int r, char **ret_text)
 {
     _cleanup_free_ char *damage = journal_explain_damage(store);

@@ -137,7 +137,7 @@ static int check_one(struct scrub *s, const char *object, const struct bases *ba
 
 typedef int bad_fn(struct scrub *s, const struct chunk_entry *entry, int error);
 
-/* Those of the remote; on NVMe each chunk is read with its own. */
+/* Gathers the bases of chunks in the remote; on NVMe each chunk is read with its own. */
 static size_t gather_bases(struct scrub *s, const struct chunk_entry *entries, size_t count,
                            struct bases *ret)
 {

@@ -85,7 +85,7 @@ static void count_request(struct dir *d, int r, bool again)
         r < 0 && !again && r != -ENOENT && r != -EEXIST && r != -ECANCELED;
 }
 
-/* Of a server that is away this is not answered, or with an error. */
+/* Asks the server: one that is away does not answer, or with an error. */
 static bool filesystem_answers(struct dir *d)
 {
     struct dir_call call = {.verb = DIR_SPACE, .name = "", .patience_ns = SPACE_WAIT_NS};

@@ -230,7 +230,7 @@ static int take_channel(struct dir_client *c, struct channel **ret)
 
 /* --- calls ------------------------------------------------------------------------------------ */
 
-/* Which a server is asked, whatever is cached. */
+/* Asks the server, whatever is cached. */
 static bool server_answers(struct dir_client *c, const struct dir_call *call)
 {
     struct dir_call space = {.verb = DIR_SPACE,

@@ -5,7 +5,7 @@
 
 #include "tier/tier.h"
 
-/* How the names of files begin that are being written. */
+/* The beginning of the names of files that are being written. */
 #define DIR_TEMPORARY ".put-"
 
 struct dir_listing {

@@ -56,7 +56,7 @@ static bool has_fsync(const struct dir_call *call)
            call->verb == DIR_MAKE_DIRECTORY;
 }
 
-/* Of a directory that is not slow. */
+/* The limit for a directory that is not slow. */
 static int64_t usual_limit(const struct dir_call *call)
 {
     return has_fsync(call) && call->patience_ns < SLOW_NS ? SLOW_NS : call->patience_ns;

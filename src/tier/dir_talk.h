@@ -39,7 +39,7 @@ struct dir_client {
     } locked;
 };
 
-/* How a call went. */
+/* The outcome of a call. */
 struct dir_end {
     struct dir_answer answer;
     bool is_reusable;        /* nothing is left in the channel */

@@ -44,7 +44,7 @@ enum dir_verb {
 
 #define DIR_MARKER "cairn" /* the object that says what a prefix is */
 
-/* Which directory on which filesystem. An inode number comes again when a directory was removed: so
+/* Names a directory on a filesystem. An inode number comes again when a directory was removed: so
  * when it was made, too. */
 struct dir_place {
     uint64_t ino;

@@ -16,8 +16,8 @@ typedef int directories_renew_fn(const char *directory, char *const *objects, si
 /* `root_fd` is borrowed. */
 struct directories *directories_new(int root_fd, directories_renew_fn *renew, void *arg);
 
-/* How the directories are reached, where not by a descriptor. 0 or -errno; make: -EEXIST is fine.
- * *ret_in_doubt: an fsync failed, or may have. */
+/* The calls that reach the directories, where a descriptor does not. 0 or -errno; make: -EEXIST is
+ * fine. *ret_in_doubt: an fsync failed, or may have. */
 struct directories_ops {
     int (*make)(void *arg, const char *directory);
     int (*sync)(void *arg, const char *directory, bool *ret_in_doubt);

@@ -187,8 +187,8 @@ static void set_transport(struct http *http, CURL *easy)
     SET(easy, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
 #endif
 #if LIBCURL_VERSION_NUM >= 0x075700
-    /* Else giving up on a name server that does not answer would wait for it, and with it every
-     * other transfer. */
+    /* Without it, giving up on a name server that does not answer would wait for it, and with it
+     * every other transfer. */
     SET(easy, CURLOPT_QUICK_EXIT, 1l);
 #endif
     if (http->ca_bundle)

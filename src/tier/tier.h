@@ -108,7 +108,8 @@ struct tier_ops {
      * do; "" if nothing. No secret in it. */
     void (*last_error)(struct tier *tier, char *buf, size_t size);
 
-    /* Which filesystem this is on; NULL where there is none below (s3). -EAGAIN: not known yet. */
+    /* Finds the filesystem that this is on; NULL where there is none below (s3). -EAGAIN: not known
+     * yet. */
     int (*place)(struct tier *tier, struct tier_place *ret);
 
     /* The next call looks for the directory by its path, whatever was there before. NULL as

@@ -84,14 +84,14 @@ CAIRN_MUST_CHECK int remote_chunk_refs_changed(struct txn *txn, const struct chu
 /* The chunk has another local place than before, or none: what the remote lacks is counted by its
  * stored bytes. */
 CAIRN_MUST_CHECK int remote_chunk_moved_locally(struct txn *txn, const struct chunk_row *row);
-/* It has its place in the remote as the entry says, in a pack that is known. */
+/* Notes that a chunk has its place in the remote as the entry says, in a pack that is known. */
 CAIRN_MUST_CHECK int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry);
-/* It has no place in the remote any more, if it had one. */
+/* Notes that the chunk has no place in the remote any more, if it had one. */
 CAIRN_MUST_CHECK int remote_chunk_forget(struct txn *txn, const struct chunk_name *name);
 /* After a head said what it knows of the chunk, and of all others: what rests on what is lost is
  * sent anew if it lies here. */
 CAIRN_MUST_CHECK int remote_chunk_settle(struct txn *txn, const struct chunk_name *name);
-/* It is needed in the remote, and has no place there; `entry` is the local one. */
+/* Adds a chunk that is needed in the remote, and has no place there; `entry` is the local one. */
 void add_pending_upload(struct txn *txn, const struct chunk_entry *entry);
 /* Makes txn->remote_pack the account of `pack`; -ENOENT. */
 CAIRN_MUST_CHECK int remote_pack_load(struct txn *txn, uint64_t pack);

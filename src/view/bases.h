@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which chunks of the remote rest on which.
+/* The chunks of the remote that rest on others.
  *
  * An entry of the remote (a row of KEY_REMOTE_CHUNK) may refer to other chunks, without which its
  * bytes cannot be decoded: its bases. Its chunk is a dependent of each. A chunk is *needed* in the

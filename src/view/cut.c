@@ -351,7 +351,7 @@ static int next_chunk(struct scan *chunks, struct chunk_row *ret)
     return r < 0 ? r : 1;
 }
 
-/* Those that have a row, and bases that have none, by name. */
+/* Gives the chunks that have a row, and bases that have none, by name. */
 static int give_all_chunks(struct rows *rows)
 {
     struct key prefix;
@@ -429,8 +429,8 @@ static int cut_note_unreferenced(struct txn *txn, const struct ids *ids, int64_t
     return 0;
 }
 
-/* Of these the next run tells again: of one that is missing, until it has its place; and what only
- * what was sent rests on may be dead by now, without a change that left a mark. */
+/* Notes chunks of which the next run tells again: of one that is missing, until it has its place;
+ * and what only what was sent rests on may be dead by now, without a change that left a mark. */
 static void note_reported_again(struct txn *txn, const struct names *names)
 {
     for (size_t i = 0; i < names->count; i++) {

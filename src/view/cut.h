@@ -28,7 +28,8 @@ CAIRN_MUST_CHECK int cut_chunk(struct view_cut *cut, const struct chunk_name *na
 /* Did the cut need the chunk when it was opened, with the references that it has there? 1, 0 or
  * -errno. */
 CAIRN_MUST_CHECK int cut_needs(struct view_cut *cut, const struct chunk_name *name, uint64_t refs);
-/* It did not; but does something that it needs rest on the chunk now? 1, 0 or -errno. */
+/* Does something that the cut needs rest on the chunk now, though the cut did not need it? 1, 0 or
+ * -errno. */
 CAIRN_MUST_CHECK int cut_rests_on(struct view_cut *cut, const struct chunk_name *name);
 /* Either of both: the cut's rows name the chunk. 1, 0 or -errno. */
 CAIRN_MUST_CHECK int cut_reports(struct view_cut *cut, const struct chunk_name *name,

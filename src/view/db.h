@@ -59,7 +59,7 @@ CAIRN_MUST_CHECK int db_write(struct view *view, rocksdb_writebatch_t *batch,
 CAIRN_MUST_CHECK int view_open_database(struct view *view, bool create, int64_t root_time);
 /* use.c: the calling thread changes the database, from txn_begin() to txn_end(). */
 void view_note_changing(bool begins);
-/* How far the database is. */
+/* Notes how far the database is. */
 void view_note_applied(struct view *view, uint64_t seq);
 
 /* One consistent state for several reads. Any thread. */

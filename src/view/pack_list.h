@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which chunks a pack has, on NVMe (KEY_PLACED) or in the remote (KEY_REMOTE_PLACED).
+/* The chunks that a pack has, on NVMe (KEY_PLACED) or in the remote (KEY_REMOTE_PLACED).
  *
  * The row of a pack is its *list*: how the names of its chunks begin, each beginning once,
  * ascending. That is enough to find the rows of these chunks (KEY_CHUNK, KEY_REMOTE_CHUNK), and
@@ -17,7 +17,7 @@ void list_encode(struct listed_chunks *list, struct bytes *value);
 /* -EUCLEAN: no list that was encoded. Pure. */
 CAIRN_MUST_CHECK int list_decode(const void *p, size_t len, struct listed_chunks *list);
 
-/* Of a pack that gets the place of a chunk. */
+/* Adds a chunk to the list of a pack that gets its place. */
 void list_add(struct txn *txn, enum key_type list, uint64_t pack, const struct chunk_name *name);
 /* No chunk has its place in the pack any more. */
 void list_remove(struct txn *txn, enum key_type list, uint64_t pack);

@@ -344,7 +344,7 @@ int remote_chunk_refs_changed(struct txn *txn, const struct chunk_row *row, int 
     return r == -ENOENT ? 0 : r;
 }
 
-/* It has a local place now: if its entry lacks a base, it is sent anew. */
+/* The chunk has a local place now: if its entry lacks a base, it is sent anew. */
 static int leave_incomplete(struct txn *txn, const struct chunk_row *row)
 {
     const struct look look = {.txn = txn};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which chunks lie in the remote, and which are pending upload. */
+/* The chunks that lie in the remote, and those that are pending upload. */
 #include <sys/stat.h>
 
 #include "base/log.h"

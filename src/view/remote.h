@@ -74,8 +74,8 @@ CAIRN_MUST_CHECK int view_remote_pack_chunks(struct view *view, uint64_t pack,
  * self-contained, or as it was: never deeper. Any thread. */
 CAIRN_MUST_CHECK int view_has_dependents(struct view *view, const struct chunk_name *name,
                                          bool *ret);
-/* How many entries of the remote that have this encoding refer to the chunk, alive or not; counts
- * up to `max`. Any thread. */
+/* The number of entries of the remote that have this encoding and refer to the chunk, alive or not;
+ * counts up to `max`. Any thread. */
 CAIRN_MUST_CHECK int view_dependents(struct view *view, const struct chunk_name *name,
                                      enum chunk_encoding encoding, uint64_t max,
                                      uint64_t *ret_count);

@@ -305,7 +305,7 @@ int chunk_run_decode(const struct chunk_name *name, const void *p, size_t len,
     return value_end(&c);
 }
 
-/* Of packs on NVMe, and in the remote. */
+/* The fields of packs on NVMe, and in the remote. */
 #define PACK_FIELDS(field)                                                                         \
     field(64, pub.length), field(32, pub.count), field(64, pub.live_bytes),                        \
         field(32, pub.live_count), field(64, placed)

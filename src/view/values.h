@@ -52,8 +52,8 @@ struct remote_pack_row {
     uint64_t placed; /* as of a pack on NVMe */
 };
 
-/* How the name of a chunk begins, in the list of a pack (pack_list.h). With 10^9 chunks one in a
- * thousand begins as another one does. */
+/* The length of the beginning of a chunk's name, in the list of a pack (pack_list.h). With 10^9
+ * chunks one in a thousand begins as another one does. */
 #define LISTED_LEN 5u
 struct listed {
     uint8_t bytes[LISTED_LEN];

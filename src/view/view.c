@@ -19,7 +19,7 @@
  * it is not used after an error, and that log does not look: the line that told of a full disk
  * ended the daemon. What it says of errors comes with the calls that they fail. */
 #define INFO_LOG_NOTHING 6
-/* Of sessions that ended before they compacted; each costs every read. */
+/* The most files of sessions that ended before they compacted; each costs every read. */
 #define LEVEL0_FILES_MAX 20u
 #define LEVEL0_PATIENCE_MS 30000
 

@@ -39,8 +39,8 @@ struct view_options {
 CAIRN_MUST_CHECK int view_open(const char *path, const struct view_options *options,
                                int64_t root_time, struct view **ret_view);
 void view_close(struct view *view);
-/* Of a view that was opened quietly: compactions run from now on. Any thread; blocks while the
- * database notes it. */
+/* Begins the compactions of a view that was opened quietly. Any thread; blocks while the database
+ * notes it. */
 void view_begin_compactions(struct view *view);
 /* Each session leaves a small file at least. Compacts what many sessions that were all too short
  * for compactions have left; blocks until that is done, for 30 s at most. */
@@ -225,7 +225,7 @@ CAIRN_MUST_CHECK int view_chunk_users(struct view *view, const struct chunk_name
                                       int (*fn)(uint64_t ino, uint64_t offset, void *arg),
                                       void *arg);
 
-/* How names of chunks begin: 16 of their bytes, of which no two chunks have the same. */
+/* The beginning of a chunk's name: 16 of their bytes, of which no two chunks have the same. */
 struct chunk_prefix {
     uint8_t bytes[16];
 };

@@ -153,7 +153,7 @@ static bool credentials_is_due(const struct s3_credential_source *source)
            clock_monotonic_ns() >= source->locked.ask_next_ns;
 }
 
-/* How long to leave new credentials alone that are due already: half of what is left of them,
+/* The time to leave new credentials alone that are due already: half of what is left of them,
  * unless that is long. */
 static int64_t pause_after(const struct s3_credentials *found)
 {
