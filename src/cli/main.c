@@ -59,6 +59,14 @@ static int execute_command(const struct command *command, int argc, char **argv)
     return CLI_OK;
 }
 
+static void report_unknown(const char *name)
+{
+    if (name[0] == '-')
+        text_print(stderr, "cairn: unknown option %s; see 'cairn help'", name);
+    else
+        text_print(stderr, "cairn: unknown command '%s'; 'cairn help' lists all", name);
+}
+
 int main(int argc, char **argv)
 {
     (void)signal(
@@ -86,7 +94,7 @@ int main(int argc, char **argv)
         name = "version";
     const struct command *command = command_find(name);
     if (!command) {
-        text_print(stderr, "cairn: unknown command '%s'; 'cairn help' lists all", argv[1]);
+        report_unknown(name);
         return CLI_USAGE;
     }
     return end_output(command, execute_command(command, argc - 1, argv + 1));

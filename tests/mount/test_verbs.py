@@ -97,6 +97,13 @@ def test_every_wrong_argument(cairn, directory):
     assert os.listdir(names["plain"]) == [] and cairn.answers()
 
 
+@pytest.mark.parametrize("word, said", [("--bad", "unknown option --bad; see 'cairn help'"), ("-x", "unknown option -x; see 'cairn help'"),
+                                        ("foo", "unknown command 'foo'; 'cairn help' lists all")])
+def test_an_unknown_first_word(binary, word, said):
+    done = subprocess.run([binary, word], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (USAGE, "", f"cairn: {said}\n")
+
+
 def test_each_verb_explains_itself(binary):
     """`cairn help VERB` and `cairn VERB --help` say the same, with the exit statuses."""
     for verb in verbs_of(binary):
