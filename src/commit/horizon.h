@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How far the history is durable, its waiters (horizon.c), and the priority of those that work for
- * that (priority.c): for the components that share the store. */
+/* The horizon of a store, its waiters (horizon.c), and the priority of those that work for that
+ * (priority.c): for the components that share the store. */
 #pragma once
 
 #include "base/base.h"
@@ -30,6 +30,6 @@ int64_t ages_oldest_after(struct store *store, uint64_t seq);
 
 /* --- priority.c ------------------------------------------------------------------------------- */
 
-/* That of the calling thread, where its caller knows what waits: as low as that of writeback's
- * threads, or normal. */
+/* Sets the priority of the calling thread, where its caller knows what waits: as low as that of
+ * writeback's threads, or normal. */
 void priority_set_own(struct store *store, bool low);

@@ -35,7 +35,7 @@ struct horizon {
     unsigned age_count;
 };
 
-/* Of the threads that only writeback uses; its lock comes before that of the horizon. */
+/* The priority of writeback's own threads; its lock comes before that of the horizon. */
 struct priority {
     struct cairn_mutex lock;
     pid_t threads[STORE_WRITEBACK_THREADS_MAX + PACK_WRITERS];

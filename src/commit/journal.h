@@ -54,7 +54,7 @@ struct journal_batch {
 CAIRN_MUST_CHECK int journal_read(struct store *store, uint64_t from,
                                   int (*fn)(const struct journal_batch *batch, void *arg),
                                   void *arg);
-/* Of the last one: for recovery, which comes before the writeback thread. */
+/* The result of the last journal_read(): for recovery, which comes before the writeback thread. */
 struct journal_found journal_found(const struct store *store);
 /* The damage that it found, for people: caller frees; NULL: none. */
 char *journal_explain_damage(const struct store *store);

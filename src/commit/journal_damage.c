@@ -61,7 +61,8 @@ static int is_genuine(const struct search *s, const uint8_t *bytes, uint64_t off
     return memcmp(tag, ret->tag, sizeof tag) == 0;
 }
 
-static void note_batch(struct search *s, uint64_t offset, const struct batch_header *batch)
+static void journal_damage_note_batch(struct search *s, uint64_t offset,
+                                      const struct batch_header *batch)
 {
     struct behind *found = s->ret;
     if (found->count++ == 0)
@@ -93,7 +94,7 @@ static int search_window(struct search *s, const uint8_t *bytes, size_t len, uin
         if (r < 0)
             return r;
         if (r == 1)
-            note_batch(s, at + i, &batch);
+            journal_damage_note_batch(s, at + i, &batch);
     }
     return 0;
 }

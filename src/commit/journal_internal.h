@@ -47,6 +47,7 @@ CAIRN_MUST_CHECK int journal_look_behind(struct store *store, const struct segme
 
 /* --- catch_up.c ------------------------------------------------------------------------------- */
 
-/* Of a live store, in the writeback thread: the view applies what it lacks of the journal, which is
- * read again. -ESTALE: it is no longer the view of this journal; the next mount makes it anew. */
+/* Has the view of a live store apply what it lacks of the journal, in the writeback thread; the
+ * journal is read again. -ESTALE: it is no longer the view of this journal; the next mount makes it
+ * anew. */
 CAIRN_MUST_CHECK int view_catch_up(struct store *store);

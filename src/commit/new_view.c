@@ -16,7 +16,7 @@
 /* Beside the room that the view takes now: what recovery writes besides. */
 #define SPARE (64 * MIB)
 
-static char *marker_path(const struct store *store)
+static char *new_view_marker_path(const struct store *store)
 {
     return xasprintf("%s/" MARKER, store->path);
 }
@@ -28,7 +28,7 @@ struct reaching {
     bool found;
 };
 
-static int note_batch(const struct journal_batch *batch, void *arg)
+static int new_view_note_batch(const struct journal_batch *batch, void *arg)
 {
     struct reaching *reaching = arg;
     reaching->found = reaching->found || memcmp(batch->chain, reaching->chain, CHAIN_LEN) == 0;
@@ -42,7 +42,7 @@ static bool journal_is_whole(struct store *store)
     bool ends_at_anchor = store->commit->anchor.exists &&
                           memcmp(store->commit->anchor.chain, now.chain, CHAIN_LEN) == 0;
     struct reaching reaching = {.chain = now.chain, .found = ends_at_anchor};
-    int r = journal_read(store, 0, note_batch, &reaching);
+    int r = journal_read(store, 0, new_view_note_batch, &reaching);
     bool is_damaged = store->commit->journal.damage.found;
     store->commit->journal = now;
     return r == 0 && reaching.found && !is_damaged;
@@ -72,7 +72,7 @@ static int add_length(const char *path, const struct stat *st, int type, struct 
 }
 
 /* The old one is kept. */
-static bool has_room(struct store *store)
+static bool new_view_has_room(struct store *store)
 {
     _cleanup_free_ char *path = xasprintf("%s/view", store->path);
     struct tier_space space;
@@ -83,7 +83,7 @@ static bool has_room(struct store *store)
 
 static const char *why_it_stays(struct store *store)
 {
-    if (!has_room(store))
+    if (!new_view_has_room(store))
         return "the disk has no room for another one beside it";
     if (!journal_is_whole(store))
         return "the journal, from which it is made, cannot be read in full";
@@ -119,7 +119,7 @@ bool store_view_is_lost(struct store *store, const char **ret_stays)
 
 int store_ask_for_new_view(struct store *store)
 {
-    _cleanup_free_ char *path = marker_path(store);
+    _cleanup_free_ char *path = new_view_marker_path(store);
     return io_write_file_durable(path, "", 0);
 }
 
@@ -127,13 +127,13 @@ int store_ask_for_new_view(struct store *store)
 
 bool new_view_is_asked(const struct store *store)
 {
-    _cleanup_free_ char *path = marker_path(store);
+    _cleanup_free_ char *path = new_view_marker_path(store);
     return access(path, F_OK) == 0;
 }
 
 int new_view_settled(const struct store *store)
 {
-    _cleanup_free_ char *path = marker_path(store);
+    _cleanup_free_ char *path = new_view_marker_path(store);
     if (unlink(path) < 0)
         return errno == ENOENT ? 0 : -errno;
     return io_fsync_dir(store->path);

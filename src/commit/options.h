@@ -6,7 +6,7 @@
 
 struct tier;
 
-/* How a store goes on to a remote. */
+/* The remote of a store. */
 struct remote_options {
     const char *name; /* "s3://BUCKET/PREFIX" or "dir:/PATH", for messages; NULL: no remote */
     struct tier

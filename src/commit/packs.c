@@ -256,8 +256,8 @@ static void place_fresh(struct store *store, struct chunk_entry *entry, const st
 
 /* The stored bytes are those of `iov` where it stays raw, else those that `scratch` begins with: a
  * thread's buffer begins in huge pages. */
-static void encode_chunk(struct store *store, const struct iovec *iov, size_t iov_count,
-                         void *scratch, struct chunk_entry *entry)
+static void packs_encode_chunk(struct store *store, const struct iovec *iov, size_t iov_count,
+                               void *scratch, struct chunk_entry *entry)
 {
     void *work = (uint8_t *)scratch + CHUNK_SIZE_MAX;
     struct encode_totals *totals = &store->commit->encoded;
@@ -285,7 +285,7 @@ const void *packs_encode(struct store *store, const struct chunk_name *name, con
 {
     struct iovec iov = {(void *)(uintptr_t)raw, raw_len};
     *ret_entry = (struct chunk_entry){.name = *name, .raw_len = raw_len};
-    encode_chunk(store, &iov, 1, scratch, ret_entry);
+    packs_encode_chunk(store, &iov, 1, scratch, ret_entry);
     return ret_entry->encoding == ENCODING_RAW ? raw : scratch;
 }
 
@@ -300,7 +300,7 @@ int packs_add(struct store *store, const struct iovec *iov, size_t iov_count, si
         return 0;
     }
     struct chunk_entry entry = {.name = name, .raw_len = (uint32_t)raw_len};
-    encode_chunk(store, iov, iov_count, scratch, &entry);
+    packs_encode_chunk(store, iov, iov_count, scratch, &entry);
     rate_limit_wait(&store->commit->limit, entry.stored_len);
     if (entry.encoding == ENCODING_RAW)
         place_fresh(store, &entry, iov, iov_count, false);

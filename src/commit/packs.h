@@ -20,8 +20,8 @@ struct store;
 
 /* --- packs.c ---------------------------------------------------------------------------------- */
 
-/* How a chunk is stored on NVMe, by itself, whatever it is elsewhere: the bytes, which lie in `raw`
- * or in `scratch` (PACKS_SCRATCH_LEN), and an entry without a place. Any thread. */
+/* Encodes a chunk for NVMe, by itself, whatever it is elsewhere: the bytes, which lie in `raw` or
+ * in `scratch` (PACKS_SCRATCH_LEN), and an entry without a place. Any thread. */
 #define PACKS_SCRATCH_LEN (CHUNK_SCRATCH_LEN + CHUNK_SIZE_MAX)
 const void *packs_encode(struct store *store, const struct chunk_name *name, const void *raw,
                          uint32_t raw_len, void *scratch, struct chunk_entry *ret_entry);
@@ -76,9 +76,9 @@ uint64_t pack_place(const struct store *store, uint64_t id, uint8_t *buffer, uin
 /* Index and trailer behind the chunks; the length of the whole. */
 uint64_t pack_finish(const uint8_t owner[16], uint64_t id, uint8_t *buffer, uint64_t data_len,
                      const struct chunk_entry *entries, uint32_t count);
-/* Of any tier's pack, whose trailer names `owner`; the length of its file. What looks damaged is
- * read again; `fn` is called once all of it was read. -EUCLEAN, -EBADMSG, -EIO: it
- * cannot be read. */
+/* Reads the index of any tier's pack whose trailer names `owner`; returns the length of its file.
+ * What looks damaged is read again; `fn` is called once all of it was read. -EUCLEAN, -EBADMSG,
+ * -EIO: it cannot be read. */
 CAIRN_MUST_CHECK int pack_read_index(struct tier *tier, const uint8_t owner[16], uint64_t pack,
                                      int (*fn)(const struct chunk_entry *entry, void *arg),
                                      void *arg, uint64_t *ret_length);

@@ -85,7 +85,7 @@ bool packs_pin_locked(struct store *store, uint64_t pack);
 void packs_note_named(struct store *store, const uint64_t *ids,
                       size_t count);          /* a batch that is durable names them */
 void packs_retire_named(struct store *store); /* the view knows them now */
-/* Of those that no batch names, is there one of which nothing is staged? */
+/* Is there a pack that no batch names, and of which nothing is staged? */
 bool packs_have_leftovers(struct store *store);
 /* A pack that is written, and that the view does not know: for the writeback thread and recovery;
  * NULL: there is none. */

@@ -36,7 +36,7 @@ int64_t reading_quiet_ns(const struct store *store);
 void damage_note(struct store *store, uint64_t ino, const struct chunk_name *name, int error);
 /* NVMe did not: a thread that has it stores it anew, and it is not relied on until then. */
 void damage_note_local(struct store *store, const struct chunk_name *name);
-/* It was stored anew. */
+/* Notes that a damaged chunk was stored anew. */
 void damage_cured(struct store *store, const struct chunk_name *name);
 /* Nothing may rely on it, so equal content is stored anew, which heals it. */
 bool damage_is_known(struct store *store, const struct chunk_name *name);

@@ -33,7 +33,7 @@ struct damages {
 
 void damage_init(struct store *store);
 void damage_done(struct store *store);
-/* It is no damage any more. */
+/* Forgets the damage of a chunk that is whole again. */
 void damage_forget(struct store *store, const struct chunk_name *name);
 
 /* --- heal.c ----------------------------------------------------------------------------------- */

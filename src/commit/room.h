@@ -30,7 +30,7 @@ uint64_t room_missing(struct store *store);
 bool room_promote(struct store *store, uint64_t bytes, bool asks);
 void room_promote_done(struct store *store, uint64_t bytes);
 uint64_t room_promoted(struct store *store);
-/* That event: for those that wait, and for what ends their wait. */
+/* The event of room_promote(): for those that wait, and for what ends their wait. */
 struct event *room_more(struct store *store);
 
 /* --- gc.c ------------------------------------------------------------------------------------- */

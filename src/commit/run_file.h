@@ -78,11 +78,11 @@ CAIRN_MUST_CHECK int runs_verify(const struct store *store, const struct head *h
 CAIRN_MUST_CHECK int runs_merge(const struct store *store, const struct run_info *runs,
                                 size_t count, bool drop_removed,
                                 int (*fn)(const struct run_row *row, void *arg), void *arg);
-/* Those of a head. */
+/* Reads the rows of a head. */
 CAIRN_MUST_CHECK int runs_read(struct store *store, const struct head *head,
                                int (*fn)(const struct run_row *row, void *arg), void *arg);
-/* Those of its runs from number `first` on; with `first` above 0, rows without a value are given
- * too. */
+/* Reads the rows of a head's runs from number `first` on; with `first` above 0, rows without a
+ * value are given too. */
 CAIRN_MUST_CHECK int runs_read_from(struct store *store, const struct head *head, uint32_t first,
                                     int (*fn)(const struct run_row *row, void *arg), void *arg);
 /* Removes files of runs that the head does not name, if it is STORE/head. */

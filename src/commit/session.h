@@ -20,7 +20,7 @@ struct session {
 CAIRN_MUST_CHECK int session_read(const char *store, const uint8_t store_id[16],
                                   struct session *ret);
 void session_done(struct session *session);
-/* Of the stage that the store has open. */
+/* Writes the session of the stage that the store has open. */
 CAIRN_MUST_CHECK int session_write(struct store *store, bool is_reader);
 /* There is no session any more, and no stage that belongs to it. */
 CAIRN_MUST_CHECK int session_end(const char *store);

@@ -21,7 +21,8 @@
 #define OVERDUE 4u
 #define AGAIN_NS (60ll * 1000000000)
 
-static void describe_head(struct store *store, const struct view_state *state, struct head *head)
+static void snapshot_describe_head(struct store *store, const struct view_state *state,
+                                   struct head *head)
 {
     *head = (struct head){.number = 1,
                           .epoch = store->epoch,
@@ -54,7 +55,7 @@ static int snapshot_take(struct store *store)
     int r = view_cut_open_alone(store->view, &cut);
     if (r == 0) {
         struct view_state state = view_cut_state(cut);
-        describe_head(store, &state, head);
+        snapshot_describe_head(store, &state, head);
         r = runs_write_snapshot(store, cut, &head->runs[0]);
     }
     if (r == 0)
@@ -79,7 +80,7 @@ static void *snapshot_main(void *arg)
 
 /* A head that is of a remote says what was published there, and is kept for the next mount with it.
  * One that cannot be read says nothing of a store that never had a remote. */
-static bool may_begin(struct store *store)
+static bool snapshot_may_begin(struct store *store)
 {
     struct head *known = xmalloc(sizeof *known);
     int r = store->remote ? -EBUSY : local_head_read(store, known);
@@ -126,7 +127,7 @@ void snapshot_tick(struct store *store, bool at_ease)
                    bytes >= SHARE * store->commit->snapshot.length;
     bool is_time = store->commit->snapshot.result == 0 ||
                    clock_monotonic_ns() >= store->commit->snapshot.again_at;
-    if ((!is_long && !is_needed) || !is_time || !may_begin(store) ||
+    if ((!is_long && !is_needed) || !is_time || !snapshot_may_begin(store) ||
         (bytes < SHARE * store->commit->snapshot.length && !is_needed))
         return;
     atomic_store(&store->commit->snapshot.done, false);

@@ -5,7 +5,7 @@
 
 #include "remote/remote.h"
 
-/* How far a read may go. */
+/* The reach of a read. */
 enum store_reach {
     STORE_REACH_LOCAL,  /* NVMe; -EREMOTE: some of it would have to come from the remote */
     STORE_REACH_REMOTE, /* and the remote: may take as long as that is patient */
@@ -65,7 +65,7 @@ struct warm_status {
  * published remote has. At most a few at once: -EBUSY. -ENOTCONN: there is no remote. */
 CAIRN_MUST_CHECK int store_warm_start(struct store *store, uint64_t ino, bool evicts,
                                       uint64_t *ret_job);
-/* How it goes; known until others need its place. -ENOENT. */
+/* The state of a job; known until others need its place. -ENOENT. */
 CAIRN_MUST_CHECK int store_warm_status(struct store *store, uint64_t job, bool cancel,
                                        struct warm_status *ret);
 

@@ -31,7 +31,7 @@ bool evict_may_free(struct store *store);
 
 /* Bytes of NVMe that eviction could make free: an estimate, from counters. */
 uint64_t evict_possible(struct store *store);
-/* That left NVMe since the store was opened. */
+/* Bytes that left NVMe since the store was opened. */
 uint64_t evict_total(const struct store *store);
 /* Most memory that it takes. */
 uint64_t fetch_memory(const struct store *store);

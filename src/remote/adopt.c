@@ -63,7 +63,7 @@ static int each_record(const struct journal_batch *batch,
     return 0;
 }
 
-static void note_pack(const struct record *rec, void *arg)
+static void adopt_note_pack(const struct record *rec, void *arg)
 {
     struct later *later = arg;
     if (rec->type == REC_PACK)
@@ -76,7 +76,7 @@ static void note_pack(const struct record *rec, void *arg)
 static int note_later(const struct journal_batch *batch, void *arg)
 {
     const struct later *later = arg;
-    return batch->header.cut_seq > later->after ? each_record(batch, note_pack, arg) : 0;
+    return batch->header.cut_seq > later->after ? each_record(batch, adopt_note_pack, arg) : 0;
 }
 
 struct whole_pack {
@@ -242,21 +242,21 @@ static int look_at_batch(const struct journal_batch *batch, void *arg)
 
 /* --- a crash in the middle -------------------------------------------------------------------- */
 
-static char *marker_path(const struct store *store)
+static char *adopt_marker_path(const struct store *store)
 {
     return xasprintf("%s/adopting", store->path);
 }
 
 int adopt_mark(const struct store *store)
 {
-    _cleanup_free_ char *marker = marker_path(store);
+    _cleanup_free_ char *marker = adopt_marker_path(store);
     return io_write_file_durable(marker, "", 0);
 }
 
 /* Durably: were it there again after a power cut, what came since would be removed. */
 int adopt_unmark(const struct store *store)
 {
-    _cleanup_free_ char *marker = marker_path(store);
+    _cleanup_free_ char *marker = adopt_marker_path(store);
     if (unlink(marker) < 0 && errno != ENOENT)
         return -errno;
     return io_fsync_dir(store->path);
@@ -273,7 +273,7 @@ static int forget_local(struct store *store)
 
 int adopt_clean_up(struct store *store, char **ret_text)
 {
-    _cleanup_free_ char *marker = marker_path(store);
+    _cleanup_free_ char *marker = adopt_marker_path(store);
     if (access(marker, F_OK) < 0)
         return 0;
     log_info("%s stopped while it took over a state of its remote: the view is made anew",
@@ -389,7 +389,7 @@ static bool view_may_be_ahead(struct store *store, uint64_t published)
     return applied > max_u64(journal_found(store).cut_seq, published);
 }
 
-static char *explain_damage(const struct store *store)
+static char *adopt_explain_damage(const struct store *store)
 {
     return xasprintf("%s: the journal is damaged, or it or the view cannot be read (see the log): "
                      "what is there that %s has not is not "
@@ -435,7 +435,7 @@ static int settle_store(struct store *store, const struct head *known, const str
     case KEEP:
         return local_head_write(store, head);
     case DAMAGED:
-        *ret_text = explain_damage(store);
+        *ret_text = adopt_explain_damage(store);
         return -EUCLEAN;
     case GO_ON:
         return go_on_from(store, head);
@@ -451,7 +451,7 @@ static int settle_store(struct store *store, const struct head *known, const str
 }
 
 /* The head that the store knows, and with it where its journal begins. False: it knows none. */
-static bool read_known(struct store *store, struct head *known)
+static bool adopt_read_known(struct store *store, struct head *known)
 {
     int r = local_head_read(store, known);
     if (r < 0 && r != -ENOENT)
@@ -461,7 +461,7 @@ static bool read_known(struct store *store, struct head *known)
     return r == 0;
 }
 
-static int note_batch(const struct journal_batch *batch, void *arg)
+static int adopt_note_batch(const struct journal_batch *batch, void *arg)
 {
     (void)batch;
     (void)arg;
@@ -471,9 +471,9 @@ static int note_batch(const struct journal_batch *batch, void *arg)
 bool adopt_is_blank(struct store *store)
 {
     struct head *known = xmalloc(sizeof *known);
-    bool has_known = read_known(store, known);
+    bool has_known = adopt_read_known(store, known);
     free(known);
-    return !has_known && journal_read(store, 0, note_batch, NULL) == 0 &&
+    return !has_known && journal_read(store, 0, adopt_note_batch, NULL) == 0 &&
            journal_found(store).is_empty;
 }
 
@@ -481,7 +481,7 @@ int adopt_decide(struct store *store, char **ret_text)
 {
     const struct remote *remote = store->remote;
     struct head *known = xmalloc(sizeof *known);
-    bool has_known = read_known(store, known);
+    bool has_known = adopt_read_known(store, known);
     /* A head without a state only names the holder of the prefix. */
     bool has_state = remote && remote->is_attached && remote->head.run_count > 0;
     int r = 0;
@@ -497,7 +497,7 @@ int adopt_may(struct remote *remote, char **ret_text)
     struct store *store = remote->store;
     const struct head *head = &remote->head;
     struct head *known = xmalloc(sizeof *known);
-    bool has_known = read_known(store, known),
+    bool has_known = adopt_read_known(store, known),
          is_ours = memcmp(head->store, store->sb.store, sizeof head->store) == 0;
     enum verdict verdict =
         head->run_count > 0 ? judge_head(store, has_known ? known : NULL, head, is_ours) : KEEP;
@@ -505,7 +505,7 @@ int adopt_may(struct remote *remote, char **ret_text)
     if (verdict == REFUSE)
         *ret_text = explain_other(store, head);
     if (verdict == DAMAGED)
-        *ret_text = explain_damage(store);
+        *ret_text = adopt_explain_damage(store);
     return verdict == REFUSE ? -ESTALE : verdict == DAMAGED ? -EUCLEAN : 0;
 }
 

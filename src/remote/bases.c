@@ -231,7 +231,7 @@ static bool add_dependent(struct bases *bases, const struct chunk_entry *entry)
 
 /* --- reading them ----------------------------------------------------------------------------- */
 
-static int read_local(struct store *store, struct base_need *need)
+static int bases_read_local(struct store *store, struct base_need *need)
 {
     struct base *base = base_new(&need->name, need->place.raw_len);
     int r = local_read_at(store, &need->place, base->bytes);
@@ -248,7 +248,7 @@ static void load_local(struct store *store, struct base_need *need)
 {
     int r = -ENOENT;
     for (int try = 0; try < CHUNK_TRIES && r == -ENOENT && need->is_local; try++) {
-        r = read_local(store, need);
+        r = bases_read_local(store, need);
         if (r == -ENOENT)
             find_place(store, need);
     }
@@ -321,7 +321,7 @@ static void fetch_bases(struct store *store, const struct bases *below, struct b
     }
 }
 
-static int compare_places(const void *a, const void *b)
+static int bases_compare_places(const void *a, const void *b)
 {
     const struct chunk_entry *x = &(*(struct base_need *const *)a)->place,
                              *y = &(*(struct base_need *const *)b)->place;
@@ -337,7 +337,7 @@ static size_t gather_needs(struct bases *bases, const struct chunk_entry *entrie
 static void load_remote(struct bases *bases, struct base_need **needs, size_t count)
 {
     struct chunk_entry *places = xcalloc(count, sizeof *places);
-    qsort(needs, count, sizeof *needs, compare_places);
+    qsort(needs, count, sizeof *needs, bases_compare_places);
     for (size_t i = 0; i < count; i++)
         places[i] = needs[i]->place;
     for (size_t i = 0, n; i < count; i += n) {
@@ -350,7 +350,7 @@ static void load_remote(struct bases *bases, struct base_need **needs, size_t co
 }
 
 /* Is it certain that no other try will read it? */
-static bool is_final(int error)
+static bool bases_is_final(int error)
 {
     return error == -ENOENT || error == -EBADMSG || error == -EUCLEAN ||
            error == -EPROTONOSUPPORT || error == -ENOLINK;
@@ -403,8 +403,8 @@ static void load_needs(struct bases *bases)
             break;
         load_remote(bases, list, count);
         for (size_t i = 0; i < count; i++)
-            if (!list[i]->base && is_final(list[i]->error) && has_moved(bases->store, list[i]) &&
-                try + 1 == TRIES)
+            if (!list[i]->base && bases_is_final(list[i]->error) &&
+                has_moved(bases->store, list[i]) && try + 1 == TRIES)
                 list[i]->error = -EAGAIN; /* it is somewhere, and may stay there the next time */
     }
     free(list);
@@ -462,7 +462,7 @@ static int resolve_ref(const struct bases *bases, const struct chunk_ref *ref, s
     int error = need ? need->error : -EUCLEAN;
     if (!need || !need->base) {
         *loss = (struct base_loss){ref->name, error};
-        return is_final(error) ? -ENOLINK : error;
+        return bases_is_final(error) ? -ENOLINK : error;
     }
     if (ref->offset > need->base->len || ref->length > need->base->len - ref->offset)
         return -EUCLEAN;

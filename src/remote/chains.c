@@ -115,7 +115,7 @@ static uint64_t plain_length(uint32_t raw_len)
     return 2ull * raw_len / 3;
 }
 
-static int look_at_place(struct view *view, struct spot *spot)
+static int chains_look_at_place(struct view *view, struct spot *spot)
 {
     struct chunk_entry entry, local;
     uint64_t refs = 0;
@@ -139,7 +139,7 @@ static int look_at(const struct chains *chains, struct view *view, const struct 
     const struct link *link = find_link(chains, name);
     *ret = (struct spot){.name = *name, .length = plain_length(raw_len)};
     if (!link || link->is_placed)
-        return look_at_place(view, ret);
+        return chains_look_at_place(view, ret);
     if (link->depth == 0)
         return 0;
     ret->is_difference = true;
@@ -199,8 +199,8 @@ static int is_image(struct view *view, const struct spot *spot, bool *ret)
 /* --- stars ------------------------------------------------------------------------------------ */
 
 /* Differences to it, there and by plan, are fewer than `most`. */
-static int has_room(const struct chains *chains, struct view *view, const struct spot *spot,
-                    uint64_t most, bool *ret)
+static int chains_has_room(const struct chains *chains, struct view *view, const struct spot *spot,
+                           uint64_t most, bool *ret)
 {
     const struct link *link = find_link(chains, &spot->name);
     uint64_t hanging = 0;
@@ -222,12 +222,12 @@ static int choose_of_star(const struct chains *chains, struct view *view, const 
     if (form == FORM_NESTED && chain->count > 1)
         base = keyframe - 1;
     if (base != keyframe && base->kept <= kept_max)
-        r = has_room(chains, view, base, NESTED_MEMBERS, &is_free);
+        r = chains_has_room(chains, view, base, NESTED_MEMBERS, &is_free);
     if (r == 0 && !is_free) {
         base = keyframe;
         if (base->kept <= kept_max)
-            r = has_room(chains, view, base,
-                         form == FORM_NESTED ? NESTED_STARS : KEYFRAME_EVERY - 1, &is_free);
+            r = chains_has_room(chains, view, base,
+                                form == FORM_NESTED ? NESTED_STARS : KEYFRAME_EVERY - 1, &is_free);
     }
     *ret = is_free ? base : NULL;
     return r;
@@ -312,8 +312,9 @@ static const struct spot *choose_of_chain(const struct chain *chain, uint32_t ra
 
 /* --- any -------------------------------------------------------------------------------------- */
 
-static int choose_base(const struct chains *chains, struct view *view, const struct chain *chain,
-                       enum chain_form form, uint32_t raw_len, const struct spot **ret)
+static int chains_choose_base(const struct chains *chains, struct view *view,
+                              const struct chain *chain, enum chain_form form, uint32_t raw_len,
+                              const struct spot **ret)
 {
     bool has_twins = false;
     int r = form == FORM_CHAIN ? is_image(view, &chain->spots[0], &has_twins) : 0;
@@ -334,7 +335,7 @@ int chains_find_base(const struct chains *chains, struct view *view, const struc
     *ret = (struct chain_base){0};
     int r = walk_chain(chains, view, name, partner, raw_len, &chain);
     if (r == 0)
-        r = choose_base(chains, view, &chain, form, raw_len, &base);
+        r = chains_choose_base(chains, view, &chain, form, raw_len, &base);
     if (r < 0 || !base || chain.has_name)
         return r;
     *ret = (struct chain_base){.name = base->name,

@@ -52,8 +52,8 @@ CAIRN_MUST_CHECK int chains_find_base(const struct chains *chains, struct view *
                                       const struct chunk_name *partner, uint32_t raw_len,
                                       enum chain_form form, struct chain_base *ret);
 
-/* It is to be so; nothing if there is no room, or something is planned for the chunk already. A
- * base that is to be sent without one itself stays so. */
+/* Plans the base of a chunk; nothing if there is no room, or something is planned for the chunk
+ * already. A base that is to be sent without one itself stays so. */
 void chains_add(struct chains *chains, const struct chunk_name *name,
                 const struct chain_base *base);
 

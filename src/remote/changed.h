@@ -26,9 +26,9 @@ struct changed_file {
 
 DEFINE_VECTOR(changed_files, struct changed_file);
 
-/* Those that the newest head does not have as they are, at most 16,384, the oldest first. Takes
- * from *time (ns of CPU) what it needs, and stops where that is spent. -ECANCELED: the upload is to
- * stop; errors of the view. Whatever it returns, changed_done() frees. */
+/* Lists the files that the newest head does not have as they are, at most 16,384, the oldest first.
+ * Takes from *time (ns of CPU) what it needs, and stops where that is spent. -ECANCELED: the upload
+ * is to stop; errors of the view. Whatever it returns, changed_done() frees. */
 CAIRN_MUST_CHECK int changed_list(struct store *store, struct view_cut *cut, int64_t *time,
                                   struct changed_files *ret);
 void changed_done(struct changed_files *files);

@@ -92,7 +92,7 @@ bool condense_may_go_on(struct store *store)
     return nobody_writes(store) && nobody_reads(store);
 }
 
-static bool may_begin(struct store *store)
+static bool condense_may_begin(struct store *store)
 {
     struct view_remote remote = view_remote(store->view);
     return store->options.reduce == REDUCE_DENSE &&
@@ -175,7 +175,7 @@ static int get_newest(struct store *store, const struct series *series, int64_t 
 
 /* Files of one checkpoint, of other ranks, may be of one series, too: but they come within the
  * interval. 1, 0 or -errno. */
-static int is_old(struct store *store, const struct view_inode *inode)
+static int condense_is_old(struct store *store, const struct view_inode *inode)
 {
     struct series series[SERIES_MAX];
     _cleanup_free_ char *path = view_path(store->view, inode->ino);
@@ -203,7 +203,7 @@ struct round {
     int error;
 };
 
-static bool has_room(const struct round *round)
+static bool condense_has_room(const struct round *round)
 {
     return round->count < CONDENSE_ROUND_CHUNKS &&
            round->bytes + CHUNK_SIZE_MAX <= CONDENSE_ROUND_BYTES;
@@ -227,7 +227,7 @@ static int list_part(const struct view_extent *part, void *arg)
 {
     struct round *round = arg;
     const struct extent *e = &part->extent;
-    if (!has_room(round))
+    if (!condense_has_room(round))
         return 1;
     round->reached = e->offset + e->length;
     if (e->kind != EXTENT_CHUNK || is_listed(round, &e->chunk))
@@ -245,7 +245,7 @@ static int list_part(const struct view_extent *part, void *arg)
 static bool list_file(struct condense *c, struct round *round, const struct view_inode *inode)
 {
     uint64_t version, size = inode->attrs.size;
-    int r = c->is_known_old ? 1 : is_old(round->store, inode);
+    int r = c->is_known_old ? 1 : condense_is_old(round->store, inode);
     round->reached = c->at;
     c->is_known_old = r > 0;
     if (r > 0)
@@ -257,7 +257,7 @@ static bool list_file(struct condense *c, struct round *round, const struct view
         round->error = r;
     if (r < 0)
         return r != -ECANCELED;
-    if (has_room(round))
+    if (condense_has_room(round))
         round->reached = max_u64(round->reached, c->at + LOOK_BYTES);
     c->at = round->reached;
     return c->at >= size;
@@ -265,7 +265,7 @@ static bool list_file(struct condense *c, struct round *round, const struct view
 
 static bool may_list(const struct round *round, unsigned files)
 {
-    return files < ROUND_FILES && has_room(round) && round->error == 0 &&
+    return files < ROUND_FILES && condense_has_room(round) && round->error == 0 &&
            condense_may_go_on(round->store);
 }
 
@@ -338,7 +338,7 @@ bool condense_round(struct store *store, bool now)
     struct condense *c = store->remote ? store->remote->condense : NULL;
     int64_t began = clock_monotonic_ns();
     bool is_end;
-    if (!c || now || began < c->again_at || !may_begin(store))
+    if (!c || now || began < c->again_at || !condense_may_begin(store))
         return false;
     struct round *round = xcalloc(1, sizeof *round);
     round->store = store;

@@ -43,7 +43,7 @@ struct pass {
 
 /* --- listing ---------------------------------------------------------------------------------- */
 
-static bool is_old(const struct pass *pass, int64_t modified)
+static bool gc_is_old(const struct pass *pass, int64_t modified)
 {
     return modified != 0 && modified < pass->old;
 }
@@ -69,7 +69,7 @@ static int note_run(const struct tier_object *object, void *arg)
 {
     struct pass *pass = arg;
     uint64_t id;
-    if (object_number(object->name, "runs", &id) && is_old(pass, object->modified_ns) &&
+    if (object_number(object->name, "runs", &id) && gc_is_old(pass, object->modified_ns) &&
         pass->runs.count < FOUND_MAX && !names_run(&pass->remote->head, id))
         vector_add(&pass->runs, (struct item){id, object->modified_ns, object->len});
     return 0;
@@ -79,7 +79,7 @@ static int note_probe(const struct tier_object *object, void *arg)
 {
     struct pass *pass = arg;
     uint64_t id;
-    if (object_number(object->name, "probe", &id) && is_old(pass, object->modified_ns) &&
+    if (object_number(object->name, "probe", &id) && gc_is_old(pass, object->modified_ns) &&
         pass->probes.count < FOUND_MAX)
         vector_add(&pass->probes, (struct item){id, object->modified_ns, object->len});
     return 0;
@@ -87,7 +87,7 @@ static int note_probe(const struct tier_object *object, void *arg)
 
 /* A pack that the view does not know was never named by a head: its writer crashed or was fenced
  * before. */
-static int note_pack(const struct tier_object *object, void *arg)
+static int gc_note_pack(const struct tier_object *object, void *arg)
 {
     struct pass *pass = arg;
     struct view_remote_pack known;
@@ -99,7 +99,7 @@ static int note_pack(const struct tier_object *object, void *arg)
         remote_note_bad_pack(pass->remote, id, "it has another length than it had");
     if (r == 0)
         vector_add(&pass->listed, id);
-    if (r == -ENOENT && is_old(pass, object->modified_ns) && pass->packs.count < FOUND_MAX)
+    if (r == -ENOENT && gc_is_old(pass, object->modified_ns) && pass->packs.count < FOUND_MAX)
         vector_add(&pass->packs, (struct item){id, object->modified_ns, object->len});
     return r == -ENOENT ? 0 : r;
 }
@@ -131,7 +131,7 @@ static int list_objects(struct pass *pass)
     if (r == 0)
         r = tier->ops->list(tier, "runs", NULL, note_run, pass);
     if (r == 0)
-        r = tier->ops->list(tier, "packs", NULL, note_pack, pass);
+        r = tier->ops->list(tier, "packs", NULL, gc_note_pack, pass);
     if (r == 0)
         r = tier->ops->list(tier, "probe", NULL, note_probe, pass);
     if (r == 0)
@@ -184,8 +184,8 @@ static void say_deleted(struct pass *pass, const char *object, const struct item
     pass->request->say(line, pass->request->arg);
 }
 
-static int remove_batch(struct pass *pass, const char *directory, const struct item *items,
-                        size_t count, const char *why)
+static int gc_remove_batch(struct pass *pass, const char *directory, const struct item *items,
+                           size_t count, const char *why)
 {
     struct remote *remote = pass->remote;
     char names[BATCH][OBJECT_NAME_LEN];
@@ -212,7 +212,7 @@ static int remove_items(struct pass *pass, const char *directory, const struct i
     struct tier *tier = pass->remote->tier;
     int r = count ? tier->ops->sync(tier) : 0; /* what named them is gone for good */
     for (size_t at = 0; at < count && r == 0; at += BATCH)
-        r = remove_batch(pass, directory, items + at, min_u64(count - at, BATCH), why);
+        r = gc_remove_batch(pass, directory, items + at, min_u64(count - at, BATCH), why);
     return r;
 }
 
@@ -221,7 +221,7 @@ static int remove_heads(struct pass *pass, size_t *ret_first)
 {
     const struct found *heads = &pass->heads;
     size_t first = 0;
-    while (first + 1 < heads->count && is_old(pass, heads->at[first + 1].modified))
+    while (first + 1 < heads->count && gc_is_old(pass, heads->at[first + 1].modified))
         first++;
     *ret_first = first;
     return remove_items(pass, "heads", heads->at, first, "later heads are there");
@@ -270,7 +270,8 @@ static int remove_unreferenced(struct pass *pass, const struct item *oldest)
         r = remote->tier->ops->sync(remote->tier); /* as in remove_items() */
     for (size_t at = 0; at < kept && r == 0; at += BATCH) {
         size_t count = min_u64(kept - at, BATCH);
-        r = remove_batch(pass, "packs", pass->unreferenced.at + at, count, "no head has needed it");
+        r = gc_remove_batch(pass, "packs", pass->unreferenced.at + at, count,
+                            "no head has needed it");
         for (size_t i = 0; i < count && r == 0 && !dry; i++)
             r = view_remote_pack_gone(view, pass->unreferenced.at[at + i].id);
     }

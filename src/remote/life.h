@@ -53,7 +53,7 @@ CAIRN_MUST_CHECK int remote_fetch_runs(struct store *store, const struct head *h
 /* Fills the new, empty view with the state of a head whose runs are in STORE/runs, and with the
  * places of the packs that lie on NVMe, but for those that batches after the head's cut name. */
 CAIRN_MUST_CHECK int adopt_view(struct store *store, const struct head *head);
-/* How other stores must see this one's numbers continue. NULL is fine. */
+/* The epoch from which other stores must see this one's numbers continue. NULL is fine. */
 uint64_t remote_epoch(const struct remote *remote);
 
 /* After recovery: makes the prefix and the head that say that we hold it, and what the view knows
@@ -64,5 +64,5 @@ CAIRN_MUST_CHECK int remote_hold(struct remote *remote, char **ret_text);
 
 /* Its threads. */
 CAIRN_MUST_CHECK int remote_start(struct remote *remote);
-/* They have ended; waiters for it got -ESHUTDOWN. NULL is fine. */
+/* Ends the threads; waiters for the remote get -ESHUTDOWN. NULL is fine. */
 void remote_stop(struct remote *remote);

@@ -72,8 +72,8 @@ static bool is_stopping(const struct build *b)
 }
 
 /* -ENOENT: no tier has it. */
-static int read_chunk(struct build *b, const struct chunk_name *name, uint8_t *raw,
-                      uint32_t *ret_len)
+static int lineage_read_chunk(struct build *b, const struct chunk_name *name, uint8_t *raw,
+                              uint32_t *ret_len)
 {
     struct chunk_entry entry = {.name = *name};
     int r = view_cut_chunk(b->cut, name, &entry);
@@ -125,8 +125,8 @@ static uint32_t gain_of(const struct build *b, size_t raw_len, uint32_t share)
     return dense < plain - plain / share ? plain - dense : 0;
 }
 
-static int find_base(struct build *b, const struct file *file, const struct part *part,
-                     const struct part *partner, struct chain_base *ret)
+static int lineage_find_base(struct build *b, const struct file *file, const struct part *part,
+                             const struct part *partner, struct chain_base *ret)
 {
     struct chunk_entry entry;
     enum chain_form form = file->about->is_chained ? FORM_CHAIN : FORM_STAR;
@@ -152,8 +152,9 @@ static uint32_t gain_by(struct build *b, const struct chunk_name *base, uint32_t
                         uint32_t share)
 {
     uint32_t base_len;
-    return read_chunk(b, base, b->base, &base_len) == 0 && base_len == len ? gain_of(b, len, share)
-                                                                           : 0;
+    return lineage_read_chunk(b, base, b->base, &base_len) == 0 && base_len == len
+               ? gain_of(b, len, share)
+               : 0;
 }
 
 /* Adds what a pair of chunks would gain. Chunks that cannot be read say nothing. */
@@ -162,10 +163,10 @@ static int look_at_pair(struct build *b, const struct file *file, const struct p
 {
     struct chain_base base;
     uint32_t len;
-    int r = find_base(b, file, part, partner, &base);
+    int r = lineage_find_base(b, file, part, partner, &base);
     if (r < 0 || base.depth == 0)
         return r;
-    if (read_chunk(b, &part->chunk, b->raw, &len) < 0)
+    if (lineage_read_chunk(b, &part->chunk, b->raw, &len) < 0)
         return is_stopping(b) ? -ECANCELED : 0;
     uint32_t gain = gain_by(b, &base.name, len, base.is_dead ? DEAD_WORTH_SHARE : WORTH_SHARE);
     candidate->gain += gain;
@@ -223,7 +224,7 @@ static bool read_start(struct build *b, const struct parts *parts, uint8_t *buf,
     for (size_t i = 0; i < parts->count && done < len; i++) {
         const struct part *part = &parts->at[i];
         uint32_t raw_len;
-        if (part->offset != done || read_chunk(b, &part->chunk, b->raw, &raw_len) < 0 ||
+        if (part->offset != done || lineage_read_chunk(b, &part->chunk, b->raw, &raw_len) < 0 ||
             raw_len != part->length)
             return false;
         size_t more = (size_t)min_u64(raw_len, len - done);
@@ -453,7 +454,7 @@ static int choose_of_series(struct build *b, const struct file *file, struct can
     return r;
 }
 
-static int choose_base(struct build *b, const struct file *file, struct candidate *best)
+static int lineage_choose_base(struct build *b, const struct file *file, struct candidate *best)
 {
     int r = try_replaced(b, file, best);
     if (r < 0 || best->gain > 0)
@@ -482,7 +483,7 @@ static int pair_part(struct build *b, const struct file *file, const struct part
     int r = is_numbers(b, partner, &is_whole);
     if (r < 0 || !is_whole || chains_know(b->chains, &part->chunk))
         return r;
-    r = find_base(b, file, part, partner, &base);
+    r = lineage_find_base(b, file, part, partner, &base);
     if (r == 0 && base.depth > 0)
         chains_add(b->chains, &part->chunk, &base);
     return r;
@@ -525,7 +526,7 @@ static int pair_file(struct build *b, struct file *file)
     if (r == 0)
         r = find_pending(b, file);
     if (r == 0 && file->pending.count)
-        r = choose_base(b, file, &best);
+        r = lineage_choose_base(b, file, &best);
     if (r == 0 && best.gain)
         r = add_pairs(b, file, &best);
     candidate_done(&best);

@@ -24,9 +24,10 @@ struct lineage;
  * this part of each, so that it has saved what it takes after as many. */
 #define DEAD_WORTH_SHARE 8u
 
-/* Of all files that the cut has and the newest head has not. `published`: the cut of the newest
- * head; NULL: it is not there any more. Reads samples of them and of their bases, from NVMe or the
- * remote; blocks. The uploader's thread. -ECANCELED: the upload is to stop; errors of the view. */
+/* The lineage of all files that the cut has and the newest head has not. `published`: the cut of
+ * the newest head; NULL: it is not there any more. Reads samples of them and of their bases, from
+ * NVMe or the remote; blocks. The uploader's thread. -ECANCELED: the upload is to stop; errors of
+ * the view. */
 CAIRN_MUST_CHECK int lineage_build(struct store *store, struct view_cut *cut,
                                    struct view_cut *published, struct lineage **ret);
 void lineage_free(struct lineage *lineage); /* NULL is fine */

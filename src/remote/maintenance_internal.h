@@ -64,6 +64,6 @@ CAIRN_MUST_CHECK int repair_plan_carried(struct remote *remote, const struct rep
                                          uint64_t unread);
 /* A round ended in a head: what was rewritten is so in the remote. */
 void repair_round_done(struct remote *remote);
-/* It could not be carried now: not again at once. */
+/* Notes that a plan could not be carried now: not again at once. */
 void repair_plan_failed(struct remote *remote);
 void repair_plan_done(struct repair_plan *plan);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which chunk of a file stands where which one of another version of the file stood. Pure. */
+/* Pairs the chunks of a file with those that stood there in another version of the file. Pure. */
 #pragma once
 
 #include "base/vector.h"

@@ -193,7 +193,7 @@ struct adding {
     struct repair_plan *plan;
 };
 
-static int add_chunk(const struct chunk_entry *entry, bool is_needed, void *arg)
+static int repair_add_chunk(const struct chunk_entry *entry, bool is_needed, void *arg)
 {
     struct adding *adding = arg;
     struct repair_plan *plan = adding->plan;
@@ -227,7 +227,7 @@ static bool add_pack(struct adding *adding, uint64_t id, int *r)
     if (*r < 0 || plan->count + pack.live_count > plan->max ||
         plan->bytes + pack.live_bytes > ROUND_BYTES)
         return false;
-    *r = view_remote_pack_chunks(adding->remote->store->view, id, add_chunk, adding);
+    *r = view_remote_pack_chunks(adding->remote->store->view, id, repair_add_chunk, adding);
     if (*r < 0)
         return false;
     vector_add(&plan->packs, id);

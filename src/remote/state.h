@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How the remote is, for fetch/ and store/. Any thread. */
+/* The state of the remote, for fetch/ and store/. Any thread. */
 #pragma once
 
 #include "base/base.h"
@@ -8,8 +8,8 @@ struct remote;
 
 /* As messages call it. */
 const char *remote_name(const struct remote *remote);
-/* It failed, or gave what is wrong: said, once in a while, and told by the status. `error`: what
- * the tier returned, which then is what cannot be reached; 0: it answered. */
+/* Notes that the remote failed, or gave what is wrong: said, once in a while, and told by the
+ * status. `error`: what the tier returned, which then is what cannot be reached; 0: it answered. */
 void remote_error(struct remote *remote, int error, const char *fmt, ...) CAIRN_PRINTF(3, 4);
 bool remote_is_stopping(struct remote *remote);
 /* Is what the view says of a remote true of this one, and will it stay so? NULL is fine. */

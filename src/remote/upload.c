@@ -41,7 +41,7 @@ static int note_pin(const struct chunk_entry *entry, void *arg)
 /* The cut, and the packs that it needs pinned. No drop begins in between, and those under way are
  * waited for: a pack that is being emptied cannot be pinned, and where its chunks move
  * to neither. */
-static int open_cut(struct upload *up)
+static int upload_open_cut(struct upload *up)
 {
     struct store *store = up->remote->store;
     uint64_t seen = event_count(store_progress(store));
@@ -84,7 +84,8 @@ static void set_target(struct remote *remote, uint64_t bytes)
         remote->shared.state = bytes ? REMOTE_UPLOADING : REMOTE_IDLE;
 }
 
-static void describe_head(struct remote *remote, const struct view_cut *cut, struct head *head)
+static void upload_describe_head(struct remote *remote, const struct view_cut *cut,
+                                 struct head *head)
 {
     struct store *store = remote->store;
     struct view_state state = view_cut_state(cut);
@@ -117,7 +118,7 @@ static int publish_cut(struct upload *up)
     *head = remote->head;
     int r = runs_publish(remote, up->cut, head, &missing);
     if (r == 0) {
-        describe_head(remote, up->cut, head);
+        upload_describe_head(remote, up->cut, head);
         r = remote_put_head(remote, head);
         if (r == -ESTALE)
             remote_fence(remote, head);
@@ -218,7 +219,7 @@ static int upload_round(struct remote *remote)
     if (r == 0)
         r = relocate_chunks(&up);
     if (r == 0)
-        r = open_cut(&up);
+        r = upload_open_cut(&up);
     if (r == 0) {
         set_target(remote, view_remote(store->view).pending_bytes);
         r = build_lineage(&up);

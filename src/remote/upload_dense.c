@@ -107,7 +107,7 @@ void dense_work_free(struct dense_work *w)
 
 /* --- bases ------------------------------------------------------------------------------------ */
 
-static struct base *find_base(struct dense_work *w, const struct chunk_name *name)
+static struct base *upload_dense_find_base(struct dense_work *w, const struct chunk_name *name)
 {
     for (size_t i = 0; i < ARRAY_LEN(w->bases); i++)
         if (w->bases[i].entry.raw_len && chunk_name_equal(&w->bases[i].entry.name, name))
@@ -125,9 +125,9 @@ static struct base *oldest_base(struct dense_work *w)
 }
 
 /* From NVMe alone: to fetch one would cost more than it saves. */
-static struct base *read_base(struct dense_work *w, const struct chunk_entry *entry)
+static struct base *upload_dense_read_base(struct dense_work *w, const struct chunk_entry *entry)
 {
-    struct base *base = find_base(w, &entry->name);
+    struct base *base = upload_dense_find_base(w, &entry->name);
     uint32_t len = entry->raw_len;
     if (!base) {
         base = oldest_base(w);
@@ -151,13 +151,13 @@ static struct base *get_base(struct dense_work *w, const struct chunk_name *name
     if (view_cut_base(w->up->cut, name, &entry) < 0 || entry.depth >= depth_max ||
         remote_is_bad_pack(w->up->remote, entry.pack))
         return NULL;
-    return read_base(w, &entry);
+    return upload_dense_read_base(w, &entry);
 }
 
 /* --- a chunk that is smaller so --------------------------------------------------------------- */
 
 /* Is what was encoded, `len` bytes, the chunk? `r`: of the decoding. */
-static bool is_same(struct dense_work *w, int r, const uint8_t *raw, size_t raw_len)
+static bool upload_dense_is_same(struct dense_work *w, int r, const uint8_t *raw, size_t raw_len)
 {
     if (r == 0 && memcmp(w->decoded, raw, raw_len) == 0)
         return true;
@@ -168,8 +168,8 @@ static bool is_same(struct dense_work *w, int r, const uint8_t *raw, size_t raw_
     return false;
 }
 
-static void refer_to(struct chunk_entry *entry, const struct chunk_entry *base, uint32_t offset,
-                     uint32_t length)
+static void upload_dense_refer_to(struct chunk_entry *entry, const struct chunk_entry *base,
+                                  uint32_t offset, uint32_t length)
 {
     check(entry->ref_count < CHUNK_REFS_MAX && base->depth < CHUNK_DEPTH_MAX);
     entry->refs[entry->ref_count++] =
@@ -197,8 +197,9 @@ static size_t worth_by(struct dense_work *w, const struct chunk_entry *entry,
 
 /* --- dx --------------------------------------------------------------------------------------- */
 
-static bool encode_dx(struct dense_work *w, struct chunk_entry *entry, const struct fx_guess *guess,
-                      const uint8_t *raw, const struct base *base)
+static bool upload_dense_encode_dx(struct dense_work *w, struct chunk_entry *entry,
+                                   const struct fx_guess *guess, const uint8_t *raw,
+                                   const struct base *base)
 {
     const struct dx_kernels *kernels = dx_kernels_of(cpu_level());
     size_t len = entry->raw_len, most = worth_by(w, entry, base);
@@ -206,12 +207,12 @@ static bool encode_dx(struct dense_work *w, struct chunk_entry *entry, const str
         return false;
     size_t stored = dx_encode(kernels, guess, raw, base->raw, len, w->encoded, most);
     if (stored == 0 ||
-        !is_same(w, dx_decode(kernels, w->encoded, stored, base->raw, len, w->decoded, len), raw,
-                 len))
+        !upload_dense_is_same(
+            w, dx_decode(kernels, w->encoded, stored, base->raw, len, w->decoded, len), raw, len))
         return false;
     entry->encoding = ENCODING_DX;
     entry->stored_len = (uint32_t)stored;
-    refer_to(entry, &base->entry, 0, entry->raw_len);
+    upload_dense_refer_to(entry, &base->entry, 0, entry->raw_len);
     return true;
 }
 
@@ -223,7 +224,8 @@ static bool try_dx(struct dense_work *w, struct chunk_entry *entry, const struct
     if (!lineage_base(w->up->lineage, &entry->name, &name))
         return false;
     struct base *base = get_base(w, &name, guess->width == 2 ? CHAIN_DEPTH_MAX : DEPTH_MAX_WIDE);
-    return base && base->entry.raw_len == entry->raw_len && encode_dx(w, entry, guess, raw, base);
+    return base && base->entry.raw_len == entry->raw_len &&
+           upload_dense_encode_dx(w, entry, guess, raw, base);
 }
 
 /* The same for fp32: where others did not pass before it, it may not be tried. */
@@ -264,7 +266,7 @@ static void allow_images(struct dense *dense, size_t len)
         twin_index_allow(dense->images, len);
 }
 
-static struct base *get_image(struct dense_work *w, uint64_t tag)
+static struct base *upload_dense_get_image(struct dense_work *w, uint64_t tag)
 {
     const struct dense *dense = w->up->remote->dense;
     if (dense->tags - tag > IMAGES_MAX)
@@ -274,7 +276,7 @@ static struct base *get_image(struct dense_work *w, uint64_t tag)
 
 static const uint8_t *get_image_bytes(void *arg, uint64_t tag, size_t *ret_len)
 {
-    struct base *image = get_image(arg, tag);
+    struct base *image = upload_dense_get_image(arg, tag);
     if (!image)
         return NULL;
     *ret_len = image->entry.raw_len;
@@ -298,7 +300,7 @@ static void find_twin(struct dense_work *w, struct chunk_entry *entry, const str
     ret->count = 0;
     for (size_t i = 0; i < n; i++) {
         const struct twin_match *match = &matches[i];
-        struct base *image = get_image(w, match->tag);
+        struct base *image = upload_dense_get_image(w, match->tag);
         if (!image)
             continue;
         check(match->offset + 2 * (uint64_t)match->count <= image->entry.raw_len);
@@ -306,7 +308,7 @@ static void find_twin(struct dense_work *w, struct chunk_entry *entry, const str
             (struct twin_part){image->raw + match->offset, match->at, match->count};
         ret->images[ret->count++] =
             (struct iovec){image->raw + match->offset, 2 * (size_t)match->count};
-        refer_to(entry, &image->entry, match->offset, 2 * match->count);
+        upload_dense_refer_to(entry, &image->entry, match->offset, 2 * match->count);
     }
 }
 
@@ -323,10 +325,10 @@ static bool try_twin(struct dense_work *w, struct chunk_entry *entry, const stru
         return false;
     size_t stored = twin_encode(cpu_level(), twin.parts, twin.count, raw, len, w->scratch,
                                 w->encoded, worth_bytes(entry));
-    if (stored == 0 || !is_same(w,
-                                twin_decode(cpu_level(), w->encoded, stored, twin.images,
-                                            twin.count, w->decoded, len),
-                                raw, len))
+    if (stored == 0 || !upload_dense_is_same(w,
+                                             twin_decode(cpu_level(), w->encoded, stored,
+                                                         twin.images, twin.count, w->decoded, len),
+                                             raw, len))
         return false;
     twin_entry.encoding = ENCODING_TWIN;
     twin_entry.stored_len = (uint32_t)stored;
@@ -344,7 +346,7 @@ static bool try_matrix(struct dense_work *w, struct chunk_entry *entry,
     size_t len = entry->raw_len, stored = fx_encode_matrix(kernels, guess, raw, len, w->scratch,
                                                            w->matrix, entry->stored_len - 1);
     if (stored == 0 ||
-        !is_same(w, fx_decode(kernels, w->matrix, stored, w->decoded, len), raw, len))
+        !upload_dense_is_same(w, fx_decode(kernels, w->matrix, stored, w->decoded, len), raw, len))
         return false;
     entry->stored_len = (uint32_t)stored;
     return true;
@@ -361,8 +363,8 @@ static bool may_refer(const struct dense_work *w, const struct chunk_entry *entr
 }
 
 /* NULL: it stays as it is. */
-static const uint8_t *encode_chunk(struct dense_work *w, struct chunk_entry *entry,
-                                   const uint8_t *raw)
+static const uint8_t *upload_dense_encode(struct dense_work *w, struct chunk_entry *entry,
+                                          const uint8_t *raw)
 {
     struct fx_guess guess;
     bool is_fp32 = w->up->phase >= PHASE_FP32;
@@ -385,7 +387,7 @@ static const uint8_t *encode_chunk(struct dense_work *w, struct chunk_entry *ent
 const uint8_t *dense_encode(struct dense_work *w, struct chunk_entry *entry, const uint8_t *raw)
 {
     int64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    const uint8_t *ret = encode_chunk(w, entry, raw);
+    const uint8_t *ret = upload_dense_encode(w, entry, raw);
     atomic_fetch_add(&w->up->remote->encoded.cpu_ns,
                      (uint64_t)(clock_ns(CLOCK_THREAD_CPUTIME_ID) - began));
     return ret;

@@ -11,7 +11,7 @@
 #define RETRY_REFUSED_MS 10000
 
 /* Is it certain that no other try will read it? */
-static bool is_final(int error)
+static bool upload_packs_is_final(int error)
 {
     return error == -ENOENT || error == -EBADMSG || error == -EUCLEAN || error == -ENOLINK;
 }
@@ -133,19 +133,19 @@ static void count_encoded(struct remote *remote, const struct chunk_entry *entry
 }
 
 /* *entry gets how it is stored, s->stored and s->raw its bytes. 1: there is nothing to send. */
-static int read_chunk(struct sending *s, const struct chunk_entry *pending,
-                      struct chunk_entry *entry)
+static int upload_packs_read_chunk(struct sending *s, const struct chunk_entry *pending,
+                                   struct chunk_entry *entry)
 {
     struct store *store = s->up->remote->store;
     bool is_relocating = s->up->is_relocating;
     *entry = *pending;
     int r = is_relocating ? upload_read_again(store, entry, s->stored, s->raw)
                           : upload_read_chunk(store, entry, s->stored, s->raw);
-    if (r < 0 && is_final(r) && rescue_pending(s, pending, entry)) {
+    if (r < 0 && upload_packs_is_final(r) && rescue_pending(s, pending, entry)) {
         (void)heal_give(store, &entry->name, s->raw, entry->raw_len);
         r = 0;
     }
-    if (r == 0 || r == -ECANCELED || (is_relocating ? !is_final(r) : may_pass(r)))
+    if (r == 0 || r == -ECANCELED || (is_relocating ? !upload_packs_is_final(r) : may_pass(r)))
         return r;
     /* There is nothing to send; the head says how often the chunk is referred to, and its bytes
      * read as EIO there as here. */
@@ -159,7 +159,8 @@ static int read_chunk(struct sending *s, const struct chunk_entry *pending,
     return 1;
 }
 
-static int add_chunk(struct sending *s, struct chunk_entry *entry, const uint8_t *stored)
+static int upload_packs_add_chunk(struct sending *s, struct chunk_entry *entry,
+                                  const uint8_t *stored)
 {
     struct store *store = s->up->remote->store;
     struct iovec iov = {(void *)(uintptr_t)stored, entry->stored_len};
@@ -180,11 +181,11 @@ static int add_chunk(struct sending *s, struct chunk_entry *entry, const uint8_t
 static int send_chunk(struct sending *s, const struct chunk_entry *pending)
 {
     struct chunk_entry entry;
-    int r = read_chunk(s, pending, &entry);
+    int r = upload_packs_read_chunk(s, pending, &entry);
     if (r != 0)
         return r < 0 ? r : 0;
     const uint8_t *dense = s->dense ? dense_encode(s->dense, &entry, s->raw) : NULL;
-    return add_chunk(s, &entry, dense ? dense : s->stored);
+    return upload_packs_add_chunk(s, &entry, dense ? dense : s->stored);
 }
 
 /* Few read at a time: if all did, each would have its pack only when all of NVMe's and the
@@ -237,7 +238,7 @@ static void send_job(void *arg)
     dense_work_free(s.dense);
 }
 
-static int compare_places(const void *a, const void *b)
+static int upload_packs_compare_places(const void *a, const void *b)
 {
     const struct chunk_entry *x = a, *y = b;
     if (x->pack != y->pack)
@@ -271,7 +272,7 @@ static void divide_into_packs(struct upload *up)
 int upload_send_list(struct upload *up)
 {
     struct remote *remote = up->remote;
-    qsort(up->list, up->count, sizeof *up->list, compare_places);
+    qsort(up->list, up->count, sizeof *up->list, upload_packs_compare_places);
     divide_into_packs(up);
     unsigned jobs = (unsigned)min_u64(up->pack_count, remote->options.upload_threads);
     atomic_store(&up->next, 0);

@@ -41,7 +41,8 @@ static int read_place(struct store *store, struct tier *tier, const struct chunk
 
 /* A chunk that refers to others on NVMe may do so to some that the remote lacks: it is not sent as
  * it is. */
-static int read_local(struct store *store, struct chunk_entry *entry, uint8_t *stored, uint8_t *raw)
+static int upload_read_local(struct store *store, struct chunk_entry *entry, uint8_t *stored,
+                             uint8_t *raw)
 {
     int r = read_place(store, store->tier, entry, stored, raw);
     if (r == 0 && entry->ref_count > 0)
@@ -76,11 +77,11 @@ int upload_read_chunk(struct store *store, struct chunk_entry *entry, uint8_t *s
     int r = -ENOENT;
     if (packs_find_fresh(store, &entry->name, &now) != 0 ||
         (view_chunk(store->view, &entry->name, &now, &refs) == 0 && now.pack != 0))
-        r = read_local(store, &now, stored, raw);
+        r = upload_read_local(store, &now, stored, raw);
     if (r == 0)
         *entry = now;
     else if (entry->pack != 0) /* it is dead by now: it lies where it was, in a pinned pack */
-        r = read_local(store, entry, stored, raw);
+        r = upload_read_local(store, entry, stored, raw);
     if (r == -EIO) /* of NVMe: it is damage, not a server that is away for a while */
         r = -EBADMSG;
     if (r < 0) {

@@ -37,7 +37,7 @@ def shared_names(src):
     for path, name in static_functions(src):
         files[name].add("codec/" if KERNELS.fullmatch(path) else path)
     for name, where in sorted(files.items()):
-        if len(where) > 1 and not any(path.startswith(("commit/", "remote/")) for path in where):
+        if len(where) > 1:
             yield f"{name}: {' '.join(sorted(where))}"
 
 
