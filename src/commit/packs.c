@@ -129,8 +129,7 @@ static void write_pack(void *arg)
     room_spend(store, len);
     int r = store->tier->ops->put(store->tier, object, pack->buffer, len);
     if (r < 0)
-        horizon_error(store,
-                      "nvme: writing pack %s of %llu bytes failed: %s; trying again elsewhere",
+        horizon_error(store, "nvme: writing pack %s of %llu bytes failed: %s; retrying elsewhere",
                       object, (unsigned long long)len, strerror(-r));
     mutex_lock(&store->commit->packs.lock);
     store->commit->packs.buffers[store->commit->packs.buffers_free++] = pack->buffer;

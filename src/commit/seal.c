@@ -241,7 +241,7 @@ int history_seal_due_locked(struct store *store)
         if (r == -EAGAIN)
             break;
         if (r < 0)
-            log_warn("inode %llu was closed and cannot be sealed: %s; trying again",
+            log_warn("inode %llu was closed and cannot be sealed: %s; retrying",
                      (unsigned long long)ino, strerror(-r));
         if (recount)
             store->commit->history.recount[store->commit->history.recount_count++] = ino;

@@ -189,7 +189,7 @@ static int target_publish(struct store *store, const struct target *target,
         happened = clock_monotonic_ns();
     int r = journal_append(store, target->cut, batch->bytes.at, batch->bytes.count, batch->count);
     if (r < 0) {
-        horizon_error(store, "nvme: writing the journal failed: %s; trying again elsewhere",
+        horizon_error(store, "nvme: writing the journal failed: %s; retrying elsewhere",
                       strerror(-r));
         return r;
     }
@@ -222,8 +222,7 @@ static int write_target(struct store *store, const struct target *target, const 
     if (r == 0) {
         r = batch_build(store, target->cut, ops, op_count, versions, target->count, drops, &batch);
         if (r < 0)
-            horizon_error(store, "the records of a cut cannot be made: %s; trying again",
-                          strerror(-r));
+            horizon_error(store, "the records of a cut cannot be made: %s; retrying", strerror(-r));
     }
     note_dense(store, versions, target->count);
     if (r == 0)

@@ -378,7 +378,7 @@ int remote_gc_tick(struct remote *remote)
         end_request(remote, r);
     if (r < 0 && r != -ESTALE && r != -ECANCELED && r != -EAGAIN)
         remote_error(remote, tier_error_is_transient(r) ? r : 0,
-                     "deleting what nothing needs in %s failed (%s); trying again", remote->name,
+                     "deleting unreferenced objects in %s failed (%s); retrying", remote->name,
                      strerror(-r));
     return r == -ESTALE ? r : 0;
 }

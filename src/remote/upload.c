@@ -162,7 +162,7 @@ static int relocate_chunks(struct upload *up)
     if (r == 0 || r == -ECANCELED)
         return r;
     remote_error(remote, tier_error_is_transient(r) ? r : 0,
-                 "writing packs anew failed (%s); trying again later", strerror(-r));
+                 "writing packs anew failed (%s); retrying later", strerror(-r));
     repair_plan_failed(remote);
     return 0;
 }
@@ -312,7 +312,7 @@ void *upload_main(void *arg)
         if (r == -ESTALE)
             break;
         if (r < 0 && r != -ECANCELED) {
-            remote_error(remote, 0, "the upload stopped: %s; trying again", strerror(-r));
+            remote_error(remote, 0, "the upload stopped: %s; retrying", strerror(-r));
             pause = RETRY_MS;
         }
     }

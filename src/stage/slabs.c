@@ -215,7 +215,7 @@ static uint32_t ready_one_locked(struct stage *stage)
     mutex_lock(&stage->locked.lock);
     stage->locked.readying_count--;
     if (r == 0 && again) {
-        log_info("stage: there is memory again");
+        log_info("stage: memory is available again");
         stage->locked.grow_failed = false;
     }
     if (r == 0)

@@ -160,7 +160,7 @@ static int fsck_check_store(struct fsck *fsck)
     report_held(fsck);
     struct view_state state = view_state(view);
     _cleanup_free_ char *line =
-        xasprintf("%llu files, %llu packs; %llu chunks of %.1f MiB verified; cut %llu",
+        xasprintf("%llu files, %llu packs; %llu chunks of %.1f MiB verified; operation %llu",
                   (unsigned long long)state.files, (unsigned long long)state.packs,
                   (unsigned long long)fsck->chunks, (double)fsck->bytes / MIB,
                   (unsigned long long)state.applied_seq);

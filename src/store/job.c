@@ -163,7 +163,7 @@ static int gc_remote(struct store *store)
     counts->removed_bytes += request.bytes;
     job_counts_unlock(job);
     if (r == -EAGAIN) {
-        job_say(job, "remote: nothing to look at yet: what is there is not all published");
+        job_say(job, "remote: not checked: its newest changes are not published yet");
         return 0;
     }
     if (r < 0 && r != -ECANCELED)

@@ -63,7 +63,7 @@ static const char *scrub_explain_damage(int error)
 {
     return error == -EBADMSG   ? "does not match its checksum"
            : error == -ENOENT  ? "is missing"
-           : error == -EUCLEAN ? "is truncated, or no such thing"
+           : error == -EUCLEAN ? "is truncated or malformed"
            : error == -ENOLINK ? "refers to one that cannot be read"
                                : strerror(-error);
 }

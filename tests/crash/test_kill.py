@@ -209,9 +209,9 @@ def stop_in_vain(cairn):
     """SIGTERM to a daemon that cannot carry: packs are larger than what it may write, its log is not. It tries for ever."""
     pid = cairn.proc.pid
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (64 * rig.KIB, resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]))
-    tried = cairn.log().count("trying again")
+    tried = cairn.log().count("retrying")
     cairn.proc.terminate()
-    rig.poll(lambda: "stopping: " in cairn.log() and cairn.log().count("trying again") > tried, 20, "a try to carry")
+    rig.poll(lambda: "stopping: " in cairn.log() and cairn.log().count("retrying") > tried, 20, "a try to carry")
     assert cairn.proc.poll() is None
 
 

@@ -48,7 +48,7 @@ def test_a_pack_that_was_written_wrongly_is_written_again(cairn, disk, kind):
         with disk.fault("room", "pwrite", kind, times=1):
             rig.write_synced(os.path.join(cairn.mnt, name), data)
             assert disk.fired() == 1
-    assert cairn.log().count("trying again elsewhere") >= 1
+    assert cairn.log().count("retrying elsewhere") >= 1
     check_after_power_loss(cairn, files)
 
 

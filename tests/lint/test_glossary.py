@@ -43,6 +43,22 @@ def python_problems(path):
                 yield f"{path}:{token.start[0]}: {name}: {INSTEAD[word]} instead of {word}"
 
 
+def glossary():
+    """The rows of the table in docs/architecture.md: the words of each."""
+    with open(os.path.join(ROOT, "docs", "architecture.md"), encoding="utf-8") as file:
+        table = file.read().split("\n## Glossary\n", 1)[1]
+    return [row.split(", ") for row in re.findall(r"^\| ([^|]+) \|", table, re.M)[1:]]
+
+
+def test_the_glossary_has_the_words_with_one_meaning():
+    """Those that test_meanings.py is about; a page that is in order is found through."""
+    rows = glossary()
+    words = [word for row in rows for word in row]
+    assert {"cut", "run", "room", "follow", "turn", "keep", "generation", "pending upload", "unreferenced"} <= set(words)
+    assert len(words) == len(set(words)) > 50
+    assert rows == sorted(rows)
+
+
 def test_names_of_python_keep_to_the_glossary():
     paths = [path for top in ("python", "tests") for path in texts(ROOT, top) if path.endswith(".py")]
     assert len(paths) > 150
