@@ -56,8 +56,8 @@ CAIRN_MUST_CHECK int adopt_view(struct store *store, const struct head *head);
 /* The epoch from which other stores must see this one's numbers continue. NULL is fine. */
 uint64_t remote_epoch(const struct remote *remote);
 
-/* After recovery: makes the prefix and the head that say that we hold it, and what the view knows
- * to be published counts. The uploader tries again what fails for now. */
+/* After recovery: makes the prefix, and the head that says that this store holds it. From then on
+ * counts what the view knows to be published. The uploader retries transient failures. */
 CAIRN_MUST_CHECK int remote_hold(struct remote *remote, char **ret_text);
 
 /* --- while it is open ------------------------------------------------------------------------- */

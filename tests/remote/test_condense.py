@@ -170,7 +170,7 @@ def test_it_waits_while_a_program_goes_on(on_remote, directory, program):
     while time.monotonic() - begin < 15:  # shows what is done in this time: a look for old files is due every 5 s
         program(node)
         assert condensed(node) == 0
-        time.sleep(0.1)
+        time.sleep(0.1)  # between two operations: far less than the 2 s for which condensing waits
     rig.poll(lambda: condensed(node) > 0, 60, "a chunk that is dense on NVMe")
 
 
