@@ -21,6 +21,7 @@ import successor
 import watchdog
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+CAMPAIGNS = ("crash", "model", "remote")  # directories with tests that meet reduced contents by chance
 
 
 def pytest_addoption(parser):
@@ -30,14 +31,15 @@ def pytest_addoption(parser):
     group.addoption("--build", default=os.path.join(HERE, "..", "build"), help="directory of the cairn binary")
     group.addoption("--plain", action="store_true", help="try the tests themselves on a plain directory")
     group.addoption("--sanitize", action="store_true", help="the binary is a sanitizer build: no limits of time or memory")
-    group.addoption("--reduce", default=None,
-                    help="mount with this reduce= where a test does not say; contents are then such as can be reduced")
+    group.addoption("--reduce", default=None, help="mount with this reduce= where a test does not say; contents are then such as can be "
+                    "reduced (default: dense in every third test of tests/crash, tests/model and tests/remote)")
     group.addoption("--reports", default=None, help="directory for measured figures (default: BUILD/reports)")
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "needs_mount: means nothing on a plain directory")
     config.addinivalue_line("markers", "timeout(seconds): limit for one test on a quiet machine (times 10 with --full, 3 with --sanitize)")
+    config.addinivalue_line("markers", "noise: right for contents that nothing makes smaller, whatever --reduce says")
     config.addinivalue_line("markers", "always_s3: runs on S3 too, whatever the seed says")
     config.addinivalue_line("markers", "alone: measures time, so nothing may run beside it")
     config.addinivalue_line("markers", "paced: measures time, and keeps to a rate far below the machine's: beside others that do, and nothing else")
@@ -46,8 +48,6 @@ def pytest_configure(config):
     config.cairn_seed = seed_of(config)
     if not config.getoption("--reports"):
         config.option.reports = os.path.join(config.getoption("--build"), "reports")
-    if config.getoption("--reduce"):
-        os.environ[rig.REDUCE] = config.getoption("--reduce")
     config.cairn_mounts = []
     faulthandler.register(signal.SIGALRM, file=sys.__stderr__, all_threads=True, chain=True)
     config.cairn_stacks = tempfile.NamedTemporaryFile(prefix="cairn-stacks-")
@@ -176,7 +176,8 @@ def tell(config, line):
 def pytest_runtest_makereport(item, call):
     report = yield
     if report.failed:
-        report.sections.append(("seed", f"--seed {item.config.cairn_seed}"))
+        reduce = os.environ.get(rig.REDUCE)
+        report.sections.append(("seed", f"--seed {item.config.cairn_seed}{f' --reduce {reduce}' if reduce else ''}"))
         for mount in item.config.cairn_mounts:
             for pid in mount.pids():
                 report.sections.append((f"where daemon {pid} stands", watchdog.in_short(pid, watchdog.backtrace(pid))))
@@ -207,6 +208,16 @@ def seed(request):
 def rng(request, seed):
     """Random choices of one test: the same for the same seed, whatever else runs."""
     return rig.Dice(f"{seed} {request.node.name}")
+
+
+@pytest.fixture(autouse=True)
+def reduction(request, seed, monkeypatch):
+    """Says to this test, and to the processes that it starts, how mounts reduce and what contents are."""
+    word = request.config.getoption("--reduce")
+    if word is None and set(CAMPAIGNS) & set(request.path.parts) and random.Random(f"{seed} {request.node.nodeid}").random() < 1 / 3:
+        word = "dense"
+    if word and not request.node.get_closest_marker("noise"):
+        monkeypatch.setenv(rig.REDUCE, word)
 
 
 @pytest.fixture(scope="session")
