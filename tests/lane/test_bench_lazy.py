@@ -19,5 +19,5 @@ def test_bench_lazy_runs(mount_factory, request, directory):
     assert done.returncode == 0, done.stderr[-2000:]
     with open(out) as file:
         figures = json.load(file)["figures"]
-    assert len(figures) == 8 and all(figure["least"] <= figure["ratio"] <= figure["most"] for figure in figures.values())
+    assert len(figures) == 9 and all(figure["least"] <= figure["ratio"] <= figure["most"] for figure in figures.values())
     assert os.listdir(directory) == ["figures.json"]
