@@ -118,6 +118,7 @@ def test_several_readers_at_once(mount, rng):
     assert wrong == []
 
 
+@pytest.mark.noise
 def test_what_was_fetched_is_kept(mount, remote):
     """After a clean end, and after a kill a moment later, the remote is not needed any more."""
     fresh, data = published(mount, {"big": 60 * MIB, "small": 50_000})
@@ -167,6 +168,7 @@ def free(mount):
     return info.f_bavail * info.f_frsize
 
 
+@pytest.mark.noise
 def test_statfs_counts_what_eviction_frees(mount):
     """P10: what is free may still be written: what the remote has counts as free, but not what is pinned, nor what it lacks."""
     small = {"nvme": "300M"}
@@ -252,6 +254,7 @@ def test_a_pin_holds_at_once(mount, how):
     assert done.returncode == 1 and "pinned" in done.stderr, done
 
 
+@pytest.mark.noise
 def test_evict_and_warmup(mount):
     mount.mount()
     data = {f"dir/{i}": put(mount, f"dir/{i}", i, 20 * MIB) for i in range(3)} | {"other": put(mount, "other", 9, 20 * MIB)}
