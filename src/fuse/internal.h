@@ -192,8 +192,8 @@ static inline struct front *front_of(fuse_req_t req)
 
 /* mounted.c */
 void mounted_note(struct front *front); /* just now */
-bool mounted_is_here(
-    const struct front *front); /* at its mountpoint, in the daemon's mount namespace */
+/* Its path leads to it, in the daemon's mount namespace. Warns where another mount covers it. */
+bool mounted_is_here(const struct front *front);
 /* Unmounts it there, lazily; the descriptor stays open. */
 void mounted_end(struct front *front);
 /* Ends the connection, and unmounts nothing. No thread uses it any more. */

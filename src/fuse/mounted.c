@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The end of a mount, and whether it is still where it was made. It may be gone from there and live
- * on elsewhere, as a copy in another mount namespace. Then its path leads to what was below it, or
- * to what came there since: nothing that is ours to unmount. */
+/* The end of a mount, and whether its path still leads to it. It may be gone from there and live on
+ * elsewhere, as a copy in another mount namespace, or lie below another mount. Then the path leads
+ * to what was below it, or to what came there since: nothing that is ours to unmount. */
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
@@ -19,22 +19,42 @@ struct look {
     const struct front *front;
     dev_t device; /* of the newest mount there */
     bool is_here; /* the mount is among those at the path */
+    unsigned id;  /* of the mount there */
+    bool is_covered;
 };
+
+static bool is_at_mountpoint(const struct look *look, const struct mountinfo *mount)
+{
+    return strcmp(mount->mountpoint, look->front->options.mountpoint) == 0;
+}
 
 static bool mounted_see_mount(const struct mountinfo *mount, void *arg)
 {
     struct look *look = arg;
-    if (strcmp(mount->mountpoint, look->front->options.mountpoint) == 0) {
-        look->device = mount->device;
-        look->is_here = look->is_here || mount->device == look->front->device;
+    if (!is_at_mountpoint(look, mount))
+        return true;
+    look->device = mount->device;
+    if (mount->device == look->front->device) {
+        look->is_here = true;
+        look->id = mount->id;
     }
     return true;
+}
+
+/* The kernel lists mounts by age, and a mount that was moved may be older than what it covers. */
+static bool mounted_see_cover(const struct mountinfo *mount, void *arg)
+{
+    struct look *look = arg;
+    look->is_covered = is_at_mountpoint(look, mount) && mount->parent == look->id &&
+                       mount->device != look->front->device;
+    return !look->is_covered;
 }
 
 static struct look mounted_look(const struct front *front)
 {
     struct look look = {.front = front};
-    if (mountinfo_read("/proc/self/mountinfo", mounted_see_mount, &look) < 0)
+    if (mountinfo_read("/proc/self/mountinfo", mounted_see_mount, &look) < 0 ||
+        (look.is_here && mountinfo_read("/proc/self/mountinfo", mounted_see_cover, &look) < 0))
         look.is_here = true; /* not known: as if nothing had happened */
     return look;
 }
@@ -46,7 +66,12 @@ void mounted_note(struct front *front)
 
 bool mounted_is_here(const struct front *front)
 {
-    return front->device == 0 || mounted_look(front).is_here;
+    struct look look = mounted_look(front);
+    if (front->device != 0 && look.is_covered)
+        log_warn("%s is covered by another mount, and stays there without a daemon: unmount the "
+                 "other one, then this one",
+                 front->options.mountpoint);
+    return front->device == 0 || (look.is_here && !look.is_covered);
 }
 
 /* Ordinary users mount and unmount through fusermount3. */

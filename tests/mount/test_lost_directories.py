@@ -87,6 +87,38 @@ def test_mountpoint_covered(used):
     expect_all(used)
 
 
+@pytest.mark.parametrize("moved", [False, True], ids=["newer", "older"])
+def test_mountpoint_covered_at_the_end(cairn, directory, moved):
+    """SIGTERM leaves a mount alone that another program has made over ours, also one that is older and was moved there. Ours stays below,
+    and umount clears it."""
+    place = os.path.join(directory, "place")
+    os.makedirs(place + "/elsewhere")
+    rig.run("mount", "--bind", place, place)
+    try:
+        rig.run("mount", "--make-private", place)
+        other, cairn.mnt = place + "/elsewhere", place + "/mnt"
+        os.mkdir(cairn.mnt)
+        if moved:
+            rig.run("mount", "-t", "tmpfs", "tmpfs", other)
+        fill(cairn)
+        if moved:
+            rig.run("mount", "--move", other, cairn.mnt)
+        else:
+            rig.run("mount", "-t", "tmpfs", "tmpfs", cairn.mnt)
+        rig.write_file(cairn.mnt + "/theirs", b"theirs")
+        cairn.proc.send_signal(signal.SIGTERM)
+        assert cairn.reap() == 0
+        assert rig.read_file(cairn.mnt + "/theirs") == b"theirs"
+        assert "covered by another mount" in cairn.log()
+        rig.run("umount", cairn.mnt)
+        done = cairn.cairn("umount", cairn.mnt)
+        assert done.returncode == 0 and not os.path.ismount(cairn.mnt), done
+        expect_all(cairn)
+    finally:
+        cairn.close()
+        rig.file_systems_unmount(place)
+
+
 def test_store_moved(used):
     """The store is renamed below the daemon: it goes on there, and nothing is lost."""
     moved = used.store + "-moved"
