@@ -186,8 +186,7 @@ static struct syncing *take_syncing(struct front *front, bool *ret_more)
     return syncing;
 }
 
-/* fsyncs that wait for a remote may do so for hours: they fail now, for what they asked for is not
- * so. */
+/* fsyncs that wait, for a remote perhaps for hours, fail now: what they asked for is not so. */
 static void end_syncing(struct front *front)
 {
     uint64_t seen = event_count(&front->progress);
@@ -195,7 +194,7 @@ static void end_syncing(struct front *front)
     bool more;
     while ((syncing = take_syncing(front, &more)) || more) {
         if (syncing) {
-            cause_note("the mount ends before the remote has the data");
+            cause_note("the mount ends before the tier that fsync waits for has the data");
             (void)fuse_reply_err(syncing->req, front_failed(front, syncing->ino, "fsync", -EIO));
             free(syncing);
         } else {
