@@ -67,11 +67,22 @@ void horizon_kick(struct store *store)
     (void)pthread_cond_signal(&store->commit->horizon.changed);
 }
 
+/* An operation that is noted now is due when writeback_delay is over, and the rest may end later.
+ */
+bool horizon_must_wake_locked(struct store *store)
+{
+    check_held(&store->commit->horizon.lock);
+    const struct horizon *horizon = &store->commit->horizon;
+    if (!horizon->noted || horizon_is_urgent_locked(store))
+        return horizon->noted;
+    return horizon->rest_until > clock_monotonic_ns() + store->options.writeback_delay_ns;
+}
+
 void horizon_note(struct store *store)
 {
     LOCK_SCOPE(&store->commit->horizon.lock);
     store->commit->horizon.noted = true;
-    if (horizon_is_urgent_locked(store))
+    if (horizon_must_wake_locked(store))
         (void)pthread_cond_signal(&store->commit->horizon.changed);
 }
 

@@ -24,6 +24,7 @@ struct horizon {
     bool stopping;
     bool kicked; /* a round is wanted */
     bool noted;  /* there are new operations, or a new caller waits: a round, where it is urgent */
+    int64_t rest_until; /* monotonic ns: the writeback thread waits, at most until then; 0: not */
     uint64_t errors;
     char last_error[256];
     int64_t last_error_ns;
@@ -49,12 +50,14 @@ struct priority {
 void horizon_init(struct store *store);
 void horizon_done(struct store *store);
 void horizon_advance(struct store *store, uint64_t seq);
-/* There is an operation more. Writeback wakes up for it only if a caller waits: small operations
- * come by the ten thousand. */
+/* There is an operation more. Writeback wakes up for it only if a caller waits, or if it would come
+ * too late for it: small operations come by the ten thousand. */
 void horizon_note(struct store *store);
 /* Does a caller wait for the horizon (awaited), or for room (urgent)? */
 bool horizon_is_awaited_locked(struct store *store);
 bool horizon_is_urgent_locked(struct store *store);
+/* Does the writeback thread have to look now? */
+bool horizon_must_wake_locked(struct store *store);
 bool horizon_is_stopping(struct store *store); /* writeback_stop() was called */
 /* The writeback thread: waits for `ms`. False: the store stops, and it did not wait longer. */
 CAIRN_MUST_CHECK bool horizon_pause(struct store *store, int64_t ms);

@@ -93,9 +93,10 @@ static void writeback_rest(struct store *store)
     struct horizon *horizon = &store->commit->horizon;
     int64_t until = next_look(store);
     LOCK_SCOPE(&horizon->lock);
-    if (!horizon->stopping && !horizon->kicked &&
-        !(horizon->noted && horizon_is_urgent_locked(store)))
+    horizon->rest_until = until;
+    if (!horizon->stopping && !horizon->kicked && !horizon_must_wake_locked(store))
         (void)mutex_wait_until(&horizon->lock, &horizon->changed, until);
+    horizon->rest_until = 0;
 }
 
 static void *writeback_main(void *arg)

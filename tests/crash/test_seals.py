@@ -138,6 +138,18 @@ def test_what_was_closed_is_carried_though_others_write(cairn):
     expect_tensors(path, 1)
 
 
+def test_what_was_closed_is_carried_at_once(cairn):
+    """Also where writeback_delay is shorter than the writeback thread rests, and the close comes as that begins."""
+    cairn.mount(writeback_delay="0s")
+    took = []
+    for number in range(8):
+        rig.write_file(f"{cairn.mnt}/{number}", os.urandom(100_000))
+        begin = rig.time.monotonic()
+        rig.poll(lambda: cairn.status()["nvme"]["behind_bytes"] == 0, 20, "the file on NVMe", 0.005)
+        took.append(rig.time.monotonic() - begin)
+    assert min(took) < 0.15, took
+
+
 def test_what_was_closed_is_kept_before_it_is_truncated(cairn):
     """P7: as if there were no other writer: it is replaced by what is closed next, and not by nothing."""
     cairn.mount(writeback_delay="60s")
