@@ -52,48 +52,43 @@ static int send_phase(struct upload *up, unsigned phase)
 }
 
 /* A chunk that was lost, and that others rest on by what heads say, gets no base. */
-static int choose_phase(struct upload *up, const struct chunk_entry *entry, unsigned *ret)
+static int choose_phase(struct upload *up, const struct chunk_entry *entry, unsigned width,
+                        uint8_t *ret)
 {
     struct chunk_name base;
     bool has_dependents = false;
-    unsigned width = upload_width(up->remote->store, entry);
     *ret = 0;
+    if (width != 2 && width != 4)
+        return 0;
     int r = view_cut_has_dependents(up->cut, &entry->name, &has_dependents);
-    if (r < 0 || has_dependents || (width != 2 && width != 4))
+    if (r < 0 || has_dependents)
         return r;
     unsigned level = lineage_base(up->lineage, &entry->name, &base);
     check(level <= CHAIN_DEPTH_MAX);
-    *ret = width == 2 ? level : PHASE_FP32 + (unsigned)min_u64(level, FP32_LEVELS);
+    *ret = (uint8_t)(width == 2 ? level : PHASE_FP32 + min_u64(level, FP32_LEVELS));
     return 0;
 }
 
-/* The chunks of a pass get their phases. The pack of each is looked into, which may take a read of
- * the disk: a few threads do it at once. */
-struct sorting {
-    struct upload *up;
-    uint8_t *phases; /* of up->list, which is in order of name here */
+/* The chunks of a pass get their widths. The pack of each is looked into, which may take a read of
+ * the disk: a few threads do it at once. None of them reads in the cut, which is for one thread. */
+struct widths_job {
+    const struct upload *up;
+    uint8_t *widths; /* of up->list, which is in order of name here */
     _Atomic size_t next;
-    _Atomic int error;
 };
 
-#define SORT_STEP 32u
+#define WIDTHS_STEP 32u
 
-static void sort_job(void *arg)
+static void find_widths(void *arg)
 {
-    struct sorting *sorting = arg;
-    struct upload *up = sorting->up;
+    struct widths_job *job = arg;
+    const struct upload *up = job->up;
     for (;;) {
-        size_t i = atomic_fetch_add(&sorting->next, SORT_STEP), end = i + SORT_STEP;
-        if (i >= up->count || atomic_load(&sorting->error) < 0)
+        size_t i = atomic_fetch_add(&job->next, WIDTHS_STEP), end = i + WIDTHS_STEP;
+        if (i >= up->count || remote_is_stopping(up->remote))
             return;
-        int r = remote_is_stopping(up->remote) ? -ECANCELED : 0;
-        for (; i < end && i < up->count && r == 0; i++) {
-            unsigned phase;
-            r = choose_phase(up, &up->list[i], &phase);
-            sorting->phases[i] = (uint8_t)phase;
-        }
-        if (r < 0)
-            atomic_store(&sorting->error, r);
+        for (; i < end && i < up->count; i++)
+            job->widths[i] = (uint8_t)upload_width(up->remote->store, &up->list[i]);
     }
 }
 
@@ -101,17 +96,19 @@ static int sort_pass(struct upload *up)
 {
     size_t before = up->phases.count;
     vector_reserve(&up->phases, up->count);
-    struct sorting sorting = {.up = up, .phases = up->phases.at + before};
+    uint8_t *phases = up->phases.at + before;
+    struct widths_job job = {.up = up, .widths = phases};
     for (unsigned n = 0; n < up->remote->options.upload_threads; n++)
-        pool_submit(up->remote->senders, sort_job, &sorting);
+        pool_submit(up->remote->senders, find_widths, &job);
     pool_drain(up->remote->senders);
-    int r = atomic_load(&sorting.error);
-    if (r < 0)
-        return r;
-    up->phases.count += up->count;
-    for (size_t i = before; i < up->phases.count; i++)
-        up->in_phase[up->phases.at[i]]++;
-    return 0;
+    int r = remote_is_stopping(up->remote) ? -ECANCELED : 0;
+    for (size_t i = 0; i < up->count && r == 0; i++) {
+        r = choose_phase(up, &up->list[i], phases[i], &phases[i]);
+        up->in_phase[phases[i]]++;
+    }
+    if (r == 0)
+        up->phases.count += up->count;
+    return r;
 }
 
 static int sort_pending(struct upload *up)

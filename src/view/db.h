@@ -66,7 +66,8 @@ void view_note_applied(struct view *view, uint64_t seq);
 struct snap {
     struct view *view;
     LIST_ENTRY(snap) link; /* use.c: while it is held */
-    int error;             /* what every read in it gives, or 0 */
+    bool is_held;
+    int error; /* what every read in it gives, or 0 */
     const rocksdb_snapshot_t *snapshot;
     rocksdb_readoptions_t *read;
 };
