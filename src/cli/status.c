@@ -226,6 +226,15 @@ static void print_remote_behind(const cJSON *remote)
                          json_bytes(remote, "target_bytes").text);
 }
 
+static void print_remote_damaged(const cJSON *remote)
+{
+    if (json_number(remote, "damaged_chunks") > 0)
+        status_print_row("  damaged",
+                         "%.0f chunks were damaged before they could be uploaded: 'cairn scrub' "
+                         "names their files",
+                         json_number(remote, "damaged_chunks"));
+}
+
 static void status_print_remote(const cJSON *remote)
 {
     const char *state = json_text(remote, "state"), *name = json_text(remote, "name");
@@ -245,6 +254,7 @@ static void status_print_remote(const cJSON *remote)
         print_unpublished(remote);
     else
         print_remote_behind(remote);
+    print_remote_damaged(remote);
     status_print_row("  since the mount", "%s uploaded, %s fetched, %.0f requests, %.0f retries",
                      json_bytes(remote, "uploaded_bytes_total").text,
                      json_bytes(remote, "fetched_bytes_total").text,

@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include "base/vector.h"
 #include "cli/ask.h"
 #include "cli/command.h"
 #include "cli/horizon.h"
 #include "cli/human.h"
+#include "cli/json.h"
 #include "cli/target.h"
 #include "daemon/control.h"
 
 enum wait_level { WAIT_STAGE, WAIT_NVME, WAIT_REMOTE }; /* in the order of the flag's words */
+
+struct awaited {
+    const char *path;
+    char *store; /* the mount list's */
+    uint64_t ino;
+};
 
 struct wait_request {
     unsigned level; /* enum wait_level */
@@ -17,6 +25,7 @@ struct wait_request {
     struct mount_list mounts;
     VECTOR(struct horizon_goal)
     goals; /* one a store, as much as the paths of that store need together */
+    VECTOR(struct awaited) awaited; /* at the level of the remote */
 };
 
 static struct horizon_goal *goal_of(struct wait_request *request, char *store)
@@ -61,7 +70,48 @@ static int add_path(const struct command *command, struct wait_request *request,
         return code;
     if (request->level == WAIT_STAGE)
         return CLI_OK; /* the stage has every file that can be seen, or a lower tier has it */
+    if (request->level == WAIT_REMOTE)
+        vector_add(&request->awaited, (struct awaited){path, mount->store, ino});
     return add_need(request, mount, ino);
+}
+
+/* A daemon without damaged chunks, or of an earlier version, is asked for no more. */
+static bool has_damaged_chunks(const char *store, uint64_t *ret_count)
+{
+    cJSON *status = NULL;
+    *ret_count = 0;
+    if (ask_daemon("wait", store, "status", NULL, &status) == 0)
+        *ret_count = json_count(json_part(status, "remote"), "damaged_chunks");
+    cJSON_Delete(status);
+    return *ret_count > 0;
+}
+
+static int wait_find_damage(const struct awaited *awaited)
+{
+    struct stat st;
+    uint64_t chunks, bytes = 0;
+    if (!has_damaged_chunks(awaited->store, &chunks))
+        return CLI_OK;
+    if (stat(awaited->path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        complain("wait",
+                 "%s: %llu chunks of the store were damaged before they could be uploaded; 'cairn "
+                 "scrub' names their files",
+                 awaited->path, (unsigned long long)chunks);
+        return CLI_FAILED;
+    }
+    cJSON *ask = cJSON_CreateObject(), *reply = NULL;
+    control_add_u64(ask, "ino", awaited->ino);
+    if (ask_daemon("wait", awaited->store, "damaged", ask, &reply) < 0)
+        return CLI_FAILED;
+    (void)control_get_u64(reply, "bytes", &bytes);
+    cJSON_Delete(reply);
+    if (bytes == 0)
+        return CLI_OK;
+    complain("wait",
+             "%s: %s of it are damaged on NVMe, and the remote will never have them: restore the "
+             "file",
+             awaited->path, human_bytes(bytes).text);
+    return CLI_FAILED;
 }
 
 static int wait_for_paths(const struct command *command, struct wait_request *request, char **paths)
@@ -79,6 +129,8 @@ static int wait_for_paths(const struct command *command, struct wait_request *re
         complain(command->name, "timed out: %s not yet %s; wait longer, or see 'cairn status'",
                  human_bytes(left).text,
                  request->level == WAIT_REMOTE ? "in the remote" : "on NVMe");
+    for (size_t i = 0; i < request->awaited.count && code == CLI_OK; i++)
+        code = wait_find_damage(&request->awaited.at[i]);
     return code;
 }
 
@@ -94,6 +146,7 @@ static int execute_wait(const struct command *command, int argc, char **argv)
     horizon_catch_interrupts();
     code = wait_for_paths(command, &request, paths);
     vector_free(&request.goals);
+    vector_free(&request.awaited);
     mounts_done(&request.mounts);
     return code;
 }
@@ -122,7 +175,8 @@ const struct command wait_command = {
     .operands =
         (const struct operand[]){{.name = "PATH", .offers = OFFER_FILES, .is_repeated = true}, {0}},
     .exits = (const struct exit_status[]){{CLI_OK, "the tier has all of it"},
-                                          {CLI_FAILED, "failed"},
+                                          {CLI_FAILED,
+                                           "failed, or the remote will never have all of it"},
                                           {CLI_USAGE, "wrong usage"},
                                           {CLI_NOT_MET, "timed out"},
                                           {CLI_INTERRUPTED, "interrupted"},

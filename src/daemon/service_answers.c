@@ -242,6 +242,20 @@ cJSON *handle_need(struct service *service, const cJSON *request)
     return reply;
 }
 
+/* Tells what the remote will never have of a file. */
+cJSON *handle_damaged(struct service *service, const cJSON *request)
+{
+    uint64_t ino, bytes = 0;
+    if (!control_get_u64(request, "ino", &ino))
+        return control_error(EINVAL, "damaged: ino is missing");
+    int r = store_remote_damaged(service->store, ino, &bytes);
+    if (r < 0 && r != -ENOENT)
+        return control_error(-r, strerror(-r));
+    cJSON *reply = cJSON_CreateObject();
+    control_add_u64(reply, "bytes", bytes);
+    return reply;
+}
+
 cJSON *handle_horizon(struct service *service, const cJSON *request)
 {
     (void)request;

@@ -132,6 +132,7 @@ void service_renew_tick(struct service *service);
 cJSON *handle_status(struct service *service, const cJSON *request);
 cJSON *handle_need(struct service *service, const cJSON *request);
 cJSON *handle_horizon(struct service *service, const cJSON *request);
+cJSON *handle_damaged(struct service *service, const cJSON *request);
 cJSON *handle_urgent(struct service *service, const cJSON *request);
 cJSON *handle_drain(struct service *service, const cJSON *request);
 cJSON *handle_ping(struct service *service, const cJSON *request);

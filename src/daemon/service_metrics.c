@@ -84,6 +84,8 @@ static const struct metric {
     {"remote_behind_bytes", "gauge", "remote", "behind_bytes", 1,
      "Data on NVMe that is not in the remote yet."},
     {"remote_behind_chunks", "gauge", "remote", "behind_chunks", 1, "Chunks of that data."},
+    {"remote_damaged_chunks", "gauge", "remote", "damaged_chunks", 1,
+     "Chunks of files that were damaged before they could be uploaded."},
     {"remote_unpublished_files", "gauge", "remote", "unpublished_files", 1,
      "Fenced mount: changed files that are not published."},
     {"remote_unpublished_bytes", "gauge", "remote", "unpublished_bytes", 1, "Their size."},

@@ -11,6 +11,7 @@ cJSON *service_handle(const cJSON *request, void *arg)
     } verbs[] = {{"status", handle_status},
                  {"need", handle_need},
                  {"horizon", handle_horizon},
+                 {"damaged", handle_damaged},
                  {"urgent", handle_urgent},
                  {"drain", handle_drain},
                  {"ping", handle_ping},

@@ -96,6 +96,10 @@ struct survey_part {
  * state. */
 CAIRN_MUST_CHECK int store_survey(struct store *store, uint64_t ino, uint64_t *at, size_t max,
                                   void (*fn)(const struct survey_part *part, void *arg), void *arg);
+/* Bytes of the file that the remote horizon has passed, and that the remote will never have: their
+ * chunks were damaged before they could be uploaded. Reads the view where the newest head of this
+ * mount lacks chunks. */
+CAIRN_MUST_CHECK int store_remote_damaged(struct store *store, uint64_t ino, uint64_t *ret_bytes);
 /* As view_find_users(). */
 CAIRN_MUST_CHECK int store_find_users(struct store *store, const struct chunk_prefix *chunks,
                                       size_t count, uint64_t *at, size_t max,

@@ -2,7 +2,11 @@
 /* Looking at what files consist of, a portion at a time: nothing is held or remembered between
  * portions, so a survey costs other callers nothing. */
 #include "fetch/internal.h"
+#include "remote/remote.h"
+#include "remote/state.h"
 #include "view/remote.h"
+
+#define DAMAGED_PORTION 4096
 
 struct survey {
     struct store *store;
@@ -86,6 +90,28 @@ int store_survey(struct store *store, uint64_t ino, uint64_t *at, size_t max,
     int r = view_extents(store->view, ino, 0, *at, INT64_MAX - *at, survey_look_at, &survey);
     *at = survey.at;
     return r == -ENOENT ? 0 : r < 0 ? r : survey.more;
+}
+
+static void add_damaged(const struct survey_part *part, void *arg)
+{
+    uint64_t *bytes = arg;
+    if (part->is_chunk && !part->is_remote)
+        *bytes += part->length;
+}
+
+int store_remote_damaged(struct store *store, uint64_t ino, uint64_t *ret_bytes)
+{
+    uint64_t pending = 0, at = 0;
+    *ret_bytes = 0;
+    if (!store->remote || remote_damaged_chunks(store->remote) == 0)
+        return 0;
+    int r = store_remote_needs(store, ino, &pending);
+    if (r < 0 || pending)
+        return r; /* it has changed since: what it has now is on its way */
+    do
+        r = store_survey(store, ino, &at, DAMAGED_PORTION, add_damaged, ret_bytes);
+    while (r == 1);
+    return r;
 }
 
 int store_find_users(struct store *store, const struct chunk_prefix *chunks, size_t count,

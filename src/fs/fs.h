@@ -187,6 +187,9 @@ CAIRN_MUST_CHECK int fs_fsync(struct fs *fs, uint64_t ino, struct fs_barrier *re
 /* Calls `fn` once, when the barrier is reached: see store_wait() and store_wait_remote(). */
 void fs_await(struct fs *fs, const struct fs_barrier *barrier, void (*fn)(int result, void *arg),
               void *arg, uint64_t *ret_ticket);
+/* The barrier is reached. Is what it stands for in its tier? -EIO: bytes of the file never will be,
+ * as the cause says. Reads the view. */
+CAIRN_MUST_CHECK int fs_after_barrier(struct fs *fs, uint64_t ino, enum fs_fsync level);
 
 /* --- content ---------------------------------------------------------------------------------- */
 

@@ -2,6 +2,7 @@
 /* Open files: opening, closing, sealing at close and at fsync. */
 #include <fcntl.h>
 
+#include "base/cause.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "fs/internal.h"
@@ -346,4 +347,17 @@ void fs_await(struct fs *fs, const struct fs_barrier *barrier, void (*fn)(int re
         store_wait_remote(fs->store, barrier->seq, fn, arg, ret_ticket);
     else
         store_wait(fs->store, barrier->seq, fn, arg, ret_ticket);
+}
+
+int fs_after_barrier(struct fs *fs, uint64_t ino, enum fs_fsync level)
+{
+    uint64_t damaged = 0;
+    int r = level == FS_FSYNC_REMOTE ? store_remote_damaged(fs->store, ino, &damaged) : 0;
+    if (r == 0 && damaged > 0) {
+        cause_note("%llu bytes of it are damaged on NVMe, and the remote will never have them: "
+                   "restore the file",
+                   (unsigned long long)damaged);
+        r = -EIO;
+    }
+    return r;
 }

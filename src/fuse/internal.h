@@ -37,6 +37,7 @@ struct syncing {
     fuse_req_t req;
     uint64_t ino;
     pid_t pid;
+    enum fs_fsync level;
     size_t written; /* 0: an fsync */
     uint64_t ticket;
     bool is_listed;

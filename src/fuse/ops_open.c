@@ -135,9 +135,12 @@ static void sync_done(int result, void *arg)
     TAILQ_REMOVE(&front->locked.syncing, syncing, link);
     front->locked.synced++;
     mutex_unlock(&front->locked.lock);
-    if (result < 0) {
+    if (result < 0)
         cause_note(
             "the wait cannot succeed: the mount ends, or another writer has taken over its remote");
+    else
+        result = fs_after_barrier(front->fs, syncing->ino, syncing->level);
+    if (result < 0) {
         (void)fuse_reply_err(syncing->req, front_failed(front, syncing->ino, "fsync", -EIO));
     } else {
         reply_synced(syncing->req, syncing->written);
@@ -162,8 +165,12 @@ void front_sync(fuse_req_t req, fuse_ino_t ino, size_t written)
         return;
     }
     struct syncing *syncing = xcalloc(1, sizeof *syncing);
-    *syncing = (struct syncing){
-        .front = front, .req = req, .ino = ino, .pid = fuse_req_ctx(req)->pid, .written = written};
+    *syncing = (struct syncing){.front = front,
+                                .req = req,
+                                .ino = ino,
+                                .pid = fuse_req_ctx(req)->pid,
+                                .level = barrier.level,
+                                .written = written};
     mutex_lock(&front->locked.lock);
     TAILQ_INSERT_TAIL(&front->locked.syncing, syncing, link);
     mutex_unlock(&front->locked.lock);

@@ -103,6 +103,8 @@ struct remote {
     int64_t patience_ns; /* of the tier, while no caller waits */
     _Atomic uint64_t next_run, uploaded_total, fetched_total;
     struct encode_totals encoded; /* for the remote */
+    /* The newest head of this mount refers to them, and has not got them: they were damaged. */
+    _Atomic uint64_t damaged_chunks;
 };
 
 /* --- remote.c --------------------------------------------------------------------------------- */

@@ -130,6 +130,11 @@ void store_wait_remote(struct store *store, uint64_t seq, waiter_fn *fn, void *a
         fn(reached ? 0 : -ESHUTDOWN, arg);
 }
 
+uint64_t remote_damaged_chunks(const struct remote *remote)
+{
+    return atomic_load(&remote->damaged_chunks);
+}
+
 bool remote_unwait(struct remote *remote, uint64_t ticket)
 {
     LOCK_SCOPE(&remote->shared.lock);

@@ -17,5 +17,7 @@ bool remote_has_ours(struct remote *remote);
 /* Is it getting data now, that may leave NVMe when they are there? NULL is fine. The writeback
  * thread. */
 bool remote_will_relieve(struct remote *remote);
+/* Chunks that the newest head of this mount refers to, and has not got. */
+uint64_t remote_damaged_chunks(const struct remote *remote);
 /* As store_unwait(), of store_wait_remote(). */
 bool remote_unwait(struct remote *remote, uint64_t ticket);

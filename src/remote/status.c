@@ -74,6 +74,7 @@ void store_remote_status(struct store *store, struct remote_status *ret)
     remote->tier->ops->traffic(remote->tier, &traffic);
     ret->behind_bytes = view.pending_bytes;
     ret->behind_chunks = view.pending_chunks;
+    ret->damaged_chunks = remote_damaged_chunks(remote);
     ret->packs = view.packs;
     ret->pack_bytes = view.pack_bytes;
     ret->held_bytes = view.held_bytes;

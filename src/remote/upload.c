@@ -133,6 +133,8 @@ static int publish_cut(struct upload *up)
     if (r == 0 && missing)
         remote_error(remote, 0, "%llu chunks that are damaged on NVMe are missing in the remote",
                      (unsigned long long)missing);
+    if (r == 0)
+        atomic_store(&remote->damaged_chunks, missing);
     /* 1: the cut says nothing that the head does not say already. */
     if (r == 0 || r == 1)
         remote_advance(remote, view_cut_state(up->cut).applied_seq);

@@ -236,3 +236,37 @@ def test_damaged_object_is_never_served(on_remote, remote, rng):
             assert error.errno == errno.EIO, error
         finally:
             fresh.close()
+
+
+def wait_of(node, path):
+    done = node.cairn("wait", "--level", "remote", "--timeout", "60s", path)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.noise
+def test_what_was_damaged_before_its_upload_is_told(on_remote, remote):
+    """P3: neither fsync=remote nor a wait says that the remote has what it will never have. Other files are as ever."""
+    node = on_remote(remote, fsync="remote")
+    node.mount(remote=None, fsync="nvme")
+    path, other = os.path.join(node.mnt, "file"), os.path.join(node.mnt, "other")
+    rig.write_file(path, rig.seeded_bytes(1, 4 * rig.MIB))
+    node.umount()
+    for name in os.listdir(os.path.join(node.store, "packs")):
+        with open(os.path.join(node.store, "packs", name), "r+b") as file:
+            file.seek(3 * rig.MIB)
+            file.write(b"\x5a" * 24)
+    node.mount()
+    code, text = wait_of(node, path)
+    assert code == 1 and "will never have" in text
+    code, text = wait_of(node, node.mnt)
+    assert code == 1 and "scrub" in text
+    assert node.remote_status()["damaged_chunks"] == 1
+    with open(path, "rb") as file, pytest.raises(OSError) as failure:
+        os.fsync(file.fileno())
+    assert failure.value.errno == errno.EIO
+    rig.write_synced(other, b"other")
+    assert wait_of(node, other) == (0, "")
+    rig.write_synced(path, rig.seeded_bytes(2, 4 * rig.MIB))
+    assert wait_of(node, path) == (0, "")
+    assert wait_of(node, node.mnt) == (0, "")
+    assert node.remote_status()["damaged_chunks"] == 0
