@@ -412,7 +412,9 @@ void room_settle(struct store *store, int64_t began, bool found)
 
 int room_start(struct store *store)
 {
-    store->commit->room.wanted = true;
+    mutex_lock(&store->commit->room.lock); /* the writeback thread runs, and asks, too */
+    ask_locked(store);
+    mutex_unlock(&store->commit->room.lock);
     room_adjust(store);
     int r = thread_start(&store->commit->room.thread, "cairn-room", room_main, store);
     store->commit->room.started = r == 0;
