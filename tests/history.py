@@ -13,7 +13,6 @@ rank, run freely in between.
 import argparse
 import ctypes
 import fcntl
-import functools
 import hashlib
 import json
 import multiprocessing
@@ -27,7 +26,7 @@ import time
 
 import numpy
 
-from rig import REDUCE, seeded_bytes, sync_directory
+from rig import REDUCE, cached_content, seeded_bytes, sync_directory
 
 AT_FDCWD, AT_SYMLINK_FOLLOW = -100, 0x400
 RENAME_EXCHANGE, RENAME_WHITEOUT = 2, 4
@@ -36,7 +35,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 # ---------------------------------------------------------------- contents
 
-@functools.lru_cache(maxsize=256)
+@cached_content(256)
 def data_of(seed, size):
     """The bytes of one write: a function of its seed and size."""
     if REDUCE in os.environ:
@@ -83,7 +82,7 @@ def bytes_of(content):
     return b"".join(parts)
 
 
-@functools.lru_cache(maxsize=65536)
+@cached_content(65536)
 def digest(content):
     return hashlib.blake2b(bytes_of(content), digest_size=16).hexdigest()
 

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -65,6 +66,16 @@ def noise(seed, size):
     """Bytes that nothing makes smaller, at some GB/s: tests make many GB of them."""
     key = int.from_bytes(hashlib.blake2b(repr(seed).encode(), digest_size=16).digest(), "little")
     return SFC64(key).random_raw(-(-size // 8)).view("u1")[:size].tobytes()
+
+
+def cached_content(most):
+    """As functools.lru_cache, for what follows from contents: --reduce says for each test what these are."""
+
+    def decorate(function):
+        made = functools.lru_cache(most)(lambda _, *args: function(*args))
+        return functools.wraps(function)(lambda *args: made(os.environ.get(REDUCE), *args))
+
+    return decorate
 
 
 def reduction():

@@ -26,7 +26,7 @@ class Mismatch(AssertionError):
     """The filesystem is not what the model says."""
 
 
-@functools.lru_cache(maxsize=64)
+@rig.cached_content(64)
 def data_of(seed, size):
     """The bytes of one write. Some are zeros, some repeat, some are there several times."""
     if seed % 16 == 0:
