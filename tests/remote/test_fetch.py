@@ -56,6 +56,7 @@ def same(mount, data):
     return [name for name, bytes_ in data.items() if rig.read_file(os.path.join(mount.mnt, name)) != bytes_]
 
 
+@pytest.mark.noise
 def test_fresh_node_reads_every_byte(mount):
     """P5, P8: small, large, many, sparse."""
     files = {"empty": 0, "one": 1, "inline": 3000, "dir/odd": 5 * MIB + 7, "big": 70 * MIB} | {f"many/{i}": 40_000 for i in range(50)}
@@ -65,6 +66,7 @@ def test_fresh_node_reads_every_byte(mount):
     assert fetched(fresh) < 1.15 * sum(files.values())
 
 
+@pytest.mark.noise
 def test_part_of_a_file_costs_little(mount):
     fresh, data = published(mount, {"big": 200 * MIB})
     fresh.mount()
@@ -75,6 +77,7 @@ def test_part_of_a_file_costs_little(mount):
     assert fetched(fresh) <= 6 * MIB
 
 
+@pytest.mark.noise
 def test_sequential_reader_is_served_ahead(mount):
     """Few and large requests, nothing twice."""
     fresh, data = published(mount, {"big": 200 * MIB})
@@ -85,6 +88,7 @@ def test_sequential_reader_is_served_ahead(mount):
     assert fresh.remote_status()["requests_total"] - before < 100
 
 
+@pytest.mark.noise
 def test_mapped_file_is_served_ahead(mount):
     fresh, data = published(mount, {"big": 100 * MIB})
     fresh.mount()
