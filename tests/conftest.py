@@ -21,7 +21,8 @@ import successor
 import watchdog
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-CAMPAIGNS = ("crash", "model", "remote")  # directories with tests that meet reduced contents by chance
+# Directories and files with tests that meet reduced contents by chance.
+CAMPAIGNS = ("crash", "model", "test_gc.py", "test_snapshots.py", "test_two_writers.py")
 
 
 def pytest_addoption(parser):
@@ -32,7 +33,7 @@ def pytest_addoption(parser):
     group.addoption("--plain", action="store_true", help="try the tests themselves on a plain directory")
     group.addoption("--sanitize", action="store_true", help="the binary is a sanitizer build: no limits of time or memory")
     group.addoption("--reduce", default=None, help="mount with this reduce= where a test does not say; contents are then such as can be "
-                    "reduced (default: dense in every third test of tests/crash, tests/model and tests/remote)")
+                    "reduced (default: dense in every third test of crashes, of the model, and of gc, snapshots and two writers of a remote)")
     group.addoption("--reports", default=None, help="directory for measured figures (default: BUILD/reports)")
 
 
