@@ -75,23 +75,24 @@ static int add_path(const struct command *command, struct wait_request *request,
     return add_need(request, mount, ino);
 }
 
-/* A daemon without damaged chunks, or of an earlier version, is asked for no more. */
-static bool has_damaged_chunks(const char *store, uint64_t *ret_count)
+/* 0 also of a daemon of an earlier version, which knows of none. */
+static int count_damaged_chunks(const char *store, uint64_t *ret_count)
 {
     cJSON *status = NULL;
-    *ret_count = 0;
-    if (ask_daemon("wait", store, "status", NULL, &status) == 0)
-        *ret_count = json_count(json_part(status, "remote"), "damaged_chunks");
+    if (ask_daemon("wait", store, "status", NULL, &status) < 0)
+        return CLI_FAILED;
+    *ret_count = json_count(json_part(status, "remote"), "damaged_chunks");
     cJSON_Delete(status);
-    return *ret_count > 0;
+    return CLI_OK;
 }
 
 static int wait_find_damage(const struct awaited *awaited)
 {
     struct stat st;
-    uint64_t chunks, bytes = 0;
-    if (!has_damaged_chunks(awaited->store, &chunks))
-        return CLI_OK;
+    uint64_t chunks = 0, bytes = 0;
+    int code = count_damaged_chunks(awaited->store, &chunks);
+    if (code != CLI_OK || chunks == 0)
+        return code;
     if (stat(awaited->path, &st) == 0 && S_ISDIR(st.st_mode)) {
         complain("wait",
                  "%s: %llu chunks of the store were damaged before they could be uploaded; 'cairn "

@@ -111,6 +111,10 @@ int store_remote_damaged(struct store *store, uint64_t ino, uint64_t *ret_bytes)
     do
         r = store_survey(store, ino, &at, DAMAGED_PORTION, add_damaged, ret_bytes);
     while (r == 1);
+    if (r == 0 && *ret_bytes > 0)
+        r = store_remote_needs(store, ino, &pending);
+    if (pending) /* it changed meanwhile, and newer bytes were counted */
+        *ret_bytes = 0;
     return r;
 }
 

@@ -51,7 +51,7 @@ def write_direct(fd, data, offset):
     assert os.pwrite(fd, buffer, offset) == len(data)
 
 
-@pytest.mark.noise
+@pytest.mark.noise  # what can be reduced repeats itself
 def test_only_what_was_flushed_is_sure(new_disk, rng):
     """Of what was not, there is an image with all, one with none, and with parts of it: not in order, and torn at 512 bytes."""
     disk, count, size = new_disk(size=320 * rig.MIB), 12, 16 * rig.KIB

@@ -98,7 +98,6 @@ def save_in_rounds(mount, rng_seed, rounds):
         mount.wait_remote(timeout="120s")
 
 
-@pytest.mark.noise
 @pytest.mark.timeout(240)
 def test_requests_stay_bounded(on_remote, s3, behind_proxy, proxy, rng, full, report):
     """A tenth of the requests fail: no more than 1.3 x the requests of a clean run, for saving and for reading."""
@@ -244,7 +243,7 @@ def wait_of(node, path):
     return done.returncode, done.stderr
 
 
-@pytest.mark.noise
+@pytest.mark.noise  # the damage is put where a pack of raw bytes has some
 def test_what_was_damaged_before_its_upload_is_told(on_remote, remote):
     """P3: neither fsync=remote nor a wait says that the remote has what it will never have. Other files are as ever."""
     node = on_remote(remote, fsync="remote")

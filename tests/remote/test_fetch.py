@@ -56,7 +56,6 @@ def same(mount, data):
     return [name for name, bytes_ in data.items() if rig.read_file(os.path.join(mount.mnt, name)) != bytes_]
 
 
-@pytest.mark.noise
 def test_fresh_node_reads_every_byte(mount):
     """P5, P8: small, large, many, sparse."""
     files = {"empty": 0, "one": 1, "inline": 3000, "dir/odd": 5 * MIB + 7, "big": 70 * MIB} | {f"many/{i}": 40_000 for i in range(50)}
@@ -66,7 +65,6 @@ def test_fresh_node_reads_every_byte(mount):
     assert fetched(fresh) < 1.15 * sum(files.values())
 
 
-@pytest.mark.noise
 def test_part_of_a_file_costs_little(mount):
     fresh, data = published(mount, {"big": 200 * MIB})
     fresh.mount()
@@ -77,7 +75,6 @@ def test_part_of_a_file_costs_little(mount):
     assert fetched(fresh) <= 6 * MIB
 
 
-@pytest.mark.noise
 def test_sequential_reader_is_served_ahead(mount):
     """Few and large requests, nothing twice."""
     fresh, data = published(mount, {"big": 200 * MIB})
@@ -88,7 +85,6 @@ def test_sequential_reader_is_served_ahead(mount):
     assert fresh.remote_status()["requests_total"] - before < 100
 
 
-@pytest.mark.noise
 def test_mapped_file_is_served_ahead(mount):
     fresh, data = published(mount, {"big": 100 * MIB})
     fresh.mount()
@@ -122,7 +118,7 @@ def test_several_readers_at_once(mount, rng):
     assert wrong == []
 
 
-@pytest.mark.noise
+@pytest.mark.noise  # counts bytes as long as they are raw
 def test_what_was_fetched_is_kept(mount, remote):
     """After a clean end, and after a kill a moment later, the remote is not needed any more."""
     fresh, data = published(mount, {"big": 60 * MIB, "small": 50_000})
@@ -172,7 +168,7 @@ def free(mount):
     return info.f_bavail * info.f_frsize
 
 
-@pytest.mark.noise
+@pytest.mark.noise  # counts bytes as long as they are raw
 def test_statfs_counts_what_eviction_frees(mount):
     """P10: what is free may still be written: what the remote has counts as free, but not what is pinned, nor what it lacks."""
     small = {"nvme": "300M"}
@@ -258,7 +254,7 @@ def test_a_pin_holds_at_once(mount, how):
     assert done.returncode == 1 and "pinned" in done.stderr, done
 
 
-@pytest.mark.noise
+@pytest.mark.noise  # counts bytes as long as they are raw
 def test_evict_and_warmup(mount):
     mount.mount()
     data = {f"dir/{i}": put(mount, f"dir/{i}", i, 20 * MIB) for i in range(3)} | {"other": put(mount, "other", 9, 20 * MIB)}

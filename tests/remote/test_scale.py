@@ -88,7 +88,7 @@ def account(rows):
     }
 
 
-@pytest.mark.noise
+@pytest.mark.noise  # counts bytes as long as they are raw
 @pytest.mark.needs_mount
 @pytest.mark.timeout(240)
 def test_one_small_file_among_many(on_remote, directory, full, report):
@@ -229,7 +229,7 @@ def publish_and_wait(node):
     node.wait_remote()
 
 
-@pytest.mark.noise
+@pytest.mark.noise  # counts bytes as long as they are raw
 @pytest.mark.alone_with_full
 @pytest.mark.needs_mount
 @pytest.mark.timeout(240)

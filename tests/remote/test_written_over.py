@@ -82,7 +82,7 @@ def collect(job):
     job.node.wait_remote()
     idle, left = 0, None
     while idle < 3:
-        time.sleep(1.5)
+        time.sleep(1.5)  # longer than gc_grace, whose end no event tells
         assert job.node.cairn("gc", job.node.mnt).returncode == 0
         before, left = left, sum(job.node.remote.names("packs/").values())
         idle = idle + 1 if left == before else 0
