@@ -32,6 +32,8 @@
 #include "remote/state.h"
 #include "view/remote.h"
 
+#define SMALL_PACK_LEN (4 * MIB) /* packs of fewer bytes are merged some day */
+
 /* State that several threads share. */
 struct remote_shared {
     struct cairn_mutex lock; /* LOCK_WAITERS */

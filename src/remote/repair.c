@@ -17,7 +17,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define SMALL_LENGTH (4 * MIB)
 #define SMALL_PACKS_MAX 16u
 #define SMALL_PACKS_URGED_MAX 256u /* while a caller waits */
 #define ROUND_BYTES (256 * MIB)
@@ -158,7 +157,7 @@ static int survey_pack(const struct view_remote_pack *pack, void *arg)
     if (pack->live_count == 0)
         return 0; /* the next head dooms it */
     struct candidate candidate = {pack->pack, pack->live_bytes};
-    if (pack->length < SMALL_LENGTH)
+    if (pack->length < SMALL_PACK_LEN)
         vector_add(&survey->small, candidate);
     else if (pack->live_bytes < pack->length / 2)
         vector_add(&survey->sparse, candidate);
@@ -172,7 +171,7 @@ static int compare_costs(const void *a, const void *b)
 }
 
 /* The number of the smallest that become one: as many as there can be with the last of them at most
- * twice the rest together. Among more than SMALL_PACKS_MAX between a block and SMALL_LENGTH there
+ * twice the rest together. Among more than SMALL_PACKS_MAX between a block and SMALL_PACK_LEN there
  * always are some. */
 static size_t small_to_merge(const struct candidates *small)
 {

@@ -223,7 +223,8 @@ static int upload_round(struct remote *remote)
     if (r == 0)
         r = upload_open_cut(&up);
     if (r == 0) {
-        set_target(remote, view_remote(store->view).pending_bytes);
+        up.pending_bytes = view_remote(store->view).pending_bytes;
+        set_target(remote, up.pending_bytes);
         r = build_lineage(&up);
     }
     if (r == 0)

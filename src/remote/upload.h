@@ -33,7 +33,8 @@ struct lineage;
 struct upload {
     struct remote *remote;
     struct view_cut *cut;
-    VECTOR(uint64_t) pins; /* packs on NVMe, ascending */
+    uint64_t pending_bytes; /* stored on NVMe, that the remote lacks */
+    VECTOR(uint64_t) pins;  /* packs on NVMe, ascending */
 
     /* upload_order.c: the phase of each chunk that is pending at the cut, in order of name. Without
      * reduce=dense there are none: all are of phase 0, as is what has no room here. */
@@ -51,6 +52,7 @@ struct upload {
     _Atomic int error;
     sem_t fillers;            /* of senders that fill a pack */
     bool is_relocating;       /* the list is a repair_plan's */
+    bool has_sent;            /* another list of this round */
     _Atomic unsigned rescues; /* that were tried in this round */
     _Atomic uint64_t unread;  /* chunks of it that can be read from nowhere */
 };

@@ -10,6 +10,11 @@
 #define RETRY_MS 1000
 #define RETRY_REFUSED_MS 10000
 
+/* The first packs of a large round are small ones, of this size and twice that of the one before:
+ * but not so small that they are merged later. */
+#define RAMP_FIRST (SMALL_PACK_LEN + CHUNK_SIZE_MAX)
+#define RAMP_BYTES_MIN (4ull * PACK_DATA_MAX) /* that such a round sends */
+
 /* Is it certain that no other try will read it? */
 static bool upload_packs_is_final(int error)
 {
@@ -246,6 +251,19 @@ static int upload_packs_compare_places(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
+/* Does the list begin a large round? */
+static bool begins_with_ramp(const struct upload *up)
+{
+    return !up->is_relocating && !up->has_sent && up->pending_bytes >= RAMP_BYTES_MIN;
+}
+
+/* Where the data of the list's pack `number` ends at most. Nothing is sent before a pack is filled,
+ * and dense encoding fills a large one no faster than many a network takes it. */
+static uint64_t pack_data_max(size_t number, bool ramp)
+{
+    return ramp && number < 3 ? RAMP_FIRST << number : PACK_DATA_MAX;
+}
+
 /* Chunks that lie together on NVMe go into one pack, so that a reader of these in order has few
  * requests, and no sender is left with a small one. A chunk that was encoded anew since may make a
  * pack overflow into a second one. */
@@ -253,12 +271,14 @@ static void divide_into_packs(struct upload *up)
 {
     uint64_t bytes = PACK_HEADER_LEN;
     size_t first = 0;
+    bool ramp = begins_with_ramp(up);
     check(!up->packs);
     up->packs = xcalloc(up->count + 1, sizeof *up->packs);
     up->pack_count = 0;
     for (size_t i = 0; i < up->count; i++) {
-        bool full =
-            pack_end_with(bytes, &up->list[i]) > PACK_DATA_MAX || i - first == PACK_ENTRIES_MAX;
+        bool full = i > 0 &&
+                    (pack_end_with(bytes, &up->list[i]) > pack_data_max(up->pack_count - 1, ramp) ||
+                     i - first == PACK_ENTRIES_MAX);
         if (i == 0 || full) {
             up->packs[up->pack_count++] = first = i;
             bytes = PACK_HEADER_LEN;
@@ -280,6 +300,7 @@ int upload_send_list(struct upload *up)
     for (unsigned i = 0; i < jobs; i++)
         pool_submit(remote->senders, send_job, up);
     pool_drain(remote->senders);
+    up->has_sent |= !up->is_relocating;
     (void)sem_destroy(&up->fillers);
     free(up->packs);
     up->packs = NULL;
