@@ -20,10 +20,21 @@ struct stats_request {
     bool json;
 };
 
-/* The columns of a line; rates and growth are computed from counters. */
+/* The columns of a line; rates and growth are computed from counters. What is about encodings is of
+ * both tiers together; JSON has each tier's counters instead. */
 static const struct column {
     const char *title, *group, *field, *json;
-    enum { RATE, BYTES, SECONDS, SECONDS_GROWTH, NUMBER, PERCENT, GROWTH } kind;
+    enum {
+        RATE,
+        BYTES,
+        SECONDS,
+        SECONDS_GROWTH,
+        NUMBER,
+        PERCENT,
+        GROWTH,
+        ENCODING_SHARE,
+        ENCODING_SECONDS
+    } kind;
 } columns[] = {
     {"write/s", "mount", "written_bytes_total", "written_bytes_per_s", RATE},
     {"read/s", "mount", "read_bytes_total", "read_bytes_per_s", RATE},
@@ -31,8 +42,12 @@ static const struct column {
     {"to nvme/s", "nvme", "written_bytes_total", "nvme_written_bytes_per_s", RATE},
     {"dedup/s", "nvme", "dedup_bytes_total", "dedup_bytes_per_s", RATE},
     {"reduced/s", "nvme", "reduced_bytes_total", "reduced_bytes_per_s", RATE},
+    {"fx", NULL, "fx", NULL, ENCODING_SHARE},
     {"upload/s", "remote", "uploaded_bytes_total", "uploaded_bytes_per_s", RATE},
     {"up saved/s", "remote", "reduced_bytes_total", "remote_reduced_bytes_per_s", RATE},
+    {"twin", "remote", "twin", NULL, ENCODING_SHARE},
+    {"dx", "remote", "dx", NULL, ENCODING_SHARE},
+    {"encode cpu", NULL, "cpu_s", NULL, ENCODING_SECONDS},
     {"fetch/s", "remote", "fetched_bytes_total", "fetched_bytes_per_s", RATE},
     {"nvme lag", "nvme", "seconds_behind", "nvme_seconds_behind", SECONDS},
     {"remote lag", "remote", "seconds_behind", "remote_seconds_behind", SECONDS},
@@ -41,6 +56,51 @@ static const struct column {
     {"lazy left", "lanes", "pending_bytes", "lane_pending_bytes", BYTES},
     {"blocked", "lanes", "blocked_seconds", "lane_blocked_seconds", SECONDS_GROWTH},
 };
+
+static const char *const reduced_tiers[] = {"nvme", "remote"};
+
+static const cJSON *find_encoding(const cJSON *reduction, const char *name)
+{
+    const cJSON *one;
+    cJSON_ArrayForEach(one, json_part(reduction, "encodings"))
+    {
+        const char *encoding = json_text(one, "encoding");
+        if (encoding && strcmp(encoding, name) == 0)
+            return one;
+    }
+    return NULL;
+}
+
+/* By how much a field of an encoding has grown in both tiers. */
+static uint64_t encoding_growth(const cJSON *before, const cJSON *now, const char *name,
+                                const char *field)
+{
+    uint64_t growth = 0;
+    for (size_t i = 0; i < ARRAY_LEN(reduced_tiers); i++) {
+        const cJSON *old = json_part(json_part(before, reduced_tiers[i]), "reduction"),
+                    *new = json_part(json_part(now, reduced_tiers[i]), "reduction");
+        uint64_t count = json_count(find_encoding(new, name), field),
+                 was = json_count(find_encoding(old, name), field);
+        growth += count > was ? count - was : 0;
+    }
+    return growth;
+}
+
+/* What chunks take in the encoding, of their bytes. 0: there were none. */
+static double encoding_share(const cJSON *before, const cJSON *now, const char *name)
+{
+    uint64_t raw = encoding_growth(before, now, name, "raw_bytes");
+    return raw ? (double)encoding_growth(before, now, name, "stored_bytes") / (double)raw : 0;
+}
+
+static double encoding_seconds(const cJSON *before, const cJSON *now, const char *field)
+{
+    double seconds = 0;
+    for (size_t i = 0; i < ARRAY_LEN(reduced_tiers); i++)
+        seconds += json_number(json_part(json_part(now, reduced_tiers[i]), "reduction"), field) -
+                   json_number(json_part(json_part(before, reduced_tiers[i]), "reduction"), field);
+    return fmax(0, seconds);
+}
 
 static double stats_value_of(const struct column *c, const cJSON *before, const cJSON *now,
                              double seconds)
@@ -59,18 +119,15 @@ static double stats_value_of(const struct column *c, const cJSON *before, const 
     case SECONDS_GROWTH:
         return fmax(0, json_number(group, c->field) -
                            json_number(json_part(before, c->group), c->field));
+    case ENCODING_SHARE:
+        return encoding_share(before, now, c->field);
+    case ENCODING_SECONDS:
+        return encoding_seconds(before, now, c->field);
     case GROWTH:
         return count > old ? (double)(count - old) : 0;
     default:
         return (double)count;
     }
-}
-
-static void print_header(void)
-{
-    for (size_t i = 0; i < ARRAY_LEN(columns); i++)
-        (void)printf("%s%11s", i ? " " : "", columns[i].title);
-    (void)printf("\n");
 }
 
 static bool has_remote(const cJSON *status)
@@ -84,25 +141,67 @@ static bool has_lanes(const cJSON *status)
     return cJSON_GetArraySize(json_part(json_part(status, "lanes"), "clients")) > 0;
 }
 
+/* Has the mount what the column is about? */
+static bool is_shown(const struct column *c, const cJSON *status)
+{
+    if (c->group && strcmp(c->group, "remote") == 0)
+        return has_remote(status);
+    return !c->group || strcmp(c->group, "lanes") != 0 || has_lanes(status);
+}
+
+/* A number of bytes takes eight. */
+static int column_width(const struct column *c)
+{
+    return (int)max_u64(strlen(c->title), 8);
+}
+
+static void print_header(const cJSON *status)
+{
+    for (size_t i = 0; i < ARRAY_LEN(columns); i++)
+        if (is_shown(&columns[i], status))
+            (void)printf("%s%*s", i ? "  " : "", column_width(&columns[i]), columns[i].title);
+    (void)printf("\n");
+}
+
+static struct human human_value(const struct column *c, double value)
+{
+    struct human h = {"-"};
+    switch (c->kind) {
+    case RATE:
+    case BYTES:
+        return human_bytes((uint64_t)value);
+    case SECONDS:
+    case SECONDS_GROWTH:
+        return human_seconds(value);
+    case ENCODING_SECONDS:
+        (void)snprintf(h.text, sizeof h.text, "%.2f s", value);
+        return h;
+    case ENCODING_SHARE:
+        if (value > 0)
+            (void)snprintf(h.text, sizeof h.text, "%.3f", value);
+        return h;
+    default:
+        (void)snprintf(h.text, sizeof h.text, c->kind == PERCENT ? "%.0f %%" : "%.0f", value);
+        return h;
+    }
+}
+
 static void stats_print_line(const cJSON *before, const cJSON *now, double seconds)
 {
     for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
         const struct column *c = &columns[i];
-        double value = stats_value_of(c, before, now, seconds);
-        bool none = strcmp(c->group, "remote") == 0
-                        ? !has_remote(now)
-                        : strcmp(c->group, "lanes") == 0 && !has_lanes(now);
-        struct human h = {"-"};
-        if (!none && (c->kind == RATE || c->kind == BYTES))
-            h = human_bytes((uint64_t)value);
-        else if (!none && (c->kind == SECONDS || c->kind == SECONDS_GROWTH))
-            h = human_seconds(value);
-        else if (!none)
-            (void)snprintf(h.text, sizeof h.text, c->kind == PERCENT ? "%.0f %%" : "%.0f", value);
-        (void)printf("%s%11s", i ? " " : "", h.text);
+        if (is_shown(c, now))
+            (void)printf("%s%*s", i ? "  " : "", column_width(c),
+                         human_value(c, stats_value_of(c, before, now, seconds)).text);
     }
     (void)printf("\n");
     (void)fflush(stdout);
+}
+
+/* Did a column come or go? */
+static bool columns_change(const cJSON *before, const cJSON *now)
+{
+    return has_remote(before) != has_remote(now) || has_lanes(before) != has_lanes(now);
 }
 
 /* As the status has it, if it does. */
@@ -118,9 +217,10 @@ static void print_json_line(const cJSON *before, const cJSON *now, int64_t time_
     cJSON *line = cJSON_CreateObject();
     (void)cJSON_AddNumberToObject(line, "time_s", (double)(time_ns / 1000000) / 1000);
     for (size_t i = 0; i < ARRAY_LEN(columns); i++)
-        (void)cJSON_AddNumberToObject(
-            line, columns[i].json,
-            round(stats_value_of(&columns[i], before, now, seconds) * 1000) / 1000);
+        if (columns[i].json)
+            (void)cJSON_AddNumberToObject(
+                line, columns[i].json,
+                round(stats_value_of(&columns[i], before, now, seconds) * 1000) / 1000);
     add_part(line, "lane_clients", json_part(json_part(now, "lanes"), "clients"));
     add_part(line, "nvme_reduction", json_part(json_part(now, "nvme"), "reduction"));
     add_part(line, "remote_reduction", json_part(json_part(now, "remote"), "reduction"));
@@ -156,8 +256,8 @@ static int stats_repeat(const struct command *command, const struct stats_reques
         }
         int64_t at = clock_monotonic_ns();
         double seconds = (double)(at - sampled) / 1e9;
-        if (!request->json && lines % HEADER_EVERY == 0)
-            print_header();
+        if (!request->json && (lines % HEADER_EVERY == 0 || columns_change(before, now)))
+            print_header(now);
         if (request->json)
             print_json_line(before, now, clock_realtime_ns(), seconds);
         else

@@ -16,6 +16,7 @@ import pytest
 
 import remote as remotes
 import rig
+import trained
 
 pytestmark = pytest.mark.needs_mount
 
@@ -111,12 +112,41 @@ def test_stats_of_a_remote_and_of_who_waits(request, mount_factory, directory, r
     assert max(line["waits"] for line in lines) >= 1
 
 
+def table_of(text):
+    """Lines for people: {title: cell} of each."""
+    titles, *rows = [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
+    return [dict(zip(titles, row, strict=True)) for row in rows if row != titles]
+
+
+def test_stats_of_encodings(request, mount_factory, directory, rng):
+    """What chunks take in each encoding, and the CPU time of it: of both tiers, when there is a remote."""
+    cairn = mount_factory(directory, kind=remotes.RemoteMount, remote=remotes.DirRemote(directory + "/remotes"))
+    request.addfinalizer(cairn.close)
+    cairn.mount(reduce="dense")
+    weights, masters = (trained.trained_bytes(7, 8 * rig.MIB, is_bf16) for is_bf16 in (True, False))
+    command = [cairn.binary, "stats", cairn.mnt, "--interval", "200ms"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as stats:
+        text = stats.stdout.readline() + stats.stdout.readline()
+        rig.write_file(cairn.mnt + "/weights", weights)
+        rig.write_file(cairn.mnt + "/masters", masters)
+        cairn.wait_remote()
+        text += stats.stdout.readline() + stats.stdout.readline()  # what was sampled after it
+        stats.send_signal(signal.SIGINT)
+        text += stats.stdout.read()
+    rows = table_of(text)
+    assert rows[0]["fx"] == rows[0]["twin"] == rows[0]["dx"] == "-"
+    for name, least in ("fx", 0.5), ("twin", 0.4):
+        found = [float(row[name]) for row in rows if row[name] != "-"]
+        assert found and all(least < share < 0.95 for share in found), rows
+    assert any(row["encode cpu"] != "0.00 s" for row in rows), rows
+
+
 def test_stats_for_people_and_its_end(cairn):
     cairn.mount()
     done = cairn.cairn("stats", cairn.mnt, "-n", "2", "-i", "100ms")
     rows = done.stdout.splitlines()
-    assert done.returncode == 0 and len(rows) == 3 and "write/s" in rows[0] and "remote lag" in rows[0]
-    assert "-" in rows[1].split(), "without a remote there is nothing to tell of it"
+    assert done.returncode == 0 and len(rows) == 3 and "write/s" in rows[0] and "nvme lag" in rows[0]
+    assert "remote lag" not in rows[0] and "lazy left" not in rows[0], "there is no remote, and no program saves lazily"
     with subprocess.Popen([cairn.binary, "stats", cairn.mnt], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as stats:
         stats.stdout.readline()
         cairn.kill9()
