@@ -86,7 +86,7 @@ static uint64_t encoding_growth(const cJSON *before, const cJSON *now, const cha
     return growth;
 }
 
-/* What chunks take in the encoding, of their bytes. 0: there were none. */
+/* The bytes that chunks take in the encoding, of their own. 0: there were none. */
 static double encoding_share(const cJSON *before, const cJSON *now, const char *name)
 {
     uint64_t raw = encoding_growth(before, now, name, "raw_bytes");
@@ -142,7 +142,7 @@ static bool has_lanes(const cJSON *status)
 }
 
 /* Has the mount what the column is about? */
-static bool is_shown(const struct column *c, const cJSON *status)
+static bool is_column_shown(const struct column *c, const cJSON *status)
 {
     if (c->group && strcmp(c->group, "remote") == 0)
         return has_remote(status);
@@ -158,7 +158,7 @@ static int column_width(const struct column *c)
 static void print_header(const cJSON *status)
 {
     for (size_t i = 0; i < ARRAY_LEN(columns); i++)
-        if (is_shown(&columns[i], status))
+        if (is_column_shown(&columns[i], status))
             (void)printf("%s%*s", i ? "  " : "", column_width(&columns[i]), columns[i].title);
     (void)printf("\n");
 }
@@ -190,7 +190,7 @@ static void stats_print_line(const cJSON *before, const cJSON *now, double secon
 {
     for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
         const struct column *c = &columns[i];
-        if (is_shown(c, now))
+        if (is_column_shown(c, now))
             (void)printf("%s%*s", i ? "  " : "", column_width(c),
                          human_value(c, stats_value_of(c, before, now, seconds)).text);
     }
