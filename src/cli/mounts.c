@@ -131,7 +131,7 @@ const struct mount_entry *mounts_find_device(const struct mount_list *list, dev_
 }
 
 /* Returns the first line; reads everything, so that the writer is not blocked. */
-static char *read_line(int fd)
+static char *read_fusermount_line(int fd)
 {
     char text[512], rest[512];
     size_t len = 0;
@@ -168,7 +168,7 @@ static int mounts_execute_fusermount(bool lazy, const char *mountpoint, char **r
     (void)posix_spawn_file_actions_destroy(&actions);
     (void)close(said[1]);
     if (r == 0)
-        *ret_said = read_line(said[0]);
+        *ret_said = read_fusermount_line(said[0]);
     (void)close(said[0]);
     if (r != 0)
         return -r;
@@ -248,7 +248,7 @@ static int check_fuse(struct service_error *error)
                         strerror(e));
 }
 
-static bool is_in_path(const char *program)
+static bool is_program_in_path(const char *program)
 {
     const char *path = getenv("PATH");
     _cleanup_free_ char *directories = xstrdup(path ? path : "/usr/bin:/bin");
@@ -267,7 +267,7 @@ static int check_ordinary_user(const char *mountpoint, const struct stat *st,
 {
     if (geteuid() == 0)
         return 0;
-    if (!is_in_path("fusermount3"))
+    if (!is_program_in_path("fusermount3"))
         return service_fail(error, MOUNT_SYSTEM, -ENOENT,
                             "fusermount3 is not installed, and only root can mount without it; "
                             "install the package fuse3, or run as root");
@@ -415,7 +415,7 @@ struct process_name process_name(const char *pid)
     return name;
 }
 
-static void print_holder(const char *pid, const char *how, FILE *out)
+static void print_mount_holder(const char *pid, const char *how, FILE *out)
 {
     text_print(out, "  process %s (%s) %s", pid, process_name(pid).text, how);
 }
@@ -430,7 +430,7 @@ unsigned print_holders(const char *mountpoint, FILE *out)
         const char *how = how_held(e->d_name, mountpoint);
         if (!how)
             continue;
-        print_holder(e->d_name, how, out);
+        print_mount_holder(e->d_name, how, out);
         count++;
     }
     if (proc)

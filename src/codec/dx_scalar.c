@@ -3,8 +3,8 @@
 #include "codec/dx_kernels.h"
 #include "format/le.h"
 
-static inline __attribute__((always_inline)) uint64_t element(const uint8_t *p,
-                                                              const unsigned width)
+static inline __attribute__((always_inline)) uint64_t element_at(const uint8_t *p,
+                                                                 const unsigned width)
 {
     return width == 8 ? get_le64(p) : width == 4 ? get_le32(p) : get_le16(p);
 }
@@ -38,12 +38,13 @@ static inline __attribute__((always_inline)) uint64_t in_order(uint64_t x, const
 }
 
 /* Small differences, of either sign, become small numbers. */
-static inline __attribute__((always_inline)) uint64_t zigzag(uint64_t x, const unsigned width)
+static inline __attribute__((always_inline)) uint64_t element_zigzag(uint64_t x,
+                                                                     const unsigned width)
 {
     return (x << 1 ^ sign_of(x, width)) & all_bits(width);
 }
 
-static inline __attribute__((always_inline)) uint64_t unzigzag(uint64_t x)
+static inline __attribute__((always_inline)) uint64_t element_unzigzag(uint64_t x)
 {
     return x >> 1 ^ (0 - (x & 1));
 }
@@ -57,9 +58,9 @@ take_apart_by(const uint8_t *restrict src, const uint8_t *restrict base, size_t 
     unsigned held = 0; /* bits of `sum` */
     const uint8_t *first = fields;
     for (size_t i = 0; i < count; i++) {
-        uint64_t x = in_order(element(src + i * width, width), width),
-                 y = in_order(element(base + i * width, width), width);
-        uint64_t z = zigzag(x - y, width);
+        uint64_t x = in_order(element_at(src + i * width, width), width),
+                 y = in_order(element_at(base + i * width, width), width);
+        uint64_t z = element_zigzag(x - y, width);
         for (unsigned p = 0; p < low_planes; p++)
             planes[p][i] = (uint8_t)(z >> (8 * p));
         z >>= 8 * low_planes;
@@ -163,9 +164,9 @@ put_together_by(const uint8_t *const planes[8], const uint8_t *restrict lengths,
             uint64_t z = numbers[k] << (8 * low_planes);
             for (unsigned p = 0; p < low_planes; p++)
                 z |= (uint64_t)low[p][i + k] << (8 * p);
-            uint64_t y = in_order(element(base + (i + k) * width, width), width);
-            put_element(dst + (i + k) * width, in_order((y + unzigzag(z)) & all_bits(width), width),
-                        width);
+            uint64_t y = in_order(element_at(base + (i + k) * width, width), width);
+            put_element(dst + (i + k) * width,
+                        in_order((y + element_unzigzag(z)) & all_bits(width), width), width);
         }
     }
 }

@@ -80,7 +80,7 @@ struct grid {
 };
 
 /* The i-th that counts, not in step with anything. */
-static size_t row_at(const struct grid *grid, size_t i)
+static size_t grid_row_at(const struct grid *grid, size_t i)
 {
     return i * grid->stride + i * 2654435761u % grid->stride;
 }
@@ -97,7 +97,7 @@ static int32_t find_means_of_columns(const struct grid *grid, struct fx_columns_
     int32_t least = INT32_MAX;
     memset(work->sums, 0, row_len * sizeof *work->sums);
     memset(work->counts, 0, row_len * sizeof *work->counts);
-    for (size_t i = 0, r = 0; r < grid->count / row_len; r = row_at(grid, ++i)) {
+    for (size_t i = 0, r = 0; r < grid->count / row_len; r = grid_row_at(grid, ++i)) {
         const uint8_t *row = grid->exponents + r * row_len;
         for (size_t k = 0; k < row_len; k++) {
             work->sums[k] += row[k];
@@ -141,7 +141,7 @@ static bool find_means(const struct grid *grid, struct fx_columns_work *work,
     if (ret->rows > FX_ROWS_MAX)
         return false;
     int32_t least = find_means_of_columns(grid, work);
-    for (size_t i = 0, r = 0; r < ret->rows; r = row_at(grid, ++i)) {
+    for (size_t i = 0, r = 0; r < ret->rows; r = grid_row_at(grid, ++i)) {
         work->of_row[r] =
             find_mean_of_row(grid->exponents + r * row_len, len_of_row(grid, r), work->quarters);
         if (work->of_row[r] < least_row)
@@ -153,7 +153,7 @@ static bool find_means(const struct grid *grid, struct fx_columns_work *work,
     ret->base = (uint8_t)(base / 4);
     for (size_t i = 0; i < row_len; i++)
         ret->of_column[i] = (uint8_t)min_u64(UINT8_MAX, (uint64_t)(work->quarters[i] - least));
-    for (size_t i = 0, r = 0; r < ret->rows; r = row_at(grid, ++i)) {
+    for (size_t i = 0, r = 0; r < ret->rows; r = grid_row_at(grid, ++i)) {
         uint64_t more = min_u64(FX_ROW_ZEROS - 4, (uint64_t)(work->of_row[r] - least_row));
         ret->of_row[r] =
             work->of_row[r] == NOTHING ? FX_ROW_ZEROS : (uint8_t)(more + (uint64_t)(base % 4));
@@ -175,7 +175,7 @@ static uint64_t guess_bits(struct grid *grid, uint8_t *sample, struct fx_columns
         (size_t)max_u64(1, min_u64(STRIDE_MAX, grid->count / grid->row_len / SAMPLE_ROWS));
     if (!find_means(grid, work, columns))
         return UINT64_MAX;
-    for (size_t i = 0, r = 0; r < columns->rows; r = row_at(grid, ++i)) {
+    for (size_t i = 0, r = 0; r < columns->rows; r = grid_row_at(grid, ++i)) {
         size_t len = len_of_row(grid, r), at = r * grid->row_len;
         memcpy(sample + sampled, grid->exponents + at, len);
         fx_columns_take(columns, at, sample + sampled, len);
@@ -212,9 +212,10 @@ bool fx_columns_find(const uint8_t *exponents, uint8_t *levelled, size_t count,
 /* --- exponents without them ------------------------------------------------------------------- */
 
 /* `sign` is 1 or, modulo 256, -1. */
-static inline __attribute__((always_inline)) void add(const struct fx_columns *columns, size_t at,
-                                                      uint8_t *restrict exponents, size_t count,
-                                                      const uint8_t sign)
+static inline __attribute__((always_inline)) void add_columns(const struct fx_columns *columns,
+                                                              size_t at,
+                                                              uint8_t *restrict exponents,
+                                                              size_t count, const uint8_t sign)
 {
     const size_t row_len = columns->row_len;
     const uint8_t base = columns->base;
@@ -235,12 +236,12 @@ static inline __attribute__((always_inline)) void add(const struct fx_columns *c
 
 void fx_columns_take(const struct fx_columns *columns, size_t at, uint8_t *exponents, size_t count)
 {
-    add(columns, at, exponents, count, UINT8_MAX);
+    add_columns(columns, at, exponents, count, UINT8_MAX);
 }
 
 void fx_columns_give(const struct fx_columns *columns, size_t at, uint8_t *exponents, size_t count)
 {
-    add(columns, at, exponents, count, 1);
+    add_columns(columns, at, exponents, count, 1);
 }
 
 /* --- as they are stored ----------------------------------------------------------------------- */

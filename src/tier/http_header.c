@@ -44,7 +44,7 @@ static void set_retry_after(struct http_response *r, const char *value)
         r->retry_after_ns = (int64_t)min_u64((uint64_t)seconds, 86400) * SECOND_NS;
 }
 
-static void set_length(struct http_response *r, const char *value)
+static void set_length_from_header(struct http_response *r, const char *value)
 {
     char *end;
     errno = 0;
@@ -73,7 +73,7 @@ static void set_etag(struct http_response *r, const char *value)
     (void)snprintf(r->etag, sizeof r->etag, "%.*s", (int)len, value + (*value == '"'));
 }
 
-static void set_region(struct http_response *r, const char *value)
+static void set_bucket_region(struct http_response *r, const char *value)
 {
     (void)snprintf(r->region, sizeof r->region, "%s", value);
 }
@@ -95,15 +95,15 @@ static const struct known {
     {"date", set_date},
     {"last-modified", set_modified},
     {"retry-after", set_retry_after},
-    {"content-length", set_length},
+    {"content-length", set_length_from_header},
     {"content-range", set_range},
     {"etag", set_etag},
-    {"x-amz-bucket-region", set_region},
+    {"x-amz-bucket-region", set_bucket_region},
     {"x-amz-request-id", set_request_id},
     {"content-type", set_content_type},
 };
 
-static void begin_answer(struct http_response *r, const char *line, size_t len)
+static void begin_http_answer(struct http_response *r, const char *line, size_t len)
 {
     char text[32];
     if (r->text.count || r->into_len)
@@ -114,7 +114,7 @@ static void begin_answer(struct http_response *r, const char *line, size_t len)
 }
 
 /* Control bytes end up as '?': the values go into messages. */
-static void copy_value(char value[VALUE_MAX], const char *from, const char *end)
+static void copy_header_value(char value[VALUE_MAX], const char *from, const char *end)
 {
     size_t n = 0;
     while (from < end && (*from == ' ' || *from == '\t'))
@@ -129,7 +129,7 @@ static void copy_value(char value[VALUE_MAX], const char *from, const char *end)
 void http_header_line(struct http_response *response, const char *line, size_t len)
 {
     if (len >= 5 && memcmp(line, "HTTP/", 5) == 0) {
-        begin_answer(response, line, len);
+        begin_http_answer(response, line, len);
         return;
     }
     const char *colon = memchr(line, ':', len);
@@ -139,7 +139,7 @@ void http_header_line(struct http_response *response, const char *line, size_t l
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (strlen(known[i].name) == name_len && strncasecmp(known[i].name, line, name_len) == 0) {
             char value[VALUE_MAX];
-            copy_value(value, colon + 1, line + len);
+            copy_header_value(value, colon + 1, line + len);
             known[i].set(response, value);
             return;
         }

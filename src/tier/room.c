@@ -30,7 +30,7 @@ struct room {
     } locked;
 };
 
-static void file_path(uint64_t number, char path[32])
+static void room_file_path(uint64_t number, char path[32])
 {
     (void)snprintf(path, 32, ROOM_DIRECTORY "/%016llx", (unsigned long long)number);
 }
@@ -115,7 +115,7 @@ static uint64_t next_number(struct room *room)
 static int create_file(struct room *room, uint64_t len, bool direct, struct room_file *ret_file)
 {
     struct room_file file = {.fd = -1, .len = len};
-    file_path(next_number(room), file.path);
+    room_file_path(next_number(room), file.path);
     int r = room_open_file(room, O_CREAT | O_EXCL, direct, &file);
     if (r == 0)
         r = allocate_file(file.fd, len);
@@ -162,7 +162,7 @@ static void give_spare(struct room *room, uint64_t number, uint64_t len)
 static int remove_spare(struct room *room, struct spare *s)
 {
     char path[32];
-    file_path(s->number, path);
+    room_file_path(s->number, path);
     if (unlinkat(room->root_fd, path, 0) < 0 && errno != ENOENT)
         return -errno;
     s->len = 0;
@@ -191,7 +191,7 @@ static int open_spare(struct room *room, struct spare *s, uint64_t len, bool dir
                       struct room_file *ret_file)
 {
     struct room_file file = {.fd = -1, .len = max_u64(s->len, len)};
-    file_path(s->number, file.path);
+    room_file_path(s->number, file.path);
     int r = room_open_file(room, 0, direct, &file);
     if (r == 0 && len > s->len)
         r = allocate_from_spares(room, file.fd, len);
@@ -295,7 +295,7 @@ static int grow_spares(struct room *room, uint64_t bytes)
 static int shorten_spare(struct room *room, struct spare *s, uint64_t len)
 {
     struct room_file file = {.len = s->len - len};
-    file_path(s->number, file.path);
+    room_file_path(s->number, file.path);
     int r = room_open_file(room, 0, false, &file);
     if (r < 0)
         return r;

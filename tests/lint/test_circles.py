@@ -14,15 +14,16 @@ from test_layers import COMPONENTS, SRC, component_of, sources
 # Files of the largest circle of a component, as it is: it may become smaller. A component that is not named has none.
 LARGEST = {"client": 9, "commit": 5, "fetch": 5, "fs": 2, "fuse": 3, "overlay": 2, "remote": 2, "stage": 2, "store": 4, "tier": 2,
            "view": 4}
-HEAD = re.compile(r"^([A-Za-z_][^\n;{}()=]*?)\b(\w+)\([^;{}]*\)\s*\{", re.MULTILINE)
+ATTRIBUTE = r"__attribute__\(\([^\n]*?\)\)"
+HEAD = re.compile(rf"^(?=[A-Za-z_])((?:{ATTRIBUTE}|[^\n;{{}}()=])+?)\n?\b(?!__attribute__\b)(\w+)\([^;{{}}]*\)\s*\{{", re.MULTILINE)
 USE = re.compile(r"(?<![\w.>])(\w+)\(|(?<=[(,={&])\s*(?:&\s*)?(\w+_\w+)\s*(?=[,;)}])")
-NOISE = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"', re.DOTALL)
+NOISE = re.compile(r"""/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\\n])+'""", re.DOTALL)
 
 
 def definitions(text):
     """(name, is it static) of the functions of a file."""
     for head, name in HEAD.findall(text):
-        yield name, head.startswith("static")
+        yield name, re.search(r"\bstatic\b", head) is not None
 
 
 def calls(src):

@@ -6,6 +6,7 @@ import collections
 import re
 
 from test_asserts import SRC, sources
+from test_circles import NOISE
 
 # Of each file: how often it waits by the clock, and for what.
 ALLOWED = {
@@ -66,7 +67,6 @@ ALLOWED = {
 SLEEP = re.compile(r"\b(nanosleep|clock_nanosleep|usleep|sleep|sched_yield|pthread_cond_timedwait|horizon_sleep_ms|remote_pause|mutex_wait_until)\((?!0\))")
 LIMITED = re.compile(r"\b(poll|ppoll|epoll_wait|mutex_wait|event_wait)\(((?:[^();]|\((?:[^();]|\([^();]*\))*\))*)\)")
 NO_LIMIT = re.compile(r",\s*(-1|0|INT64_MAX|until|until_ns|deadline)\s*$")
-NOISE = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"', re.DOTALL)
 DEFINITION = re.compile(r"^[a-z][^\n;{}()=]*\b\w+\([^;{}]*\)\s*\{", re.MULTILINE)
 
 

@@ -3,10 +3,10 @@
 import os
 import re
 
+from test_circles import NOISE
 from test_layers import PUBLIC, SRC, sources
 
 FIELDS_MAX = 40
-NOISE = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"', re.DOTALL)
 ENUM = re.compile(r"\benum\b\s*\w*\s*\{[^}]*\}")
 NAMELESS, NAMELESS_END = re.compile(r"\b(?:struct|union)\s*\{"), re.compile(r"\}[^;}]*;")
 STRUCT = re.compile(r"\b(?:struct|union)\s+(\w+)\s*\{")

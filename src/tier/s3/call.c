@@ -59,7 +59,7 @@ static void call_report_error(struct call *c, const char *what, const char *advi
                  advice ? advice : "");
 }
 
-static void report_answer(struct call *c, const struct s3_error *e, const char *advice)
+static void call_report_answer(struct call *c, const struct s3_error *e, const char *advice)
 {
     const struct http_response *r = c->response;
     _cleanup_free_ char *id =
@@ -78,7 +78,7 @@ static void call_add_header(struct headers *h, char *text)
     h->v[h->count++] = text;
 }
 
-static void headers_done(struct headers *h)
+static void call_headers_done(struct headers *h)
 {
     for (size_t i = 0; i < h->count; i++)
         free(h->v[i]);
@@ -109,7 +109,7 @@ static int add_checksum(struct call *c, struct headers *h)
     return 0;
 }
 
-static int make_headers(struct call *c, struct headers *h)
+static int make_call_headers(struct call *c, struct headers *h)
 {
     const struct s3_request *q = c->request;
     for (const char *const *text = q->headers; *text; text++)
@@ -212,7 +212,7 @@ static int attempt_call(struct call *c, int *ret_result)
     if (r < 0)
         return r;
     s3_address_make(&c->s3->place, c->region, c->request->object, c->request->query, &address);
-    r = make_headers(c, &h);
+    r = make_call_headers(c, &h);
     if (r == 0 && c->s3->credentials && (r = sign_call(c, &address, &h, &signature)) == -EINVAL)
         call_report_error(
             c, "cannot be signed",
@@ -221,7 +221,7 @@ static int attempt_call(struct call *c, int *ret_result)
         *ret_result = exchange_call(c, &address, &h, &signature);
     s3_signed_done(&signature);
     s3_address_done(&address);
-    headers_done(&h);
+    call_headers_done(&h);
     return r;
 }
 
@@ -259,7 +259,7 @@ static enum verdict no_answer(struct call *c, int error, int *ret_error)
     return tier_error_is_transient(*ret_error) ? AGAIN : FAILED;
 }
 
-static bool set_region(struct call *c, const char *region)
+static bool set_call_region(struct call *c, const char *region)
 {
     if (c->region_tried || !s3_secret_is_plain(region) || strcmp(region, c->region) == 0)
         return false;
@@ -316,7 +316,7 @@ static bool can_be_fixed(struct call *c, const struct s3_rule *rule, const struc
     const char *region = *c->response->region ? c->response->region : e->region;
     switch (rule->action) {
     case S3_REGION:
-        return set_region(c, region);
+        return set_call_region(c, region);
     case S3_CLOCK:
         return set_clock(c);
     case S3_CREDENTIALS:
@@ -325,7 +325,7 @@ static bool can_be_fixed(struct call *c, const struct s3_rule *rule, const struc
         return use_lesser_checksum(c);
     case S3_FAIL:
         /* A HEAD to the wrong region is a 400 of which only the header says why. */
-        return (c->response->status == 400 && *e->code == '\0' && set_region(c, region)) ||
+        return (c->response->status == 400 && *e->code == '\0' && set_call_region(c, region)) ||
                ask_why(c);
     case S3_AGAIN:
         break;
@@ -356,7 +356,8 @@ static enum verdict judge_refusal(struct call *c, const struct s3_error *e, int 
     }
     bool expected = *ret_error == -ENOENT || *ret_error == -EEXIST || *ret_error == -ERANGE;
     if (!expected)
-        report_answer(c, e, *ret_error == -EPROTO ? s3_advice_of_errno(-EPROTO) : rule->advice);
+        call_report_answer(c, e,
+                           *ret_error == -EPROTO ? s3_advice_of_errno(-EPROTO) : rule->advice);
     return rule->action == S3_AGAIN ? AGAIN : FAILED;
 }
 
@@ -397,7 +398,7 @@ static enum verdict judge_call(struct call *c, int result, int *ret_error)
         return judge_refusal(c, &e, ret_error);
     if (!is_from_s3(c)) {
         *ret_error = -EPROTO;
-        report_answer(c, &e, s3_advice_of_errno(-EPROTO));
+        call_report_answer(c, &e, s3_advice_of_errno(-EPROTO));
         return FAILED;
     }
     learn_success(c);

@@ -144,7 +144,7 @@ static int read_section(struct reader *r, char *text, char **ret_error)
     return profiles_add_entry(r, "", "", "", ret_error);
 }
 
-static int read_key(struct reader *r, char *text, const char *parent, char **ret_error)
+static int read_profile_key(struct reader *r, char *text, const char *parent, char **ret_error)
 {
     char *equals = strchr(text, '=');
     if (!r->in_section)
@@ -170,7 +170,7 @@ static int read_key(struct reader *r, char *text, const char *parent, char **ret
 
 /* A line that is indented more than the key above it is nested under that key, if it has no value;
  * or it is more of its value, which no setting that we use can have. */
-static int read_line(struct reader *r, char *line, char **ret_error)
+static int read_profiles_line(struct reader *r, char *line, char **ret_error)
 {
     size_t indent = strspn(line, " \t");
     char *text = trim_blanks(line);
@@ -179,12 +179,12 @@ static int read_line(struct reader *r, char *line, char **ret_error)
     if (*text == '[')
         return read_section(r, text, ret_error);
     if (r->in_key && indent > r->indent)
-        return r->parent ? read_key(r, text, r->parent, ret_error) : 0;
+        return r->parent ? read_profile_key(r, text, r->parent, ret_error) : 0;
     r->indent = indent;
-    return read_key(r, text, NULL, ret_error);
+    return read_profile_key(r, text, NULL, ret_error);
 }
 
-static int read_lines(struct reader *r, char *text, char **ret_error)
+static int read_profiles_lines(struct reader *r, char *text, char **ret_error)
 {
     if (strncmp(text, "\xef\xbb\xbf", 3) == 0)
         text += 3;
@@ -195,12 +195,12 @@ static int read_lines(struct reader *r, char *text, char **ret_error)
         size_t len = strlen(line);
         if (len > 0 && line[len - 1] == '\r')
             line[len - 1] = '\0';
-        error = read_line(r, line, ret_error);
+        error = read_profiles_line(r, line, ret_error);
     }
     return error;
 }
 
-static int read_file(struct s3_profiles *profiles, struct file *file, char **ret_error)
+static int read_profiles_file(struct s3_profiles *profiles, struct file *file, char **ret_error)
 {
     int r = s3_secret_read(file->path, FILE_MAX, &file->text, &file->len);
     if (r == -ENOENT || r == -ENOTDIR)
@@ -217,7 +217,7 @@ static int read_file(struct s3_profiles *profiles, struct file *file, char **ret
         reader.line++;
         return bad_line(&reader, ret_error, "holds a zero byte; not a text file");
     }
-    return read_lines(&reader, file->text, ret_error);
+    return read_profiles_lines(&reader, file->text, ret_error);
 }
 
 /* A service started by systemd may have no HOME. NULL: the user is unknown. Caller frees. */
@@ -233,7 +233,7 @@ static char *home_directory(void)
     return xstrdup(user.pw_dir);
 }
 
-static char *file_path(const char *variable, const char *name)
+static char *path_of_profiles(const char *variable, const char *name)
 {
     const char *chosen = getenv(variable);
     if (chosen && *chosen && strncmp(chosen, "~/", 2) != 0)
@@ -245,12 +245,12 @@ static char *file_path(const char *variable, const char *name)
 int s3_profiles_read(struct s3_profiles **ret_profiles, char **ret_error)
 {
     struct s3_profiles *p = xcalloc(1, sizeof *p);
-    p->config.path = file_path("AWS_CONFIG_FILE", ".aws/config");
-    p->credentials.path = file_path("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials");
+    p->config.path = path_of_profiles("AWS_CONFIG_FILE", ".aws/config");
+    p->credentials.path = path_of_profiles("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials");
     p->where = xasprintf("%s or %s", p->config.path, p->credentials.path);
-    int r = read_file(p, &p->config, ret_error);
+    int r = read_profiles_file(p, &p->config, ret_error);
     if (r == 0)
-        r = read_file(p, &p->credentials, ret_error);
+        r = read_profiles_file(p, &p->credentials, ret_error);
     if (r < 0)
         s3_profiles_free(p);
     else
@@ -258,7 +258,7 @@ int s3_profiles_read(struct s3_profiles **ret_profiles, char **ret_error)
     return r;
 }
 
-static void drop_file(struct file *file)
+static void drop_profiles_file(struct file *file)
 {
     if (file->text)
         OPENSSL_cleanse(file->text, file->len);
@@ -270,8 +270,8 @@ void s3_profiles_free(struct s3_profiles *profiles)
 {
     if (!profiles)
         return;
-    drop_file(&profiles->config);
-    drop_file(&profiles->credentials);
+    drop_profiles_file(&profiles->config);
+    drop_profiles_file(&profiles->credentials);
     free(profiles->where);
     vector_free(&profiles->entries);
     free(profiles);
@@ -283,7 +283,7 @@ const char *s3_profiles_default_name(void)
     return name && *name ? name : "default";
 }
 
-static bool is_key(const struct entry *e, const char *key)
+static bool profile_entry_has_key(const struct entry *e, const char *key)
 {
     size_t len = strlen(e->parent);
     if (len == 0)
@@ -293,14 +293,14 @@ static bool is_key(const struct entry *e, const char *key)
 }
 
 /* The entry of a key that counts, of those between two ranks. */
-static const struct entry *find_entry(const struct s3_profiles *profiles, enum rank from,
-                                      enum rank to, const char *section, const char *key)
+static const struct entry *find_profile_entry(const struct s3_profiles *profiles, enum rank from,
+                                              enum rank to, const char *section, const char *key)
 {
     const struct entry *best = NULL;
     for (size_t i = 0; i < profiles->entries.count; i++) {
         const struct entry *e = &profiles->entries.at[i];
         if (e->rank >= from && e->rank <= to && (!best || e->rank >= best->rank) &&
-            strcmp(e->section, section) == 0 && is_key(e, key))
+            strcmp(e->section, section) == 0 && profile_entry_has_key(e, key))
             best = e;
     }
     return best;
@@ -308,7 +308,7 @@ static const struct entry *find_entry(const struct s3_profiles *profiles, enum r
 
 bool s3_profiles_has(const struct s3_profiles *profiles, const char *profile)
 {
-    return find_entry(profiles, RANK_CONFIG, RANK_CREDENTIALS, profile, "") != NULL;
+    return find_profile_entry(profiles, RANK_CONFIG, RANK_CREDENTIALS, profile, "") != NULL;
 }
 
 const char *s3_profiles_get(const struct s3_profiles *profiles, const char *profile,
@@ -316,18 +316,20 @@ const char *s3_profiles_get(const struct s3_profiles *profiles, const char *prof
 {
     enum rank from = RANK_CONFIG, to = RANK_CREDENTIALS;
     if (strcmp(key, "aws_secret_access_key") == 0 || strcmp(key, "aws_session_token") == 0) {
-        const struct entry *id = find_entry(profiles, from, to, profile, "aws_access_key_id");
+        const struct entry *id =
+            find_profile_entry(profiles, from, to, profile, "aws_access_key_id");
         from = id ? id->rank : from;
         to = id ? id->rank : to;
     }
-    const struct entry *e = find_entry(profiles, from, to, profile, key);
+    const struct entry *e = find_profile_entry(profiles, from, to, profile, key);
     return e && *e->value ? e->value : NULL;
 }
 
 const char *s3_profiles_get_service(const struct s3_profiles *profiles, const char *services,
                                     const char *key)
 {
-    const struct entry *e = find_entry(profiles, RANK_SERVICES, RANK_SERVICES, services, key);
+    const struct entry *e =
+        find_profile_entry(profiles, RANK_SERVICES, RANK_SERVICES, services, key);
     return e && *e->value ? e->value : NULL;
 }
 
