@@ -94,7 +94,7 @@ static void move_file(void)
 
 /* Room in the file for a line; where there is none it is moved. False: another thread is at that,
  * and a file that is written faster than it can be moved must not grow without bound. */
-static bool make_room(size_t len)
+static bool make_room_in_log(size_t len)
 {
     if (!sink.path || atomic_fetch_add(&sink.size, len) + len <= LOG_FILE_MAX)
         return true;
@@ -113,13 +113,13 @@ static bool make_room(size_t len)
  * must not stop the filesystem. */
 static void write_line(const char *line, size_t len)
 {
-    if (!make_room(len) || write(sink.fd, line, len) < 0)
+    if (!make_room_in_log(len) || write(sink.fd, line, len) < 0)
         atomic_fetch_add(&sink.lost, 1);
     if (sink.echoes && write(STDERR_FILENO, line, len) < 0)
         sink.echoes = false; /* no reader is there any more */
 }
 
-static void write_text(enum log_level level, const char *text)
+static void write_log_text(enum log_level level, const char *text)
 {
     struct timespec now;
     struct tm tm;
@@ -137,7 +137,7 @@ static void write_left(const struct log_left *left)
     char text[200];
     (void)snprintf(text, sizeof text, "%u more lines like this were left out in a minute: %s",
                    left->count, left->sample);
-    write_text(left->level, text);
+    write_log_text(left->level, text);
 }
 
 void log_tick(void)
@@ -149,7 +149,7 @@ void log_tick(void)
     char text[64];
     (void)snprintf(text, sizeof text, "%u lines of this log could not be written", lost);
     if (lost)
-        write_text(LOG_LEVEL_WARN, text);
+        write_log_text(LOG_LEVEL_WARN, text);
 }
 
 void log_line(enum log_level level, const char *fmt, ...)
@@ -169,5 +169,5 @@ void log_line(enum log_level level, const char *fmt, ...)
     if (left.count)
         write_left(&left);
     if (admitted)
-        write_text(level, text);
+        write_log_text(level, text);
 }

@@ -36,7 +36,7 @@ static bool log_limit_is_over(const struct entry *e, int64_t now)
 }
 
 /* Its entry, or one that is given up for it: free, else the one that began first. */
-static struct entry *entry_of_locked(struct entry table[SETS][WAYS], uint64_t key)
+static struct entry *limit_entry_locked(struct entry table[SETS][WAYS], uint64_t key)
 {
     struct entry *set = table[key % SETS], *victim = set;
     for (unsigned i = 0; i < WAYS; i++)
@@ -60,7 +60,7 @@ static void log_limit_take_locked(struct entry *e, struct log_left *ret)
 static struct entry *current_locked(struct entry table[SETS][WAYS], uint64_t key, int64_t now,
                                     struct log_left *ret_left)
 {
-    struct entry *e = entry_of_locked(table, key);
+    struct entry *e = limit_entry_locked(table, key);
     if (e->key != key || log_limit_is_over(e, now))
         log_limit_take_locked(e, ret_left);
     if (!e->key)

@@ -11,7 +11,7 @@
 #define FIELD_THREADS 17
 #define FIELD_STARTED 19
 
-static ssize_t read_of(pid_t pid, const char *file, char *buf, size_t size)
+static ssize_t read_process_file(pid_t pid, const char *file, char *buf, size_t size)
 {
     char path[64];
     (void)snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
@@ -29,7 +29,7 @@ static int process_read_start(pid_t pid, uint64_t *ret)
 {
     char text[1024];
     unsigned long long threads = 0, started = 0;
-    ssize_t len = read_of(pid, "stat", text, sizeof text);
+    ssize_t len = read_process_file(pid, "stat", text, sizeof text);
     const char *at = len > 0 ? strrchr(text, ')') : NULL;
     if (!at || at[1] != ' ')
         return -ESRCH;
@@ -55,14 +55,14 @@ int process_of_thread(pid_t tid, struct process *ret)
 {
     char text[2048];
     int pid = 0;
-    if (tid <= 0 || read_of(tid, "status", text, sizeof text) < 0)
+    if (tid <= 0 || read_process_file(tid, "status", text, sizeof text) < 0)
         return -ESRCH;
     /* The name before it has its line ends escaped. */
     const char *line = strstr(text, "\nTgid:");
     if (!line || sscanf(line, "\nTgid: %d", &pid) != 1 || pid <= 0)
         return -ESRCH;
     *ret = (struct process){.pid = pid};
-    ssize_t len = read_of(pid, "comm", ret->name, sizeof ret->name);
+    ssize_t len = read_process_file(pid, "comm", ret->name, sizeof ret->name);
     if (len < 0)
         return -ESRCH;
     if (ret->name[len - 1] == '\n')

@@ -356,7 +356,7 @@ static const struct part fish_parts[] = {{"FSTYPE", print_fstype},
 /* --- the command ------------------------------------------------------------------------------ */
 
 /* The part whose name stands at `at`, a '@'; NULL: none does. */
-static const struct part *part_at(const struct part *parts, const char *at)
+static const struct part *completion_part_at(const struct part *parts, const char *at)
 {
     for (; parts->name; parts++) {
         size_t len = strlen(parts->name);
@@ -369,7 +369,7 @@ static const struct part *part_at(const struct part *parts, const char *at)
 static void print_script(const char *script, const struct part *parts)
 {
     while (*script) {
-        const struct part *part = *script == '@' ? part_at(parts, script) : NULL;
+        const struct part *part = *script == '@' ? completion_part_at(parts, script) : NULL;
         if (part)
             part->print();
         else

@@ -154,7 +154,7 @@ static char *copy_temporary_name(const char *name)
     return xasprintf(".%.200s.cairn-%d-%u", name, (int)getpid(), atomic_fetch_add(&count, 1));
 }
 
-static int file_finish(const struct file_copy *file)
+static int file_copy_finish(const struct file_copy *file)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(file->attrs.mtime)};
     if (ftruncate(file->fd, (off_t)file->attrs.size) < 0 ||
@@ -171,13 +171,13 @@ static const char *copy_trouble(int r)
                         : source_trouble(r);
 }
 
-static void file_put(struct file_copy *file)
+static void file_copy_put(struct file_copy *file)
 {
     if (atomic_fetch_sub(&file->reads, 1) > 1)
         return;
     int r = atomic_load(&file->error);
     if (r == 0)
-        r = file_finish(file);
+        r = file_copy_finish(file);
     if (r < 0) {
         copy_failed(file->copy, file->shown, copy_trouble(r));
         (void)unlinkat(file->dir_fd, file->temporary, 0);
@@ -192,7 +192,7 @@ static void file_put(struct file_copy *file)
     free(file);
 }
 
-static int file_write_part(uint64_t offset, const void *bytes, size_t length, void *arg)
+static int file_copy_write_part(uint64_t offset, const void *bytes, size_t length, void *arg)
 {
     struct file_copy *file = arg;
     int r = io_pwrite_full(file->fd, bytes, length, offset);
@@ -201,7 +201,7 @@ static int file_write_part(uint64_t offset, const void *bytes, size_t length, vo
     return r;
 }
 
-static void file_read_group(void *arg)
+static void file_copy_read_group(void *arg)
 {
     struct read_job *job = arg;
     struct file_copy *file = job->file;
@@ -209,21 +209,21 @@ static void file_read_group(void *arg)
     if (r == 0)
         r = copy_is_interrupted()
                 ? -EINTR
-                : reader_fetch(file->copy->store, job->group, file_write_part, file);
+                : reader_fetch(file->copy->store, job->group, file_copy_write_part, file);
     if (r < 0)
         atomic_store(&file->error, r);
     reader_group_free(job->group);
     free(job);
-    file_put(file);
+    file_copy_put(file);
 }
 
-static int file_start_read(struct reader_group *group, void *arg)
+static int file_copy_start_read(struct reader_group *group, void *arg)
 {
     struct file_copy *file = arg;
     struct read_job *job = xmalloc(sizeof *job);
     *job = (struct read_job){file, group};
     atomic_fetch_add(&file->reads, 1);
-    pool_submit(file->copy->pool, file_read_group, job);
+    pool_submit(file->copy->pool, file_copy_read_group, job);
     return atomic_load(&file->error);
 }
 
@@ -242,10 +242,10 @@ void copy_file(struct copy *copy, const struct ns_inode *inode, int dir_fd, cons
         openat(dir_fd, file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     int r = file->fd < 0 || file->dir_fd < 0
                 ? -errno
-                : reader_plan(copy->store, inode->ino, file_start_read, file);
+                : reader_plan(copy->store, inode->ino, file_copy_start_read, file);
     if (r < 0)
         atomic_store(&file->error, r);
-    file_put(file);
+    file_copy_put(file);
 }
 
 void copy_link(struct copy *copy, const struct ns_inode *inode, const char *target, int dir_fd,

@@ -34,7 +34,7 @@ static void target_done(struct target *target)
     free(target->name);
 }
 
-static char *path_join(const char *directory, const char *name)
+static char *cp_join_path(const char *directory, const char *name)
 {
     size_t len = strlen(directory);
     return xasprintf("%s%s%s", directory, len && directory[len - 1] == '/' ? "" : "/", name);
@@ -61,11 +61,11 @@ static void count_tree(struct copying *c, const struct ns_inode *inode, struct c
 
 /* --- copying ---------------------------------------------------------------------------------- */
 
-static void copy_node(struct copying *c, const struct ns_inode *inode, int dir_fd, const char *name,
-                      const char *path, unsigned depth);
+static void cp_node(struct copying *c, const struct ns_inode *inode, int dir_fd, const char *name,
+                    const char *path, unsigned depth);
 
-static void copy_entries(struct copying *c, uint64_t ino, int dir_fd, const char *path,
-                         unsigned depth)
+static void cp_entries(struct copying *c, uint64_t ino, int dir_fd, const char *path,
+                       unsigned depth)
 {
     struct source_list list;
     int r = depth > DEPTH_MAX ? -ELOOP : source_list(&c->source, ino, &list);
@@ -74,14 +74,14 @@ static void copy_entries(struct copying *c, uint64_t ino, int dir_fd, const char
         return;
     }
     for (size_t i = 0; i < list.count && !copy_is_interrupted(); i++) {
-        _cleanup_free_ char *below = path_join(path, list.at[i].name);
-        copy_node(c, &list.at[i].inode, dir_fd, list.at[i].name, below, depth + 1);
+        _cleanup_free_ char *below = cp_join_path(path, list.at[i].name);
+        cp_node(c, &list.at[i].inode, dir_fd, list.at[i].name, below, depth + 1);
     }
     source_list_done(&list);
 }
 
-static void copy_directory(struct copying *c, const struct ns_inode *inode, int dir_fd,
-                           const char *name, const char *path, unsigned depth)
+static void cp_directory(struct copying *c, const struct ns_inode *inode, int dir_fd,
+                         const char *name, const char *path, unsigned depth)
 {
     _cleanup_close_ int fd = -1;
     int r = mkdirat(dir_fd, name, 0700) < 0 && errno != EEXIST ? -errno : 0;
@@ -94,11 +94,11 @@ static void copy_directory(struct copying *c, const struct ns_inode *inode, int 
         return;
     }
     copy_directory_later(c->copy, inode, path);
-    copy_entries(c, inode->ino, fd, path, depth);
+    cp_entries(c, inode->ino, fd, path, depth);
 }
 
-static void copy_symlink(struct copying *c, const struct ns_inode *inode, int dir_fd,
-                         const char *name, const char *path)
+static void cp_symlink(struct copying *c, const struct ns_inode *inode, int dir_fd,
+                       const char *name, const char *path)
 {
     _cleanup_free_ char *target = NULL;
     int r = source_readlink(&c->source, inode->ino, &target);
@@ -108,15 +108,15 @@ static void copy_symlink(struct copying *c, const struct ns_inode *inode, int di
         copy_link(c->copy, inode, target, dir_fd, name, path);
 }
 
-static void copy_node(struct copying *c, const struct ns_inode *inode, int dir_fd, const char *name,
-                      const char *path, unsigned depth)
+static void cp_node(struct copying *c, const struct ns_inode *inode, int dir_fd, const char *name,
+                    const char *path, unsigned depth)
 {
     if (S_ISREG(inode->attrs.mode))
         copy_file(c->copy, inode, dir_fd, name, path);
     else if (S_ISDIR(inode->attrs.mode))
-        copy_directory(c, inode, dir_fd, name, path, depth);
+        cp_directory(c, inode, dir_fd, name, path, depth);
     else if (S_ISLNK(inode->attrs.mode))
-        copy_symlink(c, inode, dir_fd, name, path);
+        cp_symlink(c, inode, dir_fd, name, path);
     else
         copy_failed(c->copy, path, "not a file, directory or symbolic link; skipped");
 }
@@ -147,7 +147,7 @@ static int find_target(const struct copying *c, const char *local, const char *n
     return CLI_FAILED;
 }
 
-static int copy_start(struct copying *c)
+static int cp_begin_copy(struct copying *c)
 {
     bool is_remote = c->source.name && (strncmp(c->source.name, "s3://", 5) == 0 ||
                                         strncmp(c->source.name, "dir:", 4) == 0);
@@ -160,8 +160,8 @@ static int copy_start(struct copying *c)
     return CLI_FAILED;
 }
 
-static int copy_found(struct copying *c, const struct source_node *node, const char *text,
-                      const char *local)
+static int cp_found_node(struct copying *c, const struct source_node *node, const char *text,
+                         const char *local)
 {
     struct target target;
     struct copy_counts counts = {0};
@@ -172,27 +172,27 @@ static int copy_found(struct copying *c, const struct source_node *node, const c
     }
     int code = find_target(c, local, node->name, is_directory, &target);
     if (code == CLI_OK)
-        code = copy_start(c);
+        code = cp_begin_copy(c);
     if (code == CLI_OK) {
-        _cleanup_free_ char *path = path_join(target.directory, target.name);
+        _cleanup_free_ char *path = cp_join_path(target.directory, target.name);
         count_tree(c, &node->inode, &counts, 0);
         copy_expect(c->copy, &counts);
         if (*target.name)
-            copy_node(c, &node->inode, target.dir_fd, target.name, path, 0);
+            cp_node(c, &node->inode, target.dir_fd, target.name, path, 0);
         else
-            copy_entries(c, node->ino, target.dir_fd, target.directory, 0);
+            cp_entries(c, node->ino, target.dir_fd, target.directory, 0);
         code = copy_end(c->copy);
     }
     target_done(&target);
     return code;
 }
 
-static int copy_one(struct copying *c, const char *text, const char *local)
+static int cp_operand(struct copying *c, const char *text, const char *local)
 {
     struct source_node node;
     int code = source_open(c->command, &c->options, text, &c->source, &node);
     if (code == CLI_OK)
-        code = copy_found(c, &node, text, local);
+        code = cp_found_node(c, &node, text, local);
     source_node_done(&node);
     return code;
 }
@@ -220,7 +220,7 @@ static int execute_cp(const struct command *command, int argc, char **argv)
     if (code == CLI_OK)
         code = check_local(command, operands, count);
     for (size_t i = 0; code == CLI_OK && i + 1 < count; i++) {
-        int one = copy_one(&c, operands[i], operands[count - 1]);
+        int one = cp_operand(&c, operands[i], operands[count - 1]);
         failed = failed || one == CLI_FAILED;
         code = one == CLI_FAILED ? CLI_OK : one;
     }

@@ -195,7 +195,7 @@ static int take_argument(struct parsing *p, const struct flag *flag, const char 
     return r;
 }
 
-static int take_option(struct parsing *p, const struct option_spec *spec, const char *text)
+static int take_option_flag(struct parsing *p, const struct option_spec *spec, const char *text)
 {
     struct mount_options *options =
         (struct mount_options *)((char *)p->request + p->command->options_offset);
@@ -206,7 +206,7 @@ static int take_flag(struct parsing *p, int found, char **argv)
 {
     if (found == '?' || found == ':')
         return flags_complain(p->command, found, argv);
-    int r = found >= OPTION_FLAG ? take_option(p, &option_table[found - OPTION_FLAG], optarg)
+    int r = found >= OPTION_FLAG ? take_option_flag(p, &option_table[found - OPTION_FLAG], optarg)
                                  : take_argument(p, flag_found(p->command, found), optarg);
     int code = r < 0 ? complain_usage(p->command, "%s", p->error) : CLI_OK;
     free(p->error);

@@ -16,7 +16,7 @@ enum fsck_exit {
     FSCK_USAGE = 16
 };
 
-static void print_finding(const char *line, bool is_problem, void *arg)
+static void print_fsck_finding(const char *line, bool is_problem, void *arg)
 {
     (void)arg;
     text_print(stdout, "%s%s", is_problem ? "problem: " : "", line);
@@ -24,7 +24,7 @@ static void print_finding(const char *line, bool is_problem, void *arg)
 
 static int fsck_check_directory(const char *store)
 {
-    int r = service_fsck(store, print_finding, NULL);
+    int r = service_fsck(store, print_fsck_finding, NULL);
     if (r < 0) {
         complain("fsck", "cannot check %s: %s", store, strerror(-r));
         return FSCK_OPERATIONAL;
@@ -41,7 +41,7 @@ static int fsck_check_directory(const char *store)
 
 static int repair_store(const char *store)
 {
-    int r = service_repair(store, print_finding, NULL);
+    int r = service_repair(store, print_fsck_finding, NULL);
     if (r < 0) {
         complain("fsck", "cannot repair %s: %s", store, strerror(-r));
         return FSCK_OPERATIONAL;

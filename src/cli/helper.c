@@ -22,7 +22,7 @@ struct helper_request {
     bool sloppy, fake, force, lazy;
 };
 
-static void add_list(struct helper_request *request, const char *list)
+static void add_helper_options(struct helper_request *request, const char *list)
 {
     char *both = request->list ? xasprintf("%s,%s", request->list, list) : xstrdup(list);
     free(request->list);
@@ -39,7 +39,7 @@ static int parse_arguments(const struct command *command, const char *flags, int
         if (found == '?' || found == ':')
             return flags_complain(command, found, argv);
         if (found == 'o')
-            add_list(request, optarg);
+            add_helper_options(request, optarg);
         if (found == 'N')
             request->namespace = optarg;
         request->sloppy = request->sloppy || found == 's';

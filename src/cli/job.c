@@ -56,7 +56,7 @@ static void watch_print_lines(struct watch *w, const cJSON *reply)
     (void)fflush(stdout);
 }
 
-static void read_report(const cJSON *reply, struct job_report *r)
+static void read_job_report(const cJSON *reply, struct job_report *r)
 {
     const struct {
         const char *name;
@@ -90,7 +90,7 @@ static int watch_poll(struct watch *w, struct job_report *report)
         return 1; /* it has ended, and another job was started */
     }
     watch_print_lines(w, reply);
-    read_report(reply, report);
+    read_job_report(reply, report);
     const char *failed = cJSON_GetStringValue(cJSON_GetObjectItem(reply, "failed"));
     if (failed && !running) {
         watch_end_drawing(w);

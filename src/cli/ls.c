@@ -118,7 +118,7 @@ static void ls_list_directory(struct listing *l, const char *path, uint64_t ino,
     source_list_done(&list);
 }
 
-static int list_one(struct listing *l, const char *text)
+static int ls_list_operand(struct listing *l, const char *text)
 {
     struct source_node node;
     int code = source_open(l->command, &l->options, text, &l->source, &node);
@@ -140,7 +140,7 @@ static int execute_ls(const struct command *command, int argc, char **argv)
     int code = flags_parse(command, argc, argv, &l, &source);
     l.headed = code == CLI_OK && (l.is_recursive || source[1]);
     for (; code == CLI_OK && *source; source++) {
-        int one = list_one(&l, *source);
+        int one = ls_list_operand(&l, *source);
         l.failed = l.failed || one == CLI_FAILED;
         code = one == CLI_FAILED ? CLI_OK : one;
     }

@@ -45,7 +45,7 @@ struct ready {
 };
 
 /* Prints the lines, and takes the exit status out of them. */
-static void take_report(struct ready *ready, char *buf, size_t len)
+static void take_mount_report(struct ready *ready, char *buf, size_t len)
 {
     size_t shown = 0;
     for (size_t i = 0; i < len; i++) {
@@ -76,7 +76,7 @@ static int await_child(pid_t child, int ready_fd)
             continue;
         if (n <= 0)
             break;
-        take_report(&ready, buf, (size_t)n);
+        take_mount_report(&ready, buf, (size_t)n);
     }
     return ready.has_code ? ready.exit_code : print_child_died(child);
 }
@@ -178,7 +178,7 @@ static int execute_mount(const struct command *command, int argc, char **argv)
     return code;
 }
 
-static void print_option(const struct option_spec *spec)
+static void print_mount_option(const struct option_spec *spec)
 {
     const char *kind = option_value_kind(spec), *fallback = option_shown_default(spec);
     char name[48];
@@ -187,14 +187,14 @@ static void print_option(const struct option_spec *spec)
                  fallback ? fallback : "", fallback ? ")" : "");
 }
 
-static void print_options(void)
+static void print_mount_options(void)
 {
     (void)printf("\nMount options (sizes: 512M 4G 1T; times: 250ms 10s 5m 1h)\n");
     for (unsigned group = 0; group < GROUP_COUNT; group++) {
         (void)printf("\n%s:\n", option_group_titles[group]);
         for (const struct option_spec *spec = option_table; spec->name; spec++)
             if (spec->help && spec->group == group)
-                print_option(spec);
+                print_mount_option(spec);
     }
 }
 
@@ -232,6 +232,6 @@ const struct command mount_command = {
                                           {0}},
     .usage_exit = MOUNT_USAGE,
     .takes_option = takes_every_option,
-    .more_help = print_options,
+    .more_help = print_mount_options,
     .execute = execute_mount,
 };

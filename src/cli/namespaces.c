@@ -57,7 +57,7 @@ static bool note_groups(const struct mountinfo *mount, void *arg)
 
 /* Returns the path of `mountpoint` on the filesystem of the mount that it is in; NULL: unknown.
  * Caller frees. */
-static char *place_in(const struct groups *in, const char *mountpoint)
+static char *path_on_filesystem(const struct groups *in, const char *mountpoint)
 {
     if (in->id == 0)
         return NULL;
@@ -73,11 +73,11 @@ static bool goes_with_it(const struct search *s, const struct mountinfo *copy)
     const struct groups *in = namespaces_groups_of(s, copy->parent);
     if (!s->shared || !s->place || (in->shared != s->shared && in->master != s->shared))
         return false;
-    _cleanup_free_ char *place = place_in(in, copy->mountpoint);
+    _cleanup_free_ char *place = path_on_filesystem(in, copy->mountpoint);
     return place && strcmp(place, s->place) == 0;
 }
 
-static struct mount_copy *find_copy(struct copy_list *list, unsigned id)
+static struct mount_copy *find_namespace_copy(struct copy_list *list, unsigned id)
 {
     for (size_t i = 0; i < list->count; i++)
         if (list->at[i].id == id)
@@ -87,7 +87,7 @@ static struct mount_copy *find_copy(struct copy_list *list, unsigned id)
 
 /* The kernel gives the number of a device that is gone to the next mount: the store tells that one
  * apart. */
-static bool is_copy(const struct mount_entry *of, const struct mountinfo *mount)
+static bool is_namespace_copy(const struct mount_entry *of, const struct mountinfo *mount)
 {
     return mount->device == of->device && mount->id != of->id &&
            strcmp(mount->type, CAIRN_FSTYPE) == 0 && strcmp(mount->source, of->store) == 0;
@@ -96,9 +96,9 @@ static bool is_copy(const struct mount_entry *of, const struct mountinfo *mount)
 static bool namespaces_see_mount(const struct mountinfo *mount, void *arg)
 {
     struct search *s = arg;
-    if (!is_copy(s->mount, mount))
+    if (!is_namespace_copy(s->mount, mount))
         return true;
-    struct mount_copy *copy = find_copy(s->list, mount->id);
+    struct mount_copy *copy = find_namespace_copy(s->list, mount->id);
     if (!copy) {
         copy = vector_next(s->list);
         *copy = (struct mount_copy){.id = mount->id,
@@ -129,7 +129,7 @@ void copies_find(const struct mount_entry *mount, struct copy_list *ret)
     *ret = (struct copy_list){0};
     if (mountinfo_read("/proc/self/mountinfo", note_groups, &s) == 0) {
         s.shared = namespaces_groups_of(&s, mount->parent)->shared;
-        s.place = place_in(namespaces_groups_of(&s, mount->parent), mount->mountpoint);
+        s.place = path_on_filesystem(namespaces_groups_of(&s, mount->parent), mount->mountpoint);
     }
     for (struct dirent *e; proc && (e = readdir(proc));)
         if (isdigit((unsigned char)e->d_name[0]))

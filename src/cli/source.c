@@ -109,8 +109,8 @@ static int open_patiently(const char *name, const struct mount_options *options,
     }
 }
 
-static int open_named(const struct command *command, const struct mount_options *options,
-                      const char *name, struct source *source)
+static int open_named_source(const struct command *command, const struct mount_options *options,
+                             const char *name, struct source *source)
 {
     pid_t holder;
     char *text = NULL;
@@ -219,7 +219,7 @@ int source_open(const struct command *command, const struct mount_options *optio
     ret->name = last_part(ret->path);
     if (!source->name || strcmp(source->name, name) != 0) {
         source_close(source);
-        code = open_named(command, options, name, source);
+        code = open_named_source(command, options, name, source);
     }
     if (code != CLI_OK)
         return code;
@@ -267,7 +267,7 @@ static int source_add_entry(const struct view_entry *entry, const char *name, si
     return 0;
 }
 
-static int compare_entries(const void *a, const void *b)
+static int compare_source_entries(const void *a, const void *b)
 {
     return strcmp(((const struct source_entry *)a)->name, ((const struct source_entry *)b)->name);
 }
@@ -281,7 +281,7 @@ int source_list(struct source *source, uint64_t ino, struct source_list *ret)
     if (r < 0)
         source_list_done(ret);
     else
-        vector_sort(ret, compare_entries);
+        vector_sort(ret, compare_source_entries);
     return r == -ENOENT ? -EUCLEAN : r;
 }
 

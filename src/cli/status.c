@@ -106,7 +106,7 @@ static void print_behind(const cJSON *nvme)
                          human_seconds(json_number(nvme, "seconds_behind")).text);
 }
 
-static void print_view(const cJSON *view)
+static void status_print_view(const cJSON *view)
 {
     const char *stays = json_text(view, "not_made_anew");
     if (cJSON_IsTrue(json_part(view, "damaged")))
@@ -140,7 +140,7 @@ static void print_reduction(const cJSON *reduction, const char *chunks)
 }
 
 /* Prints what a tier keeps of deleted files. */
-static void print_held(const cJSON *tier)
+static void status_print_held(const cJSON *tier)
 {
     if (json_count(tier, "held_bytes") > 0)
         status_print_row("  kept for others", "%s that no file has, and files are stored by",
@@ -159,7 +159,7 @@ static void print_nvme(const cJSON *nvme)
     if (json_part(nvme, "chunks"))
         status_print_row("  packs", "%.0f packs, %s, with %.0f chunks", json_number(nvme, "packs"),
                          json_bytes(nvme, "pack_bytes").text, json_number(nvme, "chunks"));
-    print_held(nvme);
+    status_print_held(nvme);
     print_behind(nvme);
     if (json_part(nvme, "horizon_seq"))
         status_print_row("  horizon", "operation number %llu; the newest is %llu",
@@ -249,7 +249,7 @@ static void status_print_remote(const cJSON *remote)
     status_print_row("  content", "%.0f files, %s, in %.0f packs of %s",
                      json_number(remote, "files"), json_bytes(remote, "logical_bytes").text,
                      json_number(remote, "packs"), json_bytes(remote, "pack_bytes").text);
-    print_held(remote);
+    status_print_held(remote);
     if (strcmp(state, "fenced") == 0)
         print_unpublished(remote);
     else
@@ -384,7 +384,7 @@ static void print_status(cJSON *status, const char *store)
     print_successor(json_part(json_part(status, "mount"), "successor"));
     print_stage(json_part(status, "stage"));
     print_nvme(json_part(status, "nvme"));
-    print_view(json_part(status, "view"));
+    status_print_view(json_part(status, "view"));
     status_print_remote(json_part(status, "remote"));
     print_memory(json_part(status, "memory"));
     print_access(json_part(status, "mount"));

@@ -68,7 +68,7 @@ static void push_ino(struct walk *w, char kind, uint64_t ino)
     push_item(w, item);
 }
 
-static struct linked *linked_of(struct walk *w, uint64_t ino)
+static struct linked *survey_linked_of(struct walk *w, uint64_t ino)
 {
     struct linked *linked;
     HASH_FIND(hh, w->linked, &ino, sizeof ino, linked);
@@ -82,7 +82,7 @@ static struct linked *linked_of(struct walk *w, uint64_t ino)
 
 static bool is_first_sight(struct walk *w, uint64_t ino, uint64_t links, bool has_content)
 {
-    struct linked *linked = linked_of(w, ino);
+    struct linked *linked = survey_linked_of(w, ino);
     linked->links = links;
     linked->has_content = has_content;
     return linked->seen++ == 0;
@@ -131,7 +131,7 @@ struct part {
     unsigned base_count;
 };
 
-static int compare_chunks(const void *a, const void *b)
+static int compare_survey_chunks(const void *a, const void *b)
 {
     const struct survey_chunk *x = a, *y = b;
     return strcmp(x->name, y->name);
@@ -143,9 +143,9 @@ static void add_to_sample(struct survey_sample *sample, const char *name, unsign
     struct survey_chunk chunk = {.encoding = encoding, .bytes = bytes};
     unsigned i = sample->count;
     memcpy(chunk.name, name, sizeof chunk.name);
-    while (i > 0 && compare_chunks(&chunk, &sample->at[i - 1]) < 0)
+    while (i > 0 && compare_survey_chunks(&chunk, &sample->at[i - 1]) < 0)
         i--;
-    if (i > 0 && compare_chunks(&chunk, &sample->at[i - 1]) == 0) {
+    if (i > 0 && compare_survey_chunks(&chunk, &sample->at[i - 1]) == 0) {
         sample->at[i - 1].bytes += bytes;
         return;
     }
@@ -163,7 +163,7 @@ static void add_form(struct survey_form *forms, unsigned encoding, uint32_t raw,
     form->stored += stored;
 }
 
-static void add_freed(struct survey_sum *sum, const struct part *part)
+static void survey_add_freed(struct survey_sum *sum, const struct part *part)
 {
     sum->freed_nvme_bytes += part->where & 1 ? part->stored : 0;
     sum->freed_remote_bytes += part->remote_stored;
@@ -193,7 +193,7 @@ static bool survey_is_name(const char *name)
 }
 
 /* ":STORED:ENCODING:BASE..." of the remote, behind the rest. */
-static bool parse_remote(const char *text, struct part *ret)
+static bool parse_survey_remote(const char *text, struct part *ret)
 {
     int len = 0;
     if (sscanf(text, ":%" SCNu32 ":%u%n", &ret->remote_stored, &ret->remote_encoding, &len) != 2)
@@ -206,7 +206,7 @@ static bool parse_remote(const char *text, struct part *ret)
     return true;
 }
 
-static bool parse_part(const cJSON *item, struct part *ret)
+static bool parse_survey_part(const cJSON *item, struct part *ret)
 {
     const char *text = cJSON_GetStringValue(item);
     int len = 0;
@@ -219,7 +219,7 @@ static bool parse_part(const cJSON *item, struct part *ret)
         strlen(ret->name) != 32)
         return false;
     if (text[len] != '\0')
-        return ret->where & 2 && parse_remote(text + len, ret);
+        return ret->where & 2 && parse_survey_remote(text + len, ret);
     /* A daemon of 0.2.0 says nothing of the remote, which then has what NVMe has. */
     ret->remote_stored = ret->where & 2 ? ret->stored : 0;
     ret->remote_encoding = ret->encoding;
@@ -235,7 +235,7 @@ static void see_chunk(struct walk *w, const struct part *part)
     if (part->refs <= part->uses) { /* no other file refers to it */
         add_unique(&w->sum, part);
         if (goes)
-            add_freed(&w->sum, part);
+            survey_add_freed(&w->sum, part);
         return;
     }
     HASH_FIND(hh, w->shared, part->name, 32, shared);
@@ -290,7 +290,7 @@ static bool take_portion(struct walk *w, const cJSON *reply, size_t asked)
     }
     cJSON_ArrayForEach(item, json_part(reply, "chunks"))
     {
-        if (!parse_part(item, &part))
+        if (!parse_survey_part(item, &part))
             return false;
         see_chunk(w, &part);
     }

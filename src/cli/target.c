@@ -46,7 +46,8 @@ int target_of_mount(const struct command *command, const char *argument, struct 
     return code;
 }
 
-static int take_store(const struct command *command, const char *argument, struct target *ret)
+static int take_store_as_target(const struct command *command, const char *argument,
+                                struct target *ret)
 {
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", argument);
     struct stat st;
@@ -84,7 +85,8 @@ int target_of_any(const struct command *command, const char *argument, struct ta
     if (mount)
         code = take_mount(mount, ret);
     else
-        code = argument ? take_store(command, argument, ret) : take_only(command, &list, ret);
+        code = argument ? take_store_as_target(command, argument, ret)
+                        : take_only(command, &list, ret);
     mounts_done(&list);
     return code;
 }

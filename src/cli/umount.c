@@ -165,7 +165,7 @@ static bool end_everywhere(const struct mount_entry *mount, bool *ret_serves)
 }
 
 /* Returns false where no other namespace has the mount, or no daemon answers. */
-static bool end_copies(const struct mount_entry *mount)
+static bool umount_copies(const struct mount_entry *mount)
 {
     struct copy_list copies;
     bool serves = false;
@@ -215,7 +215,7 @@ static void ending_help(struct ending *e)
     int64_t waited = clock_monotonic_ns() - e->began;
     if (!e->looked && waited > COPIES_GRACE_NS) {
         e->looked = true;
-        e->asked = end_copies(e->mount);
+        e->asked = umount_copies(e->mount);
     } else if (!e->asked && waited > UNSEEN_GRACE_NS) {
         e->asked = true;
         end_unseen(e->mount);

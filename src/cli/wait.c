@@ -39,7 +39,8 @@ static struct horizon_goal *goal_of(struct wait_request *request, char *store)
 }
 
 /* Asks what the horizon must reach for the inode. */
-static int add_need(struct wait_request *request, const struct mount_entry *mount, uint64_t ino)
+static int add_wait_goal(struct wait_request *request, const struct mount_entry *mount,
+                         uint64_t ino)
 {
     cJSON *ask = cJSON_CreateObject();
     cJSON *reply = NULL;
@@ -61,7 +62,8 @@ static int add_need(struct wait_request *request, const struct mount_entry *moun
     return CLI_OK;
 }
 
-static int add_path(const struct command *command, struct wait_request *request, const char *path)
+static int add_wait_path(const struct command *command, struct wait_request *request,
+                         const char *path)
 {
     uint64_t ino;
     const struct mount_entry *mount;
@@ -72,7 +74,7 @@ static int add_path(const struct command *command, struct wait_request *request,
         return CLI_OK; /* the stage has every file that can be seen, or a lower tier has it */
     if (request->level == WAIT_REMOTE)
         vector_add(&request->awaited, (struct awaited){path, mount->store, ino});
-    return add_need(request, mount, ino);
+    return add_wait_goal(request, mount, ino);
 }
 
 /* 0 also of a daemon of an earlier version, which knows of none. */
@@ -120,7 +122,7 @@ static int wait_for_paths(const struct command *command, struct wait_request *re
     int64_t deadline = horizon_deadline(request->timeout_ns);
     uint64_t left = 0;
     for (; *paths; paths++) {
-        int code = add_path(command, request, *paths);
+        int code = add_wait_path(command, request, *paths);
         if (code != CLI_OK)
             return code;
     }

@@ -85,7 +85,7 @@ struct owner {
 
 DEFINE_VECTOR(owners, struct owner);
 
-static int by_bytes(const void *a, const void *b)
+static int owners_by_bytes(const void *a, const void *b)
 {
     const struct owner *x = a, *y = b;
     return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : 0;
@@ -109,7 +109,7 @@ static struct owners owners_of(const struct owned *owned, unsigned encoding)
     for (unsigned i = 0; i < owned->sample->count; i++)
         if (owned->sample->at[i].encoding == encoding)
             owner_of(&owners, owned->paths[i])->bytes += owned->sample->at[i].bytes;
-    vector_sort(&owners, by_bytes);
+    vector_sort(&owners, owners_by_bytes);
     return owners;
 }
 

@@ -17,7 +17,7 @@
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-static void add_bytes(cJSON *object, const char *name, const uint8_t *bytes, size_t len)
+static void add_hex_bytes(cJSON *object, const char *name, const uint8_t *bytes, size_t len)
 {
     _cleanup_free_ char *text = xmalloc(2 * len + 1);
     hex_print(text, bytes, len);
@@ -27,8 +27,8 @@ static void add_bytes(cJSON *object, const char *name, const uint8_t *bytes, siz
 static void add_passport(cJSON *state, const struct front_passport *passport)
 {
     cJSON *object = cJSON_AddObjectToObject(state, "passport");
-    add_bytes(object, "init", passport->init, passport->init_len);
-    add_bytes(object, "answer", passport->answer, sizeof passport->answer);
+    add_hex_bytes(object, "init", passport->init, passport->init_len);
+    add_hex_bytes(object, "answer", passport->answer, sizeof passport->answer);
     control_add_u64(object, "device", passport->device);
     control_add_u64(object, "mmap_shared", passport->mmap_shared);
 }
@@ -53,7 +53,7 @@ static void add_holder_link(cJSON *state, const struct holder_link *holder_link)
     control_add_u64(state, "upgrade_tries", holder_link->upgrade_tries);
 }
 
-static cJSON *make_state(const struct handover_source *from)
+static cJSON *make_handover_state(const struct handover_source *from)
 {
     cJSON *state = cJSON_CreateObject();
     _cleanup_free_ char *options = options_print(from->options);
@@ -72,7 +72,7 @@ static cJSON *make_state(const struct handover_source *from)
     return state;
 }
 
-static int write_all(int fd, const char *text, size_t len)
+static int write_handover_text(int fd, const char *text, size_t len)
 {
     for (size_t done = 0; done < len;) {
         ssize_t n = pwrite(fd, text + done, len - done, (off_t)done);
@@ -85,13 +85,13 @@ static int write_all(int fd, const char *text, size_t len)
 
 int handover_write(const struct handover_source *from, int *ret_fd)
 {
-    cJSON *state = make_state(from);
+    cJSON *state = make_handover_state(from);
     _cleanup_free_ char *text = cJSON_PrintUnformatted(state);
     cJSON_Delete(state);
     _cleanup_close_ int fd = memfd_create("cairn-handover", MFD_CLOEXEC);
     if (fd < 0 || !text)
         return text ? -errno : -ENOMEM;
-    int r = write_all(fd, text, strlen(text));
+    int r = write_handover_text(fd, text, strlen(text));
     if (r == 0)
         *ret_fd = take_fd(&fd);
     return r;
@@ -99,7 +99,7 @@ int handover_write(const struct handover_source *from, int *ret_fd)
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-static bool get_text(const cJSON *object, const char *name, char **ret)
+static bool get_handover_text(const cJSON *object, const char *name, char **ret)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
     if (text)
@@ -171,7 +171,7 @@ static bool get_holder_link(const cJSON *state, struct holder_link *ret)
     return true;
 }
 
-static int get_options(const cJSON *state, struct mount_options *o, char **ret_text)
+static int get_handover_options(const cJSON *state, struct mount_options *o, char **ret_text)
 {
     const char *list = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(state, "options"));
     char *error = NULL;
@@ -185,7 +185,7 @@ static int get_options(const cJSON *state, struct mount_options *o, char **ret_t
     return r < 0 ? -EPROTO : 0;
 }
 
-static int get_all(const cJSON *state, struct handover *ret, char **ret_text)
+static int get_handover(const cJSON *state, struct handover *ret, char **ret_text)
 {
     uint64_t format = 0, stage_version = 0, child = 0, served_at = 0;
     if (!control_get_u64(state, "format", &format) || format == 0 || format > HANDOVER_FORMAT) {
@@ -200,8 +200,8 @@ static int get_all(const cJSON *state, struct handover *ret, char **ret_text)
                       (unsigned long long)stage_version, CAIRN_VERSION, stage_format_version());
         return -EPROTO;
     }
-    if (!get_text(state, "store", &ret->store) ||
-        !get_text(state, "mountpoint", &ret->mountpoint) ||
+    if (!get_handover_text(state, "store", &ret->store) ||
+        !get_handover_text(state, "mountpoint", &ret->mountpoint) ||
         !get_holder_link(state, &ret->holder_link) || !control_get_u64(state, "child", &child) ||
         !control_get_u64(state, "served_at", &served_at)) {
         *ret_text = xstrdup("the handover is incomplete");
@@ -210,7 +210,7 @@ static int get_all(const cJSON *state, struct handover *ret, char **ret_text)
     ret->child = (pid_t)child;
     ret->served_at = (int64_t)served_at;
     ret->stops = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(state, "stops"));
-    int r = get_options(state, &ret->options, ret_text);
+    int r = get_handover_options(state, &ret->options, ret_text);
     ret->holder_link.adopted.no_resend = ret->options.no_resend;
     return r;
 }
@@ -224,7 +224,7 @@ int handover_read(int fd, struct handover *ret, char **ret_text)
     cJSON *state = n > 0 ? cJSON_Parse(text) : NULL;
     int r = -EPROTO;
     if (cJSON_IsObject(state))
-        r = get_all(state, ret, ret_text);
+        r = get_handover(state, ret, ret_text);
     else
         *ret_text = xstrdup("no handover was found");
     cJSON_Delete(state);

@@ -273,7 +273,7 @@ static bool is_death(struct holder *h, int status, int *ret_code)
     return *ret_code != MOUNT_OK && !h->served_at && !h->stops;
 }
 
-static void report_giving_up(const struct holder *h)
+static void report_holder_giving_up(const struct holder *h)
 {
     _cleanup_close_ int notify_fd = h->options->foreground ? notify_connect() : -1;
     notify_send(notify_fd,
@@ -389,7 +389,7 @@ static void watch_trial(struct holder *h)
 
 /* Does what waitpid() does, also for a daemon that is no child of this process: that one has ended
  * when the link is closed. */
-static bool has_ended(struct holder *h, int *ret_status)
+static bool has_daemon_ended(struct holder *h, int *ret_status)
 {
     pid_t found = waitpid(h->child, ret_status, WNOHANG);
     if (found == h->child)
@@ -406,7 +406,7 @@ static bool has_ended(struct holder *h, int *ret_status)
 static bool holder_reap(struct holder *h, int *ret_code)
 {
     int status;
-    if (!h->child || !has_ended(h, &status))
+    if (!h->child || !has_daemon_ended(h, &status))
         return false;
     h->child = 0;
     if (h->link_fd >= 0)
@@ -423,7 +423,7 @@ static bool holder_reap(struct holder *h, int *ret_code)
     if (holder_replace(h))
         return false;
     *ret_code = MOUNT_FAILED;
-    report_giving_up(h);
+    report_holder_giving_up(h);
     return true;
 }
 

@@ -177,7 +177,7 @@ static void report_progress(const char *line, void *arg)
 }
 
 /* Extends the service manager's timeout while the remaining amount shrinks. */
-static void report_ending(uint64_t bytes_left, bool remote, void *arg)
+static void report_stop_progress(uint64_t bytes_left, bool remote, void *arg)
 {
     struct mount_process *p = arg;
     notify_send(p->notify_fd, "STOPPING=1\nSTATUS=stopping: %llu MiB left to write to %s",
@@ -209,7 +209,7 @@ static void hand_over(struct mount_process *p)
 
 /* Replaces a dead holder, without which the mount would end with the daemon. The new one is started
  * from the running program, even if its file is gone. */
-static int start_holder(struct mount_process *p, int64_t now)
+static int replace_dead_holder(struct mount_process *p, int64_t now)
 {
     struct holder_link holder_link = *p->holder_link;
     struct handover_source from = {.store = p->directory.path,
@@ -242,7 +242,7 @@ static void replace_holder(void *arg)
     if (p->holder_tried && now - p->holder_tried < HOLDER_RETRY_NS)
         return;
     p->holder_tried = now;
-    int r = start_holder(p, now);
+    int r = replace_dead_holder(p, now);
     if (r < 0)
         log_error("the holder process has died, and no other can be started (%s): if the daemon "
                   "dies, the mount ends",
@@ -269,7 +269,7 @@ static int lifecycle_start(struct mount_process *p, const char *store, struct se
                                 .options = p->options,
                                 .progress = report_progress,
                                 .cancelled = lifecycle_is_cancelled,
-                                .ending = report_ending,
+                                .ending = report_stop_progress,
                                 .holder_ended = replace_holder,
                                 .progress_arg = p,
                                 .holder_link = p->holder_link};

@@ -30,7 +30,7 @@ void offline_split(const char *text, char **ret_source, char **ret_path)
     *ret_path = xstrdup(colon && colon[1] ? colon + 1 : "/");
 }
 
-static bool is_remote(const char *source)
+static bool is_remote_source(const char *source)
 {
     return strncmp(source, "s3://", 5) == 0 || strncmp(source, "dir:", 4) == 0;
 }
@@ -61,8 +61,8 @@ static int offline_remove_one(const char *path, const struct stat *st, int type,
     return remove(path);
 }
 
-static int open_remote(struct offline *o, const char *source, const struct mount_options *options,
-                       char **ret_text)
+static int open_offline_remote(struct offline *o, const char *source,
+                               const struct mount_options *options, char **ret_text)
 {
     struct store_options how = {0};
     int r = remote_address_parse(source, &o->address, ret_text);
@@ -121,8 +121,8 @@ int offline_open(const char *source, const struct mount_options *options, struct
     o->lock_fd = -1;
     *ret_holder = 0;
     *ret_text = NULL;
-    int r = is_remote(source) ? open_remote(o, source, options, ret_text)
-                              : offline_open_store(o, source, ret_holder, ret_text);
+    int r = is_remote_source(source) ? open_offline_remote(o, source, options, ret_text)
+                                     : offline_open_store(o, source, ret_holder, ret_text);
     if (r < 0) {
         if (r != -EBUSY && !*ret_text)
             *ret_text = xasprintf("cannot open %s: %s", source, strerror(-r));

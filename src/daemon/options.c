@@ -255,7 +255,7 @@ int parse_duration(const char *text, int64_t *ret_ns)
     return -EINVAL;
 }
 
-static bool same_name(const char *a, size_t len, const char *b)
+static bool same_option_name(const char *a, size_t len, const char *b)
 {
     for (size_t i = 0; i < len; i++)
         if (b[i] == '\0' || (a[i] == '-' ? '_' : a[i]) != b[i])
@@ -268,7 +268,7 @@ static bool is_ignored(const char *name)
     if (strncasecmp(name, "x-", 2) == 0 || strncasecmp(name, "x_", 2) == 0)
         return true;
     for (size_t i = 0; i < ARRAY_LEN(ignored_names); i++)
-        if (same_name(name, strlen(name), ignored_names[i]))
+        if (same_option_name(name, strlen(name), ignored_names[i]))
             return true;
     return false;
 }
@@ -276,7 +276,7 @@ static bool is_ignored(const char *name)
 static const struct option_spec *find_option(const char *name)
 {
     for (const struct option_spec *spec = option_table; spec->name; spec++)
-        if (same_name(name, strlen(name), spec->name))
+        if (same_option_name(name, strlen(name), spec->name))
             return spec;
     return NULL;
 }
@@ -392,8 +392,8 @@ static int set_amount(void *field, const struct option_spec *spec, const char *v
     return 0;
 }
 
-static int set_value(struct mount_options *o, const struct option_spec *spec, const char *value,
-                     char **ret_error)
+static int set_option_value(struct mount_options *o, const struct option_spec *spec,
+                            const char *value, char **ret_error)
 {
     void *field = (char *)o + spec->offset;
     switch (spec->kind) {
@@ -430,7 +430,7 @@ int options_set(struct mount_options *o, const char *name, const char *value, ch
                                option_expects(spec->kind));
         return -EINVAL;
     }
-    return set_value(o, spec, value, ret_error);
+    return set_option_value(o, spec, value, ret_error);
 }
 
 /* Copies one item of a list without its escapes; returns where the next one begins, or NULL. */
@@ -470,7 +470,7 @@ void options_init(struct mount_options *o)
     for (const struct option_spec *spec = option_table; spec->name; spec++) {
         char *error = NULL;
         if (spec->fallback)
-            check(set_value(o, spec, spec->fallback, &error) == 0);
+            check(set_option_value(o, spec, spec->fallback, &error) == 0);
     }
     o->allow_other = geteuid() == 0;
     o->default_permissions = true;
@@ -511,7 +511,7 @@ static int check_no_remote(const struct mount_options *o, char **ret_error)
     return 0;
 }
 
-static int check_remote(struct mount_options *o, char **ret_error)
+static int check_remote_options(struct mount_options *o, char **ret_error)
 {
     struct remote_address address;
     int r = remote_address_parse(o->remote.address, &address, ret_error);
@@ -584,7 +584,7 @@ int options_finish(struct mount_options *o, char **ret_error)
                              "give absolute paths");
         return -EINVAL;
     }
-    int r = o->remote.address ? check_remote(o, ret_error) : check_no_remote(o, ret_error);
+    int r = o->remote.address ? check_remote_options(o, ret_error) : check_no_remote(o, ret_error);
     if (r < 0)
         return r;
     o->memory_granted = options_memory_granted();

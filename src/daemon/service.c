@@ -84,7 +84,7 @@ static int check_stage_dir(struct service *service, struct service_error *error)
 
 /* --- life ------------------------------------------------------------------------------------- */
 
-static void on_room(void *arg)
+static void service_on_room(void *arg)
 {
     struct service *service = arg;
     if (service->front)
@@ -92,7 +92,7 @@ static void on_room(void *arg)
 }
 
 /* In any thread; the front may not be there yet. */
-static void on_change(const uint64_t *inos, size_t count, bool has_content, void *arg)
+static void service_on_change(const uint64_t *inos, size_t count, bool has_content, void *arg)
 {
     struct service *service = arg;
     if (service->front)
@@ -148,8 +148,8 @@ static int service_open_store(struct service *service, struct service_error *err
         return fail_usage(error, r == -EACCES || r == -EPERM ? MOUNT_USAGE : MOUNT_FAILED,
                           text ? text : xasprintf("%s: %s", service->store_path, strerror(-r)));
     free(text);
-    store_on_change(service->store, on_change, service);
-    r = store_start(service->store, on_room, service);
+    store_on_change(service->store, service_on_change, service);
+    r = store_start(service->store, service_on_room, service);
     return r < 0 ? fail_usage(error, MOUNT_SYSTEM,
                               xasprintf("cannot start threads: %s", strerror(-r)))
                  : 0;

@@ -75,7 +75,8 @@ static void answers_add_mount(const struct service *service, cJSON *status)
     add_successor(service, &front, mount);
 }
 
-static void add_view(const struct service *service, const struct store_status *s, cJSON *status)
+static void add_view_answer(const struct service *service, const struct store_status *s,
+                            cJSON *status)
 {
     cJSON *view = answers_add_object(status, "view");
     const char *stays = atomic_load(&service->renewal.stays);
@@ -195,7 +196,7 @@ cJSON *handle_status(struct service *service, const cJSON *request)
     add_stage(service, s.nvme.stage_is_lost, status);
     answers_add_mount(service, status);
     add_nvme(service->store_path, &s, status);
-    add_view(service, &s, status);
+    add_view_answer(service, &s, status);
     control_add_u64(cJSON_GetObjectItem(status, "nvme"), "dropped_bytes_total",
                     stage_usage(store_stage(service->store)).dropped_bytes_total);
     remote_side_add_status(service, status);
@@ -271,7 +272,7 @@ cJSON *handle_horizon(struct service *service, const cJSON *request)
     return reply;
 }
 
-static bool is_at_remote(const cJSON *request)
+static bool asks_for_remote_level(const cJSON *request)
 {
     const char *level = cJSON_GetStringValue(cJSON_GetObjectItem(request, "level"));
     return level && strcmp(level, "remote") == 0;
@@ -282,7 +283,7 @@ cJSON *handle_urgent(struct service *service, const cJSON *request)
     bool on = cJSON_IsTrue(cJSON_GetObjectItem(request, "on"));
     int64_t until = on ? clock_monotonic_ns() + URGENT_LEASE_NS : 0;
     store_urge(service->store, until);
-    if (is_at_remote(request))
+    if (asks_for_remote_level(request))
         remote_side_urge(service, until);
     return cJSON_CreateObject();
 }
@@ -290,7 +291,7 @@ cJSON *handle_urgent(struct service *service, const cJSON *request)
 cJSON *handle_drain(struct service *service, const cJSON *request)
 {
     const cJSON *at_end = cJSON_GetObjectItem(request, "at_end");
-    bool remote = is_at_remote(request);
+    bool remote = asks_for_remote_level(request);
     if (remote && !remote_side_is_usable(service))
         return remote_side_refusal(service);
     if (remote && at_end)

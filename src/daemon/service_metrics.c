@@ -180,7 +180,7 @@ static void put_info(FILE *out, const cJSON *status)
     (void)fputs("} 1\n", out);
 }
 
-static void put_state(FILE *out, const cJSON *remote)
+static void put_state_metric(FILE *out, const cJSON *remote)
 {
     const char *state = cJSON_GetStringValue(cJSON_GetObjectItem(remote, "state"));
     put_head(out, "remote_state", "gauge", "1 for the state of the remote.");
@@ -216,7 +216,7 @@ static const struct reduction_metrics reduction_metrics[] = {
       "Chunks uploaded as on NVMe because twin or dx did not decode to the same bytes."}},
 };
 
-static void put_by_encoding(FILE *out, const struct metric *m, const cJSON *encodings)
+static void put_metric_by_encoding(FILE *out, const struct metric *m, const cJSON *encodings)
 {
     const cJSON *one;
     put_head(out, m->name, m->type, m->help);
@@ -226,7 +226,7 @@ static void put_by_encoding(FILE *out, const struct metric *m, const cJSON *enco
                 metrics_value_of(cJSON_GetObjectItem(one, m->field)));
 }
 
-static void put_one(FILE *out, const struct metric *m, const cJSON *group)
+static void put_metric(FILE *out, const struct metric *m, const cJSON *group)
 {
     put_head(out, m->name, m->type, m->help);
     (void)fprintf(out, "cairnfs_%s %.15g\n", m->name,
@@ -241,10 +241,10 @@ static void put_reductions(FILE *out, const cJSON *status)
             cJSON_GetObjectItem(cJSON_GetObjectItem(status, m->tier), "reduction");
         if (!reduction)
             continue;
-        put_by_encoding(out, &m->raw, cJSON_GetObjectItem(reduction, "encodings"));
-        put_by_encoding(out, &m->stored, cJSON_GetObjectItem(reduction, "encodings"));
-        put_one(out, &m->cpu, reduction);
-        put_one(out, &m->wrong, reduction);
+        put_metric_by_encoding(out, &m->raw, cJSON_GetObjectItem(reduction, "encodings"));
+        put_metric_by_encoding(out, &m->stored, cJSON_GetObjectItem(reduction, "encodings"));
+        put_metric(out, &m->cpu, reduction);
+        put_metric(out, &m->wrong, reduction);
     }
 }
 
@@ -266,7 +266,7 @@ static void metrics_put_lanes(FILE *out, const cJSON *clients)
 }
 
 /* Data of a fenced mount is not behind; only such a mount has data that is never published. */
-static bool is_reported(const char *state, const char *field)
+static bool is_metric_reported(const char *state, const char *field)
 {
     bool fenced = strcmp(state, "fenced") == 0;
     if (strncmp(field, "unpublished_", strlen("unpublished_")) == 0)
@@ -286,14 +286,14 @@ static char *metrics_of(struct service *service)
     bool has_remote = state && strcmp(state, "none") != 0;
     put_info(out, status);
     if (has_remote)
-        put_state(out, remote);
+        put_state_metric(out, remote);
     for (size_t i = 0; i < ARRAY_LEN(metrics); i++) {
         const struct metric *m = &metrics[i];
         const cJSON *group = m->group ? cJSON_GetObjectItem(status, m->group) : status;
         bool is_remote = m->group && strcmp(m->group, "remote") == 0;
-        if (is_remote && (!has_remote || !is_reported(state, m->field)))
+        if (is_remote && (!has_remote || !is_metric_reported(state, m->field)))
             continue;
-        put_one(out, m, group);
+        put_metric(out, m, group);
     }
     put_reductions(out, status);
     metrics_put_lanes(out, cJSON_GetObjectItem(cJSON_GetObjectItem(status, "lanes"), "clients"));

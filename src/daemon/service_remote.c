@@ -116,7 +116,7 @@ static int open_tier(const struct service *service, const struct remote_address 
     return r;
 }
 
-static char *holder_of(const struct service *service)
+static char *remote_holder_name(const struct service *service)
 {
     char host[256] = "";
     if (gethostname(host, sizeof host - 1) < 0 || host[0] == '\0')
@@ -138,7 +138,7 @@ int remote_side_open(struct service *service, struct remote_options *ret,
         return r;
     }
     service->remote.name = xstrdup(address.text);
-    service->remote.holder = holder_of(service);
+    service->remote.holder = remote_holder_name(service);
     *ret = (struct remote_options){.name = service->remote.name,
                                    .holder = service->remote.holder,
                                    .upload_threads = (unsigned)o->remote.upload_threads,
@@ -195,7 +195,7 @@ void remote_side_end(struct service *service)
 /* --- waiters ---------------------------------------------------------------------------------- */
 
 /* Called under the store's locks, or ours: it takes none. */
-static void on_wait_ended(int result, void *arg)
+static void on_remote_wait_ended(int result, void *arg)
 {
     (void)result;
     struct service *service = arg;
@@ -204,7 +204,7 @@ static void on_wait_ended(int result, void *arg)
 
 /* While the store has a waiter for the remote it lifts the limits; ours stands for
  * those outside. */
-static void begin_wait_locked(struct service *service)
+static void begin_remote_wait_locked(struct service *service)
 {
     check_held(&service->remote.locked.lock);
     struct remote_side *side = &service->remote;
@@ -212,18 +212,18 @@ static void begin_wait_locked(struct service *service)
         return;
     side->locked.waits = true;
     atomic_store(&side->wait_ended, false);
-    store_wait_remote(service->store, store_newest(service->store), on_wait_ended, service,
+    store_wait_remote(service->store, store_newest(service->store), on_remote_wait_ended, service,
                       &side->locked.ticket);
 }
 
-static void end_wait_locked(struct service *service)
+static void end_remote_wait_locked(struct service *service)
 {
     check_held(&service->remote.locked.lock);
     struct remote_side *side = &service->remote;
     if (!side->locked.waits)
         return;
-    /* A ticket that could not be taken back calls on_wait_ended(), or has done so: `waits` stays
-     * until then. */
+    /* A ticket that could not be taken back calls on_remote_wait_ended(), or has done so: `waits`
+     * stays until then. */
     if (store_unwait(service->store, side->locked.ticket) || atomic_load(&side->wait_ended))
         side->locked.waits = false;
 }
@@ -235,9 +235,9 @@ void remote_side_urge(struct service *service, int64_t until)
     LOCK_SCOPE(&service->remote.locked.lock);
     service->remote.locked.urge_until = until;
     if (until)
-        begin_wait_locked(service);
+        begin_remote_wait_locked(service);
     else
-        end_wait_locked(service);
+        end_remote_wait_locked(service);
 }
 
 void remote_side_tick(struct service *service)
@@ -249,7 +249,7 @@ void remote_side_tick(struct service *service)
     uint64_t uploaded = service_remote_status_of(service).uploaded_bytes_total;
     LOCK_SCOPE(&side->locked.lock);
     if (now >= side->locked.urge_until)
-        end_wait_locked(service);
+        end_remote_wait_locked(service);
     if (side->locked.newer.at && now - side->locked.newer.at < SAMPLE_NS)
         return;
     side->locked.older =

@@ -65,7 +65,7 @@ struct portion {
     uint64_t offset; /* where in the directory it would go on */
 };
 
-static void add_row(struct portion *p, cJSON *rows, const char *text)
+static void add_survey_row(struct portion *p, cJSON *rows, const char *text)
 {
     (void)cJSON_AddItemToArray(rows, cJSON_CreateString(text));
     p->rows++;
@@ -97,7 +97,7 @@ static void service_survey_add_part(const struct survey_part *part, void *arg)
                    (part->is_local ? 1 : 0) | (part->is_remote ? 2 : 0), part->encoding);
     if (part->is_remote)
         service_survey_print_remote(&part->remote, text + strlen(text));
-    add_row(p, p->chunks, text);
+    add_survey_row(p, p->chunks, text);
 }
 
 struct listed {
@@ -109,7 +109,7 @@ struct listing {
     unsigned count, max;
 };
 
-static int add_listed(const struct fs_entry *entry, void *arg)
+static int add_survey_entry(const struct fs_entry *entry, void *arg)
 {
     struct listing *listing = arg;
     if (strcmp(entry->name, ".") == 0 || strcmp(entry->name, "..") == 0)
@@ -120,7 +120,7 @@ static int add_listed(const struct fs_entry *entry, void *arg)
     return 0;
 }
 
-static void add_found(struct portion *p, uint64_t ino)
+static void add_surveyed_inode(struct portion *p, uint64_t ino)
 {
     struct stat st;
     struct stage_file_state staged = {0};
@@ -132,7 +132,7 @@ static void add_found(struct portion *p, uint64_t ino)
     char kind = S_ISREG(st.st_mode) ? 'f' : S_ISDIR(st.st_mode) ? 'd' : 'o';
     (void)snprintf(text, sizeof text, "%c%" PRIu64 ":%" PRIu64 ":%" PRIu64 ":%" PRIu64, kind, ino,
                    (uint64_t)st.st_size, (uint64_t)st.st_nlink, staged.dirty_bytes);
-    add_row(p, p->found, text);
+    add_survey_row(p, p->found, text);
 }
 
 /* Returns 1 if the directory continues at p->offset. */
@@ -140,9 +140,9 @@ static int survey_directory(struct portion *p, uint64_t ino, uint64_t *at)
 {
     struct listing listing = {.max = ROWS_MAX - p->rows};
     listing.entries = xcalloc(listing.max, sizeof *listing.entries);
-    int r = fs_readdir(p->service->fs, ino, *at, listing.max, add_listed, &listing);
+    int r = fs_readdir(p->service->fs, ino, *at, listing.max, add_survey_entry, &listing);
     for (unsigned i = 0; r == 0 && i < listing.count; i++)
-        add_found(p, listing.entries[i].ino);
+        add_surveyed_inode(p, listing.entries[i].ino);
     bool more = r == 0 && listing.count == listing.max;
     if (more)
         *at = listing.entries[listing.count - 1].offset;
@@ -233,7 +233,7 @@ struct users {
 };
 
 /* {"verb":"users","at":"INO","chunks":[...]}: 32 digits of each name, ascending. */
-static int parse_chunks(const cJSON *request, struct chunk_prefix *ret, size_t *ret_count)
+static int parse_survey_chunks(const cJSON *request, struct chunk_prefix *ret, size_t *ret_count)
 {
     const cJSON *item;
     size_t count = 0;
@@ -274,7 +274,7 @@ cJSON *handle_users(struct service *service, const cJSON *request)
     struct chunk_prefix chunks[USERS_CHUNKS_MAX];
     size_t count;
     uint64_t at;
-    if (!control_get_u64(request, "at", &at) || parse_chunks(request, chunks, &count) < 0)
+    if (!control_get_u64(request, "at", &at) || parse_survey_chunks(request, chunks, &count) < 0)
         return control_error(EINVAL, "users: invalid request");
     cJSON *reply = cJSON_CreateObject();
     struct users users = {.service = service, .rows = cJSON_AddArrayToObject(reply, "users")};

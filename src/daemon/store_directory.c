@@ -63,7 +63,8 @@ int store_lock(const char *store, int *ret_fd, pid_t *ret_holder)
     return r;
 }
 
-static void report_waiting(const char *store, pid_t holder, const struct store_waiter *waiter)
+static void report_waiting_for_store(const char *store, pid_t holder,
+                                     const struct store_waiter *waiter)
 {
     _cleanup_free_ char *line = xasprintf(
         "waiting for pid %d, which holds the store %s but does not answer", (int)holder, store);
@@ -81,7 +82,7 @@ int store_lock_patiently(const char *store, const struct store_waiter *waiter, i
         if (waiter && waiter->cancelled && waiter->cancelled(waiter->arg))
             break;
         if (waited >= REPORT_NS && !reported)
-            report_waiting(store, *ret_holder, waiter);
+            report_waiting_for_store(store, *ret_holder, waiter);
         reported = waited >= REPORT_NS;
         (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_STEP_MS * 1000000l}, NULL);
         waited = clock_monotonic_ns() - began;
@@ -292,7 +293,7 @@ int store_directory_take(const char *path, const struct store_waiter *waiter,
     return r;
 }
 
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
+static int remove_directory_entry(const char *path, const struct stat *st, int type, struct FTW *at)
 {
     (void)st;
     if (at->level == 0 || (at->level == 1 && strcmp(path + at->base, "lost+found") == 0))
@@ -310,7 +311,7 @@ void store_directory_adopt(const char *path, int lock_fd, struct store_directory
 void store_directory_release(struct store_directory *directory, bool undo)
 {
     if (undo && directory->fresh)
-        (void)nftw(directory->path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+        (void)nftw(directory->path, remove_directory_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
     if (undo && directory->mode_before)
         (void)chmod(directory->path, directory->mode_before);
     if (directory->made && (undo || directory->lock_fd < 0))
