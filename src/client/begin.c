@@ -11,7 +11,7 @@
 
 /* --- a new save ------------------------------------------------------------------------------- */
 
-static bool is_same_name(const struct draft *a, const struct draft *b)
+static bool drafts_share_name(const struct draft *a, const struct draft *b)
 {
     if (!a->name || !b->name)
         return !a->name && !b->name && strcmp(a->path, b->path) == 0;
@@ -34,7 +34,7 @@ static void enter_locked(struct cairn_save *save, const struct cairn_save_option
     check_held(&save->lane->lock);
     struct cairn_lane *lane = save->lane;
     for (struct cairn_save *other = lane->saves; other; other = other->next)
-        if (other->state == SAVE_OPEN && is_same_name(&other->draft, &save->draft))
+        if (other->state == SAVE_OPEN && drafts_share_name(&other->draft, &save->draft))
             save->before = other;
     if (save->before)
         save->before->refs++;
@@ -47,7 +47,7 @@ static void enter_locked(struct cairn_save *save, const struct cairn_save_option
     saves_settle_locked(lane);
 }
 
-static int check_options(struct cairn_lane *lane, const struct cairn_save_options *options)
+static int check_begin_options(struct cairn_lane *lane, const struct cairn_save_options *options)
 {
     const uint32_t known = CAIRN_SAVE_EXCLUSIVE | CAIRN_SAVE_REFER | CAIRN_SAVE_NO_CRC |
                            CAIRN_SAVE_CLEAN | CAIRN_SAVE_HOLD | CAIRN_SAVE_URGENT |
@@ -92,7 +92,7 @@ int save_new(struct cairn_lane *lane, const char *path, uint64_t bytes,
     struct cairn_save_options options;
     int r = take_struct(&options, sizeof options, given);
     if (r == 0)
-        r = check_options(lane, &options);
+        r = check_begin_options(lane, &options);
     if (r == 0)
         r = lane_start(lane);
     if (r < 0)
@@ -200,7 +200,7 @@ static int device_of(struct cairn_lane *lane, struct batch *batch,
 }
 
 /* A caller that waits for the copy may change the source meanwhile as far as it pleases. */
-static bool may_change(const struct job *job)
+static bool source_may_change(const struct job *job)
 {
     return job->host && !job->is_now && !(job->save->flags & CAIRN_SAVE_URGENT);
 }
@@ -242,7 +242,7 @@ static int add_job(struct cairn_save *save, struct batch *batch, const struct so
         job->crcs = calloc(pieces_of(job), sizeof *job->crcs);
         r = job->crcs ? 0 : -ENOMEM;
     }
-    if (r == 0 && may_change(job))
+    if (r == 0 && source_may_change(job))
         r = take_samples(job);
     if (r == 0 && save->pattern && source->key)
         job->prints = refer_pieces(job, source->key);

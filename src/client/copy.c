@@ -71,7 +71,7 @@ static void take_host_locked(struct queue *queue, struct piece *ret)
         queue->last = &queue->first;
 }
 
-static void take_filled_locked(struct cairn_lane *lane, struct piece *ret)
+static void take_filled_piece_locked(struct cairn_lane *lane, struct piece *ret)
 {
     check_held(&lane->lock);
     struct ring_piece *from = lane->device.filled;
@@ -93,7 +93,7 @@ static bool copy_take_piece_locked(struct cairn_lane *lane, bool only_now, struc
     if (lane->now.first)
         take_host_locked(&lane->now, ret);
     else if (lane->device.filled)
-        take_filled_locked(lane, ret);
+        take_filled_piece_locked(lane, ret);
     else if (lane->lazy.first && !only_now)
         take_host_locked(&lane->lazy, ret);
     else
@@ -102,7 +102,7 @@ static bool copy_take_piece_locked(struct cairn_lane *lane, bool only_now, struc
 }
 
 /* False: the save has failed meanwhile. */
-static bool end_of_reading(struct piece *piece)
+static bool end_reading_piece(struct piece *piece)
 {
     struct cairn_save *save = piece->job->save;
     LOCK_SCOPE(&save->lane->lock);
@@ -113,7 +113,7 @@ static bool end_of_reading(struct piece *piece)
 }
 
 /* False: the save has failed, and its source may be gone. */
-static bool begin_of_reading(struct piece *piece)
+static bool begin_reading_piece(struct piece *piece)
 {
     struct cairn_save *save = piece->job->save;
     LOCK_SCOPE(&save->lane->lock);
@@ -161,11 +161,11 @@ static int check_unchanged(struct piece *piece)
 {
     struct job *job = piece->job;
     struct reading reading = {.piece = piece};
-    if (!job->samples || !begin_of_reading(piece))
+    if (!job->samples || !begin_reading_piece(piece))
         return 0;
     int r = fault_try(read_sample, &reading);
     bool is_same = reading.sample == job->samples[piece->index];
-    if (!end_of_reading(piece))
+    if (!end_reading_piece(piece))
         return 0;
     if (r < 0)
         return copy_source_is_gone(piece);
@@ -200,7 +200,7 @@ static int copy_host(struct piece *piece)
 {
     struct job *job = piece->job;
     int r = read_piece(piece);
-    if ((job->crcs || job->prints) && !end_of_reading(piece))
+    if ((job->crcs || job->prints) && !end_reading_piece(piece))
         return 0;
     if (r == 0 && !piece->is_referenced) {
         report_progress(&job->save->draft);
@@ -229,7 +229,7 @@ static int copy_filled(struct piece *piece)
 }
 
 /* The bytes of a source are read: those of a device were when they came into the ring. */
-static void note_read_locked(struct piece *piece)
+static void note_piece_read_locked(struct piece *piece)
 {
     check_rank_held(LOCK_LANE);
     struct cairn_save *save = piece->job->save;
@@ -255,7 +255,7 @@ static void finish_piece_locked(struct piece *piece, int r)
     if (piece->from)
         copy_give_back_locked(lane, piece->from);
     else
-        note_read_locked(piece);
+        note_piece_read_locked(piece);
     if (r < 0)
         save_fail_locked(save, r, cause_text());
     if (!save->error && piece->is_referenced) {

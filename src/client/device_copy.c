@@ -128,7 +128,7 @@ int lane_prepare(struct cairn_lane *lane, uint64_t bytes)
     return r;
 }
 
-static uint64_t waiting_bytes_locked(const struct cairn_lane *lane)
+static uint64_t device_waiting_bytes_locked(const struct cairn_lane *lane)
 {
     check_held(&lane->lock);
     uint64_t bytes = 0;
@@ -151,7 +151,7 @@ static uint64_t chosen_bytes(uint64_t waiting)
 static void make_ring(struct cairn_lane *lane)
 {
     mutex_lock(&lane->lock);
-    uint64_t waiting = waiting_bytes_locked(lane);
+    uint64_t waiting = device_waiting_bytes_locked(lane);
     mutex_unlock(&lane->lock);
     if (!begin_growth(lane, false))
         return; /* another thread makes it */

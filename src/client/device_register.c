@@ -88,8 +88,8 @@ int device_register(struct device_driver *driver, void *memory, size_t bytes, si
 }
 
 /* Takes a chunk of that range off the list, NULL if none is left. */
-static struct registration *take_chunk(struct device_driver *driver, const char *memory,
-                                       size_t bytes)
+static struct registration *take_registered_chunk(struct device_driver *driver, const char *memory,
+                                                  size_t bytes)
 {
     LOCK_SCOPE(&driver->locked.lock);
     for (struct registration **at = &driver->locked.registrations; *at; at = &(*at)->next) {
@@ -120,7 +120,7 @@ int device_unregister(struct device_driver *driver, void *memory, size_t bytes)
 {
     int result = driver_alive(driver);
     struct registration *chunk;
-    while (result != -ECHILD && (chunk = take_chunk(driver, memory, bytes)) != NULL) {
+    while (result != -ECHILD && (chunk = take_registered_chunk(driver, memory, bytes)) != NULL) {
         int r = unregister_chunk(driver, chunk);
         if (result == 0)
             result = r;

@@ -133,7 +133,7 @@ static int open_hidden(struct draft *draft, int direct, mode_t mode)
     return -ENOMEM;
 }
 
-static int open_in_directory(struct draft *draft, uint64_t bytes, mode_t mode, uint32_t flags)
+static int open_draft_in_directory(struct draft *draft, uint64_t bytes, mode_t mode, uint32_t flags)
 {
     int direct = direct_flag(draft, bytes, flags);
     /* The name is given through /proc: a process without it takes a hidden one from the start. */
@@ -151,7 +151,7 @@ static int open_in_directory(struct draft *draft, uint64_t bytes, mode_t mode, u
 }
 
 /* A file that may not be written must not be replaced either. */
-static int may_write(const struct place *place)
+static int draft_may_replace(const struct place *place)
 {
     return !place->exists || faccessat(AT_FDCWD, place->path, W_OK, AT_EACCESS) == 0 ? 0 : -errno;
 }
@@ -160,7 +160,7 @@ static int open_regular(struct draft *draft, const struct place *place, uint64_t
                         uint32_t flags)
 {
     struct stat st;
-    int r = may_write(place);
+    int r = draft_may_replace(place);
     int directory = r < 0 ? r : draft_open_directory(place->directory);
     if (directory < 0)
         return directory;
@@ -172,7 +172,7 @@ static int open_regular(struct draft *draft, const struct place *place, uint64_t
         return -errno;
     draft->directory_dev = st.st_dev;
     draft->directory_ino = st.st_ino;
-    return open_in_directory(draft, bytes, mode, flags);
+    return open_draft_in_directory(draft, bytes, mode, flags);
 }
 
 /* For what opens it later, from another directory perhaps; where no path leads here, relative as it
@@ -189,8 +189,8 @@ static char *absolute_path(const char *path)
                : whole;
 }
 
-static int open_found(struct draft *draft, const struct place *place, uint64_t bytes, mode_t mode,
-                      uint32_t flags)
+static int open_draft_at(struct draft *draft, const struct place *place, uint64_t bytes,
+                         mode_t mode, uint32_t flags)
 {
     draft->path = absolute_path(place->path);
     if (!draft->path)
@@ -222,7 +222,7 @@ int draft_open(struct draft *draft, const char *path, uint64_t bytes, mode_t mod
     int r = place_find(path, &place);
     if (r < 0)
         return r;
-    r = open_found(draft, &place, bytes, mode, flags);
+    r = open_draft_at(draft, &place, bytes, mode, flags);
     place_done(&place);
     if (r == 0 && bytes > SIZED_LATER && ftruncate(draft->fd, (off_t)bytes) < 0)
         r = -errno;

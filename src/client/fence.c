@@ -19,7 +19,7 @@ struct fence {
 };
 
 /* Bytes of this save that the fence has to wait for. */
-static uint64_t open_bytes_locked(const struct cairn_save *save, const struct fence *fence)
+static uint64_t bytes_before_fence_locked(const struct cairn_save *save, const struct fence *fence)
 {
     check_held(&save->lane->lock);
     uint64_t on_devices = 0, open = 0;
@@ -33,20 +33,20 @@ static uint64_t open_bytes_locked(const struct cairn_save *save, const struct fe
     return on_host + open;
 }
 
-static bool is_open_locked(struct cairn_lane *lane, const struct fence *fence)
+static bool is_fence_open_locked(struct cairn_lane *lane, const struct fence *fence)
 {
     check_held(&lane->lock);
     for (struct cairn_save *save = lane->saves; save && save->number <= fence->begun;
          save = save->next)
-        if (open_bytes_locked(save, fence) > 0)
+        if (bytes_before_fence_locked(save, fence) > 0)
             return true;
     return false;
 }
 
-static bool holds_up_locked(const struct cairn_save *save, const struct fence *fence)
+static bool holds_up_fence_locked(const struct cairn_save *save, const struct fence *fence)
 {
     check_held(&save->lane->lock);
-    return !save->error && open_bytes_locked(save, fence) > 0;
+    return !save->error && bytes_before_fence_locked(save, fence) > 0;
 }
 
 /* When the fence has waited long enough for a save; -1: for none so far. */
@@ -56,7 +56,7 @@ static int64_t next_limit_locked(struct cairn_lane *lane, const struct fence *fe
     int64_t next = -1;
     for (struct cairn_save *save = lane->saves; save && save->number <= fence->begun;
          save = save->next) {
-        if (save->max_block_ms < 0 || !holds_up_locked(save, fence))
+        if (save->max_block_ms < 0 || !holds_up_fence_locked(save, fence))
             continue;
         int64_t limit = fence->begun_ns + save->max_block_ms * 1000000ll;
         next = next < 0 || limit < next ? limit : next;
@@ -71,7 +71,7 @@ static void fail_slow_locked(struct cairn_lane *lane, const struct fence *fence,
     char cause[CAUSE_MAX];
     for (struct cairn_save *save = lane->saves; save && save->number <= fence->begun;
          save = save->next) {
-        if (save->max_block_ms < 0 || !holds_up_locked(save, fence) ||
+        if (save->max_block_ms < 0 || !holds_up_fence_locked(save, fence) ||
             now < fence->begun_ns + save->max_block_ms * 1000000ll)
             continue;
         (void)snprintf(
@@ -105,7 +105,7 @@ static void note_used_locked(struct cairn_lane *lane, struct fence *fence)
 static int wait_for_host_locked(struct cairn_lane *lane, struct fence *fence, int64_t deadline)
 {
     check_held(&lane->lock);
-    while (is_open_locked(lane, fence)) {
+    while (is_fence_open_locked(lane, fence)) {
         int64_t limit = next_limit_locked(lane, fence);
         bool asks = deadline >= 0 && (limit < 0 || deadline < limit);
         if (wait_changed_locked(lane, asks ? deadline : limit))

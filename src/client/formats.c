@@ -14,14 +14,14 @@ struct named {
     size_t count;
 };
 
-static int named_new(struct named *named, size_t count)
+static int named_sources_new(struct named *named, size_t count)
 {
     *named = (struct named){.of = calloc(count + 1, sizeof *named->of),
                             .sources = calloc(count + 1, sizeof *named->sources)};
     return named->of && named->sources ? 0 : -ENOMEM;
 }
 
-static void named_done(struct named *named)
+static void named_sources_done(struct named *named)
 {
     free(named->of);
     free(named->sources);
@@ -93,7 +93,7 @@ static int formats_take_entries(struct zip *zip, const struct cairn_zip_record *
 static int name_records(struct named *named, const struct zip *zip,
                         const struct cairn_zip_record *records)
 {
-    int r = named_new(named, zip->count);
+    int r = named_sources_new(named, zip->count);
     if (r < 0)
         return r;
     for (size_t i = 0; i < zip->count; i++)
@@ -137,7 +137,7 @@ static int save_zip(struct cairn_lane *lane, const char *path,
         r = save_whole(lane, path, zip.file_size, options, &zip, &named, ret);
     else
         free(zip.entries);
-    named_done(&named);
+    named_sources_done(&named);
     return r;
 }
 
@@ -161,7 +161,7 @@ int cairn_save_zip(cairn_lane *lane, const char *path, const struct cairn_zip_re
 #define HEADER_MAX (100ull * 1000 * 1000) /* what readers of the format take */
 
 /* The length, the header and blanks, as the first source. */
-static uint8_t *header_of(const char *header, size_t length, uint64_t *ret_bytes)
+static uint8_t *safetensors_header(const char *header, size_t length, uint64_t *ret_bytes)
 {
     uint64_t padded = align_up(length, HEADER_ALIGNMENT);
     uint8_t *bytes = malloc(LENGTH_BYTES + padded);
@@ -178,7 +178,7 @@ static uint8_t *header_of(const char *header, size_t length, uint64_t *ret_bytes
 static int name_tensors(struct named *named, const uint8_t *header, uint64_t begin,
                         const struct cairn_source *sources, size_t count, uint64_t *ret_bytes)
 {
-    int r = named_new(named, count + 1);
+    int r = named_sources_new(named, count + 1);
     if (r < 0)
         return r;
     *ret_bytes = begin;
@@ -209,11 +209,11 @@ static int save_safetensors(struct cairn_lane *lane, const char *path, const cha
                    HEADER_MAX);
         return -EINVAL;
     }
-    _cleanup_free_ uint8_t *first = header_of(header, header_length, &begin);
+    _cleanup_free_ uint8_t *first = safetensors_header(header, header_length, &begin);
     int r = first ? name_tensors(&named, first, begin, sources, count, &bytes) : -ENOMEM;
     if (r == 0)
         r = save_whole(lane, path, bytes, options, NULL, &named, ret);
-    named_done(&named);
+    named_sources_done(&named);
     return r;
 }
 

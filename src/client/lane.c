@@ -93,7 +93,8 @@ static uint32_t copy_threads_by_cores(void)
     return cores < 8 ? 1 : cores < 16 ? (uint32_t)cores / 4 : 4;
 }
 
-static int take_options(struct cairn_lane_options *options, const struct cairn_lane_options *given)
+static int take_lane_options(struct cairn_lane_options *options,
+                             const struct cairn_lane_options *given)
 {
     int r = take_struct(options, sizeof *options, given);
     if (r < 0)
@@ -140,7 +141,7 @@ int cairn_lane_open(const struct cairn_lane_options *given, cairn_lane **ret)
     *ret = NULL;
     cause_clear();
     (void)pthread_once(&lanes.once, lanes_init);
-    int r = take_options(&options, given);
+    int r = take_lane_options(&options, given);
     if (r < 0)
         return lane_return(NULL, 0, r);
     struct cairn_lane *lane = calloc(1, sizeof *lane);

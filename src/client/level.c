@@ -152,7 +152,7 @@ static void level_queue_locked(struct cairn_save *save)
     save->sync.next = NULL;
 }
 
-static void give_up_locked(struct cairn_save *save)
+static void give_up_level_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
     char cause[CAUSE_MAX];
@@ -174,7 +174,7 @@ static void sync_first_locked(struct cairn_lane *lane)
         return;
     }
     if (lane->stopping)
-        give_up_locked(save);
+        give_up_level_locked(save);
     save->sync.is_queued = false;
     save_unref_locked(save);
 }

@@ -149,7 +149,7 @@ static void leave_queue_locked(struct cairn_lane *lane, struct opening *opening)
 }
 
 /* False: the time has passed, and a thread has the opening: it is not the caller's any more. */
-static bool wait_for(struct cairn_lane *lane, struct opening *opening, int64_t deadline)
+static bool wait_for_opening(struct cairn_lane *lane, struct opening *opening, int64_t deadline)
 {
     LOCK_SCOPE(&lane->lock);
     while (!opening->is_done && wait_locked(lane, &lane->opening.done, deadline)) {
@@ -178,7 +178,7 @@ int save_open(struct cairn_save *save, const char *path, mode_t mode)
     if (opening)
         *opening = (struct opening){.save = save, .mode = mode};
     int r = opening ? begin_opening(opening, path) : -ENOMEM;
-    if (r == 0 && !wait_for(save->lane, opening, deadline))
+    if (r == 0 && !wait_for_opening(save->lane, opening, deadline))
         return -ETIMEDOUT;
     if (r == 0)
         r = opening->result;

@@ -12,7 +12,7 @@
 #define LINKS_MAX 40 /* as the kernel */
 
 /* DIRECTORY/NAME, of which the latter may be absolute. NULL: no memory. */
-static char *joined_path(const char *directory, const char *name)
+static char *join_place_path(const char *directory, const char *name)
 {
     char *path = NULL;
     if (name[0] == '/')
@@ -27,7 +27,7 @@ static char *joined_path(const char *directory, const char *name)
  * search the directories above may write here all the same. */
 static char *with_directory(const char *path)
 {
-    return strchr(path, '/') ? strdup(path) : joined_path(".", path);
+    return strchr(path, '/') ? strdup(path) : join_place_path(".", path);
 }
 
 /* Replaces *path by the target of the link that is there. */
@@ -42,7 +42,7 @@ static int resolve_link(char **path)
     target[n] = '\0';
     char *slash = strrchr(*path, '/');
     slash[slash == *path] = '\0'; /* the directory */
-    char *next = joined_path(*path, target);
+    char *next = join_place_path(*path, target);
     if (!next)
         return -ENOMEM;
     free(*path);
@@ -111,7 +111,7 @@ static int resolve_names(const char *path, const struct stat *st, struct place *
     return place->path ? 0 : -ENOMEM;
 }
 
-static int find_file(const char *path, struct place *place)
+static int find_place_of_path(const char *path, struct place *place)
 {
     struct stat st;
     place->path = with_directory(path);
@@ -142,7 +142,7 @@ static int find_any(const char *path, struct place *place)
     if (length == 0)
         return -ENOENT;
     _cleanup_free_ char *bare = strndup(path, length);
-    int r = bare ? find_file(bare, place) : -ENOMEM;
+    int r = bare ? find_place_of_path(bare, place) : -ENOMEM;
     return r == 0 && path[length] == '/' ? -EISDIR : r;
 }
 

@@ -67,7 +67,7 @@ static void add_zip(struct segments *segments, const struct zip *zip)
     (void)add_glue(segments, zip->directory, glue, (size_t)(zip->file_size - zip->directory));
 }
 
-static int by_place(const void *a, const void *b)
+static int segments_by_place(const void *a, const void *b)
 {
     const struct segment *x = a, *y = b;
     return x->at < y->at ? -1 : x->at > y->at;
@@ -89,7 +89,7 @@ static int collect_segments(struct cairn_save *save, struct segments *segments)
         join_crcs(save);
         add_zip(segments, &save->zip);
     }
-    qsort(segments->of, segments->count, sizeof *segments->of, by_place);
+    qsort(segments->of, segments->count, sizeof *segments->of, segments_by_place);
     return 0;
 }
 
@@ -144,7 +144,7 @@ static bool is_ready_locked(const struct cairn_save *save)
 
 /* The last bytes may have waited long for a filesystem that holds them up: meanwhile the save may
  * have been given up. */
-static int begin_naming(struct cairn_save *save)
+static int begin_naming_save(struct cairn_save *save)
 {
     LOCK_SCOPE(&save->lane->lock);
     save->is_naming = save->error == 0;
@@ -153,7 +153,7 @@ static int begin_naming(struct cairn_save *save)
     return save->error;
 }
 
-static int give_name(struct cairn_save *save)
+static int publish_under_name(struct cairn_save *save)
 {
     struct stat st;
     cause_clear();
@@ -165,7 +165,7 @@ static int give_name(struct cairn_save *save)
     if (r == 0)
         r = draft_size(&save->draft, save->bytes, &st);
     if (r == 0)
-        r = begin_naming(save);
+        r = begin_naming_save(save);
     if (r < 0)
         return r;
     save->dev = st.st_dev;
@@ -196,7 +196,7 @@ static int failure_level(const struct cairn_lane *lane, bool is_reported)
 }
 
 /* Reports once a process that a file is on no mount: nothing else would. */
-static void report_place(struct cairn_save *save)
+static void report_file_off_cairn(struct cairn_save *save)
 {
     static _Atomic bool is_reported;
     if (save->draft.name && !draft_on_cairn(&save->draft) && !atomic_exchange(&is_reported, true))
@@ -212,7 +212,7 @@ static void publish_locked(struct cairn_save *save)
     save->is_publishing = true;
     mutex_unlock(&lane->lock);
     int directory = report_open_directory(&save->draft);
-    int r = give_name(save);
+    int r = publish_under_name(save);
     report_end(&save->draft, directory, r, cause_text(), r < 0 && save_has_failed(save));
     if (directory >= 0)
         (void)close(directory);
@@ -220,7 +220,7 @@ static void publish_locked(struct cairn_save *save)
     refer_close(save);
     if (r == 0) {
         refer_publish(save);
-        report_place(save);
+        report_file_off_cairn(save);
     }
     if (r < 0)
         lane_log(lane, failure_level(lane, false), "the save of %s failed: %s", save->draft.path,

@@ -142,7 +142,7 @@ void refer_done(struct refer *refer)
 
 /* --- pieces ----------------------------------------------------------------------------------- */
 
-static int by_key(const void *a, const void *b)
+static int refer_entries_by_key(const void *a, const void *b)
 {
     const struct refer_entry *x = a, *y = b;
     return strcmp(x->key, y->key);
@@ -153,7 +153,7 @@ static const struct refer_entry *refer_find_entry(const struct refer_version *ve
 {
     const struct refer_entry wanted = {.key = (char *)(uintptr_t)key};
     return version ? bsearch(&wanted, version->entries, version->count, sizeof *version->entries,
-                             by_key)
+                             refer_entries_by_key)
                    : NULL;
 }
 
@@ -306,7 +306,7 @@ static void take_jobs(struct cairn_save *save, struct refer_version *version)
             job->prints = NULL;
         }
     }
-    qsort(version->entries, version->count, sizeof *version->entries, by_key);
+    qsort(version->entries, version->count, sizeof *version->entries, refer_entries_by_key);
 }
 
 static struct refer_version *refer_version_of(struct cairn_save *save)

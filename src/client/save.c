@@ -146,7 +146,7 @@ static struct cairn_save *failed_predecessor_locked(const struct cairn_save *sav
     return NULL;
 }
 
-static void drop_ended_locked(struct cairn_save *save)
+static void drop_ended_saves_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
     if (save->before && save->before->state != SAVE_OPEN) {
@@ -175,7 +175,7 @@ void saves_settle_locked(struct cairn_lane *lane)
                            save->draft.path, failed->cause);
             fail_one_locked(save, -ECANCELED, cause);
         } else if (save->state == SAVE_OPEN) {
-            drop_ended_locked(save);
+            drop_ended_saves_locked(save);
         }
     }
     (void)pthread_cond_broadcast(&lane->changed);

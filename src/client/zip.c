@@ -11,7 +11,7 @@
 enum { LOCAL_BYTES = 30, DIRECTORY_BYTES = 46, END_BYTES = 56 + 20 + 22 };
 enum { FLAG_UTF8 = 0x0800, FLAG_DESCRIPTOR = 0x0008 };
 
-static size_t name_length(const struct zip *zip, const struct zip_entry *entry)
+static size_t zip_name_length(const struct zip *zip, const struct zip_entry *entry)
 {
     return zip->archive_length + 1 + strlen(entry->name);
 }
@@ -31,9 +31,9 @@ static size_t descriptor_length(const struct zip_entry *entry)
     return zip64_length(entry) ? 24 : 16;
 }
 
-static int check_names(const struct zip *zip, const struct zip_entry *entry)
+static int check_zip_name(const struct zip *zip, const struct zip_entry *entry)
 {
-    size_t length = name_length(zip, entry);
+    size_t length = zip_name_length(zip, entry);
     if (entry->name[0] != '\0' && length <= FIELD_16)
         return 0;
     cause_note(entry->name[0] ? "the name of a record has more than 65535 bytes"
@@ -52,7 +52,7 @@ int zip_plan(struct zip *zip)
     }
     for (size_t i = 0; i < zip->count; i++) {
         struct zip_entry *entry = &zip->entries[i];
-        int r = check_names(zip, entry);
+        int r = check_zip_name(zip, entry);
         if (r < 0)
             return r;
         if (entry->size >= SIZE_MAX_SUM || at >= SIZE_MAX_SUM) {
@@ -60,10 +60,11 @@ int zip_plan(struct zip *zip)
             return -EFBIG;
         }
         entry->start = at;
-        uint64_t unpadded = at + LOCAL_BYTES + name_length(zip, entry) + zip64_length(entry) + 4;
+        uint64_t unpadded =
+            at + LOCAL_BYTES + zip_name_length(zip, entry) + zip64_length(entry) + 4;
         entry->data = align_up(unpadded, zip->alignment);
         at = entry->data + entry->size + descriptor_length(entry);
-        directory += DIRECTORY_BYTES + name_length(zip, entry) + zip64_length(entry);
+        directory += DIRECTORY_BYTES + zip_name_length(zip, entry) + zip64_length(entry);
     }
     zip->directory = at;
     zip->file_size = at + directory + END_BYTES;
@@ -89,7 +90,7 @@ static uint8_t *put_field64(uint8_t *p, uint64_t v)
     return p + 8;
 }
 
-static uint8_t *put_name(uint8_t *p, const struct zip *zip, const struct zip_entry *entry)
+static uint8_t *put_zip_name(uint8_t *p, const struct zip *zip, const struct zip_entry *entry)
 {
     size_t length = strlen(entry->name);
     memcpy(p, zip->archive, zip->archive_length);
@@ -120,15 +121,15 @@ static uint16_t flags_of(const struct zip_entry *entry)
 
 void zip_header(const struct zip *zip, const struct zip_entry *entry, uint8_t *ret)
 {
-    size_t fixed = LOCAL_BYTES + name_length(zip, entry) + zip64_length(entry) + 4;
+    size_t fixed = LOCAL_BYTES + zip_name_length(zip, entry) + zip64_length(entry) + 4;
     size_t padding = (size_t)(entry->data - entry->start) - fixed;
     uint8_t *p = put_field32(ret, 0x04034b50);
     p = put_field16(p, 0); /* version */
     p = put_field16(p, flags_of(entry));
     memset(p, 0, 18); /* method, time, date, CRC, both sizes: the descriptor has them */
-    p = put_field16(p + 18, name_length(zip, entry));
+    p = put_field16(p + 18, zip_name_length(zip, entry));
     p = put_field16(p, zip64_length(entry) + 4 + padding);
-    p = put_name(p, zip, entry);
+    p = put_zip_name(p, zip, entry);
     p = put_zip64(p, entry, true);
     *p++ = 'F';
     *p++ = 'B';
@@ -148,7 +149,7 @@ size_t zip_descriptor(const struct zip_entry *entry, uint8_t ret[ZIP_DESCRIPTOR_
     return length;
 }
 
-static uint8_t *put_directory(uint8_t *p, const struct zip *zip, const struct zip_entry *entry)
+static uint8_t *put_zip_directory(uint8_t *p, const struct zip *zip, const struct zip_entry *entry)
 {
     p = put_field32(p, 0x02014b50);
     p = put_field32(p, 0); /* versions: made by, needed */
@@ -157,15 +158,15 @@ static uint8_t *put_directory(uint8_t *p, const struct zip *zip, const struct zi
     p = put_field32(p + 6, entry->crc);
     p = put_field32(p, min_u64(entry->size, BIG));
     p = put_field32(p, min_u64(entry->size, BIG));
-    p = put_field16(p, name_length(zip, entry));
+    p = put_field16(p, zip_name_length(zip, entry));
     p = put_field16(p, zip64_length(entry));
     memset(p, 0, 10); /* comment, disk, attributes */
     p = put_field32(p + 10, min_u64(entry->start, BIG));
-    p = put_name(p, zip, entry);
+    p = put_zip_name(p, zip, entry);
     return put_zip64(p, entry, false);
 }
 
-static uint8_t *put_ends(uint8_t *p, const struct zip *zip, uint64_t length)
+static uint8_t *put_zip_ends(uint8_t *p, const struct zip *zip, uint64_t length)
 {
     p = put_field32(p, 0x06064b50);
     p = put_field64(p, 44);     /* bytes that follow */
@@ -193,8 +194,8 @@ void zip_end(const struct zip *zip, uint8_t *ret)
 {
     uint8_t *p = ret;
     for (size_t i = 0; i < zip->count; i++)
-        p = put_directory(p, zip, &zip->entries[i]);
-    p = put_ends(p, zip, (uint64_t)(p - ret));
+        p = put_zip_directory(p, zip, &zip->entries[i]);
+    p = put_zip_ends(p, zip, (uint64_t)(p - ret));
     check((uint64_t)(p - ret) == zip->file_size - zip->directory);
 }
 

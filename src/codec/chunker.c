@@ -82,8 +82,8 @@ static void finish_chunks(struct chunking *c)
 }
 
 /* First marker that begins in [from, limit), of which all bytes are there. */
-static bool find_marker(struct chunking *c, uint64_t from, uint64_t limit,
-                        struct marker *ret_marker)
+static bool chunker_find_marker(struct chunking *c, uint64_t from, uint64_t limit,
+                                struct marker *ret_marker)
 {
     const struct chunker *s = c->state;
     if (!s->markers)
@@ -113,7 +113,7 @@ static bool descriptor_at(struct chunking *c, uint64_t at, uint64_t data_len, bo
 }
 
 /* End of the data that begin at `data`, of an entry that the marker at `next` follows. */
-static uint64_t entry_end(struct chunking *c, uint64_t data, uint64_t next)
+static uint64_t zip_entry_end(struct chunking *c, uint64_t data, uint64_t next)
 {
     for (int wide = 0; wide < 2; wide++) {
         uint64_t len = wide ? DESCRIPTOR64_LEN : DESCRIPTOR_LEN;
@@ -140,10 +140,10 @@ static enum entry judge_entry(struct chunking *c, const struct marker *m)
     uint64_t limit = m->data + CHUNKER_SEGMENT_MIN + DESCRIPTOR64_LEN;
     uint64_t end = c->rope.end;
     struct marker next;
-    if (find_marker(c, m->at + 1, limit, &next)) {
+    if (chunker_find_marker(c, m->at + 1, limit, &next)) {
         if (next.at < m->data)
             return ENTRY_NONE;
-        end = entry_end(c, m->data, next.at);
+        end = zip_entry_end(c, m->data, next.at);
     } else if (scan_end(c) < limit && !c->in->is_last) {
         return ENTRY_HOLD;
     }
@@ -178,9 +178,9 @@ static void chunk_zip(struct chunking *c)
 {
     uint64_t from = c->rope.start;
     struct marker m;
-    while (find_marker(c, from, c->rope.end, &m)) {
+    while (chunker_find_marker(c, from, c->rope.end, &m)) {
         if (c->state->kind == KIND_ZIP_TENSOR) {
-            set_anchor(c, entry_end(c, c->state->anchor, m.at));
+            set_anchor(c, zip_entry_end(c, c->state->anchor, m.at));
             c->state->kind = KIND_ZIP_BOOKKEEPING;
         }
         if (!chunk_zip_entry(c, &m))
@@ -271,7 +271,7 @@ static bool begin_zip(struct chunking *c, const uint8_t *first, size_t len)
     struct marker m;
     if (len < MARKER_LEN)
         return c->in->is_last || memcmp(first, signature, min_u64(len, sizeof signature)) != 0;
-    if (find_marker(c, 0, 1, &m) && m.data > 0)
+    if (chunker_find_marker(c, 0, 1, &m) && m.data > 0)
         c->state->kind = KIND_ZIP_BOOKKEEPING;
     return true;
 }
@@ -293,7 +293,7 @@ static bool begin_safetensors(struct chunking *c, const uint8_t *first, size_t l
 }
 
 /* Finds out what the file is by how it begins. False: too little is there to tell. */
-static bool begin_file(struct chunking *c)
+static bool begin_chunking_file(struct chunking *c)
 {
     uint8_t first[MARKER_LEN];
     size_t len = c->rope.start == 0 ? rope_copy(&c->rope, 0, first, sizeof first) : 0;
@@ -316,7 +316,7 @@ size_t chunker_find_borders(struct chunker *state, const struct chunker_input *i
         .state = state, .in = in, .last = in->offset, .borders = borders, .max = borders_max};
     rope_init(&c.rope, in->iov, in->iov_count, in->offset);
     check(borders_max >= (c.rope.end - c.rope.start) / 512 + 16);
-    if (state->kind == KIND_UNKNOWN && !begin_file(&c))
+    if (state->kind == KIND_UNKNOWN && !begin_chunking_file(&c))
         return 0;
     check(state->anchor <= in->offset);
     if (state->kind == KIND_PLAIN)

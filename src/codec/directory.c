@@ -34,7 +34,7 @@ struct entry {
     uint64_t next; /* entry of the directory */
 };
 
-static bool read_at(struct rope *c, uint64_t at, void *buf, size_t len)
+static bool read_directory_at(struct rope *c, uint64_t at, void *buf, size_t len)
 {
     return at >= c->start && rope_copy(c, at, buf, len) == len;
 }
@@ -43,7 +43,7 @@ static bool read_at(struct rope *c, uint64_t at, void *buf, size_t len)
 static bool read_end64(struct rope *c, uint64_t locator, struct end *end)
 {
     uint8_t p[LOCATOR_LEN + END64_LEN];
-    if (locator < END64_LEN || !read_at(c, locator - END64_LEN, p, sizeof p) ||
+    if (locator < END64_LEN || !read_directory_at(c, locator - END64_LEN, p, sizeof p) ||
         get_le32(p) != END64_RECORD || get_le32(p + END64_LEN) != LOCATOR ||
         get_le64(p + END64_LEN + 8) != locator - END64_LEN)
         return false;
@@ -54,10 +54,10 @@ static bool read_end64(struct rope *c, uint64_t locator, struct end *end)
     return true;
 }
 
-static bool read_end(struct rope *c, struct end *end)
+static bool read_directory_end(struct rope *c, struct end *end)
 {
     uint8_t p[END_LEN];
-    if (c->end < END_LEN || !read_at(c, c->end - END_LEN, p, sizeof p) ||
+    if (c->end < END_LEN || !read_directory_at(c, c->end - END_LEN, p, sizeof p) ||
         get_le32(p) != END_RECORD || get_le16(p + 20) != 0)
         return false;
     *end = (struct end){.at = c->end - END_LEN,
@@ -91,10 +91,10 @@ static struct cursor zip64_field(const uint8_t *extra, size_t len)
     return (struct cursor){.at = extra, .end = extra};
 }
 
-static bool read_entry(struct rope *c, uint64_t at, struct entry *entry)
+static bool read_directory_entry(struct rope *c, uint64_t at, struct entry *entry)
 {
     uint8_t p[ENTRY_LEN];
-    if (!read_at(c, at, p, sizeof p) || get_le32(p) != CENTRAL_HEADER)
+    if (!read_directory_at(c, at, p, sizeof p) || get_le32(p) != CENTRAL_HEADER)
         return false;
     size_t name_len = get_le16(p + 28), extra_len = get_le16(p + 30),
            comment_len = get_le16(p + 32);
@@ -106,7 +106,7 @@ static bool read_entry(struct rope *c, uint64_t at, struct entry *entry)
     if (size != BIG && raw_size != BIG && header != BIG)
         return true;
     _cleanup_free_ uint8_t *extra = xmalloc(EXTRA_MAX);
-    if (!read_at(c, at + ENTRY_LEN + name_len, extra, extra_len))
+    if (!read_directory_at(c, at + ENTRY_LEN + name_len, extra, extra_len))
         return false;
     struct cursor field = zip64_field(extra, extra_len);
     (void)widen_value(raw_size, &field);
@@ -119,7 +119,7 @@ static bool read_entry(struct rope *c, uint64_t at, struct entry *entry)
 static bool directory_read_header(struct rope *c, const struct entry *entry, uint64_t *ret_end)
 {
     uint8_t p[MARKER_LEN];
-    if (!read_at(c, entry->header, p, sizeof p) || get_le32(p) != LOCAL_HEADER)
+    if (!read_directory_at(c, entry->header, p, sizeof p) || get_le32(p) != LOCAL_HEADER)
         return false;
     uint64_t data = entry->header + MARKER_LEN + get_le16(p + 26) + get_le16(p + 28);
     if (data > c->end || entry->size > c->end - data)
@@ -145,7 +145,8 @@ static bool walk_entries(struct rope *c, const struct end *end, struct marker *m
     bool has_central = false, was_streamed = false;
     for (uint64_t i = 0; i < end->count; i++) {
         struct entry entry;
-        if (!read_entry(c, at, &entry) || !comes_behind(data_end, was_streamed, entry.header) ||
+        if (!read_directory_entry(c, at, &entry) ||
+            !comes_behind(data_end, was_streamed, entry.header) ||
             !directory_read_header(&headers, &entry, &data_end))
             return false;
         /* Entries without data are no markers, and neither is what the directory says of them; see
@@ -165,7 +166,7 @@ bool directory_read(const struct rope *rope, struct marker **ret_markers, size_t
 {
     struct rope c = *rope;
     struct end end;
-    if (c.start != 0 || !read_end(&c, &end))
+    if (c.start != 0 || !read_directory_end(&c, &end))
         return false;
     struct marker *markers = xcalloc(end.count + 1, sizeof *markers);
     size_t count = 0;

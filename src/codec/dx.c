@@ -142,8 +142,8 @@ static bool dx_put_block(struct encoder *e, const uint8_t *src, const uint8_t *b
     return put_ranks(e) && writer_put(&e->to, work->fields, (bits + 7) / 8);
 }
 
-static size_t encode_lengths(struct encoder *e, const uint8_t *src, const uint8_t *base,
-                             size_t raw_len, void *dst, size_t limit)
+static size_t dx_encode_lengths(struct encoder *e, const uint8_t *src, const uint8_t *base,
+                                size_t raw_len, void *dst, size_t limit)
 {
     const unsigned width = e->plan.width;
     size_t at = e->plan.phase;
@@ -184,7 +184,7 @@ size_t dx_encode(const struct dx_kernels *kernels, const struct fx_guess *guess,
     check(e.plan.low_planes < guess->width);
     return is_less_by_exponent(&e.plan, parts, src, base, raw_len, &by_exponent)
                ? dx_ans_encode(&by_exponent, src, base, raw_len, dst, limit)
-               : encode_lengths(&e, src, base, raw_len, dst, limit);
+               : dx_encode_lengths(&e, src, base, raw_len, dst, limit);
 }
 
 /* --- decoding --------------------------------------------------------------------------------- */
@@ -217,7 +217,7 @@ static bool dx_get_header(struct cursor *c, size_t raw_len, struct dx_plan *plan
     return true;
 }
 
-static size_t ones_of(const uint8_t *masks, size_t len)
+static size_t ones_in_masks(const uint8_t *masks, size_t len)
 {
     size_t ones = 0;
     for (size_t i = 0; i < len; i += 8)
@@ -233,7 +233,7 @@ static bool get_ranks(struct cursor *c, const struct fx_kernels *fx, const struc
     if (!lx_get(c, fx, &plan->codes[i], l->values[i], l->counts[i], &work->lx))
         return false;
     while (i-- > 0) {
-        size_t present = ones_of(l->values[i + 1], l->counts[i + 1]);
+        size_t present = ones_in_masks(l->values[i + 1], l->counts[i + 1]);
         if (!lx_get(c, fx, &plan->codes[i], l->present[i], present, &work->lx))
             return false;
         (void)fx->unpack(l->values[i + 1], align_up(l->counts[i], FX_GROUP), 1, l->present[i],

@@ -235,8 +235,8 @@ static bool get_group(struct decoder *d, const uint8_t *base, uint8_t *dst)
     return true;
 }
 
-static int get_elements(struct cursor *c, const uint8_t *base, struct decoder *d, size_t count,
-                        uint8_t *dst)
+static int get_ans_elements(struct cursor *c, const uint8_t *base, struct decoder *d, size_t count,
+                            uint8_t *dst)
 {
     if (!ans_reader_init(&d->symbols, c))
         return -EBADMSG;
@@ -264,5 +264,5 @@ int dx_ans_decode(const void *src, size_t stored_len, const void *base, void *ds
     d.at = 0;
     if (!d.fields || !get_codes(&c, header[2], &d))
         return -EBADMSG;
-    return get_elements(&c, (const uint8_t *)base + phase, &d, count, to + phase);
+    return get_ans_elements(&c, (const uint8_t *)base + phase, &d, count, to + phase);
 }

@@ -49,7 +49,7 @@ static void list_classes(struct classes *classes)
     }
 }
 
-static uint64_t bits_of(const uint32_t counts[ANS_SYMBOLS_MAX])
+static uint64_t ans_bits_of(const uint32_t counts[ANS_SYMBOLS_MAX])
 {
     return ans_entropy(counts) + BYTE * (1 + ans_code_len(counts));
 }
@@ -68,7 +68,7 @@ static void try_join(struct classes *classes, unsigned i)
         return;
     struct class *a = classes->class[i], *b = classes->class[i + 1];
     dx_ans_plan_add_counts(a, b, sums);
-    a->joined = (int64_t)bits_of(sums) - (int64_t)(a->bits + b->bits);
+    a->joined = (int64_t)ans_bits_of(sums) - (int64_t)(a->bits + b->bits);
 }
 
 static void join_class(struct classes *classes, unsigned i)
@@ -88,7 +88,7 @@ static void join_class(struct classes *classes, unsigned i)
 static void join_classes(struct classes *classes)
 {
     for (unsigned i = 0; i < classes->count; i++)
-        classes->class[i]->bits = bits_of(classes->class[i] -> counts);
+        classes->class[i]->bits = ans_bits_of(classes->class[i] -> counts);
     for (unsigned i = 0; i < classes->count; i++)
         try_join(classes, i);
     while (classes->count > 1) {

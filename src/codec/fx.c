@@ -99,7 +99,7 @@ struct places {
     struct lx_put top;
 };
 
-static bool take_places(struct encoder *e, size_t count, struct places *ret)
+static bool take_places_of_planes(struct encoder *e, size_t count, struct places *ret)
 {
     const struct fx_plan *plan = e->plan;
     const unsigned top = plan->width - 1u;
@@ -142,7 +142,7 @@ static bool put_pieces(struct encoder *e, const uint8_t *src, size_t count)
 {
     const size_t width = e->plan->width;
     struct places places;
-    if (!take_places(e, count, &places))
+    if (!take_places_of_planes(e, count, &places))
         return false;
     for (size_t at = 0; at < count; at += PIECE) {
         /* The next piece, whose page the processor does not foresee. */

@@ -152,7 +152,7 @@ static void count_by_residue(const uint8_t *sample, size_t len, struct counts *c
     fold_residues(c->of_2, 1, c->of_1);
 }
 
-static const struct histogram *counts_of(const struct counts *c, unsigned width)
+static const struct histogram *histogram_of_width(const struct counts *c, unsigned width)
 {
     return width == 8 ? c->of_8 : width == 4 ? c->of_4 : width == 2 ? c->of_2 : c->of_1;
 }
@@ -166,7 +166,8 @@ static void find_width(const struct counts *c, struct fx_guess *ret)
     uint32_t best = UINT32_MAX;
     for (unsigned width = 1; width <= 8; width *= 2) {
         unsigned lowest = 0;
-        uint32_t mean = mean_entropy(counts_of(c, width), width, SAMPLE_LEN / width, &lowest);
+        uint32_t mean =
+            mean_entropy(histogram_of_width(c, width), width, SAMPLE_LEN / width, &lowest);
         if (width > 1 && mean + margin[width] >= best)
             continue;
         best = mean;
@@ -177,7 +178,7 @@ static void find_width(const struct counts *c, struct fx_guess *ret)
 
 static uint32_t cost_as_it_is(const struct counts *c, struct fx_guess *guess)
 {
-    const struct histogram *planes[8], *residues = counts_of(c, guess->width);
+    const struct histogram *planes[8], *residues = histogram_of_width(c, guess->width);
     for (unsigned p = 0; p < guess->width; p++)
         planes[p] = &residues[(guess->phase + p) % guess->width];
     return planes_cost(planes, guess->width, SAMPLE_LEN / guess->width, &guess->coded[0]);
@@ -187,7 +188,7 @@ static uint32_t cost_rotated(const uint8_t *sample, struct fx_guess *guess)
 {
     uint8_t rotated[SAMPLE_LEN];
     struct counts c = {.of_8 = {{{0}}}};
-    const struct histogram *planes[8], *residues = counts_of(&c, guess->width);
+    const struct histogram *planes[8], *residues = histogram_of_width(&c, guess->width);
     size_t len = rotate_sample(sample, guess, rotated);
     count_by_residue(rotated, len, &c);
     for (unsigned p = 0; p < guess->width; p++)

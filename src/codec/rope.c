@@ -59,7 +59,7 @@ const uint8_t *rope_bytes(struct rope *c, uint64_t from, size_t len, void *buf)
 }
 
 /* `p` has MARKER_LEN bytes. */
-static bool marker_at(const uint8_t *p, uint64_t offset, struct marker *ret_marker)
+static bool parse_zip_marker(const uint8_t *p, uint64_t offset, struct marker *ret_marker)
 {
     uint32_t signature = get_le32(p);
     if (signature == LOCAL_HEADER && get_le16(p + 6) == FLAGS_STREAMED &&
@@ -115,7 +115,7 @@ static bool scan_markers(const uint8_t *p, size_t i, size_t n, uint64_t offset,
                          struct marker *ret_marker)
 {
     for (i = find_pk(p, i, n); i < n; i = find_pk(p, i + 1, n))
-        if (marker_at(p + i, offset + i, ret_marker))
+        if (parse_zip_marker(p + i, offset + i, ret_marker))
             return true;
     return false;
 }

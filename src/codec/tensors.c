@@ -19,7 +19,7 @@ static const uint8_t *skip_space(const uint8_t *p, const uint8_t *end)
 }
 
 /* The byte `want`, with white space around it. NULL: not there. */
-static const uint8_t *parse_byte(const uint8_t *p, const uint8_t *end, uint8_t want)
+static const uint8_t *parse_json_byte(const uint8_t *p, const uint8_t *end, uint8_t want)
 {
     if (!p)
         return NULL;
@@ -44,15 +44,15 @@ static const uint8_t *tensors_parse_number(const uint8_t *p, const uint8_t *end,
 /* `p` is just behind the key: ":[a,b]". */
 static bool parse_offsets(const uint8_t *p, const uint8_t *end, struct tensor *ret_t)
 {
-    p = parse_byte(p, end, ':');
-    p = parse_byte(p, end, '[');
+    p = parse_json_byte(p, end, ':');
+    p = parse_json_byte(p, end, '[');
     p = tensors_parse_number(p, end, &ret_t->start);
-    p = parse_byte(p, end, ',');
+    p = parse_json_byte(p, end, ',');
     p = tensors_parse_number(p, end, &ret_t->end);
     return p && ret_t->start < ret_t->end;
 }
 
-static int by_start(const void *a, const void *b)
+static int tensors_by_start(const void *a, const void *b)
 {
     const struct tensor *x = a, *y = b;
     if (x->start != y->start)
@@ -119,7 +119,7 @@ static struct tensors find_tensors(const uint8_t *header, size_t len)
         vector_add(&tensors, t);
         last = p;
     }
-    vector_sort(&tensors, by_start);
+    vector_sort(&tensors, tensors_by_start);
     return tensors;
 }
 

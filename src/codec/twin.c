@@ -49,7 +49,7 @@ struct writer {
 };
 
 /* NULL: there is no room for it. */
-static uint8_t *take_bytes(struct writer *w, size_t len)
+static uint8_t *twin_take_bytes(struct writer *w, size_t len)
 {
     if ((size_t)(w->end - w->at) < len)
         return NULL;
@@ -60,7 +60,7 @@ static uint8_t *take_bytes(struct writer *w, size_t len)
 /* A piece's head and room for its bytes as they are; NULL: there is none. */
 static uint8_t *take_plain(struct writer *w, size_t len)
 {
-    uint8_t *p = take_bytes(w, PIECE_HEAD + len);
+    uint8_t *p = twin_take_bytes(w, PIECE_HEAD + len);
     if (!p)
         return NULL;
     put_le32(p, (uint32_t)len);
@@ -123,7 +123,7 @@ static bool put_exceptions(struct writer *w, const uint8_t *src, size_t count,
     for (size_t i = 0; i < count; i += TWIN_GROUP)
         for (uint64_t left = masks[i / TWIN_GROUP]; left; left &= left - 1) {
             size_t element = i + (size_t)__builtin_ctzll(left);
-            uint8_t *p = take_bytes(w, EXCEPTION_LEN);
+            uint8_t *p = twin_take_bytes(w, EXCEPTION_LEN);
             if (!p)
                 return false;
             put_le32(p, (uint32_t)element);
@@ -133,8 +133,8 @@ static bool put_exceptions(struct writer *w, const uint8_t *src, size_t count,
     return true;
 }
 
-static bool put_part(struct writer *w, const struct twin_part *part, const uint8_t *src,
-                     uint32_t *ret_exceptions)
+static bool twin_put_part(struct writer *w, const struct twin_part *part, const uint8_t *src,
+                          uint32_t *ret_exceptions)
 {
     uint64_t masks[CHUNK_SIZE_MAX / 4 / TWIN_GROUP];
     size_t len = 2 * (size_t)part->count;
@@ -154,9 +154,9 @@ static bool put_part(struct writer *w, const struct twin_part *part, const uint8
     return put_exceptions(w, src, part->count, masks, ret_exceptions);
 }
 
-static uint8_t *take_header(struct writer *w, size_t part_count)
+static uint8_t *twin_take_header(struct writer *w, size_t part_count)
 {
-    uint8_t *p = take_bytes(w, HEADER_LEN + PART_LEN * part_count);
+    uint8_t *p = twin_take_bytes(w, HEADER_LEN + PART_LEN * part_count);
     if (p)
         put_le32(p, (uint32_t)part_count);
     return p;
@@ -171,7 +171,7 @@ size_t twin_encode(enum cpu_level level, const struct twin_part *parts, size_t p
                        .scratch = scratch,
                        .at = dst,
                        .end = (uint8_t *)dst + limit};
-    uint8_t *header = take_header(&w, part_count);
+    uint8_t *header = twin_take_header(&w, part_count);
     if (!header)
         return 0;
     const uint8_t *bytes = src;
@@ -183,7 +183,7 @@ size_t twin_encode(enum cpu_level level, const struct twin_part *parts, size_t p
         check(part->at >= done && part->count > 0 && part->at <= raw_len &&
               part->count <= (raw_len - part->at) / 4);
         if (!twin_put_piece(&w, bytes + done, part->at - done) ||
-            !put_part(&w, part, bytes + part->at, &exceptions))
+            !twin_put_part(&w, part, bytes + part->at, &exceptions))
             return 0;
         put_le32(entry, part->at);
         put_le32(entry + 4, part->count);
@@ -264,7 +264,7 @@ static bool get_exceptions(struct reader *r, const struct stored_part *part, uin
 }
 
 /* Lower halves that were fx are decoded into the second half of where their elements go. */
-static bool get_part(struct reader *r, const struct stored_part *part, uint8_t *dst)
+static bool twin_get_part(struct reader *r, const struct stored_part *part, uint8_t *dst)
 {
     const uint8_t *plain;
     uint8_t *decoded = dst + 2 * part->count;
@@ -288,7 +288,7 @@ int twin_decode(enum cpu_level level, const void *src, size_t stored_len,
     for (size_t i = 0; i < image_count; i++) {
         const struct stored_part *part = &parts[i];
         if (!twin_get_piece(&r, part->at - done, bytes + done) ||
-            !get_part(&r, part, bytes + part->at))
+            !twin_get_part(&r, part, bytes + part->at))
             return -EBADMSG;
         done = part->at + 4 * part->count;
     }

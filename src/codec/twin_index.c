@@ -73,7 +73,7 @@ static struct entry **block_of(const struct twin_index *index, uint64_t number)
     return &index->blocks[number / BLOCK % index->block_slots];
 }
 
-static struct entry *entry_of(const struct twin_index *index, uint64_t number)
+static struct entry *index_entry_at(const struct twin_index *index, uint64_t number)
 {
     return &(*block_of(index, number))[number % BLOCK];
 }
@@ -96,14 +96,14 @@ static uint64_t newest_of(const struct twin_index *index, uint64_t key)
     return number_before(index, index->next, (uint32_t)index->next - *head_of(index, key));
 }
 
-static bool same_key(const struct entry *entry, uint64_t key)
+static bool index_entry_has_key(const struct entry *entry, uint64_t key)
 {
     return entry->place >> OFFSET_BITS == key >> OFFSET_BITS;
 }
 
 static void chain_entry(const struct twin_index *index, uint64_t number)
 {
-    struct entry *entry = entry_of(index, number);
+    struct entry *entry = index_entry_at(index, number);
     uint32_t *head = head_of(index, entry->place);
     entry->older = (uint32_t)number - *head;
     *head = (uint32_t)number;
@@ -115,7 +115,7 @@ static void add_heads(struct twin_index *index)
     free(index->heads);
     index->heads = xcalloc(index->head_count, sizeof *index->heads);
     for (uint64_t n = index->oldest; n < index->next; n++)
-        if (entry_of(index, n)->image > 0)
+        if (index_entry_at(index, n)->image > 0)
             chain_entry(index, n);
 }
 
@@ -149,8 +149,8 @@ static bool image_has(const struct twin_index *index, uint64_t key)
 {
     uint64_t number = newest_of(index, key);
     for (unsigned i = 0; i < STEPS_MAX && number > index->image; i++) {
-        const struct entry *entry = entry_of(index, number);
-        if (same_key(entry, key))
+        const struct entry *entry = index_entry_at(index, number);
+        if (index_entry_has_key(entry, key))
             return true;
         number = number_before(index, number, entry->older);
     }
@@ -164,10 +164,10 @@ void twin_index_put(struct twin_index *index, uint64_t key, uint32_t offset)
         return;
     if (index->image == 0) {
         index->image = twin_index_add_entry(index);
-        *entry_of(index, index->image) = (struct entry){.tag = index->tag};
+        *index_entry_at(index, index->image) = (struct entry){.tag = index->tag};
     }
     uint64_t number = twin_index_add_entry(index);
-    struct entry *entry = entry_of(index, number);
+    struct entry *entry = index_entry_at(index, number);
     entry->place = align_down(key, 1u << OFFSET_BITS) | offset;
     entry->image = (uint32_t)(number - index->image);
     chain_entry(index, number);
@@ -179,11 +179,11 @@ size_t twin_index_get(const struct twin_index *index, uint64_t key,
     size_t count = 0;
     uint64_t number = newest_of(index, key);
     for (unsigned i = 0; i < STEPS_MAX && number > 0 && count < TWIN_PLACES_MAX; i++) {
-        const struct entry *entry = entry_of(index, number);
+        const struct entry *entry = index_entry_at(index, number);
         uint64_t image = number_before(index, number, entry->image);
-        if (same_key(entry, key) && image > 0)
+        if (index_entry_has_key(entry, key) && image > 0)
             ret[count++] =
-                (struct twin_place){.tag = entry_of(index, image)->tag,
+                (struct twin_place){.tag = index_entry_at(index, image)->tag,
                                     .offset = (uint32_t)(entry->place & ((1u << OFFSET_BITS) - 1))};
         number = number_before(index, number, entry->older);
     }

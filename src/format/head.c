@@ -116,14 +116,14 @@ static int check_frame(const uint8_t *p, size_t len, const uint8_t magic[8], uin
 }
 
 /* These bytes were cleared before; what the holder's string has behind its end stays out of it. */
-static void put_holder(uint8_t *p, const char holder[HEAD_HOLDER_MAX])
+static void put_head_holder(uint8_t *p, const char holder[HEAD_HOLDER_MAX])
 {
     size_t len = strnlen(holder, HEAD_HOLDER_MAX);
     check(len < HEAD_HOLDER_MAX);
     memcpy(p, holder, len);
 }
 
-static bool get_holder(const uint8_t *p, char ret_holder[HEAD_HOLDER_MAX])
+static bool get_head_holder(const uint8_t *p, char ret_holder[HEAD_HOLDER_MAX])
 {
     memcpy(ret_holder, p, HEAD_HOLDER_MAX);
     size_t len = strnlen(ret_holder, HEAD_HOLDER_MAX);
@@ -183,7 +183,7 @@ static void decode_run(const uint8_t *p, const uint8_t history[16], struct run_i
     memcpy(ret_run->hash, p + 40, sizeof ret_run->hash);
 }
 
-static void encode_state(const struct head *head, uint8_t *p)
+static void encode_head_state(const struct head *head, uint8_t *p)
 {
     put_le64(p + 104, head->cut);
     memcpy(p + 112, head->chain, sizeof head->chain);
@@ -212,8 +212,8 @@ size_t head_encode(const struct head *head, void *buf)
     put_le16(p + 80, head->writer);
     put_le64(p + 88, (uint64_t)head->time);
     put_le64(p + 96, (uint64_t)head->published);
-    encode_state(head, p);
-    put_holder(p + 208, head->holder);
+    encode_head_state(head, p);
+    put_head_holder(p + 208, head->holder);
     for (uint32_t i = 0; i < head->run_count; i++)
         encode_run(&head->runs[i], p + HEAD_RUNS_AT + (size_t)i * HEAD_RUN_LEN);
     put_frame(p, len, head_magic, HEAD_VERSION);
@@ -255,7 +255,7 @@ int head_decode(const void *buf, size_t len, struct head *ret_head)
     decode_fixed(p, &head);
     if (!bytes_are_zero(p + 82, 6) || !bytes_are_zero(p + len - 8, 4))
         return -EUCLEAN;
-    if (!get_holder(p + 208, head.holder) || head.run_count > HEAD_RUNS_MAX ||
+    if (!get_head_holder(p + 208, head.holder) || head.run_count > HEAD_RUNS_MAX ||
         len != HEAD_RUNS_AT + (size_t)head.run_count * HEAD_RUN_LEN + HEAD_TAIL_LEN)
         return -EUCLEAN;
     for (uint32_t i = 0; i < head.run_count; i++)
@@ -327,7 +327,7 @@ void lease_encode(const struct lease *lease, void *buf)
     memcpy(p + 16, lease->history, sizeof lease->history);
     memcpy(p + 32, lease->store, sizeof lease->store);
     put_le64(p + 48, lease->epoch);
-    put_holder(p + 56, lease->holder);
+    put_head_holder(p + 56, lease->holder);
     put_frame(p, LEASE_LEN, lease_magic, LEASE_VERSION);
 }
 
@@ -342,7 +342,7 @@ int lease_decode(const void *buf, size_t len, struct lease *ret_lease)
     struct lease lease = {.epoch = get_le64(p + 48)};
     memcpy(lease.history, p + 16, sizeof lease.history);
     memcpy(lease.store, p + 32, sizeof lease.store);
-    if (!get_holder(p + 56, lease.holder) || lease.epoch > EPOCH_MAX ||
+    if (!get_head_holder(p + 56, lease.holder) || lease.epoch > EPOCH_MAX ||
         !bytes_are_zero(p + 12, 4) ||
         !bytes_are_zero(p + LEASE_FIELDS_END, LEASE_CRC_AT - LEASE_FIELDS_END))
         return -EUCLEAN;

@@ -389,7 +389,7 @@ static int read_block(struct run_reader *reader)
     return 0;
 }
 
-static int read_row(struct run_reader *reader, bool first, struct run_row *ret_row)
+static int read_run_row(struct run_reader *reader, bool first, struct run_row *ret_row)
 {
     struct cursor *c = &reader->rows;
     size_t shared = cursor_le16(c), rest_len = cursor_le16(c);
@@ -423,7 +423,7 @@ static int next_row(struct run_reader *reader, struct run_row *ret_row)
         if (r < 0)
             return r;
     }
-    int r = read_row(reader, first, ret_row);
+    int r = read_run_row(reader, first, ret_row);
     if (r < 0)
         return r;
     reader->rows_left--;
