@@ -33,7 +33,7 @@ uint64_t blocks_now(struct fs *fs, const struct store_now *now)
     return allocated_bytes(fs, now, bytes);
 }
 
-static void fill_stat(struct fs *fs, const struct store_now *now, struct stat *ret)
+static void fill_stat_from_attrs(struct fs *fs, const struct store_now *now, struct stat *ret)
 {
     const struct attrs *a = &now->inode.attrs;
     *ret = (struct stat){.st_ino = now->inode.ino,
@@ -57,7 +57,7 @@ int fs_getattr(struct fs *fs, uint64_t ino, struct stat *ret)
     struct store_now now;
     int r = store_look(fs->store, ino, &now);
     if (r == 0)
-        fill_stat(fs, &now, ret);
+        fill_stat_from_attrs(fs, &now, ret);
     return r;
 }
 
@@ -156,8 +156,8 @@ static int set_size(struct fs *fs, const struct ns_inode *inode, uint64_t size,
     return r < 0 || size > now.size ? r : allocated_remove(fs, inode, size, FILE_SIZE_MAX);
 }
 
-static int set_held(struct fs *fs, const struct ns_inode *inode, unsigned set,
-                    const struct stat *st, const struct fs_caller *caller)
+static int set_held_attrs(struct fs *fs, const struct ns_inode *inode, unsigned set,
+                          const struct stat *st, const struct fs_caller *caller)
 {
     int r = set & FS_SET_SIZE ? set_size(fs, inode, (uint64_t)st->st_size, caller) : 0;
     if (r < 0)
@@ -191,7 +191,7 @@ int fs_setattr(struct fs *fs, uint64_t ino, unsigned set, const struct stat *st,
     int r = ns_hold(fs->ns, ino, &inode);
     if (r < 0)
         return r;
-    r = set_held(fs, &inode, set, st, caller);
+    r = set_held_attrs(fs, &inode, set, st, caller);
     ns_drop(fs->ns, ino);
     return r < 0 ? r : fs_getattr(fs, ino, ret);
 }

@@ -59,7 +59,7 @@ void fs_read(struct fs *fs, const struct store_read_request *request, bool leave
 
 /* Room is given when bytes come, and may come free until then; but not more than there
  * can ever be. */
-static int check_room_for(struct fs *fs, const struct store_now *now, uint64_t length)
+static int check_room_for_data(struct fs *fs, const struct store_now *now, uint64_t length)
 {
     struct statvfs space;
     uint64_t had = min_u64(blocks_now(fs, now), length);
@@ -102,7 +102,7 @@ static int fallocate_held(struct fs *fs, const struct ns_inode *inode, int mode,
     uint64_t new_size = mode & FALLOC_FL_KEEP_SIZE ? size : max_u64(size, end);
     if (mode & FALLOC_FL_PUNCH_HOLE)
         return punch_hole(fs, inode, size, offset, end);
-    r = check_room_for(fs, &now, length);
+    r = check_room_for_data(fs, &now, length);
     if (r == 0)
         r = store_admit_change(fs->store, 0);
     if (r == 0)
@@ -310,7 +310,7 @@ static int copy_extent(const struct view_extent *part, void *arg)
     return r == -ENOENT ? data_copy_bytes(copy, NULL, e->offset, e->length) : r;
 }
 
-static int copy_part(struct copying *copy, const struct stage_part *part)
+static int data_copy_part(struct copying *copy, const struct stage_part *part)
 {
     int r;
     switch (part->kind) {
@@ -322,29 +322,31 @@ static int copy_part(struct copying *copy, const struct stage_part *part)
     case PART_HOLE:
         return copy_hole(copy, part->offset, part->length);
     case PART_BELOW:
-        break; /* see copy_parts() */
+        break; /* see data_copy_parts() */
     }
     return -EIO;
 }
 
-static bool is_in_view(const struct stage_part *part)
+static bool is_data_in_view(const struct stage_part *part)
 {
     return part->kind == PART_BELOW || (part->kind == PART_MEMORY && part->is_clean);
 }
 
 /* Refers to chunks that the view has, in stretches as long as possible, also where memory has them
  * still. */
-static int copy_parts(struct copying *copy, const struct stage_part *parts, size_t count)
+static int data_copy_parts(struct copying *copy, const struct stage_part *parts, size_t count)
 {
     int r = 0;
     for (size_t i = 0, n; i < count && r == 0; i += n) {
         uint64_t length = parts[i].length;
-        for (n = 1; is_in_view(&parts[i]) && i + n < count && is_in_view(&parts[i + n]); n++)
+        for (n = 1; is_data_in_view(&parts[i]) && i + n < count && is_data_in_view(&parts[i + n]);
+             n++)
             length += parts[i + n].length;
         uint64_t end = copy->done + length;
-        r = is_in_view(&parts[i]) ? store_extents_below(copy->fs->store, copy->from,
-                                                        parts[i].offset, length, copy_extent, copy)
-                                  : copy_part(copy, &parts[i]);
+        r = is_data_in_view(&parts[i])
+                ? store_extents_below(copy->fs->store, copy->from, parts[i].offset, length,
+                                      copy_extent, copy)
+                : data_copy_part(copy, &parts[i]);
         if (r == 0 && copy->done != end)
             r = -ESTALE; /* it was made shorter meanwhile */
     }
@@ -391,7 +393,7 @@ ssize_t fs_copy(struct fs *fs, uint64_t from, uint64_t from_offset, uint64_t to,
     while (r == 0 && copy.done < length) {
         size_t count = stage_read(fs->stage, from, from_offset + copy.done, length - copy.done,
                                   parts, ARRAY_LEN(parts));
-        r = copy_parts(&copy, parts, count);
+        r = data_copy_parts(&copy, parts, count);
         stage_unpin_parts(fs->stage, parts, count);
     }
     if (copy.done > 0)

@@ -89,14 +89,14 @@ static struct fs_lane *lanes_find_locked(struct lanes *lanes, const struct proce
     return NULL;
 }
 
-static void remove_locked(struct lanes *lanes, struct fs_lane *lane)
+static void remove_lane_locked(struct lanes *lanes, struct fs_lane *lane)
 {
     check_held(&lanes->lock);
     *lane = lanes->list[--lanes->count];
 }
 
 /* Drops entries whose process has ended. /proc is read without the lock. */
-static void forget_ended(struct lanes *lanes)
+static void forget_ended_lanes(struct lanes *lanes)
 {
     _cleanup_free_ struct process *processes = xcalloc(FS_LANES_MAX, sizeof *processes);
     unsigned count = 0;
@@ -110,7 +110,7 @@ static void forget_ended(struct lanes *lanes)
         LOCK_SCOPE(&lanes->lock);
         struct fs_lane *lane = lanes_find_locked(lanes, &processes[i]);
         if (lane)
-            remove_locked(lanes, lane);
+            remove_lane_locked(lanes, lane);
     }
 }
 
@@ -138,7 +138,7 @@ static void lanes_make_room_locked(struct lanes *lanes, uid_t newcomer)
             least = lane;
         }
     }
-    remove_locked(lanes, least);
+    remove_lane_locked(lanes, least);
     lanes->forgotten++;
 }
 
@@ -158,7 +158,7 @@ int fs_lane_report(struct fs *fs, pid_t tid, uid_t uid, const void *value, size_
     if (r < 0)
         return r;
     if (must_make_room(lanes, &lane.process))
-        forget_ended(lanes);
+        forget_ended_lanes(lanes);
     LOCK_SCOPE(&lanes->lock);
     if (!lanes->list)
         lanes->list = xcalloc(FS_LANES_MAX, sizeof *lanes->list);
@@ -181,7 +181,7 @@ void fs_lanes(struct fs *fs, void (*fn)(const struct fs_lane *lane, void *arg), 
     struct lanes *lanes = &fs->lanes;
     _cleanup_free_ struct fs_lane *copy = NULL;
     unsigned count = 0;
-    forget_ended(lanes);
+    forget_ended_lanes(lanes);
     mutex_lock(&lanes->lock);
     *ret_forgotten = lanes->forgotten;
     if (lanes->count > 0) {

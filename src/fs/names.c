@@ -37,7 +37,7 @@ int fs_lookup(struct fs *fs, uint64_t parent, const char *name, struct stat *ret
     return r < 0 ? r : fs_getattr(fs, entry.ino, ret);
 }
 
-/* Inodes that an operation is about to change, held until held_drop(). */
+/* Inodes that an operation is about to change, held until names_drop_held(). */
 struct held {
     struct fs *fs;
     uint64_t inos[4];
@@ -52,17 +52,17 @@ static int names_hold_inode(struct held *held, uint64_t ino, struct ns_inode *re
     return r;
 }
 
-static void held_drop(struct held *held)
+static void names_drop_held(struct held *held)
 {
     for (size_t i = 0; i < held->count; i++)
         ns_drop(held->fs->ns, held->inos[i]);
 }
 
-#define _cleanup_held_ __attribute__((cleanup(held_drop)))
+#define _cleanup_held_ __attribute__((cleanup(names_drop_held)))
 
 /* Holds the directory in which a new name is made; -EEXIST if it is there. */
-static int hold_place(struct held *held, uint64_t parent, const char *name,
-                      struct ns_inode *ret_dir)
+static int hold_directory_of_name(struct held *held, uint64_t parent, const char *name,
+                                  struct ns_inode *ret_dir)
 {
     struct view_entry entry;
     int r = name_ok(name);
@@ -97,12 +97,12 @@ static struct attrs new_attrs(const struct ns_inode *dir, mode_t mode,
 
 /* Makes an inode with a name: `rec` has its type, attrs.mode, and what else its kind needs; its
  * number, if it is given. */
-static int make_inode(struct fs *fs, struct record *rec, uint64_t parent, const char *name,
-                      const struct fs_caller *caller)
+static int make_named_inode(struct fs *fs, struct record *rec, uint64_t parent, const char *name,
+                            const struct fs_caller *caller)
 {
     _cleanup_held_ struct held held = {.fs = fs};
     struct ns_inode dir;
-    int r = hold_place(&held, parent, name, &dir);
+    int r = hold_directory_of_name(&held, parent, name, &dir);
     if (r == 0)
         r = store_admit_change(fs->store, 4096);
     if (r < 0)
@@ -124,7 +124,7 @@ int fs_mkdir(struct fs *fs, uint64_t parent, const char *name, mode_t mode,
              const struct fs_caller *caller, struct stat *ret)
 {
     struct record rec = {.type = REC_MAKE, .attrs = {.mode = (uint32_t)(S_IFDIR | (mode & 07777))}};
-    int r = make_inode(fs, &rec, parent, name, caller);
+    int r = make_named_inode(fs, &rec, parent, name, caller);
     return r < 0 ? r : fs_getattr(fs, rec.ino, ret);
 }
 
@@ -138,7 +138,7 @@ int fs_mknod(struct fs *fs, uint64_t parent, const char *name, mode_t mode, dev_
         rec.type = REC_NASCENT;
         rec.attrs.mode = (uint32_t)(S_IFREG | (mode & 07777));
     }
-    int r = make_inode(fs, &rec, parent, name, caller);
+    int r = make_named_inode(fs, &rec, parent, name, caller);
     /* The file is not open, so nothing else would seal it soon. It is made already: a repetition
      * would find it there. */
     if (r == 0 && regular && store_seal(fs->store, rec.ino) == -EAGAIN)
@@ -158,7 +158,7 @@ int fs_symlink(struct fs *fs, const char *target, uint64_t parent, const char *n
                          .attrs = {.mode = S_IFLNK | 0777, .size = len},
                          .value = target,
                          .value_len = (uint32_t)len};
-    int r = make_inode(fs, &rec, parent, name, caller);
+    int r = make_named_inode(fs, &rec, parent, name, caller);
     return r < 0 ? r : fs_getattr(fs, rec.ino, ret);
 }
 
@@ -197,7 +197,8 @@ int fs_create(struct fs *fs, uint64_t parent, const char *name, mode_t mode, int
     int r = open_ahead(fs, rec.ino, flags & ~O_TRUNC, &ret->handle);
     if (r < 0)
         return r;
-    r = name ? make_inode(fs, &rec, parent, name, caller) : make_nameless(fs, &rec, parent, caller);
+    r = name ? make_named_inode(fs, &rec, parent, name, caller)
+             : make_nameless(fs, &rec, parent, caller);
     if (r == 0)
         r = ns_hold(fs->ns, rec.ino, &inode);
     if (r < 0) {
@@ -233,7 +234,7 @@ int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, const char *name, stru
 {
     _cleanup_held_ struct held held = {.fs = fs};
     struct ns_inode dir, inode;
-    int r = hold_place(&held, parent, name, &dir);
+    int r = hold_directory_of_name(&held, parent, name, &dir);
     if (r == 0)
         r = names_hold_inode(&held, ino, &inode);
     if (r < 0)
@@ -431,7 +432,7 @@ int fs_rename(struct fs *fs, uint64_t parent, const char *name, uint64_t parent2
     if (r == 0)
         r = rename_held(&rn, name, name2);
     *ret = (struct fs_renamed){rn.source.ino, rn.has_target ? rn.target.ino : 0};
-    held_drop(&rn.held);
+    names_drop_held(&rn.held);
     return r;
 }
 

@@ -65,7 +65,7 @@ bool fs_is_open(struct fs *fs, uint64_t ino)
     return live && live->opens > 0;
 }
 
-static bool is_writer(uint32_t flags)
+static bool opens_to_write(uint32_t flags)
 {
     return (flags & O_ACCMODE) != O_RDONLY && !(flags & HANDLE_FLUSHED);
 }
@@ -75,7 +75,7 @@ static void count_open(struct fs *fs, uint64_t ino, uint32_t flags)
     LOCK_SCOPE(&fs->locked.lock);
     struct live_inode *live = get_live_locked(fs, ino);
     live->opens++;
-    live->writers += is_writer(flags);
+    live->writers += opens_to_write(flags);
 }
 
 /* The kernel knows it: it found the name, or the name's removal would not have been asked for; or
@@ -115,7 +115,7 @@ static int reap_inode(struct fs *fs, uint64_t ino)
 
 /* Ends an inode that is not open any more, or that the kernel has forgotten: both are needed for
  * what has no name. -EAGAIN, only if `may_wait`: there is no room to say so, and it lives still. */
-static int end_locked(struct fs *fs, struct live_inode *live, bool may_wait)
+static int end_if_not_open_locked(struct fs *fs, struct live_inode *live, bool may_wait)
 {
     check_held(&fs->locked.lock);
     if (live->opens > 0 || (live->is_nameless && !live->is_forgotten))
@@ -136,7 +136,7 @@ void live_note_named_locked(struct fs *fs, struct live_inode *live)
 {
     check_held(&fs->locked.lock);
     live->is_nameless = live->may_get_name = false;
-    int r = end_locked(fs, live, false);
+    int r = end_if_not_open_locked(fs, live, false);
     check(r == 0);
 }
 
@@ -148,7 +148,7 @@ void live_end_all(struct fs *fs)
     {
         live->opens = live->writers = 0;
         live->is_forgotten = true;
-        int r = end_locked(fs, live, false);
+        int r = end_if_not_open_locked(fs, live, false);
         check(r == 0);
     }
 }
@@ -166,7 +166,7 @@ int fs_forget(struct fs *fs, uint64_t ino)
     if (!live)
         return 0;
     live->is_forgotten = true;
-    return end_locked(fs, live, true);
+    return end_if_not_open_locked(fs, live, true);
 }
 
 /* -EAGAIN, only if `may_wait`: it is open still. */
@@ -176,11 +176,11 @@ static int close_handle(struct fs *fs, uint64_t ino, uint64_t handle, bool may_w
     struct live_inode *live = find_live_locked(fs, ino);
     uint32_t flags = stage_handle_flags(fs->stage, handle);
     live->opens--;
-    live->writers -= is_writer(flags);
-    int r = end_locked(fs, live, may_wait);
+    live->writers -= opens_to_write(flags);
+    int r = end_if_not_open_locked(fs, live, may_wait);
     if (r < 0) {
         live->opens++;
-        live->writers += is_writer(flags);
+        live->writers += opens_to_write(flags);
         return r;
     }
     (void)stage_handle_close(fs->stage, handle, &flags);
@@ -290,7 +290,7 @@ static bool others_write(struct fs *fs, uint64_t ino, uint64_t handle)
     struct live_inode *live = find_live_locked(fs, ino);
     if (stage_handle_inode(fs->stage, handle) != ino)
         return false; /* it was lost with a daemon that died */
-    bool was_writer = is_writer(stage_handle_flags(fs->stage, handle));
+    bool was_writer = opens_to_write(stage_handle_flags(fs->stage, handle));
     if (stage_handle_flushed(fs->stage, handle))
         live->writers -= was_writer;
     return live->writers > 0;

@@ -28,7 +28,7 @@ static int xattrs_check_name(const char *name)
 }
 
 /* The lowest tier that has all of it. */
-static int text_level(struct fs *fs, uint64_t ino, char *text, size_t size)
+static int xattr_level(struct fs *fs, uint64_t ino, char *text, size_t size)
 {
     uint64_t missing = 0;
     bool durable = store_is_durable(fs->store, ino);
@@ -43,7 +43,7 @@ static int text_level(struct fs *fs, uint64_t ino, char *text, size_t size)
     return 0;
 }
 
-static int text_stored_bytes(struct fs *fs, uint64_t ino, char *text, size_t size)
+static int xattr_stored_bytes(struct fs *fs, uint64_t ino, char *text, size_t size)
 {
     uint64_t bytes;
     if (!store_is_durable(fs->store, ino))
@@ -53,7 +53,7 @@ static int text_stored_bytes(struct fs *fs, uint64_t ino, char *text, size_t siz
     return r;
 }
 
-static int text_hash(struct fs *fs, uint64_t ino, char *text, size_t size)
+static int xattr_hash(struct fs *fs, uint64_t ino, char *text, size_t size)
 {
     uint8_t hash[32];
     check(size > 2 * sizeof hash);
@@ -67,7 +67,7 @@ static int text_hash(struct fs *fs, uint64_t ino, char *text, size_t size)
 
 /* Programs that save lazily choose by this: how much of the stage a file without a name may take,
  * and whether the remote will have it. */
-static int text_lane(struct fs *fs, uint64_t ino, char *text, size_t size)
+static int xattr_lane(struct fs *fs, uint64_t ino, char *text, size_t size)
 {
     (void)ino;
     struct remote_status remote;
@@ -84,10 +84,10 @@ static ssize_t get_own(struct fs *fs, uint64_t ino, const char *name, void *buf,
         const char *name;
         bool files_only;
         int (*text)(struct fs *fs, uint64_t ino, char *text, size_t size);
-    } own[] = {{"level", false, text_level},
-               {"stored_bytes", true, text_stored_bytes},
-               {"hash", true, text_hash},
-               {"lane", false, text_lane}};
+    } own[] = {{"level", false, xattr_level},
+               {"stored_bytes", true, xattr_stored_bytes},
+               {"hash", true, xattr_hash},
+               {"lane", false, xattr_lane}};
     struct ns_inode inode;
     int r = ns_inode(fs->ns, ino, &inode);
     if (r < 0)
@@ -220,7 +220,7 @@ static bool xattrs_may_list(const struct fs_caller *caller, const char *name, si
     return !is_trusted || (caller->is_admin && caller->is_admin(caller->arg));
 }
 
-static int list_name(const char *name, size_t name_len, void *arg)
+static int list_xattr_name(const char *name, size_t name_len, void *arg)
 {
     struct name_list *list = arg;
     if (!xattrs_may_list(list->caller, name, name_len))
@@ -239,6 +239,6 @@ ssize_t fs_listxattr(struct fs *fs, uint64_t ino, const struct fs_caller *caller
                      size_t size)
 {
     struct name_list list = {.caller = caller, .buf = buf, .size = size};
-    int r = ns_listxattr(fs->ns, ino, list_name, &list);
+    int r = ns_listxattr(fs->ns, ino, list_xattr_name, &list);
     return r < 0 ? r : (ssize_t)list.len;
 }

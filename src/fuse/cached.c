@@ -31,7 +31,7 @@
 #define SETTLED_NS (10ll * 1000000000)
 #define BY_MANY 0 /* also by a process that has no number here */
 
-static struct cached_set *set_of(struct front *front, uint64_t ino)
+static struct cached_set *cached_set_of(struct front *front, uint64_t ino)
 {
     uint64_t hash = ino * 0x9e3779b97f4a7c15ull;
     return &front->cached[(hash >> 32) % CACHED_SETS];
@@ -60,7 +60,7 @@ static struct cached *cached_find_locked(struct cached_set *set, uint64_t ino)
 
 /* One that is free, or the oldest, after a while. Not at once: the kernel may not have got yet what
  * the place was taken for, and not know the inode, so that it could not be told. */
-static struct cached *free_locked(struct cached_set *set, int64_t now)
+static struct cached *find_cached_place_locked(struct cached_set *set, int64_t now)
 {
     check_held(&set->lock);
     struct cached *oldest = &set->cached[0];
@@ -91,10 +91,11 @@ static bool evict_locked(struct front *front, struct cached_set *set, struct cac
 /* False: all places are taken. */
 static bool cached_take_slot(struct front *front, uint64_t ino, pid_t asker)
 {
-    struct cached_set *set = set_of(front, ino);
+    struct cached_set *set = cached_set_of(front, ino);
     int64_t now = clock_monotonic_ns();
     LOCK_SCOPE(&set->lock);
-    struct cached *own = cached_find_locked(set, ino), *place = own ? own : free_locked(set, now);
+    struct cached *own = cached_find_locked(set, ino),
+                  *place = own ? own : find_cached_place_locked(set, now);
     if (!place || (place->ino != 0 && !own && !evict_locked(front, set, place, ino)))
         return false;
     *place = (struct cached){
@@ -105,7 +106,7 @@ static bool cached_take_slot(struct front *front, uint64_t ino, pid_t asker)
 /* Returns true if attributes were answered to threads other than `sparing`. */
 static void cached_notify(struct front *front, uint64_t ino, pid_t sparing)
 {
-    struct cached_set *set = set_of(front, ino);
+    struct cached_set *set = cached_set_of(front, ino);
     mutex_lock(&set->lock);
     struct cached *place = cached_find_locked(set, ino);
     bool must_notify = place && (sparing == BY_MANY || place->asker != sparing);

@@ -91,7 +91,7 @@ static bool repeat_locked(struct failures *failures, const struct front_failure 
     return false;
 }
 
-static void add_locked(struct failures *failures, const struct front_failure *failure)
+static void add_failure_locked(struct failures *failures, const struct front_failure *failure)
 {
     check_held(&failures->lock);
     if (failures->count == FAILURES_MAX) {
@@ -105,7 +105,7 @@ static void add_locked(struct failures *failures, const struct front_failure *fa
 }
 
 /* Not in the lock: a path may have to be read. */
-static char *path_of(struct front *front, uint64_t ino, const char *name)
+static char *path_of_failure(struct front *front, uint64_t ino, const char *name)
 {
     char *path = ns_path(store_ns(front->store), ino);
     if (!name)
@@ -132,10 +132,10 @@ static void failures_note(struct front *front, uint64_t ino, const char *call, c
         free(failure.cause);
         return;
     }
-    failure.path = path_of(front, ino, name);
+    failure.path = path_of_failure(front, ino, name);
     log_warn("%s: %s failed: %s: %s", failure.path, call, strerror(error), cause);
     LOCK_SCOPE(&failures->lock);
-    add_locked(failures, &failure);
+    add_failure_locked(failures, &failure);
 }
 
 int front_failed(struct front *front, uint64_t ino, const char *call, int r)

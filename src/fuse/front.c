@@ -162,7 +162,7 @@ static void end_threads(struct front *front)
         (void)pthread_join(front->threads[i], NULL);
 }
 
-static void drop_waiting(struct front *front, struct parked_list *list)
+static void drop_parked(struct front *front, struct parked_list *list)
 {
     struct parked *parked;
     while ((parked = TAILQ_FIRST(list))) {
@@ -218,8 +218,8 @@ void front_stop(struct front *front)
     }
     end_threads(front);
     store_end_reads(front->store); /* they answer through the session */
-    drop_waiting(front, &front->locked.content);
-    drop_waiting(front, &front->locked.changes);
+    drop_parked(front, &front->locked.content);
+    drop_parked(front, &front->locked.changes);
     end_syncing(front);
     if (front->is_mounted)
         mounted_release(front);

@@ -19,7 +19,7 @@ static bool kernel_resends(const struct front *front)
     return flags2 & WIRE2_HAS_RESEND && !front->options.no_resend;
 }
 
-static unsigned count_waiting(struct front *front)
+static unsigned count_held_requests(struct front *front)
 {
     LOCK_SCOPE(&front->locked.lock);
     unsigned count = 0; /* not the one that is being repeated */
@@ -38,7 +38,7 @@ static unsigned count_waiting(struct front *front)
  * again. */
 static bool hold_is_answered(struct front *front, bool resends)
 {
-    unsigned waiting = resends ? count_waiting(front) : 0;
+    unsigned waiting = resends ? count_held_requests(front) : 0;
     return atomic_load(&front->working) == 0 && stage_requests_open(front->stage) <= waiting;
 }
 

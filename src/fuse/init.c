@@ -76,7 +76,7 @@ static ssize_t answer_init(struct front *front, int fd, const struct iovec *iov)
 }
 
 /* The answer to OPEN or CREATE, with what current.parallel_writes asks for. */
-static ssize_t answer_open(int fd, const struct iovec *iov)
+static ssize_t answer_parallel_open(int fd, const struct iovec *iov)
 {
     uint8_t answer[OPEN_ANSWER_MAX];
     size_t length = iov[1].iov_len;
@@ -103,8 +103,8 @@ static ssize_t write_reply(int fd, struct iovec *iov, int count, void *userdata)
         return writev(fd, iov, count);
     turn_answering(&mounting->turns, fd);
     stage_request_answering(mounting->stage, out.unique & ~WIRE_RESENT);
-    ssize_t n =
-        current.parallel_writes && out.error == 0 ? answer_open(fd, iov) : writev(fd, iov, count);
+    ssize_t n = current.parallel_writes && out.error == 0 ? answer_parallel_open(fd, iov)
+                                                          : writev(fd, iov, count);
     int saved = errno;
     stage_request_answered(mounting->stage, out.unique & ~WIRE_RESENT);
     hold_note(mounting);

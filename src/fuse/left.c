@@ -35,7 +35,7 @@ static bool needs_no_content(uint32_t opcode)
     return left_is_one_of(opcode, opcodes, ARRAY_LEN(opcodes));
 }
 
-static bool needs_length(uint32_t opcode)
+static bool left_needs_length(uint32_t opcode)
 {
     return opcode == WIRE_WRITE || opcode == WIRE_COPY_FILE_RANGE;
 }
@@ -118,7 +118,7 @@ static void handle_again(struct front *front, const struct stage_request *left)
 
 static bool answer_itself(struct front *front, const struct stage_request *left, int error)
 {
-    bool with_length = error == 0 && needs_length(left->opcode);
+    bool with_length = error == 0 && left_needs_length(left->opcode);
     const uint32_t length[2] = {(uint32_t)left->result, 0};
     size_t len = sizeof(struct wire_out_header) + (with_length ? sizeof length : 0);
     struct wire_out_header out = {.len = (uint32_t)len, .error = error, .unique = left->unique};
@@ -152,7 +152,7 @@ static void settle_call(struct front *front, const struct stage_request *left)
     bool is_done = left->is_applied;
     if (is_done && can_be_handled(front, left))
         handle_again(front, left);
-    else if (!is_done || !(needs_no_content(left->opcode) || needs_length(left->opcode)) ||
+    else if (!is_done || !(needs_no_content(left->opcode) || left_needs_length(left->opcode)) ||
              !answer_itself(front, left, 0)) {
         left_fail(front, left);
         return;

@@ -24,7 +24,7 @@
 
 /* --- its file --------------------------------------------------------------------------------- */
 
-static struct stat stat_of_file(struct front *front)
+static struct stat stat_of_test_file(struct front *front)
 {
     LOCK_SCOPE(&front->self_test.lock);
     return (struct stat){.st_ino = SELF_TEST_INO,
@@ -45,14 +45,14 @@ bool self_test_lookup(fuse_req_t req, const char *name)
         fuse_req_ctx(req)->uid != geteuid())
         return false;
     struct fuse_entry_param entry = {
-        .ino = SELF_TEST_INO, .generation = 1, .attr = stat_of_file(front)};
+        .ino = SELF_TEST_INO, .generation = 1, .attr = stat_of_test_file(front)};
     (void)fuse_reply_entry(req, &entry);
     return true;
 }
 
 void self_test_getattr(fuse_req_t req)
 {
-    struct stat st = stat_of_file(front_of(req));
+    struct stat st = stat_of_test_file(front_of(req));
     (void)fuse_reply_attr(req, &st, 0);
 }
 

@@ -2,7 +2,7 @@
 /* Applies each operation to the overlay. */
 #include "overlay/internal.h"
 
-static struct node *held_locked(struct ns *ns, uint64_t ino)
+static struct node *held_node_locked(struct ns *ns, uint64_t ino)
 {
     check_held(&ns->locked.lock);
     struct node *node = node_find_locked(ns, ino);
@@ -50,7 +50,7 @@ static void note_birth_locked(struct node *dir, int64_t btime, int64_t now)
 static void apply_nascent_at_locked(struct ns *ns, const struct record *rec, int64_t now)
 {
     check_held(&ns->locked.lock);
-    struct node *dir = held_locked(ns, rec->parent);
+    struct node *dir = held_node_locked(ns, rec->parent);
     struct node *node = node_find_locked(ns, rec->ino);
     if (!node)
         node = make_node_locked(ns, rec, true);
@@ -76,7 +76,7 @@ static void apply_birth_locked(struct ns *ns, const struct record *rec)
 {
     check_held(&ns->locked.lock);
     struct node *node = node_find_locked(ns, rec->ino);
-    struct node *dir = held_locked(ns, rec->parent);
+    struct node *dir = held_node_locked(ns, rec->parent);
     if (!node) {
         node = make_node_locked(ns, rec, false);
     }
@@ -99,7 +99,7 @@ static void apply_seal_locked(struct ns *ns, const struct record *rec)
     check_held(&ns->locked.lock);
     if (rec->flags & RECORD_BIRTH)
         apply_birth_locked(ns, rec);
-    struct node *node = held_locked(ns, rec->ino);
+    struct node *node = held_node_locked(ns, rec->ino);
     uint32_t rdev = node->inode.attrs.rdev;
     int64_t btime = node->inode.attrs.btime;
     node->inode.attrs = rec->attrs;
@@ -112,7 +112,7 @@ static void apply_seal_locked(struct ns *ns, const struct record *rec)
 static void apply_make_locked(struct ns *ns, const struct record *rec)
 {
     check_held(&ns->locked.lock);
-    struct node *dir = held_locked(ns, rec->parent);
+    struct node *dir = held_node_locked(ns, rec->parent);
     struct node *node = make_node_locked(ns, rec, false);
     if (S_ISLNK(rec->attrs.mode)) {
         node->target = xmalloc(rec->value_len);
@@ -132,7 +132,7 @@ static void apply_make_locked(struct ns *ns, const struct record *rec)
 static void apply_link_locked(struct ns *ns, const struct record *rec)
 {
     check_held(&ns->locked.lock);
-    struct node *dir = held_locked(ns, rec->parent), *node = held_locked(ns, rec->ino);
+    struct node *dir = held_node_locked(ns, rec->parent), *node = held_node_locked(ns, rec->ino);
     (void)entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie,
                            node->inode.attrs.mode & S_IFMT, rec->seq);
     if (node->inode.nlink++ == 0 || node->inode.parent == 0)
@@ -179,7 +179,7 @@ static void unlink_nascent_locked(struct ns *ns, struct node *node)
 static void apply_unlink_locked(struct ns *ns, const struct record *rec)
 {
     check_held(&ns->locked.lock);
-    struct node *dir = held_locked(ns, rec->parent), *node = held_locked(ns, rec->ino);
+    struct node *dir = held_node_locked(ns, rec->parent), *node = held_node_locked(ns, rec->ino);
     if (node->inode.nascent) {
         unlink_nascent_locked(ns, node);
         lose_name_locked(ns, node, dir, rec);
@@ -209,7 +209,7 @@ static void move_locked(struct ns *ns, struct node *node, struct node *from, str
 static void replace_locked(struct ns *ns, struct node *dir, const struct record *rec)
 {
     check_held(&ns->locked.lock);
-    struct node *old = held_locked(ns, rec->ino2);
+    struct node *old = held_node_locked(ns, rec->ino2);
     if (is_dir(old))
         dir->inode.nlink--;
     if (old->inode.nascent)
@@ -220,13 +220,13 @@ static void replace_locked(struct ns *ns, struct node *dir, const struct record 
 static void apply_rename_locked(struct ns *ns, const struct record *rec)
 {
     check_held(&ns->locked.lock);
-    struct node *from = held_locked(ns, rec->parent), *to = held_locked(ns, rec->parent2);
-    struct node *node = held_locked(ns, rec->ino);
+    struct node *from = held_node_locked(ns, rec->parent), *to = held_node_locked(ns, rec->parent2);
+    struct node *node = held_node_locked(ns, rec->ino);
     bool exchange = rec->flags & RECORD_EXCHANGE;
     if (rec->ino2 && !exchange)
         replace_locked(ns, to, rec);
     if (exchange) {
-        struct node *other = held_locked(ns, rec->ino2);
+        struct node *other = held_node_locked(ns, rec->ino2);
         (void)entry_set_locked(ns, from, rec->name, rec->name_len, rec->ino2, rec->cookie2,
                                other->inode.attrs.mode & S_IFMT, rec->seq);
         move_locked(ns, other, to, from, rec);
@@ -243,7 +243,7 @@ static void apply_rename_locked(struct ns *ns, const struct record *rec)
 static void apply_setattr_locked(struct ns *ns, const struct record *rec)
 {
     check_held(&ns->locked.lock);
-    struct node *node = held_locked(ns, rec->ino);
+    struct node *node = held_node_locked(ns, rec->ino);
     record_set_attrs(rec, &node->inode.attrs);
     node_touch_locked(ns, node, rec->seq);
 }
@@ -251,7 +251,7 @@ static void apply_setattr_locked(struct ns *ns, const struct record *rec)
 static void apply_xattr_locked(struct ns *ns, const struct record *rec)
 {
     check_held(&ns->locked.lock);
-    struct node *node = held_locked(ns, rec->ino);
+    struct node *node = held_node_locked(ns, rec->ino);
     xattr_set_locked(node, rec, node->inode.nascent ? SEQ_NASCENT : rec->seq);
     node->inode.may_have_xattrs = true;
     node->inode.attrs.ctime = rec->time;
@@ -261,7 +261,7 @@ static void apply_xattr_locked(struct ns *ns, const struct record *rec)
 static void apply_reap_locked(struct ns *ns, const struct record *rec)
 {
     check_held(&ns->locked.lock);
-    struct node *node = held_locked(ns, rec->ino);
+    struct node *node = held_node_locked(ns, rec->ino);
     node->gone = true;
     node_touch_locked(ns, node, rec->seq);
 }

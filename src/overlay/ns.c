@@ -108,7 +108,7 @@ struct entry *entry_find_locked(struct node *dir, const char *name, size_t name_
     return RB_FIND(name_tree, &dir->names, probe);
 }
 
-static struct entry *entry_new_locked(struct node *dir, const char *name, size_t name_len)
+static struct entry *ns_entry_new_locked(struct node *dir, const char *name, size_t name_len)
 {
     check_rank_held(LOCK_NAMESPACE);
     struct entry *entry = xcalloc(1, sizeof *entry + name_len);
@@ -165,7 +165,7 @@ struct entry *entry_set_locked(struct ns *ns, struct node *dir, const char *name
         below = entry->seq == SEQ_NASCENT ? entry->below : entry->seq;
         entry_unlist_locked(ns, entry);
     } else {
-        entry = entry_new_locked(dir, name, name_len);
+        entry = ns_entry_new_locked(dir, name, name_len);
     }
     entry->ino = ino;
     entry->cookie = cookie;
@@ -182,7 +182,7 @@ void entry_add_clean_locked(struct ns *ns, struct node *dir, const struct listed
     check_held(&ns->locked.lock);
     if (entry_find_locked(dir, listed->name, listed->name_len))
         return;
-    struct entry *entry = entry_new_locked(dir, listed->name, listed->name_len);
+    struct entry *entry = ns_entry_new_locked(dir, listed->name, listed->name_len);
     entry->ino = listed->entry.ino;
     entry->cookie = listed->entry.cookie;
     entry->type = listed->entry.type;
@@ -268,7 +268,7 @@ void xattr_set_locked(struct node *node, const struct record *rec, uint64_t seq)
 
 /* --- reading inodes --------------------------------------------------------------------------- */
 
-static struct ns_inode inode_of_view(const struct view_inode *v)
+static struct ns_inode ns_inode_of_view(const struct view_inode *v)
 {
     return (struct ns_inode){.ino = v->ino,
                              .attrs = v->attrs,
@@ -290,7 +290,7 @@ static bool speaks_for_itself(const struct ns *ns, const struct node *node)
     return node && !(ns->is_following && node->inode.dirty_seq == 0 && !node->inode.nascent);
 }
 
-static int read_inode(struct ns *ns, uint64_t ino, struct ns_inode *ret, bool hold)
+static int read_ns_inode(struct ns *ns, uint64_t ino, struct ns_inode *ret, bool hold)
 {
     for (;;) {
         mutex_lock(&ns->locked.lock);
@@ -310,7 +310,7 @@ static int read_inode(struct ns *ns, uint64_t ino, struct ns_inode *ret, bool ho
         int r = view_inode(ns->view, ino, &v);
         if (r < 0)
             return r;
-        *ret = inode_of_view(&v);
+        *ret = ns_inode_of_view(&v);
         if (!hold)
             return 0;
         mutex_lock(&ns->locked.lock);
@@ -331,12 +331,12 @@ static int read_inode(struct ns *ns, uint64_t ino, struct ns_inode *ret, bool ho
 
 int ns_inode(struct ns *ns, uint64_t ino, struct ns_inode *ret)
 {
-    return read_inode(ns, ino, ret, false);
+    return read_ns_inode(ns, ino, ret, false);
 }
 
 int ns_hold(struct ns *ns, uint64_t ino, struct ns_inode *ret)
 {
-    return read_inode(ns, ino, ret, true);
+    return read_ns_inode(ns, ino, ret, true);
 }
 
 void ns_drop(struct ns *ns, uint64_t ino)

@@ -43,8 +43,8 @@ struct listing {
     bool is_partial; /* there may be more than is in `out` */
 };
 
-static void put_listed(struct listed *slot, const struct view_entry *entry, bool of_view,
-                       const char *name, size_t name_len)
+static void fill_listed_slot(struct listed *slot, const struct view_entry *entry, bool of_view,
+                             const char *name, size_t name_len)
 {
     slot->entry = *entry;
     slot->of_view = of_view;
@@ -64,7 +64,7 @@ static void collect_added(struct listing *l, uint64_t after)
         if (entry->seq == 0)
             continue;
         struct view_entry e = {.ino = entry->ino, .cookie = entry->cookie, .type = entry->type};
-        put_listed(&l->added[l->added_count++], &e, false, entry->name, entry->name_len);
+        fill_listed_slot(&l->added[l->added_count++], &e, false, entry->name, entry->name_len);
     }
     l->added_all = entry == NULL;
 }
@@ -101,7 +101,7 @@ static int merge_view_entry(const struct view_entry *entry, const char *name, si
     bool same_as_added =
         l->added_next < l->added_count && l->added[l->added_next].entry.cookie == entry->cookie;
     if (!covered && !same_as_added)
-        put_listed(&l->out[l->out_count++], entry, true, name, name_len);
+        fill_listed_slot(&l->out[l->out_count++], entry, true, name, name_len);
     return 0;
 }
 
@@ -125,7 +125,7 @@ static bool list_known(struct listing *l, uint64_t *after)
     for (; entry && entry->cookie <= dir->known_to && l->out_count < l->max;
          entry = entry_next_locked(entry)) {
         struct view_entry e = {.ino = entry->ino, .cookie = entry->cookie, .type = entry->type};
-        put_listed(&l->out[l->out_count++], &e, false, entry->name, entry->name_len);
+        fill_listed_slot(&l->out[l->out_count++], &e, false, entry->name, entry->name_len);
     }
     *after = dir->known_to;
     return l->out_count > 0 || dir->known_to == UINT64_MAX;
@@ -256,8 +256,8 @@ static int read_add_name(const char *name, size_t name_len, void *arg)
     return 0;
 }
 
-static int for_names(const struct name_list *list,
-                     int (*fn)(const char *name, size_t name_len, void *arg), void *arg)
+static int for_each_listed_name(const struct name_list *list,
+                                int (*fn)(const char *name, size_t name_len, void *arg), void *arg)
 {
     int r = 0;
     uint16_t len;
@@ -289,7 +289,7 @@ static bool merge_xattrs(struct ns *ns, uint64_t ino, uint64_t retired,
         return false;
     struct xattr_merge merge = {.node = node_find_locked(ns, ino)};
     struct xattr *xattr;
-    (void)for_names(below, merge_view_xattr, &merge);
+    (void)for_each_listed_name(below, merge_view_xattr, &merge);
     if (merge.node)
         TAILQ_FOREACH(xattr, &merge.node->xattrs, link)
     if (!xattr->removed)
@@ -312,7 +312,7 @@ int ns_listxattr(struct ns *ns, uint64_t ino,
             r = 0;
     } while (r == 0 && !merge_xattrs(ns, ino, retired, &below, &all));
     if (r == 0)
-        r = for_names(&all, fn, arg);
+        r = for_each_listed_name(&all, fn, arg);
     return r < 0 ? r : 0;
 }
 
@@ -442,7 +442,7 @@ struct change {
 DEFINE_VECTOR(changes, struct change);
 
 /* All changed inodes, so that their ancestry can be looked up without the lock. */
-static struct changes list_changes(struct ns *ns)
+static struct changes list_changed_nodes(struct ns *ns)
 {
     LOCK_SCOPE(&ns->locked.lock);
     struct changes changes = {0};
@@ -454,7 +454,7 @@ static struct changes list_changes(struct ns *ns)
 
 uint64_t ns_last_change(struct ns *ns, uint64_t ino)
 {
-    _cleanup_vector_ struct changes changes = list_changes(ns);
+    _cleanup_vector_ struct changes changes = list_changed_nodes(ns);
     /* Newest first: the first that concerns the path is the answer. */
     for (size_t i = changes.count; i-- > 0;)
         if (ns_may_be_below(ns, changes.at[i].ino, ino) ||
@@ -464,7 +464,7 @@ uint64_t ns_last_change(struct ns *ns, uint64_t ino)
 }
 
 /* A name of `ino` among what changed in the directory. */
-static char *changed_name(struct ns *ns, uint64_t parent, uint64_t ino)
+static char *read_changed_name(struct ns *ns, uint64_t parent, uint64_t ino)
 {
     LOCK_SCOPE(&ns->locked.lock);
     struct node *dir = node_find_locked(ns, parent);
@@ -480,7 +480,7 @@ char *ns_path(struct ns *ns, uint64_t ino)
     for (unsigned depth = 0; depth < DEPTH_MAX && ino != ROOT_INO; depth++) {
         struct ns_inode inode;
         bool known = ns_inode(ns, ino, &inode) == 0;
-        _cleanup_free_ char *name = known ? changed_name(ns, inode.parent, ino) : NULL;
+        _cleanup_free_ char *name = known ? read_changed_name(ns, inode.parent, ino) : NULL;
         if (known && !name)
             name = view_name(ns->view, inode.parent, ino);
         char *before = name ? xasprintf("/%s%s", name, path)
