@@ -182,7 +182,7 @@ static int put_op(struct batch *batch, const struct op *op, const struct version
     return 0;
 }
 
-static void put_packs(struct store *store, struct batch *batch, uint64_t cut)
+static void put_batch_packs(struct store *store, struct batch *batch, uint64_t cut)
 {
     LOCK_SCOPE(&store->commit->packs.lock);
     struct new_pack *pack;
@@ -208,7 +208,7 @@ int batch_build(struct store *store, uint64_t cut, struct op *const *ops, size_t
 {
     *ret = (struct batch){0};
     struct lifetime *lives = find_lifetimes(ops, op_count);
-    put_packs(store, ret, cut);
+    put_batch_packs(store, ret, cut);
     int r = 0;
     size_t v = 0; /* operations and versions are both in order */
     for (size_t i = 0; i < op_count && r == 0; i++) {

@@ -99,8 +99,9 @@ static struct iovec *slice_iovec(const struct iovec *iov, size_t count, uint64_t
 }
 
 /* Names the chunks that end at `borders` (the first begins at `start`) and adds their extents. */
-static int write_chunks(struct store *store, const struct stretch *stretch, uint64_t start,
-                        const uint64_t *borders, size_t border_count, struct content *content)
+static int write_content_chunks(struct store *store, const struct stretch *stretch, uint64_t start,
+                                const uint64_t *borders, size_t border_count,
+                                struct content *content)
 {
     struct chunk_job *jobs = xcalloc(border_count, sizeof *jobs);
     for (size_t i = 0; i < border_count; i++) {
@@ -158,7 +159,8 @@ static int write_window(struct store *store, const struct stretch *stretch, uint
     size_t max = length / 512 + 16;
     uint64_t *borders = xcalloc(max, sizeof *borders);
     size_t border_count = chunker_find_borders(state, &in, borders, max);
-    int r = border_count ? write_chunks(store, stretch, *at, borders, border_count, content) : 0;
+    int r = border_count ? write_content_chunks(store, stretch, *at, borders, border_count, content)
+                         : 0;
     uint64_t next = border_count ? borders[border_count - 1] : *at;
     bool stuck = next == *at;
     free(borders);
@@ -213,8 +215,8 @@ static bool part_continues(const struct stage_part *a, const struct stage_part *
     return a->kind == PART_MEMORY && b->kind == PART_MEMORY && a->offset + a->length == b->offset;
 }
 
-static int write_parts(struct store *store, const struct stage_part *parts, size_t count,
-                       bool is_inline, struct content *content)
+static int write_content_parts(struct store *store, const struct stage_part *parts, size_t count,
+                               bool is_inline, struct content *content)
 {
     int r = 0;
     for (size_t i = 0; i < count && r == 0;) {
@@ -247,7 +249,7 @@ int content_write_layer(struct store *store, const struct stage_sealed *version,
     struct stage_part *parts = xcalloc(version->ranges, sizeof *parts);
     size_t count = stage_layer_parts(store->stage, version->layer, 0, parts, version->ranges);
     bool is_inline = version->bytes <= INLINE_MAX && version->ranges <= RECORD_EXTENTS_MAX;
-    int r = write_parts(store, parts, count, is_inline, ret);
+    int r = write_content_parts(store, parts, count, is_inline, ret);
     free(parts);
     if (r < 0)
         content_done(store, ret);

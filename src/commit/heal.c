@@ -56,7 +56,7 @@ bool heal_is_pending(struct store *store)
     return store->commit->heal->count > 0;
 }
 
-static int add_one(struct store *store, size_t i, void *scratch)
+static int add_healed_chunk(struct store *store, size_t i, void *scratch)
 {
     const struct heal *heal = store->commit->heal;
     struct chunk_entry entry;
@@ -74,7 +74,7 @@ bool heal_add(struct store *store)
     void *scratch = count ? xmalloc(PACKS_SCRATCH_LEN) : NULL;
     /* Only this thread takes out: what is counted stays where it is. */
     for (size_t i = 0; i < count; i++)
-        if (add_one(store, i, scratch) < 0)
+        if (add_healed_chunk(store, i, scratch) < 0)
             log_warn("a chunk that is damaged on NVMe cannot be stored anew now; the next read of "
                      "it, or 'cairn scrub', tries again");
     free(scratch);

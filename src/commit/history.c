@@ -308,7 +308,7 @@ static int check_removable(struct store *store, const struct record *rec)
 }
 
 /* A record that frees room waits for none as long as it fits. */
-static int make_room_locked(struct store *store, const struct record *rec, bool is_lost)
+static int make_history_room_locked(struct store *store, const struct record *rec, bool is_lost)
 {
     check_held(&store->commit->history.lock);
     if (is_lost)
@@ -347,7 +347,7 @@ static int commit_locked(struct store *store, struct record *rec)
     bool history = rec->type != REC_NASCENT && !standing.nascent;
     bool nameless = rec->type == REC_NASCENT && rec->flags & RECORD_ORPHAN;
     if (r == 0)
-        r = make_room_locked(store, rec, standing.lost);
+        r = make_history_room_locked(store, rec, standing.lost);
     if (r < 0)
         return r;
     history_stamp_with_cookies_locked(store, rec);
@@ -499,7 +499,7 @@ void history_readd(struct store *store, const struct record *rec)
     list_op_locked(store, op_new(rec), 0);
 }
 
-static struct op **list_up_to_locked(struct store *store, uint64_t seq, size_t *ret_count)
+static struct op **list_history_up_to_locked(struct store *store, uint64_t seq, size_t *ret_count)
 {
     check_held(&store->commit->history.lock);
     struct op **ops = xcalloc(store->commit->history.op_count, sizeof(struct op *));
@@ -518,14 +518,14 @@ static struct op **list_up_to_locked(struct store *store, uint64_t seq, size_t *
 struct op **history_up_to(struct store *store, uint64_t cut, size_t *ret_count)
 {
     LOCK_SCOPE(&store->commit->history.lock);
-    return list_up_to_locked(store, cut, ret_count);
+    return list_history_up_to_locked(store, cut, ret_count);
 }
 
 struct op **history_look(struct store *store, size_t *ret_count)
 {
     LOCK_SCOPE(&store->commit->history.lock);
     store->commit->history.lookers++;
-    return list_up_to_locked(store, UINT64_MAX, ret_count);
+    return list_history_up_to_locked(store, UINT64_MAX, ret_count);
 }
 
 void history_looked(struct store *store, struct op **ops)

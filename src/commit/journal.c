@@ -196,7 +196,7 @@ static int judge_without_header(struct reader *rd, const struct segment *seg)
                : note_damage_at(rd, seg->number, 0, behind.count, "its header does not verify");
 }
 
-static int read_header(struct reader *rd, struct segment *seg)
+static int read_journal_header(struct reader *rd, struct segment *seg)
 {
     uint8_t bytes[SEGMENT_HEADER_LEN];
     const struct tier_ops *ops = rd->store->tier->ops;
@@ -223,7 +223,7 @@ static int read_header(struct reader *rd, struct segment *seg)
 /* 0: read; 1: an empty segment that was only allocated. */
 static int read_segment(struct reader *rd, struct segment *seg)
 {
-    int r = read_header(rd, seg);
+    int r = read_journal_header(rd, seg);
     if (r != 0)
         return r;
     const struct segment_header *header = &seg->header;

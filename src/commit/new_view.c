@@ -62,7 +62,8 @@ static bool runs_are_whole(struct store *store)
 
 static __thread uint64_t summed; /* nftw() takes no argument of ours */
 
-static int add_length(const char *path, const struct stat *st, int type, struct FTW *ftw)
+static int add_length_of_view_file(const char *path, const struct stat *st, int type,
+                                   struct FTW *ftw)
 {
     (void)path;
     (void)ftw;
@@ -77,7 +78,7 @@ static bool new_view_has_room(struct store *store)
     _cleanup_free_ char *path = xasprintf("%s/view", store->path);
     struct tier_space space;
     summed = 0;
-    return nftw(path, add_length, 16, FTW_PHYS) == 0 &&
+    return nftw(path, add_length_of_view_file, 16, FTW_PHYS) == 0 &&
            store->tier->ops->space(store->tier, &space) == 0 && space.free_bytes >= summed + SPARE;
 }
 

@@ -102,15 +102,15 @@ uint64_t pack_finish(const uint8_t owner[16], uint64_t id, uint8_t *buffer, uint
 
 DEFINE_VECTOR(entries, struct chunk_entry);
 
-static int add_entry(const struct chunk_entry *entry, void *arg)
+static int collect_pack_entry(const struct chunk_entry *entry, void *arg)
 {
     struct entries *all = arg;
     vector_add(all, *entry);
     return 0;
 }
 
-static int give_entries(const struct entries *all,
-                        int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
+static int give_pack_entries(const struct entries *all,
+                             int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
 {
     int r = 0;
     for (size_t i = 0; i < all->count && r >= 0; i++)
@@ -154,7 +154,8 @@ static int read_index_once(struct tier *tier, const uint8_t owner[16], uint64_t 
     r = tier->ops->get_range(tier, object, trailer.index_offset, index, trailer.index_len);
     if (r == 0 && crc32_of(0, index, trailer.index_len) != trailer.index_crc)
         r = -EBADMSG;
-    return r < 0 ? r : pack_decode_index(&trailer, index, trailer.index_len, add_entry, all);
+    return r < 0 ? r
+                 : pack_decode_index(&trailer, index, trailer.index_len, collect_pack_entry, all);
 }
 
 static bool looks_damaged(int error)
@@ -173,7 +174,7 @@ int pack_read_index(struct tier *tier, const uint8_t owner[16], uint64_t pack,
         r = read_index_once(tier, owner, pack, &all, ret_length);
     }
     if (r == 0)
-        r = give_entries(&all, fn, arg);
+        r = give_pack_entries(&all, fn, arg);
     vector_free(&all);
     return r;
 }
@@ -250,7 +251,7 @@ static void scan_frames(struct scan *s, struct entries *all)
         struct chunk_entry entry;
         int r = frame_at(s, offset, &entry);
         if (r == 1)
-            (void)add_entry(&entry, all);
+            (void)collect_pack_entry(&entry, all);
         offset = r == 1  ? align_up(entry.offset + entry.stored_len, PACK_FRAME_ALIGN)
                  : r < 0 ? align_up(offset + 1, SECTOR)
                          : offset + PACK_FRAME_ALIGN;
@@ -274,7 +275,7 @@ int packs_recover_index(struct store *store, uint64_t pack,
                         int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
 {
     struct entries all = {0};
-    int r = packs_read_index(store, pack, add_entry, &all);
+    int r = packs_read_index(store, pack, collect_pack_entry, &all);
     bool is_damaged = looks_damaged(r);
     if (is_damaged) {
         all.count = 0;
@@ -287,7 +288,7 @@ int packs_recover_index(struct store *store, uint64_t pack,
                       (unsigned long long)pack, strerror(-why), all.count);
     }
     if (r == 0)
-        r = give_entries(&all, fn, arg);
+        r = give_pack_entries(&all, fn, arg);
     vector_free(&all);
     return r < 0 ? r : is_damaged;
 }

@@ -184,8 +184,8 @@ static bool pack_has_place_for(const struct new_pack *pack, const struct chunk_e
 }
 
 /* Copies a stored chunk into the pack that is being filled; *entry gets its place. */
-static struct new_pack *place_locked(struct store *store, struct chunk_entry *entry,
-                                     const struct iovec *stored, size_t parts)
+static struct new_pack *place_in_pack_locked(struct store *store, struct chunk_entry *entry,
+                                             const struct iovec *stored, size_t parts)
 {
     check_held(&store->commit->packs.lock);
     for (;;) {
@@ -246,7 +246,7 @@ static void place_fresh(struct store *store, struct chunk_entry *entry, const st
                         size_t parts, bool rests)
 {
     LOCK_SCOPE(&store->commit->packs.lock);
-    struct new_pack *pack = place_locked(store, entry, stored, parts);
+    struct new_pack *pack = place_in_pack_locked(store, entry, stored, parts);
     pack->rests = pack->rests || rests;
     struct fresh *fresh = fresh_find_locked(store, &entry->name);
     if (fresh)
@@ -308,8 +308,8 @@ int packs_add(struct store *store, const struct iovec *iov, size_t iov_count, si
     return 0;
 }
 
-static void add_stored(struct store *store, const struct chunk_entry *entry, const void *stored,
-                       bool rests)
+static void add_stored_to_packs(struct store *store, const struct chunk_entry *entry,
+                                const void *stored, bool rests)
 {
     struct chunk_entry placed = *entry;
     if (claim_fresh(store, &entry->name))
@@ -319,14 +319,14 @@ static void add_stored(struct store *store, const struct chunk_entry *entry, con
 
 int packs_add_stored(struct store *store, const struct chunk_entry *entry, const void *stored)
 {
-    add_stored(store, entry, stored, false);
+    add_stored_to_packs(store, entry, stored, false);
     return 0;
 }
 
 void packs_add_dense(struct store *store, const struct chunk_entry *entry, const void *stored)
 {
     check(entry->ref_count > 0);
-    add_stored(store, entry, stored, true);
+    add_stored_to_packs(store, entry, stored, true);
     rate_limit_charge(&store->commit->limit, entry->stored_len);
 }
 
@@ -344,7 +344,7 @@ int packs_promote(struct store *store, const struct chunk_entry *entry, const vo
     if (fresh_find_locked(store, &entry->name))
         return -EEXIST;
     struct chunk_entry moved = *entry;
-    struct new_pack *pack = place_locked(
+    struct new_pack *pack = place_in_pack_locked(
         store, &moved, &(struct iovec){(void *)(uintptr_t)stored, entry->stored_len}, 1);
     pack->promoted += entry->stored_len;
     if (fresh_find_locked(
@@ -398,7 +398,7 @@ int packs_finish(struct store *store)
     return r;
 }
 
-static void forget_chunks_locked(struct store *store, const struct new_pack *pack)
+static void forget_pack_chunks_locked(struct store *store, const struct new_pack *pack)
 {
     check_held(&store->commit->packs.lock);
     for (uint32_t i = 0; i < pack->count; i++) {
@@ -419,7 +419,7 @@ void packs_abandon(struct store *store)
         if (pack->state != PACK_FAILED)
             continue;
         TAILQ_REMOVE(&store->commit->packs.written, pack, link);
-        forget_chunks_locked(store, pack);
+        forget_pack_chunks_locked(store, pack);
         room_promote_done(store, pack->promoted);
         new_pack_free(pack);
     }
@@ -443,7 +443,7 @@ void packs_retire_named(struct store *store)
         if (!pack->is_named)
             continue;
         TAILQ_REMOVE(&store->commit->packs.written, pack, link);
-        forget_chunks_locked(store, pack);
+        forget_pack_chunks_locked(store, pack);
         store->commit->packs.new_bytes -= pack->length;
         room_promote_done(store, pack->promoted);
         new_pack_free(pack);

@@ -53,7 +53,7 @@ static void exchange_pieces(struct store *store, uint64_t ino, const struct stag
 }
 
 /* The chunker is behind the last chunk that is stored: the next piece goes on there. */
-static void note_chunker(struct pieces *pieces, uint64_t ino, const struct content *content)
+static void pieces_note_chunker(struct pieces *pieces, uint64_t ino, const struct content *content)
 {
     const struct extent *last = &content->extents.at[content->extents.count - 1];
     pieces->ino = ino;
@@ -61,7 +61,7 @@ static void note_chunker(struct pieces *pieces, uint64_t ino, const struct conte
 }
 
 /* A try that failed moved the chunker over content that is not stored, and that comes again. */
-static void forget_chunker(struct pieces *pieces)
+static void pieces_forget_chunker(struct pieces *pieces)
 {
     chunker_done(&pieces->state);
     pieces->ino = pieces->next = 0;
@@ -98,9 +98,9 @@ static bool write_piece(struct pieces *pieces, uint64_t ino, uint64_t min_bytes)
             packs_abandon(store);
         wrote = r == 0 && content.extents.count > 0;
         if (wrote)
-            note_chunker(pieces, ino, &content);
+            pieces_note_chunker(pieces, ino, &content);
         else
-            forget_chunker(pieces);
+            pieces_forget_chunker(pieces);
         content_done(store, &content);
     }
     stage_unpin_parts(store->stage, parts, count);

@@ -24,7 +24,7 @@ static bool may_raise(int nice)
     return setpriority(PRIO_PROCESS, 0, nice - 1) == 0 && setpriority(PRIO_PROCESS, 0, nice) == 0;
 }
 
-static void set_locked(struct store *store, bool low)
+static void set_priority_locked(struct store *store, bool low)
 {
     check_held(&store->commit->priority.lock);
     if (low == store->commit->priority.low)
@@ -62,7 +62,7 @@ void priority_join(void *arg)
 void priority_raise(struct store *store)
 {
     LOCK_SCOPE(&store->commit->priority.lock);
-    set_locked(store, false);
+    set_priority_locked(store, false);
 }
 
 /* The lock is held while waiters are looked for: a caller that begins to wait after that raises
@@ -71,7 +71,7 @@ void priority_settle(struct store *store)
 {
     bool is_busy = room_promoted(store) > 0;
     LOCK_SCOPE(&store->commit->priority.lock);
-    set_locked(store, !is_busy && !horizon_is_urgent(store));
+    set_priority_locked(store, !is_busy && !horizon_is_urgent(store));
 }
 
 void priority_set_own(struct store *store, bool low)

@@ -193,7 +193,7 @@ static void *room_main(void *arg)
     return NULL;
 }
 
-static void ask_locked(struct store *store)
+static void ask_for_room_locked(struct store *store)
 {
     check_held(&store->commit->room.lock);
     store->commit->room.wanted = true;
@@ -204,7 +204,7 @@ static void ask_locked(struct store *store)
 static bool adjust_now(struct store *store)
 {
     LOCK_SCOPE(&store->commit->room.lock);
-    ask_locked(store);
+    ask_for_room_locked(store);
     uint64_t round = store->commit->room.rounds_begun + 1;
     while (store->commit->room.rounds_done < round && !store->commit->room.stopping)
         (void)mutex_wait(&store->commit->room.lock, &store->commit->room.changed, -1);
@@ -217,7 +217,7 @@ void room_spend(struct store *store, uint64_t bytes)
     store->commit->room.taken += bytes;
     store->commit->room.granted = bytes_less(store->commit->room.granted, bytes);
     store->commit->room.with_changes = bytes_less(store->commit->room.with_changes, bytes);
-    ask_locked(store);
+    ask_for_room_locked(store);
 }
 
 /* For the request that the thread works for: when it began to wait, monotonic ns; 0: it did not, or
@@ -234,7 +234,7 @@ static int admit_locked(struct store *store, uint64_t need)
 {
     check_held(&store->commit->room.lock);
     if (need + ahead_of(store) / 2 > store->commit->room.granted)
-        ask_locked(store);
+        ask_for_room_locked(store);
     return need <= store->commit->room.granted ? 0 : -EAGAIN;
 }
 
@@ -264,7 +264,7 @@ int store_admit_change(struct store *store, uint64_t bytes)
     LOCK_SCOPE(&store->commit->room.lock);
     if (need <= store->commit->room.with_changes)
         return 0;
-    ask_locked(store);
+    ask_for_room_locked(store);
     return refuse_locked(store);
 }
 
@@ -289,7 +289,7 @@ bool room_promote(struct store *store, uint64_t bytes, bool asks)
     uint64_t need = staged_need(store) + bytes + min_u64(ahead_of(store) / 2, TIER_RESERVE_UNIT);
     LOCK_SCOPE(&store->commit->room.lock);
     if (asks && need + ahead_of(store) / 2 > store->commit->room.granted)
-        ask_locked(store);
+        ask_for_room_locked(store);
     if (need > store->commit->room.granted)
         return false;
     atomic_fetch_add(&store->commit->promoted_bytes, bytes);
@@ -308,7 +308,7 @@ void room_promote_done(struct store *store, uint64_t bytes)
 }
 
 /* Bytes of the files in a directory of the store. */
-static uint64_t directory_bytes(struct store *store, const char *name)
+static uint64_t room_used_by_directory(struct store *store, const char *name)
 {
     _cleanup_free_ char *path = xasprintf("%s/%s", store->path, name);
     DIR *directory = opendir(path);
@@ -327,24 +327,24 @@ static uint64_t directory_bytes(struct store *store, const char *name)
 
 void room_account_runs(struct store *store)
 {
-    uint64_t runs = directory_bytes(store, "runs");
+    uint64_t runs = room_used_by_directory(store, "runs");
     LOCK_SCOPE(&store->commit->room.lock);
     store->commit->room.runs_bytes = runs;
-    ask_locked(store);
+    ask_for_room_locked(store);
 }
 
 /* The room in use changed: sizes that are not kept current elsewhere are read again. */
 void room_account(struct store *store)
 {
     uint64_t journal = store->commit->journal.bytes;
-    uint64_t view = directory_bytes(store, "view");
+    uint64_t view = room_used_by_directory(store, "view");
     LOCK_SCOPE(&store->commit->room.lock);
     store->commit->room.journal_bytes = journal;
     store->commit->room.view_bytes = view;
-    ask_locked(store);
+    ask_for_room_locked(store);
 }
 
-static bool is_waited_for(struct store *store)
+static bool is_room_waited_for(struct store *store)
 {
     LOCK_SCOPE(&store->commit->horizon.lock);
     return store->commit->horizon.waiting_writers > 0;
@@ -352,7 +352,7 @@ static bool is_waited_for(struct store *store)
 
 bool room_is_short(struct store *store)
 {
-    if (!is_waited_for(store))
+    if (!is_room_waited_for(store))
         return false;
     LOCK_SCOPE(&store->commit->room.lock);
     return store->commit->room.scarce;
@@ -394,7 +394,7 @@ static bool is_carried(struct store *store, int64_t before)
 
 void room_settle(struct store *store, int64_t began, bool found)
 {
-    if (found || !is_waited_for(store) || !is_carried(store, began))
+    if (found || !is_room_waited_for(store) || !is_carried(store, began))
         return;
     if (!adjust_now(store) || !room_is_short(store) || store->commit->upkeep->may_free(store))
         return;
@@ -413,7 +413,7 @@ void room_settle(struct store *store, int64_t began, bool found)
 int room_start(struct store *store)
 {
     mutex_lock(&store->commit->room.lock); /* the writeback thread runs, and asks, too */
-    ask_locked(store);
+    ask_for_room_locked(store);
     mutex_unlock(&store->commit->room.lock);
     room_adjust(store);
     int r = thread_start(&store->commit->room.thread, "cairn-room", room_main, store);

@@ -100,7 +100,7 @@ static int flush_file(struct run_file *file)
     return r;
 }
 
-static int put_bytes(const void *buf, size_t len, void *arg)
+static int put_run_bytes(const void *buf, size_t len, void *arg)
 {
     struct run_file *file = arg;
     const uint8_t *from = buf;
@@ -131,7 +131,7 @@ int run_file_begin(struct run_file *file, struct store *store, const struct run_
         return -errno;
     file->buffer = xmalloc(WRITE_BUFFER);
     file->hash = hash_stream_new();
-    file->writer = run_writer_new(info, put_bytes, file);
+    file->writer = run_writer_new(info, put_run_bytes, file);
     return 0;
 }
 

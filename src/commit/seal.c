@@ -160,7 +160,7 @@ static int name_roomy_locked(struct store *store, struct record *rec, struct sea
     return 0;
 }
 
-static int name_locked(struct store *store, struct record *rec)
+static int seal_name_locked(struct store *store, struct record *rec)
 {
     check_held(&store->commit->history.lock);
     struct seal_group group = {0};
@@ -178,7 +178,7 @@ static int name_locked(struct store *store, struct record *rec)
 int store_name(struct store *store, struct record *rec)
 {
     mutex_lock(&store->commit->history.lock);
-    return history_leave(store, name_locked(store, rec));
+    return history_leave(store, seal_name_locked(store, rec));
 }
 
 /* As st_blocks shows it: never more than the size. */
@@ -343,7 +343,7 @@ int store_seal_below(struct store *store, uint64_t dir)
     return for_drafts_below(store, dir, store_seal);
 }
 
-static int found_one(struct store *store, uint64_t ino)
+static int found_draft_to_seal(struct store *store, uint64_t ino)
 {
     struct ns_inode inode;
     return ns_inode(store->ns, ino, &inode) == 0 && inode.nlink > 0;
@@ -351,7 +351,7 @@ static int found_one(struct store *store, uint64_t ino)
 
 bool history_has_draft_below(struct store *store, uint64_t dir)
 {
-    if (for_drafts_below(store, dir, found_one) > 0)
+    if (for_drafts_below(store, dir, found_draft_to_seal) > 0)
         return true;
     LOCK_SCOPE(
         &store->commit->history.lock); /* what is being sealed is in the namespace after this */

@@ -118,7 +118,7 @@ bool session_left_stage(const char *store, const uint8_t store_id[16])
 
 /* --- whose a stage is ------------------------------------------------------------------------- */
 
-static bool is_same_directory(const char *a, const char *b)
+static bool paths_are_same_directory(const char *a, const char *b)
 {
     struct stat sa, sb;
     return stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev &&
@@ -128,7 +128,7 @@ static bool is_same_directory(const char *a, const char *b)
 enum directory { SAME, ANOTHER, UNKNOWN };
 
 /* Is the store's directory the one that the stage knows? By its inode, wherever it is now. */
-static enum directory compare_directory(const char *store, const struct stage_look *look)
+static enum directory compare_directory_with_stage(const char *store, const struct stage_look *look)
 {
     uint64_t device, ino;
     stage_directory_identity(store, &device, &ino);
@@ -143,14 +143,14 @@ static enum directory compare_directory(const char *store, const struct stage_lo
 
 static bool is_at_its_path(const char *store, const struct stage_look *look)
 {
-    return strcmp(look->owner, store) == 0 || is_same_directory(look->owner, store);
+    return strcmp(look->owner, store) == 0 || paths_are_same_directory(look->owner, store);
 }
 
 /* Another directory has taken the path of the one whose the stage is, which may have been moved: a
  * copy of it, with the same session. */
 static bool is_in_its_place(const char *store, const struct stage_look *look)
 {
-    return look->owner && *look->owner && compare_directory(store, look) == ANOTHER &&
+    return look->owner && *look->owner && compare_directory_with_stage(store, look) == ANOTHER &&
            is_at_its_path(store, look);
 }
 
@@ -159,7 +159,7 @@ static bool is_ours(const char *store, const struct stage_look *look)
 {
     if (!look->owner || !*look->owner)
         return true;
-    enum directory directory = compare_directory(store, look);
+    enum directory directory = compare_directory_with_stage(store, look);
     return directory == SAME || (directory == UNKNOWN && is_at_its_path(store, look));
 }
 

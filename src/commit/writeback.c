@@ -29,7 +29,7 @@ static struct pressure read_pressure(struct store *store)
 }
 
 /* Not sooner: drafts that fit are better left alone until they are sealed. */
-static bool is_filling_up(struct store *store)
+static bool is_stage_filling_up(struct store *store)
 {
     struct stage_usage usage = stage_usage(store->stage);
     return usage.dirty_bytes > usage.total_bytes / 4 * 3;
@@ -60,7 +60,7 @@ static bool wants_round(struct store *store, const struct pressure *pressure)
     int64_t happened;
     if (!history_oldest(store, &seq, &happened))
         return false;
-    if (pressure->urgent || is_filling_up(store))
+    if (pressure->urgent || is_stage_filling_up(store))
         return true;
     return clock_monotonic_ns() - happened >= store->options.writeback_delay_ns &&
            !target_is_void(store);
@@ -113,7 +113,7 @@ static void *writeback_main(void *arg)
         lag_tick(store);
         seal_ripe(store);
         bool carried = carry_once(store, &pressure);
-        bool found = pieces_relieve(&pieces, pressure.waiting > 0, is_filling_up(store));
+        bool found = pieces_relieve(&pieces, pressure.waiting > 0, is_stage_filling_up(store));
         /* No other cut may take what a target holds that was given up. */
         if (horizon_is_stopping(store))
             break;

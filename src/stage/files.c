@@ -42,8 +42,8 @@ static void unopen_draft_locked(struct stage *stage, struct layer *draft)
     file_settle_locked(stage, file);
 }
 
-static void note_change_locked(struct stage *stage, struct layer *draft, uint64_t offset,
-                               uint64_t length)
+static void note_file_change_locked(struct stage *stage, struct layer *draft, uint64_t offset,
+                                    uint64_t length)
 {
     check_held(&stage->locked.lock);
     struct stage_scattered *gathering = &stage->locked.gathering;
@@ -162,7 +162,7 @@ static void copy_payload_locked(struct stage *stage, const struct stage_write *w
     slab_fill_locked(stage, slab, at + shared_need(w->length));
 }
 
-static uint64_t *find_write_end(struct stage_file *file, uint64_t end)
+static uint64_t *find_file_write_end(struct stage_file *file, uint64_t end)
 {
     for (size_t i = 0; i < WRITES_AT_ONCE; i++)
         if (file->write_ends[i] == end)
@@ -173,13 +173,13 @@ static uint64_t *find_write_end(struct stage_file *file, uint64_t end)
 /* The kernel splits an application's write into requests of SLAB_PAYLOAD, up to a page less where
  * its buffer is not aligned: what follows directly on a full one belongs to the same write. Those
  * of several threads may alternate. */
-static bool begins_write(struct stage_file *file, const struct stage_write *w)
+static bool begins_file_write(struct stage_file *file, const struct stage_write *w)
 {
     uint64_t full_end = w->length > SLAB_PAYLOAD - 4096 ? w->offset + w->length : 0;
-    uint64_t *place = w->offset ? find_write_end(file, w->offset) : NULL;
+    uint64_t *place = w->offset ? find_file_write_end(file, w->offset) : NULL;
     bool begins = !place;
     if (begins && full_end)
-        place = find_write_end(file, 0);
+        place = find_file_write_end(file, 0);
     if (begins && full_end && !place)
         place = &file->write_ends[file->replaced++ % WRITES_AT_ONCE];
     if (place)
@@ -230,10 +230,10 @@ int stage_write(struct stage *stage, const struct stage_write *w)
     if (!w->may_open && (!file || !file->layers[LAYER_DRAFT]))
         return -ESTALE;
     struct layer *draft = draft_locked(stage, w->ino, w->below_size, w->version);
-    draft_put_locked(stage, draft, w, begins_write(file, w));
+    draft_put_locked(stage, draft, w, begins_file_write(file, w));
     draft->size = max_u64(draft->size, w->offset + w->length);
     draft->mtime = w->time;
-    note_change_locked(stage, draft, w->offset, w->length);
+    note_file_change_locked(stage, draft, w->offset, w->length);
     stage->locked.last_write = draft->changed;
     return 0;
 }
@@ -269,7 +269,7 @@ int stage_erase(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t len
     }
     draft->size = new_size;
     draft->mtime = time;
-    note_change_locked(stage, draft, offset, length);
+    note_file_change_locked(stage, draft, offset, length);
     return 0;
 }
 
@@ -312,7 +312,7 @@ int stage_put_chunk(struct stage *stage, uint64_t ino, const struct stage_chunk_
     layer_put_locked(stage, draft, &range);
     draft->size = max_u64(draft->size, chunk->offset + chunk->length);
     draft->mtime = time;
-    note_change_locked(stage, draft, chunk->offset, chunk->length);
+    note_file_change_locked(stage, draft, chunk->offset, chunk->length);
     return 0;
 }
 

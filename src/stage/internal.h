@@ -52,7 +52,7 @@ struct layer {
 
 TAILQ_HEAD(layer_list, layer);
 
-#define WRITES_AT_ONCE 8u /* of one file, whose requests may alternate: see begins_write() */
+#define WRITES_AT_ONCE 8u /* of one file, whose requests may alternate: see begins_file_write() */
 
 struct stage_file {
     uint64_t ino;

@@ -31,7 +31,7 @@ char *stage_ctl_path(const char *dir, const uint8_t name[16])
     return stage_path(dir, name, "ctl");
 }
 
-static int parse_name(const char *base, uint8_t ret_name[16])
+static int parse_control_name(const char *base, uint8_t ret_name[16])
 {
     if (strncmp(base, PREFIX, strlen(PREFIX)) != 0)
         return -EINVAL;
@@ -44,7 +44,7 @@ static int parse_name(const char *base, uint8_t ret_name[16])
 int stage_parse_path(const char *path, char **ret_dir, uint8_t ret_name[16])
 {
     const char *slash = strrchr(path, '/');
-    if (path[0] != '/' || !slash || parse_name(slash + 1, ret_name) < 0)
+    if (path[0] != '/' || !slash || parse_control_name(slash + 1, ret_name) < 0)
         return -EINVAL;
     *ret_dir = xasprintf("%.*s", (int)(slash - path), path);
     return 0;
@@ -58,7 +58,7 @@ static bool is_private(const struct stat *st)
 }
 
 /* Makes it, or finds it there. -EACCES: it is not ours, and *ret_uid is whose; -ENOTDIR. */
-static int take_directory(const char *path, uid_t *ret_uid)
+static int take_private_directory(const char *path, uid_t *ret_uid)
 {
     struct stat st;
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
@@ -91,7 +91,7 @@ int stage_make_directory(const char *dir, char **ret_directory)
         return 0;
     }
     _cleanup_free_ char *usual = stage_own_directory(dir);
-    int r = take_directory(usual, &uid);
+    int r = take_private_directory(usual, &uid);
     if (r == 0) {
         *ret_directory = xstrdup(usual);
         return 0;
@@ -192,7 +192,7 @@ void stage_each(const char *dir, void (*fn)(const uint8_t name[16], void *arg), 
         return;
     for (struct dirent *e; (e = readdir(directory));) {
         uint8_t name[16];
-        if (parse_name(e->d_name, name) == 0)
+        if (parse_control_name(e->d_name, name) == 0)
             fn(name, arg);
     }
     (void)closedir(directory);
@@ -205,7 +205,7 @@ struct sweep {
     const uint8_t *store;
 };
 
-static bool is_of(const struct stage_header *h, const struct sweep *sweep)
+static bool is_header_of_sweep(const struct stage_header *h, const struct sweep *sweep)
 {
     return h->magic == STAGE_MAGIC && h->version == STAGE_VERSION &&
            memcmp(h->store, sweep->store, sizeof h->store) == 0 &&
@@ -226,10 +226,10 @@ static void sweep_one(const uint8_t name[16], void *arg)
         return;
     bool is_unmade = pread(fd, (void *)h, sizeof *h, 0) < (ssize_t)sizeof *h || h->magic == 0;
     if (is_unmade ? st.st_mtim.tv_sec + UNMADE_S < clock_realtime_ns() / 1000000000
-                  : is_of(h, sweep) && !h->is_named) {
+                  : is_header_of_sweep(h, sweep) && !h->is_named) {
         log_info("stage: removing %s, which was never in use", path);
         stage_remove_files(sweep->dir, name);
-    } else if (!is_unmade && is_of(h, sweep)) {
+    } else if (!is_unmade && is_header_of_sweep(h, sweep)) {
         log_warn("stage: %s and its .slabs (%llu MiB) are of an earlier session of %s, and nothing "
                  "names them any more: remove them if what was not "
                  "on NVMe then is not needed",
@@ -254,7 +254,7 @@ void stage_remove_files(const char *dir, const uint8_t name[16])
     (void)unlink(slabs);
 }
 
-static uint64_t file_bytes(const char *path)
+static uint64_t allocated_file_bytes(const char *path)
 {
     struct stat st;
     return lstat(path, &st) < 0 ? 0 : (uint64_t)st.st_blocks * 512;
@@ -264,7 +264,7 @@ uint64_t stage_files_bytes(const char *dir, const uint8_t name[16])
 {
     _cleanup_free_ char *ctl = stage_path(dir, name, "ctl");
     _cleanup_free_ char *slabs = stage_path(dir, name, "slabs");
-    return file_bytes(ctl) + file_bytes(slabs);
+    return allocated_file_bytes(ctl) + allocated_file_bytes(slabs);
 }
 
 static uint64_t held_in_slab(int slabs_fd, uint32_t slab, const struct stage_header *h,

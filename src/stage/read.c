@@ -19,8 +19,8 @@ static bool emit_part(struct resolver *r, struct stage_part part)
 }
 
 /* The part of `range` within [offset, end). */
-static struct stage_part part_of(const struct stage *stage, const struct range *range,
-                                 uint64_t offset, uint64_t end)
+static struct stage_part part_within_range(const struct stage *stage, const struct range *range,
+                                           uint64_t offset, uint64_t end)
 {
     uint64_t skip = offset - range->offset;
     struct stage_part part = {.offset = offset,
@@ -55,7 +55,7 @@ static bool resolve_locked(struct resolver *r, struct layer *const *layers, size
     struct range *range = layer_first_locked(layer, offset);
     while (offset < end) {
         if (range && range->offset <= offset) {
-            struct stage_part part = part_of(r->stage, range, offset, end);
+            struct stage_part part = part_within_range(r->stage, range, offset, end);
             part.is_clean = layer->state == LAYER_CLEAN;
             if (!emit_part(r, part))
                 return false;
@@ -127,7 +127,7 @@ size_t stage_layer_parts(struct stage *stage, const struct layer *layer, uint64_
     for (struct range *range = layer_first_locked(layer, offset); range && count < max;
          range = layer_next_locked(range)) {
         uint64_t from = max_u64(range->offset, offset);
-        parts[count++] = part_of(stage, range, from, UINT64_MAX);
+        parts[count++] = part_within_range(stage, range, from, UINT64_MAX);
     }
     return count;
 }

@@ -151,7 +151,7 @@ static int add_from_log(const struct record *rec, void *arg)
     }
 }
 
-static void add_write(const struct slab_record *rec, uint32_t slab, void *arg)
+static void add_rebuilt_write(const struct slab_record *rec, uint32_t slab, void *arg)
 {
     struct rebuild *rb = arg;
     struct item *item = add_item(rb, ITEM_WRITE, rec->ino, rec->version, rec->seq);
@@ -365,7 +365,7 @@ static void release_slabs_locked(struct stage *stage)
 }
 
 /* Is there content whose chunk lies in no pack? */
-static int check_packs_locked(struct stage *stage)
+static int check_rebuilt_packs_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
     const uint64_t none = 0;
@@ -394,7 +394,7 @@ static int rebuild_files(struct rebuild *rb)
     LOCK_SCOPE(&rb->stage->locked.lock);
     release_slabs_locked(rb->stage);
     order_sealed_locked(rb->stage);
-    return check_packs_locked(rb->stage);
+    return check_rebuilt_packs_locked(rb->stage);
 }
 
 int stage_rebuild_layers(struct stage *stage, const struct stage_rebuild *how)
@@ -403,7 +403,7 @@ int stage_rebuild_layers(struct stage *stage, const struct stage_rebuild *how)
     rb.begun_count = requests_begun(stage, rb.begun, REQUESTS_MAX);
     int r = stage_replay_log(stage, add_from_log, &rb);
     for (uint32_t i = 0; i < stage->slab_count && r == 0; i++)
-        r = slab_records_read(stage, i, add_write, &rb);
+        r = slab_records_read(stage, i, add_rebuilt_write, &rb);
     if (r == 0)
         r = rebuild_files(&rb);
     vector_free(&rb.items);

@@ -279,8 +279,8 @@ void stage_note_named(struct stage *stage)
     atomic_store(&stage->header->is_named, 1);
 }
 
-static int check_header(const struct stage_header *h, uint64_t len,
-                        const struct stage_config *config)
+static int check_shm_header(const struct stage_header *h, uint64_t len,
+                            const struct stage_config *config)
 {
     char boot_id[40];
     int r = stage_boot_id(boot_id);
@@ -317,7 +317,7 @@ static int open_ctl(struct stage *stage, const struct stage_config *config)
     int r = lock_ctl_patiently(stage->ctl_fd);
     if (r == 0)
         r = map_ctl(stage, (size_t)st.st_size);
-    return r < 0 ? r : check_header(stage->header, (uint64_t)st.st_size, config);
+    return r < 0 ? r : check_shm_header(stage->header, (uint64_t)st.st_size, config);
 }
 
 int stage_open(const struct stage_config *config, struct stage **ret_stage)
@@ -366,7 +366,7 @@ void stage_begin_recovery(struct stage *stage, uint64_t epoch)
 }
 
 /* Frees the heap only: the shared memory must stay as it is for the next recovery. */
-static void free_files(struct stage *stage)
+static void free_stage_heap(struct stage *stage)
 {
     struct stage_file *file, *next;
     HASH_ITER(hh, stage->locked.files, file, next)
@@ -393,7 +393,7 @@ void stage_close(struct stage *stage, bool remove)
         (void)unlink(stage->ctl_path);
         (void)unlink(stage->slabs_path);
     }
-    free_files(stage);
+    free_stage_heap(stage);
     if (stage->slab_memory)
         (void)munmap(stage->slab_memory, stage->slabs_len + 4096);
     if (stage->header)

@@ -88,8 +88,8 @@ static int report_damage(uint32_t slab, uint32_t at)
     return -EBADMSG;
 }
 
-static int read_keyed(const struct stage *stage, uint32_t slab, uint32_t use, slab_record_fn *fn,
-                      void *arg)
+static int read_keyed_records(const struct stage *stage, uint32_t slab, uint32_t use,
+                              slab_record_fn *fn, void *arg)
 {
     bool received = slab_use_state(use) == SLAB_SHARED_RECEIVED;
     uint32_t end = received ? 1 : slab_use_fill(use); /* of where records may begin */
@@ -147,7 +147,7 @@ int slab_records_read(const struct stage *stage, uint32_t slab, slab_record_fn *
     case SLAB_SHARED_RECEIVED:
         return atomic_load(&stage->header->version) == STAGE_VERSION_UNKEYED
                    ? read_unkeyed(stage, slab, fn, arg)
-                   : read_keyed(stage, slab, use, fn, arg);
+                   : read_keyed_records(stage, slab, use, fn, arg);
     }
     log_error(
         "stage: the state of slab %u is damaged (%#x); keep the stage and this log for a report",

@@ -52,7 +52,7 @@ void slabs_init(struct stage *stage)
     stage->locked.shared = SLAB_NONE;
 }
 
-static void make_free_locked(struct stage *stage, struct slab *slab)
+static void make_slab_free_locked(struct stage *stage, struct slab *slab)
 {
     check_held(&stage->locked.lock);
     uint32_t i = index_of(stage, slab);
@@ -84,7 +84,7 @@ void slab_settle_locked(struct stage *stage, uint32_t i)
     if (!reclaimable)
         return;
     if (slab->clean_ranges == 0) {
-        make_free_locked(stage, slab);
+        make_slab_free_locked(stage, slab);
     } else if (!slab->in_clean) {
         TAILQ_INSERT_TAIL(&stage->locked.clean, slab, link);
         stage->locked.clean_count++;
@@ -252,7 +252,7 @@ void stage_map_parts(struct stage *stage, const struct stage_part *parts, size_t
 }
 
 /* May drop the lock for a moment. */
-static uint32_t take_free_locked(struct stage *stage)
+static uint32_t take_free_slab_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
     struct slab *slab = TAILQ_FIRST(&stage->locked.free);
@@ -274,10 +274,10 @@ uint32_t slab_take_locked(struct stage *stage)
     uint32_t ahead = ready_ahead(stage) / 2;
     uint32_t last = stage->slab_reserve < ahead ? stage->slab_reserve : ahead;
     do {
-        uint32_t slab =
-            stage->locked.free_count > last ? take_free_locked(stage) : ready_one_locked(stage);
+        uint32_t slab = stage->locked.free_count > last ? take_free_slab_locked(stage)
+                                                        : ready_one_locked(stage);
         if (slab == SLAB_NONE)
-            slab = take_free_locked(stage);
+            slab = take_free_slab_locked(stage);
         if (slab != SLAB_NONE)
             return slab;
     } while (slab_evict_locked(stage));
@@ -317,7 +317,7 @@ void stage_slab_give(struct stage *stage, uint32_t slab)
 {
     mutex_lock(&stage->locked.lock);
     check(stage->locked.slabs[slab].state == SLAB_HELD);
-    make_free_locked(stage, &stage->locked.slabs[slab]);
+    make_slab_free_locked(stage, &stage->locked.slabs[slab]);
     mutex_unlock(&stage->locked.lock);
     room_changed(stage);
 }
@@ -389,7 +389,7 @@ static bool wants_more_ready_locked(const struct stage *stage)
 
 /* One at a time: while it is being made ready no writer has it, and writers must not lack more than
  * that. */
-static void fill_one_locked(struct stage *stage)
+static void add_free_slab_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
     uint32_t i = ready_one_locked(stage);
@@ -437,7 +437,7 @@ static void *filler_main(void *arg)
         if (idle > IDLE_GIVE_BACK_NS)
             slabs_give_back_locked(stage);
         else if (wants_more_ready_locked(stage))
-            fill_one_locked(stage);
+            add_free_slab_locked(stage);
         if (stage->locked.stopping)
             break;
         if (stage->locked.room_wanted) {

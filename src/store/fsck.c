@@ -135,7 +135,7 @@ static void report_staged(struct fsck *fsck)
 }
 
 /* No problem either: it goes when nothing rests on it any more. */
-static void report_held(struct fsck *fsck)
+static void fsck_report_held(struct fsck *fsck)
 {
     uint64_t local = view_state(fsck->store->view).held_bytes,
              remote = view_remote(fsck->store->view).held_bytes;
@@ -157,7 +157,7 @@ static int fsck_check_store(struct fsck *fsck)
         r = view_chunks(view, fsck_check_chunk, fsck);
     report_aside(fsck);
     report_staged(fsck);
-    report_held(fsck);
+    fsck_report_held(fsck);
     struct view_state state = view_state(view);
     _cleanup_free_ char *line =
         xasprintf("%llu files, %llu packs; %llu chunks of %.1f MiB verified; operation %llu",
@@ -168,7 +168,7 @@ static int fsck_check_store(struct fsck *fsck)
     return r < 0 ? r : 0;
 }
 
-static int check_opened(struct fsck *fsck, char **ret_text)
+static int fsck_check_opened(struct fsck *fsck, char **ret_text)
 {
     fsck->store->own->whole_journal = true;
     int r = recover_view(fsck->store, ret_text);
@@ -196,7 +196,7 @@ int store_fsck(const char *path, void (*report)(const char *line, bool is_proble
     char *text = NULL;
     int r = store_open_bare(&options, &fsck.store, &text);
     if (r == 0) {
-        r = check_opened(&fsck, &text);
+        r = fsck_check_opened(&fsck, &text);
         if (r == 0)
             r = fsck.problems;
         store_discard(fsck.store);

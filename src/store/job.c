@@ -218,7 +218,7 @@ void job_join(struct store *store)
 }
 
 /* Takes the place of the last one. */
-static int take_place(struct store *store, const struct job_options *options)
+static int take_job_place(struct store *store, const struct job_options *options)
 {
     struct job *job = store->own->job;
     LOCK_SCOPE(&job->lock);
@@ -232,7 +232,7 @@ static int take_place(struct store *store, const struct job_options *options)
 int store_job_start(struct store *store, const struct job_options *options, uint64_t *ret_number)
 {
     struct job *job = store->own->job;
-    int r = take_place(store, options);
+    int r = take_job_place(store, options);
     if (r < 0)
         return r;
     job_join(store); /* the last one has ended */

@@ -184,7 +184,8 @@ struct fetching {
     void *arg;
 };
 
-static int give_part(const struct fetching *f, const struct bases *bases, const struct part *part)
+static int give_read_part(const struct fetching *f, const struct bases *bases,
+                          const struct part *part)
 {
     const struct chunk_entry *e = &part->entry;
     struct base_loss loss;
@@ -199,7 +200,7 @@ static int give_part(const struct fetching *f, const struct bases *bases, const 
     return r < 0 ? r : f->fn(part->offset, f->raw + part->within, part->length, f->arg);
 }
 
-static int give_parts(const struct fetching *f)
+static int give_read_parts(const struct fetching *f)
 {
     size_t count = f->group->count;
     struct chunk_entry *entries = xcalloc(count, sizeof *entries);
@@ -211,7 +212,7 @@ static int give_parts(const struct fetching *f)
         n = bases_gather(&bases, f->store, entries + i, f->group->is_remote ? count - i : 0);
         n = f->group->is_remote ? n : count;
         for (size_t k = i; k < i + n && r == 0; k++)
-            r = give_part(f, &bases, &f->group->parts[k]);
+            r = give_read_part(f, &bases, &f->group->parts[k]);
         bases_release(&bases);
     }
     free(entries);
@@ -238,5 +239,5 @@ int reader_fetch(struct store *store, const struct reader_group *group,
                                 .raw = thread_buffer(THREAD_BUFFER_FETCH, CHUNK_SIZE_MAX),
                                 .fn = fn,
                                 .arg = arg};
-    return r < 0 ? r : give_parts(&fetching);
+    return r < 0 ? r : give_read_parts(&fetching);
 }

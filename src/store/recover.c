@@ -58,15 +58,15 @@ static bool recover_hold_inode(struct replay *rp, uint64_t ino)
     return true;
 }
 
-static bool makes_inode(const struct record *rec)
+static bool record_makes_inode(const struct record *rec)
 {
     return rec->type == REC_MAKE || rec->type == REC_NASCENT ||
            (rec->type == REC_SEAL && rec->flags & RECORD_BIRTH);
 }
 
-static bool hold_all(struct replay *rp, const struct record *rec)
+static bool recover_hold_inodes(struct replay *rp, const struct record *rec)
 {
-    bool ok = makes_inode(rec) || recover_hold_inode(rp, rec->ino);
+    bool ok = record_makes_inode(rec) || recover_hold_inode(rp, rec->ino);
     if (rec->parent)
         ok = ok && recover_hold_inode(rp, rec->parent);
     if (rec->parent2)
@@ -143,7 +143,7 @@ static int replay_record(const struct record *rec, void *arg)
         return 0;
     if (is_skipped(rp, rec->ino))
         return 0;
-    if (!hold_all(rp, rec)) {
+    if (!recover_hold_inodes(rp, rec)) {
         /* A nascent file that lost its name, directory and all, below the cut. Anything else would
          * be damage. */
         if (nascent)
@@ -163,7 +163,7 @@ static int replay_record(const struct record *rec, void *arg)
 
 DEFINE_VECTOR(pack_entries, struct chunk_entry);
 
-static int add_pack_entry(const struct chunk_entry *entry, void *arg)
+static int recover_add_entry(const struct chunk_entry *entry, void *arg)
 {
     struct pack_entries *all = arg;
     vector_add(all, *entry);
@@ -178,7 +178,7 @@ static int restore_pack(struct store *store, const struct record *rec)
     if (r != -ENOENT)
         return r;
     struct pack_entries all = {0};
-    r = packs_recover_index(store, rec->pack, add_pack_entry, &all);
+    r = packs_recover_index(store, rec->pack, recover_add_entry, &all);
     if (r >= 0)
         packs_readd(store, rec->pack, rec->length, all.at, (uint32_t)all.count);
     vector_free(&all);
@@ -200,7 +200,7 @@ static uint64_t durable_version(uint64_t ino, uint64_t *ret_size, void *arg)
     return durable.version;
 }
 
-static uint64_t pack_of_chunk(const struct chunk_name *name, void *arg)
+static uint64_t pack_of_recovered_chunk(const struct chunk_name *name, void *arg)
 {
     struct replay *rp = arg;
     struct chunk_entry entry;
@@ -242,7 +242,7 @@ static int recover_add_nascent(const struct record *rec, void *arg)
 /* --- what was open ---------------------------------------------------------------------------- */
 
 /* Files that are open to be written, in order. */
-static void find_open(struct store *store, struct inos *open)
+static void recover_find_open(struct store *store, struct inos *open)
 {
     uint64_t cursor = 0, handle, ino;
     uint32_t flags;
@@ -302,13 +302,13 @@ static int seal_left_drafts(struct store *store, const struct inos *open)
 }
 
 /* Drafts whose writers are gone become versions as they are. */
-static int end_open(struct store *store, struct inos *orphans)
+static int recover_open_files(struct store *store, struct inos *orphans)
 {
     struct inos open = {0};
     int r = 0;
     if (store->options.adopting) {
         keep_orphans(store, orphans);
-        find_open(store, &open);
+        recover_find_open(store, &open);
     } else if (!store_follows(store)) { /* else they are the writer's, which has them open */
         r = reap_orphans(store, orphans);
     }
@@ -326,7 +326,8 @@ static int replay_stage(struct store *store, struct replay *rp)
     vector_sort(&rp->durable_births, compare_u64);
     if (r == 0)
         r = stage_replay_log(store->stage, replay_record, rp);
-    struct stage_rebuild how = {.durable = durable_version, .pack_of = pack_of_chunk, .arg = rp};
+    struct stage_rebuild how = {
+        .durable = durable_version, .pack_of = pack_of_recovered_chunk, .arg = rp};
     if (r == 0)
         r = stage_rebuild_layers(store->stage, &how);
     return r == 0 && store->options.adopting ? restore_drafts(store, rp) : r;
@@ -529,7 +530,7 @@ int recover(struct store *store, char **ret_text)
     if (r == 0)
         r = view_orphans(store->view, add_orphan, &rp.orphans);
     if (r == 0)
-        r = end_open(store, &rp.orphans);
+        r = recover_open_files(store, &rp.orphans);
     if (r == -EAGAIN) {
         history_seal_rest_later(store); /* the log has no room for all of them at once */
         r = 0;

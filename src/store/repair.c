@@ -26,20 +26,20 @@ struct repair {
     void *arg;
 };
 
-static char *mark_path(const struct store *store)
+static char *repair_mark_path(const struct store *store)
 {
     return xasprintf("%s/repaired", store->path);
 }
 
 bool repair_was_made(const struct store *store)
 {
-    _cleanup_free_ char *path = mark_path(store);
+    _cleanup_free_ char *path = repair_mark_path(store);
     return access(path, F_OK) == 0;
 }
 
 int repair_settled(const struct store *store)
 {
-    _cleanup_free_ char *path = mark_path(store);
+    _cleanup_free_ char *path = repair_mark_path(store);
     if (unlink(path) < 0)
         return errno == ENOENT ? 0 : -errno;
     return io_fsync_dir(store->path);
@@ -151,7 +151,7 @@ static int truncate_journal(struct repair *rep)
     char object[32];
     uint64_t len = 0;
     object_name("journal", rep->damage.segment, object);
-    _cleanup_free_ char *mark = mark_path(store);
+    _cleanup_free_ char *mark = repair_mark_path(store);
     int r = aside_begin(store);
     if (r == 0)
         r = io_write_file_durable(mark, "", 0);

@@ -41,7 +41,8 @@ struct scrub {
 
 /* --- accounts --------------------------------------------------------------------------------- */
 
-static void count_found(struct scrub *s, uint64_t found, uint64_t healed, uint64_t unhealed)
+static void count_scrub_findings(struct scrub *s, uint64_t found, uint64_t healed,
+                                 uint64_t unhealed)
 {
     struct job_counts *counts = job_counts_lock(s->job);
     counts->found += found;
@@ -50,7 +51,7 @@ static void count_found(struct scrub *s, uint64_t found, uint64_t healed, uint64
     job_counts_unlock(s->job);
 }
 
-static void count_read(struct scrub *s, uint64_t bytes, uint64_t chunks, uint64_t packs)
+static void count_scrub_progress(struct scrub *s, uint64_t bytes, uint64_t chunks, uint64_t packs)
 {
     struct job_counts *counts = job_counts_lock(s->job);
     counts->bytes += bytes;
@@ -121,8 +122,8 @@ static size_t span_of(const struct scrub *s, size_t first, uint64_t *ret_len)
 }
 
 /* A span that cannot be read as a whole is read by chunk, so that one bad place costs one chunk. */
-static int check_one(struct scrub *s, const char *object, const struct bases *bases,
-                     const struct chunk_entry *entry, const uint8_t *in_span)
+static int scrub_chunk(struct scrub *s, const char *object, const struct bases *bases,
+                       const struct chunk_entry *entry, const uint8_t *in_span)
 {
     int r = 0;
     uint32_t len;
@@ -153,8 +154,8 @@ static int check_span(struct scrub *s, const char *object, const struct chunk_en
         struct bases bases;
         n = gather_bases(s, entries + i, count - i, &bases);
         for (size_t k = i; k < i + n && r == 0; k++) {
-            r = check_one(s, object, &bases, &entries[k],
-                          span ? span + (entries[k].offset - entries[0].offset) : NULL);
+            r = scrub_chunk(s, object, &bases, &entries[k],
+                            span ? span + (entries[k].offset - entries[0].offset) : NULL);
             if (r < 0 && (is_damage(r) || (r == -EIO && !s->is_remote)))
                 r = bad(s, &entries[k], r);
         }
@@ -164,7 +165,7 @@ static int check_span(struct scrub *s, const char *object, const struct chunk_en
 }
 
 /* Calls `bad` for each chunk that does not verify. Negative: it cannot be read now. */
-static int check_entries(struct scrub *s, const char *object, bad_fn *bad)
+static int scrub_entries(struct scrub *s, const char *object, bad_fn *bad)
 {
     int r = 0;
     vector_sort(&s->entries, by_offset);
@@ -177,7 +178,7 @@ static int check_entries(struct scrub *s, const char *object, bad_fn *bad)
         bool whole = s->tier->ops->get_range(s->tier, object, s->entries.at[first].offset, s->span,
                                              len) == 0;
         r = check_span(s, object, s->entries.at + first, count, whole ? s->span : NULL, bad);
-        count_read(s, len, count, 0);
+        count_scrub_progress(s, len, count, 0);
     }
     return r;
 }
@@ -203,7 +204,7 @@ static int scrub_report_user(uint64_t ino, uint64_t offset, void *arg)
 static int report_unhealed(struct scrub *s, const struct chunk_entry *entry)
 {
     struct user user = {s, entry};
-    count_found(s, 0, 0, 1);
+    count_scrub_findings(s, 0, 0, 1);
     if (s->files_reported++ >= LINES_FOR_FILES)
         return 0;
     return view_chunk_users(s->store->view, &entry->name, scrub_report_user, &user);
@@ -218,7 +219,7 @@ static void note_given(struct scrub *s, const struct chunk_entry *bad)
 static int heal_chunk(struct scrub *s, const struct chunk_entry *bad)
 {
     struct chunk_entry good = *bad;
-    count_found(s, 1, 0, 0);
+    count_scrub_findings(s, 1, 0, 0);
     int r = upload_read_chunk(s->store, &good, s->stored, s->raw);
     if (r == -ECANCELED)
         return r;
@@ -294,8 +295,8 @@ static int scrub_local_pack(struct scrub *s, uint64_t pack)
         r = packs_read_index(s->store, pack, collect_local, &c);
         r = is_damage(r) || r == -EIO ? scrub_leave_pack(s, &known, r)
             : r < 0                   ? r
-                                      : check_entries(s, object, bad_local);
-        count_read(s, 0, 0, 1);
+                                      : scrub_entries(s, object, bad_local);
+        count_scrub_progress(s, 0, 0, 1);
     }
     packs_unpin(s->store, pack);
     return r == -ENOENT ? 0 : r;
@@ -331,7 +332,7 @@ static int await_local(struct scrub *s)
         struct view_local_chunk now;
         bool same = view_local_chunk(s->store->view, &s->given.at[i].name, &now) == 0 &&
                     view_is_live(&now) && now.entry.pack == s->given.at[i].pack;
-        count_found(s, 0, !same, same);
+        count_scrub_findings(s, 0, !same, same);
         if (r == 0 && s->given.at[i].pack != last)
             r = await_drop(s, s->given.at[i].pack);
         last = s->given.at[i].pack;
@@ -351,7 +352,7 @@ static int bad_remote(struct scrub *s, const struct chunk_entry *entry, int erro
     job_say(s->job, "remote: packs/%016llx: a chunk of %u bytes at %llu %s",
             (unsigned long long)entry->pack, entry->raw_len, (unsigned long long)entry->offset,
             scrub_explain_damage(error));
-    count_found(s, 1, 0, 0);
+    count_scrub_findings(s, 1, 0, 0);
     if (s->bad_packs.count && s->bad_packs.at[s->bad_packs.count - 1] == entry->pack)
         return 0;
     vector_add(&s->bad_packs, entry->pack);
@@ -398,12 +399,12 @@ static int scrub_remote_pack(struct scrub *s, uint64_t id)
         return r;
     r = check_remote_index(s, &pack);
     if (r == 0)
-        r = check_entries(s, object, bad_remote);
+        r = scrub_entries(s, object, bad_remote);
     else if (is_damage(r)) {
         bad_remote_index(s, id, r);
         r = 0;
     }
-    count_read(s, 0, 0, 1);
+    count_scrub_progress(s, 0, 0, 1);
     if (s->bad_packs.count > bad_before)
         remote_note_bad_pack(s->store->remote, id, "a scrub found it damaged or missing");
     return r;
@@ -446,7 +447,7 @@ struct pack_list {
     uint64_t bytes;
 };
 
-static void list_pack(struct pack_list *list, uint64_t id, uint64_t bytes)
+static void list_pack_to_scrub(struct pack_list *list, uint64_t id, uint64_t bytes)
 {
     vector_add(&list->ids, id);
     list->bytes += bytes;
@@ -455,14 +456,14 @@ static void list_pack(struct pack_list *list, uint64_t id, uint64_t bytes)
 static int add_local_id(const struct view_pack *pack, void *arg)
 {
     if (pack->live_count)
-        list_pack(arg, pack->pack, pack->live_bytes);
+        list_pack_to_scrub(arg, pack->pack, pack->live_bytes);
     return 0;
 }
 
 static int add_remote_id(const struct view_remote_pack *pack, void *arg)
 {
     if (pack->live_count && !pack->unreferenced && !pack->gone)
-        list_pack(arg, pack->pack, pack->live_bytes);
+        list_pack_to_scrub(arg, pack->pack, pack->live_bytes);
     return 0;
 }
 
