@@ -463,7 +463,7 @@ static const struct tier_ops dir_ops = {
 };
 
 /* A process that died may not have made durable what it named in them. */
-static void mark_directories(struct dir *d)
+static void dir_mark_directories(struct dir *d)
 {
     static const char *const directories[] = {"packs", "runs", "heads"};
     for (size_t i = 0; i < ARRAY_LEN(directories); i++)
@@ -482,7 +482,7 @@ static struct dir *dir_new(const struct dir_options *options)
     d->read_only = options->read_only;
     d->directories = directories_new_by(&by, renew_names, d);
     if (!d->read_only)
-        mark_directories(d);
+        dir_mark_directories(d);
     retry_gate_init(&d->gate);
     mutex_init(&d->locked.lock, LOCK_LEAF);
     return d;

@@ -42,7 +42,7 @@ static int sync_parent(const char *path)
     return r == -EACCES ? 0 : r;
 }
 
-static int give_text(struct dir_answer *answer, char *out, const char *text)
+static int dir_answer_with_text(struct dir_answer *answer, char *out, const char *text)
 {
     answer->count = (uint32_t)min_u64(strlen(text), DIR_INLINE_MAX);
     memcpy(out, text, answer->count);
@@ -53,7 +53,7 @@ static int do_resolve(const char *path, struct dir_answer *answer, char *out)
 {
     _cleanup_free_ char *whole = NULL;
     int r = io_resolve_path(path, &whole);
-    return r < 0 ? r : give_text(answer, out, whole);
+    return r < 0 ? r : dir_answer_with_text(answer, out, whole);
 }
 
 static int open_root(const char *path, bool read_only, bool may_make)
@@ -91,7 +91,7 @@ static int dir_calls_look_at_place(int fd, struct dir_place *ret)
 
 /* A directory that was emptied, or put there in its place, has no marker: a store that began there
  * would publish beside what is gone. */
-static bool is_same_place(const struct dir_place *known, const struct dir_place *now)
+static bool is_same_dir_place(const struct dir_place *known, const struct dir_place *now)
 {
     bool made_then = known->made_ns == 0 || now->made_ns == 0 || known->made_ns == now->made_ns;
     return known->ino == now->ino && known->fs_type == now->fs_type && made_then &&
@@ -154,7 +154,7 @@ static int do_open(struct dir_talk *talk, const struct dir_request *request, con
     if (r < 0)
         return r;
     memcpy(out, &lies, sizeof lies);
-    if (request->is_known && !is_same_place(&request->known, &answer->place))
+    if (request->is_known && !is_same_dir_place(&request->known, &answer->place))
         return -ESTALE;
     if (!atomic_load(&talk->root->path))
         atomic_store(&talk->root->path, xstrdup(path)); /* of the process, to its end */
@@ -226,7 +226,8 @@ static bool dir_calls_is_ours(const struct dir_talk *talk, int fd, const char *o
            ours.st_ino == theirs.st_ino && ours.st_dev == theirs.st_dev;
 }
 
-static int name_new(const struct dir_talk *talk, int fd, const char *temporary, const char *object)
+static int link_new_object(const struct dir_talk *talk, int fd, const char *temporary,
+                           const char *object)
 {
     int root = talk->at;
     if (linkat(root, temporary, root, object, 0) == 0) {
@@ -272,7 +273,7 @@ static int do_put(struct dir_talk *talk, const struct dir_request *request, cons
         return -errno;
     int r = dir_calls_write_content(talk, fd, request, content, content_len);
     if (r == 0 && request->verb == DIR_PUT_NEW)
-        r = name_new(talk, fd, temporary, object);
+        r = link_new_object(talk, fd, temporary, object);
     else if (r == 0 && renameat(root, temporary, root, object) < 0)
         r = -errno;
     if (r < 0)
@@ -461,7 +462,7 @@ static int do_list(struct dir_talk *talk, const char *directory, const char *aft
 
 /* The directory was removed: nothing can be named in it, and what is missing there says
  * nothing of an object. */
-static bool is_removed(int root)
+static bool is_dir_removed(int root)
 {
     struct stat st;
     return fstat(root, &st) == 0 && st.st_nlink == 0;
@@ -479,7 +480,7 @@ static bool left_its_path(const struct dir_talk *talk)
     return ours.st_ino != there.st_ino || ours.st_dev != there.st_dev;
 }
 
-static bool makes_names_count(enum dir_verb verb)
+static bool call_makes_names_count(enum dir_verb verb)
 {
     return verb == DIR_PUT_NEW || verb == DIR_SYNC_DIRECTORY;
 }
@@ -496,7 +497,8 @@ static int carry_out(struct dir_talk *talk, const struct dir_request *request, c
     if (root_fd(talk) < 0 && request->verb != DIR_RESOLVE && request->verb != DIR_OPEN)
         return -ESTALE;
     if (request->verb != DIR_RESOLVE && request->verb != DIR_OPEN &&
-        (is_removed(root_fd(talk)) || (makes_names_count(request->verb) && left_its_path(talk))))
+        (is_dir_removed(root_fd(talk)) ||
+         (call_makes_names_count(request->verb) && left_its_path(talk))))
         return -ESTALE;
     const char *content = name + request->name_len;
     _cleanup_close_ int own = -1;

@@ -138,7 +138,7 @@ static void give_channel(struct dir_client *c, struct channel *channel)
 
 /* --- the helper ------------------------------------------------------------------------------- */
 
-static int begin_start(struct dir_client *c, bool *ret_is_started)
+static int begin_helper_start(struct dir_client *c, bool *ret_is_started)
 {
     LOCK_SCOPE(&c->locked.lock);
     while (c->locked.starting)
@@ -154,7 +154,7 @@ static int start_helper(struct dir_client *c)
 {
     struct dir_process process = {.pid = -1, .socket = -1};
     bool is_started;
-    int r = begin_start(c, &is_started);
+    int r = begin_helper_start(c, &is_started);
     if (r < 0 || is_started)
         return r;
     r = dir_process_start(c->path, &process);
@@ -286,7 +286,7 @@ static int await_room(struct dir_client *c, const struct dir_call *call)
     return interrupted ? -ECANCELED : 0;
 }
 
-static bool needs_open(struct dir_client *c, const struct dir_call *call)
+static bool call_needs_open(struct dir_client *c, const struct dir_call *call)
 {
     LOCK_SCOPE(&c->locked.lock);
     return call->verb != DIR_OPEN && call->verb != DIR_RESOLVE && !c->locked.is_open;
@@ -312,7 +312,7 @@ int dir_client_call(struct dir_client *c, const struct dir_call *call, struct di
     int r = await_room(c, call);
     if (r == 0)
         r = take_channel(c, &channel);
-    if (r == 0 && needs_open(c, call))
+    if (r == 0 && call_needs_open(c, call))
         r = open_first(c, call, &channel);
     if (r == 0)
         r = talk_on(c, call, &channel, &answer);

@@ -42,7 +42,7 @@ static ssize_t receive_message(int socket, void *buf, size_t size, int *ret_fd)
     return n;
 }
 
-static int answer_to(int socket, const struct dir_answer *answer, char *content)
+static int send_helper_answer(int socket, const struct dir_answer *answer, char *content)
 {
     struct iovec parts[] = {{(void *)(uintptr_t)answer, sizeof *answer}, {content, answer->count}};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
@@ -73,7 +73,7 @@ static int serve_one(struct dir_talk *talk, char *buf, char *content)
     take_pipe(talk, &request, fd);
     dir_calls_do(talk, &request, buf + sizeof request,
                  (size_t)n - sizeof request - request.name_len, &answer, content);
-    return answer_to(talk->socket, &answer, content);
+    return send_helper_answer(talk->socket, &answer, content);
 }
 
 static void *serve_channel(void *arg)
@@ -137,7 +137,7 @@ __attribute__((constructor)) static void become_helper(int argc, char **argv)
 
 /* --- in the process that uses it -------------------------------------------------------------- */
 
-static int set_files(posix_spawn_file_actions_t *files, int socket)
+static int set_helper_files(posix_spawn_file_actions_t *files, int socket)
 {
     int r = posix_spawn_file_actions_adddup2(files, socket, DIR_HELPER_SOCKET);
     for (int fd = 0; fd < 3 && r == 0; fd++)
@@ -167,7 +167,7 @@ static int spawn_helper(const char *path, int socket, pid_t *ret_pid)
         (void)posix_spawn_file_actions_destroy(&files);
         return -ENOMEM;
     }
-    int r = set_files(&files, socket);
+    int r = set_helper_files(&files, socket);
     r = r ? r : set_attributes(&attributes);
     r = r ? r : posix_spawn(ret_pid, "/proc/self/exe", &files, &attributes, argv, environ);
     (void)posix_spawnattr_destroy(&attributes);

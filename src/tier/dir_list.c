@@ -15,7 +15,7 @@
  * them belongs. */
 DEFINE_VECTOR(names, char *);
 
-static void names_done(struct names *names)
+static void dir_names_done(struct names *names)
 {
     for (size_t i = 0; i < names->count; i++)
         free(names->at[i]);
@@ -56,7 +56,7 @@ static int dir_list_add_name(struct names *names, int fd, const struct dirent *d
     return 0;
 }
 
-static int read_names(struct dir_listing *l, DIR *dir, struct names *names)
+static int read_dir_names(struct dir_listing *l, DIR *dir, struct names *names)
 {
     for (;;) {
         errno = 0;
@@ -116,11 +116,11 @@ static int walk_directory(struct dir_listing *l, const char *directory, unsigned
     int r = io_open_dir(l->root_fd, directory, &dir);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
-    r = read_names(l, dir, &names);
+    r = read_dir_names(l, dir, &names);
     vector_sort(&names, name_order);
     for (size_t i = 0; i < names.count && r == 0; i++)
         r = walk_name(l, dirfd(dir), directory, names.at[i], depth);
-    names_done(&names);
+    dir_names_done(&names);
     (void)closedir(dir);
     return r;
 }

@@ -57,7 +57,7 @@ static int read_full(int fd, char *buf, size_t len)
 }
 
 /* For filesystems that cannot move pages. */
-static int copy_in(int from, int to, uint64_t at, uint64_t len)
+static int dir_pump_copy_in(int from, int to, uint64_t at, uint64_t len)
 {
     _cleanup_free_ char *buf = xmalloc(COPY_BYTES);
     int r = 0;
@@ -93,7 +93,7 @@ static int empty_into(struct dir_pump *pump, int to, loff_t *at, uint64_t len)
     while (len > 0) {
         ssize_t n = move_bytes(pump->pipe[0], NULL, to, at, len);
         if (n == -EINVAL && at) {
-            int r = copy_in(pump->pipe[0], to, (uint64_t)*at, len);
+            int r = dir_pump_copy_in(pump->pipe[0], to, (uint64_t)*at, len);
             *at += (loff_t)len;
             return r;
         }

@@ -40,19 +40,19 @@ struct talk {
     uint64_t step_at, step_len;
 };
 
-static bool is_put(const struct dir_call *call)
+static bool is_dir_put(const struct dir_call *call)
 {
     return call->verb == DIR_PUT || call->verb == DIR_PUT_NEW;
 }
 
 static bool goes_through_pipe(const struct dir_call *call)
 {
-    return (is_put(call) || call->verb == DIR_GET) && call->len > DIR_INLINE_MAX;
+    return (is_dir_put(call) || call->verb == DIR_GET) && call->len > DIR_INLINE_MAX;
 }
 
 static bool has_fsync(const struct dir_call *call)
 {
-    return is_put(call) || call->verb == DIR_SYNC_DIRECTORY || call->verb == DIR_STORE_AGAIN ||
+    return is_dir_put(call) || call->verb == DIR_SYNC_DIRECTORY || call->verb == DIR_STORE_AGAIN ||
            call->verb == DIR_MAKE_DIRECTORY;
 }
 
@@ -152,7 +152,7 @@ static int send_request(struct talk *t)
                             {(void *)(uintptr_t)call->name, name_len},
                             {(void *)(uintptr_t)after, after_len},
                             {(void *)(uintptr_t)call->content,
-                             is_put(call) && !goes_through_pipe(call) ? call->len : 0}};
+                             is_dir_put(call) && !goes_through_pipe(call) ? call->len : 0}};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = ARRAY_LEN(parts)};
     int fd, r = pipe_for(t, &fd);
     if (r < 0)
@@ -263,7 +263,7 @@ static int dir_talk_take_entries(struct talk *t, const char *at, size_t len)
 }
 
 /* Nonzero ends the call: what it returns, where a listing is to go on no more. */
-static int take_answer(struct talk *t)
+static int take_dir_answer(struct talk *t)
 {
     ssize_t n = recv(t->channel->socket, t->buf, DIR_MESSAGE_MAX, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -348,7 +348,7 @@ static int talk_until_complete(struct talk *t)
                 ? is_get ? pull_content(t) : push_content(t)
                 : 0;
         if (r == 0 && !t->answered)
-            r = take_answer(t);
+            r = take_dir_answer(t);
         if (t->answered != was_answered)
             t->waited = clock_monotonic_ns() - t->progress;
         if (t->moved != before || t->answered != was_answered || t->call->verb == DIR_LIST)
@@ -357,14 +357,14 @@ static int talk_until_complete(struct talk *t)
     return r;
 }
 
-static void note_answer(struct talk *t)
+static void note_dir_answer(struct talk *t)
 {
     struct dir_client *c = t->client;
     LOCK_SCOPE(&c->locked.lock);
     c->locked.silent_since = 0;
     if (has_fsync(t->call) && t->waited > usual_limit(t->call) / 2)
         (void)note_slow_locked(c, t->waited);
-    if (t->answer.result == 0 && (is_put(t->call) || t->call->verb == DIR_GET) &&
+    if (t->answer.result == 0 && (is_dir_put(t->call) || t->call->verb == DIR_GET) &&
         strcmp(t->call->name, DIR_MARKER) == 0)
         c->locked.place.has_marker = true;
     if (t->call->verb != DIR_OPEN || t->answer.result < 0)
@@ -384,7 +384,7 @@ int dir_talk(struct dir_client *client, const struct dir_call *call, struct chan
     free(t.step);
     bool is_whole = r == 0 && t.answered;
     if (is_whole)
-        note_answer(&t);
+        note_dir_answer(&t);
     *ret = (struct dir_end){.answer = t.answer,
                             .is_reusable =
                                 is_whole && (t.answer.result >= 0 || !goes_through_pipe(call)),

@@ -47,7 +47,7 @@ struct directories *directories_new_by(const struct directories_ops *ops,
     return f;
 }
 
-static void free_one(struct dirty *d)
+static void free_dirty_directory(struct dirty *d)
 {
     for (size_t i = 0; i < d->objects.count; i++)
         free(d->objects.at[i]);
@@ -60,7 +60,7 @@ static void free_dirty(struct dirty *d)
 {
     while (d) {
         struct dirty *next = d->next;
-        free_one(d);
+        free_dirty_directory(d);
         d = next;
     }
 }
@@ -92,7 +92,7 @@ static void add_dirty(struct directories *directories, struct dirty *fresh)
     }
     mutex_unlock(&directories->locked.lock);
     if (d)
-        free_one(fresh);
+        free_dirty_directory(fresh);
 }
 
 /* `directory`: the first `len` bytes; 0: the tier's own directory. `object`: NULL, or what lies in
@@ -215,7 +215,7 @@ int directories_sync(struct directories *directories)
     int r = 0;
     while (dirty && (r = make_durable(directories, dirty)) == 0) {
         struct dirty *next = dirty->next;
-        free_one(dirty);
+        free_dirty_directory(dirty);
         dirty = next;
     }
     put_back(directories, dirty);

@@ -27,7 +27,7 @@ struct fd_cache *fd_cache_new(int root_fd, int flags, unsigned max)
     return cache;
 }
 
-static void entry_free(struct fd_entry *entry)
+static void fd_entry_free(struct fd_entry *entry)
 {
     if (!entry)
         return;
@@ -44,7 +44,7 @@ void fd_cache_free(struct fd_cache *cache)
     while (cache->locked.entries) {
         struct fd_entry *entry = cache->locked.entries;
         cache->locked.entries = entry->next;
-        entry_free(entry);
+        fd_entry_free(entry);
     }
     mutex_done(&cache->locked.lock);
     free(cache);
@@ -117,7 +117,7 @@ static int insert_entry(struct fd_cache *cache, struct fd_entry *fresh, uint64_t
     }
     int r = use_locked(cache, entry, ret_entry);
     mutex_unlock(&cache->locked.lock);
-    entry_free(evicted);
+    fd_entry_free(evicted);
     return r;
 }
 
@@ -145,7 +145,7 @@ void fd_cache_put(struct fd_cache *cache, struct fd_entry *entry)
     bool last = --entry->users == 0 && entry->forgotten;
     mutex_unlock(&cache->locked.lock);
     if (last)
-        entry_free(entry);
+        fd_entry_free(entry);
 }
 
 void fd_cache_fail(struct fd_cache *cache, struct fd_entry *entry)
@@ -166,5 +166,5 @@ void fd_cache_forget(struct fd_cache *cache, const char *object)
             entry = NULL;
     }
     mutex_unlock(&cache->locked.lock);
-    entry_free(entry);
+    fd_entry_free(entry);
 }

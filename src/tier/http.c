@@ -64,7 +64,7 @@ struct http {
 /* --- what libcurl calls, in the driver -------------------------------------------------------- */
 
 /* Not to be inherited by programs that the daemon starts. */
-static curl_socket_t on_open(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
+static curl_socket_t on_socket_open(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 {
     struct http *http = arg;
     (void)purpose;
@@ -75,7 +75,7 @@ static curl_socket_t on_open(void *arg, curlsocktype purpose, struct curl_sockad
     return fd;
 }
 
-static int on_close(void *arg, curl_socket_t fd)
+static int on_socket_close(void *arg, curl_socket_t fd)
 {
     struct http *http = arg;
     for (size_t i = 0; i < http->sockets.count; i++)
@@ -96,7 +96,7 @@ static void acknowledge_all(struct http *http)
         (void)setsockopt(http->sockets.at[i], IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
 }
 
-static size_t on_header(char *line, size_t size, size_t count, void *arg)
+static size_t on_http_header(char *line, size_t size, size_t count, void *arg)
 {
     struct exchange *x = arg;
     x->last_ns = clock_monotonic_ns();
@@ -166,9 +166,9 @@ static int on_seek(void *arg, curl_off_t offset, int origin)
 
 static void set_transport(struct http *http, CURL *easy)
 {
-    SET(easy, CURLOPT_OPENSOCKETFUNCTION, on_open);
+    SET(easy, CURLOPT_OPENSOCKETFUNCTION, on_socket_open);
     SET(easy, CURLOPT_OPENSOCKETDATA, http);
-    SET(easy, CURLOPT_CLOSESOCKETFUNCTION, on_close);
+    SET(easy, CURLOPT_CLOSESOCKETFUNCTION, on_socket_close);
     SET(easy, CURLOPT_CLOSESOCKETDATA, http);
     SET(easy, CURLOPT_NOSIGNAL, 1l);
     SET(easy, CURLOPT_TCP_NODELAY, 1l);
@@ -222,7 +222,7 @@ static void set_request(struct exchange *x, struct curl_slist *headers)
         SET(easy, CURLOPT_SEEKDATA, x);
     }
     SET(easy, CURLOPT_CUSTOMREQUEST, q->method);
-    SET(easy, CURLOPT_HEADERFUNCTION, on_header);
+    SET(easy, CURLOPT_HEADERFUNCTION, on_http_header);
     SET(easy, CURLOPT_HEADERDATA, x);
     SET(easy, CURLOPT_WRITEFUNCTION, on_body);
     SET(easy, CURLOPT_WRITEDATA, x);
@@ -237,7 +237,7 @@ static struct curl_slist *http_add_header(struct curl_slist *list, const char *h
     return longer;
 }
 
-static struct curl_slist *header_list(const struct http_request *request)
+static struct curl_slist *http_header_list(const struct http_request *request)
 {
     struct curl_slist *list = http_add_header(NULL, "Expect:");
     for (const char *const *h = request->headers; h && *h; h++)
@@ -361,7 +361,7 @@ static void end_active(struct http *http, struct exchange *x, int result, const 
     finish_exchange(http, x, result, cause);
 }
 
-static struct exchange *take_waiting(struct http *http)
+static struct exchange *take_waiting_exchange(struct http *http)
 {
     LOCK_SCOPE(&http->locked.lock);
     struct exchange *x = http->locked.first;
@@ -373,10 +373,10 @@ static struct exchange *take_waiting(struct http *http)
     return x;
 }
 
-static void begin_waiting(struct http *http)
+static void begin_waiting_exchanges(struct http *http)
 {
     struct exchange *x;
-    while ((x = take_waiting(http))) {
+    while ((x = take_waiting_exchange(http))) {
         x->last_ns = clock_monotonic_ns();
         x->deadline_ns = x->request->timeout_ns ? x->last_ns + x->request->timeout_ns : 0;
         x->next = http->active;
@@ -434,12 +434,12 @@ static void *http_main(void *arg)
     struct http *http = arg;
     bool interrupted;
     while (!http_is_over(http, &interrupted)) {
-        begin_waiting(http);
+        begin_waiting_exchanges(http);
         int running;
         (void)curl_multi_perform(http->multi, &running);
         end_finished(http);
         int64_t wait_ns = end_late(http, interrupted);
-        begin_waiting(http); /* on the connections that became free just now */
+        begin_waiting_exchanges(http); /* on the connections that became free just now */
         (void)curl_multi_poll(http->multi, NULL, 0, (int)(wait_ns / MS_NS) + 1, NULL);
     }
     check(!http->active);
@@ -477,7 +477,7 @@ int http_perform(struct http *http, const struct http_request *request,
                          .is_get = strcmp(request->method, "GET") == 0};
     *ret_response = (struct http_response){.content_length = -1, .range_total = UINT64_MAX};
     cond_init(&x.finished);
-    struct curl_slist *headers = header_list(request);
+    struct curl_slist *headers = http_header_list(request);
     set_transport(http, x.easy);
     set_request(&x, headers);
     int r = perform_exchange(http, &x);

@@ -43,7 +43,7 @@ static void nvme_check_name(const char *object)
 }
 
 /* Gives the finished file its name. */
-static int place_file(struct nvme *n, struct room_file *file, const char *object)
+static int place_nvme_file(struct nvme *n, struct room_file *file, const char *object)
 {
     int r = room_file_move(n->room, file, object);
     if (r == -ENOENT) {
@@ -73,7 +73,7 @@ static int nvme_write_content(struct room_file *file, const void *buf, size_t le
     return r;
 }
 
-static int compare_part(int fd, const uint8_t *buf, uint8_t *read, size_t at, size_t len)
+static int compare_nvme_part(int fd, const uint8_t *buf, uint8_t *read, size_t at, size_t len)
 {
     int r = io_pread_full(fd, read, len, at);
     if (r == -EINVAL && fcntl(fd, F_SETFL, 0) == 0) /* as in nvme_write_content() */
@@ -95,11 +95,11 @@ static int verify_content(struct nvme *n, const struct room_file *file, const vo
     _cleanup_free_ uint8_t *read = aligned_alloc(IO_ALIGN, VERIFY_END);
     check(read != NULL);
     size_t tail = len > VERIFY_END ? align_down(len - VERIFY_END, IO_ALIGN) : 0;
-    int r = compare_part(fd, buf, read, 0, min_u64(len, VERIFY_END));
+    int r = compare_nvme_part(fd, buf, read, 0, min_u64(len, VERIFY_END));
     for (size_t at = VERIFY_STEP; at < tail && r == 0; at += VERIFY_STEP)
-        r = compare_part(fd, buf, read, at, IO_ALIGN);
+        r = compare_nvme_part(fd, buf, read, at, IO_ALIGN);
     for (size_t at = tail; at < len && tail && r == 0; at += VERIFY_END)
-        r = compare_part(fd, buf, read, at, min_u64(len - at, VERIFY_END));
+        r = compare_nvme_part(fd, buf, read, at, min_u64(len - at, VERIFY_END));
     return r;
 }
 
@@ -119,7 +119,7 @@ static int nvme_put(struct tier *tier, const char *object, const void *buf, size
     if (r == 0)
         r = verify_content(n, &file, buf, len);
     if (r == 0)
-        r = place_file(n, &file, object);
+        r = place_nvme_file(n, &file, object);
     room_file_done(n->room, &file);
     return r;
 }
@@ -241,7 +241,7 @@ static int nvme_log_create(struct tier *tier, const char *object, uint64_t room)
     if (ftruncate(file.fd, (off_t)room) < 0 || fsync(file.fd) < 0)
         r = -errno;
     if (r == 0)
-        r = place_file(n, &file, object);
+        r = place_nvme_file(n, &file, object);
     room_file_done(n->room, &file);
     return r < 0 ? r : nvme_sync(tier);
 }

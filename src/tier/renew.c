@@ -43,7 +43,7 @@ static int each_name(int root_fd, const char *directory,
 }
 
 /* A directory of others has no second name: it moves. */
-static int link_one(int from_fd, const char *name, int to_fd)
+static int renew_link(int from_fd, const char *name, int to_fd)
 {
     struct stat st;
     if (linkat(from_fd, name, to_fd, name, 0) == 0 || errno == EEXIST || errno == ENOENT)
@@ -86,7 +86,7 @@ int renew_settle(int root_fd, const char *directory)
     if (fstatat(root_fd, second, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : -errno;
     _cleanup_close_ int fd = renew_open_directory(root_fd, directory);
-    int r = fd < 0 ? fd : each_name(root_fd, second, link_one, fd);
+    int r = fd < 0 ? fd : each_name(root_fd, second, renew_link, fd);
     if (r == 0 && fsync(fd) < 0)
         r = -errno;
     return r < 0 ? r : remove_second(root_fd, second, fd);
@@ -95,7 +95,7 @@ int renew_settle(int root_fd, const char *directory)
 static int exchange_directories(int root_fd, const char *directory, const char *second,
                                 int second_fd)
 {
-    int r = each_name(root_fd, directory, link_one, second_fd);
+    int r = each_name(root_fd, directory, renew_link, second_fd);
     if (r == 0 && fsync(second_fd) < 0)
         r = -errno;
     if (r == 0 && renameat2(root_fd, second, root_fd, directory, RENAME_EXCHANGE) < 0)
@@ -116,7 +116,7 @@ int renew_directory(int root_fd, const char *directory)
     /* `fd` is that of the directory under its name now; what was on its way into the old one is
      * taken along. */
     if (r == 0)
-        r = each_name(root_fd, second, link_one, fd);
+        r = each_name(root_fd, second, renew_link, fd);
     if (r == 0 && (fsync(fd) < 0 || fsync(root_fd) < 0))
         r = -errno;
     return r < 0 ? r : remove_second(root_fd, second, fd);

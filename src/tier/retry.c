@@ -35,7 +35,7 @@ bool retry_gate_is_interrupted(struct retry_gate *gate)
     return gate->locked.interrupted;
 }
 
-static void fill_locked(struct retry_gate *gate, double tokens)
+static void fill_retry_gate_locked(struct retry_gate *gate, double tokens)
 {
     check_held(&gate->locked.lock);
     gate->locked.tokens += tokens;
@@ -47,14 +47,14 @@ static void fill_by_time_locked(struct retry_gate *gate)
 {
     check_held(&gate->locked.lock);
     int64_t now = clock_monotonic_ns();
-    fill_locked(gate, (double)(now - gate->locked.filled_ns) / (double)SECOND_NS);
+    fill_retry_gate_locked(gate, (double)(now - gate->locked.filled_ns) / (double)SECOND_NS);
     gate->locked.filled_ns = now;
 }
 
 void retry_gate_success(struct retry_gate *gate)
 {
     LOCK_SCOPE(&gate->locked.lock);
-    fill_locked(gate, 1.0 / RETRY_SHARE);
+    fill_retry_gate_locked(gate, 1.0 / RETRY_SHARE);
 }
 
 void retry_begin(struct retry *retry, struct retry_gate *gate, int64_t patience_ns)

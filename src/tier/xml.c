@@ -27,7 +27,7 @@ static void stop_reader(struct reader *rd, int error)
     (void)XML_StopParser(rd->parser, XML_FALSE);
 }
 
-static void on_start(void *arg, const XML_Char *name, const XML_Char **attributes)
+static void on_xml_start(void *arg, const XML_Char *name, const XML_Char **attributes)
 {
     struct reader *rd = arg;
     (void)attributes;
@@ -46,7 +46,7 @@ static void on_start(void *arg, const XML_Char *name, const XML_Char **attribute
     rd->value.count = 0;
 }
 
-static void on_text(void *arg, const XML_Char *text, int len)
+static void on_xml_text(void *arg, const XML_Char *text, int len)
 {
     struct reader *rd = arg;
     if ((size_t)len > VALUE_MAX - rd->value.count)
@@ -55,7 +55,7 @@ static void on_text(void *arg, const XML_Char *text, int len)
         vector_add_all(&rd->value, text, (size_t)len);
 }
 
-static void on_end(void *arg, const XML_Char *name)
+static void on_xml_end(void *arg, const XML_Char *name)
 {
     struct reader *rd = arg;
     (void)name;
@@ -87,8 +87,8 @@ int xml_read(const char *text, size_t len,
     if (len > INT32_MAX)
         rd.error = -EPROTO;
     XML_SetUserData(rd.parser, &rd);
-    XML_SetElementHandler(rd.parser, on_start, on_end);
-    XML_SetCharacterDataHandler(rd.parser, on_text);
+    XML_SetElementHandler(rd.parser, on_xml_start, on_xml_end);
+    XML_SetCharacterDataHandler(rd.parser, on_xml_text);
     XML_SetStartDoctypeDeclHandler(rd.parser, on_doctype);
     if (rd.error == 0 && XML_Parse(rd.parser, text, (int)len, XML_TRUE) != XML_STATUS_OK)
         stop_reader(&rd, -EPROTO);

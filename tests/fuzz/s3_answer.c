@@ -79,7 +79,7 @@ static void read_sts(struct input *in)
     struct s3_credentials credentials = {0};
     char *text = text_copy(in->at, in->left), *error = NULL;
     struct http_response response = {.status = 200, .text = {.at = text, .count = in->left}};
-    if (read_answer(&response, "test", &credentials, &error) == 0)
+    if (read_sts_answer(&response, "test", &credentials, &error) == 0)
         check(s3_secret_is_plain(credentials.key_id) && s3_secret_is_plain(credentials.secret) &&
               !error);
     else

@@ -75,8 +75,8 @@ static int set_endpoint(struct s3_place *place, const struct s3_options *options
     return r;
 }
 
-static int set_place(struct s3_place *place, const struct s3_options *options, const char *endpoint,
-                     char **ret_error)
+static int configure_place(struct s3_place *place, const struct s3_options *options,
+                           const char *endpoint, char **ret_error)
 {
     if (!options->bucket || !is_bucket_name(options->bucket))
         return s3_source_fail(ret_error, -EINVAL, "\"%s\" is not a bucket name",
@@ -101,7 +101,8 @@ static int set_place(struct s3_place *place, const struct s3_options *options, c
     return r;
 }
 
-static int add_put_header(struct s3 *s3, const char *name, const char *value, char **ret_error)
+static int configure_put_header(struct s3 *s3, const char *name, const char *value,
+                                char **ret_error)
 {
     char **at = s3->put_headers;
     if (!value || !*value)
@@ -114,14 +115,14 @@ static int add_put_header(struct s3 *s3, const char *name, const char *value, ch
     return 0;
 }
 
-static int set_put_headers(struct s3 *s3, const struct s3_options *options, char **ret_error)
+static int configure_put_headers(struct s3 *s3, const struct s3_options *options, char **ret_error)
 {
-    int r = add_put_header(s3, "x-amz-storage-class", options->storage_class, ret_error);
+    int r = configure_put_header(s3, "x-amz-storage-class", options->storage_class, ret_error);
     if (r == 0)
-        r = add_put_header(s3, "x-amz-server-side-encryption", options->sse, ret_error);
+        r = configure_put_header(s3, "x-amz-server-side-encryption", options->sse, ret_error);
     if (r == 0)
-        r = add_put_header(s3, "x-amz-server-side-encryption-aws-kms-key-id",
-                           options->sse_kms_key_id, ret_error);
+        r = configure_put_header(s3, "x-amz-server-side-encryption-aws-kms-key-id",
+                                 options->sse_kms_key_id, ret_error);
     return r;
 }
 
@@ -141,10 +142,11 @@ int s3_configure(struct s3 *s3, const struct s3_options *options, char **ret_ca_
     if (!s3_secret_is_plain(s3->locked.region))
         r = s3_source_fail(ret_error, -EINVAL, "\"%s\" is not a region name", s3->locked.region);
     if (r == 0)
-        r = set_place(&s3->place, options,
-                      first_of(options->endpoint_url, settings.endpoint_url, NULL), ret_error);
+        r = configure_place(&s3->place, options,
+                            first_of(options->endpoint_url, settings.endpoint_url, NULL),
+                            ret_error);
     if (r == 0)
-        r = set_put_headers(s3, options, ret_error);
+        r = configure_put_headers(s3, options, ret_error);
     const char *ca_bundle = first_of(options->ca_bundle, settings.ca_bundle, NULL);
     if (r == 0 && ca_bundle && access(ca_bundle, R_OK) < 0)
         r = s3_source_fail(ret_error, -EINVAL, "certificates %s: %s", ca_bundle, strerror(errno));

@@ -125,15 +125,16 @@ static int find_credentials(struct s3_credential_source *source,
     return r;
 }
 
-static bool same_text(const char *a, const char *b)
+static bool same_credential_text(const char *a, const char *b)
 {
     return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
 static bool is_refused(const struct s3_credentials *found, const struct s3_credentials *refused)
 {
-    return refused && same_text(found->key_id, refused->key_id) &&
-           same_text(found->secret, refused->secret) && same_text(found->token, refused->token);
+    return refused && same_credential_text(found->key_id, refused->key_id) &&
+           same_credential_text(found->secret, refused->secret) &&
+           same_credential_text(found->token, refused->token);
 }
 
 static bool holds_credentials(const struct s3_credential_source *source,
@@ -188,7 +189,7 @@ static void credentials_ask_locked(struct s3_credential_source *source)
     (void)pthread_cond_broadcast(&source->answered);
 }
 
-static void wait_for_answer(struct s3_credential_source *source)
+static void wait_for_credentials(struct s3_credential_source *source)
 {
     uint64_t asked = source->locked.asked;
     while (source->locked.asked == asked)
@@ -202,7 +203,7 @@ int s3_credentials_get(struct s3_credential_source *source, const struct s3_cred
     mutex_lock(&source->locked.lock);
     bool held = holds_credentials(source, refused), asked = false;
     if (source->locked.asking && !held) {
-        wait_for_answer(source);
+        wait_for_credentials(source);
         asked = true;
     } else if (!source->locked.asking && (!held || credentials_is_due(source))) {
         credentials_ask_locked(source);

@@ -48,19 +48,19 @@ static int credentials_sts_on_element(const char *path, const char *value, void 
     return 0;
 }
 
-static void answer_done(struct answer *a)
+static void sts_answer_done(struct answer *a)
 {
     for (size_t i = 0; i < PART_COUNT; i++)
         s3_secret_free(&a->parts[i]);
 }
 
-/* All of it or nothing; for answer_done(). */
-static void answer_parse(const struct http_response *response, struct answer *a)
+/* All of it or nothing; for sts_answer_done(). */
+static void sts_answer_parse(const struct http_response *response, struct answer *a)
 {
     *a = (struct answer){0};
     if (response->text.at && response->text.count <= ANSWER_MAX &&
         xml_read(response->text.at, response->text.count, credentials_sts_on_element, a) < 0)
-        answer_done(a);
+        sts_answer_done(a);
 }
 
 /* Refusals that STS itself calls passing, though their status is 400. */
@@ -74,11 +74,11 @@ static bool is_passing(const char *code)
     return false;
 }
 
-static int read_answer(const struct http_response *response, const char *what,
-                       struct s3_credentials *ret_credentials, char **ret_error)
+static int read_sts_answer(const struct http_response *response, const char *what,
+                           struct s3_credentials *ret_credentials, char **ret_error)
 {
     struct answer a;
-    answer_parse(response, &a);
+    sts_answer_parse(response, &a);
     char *const *parts = a.parts;
     int r;
     if (response->status == 200) {
@@ -92,7 +92,7 @@ static int read_answer(const struct http_response *response, const char *what,
         r = s3_source_refused(response, what, why, ret_error);
         r = is_passing(parts[PART_CODE]) ? -EAGAIN : r;
     }
-    answer_done(&a);
+    sts_answer_done(&a);
     return r;
 }
 
@@ -238,7 +238,7 @@ static int ask_sts(const struct s3_lookup *lookup, const struct s3_role *role, c
         struct http_response response;
         r = s3_source_ask(lookup->http, &request, STS_TRIES, what, &response, ret_error);
         if (r == 0) {
-            r = read_answer(&response, what, ret_credentials, ret_error);
+            r = read_sts_answer(&response, what, ret_credentials, ret_error);
             s3_response_wipe(&response);
         }
     }

@@ -223,21 +223,21 @@ static void sign_put_fields(FILE *out, const struct fields *fields)
     (void)fputc('\n', out);
 }
 
-static void put_names(FILE *out, const struct fields *fields)
+static void put_signed_names(FILE *out, const struct fields *fields)
 {
     for (size_t i = 0; i < fields->count; i++)
         if (!is_repeated(fields, i))
             (void)fprintf(out, "%s%s", i ? ";" : "", fields->v[i].name);
 }
 
-static FILE *text_open(char **text, size_t *len)
+static FILE *open_signed_text(char **text, size_t *len)
 {
     FILE *out = open_memstream(text, len);
     check(out);
     return out;
 }
 
-static void text_close(FILE *out)
+static void close_signed_text(FILE *out)
 {
     bool complete = !ferror(out);
     complete = fclose(out) == 0 && complete;
@@ -249,7 +249,7 @@ static char *canonical_request(const struct s3_sign_request *request, const stru
 {
     char *text;
     size_t len;
-    FILE *out = text_open(&text, &len);
+    FILE *out = open_signed_text(&text, &len);
     _cleanup_free_ char *path =
         request->normalize_path ? normalized_path(request->path) : xstrdup(request->path);
     (void)fprintf(out, "%s\n%s\n", request->method, path);
@@ -257,9 +257,9 @@ static char *canonical_request(const struct s3_sign_request *request, const stru
     (void)fputc('\n', out);
     sign_put_fields(out, fields);
     (void)fputc('\n', out);
-    put_names(out, fields);
+    put_signed_names(out, fields);
     (void)fprintf(out, "\n%s", payload);
-    text_close(out);
+    close_signed_text(out);
     return text;
 }
 
@@ -295,9 +295,9 @@ static int time_stamp(int64_t time_ns, char text[STAMP_LEN])
 }
 
 /* The headers besides Authorization, in front of it. */
-static void add_headers(const struct s3_sign_request *request,
-                        const struct s3_credentials *credentials, const char *stamp,
-                        const char *payload, char **headers)
+static void add_signed_headers(const struct s3_sign_request *request,
+                               const struct s3_credentials *credentials, const char *stamp,
+                               const char *payload, char **headers)
 {
     *headers++ = xasprintf("x-amz-date: %s", stamp);
     if (request->payload_header)
@@ -311,12 +311,12 @@ static char *authorization_header(const struct s3_credentials *credentials, cons
 {
     char *text;
     size_t len;
-    FILE *out = text_open(&text, &len);
+    FILE *out = open_signed_text(&text, &len);
     (void)fprintf(out, "Authorization: " ALGORITHM " Credential=%s/%s, SignedHeaders=",
                   credentials->key_id, scope);
-    put_names(out, fields);
+    put_signed_names(out, fields);
     (void)fprintf(out, ", Signature=%s", signature_hex);
-    text_close(out);
+    close_signed_text(out);
     return text;
 }
 
@@ -359,7 +359,7 @@ int s3_sign(const struct s3_sign_request *request, const struct s3_credentials *
         return r;
     struct s3_signed s = {0};
     struct fields fields = {0};
-    add_headers(request, credentials, stamp, payload, s.headers);
+    add_signed_headers(request, credentials, stamp, payload, s.headers);
     gather_fields(request, s.headers, &fields);
     r = sign_fields(request, credentials, &fields, stamp, payload, &s);
     drop_fields(&fields);
