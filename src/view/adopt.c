@@ -85,23 +85,24 @@ static int put_into(struct view_adoption *a, enum kind kind, const void *key, si
     return used >= ADOPT_BATCH_BYTES ? write_batch(a, batch, a->write) : 0;
 }
 
-static int put_row(struct view_adoption *a, const void *key, size_t key_len, const void *value,
-                   size_t len)
+static int put_adopted_row(struct view_adoption *a, const void *key, size_t key_len,
+                           const void *value, size_t len)
 {
     return put_into(a, ROWS, key, key_len, value, len);
 }
 
-static int put_key(struct view_adoption *a, const struct key *key, const void *value, size_t len)
+static int put_adopted_key(struct view_adoption *a, const struct key *key, const void *value,
+                           size_t len)
 {
-    return put_row(a, key->bytes, key->len, value, len);
+    return put_adopted_row(a, key->bytes, key->len, value, len);
 }
 
-static int put_remote(struct view_adoption *a)
+static int put_adopted_remote(struct view_adoption *a)
 {
     struct key key;
     uint8_t value[REMOTE_STATE_VALUE_LEN_MAX];
     key_type(&key, KEY_REMOTE_STATE);
-    return put_key(a, &key, value, remote_state_row_encode(&a->remote, value));
+    return put_adopted_key(a, &key, value, remote_state_row_encode(&a->remote, value));
 }
 
 /* Rows come in key order, so tables that are being filled hardly overlap: compacting them meanwhile
@@ -134,7 +135,7 @@ int view_adopt_begin(struct view *view, struct view_adoption **ret)
     rocksdb_writebatch_delete(a->batches[ROWS], (const char *)key.bytes, key.len);
     key_u64(&key, KEY_INODE, ROOT_INO);
     rocksdb_writebatch_delete(a->batches[ROWS], (const char *)key.bytes, key.len);
-    int r = put_remote(a);
+    int r = put_adopted_remote(a);
     if (r == 0)
         r = write_synced(a);
     if (r < 0)
@@ -161,7 +162,8 @@ static struct tally *tally_of(struct view_adoption *a, uint64_t pack)
     return t;
 }
 
-static void count_placed(struct view_adoption *a, const struct chunk_entry *entry, bool is_live)
+static void tally_placed_chunk(struct view_adoption *a, const struct chunk_entry *entry,
+                               bool is_live)
 {
     struct tally *t = tally_of(a, entry->pack);
     t->placed++;
@@ -214,19 +216,19 @@ static int adopt_place(struct view_adoption *a, const struct chunk_row *row)
         vector_add(&a->bases, (struct base){row->entry.name, row->entry.depth});
         return 0;
     }
-    count_placed(a, &row->entry, true);
+    tally_placed_chunk(a, &row->entry, true);
     return put_dependent(a, &row->entry, NEEDED);
 }
 
 /* The next run says something of the chunk. */
-static int put_mark(struct view_adoption *a, const struct chunk_name *name)
+static int put_adoption_mark(struct view_adoption *a, const struct chunk_name *name)
 {
     struct touched_row touched = {.change = ADOPT_CHANGE};
     struct key key, mark;
     uint8_t value[TOUCHED_VALUE_LEN];
     key_chunk(&key, name);
     key_touched(&mark, key.bytes, key.len);
-    return put_key(a, &mark, value, touched_encode(&touched, value));
+    return put_adopted_key(a, &mark, value, touched_encode(&touched, value));
 }
 
 /* Needed and not in the remote. */
@@ -235,9 +237,9 @@ static int adopt_missing(struct view_adoption *a, const struct chunk_name *name)
     struct key key;
     uint8_t value[PENDING_UPLOAD_VALUE_LEN];
     key_of_name(&key, KEY_PENDING_UPLOAD, name);
-    int r = put_key(a, &key, value, pending_upload_encode(0, value));
+    int r = put_adopted_key(a, &key, value, pending_upload_encode(0, value));
     a->remote.pub.pending_chunks++;
-    return r < 0 ? r : put_mark(a, name);
+    return r < 0 ? r : put_adoption_mark(a, name);
 }
 
 static int adopt_chunk(struct view_adoption *a, const struct run_row *row)
@@ -251,7 +253,7 @@ static int adopt_chunk(struct view_adoption *a, const struct run_row *row)
         return r;
     chunk_row_forget_place(&chunk);
     a->chunks++;
-    return put_row(a, row->key, row->key_len, value, chunk_row_encode(&chunk, value));
+    return put_adopted_row(a, row->key, row->key_len, value, chunk_row_encode(&chunk, value));
 }
 
 /* --- what rests on what ----------------------------------------------------------------------- */
@@ -274,10 +276,10 @@ static int adopt_base(struct view_adoption *a, const struct chunk_name *name)
     int r = needed < 0 ? needed : remote_row_at(&now, name, &row);
     if (r < 0)
         return r;
-    count_placed(a, &row.entry, needed);
+    tally_placed_chunk(a, &row.entry, needed);
     a->remote.pub.held_bytes += needed ? row.entry.stored_len : 0;
     r = put_dependent(a, &row.entry, needed ? NEEDED : UNNEEDED);
-    return r < 0 || needed ? r : put_mark(a, name);
+    return r < 0 || needed ? r : put_adoption_mark(a, name);
 }
 
 /* The deepest first: what rests on a chunk is deeper. */
@@ -343,7 +345,7 @@ static int adopt_check_dependents(struct view_adoption *a)
 }
 
 /* All rows of chunks are here, and those of packs are not. */
-static int settle_bases(struct view_adoption *a)
+static int settle_adopted_bases(struct view_adoption *a)
 {
     a->bases_done = true;
     int r = write_now(a, a->write);
@@ -410,7 +412,8 @@ static int adopt_pack(struct view_adoption *a, const struct run_row *row)
     r = remote_pack.placed ? adopt_list(a, remote_pack.pub.pack) : 0;
     if (r < 0)
         return r;
-    return put_row(a, row->key, row->key_len, value, remote_pack_row_encode(&remote_pack, value));
+    return put_adopted_row(a, row->key, row->key_len, value,
+                           remote_pack_row_encode(&remote_pack, value));
 }
 
 /* --- the namespace, as it is ------------------------------------------------------------------ */
@@ -432,7 +435,7 @@ static int adopt_plain(struct view_adoption *a, const struct run_row *row)
         return r;
     if (*(const uint8_t *)row->key == KEY_INODE)
         adopt_note_inode(a, &inode);
-    return put_row(a, row->key, row->key_len, row->value, row->value_len);
+    return put_adopted_row(a, row->key, row->key_len, row->value, row->value_len);
 }
 
 /* --- rows and the end ------------------------------------------------------------------------- */
@@ -445,7 +448,7 @@ int view_adopt_row(struct view_adoption *a, const struct run_row *row)
         return -EUCLEAN;
     }
     uint8_t type = *(const uint8_t *)row->key;
-    int r = type > KEY_CHUNK && !a->bases_done ? settle_bases(a) : 0;
+    int r = type > KEY_CHUNK && !a->bases_done ? settle_adopted_bases(a) : 0;
     if (r < 0)
         return r;
     r = type == KEY_CHUNK         ? adopt_chunk(a, row)
@@ -470,7 +473,7 @@ static int check_whole(const struct view_adoption *a, const struct view_state *s
 }
 
 /* The state comes last and alone: it says that all before it is durable. */
-static int write_state(struct view_adoption *a, const struct view_state *state)
+static int write_adopted_state(struct view_adoption *a, const struct view_state *state)
 {
     struct key key;
     uint8_t value[STATE_VALUE_LEN_MAX];
@@ -480,10 +483,10 @@ static int write_state(struct view_adoption *a, const struct view_state *state)
     if (r == 0)
         r = view_flush(a->view);
     if (r == 0)
-        r = put_remote(a);
+        r = put_adopted_remote(a);
     key_type(&key, KEY_STATE);
     if (r == 0)
-        r = put_key(a, &key, value, state_encode(state, value));
+        r = put_adopted_key(a, &key, value, state_encode(state, value));
     if (r == 0)
         r = write_synced(a);
     return r < 0 ? r : view_flush(a->view);
@@ -494,7 +497,7 @@ int view_adopt_end(struct view_adoption *a, const struct view_state *state, uint
 {
     struct view *view = a->view;
     struct view_state now = *state;
-    int r = a->bases_done ? 0 : settle_bases(a);
+    int r = a->bases_done ? 0 : settle_adopted_bases(a);
     if (r == 0)
         r = check_whole(a, state);
     if (r == 0)
@@ -507,7 +510,7 @@ int view_adopt_end(struct view_adoption *a, const struct view_state *state, uint
     a->remote.pub.tracks = true;
     a->remote.pub.head = head;
     a->remote.pub.cut = now.applied_seq;
-    r = write_state(a, &now);
+    r = write_adopted_state(a, &now);
     if (r < 0)
         return r;
     LOCK_SCOPE(&view->lock);

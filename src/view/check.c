@@ -152,8 +152,8 @@ static int tally_orphan(struct checker *c, const struct scan *scan)
     return 0;
 }
 
-static void compare_counts(struct checker *c, const char *owner, uint64_t id, const char *what,
-                           uint64_t is, uint64_t counted)
+static void check_counted(struct checker *c, const char *owner, uint64_t id, const char *what,
+                          uint64_t is, uint64_t counted)
 {
     if (is != counted)
         check_differs(c, "%s %llu: %s is %llu, counted %llu", owner, ID(id), what, ID(is),
@@ -174,21 +174,21 @@ static int check_inode(struct checker *c, const struct scan *scan)
     if (S_ISDIR(mode) && (names > 1 || (ino == ROOT_INO && names)))
         check_differs(c, "directory %llu has %llu names", ID(ino), ID(names));
     bool named = names > 0 || ino == ROOT_INO;
-    compare_counts(c, "inode", ino, "nlink", row.pub.nlink,
-                   !named          ? 0
-                   : S_ISDIR(mode) ? 2 + subdirs
-                                   : names);
-    compare_counts(c, "inode", ino, "being an orphan", tally_take(c, &c->orphans, ino),
-                   row.pub.nlink == 0);
-    compare_counts(c, "inode", ino, "number of entries", row.entries,
-                   tally_take(c, &c->entries, ino));
-    compare_counts(c, "inode", ino, "number of pages", row.pages, tally_take(c, &c->pages, ino));
-    compare_counts(c, "inode", ino, "size of its content", row.pub.blocks_bytes,
-                   tally_take(c, &c->blocks, ino));
-    compare_counts(c, "inode", ino, "number of xattrs", row.pub.xattrs,
-                   tally_take(c, &c->xattrs, ino));
-    compare_counts(c, "inode", ino, "number of link targets", tally_take(c, &c->links, ino),
-                   S_ISLNK(mode) ? 1 : 0);
+    check_counted(c, "inode", ino, "nlink", row.pub.nlink,
+                  !named          ? 0
+                  : S_ISDIR(mode) ? 2 + subdirs
+                                  : names);
+    check_counted(c, "inode", ino, "being an orphan", tally_take(c, &c->orphans, ino),
+                  row.pub.nlink == 0);
+    check_counted(c, "inode", ino, "number of entries", row.entries,
+                  tally_take(c, &c->entries, ino));
+    check_counted(c, "inode", ino, "number of pages", row.pages, tally_take(c, &c->pages, ino));
+    check_counted(c, "inode", ino, "size of its content", row.pub.blocks_bytes,
+                  tally_take(c, &c->blocks, ino));
+    check_counted(c, "inode", ino, "number of xattrs", row.pub.xattrs,
+                  tally_take(c, &c->xattrs, ino));
+    check_counted(c, "inode", ino, "number of link targets", tally_take(c, &c->links, ino),
+                  S_ISLNK(mode) ? 1 : 0);
     if (!S_ISDIR(mode) && row.entries)
         check_differs(c, "inode %llu is no directory and has names", ID(ino));
     if (S_ISREG(mode) && row.pub.nlink > 0) {
@@ -231,16 +231,16 @@ static int check_state(struct checker *c)
     if (s.max_ino < c->counted.max_ino)
         check_differs(c, "the largest inode number is %llu, there is %llu", ID(s.max_ino),
                       ID(c->counted.max_ino));
-    compare_counts(c, "state at", s.applied_seq, "number of files", s.files, c->counted.files);
-    compare_counts(c, "state at", s.applied_seq, "sum of file sizes", s.logical_bytes,
-                   c->counted.logical_bytes);
-    compare_counts(c, "state at", s.applied_seq, "number of chunks", s.chunks, c->counted.chunks);
-    compare_counts(c, "state at", s.applied_seq, "stored bytes", s.stored_bytes,
-                   c->counted.stored_bytes);
-    compare_counts(c, "state at", s.applied_seq, "held bytes", s.held_bytes, c->counted.held_bytes);
-    compare_counts(c, "state at", s.applied_seq, "number of packs", s.packs, c->counted.packs);
-    compare_counts(c, "state at", s.applied_seq, "bytes of packs", s.pack_bytes,
-                   c->counted.pack_bytes);
+    check_counted(c, "state at", s.applied_seq, "number of files", s.files, c->counted.files);
+    check_counted(c, "state at", s.applied_seq, "sum of file sizes", s.logical_bytes,
+                  c->counted.logical_bytes);
+    check_counted(c, "state at", s.applied_seq, "number of chunks", s.chunks, c->counted.chunks);
+    check_counted(c, "state at", s.applied_seq, "stored bytes", s.stored_bytes,
+                  c->counted.stored_bytes);
+    check_counted(c, "state at", s.applied_seq, "held bytes", s.held_bytes, c->counted.held_bytes);
+    check_counted(c, "state at", s.applied_seq, "number of packs", s.packs, c->counted.packs);
+    check_counted(c, "state at", s.applied_seq, "bytes of packs", s.pack_bytes,
+                  c->counted.pack_bytes);
     return 0;
 }
 

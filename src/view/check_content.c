@@ -120,7 +120,7 @@ static int check_content_check_place(struct checker *c, const struct chunk_row *
     return r < 0 ? r : 0;
 }
 
-static void note_bases(struct checker *c, const struct chunk_row *row)
+static void note_bases_to_check(struct checker *c, const struct chunk_row *row)
 {
     for (size_t i = 0; i < row->entry.ref_count && row->entry.pack; i++)
         if (entry_ref_is_first(&row->entry, i))
@@ -144,7 +144,7 @@ static int check_content_check_chunk(struct checker *c, const struct scan *scan,
         return r;
     if (row.refs != uses)
         check_chunk_differs(c, &name, "number of references", row.refs, uses);
-    note_bases(c, &row);
+    note_bases_to_check(c, &row);
     c->counted.chunks += uses > 0;
     if (row.entry.pack == 0 || (uses == 0 && row.dependents == 0))
         return 0;
@@ -198,8 +198,8 @@ static int check_local_list(struct checker *c, const struct scan *scan)
     return check_list(scan, &c->lists);
 }
 
-static void compare_pack(struct checker *c, uint64_t pack, const char *what, uint64_t is,
-                         uint64_t counted)
+static void check_pack_count(struct checker *c, uint64_t pack, const char *what, uint64_t is,
+                             uint64_t counted)
 {
     if (is != counted)
         check_differs(c, "pack %llu: %s is %llu, counted %llu", ID(pack), what, ID(is),
@@ -215,9 +215,11 @@ static int check_content_check_pack(struct checker *c, const struct scan *scan)
     int r = pack_row_decode(pack, scan->value, scan->value_len, &row);
     if (r < 0)
         return r;
-    compare_pack(c, pack, "live bytes", row.pub.live_bytes, tally_take(c, &c->live_bytes, pack));
-    compare_pack(c, pack, "live chunks", row.pub.live_count, tally_take(c, &c->live_count, pack));
-    compare_pack(c, pack, "placed chunks", row.placed, tally_take(c, &c->placed, pack));
+    check_pack_count(c, pack, "live bytes", row.pub.live_bytes,
+                     tally_take(c, &c->live_bytes, pack));
+    check_pack_count(c, pack, "live chunks", row.pub.live_count,
+                     tally_take(c, &c->live_count, pack));
+    check_pack_count(c, pack, "placed chunks", row.placed, tally_take(c, &c->placed, pack));
     (void)tally_take(c, &c->lists, pack);
     c->counted.packs++;
     c->counted.pack_bytes += row.pub.length;

@@ -8,8 +8,8 @@
 
 #define ID(x) ((unsigned long long)(x))
 
-static int get_chunk(struct checker *c, enum key_type type, const struct chunk_name *name,
-                     struct chunk_row *row)
+static int get_checked_chunk(struct checker *c, enum key_type type, const struct chunk_name *name,
+                             struct chunk_row *row)
 {
     struct key key;
     _cleanup_value_ struct value value = {0};
@@ -26,14 +26,15 @@ static int check_remote_has_key(struct checker *c, const struct key *key)
     return r == -ENOENT ? 0 : r < 0 ? r : 1;
 }
 
-static int has_key_of(struct checker *c, enum key_type type, const struct chunk_name *name)
+static int check_remote_has_key_of(struct checker *c, enum key_type type,
+                                   const struct chunk_name *name)
 {
     struct key key;
     key_of_name(&key, type, name);
     return check_remote_has_key(c, &key);
 }
 
-static int name_of_key(const struct scan *scan, size_t at, struct chunk_name *name)
+static int name_of_checked_key(const struct scan *scan, size_t at, struct chunk_name *name)
 {
     if (scan->key_len != at + sizeof name->bytes)
         return -EUCLEAN;
@@ -51,15 +52,15 @@ static int check_remote_is_needed(struct checker *c, const struct chunk_row *loc
 static int get_local(struct checker *c, const struct chunk_name *name, struct chunk_row *row)
 {
     *row = (struct chunk_row){.entry = {.name = *name}};
-    int r = get_chunk(c, KEY_CHUNK, name, row);
+    int r = get_checked_chunk(c, KEY_CHUNK, name, row);
     return r == -ENOENT ? 0 : r;
 }
 
 /* A needed chunk lies in the remote or is pending upload. */
 static int check_one_of_both(struct checker *c, const struct chunk_name *name)
 {
-    int remote = has_key_of(c, KEY_REMOTE_CHUNK, name);
-    int pending = remote < 0 ? remote : has_key_of(c, KEY_PENDING_UPLOAD, name);
+    int remote = check_remote_has_key_of(c, KEY_REMOTE_CHUNK, name);
+    int pending = remote < 0 ? remote : check_remote_has_key_of(c, KEY_PENDING_UPLOAD, name);
     if (pending < 0)
         return pending;
     if (remote + pending != 1)
@@ -74,7 +75,7 @@ static int check_reached(struct checker *c, const struct scan *scan)
 {
     struct chunk_name name;
     struct chunk_row row;
-    int r = name_of_key(scan, 1, &name);
+    int r = name_of_checked_key(scan, 1, &name);
     if (r == 0)
         r = chunk_row_decode(&name, scan->value, scan->value_len, &row);
     if (r < 0 || row.refs == 0)
@@ -131,7 +132,7 @@ static int check_remote_chunk(struct checker *c, const struct scan *scan)
 {
     struct chunk_name name;
     struct chunk_row remote;
-    int r = name_of_key(scan, 1, &name);
+    int r = name_of_checked_key(scan, 1, &name);
     if (r == 0)
         r = chunk_row_decode(&name, scan->value, scan->value_len, &remote);
     if (r == 0 && (remote.refs != 0 || remote.entry.pack == 0 || !entry_is_sane(&remote.entry)))
@@ -161,7 +162,7 @@ static int check_dependent(struct checker *c, const struct scan *scan)
     memcpy(&base, scan->key + 1, sizeof base);
     memcpy(&name, scan->key + CHUNK_KEY_LEN + 1, sizeof name);
     bool needed = scan->key[CHUNK_KEY_LEN] == NEEDED;
-    r = get_chunk(c, KEY_REMOTE_CHUNK, &name, &remote);
+    r = get_checked_chunk(c, KEY_REMOTE_CHUNK, &name, &remote);
     if (r < 0 && r != -ENOENT)
         return r;
     if (r == -ENOENT || !entry_refers_to(&remote.entry, &base) || remote.entry.depth != depth)
@@ -174,7 +175,7 @@ static int check_dependent(struct checker *c, const struct scan *scan)
     if (r >= 0 && needed)
         r = check_one_of_both(c, &base);
     if (r >= 0)
-        r = get_chunk(c, KEY_REMOTE_CHUNK, &base, &below);
+        r = get_checked_chunk(c, KEY_REMOTE_CHUNK, &base, &below);
     if (r == 0 && below.entry.depth >= depth)
         check_chunk_differs(c, &name, "depth, above that of its base,", depth,
                             below.entry.depth + 1u);
@@ -228,7 +229,7 @@ static int check_pending(struct checker *c, const struct scan *scan)
     struct chunk_row local;
     struct key key, mark;
     uint64_t bytes;
-    int r = name_of_key(scan, 1, &name);
+    int r = name_of_checked_key(scan, 1, &name);
     if (r == 0)
         r = pending_upload_decode(scan->value, scan->value_len, &bytes);
     if (r < 0)
@@ -278,7 +279,7 @@ static void compare_remote(struct checker *c, const char *what, uint64_t is, uin
         check_differs(c, "remote: %s is %llu, counted %llu", what, ID(is), ID(counted));
 }
 
-static void compare_counters(struct checker *c)
+static void compare_remote_counters(struct checker *c)
 {
     const struct view_remote *is = &c->remote.pub, *counted = &c->counted_remote;
     compare_remote(c, "number of pending chunks", is->pending_chunks, counted->pending_chunks);
@@ -332,6 +333,6 @@ int check_remote(struct checker *c)
             r = check_walk(c, walks[i].type, report_untracked);
     }
     if (r == 0 && tracks)
-        compare_counters(c);
+        compare_remote_counters(c);
     return r;
 }

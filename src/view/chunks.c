@@ -60,7 +60,7 @@ static int chunks_count_live(struct txn *txn, const struct chunk_entry *e, int s
 }
 
 /* Bytes of the chunk on NVMe, where no file refers to it and others rest on it. */
-static uint64_t held_bytes(const struct chunk_row *row)
+static uint64_t held_chunk_bytes(const struct chunk_row *row)
 {
     return row->refs == 0 && row->dependents > 0 && row->entry.pack ? row->entry.stored_len : 0;
 }
@@ -81,7 +81,7 @@ static void chunk_put(struct txn *txn, const struct chunk_row *row, uint64_t hel
 {
     struct key key;
     key_chunk(&key, &row->entry.name);
-    txn->state.held_bytes += held_bytes(row) - held;
+    txn->state.held_bytes += held_chunk_bytes(row) - held;
     if (!chunk_row_is_live(row) && row->entry.pack == 0) {
         txn_delete(txn, &key);
         return;
@@ -117,7 +117,7 @@ int chunk_refs_change(struct txn *txn, const struct piece *piece, int64_t delta)
     if (delta > 0 && row.entry.pack != 0 && piece->within + piece->length > row.entry.raw_len)
         return txn_damage(txn, "an extent goes beyond its chunk");
     bool was_referenced = row.refs > 0;
-    uint64_t held = held_bytes(&row);
+    uint64_t held = held_chunk_bytes(&row);
     row.refs += (uint64_t)delta;
     if (was_referenced != (row.refs > 0))
         r = chunk_referenced(txn, &row, was_referenced ? -1 : 1);
@@ -131,7 +131,8 @@ int chunk_refs_change(struct txn *txn, const struct piece *piece, int64_t delta)
 }
 
 /* A chunk has its place in the pack, or no longer has it. */
-static int note_placed(struct txn *txn, const struct chunk_name *name, uint64_t pack, bool placed)
+static int note_placed_chunk(struct txn *txn, const struct chunk_name *name, uint64_t pack,
+                             bool placed)
 {
     int r = pack_account_need(txn, pack);
     if (r < 0)
@@ -155,7 +156,7 @@ static int dependents_change(struct txn *txn, const struct chunk_name *base, int
     if (sign < 0 ? row.dependents == 0 : row.dependents == UINT32_MAX)
         return txn_damage(txn, "the number of a chunk's dependents is out of range");
     bool was_live = chunk_row_is_live(&row);
-    uint64_t held = held_bytes(&row);
+    uint64_t held = held_chunk_bytes(&row);
     row.dependents += (uint32_t)sign;
     if (was_live != chunk_row_is_live(&row))
         r = chunks_count_live(txn, &row.entry, sign);
@@ -165,7 +166,7 @@ static int dependents_change(struct txn *txn, const struct chunk_name *base, int
 }
 
 /* An entry that refers to others becomes that of a place (+1), or no longer is (-1). */
-static int hold_bases(struct txn *txn, const struct chunk_entry *entry, int sign)
+static int hold_chunk_bases(struct txn *txn, const struct chunk_entry *entry, int sign)
 {
     int r = 0;
     for (size_t i = 0; i < entry->ref_count && r == 0; i++)
@@ -182,25 +183,25 @@ static int chunk_place(struct txn *txn, const struct chunk_entry *entry)
     if (r < 0)
         return r;
     const struct chunk_entry old = row.entry;
-    uint64_t held = held_bytes(&row);
+    uint64_t held = held_chunk_bytes(&row);
     bool is_live = chunk_row_is_live(&row),
          is_new = old.pack == 0 || old.stored_len != entry->stored_len;
     r = is_live ? chunks_count_live(txn, &old, -1) : 0;
     if (r == 0 && old.pack != 0)
-        r = note_placed(txn, &entry->name, old.pack, false);
+        r = note_placed_chunk(txn, &entry->name, old.pack, false);
     if (r < 0)
         return r;
     row.entry = *entry;
     r = is_live ? chunks_count_live(txn, &row.entry, 1) : 0;
     if (r == 0)
-        r = note_placed(txn, &entry->name, entry->pack, true);
+        r = note_placed_chunk(txn, &entry->name, entry->pack, true);
     if (r == 0 && is_new)
         r = remote_chunk_moved_locally(txn, &row);
     if (r < 0)
         return r;
     chunk_put(txn, &row, held);
-    r = hold_bases(txn, entry, 1);
-    return r < 0 ? r : hold_bases(txn, &old, -1);
+    r = hold_chunk_bases(txn, entry, 1);
+    return r < 0 ? r : hold_chunk_bases(txn, &old, -1);
 }
 
 struct index_walk {
@@ -256,17 +257,17 @@ static int chunk_unplace(struct txn *txn, const struct record *drop, struct chun
 {
     if (row.refs && !(drop->flags & RECORD_EVICTED))
         return txn_damage(txn, "the pack holds chunks that files refer to");
-    int r = note_placed(txn, &row.entry.name, drop->pack, false);
+    int r = note_placed_chunk(txn, &row.entry.name, drop->pack, false);
     if (r == 0 && chunk_row_is_live(&row))
         r = chunks_count_live(txn, &row.entry, -1);
     if (r < 0)
         return r;
     const struct chunk_entry old = row.entry;
-    uint64_t held = held_bytes(&row);
+    uint64_t held = held_chunk_bytes(&row);
     chunk_row_forget_place(&row);
     chunk_put(txn, &row, held);
     r = remote_chunk_moved_locally(txn, &row);
-    return r < 0 ? r : hold_bases(txn, &old, -1);
+    return r < 0 ? r : hold_chunk_bases(txn, &old, -1);
 }
 
 struct dropping {
@@ -282,7 +283,7 @@ static int drop_chunk(struct txn *txn, const struct chunk_row *row, void *arg)
     return r < 0 ? r : dropping->left == 0;
 }
 
-static int forget_placed(struct txn *txn, const struct record *drop)
+static int forget_chunks_of_pack(struct txn *txn, const struct record *drop)
 {
     struct dropping dropping = {.drop = drop, .left = txn->pack.placed};
     int r = dropping.left ? list_each(txn, KEY_PLACED, drop->pack, drop_chunk, &dropping) : 0;
@@ -298,7 +299,7 @@ int apply_drop(struct txn *txn, const struct record *rec)
     if (r < 0)
         return r == -ENOENT ? txn_damage(txn, "the pack is unknown") : r;
     uint64_t length = txn->pack.pub.length;
-    r = forget_placed(txn, rec);
+    r = forget_chunks_of_pack(txn, rec);
     if (r == 0)
         r = pack_account_need(txn, rec->pack); /* others were changed since */
     if (r < 0)

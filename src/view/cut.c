@@ -6,7 +6,7 @@
 
 #define FORGET_BATCH 20000 /* marks looked at under one lock */
 
-static int read_states(struct view_cut *cut)
+static int read_states_at_cut(struct view_cut *cut)
 {
     struct key key;
     _cleanup_value_ struct value state = {0}, remote = {0};
@@ -32,7 +32,7 @@ static int open_cut(struct view *view, bool is_alone, struct view_cut **ret_cut)
     cut->view = view;
     cut->is_alone = is_alone;
     snap_begin(&cut->snap, view);
-    int r = read_states(cut);
+    int r = read_states_at_cut(cut);
     snap_hold(&cut->snap);
     if (r < 0) {
         view_cut_close(cut);
@@ -135,8 +135,8 @@ struct rows {
     bool packs_given;
 };
 
-static int give_row(struct rows *rows, const void *key, size_t key_len, const void *value,
-                    size_t value_len)
+static int give_cut_row(struct rows *rows, const void *key, size_t key_len, const void *value,
+                        size_t value_len)
 {
     struct run_row row = {.key = key, .key_len = key_len, .value = value, .value_len = value_len};
     return rows->fn(&row, rows->arg);
@@ -144,7 +144,7 @@ static int give_row(struct rows *rows, const void *key, size_t key_len, const vo
 
 /* A chunk that the rows place in the remote is told with all that it rests on: what is sent for the
  * cut rests on what its rows tell (view_cut_base()), and all else did so before. */
-static int check_bases_reported(struct view_cut *cut, const struct chunk_entry *entry)
+static int check_cut_reports_bases(struct view_cut *cut, const struct chunk_entry *entry)
 {
     int r = 1;
     for (size_t i = 0; i < entry->ref_count && r > 0; i++) {
@@ -158,9 +158,9 @@ static int check_bases_reported(struct view_cut *cut, const struct chunk_entry *
     return r > 0 ? 0 : r == 0 ? -EUCLEAN : r;
 }
 
-static int give_removed(struct rows *rows, const struct key *key)
+static int give_cut_removal(struct rows *rows, const struct key *key)
 {
-    return rows->cut->remote.pub.is_whole ? 0 : give_row(rows, key->bytes, key->len, NULL, 0);
+    return rows->cut->remote.pub.is_whole ? 0 : give_cut_row(rows, key->bytes, key->len, NULL, 0);
 }
 
 /* Its pack is not unreferenced with this head, as it would be by what the cut needed. */
@@ -173,7 +173,7 @@ static void note_revived(struct view_cut *cut, const struct chunk_entry *entry)
 
 /* A chunk's row says how often it is referred to at the cut, and where it lies in the remote. One
  * that is missing there, and no file refers to, has none. */
-static int give_chunk(struct rows *rows, const struct chunk_row *at_cut)
+static int give_cut_chunk(struct rows *rows, const struct chunk_row *at_cut)
 {
     struct view_cut *cut = rows->cut;
     const struct chunk_name *name = &at_cut->entry.name;
@@ -183,29 +183,29 @@ static int give_chunk(struct rows *rows, const struct chunk_row *at_cut)
     int needed = cut_needs(cut, name, at_cut->refs);
     int r = needed ? needed : cut_rests_on(cut, name);
     if (r <= 0)
-        return r < 0 ? r : give_removed(rows, &key);
+        return r < 0 ? r : give_cut_removal(rows, &key);
     r = cut->is_alone ? -ENOENT : view_remote_place(cut->view, name, &row.entry);
     if (r == -ENOENT) {
         if (!cut->is_alone)
             vector_add(&cut->missing, *name);
         if (at_cut->refs == 0)
-            return give_removed(rows, &key);
+            return give_cut_removal(rows, &key);
         row.entry = at_cut->entry;
         chunk_row_forget_place(&row);
         r = 0;
     }
     if (r == 0)
-        r = check_bases_reported(cut, &row.entry);
+        r = check_cut_reports_bases(cut, &row.entry);
     if (r < 0)
         return r;
     if (!needed)
         note_revived(cut, &row.entry);
     uint8_t value[CHUNK_RUN_VALUE_LEN_MAX];
-    return give_row(rows, key.bytes, key.len, value, chunk_run_encode(&row, value));
+    return give_cut_row(rows, key.bytes, key.len, value, chunk_run_encode(&row, value));
 }
 
 /* The pack's account at the cut; -ENOENT: it was stored later. */
-static int pack_at(struct view_cut *cut, uint64_t pack, struct view_remote_pack *ret_pack)
+static int pack_at_cut(struct view_cut *cut, uint64_t pack, struct view_remote_pack *ret_pack)
 {
     struct key key;
     _cleanup_value_ struct value value = {0};
@@ -227,21 +227,21 @@ static bool may_be_removed(const struct view_cut *cut, const struct view_remote_
     return cut->remote.pub.is_whole || now->unreferenced || then->gone;
 }
 
-static int give_pack(const struct view_remote_pack *known, void *arg)
+static int give_cut_pack(const struct view_remote_pack *known, void *arg)
 {
     struct rows *rows = arg;
     struct view_cut *cut = rows->cut;
     struct view_remote_pack pack = *known, then = {.live_count = UINT32_MAX};
     struct key key;
     key_u64(&key, KEY_REMOTE_PACK, pack.pack);
-    int r = pack.unreferenced && !pack.gone ? 0 : pack_at(cut, pack.pack, &then);
+    int r = pack.unreferenced && !pack.gone ? 0 : pack_at_cut(cut, pack.pack, &then);
     if (r < 0 && r != -ENOENT)
         return r;
     if (pack.gone && !may_be_removed(cut, &pack, &then))
         return 0;
     if (pack.gone) {
         vector_add(&cut->removed, pack.pack);
-        return cut->remote.pub.is_whole ? 0 : give_row(rows, key.bytes, key.len, NULL, 0);
+        return cut->remote.pub.is_whole ? 0 : give_cut_row(rows, key.bytes, key.len, NULL, 0);
     }
     bool is_given = cut->remote.pub.is_whole || pack.head == 0;
     if (!pack.unreferenced && then.live_count == 0 &&
@@ -254,19 +254,19 @@ static int give_pack(const struct view_remote_pack *known, void *arg)
         vector_add(&cut->named, pack.pack);
     uint8_t value[REMOTE_PACK_RUN_VALUE_LEN];
     return is_given
-               ? give_row(rows, key.bytes, key.len, value, remote_pack_run_encode(&pack, value))
+               ? give_cut_row(rows, key.bytes, key.len, value, remote_pack_run_encode(&pack, value))
                : 0;
 }
 
 /* All packs are looked at: they are few (one for 24 MiB), and each may have been named,
  * unreferenced or deleted. */
-static int give_packs(struct rows *rows)
+static int give_cut_packs(struct rows *rows)
 {
     rows->packs_given = true;
     if (rows->cut->is_alone)
         return 0;
     vector_sort(&rows->cut->revived_packs, compare_u64); /* chunks come before packs */
-    return view_remote_packs(rows->cut->view, give_pack, rows);
+    return view_remote_packs(rows->cut->view, give_cut_pack, rows);
 }
 
 static int give_touched(struct rows *rows, const uint8_t *bytes, size_t len)
@@ -283,16 +283,16 @@ static int give_touched(struct rows *rows, const uint8_t *bytes, size_t len)
             return -EUCLEAN;
         memcpy(&name, bytes + 1, sizeof name);
         int r = cut_chunk(cut, &name, &row);
-        return r < 0 ? r : give_chunk(rows, &row);
+        return r < 0 ? r : give_cut_chunk(rows, &row);
     }
     _cleanup_value_ struct value value = {0};
     int r = db_get(cut->view, &cut->snap, &key, &value);
     if (r < 0 && r != -ENOENT)
         return r;
-    return give_row(rows, key.bytes, key.len, r == 0 ? value.data : NULL, value.len);
+    return give_cut_row(rows, key.bytes, key.len, r == 0 ? value.data : NULL, value.len);
 }
 
-static int give_changes(struct rows *rows)
+static int give_cut_changes(struct rows *rows)
 {
     struct key prefix;
     _cleanup_scan_ struct scan scan;
@@ -301,7 +301,7 @@ static int give_changes(struct rows *rows)
     int r = 0;
     for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
         if (!rows->packs_given && scan.key_len > 1 && scan.key[1] > KEY_REMOTE_PACK)
-            r = give_packs(rows);
+            r = give_cut_packs(rows);
         if (r == 0)
             r = give_touched(rows, scan.key + 1, scan.key_len - 1);
     }
@@ -316,7 +316,7 @@ static int give_type(struct rows *rows, uint8_t type)
     scan_open(&scan, &rows->cut->snap, &prefix);
     int r = 0;
     for (; r == 0 && scan_valid(&scan); scan_next(&scan))
-        r = give_row(rows, scan.key, scan.key_len, scan.value, scan.value_len);
+        r = give_cut_row(rows, scan.key, scan.key_len, scan.value, scan.value_len);
     return r < 0 ? r : scan_error(&scan);
 }
 
@@ -352,7 +352,7 @@ static int next_chunk(struct scan *chunks, struct chunk_row *ret)
 }
 
 /* Gives the chunks that have a row, and bases that have none, by name. */
-static int give_all_chunks(struct rows *rows)
+static int give_all_cut_chunks(struct rows *rows)
 {
     struct key prefix;
     struct chunk_row chunk, base = {0};
@@ -365,7 +365,7 @@ static int give_all_chunks(struct rows *rows)
     while (r == 0 && a >= 0 && b >= 0 && a + b > 0) {
         int order =
             a && b ? memcmp(&chunk.entry.name, &base.entry.name, sizeof chunk.entry.name) : b - a;
-        r = give_chunk(rows, order <= 0 ? &chunk : &base);
+        r = give_cut_chunk(rows, order <= 0 ? &chunk : &base);
         if (order <= 0)
             a = next_chunk(&chunks, &chunk);
         if (order >= 0)
@@ -378,8 +378,8 @@ static int give_whole(struct rows *rows)
 {
     int r = 0;
     for (const char *type = "CDEHILNOQX"; *type && r == 0; type++)
-        r = *type == KEY_REMOTE_PACK ? give_packs(rows)
-            : *type == KEY_CHUNK     ? give_all_chunks(rows)
+        r = *type == KEY_REMOTE_PACK ? give_cut_packs(rows)
+            : *type == KEY_CHUNK     ? give_all_cut_chunks(rows)
                                      : give_type(rows, (uint8_t)*type);
     return r;
 }
@@ -393,9 +393,9 @@ int view_cut_rows(struct view_cut *cut, int64_t now,
     cut->revived.count = cut->revived_packs.count = 0;
     int r = snap_resume(&cut->snap);
     if (r == 0)
-        r = cut->remote.pub.is_whole ? give_whole(&rows) : give_changes(&rows);
+        r = cut->remote.pub.is_whole ? give_whole(&rows) : give_cut_changes(&rows);
     if (r == 0 && !rows.packs_given)
-        r = give_packs(&rows);
+        r = give_cut_packs(&rows);
     snap_hold(&cut->snap);
     *ret_missing = cut->missing.count;
     return r;
@@ -403,7 +403,7 @@ int view_cut_rows(struct view_cut *cut, int64_t now,
 
 /* --- published -------------------------------------------------------------------------------- */
 
-static int note_named(struct txn *txn, const struct ids *ids, uint64_t head)
+static int note_packs_named_by_cut(struct txn *txn, const struct ids *ids, uint64_t head)
 {
     for (size_t i = 0; i < ids->count; i++) {
         int r = remote_pack_load(txn, ids->at[i]);
@@ -440,7 +440,7 @@ static void note_reported_again(struct txn *txn, const struct names *names)
     }
 }
 
-static void note_removed(struct txn *txn, const struct ids *ids)
+static void note_packs_removed_by_cut(struct txn *txn, const struct ids *ids)
 {
     for (size_t i = 0; i < ids->count; i++) {
         struct key key;
@@ -455,11 +455,11 @@ static int cut_note_published(struct view_cut *cut, uint64_t head)
 {
     struct txn txn;
     txn_begin(&txn, cut->view);
-    int r = note_named(&txn, &cut->named, head);
+    int r = note_packs_named_by_cut(&txn, &cut->named, head);
     if (r == 0)
         r = cut_note_unreferenced(&txn, &cut->unreferenced, cut->now);
     if (r == 0) {
-        note_removed(&txn, &cut->removed);
+        note_packs_removed_by_cut(&txn, &cut->removed);
         note_reported_again(&txn, &cut->missing);
         note_reported_again(&txn, &cut->revived);
         remote_pack_store(&txn);
@@ -506,7 +506,7 @@ static int forget_some_marks(struct view *view, uint64_t change, struct key *at)
 
 /* Marks up to the cut's change. One that a crash leaves only makes the next run say again what is
  * said already. In parts, so that no apply waits for long. */
-static int forget_marks(struct view *view, uint64_t change)
+static int forget_cut_marks(struct view *view, uint64_t change)
 {
     struct key at;
     int r;
@@ -520,5 +520,5 @@ static int forget_marks(struct view *view, uint64_t change)
 int view_published(struct view *view, struct view_cut *cut, uint64_t head)
 {
     int r = cut_note_published(cut, head);
-    return r < 0 ? r : forget_marks(view, cut->remote.changes);
+    return r < 0 ? r : forget_cut_marks(view, cut->remote.changes);
 }

@@ -63,8 +63,8 @@ char *view_cut_path(struct view_cut *cut, uint64_t ino)
     return path;
 }
 
-static int look_up_name(const struct snap *snap, const char *name, size_t len,
-                        struct inode_row *row)
+static int look_up_name_in_cut(const struct snap *snap, const char *name, size_t len,
+                               struct inode_row *row)
 {
     struct key key;
     struct view_entry entry;
@@ -84,7 +84,7 @@ static int cut_files_look_up(const struct snap *snap, const char *path, struct v
     int r = db_get_inode(snap->view, snap, ROOT_INO, &row);
     while (r == 0 && *path) {
         size_t len = strcspn(++path, "/");
-        r = look_up_name(snap, path, len, &row);
+        r = look_up_name_in_cut(snap, path, len, &row);
         path += len;
     }
     if (r == 0)

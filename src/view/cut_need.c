@@ -112,7 +112,7 @@ static int is_needed_now(struct view *view, const struct chunk_name *name)
  * is needed now was needed at the cut if no mark has come since. What nothing needs, now or then,
  * is told of if it has a mark that is as old as the cut; and so must be what it rests on. The mark
  * is looked for last: whatever happens meanwhile leaves one. 1, 0 or -errno. */
-static int may_report(struct view_cut *cut, const struct chunk_entry *entry, unsigned levels)
+static int cut_may_report(struct view_cut *cut, const struct chunk_entry *entry, unsigned levels)
 {
     uint64_t change;
     int needed = is_needed_now(cut->view, &entry->name);
@@ -125,7 +125,7 @@ static int may_report(struct view_cut *cut, const struct chunk_entry *entry, uns
     for (size_t i = 0; i < entry->ref_count && r > 0; i++) {
         struct chunk_entry base;
         r = view_remote_place(cut->view, &entry->refs[i].name, &base);
-        r = r == -ENOENT ? 0 : r < 0 ? r : may_report(cut, &base, levels - 1);
+        r = r == -ENOENT ? 0 : r < 0 ? r : cut_may_report(cut, &base, levels - 1);
     }
     return r;
 }
@@ -140,6 +140,6 @@ int view_cut_base(struct view_cut *cut, const struct chunk_name *name,
         r = entry_lacks_base(&now, ret_entry, NULL);
     if (r != 0)
         return r < 0 ? r : -ENOENT;
-    r = may_report(cut, ret_entry, CHUNK_DEPTH_MAX + 1);
+    r = cut_may_report(cut, ret_entry, CHUNK_DEPTH_MAX + 1);
     return r < 0 ? r : r > 0 ? 0 : -ENOENT;
 }

@@ -62,7 +62,7 @@ static int compare_known(const struct view_follow *f, const struct run_row *row)
 
 /* --- rows of the namespace -------------------------------------------------------------------- */
 
-static void count_inode(struct view_follow *f, const struct inode_row *row, int sign)
+static void count_followed_inode(struct view_follow *f, const struct inode_row *row, int sign)
 {
     if (row->pub.nlink > 0)
         count_file(&f->txn, row, sign);
@@ -81,16 +81,16 @@ static int follow_note_inode(struct view_follow *f, const struct run_row *row,
         int r = inode_decode(ino, old->data, old->len, &before);
         if (r < 0)
             return r;
-        count_inode(f, &before, -1);
+        count_followed_inode(f, &before, -1);
     }
     if (row->value)
-        count_inode(f, now, 1);
+        count_followed_inode(f, now, 1);
     if (f->changed)
         f->changed(ino, f->arg);
     return 0;
 }
 
-static bool same_value(const struct value *old, const struct run_row *row)
+static bool same_followed_value(const struct value *old, const struct run_row *row)
 {
     if (!old->data || !row->value)
         return !old->data && !row->value;
@@ -111,7 +111,7 @@ static int follow_plain(struct view_follow *f, const struct run_row *row)
     int r = txn_get(&f->txn, &key, &old);
     if (r < 0 && r != -ENOENT)
         return r;
-    if (same_value(&old, row))
+    if (same_followed_value(&old, row))
         return 0;
     r = 0;
     if (key.bytes[0] == KEY_INODE)
@@ -134,7 +134,7 @@ static int follow_chunk(struct view_follow *f, const struct run_row *row)
     return r;
 }
 
-static int take_row(struct view_follow *f, const struct run_row *row)
+static int follow_run_row(struct view_follow *f, const struct run_row *row)
 {
     switch (*(const uint8_t *)row->key) {
     case KEY_CHUNK:
@@ -153,12 +153,12 @@ static int take_absent(struct view_follow *f)
     struct run_row row = {.key = bytes, .key_len = f->scan.key_len};
     check(row.key_len <= sizeof bytes);
     memcpy(bytes, f->scan.key, row.key_len);
-    return take_row(f, &row);
+    return follow_run_row(f, &row);
 }
 
 /* Everything that the view has before the row (NULL: to the end) is absent. 1: the row is there as
  * it is. */
-static int compare_up_to(struct view_follow *f, const struct run_row *row)
+static int take_absent_up_to(struct view_follow *f, const struct run_row *row)
 {
     int r;
     while ((r = known_valid(f)) > 0) {
@@ -187,9 +187,9 @@ int view_follow_row(struct view_follow *f, const struct run_row *row)
         (row->value && row->value_len == 0))
         r = -EUCLEAN;
     else if (f->is_whole)
-        r = compare_up_to(f, row);
+        r = take_absent_up_to(f, row);
     if (r == 0)
-        r = take_row(f, row);
+        r = follow_run_row(f, row);
     if (r == 0 && row->value)
         row_numbers_note(&f->numbers, row);
     if (r == -EUCLEAN)
@@ -204,7 +204,7 @@ int view_follow_end(struct view_follow *f, const struct view_state *state, uint6
                     uint64_t max_id)
 {
     struct txn *txn = &f->txn;
-    int r = f->is_whole ? compare_up_to(f, NULL) : 0;
+    int r = f->is_whole ? take_absent_up_to(f, NULL) : 0;
     if (r == 0)
         r = row_numbers_check(&f->numbers, state, max_id);
     if (r == 0)

@@ -16,7 +16,7 @@ static bool same_refs(const struct chunk_entry *a, const struct chunk_entry *b)
     return true;
 }
 
-static bool same_place(const struct chunk_entry *a, const struct chunk_entry *b)
+static bool same_remote_place(const struct chunk_entry *a, const struct chunk_entry *b)
 {
     if (a->pack == 0 || b->pack == 0)
         return a->pack == b->pack;
@@ -25,8 +25,8 @@ static bool same_place(const struct chunk_entry *a, const struct chunk_entry *b)
            same_refs(a, b);
 }
 
-static int get_row(struct txn *txn, enum key_type type, const struct chunk_name *name,
-                   struct chunk_row *row)
+static int get_followed_row(struct txn *txn, enum key_type type, const struct chunk_name *name,
+                            struct chunk_row *row)
 {
     *row = (struct chunk_row){.entry = {.name = *name}};
     int r = chunk_row_get(txn, type, name, row);
@@ -39,12 +39,12 @@ int report_chunk(struct remote_report *report, struct txn *txn, const struct run
     int r = row->value ? row_read_chunk(row, &now) : row_chunk_name(row, &now.entry.name);
     if (r < 0)
         return r;
-    r = get_row(txn, KEY_CHUNK, &now.entry.name, &local);
+    r = get_followed_row(txn, KEY_CHUNK, &now.entry.name, &local);
     if (r == 0 && row->value && local.refs == 0)
         vector_add(&report->unused, now.entry.name);
     if (r == 0)
-        r = get_row(txn, KEY_REMOTE_CHUNK, &now.entry.name, &remote);
-    if (r < 0 || (local.refs == now.refs && same_place(&remote.entry, &now.entry)))
+        r = get_followed_row(txn, KEY_REMOTE_CHUNK, &now.entry.name, &remote);
+    if (r < 0 || (local.refs == now.refs && same_remote_place(&remote.entry, &now.entry)))
         return r;
     vector_add(&report->chunks, now);
     return 1;
@@ -73,7 +73,7 @@ static int add_unnamed_base(struct remote_report *report, struct txn *txn,
                             const struct chunk_name *base)
 {
     struct chunk_row local;
-    int r = get_row(txn, KEY_CHUNK, base, &local);
+    int r = get_followed_row(txn, KEY_CHUNK, base, &local);
     if (r == 0 && local.refs == 0 &&
         !vector_search(&report->unused, base, follow_remote_compare_names))
         vector_add(&report->chunks, (struct chunk_row){.entry = {.name = *base}});
@@ -102,12 +102,12 @@ static int add_unnamed_bases(struct remote_report *report, struct txn *txn, cons
 
 /* --- packs ------------------------------------------------------------------------------------ */
 
-static bool pack_counts(const struct view_remote_pack *pack)
+static bool followed_pack_counts(const struct view_remote_pack *pack)
 {
     return !pack->unreferenced && !pack->gone;
 }
 
-static void count_pack(struct txn *txn, const struct view_remote_pack *pack, int sign)
+static void count_followed_pack(struct txn *txn, const struct view_remote_pack *pack, int sign)
 {
     txn->remote.pub.packs += (uint64_t)(int64_t)sign;
     txn->remote.pub.pack_bytes += sign < 0 ? -pack->length : pack->length;
@@ -119,8 +119,8 @@ static int follow_remote_begin_pack(struct txn *txn, const struct pack_report *p
     int r = pack->removed ? 0 : remote_pack_load(txn, pack->row.pub.pack);
     if (pack->removed || (r < 0 && r != -ENOENT))
         return r;
-    if (r == 0 && pack_counts(&txn->remote_pack.pub))
-        count_pack(txn, &txn->remote_pack.pub, -1);
+    if (r == 0 && followed_pack_counts(&txn->remote_pack.pub))
+        count_followed_pack(txn, &txn->remote_pack.pub, -1);
     if (r == -ENOENT)
         txn->remote_pack = (struct remote_pack_row){.pub = {.pack = pack->row.pub.pack}};
     struct view_remote_pack *pub = &txn->remote_pack.pub;
@@ -130,13 +130,13 @@ static int follow_remote_begin_pack(struct txn *txn, const struct pack_report *p
     pub->gone = false;
     pub->head = 1; /* published by some head */
     txn->remote_pack_loaded = txn->remote_pack_dirty = true;
-    if (pack_counts(pub))
-        count_pack(txn, pub, 1);
+    if (followed_pack_counts(pub))
+        count_followed_pack(txn, pub, 1);
     return 0;
 }
 
 /* Places of chunks that no head needs go with their pack. */
-static int end_pack(struct txn *txn, const struct pack_report *pack)
+static int end_followed_pack(struct txn *txn, const struct pack_report *pack)
 {
     struct key key;
     int r = remote_pack_load(txn, pack->row.pub.pack);
@@ -150,8 +150,8 @@ static int end_pack(struct txn *txn, const struct pack_report *pack)
     r = remote_pack_forget_placed(txn, pack->row.pub.pack);
     if (r < 0 || !pack->removed)
         return r;
-    if (pack_counts(pub))
-        count_pack(txn, pub, -1);
+    if (followed_pack_counts(pub))
+        count_followed_pack(txn, pub, -1);
     txn->remote_pack_loaded = txn->remote_pack_dirty = false;
     key_u64(&key, KEY_REMOTE_PACK, pack->row.pub.pack);
     txn_delete(txn, &key);
@@ -160,18 +160,18 @@ static int end_pack(struct txn *txn, const struct pack_report *pack)
 
 /* --- chunks ----------------------------------------------------------------------------------- */
 
-static int place_chunk(struct txn *txn, const struct chunk_row *now)
+static int place_followed_chunk(struct txn *txn, const struct chunk_row *now)
 {
     const struct chunk_entry *entry = &now->entry;
     const struct view_remote_pack *pub = &txn->remote_pack.pub;
     struct chunk_row old;
-    int r = get_row(txn, KEY_REMOTE_CHUNK, &entry->name, &old);
-    if (r < 0 || entry->pack == 0 || same_place(&old.entry, entry))
+    int r = get_followed_row(txn, KEY_REMOTE_CHUNK, &entry->name, &old);
+    if (r < 0 || entry->pack == 0 || same_remote_place(&old.entry, entry))
         return r;
     r = remote_chunk_place(txn, entry);
     if (r < 0)
         return r;
-    if (!pack_counts(pub) || entry->offset + entry->stored_len > pub->length ||
+    if (!followed_pack_counts(pub) || entry->offset + entry->stored_len > pub->length ||
         txn->remote_pack.placed > pub->count)
         return txn_damage(txn, "a chunk does not fit the remote pack that it lies in");
     return 0;
@@ -184,7 +184,7 @@ static int set_refs(struct txn *txn, const struct chunk_row *now)
     struct chunk_row row;
     struct key key;
     uint8_t value[CHUNK_VALUE_LEN_MAX];
-    int r = get_row(txn, KEY_CHUNK, &now->entry.name, &row);
+    int r = get_followed_row(txn, KEY_CHUNK, &now->entry.name, &row);
     if (r == 0 && row.refs != now->refs)
         r = chunk_refs_change(txn, &piece, (int64_t)(now->refs - row.refs));
     if (r < 0 || now->refs == 0 || row.entry.pack)
@@ -202,7 +202,7 @@ static int follow_remote_unplace_chunk(struct txn *txn, const struct chunk_row *
     return now->entry.pack ? 0 : remote_chunk_forget(txn, &now->entry.name);
 }
 
-static int settle_chunk(struct txn *txn, const struct chunk_row *now)
+static int settle_followed_chunk(struct txn *txn, const struct chunk_row *now)
 {
     int r = now->entry.pack ? entry_check_depths(txn, &now->entry) : 0;
     return r < 0 ? r : remote_chunk_settle(txn, &now->entry.name);
@@ -218,7 +218,7 @@ static int follow_remote_compare_depths(const void *a, const void *b)
 static int apply_chunks(struct remote_report *report, struct txn *txn)
 {
     static int (*const steps[])(struct txn *, const struct chunk_row *) = {
-        place_chunk, set_refs, follow_remote_unplace_chunk, settle_chunk};
+        place_followed_chunk, set_refs, follow_remote_unplace_chunk, settle_followed_chunk};
     int r = 0;
     vector_sort(&report->chunks, follow_remote_compare_depths);
     for (size_t step = 0; step < ARRAY_LEN(steps); step++)
@@ -236,7 +236,7 @@ int report_apply(struct remote_report *report, struct txn *txn, const struct sna
     if (r == 0)
         r = apply_chunks(report, txn);
     for (size_t i = 0; i < report->packs.count && r == 0; i++)
-        r = end_pack(txn, &report->packs.at[i]);
+        r = end_followed_pack(txn, &report->packs.at[i]);
     if (r == 0) {
         remote_pack_store(txn);
         r = lists_store(txn);

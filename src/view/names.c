@@ -111,7 +111,7 @@ static int remove_xattrs(struct txn *txn, struct inode_row *row)
 }
 
 /* The inode and all that hangs on it. The caller has taken it out of the counters. */
-static int inode_remove(struct txn *txn, struct inode_row *row)
+static int remove_nameless_inode(struct txn *txn, struct inode_row *row)
 {
     int r = content_clear(txn, row);
     if (r == 0)
@@ -134,7 +134,7 @@ static int inode_unnamed(struct txn *txn, struct inode_row *row, bool orphan)
     row->pub.nlink = 0;
     count_file(txn, row, -1);
     if (!orphan)
-        return inode_remove(txn, row);
+        return remove_nameless_inode(txn, row);
     txn_put_inode(txn, row);
     struct key key;
     key_u64(&key, KEY_ORPHAN, row->pub.ino);
@@ -235,7 +235,7 @@ int apply_reap(struct txn *txn, const struct record *rec)
     r = txn_get_inode(txn, rec->ino, &row);
     if (r < 0)
         return r == -ENOENT ? txn_damage(txn, "the orphan's inode is missing") : r;
-    return inode_remove(txn, &row);
+    return remove_nameless_inode(txn, &row);
 }
 
 /* A directory must not come to lie below itself. */

@@ -7,7 +7,7 @@
 #define PATH_DEPTH_MAX 4096u /* a damaged tree may have a loop */
 
 /* A name of `ino` in `parent`; NULL if there is none. Caller frees. */
-static char *name_in(const struct snap *snap, uint64_t parent, uint64_t ino)
+static char *name_in_parent(const struct snap *snap, uint64_t parent, uint64_t ino)
 {
     struct key key;
     key_u64(&key, KEY_COOKIE, parent);
@@ -28,7 +28,7 @@ char *view_name(struct view *view, uint64_t parent, uint64_t ino)
 {
     _cleanup_snap_ struct snap snap;
     snap_begin(&snap, view);
-    return name_in(&snap, parent, ino);
+    return name_in_parent(&snap, parent, ino);
 }
 
 char *snap_path(const struct snap *snap, uint64_t ino)
@@ -42,7 +42,7 @@ char *snap_path(const struct snap *snap, uint64_t ino)
         struct inode_row row;
         _cleanup_free_ char *name = NULL;
         if (db_get_inode(snap->view, snap, ino, &row) == 0)
-            name = name_in(snap, row.pub.parent, ino);
+            name = name_in_parent(snap, row.pub.parent, ino);
         if (!name) {
             free(path);
             return xstrdup("?");

@@ -36,7 +36,7 @@ int remote_pack_load(struct txn *txn, uint64_t pack)
 }
 
 /* For a chunk whose place says that the pack exists. */
-static int remote_pack_need(struct txn *txn, uint64_t pack)
+static int load_pack_of_place(struct txn *txn, uint64_t pack)
 {
     int r = remote_pack_load(txn, pack);
     return r == -ENOENT ? txn_damage(txn, "a chunk lies in a remote pack that is unknown") : r;
@@ -45,7 +45,7 @@ static int remote_pack_need(struct txn *txn, uint64_t pack)
 /* --- pending uploads -------------------------------------------------------------------------- */
 
 /* While a head is followed: the next run says something of the chunk, or does not. */
-static void set_mark(struct txn *txn, const struct chunk_name *name, bool is_marked)
+static void set_place_mark(struct txn *txn, const struct chunk_name *name, bool is_marked)
 {
     struct touched_row touched = {.change = CHUNK_MARK};
     struct key key, mark;
@@ -75,7 +75,7 @@ void add_pending_upload(struct txn *txn, const struct chunk_entry *entry)
     txn->remote.pub.pending_chunks++;
     txn->remote.pub.pending_bytes += bytes;
     if (txn->is_following)
-        set_mark(txn, &entry->name, true);
+        set_place_mark(txn, &entry->name, true);
 }
 
 static int get_pending_upload(struct txn *txn, const struct chunk_name *name, uint64_t *ret_bytes)
@@ -101,13 +101,13 @@ static int remove_pending_upload(struct txn *txn, const struct chunk_name *name)
     txn->remote.pub.pending_chunks--;
     txn->remote.pub.pending_bytes -= bytes;
     if (txn->is_following)
-        set_mark(txn, name, false);
+        set_place_mark(txn, name, false);
     return 0;
 }
 
 /* A chunk that has its place there begins (+1) or ceases (-1) to be one that no file refers to, and
  * something needed rests on. */
-static void count_held(struct txn *txn, const struct chunk_entry *remote, int sign)
+static void count_held_place(struct txn *txn, const struct chunk_entry *remote, int sign)
 {
     txn->remote.pub.held_bytes += sign < 0 ? -(uint64_t)remote->stored_len : remote->stored_len;
 }
@@ -125,7 +125,7 @@ static int places_count_live(struct txn *txn, const struct chunk_entry *remote, 
     pack->live_bytes += sign < 0 ? -(uint64_t)remote->stored_len : remote->stored_len;
     txn->remote_pack_dirty = true;
     if (refs == 0)
-        count_held(txn, remote, sign);
+        count_held_place(txn, remote, sign);
     return 0;
 }
 
@@ -151,7 +151,8 @@ static void touch_chunk(struct txn *txn, const struct chunk_name *name)
     txn_touch(txn, &key);
 }
 
-static int need_changed(struct txn *txn, const struct chunk_row *row, uint64_t refs, int sign);
+static int places_need_changed(struct txn *txn, const struct chunk_row *row, uint64_t refs,
+                               int sign);
 
 /* Changes what the base's key of the dependent says; ABSENT: there is none. */
 static int change_dependent(struct txn *txn, const struct chunk_name *base,
@@ -178,11 +179,11 @@ static int change_dependent(struct txn *txn, const struct chunk_name *base,
     if (after < 0 || after == before)
         return after < 0 ? after : 0;
     touch_chunk(txn, base);
-    return need_changed(txn, &row, 0, after ? 1 : -1);
+    return places_need_changed(txn, &row, 0, after ? 1 : -1);
 }
 
-static int change_bases(struct txn *txn, const struct chunk_entry *entry, enum need from,
-                        enum need to)
+static int change_dependents(struct txn *txn, const struct chunk_entry *entry, enum need from,
+                             enum need to)
 {
     int r = 0;
     for (size_t i = 0; i < entry->ref_count && r == 0; i++)
@@ -219,7 +220,7 @@ static int places_leave_pack(struct txn *txn, const struct chunk_entry *entry, e
     struct chunk_row row;
     int r = local_row(txn, &entry->name, &row);
     if (r == 0)
-        r = remote_pack_need(txn, entry->pack);
+        r = load_pack_of_place(txn, entry->pack);
     if (r < 0)
         return r;
     if (txn->remote_pack.placed == 0)
@@ -238,7 +239,7 @@ static int places_unplace_chunk(struct txn *txn, const struct chunk_entry *entry
         return r;
     key_of_name(&key, KEY_REMOTE_CHUNK, &entry->name);
     txn_delete(txn, &key);
-    return change_bases(txn, entry, need, ABSENT);
+    return change_dependents(txn, entry, need, ABSENT);
 }
 
 /* A needed chunk's place is lost, or worth nothing. */
@@ -272,7 +273,7 @@ static int leave_if_local(struct txn *txn, const struct chunk_name *name, unsign
 
 /* The chunk has no place any more: so entries that rest on it, through others, too, are
  * incomplete. Those of needed chunks that lie here are sent anew. Chunks that are not
- * needed are looked at by need_changed() when they become so. */
+ * needed are looked at by places_need_changed() when they become so. */
 static int leave_lost_base(struct txn *txn, const struct chunk_name *base, unsigned levels)
 {
     struct chunk_name name;
@@ -301,7 +302,8 @@ static int drop_incomplete(struct txn *txn, const struct chunk_entry *entry)
 }
 
 /* The chunk begins (+1) or ceases (-1) to be needed; `refs`: of files, while it is. */
-static int need_changed(struct txn *txn, const struct chunk_row *row, uint64_t refs, int sign)
+static int places_need_changed(struct txn *txn, const struct chunk_row *row, uint64_t refs,
+                               int sign)
 {
     struct chunk_row remote;
     int r = chunk_row_get(txn, KEY_REMOTE_CHUNK, &row->entry.name, &remote);
@@ -320,13 +322,13 @@ static int need_changed(struct txn *txn, const struct chunk_row *row, uint64_t r
         add_pending_upload(txn, &row->entry);
         return 0;
     }
-    r = remote_pack_need(txn, remote.entry.pack);
+    r = load_pack_of_place(txn, remote.entry.pack);
     if (r == 0)
         r = places_count_live(txn, &remote.entry, refs, sign);
     if (r < 0)
         return r;
-    return sign > 0 ? change_bases(txn, &remote.entry, UNNEEDED, NEEDED)
-                    : change_bases(txn, &remote.entry, NEEDED, UNNEEDED);
+    return sign > 0 ? change_dependents(txn, &remote.entry, UNNEEDED, NEEDED)
+                    : change_dependents(txn, &remote.entry, NEEDED, UNNEEDED);
 }
 
 int remote_chunk_refs_changed(struct txn *txn, const struct chunk_row *row, int sign)
@@ -336,11 +338,11 @@ int remote_chunk_refs_changed(struct txn *txn, const struct chunk_row *row, int 
         return 0;
     int r = base_has(&(struct look){.txn = txn}, &row->entry.name, NEEDED);
     if (r == 0)
-        return need_changed(txn, row, 1, sign);
+        return places_need_changed(txn, row, 1, sign);
     if (r > 0)
         r = chunk_row_get(txn, KEY_REMOTE_CHUNK, &row->entry.name, &remote);
     if (r == 0)
-        count_held(txn, &remote.entry, -sign);
+        count_held_place(txn, &remote.entry, -sign);
     return r == -ENOENT ? 0 : r;
 }
 
@@ -397,7 +399,7 @@ int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
     if (r == 0)
         r = exchange_bases(txn, &old.entry, entry, need);
     if (r == 0)
-        r = remote_pack_need(txn, entry->pack);
+        r = load_pack_of_place(txn, entry->pack);
     if (r < 0)
         return r;
     key_of_name(&key, KEY_REMOTE_CHUNK, &entry->name);
@@ -408,7 +410,7 @@ int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
     return needed ? places_count_live(txn, entry, row.refs, 1) : 0;
 }
 
-static int forget_entry(struct txn *txn, const struct chunk_entry *entry)
+static int forget_place_of_entry(struct txn *txn, const struct chunk_entry *entry)
 {
     struct chunk_row row;
     int r = local_row(txn, &entry->name, &row);
@@ -424,7 +426,7 @@ int remote_chunk_forget(struct txn *txn, const struct chunk_name *name)
 {
     struct chunk_row remote;
     int r = chunk_row_get(txn, KEY_REMOTE_CHUNK, name, &remote);
-    return r == -ENOENT ? 0 : r < 0 ? r : forget_entry(txn, &remote.entry);
+    return r == -ENOENT ? 0 : r < 0 ? r : forget_place_of_entry(txn, &remote.entry);
 }
 
 /* A head may say of a chunk that it lies there, and nothing of what it rests on; or something of a
@@ -440,7 +442,7 @@ int remote_chunk_settle(struct txn *txn, const struct chunk_name *name)
     if (needed < 0)
         return needed;
     r = chunk_row_get(txn, KEY_REMOTE_CHUNK, name, &remote);
-    set_mark(txn, name, r == -ENOENT ? needed : !needed);
+    set_place_mark(txn, name, r == -ENOENT ? needed : !needed);
     if (r < 0 || !needed)
         return r == -ENOENT ? 0 : r;
     r = entry_lacks_base(&look, &remote.entry, NULL);
@@ -454,14 +456,14 @@ int remote_chunk_settle(struct txn *txn, const struct chunk_name *name)
 static int forget_place(struct txn *txn, const struct chunk_row *remote, void *arg)
 {
     (void)arg;
-    return forget_entry(txn, &remote->entry);
+    return forget_place_of_entry(txn, &remote->entry);
 }
 
 int remote_pack_forget_placed(struct txn *txn, uint64_t pack)
 {
     int r = list_each(txn, KEY_REMOTE_PLACED, pack, forget_place, NULL);
     if (r == 0)
-        r = remote_pack_need(txn, pack);
+        r = load_pack_of_place(txn, pack);
     if (r == 0 && txn->remote_pack.placed)
         return txn_damage(txn, "a remote pack has fewer chunks than it counts");
     list_remove(txn, KEY_REMOTE_PLACED, pack);

@@ -184,7 +184,7 @@ struct next_file {
     bool is_found;
 };
 
-static int look_at_inode(const struct scan *scan, struct next_file *next)
+static int read_next_file(const struct scan *scan, struct next_file *next)
 {
     struct inode_row row;
     if (scan->key_len != KEY_U64_LEN)
@@ -208,7 +208,7 @@ int view_next_file(struct view *view, uint64_t from, struct view_inode *ret_inod
     scan_open_at(&scan, &snap, &prefix, &key);
     int r = 0;
     for (; r == 0 && !next.is_found && scan_valid(&scan); scan_next(&scan))
-        r = look_at_inode(&scan, &next);
+        r = read_next_file(&scan, &next);
     if (r == 0)
         r = scan_error(&scan);
     return r < 0 ? r : next.is_found ? 0 : -ENOENT;

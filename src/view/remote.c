@@ -255,7 +255,7 @@ struct pack_walk {
 };
 
 /* As it is now: it may have moved since the snapshot. */
-static int pack_chunk(const struct chunk_row *then, void *arg)
+static int walk_remote_pack_chunk(const struct chunk_row *then, void *arg)
 {
     const struct pack_walk *walk = arg;
     const struct look now = {.view = walk->view};
@@ -278,7 +278,7 @@ int view_remote_pack_chunks(struct view *view, uint64_t pack,
 {
     _cleanup_snap_ struct snap snap;
     snap_begin(&snap, view);
-    int r = snap_list_each(&snap, KEY_REMOTE_PLACED, pack, pack_chunk,
+    int r = snap_list_each(&snap, KEY_REMOTE_PLACED, pack, walk_remote_pack_chunk,
                            &(struct pack_walk){view, pack, fn, arg});
     return r > 0 ? 0 : r;
 }
@@ -410,7 +410,8 @@ static int remote_add_unpublished(struct view *view, const struct scan *scan,
     return r == -ENOENT ? 0 : r;
 }
 
-static int count_marks(struct view *view, uint64_t max, struct view_unpublished_total *ret)
+static int count_unpublished_marks(struct view *view, uint64_t max,
+                                   struct view_unpublished_total *ret)
 {
     static const uint8_t inodes = KEY_INODE;
     struct key prefix;
@@ -431,7 +432,7 @@ int view_unpublished_total(struct view *view, uint64_t max, struct view_unpublis
     struct view_remote remote = view_remote(view);
     *ret = (struct view_unpublished_total){0};
     if (remote.tracks && !remote.is_whole)
-        return count_marks(view, max, ret);
+        return count_unpublished_marks(view, max, ret);
     struct view_state state = view_state(view); /* nothing was ever published */
     *ret = (struct view_unpublished_total){
         .inodes = state.files, .files = state.files, .bytes = state.logical_bytes};

@@ -25,7 +25,7 @@ static int rows_check_inode(const struct run_row *row, struct inode_row *ret_ino
     return r == 0 && ret_inode->pub.version > VERSION_MAX ? -EUCLEAN : r;
 }
 
-static bool is_named_key(const struct run_row *row)
+static bool row_has_named_key(const struct run_row *row)
 {
     return row->key_len > KEY_U64_LEN && row->key_len <= KEY_U64_LEN + NAME_LEN_MAX;
 }
@@ -44,10 +44,10 @@ static int rows_check_cookie(const struct run_row *row)
 static int rows_check_name(const struct run_row *row)
 {
     struct view_entry entry;
-    return is_named_key(row) ? name_decode(row->value, row->value_len, &entry) : -EUCLEAN;
+    return row_has_named_key(row) ? name_decode(row->value, row->value_len, &entry) : -EUCLEAN;
 }
 
-static int check_bytes(const struct run_row *row, bool key_fits)
+static int check_row_bytes(const struct run_row *row, bool key_fits)
 {
     const uint8_t *bytes;
     size_t len;
@@ -71,13 +71,13 @@ int row_check_plain(const struct run_row *row, struct piece_list *scratch,
                                      scratch)
                        : -EUCLEAN;
     case KEY_BLOB:
-        return check_bytes(row, is_page);
+        return check_row_bytes(row, is_page);
     case KEY_XATTR:
-        return check_bytes(row, is_named_key(row));
+        return check_row_bytes(row, row_has_named_key(row));
     case KEY_LINK:
-        return check_bytes(row, is_number);
+        return check_row_bytes(row, is_number);
     case KEY_ORPHAN:
-        return check_bytes(row, is_number && row->value_len == 1);
+        return check_row_bytes(row, is_number && row->value_len == 1);
     default:
         return -EUCLEAN;
     }

@@ -19,14 +19,14 @@ static int txn_compare_keys(const uint8_t *a, size_t a_len, const uint8_t *b, si
     return order != 0 ? order : a_len < b_len ? -1 : a_len > b_len;
 }
 
-static int compare_changes(const struct change *a, const struct change *b)
+static int compare_txn_changes(const struct change *a, const struct change *b)
 {
     return txn_compare_keys(a->key, a->key_len, b->key, b->key_len);
 }
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-function"
-RB_GENERATE_INTERNAL(change_tree, change, node, compare_changes, static)
+RB_GENERATE_INTERNAL(change_tree, change, node, compare_txn_changes, static)
 #pragma GCC diagnostic pop
 
 void txn_begin(struct txn *txn, struct view *view)
@@ -42,17 +42,17 @@ void txn_begin(struct txn *txn, struct view *view)
     txn->cut = txn->state.applied_seq;
 }
 
-static void change_free(struct change *change)
+static void txn_change_free(struct change *change)
 {
     free(change->value);
     free(change);
 }
 
-static void forget_changes(struct txn *txn)
+static void forget_txn_changes(struct txn *txn)
 {
     for (size_t i = 0; i < txn->slot_count; i++) {
         if (txn->slots[i])
-            change_free(txn->slots[i]);
+            txn_change_free(txn->slots[i]);
         txn->slots[i] = NULL;
     }
     txn->used = 0;
@@ -71,7 +71,7 @@ static void close_seek(struct txn *txn)
 
 void txn_end(struct txn *txn)
 {
-    forget_changes(txn);
+    forget_txn_changes(txn);
     free(txn->slots);
     vector_free(&txn->marks);
     vector_free(&txn->listed);
@@ -160,7 +160,7 @@ static void txn_mark(struct txn *txn, const struct key *key, struct change *chan
     vector_add_all(&txn->marks, key->bytes, key->len);
 }
 
-static void add_marks(const struct txn *txn, rocksdb_writebatch_t *batch)
+static void add_txn_marks(const struct txn *txn, rocksdb_writebatch_t *batch)
 {
     struct touched_row row = {.change = txn->remote.changes, .cut = txn->cut};
     uint8_t value[TOUCHED_VALUE_LEN];
@@ -346,7 +346,7 @@ static rocksdb_writebatch_t *batch_of(struct txn *txn)
 {
     rocksdb_writebatch_t *batch = rocksdb_writebatch_create();
     add_cleared(txn, batch);
-    add_marks(txn, batch);
+    add_txn_marks(txn, batch);
     for (size_t i = 0; i < txn->slot_count; i++) {
         const struct change *c = txn->slots[i];
         if (!c)
@@ -360,7 +360,7 @@ static rocksdb_writebatch_t *batch_of(struct txn *txn)
     return batch;
 }
 
-static int write_changes(struct txn *txn)
+static int write_txn_changes(struct txn *txn)
 {
     rocksdb_writebatch_t *batch = batch_of(txn);
     int r = db_write(txn->view, batch, NULL);
@@ -371,8 +371,8 @@ static int write_changes(struct txn *txn)
 int txn_write_ahead(struct txn *txn)
 {
     check(!txn->seekable && !txn->remote_pack_dirty && !txn->pack_dirty && !txn->listed.count);
-    int r = write_changes(txn);
-    forget_changes(txn);
+    int r = write_txn_changes(txn);
+    forget_txn_changes(txn);
     txn->marks.count = 0;
     txn->cleared = 0;
     return r;
@@ -390,7 +390,7 @@ int txn_commit(struct txn *txn)
         key_type(&key, KEY_REMOTE_STATE);
         txn_put(txn, &key, remote, remote_state_row_encode(&txn->remote, remote));
     }
-    int r = write_changes(txn);
+    int r = write_txn_changes(txn);
     if (r < 0)
         return r;
     mutex_lock(&txn->view->lock);

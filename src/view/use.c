@@ -92,7 +92,7 @@ int snap_resume(struct snap *s)
 }
 
 /* No reader is left, and no reader begins to. -EBUSY: some take long. */
-static int begin_closing(struct view *view)
+static int begin_closing_uses(struct view *view)
 {
     struct view_uses *uses = &view->uses;
     int64_t until = clock_monotonic_ns() + DRAIN_MS * 1000000ll;
@@ -107,7 +107,7 @@ static int begin_closing(struct view *view)
     return -EBUSY;
 }
 
-static void end_closing(struct view *view)
+static void end_closing_uses(struct view *view)
 {
     LOCK_SCOPE(&view->uses.lock);
     view->uses.is_closing = false;
@@ -158,7 +158,7 @@ int view_reopen(struct view *view)
     LOCK_SCOPE(&view->change);
     int r = probe_disk(view);
     if (r == 0)
-        r = begin_closing(view);
+        r = begin_closing_uses(view);
     if (r < 0)
         return r;
     if (view->db) {
@@ -170,7 +170,7 @@ int view_reopen(struct view *view)
     r = view_open_database(view, false, 0);
     if (r == 0)
         atomic_store(&view->has_failed, false);
-    end_closing(view);
+    end_closing_uses(view);
     if (r == 0)
         log_info("the view's database was opened anew after an error");
     return r;

@@ -29,7 +29,7 @@ static void write_u64(struct writer *w, uint64_t v)
     w->at += 8;
 }
 
-static void write_bytes(struct writer *w, const void *p, size_t len)
+static void write_value_bytes(struct writer *w, const void *p, size_t len)
 {
     if (len)
         memcpy(w->at, p, len);
@@ -51,7 +51,7 @@ static uint64_t read_u64(struct cursor *c)
     return cursor_le64(c);
 }
 
-static void read_bytes(struct cursor *c, void *p, size_t len)
+static void read_value_bytes(struct cursor *c, void *p, size_t len)
 {
     const void *bytes = cursor_bytes(c, len);
     if (bytes)
@@ -140,7 +140,7 @@ size_t cookie_encode(const struct view_entry *entry, const char *name, size_t na
     struct writer w = value_write(p);
     write_u64(&w, entry->ino);
     write_u32(&w, entry->type);
-    write_bytes(&w, name, name_len);
+    write_value_bytes(&w, name, name_len);
     return (size_t)(w.at - p);
 }
 
@@ -188,7 +188,7 @@ static uint32_t read_number32(struct cursor *c)
 }
 
 /* Lengths as what is missing of a whole chunk, which most have. */
-static void write_length(struct writer *w, uint32_t length)
+static void write_missing_length(struct writer *w, uint32_t length)
 {
     write_number(w, (uint32_t)(CHUNK_SIZE_MAX - length));
 }
@@ -201,16 +201,16 @@ static uint32_t values_read_length(struct cursor *c)
 static void write_refs(struct writer *w, const struct chunk_entry *e)
 {
     for (size_t i = 0; i < e->ref_count; i++) {
-        write_bytes(w, e->refs[i].name.bytes, sizeof e->refs[i].name.bytes);
+        write_value_bytes(w, e->refs[i].name.bytes, sizeof e->refs[i].name.bytes);
         write_number(w, e->refs[i].offset);
-        write_length(w, e->refs[i].length);
+        write_missing_length(w, e->refs[i].length);
     }
 }
 
 static void read_refs(struct cursor *c, struct chunk_entry *e)
 {
     for (size_t i = 0; i < e->ref_count; i++) {
-        read_bytes(c, e->refs[i].name.bytes, sizeof e->refs[i].name.bytes);
+        read_value_bytes(c, e->refs[i].name.bytes, sizeof e->refs[i].name.bytes);
         e->refs[i].offset = read_number32(c);
         e->refs[i].length = values_read_length(c);
     }
@@ -230,8 +230,8 @@ size_t chunk_row_encode(const struct chunk_row *row, uint8_t *p)
     write_u8(&w, e->ref_count);
     write_number(&w, row->refs);
     write_number(&w, row->dependents);
-    write_length(&w, e->raw_len);
-    write_bytes(&w, &pack, sizeof pack);
+    write_missing_length(&w, e->raw_len);
+    write_value_bytes(&w, &pack, sizeof pack);
     write_number(&w, e->offset);
     write_number(&w, e->stored_len);
     write_refs(&w, e);
@@ -258,7 +258,7 @@ int chunk_row_decode(const struct chunk_name *name, const void *p, size_t len,
     row->refs = read_number(&c);
     row->dependents = read_number32(&c);
     e->raw_len = values_read_length(&c);
-    read_bytes(&c, &pack, sizeof pack);
+    read_value_bytes(&c, &pack, sizeof pack);
     e->pack = be64toh(pack);
     e->offset = read_number(&c);
     e->stored_len = read_number32(&c);
@@ -278,7 +278,7 @@ size_t chunk_run_encode(const struct chunk_row *row, uint8_t *p)
     check(e->ref_count <= CHUNK_REFS_MAX);
     CHUNK_RUN_FIELDS(PUT);
     for (size_t i = 0; i < e->ref_count; i++) {
-        write_bytes(&w, e->refs[i].name.bytes, sizeof e->refs[i].name.bytes);
+        write_value_bytes(&w, e->refs[i].name.bytes, sizeof e->refs[i].name.bytes);
         write_u32(&w, e->refs[i].offset);
         write_u32(&w, e->refs[i].length);
     }
@@ -298,7 +298,7 @@ int chunk_run_decode(const struct chunk_name *name, const void *p, size_t len,
         return -EUCLEAN;
     }
     for (size_t i = 0; i < e->ref_count; i++) {
-        read_bytes(&c, e->refs[i].name.bytes, sizeof e->refs[i].name.bytes);
+        read_value_bytes(&c, e->refs[i].name.bytes, sizeof e->refs[i].name.bytes);
         e->refs[i].offset = read_u32(&c);
         e->refs[i].length = read_u32(&c);
     }
@@ -326,14 +326,14 @@ int pack_row_decode(uint64_t pack, const void *p, size_t len, struct pack_row *r
 }
 
 /* Held bytes come behind all else, where there are any. */
-static size_t write_held(struct writer *w, uint8_t *p, uint64_t bytes, size_t len_max)
+static size_t write_held_value(struct writer *w, uint8_t *p, uint64_t bytes, size_t len_max)
 {
     if (bytes)
         write_u64(w, bytes);
     return value_written(w, p, bytes ? len_max : len_max - sizeof bytes);
 }
 
-static int read_held(struct cursor *c, uint64_t *ret_bytes)
+static int read_held_value(struct cursor *c, uint64_t *ret_bytes)
 {
     *ret_bytes = 0;
     if (c->at == c->end)
@@ -352,9 +352,9 @@ size_t state_encode(const struct view_state *row, uint8_t *p)
     struct writer w = {p};
     write_u8(&w, VIEW_VERSION);
     write_u64(&w, row->applied_seq);
-    write_bytes(&w, row->chain, sizeof row->chain);
+    write_value_bytes(&w, row->chain, sizeof row->chain);
     STATE_COUNTS(PUT);
-    return write_held(&w, p, row->held_bytes, STATE_VALUE_LEN_MAX);
+    return write_held_value(&w, p, row->held_bytes, STATE_VALUE_LEN_MAX);
 }
 
 int state_decode(const void *p, size_t len, struct view_state *row)
@@ -364,9 +364,9 @@ int state_decode(const void *p, size_t len, struct view_state *row)
     if (version != VIEW_VERSION)
         return version > 0 && version < VIEW_VERSION ? -ESTALE : -EUCLEAN;
     row->applied_seq = read_u64(&c);
-    read_bytes(&c, row->chain, sizeof row->chain);
+    read_value_bytes(&c, row->chain, sizeof row->chain);
     STATE_COUNTS(GET);
-    return read_held(&c, &row->held_bytes);
+    return read_held_value(&c, &row->held_bytes);
 }
 
 #define REMOTE_PACK_FIELDS(field)                                                                  \
@@ -416,7 +416,7 @@ size_t remote_state_row_encode(const struct remote_state_row *row, uint8_t *p)
 {
     struct writer w = value_write(p);
     REMOTE_STATE_FIELDS(PUT);
-    return write_held(&w, p, row->pub.held_bytes, REMOTE_STATE_VALUE_LEN_MAX);
+    return write_held_value(&w, p, row->pub.held_bytes, REMOTE_STATE_VALUE_LEN_MAX);
 }
 
 int remote_state_row_decode(const void *p, size_t len, struct remote_state_row *row)
@@ -424,7 +424,7 @@ int remote_state_row_decode(const void *p, size_t len, struct remote_state_row *
     struct cursor c = value_begin(p, len);
     *row = (struct remote_state_row){0};
     REMOTE_STATE_FIELDS(GET);
-    return read_held(&c, &row->pub.held_bytes);
+    return read_held_value(&c, &row->pub.held_bytes);
 }
 
 size_t touched_encode(const struct touched_row *row, uint8_t *p)
@@ -481,7 +481,7 @@ static void piece_encode(uint64_t base, const struct piece *e, struct writer *w)
     write_u32(w, e->within);
     write_u8(w, (uint8_t)e->kind);
     if (e->kind == EXTENT_CHUNK) {
-        write_bytes(w, e->chunk.bytes, sizeof e->chunk.bytes);
+        write_value_bytes(w, e->chunk.bytes, sizeof e->chunk.bytes);
         return;
     }
     write_u64(w, e->blob_version);
@@ -497,7 +497,7 @@ static int piece_decode(uint64_t base, struct cursor *c, struct piece *e)
     e->within = read_u32(c);
     e->kind = (enum extent_kind)read_u8(c);
     if (e->kind == EXTENT_CHUNK) {
-        read_bytes(c, e->chunk.bytes, sizeof e->chunk.bytes);
+        read_value_bytes(c, e->chunk.bytes, sizeof e->chunk.bytes);
         return c->failed ? -EUCLEAN : 0;
     }
     e->blob_version = read_u64(c);

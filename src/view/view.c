@@ -47,7 +47,7 @@ static void set_tables(struct view *view, size_t cache_bytes)
     rocksdb_block_based_options_destroy(table);
 }
 
-static void set_options(struct view *view, const struct view_options *options)
+static void set_view_options(struct view *view, const struct view_options *options)
 {
     rocksdb_options_t *o = view->options = rocksdb_options_create();
     rocksdb_options_set_create_if_missing(o, options->create);
@@ -140,7 +140,7 @@ static int view_load_remote(struct view *view)
 }
 
 /* A new database gets its root with `create`. */
-static int load_state(struct view *view, bool create, int64_t root_time)
+static int load_view_state(struct view *view, bool create, int64_t root_time)
 {
     struct key key;
     _cleanup_value_ struct value value = {0};
@@ -225,7 +225,7 @@ int view_open_database(struct view *view, bool create, int64_t root_time)
         return db_error("cannot open", message);
     view->db = db;
     view_note_changing(true);
-    int r = load_state(view, create, root_time);
+    int r = load_view_state(view, create, root_time);
     view_note_changing(false);
     if (r < 0) {
         rocksdb_close(view->db);
@@ -247,7 +247,7 @@ int view_open(const char *path, const struct view_options *options, int64_t root
     view->is_quiet =
         options->begins_quietly &&
         !is_missing(path); /* a new one has nothing due, and may be about to take a whole journal */
-    set_options(view, options);
+    set_view_options(view, options);
     int r = view_open_database(view, true, root_time);
     if (r < 0) {
         view_close(view);
