@@ -90,7 +90,7 @@ struct registering {
     VECTOR(struct whole_pack) packs;
 };
 
-static int count_entry(const struct chunk_entry *entry, void *arg)
+static int count_adopted_entry(const struct chunk_entry *entry, void *arg)
 {
     (void)entry;
     (*(uint32_t *)arg)++;
@@ -158,7 +158,7 @@ static int register_packs(struct registering *reg)
         uint32_t count = 0;
         if (!packs_is_ours(reg->store, reg->packs.at[i].id)) /* set aside as a leftover */
             continue;
-        r = packs_recover_index(reg->store, reg->packs.at[i].id, count_entry, &count);
+        r = packs_recover_index(reg->store, reg->packs.at[i].id, count_adopted_entry, &count);
         /* The pack is kept, whatever it holds: runs may refer to it. */
         bool is_lost = r == -EUCLEAN || r == -EBADMSG || r == -EIO;
         if (r == -ENOENT)
@@ -214,7 +214,7 @@ struct looking {
 
 /* Where content lies, and when it was read, is no change that another writer's state must not take
  * the place of. */
-static bool is_news(const struct record *rec)
+static bool is_newsworthy(const struct record *rec)
 {
     bool is_access = rec->type == REC_SETATTR && rec->mask == ATTR_ATIME;
     return rec->type != REC_PACK && rec->type != REC_DROP && !is_access;
@@ -223,7 +223,7 @@ static bool is_news(const struct record *rec)
 static void look_at_record(const struct record *rec, void *arg)
 {
     struct looking *look = arg;
-    look->has_news = look->has_news || is_news(rec);
+    look->has_news = look->has_news || is_newsworthy(rec);
 }
 
 static int look_at_batch(const struct journal_batch *batch, void *arg)
@@ -309,7 +309,7 @@ static int begin_with(struct store *store, const struct head *head, char **ret_t
     return r;
 }
 
-static bool same_state(const struct head *a, const struct head *b)
+static bool same_head_state(const struct head *a, const struct head *b)
 {
     if (a->cut != b->cut || a->run_count != b->run_count ||
         memcmp(a->chain, b->chain, CHAIN_LEN) != 0)
@@ -361,7 +361,7 @@ static int go_on_from(struct store *store, const struct head *head)
 enum verdict { KEEP, BEGIN, GO_ON, REFUSE, DAMAGED };
 
 /* Was the known head published in this remote? Not in one that is gone, or in another. */
-static bool is_of_remote(struct store *store, const struct head *known)
+static bool was_head_of_remote(struct store *store, const struct head *known)
 {
     _cleanup_free_ char *name = local_remote_name(store);
     return known && !local_head_is_lost(known) && (!name || strcmp(name, store->remote->name) == 0);
@@ -402,9 +402,9 @@ static char *adopt_explain_damage(const struct store *store)
 static enum verdict judge_head(struct store *store, const struct head *known,
                                const struct head *head, bool is_ours)
 {
-    bool was_here = is_of_remote(store, known);
+    bool was_here = was_head_of_remote(store, known);
     struct looking look = {.head = head, .known_cut = was_here ? known->cut : 0};
-    if (known && !local_head_is_lost(known) && same_state(known, head))
+    if (known && !local_head_is_lost(known) && same_head_state(known, head))
         return KEEP;
     if (journal_read(store, 0, look_at_batch, &look) < 0)
         return DAMAGED;
@@ -427,8 +427,8 @@ static enum verdict judge_head(struct store *store, const struct head *known,
     return !has_news && goes_on ? BEGIN : REFUSE;
 }
 
-static int settle_store(struct store *store, const struct head *known, const struct head *head,
-                        char **ret_text)
+static int settle_adoption(struct store *store, const struct head *known, const struct head *head,
+                           char **ret_text)
 {
     bool is_ours = !store->remote->was_theirs;
     switch (judge_head(store, known, head, is_ours)) {
@@ -487,7 +487,7 @@ int adopt_decide(struct store *store, char **ret_text)
     int r = 0;
     if (has_state &&
         (!has_known || memcmp(known->nonce, remote->head.nonce, sizeof known->nonce) != 0))
-        r = settle_store(store, has_known ? known : NULL, &remote->head, ret_text);
+        r = settle_adoption(store, has_known ? known : NULL, &remote->head, ret_text);
     free(known);
     return r;
 }
@@ -516,7 +516,7 @@ int adopt_is_consistent(struct remote *remote, char **ret_text)
     struct head *known = xmalloc(sizeof *known);
     bool knows = local_head_read(store, known) == 0 && !local_head_is_lost(known);
     bool is_known = knows && (memcmp(known->nonce, head->nonce, sizeof known->nonce) == 0 ||
-                              same_state(known, head));
+                              same_head_state(known, head));
     bool is_ours = memcmp(head->store, store->sb.store, sizeof head->store) == 0;
     bool has_other = head->run_count > 0 && !is_known;
     /* Publishing it seemed to fail at mount: a claim has the state that we know, a take-over may

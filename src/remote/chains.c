@@ -54,13 +54,13 @@ static uint32_t *slot_of(const struct chains *chains, const struct chunk_name *n
     }
 }
 
-static struct link *find_link(const struct chains *chains, const struct chunk_name *name)
+static struct link *find_chain_link(const struct chains *chains, const struct chunk_name *name)
 {
     uint32_t slot = *slot_of(chains, name);
     return slot ? &chains->links.at[slot - 1] : NULL;
 }
 
-static void add_link(struct chains *chains, const struct link *link)
+static void add_chain_link(struct chains *chains, const struct link *link)
 {
     uint32_t *slot = slot_of(chains, &link->name);
     check(*slot == 0 && chains->links.count < LINKS_MAX);
@@ -71,27 +71,27 @@ static void add_link(struct chains *chains, const struct link *link)
 void chains_add(struct chains *chains, const struct chunk_name *name, const struct chain_base *base)
 {
     check(base->depth > 0 && base->level > 0 && base->level <= base->depth);
-    if (chains->links.count + 2 > LINKS_MAX || find_link(chains, name))
+    if (chains->links.count + 2 > LINKS_MAX || find_chain_link(chains, name))
         return;
-    if (!find_link(chains, &base->name))
-        add_link(chains, &(struct link){.name = base->name, .is_placed = base->is_placed});
-    find_link(chains, &base->name)->hanging++;
-    add_link(chains, &(struct link){.name = *name,
-                                    .base = base->name,
-                                    .depth = (uint16_t)base->depth,
-                                    .level = (uint16_t)base->level,
-                                    .length = base->length});
+    if (!find_chain_link(chains, &base->name))
+        add_chain_link(chains, &(struct link){.name = base->name, .is_placed = base->is_placed});
+    find_chain_link(chains, &base->name)->hanging++;
+    add_chain_link(chains, &(struct link){.name = *name,
+                                          .base = base->name,
+                                          .depth = (uint16_t)base->depth,
+                                          .level = (uint16_t)base->level,
+                                          .length = base->length});
 }
 
 bool chains_know(const struct chains *chains, const struct chunk_name *name)
 {
-    return find_link(chains, name) != NULL;
+    return find_chain_link(chains, name) != NULL;
 }
 
 unsigned chains_planned(const struct chains *chains, const struct chunk_name *name,
                         struct chunk_name *ret_base)
 {
-    const struct link *link = find_link(chains, name);
+    const struct link *link = find_chain_link(chains, name);
     if (!link || link->level == 0)
         return 0;
     *ret_base = link->base;
@@ -133,10 +133,10 @@ static int chains_look_at_place(struct view *view, struct spot *spot)
     return r == -ENOENT ? 0 : r;
 }
 
-static int look_at(const struct chains *chains, struct view *view, const struct chunk_name *name,
-                   uint32_t raw_len, struct spot *ret)
+static int chains_look_at_chunk(const struct chains *chains, struct view *view,
+                                const struct chunk_name *name, uint32_t raw_len, struct spot *ret)
 {
-    const struct link *link = find_link(chains, name);
+    const struct link *link = find_chain_link(chains, name);
     *ret = (struct spot){.name = *name, .length = plain_length(raw_len)};
     if (!link || link->is_placed)
         return chains_look_at_place(view, ret);
@@ -180,7 +180,7 @@ static int walk_chain(const struct chains *chains, struct view *view, const stru
     *ret = (struct chain){0};
     do {
         struct spot *spot = &ret->spots[ret->count++];
-        r = look_at(chains, view, &next, raw_len, spot);
+        r = chains_look_at_chunk(chains, view, &next, raw_len, spot);
         ret->has_name = ret->has_name || chunk_name_equal(&next, name);
         next = spot->base;
     } while (r == 0 && keyframe_of(ret)->is_difference && ret->count < ARRAY_LEN(ret->spots));
@@ -202,7 +202,7 @@ static int is_image(struct view *view, const struct spot *spot, bool *ret)
 static int chains_has_room(const struct chains *chains, struct view *view, const struct spot *spot,
                            uint64_t most, bool *ret)
 {
-    const struct link *link = find_link(chains, &spot->name);
+    const struct link *link = find_chain_link(chains, &spot->name);
     uint64_t hanging = 0;
     int r = 0;
     if (spot->is_placed)
@@ -253,18 +253,18 @@ static double way_of(uint64_t length, uint32_t raw_len)
     return pow(exp2(bits) - 1, 4.0 / 3);
 }
 
-static uint64_t length_of(double way, uint32_t raw_len)
+static uint64_t length_of_way(double way, uint32_t raw_len)
 {
     return (uint64_t)(log2(1 + pow(way, 3.0 / 4)) / 16 * raw_len);
 }
 
 /* The length of a difference to a spot, by the ways that lie between. */
-static uint64_t length_to(const struct chain *chain, const struct spot *base, uint32_t raw_len)
+static uint64_t length_to_spot(const struct chain *chain, const struct spot *base, uint32_t raw_len)
 {
     double way = way_of(step_of(chain), raw_len);
     for (const struct spot *spot = chain->spots; spot != base; spot++)
         way += way_of(spot->length, raw_len);
-    return max_u64(step_of(chain), length_of(way, raw_len));
+    return max_u64(step_of(chain), length_of_way(way, raw_len));
 }
 
 /* Bytes beyond a step, for each chunk of the row that may follow. */
@@ -300,7 +300,7 @@ static const struct spot *choose_of_chain(const struct chain *chain, uint32_t ra
         const struct spot *spot = &chain->spots[i];
         if (spot->depth >= CHAIN_DEPTH_MAX || spot->kept > raw_len)
             continue;
-        struct cost cost = cost_of(chain, length_to(chain, spot, raw_len),
+        struct cost cost = cost_of(chain, length_to_spot(chain, spot, raw_len),
                                    CHAIN_DEPTH_MAX - spot->depth, raw_len - spot->kept);
         if (is_less(&cost, &least)) {
             least = cost;
@@ -341,7 +341,7 @@ int chains_find_base(const struct chains *chains, struct view *view, const struc
     *ret = (struct chain_base){.name = base->name,
                                .depth = base->depth + 1,
                                .level = base->is_placed ? 1 : base->level + 1,
-                               .length = (uint32_t)length_to(&chain, base, raw_len),
+                               .length = (uint32_t)length_to_spot(&chain, base, raw_len),
                                .is_placed = base->is_placed,
                                .is_dead = base->is_dead};
     return 0;

@@ -99,7 +99,7 @@ struct work {
     size_t limit; /* bytes that it may take */
 };
 
-static bool has_base(const struct work *w, const struct chunk_name *name)
+static bool work_has_base(const struct work *w, const struct chunk_name *name)
 {
     for (size_t i = 0; i < w->count; i++)
         if (chunk_name_equal(&w->names[i], name))
@@ -107,7 +107,7 @@ static bool has_base(const struct work *w, const struct chunk_name *name)
     return false;
 }
 
-static bool read_all(struct work *w)
+static bool read_chunk_and_bases(struct work *w)
 {
     struct condense_chunk *chunk = w->chunk;
     uint32_t len = 0;
@@ -116,7 +116,7 @@ static bool read_all(struct work *w)
               len == chunk->entry.raw_len;
     for (size_t i = 0; i < chunk->remote.ref_count && ok; i++) {
         const struct chunk_name *name = &chunk->remote.refs[i].name;
-        if (has_base(w, name))
+        if (work_has_base(w, name))
             continue;
         check(w->count < CHUNK_REFS_MAX);
         w->names[w->count] = *name;
@@ -212,7 +212,7 @@ static bool condense_chunk_is_same(struct work *w)
 static bool condense_chunk_encode(struct work *w)
 {
     struct chunk_entry *entry = &w->chunk->entry;
-    if (!read_all(w))
+    if (!read_chunk_and_bases(w))
         return false;
     fx_look(w->raw, entry->raw_len, &w->guess);
     w->limit = entry->stored_len - entry->stored_len / 64;

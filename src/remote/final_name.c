@@ -7,19 +7,19 @@ static bool is_border(char c)
 }
 
 /* Does a part of the name that is `len` bytes long begin there? */
-static bool is_part(const char *name, size_t name_len, size_t at, size_t len)
+static bool is_part_of_name(const char *name, size_t name_len, size_t at, size_t len)
 {
     return (at == 0 || is_border(name[at - 1])) &&
            (at + len == name_len || is_border(name[at + len]));
 }
 
-static unsigned add_parts(const char *path, size_t at, size_t name_len, unsigned count,
-                          char *ret[FINAL_PATHS_MAX])
+static unsigned add_parts_of_name(const char *path, size_t at, size_t name_len, unsigned count,
+                                  char *ret[FINAL_PATHS_MAX])
 {
     const char *name = path + at;
     for (size_t len = name_len - 1; len > 0 && 3 * len >= name_len; len--)
         for (size_t from = 0; from + len <= name_len && count < FINAL_PATHS_MAX; from++)
-            if (is_part(name, name_len, from, len))
+            if (is_part_of_name(name, name_len, from, len))
                 ret[count++] =
                     xasprintf("%.*s%.*s%s", (int)at, path, (int)len, name + from, name + name_len);
     return count;
@@ -34,7 +34,7 @@ unsigned final_paths(const char *path, char *ret[FINAL_PATHS_MAX])
         while (at > 0 && path[at - 1] != '/')
             at--;
         if (at < end)
-            count = add_parts(path, at, end - at, count, ret);
+            count = add_parts_of_name(path, at, end - at, count, ret);
         end = at > 0 ? at - 1 : 0;
     }
     check(count <= FINAL_PATHS_MAX);

@@ -33,7 +33,7 @@ struct follow_step {
 
 /* --- the change, in the writeback thread ------------------------------------------------------ */
 
-static void note_changed(uint64_t ino, void *arg)
+static void note_followed_change(uint64_t ino, void *arg)
 {
     struct inos *inos = arg;
     vector_add(inos, ino);
@@ -54,7 +54,7 @@ static uint32_t common_runs(const struct head *known, const struct head *head)
     return known->cut <= head->cut ? n : 0;
 }
 
-static int change_view(struct store *store, struct follow_step *step, uint32_t first)
+static int change_followed_view(struct store *store, struct follow_step *step, uint32_t first)
 {
     const struct head *head = step->head;
     struct view_follow *follow = NULL;
@@ -64,7 +64,8 @@ static int change_view(struct store *store, struct follow_step *step, uint32_t f
                                .logical_bytes = head->logical_bytes};
     memcpy(state.chain, head->chain, sizeof state.chain);
     step->changed.count = 0;
-    int r = view_follow_begin(store->view, first == 0, note_changed, &step->changed, &follow);
+    int r =
+        view_follow_begin(store->view, first == 0, note_followed_change, &step->changed, &follow);
     if (r == 0)
         r = runs_read_from(store, head, first, follow_row, follow);
     if (r == 0) {
@@ -99,11 +100,11 @@ static int follow_perform(struct store *store, struct follow_step *step)
     if (r < 0)
         return r;
     uint32_t first = common_runs(step->known, step->head);
-    r = change_view(store, step, first);
+    r = change_followed_view(store, step, first);
     if (r == -EUCLEAN && first > 0) {
         log_warn("remote: head %llu does not continue the one before: comparing everything",
                  (unsigned long long)step->head->number);
-        r = change_view(store, step, 0);
+        r = change_followed_view(store, step, 0);
     }
     if (r == -EUCLEAN || r == -EFBIG) { /* nothing was changed */
         int removed = adopt_unmark(store);
@@ -294,13 +295,13 @@ static bool follow_attach(struct remote *remote)
     return r == 0 || tier_error_is_transient(r);
 }
 
-static void look_begins(struct remote *remote)
+static void follow_look_begins(struct remote *remote)
 {
     LOCK_SCOPE(&remote->shared.lock);
     remote->shared.looks_begun++;
 }
 
-static void look_is_done(struct remote *remote, bool ended)
+static void follow_look_is_done(struct remote *remote, bool ended)
 {
     LOCK_SCOPE(&remote->shared.lock);
     remote->shared.looks_done = remote->shared.looks_begun;
@@ -332,7 +333,7 @@ void *follow_main(void *arg)
     int64_t pause = every ? every : IDLE_MS;
     while (remote_pause(remote, remote->is_attached ? pause : RETRY_MS)) {
         pause = every ? every : IDLE_MS;
-        look_begins(remote);
+        follow_look_begins(remote);
         if (!remote->is_attached && !follow_attach(remote))
             break;
         int r = remote->is_attached && every ? look_for_head(remote, known) : 0;
@@ -340,9 +341,9 @@ void *follow_main(void *arg)
             break;
         if (r < 0)
             pause = every > RETRY_MS ? every : RETRY_MS;
-        look_is_done(remote, false);
+        follow_look_is_done(remote, false);
     }
-    look_is_done(remote, true);
+    follow_look_is_done(remote, true);
     free(known);
     return NULL;
 }

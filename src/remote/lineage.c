@@ -92,7 +92,7 @@ struct file {
     VECTOR(uint32_t) pending; /* parts of numbers that are not in the remote, nor planned already */
 };
 
-static void file_done(struct file *file)
+static void lineage_file_done(struct file *file)
 {
     vector_free(&file->parts);
     vector_free(&file->pending);
@@ -218,7 +218,7 @@ static int measure_candidate(struct build *b, const struct file *file, struct ca
 /* --- names of tensors ------------------------------------------------------------------------- */
 
 /* The first `len` bytes of a file, which must lie in chunks without a gap. */
-static bool read_start(struct build *b, const struct parts *parts, uint8_t *buf, size_t len)
+static bool lineage_read_start(struct build *b, const struct parts *parts, uint8_t *buf, size_t len)
 {
     size_t done = 0;
     for (size_t i = 0; i < parts->count && done < len; i++) {
@@ -240,9 +240,9 @@ static bool read_tensors(struct build *b, const struct parts *parts, struct tens
                          struct tensor_list *ret)
 {
     uint8_t first[9];
-    size_t len = read_start(b, parts, first, sizeof first) ? tensors_header_len(first) : 0;
+    size_t len = lineage_read_start(b, parts, first, sizeof first) ? tensors_header_len(first) : 0;
     _cleanup_free_ uint8_t *header = xmalloc(len ? len : 1);
-    if (len == 0 || !read_start(b, parts, header, len))
+    if (len == 0 || !lineage_read_start(b, parts, header, len))
         return false;
     tensors_list(header, len, ret_tensors, &ret->count);
     ret->at = *ret_tensors;
@@ -298,7 +298,8 @@ static int note_in_roster(struct view_cut *cut, struct roster *roster, const cha
     return r == -ENOENT ? 0 : r;
 }
 
-static int list_at(struct view_cut *cut, const struct series *series, struct roster *roster)
+static int list_series_at_cut(struct view_cut *cut, const struct series *series,
+                              struct roster *roster)
 {
     struct members members = {.series = series};
     int r = list_members(cut, &members);
@@ -315,9 +316,9 @@ static int list_at(struct view_cut *cut, const struct series *series, struct ros
  * database was opened anew: then nothing is known of it. */
 static int list_roster(struct build *b, const struct series *series, struct roster *roster)
 {
-    int r = list_at(b->cut, series, roster);
+    int r = list_series_at_cut(b->cut, series, roster);
     if (r == 0 && b->published)
-        r = list_at(b->published, series, roster);
+        r = list_series_at_cut(b->published, series, roster);
     return r == -ESTALE ? 0 : r;
 }
 
@@ -539,7 +540,7 @@ static int pair_files(struct build *b)
     for (size_t i = 0; i < b->files.count && r == 0 && b->time > 0; i++) {
         struct file file = {.about = &b->files.at[i]};
         r = is_stopping(b) ? -ECANCELED : pair_file(b, &file);
-        file_done(&file);
+        lineage_file_done(&file);
     }
     return r;
 }

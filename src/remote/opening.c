@@ -36,7 +36,7 @@ void remote_give_history(const struct remote *remote, struct superblock *sb)
 
 /* A store without a state of its own cannot do without its remote: an empty filesystem would be
  * shown for what is there, and what is wrong with the remote would be found out later. */
-static int begin_on(struct remote *remote, char **ret_text)
+static int begin_blank_on_remote(struct remote *remote, char **ret_text)
 {
     int r = remote_prepare(remote, ret_text);
     if (r < 0 && !*ret_text)
@@ -51,7 +51,7 @@ static int begin_on(struct remote *remote, char **ret_text)
 int remote_join(struct remote *remote, char **ret_text)
 {
     int r = remote_attach(remote, adopt_may, ret_text);
-    return r == 0 && adopt_is_blank(remote->store) ? begin_on(remote, ret_text) : r;
+    return r == 0 && adopt_is_blank(remote->store) ? begin_blank_on_remote(remote, ret_text) : r;
 }
 
 /* A mount can wait for the remote, a reader cannot. */

@@ -163,7 +163,7 @@ static int pairing_compare_places(const void *a, const void *b)
 }
 
 /* Parts and tensors ascend both. Parts that begin in no tensor with a name have no place. */
-static struct places places_of(const struct parts *parts, const struct tensor_list *tensors)
+static struct places places_in_tensors(const struct parts *parts, const struct tensor_list *tensors)
 {
     struct places places = {0};
     size_t t = 0;
@@ -184,7 +184,8 @@ static struct places places_of(const struct parts *parts, const struct tensor_li
 void pair_by_name(const struct parts *parts, const struct tensor_list *tensors,
                   const struct parts *base, const struct tensor_list *base_tensors, uint32_t *ret)
 {
-    struct places places = places_of(parts, tensors), others = places_of(base, base_tensors);
+    struct places places = places_in_tensors(parts, tensors),
+                  others = places_in_tensors(base, base_tensors);
     unpair_all(parts, ret);
     vector_sort(&others, pairing_compare_places);
     for (size_t i = 0; i < places.count; i++) {

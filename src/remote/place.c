@@ -28,7 +28,7 @@ struct known_place {
     bool is_damaged; /* it is there, and says nothing for sure */
 };
 
-static char *make_text(const char *name, const struct tier_place *place)
+static char *make_place_text(const char *name, const struct tier_place *place)
 {
     _cleanup_free_ char *lines = xasprintf("%s\n%s\n%s\n", name, place->identity, place->shown);
     return xasprintf("%s" CHECKSUM_WORD "%08x\n", lines, crc32_of(0, lines, strlen(lines)));
@@ -113,7 +113,7 @@ int place_remember(struct remote *remote)
     struct tier_place now;
     if (!look_at_place(remote, &now))
         return unlink(path) < 0 && errno != ENOENT ? -errno : 0;
-    _cleanup_free_ char *text = make_text(remote->name, &now);
+    _cleanup_free_ char *text = make_place_text(remote->name, &now);
     if (io_read_file(path, PLACE_MAX, &known, NULL) == 0 && strcmp(known, text) == 0)
         return 0;
     return io_write_file_durable(path, text, strlen(text));

@@ -213,7 +213,7 @@ static int repair_add_chunk(const struct chunk_entry *entry, bool is_needed, voi
 }
 
 /* False: there is no room for it in this round. */
-static bool add_pack(struct adding *adding, uint64_t id, int *r)
+static bool add_pack_to_repair(struct adding *adding, uint64_t id, int *r)
 {
     struct repair_plan *plan = adding->plan;
     struct view_remote_pack pack;
@@ -253,7 +253,7 @@ static int add_bad_packs(struct adding *adding)
         if (!maintenance->bad[i].is_rewritten)
             bad[count++] = maintenance->bad[i].pack;
     mutex_unlock(&maintenance->lock);
-    for (size_t i = 0; i < count && add_pack(adding, bad[i], &r); i++)
+    for (size_t i = 0; i < count && add_pack_to_repair(adding, bad[i], &r); i++)
         ;
     adding->plan->bad_count = adding->plan->packs.count;
     return r;
@@ -266,7 +266,7 @@ static int add_candidates(struct adding *adding, const struct candidates *all, s
     for (size_t i = 0; i < count && r == 0; i++) {
         if (is_planned(adding->plan, all->at[i].pack))
             continue;
-        if (all->at[i].cost > allowance || !add_pack(adding, all->at[i].pack, &r))
+        if (all->at[i].cost > allowance || !add_pack_to_repair(adding, all->at[i].pack, &r))
             break;
         allowance -= all->at[i].cost;
     }
@@ -367,7 +367,7 @@ static int note_user(uint64_t ino, uint64_t offset, void *arg)
 }
 
 /* Chunks still in a bad pack are nowhere. */
-static int give_up(struct remote *remote, uint64_t pack)
+static int give_up_repair(struct remote *remote, uint64_t pack)
 {
     struct store *store = remote->store;
     struct remains remains = {0};
@@ -388,7 +388,7 @@ int repair_plan_carried(struct remote *remote, const struct repair_plan *plan, u
 {
     int r = 0;
     for (size_t i = 0; i < plan->bad_count && r == 0; i++)
-        r = give_up(remote, plan->packs.at[i]);
+        r = give_up_repair(remote, plan->packs.at[i]);
     /* A pack that was only to be merged or emptied, and could not be read in part, is bad. */
     for (size_t i = plan->bad_count; i < plan->packs.count && r == 0 && unread; i++) {
         struct remains remains = {0};

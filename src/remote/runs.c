@@ -216,7 +216,7 @@ static void fetch_piece(void *arg)
 }
 
 /* A file of the run's length under a preliminary name. */
-static int open_new(const struct store *store, const struct run_info *info, struct new_run *run)
+static int open_new_run(const struct store *store, const struct run_info *info, struct new_run *run)
 {
     _cleanup_free_ char *path = run_path(store, info->id, ".new");
     run->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -265,7 +265,7 @@ static int fetch_once(struct store *store, struct remote *remote, const struct h
         if (!pool)
             r = pool_new("cairn-fetch", FETCH_THREADS, 64, NULL, NULL, &pool);
         if (r == 0)
-            r = open_new(store, &head->runs[i], &runs[i]);
+            r = open_new_run(store, &head->runs[i], &runs[i]);
         if (r == 0)
             fetch_run(remote, pool, &head->runs[i], &runs[i], &error);
     }

@@ -128,7 +128,7 @@ static bool is_elsewhere(const struct stretches *stretches, unsigned number, uns
 /* Adds the series whose members first differ in the name that stretch `i` is the first of. Returns
  * the first stretch behind that name. A number that is of another name, too, may be so by accident:
  * it makes a series of its own, in which only this name differs. */
-static unsigned add_of_name(struct list *list, unsigned i, uint32_t *seen)
+static unsigned add_series_of_name(struct list *list, unsigned i, uint32_t *seen)
 {
     const struct stretches *stretches = list->stretches;
     unsigned name = stretches->at[i].name, count = 0;
@@ -161,7 +161,7 @@ unsigned series_of(const char *path, struct series ret[SERIES_MAX])
         return 0;
     find_stretches(path, &stretches);
     for (unsigned i = 0; i < stretches.count;)
-        i = add_of_name(&list, i, &seen);
+        i = add_series_of_name(&list, i, &seen);
     return list.count;
 }
 
@@ -272,8 +272,8 @@ static bool find_rest(const struct series *series, const char **ret)
 }
 
 /* The one name with these digits; false: it would be too long. */
-static bool make_name(const struct series *series, size_t digits_end, const char *name,
-                      char ret[SERIES_NAME_LEN + 1])
+static bool make_series_name(const struct series *series, size_t digits_end, const char *name,
+                             char ret[SERIES_NAME_LEN + 1])
 {
     size_t len = series->prefix_len, digits = digits_end - len;
     memcpy(ret, name, len);
@@ -304,7 +304,8 @@ bool series_next_name(const struct series *series, char name[SERIES_NAME_LEN + 1
     if (name[end] == '\0' || !find_rest(series, &rest))
         return step_behind(name);
     char follows = *rest == '/' ? '\0' : *rest;
-    if (name[end] != follows || !make_name(series, end, name, made) || strcmp(name, made) >= 0)
+    if (name[end] != follows || !make_series_name(series, end, name, made) ||
+        strcmp(name, made) >= 0)
         return step_over(name, end);
     strcpy(name, made);
     return true;

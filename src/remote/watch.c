@@ -5,7 +5,7 @@
 
 #define LOOK_MS 50
 
-static bool wait_for_end(struct remote *remote)
+static bool wait_for_end_of_watch(struct remote *remote)
 {
     LOCK_SCOPE(&remote->watch.lock);
     if (!remote->watch.over)
@@ -16,7 +16,7 @@ static bool wait_for_end(struct remote *remote)
 static void *watch_thread(void *arg)
 {
     struct remote *remote = arg;
-    while (!wait_for_end(remote)) {
+    while (!wait_for_end_of_watch(remote)) {
         if (!remote->options.cancelled(remote->options.progress_arg))
             continue;
         remote->tier->ops->interrupt(remote->tier);
