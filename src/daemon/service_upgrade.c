@@ -80,6 +80,10 @@ bool service_upgrade_try(struct service *service)
                                  "this kernel cannot resend them (Linux 6.9 can); try again later");
         return true;
     }
+    if (atomic_load(&service->is_stopped)) { /* while calls were waited for */
+        front_release(service->front);
+        return false;
+    }
     r = holder_upgrade(service->plan.holder_link->link_fd, service->upgrade.binary);
     if (r < 0) {
         front_release(service->front);
