@@ -125,7 +125,8 @@ void pull_unpin_locked(struct pull *pull, struct pull_chunk *chunk)
         pull_forget_locked(pull, chunk);
 }
 
-/* Frees what was not used since; false: nothing. */
+/* Frees what was not used since; false: nothing. What is on its way to NVMe stays: its group's
+ * memory is not free before it is there, and then it need not be fetched again. */
 static bool reclaim_one_locked(struct pull *pull, int64_t unused_ns)
 {
     check_held(&pull->locked.lock);
@@ -135,7 +136,7 @@ static bool reclaim_one_locked(struct pull *pull, int64_t unused_ns)
     {
         if (now - chunk->used < unused_ns)
             return false;
-        if (chunk->pins == 0 && (!chunk->promoting || unused_ns == 0)) {
+        if (chunk->pins == 0 && !chunk->promoting) {
             pull_forget_locked(pull, chunk);
             return true;
         }

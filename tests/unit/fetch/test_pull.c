@@ -11,6 +11,16 @@
 #include "fetch/pull.h"
 #include "fetch_fixture.h"
 
+static _Atomic bool promotion_waits;
+int __real_packs_promote(struct store *store, const struct chunk_entry *entry, const void *stored);
+int __wrap_packs_promote(struct store *store, const struct chunk_entry *entry, const void *stored);
+int __wrap_packs_promote(struct store *store, const struct chunk_entry *entry, const void *stored)
+{
+    while (atomic_load(&promotion_waits))
+        (void)usleep(1000);
+    return __real_packs_promote(store, entry, stored);
+}
+
 TestSuite(pull, .init = fetch_setup, .fini = fetch_teardown, .timeout = 600);
 
 static uint64_t fetched(void)
@@ -228,6 +238,54 @@ Test(pull, what_does_not_arrive_is_an_error)
     assert_i64(w.error, -EIO);
     atomic_store(&get_error, 0);
     fixture_expect(&fixture, "big", 1, 3 * MIB);
+}
+
+/* --- the window ------------------------------------------------------------------------------- */
+
+static void *read_at_two(void *arg)
+{
+    uint8_t buf[4096];
+    fixture_read(&fixture, *(uint64_t *)arg, 2 * MIB, buf, sizeof buf);
+    return NULL;
+}
+
+/* How many chunks are known; *ret_waits: a reader waits for room for one of them. */
+static unsigned look_at_window(struct pull *pull, bool *ret_waits)
+{
+    struct pull_chunk *chunk, *next;
+    LOCK_SCOPE(&pull->locked.lock);
+    HASH_ITER(hh, pull->locked.chunks, chunk, next)
+    *ret_waits = *ret_waits || (chunk->state == PULL_PLANNED && chunk->pins > 0);
+    return HASH_COUNT(pull->locked.chunks);
+}
+
+/* What is not on NVMe yet would be fetched once more, and its memory is not free before. */
+Test(pull, who_needs_room_leaves_what_is_on_its_way_to_nvme)
+{
+    uint8_t buf[4096];
+    pthread_t reader;
+    bool waits = false;
+    fixture_put(&fixture, "big", 1, 4 * MIB);
+    wait_remote();
+    move_node();
+    uint64_t ino = fixture_lookup(&fixture, "big");
+    struct pull *pull = fixture.store->fetch->pull;
+    atomic_store(&promotion_waits, true);
+    fixture_read(&fixture, ino, 0, buf, sizeof buf);
+    mutex_lock(&pull->locked.lock);
+    pull->window = pull->locked.held;
+    mutex_unlock(&pull->locked.lock);
+    assert_i64(pthread_create(&reader, NULL, read_at_two, &ino), 0);
+    while (!waits)
+        (void)look_at_window(pull, &waits);
+    (void)usleep(20000); /* it has asked for room by then */
+    assert_u64(look_at_window(pull, &waits), 2, "that one, and what was read before");
+    fixture_read(&fixture, ino, 8192, buf, sizeof buf);
+    assert_u64(atomic_load(&gets), 1);
+    atomic_store(&promotion_waits, false);
+    (void)pthread_join(reader, NULL);
+    assert_u64(atomic_load(&gets), 2);
+    fixture_expect(&fixture, "big", 1, 4 * MIB);
 }
 
 /* --- damage ----------------------------------------------------------------------------------- */
