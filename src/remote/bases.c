@@ -8,120 +8,12 @@
 #include "base/log.h"
 #include "base/vector.h"
 #include "codec/encode.h"
+#include "remote/bases_cache.h"
 #include "remote/maintenance_internal.h"
 
 #define GROUP_GAP (128u * 1024) /* that is read for nothing rather than by another request */
 #define TRIES 3                 /* a base may move in the remote between look-up and reading */
 #define CHAIN_BYTES (256 * MIB) /* no chain that was made by us needs as much */
-
-/* --- decoded bases ---------------------------------------------------------------------------- */
-
-struct base {
-    UT_hash_handle hh;
-    TAILQ_ENTRY(base) link; /* by last use */
-    struct chunk_name name;
-    unsigned pins;
-    bool is_known; /* in the table */
-    uint32_t len;
-    uint8_t bytes[];
-};
-TAILQ_HEAD(base_list, base);
-
-struct bases_cache {
-    struct cairn_mutex lock; /* LOCK_LEAF */
-    struct base *table;
-    struct base_list by_use;
-    uint64_t held; /* bytes of the table */
-};
-
-struct bases_cache *bases_cache_new(void)
-{
-    struct bases_cache *cache = xcalloc(1, sizeof *cache);
-    mutex_init(&cache->lock, LOCK_LEAF);
-    TAILQ_INIT(&cache->by_use);
-    return cache;
-}
-
-static void forget_locked(struct bases_cache *cache, struct base *base)
-{
-    check_held(&cache->lock);
-    HASH_DEL(cache->table, base);
-    TAILQ_REMOVE(&cache->by_use, base, link);
-    cache->held -= base->len;
-    free(base);
-}
-
-void bases_cache_free(struct bases_cache *cache)
-{
-    struct base *base, *next;
-    if (!cache)
-        return;
-    mutex_lock(&cache->lock);
-    HASH_ITER(hh, cache->table, base, next)
-    {
-        check(base->pins == 0);
-        forget_locked(cache, base);
-    }
-    mutex_unlock(&cache->lock);
-    mutex_done(&cache->lock);
-    free(cache);
-}
-
-/* Pinned ones are of threads that gather, and counted there, so they stay. */
-static void shrink_locked(struct bases_cache *cache)
-{
-    check_held(&cache->lock);
-    struct base *base = TAILQ_FIRST(&cache->by_use), *next;
-    for (; base && cache->held > BASES_CACHE_BYTES; base = next) {
-        next = TAILQ_NEXT(base, link);
-        if (base->pins == 0)
-            forget_locked(cache, base);
-    }
-}
-
-/* Pinned; NULL: it is not there. */
-static struct base *cache_find(struct bases_cache *cache, const struct chunk_name *name)
-{
-    struct base *base = NULL;
-    LOCK_SCOPE(&cache->lock);
-    HASH_FIND(hh, cache->table, name, sizeof *name, base);
-    if (base)
-        base->pins++;
-    return base;
-}
-
-static struct base *base_new(const struct chunk_name *name, uint32_t len)
-{
-    struct base *base = xmalloc(sizeof *base + len);
-    *base = (struct base){.name = *name, .len = len, .pins = 1};
-    return base;
-}
-
-/* One that was verified; another thread may have been faster. Returns the one that stays. */
-static struct base *cache_add(struct bases_cache *cache, struct base *base)
-{
-    struct base *other = NULL;
-    LOCK_SCOPE(&cache->lock);
-    HASH_FIND(hh, cache->table, &base->name, sizeof base->name, other);
-    if (other) {
-        other->pins++;
-        free(base);
-        return other;
-    }
-    HASH_ADD(hh, cache->table, name, sizeof base->name, base);
-    TAILQ_INSERT_TAIL(&cache->by_use, base, link);
-    cache->held += base->len;
-    return base;
-}
-
-static void cache_unpin(struct bases_cache *cache, struct base *base)
-{
-    LOCK_SCOPE(&cache->lock);
-    TAILQ_REMOVE(&cache->by_use, base, link);
-    TAILQ_INSERT_TAIL(&cache->by_use, base, link);
-    base->pins--;
-    shrink_locked(cache);
-}
 
 /* --- what is needed --------------------------------------------------------------------------- */
 
@@ -182,7 +74,7 @@ static struct base_need *need_new(struct store *store, const struct chunk_entry 
     need->below = dependent->depth;
     need->error = -ENOENT;
     if (store->remote)
-        need->base = cache_find(store->remote->bases, name);
+        need->base = bases_cache_find(store->remote->bases, name);
     if (store->remote && !need->base)
         find_place(store, need);
     return need;
@@ -191,7 +83,7 @@ static struct base_need *need_new(struct store *store, const struct chunk_entry 
 static void need_free(struct store *store, struct base_need *need)
 {
     if (need->base)
-        cache_unpin(store->remote->bases, need->base);
+        bases_cache_unpin(store->remote->bases, need->base);
     free(need);
 }
 
@@ -239,7 +131,7 @@ static int bases_read_local(struct store *store, struct base_need *need)
         free(base);
         return r;
     }
-    need->base = cache_add(store->remote->bases, base);
+    need->base = bases_cache_add(store->remote->bases, base);
     return 0;
 }
 
@@ -270,17 +162,15 @@ static void heal_base(struct store *store, const struct base_need *need)
     (void)heal_give(store, &need->name, need->base->bytes, need->base->len);
 }
 
+/* Gives what was fetched, or the error, to all that wait for the base. */
 static void open_base(struct store *store, const struct bases *below, struct base_need *need,
-                      const uint8_t *stored)
+                      const uint8_t *stored, int error)
 {
-    struct base *base = base_new(&need->name, need->place.raw_len);
-    need->error = bases_decode(below, &need->place, stored, base->bytes, NULL);
-    if (need->error < 0) {
-        free(base);
-        return;
-    }
-    need->base = cache_add(store->remote->bases, base);
-    heal_base(store, need);
+    need->error =
+        error ? error : bases_decode(below, &need->place, stored, need->base->bytes, NULL);
+    bases_cache_came(store->remote->bases, need->base, need->error);
+    if (need->error == 0)
+        heal_base(store, need);
 }
 
 /* Bases that one request reads: [from, to) of a pack. */
@@ -300,24 +190,59 @@ static size_t count_adjacent(struct base_need *const *needs, size_t count, uint6
     return n;
 }
 
+/* One GET. */
+static void fetch_adjacent(struct store *store, const struct bases *below,
+                           struct base_need *const *needs, size_t count, uint64_t length)
+{
+    struct tier *tier = store->remote->tier;
+    uint64_t from = needs[0]->place.offset;
+    char object[32];
+    _cleanup_free_ uint8_t *stored = xmalloc(length);
+    pack_object_name(needs[0]->place.pack, object);
+    int r = tier->ops->get_range(tier, object, from, stored, length);
+    if (r == 0)
+        atomic_fetch_add(&store->remote->fetched_total, length);
+    for (size_t i = 0; i < count; i++)
+        open_base(store, below, needs[i], stored + (needs[i]->place.offset - from), r);
+}
+
+/* Claims those that no other thread fetches, and puts them first, in order of place; returns how
+ * many they are. */
+static size_t claim_bases(struct store *store, struct base_need **needs, size_t count)
+{
+    _cleanup_free_ struct base_need **others = xcalloc(count, sizeof(struct base_need *));
+    size_t own = 0, other = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct base_need *need = needs[i];
+        bool is_own;
+        need->base =
+            bases_cache_claim(store->remote->bases, &need->name, need->place.raw_len, &is_own);
+        if (is_own)
+            needs[own++] = need;
+        else
+            others[other++] = need;
+    }
+    memcpy(needs + own, others, other * sizeof(struct base_need *));
+    return own;
+}
+
+/* Fetches those that no other thread fetches, and then waits for the rest. */
 static void fetch_bases(struct store *store, const struct bases *below, struct base_need **needs,
                         size_t count)
 {
-    struct tier *tier = store->remote->tier;
-    for (size_t i = 0, n; i < count; i += n) {
-        uint64_t length, from = needs[i]->place.offset;
-        char object[32];
-        n = count_adjacent(needs + i, count - i, &length);
-        _cleanup_free_ uint8_t *stored = xmalloc(length);
-        pack_object_name(needs[i]->place.pack, object);
-        int r = tier->ops->get_range(tier, object, from, stored, length);
-        if (r == 0)
-            atomic_fetch_add(&store->remote->fetched_total, length);
-        for (size_t k = i; k < i + n; k++) {
-            needs[k]->error = r;
-            if (r == 0)
-                open_base(store, below, needs[k], stored + (needs[k]->place.offset - from));
-        }
+    struct bases_cache *cache = store->remote->bases;
+    size_t own = claim_bases(store, needs, count);
+    for (size_t i = 0, n; i < own; i += n) {
+        uint64_t length;
+        n = count_adjacent(needs + i, own - i, &length);
+        fetch_adjacent(store, below, needs + i, n, length);
+    }
+    for (size_t i = 0; i < count; i++) {
+        needs[i]->error = bases_cache_await(cache, needs[i]->base);
+        if (needs[i]->error == 0)
+            continue;
+        bases_cache_unpin(cache, needs[i]->base);
+        needs[i]->base = NULL;
     }
 }
 

@@ -13,9 +13,10 @@
  *         bases_release(&bases);
  *     }
  *
- * What they find is read by the calling thread itself, which waits for no other: so a thread of any
- * pool may gather. A base lies less deep than what refers to it, so each chain ends, whatever an
- * index says. */
+ * What they find is read by the calling thread itself, so a thread of any pool may gather. It waits
+ * for another one only where that is fetching the same base, and while it fetches none itself: so
+ * nothing waits in a circle. A base lies less deep than what refers to it, so each chain ends,
+ * whatever an index says. */
 #pragma once
 
 #include "format/chunk.h"

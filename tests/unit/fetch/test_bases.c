@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Bases that several threads need at once. */
+#include <pthread.h>
+
+#include "../expect.h"
+#include "dense_fixture.h"
+#include "remote/bases.h"
+
+TestSuite(bases, .init = fetch_setup, .fini = fetch_teardown, .timeout = 600);
+
+#define WEIGHTS (2 * MIB)
+
+/* "base", and "next" as dx of it, in the remote alone. */
+static void make_two(void)
+{
+    dense_put_weights("base", 1, 0, WEIGHTS);
+    dense_put_weights("next", 1, 1, WEIGHTS);
+    wait_remote();
+    (void)dense_place_dx("next", "base", 1);
+    dense_publish();
+    assert_u64(run_job(NULL, true).busy_bytes, 0);
+    fixture_close(&fixture);
+    open_store();
+}
+
+struct gathering {
+    struct chunk_entry entry;
+    _Atomic bool has_begun;
+    int result; /* of decoding beside it */
+};
+
+static void *gather_and_decode(void *arg)
+{
+    struct gathering *g = arg;
+    struct bases bases;
+    uint8_t *nothing = xcalloc(1, CHUNK_SIZE_MAX), *raw = xmalloc(CHUNK_SIZE_MAX);
+    atomic_store(&g->has_begun, true);
+    (void)bases_gather(&bases, fixture.store, &g->entry, 1);
+    g->result = bases_decode(&bases, &g->entry, nothing, raw, NULL);
+    bases_release(&bases);
+    free(nothing);
+    free(raw);
+    return NULL;
+}
+
+/* Several threads need one base that is on its way with the first of them. */
+static void gather_at_once(struct gathering *gathering, size_t count)
+{
+    pthread_t threads[8];
+    cr_assert_leq(count, ARRAY_LEN(threads));
+    atomic_store(&gets, 0);
+    atomic_store(&gets_wait, true);
+    for (size_t i = 0; i < count; i++) {
+        assert_i64(pthread_create(&threads[i], NULL, gather_and_decode, &gathering[i]), 0);
+        while (!atomic_load(&gathering[i].has_begun) || atomic_load(&gets) == 0)
+            (void)usleep(1000);
+    }
+    (void)usleep(50000); /* the others have found that it is on its way */
+    atomic_store(&gets_wait, false);
+    for (size_t i = 0; i < count; i++)
+        (void)pthread_join(threads[i], NULL);
+    assert_u64(atomic_load(&gets), 1, "one request for all");
+}
+
+Test(bases, a_base_comes_once_for_all_that_need_it)
+{
+    make_two();
+    struct gathering gathering[4] = {0};
+    for (size_t i = 0; i < ARRAY_LEN(gathering); i++)
+        gathering[i].entry = dense_entry("next", 0);
+    gather_at_once(gathering, ARRAY_LEN(gathering));
+    for (size_t i = 0; i < ARRAY_LEN(gathering); i++)
+        cr_expect(gathering[i].result == -EBADMSG || gathering[i].result == -EUCLEAN,
+                  "%d: it came, and zeros are no difference to it", gathering[i].result);
+    dense_expect_weights("next", 1, 1, WEIGHTS);
+}
+
+/* It fails for all of them, and not for those that come later. */
+Test(bases, a_base_that_does_not_come_fails_all_that_wait)
+{
+    make_two();
+    struct gathering gathering[4] = {0};
+    for (size_t i = 0; i < ARRAY_LEN(gathering); i++)
+        gathering[i].entry = dense_entry("next", 0);
+    atomic_store(&get_error, -ETIMEDOUT);
+    gather_at_once(gathering, ARRAY_LEN(gathering));
+    for (size_t i = 0; i < ARRAY_LEN(gathering); i++)
+        assert_i64(gathering[i].result, -ETIMEDOUT);
+    atomic_store(&get_error, 0);
+    dense_expect_weights("next", 1, 1, WEIGHTS);
+}
