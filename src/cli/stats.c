@@ -59,7 +59,7 @@ static const struct column {
 
 static const char *const reduced_tiers[] = {"nvme", "remote"};
 
-static const cJSON *find_encoding(const cJSON *reduction, const char *name)
+static const cJSON *find_stats_encoding(const cJSON *reduction, const char *name)
 {
     const cJSON *one;
     cJSON_ArrayForEach(one, json_part(reduction, "encodings"))
@@ -79,8 +79,8 @@ static uint64_t encoding_growth(const cJSON *before, const cJSON *now, const cha
     for (size_t i = 0; i < ARRAY_LEN(reduced_tiers); i++) {
         const cJSON *old = json_part(json_part(before, reduced_tiers[i]), "reduction"),
                     *new = json_part(json_part(now, reduced_tiers[i]), "reduction");
-        uint64_t count = json_count(find_encoding(new, name), field),
-                 was = json_count(find_encoding(old, name), field);
+        uint64_t count = json_count(find_stats_encoding(new, name), field),
+                 was = json_count(find_stats_encoding(old, name), field);
         growth += count > was ? count - was : 0;
     }
     return growth;
@@ -130,13 +130,13 @@ static double stats_value_of(const struct column *c, const cJSON *before, const 
     }
 }
 
-static bool has_remote(const cJSON *status)
+static bool status_has_remote(const cJSON *status)
 {
     const char *state = json_text(json_part(status, "remote"), "state");
     return state && strcmp(state, "none") != 0;
 }
 
-static bool has_lanes(const cJSON *status)
+static bool status_has_lanes(const cJSON *status)
 {
     return cJSON_GetArraySize(json_part(json_part(status, "lanes"), "clients")) > 0;
 }
@@ -145,8 +145,8 @@ static bool has_lanes(const cJSON *status)
 static bool is_column_shown(const struct column *c, const cJSON *status)
 {
     if (c->group && strcmp(c->group, "remote") == 0)
-        return has_remote(status);
-    return !c->group || strcmp(c->group, "lanes") != 0 || has_lanes(status);
+        return status_has_remote(status);
+    return !c->group || strcmp(c->group, "lanes") != 0 || status_has_lanes(status);
 }
 
 /* A number of bytes takes eight. */
@@ -155,7 +155,7 @@ static int column_width(const struct column *c)
     return (int)max_u64(strlen(c->title), 8);
 }
 
-static void print_header(const cJSON *status)
+static void print_stats_header(const cJSON *status)
 {
     for (size_t i = 0; i < ARRAY_LEN(columns); i++)
         if (is_column_shown(&columns[i], status))
@@ -201,11 +201,12 @@ static void stats_print_line(const cJSON *before, const cJSON *now, double secon
 /* Did a column come or go? */
 static bool columns_change(const cJSON *before, const cJSON *now)
 {
-    return has_remote(before) != has_remote(now) || has_lanes(before) != has_lanes(now);
+    return status_has_remote(before) != status_has_remote(now) ||
+           status_has_lanes(before) != status_has_lanes(now);
 }
 
 /* As the status has it, if it does. */
-static void add_part(cJSON *line, const char *name, const cJSON *part)
+static void add_stats_part(cJSON *line, const char *name, const cJSON *part)
 {
     if (part)
         (void)cJSON_AddItemToObject(line, name, cJSON_Duplicate(part, true));
@@ -221,9 +222,9 @@ static void print_json_line(const cJSON *before, const cJSON *now, int64_t time_
             (void)cJSON_AddNumberToObject(
                 line, columns[i].json,
                 round(stats_value_of(&columns[i], before, now, seconds) * 1000) / 1000);
-    add_part(line, "lane_clients", json_part(json_part(now, "lanes"), "clients"));
-    add_part(line, "nvme_reduction", json_part(json_part(now, "nvme"), "reduction"));
-    add_part(line, "remote_reduction", json_part(json_part(now, "remote"), "reduction"));
+    add_stats_part(line, "lane_clients", json_part(json_part(now, "lanes"), "clients"));
+    add_stats_part(line, "nvme_reduction", json_part(json_part(now, "nvme"), "reduction"));
+    add_stats_part(line, "remote_reduction", json_part(json_part(now, "remote"), "reduction"));
     json_print_line(line);
     cJSON_Delete(line);
 }
@@ -257,7 +258,7 @@ static int stats_repeat(const struct command *command, const struct stats_reques
         int64_t at = clock_monotonic_ns();
         double seconds = (double)(at - sampled) / 1e9;
         if (!request->json && (lines % HEADER_EVERY == 0 || columns_change(before, now)))
-            print_header(now);
+            print_stats_header(now);
         if (request->json)
             print_json_line(before, now, clock_realtime_ns(), seconds);
         else
