@@ -62,7 +62,7 @@ static int judge_chunk(const struct chunk_entry *entry, void *arg)
 }
 
 /* First the mark, then the questions: a thread that refers to a chunk from now on sees the mark. */
-static bool mark_pack(struct store *store, uint64_t pack)
+static bool mark_pack_to_evict(struct store *store, uint64_t pack)
 {
     if (!packs_begin_drop(store, pack))
         return false;
@@ -75,7 +75,7 @@ static bool mark_pack(struct store *store, uint64_t pack)
 static bool mark_if_clean(struct store *store, const struct pinned *pinned, uint64_t pack)
 {
     struct judging j = {store, pinned, pack};
-    if (!mark_pack(store, pack))
+    if (!mark_pack_to_evict(store, pack))
         return false;
     if (packs_read_index(store, pack, judge_chunk, &j) == 0)
         return true;
@@ -172,7 +172,7 @@ static int evict_compare_names(const void *a, const void *b)
     return memcmp(a, b, sizeof(struct chunk_name));
 }
 
-static bool is_asked(const struct evict_request *request, const struct chunk_name *name)
+static bool is_asked_to_evict(const struct evict_request *request, const struct chunk_name *name)
 {
     return request->count &&
            bsearch(name, request->names, request->count, sizeof *name, evict_compare_names);
@@ -187,7 +187,7 @@ static int sort_out(const struct chunk_entry *entry, void *arg)
     int r = lives_in(store, &entry->name, out->moving.pack, &is_base);
     if (r <= 0)
         return r;
-    bool asked = is_asked(out->request, &entry->name),
+    bool asked = is_asked_to_evict(out->request, &entry->name),
          pinned = pinned_has(out->pinned, &entry->name);
     bool published = evict_is_published(store, &entry->name);
     if (asked && published && !pinned && !is_base) {
@@ -212,7 +212,7 @@ static bool empty_pack(struct moving_out *out, uint64_t *moved)
     uint64_t pack = out->moving.pack;
     out->goes = out->stays = out->pinned_bytes = out->unpublished_bytes = out->base_bytes = 0;
     out->move = false;
-    bool marked = mark_pack(store, pack);
+    bool marked = mark_pack_to_evict(store, pack);
     int r = packs_read_index(store, pack, sort_out, out);
     uint64_t goes = out->goes, stays = out->stays;
     request->pinned_bytes += out->pinned_bytes;
@@ -239,7 +239,7 @@ static bool empty_pack(struct moving_out *out, uint64_t *moved)
 DEFINE_VECTOR(pack_ids, uint64_t);
 
 /* Packs on NVMe in which chunks of the request lie, each once. */
-static struct pack_ids packs_of(struct store *store, const struct evict_request *request)
+static struct pack_ids packs_to_evict(struct store *store, const struct evict_request *request)
 {
     struct pack_ids packs = {0};
     for (size_t i = 0; i < request->count; i++) {
@@ -262,7 +262,7 @@ static size_t serve_request(struct store *store, struct evict_request *request, 
     if (pinned_find(store, false, &pinned) < 0)
         return 0;
     struct moving_out out = {.moving = {.store = store}, .request = request, .pinned = &pinned};
-    _cleanup_vector_ struct pack_ids packs = packs_of(store, request);
+    _cleanup_vector_ struct pack_ids packs = packs_to_evict(store, request);
     out.moving.raw = xmalloc(CHUNK_SIZE_MAX);
     out.moving.stored = xmalloc(CHUNK_SIZE_MAX);
     request->pinned_bytes = request->unpublished_bytes = request->busy_bytes =

@@ -358,7 +358,7 @@ static int plan_look_at(struct store *store, const struct store_read_request *wa
 }
 
 /* True: all of it is in memory, and fits an answer. */
-static bool look_answers(struct look *look)
+static bool plan_look_answers(struct look *look)
 {
     size_t covered = 0;
     for (size_t i = 0; i < look->part_count && covered < look->length; i++) {
@@ -374,7 +374,7 @@ static bool look_answers(struct look *look)
     return covered == look->length;
 }
 
-static void look_done(struct store *store, struct look *look)
+static void plan_look_done(struct store *store, struct look *look)
 {
     if (look->part_count)
         stage_unpin_parts(store->stage, look->parts, look->part_count);
@@ -382,7 +382,7 @@ static void look_done(struct store *store, struct look *look)
 }
 
 /* Nothing of the range is staged. */
-static bool look_is_below(const struct look *look)
+static bool plan_look_is_below(const struct look *look)
 {
     return look->part_count > 0 && look->parts[0].kind == PART_BELOW &&
            look->parts[0].length >= look->length;
@@ -391,7 +391,7 @@ static bool look_is_below(const struct look *look)
 /* May the rest be answered without waiting? A file that is small enough lies in the view; a chunk
  * that was fetched, in the window. Else the thread that receives requests does not even ask the
  * view. */
-static bool look_may_suffice(struct store *store, const struct look *look)
+static bool plan_look_may_suffice(struct store *store, const struct look *look)
 {
     struct pull *pull = pull_of(store);
     if (look->now.size <= INLINE_MAX)
@@ -406,14 +406,14 @@ static void start_plan(struct store *store, const struct store_read_request *wan
                        struct look *look)
 {
     struct plan *plan = plan_new(store, want);
-    if (look_is_below(look)) {
+    if (plan_look_is_below(look)) {
         plan->is_looked = true;
-        plan->needs = look_may_suffice(store, look) ? WAIT_NOTHING : WAIT_NVME;
+        plan->needs = plan_look_may_suffice(store, look) ? WAIT_NOTHING : WAIT_NVME;
         plan->generation = look->generation;
         plan->version = look->now.inode.version;
         plan->length = look->length;
     }
-    look_done(store, look);
+    plan_look_done(store, look);
     plan_proceed(plan, WAIT_NOTHING);
 }
 
@@ -424,7 +424,7 @@ void store_start_read(struct store *store, const struct store_read_request *want
     int r = plan_look_at(store, want, &look);
     if (r == 0 && want->looked)
         want->looked(&look.now, want->looked_arg);
-    if (r == 0 && !look_answers(&look)) {
+    if (r == 0 && !plan_look_answers(&look)) {
         start_plan(store, want, &look);
         return;
     }
@@ -436,7 +436,7 @@ void store_start_read(struct store *store, const struct store_read_request *want
         answer.iov_count = look.iov_count;
     }
     want->reply(&answer, want->arg);
-    look_done(store, &look);
+    plan_look_done(store, &look);
 }
 
 int store_read(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length,

@@ -16,7 +16,7 @@
 #define FLUSH_NS (10ll * 1000000000)
 
 /* Room comes free when something is evicted, which takes a moment. */
-static bool take_room(struct store *store, uint64_t bytes, int64_t until)
+static bool take_room_to_promote(struct store *store, uint64_t bytes, int64_t until)
 {
     struct event *more = room_more(store);
     uint64_t seen = event_count(more);
@@ -32,7 +32,7 @@ bool promote_chunk(struct store *store, const struct chunk_entry *entry, const v
 {
     if (pull_is_local(store, &entry->name))
         return true;
-    if (!take_room(store, entry->stored_len, until))
+    if (!take_room_to_promote(store, entry->stored_len, until))
         return false;
     int r = packs_promote(store, entry, stored);
     if (r < 0) {

@@ -81,7 +81,7 @@ bool pull_is_coming_locked(struct pull *pull, const struct chunk_name *name)
     return chunk && (chunk->state != PULL_READY || chunk->promoting);
 }
 
-static void chunk_free_locked(struct pull *pull, struct pull_chunk *chunk)
+static void pull_chunk_free_locked(struct pull *pull, struct pull_chunk *chunk)
 {
     check_held(&pull->locked.lock);
     check(chunk->pins == 0);
@@ -100,7 +100,7 @@ void pull_forget_locked(struct pull *pull, struct pull_chunk *chunk)
     HASH_DEL(pull->locked.chunks, chunk);
     (void)pthread_cond_broadcast(&chunk->arrived);
     if (chunk->pins == 0) {
-        chunk_free_locked(pull, chunk);
+        pull_chunk_free_locked(pull, chunk);
         return;
     }
     if (chunk->state != PULL_READY)
@@ -120,7 +120,7 @@ void pull_unpin_locked(struct pull *pull, struct pull_chunk *chunk)
     if (--chunk->pins > 0)
         return;
     if (chunk->forgotten)
-        chunk_free_locked(pull, chunk);
+        pull_chunk_free_locked(pull, chunk);
     else if (pull_is_used_up(chunk))
         pull_forget_locked(pull, chunk);
 }
@@ -245,7 +245,7 @@ void pull_make_groups(struct pull_wanted *wanted, size_t count, bool for_reader,
 }
 
 /* Takes out what is on its way or in memory already. */
-static void add_chunks_locked(struct pull *pull, struct pull_group *group)
+static void add_pull_chunks_locked(struct pull *pull, struct pull_group *group)
 {
     check_held(&pull->locked.lock);
     uint32_t left = 0;
@@ -268,7 +268,7 @@ static void add_chunks_locked(struct pull *pull, struct pull_group *group)
 void pull_plan_locked(struct pull *pull, struct pull_plan *plan, struct pull_group *group)
 {
     check_held(&pull->locked.lock);
-    add_chunks_locked(pull, group);
+    add_pull_chunks_locked(pull, group);
     if (group->count == 0) {
         pull_group_free(group);
         return;

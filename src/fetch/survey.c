@@ -24,7 +24,7 @@ static uint32_t survey_uses_of(const struct extent *e)
     return (uint32_t)((e->offset + e->length - 1) / VIEW_PAGE_LEN - e->offset / VIEW_PAGE_LEN + 1);
 }
 
-static void set_lengths(struct survey_part *part, const struct chunk_entry *entry)
+static void set_survey_lengths(struct survey_part *part, const struct chunk_entry *entry)
 {
     part->raw_len = entry->raw_len;
     part->stored_len = entry->stored_len;
@@ -39,13 +39,13 @@ static int survey_look_up(struct store *store, struct survey_part *part)
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     part->is_local = entry.pack != 0;
-    set_lengths(part, &entry);
+    set_survey_lengths(part, &entry);
     if (view_remote_chunk(store->view, &part->name, &entry, &published) < 0)
         return 0;
     part->is_remote = published;
     part->remote = entry;
     if (!part->is_local)
-        set_lengths(part, &entry);
+        set_survey_lengths(part, &entry);
     return 0;
 }
 

@@ -144,8 +144,8 @@ static struct base *upload_dense_read_base(struct dense_work *w, const struct ch
 /* A chunk by which one of at most depth `depth_max` may be stored; its bytes stay for the next
  * CHUNK_REFS_MAX - 1 calls. NULL: it is not in the remote, or not to stay there, or cannot be read
  * here. */
-static struct base *get_base(struct dense_work *w, const struct chunk_name *name,
-                             unsigned depth_max)
+static struct base *upload_dense_get_base(struct dense_work *w, const struct chunk_name *name,
+                                          unsigned depth_max)
 {
     struct chunk_entry entry;
     if (view_cut_base(w->up->cut, name, &entry) < 0 || entry.depth >= depth_max ||
@@ -223,7 +223,8 @@ static bool try_dx(struct dense_work *w, struct chunk_entry *entry, const struct
     struct chunk_name name;
     if (!lineage_base(w->up->lineage, &entry->name, &name))
         return false;
-    struct base *base = get_base(w, &name, guess->width == 2 ? CHAIN_DEPTH_MAX : DEPTH_MAX_WIDE);
+    struct base *base =
+        upload_dense_get_base(w, &name, guess->width == 2 ? CHAIN_DEPTH_MAX : DEPTH_MAX_WIDE);
     return base && base->entry.raw_len == entry->raw_len &&
            upload_dense_encode_dx(w, entry, guess, raw, base);
 }
@@ -271,7 +272,7 @@ static struct base *upload_dense_get_image(struct dense_work *w, uint64_t tag)
     const struct dense *dense = w->up->remote->dense;
     if (dense->tags - tag > IMAGES_MAX)
         return NULL;
-    return get_base(w, &dense->names[tag % IMAGES_MAX], CHUNK_DEPTH_MAX);
+    return upload_dense_get_base(w, &dense->names[tag % IMAGES_MAX], CHUNK_DEPTH_MAX);
 }
 
 static const uint8_t *get_image_bytes(void *arg, uint64_t tag, size_t *ret_len)

@@ -19,7 +19,7 @@ static unsigned phase_at(const struct upload *up, size_t number)
     return number < up->phases.count ? up->phases.at[number] : 0;
 }
 
-static int list_chunk(const struct chunk_entry *entry, void *arg)
+static int list_upload_chunk(const struct chunk_entry *entry, void *arg)
 {
     struct pass *pass = arg;
     struct upload *up = pass->up;
@@ -34,7 +34,8 @@ static int list_chunk(const struct chunk_entry *entry, void *arg)
 static int list_pass(struct pass *pass)
 {
     pass->up->count = 0;
-    return view_cut_pending(pass->up->cut, pass->seen ? &pass->after : NULL, list_chunk, pass);
+    return view_cut_pending(pass->up->cut, pass->seen ? &pass->after : NULL, list_upload_chunk,
+                            pass);
 }
 
 static int send_phase(struct upload *up, unsigned phase)

@@ -129,7 +129,7 @@ static bool rescue_pending(struct sending *s, const struct chunk_entry *pending,
            rescue_chunk(s->up->remote->store, ret, s->stored, s->raw);
 }
 
-static void count_encoded(struct remote *remote, const struct chunk_entry *entry)
+static void count_uploaded_chunk(struct remote *remote, const struct chunk_entry *entry)
 {
     if (entry->encoding >= CHUNK_ENCODINGS)
         return; /* of a later version, moved as it is */
@@ -179,7 +179,7 @@ static int upload_packs_add_chunk(struct sending *s, struct chunk_entry *entry,
         begin_pack(s);
     s->data_len = pack_place(store, s->id, s->buffer, s->data_len, entry, &iov, 1);
     s->entries[s->count++] = *entry;
-    count_encoded(s->up->remote, entry);
+    count_uploaded_chunk(s->up->remote, entry);
     return 0;
 }
 
