@@ -29,9 +29,9 @@ static int verify_raw(struct pull *pull, const struct chunk_entry *entry, const 
 }
 
 /* Decodes a chunk beside what was stored, or where that is. */
-static struct opened open_chunk(struct pull *pull, const struct bases *bases,
-                                const struct chunk_entry *entry, const uint8_t *stored,
-                                struct pull_buffer *from)
+static struct opened open_pulled_chunk(struct pull *pull, const struct bases *bases,
+                                       const struct chunk_entry *entry, const uint8_t *stored,
+                                       struct pull_buffer *from)
 {
     struct opened ret = {.buffer = from, .bytes = stored};
     if (entry->encoding == ENCODING_RAW) {
@@ -97,7 +97,7 @@ static int bring_chunk(struct pull *pull, const struct pull_fetched *fetched,
     const struct pull_group *group = fetched->group;
     const struct chunk_entry *entry = &group->entries[i];
     const uint8_t *stored = fetched->stored->bytes + (entry->offset - group->offset);
-    struct opened opened = open_chunk(pull, bases, entry, stored, fetched->stored);
+    struct opened opened = open_pulled_chunk(pull, bases, entry, stored, fetched->stored);
     if (opened.error < 0)
         note_unopened(pull, group, &opened);
     publish_chunk(pull, entry, &opened, waiters);
