@@ -98,6 +98,7 @@ def save_in_rounds(mount, rng_seed, rounds):
         mount.wait_remote(timeout="120s")
 
 
+@pytest.mark.noise  # dense cuts have several small packs, which are merged when a stall makes a pause: 30 to 40 requests
 @pytest.mark.timeout(240)
 def test_requests_stay_bounded(on_remote, s3, behind_proxy, proxy, rng, full, report):
     """A tenth of the requests fail: no more than 1.3 x the requests of a clean run, for saving and for reading."""
