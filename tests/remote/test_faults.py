@@ -248,7 +248,7 @@ def wait_of(node, path):
 def test_what_was_damaged_before_its_upload_is_told(on_remote, remote):
     """P3: neither fsync=remote nor a wait says that the remote has what it will never have. Other files are as ever."""
     node = on_remote(remote, fsync="remote")
-    node.mount(remote=None, fsync="nvme")
+    node.mount(**{name: None for name in remote.options()}, fsync="nvme")
     path, other = os.path.join(node.mnt, "file"), os.path.join(node.mnt, "other")
     rig.write_file(path, rig.seeded_bytes(1, 4 * rig.MIB))
     node.umount()
