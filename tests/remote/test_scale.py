@@ -166,6 +166,7 @@ def enough_room(directory, size):
     return shutil.disk_usage(directory).free > 3 * size + 10 * rig.GIB
 
 
+@pytest.mark.noise  # dense packs are small ones, which are merged in a pause
 @pytest.mark.needs_mount
 @pytest.mark.timeout(240)
 def test_renaming_an_uploaded_directory(on_remote, directory, full, report):
