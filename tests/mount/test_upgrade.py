@@ -275,8 +275,8 @@ def test_in_the_background_with_its_options(cairn, directory, other):
         for pid in (after["pid"], holder):
             assert b"not-for-ps" not in rig.read_file(f"/proc/{pid}/cmdline")
             assert b"AWS_SECRET_ACCESS_KEY=not-for-ps" in rig.read_file(f"/proc/{pid}/environ")
-        with open(f"/proc/{holder}/cmdline") as file:
-            assert file.read().split("\0")[:3] == ["cairn", "holder", "keep"]
+        rig.poll(lambda: rig.read_file(f"/proc/{holder}/cmdline").split(b"\0")[:3] == [b"cairn", b"holder", b"keep"], rig.PATIENCE,
+                 "the holder to follow: it becomes the other program after its daemon has begun")
         rig.write_file(cairn.mnt + "/file", b"content")
     finally:
         done = cairn.cairn("umount", cairn.mnt, timeout=300)

@@ -221,6 +221,14 @@ uint64_t dense_place_dx(const char *name, const char *base, unsigned depth)
     return end(&p);
 }
 
+void dense_put_pair(size_t length)
+{
+    dense_put_weights("base", 1, 0, length);
+    dense_put_weights("next", 1, 1, length);
+    wait_remote();
+    (void)dense_place_dx("next", "base", 1);
+}
+
 /* The parts of [from, from + length) of the image, chunk by chunk. */
 static unsigned add_refs(const struct placing *p, uint64_t from, uint64_t length,
                          struct chunk_entry *entry, struct twin_part *parts)

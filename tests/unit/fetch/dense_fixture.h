@@ -22,6 +22,8 @@ int dense_read_weights(const char *name, unsigned seed, unsigned step, uint64_t 
  */
 uint64_t dense_place_dx(const char *name, const char *base, unsigned depth);
 uint64_t dense_place_twin(const char *name, const char *image, unsigned depth);
+/* "base", and "next" as dx of it; NVMe has both still. */
+void dense_put_pair(size_t length);
 /* How the chunk at this offset of the file lies in the remote now. */
 struct chunk_entry dense_entry(const char *name, uint64_t offset);
 /* Until the newest head says all that is noted in the view. */

@@ -5,6 +5,7 @@
 #include "../expect.h"
 #include "dense_fixture.h"
 #include "remote/bases.h"
+#include "remote/bases_cache.h"
 
 TestSuite(bases, .init = fetch_setup, .fini = fetch_teardown, .timeout = 600);
 
@@ -13,19 +14,25 @@ TestSuite(bases, .init = fetch_setup, .fini = fetch_teardown, .timeout = 600);
 /* "base", and "next" as dx of it, in the remote alone. */
 static void make_two(void)
 {
-    dense_put_weights("base", 1, 0, WEIGHTS);
-    dense_put_weights("next", 1, 1, WEIGHTS);
-    wait_remote();
-    (void)dense_place_dx("next", "base", 1);
+    dense_put_pair(WEIGHTS);
     dense_publish();
     assert_u64(run_job(NULL, true).busy_bytes, 0);
     fixture_close(&fixture);
     open_store();
 }
 
+/* Threads that know of each base that they need who fetches it, and wait for it. */
+static _Atomic unsigned waiting;
+int __real_bases_cache_await(struct bases_cache *cache, const struct base *base);
+int __wrap_bases_cache_await(struct bases_cache *cache, const struct base *base);
+int __wrap_bases_cache_await(struct bases_cache *cache, const struct base *base)
+{
+    atomic_fetch_add(&waiting, 1);
+    return __real_bases_cache_await(cache, base);
+}
+
 struct gathering {
     struct chunk_entry entry;
-    _Atomic bool has_begun;
     int result; /* of decoding beside it */
 };
 
@@ -34,7 +41,6 @@ static void *gather_and_decode(void *arg)
     struct gathering *g = arg;
     struct bases bases;
     uint8_t *nothing = xcalloc(1, CHUNK_SIZE_MAX), *raw = xmalloc(CHUNK_SIZE_MAX);
-    atomic_store(&g->has_begun, true);
     (void)bases_gather(&bases, fixture.store, &g->entry, 1);
     g->result = bases_decode(&bases, &g->entry, nothing, raw, NULL);
     bases_release(&bases);
@@ -49,13 +55,12 @@ static void gather_at_once(struct gathering *gathering, size_t count)
     pthread_t threads[8];
     cr_assert_leq(count, ARRAY_LEN(threads));
     atomic_store(&gets, 0);
+    atomic_store(&waiting, 0);
     atomic_store(&gets_wait, true);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         assert_i64(pthread_create(&threads[i], NULL, gather_and_decode, &gathering[i]), 0);
-        while (!atomic_load(&gathering[i].has_begun) || atomic_load(&gets) == 0)
-            (void)usleep(1000);
-    }
-    (void)usleep(50000); /* the others have found that it is on its way */
+    while (atomic_load(&gets) + atomic_load(&waiting) < count)
+        (void)usleep(1000);
     atomic_store(&gets_wait, false);
     for (size_t i = 0; i < count; i++)
         (void)pthread_join(threads[i], NULL);

@@ -56,10 +56,7 @@ static void leave_only_the_remote(void)
 /* "base", and "next" as dx of it. */
 static void make_two(void)
 {
-    dense_put_weights("base", 1, 0, WEIGHTS);
-    dense_put_weights("next", 1, 1, WEIGHTS);
-    wait_remote();
-    (void)dense_place_dx("next", "base", 1);
+    dense_put_pair(WEIGHTS);
     leave_only_the_remote();
     /* The round before that head has emptied the pack that both lay in, if it was mostly dead. */
     dx_pack = dense_entry("next", 0).pack;
