@@ -151,8 +151,8 @@ def is_stuck(cairn, names):
 
 @pytest.fixture
 def slow_remote(cairn, directory):
-    """A mount whose store is full of what the remote gets slowly (200 s and more), and two writers that wait for that."""
-    cairn.mount(nvme="200M", stage="32M", remote=f"dir:{directory}/remote", upload_limit="512K")
+    """A mount whose store is full of what the remote gets slowly (its first pack takes minutes), and two writers that wait for that."""
+    cairn.mount(nvme="200M", stage="32M", remote=f"dir:{directory}/remote", upload_limit="16K")
     rig.write_file(os.path.join(cairn.mnt, "old"), b"old")
     rig.write_file(os.path.join(cairn.mnt, "sealed"), rig.noise("sealed", 100 * rig.MIB))
     names = ("big-1", "big-2")
