@@ -71,7 +71,7 @@ static int choose_phase(struct upload *up, const struct chunk_entry *entry, unsi
 }
 
 /* The chunks of a pass get their widths. The pack of each is looked into, which may take a read of
- * the disk: a few threads do it at once. None of them reads in the cut, which is for one thread. */
+ * the disk: a few threads do it at once. */
 struct widths_job {
     const struct upload *up;
     uint8_t *widths; /* of up->list, which is in order of name here */

@@ -108,17 +108,42 @@ static int is_needed_now(struct view *view, const struct chunk_name *name)
     return r < 0 && r != -ENOENT ? r : chunk_is_needed(&now, name, refs);
 }
 
+/* Did the cut need the chunk, and is where it lies what its rows tell: where it lay then, or, if it
+ * lay nowhere, where it does when they are made? 1, 0 or -errno. */
+static int cut_needed_there(struct view_cut *cut, const struct chunk_entry *entry)
+{
+    const struct look then = {.view = cut->view, .snap = &cut->snap};
+    const struct snap *snap;
+    struct chunk_row row, placed;
+    int r = cut_read_begin(cut, &snap);
+    if (r == 0)
+        r = cut_chunk(cut, &entry->name, &row);
+    if (r == 0)
+        r = cut_needs(cut, &entry->name, row.refs);
+    if (r > 0) {
+        int place = remote_row_at(&then, &entry->name, &placed);
+        bool is_there = place == -ENOENT || (place == 0 && placed.entry.pack == entry->pack &&
+                                             placed.entry.offset == entry->offset);
+        r = place < 0 && place != -ENOENT ? place : is_there;
+    }
+    cut_read_end(cut);
+    return r;
+}
+
 /* Will the cut's rows tell of the chunk, once something that is sent for the cut rests on it? What
- * is needed now was needed at the cut if no mark has come since. What nothing needs, now or then,
- * is told of if it has a mark that is as old as the cut; and so must be what it rests on. The mark
- * is looked for last: whatever happens meanwhile leaves one. 1, 0 or -errno. */
+ * is needed now was needed at the cut if no mark has come since; else only the snapshot knows. What
+ * nothing needs, now or then, is told of if it has a mark that is as old as the cut; and so must be
+ * what it rests on. The mark is looked for last: whatever happens meanwhile leaves one. 1, 0 or
+ * -errno. */
 static int cut_may_report(struct view_cut *cut, const struct chunk_entry *entry, unsigned levels)
 {
     uint64_t change;
     int needed = is_needed_now(cut->view, &entry->name);
     int r = needed < 0 ? needed : cut_need_change_of(cut->view, &entry->name, &change);
-    if (r < 0 || change > cut->remote.changes)
+    if (r < 0)
         return r;
+    if (change > cut->remote.changes)
+        return cut_needed_there(cut, entry);
     if (needed)
         return 1;
     r = change > 0 && levels > 0 && !cut->remote.pub.is_whole;
@@ -130,7 +155,6 @@ static int cut_may_report(struct view_cut *cut, const struct chunk_entry *entry,
     return r;
 }
 
-/* Without a look into the snapshot, which one thread at a time may use. */
 int view_cut_base(struct view_cut *cut, const struct chunk_name *name,
                   struct chunk_entry *ret_entry)
 {

@@ -27,7 +27,7 @@ static int note_damage(struct view *view, int r)
 
 void snap_begin(struct snap *s, struct view *view)
 {
-    *s = (struct snap){.view = view, .read = rocksdb_readoptions_create()};
+    *s = (struct snap){.view = view, .readers = 1, .read = rocksdb_readoptions_create()};
     s->error = view_use_begin(view);
     if (view->db)
         s->snapshot = rocksdb_create_snapshot(view->db);

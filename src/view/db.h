@@ -65,9 +65,9 @@ void view_note_applied(struct view *view, uint64_t seq);
 /* One consistent state for several reads. Any thread. */
 struct snap {
     struct view *view;
-    LIST_ENTRY(snap) link; /* use.c: while it is held */
-    bool is_held;
-    int error; /* what every read in it gives, or 0 */
+    LIST_ENTRY(snap) link; /* use.c: while it is held, and none reads in it */
+    unsigned readers;      /* under uses.lock */
+    int error;             /* what every read in it gives, or 0 */
     const rocksdb_snapshot_t *snapshot;
     rocksdb_readoptions_t *read;
 };
@@ -76,7 +76,8 @@ void snap_begin(struct snap *s, struct view *view);
 void snap_end(struct snap *s);
 #define _cleanup_snap_ __attribute__((cleanup(snap_end)))
 
-/* cut.c: reads in a cut's snapshot go from begin to end, also after an error. One thread. */
+/* cut.c: reads in a cut's snapshot go from begin to end, also after an error. Any thread,
+ * several at once. */
 struct view_cut;
 CAIRN_MUST_CHECK int cut_read_begin(struct view_cut *cut, const struct snap **ret_snap);
 void cut_read_end(struct view_cut *cut);

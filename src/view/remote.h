@@ -141,13 +141,13 @@ CAIRN_MUST_CHECK int view_cut_pending(struct view_cut *cut, const struct chunk_n
 /* May what is sent for the cut refer to this chunk? 0, and its entry in the remote: all that it
  * rests on is there, and the cut's rows tell of it. They do if the cut needs it; or if nothing
  * does, but the newest head may say so: as of what was deleted since. -ENOENT: not to this one (it
- * may be that it changed since the cut). So the head that names the one names the other. Any
- * thread, several at once. */
+ * may be that it is needed again only since the cut). So the head that names the one names the
+ * other. Any thread, several at once. */
 CAIRN_MUST_CHECK int view_cut_base(struct view_cut *cut, const struct chunk_name *name,
                                    struct chunk_entry *ret_entry);
 
-/* As view_has_dependents(), at the cut: a head may go on to say so, whatever happened since. One
- * thread at a time for one cut. */
+/* As view_has_dependents(), at the cut: a head may go on to say so, whatever happened since. Any
+ * thread, several at once. */
 CAIRN_MUST_CHECK int view_cut_has_dependents(struct view_cut *cut, const struct chunk_name *name,
                                              bool *ret);
 

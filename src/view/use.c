@@ -72,9 +72,9 @@ void view_use_end(struct view *view)
 void snap_hold(struct snap *s)
 {
     mutex_lock(&s->view->uses.lock);
-    check(!s->is_held);
-    s->is_held = true;
-    LIST_INSERT_HEAD(&s->view->uses.held, s, link);
+    check(s->readers > 0);
+    if (--s->readers == 0)
+        LIST_INSERT_HEAD(&s->view->uses.held, s, link);
     mutex_unlock(&s->view->uses.lock);
     view_use_end(s->view);
 }
@@ -83,11 +83,8 @@ int snap_resume(struct snap *s)
 {
     int r = view_use_begin(s->view);
     LOCK_SCOPE(&s->view->uses.lock);
-    check(s->is_held); /* a second thread reads in it, else */
-    s->is_held = false;
-    LIST_REMOVE(s, link);
-    if (!s->snapshot)
-        s->error = -ESTALE;
+    if (s->readers++ == 0)
+        LIST_REMOVE(s, link);
     return s->error < 0 ? s->error : r;
 }
 
@@ -122,6 +119,7 @@ static void void_snapshots(struct view *view)
         if (s->snapshot)
             rocksdb_release_snapshot(view->db, s->snapshot);
         s->snapshot = NULL;
+        s->error = -ESTALE;
     }
 }
 

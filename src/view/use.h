@@ -34,7 +34,7 @@ void view_uses_done(struct view_uses *uses);
 CAIRN_MUST_CHECK int view_use_begin(struct view *view);
 void view_use_end(struct view *view);
 
-/* A snapshot between two uses, and in one again; -ESTALE: it is gone with its database. The use has
- * begun in either case. */
+/* A snapshot after a use of it, and before one; -ESTALE: it is gone with its database. The use has
+ * begun in either case. Several threads may use it at once. */
 void snap_hold(struct snap *s);
 CAIRN_MUST_CHECK int snap_resume(struct snap *s);

@@ -100,6 +100,31 @@ def test_weights_alone_are_chains(job, report):
 
 
 @pytest.mark.timeout(400)
+def test_a_base_is_deleted_while_its_successor_is_sent(on_remote, directory):
+    """A job that keeps its last checkpoint alone deletes the one before as soon as the new one is whole."""
+    node = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), reduce="dense", stage="256M", upload_limit="64K").mount()
+    job = Job(node)
+    job.save(parts=["model"])
+    node.wait_remote()
+    for number in range(1, 9):
+        before = sent(node)["dx"]
+        job.save(parts=["model"])
+        job.write("noise", rig.seeded_bytes(number, 2 * rig.MIB))  # is sent before what has a base, and takes half a minute
+        node.wait()
+        rig.poll(lambda: node.remote_status()["target_bytes"] > 2 * rig.MIB, 30, "a round of both", 0.005)
+        is_early = sent(node)["dx"] == before  # else an earlier round had the model
+        job.remove(number)
+        node.wait_remote()
+        assert sent(node)["dx"] - before > 0.85 * len(job.content[f"run/step{number + 1}/model.pt"])
+        if is_early:
+            break
+    assert is_early
+    node.umount()
+    assert node.fsck().returncode == 0
+    check_fresh(node, job.content)
+
+
+@pytest.mark.timeout(400)
 def test_a_base_outlives_a_merge_of_what_it_serves(job):
     """Packs of chunks that are stored by the first checkpoint are merged; then its files go, and the grace passes."""
     job.training = Training(elements=rig.MIB // 8)

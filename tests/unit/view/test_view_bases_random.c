@@ -188,9 +188,17 @@ static bool is_reported(uint32_t id)
     return false;
 }
 
+/* The cut needs it, and tells where it lies: whatever became of it since. */
+static bool must_be_allowed(uint32_t id)
+{
+    uint64_t before = then.chunks[id].remote, place = now.chunks[id].remote;
+    return is_needed(&then, id) && place && (!before || before == place) && is_complete(&now, id);
+}
+
 /* It is told of if something that is told of rests on it: nothing needs it, and a head may say
  * otherwise. */
 static unsigned revived;
+static unsigned deleted; /* bases that the cut needs, and nothing does now */
 
 /* Some bases that the cut allows, for a chunk on which nothing rests. */
 static struct chunk choose_form(struct view_cut *cut, uint32_t id)
@@ -211,9 +219,11 @@ static struct chunk choose_form(struct view_cut *cut, uint32_t id)
             cr_assert(is_complete(&now, base));
             cr_assert(is_needed(&then, base) || !is_needed(&now, base));
         }
+        cr_assert(r == 0 || !must_be_allowed(base), "chunk %u", base);
         if (base == id || r < 0 || entry.depth == CHUNK_DEPTH_MAX || rnd(3) == 0)
             continue;
         revived += !is_reported(base);
+        deleted += is_needed(&then, base) && !is_needed(&now, base);
         form.bases[form.ref_count++] = base;
         form.depth = (uint8_t)max_u64(form.depth, entry.depth + 1u);
     }
@@ -529,10 +539,11 @@ static void run(uint64_t seed, int steps)
 Test(view_bases_random, histories)
 {
     uint64_t first = test_number("CAIRN_VIEW_SEED", 1), count = test_number("CAIRN_VIEW_SEEDS", 3);
-    revived = 0;
+    revived = deleted = 0;
     for (uint64_t i = 0; i < count; i++) {
         fprintf(stderr, "seed %lu\n", (unsigned long)(first + i));
         run(first + i, 250);
     }
     cr_assert(revived > 0, "nothing was sent that rests on what nothing needed");
+    cr_assert(deleted > 0, "nothing was sent that rests on what was deleted meanwhile");
 }
