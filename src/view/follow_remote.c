@@ -67,37 +67,46 @@ static int follow_remote_compare_names(const void *a, const void *b)
     return memcmp(a, b, sizeof(struct chunk_name));
 }
 
-/* A base without references that the head does not name is none any more. The view has no row that
- * could be missed. */
-static int add_unnamed_base(struct remote_report *report, struct txn *txn,
-                            const struct chunk_name *base)
+/* A chunk without references that the head does not name has no place any more, and is no base. The
+ * view has no row that could be missed. */
+static int add_unnamed_chunk(struct remote_report *report, struct txn *txn,
+                             const struct chunk_name *name)
 {
     struct chunk_row local;
-    int r = get_followed_row(txn, KEY_CHUNK, base, &local);
+    int r = get_followed_row(txn, KEY_CHUNK, name, &local);
     if (r == 0 && local.refs == 0 &&
-        !vector_search(&report->unused, base, follow_remote_compare_names))
-        vector_add(&report->chunks, (struct chunk_row){.entry = {.name = *base}});
+        !vector_search(&report->unused, name, follow_remote_compare_names))
+        vector_add(&report->chunks, (struct chunk_row){.entry = {.name = *name}});
     return r;
 }
 
-static int add_unnamed_bases(struct remote_report *report, struct txn *txn, const struct snap *snap)
+/* Adds those whose names stand in keys of this type, right behind it. */
+static int add_unnamed_chunks(struct remote_report *report, struct txn *txn,
+                              const struct snap *snap, enum key_type type)
 {
     struct key prefix;
-    struct chunk_name last = {0}, base;
+    struct chunk_name last = {0}, name;
     _cleanup_scan_ struct scan scan;
-    key_type(&prefix, KEY_DEPENDENT);
+    key_type(&prefix, type);
     scan_open(&scan, snap, &prefix);
     int r = 0;
     for (bool first = true; r == 0 && scan_valid(&scan); scan_next(&scan)) {
-        if (scan.key_len != DEPENDENT_KEY_LEN)
+        if (scan.key_len < CHUNK_KEY_LEN)
             return -EUCLEAN;
-        memcpy(&base, scan.key + 1, sizeof base);
-        if (first || !chunk_name_equal(&base, &last))
-            r = add_unnamed_base(report, txn, &base);
-        last = base;
+        memcpy(&name, scan.key + 1, sizeof name);
+        if (first || !chunk_name_equal(&name, &last))
+            r = add_unnamed_chunk(report, txn, &name);
+        last = name;
         first = false;
     }
     return r < 0 ? r : scan_error(&scan);
+}
+
+/* Bases may have lost their places, and what has a place may have lost what rested on it. */
+static int add_unnamed(struct remote_report *report, struct txn *txn, const struct snap *snap)
+{
+    int r = add_unnamed_chunks(report, txn, snap, KEY_DEPENDENT);
+    return r < 0 ? r : add_unnamed_chunks(report, txn, snap, KEY_REMOTE_CHUNK);
 }
 
 /* --- packs ------------------------------------------------------------------------------------ */
@@ -230,7 +239,7 @@ static int apply_chunks(struct remote_report *report, struct txn *txn)
 int report_apply(struct remote_report *report, struct txn *txn, const struct snap *snap,
                  bool is_whole)
 {
-    int r = is_whole ? add_unnamed_bases(report, txn, snap) : 0;
+    int r = is_whole ? add_unnamed(report, txn, snap) : 0;
     for (size_t i = 0; i < report->packs.count && r == 0; i++)
         r = follow_remote_begin_pack(txn, &report->packs.at[i]);
     if (r == 0)

@@ -449,7 +449,7 @@ int remote_chunk_settle(struct txn *txn, const struct chunk_name *name)
     if (r <= 0)
         return r;
     r = leave_lost_base(txn, name, CHUNK_DEPTH_MAX);
-    return r < 0 ? r : leave_incomplete(txn, &row);
+    return r < 0 || row.entry.pack == 0 ? r : leave_incomplete(txn, &row);
 }
 
 /* A chunk of a pack that goes. */

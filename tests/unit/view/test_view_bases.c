@@ -151,26 +151,107 @@ Test(view_bases, a_head_that_says_all_names_bases_that_no_file_has)
     end_remote();
 }
 
-Test(view_bases, a_base_that_a_whole_head_does_not_name_is_none)
+static struct view *open_bases_peer(char **ret_path)
 {
     struct view *peer;
+    *ret_path = xasprintf("%s.peer", f.path);
+    open_adopted(&remote, *ret_path, &peer);
+    return peer;
+}
+
+static void close_bases_peer(struct view *peer, char *path)
+{
+    expect_check_ok(peer);
+    view_close(peer);
+    remove_tree(path);
+    free(path);
+}
+
+static void evict_pack(uint64_t pack)
+{
+    add(&f, (struct record){.type = REC_DROP, .flags = RECORD_EVICTED, .pack = pack});
+}
+
+/* It lies nowhere else: its base may come back. */
+Test(view_bases, what_is_moved_without_its_base_keeps_its_place_elsewhere)
+{
+    char *path;
+    begin_chain();
+    (void)publish(cut_now(), 5);
+    struct view *peer = open_bases_peer(&path);
+    evict_pack(9);
+    evict_pack(10);
+    apply_ok(&f);
+    assert_i64(view_remote_pack_lost(f.view, 100), 0);
+    assert_i64(PLACE_ON(2, 1, 1), 0);
+    (void)publish(cut_now(), 6);
+    follow_newest(peer, false);
+    assert_u64(remote_pack_of(peer, 2), remote_pack_of(f.view, 2));
+    close_bases_peer(peer, path);
+    end_remote();
+}
+
+/* Of two bases one is lost, and what rests on them lies here: it has no entry here any more. */
+Test(view_bases, the_other_base_is_none_when_a_whole_head_does_not_name_it)
+{
+    char *path;
+    uint8_t buf[256];
+    begin_remote();
+    assert_i64(view_track(f.view), 0);
+    PACK_OF(8, 6);
+    PACK_OF(9, 1);
+    PACK_OF(10, 2, 5);
+    FILE_OF(2, "base", 1);
+    FILE_OF(3, "other", 6);
+    FILE_OF(4, "rests", 2);
+    FILE_OF(5, "beside", 5); /* its pack stays */
+    apply_ok(&f);
+    PLACE(100, 1, 5);
+    PLACE(101, 6);
+    assert_i64(PLACE_ON(2, 1, 1, 6), 0);
+    add_unlink(&f, 2, ROOT_INO, "base", 0);
+    apply_ok(&f);
+    (void)publish(cut_now(), 5);
+    struct view *peer = open_bases_peer(&path);
+    struct record fetched = {.type = REC_PACK,
+                             .seq = view_state(peer).applied_seq,
+                             .pack = 10,
+                             .length = 64,
+                             .count = 2};
+    record_encode(&fetched, buf);
+    apply_bytes(&f, peer, buf, record_encoded_len(&fetched), fetched.seq);
+    for (uint64_t pack = 8; pack <= 10; pack++)
+        evict_pack(pack);
+    apply_ok(&f);
+    assert_i64(view_remote_pack_lost(f.view, 101), 0);
+    (void)publish(cut_now(), 6);
+    follow_newest(peer, false);
+    assert_u64(remote_pack_of(peer, 2), 0);
+    add_unlink(&f, 4, ROOT_INO, "rests", 0);
+    apply_ok(&f);
+    (void)publish(cut_now(), 7);
+    follow_newest(peer, true);
+    assert_u64(remote_pack_of(peer, 1), 0);
+    close_bases_peer(peer, path);
+    end_remote();
+}
+
+Test(view_bases, a_base_that_a_whole_head_does_not_name_is_none)
+{
+    char *path;
     begin_chain();
     add_unlink(&f, 2, ROOT_INO, "base", 0);
     add_drop(&f, 9);
     FILE_OF(6, "beside", 5);
     apply_ok(&f);
     (void)publish(cut_now(), 5);
-    char *path = xasprintf("%s.peer", f.path);
-    open_adopted(&remote, path, &peer);
+    struct view *peer = open_bases_peer(&path);
     add_unlink(&f, 3, ROOT_INO, "rests", 0);
     apply_ok(&f);
     (void)publish(cut_now(), 6);
     follow_newest(peer, true);
     assert_u64(remote_pack_of(peer, 1), 0);
-    expect_check_ok(peer);
-    view_close(peer);
-    remove_tree(path);
-    free(path);
+    close_bases_peer(peer, path);
     end_remote();
 }
 

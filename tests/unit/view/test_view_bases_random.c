@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What lies in the remote and rests on other chunks: a random history against a plain model. */
-#include "../base/seeded.h"
+#include "../base/campaign.h"
 #include "../expect.h"
 #include "bases_model.h"
 #include "remote_fixture.h"
@@ -536,9 +536,11 @@ static void run(uint64_t seed, int steps)
     end_remote();
 }
 
+/* Others for each commit: what they have missed until now is rare. */
 Test(view_bases_random, histories)
 {
-    uint64_t first = test_number("CAIRN_VIEW_SEED", 1), count = test_number("CAIRN_VIEW_SEEDS", 3);
+    uint64_t first = test_number("CAIRN_VIEW_SEED", campaign_pick(1, 1u << 20));
+    uint64_t count = test_number("CAIRN_VIEW_SEEDS", campaign_is_full() ? 100 : 10);
     revived = deleted = 0;
     for (uint64_t i = 0; i < count; i++) {
         fprintf(stderr, "seed %lu\n", (unsigned long)(first + i));
