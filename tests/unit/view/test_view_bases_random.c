@@ -347,7 +347,8 @@ static void note_published(const bool *was_reported)
     leave_incomplete(&now);
 }
 
-/* What it has of its own stays, and what a head says of the rest is true. */
+/* What it has of its own stays, and what a head says of the rest is true. What lies here has lost
+ * its place when it was needed, and lacked a base. */
 static void compare_peer(const struct state *head)
 {
     for (uint32_t i = 0; i < IDS; i++) {
@@ -358,7 +359,7 @@ static void compare_peer(const struct state *head)
         *c = head->chunks[i];
         c->local = local;
         int r = view_remote_place(peer, &name, &entry);
-        if (r == -ENOENT && c->remote && local && is_needed(head, i))
+        if (r == -ENOENT && c->remote && local && (is_needed(head, i) || !is_complete(head, i)))
             c->remote = c->depth = c->ref_count = 0;
     }
     struct state settled = at_peer;
