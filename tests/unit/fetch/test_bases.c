@@ -60,7 +60,7 @@ static void gather_at_once(struct gathering *gathering, size_t count)
     for (size_t i = 0; i < count; i++)
         assert_i64(pthread_create(&threads[i], NULL, gather_and_decode, &gathering[i]), 0);
     while (atomic_load(&gets) + atomic_load(&waiting) < count)
-        (void)usleep(1000);
+        (void)usleep(1000); /* a poll: counters signal nothing */
     atomic_store(&gets_wait, false);
     for (size_t i = 0; i < count; i++)
         (void)pthread_join(threads[i], NULL);

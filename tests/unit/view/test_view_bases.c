@@ -172,6 +172,16 @@ static void evict_pack(uint64_t pack)
     add(&f, (struct record){.type = REC_DROP, .flags = RECORD_EVICTED, .pack = pack});
 }
 
+/* The file that rests on chunk 1 is deleted, and a whole head does not name that any more. */
+static void expect_base_goes(struct view *peer, uint64_t ino)
+{
+    add_unlink(&f, ino, ROOT_INO, "rests", 0);
+    apply_ok(&f);
+    (void)publish(cut_now(), 7);
+    follow_newest(peer, true);
+    assert_u64(remote_pack_of(peer, 1), 0);
+}
+
 /* It lies nowhere else: its base may come back. */
 Test(view_bases, what_is_moved_without_its_base_keeps_its_place_elsewhere)
 {
@@ -227,11 +237,7 @@ Test(view_bases, the_other_base_is_none_when_a_whole_head_does_not_name_it)
     (void)publish(cut_now(), 6);
     follow_newest(peer, false);
     assert_u64(remote_pack_of(peer, 2), 0);
-    add_unlink(&f, 4, ROOT_INO, "rests", 0);
-    apply_ok(&f);
-    (void)publish(cut_now(), 7);
-    follow_newest(peer, true);
-    assert_u64(remote_pack_of(peer, 1), 0);
+    expect_base_goes(peer, 4);
     close_bases_peer(peer, path);
     end_remote();
 }
@@ -246,16 +252,54 @@ Test(view_bases, a_base_that_a_whole_head_does_not_name_is_none)
     apply_ok(&f);
     (void)publish(cut_now(), 5);
     struct view *peer = open_bases_peer(&path);
-    add_unlink(&f, 3, ROOT_INO, "rests", 0);
-    apply_ok(&f);
-    (void)publish(cut_now(), 6);
-    follow_newest(peer, true);
-    assert_u64(remote_pack_of(peer, 1), 0);
+    expect_base_goes(peer, 3);
     close_bases_peer(peer, path);
     end_remote();
 }
 
-/* --- what was deleted ------------------------------------------------------------------------- */
+/* --- what was deleted since the cut ----------------------------------------------------------- */
+
+#define ASKING 4u
+#define TIMES 500
+
+static void *ask_for_base(void *cut)
+{
+    const struct chunk_name name = chunk_of(1);
+    intptr_t r = 0;
+    for (int i = 0; i < TIMES && r == 0; i++) {
+        struct chunk_entry entry;
+        r = view_cut_base(cut, &name, &entry);
+        if (r == 0 && entry.pack != 100)
+            r = -EUCLEAN;
+    }
+    return (void *)r;
+}
+
+/* The snapshot says that the cut needs it. */
+Test(view_bases, what_is_deleted_since_the_cut_is_a_base_for_several_threads_at_once)
+{
+    pthread_t threads[ASKING];
+    begin_chain();
+    FILE_OF(6, "new", 4);
+    apply_ok(&f);
+    struct view_cut *cut = cut_now();
+    add_unlink(&f, 2, ROOT_INO, "base", 0);
+    add_unlink(&f, 3, ROOT_INO, "rests", 0);
+    apply_ok(&f);
+    for (unsigned i = 0; i < ASKING; i++)
+        assert_i64(pthread_create(&threads[i], NULL, ask_for_base, cut), 0);
+    for (unsigned i = 0; i < ASKING; i++) {
+        void *r;
+        assert_i64(pthread_join(threads[i], &r), 0);
+        assert_i64((intptr_t)r, 0);
+    }
+    assert_i64(PLACE_ON(4, 1, 1), 0);
+    (void)publish(cut, 5);
+    expect_adopted(look_at_base);
+    end_remote();
+}
+
+/* --- what was deleted before ------------------------------------------------------------------ */
 
 enum { FILES = 12, EACH = 16, FIRST = 100, NEW = 1000 };
 
