@@ -2,6 +2,8 @@
 /* One call over one channel: the request, content through pipes, the answer, and how long they may
  * take.
  *
+ * Content that is slower than PACE_LEAST over the limit is given up.
+ *
  * While the directory answers nothing (`silent_since`), a call waits for LEAST_NS only: its time
  * began with that of the first. One that answers, but makes nothing durable in time, is slow
  * (`slow_ns`): a put that is given up there and begun again would be given up again. So each one
@@ -16,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "tier/pace.h"
 
 /* An fsync on a server that is busy may take long, and is no hang. */
 #define SLOW_NS (15ll * 1000000000)
@@ -29,11 +32,12 @@ struct talk {
     const struct dir_call *call;
     struct channel *channel;
     struct dir_answer answer;
-    struct tier_place lies;  /* DIR_OPEN */
-    int64_t began, progress; /* monotonic, ns */
-    int64_t limit;           /* ns from the last progress */
-    int64_t waited;          /* ns from the last of its content to the answer */
-    uint64_t moved;          /* bytes of content that went through the pipe */
+    struct tier_place lies; /* DIR_OPEN */
+    int64_t began;          /* monotonic, ns */
+    struct pace pace;       /* of its content */
+    int64_t limit;          /* ns from the last progress */
+    int64_t waited;         /* ns from the last of its content to the answer */
+    uint64_t moved;         /* bytes of content that went through the pipe */
     bool answered;
     char *buf;  /* DIR_MESSAGE_MAX */
     char *step; /* of a source: TIER_SOURCE_STEP, what was read last */
@@ -84,8 +88,9 @@ static int64_t deadline_of(struct talk *t)
 {
     LOCK_SCOPE(&t->client->locked.lock);
     set_limit_locked(t);
-    int64_t deadline = t->progress + t->limit, silent = t->client->locked.silent_since;
-    if (silent == 0 || t->progress != t->began)
+    int64_t progress = t->pace.since_ns;
+    int64_t deadline = progress + t->limit, silent = t->client->locked.silent_since;
+    if (silent == 0 || progress != t->began)
         return deadline;
     int64_t least = t->began + LEAST_NS, common = silent + t->limit;
     return least > common ? least : common < deadline ? common : deadline;
@@ -333,11 +338,25 @@ static int wait_for_more(struct talk *t)
     return 1;
 }
 
+/* A piece of a listing holds many names, and the end of the content begins the wait for fsync.
+ * Other content has to keep the least rate. */
+static void note_talk_progress(struct talk *t, uint64_t moved_before, bool was_answered)
+{
+    if (t->answered && !was_answered)
+        t->waited = clock_monotonic_ns() - t->pace.since_ns;
+    bool is_end = t->moved == t->call->len && moved_before != t->moved;
+    if (is_end || t->answered != was_answered || t->call->verb == DIR_LIST)
+        pace_restart(&t->pace, t->moved);
+    else
+        pace_note(&t->pace, t->moved, t->limit);
+}
+
 static int talk_until_complete(struct talk *t)
 {
     bool is_get = t->call->verb == DIR_GET;
     int r = send_request(t);
-    t->progress = t->began = clock_monotonic_ns();
+    pace_restart(&t->pace, 0);
+    t->began = t->pace.since_ns;
     while (r == 0 && !is_complete(t)) {
         uint64_t before = t->moved;
         bool was_answered = t->answered;
@@ -349,10 +368,7 @@ static int talk_until_complete(struct talk *t)
                 : 0;
         if (r == 0 && !t->answered)
             r = take_dir_answer(t);
-        if (t->answered != was_answered)
-            t->waited = clock_monotonic_ns() - t->progress;
-        if (t->moved != before || t->answered != was_answered || t->call->verb == DIR_LIST)
-            t->progress = clock_monotonic_ns();
+        note_talk_progress(t, before, was_answered);
     }
     return r;
 }
@@ -391,6 +407,6 @@ int dir_talk(struct dir_client *client, const struct dir_call *call, struct chan
                             .began = t.began,
                             .limit_ns = t.limit,
                             .is_late = r == -ETIMEDOUT && has_fsync(call) &&
-                                       clock_monotonic_ns() - t.progress >= t.limit};
+                                       clock_monotonic_ns() - t.pace.since_ns >= t.limit};
     return r;
 }

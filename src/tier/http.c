@@ -4,8 +4,8 @@
  * stack of its caller, so the queue is never longer than there are threads that wait.
  *
  * libcurl's own limit of speed counts in whole seconds and not while a name is looked up or a
- * connection made; one clock of our own covers all of it: no byte in either direction for
- * `stall_ns`. */
+ * connection made. One clock of our own (tier/pace.h) covers all of it: name, connection,
+ * handshake, request, head and body. */
 #include "tier/http.h"
 
 #include <curl/curl.h>
@@ -19,6 +19,7 @@
 #include "base/pool.h"
 #include "base/vector.h"
 #include "tier/http_header.h"
+#include "tier/pace.h"
 
 /* Each exchange under way has one of these: with 32 connections 24 MiB. Larger ones
  * gained nothing. */
@@ -33,9 +34,10 @@ struct exchange {
     struct http_response *response;
     CURL *easy;
     size_t sent;
-    bool is_get;
-    int64_t last_ns;     /* when the last byte came or went */
-    int64_t deadline_ns; /* 0: none */
+    bool is_get, is_sent; /* is_sent: libcurl has passed on the whole body */
+    uint64_t received;    /* bytes of heads and bodies */
+    struct pace pace;     /* of what was received and sent */
+    int64_t deadline_ns;  /* 0: none */
     int result;
     bool done; /* under the lock; the driver lets go */
     pthread_cond_t finished;
@@ -99,7 +101,7 @@ static void acknowledge_all(struct http *http)
 static size_t on_http_header(char *line, size_t size, size_t count, void *arg)
 {
     struct exchange *x = arg;
-    x->last_ns = clock_monotonic_ns();
+    x->received += size * count;
     http_header_line(x->response, line, size * count);
     if (x->is_get && (*line == '\r' || *line == '\n'))
         acknowledge_all(x->http);
@@ -122,7 +124,7 @@ static size_t on_body(char *data, size_t size, size_t count, void *arg)
     struct exchange *x = arg;
     struct http_response *r = x->response;
     size_t len = size * count;
-    x->last_ns = clock_monotonic_ns();
+    x->received += len;
     bool straight = x->request->into && r->status / 100 == 2;
     if (straight && len <= x->request->into_len - r->into_len) {
         memcpy((char *)x->request->into + r->into_len, data, len);
@@ -139,7 +141,6 @@ static size_t on_send(char *to, size_t size, size_t count, void *arg)
 {
     struct exchange *x = arg;
     size_t len = (size_t)min_u64(size * count, x->request->body_len - x->sent);
-    x->last_ns = clock_monotonic_ns();
     struct tier_source *source = x->request->source;
     if (source && len && tier_source_read(source, x->sent, to, len) < 0)
         return CURL_READFUNC_ABORT;
@@ -377,8 +378,8 @@ static void begin_waiting_exchanges(struct http *http)
 {
     struct exchange *x;
     while ((x = take_waiting_exchange(http))) {
-        x->last_ns = clock_monotonic_ns();
-        x->deadline_ns = x->request->timeout_ns ? x->last_ns + x->request->timeout_ns : 0;
+        pace_restart(&x->pace, 0);
+        x->deadline_ns = x->request->timeout_ns ? x->pace.since_ns + x->request->timeout_ns : 0;
         x->next = http->active;
         http->active = x;
         http->active_count++;
@@ -401,6 +402,20 @@ static void end_finished(struct http *http)
     }
 }
 
+/* Bytes count as sent when libcurl has passed them on, not when it fetched them for its buffer. The
+ * server may take a full limit to answer after the last of them. */
+static void note_progress(struct exchange *x)
+{
+    curl_off_t sent = 0;
+    (void)curl_easy_getinfo(x->easy, CURLINFO_SIZE_UPLOAD_T, &sent);
+    uint64_t moved = x->received + (uint64_t)sent;
+    bool is_sent = (uint64_t)sent >= x->request->body_len;
+    if (is_sent && !x->is_sent)
+        pace_restart(&x->pace, moved);
+    x->is_sent |= is_sent;
+    pace_note(&x->pace, moved, x->http->stall_ns);
+}
+
 /* Ends what is over its time, or all. Returns for how long nothing else can be. */
 static int64_t end_late(struct http *http, bool all)
 {
@@ -408,11 +423,12 @@ static int64_t end_late(struct http *http, bool all)
     struct exchange *after;
     for (struct exchange *x = http->active; x; x = after) {
         after = x->next;
-        int64_t stalled = x->last_ns + http->stall_ns;
+        note_progress(x);
+        int64_t stalled = x->pace.since_ns + http->stall_ns;
         if (all)
             end_active(http, x, -ECANCELED, "interrupted");
         else if (now >= stalled)
-            end_active(http, x, -ETIMEDOUT, "no data was transferred for too long");
+            end_active(http, x, -ETIMEDOUT, "the transfer was too slow, or stopped");
         else if (x->deadline_ns && now >= x->deadline_ns)
             end_active(http, x, -ETIMEDOUT, "timed out");
         else

@@ -15,7 +15,8 @@ struct http;
 struct http_options {
     unsigned connections;  /* exchanges at once; further callers wait for one, first come
                               first served */
-    int64_t stall_ns;      /* no byte for this long ends a transfer with -ETIMEDOUT */
+    int64_t stall_ns;      /* a transfer that is slower than PACE_LEAST for this long ends with
+                              -ETIMEDOUT */
     const char *ca_bundle; /* NULL: the system's */
     const char *user_agent;
 };

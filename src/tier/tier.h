@@ -203,7 +203,8 @@ struct s3_options {
     unsigned connections;  /* at most at once; 0: 32 */
     int64_t patience_ns;   /* how long a call goes on trying before it gives a transient error back;
                               0: 60 s */
-    int64_t stall_ns;      /* a transfer without a byte for this long is tried again; 0: 15 s */
+    int64_t stall_ns; /* a transfer that is slower than PACE_LEAST for this long is tried again;
+                         0: 15 s */
     bool unsigned_requests; /* public buckets: no credentials, no signature */
 };
 

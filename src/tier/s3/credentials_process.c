@@ -13,6 +13,7 @@
 
 #define OUTPUT_MAX (64 * KIB)
 #define ERRORS_MAX 200
+#define READS_AT_ONCE 64u
 #define PROCESS_TIMEOUT_NS (60ll * 1000000000)
 
 /* One under way. Its group is its own, so that what it started ends with it. */
@@ -83,32 +84,34 @@ static int command_start(const char *command, struct command *p)
     return r == 0 && p->end < 0 ? p->end : r;
 }
 
-/* Reads what is there; more than `capacity` is read and dropped. Closes the pipe at its end. */
+/* Reads what is there; more than `capacity` is read and dropped. Closes the pipe at its end. A
+ * command may write without end: so there is a limit to what is read at once. */
 static void drain_pipe(int *fd, char *to, size_t capacity, size_t *len)
 {
-    char dropped[256];
-    for (;;) {
+    char dropped[4096];
+    for (unsigned i = 0; i < READS_AT_ONCE; i++) {
         bool full = *len == capacity;
         ssize_t n = read(*fd, full ? dropped : to + *len, full ? sizeof dropped : capacity - *len);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
             return;
-        if (n <= 0)
-            break;
+        if (n <= 0) {
+            (void)close(*fd);
+            *fd = -1;
+            return;
+        }
         if (!full)
             *len += (size_t)n;
     }
-    (void)close(*fd);
-    *fd = -1;
 }
 
-/* Until it has ended, or until the time limit: -ETIMEDOUT. What it left running may keep the pipes
- * open. */
+/* Until it has ended or has written too much, or until the time limit: -ETIMEDOUT. What it left
+ * running may keep the pipes open. */
 static int command_wait(struct command *p)
 {
     int64_t deadline = clock_monotonic_ns() + PROCESS_TIMEOUT_NS;
-    while (!p->ended) {
+    while (!p->ended && p->output_len <= OUTPUT_MAX) {
         int64_t left = deadline - clock_monotonic_ns();
         if (left <= 0)
             return -ETIMEDOUT;

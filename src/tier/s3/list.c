@@ -8,6 +8,8 @@
 #include "tier/s3/sign.h"
 #include "tier/xml.h"
 
+#define EMPTY_PAGES_MAX 100u
+
 struct found {
     char *key; /* as it came: with the prefix, perhaps encoded */
     uint64_t len;
@@ -187,16 +189,27 @@ static int give_page(struct walk *w, struct page *page)
     return r;
 }
 
+/* A page that promises another one must have names or a new token, and it cannot be the
+ * EMPTY_PAGES_MAX-th in a row without a name. */
+static bool list_goes_on(const struct page *page, const char *token, unsigned *empty_pages)
+{
+    *empty_pages = page->found.count ? 0 : *empty_pages + 1;
+    if (*empty_pages == EMPTY_PAGES_MAX)
+        return false;
+    return page->token ? !token || strcmp(page->token, token) != 0 : page->found.count > 0;
+}
+
 static int list_walk_pages(struct walk *w)
 {
     _cleanup_free_ char *token = NULL;
+    unsigned empty_pages = 0;
     for (;;) {
         struct page page = {0};
         int r = fetch_page(w, token, &page);
         if (r == 0)
             r = give_page(w, &page);
         bool more = r == 0 && page.is_truncated;
-        bool goes_on = page.token ? !token || strcmp(page.token, token) != 0 : page.found.count > 0;
+        bool goes_on = list_goes_on(&page, token, &empty_pages);
         free(token);
         token = page.token;
         page.token = NULL;

@@ -57,6 +57,13 @@ static bool receive(int fd, char head[HEAD_MAX])
     return true;
 }
 
+/* Until the client goes. */
+static void send_slowly(int fd, const char *raw)
+{
+    for (; *raw && send(fd, raw, 1, MSG_NOSIGNAL) == 1; raw++)
+        (void)usleep(4000);
+}
+
 static void serve(int fd, const struct bad_step *steps, size_t count)
 {
     static char head[HEAD_MAX];
@@ -68,7 +75,9 @@ static void serve(int fd, const struct bad_step *steps, size_t count)
     const struct bad_step *step = &steps[min_u64(number, count - 1)];
     strcpy(shared->heads[number % REQUESTS_MAX], head);
     atomic_store(&shared->count, number + 1);
-    if (step->raw)
+    if (step->then == BAD_TRICKLE)
+        send_slowly(fd, step->raw);
+    else if (step->raw)
         (void)send(fd, step->raw, strlen(step->raw), MSG_NOSIGNAL);
     struct linger at_once = {.l_onoff = 1};
     if (step->then == BAD_RESET)

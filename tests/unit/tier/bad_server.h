@@ -13,7 +13,8 @@ struct bad_step {
     enum bad_end {
         BAD_CLOSE,
         BAD_RESET,
-        BAD_HOLD, /* the connection stays open, and nothing more comes */
+        BAD_HOLD,    /* the connection stays open, and nothing more comes */
+        BAD_TRICKLE, /* `raw` goes out byte by byte, at most 250 a second */
     } then;
 };
 

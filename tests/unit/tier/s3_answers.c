@@ -339,9 +339,19 @@ Test(s3_answers, lists_that_are_none)
 
 Test(s3_answers, lists_that_do_not_end)
 {
-    BAD_TIER(
-        {LIST("<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>")});
+#define MORE(token)                                                                                \
+    LIST("<IsTruncated>true</IsTruncated>"                                                         \
+         "<NextContinuationToken>" token "</NextContinuationToken>")
+    BAD_TIER({MORE("t")});
     EXPECT(try_list(), -EPROTO, 2);
+    expect_reported("does not end");
+    bad_end();
+    /* Empty pages with a new token each. */
+    struct bad_step pages[200];
+    for (size_t i = 0; i < ARRAY_LEN(pages); i++)
+        pages[i] = (struct bad_step){i % 2 ? MORE("a") : MORE("b")};
+    bad_tier(bad_open(pages, ARRAY_LEN(pages)));
+    EXPECT(try_list(), -EPROTO, 100);
     expect_reported("does not end");
 }
 

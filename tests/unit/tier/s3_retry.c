@@ -134,7 +134,30 @@ Test(s3_retry, silence_for_ever)
     bad_options.patience_ns = 500000000;
     BAD_TIER({NULL, BAD_HOLD});
     assert_i64(try_put(), -ETIMEDOUT);
-    expect_reported("no data was transferred for too long");
+    expect_reported("the transfer was too slow, or stopped");
+}
+
+#define LIST                                                                                       \
+    "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>                    "
+
+/* Whatever trickles, heads too, is given up and tried anew; within patience where the server is
+ * honest again, else with an error. */
+Test(s3_retry, trickle)
+{
+    static const struct bad_step slow[] = {
+        {TEN, BAD_TRICKLE}, {TEN, BAD_TRICKLE}, {STORED, BAD_TRICKLE}, {TEN}};
+    bad_tier(bad_open(slow, ARRAY_LEN(slow)));
+    int64_t begin = clock_monotonic_ns();
+    EXPECT(try_get(), 0, 4);
+    cr_assert_geq(clock_monotonic_ns() - begin, 900000000);
+    bad_end();
+    bad_options.patience_ns = 500000000;
+    BAD_TIER({STORED, BAD_TRICKLE});
+    assert_i64(try_put(), -ETIMEDOUT);
+    bad_end();
+    BAD_TIER({WITH_BODY("200", "Content-Type: application/xml\r\n", LIST), BAD_TRICKLE});
+    assert_i64(tier->ops->list(tier, "packs", NULL, NULL, NULL), -ETIMEDOUT);
+    expect_reported("the transfer was too slow, or stopped");
 }
 
 Test(s3_retry, ranges_that_are_not_what_was_asked)

@@ -124,6 +124,13 @@ Test(s3_credentials, process_that_fails_says_why)
     lookup_expect_error("p", -EACCES, "status 127");
 }
 
+/* Faster than it can be read. */
+Test(s3_credentials, process_that_writes_without_end, .timeout = 30)
+{
+    aws_write(".aws/config", "[profile p]\ncredential_process = yes\n");
+    lookup_expect_error("p", -EINVAL, "the answer has more than 64 KiB");
+}
+
 /* It leaves a process behind that keeps its output open. */
 Test(s3_credentials, process_that_leaves_another_behind_is_not_waited_for)
 {
