@@ -10,7 +10,14 @@
 #include "daemon/options.h"
 
 /* Exit statuses of the commands other than mount (mount(8)'s) and fsck (fsck(8)'s). */
-enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_NOT_MET = 3, CLI_INTERRUPTED = 130 };
+enum cli_exit {
+    CLI_OK = 0,
+    CLI_FAILED = 1,
+    CLI_USAGE = 2,
+    CLI_NOT_MET = 3,
+    CLI_NOT_DRAINED = 4, /* umount: the mount is gone, and a tier lacks data */
+    CLI_INTERRUPTED = 130
+};
 
 /* The type of a flag's field in the request of its command. */
 enum flag_kind {

@@ -75,6 +75,17 @@ static void read_job_report(const cJSON *reply, struct job_report *r)
     r->cancelled = cJSON_IsTrue(cJSON_GetObjectItem(reply, "cancelled"));
 }
 
+/* The daemon knows the last job only, and a successor knows none: how ours ended is lost. */
+static int watch_lost(struct watch *w)
+{
+    watch_end_drawing(w);
+    complain(w->command->name,
+             "cannot tell the result: the daemon of store %s was replaced, or started another job; "
+             "run it again",
+             w->store);
+    return -ESTALE;
+}
+
 /* 1: it has ended; 0: not yet; negative: said why. */
 static int watch_poll(struct watch *w, struct job_report *report)
 {
@@ -87,7 +98,7 @@ static int watch_poll(struct watch *w, struct job_report *report)
     bool running = cJSON_IsTrue(cJSON_GetObjectItem(reply, "running"));
     if (control_get_u64(reply, "number", &number) && number != w->number) {
         cJSON_Delete(reply);
-        return 1; /* it has ended, and another job was started */
+        return watch_lost(w);
     }
     watch_print_lines(w, reply);
     read_job_report(reply, report);

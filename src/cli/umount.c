@@ -30,6 +30,8 @@ struct umount_request {
     int64_t timeout_ns; /* negative: none */
     unsigned drain;     /* enum drain_level */
     bool keep_others;   /* no end where another mount namespace still has the mount */
+    char *stage; /* of the mount that is to go: a store that names another was mounted again since;
+                    NULL: not known */
 };
 
 /* The words for an error of mount_remove(). */
@@ -58,22 +60,82 @@ static bool is_gone(const struct mount_entry *mount)
     return !found;
 }
 
-/* Clears the mount of a dead daemon; data not on NVMe yet is in the stage, and the next mount
- * recovers it. */
+/* Clears the mount of a dead daemon. */
 static int remove_dead(const struct mount_entry *mount)
 {
     int r = mount_remove(mount->mountpoint, true);
-    if (r < 0 && !is_gone(mount)) {
-        complain("umount", "cannot clear the mount of a dead daemon from %s: %s; try as root",
-                 mount->mountpoint, removal_trouble(r));
-        return CLI_FAILED;
-    }
-    complain(
-        "umount",
-        "the daemon of %s had died; mount store %s again to recover data that is not on NVMe yet",
-        mount->mountpoint, mount->store);
-    return CLI_OK;
+    if (r == 0 || is_gone(mount))
+        return CLI_OK;
+    complain("umount", "cannot clear the mount of a dead daemon from %s: %s; try as root",
+             mount->mountpoint, removal_trouble(r));
+    return CLI_FAILED;
 }
+
+/* --- what the tiers have ---------------------------------------------------------------------- */
+
+static bool umount_is_last_stage(const struct umount_request *request, const char *stage)
+{
+    return stage && (!request->stage || strcmp(stage, request->stage) == 0);
+}
+
+/* The daemon is gone. Does NVMe have everything that it acknowledged? */
+static int verify_nvme(const struct mount_entry *mount, const struct umount_request *request)
+{
+    _cleanup_free_ char *stage = NULL;
+    int r = service_left_stage(mount->store, &stage);
+    if (r < 0)
+        complain("umount",
+                 "%s is unmounted, but cannot tell whether all data is on NVMe: cannot read store "
+                 "%s: %s",
+                 mount->mountpoint, mount->store, strerror(-r));
+    else if (umount_is_last_stage(request, stage))
+        complain("umount",
+                 "%s is unmounted, but its daemon had died before all data was on NVMe; mount "
+                 "store %s again to recover it from the stage (%s)",
+                 mount->mountpoint, mount->store, stage);
+    else
+        return CLI_OK;
+    return CLI_NOT_DRAINED;
+}
+
+/* The store has the marks of all changes that are not published. The daemon may have died, or have
+ * been told to hurry, so its last answer proves nothing. */
+static int verify_remote(const struct mount_entry *mount)
+{
+    _cleanup_close_ int lock_fd = -1;
+    pid_t holder = 0;
+    uint64_t changes = 0, bytes = 0;
+    int r = store_lock_patiently(mount->store, NULL, &lock_fd, &holder);
+    if (r == 0)
+        r = service_unpublished(mount->store, &changes, &bytes);
+    if (r == -EBUSY)
+        complain("umount",
+                 "%s is unmounted, but cannot tell whether the remote has all data: pid %d has "
+                 "mounted store %s again; ask there with 'cairn wait --level remote'",
+                 mount->mountpoint, (int)holder, mount->store);
+    else if (r < 0)
+        complain("umount",
+                 "%s is unmounted, but cannot tell whether the remote has all data: cannot read "
+                 "store %s: %s",
+                 mount->mountpoint, mount->store, strerror(-r));
+    else if (changes > 0)
+        complain("umount",
+                 "%s is unmounted, but %s is not in the remote yet; mount store %s again to upload "
+                 "it",
+                 mount->mountpoint, human_bytes(bytes).text, mount->store);
+    else
+        return CLI_OK;
+    return CLI_NOT_DRAINED;
+}
+
+/* The mount and its daemon are gone. Only what the disk says makes a success of it. */
+static int umount_verify(const struct mount_entry *mount, const struct umount_request *request)
+{
+    int code = verify_nvme(mount, request);
+    return code == CLI_OK && request->drain == DRAIN_REMOTE ? verify_remote(mount) : code;
+}
+
+/* --- draining and unmounting ------------------------------------------------------------------ */
 
 /* {"level":"remote"} where that is meant; NULL else. */
 static cJSON *drain_request(bool remote)
@@ -222,8 +284,8 @@ static void ending_help(struct ending *e)
     }
 }
 
-/* The mount is gone, and the rest needs no caller that waits: the end of the time is no failure.
- * Returns false where it is over. */
+/* The mount is gone, and the rest needs no caller that waits. Returns false where the time is up.
+ */
 static bool ending_continues(struct ending *e, const struct umount_request *request, pid_t pid)
 {
     int64_t now = clock_monotonic_ns();
@@ -244,14 +306,15 @@ static bool ending_continues(struct ending *e, const struct umount_request *requ
     return false;
 }
 
-static int ending_status(const struct ending *e)
+/* Returns 1 as long as the daemon has the store, 0 when it has ended, or -errno. A store that was
+ * mounted again is another daemon's. */
+static int ending_poll(const struct ending *e, const struct umount_request *request, pid_t *ret_pid)
 {
-    if (e->remote_left)
-        complain("umount",
-                 "timed out: %s is unmounted, but the last writes are not yet in the remote; the "
-                 "next mount of store %s uploads them",
-                 e->mount->mountpoint, e->mount->store);
-    return e->remote_left ? CLI_FAILED : CLI_OK;
+    _cleanup_free_ char *stage = NULL;
+    int held = store_lock_holder(e->mount->store, ret_pid);
+    if (held != 1 || !request->stage || service_left_stage(e->mount->store, &stage) < 0)
+        return held;
+    return !stage || strcmp(stage, request->stage) == 0;
 }
 
 static int await_end(const struct mount_entry *mount, const struct umount_request *request,
@@ -260,19 +323,18 @@ static int await_end(const struct mount_entry *mount, const struct umount_reques
     struct ending e = {.mount = mount, .deadline = deadline, .began = clock_monotonic_ns()};
     pid_t pid = 0;
     int held;
-    while ((held = store_lock_holder(mount->store, &pid)) == 1) {
+    while ((held = ending_poll(&e, request, &pid)) == 1) {
         if (!ending_continues(&e, request, pid))
-            return ending_status(&e);
+            return CLI_NOT_DRAINED;
         if (!horizon_sleep_ms(20))
             return CLI_INTERRUPTED;
         ending_help(&e);
     }
-    if (held < 0) {
-        complain("umount", "unmounted, but cannot tell whether the daemon has exited: %s",
-                 strerror(-held));
-        return CLI_FAILED;
-    }
-    return ending_status(&e);
+    if (held == 0)
+        return umount_verify(mount, request);
+    complain("umount", "unmounted, but cannot tell whether the daemon has exited: %s",
+             strerror(-held));
+    return CLI_FAILED;
 }
 
 static int refuse_for_others(const struct mount_entry *mount)
@@ -299,19 +361,14 @@ static int umount_without_daemon(const struct mount_entry *mount,
         complain("umount", "store %s: %s", mount->store, daemon_trouble(-ENOENT));
         return CLI_FAILED;
     }
-    if (request->drain == DRAIN_REMOTE)
-        complain("umount",
-                 "another process has unmounted %s; the remote may lack some data, which the next "
-                 "mount of store %s uploads",
-                 mount->mountpoint, mount->store);
-    int code = await_end(mount, request, deadline);
-    return request->drain == DRAIN_REMOTE && code == CLI_OK ? CLI_FAILED : code;
+    return await_end(mount, request, deadline);
 }
 
 static int umount_one(const struct mount_entry *mount, const struct umount_request *request)
 {
     int64_t deadline = horizon_deadline(request->timeout_ns);
     pid_t pid;
+    int code;
     if (mount->cover) {
         complain("umount", "%s is covered by another mount (%s); unmount that first: umount %s",
                  mount->mountpoint, mount->cover, mount->mountpoint);
@@ -320,8 +377,8 @@ static int umount_one(const struct mount_entry *mount, const struct umount_reque
     /* A store that is not to be seen from here has no lock either, though its daemon may
      * be well. */
     if (store_lock_holder(mount->store, &pid) == 0 && mount_is_dead(mount->mountpoint))
-        return remove_dead(mount);
-    int code = request->keep_others ? refuse_for_others(mount) : CLI_OK;
+        return (code = remove_dead(mount)) == CLI_OK ? umount_verify(mount, request) : code;
+    code = request->keep_others ? refuse_for_others(mount) : CLI_OK;
     if (code == CLI_OK)
         code = umount_drain(mount, request->drain == DRAIN_REMOTE, deadline);
     if (code == CLI_OK && request->drain == DRAIN_REMOTE)
@@ -347,7 +404,11 @@ static int execute_umount(const struct command *command, int argc, char **argv)
         return code;
     const struct mount_entry *mount = mounts_find(&list, *operands);
     horizon_catch_interrupts();
+    /* Unreadable: then nothing is known of its end, either. */
+    if (mount && service_left_stage(mount->store, &request.stage) < 0)
+        request.stage = NULL;
     code = mount ? umount_one(mount, &request) : target_no_mount(command, *operands);
+    free(request.stage);
     mounts_done(&list);
     return code;
 }
@@ -379,13 +440,18 @@ const struct command umount_command = {
     .summary = "write everything to NVMe, unmount, and wait for the daemon to exit",
     .flags = flags,
     .operands = (const struct operand[]){{.name = "MOUNTPOINT", .offers = OFFER_MOUNTPOINTS}, {0}},
-    .exits = (const struct exit_status[]){{CLI_OK, "unmounted"},
-                                          {CLI_FAILED,
-                                           "failed; if the mount is in use, its users are listed"},
-                                          {CLI_USAGE, "wrong usage"},
-                                          {CLI_NOT_MET, "timed out, and still mounted"},
-                                          {CLI_INTERRUPTED, "interrupted"},
-                                          {0}},
+    .description = "Only 0 means that the tier named with --drain has all data.",
+    .exits =
+        (const struct exit_status[]){
+            {CLI_OK, "unmounted, and all data is on NVMe (with --drain "
+                     "remote: in the remote)"},
+            {CLI_FAILED, "failed; if the mount is in use, its users are listed"},
+            {CLI_USAGE, "wrong usage, or not a mountpoint"},
+            {CLI_NOT_MET, "timed out, and still mounted"},
+            {CLI_NOT_DRAINED, "unmounted, but not all data is there, or cannot tell; "
+                              "keep the store, and mount it again"},
+            {CLI_INTERRUPTED, "interrupted"},
+            {0}},
     .usage_exit = CLI_USAGE,
     .execute = execute_umount,
 };

@@ -394,6 +394,18 @@ static void lifecycle_leave_terminal(void)
         log_warn("cannot leave the working directory: %s", strerror(errno));
 }
 
+/* An orderly end leaves none. Without one the exit status must not be that of success. */
+static bool lifecycle_left_stage(const struct mount_process *p)
+{
+    _cleanup_free_ char *stage = NULL;
+    /* A store that was moved meanwhile is not found, and says nothing. */
+    if (service_left_stage(p->directory.path, &stage) < 0 || !stage)
+        return false;
+    log_error("not everything came to NVMe; mount %s again to recover the rest from the stage (%s)",
+              p->directory.path, stage);
+    return true;
+}
+
 static int lifecycle_serve(struct mount_process *p)
 {
     atomic_store(&stop_target, p->service);
@@ -406,7 +418,7 @@ static int lifecycle_serve(struct mount_process *p)
     control_stop(p->control);
     atomic_store(&stop_target, NULL);
     service_free(p->service);
-    return r < 0 ? MOUNT_FAILED : MOUNT_OK;
+    return r < 0 || lifecycle_left_stage(p) ? MOUNT_FAILED : MOUNT_OK;
 }
 
 int lifecycle_main(const char *store, const char *mountpoint, const struct mount_options *options,

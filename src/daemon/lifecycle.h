@@ -8,7 +8,10 @@
 #include "daemon/service.h"
 #include "fuse/front.h"
 
-/* Exit codes of mount(8). */
+/* Exit codes of mount(8). A service manager does not try again after MOUNT_USAGE: so that is for
+ * what only another command line, or another owner or mode of STORE and MOUNTPOINT, can make right.
+ * All that may be right a minute later (files, filesystems, credentials, servers) has another code.
+ */
 enum mount_exit {
     MOUNT_OK = 0,
     MOUNT_USAGE = 1, /* or permission */

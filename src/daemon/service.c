@@ -45,17 +45,17 @@ static int check_stage_dir(struct service *service, struct service_error *error)
     const char *dir = service->options->stage_dir;
     struct statfs st;
     if (statfs(dir, &st) < 0)
-        return fail_usage(error, MOUNT_USAGE,
+        return fail_usage(error, MOUNT_FAILED,
                           xasprintf("stage_dir %s: %s; give a tmpfs with -o stage_dir=DIR", dir,
                                     strerror(errno)));
     if (st.f_type != TMPFS_MAGIC && st.f_type != RAMFS_MAGIC)
         return fail_usage(
-            error, MOUNT_USAGE,
+            error, MOUNT_FAILED,
             xasprintf("stage_dir %s is not a tmpfs; give one with -o stage_dir=DIR (mount "
                       "-t tmpfs tmpfs DIR)",
                       dir));
     if (access(dir, W_OK | X_OK) < 0)
-        return fail_usage(error, MOUNT_USAGE, xasprintf("stage_dir %s: %s", dir, strerror(errno)));
+        return fail_usage(error, MOUNT_FAILED, xasprintf("stage_dir %s: %s", dir, strerror(errno)));
     service->stage_bytes = service->options->stage_bytes;
     uint64_t left = store_left_stage_bytes(service->store_path, dir);
     uint64_t available = (uint64_t)st.f_bavail * (uint64_t)st.f_bsize + left;
@@ -145,7 +145,7 @@ static int service_open_store(struct service *service, struct service_error *err
     char *text = NULL;
     r = store_open(&options, &service->store, &text);
     if (r < 0)
-        return fail_usage(error, r == -EACCES || r == -EPERM ? MOUNT_USAGE : MOUNT_FAILED,
+        return fail_usage(error, MOUNT_FAILED,
                           text ? text : xasprintf("%s: %s", service->store_path, strerror(-r)));
     free(text);
     store_on_change(service->store, service_on_change, service);

@@ -125,3 +125,12 @@ CAIRN_MUST_CHECK int service_repair(const char *store,
 /* The part of the status object that can be told without a mount. Caller frees with
  * cJSON_Delete(). */
 CAIRN_MUST_CHECK int service_offline_status(const char *store, cJSON **ret_status);
+
+/* The control file of the stage that the last daemon of a store left (caller frees). NULL: that
+ * daemon ended with everything that it had acknowledged on NVMe. */
+CAIRN_MUST_CHECK int service_left_stage(const char *store, char **ret_stage);
+
+/* Changes that are on NVMe and in no published head of the remote, and their bytes at most. The
+ * caller holds STORE/lock. */
+CAIRN_MUST_CHECK int service_unpublished(const char *store, uint64_t *ret_changes,
+                                         uint64_t *ret_bytes);

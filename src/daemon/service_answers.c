@@ -358,3 +358,17 @@ int service_offline_status(const char *store, cJSON **ret_status)
     *ret_status = status;
     return 0;
 }
+
+int service_left_stage(const char *store, char **ret_stage)
+{
+    return store_open_session(store, ret_stage);
+}
+
+int service_unpublished(const char *store, uint64_t *ret_changes, uint64_t *ret_bytes)
+{
+    struct store_unpublished total = {0};
+    int r = store_peek_unpublished(store, &total);
+    *ret_changes = total.inodes;
+    *ret_bytes = total.bytes;
+    return r;
+}

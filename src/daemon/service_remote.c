@@ -105,10 +105,10 @@ static int open_tier(const struct service *service, const struct remote_address 
         !service->options->remote.takeover && published_there(service, address->text);
     int r = remote_tier_open(address, service->options, service->options->read_only, &waiter, ret,
                              &text);
-    bool is_theirs = r == -EINVAL || r == -EACCES || r == -EPERM;
+    bool is_not_there = r == -ENOENT && address->kind == REMOTE_KIND_DIR && waiter.must_exist;
     if (r < 0 && text)
-        r = service_fail(error, is_theirs ? MOUNT_USAGE : MOUNT_FAILED, r, "%s%s", text,
-                         r == -ENOENT && waiter.must_exist
+        r = service_fail(error, r == -EINVAL ? MOUNT_USAGE : MOUNT_FAILED, r, "%s%s", text,
+                         is_not_there
                              ? "; this store published there: mount its filesystem first, or "
                                "create the directory to start over there"
                              : "");

@@ -206,25 +206,3 @@ int store_fsck(const char *path, void (*report)(const char *line, bool is_proble
     free(text);
     return r;
 }
-
-int store_peek(const char *path, struct store_status *ret)
-{
-    struct store_options options = {.path = path, .writeback_threads = 1};
-    char *text = NULL;
-    struct store *store;
-    int r = store_open_medium(&options, false, &store, &text);
-    *ret = (struct store_status){0};
-    if (r == 0) {
-        memcpy(ret->store_id, store->sb.store, sizeof ret->store_id);
-        ret->view = view_state(store->view);
-        ret->staged_in = session_staged(store->path, store->sb.store, &ret->staged_bytes);
-        struct journal_found found = journal_found(store);
-        ret->nvme.horizon_seq = ret->newest_seq = found.cut_seq;
-        ret->used_bytes = ret->view.pack_bytes + found.bytes;
-        store_discard(store);
-    }
-    if (text)
-        log_error("%s", text);
-    free(text);
-    return r;
-}

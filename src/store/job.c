@@ -11,6 +11,7 @@
 #include "remote/maintenance.h"
 
 #define LINES_MAX 4096u
+#define JOB_EPOCH_SHIFT 20 /* above the numbers of an epoch's jobs */
 
 struct job {
     struct cairn_mutex lock; /* LOCK_LEAF */
@@ -224,7 +225,8 @@ static int take_job_place(struct store *store, const struct job_options *options
     LOCK_SCOPE(&job->lock);
     if (job->status.running)
         return -EBUSY;
-    uint64_t number = job->status.number + 1;
+    /* No two daemons of a store have an epoch in common: so a number names one job for ever. */
+    uint64_t number = max_u64(job->status.number, store->epoch << JOB_EPOCH_SHIFT) + 1;
     job->status = (struct job_status){.kind = options->kind, .number = number, .running = true};
     return 0;
 }

@@ -36,20 +36,6 @@ static int make_superblock(const struct remote *remote, struct superblock *sb)
     return 0;
 }
 
-uint64_t store_left_stage_bytes(const char *path, const char *stage_dir)
-{
-    _cleanup_free_ char *superblock = xasprintf("%s/superblock", path);
-    struct superblock sb;
-    struct session left;
-    if (superblock_read(superblock, &sb) < 0 || session_read(path, sb.store, &left) < 0)
-        return 0;
-    bool is_there = left.exists && !left.is_of_other_boot &&
-                    strncmp(left.dir, stage_dir, strlen(stage_dir)) == 0;
-    uint64_t bytes = is_there ? stage_files_bytes(left.dir, left.name) : 0;
-    session_done(&left);
-    return bytes;
-}
-
 static int load_superblock(struct store *store, bool create, char **ret_text)
 {
     _cleanup_free_ char *path = xasprintf("%s/superblock", store->path);

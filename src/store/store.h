@@ -143,3 +143,8 @@ CAIRN_MUST_CHECK int store_repair(const char *path,
                                   void *arg);
 /* Offline: what can be told without recovering. */
 CAIRN_MUST_CHECK int store_peek(const char *path, struct store_status *ret);
+/* Offline: durable changes that no published head has. */
+CAIRN_MUST_CHECK int store_peek_unpublished(const char *path, struct store_unpublished *ret);
+/* The control file of the stage whose session has not ended: a daemon has it, or left it (caller
+ * frees). NULL: everything that was acknowledged is on NVMe. Takes no lock. */
+CAIRN_MUST_CHECK int store_open_session(const char *path, char **ret_stage);

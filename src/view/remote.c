@@ -434,7 +434,8 @@ int view_unpublished_total(struct view *view, uint64_t max, struct view_unpublis
     if (remote.tracks && !remote.is_whole)
         return count_unpublished_marks(view, max, ret);
     struct view_state state = view_state(view); /* nothing was ever published */
-    *ret = (struct view_unpublished_total){
-        .inodes = state.files, .files = state.files, .bytes = state.logical_bytes};
+    *ret = (struct view_unpublished_total){.inodes = max_u64(state.files, state.applied_seq > 0),
+                                           .files = state.files,
+                                           .bytes = state.logical_bytes};
     return 0;
 }

@@ -307,7 +307,23 @@ def test_looking_at_a_store_fails_no_fsck(cairn):
 
 def test_stage_dir_missing(place):
     arguments = (place.store, place.mnt, "-o", "stage_dir=/nowhere/at/all,stage=64M")
-    place.refuses(*arguments, options=None, code=USAGE, says=["/nowhere/at/all", "give a tmpfs with -o stage_dir="])
+    place.refuses(*arguments, options=None, code=FAILED, says=["/nowhere/at/all", "give a tmpfs with -o stage_dir="])
+
+
+@pytest.mark.parametrize("options, says", [
+    ("stage_dir=/nowhere/at/all", "/nowhere/at/all"),
+    ("remote=dir:/nowhere/at/all", "/nowhere/at/all"),
+    ("remote=s3://bucket/x,ca_bundle=/nowhere/at/all", "/nowhere/at/all"),
+    ("remote=s3://bucket/x,profile=ghost", "ghost"),
+    ("remote=s3://bucket/x,endpoint_url=http://127.0.0.1:1", "no credentials"),
+])
+def test_what_may_come_late_is_no_wrong_usage(place, monkeypatch, options, says):
+    """A service manager tries again after any code but 1: a file, a filesystem or credentials may be there a minute later."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", place.root)
+    place.refuses(options="stage=64M," + options, code=FAILED, says=[says])
 
 
 def warnings_of(done):
@@ -333,7 +349,7 @@ def memory(place):
 
 def test_stage_dir_not_in_memory(place, disk):
     place.stage_dir = disk
-    place.refuses(code=USAGE, says=[disk, "is not a tmpfs", "-o stage_dir=DIR"])
+    place.refuses(code=FAILED, says=[disk, "is not a tmpfs", "-o stage_dir=DIR"])
 
 
 def test_stage_dir_too_small(place, memory):

@@ -170,6 +170,6 @@ def test_stage_directory_deleted(used):
     rig.write_file(used.mnt + "/after", os.urandom(5 * rig.MIB))
     used.umount()
     done = used.cairn("mount", used.store, used.mnt, "-o", used.option_string({}))
-    assert done.returncode == 1 and used.stage_dir in done.stderr and len(done.stderr.strip().splitlines()) == 1, done
+    assert done.returncode == 32 and used.stage_dir in done.stderr and len(done.stderr.strip().splitlines()) == 1, done
     os.mkdir(used.stage_dir)
     expect_all(used)

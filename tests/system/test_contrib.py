@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -126,6 +127,19 @@ class Slurm:
                               capture_output=True, text=True, timeout=300, cwd="/")
         assert done.returncode == 0, done
 
+    def kill(self):
+        """The holder and the daemon of the job's mount, as the end of their cgroup kills them."""
+        status = json.loads(subprocess.run([self.binary, "status", "--json", self.mnt], capture_output=True, check=True).stdout)
+        for pid in (rig.parent_of(status["pid"]), status["pid"]):
+            os.kill(pid, signal.SIGKILL)
+        rig.poll(lambda: not os.path.exists(f"/proc/{status['pid']}"), 30, "the daemon's end")
+
+    def published(self, path, name):
+        """The content of a file in the remote."""
+        done = subprocess.run([self.binary, "cp", f"dir:{self.remote}:/{name}", path], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done
+        return rig.read_file(path)
+
     def close(self):
         if os.path.ismount(self.mnt):
             subprocess.run([self.binary, "umount", self.mnt], capture_output=True, timeout=300)
@@ -179,6 +193,46 @@ def test_a_job_whose_remote_went_away(slurm):
     slurm.job(f'test "$(cat {slurm.mnt}/checkpoint)" = saved')
     slurm.run("epilog")
     assert os.listdir(f"{slurm.directory}/nvme") == []
+
+
+SAVED = rig.seeded_bytes(1, 12 * rig.MIB)
+
+
+def save(slurm):
+    path = os.path.join(slurm.directory, "saved")
+    rig.write_file(path, SAVED)
+    slurm.job(f"cp {path} {slurm.mnt}/checkpoint; sync {slurm.mnt}/checkpoint")
+
+
+@pytest.mark.needs_mount
+@pytest.mark.parametrize("vanished", [False, True], ids=["dead", "vanished"])
+def test_a_job_whose_daemon_died(slurm, vanished):
+    """The epilog mounts the store again, also where nothing is mounted any more, and removes it only when all is in the remote."""
+    slurm.configure(OPTIONS=f"stage_dir={slurm.stage_dir},stage=64M,upload_limit=64K")
+    slurm.run("prolog")
+    save(slurm)
+    slurm.kill()
+    if vanished:
+        subprocess.run(["umount", "-l", slurm.mnt], check=True)
+    slurm.run("epilog")
+    assert not os.path.lexists(slurm.mnt) and os.listdir(f"{slurm.directory}/nvme") == [] and os.listdir(slurm.stage_dir) == []
+    assert slurm.published(f"{slurm.directory}/copy", "checkpoint") == SAVED
+
+
+@pytest.mark.needs_mount
+def test_a_job_whose_daemon_died_and_whose_remote_went_away(slurm):
+    """Nothing is removed, the epilog fails; the next one makes it good."""
+    slurm.configure(DRAIN_TIMEOUT="3s", OPTIONS=f"stage_dir={slurm.stage_dir},stage=64M,remote_timeout=1s")
+    slurm.run("prolog")
+    save(slurm)
+    slurm.kill()
+    os.rename(slurm.remote, slurm.remote + ".away")
+    rig.write_file(slurm.conf, b"sleep() { :; }\n", os.O_WRONLY | os.O_APPEND)
+    assert f"it stays in {slurm.store}" in slurm.run("epilog", code=32)
+    os.rename(slurm.remote + ".away", slurm.remote)
+    slurm.run("epilog")
+    assert os.listdir(f"{slurm.directory}/nvme") == [] and os.listdir(slurm.stage_dir) == []
+    assert slurm.published(f"{slurm.directory}/copy", "checkpoint") == SAVED
 
 
 def test_nothing_of_another_name():

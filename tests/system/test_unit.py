@@ -74,6 +74,12 @@ def test_leaves_the_mount_to_others(unit):
     assert unit["KillMode"] == "mixed" and unit["DeviceAllow"] == "/dev/fuse rw"
 
 
+def test_tries_again_for_as_long_as_it_takes(unit):
+    """But not after wrong usage (code 1 of mount: tests/mount/test_bad_input.py)."""
+    assert unit["Restart"] == "on-failure" and unit["RestartPreventExitStatus"] == "1"
+    assert unit["StartLimitIntervalSec"] == "0" and int(unit["RestartSec"].removesuffix("s")) >= 2
+
+
 # An instance of systemd for a user, root: it takes its cgroup as given, and starts nothing else of the machine's.
 MANAGER = r"""
 set -e

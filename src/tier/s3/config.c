@@ -149,7 +149,7 @@ int s3_configure(struct s3 *s3, const struct s3_options *options, char **ret_ca_
         r = configure_put_headers(s3, options, ret_error);
     const char *ca_bundle = first_of(options->ca_bundle, settings.ca_bundle, NULL);
     if (r == 0 && ca_bundle && access(ca_bundle, R_OK) < 0)
-        r = s3_source_fail(ret_error, -EINVAL, "certificates %s: %s", ca_bundle, strerror(errno));
+        r = s3_source_fail(ret_error, -errno, "certificates %s: %s", ca_bundle, strerror(errno));
     if (r == 0)
         *ret_ca_bundle = ca_bundle ? xstrdup(ca_bundle) : NULL;
     s3->checksum = options->checksum;

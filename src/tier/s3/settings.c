@@ -52,7 +52,7 @@ int s3_settings_read(const char *profile, struct s3_settings *ret_settings, char
         return r;
     const char *name = profile ? profile : s3_profiles_default_name();
     if (strcmp(name, "default") != 0 && !s3_profiles_has(profiles, name)) {
-        r = s3_source_fail(ret_error, -EINVAL, "profile \"%s\" is not in %s", name,
+        r = s3_source_fail(ret_error, -ENOENT, "profile \"%s\" is not in %s", name,
                            s3_profiles_where(profiles));
     } else {
         const char *ca_bundle = s3_env("AWS_CA_BUNDLE");

@@ -8,7 +8,8 @@
  *   FAKE_PROGRESS=text  is told twice while starting
  *   FAKE_FENCED=text    the remote was taken over, with that as the reason
  *   FAKE_DIE=1          the process ends at once while starting
- *   FAKE_LAST=S         it lives for S seconds after its mount is gone */
+ *   FAKE_LAST=S         it lives for S seconds after its mount is gone
+ *   FAKE_UNPUBLISHED=1  offline the remote lacks a change */
 #include <fuse_lowlevel.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -26,6 +27,7 @@
 #define FAKE_GOAL 5
 
 struct service {
+    char *store;
     struct fuse_session *session;
     pthread_t thread;
     int stop_fd;
@@ -70,11 +72,18 @@ static int start_session(struct service *service, const char *store, const char 
     return thread_start(&service->thread, "fake-fuse", fake_loop, service);
 }
 
+/* As a store's: there from the start to an orderly end. */
+static char *fake_session_path(const char *store)
+{
+    return xasprintf("%s/session", store);
+}
+
 int service_start(const struct service_plan *plan, struct service **ret,
                   struct service_error *ret_error)
 {
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", plan->store);
     _cleanup_free_ char *packs = xasprintf("%s/packs", plan->store);
+    _cleanup_free_ char *session = fake_session_path(plan->store);
     for (int i = 1; getenv("FAKE_PROGRESS") && i <= 2; i++) {
         _cleanup_free_ char *line = xasprintf("%s %d", getenv("FAKE_PROGRESS"), i);
         plan->progress(line, plan->progress_arg);
@@ -92,6 +101,8 @@ int service_start(const struct service_plan *plan, struct service **ret,
         log_warn("%s", getenv("FAKE_WARN"));
     struct service *service = xcalloc(1, sizeof *service);
     service->stop_fd = eventfd(0, EFD_CLOEXEC);
+    service->store = xstrdup(plan->store);
+    check(io_write_file_durable(session, "s", 1) == 0);
     check(start_session(service, plan->store, plan->mountpoint) == 0);
     *ret = service;
     return 0;
@@ -119,8 +130,11 @@ void service_free(struct service *service)
 {
     if (!service)
         return;
+    _cleanup_free_ char *session = fake_session_path(service->store);
     fuse_session_destroy(service->session);
     (void)close(service->stop_fd);
+    (void)unlink(session);
+    free(service->store);
     free(service);
 }
 
@@ -194,4 +208,19 @@ void service_passport(struct service *service, struct front_passport *ret, int *
     (void)service;
     *ret = (struct front_passport){0};
     *ret_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+}
+
+int service_left_stage(const char *store, char **ret_stage)
+{
+    _cleanup_free_ char *session = fake_session_path(store);
+    *ret_stage = access(session, F_OK) == 0 ? xstrdup("/dev/shm/cairn-fake.ctl") : NULL;
+    return 0;
+}
+
+int service_unpublished(const char *store, uint64_t *ret_changes, uint64_t *ret_bytes)
+{
+    (void)store;
+    *ret_changes = getenv("FAKE_UNPUBLISHED") ? 1 : 0;
+    *ret_bytes = *ret_changes * MIB;
+    return 0;
 }

@@ -230,8 +230,25 @@ Test(verbs, a_dead_daemon_is_cleared_away)
     expect(1, "$cairn status mnt", "is dead");
     expect(0, "$cairn mount -o successor=off store mnt", "cleared the mount of a dead daemon");
     expect(0, "kill -9 $(cat store/lock); sleep 0.2", "");
-    expect_line(0, "$cairn umount mnt", "had died");
+    expect_line(4, "$cairn umount mnt", "had died before all data was on NVMe");
+    expect(0, "! mountpoint -q mnt", "");
     expect(0, "$cairn mount -o successor=off store mnt", "is mounted at");
+}
+
+/* 0 says that everything came down: not that the mount is gone. */
+Test(verbs, umount_believes_no_daemon_that_did_not_end_well)
+{
+    need_fuse();
+    expect(0, "FAKE_LAST=60 $cairn mount -o successor=off store mnt", "is mounted at");
+    expect_line(4,
+                "$cairn umount mnt & while mountpoint -q mnt; do sleep 0.01; done; "
+                "kill -9 $(cat store/lock); wait $!",
+                "had died before all data was on NVMe");
+    expect(0, "$cairn mount store mnt", "is mounted at");
+    expect_line(4, "FAKE_UNPUBLISHED=1 $cairn umount mnt --drain remote",
+                "1.0 MiB is not in the remote yet");
+    expect(0, "$cairn mount store mnt", "is mounted at");
+    expect(0, "FAKE_UNPUBLISHED=1 $cairn umount mnt --drain nvme", "");
 }
 
 Test(verbs, signals_end_it)

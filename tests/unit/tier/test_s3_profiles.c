@@ -270,11 +270,11 @@ Test(s3_settings, configured_endpoints_can_be_ignored)
 
 Test(s3_settings, a_profile_that_is_not_there_is_an_error)
 {
-    assert_i64(s3_settings_read("ghost", &settings, &error), -EINVAL);
+    assert_i64(s3_settings_read("ghost", &settings, &error), -ENOENT);
     cr_assert_not_null(strstr(error, "\"ghost\""));
     free(error);
     setenv("AWS_PROFILE", "ghost", 1);
-    assert_i64(s3_settings_read(NULL, &settings, &error), -EINVAL);
+    assert_i64(s3_settings_read(NULL, &settings, &error), -ENOENT);
 }
 
 Test(s3_settings, times)

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Looks at a store that is not mounted, without recovering it. */
+#include "base/log.h"
+#include "store/internal.h"
+#include "view/remote.h"
+
+int store_peek(const char *path, struct store_status *ret)
+{
+    struct store_options options = {.path = path, .writeback_threads = 1};
+    char *text = NULL;
+    struct store *store;
+    int r = store_open_medium(&options, false, &store, &text);
+    *ret = (struct store_status){0};
+    if (r == 0) {
+        memcpy(ret->store_id, store->sb.store, sizeof ret->store_id);
+        ret->view = view_state(store->view);
+        ret->staged_in = session_staged(store->path, store->sb.store, &ret->staged_bytes);
+        struct journal_found found = journal_found(store);
+        ret->nvme.horizon_seq = ret->newest_seq = found.cut_seq;
+        ret->used_bytes = ret->view.pack_bytes + found.bytes;
+        store_discard(store);
+    }
+    if (text)
+        log_error("%s", text);
+    free(text);
+    return r;
+}
+
+int store_peek_unpublished(const char *path, struct store_unpublished *ret)
+{
+    struct store_options options = {.path = path, .writeback_threads = 1};
+    char *text = NULL;
+    struct store *store;
+    int r = store_open_medium(&options, false, &store, &text);
+    if (r == 0) {
+        struct view_remote remote = view_remote(store->view);
+        r = store_unpublished(store, ret);
+        /* Damaged before they were uploaded, or lost there since: no file needs to have changed. */
+        ret->inodes = max_u64(ret->inodes, remote.pending_chunks > 0);
+        ret->bytes = max_u64(ret->bytes, remote.pending_bytes);
+        store_discard(store);
+    }
+    if (text)
+        log_error("%s", text);
+    free(text);
+    return r;
+}
+
+/* *ret_session: to be freed with session_done(), on failure too. */
+static int read_session_at(const char *path, struct session *ret_session)
+{
+    _cleanup_free_ char *superblock = xasprintf("%s/superblock", path);
+    struct superblock sb;
+    *ret_session = (struct session){0};
+    int r = superblock_read(superblock, &sb);
+    if (r == 0)
+        r = session_read(path, sb.store, ret_session);
+    explicit_bzero(&sb.key, sizeof sb.key);
+    return r;
+}
+
+int store_open_session(const char *path, char **ret_stage)
+{
+    struct session session;
+    int r = read_session_at(path, &session);
+    *ret_stage = r == 0 && session.exists && !session.is_reader
+                     ? stage_ctl_path(session.dir, session.name)
+                     : NULL;
+    session_done(&session);
+    return r;
+}
+
+uint64_t store_left_stage_bytes(const char *path, const char *stage_dir)
+{
+    struct session left;
+    bool is_there = read_session_at(path, &left) == 0 && left.exists && !left.is_of_other_boot &&
+                    strncmp(left.dir, stage_dir, strlen(stage_dir)) == 0;
+    uint64_t bytes = is_there ? stage_files_bytes(left.dir, left.name) : 0;
+    session_done(&left);
+    return bytes;
+}
