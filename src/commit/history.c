@@ -210,15 +210,12 @@ void history_stamp_locked(struct store *store, struct record *rec)
     rec->seq = stage_next_seq(store->stage);
 }
 
-/* The second cookie of an exchange first: no number that an operation gives out comes after its
- * own, which may be the cut of a head. */
+/* A name without a place yet is the newest of its directory. */
 void history_stamp_with_cookies_locked(struct store *store, struct record *rec)
 {
     check_held(&store->commit->history.lock);
     bool names = rec->type == REC_MAKE || rec->type == REC_LINK || rec->type == REC_RENAME ||
                  rec->type == REC_NASCENT;
-    if (rec->flags & RECORD_EXCHANGE && rec->cookie2 == 0)
-        rec->cookie2 = stage_next_seq(store->stage);
     history_stamp_locked(store, rec);
     if (names && rec->cookie == 0)
         rec->cookie = rec->seq;

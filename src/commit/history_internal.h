@@ -55,7 +55,7 @@ CAIRN_MUST_CHECK int history_compact_locked(struct store *store);
 CAIRN_MUST_CHECK int history_draft_room_locked(struct store *store);
 /* For `len` bytes that belong together and what else an operation needs. */
 CAIRN_MUST_CHECK int history_group_room_locked(struct store *store, size_t len);
-/* Gives an operation its number and time; to what makes names, cookies too. */
+/* Gives an operation its number and time; to a new name that has no cookie, one too. */
 void history_stamp_locked(struct store *store, struct record *rec);
 void history_stamp_with_cookies_locked(struct store *store, struct record *rec);
 void history_enter_group_locked(struct store *store, const struct record *recs, size_t count);

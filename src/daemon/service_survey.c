@@ -140,7 +140,8 @@ static int survey_directory(struct portion *p, uint64_t ino, uint64_t *at)
 {
     struct listing listing = {.max = ROWS_MAX - p->rows};
     listing.entries = xcalloc(listing.max, sizeof *listing.entries);
-    int r = fs_readdir(p->service->fs, ino, *at, listing.max, add_survey_entry, &listing);
+    int r =
+        fs_readdir(p->service->fs, ino, *at, UINT64_MAX, listing.max, add_survey_entry, &listing);
     for (unsigned i = 0; r == 0 && i < listing.count; i++)
         add_surveyed_inode(p, listing.entries[i].ino);
     bool more = r == 0 && listing.count == listing.max;

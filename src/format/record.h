@@ -110,8 +110,10 @@ struct record {
     uint64_t ino, ino2;
     uint64_t version; /* of the inode: first is 1 */
     uint64_t parent, parent2;
-    uint64_t cookie, cookie2; /* place of the entry in its directory's order: the seq at which the
-                                 name was made */
+    uint64_t cookie, cookie2; /* place of the entry in its directory's order: the seq at which it
+                                 came into the directory. A rename over a name, and an exchange,
+                                 leave places to the names; a rename within a directory takes the
+                                 place along */
     uint64_t keep; /* SEAL, LAYER: bytes of the version before that remain before the extents are
                       laid over */
     uint64_t offset, length;

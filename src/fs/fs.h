@@ -68,16 +68,24 @@ CAIRN_MUST_CHECK int fs_rename(struct fs *fs, uint64_t parent, const char *name,
 /* `buf` has room for 4096 bytes; returns the length. */
 CAIRN_MUST_CHECK ssize_t fs_readlink(struct fs *fs, uint64_t ino, char buf[4096]);
 
-/* Entries after `after` (0: from the start; "." and ".." come first): fn returns 1 to stop, and
- * takes about as many as are expected. Offsets stay valid while entries come and go. */
+/* Returns the sequence number up to which the open directory is listed, for a request that reads on
+ * after the offset `after`. A stream of entries ends with those that the directory had when it was
+ * begun (offset 0: opened or rewound), however many are made while it is read, also across a
+ * successor: the number is kept with the handle in the stage. */
+uint64_t fs_listing_end(struct fs *fs, uint64_t handle, uint64_t after);
+
+/* Lists entries after the offset `after` (0: from the start; "." and ".." come first) that were
+ * made up to the sequence number `until` (UINT64_MAX: all). fn returns 1 to stop, and takes about
+ * as many as are expected. Offsets stay valid while entries come and go. */
 struct fs_entry {
     uint64_t ino;
     uint64_t offset; /* to go on after it */
     mode_t type;
     const char *name; /* NUL-terminated */
 };
-CAIRN_MUST_CHECK int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after, size_t expected,
-                                int (*fn)(const struct fs_entry *entry, void *arg), void *arg);
+CAIRN_MUST_CHECK int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after, uint64_t until,
+                                size_t expected, int (*fn)(const struct fs_entry *entry, void *arg),
+                                void *arg);
 
 /* --- attributes ------------------------------------------------------------------------------- */
 

@@ -322,6 +322,7 @@ struct renaming {
     struct fs *fs;
     struct held held;
     struct ns_inode from, to, source, target;
+    uint64_t source_cookie, target_cookie;
     bool has_target;
     unsigned flags;
     const struct fs_caller *caller;
@@ -342,10 +343,12 @@ static int rename_find(struct renaming *rn, uint64_t parent, const char *name, u
         r = names_hold_inode(&rn->held, entry.ino, &rn->source);
     if (r < 0)
         return r;
+    rn->source_cookie = entry.cookie;
     r = ns_lookup(rn->fs->ns, parent2, name2, strlen(name2), &entry);
     if (r == -ENOENT)
         return 0;
     rn->has_target = r == 0;
+    rn->target_cookie = entry.cookie;
     return r < 0 ? r : names_hold_inode(&rn->held, entry.ino, &rn->target);
 }
 
@@ -381,6 +384,20 @@ static int rename_seal(const struct renaming *rn)
     return r;
 }
 
+/* Places in the order of a directory. A name that stays keeps its place, whatever file it gets; a
+ * file that gets another name in the same directory takes its place along. So who lists meanwhile
+ * sees each once, and an end: only what comes new into a directory comes last. */
+static void rename_keep_places(const struct renaming *rn, struct record *rec)
+{
+    bool source_stays = rn->flags & (RENAME_EXCHANGE | RENAME_WHITEOUT);
+    if (rn->has_target)
+        rec->cookie = rn->target_cookie;
+    else if (rn->from.ino == rn->to.ino && !source_stays)
+        rec->cookie = rn->source_cookie;
+    if (rn->flags & RENAME_EXCHANGE)
+        rec->cookie2 = rn->source_cookie;
+}
+
 /* A whiteout, which a union of directories takes for "removed here", is a device 0:0 under the name
  * that was moved away. */
 static int make_whiteout(const struct renaming *rn, const char *name, struct record *ret)
@@ -389,6 +406,7 @@ static int make_whiteout(const struct renaming *rn, const char *name, struct rec
                            .ino = store_new_ino(rn->fs->store),
                            .attrs = new_attrs(&rn->from, S_IFCHR, rn->caller),
                            .parent = rn->from.ino,
+                           .cookie = rn->source_cookie,
                            .name = name,
                            .name_len = (uint16_t)strlen(name)};
     return store_admit_change(rn->fs->store, 4096);
@@ -414,6 +432,7 @@ static int rename_held(struct renaming *rn, const char *name, const char *name2)
     bool exchange = rn->flags & RENAME_EXCHANGE;
     if (exchange)
         rec.flags |= RECORD_EXCHANGE;
+    rename_keep_places(rn, &rec);
     const struct ns_inode *lost = rn->has_target && !exchange ? &rn->target : NULL;
     if (!(rn->flags & RENAME_WHITEOUT))
         return commit_losing(rn->fs, &rec, NULL, lost);
@@ -444,6 +463,7 @@ ssize_t fs_readlink(struct fs *fs, uint64_t ino, char buf[4096])
 }
 
 struct listing {
+    uint64_t until;
     int (*fn)(const struct fs_entry *entry, void *arg);
     void *arg;
 };
@@ -453,6 +473,8 @@ static int names_list_entry(const struct view_entry *entry, const char *name, si
 {
     struct listing *l = arg;
     char text[NAME_LEN_MAX + 1];
+    if (entry->cookie > l->until)
+        return 1;
     memcpy(text, name, name_len);
     text[name_len] = '\0';
     struct fs_entry e = {
@@ -460,10 +482,20 @@ static int names_list_entry(const struct view_entry *entry, const char *name, si
     return l->fn(&e, l->arg);
 }
 
-int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after, size_t expected,
+uint64_t fs_listing_end(struct fs *fs, uint64_t handle, uint64_t after)
+{
+    uint64_t end = after == 0 ? 0 : stage_handle_listing_end(fs->stage, handle);
+    if (end == 0) {
+        end = fs_follows(fs) ? ns_applied(fs->ns) : stage_last_seq(fs->stage);
+        stage_handle_set_listing_end(fs->stage, handle, end);
+    }
+    return end;
+}
+
+int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after, uint64_t until, size_t expected,
                int (*fn)(const struct fs_entry *entry, void *arg), void *arg)
 {
-    struct listing l = {fn, arg};
+    struct listing l = {until, fn, arg};
     struct ns_inode inode;
     int r = ns_inode(fs->ns, dir, &inode);
     if (r < 0)

@@ -112,5 +112,5 @@ void xattr_set_locked(struct node *node, const struct record *rec, uint64_t seq)
 size_t entry_bytes(const struct entry *entry);
 void known_set_locked(struct ns *ns, struct node *dir, uint64_t known_to);
 void known_extend_locked(struct ns *ns, struct node *dir, const struct listed *listed, size_t count,
-                         bool is_end);
+                         uint64_t to);
 void known_retire_locked(struct ns *ns, struct entry *entry);

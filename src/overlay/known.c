@@ -75,9 +75,9 @@ static void bound_all_locked(struct ns *ns)
 }
 
 /* `listed` follows what is known, as the view (nothing was retired since it was read) and the trees
- * say. */
+ * say: all entries up to the cookie `to`. */
 void known_extend_locked(struct ns *ns, struct node *dir, const struct listed *listed, size_t count,
-                         bool is_end)
+                         uint64_t to)
 {
     check_held(&ns->locked.lock);
     uint64_t known_to = dir->known_to;
@@ -87,7 +87,7 @@ void known_extend_locked(struct ns *ns, struct node *dir, const struct listed *l
             entry_add_clean_locked(ns, dir, &listed[i]);
         known_to = listed[i].entry.cookie;
     }
-    known_set_locked(ns, dir, i == count && is_end ? UINT64_MAX : known_to);
+    known_set_locked(ns, dir, i == count ? to : known_to);
     bound_all_locked(ns);
 }
 

@@ -60,6 +60,8 @@ CAIRN_MUST_CHECK int ns_readdir(struct ns *ns, uint64_t parent, uint64_t after, 
                                 int (*fn)(const struct view_entry *entry, const char *name,
                                           size_t name_len, void *arg),
                                 void *arg);
+/* Cut of the view: all names that it has were made up to this sequence number. */
+uint64_t ns_applied(struct ns *ns);
 /* -ENOTEMPTY, or 0. */
 CAIRN_MUST_CHECK int ns_check_empty(struct ns *ns, uint64_t ino);
 

@@ -30,17 +30,18 @@ int ns_lookup(struct ns *ns, uint64_t parent, const char *name, size_t name_len,
 
 /* --- directories ------------------------------------------------------------------------------ */
 
+/* A step of a listing. What the view has is read first, and merged with the overlay under its lock:
+ * a name that is changed or moved meanwhile is in one of them. */
 struct listing {
     struct ns *ns;
     uint64_t parent;
     size_t max;
-    bool is_covered;      /* the overlay says something of this directory */
-    struct listed *added; /* of the overlay, ascending; `max` */
-    size_t added_count, added_next;
-    bool added_all;     /* no more in the overlay after these */
+    struct listed *below; /* of the view, ascending; `max` */
+    size_t below_count;
+    bool below_all;     /* the view has no more after these */
     struct listed *out; /* `max` */
     size_t out_count;
-    bool is_partial; /* there may be more than is in `out` */
+    uint64_t out_to; /* entries up to this cookie are in `out`; UINT64_MAX: all are */
 };
 
 static void fill_listed_slot(struct listed *slot, const struct view_entry *entry, bool of_view,
@@ -52,57 +53,60 @@ static void fill_listed_slot(struct listed *slot, const struct view_entry *entry
     memcpy(slot->name, name, name_len);
 }
 
-/* Clean entries are left to the view: another listing may add them, or they be forgotten, until
- * this one is done. */
-static void collect_added(struct listing *l, uint64_t after)
-{
-    LOCK_SCOPE(&l->ns->locked.lock);
-    struct node *dir = node_find_locked(l->ns, l->parent);
-    struct entry *entry = dir ? entry_after_locked(dir, after) : NULL;
-    l->is_covered = dir && !RB_EMPTY(&dir->names);
-    for (; entry && l->added_count < l->max; entry = entry_next_locked(entry)) {
-        if (entry->seq == 0)
-            continue;
-        struct view_entry e = {.ino = entry->ino, .cookie = entry->cookie, .type = entry->type};
-        fill_listed_slot(&l->added[l->added_count++], &e, false, entry->name, entry->name_len);
-    }
-    l->added_all = entry == NULL;
-}
-
-/* Moves added entries that come before `cookie` to the output. False: full. */
-static bool merge_added(struct listing *l, uint64_t cookie)
-{
-    while (l->added_next < l->added_count && l->added[l->added_next].entry.cookie < cookie) {
-        if (l->out_count == l->max)
-            return false;
-        l->out[l->out_count++] = l->added[l->added_next++];
-    }
-    return true;
-}
-
-static bool is_covered(struct listing *l, const char *name, size_t name_len)
-{
-    LOCK_SCOPE(&l->ns->locked.lock);
-    const struct entry *entry =
-        entry_find_locked(node_find_locked(l->ns, l->parent), name, name_len);
-    return entry && entry->seq != 0;
-}
-
-static int merge_view_entry(const struct view_entry *entry, const char *name, size_t name_len,
-                            void *arg)
+static int collect_below(const struct view_entry *entry, const char *name, size_t name_len,
+                         void *arg)
 {
     struct listing *l = arg;
-    /* Past the last entry that was collected, the overlay may have more to put in between. */
-    l->is_partial = !merge_added(l, entry->cookie) || l->out_count == l->max ||
-                    (!l->added_all && l->added_next == l->added_count);
-    if (l->is_partial)
+    l->below_all = l->below_count < l->max;
+    if (!l->below_all)
         return 1;
-    bool covered = l->is_covered && is_covered(l, name, name_len);
-    bool same_as_added =
-        l->added_next < l->added_count && l->added[l->added_next].entry.cookie == entry->cookie;
-    if (!covered && !same_as_added)
-        fill_listed_slot(&l->out[l->out_count++], entry, true, name, name_len);
+    fill_listed_slot(&l->below[l->below_count++], entry, true, name, name_len);
     return 0;
+}
+
+static void list_overlay_entry_locked(struct listing *l, const struct entry *entry)
+{
+    check_held(&l->ns->locked.lock);
+    struct view_entry e = {.ino = entry->ino, .cookie = entry->cookie, .type = entry->type};
+    fill_listed_slot(&l->out[l->out_count++], &e, false, entry->name, entry->name_len);
+}
+
+/* The entry, or the next one that the view lacks: a clean one says what the view says. */
+static struct entry *skip_clean_locked(struct entry *entry)
+{
+    check_rank_held(LOCK_NAMESPACE);
+    while (entry && entry->seq == 0)
+        entry = entry_next_locked(entry);
+    return entry;
+}
+
+/* Fills `out` in order of cookies, up to where the view was read. */
+static void merge_below_locked(struct listing *l, struct node *dir, uint64_t after)
+{
+    check_held(&l->ns->locked.lock);
+    struct entry *entry = skip_clean_locked(dir ? entry_after_locked(dir, after) : NULL);
+    size_t i = 0;
+    l->out_to = l->below_all ? UINT64_MAX : l->below[l->below_count - 1].entry.cookie;
+    for (;;) {
+        const struct listed *below = i < l->below_count ? &l->below[i] : NULL;
+        bool is_added = entry && entry->cookie <= (below ? below->entry.cookie : l->out_to);
+        if (!is_added && !below)
+            return;
+        if (l->out_count == l->max) {
+            l->out_to = l->out[l->out_count - 1].entry.cookie;
+            return;
+        }
+        if (is_added) {
+            list_overlay_entry_locked(l, entry);
+            i += below && below->entry.cookie == entry->cookie;
+            entry = skip_clean_locked(entry_next_locked(entry));
+            continue;
+        }
+        const struct entry *covers = entry_find_locked(dir, below->name, below->name_len);
+        if (!covers || covers->seq == 0)
+            l->out[l->out_count++] = *below;
+        i++;
+    }
 }
 
 static uint64_t retired_count(struct ns *ns)
@@ -123,44 +127,43 @@ static bool list_known(struct listing *l, uint64_t *after)
     known_set_locked(l->ns, dir, dir->known_to); /* lately used */
     struct entry *entry = entry_after_locked(dir, *after);
     for (; entry && entry->cookie <= dir->known_to && l->out_count < l->max;
-         entry = entry_next_locked(entry)) {
-        struct view_entry e = {.ino = entry->ino, .cookie = entry->cookie, .type = entry->type};
-        fill_listed_slot(&l->out[l->out_count++], &e, false, entry->name, entry->name_len);
-    }
+         entry = entry_next_locked(entry))
+        list_overlay_entry_locked(l, entry);
     *after = dir->known_to;
     return l->out_count > 0 || dir->known_to == UINT64_MAX;
 }
 
 /* False: something was retired since, and what was read from the view may be old. An entry that
  * left the overlay may be missing, or one of the view that it covered be back. */
-static bool is_still_so(struct listing *l, uint64_t after, uint64_t retired)
+static bool merge_below(struct listing *l, uint64_t after, uint64_t retired)
 {
     LOCK_SCOPE(&l->ns->locked.lock);
     if (retired != l->ns->locked.retired)
         return false;
     struct node *dir = node_find_locked(l->ns, l->parent);
+    merge_below_locked(l, dir, after);
     if (dir && dir->known_to == after && !l->ns->is_following)
-        known_extend_locked(l->ns, dir, l->out, l->out_count, !l->is_partial);
+        known_extend_locked(l->ns, dir, l->out, l->out_count, l->out_to);
     return true;
 }
 
-/* The next entries after `after`, as one consistent listing. */
+/* The next entries after `after`, as one consistent listing. None: there are no more. */
 static int list_some(struct listing *l, uint64_t after)
 {
     if (list_known(l, &after))
         return 0;
     for (;;) {
         uint64_t retired = retired_count(l->ns);
-        l->added_count = l->added_next = l->out_count = 0;
-        l->is_partial = false;
-        collect_added(l, after);
-        int r = view_readdir(l->ns->view, l->parent, after, merge_view_entry, l);
+        l->below_count = 0;
+        l->below_all = true;
+        int r = view_readdir(l->ns->view, l->parent, after, collect_below, l);
         if (r < 0 && r != -ENOENT) /* the view may not know the directory yet */
             return r;
-        if (!l->is_partial)
-            l->is_partial = !merge_added(l, UINT64_MAX) || !l->added_all;
-        if (is_still_so(l, after, retired))
+        if (!merge_below(l, after, retired))
+            continue;
+        if (l->out_count > 0 || l->out_to == UINT64_MAX)
             return 0;
+        after = l->out_to;
     }
 }
 
@@ -176,8 +179,8 @@ int ns_readdir(struct ns *ns, uint64_t parent, uint64_t after, size_t expected,
         return r == -ENOENT ? 0 : r;
     struct listing l = {
         .ns = ns, .parent = parent, .max = min_u64(max_u64(expected, LISTED_MIN), LISTED_MAX)};
-    l.added = thread_buffer(THREAD_BUFFER_LISTING, 2 * LISTED_MAX * sizeof *l.added);
-    l.out = l.added + LISTED_MAX;
+    l.below = thread_buffer(THREAD_BUFFER_LISTING, 2 * LISTED_MAX * sizeof *l.below);
+    l.out = l.below + LISTED_MAX;
     do {
         r = list_some(&l, after);
         for (size_t i = 0; i < l.out_count && r == 0; i++) {
@@ -187,6 +190,11 @@ int ns_readdir(struct ns *ns, uint64_t parent, uint64_t after, size_t expected,
     } while (r == 0 && l.out_count > 0);
     ns_drop(ns, parent);
     return r < 0 ? r : 0;
+}
+
+uint64_t ns_applied(struct ns *ns)
+{
+    return view_state(ns->view).applied_seq;
 }
 
 static int read_found_one(const struct view_entry *entry, const char *name, size_t name_len,

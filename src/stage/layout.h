@@ -86,9 +86,9 @@ static inline uint32_t slab_use_fill(uint32_t use)
 }
 
 struct handle_entry {
-    uint64_t ino; /* 0: free */
-    uint32_t flags;
-    uint32_t next_free;
+    uint64_t ino;       /* 0: free */
+    uint32_t flags;     /* with HANDLE_LISTS: and the low 30 bits of a sequence number */
+    uint32_t next_free; /* in use, with HANDLE_LISTS: its bits from 30 on */
 };
 
 enum request_state {

@@ -298,13 +298,18 @@ int stage_handle_open(struct stage *stage, uint64_t ino, uint32_t flags, uint64_
     return 0;
 }
 
+static uint32_t handle_flags(const struct handle_entry *entry)
+{
+    return entry->flags & HANDLE_LISTS ? 0 : entry->flags;
+}
+
 uint64_t stage_handle_close(struct stage *stage, uint64_t handle, uint32_t *ret_flags)
 {
     LOCK_SCOPE(&stage->locked.lock);
     check(handle < HANDLES_MAX && stage->handles[handle].ino != 0);
     struct handle_entry *entry = &stage->handles[handle];
     uint64_t ino = entry->ino;
-    *ret_flags = entry->flags;
+    *ret_flags = handle_flags(entry);
     request_note_closing((uint32_t)handle);
     *entry = (struct handle_entry){.next_free = stage->locked.handle_free};
     request_note_closed();
@@ -333,7 +338,32 @@ uint32_t stage_handle_flags(struct stage *stage, uint64_t handle)
 {
     LOCK_SCOPE(&stage->locked.lock);
     check(handle < HANDLES_MAX);
-    return stage->handles[handle].flags;
+    return handle_flags(&stage->handles[handle]);
+}
+
+/* A successor must not find a half of it: both words are written at once. */
+void stage_handle_set_listing_end(struct stage *stage, uint64_t handle, uint64_t seq)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    check(handle < HANDLES_MAX);
+    if (seq >> 62 || stage->handles[handle].ino == 0)
+        return;
+    struct handle_entry *entry = &stage->handles[handle];
+    uint64_t words = (seq >> 30) << 32 | HANDLE_LISTS | (seq & (HANDLE_LISTS - 1));
+    _Static_assert(offsetof(struct handle_entry, flags) == 8 &&
+                       offsetof(struct handle_entry, next_free) == 12,
+                   "words of a handle");
+    __atomic_store_n((uint64_t *)(void *)&entry->flags, words, __ATOMIC_RELAXED);
+}
+
+uint64_t stage_handle_listing_end(struct stage *stage, uint64_t handle)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    check(handle < HANDLES_MAX);
+    const struct handle_entry *entry = &stage->handles[handle];
+    return entry->flags & HANDLE_LISTS
+               ? (uint64_t)entry->next_free << 30 | (entry->flags & (HANDLE_LISTS - 1))
+               : 0;
 }
 
 void stage_handle_lose(struct stage *stage, uint64_t handle)
@@ -353,7 +383,7 @@ bool stage_handle_next(struct stage *stage, uint64_t *cursor, uint64_t *ret_hand
             continue;
         *ret_handle = (*cursor)++;
         *ret_ino = entry->ino;
-        *ret_flags = entry->flags;
+        *ret_flags = handle_flags(entry);
         return true;
     }
     return false;

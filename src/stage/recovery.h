@@ -21,6 +21,12 @@ uint64_t stage_handle_inode(struct stage *stage, uint64_t handle);
  * False: that was noted before. */
 #define HANDLE_FLUSHED (1u << 31)
 bool stage_handle_flushed(struct stage *stage, uint64_t handle);
+/* Sequence number up to which an open directory is listed; 0: not noted. It is kept where others
+ * have their flags: a directory has none. One that is 2^62 or more (after 4 million epochs) is not
+ * kept. */
+#define HANDLE_LISTS (1u << 30)
+void stage_handle_set_listing_end(struct stage *stage, uint64_t handle, uint64_t seq);
+uint64_t stage_handle_listing_end(struct stage *stage, uint64_t handle);
 /* Files with drafts that were closed, and whose seals wait: a successor seals them at once. */
 #define STAGE_DUE_MAX 64u
 void stage_set_due(struct stage *stage, const uint64_t *inos, size_t count);

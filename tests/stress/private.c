@@ -381,7 +381,8 @@ void private_list(struct worker *w, struct file *file)
     do {
         before = seen.after;
         seen.left = 1 + (unsigned)below(&w->rng, 8);
-        int r = fs_readdir(w->fixture->fs, dir_of(w, file)->ino, seen.after, seen.left, see, &seen);
+        int r = fs_readdir(w->fixture->fs, dir_of(w, file)->ino, seen.after, UINT64_MAX, seen.left,
+                           see, &seen);
         EXPECT_OK(w, r, "listing");
     } while (seen.after != before);
     for (unsigned i = 0; i < FILES; i++) {

@@ -285,8 +285,12 @@ static void rename_one(void)
         seal(n);
     if (old && old->nascent)
         seal(old);
-    uint64_t cookie = f.seq + 2;
+    uint64_t cookie = f.seq + 2, cookie2 = exchange ? cookie - 1 : 0;
     f.seq++;
+    if (rnd(4)) { /* as renames do: names keep their places, else a file does in its directory */
+        cookie = other ? other->cookie : from == to ? e->cookie : cookie;
+        cookie2 = exchange ? e->cookie : 0;
+    }
     struct record rec = {.type = REC_RENAME,
                          .flags = exchange ? RECORD_EXCHANGE : 0,
                          .ino = n->ino,
@@ -294,7 +298,7 @@ static void rename_one(void)
                          .parent = from->ino,
                          .parent2 = to->ino,
                          .cookie = cookie,
-                         .cookie2 = exchange ? cookie - 1 : 0,
+                         .cookie2 = cookie2,
                          .name = e->name,
                          .name_len = (uint16_t)strlen(e->name),
                          .name2 = name,

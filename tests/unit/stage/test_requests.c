@@ -155,3 +155,29 @@ Test(stage_requests, any_other_recovery_clears_the_table)
     fixture_recover(&fixture);
     cr_expect_not(stage_request_return(fixture.stage, 10, &left));
 }
+
+/* --- listings --------------------------------------------------------------------------------- */
+
+Test(stage_requests, a_handle_keeps_where_its_listing_ends)
+{
+    uint64_t end = (1ull << 62) - 3, listed, other, cursor, handle, ino;
+    uint32_t flags;
+    assert_i64(stage_handle_open(fixture.stage, 5, 2, &other), 0);
+    assert_i64(stage_handle_open(fixture.stage, 6, 0, &listed), 0);
+    expect_u64(stage_handle_listing_end(fixture.stage, listed), 0);
+    stage_handle_set_listing_end(fixture.stage, listed, end + 3);
+    expect_u64(stage_handle_listing_end(fixture.stage, listed), 0, "it has no room for that");
+    stage_handle_set_listing_end(fixture.stage, listed, end);
+    expect_u64(stage_handle_listing_end(fixture.stage, listed), end);
+    expect_u64(stage_handle_listing_end(fixture.stage, other), 0);
+    expect_u64(stage_handle_flags(fixture.stage, listed), 0);
+    die_and_adopt();
+    expect_u64(stage_handle_listing_end(fixture.stage, listed), end);
+    cursor = listed;
+    cr_assert(stage_handle_next(fixture.stage, &cursor, &handle, &ino, &flags));
+    cr_expect(handle == listed && ino == 6 && flags == 0);
+    expect_u64(stage_handle_close(fixture.stage, listed, &flags), 6);
+    expect_u64(flags, 0);
+    assert_i64(stage_handle_open(fixture.stage, 6, 0, &listed), 0);
+    expect_u64(stage_handle_listing_end(fixture.stage, listed), 0);
+}

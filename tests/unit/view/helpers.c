@@ -221,8 +221,15 @@ void add_unlink(struct fixture *f, uint64_t ino, uint64_t parent, const char *na
 void add_rename(struct fixture *f, uint64_t ino, uint64_t parent, const char *name,
                 uint64_t parent2, const char *name2, uint64_t ino2, uint32_t flags)
 {
-    uint64_t cookie = f->seq + 1;
     f->seq++; /* an exchange uses two */
+    add_rename_at(f, ino, parent, name, parent2, name2, ino2, flags, f->seq,
+                  flags & RECORD_EXCHANGE ? f->seq + 1 : 0);
+}
+
+void add_rename_at(struct fixture *f, uint64_t ino, uint64_t parent, const char *name,
+                   uint64_t parent2, const char *name2, uint64_t ino2, uint32_t flags,
+                   uint64_t cookie, uint64_t cookie2)
+{
     add(f, (struct record){.type = REC_RENAME,
                            .flags = flags,
                            .ino = ino,
@@ -230,7 +237,7 @@ void add_rename(struct fixture *f, uint64_t ino, uint64_t parent, const char *na
                            .parent = parent,
                            .parent2 = parent2,
                            .cookie = cookie,
-                           .cookie2 = flags & RECORD_EXCHANGE ? cookie + 1 : 0,
+                           .cookie2 = cookie2,
                            .name = name,
                            .name_len = (uint16_t)strlen(name),
                            .name2 = name2,

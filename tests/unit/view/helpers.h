@@ -67,6 +67,10 @@ void add_link(struct fixture *f, uint64_t ino, uint64_t parent, const char *name
 void add_unlink(struct fixture *f, uint64_t ino, uint64_t parent, const char *name, uint32_t flags);
 void add_rename(struct fixture *f, uint64_t ino, uint64_t parent, const char *name,
                 uint64_t parent2, const char *name2, uint64_t ino2, uint32_t flags);
+/* The same with places in the order of the directories. */
+void add_rename_at(struct fixture *f, uint64_t ino, uint64_t parent, const char *name,
+                   uint64_t parent2, const char *name2, uint64_t ino2, uint32_t flags,
+                   uint64_t cookie, uint64_t cookie2);
 struct attrs file_attrs(uint64_t size);
 void add_seal(struct fixture *f, uint64_t ino, uint64_t version, uint64_t keep, uint64_t size,
               const struct extent *extents, uint32_t count);

@@ -222,14 +222,19 @@ static void op_exchange(struct entry *a, struct entry *b)
     if (a->node == b->node || (a->node->type == S_IFDIR && is_below(b->parent, a->node)) ||
         (b->node->type == S_IFDIR && is_below(a->parent, b->node)))
         return;
-    uint64_t cookie = m.f.seq + 1;
-    add_rename(&m.f, a->node->ino, a->parent->ino, a->name, b->parent->ino, b->name, b->node->ino,
-               RECORD_EXCHANGE);
+    uint64_t a_cookie = a->cookie, b_cookie = b->cookie;
+    m.f.seq++;
+    if (rnd(2)) {
+        b_cookie = m.f.seq;
+        a_cookie = m.f.seq + 1;
+    }
+    add_rename_at(&m.f, a->node->ino, a->parent->ino, a->name, b->parent->ino, b->name,
+                  b->node->ino, RECORD_EXCHANGE, b_cookie, a_cookie);
     struct node *node = a->node;
     a->node = b->node;
     b->node = node;
-    b->cookie = cookie;
-    a->cookie = cookie + 1;
+    b->cookie = b_cookie;
+    a->cookie = a_cookie;
 }
 
 static void op_rename(void)
@@ -250,7 +255,10 @@ static void op_rename(void)
         return;
     uint64_t replaced = old ? old->node->ino : 0, cookie = m.f.seq + 1;
     uint32_t flags = old ? lose_name(old->node) : 0;
-    add_rename(&m.f, e->node->ino, e->parent->ino, e->name, parent->ino, name, replaced, flags);
+    if (rnd(2)) /* the place of the name, or in its directory of the file */
+        cookie = old ? old->cookie : e->parent == parent ? e->cookie : cookie;
+    add_rename_at(&m.f, e->node->ino, e->parent->ino, e->name, parent->ino, name, replaced, flags,
+                  cookie, 0);
     struct node *moved = e->node;
     e->node = NULL;
     if (old)
