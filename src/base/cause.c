@@ -11,12 +11,35 @@ void cause_clear(void)
     cause[0] = '\0';
 }
 
-void cause_note(const char *fmt, ...)
+static void format_whole_words(char *buf, size_t size, const char *fmt, va_list ap)
+{
+    static const char more[] = " ...";
+    check(size > 0);
+    int len = vsnprintf(buf, size, fmt, ap);
+    if (len < 0 || (size_t)len < size || size <= sizeof more)
+        return;
+    size_t end = size - sizeof more;
+    while (end > 0 && buf[end] != ' ')
+        end--;
+    memcpy(buf + (end ? end : size - sizeof more), more, sizeof more);
+}
+
+void cause_format(char *buf, size_t size, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    (void)vsnprintf(cause, sizeof cause, fmt, ap);
+    format_whole_words(buf, size, fmt, ap);
     va_end(ap);
+}
+
+void cause_note(const char *fmt, ...)
+{
+    char text[CAUSE_MAX]; /* an argument may be the cause so far */
+    va_list ap;
+    va_start(ap, fmt);
+    format_whole_words(text, sizeof text, fmt, ap);
+    va_end(ap);
+    memcpy(cause, text, sizeof cause);
 }
 
 const char *cause_text(void)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/text.h"
 
+#include <limits.h>
+
 /* C0, DEL, and C1 (U+0080 to U+009F), which a terminal obeys as well. */
 static bool is_control(const char *text)
 {
@@ -63,4 +65,49 @@ size_t text_utf8_len(const char *text)
         return forms[i].len;
     }
     return 0;
+}
+
+/* Words of this length or more have no near ones. */
+#define GUESS_LEN_MAX 40u
+
+static bool same_letter(char a, char b)
+{
+    return a == b || ((a == '-' || a == '_') && (b == '-' || b == '_'));
+}
+
+/* Letters to add, remove, replace or swap until `a` is `b`. */
+static unsigned edit_distance(const char *a, const char *b)
+{
+    unsigned rows[3][GUESS_LEN_MAX + 1];
+    size_t a_len = strlen(a), b_len = strlen(b);
+    if (a_len >= GUESS_LEN_MAX || b_len >= GUESS_LEN_MAX)
+        return UINT_MAX;
+    for (unsigned j = 0; j <= b_len; j++)
+        rows[0][j] = j;
+    for (unsigned i = 1; i <= a_len; i++) {
+        const unsigned *before = rows[(i - 1) % 3], *two_before = rows[(i + 1) % 3];
+        unsigned *row = rows[i % 3];
+        row[0] = i;
+        for (unsigned j = 1; j <= b_len; j++) {
+            bool same = same_letter(a[i - 1], b[j - 1]);
+            uint64_t least = min_u64(before[j] + 1, row[j - 1] + 1);
+            least = min_u64(least, before[j - 1] + !same);
+            if (i > 1 && j > 1 && same_letter(a[i - 1], b[j - 2]) &&
+                same_letter(a[i - 2], b[j - 1]))
+                least = min_u64(least, two_before[j - 2] + 1);
+            row[j] = (unsigned)least;
+        }
+    }
+    return rows[a_len % 3][b_len];
+}
+
+/* One letter in three may be wrong. */
+void text_guess_try(struct text_guess *guess, const char *candidate)
+{
+    check(guess->word && candidate);
+    unsigned distance = edit_distance(guess->word, candidate);
+    if (distance > (strlen(guess->word) + 1) / 3 || (guess->best && distance >= guess->distance))
+        return;
+    guess->best = candidate;
+    guess->distance = distance;
 }

@@ -17,3 +17,11 @@ void text_vprint(FILE *out, const char *fmt, va_list ap);
 
 /* Bytes of the character that begins at `text`, 1 to 4; 0: what is there is no UTF-8. */
 size_t text_utf8_len(const char *text);
+
+/* The candidate that a mistyped word most likely means: `best` after each has been tried, NULL if
+ * none is near, e.g. "mount" for "moutn". A '-' is as a '_'. All borrowed. */
+struct text_guess {
+    const char *word, *best;
+    unsigned distance; /* of `best` */
+};
+void text_guess_try(struct text_guess *guess, const char *candidate);

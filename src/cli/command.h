@@ -81,6 +81,8 @@ struct command {
 /* All commands in the order of the help text; ends with NULL. */
 extern const struct command *const command_table[];
 const struct command *command_find(const char *name);
+/* The command that a mistyped name most likely means; NULL: none is near. */
+const char *command_guess(const char *name);
 
 /* Takes all flags into `request`, the struct that the table's offsets are of, and checks how many
  * operands there are. CLI_OK with *ret_operands, in argv and ended by NULL; otherwise the exit

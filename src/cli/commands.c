@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The list of all commands; each is defined in its own file. */
+#include "base/text.h"
 #include "cli/command.h"
 
 extern const struct command mount_command, umount_command, status_command, info_command, du_command,
@@ -27,4 +28,12 @@ const struct command *command_find(const char *name)
         if (strcmp((*c)->name, name) == 0)
             return *c;
     return NULL;
+}
+
+const char *command_guess(const char *name)
+{
+    struct text_guess guess = {.word = name};
+    for (const struct command *const *c = command_table; *c; c++)
+        text_guess_try(&guess, (*c)->name);
+    return guess.best;
 }

@@ -52,6 +52,7 @@ static void du_print_row(const char *logical, const char *unique, const char *st
 
 struct du_request {
     bool json, why;
+    bool is_usual; /* -s, -h: sums in readable sizes are all that there is */
     bool headed;
     cJSON *all; /* with json */
 };
@@ -123,6 +124,8 @@ const struct command du_command = {
                                     .help = "show what made them small: encodings, and the files "
                                             "that they share content with or are stored by",
                                     .offset = offsetof(struct du_request, why)},
+                                   {.letter = 's', .offset = offsetof(struct du_request, is_usual)},
+                                   {.letter = 'h', .offset = offsetof(struct du_request, is_usual)},
                                    {.letter = 'j',
                                     .name = "json",
                                     .help = "print JSON",

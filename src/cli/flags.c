@@ -2,6 +2,7 @@
 /* Parses a command line by the tables of its command. */
 #include <getopt.h>
 
+#include "base/text.h"
 #include "cli/command.h"
 
 /* Values of getopt_long() for long flags; a letter stands for itself. */
@@ -214,6 +215,69 @@ static int take_flag(struct parsing *p, int found, char **argv)
     return code;
 }
 
+/* Options of other tools, and what to do here instead. */
+static const struct {
+    const char *command, *option, *advice;
+} habits[] = {
+    {"umount", "-l",
+     "programs that use the mount are listed, to be ended first; 'umount -l' of the system "
+     "detaches "
+     "it at once, and the daemon ends when the last of them closes its files"},
+    {"umount", "-f",
+     "end the programs that are listed; nothing that they have written is lost. A mount whose "
+     "daemon is dead needs no force"},
+    {"umount", "--lazy", "use 'umount -l' of the system"},
+    {"umount", "--force", "end the programs that are listed; nothing that they wrote is lost"},
+    {"mount", "--read-only", "use --ro"},
+    {"mount", "-r", "use --ro"},
+    {"cp", "-a", "use -r: modes, times, holes and links are kept, owners are not"},
+    {"cp", "-p", "modes and times are always kept"},
+};
+
+static const char *flags_habit(const struct command *command, const char *option, size_t len)
+{
+    for (size_t i = 0; i < ARRAY_LEN(habits); i++)
+        if (strcmp(habits[i].command, command->name) == 0 && strlen(habits[i].option) == len &&
+            strncmp(habits[i].option, option, len) == 0)
+            return habits[i].advice;
+    return NULL;
+}
+
+struct flags_search {
+    struct text_guess guess;
+    char best[64]; /* the guess's: names of mount options last for one call only */
+};
+
+static void flags_try(const struct flag *flag, void *arg)
+{
+    struct flags_search *s = arg;
+    const char *before = s->guess.best;
+    if (flag->name)
+        text_guess_try(&s->guess, flag->name);
+    if (s->guess.best == before)
+        return;
+    (void)snprintf(s->best, sizeof s->best, "%s", s->guess.best);
+    s->guess.best = s->best;
+}
+
+static int complain_unknown(const struct command *command, const char *option)
+{
+    size_t len = strcspn(option, "=");
+    const char *advice = flags_habit(command, option, len);
+    if (advice)
+        return complain_usage(command, "unknown option %.*s; %s", (int)len, option, advice);
+    _cleanup_free_ char *name = strndup(option + strspn(option, "-"), len);
+    check(name);
+    name[strcspn(name, "=")] = '\0';
+    struct flags_search search = {.guess = {.word = name}};
+    if (strncmp(option, "--", 2) == 0)
+        command_each_flag(command, flags_try, &search);
+    if (search.guess.best)
+        return complain_usage(command, "unknown option %.*s; did you mean --%s?", (int)len, option,
+                              search.guess.best);
+    return complain_usage(command, "unknown option %s; see 'cairn help %s'", option, command->name);
+}
+
 int flags_complain(const struct command *command, int found, char **argv)
 {
     const char *last = argv[optind - 1];
@@ -227,7 +291,7 @@ int flags_complain(const struct command *command, int found, char **argv)
     if (is_long && optopt && strchr(last, '='))
         return complain_usage(command, "option %.*s takes no argument; see 'cairn help %s'",
                               (int)strcspn(last, "="), last, command->name);
-    return complain_usage(command, "unknown option %s; see 'cairn help %s'", option, command->name);
+    return complain_unknown(command, option);
 }
 
 static int check_required(const struct command *command, const void *request)

@@ -4,10 +4,33 @@
 #include "cli/command.h"
 #include "cli/human.h"
 #include "cli/job.h"
+#include "cli/json.h"
+#include "daemon/control.h"
 
 struct gc_request {
-    bool dry_run;
+    bool dry_run, json;
 };
+
+static void print_gc_json(const struct job_report *r, bool dry_run, cJSON *lines)
+{
+    cJSON *object = cJSON_CreateObject();
+    (void)cJSON_AddBoolToObject(object, "dry_run", dry_run);
+    control_add_u64(object, "objects", r->objects);
+    control_add_u64(object, "bytes", r->removed_bytes);
+    (void)cJSON_AddBoolToObject(object, "complete", !r->cancelled && !r->failed);
+    (void)cJSON_AddItemReferenceToObject(object, "lines", lines);
+    json_print(object);
+    cJSON_Delete(object);
+}
+
+static void print_gc_result(const struct job_report *r, bool dry_run)
+{
+    (void)printf("%llu objects, %s%s\n", (unsigned long long)r->objects,
+                 human_bytes(r->removed_bytes).text,
+                 dry_run        ? " would be deleted"
+                 : r->cancelled ? " deleted (cancelled)"
+                                : " deleted");
+}
 
 static int execute_gc(const struct command *command, int argc, char **argv)
 {
@@ -22,14 +45,15 @@ static int execute_gc(const struct command *command, int argc, char **argv)
     (void)cJSON_AddBoolToObject(request, "local", true);
     (void)cJSON_AddBoolToObject(request, "remote", true);
     (void)cJSON_AddBoolToObject(request, "dry_run", options.dry_run);
-    code = job_execute(command, *operands, request, &report);
+    cJSON *lines = options.json ? cJSON_CreateArray() : NULL;
+    code = job_execute(command, *operands, request, lines, &report);
+    if (code == CLI_OK && lines)
+        print_gc_json(&report, options.dry_run, lines);
+    else if (code == CLI_OK)
+        print_gc_result(&report, options.dry_run);
+    cJSON_Delete(lines);
     if (code != CLI_OK)
         return code;
-    (void)printf("%llu objects, %s%s\n", (unsigned long long)report.objects,
-                 human_bytes(report.removed_bytes).text,
-                 options.dry_run    ? " would be deleted"
-                 : report.cancelled ? " deleted (cancelled)"
-                                    : " deleted");
     return report.failed || report.cancelled ? CLI_FAILED : CLI_OK;
 }
 
@@ -42,6 +66,10 @@ const struct command gc_command = {
                                .name = "dry-run",
                                .help = "print each object that would be deleted, and the reason",
                                .offset = offsetof(struct gc_request, dry_run)},
+                              {.letter = 'j',
+                               .name = "json",
+                               .help = "print JSON",
+                               .offset = offsetof(struct gc_request, json)},
                               {0}},
     .operands = (const struct operand[]){{.name = "MOUNTPOINT", .offers = OFFER_MOUNTPOINTS}, {0}},
     .exits = (const struct exit_status[]){{CLI_OK, "done"},

@@ -157,6 +157,13 @@ struct help_request {
     bool json;
 };
 
+static int help_unknown(const struct command *command, const char *name)
+{
+    const char *guess = command_guess(name);
+    return guess ? complain_usage(command, "unknown command '%s'; did you mean '%s'?", name, guess)
+                 : complain_usage(command, "unknown command '%s'; 'cairn help' lists all", name);
+}
+
 static int execute_help(const struct command *command, int argc, char **argv)
 {
     struct help_request request = {0};
@@ -169,7 +176,7 @@ static int execute_help(const struct command *command, int argc, char **argv)
                               *operands);
     const struct command *about = *operands ? command_find(*operands) : NULL;
     if (*operands && !about)
-        return complain_usage(command, "unknown command '%s'; 'cairn help' lists all", *operands);
+        return help_unknown(command, *operands);
     if (about)
         help_print(about);
     else if (request.json)
@@ -194,9 +201,12 @@ const struct command help_command = {
 
 static int execute_version(const struct command *command, int argc, char **argv)
 {
+    struct help_request request = {0};
     char **operands;
-    int code = flags_parse(command, argc, argv, NULL, &operands);
-    if (code == CLI_OK)
+    int code = flags_parse(command, argc, argv, &request, &operands);
+    if (code == CLI_OK && request.json)
+        (void)printf("{\"version\":\"%s\"}\n", CAIRN_VERSION);
+    else if (code == CLI_OK)
         (void)printf("cairn %s\n", CAIRN_VERSION);
     return code;
 }
@@ -204,6 +214,11 @@ static int execute_version(const struct command *command, int argc, char **argv)
 const struct command version_command = {
     .name = "version",
     .summary = "print the version",
+    .flags = (const struct flag[]){{.letter = 'j',
+                                    .name = "json",
+                                    .help = "print JSON",
+                                    .offset = offsetof(struct help_request, json)},
+                                   {0}},
     .exits = exits,
     .usage_exit = CLI_USAGE,
     .execute = execute_version,

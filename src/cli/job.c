@@ -18,7 +18,8 @@
 struct watch {
     const struct command *command;
     const char *store;
-    uint64_t number, lines; /* printed */
+    uint64_t number, lines; /* lines: that were printed, or are in `kept` */
+    cJSON *kept;            /* NULL: they are printed */
     int64_t began;
     bool drawn;
 };
@@ -49,9 +50,14 @@ static void watch_print_lines(struct watch *w, const cJSON *reply)
     const cJSON *line;
     cJSON_ArrayForEach(line, cJSON_GetObjectItem(reply, "lines"))
     {
-        watch_end_drawing(w);
-        text_print(stdout, "%s", cJSON_GetStringValue(line) ? cJSON_GetStringValue(line) : "");
+        const char *text = cJSON_GetStringValue(line) ? cJSON_GetStringValue(line) : "";
         w->lines++;
+        if (w->kept) {
+            (void)cJSON_AddItemToArray(w->kept, cJSON_CreateString(text));
+            continue;
+        }
+        watch_end_drawing(w);
+        text_print(stdout, "%s", text);
     }
     (void)fflush(stdout);
 }
@@ -137,9 +143,10 @@ static int watch_until_done(struct watch *w, struct job_report *report)
 }
 
 static int start_and_watch(const struct command *command, const char *store, cJSON *request,
-                           struct job_report *ret)
+                           cJSON *lines, struct job_report *ret)
 {
-    struct watch w = {.command = command, .store = store, .began = clock_monotonic_ns()};
+    struct watch w = {
+        .command = command, .store = store, .kept = lines, .began = clock_monotonic_ns()};
     cJSON *reply = NULL;
     if (ask_daemon(command->name, store, "job_start", request, &reply) < 0)
         return CLI_FAILED;
@@ -152,7 +159,7 @@ static int start_and_watch(const struct command *command, const char *store, cJS
     return watch_until_done(&w, ret);
 }
 
-int job_execute(const struct command *command, const char *mountpoint, cJSON *request,
+int job_execute(const struct command *command, const char *mountpoint, cJSON *request, cJSON *lines,
                 struct job_report *ret)
 {
     struct target target;
@@ -163,7 +170,7 @@ int job_execute(const struct command *command, const char *mountpoint, cJSON *re
         return code;
     }
     horizon_catch_interrupts();
-    code = start_and_watch(command, target.store, request, ret);
+    code = start_and_watch(command, target.store, request, lines, ret);
     target_done(&target);
     return code;
 }

@@ -15,7 +15,7 @@ struct job_report {
 };
 
 /* Starts what `request` (freed) asks for in the daemon of the mount at `mountpoint`, prints its
- * lines, and draws how far it is if standard error is a terminal. CLI_OK: it has ended, see *ret;
- * else the exit code. */
+ * lines (or adds them to the array `lines`, if that is not NULL), and draws how far it is if
+ * standard error is a terminal. CLI_OK: it has ended, see *ret; else the exit code. */
 CAIRN_MUST_CHECK int job_execute(const struct command *command, const char *mountpoint,
-                                 cJSON *request, struct job_report *ret);
+                                 cJSON *request, cJSON *lines, struct job_report *ret);

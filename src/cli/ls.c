@@ -7,7 +7,10 @@
 #include <time.h>
 
 #include "cli/command.h"
+#include "cli/human.h"
+#include "cli/json.h"
 #include "cli/source.h"
+#include "daemon/control.h"
 
 #define DEPTH_MAX 1024u
 
@@ -16,7 +19,11 @@ struct listing {
     struct mount_options options;
     struct source source;
     bool is_long, is_recursive, is_tty;
-    bool headed; /* each directory is named above its entries */
+    bool has_readable_sizes; /* -h */
+    bool is_json;
+    cJSON *entries; /* with is_json */
+    bool is_all;    /* -a: nothing is ever hidden */
+    bool headed;    /* each directory is named above its entries */
     bool began;
     bool failed;
 };
@@ -62,7 +69,7 @@ static void owner_text(uint32_t uid, uint32_t gid, char *text, size_t size)
     (void)snprintf(text, size, "%-8s %-8s", pw ? pw->pw_name : user, gr ? gr->gr_name : group);
 }
 
-static void print_attrs(const struct ns_inode *inode)
+static void print_attrs(const struct ns_inode *inode, bool readable)
 {
     char mode[11], owner[160], when[32] = "";
     time_t seconds = (time_t)(inode->attrs.mtime / 1000000000);
@@ -71,15 +78,44 @@ static void print_attrs(const struct ns_inode *inode)
     owner_text(inode->attrs.uid, inode->attrs.gid, owner, sizeof owner);
     if (localtime_r(&seconds, &tm))
         (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M", &tm);
-    (void)printf("%s %3u %s %14llu %s ", mode, inode->nlink, owner,
-                 (unsigned long long)inode->attrs.size, when);
+    char size[32];
+    (void)snprintf(size, sizeof size, "%llu", (unsigned long long)inode->attrs.size);
+    (void)printf("%s %3u %s %14s %s ", mode, inode->nlink, owner,
+                 readable ? human_bytes(inode->attrs.size).text : size, when);
+}
+
+static const char *ls_type_word(uint32_t mode)
+{
+    return S_ISDIR(mode) ? "directory" : S_ISLNK(mode) ? "link" : S_ISREG(mode) ? "file" : "other";
+}
+
+/* One entry; its path is that in the source. */
+static void ls_add_json(struct listing *l, const char *path, uint64_t ino,
+                        const struct ns_inode *inode)
+{
+    _cleanup_free_ char *target = NULL;
+    char mode[8];
+    cJSON *entry = cJSON_CreateObject();
+    (void)snprintf(mode, sizeof mode, "%04o", inode->attrs.mode & 07777);
+    (void)cJSON_AddStringToObject(entry, "path", path);
+    (void)cJSON_AddStringToObject(entry, "type", ls_type_word(inode->attrs.mode));
+    (void)cJSON_AddStringToObject(entry, "mode", mode);
+    control_add_u64(entry, "links", inode->nlink);
+    control_add_u64(entry, "uid", inode->attrs.uid);
+    control_add_u64(entry, "gid", inode->attrs.gid);
+    control_add_u64(entry, "bytes", inode->attrs.size);
+    (void)cJSON_AddNumberToObject(entry, "modified_s",
+                                  (double)(inode->attrs.mtime / 1000000) / 1000);
+    if (S_ISLNK(inode->attrs.mode) && source_readlink(&l->source, ino, &target) == 0)
+        (void)cJSON_AddStringToObject(entry, "target", target);
+    (void)cJSON_AddItemToArray(l->entries, entry);
 }
 
 static void ls_print_line(struct listing *l, const char *name, const struct ns_inode *inode)
 {
     _cleanup_free_ char *target = NULL;
     if (l->is_long)
-        print_attrs(inode);
+        print_attrs(inode, l->has_readable_sizes);
     ls_print_name(l, name);
     if (l->is_long && S_ISLNK(inode->attrs.mode) &&
         source_readlink(&l->source, inode->ino, &target) == 0) {
@@ -91,6 +127,22 @@ static void ls_print_line(struct listing *l, const char *name, const struct ns_i
 
 /* --- directories ------------------------------------------------------------------------------ */
 
+static char *ls_path_below(const char *path, const char *name)
+{
+    bool slash = *path && path[strlen(path) - 1] == '/';
+    return xasprintf("%s%s%s", path, slash ? "" : "/", name);
+}
+
+static void ls_list_entry(struct listing *l, const char *directory, const struct source_entry *e)
+{
+    if (!l->entries) {
+        ls_print_line(l, e->name, &e->inode);
+        return;
+    }
+    _cleanup_free_ char *path = ls_path_below(directory, e->name);
+    ls_add_json(l, path, e->ino, &e->inode);
+}
+
 static void ls_list_directory(struct listing *l, const char *path, uint64_t ino, unsigned depth)
 {
     struct source_list list;
@@ -100,19 +152,18 @@ static void ls_list_directory(struct listing *l, const char *path, uint64_t ino,
         l->failed = true;
         return;
     }
-    if (l->headed) {
+    if (l->headed && !l->entries) {
         (void)printf("%s", l->began ? "\n" : "");
         ls_print_name(l, path);
         (void)printf(":\n");
     }
     l->began = true;
     for (size_t i = 0; i < list.count; i++)
-        ls_print_line(l, list.at[i].name, &list.at[i].inode);
+        ls_list_entry(l, path, &list.at[i]);
     for (size_t i = 0; l->is_recursive && i < list.count; i++) {
         if (!S_ISDIR(list.at[i].inode.attrs.mode))
             continue;
-        bool slash = *path && path[strlen(path) - 1] == '/';
-        _cleanup_free_ char *below = xasprintf("%s%s%s", path, slash ? "" : "/", list.at[i].name);
+        _cleanup_free_ char *below = ls_path_below(path, list.at[i].name);
         ls_list_directory(l, below, list.at[i].ino, depth + 1);
     }
     source_list_done(&list);
@@ -124,6 +175,8 @@ static int ls_list_operand(struct listing *l, const char *text)
     int code = source_open(l->command, &l->options, text, &l->source, &node);
     if (code == CLI_OK && S_ISDIR(node.inode.attrs.mode)) {
         ls_list_directory(l, node.path, node.ino, 0);
+    } else if (code == CLI_OK && l->entries) {
+        ls_add_json(l, node.path, node.ino, &node.inode);
     } else if (code == CLI_OK) {
         ls_print_line(l, node.path, &node.inode);
         l->began = true;
@@ -139,11 +192,15 @@ static int execute_ls(const struct command *command, int argc, char **argv)
     options_init(&l.options);
     int code = flags_parse(command, argc, argv, &l, &source);
     l.headed = code == CLI_OK && (l.is_recursive || source[1]);
+    l.entries = l.is_json ? cJSON_CreateArray() : NULL;
     for (; code == CLI_OK && *source; source++) {
         int one = ls_list_operand(&l, *source);
         l.failed = l.failed || one == CLI_FAILED;
         code = one == CLI_FAILED ? CLI_OK : one;
     }
+    if (l.entries && code == CLI_OK)
+        json_print(l.entries);
+    cJSON_Delete(l.entries);
     source_close(&l.source);
     options_done(&l.options);
     return code ? code : l.failed ? CLI_FAILED : CLI_OK;
@@ -155,6 +212,9 @@ static const struct flag flags[] = {
      .help = "long format, as ls -l: mode, links, owner, size, time",
      .offset = FIELD(is_long)},
     {.letter = 'R', .help = "list subdirectories, too", .offset = FIELD(is_recursive)},
+    {.letter = 'h', .help = "with -l: sizes such as 1.5 GiB", .offset = FIELD(has_readable_sizes)},
+    {.letter = 'a', .offset = FIELD(is_all)},
+    {.letter = 'j', .name = "json", .help = "print a JSON array", .offset = FIELD(is_json)},
     {0},
 };
 

@@ -10,10 +10,19 @@
 #include "cli/helper.h"
 #include "daemon/upgrade.h"
 
-static bool wants_help(int argc, char **argv)
+static bool has_letter(const struct command *command, char letter)
+{
+    for (const struct flag *flag = command->flags; flag && (flag->letter || flag->name); flag++)
+        if (flag->letter == letter)
+            return true;
+    return false;
+}
+
+static bool wants_help(const struct command *command, int argc, char **argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
-        if (strcmp(argv[i], "--help") == 0)
+        if (strcmp(argv[i], "--help") == 0 ||
+            (strcmp(argv[i], "-h") == 0 && !has_letter(command, 'h')))
             return true;
     return false;
 }
@@ -53,7 +62,7 @@ static int end_output(const struct command *command, int code)
 
 static int execute_command(const struct command *command, int argc, char **argv)
 {
-    if (!wants_help(argc, argv))
+    if (!wants_help(command, argc, argv))
         return command->execute(command, argc, argv);
     help_print(command);
     return CLI_OK;
@@ -61,8 +70,11 @@ static int execute_command(const struct command *command, int argc, char **argv)
 
 static void report_unknown(const char *name)
 {
+    const char *guess = command_guess(name);
     if (name[0] == '-')
         text_print(stderr, "cairn: unknown option %s; see 'cairn help'", name);
+    else if (guess)
+        text_print(stderr, "cairn: unknown command '%s'; did you mean '%s'?", name, guess);
     else
         text_print(stderr, "cairn: unknown command '%s'; 'cairn help' lists all", name);
 }

@@ -4,7 +4,29 @@
 #include "cli/command.h"
 #include "cli/human.h"
 #include "cli/job.h"
+#include "cli/json.h"
 #include "daemon/control.h"
+
+static int scrub_exit(const struct job_report *r)
+{
+    return r->unhealed || r->cancelled || r->failed ? CLI_FAILED : CLI_OK;
+}
+
+static int print_json_result(const struct job_report *r, cJSON *lines)
+{
+    cJSON *object = cJSON_CreateObject();
+    control_add_u64(object, "packs", r->packs);
+    control_add_u64(object, "chunks", r->chunks);
+    control_add_u64(object, "read_bytes", r->bytes);
+    control_add_u64(object, "damaged", r->found);
+    control_add_u64(object, "healed", r->healed);
+    control_add_u64(object, "not_healed", r->unhealed);
+    (void)cJSON_AddBoolToObject(object, "complete", !r->cancelled && !r->failed);
+    (void)cJSON_AddItemReferenceToObject(object, "lines", lines);
+    json_print(object);
+    cJSON_Delete(object);
+    return scrub_exit(r);
+}
 
 static int print_result(const struct job_report *r)
 {
@@ -16,12 +38,12 @@ static int print_result(const struct job_report *r)
         (void)printf("%llu damaged or missing, %llu healed, %llu not healed%s\n",
                      (unsigned long long)r->found, (unsigned long long)r->healed,
                      (unsigned long long)r->unhealed, r->cancelled ? " (cancelled)" : "");
-    return r->unhealed || r->cancelled || r->failed ? CLI_FAILED : CLI_OK;
+    return scrub_exit(r);
 }
 
 struct scrub_request {
     uint64_t rate; /* bytes per second; 0: no limit */
-    bool remote, local;
+    bool remote, local, json;
 };
 
 static int execute_scrub(const struct command *command, int argc, char **argv)
@@ -37,8 +59,12 @@ static int execute_scrub(const struct command *command, int argc, char **argv)
     (void)cJSON_AddBoolToObject(request, "local", options.local || !options.remote);
     (void)cJSON_AddBoolToObject(request, "remote", options.remote || !options.local);
     control_add_u64(request, "rate", options.rate);
-    code = job_execute(command, *operands, request, &report);
-    return code == CLI_OK ? print_result(&report) : code;
+    cJSON *lines = options.json ? cJSON_CreateArray() : NULL;
+    code = job_execute(command, *operands, request, lines, &report);
+    if (code == CLI_OK)
+        code = lines ? print_json_result(&report, lines) : print_result(&report);
+    cJSON_Delete(lines);
+    return code;
 }
 
 #define FIELD(f) offsetof(struct scrub_request, f)
@@ -51,6 +77,7 @@ static const struct flag flags[] = {
      .offset = FIELD(rate)},
     {.name = "remote", .help = "verify only the remote", .offset = FIELD(remote)},
     {.name = "local", .help = "verify only NVMe", .offset = FIELD(local)},
+    {.letter = 'j', .name = "json", .help = "print JSON", .offset = FIELD(json)},
     {0},
 };
 

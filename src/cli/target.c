@@ -34,34 +34,46 @@ static int take_mount(const struct mount_entry *mount, struct target *ret)
     return CLI_OK;
 }
 
+/* A mountpoint, or else a path on a mount. */
+static const struct mount_entry *find_mount(const struct mount_list *list, const char *path)
+{
+    const struct mount_entry *mount = mounts_find(list, path);
+    struct stat st;
+    return mount || stat(path, &st) < 0 ? mount : mounts_find_device(list, st.st_dev);
+}
+
 int target_of_mount(const struct command *command, const char *argument, struct target *ret)
 {
     struct mount_list list;
     int code = target_mounts(command, &list);
     if (code != CLI_OK)
         return code;
-    const struct mount_entry *mount = mounts_find(&list, argument);
+    const struct mount_entry *mount = find_mount(&list, argument);
     code = mount ? take_mount(mount, ret) : target_no_mount(command, argument);
     mounts_done(&list);
     return code;
 }
 
-static int take_store_as_target(const struct command *command, const char *argument,
-                                struct target *ret)
+static int take_store_or_path(const struct command *command, const struct mount_list *list,
+                              const char *argument, struct target *ret)
 {
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", argument);
     struct stat st;
-    if (lstat(superblock, &st) == 0) {
+    int r = lstat(superblock, &st) < 0 ? -errno : 0;
+    if (r == 0) {
         *ret = (struct target){.store = xstrdup(argument)};
         return CLI_OK;
     }
-    if (errno == EACCES) {
+    const struct mount_entry *mount = find_mount(list, argument);
+    if (mount)
+        return take_mount(mount, ret);
+    if (r == -EACCES) {
         complain(command->name, "cannot access %s: %s; run as its owner", argument,
                  strerror(EACCES));
         return CLI_FAILED;
     }
     return complain_usage(
-        command, "%s is neither a CairnFS mountpoint nor a store; 'cairn status' lists the mounts",
+        command, "%s is neither on a CairnFS mount nor a store; 'cairn status' lists the mounts",
         argument);
 }
 
@@ -85,7 +97,7 @@ int target_of_any(const struct command *command, const char *argument, struct ta
     if (mount)
         code = take_mount(mount, ret);
     else
-        code = argument ? take_store_as_target(command, argument, ret)
+        code = argument ? take_store_or_path(command, &list, argument, ret)
                         : take_only(command, &list, ret);
     mounts_done(&list);
     return code;

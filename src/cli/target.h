@@ -15,10 +15,10 @@ void target_done(struct target *target);
 
 CAIRN_MUST_CHECK int target_mounts(const struct command *command, struct mount_list *ret);
 
-/* A mountpoint. */
+/* A mountpoint, or any path on the mount. */
 CAIRN_MUST_CHECK int target_of_mount(const struct command *command, const char *argument,
                                      struct target *ret);
-/* A mountpoint or a store; NULL: the one mount that there is. */
+/* A mountpoint, a store, or any path on a mount; NULL: the one mount that there is. */
 CAIRN_MUST_CHECK int target_of_any(const struct command *command, const char *argument,
                                    struct target *ret);
 /* A file or directory on a mount; *ret_ino is its inode number. A symbolic link is followed. */

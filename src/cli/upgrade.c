@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/horizon.h"
 #include "cli/human.h"
+#include "cli/json.h"
 #include "cli/target.h"
 #include "daemon/control.h"
 #include "daemon/store_directory.h"
@@ -18,6 +19,7 @@
 struct upgrade {
     const struct command *command;
     const char *store, *mountpoint, *binary;
+    bool json;
     int64_t deadline;
 };
 
@@ -76,6 +78,18 @@ static int upgrade_ask(const struct upgrade *u)
     return r;
 }
 
+static void upgrade_print_json(const struct upgrade *u, const struct seen *before,
+                               const struct seen *now)
+{
+    cJSON *object = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(object, "mountpoint", u->mountpoint);
+    (void)cJSON_AddStringToObject(object, "from", before->version);
+    (void)cJSON_AddStringToObject(object, "to", now->version);
+    (void)cJSON_AddNumberToObject(object, "pause_s", now->pause);
+    json_print(object);
+    cJSON_Delete(object);
+}
+
 static int upgrade_show(const struct upgrade *u, const struct seen *before, const struct seen *now)
 {
     if (*now->error) {
@@ -83,8 +97,11 @@ static int upgrade_show(const struct upgrade *u, const struct seen *before, cons
                  now->version, now->error);
         return CLI_FAILED;
     }
-    text_print(stdout, "%s: version %s handed over to version %s; calls waited for %s",
-               u->mountpoint, before->version, now->version, human_seconds(now->pause).text);
+    if (u->json)
+        upgrade_print_json(u, before, now);
+    else
+        text_print(stdout, "%s: version %s handed over to version %s; calls waited for %s",
+                   u->mountpoint, before->version, now->version, human_seconds(now->pause).text);
     return CLI_OK;
 }
 
@@ -164,6 +181,7 @@ static char *find_binary(const char *given)
 struct upgrade_request {
     const char *binary; /* NULL: this program */
     int64_t timeout_ns; /* negative: none */
+    bool json;
 };
 
 static int execute_upgrade(const struct command *command, int argc, char **argv)
@@ -178,8 +196,8 @@ static int execute_upgrade(const struct command *command, int argc, char **argv)
         return code;
     horizon_catch_interrupts();
     _cleanup_free_ char *path = find_binary(request.binary);
-    struct upgrade u = {command, target.store, target.mountpoint, path,
-                        horizon_deadline(request.timeout_ns)};
+    struct upgrade u = {command, target.store, target.mountpoint,
+                        path,    request.json, horizon_deadline(request.timeout_ns)};
     code = path ? upgrade_mount(&u) : CLI_FAILED;
     target_done(&target);
     return code;
@@ -199,6 +217,7 @@ static const struct flag flags[] = {
      .help = "wait at most TIME (10s, 5m); the upgrade continues after that",
      .kind = FLAG_TIME,
      .offset = FIELD(timeout_ns)},
+    {.letter = 'j', .name = "json", .help = "print JSON", .offset = FIELD(json)},
     {0},
 };
 

@@ -22,6 +22,8 @@ struct awaited {
 struct wait_request {
     unsigned level; /* enum wait_level */
     int64_t timeout_ns;
+    bool json;
+    uint64_t left; /* bytes that the tier lacks at the end of the time */
     struct mount_list mounts;
     VECTOR(struct horizon_goal)
     goals; /* one a store, as much as the paths of that store need together */
@@ -120,21 +122,35 @@ static int wait_find_damage(const struct awaited *awaited)
 static int wait_for_paths(const struct command *command, struct wait_request *request, char **paths)
 {
     int64_t deadline = horizon_deadline(request->timeout_ns);
-    uint64_t left = 0;
     for (; *paths; paths++) {
         int code = add_wait_path(command, request, *paths);
         if (code != CLI_OK)
             return code;
     }
-    int code =
-        horizon_wait(command->name, request->goals.at, request->goals.count, deadline, &left);
+    int code = horizon_wait(command->name, request->goals.at, request->goals.count, deadline,
+                            &request->left);
     if (code == CLI_NOT_MET)
         complain(command->name, "timed out: %s not yet %s; wait longer, or see 'cairn status'",
-                 human_bytes(left).text,
+                 human_bytes(request->left).text,
                  request->level == WAIT_REMOTE ? "in the remote" : "on NVMe");
     for (size_t i = 0; i < request->awaited.count && code == CLI_OK; i++)
         code = wait_find_damage(&request->awaited.at[i]);
     return code;
+}
+
+static void print_wait_json(const struct wait_request *request, char **paths, int code)
+{
+    static const char *const levels[] = {"stage", "nvme", "remote"};
+    cJSON *object = cJSON_CreateObject();
+    cJSON *all = cJSON_AddArrayToObject(object, "paths");
+    for (; *paths; paths++)
+        (void)cJSON_AddItemToArray(all, cJSON_CreateString(*paths));
+    (void)cJSON_AddStringToObject(object, "level", levels[request->level]);
+    (void)cJSON_AddBoolToObject(object, "reached", code == CLI_OK);
+    (void)cJSON_AddBoolToObject(object, "timed_out", code == CLI_NOT_MET);
+    control_add_u64(object, "left_bytes", request->left);
+    json_print(object);
+    cJSON_Delete(object);
 }
 
 static int execute_wait(const struct command *command, int argc, char **argv)
@@ -148,6 +164,8 @@ static int execute_wait(const struct command *command, int argc, char **argv)
         return code;
     horizon_catch_interrupts();
     code = wait_for_paths(command, &request, paths);
+    if (request.json && code != CLI_USAGE)
+        print_wait_json(&request, paths, code);
     vector_free(&request.goals);
     vector_free(&request.awaited);
     mounts_done(&request.mounts);
@@ -168,6 +186,7 @@ static const struct flag flags[] = {
      .help = "give up after TIME (10s, 5m)",
      .kind = FLAG_TIME,
      .offset = FIELD(timeout_ns)},
+    {.letter = 'j', .name = "json", .help = "print JSON", .offset = FIELD(json)},
     {0},
 };
 

@@ -417,7 +417,7 @@ int options_set(struct mount_options *o, const char *name, const char *value, ch
         return 0;
     const struct option_spec *spec = find_option(name);
     if (!spec) {
-        *ret_error = xasprintf("unknown option '%s'; 'cairn help mount' lists all", name);
+        *ret_error = option_unknown(name);
         return -EINVAL;
     }
     bool is_flag = spec->kind == OPTION_SET || spec->kind == OPTION_CLEAR;

@@ -21,6 +21,7 @@
  * deleted only when a head that does not need them was published long ago. */
 #pragma once
 
+#include "base/cause.h"
 #include "base/rate_limit.h"
 #include "commit/run_file.h"
 #include "commit/shared.h"
@@ -48,7 +49,7 @@ struct remote_shared {
     int64_t urge_until;
     uint64_t target_bytes;
     uint64_t errors;
-    char error[256];
+    char error[CAUSE_MAX];
     int64_t error_ns, unreachable_ns; /* monotonic; 0: none */
 };
 

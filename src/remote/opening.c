@@ -5,7 +5,7 @@
 
 int remote_open(struct remote *remote, bool is_new, char **ret_text)
 {
-    char cause[256] = "";
+    char cause[CAUSE_MAX] = "";
     if (!is_new) {
         remote_be_brief(remote, true);
         return 0;

@@ -3,6 +3,7 @@
  * above, which include store/store.h. Threads: any. */
 #pragma once
 
+#include "base/cause.h"
 #include "commit/commit.h"
 
 /* As store_wait(), for the remote's horizon; -ESHUTDOWN too where no remote will ever have it
@@ -44,7 +45,7 @@ struct remote_status {
     struct encode_counts
         encoded; /* chunks of the uploaded packs; the time is that of twin and dx */
     uint64_t errors;
-    char error[256];                   /* the last, in words */
+    char error[CAUSE_MAX];             /* the last, in words */
     double error_age_s, unreachable_s; /* seconds; negative: none */
 };
 void store_remote_status(struct store *store, struct remote_status *ret);

@@ -20,16 +20,14 @@ const char *remote_name(const struct remote *remote)
 
 void remote_error(struct remote *remote, int error, const char *fmt, ...)
 {
-    char text[256], cause[256] = "", whole[sizeof remote->shared.error];
+    char text[CAUSE_MAX], cause[CAUSE_MAX] = "", whole[sizeof remote->shared.error];
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     if (error < 0)
         remote->tier->ops->last_error(remote->tier, cause, sizeof cause);
-    int len = snprintf(whole, sizeof whole, "%s", text);
-    if (*cause && len >= 0 && (size_t)len < sizeof whole)
-        (void)snprintf(whole + len, sizeof whole - (size_t)len, ": %.200s", cause);
+    cause_format(whole, sizeof whole, "%s%s%s", text, *cause ? ": " : "", cause);
     mutex_lock(&remote->shared.lock);
     int64_t now = clock_monotonic_ns();
     bool repeated = strcmp(whole, remote->shared.error) == 0 &&

@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 
+#include "base/cause.h"
 #include "base/clock.h"
 #include "tier/dir_client.h"
 #include "tier/directories.h"
@@ -32,7 +33,7 @@ struct dir {
     struct {
         struct cairn_mutex lock;
         int64_t newest_ns; /* latest time of a file that was seen */
-        char error[512];
+        char error[CAUSE_MAX];
         struct tier_traffic traffic;
     } locked;
 };

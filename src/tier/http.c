@@ -354,8 +354,10 @@ static void finish_exchange(struct http *http, struct exchange *x, int result, c
 static void end_active(struct http *http, struct exchange *x, int result, const char *cause)
 {
     struct exchange **at = &http->active;
-    while (*at != x)
+    while (*at != x) {
+        check(*at); /* it is active */
         at = &(*at)->next;
+    }
     *at = x->next;
     http->active_count--;
     (void)curl_multi_remove_handle(http->multi, x->easy);
@@ -408,6 +410,7 @@ static void note_progress(struct exchange *x)
 {
     curl_off_t sent = 0;
     (void)curl_easy_getinfo(x->easy, CURLINFO_SIZE_UPLOAD_T, &sent);
+    check(sent >= 0);
     uint64_t moved = x->received + (uint64_t)sent;
     bool is_sent = (uint64_t)sent >= x->request->body_len;
     if (is_sent && !x->is_sent)

@@ -31,7 +31,7 @@ WRONG = {
              ("{loose}/below", "Not a directory")],
     "du": [("", "PATH"), ("{plain}", "not on a CairnFS mount"), ("nowhere", "nowhere"), ("--bogus {mnt}", "--bogus"),
            ("--json", "PATH")],
-    "stats": [("", "MOUNTPOINT"), ("{plain}", "not a CairnFS mountpoint"), ("{file}", "not a CairnFS mountpoint"),
+    "stats": [("", "MOUNTPOINT"), ("{plain}", "not a CairnFS mountpoint"), ("{loose}", "not a CairnFS mountpoint"),
               ("{mnt} -i soon", "soon"),
               ("{mnt} --interval 1ms", "100 ms"), ("{mnt} -n 0", "a number from 1 on"), ("{mnt} -n x", "'x'"), ("{mnt} -n", "-n"),
               ("{mnt} {mnt}", "unexpected argument"), ("{mnt} --bogus", "--bogus")],

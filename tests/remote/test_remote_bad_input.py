@@ -396,3 +396,20 @@ def test_read_only_credentials_are_enough(browsed, remote):
         assert set(proxy.stats()["methods"]) <= {"GET", "HEAD"}, proxy.stats()
     finally:
         proxy.stop()
+
+
+def test_no_credentials_is_said_whole(on_remote, directory):
+    """The first message that everybody meets: the host that would be asked, what to do, and each place that was looked at, to the last."""
+    node = on_remote(remotes.DirRemote(directory + "/remotes"))
+    node.options |= {"remote": "s3://bucket/run7", "region": "eu-west-3"}
+    line = refused(node)
+    for words in ("https://s3.eu-west-3.amazonaws.com/bucket/run7/cairn", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+                  "no web identity", "no container (AWS_CONTAINER_CREDENTIALS_FULL_URI is not set)", "switched off (AWS_EC2_METADATA_DISABLED)"):
+        assert words in line, (words, line)
+    assert line.endswith("(AWS_EC2_METADATA_DISABLED)"), line
+    node.mount(remote=None, region=None, lease=None)
+    node.umount()
+    node.mount()
+    error = rig.poll(lambda: node.remote_status()["error"], 30, "the error")
+    assert "https://s3.eu-west-3.amazonaws.com/" in error and error.endswith("(AWS_EC2_METADATA_DISABLED)"), error
+    node.umount()

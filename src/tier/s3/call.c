@@ -44,10 +44,13 @@ void s3_set_error(struct s3 *s3, const char *method, const char *object, const c
     int n = vasprintf(&what, fmt, ap);
     va_end(ap);
     check(n >= 0);
-    (void)snprintf(text, sizeof text, "%s %s://%s/%s%s%s%s%s: %s", method, s3->place.scheme,
-                   s3->place.host ? s3->place.host : "amazonaws.com", s3->place.bucket,
-                   *s3->place.prefix ? "/" : "", s3->place.prefix, object ? "/" : "",
-                   object ? object : "", what);
+    mutex_lock(&s3->locked.lock);
+    _cleanup_free_ char *region = xstrdup(s3->locked.region);
+    mutex_unlock(&s3->locked.lock);
+    _cleanup_free_ char *host = s3_host(&s3->place, region);
+    cause_format(text, sizeof text, "%s %s://%s/%s%s%s%s%s: %s", method, s3->place.scheme, host,
+                 s3->place.bucket, *s3->place.prefix ? "/" : "", s3->place.prefix,
+                 object ? "/" : "", object ? object : "", what);
     free(what);
     LOCK_SCOPE(&s3->locked.lock);
     memcpy(s3->locked.error, text, sizeof text);

@@ -173,11 +173,15 @@ void s3_configure_done(struct s3 *s3)
     free(s3->locked.region);
 }
 
-static char *host_of(const struct s3_place *place, const char *region)
+char *s3_host(const struct s3_place *place, const char *region)
 {
     const char *dot_cn = strncmp(region, "cn-", 3) == 0 ? ".cn" : "";
-    _cleanup_free_ char *aws = xasprintf("s3.%s.amazonaws.com%s", region, dot_cn);
-    const char *host = place->host ? place->host : aws;
+    return place->host ? xstrdup(place->host) : xasprintf("s3.%s.amazonaws.com%s", region, dot_cn);
+}
+
+static char *host_of(const struct s3_place *place, const char *region)
+{
+    _cleanup_free_ char *host = s3_host(place, region);
     return place->is_virtual ? xasprintf("%s.%s", place->bucket, host) : xstrdup(host);
 }
 

@@ -81,7 +81,9 @@ int s3_source_environment(const struct s3_lookup *lookup, struct s3_credentials 
 static int ask_sources(const struct s3_lookup *lookup, struct s3_credentials *ret_credentials,
                        char **ret_error)
 {
-    _cleanup_free_ char *looked = xstrdup("no credentials for S3");
+    _cleanup_free_ char *looked = xstrdup(
+        "no credentials for S3: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or add a profile "
+        "to ~/.aws/credentials, or mount a public bucket with -o no_sign_request,ro; found");
     for (size_t i = 0; i < ARRAY_LEN(sources); i++) {
         char *error = NULL;
         int r = sources[i](lookup, ret_credentials, &error);
@@ -93,7 +95,7 @@ static int ask_sources(const struct s3_lookup *lookup, struct s3_credentials *re
                 *ret_error = error;
             return r;
         }
-        char *longer = xasprintf("%s; %s", looked, error);
+        char *longer = xasprintf("%s%s %s", looked, i ? ";" : "", error);
         free(error);
         free(looked);
         looked = longer;

@@ -2,6 +2,7 @@
 /* Shared by the files of the S3 tier. */
 #pragma once
 
+#include "base/cause.h"
 #include "base/lock.h"
 #include "tier/http.h"
 #include "tier/retry.h"
@@ -38,7 +39,7 @@ struct s3 {
         enum s3_checksum auto_checksum; /* what S3_CHECKSUM_AUTO means here */
         bool bucket_seen;               /* it is there, by some answer */
         bool single_deletes;            /* the server has no DeleteObjects */
-        char error[512];
+        char error[CAUSE_MAX];
         struct tier_traffic traffic;
     } locked;
 };
@@ -63,6 +64,9 @@ struct s3_address {
 void s3_address_make(const struct s3_place *place, const char *region, const char *object,
                      const char *query, struct s3_address *ret_address);
 void s3_address_done(struct s3_address *address);
+
+/* The endpoint's host, without the bucket; to be freed. */
+char *s3_host(const struct s3_place *place, const char *region);
 
 /* --- call.c ----------------------------------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
 
 #include "../expect.h"
 #include "base/base.h"
+#include "base/cause.h"
 #include "base/crc.h"
 #include "base/hex.h"
 #include "base/io.h"
@@ -104,4 +105,43 @@ Test(base, hex)
     cr_expect(memcmp(bytes, "\x0f\xa9\xb0", 3) == 0);
     cr_expect(!hex_read(bytes, "0fg9b0", 3));
     cr_expect(!hex_read(bytes, "0f", 3));
+}
+
+static const char *guess_of(const char *word)
+{
+    static const char *const names[] = {"mount", "umount", "stage", "stage_dir", "status", "gc"};
+    struct text_guess guess = {.word = word};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        text_guess_try(&guess, names[i]);
+    return guess.best ? guess.best : "";
+}
+
+Test(base, a_mistyped_word_is_guessed)
+{
+    assert_str(guess_of("moutn"), "mount");
+    assert_str(guess_of("unmount"), "umount");
+    assert_str(guess_of("stag"), "stage");
+    assert_str(guess_of("stage-dri"), "stage_dir");
+    assert_str(guess_of("statsu"), "status");
+    assert_str(guess_of("gcc"), "gc");
+    assert_str(guess_of("encrypt"), "");
+    assert_str(guess_of("x"), "");
+    assert_str(guess_of(""), "");
+    assert_str(guess_of("a word that is much longer than any name of a command"), "");
+}
+
+Test(base, a_cause_ends_with_a_whole_word)
+{
+    char text[20];
+    cause_format(text, sizeof text, "%s %d", "short", 1);
+    assert_str(text, "short 1");
+    cause_format(text, sizeof text, "%s", "one two three four five");
+    assert_str(text, "one two three ...");
+    cause_format(text, sizeof text, "%s", "0123456789012345678");
+    assert_str(text, "0123456789012345678");
+    cause_format(text, sizeof text, "%s", "01234567890123456789");
+    assert_str(text, "012345678901234 ...");
+    cause_note("first");
+    cause_note("%s, then second", cause_text());
+    assert_str(cause_text(), "first, then second");
 }
