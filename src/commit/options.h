@@ -19,8 +19,9 @@ struct remote_options {
     int64_t gc_grace_ns;     /* objects that no head needs live on for this long */
     int64_t follow_ns;       /* read_only: how often to look for a newer head; 0: never */
     bool takeover;           /* replace a holder that lives */
-    bool unfenced;           /* go on where exclusive creation does not work */
-    bool read_only;          /* publish nothing; show what the newest head names */
+    bool rollback;  /* go back to the newest head that is whole, where a later one is not */
+    bool unfenced;  /* go on where exclusive creation does not work */
+    bool read_only; /* publish nothing; show what the newest head names */
     void (*progress)(const char *line, void *arg); /* what an open waits for; may be NULL */
     bool (*cancelled)(void *arg); /* ends an open that waits with -ECANCELED; may be NULL */
     void *progress_arg;           /* of both */

@@ -75,7 +75,11 @@ static int open_offline_remote(struct offline *o, const char *source,
     how.path = o->directory;
     how.remote.name = o->address.text;
     how.remote.read_only = true;
-    return reader_open(&how, &o->store, ret_text);
+    r = reader_open(&how, &o->store, ret_text);
+    const char *instead = r == 0 ? reader_shown_instead(o->store) : NULL;
+    if (instead)
+        o->warning = xasprintf("%s: %s", o->address.text, instead);
+    return r;
 }
 
 /* --- a store ---------------------------------------------------------------------------------- */

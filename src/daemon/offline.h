@@ -14,9 +14,10 @@ struct offline;
 void offline_split(const char *text, char **ret_source, char **ret_path);
 
 /* Opens a source: "s3://BUCKET/PREFIX", "dir:/PATH", or a store's directory that no daemon serves.
- * Of a remote the newest head is shown, by a private directory below $TMPDIR, which goes with
- * offline_close(). -EBUSY: *ret_holder has the store (0: not known). -EINVAL: wrong usage. On
- * failure *ret_text is one line (caller frees), NULL with -EBUSY. */
+ * Of a remote the newest head is shown (or, where that has lost a run, the newest that is whole),
+ * by a private directory below $TMPDIR, which goes with offline_close(). -EBUSY: *ret_holder has
+ * the store (0: not known). -EINVAL: wrong usage. On failure *ret_text is one line (caller frees),
+ * NULL with -EBUSY. */
 CAIRN_MUST_CHECK int offline_open(const char *source, const struct mount_options *options,
                                   struct offline **ret, pid_t *ret_holder, char **ret_text);
 /* NULL is fine. */

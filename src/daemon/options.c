@@ -100,6 +100,9 @@ const struct option_spec option_table[] = {
     {"takeover", GROUP_REMOTE, OPTION_SET, REMOTE(takeover), 0, 0, NULL, NULL, NULL,
      "replace the writer that holds the remote, even if it is alive; its unpublished data stays "
      "on its node. A second node that writes needs a prefix of its own instead"},
+    {"rollback", GROUP_REMOTE, OPTION_SET, REMOTE(rollback), 0, 0, NULL, NULL, NULL,
+     "if the newest published state is damaged in the remote, go on from the newest one that is "
+     "whole, and give up what came later; with ro, and without a mount, that one is shown anyway"},
     {"unfenced", GROUP_REMOTE, OPTION_SET, REMOTE(unfenced), 0, 0, NULL, NULL, NULL,
      "use a bucket that cannot detect a second writer; you have to ensure that there is only one"},
     {"gc_grace", GROUP_REMOTE, OPTION_DURATION, REMOTE(gc_grace_ns), 0, 8760 * HOUR_NS, "1h", NULL,

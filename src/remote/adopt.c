@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cause.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/vector.h"
@@ -289,12 +290,10 @@ int adopt_clean_up(struct store *store, char **ret_text)
 
 /* --- the verdict ------------------------------------------------------------------------------ */
 
-/* Begins with the head, whatever was here. First the runs, then the name that makes them count. */
+/* Begins with the head, whose runs are here, whatever else was. */
 static int begin_with(struct store *store, const struct head *head, char **ret_text)
 {
-    int r = runs_fetch(store, store->remote, head);
-    if (r == 0)
-        r = adopt_mark(store);
+    int r = adopt_mark(store);
     if (r == 0)
         r = forget_local(store);
     if (r == 0)
@@ -345,12 +344,10 @@ static char *explain_other(struct store *store, const struct head *head)
 }
 
 /* The journal is of this history and goes up to the head's cut or beyond: the view is made from the
- * head, then follows it. */
+ * head, whose runs are here, then follows it. */
 static int go_on_from(struct store *store, const struct head *head)
 {
-    int r = runs_fetch(store, store->remote, head);
-    if (r == 0)
-        r = remove_view(store);
+    int r = remove_view(store);
     if (r == 0)
         r = local_head_write(store, head);
     if (r == 0)
@@ -427,11 +424,40 @@ static enum verdict judge_head(struct store *store, const struct head *known,
     return !has_news && goes_on ? BEGIN : REFUSE;
 }
 
-static int settle_adoption(struct store *store, const struct head *known, const struct head *head,
+/* Judges the newest head, and makes sure that STORE/runs has what the verdict needs: before
+ * anything is changed here or there. A remote that lacks a run of it may have an older head that is
+ * whole: remote->head is that one then. */
+static int judge_and_fetch(struct store *store, const struct head *known, enum verdict *ret,
                            char **ret_text)
 {
-    bool is_ours = !store->remote->was_theirs;
-    switch (judge_head(store, known, head, is_ours)) {
+    struct remote *remote = store->remote;
+    uint64_t run, after = was_head_of_remote(store, known) ? known->number : 0;
+    for (;;) {
+        bool is_ours = memcmp(remote->head.store, store->sb.store, sizeof store->sb.store) == 0;
+        *ret = judge_head(store, known, &remote->head, is_ours);
+        if (*ret != BEGIN && *ret != GO_ON)
+            return 0;
+        int r = runs_fetch_of(store, remote, &remote->head, &run);
+        if (!run_is_lost(r))
+            return r;
+        _cleanup_free_ char *why = xstrdup(cause_text());
+        r = remote_go_back(remote, after, run, why, ret_text);
+        if (r < 0)
+            return r;
+    }
+}
+
+static int settle_adoption(struct store *store, const struct head *known, char **ret_text)
+{
+    enum verdict verdict;
+    const struct head *head = &store->remote->head;
+    int r = judge_and_fetch(store, known, &verdict, ret_text);
+    if (r < 0 && !*ret_text)
+        *ret_text = xasprintf("%s: the state that it holds (head %llu) cannot be taken over: %s",
+                              store->remote->name, (unsigned long long)head->number, strerror(-r));
+    if (r < 0)
+        return r;
+    switch (verdict) {
     case KEEP:
         return local_head_write(store, head);
     case DAMAGED:
@@ -487,7 +513,7 @@ int adopt_decide(struct store *store, char **ret_text)
     int r = 0;
     if (has_state &&
         (!has_known || memcmp(known->nonce, remote->head.nonce, sizeof known->nonce) != 0))
-        r = settle_adoption(store, has_known ? known : NULL, &remote->head, ret_text);
+        r = settle_adoption(store, has_known ? known : NULL, ret_text);
     free(known);
     return r;
 }
@@ -497,11 +523,14 @@ int adopt_may(struct remote *remote, char **ret_text)
     struct store *store = remote->store;
     const struct head *head = &remote->head;
     struct head *known = xmalloc(sizeof *known);
-    bool has_known = adopt_read_known(store, known),
-         is_ours = memcmp(head->store, store->sb.store, sizeof head->store) == 0;
-    enum verdict verdict =
-        head->run_count > 0 ? judge_head(store, has_known ? known : NULL, head, is_ours) : KEEP;
+    bool has_known = adopt_read_known(store, known);
+    enum verdict verdict = KEEP;
+    int r = head->run_count > 0
+                ? judge_and_fetch(store, has_known ? known : NULL, &verdict, ret_text)
+                : 0;
     free(known);
+    if (r < 0)
+        return r;
     if (verdict == REFUSE)
         *ret_text = explain_other(store, head);
     if (verdict == DAMAGED)

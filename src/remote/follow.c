@@ -214,9 +214,9 @@ static void explain_failure(struct remote *remote, const struct head *head, int 
         remote_error(remote, 0,
                      "head %llu differs by too much to be shown at once: mount again to see it",
                      number);
-    else if (r == -EUCLEAN || r == -EBADMSG)
-        remote_error(remote, 0,
-                     "head %llu is damaged in the remote: the state before it stays shown", number);
+    else if (run_is_lost(r))
+        remote_error(remote, 0, "head %llu cannot be read: %s; an earlier state stays shown",
+                     number, *cause_text() ? cause_text() : "it is damaged in the remote");
     else if (r == -EPROTONOSUPPORT)
         remote_error(remote, 0,
                      "head %llu was written by a newer version of CairnFS: %s; the state before it "
@@ -227,10 +227,13 @@ static void explain_failure(struct remote *remote, const struct head *head, int 
                      "head %llu cannot be followed now (%s)", number, strerror(-r));
 }
 
-/* 0: the head is shown now. -ENOENT: its runs are gone, so there must be a newer one. A head
- * without a state only names the holder of the prefix: what is shown stays. */
-static int follow_head(struct remote *remote, const struct head *known, const struct head *head)
+/* 0: the head is shown now. -ENOENT: runs of it are gone, of which *ret_run is one; there may be a
+ * newer head. A head without a state only names the holder of the prefix: what is shown stays. */
+static int follow_head(struct remote *remote, const struct head *known, const struct head *head,
+                       uint64_t *ret_run)
 {
+    cause_clear();
+    *ret_run = 0;
     struct follow_step step = {.known = known, .head = head};
     if (head->run_count == 0) {
         remote_head_published(remote, head);
@@ -240,21 +243,39 @@ static int follow_head(struct remote *remote, const struct head *known, const st
     int r = remote_meet(remote);
     step.encodings = remote->prefix.incompat;
     if (r == 0)
-        r = runs_fetch(remote->store, remote, head);
+        r = runs_fetch_of(remote->store, remote, head, ret_run);
     if (r == 0)
         r = have_performed(remote, &step);
     if (r == 0)
         follow_settle(remote, &step);
     vector_free(&step.changed);
-    if (r < 0 && r != -ENOENT)
+    if (r < 0 && !*ret_run)
         explain_failure(remote, head, r);
     return r;
+}
+
+/* The newest head lacks a run: is there one between it and what is shown? */
+static int follow_whole_head(struct remote *remote, struct head *known, const struct head *newest,
+                             uint64_t lost_run)
+{
+    struct head *whole = xmalloc(sizeof *whole);
+    if (remote->runs.unreadable_head != newest->number)
+        explain_failure(remote, newest, -ENOENT);
+    remote->runs.unreadable_head = newest->number;
+    int r = remote_whole_head(remote, known->number, newest->number, lost_run, whole);
+    if (r == 0)
+        r = follow_head(remote, known, whole, &lost_run);
+    if (r == 0)
+        *known = *whole;
+    free(whole);
+    return r == -ENOENT ? 0 : r;
 }
 
 /* Looks for a newer head than *known, and shows it. */
 static int look_for_head(struct remote *remote, struct head *known)
 {
     struct head *head = xmalloc(sizeof *head);
+    uint64_t lost_run = 0, lost_of = 0; /* the head that lacks it */
     int r = 0;
     for (int try = 0; try < TRIES; try++) {
         r = remote_newest_head(remote, known->number, head);
@@ -263,17 +284,20 @@ static int look_for_head(struct remote *remote, struct head *known)
             r = 0;
             break;
         }
+        bool is_lost = r == 0 && head->number == lost_of;
         if (r == 0) {
             remote_works(remote);
-            r = follow_head(remote, known, head);
+            r = is_lost ? follow_whole_head(remote, known, head, lost_run)
+                        : follow_head(remote, known, head, &lost_run);
         }
-        if (r == 0) {
+        if (r == 0 && !is_lost) {
             log_debug("remote: following %s: head %llu by %s", remote->name,
                       (unsigned long long)head->number, head->holder);
             *known = *head;
         }
-        if (r != -ENOENT)
+        if (!run_is_lost(r) || !lost_run)
             break;
+        lost_of = head->number;
     }
     if (r == -ENOENT || r == -ETIMEDOUT || (r < 0 && tier_error_is_transient(r)))
         remote_error(remote, r, "looking for a newer head in %s failed (%s)", remote->name,

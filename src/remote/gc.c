@@ -37,8 +37,9 @@ struct pass {
     struct remote_gc_request *request; /* NULL: none */
     int64_t now, old;                  /* by the medium's clock; before `old` is past the grace */
     struct found heads;                /* all */
-    struct found runs, packs, unreferenced, probes; /* what may go */
-    VECTOR(uint64_t) listed;                        /* packs that are known and there */
+    struct found runs[RUN_PLACES], packs, unreferenced, probes; /* what may go */
+    VECTOR(uint64_t) listed;                                    /* packs that are known and there */
+    uint64_t kept[RUN_PLACES]; /* bit i: run i of the newest head is there */
 };
 
 /* --- listing ---------------------------------------------------------------------------------- */
@@ -65,14 +66,29 @@ static bool names_run(const struct head *head, uint64_t id)
     return false;
 }
 
+static int note_run_at(struct pass *pass, const struct tier_object *object, enum run_place place)
+{
+    const struct head *head = &pass->remote->head;
+    struct found *runs = &pass->runs[place];
+    uint64_t id;
+    if (!object_number(object->name, run_directories[place], &id))
+        return 0;
+    for (uint32_t i = 0; i < head->run_count; i++)
+        if (head->runs[i].id == id && head->runs[i].length == object->len)
+            pass->kept[place] |= 1ull << i;
+    if (gc_is_old(pass, object->modified_ns) && runs->count < FOUND_MAX && !names_run(head, id))
+        vector_add(runs, (struct item){id, object->modified_ns, object->len});
+    return 0;
+}
+
 static int note_run(const struct tier_object *object, void *arg)
 {
-    struct pass *pass = arg;
-    uint64_t id;
-    if (object_number(object->name, "runs", &id) && gc_is_old(pass, object->modified_ns) &&
-        pass->runs.count < FOUND_MAX && !names_run(&pass->remote->head, id))
-        vector_add(&pass->runs, (struct item){id, object->modified_ns, object->len});
-    return 0;
+    return note_run_at(arg, object, RUN_FIRST);
+}
+
+static int note_run_copy(const struct tier_object *object, void *arg)
+{
+    return note_run_at(arg, object, RUN_COPY);
 }
 
 static int note_probe(const struct tier_object *object, void *arg)
@@ -129,7 +145,9 @@ static int list_objects(struct pass *pass)
     if (r == 0)
         r = tier->ops->list(tier, "heads", NULL, note_head, pass);
     if (r == 0)
-        r = tier->ops->list(tier, "runs", NULL, note_run, pass);
+        r = tier->ops->list(tier, run_directories[RUN_FIRST], NULL, note_run, pass);
+    if (r == 0)
+        r = tier->ops->list(tier, run_directories[RUN_COPY], NULL, note_run_copy, pass);
     if (r == 0)
         r = tier->ops->list(tier, "packs", NULL, gc_note_pack, pass);
     if (r == 0)
@@ -227,30 +245,40 @@ static int remove_heads(struct pass *pass, size_t *ret_first)
     return remove_items(pass, "heads", heads->at, first, "later heads are there");
 }
 
+static int remove_runs_at(struct pass *pass, enum run_place place, const struct head *head,
+                          int64_t before)
+{
+    struct found *runs = &pass->runs[place];
+    bool is_newest = head->number == pass->remote->head.number;
+    size_t kept = 0;
+    for (size_t i = 0; i < runs->count; i++)
+        if (!names_run(head, runs->at[i].id) && (is_newest || runs->at[i].modified < before))
+            runs->at[kept++] = runs->at[i];
+    return remove_items(pass, run_directories[place], runs->at, kept,
+                        "no head names it, and it is there");
+}
+
 /* Runs that no remaining head names. A run is put right before the first head that names it, and
  * later heads name it without a gap. So of those that were put before the oldest remaining head,
- * the ones that it does not name are named by none; those put later wait until that head goes. */
+ * the ones that it does not name are named by none; those put later wait until that head goes. The
+ * copies go first: what a crash leaves is found by earlier versions, too. */
 static int remove_runs(struct pass *pass, const struct item *oldest)
 {
     struct remote *remote = pass->remote;
     struct head *head = xmalloc(sizeof *head);
-    bool is_newest = oldest->id == remote->head.number;
-    size_t kept = 0;
     int r = 0;
-    if (is_newest)
+    if (oldest->id == remote->head.number)
         *head = remote->head;
     else
         r = remote_read_head(remote, oldest->id, head);
     /* Clocks of one medium's servers may differ a little. */
     int64_t before = oldest->modified - remote->options.gc_grace_ns / 4;
-    for (size_t i = 0; i < pass->runs.count && r == 0; i++)
-        if (!names_run(head, pass->runs.at[i].id) &&
-            (is_newest || pass->runs.at[i].modified < before))
-            pass->runs.at[kept++] = pass->runs.at[i];
+    if (r == 0)
+        r = remove_runs_at(pass, RUN_COPY, head, before);
+    if (r == 0)
+        r = remove_runs_at(pass, RUN_FIRST, head, before);
     free(head);
-    return r < 0 ? r
-                 : remove_items(pass, "runs", pass->runs.at, kept,
-                                "no head names it, and it is there");
+    return r;
 }
 
 /* A pack is unreferenced right before the head is published that does not need it: heads from
@@ -328,8 +356,11 @@ static int make_pass(struct remote *remote, struct remote_gc_request *request)
         r = clean_remote(&pass);
     if (r == 0)
         r = view_remote_packs(remote->store->view, find_missing, &pass);
+    if (r == 0 && !(request && request->dry_run))
+        r = runs_keep(remote, pass.kept);
     vector_free(&pass.heads);
-    vector_free(&pass.runs);
+    for (unsigned place = 0; place < RUN_PLACES; place++)
+        vector_free(&pass.runs[place]);
     vector_free(&pass.packs);
     vector_free(&pass.unreferenced);
     vector_free(&pass.probes);

@@ -12,7 +12,8 @@
  *   bases.c    what dense chunks of the remote refer to
  *   upload.c   one thread that chooses cuts and carries them: packs (upload_packs.c), then the run,
  *              then the head
- *   runs.c     runs: made of a cut, merged, put, fetched
+ *   runs.c     runs: made of a cut, merged, put twice; run_fetch.c: fetched
+ *   whole.c    the newest head of which no run is lost
  *   adopt.c    the view from a head's runs
  *   condense.c old chunks on NVMe become as dense as they are in the remote
  *   follow.c   the thread of a mount that only reads, instead of the uploader's
@@ -30,6 +31,7 @@
 #include "remote/follow.h"
 #include "remote/life.h"
 #include "remote/remote.h"
+#include "remote/runs_internal.h"
 #include "remote/state.h"
 #include "view/remote.h"
 
@@ -89,6 +91,8 @@ struct remote {
         uint64_t number;
         uint8_t nonce[16];
     } tried; /* head that was last tried to be created; as above */
+
+    struct remote_runs runs; /* runs_internal.h */
 
     struct remote_shared shared;
 
@@ -193,17 +197,6 @@ void *lease_main(void *remote);
 void *upload_main(void *remote);
 /* Most memory that its rounds take, those that read the remote included. */
 uint64_t upload_memory(const struct remote *remote);
-
-/* --- runs.c ----------------------------------------------------------------------------------- */
-
-/* The rows of the cut as a run: a file in STORE/runs, and in the remote. It may be merged with runs
- * of `head` that are no larger: head->runs becomes the new list. */
-CAIRN_MUST_CHECK int runs_publish(struct remote *remote, struct view_cut *cut, struct head *head,
-                                  uint64_t *ret_missing);
-/* Makes sure that STORE/runs has all runs of the head, whole and verified. `remote` NULL: from the
- * disk alone. */
-CAIRN_MUST_CHECK int runs_fetch(struct store *store, struct remote *remote,
-                                const struct head *head);
 
 /* --- adopt.c ---------------------------------------------------------------------------------- */
 

@@ -36,6 +36,7 @@ struct remote *remote_new(struct store *store)
     }
     remote->shared.state = REMOTE_CONNECTING;
     remote->patience_ns = remote->tier->patience_ns;
+    remote->runs.are_due = true; /* earlier versions put none */
     return remote;
 }
 
@@ -55,6 +56,7 @@ void remote_free(struct remote *remote)
     bases_cache_free(remote->bases);
     dense_free(remote->dense);
     condense_free(remote->condense);
+    free(remote->runs.shown_instead);
     free(remote->name);
     free(remote->holder);
     free(remote);

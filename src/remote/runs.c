@@ -1,28 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Runs of the remote: made from a cut, merged so that they stay few, put there, and fetched from
- * there into STORE/runs. */
-#include <fcntl.h>
+/* Runs of the remote: made from a cut, merged so that they stay few, and put there twice.
+ *
+ * All that a head says hangs on each of its runs, and runs are small: so the same bytes lie in two
+ * objects, runs/ID and copies/ID. The head waits for the first, and for one try at the copy, which
+ * goes at the same time. What is missing of either later is put again from STORE/runs. */
 #include <stdio.h>
 
-#include "base/io.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "commit/run_file.h"
 #include "remote/maintenance_internal.h"
 
-#define FETCH_THREADS 8u
-#define FETCH_PIECE (RUN_FETCH_WINDOW / FETCH_THREADS)
 #define RETRY_MS 1000
-/* The tries for runs that do not hash to their names: the damage may be of the way here. */
-#define FETCH_TRIES 4
+#define KEEP_RETRY_NS (30ll * 1000000000)
 #define RUN_LIMITED MIB
 #define MERGE_URGED (32 * KIB) /* of runs that are merged while a caller waits */
 /* With more than these, no merge is left for later. */
 #define RUNS_DEFER_MAX (HEAD_RUNS_MAX * 3 / 4)
 
-static void run_object_name(uint64_t id, char buf[32])
-{
-    object_name("runs", id, buf);
-}
+const char *const run_directories[RUN_PLACES] = {"runs", "copies"};
 
 /* --- publishing ------------------------------------------------------------------------------- */
 
@@ -33,26 +29,67 @@ static uint64_t new_run_id(struct remote *remote)
            (atomic_fetch_add(&remote->next_run, 1) + 1);
 }
 
-static int put_run(struct remote *remote, const struct run_info *info)
+/* One try, from STORE/runs. */
+static int put_run_at(struct remote *remote, const struct run_info *info, enum run_place place,
+                      bool *ret_is_local)
 {
     struct run_input input;
-    char object[32];
-    run_object_name(info->id, object);
+    char object[OBJECT_NAME_LEN];
+    object_name(run_directories[place], info->id, object);
     int r = run_input_open(remote->store, info, &input);
+    struct tier_source source = {.len = info->length, .read = run_input_bytes, .arg = &input};
     /* A small one must not keep a state waiting that is there already. */
     if (r == 0 && info->length > RUN_LIMITED && !remote_limit_wait(remote, info->length))
         r = -ECANCELED;
-    while (r == 0) {
-        struct tier_source source = {.len = info->length, .read = run_input_bytes, .arg = &input};
+    *ret_is_local = r < 0;
+    if (r == 0)
         r = tier_put_from(remote->tier, object, &source);
-        if (r == 0 || source.error < 0)
-            break;
-        remote_error(remote, r, "storing %s failed (%s)", object, strerror(-r));
-        r = remote_pause(remote, RETRY_MS) ? 0 : -ECANCELED;
-    }
+    *ret_is_local = *ret_is_local || source.error < 0;
     if (r == 0)
         atomic_fetch_add(&remote->uploaded_total, info->length);
     run_input_done(&input);
+    return r;
+}
+
+struct copying {
+    struct remote *remote;
+    const struct run_info *info;
+};
+
+/* Without it nothing is lost yet: it does not keep the head waiting. */
+static void *put_run_copy(void *arg)
+{
+    const struct copying *copying = arg;
+    struct remote *remote = copying->remote;
+    bool is_local;
+    int r = put_run_at(remote, copying->info, RUN_COPY, &is_local);
+    if (r < 0) {
+        log_warn("remote: storing %s/%016llx failed (%s); retrying later",
+                 run_directories[RUN_COPY], (unsigned long long)copying->info->id, strerror(-r));
+        atomic_store(&remote->runs.are_due, true);
+    }
+    return NULL;
+}
+
+static int put_run(struct remote *remote, const struct run_info *info)
+{
+    struct copying copying = {remote, info};
+    char object[OBJECT_NAME_LEN];
+    bool is_local;
+    pthread_t copier;
+    int r, started = thread_start(&copier, "cairn-copies", put_run_copy, &copying);
+    object_name(run_directories[RUN_FIRST], info->id, object);
+    while ((r = put_run_at(remote, info, RUN_FIRST, &is_local)) < 0 && !is_local) {
+        remote_error(remote, r, "storing %s failed (%s)", object, strerror(-r));
+        if (!remote_pause(remote, RETRY_MS)) {
+            r = -ECANCELED;
+            break;
+        }
+    }
+    if (started == 0)
+        (void)pthread_join(copier, NULL);
+    else
+        (void)put_run_copy(&copying);
     return r;
 }
 
@@ -169,137 +206,65 @@ int runs_publish(struct remote *remote, struct view_cut *cut, struct head *head,
     return 0;
 }
 
-/* --- fetching --------------------------------------------------------------------------------- */
+/* --- put again -------------------------------------------------------------------------------- */
 
-/* A run that is being fetched. */
-struct new_run {
-    bool is_open; /* else it is there already */
-    int fd;
-};
-
-struct piece_job {
-    struct remote *remote;
-    const struct run_info *info;
-    const struct new_run *run;
-    uint64_t offset;
-    _Atomic int *error;
-};
-
-static int fetch_bytes(const struct piece_job *job, uint64_t len)
+/* STORE/runs has it: verified, or else fetched from where it is whole. */
+static int put_run_again(struct remote *remote, const struct run_info *info, enum run_place place,
+                         const char *why)
 {
-    char object[32];
-    run_object_name(job->info->id, object);
-    void *bytes = xmalloc_large(len);
-    int r = job->remote->tier->ops->get_range(job->remote->tier, object, job->offset, bytes, len);
+    bool is_local;
+    int r = run_look(remote->store, info);
+    if (r == -ENOENT)
+        r = runs_fetch(remote->store, remote, &remote->head);
     if (r == 0)
-        r = io_pwrite_full(job->run->fd, bytes, len, job->offset);
-    free(bytes);
+        r = put_run_at(remote, info, place, &is_local);
+    if (r == 0)
+        log_info("remote: %s/%016llx was %s: stored again", run_directories[place],
+                 (unsigned long long)info->id, why);
     return r;
 }
 
-static void fetch_piece(void *arg)
+/* 0: it is there, as far as a request for its length tells. */
+static int keep_run_at(struct remote *remote, const struct run_info *info, enum run_place place)
 {
-    struct piece_job *job = arg;
-    uint64_t len = min_u64(FETCH_PIECE, job->info->length - job->offset);
-    int r = atomic_load(job->error);
-    if (r == 0)
-        r = fetch_bytes(job, len);
-    if (r < 0) {
-        atomic_store(job->error, r);
-    } else {
-        atomic_fetch_add(&job->remote->fetched_total, len);
-        /* The disk begins now, beside what still has to come: the call that makes it durable has
-         * less to wait for. */
-        (void)sync_file_range(job->run->fd, (off_t)job->offset, (off_t)len, SYNC_FILE_RANGE_WRITE);
-    }
-    free(job);
+    char object[OBJECT_NAME_LEN];
+    uint64_t len = 0;
+    if (run_is_bad(remote, info->id, place))
+        return put_run_again(remote, info, place, "damaged or missing");
+    object_name(run_directories[place], info->id, object);
+    int r = remote->tier->ops->stat(remote->tier, object, &len);
+    if (r == 0 && len == info->length)
+        return 0;
+    return r == 0 || r == -ENOENT
+               ? put_run_again(remote, info, place, r == 0 ? "truncated" : "missing")
+               : r;
 }
 
-/* A file of the run's length under a preliminary name. */
-static int open_new_run(const struct store *store, const struct run_info *info, struct new_run *run)
-{
-    _cleanup_free_ char *path = run_path(store, info->id, ".new");
-    run->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (run->fd < 0)
-        return -errno;
-    run->is_open = true;
-    /* A full disk is found before anything is fetched. */
-    return -posix_fallocate(run->fd, 0, (off_t)info->length);
-}
-
-/* Durable, and what its name says, before it gets that. */
-static int settle_fetched(const struct store *store, const struct run_info *info,
-                          const struct new_run *run)
-{
-    struct run_input input = {.fd = run->fd, .id = info->id, .length = info->length};
-    _cleanup_free_ char *from = run_path(store, info->id, ".new");
-    _cleanup_free_ char *to = run_path(store, info->id, "");
-    int r = run_input_verify(&input, info->hash);
-    if (r == 0 && fsync(run->fd) < 0)
-        r = -errno;
-    if (r == 0 && rename(from, to) < 0)
-        r = -errno;
-    return r;
-}
-
-static void fetch_run(struct remote *remote, struct pool *pool, const struct run_info *info,
-                      const struct new_run *run, _Atomic int *error)
-{
-    for (uint64_t at = 0; at < info->length; at += FETCH_PIECE) {
-        struct piece_job *job = xmalloc(sizeof *job);
-        *job = (struct piece_job){
-            .remote = remote, .info = info, .run = run, .offset = at, .error = error};
-        pool_submit(pool, fetch_piece, job);
-    }
-}
-
-static int fetch_once(struct store *store, struct remote *remote, const struct head *head)
-{
-    struct new_run runs[HEAD_RUNS_MAX] = {0};
-    _Atomic int error = 0;
-    struct pool *pool = NULL;
-    int r = run_directory_make(store);
-    for (uint32_t i = 0; i < head->run_count && r == 0; i++) {
-        if (run_look(store, &head->runs[i]) == 0)
-            continue;
-        if (!pool)
-            r = pool_new("cairn-fetch", FETCH_THREADS, 64, NULL, NULL, &pool);
-        if (r == 0)
-            r = open_new_run(store, &head->runs[i], &runs[i]);
-        if (r == 0)
-            fetch_run(remote, pool, &head->runs[i], &runs[i], &error);
-    }
-    bool fetched = pool != NULL;
-    pool_free(pool);
-    if (r == 0)
-        r = atomic_load(&error);
-    for (uint32_t i = 0; i < head->run_count; i++) {
-        if (!runs[i].is_open)
-            continue;
-        if (r == 0)
-            r = settle_fetched(store, &head->runs[i], &runs[i]);
-        (void)close(runs[i].fd);
-        if (r < 0)
-            run_file_abandon(store, head->runs[i].id);
-    }
-    _cleanup_free_ char *directory = xasprintf("%s/runs", store->path);
-    room_account_runs(store);
-    return r == 0 && fetched ? io_fsync_dir(directory) : r;
-}
-
-int runs_fetch(struct store *store, struct remote *remote, const struct head *head)
+int runs_keep(struct remote *remote, const uint64_t seen[RUN_PLACES])
 {
     int r = 0;
-    if (!remote) {
-        r = runs_verify(store, head);
-        room_account_runs(store);
-        return r;
-    }
-    for (int i = 0; i < FETCH_TRIES; i++) {
-        r = fetch_once(store, remote, head);
-        bool looks_damaged = r == -EUCLEAN || r == -EBADMSG;
-        if (!looks_damaged || !remote_pause(remote, RETRY_MS / 4))
-            break;
-    }
+    check(remote->head.run_count <= HEAD_RUNS_MAX);
+    for (uint32_t i = 0; i < remote->head.run_count && r == 0; i++)
+        for (unsigned place = 0; place < RUN_PLACES && r == 0; place++)
+            if (!(seen[place] >> i & 1) || run_is_bad(remote, remote->head.runs[i].id, place))
+                r = keep_run_at(remote, &remote->head.runs[i], place);
+    if (r == 0)
+        remote->runs.bad_count = 0;
     return r;
+}
+
+void runs_tick(struct remote *remote)
+{
+    static const uint64_t none[RUN_PLACES];
+    int64_t now = clock_monotonic_ns();
+    if (now < remote->runs.due_at || !atomic_exchange(&remote->runs.are_due, false))
+        return;
+    int r = runs_keep(remote, none);
+    if (r == 0)
+        return;
+    atomic_store(&remote->runs.are_due, true);
+    remote->runs.due_at = now + KEEP_RETRY_NS;
+    if (r != -ECANCELED)
+        log_warn("remote: runs of head %llu cannot be stored again now (%s); retrying",
+                 (unsigned long long)remote->head.number, strerror(-r));
 }

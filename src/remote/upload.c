@@ -312,6 +312,8 @@ void *upload_main(void *arg)
             last = clock_monotonic_ns();
             r = upload_round(remote);
         }
+        if (r == 0)
+            runs_tick(remote);
         if (r == -ESTALE)
             break;
         if (r < 0 && r != -ECANCELED) {

@@ -5,6 +5,7 @@
 
 #include "remote/bases.h"
 #include "remote/chunks.h"
+#include "remote/life.h"
 #include "store/internal.h"
 #include "view/remote.h"
 
@@ -46,6 +47,11 @@ void reader_interrupt(struct store *store)
     struct tier *tier = store->remote ? remote_tier(store->remote) : NULL;
     if (tier && tier->ops->interrupt)
         tier->ops->interrupt(tier);
+}
+
+const char *reader_shown_instead(const struct store *store)
+{
+    return store->remote ? remote_shown_instead(store->remote) : NULL;
 }
 
 char *reader_left_stage(const struct store *store)

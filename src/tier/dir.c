@@ -466,7 +466,7 @@ static const struct tier_ops dir_ops = {
 /* A process that died may not have made durable what it named in them. */
 static void dir_mark_directories(struct dir *d)
 {
-    static const char *const directories[] = {"packs", "runs", "heads"};
+    static const char *const directories[] = {"packs", "runs", "copies", "heads"};
     for (size_t i = 0; i < ARRAY_LEN(directories); i++)
         directories_mark(d->directories, directories[i]);
 }

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Inside the remote: its runs, of which each lies there twice, and heads that lost one. */
+#pragma once
+
+#include <stdatomic.h>
+
+#include "format/head.h"
+
+struct remote;
+struct store;
+struct view_cut;
+
+/* A run lies in two objects of the same bytes. Remotes of earlier versions have the first alone,
+ * until a writer puts the copy there. */
+enum run_place { RUN_FIRST, RUN_COPY, RUN_PLACES };
+extern const char *const run_directories[RUN_PLACES];
+
+/* One of the objects is missing or damaged. */
+struct bad_run {
+    uint64_t id;
+    enum run_place place;
+};
+
+/* State of a remote's runs. The opening thread's, then the uploader's, but for the atomic. */
+struct remote_runs {
+    struct bad_run bad[HEAD_RUNS_MAX]; /* to be put again */
+    size_t bad_count;
+    _Atomic bool are_due;     /* objects of the newest head's runs may be missing */
+    int64_t due_at;           /* monotonic ns: not before */
+    uint64_t unreadable_head; /* the last of which a run was found lost, and said so */
+    char *shown_instead;      /* why not the newest head; NULL: it is */
+    bool went_back;           /* remote->head is not published yet: later packs are to be kept */
+};
+
+/* --- runs.c ----------------------------------------------------------------------------------- */
+
+/* The rows of the cut as a run: a file in STORE/runs, and in the remote. It may be merged with runs
+ * of `head` that are no larger: head->runs becomes the new list. */
+CAIRN_MUST_CHECK int runs_publish(struct remote *remote, struct view_cut *cut, struct head *head,
+                                  uint64_t *ret_missing);
+/* Between two rounds: puts again what is missing or damaged of the newest head's runs, if that may
+ * be. Trouble with it is said, and tried again. */
+void runs_tick(struct remote *remote);
+/* Puts it again. Run i of the newest head is known to be there in a place if bit i of seen[place]
+ * says so; the others are looked for. */
+CAIRN_MUST_CHECK int runs_keep(struct remote *remote, const uint64_t seen[RUN_PLACES]);
+
+/* --- run_fetch.c ------------------------------------------------------------------------------ */
+
+/* Makes sure that STORE/runs has all runs of the head, whole and verified. `remote` NULL: from the
+ * disk alone. run_is_lost() of the result: the remote does not have one of them any more, in
+ * neither place; cause_text() names it. */
+CAIRN_MUST_CHECK int runs_fetch(struct store *store, struct remote *remote,
+                                const struct head *head);
+/* The same; *ret_run is the one that is lost. */
+CAIRN_MUST_CHECK int runs_fetch_of(struct store *store, struct remote *remote,
+                                   const struct head *head, uint64_t *ret_run);
+bool run_is_lost(int error);
+bool run_is_bad(const struct remote *remote, uint64_t id, enum run_place place);
+void run_note_bad(struct remote *remote, uint64_t id, enum run_place place);
+
+/* --- whole.c ---------------------------------------------------------------------------------- */
+
+/* The newest head between two numbers of which all runs are in STORE/runs now, where a later one
+ * lacks `lost_run`. -ENOENT: there is none. */
+CAIRN_MUST_CHECK int remote_whole_head(struct remote *remote, uint64_t after, uint64_t before,
+                                       uint64_t lost_run, struct head *ret_head);
+/* The newest head lacks a run, as `why` says: remote->head becomes a whole one after number
+ * `after`, where the options allow it. Else *ret_text says what can be done (caller frees). Reads
+ * alone. */
+CAIRN_MUST_CHECK int remote_go_back(struct remote *remote, uint64_t after, uint64_t lost_run,
+                                    const char *why, char **ret_text);
+/* After going back, and before the first head: packs that only later heads need stay for the
+ * grace. */
+CAIRN_MUST_CHECK int remote_keep_later_packs(struct remote *remote);

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The newest head that is whole: a reader goes back to it where the remote lost a run of the newest
+ * one, and so does a writer that is asked to. What came later is given up then, but for what is
+ * lost it is all there: nothing of it may be deleted before its heads are. */
+#include <stdio.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/vector.h"
+#include "format/object.h"
+#include "remote/internal.h"
+#include "remote/life.h"
+
+DEFINE_VECTOR(numbers, uint64_t);
+
+/* --- finding it ------------------------------------------------------------------------------- */
+
+static int add_head_number(const struct tier_object *object, void *arg)
+{
+    uint64_t number;
+    if (object_number(object->name, "heads", &number))
+        vector_add((struct numbers *)arg, number);
+    return 0;
+}
+
+static bool head_names_run(const struct head *head, uint64_t id)
+{
+    for (uint32_t i = 0; i < head->run_count; i++)
+        if (head->runs[i].id == id)
+            return true;
+    return false;
+}
+
+/* A head that cannot be used is no candidate. */
+static void drop_number(struct numbers *numbers, size_t at)
+{
+    check(at < numbers->count);
+    memmove(numbers->at + at, numbers->at + at + 1,
+            (numbers->count - at - 1) * sizeof *numbers->at);
+    numbers->count--;
+}
+
+/* The newest of the candidates that does not name the run, and what comes after it is none any
+ * more. Heads name a run without a gap from the first one on, so halving finds it. -ENOENT: all do
+ * name it. */
+static int find_head_without(struct remote *remote, struct numbers *numbers, uint64_t run,
+                             struct head *head)
+{
+    size_t first = 0; /* candidates before it do not name the run; from numbers->count on, all do */
+    while (first < numbers->count) {
+        size_t middle = first + (numbers->count - first) / 2;
+        int r = remote_read_head(remote, numbers->at[middle], head);
+        if (run_is_lost(r))
+            drop_number(numbers, middle);
+        else if (r < 0)
+            return r;
+        else if (head_names_run(head, run))
+            numbers->count = middle;
+        else
+            first = middle + 1;
+    }
+    check(first == numbers->count);
+    while (numbers->count > 0) {
+        int r = remote_read_head(remote, numbers->at[numbers->count - 1], head);
+        if (!run_is_lost(r))
+            return r < 0 || head->run_count > 0 ? r : -ENOENT;
+        drop_number(numbers, numbers->count - 1);
+    }
+    return -ENOENT;
+}
+
+int remote_whole_head(struct remote *remote, uint64_t after, uint64_t before, uint64_t lost_run,
+                      struct head *ret_head)
+{
+    char object[OBJECT_NAME_LEN];
+    struct numbers numbers = {0};
+    object_name("heads", after, object);
+    int r = remote->tier->ops->list(remote->tier, "heads", after ? object : NULL, add_head_number,
+                                    &numbers);
+    vector_sort(&numbers, compare_u64);
+    while (numbers.count > 0 && numbers.at[numbers.count - 1] >= before)
+        numbers.count--;
+    if (r == 0)
+        r = find_head_without(remote, &numbers, lost_run, ret_head);
+    while (r == 0) {
+        r = runs_fetch_of(remote->store, remote, ret_head, &lost_run);
+        if (!run_is_lost(r))
+            break;
+        numbers.count--;
+        r = find_head_without(remote, &numbers, lost_run, ret_head);
+    }
+    vector_free(&numbers);
+    return r;
+}
+
+/* --- going back ------------------------------------------------------------------------------- */
+
+static void print_time_of_head(const struct head *head, char *buf, size_t size)
+{
+    time_t seconds = (time_t)(head->published / 1000000000);
+    struct tm tm;
+    if (!localtime_r(&seconds, &tm) || strftime(buf, size, "%Y-%m-%d %H:%M:%S", &tm) == 0)
+        (void)snprintf(buf, size, "%lld", (long long)seconds);
+}
+
+/* For a writer, later heads keep their numbers, and no number is given out twice: neither an epoch,
+ * nor an inode's, nor a pack's. No store published such a head. */
+static int rest_on_whole_head(struct remote *remote, const struct head *whole)
+{
+    struct head newest = remote->head;
+    remote->head = *whole;
+    if (remote->options.read_only)
+        return 0;
+    remote->head.number = newest.number;
+    remote->head.epoch = max_u64(whole->epoch, newest.epoch);
+    remote->head.max_ino = max_u64(whole->max_ino, newest.max_ino);
+    remote->head.max_id = max_u64(whole->max_id, newest.max_id);
+    remote->runs.went_back = true;
+    ssize_t got = getrandom(remote->head.nonce, sizeof remote->head.nonce, 0);
+    return got == (ssize_t)sizeof remote->head.nonce ? 0 : -EIO;
+}
+
+int remote_go_back(struct remote *remote, uint64_t after, uint64_t lost_run, const char *why,
+                   char **ret_text)
+{
+    struct head *whole = xmalloc(sizeof *whole);
+    unsigned long long newest = remote->head.number;
+    char since[32], of[32];
+    int r = remote_whole_head(remote, after, remote->head.number, lost_run, whole);
+    print_time_of_head(&remote->head, of, sizeof of);
+    print_time_of_head(r == 0 ? whole : &remote->head, since, sizeof since);
+    bool may = remote->options.read_only || remote->options.rollback;
+    if (r == -ENOENT) {
+        *ret_text = xasprintf("%s: the newest state (head %llu of %s) cannot be read: %s; no older "
+                              "head is whole; 'cairn fsck' tells what is left",
+                              remote->name, newest, of, why);
+    } else if (r < 0) {
+        *ret_text = xasprintf("%s: the newest state (head %llu of %s) cannot be read: %s; looking "
+                              "for an older one failed: %s",
+                              remote->name, newest, of, why, strerror(-r));
+    } else if (!may) {
+        *ret_text = xasprintf(
+            "%s: the newest state (head %llu of %s) cannot be read: %s; head %llu of %s is whole: "
+            "'cairn ls', 'cairn cp' and a mount with -o ro show it; to go on from there, and give "
+            "up what came later, mount with --rollback",
+            remote->name, newest, of, why, (unsigned long long)whole->number, since);
+        r = -EUCLEAN;
+    } else {
+        free(remote->runs.shown_instead);
+        remote->runs.shown_instead =
+            xasprintf("head %llu of %s cannot be read: %s; %s head %llu of %s", newest, of, why,
+                      remote->options.read_only ? "showing" : "going on from",
+                      (unsigned long long)whole->number, since);
+        remote_error(remote, 0, "%s", remote->runs.shown_instead);
+        r = rest_on_whole_head(remote, whole);
+    }
+    free(whole);
+    return r;
+}
+
+/* --- what came later -------------------------------------------------------------------------- */
+
+static int keep_later_pack(const struct tier_object *object, void *arg)
+{
+    struct view *view = arg;
+    struct view_remote_pack known;
+    uint64_t id;
+    if (!object_number(object->name, "packs", &id))
+        return 0;
+    int r = view_remote_pack(view, id, &known);
+    return r == -ENOENT ? view_remote_placed(view, id, object->len, NULL, 0) : r;
+}
+
+/* Without this gc would take them for what no head ever named. */
+int remote_keep_later_packs(struct remote *remote)
+{
+    if (!remote->runs.went_back)
+        return 0;
+    int r = view_track(remote->store->view);
+    if (r == 0)
+        r = remote->tier->ops->list(remote->tier, "packs", NULL, keep_later_pack,
+                                    remote->store->view);
+    remote->runs.went_back = r < 0;
+    return r;
+}
+
+const char *remote_shown_instead(const struct remote *remote)
+{
+    return remote->runs.shown_instead;
+}
