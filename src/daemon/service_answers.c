@@ -323,6 +323,9 @@ cJSON *handle_ping(struct service *service, const cJSON *request)
     control_add_u64(reply, "pid", (uint64_t)getpid());
     if (service->options->log_path)
         (void)cJSON_AddStringToObject(reply, "log", service->options->log_path);
+    _cleanup_free_ char *options = options_print(service->options);
+    (void)cJSON_AddStringToObject(reply, "options", options);
+    (void)cJSON_AddStringToObject(reply, "stage", store_stage_directory(service->store));
     return reply;
 }
 

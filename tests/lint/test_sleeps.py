@@ -16,6 +16,7 @@ ALLOWED = {
     "base/rate_limit.c": (1, "a rate: until the next bytes may go"),
     "cli/ask.c": (1, "the daemon: a successor starts"),
     "cli/copy.c": (1, "a progress line is drawn, and a signal handler's flag looked at"),
+    "cli/doctor.c": (1, "a command of its own, with a limit"),
     "cli/horizon.c": (2, "the daemon's horizon; one of these is the wrapper itself"),
     "cli/job.c": (1, "the daemon's job"),
     "cli/log.c": (1, "a file that the daemon appends to"),

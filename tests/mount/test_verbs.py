@@ -61,6 +61,8 @@ WRONG = {
     "adopt": [("", "STORE"), ("{plain}", "--new-id"), ("--new-id", "missing argument STORE"), ("--new-id {plain}", "not a store"),
               ("--new-id -x {plain}", "-x"),
               ("--new-id {plain} {plain}", "unexpected argument")],
+    "doctor": [("{plain}", "neither"), ("{mnt} {mnt}", "unexpected argument"), ("{mnt} -o", "-o requires an argument"),
+               ("--bogus", "--bogus")],
     "version": [("now", "now")],
     "completion": [("", "bash|zsh|fish"), ("tcsh", "bash|zsh|fish"), ("bash zsh", "bash|zsh|fish"), ("--bogus", "unknown option --bogus")],
     "help": [("nothing", "nothing"), ("mount umount", "umount"), ("--bogus", "--bogus")],

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+/* cairn doctor: one archive for a report of a fault. Each part is what a command prints or what a
+ * file says, without secrets; a part that cannot be had says why, and the others follow. */
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/sysmacros.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "base/archive.h"
+#include "base/clock.h"
+#include "cli/ask.h"
+#include "cli/command.h"
+#include "cli/human.h"
+#include "cli/json.h"
+#include "cli/redact.h"
+#include "cli/target.h"
+
+#define PART_MAX (16u * 1024 * 1024)
+#define PART_WAIT_NS (10 * SECOND_NS) /* a daemon that hangs does not answer */
+#define STATUS_WAIT_MS 5000
+
+extern char **environ;
+
+struct doctor {
+    const struct command *command;
+    struct target target;
+    struct redact redact;
+    struct archive *archive;
+    char *top;             /* directory in the archive */
+    uint64_t pid;          /* of the daemon; 0: none answers */
+    char *options, *stage; /* NULL: not known */
+};
+
+/* --- parts ------------------------------------------------------------------------------------ */
+
+static void doctor_add(struct doctor *d, const char *name, const char *text)
+{
+    _cleanup_free_ char *path = xasprintf("%s/%s", d->top, name);
+    _cleanup_free_ char *clean = redact_text(&d->redact, text);
+    archive_add(d->archive, path, clean, strlen(clean));
+}
+
+/* Everything until its end, at most PART_MAX; files of /proc have no size. */
+static char *read_until_end(int fd, int64_t deadline_ns)
+{
+    char *text = xmalloc(PART_MAX + 1);
+    size_t len = 0;
+    while (len < PART_MAX) {
+        int64_t left = deadline_ns - clock_monotonic_ns();
+        struct pollfd ready = {.fd = fd, .events = POLLIN};
+        if (left <= 0 || poll(&ready, 1, (int)(left / MS_NS) + 1) == 0)
+            break;
+        ssize_t n = read(fd, text + len, PART_MAX - len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        len += (size_t)n;
+    }
+    for (size_t i = 0; i < len; i++)
+        text[i] = text[i] ? text[i] : '\n'; /* /proc/PID/cmdline */
+    text[len] = '\0';
+    return text;
+}
+
+static char *doctor_read(const char *path)
+{
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    return fd < 0 ? xasprintf("%s: %s\n", path, strerror(errno))
+                  : read_until_end(fd, clock_monotonic_ns() + PART_WAIT_NS);
+}
+
+static void doctor_add_file(struct doctor *d, const char *name, const char *path)
+{
+    _cleanup_free_ char *text = doctor_read(path);
+    doctor_add(d, name, text);
+}
+
+static int spawn_verb(char *const argv[], int out, pid_t *ret_pid)
+{
+    posix_spawn_file_actions_t files;
+    if (posix_spawn_file_actions_init(&files) != 0)
+        return -ENOMEM;
+    int r = posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
+    r = r ? r : posix_spawn_file_actions_adddup2(&files, out, STDERR_FILENO);
+    r = r ? r : posix_spawn(ret_pid, "/proc/self/exe", &files, NULL, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&files);
+    return -r;
+}
+
+/* Runs a command of this program; returns what it prints, errors too. */
+static char *output_of_verb(char *const argv[])
+{
+    int ends[2], status;
+    pid_t pid;
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return xasprintf("pipe: %s\n", strerror(errno));
+    int r = spawn_verb(argv, ends[1], &pid);
+    (void)close(ends[1]);
+    char *text = r < 0 ? xasprintf("cannot run it: %s\n", strerror(-r))
+                       : read_until_end(ends[0], clock_monotonic_ns() + PART_WAIT_NS);
+    (void)close(ends[0]);
+    if (r < 0)
+        return text;
+    (void)kill(pid, SIGKILL); /* it is over, or over its time */
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return text;
+}
+
+#define VERB_WORDS_MAX 4
+
+static void doctor_add_verb(struct doctor *d, const char *name,
+                            const char *const words[VERB_WORDS_MAX])
+{
+    const char *argv[VERB_WORDS_MAX + 3] = {"cairn"};
+    size_t count = 1;
+    for (size_t i = 0; i < VERB_WORDS_MAX && words[i]; i++)
+        argv[count++] = words[i];
+    argv[count] = d->target.mountpoint ? d->target.mountpoint : d->target.store;
+    _cleanup_free_ char *text = output_of_verb((char *const *)(uintptr_t)argv);
+    doctor_add(d, name, text);
+}
+
+static void print_space(FILE *out, const char *path)
+{
+    struct statvfs s;
+    if (!path)
+        return;
+    if (statvfs(path, &s) < 0)
+        (void)fprintf(out, "%s: %s\n", path, strerror(errno));
+    else
+        (void)fprintf(out, "%s: %s of %s free, %llu of %llu inodes free\n", path,
+                      human_bytes((uint64_t)s.f_bavail * s.f_frsize).text,
+                      human_bytes((uint64_t)s.f_blocks * s.f_frsize).text,
+                      (unsigned long long)s.f_favail, (unsigned long long)s.f_files);
+}
+
+static void doctor_add_space(struct doctor *d)
+{
+    char *text = NULL;
+    size_t len;
+    FILE *out = open_memstream(&text, &len);
+    check(out);
+    print_space(out, d->target.store);
+    print_space(out, d->stage);
+    print_space(out, "/dev/shm");
+    bool complete = fclose(out) == 0;
+    check(complete);
+    doctor_add(d, "space.txt", text);
+    free(text);
+}
+
+static void doctor_add_machine(struct doctor *d)
+{
+    struct utsname u;
+    char when[32] = "";
+    time_t now = time(NULL);
+    struct tm tm;
+    if (gmtime_r(&now, &tm))
+        (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    if (uname(&u) < 0)
+        u = (struct utsname){.sysname = "unknown"};
+    _cleanup_free_ char *os = doctor_read("/etc/os-release");
+    _cleanup_free_ char *text =
+        xasprintf("made at %s by cairn %s\n%s %s %s %s\n\n%s", when, CAIRN_VERSION, u.sysname,
+                  u.release, u.version, u.machine, os);
+    doctor_add(d, "machine.txt", text);
+}
+
+static void doctor_add_daemon(struct doctor *d)
+{
+    static const char *const files[] = {"status", "limits", "cgroup", "io"};
+    for (size_t i = 0; d->pid && i < ARRAY_LEN(files); i++) {
+        _cleanup_free_ char *name = xasprintf("daemon/%s", files[i]);
+        _cleanup_free_ char *path =
+            xasprintf("/proc/%llu/%s", (unsigned long long)d->pid, files[i]);
+        doctor_add_file(d, name, path);
+    }
+}
+
+static bool is_on_mount(const char *path, unsigned major_number, unsigned minor_number)
+{
+    struct stat st;
+    return path && stat(path, &st) == 0 && major(st.st_dev) == major_number &&
+           minor(st.st_dev) == minor_number;
+}
+
+/* Mounts of CairnFS, and those that the store and the stage lie on. */
+static void doctor_add_mounts(struct doctor *d)
+{
+    _cleanup_free_ char *all = doctor_read("/proc/self/mountinfo");
+    char *text = NULL, *rest = all;
+    size_t len;
+    FILE *out = open_memstream(&text, &len);
+    check(out);
+    for (char *line; (line = strsep(&rest, "\n"));) {
+        unsigned major_number, minor_number;
+        bool is_read = sscanf(line, "%*u %*u %u:%u", &major_number, &minor_number) == 2;
+        if (is_read && (strstr(line, " fuse.cairnfs ") ||
+                        is_on_mount(d->target.store, major_number, minor_number) ||
+                        is_on_mount(d->stage, major_number, minor_number)))
+            (void)fprintf(out, "%s\n", line);
+    }
+    bool complete = fclose(out) == 0;
+    check(complete);
+    doctor_add(d, "mountinfo.txt", text);
+    free(text);
+}
+
+static void doctor_add_parts(struct doctor *d)
+{
+    static const struct {
+        const char *name, *words[VERB_WORDS_MAX];
+    } verbs[] = {{"status.txt", {"status"}},
+                 {"status.json", {"status", "--json"}},
+                 {"log.txt", {"log"}},
+                 {"metrics.txt", {"metrics"}},
+                 {"stats.txt", {"stats", "-n", "2"}}};
+    doctor_add(d, "README.txt",
+               "Made by 'cairn doctor'. It has no data of files, and no credentials: keys, tokens "
+               "and passwords\nwere replaced by [removed]. Paths, names of programs and users' "
+               "numbers are in it: look through it\nbefore you pass it on.\n");
+    doctor_add_machine(d);
+    for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
+        doctor_add_verb(d, verbs[i].name, verbs[i].words);
+    doctor_add(d, "options.txt", d->options ? d->options : "not known: no daemon answers\n");
+    doctor_add_mounts(d);
+    doctor_add_file(d, "memory.txt", "/proc/meminfo");
+    doctor_add_file(d, "pressure-io.txt", "/proc/pressure/io");
+    doctor_add_space(d);
+    doctor_add_daemon(d);
+}
+
+/* --- what is known beforehand ----------------------------------------------------------------- */
+
+/* The daemon's pid and options; a daemon that does not answer is reported by the parts. */
+static void ask_daemon_about_itself(struct doctor *d)
+{
+    cJSON *request = cJSON_CreateObject(), *reply = NULL;
+    (void)cJSON_AddStringToObject(request, "verb", "ping");
+    if (request_patiently(d->target.store, request, STATUS_WAIT_MS, &reply) == 0) {
+        const char *options = json_text(reply, "options");
+        d->pid = json_count(reply, "pid");
+        d->options = options ? xasprintf("%s\n", options) : NULL;
+        d->stage = json_text(reply, "stage") ? xstrdup(json_text(reply, "stage")) : NULL;
+    }
+    cJSON_Delete(reply);
+    cJSON_Delete(request);
+}
+
+static void learn_environment(struct doctor *d, const char *path)
+{
+    FILE *file = fopen(path, "re");
+    char *block = xcalloc(1, PART_MAX + 1);
+    size_t len = file ? fread(block, 1, PART_MAX, file) : 0;
+    redact_learn_environment(&d->redact, block, len);
+    explicit_bzero(block, len);
+    free(block);
+    if (file)
+        (void)fclose(file);
+}
+
+/* Secrets of the daemon and of the caller: none of them may be in any part. */
+static void learn_secrets(struct doctor *d)
+{
+    static const char *const files[][2] = {{"AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"},
+                                           {"AWS_CONFIG_FILE", ".aws/config"}};
+    const char *home = getenv("HOME");
+    learn_environment(d, "/proc/self/environ");
+    if (d->pid) {
+        _cleanup_free_ char *path = xasprintf("/proc/%llu/environ", (unsigned long long)d->pid);
+        learn_environment(d, path);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        const char *named = getenv(files[i][0]);
+        _cleanup_free_ char *path =
+            named ? xstrdup(named) : xasprintf("%s/%s", home ? home : "", files[i][1]);
+        redact_learn_file(&d->redact, path);
+    }
+}
+
+/* --- the command ------------------------------------------------------------------------------ */
+
+struct doctor_request {
+    const char *output; /* NULL: a name of its own, in the working directory */
+};
+
+static char *top_name(void)
+{
+    char when[32] = "now";
+    time_t now = time(NULL);
+    struct tm tm;
+    if (gmtime_r(&now, &tm))
+        (void)strftime(when, sizeof when, "%Y%m%d-%H%M%S", &tm);
+    return xasprintf("cairn-doctor-%s", when);
+}
+
+/* -EEXIST: nothing is written over. */
+static int doctor_make(struct doctor *d, const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    ask_daemon_about_itself(d);
+    learn_secrets(d);
+    d->archive = archive_begin(fd);
+    doctor_add_parts(d);
+    int r = archive_end(d->archive);
+    if (r < 0)
+        (void)unlink(path);
+    return r;
+}
+
+static int execute_doctor(const struct command *command, int argc, char **argv)
+{
+    struct doctor_request request = {0};
+    struct doctor d = {.command = command};
+    char **operands;
+    int code = flags_parse(command, argc, argv, &request, &operands);
+    if (code == CLI_OK)
+        code = target_of_any(command, *operands, &d.target);
+    if (code != CLI_OK)
+        return code;
+    d.top = top_name();
+    _cleanup_free_ char *path =
+        request.output ? xstrdup(request.output) : xasprintf("%s.tar.gz", d.top);
+    int r = doctor_make(&d, path);
+    if (r < 0)
+        complain(command->name, "cannot write %s: %s; name another file with -o", path,
+                 strerror(-r));
+    else
+        (void)printf("%s\n", path);
+    redact_done(&d.redact);
+    target_done(&d.target);
+    free(d.options);
+    free(d.stage);
+    free(d.top);
+    return r < 0 ? CLI_FAILED : CLI_OK;
+}
+
+const struct command doctor_command = {
+    .name = "doctor",
+    .summary = "collect status, log, options and machine into one archive for a bug report",
+    .description =
+        "Credentials are left out. Paths are not: look through it before you pass it on. "
+        "Works also if the daemon is dead or hangs.",
+    .flags = (const struct flag[]){{.letter = 'o',
+                                    .name = "output",
+                                    .argument = "FILE",
+                                    .help = "write FILE (default cairn-doctor-TIME.tar.gz in the "
+                                            "working directory)",
+                                    .kind = FLAG_TEXT,
+                                    .offset = offsetof(struct doctor_request, output)},
+                                   {0}},
+    .operands = (const struct operand[]){{.name = "MOUNTPOINT|STORE",
+                                          .offers = OFFER_MOUNTPOINTS | OFFER_DIRECTORIES,
+                                          .is_optional = true},
+                                         {0}},
+    .exits = (const struct exit_status[]){{CLI_OK, "written; its name is printed"},
+                                          {CLI_FAILED, "failed"},
+                                          {CLI_USAGE, "wrong usage"},
+                                          {0}},
+    .usage_exit = CLI_USAGE,
+    .execute = execute_doctor,
+};
