@@ -21,7 +21,10 @@
 #include "daemon/upgrade.h"
 
 #define QUICK_DEATHS_MAX 5u
+#define FAILED_STARTS_MAX 20u /* whose causes lie outside, as a rule: a disk, memory, a server */
 #define FIRST_BACKOFF_NS 100000000ll
+#define BACKOFF_MAX_NS (1600 * MS_NS)
+#define OUTSIDE_BACKOFF_MAX_NS (30 * SECOND_NS)
 #define HELLO_NS (10ll * 1000000000) /* a program that does not know what to do may do anything */
 #define CANNOT_EXECUTE 127
 
@@ -35,8 +38,11 @@ struct holder {
     pid_t child;    /* 0: none */
     bool has_mount; /* a daemon has mounted: */
     struct holder_link holder_link;
-    int64_t served_at; /* the child serves since then; 0: it starts */
-    unsigned quick_deaths;
+    int64_t served_at;     /* the child serves since then; 0: it starts */
+    unsigned quick_deaths; /* in a row */
+    unsigned same_deaths;  /* of these the last ones, which had one cause: */
+    char cause[sizeof((struct holder_link *)0)->last_death];
+    bool is_outside;
     bool stops;    /* the daemon was asked to end */
     char *binary;  /* program of the next daemon; NULL: ours */
     bool is_trial; /* the child is of `binary`, and does not serve yet */
@@ -256,6 +262,7 @@ static void pass_on_signals(struct holder *h)
 /* Returns false where the daemon has ended as it should: the mount is over, with *ret_code. */
 static bool is_death(struct holder *h, int status, int *ret_code)
 {
+    h->is_outside = !WIFSIGNALED(status);
     if (WIFSIGNALED(status)) {
         bool for_view = WTERMSIG(status) == HOLDER_NEW_VIEW_SIGNAL && h->served_at;
         h->holder_link.view_deaths += for_view;
@@ -276,15 +283,14 @@ static bool is_death(struct holder *h, int status, int *ret_code)
 static void report_holder_giving_up(const struct holder *h)
 {
     _cleanup_close_ int notify_fd = h->options->foreground ? notify_connect() : -1;
-    notify_send(notify_fd,
-                "STATUS=failed: %u daemons in a row died soon after they started (the last: %s)",
-                h->quick_deaths, h->holder_link.last_death);
+    notify_send(notify_fd, "STATUS=failed: %u daemons in a row died soon after they started (%s)",
+                h->same_deaths, h->holder_link.last_death);
     if (!begin_log(h))
         return;
-    log_error("%u daemons in a row died soon after they started (the last: %s); giving up the "
+    log_error("%u daemons in a row died soon after they started (%s); giving up the "
               "mount of %s: acknowledged data is in the stage, "
               "mount again to recover it",
-              h->quick_deaths, h->holder_link.last_death, h->store);
+              h->same_deaths, h->holder_link.last_death, h->store);
     end_log();
 }
 
@@ -301,22 +307,40 @@ static void back_off(struct holder *h, int64_t wait_ns)
     }
 }
 
+/* Only deaths of one cause lead to giving up. A daemon that exits while it starts says that it met
+ * something outside, which passes more often than a fault of ours. */
+static void count_death(struct holder *h, bool quick)
+{
+    const char *cause = h->holder_link.last_death;
+    check(h->has_mount && h->child == 0);
+    bool is_same = quick && strcmp(h->cause, cause) == 0;
+    h->quick_deaths = quick ? h->quick_deaths + 1 : 1;
+    h->same_deaths = is_same ? h->same_deaths + 1 : 1;
+    (void)snprintf(h->cause, sizeof h->cause, "%s", cause);
+}
+
+static int64_t backoff_of(const struct holder *h)
+{
+    int64_t most = h->is_outside ? OUTSIDE_BACKOFF_MAX_NS : BACKOFF_MAX_NS;
+    if (h->quick_deaths <= 1)
+        return 0;
+    return (int64_t)min_u64((uint64_t)FIRST_BACKOFF_NS << min_u64(h->quick_deaths - 2, 16),
+                            (uint64_t)most);
+}
+
 /* Starts the next daemon. Returns false where the mount is given up. */
 static bool holder_replace(struct holder *h)
 {
     int64_t now = clock_monotonic_ns();
-    bool quick = h->served_at == 0 || now - h->served_at < h->options->crash_window_ns;
-    h->quick_deaths = quick ? h->quick_deaths + 1 : 1;
+    count_death(h, h->served_at == 0 || now - h->served_at < h->options->crash_window_ns);
     if (h->holder_link.died_at == 0 || h->served_at)
         h->holder_link.died_at = now;
     h->holder_link.deaths++;
     h->holder_link.is_upgrade = false;
-    if (h->quick_deaths > QUICK_DEATHS_MAX && h->options->crash_window_ns > 0)
+    unsigned most = h->is_outside ? FAILED_STARTS_MAX : QUICK_DEATHS_MAX;
+    if (h->same_deaths > most && h->options->crash_window_ns > 0)
         return false;
-    int64_t wait = h->quick_deaths > 1
-                       ? FIRST_BACKOFF_NS << min_u64(h->quick_deaths - 2, QUICK_DEATHS_MAX - 1)
-                       : 0;
-    back_off(h, wait);
+    back_off(h, backoff_of(h));
     return start_child(h) == 0;
 }
 

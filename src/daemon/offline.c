@@ -79,7 +79,7 @@ static int open_offline_remote(struct offline *o, const char *source,
     const char *instead = r == 0 ? reader_shown_instead(o->store) : NULL;
     if (instead)
         o->warning = xasprintf("%s: %s", o->address.text, instead);
-    return r;
+    return r == -EBUSY ? -ENODATA : r; /* to the caller EBUSY is a store that another has locked */
 }
 
 /* --- a store ---------------------------------------------------------------------------------- */

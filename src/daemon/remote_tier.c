@@ -27,6 +27,7 @@ static int open_dir(const struct remote_address *address, const struct mount_opt
 {
     struct dir_options options = {.path = address->path,
                                   .read_only = read_only,
+                                  .later = waiter->later,
                                   .must_exist = waiter->must_exist,
                                   .patience_ns = o->remote.timeout_ns,
                                   .given_up = waiter->given_up,

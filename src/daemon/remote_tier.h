@@ -11,6 +11,7 @@ struct remote_waiter {
     bool (*given_up)(void *arg);
     int (*judge)(int error, const char *real, void *arg);
     void *arg;
+    bool later; /* a directory is opened by the calls that need it, wherever it is now */
     bool must_exist;
 };
 

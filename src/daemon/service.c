@@ -138,7 +138,7 @@ static int service_open_store(struct service *service, struct service_error *err
                                     .writeback_delay_ns = o->writeback_delay_ns,
                                     .reduce = (enum reduce)o->reduce,
                                     .reduce_after_ns = o->reduce_after_ns,
-                                    .adopting = adopted_of(service) != NULL};
+                                    .adopting = service_is_adopting(service)};
     int r = remote_side_open(service, &options.remote, error);
     if (r < 0)
         return r;

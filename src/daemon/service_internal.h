@@ -119,6 +119,11 @@ cJSON *handle_upgrade(struct service *service, const cJSON *request);
 bool service_upgrade_try(struct service *service);
 /* Is there a holder? */
 bool service_has_holder(const struct service *service);
+/* Does it go on with a mount whose daemon died, or was replaced? */
+static inline bool service_is_adopting(const struct service *service)
+{
+    return service->plan.holder_link && service->plan.holder_link->is_adopting;
+}
 /* Reports the result of the last upgrade in the log and in the status. */
 void service_upgrade_report(const struct service *service);
 void service_upgrade_add_status(const struct service *service, cJSON *successor);

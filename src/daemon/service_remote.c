@@ -101,6 +101,7 @@ static int open_tier(const struct service *service, const struct remote_address 
                                    .judge = service_remote_check_place,
                                    .arg = &opening};
     char *text = NULL;
+    waiter.later = service_is_adopting(service);
     waiter.must_exist =
         !service->options->remote.takeover && published_there(service, address->text);
     int r = remote_tier_open(address, service->options, service->options->read_only, &waiter, ret,

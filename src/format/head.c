@@ -11,7 +11,8 @@
  *       56   16  nonce
  *       72    8  epoch
  *       80    2  writer
- *       82    6  zero
+ *       82    2  zero
+ *       84    4  features that a reader must know; zero in version 1
  *       88    8  hybrid time of the cut, ns
  *       96    8  published, ns since 1970
  *      104    8  cut
@@ -84,6 +85,7 @@ static const uint8_t lease_magic[8] = {'C', 'A', 'I', 'R', 'N', 'L', 'S', 'E'};
 #define HEAD_RUNS_AT 336u
 #define HEAD_RUN_LEN 72u
 #define HEAD_TAIL_LEN 8u
+#define HEAD_INCOMPAT_KNOWN SUPERBLOCK_INCOMPAT_ENCODINGS
 #define PREFIX_FIELDS_END 104u
 #define PREFIX_CRC_AT (PREFIX_INFO_LEN - 4)
 #define PREFIX_INCOMPAT_KNOWN SUPERBLOCK_INCOMPAT_ENCODINGS
@@ -210,13 +212,14 @@ size_t head_encode(const struct head *head, void *buf)
     memcpy(p + 56, head->nonce, sizeof head->nonce);
     put_le64(p + 72, head->epoch);
     put_le16(p + 80, head->writer);
+    put_le32(p + 84, head->incompat);
     put_le64(p + 88, (uint64_t)head->time);
     put_le64(p + 96, (uint64_t)head->published);
     encode_head_state(head, p);
     put_head_holder(p + 208, head->holder);
     for (uint32_t i = 0; i < head->run_count; i++)
         encode_run(&head->runs[i], p + HEAD_RUNS_AT + (size_t)i * HEAD_RUN_LEN);
-    put_frame(p, len, head_magic, HEAD_VERSION);
+    put_frame(p, len, head_magic, head->incompat ? HEAD_VERSION : 1);
     return len;
 }
 
@@ -226,6 +229,7 @@ static void decode_fixed(const uint8_t *p, struct head *head)
                           .number = get_le64(p + 16),
                           .epoch = get_le64(p + 72),
                           .writer = get_le16(p + 80),
+                          .incompat = get_le32(p + 84),
                           .time = (int64_t)get_le64(p + 88),
                           .published = (int64_t)get_le64(p + 96),
                           .cut = get_le64(p + 104),
@@ -253,7 +257,12 @@ int head_decode(const void *buf, size_t len, struct head *ret_head)
         return r;
     struct head head;
     decode_fixed(p, &head);
-    if (!bytes_are_zero(p + 82, 6) || !bytes_are_zero(p + len - 8, 4))
+    if (get_le32(p + 8) == 1 && head.incompat)
+        return -EUCLEAN;
+    r = format_check_known(get_le32(p + 8), HEAD_VERSION, head.incompat, HEAD_INCOMPAT_KNOWN);
+    if (r < 0)
+        return r;
+    if (!bytes_are_zero(p + 82, 2) || !bytes_are_zero(p + len - 8, 4))
         return -EUCLEAN;
     if (!get_head_holder(p + 208, head.holder) || head.run_count > HEAD_RUNS_MAX ||
         len != HEAD_RUNS_AT + (size_t)head.run_count * HEAD_RUN_LEN + HEAD_TAIL_LEN)

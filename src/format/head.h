@@ -9,7 +9,8 @@
 #include "format/segment.h"
 #include "format/superblock.h"
 
-#define HEAD_VERSION 1u
+/* A head that needs no feature has version 1, which 0.2.0 reads. */
+#define HEAD_VERSION 2u
 #define PREFIX_INFO_VERSION 1u
 #define LEASE_VERSION 1u
 #define HEAD_RUNS_MAX 64u
@@ -21,6 +22,7 @@ struct head {
     uint8_t history[16]; /* of the prefix */
     uint8_t store[16];   /* of its writer */
     uint16_t writer;     /* its writer slot */
+    uint32_t incompat;   /* features that a reader must know: SUPERBLOCK_INCOMPAT_ENCODINGS */
     uint64_t epoch;      /* its epoch: larger than that of every head of another holder before */
     uint8_t nonce[16];   /* fresh for each try to create: settles whose a head is when an answer was
                             lost */
@@ -40,7 +42,8 @@ struct head {
 /* Returns the length, at most HEAD_LEN_MAX; `buf` has that much room. */
 size_t head_encode(const struct head *head, void *buf);
 
-/* -EUCLEAN, -EBADMSG, -EPROTONOSUPPORT. Checks what must hold within one head: runs follow each
+/* -EUCLEAN, -EBADMSG, -EPROTONOSUPPORT (newer version or unknown feature; the cause says which).
+ * Checks what must hold within one head: runs follow each
  * other from cut 0 to `cut`, their ids are not 0 and differ, strings end, numbers fit their bits.
  * head_encode() takes no other head. */
 CAIRN_MUST_CHECK int head_decode(const void *buf, size_t len, struct head *ret_head);

@@ -11,6 +11,7 @@
 #include "base/vector.h"
 #include "commit/session.h"
 #include "remote/internal.h"
+#include "remote/prefix.h"
 
 /* --- the view of a head ----------------------------------------------------------------------- */
 
@@ -551,8 +552,10 @@ int adopt_is_consistent(struct remote *remote, char **ret_text)
     /* Publishing it seemed to fail at mount: a claim has the state that we know, a take-over may
      * have another writer's. */
     bool is_own_try = remote_is_own_try(remote, head);
+    int r = 0;
     if (is_own_try && (is_ours || !has_other)) {
-        /* Nothing came between. */
+        /* Nothing came between. The runs of a predecessor's head may be needed for merging. */
+        r = has_other ? runs_fetch(store, remote, head) : 0;
     } else if (has_other && !is_own_try && !(knows && is_ours)) {
         *ret_text = explain_other(store, head);
     } else if (has_other || (head->number > 0 && head->epoch >= store->epoch)) {
@@ -562,5 +565,15 @@ int adopt_is_consistent(struct remote *remote, char **ret_text)
             remote->name);
     }
     free(known);
-    return *ret_text ? -ESTALE : 0;
+    return *ret_text ? -ESTALE : r;
+}
+
+bool adopt_is_lost_for_good(struct remote *remote, int error)
+{
+    struct head *known = xmalloc(sizeof *known);
+    bool is_older = prefix_known_head(remote, known) && remote->head.number <= known->number;
+    free(known);
+    if (error == -ESTALE)
+        return !is_older;
+    return error != -EBUSY && !remote->store->options.adopting;
 }

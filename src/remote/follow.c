@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/vector.h"
 #include "remote/internal.h"
+#include "remote/prefix.h"
 
 #define TRIES 5 /* runs may be deleted while we fetch them: then there is a newer head */
 #define RETRY_MS 1000
@@ -241,7 +242,7 @@ static int follow_head(struct remote *remote, const struct head *known, const st
     }
     /* Its writer announced first what encodings it has. */
     int r = remote_meet(remote);
-    step.encodings = remote->prefix.incompat;
+    step.encodings = remote->prefix.incompat | head->incompat;
     if (r == 0)
         r = runs_fetch_of(remote->store, remote, head, ret_run);
     if (r == 0)
@@ -279,6 +280,11 @@ static int look_for_head(struct remote *remote, struct head *known)
     int r = 0;
     for (int try = 0; try < TRIES; try++) {
         r = remote_newest_head(remote, known->number, head);
+        if (r == -EPROTONOSUPPORT)
+            remote_error(remote, 0,
+                         "the newest head of %s was written by a newer version of CairnFS: %s; the "
+                         "state before it stays shown",
+                         remote->name, cause_text());
         if (r == -ENOENT && try == 0) {
             remote_works(remote);
             r = 0;
@@ -314,7 +320,7 @@ static bool follow_attach(struct remote *remote)
     if (r < 0)
         remote->is_attached = false;
     if (text)
-        remote_error(remote, 0, "%s", text);
+        remote_hold_off(remote, text);
     free(text);
     return r == 0 || tier_error_is_transient(r);
 }

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/vector.h"
+#include "remote/prefix.h"
 
 #define INTERVAL_MAX_NS (600ll * 1000000000)
 #define INTERVAL_MIN_NS (1ll * 1000000000)
@@ -36,6 +37,7 @@ struct pass {
     struct remote *remote;
     struct remote_gc_request *request; /* NULL: none */
     int64_t now, old;                  /* by the medium's clock; before `old` is past the grace */
+    int64_t begun;                     /* our history did; what is older is not ours to delete */
     struct found heads;                /* all */
     struct found runs[RUN_PLACES], packs, unreferenced, probes; /* what may go */
     VECTOR(uint64_t) listed;                                    /* packs that are known and there */
@@ -47,6 +49,12 @@ struct pass {
 static bool gc_is_old(const struct pass *pass, int64_t modified)
 {
     return modified != 0 && modified < pass->old;
+}
+
+/* May an object go that no head names? */
+static bool is_own_garbage(const struct pass *pass, int64_t modified)
+{
+    return gc_is_old(pass, modified) && modified >= pass->begun;
 }
 
 static int note_head(const struct tier_object *object, void *arg)
@@ -76,7 +84,8 @@ static int note_run_at(struct pass *pass, const struct tier_object *object, enum
     for (uint32_t i = 0; i < head->run_count; i++)
         if (head->runs[i].id == id && head->runs[i].length == object->len)
             pass->kept[place] |= 1ull << i;
-    if (gc_is_old(pass, object->modified_ns) && runs->count < FOUND_MAX && !names_run(head, id))
+    if (is_own_garbage(pass, object->modified_ns) && runs->count < FOUND_MAX &&
+        !names_run(head, id))
         vector_add(runs, (struct item){id, object->modified_ns, object->len});
     return 0;
 }
@@ -95,7 +104,7 @@ static int note_probe(const struct tier_object *object, void *arg)
 {
     struct pass *pass = arg;
     uint64_t id;
-    if (object_number(object->name, "probe", &id) && gc_is_old(pass, object->modified_ns) &&
+    if (object_number(object->name, "probe", &id) && is_own_garbage(pass, object->modified_ns) &&
         pass->probes.count < FOUND_MAX)
         vector_add(&pass->probes, (struct item){id, object->modified_ns, object->len});
     return 0;
@@ -115,7 +124,7 @@ static int gc_note_pack(const struct tier_object *object, void *arg)
         remote_note_bad_pack(pass->remote, id, "it has another length than it had");
     if (r == 0)
         vector_add(&pass->listed, id);
-    if (r == -ENOENT && gc_is_old(pass, object->modified_ns) && pass->packs.count < FOUND_MAX)
+    if (r == -ENOENT && is_own_garbage(pass, object->modified_ns) && pass->packs.count < FOUND_MAX)
         vector_add(&pass->packs, (struct item){id, object->modified_ns, object->len});
     return r == -ENOENT ? 0 : r;
 }
@@ -136,12 +145,37 @@ static int compare_items(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
+/* Heads of another history, beside which ours began anew, come first, and stay. Only those from
+ * before that are read. */
+static int leave_foreign_heads(struct pass *pass)
+{
+    struct remote *remote = pass->remote;
+    struct head *head = xmalloc(sizeof *head);
+    size_t foreign = 0;
+    int r = 0;
+    for (size_t i = 0; i < pass->heads.count && r == 0; i++) {
+        const struct item *item = &pass->heads.at[i];
+        if (item->modified >= pass->begun || item->id == remote->head.number)
+            break;
+        r = remote_read_head(remote, item->id, head);
+        if (r == 0)
+            break;
+        r = r == -EUCLEAN || r == -EBADMSG || r == -EPROTONOSUPPORT || r == -ENOENT ? 0 : r;
+        foreign = i + 1;
+    }
+    free(head);
+    pass->heads.count -= foreign;
+    memmove(pass->heads.at, pass->heads.at + foreign, pass->heads.count * sizeof *pass->heads.at);
+    return r;
+}
+
 static int list_objects(struct pass *pass)
 {
     struct remote *remote = pass->remote;
     struct tier *tier = remote->tier;
     int r = tier->ops->now(tier, &pass->now);
     pass->old = pass->now - remote->options.gc_grace_ns;
+    pass->begun = remote->prefix.created;
     if (r == 0)
         r = tier->ops->list(tier, "heads", NULL, note_head, pass);
     if (r == 0)
@@ -156,7 +190,7 @@ static int list_objects(struct pass *pass)
         r = view_remote_packs(remote->store->view, note_unreferenced, pass);
     vector_sort(&pass->heads, compare_items);
     vector_sort(&pass->listed, compare_u64);
-    return r;
+    return r == 0 ? leave_foreign_heads(pass) : r;
 }
 
 /* --- is it still ours? ------------------------------------------------------------------------ */
@@ -171,8 +205,9 @@ static int check_ours(struct remote *remote)
     if (r == 0 && (newest->number != ours->number ||
                    memcmp(newest->nonce, ours->nonce, sizeof ours->nonce) != 0)) {
         bool is_theirs = memcmp(newest->store, remote->store->sb.store, sizeof newest->store) != 0;
-        r = is_theirs ? -ESTALE : -EAGAIN;
-        if (is_theirs)
+        bool is_replaced = is_theirs || newest->number > ours->number;
+        r = is_replaced ? -ESTALE : -EAGAIN;
+        if (is_replaced)
             remote_fence(remote, newest);
     }
     free(newest);
@@ -202,6 +237,18 @@ static void say_deleted(struct pass *pass, const char *object, const struct item
     pass->request->say(line, pass->request->arg);
 }
 
+static void log_batch(const struct remote *remote, char names[][OBJECT_NAME_LEN],
+                      const struct item *items, size_t count, const char *why)
+{
+    uint64_t bytes = 0;
+    check(count > 0 && count <= BATCH);
+    for (size_t i = 0; i < count; i++)
+        bytes += items[i].length;
+    log_info("gc: deleted %zu objects from %s to %s, %llu bytes, in %s: %s for longer than the "
+             "grace",
+             count, names[0], names[count - 1], (unsigned long long)bytes, remote->name, why);
+}
+
 static int gc_remove_batch(struct pass *pass, const char *directory, const struct item *items,
                            size_t count, const char *why)
 {
@@ -221,6 +268,8 @@ static int gc_remove_batch(struct pass *pass, const char *directory, const struc
             r = remote->tier->ops->remove(remote->tier, list[i]);
     for (size_t i = 0; i < count && r == 0; i++)
         say_deleted(pass, names[i], &items[i], why);
+    if (r == 0 && !dry)
+        log_batch(remote, names, items, count, why);
     return r;
 }
 

@@ -6,7 +6,9 @@
  *   opening.c  whether an opening can do without it
  *   state.c    errors, its waiters, whether it is to stop
  *   status.c   what is told of it
- *   heads.c    what a prefix is, heads, meeting them at mount
+ *   prefix.c   what a prefix is, and whether it is whole
+ *   heads.c    heads are created; meeting them at mount. head_read.c reads them
+ *   tried.c    heads that a predecessor tried to create
  *   lease.c    the lease
  *   get.c      its packs, for readers
  *   bases.c    what dense chunks of the remote refer to
@@ -70,6 +72,23 @@ struct remote_relief {
     int64_t at; /* when these changed last */
 };
 
+#define HEAD_TRIES_MAX 16u
+/* Heads that the store tried to create, the newest last. */
+struct head_tries {
+    struct head_try {
+        uint64_t number;
+        uint8_t nonce[16];
+    } at[HEAD_TRIES_MAX];
+    size_t count;
+};
+
+/* The beginning of a history, or its continuation, in a prefix that lost something. */
+struct prefix_beginning {
+    bool marker_is_lost;    /* `prefix` is from elsewhere: the marker is to be written anew */
+    bool is_anew;           /* beside what is left of a prefix without heads or marker */
+    uint64_t number, epoch; /* of the first head: numbers go on above them */
+};
+
 struct remote {
     struct store *store;
     struct remote_options options;
@@ -78,6 +97,7 @@ struct remote {
 
     bool has_prefix; /* `prefix` was read */
     struct prefix_info prefix;
+    struct prefix_beginning beginning;
     bool is_prepared;         /* the prefix is there, and creates exclusively */
     _Atomic bool is_attached; /* it was met, is ours, and we may publish (or follow) */
     bool was_here;            /* this store published there before */
@@ -87,10 +107,8 @@ struct remote {
                          uploader's alone. */
     struct view_cut *published; /* of the newest head, with reduce=dense; NULL: not known. The
                                    uploader's alone. */
-    struct {
-        uint64_t number;
-        uint8_t nonce[16];
-    } tried; /* head that was last tried to be created; as above */
+    struct head_tries tries;    /* as above */
+    bool has_published;         /* a head of this session was created; as above */
 
     struct remote_runs runs; /* runs_internal.h */
 
@@ -122,8 +140,8 @@ CAIRN_MUST_CHECK int place_check(struct remote *remote, char **ret_text);
 void place_report_new(struct remote *remote);
 CAIRN_MUST_CHECK int place_remember(struct remote *remote);
 
-/* Before the superblock: reads what the prefix is. -ENOENT: it is empty. */
-CAIRN_MUST_CHECK int remote_meet(struct remote *remote);
+/* --- heads.c ---------------------------------------------------------------------------------- */
+
 /* With the superblock: may the store go together with the newest head (`may`), is it ours, which
  * store holds it, which head is the newest? Waits for a dead holder's lease. 0 with is_attached
  * false: it cannot be reached now, which is no reason not to mount. -ESTALE, -EBUSY, -EINVAL...: it
@@ -131,21 +149,11 @@ CAIRN_MUST_CHECK int remote_meet(struct remote *remote);
 CAIRN_MUST_CHECK int remote_attach(struct remote *remote,
                                    int (*may)(struct remote *remote, char **ret_text),
                                    char **ret_text);
-/* Makes the prefix if it is empty, and sees that it creates exclusively. May be repeated. */
-CAIRN_MUST_CHECK int remote_prepare(struct remote *remote, char **ret_text);
 /* After recovery: makes the prefix and the head that say that we hold it. May be repeated. */
 CAIRN_MUST_CHECK int remote_claim(struct remote *remote, char **ret_text);
-/* The newest head after number `after`; -ENOENT: there is none. */
-CAIRN_MUST_CHECK int remote_newest_head(struct remote *remote, uint64_t after,
-                                        struct head *ret_head);
-/* -ENOENT; -EUCLEAN: it is none of this history. *ret_head is cleared then. */
-CAIRN_MUST_CHECK int remote_read_head(struct remote *remote, uint64_t number,
-                                      struct head *ret_head);
 /* Creates head->number exclusively. -ESTALE: another store did; `head` is then theirs. Any other
  * error (only -ECANCELED once the uploader runs): whether it is there, or will be, is not known. */
 CAIRN_MUST_CHECK int remote_put_head(struct remote *remote, struct head *head);
-/* Did this session create it, whatever it was answered? */
-bool remote_is_own_try(const struct remote *remote, const struct head *head);
 /* Why the prefix is not ours to write to, and what to do: one line. `what`: "is in use". Caller
  * frees. */
 char *remote_explain_holder(const struct remote *remote, const char *what, const char *holder);
@@ -180,11 +188,6 @@ void remote_resume(struct remote *remote);
 /* The view, which is of the newest head's state, learns its number. */
 CAIRN_MUST_CHECK int remote_note_head(struct remote *remote);
 
-/* A small object of at most `max` bytes, decoded; what looks damaged is read again a few times. */
-CAIRN_MUST_CHECK int remote_read_object(struct remote *remote, const char *object, size_t max,
-                                        int (*decode)(const void *buf, size_t len, void *arg),
-                                        void *arg);
-
 /* --- lease.c ---------------------------------------------------------------------------------- */
 
 /* Waits until the holder's lease has run out. -EBUSY with *ret_text: it renews, so it lives. */
@@ -211,6 +214,9 @@ CAIRN_MUST_CHECK int adopt_may(struct remote *remote, char **ret_text);
 /* The same question for a remote that was reached after the mount: nothing is changed. -ESTALE with
  * *ret_text: it went on without us. */
 CAIRN_MUST_CHECK int adopt_is_consistent(struct remote *remote, char **ret_text);
+/* Has the remote, which was refused with `error` after the mount, gone on without this store? Else
+ * it is asked again: a head that is older than the one that the store knows shows nothing. */
+bool adopt_is_lost_for_good(struct remote *remote, int error);
 
 /* --- follow.c --------------------------------------------------------------------------------- */
 

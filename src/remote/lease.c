@@ -2,6 +2,7 @@
 /* The lease: an object that the holder of a prefix writes again and again. Its age by the medium's
  * clock says whether the holder lives. It keeps no store from writing: heads do that. */
 #include "remote/internal.h"
+#include "remote/prefix.h"
 
 #include <stdio.h>
 

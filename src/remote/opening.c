@@ -2,27 +2,35 @@
 /* A store is opened: whether it can do without its remote now, and what is said where it cannot. */
 #include "base/cause.h"
 #include "remote/internal.h"
+#include "remote/prefix.h"
+
+/* Explains in one line why a new store cannot begin with the prefix. */
+static char *explain_prefix(struct remote *remote, int r)
+{
+    char cause[256] = "";
+    remote->tier->ops->last_error(remote->tier, cause, sizeof cause);
+    _cleanup_free_ char *newer =
+        xasprintf("it was written by a newer version of CairnFS (%s)", cause_text());
+    return xasprintf("%s cannot be used: %s", remote->name,
+                     r == -ENOENT                     ? "nothing was ever stored there"
+                     : r == -EUCLEAN || r == -EBADMSG ? "its object 'cairn' is no CairnFS prefix, "
+                                                        "or damaged"
+                     : r == -EPROTONOSUPPORT          ? newer
+                     : *cause                         ? cause
+                                                      : strerror(-r));
+}
 
 int remote_open(struct remote *remote, bool is_new, char **ret_text)
 {
-    char cause[CAUSE_MAX] = "";
     if (!is_new) {
         remote_be_brief(remote, true);
         return 0;
     }
-    int r = remote_meet(remote);
-    if (r == 0 || (r == -ENOENT && !remote->options.read_only))
-        return 0;
-    remote->tier->ops->last_error(remote->tier, cause, sizeof cause);
-    _cleanup_free_ char *newer =
-        xasprintf("it was written by a newer version of CairnFS (%s)", cause_text());
-    *ret_text = xasprintf("%s cannot be used: %s", remote->name,
-                          r == -ENOENT ? "nothing was ever stored there"
-                          : r == -EUCLEAN || r == -EBADMSG
-                              ? "its object 'cairn' is no CairnFS prefix, or damaged"
-                          : r == -EPROTONOSUPPORT ? newer
-                          : *cause                ? cause
-                                                  : strerror(-r));
+    int r = prefix_look(remote, false, ret_text);
+    if (r == 0 && !remote->has_prefix && remote->options.read_only)
+        r = -ENOENT;
+    if (r < 0 && !*ret_text)
+        *ret_text = explain_prefix(remote, r);
     return r;
 }
 
@@ -48,8 +56,12 @@ static int begin_blank_on_remote(struct remote *remote, char **ret_text)
     return r;
 }
 
+/* A successor never asks the remote before it serves: its mount has a state, and must not depend on
+ * what a server says just now. The uploader meets the remote later. */
 int remote_join(struct remote *remote, char **ret_text)
 {
+    if (remote->store->options.adopting)
+        return 0;
     int r = remote_attach(remote, adopt_may, ret_text);
     return r == 0 && adopt_is_blank(remote->store) ? begin_blank_on_remote(remote, ret_text) : r;
 }
@@ -68,7 +80,8 @@ int remote_join_to_read(struct remote *remote, char **ret_text)
 int remote_fetch_runs(struct store *store, const struct head *head)
 {
     struct remote *remote = store->remote;
-    return runs_fetch(store, remote && remote->is_attached ? remote : NULL, head);
+    bool may_ask = remote && (remote->is_attached || store->options.adopting);
+    return runs_fetch(store, may_ask ? remote : NULL, head);
 }
 
 int remote_hold(struct remote *remote, char **ret_text)
@@ -77,7 +90,8 @@ int remote_hold(struct remote *remote, char **ret_text)
     if (r == 0)
         r = remote_claim(remote, ret_text);
     if (r < 0 && !*ret_text) {
-        remote_error(remote, r, "%s cannot be held now (%s)", remote->name, strerror(-r));
+        remote_error(remote, r, "%s cannot be held now (%s)", remote->name,
+                     r == -EAGAIN ? "it says one thing, then another" : strerror(-r));
         remote->is_attached = false;
         r = 0;
     }

@@ -85,8 +85,6 @@ int place_check(struct remote *remote, char **ret_text)
                               "mount that one first; or begin anew here, with --takeover",
                               remote->name, known.shown, now.shown);
     }
-    if (*ret_text)
-        remote->tier->ops->look_again(remote->tier); /* it may be mounted yet */
     free(known.text);
     return *ret_text ? -EBUSY : 0;
 }

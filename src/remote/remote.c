@@ -3,6 +3,7 @@
 #include "remote/bases.h"
 #include "remote/maintenance_internal.h"
 #include "remote/condense.h"
+#include "remote/prefix.h"
 #include "remote/upload_dense.h"
 
 #include "base/clock.h"
@@ -18,6 +19,8 @@ struct remote *remote_new(struct store *store)
     struct remote *remote = xcalloc(1, sizeof *remote);
     remote->store = store;
     remote->options = store->options.remote;
+    /* Only the first daemon of a mount may do what --takeover allows. */
+    remote->options.takeover = remote->options.takeover && !store->options.adopting;
     remote->tier = remote->options.tier;
     check(remote->tier);
     remote->name = xstrdup(remote->options.name);
@@ -34,6 +37,7 @@ struct remote *remote_new(struct store *store)
         remote->dense = dense_new();
         remote->condense = condense_new();
     }
+    tried_load(remote);
     remote->shared.state = REMOTE_CONNECTING;
     remote->patience_ns = remote->tier->patience_ns;
     remote->runs.are_due = true; /* earlier versions put none */

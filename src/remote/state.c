@@ -18,6 +18,28 @@ const char *remote_name(const struct remote *remote)
     return remote->name;
 }
 
+static void note_trouble(struct remote *remote, bool is_unreachable, const char *text)
+{
+    mutex_lock(&remote->shared.lock);
+    int64_t now = clock_monotonic_ns();
+    bool repeated = strncmp(text, remote->shared.error, sizeof remote->shared.error - 1) == 0 &&
+                    now - remote->shared.error_ns < SAME_ERROR_QUIET_NS;
+    remote->shared.errors++;
+    if (!repeated) {
+        cause_format(remote->shared.error, sizeof remote->shared.error, "%s", text);
+        remote->shared.error_ns = now;
+    }
+    if (is_unreachable && remote->shared.state != REMOTE_FENCED) {
+        remote->shared.state = REMOTE_UNREACHABLE;
+        if (!remote->shared.unreachable_ns)
+            remote->shared.unreachable_ns = now;
+    }
+    mutex_unlock(&remote->shared.lock);
+    event_signal(store_progress(remote->store));
+    if (!repeated)
+        log_warn("remote: %s", text);
+}
+
 void remote_error(struct remote *remote, int error, const char *fmt, ...)
 {
     char text[CAUSE_MAX], cause[CAUSE_MAX] = "", whole[sizeof remote->shared.error];
@@ -28,24 +50,12 @@ void remote_error(struct remote *remote, int error, const char *fmt, ...)
     if (error < 0)
         remote->tier->ops->last_error(remote->tier, cause, sizeof cause);
     cause_format(whole, sizeof whole, "%s%s%s", text, *cause ? ": " : "", cause);
-    mutex_lock(&remote->shared.lock);
-    int64_t now = clock_monotonic_ns();
-    bool repeated = strcmp(whole, remote->shared.error) == 0 &&
-                    now - remote->shared.error_ns < SAME_ERROR_QUIET_NS;
-    remote->shared.errors++;
-    if (!repeated) {
-        memcpy(remote->shared.error, whole, sizeof whole);
-        remote->shared.error_ns = now;
-    }
-    if (error < 0 && remote->shared.state != REMOTE_FENCED) {
-        remote->shared.state = REMOTE_UNREACHABLE;
-        if (!remote->shared.unreachable_ns)
-            remote->shared.unreachable_ns = now;
-    }
-    mutex_unlock(&remote->shared.lock);
-    event_signal(store_progress(remote->store));
-    if (!repeated)
-        log_warn("remote: %s", whole);
+    note_trouble(remote, error < 0, whole);
+}
+
+void remote_hold_off(struct remote *remote, const char *why)
+{
+    note_trouble(remote, true, why);
 }
 
 void remote_works(struct remote *remote)

@@ -11,6 +11,9 @@ const char *remote_name(const struct remote *remote);
 /* Notes that the remote failed, or gave what is wrong: said, once in a while, and told by the
  * status. `error`: what the tier returned, which then is what cannot be reached; 0: it answered. */
 void remote_error(struct remote *remote, int error, const char *fmt, ...) CAIRN_PRINTF(3, 4);
+/* The remote answers, and must not be used as it is: it counts as unreachable, and is asked again.
+ */
+void remote_hold_off(struct remote *remote, const char *why);
 bool remote_is_stopping(struct remote *remote);
 /* Is what the view says of a remote true of this one, and will it stay so? NULL is fine. */
 bool remote_has_ours(struct remote *remote);

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "remote/lineage.h"
 #include "remote/maintenance_internal.h"
+#include "remote/prefix.h"
 #include "remote/upload_dense.h"
 
 #define TICK_MS 250
@@ -95,6 +96,7 @@ static void upload_describe_head(struct remote *remote, const struct view_cut *c
     (void)snprintf(head->holder, sizeof head->holder, "%s", remote->holder);
     head->number = remote->head.number + 1;
     head->writer = store->sb.writer;
+    head->incompat = prefix_features(remote);
     head->epoch = store->epoch;
     head->time = clock_realtime_ns();
     head->cut = state.applied_seq;
@@ -252,10 +254,10 @@ static bool attach_late(struct remote *remote)
     if (r < 0 && !text) /* transient: again later */
         remote->is_attached = false;
     if (text) {
-        remote_error(remote, 0, "%s", text);
+        remote_hold_off(remote, text);
         remote->is_attached = false;
     }
-    bool hopeless = text && r != -EBUSY;
+    bool hopeless = text && adopt_is_lost_for_good(remote, r);
     if (hopeless)
         remote_give_up(remote);
     free(text);

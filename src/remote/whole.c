@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/vector.h"
 #include "format/object.h"
-#include "remote/internal.h"
+#include "remote/prefix.h"
 #include "remote/life.h"
 
 DEFINE_VECTOR(numbers, uint64_t);

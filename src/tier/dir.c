@@ -479,7 +479,7 @@ static struct dir *dir_new(const struct dir_options *options)
     d->tier.patience_ns = options->patience_ns ? options->patience_ns : PATIENCE_NS;
     d->path = xstrdup(options->path);
     d->client = dir_client_new(options->path, options->read_only,
-                               !options->read_only && !options->must_exist);
+                               !options->read_only && !options->must_exist && !options->later);
     d->read_only = options->read_only;
     d->directories = directories_new_by(&by, renew_names, d);
     if (!d->read_only)
@@ -503,6 +503,10 @@ static int judge_place(struct dir *d, const struct dir_options *options,
 int dir_tier_open(const struct dir_options *options, struct tier **ret_tier, char **ret_error)
 {
     struct dir *d = dir_new(options);
+    if (options->later) {
+        *ret_tier = &d->tier;
+        return 0;
+    }
     int64_t patience = d->tier.patience_ns;
     struct dir_call call = {.verb = DIR_OPEN,
                             .name = d->path,

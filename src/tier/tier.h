@@ -165,6 +165,7 @@ CAIRN_MUST_CHECK int nvme_tier_open(const char *path, struct tier **ret_tier);
 struct dir_options {
     const char *path; /* absolute; copied */
     bool read_only;
+    bool later;          /* it is opened by later calls only, and not made */
     bool must_exist;     /* it is not made */
     int64_t patience_ns; /* 0: 60 s */
     bool (*given_up)(
@@ -176,8 +177,8 @@ struct dir_options {
     void *arg; /* of both */
 };
 
-/* Also 0 where nothing came back within 5 s, or the patience: later calls open it, and say -ENODEV
- * where there is no such directory. -ECANCELED: given up. */
+/* Also 0 where nothing came back within 5 s, or the patience, and with `later`: later calls open
+ * it, and say -ENODEV where there is no such directory. -ECANCELED: given up. */
 CAIRN_MUST_CHECK int dir_tier_open(const struct dir_options *options, struct tier **ret_tier,
                                    char **ret_error);
 

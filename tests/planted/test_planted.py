@@ -15,6 +15,9 @@ LANE, DENSE = "lane/test_lane_files.py", "remote/test_dense.py"
 FOUND_BY = {
     "early_delete": (GC, "test_nothing_goes_before_the_head_that_drops_it and dir"),
     "skip_epoch_check": (GC, "test_a_fenced_writer_deletes_nothing and dir"),
+    "marker_is_all": ("remote/test_lost_heads.py", "test_first_heads_that_gc_deleted"),
+    "marker_of_another": ("remote/test_lost_heads.py", "test_a_marker_that_is_seen_late"),
+    "first_head_unchecked": ("remote/test_lost_heads.py", "test_heads_that_are_seen_late"),
     "head_first": (GC, "test_all_that_a_head_names_is_there and dir"),
     "forget_chunk": (GC, "test_small_packs_are_merged and dir"),
     "batch_not_flushed": (DISK, "test_small_fsyncs_one_after_the_other"),

@@ -72,6 +72,17 @@ Test(golden, head)
     assert_i64(head_decode(buf, len, &head), 0);
 }
 
+Test(golden, head_with_all_encodings)
+{
+    uint8_t buf[HEAD_LEN_MAX];
+    struct head head = sample_head(3);
+    head.incompat = SUPERBLOCK_INCOMPAT_ENCODINGS;
+    size_t len = head_encode(&head, buf);
+    golden_compare("head-encodings", buf, len);
+    assert_i64(head_decode(buf, len, &head), 0);
+    assert_u64(head.incompat, 4 | 8 | 16 | 32);
+}
+
 Test(golden, prefix_info)
 {
     uint8_t buf[PREFIX_INFO_LEN];

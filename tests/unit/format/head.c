@@ -35,6 +35,7 @@ static void expect_same_head(const struct head *a, const struct head *b)
     cr_assert_arr_eq(a->history, b->history, sizeof a->history);
     cr_assert_arr_eq(a->store, b->store, sizeof a->store);
     assert_u64(a->writer, b->writer);
+    assert_u64(a->incompat, b->incompat);
     assert_u64(a->epoch, b->epoch);
     cr_assert_arr_eq(a->nonce, b->nonce, sizeof a->nonce);
     assert_str(a->holder, b->holder);
@@ -68,6 +69,26 @@ Test(head, round_trips)
         assert_i64(head_decode(buf, len, &out), 0);
         expect_same_head(&in, &out);
     }
+}
+
+/* One that needs nothing stays as 0.2.0 reads it. What a reader does not know it must not take. */
+Test(head, features)
+{
+    uint8_t buf[HEAD_LEN_MAX];
+    struct head in = sample_head(2), out;
+    size_t len = head_encode(&in, buf);
+    assert_u64(get_le32(buf + 8), 1);
+    put_le32(buf + 84, SUPERBLOCK_INCOMPAT_FX);
+    fix_crc(buf, len);
+    assert_i64(head_decode(buf, len, &out), -EUCLEAN, "version 1 has no features");
+    in.incompat = SUPERBLOCK_INCOMPAT_ENCODINGS;
+    len = head_encode(&in, buf);
+    assert_u64(get_le32(buf + 8), 2);
+    assert_i64(head_decode(buf, len, &out), 0);
+    expect_same_head(&in, &out);
+    put_le32(buf + 84, 1u << 30 | SUPERBLOCK_INCOMPAT_FX);
+    fix_crc(buf, len);
+    assert_i64(head_decode(buf, len, &out), -EPROTONOSUPPORT);
 }
 
 Test(head, what_follows_the_holder_stays_out)

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The prefix of a remote: its marker (the object `cairn`, with a copy in heads/), and what may be
+ * done with a prefix whose marker or heads are missing.
+ *
+ * A prefix is empty if it has neither marker, heads, runs nor packs. In any other prefix that lacks
+ * its marker, or has packs or runs and no head, something was lost, or the server does not say all:
+ * it is looked at again, then refused. With --takeover
+ *
+ *   the marker is written anew, from its copy or from the superblock of a store of that history;
+ *   the newest head is published again, by the store that knows it;
+ *   else a new beginning is made beside what is left: numbers go on above all that were found, and
+ *   gc deletes nothing that is older than the marker says (`created`). */
+#include "remote/prefix.h"
+
+#include <stdio.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define MARKER "cairn"
+#define MARKER_COPY "heads/cairn"
+#define LOOKS 4u
+#define LOOK_PAUSE_MS 200
+#define LEFT_PER_EPOCH_SHIFT 24       /* more heads than one epoch publishes */
+#define CLOCK_STEP_NS (5 * SECOND_NS) /* servers tell times in whole seconds */
+
+/* --- the marker ------------------------------------------------------------------------------- */
+
+static int decode_prefix(const void *buf, size_t len, void *arg)
+{
+    return prefix_info_decode(buf, len, arg);
+}
+
+static int read_marker(struct remote *remote, const char *object, struct prefix_info *ret)
+{
+    return remote_read_object(remote, object, PREFIX_INFO_LEN, decode_prefix, ret);
+}
+
+static void set_prefix(struct remote *remote, struct prefix_info *info)
+{
+    remote->prefix = *info;
+    remote->has_prefix = true;
+    explicit_bzero(&info->key, sizeof info->key);
+}
+
+int remote_meet(struct remote *remote)
+{
+    struct prefix_info found;
+    int r = read_marker(remote, MARKER, &found);
+    if (r == 0)
+        set_prefix(remote, &found);
+    return r;
+}
+
+int prefix_check_history(struct remote *remote, char **ret_text)
+{
+    const struct superblock *sb = &remote->store->sb;
+    if (memcmp(remote->prefix.history, sb->history, sizeof sb->history) == 0 &&
+        memcmp(&remote->prefix.key, &sb->key, sizeof sb->key) == 0)
+        return 0;
+    *ret_text = xasprintf("%s holds the history of another store, and %s has its own; use an empty "
+                          "prefix, or an empty "
+                          "STORE to continue what is there",
+                          remote->name, remote->store->path);
+    return -EINVAL;
+}
+
+static void describe_own(const struct store *store, struct prefix_info *ret)
+{
+    const struct superblock *sb = &store->sb;
+    *ret = (struct prefix_info){
+        .version = 1, .incompat = sb->incompat & SUPERBLOCK_INCOMPAT_ENCODINGS, .key = sb->key};
+    memcpy(ret->history, sb->history, sizeof sb->history);
+    memcpy(ret->key_id, sb->key_id, sizeof sb->key_id);
+}
+
+/* --- what is left of a prefix ----------------------------------------------------------------- */
+
+/* `oldest`: by the medium's clock; 0: not known. `epoch`: the newest that ids of packs and runs
+ * have. */
+struct remains {
+    uint64_t heads, newest_head;
+    uint64_t packs, runs, copies, bytes, epoch;
+    int64_t oldest;
+};
+
+static int count_remaining_head(const struct tier_object *object, void *arg)
+{
+    struct remains *left = arg;
+    uint64_t number;
+    if (object_number(object->name, "heads", &number)) {
+        left->heads++;
+        left->newest_head = max_u64(left->newest_head, number);
+    }
+    return 0;
+}
+
+static int count_remaining(const struct tier_object *object, void *arg)
+{
+    struct remains *left = arg;
+    uint64_t id;
+    bool is_pack = object_number(object->name, "packs", &id);
+    bool is_run = object_number(object->name, run_directories[RUN_FIRST], &id);
+    if (!is_pack && !is_run && !object_number(object->name, run_directories[RUN_COPY], &id))
+        return 0;
+    left->packs += is_pack;
+    left->runs += is_run;
+    left->copies += !is_pack && !is_run;
+    left->bytes += object->len;
+    left->epoch = max_u64(left->epoch, ID_EPOCH(id));
+    if (object->modified_ns && (!left->oldest || object->modified_ns < left->oldest))
+        left->oldest = object->modified_ns;
+    return 0;
+}
+
+/* Counts packs and runs only where marker or heads are missing: there may be many. */
+static int look_once(struct remote *remote, struct remains *ret)
+{
+    struct tier *tier = remote->tier;
+    *ret = (struct remains){0};
+    int r = remote->has_prefix ? 0 : remote_meet(remote);
+    if (r == 0 || r == -ENOENT)
+        r = tier->ops->list(tier, "heads", NULL, count_remaining_head, ret);
+    if (r < 0 || (remote->has_prefix && ret->heads))
+        return r;
+    r = tier->ops->list(tier, "packs", NULL, count_remaining, ret);
+    for (int i = 0; i < RUN_PLACES && r == 0; i++)
+        r = tier->ops->list(tier, run_directories[i], NULL, count_remaining, ret);
+    return r;
+}
+
+static bool is_incomplete(const struct remote *remote, const struct remains *left)
+{
+    bool has_content = left->packs || left->runs || left->copies;
+    return remote->has_prefix ? has_content && !left->heads : has_content || left->heads;
+}
+
+static char *describe_remains(const struct remains *left)
+{
+    char date[32] = "an unknown time";
+    time_t seconds = (time_t)(left->oldest / SECOND_NS);
+    struct tm tm;
+    if (left->oldest && gmtime_r(&seconds, &tm))
+        (void)strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", &tm);
+    return xasprintf("%llu heads, %llu packs and %llu runs (%.1f MiB, since %s) are there",
+                     (unsigned long long)left->heads, (unsigned long long)left->packs,
+                     (unsigned long long)left->runs, (double)left->bytes / MIB, date);
+}
+
+/* --- a prefix that lost its heads ------------------------------------------------------------- */
+
+static bool is_run_there(struct remote *remote, const struct run_info *run)
+{
+    char object[OBJECT_NAME_LEN];
+    uint64_t len;
+    for (int i = 0; i < RUN_PLACES; i++) {
+        object_name(run_directories[i], run->id, object);
+        if (remote->tier->ops->stat(remote->tier, object, &len) == 0 && len == run->length)
+            return true;
+    }
+    return false;
+}
+
+static bool runs_are_there(struct remote *remote, const struct head *head)
+{
+    for (uint32_t i = 0; i < head->run_count; i++)
+        if (!is_run_there(remote, &head->runs[i]))
+            return false;
+    return true;
+}
+
+bool prefix_known_head(struct remote *remote, struct head *ret_head)
+{
+    struct store *store = remote->store;
+    _cleanup_free_ char *name = local_remote_name(store);
+    return name && strcmp(name, remote->name) == 0 && local_head_read(store, ret_head) == 0 &&
+           !local_head_is_lost(ret_head);
+}
+
+/* This store may know the newest head that was lost. */
+static bool may_publish_again(struct remote *remote, struct head *ret_head)
+{
+    return prefix_known_head(remote, ret_head) && ret_head->run_count > 0 &&
+           runs_are_there(remote, ret_head);
+}
+
+/* Without its marker a prefix is ours if its newest head is. */
+static bool is_own_history(struct remote *remote, const struct remains *left)
+{
+    struct head *head = xmalloc(sizeof *head);
+    bool is_own = left->heads ? remote_read_head(remote, left->newest_head, head) == 0
+                              : may_publish_again(remote, head);
+    free(head);
+    return is_own;
+}
+
+/* Finds what the lost marker said. `has_store`: the superblock was read. */
+static int restore_marker(struct remote *remote, const struct remains *left, bool has_store)
+{
+    struct prefix_info info;
+    int r = read_marker(remote, MARKER_COPY, &info);
+    if (r == -ENOENT && has_store && is_own_history(remote, left)) {
+        describe_own(remote->store, &info);
+        info.created = left->oldest;
+        r = 0;
+    }
+    if (r < 0)
+        return r;
+    set_prefix(remote, &info);
+    remote->beginning.marker_is_lost = true;
+    return 0;
+}
+
+/* Says what was lost, what is left, and what --takeover would do. */
+static char *explain_remains(struct remote *remote, const struct remains *left, bool has_marker,
+                             bool has_store)
+{
+    struct head *head = xmalloc(sizeof *head);
+    _cleanup_free_ char *what = describe_remains(left);
+    bool knows_head = !left->heads && has_store && may_publish_again(remote, head);
+    const char *lost = has_marker ? "every head" : "its marker, the object 'cairn'";
+    const char *takeover =
+        left->heads && remote->beginning.marker_is_lost
+            ? "write the marker anew, and go on from the newest head"
+        : knows_head ? "publish the newest head again, which this store knows"
+        : left->heads
+            ? "begin anew beside them; a STORE that published there has the key of the chunks and "
+              "writes the marker anew instead"
+            : "begin anew beside them; a STORE that published there publishes its newest head "
+              "again "
+              "instead";
+    free(head);
+    return xasprintf("%s has lost %s: %s. Nothing was changed. Restore the objects from a copy or "
+                     "an older version, or mount with --takeover to %s (nothing is deleted)",
+                     remote->name, lost, what, takeover);
+}
+
+static int take_remains(struct remote *remote, const struct remains *left, bool has_store)
+{
+    struct head *known = xmalloc(sizeof *known);
+    check(remote->options.takeover && !remote->store->options.adopting);
+    bool goes_on = left->heads && remote->has_prefix;
+    if (!left->heads && has_store && remote->has_prefix && may_publish_again(remote, known)) {
+        remote->head = *known;
+        goes_on = true;
+    }
+    free(known);
+    if (goes_on)
+        return 0;
+    remote->beginning.is_anew = true;
+    remote->beginning.epoch = left->epoch;
+    remote->beginning.number = max_u64(left->newest_head, left->epoch << LEFT_PER_EPOCH_SHIFT);
+    return 0;
+}
+
+static int judge_remains(struct remote *remote, const struct remains *left, bool has_store,
+                         char **ret_text)
+{
+    bool has_marker = remote->has_prefix;
+    int r = has_marker ? 0 : restore_marker(remote, left, has_store);
+    if (r < 0 && r != -ENOENT)
+        return r;
+    if (remote->options.read_only && left->heads && remote->has_prefix) {
+        log_warn("%s has lost its marker, the object 'cairn': it is read by the copy of that",
+                 remote->name);
+        return 0;
+    }
+    if (remote->options.takeover && !remote->options.read_only)
+        return take_remains(remote, left, has_store);
+    *ret_text = explain_remains(remote, left, has_marker, has_store);
+    if (!has_marker)
+        remote->has_prefix = false; /* the object is looked for again */
+    return -EBUSY;
+}
+
+int prefix_look(struct remote *remote, bool has_store, char **ret_text)
+{
+    struct remains left;
+    remote->has_prefix = remote->has_prefix && !remote->beginning.marker_is_lost;
+    remote->beginning.is_anew = remote->beginning.marker_is_lost = false;
+    remote->beginning.number = remote->beginning.epoch = 0;
+    for (unsigned i = 0;; i++) {
+        int r = look_once(remote, &left);
+        if (r < 0)
+            return r;
+        if (!is_incomplete(remote, &left))
+            break;
+        if (i == LOOKS || !remote_pause(remote, LOOK_PAUSE_MS << i))
+            return judge_remains(remote, &left, has_store, ret_text);
+    }
+    return remote->has_prefix ? 0 : has_store ? place_check(remote, ret_text) : 0;
+}
+
+/* --- holding it ------------------------------------------------------------------------------- */
+
+/* Our chunks may come there: an older version must not take them for damage. */
+static uint64_t encodings_to_announce(const struct remote *remote)
+{
+    return remote->store->sb.incompat & SUPERBLOCK_INCOMPAT_ENCODINGS & ~remote->prefix.incompat;
+}
+
+uint32_t prefix_features(const struct remote *remote)
+{
+    _Static_assert(SUPERBLOCK_INCOMPAT_ENCODINGS <= UINT32_MAX, "they fit a head");
+    uint64_t all = remote->store->sb.incompat | remote->prefix.incompat;
+    return (uint32_t)(all & SUPERBLOCK_INCOMPAT_ENCODINGS);
+}
+
+static int put_marker(struct remote *remote, const char *object, const struct prefix_info *info,
+                      bool is_new)
+{
+    const struct tier_ops *ops = remote->tier->ops;
+    uint8_t *bytes = aligned_alloc(4096, 4096);
+    check(bytes != NULL);
+    memset(bytes, 0, 4096);
+    prefix_info_encode(info, bytes);
+    int r = is_new ? ops->put_new(remote->tier, object, bytes, PREFIX_INFO_LEN)
+                   : ops->put(remote->tier, object, bytes, PREFIX_INFO_LEN);
+    explicit_bzero(bytes, PREFIX_INFO_LEN);
+    free(bytes);
+    return r;
+}
+
+/* The object is there. Its writer holds the prefix, and keeps what the writer before announced
+ * since the object was read. */
+static int announce_encodings(struct remote *remote)
+{
+    int r = remote_meet(remote);
+    if (r < 0 || !encodings_to_announce(remote))
+        return r;
+    struct prefix_info info = remote->prefix;
+    info.incompat |= encodings_to_announce(remote);
+    r = put_marker(remote, MARKER, &info, false);
+    return r < 0 ? r : remote_meet(remote);
+}
+
+static bool is_same_marker(const struct prefix_info *a, const struct prefix_info *b)
+{
+    return a->created == b->created && a->incompat == b->incompat &&
+           memcmp(a->history, b->history, sizeof a->history) == 0 &&
+           memcmp(&a->key, &b->key, sizeof a->key) == 0;
+}
+
+/* A marker that was not found, and is there now, shows that the prefix was not what it seemed: all
+ * of it is looked at again (-EAGAIN). Only ours is none: the answer to a first try was lost. */
+static int make_marker(struct remote *remote)
+{
+    struct prefix_info info, found = {0};
+    check(!remote->options.read_only);
+    bool exists = remote->has_prefix && !remote->beginning.marker_is_lost;
+    if (remote->has_prefix)
+        info = remote->prefix;
+    else
+        describe_own(remote->store, &info);
+    int r = 0;
+    if (!remote->has_prefix || remote->beginning.is_anew) {
+        r = remote->tier->ops->now(remote->tier, &info.created);
+        info.created -= CLOCK_STEP_NS;
+    }
+    if (r == 0)
+        r = put_marker(remote, MARKER, &info, !exists);
+    if (r == 0 || r == -EEXIST) {
+        int met = read_marker(remote, MARKER, &found);
+        r = met < 0 ? met : is_same_marker(&info, &found) ? 0 : -EAGAIN;
+    }
+    explicit_bzero(&found, sizeof found);
+    if (r == 0)
+        set_prefix(remote, &info);
+    else if (r == -EAGAIN)
+        remote->has_prefix = false;
+    remote->beginning.marker_is_lost = remote->beginning.marker_is_lost && r < 0;
+    return r;
+}
+
+/* The copy of the marker, from which it can be written anew if it is lost. */
+static int keep_copy(struct remote *remote)
+{
+    struct prefix_info copy;
+    check(remote->has_prefix);
+    int r = read_marker(remote, MARKER_COPY, &copy);
+    bool is_same = r == 0 && is_same_marker(&copy, &remote->prefix);
+    explicit_bzero(&copy, sizeof copy);
+    if (is_same)
+        return 0;
+    if (r < 0 && r != -ENOENT && r != -EUCLEAN && r != -EBADMSG)
+        return r;
+    return put_marker(remote, MARKER_COPY, &remote->prefix, false);
+}
+
+/* Exclusive creation is what keeps two writers apart: a bucket that only pretends is found out
+ * before it matters. */
+int prefix_probe_exclusive(struct remote *remote, char **ret_text)
+{
+    char object[OBJECT_NAME_LEN];
+    uint64_t nonce;
+    uint8_t *bytes = aligned_alloc(4096, 4096);
+    check(bytes != NULL);
+    memset(bytes, 'p', 4096);
+    if (getrandom(&nonce, sizeof nonce, 0) != (ssize_t)sizeof nonce)
+        nonce = (uint64_t)clock_realtime_ns();
+    object_name("probe", nonce, object);
+    int r = remote->tier->ops->put_new(remote->tier, object, bytes, 64);
+    int again =
+        r == 0 || r == -EEXIST ? remote->tier->ops->put_new(remote->tier, object, bytes, 64) : r;
+    if (remote->tier->ops->remove(remote->tier, object) < 0)
+        log_warn("remote: the probe %s could not be removed", object);
+    free(bytes);
+    if (again == -EEXIST)
+        return 0;
+    if (again < 0)
+        return again;
+    *ret_text = xasprintf(
+        "%s cannot create objects exclusively (If-None-Match: *), so two writers could not be kept "
+        "apart; use another bucket, or mount with -o unfenced and see to it yourself",
+        remote->name);
+    return -EOPNOTSUPP;
+}
+
+int remote_prepare(struct remote *remote, char **ret_text)
+{
+    if (remote->options.read_only || !remote->is_attached || remote->is_prepared)
+        return 0;
+    if (!remote->has_prefix && !remote->beginning.is_anew)
+        place_report_new(remote);
+    bool makes =
+        !remote->has_prefix || remote->beginning.marker_is_lost || remote->beginning.is_anew;
+    int r = makes ? make_marker(remote) : 0;
+    if (r == 0)
+        r = prefix_check_history(remote, ret_text);
+    if (r == 0 && encodings_to_announce(remote))
+        r = announce_encodings(remote);
+    if (r == 0)
+        r = keep_copy(remote);
+    if (r == 0 && !remote->options.unfenced)
+        r = prefix_probe_exclusive(remote, ret_text);
+    remote->is_prepared = r == 0;
+    return r;
+}

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon of a mount dies while its remote shows less than it has, or something older: the successor serves at once what is local,
+holds the remote as unreachable, and goes on by itself once the remote shows all again."""
+import contextlib
+import os
+import shutil
+
+import pytest
+
+import remote as remotes
+import rig
+import successor
+
+pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(240)]
+
+
+class KeptRemote(successor.Kept, remotes.RemoteMount):
+    """A mount on a remote that outlives its daemon."""
+
+
+@pytest.fixture
+def remote(directory):
+    return remotes.DirRemote(os.path.join(directory, "remotes"))
+
+
+@pytest.fixture
+def kept(request, mount_factory, directory, remote, on_remote):
+    """Mounted, and it has published two files."""
+    mount = mount_factory(os.path.join(directory, "kept"), kind=KeptRemote, remote=remote, successor="on", crash_window="1h",
+                          remote_timeout="2s")
+    os.makedirs(mount.root, exist_ok=True)
+    request.addfinalizer(mount.close)
+    mount.mount()
+    for name in ("first", "second"):
+        rig.write_file(os.path.join(mount.mnt, name), name.encode() * 100_000)
+        mount.wait_remote()
+    mount.other = on_remote(remote)
+    return mount
+
+
+@contextlib.contextmanager
+def without(remote, *names):
+    """These are not there for a while."""
+    aside = remote.path + ".aside"
+    os.makedirs(aside, exist_ok=True)
+    there = [name for name in names if os.path.exists(remote.file(name))]
+    for name in there:
+        os.rename(remote.file(name), os.path.join(aside, name.replace("/", "_")))
+        if name in ("heads", "packs", "runs", "copies"):
+            os.mkdir(remote.file(name), 0o700)
+    yield
+    for name in there:
+        if os.path.isdir(remote.file(name)):
+            assert os.listdir(remote.file(name)) == []
+            os.rmdir(remote.file(name))
+        os.rename(os.path.join(aside, name.replace("/", "_")), remote.file(name))
+
+
+@contextlib.contextmanager
+def emptied(remote, directory=True):
+    aside = remote.path + ".aside"
+    os.rename(remote.path, aside)
+    if directory:
+        os.mkdir(remote.path, 0o700)
+    yield
+    if directory:
+        assert set(os.listdir(remote.path)) <= {".clock"}
+        shutil.rmtree(remote.path)
+    os.rename(aside, remote.path)
+
+
+LIES = {
+    "marker": lambda remote: without(remote, "cairn"),
+    "marker and copy": lambda remote: without(remote, "cairn", "heads/cairn"),
+    "heads": lambda remote: without(remote, "heads"),
+    "newest head": lambda remote: without(remote, f"heads/{max(remote.heads()):016x}"),
+    "marker and first heads": lambda remote: without(remote, "cairn", *(f"heads/{n:016x}" for n in sorted(remote.heads())[:-1])),
+    "all listings": lambda remote: without(remote, "cairn", "heads", "packs", "runs", "copies"),
+    "emptied": emptied,
+    "gone": lambda remote: emptied(remote, False),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_it_serves_and_asks_again(kept, remote, lie):
+    before = max(remote.heads())
+    objects = set(remote.names("packs/")) | set(remote.names("runs/"))
+    with LIES[lie](remote):
+        for i in range(2):
+            kept.kill_daemon(wait=True)
+            rig.write_file(os.path.join(kept.mnt, f"after{i}"), b"written to the successor")
+            assert rig.read_file(os.path.join(kept.mnt, "first")) == b"first" * 100_000
+        if lie != "newest head":  # then all that is seen is whole, and older
+            rig.poll(lambda: kept.remote_status()["state"] == "unreachable", 20, "the state of the remote")
+            assert kept.remote_status()["error"]
+            assert kept.cairn("wait", kept.mnt, "--level", "remote", "--timeout", "1s").returncode == 3
+    kept.wait_remote()
+    assert kept.remote_status()["state"] in ("idle", "uploading")
+    assert "is stored again" not in kept.log() and "giving up" not in kept.log()
+    assert min(set(remote.heads()) - set(range(before + 1)), default=0) == before + 1
+    assert objects <= set(remote.names("packs/")) | set(remote.names("runs/"))
+    kept.umount()
+    kept.other.mount()
+    assert sorted(os.listdir(kept.other.mnt)) == ["after0", "after1", "first", "second"]
+    assert rig.read_file(os.path.join(kept.other.mnt, "second")) == b"second" * 100_000
+    kept.other.umount()
+
+
+def test_a_head_that_its_predecessor_could_not_note(kept, remote):
+    """It was killed between the head's creation and STORE/head."""
+    noted = rig.read_file(os.path.join(kept.store, "head"))
+    rig.write_file(os.path.join(kept.mnt, "third"), b"third" * 100_000)
+    kept.wait_remote()
+    assert rig.read_file(os.path.join(kept.store, "head")) != noted
+    with without(remote, "cairn"):  # so that it is met later
+        rig.write_file(os.path.join(kept.store, "head"), noted)
+        kept.kill_daemon(wait=True)
+        rig.poll(lambda: kept.remote_status()["state"] == "unreachable", 20, "the state of the remote")
+    rig.write_file(os.path.join(kept.mnt, "fourth"), b"fourth")
+    kept.wait_remote()
+    kept.umount()
+    kept.other.mount()
+    assert sorted(os.listdir(kept.other.mnt)) == ["first", "fourth", "second", "third"]
+    assert rig.read_file(os.path.join(kept.other.mnt, "third")) == b"third" * 100_000
+    kept.other.umount()
+
+
+def test_another_writer_is_another_matter(kept, remote):
+    """It took the prefix over meanwhile: the successor is fenced, and serves."""
+    kept.kill_daemon(wait=True)
+    kept.wait_remote()
+    with without(remote, "cairn"):
+        kept.kill_daemon(wait=True)
+        rig.poll(lambda: kept.remote_status()["state"] == "unreachable", 20, "the state of the remote")
+        copy = remote.file("cairn")
+        shutil.copy(remote.path + ".aside/cairn", copy)
+        kept.proc.send_signal(0)
+        kept.other.mount(takeover=True)
+        rig.write_file(os.path.join(kept.other.mnt, "theirs"), b"theirs")
+        kept.other.wait_remote()
+        kept.other.umount()
+        os.unlink(copy)
+    rig.write_file(os.path.join(kept.mnt, "ours"), b"ours")
+    rig.poll(lambda: kept.remote_status()["state"] == "fenced", 30, "the successor to know")
+    assert rig.read_file(os.path.join(kept.mnt, "ours")) == b"ours"
