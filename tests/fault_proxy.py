@@ -25,7 +25,8 @@ import sys
 import threading
 import time
 
-from http_wire import Gone, Limiter, Wire
+import lies
+from http_wire import NO_LIMIT, Gone, Limiter, Wire
 
 # fault -> methods it can happen to (None: all)
 FAULTS = {
@@ -46,6 +47,7 @@ FAULTS = {
     "expired": None,  # 403 ExpiredToken
     "skewed": None,  # 403 RequestTimeTooSkewed
     "error200": ("GET", "PUT", "POST"),  # 200 with an <Error> body; the server never saw it
+    **lies.LIES,
 }
 CANNED = {
     "500": ("500 Internal Server Error", "InternalError", ""),
@@ -54,6 +56,9 @@ CANNED = {
     "expired": ("403 Forbidden", "ExpiredToken", ""),
     "skewed": ("403 Forbidden", "RequestTimeTooSkewed", ""),
     "error200": ("200 OK", "InternalError", ""),
+    "missing": ("404 Not Found", "NoSuchKey", ""),
+    "denied": ("403 Forbidden", "AccessDenied", ""),
+    "moved": ("301 Moved Permanently", "PermanentRedirect", "x-amz-bucket-region: xx-lie-1\r\n"),
 }
 DEFAULTS = {
     "faults": {},
@@ -62,6 +67,8 @@ DEFAULTS = {
     "limit": None,  # most faults by chance
     "stall_s": 2.0,
     "delay_s": 1.0,
+    "late_s": 5.0,
+    "trickle_pause": 1.0,
     "retry_after": 1,
     "latency": 0.0,
     "rate": None,
@@ -74,7 +81,7 @@ class Plan:
 
     def __init__(self, seed):
         self.seed, self.lock, self.numbers = seed, threading.Lock(), itertools.count(1)
-        self.settings = dict(DEFAULTS)
+        self.settings, self.memory = dict(DEFAULTS), lies.Memory()
         self.scripted = []  # [rule, how many matched]
         self.reset()
 
@@ -113,6 +120,8 @@ class Plan:
             rule = item[0]
             if rule.get("method", head.method) != head.method or not re.search(rule.get("path", ""), head.path):
                 continue
+            if not lies.fits(rule["fault"], head):
+                continue
             item[1] += 1
             first = rule.get("nth", 1)
             if first <= item[1] < first + rule.get("times", 1):
@@ -126,7 +135,8 @@ class Plan:
             return None
         if dice.random() >= sum(settings["faults"].values()):
             return None
-        fitting = {name: weight for name, weight in settings["faults"].items() if head.method in (FAULTS[name] or (head.method,))}
+        fitting = {name: weight for name, weight in settings["faults"].items()
+                   if head.method in (FAULTS[name] or (head.method,)) and lies.fits(name, head)}
         if not sum(fitting.values()):
             return None
         self.chances += 1
@@ -182,30 +192,55 @@ class Exchange(threading.Thread):
     def request(self, head):
         fault, dice, entry = self.plan.choose(head)
         settings = self.plan.settings
+        self.plan.memory.note_request(head)
         if settings["latency"]:
             time.sleep(settings["latency"])
-        if fault in CANNED:
+        if fault in ("late", "no_delete", "late_delete"):
+            self.not_now(head, fault, settings, entry)
+        elif fault in CANNED:
             self.canned(head, fault, settings, entry)
         elif fault == "reset_before":
             self.plan.given(fault)
             raise Gone(True)
         elif fault == "duplicate":
             self.twice(head, entry)
+        elif lies.is_list(head) and fault in (None, "cut_list", "stale_list"):
+            self.send_request(head, None, settings)
+            self.answer_list(head, fault, entry)
         else:
-            self.send_request(head, fault, settings)
+            self.send_request(head, fault, settings, dice)
             self.answer(head, fault, dice, settings, entry)
         if not head.keeps_alive():
             raise Gone()
 
+    def whole_body(self, head):
+        self.expect(head)
+        kept = []
+        for piece in self.client.body(head.length()):
+            self.client.limiter.take(len(piece))
+            self.plan.moved("up", len(piece))
+            kept.append(bytes(piece))
+        return b"".join(kept)
+
+    def not_now(self, head, fault, settings, entry):
+        """The server gets the request late or never; the client hears a reset, or that all is done."""
+        request = head_without_expect(head) + self.whole_body(head)
+        self.plan.given(fault)
+        if fault != "no_delete":
+            lies.Later(self.proxy.connect, request, settings["late_s"])
+        if fault == "late":
+            raise Gone(True)
+        status, text = ("204 No Content", b"") if head.method == "DELETE" else ("200 OK", lies.DELETED)
+        self.note(entry, int(status[:3]))
+        self.client.send(lies.raw_answer(status, text, method=head.method))
+
     def canned(self, head, fault, settings, entry):
         """An answer that the server never sees; the request's body is read away before."""
-        self.expect(head)
-        for piece in self.client.body(head.length()):
-            self.plan.moved("up", len(piece))
+        self.whole_body(head)
         status, code, extra = CANNED[fault]
         text = f'<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code><Message>planned</Message></Error>'.encode()
         raw = f"HTTP/1.1 {status}\r\nContent-Type: application/xml\r\nContent-Length: {len(text)}\r\n"
-        raw += extra.format(**settings) + "\r\n"
+        raw += f"x-amz-request-id: planned\r\n{extra.format(**settings)}\r\n" if fault in lies.LIES else extra.format(**settings) + "\r\n"
         self.note(entry, int(status[:3]))
         self.plan.given(fault)
         self.client.send(raw.encode() + (b"" if head.method == "HEAD" else text))
@@ -225,19 +260,22 @@ class Exchange(threading.Thread):
             self.drop_server()
         if self.server is None:
             try:
-                self.server = Wire(socket.create_connection(self.proxy.upstream, 30), NO_LIMIT)
+                self.server = Wire(self.proxy.connect(), NO_LIMIT)
             except OSError as error:
                 raise Gone(True) from error
 
-    def send_request(self, head, fault, settings):
+    def send_request(self, head, fault, settings, dice=None):
         self.connect()
         self.expect(head)
-        self.server.send(head_without_expect(head))
+        self.server.send(self.request_raw(head, fault, dice))
         length = head.length()
         cut = stopping_point(fault in ("reset_request", "stall_request"), length)
         done = 0
         if fault == "reset_request" and not length:
             self.cut_off(fault)
+        if fault == "trickle_request":
+            self.plan.given(fault)
+            self.client.slow_down(settings["trickle_pause"])
         for piece in self.client.body(length):
             self.client.limiter.take(len(piece))
             if cut is not None and done + len(piece) > cut:
@@ -252,6 +290,13 @@ class Exchange(threading.Thread):
                 return
             done += len(piece)
             self.plan.moved("up", len(piece))
+
+    def request_raw(self, head, fault, dice):
+        path = self.plan.memory.earlier(head, dice) if fault == "replay" else None
+        if path is None:
+            return head_without_expect(head)
+        self.plan.given(fault)
+        return lies.signed_again(head, path, "%s:%d" % self.proxy.upstream)
 
     def pass_on(self, piece):
         """False: the server answers before it has read everything, and closed."""
@@ -279,6 +324,16 @@ class Exchange(threading.Thread):
         head = self.server_head()
         length = head.answer_length(request.method)
         self.note(entry, head.status)
+        if fault == "wrong_date":
+            self.plan.given(fault)
+            head.raw = lies.wrong_date(head.raw, dice)
+        if fault == "trickle":
+            self.plan.given(fault)
+            whole = dice.random() < 0.5
+            lies.send_slowly(self.client, [head.raw] if whole else [], settings["trickle_pause"])
+            self.client.send(b"" if whole else head.raw)
+            lies.send_slowly(self.client, self.server.body(length), settings["trickle_pause"])
+            raise Gone()
         if fault == "delay":
             self.plan.given(fault)
             time.sleep((0.3 + 0.7 * dice.random()) * settings["delay_s"])
@@ -290,6 +345,20 @@ class Exchange(threading.Thread):
             self.shortened(head, length)
         self.relay(head, length, fault, dice, settings)
         if length == "close" or not head.keeps_alive():
+            raise Gone()
+
+    def answer_list(self, request, fault, entry):
+        """Lists are kept: one may be given again, or in part."""
+        head = self.server_head()
+        body = self.server.content(head.answer_length(request.method))
+        self.note(entry, head.status)
+        if head.status == 200:
+            first = self.plan.memory.first_list(request, body)
+            if fault:
+                self.plan.given(fault)
+                body = lies.cut(body) if fault == "cut_list" else first if first != body else lies.EMPTY_LIST
+        self.client.send(lies.raw_answer(" ".join(head.words[1:]), body))
+        if not head.keeps_alive():
             raise Gone()
 
     def shortened(self, head, length):
@@ -335,18 +404,12 @@ class Exchange(threading.Thread):
 
     def twice(self, head, entry):
         """The body is kept, sent, and sent again; the client hears the second answer only."""
-        self.expect(head)
-        kept = []
-        for piece in self.client.body(head.length()):
-            self.client.limiter.take(len(piece))
-            kept.append(bytes(piece))
-        body = b"".join(kept)
+        body = self.whole_body(head)
         self.plan.given("duplicate")
         for turn in range(2):
             self.connect()
             self.server.send(head_without_expect(head))
             self.server.send(body)
-            self.plan.moved("up", len(body))
             if turn == 0:
                 first = self.server_head()
                 collections.deque(self.server.body(first.answer_length(head.method)), 0)
@@ -374,9 +437,6 @@ def limited(pieces, count):
             return
 
 
-NO_LIMIT = Limiter()
-
-
 class Proxy:
     """The listening side, in the proxy's process."""
 
@@ -394,6 +454,9 @@ class Proxy:
         self.port = listener.getsockname()[1]
         self.listener = listener
         threading.Thread(target=self.accept, args=(listener,), daemon=True).start()
+
+    def connect(self):
+        return socket.create_connection(self.upstream, 30)
 
     def accept(self, listener):
         while True:

@@ -70,12 +70,18 @@ class Wire:
         self.sock, self.limiter, self.left = sock, limiter, b""
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.settimeout(IDLE)
-        self.buffer = bytearray(PIECE)
+        self.buffer, self.pause = bytearray(PIECE), 0.0
+
+    def slow_down(self, pause):
+        """From now on it is read byte by byte."""
+        self.pause, self.buffer = pause, bytearray(1)
 
     def receive(self):
         """Some bytes, valid until the next call; none at the end."""
+        time.sleep(self.pause)
         if self.left:
-            data, self.left = self.left, b""
+            size = 1 if self.pause else len(self.left)
+            data, self.left = self.left[:size], self.left[size:]
             return memoryview(data)
         try:
             count = self.sock.recv_into(self.buffer)
@@ -136,6 +142,20 @@ class Wire:
         else:
             yield from self.exactly(length)
 
+    def content(self, length):
+        """A body without its chunk heads, as a whole."""
+        raw = b"".join(bytes(piece) for piece in self.body(length))
+        if length != "chunked":
+            return raw
+        data, at = b"", 0
+        while True:
+            end = raw.index(b"\r\n", at)
+            size = int(raw[at:end].split(b";")[0], 16)
+            if size == 0:
+                return data
+            data += raw[end + 2 : end + 2 + size]
+            at = end + 2 + size + 2
+
     def is_stale(self):
         """Has the other side ended, or sent something unasked?"""
         return bool(select.select([self.sock], [], [], 0)[0])
@@ -165,3 +185,6 @@ class Limiter:
             wait = self.free - now
         if wait > 0:
             time.sleep(wait)
+
+
+NO_LIMIT = Limiter()

@@ -67,7 +67,9 @@ static void note_error(struct op *op, int error)
 {
     struct dir *d = op->dir;
     const char *advice = error == -EACCES || error == -EPERM
-                             ? "; the daemon's user must own the directory"
+                             ? "; the daemon's user must own the directory, or mount with -o ro to "
+                               "read"
+                         : error == -EROFS ? "; mount with -o ro to read"
                          : error == -ESTALE || error == -EREMOTEIO || error == -ENODEV
                              ? "; it was removed, emptied, moved or replaced under the mount: put "
                                "it back, or unmount and mount again"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fault proxy itself: each fault is seen by a plain client, against a tiny server and against the real RGW."""
+import email.utils
 import http.client
 import http.server
 import json
@@ -40,6 +41,11 @@ class Shelf(http.server.BaseHTTPRequestHandler):
         self.answer(200 if body is not None else 404, body or b"")
 
     do_HEAD = do_GET
+
+    def do_DELETE(self):
+        self.server.seen.append(self.command)
+        self.server.shelf.pop(self.path, None)
+        self.answer(204, b"")
 
     def answer(self, status, body):
         self.send_response(status)
@@ -243,6 +249,55 @@ def test_down_and_up(broken):
     assert ask(broken, "GET", "/x")[1] == DATA
 
 
+def test_trickle(broken, shelf):
+    """Answers and requests byte by byte."""
+    broken.set(**always("trickle", trickle_pause=0.002))
+    shelf.shelf["/y"] = b"x" * 100
+    begin = time.monotonic()
+    assert ask(broken, "GET", "/y")[1] == b"x" * 100
+    assert time.monotonic() - begin >= 0.2
+    broken.set(**always("trickle_request", trickle_pause=0.002))
+    begin = time.monotonic()
+    assert ask(broken, "PUT", "/z", b"y" * 200)[0] == 200 and shelf.shelf["/z"] == b"y" * 200
+    assert time.monotonic() - begin >= 0.2
+
+
+@pytest.mark.parametrize("fault, status, code", [("missing", 404, b"NoSuchKey"), ("denied", 403, b"AccessDenied"),
+                                                 ("moved", 301, b"PermanentRedirect")])
+def test_false_refusals(broken, shelf, fault, status, code):
+    broken.set(**always(fault))
+    answer = ask(broken, "GET", "/x")
+    assert answer[0] == status and code in answer[1] and shelf.seen == []
+    assert ("xx-lie-1" in str(answer[2])) == (fault == "moved")
+
+
+def test_deletions_that_do_nothing_or_come_late(broken, shelf):
+    """The client hears that it is done."""
+    broken.set(**always("no_delete"))
+    assert ask(broken, "DELETE", "/x")[0] == 204
+    assert b"DeleteResult" in ask(broken, "POST", "/b?delete=", b"<Delete/>")[1]
+    assert ask(broken, "GET", "/x")[1] == DATA and shelf.seen == ["GET"]
+    broken.set(**always("late_delete", late_s=0.3))
+    assert ask(broken, "DELETE", "/x")[0] == 204
+    assert ask(broken, "GET", "/x")[0] == 200
+    rig.poll(lambda: ask(broken, "GET", "/x")[0] == 404, 10, "the deletion")
+
+
+def test_a_request_that_is_done_late(broken, shelf):
+    """The client hears a reset; the server gets it later."""
+    broken.set(script=[{"method": "PUT", "fault": "late"}], late_s=0.3)
+    with pytest.raises((ConnectionError, http.client.HTTPException)):
+        ask(broken, "PUT", "/y", DATA)
+    assert "/y" not in shelf.shelf
+    rig.poll(lambda: shelf.shelf.get("/y") == DATA, 10, "the late request")
+
+
+def test_wrong_date(broken):
+    broken.set(**always("wrong_date"))
+    date = email.utils.parsedate_to_datetime(ask(broken, "GET", "/x")[2]["Date"])
+    assert 60 <= abs(date.timestamp() - time.time()) <= 3700
+
+
 def test_script(broken):
     """The n-th request that matches, and no other."""
     broken.set(script=[{"method": "GET", "path": "^/x", "nth": 2, "times": 2, "fault": "503"}])
@@ -310,6 +365,22 @@ def test_duplicate_of_put_new(through):
     with pytest.raises(s3_client.S3Error) as caught:
         client.put(remote.bucket, f"{remote.prefix}/head", b"mine", **{"If-None-Match": "*"})
     assert caught.value.status == 412 and remote.get("head") == b"mine"
+
+
+def test_lists_and_heads_of_before(through):
+    """With the real server: a list in part, one of before, an earlier head in place of the newest."""
+    remote, client, proxy = through
+    for number in range(1, 5):
+        client.put(remote.bucket, f"{remote.prefix}/heads/{number:016x}", b"head %d" % number)
+        assert len(client.list(remote.bucket, f"{remote.prefix}/heads/")) == number
+    proxy.set(**always("cut_list"))
+    assert len(client.list(remote.bucket, f"{remote.prefix}/heads/")) == 2
+    proxy.set(**always("stale_list"))
+    assert len(client.list(remote.bucket, f"{remote.prefix}/heads/")) == 1
+    assert client.list(remote.bucket, f"{remote.prefix}/other/") == {}
+    proxy.set(**always("replay"))
+    assert client.get(remote.bucket, f"{remote.prefix}/heads/{4:016x}") in (b"head 1", b"head 2", b"head 3")
+    assert client.get(remote.bucket, f"{remote.prefix}/heads/{1:016x}") == b"head 1"
 
 
 def test_proxy_keeps_up(through, report):

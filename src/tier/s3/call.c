@@ -56,6 +56,11 @@ void s3_set_error(struct s3 *s3, const char *method, const char *object, const c
     memcpy(s3->locked.error, text, sizeof text);
 }
 
+static const char *method_of(const struct call *c)
+{
+    return c->explains ? "GET" : c->request->method;
+}
+
 static void call_report_error(struct call *c, const char *what, const char *advice)
 {
     s3_set_error(c->s3, c->request->method, c->request->object, "%s%s%s", what, advice ? "; " : "",
@@ -70,7 +75,11 @@ static void call_report_answer(struct call *c, const struct s3_error *e, const c
     _cleanup_free_ char *what =
         xasprintf("answered %ld%s%s%s%s%s%s", r->status, *e->code ? " " : "", e->code,
                   *e->message ? " (" : "", e->message, *e->message ? ")" : "", id);
-    call_report_error(c, what, advice);
+    bool reads = strcmp(method_of(c), "GET") == 0 || strcmp(method_of(c), "HEAD") == 0;
+    bool is_denied = r->status == 403 && (*e->code == '\0' || strcmp(e->code, "AccessDenied") == 0);
+    _cleanup_free_ char *more =
+        is_denied && !reads ? xasprintf("%s, or mount with -o ro to read", advice) : NULL;
+    call_report_error(c, what, more ? more : advice);
 }
 
 /* --- an attempt ------------------------------------------------------------------------------- */
@@ -122,11 +131,6 @@ static int make_call_headers(struct call *c, struct headers *h)
     for (char *const *text = c->s3->put_headers; q->is_content && *text; text++)
         call_add_header(h, xstrdup(*text));
     return add_checksum(c, h);
-}
-
-static const char *method_of(const struct call *c)
-{
-    return c->explains ? "GET" : c->request->method;
 }
 
 static int sign_call(struct call *c, const struct s3_address *address, const struct headers *h,

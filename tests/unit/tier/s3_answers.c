@@ -121,6 +121,17 @@ Test(s3_answers, expired_credentials)
     (void)unlink(path);
 }
 
+Test(s3_answers, a_key_that_may_only_read)
+{
+    BAD_TIER({ERROR("403", "AccessDenied")});
+    EXPECT(try_put(), -EACCES, 1);
+    expect_reported("must allow it to get, put, delete and list objects here, or mount with -o ro");
+    EXPECT(try_get(), -EACCES, 2);
+    char error[512];
+    tier->ops->last_error(tier, error, sizeof error);
+    cr_assert_null(strstr(error, "-o ro"));
+}
+
 Test(s3_answers, no_credentials)
 {
     (void)unsetenv("AWS_ACCESS_KEY_ID");

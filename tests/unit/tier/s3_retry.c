@@ -160,6 +160,18 @@ Test(s3_retry, trickle)
     expect_reported("the transfer was too slow, or stopped");
 }
 
+/* The server takes the connection, and never answers the handshake. */
+Test(s3_retry, a_handshake_that_does_not_end)
+{
+    bad_options.patience_ns = 700000000;
+    _cleanup_free_ char *endpoint = xasprintf("https%s", BAD_OPEN({STORED}) + strlen("http"));
+    bad_tier(endpoint);
+    int64_t begin = clock_monotonic_ns();
+    assert_i64(try_put(), -ETIMEDOUT);
+    cr_assert_lt(clock_monotonic_ns() - begin, 3000000000);
+    cr_assert_eq(bad_count(), 0);
+}
+
 Test(s3_retry, ranges_that_are_not_what_was_asked)
 {
     static const char *const wrong[] = {
