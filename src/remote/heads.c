@@ -183,7 +183,7 @@ typedef int may_fn(struct remote *remote, char **ret_text);
 static int take_over(struct remote *remote, may_fn *may, char **ret_text)
 {
     struct head *head = xmalloc(sizeof *head);
-    int r = remote->options.unfenced ? 0 : prefix_probe_exclusive(remote, ret_text);
+    int r = 0;
     for (int i = 0; r == 0; i++) {
         *head = remote->head;
         sign_head(remote, head);
@@ -267,6 +267,9 @@ static int attach_online(struct remote *remote, may_fn *may, char **ret_text)
     const uint8_t *own = remote->store->sb.store;
     remote->was_theirs =
         remote->head.number > 0 && memcmp(remote->head.store, own, sizeof remote->head.store) != 0;
+    /* Before the wait for its lease, by which a key that may only read would win nothing. */
+    if (r == 0 && remote->was_theirs && !remote->options.read_only && !remote->options.unfenced)
+        r = prefix_probe_exclusive(remote, ret_text);
     if (r == 0 && !remote->options.read_only && !is_as_we_left_it(remote))
         r = lease_await(remote, ret_text);
     if (r == 0 && remote->was_theirs && !remote->options.read_only)

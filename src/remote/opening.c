@@ -7,7 +7,7 @@
 /* Explains in one line why a new store cannot begin with the prefix. */
 static char *explain_prefix(struct remote *remote, int r)
 {
-    char cause[256] = "";
+    char cause[CAUSE_MAX] = "";
     remote->tier->ops->last_error(remote->tier, cause, sizeof cause);
     _cleanup_free_ char *newer =
         xasprintf("it was written by a newer version of CairnFS (%s)", cause_text());

@@ -404,7 +404,8 @@ int prefix_probe_exclusive(struct remote *remote, char **ret_text)
     int r = remote->tier->ops->put_new(remote->tier, object, bytes, 64);
     int again =
         r == 0 || r == -EEXIST ? remote->tier->ops->put_new(remote->tier, object, bytes, 64) : r;
-    if (remote->tier->ops->remove(remote->tier, object) < 0)
+    bool is_denied = r == -EACCES || r == -EPERM || r == -EROFS; /* nothing was made */
+    if (!is_denied && remote->tier->ops->remove(remote->tier, object) < 0)
         log_warn("remote: the probe %s could not be removed", object);
     free(bytes);
     if (again == -EEXIST)

@@ -413,3 +413,18 @@ def test_no_credentials_is_said_whole(on_remote, directory):
     error = rig.poll(lambda: node.remote_status()["error"], 30, "the error")
     assert "https://s3.eu-west-3.amazonaws.com/" in error and error.endswith("(AWS_EC2_METADATA_DISABLED)"), error
     node.umount()
+
+
+def test_a_key_that_may_only_read_is_told_at_once(on_remote, s3, proxy):
+    """Not after the wait for the lease of a holder that died; and with `ro` the key is enough."""
+    holder = on_remote(s3, lease="60s").mount()
+    rig.write_file(holder.mnt + "/file", b"data")
+    holder.wait_remote()
+    holder.kill9()
+    proxy.set(script=[{"method": method, "fault": "denied", "times": 10**6} for method in ("PUT", "DELETE", "POST")])
+    node = holder.fresh(s3.through(proxy))
+    line = refused(node, says=["mount with -o ro to read"], seconds=30)
+    assert "PUT" in line and "AccessDenied" in line, line
+    node.mount(ro=True)
+    assert rig.read_file(node.mnt + "/file") == b"data"
+    node.umount()
