@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fence: waits until no lazy save reads its sources, before they change. It is called by itself in all the places of install()."""
+from __future__ import annotations
+
 import atexit
 import errno
 import functools
@@ -20,20 +22,25 @@ WAITS = (
     (torch.optim.Optimizer, "load_state_dict"),
     (torch.nn.Module, "load_state_dict"),
     (torch.nn.Module, "_apply"),
+    (torch.utils, "swap_tensors"),  # what writes to the memory of a parameter then raises the version of another tensor
 )
-# These free or move the memory of a storage that we hold a reference to.
+# These free or move the memory of a storage that we hold a reference to, or write to it, and raise no version of a tensor.
 MOVES = (
     (torch.UntypedStorage, "resize_"),
     (torch.UntypedStorage, "_share_fd_cpu_"),
     (torch.UntypedStorage, "_share_filename_cpu_"),
+    (torch.UntypedStorage, "copy_"),
+    (torch.UntypedStorage, "fill_"),
+    (torch.UntypedStorage, "__setitem__"),
     (torch.Tensor, "resize_"),
     (torch.Tensor, "resize_as_"),
+    (torch.Tensor, "set_"),
 )
 
 _installed = False
 
 
-def fence(timeout=None):
+def fence(timeout: float | None = None) -> None:
     """Returns when the parameters and the optimizer's state may change: the copies of all lazy saves are done, or (CUDA) what comes on the
     current streams is ordered behind them. A save that is not that far after its max_block fails, and the fence returns.
     TimeoutError: `timeout` seconds have passed, and sources are still read. Errors of saves are told here."""

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Save: one file on its way, as a future."""
+from __future__ import annotations
+
 import ctypes
 import errno
 import os
+import threading
 import time
+from typing import Callable
 
 from . import _library as lib
 from . import _process, _track
@@ -20,10 +24,10 @@ def level_of(level):
 
 
 def place_of(path):
-    """The absolute path: the program may be in another directory when it is asked for."""
+    """The absolute path: the program may be in another directory when it is asked for. An open file as it is."""
     try:
         return os.path.abspath(path)
-    except OSError:  # the directory that the program is in was removed
+    except (OSError, TypeError):  # the directory that the program is in was removed
         return path
 
 
@@ -53,6 +57,8 @@ class Save:
         self.held = False  # the library waits for cairn_save_commit()
         self.devices = ()  # ordinals that sources lie on
         self.guards = ()  # of lazy sources, as _track.guards_of() makes them
+        self.thread = threading.get_ident()
+        self.copied_at = None  # when the library was first seen to have copied all
         self.storages = frozenset()  # of lazy sources, by their ids
         self.keep = None  # memory that the library reads
         self.slot = ctypes.c_void_p()  # where the library puts its handle
@@ -66,22 +72,22 @@ class Save:
 
     # --- asked by the user
 
-    def copied(self):
+    def copied(self) -> bool:
         """No source is read any more: they may change."""
         self._look()
         return not self.reading
 
-    def published(self):
+    def published(self) -> bool:
         """The name is there, with every byte."""
         self._look()
         return self.named
 
-    def done(self):
+    def done(self) -> bool:
         """It has its name, or has failed."""
         self._look()
         return self.named or self.error is not None
 
-    def wait(self, level="published", timeout=None):
+    def wait(self, level: str = "published", timeout: float | None = None) -> Save:
         """Waits until the level is reached. TimeoutError: `timeout` seconds have passed. The error of the save, if it failed."""
         self._wait(level_of(level), timeout)
         if self.error is not None:
@@ -89,19 +95,19 @@ class Save:
             raise self.error
         return self
 
-    def result(self, timeout=None):
+    def result(self, timeout: float | None = None) -> str:
         """The path, when it is there."""
         self.wait("published", timeout)
         return self.path
 
-    def exception(self, timeout=None):
+    def exception(self, timeout: float | None = None) -> OSError | None:
         """What it failed with; None: it has its name."""
         self._wait(lib.PUBLISHED, timeout)
         if self.error is not None:
             self._give_error()
         return self.error
 
-    def cancel(self):
+    def cancel(self) -> bool:
         """Fails the save, if it has no name yet. True: it has failed. False: it has its name, or the filesystem, which was asked for that, has not
         answered for max_block."""
         self._mine()
@@ -113,14 +119,14 @@ class Save:
             self._look()
         return self.error is not None
 
-    def progress(self):
+    def progress(self) -> tuple[int, int]:
         """(bytes done, bytes in all) of the sources."""
         if self.handle is None:
             return 0, 0
         found = self._state()
         return found.bytes_copied + found.bytes_referenced, found.bytes
 
-    def add_done_callback(self, function):
+    def add_done_callback(self, function: Callable[[Save], object]) -> None:
         """function(save) in a thread of the package, when it has its name or has failed; at once and here, if that is so."""
         with _process.lock():
             if not (self.named or self.error is not None):
@@ -176,7 +182,18 @@ class Save:
         if self.handle is None:
             return True
         seconds = _process.SLICE if deadline is None else max(0.0, min(_process.SLICE, deadline - time.monotonic()))
-        return lib.library().cairn_save_wait(self.handle, level, int(seconds * 1000)) != -errno.ETIMEDOUT
+        reached = lib.library().cairn_save_wait(self.handle, level, int(seconds * 1000)) != -errno.ETIMEDOUT
+        if level == lib.COPIED and self.copied_at is not None:
+            time.sleep(min(seconds, self.seconds_to_settle()))
+        return reached
+
+    def seconds_to_settle(self):
+        """An operation changes bytes first, and raises the version when it ends. This thread has none under way. Another thread may have
+        one, for as long as it takes on the largest source."""
+        if self.thread == threading.get_ident() or not self.held:
+            return 0.0
+        self.copied_at = self.copied_at or time.monotonic()
+        return max(0.0, self.copied_at + _track.longest_operation(self.guards) - time.monotonic())
 
     def look(self):
         """With the lock: takes over how far the library is. True: it has its name or has failed, and this is news."""
@@ -186,7 +203,7 @@ class Save:
         if state.error:
             self._take_error(state.error)
             return True
-        if state.level >= lib.COPIED and self.reading:
+        if state.level >= lib.COPIED and self.reading and not self.seconds_to_settle():
             self.settle()
             state = self._state()
             if state.error:
@@ -279,13 +296,13 @@ def wait_stored(save, level, deadline, timeout):
 
 
 def changed(guards):
-    """What changed while it was copied, or None. A tensor that lives elsewhere now says nothing of the memory that was copied."""
+    """What changed while it was copied, or None. A tensor that lives elsewhere now may have been changed before it went there."""
     for storage, address, size, tensors in guards:
         if storage.data_ptr() != address or storage.nbytes() != size:
             _track.note_change(tensor for tensor, _ in tensors)
             return f"a storage of {size} bytes was resized while it was copied"
         for tensor, version in tensors:
-            if tensor._version != version and tensor.untyped_storage()._cdata == storage._cdata:
+            if tensor._version != version:
                 _track.note_change([tensor])
                 return f"a tensor of shape {tuple(tensor.shape)} was changed while it was copied, and no fence had waited"
     return None

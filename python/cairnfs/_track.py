@@ -16,7 +16,7 @@ SMALL = 64 << 10  # bytes: below this a copy costs less than the bookkeeping
 PADDING = 1 << 10  # bytes between tensors of one storage, which nothing is kept in
 
 _stepped = weakref.WeakSet()
-_changed = WeakTensorKeyDictionary()  # tensors that changed during a copy, and no fence had waited: {tensor: True}
+_changed = WeakTensorKeyDictionary()  # tensors and wrappers that changed during a copy, and no fence had waited: {tensor: True}
 
 
 def note_step(optimizer):
@@ -27,35 +27,40 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def plain_tensors(value):
-    """The tensors with a storage of their own that a tensor (a subclass: DTensor, say), a module, a dict or a sequence is made of."""
+    """The tensors with a storage of their own that a tensor (a wrapper: DTensor, say), a module, a dict or a sequence is made of."""
     found = []
-    gather(value, found)
+    gather(value, found, [])
     return found
 
 
-def gather(value, found):
-    """Each save asks for all tensors that it may copy later, while the training waits: exact types come first, for nearly all have one."""
+def gather(value, found, wrappers):
+    """The plain tensors in `value`, and [(wrapper, its plain tensors)] of all subclasses with __tensor_flatten__() that they lie in.
+
+    Each save asks for all tensors that it may copy later, while the training waits: exact types come first, for nearly all have one."""
     kind = type(value)
     if kind in PLAIN:
         if value.layout is torch.strided and not value.is_nested:
             found.append(value)
     elif kind is dict:
         for item in value.values():
-            gather(item, found)
+            gather(item, found, wrappers)
     elif isinstance(value, torch.Tensor):
         if hasattr(value, "__tensor_flatten__"):
+            parts = []
             for name in value.__tensor_flatten__()[0]:
-                gather(getattr(value, name), found)
+                gather(getattr(value, name), parts, wrappers)
+            found += parts
+            wrappers.append((value, parts))
     elif isinstance(value, torch.nn.Module):
-        gather(list(value.parameters()), found)
+        gather(list(value.parameters()), found, wrappers)
     elif isinstance(value, torch.optim.Optimizer):
-        gather([group["params"] for group in value.param_groups], found)
-        gather(list(value.state.values()), found)
+        gather([group["params"] for group in value.param_groups], found, wrappers)
+        gather(list(value.state.values()), found, wrappers)
     elif isinstance(value, dict):
-        gather(list(value.values()), found)
+        gather(list(value.values()), found, wrappers)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            gather(item, found)
+            gather(item, found, wrappers)
 
 
 def may_be_lazy(tensor):
@@ -64,12 +69,18 @@ def may_be_lazy(tensor):
 
 
 def tracked(extra=None):
-    """{id of a storage: its tensors}, of all that known optimizers hold, and of what the caller says changes only with them."""
-    found = {}
+    """{id of a storage: its tensors, and behind them the wrappers that they lie in}, of all that known optimizers hold, and of what the
+    caller says changes only with them."""
+    found, wrappers = {}, []
     for source in [*_stepped, *([] if extra is None else [extra])]:
-        for tensor in plain_tensors(source):
+        tensors = []
+        gather(source, tensors, wrappers)
+        for tensor in tensors:
             if may_be_lazy(tensor):
                 found.setdefault(tensor.untyped_storage()._cdata, []).append(tensor)
+    for wrapper, parts in wrappers:
+        for key in {part.untyped_storage()._cdata for part in parts} & found.keys():
+            found[key].append(wrapper)
     return {key: tensors for key, tensors in found.items() if changes_in_steps_alone(tensors)}
 
 
@@ -80,7 +91,7 @@ def note_change(tensors):
 
 
 def changes_in_steps_alone(tensors):
-    """A storage of which these are what is known."""
+    """A storage of which these are known: first a plain tensor, last the wrappers."""
     storage = tensors[0].untyped_storage()
     if storage.device.type == "cpu" and storage.is_shared():  # with other processes
         return False
@@ -92,7 +103,7 @@ def changes_in_steps_alone(tensors):
 def cover(tensors, size):
     """What lies between them, or is left before or behind, is padding."""
     at = 0
-    for begin, end in sorted(extent(tensor) for tensor in tensors):
+    for begin, end in sorted(extent(tensor) for tensor in tensors if type(tensor) in PLAIN):
         if begin > at + PADDING:
             return False
         at = max(at, end)
@@ -106,8 +117,14 @@ def extent(tensor):
     return begin, begin + tensor.nbytes if last + 1 == tensor.numel() else begin
 
 
+def longest_operation(guards):
+    """Seconds that are plenty for one operation on any of these tensors, on a busy machine, too."""
+    return max((0.1 + size * 2e-9 for _, _, size, tensors in guards if tensors), default=0.0)
+
+
 def guards_of(storages, known):
-    """What is compared when the copy of `storages` {id: storage} is done: [(storage, address, size, [(tensor, version)])]."""
+    """What is compared when the copy of `storages` {id: storage} is done: [(storage, address, size, [(tensor, version)])]. An operation on
+    a wrapper raises its version alone, one on a plain tensor in it that of the plain tensor: both are compared."""
     return [
         (storage, storage.data_ptr(), storage.nbytes(), [(tensor, tensor._version) for tensor in known.get(key, ())])
         for key, storage in storages.items()

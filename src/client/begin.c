@@ -211,7 +211,7 @@ static void read_samples(void *arg)
     uint64_t at = 0, length;
     for (size_t i = 0; at < job->length; at += length, i++) {
         length = piece_length(job, at);
-        job->samples[i] = sample_of(job->host + at, length);
+        job->samples[i] = sample_of(job->host + at, length, i);
     }
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The threads that copy host sources into drafts, in pieces. The CRC of a piece is computed while
- * its bytes are on their way into the cache anyway; then the kernel copies them into the file from
- * where they are.
+/* The threads that copy host sources into drafts, in pieces. A piece with a CRC or a fingerprint is
+ * copied into memory of the thread first, which stays in its cache. What is computed, and what the
+ * kernel writes into the file, are the bytes there. So no file contradicts its CRCs, whatever
+ * a program does to a source meanwhile. Of others the kernel copies the source itself.
  *
- * Once the CRC is there, the piece is read by the kernel alone. So what waits for a failed save
- * waits for CRCs, never for a write that a filesystem holds up. Memory that goes away under either
+ * During a write no thread reads the source. So what waits for a failed save waits for reads of
+ * memory, never for a write that a filesystem holds up. Memory that goes away under either
  * (fault.h) fails the save with -EFAULT. */
 #include "client/client.h"
 
@@ -17,13 +18,14 @@
 #include "client/sample.h"
 
 #define PAGE 4096u
+#define STEP_BYTES (32 * KIB) /* which the first cache keeps between their copy and their CRC */
 
 struct piece {
     struct job *job;
     size_t index;
-    const char *data;
+    const char *data; /* its source, or a copy of that: in the ring, or in memory of the thread */
     uint64_t at, length;
-    struct ring_piece *from; /* where the bytes of a device are; NULL: data is the source */
+    struct ring_piece *from; /* where the bytes of a device are; NULL: of a host source */
     bool is_referenced;      /* the older version has them */
 };
 
@@ -124,28 +126,29 @@ static bool begin_reading_piece(struct piece *piece)
 /* The thread itself reads the source of a piece, for one of these results. */
 struct reading {
     const struct piece *piece;
+    char *copy;
+    bool with_crc;
     uint32_t crc;
     uint64_t sample;
-    struct fingerprint_sum *sums;
 };
 
-static void read_crc(void *arg)
+static void read_copy(void *arg)
 {
     struct reading *reading = arg;
-    reading->crc = crc_of(0, reading->piece->data, reading->piece->length);
+    const struct piece *piece = reading->piece;
+    for (uint64_t done = 0; done < piece->length; done += STEP_BYTES) {
+        uint64_t length = min_u64(STEP_BYTES, piece->length - done);
+        memcpy(reading->copy + done, piece->data + done, length);
+        if (reading->with_crc)
+            reading->crc = crc_of(reading->crc, reading->copy + done, length);
+    }
 }
 
 static void read_sample(void *arg)
 {
     struct reading *reading = arg;
-    reading->sample = sample_of(reading->piece->data, reading->piece->length);
-}
-
-static void read_sums(void *arg)
-{
-    struct reading *reading = arg;
-    fingerprint_blocks(reading->piece->job->save->lane->refer.key, reading->piece->data,
-                       reading->piece->length, reading->sums);
+    const struct piece *piece = reading->piece;
+    reading->sample = sample_of(piece->data, piece->length, piece->index);
 }
 
 static int copy_source_is_gone(const struct piece *piece)
@@ -177,31 +180,40 @@ static int check_unchanged(struct piece *piece)
     return -EBADMSG;
 }
 
-/* Its fingerprint, then its CRC unless the older version has that. */
-static int read_piece(struct piece *piece)
+/* The older version has a piece of this fingerprint, and its CRC; else the CRC is computed. */
+static void look_for_older(struct piece *piece)
 {
     struct job *job = piece->job;
+    const struct fingerprint_key *key = job->save->lane->refer.key;
     struct fingerprint_sum sums[PIECE_BYTES / FINGERPRINT_BLOCK];
-    struct reading reading = {.piece = piece, .sums = sums};
-    int r = job->prints ? fault_try(read_sums, &reading) : 0;
-    if (job->prints && r == 0) {
-        struct fingerprint print =
-            fingerprint_combine(job->save->lane->refer.key, sums, piece->length);
-        piece->is_referenced = refer_known(job, piece->index, &print);
-    }
-    if (!job->crcs || piece->is_referenced || r < 0)
-        return r;
-    r = fault_try(read_crc, &reading);
-    job->crcs[piece->index] = reading.crc;
+    fingerprint_blocks(key, piece->data, piece->length, sums);
+    struct fingerprint print = fingerprint_combine(key, sums, piece->length);
+    piece->is_referenced = refer_known(job, piece->index, &print);
+    if (job->crcs && !piece->is_referenced)
+        job->crcs[piece->index] = crc_of(0, piece->data, piece->length);
+}
+
+/* Its data is the copy from now on. */
+static int copy_to_own(struct piece *piece, char *own)
+{
+    struct job *job = piece->job;
+    struct reading reading = {.piece = piece, .copy = own, .with_crc = job->crcs && !job->prints};
+    int r = fault_try(read_copy, &reading);
+    piece->data = own;
+    if (r == 0 && reading.with_crc)
+        job->crcs[piece->index] = reading.crc;
     return r;
 }
 
-static int copy_host(struct piece *piece)
+static int copy_host(struct piece *piece, char *own)
 {
     struct job *job = piece->job;
-    int r = read_piece(piece);
-    if ((job->crcs || job->prints) && !end_reading_piece(piece))
+    bool is_computed = job->crcs || job->prints;
+    int r = is_computed ? copy_to_own(piece, own) : 0;
+    if (is_computed && !end_reading_piece(piece))
         return 0;
+    if (r == 0 && job->prints)
+        look_for_older(piece);
     if (r == 0 && !piece->is_referenced) {
         report_progress(&job->save->draft);
         r = draft_write(&job->save->draft, piece->data, piece->length, piece->at);
@@ -273,16 +285,17 @@ static void finish_piece_locked(struct piece *piece, int r)
 }
 
 /* A piece in the ring of a save that has failed is given back as it is. */
-static int copy_piece(struct piece *piece, bool has_failed)
+static int copy_piece(struct piece *piece, char *own, bool has_failed)
 {
     cause_clear();
     if (!piece->from)
-        return copy_host(piece);
+        return copy_host(piece, own);
     return has_failed ? 0 : copy_filled(piece);
 }
 
-static void copier_loop(struct cairn_lane *lane, bool only_now)
+static void copier_loop(struct copier *copier, bool only_now)
 {
+    struct cairn_lane *lane = copier->lane;
     struct piece piece;
     fault_admit();
     mutex_lock(&lane->lock);
@@ -296,7 +309,7 @@ static void copier_loop(struct cairn_lane *lane, bool only_now)
         }
         bool has_failed = piece.job->save->error != 0;
         mutex_unlock(&lane->lock);
-        int r = copy_piece(&piece, has_failed);
+        int r = copy_piece(&piece, copier->own, has_failed);
         mutex_lock(&lane->lock);
         finish_piece_locked(&piece, r);
     }
@@ -306,15 +319,15 @@ static void copier_loop(struct cairn_lane *lane, bool only_now)
 /* Competes with the training for cores as far as the caller allows. */
 void *copier_main(void *arg)
 {
-    struct cairn_lane *lane = arg;
-    (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), lane->options.nice);
-    copier_loop(lane, false);
+    struct copier *copier = arg;
+    (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), copier->lane->options.nice);
+    copier_loop(copier, false);
     return NULL;
 }
 
 /* In the place of the caller that waits for its sources to be copied now, or for an urgent save. */
-void *copier_now_main(void *lane)
+void *copier_now_main(void *copier)
 {
-    copier_loop(lane, true);
+    copier_loop(copier, true);
     return NULL;
 }

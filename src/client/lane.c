@@ -11,6 +11,7 @@
 
 #define MAX_BLOCK_MS (10 * 60 * 1000)
 #define NICE_MAX 19
+#define PAGE 4096u
 
 /* --- fork ------------------------------------------------------------------------------------- */
 
@@ -154,17 +155,29 @@ int cairn_lane_open(const struct cairn_lane_options *given, cairn_lane **ret)
     return 0;
 }
 
+/* The first is that of saves that a caller waits for. */
+static int start_copier(struct cairn_lane *lane)
+{
+    struct copier *copier = &lane->copiers[lane->copier_count];
+    copier->lane = lane;
+    if (!copier->own)
+        copier->own = aligned_alloc(PAGE, PIECE_BYTES);
+    if (!copier->own)
+        return -ENOMEM;
+    int r = thread_start(&copier->thread, "cairn-copy",
+                         lane->copier_count ? copier_main : copier_now_main, copier);
+    lane->copier_count += r == 0;
+    return r;
+}
+
 /* Threads come with the first save: a process that only imports the library has none. */
 int lane_start(struct cairn_lane *lane)
 {
     fault_install();
     LOCK_SCOPE(&lane->lock);
     int r = 0;
-    while (lane->copier_count < lane->options.copy_threads + 1 && r == 0) {
-        r = thread_start(&lane->copiers[lane->copier_count], "cairn-copy",
-                         lane->copier_count ? copier_main : copier_now_main, lane);
-        lane->copier_count += r == 0;
-    }
+    while (lane->copier_count < lane->options.copy_threads + 1 && r == 0)
+        r = start_copier(lane);
     if (r == 0 && !lane->has_publisher) {
         r = thread_start(&lane->publisher, "cairn-publish", publisher_main, lane);
         lane->has_publisher = r == 0;
@@ -225,7 +238,7 @@ static void stop_threads(struct cairn_lane *lane)
     (void)pthread_cond_broadcast(&lane->opening.work);
     mutex_unlock(&lane->lock);
     for (unsigned i = 0; i < lane->copier_count; i++)
-        (void)pthread_join(lane->copiers[i], NULL);
+        (void)pthread_join(lane->copiers[i].thread, NULL);
     for (unsigned i = 0; i < lane->opening.thread_count; i++)
         (void)pthread_join(lane->opening.threads[i], NULL);
     if (lane->has_publisher)
@@ -257,6 +270,8 @@ int cairn_lane_close(cairn_lane *lane)
     if (!is_child)
         stop_threads(lane);
     lane_close_devices(lane, is_child);
+    for (size_t i = 0; i < ARRAY_LEN(lane->copiers); i++)
+        free(lane->copiers[i].own);
     refer_done(&lane->refer);
     leave_lanes(lane);
     mutex_lock(&lane->lock);

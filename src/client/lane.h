@@ -75,6 +75,13 @@ struct unreported {
     uint64_t lost; /* that found no place there */
 };
 
+/* A thread that copies pieces. */
+struct copier {
+    struct cairn_lane *lane;
+    pthread_t thread;
+    char *own; /* PIECE_BYTES, from a page on; freed when the threads have ended */
+};
+
 struct cairn_lane {
     struct cairn_lane *next; /* of the process; guarded by the list's lock */
     struct cairn_lane_options options;
@@ -83,8 +90,9 @@ struct cairn_lane {
     _Atomic uint64_t busy; /* bytes of sources and pieces under way that a fence may have to wait
                               for; changed with the lock held */
     _Atomic uint64_t blocked_ns;
-    pthread_t copiers[COPY_THREADS_MAX + 1], publisher; /* set before there are others */
+    struct copier copiers[COPY_THREADS_MAX + 1];
     unsigned copier_count;
+    pthread_t publisher; /* set before there are others */
     bool has_publisher, has_syncer;
     pthread_t syncer;
 
@@ -135,12 +143,12 @@ void lanes_note_error(const char *cause);
 
 void lane_log(struct cairn_lane *lane, int level, const char *fmt, ...) CAIRN_PRINTF(3, 4);
 
-/* --- threads of a lane; `lane` is their argument ---------------------------------------------- */
+/* --- threads of a lane: their argument is the lane, or a copier of it ------------------------- */
 
-void *opener_main(void *lane);     /* "cairn-open": started by calls, as they are needed */
-void *copier_main(void *lane);     /* "cairn-copy" */
-void *copier_now_main(void *lane); /* "cairn-copy", of saves that a caller waits for */
-void *publisher_main(void *lane);  /* "cairn-publish" */
+void *opener_main(void *lane);       /* "cairn-open": started by calls, as they are needed */
+void *copier_main(void *copier);     /* "cairn-copy" */
+void *copier_now_main(void *copier); /* "cairn-copy", of saves that a caller waits for */
+void *publisher_main(void *lane);    /* "cairn-publish" */
 void *syncer_main(void *lane); /* "cairn-sync": starts with the first wait for NVMe or the remote,
                                  looks as long as there are waits */
 void *device_main(void *lane); /* "cairn-device" */

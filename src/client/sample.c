@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "base/base.h"
+#include "client/save.h"
 
 #define LINE 64u
 #define STRIDE (64 * KIB)
@@ -20,21 +20,22 @@ static uint64_t mixed_line(uint64_t sum, const char *bytes, size_t length)
     return sum;
 }
 
-/* Where in a stride the line is: not always at its begin, where a matrix may have its first column.
- */
+/* Where in a stride the line is: in 1024 strides that follow each other, each place comes once. */
 static size_t line_of(size_t stride)
 {
     return (stride + 1) * 0x9e3779b97f4a7c15u % (STRIDE / LINE) * LINE;
 }
 
-uint64_t sample_of(const void *bytes, size_t length)
+uint64_t sample_of(const void *bytes, size_t length, size_t piece)
 {
     const char *from = bytes;
+    size_t first = piece * (PIECE_BYTES / STRIDE); /* stride of the source */
     uint64_t sum = length;
     for (size_t stride = 0; stride * STRIDE < length; stride++) {
         size_t at = stride * STRIDE, size = min_u64(STRIDE, length - at);
-        size_t line = size < STRIDE ? 0 : line_of(stride);
-        __builtin_prefetch(from + min_u64(at + AHEAD * STRIDE + line_of(stride + AHEAD), length));
+        size_t line = size < STRIDE ? 0 : line_of(first + stride);
+        __builtin_prefetch(from +
+                           min_u64(at + AHEAD * STRIDE + line_of(first + stride + AHEAD), length));
         sum = mixed_line(sum, from + at + line, min_u64(LINE, size - line));
     }
     return mixed_line(sum, from + length - min_u64(LINE, length), min_u64(LINE, length));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A sample tells whether much of a range of memory was changed, as by an update of parameters or
+/* A sample tells whether much of a piece of a source was changed, as by an update of parameters or
  * an average that is swapped in. It reads a cache line in every 64 KiB, so that a call
  * can take samples of all that it names. What changes between the lines is not seen. Pure. */
 #pragma once
@@ -7,4 +7,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-uint64_t sample_of(const void *bytes, size_t length);
+/* `piece`: its number in the source. The lines of each piece lie elsewhere, so that those of 64 MiB
+ * cross every column of a matrix. */
+uint64_t sample_of(const void *bytes, size_t length, size_t piece);

@@ -48,6 +48,9 @@ ROUTES = {
     "share_memory": lambda training: training.model.share_memory(),
     "share a tensor": lambda training: training.model.weight.data.share_memory_(),
     "free the storage": lambda training: training.model.weight.untyped_storage().resize_(0),
+    "set": lambda training: training.model.weight.data.set_(torch.zeros(3)),
+    "fill the storage": lambda training: training.model.weight.untyped_storage().fill_(7),
+    "swap": lambda training: torch.utils.swap_tensors(training.model.weight, torch.nn.Parameter(torch.zeros_like(training.model.weight))),
     "resize": lambda training: training.model.weight.data.resize_(3),
     "fork": fork,
 }

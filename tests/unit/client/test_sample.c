@@ -3,6 +3,7 @@
 #include "client/sample.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "../expect.h"
 #include "base/base.h"
@@ -24,15 +25,15 @@ Test(sample, is_that_of_the_same_bytes_alone)
 {
     for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++) {
         unsigned char *bytes = filled(lengths[n]);
-        uint64_t before = sample_of(bytes, lengths[n]);
-        assert_u64(sample_of(bytes, lengths[n]), before);
-        cr_assert(lengths[n] == 1 || sample_of(bytes, lengths[n] - 1) != before);
+        uint64_t before = sample_of(bytes, lengths[n], n);
+        assert_u64(sample_of(bytes, lengths[n], n), before);
+        cr_assert(lengths[n] == 1 || sample_of(bytes, lengths[n] - 1, n) != before);
         for (size_t i = 0; i < lengths[n]; i += sizeof(float)) /* one byte of each number */
             bytes[i] ^= 1;
-        cr_assert(sample_of(bytes, lengths[n]) != before, "%zu", lengths[n]);
+        cr_assert(sample_of(bytes, lengths[n], n) != before, "%zu", lengths[n]);
         free(bytes);
     }
-    assert_u64(sample_of(NULL, 0), sample_of(NULL, 0));
+    assert_u64(sample_of(NULL, 0, 0), sample_of(NULL, 0, 1));
 }
 
 /* Of two strides one lies in it with all of its line, or the ends of two do. */
@@ -40,14 +41,37 @@ Test(sample, sees_any_128_kib)
 {
     const size_t length = MIB + 12345, range = 128 * KIB;
     unsigned char *bytes = filled(length);
-    uint64_t before = sample_of(bytes, length);
+    uint64_t before = sample_of(bytes, length, 3);
     for (size_t from = 0; from + range <= length; from += 1000) {
         for (size_t i = from; i < from + range; i++)
             bytes[i] ^= 0x80;
-        cr_assert(sample_of(bytes, length) != before, "at %zu", from);
+        cr_assert(sample_of(bytes, length, 3) != before, "at %zu", from);
         for (size_t i = from; i < from + range; i++)
             bytes[i] ^= 0x80;
     }
-    assert_u64(sample_of(bytes, length), before);
+    assert_u64(sample_of(bytes, length, 3), before);
+    free(bytes);
+}
+
+/* One number of each row: the pieces of 64 MiB differ in where they are looked at. */
+Test(sample, sees_every_column)
+{
+    const size_t piece = MIB, size = 64 * piece, row = 16 * KIB;
+    unsigned char *bytes = calloc(1, size);
+    cr_assert(bytes);
+    for (size_t column = 0; column < row; column += 500) {
+        for (size_t at = column; at < size; at += row)
+            bytes[at] = 1;
+        bool is_seen = false;
+        for (size_t i = 0; i < size / piece && !is_seen; i++) {
+            unsigned char *of = bytes + i * piece;
+            uint64_t sample = sample_of(of, piece, i);
+            for (size_t at = column; at < piece; at += row)
+                of[at] = 0;
+            is_seen = sample_of(of, piece, i) != sample;
+        }
+        cr_assert(is_seen, "column at byte %zu", column);
+        memset(bytes, 0, size);
+    }
     free(bytes);
 }
