@@ -10,6 +10,7 @@ import zipfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 NAME = "cairnfs"
 LIBRARY = "libcairn.so.0"
+HOMEPAGE = "https://example.org/cairnfs"  # as in contrib/rpm
 with open(os.path.join(HERE, NAME, "__init__.py")) as source:
     VERSION = re.search(r'^__version__ = "(.*)"$', source.read(), re.MULTILINE)[1]
 METADATA = f"""\
@@ -20,6 +21,8 @@ Summary: Saves of PyTorch checkpoints that return at once
 License-Expression: Apache-2.0
 License-File: LICENSE
 Requires-Python: >=3.9
+Requires-Dist: torch>=2.4
+Project-URL: Homepage, {HOMEPAGE}
 """
 
 
@@ -34,7 +37,7 @@ def library():
 def files():
     package = os.path.join(HERE, NAME)
     for name in sorted(os.listdir(package)):
-        if name.endswith(".py"):
+        if name.endswith((".py", ".typed")):
             yield f"{NAME}/{name}", os.path.join(package, name)
     yield f"{NAME}/{LIBRARY}", library()
 

@@ -7,6 +7,13 @@
 
 The files are those of torch.save, read by plain torch.load. See docs/lazy-saves.md of CairnFS.
 """
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError as _why:
+    if _why.name != "torch":
+        raise
+    raise ModuleNotFoundError("cairnfs needs PyTorch 2.4 or later, and this Python has none: pip install torch", name="torch") from None
+
 from . import _fence
 from ._api import marker, prepare, save, stats, wait
 from ._fence import fence

@@ -1,24 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """save(), wait(), marker(), prepare(): what a training program calls."""
+from __future__ import annotations
+
 import ctypes
 import errno
 import os
 import pickle
 import sys
 import time
+from typing import IO, Any, Iterable
 
 import torch
 
 from . import _levels, _process, _records, _track
 from . import _library as lib
-from ._save import ON_ERROR, Save, below, level_of
+from ._save import ON_ERROR, Save, below, level_of, saved
 from ._start import FAULTS, FOR_TORCH, Plan, Range, milliseconds, start
 
 def save(
-    obj, path, *, lazy=True, format=None, mode=0o666, track=None, on_error="warn", max_block=None, refer=None,
-    pickle_module=pickle, pickle_protocol=2
-):  # fmt: skip
+    obj: Any, path: str | os.PathLike[str] | IO[bytes], *, lazy: bool | str = True, format: str | None = None, mode: int = 0o666,
+    track: Any = None, on_error: str = "warn", max_block: float | None = None, refer: bool | None = None, pickle_module: Any = pickle,
+    pickle_protocol: int = 2
+) -> Save:  # fmt: skip
     """Saves as torch.save does, and returns at once: parameters and optimizer state are copied beside the next forward and backward.
+    Returns a Save, whose result() waits until the file is there, and raises OSError if it failed. Raises what torch.save raises of an
+    object or a path. To an open file (io.BytesIO) torch.save writes, before this returns.
 
     lazy: True: what a known optimizer holds is copied later, all else before this returns. "all": everything is copied later, and the
     caller calls fence() before any of it changes. False: returns when the file is there.
@@ -27,6 +33,7 @@ def save(
     on_error: "warn", or "raise" at the next call of this package, the next step included.
     max_block: seconds that a fence may wait for this save before it fails.
     refer: take what is unchanged since the last save of this pattern of path from that file; None: where much of it is frozen.
+    mode: permissions of the file, less the umask (0o666). pickle_module, pickle_protocol: as of torch.save.
     """
     if on_error not in ON_ERROR:
         raise ValueError(f"on_error is {on_error!r}, not one of {', '.join(ON_ERROR)}")
@@ -35,6 +42,11 @@ def save(
     if lazy not in (True, False, "all"):
         raise ValueError(f'lazy is {lazy!r}, not True, False or "all"')
     _process.current().tell()
+    if hasattr(path, "write"):
+        if format == "safetensors":
+            raise TypeError(f"safetensors are saved to a path, not to a {type(path).__name__}")
+        _records.plain_save(obj, path, pickle_module, pickle_protocol)
+        return saved(path, on_error)
     if format == "safetensors" or format is None and str(os.fspath(path)).endswith(".safetensors"):
         from . import safetensors
 
@@ -46,11 +58,12 @@ def save(
 def save_torch(obj, path, plan, pickle_module=pickle, pickle_protocol=2, disable_byteorder_record=False):
     arguments = (pickle_module, pickle_protocol, True, disable_byteorder_record)
     try:
+        lib.library()
         target = _records.text_of(path)
         archive = _records.archive_name(target)
         records = _records.records_of(obj, pickle_module, pickle_protocol, disable_byteorder_record)
         records = [(name, data if isinstance(data, bytes) else Range(data)) for name, data in records]
-    except _records.NotCovered as why:
+    except (_records.NotCovered, lib.NoLibrary) as why:
         return save_plainly(why, obj, path, arguments, plan)
     try:
         return start(target, plan, records, lambda *given: begin_zip(archive, records, *given))
@@ -61,7 +74,7 @@ def save_torch(obj, path, plan, pickle_module=pickle, pickle_protocol=2, disable
 
 
 def save_plainly(why, obj, path, arguments, plan):
-    return _records.save_plainly(why, lambda: _records.plain_save(obj, path, *arguments), path, plan)
+    return _records.save_plainly(why, lambda: _records.plain_save(obj, path, *arguments), path, plan.on_error)
 
 
 def begin_zip(archive, items, path, sources, options, handle):
@@ -78,7 +91,10 @@ def begin_zip(archive, items, path, sources, options, handle):
     lib.check(code, path)
 
 
-def marker(path, data, after=None, *, replace=True, mode=0o666, on_error="warn", max_block=None):
+def marker(
+    path: str | os.PathLike[str], data: str | bytes, after: Iterable[Save] | None = None, *, replace: bool = True, mode: int = 0o666,
+    on_error: str = "warn", max_block: float | None = None
+) -> Save:  # fmt: skip
     """Writes a small file when the saves that it speaks of have their names: `latest`, a ".metadata", "done".
 
     after: Save objects; None: every save of this process that is under way, or failed below the marker's directory since it was last
@@ -105,6 +121,8 @@ def marker(path, data, after=None, *, replace=True, mode=0o666, on_error="warn",
         options = lib.SaveOptions(mode=mode, flags=flags, after=array, after_count=len(handles), max_block_ms=limit)
         code = lib.library().cairn_save_marker(process.open(), os.fsencode(path), data, len(data), options, ctypes.byref(result.slot))
         lib.check(code, path)
+    except lib.NoLibrary as why:
+        return _records.save_plainly(why, lambda: write_marker(os.fsdecode(path), data, replace, mode), path, on_error)
     except OSError as error:
         if error.errno not in FAULTS | {errno.ECANCELED}:
             raise
@@ -117,7 +135,19 @@ def marker(path, data, after=None, *, replace=True, mode=0o666, on_error="warn",
     return result
 
 
-def wait(path=None, level="published", timeout=None):
+def write_marker(path, data, replace, mode):
+    """Without the library: the saves that it speaks of are there."""
+    hidden = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.cairn-{os.getpid()}-0")
+    with open(os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+        file.write(data)
+    try:
+        (os.replace if replace else os.link)(hidden, path)
+    finally:
+        if os.path.lexists(hidden):
+            os.unlink(hidden)
+
+
+def wait(path: str | os.PathLike[str] | None = None, level: str = "published", timeout: float | None = None) -> None:
     """Waits for the saves of this process (below `path`: a file or a directory; None: all of them) to reach the level: "copied",
     "published", "nvme" (power loss does not take it), "remote" (in the object store). A progress bar is shown on a terminal.
     TimeoutError: `timeout` seconds have passed. Raises what a save below `path` failed with, if no call has raised it yet (a warning is
@@ -152,7 +182,7 @@ def raise_first(process, path):
         raise failed[0].error
 
 
-def prepare(*sources):
+def prepare(*sources: torch.nn.Module | torch.optim.Optimizer | torch.Tensor | int) -> None:
     """prepare(model, optimizer): takes the memory that device tensors pass through, once and before the training, so that no save has to.
     A number: that many bytes. What optimizers come to hold with their first step (two more copies for Adam) is counted."""
     process = _process.current()
@@ -173,7 +203,7 @@ def prepare(*sources):
         lib.check(lib.library().cairn_lane_prepare(lane, need))
 
 
-def stats():
+def stats() -> dict[str, int]:
     """The figures of the lane: a dict (see cairn_lane_stats in <cairn/cairn.h>)."""
     found = lib.LaneStats()
     if _process.current().lane is not None:

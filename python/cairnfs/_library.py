@@ -15,6 +15,10 @@ SOURCE_NOW = 1
 SAVE_EXCLUSIVE, SAVE_REFER, SAVE_NO_CRC, SAVE_CLEAN, SAVE_HOLD, SAVE_URGENT, SAVE_REGULAR = 1, 2, 4, 8, 16, 32, 64
 
 
+class NoLibrary(OSError):
+    """libcairn cannot be loaded; the text names every place that was tried. torch writes the files then."""
+
+
 class Sized(ctypes.Structure):
     """A struct that a caller fills: begins with its own size."""
 
@@ -134,7 +138,7 @@ def places():
 
 
 def library():
-    """The loaded library. OSError names every place that was tried."""
+    """The loaded library, or NoLibrary."""
     global _loaded
     if _loaded is None:
         with _loading:
@@ -151,14 +155,21 @@ def load():
         except OSError as error:
             problems.append(str(error))
     else:
-        raise OSError(f"cairnfs: {NAME} is not there ({'; '.join(problems)}): install CairnFS, or name the file in $CAIRN_LIBRARY")
+        raise NoLibrary(f"cannot load {NAME} ({'; '.join(problems)}): install CairnFS, or set $CAIRN_LIBRARY to the file")
+    try:
+        declare(loaded)
+    except AttributeError as why:
+        raise NoLibrary(f"{place} is of another version of CairnFS than this package ({why}): install both of one version") from None
+    return loaded
+
+
+def declare(loaded):
     for name, arguments in SIGNATURES.items():
         function = getattr(loaded, name)
         function.argtypes, function.restype = arguments, c_int
     loaded.cairn_save_free.argtypes, loaded.cairn_save_free.restype = (c_void_p,), None
     loaded.cairn_save_path.argtypes, loaded.cairn_save_path.restype = (c_void_p,), c_char_p
     loaded.cairn_error.argtypes, loaded.cairn_error.restype = (), c_char_p
-    return loaded
 
 
 def error_of(code, path=None):

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """install(): torch.save goes through the lane, with no line of the program changed."""
+from __future__ import annotations
+
 import os
 import pickle
 
 import torch
 
 from . import _api, _gate, _imports, _process, _records
+from . import _library as lib
 
 _installed = None  # "eager" or "lazy"
 
@@ -22,11 +25,12 @@ def save(
     _api.save_torch(obj, f, plan, pickle_module, pickle_protocol, _disable_byteorder_record)
 
 
-def install(lazy=None):
+def install(lazy: bool | None = None) -> None:
     """torch.save returns when the file is there (eager). lazy, or CAIRN_LAZY=1: it returns at once, and what the program does with files
     afterwards waits for it (see docs/lazy-saves.md). The same for what else saves: safetensors, Lightning and the Trainer of transformers,
-    now or when they are imported."""
+    now or when they are imported. OSError: libcairn cannot be loaded; nothing is changed then."""
     global _installed
+    lib.library()
     if lazy is None:
         lazy = os.environ.get("CAIRN_LAZY", "") not in ("", "0")
     _installed = "lazy" if lazy else "eager"
@@ -51,7 +55,7 @@ def gate_barrier(distributed):
     distributed.barrier = barrier
 
 
-def uninstall():
+def uninstall() -> None:
     """torch.save is torch's own again. Fences stay: saves may be under way."""
     global _installed
     if _installed is None:

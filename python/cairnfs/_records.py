@@ -219,8 +219,8 @@ def text_of(path):
     return path
 
 
-def save_plainly(why, function, path, plan):
+def save_plainly(why, function, path, on_error):
     """function() writes the file by itself, as without us: for what the lane does not cover. Exceptions are its own."""
     _log.once(f"{why}: written without the lane")
     function()
-    return saved(os.fspath(path), plan.on_error)
+    return saved(os.fspath(path), on_error)

@@ -28,7 +28,7 @@ from torch.futures import Future
 from . import _library as lib
 from . import _process, _ranks, _records
 from ._api import marker
-from ._log import logger
+from ._log import logger, once
 from ._start import Plan, Range, start
 
 BIG = 0xFFFFFFFF
@@ -46,6 +46,12 @@ class Writer(FileSystemWriter):
         self.saves, self.thread, self.error = [], None, None
 
     def write_data(self, plan, planner):
+        try:
+            lib.library()
+        except lib.NoLibrary as why:
+            once(f"{why}: written without the lane")
+            self.saves = []
+            return super().write_data(plan, planner)
         name = f"{plan.storage_data.prefix}{uuid.uuid4().hex[:12]}.distcp"
         parts, results = Parts(), []
         for item in plan.items:

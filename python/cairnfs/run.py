@@ -8,6 +8,7 @@ import runpy
 import sys
 
 from . import install
+from ._library import NoLibrary
 
 
 def main():
@@ -15,7 +16,11 @@ def main():
     if not arguments or arguments[0] in ("-h", "--help") or arguments[0] == "-m" and len(arguments) < 2:
         print(__doc__.strip(), file=sys.stdout if arguments[:1] in (["-h"], ["--help"]) else sys.stderr)
         return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
-    install()
+    try:
+        install()
+    except NoLibrary as why:
+        print(f"cairnfs.run: {why}", file=sys.stderr)
+        return 1
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         sys.path[0] = os.getcwd()

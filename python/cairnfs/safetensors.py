@@ -31,9 +31,10 @@ def save(tensors, path, *, metadata=None, lazy=True, mode=0o666, track=None, on_
     """As cairnfs.save(), of a dict of tensors. What safetensors refuses is refused in its words."""
     plan = Plan(lazy, mode, track, on_error, max_block, refer)
     try:
+        lib.library()
         target = _records.text_of(path)
         items, header, offsets = layout(tensors, metadata)
-    except _records.NotCovered as why:
+    except (_records.NotCovered, lib.NoLibrary) as why:
         return save_plainly(why, tensors, path, metadata, plan)
     try:
         return start(target, plan, items, lambda *given: begin(header, offsets, *given))
@@ -44,7 +45,7 @@ def save(tensors, path, *, metadata=None, lazy=True, mode=0o666, track=None, on_
 
 
 def save_plainly(why, tensors, path, metadata, plan):
-    return _records.save_plainly(why, lambda: plain_save_file(tensors, path, metadata), path, plan)
+    return _records.save_plainly(why, lambda: plain_save_file(tensors, path, metadata), path, plan.on_error)
 
 
 def begin(header, offsets, path, sources, options, handle):

@@ -48,8 +48,10 @@ def test_wheel(request, cairn, package, directory):
     [wheel] = glob.glob(wheels + "/*.whl")
     with zipfile.ZipFile(wheel) as archive:
         assert archive.testzip() is None
+        metadata = archive.read(next(name for name in archive.namelist() if name.endswith("/METADATA"))).decode()
+        assert "\nRequires-Dist: torch>=2.4\n" in metadata and "\nProject-URL: " in metadata
         names = {name.partition("/")[2] for name in archive.namelist() if name.startswith("cairnfs/")}
-    assert names == {name for name in os.listdir(os.path.join(PYTHON, "cairnfs")) if name.endswith(".py")} | {"libcairn.so.0"}
+    assert names == {name for name in os.listdir(os.path.join(PYTHON, "cairnfs")) if name.endswith((".py", ".typed"))} | {"libcairn.so.0"}
     pip("install", "--no-deps", "--target", top, wheel)
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CAIRN_LIBRARY")}
     command = [sys.executable, "-c", PROGRAM, os.path.realpath(top), os.path.join(cairn.mnt, "state.pt")]
