@@ -11,7 +11,7 @@ void cause_clear(void)
     cause[0] = '\0';
 }
 
-static void format_whole_words(char *buf, size_t size, const char *fmt, va_list ap)
+void cause_vformat(char *buf, size_t size, const char *fmt, va_list ap)
 {
     static const char more[] = " ...";
     check(size > 0);
@@ -28,7 +28,7 @@ void cause_format(char *buf, size_t size, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    format_whole_words(buf, size, fmt, ap);
+    cause_vformat(buf, size, fmt, ap);
     va_end(ap);
 }
 
@@ -37,7 +37,7 @@ void cause_note(const char *fmt, ...)
     char text[CAUSE_MAX]; /* an argument may be the cause so far */
     va_list ap;
     va_start(ap, fmt);
-    format_whole_words(text, sizeof text, fmt, ap);
+    cause_vformat(text, sizeof text, fmt, ap);
     va_end(ap);
     memcpy(cause, text, sizeof cause);
 }

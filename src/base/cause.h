@@ -5,6 +5,8 @@
  * behind a whole word. */
 #pragma once
 
+#include <stdarg.h>
+
 #include "base/base.h"
 
 #define CAUSE_MAX 1024 /* also of the last error of a tier and of the remote */
@@ -14,6 +16,7 @@ void cause_note(const char *fmt, ...) CAIRN_PRINTF(1, 2);
 
 /* Formats a line for people, of which the beginning counts. */
 void cause_format(char *buf, size_t size, const char *fmt, ...) CAIRN_PRINTF(3, 4);
+void cause_vformat(char *buf, size_t size, const char *fmt, va_list ap);
 
 /* "": none was noted. Valid until the thread notes or clears. */
 const char *cause_text(void);

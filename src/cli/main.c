@@ -71,7 +71,12 @@ static int execute_command(const struct command *command, int argc, char **argv)
 static void report_unknown(const char *name)
 {
     const char *guess = command_guess(name);
-    if (name[0] == '-')
+    if (name[0] == '/') /* a type of "fuse.cairn" in fstab comes here */
+        text_print(stderr,
+                   "cairn: unknown command '%s'; to mount it, run: cairn mount STORE MOUNTPOINT; "
+                   "the type for mount(8) and fstab is cairnfs",
+                   name);
+    else if (name[0] == '-')
         text_print(stderr, "cairn: unknown option %s; see 'cairn help'", name);
     else if (guess)
         text_print(stderr, "cairn: unknown command '%s'; did you mean '%s'?", name, guess);

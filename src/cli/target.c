@@ -22,8 +22,22 @@ int target_mounts(const struct command *command, struct mount_list *ret)
     return r < 0 ? CLI_FAILED : CLI_OK;
 }
 
-int target_no_mount(const struct command *command, const char *argument)
+/* A mountpoint, or else a path on a mount. */
+static const struct mount_entry *find_mount(const struct mount_list *list, const char *path)
 {
+    const struct mount_entry *mount = mounts_find(list, path);
+    struct stat st;
+    return mount || stat(path, &st) < 0 ? mount : mounts_find_device(list, st.st_dev);
+}
+
+/* A path that is deeper in a mount is told from one that is on none. */
+int target_no_mount(const struct command *command, const struct mount_list *list,
+                    const char *argument)
+{
+    const struct mount_entry *mount = find_mount(list, argument);
+    if (mount)
+        return complain_usage(command, "%s is on the mount %s; give that", argument,
+                              mount->mountpoint);
     return complain_usage(command, "%s is not a CairnFS mountpoint; 'cairn status' lists them",
                           argument);
 }
@@ -34,14 +48,6 @@ static int take_mount(const struct mount_entry *mount, struct target *ret)
     return CLI_OK;
 }
 
-/* A mountpoint, or else a path on a mount. */
-static const struct mount_entry *find_mount(const struct mount_list *list, const char *path)
-{
-    const struct mount_entry *mount = mounts_find(list, path);
-    struct stat st;
-    return mount || stat(path, &st) < 0 ? mount : mounts_find_device(list, st.st_dev);
-}
-
 int target_of_mount(const struct command *command, const char *argument, struct target *ret)
 {
     struct mount_list list;
@@ -49,7 +55,7 @@ int target_of_mount(const struct command *command, const char *argument, struct 
     if (code != CLI_OK)
         return code;
     const struct mount_entry *mount = find_mount(&list, argument);
-    code = mount ? take_mount(mount, ret) : target_no_mount(command, argument);
+    code = mount ? take_mount(mount, ret) : target_no_mount(command, &list, argument);
     mounts_done(&list);
     return code;
 }

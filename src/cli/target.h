@@ -31,4 +31,5 @@ CAIRN_MUST_CHECK int target_find(const struct command *command, const struct mou
                                  uint64_t *ret_ino);
 
 /* The message for an argument that is not a mountpoint; returns the exit status. */
-int target_no_mount(const struct command *command, const char *argument);
+int target_no_mount(const struct command *command, const struct mount_list *list,
+                    const char *argument);

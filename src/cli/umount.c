@@ -407,7 +407,7 @@ static int execute_umount(const struct command *command, int argc, char **argv)
     /* Unreadable: then nothing is known of its end, either. */
     if (mount && service_left_stage(mount->store, &request.stage) < 0)
         request.stage = NULL;
-    code = mount ? umount_one(mount, &request) : target_no_mount(command, *operands);
+    code = mount ? umount_one(mount, &request) : target_no_mount(command, &list, *operands);
     free(request.stage);
     mounts_done(&list);
     return code;

@@ -8,6 +8,7 @@
 
 #include <sys/uio.h>
 
+#include "base/cause.h"
 #include "base/waiters.h"
 #include "format/record.h"
 #include "overlay/ns.h"
@@ -157,7 +158,7 @@ struct commit_status {
     uint64_t healed_chunks_total; /* stored anew from another tier */
     struct encode_counts encoded;
     uint64_t errors;
-    char last_error[256];
+    char last_error[CAUSE_MAX];
     int64_t last_error_ns; /* monotonic */
 };
 

@@ -185,10 +185,10 @@ void store_note_waiting(struct store *store, unsigned waiting)
 
 void horizon_error(struct store *store, const char *fmt, ...)
 {
-    char text[256];
+    char text[CAUSE_MAX];
     va_list ap;
     va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
+    cause_vformat(text, sizeof text, fmt, ap);
     va_end(ap);
     mutex_lock(&store->commit->horizon.lock);
     int64_t now = clock_monotonic_ns();

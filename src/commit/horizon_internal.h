@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sys/types.h>
 
+#include "base/cause.h"
 #include "base/lock.h"
 #include "base/waiters.h"
 #include "commit/horizon.h"
@@ -26,7 +27,7 @@ struct horizon {
     bool noted;  /* there are new operations, or a new caller waits: a round, where it is urgent */
     int64_t rest_until; /* monotonic ns: the writeback thread waits, at most until then; 0: not */
     uint64_t errors;
-    char last_error[256];
+    char last_error[CAUSE_MAX];
     int64_t last_error_ns;
     uint64_t target_bytes; /* of the target that is being written, still to go */
     struct {

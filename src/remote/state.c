@@ -45,7 +45,7 @@ void remote_error(struct remote *remote, int error, const char *fmt, ...)
     char text[CAUSE_MAX], cause[CAUSE_MAX] = "", whole[sizeof remote->shared.error];
     va_list ap;
     va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
+    cause_vformat(text, sizeof text, fmt, ap);
     va_end(ap);
     if (error < 0)
         remote->tier->ops->last_error(remote->tier, cause, sizeof cause);
