@@ -35,7 +35,8 @@ static void print_successor(const cJSON *successor)
     if (cJSON_IsTrue(json_part(successor, "wanted")) && !cJSON_IsTrue(json_part(successor, "kept")))
         status_print_row(
             "  successor",
-            "none: the holder process has died; if the daemon dies too, the mount ends");
+            "no holder now: its process has died, and another is about to be started; if the "
+            "daemon dies too, the mount ends");
     if (json_number(successor, "deaths") > 0)
         status_print_row(
             "  deaths",

@@ -23,7 +23,10 @@
 #define LOG_TAIL_MAX (64 * KIB)
 #define NOFILE_WANTED 65536
 #define STOP_EXTENSION_US 60000000
-#define HOLDER_RETRY_NS (60ll * 1000000000)
+/* A holder that died sooner has died quickly; then the next one is started later and later. */
+#define HOLDER_STEADY_NS (60ll * 1000000000)
+#define HOLDER_FIRST_BACKOFF_NS 1000000000ll
+#define HOLDER_BACKOFFS_MAX 6u /* doublings: a minute */
 
 /* Everything that a mount process holds. */
 struct mount_process {
@@ -34,11 +37,13 @@ struct mount_process {
     int ready_fd;  /* of the waiting parent; -1 in the foreground */
     int notify_fd; /* of the service manager; -1: none */
     char *log_path;
-    bool has_log;         /* it is open */
-    uint64_t log_start;   /* how long it was before */
-    uint64_t bytes_left;  /* to carry, when the end was reported last */
-    pid_t holder;         /* that this process has started; 0: none */
-    int64_t holder_tried; /* monotonic ns; 0: never */
+    bool has_log;           /* it is open */
+    uint64_t log_start;     /* how long it was before */
+    uint64_t bytes_left;    /* to carry, when the end was reported last */
+    pid_t holder;           /* that this process has started; 0: none */
+    int64_t holder_tried;   /* monotonic ns; 0: never */
+    int64_t holder_next;    /* when another is started, while there is none; 0: there is one */
+    unsigned holder_deaths; /* quick ones, and failed starts, in a row */
     struct service *service;
     struct control *control;
 };
@@ -233,19 +238,38 @@ static int replace_dead_holder(struct mount_process *p, int64_t now)
     return r;
 }
 
+/* There is no holder since a moment ago. The first death is answered at once. */
+static void note_holder_death(struct mount_process *p, int64_t now)
+{
+    bool quick = p->holder_tried && now - p->holder_tried < HOLDER_STEADY_NS;
+    p->holder_deaths = quick ? p->holder_deaths + 1 : 0;
+    int64_t wait = p->holder_deaths ? HOLDER_FIRST_BACKOFF_NS
+                                          << min_u64(p->holder_deaths - 1, HOLDER_BACKOFFS_MAX)
+                                    : 0;
+    p->holder_next = now + wait;
+    if (wait)
+        log_warn("the holder process has died again; there is no holder now: if the daemon dies, "
+                 "the mount ends; the next one is started in %lld s",
+                 (long long)(wait / 1000000000));
+}
+
+/* Called about once a second while there is no holder. */
 static void replace_holder(void *arg)
 {
     struct mount_process *p = arg;
     int64_t now = clock_monotonic_ns();
     if (p->holder > 0 && waitpid(p->holder, NULL, WNOHANG) == p->holder)
         p->holder = 0;
-    if (p->holder_tried && now - p->holder_tried < HOLDER_RETRY_NS)
+    if (!p->holder_next)
+        note_holder_death(p, now);
+    if (now < p->holder_next)
         return;
+    p->holder_next = 0;
     p->holder_tried = now;
     int r = replace_dead_holder(p, now);
     if (r < 0)
-        log_error("the holder process has died, and no other can be started (%s): if the daemon "
-                  "dies, the mount ends",
+        log_error("the holder process has died, and no other can be started (%s): there is no "
+                  "holder now; if the daemon dies, the mount ends",
                   strerror(-r));
     else
         log_warn("the holder process has died; another one (pid %d) replaces it", (int)p->holder);

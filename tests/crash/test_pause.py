@@ -555,3 +555,27 @@ def upgraded(kept):
     done = kept.cairn("upgrade", kept.mnt)
     assert done.returncode == 0, done
     return kept.successor()["upgrades"]
+
+
+def test_holders_that_die_one_after_the_other(kept):
+    """Each is replaced, the second at the latest a few seconds later: one that died a moment after it started was not, for a minute."""
+    kept.mount()
+    path = os.path.join(kept.mnt, "file")
+    rig.write_file(path, b"kept")
+    holder = kept.proc.pid
+    try:
+        for number in range(3):
+            os.kill(holder, signal.SIGKILL)
+            if number == 0:
+                kept.proc.wait(rig.PATIENCE * 10)
+            else:
+                rig.poll(lambda deaths=number: kept.log().count("there is no holder now") == deaths, 10, "a word of it")
+                assert kept.successor()["kept"] is False and "no holder now" in kept.cairn("status", kept.mnt).stdout
+            holder = rig.poll(lambda last=holder: holder_of(kept.store, last), 20, "another holder")
+        daemon = kept.status()["pid"]
+        rig.poll(lambda: kept.successor()["kept"], 10, "the holder's readiness")
+        os.kill(daemon, signal.SIGKILL)
+        assert rig.read_file(path) == b"kept" and kept.status()["pid"] != daemon
+    finally:
+        assert kept.cairn("umount", kept.mnt).returncode == 0
+    kept.proc = None
