@@ -90,6 +90,22 @@ static void progress_show_error(struct progress *p, const char *command, const c
     p->last_error = xstrdup(error->valuestring);
 }
 
+/* Returns true if nothing is uploaded as long as the mount lasts. */
+static bool goal_needs_new_view(struct progress *p, const char *command,
+                                const struct horizon_goal *goal, const cJSON *reply)
+{
+    const char *why =
+        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(reply, "view_not_made_anew"));
+    if (!goal->is_remote || !why)
+        return false;
+    progress_end(p);
+    complain(command,
+             "store %s: its view is damaged, so nothing is uploaded; unmount without --drain "
+             "remote and mount again, which rebuilds it; it is not rebuilt now: %s",
+             goal->store, why);
+    return true;
+}
+
 /* Returns true if the remote will never have the data: another writer has taken it over. */
 static bool goal_is_lost(struct progress *p, const char *command, const struct horizon_goal *goal,
                          const cJSON *reply)
@@ -120,7 +136,7 @@ static int goal_evaluate(struct progress *p, const char *command, const struct h
     }
     if (reached >= goal->seq)
         return 1;
-    if (goal_is_lost(p, command, goal, reply))
+    if (goal_is_lost(p, command, goal, reply) || goal_needs_new_view(p, command, goal, reply))
         return -EREMOTEIO;
     (void)control_get_u64(reply, goal->is_remote ? "remote_missing_bytes" : "missing_bytes",
                           &missing);

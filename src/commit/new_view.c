@@ -15,6 +15,7 @@
 #define EXAMINE_EVERY_NS (300ll * 1000000000)
 /* Beside the room that the view takes now: what recovery writes besides. */
 #define SPARE (64 * MIB)
+#define JOURNAL_FAILS "the journal, from which it is made, cannot be read in full"
 
 static char *new_view_marker_path(const struct store *store)
 {
@@ -35,29 +36,22 @@ static int new_view_note_batch(const struct journal_batch *batch, void *arg)
     return 0;
 }
 
-/* From the anchor to the last batch: with less, the start would refuse the mount. */
-static bool journal_is_whole(struct store *store)
+/* From the anchor that a start would have to the last batch: with less, it would refuse the mount.
+ * What is before that anchor was trimmed, and this mount began with an earlier one. */
+static bool journal_is_whole(struct store *store, const struct head *head)
 {
     const struct journal now = store->commit->journal;
-    bool ends_at_anchor = store->commit->anchor.exists &&
-                          memcmp(store->commit->anchor.chain, now.chain, CHAIN_LEN) == 0;
+    const struct anchor begun = store->commit->anchor;
+    if (head)
+        journal_set_anchor(store, head);
+    const struct anchor *anchor = &store->commit->anchor;
+    bool ends_at_anchor = anchor->exists && memcmp(anchor->chain, now.chain, CHAIN_LEN) == 0;
     struct reaching reaching = {.chain = now.chain, .found = ends_at_anchor};
     int r = journal_read(store, 0, new_view_note_batch, &reaching);
     bool is_damaged = store->commit->journal.damage.found;
     store->commit->journal = now;
+    store->commit->anchor = begun;
     return r == 0 && reaching.found && !is_damaged;
-}
-
-static bool runs_are_whole(struct store *store)
-{
-    if (!store->commit->anchor.exists)
-        return true;
-    struct head *head = xmalloc(sizeof *head);
-    int r = local_head_read(store, head);
-    if (r == 0)
-        r = runs_verify(store, head);
-    free(head);
-    return r == 0;
 }
 
 static __thread uint64_t summed; /* nftw() takes no argument of ours */
@@ -82,14 +76,26 @@ static bool new_view_has_room(struct store *store)
            store->tier->ops->space(store->tier, &space) == 0 && space.free_bytes >= summed + SPARE;
 }
 
+static const char *why_source_fails(struct store *store)
+{
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    int r = local_head_read(store, head);
+    if (r == -ENOENT && !store->commit->anchor.exists)
+        return journal_is_whole(store, NULL) ? NULL : JOURNAL_FAILS;
+    if (r < 0)
+        return "the head with which the journal begins cannot be read";
+    if (!journal_is_whole(store, head))
+        return JOURNAL_FAILS;
+    return runs_verify(store, head) == 0
+               ? NULL
+               : "the runs with which the journal begins cannot be read in full";
+}
+
 static const char *why_it_stays(struct store *store)
 {
     if (!new_view_has_room(store))
         return "the disk has no room for another one beside it";
-    if (!journal_is_whole(store))
-        return "the journal, from which it is made, cannot be read in full";
-    return runs_are_whole(store) ? NULL
-                                 : "the runs with which the journal begins cannot be read in full";
+    return why_source_fails(store);
 }
 
 /* --- a live mount ----------------------------------------------------------------------------- */

@@ -125,7 +125,7 @@ static const struct front_adopted *adopted_of(const struct service *service)
     return holder_link && holder_link->is_adopting ? &holder_link->adopted : NULL;
 }
 
-static int service_open_store(struct service *service, struct service_error *error)
+static int service_try_to_open(struct service *service, struct service_error *error)
 {
     const struct mount_options *o = service->options;
     struct store_options options = {.path = service->store_path,
@@ -144,6 +144,8 @@ static int service_open_store(struct service *service, struct service_error *err
         return r;
     char *text = NULL;
     r = store_open(&options, &service->store, &text);
+    if (r == -ERESTART)
+        return r;
     if (r < 0)
         return fail_usage(error, MOUNT_FAILED,
                           text ? text : xasprintf("%s: %s", service->store_path, strerror(-r)));
@@ -153,6 +155,19 @@ static int service_open_store(struct service *service, struct service_error *err
     return r < 0 ? fail_usage(error, MOUNT_SYSTEM,
                               xasprintf("cannot start threads: %s", strerror(-r)))
                  : 0;
+}
+
+static int service_open_store(struct service *service, struct service_error *error)
+{
+    int r = service_try_to_open(service, error);
+    if (r == -ERESTART)
+        r = service_try_to_open(service, error);
+    if (r == -ERESTART)
+        r = fail_usage(error, MOUNT_FAILED,
+                       xasprintf("the view of %s is damaged, and cannot be made anew; see the log, "
+                                 "and look at that disk",
+                                 service->store_path));
+    return r;
 }
 
 static char *kernel_options(const struct mount_options *o)

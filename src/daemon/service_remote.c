@@ -138,6 +138,8 @@ int remote_side_open(struct service *service, struct remote_options *ret,
         *ret_error = (struct service_error){MOUNT_USAGE, text};
         return r;
     }
+    free(service->remote.name); /* of a try before */
+    free(service->remote.holder);
     service->remote.name = xstrdup(address.text);
     service->remote.holder = remote_holder_name(service);
     *ret = (struct remote_options){.name = service->remote.name,
@@ -185,7 +187,11 @@ void remote_side_end(struct service *service)
     int64_t reported_at = 0;
     uint64_t ticket, seen = event_count(&side->end_changed);
     store_wait_remote(service->store, store_newest(service->store), on_drained, service, &ticket);
-    while (atomic_load(&side->drain_at_end) && !atomic_load(&side->is_drained)) {
+    const char *stays;
+    /* No upload gets through a damaged view, and there is no mount any more that a successor could
+     * take over. */
+    while (atomic_load(&side->drain_at_end) && !atomic_load(&side->is_drained) &&
+           !store_view_is_lost(service->store, &stays)) {
         service_report_ending(service, service_remote_status_of(service).behind_bytes, true,
                               &reported_at);
         (void)event_wait(&side->end_changed, &seen, clock_monotonic_ns() + TICK_MS * MS_NS);
@@ -302,12 +308,21 @@ uint64_t remote_side_missing_bytes(struct service *service, uint64_t seq)
            store_missing_bytes(service->store, seq);
 }
 
+/* Only a start makes the view anew, and there will be none as long as the mount lasts. */
+static void add_hopeless_view(struct service *service, cJSON *reply)
+{
+    const char *stays = atomic_load(&service->renewal.stays), *why;
+    if (stays && store_view_is_lost(service->store, &why))
+        (void)cJSON_AddStringToObject(reply, "view_not_made_anew", stays);
+}
+
 void remote_side_add_horizon(struct service *service, uint64_t newest, cJSON *reply)
 {
     struct remote_status s = service_remote_status_of(service);
     (void)cJSON_AddStringToObject(reply, "remote_state", state_words[s.state]);
     if (s.state == REMOTE_NONE)
         return;
+    add_hopeless_view(service, reply);
     control_add_u64(reply, "remote", store_remote_horizon(service->store));
     control_add_u64(reply, "remote_missing_bytes",
                     s.behind_bytes + store_missing_bytes(service->store, newest));

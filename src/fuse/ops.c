@@ -266,10 +266,14 @@ static int ops_add_entry(const struct fs_entry *entry, void *arg)
     struct stat st = {.st_ino = entry->ino, .st_mode = entry->type};
     size_t left = d->size - d->len, need;
     if (d->plus) {
-        /* An entry that was removed since it was listed is left out. */
-        if (fs_getattr(d->front->fs, entry->ino, &st) < 0)
+        /* An entry that was removed since it was listed is left out. If its attributes cannot be
+         * read, it comes without them. */
+        int r = fs_getattr(d->front->fs, entry->ino, &st);
+        if (r == -ENOENT)
             return 0;
-        struct fuse_entry_param e = front_entry(d->front, &st);
+        struct fuse_entry_param e = {.attr = {.st_ino = entry->ino, .st_mode = entry->type}};
+        if (r == 0)
+            e = front_entry(d->front, &st);
         need = fuse_add_direntry_plus(d->req, d->buf + d->len, left, entry->name, &e,
                                       (off_t)entry->offset);
     } else {

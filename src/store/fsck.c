@@ -188,18 +188,33 @@ static int fsck_check_opened(struct fsck *fsck, char **ret_text)
     return r;
 }
 
+static int fsck_open_and_check(struct fsck *fsck, const char *path, char **ret_text)
+{
+    struct store_options options = {.path = path, .writeback_threads = 1};
+    fsck->problems = 0;
+    fsck->chunks = fsck->bytes = fsck->remote_only_chunks = 0;
+    int r = store_open_bare(&options, &fsck->store, ret_text);
+    if (r < 0)
+        return r;
+    r = fsck_check_opened(fsck, ret_text);
+    if (fsck->store->view && view_is_damaged(fsck->store->view) && !fsck->store->own->view_is_new)
+        r = -ERESTART;
+    store_discard(fsck->store);
+    return r < 0 ? r : fsck->problems;
+}
+
 int store_fsck(const char *path, void (*report)(const char *line, bool is_problem, void *arg),
                void *arg)
 {
-    struct store_options options = {.path = path, .writeback_threads = 1};
     struct fsck fsck = {.report = report, .arg = arg};
     char *text = NULL;
-    int r = store_open_bare(&options, &fsck.store, &text);
-    if (r == 0) {
-        r = fsck_check_opened(&fsck, &text);
-        if (r == 0)
-            r = fsck.problems;
-        store_discard(fsck.store);
+    int r = fsck_open_and_check(&fsck, path, &text);
+    if (r == -ERESTART) {
+        free(text);
+        text = NULL;
+        report("the view is damaged: it is made anew from the journal, and the check begins again",
+               false, arg);
+        r = fsck_open_and_check(&fsck, path, &text);
     }
     if (text)
         report(text, true, arg);

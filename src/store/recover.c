@@ -422,6 +422,9 @@ static int recover_take_over(struct store *store, struct replay *rp, char **ret_
 {
     stage_begin_recovery(store->stage, store->epoch);
     int r = replay_stage(store, rp);
+    /* Then the layers may be wrong, and they must not become the stage's. */
+    if (r == 0 && view_is_damaged(store->view))
+        r = -EUCLEAN;
     if (r == 0)
         r = stage_adopt(store->stage, store->epoch, store->options.adopting);
     if (r == 0)

@@ -61,10 +61,12 @@ static int replace_view(struct store *store, const struct head *head, bool keep_
     _cleanup_free_ char *path = xasprintf("%s/view", store->path);
     close_view(store);
     int r = io_remove_tree(made);
-    if (r == 0)
-        r = keep_old ? set_view_aside(store) : remove_view(store);
+    if (r == 0 && !keep_old)
+        r = remove_view(store); /* there may be no room for both */
     if (r == 0)
         r = make_view(store, head);
+    if (r == 0 && keep_old)
+        r = set_view_aside(store);
     if (r == 0 && rename(made, path) < 0)
         r = -errno;
     if (r == 0)
@@ -147,6 +149,23 @@ static int open_and_replay(struct store *store, bool *ret_is_behind)
     return view_replay_journal(store, store->own->whole_journal ? 0 : applied);
 }
 
+static bool recover_view_cannot_read(const struct store *store)
+{
+    return !store->view || view_is_unreadable(store->view);
+}
+
+/* A disk that misread once is asked again. If it cannot read the view at all, the journal may still
+ * make another. */
+static int open_and_replay_patiently(struct store *store, bool *ret_is_behind)
+{
+    int r = open_and_replay(store, ret_is_behind);
+    if (r != -EIO || !recover_view_cannot_read(store))
+        return r;
+    close_view(store);
+    r = open_and_replay(store, ret_is_behind);
+    return r == -EIO && recover_view_cannot_read(store) ? -EUCLEAN : r;
+}
+
 int recover_view(struct store *store, char **ret_text)
 {
     _cleanup_free_ char *path = xasprintf("%s/view", store->path);
@@ -157,7 +176,7 @@ int recover_view(struct store *store, char **ret_text)
             xasprintf("the disk of %s is full; free 32 MiB there and mount again", store->path);
         return r;
     }
-    r = open_and_replay(store, &is_behind);
+    r = open_and_replay_patiently(store, &is_behind);
     if (r == -ENODATA) {
         /* The view follows only what was durable: then the journal has lost its end. Going on from
          * what is left would drop the packs of acknowledged data, so nothing is touched. */
@@ -167,13 +186,15 @@ int recover_view(struct store *store, char **ret_text)
                               store->path);
         return -EUCLEAN;
     }
-    if ((r == 0 || r == -EIO) && !journal_found(store).damage.found && new_view_is_asked(store))
-        r = -EUCLEAN;
+    bool is_lost = new_view_is_asked(store) || (store->view && view_is_damaged(store->view));
+    if (is_lost && !journal_found(store).damage.found)
+        r = -EUCLEAN; /* whatever it was taken for */
     bool rebuilds = r == -ESTALE || (r == -EUCLEAN && !journal_found(store).damage.found);
     if (rebuilds)
         r = rebuild_view(store, is_behind);
     if (rebuilds && r == 0)
         r = new_view_settled(store);
+    store->own->view_is_new = rebuilds && r == 0;
     struct journal_found found = journal_found(store);
     /* All that it knew is lost: packs that nothing names are kept. */
     store->own->met_damage = store->own->met_damage || (rebuilds && !is_behind) ||

@@ -152,8 +152,17 @@ static int open_medium(struct store *store, bool create, char **ret_text)
     return r < 0 ? r : adopt_clean_up(store, ret_text);
 }
 
+/* The next start makes it anew, whatever it reads of it. */
+static void leave_damaged_view(struct store *store)
+{
+    if (store->view && view_is_damaged(store->view) && store_ask_for_new_view(store) < 0)
+        log_warn("%s cannot be written: the next start may not see that the view is damaged",
+                 store->path);
+}
+
 static void store_free(struct store *store, bool stage_is_empty)
 {
+    leave_damaged_view(store);
     fetch_free(store->fetch);
     session_close_stage(store, stage_is_empty);
     commit_free(store);
@@ -169,6 +178,13 @@ static void store_free(struct store *store, bool stage_is_empty)
     explicit_bzero(&store->sb.key, sizeof store->sb.key);
     free(store->path);
     free(store);
+}
+
+/* Damage may be met anywhere in an opening, also where another meaning is given to the error. None
+ * of its steps is lost by being repeated. */
+static bool must_open_again(const struct store *store)
+{
+    return store->view && view_is_damaged(store->view) && !store->own->view_is_new;
 }
 
 int store_open(const struct store_options *options, struct store **ret, char **ret_text)
@@ -188,6 +204,12 @@ int store_open(const struct store_options *options, struct store **ret, char **r
     if (r == 0 && store->remote)
         r = remote_hold(store->remote, ret_text);
     remote_watch_end(store->remote);
+    if (must_open_again(store)) {
+        log_warn("the view is damaged: opening the store again, with a new one");
+        free(*ret_text);
+        *ret_text = NULL;
+        r = -ERESTART;
+    }
     if (r < 0) {
         store_free(store, false);
         return r;

@@ -21,7 +21,8 @@
 #include "remote/remote.h"
 
 /* Opens or makes the store and recovers. On failure *ret_text says in one line what is wrong and
- * what to do (caller frees). The caller holds STORE/lock. */
+ * what to do (caller frees). -ERESTART: its view is damaged; the next call, with another
+ * options->remote.tier, makes it anew. The caller holds STORE/lock. */
 CAIRN_MUST_CHECK int store_open(const struct store_options *options, struct store **ret,
                                 char **ret_text);
 

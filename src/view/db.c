@@ -8,9 +8,16 @@
 #define READ_TRIES 2
 #define STALL_TRIES 5000 /* 10 s: then the writer tries again later */
 
+static bool is_corruption(const char *message)
+{
+    return strncmp(message, "Corruption", strlen("Corruption")) == 0;
+}
+
+/* A file of the database that is gone does not come back, as what a disk cannot read may. */
 int db_error(const char *doing, char *message)
 {
-    int r = strncmp(message, "Corruption", strlen("Corruption")) == 0 ? -EUCLEAN : -EIO;
+    bool is_damage = is_corruption(message) || strstr(message, strerror(ENOENT));
+    int r = is_damage ? -EUCLEAN : -EIO;
     log_error("view: %s: %s", doing, message);
     cause_note("the view: %s: %s; mount again: it is made anew where it is damaged", doing,
                message);
@@ -22,6 +29,14 @@ static int note_damage(struct view *view, int r)
 {
     if (r == -EUCLEAN)
         atomic_store(&view->is_damaged, true);
+    return r;
+}
+
+int db_read_error(struct view *view, char *message)
+{
+    int r = note_damage(view, db_error("cannot read", message));
+    if (r == -EIO)
+        atomic_store(&view->is_unreadable, true);
     return r;
 }
 
@@ -73,11 +88,6 @@ int db_write(struct view *view, rocksdb_writebatch_t *batch, const rocksdb_write
     return r;
 }
 
-static bool is_corruption(const char *message)
-{
-    return strncmp(message, "Corruption", strlen("Corruption")) == 0;
-}
-
 /* Data that a disk misread once are not damaged: a block that does not verify is read again. */
 static void get_verified(struct view *view, rocksdb_readoptions_t *options, const struct key *key,
                          struct value *ret_value, char **ret_message)
@@ -104,7 +114,7 @@ int db_get(struct view *view, const struct snap *snap, const struct key *key,
     if (r < 0)
         return r;
     if (message)
-        return note_damage(view, db_error("cannot read", message));
+        return db_read_error(view, message);
     return ret_value->data ? 0 : -ENOENT;
 }
 
@@ -156,16 +166,16 @@ void scan_next(struct scan *scan)
     rocksdb_iter_next(scan->iter);
 }
 
-int iter_error(rocksdb_iterator_t *iter)
+int iter_error(struct view *view, rocksdb_iterator_t *iter)
 {
     char *message = NULL;
     rocksdb_iter_get_error(iter, &message);
-    return message ? db_error("cannot read", message) : 0;
+    return message ? db_read_error(view, message) : 0;
 }
 
 int scan_error(struct scan *scan)
 {
-    return scan->iter ? note_damage(scan->view, iter_error(scan->iter)) : scan->error;
+    return scan->iter ? iter_error(scan->view, scan->iter) : scan->error;
 }
 
 void scan_close(struct scan *scan)

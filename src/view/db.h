@@ -17,7 +17,8 @@ struct view {
     char *path;
     struct view_uses uses;
     _Atomic bool has_failed; /* a write did: there is no other until it is opened anew */
-    _Atomic bool is_damaged; /* RocksDB found corruption in its files */
+    _Atomic bool is_damaged; /* RocksDB found corruption in its files, or a row does not decode */
+    _Atomic bool is_unreadable; /* a read failed otherwise */
     rocksdb_options_t *options;
     rocksdb_cache_t *cache;
     rocksdb_env_t *env;
@@ -46,10 +47,13 @@ static inline void value_done(struct value *v)
 
 #define _cleanup_value_ __attribute__((cleanup(value_done)))
 
-/* Takes RocksDB's message (not NULL): logs it, frees it, gives -EUCLEAN or -EIO. */
+/* Takes RocksDB's message (not NULL): logs it, frees it, gives -EUCLEAN (its files are damaged, or
+ * some are missing) or -EIO. */
 CAIRN_MUST_CHECK int db_error(const char *doing, char *message);
+/* The same of a read, which the view remembers. */
+CAIRN_MUST_CHECK int db_read_error(struct view *view, char *message);
 /* Error that made an iterator stop, or 0. */
-CAIRN_MUST_CHECK int iter_error(rocksdb_iterator_t *iter);
+CAIRN_MUST_CHECK int iter_error(struct view *view, rocksdb_iterator_t *iter);
 
 /* Writes a batch (`options` NULL: the usual ones). After an error nothing is written any more,
  * until view_reopen(). With `change` held. */

@@ -286,7 +286,7 @@ static int seek_unchanged(struct txn *txn, const struct key *key, struct found *
         ret->value = (const uint8_t *)rocksdb_iter_value(iter, &ret->value_len);
         return 0;
     }
-    int r = iter_error(iter);
+    int r = iter_error(txn->view, iter);
     return r < 0 ? r : -ENOENT;
 }
 

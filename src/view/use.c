@@ -179,6 +179,11 @@ bool view_is_damaged(struct view *view)
     return atomic_load(&view->is_damaged);
 }
 
+bool view_is_unreadable(struct view *view)
+{
+    return atomic_load(&view->is_unreadable);
+}
+
 bool view_has_failed(struct view *view)
 {
     return atomic_load(&view->has_failed);

@@ -98,11 +98,10 @@ static int check_empty(struct view *view)
     rocksdb_iterator_t *iter = rocksdb_create_iterator(view->db, view->read);
     rocksdb_iter_seek_to_first(iter);
     bool empty = !rocksdb_iter_valid(iter);
-    char *message = NULL;
-    rocksdb_iter_get_error(iter, &message);
+    int r = iter_error(view, iter);
     rocksdb_iter_destroy(iter);
-    if (message)
-        return db_error("cannot read", message);
+    if (r < 0)
+        return r;
     if (!empty)
         log_error("view: the database has no state");
     return empty ? 0 : -EUCLEAN;
@@ -303,13 +302,13 @@ int view_flush(struct view *view)
 }
 
 /* Errors of the database are in the log already; a value that does not decode is not. */
-static int note_damaged(int r, const char *what, uint64_t id)
+static int note_damaged(struct view *view, int r, const char *what, uint64_t id)
 {
     if (r != -EUCLEAN)
         return r;
+    atomic_store(&view->is_damaged, true);
     log_error("view: %s %llu is damaged", what, (unsigned long long)id);
-    cause_note("in the view, %s %llu is damaged; unmount, delete STORE/view, mount again", what,
-               (unsigned long long)id);
+    cause_note("in the view, %s %llu is damaged; it is made anew", what, (unsigned long long)id);
     return r;
 }
 
@@ -319,7 +318,7 @@ int view_inode(struct view *view, uint64_t ino, struct view_inode *ret_inode)
     int r = db_get_inode(view, NULL, ino, &row);
     if (r == 0)
         *ret_inode = row.pub;
-    return note_damaged(r, "inode", ino);
+    return note_damaged(view, r, "inode", ino);
 }
 
 int view_lookup(struct view *view, uint64_t parent, const char *name, size_t name_len,
@@ -332,18 +331,18 @@ int view_lookup(struct view *view, uint64_t parent, const char *name, size_t nam
     _cleanup_value_ struct value value = {0};
     int r = db_get(view, NULL, &key, &value);
     return r < 0 ? r
-                 : note_damaged(name_decode(value.data, value.len, ret_entry),
+                 : note_damaged(view, name_decode(value.data, value.len, ret_entry),
                                 "a name in directory", parent);
 }
 
 /* Bytes of a value that hangs on inode `ino` into the caller's buffer. */
-static ssize_t view_copy_bytes(uint64_t ino, const struct value *value, void *buf, size_t size,
-                               bool ask_length)
+static ssize_t view_copy_bytes(struct view *view, uint64_t ino, const struct value *value,
+                               void *buf, size_t size, bool ask_length)
 {
     const uint8_t *bytes;
     size_t len;
-    int r =
-        note_damaged(bytes_decode(value->data, value->len, &bytes, &len), "a value of inode", ino);
+    int r = note_damaged(view, bytes_decode(value->data, value->len, &bytes, &len),
+                         "a value of inode", ino);
     if (r < 0)
         return r;
     if (ask_length && size == 0)
@@ -361,7 +360,7 @@ ssize_t view_readlink(struct view *view, uint64_t ino, char *buf, size_t size)
     key_u64(&key, KEY_LINK, ino);
     _cleanup_value_ struct value value = {0};
     int r = db_get(view, NULL, &key, &value);
-    return r < 0 ? r : view_copy_bytes(ino, &value, buf, size, false);
+    return r < 0 ? r : view_copy_bytes(view, ino, &value, buf, size, false);
 }
 
 ssize_t view_getxattr(struct view *view, uint64_t ino, const char *name, size_t name_len, void *buf,
@@ -378,7 +377,7 @@ ssize_t view_getxattr(struct view *view, uint64_t ino, const char *name, size_t 
         r = db_get_inode(view, NULL, ino, &row);
         return r < 0 ? r : -ENODATA;
     }
-    return r < 0 ? r : view_copy_bytes(ino, &value, buf, size, true);
+    return r < 0 ? r : view_copy_bytes(view, ino, &value, buf, size, true);
 }
 
 int view_local_chunk(struct view *view, const struct chunk_name *name, struct view_local_chunk *ret)
@@ -389,7 +388,7 @@ int view_local_chunk(struct view *view, const struct chunk_name *name, struct vi
     key_chunk(&key, name);
     int r = db_get(view, NULL, &key, &value);
     if (r == 0)
-        r = note_damaged(chunk_row_decode(name, value.data, value.len, &row),
+        r = note_damaged(view, chunk_row_decode(name, value.data, value.len, &row),
                          "the entry of a chunk of pack", row.entry.pack);
     if (r == 0)
         *ret = (struct view_local_chunk){row.entry, row.refs, row.dependents};
@@ -416,8 +415,8 @@ int view_pack(struct view *view, uint64_t pack, struct view_pack *ret_pack)
     struct pack_row row;
     int r = db_get(view, NULL, &key, &value);
     if (r == 0)
-        r = note_damaged(pack_row_decode(pack, value.data, value.len, &row), "the account of pack",
-                         pack);
+        r = note_damaged(view, pack_row_decode(pack, value.data, value.len, &row),
+                         "the account of pack", pack);
     if (r == 0)
         *ret_pack = row.pub;
     return r;

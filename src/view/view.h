@@ -49,9 +49,11 @@ void view_compact_leftovers(struct view *view);
 /* Did a write fail? Then nothing more is written (-EIO) until it was opened anew; reads go on. Any
  * thread. */
 bool view_has_failed(struct view *view);
-/* Did RocksDB find corruption, in a read that was repeated or in a write, since view_open()?
- * Opening it anew mends nothing then. Any thread. */
+/* Did RocksDB find corruption, in a read that was repeated or in a write, since view_open()? Or is
+ * a row none? Opening it anew mends nothing then. Any thread. */
 bool view_is_damaged(struct view *view);
+/* Did a read fail since view_open() for another reason, as of a disk? Any thread. */
+bool view_is_unreadable(struct view *view);
 /* Closes the database and opens it anew, under readers: for one that has failed. It may lack what
  * it had applied last; until that is applied again, reads give -EIO. -EBUSY: some read takes long;
  * try again. Errors of opening: reads give -EIO until a later try. Blocks readers for as long as it
