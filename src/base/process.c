@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include "base/clock.h"
@@ -10,6 +11,8 @@
 /* Fields of /proc/PID/stat, counted from the state, which comes behind the name. */
 #define FIELD_THREADS 17
 #define FIELD_STARTED 19
+
+#define NOFILE_WANTED 65536
 
 static ssize_t read_process_file(pid_t pid, const char *file, char *buf, size_t size)
 {
@@ -93,4 +96,28 @@ int process_await_end(pid_t child, int timeout_ms)
         ;
     (void)close(end.fd);
     return end.revents != 0;
+}
+
+static void raise_limit(int resource, rlim_t wanted)
+{
+    struct rlimit limit;
+    if (getrlimit(resource, &limit) < 0)
+        return;
+    struct rlimit raised = {.rlim_cur = wanted, .rlim_max = max_u64(limit.rlim_max, wanted)};
+    if (setrlimit(resource, &raised) == 0)
+        return;
+    limit.rlim_cur = min_u64(limit.rlim_max, wanted);
+    (void)setrlimit(resource, &limit);
+}
+
+void process_raise_limits(void)
+{
+    raise_limit(RLIMIT_NOFILE, NOFILE_WANTED);
+    raise_limit(RLIMIT_FSIZE, RLIM_INFINITY);
+}
+
+uint64_t process_file_max(void)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) < 0 ? UINT64_MAX : limit.rlim_cur;
 }

@@ -24,3 +24,9 @@ bool process_lives(const struct process *process);
 CAIRN_MUST_CHECK int process_end_fd(pid_t child);
 /* Waits for that for at most `timeout_ms`. 1: it has ended; 0: not yet; -errno. */
 CAIRN_MUST_CHECK int process_await_end(pid_t child, int timeout_ms);
+
+/* Raises the limits of file sizes and of descriptors as far as this process may: root to what a
+ * store needs, others to their hard limits. */
+void process_raise_limits(void);
+/* Bytes that a file may have which this process writes. */
+uint64_t process_file_max(void);

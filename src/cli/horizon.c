@@ -16,8 +16,11 @@
 
 static volatile sig_atomic_t interrupted;
 
+#define REFUSED_NS (10ll * 1000000000) /* then a disk that takes no file is not waited for */
+
 struct progress {
-    bool shown; /* standard error is a terminal */
+    int64_t refused_since; /* NVMe takes nothing; monotonic ns; 0: it does */
+    bool shown;            /* standard error is a terminal */
     bool drawn;
     int64_t began;
     uint64_t most; /* bytes left when it was most: the whole of the bar */
@@ -124,6 +127,27 @@ static bool goal_is_lost(struct progress *p, const char *command, const struct h
     return true;
 }
 
+/* Returns true if NVMe has taken nothing for a while, which waiting does not change. */
+static bool goal_is_refused(struct progress *p, const char *command,
+                            const struct horizon_goal *goal, const cJSON *reply)
+{
+    int64_t now = clock_monotonic_ns();
+    if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(reply, "nvme_refuses")))
+        p->refused_since = 0;
+    else if (p->refused_since == 0)
+        p->refused_since = now;
+    if (p->refused_since == 0 || now - p->refused_since < REFUSED_NS)
+        return false;
+    const char *error = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(reply, "error"));
+    progress_end(p);
+    complain(command,
+             "store %s: nothing can be written to its disk: %s. Data that is not on NVMe stays in "
+             "the stage of the mount, which is kept. Give the disk room, inodes or write access, "
+             "then try again",
+             goal->store, error ? error : "see 'cairn status'");
+    return true;
+}
+
 /* Evaluates the reply to "horizon" for one goal; returns as goal_poll(). */
 static int goal_evaluate(struct progress *p, const char *command, const struct horizon_goal *goal,
                          const cJSON *reply, uint64_t *ret_left)
@@ -138,6 +162,8 @@ static int goal_evaluate(struct progress *p, const char *command, const struct h
         return 1;
     if (goal_is_lost(p, command, goal, reply) || goal_needs_new_view(p, command, goal, reply))
         return -EREMOTEIO;
+    if (goal_is_refused(p, command, goal, reply))
+        return -EIO;
     (void)control_get_u64(reply, goal->is_remote ? "remote_missing_bytes" : "missing_bytes",
                           &missing);
     *ret_left = goal->bytes > 0 ? min_u64(goal->bytes, missing) : missing;

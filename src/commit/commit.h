@@ -72,9 +72,13 @@ uint64_t store_horizon(struct store *store);
  * it. The store's. */
 struct event *store_progress(struct store *store);
 
+/* Can nothing be written to NVMe now, whatever is tried (no inode, a limit, read-only)? */
+bool store_refuses(struct store *store);
+
 /* Calls `fn` once: with 0 when the horizon is at `seq` or later (at once, if it is), with
- * -ESHUTDOWN when the store stops. While a caller waits, limits and low priority are lifted.
- * *ret_ticket names the wait, for store_unwait(). */
+ * -ESHUTDOWN when the store stops, with another error when nothing can be written to NVMe now.
+ * While a caller waits, limits and low priority are lifted. *ret_ticket names the wait, for
+ * store_unwait(). */
 void store_wait(struct store *store, uint64_t seq, waiter_fn *fn, void *arg, uint64_t *ret_ticket);
 
 /* Newest cut that the remote has; 0: none. */

@@ -104,6 +104,15 @@ void horizon_advance(struct store *store, uint64_t seq)
     event_signal(&store->commit->progress);
 }
 
+void horizon_refuse(struct store *store, int error)
+{
+    struct waiters all = WAITERS_EMPTY(all);
+    mutex_lock(&store->commit->horizon.lock);
+    waiters_take(&store->commit->horizon.waiters, UINT64_MAX, &all);
+    mutex_unlock(&store->commit->horizon.lock);
+    waiters_call(&all, error);
+}
+
 /* The number of the newest operation, which is `cut` at least. */
 static uint64_t raise_newest(struct store *store, uint64_t cut)
 {

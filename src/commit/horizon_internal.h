@@ -51,6 +51,8 @@ struct priority {
 void horizon_init(struct store *store);
 void horizon_done(struct store *store);
 void horizon_advance(struct store *store, uint64_t seq);
+/* Ends all waits with the error, whose cause is noted: nothing can be written now. */
+void horizon_refuse(struct store *store, int error);
 /* There is an operation more. Writeback wakes up for it only if a caller waits, or if it would come
  * too late for it: small operations come by the ten thousand. */
 void horizon_note(struct store *store);

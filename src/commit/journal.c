@@ -341,6 +341,10 @@ static int make_segment_file(struct store *store, uint64_t number, uint64_t need
     int r = store->tier->ops->remove(store->tier, object);
     if (r == 0)
         r = store->tier->ops->log_create(store->tier, object, room);
+    if (r == -EFBIG) { /* a limit of file sizes: as long as need be */
+        room = max_u64(FIRST_ROOM, align_up(SEGMENT_HEADER_LEN + need, 4096));
+        r = store->tier->ops->log_create(store->tier, object, room);
+    }
     if (r == 0) {
         journal->room = room;
         journal->bytes += room;

@@ -94,7 +94,14 @@ static void release_caught_up(struct store *store)
 static int lag_mend_view(struct store *store)
 {
     int r = room_for_view(store);
-    return r < 0 || !view_has_failed(store->view) ? r : view_reopen(store->view);
+    if (r < 0 || !view_has_failed(store->view))
+        return r;
+    r = view_reopen(store->view);
+    if (r == -ENOSPC || r == -EDQUOT) {
+        room_give_files(store);
+        r = view_reopen(store->view);
+    }
+    return r;
 }
 
 /* After a try: a pause before the next, where it failed. */

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "codec/encode.h"
 #include "commit/internal.h"
 
@@ -179,8 +180,12 @@ static struct new_pack *begin_pack_locked(struct store *store)
  * holds itself: dead packs go, the deepest first. */
 static bool pack_has_place_for(const struct new_pack *pack, const struct chunk_entry *entry)
 {
-    return pack_end_with(pack->data_len, entry) <= PACK_DATA_MAX &&
-           pack->count < PACK_ENTRIES_MAX && (pack->count == 0 || pack->depth == entry->depth);
+    /* Packs stay within the limit of file sizes: an eighth is for the index. */
+    uint64_t most = process_file_max(), index = most / 8;
+    uint64_t data_max = min_u64(PACK_DATA_MAX, most - index),
+             entries_max = min_u64(PACK_ENTRIES_MAX, index / PACK_ENTRY_LEN_MAX);
+    return pack->count == 0 || (pack_end_with(pack->data_len, entry) <= data_max &&
+                                pack->count < entries_max && pack->depth == entry->depth);
 }
 
 /* Copies a stored chunk into the pack that is being filled; *entry gets its place. */

@@ -14,6 +14,7 @@
 #include "base/cause.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "commit/internal.h"
 
 #define AHEAD_MAX (512 * MIB)
@@ -27,6 +28,10 @@
 /* The share of a compaction's room for names and attributes when content has all else: they need
  * little, and wait for no content. */
 #define CHANGES_SHARE (8 * MIB)
+#define REFUSE_TRIES 5u /* of a cut, in about 0.3 s */
+/* Empty files held for packs that are shorter than a unit of room, so that what was acknowledged
+ * needs no inode that others may have taken. */
+#define FILES_AHEAD 16u
 /* The part of the disk that is never promised to content: what the view and the journal grow by,
  * and the pack that a compaction makes before those go that it makes room of. With less the view
  * could not follow the cut that drops them. */
@@ -129,7 +134,9 @@ static int room_reserve(struct store *store, const struct limits *limits, uint64
     /* Held room already serves as the margin too: others would fill it if it were given back. */
     if (wanted > limits->by_disk)
         wanted = max_u64(align_down(limits->by_disk, MIB), min_u64(limits->held, wanted));
-    int r = store->tier->ops->reserve(store->tier, wanted, ret_held);
+    int r = store->tier->ops->reserve(store->tier, wanted, FILES_AHEAD, ret_held);
+    if (r == -EFBIG || r == -EMFILE)
+        process_raise_limits();
     if (r < 0 && r != -ENOSPC)
         horizon_error(store, "nvme: allocating room failed: %s", strerror(-r));
     return r;
@@ -238,6 +245,49 @@ static int admit_locked(struct store *store, uint64_t need)
     return need <= store->commit->room.granted ? 0 : -EAGAIN;
 }
 
+/* Errors that another try in another file does not mend, unlike those of a bad sector. */
+static bool is_refusal(int error)
+{
+    return error == -ENOSPC || error == -EDQUOT || error == -EFBIG || error == -EROFS ||
+           error == -EMFILE || error == -ENFILE;
+}
+
+static int note_refusal(int error)
+{
+    cause_note("nothing can be written to NVMe: %s; what was written before stays in the stage",
+               strerror(-error));
+    return error == -EDQUOT ? -ENOSPC : error == -EFBIG || error == -EROFS ? error : -EIO;
+}
+
+void room_note_try(struct store *store, unsigned tries, int error)
+{
+    int refusal = is_refusal(error) ? error : 0;
+    if (refusal && tries < REFUSE_TRIES)
+        return;
+    mutex_lock(&store->commit->room.lock);
+    bool is_new = refusal != store->commit->room.refusal;
+    store->commit->room.refusal = refusal;
+    mutex_unlock(&store->commit->room.lock);
+    if (refusal == -EFBIG || refusal == -EMFILE)
+        process_raise_limits(); /* they were lowered under the daemon */
+    if (is_new && refusal)
+        log_error("nvme: nothing can be written (%s): writers and fsync get an error until it can; "
+                  "what was written before stays in the stage",
+                  strerror(-refusal));
+    if (is_new && !refusal)
+        log_info("nvme: it can be written again");
+    if (refusal)
+        horizon_refuse(store, note_refusal(refusal));
+    if (refusal && store->commit->on_room)
+        store->commit->on_room(store->commit->on_room_arg);
+}
+
+bool store_refuses(struct store *store)
+{
+    LOCK_SCOPE(&store->commit->room.lock);
+    return store->commit->room.refusal != 0;
+}
+
 /* Has the request waited, and was a whole search since then in vain? */
 static int refuse_locked(const struct store *store)
 {
@@ -254,6 +304,8 @@ int store_admit(struct store *store, uint64_t bytes)
 {
     uint64_t need = staged_need(store) + bytes;
     LOCK_SCOPE(&store->commit->room.lock);
+    if (store->commit->room.refusal)
+        return note_refusal(store->commit->room.refusal);
     int r = admit_locked(store, need);
     return r < 0 ? refuse_locked(store) : 0;
 }
@@ -262,6 +314,8 @@ int store_admit_change(struct store *store, uint64_t bytes)
 {
     uint64_t need = staged_bytes(store) + bytes;
     LOCK_SCOPE(&store->commit->room.lock);
+    if (store->commit->room.refusal)
+        return note_refusal(store->commit->room.refusal);
     if (need <= store->commit->room.with_changes)
         return 0;
     ask_for_room_locked(store);
@@ -374,14 +428,24 @@ int room_for_view(struct store *store)
     /* Others filled the disk: what we hold gives way, for what it is held for is being
      * written now. */
     uint64_t held = 0;
-    r = store->tier->ops->reserve(
-        store->tier, space.held_bytes > 2 * VIEW_MIN ? space.held_bytes - 2 * VIEW_MIN : 0, &held);
+    r = store->tier->ops->reserve(store->tier, bytes_less(space.held_bytes, 2 * VIEW_MIN),
+                                  FILES_AHEAD, &held);
     mutex_lock(&store->commit->room.lock);
     store->commit->room.granted = min_u64(held, store->commit->room.granted);
     mutex_unlock(&store->commit->room.lock);
     if (r == 0)
         r = store->tier->ops->space(store->tier, &space);
     return r < 0 ? r : space.free_bytes >= VIEW_MIN ? 0 : -ENOSPC;
+}
+
+void room_give_files(struct store *store)
+{
+    struct tier_space space;
+    uint64_t held = 0;
+    if (store->tier->ops->space(store->tier, &space) < 0 ||
+        store->tier->ops->reserve(store->tier, space.held_bytes, 0, &held) < 0)
+        return; /* then the view finds none, either */
+    log_info("nvme: inodes that were held for packs are given to the view's database");
 }
 
 /* Is all that happened before durable, and known to the view? */

@@ -20,6 +20,9 @@ uint64_t room_available(struct store *store);
 uint64_t room_available_with(struct store *store, uint64_t more);
 /* The view's database cannot bear a full disk: there is room for it to write, or -ENOSPC. */
 CAIRN_MUST_CHECK int room_for_view(struct store *store);
+/* Gives inodes that are held back to the medium: the view's database found none. Until the room is
+ * adjusted again, in a second. */
+void room_give_files(struct store *store);
 /* Could one more pack be made, and be in a cut that the view follows, beside all that is staged? */
 bool room_for_moving(struct store *store);
 /* Bytes that would have to come free until all is held that should be. */

@@ -17,6 +17,7 @@ struct room {
     bool scarce;      /* there is less room than asked for */
     bool hopeless;    /* and the last search for more was in vain */
     int64_t searched; /* when that began; monotonic ns */
+    int refusal;      /* a cut cannot be written for it, an error by which no file can be made; 0 */
     uint64_t granted; /* what may be staged: allocated ahead by the tier, and not taken by packs
                          since that was looked at */
     uint64_t with_changes;              /* what may be staged and changed in names and attributes */
@@ -34,6 +35,11 @@ bool room_is_short(struct store *store);
  * that came free, or may. If not, and room is short, waiting has no sense for a writer that did so
  * before. */
 void room_settle(struct store *store, int64_t began, bool found);
+/* A cut could not be written in `tries` tries, the last one for `error`; or it was (0). Where that
+ * says that no file can be made or written on NVMe (no inode, a quota, a limit, read-only), what
+ * adds data gets an error at once, and so does fsync, until a later try succeeds. What was
+ * acknowledged stays in the stage. */
+void room_note_try(struct store *store, unsigned tries, int error);
 /* A pack of that length takes it of what is held. */
 void room_spend(struct store *store, uint64_t bytes);
 /* store_admit() for the writeback thread itself: -ENOSPC when the last search was in vain. */

@@ -239,11 +239,15 @@ static int write_target(struct store *store, const struct target *target, const 
 static bool carry_and_retry(struct store *store, const struct target *target,
                             const struct drops *drops)
 {
-    for (int64_t ms = RETRY_MS_MIN; write_target(store, target, drops) < 0;
-         ms = ms < RETRY_MS_MAX / 2 ? 2 * ms : RETRY_MS_MAX) {
+    int64_t ms = RETRY_MS_MIN;
+    int r;
+    for (unsigned tries = 1; (r = write_target(store, target, drops)) < 0; tries++) {
+        room_note_try(store, tries, r);
         if (!horizon_pause(store, ms)) /* for a disk: nothing says when it has recovered */
             return false;
+        ms = ms < RETRY_MS_MAX / 2 ? 2 * ms : RETRY_MS_MAX;
     }
+    room_note_try(store, 0, 0);
     return true;
 }
 

@@ -21,7 +21,6 @@
 #include "daemon/upgrade.h"
 
 #define LOG_TAIL_MAX (64 * KIB)
-#define NOFILE_WANTED 65536
 #define STOP_EXTENSION_US 60000000
 /* A holder that died sooner has died quickly; then the next one is started later and later. */
 #define HOLDER_STEADY_NS (60ll * 1000000000)
@@ -90,28 +89,13 @@ static void write_oom_score(const char *score)
         return; /* only root may lower it; the mount works without */
 }
 
-/* Only root may raise the hard limit; others get as much as it allows. */
-static void raise_limit(int resource, rlim_t wanted)
-{
-    struct rlimit limit;
-    if (getrlimit(resource, &limit) < 0)
-        return;
-    struct rlimit raised = {.rlim_cur = wanted, .rlim_max = max_u64(limit.rlim_max, wanted)};
-    if (setrlimit(resource, &raised) == 0)
-        return;
-    limit.rlim_cur = min_u64(limit.rlim_max, wanted);
-    (void)setrlimit(resource, &limit);
-}
-
 /* The chunk key and users' data are in memory: forbids core files and reading by other processes.
  * Sets the OOM score first: a process that is not dumpable may not write it. */
 static void harden_process(void)
 {
     struct rlimit none = {0, 0};
     write_oom_score("-900");
-    raise_limit(RLIMIT_NOFILE, NOFILE_WANTED);
-    raise_limit(RLIMIT_FSIZE,
-                RLIM_INFINITY); /* of the shell that mounts: the stage is one large file */
+    process_raise_limits(); /* those of the shell that mounts: the stage is one large file */
     (void)setrlimit(RLIMIT_CORE, &none);
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     (void)umask(077);

@@ -296,9 +296,13 @@ int service_start(const struct service_plan *plan, struct service **ret,
     return 0;
 }
 
+/* Long enough for what may pass, such as a descriptor that is free again. */
+#define REFUSED_MAX_NS (30ll * 1000000000)
+
 struct draining {
-    uint64_t seen;   /* of the store's progress */
-    int64_t tick_at; /* monotonic ns */
+    uint64_t seen;         /* of the store's progress */
+    int64_t tick_at;       /* monotonic ns */
+    int64_t refused_since; /* nothing can be written to NVMe; 0: it can */
 };
 
 /* Has writeback hurry, and waits until it got on, or a tick is due. */
@@ -313,12 +317,25 @@ static void await_progress(struct service *service, struct draining *draining)
     (void)event_wait(store_progress(service->store), &draining->seen, draining->tick_at);
 }
 
-/* Everything that was acknowledged becomes durable; errors are retried as long as it takes. */
-static void service_drain(struct service *service)
+/* No file can be made or written on NVMe, and waiting does not change that. */
+static bool is_hopeless(struct service *service, struct draining *draining)
+{
+    int64_t now = clock_monotonic_ns();
+    if (!store_refuses(service->store))
+        draining->refused_since = 0;
+    else if (draining->refused_since == 0)
+        draining->refused_since = now;
+    return draining->refused_since && now - draining->refused_since > REFUSED_MAX_NS;
+}
+
+/* Everything that was acknowledged becomes durable; errors of the disk are retried as long as it
+ * takes. False: NVMe takes no file, and what is missing there stays in the stage, for the next
+ * mount. */
+static bool service_drain(struct service *service)
 {
     int r;
     struct draining draining = {.seen = event_count(store_progress(service->store))};
-    while ((r = store_seal_all(service->store)) == -EAGAIN)
+    while ((r = store_seal_all(service->store)) == -EAGAIN && !is_hopeless(service, &draining))
         await_progress(service, &draining);
     if (r < 0)
         log_error(
@@ -330,12 +347,19 @@ static void service_drain(struct service *service)
         service_report_ending(service, store_missing_bytes(service->store, seq), false,
                               &ending_reported_at);
         await_progress(service, &draining);
+        if (is_hopeless(service, &draining)) {
+            log_error("nothing can be written to NVMe: %llu MiB stay in the stage; mount again, on "
+                      "this machine and before it restarts, when it can",
+                      (unsigned long long)(store_missing_bytes(service->store, seq) / MIB));
+            return false;
+        }
         if (clock_monotonic_ns() - reported_at > 5000000000) {
             reported_at = clock_monotonic_ns();
             log_info("draining: %llu MiB left",
                      (unsigned long long)(store_missing_bytes(service->store, seq) / MIB));
         }
     }
+    return true;
 }
 
 static void await_stop(struct service *service)
@@ -360,13 +384,15 @@ int service_serve(struct service *service)
         await_stop(service);
     while (!front_is_over(service->front) && service_upgrade_try(service));
     atomic_store(&service->life, SERVICE_ENDS);
+    bool is_drained = true;
     if (!front_is_over(service->front)) {
         log_info("stopping: writing the stage to NVMe first");
-        service_drain(service);
+        is_drained = service_drain(service);
     }
     stop_front(service);
     fs_settle(service->fs);
-    service_drain(service);
+    if (!is_drained || !service_drain(service))
+        return -EIO;
     remote_side_end(service);
     log_info("%s is unmounted; all data is on NVMe", service->store_path);
     return 0;

@@ -268,6 +268,7 @@ cJSON *handle_horizon(struct service *service, const cJSON *request)
     control_add_u64(reply, "missing_bytes", store_missing_bytes(service->store, s.newest_seq));
     if (s.nvme.errors && clock_monotonic_ns() - s.nvme.last_error_ns < URGENT_LEASE_NS)
         (void)cJSON_AddStringToObject(reply, "error", s.nvme.last_error);
+    (void)cJSON_AddBoolToObject(reply, "nvme_refuses", store_refuses(service->store));
     remote_side_add_horizon(service, s.newest_seq, reply);
     return reply;
 }

@@ -135,13 +135,15 @@ static void sync_done(int result, void *arg)
     TAILQ_REMOVE(&front->locked.syncing, syncing, link);
     front->locked.synced++;
     mutex_unlock(&front->locked.lock);
-    if (result < 0)
+    bool is_refused = result == -ENOSPC || result == -EFBIG || result == -EROFS;
+    if (result < 0 && !is_refused && result != -EIO)
         cause_note(
             "the wait cannot succeed: the mount ends, or another writer has taken over its remote");
-    else
+    if (result == 0)
         result = fs_after_barrier(front->fs, syncing->ino, syncing->level);
     if (result < 0) {
-        (void)fuse_reply_err(syncing->req, front_failed(front, syncing->ino, "fsync", -EIO));
+        int r = is_refused ? result : -EIO;
+        (void)fuse_reply_err(syncing->req, front_failed(front, syncing->ino, "fsync", r));
     } else {
         reply_synced(syncing->req, syncing->written);
     }

@@ -133,12 +133,12 @@ static int fault_log_append(struct tier *tier, const char *object, uint64_t offs
     return r < 0 ? r : below->ops->log_append(below, object, offset, buf, len);
 }
 
-static int fault_reserve(struct tier *tier, uint64_t bytes, uint64_t *ret_held)
+static int fault_reserve(struct tier *tier, uint64_t bytes, unsigned files, uint64_t *ret_held)
 {
     int r = ask_fault(tier, "reserve", "");
     struct tier *below = fault_of(tier)->below;
     *ret_held = 0;
-    return r < 0 ? r : below->ops->reserve(below, bytes, ret_held);
+    return r < 0 ? r : below->ops->reserve(below, bytes, files, ret_held);
 }
 
 static int fault_space(struct tier *tier, struct tier_space *ret_space)

@@ -264,9 +264,9 @@ static int nvme_log_append(struct tier *tier, const char *object, uint64_t offse
     return r;
 }
 
-static int nvme_reserve(struct tier *tier, uint64_t bytes, uint64_t *ret_held)
+static int nvme_reserve(struct tier *tier, uint64_t bytes, unsigned files, uint64_t *ret_held)
 {
-    return room_reserve(nvme_of(tier)->room, bytes, ret_held);
+    return room_reserve(nvme_of(tier)->room, bytes, files, ret_held);
 }
 
 static int nvme_space(struct tier *tier, struct tier_space *ret_space)

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include "base/io.h"
 #include "base/lock.h"
@@ -12,6 +13,8 @@
 /* The room that is held is a multiple of this: the last spare file may be shorter than a whole one,
  * and so are those for which the medium has no more. */
 #define SPARE_STEP (1 * MIB)
+/* Free inodes that spare files leave to the others in the store's directory: RocksDB's, the log. */
+#define FILES_LEFT 8u
 
 struct spare {
     uint64_t number, len;
@@ -96,6 +99,11 @@ static int room_open_file(struct room *room, int flags, bool direct, struct room
     return file->fd >= 0 ? 0 : -errno;
 }
 
+bool room_is_out(int error)
+{
+    return error == -ENOSPC || error == -EDQUOT;
+}
+
 /* 0 or -errno. Where the filesystem cannot allocate ahead, writes will have to find the room. */
 static int allocate_file(int fd, uint64_t len)
 {
@@ -127,7 +135,8 @@ static int create_file(struct room *room, uint64_t len, bool direct, struct room
     return 0;
 }
 
-/* Takes the smallest spare that has `len` bytes, else the largest. NULL: there is none. */
+/* Takes the smallest spare that has `len` bytes, else the largest, which may be empty. NULL: there
+ * is none. */
 static struct spare *take_spare(struct room *room, uint64_t len)
 {
     LOCK_SCOPE(&room->locked.lock);
@@ -145,6 +154,19 @@ static struct spare *take_spare(struct room *room, uint64_t len)
     *best = s->next;
     room->locked.held -= s->len;
     return s;
+}
+
+/* Returns how many there are; *ret_empty: how many of these hold no bytes. */
+static unsigned count_spares(struct room *room, unsigned *ret_empty)
+{
+    LOCK_SCOPE(&room->locked.lock);
+    unsigned count = 0;
+    *ret_empty = 0;
+    for (const struct spare *s = room->locked.spares; s; s = s->next) {
+        count++;
+        *ret_empty += s->len == 0;
+    }
+    return count;
 }
 
 static void give_spare(struct room *room, uint64_t number, uint64_t len)
@@ -169,11 +191,30 @@ static int remove_spare(struct room *room, struct spare *s)
     return 0;
 }
 
-/* The smallest. -ENOENT: there is none. */
-static int drop_spare(struct room *room)
+/* Gives the last `len` bytes of a spare file back. */
+static int shorten_spare(struct room *room, struct spare *s, uint64_t len)
 {
-    struct spare *s = take_spare(room, 0);
-    int r = s ? remove_spare(room, s) : -ENOENT;
+    struct room_file file = {.len = s->len - len};
+    room_file_path(s->number, file.path);
+    int r = room_open_file(room, 0, false, &file);
+    if (r < 0)
+        return r;
+    if (ftruncate(file.fd, (off_t)file.len) < 0)
+        r = -errno;
+    (void)close(file.fd);
+    if (r == 0)
+        s->len = file.len;
+    return r;
+}
+
+/* Gives the bytes of the smallest spare that has some back; its file stays one. -ENOENT: there is
+ * none. */
+static int empty_spare(struct room *room)
+{
+    struct spare *s = take_spare(room, 1);
+    int r = s && s->len > 0 ? shorten_spare(room, s, s->len) : -ENOENT;
+    if (s)
+        give_spare(room, s->number, s->len);
     free(s);
     return r;
 }
@@ -182,7 +223,7 @@ static int drop_spare(struct room *room)
 static int allocate_from_spares(struct room *room, int fd, uint64_t len)
 {
     int r = allocate_file(fd, len);
-    while (r == -ENOSPC && drop_spare(room) == 0)
+    while (room_is_out(r) && empty_spare(room) == 0)
         r = allocate_file(fd, len);
     return r;
 }
@@ -208,7 +249,7 @@ int room_take(struct room *room, uint64_t len, bool direct, struct room_file *re
 {
     bool small = len <= ROOM_SPARE_LEN / 16;
     int r = small ? create_file(room, len, direct, ret_file) : -ENOSPC;
-    if (r != -ENOSPC)
+    if (!room_is_out(r))
         return r;
     struct spare *s = take_spare(room, len);
     if (!s)
@@ -251,12 +292,11 @@ static void begin_reserve(struct room *room)
     room->locked.reserving = true;
 }
 
-static uint64_t end_reserve(struct room *room)
+static void end_reserve(struct room *room)
 {
     LOCK_SCOPE(&room->locked.lock);
     room->locked.reserving = false;
     (void)pthread_cond_broadcast(&room->idle);
-    return room->locked.held;
 }
 
 uint64_t room_held(struct room *room)
@@ -265,10 +305,16 @@ uint64_t room_held(struct room *room)
     return room->locked.held;
 }
 
+static bool has_files_left(struct room *room)
+{
+    struct statvfs s;
+    return fstatvfs(room->root_fd, &s) < 0 || s.f_files == 0 || s.f_favail > FILES_LEFT;
+}
+
 static int add_spare(struct room *room, uint64_t len)
 {
     struct room_file file;
-    int r = create_file(room, len, false, &file);
+    int r = has_files_left(room) ? create_file(room, len, false, &file) : -ENOSPC;
     if (r < 0)
         return r;
     uint64_t number = strtoull(file.path + sizeof ROOM_DIRECTORY, NULL, 16);
@@ -277,47 +323,79 @@ static int add_spare(struct room *room, uint64_t len)
     return 0;
 }
 
-static int grow_spares(struct room *room, uint64_t bytes)
+/* Where no file can be made any more, one that is short gets the bytes. */
+static int extend_spare(struct room *room, uint64_t len)
+{
+    struct room_file file = {.fd = -1};
+    struct spare *s = take_spare(room, 0);
+    if (!s)
+        return -ENOSPC;
+    uint64_t to = min_u64(s->len + len, ROOM_SPARE_LEN);
+    room_file_path(s->number, file.path);
+    int r = to > s->len ? room_open_file(room, 0, false, &file) : -ENOSPC;
+    if (r == 0)
+        r = allocate_file(file.fd, to);
+    if (r == 0)
+        s->len = to;
+    if (file.fd >= 0)
+        (void)close(file.fd);
+    give_spare(room, s->number, s->len);
+    free(s);
+    return r;
+}
+
+/* Bytes that are held, as far as there are files to put them into: each object takes a whole one,
+ * and `files` are for those that are shorter than a spare. */
+static uint64_t usable_bytes(struct room *room, unsigned files)
+{
+    unsigned empty, count = count_spares(room, &empty);
+    return min_u64(room_held(room), count > files ? (count - files) * ROOM_SPARE_LEN : 0);
+}
+
+static int grow_files(struct room *room, unsigned files)
+{
+    unsigned empty;
+    int r = 0;
+    while (r == 0 && (count_spares(room, &empty), empty < files))
+        r = add_spare(room, 0);
+    return r;
+}
+
+static int grow_spares(struct room *room, uint64_t bytes, unsigned files)
 {
     uint64_t most = ROOM_SPARE_LEN, held;
+    bool extends = grow_files(room, files) < 0;
     while ((held = room_held(room)) < bytes) {
         uint64_t len = min_u64(most, align_up(bytes - held, SPARE_STEP));
-        int r = add_spare(room, len);
-        if (r == -ENOSPC && len > SPARE_STEP)
+        int r = extends ? extend_spare(room, len) : add_spare(room, len);
+        if ((room_is_out(r) || r == -EFBIG) && len > SPARE_STEP) {
             most = align_up(len / 2, SPARE_STEP);
-        else if (r < 0)
+        } else if (r < 0 && !extends) {
+            extends = true;
+            most = ROOM_SPARE_LEN;
+        } else if (r < 0) {
             return r;
+        }
     }
     return 0;
 }
 
-/* Gives the last `len` bytes of a spare file back. */
-static int shorten_spare(struct room *room, struct spare *s, uint64_t len)
-{
-    struct room_file file = {.len = s->len - len};
-    room_file_path(s->number, file.path);
-    int r = room_open_file(room, 0, false, &file);
-    if (r < 0)
-        return r;
-    if (ftruncate(file.fd, (off_t)file.len) < 0)
-        r = -errno;
-    (void)close(file.fd);
-    if (r == 0)
-        s->len = file.len;
-    return r;
-}
-
-/* Gives up what is not needed for `bytes`: whole files, the smallest first, and the end of one. */
-static int shrink_spares(struct room *room, uint64_t bytes)
+/* Gives up what is not needed for `bytes`: whole files, the smallest first, and the end of one; and
+ * empty ones behind `files`. */
+static int shrink_spares(struct room *room, uint64_t bytes, unsigned files)
 {
     for (;;) {
         uint64_t held = room_held(room),
                  excess = held > bytes ? align_down(held - bytes, SPARE_STEP) : 0;
-        struct spare *s = excess ? take_spare(room, 0) : NULL;
+        unsigned empty;
+        (void)count_spares(room, &empty);
+        bool is_file = excess == 0 && empty > files;
+        struct spare *s = excess || is_file ? take_spare(room, is_file ? 0 : 1) : NULL;
         if (!s)
             return 0;
-        int r = s->len <= held - bytes ? remove_spare(room, s) : shorten_spare(room, s, excess);
-        if (s->len > 0)
+        bool is_kept = s->len > held - bytes;
+        int r = is_kept ? shorten_spare(room, s, excess) : remove_spare(room, s);
+        if (r < 0 || is_kept)
             give_spare(room, s->number, s->len);
         free(s);
         if (r < 0)
@@ -325,12 +403,13 @@ static int shrink_spares(struct room *room, uint64_t bytes)
     }
 }
 
-int room_reserve(struct room *room, uint64_t bytes, uint64_t *ret_held)
+int room_reserve(struct room *room, uint64_t bytes, unsigned files, uint64_t *ret_held)
 {
     begin_reserve(room);
-    int r = grow_spares(room, bytes);
+    int r = grow_spares(room, bytes, files);
     if (r == 0)
-        r = shrink_spares(room, bytes);
-    *ret_held = end_reserve(room);
+        r = shrink_spares(room, bytes, files);
+    *ret_held = usable_bytes(room, files);
+    end_reserve(room);
     return r;
 }

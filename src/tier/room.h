@@ -27,7 +27,11 @@ CAIRN_MUST_CHECK int room_open(int root_fd, struct room **ret_room);
 void room_close(struct room *room);
 
 /* See tier_ops.reserve. */
-CAIRN_MUST_CHECK int room_reserve(struct room *room, uint64_t bytes, uint64_t *ret_held);
+CAIRN_MUST_CHECK int room_reserve(struct room *room, uint64_t bytes, unsigned files,
+                                  uint64_t *ret_held);
+
+/* The error says that the medium, or a quota, has no more bytes or no more inodes. */
+bool room_is_out(int error);
 
 uint64_t room_held(struct room *room);
 

@@ -129,9 +129,11 @@ struct tier_ops {
                       size_t len);
 
     /* Keeps at least `bytes` of room allocated ahead for later puts, so that these cannot meet
-     * -ENOSPC: files of zeros that put() takes over. Grows and shrinks to it, to the MiB. -ENOSPC:
-     * the medium has less; what could be had is kept. *ret_held: bytes held now. */
-    int (*reserve)(struct tier *tier, uint64_t bytes, uint64_t *ret_held);
+     * -ENOSPC: files of zeros that put() takes over. And `files` empty ones besides, so that short
+     * objects find an inode. Grows and shrinks to it, to the MiB. -ENOSPC: the medium has less, of
+     * bytes or of inodes; what could be had is kept. *ret_held: bytes held now, as far as there are
+     * files for them beside `files`. */
+    int (*reserve)(struct tier *tier, uint64_t bytes, unsigned files, uint64_t *ret_held);
 
     int (*space)(struct tier *tier, struct tier_space *ret_space);
 };

@@ -14,6 +14,8 @@
 #include "view/db.h"
 
 #define PROBE_LEN 65536
+#define PROBES                                                                                     \
+    6u /* files that opening may make: log, manifest, options, a table, and names of them */
 #define DRAIN_MS 200 /* longer, and readers that came later would wait for those that are there */
 
 static __thread unsigned depth;    /* uses of this thread */
@@ -123,25 +125,44 @@ static void void_snapshots(struct view *view)
     }
 }
 
-/* A database that has failed can be read; one that is closed and cannot be opened can not. So the
- * disk first has to do once what opening asks of it: to make a file, write it, make it durable, and
- * name it. */
-static int probe_disk(struct view *view)
+static char *probe_path(const struct view *view, unsigned number)
+{
+    return xasprintf("%s/probe%u.dbtmp", view->path, number);
+}
+
+static int make_probe(const struct view *view, unsigned number)
 {
     static const char content[PROBE_LEN];
-    _cleanup_free_ char *path = xasprintf("%s/probe.dbtmp", view->path);
-    _cleanup_free_ char *named = xasprintf("%s/probed.dbtmp", view->path);
+    _cleanup_free_ char *path = probe_path(view, number);
     _cleanup_close_ int fd =
         open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
     int r = io_pwrite_full(fd, content, sizeof content, 0);
-    if (r == 0 && (fdatasync(fd) < 0 || fsync(fd) < 0 || rename(path, named) < 0))
-        r = -errno;
+    return r == 0 && (fdatasync(fd) < 0 || fsync(fd) < 0) ? -errno : r;
+}
+
+static int name_probe(const struct view *view)
+{
+    _cleanup_free_ char *path = probe_path(view, 0), *named = probe_path(view, PROBES);
+    return rename(path, named) < 0 ? -errno : io_fsync_dir(view->path);
+}
+
+/* A database that has failed can be read; one that is closed and cannot be opened can not. So the
+ * disk first has to do once what opening asks of it: to make files, write them, make them durable,
+ * and name one. */
+static int probe_disk(struct view *view)
+{
+    int r = 0;
+    for (unsigned i = 0; i < PROBES && r == 0; i++)
+        r = make_probe(view, i);
     if (r == 0)
-        r = io_fsync_dir(view->path);
-    if (unlink(r == 0 ? named : path) < 0 && r == 0)
-        r = -errno;
+        r = name_probe(view);
+    for (unsigned i = 0; i <= PROBES; i++) {
+        _cleanup_free_ char *path = probe_path(view, i);
+        if (unlink(path) < 0 && errno != ENOENT && r == 0)
+            r = -errno;
+    }
     return r;
 }
 

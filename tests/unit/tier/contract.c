@@ -385,7 +385,7 @@ static void work(void *arg)
     assert_i64(tier->ops->sync(tier), 0);
     uint64_t held;
     if (tier->ops->reserve)
-        assert_i64(tier->ops->reserve(tier, t->number % 3 * MIB, &held), 0);
+        assert_i64(tier->ops->reserve(tier, t->number % 3 * MIB, t->number % 2, &held), 0);
     assert_i64(tier->ops->remove(tier, object), 0);
     char byte;
     assert_i64(tier->ops->get_range(tier, object, 0, &byte, 1), -ENOENT);

@@ -61,7 +61,7 @@ Test(fault, every_call_fails_once)
     FAILS_ONCE("sync", tier->ops->sync(tier));
     FAILS_ONCE("log_create", tier->ops->log_create(tier, "journal/1", 4096));
     FAILS_ONCE("log_append", tier->ops->log_append(tier, "journal/1", 0, "x", 1));
-    FAILS_ONCE("reserve", tier->ops->reserve(tier, 0, &n));
+    FAILS_ONCE("reserve", tier->ops->reserve(tier, 0, 0, &n));
     FAILS_ONCE("space", tier->ops->space(tier, &space));
     FAILS_ONCE("remove", tier->ops->remove(tier, "packs/1"));
     assert_u64(plan.calls, 22);

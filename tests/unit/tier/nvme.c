@@ -23,7 +23,7 @@ Test(nvme, nothing_is_overwritten)
 static uint64_t reserve_ok(uint64_t bytes)
 {
     uint64_t held = 0;
-    assert_i64(tier->ops->reserve(tier, bytes, &held), 0);
+    assert_i64(tier->ops->reserve(tier, bytes, 0, &held), 0);
     cr_assert_geq(held, bytes);
     return held;
 }
@@ -165,7 +165,7 @@ Test(nvme_full, what_was_reserved_is_there)
     if (!store_open_small(32))
         return;
     uint64_t held;
-    assert_i64(tier->ops->reserve(tier, 100 * MIB, &held), -ENOSPC);
+    assert_i64(tier->ops->reserve(tier, 100 * MIB, 0, &held), -ENOSPC);
     cr_assert_geq(held, 28 * MIB, "what can be had is kept");
     struct tier_space space;
     assert_i64(tier->ops->space(tier, &space), 0);
