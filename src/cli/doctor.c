@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* cairn doctor: one archive for a report of a fault. Each part is what a command prints or what a
  * file says, without secrets; a part that cannot be had says why, and the others follow. */
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -21,6 +22,7 @@
 #include "cli/json.h"
 #include "cli/redact.h"
 #include "cli/target.h"
+#include "daemon/store_directory.h"
 
 #define PART_MAX (16u * 1024 * 1024)
 #define PART_WAIT_NS (10 * SECOND_NS) /* a daemon that hangs does not answer */
@@ -34,7 +36,7 @@ struct doctor {
     struct redact redact;
     struct archive *archive;
     char *top;             /* directory in the archive */
-    uint64_t pid;          /* of the daemon; 0: none answers */
+    uint64_t pid;          /* of the daemon; 0: none holds the store */
     char *options, *stage; /* NULL: not known */
 };
 
@@ -175,8 +177,37 @@ static void doctor_add_machine(struct doctor *d)
     doctor_add(d, "machine.txt", text);
 }
 
+/* Lists the threads: id, name, and where in the kernel each waits. */
+static char *threads_text(uint64_t pid)
+{
+    _cleanup_free_ char *path = xasprintf("/proc/%llu/task", (unsigned long long)pid);
+    char *text = NULL;
+    size_t len;
+    FILE *out = open_memstream(&text, &len);
+    check(out);
+    DIR *tasks = opendir(path);
+    for (const struct dirent *task; tasks && (task = readdir(tasks));) {
+        if (task->d_name[0] == '.')
+            continue;
+        _cleanup_free_ char *comm_path = xasprintf("%s/%s/comm", path, task->d_name);
+        _cleanup_free_ char *wait_path = xasprintf("%s/%s/wchan", path, task->d_name);
+        _cleanup_free_ char *comm = doctor_read(comm_path);
+        _cleanup_free_ char *where = doctor_read(wait_path);
+        (void)fprintf(out, "%s %.*s %.*s\n", task->d_name, (int)strcspn(comm, "\n"), comm,
+                      (int)strcspn(where, "\n"), where);
+    }
+    if (tasks)
+        (void)closedir(tasks);
+    bool complete = fclose(out) == 0;
+    check(complete);
+    return text;
+}
+
 static void doctor_add_daemon(struct doctor *d)
 {
+    _cleanup_free_ char *threads = d->pid ? threads_text(d->pid) : NULL;
+    if (threads)
+        doctor_add(d, "daemon/threads", threads);
     static const char *const files[] = {"status", "limits", "cgroup", "io"};
     for (size_t i = 0; d->pid && i < ARRAY_LEN(files); i++) {
         _cleanup_free_ char *name = xasprintf("daemon/%s", files[i]);
@@ -244,11 +275,13 @@ static void doctor_add_parts(struct doctor *d)
 /* The daemon's pid and options; a daemon that does not answer is reported by the parts. */
 static void ask_daemon_about_itself(struct doctor *d)
 {
+    pid_t holder;
+    if (store_lock_holder(d->target.store, &holder) == 1)
+        d->pid = (uint64_t)holder;
     cJSON *request = cJSON_CreateObject(), *reply = NULL;
     (void)cJSON_AddStringToObject(request, "verb", "ping");
     if (request_patiently(d->target.store, request, STATUS_WAIT_MS, &reply) == 0) {
         const char *options = json_text(reply, "options");
-        d->pid = json_count(reply, "pid");
         d->options = options ? xasprintf("%s\n", options) : NULL;
         d->stage = json_text(reply, "stage") ? xstrdup(json_text(reply, "stage")) : NULL;
     }

@@ -15,7 +15,7 @@ import s3_client
 pytestmark = pytest.mark.needs_mount
 
 PARTS = {"README.txt", "machine.txt", "status.txt", "status.json", "log.txt", "metrics.txt", "stats.txt", "options.txt", "mountinfo.txt",
-         "memory.txt", "pressure-io.txt", "space.txt", "daemon/status", "daemon/limits", "daemon/cgroup", "daemon/io"}
+         "memory.txt", "pressure-io.txt", "space.txt", "daemon/status", "daemon/threads", "daemon/limits", "daemon/cgroup", "daemon/io"}
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYplanted0Ke"
 TOKEN = "IQoJb3JpZ2luX2VjE" + "planted/Token+" * 20 + "=="
 FILE_SECRET, PASSWORD, OTHER = "fromAFile8/+xyzplanted", "pass-word-planted", "Unheard0Of/40+bytes1that2look3like4AKey5"
@@ -103,6 +103,7 @@ def test_of_a_daemon_that_hangs_or_is_dead(cairn):
     finally:
         cairn.go_on()
     assert "is mounted at" in parts["log.txt"] and cairn.mnt in parts["mountinfo.txt"] and "no daemon answers" in parts["options.txt"]
+    assert "cairn-fuse" in parts["daemon/threads"] and "VmRSS" in parts["daemon/status"]
     cairn.umount()
     parts = doctor(cairn, cairn.store)
     assert "is mounted at" in parts["log.txt"] and cairn.store in parts["space.txt"] and parts["status.txt"]

@@ -120,7 +120,7 @@ def read_through_lies(job, mount):
 
 
 def lie_and_kill(job, mount, proxy, kind, rng):
-    """The server lies to a third of the requests, then to all; daemons die, once with their holder."""
+    """The server lies to a third of the requests, then to all; daemons die, perhaps with their holder, or the mount ends and begins."""
     for share in (0.3, 1.0):
         lie(proxy, kind, share)
         for _ in range(2):  # six daemons that die soon one after the other would be given up
@@ -129,13 +129,24 @@ def lie_and_kill(job, mount, proxy, kind, rng):
         job.run(2)
         assert mount.proc.poll() is None, f"the mount was given up:\n{mount.log()[-3000:]}"
     read_through_lies(job, mount)
-    if rng.random() < 0.5:
+    end = rng.choice(("goes on", "dies", "is unmounted"))
+    if end == "dies":
         mount.kill9()
         rig.file_systems_unmount(mount.mnt)
-        try:
-            mount.mount(timeout=60)
-        except rig.MountError as error:
-            print(f"refused while the server lies: {str(error)[-300:]}")
+    elif end == "is unmounted":
+        begin = time.monotonic()
+        mount.umount()
+        assert time.monotonic() - begin < rig.PATIENCE * 20, "umount waited for the server"
+    if end != "goes on":
+        mount_while_it_lies(mount)
+
+
+def mount_while_it_lies(mount):
+    """A mount that starts may be refused, but not hang."""
+    try:
+        mount.mount(timeout=60)
+    except rig.MountError as error:
+        print(f"refused while the server lies: {str(error)[-300:]}")
 
 
 def come_back(job, mount, proxy):

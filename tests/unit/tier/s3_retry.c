@@ -160,6 +160,24 @@ Test(s3_retry, trickle)
     expect_reported("the transfer was too slow, or stopped");
 }
 
+/* The service that gives credentials is slow, and is asked again. */
+Test(s3_retry, credentials_that_trickle)
+{
+    static const char good[] =
+        WITH_BODY("200", "", "{\"AccessKeyId\":\"AKweb\",\"SecretAccessKey\":\"not-a-secret\"}");
+    _cleanup_free_ char *slow = xasprintf("%s%*s", good, 2000, "");
+    const struct bad_step steps[] = {{slow, BAD_TRICKLE}, {good}, {STORED}};
+    assert_i64(unsetenv("AWS_ACCESS_KEY_ID"), 0);
+    assert_i64(unsetenv("AWS_SECRET_ACCESS_KEY"), 0);
+    const char *url = bad_open(steps, ARRAY_LEN(steps));
+    assert_i64(setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url, 1), 0);
+    bad_tier(url);
+    int64_t begin = clock_monotonic_ns();
+    EXPECT(try_put(), 0, 3);
+    cr_assert_lt(clock_monotonic_ns() - begin, 3000000000);
+    cr_assert(bad_request_has(2, "Credential=AKweb/"));
+}
+
 /* The server takes the connection, and never answers the handshake. */
 Test(s3_retry, a_handshake_that_does_not_end)
 {
