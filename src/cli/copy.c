@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/event.h"
 #include "base/io.h"
+#include "base/lock.h"
 #include "base/pool.h"
 #include "base/vector.h"
 #include "cli/command.h"
@@ -17,6 +18,7 @@
 
 #define QUEUE_MAX 64u
 #define TICK_MS 200
+#define CAUSES_NAMED 3u
 #define MODE_COPIED                                                                                \
     01777u /* not the bits that say on whose behalf it runs: the owner is another                  \
             */
@@ -29,16 +31,28 @@ struct directory {
 
 struct copy {
     const char *command;
+    bool is_partial;
     struct store *store;
     struct pool *pool;
     pthread_t watcher;
     bool is_tty;
     int64_t began;
     struct copy_counts total;
-    _Atomic uint64_t files, bytes;
+    _Atomic uint64_t files, partial_files, bytes;
     _Atomic bool failed, ended;
     struct event end;
     VECTOR(struct directory) directories;
+};
+
+/* A pack that bytes of a file cannot be read for. */
+struct cause_of_holes {
+    struct reader_loss loss; /* the first */
+    uint64_t chunks;
+};
+
+struct hole {
+    uint64_t offset, length;
+    size_t cause;
 };
 
 /* One file, until its last read has ended. */
@@ -49,6 +63,11 @@ struct file_copy {
     struct attrs attrs;
     _Atomic int error;
     _Atomic unsigned reads; /* reads in flight, and one for the thread that starts them */
+    struct {
+        struct cairn_mutex lock; /* LOCK_LEAF */
+        VECTOR(struct cause_of_holes) causes;
+        VECTOR(struct hole) holes; /* with is_partial */
+    } lost;
 };
 
 struct read_job {
@@ -102,19 +121,20 @@ static void *copy_watch(void *arg)
     return NULL;
 }
 
-int copy_begin(const char *command, struct store *store, unsigned threads, struct copy **ret)
+int copy_begin(const struct copy_how *how, struct store *store, struct copy **ret)
 {
     /* A second interrupt ends it at once. */
     struct sigaction action = {.sa_handler = copy_on_interrupt, .sa_flags = (int)SA_RESETHAND};
     struct copy *copy = xcalloc(1, sizeof *copy);
-    *copy = (struct copy){.command = command,
+    *copy = (struct copy){.command = how->command,
+                          .is_partial = how->is_partial,
                           .store = store,
                           .began = clock_monotonic_ns(),
                           .is_tty = isatty(STDERR_FILENO)};
     event_init(&copy->end);
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);
-    int r = pool_new("cairn-copy", threads, QUEUE_MAX, NULL, NULL, &copy->pool);
+    int r = pool_new("cairn-copy", how->threads, QUEUE_MAX, NULL, NULL, &copy->pool);
     if (r == 0)
         r = thread_start(&copy->watcher, "cairn-progress", copy_watch, copy);
     if (r < 0) {
@@ -154,38 +174,125 @@ static char *copy_temporary_name(const char *name)
     return xasprintf(".%.200s.cairn-%d-%u", name, (int)getpid(), atomic_fetch_add(&count, 1));
 }
 
-static int file_copy_finish(const struct file_copy *file)
+static int file_copy_finish(const struct file_copy *file, const char *name)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(file->attrs.mtime)};
     if (ftruncate(file->fd, (off_t)file->attrs.size) < 0 ||
         fchmod(file->fd, file->attrs.mode & MODE_COPIED) < 0 || futimens(file->fd, times) < 0 ||
-        renameat(file->dir_fd, file->temporary, file->dir_fd, file->name) < 0)
+        renameat(file->dir_fd, file->temporary, file->dir_fd, name) < 0)
         return -errno;
     return 0;
 }
 
-static const char *copy_trouble(int r)
+/* --- bytes that cannot be read ---------------------------------------------------------------- */
+
+static size_t find_cause_of_holes(struct file_copy *file, const struct reader_loss *loss)
 {
-    return r == -ENOENT ? "its data is no longer in the remote, or only there; copy it again, or "
-                          "from the remote"
-                        : source_trouble(r);
+    for (size_t i = 0; i < file->lost.causes.count; i++)
+        if (file->lost.causes.at[i].loss.pack == loss->pack &&
+            file->lost.causes.at[i].loss.is_through_base == loss->is_through_base)
+            return i;
+    vector_add(&file->lost.causes, (struct cause_of_holes){.loss = *loss});
+    return file->lost.causes.count - 1;
 }
+
+/* Without is_partial the rest is read all the same: the message says all that is wrong. */
+static int file_copy_lose(const struct reader_loss *loss, void *arg)
+{
+    struct file_copy *file = arg;
+    LOCK_SCOPE(&file->lost.lock);
+    size_t cause = find_cause_of_holes(file, loss);
+    file->lost.causes.at[cause].chunks++;
+    if (file->copy->is_partial)
+        vector_add(&file->lost.holes, (struct hole){loss->offset, loss->length, cause});
+    return 0;
+}
+
+static char *describe_causes(const struct file_copy *file)
+{
+    char *text = NULL;
+    size_t count = file->lost.causes.count;
+    for (size_t i = 0; i < count && i < CAUSES_NAMED; i++) {
+        _cleanup_free_ char *before = text;
+        _cleanup_free_ char *what = reader_describe_loss(&file->lost.causes.at[i].loss);
+        text = xasprintf("%s%s%s (needed by %llu chunks)", before ? before : "", before ? "; " : "",
+                         what, (unsigned long long)file->lost.causes.at[i].chunks);
+    }
+    if (count <= CAUSES_NAMED)
+        return text;
+    _cleanup_free_ char *before = text;
+    return xasprintf("%s; and %zu more packs", before, count - CAUSES_NAMED);
+}
+
+static int compare_holes(const void *a, const void *b)
+{
+    return compare_u64(&((const struct hole *)a)->offset, &((const struct hole *)b)->offset);
+}
+
+/* One line for each: offset, length, why. */
+static int write_holes(struct file_copy *file, const char *name)
+{
+    int fd =
+        openat(file->dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
+    if (!out) {
+        int r = -errno;
+        if (fd >= 0)
+            (void)close(fd);
+        return r;
+    }
+    vector_sort(&file->lost.holes, compare_holes);
+    for (size_t i = 0; i < file->lost.holes.count; i++) {
+        const struct hole *hole = &file->lost.holes.at[i];
+        _cleanup_free_ char *why = reader_describe_loss(&file->lost.causes.at[hole->cause].loss);
+        (void)fprintf(out, "%llu %llu %s\n", (unsigned long long)hole->offset,
+                      (unsigned long long)hole->length, why);
+    }
+    bool failed = ferror(out) != 0;
+    return fclose(out) != 0 || failed ? -EIO : 0;
+}
+
+static void file_copy_end_lost(struct file_copy *file)
+{
+    struct copy *copy = file->copy;
+    _cleanup_free_ char *why = describe_causes(file);
+    _cleanup_free_ char *partial = xasprintf("%s.partial", file->name);
+    _cleanup_free_ char *holes = xasprintf("%s.holes", file->name);
+    int r = copy->is_partial ? write_holes(file, holes) : 0;
+    if (r == 0 && copy->is_partial)
+        r = file_copy_finish(file, partial);
+    copy_failed(copy, file->shown, why);
+    if (r < 0)
+        copy_failed(copy, file->shown, strerror(-r));
+    if (r < 0 || !copy->is_partial)
+        (void)unlinkat(file->dir_fd, file->temporary, 0);
+    else
+        atomic_fetch_add(&copy->partial_files, 1);
+}
+
+/* --- its end ---------------------------------------------------------------------------------- */
 
 static void file_copy_put(struct file_copy *file)
 {
     if (atomic_fetch_sub(&file->reads, 1) > 1)
         return;
     int r = atomic_load(&file->error);
-    if (r == 0)
-        r = file_copy_finish(file);
-    if (r < 0) {
-        copy_failed(file->copy, file->shown, copy_trouble(r));
+    bool is_lost = r == 0 && file->lost.causes.count > 0;
+    if (r == 0 && !is_lost)
+        r = file_copy_finish(file, file->name);
+    if (is_lost) {
+        file_copy_end_lost(file);
+    } else if (r < 0) {
+        copy_failed(file->copy, file->shown, source_trouble(r));
         (void)unlinkat(file->dir_fd, file->temporary, 0);
     } else {
         atomic_fetch_add(&file->copy->files, 1);
     }
     (void)close(file->fd);
     (void)close(file->dir_fd);
+    mutex_done(&file->lost.lock);
+    vector_free(&file->lost.causes);
+    vector_free(&file->lost.holes);
     free(file->name);
     free(file->temporary);
     free(file->shown);
@@ -205,11 +312,10 @@ static void file_copy_read_group(void *arg)
 {
     struct read_job *job = arg;
     struct file_copy *file = job->file;
+    const struct reader_calls calls = {file_copy_write_part, file_copy_lose, file};
     int r = atomic_load(&file->error);
     if (r == 0)
-        r = copy_is_interrupted()
-                ? -EINTR
-                : reader_fetch(file->copy->store, job->group, file_copy_write_part, file);
+        r = copy_is_interrupted() ? -EINTR : reader_fetch(file->copy->store, job->group, &calls);
     if (r < 0)
         atomic_store(&file->error, r);
     reader_group_free(job->group);
@@ -237,12 +343,14 @@ void copy_file(struct copy *copy, const struct ns_inode *inode, int dir_fd, cons
                                .temporary = copy_temporary_name(name),
                                .shown = xstrdup(shown),
                                .reads = 1};
+    const struct reader_calls calls = {file_copy_write_part, file_copy_lose, file};
+    mutex_init(&file->lost.lock, LOCK_LEAF);
     file->dir_fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
     file->fd =
         openat(dir_fd, file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     int r = file->fd < 0 || file->dir_fd < 0
                 ? -errno
-                : reader_plan(copy->store, inode->ino, file_copy_start_read, file);
+                : reader_plan(copy->store, inode->ino, file_copy_start_read, &calls);
     if (r < 0)
         atomic_store(&file->error, r);
     file_copy_put(file);
@@ -318,7 +426,7 @@ static void copy_finish_directories(struct copy *copy)
     vector_free(&copy->directories);
 }
 
-int copy_end(struct copy *copy)
+int copy_end(struct copy *copy, struct copy_result *sum)
 {
     pool_free(copy->pool);
     copy_finish_directories(copy);
@@ -327,6 +435,9 @@ int copy_end(struct copy *copy)
     (void)pthread_join(copy->watcher, NULL);
     event_done(&copy->end);
     int code = atomic_load(&copy->failed) ? CLI_FAILED : CLI_OK;
+    sum->copied += atomic_load(&copy->files);
+    sum->partial += atomic_load(&copy->partial_files);
+    sum->total += copy->total.files;
     if (copy_is_interrupted()) {
         complain(copy->command, "interrupted; incomplete files were removed");
         code = CLI_INTERRUPTED;

@@ -11,9 +11,21 @@ struct copy_counts {
     uint64_t files, bytes;
 };
 
-/* `threads` reads at once. */
-CAIRN_MUST_CHECK int copy_begin(const char *command, struct store *store, unsigned threads,
-                                struct copy **ret);
+/* Sums over several copies. */
+struct copy_result {
+    uint64_t copied, total; /* files */
+    uint64_t partial;       /* not copied, but in part */
+};
+
+struct copy_how {
+    const char *command;
+    unsigned threads; /* reads at once */
+    /* NAME.partial gets the readable bytes of a damaged file, NAME.holes lists the other
+     * ranges. */
+    bool is_partial;
+};
+
+CAIRN_MUST_CHECK int copy_begin(const struct copy_how *how, struct store *store, struct copy **ret);
 /* For the progress line, if standard error is a terminal. */
 void copy_expect(struct copy *copy, const struct copy_counts *total);
 
@@ -30,5 +42,5 @@ void copy_directory_later(struct copy *copy, const struct ns_inode *inode, const
 void copy_failed(struct copy *copy, const char *shown, const char *why);
 
 bool copy_is_interrupted(void);
-/* Waits for all of it; an exit code. Frees. */
-int copy_end(struct copy *copy);
+/* Waits for all of it; an exit code. Adds to *sum. Frees. */
+int copy_end(struct copy *copy, struct copy_result *sum);

@@ -16,7 +16,8 @@ struct copying {
     struct mount_options options;
     struct source source;
     struct copy *copy;
-    bool is_recursive;
+    bool is_recursive, is_partial;
+    struct copy_result result;
 };
 
 /* The place that something is copied to. */
@@ -151,9 +152,10 @@ static int cp_begin_copy(struct copying *c)
 {
     bool is_remote = c->source.name && (strncmp(c->source.name, "s3://", 5) == 0 ||
                                         strncmp(c->source.name, "dir:", 4) == 0);
-    unsigned threads = is_remote ? (unsigned)min_u64(THREADS_REMOTE, c->options.remote.connections)
-                                 : THREADS_LOCAL;
-    int r = copy_begin(c->command->name, c->source.store, threads, &c->copy);
+    struct copy_how how = {.command = c->command->name, .is_partial = c->is_partial};
+    how.threads = is_remote ? (unsigned)min_u64(THREADS_REMOTE, c->options.remote.connections)
+                            : THREADS_LOCAL;
+    int r = copy_begin(&how, c->source.store, &c->copy);
     if (r == 0)
         return CLI_OK;
     complain(c->command->name, "cannot start threads: %s", strerror(-r));
@@ -181,7 +183,7 @@ static int cp_found_node(struct copying *c, const struct source_node *node, cons
             cp_node(c, &node->inode, target.dir_fd, target.name, path, 0);
         else
             cp_entries(c, node->ino, target.dir_fd, target.directory, 0);
-        code = copy_end(c->copy);
+        code = copy_end(c->copy, &c->result);
     }
     target_done(&target);
     return code;
@@ -207,6 +209,22 @@ static int check_local(const struct command *command, char **operands, size_t co
                           operands[count - 1]);
 }
 
+/* The last line, where it is not that all went well. */
+static void cp_print_result(const struct copying *c)
+{
+    const struct copy_result *result = &c->result;
+    unsigned long long copied = result->copied, total = result->total, partial = result->partial;
+    if (copied == total)
+        return;
+    if (partial)
+        complain(c->command->name,
+                 "%llu of %llu files copied, %llu more in part (as NAME.partial; NAME.holes says "
+                 "what is missing)",
+                 copied, total, partial);
+    else
+        complain(c->command->name, "%llu of %llu files copied", copied, total);
+}
+
 static int execute_cp(const struct command *command, int argc, char **argv)
 {
     struct copying c = {.command = command};
@@ -224,6 +242,7 @@ static int execute_cp(const struct command *command, int argc, char **argv)
         failed = failed || one == CLI_FAILED;
         code = one == CLI_FAILED ? CLI_OK : one;
     }
+    cp_print_result(&c);
     source_close(&c.source);
     options_done(&c.options);
     return code ? code : failed ? CLI_FAILED : CLI_OK;
@@ -236,6 +255,11 @@ static const struct flag flags[] = {
              "content only",
      .offset = FIELD(is_recursive)},
     {.letter = 'R', .offset = FIELD(is_recursive)},
+    {.name = "partial",
+     .help =
+         "of a damaged file, write what can be read as NAME.partial, and the ranges that cannot "
+         "as NAME.holes: one line each, with offset, length and the object that is missing",
+     .offset = FIELD(is_partial)},
     {0},
 };
 

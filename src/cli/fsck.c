@@ -3,18 +3,9 @@
 #include <sys/stat.h>
 
 #include "base/text.h"
-#include "cli/command.h"
+#include "cli/fsck_remote.h"
 #include "daemon/service.h"
 #include "daemon/store_directory.h"
-
-/* fsck(8)'s */
-enum fsck_exit {
-    FSCK_CLEAN = 0,
-    FSCK_REPAIRED = 1,
-    FSCK_PROBLEMS = 4,
-    FSCK_OPERATIONAL = 8,
-    FSCK_USAGE = 16
-};
 
 static void print_fsck_finding(const char *line, bool is_problem, void *arg)
 {
@@ -72,42 +63,68 @@ static int check_taken(const char *store, bool repair)
     return code;
 }
 
-struct fsck_request {
-    bool repair;
-};
-
 static int execute_fsck(const struct command *command, int argc, char **argv)
 {
     struct fsck_request request = {0};
     char **operands;
+    options_init(&request.options);
     int code = flags_parse(command, argc, argv, &request, &operands);
     if (code != CLI_OK)
         return code;
+    if (fsck_is_remote(*operands)) {
+        code = fsck_remote(command, &request, *operands);
+        options_done(&request.options);
+        return code;
+    }
+    options_done(&request.options);
+    if (request.sample || request.is_json)
+        return complain_usage(command, "--sample and --json are for a remote");
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", *operands);
     struct stat st;
     if (lstat(superblock, &st) < 0 && (errno == ENOENT || errno == ENOTDIR))
         return complain_usage(command,
-                              "%s is not a store; give the directory that 'cairn mount' was given",
+                              "%s is not a store; give the directory that 'cairn mount' was "
+                              "given, or s3://BUCKET/PREFIX, or dir:/PATH",
                               *operands);
     return check_taken(*operands, request.repair);
 }
 
+#define FIELD(f) offsetof(struct fsck_request, f)
+static const struct flag fsck_flags[] = {
+    {.name = "repair",
+     .help = "truncate a damaged journal of STORE before the damage; the part behind it moves to "
+             "STORE/lost+found",
+     .offset = FIELD(repair)},
+    {.name = "sample",
+     .argument = "PERCENT",
+     .help = "of a remote, read the content of so many packs, chosen at random (100); heads, runs "
+             "and the indexes of packs are always verified",
+     .kind = FLAG_COUNT,
+     .offset = FIELD(sample),
+     .min = 1},
+    {.name = "json", .help = "of a remote, print the result as JSON", .offset = FIELD(is_json)},
+    {0},
+};
+
 const struct command fsck_command = {
     .name = "fsck",
-    .summary = "check a store that is not mounted: every reference, every chunk",
-    .flags = (const struct flag[]){{.name = "repair",
-                                    .help = "truncate a damaged journal before the damage; the "
-                                            "part behind it moves to STORE/lost+found",
-                                    .offset = offsetof(struct fsck_request, repair)},
-                                   {0}},
-    .operands = (const struct operand[]){{.name = "STORE", .offers = OFFER_DIRECTORIES}, {0}},
-    .exits = (const struct exit_status[]){{FSCK_CLEAN, "clean"},
-                                          {FSCK_REPAIRED,
-                                           "the journal was truncated, and the store is clean now"},
-                                          {FSCK_PROBLEMS, "problems found"},
-                                          {FSCK_OPERATIONAL, "the check could not run"},
-                                          {FSCK_USAGE, "wrong usage"},
-                                          {0}},
+    .summary = "check a store that is not mounted, or a remote: every reference, every chunk",
+    .description = "A remote is only read: no mount and no write access are needed. Damaged files "
+                   "are named, and the objects that damage them.",
+    .flags = fsck_flags,
+    .operands =
+        (const struct operand[]){{.name = "STORE|REMOTE", .offers = OFFER_DIRECTORIES}, {0}},
+    .exits =
+        (const struct exit_status[]){
+            {FSCK_CLEAN, "clean"},
+            {FSCK_REPAIRED, "the journal was truncated, and the store is clean now"},
+            {FSCK_PROBLEMS, "problems found"},
+            {FSCK_OPERATIONAL, "the check could not run, or not to its end"},
+            {FSCK_USAGE, "wrong usage"},
+            {0}},
     .usage_exit = FSCK_USAGE,
+    .takes_option = source_takes_option,
+    .options_offset = FIELD(options),
+    .more_help = fsck_more_help,
     .execute = execute_fsck,
 };

@@ -414,6 +414,16 @@ int bases_decode(const struct bases *bases, const struct chunk_entry *entry, con
     return chunk_name_equal(&actual, &entry->name) ? 0 : -EBADMSG;
 }
 
+bool bases_find_loss(const struct bases *bases, const struct chunk_entry *entry,
+                     struct base_loss *ret_loss)
+{
+    struct iovec ignored;
+    int r = 0;
+    for (unsigned i = 0; i < entry->ref_count && r == 0; i++)
+        r = resolve_ref(bases, &entry->refs[i], &ignored, ret_loss);
+    return r == -ENOLINK;
+}
+
 void bases_note_loss(const struct base_loss *loss)
 {
     char hex[17];

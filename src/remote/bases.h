@@ -63,6 +63,9 @@ uint64_t bases_room(const struct chunk_entry *entries, size_t count);
  * *ret_loss (may be NULL) says which. Else the error with which a base was not read now. */
 CAIRN_MUST_CHECK int bases_decode(const struct bases *bases, const struct chunk_entry *entry,
                                   const void *stored, void *raw, struct base_loss *ret_loss);
+/* Would the decoding fail with -ENOLINK? Reads nothing. */
+CAIRN_MUST_CHECK bool bases_find_loss(const struct bases *bases, const struct chunk_entry *entry,
+                                      struct base_loss *ret_loss);
 /* -ENOLINK, in words, as the cause of the calling thread's error. */
 void bases_note_loss(const struct base_loss *loss);
 

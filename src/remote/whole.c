@@ -133,8 +133,9 @@ int remote_go_back(struct remote *remote, uint64_t after, uint64_t lost_run, con
     bool may = remote->options.read_only || remote->options.rollback;
     if (r == -ENOENT) {
         *ret_text = xasprintf("%s: the newest state (head %llu of %s) cannot be read: %s; no older "
-                              "head is whole; 'cairn fsck' tells what is left",
-                              remote->name, newest, of, why);
+                              "head is whole; 'cairn fsck %s' tells what is left",
+                              remote->name, newest, of, why, remote->name);
+        r = -EUCLEAN;
     } else if (r < 0) {
         *ret_text = xasprintf("%s: the newest state (head %llu of %s) cannot be read: %s; looking "
                               "for an older one failed: %s",

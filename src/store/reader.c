@@ -66,13 +66,44 @@ char *reader_left_stage(const struct store *store)
     return NULL;
 }
 
+/* --- what cannot be read ---------------------------------------------------------------------- */
+
+/* Damage is what another read will not change. */
+static bool reader_is_damage(int error)
+{
+    return error == -EBADMSG || error == -EUCLEAN || error == -ENOENT || error == -ENODATA ||
+           error == -EPROTONOSUPPORT || error == -ENOLINK;
+}
+
+static const char *describe_lost_object(int error)
+{
+    return error == -ENOENT || error == -ENODATA ? "missing"
+           : error == -EPROTONOSUPPORT           ? "of a newer version of CairnFS"
+                                                 : "damaged";
+}
+
+char *reader_describe_loss(const struct reader_loss *loss)
+{
+    const char *where = loss->is_remote ? "" : "NVMe: ";
+    const char *how = describe_lost_object(loss->error);
+    if (loss->pack == 0 && loss->has_no_remote)
+        return xstrdup("its bytes are in the remote alone: copy it from there");
+    if (loss->pack == 0)
+        return xstrdup(
+            loss->is_through_base
+                ? "a chunk that it is stored by is nowhere any more"
+                : "the remote does not have its bytes: they were damaged or lost before");
+    return xasprintf("%spacks/%016llx is %s%s", where, (unsigned long long)loss->pack, how,
+                     loss->is_through_base ? ", which has chunks that it is stored by" : "");
+}
+
 /* --- groups ----------------------------------------------------------------------------------- */
 
 struct plan {
     struct store *store;
     struct reader_group *group; /* being filled; NULL: none */
+    const struct reader_calls *calls;
     int (*fn)(struct reader_group *group, void *arg);
-    void *arg;
 };
 
 void reader_group_free(struct reader_group *group)
@@ -86,7 +117,7 @@ static int give_group(struct plan *plan)
 {
     struct reader_group *group = plan->group;
     plan->group = NULL;
-    return group ? plan->fn(group, plan->arg) : 0;
+    return group ? plan->fn(group, plan->calls->arg) : 0;
 }
 
 static struct reader_group *group_new(size_t parts)
@@ -136,29 +167,50 @@ static bool group_takes(const struct reader_group *group, const struct chunk_ent
            (entry->offset <= group->to + GROUP_GAP && end - group->from <= GROUP_BYTES);
 }
 
+static int plan_place(struct plan *plan, const struct chunk_entry *entry, bool is_remote,
+                      struct part part)
+{
+    if (!group_takes(plan->group, entry, is_remote)) {
+        int r = give_group(plan);
+        if (r < 0)
+            return r;
+        plan->group = group_new(GROUP_PARTS);
+        plan->group->is_remote = is_remote;
+        plan->group->pack = entry->pack;
+        plan->group->from = plan->group->to = entry->offset;
+    }
+    struct reader_group *group = plan->group;
+    group->to = max_u64(group->to, entry->offset + entry->stored_len);
+    group->parts[group->count++] = part;
+    return 0;
+}
+
+/* The chunk has no place. */
+static int plan_lost_chunk(struct plan *plan, const struct extent *extent, int error)
+{
+    struct reader_loss loss = {.offset = extent->offset,
+                               .length = extent->length,
+                               .chunk = extent->chunk,
+                               .error = error,
+                               .is_remote = true,
+                               .has_no_remote = !plan->store->remote};
+    return plan->calls->lost(&loss, plan->calls->arg);
+}
+
 static int plan_chunk(struct plan *plan, const struct extent *extent)
 {
     struct chunk_entry entry;
     bool is_remote;
     int r = reader_find_place(plan->store, &extent->chunk, &entry, &is_remote);
+    if (reader_is_damage(r))
+        return plan_lost_chunk(plan, extent, r);
     if (r < 0)
         return r;
-    if (!group_takes(plan->group, &entry, is_remote)) {
-        r = give_group(plan);
-        if (r < 0)
-            return r;
-        plan->group = group_new(GROUP_PARTS);
-        plan->group->is_remote = is_remote;
-        plan->group->pack = entry.pack;
-        plan->group->from = plan->group->to = entry.offset;
-    }
-    struct reader_group *group = plan->group;
-    group->to = max_u64(group->to, entry.offset + entry.stored_len);
-    group->parts[group->count++] = (struct part){.offset = extent->offset,
-                                                 .length = extent->length,
-                                                 .within = extent->chunk_offset,
-                                                 .entry = entry};
-    return 0;
+    return plan_place(plan, &entry, is_remote,
+                      (struct part){.offset = extent->offset,
+                                    .length = extent->length,
+                                    .within = extent->chunk_offset,
+                                    .entry = entry});
 }
 
 static int plan_extent(const struct view_extent *extent, void *arg)
@@ -169,10 +221,54 @@ static int plan_extent(const struct view_extent *extent, void *arg)
 }
 
 int reader_plan(struct store *store, uint64_t ino, int (*fn)(struct reader_group *group, void *arg),
-                void *arg)
+                const struct reader_calls *calls)
 {
-    struct plan plan = {.store = store, .fn = fn, .arg = arg};
+    struct plan plan = {.store = store, .fn = fn, .calls = calls};
     int r = view_extents(store->view, ino, 0, 0, INT64_MAX, plan_extent, &plan);
+    if (r == 0)
+        r = give_group(&plan);
+    reader_group_free(plan.group);
+    return r;
+}
+
+/* --- a pack ----------------------------------------------------------------------------------- */
+
+static int reader_add_entry(const struct chunk_entry *entry, bool is_needed, void *arg)
+{
+    struct reader_entries *all = arg;
+    if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX ||
+        entry->stored_len > CHUNK_SIZE_MAX)
+        return -EUCLEAN;
+    if (is_needed)
+        vector_add(all, *entry);
+    return 0;
+}
+
+static int reader_compare_places(const void *a, const void *b)
+{
+    return compare_u64(&((const struct chunk_entry *)a)->offset,
+                       &((const struct chunk_entry *)b)->offset);
+}
+
+int reader_pack_chunks(struct store *store, uint64_t pack, struct reader_entries *ret)
+{
+    *ret = (struct reader_entries){0};
+    int r = view_remote_pack_chunks(store->view, pack, reader_add_entry, ret);
+    vector_sort(ret, reader_compare_places);
+    return r;
+}
+
+int reader_plan_pack(struct store *store, const struct reader_entries *entries,
+                     int (*fn)(struct reader_group *group, void *arg),
+                     const struct reader_calls *calls)
+{
+    struct plan plan = {.store = store, .fn = fn, .calls = calls};
+    int r = 0;
+    for (size_t i = 0; i < entries->count && r == 0; i++)
+        r = plan_place(&plan, &entries->at[i], true,
+                       (struct part){.offset = entries->at[i].offset,
+                                     .length = entries->at[i].raw_len,
+                                     .entry = entries->at[i]});
     if (r == 0)
         r = give_group(&plan);
     reader_group_free(plan.group);
@@ -184,26 +280,85 @@ int reader_plan(struct store *store, uint64_t ino, int (*fn)(struct reader_group
 struct fetching {
     struct store *store;
     const struct reader_group *group;
-    const uint8_t *stored;
-    uint8_t *raw;
-    int (*fn)(uint64_t offset, const void *bytes, size_t length, void *arg);
-    void *arg;
+    struct tier *tier;
+    const char *object;
+    uint8_t *stored, *raw;
+    bool is_whole; /* `stored` is all of the group; else each chunk is read by itself into it */
+    const struct reader_calls *calls;
 };
+
+static bool part_is_lost(const struct reader_group *group, int error)
+{
+    return reader_is_damage(error) || (error == -EIO && !group->is_remote);
+}
+
+/* A base that cannot be decoded for the lack of another one: that is the one that hurts. */
+static struct base_loss find_deepest_loss(struct store *store, const struct base_loss *base)
+{
+    struct base_loss loss = *base;
+    for (unsigned i = 0; i < CHUNK_DEPTH_MAX && loss.error == -ENOLINK; i++) {
+        struct chunk_entry place;
+        struct bases bases;
+        int r = view_remote_place(store->view, &loss.name, &place);
+        if (r < 0)
+            break;
+        (void)bases_gather(&bases, store, &place, 1);
+        bool is_lost = bases_find_loss(&bases, &place, &loss);
+        bases_release(&bases);
+        if (!is_lost)
+            break;
+    }
+    return loss;
+}
+
+static int lose_part(const struct fetching *f, const struct part *part, int error,
+                     const struct base_loss *base)
+{
+    struct reader_loss loss = {.offset = part->offset,
+                               .length = part->length,
+                               .chunk = part->entry.name,
+                               .pack = part->entry.pack,
+                               .error = error,
+                               .is_remote = f->group->is_remote,
+                               .is_through_base = error == -ENOLINK};
+    if (error == -ENOLINK && f->group->is_remote) {
+        struct chunk_entry place;
+        const struct base_loss deepest = find_deepest_loss(f->store, base);
+        int r = view_remote_place(f->store->view, &deepest.name, &place);
+        loss.base = deepest.name;
+        loss.error = deepest.error;
+        loss.pack = r == 0 ? place.pack : 0;
+    }
+    return f->calls->lost(&loss, f->calls->arg);
+}
+
+/* A range that cannot be read as a whole is read by chunk, so that one bad place costs one
+ * chunk. */
+static int reader_read_part(const struct fetching *f, const struct bases *bases,
+                            const struct part *part, struct base_loss *loss)
+{
+    const struct chunk_entry *e = &part->entry;
+    const uint8_t *stored = f->stored + (f->is_whole ? e->offset - f->group->from : 0);
+    uint32_t len;
+    int r = 0;
+    if (part->within > e->raw_len || part->length > e->raw_len - part->within)
+        return -EUCLEAN;
+    if (!f->group->is_remote && e->ref_count > 0)
+        return local_read_chunk(f->store, &e->name, f->raw, &len);
+    if (!f->is_whole)
+        r = f->tier->ops->get_range(f->tier, f->object, e->offset, f->stored, e->stored_len);
+    return r < 0 ? r : bases_decode(bases, e, stored, f->raw, loss);
+}
 
 static int give_read_part(const struct fetching *f, const struct bases *bases,
                           const struct part *part)
 {
-    const struct chunk_entry *e = &part->entry;
-    struct base_loss loss;
-    if (part->within > e->raw_len || part->length > e->raw_len - part->within)
-        return -EUCLEAN;
-    uint32_t len;
-    int r = !f->group->is_remote && e->ref_count > 0
-                ? local_read_chunk(f->store, &e->name, f->raw, &len)
-                : bases_decode(bases, e, f->stored + (e->offset - f->group->from), f->raw, &loss);
-    if (r == -ENOLINK && f->group->is_remote)
-        bases_note_loss(&loss);
-    return r < 0 ? r : f->fn(part->offset, f->raw + part->within, part->length, f->arg);
+    struct base_loss loss = {0};
+    int r = reader_read_part(f, bases, part, &loss);
+    if (part_is_lost(f->group, r))
+        return lose_part(f, part, r, &loss);
+    return r < 0 ? r
+                 : f->calls->give(part->offset, f->raw + part->within, part->length, f->calls->arg);
 }
 
 static int give_read_parts(const struct fetching *f)
@@ -225,25 +380,36 @@ static int give_read_parts(const struct fetching *f)
     return r;
 }
 
+/* Nothing is asked for again of a pack that is missing. */
+static int lose_all_parts(const struct fetching *f, int error)
+{
+    int r = 0;
+    for (size_t i = 0; i < f->group->count && r == 0; i++)
+        r = lose_part(f, &f->group->parts[i], error, NULL);
+    return r;
+}
+
 int reader_fetch(struct store *store, const struct reader_group *group,
-                 int (*fn)(uint64_t offset, const void *bytes, size_t length, void *arg), void *arg)
+                 const struct reader_calls *calls)
 {
     char object[32];
-    struct tier *tier = group->is_remote ? remote_tier(store->remote) : store->tier;
     uint64_t length = group->to - group->from;
-    int r = 0;
     if (group->pack == 0)
-        return fn(group->parts[0].offset, group->bytes, group->parts[0].length, arg);
+        return calls->give(group->parts[0].offset, group->bytes, group->parts[0].length,
+                           calls->arg);
     if (length > GROUP_BYTES)
         return -EUCLEAN;
-    uint8_t *stored = thread_buffer(THREAD_BUFFER_REPLY, GROUP_BYTES);
+    struct fetching f = {.store = store,
+                         .group = group,
+                         .tier = group->is_remote ? remote_tier(store->remote) : store->tier,
+                         .object = object,
+                         .stored = thread_buffer(THREAD_BUFFER_REPLY, GROUP_BYTES),
+                         .raw = thread_buffer(THREAD_BUFFER_FETCH, CHUNK_SIZE_MAX),
+                         .calls = calls};
     pack_object_name(group->pack, object);
-    r = tier->ops->get_range(tier, object, group->from, stored, length);
-    struct fetching fetching = {.store = store,
-                                .group = group,
-                                .stored = stored,
-                                .raw = thread_buffer(THREAD_BUFFER_FETCH, CHUNK_SIZE_MAX),
-                                .fn = fn,
-                                .arg = arg};
-    return r < 0 ? r : give_read_parts(&fetching);
+    int r = f.tier->ops->get_range(f.tier, object, group->from, f.stored, length);
+    f.is_whole = r == 0;
+    if (r == -ENOENT)
+        return lose_all_parts(&f, r);
+    return r < 0 && !part_is_lost(group, r) ? r : give_read_parts(&f);
 }

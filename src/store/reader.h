@@ -5,6 +5,8 @@
  * -EBADMSG and -EUCLEAN: damage; -ENOENT: the bytes are nowhere. */
 #pragma once
 
+#include "base/vector.h"
+#include "format/chunk.h"
 #include "store/store.h"
 
 /* With options->remote: what its newest head says, in options->path, an empty private directory
@@ -26,17 +28,47 @@ const char *reader_shown_instead(const struct store *store);
  * perhaps; NULL: none. Caller frees. */
 char *reader_left_stage(const struct store *store);
 
+/* Bytes of a file that cannot be read, and another try will not change it. */
+struct reader_loss {
+    uint64_t offset, length; /* in the file */
+    struct chunk_name chunk, base;
+    uint64_t pack; /* the one that hurts; 0: the chunk, or its base, has no place */
+    int error;     /* of that pack, or of its bytes */
+    bool is_remote;
+    bool has_no_remote;   /* and that is why */
+    bool is_through_base; /* a chunk by which it is stored is what cannot be read: `base` */
+};
+/* "packs/00... is missing": caller frees. */
+char *reader_describe_loss(const struct reader_loss *loss);
+
+/* Results of the calls: 0 to go on; negative ends what calls them, and is returned. */
+struct reader_calls {
+    int (*give)(uint64_t offset, const void *bytes, size_t length, void *arg);
+    int (*lost)(const struct reader_loss *loss, void *arg);
+    void *arg;
+};
+
 /* Content of a file that is one read: chunks that lie together in a pack, or bytes that are here
  * already. */
 struct reader_group;
 
-/* Calls `fn` with the groups of a file, in order; holes are in none. `fn` owns the group; negative
- * results end the call. */
+/* Calls `fn` with the groups of a file, in order, and `lost` for what has no place; holes are in
+ * none. `fn` owns the group. */
 CAIRN_MUST_CHECK int reader_plan(struct store *store, uint64_t ino,
-                                 int (*fn)(struct reader_group *group, void *arg), void *arg);
+                                 int (*fn)(struct reader_group *group, void *arg),
+                                 const struct reader_calls *calls);
 void reader_group_free(struct reader_group *group);
 
-/* Reads and verifies a group; gives the parts of the file. Any thread; blocks. */
-CAIRN_MUST_CHECK int
-reader_fetch(struct store *store, const struct reader_group *group,
-             int (*fn)(uint64_t offset, const void *bytes, size_t length, void *arg), void *arg);
+/* The same of chunks of a pack in the remote: "offsets in the file" are those in the pack. */
+DEFINE_VECTOR(reader_entries, struct chunk_entry);
+CAIRN_MUST_CHECK int reader_plan_pack(struct store *store, const struct reader_entries *entries,
+                                      int (*fn)(struct reader_group *group, void *arg),
+                                      const struct reader_calls *calls);
+/* The chunks that are needed, in order. The caller frees the vector, also after an error. */
+CAIRN_MUST_CHECK int reader_pack_chunks(struct store *store, uint64_t pack,
+                                        struct reader_entries *ret);
+
+/* Reads and verifies a group: all of its parts are given or lost. Negative: it cannot be read now.
+ * Any thread; blocks. */
+CAIRN_MUST_CHECK int reader_fetch(struct store *store, const struct reader_group *group,
+                                  const struct reader_calls *calls);

@@ -536,9 +536,16 @@ static int take_part(uint64_t offset, const void *bytes, size_t length, void *ar
     return 0;
 }
 
+static int lose_part(const struct reader_loss *loss, void *arg)
+{
+    (void)arg;
+    return loss->error;
+}
+
 static int take_group(struct reader_group *group, void *arg)
 {
-    int r = reader_fetch(arg, group, take_part, NULL);
+    const struct reader_calls calls = {take_part, lose_part, arg};
+    int r = reader_fetch(arg, group, &calls);
     reader_group_free(group);
     return r;
 }
@@ -565,7 +572,8 @@ Test(dense, is_copied_without_a_mount)
     struct store *store = open_offline(directory);
     copied = xcalloc(1, WEIGHTS);
     atomic_store(&gets, 0);
-    assert_i64(reader_plan(store, ino, take_group, store), 0);
+    const struct reader_calls calls = {take_part, lose_part, store};
+    assert_i64(reader_plan(store, ino, take_group, &calls), 0);
     cr_assert_leq(atomic_load(&gets), 5u, "%u requests", atomic_load(&gets));
     reader_close(store);
     open_store();

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/fsck_remote.h"
+
+#include <cjson/cJSON.h>
+#include <signal.h>
+#include <stdio.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "cli/json.h"
+#include "daemon/control.h"
+#include "store/check_remote.h"
+
+struct remote_report {
+    const char *source;
+    cJSON *json; /* NULL: lines */
+    cJSON *objects, *files, *notes;
+};
+
+static volatile sig_atomic_t fsck_interrupted;
+
+static void fsck_on_interrupt(int signo)
+{
+    (void)signo;
+    fsck_interrupted = 1;
+}
+
+static bool fsck_is_interrupted(void)
+{
+    return fsck_interrupted != 0;
+}
+
+bool fsck_is_remote(const char *operand)
+{
+    return strncmp(operand, "s3://", 5) == 0 || strncmp(operand, "dir:", 4) == 0;
+}
+
+static void print_fsck_flag(const struct flag *flag, void *arg)
+{
+    (void)arg;
+    if (flag->name)
+        (void)printf(" --%s", flag->name);
+}
+
+void fsck_more_help(void)
+{
+    static const struct command options_only = {.takes_option = source_takes_option};
+    (void)printf(
+        "\nREMOTE is s3://BUCKET/PREFIX or dir:/PATH. These mount options (see 'cairn help "
+        "mount') select how it is reached:\n ");
+    command_each_flag(&options_only, print_fsck_flag, NULL);
+    (void)printf("\n");
+}
+
+/* --- findings --------------------------------------------------------------------------------- */
+
+static void add_json_finding(struct remote_report *report, const struct remote_finding *finding)
+{
+    cJSON *one = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(one, finding->object ? "object" : "path",
+                                  finding->object ? finding->object : finding->path);
+    (void)cJSON_AddStringToObject(one, "problem", finding->what);
+    if (finding->path) {
+        control_add_u64(one, "chunks", finding->chunks);
+        control_add_u64(one, "damaged_chunks", finding->bad_chunks);
+        control_add_u64(one, "damaged_bytes", finding->bad_bytes);
+        (void)cJSON_AddBoolToObject(one, "only_through_bases", finding->is_through_base);
+    }
+    (void)cJSON_AddItemToArray(finding->object ? report->objects : report->files, one);
+}
+
+static void print_remote_finding(const struct remote_finding *finding, void *arg)
+{
+    struct remote_report *report = arg;
+    if (report->json)
+        add_json_finding(report, finding);
+    else if (finding->object)
+        text_print(stdout, "problem: %s: %s", finding->object, finding->what);
+    else
+        text_print(stdout, "problem: %s: %llu of %llu chunks (%s) cannot be read%s: %s",
+                   finding->path, (unsigned long long)finding->bad_chunks,
+                   (unsigned long long)finding->chunks, human_bytes(finding->bad_bytes).text,
+                   finding->is_through_base ? ", only through chunks that they are stored by" : "",
+                   finding->what);
+}
+
+static void print_remote_note(const char *line, void *arg)
+{
+    struct remote_report *report = arg;
+    if (report->json)
+        (void)cJSON_AddItemToArray(report->notes, cJSON_CreateString(line));
+    else
+        text_print(stdout, "%s", line);
+}
+
+/* --- the end ---------------------------------------------------------------------------------- */
+
+static void add_fsck_counts(cJSON *json, const struct remote_check_counts *c)
+{
+    const struct {
+        const char *name;
+        uint64_t value;
+    } all[] = {{"problems", c->problems},
+               {"heads", c->heads},
+               {"runs", c->runs},
+               {"packs", c->packs},
+               {"pack_bytes", c->pack_bytes},
+               {"damaged_packs", c->bad_packs},
+               {"read_packs", c->read_packs},
+               {"read_chunks", c->chunks},
+               {"read_bytes", c->bytes},
+               {"damaged_chunks", c->bad_chunks},
+               {"files", c->files},
+               {"damaged_files", c->bad_files},
+               {"files_damaged_through_bases", c->through_base_files}};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        control_add_u64(json, all[i].name, all[i].value);
+}
+
+static void print_fsck_counts(const struct remote_report *report,
+                              const struct remote_check_counts *c)
+{
+    text_print(stdout,
+               "%llu files, %llu damaged (%llu of them only through chunks that they are stored "
+               "by); %llu packs of %s, %llu damaged or missing; %llu heads; %llu runs; %llu chunks "
+               "of %s in %llu packs read and verified",
+               (unsigned long long)c->files, (unsigned long long)c->bad_files,
+               (unsigned long long)c->through_base_files, (unsigned long long)c->packs,
+               human_bytes(c->pack_bytes).text, (unsigned long long)c->bad_packs,
+               (unsigned long long)c->heads, (unsigned long long)c->runs,
+               (unsigned long long)c->chunks, human_bytes(c->bytes).text,
+               (unsigned long long)c->read_packs);
+    if (c->problems > 0)
+        text_print(stdout, "%s: %llu problems", report->source, (unsigned long long)c->problems);
+    else
+        text_print(stdout, "%s: clean", report->source);
+}
+
+/* `text`: the remote cannot be opened; NULL: it was. */
+static int end_fsck(const struct command *command, struct remote_report *report, int r,
+                    const char *text, const struct remote_check_counts *counts)
+{
+    bool is_damage = text && (r == -EUCLEAN || r == -EBADMSG);
+    if (report->json) {
+        (void)cJSON_AddBoolToObject(report->json, "clean", r == 0 && counts->problems == 0);
+        if (text || r < 0)
+            (void)cJSON_AddStringToObject(report->json, "error", text ? text : strerror(-r));
+        json_make_printable(report->json);
+        json_print(report->json);
+    } else if (is_damage) {
+        text_print(stdout, "problem: %s", text);
+    } else if (text) {
+        complain(command->name, "%s", text);
+    } else if (r == 0) {
+        print_fsck_counts(report, counts);
+    } else {
+        complain(command->name, "%s was not checked to the end: %s", report->source, strerror(-r));
+    }
+    if (is_damage || (r == 0 && counts->problems > 0))
+        return FSCK_PROBLEMS;
+    bool is_lost = fflush(stdout) != 0 || ferror(stdout);
+    return r < 0 || is_lost ? FSCK_OPERATIONAL : FSCK_CLEAN;
+}
+
+static int fsck_opened(struct offline *offline, const struct fsck_request *request,
+                       struct remote_report *report, struct remote_check_counts *counts)
+{
+    const struct remote_check_options options = {
+        .sample = request->sample ? (unsigned)request->sample : 100,
+        .threads = (unsigned)min_u64(16, request->options.remote.connections),
+        .found = print_remote_finding,
+        .note = print_remote_note,
+        .arg = report,
+        .is_interrupted = fsck_is_interrupted};
+    if (offline_warning(offline))
+        print_remote_note(offline_warning(offline), report);
+    int r = store_check_remote(offline_store(offline), &options, counts);
+    if (report->json)
+        add_fsck_counts(report->json, counts);
+    return r;
+}
+
+static void begin_fsck_json(struct remote_report *report)
+{
+    report->json = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(report->json, "source", report->source);
+    report->objects = cJSON_AddArrayToObject(report->json, "objects");
+    report->files = cJSON_AddArrayToObject(report->json, "damaged");
+    report->notes = cJSON_AddArrayToObject(report->json, "notes");
+}
+
+int fsck_remote(const struct command *command, const struct fsck_request *request,
+                const char *source)
+{
+    struct sigaction action = {.sa_handler = fsck_on_interrupt, .sa_flags = (int)SA_RESETHAND};
+    struct remote_report report = {.source = source};
+    struct remote_check_counts counts = {0};
+    struct offline *offline = NULL;
+    char *text = NULL;
+    pid_t holder;
+    if (request->repair)
+        return complain_usage(command, "--repair is for a store; a mount repairs its remote: see "
+                                       "'cairn help scrub'");
+    if (request->sample > 100)
+        return complain_usage(command, "--sample %llu: give a percentage from 1 to 100",
+                              (unsigned long long)request->sample);
+    log_set_level(LOG_LEVEL_ERROR);
+    (void)sigaction(SIGINT, &action, NULL);
+    (void)sigaction(SIGTERM, &action, NULL);
+    if (request->is_json)
+        begin_fsck_json(&report);
+    int r = offline_open(source, &request->options, &offline, &holder, &text);
+    if (r == 0)
+        r = fsck_opened(offline, request, &report, &counts);
+    int code = r == -EINVAL && text ? complain_usage(command, "%s", text)
+                                    : end_fsck(command, &report, r, text, &counts);
+    offline_close(offline);
+    cJSON_Delete(report.json);
+    free(text);
+    return code;
+}

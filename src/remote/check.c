@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "remote/check.h"
+
+#include <stdio.h>
+
+#include "base/vector.h"
+#include "format/object.h"
+#include "remote/internal.h"
+
+#define PIECE (1 * MIB)
+#define QUEUE 64u
+
+/* A run that some head names, in both places. */
+struct checked_run {
+    struct run_info info;
+    uint64_t first, last; /* heads that name it */
+    bool is_shown;        /* its content matters to what is shown now */
+    int result[RUN_PLACES];
+};
+
+struct checked_head {
+    uint64_t number;
+    int result;
+    uint32_t run_count;
+    struct run_info *runs;
+};
+
+struct head_check {
+    struct remote *remote;
+    struct remote_check *check;
+    VECTOR(struct checked_head) heads; /* ascending */
+    VECTOR(struct checked_run) runs;   /* by id */
+};
+
+/* A job of the pool. */
+struct check_job {
+    struct head_check *c;
+    struct checked_head *head; /* NULL: a run */
+    struct checked_run *run;
+    enum run_place place;
+};
+
+/* --- heads ------------------------------------------------------------------------------------ */
+
+static int check_add_head(const struct tier_object *object, void *arg)
+{
+    struct head_check *c = arg;
+    uint64_t number;
+    if (object_number(object->name, "heads", &number))
+        vector_add(&c->heads, (struct checked_head){.number = number});
+    return 0;
+}
+
+static int compare_checked_heads(const void *a, const void *b)
+{
+    return compare_u64(&((const struct checked_head *)a)->number,
+                       &((const struct checked_head *)b)->number);
+}
+
+static void check_one_head(struct remote *remote, struct checked_head *checked)
+{
+    struct head *head = xmalloc(sizeof *head);
+    checked->result = remote_read_head(remote, checked->number, head);
+    if (checked->result == 0 && head->run_count > 0) {
+        checked->run_count = head->run_count;
+        checked->runs = xcalloc(head->run_count, sizeof *checked->runs);
+        memcpy(checked->runs, head->runs, head->run_count * sizeof *checked->runs);
+    }
+    free(head);
+}
+
+/* --- runs ------------------------------------------------------------------------------------- */
+
+static int compare_checked_runs(const void *a, const void *b)
+{
+    return compare_u64(&((const struct checked_run *)a)->info.id,
+                       &((const struct checked_run *)b)->info.id);
+}
+
+static void check_collect_runs(struct head_check *c)
+{
+    const struct head *shown = &c->remote->head;
+    for (size_t i = 0; i < c->heads.count; i++)
+        for (uint32_t k = 0; k < c->heads.at[i].run_count; k++) {
+            uint64_t number = c->heads.at[i].number;
+            vector_add(&c->runs, (struct checked_run){.info = c->heads.at[i].runs[k],
+                                                      .first = number,
+                                                      .last = number});
+        }
+    vector_sort(&c->runs, compare_checked_runs);
+    size_t kept = 0;
+    for (size_t i = 0; i < c->runs.count; i++) {
+        struct checked_run *last = kept ? &c->runs.at[kept - 1] : NULL;
+        if (last && last->info.id == c->runs.at[i].info.id) {
+            last->first = min_u64(last->first, c->runs.at[i].first);
+            last->last = max_u64(last->last, c->runs.at[i].last);
+            continue;
+        }
+        c->runs.at[kept++] = c->runs.at[i];
+    }
+    c->runs.count = kept;
+    for (size_t i = 0; i < kept; i++)
+        for (uint32_t k = 0; k < shown->run_count; k++)
+            c->runs.at[i].is_shown |= shown->runs[k].id == c->runs.at[i].info.id;
+}
+
+/* All of the object is read. */
+static int check_run_content(struct remote *remote, const struct run_info *info, const char *object)
+{
+    uint8_t hash[HASH_LEN], *piece = xmalloc(PIECE);
+    struct hash_stream *stream = hash_stream_new();
+    int r = 0;
+    for (uint64_t at = 0; at < info->length && r == 0; at += PIECE) {
+        uint64_t len = min_u64(PIECE, info->length - at);
+        r = remote->tier->ops->get_range(remote->tier, object, at, piece, len);
+        if (r == 0)
+            hash_stream_add(stream, piece, len);
+    }
+    hash_stream_result(stream, hash);
+    hash_stream_free(stream);
+    free(piece);
+    return r < 0 ? r : memcmp(hash, info->hash, sizeof hash) == 0 ? 0 : -EBADMSG;
+}
+
+static int check_one_run(struct remote *remote, const struct checked_run *run, enum run_place place)
+{
+    char object[OBJECT_NAME_LEN];
+    uint64_t len;
+    object_name(run_directories[place], run->info.id, object);
+    int r = remote->tier->ops->stat(remote->tier, object, &len);
+    if (r == 0 && len != run->info.length)
+        r = -EUCLEAN;
+    return r == 0 && run->is_shown ? check_run_content(remote, &run->info, object) : r;
+}
+
+/* --- in parallel ------------------------------------------------------------------------------ */
+
+static void run_check_job(void *arg)
+{
+    struct check_job *job = arg;
+    struct head_check *c = job->c;
+    if (c->check->is_interrupted()) {
+        if (job->head)
+            job->head->result = -EINTR;
+        else
+            job->run->result[job->place] = -EINTR;
+    } else if (job->head) {
+        check_one_head(c->remote, job->head);
+    } else {
+        job->run->result[job->place] = check_one_run(c->remote, job->run, job->place);
+    }
+    free(job);
+}
+
+static void check_submit(struct pool *pool, struct check_job job)
+{
+    struct check_job *copy = xmalloc(sizeof *copy);
+    *copy = job;
+    pool_submit(pool, run_check_job, copy);
+}
+
+static int check_all(struct head_check *c)
+{
+    struct pool *pool;
+    int r = pool_new("cairn-check", c->check->threads, QUEUE, NULL, NULL, &pool);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < c->heads.count; i++)
+        check_submit(pool, (struct check_job){.c = c, .head = &c->heads.at[i]});
+    pool_drain(pool);
+    check_collect_runs(c);
+    for (size_t i = 0; i < c->runs.count; i++)
+        for (unsigned place = 0; place < RUN_PLACES; place++)
+            check_submit(pool, (struct check_job){.c = c, .run = &c->runs.at[i], .place = place});
+    pool_free(pool);
+    return 0;
+}
+
+/* --- what is said ----------------------------------------------------------------------------- */
+
+static const char *check_describe(int error)
+{
+    return error == -ENOENT    ? "is missing"
+           : error == -EUCLEAN ? "is truncated or malformed"
+                               : "is damaged";
+}
+
+static int report_heads(struct head_check *c)
+{
+    char object[OBJECT_NAME_LEN], what[96];
+    for (size_t i = 0; i < c->heads.count; i++) {
+        const struct checked_head *head = &c->heads.at[i];
+        object_name("heads", head->number, object);
+        if (head->result < 0 && !run_is_lost(head->result))
+            return head->result;
+        if (head->result < 0)
+            c->check->problem(object, check_describe(head->result), c->check->arg);
+        if (i == 0 || c->heads.at[i - 1].number + 1 == head->number)
+            continue;
+        object_name("heads", head->number - 1, object);
+        (void)snprintf(what, sizeof what, "is missing, with all heads from number %llu on",
+                       (unsigned long long)c->heads.at[i - 1].number + 1);
+        c->check->problem(object, what, c->check->arg);
+    }
+    return 0;
+}
+
+static void report_run_place(struct head_check *c, const struct checked_run *run,
+                             enum run_place place)
+{
+    char object[OBJECT_NAME_LEN], what[160];
+    int other = run->result[RUN_PLACES - 1 - place];
+    object_name(run_directories[place], run->info.id, object);
+    if (other == 0)
+        (void)snprintf(what, sizeof what, "%s; %s/%016llx has the same content, and is whole",
+                       check_describe(run->result[place]), run_directories[RUN_PLACES - 1 - place],
+                       (unsigned long long)run->info.id);
+    else
+        (void)snprintf(what, sizeof what, "%s, as is %s/%016llx: heads %llu to %llu cannot be read",
+                       check_describe(run->result[place]), run_directories[RUN_PLACES - 1 - place],
+                       (unsigned long long)run->info.id, (unsigned long long)run->first,
+                       (unsigned long long)run->last);
+    c->check->problem(object, what, c->check->arg);
+}
+
+static int report_runs(struct head_check *c)
+{
+    size_t copies = 0;
+    for (size_t i = 0; i < c->runs.count; i++)
+        for (unsigned place = 0; place < RUN_PLACES; place++) {
+            int r = c->runs.at[i].result[place];
+            if (r < 0 && !run_is_lost(r))
+                return r;
+            copies += place == RUN_COPY && r != -ENOENT;
+        }
+    if (c->runs.count > 0 && copies == 0)
+        c->check->note("no run has a copy yet: the next mount that writes makes them",
+                       c->check->arg);
+    for (size_t i = 0; i < c->runs.count; i++) {
+        const struct checked_run *run = &c->runs.at[i];
+        if (run->result[RUN_FIRST] < 0)
+            report_run_place(c, run, RUN_FIRST);
+        else if (run->result[RUN_COPY] < 0 && copies > 0)
+            report_run_place(c, run, RUN_COPY);
+    }
+    return 0;
+}
+
+int remote_check_heads(struct remote *remote, struct remote_check *check)
+{
+    struct head_check c = {.remote = remote, .check = check};
+    int r = remote->tier->ops->list(remote->tier, "heads", NULL, check_add_head, &c);
+    vector_sort(&c.heads, compare_checked_heads);
+    if (c.heads.count > REMOTE_CHECK_HEADS) {
+        size_t left_out = c.heads.count - REMOTE_CHECK_HEADS;
+        memmove(c.heads.at, c.heads.at + left_out, REMOTE_CHECK_HEADS * sizeof *c.heads.at);
+        c.heads.count = REMOTE_CHECK_HEADS;
+    }
+    if (r == 0)
+        r = check_all(&c);
+    if (r == 0)
+        r = report_heads(&c);
+    if (r == 0)
+        r = report_runs(&c);
+    check->heads = c.heads.count;
+    check->runs = c.runs.count;
+    for (size_t i = 0; i < c.heads.count; i++)
+        free(c.heads.at[i].runs);
+    vector_free(&c.heads);
+    vector_free(&c.runs);
+    return r;
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Verifies heads and runs of a remote, for `cairn fsck`. Nothing is written. */
+#pragma once
+
+#include "base/base.h"
+
+struct remote;
+
+struct remote_check {
+    /* An object is missing, truncated or damaged. Calls come from one thread at a time. */
+    void (*problem)(const char *object, const char *what, void *arg);
+    void (*note)(const char *line, void *arg);
+    void *arg;
+    unsigned threads;
+    bool (*is_interrupted)(void);
+    /* Results. */
+    uint64_t heads, runs; /* looked at */
+};
+
+/* Heads (the newest REMOTE_CHECK_HEADS), and both objects of each run that they name: content of
+ * those of the head that is shown, presence and length of the others. Negative: the remote cannot
+ * be read now, or it was interrupted (-EINTR). Blocks. */
+#define REMOTE_CHECK_HEADS 1000u
+CAIRN_MUST_CHECK int remote_check_heads(struct remote *remote, struct remote_check *check);

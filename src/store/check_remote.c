@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Heads and runs are verified first (remote/check.c), then packs, in parallel, one a thread; then
+ * the namespace is walked, and each file named that needs a chunk that cannot be read.
+ *
+ * A chunk hurts the chunks that are stored by it, too. Where it lies in a pack whose content is not
+ * read, that is found by what refers to it (struct chunk_entry). */
+#include "store/check_remote.h"
+
+#include <stdio.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <uthash.h>
+
+#include "base/clock.h"
+#include "remote/check.h"
+#include "remote/chunks.h"
+#include "store/internal.h"
+#include "view/remote.h"
+
+#define QUEUE 64u
+#define DEPTH_MAX 1024u
+#define NAMED_MAX 3u /* packs that a file's line names */
+
+struct bad_chunk {
+    struct chunk_name name;
+    uint64_t pack; /* the one that hurts; 0: none, it has no place */
+    int error;
+    bool is_through_base;
+    UT_hash_handle hh;
+};
+
+struct pack_check {
+    struct remote_checking *all;
+    struct view_remote_pack pack;
+    bool is_read; /* its content, too */
+    int index_error;
+    uint64_t bad_chunks;
+};
+
+struct remote_checking {
+    struct store *store;
+    const struct remote_check_options *options;
+    struct remote_check_counts *counts;
+    VECTOR(struct pack_check) packs;
+    struct {
+        struct cairn_mutex lock; /* LOCK_LEAF */
+        struct bad_chunk *bad;   /* by name */
+        uint64_t chunks, bytes;
+        int error; /* the first that may pass */
+    } found;
+};
+
+static void report_check_finding(struct remote_checking *c, const struct remote_finding *finding)
+{
+    c->counts->problems++;
+    c->options->found(finding, c->options->arg);
+}
+
+static void report_object(const char *object, const char *what, void *arg)
+{
+    const struct remote_finding finding = {.object = object, .what = what};
+    report_check_finding(arg, &finding);
+}
+
+static void pass_note(const char *line, void *arg)
+{
+    struct remote_checking *c = arg;
+    c->options->note(line, c->options->arg);
+}
+
+/* --- chunks that cannot be read --------------------------------------------------------------- */
+
+static struct bad_chunk *find_bad_chunk(struct remote_checking *c, const struct chunk_name *name)
+{
+    struct bad_chunk *bad;
+    HASH_FIND(hh, c->found.bad, name, sizeof *name, bad);
+    return bad;
+}
+
+/* False: it is known already. What is wrong with the chunk itself counts more than its bases. */
+static bool add_bad_chunk(struct remote_checking *c, const struct bad_chunk *found)
+{
+    struct bad_chunk *bad = find_bad_chunk(c, &found->name);
+    if (bad)
+        return false;
+    bad = xmalloc(sizeof *bad);
+    *bad = *found;
+    HASH_ADD(hh, c->found.bad, name, sizeof bad->name, bad);
+    return true;
+}
+
+static int ignore_part(uint64_t offset, const void *bytes, size_t length, void *arg)
+{
+    (void)offset;
+    (void)bytes;
+    (void)length;
+    (void)arg;
+    return 0;
+}
+
+static int compare_pack_checks(const void *a, const void *b)
+{
+    return compare_u64(&((const struct pack_check *)a)->pack.pack,
+                       &((const struct pack_check *)b)->pack.pack);
+}
+
+/* A base is told by what refers to it: its own pack may not be read. */
+static int note_lost_chunk(const struct reader_loss *loss, void *arg)
+{
+    struct pack_check *check = arg;
+    struct remote_checking *c = check->all;
+    const struct bad_chunk bad = {.name = loss->is_through_base ? loss->base : loss->chunk,
+                                  .pack = loss->pack,
+                                  .error = loss->error};
+    const struct pack_check key = {.pack.pack = loss->pack};
+    LOCK_SCOPE(&c->found.lock);
+    struct pack_check *hurt = vector_search(&c->packs, &key, compare_pack_checks);
+    if (add_bad_chunk(c, &bad) && hurt)
+        hurt->bad_chunks++;
+    return 0;
+}
+
+/* --- packs ------------------------------------------------------------------------------------ */
+
+static int check_pack_group(struct reader_group *group, void *arg)
+{
+    struct pack_check *check = arg;
+    const struct reader_calls calls = {ignore_part, note_lost_chunk, check};
+    int r = check->all->options->is_interrupted() ? -EINTR
+                                                  : reader_fetch(check->all->store, group, &calls);
+    reader_group_free(group);
+    return r;
+}
+
+static int count_index_entry(const struct chunk_entry *entry, void *arg)
+{
+    (void)entry;
+    (*(uint32_t *)arg)++;
+    return 0;
+}
+
+static bool check_is_damage(int error)
+{
+    return error == -EBADMSG || error == -EUCLEAN || error == -ENOENT || error == -EPROTONOSUPPORT;
+}
+
+/* Chunks of a pack that is not there, or too short, cannot be read; its index alone being damaged
+ * hurts no reader. */
+static int check_pack_index(struct pack_check *check)
+{
+    struct store *store = check->all->store;
+    uint32_t count = 0;
+    uint64_t length = 0;
+    int r = pack_read_index(remote_tier(store->remote), store->sb.history, check->pack.pack,
+                            count_index_entry, &count, &length);
+    if (r == 0 && (count != check->pack.count || length != check->pack.length))
+        r = -EUCLEAN;
+    check->index_error = check_is_damage(r) ? r : 0;
+    return check_is_damage(r) ? 0 : r;
+}
+
+static int check_pack_content(struct pack_check *check, const struct reader_entries *entries)
+{
+    struct remote_checking *c = check->all;
+    const struct reader_calls calls = {ignore_part, note_lost_chunk, check};
+    uint64_t bytes = 0;
+    int r = 0;
+    if (check->index_error == -ENOENT) {
+        for (size_t i = 0; i < entries->count; i++) {
+            const struct reader_loss loss = {
+                .chunk = entries->at[i].name, .pack = check->pack.pack, .error = -ENOENT};
+            (void)note_lost_chunk(&loss, check);
+        }
+        return 0;
+    }
+    /* The content tells what a damaged index means for it. */
+    check->is_read = check->is_read || check->index_error < 0;
+    if (check->is_read)
+        r = reader_plan_pack(c->store, entries, check_pack_group, &calls);
+    for (size_t i = 0; i < entries->count; i++)
+        bytes += entries->at[i].stored_len;
+    LOCK_SCOPE(&c->found.lock);
+    c->found.chunks += check->is_read ? entries->count : 0;
+    c->found.bytes += check->is_read ? bytes : 0;
+    return r;
+}
+
+static void check_one_pack(void *arg)
+{
+    struct pack_check *check = arg;
+    struct remote_checking *c = check->all;
+    struct reader_entries entries = {0};
+    int r = c->options->is_interrupted() ? -EINTR : check_pack_index(check);
+    if (r == 0)
+        r = reader_pack_chunks(c->store, check->pack.pack, &entries);
+    if (r == 0)
+        r = check_pack_content(check, &entries);
+    vector_free(&entries);
+    LOCK_SCOPE(&c->found.lock);
+    if (r < 0 && c->found.error == 0)
+        c->found.error = r;
+}
+
+static bool is_sampled(unsigned percent)
+{
+    uint32_t dice = 0;
+    (void)!getrandom(&dice, sizeof dice, 0);
+    return dice % 100 < percent;
+}
+
+static int add_pack_to_check(const struct view_remote_pack *pack, void *arg)
+{
+    struct remote_checking *c = arg;
+    if (pack->unreferenced || pack->gone || pack->live_count == 0)
+        return 0;
+    vector_add(&c->packs, (struct pack_check){
+                              .all = c, .pack = *pack, .is_read = is_sampled(c->options->sample)});
+    c->counts->pack_bytes += pack->length;
+    return 0;
+}
+
+static void report_bad_pack(struct remote_checking *c, const struct pack_check *check)
+{
+    char object[32], what[160];
+    pack_object_name(check->pack.pack, object);
+    if (check->index_error == -ENOENT)
+        (void)snprintf(what, sizeof what, "is missing; %u chunks that files need lie there",
+                       check->pack.live_count);
+    else if (check->index_error < 0)
+        (void)snprintf(what, sizeof what,
+                       "is truncated, or its index is damaged; %llu of %u chunks that files need "
+                       "cannot be read",
+                       (unsigned long long)check->bad_chunks, check->pack.live_count);
+    else
+        (void)snprintf(what, sizeof what, "%llu of %u chunks that files need are damaged",
+                       (unsigned long long)check->bad_chunks, check->pack.live_count);
+    report_object(object, what, c);
+}
+
+static int check_packs(struct remote_checking *c)
+{
+    struct pool *pool;
+    int r = view_remote_packs(c->store->view, add_pack_to_check, c);
+    if (r == 0)
+        r = pool_new("cairn-check", c->options->threads, QUEUE, NULL, NULL, &pool);
+    if (r < 0)
+        return r;
+    vector_sort(&c->packs, compare_pack_checks);
+    for (size_t i = 0; i < c->packs.count; i++)
+        pool_submit(pool, check_one_pack, &c->packs.at[i]);
+    pool_free(pool);
+    for (size_t i = 0; i < c->packs.count; i++) {
+        const struct pack_check *check = &c->packs.at[i];
+        c->counts->read_packs += check->is_read && check->index_error != -ENOENT;
+        if (check->index_error == 0 && check->bad_chunks == 0)
+            continue;
+        c->counts->bad_packs++;
+        report_bad_pack(c, check);
+    }
+    c->counts->packs = c->packs.count;
+    c->counts->chunks = c->found.chunks;
+    c->counts->bytes = c->found.bytes;
+    return c->found.error;
+}
+
+/* --- what is stored by them ------------------------------------------------------------------- */
+
+/* Adds chunks of which a base is bad; the number. */
+static int spread_in_pack(struct remote_checking *c, uint64_t pack, size_t *ret_added)
+{
+    struct reader_entries entries;
+    int r = reader_pack_chunks(c->store, pack, &entries);
+    for (size_t i = 0; i < entries.count && r == 0; i++)
+        for (size_t k = 0; k < entries.at[i].ref_count; k++) {
+            const struct bad_chunk *base = find_bad_chunk(c, &entries.at[i].refs[k].name);
+            if (!base)
+                continue;
+            const struct bad_chunk bad = {.name = entries.at[i].name,
+                                          .pack = base->pack,
+                                          .error = base->error,
+                                          .is_through_base = true};
+            *ret_added += add_bad_chunk(c, &bad);
+        }
+    vector_free(&entries);
+    return r;
+}
+
+/* Chains are at most CHUNK_DEPTH_MAX long. */
+static int spread_to_dependents(struct remote_checking *c)
+{
+    size_t added = HASH_COUNT(c->found.bad);
+    int r = 0;
+    for (unsigned depth = 0; depth < CHUNK_DEPTH_MAX && added > 0 && r == 0; depth++) {
+        added = 0;
+        for (size_t i = 0; i < c->packs.count && r == 0; i++)
+            r = spread_in_pack(c, c->packs.at[i].pack.pack, &added);
+    }
+    return r;
+}
+
+/* --- files ------------------------------------------------------------------------------------ */
+
+struct file_check {
+    struct remote_checking *all;
+    struct remote_finding finding;
+    struct reader_loss named[NAMED_MAX]; /* of different packs */
+    size_t named_count;
+};
+
+static void name_bad_pack(struct file_check *file, const struct bad_chunk *bad)
+{
+    for (size_t i = 0; i < file->named_count; i++)
+        if (file->named[i].pack == bad->pack)
+            return;
+    if (file->named_count < NAMED_MAX)
+        file->named[file->named_count++] =
+            (struct reader_loss){.pack = bad->pack,
+                                 .error = bad->error,
+                                 .is_remote = true,
+                                 .is_through_base = bad->is_through_base};
+}
+
+static int check_extent(const struct view_extent *extent, void *arg)
+{
+    struct file_check *file = arg;
+    struct store *store = file->all->store;
+    struct chunk_entry place;
+    if (extent->extent.kind != EXTENT_CHUNK)
+        return 0;
+    file->finding.chunks++;
+    const struct bad_chunk none = {.error = -ENOENT};
+    const struct bad_chunk *bad = find_bad_chunk(file->all, &extent->extent.chunk);
+    int r = bad ? 0 : view_remote_place(store->view, &extent->extent.chunk, &place);
+    if (r == -ENOENT)
+        bad = &none;
+    else if (r < 0)
+        return r;
+    if (!bad)
+        return 0;
+    file->finding.is_through_base =
+        bad->is_through_base && (file->finding.bad_chunks == 0 || file->finding.is_through_base);
+    file->finding.bad_chunks++;
+    file->finding.bad_bytes += extent->extent.length;
+    name_bad_pack(file, bad);
+    return 0;
+}
+
+static char *describe_named(const struct file_check *file)
+{
+    char *text = NULL;
+    for (size_t i = 0; i < file->named_count; i++) {
+        _cleanup_free_ char *before = text;
+        _cleanup_free_ char *one = reader_describe_loss(&file->named[i]);
+        text = before ? xasprintf("%s; %s", before, one) : xstrdup(one);
+    }
+    return text;
+}
+
+static int check_file(struct remote_checking *c, const struct ns_inode *inode, const char *path)
+{
+    struct file_check file = {.all = c, .finding = {.path = path}};
+    int r = view_extents(c->store->view, inode->ino, 0, 0, INT64_MAX, check_extent, &file);
+    if (r < 0)
+        return r;
+    c->counts->files++;
+    if (file.finding.bad_chunks == 0)
+        return 0;
+    _cleanup_free_ char *what = describe_named(&file);
+    file.finding.what = what;
+    c->counts->bad_files++;
+    c->counts->through_base_files += file.finding.is_through_base;
+    report_check_finding(c, &file.finding);
+    return 0;
+}
+
+struct named_inode {
+    char *name;
+    uint64_t ino;
+};
+DEFINE_VECTOR(named_inodes, struct named_inode);
+
+static int add_named_inode(const struct view_entry *entry, const char *name, size_t len, void *arg)
+{
+    struct named_inodes *all = arg;
+    vector_add(all, (struct named_inode){xasprintf("%.*s", (int)len, name), entry->ino});
+    return 0;
+}
+
+static int compare_named_inodes(const void *a, const void *b)
+{
+    return strcmp(((const struct named_inode *)a)->name, ((const struct named_inode *)b)->name);
+}
+
+static int check_tree(struct remote_checking *c, uint64_t directory, const char *path,
+                      unsigned depth)
+{
+    struct named_inodes all = {0};
+    int r = depth > DEPTH_MAX
+                ? -ELOOP
+                : ns_readdir(c->store->ns, directory, 0, SIZE_MAX, add_named_inode, &all);
+    vector_sort(&all, compare_named_inodes);
+    for (size_t i = 0; i < all.count; i++) {
+        struct ns_inode inode;
+        _cleanup_free_ char *below = xasprintf("%s/%s", path, all.at[i].name);
+        if (r == 0)
+            r = c->options->is_interrupted() ? -EINTR
+                                             : ns_inode(c->store->ns, all.at[i].ino, &inode);
+        if (r == 0 && S_ISDIR(inode.attrs.mode))
+            r = check_tree(c, inode.ino, below, depth + 1);
+        else if (r == 0 && S_ISREG(inode.attrs.mode))
+            r = check_file(c, &inode, below);
+        free(all.at[i].name);
+    }
+    vector_free(&all);
+    return r;
+}
+
+/* --- all of it -------------------------------------------------------------------------------- */
+
+static void free_bad_chunks(struct remote_checking *c)
+{
+    struct bad_chunk *bad, *next;
+    HASH_ITER(hh, c->found.bad, bad, next)
+    {
+        HASH_DEL(c->found.bad, bad);
+        free(bad);
+    }
+}
+
+int store_check_remote(struct store *store, const struct remote_check_options *options,
+                       struct remote_check_counts *ret)
+{
+    struct remote_checking c = {.store = store, .options = options, .counts = ret};
+    struct remote_check heads = {.problem = report_object,
+                                 .note = pass_note,
+                                 .arg = &c,
+                                 .threads = options->threads,
+                                 .is_interrupted = options->is_interrupted};
+    *ret = (struct remote_check_counts){0};
+    check(store->remote != NULL);
+    mutex_init(&c.found.lock, LOCK_LEAF);
+    int r = remote_check_heads(store->remote, &heads);
+    ret->heads = heads.heads;
+    ret->runs = heads.runs;
+    if (r == 0)
+        r = check_packs(&c);
+    if (r == 0)
+        r = spread_to_dependents(&c);
+    ret->bad_chunks = HASH_COUNT(c.found.bad);
+    if (r == 0)
+        r = check_tree(&c, ROOT_INO, "", 0);
+    free_bad_chunks(&c);
+    vector_free(&c.packs);
+    mutex_done(&c.found.lock);
+    return r;
+}
