@@ -122,15 +122,16 @@ static int check_run_content(struct remote *remote, const struct run_info *info,
     return r < 0 ? r : memcmp(hash, info->hash, sizeof hash) == 0 ? 0 : -EBADMSG;
 }
 
-static int check_one_run(struct remote *remote, const struct checked_run *run, enum run_place place)
+int run_check_at(struct remote *remote, const struct run_info *info, enum run_place place,
+                 bool reads_content)
 {
     char object[OBJECT_NAME_LEN];
     uint64_t len;
-    object_name(run_directories[place], run->info.id, object);
+    object_name(run_directories[place], info->id, object);
     int r = remote->tier->ops->stat(remote->tier, object, &len);
-    if (r == 0 && len != run->info.length)
+    if (r == 0 && len != info->length)
         r = -EUCLEAN;
-    return r == 0 && run->is_shown ? check_run_content(remote, &run->info, object) : r;
+    return r == 0 && reads_content ? check_run_content(remote, info, object) : r;
 }
 
 /* --- in parallel ------------------------------------------------------------------------------ */
@@ -147,7 +148,8 @@ static void run_check_job(void *arg)
     } else if (job->head) {
         check_one_head(c->remote, job->head);
     } else {
-        job->run->result[job->place] = check_one_run(c->remote, job->run, job->place);
+        job->run->result[job->place] =
+            run_check_at(c->remote, &job->run->info, job->place, job->run->is_shown);
     }
     free(job);
 }

@@ -47,8 +47,8 @@ CAIRN_MUST_CHECK int remote_join_to_read(struct remote *remote, char **ret_text)
  * remote too: where the journal begins. */
 CAIRN_MUST_CHECK int adopt_decide(struct store *store, char **ret_text);
 
-/* Why an older head is shown, or gone on from, than the newest; NULL: it is the newest. Lent, as
- * long as the remote. */
+/* Why an older state is shown, or gone on from, than was published; NULL: it is the newest. Lent,
+ * as long as the remote. */
 const char *remote_shown_instead(const struct remote *remote);
 
 /* While the view is recovered. Makes sure that STORE/runs has all runs of the head, whole and

@@ -2,6 +2,7 @@
 /* Looking after what lies in the remote, as it can be asked for.
  *
  *   gc.c      objects that no head needs are deleted
+ *   runs.c    runs that are missing or damaged are stored again
  *   repair.c  packs that are missing, damaged, small or mostly dead are written anew
  *
  * What changes the remote happens in the uploader's thread, between its rounds or at the beginning
@@ -26,6 +27,14 @@ struct remote_gc_request {
 /* Any other thread: has the uploader do a pass and waits for it. -ESHUTDOWN: it will not (stopping,
  * fenced, read-only); -ENOTCONN: the remote cannot be reached now; -ECANCELED. */
 CAIRN_MUST_CHECK int remote_gc_ask(struct remote *remote, struct remote_gc_request *request);
+
+/* --- runs.c ----------------------------------------------------------------------------------- */
+
+/* Has the uploader verify both objects of each run of the newest head, and store again those that
+ * are bad. remote_runs_are_scrubbed() is false until it has. One caller at a time; any thread. */
+void remote_scrub_runs(struct remote *remote);
+CAIRN_MUST_CHECK bool remote_runs_are_scrubbed(struct remote *remote, uint64_t *ret_found,
+                                               uint64_t *ret_healed);
 
 /* --- repair.c --------------------------------------------------------------------------------- */
 

@@ -63,13 +63,18 @@ int remote_join(struct remote *remote, char **ret_text)
     if (remote->store->options.adopting)
         return 0;
     int r = remote_attach(remote, adopt_may, ret_text);
-    return r == 0 && adopt_is_blank(remote->store) ? begin_blank_on_remote(remote, ret_text) : r;
+    if (r < 0 || !adopt_is_blank(remote->store))
+        return r;
+    remote_look_for_later_run(remote);
+    return begin_blank_on_remote(remote, ret_text);
 }
 
 /* A mount can wait for the remote, a reader cannot. */
 int remote_join_to_read(struct remote *remote, char **ret_text)
 {
     int r = remote_attach(remote, adopt_may, ret_text);
+    if (r == 0)
+        remote_look_for_later_run(remote);
     if (r < 0 || (remote->is_attached && remote->head.number))
         return r;
     *ret_text = remote->is_attached ? xasprintf("%s: nothing was published there yet", remote->name)

@@ -227,16 +227,11 @@ static int put_run_again(struct remote *remote, const struct run_info *info, enu
 /* 0: it is there, as far as a request for its length tells. */
 static int keep_run_at(struct remote *remote, const struct run_info *info, enum run_place place)
 {
-    char object[OBJECT_NAME_LEN];
-    uint64_t len = 0;
     if (run_is_bad(remote, info->id, place))
         return put_run_again(remote, info, place, "damaged or missing");
-    object_name(run_directories[place], info->id, object);
-    int r = remote->tier->ops->stat(remote->tier, object, &len);
-    if (r == 0 && len == info->length)
-        return 0;
-    return r == 0 || r == -ENOENT
-               ? put_run_again(remote, info, place, r == 0 ? "truncated" : "missing")
+    int r = run_check_at(remote, info, place, false);
+    return run_is_lost(r)
+               ? put_run_again(remote, info, place, r == -ENOENT ? "missing" : "truncated")
                : r;
 }
 
@@ -253,10 +248,55 @@ int runs_keep(struct remote *remote, const uint64_t seen[RUN_PLACES])
     return r;
 }
 
+static int scrub_run_at(struct remote *remote, const struct run_info *info, enum run_place place)
+{
+    int r = run_check_at(remote, info, place, true);
+    if (!run_is_lost(r))
+        return r;
+    atomic_fetch_add(&remote->runs.scrub_found, 1);
+    r = put_run_again(remote, info, place, r == -ENOENT ? "missing" : "damaged");
+    if (r == 0)
+        atomic_fetch_add(&remote->runs.scrub_healed, 1);
+    return r;
+}
+
+static void scrub_runs_now(struct remote *remote)
+{
+    int r = 0;
+    for (uint32_t i = 0; i < remote->head.run_count && r != -ECANCELED; i++)
+        for (unsigned place = 0; place < RUN_PLACES && r != -ECANCELED; place++) {
+            r = scrub_run_at(remote, &remote->head.runs[i], place);
+            if (r < 0 && r != -ECANCELED)
+                remote_error(remote, r, "%s/%016llx cannot be verified or stored again now (%s)",
+                             run_directories[place], (unsigned long long)remote->head.runs[i].id,
+                             strerror(-r));
+        }
+    atomic_store(&remote->runs.scrub, RUN_SCRUB_DONE);
+    event_signal(store_progress(remote->store));
+}
+
+void remote_scrub_runs(struct remote *remote)
+{
+    atomic_store(&remote->runs.scrub_found, 0);
+    atomic_store(&remote->runs.scrub_healed, 0);
+    atomic_store(&remote->runs.scrub, RUN_SCRUB_ASKED);
+    LOCK_SCOPE(&remote->shared.lock);
+    remote_kick_locked(remote);
+}
+
+bool remote_runs_are_scrubbed(struct remote *remote, uint64_t *ret_found, uint64_t *ret_healed)
+{
+    *ret_found = atomic_load(&remote->runs.scrub_found);
+    *ret_healed = atomic_load(&remote->runs.scrub_healed);
+    return atomic_load(&remote->runs.scrub) == RUN_SCRUB_DONE;
+}
+
 void runs_tick(struct remote *remote)
 {
     static const uint64_t none[RUN_PLACES];
     int64_t now = clock_monotonic_ns();
+    if (atomic_load(&remote->runs.scrub) == RUN_SCRUB_ASKED)
+        scrub_runs_now(remote);
     if (now < remote->runs.due_at || !atomic_exchange(&remote->runs.are_due, false))
         return;
     int r = runs_keep(remote, none);

@@ -25,10 +25,12 @@ struct bad_run {
 struct remote_runs {
     struct bad_run bad[HEAD_RUNS_MAX]; /* to be put again */
     size_t bad_count;
-    _Atomic bool are_due;     /* objects of the newest head's runs may be missing */
-    int64_t due_at;           /* monotonic ns: not before */
+    _Atomic bool are_due; /* objects of the newest head's runs may be missing */
+    int64_t due_at;       /* monotonic ns: not before */
+    _Atomic enum run_scrub { RUN_SCRUB_NONE, RUN_SCRUB_ASKED, RUN_SCRUB_DONE } scrub;
+    _Atomic uint64_t scrub_found, scrub_healed; /* objects */
     uint64_t unreadable_head; /* the last of which a run was found lost, and said so */
-    char *shown_instead;      /* why not the newest head; NULL: it is */
+    char *shown_instead;      /* why it is not the newest state; NULL: it is, as far as is known */
     bool went_back;           /* remote->head is not published yet: later packs are to be kept */
 };
 
@@ -44,6 +46,13 @@ void runs_tick(struct remote *remote);
 /* Puts it again. Run i of the newest head is known to be there in a place if bit i of seen[place]
  * says so; the others are looked for. */
 CAIRN_MUST_CHECK int runs_keep(struct remote *remote, const uint64_t seen[RUN_PLACES]);
+
+/* --- check.c ---------------------------------------------------------------------------------- */
+
+/* Is the object there, in the length of the run, and its content, if that is read? run_is_lost() of
+ * the result: no. */
+CAIRN_MUST_CHECK int run_check_at(struct remote *remote, const struct run_info *info,
+                                  enum run_place place, bool reads_content);
 
 /* --- run_fetch.c ------------------------------------------------------------------------------ */
 
@@ -70,6 +79,9 @@ CAIRN_MUST_CHECK int remote_whole_head(struct remote *remote, uint64_t after, ui
  * alone. */
 CAIRN_MUST_CHECK int remote_go_back(struct remote *remote, uint64_t after, uint64_t lost_run,
                                     const char *why, char **ret_text);
+/* The newest head that is there may not be the newest that was: a run that no head names tells.
+ * Notes and logs it. For the opening thread. */
+void remote_look_for_later_run(struct remote *remote);
 /* After going back, and before the first head: packs that only later heads need stay for the
  * grace. */
 CAIRN_MUST_CHECK int remote_keep_later_packs(struct remote *remote);

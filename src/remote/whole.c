@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The newest head that is whole: a reader goes back to it where the remote lost a run of the newest
- * one, and so does a writer that is asked to. What came later is given up then, but for what is
- * lost it is all there: nothing of it may be deleted before its heads are. */
+/* Heads that lost a run, and heads that are gone. The newest head that is whole: a reader goes back
+ * to it where the remote lost a run of the newest one, and so does a writer that is asked to. What
+ * came later is given up then, but for what is lost it is all there: nothing of it may be deleted
+ * before its heads are. */
 #include <stdio.h>
 #include <sys/random.h>
 #include <time.h>
@@ -96,9 +97,9 @@ int remote_whole_head(struct remote *remote, uint64_t after, uint64_t before, ui
 
 /* --- going back ------------------------------------------------------------------------------- */
 
-static void print_time_of_head(const struct head *head, char *buf, size_t size)
+static void print_head_time(int64_t published, char *buf, size_t size)
 {
-    time_t seconds = (time_t)(head->published / 1000000000);
+    time_t seconds = (time_t)(published / 1000000000);
     struct tm tm;
     if (!localtime_r(&seconds, &tm) || strftime(buf, size, "%Y-%m-%d %H:%M:%S", &tm) == 0)
         (void)snprintf(buf, size, "%lld", (long long)seconds);
@@ -128,8 +129,8 @@ int remote_go_back(struct remote *remote, uint64_t after, uint64_t lost_run, con
     unsigned long long newest = remote->head.number;
     char since[32], of[32];
     int r = remote_whole_head(remote, after, remote->head.number, lost_run, whole);
-    print_time_of_head(&remote->head, of, sizeof of);
-    print_time_of_head(r == 0 ? whole : &remote->head, since, sizeof since);
+    print_head_time(remote->head.published, of, sizeof of);
+    print_head_time(r == 0 ? whole->published : 0, since, sizeof since);
     bool may = remote->options.read_only || remote->options.rollback;
     if (r == -ENOENT) {
         *ret_text = xasprintf("%s: the newest state (head %llu of %s) cannot be read: %s; no older "
@@ -158,6 +159,52 @@ int remote_go_back(struct remote *remote, uint64_t after, uint64_t lost_run, con
     }
     free(whole);
     return r;
+}
+
+/* --- a head that is gone ---------------------------------------------------------------------- */
+
+#define LATER_AGE_NS (60ll * 1000000000) /* a writer may be about to publish what is younger */
+
+struct later_run {
+    uint64_t id;
+    int64_t modified, until;
+};
+
+static int note_later_run(const struct tier_object *object, void *arg)
+{
+    struct later_run *later = arg;
+    uint64_t id;
+    if (object_number(object->name, run_directories[RUN_FIRST], &id) && id > later->id &&
+        object->modified_ns < later->until)
+        *later = (struct later_run){id, object->modified_ns, later->until};
+    return 0;
+}
+
+void remote_look_for_later_run(struct remote *remote)
+{
+    const struct head *head = &remote->head;
+    struct later_run later = {0};
+    char object[OBJECT_NAME_LEN], of[32], since[32];
+    uint64_t newest = 0;
+    for (uint32_t i = 0; i < head->run_count; i++)
+        newest = max_u64(newest, head->runs[i].id);
+    if (newest == 0 || remote->runs.shown_instead || !remote->is_attached ||
+        remote->tier->ops->now(remote->tier, &later.until) < 0)
+        return;
+    object_name(run_directories[RUN_FIRST], newest, object);
+    later.id = newest;
+    later.until -= LATER_AGE_NS;
+    if (remote->tier->ops->list(remote->tier, run_directories[RUN_FIRST], object, note_later_run,
+                                &later) < 0 ||
+        later.id == newest)
+        return;
+    print_head_time(head->published, of, sizeof of);
+    print_head_time(later.modified, since, sizeof since);
+    remote->runs.shown_instead =
+        xasprintf("head %llu of %s is the newest one, but runs/%016llx of %s came after it: a "
+                  "later head is lost, or its writer died before it published",
+                  (unsigned long long)head->number, of, (unsigned long long)later.id, since);
+    log_warn("remote: %s", remote->runs.shown_instead);
 }
 
 /* --- what came later -------------------------------------------------------------------------- */

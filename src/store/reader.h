@@ -20,8 +20,8 @@ void reader_close(struct store *store);
 /* Reads that are under way, and all later ones, end soon with an error. Any thread. */
 void reader_interrupt(struct store *store);
 
-/* Why the newest head of the remote is not what is shown, and which one is; NULL: it is. Lent, as
- * long as the store. */
+/* Why the newest state that was published is not what is shown; NULL: it is, as far as is known.
+ * Lent, as long as the store. */
 const char *reader_shown_instead(const struct store *store);
 
 /* The directory of the stage that a dead daemon of this store left, with data that is nowhere else

@@ -487,16 +487,39 @@ static int scrub_local(struct scrub *s, const struct pack_list *packs)
     return r < 0 ? r : waited;
 }
 
+/* Both objects of each run. The log says which were stored again. */
+static int scrub_remote_rows(struct scrub *s)
+{
+    struct remote *remote = s->store->remote;
+    uint64_t found = 0, healed = 0, seen = event_count(store_progress(s->store));
+    if (!remote_can_repair(remote))
+        return 0;
+    remote_scrub_runs(remote);
+    while (!remote_runs_are_scrubbed(remote, &found, &healed) && remote_can_repair(remote))
+        if (!job_await_progress(s->store, &seen, INT64_MAX))
+            return -ECANCELED;
+    count_scrub_findings(s, found, healed, found - healed);
+    if (found)
+        job_say(s->job,
+                "remote: %llu objects of runs were missing or damaged, %llu are stored again; the "
+                "log names them",
+                (unsigned long long)found, (unsigned long long)healed);
+    return 0;
+}
+
 static int scrub_remote(struct scrub *s, const struct pack_list *packs)
 {
     struct remote *remote = s->store->remote;
     s->tier = remote_tier(remote);
     s->is_remote = true;
+    int r = scrub_remote_rows(s);
+    if (r < 0)
+        return r;
     struct job_counts *counts = job_counts_lock(s->job);
     uint64_t found = counts->found;
     job_counts_unlock(s->job);
     uint64_t lost = remote_lost_chunks(remote);
-    int r = scrub_tier(s, packs, scrub_remote_pack);
+    r = scrub_tier(s, packs, scrub_remote_pack);
     if (r < 0 && r != -ECANCELED)
         job_say(s->job, "remote: it cannot be read now: %s", strerror(-r));
     int waited = await_remote(s, found, lost);

@@ -100,6 +100,22 @@ def test_one_of_both_is_enough(node, place, how, directory, seed, rng):
         writer.umount()
 
 
+@pytest.mark.parametrize("place", ["runs", "copies"])
+def test_scrub_verifies_both(node, place, rng):
+    """A flipped bit is found before the other object is needed."""
+    node.mount()
+    name = f"{place}/{newest(node.remote)[1][-1]:016x}"
+    rig.poll(lambda: name in node.remote.names(), 30, "the object")
+    node.remote.corrupt(name, rng)
+    done = node.cairn("scrub", "--remote", node.mnt)
+    assert done.returncode == 0 and "1 objects of runs were missing or damaged, 1 are stored again" in done.stdout + done.stderr, done
+    assert f"{name} was damaged: stored again" in node.log()
+    check_twice(node.remote)
+    again = node.cairn("scrub", "--remote", node.mnt)
+    assert again.returncode == 0 and "clean" in again.stdout, again
+    node.umount(drain="remote")
+
+
 def test_copies_of_an_earlier_version_are_made(node):
     """A remote without copies gets them from the first writer."""
     for name in objects_of(node.remote, "copies"):
@@ -166,6 +182,26 @@ def test_writer_has_to_be_asked(node, seed):
         assert rig.read_file(os.path.join(other.mnt, step, "model.pt")) == rig.seeded_bytes(f"{seed} {step[4:]}", STEP)
     assert rig.read_file(os.path.join(other.mnt, "after")) == b"after"
     other.umount()
+
+
+def test_lost_head_is_told(node, directory):
+    """The newest head is gone, and the run before it is there: an earlier state is shown, and a line says that it is."""
+    if node.remote.kind != "dir":
+        pytest.skip("skipped: the age of objects cannot be set there")
+    number, runs = newest(node.remote)
+    heads = node.remote.heads()
+    for lost in [n for n in heads if runs[-1] in runs_of(heads[n])]:
+        node.remote.delete(f"heads/{lost:016x}")
+    listed = node.cairn("ls", node.remote.spec("/"))
+    assert listed.returncode == 0 and "later head" not in listed.stderr, "a writer may be about to publish it"
+    old = os.stat(node.remote.file("cairn")).st_mtime_ns - 200 * 10**9
+    for name in node.remote.names("runs/"):
+        os.utime(node.remote.file(name), ns=(old, old))
+    listed = node.cairn("ls", node.remote.spec("/"))
+    assert listed.returncode == 0 and re.search(rf"head [0-9]+ of .* is the newest one, but runs/{runs[-1]:016x} of .* came after it", listed.stderr), listed.stderr
+    reader = node.fresh().mount(ro=True)
+    assert "a later head is lost" in reader.log()
+    reader.umount()
 
 
 def test_own_store_puts_lost_runs_again(node, seed):
