@@ -230,6 +230,9 @@ static int find_head(struct remote *remote, char **ret_text)
     if (r < 0 || remote->beginning.is_anew || remote->head.number)
         return r;
     r = remote_newest_head(remote, 0, &remote->head);
+    bool may_go_back = remote->options.read_only || remote->options.rollback;
+    if (may_go_back && (r == -EUCLEAN || r == -EBADMSG))
+        r = remote_go_back_from_damaged(remote, ret_text);
     if (r == 0) /* its writer may have announced them since the marker was read */
         r = store_allow_encodings(remote->store, remote->head.incompat);
     return r == -ENOENT ? 0 : r;

@@ -79,6 +79,8 @@ CAIRN_MUST_CHECK int remote_whole_head(struct remote *remote, uint64_t after, ui
  * alone. */
 CAIRN_MUST_CHECK int remote_go_back(struct remote *remote, uint64_t after, uint64_t lost_run,
                                     const char *why, char **ret_text);
+/* The same where the newest head itself is damaged, and the options allow it. */
+CAIRN_MUST_CHECK int remote_go_back_from_damaged(struct remote *remote, char **ret_text);
 /* The newest head that is there may not be the newest that was: a run that no head names tells.
  * Notes and logs it. For the opening thread. */
 void remote_look_for_later_run(struct remote *remote);

@@ -101,7 +101,9 @@ static void print_head_time(int64_t published, char *buf, size_t size)
 {
     time_t seconds = (time_t)(published / 1000000000);
     struct tm tm;
-    if (!localtime_r(&seconds, &tm) || strftime(buf, size, "%Y-%m-%d %H:%M:%S", &tm) == 0)
+    if (published == 0)
+        (void)snprintf(buf, size, "an unknown time");
+    else if (!localtime_r(&seconds, &tm) || strftime(buf, size, "%Y-%m-%d %H:%M:%S", &tm) == 0)
         (void)snprintf(buf, size, "%lld", (long long)seconds);
 }
 
@@ -114,7 +116,9 @@ static int rest_on_whole_head(struct remote *remote, const struct head *whole)
     if (remote->options.read_only)
         return 0;
     remote->head.number = newest.number;
-    remote->head.epoch = max_u64(whole->epoch, newest.epoch);
+    /* One that cannot be read: each head between began one epoch at most. */
+    remote->head.epoch = newest.epoch ? max_u64(whole->epoch, newest.epoch)
+                                      : whole->epoch + (newest.number - whole->number);
     remote->head.max_ino = max_u64(whole->max_ino, newest.max_ino);
     remote->head.max_id = max_u64(whole->max_id, newest.max_id);
     remote->runs.went_back = true;
@@ -158,6 +162,21 @@ int remote_go_back(struct remote *remote, uint64_t after, uint64_t lost_run, con
         r = rest_on_whole_head(remote, whole);
     }
     free(whole);
+    return r;
+}
+
+int remote_go_back_from_damaged(struct remote *remote, char **ret_text)
+{
+    uint64_t newest;
+    char why[64];
+    int r = remote_newest_number(remote, 0, &newest);
+    if (r < 0)
+        return r;
+    (void)snprintf(why, sizeof why, "heads/%016llx is damaged", (unsigned long long)newest);
+    remote->head = (struct head){.number = newest};
+    r = remote_go_back(remote, 0, 0, why, ret_text);
+    if (r < 0)
+        remote->head = (struct head){0};
     return r;
 }
 

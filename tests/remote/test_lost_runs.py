@@ -184,6 +184,32 @@ def test_writer_has_to_be_asked(node, seed):
     other.umount()
 
 
+def test_damaged_head(node, directory, seed, rng):
+    """Readers go back to the head before; a writer with an empty store is refused, writes nothing, and goes on when it is asked to."""
+    number = max(node.remote.heads())
+    for lost in range(number - 1, number + 1):
+        node.remote.corrupt(f"heads/{lost:016x}", rng)
+    before = node.remote.names()
+    said = copied(node, os.path.join(directory, "copied"))
+    assert re.search(rf"head {number} of an unknown time cannot be read: heads/{number:016x} is damaged; showing head {number - 2} of ", said), said
+    steps = sorted(os.listdir(os.path.join(directory, "copied")))
+    assert 2 <= len(steps) <= 4
+    reader = node.fresh().mount(ro=True)
+    check(reader.mnt, range(len(steps)), seed)
+    reader.umount()
+    with pytest.raises(rig.MountError, match="damaged"):
+        node.fresh().mount()
+    assert node.remote.names() == before
+    writer = node.fresh().mount(rollback=True)
+    check(writer.mnt, range(len(steps)), seed)
+    save(writer, len(steps), seed)
+    writer.umount(drain="remote")
+    assert newest(node.remote)[0] > number
+    other = node.fresh().mount(ro=True)
+    check(other.mnt, range(len(steps) + 1), seed)
+    other.umount()
+
+
 def test_lost_head_is_told(node, directory):
     """The newest head is gone, and the run before it is there: an earlier state is shown, and a line says that it is."""
     if node.remote.kind != "dir":
