@@ -3,18 +3,31 @@
 
 #include <limits.h>
 
-/* C0, DEL, and C1 (U+0080 to U+009F), which a terminal obeys as well. */
-static bool is_control(const char *text)
+size_t text_control_len(const char *text, unsigned *ret_code)
 {
     const unsigned char *p = (const unsigned char *)text;
-    return p[0] < 0x20 || p[0] == 0x7f || (p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0);
+    size_t len = text_utf8_len(text);
+    *ret_code = p[0];
+    if (len == 0)
+        return p[0] >= 0x80 && p[0] < 0xa0;
+    if (len == 1)
+        return p[0] < 0x20 || p[0] == 0x7f;
+    if (len == 2)
+        *ret_code = (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu);
+    if (len == 3)
+        *ret_code = (p[0] & 0x0fu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
+    bool is_c1 = len == 2 && *ret_code < 0xa0;
+    bool is_bidi = len == 3 && ((*ret_code >= 0x2028 && *ret_code <= 0x202e) ||
+                                (*ret_code >= 0x2066 && *ret_code <= 0x2069));
+    return is_c1 || is_bidi ? len : 0;
 }
 
 void text_hide_controls(char *text)
 {
     char *to = text;
+    unsigned code;
     for (size_t len; *text; text += len) {
-        bool hidden = is_control(text);
+        bool hidden = text_control_len(text, &code) > 0;
         len = max_u64(text_utf8_len(text), 1);
         memmove(to, text, len);
         if (hidden)
@@ -38,6 +51,14 @@ void text_print(FILE *out, const char *fmt, ...)
     va_start(ap, fmt);
     text_vprint(out, fmt, ap);
     va_end(ap);
+}
+
+void text_print_lines(FILE *out, const char *text)
+{
+    _cleanup_free_ char *lines = xstrdup(text);
+    char *rest = lines;
+    for (char *line = strsep(&rest, "\n"); line && (rest || *line); line = strsep(&rest, "\n"))
+        text_print(out, "%s", line);
 }
 
 size_t text_utf8_len(const char *text)

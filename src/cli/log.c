@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "cli/ask.h"
 #include "cli/command.h"
 #include "cli/horizon.h"
@@ -54,16 +55,9 @@ static struct log_text log_parse_line(const char *line)
     return t;
 }
 
-static void escape_controls(char *s)
-{
-    for (; *s; s++)
-        if ((unsigned char)*s < 0x20 || *s == 0x7f)
-            *s = '?';
-}
-
 static void show_line(const struct log_request *request, char *line)
 {
-    escape_controls(line);
+    text_hide_controls(line); /* a library, or an older version, may have written it */
     struct log_text t = log_parse_line(line);
     if (t.level > (int)request->level)
         return;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 
+#include "base/text.h"
 #include "cli/ask.h"
 #include "cli/command.h"
 #include "cli/json.h"
@@ -20,7 +21,7 @@ static int execute_metrics(const struct command *command, int argc, char **argv)
     if (ask_daemon(command->name, target.store, "metrics", NULL, &reply) < 0) {
         code = CLI_FAILED;
     } else if (json_text(reply, "text")) {
-        (void)fputs(json_text(reply, "text"), stdout);
+        text_print_lines(stdout, json_text(reply, "text"));
     } else {
         complain(command->name, "store %s: %s", target.store, daemon_trouble(-EBADMSG));
         code = CLI_FAILED;

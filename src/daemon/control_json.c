@@ -10,17 +10,21 @@
 /* cJSON prints 15 digits where that is about the same. */
 #define EXACT_PRINT_MAX 999999999999999ull
 
-/* Names may be bytes that are no UTF-8, of which JSON is made: those appear as "\\xNN". They occur
- * in strings only. */
+/* Names may be bytes that are no UTF-8, of which JSON is made: those appear as "\\xNN". Control
+ * characters that JSON allows in a string, e.g. DEL, are escaped as others are: it may be printed
+ * on a terminal. Both occur in strings only, but for the line ends and tabs of the layout. */
 static char *make_utf8(const char *text)
 {
-    char *made = xmalloc(5 * strlen(text) + 1), *to = made;
+    char *made = xmalloc(6 * strlen(text) + 1), *to = made;
+    unsigned code;
     for (size_t len; *text; text += len) {
         len = text_utf8_len(text);
         if (len == 0)
             to += sprintf(to, "\\\\x%02x", (unsigned char)*text);
-        for (size_t i = 0; i < len; i++)
-            *to++ = text[i];
+        else if (*text != '\n' && *text != '\t' && text_control_len(text, &code) > 0)
+            to += sprintf(to, "\\u%04x", code);
+        else
+            to = mempcpy(to, text, len);
         len = len ? len : 1;
     }
     *to = '\0';

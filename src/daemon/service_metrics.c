@@ -150,16 +150,17 @@ static void put_head(FILE *out, const char *name, const char *type, const char *
     (void)fprintf(out, "# HELP cairnfs_%s %s\n# TYPE cairnfs_%s %s\n", name, help, name, type);
 }
 
-/* A label's value: backslash, quote and line end are escaped, and bytes that are no UTF-8 appear as
- * \\xNN. */
+/* A label's value: backslash, quote and line end are escaped. Other control characters, and bytes
+ * that are no UTF-8, appear as \\xNN or \\uNNNN. */
 static void metrics_put_escaped(FILE *out, const char *text)
 {
+    unsigned code;
     for (size_t len; *text; text += len) {
         len = text_utf8_len(text);
-        if (len == 0)
-            (void)fprintf(out, "\\\\x%02x", (unsigned char)*text);
-        else if (*text == '\n')
+        if (*text == '\n')
             (void)fputs("\\n", out);
+        else if (text_control_len(text, &code) > 0 || len == 0)
+            (void)fprintf(out, code > 0xff ? "\\\\u%04x" : "\\\\x%02x", code);
         else
             (void)fprintf(out, "%s%.*s", *text == '\\' || *text == '"' ? "\\" : "", (int)len, text);
         len = len ? len : 1;

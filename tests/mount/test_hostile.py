@@ -13,9 +13,11 @@ import subprocess
 import sys
 import time
 import traceback
+import urllib.request
 
 import pytest
 
+import remote as remotes
 import rig
 from test_damage import find_in_packs
 
@@ -148,11 +150,12 @@ def test_client_that_does_not_read(cairn):
 
 # --- names -----------------------------------------------------------------------------------------------------------------
 
-HOSTILE = b"a\nb\x1b[2J\xff\xc3(\xc2\x9b \"\\,7"
+HOSTILE = b"a\nb\x1b[2J\xff\xc3(\xc2\x9b\x9b \xe2\x80\xae\"\\,7"
 
 
 def is_fit_for_a_terminal(text):
-    return not any(ord(c) < 32 and c != "\n" or 127 <= ord(c) < 160 for c in text)
+    """No C0 but line ends, DEL, no C1 (as a byte that is no UTF-8 either), and nothing that turns the direction of text."""
+    return not re.search("[\0-\x09\x0b-\x1f\x7f-\x9f\udc80-\udc9f\u2028-\u202e\u2066-\u2069]", text)
 
 
 def cairn_bytes(mount, *args):
@@ -181,8 +184,14 @@ def in_own_mounts(function):
 
 
 def in_json(path):
-    """How the bytes of a path appear in JSON, and in metrics."""
+    """How the bytes of a path appear in JSON."""
     return path.decode(errors="backslashreplace")
+
+
+def in_metrics(path):
+    """And in metrics, of which each character is shown as it is."""
+    return "".join(c if c == "\n" or is_fit_for_a_terminal(c) else f"\\u{ord(c):04x}" if ord(c) > 255 else f"\\x{ord(c):02x}"
+                   for c in in_json(path))
 
 
 def expect_shown(mount, *args, code=0):
@@ -194,13 +203,15 @@ def expect_shown(mount, *args, code=0):
     elif "--json" in args:
         assert json.loads(done.stdout), done
     else:
-        assert is_fit_for_a_terminal(done.stdout.decode(errors="replace")), done.stdout
+        assert is_fit_for_a_terminal(done.stdout.decode(errors="surrogateescape")), done.stdout
     return done.stdout
 
 
 def metrics_labels(mount):
-    """Of cairnfs_info; a metric is one line of UTF-8, whatever its labels hold (a program reads it, which escapes may reach)."""
-    lines = cairn_bytes(mount, "metrics", mount.mnt).stdout.decode().rstrip("\n").split("\n")
+    """Of cairnfs_info; a metric is one line of UTF-8, whatever its labels hold."""
+    text = cairn_bytes(mount, "metrics", mount.mnt).stdout.decode()
+    assert is_fit_for_a_terminal(text), text
+    lines = text.rstrip("\n").split("\n")
     assert all(line.startswith(("# HELP cairnfs_", "# TYPE cairnfs_", "cairnfs_")) for line in lines), lines
     (line,) = (line for line in lines if line.startswith("cairnfs_info{"))
     return {name: json.loads(f'"{text}"', strict=False) for name, text in re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', line)}
@@ -216,7 +227,7 @@ def use_hostile_places(mount):
         expect_shown(mount, verb, mount.mnt, *end)
         if verb in ("info", "du", "stats"):
             expect_shown(mount, verb, "--json", mount.mnt, *end)
-    assert metrics_labels(mount)["mountpoint"] == in_json(os.fsencode(mount.mnt))
+    assert metrics_labels(mount)["mountpoint"] == in_metrics(os.fsencode(mount.mnt))
     done = cairn_bytes(mount, "mount", mount.store, mount.mnt)
     assert done.returncode == 32 and len(done.stderr.splitlines()) == 1, done
     assert is_fit_for_a_terminal(mount.log()), mount.log()
@@ -275,7 +286,7 @@ def test_hostile_names_of_files(cairn, rng):
         rig.read_file(path)
     raw = cairn_bytes(cairn, "status", "--json", cairn.mnt).stdout
     assert len(json.loads(raw)["damage"]) == 1 and b"7" in raw
-    shown = cairn_bytes(cairn, "status", cairn.mnt).stdout.decode(errors="replace")
+    shown = cairn_bytes(cairn, "status", cairn.mnt).stdout.decode(errors="surrogateescape")
     assert is_fit_for_a_terminal(shown) and len(shown.split("damage")[1].splitlines()) == 2, shown
     assert is_fit_for_a_terminal(cairn.log())
     for verb in (*PATH_VERBS, *MOUNT_VERBS, "fsck", "nonsense", "help", "mount"):
@@ -285,6 +296,37 @@ def test_hostile_names_of_files(cairn, rng):
     expect_shown(cairn, "log", "--json", cairn.mnt)
     cairn.umount()
     assert len([line for line in expect_shown(cairn, "fsck", cairn.store, code=4).splitlines() if b"7/" in line]) == 1
+
+
+def save_lazily_as(name, mnt, ready):
+    """Says of its lazy saves what libcairn says, under another name, and stays."""
+    LIBC.prctl(15, name, 0, 0, 0)
+    os.setxattr(mnt, "user.cairn.lane", b"1 pending=5 saves=1 blocked_ns=9 published=1 failed=1 error=" + HOSTILE)
+    os.chdir(mnt)
+    os.write(ready, b".")
+    time.sleep(600)
+
+
+def test_hostile_names_of_processes(cairn):
+    """Neither its name nor what it says reaches a terminal as it is: not by status, metrics, HTTP or log, nor where it keeps the mount busy."""
+    port = remotes.free_ports(1)
+    cairn.mount(metrics=f"127.0.0.1:{port}")
+    reader, writer = os.pipe()
+    with rig.child(save_lazily_as, b"\x1b[2Ja\x9b\xc2\x9b\xe2\x80\xae", cairn.mnt, writer):
+        assert os.read(reader, 1) == b"."
+        verbs = (["status"], ["status", "--json"], ["metrics"], ["log"], ["log", "--json"], ["stats", "--json", "-n", "1"], ["umount"])
+        for args in verbs:
+            done = cairn_bytes(cairn, args[0], cairn.mnt, *args[1:])
+            for shown in (done.stdout, done.stderr):
+                text = shown.decode(errors="surrogateescape")
+                assert is_fit_for_a_terminal(text.replace("\t", " ") if "--json" in args else text), (args, shown)
+            if args[0] in ("status", "metrics", "umount"):
+                assert b"[2Ja" in done.stdout + done.stderr, (args, done)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+            text = answer.read().decode(errors="surrogateescape")
+        assert is_fit_for_a_terminal(text) and "\\\\x1b[2Ja\\\\x9b\\\\x9b" in text
+    os.close(reader)
+    os.close(writer)
 
 
 def test_hostile_names_of_paths(cairn):
@@ -316,7 +358,7 @@ def expect_refusal(mount, code, *args):
     done = cairn_bytes(mount, *args)
     assert (done.returncode, done.stdout) == (code, b""), (args, done)
     assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith(b"cairn"), (args, done)
-    assert is_fit_for_a_terminal(done.stderr.decode(errors="replace")), done
+    assert is_fit_for_a_terminal(done.stderr.decode(errors="surrogateescape")), done
 
 
 def test_paths_that_lead_nowhere(cairn, directory):
