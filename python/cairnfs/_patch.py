@@ -7,7 +7,7 @@ import pickle
 
 import torch
 
-from . import _api, _gate, _imports, _process, _records
+from . import _api, _gate, _imports, _log, _process, _records
 from . import _library as lib
 
 _installed = None  # "eager" or "lazy"
@@ -21,7 +21,14 @@ def save(
     if not isinstance(f, (str, os.PathLike)) or not _use_new_zipfile_serialization:
         _records.plain_save(obj, f, pickle_module, pickle_protocol, _use_new_zipfile_serialization, _disable_byteorder_record)
         return
-    plan = _api.Plan(lazy=_installed == "lazy")
+    lazy = _installed == "lazy"
+    if lazy:
+        _process.current().raise_untold(lambda save: True)
+        why = _gate.must_wait(f)
+        if why:
+            lazy = False
+            _log.once(f"torch.save returns when the file is there: {why}")
+    plan = _api.Plan(lazy=lazy, on_error="order")
     _api.save_torch(obj, f, plan, pickle_module, pickle_protocol, _disable_byteorder_record)
 
 
@@ -37,22 +44,6 @@ def install(lazy: bool | None = None) -> None:
     torch.save = torch.serialization.save = save
     _gate.turn(bool(lazy))
     _imports.turn(bool(lazy))
-    if lazy and torch.distributed.is_available():
-        gate_barrier(torch.distributed)
-
-
-def gate_barrier(distributed):
-    """Behind a barrier other ranks look for the file."""
-    original = distributed.barrier
-    if hasattr(original, "cairnfs_original"):
-        return
-
-    def barrier(*args, **kwargs):
-        _gate.wait_for(list(_process.current().pending))
-        return original(*args, **kwargs)
-
-    barrier.cairnfs_original = original
-    distributed.barrier = barrier
 
 
 def uninstall() -> None:
@@ -64,5 +55,3 @@ def uninstall() -> None:
     torch.save = torch.serialization.save = _records.plain_save
     _gate.turn(False)
     _imports.turn(None)
-    if torch.distributed.is_available() and hasattr(torch.distributed.barrier, "cairnfs_original"):
-        torch.distributed.barrier = torch.distributed.barrier.cairnfs_original

@@ -143,6 +143,16 @@ class Process:
         if raised is not None:
             raise raised
 
+    def raise_untold(self, concerns):
+        """A file is to be changed by a program that believes its saves there: the first that failed, of which nothing was said yet, raises."""
+        with _lock:
+            failed = [save for save in self.untold if not save.told and save.on_error == "order" and concerns(save)]
+            for save in failed:
+                save.told = True
+                self.forget_error(save)
+        if failed:
+            raise failed[0].error
+
     def forget_error(self, save):
         """The program was given it."""
         with _lock:

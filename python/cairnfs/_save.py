@@ -64,6 +64,8 @@ class Save:
         self.slot = ctypes.c_void_p()  # where the library puts its handle
         self.handle = None  # the same, from when the call has returned
         self.pid = os.getpid()
+        self.ticket = None  # its place among the saves of all ranks
+        self.domain = None  # the filesystem, once it was asked for
         self._callbacks = []
 
     def __repr__(self):
@@ -151,11 +153,15 @@ class Save:
     def begun(self):
         """The library has opened it."""
         self.handle = self.slot
+        if self.ticket is not None:
+            self.ticket.save = self
         self.place = place_of(os.fsdecode(lib.library().cairn_save_path(self.handle)))
         self.places.add(self.place)
 
     def undo(self):
         """An exception ends the call: the library reads nothing any more, for nothing keeps the memory."""
+        if self.ticket is not None and self.handle is None:
+            self.ticket.end()
         if self.slot:
             lib.library().cairn_save_abort(self.slot)
         if self.slot and self.handle is None:
@@ -218,12 +224,19 @@ class Save:
             self.held = False
             cause = changed(self.guards)
             if cause is None:
-                lib.library().cairn_save_commit(self.handle)
+                self.commit()
             else:
                 lib.library().cairn_save_fail(self.handle, -errno.EBADMSG, cause.encode())
         self.guards = ()
         if self._state().level >= lib.COPIED:
             self.reading, self.keep = False, None
+
+    def commit(self):
+        """It may have its name: now, or when it is its turn."""
+        if self.ticket is None:
+            lib.library().cairn_save_commit(self.handle)
+        else:
+            self.ticket.commit()
 
     def _state(self):
         found = lib.Progress()

@@ -5,7 +5,7 @@ import errno
 
 import torch
 
-from . import _fence, _process, _track
+from . import _fence, _gate, _process, _track
 from . import _library as lib
 from ._save import Save
 
@@ -48,10 +48,13 @@ def start(target, plan, items, begin):
     process = _process.current()
     result = Save(target, plan.on_error, plan.max_block)
     _fence.watch_end()
+    _gate.watch()
     try:
         process.open()
-        fill(result, plan, items, begin)
-        process.add(result)
+        with _gate.order(result.place) as order:
+            result.ticket = order.ticket
+            fill(result, plan, items, begin, order.after)
+            process.add(result)
         if plan.lazy is False:
             result.wait("published")
     except BaseException as error:  # KeyboardInterrupt, too
@@ -67,7 +70,7 @@ def is_fault(error):
     return isinstance(error, OSError) and error.errno in FAULTS
 
 
-def fill(result, plan, items, begin):
+def fill(result, plan, items, begin, earlier):
     known = _track.tracked(plan.track) if plan.lazy is True else {}
     ranges = [data for _, data in items if isinstance(data, Range)]
     lazy = [data for data in ranges if is_later(data, plan.lazy, known)]
@@ -75,15 +78,17 @@ def fill(result, plan, items, begin):
     producers = {}
     sources = [source_of(key, data, late, producers) for key, data in items]
     result.guards = () if plan.lazy is False else _track.guards_of({data.id: data.storage for data in lazy}, known)
-    result.held = bool(result.guards)
+    result.held = bool(result.guards) or result.ticket is not None
     flags = lib.SAVE_CLEAN | lib.SAVE_REGULAR | (lib.SAVE_HOLD if result.held else 0) | (lib.SAVE_URGENT if plan.lazy is False else 0)
     if plan.refer or plan.refer is None and mostly_frozen(ranges, known):
         flags |= lib.SAVE_REFER
-    options = lib.SaveOptions(mode=plan.mode or 0o666, flags=flags, max_block_ms=milliseconds(plan.max_block))
+    after = (ctypes.c_void_p * len(earlier))(*(save.handle for save in earlier))
+    options = lib.SaveOptions(mode=plan.mode or 0o666, flags=flags, after=after, after_count=len(after),
+                              max_block_ms=milliseconds(plan.max_block))
     result.keep = [data for _, data in items], sources
     result.storages = late
     result.devices = tuple(producers)
-    result.reading = bool(late)
+    result.reading = bool(late) or result.held
     begin(result.path, sources, options, result.slot)
     result.begun()
 

@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CAIRN_LAZY=1: whatever a program makes visible after a torch.save, in this process or in another rank, comes after the name of the
+file."""
+import contextlib
+import ctypes
+import errno
+import json
+import mmap
+import multiprocessing
+import os
+import re
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+import rig
+from training import Training, needs
+
+pytestmark = pytest.mark.needs_mount
+HERE = os.path.dirname(os.path.abspath(__file__))
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def is_there(path):
+    """As another process sees it."""
+    return libc.access(os.fsencode(path), 0) == 0
+
+
+def beside(path, name="beside"):
+    return os.path.join(os.path.dirname(path), name)
+
+
+@contextlib.contextmanager
+def directory_of(path):
+    number = os.open(os.path.dirname(path), os.O_RDONLY)
+    try:
+        yield number
+    finally:
+        os.close(number)
+
+
+def use_directory(act):
+    def done(path):
+        with directory_of(path) as number:
+            return act(number)
+
+    return done
+
+
+def message(make, send):
+    def done(path):
+        ends = done.ends = make()
+        return send(*ends)
+
+    return done
+
+
+def connect(path):
+    with contextlib.closing(sqlite3.connect(beside(path))) as base:
+        base.execute("create table saved (step)")
+
+
+def save_by_torch(path):
+    with torch.serialization.skip_data():
+        torch.save({"a": torch.ones(1)}, beside(path))
+
+
+def script():
+    return torch.jit.trace(torch.nn.Linear(1, 1), torch.ones(1, 1))
+
+
+# What a program does behind a save.
+ACTS = {
+    "mknod": lambda path: os.mknod(beside(path)),
+    "mkfifo": lambda path: os.mkfifo(beside(path)),
+    "sqlite3": connect,
+    "torch.jit.save": lambda path: torch.jit.save(script(), beside(path)),
+    "a method of a script": lambda path: script().save(beside(path)),
+    "a writer of torch": lambda path: torch._C.PyTorchFileWriter(beside(path)).write_end_of_file(),
+    "a save that torch writes itself": save_by_torch,
+    "from_file": lambda path: torch.from_file(beside(path), shared=True, size=1),
+    "symlink": lambda path: os.symlink("x", beside(path)),
+    "utime": os.utime,
+    "chmod": lambda path: os.chmod(path, 0o600),
+    "listdir of a descriptor": use_directory(os.listdir),
+    "chmod of a descriptor": use_directory(lambda number: os.chmod(number, 0o755)),
+    "stat with a directory": use_directory(lambda number: os.stat("state.pt", dir_fd=number)),
+    "open with a directory": use_directory(lambda number: os.close(os.open("beside", os.O_CREAT | os.O_RDWR, dir_fd=number))),
+    "mkdir with a directory": use_directory(lambda number: os.mkdir("directory", dir_fd=number)),
+    "fork": lambda path: os.waitpid(os.fork() or os._exit(0), 0),
+    "socket": message(socket.socketpair, lambda one, other: one.sendall(b"x")),
+    "Pipe": message(multiprocessing.Pipe, lambda one, other: one.send(1)),
+    "pipe": message(os.pipe, lambda one, other: os.write(other, b"x")),
+    "Queue": message(lambda: [torch.multiprocessing.get_context("fork").Queue()], lambda queue: queue.put(1)),
+    "SimpleQueue": message(lambda: [torch.multiprocessing.get_context("fork").SimpleQueue()], lambda queue: queue.put(1)),
+    "Event": message(lambda: [torch.multiprocessing.get_context("fork").Event()], lambda event: event.set()),
+    "HashStore": lambda path: torch.distributed.HashStore().set("saved", "1"),
+}
+
+
+@pytest.mark.timeout(300)
+def test_every_act_waits(cairn, lane):
+    """The save is on its way when the act begins, and has its name when it ends."""
+    cairn.mount(stage="512M")
+    lane.install(lazy=True)
+    from cairnfs import _process
+
+    for number, (name, act) in enumerate(ACTS.items()):
+        os.mkdir(directory := os.path.join(cairn.mnt, str(number)))
+        training, path = Training(), os.path.join(directory, "state.pt")
+        torch.save(training.state(), path)
+        assert _process.current().pending, f"{name}: the save is not lazy"
+        kept = act(path)
+        assert is_there(path), f"{name} did not wait"
+        del kept
+
+
+def test_a_small_save_after_a_large_one(cairn, lane):
+    """The second torch.save returns at once, and its file has its name when that of the first one is there."""
+    cairn.mount(stage="512M")
+    lane.install(lazy=True)
+    from cairnfs import _process
+
+    for _ in range(3):
+        training, paths = Training(), [os.path.join(cairn.mnt, name) for name in ("step1.pt", "latest.pt")]
+        torch.save(training.state(), paths[0])
+        torch.save({"latest": "step1.pt"}, paths[1])
+        assert len(_process.current().pending) == 2, "one of them is not lazy"
+        while not is_there(paths[1]):
+            pass
+        assert is_there(paths[0])
+        for path in paths:
+            os.remove(path)
+
+
+@contextlib.contextmanager
+def map_of_torch(path):
+    found = torch.from_file(path, shared=True, size=1)
+    yield
+    del found
+
+
+@contextlib.contextmanager
+def map_of_python(path):
+    with open(path, "w+b") as file:
+        file.truncate(4096)
+        found = mmap.mmap(file.fileno(), 4096)
+    with found:
+        yield
+
+
+WRITERS = {
+    "a log": lambda path: open(path, "a"),
+    "a database": lambda path: contextlib.closing(sqlite3.connect(path)),
+    "a map": map_of_python,
+    "a map of torch": map_of_torch,
+}
+
+
+def test_what_is_open_for_writing(cairn, lane):
+    """Writes to it are not seen, so torch.save returns when the file is there; and at once again when all is closed."""
+    cairn.mount(stage="512M")
+    lane.install(lazy=True)
+    from cairnfs import _process
+
+    training = Training()
+    for number, (name, writer) in enumerate(WRITERS.items()):
+        path = os.path.join(cairn.mnt, f"{number}.pt")
+        with writer(os.path.join(cairn.mnt, f"{number}.log")):
+            torch.save(training.state(), path)
+            assert is_there(path) and not _process.current().pending, f"{name} can be written to before the file has its name"
+    torch.save(training.state(), path)
+    assert _process.current().pending, "nothing is open any more, and the save was not lazy"
+
+
+ENDS = {
+    "exec": 'os.execv(sys.executable, [sys.executable, "-c", ""])',
+    "exec of a program": 'os.execvp("true", ["true"])',
+    "_exit": "os._exit(0)",
+    "kill": "os.kill(os.getpid(), 9)",
+}
+
+
+@pytest.mark.parametrize("how", ["torch.save", "cairnfs.save"])
+def test_no_end_drops_a_save(cairn, programs, how):
+    """exec() replaces the process: the file is there all the same. So it is, under CAIRN_LAZY, after _exit() and a signal to oneself."""
+    cairn.mount(stage="512M")
+    code = f"""
+import os, sys, torch, cairnfs
+sys.path.insert(0, {HERE!r})
+from training import Training, needs
+if {how!r} == "torch.save":
+    cairnfs.install(lazy=True)
+training = Training()
+for way, end in {ENDS!r}.items():
+    if os.fork() == 0:
+        path = {cairn.mnt!r} + "/" + way
+        torch.save(training.state(), path) if {how!r} == "torch.save" else cairnfs.save(training.state(), path)
+        exec(end)
+        os._exit(0)
+    os.wait()
+"""
+    subprocess.run([sys.executable, "-c", code], env=programs, check=True)
+    expected = set(ENDS) if how == "torch.save" else {"exec", "exec of a program"}
+    assert {name for name in os.listdir(cairn.mnt) if not name.startswith(".")} >= expected
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_save_that_failed(cairn, lane):
+    """The next change of a file raises its error, once: a marker that speaks of it is not written, an older checkpoint not removed.
+    What was saved while it was under way fails, too."""
+    cairn.mount(stage="512M")
+    lane.install(lazy=True)
+    training, latest = Training(), os.path.join(cairn.mnt, "latest")
+    acts = (lambda: rig.write_file(latest, b"1.pt"), lambda: os.remove(os.path.join(cairn.mnt, "0.pt")), lambda: torch.save({}, latest))
+    torch.save({}, os.path.join(cairn.mnt, "0.pt"))
+    for act in acts:
+        training = Training()
+        torch.save(training.state(), os.path.join(cairn.mnt, "1.pt"))
+        torch.save({}, os.path.join(cairn.mnt, "2.pt"))
+        with torch.no_grad():
+            training.model.weight.add_(1)
+        from cairnfs import _process
+
+        rig.poll(lambda: not _process.current().pending, 30, "the end of the saves")
+        with pytest.raises(OSError) as caught:
+            act()
+        assert caught.value.errno == errno.EBADMSG and caught.value.filename.endswith("1.pt")
+        assert sorted(os.listdir(cairn.mnt)) == ["0.pt"]
+        with contextlib.suppress(OSError):  # that of 2.pt
+            rig.write_file(latest, b"x")
+        rig.write_file(latest, b"0.pt")
+        os.remove(latest)
+
+
+class Job:
+    """Ranks of meeting.py."""
+
+    def __init__(self, mnt, elsewhere, programs):
+        self.mnt = mnt
+        self.programs = {**programs, "CAIRN_LAZY": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1",
+                         "ELSEWHERE": elsewhere}
+
+    def run(self, *arguments):
+        """[(way, act)] after which the shard of rank 1 was missing, all of them, and the codes of the ranks."""
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            port = str(sock.getsockname()[1])
+        command = [sys.executable, "-W", "ignore", "-m", "cairnfs.run", os.path.join(HERE, "meeting.py"), self.mnt, *arguments]
+        ranks = [subprocess.Popen(command, env={**self.programs, "RANK": str(rank), "MASTER_PORT": port}, stdout=subprocess.PIPE, text=True)
+                 for rank in (0, 1)]
+        try:
+            lines = [json.loads(line) for line in ranks[0].communicate(timeout=250)[0].splitlines() if line.startswith("{")]
+            codes = [rank.wait(30) for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+                rank.wait()
+                rank.stdout.close()
+        found = [(line["way"], line["act"]) for line in lines]
+        return [pair for pair, line in zip(found, lines) if not line["there"]], found, codes
+
+
+@pytest.fixture
+def job(cairn, directory, programs):
+    cairn.mount(stage="512M")
+    return Job(cairn.mnt, directory, programs)
+
+
+WAYS = 31  # of meeting.py
+
+
+@pytest.mark.timeout(300)
+def test_every_way_to_meet(job):
+    """Ranks that know of each other's saves by any means, seen or not: the marker of rank 0 comes after the shard of rank 1."""
+    missing, found, codes = job.run("all", "open")
+    assert codes == [0, 0] and len(found) == WAYS
+    assert not missing
+
+
+@pytest.mark.timeout(300)
+def test_every_act_after_a_meeting(job):
+    missing, found, codes = job.run("all_reduce", "all")
+    assert codes == [0, 0] and len(found) == 6
+    assert not missing
+
+
+@pytest.mark.timeout(3600)
+def test_kill_behind_the_marker(job, rng, full):
+    """kill -9 of both ranks when the marker is there: so is the shard of rank 1. Each way by --full, one without."""
+    text = rig.read_file(os.path.join(HERE, "meeting.py")).decode()
+    ways = re.findall(r'^    "(.*?)": ', text.partition("WAYS = {")[2].partition("\n}")[0], re.MULTILINE)
+    assert len(ways) == WAYS
+    for way in ways if full else [rng.choice(ways)]:
+        print(f"they meet by {way}")
+        _, _, codes = job.run(way, "open", "kill")
+        left = sorted(os.listdir(job.mnt))
+        assert codes == [-signal.SIGKILL, -signal.SIGKILL], (way, codes)
+        assert any(name.startswith("latest") for name in left) and any(name.startswith("shard1") for name in left), (way, left)
+        for name in left:
+            os.remove(os.path.join(job.mnt, name))
+
+
+@pytest.mark.timeout(300)
+def test_a_rank_that_dies(job):
+    """Its save will never have its name: the marker of rank 0 is not written, and says why."""
+    _, found, codes = job.run("all_reduce", "open", "dies")
+    assert codes == [1, -signal.SIGKILL] and not found
+    assert not [name for name in os.listdir(job.mnt) if name.startswith(("latest", "shard1"))]
+
+
+# What save_state() writes, in this order.
+STATES = ["model.safetensors", "optimizer.bin", "scheduler.bin", "random_states_0.pkl"]
+KEPT = 3
+
+
+def check_states(path):
+    """A file of a checkpoint implies the earlier ones, and those that are whole are as many as are kept."""
+    names = sorted(os.listdir(path), key=lambda name: int(name.rpartition("_")[2])) if os.path.exists(path) else []
+    for name in names:
+        found = set(os.listdir(os.path.join(path, name)))
+        is_removed = name == names[0] and len(names) == KEPT  # just then
+        assert found == set(STATES[: len(found)]) or is_removed, (name, found)
+        if name != names[-1] and name != names[0]:
+            assert found == set(STATES), f"{name} is not the newest, and has {found}"
+    for name in names[-2:-1]:
+        torch.load(os.path.join(path, name, "optimizer.bin"))
+    return names
+
+
+@pytest.mark.timeout(3600)
+def test_kills_of_accelerate(cairn, programs, rng, full):
+    """kill -9 within save_state(), twice (100 with --full): no later file is there without the earlier ones, nor a checkpoint without the
+    one before it."""
+    needs("accelerate", "safetensors")
+    cairn.mount(stage="512M")
+    command = [sys.executable, "-W", "ignore", "-m", "cairnfs.run", os.path.join(HERE, "accelerated.py")]
+    whole = 0
+    for number in range(100 if full else 2):
+        path = os.path.join(cairn.mnt, str(number))
+        trainer = subprocess.Popen([*command, path], env={**programs, "CAIRN_LAZY": "1", "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE)
+        try:
+            for _ in range(rng.randrange(2, 7)):
+                assert trainer.stdout.readline() == b"saved\n"
+            time.sleep(rng.random() * 0.2)
+        finally:
+            trainer.kill()
+            trainer.wait()
+            trainer.stdout.close()
+        names = check_states(os.path.join(path, "checkpoints"))
+        print(f"killed with {names}")
+        whole += len(names) > 1
+    assert whole, "none was killed behind a checkpoint"
