@@ -216,8 +216,8 @@ enum cairn_level {
 
 /* 0; -ETIMEDOUT; or the save's own error, each time that this is asked, once none of its sources is
  * read any more. A wait for NVME or REMOTE makes the filesystem begin with that at once (fsync, by
- * a thread of the lane, which goes on after a timeout). -ESTALE: another file has the name now;
- * -EACCES: `path` was relative, and the directories above may not be searched by their names. */
+ * a thread of the lane, which goes on after a timeout), also if the file was renamed. -ESTALE: it
+ * was replaced; -EACCES: `path` was relative, and the directories above may not be searched. */
 CAIRN_API int cairn_save_wait(cairn_save *save, enum cairn_level level, int timeout_ms);
 struct cairn_save_progress {
     size_t size;

@@ -38,11 +38,18 @@ def is_gone(path):
     return False
 
 
+def directory_above(path):
+    """The nearest one that is there."""
+    while is_gone(path := os.path.dirname(path)):
+        pass
+    return path
+
+
 def wait_stored(names, path, wanted, deadline):
     """Until what is there of these names, and `path` (None: nothing more), is on NVMe or in the remote. What is not there yet is brought
     there at once, by fsync; elsewhere than on CairnFS that is all, and there is no remote."""
     aim = STEPS.index("nvme" if wanted == lib.NVME else "remote")
-    way = look(path, lambda: Way(there(names, path), aim), deadline)
+    way = look(path, lambda: Way(there(names, path, wanted), aim), deadline)
     bar = Bar(way.line) if sys.stderr.isatty() else None
     try:
         for one in way.sizes:
@@ -52,9 +59,13 @@ def wait_stored(names, path, wanted, deadline):
             bar.end()
 
 
-def there(names, path):
-    """`path` is asked for, so that it is not there is an error."""
+def there(names, path, wanted):
+    """`path` is asked for, so that it is not there is an error. For NVMe the directory of a name that is gone takes its place where it is
+    on CairnFS: the file may have another name now, and one fsync covers all files."""
     found = [name for name in dict.fromkeys(names) if not is_gone(name)]
+    if wanted == lib.NVME and len(found) < len(set(names)):
+        above = {directory_above(name) for name in names if is_gone(name)}
+        found += [directory for directory in above if level_of(directory) is not None]
     if path is not None and place_of(path) not in found:
         found.append(os.fspath(path))
     return found

@@ -262,8 +262,10 @@ int draft_size(const struct draft *draft, uint64_t bytes, struct stat *ret)
 {
     bool has_size = draft->kind == DRAFT_NAMELESS || draft->kind == DRAFT_HIDDEN;
     int r = fstat(draft->fd, ret);
-    if (r == 0 && has_size && (uint64_t)ret->st_size != bytes)
+    if (r == 0 && has_size && (uint64_t)ret->st_size != bytes) {
         r = ftruncate(draft->fd, (off_t)bytes);
+        r = r == 0 ? fstat(draft->fd, ret) : r;
+    }
     return r < 0 ? note_failed("write", draft->path, -errno) : 0;
 }
 

@@ -9,49 +9,68 @@
 #include "client/client.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
 #include "base/clock.h"
 #include "base/pool.h"
+#include "client/moved.h"
 
 #define ASK_MS 20 /* between two questions */
 
-/* The file that this save published, for reading. -ESTALE: another has the name now. */
-static int open_published(const struct cairn_save *save)
+static bool is_of_save(const struct cairn_save *save, int fd)
 {
     struct stat st;
-    int fd = open(save->draft.path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    int r = fd < 0 || fstat(fd, &st) < 0 ? -errno : 0;
-    if (r == 0 && (st.st_dev != save->dev || st.st_ino != save->ino))
-        r = -ESTALE;
-    if (r == 0)
-        return fd;
-    cause_note("%s: %s", save->draft.path,
-               r == -ESTALE ? "another file has the name now" : strerror(-r));
-    if (fd >= 0)
-        (void)close(fd);
-    return r;
+    return fstat(fd, &st) == 0 && st.st_dev == save->dev && st.st_ino == save->ino;
 }
 
-static int level_sync_directory(const char *path)
+/* The file that this save published, for reading, also if it or its directory was renamed since.
+ * -ESTALE: another file has the name now, and this one has none; -ENOENT: no file has it. */
+static int open_published(const struct cairn_save *save)
 {
-    _cleanup_free_ char *directory = strdup(path);
-    if (!directory)
-        return -ENOMEM;
-    char *slash = strrchr(directory, '/');
-    slash[slash == directory] = '\0';
-    _cleanup_close_ int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct stat st = {.st_dev = save->dev,
+                      .st_ino = save->ino,
+                      .st_size = (off_t)save->bytes,
+                      .st_mtim = save->mtime};
+    int fd = open(save->draft.path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int r = fd < 0 ? -errno : 0;
+    if (r == 0 && is_of_save(save, fd))
+        return fd;
+    if (r == 0) {
+        (void)close(fd);
+        r = -ESTALE;
+    }
+    fd = r == -ESTALE || r == -ENOENT || r == -ENOTDIR || r == -ELOOP
+             ? moved_open(save->draft.path, &st)
+             : r;
+    if (fd < 0)
+        cause_note("%s: %s", save->draft.path,
+                   r == -ESTALE ? "another file has the name now" : strerror(-r));
+    return fd < 0 ? r : fd;
+}
+
+/* The directory that names an open file now. */
+static int level_sync_directory(int file)
+{
+    char self[64], path[PATH_MAX];
+    (void)snprintf(self, sizeof self, "/proc/self/fd/%d", file);
+    ssize_t n = readlink(self, path, sizeof path - 1);
+    if (n <= 0)
+        return n < 0 ? -errno : -ENOENT;
+    path[n] = '\0';
+    char *slash = strrchr(path, '/');
+    if (!slash)
+        return -ENOENT;
+    slash[slash == path] = '\0';
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 || fsync(fd) < 0 ? -errno : 0;
 }
 
-static int sync_file(const struct cairn_save *save)
+static int sync_file(const struct cairn_save *save, int fd)
 {
-    _cleanup_close_ int fd = open_published(save);
-    if (fd < 0)
-        return fd;
-    int r = fsync(fd) < 0 ? -errno : level_sync_directory(save->draft.path);
+    int r = fsync(fd) < 0 ? -errno : level_sync_directory(fd);
     if (r < 0)
         cause_note("fsync %s: %s", save->draft.path, strerror(-r));
     return r;
@@ -59,12 +78,9 @@ static int sync_file(const struct cairn_save *save)
 
 /* --- what a mount tells ----------------------------------------------------------------------- */
 
-static int asked_level(const struct cairn_save *save)
+static int asked_level(const struct cairn_save *save, int fd)
 {
     char text[32];
-    _cleanup_close_ int fd = open_published(save);
-    if (fd < 0)
-        return fd;
     ssize_t n = fgetxattr(fd, "user.cairn.level", text, sizeof text - 1);
     if (n < 0) {
         int r = -errno;
@@ -78,10 +94,10 @@ static int asked_level(const struct cairn_save *save)
 }
 
 /* Reads the mount's own report, "1 stage=BYTES remote=0|1". */
-static bool has_no_remote(const struct cairn_save *save)
+static bool has_no_remote(int fd)
 {
     char text[256];
-    ssize_t n = getxattr(save->draft.path, "user.cairn.lane", text, sizeof text - 1);
+    ssize_t n = fgetxattr(fd, "user.cairn.lane", text, sizeof text - 1);
     text[n < 0 ? 0 : n] = '\0';
     return strstr(text, "remote=0") != NULL;
 }
@@ -90,14 +106,17 @@ static bool has_no_remote(const struct cairn_save *save)
 static int step_to_level(struct cairn_save *save, enum cairn_level level, bool is_synced)
 {
     bool on_cairn = draft_on_cairn(&save->draft);
-    if (level == CAIRN_REMOTE && (!on_cairn || has_no_remote(save))) {
+    _cleanup_close_ int fd = open_published(save);
+    if (level == CAIRN_REMOTE && (!on_cairn || (fd >= 0 && has_no_remote(fd)))) {
         cause_note("%s is on no mount with a remote", save->draft.path);
         return -ENODATA;
     }
-    int r = is_synced ? 0 : sync_file(save);
+    if (fd < 0)
+        return fd;
+    int r = is_synced ? 0 : sync_file(save, fd);
     if (r < 0)
         return r;
-    return on_cairn ? asked_level(save) : CAIRN_NVME;
+    return on_cairn ? asked_level(save, fd) : CAIRN_NVME;
 }
 
 /* --- the thread ------------------------------------------------------------------------------- */

@@ -170,6 +170,7 @@ static int publish_under_name(struct cairn_save *save)
         return r;
     save->dev = st.st_dev;
     save->ino = st.st_ino;
+    save->mtime = st.st_mtim;
     if (save->draft.kind == DRAFT_STREAM)
         return draft_stream(&save->draft, save->bytes);
     return draft_publish(&save->draft, save->flags & CAIRN_SAVE_EXCLUSIVE);

@@ -118,6 +118,7 @@ struct cairn_save {
     size_t after_count;
     dev_t dev; /* of the file that got the name */
     ino_t ino;
+    struct timespec mtime; /* when it got the name */
 
     int error;
     char cause[CAUSE_MAX];

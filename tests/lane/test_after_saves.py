@@ -85,6 +85,45 @@ def test_a_wait_for_nvme_hurries_the_mount(cairn, raw_lane, lane):
     lane.wait(os.path.join(cairn.mnt, "directory"), level="nvme", timeout=60)
 
 
+RENAMES = {
+    "directory": lambda path: os.rename(os.path.dirname(path), os.path.dirname(path) + "-whole"),
+    "up": lambda path: os.rename(path, os.path.join(os.path.dirname(os.path.dirname(path)), "moved")),
+    "down": lambda path: (os.makedirs(os.path.dirname(path) + "2/deep"), os.rename(path, os.path.dirname(path) + "2/deep/moved")),
+    "out of the way": lambda path: (os.rename(path, path + ".old"), rig.write_file(path, b"another")),
+}
+
+
+def test_a_wait_for_nvme_finds_what_was_renamed(cairn, directory, lane):
+    """As programs do that write to tmp-step1 and rename it. What was replaced, or removed, is an error."""
+    cairn.mount(writeback_delay="1h")
+    for place in (cairn.mnt, directory):
+        for name, rename in RENAMES.items():
+            os.makedirs(os.path.dirname(path := os.path.join(place, name, "tmp-step1", "a.pt")))
+            save = lane.save({"x": 1}, path)
+            save.result()
+            rename(path)
+            assert save.wait("nvme", timeout=60) is save
+            if place == cairn.mnt:
+                lane.wait(level="nvme", timeout=60)
+        for end, number in ((os.remove, errno.ENOENT), (lambda path: lane.save({"x": 2}, path).result(), errno.ESTALE)):
+            save = lane.save({"x": 1}, path := os.path.join(place, "b.pt"))
+            save.result()
+            end(path)
+            with pytest.raises(OSError) as caught:
+                save.wait("nvme", timeout=60)
+            assert caught.value.errno == number
+
+
+def test_wait_for_all_covers_what_was_renamed(cairn, lane):
+    """The name is gone, but not the file."""
+    cairn.mount(writeback_delay="1h")
+    os.mkdir(before := os.path.join(cairn.mnt, "tmp"))
+    lane.save({"x": 1}, os.path.join(before, "a.pt")).result()
+    os.rename(before, after := os.path.join(cairn.mnt, "step1"))
+    lane.wait(level="nvme", timeout=60)
+    assert os.getxattr(os.path.join(after, "a.pt"), "user.cairn.level") == b"nvme"
+
+
 @pytest.fixture
 def slow(request, directory):
     made = SlowDirectory(request.config.getoption("--build"), directory)

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Finds a file again whose directory, or itself, was renamed. Any thread; blocks as the filesystem
+ * does. */
+#pragma once
+
+#include <sys/stat.h>
+
+#include "base/base.h"
+
+/* Returns a descriptor of the file, for reading. It has the device, inode, size and mtime of
+ * `wanted`: inodes are used again. The file is looked for below the nearest directory
+ * of `path` that exists, then below the directories above it, on its filesystem alone. -ENOENT: it
+ * has no name there. */
+CAIRN_MUST_CHECK int moved_open(const char *path, const struct stat *wanted);
