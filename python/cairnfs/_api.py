@@ -95,7 +95,9 @@ def marker(
     path: str | os.PathLike[str], data: str | bytes, after: Iterable[Save] | None = None, *, replace: bool = True, mode: int = 0o666,
     on_error: str = "warn", max_block: float | None = None
 ) -> Save:  # fmt: skip
-    """Writes a small file when the saves that it speaks of have their names: `latest`, a ".metadata", "done".
+    """Writes a small file when the saves that it speaks of have their names: `latest`, a ".metadata", "done". Returns a Save at once; its
+    result() raises OSError if the marker, or one of these saves, failed. When all ranks are to have saved: each rank calls result() of its
+    own saves, then torch.distributed.barrier(), and one rank calls marker().
 
     after: Save objects; None: every save of this process that is under way, or failed below the marker's directory since it was last
     written. One of them fails: so does the marker, and an older one stays. replace=False: fails if the name is there.
