@@ -148,6 +148,9 @@ int mount_store(const struct mount_options *options, bool fake, const char *stor
     int r = io_resolve_path(store_given, &store);
     if (r < 0)
         return complain_resolve(store_given, r);
+    int code = check_mount(options, store, mountpoint_given);
+    if (code != MOUNT_OK)
+        return code;
     r = mountpoint_take(mountpoint_given, store, &mountpoint, &cleared, &error);
     if (cleared)
         complain("mount", "cleared the mount of a dead daemon from %s", mountpoint_given);

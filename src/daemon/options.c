@@ -31,9 +31,9 @@ const struct option_spec option_table[] = {
      NULL,
      "size of the stage, the memory for data not yet on NVMe; 0: a quarter of what machine and "
      "cgroup allow"},
-    {"nvme", GROUP_TIERS, OPTION_SIZE, FIELD(nvme_bytes), 64 * MIB, 1ull << 56, "0", NULL, NULL,
+    {"nvme", GROUP_TIERS, OPTION_SIZE, FIELD(nvme_bytes), 100 * MIB, 1ull << 56, "0", NULL, NULL,
      "maximum size of the store on its disk; 0: the size of the disk"},
-    {"cache_size", GROUP_TIERS, OPTION_SIZE, FIELD(nvme_bytes), 64 * MIB, 1ull << 56, NULL, NULL,
+    {"cache_size", GROUP_TIERS, OPTION_SIZE, FIELD(nvme_bytes), 100 * MIB, 1ull << 56, NULL, NULL,
      "nvme", "the same as nvme"},
     {"fsync", GROUP_TIERS, OPTION_ENUM, FIELD(fsync), 0, 0, "nvme", fsync_words, NULL,
      "the tier that fsync waits for; with stage, power loss may lose data that was fsynced"},

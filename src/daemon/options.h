@@ -127,6 +127,8 @@ CAIRN_MUST_CHECK int parse_duration(const char *text, int64_t *ret_ns);
 
 /* Bytes of RAM that machine and cgroups (v1 and v2, with all parents) let this process use. */
 uint64_t options_memory_granted(void);
+/* Bytes that programs can still get without swapping; UINT64_MAX: not known. */
+uint64_t options_memory_available(void);
 
 /* The same, with `root` before every path that is read. For tests. */
 uint64_t options_memory_granted_below(const char *root);

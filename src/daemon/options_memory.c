@@ -4,7 +4,8 @@
 
 #include "daemon/options.h"
 
-static uint64_t mem_total(const char *root)
+/* A line of /proc/meminfo, in bytes; 0: it is not there. */
+static uint64_t read_meminfo(const char *root, const char *name)
 {
     _cleanup_free_ char *path = xasprintf("%s/proc/meminfo", root);
     FILE *f = fopen(path, "re");
@@ -12,7 +13,8 @@ static uint64_t mem_total(const char *root)
     if (f) {
         char line[256];
         while (kib == 0 && fgets(line, sizeof line, f))
-            if (sscanf(line, "MemTotal: %llu kB", &kib) == 1)
+            if (strncmp(line, name, strlen(name)) == 0 &&
+                sscanf(line + strlen(name), ": %llu kB", &kib) == 1)
                 break;
         (void)fclose(f);
     }
@@ -102,11 +104,17 @@ static uint64_t cgroup_limit(const char *root)
 
 uint64_t options_memory_granted_below(const char *root)
 {
-    uint64_t total = mem_total(root);
+    uint64_t total = read_meminfo(root, "MemTotal");
     return min_u64(total > 0 ? total : GIB, cgroup_limit(root));
 }
 
 uint64_t options_memory_granted(void)
 {
     return options_memory_granted_below("");
+}
+
+uint64_t options_memory_available(void)
+{
+    uint64_t available = read_meminfo("", "MemAvailable");
+    return available ? available : UINT64_MAX;
 }
