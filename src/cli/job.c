@@ -67,15 +67,11 @@ static void read_job_report(const cJSON *reply, struct job_report *r)
     const struct {
         const char *name;
         uint64_t *value;
-    } numbers[] = {{"bytes", &r->bytes},
-                   {"bytes_total", &r->bytes_total},
-                   {"packs", &r->packs},
-                   {"chunks", &r->chunks},
-                   {"found", &r->found},
-                   {"healed", &r->healed},
-                   {"unhealed", &r->unhealed},
-                   {"objects", &r->objects},
-                   {"removed_bytes", &r->removed_bytes}};
+    } numbers[] = {{"bytes", &r->bytes},       {"bytes_total", &r->bytes_total},
+                   {"packs", &r->packs},       {"chunks", &r->chunks},
+                   {"found", &r->found},       {"healed", &r->healed},
+                   {"unhealed", &r->unhealed}, {"files", &r->files},
+                   {"objects", &r->objects},   {"removed_bytes", &r->removed_bytes}};
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
         (void)control_get_u64(reply, numbers[i].name, numbers[i].value);
     r->cancelled = cJSON_IsTrue(cJSON_GetObjectItem(reply, "cancelled"));

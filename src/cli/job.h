@@ -9,7 +9,8 @@
 
 struct job_report {
     uint64_t bytes, bytes_total, packs, chunks;
-    uint64_t found, healed, unhealed;
+    uint64_t found, healed, unhealed; /* chunks */
+    uint64_t files;                   /* that lack some which no tier gives */
     uint64_t objects, removed_bytes;
     bool cancelled, failed; /* failed: it was said why */
 };

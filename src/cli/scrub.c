@@ -21,6 +21,7 @@ static int print_json_result(const struct job_report *r, cJSON *lines)
     control_add_u64(object, "damaged", r->found);
     control_add_u64(object, "healed", r->healed);
     control_add_u64(object, "not_healed", r->unhealed);
+    control_add_u64(object, "files_that_lack_bytes", r->files);
     (void)cJSON_AddBoolToObject(object, "complete", !r->cancelled && !r->failed);
     (void)cJSON_AddItemReferenceToObject(object, "lines", lines);
     json_print(object);
@@ -33,11 +34,15 @@ static int print_result(const struct job_report *r)
     (void)printf("%llu packs, %llu chunks, %s read: ", (unsigned long long)r->packs,
                  (unsigned long long)r->chunks, human_bytes(r->bytes).text);
     if (r->found == 0 && !r->cancelled && !r->failed)
-        (void)printf("clean\n");
+        (void)printf("clean");
     else
-        (void)printf("%llu damaged or missing, %llu healed, %llu not healed%s\n",
+        (void)printf("%llu damaged or missing, %llu healed, %llu not healed",
                      (unsigned long long)r->found, (unsigned long long)r->healed,
-                     (unsigned long long)r->unhealed, r->cancelled ? " (cancelled)" : "");
+                     (unsigned long long)r->unhealed);
+    if (r->files)
+        (void)printf("; %llu %s", (unsigned long long)r->files,
+                     r->files == 1 ? "file lacks bytes" : "files lack bytes");
+    (void)printf("%s\n", r->cancelled ? " (cancelled)" : "");
     return scrub_exit(r);
 }
 

@@ -230,10 +230,16 @@ static void print_remote_behind(const cJSON *remote)
 static void print_remote_damaged(const cJSON *remote)
 {
     if (json_number(remote, "damaged_chunks") > 0)
-        status_print_row("  damaged",
-                         "%.0f chunks were damaged before they could be uploaded: 'cairn scrub' "
-                         "names their files",
+        status_print_row("  lost",
+                         "%.0f chunks are neither on NVMe nor in the remote: 'cairn scrub' names "
+                         "their files",
                          json_number(remote, "damaged_chunks"));
+    if (json_number(remote, "suspect_packs") > 0)
+        status_print_row("  unreadable",
+                         "%.0f packs are missing or damaged, and %.0f chunks of files lie only "
+                         "there: asked for again; 'cairn scrub' names packs and files",
+                         json_number(remote, "suspect_packs"),
+                         json_number(remote, "suspect_chunks"));
 }
 
 static void status_print_remote(const cJSON *remote)
@@ -294,9 +300,15 @@ static void print_damage(const cJSON *damage)
     }
     status_print_row("damage", "%d files cannot be read in full:", cJSON_GetArraySize(damage));
     const cJSON *item;
-    cJSON_ArrayForEach(item, damage)(void)
-        printf("    %s: %s\n", json_text(item, "path") ? json_text(item, "path") : "?",
-               json_text(item, "what") ? json_text(item, "what") : "damaged");
+    cJSON_ArrayForEach(item, damage)
+    {
+        double more = json_number(item, "chunks") - 1;
+        (void)printf("    %s: %s", json_text(item, "path") ? json_text(item, "path") : "?",
+                     json_text(item, "what") ? json_text(item, "what") : "damaged");
+        if (more > 0)
+            (void)printf(", and %.0f more chunks", more);
+        (void)printf("\n");
+    }
 }
 
 /* The newest last. */

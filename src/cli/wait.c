@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fts.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/vector.h"
 #include "cli/ask.h"
 #include "cli/command.h"
@@ -79,44 +81,115 @@ static int add_wait_path(const struct command *command, struct wait_request *req
     return add_wait_goal(request, mount, ino);
 }
 
-/* 0 also of a daemon of an earlier version, which knows of none. */
-static int count_damaged_chunks(const char *store, uint64_t *ret_count)
+/* --- what the remote has not, though its horizon says so -------------------------------------- */
+
+#define SETTLE_NS (15ll * 1000000000) /* without progress of what is uploaded again */
+#define SETTLE_MS 200
+
+/* Packs that cannot be read, and chunks that no tier has: 0 mostly, and then no file is asked for.
+ * 0 also of a daemon of an earlier version, which knows of none. */
+static int count_doubts(const char *store, uint64_t *ret_count, bool *ret_is_busy)
 {
     cJSON *status = NULL;
     if (ask_daemon("wait", store, "status", NULL, &status) < 0)
         return CLI_FAILED;
-    *ret_count = json_count(json_part(status, "remote"), "damaged_chunks");
+    const cJSON *remote = json_part(status, "remote");
+    const char *state = json_text(remote, "state");
+    *ret_count = json_count(remote, "damaged_chunks") + json_count(remote, "suspect_packs");
+    *ret_is_busy = state && strcmp(state, "idle") != 0;
     cJSON_Delete(status);
     return CLI_OK;
 }
 
-static int wait_find_damage(const struct awaited *awaited)
+struct unsafe {
+    const struct awaited *awaited;
+    uint64_t lost, pending; /* bytes */
+    unsigned files;         /* that lack some */
+    char *first;            /* one of them */
+    int code;
+};
+
+static void ask_unsafe(struct unsafe *unsafe, const char *path, uint64_t ino)
 {
-    struct stat st;
-    uint64_t chunks = 0, bytes = 0;
-    int code = count_damaged_chunks(awaited->store, &chunks);
-    if (code != CLI_OK || chunks == 0)
-        return code;
-    if (stat(awaited->path, &st) == 0 && S_ISDIR(st.st_mode)) {
-        complain("wait",
-                 "%s: %llu chunks of the store were damaged before they could be uploaded; 'cairn "
-                 "scrub' names their files",
-                 awaited->path, (unsigned long long)chunks);
+    cJSON *ask = cJSON_CreateObject(), *reply = NULL;
+    uint64_t lost = 0, pending = 0;
+    control_add_u64(ask, "ino", ino);
+    if (ask_daemon("wait", unsafe->awaited->store, "damaged", ask, &reply) < 0) {
+        unsafe->code = CLI_FAILED;
+        return;
+    }
+    (void)control_get_u64(reply, "bytes", &lost);
+    (void)control_get_u64(reply, "pending_bytes", &pending);
+    cJSON_Delete(reply);
+    unsafe->lost += lost;
+    unsafe->pending += pending;
+    unsafe->files += lost > 0;
+    if (lost > 0 && !unsafe->first)
+        unsafe->first = xstrdup(path);
+}
+
+/* Files at the path and below it, on that mount alone; links are not followed. */
+static int find_unsafe(const struct awaited *awaited, struct unsafe *ret)
+{
+    char *roots[] = {(char *)(uintptr_t)awaited->path, NULL};
+    *ret = (struct unsafe){.awaited = awaited};
+    FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_XDEV | FTS_NOCHDIR, NULL);
+    if (!walk) {
+        complain("wait", "%s: %s", awaited->path, strerror(errno));
         return CLI_FAILED;
     }
-    cJSON *ask = cJSON_CreateObject(), *reply = NULL;
-    control_add_u64(ask, "ino", awaited->ino);
-    if (ask_daemon("wait", awaited->store, "damaged", ask, &reply) < 0)
-        return CLI_FAILED;
-    (void)control_get_u64(reply, "bytes", &bytes);
-    cJSON_Delete(reply);
-    if (bytes == 0)
-        return CLI_OK;
-    complain("wait",
-             "%s: %s of it are damaged on NVMe, and the remote will never have them: restore the "
-             "file",
-             awaited->path, human_bytes(bytes).text);
-    return CLI_FAILED;
+    for (FTSENT *entry; ret->code == CLI_OK && (entry = fts_read(walk));)
+        if (entry->fts_info == FTS_F)
+            ask_unsafe(ret, entry->fts_path, entry->fts_statp->st_ino);
+    (void)fts_close(walk);
+    return ret->code;
+}
+
+static void complain_of_unsafe(const struct unsafe *unsafe)
+{
+    const char *path = unsafe->awaited->path;
+    _cleanup_free_ char *more =
+        unsafe->files > 1 ? xasprintf(", and of %u more files", unsafe->files - 1) : xstrdup("");
+    if (unsafe->lost > 0)
+        complain("wait",
+                 "%s: %s of %s%s can be read neither from NVMe nor from the remote now; 'cairn "
+                 "scrub' names the packs",
+                 path, human_bytes(unsafe->lost).text, unsafe->first, more);
+    else
+        complain("wait", "%s: %s of it could not be uploaded again yet; see 'cairn status'", path,
+                 human_bytes(unsafe->pending).text);
+}
+
+/* The remote lost or cannot read some of it. If NVMe has that, it is uploaded again, and waited
+ * for. */
+static int wait_until_safe(const struct awaited *awaited, int64_t deadline)
+{
+    uint64_t before = UINT64_MAX;
+    int64_t changed = clock_monotonic_ns();
+    for (;;) {
+        struct unsafe unsafe;
+        uint64_t doubts = 0;
+        bool is_busy = false;
+        int code = count_doubts(awaited->store, &doubts, &is_busy);
+        if (code != CLI_OK || doubts == 0)
+            return code;
+        code = find_unsafe(awaited, &unsafe);
+        int64_t now = clock_monotonic_ns();
+        if (unsafe.pending != before || is_busy)
+            changed = now;
+        before = unsafe.pending;
+        bool is_over = unsafe.lost > 0 || unsafe.pending == 0 || now - changed > SETTLE_NS;
+        bool is_late = deadline >= 0 && now >= deadline;
+        if (code == CLI_OK && (unsafe.lost > 0 || (unsafe.pending > 0 && (is_over || is_late)))) {
+            complain_of_unsafe(&unsafe);
+            code = is_over ? CLI_FAILED : CLI_NOT_MET;
+        }
+        free(unsafe.first);
+        if (code != CLI_OK || is_over || is_late)
+            return code;
+        if (!horizon_sleep_ms(SETTLE_MS))
+            return CLI_INTERRUPTED;
+    }
 }
 
 static int wait_for_paths(const struct command *command, struct wait_request *request, char **paths)
@@ -134,7 +207,7 @@ static int wait_for_paths(const struct command *command, struct wait_request *re
                  human_bytes(request->left).text,
                  request->level == WAIT_REMOTE ? "in the remote" : "on NVMe");
     for (size_t i = 0; i < request->awaited.count && code == CLI_OK; i++)
-        code = wait_find_damage(&request->awaited.at[i]);
+        code = wait_until_safe(&request->awaited.at[i], deadline);
     return code;
 }
 
@@ -198,7 +271,7 @@ const struct command wait_command = {
         (const struct operand[]){{.name = "PATH", .offers = OFFER_FILES, .is_repeated = true}, {0}},
     .exits = (const struct exit_status[]){{CLI_OK, "the tier has all of it"},
                                           {CLI_FAILED,
-                                           "failed, or the remote will never have all of it"},
+                                           "failed, or the remote cannot give all of it now"},
                                           {CLI_USAGE, "wrong usage"},
                                           {CLI_NOT_MET, "timed out"},
                                           {CLI_INTERRUPTED, "interrupted"},

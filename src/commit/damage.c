@@ -103,7 +103,6 @@ void store_damage(struct store *store, void (*fn)(const char *path, const char *
         fn(store->commit->damage.known[i].path, store->commit->damage.known[i].what, arg);
 }
 
-/* Forgets the damage of a chunk that is whole again. */
 void damage_forget(struct store *store, const struct chunk_name *name)
 {
     LOCK_SCOPE(&store->commit->damage.lock);

@@ -38,6 +38,8 @@ void damage_note(struct store *store, uint64_t ino, const struct chunk_name *nam
 void damage_note_local(struct store *store, const struct chunk_name *name);
 /* Notes that a damaged chunk was stored anew. */
 void damage_cured(struct store *store, const struct chunk_name *name);
+/* Forgets the damage of a chunk that could be read again. */
+void damage_forget(struct store *store, const struct chunk_name *name);
 /* Nothing may rely on it, so equal content is stored anew, which heals it. */
 bool damage_is_known(struct store *store, const struct chunk_name *name);
 /* Static. */

@@ -33,8 +33,6 @@ struct damages {
 
 void damage_init(struct store *store);
 void damage_done(struct store *store);
-/* Forgets the damage of a chunk that is whole again. */
-void damage_forget(struct store *store, const struct chunk_name *name);
 
 /* --- heal.c ----------------------------------------------------------------------------------- */
 

@@ -139,11 +139,22 @@ static uint64_t resident_bytes(void)
     return resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+/* One item for each file, with the first of its damaged chunks, and how many there are. */
 static void add_damage(const char *path, const char *what, void *arg)
 {
-    cJSON *item = cJSON_CreateObject();
+    cJSON *item;
+    cJSON_ArrayForEach(item, (cJSON *)arg)
+    {
+        cJSON *chunks = cJSON_GetObjectItem(item, "chunks");
+        if (strcmp(cJSON_GetStringValue(cJSON_GetObjectItem(item, "path")), path) != 0)
+            continue;
+        (void)cJSON_SetNumberValue(chunks, cJSON_GetNumberValue(chunks) + 1);
+        return;
+    }
+    item = cJSON_CreateObject();
     (void)cJSON_AddStringToObject(item, "path", path);
     (void)cJSON_AddStringToObject(item, "what", what);
+    (void)cJSON_AddNumberToObject(item, "chunks", 1);
     (void)cJSON_AddItemToArray(arg, item);
 }
 
@@ -243,17 +254,19 @@ cJSON *handle_need(struct service *service, const cJSON *request)
     return reply;
 }
 
-/* Tells what the remote will never have of a file. */
+/* Tells how much of a file the remote does not have safely, though its horizon says so. */
 cJSON *handle_damaged(struct service *service, const cJSON *request)
 {
-    uint64_t ino, bytes = 0;
+    uint64_t ino;
+    struct store_unsafe unsafe;
     if (!control_get_u64(request, "ino", &ino))
         return control_error(EINVAL, "damaged: ino is missing");
-    int r = store_remote_damaged(service->store, ino, &bytes);
+    int r = store_remote_damaged(service->store, ino, &unsafe);
     if (r < 0 && r != -ENOENT)
         return control_error(-r, strerror(-r));
     cJSON *reply = cJSON_CreateObject();
-    control_add_u64(reply, "bytes", bytes);
+    control_add_u64(reply, "bytes", unsafe.lost_bytes);
+    control_add_u64(reply, "pending_bytes", unsafe.pending_bytes);
     return reply;
 }
 

@@ -44,15 +44,11 @@ static void jobs_add_counts(cJSON *reply, const struct job_counts *c)
     const struct {
         const char *name;
         uint64_t value;
-    } numbers[] = {{"bytes", c->bytes},
-                   {"bytes_total", c->bytes_total},
-                   {"packs", c->packs},
-                   {"chunks", c->chunks},
-                   {"found", c->found},
-                   {"healed", c->healed},
-                   {"unhealed", c->unhealed},
-                   {"objects", c->objects},
-                   {"removed_bytes", c->removed_bytes}};
+    } numbers[] = {{"bytes", c->bytes},       {"bytes_total", c->bytes_total},
+                   {"packs", c->packs},       {"chunks", c->chunks},
+                   {"found", c->found},       {"healed", c->healed},
+                   {"unhealed", c->unhealed}, {"files", c->files},
+                   {"objects", c->objects},   {"removed_bytes", c->removed_bytes}};
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
         control_add_u64(reply, numbers[i].name, numbers[i].value);
 }

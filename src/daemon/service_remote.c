@@ -355,6 +355,8 @@ static void add_behind(const struct remote_status *s, cJSON *remote)
     control_add_u64(remote, "behind_bytes", s->behind_bytes);
     control_add_u64(remote, "behind_chunks", s->behind_chunks);
     control_add_u64(remote, "damaged_chunks", s->damaged_chunks);
+    control_add_u64(remote, "suspect_packs", s->suspect_packs);
+    control_add_u64(remote, "suspect_chunks", s->suspect_chunks);
     control_add_u64(remote, "target_bytes", s->target_bytes);
 }
 

@@ -89,6 +89,7 @@ struct survey_part {
     uint32_t raw_len, stored_len;
     uint8_t encoding;          /* enum chunk_encoding; as it is on NVMe, or else in the remote */
     bool is_local, is_remote;  /* it is on NVMe; the published remote has it */
+    bool is_sound;             /* it has, and could read it when it was asked last */
     struct chunk_entry remote; /* if it has: how, and what that refers to */
 };
 /* Calls `fn` for parts of the content from *at on, holes left out: at most `max`, holes counted. 1:
@@ -96,10 +97,15 @@ struct survey_part {
  * state. */
 CAIRN_MUST_CHECK int store_survey(struct store *store, uint64_t ino, uint64_t *at, size_t max,
                                   void (*fn)(const struct survey_part *part, void *arg), void *arg);
-/* Bytes of the file that the remote horizon has passed, and that the remote will never have: their
- * chunks were damaged before they could be uploaded. Reads the view where the newest head of this
- * mount lacks chunks. */
-CAIRN_MUST_CHECK int store_remote_damaged(struct store *store, uint64_t ino, uint64_t *ret_bytes);
+/* Bytes of the file that the remote horizon has passed, and that the remote does not have safely:
+ * it lacks them, or they lie in a pack that could not be read. Reads the view only where the remote
+ * has such packs or lacks chunks. */
+struct store_unsafe {
+    uint64_t lost_bytes;    /* NVMe has not got them either */
+    uint64_t pending_bytes; /* it has: they are uploaded again */
+};
+CAIRN_MUST_CHECK int store_remote_damaged(struct store *store, uint64_t ino,
+                                          struct store_unsafe *ret);
 /* As view_find_users(). */
 CAIRN_MUST_CHECK int store_find_users(struct store *store, const struct chunk_prefix *chunks,
                                       size_t count, uint64_t *at, size_t max,

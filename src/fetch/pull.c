@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "remote/chunks.h"
+#include "remote/maintenance.h"
 #include "remote/state.h"
 
 /* --- one GET ---------------------------------------------------------------------------------- */
@@ -100,6 +101,8 @@ static int bring_chunk(struct pull *pull, const struct pull_fetched *fetched,
     struct opened opened = open_pulled_chunk(pull, bases, entry, stored, fetched->stored);
     if (opened.error < 0)
         note_unopened(pull, group, &opened);
+    else
+        damage_forget(pull->store, &entry->name);
     publish_chunk(pull, entry, &opened, waiters);
     fetched->good[i] = opened.error == 0;
     if (opened.buffer == fetched->stored)
@@ -151,6 +154,8 @@ static int fetch_group(struct pull *pull, struct pull_group *group, struct pull_
     ret->opened = xcalloc(group->count, sizeof *ret->opened);
     int r = remote_get(pull->remote, group->pack, group->offset, ret->stored->bytes, group->length);
     uint64_t spent = ret->stored->cost;
+    if (r == 0 && remote_is_bad_pack(pull->remote, group->pack))
+        remote_ask_again(pull->remote);
     if (r == 0) {
         ret->scratch = bases_room(group->entries, group->count) ? PACKS_SCRATCH_LEN : 0;
         spent = spent_on(ret);

@@ -135,7 +135,7 @@ int pull_read(struct pull *pull, const struct chunk_entry *known, uint64_t offse
     }
     if (r == 0 || r == -EHOSTDOWN || r == -ENOLINK) /* a missing base was noted */
         return r;
-    remote_note_bad_pack(pull->remote, place.pack, r == -ENOENT ? "missing" : "damaged");
+    remote_note_bad_pack(pull->remote, place.pack, r);
     return r == -ENOENT ? -ENODATA : r;
 }
 

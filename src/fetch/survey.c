@@ -2,6 +2,8 @@
 /* Looking at what files consist of, a portion at a time: nothing is held or remembered between
  * portions, so a survey costs other callers nothing. */
 #include "fetch/internal.h"
+#include "remote/bases.h"
+#include "remote/maintenance.h"
 #include "remote/remote.h"
 #include "remote/state.h"
 #include "view/remote.h"
@@ -38,12 +40,13 @@ static int survey_look_up(struct store *store, struct survey_part *part)
     int r = view_chunk(store->view, &part->name, &entry, &part->refs);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
-    part->is_local = entry.pack != 0;
+    part->is_local = entry.pack != 0 && !damage_is_known(store, &part->name);
     set_survey_lengths(part, &entry);
     if (view_remote_chunk(store->view, &part->name, &entry, &published) < 0)
         return 0;
     part->is_remote = published;
     part->remote = entry;
+    part->is_sound = published && (!store->remote || bases_are_sound(store, &entry));
     if (!part->is_local)
         set_survey_lengths(part, &entry);
     return 0;
@@ -75,7 +78,7 @@ static int survey_look_at(const struct view_extent *extent, void *arg)
         r = survey_look_up(survey->store, &part);
     } else {
         part.is_local = true;
-        part.is_remote = survey->is_published;
+        part.is_remote = part.is_sound = survey->is_published;
     }
     if (r == 0)
         survey->fn(&part, survey->arg);
@@ -94,27 +97,36 @@ int store_survey(struct store *store, uint64_t ino, uint64_t *at, size_t max,
 
 static void add_damaged(const struct survey_part *part, void *arg)
 {
-    uint64_t *bytes = arg;
-    if (part->is_chunk && !part->is_remote)
-        *bytes += part->length;
+    struct store_unsafe *unsafe = arg;
+    if (part->is_chunk && !part->is_sound)
+        *(part->is_local ? &unsafe->pending_bytes : &unsafe->lost_bytes) += part->length;
 }
 
-int store_remote_damaged(struct store *store, uint64_t ino, uint64_t *ret_bytes)
+static bool has_all_there(struct store *store)
+{
+    uint64_t packs, chunks;
+    if (!store->remote)
+        return true;
+    remote_suspects(store->remote, &packs, &chunks);
+    return packs == 0 && remote_damaged_chunks(store->remote) == 0;
+}
+
+int store_remote_damaged(struct store *store, uint64_t ino, struct store_unsafe *ret)
 {
     uint64_t pending = 0, at = 0;
-    *ret_bytes = 0;
-    if (!store->remote || remote_damaged_chunks(store->remote) == 0)
+    *ret = (struct store_unsafe){0};
+    if (has_all_there(store))
         return 0;
     int r = store_remote_needs(store, ino, &pending);
     if (r < 0 || pending)
         return r; /* it has changed since: what it has now is on its way */
     do
-        r = store_survey(store, ino, &at, DAMAGED_PORTION, add_damaged, ret_bytes);
+        r = store_survey(store, ino, &at, DAMAGED_PORTION, add_damaged, ret);
     while (r == 1);
-    if (r == 0 && *ret_bytes > 0)
+    if (r == 0 && ret->lost_bytes + ret->pending_bytes > 0)
         r = store_remote_needs(store, ino, &pending);
     if (pending) /* it changed meanwhile, and newer bytes were counted */
-        *ret_bytes = 0;
+        *ret = (struct store_unsafe){0};
     return r;
 }
 

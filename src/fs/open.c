@@ -351,12 +351,12 @@ void fs_await(struct fs *fs, const struct fs_barrier *barrier, void (*fn)(int re
 
 int fs_after_barrier(struct fs *fs, uint64_t ino, enum fs_fsync level)
 {
-    uint64_t damaged = 0;
-    int r = level == FS_FSYNC_REMOTE ? store_remote_damaged(fs->store, ino, &damaged) : 0;
-    if (r == 0 && damaged > 0) {
-        cause_note("%llu bytes of it are damaged on NVMe, and the remote will never have them: "
-                   "restore the file",
-                   (unsigned long long)damaged);
+    struct store_unsafe unsafe = {0};
+    int r = level == FS_FSYNC_REMOTE ? store_remote_damaged(fs->store, ino, &unsafe) : 0;
+    if (r == 0 && unsafe.lost_bytes + unsafe.pending_bytes > 0) {
+        cause_note("%llu bytes of it can be read neither from NVMe nor from the remote, and %llu "
+                   "are on NVMe alone, to be uploaded again",
+                   (unsigned long long)unsafe.lost_bytes, (unsigned long long)unsafe.pending_bytes);
         r = -EIO;
     }
     return r;

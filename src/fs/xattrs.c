@@ -33,13 +33,16 @@ static int xattr_level(struct fs *fs, uint64_t ino, char *text, size_t size)
     uint64_t missing = 0;
     bool durable = store_is_durable(fs->store, ino);
     bool published = durable && store_remote_horizon(fs->store) > 0;
+    struct store_unsafe unsafe = {0};
     int r = published ? store_remote_needs(fs->store, ino, &missing) : 0;
+    if (r == 0 && published && missing == 0)
+        r = store_remote_damaged(fs->store, ino, &unsafe);
+    if (r == 0 && unsafe.lost_bytes > 0)
+        r = -EIO; /* no tier gives all of it */
     if (r < 0)
         return r;
-    (void)snprintf(text, size, "%s",
-                   !durable                    ? "stage"
-                   : published && missing == 0 ? "remote"
-                                               : "nvme");
+    published = published && missing == 0 && unsafe.pending_bytes == 0;
+    (void)snprintf(text, size, "%s", !durable ? "stage" : published ? "remote" : "nvme");
     return 0;
 }
 

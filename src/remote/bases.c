@@ -291,7 +291,7 @@ static bool has_moved(struct store *store, struct base_need *need)
         (need->place.pack != before.pack || need->place.offset != before.offset))
         return true;
     if (need->error == 0 && error != -ENOLINK)
-        remote_note_bad_pack(store->remote, before.pack, error == -ENOENT ? "missing" : "damaged");
+        remote_note_bad_pack(store->remote, before.pack, error);
     need->error = error;
     return false;
 }

@@ -40,7 +40,9 @@ struct pass {
     int64_t begun;                     /* our history did; what is older is not ours to delete */
     struct found heads;                /* all */
     struct found runs[RUN_PLACES], packs, unreferenced, probes; /* what may go */
-    VECTOR(uint64_t) listed;                                    /* packs that are known and there */
+    struct found young;                                         /* that no head named, and stay */
+    struct returned returned;
+    VECTOR(uint64_t) listed;   /* packs that are known and there */
     uint64_t kept[RUN_PLACES]; /* bit i: run i of the newest head is there */
 };
 
@@ -121,11 +123,12 @@ static int gc_note_pack(const struct tier_object *object, void *arg)
         return 0;
     int r = view_remote_pack(pass->remote->store->view, id, &known);
     if (r == 0 && object->len != known.length && !known.unreferenced && !known.gone)
-        remote_note_bad_pack(pass->remote, id, "it has another length than it had");
+        remote_note_bad_pack(pass->remote, id, -EUCLEAN);
     if (r == 0)
         vector_add(&pass->listed, id);
-    if (r == -ENOENT && is_own_garbage(pass, object->modified_ns) && pass->packs.count < FOUND_MAX)
-        vector_add(&pass->packs, (struct item){id, object->modified_ns, object->len});
+    struct found *found = is_own_garbage(pass, object->modified_ns) ? &pass->packs : &pass->young;
+    if (r == -ENOENT && found->count < FOUND_MAX)
+        vector_add(found, (struct item){id, object->modified_ns, object->len});
     return r == -ENOENT ? 0 : r;
 }
 
@@ -355,6 +358,16 @@ static int remove_unreferenced(struct pass *pass, const struct item *oldest)
     return r;
 }
 
+/* Packs that hold what no tier has do not go. */
+static void keep_returned(struct pass *pass, struct found *packs)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < packs->count && !remote_is_stopping(pass->remote); i++)
+        if (!returned_keeps(&pass->returned, packs->at[i].id))
+            packs->at[kept++] = packs->at[i];
+    packs->count = kept;
+}
+
 /* --- packs that should be there --------------------------------------------------------------- */
 
 static int find_missing(const struct view_remote_pack *pack, void *arg)
@@ -364,11 +377,11 @@ static int find_missing(const struct view_remote_pack *pack, void *arg)
     char object[32];
     /* The list may be empty, and then it is NULL, which bsearch() must not be given. */
     bool listed = vector_search(&pass->listed, &pack->pack, compare_u64);
-    if (pack->unreferenced || pack->gone || pack->live_count == 0 || listed)
+    if (pack->unreferenced || pack->gone || pack->suspect || pack->live_count == 0 || listed)
         return 0;
     pack_object_name(pack->pack, object);
     if (pass->remote->tier->ops->stat(pass->remote->tier, object, &len) == -ENOENT)
-        remote_note_bad_pack(pass->remote, pack->pack, "it is missing");
+        remote_note_bad_pack(pass->remote, pack->pack, -ENOENT);
     return 0;
 }
 
@@ -385,6 +398,9 @@ static int clean_remote(struct pass *pass)
     if (r < 0)
         return r;
     const struct item *oldest = &pass->heads.at[first];
+    keep_returned(pass, &pass->packs);
+    keep_returned(pass, &pass->unreferenced);
+    keep_returned(pass, &pass->young);
     r = remove_runs(pass, oldest);
     if (r == 0)
         r = remove_unreferenced(pass, oldest);
@@ -402,11 +418,17 @@ static int make_pass(struct remote *remote, struct remote_gc_request *request)
     struct pass pass = {.remote = remote, .request = request};
     int r = view_is_of_head(remote) ? list_objects(&pass) : -EAGAIN;
     if (r == 0)
+        r = returned_begin(&pass.returned, remote, request && request->dry_run);
+    if (r == 0)
         r = clean_remote(&pass);
     if (r == 0)
         r = view_remote_packs(remote->store->view, find_missing, &pass);
     if (r == 0 && !(request && request->dry_run))
         r = runs_keep(remote, pass.kept);
+    if (r == 0)
+        remote_ask_again(remote);
+    returned_done(&pass.returned);
+    vector_free(&pass.young);
     vector_free(&pass.heads);
     for (unsigned place = 0; place < RUN_PLACES; place++)
         vector_free(&pass.runs[place]);

@@ -4,6 +4,9 @@
  *   gc.c      objects that no head needs are deleted
  *   runs.c    runs that are missing or damaged are stored again
  *   repair.c  packs that are missing, damaged, small or mostly dead are written anew
+ *   noted.c   packs that are missing or damaged
+ *   suspects.c  what is left of them is asked for again
+ *   returned.c  chunks that nothing has any more are looked for before an object is deleted
  *
  * What changes the remote happens in the uploader's thread, between its rounds or at the beginning
  * of one: so nothing of ours is on its way meanwhile. */
@@ -36,13 +39,22 @@ void remote_scrub_runs(struct remote *remote);
 CAIRN_MUST_CHECK bool remote_runs_are_scrubbed(struct remote *remote, uint64_t *ret_found,
                                                uint64_t *ret_healed);
 
-/* --- repair.c --------------------------------------------------------------------------------- */
+/* --- noted.c ---------------------------------------------------------------------------------- */
 
-/* The pack is missing or damaged in the remote: the next round writes anew what is needed of it.
- * Any thread. */
-void remote_note_bad_pack(struct remote *remote, uint64_t pack, const char *why);
+/* The pack is missing (-ENOENT) or damaged in the remote: the next round writes anew what is needed
+ * of it. Any thread. */
+void remote_note_bad_pack(struct remote *remote, uint64_t pack, int error);
+/* Is a round still to look at it? */
+bool remote_is_noted_pack(struct remote *remote, uint64_t pack);
+/* Is it noted or suspect, so that nothing may rely on it? */
 bool remote_is_bad_pack(struct remote *remote, uint64_t pack);
 /* Can it write packs anew now? Where it cannot, what is bad stays so. */
 bool remote_can_repair(struct remote *remote);
-/* Chunks of bad packs that were nowhere, since the store was opened. */
-uint64_t remote_lost_chunks(struct remote *remote);
+/* Packs that could not be read when they were asked for last, and the needed chunks that have their
+ * place there. Any thread. */
+void remote_suspects(struct remote *remote, uint64_t *ret_packs, uint64_t *ret_chunks);
+
+/* --- suspects.c ------------------------------------------------------------------------------- */
+
+/* Has the uploader ask for suspect packs again, soon. Any thread. */
+void remote_ask_again(struct remote *remote);

@@ -2,35 +2,82 @@
 /* Inside looking after the remote: its state, and the uploader's part of it. */
 #pragma once
 
+#include <uthash.h>
+
 #include "base/vector.h"
 #include "remote/internal.h"
 #include "remote/maintenance.h"
 
-#define BAD_PACKS_MAX 1024u
+#define NOTED_MAX 65536u /* packs */
 
-struct bad_pack {
+struct noted_pack {
+    UT_hash_handle hh;
     uint64_t pack;
+    bool was_missing;  /* else damaged */
     bool is_rewritten; /* and the head that says so is still to come */
 };
 
 struct remote_maintenance {
-    struct cairn_mutex lock;            /* LOCK_LEAF */
-    struct bad_pack bad[BAD_PACKS_MAX]; /* packs to be written anew: missing or damaged */
-    size_t bad_count;
+    struct cairn_mutex lock;  /* LOCK_LEAF */
+    struct noted_pack *noted; /* packs to be written anew: missing or damaged */
     struct remote_gc_request *request;
     enum { REMOTE_GC_NONE, REMOTE_GC_ASKED, REMOTE_GC_RUNNING } gc;
     int gc_result;
-    uint64_t lost_chunks; /* of bad packs: that were nowhere, total */
+
+    _Atomic bool is_asked; /* for a pass over suspect packs, now */
 
     /* The uploader's alone. */
     int64_t gc_at, repair_at; /* monotonic ns: not before */
     uint64_t relocated;       /* bytes of mostly dead packs, total */
     bool is_deferred;         /* something was left to be merged */
     int64_t tidy_at;          /* monotonic ns: not before */
+    VECTOR(uint64_t) asking;  /* suspect packs of this pass; the first `asked` are done */
+    size_t asked;
+    int64_t ask_at, ask_pause; /* the next pass is due; the pause before it */
+    int64_t asked_at;          /* one that is asked for: not before */
+    bool has_returned;         /* packs are in the view again, which the next head has to say */
 };
 
 struct remote_maintenance *remote_maintenance_new(void);
 void remote_maintenance_free(struct remote_maintenance *maintenance);
+
+/* --- noted.c ---------------------------------------------------------------------------------- */
+
+/* False: it is noted already, or there is no room. */
+bool noted_add(struct remote *remote, uint64_t pack, int error);
+/* Noted packs that a round has to write anew; returns how many, `max` at most. */
+size_t noted_list(struct remote *remote, uint64_t *ids, size_t max);
+bool noted_any(struct remote *remote);
+/* Was the noted pack missing, not damaged? */
+bool noted_was_missing(struct remote *remote, uint64_t pack);
+/* A round has looked at the noted pack: what could be read has its new place, or needs none. */
+void noted_rewritten(struct remote *remote, uint64_t pack);
+
+/* --- suspects.c ------------------------------------------------------------------------------- */
+
+/* Needed chunks that are left in the pack can be read nowhere: it is suspect. Without any nothing
+ * happens. */
+CAIRN_MUST_CHECK int suspects_leave(struct remote *remote, uint64_t pack);
+/* Reads the pack's index: is it that of the pack as the view knows it? -ENOENT, -EUCLEAN, -EBADMSG:
+ * no. */
+CAIRN_MUST_CHECK int suspects_check_index(struct remote *remote,
+                                          const struct view_remote_pack *pack);
+/* Between two rounds: asks for some of the suspect packs again, if it is time. */
+void suspects_tick(struct remote *remote);
+
+/* --- returned.c ------------------------------------------------------------------------------- */
+
+struct returned {
+    struct remote *remote;
+    bool dry_run;
+    VECTOR(struct chunk_name) lost; /* chunks that no tier has, by name */
+    unsigned looks;
+};
+CAIRN_MUST_CHECK int returned_begin(struct returned *ret, struct remote *remote, bool dry_run);
+/* Must the pack's object stay, since it holds a lost chunk, or may hold one? Such chunks have their
+ * places there again then. */
+bool returned_keeps(struct returned *returned, uint64_t pack);
+void returned_done(struct returned *returned);
 
 /* --- gc.c ------------------------------------------------------------------------------------- */
 

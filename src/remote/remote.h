@@ -35,8 +35,9 @@ struct remote_status {
     uint64_t head, horizon_seq;
     double seconds_behind; /* age of the oldest operation that is not in the remote */
     uint64_t behind_bytes, behind_chunks; /* live, and not in the remote */
-    uint64_t damaged_chunks; /* that the newest head of this mount refers to: the remote will never
-                                have them */
+    uint64_t damaged_chunks; /* that the newest head of this mount refers to, and no tier has */
+    uint64_t suspect_packs;  /* that could not be read when they were asked for last */
+    uint64_t suspect_chunks; /* needed ones that lie there; of those NVMe has none for long */
     uint64_t target_bytes;   /* of the cut that is being uploaded, still to go */
     uint64_t packs, pack_bytes;
     uint64_t held_bytes;           /* as in struct view_remote */

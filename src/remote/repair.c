@@ -3,9 +3,8 @@
  * ones, and mostly dead ones.
  *
  * All three are one thing: their live chunks are read, from NVMe or else from the remote, and
- * stored in a new pack, which moves their places. Only then is a bad pack given up: what it still
- * holds can be read from nowhere, and is pending upload from then on, so that equal content heals
- * it. No pack is given up on an error that may pass.
+ * stored in a new pack, which moves their places. What is left in a bad pack can be read from
+ * nowhere now: it is suspect (suspects.c).
  *
  * How much: small packs are merged when there are more than SMALL_PACKS_MAX of them, and only so
  * many that the result is not much larger than the largest of them: so each byte is merged a few
@@ -23,76 +22,8 @@
 #define FREE_BYTES (24 * MIB)      /* of mostly dead packs that cost nothing against the share */
 #define TIDY_NS (2ll * 1000000000) /* after the last round for which a caller waited */
 #define RETRY_NS (10ll * 1000000000)
-/* Chunks of a lost pack whose files are looked for: it takes a scan each. */
-#define DAMAGE_NAMED 16u
-
-struct remote_maintenance *remote_maintenance_new(void)
-{
-    struct remote_maintenance *maintenance = xcalloc(1, sizeof *maintenance);
-    mutex_init(&maintenance->lock, LOCK_LEAF);
-    return maintenance;
-}
-
-void remote_maintenance_free(struct remote_maintenance *maintenance)
-{
-    if (!maintenance)
-        return;
-    mutex_done(&maintenance->lock);
-    free(maintenance);
-}
-
-/* --- bad packs -------------------------------------------------------------------------------- */
-
-/* With the lock held; NULL: it is not there. */
-static struct bad_pack *find_bad_locked(struct remote_maintenance *maintenance, uint64_t pack)
-{
-    check_held(&maintenance->lock);
-    for (size_t i = 0; i < maintenance->bad_count; i++)
-        if (maintenance->bad[i].pack == pack)
-            return &maintenance->bad[i];
-    return NULL;
-}
-
-static bool add_bad(struct remote_maintenance *maintenance, uint64_t pack)
-{
-    LOCK_SCOPE(&maintenance->lock);
-    if (find_bad_locked(maintenance, pack) || maintenance->bad_count == BAD_PACKS_MAX)
-        return false; /* one that has no room will be found again */
-    maintenance->bad[maintenance->bad_count++] = (struct bad_pack){.pack = pack};
-    return true;
-}
-
-void remote_note_bad_pack(struct remote *remote, uint64_t pack, const char *why)
-{
-    struct view_remote_pack known;
-    char object[32];
-    if (remote->options.read_only || view_remote_pack(remote->store->view, pack, &known) < 0 ||
-        known.unreferenced || known.gone || !add_bad(remote->maintenance, pack))
-        return;
-    pack_object_name(pack, object);
-    remote_error(remote, 0, "%s: %s; what is needed of it is stored there again", object, why);
-    LOCK_SCOPE(&remote->shared.lock);
-    remote_kick_locked(remote);
-}
-
-bool remote_is_bad_pack(struct remote *remote, uint64_t pack)
-{
-    LOCK_SCOPE(&remote->maintenance->lock);
-    return find_bad_locked(remote->maintenance, pack) != NULL;
-}
-
-bool remote_can_repair(struct remote *remote)
-{
-    LOCK_SCOPE(&remote->shared.lock);
-    return !remote->options.read_only && !remote->shared.fenced && !remote->shared.stopping &&
-           !remote->shared.unreachable_ns;
-}
-
-uint64_t remote_lost_chunks(struct remote *remote)
-{
-    LOCK_SCOPE(&remote->maintenance->lock);
-    return remote->maintenance->lost_chunks;
-}
+#define BAD_PACKS_MAX 1024u /* in one round */
+#define RESCUES_MAX 1000u   /* chunks of missing packs that are looked for elsewhere, in a round */
 
 void remote_defer_merge(struct remote *remote)
 {
@@ -103,34 +34,9 @@ void remote_defer_merge(struct remote *remote)
 bool remote_repair_is_due(struct remote *remote)
 {
     struct remote_maintenance *maintenance = remote->maintenance;
-    mutex_lock(&maintenance->lock);
-    size_t count = maintenance->bad_count;
-    mutex_unlock(&maintenance->lock);
     int64_t now = clock_monotonic_ns();
-    return (count > 0 && now >= maintenance->repair_at) ||
+    return (noted_any(remote) && now >= maintenance->repair_at) || maintenance->has_returned ||
            (maintenance->is_deferred && now >= maintenance->tidy_at && !remote_is_urged(remote));
-}
-
-static void note_rewritten(struct remote_maintenance *maintenance, uint64_t pack,
-                           uint64_t lost_chunks)
-{
-    LOCK_SCOPE(&maintenance->lock);
-    struct bad_pack *bad = find_bad_locked(maintenance, pack);
-    if (bad)
-        bad->is_rewritten = true;
-    maintenance->lost_chunks += lost_chunks;
-}
-
-void repair_round_done(struct remote *remote)
-{
-    struct remote_maintenance *maintenance = remote->maintenance;
-    size_t kept = 0;
-    LOCK_SCOPE(&maintenance->lock);
-    for (size_t i = 0; i < maintenance->bad_count; i++)
-        if (!maintenance->bad[i].is_rewritten)
-            maintenance->bad[kept++] = maintenance->bad[i];
-    maintenance->bad_count = kept;
-    event_signal(store_progress(remote->store));
 }
 
 /* --- choosing --------------------------------------------------------------------------------- */
@@ -150,7 +56,7 @@ struct survey {
 static int survey_pack(const struct view_remote_pack *pack, void *arg)
 {
     struct survey *survey = arg;
-    if (pack->unreferenced || pack->gone)
+    if (pack->unreferenced || pack->gone || pack->suspect)
         return 0;
     survey->bytes += pack->length;
     survey->live += pack->live_bytes;
@@ -190,6 +96,8 @@ static size_t small_to_merge(const struct candidates *small)
 struct adding {
     struct remote *remote;
     struct repair_plan *plan;
+    bool is_missing;  /* the pack that is added: nothing of it can be read */
+    unsigned rescues; /* chunks of such packs that NVMe lacks */
 };
 
 static int repair_add_chunk(const struct chunk_entry *entry, bool is_needed, void *arg)
@@ -207,6 +115,8 @@ static int repair_add_chunk(const struct chunk_entry *entry, bool is_needed, voi
         local = *entry;
         local.pack = 0;
     }
+    if (local.pack == 0 && adding->is_missing && adding->rescues++ >= RESCUES_MAX)
+        return 0;
     plan->list[plan->count++] = local;
     plan->bytes += entry->stored_len;
     return 0;
@@ -219,7 +129,7 @@ static bool add_pack_to_repair(struct adding *adding, uint64_t id, int *r)
     struct view_remote_pack pack;
     *r = view_remote_pack(adding->remote->store->view, id, &pack);
     if (*r == -ENOENT) {
-        note_rewritten(adding->remote->maintenance, id, 0);
+        noted_rewritten(adding->remote, id);
         *r = 0;
         return true;
     }
@@ -233,6 +143,24 @@ static bool add_pack_to_repair(struct adding *adding, uint64_t id, int *r)
     return true;
 }
 
+/* As above. One that is missing is not asked for each of its chunks, and one that was missing for a
+ * moment is as it was. */
+static bool add_bad_pack(struct adding *adding, uint64_t id, int *r)
+{
+    struct view_remote_pack pack;
+    *r = view_remote_pack(adding->remote->store->view, id, &pack);
+    if (*r == 0)
+        *r = suspects_check_index(adding->remote, &pack);
+    if (*r == 0 && noted_was_missing(adding->remote, id)) {
+        noted_rewritten(adding->remote, id);
+        return true;
+    }
+    adding->is_missing = *r == -ENOENT;
+    if (*r == -ENOENT || *r == -EUCLEAN || *r == -EBADMSG)
+        *r = 0;
+    return *r == 0 && add_pack_to_repair(adding, id, r);
+}
+
 static bool is_planned(const struct repair_plan *plan, uint64_t pack)
 {
     check(plan->bad_count <= plan->packs.count);
@@ -244,17 +172,12 @@ static bool is_planned(const struct repair_plan *plan, uint64_t pack)
 
 static int add_bad_packs(struct adding *adding)
 {
-    struct remote_maintenance *maintenance = adding->remote->maintenance;
     uint64_t bad[BAD_PACKS_MAX];
-    size_t count = 0;
+    size_t count = noted_list(adding->remote, bad, BAD_PACKS_MAX);
     int r = 0;
-    mutex_lock(&maintenance->lock);
-    for (size_t i = 0; i < maintenance->bad_count; i++)
-        if (!maintenance->bad[i].is_rewritten)
-            bad[count++] = maintenance->bad[i].pack;
-    mutex_unlock(&maintenance->lock);
-    for (size_t i = 0; i < count && add_pack_to_repair(adding, bad[i], &r); i++)
+    for (size_t i = 0; i < count && add_bad_pack(adding, bad[i], &r); i++)
         ;
+    adding->is_missing = false;
     adding->plan->bad_count = adding->plan->packs.count;
     return r;
 }
@@ -337,65 +260,28 @@ void repair_plan_failed(struct remote *remote)
 
 /* --- carried ---------------------------------------------------------------------------------- */
 
-struct remains {
-    struct chunk_name names[DAMAGE_NAMED];
-    uint64_t count;
-};
-
-static int note_remaining(const struct chunk_entry *entry, bool is_needed, void *arg)
+static int count_unmoved_chunk(const struct chunk_entry *entry, bool is_needed, void *arg)
 {
-    struct remains *remains = arg;
-    if (!is_needed)
-        return 0;
-    if (remains->count < DAMAGE_NAMED)
-        remains->names[remains->count] = entry->name;
-    remains->count++;
+    (void)entry;
+    *(uint64_t *)arg += is_needed;
     return 0;
-}
-
-struct user {
-    struct store *store;
-    const struct chunk_name *name;
-};
-
-static int note_user(uint64_t ino, uint64_t offset, void *arg)
-{
-    struct user *user = arg;
-    (void)offset;
-    damage_note(user->store, ino, user->name, -EBADMSG);
-    return 0;
-}
-
-/* Chunks still in a bad pack are nowhere. */
-static int give_up_repair(struct remote *remote, uint64_t pack)
-{
-    struct store *store = remote->store;
-    struct remains remains = {0};
-    int r = view_remote_pack_chunks(store->view, pack, note_remaining, &remains);
-    for (size_t i = 0; i < min_u64(remains.count, DAMAGE_NAMED) && r == 0; i++) {
-        struct user user = {store, &remains.names[i]};
-        r = view_chunk_users(store->view, user.name, note_user, &user);
-    }
-    if (r == 0 && remains.count)
-        r = view_remote_pack_lost(
-            store->view, pack); /* else it is dead at the cut, and unreferenced as any other */
-    if (r == 0)
-        note_rewritten(remote->maintenance, pack, remains.count);
-    return r;
 }
 
 int repair_plan_carried(struct remote *remote, const struct repair_plan *plan, uint64_t unread)
 {
     int r = 0;
-    for (size_t i = 0; i < plan->bad_count && r == 0; i++)
-        r = give_up_repair(remote, plan->packs.at[i]);
+    for (size_t i = 0; i < plan->bad_count && r == 0; i++) {
+        r = suspects_leave(remote, plan->packs.at[i]);
+        if (r == 0)
+            noted_rewritten(remote, plan->packs.at[i]);
+    }
     /* A pack that was only to be merged or emptied, and could not be read in part, is bad. */
     for (size_t i = plan->bad_count; i < plan->packs.count && r == 0 && unread; i++) {
-        struct remains remains = {0};
-        r = view_remote_pack_chunks(remote->store->view, plan->packs.at[i], note_remaining,
+        uint64_t remains = 0;
+        r = view_remote_pack_chunks(remote->store->view, plan->packs.at[i], count_unmoved_chunk,
                                     &remains);
-        if (r == 0 && remains.count)
-            remote_note_bad_pack(remote, plan->packs.at[i], "some of it cannot be read");
+        if (r == 0 && remains)
+            remote_note_bad_pack(remote, plan->packs.at[i], -EBADMSG);
     }
     return r;
 }

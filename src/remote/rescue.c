@@ -2,7 +2,8 @@
 /* A chunk that neither NVMe nor its place in the remote gives: where else may it be?
  *
  *   the stage: content that became durable stays in memory until the room is needed
- *   the remote: packs that no published head needs any more are still there for the grace
+ *   the remote: packs that no published head needs any more are still there for the grace, and
+ *   one that could not be read may be back
  *
  * Both are looked for by what lies there, which takes a scan of all extents, or of those packs'
  * indexes: only for what would be lost. */
@@ -97,7 +98,7 @@ struct unreferenced {
 static int add_unreferenced(const struct view_remote_pack *pack, void *arg)
 {
     struct unreferenced *unreferenced = arg;
-    if (pack->unreferenced && !pack->gone)
+    if ((pack->unreferenced || pack->suspect) && !pack->gone)
         unreferenced->ids[unreferenced->count++] = pack->pack;
     return unreferenced->count == UNREFERENCED_MAX;
 }

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
-#include "remote/internal.h"
+#include "remote/maintenance_internal.h"
 
 #define UNPUBLISHED_MAX 65536u /* changes that a status looks at */
 
@@ -75,6 +75,7 @@ void store_remote_status(struct store *store, struct remote_status *ret)
     ret->behind_bytes = view.pending_bytes;
     ret->behind_chunks = view.pending_chunks;
     ret->damaged_chunks = remote_damaged_chunks(remote);
+    remote_suspects(remote, &ret->suspect_packs, &ret->suspect_chunks);
     ret->packs = view.packs;
     ret->pack_bytes = view.pack_bytes;
     ret->held_bytes = view.held_bytes;

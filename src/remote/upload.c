@@ -309,6 +309,7 @@ void *upload_main(void *arg)
         dense_tick(remote->dense, clock_monotonic_ns());
         if (!is_behind(remote))
             find_published(remote);
+        suspects_tick(remote);
         int r = remote_gc_tick(remote);
         if (r == 0 && is_time(remote, last) && is_behind(remote)) {
             last = clock_monotonic_ns();

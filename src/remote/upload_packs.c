@@ -156,11 +156,13 @@ static int upload_packs_read_chunk(struct sending *s, const struct chunk_entry *
      * read as EIO there as here. */
     if (is_relocating)
         atomic_fetch_add(&s->up->unread, 1);
-    else
+    else {
+        damage_note_local(store, &pending->name);
         remote_error(
             remote_of(store), 0,
             "a chunk cannot be read from NVMe (%s): its bytes will be missing in the remote",
             strerror(-r));
+    }
     return 1;
 }
 

@@ -3,7 +3,8 @@
  * at a time.
  *
  *   job.c     the thread, its lines and counts; gc on request
- *   scrub.c   reading and verifying everything */
+ *   scrub.c   reading and verifying everything
+ *   scrub_files.c   the files that lack what no tier gives */
 #pragma once
 
 #include "store/internal.h"
@@ -27,3 +28,10 @@ void job_counts_unlock(struct job *job);
 
 /* 0, or -errno: it could not look at everything. */
 CAIRN_MUST_CHECK int scrub_store(struct store *store, const struct job_options *options);
+/* scrub_rows.c: has the uploader verify both objects of each run, and stores bad ones again; the
+ * log says which. -ECANCELED. */
+CAIRN_MUST_CHECK int scrub_remote_rows(struct store *store, struct job *job);
+/* scrub_files.c: says which files refer to these chunks, which are in no tier and get sorted,
+ * and notes that as damage. *ret_files: how many they are. */
+CAIRN_MUST_CHECK int scrub_name_files(struct store *store, struct job *job,
+                                      struct chunk_name *names, size_t count, uint64_t *ret_files);

@@ -17,13 +17,14 @@
 #define SPAN_LEN (8 * MIB) /* read at once */
 #define RESCUES_MAX 1000u  /* chunks that are looked for elsewhere: each takes a scan, too */
 #define DROP_WAIT_NS (3ll * 1000000000)
-/* Damaged chunks whose files are looked for: it takes a scan of all extents each. */
-#define LINES_FOR_FILES 16u
+#define LOST_MAX 65536u /* chunks of which more is told than their number */
 
 struct bad_chunk {
     struct chunk_name name;
     uint64_t pack;
 };
+
+DEFINE_VECTOR(chunk_names, struct chunk_name);
 
 struct scrub {
     struct store *store;
@@ -34,9 +35,11 @@ struct scrub {
     uint8_t *span, *stored, *raw;
     VECTOR(struct chunk_entry) entries; /* live chunks of the pack that is looked at */
     int64_t allowance_at;
-    VECTOR(uint64_t) bad_packs;     /* in the remote */
-    VECTOR(struct bad_chunk) given; /* handed over to be stored on NVMe anew */
-    unsigned files_reported, rescues;
+    VECTOR(struct bad_chunk) bad_there; /* in the remote, by pack */
+    bool is_pack_bad;                   /* the pack of the remote that is looked at */
+    VECTOR(struct bad_chunk) given;     /* handed over to be stored on NVMe anew */
+    struct chunk_names lost;            /* no tier gives them */
+    unsigned rescues;
 };
 
 /* --- accounts --------------------------------------------------------------------------------- */
@@ -185,29 +188,18 @@ static int scrub_entries(struct scrub *s, const char *object, bad_fn *bad)
 
 /* --- NVMe ------------------------------------------------------------------------------------- */
 
-struct user {
-    struct scrub *s;
-    const struct chunk_entry *entry;
-};
-
-static int scrub_report_user(uint64_t ino, uint64_t offset, void *arg)
+/* No tier has it: the files that lack it are named at the end. */
+static void note_lost(struct scrub *s, const struct chunk_name *name)
 {
-    struct user *user = arg;
-    struct store *store = user->s->store;
-    _cleanup_free_ char *path = ns_path(store->ns, ino);
-    job_say(user->s->job, "%s: bytes from %llu on are damaged and nowhere else", path,
-            (unsigned long long)offset);
-    damage_note(store, ino, &user->entry->name, -EBADMSG);
-    return 0;
+    if (s->lost.count < LOST_MAX)
+        vector_add(&s->lost, *name);
 }
 
 static int report_unhealed(struct scrub *s, const struct chunk_entry *entry)
 {
-    struct user user = {s, entry};
     count_scrub_findings(s, 0, 0, 1);
-    if (s->files_reported++ >= LINES_FOR_FILES)
-        return 0;
-    return view_chunk_users(s->store->view, &entry->name, scrub_report_user, &user);
+    note_lost(s, &entry->name);
+    return 0;
 }
 
 static void note_given(struct scrub *s, const struct chunk_entry *bad)
@@ -320,6 +312,30 @@ static int await_drop(struct scrub *s, uint64_t pack)
     return 0;
 }
 
+static int scrub_collect_lost(const struct chunk_name *name, bool is_local, void *arg)
+{
+    struct chunk_names *names = arg;
+    if (!is_local && names->count < LOST_MAX)
+        vector_add(names, *name);
+    return 0;
+}
+
+/* No pack is known to hold them, so none that was read told of them. */
+static int scrub_lost_chunks(struct scrub *s)
+{
+    _cleanup_vector_ struct chunk_names names = {0};
+    int r = view_pending_chunks(s->store->view, scrub_collect_lost, &names);
+    for (size_t i = 0; i < names.count && r == 0; i++) {
+        struct chunk_entry entry;
+        uint64_t refs;
+        r = view_chunk(s->store->view, &names.at[i], &entry, &refs);
+        if (r == 0 && refs > 0 && entry.pack == 0)
+            r = heal_chunk(s, &entry);
+        r = r == -ENOENT ? 0 : r;
+    }
+    return r;
+}
+
 /* Waits until each chunk handed over has another place. */
 static int await_local(struct scrub *s)
 {
@@ -347,15 +363,21 @@ static int collect_remote(const struct chunk_entry *entry, bool is_needed, void 
     return is_needed ? scrub_add_entry(arg, entry) : 0;
 }
 
+static void note_bad_remote(struct scrub *s, const struct chunk_entry *entry)
+{
+    count_scrub_findings(s, 1, 0, 0);
+    if (s->bad_there.count < LOST_MAX)
+        vector_add(&s->bad_there, (struct bad_chunk){entry->name, entry->pack});
+}
+
+/* One that refers to a bad one is bad through no fault of its pack. */
 static int bad_remote(struct scrub *s, const struct chunk_entry *entry, int error)
 {
     job_say(s->job, "remote: packs/%016llx: a chunk of %u bytes at %llu %s",
             (unsigned long long)entry->pack, entry->raw_len, (unsigned long long)entry->offset,
             scrub_explain_damage(error));
-    count_scrub_findings(s, 1, 0, 0);
-    if (s->bad_packs.count && s->bad_packs.at[s->bad_packs.count - 1] == entry->pack)
-        return 0;
-    vector_add(&s->bad_packs, entry->pack);
+    note_bad_remote(s, entry);
+    s->is_pack_bad |= error != -ENOLINK;
     return 0;
 }
 
@@ -375,68 +397,90 @@ static int check_remote_index(struct scrub *s, const struct view_remote_pack *pa
     return r < 0 ? r : count == pack->count && length == pack->length ? 0 : -EUCLEAN;
 }
 
+/* Every chunk of it is bad. */
 static void bad_remote_index(struct scrub *s, uint64_t pack, int error)
 {
-    struct chunk_entry none = {.pack = pack};
-    job_say(s->job, "remote: packs/%016llx: its index %s", (unsigned long long)pack,
-            scrub_explain_damage(error));
-    (void)bad_remote(s, &none, error);
+    job_say(s->job, "remote: packs/%016llx: %s%s", (unsigned long long)pack,
+            error == -ENOENT ? "it " : "its index ", scrub_explain_damage(error));
+    for (size_t i = 0; i < s->entries.count; i++)
+        note_bad_remote(s, &s->entries.at[i]);
+    s->is_pack_bad = true;
 }
 
 static int scrub_remote_pack(struct scrub *s, uint64_t id)
 {
     struct view_remote_pack pack;
     char object[32];
-    size_t bad_before = s->bad_packs.count;
     pack_object_name(id, object);
     int r = view_remote_pack(s->store->view, id, &pack);
     if (r == -ENOENT || (r == 0 && (pack.unreferenced || pack.gone)))
         return 0;
     s->entries.count = 0;
+    s->is_pack_bad = false;
     if (r == 0)
         r = view_remote_pack_chunks(s->store->view, id, collect_remote, s);
     if (r < 0)
         return r;
-    r = check_remote_index(s, &pack);
-    if (r == 0)
+    int index = check_remote_index(s, &pack);
+    if (index == 0)
         r = scrub_entries(s, object, bad_remote);
-    else if (is_damage(r)) {
-        bad_remote_index(s, id, r);
-        r = 0;
-    }
+    else if (is_damage(index))
+        bad_remote_index(s, id, index);
+    else
+        r = index;
     count_scrub_progress(s, 0, 0, 1);
-    if (s->bad_packs.count > bad_before)
-        remote_note_bad_pack(s->store->remote, id, "a scrub found it damaged or missing");
+    if (s->is_pack_bad)
+        remote_note_bad_pack(s->store->remote, id, index == -ENOENT ? index : -EBADMSG);
     return r;
 }
 
-static bool is_any_bad(struct scrub *s)
+static bool is_any_noted(struct scrub *s)
 {
-    for (size_t i = 0; i < s->bad_packs.count; i++)
-        if (remote_is_bad_pack(s->store->remote, s->bad_packs.at[i]))
+    uint64_t last = 0;
+    for (size_t i = 0; i < s->bad_there.count; last = s->bad_there.at[i++].pack)
+        if (s->bad_there.at[i].pack != last &&
+            remote_is_noted_pack(s->store->remote, s->bad_there.at[i].pack))
             return true;
     return false;
 }
 
-/* The uploader writes them anew and publishes that. */
-static int await_remote(struct scrub *s, uint64_t found_before, uint64_t lost_before)
+/* The chunk was bad in the remote. Has it a place there now that can be read? */
+static bool is_healed_there(struct scrub *s, const struct bad_chunk *bad)
+{
+    struct chunk_entry now;
+    return view_remote_place(s->store->view, &bad->name, &now) == 0 &&
+           bases_are_sound(s->store, &now);
+}
+
+static bool is_on_nvme(struct scrub *s, const struct chunk_name *name)
+{
+    struct chunk_entry local;
+    uint64_t refs;
+    return view_chunk(s->store->view, name, &local, &refs) == 0 && local.pack != 0;
+}
+
+/* The uploader writes anew what it can of them, and publishes that. */
+static int await_remote(struct scrub *s)
 {
     struct remote *remote = s->store->remote;
     uint64_t seen = event_count(store_progress(s->store));
+    size_t unhealed = 0;
     int r = 0;
-    while (r == 0 && remote_can_repair(remote) && is_any_bad(s))
+    while (r == 0 && remote_can_repair(remote) && is_any_noted(s))
         r = job_await_progress(s->store, &seen, INT64_MAX) ? 0 : -ECANCELED;
-    bool healed = remote_can_repair(remote) && !is_any_bad(s);
-    uint64_t lost = remote_lost_chunks(remote) - lost_before;
-    struct job_counts *counts = job_counts_lock(s->job);
-    uint64_t found = counts->found - found_before;
-    lost = healed ? min_u64(lost, found) : found;
-    counts->unhealed += lost;
-    counts->healed += found - lost;
-    job_counts_unlock(s->job);
-    if (found && !healed && r == 0)
-        job_say(s->job,
-                "remote: what is damaged there cannot be uploaded again now; see 'cairn status'");
+    for (size_t i = 0; i < s->bad_there.count; i++) {
+        if (is_healed_there(s, &s->bad_there.at[i]))
+            continue;
+        unhealed++;
+        if (!is_on_nvme(s, &s->bad_there.at[i].name))
+            note_lost(s, &s->bad_there.at[i].name);
+    }
+    count_scrub_findings(s, 0, s->bad_there.count - unhealed, unhealed);
+    if (unhealed && r == 0)
+        job_say(s->job, "remote: %s",
+                remote_can_repair(remote)
+                    ? "what is damaged or missing there, and not on NVMe, is asked for again"
+                    : "what is damaged there cannot be uploaded again now; see 'cairn status'");
     return r;
 }
 
@@ -483,47 +527,34 @@ static int scrub_local(struct scrub *s, const struct pack_list *packs)
     s->tier = s->store->tier;
     s->is_remote = false;
     int r = scrub_tier(s, packs, scrub_local_pack);
+    if (r == 0 && s->store->remote)
+        r = scrub_lost_chunks(s);
     int waited = await_local(s);
     return r < 0 ? r : waited;
 }
 
-/* Both objects of each run. The log says which were stored again. */
-static int scrub_remote_rows(struct scrub *s)
-{
-    struct remote *remote = s->store->remote;
-    uint64_t found = 0, healed = 0, seen = event_count(store_progress(s->store));
-    if (!remote_can_repair(remote))
-        return 0;
-    remote_scrub_runs(remote);
-    while (!remote_runs_are_scrubbed(remote, &found, &healed) && remote_can_repair(remote))
-        if (!job_await_progress(s->store, &seen, INT64_MAX))
-            return -ECANCELED;
-    count_scrub_findings(s, found, healed, found - healed);
-    if (found)
-        job_say(s->job,
-                "remote: %llu objects of runs were missing or damaged, %llu are stored again; the "
-                "log names them",
-                (unsigned long long)found, (unsigned long long)healed);
-    return 0;
-}
-
 static int scrub_remote(struct scrub *s, const struct pack_list *packs)
 {
-    struct remote *remote = s->store->remote;
-    s->tier = remote_tier(remote);
+    s->tier = remote_tier(s->store->remote);
     s->is_remote = true;
-    int r = scrub_remote_rows(s);
-    if (r < 0)
-        return r;
-    struct job_counts *counts = job_counts_lock(s->job);
-    uint64_t found = counts->found;
-    job_counts_unlock(s->job);
-    uint64_t lost = remote_lost_chunks(remote);
-    r = scrub_tier(s, packs, scrub_remote_pack);
+    int r = scrub_remote_rows(s->store, s->job);
+    if (r == 0)
+        r = scrub_tier(s, packs, scrub_remote_pack);
     if (r < 0 && r != -ECANCELED)
         job_say(s->job, "remote: it cannot be read now: %s", strerror(-r));
-    int waited = await_remote(s, found, lost);
+    int waited = await_remote(s);
+    remote_ask_again(s->store->remote);
     return r < 0 ? r : waited;
+}
+
+static int name_lost_files(struct scrub *s)
+{
+    uint64_t files = 0;
+    int r = scrub_name_files(s->store, s->job, s->lost.at, s->lost.count, &files);
+    struct job_counts *counts = job_counts_lock(s->job);
+    counts->files += files;
+    job_counts_unlock(s->job);
+    return r;
 }
 
 static void scrub_done(struct scrub *s)
@@ -532,7 +563,8 @@ static void scrub_done(struct scrub *s)
     free(s->stored);
     free(s->raw);
     vector_free(&s->entries);
-    vector_free(&s->bad_packs);
+    vector_free(&s->bad_there);
+    vector_free(&s->lost);
     vector_free(&s->given);
 }
 
@@ -555,6 +587,8 @@ int scrub_store(struct store *store, const struct job_options *options)
     if (r == 0)
         r = scrub_local(&s, &local);
     int remote_result = r == -ECANCELED || !has_remote ? 0 : scrub_remote(&s, &remote);
+    int named = name_lost_files(&s);
+    r = r < 0 ? r : named;
     vector_free(&local.ids);
     vector_free(&remote.ids);
     scrub_done(&s);

@@ -96,6 +96,10 @@ void add_pending_upload(struct txn *txn, const struct chunk_entry *entry);
 /* Makes txn->remote_pack the account of `pack`; -ENOENT. */
 CAIRN_MUST_CHECK int remote_pack_load(struct txn *txn, uint64_t pack);
 void remote_pack_store(struct txn *txn);
+/* The loaded pack became suspect: view_remote_pack_suspect(). */
+CAIRN_MUST_CHECK int remote_pack_leave_suspect(struct txn *txn, uint64_t pack);
+/* 1: the chunk is needed and has no place in the remote, nor here; 0: it is not so. */
+CAIRN_MUST_CHECK int remote_chunk_is_lost(struct txn *txn, const struct chunk_name *name);
 /* All chunks whose place is in this pack have none there any more; those that are needed are
  * pending upload. The pack is loaded then. */
 CAIRN_MUST_CHECK int remote_pack_forget_placed(struct txn *txn, uint64_t pack);
@@ -104,6 +108,8 @@ CAIRN_MUST_CHECK int remote_pack_forget_placed(struct txn *txn, uint64_t pack);
 
 /* The loaded pack is not needed any more: takes it out of the counters, if it still is in them. */
 void remote_pack_leave_count(struct txn *txn);
+/* The loaded pack is not suspect any more, if it was. */
+void remote_pack_trust(struct txn *txn);
 
 /* chunks.c: a row of KEY_CHUNK or KEY_REMOTE_CHUNK. */
 CAIRN_MUST_CHECK int chunk_row_get(struct txn *txn, enum key_type type,

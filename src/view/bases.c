@@ -69,6 +69,24 @@ int chunk_is_needed(const struct look *look, const struct chunk_name *name, uint
     return refs > 0 ? 1 : base_has(look, name, NEEDED);
 }
 
+/* 1: the remote pack is suspect. */
+static int is_suspect_pack(const struct look *look, uint64_t pack)
+{
+    struct view *view = look->txn ? look->txn->view : look->view;
+    struct remote_pack_row row;
+    struct key key;
+    _cleanup_value_ struct value value = {0};
+    if (!atomic_load(&view->has_suspects))
+        return 0;
+    if (look->txn && look->txn->remote_pack_loaded && look->txn->remote_pack.pub.pack == pack)
+        return look->txn->remote_pack.pub.suspect != 0;
+    key_u64(&key, KEY_REMOTE_PACK, pack);
+    int r = look->txn ? txn_get(look->txn, &key, &value) : db_get(view, look->snap, &key, &value);
+    if (r == 0)
+        r = remote_pack_row_decode(pack, value.data, value.len, &row);
+    return r == -ENOENT ? 0 : r < 0 ? r : row.pub.suspect != 0;
+}
+
 static int lacks_base(const struct look *look, const struct chunk_entry *entry, unsigned levels,
                       struct chunk_name *ret_base)
 {
@@ -82,9 +100,19 @@ static int lacks_base(const struct look *look, const struct chunk_entry *entry, 
             return 1;
         }
         if (r == 0)
+            r = is_suspect_pack(look, base.entry.pack);
+        if (r > 0)
+            *ret_base = entry->refs[i].name;
+        if (r == 0)
             r = lacks_base(look, &base.entry, levels - 1, ret_base);
     }
     return r;
+}
+
+int entry_is_incomplete(const struct look *look, const struct chunk_entry *entry)
+{
+    int r = is_suspect_pack(look, entry->pack);
+    return r ? r : entry_lacks_base(look, entry, NULL);
 }
 
 int entry_lacks_base(const struct look *look, const struct chunk_entry *entry,
@@ -152,8 +180,8 @@ static int check_new_base(struct txn *txn, const struct chunk_name *name)
     if (r == -ENOENT)
         return txn_damage(txn, "a chunk's base has no place in the remote");
     if (r == 0)
-        r = entry_lacks_base(&look, &base.entry, NULL);
-    return r > 0 ? txn_damage(txn, "a chunk's base lacks a base") : r;
+        r = entry_is_incomplete(&look, &base.entry);
+    return r > 0 ? txn_damage(txn, "a chunk's base lacks a base, or lies in a suspect pack") : r;
 }
 
 int entry_check(struct txn *txn, const struct chunk_entry *entry)

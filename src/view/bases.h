@@ -14,9 +14,10 @@
  *   2. An entry is deeper than those of its bases: nothing rests on itself, and no chain is longer
  *      than CHUNK_DEPTH_MAX.
  *   3. What is needed has an entry or is pending upload.
- *   4. The entry of a needed chunk that also lies here is *complete*: each base has an entry, and
- *      that one is complete. Where a base is lost, such a chunk is sent anew. One that lies in the
- *      remote alone keeps its entry, for the base may come back.
+ *   4. The entry of a needed chunk that also lies here is *complete*: its pack is not suspect, each
+ *      base has an entry, and that one is complete. Where a base is lost or a pack becomes suspect,
+ *      such a chunk is sent anew. One that lies in the remote alone keeps its entry, for the base
+ *      or the pack may come back.
  *
  * These functions look; places.c changes. */
 #pragma once
@@ -45,8 +46,10 @@ CAIRN_MUST_CHECK int base_has(const struct look *look, const struct chunk_name *
 /* Is the chunk needed, with the references that it has? 1, 0 or -errno. */
 CAIRN_MUST_CHECK int chunk_is_needed(const struct look *look, const struct chunk_name *name,
                                      uint64_t refs);
-/* 1: the entry is incomplete, and *ret_base (unless NULL) is a chunk that it lacks; 0: it is
- * complete. */
+/* 1: the entry is incomplete: the pack of it is suspect, or it lacks a base. 0: it is complete. */
+CAIRN_MUST_CHECK int entry_is_incomplete(const struct look *look, const struct chunk_entry *entry);
+/* 1: the entry lacks *ret_base (unless NULL), which has no entry, or one in a suspect pack; 0: it
+ * lacks none. */
 CAIRN_MUST_CHECK int entry_lacks_base(const struct look *look, const struct chunk_entry *entry,
                                       struct chunk_name *ret_base);
 

@@ -100,14 +100,13 @@ static int check_remote_check_bases(struct checker *c, const struct chunk_entry 
     return r < 0 ? r : 0;
 }
 
-/* A needed chunk that lies here, too, does not rest on what is lost. */
+/* A needed chunk that lies here, too, does not rest on what is lost, nor lie in a suspect pack. */
 static int check_complete(struct checker *c, const struct chunk_entry *entry)
 {
     const struct look look = {.view = c->view, .snap = &c->snap};
-    struct chunk_name base;
-    int r = entry_lacks_base(&look, entry, &base);
+    int r = entry_is_incomplete(&look, entry);
     if (r > 0)
-        check_chunk_differs(c, &base, "lying in the remote, as one that rests on it does,", 0, 1);
+        check_chunk_differs(c, &entry->name, "having all that it needs in the remote", 0, 1);
     return r < 0 ? r : 0;
 }
 

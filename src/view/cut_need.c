@@ -161,7 +161,7 @@ int view_cut_base(struct view_cut *cut, const struct chunk_name *name,
     const struct look now = {.view = cut->view};
     int r = view_remote_place(cut->view, name, ret_entry);
     if (r == 0)
-        r = entry_lacks_base(&now, ret_entry, NULL);
+        r = entry_is_incomplete(&now, ret_entry);
     if (r != 0)
         return r < 0 ? r : -ENOENT;
     r = cut_may_report(cut, ret_entry, CHUNK_DEPTH_MAX + 1);

@@ -31,6 +31,7 @@ struct view {
     struct view_state state;   /* of the last whole batch */
     struct remote_state_row remote;
     _Atomic bool has_dependents; /* some KEY_DEPENDENT may exist */
+    _Atomic bool has_suspects;   /* some remote pack may be suspect */
 };
 
 /* A value of the database; `data` is the caller's to free. */

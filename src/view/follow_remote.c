@@ -130,6 +130,8 @@ static int follow_remote_begin_pack(struct txn *txn, const struct pack_report *p
         return r;
     if (r == 0 && followed_pack_counts(&txn->remote_pack.pub))
         count_followed_pack(txn, &txn->remote_pack.pub, -1);
+    if (r == 0)
+        remote_pack_trust(txn); /* the head says of it what is true now */
     if (r == -ENOENT)
         txn->remote_pack = (struct remote_pack_row){.pub = {.pack = pack->row.pub.pack}};
     struct view_remote_pack *pub = &txn->remote_pack.pub;
@@ -161,6 +163,7 @@ static int end_followed_pack(struct txn *txn, const struct pack_report *pack)
         return r;
     if (followed_pack_counts(pub))
         count_followed_pack(txn, pub, -1);
+    remote_pack_trust(txn);
     txn->remote_pack_loaded = txn->remote_pack_dirty = false;
     key_u64(&key, KEY_REMOTE_PACK, pack->row.pub.pack);
     txn_delete(txn, &key);

@@ -123,6 +123,7 @@ static int places_count_live(struct txn *txn, const struct chunk_entry *remote, 
         return txn_damage(txn, "a remote pack's live bytes fall below zero");
     pack->live_count += (uint32_t)sign;
     pack->live_bytes += sign < 0 ? -(uint64_t)remote->stored_len : remote->stored_len;
+    txn->remote.pub.suspect_chunks += pack->suspect ? (uint64_t)(int64_t)sign : 0;
     txn->remote_pack_dirty = true;
     if (refs == 0)
         count_held_place(txn, remote, sign);
@@ -293,7 +294,7 @@ static int leave_lost_base(struct txn *txn, const struct chunk_name *base, unsig
 /* The chunk was not needed until now, so its entry may be incomplete. 1: it was, and is gone. */
 static int drop_incomplete(struct txn *txn, const struct chunk_entry *entry)
 {
-    int r = entry_lacks_base(&(struct look){.txn = txn}, entry, NULL);
+    int r = entry_is_incomplete(&(struct look){.txn = txn}, entry);
     if (r > 0) {
         r = places_unplace_chunk(txn, entry, UNNEEDED);
         r = r < 0 ? r : 1;
@@ -346,18 +347,18 @@ int remote_chunk_refs_changed(struct txn *txn, const struct chunk_row *row, int 
     return r == -ENOENT ? 0 : r;
 }
 
-/* The chunk has a local place now: if its entry lacks a base, it is sent anew. */
+/* The chunk has a local place now: if its entry is incomplete, it is sent anew. */
 static int leave_incomplete(struct txn *txn, const struct chunk_row *row)
 {
     const struct look look = {.txn = txn};
     struct chunk_row remote;
-    if (!atomic_load(&txn->view->has_dependents))
+    if (!atomic_load(&txn->view->has_dependents) && !atomic_load(&txn->view->has_suspects))
         return 0;
     int r = remote_row_at(&look, &row->entry.name, &remote);
     if (r == 0)
         r = places_is_needed(txn, row);
     if (r > 0)
-        r = entry_lacks_base(&look, &remote.entry, NULL);
+        r = entry_is_incomplete(&look, &remote.entry);
     return r > 0 ? send_anew(txn, row, &remote.entry) : r == -ENOENT ? 0 : r;
 }
 
@@ -450,6 +451,35 @@ int remote_chunk_settle(struct txn *txn, const struct chunk_name *name)
         return r;
     r = leave_lost_base(txn, name, CHUNK_DEPTH_MAX);
     return r < 0 || row.entry.pack == 0 ? r : leave_incomplete(txn, &row);
+}
+
+/* A chunk of a pack that became suspect. First come those that rest on it: without them, nothing
+ * may need it. */
+static int leave_suspect(struct txn *txn, const struct chunk_row *remote, void *arg)
+{
+    struct chunk_row row;
+    (void)arg;
+    int r = leave_lost_base(txn, &remote->entry.name, CHUNK_DEPTH_MAX);
+    if (r == 0)
+        r = local_row(txn, &remote->entry.name, &row);
+    if (r == 0)
+        r = row.entry.pack ? places_is_needed(txn, &row) : 0;
+    return r > 0 ? send_anew(txn, &row, &remote->entry) : r;
+}
+
+int remote_pack_leave_suspect(struct txn *txn, uint64_t pack)
+{
+    return list_each(txn, KEY_REMOTE_PLACED, pack, leave_suspect, NULL);
+}
+
+int remote_chunk_is_lost(struct txn *txn, const struct chunk_name *name)
+{
+    struct chunk_row row;
+    uint64_t bytes;
+    int r = get_pending_upload(txn, name, &bytes);
+    if (r == 0)
+        r = local_row(txn, name, &row);
+    return r == -ENOENT ? 0 : r < 0 ? r : row.entry.pack == 0;
 }
 
 /* A chunk of a pack that goes. */

@@ -54,27 +54,118 @@ int view_remote_placed(struct view *view, uint64_t pack, uint64_t length,
     return commit_remote(&txn, r);
 }
 
+void remote_pack_trust(struct txn *txn)
+{
+    struct view_remote_pack *pack = &txn->remote_pack.pub;
+    check(txn->remote_pack_loaded);
+    if (!pack->suspect)
+        return;
+    txn->remote.pub.suspect_packs--;
+    txn->remote.pub.suspect_chunks -= pack->live_count;
+    pack->suspect = 0;
+    txn->remote_pack_dirty = true;
+}
+
 void remote_pack_leave_count(struct txn *txn)
 {
     if (txn->remote_pack.pub.unreferenced || txn->remote_pack.pub.gone)
         return;
+    remote_pack_trust(txn);
     txn->remote.pub.packs--;
     txn->remote.pub.pack_bytes -= txn->remote_pack.pub.length;
 }
 
-int view_remote_pack_lost(struct view *view, uint64_t pack)
+/* The loaded pack. */
+static void remote_pack_distrust(struct txn *txn, int64_t now)
+{
+    struct view_remote_pack *pack = &txn->remote_pack.pub;
+    check(txn->remote_pack_loaded && !pack->suspect && now != 0);
+    atomic_store(&txn->view->has_suspects, true);
+    txn->remote.pub.suspect_packs++;
+    txn->remote.pub.suspect_chunks += pack->live_count;
+    pack->suspect = now;
+    txn->remote_pack_dirty = true;
+}
+
+int view_remote_pack_suspect(struct view *view, uint64_t pack, int64_t now)
+{
+    struct txn txn;
+    check(now != 0);
+    txn_begin(&txn, view);
+    int r = remote_pack_load(&txn, pack);
+    if (r == 0 && (txn.remote_pack.pub.unreferenced || txn.remote_pack.pub.gone))
+        r = -ENOENT;
+    if (r == 0 && !txn.remote_pack.pub.suspect)
+        remote_pack_distrust(&txn, now);
+    if (r == 0)
+        r = remote_pack_leave_suspect(&txn, pack);
+    return commit_remote(&txn, r);
+}
+
+int view_remote_pack_trusted(struct view *view, uint64_t pack)
 {
     struct txn txn;
     txn_begin(&txn, view);
     int r = remote_pack_load(&txn, pack);
     if (r == 0)
-        r = remote_pack_forget_placed(&txn, pack);
-    if (r == 0) {
-        remote_pack_leave_count(&txn);
-        txn.remote_pack.pub.gone = true;
-        txn.remote_pack_dirty = true;
-    }
+        remote_pack_trust(&txn);
     return commit_remote(&txn, r);
+}
+
+/* A pack that no head needs counts again; the next head names it. */
+static int remote_pack_take_back(struct txn *txn, uint64_t pack, uint64_t length, uint32_t count)
+{
+    int r = remote_pack_load(txn, pack);
+    if (r == -ENOENT)
+        return remote_pack_new(txn, pack, length, count);
+    struct view_remote_pack *known = &txn->remote_pack.pub;
+    if (r < 0 || (!known->unreferenced && !known->gone))
+        return r;
+    if (known->length != length || known->count != count)
+        return -EUCLEAN;
+    known->unreferenced = 0;
+    known->gone = false;
+    known->head = 0;
+    txn->remote_pack_dirty = true;
+    txn->remote.pub.packs++;
+    txn->remote.pub.pack_bytes += length;
+    return 0;
+}
+
+/* 1: the lost chunk has its place again. An entry whose base is lost too waits for that. */
+static int return_chunk(struct txn *txn, uint64_t pack, const struct chunk_entry *found)
+{
+    struct chunk_entry entry = *found;
+    entry.pack = pack;
+    int r = remote_chunk_is_lost(txn, &entry.name);
+    if (r <= 0)
+        return r;
+    r = entry_check(txn, &entry);
+    if (r == -EUCLEAN) {
+        txn->why = NULL;
+        return 0;
+    }
+    if (r == 0)
+        r = remote_chunk_place(txn, &entry);
+    return r < 0 ? r : 1;
+}
+
+int view_remote_pack_returned(struct view *view, uint64_t pack, uint64_t length,
+                              const struct chunk_entry *entries, uint32_t count,
+                              uint32_t *ret_placed)
+{
+    struct txn txn;
+    txn_begin(&txn, view);
+    *ret_placed = 0;
+    int r = txn.remote.pub.tracks ? remote_pack_take_back(&txn, pack, length, count) : -EINVAL;
+    for (uint32_t i = 0; i < count && r >= 0; i++) {
+        r = return_chunk(&txn, pack, &entries[i]);
+        *ret_placed += r > 0;
+    }
+    if (r >= 0 && *ret_placed > 0)
+        return commit_remote(&txn, 0);
+    txn_end(&txn);
+    return r < 0 ? r : 0;
 }
 
 int view_remote_pack_gone(struct view *view, uint64_t pack)
@@ -351,6 +442,39 @@ int view_dependents(struct view *view, const struct chunk_name *name, enum chunk
         *ret_count += r == 0 && row.entry.encoding == encoding;
     }
     return r < 0 ? r : scan_error(&scan);
+}
+
+int view_remote_is_sound(struct view *view, const struct chunk_entry *entry, bool *ret)
+{
+    int r = entry_is_incomplete(&(struct look){.view = view}, entry);
+    *ret = r == 0;
+    return r < 0 ? r : 0;
+}
+
+int view_pending_chunks(struct view *view,
+                        int (*fn)(const struct chunk_name *name, bool is_local, void *arg),
+                        void *arg)
+{
+    struct key prefix;
+    _cleanup_snap_ struct snap snap;
+    _cleanup_scan_ struct scan scan;
+    snap_begin(&snap, view);
+    key_type(&prefix, KEY_PENDING_UPLOAD);
+    scan_open(&scan, &snap, &prefix);
+    int r = 0;
+    for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
+        struct chunk_name name;
+        uint64_t bytes; /* where it lies here; 0: it does not */
+        if (scan.key_len != CHUNK_KEY_LEN)
+            return -EUCLEAN;
+        memcpy(&name, scan.key + 1, sizeof name);
+        r = pending_upload_decode(scan.value, scan.value_len, &bytes);
+        if (r == 0)
+            r = fn(&name, bytes > 0, arg);
+    }
+    if (r == 0)
+        r = scan_error(&scan);
+    return r > 0 ? 0 : r;
 }
 
 int view_remote_lacks(struct view *view, const struct chunk_name *name, struct chunk_name *ret_base)

@@ -28,6 +28,8 @@ struct view_remote {
     uint64_t pending_bytes;  /* stored bytes of these at their local places; a chunk without one
                                counts 0 */
     uint64_t held_bytes;     /* there, of what no file refers to and something needed rests on */
+    uint64_t suspect_packs;  /* of `packs`: that could not be read */
+    uint64_t suspect_chunks; /* needed chunks whose place is in one of these, and nowhere else */
 };
 struct view_remote view_remote(struct view *view);
 
@@ -57,6 +59,8 @@ struct view_remote_pack {
     int64_t unreferenced; /* medium's time, ns, at which a head was published that does not need it;
                        0: needed */
     bool gone;            /* the object was deleted; the next run says so */
+    int64_t suspect;      /* ns since 1970, when it could not be read (missing or damaged), and was
+                             not found whole since; 0: not suspect */
 };
 CAIRN_MUST_CHECK int view_remote_packs(struct view *view,
                                        int (*fn)(const struct view_remote_pack *pack, void *arg),
@@ -95,10 +99,30 @@ CAIRN_MUST_CHECK int view_remote_lacks(struct view *view, const struct chunk_nam
 CAIRN_MUST_CHECK int view_remote_placed(struct view *view, uint64_t pack, uint64_t length,
                                         const struct chunk_entry *entries, uint32_t count);
 
-/* The remote lost this pack, or it is damaged there: its chunks are pending upload again as far as
- * they are needed, and so is what rests on them and lies here, too. A cut that is open already may
- * still say that chunks lie there; the next one does not. -ENOENT: unknown. */
-CAIRN_MUST_CHECK int view_remote_pack_lost(struct view *view, uint64_t pack);
+/* The pack cannot be read: it is missing or damaged, for now or for good. Needed chunks of it that
+ * lie here, too, lose their place there and are pending upload, and so do chunks that rest on any
+ * of it and lie here. Chunks that lie there alone keep their place, and heads go on to name it: the
+ * object may come back. `now`: ns since 1970. -ENOENT: unknown, or unreferenced. */
+CAIRN_MUST_CHECK int view_remote_pack_suspect(struct view *view, uint64_t pack, int64_t now);
+/* A suspect pack was found whole. -ENOENT: unknown. */
+CAIRN_MUST_CHECK int view_remote_pack_trusted(struct view *view, uint64_t pack);
+/* Can the chunk's entry in the remote be read, as far as is known: neither its pack nor that of
+ * anything it rests on is suspect, and it lacks no base? -ENOENT: it has no place there. Any
+ * thread. */
+CAIRN_MUST_CHECK int view_remote_is_sound(struct view *view, const struct chunk_entry *entry,
+                                          bool *ret);
+
+/* Needed chunks that have no place in the remote now, by name, and whether they have one here.
+ * `fn` returns 0 to go on, 1 to stop. */
+CAIRN_MUST_CHECK int
+view_pending_chunks(struct view *view,
+                    int (*fn)(const struct chunk_name *name, bool is_local, void *arg), void *arg);
+/* An object was found that no published head needs, or that no head names any more: lost chunks
+ * that it holds have their place there again, and so has the pack. In the order of the entries, as
+ * view_remote_placed(). *ret_placed: how many; 0: nothing was changed. */
+CAIRN_MUST_CHECK int view_remote_pack_returned(struct view *view, uint64_t pack, uint64_t length,
+                                               const struct chunk_entry *entries, uint32_t count,
+                                               uint32_t *ret_placed);
 
 /* The object of an unreferenced pack was deleted. -ENOENT: unknown; -EINVAL: not unreferenced. */
 CAIRN_MUST_CHECK int view_remote_pack_gone(struct view *view, uint64_t pack);

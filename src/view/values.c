@@ -370,13 +370,13 @@ int state_decode(const void *p, size_t len, struct view_state *row)
 }
 
 #define REMOTE_PACK_FIELDS(field)                                                                  \
-    PACK_FIELDS(field), field(64, pub.head), field(64, pub.unreferenced), field(8, pub.gone)
+    PACK_FIELDS(field), field(64, pub.head), field(64, pub.unreferenced), field(8, pub.gone),      \
+        field(64, pub.suspect)
 
 size_t remote_pack_row_encode(const struct remote_pack_row *row, uint8_t *p)
 {
     struct writer w = value_write(p);
     REMOTE_PACK_FIELDS(PUT);
-    write_u64(&w, 0);
     return value_written(&w, p, REMOTE_PACK_VALUE_LEN);
 }
 
@@ -385,7 +385,6 @@ int remote_pack_row_decode(uint64_t pack, const void *p, size_t len, struct remo
     struct cursor c = value_begin(p, len);
     *row = (struct remote_pack_row){.pub = {.pack = pack}};
     REMOTE_PACK_FIELDS(GET);
-    (void)read_u64(&c);
     return value_end(&c);
 }
 

@@ -119,6 +119,28 @@ static int load_has_dependents(struct view *view)
     return scan_error(&scan);
 }
 
+/* These counters are in no row: suspect packs are few, and all packs are not many. */
+static int load_suspects(struct view *view, struct view_remote *remote)
+{
+    struct key prefix;
+    int r = 0;
+    _cleanup_snap_ struct snap snap;
+    _cleanup_scan_ struct scan scan;
+    key_type(&prefix, KEY_REMOTE_PACK);
+    snap_begin(&snap, view);
+    scan_open(&scan, &snap, &prefix);
+    for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
+        struct remote_pack_row row;
+        r = remote_pack_row_decode(0, scan.value, scan.value_len, &row);
+        if (r < 0 || !row.pub.suspect)
+            continue;
+        remote->suspect_packs++;
+        remote->suspect_chunks += row.pub.live_count;
+    }
+    atomic_store(&view->has_suspects, remote->suspect_packs > 0);
+    return r < 0 ? r : scan_error(&scan);
+}
+
 static int view_load_remote(struct view *view)
 {
     struct key key;
@@ -131,6 +153,9 @@ static int view_load_remote(struct view *view)
     if (r == -EUCLEAN)
         log_error("view: its rows of the remote are damaged or of another version");
     if (r < 0 && r != -ENOENT)
+        return r;
+    r = load_suspects(view, &remote.pub);
+    if (r < 0)
         return r;
     mutex_lock(&view->lock);
     view->remote = remote;

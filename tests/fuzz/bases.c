@@ -49,7 +49,7 @@ int __wrap_view_remote_place(struct view *view, const struct chunk_name *name,
 int __wrap_local_find_chunk(struct store *s, const struct chunk_name *name,
                             struct chunk_entry *ret);
 int __wrap_local_read_at(struct store *s, const struct chunk_entry *place, void *buf);
-void __wrap_remote_note_bad_pack(struct remote *r, uint64_t pack, const char *why);
+void __wrap_remote_note_bad_pack(struct remote *r, uint64_t pack, int error);
 void __wrap_damage_note_local(struct store *s, const struct chunk_name *name);
 bool __wrap_heal_give(struct store *s, const struct chunk_name *name, const void *raw,
                       size_t raw_len);
@@ -99,9 +99,9 @@ int __wrap_local_read_at(struct store *s, const struct chunk_entry *place, void 
     return chunk->local_error;
 }
 
-void __wrap_remote_note_bad_pack(struct remote *r, uint64_t pack, const char *why)
+void __wrap_remote_note_bad_pack(struct remote *r, uint64_t pack, int error)
 {
-    (void)r, (void)pack, (void)why;
+    (void)r, (void)pack, (void)error;
 }
 
 void __wrap_damage_note_local(struct store *s, const struct chunk_name *name)

@@ -22,6 +22,7 @@ ALLOWED = {
     "cli/log.c": (1, "a file that the daemon appends to"),
     "cli/source.c": (1, "another command holds the store"),
     "cli/stats.c": (1, "the time of the next line"),
+    "cli/wait.c": (1, "the daemon uploads again what the remote lost"),
     "cli/umount.c": (2, "the kernel's mounts, and the end of the daemon"),
     "cli/upgrade.c": (1, "the daemon: its successor starts"),
     "cli/warm.c": (1, "the daemon's job"),

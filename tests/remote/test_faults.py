@@ -258,9 +258,9 @@ def test_what_was_damaged_before_its_upload_is_told(on_remote, remote):
             file.write(b"\x5a" * 24)
     node.mount()
     code, text = wait_of(node, path)
-    assert code == 1 and "will never have" in text
+    assert code == 1 and "neither from NVMe nor from the remote" in text
     code, text = wait_of(node, node.mnt)
-    assert code == 1 and "scrub" in text
+    assert code == 1 and "file" in text and "scrub" in text
     assert node.remote_status()["damaged_chunks"] == 1
     with open(path, "rb") as file, pytest.raises(OSError) as failure:
         os.fsync(file.fileno())

@@ -259,7 +259,7 @@ Test(dense, what_rests_on_a_bad_pack_stays_on_nvme)
     make_two();
     (void)run_job("next", false);
     hold_repair(fixture.store->remote);
-    remote_note_bad_pack(fixture.store->remote, base_pack, "it is damaged");
+    remote_note_bad_pack(fixture.store->remote, base_pack, -EBADMSG);
     assert_u64(run_job("next", true).dropped_bytes, 0);
 }
 
@@ -297,7 +297,7 @@ Test(dense, a_base_that_is_damaged_on_nvme_is_healed)
 Test(dense, a_pack_that_is_written_anew_stays_dense)
 {
     make_two();
-    remote_note_bad_pack(fixture.store->remote, dx_pack, "a test says so");
+    remote_note_bad_pack(fixture.store->remote, dx_pack, -EBADMSG);
     await_repair();
     struct chunk_entry entry = dense_entry("next", 0);
     cr_assert_neq(entry.pack, dx_pack);

@@ -9,6 +9,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "remote_fixture.h"
+#include "view/apply.h"
 
 static struct job_status scrub_remote(struct store_fixture *fixture)
 {
@@ -252,7 +253,7 @@ Test(losses, the_last_copy_stays)
     struct remote *remote = fixture.store->remote;
     uint64_t pack = remote_pack(&fixture);
     remote->maintenance->repair_at = INT64_MAX;
-    remote_note_bad_pack(remote, pack, "it is damaged");
+    remote_note_bad_pack(remote, pack, -EBADMSG);
     expect_u64(evict_all(&fixture), 0, "the remote's copy is known to be bad");
     remote->maintenance->repair_at = 0;
     wait_published(&fixture);
@@ -293,6 +294,66 @@ Test(losses, who_waits_for_a_pack_that_is_being_emptied_ends_with_the_store, .ti
         packs_end_drop(fixture.store, 43);
         (void)usleep(1000);
     }
+    remove_with_remotes(&fixture);
+}
+
+/* --- what 0.2.0 gave up -------------------------------------------------------------------------
+ */
+
+/* Its view: the pack was missing for a moment, and its chunks have no place any more. */
+static void give_up_pack(struct store_fixture *fixture, uint64_t pack)
+{
+    struct txn txn;
+    txn_begin(&txn, fixture->store->view);
+    assert_i64(remote_pack_forget_placed(&txn, pack), 0);
+    remote_pack_leave_count(&txn);
+    txn.remote_pack.pub.gone = txn.remote_pack_dirty = true;
+    remote_pack_store(&txn);
+    assert_i64(txn_commit(&txn), 0);
+    txn_end(&txn);
+}
+
+static void publish_name(struct store_fixture *fixture, const char *name)
+{
+    fixture_put(fixture, name, 9, 100);
+    fixture_wait(fixture);
+    while (store_remote_horizon(fixture->store) < store_horizon(fixture->store))
+        (void)usleep(5000);
+}
+
+/* The object may be the only copy: no gc deletes it, and its chunks have their places again. */
+Test(losses, a_pack_that_was_given_up_comes_back, .timeout = 120)
+{
+    struct store_fixture fixture;
+    unsigned lines;
+    uint64_t len;
+    char object[32];
+    make_with_remote(&fixture, "remote", GRACE_NS);
+    fixture_put(&fixture, "a", 1, 3 * MIB);
+    wait_published(&fixture);
+    uint64_t pack = remote_pack(&fixture);
+    fixture_close(&fixture);
+    fixture_lose_power(&fixture);
+    open_with(&fixture, "remote", GRACE_NS);
+    cr_assert_gt(evict_all(&fixture), 0);
+    give_up_pack(&fixture, pack);
+    publish_name(&fixture, "b");
+    publish_name(&fixture, "c");
+    struct remote *remote = fixture.store->remote;
+    cr_assert_gt(remote_damaged_chunks(remote), 0);
+    (void)usleep(300000);
+    assert_i64(gc(&fixture, true, &lines), 0);
+    assert_i64(gc(&fixture, false, &lines), 0);
+    pack_object_name(pack, object);
+    assert_i64(remote->tier->ops->stat(remote->tier, object, &len), 0);
+    wait_published(&fixture);
+    fixture_expect(&fixture, "a", 1, 3 * MIB);
+    expect_u64(scrub_remote(&fixture).counts.found, 0);
+    fixture_close(&fixture);
+    fixture_delete(&fixture, "view");
+    fixture_delete(&fixture, "packs");
+    open_with(&fixture, "remote", GRACE_NS);
+    fixture_expect(&fixture, "a", 1, 3 * MIB);
     remove_with_remotes(&fixture);
 }
 

@@ -11,6 +11,7 @@
 struct chunk {
     uint32_t refs;
     uint64_t local, remote; /* packs; 0: none */
+    bool suspect;           /* the pack in the remote is */
     uint8_t depth, ref_count;
     uint32_t bases[CHUNK_REFS_MAX];
 };
@@ -23,7 +24,9 @@ struct state {
 bool rests_on(const struct chunk *c, uint32_t base);
 bool is_needed(const struct state *s, uint32_t id);
 bool is_complete(const struct state *s, uint32_t id);
-/* Needed chunks that lie here do not rest on what is lost: the deepest leave first. */
+/* The chunk has no place in the remote any more. */
+void unplace(struct chunk *c);
+/* Needed chunks that lie here do not rest on what is lost or suspect: the deepest leave first. */
 void leave_incomplete(struct state *s);
 /* The view is as the model says. */
 void compare(struct view *view, const struct state *s);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The view and the remote of remote_fixture.h. */
 #include "remote_fixture.h"
+#include "view/apply.h"
 #include "../expect.h"
 
 struct fixture f;
@@ -80,6 +81,18 @@ struct view_remote_pack remote_pack(uint64_t id)
     struct view_remote_pack pack;
     assert_i64(view_remote_pack(f.view, id, &pack), 0);
     return pack;
+}
+
+void give_up_pack(uint64_t pack)
+{
+    struct txn txn;
+    txn_begin(&txn, f.view);
+    assert_i64(remote_pack_forget_placed(&txn, pack), 0);
+    remote_pack_leave_count(&txn);
+    txn.remote_pack.pub.gone = txn.remote_pack_dirty = true;
+    remote_pack_store(&txn);
+    assert_i64(txn_commit(&txn), 0);
+    txn_end(&txn);
 }
 
 struct view_cut *cut_now(void)

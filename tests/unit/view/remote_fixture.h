@@ -33,6 +33,8 @@ void place(uint64_t pack, const uint32_t *ids, uint32_t count);
 /* Pack of the chunk's place; 0: none. */
 uint64_t remote_pack_of(struct view *view, uint32_t id);
 struct view_remote_pack remote_pack(uint64_t id);
+/* As 0.2.0 did with a pack that was missing: its chunks have no place any more. */
+void give_up_pack(uint64_t pack);
 
 struct view_cut *cut_now(void);
 /* Makes the run of the cut and the head with it, and closes the cut; returns how many chunks the

@@ -45,7 +45,7 @@ static void check_pack_account(struct peer *p, const struct peer_pack *pack)
     assert_u64(is.length, pack->length);
     assert_i64(is.unreferenced != 0, pack->unreferenced);
     assert_i64(is.head != 0, pack->published);
-    assert_u64(is.gone, pack->gone || pack->lost);
+    assert_u64(is.gone, pack->gone);
 }
 
 void check_peer(struct peer *p)
@@ -65,8 +65,8 @@ void check_peer(struct peer *p)
     for (size_t i = 0; i < p->pack_count; i++) {
         const struct peer_pack *pack = &p->packs[i];
         check_pack_account(p, pack);
-        packs += !pack->unreferenced && !pack->lost;
-        bytes += pack->unreferenced || pack->lost ? 0 : pack->length;
+        packs += !pack->unreferenced;
+        bytes += pack->unreferenced ? 0 : pack->length;
     }
     struct view_remote remote = view_remote(p->view);
     assert_u64(remote.pending_chunks, remote.tracks ? pending : 0, "%lu, %lu",
@@ -146,7 +146,7 @@ static struct peer_pack *random_pack(struct peer *p)
 {
     for (int tries = 0; tries < 20 && p->pack_count; tries++) {
         struct peer_pack *pack = &p->packs[rnd(p->pack_count)];
-        if (!pack->unreferenced && !pack->lost)
+        if (!pack->unreferenced)
             return pack;
     }
     return NULL;
@@ -181,17 +181,26 @@ void relocate(struct peer *p)
         store_pack(p, list.ids, kept);
 }
 
+static bool is_local_in(struct view *view, uint32_t id)
+{
+    struct chunk_name name = chunk_of(id);
+    struct chunk_entry entry;
+    uint64_t refs;
+    return view_chunk(view, &name, &entry, &refs) == 0 && refs > 0 && entry.pack != 0;
+}
+
+/* It cannot be read for a moment: what lies here, too, is sent anew. */
 void lose(struct peer *p)
 {
     struct peer_pack *pack = random_pack(p);
     if (!pack)
         return;
-    assert_i64(view_remote_pack_lost(p->view, pack->id), 0);
-    pack->lost = true;
-    pack->lost_since_cut = p->cut != NULL;
+    assert_i64(view_remote_pack_suspect(p->view, pack->id, 1), 0);
     for (uint32_t id = 0; id < m.next_chunk; id++)
-        if (p->places[id].pack == pack->id)
+        if (p->places[id].pack == pack->id && is_local_in(p->view, id))
             p->places[id].pack = 0;
+    check_peer(p);
+    assert_i64(view_remote_pack_trusted(p->view, pack->id), 0);
 }
 
 void delete_unreferenced(struct peer *p)
@@ -224,7 +233,7 @@ void open_cut(struct peer *p)
     for (uint32_t id = 0; id < CHUNKS; id++)
         p->refs_then[id] = id < m.next_chunk ? refs_in(reference, id) : 0;
     for (size_t i = 0; i < p->pack_count; i++)
-        p->packs[i].is_new = p->packs[i].lost_since_cut = false;
+        p->packs[i].is_new = false;
 }
 
 void close_cut(struct peer *p)
@@ -252,13 +261,11 @@ static void forget_pack(struct peer *p, size_t i)
 }
 
 /* What publishing does to a pack. False: it is not known any more. */
-static bool note_published(struct peer *p, size_t i, bool whole)
+static bool note_published(struct peer *p, size_t i)
 {
     struct peer_pack *pack = &p->packs[i];
-    if ((pack->gone || pack->lost) && (whole || pack->unreferenced || !pack->lost_since_cut))
+    if (pack->gone)
         return false;
-    if (pack->lost)
-        return true;
     pack->published = true;
     if (pack->unreferenced || pack->is_new || is_live_then(p, pack->id))
         return true;
@@ -269,10 +276,10 @@ static bool note_published(struct peer *p, size_t i, bool whole)
     return true;
 }
 
-void note_all_published(struct peer *p, bool whole)
+void note_all_published(struct peer *p)
 {
     for (size_t i = 0; i < p->pack_count;)
-        if (note_published(p, i, whole))
+        if (note_published(p, i))
             i++;
         else
             forget_pack(p, i);

@@ -15,9 +15,8 @@ struct place {
 struct peer_pack {
     uint64_t id, length;
     uint32_t count;
-    bool published, unreferenced, lost, gone;
+    bool published, unreferenced, gone;
     bool is_new; /* stored after the cut was opened */
-    bool lost_since_cut;
 };
 
 /* A view that tracks, its remote, and what the remote must hold. */
@@ -56,4 +55,4 @@ void delete_unreferenced(struct peer *p);
 void open_cut(struct peer *p);
 void close_cut(struct peer *p);
 /* What publishing does to the packs. */
-void note_all_published(struct peer *p, bool whole);
+void note_all_published(struct peer *p);

@@ -173,6 +173,7 @@ static void store(const uint32_t *ids, const struct chunk *as, uint32_t count)
         c->refs = refs;
         c->local = local;
         c->remote = pack;
+        c->suspect = false;
     }
 }
 
@@ -291,17 +292,39 @@ static void relocate(void)
     store(ids, as, count);
 }
 
+static void set_suspect(uint64_t pack, bool suspect)
+{
+    for (uint32_t i = 0; i < IDS; i++)
+        if (now.chunks[i].remote == pack)
+            now.chunks[i].suspect = suspect;
+}
+
 static void lose(void)
 {
     struct remote_pack *pack = random_pack();
     if (!pack)
         return;
-    assert_i64(view_remote_pack_lost(f.view, pack->id), 0);
-    pack->gone = true;
-    for (uint32_t i = 0; i < IDS; i++)
-        if (now.chunks[i].remote == pack->id)
-            now.chunks[i].remote = now.chunks[i].depth = now.chunks[i].ref_count = 0;
+    assert_i64(view_remote_pack_suspect(f.view, pack->id, ++medium_time), 0);
+    set_suspect(pack->id, true);
     leave_incomplete(&now);
+}
+
+static int pick_suspect(const struct view_remote_pack *pack, void *arg)
+{
+    uint64_t *picked = arg;
+    if (pack->suspect && (*picked == 0 || rnd(2)))
+        *picked = pack->pack;
+    return 0;
+}
+
+static void find_again(void)
+{
+    uint64_t pack = 0;
+    assert_i64(view_remote_packs(f.view, pick_suspect, &pack), 0);
+    if (!pack)
+        return;
+    assert_i64(view_remote_pack_trusted(f.view, pack), 0);
+    set_suspect(pack, false);
 }
 
 static void delete_objects(void)
@@ -325,6 +348,7 @@ static struct state told(void)
         s.chunks[i] = now.chunks[i];
         s.chunks[i].refs = then.chunks[i].refs;
         s.chunks[i].local = 0;
+        s.chunks[i].suspect = false;
     }
     return s;
 }
@@ -342,7 +366,7 @@ static void note_published(const bool *was_reported)
         packs[i].unreferenced = true;
         for (uint32_t id = 0; id < IDS; id++)
             if (now.chunks[id].remote == packs[i].id)
-                now.chunks[id].remote = now.chunks[id].depth = now.chunks[id].ref_count = 0;
+                unplace(&now.chunks[id]);
     }
     leave_incomplete(&now);
 }
@@ -360,7 +384,7 @@ static void compare_peer(const struct state *head)
         c->local = local;
         int r = view_remote_place(peer, &name, &entry);
         if (r == -ENOENT && c->remote && local && (is_needed(head, i) || !is_complete(head, i)))
-            c->remote = c->depth = c->ref_count = 0;
+            unplace(c);
     }
     struct state settled = at_peer;
     leave_incomplete(&settled);
@@ -439,6 +463,7 @@ static void adopt_aside(struct state *head)
         head->chunks[i] = then.chunks[i];
         head->chunks[i].refs = refs;
         head->chunks[i].local = 0;
+        head->chunks[i].suspect = false;
     }
     compare(view, head);
     view_close(view);
@@ -505,6 +530,8 @@ static void step(struct view_cut **cut)
             relocate();
         if (rnd(5) == 0)
             lose();
+        if (rnd(5) == 0)
+            find_again();
         compare(f.view, &now);
         *cut = begin_cut();
     } else if (*cut && rnd(3) == 0) {

@@ -220,60 +220,112 @@ Test(view_remote, packs_and_their_chunks_are_listed)
     end_remote();
 }
 
-Test(view_remote, lost_chunks_are_pending_again)
+/* Chunk 1 lies here, too, and chunk 3 there alone. */
+static void make_suspect(void)
 {
     begin_remote();
     PACK_OF(10, 1, 2);
+    PACK_OF(11, 3);
     FILE_OF(2, "a", 1);
+    FILE_OF(3, "b", 3);
     apply_ok(&f);
     assert_i64(view_track(f.view), 0);
     struct view_cut *c = cut_now();
-    PLACE(100, 1, 2);
+    PLACE(100, 1, 2, 3);
     (void)publish(c, 5);
-    assert_i64(view_remote_pack_lost(f.view, 99), -ENOENT);
-    assert_i64(view_remote_pack_lost(f.view, 100), 0);
-    cr_assert(remote_pack_of(f.view, 1) == 0 && remote_pack_of(f.view, 2) == 0 &&
-              remote_pack(100).gone);
+    add(&f, (struct record){.type = REC_DROP, .flags = RECORD_EVICTED, .pack = 11});
+    apply_ok(&f);
+    assert_i64(view_remote_pack_suspect(f.view, 99, 7), -ENOENT);
+    assert_i64(view_remote_pack_suspect(f.view, 100, 7), 0);
+}
+
+static void look_suspect(struct view *view)
+{
+    assert_u64(remote_pack_of(view, 3), 100, "others learn its last known place");
+    assert_i64(remote_pack(100).unreferenced, 0);
+}
+
+Test(view_remote, what_lies_in_a_suspect_pack_alone_keeps_its_place)
+{
+    make_suspect();
+    cr_assert(remote_pack_of(f.view, 1) == 0 && remote_pack_of(f.view, 3) == 100);
+    cr_assert(remote_pack(100).suspect == 7 && !remote_pack(100).gone);
     struct view_remote r = view_remote(f.view);
-    cr_assert(r.pending_chunks == 1 && r.pending_bytes == 1001 && r.packs == 0 &&
-              r.pack_bytes == 0);
+    cr_assert(r.pending_chunks == 1 && r.pending_bytes == 1001 && r.packs == 1);
+    cr_assert(r.suspect_packs == 1 && r.suspect_chunks == 1);
     expect_check_ok(f.view);
-    assert_i64(view_remote_pack_lost(f.view, 100), 0, "twice");
-    assert_u64(view_remote(f.view).packs, 0);
-    c = cut_now();
+    fixture_reopen(&f);
+    r = view_remote(f.view);
+    cr_assert(r.suspect_packs == 1 && r.suspect_chunks == 1, "it is remembered");
+    struct view_cut *c = cut_now();
     PLACE(101, 1);
     assert_u64(publish(c, 6), 0);
-    expect_pack_forgotten(100);
+    expect_adopted(look_suspect);
+    assert_i64(view_remote_pack_trusted(f.view, 100), 0);
+    r = view_remote(f.view);
+    cr_assert(r.suspect_packs == 0 && r.suspect_chunks == 0 && r.packs == 2);
+    cr_assert(remote_pack_of(f.view, 1) == 101 && remote_pack_of(f.view, 3) == 100);
+    expect_check_ok(f.view);
+    end_remote();
+}
+
+/* The same content again: it is not taken for stored. */
+Test(view_remote, what_comes_here_of_a_suspect_pack_is_sent_anew)
+{
+    make_suspect();
+    struct view_cut *c = cut_now();
+    PLACE(101, 1);
+    assert_u64(publish(c, 6), 0);
+    PACK_OF(12, 3);
+    FILE_OF(4, "c", 3);
+    apply_ok(&f);
+    assert_u64(remote_pack_of(f.view, 3), 0);
+    assert_u64(view_remote(f.view).pending_chunks, 1);
+    assert_u64(view_remote(f.view).suspect_chunks, 0);
+    expect_check_ok(f.view);
+    c = cut_now();
+    PLACE(102, 3);
+    assert_u64(publish(c, 7), 0);
+    assert_i64(remote_pack(100).unreferenced, 7);
+    assert_u64(view_remote(f.view).suspect_packs, 0);
     expect_same_adopted();
     end_remote();
 }
 
-static void look_lost_after(struct view *view)
+static int add_pending_name(const struct chunk_name *name, bool is_local, void *arg)
 {
-    assert_u64(remote_pack_of(view, 1), 100, "the cut was taken before");
+    (void)name;
+    *(unsigned *)arg += is_local ? 1 : 100;
+    return 0;
 }
 
-Test(view_remote, a_pack_lost_after_the_cut_is_removed_by_the_next)
+/* A view of 0.2.0, which gave the pack up: its chunks have no place. */
+Test(view_remote, a_pack_that_was_given_up_returns)
 {
-    begin_remote();
-    PACK_OF(10, 1);
-    FILE_OF(2, "a", 1);
-    apply_ok(&f);
-    assert_i64(view_track(f.view), 0);
+    struct chunk_entry entries[3];
+    uint32_t placed;
+    unsigned pending = 0;
+    make_suspect();
     struct view_cut *c = cut_now();
-    PLACE(100, 1);
-    (void)publish(c, 5);
-    add_dir(&f, 3, ROOT_INO, "d");
-    apply_ok(&f);
-    c = cut_now();
-    assert_i64(view_remote_pack_lost(f.view, 100), 0);
-    assert_u64(publish(c, 6), 0);
-    expect_adopted(look_lost_after);
-    c = cut_now();
     PLACE(101, 1);
-    assert_u64(publish(c, 7), 0);
-    expect_same_adopted();
+    (void)publish(c, 6);
+    give_up_pack(100);
+    assert_i64(view_pending_chunks(f.view, add_pending_name, &pending), 0);
+    assert_u64(pending, 100);
+    assert_u64(publish(cut_now(), 7), 1);
     expect_pack_forgotten(100);
+    for (uint32_t i = 0; i < 3; i++)
+        entries[i] = remote_entry(100, i + 1, 64 + 2000ull * i);
+    assert_i64(view_remote_pack_returned(f.view, 100, 10000, entries, 2, &placed), 0);
+    assert_u64(placed, 0, "no lost chunk is in it");
+    assert_i64(view_remote_pack_returned(f.view, 100, 10000, entries, 3, &placed), 0);
+    assert_u64(placed, 1);
+    assert_u64(remote_pack_of(f.view, 3), 100);
+    assert_u64(remote_pack_of(f.view, 1), 101);
+    assert_u64(view_remote(f.view).pending_chunks, 0);
+    expect_check_ok(f.view);
+    assert_u64(publish(cut_now(), 8), 0);
+    expect_same_adopted();
     end_remote();
 }
 

@@ -44,9 +44,6 @@ static void check_adopted_chunk(struct peer *from, struct peer *p, const struct 
               entry.encoding == ENCODING_LZ4);
     assert_i64(view_remote_pack(p->view, entry.pack, &pack), 0);
     assert_i64(pack.unreferenced, 0);
-    for (size_t i = 0; i < from->pack_count; i++)
-        if (from->packs[i].id == entry.pack)
-            cr_assert_not(from->packs[i].lost && !from->packs[i].lost_since_cut);
     p->places[id] = (struct place){entry.pack, entry.offset};
 }
 
@@ -67,12 +64,11 @@ static void check_adopted_packs(struct peer *from, struct peer *p)
     for (size_t i = 0; i < p->pack_count; i++) {
         const struct peer_pack *is = &p->packs[i], *known = pack_of(from, is->id);
         cr_assert(is->length == known->length && is->count == known->count);
-        cr_assert_not(known->gone || (known->lost && !known->lost_since_cut));
-        if (!known->lost)
-            assert_u64(is->unreferenced, known->unreferenced);
+        cr_assert_not(known->gone);
+        assert_u64(is->unreferenced, known->unreferenced);
     }
     for (size_t i = 0; i < from->pack_count; i++)
-        if (from->packs[i].published && !from->packs[i].lost)
+        if (from->packs[i].published)
             assert_u64(pack_of(p, from->packs[i].id)->length, from->packs[i].length);
 }
 
@@ -166,7 +162,7 @@ static bool catch_up(struct peer *from, struct peer *p)
 static void publish(struct peer *p)
 {
     static struct place at_rows[CHUNKS];
-    bool all = rnd(8) > 0, whole = view_cut_is_whole(p->cut);
+    bool all = rnd(8) > 0;
     place_pending(p, all);
     uint64_t missing = remote_make(&p->remote, p->cut, ++now);
     if (rnd(10) == 0) /* once more: the first try failed */
@@ -177,7 +173,7 @@ static void publish(struct peer *p)
         return;
     }
     remote_publish(&p->remote, p->view, p->cut);
-    note_all_published(p, whole);
+    note_all_published(p);
     if (rnd(3) == 0)
         remote_merge(&p->remote, 1 + rnd(p->remote.count));
     check_peer(p);

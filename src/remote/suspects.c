@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Packs of the remote that could not be read: missing or damaged, for now or for good.
+ *
+ * A reader, a listing or a scrub *notes* one (noted.c). The next round writes anew what NVMe or the
+ * remote still gives of it (repair.c). The rest lies there alone: the pack is *suspect* from then
+ * on (view_remote_pack_suspect()). Nothing relies on a suspect pack, and nothing gives it up: its
+ * chunks keep their places, heads name it, and gc never deletes it. A server may have lost sight of
+ * it, or given one wrong answer; a person may bring it back. So it is asked for again: after 2 s, 4
+ * s, up to 10 minutes; at each mount, gc and scrub; and when a reader got something of it. Once it
+ * is found whole, all is as before. */
+#include "remote/maintenance_internal.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define ASK_FIRST_NS (2ll * 1000000000)
+#define ASK_MAX_NS (600ll * 1000000000)
+#define ASK_AGAIN_NS (2ll * 1000000000) /* between two passes that are asked for */
+#define ASK_BUDGET_NS (500ll * 1000000) /* in one tick: uploads wait meanwhile */
+#define DAMAGE_NAMED 16u /* chunks of a pack whose files are looked for: it takes a scan each */
+
+/* --- suspicion -------------------------------------------------------------------------------- */
+
+struct remains {
+    struct chunk_name names[DAMAGE_NAMED];
+    uint64_t count;
+};
+
+static int note_remaining(const struct chunk_entry *entry, bool is_needed, void *arg)
+{
+    struct remains *remains = arg;
+    if (!is_needed)
+        return 0;
+    if (remains->count < DAMAGE_NAMED)
+        remains->names[remains->count] = entry->name;
+    remains->count++;
+    return 0;
+}
+
+struct user {
+    struct store *store;
+    const struct chunk_name *name;
+};
+
+static int note_user(uint64_t ino, uint64_t offset, void *arg)
+{
+    struct user *user = arg;
+    (void)offset;
+    damage_note(user->store, ino, user->name, -ENODATA);
+    return 0;
+}
+
+int suspects_leave(struct remote *remote, uint64_t pack)
+{
+    struct store *store = remote->store;
+    struct remains remains = {0};
+    int r = view_remote_pack_chunks(store->view, pack, note_remaining, &remains);
+    if (r == 0 && remains.count) {
+        r = view_remote_pack_suspect(store->view, pack, clock_realtime_ns());
+        remote->maintenance->ask_pause = 0;
+        remote->maintenance->ask_at = clock_monotonic_ns() + ASK_FIRST_NS;
+    }
+    for (size_t i = 0; i < min_u64(remains.count, DAMAGE_NAMED) && r == 0; i++) {
+        struct user user = {store, &remains.names[i]};
+        r = view_chunk_users(store->view, user.name, note_user, &user);
+    }
+    return r; /* without remains it is dead at the cut, and unreferenced as any other */
+}
+
+/* --- asking again ----------------------------------------------------------------------------- */
+
+static int count_suspect_entry(const struct chunk_entry *entry, void *arg)
+{
+    (void)entry;
+    ++*(uint32_t *)arg;
+    return 0;
+}
+
+int suspects_check_index(struct remote *remote, const struct view_remote_pack *pack)
+{
+    uint32_t count = 0;
+    uint64_t length = 0;
+    int r = pack_read_index(remote->tier, remote->store->sb.history, pack->pack,
+                            count_suspect_entry, &count, &length);
+    return r < 0 ? r : count == pack->count && length == pack->length ? 0 : -EUCLEAN;
+}
+
+/* Will another try at once not read it either? */
+static bool is_unreadable(int error)
+{
+    return error == -ENOENT || error == -EBADMSG || error == -EUCLEAN || error == -ENOLINK ||
+           error == -EPROTONOSUPPORT;
+}
+
+struct question {
+    struct remote *remote;
+    uint8_t *stored, *raw;
+    uint64_t good, bad; /* chunks */
+};
+
+/* 1: that is enough: some of the pack can be read and some cannot. */
+static int ask_suspect_chunk(const struct chunk_entry *entry, bool is_needed, void *arg)
+{
+    struct question *question = arg;
+    struct store *store = question->remote->store;
+    if (!is_needed)
+        return 0;
+    if (remote_is_stopping(question->remote))
+        return -ECANCELED;
+    int r = entry->raw_len > CHUNK_SIZE_MAX || entry->stored_len > CHUNK_SIZE_MAX ? -EUCLEAN : 0;
+    if (r == 0)
+        r = remote_get(question->remote, entry->pack, entry->offset, question->stored,
+                       entry->stored_len);
+    if (r == 0)
+        r = upload_check_chunk(store, entry, question->stored, question->raw);
+    if (r < 0 && !is_unreadable(r))
+        return r;
+    *(r == 0 ? &question->good : &question->bad) += 1;
+    return question->good > 0 && question->bad > 0;
+}
+
+static int forget_chunk_damage(const struct chunk_entry *entry, bool is_needed, void *arg)
+{
+    (void)is_needed;
+    damage_forget(arg, &entry->name);
+    return 0;
+}
+
+static int trust_pack(struct remote *remote, uint64_t pack)
+{
+    char object[32];
+    pack_object_name(pack, object);
+    int r = view_remote_pack_trusted(remote->store->view, pack);
+    if (r == 0)
+        r = view_remote_pack_chunks(remote->store->view, pack, forget_chunk_damage, remote->store);
+    if (r == 0)
+        log_info("remote: %s can be read again: all of it is as before", object);
+    return r;
+}
+
+/* -errno: the remote does not answer now. */
+static int ask_suspect_pack(struct remote *remote, uint64_t id)
+{
+    struct question question = {.remote = remote};
+    struct view_remote_pack pack;
+    int r = view_remote_pack(remote->store->view, id, &pack);
+    if (r < 0 || !pack.suspect)
+        return r == -ENOENT ? 0 : r;
+    r = suspects_check_index(remote, &pack);
+    if (is_unreadable(r))
+        return 0;
+    question.stored = xmalloc(CHUNK_SIZE_MAX);
+    question.raw = xmalloc(CHUNK_SIZE_MAX);
+    if (r == 0)
+        r = view_remote_pack_chunks(remote->store->view, id, ask_suspect_chunk, &question);
+    free(question.stored);
+    free(question.raw);
+    if (r == 0 && question.bad == 0)
+        return trust_pack(remote, id);
+    if (r == 0 && question.good > 0)
+        noted_add(remote, id, -EBADMSG); /* the next round moves what is good */
+    return r;
+}
+
+void remote_ask_again(struct remote *remote)
+{
+    atomic_store(&remote->maintenance->is_asked, true);
+    LOCK_SCOPE(&remote->shared.lock);
+    remote_kick_locked(remote);
+}
+
+static int list_suspect(const struct view_remote_pack *pack, void *arg)
+{
+    struct remote_maintenance *maintenance = arg;
+    if (pack->suspect && maintenance->asking.count < NOTED_MAX)
+        vector_add(&maintenance->asking, pack->pack);
+    return 0;
+}
+
+/* Is it time for a pass? Then its packs are listed. */
+static bool begin_suspect_pass(struct remote *remote)
+{
+    struct remote_maintenance *maintenance = remote->maintenance;
+    int64_t now = clock_monotonic_ns();
+    bool is_asked = atomic_load(&maintenance->is_asked) && now >= maintenance->asked_at;
+    if (!is_asked && now < maintenance->ask_at)
+        return false;
+    atomic_store(&maintenance->is_asked, false);
+    maintenance->asked = 0;
+    maintenance->asking.count = 0;
+    return view_remote_packs(remote->store->view, list_suspect, maintenance) == 0;
+}
+
+static void end_suspect_pass(struct remote_maintenance *maintenance)
+{
+    int64_t now = clock_monotonic_ns();
+    check(maintenance->asked <= maintenance->asking.count);
+    maintenance->asking.count = maintenance->asked = 0;
+    maintenance->ask_pause =
+        maintenance->ask_pause == 0
+            ? ASK_FIRST_NS
+            : (int64_t)min_u64((uint64_t)maintenance->ask_pause * 2, ASK_MAX_NS);
+    maintenance->ask_at = now + maintenance->ask_pause;
+    maintenance->asked_at = now + ASK_AGAIN_NS;
+}
+
+void suspects_tick(struct remote *remote)
+{
+    struct remote_maintenance *maintenance = remote->maintenance;
+    int64_t until = clock_monotonic_ns() + ASK_BUDGET_NS;
+    int r = 0;
+    if (view_remote(remote->store->view).suspect_packs == 0) {
+        atomic_store(&maintenance->is_asked, false);
+        maintenance->asking.count = maintenance->asked = 0;
+        return;
+    }
+    if (maintenance->asked == maintenance->asking.count && !begin_suspect_pass(remote))
+        return;
+    while (r == 0 && maintenance->asked < maintenance->asking.count &&
+           clock_monotonic_ns() < until && !remote_is_stopping(remote))
+        r = ask_suspect_pack(remote, maintenance->asking.at[maintenance->asked++]);
+    if (r < 0 || maintenance->asked == maintenance->asking.count) {
+        end_suspect_pass(maintenance);
+        event_signal(store_progress(remote->store));
+    }
+}

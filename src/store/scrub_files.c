@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The files that lack chunks which no tier gives: one scan of all extents for all of these. */
+#include "base/text.h"
+#include "base/vector.h"
+#include "store/job.h"
+
+#define LINES_MAX 1000u /* files that are named; the rest are counted */
+#define PAGES 1024u     /* extent pages that are looked at under one snapshot */
+
+DEFINE_VECTOR(chunk_prefixes, struct chunk_prefix);
+
+struct lacking {
+    struct store *store;
+    struct job *job;
+    const struct chunk_name *names;
+    size_t count;
+    VECTOR(uint64_t) inos; /* LINES_MAX at most */
+    uint64_t last, files;
+};
+
+static void note_lacking_file(uint64_t ino, size_t chunk, void *arg)
+{
+    struct lacking *lacking = arg;
+    check(chunk < lacking->count);
+    if (ino == lacking->last) /* files come one after the other */
+        return;
+    lacking->last = ino;
+    lacking->files++;
+    if (lacking->inos.count < LINES_MAX)
+        vector_add(&lacking->inos, ino);
+}
+
+static int compare_lacking(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(struct chunk_name));
+}
+
+struct lacking_part {
+    const struct lacking *lacking;
+    const struct chunk_name *first;
+    uint64_t offset, bytes;
+};
+
+static int add_lacking_part(const struct view_extent *part, void *arg)
+{
+    struct lacking_part *sum = arg;
+    const struct extent *e = &part->extent;
+    const struct chunk_name *name =
+        e->kind == EXTENT_CHUNK ? bsearch(&e->chunk, sum->lacking->names, sum->lacking->count,
+                                          sizeof *name, compare_lacking)
+                                : NULL;
+    if (!name)
+        return 0;
+    if (!sum->first)
+        sum->offset = e->offset;
+    sum->first = sum->first ? sum->first : name;
+    sum->bytes += e->length;
+    return 0;
+}
+
+static int say_lacking_file(const struct lacking *lacking, uint64_t ino)
+{
+    struct store *store = lacking->store;
+    struct lacking_part sum = {.lacking = lacking};
+    int r = view_extents(store->view, ino, 0, 0, INT64_MAX, add_lacking_part, &sum);
+    if (r < 0 || !sum.first) /* it changed meanwhile */
+        return r == -ENOENT ? 0 : r;
+    _cleanup_free_ char *path = ns_path(store->ns, ino);
+    job_say(lacking->job,
+            "%s: bytes from %llu on are damaged or missing, %llu in all, and nowhere else", path,
+            (unsigned long long)sum.offset, (unsigned long long)sum.bytes);
+    damage_note(store, ino, sum.first, -ENODATA);
+    return 0;
+}
+
+int scrub_name_files(struct store *store, struct job *job, struct chunk_name *names, size_t count,
+                     uint64_t *ret_files)
+{
+    struct lacking lacking = {.store = store, .job = job, .names = names, .count = count};
+    struct chunk_prefixes prefixes = {0};
+    uint64_t at = 0;
+    int r = count > 0;
+    *ret_files = 0;
+    if (count > 1)
+        qsort(names, count, sizeof *names, compare_lacking);
+    for (size_t i = 0; i < count; i++)
+        memcpy(vector_next(&prefixes), names[i].bytes, sizeof *prefixes.at);
+    while (r == 1)
+        r = job_is_cancelled(job) ? -ECANCELED
+                                  : view_find_users(store->view, prefixes.at, count, &at, PAGES,
+                                                    note_lacking_file, &lacking);
+    for (size_t i = 0; i < lacking.inos.count && r == 0; i++)
+        r = say_lacking_file(&lacking, lacking.inos.at[i]);
+    if (r == 0 && lacking.files > lacking.inos.count)
+        job_say(job, "and %llu more files",
+                (unsigned long long)(lacking.files - lacking.inos.count));
+    *ret_files = lacking.files;
+    vector_free(&prefixes);
+    vector_free(&lacking.inos);
+    return r;
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The part of a scrub that the uploader makes: both objects of each run of the newest head. */
+#include "remote/maintenance.h"
+#include "store/job.h"
+
+int scrub_remote_rows(struct store *store, struct job *job)
+{
+    struct remote *remote = store->remote;
+    uint64_t found = 0, healed = 0, seen = event_count(store_progress(store));
+    if (!remote_can_repair(remote))
+        return 0;
+    remote_scrub_runs(remote);
+    while (!remote_runs_are_scrubbed(remote, &found, &healed) && remote_can_repair(remote))
+        if (!job_await_progress(store, &seen, INT64_MAX))
+            return -ECANCELED;
+    struct job_counts *counts = job_counts_lock(job);
+    counts->found += found;
+    counts->healed += healed;
+    counts->unhealed += found - healed;
+    job_counts_unlock(job);
+    if (found)
+        job_say(job,
+                "remote: %llu objects of runs were missing or damaged, %llu are stored again; the "
+                "log names them",
+                (unsigned long long)found, (unsigned long long)healed);
+    return 0;
+}
