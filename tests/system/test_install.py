@@ -4,6 +4,7 @@ import fcntl
 import functools
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -27,13 +28,15 @@ INSTALLED = {
         "bash-completion/completions/cairn",
         "zsh/site-functions/_cairn",
         "fish/vendor_completions.d/cairn.fish",
+        *("doc/cairnfs/examples/" + os.path.relpath(os.path.join(top, name), ROOT + "/contrib")
+          for top, _, names in os.walk(ROOT + "/contrib") for name in names),
         *("doc/cairnfs/" + name
-          for name in ["README.md", "LICENSE", "CHANGELOG.md", "examples/save.c",
+          for name in ["README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "examples/save.c",
                        *sorted(name for name in os.listdir(ROOT + "/docs") if name.endswith(".md"))]),
     ],
 }
 
-PACKAGE = ["_place.py", *(name for name in os.listdir(ROOT + "/python/cairnfs") if name.endswith(".py"))]
+PACKAGE = ["_place.py", *(name for name in os.listdir(ROOT + "/python/cairnfs") if name.endswith((".py", ".typed")))]
 
 
 class Build:
@@ -85,6 +88,15 @@ def files_below(root):
     return sorted("/" + os.path.relpath(os.path.join(top, name), root) for top, _, names in os.walk(root) for name in names)
 
 
+def dead_links(top):
+    """Links between the pages there that lead nowhere."""
+    pages = [path for path in files_below(top) if path.endswith(".md")]
+    links = [(page, link) for page in pages
+             for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", rig.read_file(top + page).decode())]
+    assert len(links) > 30
+    return [(page, link) for page, link in links if not os.path.exists(os.path.join(os.path.dirname(top + page), link))]
+
+
 @pytest.mark.needs_mount
 def test_install_and_uninstall_below_destdir(build, directory, binary):
     """Exactly the list; modes; links and paths that hold where it will be used; and nothing is left."""
@@ -99,6 +111,9 @@ def test_install_and_uninstall_below_destdir(build, directory, binary):
     for path in build.installed():
         info = os.lstat(top + path)
         assert stat.S_ISLNK(info.st_mode) or info.st_mode & 0o022 == 0, path
+    assert dead_links(top + build.path("datadir", "doc/cairnfs")) == []
+    for script in ("prolog", "epilog"):
+        assert os.access(top + build.path("datadir", "doc/cairnfs/examples/slurm/" + script), os.X_OK)
     unit = rig.read_file(top + build.path("systemdunitdir", "cairnfs@.service")).decode()
     assert (f"ExecStart={cairn} mount -f " in unit and f"EnvironmentFile={build.path('sysconfdir')}cairnfs%f.conf" in unit
             and "@" not in unit.replace("cairnfs@mnt-ckpt", ""))
