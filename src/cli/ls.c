@@ -11,6 +11,7 @@
 #include "cli/json.h"
 #include "cli/source.h"
 #include "daemon/control.h"
+#include "daemon/prefixes.h"
 
 #define DEPTH_MAX 1024u
 
@@ -169,9 +170,39 @@ static void ls_list_directory(struct listing *l, const char *path, uint64_t ino,
     source_list_done(&list);
 }
 
+static void ls_give_remote(const char *address, void *arg)
+{
+    struct listing *l = arg;
+    l->began = true;
+    if (l->entries) {
+        cJSON *entry = cJSON_CreateObject();
+        (void)cJSON_AddStringToObject(entry, "remote", address);
+        (void)cJSON_AddItemToArray(l->entries, entry);
+        return;
+    }
+    ls_print_name(l, address);
+    (void)putchar('\n');
+}
+
+/* Lists the remotes below an address that is none itself, e.g. of a whole bucket. False: there are
+ * none, or the operand names a path in a remote. */
+static bool ls_list_remotes(struct listing *l, const char *text)
+{
+    bool began = l->began;
+    bool is_remote = strncmp(text, "s3://", 5) == 0 || strncmp(text, "dir:", 4) == 0;
+    if (!is_remote || strchr(text + strcspn(text, ":") + 1, ':'))
+        return false;
+    l->began = false;
+    bool found = prefixes_find(text, &l->options, ls_give_remote, l) == 0 && l->began;
+    l->began = l->began || began;
+    return found;
+}
+
 static int ls_list_operand(struct listing *l, const char *text)
 {
     struct source_node node;
+    if (ls_list_remotes(l, text))
+        return CLI_OK;
     int code = source_open(l->command, &l->options, text, &l->source, &node);
     if (code == CLI_OK && S_ISDIR(node.inode.attrs.mode)) {
         ls_list_directory(l, node.path, node.ino, 0);
@@ -221,7 +252,8 @@ static const struct flag flags[] = {
 const struct command ls_command = {
     .name = "ls",
     .summary = "list files in a remote, or in a store that is not mounted",
-    .description = "In a remote, the newest published state is listed.",
+    .description = "In a remote, the newest published state is listed. For an address that is no "
+                   "remote, such as a bucket, the remotes below it are listed.",
     .flags = flags,
     .operands =
         (const struct operand[]){

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/io.h"
+#include "daemon/prefixes.h"
 #include "daemon/remote_tier.h"
 #include "daemon/store_directory.h"
 
@@ -59,6 +60,17 @@ static int offline_remove_one(const char *path, const struct stat *st, int type,
     (void)type;
     (void)at;
     return remove(path);
+}
+
+/* Says which remotes there are, where the address leads to none. */
+static void add_other_prefixes(const char *source, const struct mount_options *options, char **text)
+{
+    _cleanup_free_ char *others = prefixes_beside(source, options);
+    char *whole = others && *text ? xasprintf("%s; there are: %s", *text, others) : NULL;
+    if (!whole)
+        return;
+    free(*text);
+    *text = whole;
 }
 
 static int open_offline_remote(struct offline *o, const char *source,
@@ -128,6 +140,8 @@ int offline_open(const char *source, const struct mount_options *options, struct
     int r = is_remote_source(source) ? open_offline_remote(o, source, options, ret_text)
                                      : offline_open_store(o, source, ret_holder, ret_text);
     if (r < 0) {
+        if (r == -ENOENT && is_remote_source(source))
+            add_other_prefixes(source, options, ret_text);
         if (r != -EBUSY && !*ret_text)
             *ret_text = xasprintf("cannot open %s: %s", source, strerror(-r));
         offline_close(o);

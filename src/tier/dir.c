@@ -66,14 +66,15 @@ static void op_begin(struct op *op, struct dir *d, const char *name, const char 
 static void note_error(struct op *op, int error)
 {
     struct dir *d = op->dir;
-    const char *advice = error == -EACCES || error == -EPERM
-                             ? "; the daemon's user must own the directory, or mount with -o ro to "
-                               "read"
-                         : error == -EROFS ? "; mount with -o ro to read"
-                         : error == -ESTALE || error == -EREMOTEIO || error == -ENODEV
-                             ? "; it was removed, emptied, moved or replaced under the mount: put "
-                               "it back, or unmount and mount again"
-                             : "";
+    const char *advice =
+        error == -EACCES ? "; the daemon's user must own the directory, or mount with -o ro to read"
+        : error == -EPERM ? "; another user made the directory, where anyone may write: give one "
+                            "of your own, or mount with -o ro to read"
+        : error == -EROFS ? "; mount with -o ro to read"
+        : error == -ESTALE || error == -EREMOTEIO || error == -ENODEV
+            ? "; it was removed, emptied, moved or replaced under the mount: put "
+              "it back, or unmount and mount again"
+            : "";
     LOCK_SCOPE(&d->locked.lock);
     (void)snprintf(d->locked.error, sizeof d->locked.error, "%s %s/%s: %s%s", op->name, d->path,
                    op->object, strerror(-error), advice);
@@ -528,7 +529,10 @@ int dir_tier_open(const struct dir_options *options, struct tier **ret_tier, cha
         r = 0;
     }
     if (r < 0) {
-        *ret_error = xasprintf("directory %s: %s", d->path, strerror(-r));
+        *ret_error = xasprintf("directory %s: %s%s", d->path, strerror(-r),
+                               r == -EPERM ? "; another user made it, where anyone may write: give "
+                                             "one of your own"
+                                           : "");
         dir_close(&d->tier);
         return r;
     }

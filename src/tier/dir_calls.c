@@ -56,6 +56,24 @@ static int do_resolve(const char *path, struct dir_answer *answer, char *out)
     return r < 0 ? r : dir_answer_with_text(answer, out, whole);
 }
 
+/* Where anyone may write, another user may have made a directory under our name, and reads and
+ * replaces what is put there. `in`: the directory that it lies in. */
+static int check_maker(int fd, int in)
+{
+    struct stat st, above;
+    if (fstat(fd, &st) < 0 || fstat(in, &above) < 0)
+        return -errno;
+    bool is_trusted = st.st_uid == geteuid() || st.st_uid == 0;
+    return !is_trusted && above.st_mode & S_IWOTH ? -EPERM : 0;
+}
+
+/* A parent that cannot be opened is not open to all. */
+static int check_maker_of_root(int fd)
+{
+    _cleanup_close_ int parent = openat(fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return parent < 0 ? 0 : check_maker(fd, parent);
+}
+
 static int open_root(const char *path, bool read_only, bool may_make)
 {
     bool made = may_make && mkdir(path, 0700) == 0;
@@ -65,6 +83,8 @@ static int open_root(const char *path, bool read_only, bool may_make)
     if (fd < 0)
         return -errno;
     int r = !read_only && faccessat(fd, ".", W_OK | X_OK, AT_EACCESS) < 0 ? -errno : 0;
+    if (r == 0 && !read_only)
+        r = check_maker_of_root(fd);
     if (r == 0 && may_make)
         r = sync_parent(path);
     if (r < 0)
@@ -199,6 +219,9 @@ static int enter_directory(struct dir_talk *talk, const char **name, int *ret_ow
     *ret_own = dir_calls_open_directory(talk->at, directory);
     if (*ret_own < 0)
         return *ret_own;
+    int r = atomic_load(&talk->root->read_only) ? 0 : check_maker(*ret_own, talk->at);
+    if (r < 0)
+        return r;
     talk->at = *ret_own;
     *name = slash + 1;
     return 0;

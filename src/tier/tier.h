@@ -81,6 +81,11 @@ struct tier_ops {
     int (*list)(struct tier *tier, const char *directory, const char *after,
                 int (*fn)(const struct tier_object *object, void *arg), void *arg);
 
+    /* Gives the names right below a directory ("": of all), which do not include it; those of
+     * directories end in '/'. NULL: not available. */
+    int (*list_level)(struct tier *tier, const char *directory,
+                      int (*fn)(const struct tier_object *object, void *arg), void *arg);
+
     /* Gone already is no error. The room is free on return; the name's removal is durable after
      * sync(). */
     int (*remove)(struct tier *tier, const char *object);

@@ -425,6 +425,20 @@ def test_daemons_that_die_one_after_the_other_end_the_mount(kept):
     kept.umount()
 
 
+def test_deaths_of_different_causes_do_not_end_the_mount(kept):
+    """Only those of one cause say that the next daemon would die, too."""
+    kept.mount(crash_window="1h")
+    path = os.path.join(kept.mnt, "file")
+    rig.write_file(path, b"kept")
+    last = None
+    for at in range(8):
+        last = rig.poll(lambda: kept.daemon() not in (None, last) and kept.daemon(), 20, "the next daemon")
+        os.kill(last, (signal.SIGKILL, signal.SIGTRAP)[at % 2])
+    assert rig.read_file(path) == b"kept"
+    assert kept.successor()["deaths"] == 8
+    kept.umount()
+
+
 def test_umount_during_the_pause_carries_all_to_nvme(kept):
     kept.mount()
     rig.write_file(os.path.join(kept.mnt, "file"), rig.seeded_bytes(2, 8 * MIB))

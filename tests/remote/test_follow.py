@@ -508,3 +508,36 @@ def test_a_newer_version_publishes(on_remote, directory):
     writer.remote.put("cairn", info)
     catch_up(writer, follower)
     same_trees(writer.mnt, follower.mnt)
+
+
+def head_features(head):
+    return struct.unpack_from("<I", head, 84)[0]
+
+
+@pytest.mark.timeout(240)
+def test_a_head_says_what_its_reader_must_know(on_remote, directory):
+    """By itself: the marker may be an older copy, or read a moment before."""
+    writer = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), reduce="off", **SMALL).mount()
+    rig.write_file(os.path.join(writer.mnt, "a"), b"of this version")
+    writer.wait_remote()
+    newest = writer.remote.heads()[max(writer.remote.heads())]
+    assert head_features(newest) == 0 and newest[8] == 1, "0.2.0 reads it"
+    writer.umount()
+    writer.mount(reduce="dense")
+    rig.write_file(os.path.join(writer.mnt, "b"), b"maybe dense")
+    writer.wait_remote()
+    follower = writer.fresh(**FOLLOW).mount()
+    newest = max(writer.remote.heads())
+    head = writer.remote.heads()[newest]
+    assert head_features(head) == features(writer.remote.get("cairn")) != 0 and head[8] == 2
+    writer.umount()
+    unknown = bytearray(head)
+    struct.pack_into("<Q", unknown, 16, newest + 1)
+    struct.pack_into("<I", unknown, 84, head_features(head) | 1 << 30)
+    struct.pack_into("<I", unknown, len(unknown) - 4, zlib.crc32(unknown[:-4]))
+    writer.remote.put(f"heads/{newest + 1:016x}", bytes(unknown))
+    rig.poll(lambda: "newer version of CairnFS" in follower.remote_status().get("error", ""), 30, "the error")
+    assert "incompat bit 30" in follower.remote_status()["error"] and sorted(os.listdir(follower.mnt)) == ["a", "b"]
+    done = writer.cairn("ls", writer.remote.spec("/"))
+    assert done.returncode == 1 and "newer version of CairnFS" in done.stderr, done
+    follower.umount()

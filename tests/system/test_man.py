@@ -24,7 +24,7 @@ PLACES = {
     "batch header": ("segment.bin", 128),
     "prefix info": ("prefix-info.bin", 0),
     "lease": ("lease.bin", 0),
-    "head": ("head.bin", 0),
+    "head": ("head-encodings.bin", 0),
     "run header": ("run.bin", 0),
     "run trailer": ("run.bin", -64),
 }

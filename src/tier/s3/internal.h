@@ -110,5 +110,8 @@ CAIRN_MUST_CHECK int s3_crc32_from(struct tier_source *source, char **ret_text);
 
 int s3_list(struct tier *tier, const char *directory, const char *after,
             int (*fn)(const struct tier_object *object, void *arg), void *arg);
+CAIRN_MUST_CHECK int s3_list_level(struct tier *tier, const char *directory,
+                                   int (*fn)(const struct tier_object *object, void *arg),
+                                   void *arg);
 int s3_remove(struct tier *tier, const char *object);
 int s3_remove_many(struct tier *tier, const char *const *objects, size_t count);

@@ -64,11 +64,11 @@ static int list_on_element(const char *path, const char *value, void *arg)
         return -EPROTO;
     path += sizeof root - 1;
     page->is_list = true;
-    if (strcmp(path, "/Contents") == 0)
+    if (strcmp(path, "/Contents") == 0 || strcmp(path, "/CommonPrefixes") == 0)
         return end_object(page);
     if (strcmp(path, "/Contents/Size") == 0)
         return list_read_length(page, value);
-    if (strcmp(path, "/Contents/Key") == 0)
+    if (strcmp(path, "/Contents/Key") == 0 || strcmp(path, "/CommonPrefixes/Prefix") == 0)
         replace_text(&page->next.key, value);
     else if (strcmp(path, "/Contents/LastModified") == 0 &&
              s3_time_parse(value, &page->next.modified_ns) < 0)
@@ -107,6 +107,7 @@ struct walk {
     char *key_prefix; /* of all keys: prefix and directory, '/' at its end */
     size_t own_len;   /* of the prefix in it, '/' included */
     char *last;       /* name of the last object of the pages before; NULL: none */
+    bool is_level;    /* what lies deeper is given as one name, with '/' at its end */
     int (*fn)(const struct tier_object *object, void *arg);
     void *arg;
 };
@@ -127,6 +128,8 @@ static char *make_query(const struct walk *w, const char *token)
     const char *after = w->last ? w->last : w->after;
     (void)fputs("list-type=2&encoding-type=url&max-keys=1000", out);
     add_param(out, "prefix", w->key_prefix);
+    if (w->is_level)
+        add_param(out, "delimiter", "/");
     if (token) {
         add_param(out, "continuation-token", token);
     } else if (after) {
@@ -168,6 +171,8 @@ static int list_give_object(struct walk *w, struct found *found, bool is_encoded
         return -EPROTO;
     }
     struct tier_object object = {found->key + w->own_len, found->len, found->modified_ns};
+    if (w->is_level) /* objects and what lies deeper are two lists */
+        return *object.name ? w->fn(&object, w->arg) : 0;
     if (w->last && strcmp(object.name, w->last) <= 0) {
         s3_set_error(w->s3, "GET", w->directory, "the list is out of order at %s", object.name);
         return -EPROTO;
@@ -221,6 +226,21 @@ static int list_walk_pages(struct walk *w)
             return -EPROTO;
         }
     }
+}
+
+/* Gives the first page only if the server has no tokens: the name to go on behind is not known. */
+int s3_list_level(struct tier *tier, const char *directory,
+                  int (*fn)(const struct tier_object *object, void *arg), void *arg)
+{
+    struct s3 *s3 = s3_of(tier);
+    const char *prefix = s3->place.prefix;
+    struct walk w = {.s3 = s3, .directory = directory, .fn = fn, .arg = arg, .is_level = true};
+    const char *between = *prefix && *directory ? "/" : "", *end = *prefix || *directory ? "/" : "";
+    w.key_prefix = xasprintf("%s%s%s%s", prefix, between, directory, end);
+    w.own_len = strlen(w.key_prefix);
+    int r = list_walk_pages(&w);
+    free(w.key_prefix);
+    return r < 0 ? r : 0;
 }
 
 int s3_list(struct tier *tier, const char *directory, const char *after,

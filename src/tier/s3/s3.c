@@ -185,6 +185,7 @@ static const struct tier_ops s3_ops = {
     .get_range = s3_get_range,
     .stat = s3_stat,
     .list = s3_list,
+    .list_level = s3_list_level,
     .remove = s3_remove,
     .sync = s3_sync,
     .remove_many = s3_remove_many,

@@ -22,6 +22,7 @@ struct node {
     int dies_before, dies_after; /* the process ends there */
     void (*before_put)(void *);  /* once, before the next head */
     bool is_away;
+    int wrong_answers; /* to come, of reads of heads: the first head comes instead */
 };
 
 static struct node *node_of; /* the one whose tier has the hooks */
@@ -56,6 +57,26 @@ static int hooked_list(struct tier *tier, const char *directory, const char *aft
     return node_of->is_away ? -ETIMEDOUT : node_of->real->list(tier, directory, after, fn, arg);
 }
 
+/* Which object is read where this one is asked for. */
+static const char *asked_for(const char *object)
+{
+    bool is_wrong = node_of->wrong_answers > 0 && strncmp(object, "heads/", 6) == 0;
+    return is_wrong ? "heads/0000000000000001" : object;
+}
+
+static int hooked_stat(struct tier *tier, const char *object, uint64_t *ret_len)
+{
+    return node_of->real->stat(tier, asked_for(object), ret_len);
+}
+
+static int hooked_get_range(struct tier *tier, const char *object, uint64_t offset, void *buf,
+                            size_t len)
+{
+    const char *instead = asked_for(object);
+    node_of->wrong_answers -= instead != object;
+    return node_of->real->get_range(tier, instead, offset, buf, len);
+}
+
 static void choose(struct node *node, bool hooked)
 {
     char *text = NULL;
@@ -75,6 +96,8 @@ static void choose(struct node *node, bool hooked)
     node->ops = *node->real;
     node->ops.put_new = hooked_put_new;
     node->ops.list = hooked_list;
+    node->ops.stat = hooked_stat;
+    node->ops.get_range = hooked_get_range;
     options->tier->ops = &node->ops;
 }
 
@@ -175,6 +198,27 @@ Test(takeover, whose_answer_was_lost_is_of_the_others_state, .timeout = 600)
     fixture_expect(&b.fixture, "stray", 3, MIB);
     fixture_close(&b.fixture);
     expect_only_as(&a, &b);
+}
+
+/* The answer to a head's creation is lost, and then another head comes back in its place. */
+Test(takeover, is_not_seen_where_an_answer_was_wrong, .timeout = 600)
+{
+    struct node a;
+    prepare(&a);
+    choose(&a, true);
+    fixture_open(&a.fixture);
+    publish(&a, "both", 1);
+    static const char *const names[] = {"1", "2", "3"};
+    for (int i = 0; i < (int)ARRAY_LEN(names); i++) {
+        a.wrong_answers = 1 + 4 * i;
+        a.answer_lost = a.puts + 1;
+        publish(&a, names[i], 3 + (unsigned)i);
+        expect_i64(a.wrong_answers, 0);
+        cr_expect_neq(state_of(&a.fixture), REMOTE_FENCED);
+    }
+    publish(&a, "newer", 2);
+    fixture_close(&a.fixture);
+    expect_only_as(&a, NULL);
 }
 
 /* With nothing of its own, the store goes on from there the next time. */

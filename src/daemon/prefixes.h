@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Finds the remotes in a bucket or below a directory, by their markers. One thread; blocks. */
+#pragma once
+
+#include "daemon/options.h"
+
+/* Calls `fn` with the address of each remote below `source` ("s3://BUCKET/PREFIX", "dir:/PATH"), at
+ * most 4 levels deep, in no order. Returns 1 if `source` itself is one, which is not searched; else
+ * 0, or -errno where it cannot be listed. */
+CAIRN_MUST_CHECK int prefixes_find(const char *source, const struct mount_options *options,
+                                   void (*fn)(const char *address, void *arg), void *arg);
+
+/* "there are A, B in C": of remotes that `source` may have meant; NULL: none. Caller frees. */
+char *prefixes_beside(const char *source, const struct mount_options *options);
