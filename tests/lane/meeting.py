@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two ranks under cairnfs.run with CAIRN_LAZY=1: each saves its shard by torch.save, the ranks meet, rank 0 writes a marker and looks
-whether the shard of rank 1 has its name. A line of JSON a way: {"way": ..., "there": true}.
+whether the shard of rank 1 has its name. A line of JSON a way: {"way": ..., "there": true}; of rank 1 whether its save was under way.
 
 meeting.py DIRECTORY WAY ACT [kill]: of WAY and ACT "all" is each of WAYS, and of ACTS. kill: rank 0 kills rank 1 and itself when the marker
 is there. dies: rank 1 kills itself when they have met."""
@@ -18,6 +18,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch.distributed.distributed_c10d import barrier as imported_barrier
+
+from cairnfs import _process
 
 libc = ctypes.CDLL(None, use_errno=True)
 DIRECTORY = sys.argv[1]
@@ -198,6 +200,10 @@ class Shard:
         self.weight.grad = None
 
 
+def say(**what):
+    print(json.dumps(what), flush=True)
+
+
 def is_there(path):
     return libc.access(path.encode(), 0) == 0
 
@@ -214,6 +220,7 @@ def meet(shard, way, act, kill):
     if RANK and "dies" in sys.argv:
         libc.kill(os.getpid(), signal.SIGKILL)
     if RANK:
+        say(way=way, act=act, lazy=bool(_process.current().pending))
         return
     ACTS[act](marker)
     while not is_there(marker):
@@ -222,7 +229,7 @@ def meet(shard, way, act, kill):
     if kill:
         libc.kill(int(os.environ["OTHER"]), signal.SIGKILL)
         libc.kill(os.getpid(), signal.SIGKILL)
-    print(json.dumps({"way": way, "act": act, "there": there}), flush=True)
+    say(way=way, act=act, there=there)
 
 
 def main():

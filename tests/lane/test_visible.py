@@ -248,7 +248,8 @@ class Job:
                          "ELSEWHERE": elsewhere}
 
     def run(self, *arguments):
-        """[(way, act)] after which the shard of rank 1 was missing, all of them, and the codes of the ranks."""
+        """[(way, act)] after which the shard of rank 1 was missing, all of them, and the codes of the ranks. `lazy`: those that rank 1 met
+        while its save was under way."""
         with socket.socket() as sock:
             sock.bind(("127.0.0.1", 0))
             port = str(sock.getsockname()[1])
@@ -256,8 +257,10 @@ class Job:
         ranks = [subprocess.Popen(command, env={**self.programs, "RANK": str(rank), "MASTER_PORT": port}, stdout=subprocess.PIPE, text=True)
                  for rank in (0, 1)]
         try:
-            lines = [json.loads(line) for line in ranks[0].communicate(timeout=250)[0].splitlines() if line.startswith("{")]
+            lines, others = ([json.loads(line) for line in rank.communicate(timeout=250)[0].splitlines() if line.startswith("{")]
+                             for rank in ranks)
             codes = [rank.wait(30) for rank in ranks]
+            self.lazy = [line["way"] for line in others if line["lazy"]]
         finally:
             for rank in ranks:
                 rank.kill()
@@ -282,6 +285,7 @@ def test_every_way_to_meet(job):
     missing, found, codes = job.run("all", "open")
     assert codes == [0, 0] and len(found) == WAYS
     assert not missing
+    assert set(job.lazy) >= {"all_reduce", "all_reduce, large", "all_gather", "gather_object", "gradients", "send"}, "they waited for names"
 
 
 @pytest.mark.timeout(300)
