@@ -119,7 +119,7 @@ def extent(tensor):
 
 def longest_operation(guards):
     """Seconds that are plenty for one operation on any of these tensors, on a busy machine, too."""
-    return max((0.1 + size * 2e-9 for _, _, size, tensors in guards if tensors), default=0.0)
+    return max((0.25 + size * 2e-9 for _, _, size, tensors in guards if tensors), default=0.0)
 
 
 def guards_of(storages, known):
