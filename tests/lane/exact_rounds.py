@@ -26,7 +26,7 @@ import cairnfs
 from cairnfs import _process, _track
 
 SHAPES = ((300, 1000), (128, 256), (700, 700), (64, 512))
-WAIT_MS = 2000  # plenty for the first write of a copy
+WAIT_MS = 20_000  # plenty for the first writes of a copy
 
 
 # --- kinds of parameters: each gives (what the save holds, the tensors that are changed, ways to change them besides OPERATIONS) ---
@@ -371,10 +371,11 @@ class Round:
     def run(self):
         """(was the copy held, what the save failed with)."""
         before = [leaf.clone() for leaf in leaves(self.state)]
+        storages = {leaf.untyped_storage()._cdata for leaf in leaves(self.state) if leaf.untyped_storage().nbytes() >= _track.SMALL}
         ways = self.ways_to_change()
-        HOLD.hold_after(self.dice.randrange(len(before) + 2))
+        HOLD.hold_after(self.dice.randrange(len(storages)))  # each is one write at least
         save = self.begin()
-        held = HOLD.hold_wait(WAIT_MS if len(before) > 2 else 50)
+        held = HOLD.hold_wait(WAIT_MS)
         release = threading.Timer(0.005, lambda: HOLD.hold_after(-1))
         for name, function, _ in ways:
             if name in WAIT and not release.ident:
