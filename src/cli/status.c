@@ -266,6 +266,12 @@ static void status_print_remote(const cJSON *remote)
                      json_bytes(remote, "uploaded_bytes_total").text,
                      json_bytes(remote, "fetched_bytes_total").text,
                      json_number(remote, "requests_total"), json_number(remote, "retries_total"));
+    if (json_part(remote, "get_requests_total"))
+        status_print_row(
+            "  requests", "%.0f put, %.0f get, %.0f list, %.0f head, %.0f delete",
+            json_number(remote, "put_requests_total"), json_number(remote, "get_requests_total"),
+            json_number(remote, "list_requests_total"), json_number(remote, "head_requests_total"),
+            json_number(remote, "delete_requests_total"));
     /* Without encodings of its own the remote has those of NVMe. */
     if (json_number(json_part(remote, "reduction"), "cpu_s") > 0)
         print_reduction(json_part(remote, "reduction"), "  sent chunks");

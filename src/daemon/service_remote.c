@@ -392,7 +392,13 @@ void remote_side_add_status(struct service *service, cJSON *status)
                    {"uploaded_bytes_total", s.uploaded_bytes_total},
                    {"reduced_bytes_total", service_reduced_bytes(&s.encoded)},
                    {"fetched_bytes_total", s.fetched_bytes_total},
+                   {"received_bytes_total", s.received_bytes_total},
                    {"requests_total", s.requests_total},
+                   {"put_requests_total", s.put_total},
+                   {"get_requests_total", s.get_total},
+                   {"list_requests_total", s.list_total},
+                   {"head_requests_total", s.head_total},
+                   {"delete_requests_total", s.delete_total},
                    {"retries_total", s.retries_total},
                    {"errors", s.errors}};
     (void)cJSON_AddStringToObject(remote, "name", s.name);

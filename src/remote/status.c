@@ -81,6 +81,12 @@ void store_remote_status(struct store *store, struct remote_status *ret)
     ret->held_bytes = view.held_bytes;
     ret->requests_total = traffic.requests;
     ret->retries_total = traffic.retries;
+    ret->put_total = traffic.by_kind[TIER_PUT];
+    ret->get_total = traffic.by_kind[TIER_GET];
+    ret->list_total = traffic.by_kind[TIER_LIST];
+    ret->head_total = traffic.by_kind[TIER_HEAD];
+    ret->delete_total = traffic.by_kind[TIER_DELETE];
+    ret->received_bytes_total = traffic.received_bytes;
     ret->uploaded_bytes_total = atomic_load(&remote->uploaded_total);
     ret->fetched_bytes_total = atomic_load(&remote->fetched_total);
     ret->encoded = encode_counts(&remote->encoded);

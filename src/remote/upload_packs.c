@@ -34,7 +34,7 @@ static bool may_pass(int error)
 static uint64_t sender_memory(const struct remote *remote)
 {
     uint64_t pack =
-        PACK_BUFFER_LEN + 2 * CHUNK_SIZE_MAX + PACK_ENTRIES_MAX * sizeof(struct chunk_entry);
+        PACK_BUFFER_LEN + 3 * CHUNK_SIZE_MAX + PACK_ENTRIES_MAX * sizeof(struct chunk_entry);
     bool has_bases = remote->store->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE;
     return pack + (has_bases ? 2 * CHUNK_REFS_MAX * CHUNK_SIZE_MAX : 0) +
            (remote->dense ? DENSE_WORK_BYTES : 0);
@@ -52,7 +52,8 @@ struct sending {
     struct upload *up;
     uint64_t id, data_len;
     uint8_t *buffer, *stored, *raw;
-    struct dense_work *dense; /* NULL: chunks are sent as they are read */
+    struct remote_window window; /* is_relocating */
+    struct dense_work *dense;    /* NULL: chunks are sent as they are read */
     struct chunk_entry *entries;
     uint32_t count;
 };
@@ -144,7 +145,7 @@ static int upload_packs_read_chunk(struct sending *s, const struct chunk_entry *
     struct store *store = s->up->remote->store;
     bool is_relocating = s->up->is_relocating;
     *entry = *pending;
-    int r = is_relocating ? upload_read_again(store, entry, s->stored, s->raw)
+    int r = is_relocating ? upload_read_again(store, entry, s->stored, s->raw, &s->window)
                           : upload_read_chunk(store, entry, s->stored, s->raw);
     if (r < 0 && upload_packs_is_final(r) && rescue_pending(s, pending, entry)) {
         (void)heal_give(store, &entry->name, s->raw, entry->raw_len);
@@ -225,6 +226,7 @@ static void send_job(void *arg)
     s.buffer = xmalloc_large(PACK_BUFFER_LEN);
     s.stored = xmalloc(CHUNK_SIZE_MAX);
     s.raw = xmalloc(CHUNK_SIZE_MAX);
+    s.window.bytes = up->is_relocating ? xmalloc(CHUNK_SIZE_MAX) : NULL;
     s.entries = xcalloc(PACK_ENTRIES_MAX, sizeof *s.entries);
     s.dense = dense_work_new(up);
     int r = 0;
@@ -241,6 +243,7 @@ static void send_job(void *arg)
     free(s.buffer);
     free(s.stored);
     free(s.raw);
+    free(s.window.bytes);
     free(s.entries);
     dense_work_free(s.dense);
 }

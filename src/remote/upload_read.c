@@ -52,16 +52,58 @@ static int upload_read_local(struct store *store, struct chunk_entry *entry, uin
 
 /* -ENOENT: it has no place there. What the remote could not give without NVMe, since it lacks a
  * base, is not stored there as it is. */
+/* Most of it is needed, so what follows a chunk is worth the bytes. */
+static uint64_t window_at(struct store *store, const struct chunk_entry *entry)
+{
+    struct view_remote_pack pack;
+    if (view_remote_pack(store->view, entry->pack, &pack) < 0 ||
+        pack.live_bytes < pack.length / 2 || entry->offset + entry->stored_len > pack.length)
+        return entry->stored_len;
+    return min_u64(pack.length - entry->offset, CHUNK_SIZE_MAX);
+}
+
+static bool window_has(const struct remote_window *window, const struct chunk_entry *entry)
+{
+    return window->length > 0 && window->pack == entry->pack && entry->offset >= window->offset &&
+           entry->offset + entry->stored_len <= window->offset + window->length;
+}
+
+/* One request for the chunk, and for its neighbours where there is a window for them. */
+static int read_through_window(struct store *store, const struct chunk_entry *entry,
+                               uint8_t *stored, uint8_t *raw, struct remote_window *window)
+{
+    if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX ||
+        entry->stored_len > CHUNK_SIZE_MAX)
+        return -EUCLEAN;
+    if (!window_has(window, entry)) {
+        uint64_t length = window_at(store, entry);
+        window->length = 0;
+        int r = remote_get(store->remote, entry->pack, entry->offset, window->bytes, length);
+        if (r < 0)
+            return r;
+        window->pack = entry->pack;
+        window->offset = entry->offset;
+        window->length = length;
+    }
+    check(window_has(window, entry));
+    memcpy(stored, window->bytes + (entry->offset - window->offset), entry->stored_len);
+    return upload_check_chunk(store, entry, stored, raw);
+}
+
 static int read_remote(struct store *store, struct chunk_entry *entry, uint8_t *stored,
-                       uint8_t *raw)
+                       uint8_t *raw, struct remote_window *window)
 {
     struct chunk_entry remote;
     struct chunk_name lacks;
     bool published;
     int r =
         store->remote ? view_remote_chunk(store->view, &entry->name, &remote, &published) : -ENOENT;
-    if (r == 0)
+    if (r == 0 && window)
+        r = read_through_window(store, &remote, stored, raw, window);
+    else if (r == 0) {
         r = read_place(store, store->remote->tier, &remote, stored, raw);
+        atomic_fetch_add(&store->remote->fetched_total, r == 0 ? remote.stored_len : 0);
+    }
     if (r == 0)
         *entry = remote;
     if (r == 0 && entry->ref_count > 0 &&
@@ -85,18 +127,19 @@ int upload_read_chunk(struct store *store, struct chunk_entry *entry, uint8_t *s
     if (r == -EIO) /* of NVMe: it is damage, not a server that is away for a while */
         r = -EBADMSG;
     if (r < 0) {
-        int remote = read_remote(store, entry, stored, raw);
+        int remote = read_remote(store, entry, stored, raw, NULL);
         r = remote == -ENOENT ? r : remote;
     }
     return r;
 }
 
-int upload_read_again(struct store *store, struct chunk_entry *entry, uint8_t *stored, uint8_t *raw)
+int upload_read_again(struct store *store, struct chunk_entry *entry, uint8_t *stored, uint8_t *raw,
+                      struct remote_window *window)
 {
     struct chunk_entry remote;
     if (view_remote_place(store->view, &entry->name, &remote) == 0 && remote.ref_count > 0 &&
         !remote_is_bad_pack(store->remote, remote.pack)) {
-        int r = read_remote(store, entry, stored, raw);
+        int r = read_remote(store, entry, stored, raw, window);
         if (r == 0 || r == -ECANCELED)
             return r;
     }

@@ -80,10 +80,21 @@ static void note_error(struct op *op, int error)
                    op->object, strerror(-error), advice);
 }
 
-static void count_request(struct dir *d, int r, bool again)
+static enum tier_request request_of_op(const char *name)
+{
+    static const char *const names[TIER_REQUESTS] = {"put", "get", "list", "stat", "remove"};
+    unsigned kind = 0;
+    while (kind < TIER_REQUESTS && strcmp(names[kind], name) != 0)
+        kind++;
+    return kind;
+}
+
+static void count_request(struct dir *d, enum tier_request kind, int r, bool again)
 {
     LOCK_SCOPE(&d->locked.lock);
     d->locked.traffic.requests++;
+    if (kind < TIER_REQUESTS)
+        d->locked.traffic.by_kind[kind]++;
     d->locked.traffic.retries += again;
     d->locked.traffic.failures +=
         r < 0 && !again && r != -ENOENT && r != -EEXIST && r != -ECANCELED;
@@ -115,7 +126,7 @@ static bool op_again(struct op *op, int *r)
         again = waited == 0;
         *r = waited == -ECANCELED ? waited : *r;
     }
-    count_request(d, *r, again);
+    count_request(d, request_of_op(op->name), *r, again);
     if (again && *r == -ESTALE)
         dir_client_reopen(d->client);
     else if (*r == -ESTALE)

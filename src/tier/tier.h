@@ -38,8 +38,11 @@ struct tier_object {
     int64_t modified_ns; /* by the medium's clock, ns since 1970; 0 where it is not kept */
 };
 
+enum tier_request { TIER_PUT, TIER_GET, TIER_LIST, TIER_HEAD, TIER_DELETE, TIER_REQUESTS };
+
 struct tier_traffic {
     uint64_t requests, retries, failures;
+    uint64_t by_kind[TIER_REQUESTS];     /* of the requests; some are of none */
     uint64_t sent_bytes, received_bytes; /* of objects' content */
 };
 

@@ -323,3 +323,20 @@ def test_objects_that_come_and_go(on_remote, directory, rng, full, piece):
     for _ in range(120 if full else 30):
         campaign.step()
     campaign.end()
+
+
+def test_requests_are_counted_by_kind(node, rng):
+    """What a provider charges for: puts, gets, lists, heads and deletions, and all bytes that were read."""
+    save_there(node, "file", 3 * rig.MIB, rng)
+    before = node.remote_status()
+    assert outcome(node.mnt, "file", rig.read_file(os.path.join(node.mnt, "file")))
+    publish_more(node, "more")
+    os.unlink(os.path.join(node.mnt, "file"))
+    for number in range(3):
+        publish_more(node, f"more{number}")
+    status = node.remote_status()
+    grown = {kind: status[f"{kind}_requests_total"] - before[f"{kind}_requests_total"] for kind in ("put", "get", "list", "delete")}
+    assert grown["put"] >= 12 and grown["list"] >= 4 and grown["delete"] > 0 and grown["get"] > 0, grown
+    assert sum(status[f"{kind}_requests_total"] for kind in ("put", "get", "list", "head", "delete")) <= status["requests_total"]
+    assert status["received_bytes_total"] - before["received_bytes_total"] >= 3 * rig.MIB
+    assert "put," in node.cairn("status", node.mnt).stdout

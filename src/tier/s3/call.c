@@ -238,12 +238,22 @@ static int attempt_call(struct call *c, int *ret_result)
  * counts. One that is far behind says that their clock was set, or ours runs fast. */
 #define DATE_TOLERANCE_NS (3ll * 1000000000)
 
+/* Deleting many objects is a POST. */
+static enum tier_request request_kind(const struct s3_request *q)
+{
+    return strcmp(q->method, "PUT") == 0    ? TIER_PUT
+           : strcmp(q->method, "HEAD") == 0 ? TIER_HEAD
+           : strcmp(q->method, "GET") == 0  ? (q->object ? TIER_GET : TIER_LIST)
+                                            : TIER_DELETE;
+}
+
 static void learn_date(struct call *c)
 {
     struct s3 *s3 = c->s3;
     const struct http_response *r = c->response;
     LOCK_SCOPE(&s3->locked.lock);
     s3->locked.traffic.requests++;
+    s3->locked.traffic.by_kind[request_kind(c->request)]++;
     if (r->date_ns == 0)
         return;
     int64_t offset = r->date_ns - r->date_at_ns;
