@@ -302,7 +302,8 @@ int remote_attach(struct remote *remote, may_fn *may, char **ret_text)
     const char *what = r == -EPROTONOSUPPORT            ? newer
                        : r != -EUCLEAN && r != -EBADMSG ? strerror(-r)
                        : remote->has_prefix
-                           ? "its newest head is damaged"
+                           ? "its newest head is damaged; 'cairn ls', 'cairn cp' and a mount with "
+                             "-o ro show the one before; with --rollback a mount goes on from there"
                            : "its object 'cairn' is damaged, or it is no CairnFS prefix";
     remote_error(remote, r, "%s cannot be used now (%s)", remote->name, what);
     return 0;

@@ -248,6 +248,21 @@ int runs_keep(struct remote *remote, const uint64_t seen[RUN_PLACES])
     return r;
 }
 
+/* The file in STORE/runs: a view that is lost is made from it. */
+static int scrub_local_run(struct remote *remote, const struct run_info *info)
+{
+    if (run_look(remote->store, info) != -ENOENT)
+        return 0;
+    atomic_fetch_add(&remote->runs.scrub_found, 1);
+    int r = runs_fetch(remote->store, remote, &remote->head);
+    if (r == 0) {
+        atomic_fetch_add(&remote->runs.scrub_healed, 1);
+        log_info("NVMe: runs/%016llx was missing or damaged: fetched again",
+                 (unsigned long long)info->id);
+    }
+    return r;
+}
+
 static int scrub_run_at(struct remote *remote, const struct run_info *info, enum run_place place)
 {
     int r = run_check_at(remote, info, place, true);
@@ -263,7 +278,8 @@ static int scrub_run_at(struct remote *remote, const struct run_info *info, enum
 static void scrub_runs_now(struct remote *remote)
 {
     int r = 0;
-    for (uint32_t i = 0; i < remote->head.run_count && r != -ECANCELED; i++)
+    for (uint32_t i = 0; i < remote->head.run_count && r != -ECANCELED; i++) {
+        r = scrub_local_run(remote, &remote->head.runs[i]);
         for (unsigned place = 0; place < RUN_PLACES && r != -ECANCELED; place++) {
             r = scrub_run_at(remote, &remote->head.runs[i], place);
             if (r < 0 && r != -ECANCELED)
@@ -271,6 +287,7 @@ static void scrub_runs_now(struct remote *remote)
                              run_directories[place], (unsigned long long)remote->head.runs[i].id,
                              strerror(-r));
         }
+    }
     atomic_store(&remote->runs.scrub, RUN_SCRUB_DONE);
     event_signal(store_progress(remote->store));
 }

@@ -20,7 +20,7 @@ int scrub_remote_rows(struct store *store, struct job *job)
     job_counts_unlock(job);
     if (found)
         job_say(job,
-                "remote: %llu objects of runs were missing or damaged, %llu are stored again; the "
+                "%llu objects of runs were missing or damaged, %llu are stored again; the "
                 "log names them",
                 (unsigned long long)found, (unsigned long long)healed);
     return 0;

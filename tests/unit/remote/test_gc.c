@@ -72,6 +72,7 @@ Test(remote_gc, leftovers_go_and_strangers_stay)
     wait_published(&fixture);
     put(&fixture, "packs/0000000000abcdef");
     put(&fixture, "runs/0000000000abcdef");
+    put(&fixture, "copies/0000000000abcdef");
     put(&fixture, "probe/0000000000abcdef");
     put(&fixture, "packs/readme.txt");
     assert_i64(gc(&fixture, false, &lines), 0);
@@ -80,6 +81,7 @@ Test(remote_gc, leftovers_go_and_strangers_stay)
     assert_i64(gc(&fixture, false, &lines), 0);
     cr_expect_not(is_there(&fixture, "packs/0000000000abcdef"));
     cr_expect_not(is_there(&fixture, "runs/0000000000abcdef"));
+    cr_expect_not(is_there(&fixture, "copies/0000000000abcdef"));
     cr_expect_not(is_there(&fixture, "probe/0000000000abcdef"));
     cr_expect(is_there(&fixture, "packs/readme.txt"));
     remove_with_remotes(&fixture);
