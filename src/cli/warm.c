@@ -210,6 +210,9 @@ static const struct operand operands[] = {
 const struct command warmup_command = {
     .name = "warmup",
     .summary = "fetch files or directories from the remote to NVMe",
+    .description =
+        "Symbolic links below a directory are not followed. Of a Hugging Face cache name\n"
+        "the whole models--* directory: its snapshots are links to its blobs.",
     .flags = warmup_flags,
     .operands = operands,
     .exits = (const struct exit_status[]){{CLI_OK, "NVMe has all of it"},
