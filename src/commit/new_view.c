@@ -15,6 +15,7 @@
 #define EXAMINE_EVERY_NS (300ll * 1000000000)
 /* Beside the room that the view takes now: what recovery writes besides. */
 #define SPARE (64 * MIB)
+#define HEAD_TRIES 5
 #define JOURNAL_FAILS "the journal, from which it is made, cannot be read in full"
 
 static char *new_view_marker_path(const struct store *store)
@@ -76,19 +77,31 @@ static bool new_view_has_room(struct store *store)
            store->tier->ops->space(store->tier, &space) == 0 && space.free_bytes >= summed + SPARE;
 }
 
-static const char *why_source_fails(struct store *store)
+static const char *why_head_fails(struct store *store, const struct head *head)
 {
-    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
-    int r = local_head_read(store, head);
-    if (r == -ENOENT && !store->commit->anchor.exists)
-        return journal_is_whole(store, NULL) ? NULL : JOURNAL_FAILS;
-    if (r < 0)
-        return "the head with which the journal begins cannot be read";
     if (!journal_is_whole(store, head))
         return JOURNAL_FAILS;
     return runs_verify(store, head) == 0
                ? NULL
                : "the runs with which the journal begins cannot be read in full";
+}
+
+static const char *why_source_fails(struct store *store)
+{
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head), *later = xmalloc(sizeof *later);
+    const char *why = NULL;
+    int r = local_head_read(store, head);
+    if (r == -ENOENT && !store->commit->anchor.exists)
+        return journal_is_whole(store, NULL) ? NULL : JOURNAL_FAILS;
+    /* An upload that publishes meanwhile removes the runs that only the head before has. */
+    for (int i = 0; i < HEAD_TRIES && r == 0; i++) {
+        why = why_head_fails(store, head);
+        r = why ? local_head_read(store, later) : 0;
+        if (!why || (r == 0 && later->number == head->number && later->cut == head->cut))
+            return why;
+        *head = *later;
+    }
+    return r < 0 ? "the head with which the journal begins cannot be read" : why;
 }
 
 static const char *why_it_stays(struct store *store)

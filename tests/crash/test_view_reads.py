@@ -16,9 +16,9 @@ import rig
 import successor
 import viewfault
 
-pytestmark = pytest.mark.needs_mount
+pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(300)]
 
-SITES = 14  # by default; with --full each
+SITES = 10  # by default; with --full each
 OPTIONS = {"stage": "64M", "successor": "on", "crash_window": "0", "reduce": "dense", "reduce_after": "0s", "gc_grace": "1s", "lease": "5s"}
 
 
