@@ -449,6 +449,7 @@ class Proxy:
     def listen(self):
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 128 << 10)  # with a rate, what is unread waits at the sender
         listener.bind(("127.0.0.1", self.port))
         listener.listen(256)
         self.port = listener.getsockname()[1]

@@ -19,6 +19,7 @@
 #include "base/pool.h"
 #include "base/vector.h"
 #include "tier/http_header.h"
+#include "tier/http_socket.h"
 #include "tier/pace.h"
 
 /* Each exchange under way has one of these: with 32 connections 24 MiB. Larger ones
@@ -34,9 +35,10 @@ struct exchange {
     struct http_response *response;
     CURL *easy;
     size_t sent;
-    bool is_get, is_sent; /* is_sent: libcurl has passed on the whole body */
+    bool is_get, is_sent; /* is_sent: the other side has the whole body */
     uint64_t received;    /* bytes of heads and bodies */
     struct pace pace;     /* of what was received and sent */
+    int64_t looked_ns;    /* when that was noted last */
     int64_t deadline_ns;  /* 0: none */
     int result;
     bool done; /* under the lock; the driver lets go */
@@ -404,19 +406,28 @@ static void end_finished(struct http *http)
     }
 }
 
-/* Bytes count as sent when libcurl has passed them on, not when it fetched them for its buffer. The
- * server may take a full limit to answer after the last of them. */
-static void note_progress(struct exchange *x)
+/* Bytes count as sent when the other side has acknowledged them. It may take a full limit to answer
+ * after the last of them. Looked at eight times in a limit, and before an exchange is given up. */
+static void note_progress(struct exchange *x, int64_t now)
 {
-    curl_off_t sent = 0;
-    (void)curl_easy_getinfo(x->easy, CURLINFO_SIZE_UPLOAD_T, &sent);
-    check(sent >= 0);
-    uint64_t moved = x->received + (uint64_t)sent;
-    bool is_sent = (uint64_t)sent >= x->request->body_len;
+    int64_t limit = x->http->stall_ns;
+    if (now < x->looked_ns + limit / 8 && now < x->pace.since_ns + limit)
+        return;
+    x->looked_ns = now;
+    curl_off_t passed_on = 0;
+    (void)curl_easy_getinfo(x->easy, CURLINFO_SIZE_UPLOAD_T, &passed_on);
+    check(passed_on >= 0);
+    long port = 0; /* libcurl does not say which socket it is */
+    (void)curl_easy_getinfo(x->easy, CURLINFO_LOCAL_PORT, &port);
+    uint64_t sent = (uint64_t)passed_on, held = 0;
+    if (!x->is_sent)
+        held = http_socket_unacknowledged(x->http->sockets.at, x->http->sockets.count, port);
+    uint64_t moved = x->received + (sent > held ? sent - held : 0);
+    bool is_sent = sent >= x->request->body_len && held == 0;
     if (is_sent && !x->is_sent)
         pace_restart(&x->pace, moved);
     x->is_sent |= is_sent;
-    pace_note(&x->pace, moved, x->http->stall_ns);
+    pace_note(&x->pace, moved, limit);
 }
 
 /* Ends what is over its time, or all. Returns for how long nothing else can be. */
@@ -426,7 +437,7 @@ static int64_t end_late(struct http *http, bool all)
     struct exchange *after;
     for (struct exchange *x = http->active; x; x = after) {
         after = x->next;
-        note_progress(x);
+        note_progress(x, now);
         int64_t stalled = x->pace.since_ns + http->stall_ns;
         if (all)
             end_active(http, x, -ECANCELED, "interrupted");
