@@ -293,9 +293,14 @@ def saved(path, on_error):
 
 def wait_stored(save, level, deadline, timeout):
     """For a level above PUBLISHED: these errors are not the save's own, so they are raised here."""
+    from . import _levels  # which includes this module
+
+    if save.handle is None:
+        _levels.wait_stored([], save.place, level, deadline)
+        return
     process = _process.current()
     process.syncing = True
-    while save.handle is not None:
+    while True:
         seconds = _process.SLICE if deadline is None else max(0.0, min(_process.SLICE, deadline - time.monotonic()))
         code = lib.library().cairn_save_wait(save.handle, level, int(seconds * 1000))
         process.syncing = code == -errno.ETIMEDOUT

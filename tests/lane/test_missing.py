@@ -39,6 +39,18 @@ dcp.load(found, checkpoint_id="step")
 assert found["x"].sum() == 100_000
 """
 
+DURABLE = """
+import os, sys, torch, cairnfs
+synced, fsync = [], os.fsync
+os.fsync = lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd))
+path = os.path.realpath(os.path.join(sys.argv[1], "state.pt"))
+save = cairnfs.save({"x": torch.ones(9)}, path).wait("nvme")
+assert synced == [path, os.path.dirname(path)], synced
+try:
+    save.wait("remote")
+except OSError as why:
+    print(why)
+"""
 
 RUN = "import sys, cairnfs.run\nsys.argv[0] = 'cairnfs.run'\nsys.exit(cairnfs.run.main())"
 INSTALL = """
@@ -96,6 +108,12 @@ def test_saves_go_on_without_it(run, directory, program):
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("cannot load libcairn.so.0") == 1, done.stderr
     assert done.stdout == ("exclusive\n" if program is TRAINING else "")
+
+
+def test_a_wait_for_nvme_makes_it_durable(run, directory):
+    """A file that torch wrote is not durable because the call returned."""
+    done = run(DURABLE, directory)
+    assert done.returncode == 0 and "not on CairnFS: there is no remote" in done.stdout, done.stderr
 
 
 def test_without_torch(run):
