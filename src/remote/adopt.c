@@ -539,6 +539,14 @@ int adopt_may(struct remote *remote, char **ret_text)
     return verdict == REFUSE ? -ESTALE : verdict == DAMAGED ? -EUCLEAN : 0;
 }
 
+static int report_all(struct store *store, const struct head *head)
+{
+    log_info("remote: head %llu was published and not noted: the next one names everything anew",
+             (unsigned long long)head->number);
+    int r = room_for_view(store);
+    return r < 0 ? r : view_report_all(store->view);
+}
+
 int adopt_is_consistent(struct remote *remote, char **ret_text)
 {
     struct store *store = remote->store;
@@ -554,8 +562,9 @@ int adopt_is_consistent(struct remote *remote, char **ret_text)
     bool is_own_try = remote_is_own_try(remote, head);
     int r = 0;
     if (is_own_try && (is_ours || !has_other)) {
-        /* Nothing came between. The runs of a predecessor's head may be needed for merging. */
-        r = has_other ? runs_fetch(store, remote, head) : 0;
+        /* Nothing came between. A predecessor may have been killed before it noted its head: the
+         * view's marks were made against the head before. */
+        r = has_other ? report_all(store, head) : 0;
     } else if (has_other && !is_own_try && !(knows && is_ours)) {
         *ret_text = explain_other(store, head);
     } else if (has_other || (head->number > 0 && head->epoch >= store->epoch)) {

@@ -266,7 +266,8 @@ static bool attach_late(struct remote *remote)
 
 static bool is_behind(struct remote *remote)
 {
-    if (remote_repair_is_due(remote))
+    struct view_remote known = view_remote(remote->store->view);
+    if (remote_repair_is_due(remote) || (known.is_whole && known.cut > 0))
         return true;
     return view_state(remote->store->view).applied_seq > store_remote_horizon(remote->store);
 }

@@ -236,6 +236,14 @@ int view_track(struct view *view)
     return view_remote(view).tracks ? 0 : begin_tracking(view);
 }
 
+int view_report_all(struct view *view)
+{
+    struct txn txn;
+    txn_begin(&txn, view);
+    txn.remote.pub.is_whole = true;
+    return commit_remote(&txn, 0);
+}
+
 /* First it ceases to track, in one write: so no crash leaves a view that tracks and knows neither
  * where a chunk lies nor that it is pending upload. */
 int view_forget_remote(struct view *view)

@@ -37,6 +37,10 @@ struct view_remote view_remote(struct view *view);
  */
 CAIRN_MUST_CHECK int view_track(struct view *view);
 
+/* The next run is whole; places stay. For a newest head that was published and could not be noted
+ * here: what it says of packs and chunks differs from what the marks were made against. */
+CAIRN_MUST_CHECK int view_report_all(struct view *view);
+
 /* The next run is whole, and nothing is known to be in the remote (its state was lost or is not
  * ours). */
 CAIRN_MUST_CHECK int view_forget_remote(struct view *view);

@@ -27,7 +27,7 @@ void remote_done(struct test_remote *remote);
 struct test_remote remote_copy(const struct test_remote *remote);
 /* Makes the run of the cut; returns how many chunks it calls missing. */
 uint64_t remote_make(struct test_remote *remote, struct view_cut *cut, int64_t now);
-/* The head with that run. */
+/* The head with that run. `view` NULL: the daemon is killed before it notes the head. */
 void remote_publish(struct test_remote *remote, struct view *view, struct view_cut *cut);
 /* The newest `count` runs become one. */
 void remote_merge(struct test_remote *remote, size_t count);

@@ -7,6 +7,35 @@
 
 #include "view/db.h"
 
+/* A daemon is killed between the creation of a head and the note of it. Its head calls a pack
+ * unreferenced; in the view, a file needs that pack again. */
+Test(view_remote, a_whole_run_follows_a_head_that_was_not_noted)
+{
+    begin_remote();
+    assert_i64(view_track(f.view), 0);
+    PACK_OF(10, 1, 2);
+    FILE_OF(2, "a", 1);
+    FILE_OF(3, "b", 2);
+    apply_ok(&f);
+    struct view_cut *c = cut_now();
+    PLACE(100, 1);
+    PLACE(101, 2);
+    (void)publish(c, 5);
+    add_unlink(&f, 2, ROOT_INO, "a", 0);
+    apply_ok(&f);
+    c = cut_now();
+    (void)remote_make(&remote, c, 6);
+    remote_publish(&remote, NULL, c);
+    view_cut_close(c);
+    FILE_OF(4, "again", 1);
+    apply_ok(&f);
+    assert_i64(view_report_all(f.view), 0);
+    (void)publish(cut_now(), 7);
+    cr_assert(remote_pack_of(f.view, 1) == 100 && !view_remote(f.view).is_whole);
+    expect_same_adopted();
+    end_remote();
+}
+
 /* --- tracking --------------------------------------------------------------------------------- */
 
 Test(view_remote, tracking_begins_with_everything_pending)
