@@ -43,14 +43,42 @@ static char *cairn_mount_of(const char *path)
     return mountpoint;
 }
 
-static int check_place(const char *path, const char *what, const char *remedy)
+static int check_store_place(const char *store)
 {
-    _cleanup_free_ char *mountpoint = cairn_mount_of(path);
+    _cleanup_free_ char *mountpoint = cairn_mount_of(store);
     if (!mountpoint)
         return MOUNT_OK;
-    complain("mount", "%s %s lies on the CairnFS that is mounted at %s; %s", what, path, mountpoint,
-             remedy);
+    complain("mount",
+             "the store %s lies on the CairnFS that is mounted at %s; give a directory on a local "
+             "disk",
+             store, mountpoint);
     return MOUNT_USAGE;
+}
+
+static bool lies_below(const char *path, const char *directory)
+{
+    size_t len = strlen(directory);
+    return strncmp(path, directory, len) == 0 && (path[len] == '/' || path[len] == '\0');
+}
+
+/* By the paths alone: a remote that hangs must not block the mount. */
+static void warn_of_remote_place(const char *remote)
+{
+    struct mount_list list = {0};
+    _cleanup_free_ char *path = path_absolute(remote);
+    const char *mountpoint = NULL;
+    if (path && mounts_read("/proc/self/mountinfo", &list) == 0)
+        for (size_t i = 0; i < list.count; i++)
+            if (lies_below(path, list.at[i].mountpoint))
+                mountpoint = list.at[i].mountpoint;
+    if (mountpoint)
+        complain(
+            "mount",
+            "warning: the remote %s lies on the CairnFS that is mounted at %s: it is lost with "
+            "that store, and out of reach while that is not mounted. Give a directory of "
+            "another filesystem, or s3://BUCKET/PREFIX",
+            remote, mountpoint);
+    mounts_done(&list);
 }
 
 static int check_mount_paths(const struct mount_options *o, const char *store,
@@ -61,10 +89,8 @@ static int check_mount_paths(const struct mount_options *o, const char *store,
                  mountpoint, mountpoint, store);
         return MOUNT_USAGE;
     }
-    int code = check_place(store, "the store", "give a directory on a local disk");
+    int code = check_store_place(store);
     const char *address = o->remote.address;
-    if (code == MOUNT_OK && address && strncmp(address, "dir:", 4) == 0)
-        code = check_place(address + 4, "the remote", "give a directory of another filesystem");
     if (code == MOUNT_OK && o->read_only && !address && !has_superblock(store)) {
         complain("mount",
                  "there is no store at %s, and -o ro makes none; correct the path, mount without "
@@ -72,6 +98,8 @@ static int check_mount_paths(const struct mount_options *o, const char *store,
                  store);
         code = MOUNT_USAGE;
     }
+    if (code == MOUNT_OK && address && strncmp(address, "dir:", 4) == 0)
+        warn_of_remote_place(address + 4);
     return code;
 }
 

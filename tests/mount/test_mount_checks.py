@@ -34,15 +34,21 @@ def test_store_and_mountpoint_are_exchanged(cairn, mount, directory):
     assert os.listdir(mnt) == [], "the empty mountpoint is no store"
 
 
-def test_store_or_remote_on_a_mount(cairn, mount, directory):
+def test_store_on_a_mount_is_refused_and_a_remote_warned_of(cairn, mount, directory, shm_directory):
     mnt, other = f"{directory}/b", f"{directory}/c"
     assert mount(f"{directory}/a", mnt).returncode == 0
     os.mkdir(f"{mnt}/remote")
     done = mount(f"{mnt}/store", other)
     assert done.returncode == 1 and f"lies on the CairnFS that is mounted at {mnt}" in done.stderr, done
-    done = mount(f"{directory}/d", other, remote=f"dir:{mnt}/remote")
-    assert done.returncode == 1 and f"lies on the CairnFS that is mounted at {mnt}" in done.stderr, done
-    assert os.listdir(mnt) == ["remote"] and not os.path.exists(f"{directory}/d")
+    assert os.listdir(mnt) == ["remote"]
+    os.mkdir(f"{shm_directory}/d")
+    done = mount(f"{directory}/d", other, remote=f"dir:{mnt}/remote", stage_dir=f"{shm_directory}/d")
+    assert done.returncode == 0 and f"warning: the remote {mnt}/remote lies on the CairnFS that is mounted at {mnt}:" in done.stderr, done
+    assert cairn.cairn("wait", other, "--level", "remote").returncode == 0
+    assert os.listdir(f"{mnt}/remote")
+    assert cairn.cairn("umount", other).returncode == 0
+    done = mount(f"{directory}/d", other, remote=f"dir:{mnt}beside", stage_dir=f"{shm_directory}/d")
+    assert "lies on the CairnFS" not in done.stderr, "the name of a mountpoint is only the beginning of its own"
 
 
 def test_a_new_store_is_not_made_to_be_read(mount, directory):
