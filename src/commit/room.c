@@ -29,6 +29,8 @@
  * little, and wait for no content. */
 #define CHANGES_SHARE (8 * MIB)
 #define REFUSE_TRIES 5u /* of a cut, in about 0.3 s */
+/* For descriptors: others of the process, or of the machine, mostly close some before. */
+#define SHORTAGE_MAX_NS (5 * SECOND_NS)
 /* Empty files held for packs that are shorter than a unit of room, so that what was acknowledged
  * needs no inode that others may have taken. */
 #define FILES_AHEAD 16u
@@ -259,17 +261,33 @@ static int note_refusal(int error)
     return error == -EDQUOT ? -ENOSPC : error == -EFBIG || error == -EROFS ? error : -EIO;
 }
 
+/* Are there descriptors again before long? */
+static bool may_be_short(struct store *store, int error)
+{
+    LOCK_SCOPE(&store->commit->room.lock);
+    int64_t now = clock_monotonic_ns();
+    if (error != -EMFILE && error != -ENFILE)
+        store->commit->room.short_since = 0;
+    else if (store->commit->room.short_since == 0)
+        store->commit->room.short_since = now;
+    return store->commit->room.short_since &&
+           now - store->commit->room.short_since < SHORTAGE_MAX_NS;
+}
+
 void room_note_try(struct store *store, unsigned tries, int error)
 {
     int refusal = is_refusal(error) ? error : 0;
+    bool is_short = may_be_short(store, error);
     if (refusal && tries < REFUSE_TRIES)
+        return;
+    if (refusal == -EFBIG || refusal == -EMFILE)
+        process_raise_limits(); /* they were lowered under the daemon */
+    if (is_short)
         return;
     mutex_lock(&store->commit->room.lock);
     bool is_new = refusal != store->commit->room.refusal;
     store->commit->room.refusal = refusal;
     mutex_unlock(&store->commit->room.lock);
-    if (refusal == -EFBIG || refusal == -EMFILE)
-        process_raise_limits(); /* they were lowered under the daemon */
     if (is_new && refusal)
         log_error("nvme: nothing can be written (%s): writers and fsync get an error until it can; "
                   "what was written before stays in the stage",

@@ -18,8 +18,9 @@ struct room {
     bool hopeless;    /* and the last search for more was in vain */
     int64_t searched; /* when that began; monotonic ns */
     int refusal;      /* a cut cannot be written for it, an error by which no file can be made; 0 */
-    uint64_t granted; /* what may be staged: allocated ahead by the tier, and not taken by packs
-                         since that was looked at */
+    int64_t short_since; /* its tries fail for want of descriptors; monotonic ns, 0: they do not */
+    uint64_t granted;    /* what may be staged: allocated ahead by the tier, and not taken by packs
+                            since that was looked at */
     uint64_t with_changes;              /* what may be staged and changed in names and attributes */
     uint64_t left;                      /* of what is granted, beside what was staged then */
     uint64_t taken;                     /* by packs, ever */
@@ -38,7 +39,7 @@ void room_settle(struct store *store, int64_t began, bool found);
 /* A cut could not be written in `tries` tries, the last one for `error`; or it was (0). Where that
  * says that no file can be made or written on NVMe (no inode, a quota, a limit, read-only), what
  * adds data gets an error at once, and so does fsync, until a later try succeeds. What was
- * acknowledged stays in the stage. */
+ * acknowledged stays in the stage. Want of descriptors mostly passes: of that, only after 5 s. */
 void room_note_try(struct store *store, unsigned tries, int error);
 /* A pack of that length takes it of what is held. */
 void room_spend(struct store *store, uint64_t bytes);

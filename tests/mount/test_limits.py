@@ -246,37 +246,6 @@ def test_scattered_writes_to_what_has_no_name(cairn):
             os.pwrite(file.fileno(), b"x" * 1000, number * 4096)
 
 
-def take_descriptors_away(pid, rng, ended):
-    """Now and then the process can open nothing, for a few milliseconds."""
-    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    while not ended.wait(rng.random() / 100):
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, before[1]))
-        ended.wait(rng.random() / 200)
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
-
-
-def test_no_descriptor_left_for_a_while(cairn, rng):
-    """Writeback that failed for want of descriptors goes on when there are some: no such failure is final."""
-    cairn.mount(nvme="4G")
-    contents = {f"{cairn.mnt}/file{turn}": rng.randbytes(100_000) for turn in range(20)}
-    ended = threading.Event()
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        taking = pool.submit(take_descriptors_away, cairn.proc.pid, rng, ended)
-        try:
-            for path, data in contents.items():
-                with open(path, "wb", 0) as file:
-                    file.write(data)
-                    os.fsync(file.fileno())
-        finally:
-            ended.set()
-    taking.result()
-    cairn.kill9()
-    cairn.mount(nvme="4G")
-    assert all(rig.read_file(path) == data for path, data in contents.items())
-    cairn.umount()
-    assert cairn.fsck().returncode == 0
-
-
 def open_pairs(directory, begin, end):
     """Each file is open for writing and for reading."""
     pairs = []

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """P9: the disk of the store has bytes left, and takes no file: no inode, a limit of file sizes or of descriptors, read-only. Writers and
 fsync get an error soon, nothing acknowledged is lost, and rm makes room where that helps."""
+import concurrent.futures
 import errno
 import os
 import resource
 import subprocess
+import threading
+import time
 
 import pytest
 
@@ -116,6 +119,78 @@ def test_no_descriptor_is_left(on_disk):
     if sync(f"{cairn.mnt}/new") != 0:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
     rig.poll(lambda: write(f"{cairn.mnt}/next", 20) == 0 and sync(f"{cairn.mnt}/next") == 0, SOON, "writes go on")
+
+
+def take_descriptors_away(pid, rng, ended):
+    """Now and then the process can open nothing, for a few milliseconds."""
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    while not ended.wait(rng.random() / 100):
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, before[1]))
+        ended.wait(rng.random() / 200)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+
+
+def test_no_descriptor_left_for_a_while(cairn, rng):
+    """Writeback that failed for want of descriptors goes on when there are some, and no fsync fails: it has 5 s for that."""
+    cairn.mount(nvme="4G")
+    contents = {f"{cairn.mnt}/file{turn}": rng.randbytes(100_000) for turn in range(20)}
+    ended = threading.Event()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        taking = pool.submit(take_descriptors_away, cairn.proc.pid, rng, ended)
+        try:
+            for path, data in contents.items():
+                with open(path, "wb", 0) as file:
+                    file.write(data)
+                    os.fsync(file.fileno())
+        finally:
+            ended.set()
+    taking.result()
+    cairn.kill9()
+    cairn.mount(nvme="4G")
+    assert all(rig.read_file(path) == data for path, data in contents.items())
+    cairn.umount()
+    assert cairn.fsck().returncode == 0
+
+
+def keep_descriptors_away(pid, ended):
+    """The process can open nothing: it raises its limit between two tries, and finds it lowered at the next one."""
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    while not ended.wait(0.002):
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, before[1]))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+
+
+def test_no_descriptor_for_longer_than_fsync_waits(cairn, rng):
+    """fsync fails with EIO after 5 s without descriptors; once there are some, writes go on and the next fsync succeeds, without a remount."""
+    cairn.mount(nvme="4G")
+    data, ended = rng.randbytes(100_000), threading.Event()
+    with open(cairn.mnt + "/file", "wb", 0) as file, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        taking = pool.submit(keep_descriptors_away, cairn.proc.pid, ended)
+        try:
+            time.sleep(0.1)  # it has begun
+            file.write(data)
+            begun = time.monotonic()
+            with pytest.raises(OSError) as caught:
+                os.fsync(file.fileno())
+        finally:
+            ended.set()
+        taking.result()
+        assert caught.value.errno == errno.EIO and 4.5 < time.monotonic() - begun < 20
+
+        def goes_on():
+            try:
+                return file.write(b"more") and os.fsync(file.fileno()) is None
+            except OSError as error:
+                assert error.errno == errno.EIO
+                return False
+
+        rig.poll(goes_on, 20, "a write and an fsync that succeed", 0.1)
+    cairn.kill9()
+    cairn.drop_stage()
+    cairn.mount(nvme="4G")
+    assert rig.read_file(cairn.mnt + "/file").startswith(data + b"more")
+    cairn.umount()
+    assert cairn.fsck().returncode == 0
 
 
 @pytest.mark.timeout(120)
