@@ -539,7 +539,7 @@ int adopt_may(struct remote *remote, char **ret_text)
     return verdict == REFUSE ? -ESTALE : verdict == DAMAGED ? -EUCLEAN : 0;
 }
 
-static int report_all(struct store *store, const struct head *head)
+static int report_all_of_head(struct store *store, const struct head *head)
 {
     log_info("remote: head %llu was published and not noted: the next one names everything anew",
              (unsigned long long)head->number);
@@ -564,7 +564,7 @@ int adopt_is_consistent(struct remote *remote, char **ret_text)
     if (is_own_try && (is_ours || !has_other)) {
         /* Nothing came between. A predecessor may have been killed before it noted its head: the
          * view's marks were made against the head before. */
-        r = has_other ? report_all(store, head) : 0;
+        r = has_other ? report_all_of_head(store, head) : 0;
     } else if (has_other && !is_own_try && !(knows && is_ours)) {
         *ret_text = explain_other(store, head);
     } else if (has_other || (head->number > 0 && head->epoch >= store->epoch)) {
