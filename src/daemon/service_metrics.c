@@ -108,6 +108,8 @@ static const struct metric {
      "Bytes of uploaded chunks that their encoding saved."},
     {"fetched_bytes_total", "counter", "remote", "fetched_bytes_total", 1,
      "Bytes that were fetched from the remote."},
+    {"remote_merge_fetched_bytes_total", "counter", "remote", "merge_fetched_bytes_total", 1,
+     "Of the bytes that were fetched, those that were read to write packs anew."},
     {"remote_requests_total", "counter", "remote", "requests_total", 1, "Requests to the remote."},
     {"remote_received_bytes_total", "counter", "remote", "received_bytes_total", 1,
      "Bytes read from the remote: packs, runs and heads."},

@@ -392,6 +392,7 @@ void remote_side_add_status(struct service *service, cJSON *status)
                    {"uploaded_bytes_total", s.uploaded_bytes_total},
                    {"reduced_bytes_total", service_reduced_bytes(&s.encoded)},
                    {"fetched_bytes_total", s.fetched_bytes_total},
+                   {"merge_fetched_bytes_total", s.merged_bytes_total},
                    {"received_bytes_total", s.received_bytes_total},
                    {"requests_total", s.requests_total},
                    {"put_requests_total", s.put_total},

@@ -18,6 +18,9 @@ struct tier *remote_tier(const struct remote *remote);
  * it. */
 CAIRN_MUST_CHECK int remote_get(struct remote *remote, uint64_t pack, uint64_t offset, void *buf,
                                 size_t length);
+/* The same for a pack that is written anew; counted apart. */
+CAIRN_MUST_CHECK int remote_get_to_merge(struct remote *remote, uint64_t pack, uint64_t offset,
+                                         void *buf, size_t length);
 
 /* --- bases.c ---------------------------------------------------------------------------------- */
 

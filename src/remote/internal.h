@@ -126,8 +126,9 @@ struct remote {
     struct rate_limit limit;
     struct remote_watch watch;
     int64_t patience_ns; /* of the tier, while no caller waits */
-    _Atomic uint64_t next_run, uploaded_total, fetched_total;
-    struct encode_totals encoded; /* for the remote */
+    _Atomic uint64_t next_run, uploaded_total;
+    _Atomic uint64_t fetched_total, merged_total; /* chunks read: to merge packs, and all others */
+    struct encode_totals encoded;                 /* for the remote */
     /* The newest head of this mount refers to them, and has not got them: they were damaged. */
     _Atomic uint64_t damaged_chunks;
 };

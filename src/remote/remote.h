@@ -43,6 +43,7 @@ struct remote_status {
     uint64_t held_bytes;           /* as in struct view_remote */
     uint64_t files, logical_bytes; /* of the published state */
     uint64_t uploaded_bytes_total, fetched_bytes_total, requests_total, retries_total;
+    uint64_t merged_bytes_total; /* of the fetched ones: to write packs anew */
     uint64_t put_total, get_total, list_total, head_total, delete_total; /* of these requests */
     uint64_t received_bytes_total; /* all content that was read, heads and runs included */
     struct encode_counts

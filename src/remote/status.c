@@ -88,7 +88,8 @@ void store_remote_status(struct store *store, struct remote_status *ret)
     ret->delete_total = traffic.by_kind[TIER_DELETE];
     ret->received_bytes_total = traffic.received_bytes;
     ret->uploaded_bytes_total = atomic_load(&remote->uploaded_total);
-    ret->fetched_bytes_total = atomic_load(&remote->fetched_total);
+    ret->merged_bytes_total = atomic_load(&remote->merged_total);
+    ret->fetched_bytes_total = atomic_load(&remote->fetched_total) + ret->merged_bytes_total;
     ret->encoded = encode_counts(&remote->encoded);
     int64_t since = store_follows(store) ? 0 : ages_oldest_after(store, ret->horizon_seq);
     ret->seconds_behind = since ? (double)(clock_monotonic_ns() - since) / 1e9 : 0;

@@ -78,7 +78,8 @@ static int read_through_window(struct store *store, const struct chunk_entry *en
     if (!window_has(window, entry)) {
         uint64_t length = window_at(store, entry);
         window->length = 0;
-        int r = remote_get(store->remote, entry->pack, entry->offset, window->bytes, length);
+        int r =
+            remote_get_to_merge(store->remote, entry->pack, entry->offset, window->bytes, length);
         if (r < 0)
             return r;
         window->pack = entry->pack;
