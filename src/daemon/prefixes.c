@@ -20,8 +20,8 @@
 DEFINE_VECTOR(names, char *);
 
 struct prefix_search {
-    struct tier *tier; /* NULL: a directory, at root_fd */
-    int root_fd;
+    struct tier *tier; /* of a directory: only to ask whether it answers */
+    int root_fd;       /* of a directory; else -1 */
     const char *source;
     void (*fn)(const char *address, void *arg);
     void *arg;
@@ -83,7 +83,7 @@ static int search_level(struct prefix_search *search, const char *directory, uns
     struct prefix_level level = {0};
     if (depth > DEPTH_MAX || search->listings++ == LISTINGS_MAX)
         return 0;
-    int r = search->tier
+    int r = search->root_fd < 0
                 ? search->tier->ops->list_level(search->tier, directory, level_add_object, &level)
                 : level_read_directory(search, directory, &level);
     if (r == 0 && level.has_marker)
@@ -100,6 +100,18 @@ static int search_level(struct prefix_search *search, const char *directory, uns
     return r;
 }
 
+/* Opens a directory that has answered: no call of this process may hang in a filesystem, for no
+ * signal ends it there. Returns 1 where the directory is a remote. */
+static int prefixes_open_root(struct prefix_search *search, const char *path)
+{
+    uint64_t len;
+    int r = search->tier->ops->stat(search->tier, MARKER, &len);
+    if (r != -ENOENT)
+        return r < 0 ? r : 1;
+    search->root_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return search->root_fd < 0 ? -errno : 0;
+}
+
 int prefixes_find(const char *source, const struct mount_options *options,
                   void (*fn)(const char *address, void *arg), void *arg)
 {
@@ -108,12 +120,10 @@ int prefixes_find(const char *source, const struct mount_options *options,
     _cleanup_free_ char *text = NULL;
     int r = remote_address_parse(source, &address, &text);
     search.source = address.text;
-    if (r == 0 && address.kind == REMOTE_KIND_DIR) {
-        search.root_fd = open(address.path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-        r = search.root_fd < 0 ? -errno : 0;
-    } else if (r == 0) {
+    if (r == 0)
         r = remote_tier_open(&address, options, true, NULL, &search.tier, &text);
-    }
+    if (r == 0 && address.kind == REMOTE_KIND_DIR)
+        r = prefixes_open_root(&search, address.path);
     if (r == 0)
         r = search_level(&search, "", 0);
     if (search.tier)
