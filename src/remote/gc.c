@@ -148,28 +148,16 @@ static int compare_items(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* Heads of another history, beside which ours began anew, come first, and stay. Only those from
- * before that are read. */
-static int leave_foreign_heads(struct pass *pass)
+/* Heads that are older than our history, beside which it began anew, come first, and stay: an
+ * operator may have restored them. */
+static void leave_foreign_heads(struct pass *pass)
 {
-    struct remote *remote = pass->remote;
-    struct head *head = xmalloc(sizeof *head);
     size_t foreign = 0;
-    int r = 0;
-    for (size_t i = 0; i < pass->heads.count && r == 0; i++) {
-        const struct item *item = &pass->heads.at[i];
-        if (item->modified >= pass->begun || item->id == remote->head.number)
-            break;
-        r = remote_read_head(remote, item->id, head);
-        if (r == 0)
-            break;
-        r = r == -EUCLEAN || r == -EBADMSG || r == -EPROTONOSUPPORT || r == -ENOENT ? 0 : r;
-        foreign = i + 1;
-    }
-    free(head);
+    while (foreign < pass->heads.count && pass->heads.at[foreign].modified < pass->begun &&
+           pass->heads.at[foreign].id != pass->remote->head.number)
+        foreign++;
     pass->heads.count -= foreign;
     memmove(pass->heads.at, pass->heads.at + foreign, pass->heads.count * sizeof *pass->heads.at);
-    return r;
 }
 
 static int list_objects(struct pass *pass)
@@ -193,7 +181,9 @@ static int list_objects(struct pass *pass)
         r = view_remote_packs(remote->store->view, note_unreferenced, pass);
     vector_sort(&pass->heads, compare_items);
     vector_sort(&pass->listed, compare_u64);
-    return r == 0 ? leave_foreign_heads(pass) : r;
+    if (r == 0)
+        leave_foreign_heads(pass);
+    return r;
 }
 
 /* --- is it still ours? ------------------------------------------------------------------------ */

@@ -267,6 +267,8 @@ static int attach_online(struct remote *remote, may_fn *may, char **ret_text)
     }
     if (r == 0 && !remote->options.read_only)
         r = may(remote, ret_text);
+    if (r == 0 && !remote->options.read_only)
+        r = prefix_check_newest(remote, ret_text);
     const uint8_t *own = remote->store->sb.store;
     remote->was_theirs =
         remote->head.number > 0 && memcmp(remote->head.store, own, sizeof remote->head.store) != 0;

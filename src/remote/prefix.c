@@ -84,6 +84,7 @@ struct remains {
     uint64_t heads, newest_head;
     uint64_t packs, runs, copies, bytes, epoch;
     int64_t oldest;
+    bool has_copy; /* of the marker */
 };
 
 static int count_remaining_head(const struct tier_object *object, void *arg)
@@ -94,6 +95,7 @@ static int count_remaining_head(const struct tier_object *object, void *arg)
         left->heads++;
         left->newest_head = max_u64(left->newest_head, number);
     }
+    left->has_copy = left->has_copy || strcmp(object->name, MARKER_COPY) == 0;
     return 0;
 }
 
@@ -134,7 +136,8 @@ static int look_once(struct remote *remote, struct remains *ret)
 static bool is_incomplete(const struct remote *remote, const struct remains *left)
 {
     bool has_content = left->packs || left->runs || left->copies;
-    return remote->has_prefix ? has_content && !left->heads : has_content || left->heads;
+    return remote->has_prefix ? has_content && !left->heads
+                              : has_content || left->heads || left->has_copy;
 }
 
 static char *describe_remains(const struct remains *left)
@@ -179,11 +182,12 @@ bool prefix_known_head(struct remote *remote, struct head *ret_head)
            !local_head_is_lost(ret_head);
 }
 
-/* This store may know the newest head that was lost. */
-static bool may_publish_again(struct remote *remote, struct head *ret_head)
+/* This store may know the newest head that was lost: unless another writer came after it. */
+static bool may_publish_again(struct remote *remote, const struct remains *left,
+                              struct head *ret_head)
 {
     return prefix_known_head(remote, ret_head) && ret_head->run_count > 0 &&
-           runs_are_there(remote, ret_head);
+           left->epoch <= ret_head->epoch && runs_are_there(remote, ret_head);
 }
 
 /* Without its marker a prefix is ours if its newest head is. */
@@ -191,7 +195,7 @@ static bool is_own_history(struct remote *remote, const struct remains *left)
 {
     struct head *head = xmalloc(sizeof *head);
     bool is_own = left->heads ? remote_read_head(remote, left->newest_head, head) == 0
-                              : may_publish_again(remote, head);
+                              : may_publish_again(remote, left, head);
     free(head);
     return is_own;
 }
@@ -219,7 +223,7 @@ static char *explain_remains(struct remote *remote, const struct remains *left, 
 {
     struct head *head = xmalloc(sizeof *head);
     _cleanup_free_ char *what = describe_remains(left);
-    bool knows_head = !left->heads && has_store && may_publish_again(remote, head);
+    bool knows_head = !left->heads && has_store && may_publish_again(remote, left, head);
     const char *lost = has_marker ? "every head" : "its marker, the object 'cairn'";
     const char *takeover =
         left->heads && remote->beginning.marker_is_lost
@@ -242,15 +246,15 @@ static int take_remains(struct remote *remote, const struct remains *left, bool 
     struct head *known = xmalloc(sizeof *known);
     check(remote->options.takeover && !remote->store->options.adopting);
     bool goes_on = left->heads && remote->has_prefix;
-    if (!left->heads && has_store && remote->has_prefix && may_publish_again(remote, known)) {
+    if (!left->heads && has_store && remote->has_prefix && may_publish_again(remote, left, known)) {
         remote->head = *known;
         goes_on = true;
     }
     free(known);
+    remote->beginning.epoch = left->epoch;
     if (goes_on)
         return 0;
     remote->beginning.is_anew = true;
-    remote->beginning.epoch = left->epoch;
     remote->beginning.number = max_u64(left->newest_head, left->epoch << LEFT_PER_EPOCH_SHIFT);
     return 0;
 }
@@ -291,6 +295,41 @@ int prefix_look(struct remote *remote, bool has_store, char **ret_text)
             return judge_remains(remote, &left, has_store, ret_text);
     }
     return remote->has_prefix ? 0 : has_store ? place_check(remote, ret_text) : 0;
+}
+
+/* --- a prefix that lost its newest heads ------------------------------------------------------ */
+
+static int note_newest_epoch(const struct tier_object *object, void *arg)
+{
+    uint64_t *epoch = arg, id;
+    if (object_number(object->name, run_directories[RUN_FIRST], &id))
+        *epoch = max_u64(*epoch, ID_EPOCH(id));
+    return 0;
+}
+
+/* A writer creates a head before its first run. */
+int prefix_check_newest(struct remote *remote, char **ret_text)
+{
+    uint64_t epoch = 0;
+    if (remote->beginning.is_anew || remote->head.number == 0)
+        return 0;
+    int r = remote->tier->ops->list(remote->tier, run_directories[RUN_FIRST], NULL,
+                                    note_newest_epoch, &epoch);
+    if (r < 0 || epoch <= remote->head.epoch)
+        return r;
+    if (!remote->options.rollback || remote->store->options.adopting) {
+        *ret_text = xasprintf(
+            "%s has lost its newest heads: head %llu is the newest, but runs of a later writer are "
+            "there. Nothing was changed. Restore the objects below heads/ from a copy or an older "
+            "version, or mount with --rollback to go on from head %llu, and give up what came "
+            "later",
+            remote->name, (unsigned long long)remote->head.number,
+            (unsigned long long)remote->head.number);
+        return -EBUSY;
+    }
+    remote->beginning.epoch = epoch;
+    remote->runs.went_back = true;
+    return 0;
 }
 
 /* --- holding it ------------------------------------------------------------------------------- */

@@ -33,6 +33,9 @@ CAIRN_MUST_CHECK int remote_meet(struct remote *remote);
 CAIRN_MUST_CHECK int prefix_look(struct remote *remote, bool has_store, char **ret_text);
 /* -EINVAL with *ret_text: the prefix is of another history than the store. */
 CAIRN_MUST_CHECK int prefix_check_history(struct remote *remote, char **ret_text);
+/* For a writer: are all heads there that writers created before they stored runs? -EBUSY with
+ * *ret_text: no. With --rollback they are given up: their epochs are not used again. */
+CAIRN_MUST_CHECK int prefix_check_newest(struct remote *remote, char **ret_text);
 /* Returns the features that a reader of a head must know if it is published now. */
 uint32_t prefix_features(const struct remote *remote);
 /* The newest head that the store knows, if this is the remote where it was published. */

@@ -217,8 +217,11 @@ void suspects_tick(struct remote *remote)
     if (maintenance->asked == maintenance->asking.count && !begin_suspect_pass(remote))
         return;
     while (r == 0 && maintenance->asked < maintenance->asking.count &&
-           clock_monotonic_ns() < until && !remote_is_stopping(remote))
+           clock_monotonic_ns() < until && !remote_is_stopping(remote)) {
         r = ask_suspect_pack(remote, maintenance->asking.at[maintenance->asked++]);
+        if (r < 0 && !tier_error_is_transient(r))
+            r = 0; /* of this object alone, e.g. an archived one */
+    }
     if (r < 0 || maintenance->asked == maintenance->asking.count) {
         end_suspect_pass(maintenance);
         event_signal(store_progress(remote->store));

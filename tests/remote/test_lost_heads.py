@@ -257,3 +257,57 @@ def test_a_copy_of_the_prefix_that_is_not_whole_yet(published, remote, directory
     node.mount()
     check(node)
     node.umount()
+
+
+@pytest.fixture
+def succeeded(published, remote):
+    """Another store has taken the prefix over and published there: all packs, by name, and the other's heads."""
+    before = set(remote.names("heads/"))
+    other = published.fresh()
+    other.mount()
+    for name in ("b1", "b2"):
+        rig.write_file(os.path.join(other.mnt, name), rig.noise(name, 300_000))
+        other.wait_remote()
+    other.umount("remote")
+    return {name: remote.get(name) for name in remote.names("packs/")}, set(remote.names("heads/")) - before
+
+
+def go_on(mount, **options):
+    """Some sessions, each with an epoch of its own."""
+    for turn in range(3):
+        mount.mount(**options)
+        rig.write_file(os.path.join(mount.mnt, f"more{turn}"), rig.noise(turn, 100_000))
+        mount.wait_remote()
+        mount.umount("remote")
+
+
+def test_a_store_after_which_another_came_publishes_no_head_again(published, remote, succeeded):
+    """It knows a head, and not the newest one: its ids would be those of the other store, and gc would delete what that one published."""
+    packs, _ = succeeded
+    lose(remote, "heads")
+    assert "begin anew beside them" in refused(published)
+    go_on(published, takeover=True, gc_grace="1s")
+    assert {name: remote.get(name) for name in packs} == packs
+
+
+def test_the_newest_heads_are_lost(published, remote, succeeded):
+    """Older ones are left. No writer goes on from these unasked; and then it gives out none of the ids that were given out after them."""
+    packs, heads = succeeded
+    for name in heads:
+        remote.delete(name)
+    fresh = published.fresh()
+    left = objects(remote)
+    said = refused(fresh)
+    assert "has lost its newest heads" in said and "--rollback" in said, said
+    assert objects(remote) == left
+    go_on(fresh, rollback=True, gc_grace="1h")
+    assert {name: remote.get(name) for name in packs} == packs
+
+
+def test_a_copy_of_the_marker_is_content(published, remote):
+    """All else is away: with a new marker, and a new key, nobody could read it when it is back."""
+    for name in list(remote.names()):
+        if name != "heads/cairn":
+            remote.delete(name)
+    assert "has lost its marker" in refused(published.fresh())
+    assert list(remote.names()) == ["heads/cairn"]
