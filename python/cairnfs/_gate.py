@@ -16,6 +16,8 @@ import os
 import sys
 import threading
 
+import torch
+
 from . import _job, _process
 from . import _library as lib
 
@@ -29,6 +31,7 @@ CHANGES = {
 }  # fmt: skip
 LOOKS = {"os.listdir", "os.scandir", "os.getxattr", "os.listxattr", "os.walk", "glob.glob"}
 PROGRAMS = {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "pty.spawn"}
+SEEN = frozenset({"open", "os.kill", *CHANGES, *LOOKS, *PROGRAMS})
 _on = False
 _hooked = False
 _order = threading.RLock()  # held from the number of a save until it is under way
@@ -37,9 +40,9 @@ stat = os.stat  # before anything is wrapped
 
 
 def audit(event, arguments):
-    if event == "os.exec":
-        _process.wait_all(list(_process.current().pending), lib.PUBLISHED, None)  # none is left of them else
-    if not _on or not is_seen(event) or not is_concerned():
+    if event == "os.exec" and not _process.wait_before_end():  # none is left of them else
+        return
+    if not _on or event not in SEEN or not is_concerned():
         return
     if event == "open":
         path, mode, flags = arguments
@@ -54,10 +57,6 @@ def audit(event, arguments):
         before(arguments[0] if arguments and arguments[0] is not None else ".", changes=False)
     elif event != "os.kill" or arguments[0] == os.getpid():  # it may end this process
         before_program(fails=event not in ("os.fork", "os.forkpty"))
-
-
-def is_seen(event):
-    return event == "open" or event in CHANGES or event in LOOKS or event in PROGRAMS or event == "os.kill"
 
 
 def is_concerned():
@@ -180,6 +179,8 @@ def order(place):
         _mine.saves = True
         try:
             job = _job.current() if not nested else None  # a signal handler saves while this thread begins a save: it comes first
+            if job is not None and torch.cuda.is_initialized():
+                torch.cuda.synchronize()  # a save with a number must not wait for a collective in which another rank waits for that number
             result.ticket = job.begin(place, domain_of(place)) if job is not None else None
             with _process.lock():
                 result.after = [save for save in _process.current().pending if save.handle is not None]

@@ -104,6 +104,7 @@ class Job:
 
     def run(self):
         """The thread: one ticket after the other."""
+        _process.quiet.on = True  # a finalizer that runs here must not wait for what only this thread can end
         while True:
             with self.queued:
                 while not self.queue:
@@ -328,7 +329,7 @@ def current():
 
 def bind(source):
     global _job, _rank
-    with _binding:
+    with _binding, _process.quietly():  # the store's own methods ask for the order of the job, which is made here
         older = _job
         if older is not None and older.source is source:
             return

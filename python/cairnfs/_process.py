@@ -121,7 +121,8 @@ class Process:
                 function, save = self.todo.popleft() if self.todo else (None, None)
             try:
                 if function:
-                    function(save)
+                    with quietly(False):  # the program's own
+                        function(save)
             except Exception:
                 logger.exception("what was to be done after %s was saved failed", save.path)
 
@@ -192,6 +193,7 @@ def caller_level():
 def end_saves(process):
     """The thread: looks whether the sources of saves have changed when their copy is done, lets them have their names, and forgets them. At
     the end it closes the lane."""
+    quiet.on = True  # a finalizer that runs here must not wait for what only this thread can end
     while True:
         with _lock:
             while not (process.pending or process.todo or process.ending):
@@ -217,9 +219,9 @@ _process = Process()
 
 
 @contextlib.contextmanager
-def quietly():
-    """What this thread does with files meanwhile is the package's own: the gate of CAIRN_LAZY does not make it wait."""
-    before, quiet.on = getattr(quiet, "on", False), True
+def quietly(on=True):
+    """What this thread does with files meanwhile is the package's own: the gate of CAIRN_LAZY does not make it wait. on=False: it is not."""
+    before, quiet.on = getattr(quiet, "on", False), on
     try:
         yield
     finally:
@@ -245,6 +247,20 @@ def wait_all(saves, level, deadline, progress=None):
             if progress:
                 progress()
     return True
+
+
+def wait_before_end():
+    """The process ends without at_exit(): False if saves had no name after EXIT_WAIT, or if at_exit() has waited already."""
+    process = current()
+    if process.ending:
+        return False
+    pending = list(process.pending)
+    if wait_all(pending, lib.PUBLISHED, time.monotonic() + EXIT_WAIT):
+        return True
+    for save in pending:
+        if not save.over(lib.PUBLISHED):
+            say(f"{save.path} is not saved after {EXIT_WAIT:.0f} s: given up")
+    return False
 
 
 def after_fork():

@@ -13,7 +13,6 @@ import stat as kinds
 import torch
 
 from . import _gate, _process
-from . import _library as lib
 
 STANDARD = (1, 2)  # what a program prints is no news to a file
 _installed = False
@@ -78,7 +77,7 @@ def written(number, *args):
 
 def ended(*args):
     """os._exit runs nothing else."""
-    _process.wait_all(list(_process.current().pending), lib.PUBLISHED, None)
+    _process.wait_before_end()
 
 
 # --- messages

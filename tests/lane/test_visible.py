@@ -311,6 +311,65 @@ def test_kill_behind_the_marker(job, rng, full):
             os.remove(os.path.join(job.mnt, name))
 
 
+@pytest.mark.timeout(120)
+def test_saves_around_a_group(job):
+    """A rank saves before init_process_group(), and again behind a second one: its next act learns of the new order, and goes on."""
+    code = """
+import os, sys, torch
+import torch.distributed as dist
+path = os.path.join(sys.argv[1], os.environ["RANK"])
+torch.save({"a": torch.ones(1 << 20)}, path)
+for number in (1, 2):
+    os.environ["MASTER_PORT"] = sys.argv[1 + number]
+    dist.init_process_group("gloo")
+    open(path + f".{number}", "w").close()
+    torch.save({"a": torch.ones(1 << 20)}, path)
+    dist.barrier()
+    dist.destroy_process_group()
+"""
+    rig.write_file(script := os.path.join(job.programs["ELSEWHERE"], "ranks.py"), code.encode())
+    with socket.socket() as one, socket.socket() as other:
+        for sock in (one, other):
+            sock.bind(("127.0.0.1", 0))
+        ports = [str(sock.getsockname()[1]) for sock in (one, other)]
+    command = [sys.executable, "-W", "ignore", "-m", "cairnfs.run", script, job.mnt, *ports]
+    ranks = [subprocess.Popen(command, env={**job.programs, "RANK": str(rank)}) for rank in (0, 1)]
+    try:
+        assert [rank.wait(60) for rank in ranks] == [0, 0]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    assert sorted(os.listdir(job.mnt)) == ["0", "0.1", "0.2", "1", "1.1", "1.2"]
+
+
+@pytest.mark.parametrize("end", ["os._exit(0)", 'os.execvp("true", ["true"])'], ids=["_exit", "exec"])
+def test_an_end_gives_up(stall, programs, end):
+    """A filesystem that hangs does not hold the process for more than CAIRN_EXIT_WAIT, and it says what was not saved."""
+    code = f"""
+import os, sys, torch, cairnfs
+sys.path.insert(0, {HERE!r})
+from training import Training
+cairnfs.install(lazy=True)
+training = Training()
+torch.save(training.state(), sys.argv[1])
+print("saved", flush=True)
+sys.stdin.readline()
+{end}
+"""
+    path = os.path.join(stall.mount.mnt, "state.pt")
+    with subprocess.Popen([sys.executable, "-c", code, path], env={**programs, "CAIRN_EXIT_WAIT": "1"}, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+        assert program.stdout.readline() == "saved\n"
+        stall.stop()
+        program.stdin.write("\n")
+        program.stdin.flush()
+        said = program.stderr.readline()
+        stall.go()
+        program.communicate(timeout=60)
+    assert said == f"cairnfs: {path} is not saved after 1 s: given up\n"
+
+
 @pytest.mark.timeout(300)
 def test_a_rank_that_dies(job):
     """Its save will never have its name: the marker of rank 0 is not written, and says why."""

@@ -235,6 +235,26 @@ def test_a_job_whose_daemon_died_and_whose_remote_went_away(slurm):
     assert slurm.published(f"{slurm.directory}/copy", "checkpoint") == SAVED
 
 
+@pytest.mark.needs_mount
+@pytest.mark.parametrize("dead", [False, True], ids=["alive", "dead"])
+def test_the_mount_of_another_job(slurm, dead):
+    """With one MOUNTPOINT for all jobs: the epilog drains and unmounts no store but its own, and removes none then."""
+    slurm.configure(MOUNTPOINT=slurm.mnt)
+    slurm.run("prolog", SLURM_JOB_ID="78")
+    save(slurm)
+    if dead:
+        slurm.kill()
+    os.makedirs(slurm.store)
+    rig.write_file(os.path.join(slurm.store, "undrained"), b"x")
+    assert f"{slurm.directory}/nvme/78 is mounted at" in slurm.run("epilog", code=1)
+    assert os.listdir(slurm.store) == ["undrained"] and os.path.isdir(f"{slurm.directory}/nvme/78")
+    if dead:
+        slurm.run("prolog", SLURM_JOB_ID="78")
+    assert rig.read_file(f"{slurm.mnt}/checkpoint") == SAVED
+    slurm.run("epilog", SLURM_JOB_ID="78")
+    assert os.listdir(f"{slurm.directory}/nvme") == ["77"]
+
+
 def test_nothing_of_another_name():
     """Each directory of contrib/ is spoken of in its README."""
     text = rig.read_file(os.path.join(CONTRIB, "README.md")).decode()
