@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <strings.h>
+#include <unistd.h>
 
 #define REMOVED "[removed]"
 #define SECRET_LEN_MIN 6u  /* shorter values would be found in everything */
@@ -26,7 +27,8 @@ static bool names_secret(const char *name, size_t len)
 
 static void redact_add(struct redact *redact, const char *value, size_t len)
 {
-    if (len < SECRET_LEN_MIN || *value == '/') /* the path of a file with one is none */
+    bool is_path = *value == '/' && access(value, F_OK) == 0; /* of a file with one */
+    if (len < SECRET_LEN_MIN || is_path)
         return;
     char *copy = xmalloc(len + 1);
     memcpy(copy, value, len);
@@ -42,7 +44,7 @@ static bool find_userinfo(const char *url, const char **ret_begin, const char **
         return false;
     begin += 3;
     const char *end = NULL;
-    for (const char *c = begin; *c && !isspace((unsigned char)*c) && !strchr("/\"'?#", *c); c++)
+    for (const char *c = begin; *c && !isspace((unsigned char)*c) && !strchr("\"'", *c); c++)
         end = *c == '@' ? c : end;
     *ret_begin = begin;
     *ret_end = end;
@@ -177,7 +179,10 @@ static size_t len_of_secret(const struct redact *redact, const char *text, const
         return (size_t)(end - begin);
     }
     *ret_kept = len_of_naming(at);
-    return *ret_kept ? strcspn(at + *ret_kept, "\"'&,; \t\r\n") : 0;
+    /* A scheme, a blank, and the secret. */
+    bool is_header = strncasecmp(at, "authorization", strlen("authorization")) == 0;
+    const char *after = is_header ? "\"'\r\n" : "\"'&,; \t\r\n";
+    return *ret_kept ? strcspn(at + *ret_kept, after) : 0;
 }
 
 char *redact_text(const struct redact *redact, const char *text)

@@ -7,14 +7,17 @@
 #include "base/io.h"
 
 #define DEPTH_MAX 32
+/* A file that was removed is nowhere: the search must not go through all of a large filesystem. */
+#define ENTRIES_MAX 20000u
 #define FLAGS (O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
 
 struct wanted {
     const struct stat *file;
-    ino_t seen; /* a directory that was searched; 0: none */
+    ino_t seen;    /* a directory that was searched; 0: none */
+    unsigned left; /* entries that may still be looked at */
 };
 
-static int moved_search(int fd, const struct wanted *wanted, int depth);
+static int moved_search(int fd, struct wanted *wanted, int depth);
 
 static bool moved_is_same(const struct stat *a, const struct stat *b)
 {
@@ -23,8 +26,7 @@ static bool moved_is_same(const struct stat *a, const struct stat *b)
 }
 
 /* A descriptor of the file; -ENOENT: the entry is another one, and so are those below it. */
-static int moved_search_entry(int fd, const struct dirent *entry, const struct wanted *wanted,
-                              int depth)
+static int moved_search_entry(int fd, const struct dirent *entry, struct wanted *wanted, int depth)
 {
     struct stat st;
     bool may_lead = entry->d_type == DT_DIR || entry->d_type == DT_UNKNOWN;
@@ -47,15 +49,17 @@ static int moved_search_entry(int fd, const struct dirent *entry, const struct w
     return r;
 }
 
-static int moved_search(int fd, const struct wanted *wanted, int depth)
+static int moved_search(int fd, struct wanted *wanted, int depth)
 {
     DIR *directory;
     int r = io_open_dir(fd, ".", &directory);
     if (r < 0)
         return -ENOENT;
     r = -ENOENT;
-    for (struct dirent *entry; r < 0 && (entry = readdir(directory));)
+    for (struct dirent *entry; r < 0 && wanted->left > 0 && (entry = readdir(directory));) {
+        wanted->left--;
         r = moved_search_entry(fd, entry, wanted, depth);
+    }
     (void)closedir(directory);
     return r;
 }
@@ -72,7 +76,7 @@ static bool moved_cut_path(char *path)
 
 int moved_open(const char *path, const struct stat *file)
 {
-    struct wanted wanted = {.file = file};
+    struct wanted wanted = {.file = file, .left = ENTRIES_MAX};
     _cleanup_free_ char *above = strdup(path);
     int r = -ENOENT;
     if (!above)

@@ -9,6 +9,6 @@
 
 /* Returns a descriptor of the file, for reading. It has the device, inode, size and mtime of
  * `wanted`: inodes are used again. The file is looked for below the nearest directory
- * of `path` that exists, then below the directories above it, on its filesystem alone. -ENOENT: it
- * has no name there. */
+ * of `path` that exists, then below the directories above it, on its filesystem alone, among 20,000
+ * entries. -ENOENT: it was not found. */
 CAIRN_MUST_CHECK int moved_open(const char *path, const struct stat *wanted);
