@@ -247,7 +247,8 @@ def test_killed_and_resumed(cairn, ranks, directory, rng, full):
                 cairn.mount(writeback_delay="100ms")
             before, start = start, newest(path)
             print(f"killed after step {step}: {start} is the newest checkpoint")
-            assert before <= start and start >= step - 2 * EVERY, "a checkpoint was lost"
+            # A name may come 0.25 s after its copy, and a few of these steps take less.
+            assert before <= start and start >= step - 3 * EVERY, "a checkpoint was lost"
         ranks(program, path, report).end()
         check_end(path, report, plain)
         shutil.rmtree(path)
