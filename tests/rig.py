@@ -428,10 +428,10 @@ def nice_values(pid, name):
     """Of the daemon's threads of this name."""
     values = set()
     for task in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{task}/stat") as file:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/task/{task}/stat") as file:
             before, after = file.read().rsplit(")", 1)
-        if before.endswith("(" + name):
-            values.add(int(after.split()[16]))
+            if before.endswith("(" + name):
+                values.add(int(after.split()[16]))
     return values
 
 
