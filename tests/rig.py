@@ -415,24 +415,31 @@ class Mount(Plain):
         shutil.rmtree(self.stage_dir, ignore_errors=True)
 
 
+def of_threads(pid, name):
+    """The file of that name in /proc of each thread of a process, as bytes; threads that end meanwhile are passed over."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                yield read_file(f"/proc/{pid}/task/{task}/{name}")
+
+
 def process_state(pid):
     """Of all threads: "T" if every one is stopped."""
-    states = set()
-    for task in os.listdir(f"/proc/{pid}/task"):
-        with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/task/{task}/stat") as file:
-            states.add(file.read().rsplit(")", 1)[1].split()[0])
+    states = {stat.rsplit(b")", 1)[1].split()[0].decode() for stat in of_threads(pid, "stat")}
     return "T" if states == {"T"} else "".join(sorted(states))
+
+
+def open_files(pid):
+    """Where the descriptors of a process lead."""
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            yield os.readlink(f"/proc/{pid}/fd/{fd}")
 
 
 def nice_values(pid, name):
     """Of the daemon's threads of this name."""
-    values = set()
-    for task in os.listdir(f"/proc/{pid}/task"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/task/{task}/stat") as file:
-            before, after = file.read().rsplit(")", 1)
-            if before.endswith("(" + name):
-                values.add(int(after.split()[16]))
-    return values
+    stats = [stat.decode().rsplit(")", 1) for stat in of_threads(pid, "stat")]
+    return {int(after.split()[16]) for before, after in stats if before.endswith("(" + name)}
 
 
 class LoopImage:

@@ -480,7 +480,7 @@ def test_in_the_background(kept):
         holder = rig.parent_of(daemon)
         with open(f"/proc/{holder}/comm") as file:
             assert file.read() == "cairn-holder\n"
-        targets = {os.readlink(f"/proc/{holder}/fd/{fd}").split(":")[0] for fd in os.listdir(f"/proc/{holder}/fd")}
+        targets = {path.split(":")[0] for path in rig.open_files(holder)}
         assert targets <= {"/dev/null", "/dev/fuse", "anon_inode", "socket", os.path.join(kept.store, "lock")}, targets
         os.kill(daemon, signal.SIGKILL)
         os.mkdir(os.path.join(kept.mnt, "after"))
@@ -505,8 +505,7 @@ def test_what_was_inherited_is_let_go(kept):
         assert os.read(reader, 1) == b"", "it is open in the daemon or its holder"
         daemon = kept.status()["pid"]
         for pid in (daemon, rig.parent_of(daemon)):
-            open_there = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
-            assert os.path.join(kept.root, "caller") not in open_there
+            assert os.path.join(kept.root, "caller") not in rig.open_files(pid)
         os.kill(daemon, signal.SIGKILL)
         rig.write_file(os.path.join(kept.mnt, "after"), b"after")
     finally:

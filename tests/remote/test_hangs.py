@@ -86,15 +86,8 @@ WAITS_IN = ("request_wait_answer", "fuse_", "percpu_rwsem_wait", "percpu_down_re
 
 def hangs_there(path):
     """Is there a thread that waits for the filesystem?"""
-    for pid in helpers(path):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            try:
-                where = rig.read_file(f"/proc/{pid}/task/{thread}/stack").decode()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if any(name in where for name in WAITS_IN):
-                return True
-    return False
+    stacks = [stack.decode() for pid in helpers(path) for stack in rig.of_threads(pid, "stack")]
+    return any(name in stack for stack in stacks for name in WAITS_IN)
 
 
 def begin(mount, place):
