@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages for people: short sentences, short pages, links that lead somewhere.
-
-A sentence ends at a full stop, an exclamation or a question mark, or with its paragraph, list item or table cell. Code, headings
-and cells of fewer than 6 words (names, numbers, units) are no sentences. A page that is not rewritten yet has limits of its own in
-OWN: they only go down.
-"""
+"""The pages for people: every page is reached, and links, files, tests and examples that a page names are there."""
 import glob
 import os
 import re
@@ -14,12 +9,6 @@ import sys
 import pytest
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-MEAN, LONG, LONG_SHARE, LINES = 15.0, 30, 0.05, 300  # words a sentence; words of a long one; share of those; lines a page
-OWN = {  # page: (mean, share of long ones, lines)
-    "docs/on-disk-format.md": (16, 0.10, 1200),
-}
-END = re.compile(r"(?<=[.!?])[)\"'`*_]*(?:\s+|$)")
-CELL_WORDS = 6
 GONE = {"meta", "persist"}  # components that there were
 
 
@@ -32,61 +21,6 @@ def pages():
 def read(page):
     with open(os.path.join(ROOT, page)) as file:
         return file.read()
-
-
-def without_code(text):
-    """No fenced or indented blocks, no markup of HTML; code within a line counts as one word."""
-    text = re.sub(r"^(```|~~~).*?^\1[^\n]*$", "", text, flags=re.M | re.S)
-    text = re.sub(r"<!--.*?-->", "", text, flags=re.S)
-    text = re.sub(r"^(?: {4,}|\t).*$", "", text, flags=re.M)
-    text = re.sub(r"<[^>\n]*>", "", text)
-    return re.sub(r"(`+).*?\1", "code", text, flags=re.S)
-
-
-def is_cell(line):
-    return line.lstrip().startswith("|")
-
-
-def blocks(text):
-    """Paragraphs, list items and cells of tables, each on one line."""
-    block = []
-    for line in [*without_code(text).split("\n"), ""]:
-        begins = not line.strip() or is_cell(line) or re.match(r"\s*(?:[-*+]|\d+\.)\s|#|>|---", line)
-        if begins and block:
-            yield " ".join(block)
-            block = []
-        if is_cell(line):
-            yield from (cell for cell in re.split(r"(?<!\\)\|", line) if len(cell.split()) >= CELL_WORDS)
-        elif line.strip() and not re.match(r"\s*#|---", line):
-            block.append(re.sub(r"^\s*(?:[-*+]|\d+\.|>)\s+", "", line).strip())
-
-
-def sentences(text):
-    """The number of words of each."""
-    for block in blocks(text):
-        block = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", block)
-        block = re.sub(r"\b(e\.g|i\.e|vs|etc)\.", r"\1", block)
-        for sentence in END.split(block):
-            words = [word for word in sentence.split() if re.search(r"\w", word)]
-            if words:
-                yield len(words)
-
-
-def measure(text):
-    """(mean words a sentence, share of long sentences)"""
-    counts = list(sentences(text))
-    return sum(counts) / max(1, len(counts)), sum(count > LONG for count in counts) / max(1, len(counts))
-
-
-def problems(text, mean_limit, share_limit, lines_limit):
-    mean, share = measure(text)
-    lines = text.count("\n")
-    if mean > mean_limit:
-        yield f"{mean:.1f} words a sentence in the mean, at most {mean_limit:g}"
-    if share > share_limit:
-        yield f"{share:.1%} of the sentences have more than {LONG} words, at most {share_limit:.1%}"
-    if lines > lines_limit:
-        yield f"{lines} lines, at most {lines_limit}"
 
 
 def anchors(text):
@@ -107,11 +41,6 @@ def broken_links(page):
             yield f"{target}: no such file"
         elif anchor and other.endswith(".md") and anchor not in anchors(read(other)):
             yield f"{target}: no such heading"
-
-
-@pytest.mark.parametrize("page", pages())
-def test_sentences_are_short(page):
-    assert list(problems(read(page), *OWN.get(page, (MEAN, LONG_SHARE, LINES)))) == []
 
 
 def missing_sources(text):
@@ -190,14 +119,6 @@ def test_examples_are_known():
     """Each example in a page is one that docs/examples/remake.py runs, and the other way round."""
     named = {name for page in pages() for name in re.findall(r"<!-- example: (.*?) -->\n```console\n\$ ", read(page))}
     assert named == set(re.findall(r'self\.show\(\s*"([^"]+)"', read("docs/examples/remake.py")))
-
-
-def test_long_sentences_are_found():
-    long = " ".join(["word"] * 31) + ".\n"
-    assert list(sentences("One two three. Four `a b c` five!\n\n- six\n- seven eight\n")) == [3, 3, 1, 2]
-    assert list(sentences("# Head line\n\n```\nnot. this.\n```\n\n| a | b c |\n|---|---|\n| one two three four five six | x |\n")) == [6]
-    assert len(list(problems(long, MEAN, LONG_SHARE, LINES))) == 2
-    assert len(list(problems("Short.\n" * 301, MEAN, LONG_SHARE, LINES))) == 1
 
 
 def test_broken_links_are_found(monkeypatch):

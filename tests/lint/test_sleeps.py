@@ -3,10 +3,11 @@
 
 What is listed here waits by the clock, since nothing signals what it waits for, or since the time itself is what it waits for."""
 import collections
+import os
 import re
 
-from test_asserts import SRC, sources
 from test_circles import NOISE
+from test_layers import SRC, sources
 
 # Of each file: how often it waits by the clock, and for what.
 ALLOWED = {
@@ -78,10 +79,11 @@ DEFINITION = re.compile(r"^[a-z][^\n;{}()=]*\b\w+\([^;{}]*\)\s*\{", re.MULTILINE
 def waits(src):
     """path -> how often it waits by the clock."""
     found = collections.Counter()
-    for path, text in sources(src):
-        if path.endswith(".c"):
-            text = DEFINITION.sub("{", NOISE.sub(" ", text))
-            found[path] = len(SLEEP.findall(text)) + sum(not NO_LIMIT.search(arguments) for _, arguments in LIMITED.findall(text))
+    for path in sources(src, ".c"):
+        with open(path) as file:
+            text = DEFINITION.sub("{", NOISE.sub(" ", file.read()))
+        limited = sum(not NO_LIMIT.search(arguments) for _, arguments in LIMITED.findall(text))
+        found[os.path.relpath(path, src)] = len(SLEEP.findall(text)) + limited
     return +found
 
 
