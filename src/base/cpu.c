@@ -39,7 +39,7 @@ enum cpu_level cpu_level_of_machine(void)
 
 static enum cpu_level chosen;
 
-static void cpu_choose_level(void)
+static void choose_level(void)
 {
     chosen = cpu_level_of_machine();
     const char *wanted = getenv("CAIRN_CPU");
@@ -51,6 +51,6 @@ static void cpu_choose_level(void)
 enum cpu_level cpu_level(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, cpu_choose_level);
+    (void)pthread_once(&once, choose_level);
     return chosen;
 }

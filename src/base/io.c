@@ -134,7 +134,7 @@ int io_write_file_durable(const char *path, const void *data, size_t len)
     return io_fsync_dir(dirname(directory));
 }
 
-static int io_remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
     (void)st;
     (void)type;
@@ -144,5 +144,5 @@ static int io_remove_one(const char *path, const struct stat *st, int type, stru
 
 int io_remove_tree(const char *path)
 {
-    return nftw(path, io_remove_one, 16, FTW_DEPTH | FTW_PHYS) < 0 && errno != ENOENT ? -errno : 0;
+    return nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) < 0 && errno != ENOENT ? -errno : 0;
 }

@@ -49,7 +49,7 @@ void log_set_fd(int fd)
     take_sink(fd, false);
 }
 
-static int log_open_file(const char *path)
+static int open_file(const char *path)
 {
     return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
@@ -57,7 +57,7 @@ static int log_open_file(const char *path)
 int log_open(const char *path, bool echo, uint64_t *ret_end)
 {
     struct stat st;
-    int fd = log_open_file(path);
+    int fd = open_file(path);
     if (fd < 0)
         return -errno;
     bool is_regular = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
@@ -83,7 +83,7 @@ static void move_file(void)
     _cleanup_free_ char *old = xasprintf("%s.1", sink.path);
     if (rename(sink.path, old) < 0 && ftruncate(sink.fd, 0) < 0)
         return;
-    int fd = log_open_file(sink.path);
+    int fd = open_file(sink.path);
     if (fd < 0)
         return; /* what comes goes to the end of the old one */
     (void)dup3(fd, sink.fd, O_CLOEXEC);

@@ -30,7 +30,7 @@ static uint64_t hash_text(const char *text)
     return hash ? hash : 1;
 }
 
-static bool log_limit_is_over(const struct entry *e, int64_t now)
+static bool is_over(const struct entry *e, int64_t now)
 {
     return now - e->began >= LOG_WINDOW_NS;
 }
@@ -61,7 +61,7 @@ static struct entry *current_locked(struct entry table[SETS][WAYS], uint64_t key
                                     struct log_left *ret_left)
 {
     struct entry *e = limit_entry_locked(table, key);
-    if (e->key != key || log_limit_is_over(e, now))
+    if (e->key != key || is_over(e, now))
         log_limit_take_locked(e, ret_left);
     if (!e->key)
         *e = (struct entry){.key = key, .began = now};
@@ -102,7 +102,7 @@ static void take_over_locked(struct entry table[SETS][WAYS], int64_t now, struct
 {
     struct entry *entries = &table[0][0];
     for (unsigned i = 0; i < SETS * WAYS && ret_left->count == 0; i++)
-        if (entries[i].left.count && log_limit_is_over(&entries[i], now))
+        if (entries[i].left.count && is_over(&entries[i], now))
             log_limit_take_locked(&entries[i], ret_left);
 }
 

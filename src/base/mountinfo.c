@@ -18,7 +18,7 @@ static void unescape_path(char *s)
 }
 
 /* "36 35 0:51 / /mnt rw,nosuid shared:1 - fuse.cairnfs /store rw,..." False: no such line. */
-static bool mountinfo_parse_line(char *line, struct mountinfo *ret)
+static bool parse_line(char *line, struct mountinfo *ret)
 {
     unsigned major, minor;
     char *rest = strstr(line, " - ");
@@ -62,7 +62,7 @@ int mountinfo_read(const char *path, bool (*fn)(const struct mountinfo *mount, v
     bool more = true;
     while (more && getline(&text, &capacity, f) > 0) {
         struct mountinfo mount;
-        if (mountinfo_parse_line(text, &mount))
+        if (parse_line(text, &mount))
             more = fn(&mount, arg);
     }
     (void)fclose(f);

@@ -28,7 +28,7 @@ static ssize_t read_process_file(pid_t pid, const char *file, char *buf, size_t 
 }
 
 /* When it started; it must not have ended. The name may hold anything, parentheses too. */
-static int process_read_start(pid_t pid, uint64_t *ret)
+static int read_start(pid_t pid, uint64_t *ret)
 {
     char text[1024];
     unsigned long long threads = 0, started = 0;
@@ -70,13 +70,13 @@ int process_of_thread(pid_t tid, struct process *ret)
         return -ESRCH;
     if (ret->name[len - 1] == '\n')
         ret->name[len - 1] = '\0';
-    return process_read_start(pid, &ret->started);
+    return read_start(pid, &ret->started);
 }
 
 bool process_lives(const struct process *process)
 {
     uint64_t started = 0;
-    return process_read_start(process->pid, &started) == 0 && started == process->started;
+    return read_start(process->pid, &started) == 0 && started == process->started;
 }
 
 int process_end_fd(pid_t child)

@@ -82,8 +82,8 @@ static void finish_chunks(struct chunking *c)
 }
 
 /* First marker that begins in [from, limit), of which all bytes are there. */
-static bool chunker_find_marker(struct chunking *c, uint64_t from, uint64_t limit,
-                                struct marker *ret_marker)
+static bool find_marker(struct chunking *c, uint64_t from, uint64_t limit,
+                        struct marker *ret_marker)
 {
     const struct chunker *s = c->state;
     if (!s->markers)
@@ -140,7 +140,7 @@ static enum entry judge_entry(struct chunking *c, const struct marker *m)
     uint64_t limit = m->data + CHUNKER_SEGMENT_MIN + DESCRIPTOR64_LEN;
     uint64_t end = c->rope.end;
     struct marker next;
-    if (chunker_find_marker(c, m->at + 1, limit, &next)) {
+    if (find_marker(c, m->at + 1, limit, &next)) {
         if (next.at < m->data)
             return ENTRY_NONE;
         end = zip_entry_end(c, m->data, next.at);
@@ -178,7 +178,7 @@ static void chunk_zip(struct chunking *c)
 {
     uint64_t from = c->rope.start;
     struct marker m;
-    while (chunker_find_marker(c, from, c->rope.end, &m)) {
+    while (find_marker(c, from, c->rope.end, &m)) {
         if (c->state->kind == KIND_ZIP_TENSOR) {
             set_anchor(c, zip_entry_end(c, c->state->anchor, m.at));
             c->state->kind = KIND_ZIP_BOOKKEEPING;
@@ -271,7 +271,7 @@ static bool begin_zip(struct chunking *c, const uint8_t *first, size_t len)
     struct marker m;
     if (len < MARKER_LEN)
         return c->in->is_last || memcmp(first, signature, min_u64(len, sizeof signature)) != 0;
-    if (chunker_find_marker(c, 0, 1, &m) && m.data > 0)
+    if (find_marker(c, 0, 1, &m) && m.data > 0)
         c->state->kind = KIND_ZIP_BOOKKEEPING;
     return true;
 }

@@ -116,7 +116,7 @@ static bool read_directory_entry(struct rope *c, uint64_t at, struct entry *entr
 }
 
 /* The entry's local header and data, which must fit; *ret_end is where the data end. */
-static bool directory_read_header(struct rope *c, const struct entry *entry, uint64_t *ret_end)
+static bool read_header(struct rope *c, const struct entry *entry, uint64_t *ret_end)
 {
     uint8_t p[MARKER_LEN];
     if (!read_directory_at(c, entry->header, p, sizeof p) || get_le32(p) != LOCAL_HEADER)
@@ -147,7 +147,7 @@ static bool walk_entries(struct rope *c, const struct end *end, struct marker *m
         struct entry entry;
         if (!read_directory_entry(c, at, &entry) ||
             !comes_behind(data_end, was_streamed, entry.header) ||
-            !directory_read_header(&headers, &entry, &data_end))
+            !read_header(&headers, &entry, &data_end))
             return false;
         /* Entries without data are no markers, and neither is what the directory says of them; see
          * rope.h. */

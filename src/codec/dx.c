@@ -78,7 +78,7 @@ struct encoder {
     struct work work;
 };
 
-static bool dx_put_header(struct encoder *e)
+static bool put_header(struct encoder *e)
 {
     const struct dx_plan *plan = &e->plan;
     const struct dx_classes *classes = &plan->classes;
@@ -99,7 +99,7 @@ static bool dx_put_header(struct encoder *e)
 }
 
 /* Lengths become ranks. */
-static void dx_rank_lengths(struct encoder *e, const uint8_t *base)
+static void rank_lengths(struct encoder *e, const uint8_t *base)
 {
     const struct dx_plan *plan = &e->plan;
     uint8_t *values = e->work.lengths.values[0];
@@ -125,7 +125,7 @@ static bool put_ranks(struct encoder *e)
     return true;
 }
 
-static bool dx_put_block(struct encoder *e, const uint8_t *src, const uint8_t *base, size_t count)
+static bool put_block(struct encoder *e, const uint8_t *src, const uint8_t *base, size_t count)
 {
     const struct dx_plan *plan = &e->plan;
     struct work *work = &e->work;
@@ -138,21 +138,21 @@ static bool dx_put_block(struct encoder *e, const uint8_t *src, const uint8_t *b
     size_t bits = e->kernels->take_apart(src, base, count, plan->width, plan->low_planes, low,
                                          work->lengths.values[0], work->fields);
     check(bits <= 8 * (sizeof work->fields - DX_SLACK));
-    dx_rank_lengths(e, base);
+    rank_lengths(e, base);
     return put_ranks(e) && writer_put(&e->to, work->fields, (bits + 7) / 8);
 }
 
-static size_t dx_encode_lengths(struct encoder *e, const uint8_t *src, const uint8_t *base,
-                                size_t raw_len, void *dst, size_t limit)
+static size_t encode_lengths(struct encoder *e, const uint8_t *src, const uint8_t *base,
+                             size_t raw_len, void *dst, size_t limit)
 {
     const unsigned width = e->plan.width;
     size_t at = e->plan.phase;
     e->to = (struct writer){.at = dst, .end = (uint8_t *)dst + limit};
-    if (!dx_put_header(e) || !writer_put(&e->to, src, at))
+    if (!put_header(e) || !writer_put(&e->to, src, at))
         return 0;
     for (size_t left = fx_elements(width, (unsigned)at, raw_len); left > 0;) {
         size_t count = (size_t)min_u64(left, fx_block_len(width));
-        if (!dx_put_block(e, src + at, base + at, count))
+        if (!put_block(e, src + at, base + at, count))
             return 0;
         at += count * width;
         left -= count;
@@ -184,7 +184,7 @@ size_t dx_encode(const struct dx_kernels *kernels, const struct fx_guess *guess,
     check(e.plan.low_planes < guess->width);
     return is_less_by_exponent(&e.plan, parts, src, base, raw_len, &by_exponent)
                ? dx_ans_encode(&by_exponent, src, base, raw_len, dst, limit)
-               : dx_encode_lengths(&e, src, base, raw_len, dst, limit);
+               : encode_lengths(&e, src, base, raw_len, dst, limit);
 }
 
 /* --- decoding --------------------------------------------------------------------------------- */
@@ -201,7 +201,7 @@ static bool get_classes(struct cursor *c, const uint8_t header[HEADER_LEN], stru
     return cursor_copy(c, plan->length_of, len);
 }
 
-static bool dx_get_header(struct cursor *c, size_t raw_len, struct dx_plan *plan)
+static bool get_header(struct cursor *c, size_t raw_len, struct dx_plan *plan)
 {
     const uint8_t *p = cursor_bytes(c, HEADER_LEN);
     if (!p || p[0] == 0 || (p[0] & ~WIDTH_BITS))
@@ -251,9 +251,9 @@ static const uint8_t *get_fields(struct cursor *c, size_t len, struct work *work
     return memcpy(work->fields, fields, len);
 }
 
-static bool dx_get_block(struct cursor *c, const struct dx_kernels *kernels,
-                         const struct dx_plan *plan, const uint8_t *base, size_t count,
-                         struct work *work, uint8_t *dst)
+static bool get_block(struct cursor *c, const struct dx_kernels *kernels,
+                      const struct dx_plan *plan, const uint8_t *base, size_t count,
+                      struct work *work, uint8_t *dst)
 {
     const uint8_t *planes = cursor_bytes(c, plan->low_planes * count), *low[8];
     for (unsigned p = 0; planes && p < plan->low_planes; p++)
@@ -284,13 +284,12 @@ int dx_decode(const struct dx_kernels *kernels, const void *src, size_t stored_l
     uint8_t *to = dst;
     if (base_len == raw_len && stored_len > 0 && (*c.at & DX_ANS))
         return dx_ans_decode(src, stored_len, base, dst, raw_len);
-    if (base_len != raw_len || !dx_get_header(&c, raw_len, &plan) ||
-        !cursor_copy(&c, to, plan.phase))
+    if (base_len != raw_len || !get_header(&c, raw_len, &plan) || !cursor_copy(&c, to, plan.phase))
         return -EBADMSG;
     size_t at = plan.phase;
     for (size_t left = fx_elements(plan.width, plan.phase, raw_len); left > 0;) {
         size_t count = (size_t)min_u64(left, fx_block_len(plan.width));
-        if (!dx_get_block(&c, kernels, &plan, (const uint8_t *)base + at, count, &work, to + at))
+        if (!get_block(&c, kernels, &plan, (const uint8_t *)base + at, count, &work, to + at))
             return -EBADMSG;
         at += count * plan.width;
         left -= count;

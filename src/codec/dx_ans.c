@@ -27,7 +27,7 @@
 #define HEADER_LEN 8u
 #define FIELD_BITS_MAX 15u
 
-static inline uint16_t dx_ans_in_order(uint16_t x)
+static inline uint16_t in_order(uint16_t x)
 {
     return (uint16_t)(x ^ ((0 - (x >> 15)) & 0x7fff));
 }
@@ -48,7 +48,7 @@ static inline unsigned dx_ans_field_bits(unsigned symbol)
     return symbol < DX_ANS_DIRECT ? 0 : symbol - 12;
 }
 
-static void dx_ans_take_exponents(const uint8_t *restrict base, uint8_t *restrict exponents)
+static void take_exponents(const uint8_t *restrict base, uint8_t *restrict exponents)
 {
     for (size_t i = 0; i < ANS_GROUP; i++)
         exponents[i] = (uint8_t)(get_le16(base + 2 * i) >> 7);
@@ -56,10 +56,10 @@ static void dx_ans_take_exponents(const uint8_t *restrict base, uint8_t *restric
 
 void dx_ans_group_take(const uint8_t *src, const uint8_t *base, struct dx_ans_group *ret)
 {
-    dx_ans_take_exponents(base, ret->exponents);
+    take_exponents(base, ret->exponents);
     for (size_t i = 0; i < ANS_GROUP; i++)
-        ret->differences[i] = to_zigzag((uint16_t)(dx_ans_in_order(get_le16(src + 2 * i)) -
-                                                   dx_ans_in_order(get_le16(base + 2 * i))));
+        ret->differences[i] = to_zigzag(
+            (uint16_t)(in_order(get_le16(src + 2 * i)) - in_order(get_le16(base + 2 * i))));
     for (size_t i = 0; i < ANS_GROUP; i++) {
         /* The exponent of a float is one less than how many bits a number has; exactly, of 16. */
         int32_t d = ret->differences[i], bits;
@@ -73,8 +73,7 @@ void dx_ans_group_take(const uint8_t *src, const uint8_t *base, struct dx_ans_gr
 /* --- encoding --------------------------------------------------------------------------------- */
 
 /* False: no room. */
-static bool dx_ans_put_fields(struct writer *w, const uint8_t *src, const uint8_t *base,
-                              size_t count)
+static bool put_fields(struct writer *w, const uint8_t *src, const uint8_t *base, size_t count)
 {
     uint64_t sum = 0;
     unsigned held = 0; /* bits of `sum` */
@@ -148,7 +147,7 @@ size_t dx_ans_encode(const struct dx_ans_plan *plan, const void *src, const void
         !writer_put(&w, from + len, raw_len - plan->phase - len))
         return 0;
     const uint8_t *fields = w.at;
-    if (!dx_ans_put_fields(&w, from, by, count))
+    if (!put_fields(&w, from, by, count))
         return 0;
     memcpy(header, (uint8_t[]){DX_ANS | 1, plan->phase, plan->codes, 0}, 4);
     put_le32(header + 4, (uint32_t)(w.at - fields));
@@ -223,15 +222,15 @@ static bool get_group(struct decoder *d, const uint8_t *base, uint8_t *dst)
 {
     uint8_t exponents[ANS_GROUP], symbols[ANS_GROUP];
     uint16_t differences[ANS_GROUP];
-    dx_ans_take_exponents(base, exponents);
+    take_exponents(base, exponents);
     if (!ans_reader_go_on(&d->symbols))
         return false;
     get_symbols(d, exponents, symbols);
     if (!get_differences(d, symbols, differences))
         return false;
     for (size_t i = 0; i < ANS_GROUP; i++)
-        put_le16(dst + 2 * i, dx_ans_in_order((uint16_t)(dx_ans_in_order(get_le16(base + 2 * i)) +
-                                                         from_zigzag(differences[i]))));
+        put_le16(dst + 2 * i, in_order((uint16_t)(in_order(get_le16(base + 2 * i)) +
+                                                  from_zigzag(differences[i]))));
     return true;
 }
 

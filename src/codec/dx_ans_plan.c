@@ -54,8 +54,7 @@ static uint64_t ans_bits_of(const uint32_t counts[ANS_SYMBOLS_MAX])
     return ans_entropy(counts) + BYTE * (1 + ans_code_len(counts));
 }
 
-static void dx_ans_plan_add_counts(const struct class *a, const struct class *b,
-                                   uint32_t sums[ANS_SYMBOLS_MAX])
+static void add_counts(const struct class *a, const struct class *b, uint32_t sums[ANS_SYMBOLS_MAX])
 {
     for (unsigned s = 0; s < ANS_SYMBOLS_MAX; s++)
         sums[s] = a->counts[s] + b->counts[s];
@@ -67,14 +66,14 @@ static void try_join(struct classes *classes, unsigned i)
     if (i + 1 >= classes->count)
         return;
     struct class *a = classes->class[i], *b = classes->class[i + 1];
-    dx_ans_plan_add_counts(a, b, sums);
+    add_counts(a, b, sums);
     a->joined = (int64_t)ans_bits_of(sums) - (int64_t)(a->bits + b->bits);
 }
 
 static void join_class(struct classes *classes, unsigned i)
 {
     struct class *a = classes->class[i], *b = classes->class[i + 1];
-    dx_ans_plan_add_counts(a, b, a->counts);
+    add_counts(a, b, a->counts);
     a->bits = (uint64_t)((int64_t)(a->bits + b->bits) + a->joined);
     a->last = b->last;
     classes->count--;
@@ -103,7 +102,7 @@ static void join_classes(struct classes *classes)
 }
 
 /* Bits of all fields. */
-static uint64_t dx_ans_plan_fields_of(const struct class *class)
+static uint64_t fields_of(const struct class *class)
 {
     uint64_t bits = 0;
     for (unsigned s = DX_ANS_DIRECT; s < DX_ANS_SYMBOLS; s++)
@@ -124,7 +123,7 @@ size_t dx_ans_plan_make(const void *src, const void *base, size_t raw_len, unsig
     for (unsigned i = 0; i < classes.count; i++) {
         const struct class *class = classes.class[i];
         ret->last[i] = i + 1 < classes.count ? class->last : UINT8_MAX;
-        bits += (ans_code_make(class->counts, &ret->code[i]) >> 16) + dx_ans_plan_fields_of(class) +
+        bits += (ans_code_make(class->counts, &ret->code[i]) >> 16) + fields_of(class) +
                 8 * (1 + ans_code_len(class->counts));
     }
     return (size_t)(bits / 8);

@@ -93,7 +93,7 @@ static void merge_classes(const struct counts *counts, unsigned low_planes, unsi
 }
 
 /* Lengths of a class, the most frequent one first. */
-static void dx_plan_rank_lengths(const uint16_t counts[LENGTHS], unsigned lengths, uint8_t *ret)
+static void rank_lengths(const uint16_t counts[LENGTHS], unsigned lengths, uint8_t *ret)
 {
     for (unsigned length = 0; length < lengths; length++) {
         unsigned at = length;
@@ -112,7 +112,7 @@ static uint64_t rank_classes(const struct counts *counts, size_t count, struct d
     check(lengths * plan->classes.count < 256);
     for (unsigned c = 0; c < plan->classes.count; c++) {
         uint8_t *length_of = plan->length_of + c * lengths;
-        dx_plan_rank_lengths(counts->of[c], lengths, length_of);
+        rank_lengths(counts->of[c], lengths, length_of);
         for (unsigned rank = 0; rank < lengths; rank++)
             ranks[rank] += counts->of[c][length_of[rank]];
     }
@@ -280,9 +280,9 @@ static void take_order(struct dx_plan *plan)
 /* --- the sample ------------------------------------------------------------------------------- */
 
 /* Fills in the lengths of the sample, all bits of the differences, and the base's exponents. */
-static void dx_plan_take_sample(const struct dx_kernels *kernels, const struct fx_guess *guess,
-                                const uint8_t *src, const uint8_t *base, size_t raw_len,
-                                struct dx_sample sample, uint8_t *exponents, struct dx_lengths *ret)
+static void take_sample(const struct dx_kernels *kernels, const struct fx_guess *guess,
+                        const uint8_t *src, const uint8_t *base, size_t raw_len,
+                        struct dx_sample sample, uint8_t *exponents, struct dx_lengths *ret)
 {
     uint8_t fields[8 * BLOCK_MAX + DX_SLACK], *none[8] = {NULL}, *lengths = ret->room;
     size_t len = sample.count * guess->width, room = raw_len - guess->phase;
@@ -313,7 +313,7 @@ uint32_t dx_plan_make(const struct dx_kernels *kernels, const struct fx_guess *g
     *ret = (struct dx_plan){.width = guess->width, .phase = guess->phase};
     if (guess->width == 1)
         return DX_NEVER;
-    dx_plan_take_sample(kernels, guess, src, base, raw_len, sample, exponents, &lengths);
+    take_sample(kernels, guess, src, base, raw_len, sample, exponents, &lengths);
     struct scale scale = {.sample = lengths.counts[0], .chunk = raw_len / guess->width};
     struct dx_classes all = find_classes(exponents, lengths.values[0], scale.sample, &counts);
     uint64_t bits = choose_classes(&counts, &all, scale, ret);

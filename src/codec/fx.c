@@ -56,7 +56,7 @@ struct encoder {
     struct work work;
 };
 
-static bool fx_put_header(struct encoder *e)
+static bool put_header(struct encoder *e)
 {
     const struct fx_plan *plan = e->plan;
     uint8_t *p = writer_take(&e->to, 4);
@@ -119,8 +119,8 @@ static bool take_places_of_planes(struct encoder *e, size_t count, struct places
 }
 
 /* `at`: the piece's first element in the block. */
-static void fx_put_piece(struct encoder *e, const uint8_t *src, size_t at, size_t count,
-                         struct places *places)
+static void put_piece(struct encoder *e, const uint8_t *src, size_t at, size_t count,
+                      struct places *places)
 {
     const struct fx_plan *plan = e->plan;
     const unsigned top = plan->width - 1u;
@@ -150,7 +150,7 @@ static bool put_pieces(struct encoder *e, const uint8_t *src, size_t count)
                end = (size_t)min_u64(next + PIECE, count);
         for (size_t i = next * width; i < end * width; i += 64)
             __builtin_prefetch(src + i, 0, 3);
-        fx_put_piece(e, src + at * width, at, next - at, &places);
+        put_piece(e, src + at * width, at, next - at, &places);
     }
     return lx_put_end(&places.top);
 }
@@ -171,7 +171,7 @@ static bool put_planes(struct encoder *e, const uint8_t *src, size_t count)
     return true;
 }
 
-static bool fx_put_block(struct encoder *e, const uint8_t *src, size_t count)
+static bool put_block(struct encoder *e, const uint8_t *src, size_t count)
 {
     bool is_put = e->plan->coded == 1u << (e->plan->width - 1) ? put_pieces(e, src, count)
                                                                : put_planes(e, src, count);
@@ -190,12 +190,12 @@ static size_t encode_planned(struct encoder *e, const struct fx_plan *plan, stru
     const uint8_t *first = e->to.at;
     e->plan = plan;
     e->done = 0;
-    if (!plan->coded || !fx_put_header(e) || !put_plain(e, src, 0, plan->phase))
+    if (!plan->coded || !put_header(e) || !put_plain(e, src, 0, plan->phase))
         return 0;
     size_t at = plan->phase;
     for (size_t left = fx_elements(plan->width, plan->phase, src->end); left > 0;) {
         size_t count = (size_t)min_u64(left, fx_block_len(plan->width)), len = count * plan->width;
-        if (!fx_put_block(e, rope_bytes(src, at, len, e->work.seam), count))
+        if (!put_block(e, rope_bytes(src, at, len, e->work.seam), count))
             return 0;
         at += len;
         left -= count;
@@ -236,8 +236,8 @@ struct matrix {
 _Static_assert(sizeof(struct matrix) <= FX_MATRIX_SCRATCH_LEN, "a matrix fits");
 
 /* All exponents go to m->exponents. False: some element has a sign. */
-static bool fx_take_exponents(struct encoder *e, struct fx_plan *plan, const uint8_t *src,
-                              size_t elements, struct matrix *m)
+static bool take_exponents(struct encoder *e, struct fx_plan *plan, const uint8_t *src,
+                           size_t elements, struct matrix *m)
 {
     uint8_t signs = 0;
     for (size_t done = 0; done < elements;) {
@@ -286,7 +286,7 @@ size_t fx_encode_matrix(const struct fx_kernels *kernels, const struct fx_guess 
     rope_init(&rope, &iov, 1, 0);
     e.kernels = kernels;
     e.to = (struct writer){.at = dst, .end = (uint8_t *)dst + limit};
-    plan.is_signless = fx_take_exponents(&e, &plan, (const uint8_t *)src + plan.phase, elements, m);
+    plan.is_signless = take_exponents(&e, &plan, (const uint8_t *)src + plan.phase, elements, m);
     memcpy(m->levelled, m->exponents, elements);
     kernels->level(m->levelled, elements, m->means);
     if (!fx_columns_find(m->exponents, m->levelled, elements, &m->work, &m->columns))
@@ -318,7 +318,7 @@ struct decoder {
     struct work work;
 };
 
-static bool fx_get_header(struct decoder *d, size_t raw_len)
+static bool get_header(struct decoder *d, size_t raw_len)
 {
     struct cursor *c = &d->from;
     struct fx_plan *plan = &d->plan;
@@ -379,7 +379,7 @@ static bool get_lower_planes(struct decoder *d, size_t count)
     return true;
 }
 
-static bool fx_get_block(struct decoder *d)
+static bool get_block(struct decoder *d)
 {
     const unsigned top = d->plan.width - 1u;
     size_t count = (size_t)min_u64(d->elements - d->done, fx_block_len(d->plan.width));
@@ -429,13 +429,13 @@ static inline __attribute__((always_inline)) void prefetch_next(const struct dec
 }
 
 /* Decodes piece_len() elements. */
-static bool fx_get_piece(struct decoder *d, uint8_t *dst)
+static bool get_piece(struct decoder *d, uint8_t *dst)
 {
     const struct fx_plan *plan = &d->plan;
     const unsigned top = plan->width - 1u;
     size_t at = d->done % fx_block_len(plan->width), count = piece_len(d);
     const uint8_t *planes[8];
-    if (at == 0 && !fx_get_block(d))
+    if (at == 0 && !get_block(d))
         return false;
     prefetch_next(d, at, count);
     for (unsigned p = 0; p < top; p++)
@@ -458,12 +458,12 @@ int fx_decode(const struct fx_kernels *kernels, const void *src, size_t stored_l
     uint8_t *at = dst, *end = at + raw_len;
     d.kernels = kernels;
     d.from = (struct cursor){.at = src, .end = (const uint8_t *)src + stored_len};
-    if (!fx_get_header(&d, raw_len) || !cursor_copy(&d.from, at, d.plan.phase))
+    if (!get_header(&d, raw_len) || !cursor_copy(&d.from, at, d.plan.phase))
         return -EBADMSG;
     at += d.plan.phase;
     for (d.done = 0; d.done < d.elements;) {
         size_t len = piece_len(&d) * d.plan.width;
-        if (!fx_get_piece(&d, at))
+        if (!get_piece(&d, at))
             return -EBADMSG;
         at += len;
     }
@@ -485,13 +485,12 @@ bool fx_decodes_to(const struct fx_kernels *kernels, const void *stored, size_t 
     check(raw->start == 0);
     d.kernels = kernels;
     d.from = (struct cursor){.at = stored, .end = (const uint8_t *)stored + stored_len};
-    if (!fx_get_header(&d, raw_len) || !next_is(&d.from, raw, 0, d.plan.phase, d.work.seam))
+    if (!get_header(&d, raw_len) || !next_is(&d.from, raw, 0, d.plan.phase, d.work.seam))
         return false;
     size_t at = d.plan.phase;
     for (d.done = 0; d.done < d.elements;) {
         size_t len = piece_len(&d) * d.plan.width;
-        if (!fx_get_piece(&d, piece) ||
-            memcmp(piece, rope_bytes(raw, at, len, d.work.seam), len) != 0)
+        if (!get_piece(&d, piece) || memcmp(piece, rope_bytes(raw, at, len, d.work.seam), len) != 0)
             return false;
         at += len;
     }

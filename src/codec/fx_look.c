@@ -52,7 +52,7 @@ static size_t block_at(size_t i, size_t raw_len)
 }
 
 /* Copies the sample: so each cache line is waited for while the others come. */
-static void fx_look_take_sample(struct rope *src, uint8_t *ret)
+static void take_sample(struct rope *src, uint8_t *ret)
 {
     for (size_t i = 0; i < BLOCKS; i++, ret += BLOCK_LEN) {
         const uint8_t *p = rope_bytes(src, block_at(i, src->end), BLOCK_LEN, ret);
@@ -204,7 +204,7 @@ void fx_look_rope(struct rope *src, struct fx_guess *ret)
     (void)pthread_once(&once, fill_table);
     check(src->start == 0 && src->end >= FX_RAW_MIN);
     *ret = (struct fx_guess){.width = 1};
-    fx_look_take_sample(src, sample);
+    take_sample(src, sample);
     count_by_residue(sample, SAMPLE_LEN, &c);
     find_width(&c, ret);
     uint32_t cost = cost_as_it_is(&c, ret);

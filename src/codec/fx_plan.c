@@ -5,7 +5,7 @@
 #define SAMPLE_LEN (SAMPLE_GROUPS * FX_GROUP)
 
 /* `len` is a multiple of 4. */
-static void fx_plan_count_bytes(const uint8_t *bytes, size_t len, uint16_t ret[256])
+static void count_bytes(const uint8_t *bytes, size_t len, uint16_t ret[256])
 {
     uint16_t counts[4][256] = {0}; /* like bytes follow each other, and a count waits for itself */
     for (size_t i = 0; i < len; i += 4)
@@ -23,10 +23,10 @@ static uint64_t plan_plane(const struct fx_kernels *kernels, unsigned p, uint8_t
     uint8_t means[SAMPLE_GROUPS];
     uint16_t counts[256];
     struct lx_code levelled;
-    fx_plan_count_bytes(sample, len, counts);
+    count_bytes(sample, len, counts);
     uint64_t cost = lx_code_make(counts, len, &plan->codes[p]);
     kernels->level(sample, len, means);
-    fx_plan_count_bytes(sample, len, counts);
+    count_bytes(sample, len, counts);
     uint64_t levelled_cost = lx_code_make(counts, len, &levelled) + 8 * (len / FX_GROUP);
     if (levelled.levels > 0 && levelled_cost + len / 20 < cost) {
         plan->codes[p] = levelled;

@@ -81,8 +81,8 @@ typedef uint32_t choice_t;
                          */
 
 /* `behind`: how many values have a rank or one behind it. */
-static void lx_choose_level(const uint32_t *restrict behind, unsigned distinct, uint32_t each_level,
-                            const choice_t *restrict next, choice_t *restrict ret)
+static void choose_level(const uint32_t *restrict behind, unsigned distinct, uint32_t each_level,
+                         const choice_t *restrict next, choice_t *restrict ret)
 {
     for (unsigned s = 0; s < distinct; s++)
         ret[s] = 8 * behind[s] * 8;
@@ -123,8 +123,8 @@ uint64_t lx_code_make(const uint16_t counts[256], size_t len, struct lx_code *re
     }
     memset(choices[0] + ranking.distinct, 0, BEHIND_ALL * sizeof(choice_t));
     for (unsigned l = 1; l <= LX_LEVELS_MAX; l++)
-        lx_choose_level(behind, ranking.distinct, (uint32_t)(len / 512 + 1), choices[l - 1],
-                        choices[l]);
+        choose_level(behind, ranking.distinct, (uint32_t)(len / 512 + 1), choices[l - 1],
+                     choices[l]);
     ret->levels = 0;
     size_t ranks = 0;
     for (unsigned l = LX_LEVELS_MAX; l > 0 && ranks < ranking.distinct; l--) {
@@ -190,7 +190,7 @@ bool writer_put(struct writer *w, const void *bytes, size_t len)
     return p != NULL;
 }
 
-static size_t lx_groups_of(size_t count)
+static size_t groups_of(size_t count)
 {
     return (count + FX_GROUP - 1) / FX_GROUP;
 }
@@ -198,7 +198,7 @@ static size_t lx_groups_of(size_t count)
 /* Bytes of the masks of a level with `count` values. */
 static size_t masks_len(size_t count, unsigned bits)
 {
-    return lx_groups_of(count) * 8 * bits;
+    return groups_of(count) * 8 * bits;
 }
 
 bool lx_put_code(struct writer *w, const struct lx_code *code)
@@ -222,7 +222,7 @@ bool lx_put_begin(struct lx_put *put, size_t count)
 static size_t put_level(const struct fx_kernels *kernels, uint8_t *values, size_t count,
                         unsigned bits, uint8_t *masks, uint8_t *escaped)
 {
-    size_t whole = FX_GROUP * lx_groups_of(count);
+    size_t whole = FX_GROUP * groups_of(count);
     memset(values + count, 0, whole - count);
     return kernels->pack(values, whole, bits, masks, escaped);
 }
@@ -231,7 +231,7 @@ void lx_put_piece(struct lx_put *put, uint8_t *values, size_t count)
 {
     const struct lx_code *code = put->code;
     if (!code->is_in_order)
-        put->kernels->translate(values, FX_GROUP * lx_groups_of(count), code->ranks);
+        put->kernels->translate(values, FX_GROUP * groups_of(count), code->ranks);
     put->escaped += put_level(put->kernels, values, count, code->bits[0], put->masks,
                               put->work->values[0] + put->escaped);
     put->masks += masks_len(count, code->bits[0]);
@@ -332,7 +332,7 @@ bool lx_get_begin(struct lx_get *get, struct cursor *c, size_t count)
     memset(escaped + last, 0, FX_GROUP);
     for (unsigned i = code->levels; i-- > 1;) {
         uint8_t *these = get->work->values[i & 1];
-        size_t whole = FX_GROUP * lx_groups_of(levels.counts[i]);
+        size_t whole = FX_GROUP * groups_of(levels.counts[i]);
         if (get->kernels->unpack(levels.masks[i], whole, code->bits[i], escaped, these) !=
             levels.counts[i + 1])
             return false;
@@ -348,7 +348,7 @@ bool lx_get_begin(struct lx_get *get, struct cursor *c, size_t count)
 bool lx_get_piece(struct lx_get *get, uint8_t *values, size_t count)
 {
     const struct lx_code *code = get->code;
-    size_t whole = FX_GROUP * lx_groups_of(count);
+    size_t whole = FX_GROUP * groups_of(count);
     size_t used = get->kernels->unpack(get->masks, whole, code->bits[0], get->escaped, values);
     get->values_left -= count;
     if (used > get->escaped_left || (get->values_left == 0 && used != get->escaped_left))

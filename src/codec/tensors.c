@@ -27,7 +27,7 @@ static const uint8_t *parse_json_byte(const uint8_t *p, const uint8_t *end, uint
     return p < end && *p == want ? skip_space(p + 1, end) : NULL;
 }
 
-static const uint8_t *tensors_parse_number(const uint8_t *p, const uint8_t *end, uint64_t *ret_n)
+static const uint8_t *parse_number(const uint8_t *p, const uint8_t *end, uint64_t *ret_n)
 {
     if (!p || p == end || *p < '0' || *p > '9')
         return NULL;
@@ -46,13 +46,13 @@ static bool parse_offsets(const uint8_t *p, const uint8_t *end, struct tensor *r
 {
     p = parse_json_byte(p, end, ':');
     p = parse_json_byte(p, end, '[');
-    p = tensors_parse_number(p, end, &ret_t->start);
+    p = parse_number(p, end, &ret_t->start);
     p = parse_json_byte(p, end, ',');
-    p = tensors_parse_number(p, end, &ret_t->end);
+    p = parse_number(p, end, &ret_t->end);
     return p && ret_t->start < ret_t->end;
 }
 
-static int tensors_by_start(const void *a, const void *b)
+static int by_start(const void *a, const void *b)
 {
     const struct tensor *x = a, *y = b;
     if (x->start != y->start)
@@ -78,7 +78,7 @@ static const uint8_t *parse_byte_back(const uint8_t *first, const uint8_t *end, 
 }
 
 /* FNV-1a; never 0. */
-static uint64_t tensors_hash_of(const uint8_t *p, const uint8_t *end)
+static uint64_t hash_of(const uint8_t *p, const uint8_t *end)
 {
     uint64_t h = 0xcbf29ce484222325ull;
     for (; p < end; p++)
@@ -97,7 +97,7 @@ static uint64_t name_before(const uint8_t *first, const uint8_t *key)
     const uint8_t *begin = --end;
     while (begin > first && (begin[-1] != '"' || (begin - 1 > first && begin[-2] == '\\')))
         begin--;
-    return begin > first ? tensors_hash_of(begin, end) : 0;
+    return begin > first ? hash_of(begin, end) : 0;
 }
 
 DEFINE_VECTOR(tensors, struct tensor);
@@ -119,7 +119,7 @@ static struct tensors find_tensors(const uint8_t *header, size_t len)
         vector_add(&tensors, t);
         last = p;
     }
-    vector_sort(&tensors, tensors_by_start);
+    vector_sort(&tensors, by_start);
     return tensors;
 }
 

@@ -49,7 +49,7 @@ struct writer {
 };
 
 /* NULL: there is no room for it. */
-static uint8_t *twin_take_bytes(struct writer *w, size_t len)
+static uint8_t *take_bytes(struct writer *w, size_t len)
 {
     if ((size_t)(w->end - w->at) < len)
         return NULL;
@@ -60,7 +60,7 @@ static uint8_t *twin_take_bytes(struct writer *w, size_t len)
 /* A piece's head and room for its bytes as they are; NULL: there is none. */
 static uint8_t *take_plain(struct writer *w, size_t len)
 {
-    uint8_t *p = twin_take_bytes(w, PIECE_HEAD + len);
+    uint8_t *p = take_bytes(w, PIECE_HEAD + len);
     if (!p)
         return NULL;
     put_le32(p, (uint32_t)len);
@@ -82,7 +82,7 @@ static bool put_fx(struct writer *w, const struct fx_guess *guess, const uint8_t
     return true;
 }
 
-static bool twin_put_piece(struct writer *w, const uint8_t *bytes, size_t len)
+static bool put_piece(struct writer *w, const uint8_t *bytes, size_t len)
 {
     struct fx_guess guess = {0};
     if (len == 0)
@@ -123,7 +123,7 @@ static bool put_exceptions(struct writer *w, const uint8_t *src, size_t count,
     for (size_t i = 0; i < count; i += TWIN_GROUP)
         for (uint64_t left = masks[i / TWIN_GROUP]; left; left &= left - 1) {
             size_t element = i + (size_t)__builtin_ctzll(left);
-            uint8_t *p = twin_take_bytes(w, EXCEPTION_LEN);
+            uint8_t *p = take_bytes(w, EXCEPTION_LEN);
             if (!p)
                 return false;
             put_le32(p, (uint32_t)element);
@@ -133,8 +133,8 @@ static bool put_exceptions(struct writer *w, const uint8_t *src, size_t count,
     return true;
 }
 
-static bool twin_put_part(struct writer *w, const struct twin_part *part, const uint8_t *src,
-                          uint32_t *ret_exceptions)
+static bool put_part(struct writer *w, const struct twin_part *part, const uint8_t *src,
+                     uint32_t *ret_exceptions)
 {
     uint64_t masks[CHUNK_SIZE_MAX / 4 / TWIN_GROUP];
     size_t len = 2 * (size_t)part->count;
@@ -154,9 +154,9 @@ static bool twin_put_part(struct writer *w, const struct twin_part *part, const 
     return put_exceptions(w, src, part->count, masks, ret_exceptions);
 }
 
-static uint8_t *twin_take_header(struct writer *w, size_t part_count)
+static uint8_t *take_header(struct writer *w, size_t part_count)
 {
-    uint8_t *p = twin_take_bytes(w, HEADER_LEN + PART_LEN * part_count);
+    uint8_t *p = take_bytes(w, HEADER_LEN + PART_LEN * part_count);
     if (p)
         put_le32(p, (uint32_t)part_count);
     return p;
@@ -171,7 +171,7 @@ size_t twin_encode(enum cpu_level level, const struct twin_part *parts, size_t p
                        .scratch = scratch,
                        .at = dst,
                        .end = (uint8_t *)dst + limit};
-    uint8_t *header = twin_take_header(&w, part_count);
+    uint8_t *header = take_header(&w, part_count);
     if (!header)
         return 0;
     const uint8_t *bytes = src;
@@ -182,15 +182,15 @@ size_t twin_encode(enum cpu_level level, const struct twin_part *parts, size_t p
         uint32_t exceptions;
         check(part->at >= done && part->count > 0 && part->at <= raw_len &&
               part->count <= (raw_len - part->at) / 4);
-        if (!twin_put_piece(&w, bytes + done, part->at - done) ||
-            !twin_put_part(&w, part, bytes + part->at, &exceptions))
+        if (!put_piece(&w, bytes + done, part->at - done) ||
+            !put_part(&w, part, bytes + part->at, &exceptions))
             return 0;
         put_le32(entry, part->at);
         put_le32(entry + 4, part->count);
         put_le32(entry + 8, exceptions);
         done = part->at + 4 * (size_t)part->count;
     }
-    return twin_put_piece(&w, bytes + done, raw_len - done) ? (size_t)(w.at - (uint8_t *)dst) : 0;
+    return put_piece(&w, bytes + done, raw_len - done) ? (size_t)(w.at - (uint8_t *)dst) : 0;
 }
 
 /* --- decoding --------------------------------------------------------------------------------- */
@@ -207,8 +207,8 @@ struct stored_part {
 };
 
 /* True: as the format wants it, and with the images that the caller has. */
-static bool twin_get_header(struct reader *r, const struct iovec *images, size_t image_count,
-                            size_t raw_len, struct stored_part *ret)
+static bool get_header(struct reader *r, const struct iovec *images, size_t image_count,
+                       size_t raw_len, struct stored_part *ret)
 {
     if (image_count == 0 || image_count > CHUNK_REFS_MAX || cursor_le32(&r->c) != image_count)
         return false;
@@ -229,7 +229,7 @@ static bool twin_get_header(struct reader *r, const struct iovec *images, size_t
 }
 
 /* `*ret_plain`: the bytes, where they are stored as they are; NULL: they are at `dst` now. */
-static bool twin_get_bytes(struct reader *r, size_t len, uint8_t *dst, const uint8_t **ret_plain)
+static bool get_bytes(struct reader *r, size_t len, uint8_t *dst, const uint8_t **ret_plain)
 {
     size_t stored = cursor_le32(&r->c);
     const uint8_t *bytes = stored <= len ? cursor_bytes(&r->c, stored) : NULL;
@@ -237,12 +237,12 @@ static bool twin_get_bytes(struct reader *r, size_t len, uint8_t *dst, const uin
     return bytes && (stored == len || fx_decode(r->fx, bytes, stored, dst, len) == 0);
 }
 
-static bool twin_get_piece(struct reader *r, size_t len, uint8_t *dst)
+static bool get_piece(struct reader *r, size_t len, uint8_t *dst)
 {
     const uint8_t *plain;
     if (len == 0)
         return true;
-    if (!twin_get_bytes(r, len, dst, &plain))
+    if (!get_bytes(r, len, dst, &plain))
         return false;
     if (plain)
         memcpy(dst, plain, len);
@@ -264,11 +264,11 @@ static bool get_exceptions(struct reader *r, const struct stored_part *part, uin
 }
 
 /* Lower halves that were fx are decoded into the second half of where their elements go. */
-static bool twin_get_part(struct reader *r, const struct stored_part *part, uint8_t *dst)
+static bool get_part(struct reader *r, const struct stored_part *part, uint8_t *dst)
 {
     const uint8_t *plain;
     uint8_t *decoded = dst + 2 * part->count;
-    if (!twin_get_bytes(r, 2 * part->count, decoded, &plain))
+    if (!get_bytes(r, 2 * part->count, decoded, &plain))
         return false;
     r->kernels->join(plain ? plain : decoded, part->image, part->count, dst);
     return get_exceptions(r, part, dst);
@@ -281,16 +281,15 @@ int twin_decode(enum cpu_level level, const void *src, size_t stored_len,
                        .fx = fx_kernels_of(level),
                        .c = {.at = src, .end = (const uint8_t *)src + stored_len}};
     struct stored_part parts[CHUNK_REFS_MAX];
-    if (!twin_get_header(&r, images, image_count, raw_len, parts))
+    if (!get_header(&r, images, image_count, raw_len, parts))
         return -EBADMSG;
     uint8_t *bytes = dst;
     size_t done = 0;
     for (size_t i = 0; i < image_count; i++) {
         const struct stored_part *part = &parts[i];
-        if (!twin_get_piece(&r, part->at - done, bytes + done) ||
-            !twin_get_part(&r, part, bytes + part->at))
+        if (!get_piece(&r, part->at - done, bytes + done) || !get_part(&r, part, bytes + part->at))
             return -EBADMSG;
         done = part->at + 4 * part->count;
     }
-    return twin_get_piece(&r, raw_len - done, bytes + done) && r.c.at == r.c.end ? 0 : -EBADMSG;
+    return get_piece(&r, raw_len - done, bytes + done) && r.c.at == r.c.end ? 0 : -EBADMSG;
 }

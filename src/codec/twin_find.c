@@ -23,7 +23,7 @@
 #define STEP_GROUPS 16u
 #define STEP (STEP_GROUPS * TWIN_GROUP)
 
-static uint64_t twin_key_of(const uint8_t bytes[KEY_LEN])
+static uint64_t key_of(const uint8_t bytes[KEY_LEN])
 {
     uint64_t h = 0;
     for (size_t i = 0; i < KEY_LEN; i += 8) {
@@ -65,19 +65,19 @@ void twin_index_add(struct twin_index *index, enum cpu_level level, const struct
     size_t count = (len - guess->phase) / 2;
     twin_index_begin(index, len, tag);
     if (count >= KEY_ELEMENTS)
-        twin_index_put(index, twin_key_of(values), guess->phase);
+        twin_index_put(index, key_of(values), guess->phase);
     for (size_t at = 0; at < count; at += STRETCH) {
         uint16_t marks[STRETCH];
         size_t n = spaced_landmarks(twin_kernels_of(level), values + 2 * at,
                                     stretch_len(count - at), marks);
         for (size_t i = 0; i < n; i++) {
             size_t offset = 2 * (at + marks[i]);
-            twin_index_put(index, twin_key_of(values + offset), (uint32_t)(guess->phase + offset));
+            twin_index_put(index, key_of(values + offset), (uint32_t)(guess->phase + offset));
         }
     }
     if (len >= LAST_WORTH) {
         size_t offset = 2 * (count - KEY_ELEMENTS);
-        twin_index_put(index, twin_key_of(values + offset), (uint32_t)(guess->phase + offset));
+        twin_index_put(index, key_of(values + offset), (uint32_t)(guess->phase + offset));
     }
 }
 
@@ -233,11 +233,11 @@ static void search_elements(struct search *s)
         size_t len = stretch_len(s->count - at);
         s->kernels->round(s->elements + 4 * at, len, values);
         if (at == 0 && len >= KEY_ELEMENTS)
-            match_landmark(s, 0, twin_key_of(values));
+            match_landmark(s, 0, key_of(values));
         size_t n = spaced_landmarks(s->kernels, values, len, marks);
         for (size_t i = 0; i < n; i++)
             if (at + marks[i] >= s->covered)
-                match_landmark(s, at + marks[i], twin_key_of(values + 2 * marks[i]));
+                match_landmark(s, at + marks[i], key_of(values + 2 * marks[i]));
         at = (size_t)max_u64(at + STRETCH, s->covered);
     }
 }
@@ -250,7 +250,7 @@ static void search_closely(struct search *s, size_t at, size_t to)
         size_t len = stretch_len(to - at), next = at + STRETCH;
         s->kernels->round(s->elements + 4 * at, len, values);
         for (size_t i = 0; i < STRETCH && i + KEY_ELEMENTS <= len; i++) {
-            match_landmark(s, at + i, twin_key_of(values + 2 * i));
+            match_landmark(s, at + i, key_of(values + 2 * i));
             if (s->covered > at + i) {
                 next = s->covered;
                 break;

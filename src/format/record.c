@@ -67,14 +67,14 @@ static const struct {
     [REC_PIECE] = {"PIECE", F_INO | F_VERSION | F_EXTENTS},
 };
 
-static uint32_t record_fields_of(uint16_t type)
+static uint32_t fields_of(uint16_t type)
 {
     return type < ARRAY_LEN(types) ? types[type].fields : 0;
 }
 
 const char *record_type_name(uint16_t type)
 {
-    return record_fields_of(type) ? types[type].name : "unknown";
+    return fields_of(type) ? types[type].name : "unknown";
 }
 
 /* The 8-byte fields, in order. */
@@ -97,7 +97,7 @@ static uint64_t *word_at(struct record *rec, size_t i)
 
 size_t record_encoded_len(const struct record *rec)
 {
-    uint32_t fields = record_fields_of(rec->type);
+    uint32_t fields = fields_of(rec->type);
     size_t len = RECORD_HEADER_LEN;
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
         len += fields & words[i].field ? 8 : 0;
@@ -222,7 +222,7 @@ static uint8_t *encode_fields(const struct record *rec, uint32_t fields, uint8_t
 
 void record_encode(const struct record *rec, void *buf)
 {
-    uint32_t fields = record_fields_of(rec->type);
+    uint32_t fields = fields_of(rec->type);
     size_t len = record_encoded_len(rec);
     check(fields != 0 && len <= RECORD_LEN_MAX && rec->value_len <= VALUE_LEN_MAX);
     check(rec->name_len <= NAME_LEN_MAX && rec->name2_len <= NAME_LEN_MAX);
@@ -373,7 +373,7 @@ int record_decode(const void *buf, size_t len, struct record *ret_rec, size_t *r
                          .flags = get_le32(p + 12),
                          .seq = get_le64(p + 16),
                          .time = (int64_t)get_le64(p + 24)};
-    uint32_t fields = record_fields_of(rec.type);
+    uint32_t fields = fields_of(rec.type);
     if (fields == 0)
         return -EPROTONOSUPPORT;
     struct cursor c = {.at = p + RECORD_HEADER_LEN, .end = p + record_len};

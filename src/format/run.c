@@ -133,7 +133,7 @@ void run_writer_free(struct run_writer *writer)
     free(writer);
 }
 
-static int run_put_bytes(struct run_writer *writer, const void *buf, size_t len)
+static int put_bytes(struct run_writer *writer, const void *buf, size_t len)
 {
     if (writer->error < 0)
         return writer->error;
@@ -158,10 +158,10 @@ static int put_header_once(struct run_writer *writer)
     put_le64(p + 48, writer->info.cut);
     writer->header_crc = crc32_of(0, p, HEADER_CRC_AT);
     put_le32(p + HEADER_CRC_AT, writer->header_crc);
-    return run_put_bytes(writer, p, sizeof p);
+    return put_bytes(writer, p, sizeof p);
 }
 
-static int run_put_block(struct run_writer *writer)
+static int put_block(struct run_writer *writer)
 {
     int r = put_header_once(writer);
     if (r < 0)
@@ -176,7 +176,7 @@ static int run_put_block(struct run_writer *writer)
     put_le32(bytes_extend(block, BLOCK_CRC_LEN), crc);
     writer->row_count = 0;
     block->count = 0;
-    return run_put_bytes(writer, block->at, len + BLOCK_CRC_LEN);
+    return put_bytes(writer, block->at, len + BLOCK_CRC_LEN);
 }
 
 int run_writer_add(struct run_writer *writer, const struct run_row *row)
@@ -205,13 +205,13 @@ int run_writer_add(struct run_writer *writer, const struct run_row *row)
     last_key_set(&writer->last, shared, rest, rest_len);
     writer->row_count++;
     writer->info.rows++;
-    return writer->block.count >= BLOCK_HEADER_LEN + RUN_BLOCK_ROOM ? run_put_block(writer) : 0;
+    return writer->block.count >= BLOCK_HEADER_LEN + RUN_BLOCK_ROOM ? put_block(writer) : 0;
 }
 
 int run_writer_finish(struct run_writer *writer, struct run_info *ret_info)
 {
     check(!writer->finished);
-    int r = writer->row_count > 0 ? run_put_block(writer) : put_header_once(writer);
+    int r = writer->row_count > 0 ? put_block(writer) : put_header_once(writer);
     if (r < 0)
         return r;
     uint8_t p[RUN_TRAILER_LEN] = {0};
@@ -222,7 +222,7 @@ int run_writer_finish(struct run_writer *writer, struct run_info *ret_info)
     put_le64(p + 24, writer->info.length + RUN_TRAILER_LEN);
     put_le32(p + 32, writer->header_crc);
     put_le32(p + TRAILER_CRC_AT, crc32_of(0, p, TRAILER_CRC_AT));
-    r = run_put_bytes(writer, p, sizeof p);
+    r = put_bytes(writer, p, sizeof p);
     if (r < 0)
         return r;
     writer->finished = true;
@@ -250,16 +250,16 @@ struct run_reader {
 
 /* -ENODATA is kept for the end: an error of the medium must not look as if all rows had
  * been read. */
-static int run_get_bytes(struct run_reader *reader, uint64_t offset, void *buf, size_t len)
+static int get_bytes(struct run_reader *reader, uint64_t offset, void *buf, size_t len)
 {
     int r = reader->get(offset, buf, len, reader->arg);
     return r == -ENODATA ? -EIO : r;
 }
 
-static int run_read_header(struct run_reader *reader)
+static int read_header(struct run_reader *reader)
 {
     uint8_t p[RUN_HEADER_LEN];
-    int r = run_get_bytes(reader, 0, p, sizeof p);
+    int r = get_bytes(reader, 0, p, sizeof p);
     if (r < 0)
         return r;
     if (memcmp(p, header_magic, sizeof header_magic) != 0)
@@ -280,10 +280,10 @@ static int run_read_header(struct run_reader *reader)
 }
 
 /* After the header: whose trailer this must be. */
-static int run_read_trailer(struct run_reader *reader, uint64_t length)
+static int read_trailer(struct run_reader *reader, uint64_t length)
 {
     uint8_t p[RUN_TRAILER_LEN];
-    int r = run_get_bytes(reader, length - RUN_TRAILER_LEN, p, sizeof p);
+    int r = get_bytes(reader, length - RUN_TRAILER_LEN, p, sizeof p);
     if (r < 0)
         return r;
     if (memcmp(p, trailer_magic, sizeof trailer_magic) != 0)
@@ -312,9 +312,9 @@ int run_reader_new(uint64_t length, int (*get)(uint64_t offset, void *buf, size_
     reader->get = get;
     reader->arg = arg;
     reader->at = RUN_HEADER_LEN;
-    int r = run_read_header(reader);
+    int r = read_header(reader);
     if (r == 0)
-        r = run_read_trailer(reader, length);
+        r = read_trailer(reader, length);
     if (r < 0) {
         run_reader_free(reader);
         return r;
@@ -368,7 +368,7 @@ static int read_block(struct run_reader *reader)
     uint8_t head[BLOCK_HEADER_LEN];
     if (reader->info.length - RUN_TRAILER_LEN - reader->at < sizeof head)
         return -EUCLEAN;
-    int r = run_get_bytes(reader, reader->at, head, sizeof head);
+    int r = get_bytes(reader, reader->at, head, sizeof head);
     if (r < 0)
         return r;
     uint32_t rows_len = get_le32(head), count = get_le32(head + 4);
@@ -377,7 +377,7 @@ static int read_block(struct run_reader *reader)
     size_t len = (size_t)rows_len + BLOCK_CRC_LEN;
     r = block_grow(reader, len);
     if (r == 0)
-        r = run_get_bytes(reader, reader->at + sizeof head, reader->block, len);
+        r = get_bytes(reader, reader->at + sizeof head, reader->block, len);
     if (r < 0)
         return r;
     uint32_t crc = crc32_of(reader->header_crc, head, sizeof head);

@@ -49,16 +49,15 @@ static const uint8_t batch_magic[4] = {'B', 'T', 'C', 'H'};
 #define LENGTH_AT 88u
 #define EPOCH_MAX ((1ull << (64 - SEQ_EPOCH_SHIFT)) - 1)
 
-static uint32_t segment_version_of(uint32_t version)
+static uint32_t version_of(uint32_t version)
 {
     return version ? version : SEGMENT_VERSION;
 }
 
 static bool segment_sane(const struct segment_header *h)
 {
-    return h->number > 0 && h->epoch <= EPOCH_MAX &&
-           segment_version_of(h->version) <= SEGMENT_VERSION && h->length <= INT64_MAX &&
-           (h->version != 1 || h->length == 0);
+    return h->number > 0 && h->epoch <= EPOCH_MAX && version_of(h->version) <= SEGMENT_VERSION &&
+           h->length <= INT64_MAX && (h->version != 1 || h->length == 0);
 }
 
 void segment_encode_header(const struct segment_header *h, void *buf)
@@ -67,7 +66,7 @@ void segment_encode_header(const struct segment_header *h, void *buf)
     uint8_t *p = buf;
     memset(p, 0, SEGMENT_HEADER_LEN);
     memcpy(p, segment_magic, sizeof segment_magic);
-    put_le32(p + 8, segment_version_of(h->version));
+    put_le32(p + 8, version_of(h->version));
     put_le16(p + 12, h->writer);
     memcpy(p + 16, h->store, sizeof h->store);
     put_le64(p + 32, h->number);
@@ -107,7 +106,7 @@ static bool batch_sane(const struct batch_header *h)
 {
     if (h->payload_len > INT64_MAX || h->payload_len % 8 != 0 || h->epoch > EPOCH_MAX)
         return false;
-    if (segment_version_of(h->version) > SEGMENT_VERSION ||
+    if (version_of(h->version) > SEGMENT_VERSION ||
         (h->version == 1 && !bytes_are_zero(h->tag, sizeof h->tag)))
         return false;
     return h->payload_len / RECORD_HEADER_LEN >= h->count &&
@@ -120,7 +119,7 @@ void batch_encode_header(const struct batch_header *h, void *buf)
     uint8_t *p = buf;
     memset(p, 0, BATCH_HEADER_LEN);
     memcpy(p, batch_magic, sizeof batch_magic);
-    put_le32(p + 4, segment_version_of(h->version));
+    put_le32(p + 4, version_of(h->version));
     put_le64(p + 8, h->payload_len);
     put_le32(p + 16, h->payload_crc);
     put_le32(p + 20, h->count);

@@ -2,7 +2,7 @@
 /* Nodes and entries of the overlay: found, made, kept as long as needed, retired. */
 #include "overlay/internal.h"
 
-static int ns_compare_names(const struct entry *a, const struct entry *b)
+static int compare_names(const struct entry *a, const struct entry *b)
 {
     if (a->name_len != b->name_len)
         return a->name_len < b->name_len ? -1 : 1;
@@ -16,7 +16,7 @@ static int compare_cookies(const struct entry *a, const struct entry *b)
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-function"
-RB_GENERATE_INTERNAL(name_tree, entry, by_name, ns_compare_names, static)
+RB_GENERATE_INTERNAL(name_tree, entry, by_name, compare_names, static)
 RB_GENERATE_INTERNAL(cookie_tree, entry, by_cookie, compare_cookies, static)
 #pragma GCC diagnostic pop
 

@@ -197,8 +197,7 @@ uint64_t ns_applied(struct ns *ns)
     return view_state(ns->view).applied_seq;
 }
 
-static int read_found_one(const struct view_entry *entry, const char *name, size_t name_len,
-                          void *arg)
+static int found_one(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
 {
     (void)entry;
     (void)name;
@@ -210,7 +209,7 @@ static int read_found_one(const struct view_entry *entry, const char *name, size
 int ns_check_empty(struct ns *ns, uint64_t ino)
 {
     bool any = false;
-    int r = ns_readdir(ns, ino, 0, 1, read_found_one, &any);
+    int r = ns_readdir(ns, ino, 0, 1, found_one, &any);
     return r < 0 ? r : any ? -ENOTEMPTY : 0;
 }
 
@@ -255,7 +254,7 @@ ssize_t ns_getxattr(struct ns *ns, uint64_t ino, const char *name, size_t name_l
 /* Names of xattrs, one behind the other: length (2 bytes), bytes. */
 DEFINE_VECTOR(name_list, char);
 
-static int read_add_name(const char *name, size_t name_len, void *arg)
+static int add_name(const char *name, size_t name_len, void *arg)
 {
     struct name_list *list = arg;
     uint16_t prefix = (uint16_t)name_len;
@@ -285,7 +284,7 @@ static int merge_view_xattr(const char *name, size_t name_len, void *arg)
 {
     struct xattr_merge *merge = arg;
     bool covered = merge->node && xattr_find_locked(merge->node, name, name_len);
-    return covered ? 0 : read_add_name(name, name_len, &merge->all);
+    return covered ? 0 : add_name(name, name_len, &merge->all);
 }
 
 /* The names of view and overlay as one. False: what was read from the view may be old. */
@@ -301,7 +300,7 @@ static bool merge_xattrs(struct ns *ns, uint64_t ino, uint64_t retired,
     if (merge.node)
         TAILQ_FOREACH(xattr, &merge.node->xattrs, link)
     if (!xattr->removed)
-        (void)read_add_name(xattr->name, xattr->name_len, &merge.all);
+        (void)add_name(xattr->name, xattr->name_len, &merge.all);
     *ret = merge.all;
     return true;
 }
@@ -315,7 +314,7 @@ int ns_listxattr(struct ns *ns, uint64_t ino,
     do {
         retired = retired_count(ns);
         below.count = 0;
-        r = view_listxattr(ns->view, ino, read_add_name, &below);
+        r = view_listxattr(ns->view, ino, add_name, &below);
         if (r == -ENOENT) /* the view may not know the inode yet */
             r = 0;
     } while (r == 0 && !merge_xattrs(ns, ino, retired, &below, &all));

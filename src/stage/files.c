@@ -392,7 +392,7 @@ uint64_t stage_floor(struct stage *stage)
     return atomic_load_explicit(&stage->header->floor_seq, memory_order_acquire);
 }
 
-static void files_seal_locked(struct stage *stage, struct stage_file *file, uint64_t seq)
+static void seal_locked(struct stage *stage, struct stage_file *file, uint64_t seq)
 {
     check_held(&stage->locked.lock);
     struct layer *draft = file->layers[LAYER_DRAFT], *sealed = file->layers[LAYER_SEALED];
@@ -424,7 +424,7 @@ bool stage_seal(struct stage *stage, uint64_t ino, uint64_t version, uint64_t se
                                     .size = draft->size,
                                     .mtime = draft->mtime,
                                     .bytes = draft->memory_bytes};
-        files_seal_locked(stage, file, seq);
+        seal_locked(stage, file, seq);
     }
     mutex_unlock(&stage->locked.lock);
     if (draft)

@@ -164,7 +164,7 @@ static void add_rebuilt_write(const struct slab_record *rec, uint32_t slab, void
     item->starts_write = rec->flags & SLAB_RECORD_STARTS_WRITE;
 }
 
-static int rebuild_compare_items(const void *pa, const void *pb)
+static int compare_items(const void *pa, const void *pb)
 {
     const struct item *a = pa, *b = pb;
     if (a->ino != b->ino)
@@ -382,7 +382,7 @@ static int check_rebuilt_packs_locked(struct stage *stage)
 static int rebuild_files(struct rebuild *rb)
 {
     drop_uncounted(rb);
-    vector_sort(&rb->items, rebuild_compare_items);
+    vector_sort(&rb->items, compare_items);
     rb->stage->locked.seq = rb->last_seq;
     for (size_t i = 0; i < rb->items.count;) {
         size_t next = i;

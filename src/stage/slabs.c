@@ -406,7 +406,7 @@ static void add_free_slab_locked(struct stage *stage)
 }
 
 /* Returns the memory of free slabs after a long time without writes, of the highest first. */
-static void slabs_give_back_locked(struct stage *stage)
+static void give_back_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
     for (uint32_t i = stage->slab_count;
@@ -435,7 +435,7 @@ static void *filler_main(void *arg)
     while (!stage->locked.stopping) {
         int64_t idle = clock_monotonic_ns() - stage->locked.last_write;
         if (idle > IDLE_GIVE_BACK_NS)
-            slabs_give_back_locked(stage);
+            give_back_locked(stage);
         else if (wants_more_ready_locked(stage))
             add_free_slab_locked(stage);
         if (stage->locked.stopping)
