@@ -8,7 +8,7 @@
 
 static void put_record(struct batch *batch, const struct record *rec)
 {
-    (void)dump_record(rec, &batch->bytes);
+    (void)history_dump_record(rec, &batch->bytes);
     batch->count++;
 }
 

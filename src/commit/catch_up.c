@@ -14,8 +14,8 @@ static int give_written(const struct new_pack *pack,
     return r < 0 ? r : 0;
 }
 
-int view_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
-                    void *fn_arg, void *arg)
+int commit_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
+                      void *fn_arg, void *arg)
 {
     struct store *store = arg;
     const struct new_pack *written = packs_find_written(store, pack);
@@ -59,7 +59,7 @@ static int catch_up(const struct journal_batch *batch, void *arg)
     struct view_batch vb = {.records = batch->records,
                             .records_len = batch->header.payload_len,
                             .cut_seq = cut,
-                            .pack_index = view_pack_index,
+                            .pack_index = commit_pack_index,
                             .arg = cu->store};
     memcpy(vb.chain, batch->chain, sizeof vb.chain);
     return view_apply(cu->store->view, &vb);
@@ -84,22 +84,22 @@ static int apply_journal(struct store *store, uint64_t from, const struct journa
 
 /* A crash came between the head's publication and the view's note of it, or took that note. Two
  * heads may have one cut: what lies where in the remote changes without an operation. */
-bool view_forgot_head(struct store *store)
+bool commit_view_forgot_head(struct store *store)
 {
     struct view_remote remote = view_remote(store->view);
     return store->commit->anchor.number &&
            (remote.cut < store->commit->anchor.cut || remote.head < store->commit->anchor.number);
 }
 
-int view_replay_journal(struct store *store, uint64_t from)
+int commit_replay_journal(struct store *store, uint64_t from)
 {
     return apply_journal(store, from, NULL);
 }
 
-int view_catch_up(struct store *store)
+int commit_catch_up(struct store *store)
 {
     const struct journal now = store->commit->journal;
-    if (view_forgot_head(store))
+    if (commit_view_forgot_head(store))
         return -ESTALE;
     int r = apply_journal(store, view_state(store->view).applied_seq, &now);
     store->commit->journal = now;

@@ -14,7 +14,7 @@ void change_done(struct store *store)
     (void)pthread_cond_destroy(&store->commit->change.changed);
 }
 
-void store_on_change(struct store *store, store_change_fn *fn, void *arg)
+void change_subscribe(struct store *store, change_fn *fn, void *arg)
 {
     LOCK_SCOPE(&store->commit->change.lock);
     store->commit->change.fn = NULL;
@@ -27,7 +27,7 @@ void store_on_change(struct store *store, store_change_fn *fn, void *arg)
 void change_notify(struct store *store, const uint64_t *inos, size_t count, bool has_content)
 {
     mutex_lock(&store->commit->change.lock);
-    store_change_fn *fn = store->commit->change.fn;
+    change_fn *fn = store->commit->change.fn;
     void *arg = store->commit->change.arg;
     store->commit->change.calls += fn != NULL;
     mutex_unlock(&store->commit->change.lock);
@@ -39,7 +39,7 @@ void change_notify(struct store *store, const uint64_t *inos, size_t count, bool
     (void)pthread_cond_broadcast(&store->commit->change.changed);
 }
 
-uint64_t store_generation(struct store *store)
+uint64_t change_generation(struct store *store)
 {
     uint64_t now = atomic_load(&store->generation);
     if (!(now & 1))
@@ -50,7 +50,7 @@ uint64_t store_generation(struct store *store)
     return now;
 }
 
-void change_generation(struct store *store)
+void change_next_generation(struct store *store)
 {
     LOCK_SCOPE(&store->commit->change.lock);
     atomic_fetch_add(&store->generation, 1);

@@ -32,122 +32,123 @@ struct encode_counts {
  * but is not history. Content of an inode that loses its last name is dropped, or kept with
  * RECORD_ORPHAN. -EAGAIN: no room in the log now, nothing happened. -ENOSPC: the store is full.
  * -ENOENT: the inode is gone. -ENODATA: the xattr to remove is. */
-CAIRN_MUST_CHECK int store_commit(struct store *store, struct record *rec);
+CAIRN_MUST_CHECK int history_commit(struct store *store, struct record *rec);
 /* Two that are one: a look, after whatever end, finds both or neither. Neither is of a
  * nascent file. */
-CAIRN_MUST_CHECK int store_commit_both(struct store *store, struct record *rec,
-                                       struct record *rec2);
+CAIRN_MUST_CHECK int history_commit_both(struct store *store, struct record *rec,
+                                         struct record *rec2);
 
 /* Gives a nascent file that was made without a name (REC_NASCENT with RECORD_ORPHAN) its first:
  * parent, name. It and `parent` are held. -EAGAIN as above; -ENOSPC: it has too many xattrs. */
-CAIRN_MUST_CHECK int store_name(struct store *store, struct record *rec);
+CAIRN_MUST_CHECK int history_name(struct store *store, struct record *rec);
 
 /* Seals the draft of `ino`, if any, or a nascent file. Does nothing for orphans.
  * -EAGAIN as above. */
-CAIRN_MUST_CHECK int store_seal(struct store *store, uint64_t ino);
+CAIRN_MUST_CHECK int history_seal(struct store *store, uint64_t ino);
 
 /* The same, but it may wait until there is something else to enter, which then comes after it: any
- * operation of the history, or another seal; a change that takes content away (store_erase()); a
+ * operation of the history, or another seal; a change that takes content away (history_erase()); a
  * question for the horizon; or until writeback_delay has passed. For a file that others are still
  * writing: many such seals become one. */
-CAIRN_MUST_CHECK int store_seal_later(struct store *store, uint64_t ino);
-/* Enters the seals that wait. -EAGAIN as above. Before store_newest() where that is to include all
- * that was closed. */
-CAIRN_MUST_CHECK int store_seal_due(struct store *store);
+CAIRN_MUST_CHECK int history_seal_later(struct store *store, uint64_t ino);
+/* Enters the seals that wait. -EAGAIN as above. Before history_newest() where that is to include
+ * all that was closed. */
+CAIRN_MUST_CHECK int history_seal_due(struct store *store);
 
 /* Seals every draft below `dir` (and of `dir` itself if it is a file). */
-CAIRN_MUST_CHECK int store_seal_below(struct store *store, uint64_t dir);
+CAIRN_MUST_CHECK int history_seal_below(struct store *store, uint64_t dir);
 
 /* Seals every draft and every nascent file: no file is written any more. */
-CAIRN_MUST_CHECK int store_seal_all(struct store *store);
+CAIRN_MUST_CHECK int history_seal_all(struct store *store);
 
 /* Sequence number of the last operation of the history. */
-uint64_t store_newest(struct store *store);
+uint64_t history_newest(struct store *store);
 
 /* --- horizon ---------------------------------------------------------------------------------- */
 
-uint64_t store_horizon(struct store *store);
+uint64_t horizon_reached(struct store *store);
 
 /* Signalled whenever writeback got on: the horizon moved, or what found no room (-EAGAIN) may find
  * it. The store's. */
-struct event *store_progress(struct store *store);
+struct event *horizon_progress(struct store *store);
 
 /* Can nothing be written to NVMe now, whatever is tried (no inode, a limit, read-only)? */
-bool store_refuses(struct store *store);
+bool room_refuses(struct store *store);
 
 /* Calls `fn` once: with 0 when the horizon is at `seq` or later (at once, if it is), with
  * -ESHUTDOWN when the store stops, with another error when nothing can be written to NVMe now.
  * While a caller waits, limits and low priority are lifted. *ret_ticket names the wait, for
  * store_unwait(). */
-void store_wait(struct store *store, uint64_t seq, waiter_fn *fn, void *arg, uint64_t *ret_ticket);
+void horizon_await(struct store *store, uint64_t seq, waiter_fn *fn, void *arg,
+                   uint64_t *ret_ticket);
 
 /* Newest cut that the remote has; 0: none. */
-uint64_t store_remote_horizon(struct store *store);
+uint64_t horizon_published(struct store *store);
 
 /* A client outside waits too, until `until_ns` (monotonic). */
-void store_urge(struct store *store, int64_t until_ns);
+void horizon_urge(struct store *store, int64_t until_ns);
 
 /* --- content ---------------------------------------------------------------------------------- */
 
 /* May `bytes` more be staged? Room on NVMe is reserved before a byte is acknowledged. -EAGAIN: wait
  * for room; -ENOSPC: there is none, and a search that began after the request began to wait found
  * none that comes free. */
-CAIRN_MUST_CHECK int store_admit(struct store *store, uint64_t bytes);
+CAIRN_MUST_CHECK int room_admit(struct store *store, uint64_t bytes);
 /* The same for `bytes` of names and attributes, of which there is room beside content: they wait
  * only when that is used up, too. */
-CAIRN_MUST_CHECK int store_admit_change(struct store *store, uint64_t bytes);
-/* Tells store_admit() since when the request that the calling thread handles has waited, in
+CAIRN_MUST_CHECK int room_admit_change(struct store *store, uint64_t bytes);
+/* Tells room_admit() since when the request that the calling thread handles has waited, in
  * monotonic ns; 0: it has not waited. */
-void store_waits_since(int64_t ns);
+void room_waits_since(int64_t ns);
 
 /* Stages a write (see stage_write(); what concerns opening a draft is filled in here). -EAGAIN. */
-CAIRN_MUST_CHECK int store_write(struct store *store, struct stage_write *w);
+CAIRN_MUST_CHECK int history_write(struct store *store, struct stage_write *w);
 /* Discards content and sets the size, see stage_erase(). -EAGAIN. */
-CAIRN_MUST_CHECK int store_erase(struct store *store, uint64_t ino, uint64_t offset,
-                                 uint64_t length, uint64_t new_size);
+CAIRN_MUST_CHECK int history_erase(struct store *store, uint64_t ino, uint64_t offset,
+                                   uint64_t length, uint64_t new_size);
 /* Refers to `length` bytes of a stored chunk from `offset` of the file on. -EAGAIN; -ENOENT: it is
  * stored no longer. */
-CAIRN_MUST_CHECK int store_put_chunk(struct store *store, uint64_t ino, uint64_t offset,
-                                     uint64_t length, const struct chunk_name *name,
-                                     uint32_t chunk_offset);
+CAIRN_MUST_CHECK int history_put_chunk(struct store *store, uint64_t ino, uint64_t offset,
+                                       uint64_t length, const struct chunk_name *name,
+                                       uint32_t chunk_offset);
 /* Gives the parts of durable content, in order: see view_extents(). */
-CAIRN_MUST_CHECK int store_extents_below(struct store *store, uint64_t ino, uint64_t offset,
-                                         uint64_t length,
-                                         int (*fn)(const struct view_extent *part, void *arg),
-                                         void *arg);
+CAIRN_MUST_CHECK int commit_extents(struct store *store, uint64_t ino, uint64_t offset,
+                                    uint64_t length,
+                                    int (*fn)(const struct view_extent *part, void *arg),
+                                    void *arg);
 
 /* A file as it is now: what is staged of it included. */
-struct store_now {
+struct commit_now {
     struct ns_inode inode;
     struct stage_file_state staged;
     uint64_t size;
     int64_t mtime;
 };
 /* -ENOENT. May read the view. */
-CAIRN_MUST_CHECK int store_look(struct store *store, uint64_t ino, struct store_now *ret);
+CAIRN_MUST_CHECK int commit_look(struct store *store, uint64_t ino, struct commit_now *ret);
 
 /* Marks that requests wait for room, which makes writeback hurry. */
-void store_note_waiting(struct store *store, unsigned waiting);
+void horizon_note_waiting(struct store *store, unsigned waiting);
 
 /* --- what is shown ---------------------------------------------------------------------------- */
 
 /* Does it show what another writer publishes, and has no operations of its own? */
-bool store_follows(const struct store *store);
+bool local_follows(const struct store *store);
 /* -EROFS, with its cause, where it follows: it has no changes of its own, also where root made its
  * mount writable. */
-CAIRN_MUST_CHECK int store_takes_changes(const struct store *store);
+CAIRN_MUST_CHECK int local_takes_changes(const struct store *store);
 
 /* `fn` is called after each change of what is shown that its cache cannot know of, with the
  * inodes that it concerns, in a thread of the store's or of the caller that seals, and without
  * locks. `has_content`: content may differ too (a mount that follows has taken over a newer head);
  * else only attributes do (how much of it is stored, once it is sealed or durable). NULL: no more,
  * and none is under way on return. */
-typedef void store_change_fn(const uint64_t *inos, size_t count, bool has_content, void *arg);
-void store_on_change(struct store *store, store_change_fn *fn, void *arg);
+typedef void change_fn(const uint64_t *inos, size_t count, bool has_content, void *arg);
+void change_subscribe(struct store *store, change_fn *fn, void *arg);
 
 /* Another number after each such change; waits while one is being made. A caller that reads in
  * several steps, and finds another number at the end, may have seen parts of two states. */
-uint64_t store_generation(struct store *store);
+uint64_t change_generation(struct store *store);
 
 /* --- its health ------------------------------------------------------------------------------- */
 
@@ -167,19 +168,19 @@ struct commit_status {
 };
 
 /* Calls `fn` for each damage seen since mount (bounded). */
-void store_damage(struct store *store, void (*fn)(const char *path, const char *what, void *arg),
-                  void *arg);
+void damage_list(struct store *store, void (*fn)(const char *path, const char *what, void *arg),
+                 void *arg);
 
 /* Is the view beyond what the live mount can mend? Then fsync goes on, reads of names may fail, and
  * writers wait in the end. *ret_stays: why a start could not make it anew, either; static; NULL: it
  * can. Any thread. */
-bool store_view_is_lost(struct store *store, const char **ret_stays);
+bool commit_view_is_lost(struct store *store, const char **ret_stays);
 /* The next start makes the view anew, whatever it finds: durable on 0. Any thread; blocks for the
  * disk. */
-CAIRN_MUST_CHECK int store_ask_for_new_view(struct store *store);
+CAIRN_MUST_CHECK int new_view_ask(struct store *store);
 
 /* To be called about once a second: what is staged is carried to NVMe at once, as for a caller that
  * waits, when the files of the stage were removed and would not outlive this process. */
-void store_watch_stage(struct store *store);
+void commit_watch_stage(struct store *store);
 /* The directory that the stage is in. */
-const char *store_stage_directory(const struct store *store);
+const char *commit_stage_directory(const struct store *store);

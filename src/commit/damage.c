@@ -95,8 +95,8 @@ bool damage_is_known(struct store *store, const struct chunk_name *name)
     return false;
 }
 
-void store_damage(struct store *store, void (*fn)(const char *path, const char *what, void *arg),
-                  void *arg)
+void damage_list(struct store *store, void (*fn)(const char *path, const char *what, void *arg),
+                 void *arg)
 {
     LOCK_SCOPE(&store->commit->damage.lock);
     for (unsigned i = 0; i < store->commit->damage.known_count; i++)

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "commit/internal.h"
 
-void store_now_settle(struct store_now *now)
+void commit_now_settle(struct commit_now *now)
 {
     const struct stage_file_state *staged = &now->staged;
     now->size = now->inode.attrs.size;
@@ -21,16 +21,16 @@ void store_now_settle(struct store_now *now)
 /* A seal takes the draft from the stage first and then tells the namespace, without a lock that we
  * could share. So the stage is asked first: what the namespace does not know yet is then still
  * there. */
-int store_look(struct store *store, uint64_t ino, struct store_now *ret)
+int commit_look(struct store *store, uint64_t ino, struct commit_now *ret)
 {
     (void)stage_file_state(store->stage, ino, &ret->staged);
     int r = ns_inode(store->ns, ino, &ret->inode);
     if (r == 0)
-        store_now_settle(ret);
+        commit_now_settle(ret);
     return r;
 }
 
-int store_write(struct store *store, struct stage_write *w)
+int history_write(struct store *store, struct stage_write *w)
 {
     w->may_open = false;
     w->time = clock_realtime_ns();
@@ -52,8 +52,8 @@ int store_write(struct store *store, struct stage_write *w)
     return stage_write(store->stage, w);
 }
 
-int store_erase(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,
-                uint64_t new_size)
+int history_erase(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,
+                  uint64_t new_size)
 {
     struct ns_inode inode;
     mutex_lock(&store->commit->history.lock);
@@ -69,8 +69,8 @@ int store_erase(struct store *store, uint64_t ino, uint64_t offset, uint64_t len
     return history_leave(store, r);
 }
 
-int store_put_chunk(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,
-                    const struct chunk_name *name, uint32_t chunk_offset)
+int history_put_chunk(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,
+                      const struct chunk_name *name, uint32_t chunk_offset)
 {
     uint64_t pack;
     if (!packs_pin_stored(store, name, &pack))
@@ -93,8 +93,8 @@ int store_put_chunk(struct store *store, uint64_t ino, uint64_t offset, uint64_t
     return r;
 }
 
-int store_extents_below(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,
-                        int (*fn)(const struct view_extent *part, void *arg), void *arg)
+int commit_extents(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,
+                   int (*fn)(const struct view_extent *part, void *arg), void *arg)
 {
     return view_extents(store->view, ino, 0, offset, length, fn, arg);
 }

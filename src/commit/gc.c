@@ -128,7 +128,7 @@ int gc_move_chunk(const struct chunk_entry *entry, void *arg)
     if (r == -ENOENT || (r == 0 && (now.entry.pack != moving->pack || !view_is_live(&now))))
         return 0;
     if (r == 0)
-        r = local_read_chunk(store, &entry->name, moving->raw, &len);
+        r = packs_read_chunk(store, &entry->name, moving->raw, &len);
     if (r < 0)
         return r;
     pack_object_name(now.entry.pack, object);

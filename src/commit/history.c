@@ -87,7 +87,7 @@ static void list_op_locked(struct store *store, struct op *op, int64_t happened)
 
 /* --- log -------------------------------------------------------------------------------------- */
 
-int dump_record(const struct record *rec, void *arg)
+int history_dump_record(const struct record *rec, void *arg)
 {
     struct bytes *bytes = arg;
     record_encode(rec, bytes_extend(bytes, record_encoded_len(rec)));
@@ -105,7 +105,7 @@ static void dump_packs(struct store *store, struct bytes *bytes)
             continue;
         struct record rec = {
             .type = REC_PACK, .pack = pack->id, .length = pack->length, .count = pack->count};
-        (void)dump_record(&rec, bytes);
+        (void)history_dump_record(&rec, bytes);
     }
 }
 
@@ -116,7 +116,7 @@ static int compact_locked(struct store *store, bool with_nameless)
     struct op *op;
     TAILQ_FOREACH(op, &store->commit->history.ops, link)
     vector_add_all(&dump, op->bytes, op->len);
-    int r = ns_dump_nascent(store->ns, with_nameless, dump_record, &dump);
+    int r = ns_dump_nascent(store->ns, with_nameless, history_dump_record, &dump);
     dump_packs(store, &dump);
     if (r == 0)
         r = stage_log_compact(store->stage, dump.at, dump.count, with_nameless);
@@ -142,7 +142,7 @@ int history_compact(struct store *store)
 static int make_log_room_locked(struct store *store)
 {
     check_held(&store->commit->history.lock);
-    int r = store_takes_changes(store);
+    int r = local_takes_changes(store);
     if (r < 0)
         return r;
     if (store->commit->history.op_count + lag_ops(store) >= PENDING_OPS_MAX)
@@ -309,7 +309,7 @@ static int make_history_room_locked(struct store *store, const struct record *re
 {
     check_held(&store->commit->history.lock);
     if (is_lost)
-        return store_takes_changes(store);
+        return local_takes_changes(store);
     int r =
         rec->type == REC_NASCENT ? history_draft_room_locked(store) : make_log_room_locked(store);
     bool fits = rec->type == REC_REAP && stage_log_room(store->stage) > STAGE_LOG_MARGIN / 4;
@@ -453,7 +453,7 @@ static bool keep_times(struct store *store, struct record *rec, struct record *r
     return true;
 }
 
-int store_commit(struct store *store, struct record *rec)
+int history_commit(struct store *store, struct record *rec)
 {
     struct record times;
     mutex_lock(&store->commit->history.lock);
@@ -462,13 +462,13 @@ int store_commit(struct store *store, struct record *rec)
                                         : commit_locked(store, rec));
 }
 
-int store_commit_both(struct store *store, struct record *rec, struct record *rec2)
+int history_commit_both(struct store *store, struct record *rec, struct record *rec2)
 {
     mutex_lock(&store->commit->history.lock);
     return history_leave(store, commit_both_locked(store, rec, rec2));
 }
 
-uint64_t store_newest(struct store *store)
+uint64_t history_newest(struct store *store)
 {
     LOCK_SCOPE(&store->commit->history.lock);
     return store->commit->history.newest;
@@ -555,14 +555,14 @@ bool history_oldest(struct store *store, uint64_t *ret_seq, int64_t *ret_happene
     return op != NULL;
 }
 
-bool store_follows(const struct store *store)
+bool local_follows(const struct store *store)
 {
     return store->remote && store->options.remote.read_only;
 }
 
-int store_takes_changes(const struct store *store)
+int local_takes_changes(const struct store *store)
 {
-    if (!store_follows(store))
+    if (!local_follows(store))
         return 0;
     cause_note("this mount follows another writer, and changes nothing");
     return -EROFS;

@@ -49,11 +49,11 @@ void history_seal_rest_later(struct store *store);
 /* --- draft.c ---------------------------------------------------------------------------------- */
 
 /* Size and time, of an inode and what is staged of it, which was asked for first. */
-void store_now_settle(struct store_now *now);
+void commit_now_settle(struct commit_now *now);
 
 /* --- change.c --------------------------------------------------------------------------------- */
 
-/* The view begins to be exchanged, or has been: store_generation(). */
-void change_generation(struct store *store);
-/* Calls the function of store_on_change(). Without locks. */
+/* The view begins to be exchanged, or has been: change_generation(). */
+void change_next_generation(struct store *store);
+/* Calls the function of change_subscribe(). Without locks. */
 void change_notify(struct store *store, const uint64_t *inos, size_t count, bool has_content);

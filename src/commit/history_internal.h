@@ -30,11 +30,11 @@ struct history {
     unsigned recount_count;    /* with due_count at most DUE_MAX */
 };
 
-/* The function that store_on_change() named. */
+/* The function that change_subscribe() named. */
 struct change {
     struct cairn_mutex lock;
     pthread_cond_t changed;
-    store_change_fn *fn;
+    change_fn *fn;
     void *arg;
     unsigned calls; /* of `fn` that are under way */
 };
@@ -48,7 +48,8 @@ void change_done(struct store *store);
 /* Encoded xattrs of a nascent file. The stage appends on its own as long as it leaves the whole
  * margin: what was found to fit beside half of the margin fits yet when it is entered. */
 #define GROUP_MAX (STAGE_LOG_MARGIN / 2)
-int dump_record(const struct record *rec, void *bytes); /* appends it to a struct bytes; 0 */
+int history_dump_record(const struct record *rec,
+                        void *bytes); /* appends it to a struct bytes; 0 */
 CAIRN_MUST_CHECK int history_compact_locked(struct store *store);
 /* Before what opens a draft, or makes one longer in the log: stricter than for all else, so that
  * seals find room. */
@@ -59,7 +60,7 @@ CAIRN_MUST_CHECK int history_group_room_locked(struct store *store, size_t len);
 void history_stamp_locked(struct store *store, struct record *rec);
 void history_stamp_with_cookies_locked(struct store *store, struct record *rec);
 void history_enter_group_locked(struct store *store, const struct record *recs, size_t count);
-/* As store_seal_due(), before anything else enters; and store_seal(), after these. */
+/* As history_seal_due(), before anything else enters; and history_seal(), after these. */
 CAIRN_MUST_CHECK int history_seal_due_locked(struct store *store);
 CAIRN_MUST_CHECK int history_seal_locked(struct store *store, uint64_t ino);
 bool history_is_due_locked(struct store *store, uint64_t ino);

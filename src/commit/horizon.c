@@ -86,7 +86,7 @@ void horizon_note(struct store *store)
         (void)pthread_cond_signal(&store->commit->horizon.changed);
 }
 
-uint64_t store_horizon(struct store *store)
+uint64_t horizon_reached(struct store *store)
 {
     LOCK_SCOPE(&store->commit->horizon.lock);
     return store->commit->horizon.horizon;
@@ -140,7 +140,8 @@ uint64_t horizon_target_bytes(struct store *store)
     return store->commit->horizon.target_bytes;
 }
 
-void store_wait(struct store *store, uint64_t seq, waiter_fn *fn, void *arg, uint64_t *ret_ticket)
+void horizon_await(struct store *store, uint64_t seq, waiter_fn *fn, void *arg,
+                   uint64_t *ret_ticket)
 {
     mutex_lock(&store->commit->horizon.lock);
     *ret_ticket = store->commit->horizon.next_ticket++;
@@ -170,7 +171,7 @@ bool horizon_unwait(struct store *store, uint64_t ticket)
     return waiters_remove(&store->commit->horizon.waiters, ticket);
 }
 
-void store_urge(struct store *store, int64_t until_ns)
+void horizon_urge(struct store *store, int64_t until_ns)
 {
     mutex_lock(&store->commit->horizon.lock);
     store->commit->horizon.urge_until = until_ns;
@@ -181,7 +182,7 @@ void store_urge(struct store *store, int64_t until_ns)
     priority_raise(store);
 }
 
-void store_note_waiting(struct store *store, unsigned waiting)
+void horizon_note_waiting(struct store *store, unsigned waiting)
 {
     mutex_lock(&store->commit->horizon.lock);
     store->commit->horizon.waiting_writers = waiting;
@@ -214,16 +215,16 @@ void horizon_error(struct store *store, const char *fmt, ...)
         log_error("%s", text);
 }
 
-uint64_t store_remote_horizon(struct store *store)
+uint64_t horizon_published(struct store *store)
 {
     return atomic_load(&store->published_seq);
 }
 
 /* --- ages ------------------------------------------------------------------------------------- */
 
-void ages_note(struct store *store, uint64_t cut, int64_t happened)
+void horizon_note_age(struct store *store, uint64_t cut, int64_t happened)
 {
-    uint64_t there = store_remote_horizon(store);
+    uint64_t there = horizon_published(store);
     LOCK_SCOPE(&store->commit->horizon.lock);
     unsigned kept = 0, count = store->commit->horizon.age_count;
     for (unsigned i = 0; i < count; i++)
@@ -242,7 +243,7 @@ void ages_note(struct store *store, uint64_t cut, int64_t happened)
     store->commit->horizon.age_count = kept + 1;
 }
 
-int64_t ages_oldest_after(struct store *store, uint64_t seq)
+int64_t history_oldest_after(struct store *store, uint64_t seq)
 {
     uint64_t oldest;
     int64_t happened = 0;

@@ -24,9 +24,9 @@ bool horizon_is_urgent(struct store *store);
 /* Bytes still to go of the target that is being written. */
 uint64_t horizon_target_bytes(struct store *store);
 /* When a cut became durable, how old its oldest operation is; what the remote has is forgotten. */
-void ages_note(struct store *store, uint64_t cut, int64_t happened);
+void horizon_note_age(struct store *store, uint64_t cut, int64_t happened);
 /* Age of the oldest durable or pending operation after `seq`; 0: there is none. Monotonic ns. */
-int64_t ages_oldest_after(struct store *store, uint64_t seq);
+int64_t history_oldest_after(struct store *store, uint64_t seq);
 
 /* --- priority.c ------------------------------------------------------------------------------- */
 

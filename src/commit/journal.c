@@ -428,7 +428,7 @@ static uint8_t *encode_batch(struct store *store, uint64_t cut, const void *reco
     *ret_len = BATCH_HEADER_LEN + align_up(len, 8);
     uint8_t *bytes = xcalloc(1, *ret_len);
     batch_encode_header(&header, bytes);
-    batch_tag(store, bytes, header.tag);
+    journal_batch_tag(store, bytes, header.tag);
     batch_encode_header(&header, bytes);
     if (len)
         memcpy(bytes + BATCH_HEADER_LEN, records, len);

@@ -87,9 +87,9 @@ CAIRN_MUST_CHECK int local_remote_name_write(const struct store *store, const ch
 /* The view, which may have a part of it, applies the journal to its end; `from`: as for
  * journal_read(). -ESTALE: it is not the view of this journal. -ENODATA: the journal ends before
  * what the view has. */
-CAIRN_MUST_CHECK int view_replay_journal(struct store *store, uint64_t from);
+CAIRN_MUST_CHECK int commit_replay_journal(struct store *store, uint64_t from);
 /* Does it not know of the head with which the journal begins? */
-bool view_forgot_head(struct store *store);
+bool commit_view_forgot_head(struct store *store);
 /* Lists a pack's chunks, for view_apply(); `arg`: the store. */
-int view_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
-                    void *fn_arg, void *arg);
+int commit_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
+                      void *fn_arg, void *arg);

@@ -13,7 +13,8 @@
 /* The label hashed beside the header keeps a tag apart from the name of a chunk. */
 static const char tag_label[] = "CairnFS journal batch";
 
-void batch_tag(const struct store *store, const void *header, uint8_t ret_tag[BATCH_TAG_LEN])
+void journal_batch_tag(const struct store *store, const void *header,
+                       uint8_t ret_tag[BATCH_TAG_LEN])
 {
     struct iovec iov[2] = {{(void *)(uintptr_t)tag_label, sizeof tag_label},
                            {(void *)(uintptr_t)header, BATCH_TAGGED_LEN}};
@@ -57,7 +58,7 @@ static int is_genuine(const struct search *s, const uint8_t *bytes, uint64_t off
         return 0;
     if (ret->version == 1)
         return !s->segment || s->segment->version == 1 ? payload_verifies(s, offset, ret) : 0;
-    batch_tag(s->store, bytes, tag);
+    journal_batch_tag(s->store, bytes, tag);
     return memcmp(tag, ret->tag, sizeof tag) == 0;
 }
 

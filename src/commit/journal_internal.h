@@ -26,7 +26,8 @@ CAIRN_MUST_CHECK int journal_append(struct store *store, uint64_t cut, const voi
 /* --- journal_damage.c: recovery's thread ------------------------------------------------------ */
 
 /* The tag of an encoded batch header, under the store's key. */
-void batch_tag(const struct store *store, const void *header, uint8_t ret_tag[BATCH_TAG_LEN]);
+void journal_batch_tag(const struct store *store, const void *header,
+                       uint8_t ret_tag[BATCH_TAG_LEN]);
 
 /* Content of a segment from some place on. */
 struct behind {
@@ -50,4 +51,4 @@ CAIRN_MUST_CHECK int journal_look_behind(struct store *store, const struct segme
 /* Has the view of a live store apply what it lacks of the journal, in the writeback thread; the
  * journal is read again. -ESTALE: it is no longer the view of this journal; the next mount makes it
  * anew. */
-CAIRN_MUST_CHECK int view_catch_up(struct store *store);
+CAIRN_MUST_CHECK int commit_catch_up(struct store *store);

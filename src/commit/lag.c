@@ -125,7 +125,7 @@ void lag_catch_up(struct store *store)
         return;
     int r = lag_mend_view(store);
     if (r == 0)
-        r = view_catch_up(store);
+        r = commit_catch_up(store);
     if (lag_settle(store, r) == 0)
         release_caught_up(store);
 }

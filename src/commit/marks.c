@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "commit/internal.h"
 
-struct event *store_progress(struct store *store)
+struct event *horizon_progress(struct store *store)
 {
     return &store->commit->progress;
 }
@@ -23,12 +23,12 @@ uint64_t lag_ops(const struct store *store)
     return atomic_load(&store->commit->lag.ops);
 }
 
-void reading_note(struct store *store)
+void packs_note_reading(struct store *store)
 {
     atomic_store(&store->commit->read_at, clock_monotonic_ns());
 }
 
-int64_t reading_quiet_ns(const struct store *store)
+int64_t packs_quiet_ns(const struct store *store)
 {
     return clock_monotonic_ns() - atomic_load(&store->commit->read_at);
 }

@@ -129,7 +129,7 @@ void new_view_note(struct store *store, int error)
     atomic_store(&store->commit->lost_view.is_lost, is_lost);
 }
 
-bool store_view_is_lost(struct store *store, const char **ret_stays)
+bool commit_view_is_lost(struct store *store, const char **ret_stays)
 {
     if (!atomic_load(&store->commit->lost_view.is_lost))
         return false;
@@ -137,7 +137,7 @@ bool store_view_is_lost(struct store *store, const char **ret_stays)
     return true;
 }
 
-int store_ask_for_new_view(struct store *store)
+int new_view_ask(struct store *store)
 {
     _cleanup_free_ char *path = new_view_marker_path(store);
     return io_write_file_durable(path, "", 0);
@@ -161,7 +161,7 @@ int new_view_settled(const struct store *store)
 
 /* Under its name it is whole at any moment: RocksDB takes a directory without some of its files for
  * a failing disk. */
-int remove_view(struct store *store)
+int local_remove_view(struct store *store)
 {
     _cleanup_free_ char *path = xasprintf("%s/view", store->path);
     _cleanup_free_ char *old = xasprintf("%s/view.old", store->path);

@@ -14,4 +14,4 @@ bool new_view_is_asked(const struct store *store);
 CAIRN_MUST_CHECK int new_view_settled(const struct store *store);
 
 /* Removes STORE/view, which need not be there. */
-CAIRN_MUST_CHECK int remove_view(struct store *store);
+CAIRN_MUST_CHECK int local_remove_view(struct store *store);

@@ -94,12 +94,12 @@ static uint64_t pack_id(const struct store *store, uint64_t number)
     return ((uint64_t)store->sb.writer << 48) | (store->epoch << 24) | number;
 }
 
-uint64_t store_new_pack_id(struct store *store)
+uint64_t packs_new_id(struct store *store)
 {
     return pack_id(store, atomic_fetch_add(&store->commit->next_pack, 1));
 }
 
-uint64_t store_newest_pack_id(struct store *store)
+uint64_t packs_newest_id(struct store *store)
 {
     return pack_id(store, atomic_load(&store->commit->next_pack) - 1);
 }
@@ -145,7 +145,7 @@ static void write_pack(void *arg)
     }
     (void)pthread_cond_broadcast(&store->commit->packs.changed);
     mutex_unlock(&store->commit->packs.lock);
-    pack_touch(store, id);
+    packs_touch(store, id);
     atomic_fetch_add(&store->commit->written_total, len);
 }
 
@@ -168,7 +168,7 @@ static struct new_pack *begin_pack_locked(struct store *store)
         return store->commit->packs.filling;
     struct new_pack *pack = xcalloc(1, sizeof *pack);
     pack->store = store;
-    pack->id = store_new_pack_id(store);
+    pack->id = packs_new_id(store);
     pack->buffer = store->commit->packs.buffers[--store->commit->packs.buffers_free];
     pack->entries = xcalloc(PACK_ENTRIES_MAX, sizeof *pack->entries);
     pack->data_len = pack_begin(store->sb.store, pack->id, pack->buffer);

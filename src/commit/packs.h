@@ -46,8 +46,8 @@ bool packs_has_fresh(struct store *store,
 void packs_readd(struct store *store, uint64_t id, uint64_t length,
                  const struct chunk_entry *entries, uint32_t count);
 bool packs_is_written(struct store *store, uint64_t id);
-uint64_t store_new_pack_id(struct store *store);
-uint64_t store_newest_pack_id(struct store *store);
+uint64_t packs_new_id(struct store *store);
+uint64_t packs_newest_id(struct store *store);
 
 /* --- pack_pins.c ------------------------------------------------------------------------------ */
 
@@ -97,4 +97,4 @@ bool packs_is_ours(struct store *store, uint64_t pack);
 /* --- pack_clocks.c ---------------------------------------------------------------------------- */
 
 /* When it was used, by a clock of this session; 0: not in it. */
-uint32_t pack_used_at(struct store *store, uint64_t pack);
+uint32_t packs_used_at(struct store *store, uint64_t pack);

@@ -94,4 +94,4 @@ const struct new_pack *packs_find_written(struct store *store, uint64_t id);
 /* --- pack_clocks.c ---------------------------------------------------------------------------- */
 
 /* A pack was used. */
-void pack_touch(struct store *store, uint64_t pack);
+void packs_touch(struct store *store, uint64_t pack);

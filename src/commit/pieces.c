@@ -114,14 +114,14 @@ static bool write_piece(struct pieces *pieces, uint64_t ino, uint64_t min_bytes)
  * meanwhile. -EAGAIN: it is not known yet whether NVMe has room for it. -ENOBUFS: no slab. */
 static int gather_range(struct store *store, const struct stage_scattered *scattered)
 {
-    int r = room_admit(
+    int r = room_admit_own(
         store, scattered->length); /* holes become bytes, which must have a place on NVMe, too */
     uint32_t slab = r == 0 ? stage_slab_try_take(store->stage) : SLAB_NONE;
     if (slab == SLAB_NONE)
         return r < 0 ? r : -ENOBUFS;
     stage_gather_begin(store->stage, scattered);
     uint8_t *content = (uint8_t *)stage_slab_memory(store->stage, slab) + SLAB_PAYLOAD_OFFSET;
-    r = local_read(store, scattered->ino, scattered->offset, content, scattered->length);
+    r = commit_read_file(store, scattered->ino, scattered->offset, content, scattered->length);
     if (r == 0 && !stage_gather(store->stage, scattered, slab))
         r = -ECANCELED;
     if (r < 0)
@@ -197,7 +197,7 @@ bool pieces_relieve(struct pieces *pieces, bool waiting, bool filling_up)
     if (gathered > 0 || (just_gathered && !crowded)) /* waiters for that are only waking up */
         return gathered > 0;
     bool relieved = write_largest(pieces, waiting ? CHUNK_SIZE_MAX : PIECE_MIN) ||
-                    (crowding && store_seal(store, crowding) == 0);
+                    (crowding && history_seal(store, crowding) == 0);
     if (!relieved && waiting && (!crowded || gathered == -ENOBUFS))
         relieved = write_largest(pieces, crowded ? PIECE_CROWDED_MIN : 1);
     /* Operations that are carried as versions give room, too. */

@@ -8,7 +8,7 @@
 #include "codec/encode.h"
 #include "commit/internal.h"
 
-int local_find_chunk(struct store *store, const struct chunk_name *name, struct chunk_entry *ret)
+int packs_find(struct store *store, const struct chunk_name *name, struct chunk_entry *ret)
 {
     uint64_t refs;
     if (packs_find_fresh(store, name, ret) != 0)
@@ -30,13 +30,13 @@ static int read_chunk(struct store *store, const struct chunk_name *name, unsign
 {
     for (int try = 0; try < CHUNK_TRIES; try++) {
         struct chunk_entry entry;
-        int r = local_find_chunk(store, name, &entry);
+        int r = packs_find(store, name, &entry);
         if (r == 0 && entry.depth >= below)
             r = -EUCLEAN;
         if (r < 0)
             return r;
         *ret_len = entry.raw_len;
-        r = local_read_at(store, &entry, buf);
+        r = packs_read_at(store, &entry, buf);
         if (r != -ENOENT) /* it may have left the pack since we asked */
             return r;
     }
@@ -98,7 +98,7 @@ static int decode_chunk(struct store *store, const struct chunk_entry *entry, co
     return r;
 }
 
-int local_read_at(struct store *store, const struct chunk_entry *entry, void *buf)
+int packs_read_at(struct store *store, const struct chunk_entry *entry, void *buf)
 {
     char object[32];
     if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX ||
@@ -113,13 +113,13 @@ int local_read_at(struct store *store, const struct chunk_entry *entry, void *bu
     free(stored);
     if (r < 0)
         return r;
-    pack_touch(store, entry->pack);
+    packs_touch(store, entry->pack);
     struct iovec iov = {buf, entry->raw_len};
     struct chunk_name actual = hash_chunk(&store->sb.key, &iov, 1);
     return chunk_name_equal(&actual, &entry->name) ? 0 : -EBADMSG;
 }
 
-int local_read_chunk(struct store *store, const struct chunk_name *name, void *buf,
+int packs_read_chunk(struct store *store, const struct chunk_name *name, void *buf,
                      uint32_t *ret_len)
 {
     return read_chunk(store, name, CHUNK_DEPTH_MAX + 1, buf, ret_len);
@@ -132,7 +132,7 @@ static int read_chunk_part(struct store *store, const struct chunk_name *name, u
 {
     uint8_t *raw = thread_buffer(THREAD_BUFFER_FETCH, CHUNK_SIZE_MAX);
     uint32_t len = 0;
-    int r = local_read_chunk(store, name, raw, &len);
+    int r = packs_read_chunk(store, name, raw, &len);
     if (r == 0 && offset + length > len)
         r = -EUCLEAN;
     if (r == 0)
@@ -198,7 +198,7 @@ static int read_part(struct store *store, uint64_t ino, const struct stage_part 
     return -EIO;
 }
 
-int local_read(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length)
+int commit_read_file(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length)
 {
     struct stage_part parts[64];
     size_t done = 0;

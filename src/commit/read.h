@@ -14,20 +14,20 @@ struct store;
 #define CHUNK_TRIES 3 /* a pack may be compacted away between looking up a chunk and reading it */
 
 /* Its place on NVMe. -ENOENT. */
-CAIRN_MUST_CHECK int local_find_chunk(struct store *store, const struct chunk_name *name,
-                                      struct chunk_entry *ret);
+CAIRN_MUST_CHECK int packs_find(struct store *store, const struct chunk_name *name,
+                                struct chunk_entry *ret);
 /* A chunk that lies there, decoded into `buf` (raw_len bytes) and verified. -ENOENT: the pack is
  * gone, or a chunk that it refers to has no place: it is elsewhere by now; -EBADMSG, -EUCLEAN: it
  * is damaged; -ENOLINK: a chunk that it refers to is, which the cause says. */
-CAIRN_MUST_CHECK int local_read_at(struct store *store, const struct chunk_entry *place, void *buf);
+CAIRN_MUST_CHECK int packs_read_at(struct store *store, const struct chunk_entry *place, void *buf);
 /* Both, and again where it has moved meanwhile; `buf` of CHUNK_SIZE_MAX. -ENOENT: it has no place
  * there; -ENODATA: its pack is missing. */
-CAIRN_MUST_CHECK int local_read_chunk(struct store *store, const struct chunk_name *name, void *buf,
+CAIRN_MUST_CHECK int packs_read_chunk(struct store *store, const struct chunk_name *name, void *buf,
                                       uint32_t *ret_len);
 
 /* marks.c: content is being read now; for how long has none been? Any thread. */
-void reading_note(struct store *store);
-int64_t reading_quiet_ns(const struct store *store);
+void packs_note_reading(struct store *store);
+int64_t packs_quiet_ns(const struct store *store);
 
 /* --- damage.c --------------------------------------------------------------------------------- */
 

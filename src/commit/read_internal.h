@@ -12,8 +12,8 @@
 
 /* Content as it is now, from the stage and NVMe alone: exactly `length` bytes, zeros past the end.
  * -ENOENT: a chunk is not on NVMe. */
-CAIRN_MUST_CHECK int local_read(struct store *store, uint64_t ino, uint64_t offset, void *buf,
-                                size_t length);
+CAIRN_MUST_CHECK int commit_read_file(struct store *store, uint64_t ino, uint64_t offset, void *buf,
+                                      size_t length);
 
 /* --- damage.c --------------------------------------------------------------------------------- */
 

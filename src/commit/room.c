@@ -233,7 +233,7 @@ void room_spend(struct store *store, uint64_t bytes)
  * there is none. */
 static _Thread_local int64_t waits_since;
 
-void store_waits_since(int64_t ns)
+void room_waits_since(int64_t ns)
 {
     waits_since = ns;
 }
@@ -300,7 +300,7 @@ void room_note_try(struct store *store, unsigned tries, int error)
         store->commit->on_room(store->commit->on_room_arg);
 }
 
-bool store_refuses(struct store *store)
+bool room_refuses(struct store *store)
 {
     LOCK_SCOPE(&store->commit->room.lock);
     return store->commit->room.refusal != 0;
@@ -318,7 +318,7 @@ static int refuse_locked(const struct store *store)
     return -ENOSPC;
 }
 
-int store_admit(struct store *store, uint64_t bytes)
+int room_admit(struct store *store, uint64_t bytes)
 {
     uint64_t need = staged_need(store) + bytes;
     LOCK_SCOPE(&store->commit->room.lock);
@@ -328,7 +328,7 @@ int store_admit(struct store *store, uint64_t bytes)
     return r < 0 ? refuse_locked(store) : 0;
 }
 
-int store_admit_change(struct store *store, uint64_t bytes)
+int room_admit_change(struct store *store, uint64_t bytes)
 {
     uint64_t need = staged_bytes(store) + bytes;
     LOCK_SCOPE(&store->commit->room.lock);
@@ -340,7 +340,7 @@ int store_admit_change(struct store *store, uint64_t bytes)
     return refuse_locked(store);
 }
 
-int room_admit(struct store *store, uint64_t bytes)
+int room_admit_own(struct store *store, uint64_t bytes)
 {
     uint64_t need = staged_need(store) + bytes;
     LOCK_SCOPE(&store->commit->room.lock);

@@ -43,8 +43,8 @@ void room_settle(struct store *store, int64_t began, bool found);
 void room_note_try(struct store *store, unsigned tries, int error);
 /* A pack of that length takes it of what is held. */
 void room_spend(struct store *store, uint64_t bytes);
-/* store_admit() for the writeback thread itself: -ENOSPC when the last search was in vain. */
-CAIRN_MUST_CHECK int room_admit(struct store *store, uint64_t bytes);
+/* room_admit() for the writeback thread itself: -ENOSPC when the last search was in vain. */
+CAIRN_MUST_CHECK int room_admit_own(struct store *store, uint64_t bytes);
 
 /* --- gc.c ------------------------------------------------------------------------------------- */
 

@@ -175,7 +175,7 @@ static int seal_name_locked(struct store *store, struct record *rec)
     return r;
 }
 
-int store_name(struct store *store, struct record *rec)
+int history_name(struct store *store, struct record *rec)
 {
     mutex_lock(&store->commit->history.lock);
     return history_leave(store, seal_name_locked(store, rec));
@@ -269,7 +269,7 @@ static void notify_recounts(struct store *store)
         change_notify(store, inos, count, false);
 }
 
-int store_seal_due(struct store *store)
+int history_seal_due(struct store *store)
 {
     mutex_lock(&store->commit->history.lock);
     int r = history_seal_due_locked(store);
@@ -279,7 +279,7 @@ int store_seal_due(struct store *store)
     return r;
 }
 
-int store_seal(struct store *store, uint64_t ino)
+int history_seal(struct store *store, uint64_t ino)
 {
     bool recount = false;
     mutex_lock(&store->commit->history.lock);
@@ -294,7 +294,7 @@ int store_seal(struct store *store, uint64_t ino)
     return r;
 }
 
-int store_seal_later(struct store *store, uint64_t ino)
+int history_seal_later(struct store *store, uint64_t ino)
 {
     struct stage_file_state state;
     mutex_lock(&store->commit->history.lock);
@@ -308,7 +308,7 @@ int store_seal_later(struct store *store, uint64_t ino)
         stage_set_due(store->stage, store->commit->history.due, store->commit->history.due_count);
     }
     mutex_unlock(&store->commit->history.lock);
-    return is_new && !fits ? store_seal(store, ino) : 0;
+    return is_new && !fits ? history_seal(store, ino) : 0;
 }
 
 void history_seal_ripe(struct store *store, int64_t ns)
@@ -317,7 +317,7 @@ void history_seal_ripe(struct store *store, int64_t ns)
     int64_t since = store->commit->history.due_since;
     bool is_ripe = since && clock_monotonic_ns() - since >= ns;
     mutex_unlock(&store->commit->history.lock);
-    if (is_ripe && store_seal_due(store) < 0)
+    if (is_ripe && history_seal_due(store) < 0)
         log_debug("files that were closed stay drafts for now");
     notify_recounts(store);
 }
@@ -338,9 +338,9 @@ static int for_drafts_below(struct store *store, uint64_t dir,
     return r;
 }
 
-int store_seal_below(struct store *store, uint64_t dir)
+int history_seal_below(struct store *store, uint64_t dir)
 {
-    return for_drafts_below(store, dir, store_seal);
+    return for_drafts_below(store, dir, history_seal);
 }
 
 static int found_draft_to_seal(struct store *store, uint64_t ino)
@@ -380,7 +380,7 @@ int history_seal_all_but(struct store *store, const uint64_t *but, size_t but_co
     int r = ns_dump_nascent(store->ns, false, add_nascent, &inos);
     for (size_t i = 0; i < inos.count && r == 0; i++) {
         bool stays = but_count && bsearch(&inos.at[i], but, but_count, sizeof *but, compare_u64);
-        r = stays ? 0 : store_seal(store, inos.at[i]);
+        r = stays ? 0 : history_seal(store, inos.at[i]);
     }
     vector_free(&inos);
     return r;
@@ -391,7 +391,7 @@ void history_seal_rest_later(struct store *store)
     atomic_store(&store->commit->seal_rest, true);
 }
 
-int store_seal_all(struct store *store)
+int history_seal_all(struct store *store)
 {
     return history_seal_all_but(store, NULL, 0);
 }

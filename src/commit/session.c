@@ -412,7 +412,7 @@ int session_new_stage(struct store *store)
 }
 
 /* Files that have no names cannot get them back, so nothing but NVMe is left to carry to. */
-void store_watch_stage(struct store *store)
+void commit_watch_stage(struct store *store)
 {
     if (!stage_is_unlinked(store->stage))
         return;
@@ -421,10 +421,10 @@ void store_watch_stage(struct store *store)
                   "at once, and what has not come there when the daemon "
                   "dies is lost; unmount and mount again for a new stage",
                   store->commit->own_stage.dir);
-    int r = store_seal_all(store);
+    int r = history_seal_all(store);
     if (r < 0 && r != -EAGAIN)
         log_error("files that are being written could not be sealed: %s", strerror(-r));
-    store_urge(store, clock_monotonic_ns() + LOST_URGE_NS);
+    horizon_urge(store, clock_monotonic_ns() + LOST_URGE_NS);
 }
 
 void session_close_stage(struct store *store, bool is_empty)
@@ -434,7 +434,7 @@ void session_close_stage(struct store *store, bool is_empty)
         stage_leave_directory(store->commit->own_stage.dir);
 }
 
-const char *store_stage_directory(const struct store *store)
+const char *commit_stage_directory(const struct store *store)
 {
     return store->commit->own_stage.dir;
 }

@@ -78,7 +78,7 @@ CAIRN_MUST_CHECK int superblock_read(const char *path, struct superblock *ret);
 /* Notes in the superblock, durably, that chunks may be in these encodings:
  * SUPERBLOCK_INCOMPAT_ENCODINGS of `incompat`, others are left out. Comes before the first such
  * chunk. */
-CAIRN_MUST_CHECK int store_allow_encodings(struct store *store, uint64_t incompat);
+CAIRN_MUST_CHECK int local_allow_encodings(struct store *store, uint64_t incompat);
 
 /* --- counts of a tier ------------------------------------------------------------------------- */
 

@@ -31,7 +31,7 @@ static void snapshot_describe_head(struct store *store, const struct view_state 
                           .published = clock_realtime_ns(),
                           .cut = state->applied_seq,
                           .max_ino = state->max_ino,
-                          .max_id = store_newest_pack_id(store),
+                          .max_id = packs_newest_id(store),
                           .files = state->files,
                           .logical_bytes = state->logical_bytes,
                           .chunks = state->chunks,

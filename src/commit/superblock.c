@@ -18,7 +18,7 @@ int superblock_read(const char *path, struct superblock *ret)
     return r < 0 ? r : superblock_decode(bytes, len, ret);
 }
 
-int store_allow_encodings(struct store *store, uint64_t incompat)
+int local_allow_encodings(struct store *store, uint64_t incompat)
 {
     uint64_t missing = incompat & SUPERBLOCK_INCOMPAT_ENCODINGS & ~store->sb.incompat;
     if (missing == 0)

@@ -100,7 +100,7 @@ static int apply_to_view(struct store *store, const struct batch *batch)
     struct view_batch vb = {.records = batch->bytes.at,
                             .records_len = batch->bytes.count,
                             .cut_seq = store->commit->journal.cut_seq,
-                            .pack_index = view_pack_index,
+                            .pack_index = commit_pack_index,
                             .arg = store};
     memcpy(vb.chain, store->commit->journal.chain, sizeof vb.chain);
     int r = room_for_view(store);
@@ -194,7 +194,7 @@ static int target_publish(struct store *store, const struct target *target,
         return r;
     }
     if (store->remote)
-        ages_note(store, target->cut, happened);
+        horizon_note_age(store, target->cut, happened);
     r = lag_exists(store) ? -EAGAIN : apply_to_view(store, batch);
     if (r < 0) {
         lag_add(store, target->cut, batch, drops, r);

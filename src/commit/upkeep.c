@@ -53,7 +53,7 @@ bool upkeep_drop(struct store *store, const uint64_t *ids, size_t count, uint32_
 static void trim_journal(struct store *store)
 {
     struct head *head = xmalloc(sizeof *head);
-    uint64_t cut = store->remote ? store_remote_horizon(store) : 0;
+    uint64_t cut = store->remote ? horizon_published(store) : 0;
     if (cut > store->commit->rounds.trimmed && local_head_read(store, head) == 0) {
         journal_trim(store, head->cut);
         store->commit->rounds.trimmed = cut;

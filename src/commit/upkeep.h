@@ -49,7 +49,7 @@ void writeback_for_each(struct store *store, void (*fn)(void *item), void *items
 
 /* Asks for rounds until there is nothing more to free, and gives them a number. */
 uint64_t gc_ask(struct store *store);
-/* Have those been made? store_progress() is signalled. */
+/* Have those been made? horizon_progress() is signalled. */
 bool gc_is_done(const struct store *store, uint64_t number);
 /* There are packs to be dropped that need not wait for their turn. */
 void gc_ask_soon(struct store *store);

@@ -39,8 +39,8 @@ static void seal_ripe(struct store *store)
 {
     /* An open new file has no other place than the log, and leaves it when it is durable. */
     bool all = atomic_load(&store->commit->seal_rest) || history_is_crowded(store);
-    if (all && !store_follows(store)) {
-        if (store_seal_all(store) < 0)
+    if (all && !local_follows(store)) {
+        if (history_seal_all(store) < 0)
             return;
         atomic_store(&store->commit->seal_rest, false);
     }
@@ -49,7 +49,7 @@ static void seal_ripe(struct store *store)
     size_t count = stage_ripe_drafts(store->stage, clock_monotonic_ns(), DRAFT_IDLE_NS,
                                      DRAFT_AGE_NS, DRAFT_SMALL, inos, RIPE_MAX);
     for (size_t i = 0; i < count; i++)
-        if (store_seal(store, inos[i]) == -EAGAIN)
+        if (history_seal(store, inos[i]) == -EAGAIN)
             return; /* no room in the log now: they stay ripe */
 }
 

@@ -26,7 +26,7 @@ static void add_stage(const struct service *service, bool is_lost, cJSON *status
     struct stage_usage usage = stage_usage(store_stage(service->store));
     struct front_status front = answers_front_of(service);
     cJSON *stage = answers_add_object(status, "stage");
-    (void)cJSON_AddStringToObject(stage, "dir", store_stage_directory(service->store));
+    (void)cJSON_AddStringToObject(stage, "dir", commit_stage_directory(service->store));
     control_add_u64(stage, "files_removed", is_lost);
     control_add_u64(stage, "total_bytes", usage.total_bytes);
     control_add_u64(stage, "dirty_bytes", usage.dirty_bytes);
@@ -215,7 +215,7 @@ cJSON *handle_status(struct service *service, const cJSON *request)
     (void)cJSON_AddStringToObject(memory, "formula", s.memory_formula);
     control_add_u64(memory, "bound_bytes", s.memory_bound_bytes);
     control_add_u64(memory, "resident_bytes", resident_bytes());
-    store_damage(service->store, add_damage, cJSON_AddArrayToObject(status, "damage"));
+    damage_list(service->store, add_damage, cJSON_AddArrayToObject(status, "damage"));
     add_failures(service, status);
     service_add_lanes(service, status);
     return status;
@@ -224,7 +224,7 @@ cJSON *handle_status(struct service *service, const cJSON *request)
 /* Drafts below `ino` are sealed; what the horizon of NVMe must reach then. */
 static int need_nvme(struct service *service, uint64_t ino, uint64_t *ret_seq)
 {
-    int r = store_seal_below(service->store, ino);
+    int r = history_seal_below(service->store, ino);
     if (r == 0)
         *ret_seq = ns_last_change(store_ns(service->store), ino);
     return r;
@@ -281,7 +281,7 @@ cJSON *handle_horizon(struct service *service, const cJSON *request)
     control_add_u64(reply, "missing_bytes", store_missing_bytes(service->store, s.newest_seq));
     if (s.nvme.errors && clock_monotonic_ns() - s.nvme.last_error_ns < URGENT_LEASE_NS)
         (void)cJSON_AddStringToObject(reply, "error", s.nvme.last_error);
-    (void)cJSON_AddBoolToObject(reply, "nvme_refuses", store_refuses(service->store));
+    (void)cJSON_AddBoolToObject(reply, "nvme_refuses", room_refuses(service->store));
     remote_side_add_horizon(service, s.newest_seq, reply);
     return reply;
 }
@@ -296,7 +296,7 @@ cJSON *handle_urgent(struct service *service, const cJSON *request)
 {
     bool on = cJSON_IsTrue(cJSON_GetObjectItem(request, "on"));
     int64_t until = on ? clock_monotonic_ns() + URGENT_LEASE_NS : 0;
-    store_urge(service->store, until);
+    horizon_urge(service->store, until);
     if (asks_for_remote_level(request))
         remote_side_urge(service, until);
     return cJSON_CreateObject();
@@ -310,11 +310,11 @@ cJSON *handle_drain(struct service *service, const cJSON *request)
         return remote_side_refusal(service);
     if (remote && at_end)
         remote_side_drain_at_end(service, cJSON_IsTrue(at_end));
-    int r = store_seal_below(service->store, ROOT_INO);
+    int r = history_seal_below(service->store, ROOT_INO);
     if (r < 0)
         return control_error(-r, strerror(-r));
     cJSON *reply = cJSON_CreateObject();
-    control_add_u64(reply, "seq", store_newest(service->store));
+    control_add_u64(reply, "seq", history_newest(service->store));
     return reply;
 }
 
@@ -339,7 +339,7 @@ cJSON *handle_ping(struct service *service, const cJSON *request)
         (void)cJSON_AddStringToObject(reply, "log", service->options->log_path);
     _cleanup_free_ char *options = options_print(service->options);
     (void)cJSON_AddStringToObject(reply, "options", options);
-    (void)cJSON_AddStringToObject(reply, "stage", store_stage_directory(service->store));
+    (void)cJSON_AddStringToObject(reply, "stage", commit_stage_directory(service->store));
     return reply;
 }
 

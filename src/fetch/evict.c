@@ -105,7 +105,7 @@ static bool is_before(const struct candidate *a, const struct candidate *b)
 static int evict_add_candidate(const struct view_pack *pack, void *arg)
 {
     struct candidates *all = arg;
-    struct candidate c = {pack->pack, pack->length, pack_used_at(all->store, pack->pack)};
+    struct candidate c = {pack->pack, pack->length, packs_used_at(all->store, pack->pack)};
     if (pack->live_count == 0 || (all->after.pack && !is_before(&all->after, &c)))
         return 0;
     if (all->count == CANDIDATES) {
@@ -349,7 +349,7 @@ static void note_none(struct store *store)
 {
     struct evict *evict = &store->fetch->evict;
     int64_t now = clock_monotonic_ns();
-    uint64_t published = store_remote_horizon(store);
+    uint64_t published = horizon_published(store);
     if (!atomic_load(&evict->none_since) || published != evict->none_published)
         atomic_store(&evict->none_since, now);
     evict->none_published = published;

@@ -28,7 +28,7 @@ struct store_read_request {
     bool may_be_short; /* what comes before damage is given, instead of -EIO */
     /* NULL, or called first, with what the file is now; in the calling thread, and without
      * locks. */
-    void (*looked)(const struct store_now *now, void *arg);
+    void (*looked)(const struct commit_now *now, void *arg);
     void *looked_arg;
     void (*reply)(const struct store_answer *answer, void *arg);
     void *arg;

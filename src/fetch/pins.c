@@ -171,6 +171,6 @@ bool pins_round(struct store *store, bool now)
 
 void store_pins_changed(struct store *store)
 {
-    atomic_store(&store->fetch->evict.pins_changed, store_newest(store));
+    atomic_store(&store->fetch->evict.pins_changed, history_newest(store));
     horizon_kick(store);
 }

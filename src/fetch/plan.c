@@ -30,7 +30,7 @@
  *
  * What holds:
  *
- *   1. Sizes and parts are of one generation (store_generation()) and of one version of the
+ *   1. Sizes and parts are of one generation (change_generation()) and of one version of the
  *      content, or the plan resolves again.
  *   2. No answer has a byte of a chunk that was not verified against its name.
  *   3. A plan that waits, in a queue or with a chunk, pins no memory of the stage: a remote that
@@ -334,7 +334,7 @@ static struct plan *plan_new(struct store *store, const struct store_read_reques
 /* The state of a look, in the calling thread. */
 struct look {
     uint64_t generation;
-    struct store_now now;
+    struct commit_now now;
     size_t length;
     size_t part_count, iov_count;
     struct stage_part parts[LOOK_PARTS];
@@ -345,13 +345,13 @@ static int plan_look_at(struct store *store, const struct store_read_request *wa
                         struct look *look)
 {
     look->iov_count = 0;
-    look->generation = store_generation(store);
+    look->generation = change_generation(store);
     look->part_count = stage_resolve(store->stage, want->ino, want->offset, want->length,
                                      look->parts, LOOK_PARTS, &look->now.staged);
     int r = ns_inode(store->ns, want->ino, &look->now.inode);
     if (r < 0)
         return r;
-    store_now_settle(&look->now);
+    commit_now_settle(&look->now);
     look->length =
         look->now.size > want->offset ? min_u64(want->length, look->now.size - want->offset) : 0;
     return 0;
@@ -420,7 +420,7 @@ static void start_plan(struct store *store, const struct store_read_request *wan
 void store_start_read(struct store *store, const struct store_read_request *want)
 {
     static _Thread_local struct look look;
-    reading_note(store);
+    packs_note_reading(store);
     int r = plan_look_at(store, want, &look);
     if (r == 0 && want->looked)
         want->looked(&look.now, want->looked_arg);
@@ -444,7 +444,7 @@ int store_read(struct store *store, uint64_t ino, uint64_t offset, void *buf, si
 {
     struct store_read_request want = {.ino = ino, .offset = offset, .length = length};
     struct plan *plan = plan_new(store, &want);
-    reading_note(store);
+    packs_note_reading(store);
     plan->may = reach == STORE_REACH_REMOTE ? WAIT_REMOTE : WAIT_NVME;
     plan->buffer = buf;
     int r = plan_step(plan) == PLAN_IS_ANSWERED ? plan->error : -EREMOTE;

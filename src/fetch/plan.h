@@ -43,7 +43,7 @@ struct plan {
     enum plan_state state;
     enum plan_wait needs, may; /* what the next step may wait for, and what the thread may */
     unsigned tries;
-    uint64_t generation; /* of the view: store_generation() */
+    uint64_t generation; /* of the view: change_generation() */
     uint64_t version;    /* of the content */
     size_t length;       /* of the read, within the file */
     size_t at,

@@ -29,7 +29,7 @@ static int plan_find_place(struct plan *plan, struct plan_part *part)
     bool is_remote = part->kind == KIND_REMOTE;
     if (part->kind == KIND_LOCAL || (is_remote && part->local_error != -ENOENT))
         return 0;
-    int r = local_find_chunk(plan->store, &part->name, &place);
+    int r = packs_find(plan->store, &part->name, &place);
     if (r < 0)
         return is_remote ? 0 : plan_go_remote(plan, part, r);
     part->kind = KIND_LOCAL;
@@ -66,7 +66,7 @@ static int plan_read_local(struct plan *plan, struct plan_part *part)
         uint32_t len = part->place.raw_len;
         bool is_whole = part->within == 0 && len == part->length;
         uint8_t *raw = is_whole ? to : thread_buffer(THREAD_BUFFER_FETCH, CHUNK_SIZE_MAX);
-        int r = local_read_at(store, &part->place, raw);
+        int r = packs_read_at(store, &part->place, raw);
         if (r == 0 && is_whole)
             return 0;
         if (r == 0 && part->within + part->length > len)
@@ -79,8 +79,8 @@ static int plan_read_local(struct plan *plan, struct plan_part *part)
         }
         if (r != -ENOENT)
             return r;
-        r = local_find_chunk(store, &part->name,
-                             &part->place); /* it may have left the pack since we asked */
+        r = packs_find(store, &part->name,
+                       &part->place); /* it may have left the pack since we asked */
         if (r < 0)
             return r;
     }

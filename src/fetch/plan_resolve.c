@@ -88,14 +88,14 @@ static int plan_resolve_part(struct plan *plan, const struct stage_part *part)
 }
 
 /* Has the content changed since the parts before `at` were read? */
-static bool plan_differs(const struct plan *plan, const struct store_now *now)
+static bool plan_differs(const struct plan *plan, const struct commit_now *now)
 {
     return plan->at > 0 && plan->tries < PLAN_TRIES &&
            (now->inode.version != plan->version || now->size < plan->want.offset + plan->length);
 }
 
 /* -EAGAIN: the plan is to begin anew. */
-static int plan_resolve_parts(struct plan *plan, const struct store_now *now,
+static int plan_resolve_parts(struct plan *plan, const struct commit_now *now,
                               const struct stage_part *parts, size_t count)
 {
     const struct store_read_request *want = &plan->want;
@@ -116,14 +116,14 @@ static int plan_resolve_staged(struct plan *plan)
 {
     struct stage_part parts[PLAN_PARTS];
     struct store *store = plan->store;
-    struct store_now now;
+    struct commit_now now;
     size_t count = stage_resolve(store->stage, plan->want.ino, plan->want.offset + plan->at,
                                  plan->want.length - plan->at, parts, PLAN_PARTS, &now.staged);
     int r = ns_inode(store->ns, plan->want.ino, &now.inode);
     if (r < 0) {
         plan_fail(plan, r, plan->at);
     } else {
-        store_now_settle(&now);
+        commit_now_settle(&now);
         r = plan_resolve_parts(plan, &now, parts, count);
     }
     stage_unpin_parts(store->stage, parts, count);
@@ -135,7 +135,7 @@ static int plan_resolve_once(struct plan *plan)
 {
     if (plan->is_looked)
         return plan_resolve_below(plan, plan->length);
-    uint64_t generation = store_generation(plan->store);
+    uint64_t generation = change_generation(plan->store);
     if (plan->at == 0)
         plan->generation = generation;
     return generation == plan->generation ? plan_resolve_staged(plan) : -EAGAIN;

@@ -84,7 +84,7 @@ bool promote_round(struct store *store, bool now)
 
 void promote_flush(struct store *store)
 {
-    struct event *progress = store_progress(store);
+    struct event *progress = horizon_progress(store);
     int64_t until = clock_monotonic_ns() + FLUSH_NS;
     uint64_t seen = event_count(progress);
     atomic_fetch_add(&store->fetch->promote_flushes, 1);

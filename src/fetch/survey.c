@@ -55,7 +55,7 @@ static int survey_look_up(struct store *store, struct survey_part *part)
 /* Inline content is published with its inode. */
 static bool survey_is_published(struct store *store, uint64_t ino)
 {
-    uint64_t cut, horizon = store_remote_horizon(store);
+    uint64_t cut, horizon = horizon_published(store);
     return horizon > 0 && view_unpublished(store->view, ino, &cut) == 0 && cut <= horizon;
 }
 

@@ -70,7 +70,7 @@ static void commit_access(struct fs *fs, const struct accessed *accessed)
                          .ino = accessed->ino,
                          .mask = ATTR_ATIME,
                          .attrs = {.atime = accessed->atime}};
-    if (inode.nlink > 0 && store_commit(fs->store, &rec) < 0)
+    if (inode.nlink > 0 && history_commit(fs->store, &rec) < 0)
         (void)0; /* only a time of access */
     ns_drop(fs->ns, accessed->ino);
 }
@@ -103,7 +103,7 @@ static void set_access(struct fs *fs, uint64_t ino, int64_t atime)
 }
 
 /* Would a read at `time` move the time of access? */
-static bool access_is_due(struct fs *fs, const struct store_now *now, int64_t time)
+static bool access_is_due(struct fs *fs, const struct commit_now *now, int64_t time)
 {
     if (!atomic_load(&fs->updates_atime))
         return false;
@@ -113,12 +113,12 @@ static bool access_is_due(struct fs *fs, const struct store_now *now, int64_t ti
 
 bool access_due(struct fs *fs, uint64_t ino, int64_t time)
 {
-    struct store_now now;
-    return atomic_load(&fs->updates_atime) && store_look(fs->store, ino, &now) == 0 &&
+    struct commit_now now;
+    return atomic_load(&fs->updates_atime) && commit_look(fs->store, ino, &now) == 0 &&
            access_is_due(fs, &now, time);
 }
 
-void access_note(struct fs *fs, const struct store_now *now)
+void access_note(struct fs *fs, const struct commit_now *now)
 {
     int64_t time = clock_realtime_ns();
     if (!access_is_due(fs, now, time))
@@ -131,7 +131,7 @@ void access_note(struct fs *fs, const struct store_now *now)
 
 void fs_accessed(struct fs *fs, uint64_t ino)
 {
-    struct store_now now;
-    if (atomic_load(&fs->updates_atime) && store_look(fs->store, ino, &now) == 0)
+    struct commit_now now;
+    if (atomic_load(&fs->updates_atime) && commit_look(fs->store, ino, &now) == 0)
         access_note(fs, &now);
 }

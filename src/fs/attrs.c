@@ -23,7 +23,7 @@ static int64_t to_ns(struct timespec t)
     return ns;
 }
 
-uint64_t blocks_now(struct fs *fs, const struct store_now *now)
+uint64_t blocks_now(struct fs *fs, const struct commit_now *now)
 {
     uint64_t bytes = now->inode.blocks_bytes + now->staged.dirty_bytes + now->staged.chunk_bytes;
     if (!S_ISREG(now->inode.attrs.mode))
@@ -33,7 +33,7 @@ uint64_t blocks_now(struct fs *fs, const struct store_now *now)
     return allocated_bytes(fs, now, bytes);
 }
 
-static void fill_stat_from_attrs(struct fs *fs, const struct store_now *now, struct stat *ret)
+static void fill_stat_from_attrs(struct fs *fs, const struct commit_now *now, struct stat *ret)
 {
     const struct attrs *a = &now->inode.attrs;
     *ret = (struct stat){.st_ino = now->inode.ino,
@@ -54,8 +54,8 @@ static void fill_stat_from_attrs(struct fs *fs, const struct store_now *now, str
 
 int fs_getattr(struct fs *fs, uint64_t ino, struct stat *ret)
 {
-    struct store_now now;
-    int r = store_look(fs->store, ino, &now);
+    struct commit_now now;
+    int r = commit_look(fs->store, ino, &now);
     if (r == 0)
         fill_stat_from_attrs(fs, &now, ret);
     return r;
@@ -68,7 +68,7 @@ static int commit_attrs(struct fs *fs, uint64_t ino, uint32_t mask, const struct
         .type = REC_SETATTR, .ino = ino, .mask = mask | ATTR_CTIME, .attrs = *attrs};
     if (rec.attrs.ctime == 0)
         rec.attrs.ctime = clock_realtime_ns();
-    return store_commit(fs->store, &rec);
+    return history_commit(fs->store, &rec);
 }
 
 static bool is_in_group(const struct fs_caller *caller, gid_t gid)
@@ -141,14 +141,14 @@ static uint32_t collect_attrs(unsigned set, const struct stat *st, const struct 
 static int set_size(struct fs *fs, const struct ns_inode *inode, uint64_t size,
                     const struct fs_caller *caller)
 {
-    struct store_now now;
+    struct commit_now now;
     if (S_ISDIR(inode->attrs.mode))
         return -EISDIR;
     if (size > FILE_SIZE_MAX)
         return -EFBIG;
     int r = kill_privileges(fs, inode, caller);
     if (r == 0)
-        r = store_look(fs->store, inode->ino, &now);
+        r = commit_look(fs->store, inode->ino, &now);
     if (r < 0)
         return r;
     r = size == now.size ? touch(fs, inode->ino)
@@ -198,7 +198,7 @@ int fs_setattr(struct fs *fs, uint64_t ino, unsigned set, const struct stat *st,
 
 bool fs_follows(const struct fs *fs)
 {
-    return store_follows(fs->store);
+    return local_follows(fs->store);
 }
 
 int fs_statfs(struct fs *fs, struct statvfs *ret)

@@ -17,7 +17,7 @@ int content_erase(struct fs *fs, uint64_t ino, uint64_t offset, uint64_t length,
 {
     if (new_size > FILE_SIZE_MAX)
         return -EFBIG;
-    return store_erase(fs->store, ino, offset, length, new_size);
+    return history_erase(fs->store, ino, offset, length, new_size);
 }
 
 int fs_write(struct fs *fs, uint64_t ino, uint64_t offset, uint32_t length, uint32_t slab,
@@ -25,7 +25,7 @@ int fs_write(struct fs *fs, uint64_t ino, uint64_t offset, uint32_t length, uint
 {
     if (ends_too_late(offset, length))
         return -EFBIG;
-    int r = store_admit(fs->store, length);
+    int r = room_admit(fs->store, length);
     if (r < 0)
         return r;
     struct ns_inode inode;
@@ -35,12 +35,12 @@ int fs_write(struct fs *fs, uint64_t ino, uint64_t offset, uint32_t length, uint
         return r;
     struct stage_write w = {
         .ino = ino, .offset = offset, .length = length, .slab = slab, .data = data};
-    return store_write(fs->store, &w);
+    return history_write(fs->store, &w);
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-static void note_access(const struct store_now *now, void *fs)
+static void note_access(const struct commit_now *now, void *fs)
 {
     access_note(fs, now);
 }
@@ -59,7 +59,7 @@ void fs_read(struct fs *fs, const struct store_read_request *request, bool leave
 
 /* Room is given when bytes come, and may come free until then; but not more than there
  * can ever be. */
-static int check_room_for_data(struct fs *fs, const struct store_now *now, uint64_t length)
+static int check_room_for_data(struct fs *fs, const struct commit_now *now, uint64_t length)
 {
     struct statvfs space;
     uint64_t had = min_u64(blocks_now(fs, now), length);
@@ -94,8 +94,8 @@ static int zero_range(struct fs *fs, uint64_t ino, uint64_t size, uint64_t offse
 static int fallocate_held(struct fs *fs, const struct ns_inode *inode, int mode, uint64_t offset,
                           uint64_t length)
 {
-    struct store_now now;
-    int r = store_look(fs->store, inode->ino, &now);
+    struct commit_now now;
+    int r = commit_look(fs->store, inode->ino, &now);
     if (r < 0)
         return r;
     uint64_t size = now.size, end = offset + length;
@@ -104,7 +104,7 @@ static int fallocate_held(struct fs *fs, const struct ns_inode *inode, int mode,
         return punch_hole(fs, inode, size, offset, end);
     r = check_room_for_data(fs, &now, length);
     if (r == 0)
-        r = store_admit_change(fs->store, 0);
+        r = room_admit_change(fs->store, 0);
     if (r == 0)
         r = allocated_add(fs, inode, offset, end);
     if (r < 0)
@@ -165,7 +165,7 @@ static int seek_part(struct fs *fs, uint64_t ino, const struct stage_part *part,
                      struct seeking *seek)
 {
     if (part->kind == PART_BELOW) {
-        int r = store_extents_below(fs->store, ino, part->offset, part->length, seek_extent, seek);
+        int r = commit_extents(fs->store, ino, part->offset, part->length, seek_extent, seek);
         return r == -ENOENT ? 0 : r;
     }
     if ((part->kind != PART_HOLE) == seek->want_data) {
@@ -177,8 +177,8 @@ static int seek_part(struct fs *fs, uint64_t ino, const struct stage_part *part,
 
 int64_t fs_lseek(struct fs *fs, uint64_t ino, uint64_t offset, int whence)
 {
-    struct store_now now;
-    int r = store_look(fs->store, ino, &now);
+    struct commit_now now;
+    int r = commit_look(fs->store, ino, &now);
     if (r < 0)
         return r;
     if (whence != SEEK_DATA && whence != SEEK_HOLE)
@@ -275,9 +275,9 @@ static int data_copy_bytes(struct copying *copy, const uint8_t *bytes, uint64_t 
 
 static int copy_hole(struct copying *copy, uint64_t from, uint64_t length)
 {
-    struct store_now now;
+    struct commit_now now;
     uint64_t at = target_offset(copy, from);
-    int r = store_look(copy->fs->store, copy->to, &now);
+    int r = commit_look(copy->fs->store, copy->to, &now);
     if (r < 0)
         return r;
     r = content_erase(copy->fs, copy->to, at, at + length >= now.size ? UINT64_MAX : length,
@@ -291,8 +291,8 @@ static int copy_hole(struct copying *copy, uint64_t from, uint64_t length)
 static int refer_to_chunk(struct copying *copy, uint64_t from, uint64_t length,
                           const struct chunk_name *name, uint32_t chunk_offset)
 {
-    int r = store_put_chunk(copy->fs->store, copy->to, target_offset(copy, from), length, name,
-                            chunk_offset);
+    int r = history_put_chunk(copy->fs->store, copy->to, target_offset(copy, from), length, name,
+                              chunk_offset);
     if (r == 0)
         copy->done += length;
     return r;
@@ -343,10 +343,9 @@ static int data_copy_parts(struct copying *copy, const struct stage_part *parts,
              n++)
             length += parts[i + n].length;
         uint64_t end = copy->done + length;
-        r = is_data_in_view(&parts[i])
-                ? store_extents_below(copy->fs->store, copy->from, parts[i].offset, length,
-                                      copy_extent, copy)
-                : data_copy_part(copy, &parts[i]);
+        r = is_data_in_view(&parts[i]) ? commit_extents(copy->fs->store, copy->from,
+                                                        parts[i].offset, length, copy_extent, copy)
+                                       : data_copy_part(copy, &parts[i]);
         if (r == 0 && copy->done != end)
             r = -ESTALE; /* it was made shorter meanwhile */
     }
@@ -368,8 +367,8 @@ static int kill_privileges_of(struct fs *fs, uint64_t ino, const struct fs_calle
 /* Shortens [offset, offset + length) to what lies within the file. */
 static int clamp_length(struct fs *fs, uint64_t ino, uint64_t offset, size_t *length)
 {
-    struct store_now now;
-    int r = store_look(fs->store, ino, &now);
+    struct commit_now now;
+    int r = commit_look(fs->store, ino, &now);
     if (r == 0)
         *length = offset >= now.size ? 0 : (size_t)min_u64(*length, now.size - offset);
     return r;

@@ -178,7 +178,7 @@ int fs_release(struct fs *fs, uint64_t handle, bool may_wait);
 int fs_handle_flags(struct fs *fs, uint64_t handle);
 
 /* A descriptor was closed: what was written becomes a version; where others write the file through
- * descriptors of their own, with the next operation of the history (store_seal_later()). */
+ * descriptors of their own, with the next operation of the history (history_seal_later()). */
 CAIRN_MUST_CHECK int fs_flush(struct fs *fs, uint64_t ino, uint64_t handle);
 
 /* An fsync waits until the horizon of `level` is at `seq`. At the level of the stage seq is 0, and
@@ -192,7 +192,7 @@ struct fs_barrier {
  * already, but for files that are still being written. */
 CAIRN_MUST_CHECK int fs_fsync(struct fs *fs, uint64_t ino, struct fs_barrier *ret);
 
-/* Calls `fn` once, when the barrier is reached: see store_wait() and store_wait_remote(). */
+/* Calls `fn` once, when the barrier is reached: see horizon_await() and store_wait_remote(). */
 void fs_await(struct fs *fs, const struct fs_barrier *barrier, void (*fn)(int result, void *arg),
               void *arg, uint64_t *ret_ticket);
 /* The barrier is reached. Is what it stands for in its tier? -EIO: bytes of the file never will be,

@@ -84,7 +84,7 @@ CAIRN_MUST_CHECK int touch(struct fs *fs, uint64_t ino);
 CAIRN_MUST_CHECK int content_erase(struct fs *fs, uint64_t ino, uint64_t offset, uint64_t length,
                                    uint64_t new_size);
 /* Bytes that st_blocks counts. May read the view. */
-uint64_t blocks_now(struct fs *fs, const struct store_now *now);
+uint64_t blocks_now(struct fs *fs, const struct commit_now *now);
 
 /* allocated.c: ranges that fallocate gave, in whole blocks; the inode is held. -EAGAIN, -ENOSPC:
  * nothing happened. */
@@ -94,7 +94,7 @@ CAIRN_MUST_CHECK int allocated_add(struct fs *fs, const struct ns_inode *inode, 
 CAIRN_MUST_CHECK int allocated_remove(struct fs *fs, const struct ns_inode *inode, uint64_t from,
                                       uint64_t to);
 /* The part of a file that is content, or was given. `content`: that content. May read the view. */
-uint64_t allocated_bytes(struct fs *fs, const struct store_now *now, uint64_t content);
+uint64_t allocated_bytes(struct fs *fs, const struct commit_now *now, uint64_t content);
 /* Is it the extended attribute that they are kept in? It is no program's. */
 bool allocated_is_name(const char *name, size_t name_len);
 
@@ -103,7 +103,7 @@ int64_t access_time(struct fs *fs, const struct ns_inode *inode);
 /* Would a read at `time` move it? May read the view. */
 bool access_due(struct fs *fs, uint64_t ino, int64_t time);
 /* Notes a read: moves the access time if it is due. May become history what is older. */
-void access_note(struct fs *fs, const struct store_now *now);
+void access_note(struct fs *fs, const struct commit_now *now);
 /* Another time was set. */
 void access_forget(struct fs *fs, uint64_t ino);
 void access_free(struct fs *fs);

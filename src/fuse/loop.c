@@ -58,7 +58,7 @@ static void loop_process(struct front *front, uint32_t slab, struct fuse_buf *bu
 {
     current = (struct current){.slab = slab, .header = buf->mem, .is_resumed = since != 0};
     cause_clear();
-    store_waits_since(since);
+    room_waits_since(since);
     adopt_enter(front, since != 0);
     fuse_session_process_buf(front->se, buf);
     stage_request_leave();
@@ -74,7 +74,7 @@ static void loop_enqueue(struct front *front, struct parked *parked)
     front->locked.wait_count++;
     mutex_unlock(&front->locked.lock);
     front_wake(front);
-    store_note_waiting(front->store, count);
+    horizon_note_waiting(front->store, count);
 }
 
 void front_wake(struct front *front)
@@ -356,7 +356,7 @@ void *front_resume(void *arg)
         resume_changes(front);
         resume_content(front);
         hold_note(front); /* those that go on waiting are listed again */
-        store_note_waiting(front->store, atomic_load(&front->parked_count));
+        horizon_note_waiting(front->store, atomic_load(&front->parked_count));
         wait_for_wake(front);
     }
     return NULL;

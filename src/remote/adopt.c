@@ -166,7 +166,7 @@ static int register_packs(struct registering *reg)
         if (r == -ENOENT)
             r = 0;
         else if (r >= 0 || is_lost)
-            r = register_pack(reg, &reg->packs.at[i], count, view_pack_index);
+            r = register_pack(reg, &reg->packs.at[i], count, commit_pack_index);
     }
     return r;
 }
@@ -267,7 +267,7 @@ int adopt_unmark(const struct store *store)
 /* The packs stay: what they hold need not be fetched again. */
 static int forget_local(struct store *store)
 {
-    int r = remove_view(store);
+    int r = local_remove_view(store);
     if (r == 0)
         r = journal_remove_all(store);
     return r < 0 ? r : session_forget(store->path, store->sb.store);
@@ -348,7 +348,7 @@ static char *explain_other(struct store *store, const struct head *head)
  * head, whose runs are here, then follows it. */
 static int go_on_from(struct store *store, const struct head *head)
 {
-    int r = remove_view(store);
+    int r = local_remove_view(store);
     if (r == 0)
         r = local_head_write(store, head);
     if (r == 0)

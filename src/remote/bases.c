@@ -58,7 +58,7 @@ static void find_remote_base_place(struct store *store, struct base_need *need)
 
 static void find_base_place(struct store *store, struct base_need *need)
 {
-    int r = local_find_chunk(store, &need->name, &need->place);
+    int r = packs_find(store, &need->name, &need->place);
     need->is_local = r == 0 && is_readable(&need->place);
     need->local_error = r;
     need->error = 0;
@@ -126,7 +126,7 @@ static bool add_dependent(struct bases *bases, const struct chunk_entry *entry)
 static int bases_read_local(struct store *store, struct base_need *need)
 {
     struct base *base = base_new(&need->name, need->place.raw_len);
-    int r = local_read_at(store, &need->place, base->bytes);
+    int r = packs_read_at(store, &need->place, base->bytes);
     if (r < 0) {
         free(base);
         return r;

@@ -84,7 +84,7 @@ static bool nobody_writes(struct store *store)
 
 static bool nobody_reads(struct store *store)
 {
-    return reading_quiet_ns(store) >= at_most_reduce_after(store, QUIET_NS);
+    return packs_quiet_ns(store) >= at_most_reduce_after(store, QUIET_NS);
 }
 
 bool condense_may_go_on(struct store *store)

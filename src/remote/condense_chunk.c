@@ -112,7 +112,7 @@ static bool read_chunk_and_bases(struct work *w)
     struct condense_chunk *chunk = w->chunk;
     uint32_t len = 0;
     w->raw = xmalloc(CHUNK_SIZE_MAX);
-    bool ok = local_read_chunk(chunk->store, &chunk->entry.name, w->raw, &len) == 0 &&
+    bool ok = packs_read_chunk(chunk->store, &chunk->entry.name, w->raw, &len) == 0 &&
               len == chunk->entry.raw_len;
     for (size_t i = 0; i < chunk->remote.ref_count && ok; i++) {
         const struct chunk_name *name = &chunk->remote.refs[i].name;
@@ -121,7 +121,7 @@ static bool read_chunk_and_bases(struct work *w)
         check(w->count < CHUNK_REFS_MAX);
         w->names[w->count] = *name;
         w->bases[w->count] = xmalloc(CHUNK_SIZE_MAX);
-        ok = local_read_chunk(chunk->store, name, w->bases[w->count], &w->lens[w->count]) == 0;
+        ok = packs_read_chunk(chunk->store, name, w->bases[w->count], &w->lens[w->count]) == 0;
         w->count++;
     }
     return ok;

@@ -70,9 +70,9 @@ static int change_followed_view(struct store *store, struct follow_step *step, u
     if (r == 0)
         r = runs_read_from(store, head, first, follow_row, follow);
     if (r == 0) {
-        change_generation(store);
+        change_next_generation(store);
         r = view_follow_end(follow, &state, head->number, head->max_id);
-        change_generation(store);
+        change_next_generation(store);
     }
     view_follow_done(follow);
     return r;
@@ -95,7 +95,7 @@ static int follow_perform(struct store *store, struct follow_step *step)
         return -ESTALE;
     int r = room_for_view(store);
     if (r == 0) /* chunks of the head may come to NVMe as they are */
-        r = store_allow_encodings(store, step->encodings);
+        r = local_allow_encodings(store, step->encodings);
     if (r == 0)
         r = adopt_mark(store);
     if (r < 0)
@@ -342,7 +342,7 @@ static void follow_look_is_done(struct remote *remote, bool ended)
 void follow_look_now(struct store *store)
 {
     struct remote *remote = store->remote;
-    if (!store_follows(store) || remote->options.follow_ns == 0)
+    if (!local_follows(store) || remote->options.follow_ns == 0)
         return;
     LOCK_SCOPE(&remote->shared.lock);
     uint64_t wanted = remote->shared.looks_begun + 1;

@@ -444,7 +444,7 @@ static void end_request(struct remote *remote, int result)
     LOCK_SCOPE(&maintenance->lock);
     maintenance->gc = REMOTE_GC_NONE;
     maintenance->gc_result = result;
-    event_signal(store_progress(remote->store));
+    event_signal(horizon_progress(remote->store));
 }
 
 static int64_t interval_of(const struct remote *remote)
@@ -513,7 +513,7 @@ int remote_gc_ask(struct remote *remote, struct remote_gc_request *request)
     maintenance->request = request;
     maintenance->gc = REMOTE_GC_ASKED;
     mutex_unlock(&maintenance->lock);
-    struct event *progress = store_progress(remote->store);
+    struct event *progress = horizon_progress(remote->store);
     uint64_t seen = event_count(progress);
     mutex_lock(&remote->shared.lock);
     remote_kick_locked(remote);

@@ -225,7 +225,7 @@ static int find_head(struct remote *remote, char **ret_text)
 {
     int r = prefix_check_history(remote, ret_text);
     if (r == 0)
-        r = store_allow_encodings(remote->store,
+        r = local_allow_encodings(remote->store,
                                   remote->prefix.incompat); /* what is fetched is kept */
     if (r < 0 || remote->beginning.is_anew || remote->head.number)
         return r;
@@ -234,7 +234,7 @@ static int find_head(struct remote *remote, char **ret_text)
     if (may_go_back && (r == -EUCLEAN || r == -EBADMSG))
         r = remote_go_back_from_damaged(remote, ret_text);
     if (r == 0) /* its writer may have announced them since the marker was read */
-        r = store_allow_encodings(remote->store, remote->head.incompat);
+        r = local_allow_encodings(remote->store, remote->head.incompat);
     return r == -ENOENT ? 0 : r;
 }
 

@@ -70,7 +70,7 @@ void remote_resume(struct remote *remote)
 {
     struct store *store = remote->store;
     struct view_remote view = view_remote(store->view);
-    ages_note(store, store_horizon(store), clock_monotonic_ns());
+    horizon_note_age(store, horizon_reached(store), clock_monotonic_ns());
     _cleanup_free_ char *known = local_remote_name(store);
     remote->was_here = known && strcmp(known, remote->name) == 0;
     if (remote->is_attached || remote->was_here)
@@ -111,7 +111,7 @@ void remote_stop(struct remote *remote)
     remote_settle_limit_locked(remote);
     (void)pthread_cond_broadcast(&remote->shared.changed);
     event_signal(room_more(remote->store));
-    event_signal(store_progress(remote->store));
+    event_signal(horizon_progress(remote->store));
     int64_t until = clock_monotonic_ns() + GIVE_BACK_NS;
     while (remote->renewer_started && !remote->shared.renewer_done && clock_monotonic_ns() < until)
         (void)mutex_wait_until(&remote->shared.lock, &remote->shared.changed, until);

@@ -6,7 +6,7 @@
 #include "base/cause.h"
 #include "commit/commit.h"
 
-/* As store_wait(), for the remote's horizon; -ESHUTDOWN too where no remote will ever have it
+/* As horizon_await(), for the remote's horizon; -ESHUTDOWN too where no remote will ever have it
  * (none, or fenced). Rate limits of both tiers are lifted meanwhile. store_unwait() takes these
  * tickets too. */
 void store_wait_remote(struct store *store, uint64_t seq, waiter_fn *fn, void *arg,

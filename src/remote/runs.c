@@ -289,7 +289,7 @@ static void scrub_runs_now(struct remote *remote)
         }
     }
     atomic_store(&remote->runs.scrub, RUN_SCRUB_DONE);
-    event_signal(store_progress(remote->store));
+    event_signal(horizon_progress(remote->store));
 }
 
 void remote_scrub_runs(struct remote *remote)

@@ -224,6 +224,6 @@ void suspects_tick(struct remote *remote)
     }
     if (r < 0 || maintenance->asked == maintenance->asking.count) {
         end_suspect_pass(maintenance);
-        event_signal(store_progress(remote->store));
+        event_signal(horizon_progress(remote->store));
     }
 }

@@ -45,10 +45,10 @@ static int note_pin(const struct chunk_entry *entry, void *arg)
 static int upload_open_cut(struct upload *up)
 {
     struct store *store = up->remote->store;
-    uint64_t seen = event_count(store_progress(store));
+    uint64_t seen = event_count(horizon_progress(store));
     packs_hold_drops(store, true);
     while (packs_are_dropping(store) && !remote_is_stopping(up->remote))
-        (void)event_wait(store_progress(store), &seen, INT64_MAX);
+        (void)event_wait(horizon_progress(store), &seen, INT64_MAX);
     int r = remote_is_stopping(up->remote) ? -ECANCELED : 0;
     if (r == 0)
         r = view_cut_open(store->view, &up->cut);
@@ -102,7 +102,7 @@ static void upload_describe_head(struct remote *remote, const struct view_cut *c
     head->cut = state.applied_seq;
     memcpy(head->chain, state.chain, sizeof head->chain);
     head->max_ino = max_u64(state.max_ino, head->max_ino);
-    head->max_id = max_u64(head->max_id, store_newest_pack_id(store));
+    head->max_id = max_u64(head->max_id, packs_newest_id(store));
     head->files = state.files;
     head->logical_bytes = state.logical_bytes;
     head->chunks = state.chunks;
@@ -269,7 +269,7 @@ static bool is_behind(struct remote *remote)
     struct view_remote known = view_remote(remote->store->view);
     if (remote_repair_is_due(remote) || (known.is_whole && known.cut > 0))
         return true;
-    return view_state(remote->store->view).applied_seq > store_remote_horizon(remote->store);
+    return view_state(remote->store->view).applied_seq > horizon_published(remote->store);
 }
 
 /* Heads live on for the grace, so there are not many a second, unless a caller waits for one. */
@@ -282,7 +282,7 @@ static bool is_time(struct remote *remote, int64_t last)
  * which no caller waits, and gc, are due by the clock. False: the store stops. */
 static bool await_work(struct remote *remote, int64_t last)
 {
-    struct event *progress = store_progress(remote->store);
+    struct event *progress = horizon_progress(remote->store);
     int64_t until = clock_monotonic_ns() + TICK_MS * MS_NS;
     uint64_t seen = event_count(progress);
     while (!remote_is_called(remote) && !(is_time(remote, last) && is_behind(remote)) &&

@@ -116,7 +116,7 @@ static int send_pack(struct sending *s)
 static void begin_pack(struct sending *s)
 {
     struct store *store = s->up->remote->store;
-    s->id = store_new_pack_id(store);
+    s->id = packs_new_id(store);
     s->data_len = pack_begin(store->sb.history, s->id, s->buffer);
 }
 

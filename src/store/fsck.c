@@ -71,7 +71,7 @@ static int fsck_check_chunk(const struct view_local_chunk *chunk, void *arg)
     }
     fsck->chunks++;
     fsck->bytes += entry->stored_len;
-    int r = local_read_chunk(fsck->store, &entry->name, fsck->buf, &len);
+    int r = packs_read_chunk(fsck->store, &entry->name, fsck->buf, &len);
     if (r == 0)
         return 0;
     char what[96];

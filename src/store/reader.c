@@ -344,7 +344,7 @@ static int reader_read_part(const struct fetching *f, const struct bases *bases,
     if (part->within > e->raw_len || part->length > e->raw_len - part->within)
         return -EUCLEAN;
     if (!f->group->is_remote && e->ref_count > 0)
-        return local_read_chunk(f->store, &e->name, f->raw, &len);
+        return packs_read_chunk(f->store, &e->name, f->raw, &len);
     if (!f->is_whole)
         r = f->tier->ops->get_range(f->tier, f->object, e->offset, f->stored, e->stored_len);
     return r < 0 ? r : bases_decode(bases, e, stored, f->raw, loss);

@@ -226,7 +226,7 @@ static int reap_orphans(struct store *store, struct inos *orphans)
             continue;
         struct record rec = {.type = REC_REAP, .ino = orphans->at[i]};
         if (inode.nlink == 0)
-            r = store_commit(store, &rec);
+            r = history_commit(store, &rec);
         ns_drop(store->ns, orphans->at[i]);
     }
     return r;
@@ -294,10 +294,10 @@ size_t store_nameless(const struct store *store, const uint64_t **ret_inos)
  * waited; so no cut has a part of them. */
 static int seal_left_drafts(struct store *store, const struct inos *open)
 {
-    uint64_t before = store_newest(store);
+    uint64_t before = history_newest(store);
     int r = history_seal_all_but(store, open->at, open->count);
-    if (store_newest(store) != before)
-        stage_raise_floor(store->stage, store_newest(store));
+    if (history_newest(store) != before)
+        stage_raise_floor(store->stage, history_newest(store));
     return r;
 }
 
@@ -309,7 +309,7 @@ static int recover_open_files(struct store *store, struct inos *orphans)
     if (store->options.adopting) {
         keep_orphans(store, orphans);
         recover_find_open(store, &open);
-    } else if (!store_follows(store)) { /* else they are the writer's, which has them open */
+    } else if (!local_follows(store)) { /* else they are the writer's, which has them open */
         r = reap_orphans(store, orphans);
     }
     if (r == 0)
@@ -497,7 +497,7 @@ int recover(struct store *store, char **ret_text)
     if (r < 0)
         return r;
     store->ns = ns_new(store->view);
-    if (store_follows(store))
+    if (local_follows(store))
         ns_set_following(store->ns);
     struct session left;
     r = open_left(store, &left, ret_text);
@@ -511,17 +511,17 @@ int recover(struct store *store, char **ret_text)
                               store->path);
         return r;
     }
-    bool is_reader = store_follows(store) && (!store->stage || left.is_reader);
+    bool is_reader = local_follows(store) && (!store->stage || left.is_reader);
     struct journal_found found = journal_found(store);
     struct replay rp = {.store = store, .cut = found.cut_seq};
     history_resume(store, found.time);
     if (store->stage) {
-        log_info("recovering what the last session left in %s", store_stage_directory(store));
+        log_info("recovering what the last session left in %s", commit_stage_directory(store));
         r = recover_take_over(store, &rp, ret_text);
         if (r < 0 && !*ret_text)
             *ret_text = xasprintf("recovering the stage in %s failed: %s; it is left as it is; to "
                                   "go on without what it holds, remove %s/session",
-                                  store_stage_directory(store), strerror(-r), store->path);
+                                  commit_stage_directory(store), strerror(-r), store->path);
         if (r == 0)
             r = session_write(store, is_reader);
     } else {

@@ -62,7 +62,7 @@ static int replace_view(struct store *store, const struct head *head, bool keep_
     close_view(store);
     int r = io_remove_tree(made);
     if (r == 0 && !keep_old)
-        r = remove_view(store); /* there may be no room for both */
+        r = local_remove_view(store); /* there may be no room for both */
     if (r == 0)
         r = make_view(store, head);
     if (r == 0 && keep_old)
@@ -100,7 +100,7 @@ static int rebuild_view(struct store *store, bool is_behind)
     if (r == 0)
         r = replace_view(store, head, view_is_old && !is_behind);
     free(head);
-    return r < 0 ? r : view_replay_journal(store, 0);
+    return r < 0 ? r : commit_replay_journal(store, 0);
 }
 
 /* The log says which of them failed; *ret_text says of the journal what it is. */
@@ -140,13 +140,13 @@ static int open_and_replay(struct store *store, bool *ret_is_behind)
     if (r < 0)
         return r;
     uint64_t applied = view_state(store->view).applied_seq;
-    *ret_is_behind = view_forgot_head(store);
+    *ret_is_behind = commit_view_forgot_head(store);
     if (*ret_is_behind)
         return -ESTALE;
     *ret_is_behind =
         applied <
         journal_anchor(store)->cut; /* a power loss took what RocksDB had not written yet */
-    return view_replay_journal(store, store->own->whole_journal ? 0 : applied);
+    return commit_replay_journal(store, store->own->whole_journal ? 0 : applied);
 }
 
 static bool recover_view_cannot_read(const struct store *store)

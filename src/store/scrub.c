@@ -131,7 +131,7 @@ static int scrub_chunk(struct scrub *s, const char *object, const struct bases *
     int r = 0;
     uint32_t len;
     if (!s->is_remote && entry->ref_count > 0) {
-        r = local_read_chunk(s->store, &entry->name, s->raw, &len);
+        r = packs_read_chunk(s->store, &entry->name, s->raw, &len);
         return r == -ENODATA ? -ENOENT : r;
     }
     if (!in_span)
@@ -218,7 +218,7 @@ static int heal_chunk(struct scrub *s, const struct chunk_entry *bad)
     good = r < 0 ? *bad : good;
     if (r < 0 && (s->rescues++ >= RESCUES_MAX || !rescue_chunk(s->store, &good, s->stored, s->raw)))
         return report_unhealed(s, bad);
-    uint64_t seen = event_count(store_progress(s->store));
+    uint64_t seen = event_count(horizon_progress(s->store));
     while (!heal_give(s->store, &good.name, s->raw, good.raw_len))
         if (!job_await_progress(s->store, &seen, INT64_MAX))
             return -ECANCELED;
@@ -300,7 +300,7 @@ static int await_drop(struct scrub *s, uint64_t pack)
 {
     struct view_pack known;
     int64_t until = clock_monotonic_ns() + DROP_WAIT_NS;
-    uint64_t seen = event_count(store_progress(s->store));
+    uint64_t seen = event_count(horizon_progress(s->store));
     while (clock_monotonic_ns() < until) {
         int r = view_pack(s->store->view, pack, &known);
         if (r < 0 || known.live_count > 0)
@@ -339,7 +339,7 @@ static int scrub_lost_chunks(struct scrub *s)
 /* Waits until each chunk handed over has another place. */
 static int await_local(struct scrub *s)
 {
-    uint64_t last = 0, seen = event_count(store_progress(s->store));
+    uint64_t last = 0, seen = event_count(horizon_progress(s->store));
     int r = 0;
     while (heal_is_pending(s->store))
         if (!job_await_progress(s->store, &seen, INT64_MAX))
@@ -463,7 +463,7 @@ static bool is_on_nvme(struct scrub *s, const struct chunk_name *name)
 static int await_remote(struct scrub *s)
 {
     struct remote *remote = s->store->remote;
-    uint64_t seen = event_count(store_progress(s->store));
+    uint64_t seen = event_count(horizon_progress(s->store));
     size_t unhealed = 0;
     int r = 0;
     while (r == 0 && remote_can_repair(remote) && is_any_noted(s))

@@ -69,7 +69,7 @@ static int allow_own_encodings(struct store *store, char **ret_text)
     if (store->options.reduce == REDUCE_DENSE)
         encodings |=
             SUPERBLOCK_INCOMPAT_DENSE | SUPERBLOCK_INCOMPAT_MATRIX | SUPERBLOCK_INCOMPAT_ANS;
-    int r = store_allow_encodings(store, encodings);
+    int r = local_allow_encodings(store, encodings);
     if (r < 0)
         *ret_text = xasprintf("%s/superblock cannot be written: %s; -o reduce=off does without",
                               store->path, strerror(-r));
@@ -155,7 +155,7 @@ static int open_medium(struct store *store, bool create, char **ret_text)
 /* The next start makes it anew, whatever it reads of it. */
 static void leave_damaged_view(struct store *store)
 {
-    if (store->view && view_is_damaged(store->view) && store_ask_for_new_view(store) < 0)
+    if (store->view && view_is_damaged(store->view) && new_view_ask(store) < 0)
         log_warn("%s cannot be written: the next start may not see that the view is damaged",
                  store->path);
 }
@@ -397,7 +397,7 @@ static void status_room(struct store *store, struct store_status *ret)
 
 void store_status(struct store *store, struct store_status *ret)
 {
-    *ret = (struct store_status){.epoch = store->epoch, .newest_seq = store_newest(store)};
+    *ret = (struct store_status){.epoch = store->epoch, .newest_seq = history_newest(store)};
     memcpy(ret->store_id, store->sb.store, sizeof ret->store_id);
     ret->view = view_state(store->view);
     status_behind(store, ret);
@@ -433,12 +433,12 @@ bool store_is_durable(struct store *store, uint64_t ino)
         return false;
     if (r == 0 && S_ISDIR(inode.attrs.mode) && history_has_draft_below(store, ino))
         return false;
-    return ns_last_change(store->ns, ino) <= store_horizon(store);
+    return ns_last_change(store->ns, ino) <= horizon_reached(store);
 }
 
 void store_await_view(struct store *store, int64_t until_ns)
 {
-    uint64_t seen = event_count(store_progress(store));
-    while (lag_exists(store) && event_wait(store_progress(store), &seen, until_ns))
+    uint64_t seen = event_count(horizon_progress(store));
+    while (lag_exists(store) && event_wait(horizon_progress(store), &seen, until_ns))
         ;
 }

@@ -2,12 +2,12 @@
 /* A store: everything below the file semantics. It keeps the order of operations, carries them
  * down, and brings them back.
  *
- *   store_open()     recovers what is durable, and what the stage still has
- *   store_commit()   an operation becomes part of the history (acknowledged, in the stage)
- *   store_seal()     a file's draft becomes a version, part of the history
- *   background       targets are chosen, written to packs and a journal batch; the view follows;
- *                    the horizon moves
- *   store_wait()     tells when the horizon has reached an operation
+ *   store_open()      recovers what is durable, and what the stage still has
+ *   history_commit()  an operation becomes part of the history (acknowledged, in the stage)
+ *   history_seal()    a file's draft becomes a version, part of the history
+ *   background        targets are chosen, written to packs and a journal batch; the view follows;
+ *                     the horizon moves
+ *   horizon_await()   tells when the horizon has reached an operation
  *
  * What each component below gives is in its own header: commit/commit.h, remote/remote.h,
  * fetch/fetch.h.
@@ -38,7 +38,7 @@ void store_close(struct store *store);
  * also files without a name, which are never durable. */
 void store_leave(struct store *store);
 
-/* Ends a wait of store_wait() or store_wait_remote(). True: its function will not be called any
+/* Ends a wait of horizon_await() or store_wait_remote(). True: its function will not be called any
  * more. */
 bool store_unwait(struct store *store, uint64_t ticket);
 

@@ -167,7 +167,7 @@ static void begin(struct placing *p, const char *name, const char *base, unsigne
     p->base_bytes = bytes_of(base, &p->base_length);
     p->buffer = xmalloc_large(PACK_BUFFER_LEN);
     p->stored = xmalloc(CHUNK_SIZE_MAX);
-    p->id = store_new_pack_id(fixture.store);
+    p->id = packs_new_id(fixture.store);
     p->data_len = pack_begin(fixture.store->sb.history, p->id, p->buffer);
 }
 

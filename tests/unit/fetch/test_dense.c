@@ -206,7 +206,7 @@ Test(dense, a_damaged_base_costs_what_refers_to_it)
     dense_spoil(base.pack, base.offset + base.stored_len / 2, 8);
     hold_repair(fixture.store->remote);
     expect_damage(2 * MIB, MIB);
-    store_damage(fixture.store, note, what);
+    damage_list(fixture.store, note, what);
     hex_print(hex, base.name.bytes, 8);
     (void)snprintf(wanted, sizeof wanted, "refers to chunk %s, which is damaged", hex);
     cr_assert_not_null(strstr(what, wanted), "%s", what);
@@ -420,7 +420,7 @@ Test(dense, a_base_that_does_not_come_now_is_no_damage)
     fixture_read(&fixture, fixture_lookup(&fixture, "base"), 0, buf, sizeof buf);
     atomic_store(&get_error, -ETIMEDOUT);
     assert_i64(dense_read_weights("next", 1, 1, 3 * MIB, 1000), -EIO);
-    store_damage(fixture.store, note, what);
+    damage_list(fixture.store, note, what);
     assert_i64(what[0], 0, "%s", what);
     atomic_store(&get_error, 0);
     assert_i64(dense_read_weights("next", 1, 1, 3 * MIB, 1000), 0);
@@ -445,7 +445,7 @@ Test(dense, a_base_that_moves_all_the_time_is_no_damage)
     assert_i64(dense_read_weights("next", 1, 1, 3 * MIB, 1000), -EIO);
     cr_assert_geq(atomic_load(&moves), 3u, "it was looked for anew");
     assert_i64(dense_read_weights("next", 1, 1, 2 * MIB, 1000), 0, "beside another base");
-    store_damage(fixture.store, note, what);
+    damage_list(fixture.store, note, what);
     assert_i64(what[0], 0, "%s", what);
     twist = NULL;
     assert_i64(dense_read_weights("next", 1, 1, 3 * MIB, 1000), 0);

@@ -113,7 +113,7 @@ Test(pull, without_the_remote_it_says_where_it_is)
     assert_u64(store_read(fixture.store, fixture_lookup(&fixture, "big"), 0, buf, sizeof buf,
                           STORE_REACH_REMOTE, &good),
                -EIO);
-    store_damage(fixture.store, note, what);
+    damage_list(fixture.store, note, what);
     cr_assert_not_null(strstr(what, "in the remote only"), "%s", what);
 }
 
@@ -129,7 +129,7 @@ Test(pull, error_of_the_remote_is_no_damage)
     atomic_store(&get_error, -ETIMEDOUT);
     uint64_t ino = fixture_lookup(&fixture, "big");
     assert_u64(store_read(fixture.store, ino, 0, buf, sizeof buf, STORE_REACH_REMOTE, &good), -EIO);
-    store_damage(fixture.store, note, what);
+    damage_list(fixture.store, note, what);
     assert_i64(what[0], 0, "%s", what);
     store_remote_status(fixture.store, &s);
     cr_assert_neq(s.error[0], 0);
@@ -336,7 +336,7 @@ Test(pull, damaged_on_nvme_is_healed_from_the_remote)
         store_status(fixture.store, &s);
     } while (s.nvme.healed_chunks_total <
              chunks); /* by threads of the store's; without an end if one never is */
-    store_damage(fixture.store, note, what);
+    damage_list(fixture.store, note, what);
     assert_i64(what[0], 0, "%s", what);
     fixture_close(&fixture);
     use_remote(false);
@@ -495,10 +495,10 @@ static uint64_t fill_up(uint64_t ino)
     uint64_t at = 0;
     int64_t since = 0;
     for (int waited = 0; waited < 12000; waited++) {
-        store_waits_since(since);
+        room_waits_since(since);
         int r = fixture_try_fill(&fixture, ino, at, 77, 256 * KIB);
         since = r < 0 ? since ? since : clock_monotonic_ns() : 0;
-        store_note_waiting(fixture.store, r == -EAGAIN);
+        horizon_note_waiting(fixture.store, r == -EAGAIN);
         if (r == -ENOSPC)
             return at;
         cr_assert(r == 0 || r == -EAGAIN);
@@ -525,14 +525,14 @@ Test(pull, full_while_the_remote_is_gone)
     atomic_store(&put_error, -ETIMEDOUT);
     uint64_t ino = fixture_create(&fixture, "new");
     uint64_t length = fill_up(ino);
-    store_note_waiting(fixture.store, 0);
+    horizon_note_waiting(fixture.store, 0);
     cr_assert_gt(length, 40 * MIB, "%llu", (unsigned long long)length);
     fixture_seal(&fixture, ino);
     fixture_drop(&fixture, ino);
     fixture_expect(&fixture, "new", 77, length);
     atomic_store(&put_error, 0);
     wait_remote();
-    for (int i = 0; store_admit(fixture.store, 20 * MIB) < 0; i++) {
+    for (int i = 0; room_admit(fixture.store, 20 * MIB) < 0; i++) {
         cr_assert_lt(i, 12000, "room comes free");
         (void)usleep(10000);
     }

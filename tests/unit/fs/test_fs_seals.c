@@ -220,7 +220,7 @@ ParameterizedTest(size_t *number, fs_seals, a_seal_that_waits_enters_before_anyt
     struct file file = create("file");
     write_and_close(file.ino, 0, "closed");
     assert_u64(version_of(file.ino), 0, "%s", entry->what);
-    uint64_t before = store_newest(fixture.store);
+    uint64_t before = history_newest(fixture.store);
     entry->enter(file);
     cr_expect(is_seal_first_after(before, file.ino), "before %s", entry->what);
     close_file(file);

@@ -57,7 +57,7 @@ static void wait_published(struct fixture *g)
     struct store *store = g->fixture.store;
     fixture_wait(&g->fixture);
     for (int i = 0; i < 24000; i++) {
-        if (store_remote_horizon(store) >= store_horizon(store) &&
+        if (horizon_published(store) >= horizon_reached(store) &&
             view_remote(store->view).pending_chunks == 0)
             return;
         (void)usleep(5000);

@@ -277,7 +277,7 @@ Test(losses, a_pack_that_is_being_emptied_is_waited_for)
     cr_assert(packs_begin_drop(fixture.store, pack));
     fixture_start(&fixture);
     (void)usleep(1500000);
-    expect_u64(store_remote_horizon(fixture.store), 0);
+    expect_u64(horizon_published(fixture.store), 0);
     packs_end_drop(fixture.store, pack);
     wait_published(&fixture);
     remove_with_remotes(&fixture);
@@ -317,7 +317,7 @@ static void publish_name(struct store_fixture *fixture, const char *name)
 {
     fixture_put(fixture, name, 9, 100);
     fixture_wait(fixture);
-    while (store_remote_horizon(fixture->store) < store_horizon(fixture->store))
+    while (horizon_published(fixture->store) < horizon_reached(fixture->store))
         (void)usleep(5000);
 }
 
@@ -386,7 +386,7 @@ Test(losses, heads_that_were_deleted_are_not_made_again, .timeout = 600)
         assert_i64(remote->tier->ops->remove(remote->tier, object), 0);
     }
     fixture_put(&fixture, "b", 2, 40000);
-    store_wait_remote(fixture.store, store_newest(fixture.store), note_result, &result, &ticket);
+    store_wait_remote(fixture.store, history_newest(fixture.store), note_result, &result, &ticket);
     for (int i = 0; i < 24000 && atomic_load(&result) == 1; i++)
         (void)usleep(5000);
     expect_i64(atomic_load(&result), -ESHUTDOWN, "it was replaced");
@@ -425,7 +425,7 @@ Test(losses, nobody_waits_for_a_remote_that_is_refused, .timeout = 600)
     fixture.options.remote.tier = fault_tier_new(fixture.options.remote.tier, answer, NULL);
     fixture_open(&fixture);
     fixture_put(&fixture, "b", 2, 40000);
-    store_wait_remote(fixture.store, store_newest(fixture.store), note_result, &result, &ticket);
+    store_wait_remote(fixture.store, history_newest(fixture.store), note_result, &result, &ticket);
     /* Another store's prefix is there, once it can be reached. */
     struct prefix_info info = {.version = PREFIX_INFO_VERSION, .history = "another"};
     uint8_t bytes[PREFIX_INFO_LEN];

@@ -431,7 +431,7 @@ static void publish_and_stage(struct store_fixture *fixture)
 {
     fixture_put(fixture, "published", 2, MIB);
     fixture_wait(fixture);
-    while (store_remote_horizon(fixture->store) < store_horizon(fixture->store))
+    while (horizon_published(fixture->store) < horizon_reached(fixture->store))
         (void)usleep(5000);
     fixture_put(fixture, "staged", 3, MIB);
 }
