@@ -143,14 +143,39 @@ static bool add_pack_to_repair(struct adding *adding, uint64_t id, int *r)
     return true;
 }
 
+static bool is_of_object_alone(int error)
+{
+    bool is_unreadable = error == -ENOENT || error == -EUCLEAN || error == -EBADMSG;
+    return error < 0 && !is_unreadable && error != -ECANCELED && !tier_error_is_transient(error);
+}
+
+/* An error that is of one object alone, and lasts (its permissions, an archive), is no reason to
+ * leave the others as they are. The pack stays noted, and is looked at again later. */
+static bool leave_noted(struct remote *remote, uint64_t id, int *r)
+{
+    char object[32];
+    check(is_of_object_alone(*r));
+    pack_object_name(id, object);
+    remote_error(remote, 0,
+                 "%s cannot be looked at (%s), so what lies there is not stored anew; "
+                 "retrying later",
+                 object, strerror(-*r));
+    repair_plan_failed(remote);
+    *r = 0;
+    return true;
+}
+
 /* As above. One that is missing is not asked for each of its chunks, and one that was missing for a
  * moment is as it was. */
 static bool add_bad_pack(struct adding *adding, uint64_t id, int *r)
 {
     struct view_remote_pack pack;
     *r = view_remote_pack(adding->remote->store->view, id, &pack);
-    if (*r == 0)
+    if (*r == 0) {
         *r = suspects_check_index(adding->remote, &pack);
+        if (is_of_object_alone(*r))
+            return leave_noted(adding->remote, id, r);
+    }
     if (*r == 0 && noted_was_missing(adding->remote, id)) {
         noted_rewritten(adding->remote, id);
         return true;

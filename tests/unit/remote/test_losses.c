@@ -242,6 +242,68 @@ Test(losses, what_lies_only_there_is_not_forgotten)
     remove_with_remotes(&fixture);
 }
 
+/* --- one object that cannot be looked at ------------------------------------------------------ */
+
+static _Atomic uint64_t locked_pack;
+
+static int deny(const char *op, const char *object, void *arg)
+{
+    char locked[32];
+    (void)op;
+    (void)arg;
+    pack_object_name(atomic_load(&locked_pack), locked);
+    return strcmp(object, locked) == 0 ? -EACCES : 0;
+}
+
+/* The packs of two files, the first file's first. */
+static int take_two_packs(const struct view_remote_pack *pack, void *arg)
+{
+    uint64_t *packs = arg;
+    packs[packs[0] ? 1 : 0] = pack->pack;
+    return 0;
+}
+
+static bool await_looked_at(struct remote *remote, uint64_t pack)
+{
+    for (int i = 0; i < 6000 && remote_is_noted_pack(remote, pack); i++)
+        pause_ms(5);
+    return !remote_is_noted_pack(remote, pack);
+}
+
+/* An object whose permissions were lost, say: the others are written anew all the same. */
+Test(losses, an_object_that_is_denied_keeps_no_other_from_being_repaired, .timeout = 120)
+{
+    struct store_fixture fixture;
+    uint64_t packs[2] = {0};
+    char object[32];
+    fixture_make(&fixture);
+    choose_remote(&fixture, "remote", LONG_GRACE_NS);
+    fixture.options.remote.tier = fault_tier_new(fixture.options.remote.tier, deny, NULL);
+    fixture_open(&fixture);
+    fixture_put(&fixture, "a", 1, MIB);
+    wait_published(&fixture);
+    fixture_put(&fixture, "b", 2, MIB);
+    wait_published(&fixture);
+    struct remote *remote = fixture.store->remote;
+    assert_i64(view_remote_packs(fixture.store->view, take_two_packs, packs), 0);
+    cr_assert_neq(packs[1], 0);
+    atomic_store(&locked_pack, packs[0]);
+    pack_object_name(packs[1], object);
+    assert_i64(remote->tier->ops->remove(remote->tier, object), 0);
+    remote->maintenance->repair_at = INT64_MAX; /* one round finds both, in this order */
+    remote_note_bad_pack(remote, packs[0], -EBADMSG);
+    remote_note_bad_pack(remote, packs[1], -ENOENT);
+    remote->maintenance->repair_at = 0;
+    cr_expect(await_looked_at(remote, packs[1]));
+    cr_expect(remote_is_noted_pack(remote, packs[0]), "nobody could look at it");
+    atomic_store(&locked_pack, 0);
+    remote->maintenance->repair_at = 0;
+    cr_expect(await_looked_at(remote, packs[0]));
+    wait_published(&fixture);
+    expect_u64(scrub_remote(&fixture).counts.found, 0);
+    remove_with_remotes(&fixture);
+}
+
 /* --- what leaves NVMe ------------------------------------------------------------------------- */
 
 Test(losses, the_last_copy_stays)
