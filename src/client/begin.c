@@ -145,7 +145,7 @@ static bool has_crc(const struct cairn_save *save)
     return save->zip.count > 0 && !(save->flags & CAIRN_SAVE_NO_CRC);
 }
 
-static int begin_source_is_gone(const struct cairn_save *save, uint64_t length)
+static int source_is_gone(const struct cairn_save *save, uint64_t length)
 {
     cause_note("%s: the memory of a source of %llu bytes was not there when the call read it",
                save->draft.path, (unsigned long long)length);
@@ -172,7 +172,7 @@ static int add_segment(struct cairn_save *save, struct batch *batch, const struc
         return -ENOMEM;
     if (fault_try(read_snapshot, &(struct snapshot){data, source}) < 0) {
         free(data);
-        return begin_source_is_gone(save, source->length);
+        return source_is_gone(save, source->length);
     }
     if (has_crc(save))
         save->zip.entries[of->entry].crc = crc_of(0, data, source->length);
@@ -220,7 +220,7 @@ static int take_samples(struct job *job)
     job->samples = calloc(pieces_of(job), sizeof *job->samples);
     if (!job->samples)
         return -ENOMEM;
-    return fault_try(read_samples, job) < 0 ? begin_source_is_gone(job->save, job->length) : 0;
+    return fault_try(read_samples, job) < 0 ? source_is_gone(job->save, job->length) : 0;
 }
 
 static int add_job(struct cairn_save *save, struct batch *batch, const struct source_of *of)

@@ -89,7 +89,7 @@ static void take_filled_piece_locked(struct cairn_lane *lane, struct piece *ret)
 }
 
 /* Pieces that a caller waits for come first, then pieces that occupy the ring. */
-static bool copy_take_piece_locked(struct cairn_lane *lane, bool only_now, struct piece *ret)
+static bool take_piece_locked(struct cairn_lane *lane, bool only_now, struct piece *ret)
 {
     check_held(&lane->lock);
     if (lane->now.first)
@@ -151,7 +151,7 @@ static void read_sample(void *arg)
     reading->sample = sample_of(piece->data, piece->length, piece->index);
 }
 
-static int copy_source_is_gone(const struct piece *piece)
+static int source_is_gone(const struct piece *piece)
 {
     const struct job *job = piece->job;
     cause_note("%s: the memory of a source of %llu bytes was freed or moved while it was copied",
@@ -171,7 +171,7 @@ static int check_unchanged(struct piece *piece)
     if (!end_reading_piece(piece))
         return 0;
     if (r < 0)
-        return copy_source_is_gone(piece);
+        return source_is_gone(piece);
     if (is_same)
         return 0;
     cause_note(
@@ -219,7 +219,7 @@ static int copy_host(struct piece *piece, char *own)
         r = draft_write(&job->save->draft, piece->data, piece->length, piece->at);
     }
     if (r == -EFAULT)
-        return copy_source_is_gone(piece);
+        return source_is_gone(piece);
     return r < 0 ? r : check_unchanged(piece);
 }
 
@@ -250,7 +250,7 @@ static void note_piece_read_locked(struct piece *piece)
     atomic_fetch_sub(&save->lane->busy, piece->length);
 }
 
-static void copy_give_back_locked(struct cairn_lane *lane, struct ring_piece *piece)
+static void give_back_locked(struct cairn_lane *lane, struct ring_piece *piece)
 {
     check_held(&lane->lock);
     piece->next = lane->ring.free;
@@ -265,7 +265,7 @@ static void finish_piece_locked(struct piece *piece, int r)
     struct cairn_lane *lane = save->lane;
     save->in_flight--;
     if (piece->from)
-        copy_give_back_locked(lane, piece->from);
+        give_back_locked(lane, piece->from);
     else
         note_piece_read_locked(piece);
     if (r < 0)
@@ -300,7 +300,7 @@ static void copier_loop(struct copier *copier, bool only_now)
     fault_admit();
     mutex_lock(&lane->lock);
     for (;;) {
-        bool found = copy_take_piece_locked(lane, only_now, &piece);
+        bool found = take_piece_locked(lane, only_now, &piece);
         if (!found && lane->stopping)
             break;
         if (!found) {

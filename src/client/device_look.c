@@ -25,14 +25,14 @@ static bool must_look(const struct cairn_lane *lane, const struct job *job)
     return job->prints && !lane->device.of[job->slot].has_no_prints;
 }
 
-static struct queue *device_look_queue_locked(struct cairn_lane *lane)
+static struct queue *queue_locked(struct cairn_lane *lane)
 {
     check_held(&lane->lock);
     return lane->device.now.first ? &lane->device.now : &lane->device.lazy;
 }
 
 /* The next piece of the first job. */
-static struct look device_look_take_piece_locked(struct queue *queue)
+static struct look take_piece_locked(struct queue *queue)
 {
     check_rank_held(LOCK_LANE);
     struct job *job = queue->first;
@@ -53,11 +53,11 @@ static struct look device_look_take_piece_locked(struct queue *queue)
 bool look_next_copy_locked(struct cairn_lane *lane, struct look *ret)
 {
     check_held(&lane->lock);
-    struct queue *queue = device_look_queue_locked(lane);
+    struct queue *queue = queue_locked(lane);
     if (lane->device.to_copy.count > 0)
         *ret = queue_pop(&lane->device.to_copy);
     else if (queue->first && !must_look(lane, queue->first))
-        *ret = device_look_take_piece_locked(queue);
+        *ret = take_piece_locked(queue);
     else
         return false;
     return true;
@@ -114,12 +114,12 @@ void look_drop_locked(struct cairn_save *save)
 static bool take_look(struct cairn_lane *lane, struct look *ret)
 {
     LOCK_SCOPE(&lane->lock);
-    struct queue *queue = device_look_queue_locked(lane);
+    struct queue *queue = queue_locked(lane);
     bool has_room = lane->device.looks_under_way + lane->device.to_copy.count < LOOKS_MAX &&
                     lane->ring.region_count > 0;
     if (!has_room || !queue->first || !must_look(lane, queue->first))
         return false;
-    *ret = device_look_take_piece_locked(queue);
+    *ret = take_piece_locked(queue);
     struct cairn_save *save = ret->job->save;
     save->on_device[ret->job->slot].waiting -= ret->length;
     save->on_device[ret->job->slot].looking += ret->length;

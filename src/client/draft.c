@@ -43,7 +43,7 @@ static int note_failed(const char *what, const char *path, int error)
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
-static int draft_open_directory(const char *path)
+static int open_directory(const char *path)
 {
     int fd = open(
         path, O_PATH | O_DIRECTORY |
@@ -151,7 +151,7 @@ static int open_draft_in_directory(struct draft *draft, uint64_t bytes, mode_t m
 }
 
 /* A file that may not be written must not be replaced either. */
-static int draft_may_replace(const struct place *place)
+static int may_replace(const struct place *place)
 {
     return !place->exists || faccessat(AT_FDCWD, place->path, W_OK, AT_EACCESS) == 0 ? 0 : -errno;
 }
@@ -160,8 +160,8 @@ static int open_regular(struct draft *draft, const struct place *place, uint64_t
                         uint32_t flags)
 {
     struct stat st;
-    int r = draft_may_replace(place);
-    int directory = r < 0 ? r : draft_open_directory(place->directory);
+    int r = may_replace(place);
+    int directory = r < 0 ? r : open_directory(place->directory);
     if (directory < 0)
         return directory;
     draft->directory_fd = directory;
@@ -368,7 +368,7 @@ int draft_publish(struct draft *draft, bool exclusive)
 
 /* --- the end ---------------------------------------------------------------------------------- */
 
-static void draft_close_fd(int *fd)
+static void close_fd(int *fd)
 {
     if (*fd >= 0)
         (void)close(take_fd(fd));
@@ -386,9 +386,9 @@ void draft_discard(struct draft *draft)
 {
     if (draft->hidden)
         (void)unlinkat(draft->directory_fd, draft->hidden, 0);
-    draft_close_fd(&draft->fd);
-    draft_close_fd(&draft->stream_fd);
-    draft_close_fd(&draft->directory_fd);
+    close_fd(&draft->fd);
+    close_fd(&draft->stream_fd);
+    close_fd(&draft->directory_fd);
     free(draft->hidden);
     draft->hidden = NULL;
 }

@@ -36,7 +36,7 @@ static void call_handler(const struct sigaction *handler, int number, siginfo_t 
 
 /* Back at the instruction that faulted, or by the raise of what another process has sent, the
  * default does what it does without us. */
-static void fault_pass_on(const struct sigaction *to, int number, siginfo_t *info, void *context)
+static void pass_on(const struct sigaction *to, int number, siginfo_t *info, void *context)
 {
     bool is_sent = info->si_code <= 0;
     if (to->sa_handler != SIG_DFL && to->sa_handler != SIG_IGN) {
@@ -67,7 +67,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
     if (back && is_of_this_thread(info))
         leave_to_try(context);
     int error = errno;
-    fault_pass_on(&before[number == numbers[0] ? 0 : 1], number, info, context);
+    pass_on(&before[number == numbers[0] ? 0 : 1], number, info, context);
     errno = error;
 }
 

@@ -132,7 +132,7 @@ static int wait_for_host(struct cairn_lane *lane, struct fence *fence, int64_t d
 }
 
 /* -EBUSY: a stream captures. Other errors leave the host to wait for that device. */
-static int fence_order_streams(struct cairn_lane *lane, struct fence *fence)
+static int order_streams(struct cairn_lane *lane, struct fence *fence)
 {
     int r = 0;
     for (size_t i = 0; i < fence->count && r != -EBUSY; i++) {
@@ -160,7 +160,7 @@ static int fence_lane(struct cairn_lane *lane, const struct cairn_stream *stream
     mutex_unlock(&lane->lock);
     int r = wait_for_host(lane, &fence, deadline);
     if (r == 0)
-        r = fence_order_streams(lane, &fence);
+        r = order_streams(lane, &fence);
     if (r == 0 || r == -EBUSY || r == -ETIMEDOUT)
         return r;
     return wait_for_host(lane, &fence, deadline);

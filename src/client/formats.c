@@ -69,8 +69,7 @@ static int take_zip_options(struct zip *zip, const char *path,
 }
 
 /* The entries with their names, and the archive's, in one piece of memory that the save frees. */
-static int formats_take_entries(struct zip *zip, const struct cairn_zip_record *records,
-                                size_t count)
+static int take_entries(struct zip *zip, const struct cairn_zip_record *records, size_t count)
 {
     size_t bytes = count * sizeof *zip->entries + zip->archive_length + 1;
     for (size_t i = 0; i < count; i++)
@@ -128,7 +127,7 @@ static int save_zip(struct cairn_lane *lane, const char *path,
     if (r == 0)
         r = take_zip_options(&zip, path, zip_options);
     if (r == 0)
-        r = formats_take_entries(&zip, records, count);
+        r = take_entries(&zip, records, count);
     if (r == 0)
         r = zip_plan(&zip);
     if (r == 0)

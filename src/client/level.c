@@ -52,7 +52,7 @@ static int open_published(const struct cairn_save *save)
 }
 
 /* The directory that names an open file now. */
-static int level_sync_directory(int file)
+static int sync_directory(int file)
 {
     char self[64], path[PATH_MAX];
     (void)snprintf(self, sizeof self, "/proc/self/fd/%d", file);
@@ -70,7 +70,7 @@ static int level_sync_directory(int file)
 
 static int sync_file(const struct cairn_save *save, int fd)
 {
-    int r = fsync(fd) < 0 ? -errno : level_sync_directory(fd);
+    int r = fsync(fd) < 0 ? -errno : sync_directory(fd);
     if (r < 0)
         cause_note("fsync %s: %s", save->draft.path, strerror(-r));
     return r;
@@ -161,7 +161,7 @@ static bool step_locked(struct cairn_save *save)
     return (r >= 0 || is_of_remote) && is_wanted_locked(save);
 }
 
-static void level_queue_locked(struct cairn_save *save)
+static void queue_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
     struct cairn_save **link = &save->lane->to_sync;
@@ -188,7 +188,7 @@ static void sync_first_locked(struct cairn_lane *lane)
     lane->to_sync = save->sync.next;
     bool goes_on = !lane->stopping && is_wanted_locked(save) && step_locked(save);
     if (goes_on) {
-        level_queue_locked(save);
+        queue_locked(save);
         (void)mutex_wait(&lane->lock, &lane->sync_work, ASK_MS);
         return;
     }
@@ -214,7 +214,7 @@ void *syncer_main(void *arg)
 
 /* --- the call --------------------------------------------------------------------------------- */
 
-static int level_ask_locked(struct cairn_save *save)
+static int ask_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
     struct cairn_lane *lane = save->lane;
@@ -227,7 +227,7 @@ static int level_ask_locked(struct cairn_save *save)
     if (!save->sync.is_queued) {
         save->sync.is_queued = true;
         save->refs++;
-        level_queue_locked(save);
+        queue_locked(save);
     }
     (void)pthread_cond_signal(&lane->sync_work);
     return 0;
@@ -248,7 +248,7 @@ static int wait_for_level_locked(struct cairn_save *save, enum cairn_level level
 {
     check_held(&save->lane->lock);
     unsigned failures = save->sync.failures[level];
-    int r = save->lane->stopping ? 0 : level_ask_locked(save);
+    int r = save->lane->stopping ? 0 : ask_locked(save);
     if (r < 0)
         return r;
     while (save->level < (int)level && save->sync.failures[level] == failures &&

@@ -78,7 +78,7 @@ static struct refer_version *find_version(struct cairn_lane *lane, const char *p
 }
 
 /* The key of the lane's fingerprints; NULL: none could be made. */
-static bool refer_has_key(struct cairn_lane *lane)
+static bool has_key(struct cairn_lane *lane)
 {
     {
         LOCK_SCOPE(&lane->lock);
@@ -102,7 +102,7 @@ void refer_begin(struct cairn_save *save)
 {
     struct cairn_lane *lane = save->lane;
     bool has_name = save->draft.kind == DRAFT_NAMELESS || save->draft.kind == DRAFT_HIDDEN;
-    if (!(save->flags & CAIRN_SAVE_REFER) || !has_name || !refer_has_key(lane))
+    if (!(save->flags & CAIRN_SAVE_REFER) || !has_name || !has_key(lane))
         return;
     save->pattern = pattern_of(save->draft.path);
     struct refer_version *version = save->pattern ? find_version(lane, save->pattern) : NULL;
@@ -142,18 +142,17 @@ void refer_done(struct refer *refer)
 
 /* --- pieces ----------------------------------------------------------------------------------- */
 
-static int refer_entries_by_key(const void *a, const void *b)
+static int entries_by_key(const void *a, const void *b)
 {
     const struct refer_entry *x = a, *y = b;
     return strcmp(x->key, y->key);
 }
 
-static const struct refer_entry *refer_find_entry(const struct refer_version *version,
-                                                  const char *key)
+static const struct refer_entry *find_entry(const struct refer_version *version, const char *key)
 {
     const struct refer_entry wanted = {.key = (char *)(uintptr_t)key};
     return version ? bsearch(&wanted, version->entries, version->count, sizeof *version->entries,
-                             refer_entries_by_key)
+                             entries_by_key)
                    : NULL;
 }
 
@@ -171,7 +170,7 @@ struct refer_piece *refer_pieces(struct job *job, const char *key)
         pieces[i].at = job->at + given;
         given += piece_length(job, given);
     }
-    job->older = refer_find_entry(job->save->older, key);
+    job->older = find_entry(job->save->older, key);
     return pieces;
 }
 
@@ -306,10 +305,10 @@ static void take_jobs(struct cairn_save *save, struct refer_version *version)
             job->prints = NULL;
         }
     }
-    qsort(version->entries, version->count, sizeof *version->entries, refer_entries_by_key);
+    qsort(version->entries, version->count, sizeof *version->entries, entries_by_key);
 }
 
-static struct refer_version *refer_version_of(struct cairn_save *save)
+static struct refer_version *version_of(struct cairn_save *save)
 {
     struct refer_version *version = calloc(1, sizeof *version);
     if (!version)
@@ -347,7 +346,7 @@ void refer_publish(struct cairn_save *save)
 {
     if (!save->pattern)
         return;
-    struct refer_version *version = refer_version_of(save);
+    struct refer_version *version = version_of(save);
     if (!version)
         return;
     LOCK_SCOPE(&save->lane->lock);

@@ -13,7 +13,7 @@
 
 static _Atomic int64_t reported_ns; /* of the process */
 
-static size_t report_make_text(const struct lanes_stats *stats, char text[TEXT_MAX])
+static size_t make_text(const struct lanes_stats *stats, char text[TEXT_MAX])
 {
     int n =
         snprintf(text, TEXT_MAX,
@@ -34,7 +34,7 @@ void report_progress(struct draft *draft)
         !atomic_compare_exchange_strong(&reported_ns, &before, now))
         return;
     lanes_stats(&stats);
-    (void)fsetxattr(draft->fd, NAME, text, report_make_text(&stats, text), 0);
+    (void)fsetxattr(draft->fd, NAME, text, make_text(&stats, text), 0);
 }
 
 int report_open_directory(struct draft *draft)
@@ -68,5 +68,5 @@ void report_end(const struct draft *draft, int directory, int error, const char 
         stats.failed += error < 0;
     }
     atomic_store(&reported_ns, clock_monotonic_ns());
-    write_report(directory, draft->path, text, report_make_text(&stats, text));
+    write_report(directory, draft->path, text, make_text(&stats, text));
 }

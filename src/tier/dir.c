@@ -43,7 +43,7 @@ static struct dir *dir_of(struct tier *tier)
     return container_of(tier, struct dir, tier);
 }
 
-static void dir_check_name(const char *object)
+static void check_name(const char *object)
 {
     check(object[0] != '\0' && object[0] != '/' && object[0] != '.' && !strstr(object, "/."));
 }
@@ -154,14 +154,14 @@ static int call_by_name(struct dir *d, enum dir_verb verb, const char *name, str
     return dir_client_call(d->client, &call, ret);
 }
 
-static int dir_make_directory(void *arg, const char *directory)
+static int make_directory(void *arg, const char *directory)
 {
     return call_by_name(arg, DIR_MAKE_DIRECTORY, directory, NULL);
 }
 
 /* An fsync that did not answer may have failed. In a directory that is not there nothing is named.
  */
-static int dir_sync_directory(void *arg, const char *directory, bool *ret_in_doubt)
+static int sync_directory(void *arg, const char *directory, bool *ret_in_doubt)
 {
     struct dir_answer answer;
     int r = call_by_name(arg, DIR_SYNC_DIRECTORY, directory, &answer);
@@ -196,7 +196,7 @@ static int dir_put_object(struct tier *tier, const char *object, const void *buf
 {
     struct dir *d = dir_of(tier);
     struct op op;
-    dir_check_name(object);
+    check_name(object);
     int r = check_writable(d);
     if (r < 0)
         return r;
@@ -262,7 +262,7 @@ static int dir_get_range(struct tier *tier, const char *object, uint64_t offset,
 {
     struct dir *d = dir_of(tier);
     struct op op;
-    dir_check_name(object);
+    check_name(object);
     int r = check_readable(d);
     if (r < 0)
         return r;
@@ -286,7 +286,7 @@ static int dir_stat(struct tier *tier, const char *object, uint64_t *ret_len)
     struct dir *d = dir_of(tier);
     struct dir_answer answer;
     struct op op;
-    dir_check_name(object);
+    check_name(object);
     int r = check_readable(d);
     if (r < 0)
         return r;
@@ -307,7 +307,7 @@ static int dir_remove(struct tier *tier, const char *object)
 {
     struct dir *d = dir_of(tier);
     struct op op;
-    dir_check_name(object);
+    check_name(object);
     int r = check_writable(d);
     if (r < 0)
         return r;
@@ -373,7 +373,7 @@ struct listing {
     bool is_over; /* by what fn said, which is not tried again */
 };
 
-static int dir_give_object(const struct tier_object *object, void *arg)
+static int give_object(const struct tier_object *object, void *arg)
 {
     struct listing *l = arg;
     see_time(l->dir, object->modified_ns);
@@ -389,10 +389,9 @@ static int dir_list(struct tier *tier, const char *directory, const char *after,
 {
     struct dir *d = dir_of(tier);
     struct listing l = {.dir = d, .fn = fn, .arg = arg};
-    struct dir_call call = {
-        .verb = DIR_LIST, .name = directory, .entry = dir_give_object, .arg = &l};
+    struct dir_call call = {.verb = DIR_LIST, .name = directory, .entry = give_object, .arg = &l};
     struct op op;
-    dir_check_name(directory);
+    check_name(directory);
     int r = check_readable(d);
     if (r < 0)
         return r;
@@ -488,7 +487,7 @@ static void dir_mark_directories(struct dir *d)
 static struct dir *dir_new(const struct dir_options *options)
 {
     struct dir *d = xcalloc(1, sizeof *d);
-    struct directories_ops by = {.make = dir_make_directory, .sync = dir_sync_directory};
+    struct directories_ops by = {.make = make_directory, .sync = sync_directory};
     d->tier.ops = &dir_ops;
     d->tier.patience_ns = options->patience_ns ? options->patience_ns : PATIENCE_NS;
     d->path = xstrdup(options->path);

@@ -26,7 +26,7 @@
 #define COPY_STEP MIB
 #define ENTRIES_BYTES 8192u /* of a message */
 
-static int64_t dir_calls_time_of(const struct stat *st)
+static int64_t time_of(const struct stat *st)
 {
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }
@@ -92,7 +92,7 @@ static int open_root(const char *path, bool read_only, bool may_make)
     return r < 0 ? r : fd;
 }
 
-static int dir_calls_look_at_place(int fd, struct dir_place *ret)
+static int look_at_place(int fd, struct dir_place *ret)
 {
     struct stat st;
     struct statfs fs;
@@ -123,7 +123,7 @@ struct search {
     struct tier_place *place;
 };
 
-static bool dir_calls_see_mount(const struct mountinfo *mount, void *arg)
+static bool see_mount(const struct mountinfo *mount, void *arg)
 {
     struct search *s = arg;
     if (mount->device == s->device)
@@ -143,7 +143,7 @@ static int look_at_filesystem(int fd, struct tier_place *ret)
         return -errno;
     struct search search = {.device = st.st_dev, .place = ret};
     (void)snprintf(ret->shown, sizeof ret->shown, "type %lx", (unsigned long)fs.f_type);
-    if (mountinfo_read("/proc/self/mountinfo", dir_calls_see_mount, &search) < 0)
+    if (mountinfo_read("/proc/self/mountinfo", see_mount, &search) < 0)
         search.device = 0; /* without /proc the number of the type must do */
     ret->is_of_root = stat("/", &root) == 0 && root.st_dev == st.st_dev;
     unsigned id[2];
@@ -168,7 +168,7 @@ static int do_open(struct dir_talk *talk, const struct dir_request *request, con
         open_root(path, request->read_only, request->may_make && !request->is_known);
     if (fd < 0)
         return fd;
-    int r = dir_calls_look_at_place(fd, &answer->place);
+    int r = look_at_place(fd, &answer->place);
     if (r == 0)
         r = look_at_filesystem(fd, &lies);
     if (r < 0)
@@ -195,7 +195,7 @@ static int root_fd(const struct dir_talk *talk)
     return atomic_load(&talk->root->fd);
 }
 
-static int dir_calls_open_directory(int root, const char *directory)
+static int open_directory(int root, const char *directory)
 {
     struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
                            .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
@@ -216,7 +216,7 @@ static int enter_directory(struct dir_talk *talk, const char **name, int *ret_ow
     if (!slash)
         return 0;
     _cleanup_free_ char *directory = xasprintf("%.*s", (int)(slash - *name), *name);
-    *ret_own = dir_calls_open_directory(talk->at, directory);
+    *ret_own = open_directory(talk->at, directory);
     if (*ret_own < 0)
         return *ret_own;
     int r = atomic_load(&talk->root->read_only) ? 0 : check_maker(*ret_own, talk->at);
@@ -230,7 +230,7 @@ static int enter_directory(struct dir_talk *talk, const char **name, int *ret_ow
 /* --- put -------------------------------------------------------------------------------------- */
 
 /* Beside the object, so that it can be moved to its name; no object begins with a dot. */
-static char *dir_calls_temporary_name(const char *object)
+static char *temporary_name(const char *object)
 {
     uint64_t number;
     if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
@@ -242,7 +242,7 @@ static char *dir_calls_temporary_name(const char *object)
 
 /* Over NFS the answer to a link() that was carried out may be lost, and its repetition says that
  * the name is taken: by our file. */
-static bool dir_calls_is_ours(const struct dir_talk *talk, int fd, const char *object)
+static bool is_ours(const struct dir_talk *talk, int fd, const char *object)
 {
     struct stat ours, theirs;
     return fstat(fd, &ours) == 0 && fstatat(talk->at, object, &theirs, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -258,22 +258,22 @@ static int link_new_object(const struct dir_talk *talk, int fd, const char *temp
         return 0;
     }
     if (errno == EEXIST)
-        return dir_calls_is_ours(talk, fd, object) ? 0 : -EEXIST;
+        return is_ours(talk, fd, object) ? 0 : -EEXIST;
     if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS)
         return -errno;
     /* A filesystem without hard links. */
     return renameat2(root, temporary, root, object, RENAME_NOREPLACE) < 0 ? -errno : 0;
 }
 
-static bool dir_calls_is_given_up(const struct dir_talk *talk)
+static bool is_given_up(const struct dir_talk *talk)
 {
     char byte;
     return recv(talk->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
 /* The content is not read again soon, and memory belongs to the trainer. */
-static int dir_calls_write_content(struct dir_talk *talk, int fd, const struct dir_request *request,
-                                   const char *content, size_t content_len)
+static int write_content(struct dir_talk *talk, int fd, const struct dir_request *request,
+                         const char *content, size_t content_len)
 {
     int r = content_len < request->len ? dir_pump_in(&talk->pump, talk->in, fd, request->len)
                                        : io_pwrite_full(fd, content, content_len, 0);
@@ -282,19 +282,19 @@ static int dir_calls_write_content(struct dir_talk *talk, int fd, const struct d
     if (r == 0)
         (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     /* The memory that the content was taken from may have had another use since. */
-    return r == 0 && dir_calls_is_given_up(talk) ? -ECANCELED : r;
+    return r == 0 && is_given_up(talk) ? -ECANCELED : r;
 }
 
 static int do_put(struct dir_talk *talk, const struct dir_request *request, const char *object,
                   const char *content, size_t content_len)
 {
     int root = talk->at;
-    _cleanup_free_ char *temporary = dir_calls_temporary_name(object);
+    _cleanup_free_ char *temporary = temporary_name(object);
     _cleanup_close_ int fd =
         openat(root, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
-    int r = dir_calls_write_content(talk, fd, request, content, content_len);
+    int r = write_content(talk, fd, request, content, content_len);
     if (r == 0 && request->verb == DIR_PUT_NEW)
         r = link_new_object(talk, fd, temporary, object);
     else if (r == 0 && renameat(root, temporary, root, object) < 0)
@@ -325,11 +325,11 @@ static int do_store_again(struct dir_talk *talk, const char *object)
     _cleanup_close_ int from = openat(root, object, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (from < 0)
         return errno == ENOENT ? 0 : -errno;
-    _cleanup_free_ char *temporary = dir_calls_temporary_name(object);
+    _cleanup_free_ char *temporary = temporary_name(object);
     _cleanup_close_ int to =
         openat(root, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     int r = to < 0 ? -errno : copy_content(from, to);
-    if (r == 0 && dir_calls_is_given_up(talk))
+    if (r == 0 && is_given_up(talk))
         r = -ECANCELED;
     if (r == 0 && renameat(root, temporary, root, object) < 0)
         r = -errno;
@@ -378,7 +378,7 @@ static int do_stat(struct dir_talk *talk, const char *object, struct dir_answer 
     if (fstatat(talk->at, object, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
     answer->len = (uint64_t)st.st_size;
-    answer->modified_ns = dir_calls_time_of(&st);
+    answer->modified_ns = time_of(&st);
     return S_ISREG(st.st_mode) ? 0 : -ENOENT;
 }
 
@@ -406,7 +406,7 @@ static int touch_clock(const struct dir_talk *talk, int64_t *ret_ns)
     struct stat st;
     if (fd < 0 || futimens(fd, NULL) < 0 || fstat(fd, &st) < 0)
         return -errno;
-    *ret_ns = dir_calls_time_of(&st);
+    *ret_ns = time_of(&st);
     return 0;
 }
 
@@ -441,7 +441,7 @@ static int send_batch(struct batch *b)
     return n < 0 ? -errno : 0;
 }
 
-static int dir_calls_add_entry(const struct tier_object *object, void *arg)
+static int add_entry(const struct tier_object *object, void *arg)
 {
     struct batch *b = arg;
     size_t name_len = strlen(object->name) + 1;
@@ -473,7 +473,7 @@ static int do_list(struct dir_talk *talk, const char *directory, const char *aft
     b->head.kind = DIR_ENTRIES;
     struct dir_listing listing = {.root_fd = root_fd(talk),
                                   .after = *after ? after : NULL,
-                                  .fn = dir_calls_add_entry,
+                                  .fn = add_entry,
                                   .now = clock_for_list,
                                   .arg = b};
     int r = dir_list_directory(&listing, directory);

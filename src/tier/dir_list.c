@@ -15,7 +15,7 @@
  * them belongs. */
 DEFINE_VECTOR(names, char *);
 
-static void dir_names_done(struct names *names)
+static void names_done(struct names *names)
 {
     for (size_t i = 0; i < names->count; i++)
         free(names->at[i]);
@@ -27,23 +27,23 @@ static int name_order(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int64_t dir_list_time_of(const struct stat *st)
+static int64_t time_of(const struct stat *st)
 {
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }
 
 /* Removes the leftover of a put that never ended; by the server's clock, since others may be at
  * work. Fails silently: the next list comes by again. */
-static void dir_list_remove_leftover(struct dir_listing *l, int fd, const char *name)
+static void remove_leftover(struct dir_listing *l, int fd, const char *name)
 {
     struct stat st;
     int64_t now;
     if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && l->now(l->arg, &now) == 0 &&
-        now - dir_list_time_of(&st) > LEFTOVER_AGE_NS)
+        now - time_of(&st) > LEFTOVER_AGE_NS)
         (void)unlinkat(fd, name, 0);
 }
 
-static int dir_list_add_name(struct names *names, int fd, const struct dirent *d)
+static int add_name(struct names *names, int fd, const struct dirent *d)
 {
     struct stat st;
     bool is_directory = d->d_type == DT_DIR;
@@ -64,8 +64,8 @@ static int read_dir_names(struct dir_listing *l, DIR *dir, struct names *names)
         if (!d)
             return -errno;
         if (strncmp(d->d_name, DIR_TEMPORARY, sizeof DIR_TEMPORARY - 1) == 0)
-            dir_list_remove_leftover(l, dirfd(dir), d->d_name);
-        int r = d->d_name[0] == '.' ? 0 : dir_list_add_name(names, dirfd(dir), d);
+            remove_leftover(l, dirfd(dir), d->d_name);
+        int r = d->d_name[0] == '.' ? 0 : add_name(names, dirfd(dir), d);
         if (r < 0)
             return r;
     }
@@ -76,7 +76,7 @@ static const char *begin_after(const struct dir_listing *l)
     return l->last ? l->last : l->after;
 }
 
-static int dir_list_give_file(struct dir_listing *l, int fd, const char *name, const char *object)
+static int give_file(struct dir_listing *l, int fd, const char *name, const char *object)
 {
     struct stat st;
     if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -84,7 +84,7 @@ static int dir_list_give_file(struct dir_listing *l, int fd, const char *name, c
     if (!S_ISREG(st.st_mode))
         return 0;
     struct tier_object found = {
-        .name = object, .len = (uint64_t)st.st_size, .modified_ns = dir_list_time_of(&st)};
+        .name = object, .len = (uint64_t)st.st_size, .modified_ns = time_of(&st)};
     int r = l->fn(&found, l->arg);
     free(l->last);
     l->last = xstrdup(object);
@@ -100,7 +100,7 @@ static int walk_name(struct dir_listing *l, int fd, const char *directory, const
     const char *after = begin_after(l);
     size_t len = strlen(object);
     if (object[len - 1] != '/')
-        return after && strcmp(object, after) <= 0 ? 0 : dir_list_give_file(l, fd, name, object);
+        return after && strcmp(object, after) <= 0 ? 0 : give_file(l, fd, name, object);
     if (after && strncmp(object, after, len) < 0)
         return 0; /* all in it comes before */
     object[len - 1] = '\0';
@@ -120,7 +120,7 @@ static int walk_directory(struct dir_listing *l, const char *directory, unsigned
     vector_sort(&names, name_order);
     for (size_t i = 0; i < names.count && r == 0; i++)
         r = walk_name(l, dirfd(dir), directory, names.at[i], depth);
-    dir_names_done(&names);
+    names_done(&names);
     (void)closedir(dir);
     return r;
 }

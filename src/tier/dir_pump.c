@@ -57,7 +57,7 @@ static int read_full(int fd, char *buf, size_t len)
 }
 
 /* For filesystems that cannot move pages. */
-static int dir_pump_copy_in(int from, int to, uint64_t at, uint64_t len)
+static int copy_in(int from, int to, uint64_t at, uint64_t len)
 {
     _cleanup_free_ char *buf = xmalloc(COPY_BYTES);
     int r = 0;
@@ -72,7 +72,7 @@ static int dir_pump_copy_in(int from, int to, uint64_t at, uint64_t len)
     return r;
 }
 
-static int dir_pump_copy_out(int from, uint64_t at, int to, uint64_t len)
+static int copy_out(int from, uint64_t at, int to, uint64_t len)
 {
     _cleanup_free_ char *buf = xmalloc(COPY_BYTES);
     int r = 0;
@@ -93,7 +93,7 @@ static int empty_into(struct dir_pump *pump, int to, loff_t *at, uint64_t len)
     while (len > 0) {
         ssize_t n = move_bytes(pump->pipe[0], NULL, to, at, len);
         if (n == -EINVAL && at) {
-            int r = dir_pump_copy_in(pump->pipe[0], to, (uint64_t)*at, len);
+            int r = copy_in(pump->pipe[0], to, (uint64_t)*at, len);
             *at += (loff_t)len;
             return r;
         }
@@ -126,7 +126,7 @@ int dir_pump_out(struct dir_pump *pump, int from, uint64_t offset, int to, uint6
     while (r == 0 && len > 0) {
         ssize_t n = move_bytes(from, &at, pump->pipe[1], NULL, len);
         if (n == -EINVAL)
-            return dir_pump_copy_out(from, (uint64_t)at, to, len);
+            return copy_out(from, (uint64_t)at, to, len);
         if (n <= 0)
             return n < 0 ? (int)n : -EUCLEAN;
         r = empty_into(pump, to, NULL, (uint64_t)n);

@@ -246,7 +246,7 @@ static int pull_content(struct talk *t)
     return 0;
 }
 
-static int dir_talk_take_entries(struct talk *t, const char *at, size_t len)
+static int take_entries(struct talk *t, const char *at, size_t len)
 {
     for (uint32_t i = 0; i < t->answer.count; i++) {
         struct dir_entry entry;
@@ -279,7 +279,7 @@ static int take_dir_answer(struct talk *t)
     const char *rest = t->buf + sizeof t->answer;
     size_t len = (size_t)n - sizeof t->answer;
     if (t->answer.kind == DIR_ENTRIES)
-        return dir_talk_take_entries(t, rest, len);
+        return take_entries(t, rest, len);
     t->answered = true;
     if (t->call->verb == DIR_OPEN && t->answer.result == 0) {
         if (len != sizeof t->lies)

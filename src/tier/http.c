@@ -233,7 +233,7 @@ static void set_request(struct exchange *x, struct curl_slist *headers)
     SET(easy, CURLOPT_PRIVATE, x);
 }
 
-static struct curl_slist *http_add_header(struct curl_slist *list, const char *header)
+static struct curl_slist *add_header(struct curl_slist *list, const char *header)
 {
     struct curl_slist *longer = curl_slist_append(list, header);
     check(longer); /* out of memory */
@@ -242,9 +242,9 @@ static struct curl_slist *http_add_header(struct curl_slist *list, const char *h
 
 static struct curl_slist *http_header_list(const struct http_request *request)
 {
-    struct curl_slist *list = http_add_header(NULL, "Expect:");
+    struct curl_slist *list = add_header(NULL, "Expect:");
     for (const char *const *h = request->headers; h && *h; h++)
-        list = http_add_header(list, *h);
+        list = add_header(list, *h);
     return list;
 }
 

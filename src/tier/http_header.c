@@ -103,7 +103,7 @@ static const struct known {
     {"content-type", set_content_type},
 };
 
-static void begin_http_answer(struct http_response *r, const char *line, size_t len)
+static void begin_answer(struct http_response *r, const char *line, size_t len)
 {
     char text[32];
     if (r->text.count || r->into_len)
@@ -129,7 +129,7 @@ static void copy_header_value(char value[VALUE_MAX], const char *from, const cha
 void http_header_line(struct http_response *response, const char *line, size_t len)
 {
     if (len >= 5 && memcmp(line, "HTTP/", 5) == 0) {
-        begin_http_answer(response, line, len);
+        begin_answer(response, line, len);
         return;
     }
     const char *colon = memchr(line, ':', len);

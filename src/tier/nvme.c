@@ -37,7 +37,7 @@ static struct nvme *nvme_of(struct tier *tier)
     return container_of(tier, struct nvme, tier);
 }
 
-static void nvme_check_name(const char *object)
+static void check_name(const char *object)
 {
     check(object[0] != '\0' && object[0] != '/' && !strstr(object, ".."));
 }
@@ -57,7 +57,7 @@ static int place_nvme_file(struct nvme *n, struct room_file *file, const char *o
 }
 
 /* Some filesystems open with O_DIRECT and then refuse the write. */
-static int nvme_write_content(struct room_file *file, const void *buf, size_t len)
+static int write_content(struct room_file *file, const void *buf, size_t len)
 {
     int r = io_pwrite_full(file->fd, buf, align_up(len, IO_ALIGN), 0);
     if (r == -EINVAL && file->direct) {
@@ -76,7 +76,7 @@ static int nvme_write_content(struct room_file *file, const void *buf, size_t le
 static int compare_nvme_part(int fd, const uint8_t *buf, uint8_t *read, size_t at, size_t len)
 {
     int r = io_pread_full(fd, read, len, at);
-    if (r == -EINVAL && fcntl(fd, F_SETFL, 0) == 0) /* as in nvme_write_content() */
+    if (r == -EINVAL && fcntl(fd, F_SETFL, 0) == 0) /* as in write_content() */
         r = io_pread_full(fd, read, len, at);
     return r < 0 ? r : memcmp(read, buf + at, len) == 0 ? 0 : -EBADMSG;
 }
@@ -106,7 +106,7 @@ static int verify_content(struct nvme *n, const struct room_file *file, const vo
 static int nvme_put(struct tier *tier, const char *object, const void *buf, size_t len)
 {
     struct nvme *n = nvme_of(tier);
-    nvme_check_name(object);
+    check_name(object);
     check((uintptr_t)buf % IO_ALIGN == 0);
     struct stat st;
     if (fstatat(n->root_fd, object, &st, AT_SYMLINK_NOFOLLOW) == 0)
@@ -115,7 +115,7 @@ static int nvme_put(struct tier *tier, const char *object, const void *buf, size
     int r = room_take(n->room, align_up(len, IO_ALIGN), true, &file);
     if (r < 0)
         return r;
-    r = nvme_write_content(&file, buf, len);
+    r = write_content(&file, buf, len);
     if (r == 0)
         r = verify_content(n, &file, buf, len);
     if (r == 0)
@@ -128,7 +128,7 @@ static int nvme_get_range(struct tier *tier, const char *object, uint64_t offset
                           size_t len)
 {
     struct nvme *n = nvme_of(tier);
-    nvme_check_name(object);
+    check_name(object);
     struct fd_entry *entry;
     int r = fd_cache_get(n->reads, object, &entry);
     if (r < 0)
@@ -142,7 +142,7 @@ static int nvme_stat(struct tier *tier, const char *object, uint64_t *ret_len)
 {
     struct nvme *n = nvme_of(tier);
     struct stat st;
-    nvme_check_name(object);
+    check_name(object);
     if (fstatat(n->root_fd, object, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
     if (!S_ISREG(st.st_mode))
@@ -204,7 +204,7 @@ static int nvme_list_directory(struct nvme *n, const char *directory, const stru
 static int nvme_list(struct tier *tier, const char *directory, const char *after,
                      int (*fn)(const struct tier_object *object, void *arg), void *arg)
 {
-    nvme_check_name(directory);
+    check_name(directory);
     struct listing l = {after, fn, arg};
     int r = nvme_list_directory(nvme_of(tier), directory, &l);
     return r < 0 ? r : 0;
@@ -213,7 +213,7 @@ static int nvme_list(struct tier *tier, const char *directory, const char *after
 static int nvme_remove(struct tier *tier, const char *object)
 {
     struct nvme *n = nvme_of(tier);
-    nvme_check_name(object);
+    check_name(object);
     int r = unlinkat(n->root_fd, object, 0) < 0 ? -errno : 0;
     if (r < 0 && r != -ENOENT)
         return r;
@@ -233,7 +233,7 @@ static int nvme_sync(struct tier *tier)
 static int nvme_log_create(struct tier *tier, const char *object, uint64_t room)
 {
     struct nvme *n = nvme_of(tier);
-    nvme_check_name(object);
+    check_name(object);
     struct room_file file;
     int r = room_take(n->room, room, false, &file);
     if (r < 0)
@@ -250,7 +250,7 @@ static int nvme_log_append(struct tier *tier, const char *object, uint64_t offse
                            size_t len)
 {
     struct nvme *n = nvme_of(tier);
-    nvme_check_name(object);
+    check_name(object);
     struct fd_entry *entry;
     int r = fd_cache_get(n->logs, object, &entry);
     if (r < 0)

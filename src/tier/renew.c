@@ -19,7 +19,7 @@
 
 #include "base/io.h"
 
-static int renew_open_directory(int root_fd, const char *directory)
+static int open_directory(int root_fd, const char *directory)
 {
     int fd = openat(root_fd, directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     return fd < 0 ? -errno : fd;
@@ -85,7 +85,7 @@ int renew_settle(int root_fd, const char *directory)
     struct stat st;
     if (fstatat(root_fd, second, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : -errno;
-    _cleanup_close_ int fd = renew_open_directory(root_fd, directory);
+    _cleanup_close_ int fd = open_directory(root_fd, directory);
     int r = fd < 0 ? fd : each_name(root_fd, second, renew_link, fd);
     if (r == 0 && fsync(fd) < 0)
         r = -errno;
@@ -111,7 +111,7 @@ int renew_directory(int root_fd, const char *directory)
         r = -errno;
     if (r < 0)
         return r;
-    _cleanup_close_ int fd = renew_open_directory(root_fd, second);
+    _cleanup_close_ int fd = open_directory(root_fd, second);
     r = fd < 0 ? fd : exchange_directories(root_fd, directory, second, fd);
     /* `fd` is that of the directory under its name now; what was on its way into the old one is
      * taken along. */

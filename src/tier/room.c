@@ -33,18 +33,18 @@ struct room {
     } locked;
 };
 
-static void room_file_path(uint64_t number, char path[32])
+static void file_path(uint64_t number, char path[32])
 {
     (void)snprintf(path, 32, ROOM_DIRECTORY "/%016llx", (unsigned long long)number);
 }
 
 /* Others' files there are not ours to remove. */
-static bool room_is_ours(const char *name)
+static bool is_ours(const char *name)
 {
     return strlen(name) == 16 && strspn(name, "0123456789abcdef") == 16;
 }
 
-static int room_remove_leftovers(int root_fd)
+static int remove_leftovers(int root_fd)
 {
     DIR *dir;
     int r = io_open_dir(root_fd, ROOM_DIRECTORY, &dir);
@@ -52,7 +52,7 @@ static int room_remove_leftovers(int root_fd)
         return r;
     struct dirent *d;
     while (r == 0 && (errno = 0, d = readdir(dir)))
-        if (room_is_ours(d->d_name) && unlinkat(dirfd(dir), d->d_name, 0) < 0)
+        if (is_ours(d->d_name) && unlinkat(dirfd(dir), d->d_name, 0) < 0)
             r = -errno;
     if (r == 0 && errno != 0)
         r = -errno;
@@ -62,7 +62,7 @@ static int room_remove_leftovers(int root_fd)
 
 int room_open(int root_fd, struct room **ret_room)
 {
-    int r = room_remove_leftovers(root_fd);
+    int r = remove_leftovers(root_fd);
     if (r < 0)
         return r;
     struct room *room = xcalloc(1, sizeof *room);
@@ -123,7 +123,7 @@ static uint64_t next_number(struct room *room)
 static int create_file(struct room *room, uint64_t len, bool direct, struct room_file *ret_file)
 {
     struct room_file file = {.fd = -1, .len = len};
-    room_file_path(next_number(room), file.path);
+    file_path(next_number(room), file.path);
     int r = room_open_file(room, O_CREAT | O_EXCL, direct, &file);
     if (r == 0)
         r = allocate_file(file.fd, len);
@@ -184,7 +184,7 @@ static void give_spare(struct room *room, uint64_t number, uint64_t len)
 static int remove_spare(struct room *room, struct spare *s)
 {
     char path[32];
-    room_file_path(s->number, path);
+    file_path(s->number, path);
     if (unlinkat(room->root_fd, path, 0) < 0 && errno != ENOENT)
         return -errno;
     s->len = 0;
@@ -195,7 +195,7 @@ static int remove_spare(struct room *room, struct spare *s)
 static int shorten_spare(struct room *room, struct spare *s, uint64_t len)
 {
     struct room_file file = {.len = s->len - len};
-    room_file_path(s->number, file.path);
+    file_path(s->number, file.path);
     int r = room_open_file(room, 0, false, &file);
     if (r < 0)
         return r;
@@ -232,7 +232,7 @@ static int open_spare(struct room *room, struct spare *s, uint64_t len, bool dir
                       struct room_file *ret_file)
 {
     struct room_file file = {.fd = -1, .len = max_u64(s->len, len)};
-    room_file_path(s->number, file.path);
+    file_path(s->number, file.path);
     int r = room_open_file(room, 0, direct, &file);
     if (r == 0 && len > s->len)
         r = allocate_from_spares(room, file.fd, len);
@@ -331,7 +331,7 @@ static int extend_spare(struct room *room, uint64_t len)
     if (!s)
         return -ENOSPC;
     uint64_t to = min_u64(s->len + len, ROOM_SPARE_LEN);
-    room_file_path(s->number, file.path);
+    file_path(s->number, file.path);
     int r = to > s->len ? room_open_file(room, 0, false, &file) : -ENOSPC;
     if (r == 0)
         r = allocate_file(file.fd, to);

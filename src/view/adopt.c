@@ -258,7 +258,7 @@ static int adopt_chunk(struct view_adoption *a, const struct run_row *row)
 
 /* --- what rests on what ----------------------------------------------------------------------- */
 
-static int adopt_compare_depths(const void *a, const void *b)
+static int compare_depths(const void *a, const void *b)
 {
     const struct base *x = a, *y = b;
     if (x->depth != y->depth)
@@ -286,7 +286,7 @@ static int adopt_base(struct view_adoption *a, const struct chunk_name *name)
 static int adopt_bases(struct view_adoption *a)
 {
     int r = 0;
-    vector_sort(&a->bases, adopt_compare_depths);
+    vector_sort(&a->bases, compare_depths);
     for (size_t i = 0; i < a->bases.count && r == 0; i++) {
         if (i > 0 && a->bases.at[i].depth != a->bases.at[i - 1].depth)
             r = write_now(a, a->write);
@@ -297,7 +297,7 @@ static int adopt_bases(struct view_adoption *a)
 }
 
 /* A base that the head does not have, or calls missing: it is needed with what rests on it. */
-static int adopt_missing_base(struct view_adoption *a, const struct chunk_name *name)
+static int missing_base(struct view_adoption *a, const struct chunk_name *name)
 {
     struct key key;
     _cleanup_value_ struct value value = {0};
@@ -307,19 +307,19 @@ static int adopt_missing_base(struct view_adoption *a, const struct chunk_name *
 }
 
 /* Each base, with its dependents: 1 if it is there, *ret_depth deep. */
-static int adopt_find_base(struct view_adoption *a, const struct chunk_name *name, bool needed,
-                           unsigned *ret_depth)
+static int find_base(struct view_adoption *a, const struct chunk_name *name, bool needed,
+                     unsigned *ret_depth)
 {
     const struct look now = {.view = a->view};
     struct chunk_row row;
     int r = remote_row_at(&now, name, &row);
     if (r == -ENOENT)
-        return needed ? adopt_missing_base(a, name) : 0;
+        return needed ? missing_base(a, name) : 0;
     *ret_depth = row.entry.depth;
     return r < 0 ? r : 1;
 }
 
-static int adopt_check_dependents(struct view_adoption *a)
+static int check_dependents(struct view_adoption *a)
 {
     struct key prefix;
     struct chunk_name base = {0};
@@ -333,7 +333,7 @@ static int adopt_check_dependents(struct view_adoption *a)
     for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
         if (there < 0 || memcmp(&base, scan.key + 1, sizeof base) != 0) {
             memcpy(&base, scan.key + 1, sizeof base);
-            there = adopt_find_base(a, &base, scan.key[CHUNK_KEY_LEN] == NEEDED, &base_depth);
+            there = find_base(a, &base, scan.key[CHUNK_KEY_LEN] == NEEDED, &base_depth);
             if (there < 0)
                 return there;
         }
@@ -353,7 +353,7 @@ static int settle_adopted_bases(struct view_adoption *a)
         return r;
     r = adopt_bases(a);
     if (r == 0)
-        r = adopt_check_dependents(a);
+        r = check_dependents(a);
     if (r == -EUCLEAN)
         log_error("view: chunks in the remote rest on others that are as deep as they are");
     return r;
@@ -418,7 +418,7 @@ static int adopt_pack(struct view_adoption *a, const struct run_row *row)
 
 /* --- the namespace, as it is ------------------------------------------------------------------ */
 
-static void adopt_note_inode(struct view_adoption *a, const struct inode_row *inode)
+static void note_inode(struct view_adoption *a, const struct inode_row *inode)
 {
     if (S_ISREG(inode->pub.attrs.mode) && inode->pub.nlink > 0) {
         a->files++;
@@ -434,7 +434,7 @@ static int adopt_plain(struct view_adoption *a, const struct run_row *row)
     if (r < 0)
         return r;
     if (*(const uint8_t *)row->key == KEY_INODE)
-        adopt_note_inode(a, &inode);
+        note_inode(a, &inode);
     return put_adopted_row(a, row->key, row->key_len, row->value, row->value_len);
 }
 

@@ -142,7 +142,7 @@ int next_dependent(struct txn *txn, const struct chunk_name *base, enum need nee
     return dependent_decode(found.value, found.value_len, ret_depth);
 }
 
-static int bases_check_dependents(struct txn *txn, const struct chunk_entry *entry, enum need need)
+static int check_dependents(struct txn *txn, const struct chunk_entry *entry, enum need need)
 {
     struct chunk_name name;
     unsigned depth;
@@ -167,8 +167,8 @@ int entry_check_depths(struct txn *txn, const struct chunk_entry *entry)
         r = r == -ENOENT ? 0 : r;
     }
     if (r == 0)
-        r = bases_check_dependents(txn, entry, NEEDED);
-    return r < 0 ? r : bases_check_dependents(txn, entry, UNNEEDED);
+        r = check_dependents(txn, entry, NEEDED);
+    return r < 0 ? r : check_dependents(txn, entry, UNNEEDED);
 }
 
 /* A chunk that rests on a lost one is lost. */

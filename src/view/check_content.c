@@ -107,7 +107,7 @@ static uint64_t take_uses(struct checker *c, size_t *at, const struct chunk_name
 }
 
 /* The list of its pack has the chunk, if it has a place. */
-static int check_content_check_place(struct checker *c, const struct chunk_row *row)
+static int check_place(struct checker *c, const struct chunk_row *row)
 {
     if (row->entry.pack == 0)
         return 0;
@@ -129,7 +129,7 @@ static void note_bases_to_check(struct checker *c, const struct chunk_row *row)
         vector_add(&c->bases, *row);
 }
 
-static int check_content_check_chunk(struct checker *c, const struct scan *scan, size_t *at)
+static int check_chunk(struct checker *c, const struct scan *scan, size_t *at)
 {
     struct chunk_row row;
     struct chunk_name name;
@@ -139,7 +139,7 @@ static int check_content_check_chunk(struct checker *c, const struct scan *scan,
     uint64_t uses = take_uses(c, at, &name);
     int r = chunk_row_decode(&name, scan->value, scan->value_len, &row);
     if (r == 0)
-        r = check_content_check_place(c, &row);
+        r = check_place(c, &row);
     if (r < 0)
         return r;
     if (row.refs != uses)
@@ -206,7 +206,7 @@ static void check_pack_count(struct checker *c, uint64_t pack, const char *what,
                       ID(counted));
 }
 
-static int check_content_check_pack(struct checker *c, const struct scan *scan)
+static int check_pack(struct checker *c, const struct scan *scan)
 {
     struct pack_row row;
     if (scan->key_len != KEY_U64_LEN)
@@ -235,7 +235,7 @@ static int check_all_chunks(struct checker *c)
     _cleanup_scan_ struct scan scan;
     scan_open(&scan, &c->snap, &prefix);
     for (; scan_valid(&scan); scan_next(&scan)) {
-        int r = check_content_check_chunk(c, &scan, &at);
+        int r = check_chunk(c, &scan, &at);
         if (r == -EUCLEAN)
             check_differs(c, "an entry of type H does not decode");
         else if (r < 0)
@@ -254,5 +254,5 @@ int check_chunks(struct checker *c)
     tally_sort(&c->placed);
     if (r == 0)
         r = check_walk(c, KEY_PLACED, check_local_list);
-    return r < 0 ? r : check_walk(c, KEY_PACK, check_content_check_pack);
+    return r < 0 ? r : check_walk(c, KEY_PACK, check_pack);
 }

@@ -19,19 +19,18 @@ static int get_checked_chunk(struct checker *c, enum key_type type, const struct
 }
 
 /* 1: the key exists; 0: it does not. */
-static int check_remote_has_key(struct checker *c, const struct key *key)
+static int has_key(struct checker *c, const struct key *key)
 {
     _cleanup_value_ struct value value = {0};
     int r = db_get(c->view, &c->snap, key, &value);
     return r == -ENOENT ? 0 : r < 0 ? r : 1;
 }
 
-static int check_remote_has_key_of(struct checker *c, enum key_type type,
-                                   const struct chunk_name *name)
+static int has_key_of(struct checker *c, enum key_type type, const struct chunk_name *name)
 {
     struct key key;
     key_of_name(&key, type, name);
-    return check_remote_has_key(c, &key);
+    return has_key(c, &key);
 }
 
 static int name_of_checked_key(const struct scan *scan, size_t at, struct chunk_name *name)
@@ -42,7 +41,7 @@ static int name_of_checked_key(const struct scan *scan, size_t at, struct chunk_
     return 0;
 }
 
-static int check_remote_is_needed(struct checker *c, const struct chunk_row *local)
+static int is_needed(struct checker *c, const struct chunk_row *local)
 {
     const struct look look = {.view = c->view, .snap = &c->snap};
     return chunk_is_needed(&look, &local->entry.name, local->refs);
@@ -59,8 +58,8 @@ static int get_local(struct checker *c, const struct chunk_name *name, struct ch
 /* A needed chunk lies in the remote or is pending upload. */
 static int check_one_of_both(struct checker *c, const struct chunk_name *name)
 {
-    int remote = check_remote_has_key_of(c, KEY_REMOTE_CHUNK, name);
-    int pending = remote < 0 ? remote : check_remote_has_key_of(c, KEY_PENDING_UPLOAD, name);
+    int remote = has_key_of(c, KEY_REMOTE_CHUNK, name);
+    int pending = remote < 0 ? remote : has_key_of(c, KEY_PENDING_UPLOAD, name);
     if (pending < 0)
         return pending;
     if (remote + pending != 1)
@@ -84,13 +83,13 @@ static int check_reached(struct checker *c, const struct scan *scan)
 }
 
 /* Each base knows that the chunk rests on it, and whether that is needed. */
-static int check_remote_check_bases(struct checker *c, const struct chunk_entry *entry, bool needed)
+static int check_bases(struct checker *c, const struct chunk_entry *entry, bool needed)
 {
     int r = 1;
     for (size_t i = 0; i < entry->ref_count && r >= 0; i++) {
         struct key key;
         key_dependent(&key, &entry->refs[i].name, needed ? NEEDED : UNNEEDED, &entry->name);
-        r = check_remote_has_key(c, &key);
+        r = has_key(c, &key);
         if (r == 0)
             check_chunk_differs(c, &entry->refs[i].name,
                                 needed ? "being needed by one that rests on it"
@@ -114,7 +113,7 @@ static int check_need(struct checker *c, const struct chunk_entry *remote)
 {
     struct chunk_row local;
     int r = get_local(c, &remote->name, &local);
-    int needed = r < 0 ? r : check_remote_is_needed(c, &local);
+    int needed = r < 0 ? r : is_needed(c, &local);
     if (needed < 0)
         return needed;
     if (needed) {
@@ -122,7 +121,7 @@ static int check_need(struct checker *c, const struct chunk_entry *remote)
         tally_add(&c->remote_live_count, remote->pack, 1);
         c->counted_remote.held_bytes += local.refs == 0 ? remote->stored_len : 0;
     }
-    r = check_remote_check_bases(c, remote, needed);
+    r = check_bases(c, remote, needed);
     return r == 0 && needed && local.entry.pack ? check_complete(c, remote) : r;
 }
 
@@ -168,7 +167,7 @@ static int check_dependent(struct checker *c, const struct scan *scan)
         check_chunk_differs(c, &name, "resting on another as that one says", 0, 1);
     r = get_local(c, &name, &local);
     if (r == 0)
-        r = check_remote_is_needed(c, &local);
+        r = is_needed(c, &local);
     if (r >= 0 && (r > 0) != needed)
         check_chunk_differs(c, &name, "being needed, as its base says,", needed, ID(r));
     if (r >= 0 && needed)
@@ -237,7 +236,7 @@ static int check_pending(struct checker *c, const struct scan *scan)
     c->counted_remote.pending_bytes += bytes;
     r = get_local(c, &name, &local);
     if (r == 0)
-        r = check_remote_is_needed(c, &local);
+        r = is_needed(c, &local);
     if (r < 0)
         return r;
     if (r == 0)
@@ -247,7 +246,7 @@ static int check_pending(struct checker *c, const struct scan *scan)
         check_chunk_differs(c, &name, "stored bytes pending upload", bytes, stored);
     key_chunk(&key, &name);
     key_touched(&mark, key.bytes, key.len);
-    r = c->remote.pub.is_whole ? 1 : check_remote_has_key(c, &mark);
+    r = c->remote.pub.is_whole ? 1 : has_key(c, &mark);
     if (r == 0)
         check_chunk_differs(c, &name, "being marked while pending upload", 0, 1);
     return r < 0 ? r : 0;
@@ -289,7 +288,7 @@ static void compare_remote_counters(struct checker *c)
 }
 
 /* 1: the view tracks; 0: it does not. */
-static int check_remote_read_remote(struct checker *c)
+static int read_remote(struct checker *c)
 {
     struct key key;
     _cleanup_value_ struct value value = {0};
@@ -317,7 +316,7 @@ static const struct {
 
 int check_remote(struct checker *c)
 {
-    int tracks = check_remote_read_remote(c), r = tracks < 0 ? tracks : 0;
+    int tracks = read_remote(c), r = tracks < 0 ? tracks : 0;
     for (size_t i = 0; i < ARRAY_LEN(walks) && r == 0; i++) {
         if (walks[i].type == KEY_REMOTE_PACK) {
             tally_sort(&c->remote_live_bytes);

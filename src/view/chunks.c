@@ -41,7 +41,7 @@ static int pack_account_need(struct txn *txn, uint64_t pack)
 }
 
 /* A chunk begins (+1) or ceases (-1) to be live at its place. */
-static int chunks_count_live(struct txn *txn, const struct chunk_entry *e, int sign)
+static int count_live(struct txn *txn, const struct chunk_entry *e, int sign)
 {
     if (e->pack == 0)
         return 0;
@@ -101,7 +101,7 @@ static int chunk_get(struct txn *txn, const struct chunk_name *name, struct chun
 /* Files begin (+1) or cease (-1) to refer to the chunk. */
 static int chunk_referenced(struct txn *txn, const struct chunk_row *row, int sign)
 {
-    int r = row->dependents ? 0 : chunks_count_live(txn, &row->entry, sign);
+    int r = row->dependents ? 0 : count_live(txn, &row->entry, sign);
     txn->state.chunks += (uint64_t)(int64_t)sign;
     return r < 0 ? r : remote_chunk_refs_changed(txn, row, sign);
 }
@@ -159,7 +159,7 @@ static int dependents_change(struct txn *txn, const struct chunk_name *base, int
     uint64_t held = held_chunk_bytes(&row);
     row.dependents += (uint32_t)sign;
     if (was_live != chunk_row_is_live(&row))
-        r = chunks_count_live(txn, &row.entry, sign);
+        r = count_live(txn, &row.entry, sign);
     if (r == 0)
         chunk_put(txn, &row, held);
     return r;
@@ -186,13 +186,13 @@ static int chunk_place(struct txn *txn, const struct chunk_entry *entry)
     uint64_t held = held_chunk_bytes(&row);
     bool is_live = chunk_row_is_live(&row),
          is_new = old.pack == 0 || old.stored_len != entry->stored_len;
-    r = is_live ? chunks_count_live(txn, &old, -1) : 0;
+    r = is_live ? count_live(txn, &old, -1) : 0;
     if (r == 0 && old.pack != 0)
         r = note_placed_chunk(txn, &entry->name, old.pack, false);
     if (r < 0)
         return r;
     row.entry = *entry;
-    r = is_live ? chunks_count_live(txn, &row.entry, 1) : 0;
+    r = is_live ? count_live(txn, &row.entry, 1) : 0;
     if (r == 0)
         r = note_placed_chunk(txn, &entry->name, entry->pack, true);
     if (r == 0 && is_new)
@@ -259,7 +259,7 @@ static int chunk_unplace(struct txn *txn, const struct record *drop, struct chun
         return txn_damage(txn, "the pack holds chunks that files refer to");
     int r = note_placed_chunk(txn, &row.entry.name, drop->pack, false);
     if (r == 0 && chunk_row_is_live(&row))
-        r = chunks_count_live(txn, &row.entry, -1);
+        r = count_live(txn, &row.entry, -1);
     if (r < 0)
         return r;
     const struct chunk_entry old = row.entry;

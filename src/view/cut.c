@@ -416,7 +416,7 @@ static int note_packs_named_by_cut(struct txn *txn, const struct ids *ids, uint6
 }
 
 /* A chunk of such a pack may have come to life again since the cut: it is pending upload anew. */
-static int cut_note_unreferenced(struct txn *txn, const struct ids *ids, int64_t now)
+static int note_unreferenced(struct txn *txn, const struct ids *ids, int64_t now)
 {
     for (size_t i = 0; i < ids->count; i++) {
         int r = remote_pack_forget_placed(txn, ids->at[i]);
@@ -451,13 +451,13 @@ static void note_packs_removed_by_cut(struct txn *txn, const struct ids *ids)
     }
 }
 
-static int cut_note_published(struct view_cut *cut, uint64_t head)
+static int note_published(struct view_cut *cut, uint64_t head)
 {
     struct txn txn;
     txn_begin(&txn, cut->view);
     int r = note_packs_named_by_cut(&txn, &cut->named, head);
     if (r == 0)
-        r = cut_note_unreferenced(&txn, &cut->unreferenced, cut->now);
+        r = note_unreferenced(&txn, &cut->unreferenced, cut->now);
     if (r == 0) {
         note_packs_removed_by_cut(&txn, &cut->removed);
         note_reported_again(&txn, &cut->missing);
@@ -519,6 +519,6 @@ static int forget_cut_marks(struct view *view, uint64_t change)
 
 int view_published(struct view *view, struct view_cut *cut, uint64_t head)
 {
-    int r = cut_note_published(cut, head);
+    int r = note_published(cut, head);
     return r < 0 ? r : forget_cut_marks(view, cut->remote.changes);
 }

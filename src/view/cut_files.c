@@ -12,7 +12,7 @@ struct files_walk {
 };
 
 /* The inode may be gone. */
-static int cut_files_give_file(const struct files_walk *walk, uint64_t ino)
+static int give_file(const struct files_walk *walk, uint64_t ino)
 {
     struct inode_row row;
     int r = db_get_inode(walk->snap->view, walk->snap, ino, &row);
@@ -29,9 +29,8 @@ static int walk_files(const struct files_walk *walk, const struct key *prefix, s
     scan_open(&scan, walk->snap, prefix);
     int r = 0;
     for (; r == 0 && scan_valid(&scan); scan_next(&scan))
-        r = scan.key_len == at + sizeof(uint64_t)
-                ? cut_files_give_file(walk, key_get_u64(scan.key, at))
-                : -EUCLEAN;
+        r = scan.key_len == at + sizeof(uint64_t) ? give_file(walk, key_get_u64(scan.key, at))
+                                                  : -EUCLEAN;
     if (r == 0)
         r = scan_error(&scan);
     return r > 0 ? 0 : r;

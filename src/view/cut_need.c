@@ -85,7 +85,7 @@ int view_cut_has_dependents(struct view_cut *cut, const struct chunk_name *name,
 /* --- what may be referred to ------------------------------------------------------------------ */
 
 /* The change that the chunk's row was marked with last; 0: it has no mark. */
-static int cut_need_change_of(struct view *view, const struct chunk_name *name, uint64_t *ret)
+static int change_of(struct view *view, const struct chunk_name *name, uint64_t *ret)
 {
     struct key key, mark;
     _cleanup_value_ struct value value = {0};
@@ -135,11 +135,11 @@ static int cut_needed_there(struct view_cut *cut, const struct chunk_entry *entr
  * nothing needs, now or then, is told of if it has a mark that is as old as the cut; and so must be
  * what it rests on. The mark is looked for last: whatever happens meanwhile leaves one. 1, 0 or
  * -errno. */
-static int cut_may_report(struct view_cut *cut, const struct chunk_entry *entry, unsigned levels)
+static int may_report(struct view_cut *cut, const struct chunk_entry *entry, unsigned levels)
 {
     uint64_t change;
     int needed = is_needed_now(cut->view, &entry->name);
-    int r = needed < 0 ? needed : cut_need_change_of(cut->view, &entry->name, &change);
+    int r = needed < 0 ? needed : change_of(cut->view, &entry->name, &change);
     if (r < 0)
         return r;
     if (change > cut->remote.changes)
@@ -150,7 +150,7 @@ static int cut_may_report(struct view_cut *cut, const struct chunk_entry *entry,
     for (size_t i = 0; i < entry->ref_count && r > 0; i++) {
         struct chunk_entry base;
         r = view_remote_place(cut->view, &entry->refs[i].name, &base);
-        r = r == -ENOENT ? 0 : r < 0 ? r : cut_may_report(cut, &base, levels - 1);
+        r = r == -ENOENT ? 0 : r < 0 ? r : may_report(cut, &base, levels - 1);
     }
     return r;
 }
@@ -164,6 +164,6 @@ int view_cut_base(struct view_cut *cut, const struct chunk_name *name,
         r = entry_is_incomplete(&now, ret_entry);
     if (r != 0)
         return r < 0 ? r : -ENOENT;
-    r = cut_may_report(cut, ret_entry, CHUNK_DEPTH_MAX + 1);
+    r = may_report(cut, ret_entry, CHUNK_DEPTH_MAX + 1);
     return r < 0 ? r : r > 0 ? 0 : -ENOENT;
 }

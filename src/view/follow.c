@@ -70,8 +70,8 @@ static void count_followed_inode(struct view_follow *f, const struct inode_row *
 
 /* The counters, and the callbacks. `old` and `row` without a value: it did not or does not
  * exist. */
-static int follow_note_inode(struct view_follow *f, const struct run_row *row,
-                             const struct value *old, const struct inode_row *now)
+static int note_inode(struct view_follow *f, const struct run_row *row, const struct value *old,
+                      const struct inode_row *now)
 {
     struct inode_row before;
     uint64_t ino = key_get_u64(row->key, 1);
@@ -115,7 +115,7 @@ static int follow_plain(struct view_follow *f, const struct run_row *row)
         return 0;
     r = 0;
     if (key.bytes[0] == KEY_INODE)
-        r = key.len == KEY_U64_LEN ? follow_note_inode(f, row, &old, &inode) : -EUCLEAN;
+        r = key.len == KEY_U64_LEN ? note_inode(f, row, &old, &inode) : -EUCLEAN;
     f->bytes += row->key_len + row->value_len;
     if (r == 0 && row->value)
         txn_put(&f->txn, &key, row->value, row->value_len);

@@ -62,7 +62,7 @@ int report_pack(struct remote_report *report, const struct run_row *row)
     return r;
 }
 
-static int follow_remote_compare_names(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     return memcmp(a, b, sizeof(struct chunk_name));
 }
@@ -74,8 +74,7 @@ static int add_unnamed_chunk(struct remote_report *report, struct txn *txn,
 {
     struct chunk_row local;
     int r = get_followed_row(txn, KEY_CHUNK, name, &local);
-    if (r == 0 && local.refs == 0 &&
-        !vector_search(&report->unused, name, follow_remote_compare_names))
+    if (r == 0 && local.refs == 0 && !vector_search(&report->unused, name, compare_names))
         vector_add(&report->chunks, (struct chunk_row){.entry = {.name = *name}});
     return r;
 }
@@ -123,7 +122,7 @@ static void count_followed_pack(struct txn *txn, const struct view_remote_pack *
 }
 
 /* The account that chunks come into. */
-static int follow_remote_begin_pack(struct txn *txn, const struct pack_report *pack)
+static int begin_pack(struct txn *txn, const struct pack_report *pack)
 {
     int r = pack->removed ? 0 : remote_pack_load(txn, pack->row.pub.pack);
     if (pack->removed || (r < 0 && r != -ENOENT))
@@ -209,7 +208,7 @@ static int set_refs(struct txn *txn, const struct chunk_row *now)
     return 0;
 }
 
-static int follow_remote_unplace_chunk(struct txn *txn, const struct chunk_row *now)
+static int unplace_chunk(struct txn *txn, const struct chunk_row *now)
 {
     return now->entry.pack ? 0 : remote_chunk_forget(txn, &now->entry.name);
 }
@@ -220,7 +219,7 @@ static int settle_followed_chunk(struct txn *txn, const struct chunk_row *now)
     return r < 0 ? r : remote_chunk_settle(txn, &now->entry.name);
 }
 
-static int follow_remote_compare_depths(const void *a, const void *b)
+static int compare_depths(const void *a, const void *b)
 {
     const struct chunk_row *x = a, *y = b;
     return (x->entry.depth > y->entry.depth) - (x->entry.depth < y->entry.depth);
@@ -230,9 +229,9 @@ static int follow_remote_compare_depths(const void *a, const void *b)
 static int apply_chunks(struct remote_report *report, struct txn *txn)
 {
     static int (*const steps[])(struct txn *, const struct chunk_row *) = {
-        place_followed_chunk, set_refs, follow_remote_unplace_chunk, settle_followed_chunk};
+        place_followed_chunk, set_refs, unplace_chunk, settle_followed_chunk};
     int r = 0;
-    vector_sort(&report->chunks, follow_remote_compare_depths);
+    vector_sort(&report->chunks, compare_depths);
     for (size_t step = 0; step < ARRAY_LEN(steps); step++)
         for (size_t i = 0; i < report->chunks.count && r == 0; i++)
             r = steps[step](txn, &report->chunks.at[i]);
@@ -244,7 +243,7 @@ int report_apply(struct remote_report *report, struct txn *txn, const struct sna
 {
     int r = is_whole ? add_unnamed(report, txn, snap) : 0;
     for (size_t i = 0; i < report->packs.count && r == 0; i++)
-        r = follow_remote_begin_pack(txn, &report->packs.at[i]);
+        r = begin_pack(txn, &report->packs.at[i]);
     if (r == 0)
         r = apply_chunks(report, txn);
     for (size_t i = 0; i < report->packs.count && r == 0; i++)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "view/pack_list.h"
 
-static enum key_type pack_list_rows_of(enum key_type list)
+static enum key_type rows_of(enum key_type list)
 {
     return list == KEY_PLACED ? KEY_CHUNK : KEY_REMOTE_CHUNK;
 }
@@ -43,7 +43,7 @@ int list_decode(const void *p, size_t len, struct listed_chunks *list)
 
 static void key_of_listed(struct key *key, enum key_type list, const struct listed *listed)
 {
-    key_type(key, pack_list_rows_of(list));
+    key_type(key, rows_of(list));
     key_add_bytes(key, listed->bytes, sizeof listed->bytes);
 }
 
@@ -75,7 +75,7 @@ static int each_that_begins(struct txn *txn, enum key_type list, uint64_t pack,
         r = row.entry.pack == pack ? fn(txn, &row, arg) : 0;
         if (r != 0)
             return r;
-        key_of_name(&key, pack_list_rows_of(list), &row.entry.name);
+        key_of_name(&key, rows_of(list), &row.entry.name);
         key.bytes[key.len++] = 0; /* comes right after it */
     }
     return r == -ENOENT ? 0 : r;

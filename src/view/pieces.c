@@ -15,8 +15,7 @@ void piece_trim_front(struct piece *piece, uint64_t offset)
 }
 
 /* Appends the part of `piece` within [from, to), if any. */
-static void pieces_add_part(struct piece_list *list, const struct piece *piece, uint64_t from,
-                            uint64_t to)
+static void add_part(struct piece_list *list, const struct piece *piece, uint64_t from, uint64_t to)
 {
     struct piece part = *piece;
     if (from > part.offset && from < piece_end(&part))
@@ -36,7 +35,7 @@ void pieces_overlay(const struct piece_list *older, const struct piece_list *new
     for (size_t n = 0; n <= newer->count; n++) {
         uint64_t limit = n < newer->count ? newer->at[n].offset : UINT64_MAX;
         while (o < older->count && older->at[o].offset < limit) {
-            pieces_add_part(ret_list, &older->at[o], done, limit);
+            add_part(ret_list, &older->at[o], done, limit);
             if (piece_end(&older->at[o]) > limit)
                 break;
             o++;

@@ -115,8 +115,7 @@ static void count_held_place(struct txn *txn, const struct chunk_entry *remote, 
 /* A chunk at its place in the loaded pack begins (+1) or ceases (-1) to be needed; `refs`: of
  * files.
  */
-static int places_count_live(struct txn *txn, const struct chunk_entry *remote, uint64_t refs,
-                             int sign)
+static int count_live(struct txn *txn, const struct chunk_entry *remote, uint64_t refs, int sign)
 {
     struct view_remote_pack *pack = &txn->remote_pack.pub;
     if (sign < 0 && (pack->live_count == 0 || pack->live_bytes < remote->stored_len))
@@ -140,7 +139,7 @@ static int local_row(struct txn *txn, const struct chunk_name *name, struct chun
     return r == -ENOENT ? 0 : r;
 }
 
-static int places_is_needed(struct txn *txn, const struct chunk_row *row)
+static int is_needed(struct txn *txn, const struct chunk_row *row)
 {
     return chunk_is_needed(&(struct look){.txn = txn}, &row->entry.name, row->refs);
 }
@@ -152,8 +151,7 @@ static void touch_chunk(struct txn *txn, const struct chunk_name *name)
     txn_touch(txn, &key);
 }
 
-static int places_need_changed(struct txn *txn, const struct chunk_row *row, uint64_t refs,
-                               int sign);
+static int need_changed(struct txn *txn, const struct chunk_row *row, uint64_t refs, int sign);
 
 /* Changes what the base's key of the dependent says; ABSENT: there is none. */
 static int change_dependent(struct txn *txn, const struct chunk_name *base,
@@ -165,7 +163,7 @@ static int change_dependent(struct txn *txn, const struct chunk_name *base,
     check(from != ABSENT || to != ABSENT);
     check(!chunk_name_equal(base, &dependent->name));
     int r = local_row(txn, base, &row);
-    int before = r < 0 ? r : places_is_needed(txn, &row);
+    int before = r < 0 ? r : is_needed(txn, &row);
     if (before < 0)
         return before;
     key_dependent(&key, base, from, &dependent->name);
@@ -176,11 +174,11 @@ static int change_dependent(struct txn *txn, const struct chunk_name *base,
         atomic_store(&txn->view->has_dependents, true);
         txn_put(txn, &key, value, dependent_encode(dependent->depth, value));
     }
-    int after = places_is_needed(txn, &row);
+    int after = is_needed(txn, &row);
     if (after < 0 || after == before)
         return after < 0 ? after : 0;
     touch_chunk(txn, base);
-    return places_need_changed(txn, &row, 0, after ? 1 : -1);
+    return need_changed(txn, &row, 0, after ? 1 : -1);
 }
 
 static int change_dependents(struct txn *txn, const struct chunk_entry *entry, enum need from,
@@ -216,7 +214,7 @@ static int exchange_bases(struct txn *txn, const struct chunk_entry *old,
 /* --- places ----------------------------------------------------------------------------------- */
 
 /* The chunk ceases to have its place in the remote pack that it is in. */
-static int places_leave_pack(struct txn *txn, const struct chunk_entry *entry, enum need need)
+static int leave_pack(struct txn *txn, const struct chunk_entry *entry, enum need need)
 {
     struct chunk_row row;
     int r = local_row(txn, &entry->name, &row);
@@ -228,14 +226,14 @@ static int places_leave_pack(struct txn *txn, const struct chunk_entry *entry, e
         return txn_damage(txn, "a remote pack has more chunks than it counts");
     txn->remote_pack.placed--;
     txn->remote_pack_dirty = true;
-    return need == NEEDED ? places_count_live(txn, entry, row.refs, -1) : 0;
+    return need == NEEDED ? count_live(txn, entry, row.refs, -1) : 0;
 }
 
 /* The chunk has no place in the remote any more. */
-static int places_unplace_chunk(struct txn *txn, const struct chunk_entry *entry, enum need need)
+static int unplace_chunk(struct txn *txn, const struct chunk_entry *entry, enum need need)
 {
     struct key key;
-    int r = places_leave_pack(txn, entry, need);
+    int r = leave_pack(txn, entry, need);
     if (r < 0)
         return r;
     key_of_name(&key, KEY_REMOTE_CHUNK, &entry->name);
@@ -246,7 +244,7 @@ static int places_unplace_chunk(struct txn *txn, const struct chunk_entry *entry
 /* A needed chunk's place is lost, or worth nothing. */
 static int send_anew(struct txn *txn, const struct chunk_row *row, const struct chunk_entry *entry)
 {
-    int r = places_unplace_chunk(txn, entry, NEEDED);
+    int r = unplace_chunk(txn, entry, NEEDED);
     if (r < 0)
         return r;
     touch_chunk(txn, &row->entry.name);
@@ -265,7 +263,7 @@ static int leave_if_local(struct txn *txn, const struct chunk_name *name, unsign
     if (r == 0)
         r = local_row(txn, name, &row);
     if (r == 0)
-        r = row.entry.pack ? places_is_needed(txn, &row) : 0;
+        r = row.entry.pack ? is_needed(txn, &row) : 0;
     if (r <= 0)
         return r;
     r = chunk_row_get(txn, KEY_REMOTE_CHUNK, name, &remote);
@@ -274,7 +272,7 @@ static int leave_if_local(struct txn *txn, const struct chunk_name *name, unsign
 
 /* The chunk has no place any more: so entries that rest on it, through others, too, are
  * incomplete. Those of needed chunks that lie here are sent anew. Chunks that are not
- * needed are looked at by places_need_changed() when they become so. */
+ * needed are looked at by need_changed() when they become so. */
 static int leave_lost_base(struct txn *txn, const struct chunk_name *base, unsigned levels)
 {
     struct chunk_name name;
@@ -296,15 +294,14 @@ static int drop_incomplete(struct txn *txn, const struct chunk_entry *entry)
 {
     int r = entry_is_incomplete(&(struct look){.txn = txn}, entry);
     if (r > 0) {
-        r = places_unplace_chunk(txn, entry, UNNEEDED);
+        r = unplace_chunk(txn, entry, UNNEEDED);
         r = r < 0 ? r : 1;
     }
     return r;
 }
 
 /* The chunk begins (+1) or ceases (-1) to be needed; `refs`: of files, while it is. */
-static int places_need_changed(struct txn *txn, const struct chunk_row *row, uint64_t refs,
-                               int sign)
+static int need_changed(struct txn *txn, const struct chunk_row *row, uint64_t refs, int sign)
 {
     struct chunk_row remote;
     int r = chunk_row_get(txn, KEY_REMOTE_CHUNK, &row->entry.name, &remote);
@@ -325,7 +322,7 @@ static int places_need_changed(struct txn *txn, const struct chunk_row *row, uin
     }
     r = load_pack_of_place(txn, remote.entry.pack);
     if (r == 0)
-        r = places_count_live(txn, &remote.entry, refs, sign);
+        r = count_live(txn, &remote.entry, refs, sign);
     if (r < 0)
         return r;
     return sign > 0 ? change_dependents(txn, &remote.entry, UNNEEDED, NEEDED)
@@ -339,7 +336,7 @@ int remote_chunk_refs_changed(struct txn *txn, const struct chunk_row *row, int 
         return 0;
     int r = base_has(&(struct look){.txn = txn}, &row->entry.name, NEEDED);
     if (r == 0)
-        return places_need_changed(txn, row, 1, sign);
+        return need_changed(txn, row, 1, sign);
     if (r > 0)
         r = chunk_row_get(txn, KEY_REMOTE_CHUNK, &row->entry.name, &remote);
     if (r == 0)
@@ -356,7 +353,7 @@ static int leave_incomplete(struct txn *txn, const struct chunk_row *row)
         return 0;
     int r = remote_row_at(&look, &row->entry.name, &remote);
     if (r == 0)
-        r = places_is_needed(txn, row);
+        r = is_needed(txn, row);
     if (r > 0)
         r = entry_is_incomplete(&look, &remote.entry);
     return r > 0 ? send_anew(txn, row, &remote.entry) : r == -ENOENT ? 0 : r;
@@ -387,7 +384,7 @@ int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
     uint8_t value[CHUNK_VALUE_LEN_MAX];
     check(txn->remote.pub.tracks && entry->pack != 0 && entry_is_sane(entry));
     int r = local_row(txn, &entry->name, &row);
-    int needed = r < 0 ? r : places_is_needed(txn, &row);
+    int needed = r < 0 ? r : is_needed(txn, &row);
     enum need need = needed > 0 ? NEEDED : UNNEEDED;
     r = needed < 0 ? needed : remove_pending_upload(txn, &entry->name);
     if (r == 0)
@@ -396,7 +393,7 @@ int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
         return r;
     if (r == 0 && needed)
         touch_chunk(txn, &entry->name);
-    r = r == 0 ? places_leave_pack(txn, &old.entry, need) : 0;
+    r = r == 0 ? leave_pack(txn, &old.entry, need) : 0;
     if (r == 0)
         r = exchange_bases(txn, &old.entry, entry, need);
     if (r == 0)
@@ -408,7 +405,7 @@ int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
     list_add(txn, KEY_REMOTE_PLACED, entry->pack, &entry->name);
     txn->remote_pack.placed++;
     txn->remote_pack_dirty = true;
-    return needed ? places_count_live(txn, entry, row.refs, 1) : 0;
+    return needed ? count_live(txn, entry, row.refs, 1) : 0;
 }
 
 static int forget_place_of_entry(struct txn *txn, const struct chunk_entry *entry)
@@ -416,9 +413,9 @@ static int forget_place_of_entry(struct txn *txn, const struct chunk_entry *entr
     struct chunk_row row;
     int r = local_row(txn, &entry->name, &row);
     if (r == 0)
-        r = places_is_needed(txn, &row);
+        r = is_needed(txn, &row);
     if (r <= 0) /* dead: its mark is there already if a head says otherwise */
-        return r < 0 ? r : places_unplace_chunk(txn, entry, UNNEEDED);
+        return r < 0 ? r : unplace_chunk(txn, entry, UNNEEDED);
     r = send_anew(txn, &row, entry);
     return r < 0 ? r : leave_lost_base(txn, &entry->name, CHUNK_DEPTH_MAX);
 }
@@ -439,7 +436,7 @@ int remote_chunk_settle(struct txn *txn, const struct chunk_name *name)
     if (!atomic_load(&txn->view->has_dependents))
         return 0;
     int r = local_row(txn, name, &row);
-    int needed = r < 0 ? r : places_is_needed(txn, &row);
+    int needed = r < 0 ? r : is_needed(txn, &row);
     if (needed < 0)
         return needed;
     r = chunk_row_get(txn, KEY_REMOTE_CHUNK, name, &remote);
@@ -463,7 +460,7 @@ static int leave_suspect(struct txn *txn, const struct chunk_row *remote, void *
     if (r == 0)
         r = local_row(txn, &remote->entry.name, &row);
     if (r == 0)
-        r = row.entry.pack ? places_is_needed(txn, &row) : 0;
+        r = row.entry.pack ? is_needed(txn, &row) : 0;
     return r > 0 ? send_anew(txn, &row, &remote->entry) : r;
 }
 

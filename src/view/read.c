@@ -338,7 +338,7 @@ static int walk_piece(const struct piece *piece, void *arg)
 }
 
 /* The pages in the range: of each the newest version that is not newer than `version`. */
-static int read_walk_pages(struct extents_walk *w, uint64_t version)
+static int walk_pages(struct extents_walk *w, uint64_t version)
 {
     struct key key;
     key_u64(&key, KEY_PAGE, w->ino);
@@ -377,7 +377,7 @@ int snap_content(const struct snap *snap, const struct inode_row *row, uint64_t 
                                 .end = offset + min_u64(length, size - offset),
                                 .fn = fn,
                                 .arg = arg};
-    int r = row->pages ? read_walk_pages(&walk, row->pub.version) : 0;
+    int r = row->pages ? walk_pages(&walk, row->pub.version) : 0;
     if (r == 0)
         r = walk_hole(&walk, walk.end);
     if (r == 0)
@@ -464,7 +464,7 @@ static int compare_prefixes(const void *a, const void *b)
     return memcmp(a, b, sizeof(struct chunk_prefix));
 }
 
-static void read_find_piece(const struct find_walk *walk, const struct piece *piece)
+static void find_piece(const struct find_walk *walk, const struct piece *piece)
 {
     if (piece->kind != EXTENT_CHUNK)
         return;
@@ -488,7 +488,7 @@ static int find_step(const struct scan *scan, void *arg)
     walk->left -= walk->left > 0;
     int r = page_decode(key_get_u64(scan->key, KEY_U64_LEN), scan->value, scan->value_len, &list);
     for (size_t i = 0; i < list.count && r == 0; i++)
-        read_find_piece(walk, &list.at[i]);
+        find_piece(walk, &list.at[i]);
     vector_free(&list);
     return r;
 }

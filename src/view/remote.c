@@ -527,8 +527,8 @@ int view_unpublished(struct view *view, uint64_t ino, uint64_t *ret_cut)
 }
 
 /* A mark of an inode; the inode may be gone. */
-static int remote_add_unpublished(struct view *view, const struct scan *scan,
-                                  struct view_unpublished_total *total)
+static int add_unpublished(struct view *view, const struct scan *scan,
+                           struct view_unpublished_total *total)
 {
     struct inode_row row;
     if (scan->key_len != 1 + KEY_U64_LEN)
@@ -554,7 +554,7 @@ static int count_unpublished_marks(struct view *view, uint64_t max,
     scan_open(&scan, &snap, &prefix);
     int r = 0;
     for (; r == 0 && scan_valid(&scan) && ret->inodes < max; scan_next(&scan))
-        r = remote_add_unpublished(view, &scan, ret);
+        r = add_unpublished(view, &scan, ret);
     ret->has_more = r == 0 && scan_valid(&scan);
     return r < 0 ? r : scan_error(&scan);
 }

@@ -19,7 +19,7 @@ bool row_comes_next(struct key *last, const struct run_row *row)
     return true;
 }
 
-static int rows_check_inode(const struct run_row *row, struct inode_row *ret_inode)
+static int check_inode(const struct run_row *row, struct inode_row *ret_inode)
 {
     int r = inode_decode(key_get_u64(row->key, 1), row->value, row->value_len, ret_inode);
     return r == 0 && ret_inode->pub.version > VERSION_MAX ? -EUCLEAN : r;
@@ -30,7 +30,7 @@ static bool row_has_named_key(const struct run_row *row)
     return row->key_len > KEY_U64_LEN && row->key_len <= KEY_U64_LEN + NAME_LEN_MAX;
 }
 
-static int rows_check_cookie(const struct run_row *row)
+static int check_cookie(const struct run_row *row)
 {
     struct view_entry entry;
     const char *name;
@@ -41,7 +41,7 @@ static int rows_check_cookie(const struct run_row *row)
                          &name, &len);
 }
 
-static int rows_check_name(const struct run_row *row)
+static int check_name(const struct run_row *row)
 {
     struct view_entry entry;
     return row_has_named_key(row) ? name_decode(row->value, row->value_len, &entry) : -EUCLEAN;
@@ -60,11 +60,11 @@ int row_check_plain(const struct run_row *row, struct piece_list *scratch,
     bool is_page = row->key_len == PAGE_KEY_LEN, is_number = row->key_len == KEY_U64_LEN;
     switch (*(const uint8_t *)row->key) {
     case KEY_INODE:
-        return is_number ? rows_check_inode(row, ret_inode) : -EUCLEAN;
+        return is_number ? check_inode(row, ret_inode) : -EUCLEAN;
     case KEY_NAME:
-        return rows_check_name(row);
+        return check_name(row);
     case KEY_COOKIE:
-        return rows_check_cookie(row);
+        return check_cookie(row);
     case KEY_PAGE:
         scratch->count = 0;
         return is_page ? page_decode(key_get_u64(row->key, KEY_U64_LEN), row->value, row->value_len,

@@ -85,7 +85,7 @@ static uint64_t seekable_bit(const uint8_t *key)
     return 1ull << (key[0] - 'A');
 }
 
-static uint64_t txn_hash_of(const struct key *key)
+static uint64_t hash_of(const struct key *key)
 {
     uint64_t h = 0x9e3779b97f4a7c15ull ^ key->len, word;
     size_t i = 0;
@@ -130,7 +130,7 @@ static void txn_grow(struct txn *txn)
 /* The change of the key, made if there is none. */
 static struct change *txn_change_of(struct txn *txn, const struct key *key)
 {
-    uint64_t hash = txn_hash_of(key);
+    uint64_t hash = hash_of(key);
     struct change **slot = txn_slot_of(txn, key, hash);
     if (*slot)
         return *slot;
@@ -177,7 +177,7 @@ static void add_txn_marks(const struct txn *txn, rocksdb_writebatch_t *batch)
 
 void txn_touch(struct txn *txn, const struct key *key)
 {
-    txn_mark(txn, key, *txn_slot_of(txn, key, txn_hash_of(key)));
+    txn_mark(txn, key, *txn_slot_of(txn, key, hash_of(key)));
 }
 
 void txn_put(struct txn *txn, const struct key *key, const void *value, size_t len)
@@ -220,7 +220,7 @@ void txn_clear(struct txn *txn, enum key_type type)
 
 int txn_get(struct txn *txn, const struct key *key, struct value *ret_value)
 {
-    const struct change *c = *txn_slot_of(txn, key, txn_hash_of(key));
+    const struct change *c = *txn_slot_of(txn, key, hash_of(key));
     if (!c)
         return db_get(txn->view, NULL, key, ret_value);
     if (c->deleted)
@@ -281,7 +281,7 @@ static int seek_unchanged(struct txn *txn, const struct key *key, struct found *
         if (ret->key_len > sizeof found.bytes)
             return -EUCLEAN;
         key_add_bytes(&found, ret->key, ret->key_len);
-        if (*txn_slot_of(txn, &found, txn_hash_of(&found)))
+        if (*txn_slot_of(txn, &found, hash_of(&found)))
             continue;
         ret->value = (const uint8_t *)rocksdb_iter_value(iter, &ret->value_len);
         return 0;

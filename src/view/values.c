@@ -193,7 +193,7 @@ static void write_missing_length(struct writer *w, uint32_t length)
     write_number(w, (uint32_t)(CHUNK_SIZE_MAX - length));
 }
 
-static uint32_t values_read_length(struct cursor *c)
+static uint32_t read_length(struct cursor *c)
 {
     return CHUNK_SIZE_MAX - read_number32(c);
 }
@@ -212,7 +212,7 @@ static void read_refs(struct cursor *c, struct chunk_entry *e)
     for (size_t i = 0; i < e->ref_count; i++) {
         read_value_bytes(c, e->refs[i].name.bytes, sizeof e->refs[i].name.bytes);
         e->refs[i].offset = read_number32(c);
-        e->refs[i].length = values_read_length(c);
+        e->refs[i].length = read_length(c);
     }
 }
 
@@ -257,7 +257,7 @@ int chunk_row_decode(const struct chunk_name *name, const void *p, size_t len,
     e->ref_count = ref_count;
     row->refs = read_number(&c);
     row->dependents = read_number32(&c);
-    e->raw_len = values_read_length(&c);
+    e->raw_len = read_length(&c);
     read_value_bytes(&c, &pack, sizeof pack);
     e->pack = be64toh(pack);
     e->offset = read_number(&c);
@@ -516,7 +516,7 @@ void page_encode(uint64_t page, const struct piece_list *list, uint8_t **ret_val
 }
 
 /* Index of the first of `count` pieces at `pieces` that ends behind `from`, a place in the page. */
-static uint32_t values_find_piece(const uint8_t *pieces, uint32_t count, uint64_t from)
+static uint32_t find_piece(const uint8_t *pieces, uint32_t count, uint64_t from)
 {
     uint32_t low = 0, high = count;
     while (low < high) {
@@ -540,7 +540,7 @@ int page_walk(uint64_t page, const void *p, size_t len, uint64_t from, uint64_t 
         return -EUCLEAN;
     uint64_t base = page * VIEW_PAGE_LEN, end = base;
     if (from > base)
-        c.at += (size_t)values_find_piece(c.at, count, from - base) * PIECE_LEN;
+        c.at += (size_t)find_piece(c.at, count, from - base) * PIECE_LEN;
     while (c.at < c.end) {
         struct piece e;
         int r = piece_decode(base, &c, &e);
@@ -558,7 +558,7 @@ int page_walk(uint64_t page, const void *p, size_t len, uint64_t from, uint64_t 
     return 0;
 }
 
-static int values_add_piece(const struct piece *piece, void *arg)
+static int add_piece(const struct piece *piece, void *arg)
 {
     struct piece_list *list = arg;
     vector_add(list, *piece);
@@ -567,7 +567,7 @@ static int values_add_piece(const struct piece *piece, void *arg)
 
 int page_decode(uint64_t page, const void *p, size_t len, struct piece_list *list)
 {
-    return page_walk(page, p, len, 0, UINT64_MAX, values_add_piece, list);
+    return page_walk(page, p, len, 0, UINT64_MAX, add_piece, list);
 }
 
 int bytes_decode(const void *p, size_t len, const uint8_t **ret_bytes, size_t *ret_len)

@@ -84,13 +84,13 @@ static void call_report_answer(struct call *c, const struct s3_error *e, const c
 
 /* --- an attempt ------------------------------------------------------------------------------- */
 
-static void call_add_header(struct headers *h, char *text)
+static void add_header(struct headers *h, char *text)
 {
     check(h->count < HEADERS_MAX);
     h->v[h->count++] = text;
 }
 
-static void call_headers_done(struct headers *h)
+static void headers_done(struct headers *h)
 {
     for (size_t i = 0; i < h->count; i++)
         free(h->v[i]);
@@ -109,7 +109,7 @@ static int add_checksum(struct call *c, struct headers *h)
             c->crc32 = s3_crc32(q->body, q->body_len);
         if (r < 0)
             return r;
-        call_add_header(h, xasprintf("x-amz-checksum-crc32: %s", c->crc32));
+        add_header(h, xasprintf("x-amz-checksum-crc32: %s", c->crc32));
     }
     if (md5 && !c->md5) {
         int r = q->source ? s3_md5_from(q->source, &c->md5) : s3_md5(q->body, q->body_len, &c->md5);
@@ -117,19 +117,19 @@ static int add_checksum(struct call *c, struct headers *h)
             return r;
     }
     if (md5)
-        call_add_header(h, xasprintf("Content-MD5: %s", c->md5));
+        add_header(h, xasprintf("Content-MD5: %s", c->md5));
     return 0;
 }
 
-static int make_call_headers(struct call *c, struct headers *h)
+static int make_headers(struct call *c, struct headers *h)
 {
     const struct s3_request *q = c->request;
     for (const char *const *text = q->headers; *text; text++)
-        call_add_header(h, xstrdup(*text));
+        add_header(h, xstrdup(*text));
     if (c->explains)
-        call_add_header(h, xstrdup("Range: bytes=0-0"));
+        add_header(h, xstrdup("Range: bytes=0-0"));
     for (char *const *text = c->s3->put_headers; q->is_content && *text; text++)
-        call_add_header(h, xstrdup(*text));
+        add_header(h, xstrdup(*text));
     return add_checksum(c, h);
 }
 
@@ -219,7 +219,7 @@ static int attempt_call(struct call *c, int *ret_result)
     if (r < 0)
         return r;
     s3_address_make(&c->s3->place, c->region, c->request->object, c->request->query, &address);
-    r = make_call_headers(c, &h);
+    r = make_headers(c, &h);
     if (r == 0 && c->s3->credentials && (r = sign_call(c, &address, &h, &signature)) == -EINVAL)
         call_report_error(
             c, "cannot be signed",
@@ -228,7 +228,7 @@ static int attempt_call(struct call *c, int *ret_result)
         *ret_result = exchange_call(c, &address, &h, &signature);
     s3_signed_done(&signature);
     s3_address_done(&address);
-    call_headers_done(&h);
+    headers_done(&h);
     return r;
 }
 
@@ -276,7 +276,7 @@ static enum verdict no_answer(struct call *c, int error, int *ret_error)
     return tier_error_is_transient(*ret_error) ? AGAIN : FAILED;
 }
 
-static bool set_call_region(struct call *c, const char *region)
+static bool set_region(struct call *c, const char *region)
 {
     if (c->region_tried || !s3_secret_is_plain(region) || strcmp(region, c->region) == 0)
         return false;
@@ -333,7 +333,7 @@ static bool can_be_fixed(struct call *c, const struct s3_rule *rule, const struc
     const char *region = *c->response->region ? c->response->region : e->region;
     switch (rule->action) {
     case S3_REGION:
-        return set_call_region(c, region);
+        return set_region(c, region);
     case S3_CLOCK:
         return set_clock(c);
     case S3_CREDENTIALS:
@@ -342,7 +342,7 @@ static bool can_be_fixed(struct call *c, const struct s3_rule *rule, const struc
         return use_lesser_checksum(c);
     case S3_FAIL:
         /* A HEAD to the wrong region is a 400 of which only the header says why. */
-        return (c->response->status == 400 && *e->code == '\0' && set_call_region(c, region)) ||
+        return (c->response->status == 400 && *e->code == '\0' && set_region(c, region)) ||
                ask_why(c);
     case S3_AGAIN:
         break;

@@ -149,7 +149,7 @@ static bool holds_credentials(const struct s3_credential_source *source,
            (source->locked.result == 0 && clock_monotonic_ns() < source->locked.ask_next_ns);
 }
 
-static bool credentials_is_due(const struct s3_credential_source *source)
+static bool is_due(const struct s3_credential_source *source)
 {
     int64_t end = source->locked.found.expires_ns;
     return end != 0 && clock_realtime_ns() > end - REFRESH_BEFORE_NS &&
@@ -167,7 +167,7 @@ static int64_t pause_after(const struct s3_credentials *found)
 }
 
 /* The lock is held, but not while asking. */
-static void credentials_ask_locked(struct s3_credential_source *source)
+static void ask_locked(struct s3_credential_source *source)
 {
     check_held(&source->locked.lock);
     struct s3_credentials found = {0};
@@ -207,8 +207,8 @@ int s3_credentials_get(struct s3_credential_source *source, const struct s3_cred
     if (source->locked.asking && !held) {
         wait_for_credentials(source);
         asked = true;
-    } else if (!source->locked.asking && (!held || credentials_is_due(source))) {
-        credentials_ask_locked(source);
+    } else if (!source->locked.asking && (!held || is_due(source))) {
+        ask_locked(source);
         asked = true;
     }
     int r = asked ? source->locked.result : 0;

@@ -39,7 +39,7 @@ static bool ends_with(const char *text, const char *end)
     return len >= end_len && strcmp(text + len - end_len, end) == 0;
 }
 
-static int credentials_sts_on_element(const char *path, const char *value, void *arg)
+static int on_element(const char *path, const char *value, void *arg)
 {
     struct answer *a = arg;
     for (size_t i = 0; i < PART_COUNT; i++)
@@ -59,7 +59,7 @@ static void sts_answer_parse(const struct http_response *response, struct answer
 {
     *a = (struct answer){0};
     if (response->text.at && response->text.count <= ANSWER_MAX &&
-        xml_read(response->text.at, response->text.count, credentials_sts_on_element, a) < 0)
+        xml_read(response->text.at, response->text.count, on_element, a) < 0)
         sts_answer_done(a);
 }
 

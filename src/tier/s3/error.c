@@ -145,7 +145,7 @@ static void copy_plain(char *to, size_t size, const char *value)
     to[n] = '\0';
 }
 
-static int error_on_element(const char *path, const char *value, void *arg)
+static int on_element(const char *path, const char *value, void *arg)
 {
     struct parse *p = arg;
     if (strncmp(path, "ErrorResponse/", 14) == 0)
@@ -165,7 +165,7 @@ bool s3_error_parse(const char *text, size_t len, struct s3_error *ret_error)
 {
     struct parse p = {.error = ret_error};
     *ret_error = (struct s3_error){0};
-    int r = len ? xml_read(text, len, error_on_element, &p) : -EPROTO;
+    int r = len ? xml_read(text, len, on_element, &p) : -EPROTO;
     if (r < 0 || !p.is_error)
         *ret_error = (struct s3_error){0};
     return r == 0 && p.is_error;

@@ -42,7 +42,7 @@ static int end_object(struct page *page)
     return 0;
 }
 
-static int list_read_length(struct page *page, const char *value)
+static int read_length(struct page *page, const char *value)
 {
     char *end;
     errno = 0;
@@ -56,7 +56,7 @@ static void replace_text(char **text, const char *value)
     *text = xstrdup(value);
 }
 
-static int list_on_element(const char *path, const char *value, void *arg)
+static int on_element(const char *path, const char *value, void *arg)
 {
     static const char root[] = "ListBucketResult";
     struct page *page = arg;
@@ -67,7 +67,7 @@ static int list_on_element(const char *path, const char *value, void *arg)
     if (strcmp(path, "/Contents") == 0 || strcmp(path, "/CommonPrefixes") == 0)
         return end_object(page);
     if (strcmp(path, "/Contents/Size") == 0)
-        return list_read_length(page, value);
+        return read_length(page, value);
     if (strcmp(path, "/Contents/Key") == 0 || strcmp(path, "/CommonPrefixes/Prefix") == 0)
         replace_text(&page->next.key, value);
     else if (strcmp(path, "/Contents/LastModified") == 0 &&
@@ -148,9 +148,8 @@ static int fetch_page(struct walk *w, const char *token, struct page *page)
     struct http_response response;
     int r = s3_call(w->s3, &q, &response);
     if (r == 0) {
-        r = response.text.count
-                ? xml_read(response.text.at, response.text.count, list_on_element, page)
-                : -EPROTO;
+        r = response.text.count ? xml_read(response.text.at, response.text.count, on_element, page)
+                                : -EPROTO;
         if (r < 0 || !page->is_list) {
             r = -EPROTO;
             s3_set_error(w->s3, "GET", w->directory, "the response is not a list of objects; %s",
@@ -163,7 +162,7 @@ static int fetch_page(struct walk *w, const char *token, struct page *page)
 
 /* Callers rely on the order, and must not miss an object: a server that keeps none is found out
  * here. */
-static int list_give_object(struct walk *w, struct found *found, bool is_encoded)
+static int give_object(struct walk *w, struct found *found, bool is_encoded)
 {
     int r = is_encoded ? decode_key(found->key) : 0;
     if (r < 0 || strncmp(found->key, w->key_prefix, strlen(w->key_prefix)) != 0) {
@@ -190,7 +189,7 @@ static int give_page(struct walk *w, struct page *page)
 {
     int r = 0;
     for (size_t i = 0; i < page->found.count && r == 0; i++)
-        r = list_give_object(w, &page->found.at[i], page->is_encoded);
+        r = give_object(w, &page->found.at[i], page->is_encoded);
     return r;
 }
 
@@ -204,7 +203,7 @@ static bool list_goes_on(const struct page *page, const char *token, unsigned *e
     return page->token ? !token || strcmp(page->token, token) != 0 : page->found.count > 0;
 }
 
-static int list_walk_pages(struct walk *w)
+static int walk_pages(struct walk *w)
 {
     _cleanup_free_ char *token = NULL;
     unsigned empty_pages = 0;
@@ -238,7 +237,7 @@ int s3_list_level(struct tier *tier, const char *directory,
     const char *between = *prefix && *directory ? "/" : "", *end = *prefix || *directory ? "/" : "";
     w.key_prefix = xasprintf("%s%s%s%s", prefix, between, directory, end);
     w.own_len = strlen(w.key_prefix);
-    int r = list_walk_pages(&w);
+    int r = walk_pages(&w);
     free(w.key_prefix);
     return r < 0 ? r : 0;
 }
@@ -251,7 +250,7 @@ int s3_list(struct tier *tier, const char *directory, const char *after,
     struct walk w = {.s3 = s3, .directory = directory, .after = after, .fn = fn, .arg = arg};
     w.own_len = *prefix ? strlen(prefix) + 1 : 0;
     w.key_prefix = xasprintf("%s%s%s/", prefix, *prefix ? "/" : "", directory);
-    int r = list_walk_pages(&w);
+    int r = walk_pages(&w);
     free(w.key_prefix);
     free(w.last);
     return r < 0 ? r : 0;

@@ -60,8 +60,8 @@ static int bad_line(const struct reader *r, char **ret_error, const char *what)
     return -EINVAL;
 }
 
-static int profiles_add_entry(struct reader *r, const char *parent, const char *key,
-                              const char *value, char **ret_error)
+static int add_entry(struct reader *r, const char *parent, const char *key, const char *value,
+                     char **ret_error)
 {
     struct s3_profiles *p = r->profiles;
     if (r->rank == RANK_IGNORED)
@@ -141,7 +141,7 @@ static int read_section(struct reader *r, char *text, char **ret_error)
     r->in_section = true;
     r->in_key = false;
     r->parent = NULL;
-    return profiles_add_entry(r, "", "", "", ret_error);
+    return add_entry(r, "", "", "", ret_error);
 }
 
 static int read_profile_key(struct reader *r, char *text, const char *parent, char **ret_error)
@@ -165,12 +165,12 @@ static int read_profile_key(struct reader *r, char *text, const char *parent, ch
         r->in_key = true;
         r->parent = *value ? NULL : key;
     }
-    return profiles_add_entry(r, parent ? parent : "", key, value, ret_error);
+    return add_entry(r, parent ? parent : "", key, value, ret_error);
 }
 
 /* A line that is indented more than the key above it is nested under that key, if it has no value;
  * or it is more of its value, which no setting that we use can have. */
-static int read_profiles_line(struct reader *r, char *line, char **ret_error)
+static int read_line(struct reader *r, char *line, char **ret_error)
 {
     size_t indent = strspn(line, " \t");
     char *text = trim_blanks(line);
@@ -184,7 +184,7 @@ static int read_profiles_line(struct reader *r, char *line, char **ret_error)
     return read_profile_key(r, text, NULL, ret_error);
 }
 
-static int read_profiles_lines(struct reader *r, char *text, char **ret_error)
+static int read_lines(struct reader *r, char *text, char **ret_error)
 {
     if (strncmp(text, "\xef\xbb\xbf", 3) == 0)
         text += 3;
@@ -195,12 +195,12 @@ static int read_profiles_lines(struct reader *r, char *text, char **ret_error)
         size_t len = strlen(line);
         if (len > 0 && line[len - 1] == '\r')
             line[len - 1] = '\0';
-        error = read_profiles_line(r, line, ret_error);
+        error = read_line(r, line, ret_error);
     }
     return error;
 }
 
-static int read_profiles_file(struct s3_profiles *profiles, struct file *file, char **ret_error)
+static int read_file(struct s3_profiles *profiles, struct file *file, char **ret_error)
 {
     int r = s3_secret_read(file->path, FILE_MAX, &file->text, &file->len);
     if (r == -ENOENT || r == -ENOTDIR)
@@ -217,7 +217,7 @@ static int read_profiles_file(struct s3_profiles *profiles, struct file *file, c
         reader.line++;
         return bad_line(&reader, ret_error, "holds a zero byte; not a text file");
     }
-    return read_profiles_lines(&reader, file->text, ret_error);
+    return read_lines(&reader, file->text, ret_error);
 }
 
 /* A service started by systemd may have no HOME. NULL: the user is unknown. Caller frees. */
@@ -248,9 +248,9 @@ int s3_profiles_read(struct s3_profiles **ret_profiles, char **ret_error)
     p->config.path = path_of_profiles("AWS_CONFIG_FILE", ".aws/config");
     p->credentials.path = path_of_profiles("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials");
     p->where = xasprintf("%s or %s", p->config.path, p->credentials.path);
-    int r = read_profiles_file(p, &p->config, ret_error);
+    int r = read_file(p, &p->config, ret_error);
     if (r == 0)
-        r = read_profiles_file(p, &p->credentials, ret_error);
+        r = read_file(p, &p->credentials, ret_error);
     if (r < 0)
         s3_profiles_free(p);
     else
@@ -258,7 +258,7 @@ int s3_profiles_read(struct s3_profiles **ret_profiles, char **ret_error)
     return r;
 }
 
-static void drop_profiles_file(struct file *file)
+static void drop_file(struct file *file)
 {
     if (file->text)
         OPENSSL_cleanse(file->text, file->len);
@@ -270,8 +270,8 @@ void s3_profiles_free(struct s3_profiles *profiles)
 {
     if (!profiles)
         return;
-    drop_profiles_file(&profiles->config);
-    drop_profiles_file(&profiles->credentials);
+    drop_file(&profiles->config);
+    drop_file(&profiles->credentials);
     free(profiles->where);
     vector_free(&profiles->entries);
     free(profiles);

@@ -23,7 +23,7 @@ static int remove_singly(struct s3 *s3, const char *const *objects, size_t count
     return r;
 }
 
-static void remove_put_escaped(FILE *out, const char *text)
+static void put_escaped(FILE *out, const char *text)
 {
     for (; *text; text++) {
         if (strchr("<>&\"'", *text))
@@ -44,9 +44,9 @@ static char *make_body(const struct s3 *s3, const char *const *objects, size_t c
                 out);
     for (size_t i = 0; i < count; i++) {
         (void)fputs("<Object><Key>", out);
-        remove_put_escaped(out, s3->place.prefix);
+        put_escaped(out, s3->place.prefix);
         (void)fputs(*s3->place.prefix ? "/" : "", out);
-        remove_put_escaped(out, objects[i]);
+        put_escaped(out, objects[i]);
         (void)fputs("</Key></Object>", out);
     }
     (void)fputs("</Delete>", out);
@@ -97,7 +97,7 @@ static int end_refusal(struct refusals *f)
     return 0;
 }
 
-static int remove_on_element(const char *path, const char *value, void *arg)
+static int on_element(const char *path, const char *value, void *arg)
 {
     struct refusals *f = arg;
     f->is_result |= strncmp(path, "DeleteResult", 12) == 0;
@@ -124,9 +124,8 @@ static int settle_refusals(struct s3 *s3, const char *const *objects, size_t cou
     struct refusals f = {.s3 = s3, .objects = objects, .count = count};
     _cleanup_free_ const char **again = xcalloc(count, sizeof *again);
     f.again = again;
-    int r = response->text.count
-                ? xml_read(response->text.at, response->text.count, remove_on_element, &f)
-                : -EPROTO;
+    int r = response->text.count ? xml_read(response->text.at, response->text.count, on_element, &f)
+                                 : -EPROTO;
     free(f.key);
     free(f.code);
     if (r < 0 || !f.is_result) {

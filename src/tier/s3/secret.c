@@ -30,7 +30,7 @@ bool s3_secret_is_plain(const char *text)
 }
 
 /* To the end or to `size` bytes. Number of bytes or -errno. */
-static ssize_t secret_read_all(int fd, char *to, size_t size)
+static ssize_t read_all(int fd, char *to, size_t size)
 {
     size_t len = 0;
     while (len < size) {
@@ -52,7 +52,7 @@ int s3_secret_read(const char *path, size_t max, char **ret_text, size_t *ret_le
         return -errno;
     /* One more byte than may be tells a file that is too long; a pipe has no length to ask for. */
     char *text = xmalloc(max + 1);
-    ssize_t len = secret_read_all(fd, text, max + 1);
+    ssize_t len = read_all(fd, text, max + 1);
     if (len < 0 || (size_t)len > max) {
         OPENSSL_cleanse(text, max + 1);
         free(text);

@@ -212,7 +212,7 @@ static bool is_repeated(const struct fields *fields, size_t i)
     return i > 0 && strcmp(fields->v[i - 1].name, fields->v[i].name) == 0;
 }
 
-static void sign_put_fields(FILE *out, const struct fields *fields)
+static void put_fields(FILE *out, const struct fields *fields)
 {
     for (size_t i = 0; i < fields->count; i++) {
         if (is_repeated(fields, i))
@@ -255,7 +255,7 @@ static char *canonical_request(const struct s3_sign_request *request, const stru
     (void)fprintf(out, "%s\n%s\n", request->method, path);
     put_query(out, request->query);
     (void)fputc('\n', out);
-    sign_put_fields(out, fields);
+    put_fields(out, fields);
     (void)fputc('\n', out);
     put_signed_names(out, fields);
     (void)fprintf(out, "\n%s", payload);
