@@ -58,7 +58,7 @@ static void print_command_names(void)
 }
 
 /* Prints text inside single quotes, where zsh gives brackets a meaning. */
-static void completion_print_text(const char *text)
+static void print_text(const char *text)
 {
     for (; *text; text++) {
         if (*text == '\'')
@@ -203,7 +203,7 @@ static void zsh_spelling(const struct flag *flag, const char *dashes, const char
     if (flag->argument)
         (void)printf("%c", glue);
     (void)printf("[");
-    completion_print_text(flag->help);
+    print_text(flag->help);
     (void)printf("]");
     if (flag->argument) {
         (void)printf(":%s:", flag->kind == FLAG_WORD ? "word" : flag->argument);
@@ -255,7 +255,7 @@ static void zsh_arguments(void)
 static void zsh_command(const struct command *command)
 {
     (void)printf("        '%s:", command->name);
-    completion_print_text(command->summary);
+    print_text(command->summary);
     (void)printf("'");
 }
 
@@ -272,7 +272,7 @@ static void zsh_options(void)
         if (!spec->help)
             continue;
         (void)printf("%s        '%s[", before, spec->name);
-        completion_print_text(spec->help);
+        print_text(spec->help);
         (void)printf("]%s%s", kind ? ":" : "", kind ? kind : "");
         for (size_t i = 0; spec->words && spec->words[i]; i++)
             (void)printf("%s%s%s", i ? " " : ":(", spec->words[i], spec->words[i + 1] ? "" : ")");
@@ -326,7 +326,7 @@ static void fish_flag(const struct flag *flag, void *arg)
     if (flag->argument)
         fish_action(flag_offers(flag), flag->argument);
     (void)printf(" -d '");
-    completion_print_text(flag->help);
+    print_text(flag->help);
     (void)printf("'\n");
 }
 
@@ -334,7 +334,7 @@ static void fish_completions(void)
 {
     for (const struct command *const *c = command_table; *c; c++) {
         (void)printf("complete -c cairn -n __cairn_is_command -a %s -d '", (*c)->name);
-        completion_print_text((*c)->summary);
+        print_text((*c)->summary);
         (void)printf("'\n");
         command_each_flag(*c, fish_flag, (void *)*c);
         for (unsigned i = 0, offers = command_offers(*c); i < SOURCES; i++) {
@@ -356,7 +356,7 @@ static const struct part fish_parts[] = {{"FSTYPE", print_fstype},
 /* --- the command ------------------------------------------------------------------------------ */
 
 /* The part whose name stands at `at`, a '@'; NULL: none does. */
-static const struct part *completion_part_at(const struct part *parts, const char *at)
+static const struct part *part_at(const struct part *parts, const char *at)
 {
     for (; parts->name; parts++) {
         size_t len = strlen(parts->name);
@@ -369,7 +369,7 @@ static const struct part *completion_part_at(const struct part *parts, const cha
 static void print_script(const char *script, const struct part *parts)
 {
     while (*script) {
-        const struct part *part = *script == '@' ? completion_part_at(parts, script) : NULL;
+        const struct part *part = *script == '@' ? part_at(parts, script) : NULL;
         if (part)
             part->print();
         else

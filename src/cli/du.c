@@ -41,9 +41,9 @@ static struct forms_text forms_text(const struct survey_form *forms)
     return t;
 }
 
-static void du_print_row(const char *logical, const char *unique, const char *stored,
-                         const char *staged, const char *encodings, const char *remote,
-                         const char *path)
+static void print_row(const char *logical, const char *unique, const char *stored,
+                      const char *staged, const char *encodings, const char *remote,
+                      const char *path)
 {
     text_print(stdout, "%12s %12s %12s %12s  %-26s  %-26s  %s", logical, unique, stored, staged,
                encodings, remote, path);
@@ -61,16 +61,16 @@ static int print_sum(const struct command *command, const char *path, const char
                      const cJSON *root, struct du_request *request, const struct survey_sum *sum)
 {
     if (!request->headed)
-        du_print_row("logical", "unique", "stored", "staged", "encoded", "in the remote", "path");
+        print_row("logical", "unique", "stored", "staged", "encoded", "in the remote", "path");
     request->headed = true;
-    du_print_row(human_bytes(sum->logical_bytes).text, human_bytes(sum->unique_bytes).text,
-                 human_bytes(sum->stored_bytes).text, human_bytes(sum->staged_bytes).text,
-                 forms_text(sum->forms).text, forms_text(sum->remote_forms).text, path);
+    print_row(human_bytes(sum->logical_bytes).text, human_bytes(sum->unique_bytes).text,
+              human_bytes(sum->stored_bytes).text, human_bytes(sum->staged_bytes).text,
+              forms_text(sum->forms).text, forms_text(sum->remote_forms).text, path);
     return request->why ? why_report(command, store, root, sum, NULL) : CLI_OK;
 }
 
-static int du_add_sum(const struct command *command, const char *path, const char *store,
-                      const cJSON *root, struct du_request *request, const struct survey_sum *sum)
+static int add_sum(const struct command *command, const char *path, const char *store,
+                   const cJSON *root, struct du_request *request, const struct survey_sum *sum)
 {
     cJSON *object = as_json(path, sum);
     (void)cJSON_AddItemToArray(request->all, object);
@@ -89,8 +89,8 @@ static int du_path(const struct command *command, const char *path, struct du_re
         return code;
     code = survey_walk(command, target.store, root, &sum);
     if (code == CLI_OK)
-        code = (request->all ? du_add_sum : print_sum)(command, path, target.store, root, request,
-                                                       &sum);
+        code =
+            (request->all ? add_sum : print_sum)(command, path, target.store, root, request, &sum);
     cJSON_Delete(root);
     target_done(&target);
     return code;

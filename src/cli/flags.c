@@ -126,7 +126,7 @@ static int word_index(const char *words, const char *text, unsigned *ret)
     return -EINVAL;
 }
 
-static int flags_parse_count(const char *text, uint64_t *ret)
+static int parse_count(const char *text, uint64_t *ret)
 {
     size_t len = strlen(text);
     if (len == 0 || len > DIGITS_MAX || strspn(text, "0123456789") != len)
@@ -182,7 +182,7 @@ static int take_argument(struct parsing *p, const struct flag *flag, const char 
         r = r == 0 && *(int64_t *)field < (int64_t)flag->min ? -EINVAL : r;
         break;
     case FLAG_COUNT:
-        r = flags_parse_count(text, field);
+        r = parse_count(text, field);
         r = r == 0 && *(uint64_t *)field < flag->min ? -EINVAL : r;
         break;
     case FLAG_RATE:

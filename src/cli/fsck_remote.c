@@ -19,7 +19,7 @@ struct remote_report {
 
 static volatile sig_atomic_t fsck_interrupted;
 
-static void fsck_on_interrupt(int signo)
+static void on_interrupt(int signo)
 {
     (void)signo;
     fsck_interrupted = 1;
@@ -192,7 +192,7 @@ static void begin_fsck_json(struct remote_report *report)
 int fsck_remote(const struct command *command, const struct fsck_request *request,
                 const char *source)
 {
-    struct sigaction action = {.sa_handler = fsck_on_interrupt, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
     struct remote_report report = {.source = source};
     struct remote_check_counts counts = {0};
     struct offline *offline = NULL;

@@ -68,7 +68,7 @@ static void add_help_text(cJSON *object, const char *name, const char *text)
         (void)cJSON_AddStringToObject(object, name, text);
 }
 
-static cJSON *help_add_object(cJSON *array)
+static cJSON *add_object(cJSON *array)
 {
     cJSON *object = cJSON_CreateObject();
     (void)cJSON_AddItemToArray(array, object);
@@ -78,7 +78,7 @@ static cJSON *help_add_object(cJSON *array)
 static void add_flag(cJSON *array, const struct flag *flag)
 {
     char letter[] = {flag->letter, '\0'};
-    cJSON *object = help_add_object(array);
+    cJSON *object = add_object(array);
     add_help_text(object, "letter", flag->letter ? letter : NULL);
     add_help_text(object, "name", flag->name);
     add_help_text(object, "argument", flag->argument);
@@ -88,7 +88,7 @@ static void add_flag(cJSON *array, const struct flag *flag)
 
 static void add_operand(cJSON *array, const struct operand *operand)
 {
-    cJSON *object = help_add_object(array);
+    cJSON *object = add_object(array);
     add_help_text(object, "name", operand->name);
     (void)cJSON_AddBoolToObject(object, "optional", operand->is_optional);
     (void)cJSON_AddBoolToObject(object, "repeated", operand->is_repeated);
@@ -113,7 +113,7 @@ static cJSON *command_json(const struct command *command)
             (void)cJSON_AddItemToArray(options, cJSON_CreateString(spec->name));
     cJSON *exits = cJSON_AddArrayToObject(object, "exit_status");
     for (const struct exit_status *status = command->exits; status->meaning; status++) {
-        cJSON *exit = help_add_object(exits);
+        cJSON *exit = add_object(exits);
         (void)cJSON_AddNumberToObject(exit, "code", status->code);
         add_help_text(exit, "meaning", status->meaning);
     }

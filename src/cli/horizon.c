@@ -27,7 +27,7 @@ struct progress {
     char *last_error;
 };
 
-static void horizon_on_interrupt(int signo)
+static void on_interrupt(int signo)
 {
     (void)signo;
     interrupted = 1;
@@ -35,8 +35,7 @@ static void horizon_on_interrupt(int signo)
 
 void horizon_catch_interrupts(void)
 {
-    struct sigaction action = {.sa_handler =
-                                   horizon_on_interrupt}; /* no SA_RESTART: a sleep is to end */
+    struct sigaction action = {.sa_handler = on_interrupt}; /* no SA_RESTART: a sleep is to end */
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);
 }

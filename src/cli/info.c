@@ -9,9 +9,9 @@
 #include "cli/survey.h"
 #include "daemon/control.h"
 
-static void info_print_row(const char *label, const char *fmt, ...) CAIRN_PRINTF(2, 3);
+static void print_row(const char *label, const char *fmt, ...) CAIRN_PRINTF(2, 3);
 
-static void info_print_row(const char *label, const char *fmt, ...)
+static void print_row(const char *label, const char *fmt, ...)
 {
     va_list ap;
     (void)printf("  %-18s", label);
@@ -27,7 +27,7 @@ static double ratio_of(uint64_t before, uint64_t after)
     return after > 0 ? (double)before / (double)after : 1;
 }
 
-static void info_add_sum(cJSON *info, const struct survey_sum *s)
+static void add_sum(cJSON *info, const struct survey_sum *s)
 {
     const struct {
         const char *name;
@@ -66,19 +66,19 @@ static void print_versions(const cJSON *root)
                        : newer ? "; it waits in the stage"
                                : "";
     if (version == 0)
-        info_print_row("versions", "none yet%s", draft ? ": the first is being written" : "");
+        print_row("versions", "none yet%s", draft ? ": the first is being written" : "");
     else
-        info_print_row("versions", "1 is kept, the newest, number %llu%s",
-                       (unsigned long long)version, more);
+        print_row("versions", "1 is kept, the newest, number %llu%s", (unsigned long long)version,
+                  more);
 }
 
-static void info_print_forms(const char *label, const struct survey_form *forms)
+static void print_forms(const char *label, const struct survey_form *forms)
 {
     for (unsigned i = 0; i < SURVEY_FORMS; i++)
         if (forms[i].raw > 0)
-            info_print_row(label, "%s: %s stored in %s (%.3f)", survey_encoding_name(i),
-                           human_bytes(forms[i].raw).text, human_bytes(forms[i].stored).text,
-                           survey_ratio(&forms[i]));
+            print_row(label, "%s: %s stored in %s (%.3f)", survey_encoding_name(i),
+                      human_bytes(forms[i].raw).text, human_bytes(forms[i].stored).text,
+                      survey_ratio(&forms[i]));
 }
 
 static void print_info(const char *path, const cJSON *root, const struct survey_sum *s)
@@ -87,30 +87,29 @@ static void print_info(const char *path, const cJSON *root, const struct survey_
     bool is_directory = type && strcmp(type, "directory") == 0;
     uint64_t links = json_count(root, "links");
     text_print(stdout, "%s", path);
-    info_print_row("what", "%s, %llu link%s, inode %llu", type ? type : "unknown",
-                   (unsigned long long)links, links == 1 ? "" : "s",
-                   (unsigned long long)json_count(root, "ino"));
+    print_row("what", "%s, %llu link%s, inode %llu", type ? type : "unknown",
+              (unsigned long long)links, links == 1 ? "" : "s",
+              (unsigned long long)json_count(root, "ino"));
     if (is_directory)
-        info_print_row("content", "%llu files in %llu directories, %s",
-                       (unsigned long long)s->files, (unsigned long long)s->directories,
-                       human_bytes(s->logical_bytes).text);
+        print_row("content", "%llu files in %llu directories, %s", (unsigned long long)s->files,
+                  (unsigned long long)s->directories, human_bytes(s->logical_bytes).text);
     else
-        info_print_row("content", "%s", human_bytes(s->logical_bytes).text);
+        print_row("content", "%s", human_bytes(s->logical_bytes).text);
     if (type && strcmp(type, "file") == 0)
         print_versions(root);
-    info_print_row("level", "%s", level ? level : "unknown");
-    info_print_row("  stage", "%s not on NVMe yet", human_bytes(s->staged_bytes).text);
-    info_print_row("  nvme", "%s", human_bytes(s->nvme_bytes).text);
-    info_print_row("  remote", "%s", human_bytes(s->remote_bytes).text);
-    info_print_row("chunks", "%llu, used %llu times", (unsigned long long)s->chunks,
-                   (unsigned long long)s->uses);
-    info_print_row("stored", "%s: deduplication %.2f x, compression %.2f x",
-                   human_bytes(s->stored_bytes).text, ratio_of(s->used_bytes, s->unique_bytes),
-                   ratio_of(s->unique_bytes, s->stored_bytes));
-    info_print_forms("  encoding", s->forms);
-    info_print_forms("  in the remote", s->remote_forms);
-    info_print_row("deleting it", "frees %s on NVMe, %s in the remote",
-                   human_bytes(s->freed_nvme_bytes).text, human_bytes(s->freed_remote_bytes).text);
+    print_row("level", "%s", level ? level : "unknown");
+    print_row("  stage", "%s not on NVMe yet", human_bytes(s->staged_bytes).text);
+    print_row("  nvme", "%s", human_bytes(s->nvme_bytes).text);
+    print_row("  remote", "%s", human_bytes(s->remote_bytes).text);
+    print_row("chunks", "%llu, used %llu times", (unsigned long long)s->chunks,
+              (unsigned long long)s->uses);
+    print_row("stored", "%s: deduplication %.2f x, compression %.2f x",
+              human_bytes(s->stored_bytes).text, ratio_of(s->used_bytes, s->unique_bytes),
+              ratio_of(s->unique_bytes, s->stored_bytes));
+    print_forms("  encoding", s->forms);
+    print_forms("  in the remote", s->remote_forms);
+    print_row("deleting it", "frees %s on NVMe, %s in the remote",
+              human_bytes(s->freed_nvme_bytes).text, human_bytes(s->freed_remote_bytes).text);
 }
 
 struct info_request {
@@ -131,7 +130,7 @@ static int execute_info(const struct command *command, int argc, char **argv)
         return code;
     code = survey_walk(command, target.store, root, &sum);
     if (code == CLI_OK && request.json) {
-        info_add_sum(root, &sum);
+        add_sum(root, &sum);
         json_print(root);
     } else if (code == CLI_OK) {
         print_info(*operands, root, &sum);

@@ -41,7 +41,7 @@ static int level_of(const char *word)
 
 /* Lines of a library have another form; they are warnings: a library prints only when something is
  * wrong. */
-static struct log_text log_parse_line(const char *line)
+static struct log_text parse_line(const char *line)
 {
     struct log_text t = {.level = LOG_LEVEL_WARN, .text = line};
     char day[11], clock[13], word[8];
@@ -58,7 +58,7 @@ static struct log_text log_parse_line(const char *line)
 static void show_line(const struct log_request *request, char *line)
 {
     text_hide_controls(line); /* a library, or an older version, may have written it */
-    struct log_text t = log_parse_line(line);
+    struct log_text t = parse_line(line);
     if (t.level > (int)request->level)
         return;
     if (!request->json) {
@@ -76,7 +76,7 @@ static void show_line(const struct log_request *request, char *line)
 
 static bool is_shown(const struct log_request *request, const char *line)
 {
-    return log_parse_line(line).level <= (int)request->level;
+    return parse_line(line).level <= (int)request->level;
 }
 
 /* Calls `fn` for the whole lines from here on; what has no end yet is read again later. */

@@ -32,7 +32,7 @@ struct listing {
 /* --- one line --------------------------------------------------------------------------------- */
 
 /* Replaces control characters on a terminal, which would act on them. */
-static void ls_print_name(const struct listing *l, const char *name)
+static void print_name(const struct listing *l, const char *name)
 {
     for (; *name; name++)
         (void)putchar(l->is_tty && iscntrl((unsigned char)*name) ? '?' : *name);
@@ -85,21 +85,21 @@ static void print_attrs(const struct ns_inode *inode, bool readable)
                  readable ? human_bytes(inode->attrs.size).text : size, when);
 }
 
-static const char *ls_type_word(uint32_t mode)
+static const char *type_word(uint32_t mode)
 {
     return S_ISDIR(mode) ? "directory" : S_ISLNK(mode) ? "link" : S_ISREG(mode) ? "file" : "other";
 }
 
 /* One entry; its path is that in the source. */
-static void ls_add_json(struct listing *l, const char *path, uint64_t ino,
-                        const struct ns_inode *inode)
+static void add_json(struct listing *l, const char *path, uint64_t ino,
+                     const struct ns_inode *inode)
 {
     _cleanup_free_ char *target = NULL;
     char mode[8];
     cJSON *entry = cJSON_CreateObject();
     (void)snprintf(mode, sizeof mode, "%04o", inode->attrs.mode & 07777);
     (void)cJSON_AddStringToObject(entry, "path", path);
-    (void)cJSON_AddStringToObject(entry, "type", ls_type_word(inode->attrs.mode));
+    (void)cJSON_AddStringToObject(entry, "type", type_word(inode->attrs.mode));
     (void)cJSON_AddStringToObject(entry, "mode", mode);
     control_add_u64(entry, "links", inode->nlink);
     control_add_u64(entry, "uid", inode->attrs.uid);
@@ -112,39 +112,39 @@ static void ls_add_json(struct listing *l, const char *path, uint64_t ino,
     (void)cJSON_AddItemToArray(l->entries, entry);
 }
 
-static void ls_print_line(struct listing *l, const char *name, const struct ns_inode *inode)
+static void print_line(struct listing *l, const char *name, const struct ns_inode *inode)
 {
     _cleanup_free_ char *target = NULL;
     if (l->is_long)
         print_attrs(inode, l->has_readable_sizes);
-    ls_print_name(l, name);
+    print_name(l, name);
     if (l->is_long && S_ISLNK(inode->attrs.mode) &&
         source_readlink(&l->source, inode->ino, &target) == 0) {
         (void)printf(" -> ");
-        ls_print_name(l, target);
+        print_name(l, target);
     }
     (void)putchar('\n');
 }
 
 /* --- directories ------------------------------------------------------------------------------ */
 
-static char *ls_path_below(const char *path, const char *name)
+static char *path_below(const char *path, const char *name)
 {
     bool slash = *path && path[strlen(path) - 1] == '/';
     return xasprintf("%s%s%s", path, slash ? "" : "/", name);
 }
 
-static void ls_list_entry(struct listing *l, const char *directory, const struct source_entry *e)
+static void list_entry(struct listing *l, const char *directory, const struct source_entry *e)
 {
     if (!l->entries) {
-        ls_print_line(l, e->name, &e->inode);
+        print_line(l, e->name, &e->inode);
         return;
     }
-    _cleanup_free_ char *path = ls_path_below(directory, e->name);
-    ls_add_json(l, path, e->ino, &e->inode);
+    _cleanup_free_ char *path = path_below(directory, e->name);
+    add_json(l, path, e->ino, &e->inode);
 }
 
-static void ls_list_directory(struct listing *l, const char *path, uint64_t ino, unsigned depth)
+static void list_directory(struct listing *l, const char *path, uint64_t ino, unsigned depth)
 {
     struct source_list list;
     int r = depth > DEPTH_MAX ? -ELOOP : source_list(&l->source, ino, &list);
@@ -155,22 +155,22 @@ static void ls_list_directory(struct listing *l, const char *path, uint64_t ino,
     }
     if (l->headed && !l->entries) {
         (void)printf("%s", l->began ? "\n" : "");
-        ls_print_name(l, path);
+        print_name(l, path);
         (void)printf(":\n");
     }
     l->began = true;
     for (size_t i = 0; i < list.count; i++)
-        ls_list_entry(l, path, &list.at[i]);
+        list_entry(l, path, &list.at[i]);
     for (size_t i = 0; l->is_recursive && i < list.count; i++) {
         if (!S_ISDIR(list.at[i].inode.attrs.mode))
             continue;
-        _cleanup_free_ char *below = ls_path_below(path, list.at[i].name);
-        ls_list_directory(l, below, list.at[i].ino, depth + 1);
+        _cleanup_free_ char *below = path_below(path, list.at[i].name);
+        list_directory(l, below, list.at[i].ino, depth + 1);
     }
     source_list_done(&list);
 }
 
-static void ls_give_remote(const char *address, void *arg)
+static void give_remote(const char *address, void *arg)
 {
     struct listing *l = arg;
     l->began = true;
@@ -180,36 +180,36 @@ static void ls_give_remote(const char *address, void *arg)
         (void)cJSON_AddItemToArray(l->entries, entry);
         return;
     }
-    ls_print_name(l, address);
+    print_name(l, address);
     (void)putchar('\n');
 }
 
 /* Lists the remotes below an address that is none itself, e.g. of a whole bucket. False: there are
  * none, or the operand names a path in a remote. */
-static bool ls_list_remotes(struct listing *l, const char *text)
+static bool list_remotes(struct listing *l, const char *text)
 {
     bool began = l->began;
     bool is_remote = strncmp(text, "s3://", 5) == 0 || strncmp(text, "dir:", 4) == 0;
     if (!is_remote || strchr(text + strcspn(text, ":") + 1, ':'))
         return false;
     l->began = false;
-    bool found = prefixes_find(text, &l->options, ls_give_remote, l) == 0 && l->began;
+    bool found = prefixes_find(text, &l->options, give_remote, l) == 0 && l->began;
     l->began = l->began || began;
     return found;
 }
 
-static int ls_list_operand(struct listing *l, const char *text)
+static int list_operand(struct listing *l, const char *text)
 {
     struct source_node node;
-    if (ls_list_remotes(l, text))
+    if (list_remotes(l, text))
         return CLI_OK;
     int code = source_open(l->command, &l->options, text, &l->source, &node);
     if (code == CLI_OK && S_ISDIR(node.inode.attrs.mode)) {
-        ls_list_directory(l, node.path, node.ino, 0);
+        list_directory(l, node.path, node.ino, 0);
     } else if (code == CLI_OK && l->entries) {
-        ls_add_json(l, node.path, node.ino, &node.inode);
+        add_json(l, node.path, node.ino, &node.inode);
     } else if (code == CLI_OK) {
-        ls_print_line(l, node.path, &node.inode);
+        print_line(l, node.path, &node.inode);
         l->began = true;
     }
     source_node_done(&node);
@@ -225,7 +225,7 @@ static int execute_ls(const struct command *command, int argc, char **argv)
     l.headed = code == CLI_OK && (l.is_recursive || source[1]);
     l.entries = l.is_json ? cJSON_CreateArray() : NULL;
     for (; code == CLI_OK && *source; source++) {
-        int one = ls_list_operand(&l, *source);
+        int one = list_operand(&l, *source);
         l.failed = l.failed || one == CLI_FAILED;
         code = one == CLI_FAILED ? CLI_OK : one;
     }

@@ -150,7 +150,7 @@ static char *read_fusermount_line(int fd)
 
 /* Returns its exit status, or -errno if it cannot be run. *ret_said is the first line of its
  * errors; caller frees. */
-static int mounts_execute_fusermount(bool lazy, const char *mountpoint, char **ret_said)
+static int execute_fusermount(bool lazy, const char *mountpoint, char **ret_said)
 {
     char program[] = "fusermount3", flags[] = "-uz", end_of_flags[] = "--";
     _cleanup_free_ char *path = xstrdup(mountpoint);
@@ -183,7 +183,7 @@ int mount_remove(const char *mountpoint, bool lazy)
     if (geteuid() == 0)
         return umount2(mountpoint, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) < 0 ? -errno : 0;
     _cleanup_free_ char *said = NULL;
-    int r = mounts_execute_fusermount(lazy, mountpoint, &said);
+    int r = execute_fusermount(lazy, mountpoint, &said);
     if (r <= 0)
         return r;
     /* The reason is only in its message. */

@@ -35,7 +35,7 @@ static void forget_seen(struct search *s)
     s->seen.count = 0;
 }
 
-static const struct groups *namespaces_groups_of(const struct search *s, unsigned id)
+static const struct groups *groups_of(const struct search *s, unsigned id)
 {
     static const struct groups none;
     for (size_t i = 0; i < s->seen.count; i++)
@@ -70,7 +70,7 @@ static char *path_on_filesystem(const struct groups *in, const char *mountpoint)
 
 static bool goes_with_it(const struct search *s, const struct mountinfo *copy)
 {
-    const struct groups *in = namespaces_groups_of(s, copy->parent);
+    const struct groups *in = groups_of(s, copy->parent);
     if (!s->shared || !s->place || (in->shared != s->shared && in->master != s->shared))
         return false;
     _cleanup_free_ char *place = path_on_filesystem(in, copy->mountpoint);
@@ -93,7 +93,7 @@ static bool is_namespace_copy(const struct mount_entry *of, const struct mountin
            strcmp(mount->type, CAIRN_FSTYPE) == 0 && strcmp(mount->source, of->store) == 0;
 }
 
-static bool namespaces_see_mount(const struct mountinfo *mount, void *arg)
+static bool see_mount(const struct mountinfo *mount, void *arg)
 {
     struct search *s = arg;
     if (!is_namespace_copy(s->mount, mount))
@@ -117,8 +117,7 @@ static void namespaces_look_at(struct search *s, const char *pid)
     forget_seen(s);
     s->pid = strtol(pid, NULL, 10);
     /* Twice: a mount may be listed before the one that it is in. */
-    if (mountinfo_read(path, note_groups, s) < 0 ||
-        mountinfo_read(path, namespaces_see_mount, s) < 0)
+    if (mountinfo_read(path, note_groups, s) < 0 || mountinfo_read(path, see_mount, s) < 0)
         return; /* it has ended, or is hidden from us */
 }
 
@@ -128,8 +127,8 @@ void copies_find(const struct mount_entry *mount, struct copy_list *ret)
     DIR *proc = opendir("/proc");
     *ret = (struct copy_list){0};
     if (mountinfo_read("/proc/self/mountinfo", note_groups, &s) == 0) {
-        s.shared = namespaces_groups_of(&s, mount->parent)->shared;
-        s.place = path_on_filesystem(namespaces_groups_of(&s, mount->parent), mount->mountpoint);
+        s.shared = groups_of(&s, mount->parent)->shared;
+        s.place = path_on_filesystem(groups_of(&s, mount->parent), mount->mountpoint);
     }
     for (struct dirent *e; proc && (e = readdir(proc));)
         if (isdigit((unsigned char)e->d_name[0]))

@@ -102,8 +102,8 @@ static double encoding_seconds(const cJSON *before, const cJSON *now, const char
     return fmax(0, seconds);
 }
 
-static double stats_value_of(const struct column *c, const cJSON *before, const cJSON *now,
-                             double seconds)
+static double value_of(const struct column *c, const cJSON *before, const cJSON *now,
+                       double seconds)
 {
     const cJSON *group = json_part(now, c->group);
     uint64_t count = json_count(group, c->field),
@@ -186,13 +186,13 @@ static struct human human_value(const struct column *c, double value)
     }
 }
 
-static void stats_print_line(const cJSON *before, const cJSON *now, double seconds)
+static void print_line(const cJSON *before, const cJSON *now, double seconds)
 {
     for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
         const struct column *c = &columns[i];
         if (is_column_shown(c, now))
             (void)printf("%s%*s", i ? "  " : "", column_width(c),
-                         human_value(c, stats_value_of(c, before, now, seconds)).text);
+                         human_value(c, value_of(c, before, now, seconds)).text);
     }
     (void)printf("\n");
     (void)fflush(stdout);
@@ -221,7 +221,7 @@ static void print_json_line(const cJSON *before, const cJSON *now, int64_t time_
         if (columns[i].json)
             (void)cJSON_AddNumberToObject(
                 line, columns[i].json,
-                round(stats_value_of(&columns[i], before, now, seconds) * 1000) / 1000);
+                round(value_of(&columns[i], before, now, seconds) * 1000) / 1000);
     add_stats_part(line, "lane_clients", json_part(json_part(now, "lanes"), "clients"));
     add_stats_part(line, "nvme_reduction", json_part(json_part(now, "nvme"), "reduction"));
     add_stats_part(line, "remote_reduction", json_part(json_part(now, "remote"), "reduction"));
@@ -262,7 +262,7 @@ static int stats_repeat(const struct command *command, const struct stats_reques
         if (request->json)
             print_json_line(before, now, clock_realtime_ns(), seconds);
         else
-            stats_print_line(before, now, seconds);
+            print_line(before, now, seconds);
         sampled = at;
         cJSON_Delete(before);
         before = now;

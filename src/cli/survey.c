@@ -68,7 +68,7 @@ static void push_ino(struct walk *w, char kind, uint64_t ino)
     push_item(w, item);
 }
 
-static struct linked *survey_linked_of(struct walk *w, uint64_t ino)
+static struct linked *linked_of(struct walk *w, uint64_t ino)
 {
     struct linked *linked;
     HASH_FIND(hh, w->linked, &ino, sizeof ino, linked);
@@ -82,7 +82,7 @@ static struct linked *survey_linked_of(struct walk *w, uint64_t ino)
 
 static bool is_first_sight(struct walk *w, uint64_t ino, uint64_t links, bool has_content)
 {
-    struct linked *linked = survey_linked_of(w, ino);
+    struct linked *linked = linked_of(w, ino);
     linked->links = links;
     linked->has_content = has_content;
     return linked->seen++ == 0;
@@ -163,7 +163,7 @@ static void add_form(struct survey_form *forms, unsigned encoding, uint32_t raw,
     form->stored += stored;
 }
 
-static void survey_add_freed(struct survey_sum *sum, const struct part *part)
+static void add_freed(struct survey_sum *sum, const struct part *part)
 {
     sum->freed_nvme_bytes += part->where & 1 ? part->stored : 0;
     sum->freed_remote_bytes += part->remote_stored;
@@ -187,7 +187,7 @@ static void add_unique(struct survey_sum *sum, const struct part *part)
         add_to_sample(&sum->bases, part->bases[i], part->remote_encoding, part->raw);
 }
 
-static bool survey_is_name(const char *name)
+static bool is_name(const char *name)
 {
     return strspn(name, "0123456789abcdef") == 32;
 }
@@ -199,7 +199,7 @@ static bool parse_survey_remote(const char *text, struct part *ret)
     if (sscanf(text, ":%" SCNu32 ":%u%n", &ret->remote_stored, &ret->remote_encoding, &len) != 2)
         return false;
     for (text += len; *text; text += 33) {
-        if (ret->base_count == CHUNK_REFS_MAX || *text != ':' || !survey_is_name(text + 1))
+        if (ret->base_count == CHUNK_REFS_MAX || *text != ':' || !is_name(text + 1))
             return false;
         memcpy(ret->bases[ret->base_count++], text + 1, 32);
     }
@@ -235,7 +235,7 @@ static void see_chunk(struct walk *w, const struct part *part)
     if (part->refs <= part->uses) { /* no other file refers to it */
         add_unique(&w->sum, part);
         if (goes)
-            survey_add_freed(&w->sum, part);
+            add_freed(&w->sum, part);
         return;
     }
     HASH_FIND(hh, w->shared, part->name, 32, shared);

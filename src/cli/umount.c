@@ -41,7 +41,7 @@ static const char *removal_trouble(int r)
 }
 
 /* The kernel gives the numbers of a mount that is gone to the next one. */
-static bool umount_is_same(const struct mount_entry *a, const struct mount_entry *b)
+static bool is_same(const struct mount_entry *a, const struct mount_entry *b)
 {
     return a->id == b->id && a->device == b->device && strcmp(a->mountpoint, b->mountpoint) == 0 &&
            strcmp(a->store, b->store) == 0;
@@ -55,7 +55,7 @@ static bool is_gone(const struct mount_entry *mount)
     if (mounts_read("/proc/self/mountinfo", &now) < 0)
         return false;
     for (size_t i = 0; i < now.count; i++)
-        found |= umount_is_same(&now.at[i], mount);
+        found |= is_same(&now.at[i], mount);
     mounts_done(&now);
     return !found;
 }
@@ -73,7 +73,7 @@ static int remove_dead(const struct mount_entry *mount)
 
 /* --- what the tiers have ---------------------------------------------------------------------- */
 
-static bool umount_is_last_stage(const struct umount_request *request, const char *stage)
+static bool is_last_stage(const struct umount_request *request, const char *stage)
 {
     return stage && (!request->stage || strcmp(stage, request->stage) == 0);
 }
@@ -88,7 +88,7 @@ static int verify_nvme(const struct mount_entry *mount, const struct umount_requ
                  "%s is unmounted, but cannot tell whether all data is on NVMe: cannot read store "
                  "%s: %s",
                  mount->mountpoint, mount->store, strerror(-r));
-    else if (umount_is_last_stage(request, stage))
+    else if (is_last_stage(request, stage))
         complain("umount",
                  "%s is unmounted, but its daemon had died before all data was on NVMe; mount "
                  "store %s again to recover it from the stage (%s)",

@@ -31,7 +31,7 @@ struct seen {
     double pause;
 };
 
-static void upgrade_copy_text(char *to, size_t capacity, const cJSON *text)
+static void copy_text(char *to, size_t capacity, const cJSON *text)
 {
     (void)snprintf(to, capacity, "%s", cJSON_IsString(text) ? text->valuestring : "");
 }
@@ -48,9 +48,8 @@ static int upgrade_look(const struct upgrade *u, struct seen *ret)
     const cJSON *successor = cJSON_GetObjectItem(cJSON_GetObjectItem(reply, "mount"), "successor");
     const cJSON *pause = cJSON_GetObjectItem(successor, "pause_seconds");
     *ret = (struct seen){.pause = cJSON_IsNumber(pause) ? pause->valuedouble : 0};
-    upgrade_copy_text(ret->version, sizeof ret->version, cJSON_GetObjectItem(reply, "version"));
-    upgrade_copy_text(ret->error, sizeof ret->error,
-                      cJSON_GetObjectItem(successor, "upgrade_error"));
+    copy_text(ret->version, sizeof ret->version, cJSON_GetObjectItem(reply, "version"));
+    copy_text(ret->error, sizeof ret->error, cJSON_GetObjectItem(successor, "upgrade_error"));
     ret->upgrading = cJSON_IsTrue(cJSON_GetObjectItem(successor, "upgrading"));
     bool known = control_get_u64(successor, "upgrade_tries", &ret->tries) &&
                  control_get_u64(successor, "upgrades_given_up", &ret->given_up);

@@ -435,7 +435,7 @@ int control_start(const char *store, cJSON *(*handle)(const cJSON *request, void
     return 0;
 }
 
-static void control_close_fd(int fd)
+static void close_fd(int fd)
 {
     if (fd >= 0)
         (void)close(fd);
@@ -454,10 +454,10 @@ void control_stop(struct control *control)
             close_connection(control->locked.places[i]);
     if (control->listen_fd >= 0)
         (void)unlinkat(control->directory_fd, "control", 0);
-    control_close_fd(control->listen_fd);
-    control_close_fd(control->stop_fd);
-    control_close_fd(control->epoll_fd);
-    control_close_fd(control->directory_fd);
+    close_fd(control->listen_fd);
+    close_fd(control->stop_fd);
+    close_fd(control->epoll_fd);
+    close_fd(control->directory_fd);
     mutex_done(&control->locked.lock);
     free(control);
 }
@@ -477,7 +477,7 @@ static int connect_until(int fd, int directory_fd, int64_t deadline)
 }
 
 /* *ret_fd: connected, and on failure -1. */
-static int control_connect_to(const char *store, int64_t deadline, int *ret_fd)
+static int connect_to(const char *store, int64_t deadline, int *ret_fd)
 {
     *ret_fd = -1;
     _cleanup_close_ int directory_fd = open(store, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -495,7 +495,7 @@ static int control_connect_to(const char *store, int64_t deadline, int *ret_fd)
 bool control_listens(const char *store)
 {
     _cleanup_close_ int fd = -1;
-    int r = control_connect_to(store, 0, &fd);
+    int r = connect_to(store, 0, &fd);
     return r == 0 || r == -ETIMEDOUT; /* so many wait to be heard */
 }
 
@@ -503,7 +503,7 @@ int control_request(const char *store, const cJSON *request, int timeout_ms, cJS
 {
     int64_t deadline = deadline_in(timeout_ms);
     _cleanup_close_ int fd = -1;
-    int r = control_connect_to(store, deadline, &fd);
+    int r = connect_to(store, deadline, &fd);
     if (r < 0)
         return r;
     r = send_object(fd, request, -1, deadline);

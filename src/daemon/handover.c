@@ -107,15 +107,15 @@ static bool get_handover_text(const cJSON *object, const char *name, char **ret)
     return text != NULL;
 }
 
-static bool handover_copy_text(const cJSON *object, const char *name, char *to, size_t capacity)
+static bool copy_text(const cJSON *object, const char *name, char *to, size_t capacity)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
     (void)snprintf(to, capacity, "%s", text ? text : "");
     return text != NULL;
 }
 
-static bool handover_get_bytes(const cJSON *object, const char *name, uint8_t *to, size_t max,
-                               size_t *ret_len)
+static bool get_bytes(const cJSON *object, const char *name, uint8_t *to, size_t max,
+                      size_t *ret_len)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
     size_t len = text ? strlen(text) : 0;
@@ -130,8 +130,8 @@ static bool get_passport(const cJSON *state, struct front_passport *ret)
     const cJSON *object = cJSON_GetObjectItemCaseSensitive(state, "passport");
     size_t init_len, answer_len;
     uint64_t mmap_shared;
-    if (!handover_get_bytes(object, "init", ret->init, sizeof ret->init, &init_len) ||
-        !handover_get_bytes(object, "answer", ret->answer, sizeof ret->answer, &answer_len) ||
+    if (!get_bytes(object, "init", ret->init, sizeof ret->init, &init_len) ||
+        !get_bytes(object, "answer", ret->answer, sizeof ret->answer, &answer_len) ||
         answer_len != sizeof ret->answer || !control_get_u64(object, "device", &ret->device) ||
         !control_get_u64(object, "mmap_shared", &mmap_shared))
         return false;
@@ -159,8 +159,8 @@ static bool get_holder_link(const cJSON *state, struct holder_link *ret)
         !control_get_u64(state, "died_at", &died_at) ||
         !control_get_u64(state, "upgrades", &upgrades) ||
         !control_get_u64(state, "upgrade_tries", &tries) ||
-        !handover_copy_text(state, "last_death", ret->last_death, sizeof ret->last_death) ||
-        !handover_copy_text(state, "version", ret->version_before, sizeof ret->version_before))
+        !copy_text(state, "last_death", ret->last_death, sizeof ret->last_death) ||
+        !copy_text(state, "version", ret->version_before, sizeof ret->version_before))
         return false;
     ret->deaths = (unsigned)deaths;
     ret->view_deaths =

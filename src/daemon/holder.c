@@ -80,7 +80,7 @@ static void end_trial(struct holder *h)
     h->hello_by = 0;
 }
 
-static void holder_close_fd(int *fd)
+static void close_fd(int *fd)
 {
     if (*fd >= 0)
         (void)close(*fd);
@@ -99,8 +99,8 @@ static void holder_acknowledge(struct holder *h)
 static void holder_take_mount(struct holder *h, const struct front_passport *passport,
                               const int fds[2])
 {
-    holder_close_fd(&h->holder_link.adopted.fd);
-    holder_close_fd(&h->holder_link.lock_fd);
+    close_fd(&h->holder_link.adopted.fd);
+    close_fd(&h->holder_link.lock_fd);
     h->holder_link.adopted.passport = *passport;
     h->holder_link.adopted.fd = fds[0];
     h->holder_link.lock_fd = fds[1];
@@ -133,7 +133,7 @@ static void holder_receive(struct holder *h)
     ssize_t n = recvmsg(h->link_fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (n <= 0) {
         if (n == 0 || (errno != EAGAIN && errno != EINTR))
-            holder_close_fd(
+            close_fd(
                 &h->link_fd); /* the daemon's end comes as SIGCHLD, or is this end of the link */
         return;
     }
@@ -232,9 +232,9 @@ static int start_child(struct holder *h)
     }
     int r = h->child < 0 ? -errno : 0;
     (void)close(link[1]);
-    holder_close_fd(&h->link_fd);
+    close_fd(&h->link_fd);
     h->link_fd = link[0];
-    holder_close_fd(&h->ready_fd);
+    close_fd(&h->ready_fd);
     h->is_foreign = h->is_end_reported = false;
     h->served_at = 0;
     h->hello_by = h->is_trial ? clock_monotonic_ns() + HELLO_NS : 0;
@@ -494,10 +494,10 @@ static void holder_prepare(struct holder *h)
 static int holder_hold(struct holder *h)
 {
     int code = holder_watch(h);
-    holder_close_fd(&h->holder_link.adopted.fd);
-    holder_close_fd(&h->holder_link.lock_fd);
-    holder_close_fd(&h->link_fd);
-    holder_close_fd(&h->signal_fd);
+    close_fd(&h->holder_link.adopted.fd);
+    close_fd(&h->holder_link.lock_fd);
+    close_fd(&h->link_fd);
+    close_fd(&h->signal_fd);
     return code;
 }
 

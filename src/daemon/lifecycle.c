@@ -102,7 +102,7 @@ static void harden_process(void)
 }
 
 /* In the foreground lines go to standard error too: a terminal, or a journal. */
-static int lifecycle_open_log(struct mount_process *p, struct service_error *error)
+static int open_log(struct mount_process *p, struct service_error *error)
 {
     const struct mount_options *o = p->options;
     p->log_path = options_log_path(o, p->directory.path);
@@ -176,7 +176,7 @@ static void report_stop_progress(uint64_t bytes_left, bool remote, void *arg)
     p->bytes_left = bytes_left;
 }
 
-static bool lifecycle_is_cancelled(void *arg)
+static bool is_cancelled(void *arg)
 {
     (void)arg;
     return atomic_load(&stop_signals) > 0;
@@ -276,7 +276,7 @@ static int lifecycle_start(struct mount_process *p, const char *store, struct se
     struct service_plan plan = {.mountpoint = p->mountpoint,
                                 .options = p->options,
                                 .progress = report_progress,
-                                .cancelled = lifecycle_is_cancelled,
+                                .cancelled = is_cancelled,
                                 .ending = report_stop_progress,
                                 .holder_ended = replace_holder,
                                 .progress_arg = p,
@@ -287,11 +287,11 @@ static int lifecycle_start(struct mount_process *p, const char *store, struct se
         store_directory_adopt(store, p->holder_link->lock_fd, &p->directory);
     } else {
         struct store_waiter waiter = {
-            .report = report_progress, .cancelled = lifecycle_is_cancelled, .arg = p};
+            .report = report_progress, .cancelled = is_cancelled, .arg = p};
         r = store_directory_take(store, &waiter, &p->directory, error);
     }
     if (r == 0)
-        r = lifecycle_open_log(p, error);
+        r = open_log(p, error);
     plan.store = p->directory.path;
     if (r == 0)
         r = service_start(&plan, &p->service, error);
@@ -322,7 +322,7 @@ static void add_log_warnings(const struct mount_process *p, FILE *out)
 }
 
 /* The memory formula, as the service tells it. */
-static void lifecycle_add_summary(const struct mount_process *p, FILE *out)
+static void add_summary(const struct mount_process *p, FILE *out)
 {
     cJSON *request = cJSON_CreateObject();
     (void)cJSON_AddStringToObject(request, "verb", "status");
@@ -361,7 +361,7 @@ static void report_usable(struct mount_process *p)
         (void)fprintf(out, "cairn mount: interrupted; unmounting, nothing is lost\n");
     add_log_warnings(p, out);
     if (!interrupted)
-        lifecycle_add_summary(p, out);
+        add_summary(p, out);
     (void)fclose(out);
     lifecycle_report(p, interrupted ? MOUNT_INTERRUPTED : MOUNT_OK, text, len);
     if (!interrupted)
@@ -387,7 +387,7 @@ static void report_failed(struct mount_process *p, const struct service_error *e
 }
 
 /* Detaches from the user's terminal and working directory. */
-static void lifecycle_leave_terminal(void)
+static void leave_terminal(void)
 {
     log_take_stderr();
     _cleanup_close_ int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -403,7 +403,7 @@ static void lifecycle_leave_terminal(void)
 }
 
 /* An orderly end leaves none. Without one the exit status must not be that of success. */
-static bool lifecycle_left_stage(const struct mount_process *p)
+static bool left_stage(const struct mount_process *p)
 {
     _cleanup_free_ char *stage = NULL;
     /* A store that was moved meanwhile is not found, and says nothing. */
@@ -426,7 +426,7 @@ static int lifecycle_serve(struct mount_process *p)
     control_stop(p->control);
     atomic_store(&stop_target, NULL);
     service_free(p->service);
-    return r < 0 || lifecycle_left_stage(p) ? MOUNT_FAILED : MOUNT_OK;
+    return r < 0 || left_stage(p) ? MOUNT_FAILED : MOUNT_OK;
 }
 
 int lifecycle_main(const char *store, const char *mountpoint, const struct mount_options *options,
@@ -448,7 +448,7 @@ int lifecycle_main(const char *store, const char *mountpoint, const struct mount
     if (started) {
         report_usable(&p);
         if (!options->foreground)
-            lifecycle_leave_terminal();
+            leave_terminal();
         exit_code = lifecycle_serve(&p);
     } else {
         exit_code = code_of_failure(&error);

@@ -13,7 +13,7 @@
 #define SEND_TIMEOUT_S 5
 
 /* A path, or a name in the abstract namespace: '@' stands for its leading zero. */
-static int notify_connect_to(const char *address)
+static int connect_to(const char *address)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     struct timeval timeout = {.tv_sec = SEND_TIMEOUT_S};
@@ -34,7 +34,7 @@ static int notify_connect_to(const char *address)
 int notify_connect(void)
 {
     const char *address = getenv("NOTIFY_SOCKET");
-    int fd = address ? notify_connect_to(address) : -1;
+    int fd = address ? connect_to(address) : -1;
     if (address && fd < 0)
         log_warn("cannot notify the service manager at %s: %s", address, strerror(-fd));
     return fd < 0 ? -1 : fd;

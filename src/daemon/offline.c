@@ -54,7 +54,7 @@ static int offline_make_directory(struct offline *o, char **ret_text)
     return r;
 }
 
-static int offline_remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
 {
     (void)st;
     (void)type;
@@ -157,7 +157,7 @@ void offline_close(struct offline *o)
         return;
     reader_close(o->store);
     if (o->directory)
-        (void)nftw(o->directory, offline_remove_one, 16, FTW_DEPTH | FTW_PHYS);
+        (void)nftw(o->directory, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     if (o->lock_fd >= 0)
         (void)close(o->lock_fd);
     remote_address_done(&o->address);

@@ -194,7 +194,7 @@ static const char *const ignored_names[] = {
 
 /* A decimal number, with a fraction or without, at the start of `text`; false where
  * there is none. */
-static bool options_parse_number(const char *text, double *ret, const char **ret_rest)
+static bool parse_number(const char *text, double *ret, const char **ret_rest)
 {
     size_t digits = strspn(text, "0123456789");
     size_t len = digits;
@@ -216,7 +216,7 @@ int parse_size(const char *text, uint64_t *ret_bytes)
     size_t digits = strspn(text, "0123456789");
     const char *rest;
     double number;
-    if (!options_parse_number(text, &number, &rest))
+    if (!parse_number(text, &number, &rest))
         return -EINVAL;
     unsigned shift = 0;
     const char *letter = *rest ? strchr(letters, toupper((unsigned char)*rest)) : NULL;
@@ -244,7 +244,7 @@ int parse_duration(const char *text, int64_t *ret_ns)
     } units[] = {{"", 1}, {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
     const char *rest;
     double number;
-    if (!options_parse_number(text, &number, &rest))
+    if (!parse_number(text, &number, &rest))
         return -EINVAL;
     for (size_t i = 0; i < ARRAY_LEN(units); i++) {
         if (strcmp(rest, units[i].name) != 0)
@@ -347,7 +347,7 @@ static char *limit_text(enum option_kind kind, uint64_t limit)
     return xasprintf("%llu%c", (unsigned long long)limit, letters[i]);
 }
 
-static int options_parse_count(const char *text, uint64_t *ret)
+static int parse_count(const char *text, uint64_t *ret)
 {
     size_t len = strlen(text);
     if (len == 0 || len > 9 || strspn(text, "0123456789") != len)
@@ -366,7 +366,7 @@ static int parse_amount(const struct option_spec *spec, const char *value, uint6
         *ret = (uint64_t)ns;
         return r;
     case OPTION_COUNT:
-        return options_parse_count(value, ret);
+        return parse_count(value, ret);
     default:
         return parse_size(value, ret);
     }

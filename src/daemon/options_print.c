@@ -4,7 +4,7 @@
 
 #include "daemon/options.h"
 
-static void options_print_text(FILE *out, const char *text)
+static void print_text(FILE *out, const char *text)
 {
     for (; *text; text++) {
         if (*text == ',' || *text == '\\')
@@ -38,7 +38,7 @@ static void print_one(FILE *out, const struct option_spec *spec, const void *fie
         if (!text || (usual_text && strcmp(text, usual_text) == 0))
             return;
         (void)fprintf(out, ",%s=", spec->name);
-        options_print_text(out, text);
+        print_text(out, text);
     } else if (memcmp(field, usual, sizeof(uint64_t)) != 0) {
         uint64_t amount;
         memcpy(&amount, field, sizeof amount);

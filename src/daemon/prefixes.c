@@ -102,7 +102,7 @@ static int search_level(struct prefix_search *search, const char *directory, uns
 
 /* Opens a directory that has answered: no call of this process may hang in a filesystem, for no
  * signal ends it there. Returns 1 where the directory is a remote. */
-static int prefixes_open_root(struct prefix_search *search, const char *path)
+static int open_root(struct prefix_search *search, const char *path)
 {
     uint64_t len;
     int r = search->tier->ops->stat(search->tier, MARKER, &len);
@@ -123,7 +123,7 @@ int prefixes_find(const char *source, const struct mount_options *options,
     if (r == 0)
         r = remote_tier_open(&address, options, true, NULL, &search.tier, &text);
     if (r == 0 && address.kind == REMOTE_KIND_DIR)
-        r = prefixes_open_root(&search, address.path);
+        r = open_root(&search, address.path);
     if (r == 0)
         r = search_level(&search, "", 0);
     if (search.tier)

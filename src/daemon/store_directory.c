@@ -116,7 +116,7 @@ static bool is_empty_directory(int parent_fd, const char *name)
     return empty;
 }
 
-static bool store_directory_is_one_of(const char *name, const char *const *names)
+static bool is_one_of(const char *name, const char *const *names)
 {
     while (*names && strcmp(name, *names) != 0)
         names++;
@@ -132,8 +132,8 @@ static bool is_leftover(int parent_fd, const char *name)
                                         "control", "control.new", "superblock.new", NULL};
     static const char *const directories[] = {"lost+found", "packs", "journal",
                                               "room",       "view",  NULL};
-    return store_directory_is_one_of(name, files) ||
-           (store_directory_is_one_of(name, directories) && is_empty_directory(parent_fd, name));
+    return is_one_of(name, files) ||
+           (is_one_of(name, directories) && is_empty_directory(parent_fd, name));
 }
 
 /* 0: a store, or fresh. -ENOTEMPTY: neither, because of *ret_found. */

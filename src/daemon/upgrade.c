@@ -145,8 +145,8 @@ int upgrade_execute(const char *binary, const char *how, const struct handover_s
 }
 
 /* A descriptor that is put in its own place is not closed by the exec. */
-static int upgrade_pass_on(posix_spawn_file_actions_t *actions,
-                           const struct holder_link *holder_link, int state_fd)
+static int pass_on(posix_spawn_file_actions_t *actions, const struct holder_link *holder_link,
+                   int state_fd)
 {
     const int fds[] = {holder_link->adopted.fd, holder_link->lock_fd, holder_link->link_fd,
                        state_fd};
@@ -173,7 +173,7 @@ int upgrade_spawn(const char *binary, const char *how, const struct handover_sou
     (void)snprintf(number, sizeof number, "%d", state_fd);
     (void)sigemptyset(&none);
     check(posix_spawn_file_actions_init(&actions) == 0 && posix_spawnattr_init(&attributes) == 0);
-    r = upgrade_pass_on(&actions, from->holder_link, state_fd);
+    r = pass_on(&actions, from->holder_link, state_fd);
     if (r == 0)
         r = posix_spawnattr_setsigmask(&attributes, &none);
     if (r == 0)

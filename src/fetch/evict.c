@@ -21,7 +21,7 @@
 
 /* --- which packs may go ----------------------------------------------------------------------- */
 
-static bool evict_is_published(struct store *store, const struct chunk_name *name)
+static bool is_published(struct store *store, const struct chunk_name *name)
 {
     struct chunk_entry remote_chunk;
     bool published;
@@ -56,8 +56,8 @@ static int judge_chunk(const struct chunk_entry *entry, void *arg)
     int r = lives_in(j->store, &entry->name, j->pack, &is_base);
     if (r <= 0)
         return r;
-    bool may_go = !is_base && evict_is_published(j->store, &entry->name) &&
-                  !pinned_has(j->pinned, &entry->name);
+    bool may_go =
+        !is_base && is_published(j->store, &entry->name) && !pinned_has(j->pinned, &entry->name);
     return may_go ? 0 : -EBUSY;
 }
 
@@ -102,7 +102,7 @@ static bool is_before(const struct candidate *a, const struct candidate *b)
 }
 
 /* Keeps those that were used least recently, in order. */
-static int evict_add_candidate(const struct view_pack *pack, void *arg)
+static int add_candidate(const struct view_pack *pack, void *arg)
 {
     struct candidates *all = arg;
     struct candidate c = {pack->pack, pack->length, packs_used_at(all->store, pack->pack)};
@@ -136,7 +136,7 @@ static size_t choose_packs(struct store *store, uint64_t bytes, uint64_t *ids, s
     while (all->goes_on && freed < bytes && count < max) {
         all->goes_on = false;
         all->count = 0;
-        if (view_packs(store->view, evict_add_candidate, all) < 0)
+        if (view_packs(store->view, add_candidate, all) < 0)
             break;
         for (size_t i = 0; i < all->count && freed < bytes && count < max; i++) {
             if (!mark_if_clean(store, &pinned, all->list[i].pack))
@@ -167,7 +167,7 @@ struct moving_out {
     bool move;
 };
 
-static int evict_compare_names(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     return memcmp(a, b, sizeof(struct chunk_name));
 }
@@ -175,7 +175,7 @@ static int evict_compare_names(const void *a, const void *b)
 static bool is_asked_to_evict(const struct evict_request *request, const struct chunk_name *name)
 {
     return request->count &&
-           bsearch(name, request->names, request->count, sizeof *name, evict_compare_names);
+           bsearch(name, request->names, request->count, sizeof *name, compare_names);
 }
 
 /* First round: what would go and what must stay; second: what must stay moves. */
@@ -189,7 +189,7 @@ static int sort_out(const struct chunk_entry *entry, void *arg)
         return r;
     bool asked = is_asked_to_evict(out->request, &entry->name),
          pinned = pinned_has(out->pinned, &entry->name);
-    bool published = evict_is_published(store, &entry->name);
+    bool published = is_published(store, &entry->name);
     if (asked && published && !pinned && !is_base) {
         out->goes += entry->stored_len;
         return 0;
@@ -318,7 +318,7 @@ static void end_requested(struct store *store, bool dropped)
 int evict_now(struct store *store, struct evict_request *request)
 {
     if (request->count > 1)
-        qsort(request->names, request->count, sizeof *request->names, evict_compare_names);
+        qsort(request->names, request->count, sizeof *request->names, compare_names);
     mutex_lock(&store->fetch->evict.lock);
     while (store->fetch->evict.request && !store->fetch->evict.stopping)
         (void)mutex_wait(&store->fetch->evict.lock, &store->fetch->evict.changed, -1);

@@ -111,7 +111,7 @@ struct listing {
     uint64_t end; /* of the last part seen */
 };
 
-static int prefetch_list_chunk(const struct view_extent *part, void *arg)
+static int list_chunk(const struct view_extent *part, void *arg)
 {
     struct listing *l = arg;
     const struct extent *e = &part->extent;
@@ -160,7 +160,7 @@ static void plan_span_locked(struct pull *pull, struct pull_stream *s)
     s->planning = true;
     mutex_unlock(&pull->locked.lock);
     l.list = xcalloc(SPAN_CHUNKS, sizeof *l.list);
-    int r = view_extents(pull->store->view, ino, 0, from, SPAN, prefetch_list_chunk, &l);
+    int r = view_extents(pull->store->view, ino, 0, from, SPAN, list_chunk, &l);
     bool at_end = r < 0 || (l.end < from + SPAN && l.count < SPAN_CHUNKS);
     if (r < 0)
         l.count = 0;

@@ -57,7 +57,7 @@ bool promote_decoded(struct store *store, const struct chunk_entry *entry, const
     return promote_chunk(store, &local, stored, until);
 }
 
-static bool promote_is_due(struct store *store)
+static bool is_due(struct store *store)
 {
     uint64_t bytes = room_promoted(store);
     if (bytes == 0)
@@ -73,7 +73,7 @@ bool promote_round(struct store *store, bool now)
     (void)now;
     uint64_t seq;
     int64_t happened;
-    if (!promote_is_due(store))
+    if (!is_due(store))
         return false;
     if (history_oldest(store, &seq, &happened) &&
         clock_monotonic_ns() - happened < store->options.writeback_delay_ns + PATIENCE_NS &&

@@ -22,8 +22,8 @@ void pull_note_read_locked(struct pull *pull, struct pull_chunk *chunk, uint64_t
     }
 }
 
-static void pull_read_copy_out(struct pull *pull, struct pull_chunk *chunk, uint64_t offset,
-                               void *buf, size_t length, int *ret)
+static void copy_out(struct pull *pull, struct pull_chunk *chunk, uint64_t offset, void *buf,
+                     size_t length, int *ret)
 {
     bool fits = offset + length <= chunk->len;
     if (fits)
@@ -44,7 +44,7 @@ bool pull_read_ready(struct pull *pull, const struct chunk_name *name, uint64_t 
         chunk->pins++;
     mutex_unlock(&pull->locked.lock);
     if (ready)
-        pull_read_copy_out(pull, chunk, offset, buf, length, ret);
+        copy_out(pull, chunk, offset, buf, length, ret);
     return ready;
 }
 
@@ -109,7 +109,7 @@ static int read_once(struct pull *pull, const struct chunk_entry *place, uint64_
     if (!chunk)
         return plan_alone(pull, place);
     if (chunk->state == PULL_READY) {
-        pull_read_copy_out(pull, chunk, offset, buf, length, &r);
+        copy_out(pull, chunk, offset, buf, length, &r);
         return r;
     }
     LOCK_SCOPE(&pull->locked.lock);

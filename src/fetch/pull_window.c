@@ -191,7 +191,7 @@ struct pull_group *pull_group_new(const struct pull_wanted *wanted, uint32_t cou
     return group;
 }
 
-static int pull_window_compare_places(const void *a, const void *b)
+static int compare_places(const void *a, const void *b)
 {
     const struct pull_wanted *x = a, *y = b;
     if (x->entry.pack != y->entry.pack)
@@ -213,7 +213,7 @@ static void insert_by_need(struct pull_group_list *list, struct pull_group *grou
 }
 
 /* The number of chunks, from the first on, that go into one GET. */
-static uint32_t pull_window_count_adjacent(const struct pull_wanted *wanted, size_t count)
+static uint32_t count_adjacent(const struct pull_wanted *wanted, size_t count)
 {
     const struct chunk_entry *first = &wanted[0].entry;
     uint64_t raw = first->raw_len;
@@ -236,9 +236,9 @@ void pull_make_groups(struct pull_wanted *wanted, size_t count, bool for_reader,
 {
     TAILQ_INIT(ret);
     if (count > 1)
-        qsort(wanted, count, sizeof *wanted, pull_window_compare_places);
+        qsort(wanted, count, sizeof *wanted, compare_places);
     for (size_t i = 0; i < count;) {
-        uint32_t n = pull_window_count_adjacent(wanted + i, count - i);
+        uint32_t n = count_adjacent(wanted + i, count - i);
         insert_by_need(ret, pull_group_new(wanted + i, n, for_reader));
         i += n;
     }

@@ -21,7 +21,7 @@ struct survey {
 
 /* References are counted by extent pages: a part that was given as one is as many as the pages that
  * it lies in. */
-static uint32_t survey_uses_of(const struct extent *e)
+static uint32_t uses_of(const struct extent *e)
 {
     return (uint32_t)((e->offset + e->length - 1) / VIEW_PAGE_LEN - e->offset / VIEW_PAGE_LEN + 1);
 }
@@ -71,7 +71,7 @@ static int survey_look_at(const struct view_extent *extent, void *arg)
     if (e->kind == EXTENT_HOLE)
         return 0;
     struct survey_part part = {
-        .is_chunk = e->kind == EXTENT_CHUNK, .length = e->length, .uses = survey_uses_of(e)};
+        .is_chunk = e->kind == EXTENT_CHUNK, .length = e->length, .uses = uses_of(e)};
     int r = 0;
     if (part.is_chunk) {
         part.name = e->chunk;

@@ -48,7 +48,7 @@ static bool is_over_locked(const struct warm_job *job)
     return job->cancelled || job->pull->locked.stopping;
 }
 
-static bool warm_is_cancelled(struct warm_job *job)
+static bool is_cancelled(struct warm_job *job)
 {
     LOCK_SCOPE(&job->pull->locked.lock);
     return is_over_locked(job);
@@ -172,9 +172,9 @@ static bool await_free(struct warm_job *job, uint64_t pack, int64_t until)
     struct store *store = job->pull->store;
     uint64_t seen = event_count(horizon_progress(store));
     while (!packs_is_free(store, pack))
-        if (warm_is_cancelled(job) || !event_wait(horizon_progress(store), &seen, until))
+        if (is_cancelled(job) || !event_wait(horizon_progress(store), &seen, until))
             return false;
-    return !warm_is_cancelled(job);
+    return !is_cancelled(job);
 }
 
 static int flush_names(struct warm_job *job)
@@ -202,14 +202,14 @@ static int flush_names(struct warm_job *job)
 
 /* --- walking ---------------------------------------------------------------------------------- */
 
-static void warm_count_bytes(struct warm_job *job, uint64_t bytes, bool lost)
+static void count_bytes(struct warm_job *job, uint64_t bytes, bool lost)
 {
     LOCK_SCOPE(&job->pull->locked.lock);
     job->status.total_bytes += bytes;
     job->status.failed_bytes += lost ? bytes : 0;
 }
 
-static int warm_add_chunk(const struct view_extent *part, void *arg)
+static int add_chunk(const struct view_extent *part, void *arg)
 {
     struct warm_job *job = arg;
     struct store *store = job->pull->store;
@@ -225,12 +225,12 @@ static int warm_add_chunk(const struct view_extent *part, void *arg)
         return 0;
     } else if (remote_find_chunk(store, name, &entry) < 0) {
         if (job->counting)
-            warm_count_bytes(job, part->extent.length, true);
+            count_bytes(job, part->extent.length, true);
         return 0;
     }
     if (job->counting) {
-        warm_count_bytes(job, entry.stored_len, false);
-        return warm_is_cancelled(job) ? -ECANCELED : 0;
+        count_bytes(job, entry.stored_len, false);
+        return is_cancelled(job) ? -ECANCELED : 0;
     }
     check(job->count < (job->evicts ? EVICT_PORTION : PORTION));
     if (job->evicts)
@@ -255,11 +255,11 @@ struct file_walk {
     uint64_t at;
 };
 
-static int warm_walk_part(const struct view_extent *part, void *arg)
+static int walk_part(const struct view_extent *part, void *arg)
 {
     struct file_walk *walk = arg;
     walk->at = part->extent.offset + part->extent.length;
-    return warm_add_chunk(part, walk->job);
+    return add_chunk(part, walk->job);
 }
 
 /* Staged bytes, on their way to NVMe, cannot leave it, and the remote lacks them. */
@@ -284,8 +284,8 @@ static int walk_file(struct warm_job *job, uint64_t ino)
     uint64_t from;
     do {
         from = walk.at;
-        int r = view_extents(job->pull->store->view, ino, 0, from, INT64_MAX - from, warm_walk_part,
-                             &walk);
+        int r =
+            view_extents(job->pull->store->view, ino, 0, from, INT64_MAX - from, walk_part, &walk);
         if (r < 0)
             return r == -ENOENT ? 0 : r;
         bool is_full = job->count == (job->evicts ? EVICT_PORTION : PORTION);
@@ -294,7 +294,7 @@ static int walk_file(struct warm_job *job, uint64_t ino)
         if (!is_full)
             break;
     } while (walk.at > from);
-    return warm_is_cancelled(job) ? -ECANCELED : 0;
+    return is_cancelled(job) ? -ECANCELED : 0;
 }
 
 static int walk_inode(struct warm_job *job, uint64_t ino, mode_t type)
@@ -341,7 +341,7 @@ static void await_view(struct warm_job *job)
     struct store *store = job->pull->store;
     int64_t until = clock_monotonic_ns() + VIEW_NS;
     uint64_t seen = event_count(horizon_progress(store));
-    while (lag_exists(store) && !warm_is_cancelled(job) &&
+    while (lag_exists(store) && !is_cancelled(job) &&
            event_wait(horizon_progress(store), &seen, until))
         ;
 }

@@ -22,7 +22,7 @@ void fs_update_atime(struct fs *fs, bool updates)
     atomic_store(&fs->updates_atime, updates);
 }
 
-static struct accessed *access_find_locked(struct fs *fs, uint64_t ino)
+static struct accessed *find_locked(struct fs *fs, uint64_t ino)
 {
     check_held(&fs->access.lock);
     struct accessed *found = NULL;
@@ -33,14 +33,14 @@ static struct accessed *access_find_locked(struct fs *fs, uint64_t ino)
 int64_t access_time(struct fs *fs, const struct ns_inode *inode)
 {
     LOCK_SCOPE(&fs->access.lock);
-    struct accessed *found = fs->access.accessed ? access_find_locked(fs, inode->ino) : NULL;
+    struct accessed *found = fs->access.accessed ? find_locked(fs, inode->ino) : NULL;
     return found ? found->atime : inode->attrs.atime;
 }
 
 void access_forget(struct fs *fs, uint64_t ino)
 {
     LOCK_SCOPE(&fs->access.lock);
-    struct accessed *found = access_find_locked(fs, ino);
+    struct accessed *found = find_locked(fs, ino);
     if (!found)
         return;
     HASH_DEL(fs->access.accessed, found);
@@ -93,7 +93,7 @@ void access_free(struct fs *fs)
 static void set_access(struct fs *fs, uint64_t ino, int64_t atime)
 {
     LOCK_SCOPE(&fs->access.lock);
-    struct accessed *found = access_find_locked(fs, ino);
+    struct accessed *found = find_locked(fs, ino);
     if (!found) {
         found = xcalloc(1, sizeof *found);
         found->ino = ino;
@@ -103,7 +103,7 @@ static void set_access(struct fs *fs, uint64_t ino, int64_t atime)
 }
 
 /* Would a read at `time` move the time of access? */
-static bool access_is_due(struct fs *fs, const struct commit_now *now, int64_t time)
+static bool is_due(struct fs *fs, const struct commit_now *now, int64_t time)
 {
     if (!atomic_load(&fs->updates_atime))
         return false;
@@ -115,13 +115,13 @@ bool access_due(struct fs *fs, uint64_t ino, int64_t time)
 {
     struct commit_now now;
     return atomic_load(&fs->updates_atime) && commit_look(fs->store, ino, &now) == 0 &&
-           access_is_due(fs, &now, time);
+           is_due(fs, &now, time);
 }
 
 void access_note(struct fs *fs, const struct commit_now *now)
 {
     int64_t time = clock_realtime_ns();
-    if (!access_is_due(fs, now, time))
+    if (!is_due(fs, now, time))
         return;
     set_access(fs, now->inode.ino, time);
     struct accessed crowded_out;

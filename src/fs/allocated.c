@@ -97,7 +97,7 @@ static int save_list(struct fs *fs, uint64_t ino, const struct ranges *ranges)
     return r == -ENODATA ? 0 : r;
 }
 
-static bool allocated_is_same(const struct ranges *a, const struct ranges *b)
+static bool is_same(const struct ranges *a, const struct ranges *b)
 {
     return a->count == b->count && memcmp(a->at, b->at, a->count * sizeof a->at[0]) == 0;
 }
@@ -153,7 +153,7 @@ int allocated_add(struct fs *fs, const struct ns_inode *inode, uint64_t from, ui
     struct ranges old, now;
     int r = load_allocated_list(fs, inode, &old);
     with_range(&old, (struct range){align_down(from, BLOCK), align_up(to, BLOCK)}, &now);
-    if (r < 0 || allocated_is_same(&old, &now))
+    if (r < 0 || is_same(&old, &now))
         return r;
     r = room_admit_change(fs->store, sizeof now);
     return r < 0 ? r : save_list(fs, inode->ino, &now);
@@ -168,7 +168,7 @@ int allocated_remove(struct fs *fs, const struct ns_inode *inode, uint64_t from,
     if (r < 0 || old.count == 0 || from >= to)
         return r;
     without_range(&old, (struct range){from, to}, &now);
-    return allocated_is_same(&old, &now) ? 0 : save_list(fs, inode->ino, &now);
+    return is_same(&old, &now) ? 0 : save_list(fs, inode->ino, &now);
 }
 
 bool allocated_is_name(const char *name, size_t name_len)
@@ -178,7 +178,7 @@ bool allocated_is_name(const char *name, size_t name_len)
 
 /* --- counting --------------------------------------------------------------------------------- */
 
-static int allocated_add_extent(const struct view_extent *part, void *arg)
+static int add_extent(const struct view_extent *part, void *arg)
 {
     *(uint64_t *)arg += part->extent.kind != EXTENT_HOLE ? part->extent.length : 0;
     return 0;
@@ -195,8 +195,8 @@ static uint64_t count_content(struct fs *fs, uint64_t ino, uint64_t from, uint64
             if (parts[i].kind == PART_MEMORY || parts[i].kind == PART_CHUNK)
                 bytes += parts[i].length;
             if (parts[i].kind == PART_BELOW &&
-                commit_extents(fs->store, ino, parts[i].offset, parts[i].length,
-                               allocated_add_extent, &bytes) < 0)
+                commit_extents(fs->store, ino, parts[i].offset, parts[i].length, add_extent,
+                               &bytes) < 0)
                 log_debug("inode %llu: its blocks cannot be counted exactly",
                           (unsigned long long)ino);
         }

@@ -255,8 +255,7 @@ static int copy_small(struct copying *copy, const uint8_t *bytes, uint64_t from,
 }
 
 /* NULL: what the file has there is read, and verified. */
-static int data_copy_bytes(struct copying *copy, const uint8_t *bytes, uint64_t from,
-                           uint64_t length)
+static int copy_bytes(struct copying *copy, const uint8_t *bytes, uint64_t from, uint64_t length)
 {
     while (length > 0) {
         uint32_t n = (uint32_t)min_u64(length, SLAB_PAYLOAD);
@@ -305,24 +304,24 @@ static int copy_extent(const struct view_extent *part, void *arg)
     if (e->kind == EXTENT_HOLE)
         return copy_hole(copy, e->offset, e->length);
     if (e->kind == EXTENT_INLINE)
-        return data_copy_bytes(copy, part->bytes, e->offset, e->length);
+        return copy_bytes(copy, part->bytes, e->offset, e->length);
     int r = refer_to_chunk(copy, e->offset, e->length, &e->chunk, e->chunk_offset);
-    return r == -ENOENT ? data_copy_bytes(copy, NULL, e->offset, e->length) : r;
+    return r == -ENOENT ? copy_bytes(copy, NULL, e->offset, e->length) : r;
 }
 
-static int data_copy_part(struct copying *copy, const struct stage_part *part)
+static int copy_part(struct copying *copy, const struct stage_part *part)
 {
     int r;
     switch (part->kind) {
     case PART_MEMORY:
-        return data_copy_bytes(copy, part->memory, part->offset, part->length);
+        return copy_bytes(copy, part->memory, part->offset, part->length);
     case PART_CHUNK:
         r = refer_to_chunk(copy, part->offset, part->length, &part->name, part->chunk_offset);
-        return r == -ENOENT ? data_copy_bytes(copy, NULL, part->offset, part->length) : r;
+        return r == -ENOENT ? copy_bytes(copy, NULL, part->offset, part->length) : r;
     case PART_HOLE:
         return copy_hole(copy, part->offset, part->length);
     case PART_BELOW:
-        break; /* see data_copy_parts() */
+        break; /* see copy_parts() */
     }
     return -EIO;
 }
@@ -334,7 +333,7 @@ static bool is_data_in_view(const struct stage_part *part)
 
 /* Refers to chunks that the view has, in stretches as long as possible, also where memory has them
  * still. */
-static int data_copy_parts(struct copying *copy, const struct stage_part *parts, size_t count)
+static int copy_parts(struct copying *copy, const struct stage_part *parts, size_t count)
 {
     int r = 0;
     for (size_t i = 0, n; i < count && r == 0; i += n) {
@@ -345,7 +344,7 @@ static int data_copy_parts(struct copying *copy, const struct stage_part *parts,
         uint64_t end = copy->done + length;
         r = is_data_in_view(&parts[i]) ? commit_extents(copy->fs->store, copy->from,
                                                         parts[i].offset, length, copy_extent, copy)
-                                       : data_copy_part(copy, &parts[i]);
+                                       : copy_part(copy, &parts[i]);
         if (r == 0 && copy->done != end)
             r = -ESTALE; /* it was made shorter meanwhile */
     }
@@ -392,7 +391,7 @@ ssize_t fs_copy(struct fs *fs, uint64_t from, uint64_t from_offset, uint64_t to,
     while (r == 0 && copy.done < length) {
         size_t count = stage_read(fs->stage, from, from_offset + copy.done, length - copy.done,
                                   parts, ARRAY_LEN(parts));
-        r = data_copy_parts(&copy, parts, count);
+        r = copy_parts(&copy, parts, count);
         stage_unpin_parts(fs->stage, parts, count);
     }
     if (copy.done > 0)

@@ -37,14 +37,14 @@ int fs_lookup(struct fs *fs, uint64_t parent, const char *name, struct stat *ret
     return r < 0 ? r : fs_getattr(fs, entry.ino, ret);
 }
 
-/* Inodes that an operation is about to change, held until names_drop_held(). */
+/* Inodes that an operation is about to change, held until drop_held(). */
 struct held {
     struct fs *fs;
     uint64_t inos[4];
     size_t count;
 };
 
-static int names_hold_inode(struct held *held, uint64_t ino, struct ns_inode *ret)
+static int hold_inode(struct held *held, uint64_t ino, struct ns_inode *ret)
 {
     int r = ns_hold(held->fs->ns, ino, ret);
     if (r == 0)
@@ -52,13 +52,13 @@ static int names_hold_inode(struct held *held, uint64_t ino, struct ns_inode *re
     return r;
 }
 
-static void names_drop_held(struct held *held)
+static void drop_held(struct held *held)
 {
     for (size_t i = 0; i < held->count; i++)
         ns_drop(held->fs->ns, held->inos[i]);
 }
 
-#define _cleanup_held_ __attribute__((cleanup(names_drop_held)))
+#define _cleanup_held_ __attribute__((cleanup(drop_held)))
 
 /* Holds the directory in which a new name is made; -EEXIST if it is there. */
 static int hold_directory_of_name(struct held *held, uint64_t parent, const char *name,
@@ -67,7 +67,7 @@ static int hold_directory_of_name(struct held *held, uint64_t parent, const char
     struct view_entry entry;
     int r = name_ok(name);
     if (r == 0)
-        r = names_hold_inode(held, parent, ret_dir);
+        r = hold_inode(held, parent, ret_dir);
     if (r == 0 && ret_dir->nlink == 0)
         r = -ENOENT;
     if (r < 0)
@@ -169,11 +169,11 @@ static int make_nameless(struct fs *fs, struct record *rec, uint64_t parent,
     _cleanup_held_ struct held held = {.fs = fs};
     struct ns_inode dir;
     struct ns_inode root;
-    int r = names_hold_inode(&held, parent, &dir);
+    int r = hold_inode(&held, parent, &dir);
     if (r == 0)
         r = dir.nlink == 0 ? -EPERM : room_admit_change(fs->store, 4096);
     if (r == 0)
-        r = names_hold_inode(&held, ROOT_INO, &root);
+        r = hold_inode(&held, ROOT_INO, &root);
     if (r < 0)
         return r;
     rec->attrs = new_attrs(&dir, rec->attrs.mode, caller);
@@ -236,7 +236,7 @@ int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, const char *name, stru
     struct ns_inode dir, inode;
     int r = hold_directory_of_name(&held, parent, name, &dir);
     if (r == 0)
-        r = names_hold_inode(&held, ino, &inode);
+        r = hold_inode(&held, ino, &inode);
     if (r < 0)
         return r;
     if (S_ISDIR(inode.attrs.mode))
@@ -281,11 +281,11 @@ static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool di
     struct ns_inode dir, inode;
     int r = name_ok(name);
     if (r == 0)
-        r = names_hold_inode(&held, parent, &dir);
+        r = hold_inode(&held, parent, &dir);
     if (r == 0)
         r = ns_lookup(fs->ns, parent, name, strlen(name), &entry);
     if (r == 0)
-        r = names_hold_inode(&held, entry.ino, &inode);
+        r = hold_inode(&held, entry.ino, &inode);
     if (r < 0)
         return r;
     *ret_ino = entry.ino;
@@ -334,13 +334,13 @@ static int rename_find(struct renaming *rn, uint64_t parent, const char *name, u
     struct view_entry entry;
     int r = name_ok(name2);
     if (r == 0)
-        r = names_hold_inode(&rn->held, parent, &rn->from);
+        r = hold_inode(&rn->held, parent, &rn->from);
     if (r == 0)
-        r = names_hold_inode(&rn->held, parent2, &rn->to);
+        r = hold_inode(&rn->held, parent2, &rn->to);
     if (r == 0)
         r = ns_lookup(rn->fs->ns, parent, name, strlen(name), &entry);
     if (r == 0)
-        r = names_hold_inode(&rn->held, entry.ino, &rn->source);
+        r = hold_inode(&rn->held, entry.ino, &rn->source);
     if (r < 0)
         return r;
     rn->source_cookie = entry.cookie;
@@ -349,7 +349,7 @@ static int rename_find(struct renaming *rn, uint64_t parent, const char *name, u
         return 0;
     rn->has_target = r == 0;
     rn->target_cookie = entry.cookie;
-    return r < 0 ? r : names_hold_inode(&rn->held, entry.ino, &rn->target);
+    return r < 0 ? r : hold_inode(&rn->held, entry.ino, &rn->target);
 }
 
 static int rename_check(const struct renaming *rn)
@@ -451,7 +451,7 @@ int fs_rename(struct fs *fs, uint64_t parent, const char *name, uint64_t parent2
     if (r == 0)
         r = rename_held(&rn, name, name2);
     *ret = (struct fs_renamed){rn.source.ino, rn.has_target ? rn.target.ino : 0};
-    names_drop_held(&rn.held);
+    drop_held(&rn.held);
     return r;
 }
 
@@ -468,8 +468,7 @@ struct listing {
     void *arg;
 };
 
-static int names_list_entry(const struct view_entry *entry, const char *name, size_t name_len,
-                            void *arg)
+static int list_entry(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
 {
     struct listing *l = arg;
     char text[NAME_LEN_MAX + 1];
@@ -512,5 +511,5 @@ int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after, uint64_t until, size
     for (size_t i = (size_t)min_u64(after, 2); i < 2; i++)
         if (fn(&dots[i], arg) != 0)
             return 0;
-    return ns_readdir(fs->ns, dir, after <= 2 ? 0 : after, expected, names_list_entry, &l);
+    return ns_readdir(fs->ns, dir, after <= 2 ? 0 : after, expected, list_entry, &l);
 }

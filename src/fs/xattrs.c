@@ -16,7 +16,7 @@ static bool is_own(const char *name)
     return strncmp(name, OWN_PREFIX, strlen(OWN_PREFIX)) == 0 && strcmp(name, PIN_NAME) != 0;
 }
 
-static int xattrs_check_name(const char *name)
+static int check_name(const char *name)
 {
     if (strlen(name) > NAME_LEN_MAX)
         return -ERANGE;
@@ -118,15 +118,14 @@ ssize_t fs_getxattr(struct fs *fs, uint64_t ino, const char *name, void *buf, si
 {
     if (is_own(name))
         return get_own(fs, ino, name, buf, size);
-    int r = xattrs_check_name(name);
+    int r = check_name(name);
     if (r < 0)
         return r;
     return ns_getxattr(fs->ns, ino, name, strlen(name), buf, size);
 }
 
 /* Setting what is there already changes nothing, not even ctime. */
-static bool xattrs_is_same(struct fs *fs, uint64_t ino, const char *name, const void *value,
-                           size_t size)
+static bool is_same(struct fs *fs, uint64_t ino, const char *name, const void *value, size_t size)
 {
     _cleanup_free_ char *have = xmalloc(size + 1);
     return ns_getxattr(fs->ns, ino, name, strlen(name), have, size + 1) == (ssize_t)size &&
@@ -150,7 +149,7 @@ static int commit_xattr(struct fs *fs, struct record *rec)
 int fs_setxattr(struct fs *fs, uint64_t ino, const char *name, const void *value, size_t size,
                 int flags)
 {
-    int r = xattrs_check_name(name);
+    int r = check_name(name);
     if (r < 0)
         return r;
     if (is_own(name))
@@ -164,7 +163,7 @@ int fs_setxattr(struct fs *fs, uint64_t ino, const char *name, const void *value
         return -EEXIST;
     if (flags & XATTR_REPLACE && have < 0)
         return -ENODATA;
-    if (have == (ssize_t)size && xattrs_is_same(fs, ino, name, value, size))
+    if (have == (ssize_t)size && is_same(fs, ino, name, value, size))
         return 0;
     r = room_admit_change(fs->store, size + 4096);
     if (r < 0)
@@ -197,7 +196,7 @@ int drop_capabilities(struct fs *fs, const struct ns_inode *inode)
 
 int fs_removexattr(struct fs *fs, uint64_t ino, const char *name)
 {
-    int r = xattrs_check_name(name);
+    int r = check_name(name);
     if (r < 0)
         return r;
     if (is_own(name))
@@ -214,7 +213,7 @@ struct name_list {
     size_t size, len;
 };
 
-static bool xattrs_may_list(const struct fs_caller *caller, const char *name, size_t name_len)
+static bool may_list(const struct fs_caller *caller, const char *name, size_t name_len)
 {
     if (allocated_is_name(name, name_len))
         return false;
@@ -226,7 +225,7 @@ static bool xattrs_may_list(const struct fs_caller *caller, const char *name, si
 static int list_xattr_name(const char *name, size_t name_len, void *arg)
 {
     struct name_list *list = arg;
-    if (!xattrs_may_list(list->caller, name, name_len))
+    if (!may_list(list->caller, name, name_len))
         return 0;
     if (list->size) {
         if (list->len + name_len + 1 > list->size)

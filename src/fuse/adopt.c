@@ -41,7 +41,7 @@ static const struct {
 /* The record of the request that the thread has received, if it is a resent one. */
 static _Thread_local struct stage_request returned;
 
-static bool adopt_is_answered(uint32_t opcode)
+static bool is_answered(uint32_t opcode)
 {
     return opcode != WIRE_FORGET && opcode != WIRE_BATCH_FORGET && opcode != WIRE_INTERRUPT &&
            opcode != WIRE_INIT;
@@ -72,7 +72,7 @@ void adopt_enter(struct front *front, bool is_resumed)
     const struct wire_in_header *header = current.header;
     uint64_t unique = header->unique & ~WIRE_RESENT;
     uint32_t opcode = header->opcode;
-    if (!adopt_is_answered(opcode))
+    if (!is_answered(opcode))
         return;
     if (header->unique & WIRE_RESENT && !is_resumed && returned.unique == unique &&
         returned.is_applied) {
@@ -108,7 +108,7 @@ void adopt_see(struct front *front, const struct wire_in_header *header)
         if (!stage_request_return(front->stage, header->unique & ~WIRE_RESENT, &returned))
             returned.unique = 0;
     } else if (!atomic_load_explicit(&front->adoption.is_settled, memory_order_relaxed) &&
-               adopt_is_answered(header->opcode)) {
+               is_answered(header->opcode)) {
         adopt_settle(front);
     }
 }

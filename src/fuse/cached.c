@@ -31,7 +31,7 @@
 #define SETTLED_NS (10ll * 1000000000)
 #define BY_MANY 0 /* also by a process that has no number here */
 
-static struct cached_set *cached_set_of(struct front *front, uint64_t ino)
+static struct cached_set *set_of(struct front *front, uint64_t ino)
 {
     uint64_t hash = ino * 0x9e3779b97f4a7c15ull;
     return &front->cached[(hash >> 32) % CACHED_SETS];
@@ -49,7 +49,7 @@ void cached_done(struct front *front)
         mutex_done(&front->cached[i].lock);
 }
 
-static struct cached *cached_find_locked(struct cached_set *set, uint64_t ino)
+static struct cached *find_locked(struct cached_set *set, uint64_t ino)
 {
     check_held(&set->lock);
     for (unsigned i = 0; i < CACHED_WAYS; i++)
@@ -84,17 +84,16 @@ static bool evict_locked(struct front *front, struct cached_set *set, struct cac
     mutex_unlock(&set->lock);
     front_changed(front, &before.ino, 1, false);
     mutex_lock(&set->lock);
-    return place->ino == before.ino && place->taken == before.taken &&
-           !cached_find_locked(set, successor);
+    return place->ino == before.ino && place->taken == before.taken && !find_locked(set, successor);
 }
 
 /* False: all places are taken. */
-static bool cached_take_slot(struct front *front, uint64_t ino, pid_t asker)
+static bool take_slot(struct front *front, uint64_t ino, pid_t asker)
 {
-    struct cached_set *set = cached_set_of(front, ino);
+    struct cached_set *set = set_of(front, ino);
     int64_t now = clock_monotonic_ns();
     LOCK_SCOPE(&set->lock);
-    struct cached *own = cached_find_locked(set, ino),
+    struct cached *own = find_locked(set, ino),
                   *place = own ? own : find_cached_place_locked(set, now);
     if (!place || (place->ino != 0 && !own && !evict_locked(front, set, place, ino)))
         return false;
@@ -106,9 +105,9 @@ static bool cached_take_slot(struct front *front, uint64_t ino, pid_t asker)
 /* Returns true if attributes were answered to threads other than `sparing`. */
 static void cached_notify(struct front *front, uint64_t ino, pid_t sparing)
 {
-    struct cached_set *set = cached_set_of(front, ino);
+    struct cached_set *set = set_of(front, ino);
     mutex_lock(&set->lock);
-    struct cached *place = cached_find_locked(set, ino);
+    struct cached *place = find_locked(set, ino);
     bool must_notify = place && (sparing == BY_MANY || place->asker != sparing);
     if (must_notify)
         *place = (struct cached){0};
@@ -144,7 +143,7 @@ double cached_for(struct front *front, struct stat *st)
     if (most <= 0 || fs_follows(front->fs) || !must_be_notified(front, st))
         return most;
     struct stat again;
-    if (!cached_take_slot(front, st->st_ino, (pid_t)current.header->pid) ||
+    if (!take_slot(front, st->st_ino, (pid_t)current.header->pid) ||
         fs_getattr(front->fs, st->st_ino, &again) < 0)
         return 0;
     *st = again;

@@ -36,7 +36,7 @@ static unsigned count_held_requests(struct front *front)
 
 /* Requests that wait for room, or for a horizon, may stay unanswered where the kernel sends them
  * again. */
-static bool hold_is_answered(struct front *front, bool resends)
+static bool is_answered(struct front *front, bool resends)
 {
     unsigned waiting = resends ? count_held_requests(front) : 0;
     return atomic_load(&front->working) == 0 && stage_requests_open(front->stage) <= waiting;
@@ -75,7 +75,7 @@ int front_hold(struct front *front)
         receive_again(front);
         return -EBUSY;
     }
-    while (!(answered = hold_is_answered(front, resends)) &&
+    while (!(answered = is_answered(front, resends)) &&
            event_wait(&front->progress, &seen, deadline))
         ;
     if (answered || resends)

@@ -20,7 +20,7 @@
 #define WRITE_SIZE 16u /* offsets in the arguments of WRITE */
 #define WRITE_FLAGS 32u
 
-static bool left_is_one_of(uint32_t opcode, const uint8_t *opcodes, size_t count)
+static bool is_one_of(uint32_t opcode, const uint8_t *opcodes, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (opcodes[i] == opcode)
@@ -32,10 +32,10 @@ static bool needs_no_content(uint32_t opcode)
 {
     static const uint8_t opcodes[] = {WIRE_UNLINK,      WIRE_RMDIR,     WIRE_RENAME, WIRE_SETXATTR,
                                       WIRE_REMOVEXATTR, WIRE_FALLOCATE, WIRE_RENAME2};
-    return left_is_one_of(opcode, opcodes, ARRAY_LEN(opcodes));
+    return is_one_of(opcode, opcodes, ARRAY_LEN(opcodes));
 }
 
-static bool left_needs_length(uint32_t opcode)
+static bool needs_length(uint32_t opcode)
 {
     return opcode == WIRE_WRITE || opcode == WIRE_COPY_FILE_RANGE;
 }
@@ -64,7 +64,7 @@ static bool can_be_handled(struct front *front, const struct stage_request *left
                fs_getattr(front->fs, left->ino, &st) == 0;
     if (left->opcode == WIRE_WRITE)
         return must_be_durable(front, left->ino) && fs_getattr(front->fs, left->ino, &st) == 0;
-    return left_is_one_of(left->opcode, makers, ARRAY_LEN(makers)) &&
+    return is_one_of(left->opcode, makers, ARRAY_LEN(makers)) &&
            fs_getattr(front->fs, left->ino, &st) == 0;
 }
 
@@ -118,7 +118,7 @@ static void handle_again(struct front *front, const struct stage_request *left)
 
 static bool answer_itself(struct front *front, const struct stage_request *left, int error)
 {
-    bool with_length = error == 0 && left_needs_length(left->opcode);
+    bool with_length = error == 0 && needs_length(left->opcode);
     const uint32_t length[2] = {(uint32_t)left->result, 0};
     size_t len = sizeof(struct wire_out_header) + (with_length ? sizeof length : 0);
     struct wire_out_header out = {.len = (uint32_t)len, .error = error, .unique = left->unique};
@@ -152,7 +152,7 @@ static void settle_call(struct front *front, const struct stage_request *left)
     bool is_done = left->is_applied;
     if (is_done && can_be_handled(front, left))
         handle_again(front, left);
-    else if (!is_done || !(needs_no_content(left->opcode) || left_needs_length(left->opcode)) ||
+    else if (!is_done || !(needs_no_content(left->opcode) || needs_length(left->opcode)) ||
              !answer_itself(front, left, 0)) {
         left_fail(front, left);
         return;

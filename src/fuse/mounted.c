@@ -28,7 +28,7 @@ static bool is_at_mountpoint(const struct look *look, const struct mountinfo *mo
     return strcmp(mount->mountpoint, look->front->options.mountpoint) == 0;
 }
 
-static bool mounted_see_mount(const struct mountinfo *mount, void *arg)
+static bool see_mount(const struct mountinfo *mount, void *arg)
 {
     struct look *look = arg;
     if (!is_at_mountpoint(look, mount))
@@ -42,7 +42,7 @@ static bool mounted_see_mount(const struct mountinfo *mount, void *arg)
 }
 
 /* The kernel lists mounts by age, and a mount that was moved may be older than what it covers. */
-static bool mounted_see_cover(const struct mountinfo *mount, void *arg)
+static bool see_cover(const struct mountinfo *mount, void *arg)
 {
     struct look *look = arg;
     look->is_covered = is_at_mountpoint(look, mount) && mount->parent == look->id &&
@@ -53,8 +53,8 @@ static bool mounted_see_cover(const struct mountinfo *mount, void *arg)
 static struct look mounted_look(const struct front *front)
 {
     struct look look = {.front = front};
-    if (mountinfo_read("/proc/self/mountinfo", mounted_see_mount, &look) < 0 ||
-        (look.is_here && mountinfo_read("/proc/self/mountinfo", mounted_see_cover, &look) < 0))
+    if (mountinfo_read("/proc/self/mountinfo", see_mount, &look) < 0 ||
+        (look.is_here && mountinfo_read("/proc/self/mountinfo", see_cover, &look) < 0))
         look.is_here = true; /* not known: as if nothing had happened */
     return look;
 }

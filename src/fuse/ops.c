@@ -260,7 +260,7 @@ struct dir_reply {
     bool plus;
 };
 
-static int ops_add_entry(const struct fs_entry *entry, void *arg)
+static int add_entry(const struct fs_entry *entry, void *arg)
 {
     struct dir_reply *d = arg;
     struct stat st = {.st_ino = entry->ino, .st_mode = entry->type};
@@ -286,14 +286,14 @@ static int ops_add_entry(const struct fs_entry *entry, void *arg)
     return 0;
 }
 
-static void ops_list_directory(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
-                               uint64_t handle, bool plus)
+static void list_directory(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
+                           uint64_t handle, bool plus)
 {
     struct dir_reply d = {.req = req, .front = front_of(req), .size = size, .plus = plus};
     d.buf = thread_buffer(THREAD_BUFFER_REPLY, size);
     uint64_t until = fs_listing_end(d.front->fs, handle, (uint64_t)offset);
     int r = fs_readdir(d.front->fs, ino, (uint64_t)offset, until,
-                       size / (plus ? PLUS_ENTRY_LEN : ENTRY_LEN), ops_add_entry, &d);
+                       size / (plus ? PLUS_ENTRY_LEN : ENTRY_LEN), add_entry, &d);
     if (r < 0) {
         reply_error(req, r);
     } else {
@@ -329,14 +329,14 @@ static void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info 
 static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
                        struct fuse_file_info *fi)
 {
-    ops_list_directory(req, ino, size, offset, fi->fh, false);
+    list_directory(req, ino, size, offset, fi->fh, false);
 }
 
 static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
                            struct fuse_file_info *fi)
 {
-    ops_list_directory(req, ino, offset == 0 ? (size_t)min_u64(size, PLUS_FIRST_LEN) : size, offset,
-                       fi->fh, true);
+    list_directory(req, ino, offset == 0 ? (size_t)min_u64(size, PLUS_FIRST_LEN) : size, offset,
+                   fi->fh, true);
 }
 
 /* --- attributes ------------------------------------------------------------------------------- */

@@ -33,7 +33,7 @@ struct user {
     const char *what;
 };
 
-static int fsck_report_user(uint64_t ino, uint64_t offset, void *arg)
+static int report_user(uint64_t ino, uint64_t offset, void *arg)
 {
     struct user *user = arg;
     _cleanup_free_ char *path = view_path(user->fsck->store->view, ino);
@@ -54,10 +54,10 @@ static int fsck_check_bases(struct fsck *fsck, const struct chunk_name *name)
     hex_print(hex, base.bytes, sizeof base.bytes);
     (void)snprintf(what, sizeof what, "their base %s is missing in the remote", hex);
     struct user user = {.fsck = fsck, .what = what};
-    return view_chunk_users(fsck->store->view, name, fsck_report_user, &user);
+    return view_chunk_users(fsck->store->view, name, report_user, &user);
 }
 
-static int fsck_check_chunk(const struct view_local_chunk *chunk, void *arg)
+static int check_chunk(const struct view_local_chunk *chunk, void *arg)
 {
     struct fsck *fsck = arg;
     const struct chunk_entry *entry = &chunk->entry;
@@ -80,7 +80,7 @@ static int fsck_check_chunk(const struct view_local_chunk *chunk, void *arg)
                    : r == -ENOENT || r == -ENODATA ? "a chunk is missing"
                                                    : damage_describe(r));
     struct user user = {.fsck = fsck, .what = what};
-    return view_chunk_users(fsck->store->view, &entry->name, fsck_report_user, &user);
+    return view_chunk_users(fsck->store->view, &entry->name, report_user, &user);
 }
 
 static int ignore_entry(const struct chunk_entry *entry, void *arg)
@@ -90,7 +90,7 @@ static int ignore_entry(const struct chunk_entry *entry, void *arg)
     return 0;
 }
 
-static int fsck_check_pack(const struct view_pack *pack, void *arg)
+static int check_pack(const struct view_pack *pack, void *arg)
 {
     struct fsck *fsck = arg;
     char object[32];
@@ -152,9 +152,9 @@ static int fsck_check_store(struct fsck *fsck)
     struct view *view = fsck->store->view;
     int r = view_check(view, report_difference, fsck);
     if (r >= 0)
-        r = view_packs(view, fsck_check_pack, fsck);
+        r = view_packs(view, check_pack, fsck);
     if (r >= 0)
-        r = view_chunks(view, fsck_check_chunk, fsck);
+        r = view_chunks(view, check_chunk, fsck);
     report_aside(fsck);
     report_staged(fsck);
     fsck_report_held(fsck);

@@ -49,7 +49,7 @@ static int note_durable_birth(const struct record *rec, void *arg)
 }
 
 /* Holds what an operation is about to change, until the end of the recovery. */
-static bool recover_hold_inode(struct replay *rp, uint64_t ino)
+static bool hold_inode(struct replay *rp, uint64_t ino)
 {
     struct ns_inode inode;
     if (ns_hold(rp->store->ns, ino, &inode) < 0)
@@ -64,15 +64,15 @@ static bool record_makes_inode(const struct record *rec)
            (rec->type == REC_SEAL && rec->flags & RECORD_BIRTH);
 }
 
-static bool recover_hold_inodes(struct replay *rp, const struct record *rec)
+static bool hold_inodes(struct replay *rp, const struct record *rec)
 {
-    bool ok = record_makes_inode(rec) || recover_hold_inode(rp, rec->ino);
+    bool ok = record_makes_inode(rec) || hold_inode(rp, rec->ino);
     if (rec->parent)
-        ok = ok && recover_hold_inode(rp, rec->parent);
+        ok = ok && hold_inode(rp, rec->parent);
     if (rec->parent2)
-        ok = ok && recover_hold_inode(rp, rec->parent2);
+        ok = ok && hold_inode(rp, rec->parent2);
     if (rec->ino2)
-        ok = ok && recover_hold_inode(rp, rec->ino2);
+        ok = ok && hold_inode(rp, rec->ino2);
     return ok;
 }
 
@@ -108,7 +108,7 @@ static int replay_homeless(struct replay *rp, const struct record *rec)
     }
     nameless.flags |= RECORD_ORPHAN;
     nameless.parent = ROOT_INO;
-    if (!recover_hold_inode(rp, ROOT_INO))
+    if (!hold_inode(rp, ROOT_INO))
         return -EUCLEAN;
     ns_apply(rp->store->ns, &nameless);
     vector_add(&rp->orphans, rec->ino);
@@ -143,7 +143,7 @@ static int replay_record(const struct record *rec, void *arg)
         return 0;
     if (is_skipped(rp, rec->ino))
         return 0;
-    if (!recover_hold_inodes(rp, rec)) {
+    if (!hold_inodes(rp, rec)) {
         /* A nascent file that lost its name, directory and all, below the cut. Anything else would
          * be damage. */
         if (nascent)
@@ -163,7 +163,7 @@ static int replay_record(const struct record *rec, void *arg)
 
 DEFINE_VECTOR(pack_entries, struct chunk_entry);
 
-static int recover_add_entry(const struct chunk_entry *entry, void *arg)
+static int add_entry(const struct chunk_entry *entry, void *arg)
 {
     struct pack_entries *all = arg;
     vector_add(all, *entry);
@@ -178,7 +178,7 @@ static int restore_pack(struct store *store, const struct record *rec)
     if (r != -ENOENT)
         return r;
     struct pack_entries all = {0};
-    r = packs_recover_index(store, rec->pack, recover_add_entry, &all);
+    r = packs_recover_index(store, rec->pack, add_entry, &all);
     if (r >= 0)
         packs_readd(store, rec->pack, rec->length, all.at, (uint32_t)all.count);
     vector_free(&all);
@@ -232,7 +232,7 @@ static int reap_orphans(struct store *store, struct inos *orphans)
     return r;
 }
 
-static int recover_add_nascent(const struct record *rec, void *arg)
+static int add_nascent(const struct record *rec, void *arg)
 {
     if (rec->type == REC_NASCENT)
         vector_add((struct inos *)arg, rec->ino);
@@ -242,7 +242,7 @@ static int recover_add_nascent(const struct record *rec, void *arg)
 /* --- what was open ---------------------------------------------------------------------------- */
 
 /* Files that are open to be written, in order. */
-static void recover_find_open(struct store *store, struct inos *open)
+static void find_open(struct store *store, struct inos *open)
 {
     uint64_t cursor = 0, handle, ino;
     uint32_t flags;
@@ -258,7 +258,7 @@ static void recover_find_open(struct store *store, struct inos *open)
 static int restore_drafts(struct store *store, struct replay *rp)
 {
     struct inos nascent = {0};
-    int r = ns_dump_nascent(store->ns, true, recover_add_nascent, &nascent);
+    int r = ns_dump_nascent(store->ns, true, add_nascent, &nascent);
     for (size_t i = 0; i < nascent.count; i++)
         stage_open_draft(store->stage, nascent.at[i]);
     vector_free(&nascent);
@@ -302,13 +302,13 @@ static int seal_left_drafts(struct store *store, const struct inos *open)
 }
 
 /* Drafts whose writers are gone become versions as they are. */
-static int recover_open_files(struct store *store, struct inos *orphans)
+static int open_files(struct store *store, struct inos *orphans)
 {
     struct inos open = {0};
     int r = 0;
     if (store->options.adopting) {
         keep_orphans(store, orphans);
-        recover_find_open(store, &open);
+        find_open(store, &open);
     } else if (!local_follows(store)) { /* else they are the writer's, which has them open */
         r = reap_orphans(store, orphans);
     }
@@ -370,7 +370,7 @@ static int clear_leftover(struct leftovers *left, uint64_t id, const char *name)
     return store->tier->ops->remove(store->tier, name);
 }
 
-static int recover_remove_leftover(const struct tier_object *object, void *arg)
+static int remove_leftover(const struct tier_object *object, void *arg)
 {
     struct leftovers *left = arg;
     uint64_t id;
@@ -388,10 +388,10 @@ static int recover_remove_leftover(const struct tier_object *object, void *arg)
     return clear_leftover(left, id, name);
 }
 
-static int recover_remove_leftovers(struct store *store)
+static int remove_leftovers(struct store *store)
 {
     struct leftovers left = {.store = store};
-    int r = store->tier->ops->list(store->tier, "packs", NULL, recover_remove_leftover, &left);
+    int r = store->tier->ops->list(store->tier, "packs", NULL, remove_leftover, &left);
     if (left.removed)
         log_info("removed %zu packs that were written and never became part of the journal",
                  left.removed);
@@ -418,7 +418,7 @@ static int begin_journal(struct store *store, char **ret_text)
 }
 
 /* Takes over what the old stage has, in the new epoch. */
-static int recover_take_over(struct store *store, struct replay *rp, char **ret_text)
+static int take_over(struct store *store, struct replay *rp, char **ret_text)
 {
     stage_begin_recovery(store->stage, store->epoch);
     int r = replay_stage(store, rp);
@@ -517,7 +517,7 @@ int recover(struct store *store, char **ret_text)
     history_resume(store, found.time);
     if (store->stage) {
         log_info("recovering what the last session left in %s", commit_stage_directory(store));
-        r = recover_take_over(store, &rp, ret_text);
+        r = take_over(store, &rp, ret_text);
         if (r < 0 && !*ret_text)
             *ret_text = xasprintf("recovering the stage in %s failed: %s; it is left as it is; to "
                                   "go on without what it holds, remove %s/session",
@@ -529,11 +529,11 @@ int recover(struct store *store, char **ret_text)
     }
     settle_numbers(store, &rp);
     if (r == 0)
-        r = recover_remove_leftovers(store);
+        r = remove_leftovers(store);
     if (r == 0)
         r = view_orphans(store->view, add_orphan, &rp.orphans);
     if (r == 0)
-        r = recover_open_files(store, &rp.orphans);
+        r = open_files(store, &rp.orphans);
     if (r == -EAGAIN) {
         history_seal_rest_later(store); /* the log has no room for all of them at once */
         r = 0;

@@ -104,7 +104,7 @@ static int rebuild_view(struct store *store, bool is_behind)
 }
 
 /* The log says which of them failed; *ret_text says of the journal what it is. */
-static void recover_view_explain_failure(struct store *store, int r, char **ret_text)
+static void explain_failure(struct store *store, int r, char **ret_text)
 {
     _cleanup_free_ char *damage = journal_explain_damage(store);
     if (damage && !journal_anchor(store)->number)
@@ -149,7 +149,7 @@ static int open_and_replay(struct store *store, bool *ret_is_behind)
     return commit_replay_journal(store, store->own->whole_journal ? 0 : applied);
 }
 
-static bool recover_view_cannot_read(const struct store *store)
+static bool cannot_read(const struct store *store)
 {
     return !store->view || view_is_unreadable(store->view);
 }
@@ -159,11 +159,11 @@ static bool recover_view_cannot_read(const struct store *store)
 static int open_and_replay_patiently(struct store *store, bool *ret_is_behind)
 {
     int r = open_and_replay(store, ret_is_behind);
-    if (r != -EIO || !recover_view_cannot_read(store))
+    if (r != -EIO || !cannot_read(store))
         return r;
     close_view(store);
     r = open_and_replay(store, ret_is_behind);
-    return r == -EIO && recover_view_cannot_read(store) ? -EUCLEAN : r;
+    return r == -EIO && cannot_read(store) ? -EUCLEAN : r;
 }
 
 int recover_view(struct store *store, char **ret_text)
@@ -201,6 +201,6 @@ int recover_view(struct store *store, char **ret_text)
                              (!had_view && found.cut_seq > 0) || found.was_skipped ||
                              repair_was_made(store);
     if (r < 0)
-        recover_view_explain_failure(store, r, ret_text);
+        explain_failure(store, r, ret_text);
     return r;
 }

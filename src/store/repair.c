@@ -26,20 +26,20 @@ struct repair {
     void *arg;
 };
 
-static char *repair_mark_path(const struct store *store)
+static char *mark_path(const struct store *store)
 {
     return xasprintf("%s/repaired", store->path);
 }
 
 bool repair_was_made(const struct store *store)
 {
-    _cleanup_free_ char *path = repair_mark_path(store);
+    _cleanup_free_ char *path = mark_path(store);
     return access(path, F_OK) == 0;
 }
 
 int repair_settled(const struct store *store)
 {
-    _cleanup_free_ char *path = repair_mark_path(store);
+    _cleanup_free_ char *path = mark_path(store);
     if (unlink(path) < 0)
         return errno == ENOENT ? 0 : -errno;
     return io_fsync_dir(store->path);
@@ -51,7 +51,7 @@ static void say_done(const struct repair *rep, const char *what, const char *obj
     rep->report(line, false, rep->arg);
 }
 
-static int repair_note_later(const struct tier_object *object, void *arg)
+static int note_later(const struct tier_object *object, void *arg)
 {
     struct repair *rep = arg;
     uint64_t number;
@@ -76,7 +76,7 @@ static int sync_journal(const struct store *store)
 
 static int set_later_aside(struct repair *rep)
 {
-    int r = rep->store->tier->ops->list(rep->store->tier, "journal", NULL, repair_note_later, rep);
+    int r = rep->store->tier->ops->list(rep->store->tier, "journal", NULL, note_later, rep);
     vector_sort(&rep->later, newest_first);
     for (size_t i = 0; i < rep->later.count && r == 0; i++) {
         char object[32];
@@ -151,7 +151,7 @@ static int truncate_journal(struct repair *rep)
     char object[32];
     uint64_t len = 0;
     object_name("journal", rep->damage.segment, object);
-    _cleanup_free_ char *mark = repair_mark_path(store);
+    _cleanup_free_ char *mark = mark_path(store);
     int r = aside_begin(store);
     if (r == 0)
         r = io_write_file_durable(mark, "", 0);

@@ -63,7 +63,7 @@ static void count_scrub_progress(struct scrub *s, uint64_t bytes, uint64_t chunk
     job_counts_unlock(s->job);
 }
 
-static const char *scrub_explain_damage(int error)
+static const char *explain_damage(int error)
 {
     return error == -EBADMSG   ? "does not match its checksum"
            : error == -ENOENT  ? "is missing"
@@ -108,7 +108,7 @@ static int by_offset(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-static uint64_t scrub_end_of(const struct chunk_entry *entry)
+static uint64_t end_of(const struct chunk_entry *entry)
 {
     return entry->offset + entry->stored_len;
 }
@@ -118,9 +118,9 @@ static size_t span_of(const struct scrub *s, size_t first, uint64_t *ret_len)
 {
     size_t next = first;
     do
-        *ret_len = scrub_end_of(&s->entries.at[next]) - s->entries.at[first].offset;
+        *ret_len = end_of(&s->entries.at[next]) - s->entries.at[first].offset;
     while (++next < s->entries.count &&
-           scrub_end_of(&s->entries.at[next]) - s->entries.at[first].offset <= SPAN_LEN);
+           end_of(&s->entries.at[next]) - s->entries.at[first].offset <= SPAN_LEN);
     return next - first;
 }
 
@@ -230,7 +230,7 @@ static int bad_local(struct scrub *s, const struct chunk_entry *entry, int error
 {
     job_say(s->job, "NVMe: packs/%016llx: a chunk of %u bytes at %llu %s",
             (unsigned long long)entry->pack, entry->raw_len, (unsigned long long)entry->offset,
-            scrub_explain_damage(error));
+            explain_damage(error));
     return heal_chunk(s, entry);
 }
 
@@ -262,7 +262,7 @@ static int scrub_leave_pack(struct scrub *s, const struct view_pack *known, int 
     uint64_t pack = known->pack;
     struct collecting c = {s, pack};
     job_say(s->job, "NVMe: packs/%016llx: its index %s%s", (unsigned long long)pack,
-            scrub_explain_damage(error),
+            explain_damage(error),
             known->count ? ""
                          : "; what lies in it is not known, so it is kept: if no file lacks "
                            "anything, remove it by hand");
@@ -312,7 +312,7 @@ static int await_drop(struct scrub *s, uint64_t pack)
     return 0;
 }
 
-static int scrub_collect_lost(const struct chunk_name *name, bool is_local, void *arg)
+static int collect_lost(const struct chunk_name *name, bool is_local, void *arg)
 {
     struct chunk_names *names = arg;
     if (!is_local && names->count < LOST_MAX)
@@ -324,7 +324,7 @@ static int scrub_collect_lost(const struct chunk_name *name, bool is_local, void
 static int scrub_lost_chunks(struct scrub *s)
 {
     _cleanup_vector_ struct chunk_names names = {0};
-    int r = view_pending_chunks(s->store->view, scrub_collect_lost, &names);
+    int r = view_pending_chunks(s->store->view, collect_lost, &names);
     for (size_t i = 0; i < names.count && r == 0; i++) {
         struct chunk_entry entry;
         uint64_t refs;
@@ -375,13 +375,13 @@ static int bad_remote(struct scrub *s, const struct chunk_entry *entry, int erro
 {
     job_say(s->job, "remote: packs/%016llx: a chunk of %u bytes at %llu %s",
             (unsigned long long)entry->pack, entry->raw_len, (unsigned long long)entry->offset,
-            scrub_explain_damage(error));
+            explain_damage(error));
     note_bad_remote(s, entry);
     s->is_pack_bad |= error != -ENOLINK;
     return 0;
 }
 
-static int scrub_count_entry(const struct chunk_entry *entry, void *arg)
+static int count_entry(const struct chunk_entry *entry, void *arg)
 {
     (void)entry;
     (*(uint32_t *)arg)++;
@@ -392,8 +392,8 @@ static int check_remote_index(struct scrub *s, const struct view_remote_pack *pa
 {
     uint32_t count = 0;
     uint64_t length = 0;
-    int r = pack_read_index(s->tier, s->store->sb.history, pack->pack, scrub_count_entry, &count,
-                            &length);
+    int r =
+        pack_read_index(s->tier, s->store->sb.history, pack->pack, count_entry, &count, &length);
     return r < 0 ? r : count == pack->count && length == pack->length ? 0 : -EUCLEAN;
 }
 
@@ -401,7 +401,7 @@ static int check_remote_index(struct scrub *s, const struct view_remote_pack *pa
 static void bad_remote_index(struct scrub *s, uint64_t pack, int error)
 {
     job_say(s->job, "remote: packs/%016llx: %s%s", (unsigned long long)pack,
-            error == -ENOENT ? "it " : "its index ", scrub_explain_damage(error));
+            error == -ENOENT ? "it " : "its index ", explain_damage(error));
     for (size_t i = 0; i < s->entries.count; i++)
         note_bad_remote(s, &s->entries.at[i]);
     s->is_pack_bad = true;

@@ -24,7 +24,7 @@ static void look_at(char *line, void *arg)
     size_t len = strlen(line);
     char *copy = text_copy(line, len);
     check(len < LINE_MAX_LEN && !memchr(line, '\n', len));
-    struct log_text t = log_parse_line(copy);
+    struct log_text t = parse_line(copy);
     check(t.level >= 0 && t.level < LOG_LEVELS && t.text >= copy && t.text <= copy + len);
     check(strlen(t.time) < sizeof t.time &&
           (*t.time || (t.text == copy && t.level == LOG_LEVEL_WARN)));
