@@ -194,12 +194,9 @@ static size_t count_adjacent(struct base_need *const *needs, size_t count, uint6
 static void fetch_adjacent(struct store *store, const struct bases *below,
                            struct base_need *const *needs, size_t count, uint64_t length)
 {
-    struct tier *tier = store->remote->tier;
     uint64_t from = needs[0]->place.offset;
-    char object[32];
     _cleanup_free_ uint8_t *stored = xmalloc(length);
-    pack_object_name(needs[0]->place.pack, object);
-    int r = tier->ops->get_range(tier, object, from, stored, length);
+    int r = remote_read_twice(store->remote, needs[0]->place.pack, from, stored, length);
     if (r == 0)
         atomic_fetch_add(&store->remote->fetched_total, length);
     for (size_t i = 0; i < count; i++)

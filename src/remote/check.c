@@ -9,6 +9,8 @@
 
 #define PIECE (1 * MIB)
 #define QUEUE 64u
+#define AGAIN_MS 2000
+#define AGAIN_MAX 64u   /* objects; more that are missing are no lapse of the server */
 #define LEAP (1u << 20) /* numbers that a new beginning leaves out: see prefix.c */
 
 /* A run that some head names, in both places. */
@@ -31,6 +33,7 @@ struct head_check {
     struct remote_check *check;
     VECTOR(struct checked_head) heads; /* ascending */
     VECTOR(struct checked_run) runs;   /* by id */
+    _Atomic unsigned again;            /* objects that were asked for again */
 };
 
 /* A job of the pool. */
@@ -58,16 +61,17 @@ static int compare_checked_heads(const void *a, const void *b)
                        &((const struct checked_head *)b)->number);
 }
 
-static void check_one_head(struct remote *remote, struct checked_head *checked)
+static int check_one_head(struct remote *remote, struct checked_head *checked)
 {
     struct head *head = xmalloc(sizeof *head);
-    checked->result = remote_read_head(remote, checked->number, head);
-    if (checked->result == 0 && head->run_count > 0) {
+    int r = remote_read_head(remote, checked->number, head);
+    if (r == 0 && head->run_count > 0) {
         checked->run_count = head->run_count;
         checked->runs = xcalloc(head->run_count, sizeof *checked->runs);
         memcpy(checked->runs, head->runs, head->run_count * sizeof *checked->runs);
     }
     free(head);
+    return r;
 }
 
 /* --- runs ------------------------------------------------------------------------------------- */
@@ -137,21 +141,25 @@ int run_check_at(struct remote *remote, const struct run_info *info, enum run_pl
 
 /* --- in parallel ------------------------------------------------------------------------------ */
 
+static int check_object(const struct check_job *job)
+{
+    if (job->c->check->is_interrupted())
+        return -EINTR;
+    return job->head
+               ? check_one_head(job->c->remote, job->head)
+               : run_check_at(job->c->remote, &job->run->info, job->place, job->run->is_shown);
+}
+
+/* An object that the server does not have just now may be there a moment later. */
 static void run_check_job(void *arg)
 {
     struct check_job *job = arg;
     struct head_check *c = job->c;
-    if (c->check->is_interrupted()) {
-        if (job->head)
-            job->head->result = -EINTR;
-        else
-            job->run->result[job->place] = -EINTR;
-    } else if (job->head) {
-        check_one_head(c->remote, job->head);
-    } else {
-        job->run->result[job->place] =
-            run_check_at(c->remote, &job->run->info, job->place, job->run->is_shown);
-    }
+    int r = check_object(job);
+    if (r == -ENOENT && atomic_fetch_add(&c->again, 1) < AGAIN_MAX &&
+        remote_pause(c->remote, AGAIN_MS))
+        r = check_object(job);
+    *(job->head ? &job->head->result : &job->run->result[job->place]) = r;
     free(job);
 }
 

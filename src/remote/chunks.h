@@ -22,6 +22,16 @@ CAIRN_MUST_CHECK int remote_get(struct remote *remote, uint64_t pack, uint64_t o
 CAIRN_MUST_CHECK int remote_get_to_merge(struct remote *remote, uint64_t pack, uint64_t offset,
                                          void *buf, size_t length);
 
+/* --- again.c ---------------------------------------------------------------------------------- */
+
+/* What `look` says of the pack; where it says -ENOENT to a reader without a mount, it is asked
+ * again after 2 s, before that is told. */
+CAIRN_MUST_CHECK int remote_look_twice(struct remote *remote, uint64_t pack, int (*look)(void *arg),
+                                       void *arg);
+/* The same of get_range() of the tier. */
+CAIRN_MUST_CHECK int remote_read_twice(struct remote *remote, uint64_t pack, uint64_t offset,
+                                       void *buf, size_t length);
+
 /* --- bases.c ---------------------------------------------------------------------------------- */
 
 /* Place of a chunk in the remote, fit to be read. -ENOENT, -EUCLEAN. */

@@ -11,6 +11,7 @@
  *   tried.c    heads that a predecessor tried to create
  *   lease.c    the lease
  *   get.c      its packs, for readers
+ *   again.c    packs that a reader without a mount did not find
  *   bases.c    what dense chunks of the remote refer to
  *   upload.c   one thread that chooses cuts and carries them: packs (upload_packs.c), then the run,
  *              then the head
@@ -123,6 +124,7 @@ struct remote {
     struct remote_relief relief;            /* the writeback thread's alone */
     struct dense *dense;                    /* upload_dense.h; NULL: not with reduce=dense */
     struct condense *condense;              /* condense.h; NULL: as above */
+    struct missing *missing;                /* again.c; NULL: not a reader without a mount */
     struct rate_limit limit;
     struct remote_watch watch;
     int64_t patience_ns; /* of the tier, while no caller waits */
@@ -140,6 +142,11 @@ struct remote {
 CAIRN_MUST_CHECK int place_check(struct remote *remote, char **ret_text);
 void place_report_new(struct remote *remote);
 CAIRN_MUST_CHECK int place_remember(struct remote *remote);
+
+/* --- again.c ---------------------------------------------------------------------------------- */
+
+struct missing *missing_new(void);
+void missing_free(struct missing *missing); /* NULL is fine */
 
 /* --- heads.c ---------------------------------------------------------------------------------- */
 

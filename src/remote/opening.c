@@ -72,6 +72,7 @@ int remote_join(struct remote *remote, char **ret_text)
 /* A mount can wait for the remote, a reader cannot. */
 int remote_join_to_read(struct remote *remote, char **ret_text)
 {
+    remote->missing = missing_new();
     int r = remote_attach(remote, adopt_may, ret_text);
     if (r == 0)
         remote_look_for_later_run(remote);

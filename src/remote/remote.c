@@ -60,6 +60,7 @@ void remote_free(struct remote *remote)
     bases_cache_free(remote->bases);
     dense_free(remote->dense);
     condense_free(remote->condense);
+    missing_free(remote->missing);
     free(remote->runs.shown_instead);
     free(remote->name);
     free(remote->holder);

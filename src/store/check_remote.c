@@ -144,17 +144,23 @@ static bool check_is_damage(int error)
     return error == -EBADMSG || error == -EUCLEAN || error == -ENOENT || error == -EPROTONOSUPPORT;
 }
 
-/* Chunks of a pack that is not there, or too short, cannot be read; its index alone being damaged
- * hurts no reader. */
-static int check_pack_index(struct pack_check *check)
+static int read_checked_index(void *arg)
 {
+    struct pack_check *check = arg;
     struct store *store = check->all->store;
     uint32_t count = 0;
     uint64_t length = 0;
     int r = pack_read_index(remote_tier(store->remote), store->sb.history, check->pack.pack,
                             count_index_entry, &count, &length);
-    if (r == 0 && (count != check->pack.count || length != check->pack.length))
-        r = -EUCLEAN;
+    return r < 0 ? r : count == check->pack.count && length == check->pack.length ? 0 : -EUCLEAN;
+}
+
+/* Chunks of a pack that is not there, or too short, cannot be read; its index alone being damaged
+ * hurts no reader. */
+static int check_pack_index(struct pack_check *check)
+{
+    int r =
+        remote_look_twice(check->all->store->remote, check->pack.pack, read_checked_index, check);
     check->index_error = check_is_damage(r) ? r : 0;
     return check_is_damage(r) ? 0 : r;
 }

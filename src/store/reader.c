@@ -280,8 +280,6 @@ int reader_plan_pack(struct store *store, const struct reader_entries *entries,
 struct fetching {
     struct store *store;
     const struct reader_group *group;
-    struct tier *tier;
-    const char *object;
     uint8_t *stored, *raw;
     bool is_whole; /* `stored` is all of the group; else each chunk is read by itself into it */
     const struct reader_calls *calls;
@@ -290,6 +288,17 @@ struct fetching {
 static bool part_is_lost(const struct reader_group *group, int error)
 {
     return reader_is_damage(error) || (error == -EIO && !group->is_remote);
+}
+
+static int read_group_part(const struct fetching *f, uint64_t offset, void *buf, size_t length)
+{
+    struct store *store = f->store;
+    uint64_t pack = f->group->pack;
+    char object[32];
+    if (f->group->is_remote)
+        return remote_read_twice(store->remote, pack, offset, buf, length);
+    pack_object_name(pack, object);
+    return store->tier->ops->get_range(store->tier, object, offset, buf, length);
 }
 
 /* A base that cannot be decoded for the lack of another one: that is the one that hurts. */
@@ -346,7 +355,7 @@ static int reader_read_part(const struct fetching *f, const struct bases *bases,
     if (!f->group->is_remote && e->ref_count > 0)
         return packs_read_chunk(f->store, &e->name, f->raw, &len);
     if (!f->is_whole)
-        r = f->tier->ops->get_range(f->tier, f->object, e->offset, f->stored, e->stored_len);
+        r = read_group_part(f, e->offset, f->stored, e->stored_len);
     return r < 0 ? r : bases_decode(bases, e, stored, f->raw, loss);
 }
 
@@ -392,7 +401,6 @@ static int lose_all_parts(const struct fetching *f, int error)
 int reader_fetch(struct store *store, const struct reader_group *group,
                  const struct reader_calls *calls)
 {
-    char object[32];
     uint64_t length = group->to - group->from;
     if (group->pack == 0)
         return calls->give(group->parts[0].offset, group->bytes, group->parts[0].length,
@@ -401,13 +409,10 @@ int reader_fetch(struct store *store, const struct reader_group *group,
         return -EUCLEAN;
     struct fetching f = {.store = store,
                          .group = group,
-                         .tier = group->is_remote ? remote_tier(store->remote) : store->tier,
-                         .object = object,
                          .stored = thread_buffer(THREAD_BUFFER_REPLY, GROUP_BYTES),
                          .raw = thread_buffer(THREAD_BUFFER_FETCH, CHUNK_SIZE_MAX),
                          .calls = calls};
-    pack_object_name(group->pack, object);
-    int r = f.tier->ops->get_range(f.tier, object, group->from, f.stored, length);
+    int r = read_group_part(&f, group->from, f.stored, length);
     f.is_whole = r == 0;
     if (r == -ENOENT)
         return lose_all_parts(&f, r);

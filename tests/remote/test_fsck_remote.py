@@ -194,6 +194,33 @@ def test_read_only_directory(node):
         os.chmod(path, 0o700 | stat.S_IMODE(os.stat(path).st_mode))
 
 
+def missing_once(names):
+    """A script for the proxy: the first request for each of these objects is answered with 404."""
+    return [{"path": f"/{name}(\\?|$)", "fault": "missing"} for name in names]
+
+
+@pytest.mark.parametrize("reduce", ["off", "dense"])
+def test_what_is_missing_for_a_moment_is_asked_for_again(on_remote, s3, proxy, directory, reduce):
+    """A server that lost sight of each object for one request: fsck finds nothing, and cp copies all. What is gone is still told."""
+    mount = on_remote(s3, reduce=reduce, writeback_delay="50ms").mount()
+    mount.content = {}
+    fill(mount, mount.content, reduce)
+    there, copies, oldest = packs(s3), sorted(s3.names("copies/")), min(s3.heads())
+    mount.remote = s3.through(proxy)
+    proxy.set(script=missing_once([*there, *copies, f"heads/{oldest:016x}"]))
+    found = report(mount, code=0)
+    assert found["clean"] and found["read_packs"] == len(there), found
+    assert proxy.stats()["faults"]["missing"] == len(there) + len(copies) + 1
+    proxy.set(script=missing_once(there))
+    proxy.reset()
+    files, done = copied(mount, os.path.join(directory, "copy"))
+    assert done.returncode == 0 and files == mount.content, done
+    assert proxy.stats()["faults"]["missing"] > 0
+    s3.delete(there[0])
+    damaged, _ = check_against_cp(mount, report(mount, code=4), os.path.join(directory, "again"))
+    assert damaged
+
+
 def test_wrong_arguments(node):
     assert "--repair is for a store" in fsck(node, "--repair", code=16).stderr
     assert "from 1 to 100" in fsck(node, "--sample", "101", code=16).stderr
