@@ -45,6 +45,8 @@ ALLOWED = {
     "fuse/hold.c": (1, "as front.c"),
     "fuse/loop.c": (1, "callers are looked at for a fatal signal, which the kernel does not always tell"),
     "fuse/turns.c": (1, "no thread has received for a while: another one does"),
+    "remote/again.c": (1, "the remote, which may not show all: before the next look"),
+    "remote/check.c": (1, "as again.c"),
     "remote/follow.c": (1, "a newer head in the remote"),
     "remote/head_read.c": (2, "the remote, before the next try"),
     "remote/heads.c": (2, "the remote, before the next try"),
