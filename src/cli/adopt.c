@@ -5,10 +5,24 @@
 #include "base/io.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/json.h"
 #include "daemon/store_directory.h"
 #include "store/store.h"
 
-static int give_new_id(const char *store)
+static void print_adopted(const char *store, const char *id, bool json)
+{
+    if (!json) {
+        text_print(stdout, "%s is a store of its own now; its id is %s", store, id);
+        return;
+    }
+    cJSON *object = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(object, "store", store);
+    (void)cJSON_AddStringToObject(object, "store_id", id);
+    json_print(object);
+    cJSON_Delete(object);
+}
+
+static int give_new_id(const char *store, bool json)
 {
     char id[33] = "";
     char *text = NULL;
@@ -16,12 +30,12 @@ static int give_new_id(const char *store)
     if (r < 0)
         complain("adopt", "%s", text ? text : strerror(-r));
     else
-        text_print(stdout, "%s is a store of its own now; its id is %s", store, id);
+        print_adopted(store, id, json);
     free(text);
     return r < 0 ? CLI_FAILED : CLI_OK;
 }
 
-static int adopt_store(const char *store)
+static int adopt_store(const char *store, bool json)
 {
     int lock_fd = -1;
     pid_t holder = 0;
@@ -36,13 +50,13 @@ static int adopt_store(const char *store)
                  strerror(-r));
         return CLI_FAILED;
     }
-    int code = give_new_id(store);
+    int code = give_new_id(store, json);
     (void)close(lock_fd);
     return code;
 }
 
 struct adopt_request {
-    bool new_id;
+    bool new_id, json;
 };
 
 static int execute_adopt(const struct command *command, int argc, char **argv)
@@ -64,7 +78,7 @@ static int execute_adopt(const struct command *command, int argc, char **argv)
         complain("adopt", "%s: %s", *operands, strerror(-r));
         return CLI_FAILED;
     }
-    return adopt_store(store);
+    return adopt_store(store, request.json);
 }
 
 const struct command adopt_command = {
@@ -77,6 +91,10 @@ const struct command adopt_command = {
                                     .help = "give the store a new id",
                                     .offset = offsetof(struct adopt_request, new_id),
                                     .is_required = true},
+                                   {.letter = 'j',
+                                    .name = "json",
+                                    .help = "print JSON",
+                                    .offset = offsetof(struct adopt_request, json)},
                                    {0}},
     .operands = (const struct operand[]){{.name = "STORE", .offers = OFFER_DIRECTORIES}, {0}},
     .exits =

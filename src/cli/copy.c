@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/copy.h"
-
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "base/event.h"
 #include "base/io.h"
-#include "base/lock.h"
-#include "base/pool.h"
-#include "base/vector.h"
 #include "cli/command.h"
+#include "cli/copy_internal.h"
 #include "cli/human.h"
 
 #define QUEUE_MAX 64u
@@ -22,27 +16,6 @@
 #define MODE_COPIED                                                                                \
     01777u /* not the bits that say on whose behalf it runs: the owner is another                  \
             */
-
-struct directory {
-    char *path;
-    uint32_t mode;
-    int64_t mtime;
-};
-
-struct copy {
-    const char *command;
-    bool is_partial;
-    struct store *store;
-    struct pool *pool;
-    pthread_t watcher;
-    bool is_tty;
-    int64_t began;
-    struct copy_counts total;
-    _Atomic uint64_t files, partial_files, bytes;
-    _Atomic bool failed, ended;
-    struct event end;
-    VECTOR(struct directory) directories;
-};
 
 /* A pack that bytes of a file cannot be read for. */
 struct cause_of_holes {
@@ -121,6 +94,13 @@ static void *copy_watch(void *arg)
     return NULL;
 }
 
+static void copy_free(struct copy *copy)
+{
+    event_done(&copy->end);
+    mutex_done(&copy->locked.lock);
+    free(copy);
+}
+
 int copy_begin(const struct copy_how *how, struct store *store, struct copy **ret)
 {
     /* A second interrupt ends it at once. */
@@ -130,8 +110,12 @@ int copy_begin(const struct copy_how *how, struct store *store, struct copy **re
                           .is_partial = how->is_partial,
                           .store = store,
                           .began = clock_monotonic_ns(),
-                          .is_tty = isatty(STDERR_FILENO)};
+                          .to_output = how->to_output,
+                          .is_tty =
+                              isatty(STDERR_FILENO) && !(how->to_output && isatty(STDOUT_FILENO))};
+    copy->locked.problems = how->problems;
     event_init(&copy->end);
+    mutex_init(&copy->locked.lock, LOCK_LEAF);
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);
     int r = pool_new("cairn-copy", how->threads, QUEUE_MAX, NULL, NULL, &copy->pool);
@@ -139,8 +123,7 @@ int copy_begin(const struct copy_how *how, struct store *store, struct copy **re
         r = thread_start(&copy->watcher, "cairn-progress", copy_watch, copy);
     if (r < 0) {
         pool_free(copy->pool);
-        event_done(&copy->end);
-        free(copy);
+        copy_free(copy);
         return r;
     }
     *ret = copy;
@@ -155,8 +138,16 @@ void copy_expect(struct copy *copy, const struct copy_counts *total)
 void copy_failed(struct copy *copy, const char *shown, const char *why)
 {
     atomic_store(&copy->failed, true);
-    if (!copy_is_interrupted())
-        complain(copy->command, "%s%s: %s", copy->is_tty ? "\r\033[K" : "", shown, why);
+    if (copy_is_interrupted())
+        return;
+    complain(copy->command, "%s%s: %s", copy->is_tty ? "\r\033[K" : "", shown, why);
+    LOCK_SCOPE(&copy->locked.lock);
+    if (!copy->locked.problems)
+        return;
+    cJSON *problem = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(problem, "path", shown);
+    (void)cJSON_AddStringToObject(problem, "problem", why);
+    (void)cJSON_AddItemToArray(copy->locked.problems, problem);
 }
 
 /* --- a file ----------------------------------------------------------------------------------- */
@@ -433,15 +424,16 @@ int copy_end(struct copy *copy, struct copy_result *sum)
     atomic_store(&copy->ended, true);
     event_signal(&copy->end);
     (void)pthread_join(copy->watcher, NULL);
-    event_done(&copy->end);
     int code = atomic_load(&copy->failed) ? CLI_FAILED : CLI_OK;
     sum->copied += atomic_load(&copy->files);
     sum->partial += atomic_load(&copy->partial_files);
     sum->total += copy->total.files;
+    sum->bytes += atomic_load(&copy->bytes);
     if (copy_is_interrupted()) {
-        complain(copy->command, "interrupted; incomplete files were removed");
+        complain(copy->command, "interrupted%s",
+                 copy->to_output ? "" : "; incomplete files were removed");
         code = CLI_INTERRUPTED;
     }
-    free(copy);
+    copy_free(copy);
     return code;
 }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Files of a source become local files: each under a temporary name that gives way to its own when
- * it is whole. Reads go on in many threads; one thread starts them. */
+ * it is whole. One file may go to standard output instead. Reads go on in many threads; one thread
+ * starts them. */
 #pragma once
+
+#include <cjson/cJSON.h>
 
 #include "cli/source.h"
 
@@ -15,6 +18,7 @@ struct copy_counts {
 struct copy_result {
     uint64_t copied, total; /* files */
     uint64_t partial;       /* not copied, but in part */
+    uint64_t bytes;         /* read and written */
 };
 
 struct copy_how {
@@ -23,6 +27,8 @@ struct copy_how {
     /* NAME.partial gets the readable bytes of a damaged file, NAME.holes lists the other
      * ranges. */
     bool is_partial;
+    bool to_output;  /* one file, by copy_stream() */
+    cJSON *problems; /* array that each message is added to as {path, problem}; NULL: none */
 };
 
 CAIRN_MUST_CHECK int copy_begin(const struct copy_how *how, struct store *store, struct copy **ret);
@@ -35,6 +41,9 @@ void copy_file(struct copy *copy, const struct ns_inode *inode, int dir_fd, cons
                const char *shown);
 void copy_link(struct copy *copy, const struct ns_inode *inode, const char *target, int dir_fd,
                const char *name, const char *shown);
+/* Writes a regular file to `fd`, in order, and waits for the end. It stops before the first byte
+ * that cannot be read; that is a failure like any other. */
+void copy_stream(struct copy *copy, const struct ns_inode *inode, int fd, const char *shown);
 /* Mode and time of a directory are set at the end: copying into it changes them.
  * `path` is local. */
 void copy_directory_later(struct copy *copy, const struct ns_inode *inode, const char *path);

@@ -1,22 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cairn cp: copies files and trees from a store or remote that need not be mounted. */
+/* cairn cp: copies files and trees from a store or remote that need not be mounted, and single
+ * files to standard output. */
 #include <fcntl.h>
 #include <libgen.h>
 #include <stdio.h>
 
+#include "base/io.h"
 #include "cli/command.h"
 #include "cli/copy.h"
+#include "cli/json.h"
+#include "cli/mounts.h"
+#include "daemon/control.h"
 
 #define DEPTH_MAX 1024u
 #define THREADS_LOCAL 4u
 #define THREADS_REMOTE 16u
+#define STEP (1u << 20)
 
 struct copying {
     const struct command *command;
     struct mount_options options;
     struct source source;
     struct copy *copy;
-    bool is_recursive, is_partial;
+    bool is_recursive, is_partial, is_json;
+    bool to_output;
+    cJSON *problems; /* with is_json */
     struct copy_result result;
 };
 
@@ -152,7 +160,10 @@ static int cp_begin_copy(struct copying *c)
 {
     bool is_remote = c->source.name && (strncmp(c->source.name, "s3://", 5) == 0 ||
                                         strncmp(c->source.name, "dir:", 4) == 0);
-    struct copy_how how = {.command = c->command->name, .is_partial = c->is_partial};
+    struct copy_how how = {.command = c->command->name,
+                           .is_partial = c->is_partial,
+                           .to_output = c->to_output,
+                           .problems = c->problems};
     how.threads = is_remote ? (unsigned)min_u64(THREADS_REMOTE, c->options.remote.connections)
                             : THREADS_LOCAL;
     int r = copy_begin(&how, c->source.store, &c->copy);
@@ -199,9 +210,92 @@ static int cp_operand(struct copying *c, const char *text, const char *local)
     return code;
 }
 
-static int check_local(const struct command *command, char **operands, size_t count)
+/* --- to standard output ----------------------------------------------------------------------- */
+
+/* SOURCE:PATH, or a path, on a mount: its path there. NULL: it is on none. Caller frees. */
+static char *cp_find_mounted(const char *text)
 {
+    _cleanup_free_ char *source = NULL;
+    _cleanup_free_ char *path = NULL;
+    struct mount_list mounts;
     struct stat st;
+    char *found = NULL;
+    if (mounts_read("/proc/self/mountinfo", &mounts) < 0)
+        return NULL;
+    offline_split(text, &source, &path);
+    if (stat(text, &st) == 0 && mounts_find_device(&mounts, st.st_dev))
+        found = xstrdup(text);
+    else if (stat(source, &st) == 0 && mounts_find_device(&mounts, st.st_dev))
+        found = cp_join_path(source, path + strspn(path, "/"));
+    mounts_done(&mounts);
+    return found;
+}
+
+static int cp_output_mounted(const struct copying *c, const char *path)
+{
+    struct stat st = {0};
+    uint64_t done = 0;
+    _cleanup_free_ uint8_t *bytes = xmalloc(STEP);
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 || fstat(fd, &st) < 0 ? -1 : 0;
+    if (n == 0 && !S_ISREG(st.st_mode)) {
+        complain(c->command->name, "%s is not a file; only a file can go to standard output", path);
+        return CLI_FAILED;
+    }
+    for (; n == 0 && (n = read(fd, bytes, STEP)) > 0; done += (uint64_t)n, n = 0) {
+        int r = io_write_full(STDOUT_FILENO, bytes, (size_t)n);
+        if (r == 0)
+            continue;
+        complain(c->command->name, "standard output: %s", strerror(-r));
+        return CLI_FAILED;
+    }
+    if (n == 0)
+        return CLI_OK;
+    complain(c->command->name, "%s: %s; the output ends after %llu of %llu bytes%s", path,
+             strerror(errno), (unsigned long long)done, (unsigned long long)st.st_size,
+             errno == EIO ? "; 'cairn status' names the cause" : "");
+    return CLI_FAILED;
+}
+
+static int cp_output_node(struct copying *c, const struct source_node *node, const char *text)
+{
+    const struct ns_inode *inode = &node->inode;
+    if (!S_ISREG(inode->attrs.mode)) {
+        complain(c->command->name, "%s is not a file; only a file can go to standard output", text);
+        return CLI_FAILED;
+    }
+    int code = cp_begin_copy(c);
+    if (code != CLI_OK)
+        return code;
+    copy_expect(c->copy, &(struct copy_counts){1, inode->attrs.size});
+    copy_stream(c->copy, inode, STDOUT_FILENO, text);
+    return copy_end(c->copy, &c->result);
+}
+
+static int cp_to_output(struct copying *c, const char *text)
+{
+    struct source_node node;
+    _cleanup_free_ char *mounted = cp_find_mounted(text);
+    if (mounted)
+        return cp_output_mounted(c, mounted);
+    int code = source_open(c->command, &c->options, text, &c->source, &node);
+    if (code == CLI_OK)
+        code = source_follow(c->command, &c->source, &node);
+    if (code == CLI_OK)
+        code = cp_output_node(c, &node, text);
+    source_node_done(&node);
+    return code;
+}
+
+/* --- the command ------------------------------------------------------------------------------ */
+
+static int check_local(const struct copying *c, char **operands, size_t count)
+{
+    const struct command *command = c->command;
+    struct stat st;
+    if (c->to_output && (count > 2 || c->is_recursive || c->is_partial || c->is_json))
+        return complain_usage(command, "only one file can go to standard output, and without -r, "
+                                       "--partial and --json; a file named '-' is ./-");
     if (count <= 2 || (stat(operands[count - 1], &st) == 0 && S_ISDIR(st.st_mode)))
         return CLI_OK;
     return complain_usage(command,
@@ -225,27 +319,55 @@ static void cp_print_result(const struct copying *c)
         complain(c->command->name, "%llu of %llu files copied", copied, total);
 }
 
+static void cp_print_json(const struct copying *c, const char *local, int code)
+{
+    cJSON *json = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(json, "local", local);
+    (void)cJSON_AddBoolToObject(json, "complete", code == CLI_OK);
+    control_add_u64(json, "files", c->result.total);
+    control_add_u64(json, "copied", c->result.copied);
+    control_add_u64(json, "partial", c->result.partial);
+    control_add_u64(json, "bytes", c->result.bytes);
+    (void)cJSON_AddItemToObject(json, "problems", c->problems);
+    json_print(json);
+    cJSON_Delete(json);
+}
+
+/* All that can be copied is copied, whatever became of the others. */
+static int cp_operands(struct copying *c, char **operands, size_t count)
+{
+    int code = CLI_OK;
+    if (c->to_output)
+        return cp_to_output(c, operands[0]);
+    c->problems = c->is_json ? cJSON_CreateArray() : NULL;
+    for (size_t i = 0; (code == CLI_OK || code == CLI_FAILED) && i + 1 < count; i++) {
+        int one = cp_operand(c, operands[i], operands[count - 1]);
+        code = one == CLI_OK ? code : one;
+    }
+    if (c->is_json)
+        cp_print_json(c, operands[count - 1], code);
+    else
+        cp_print_result(c);
+    return code;
+}
+
 static int execute_cp(const struct command *command, int argc, char **argv)
 {
     struct copying c = {.command = command};
-    bool failed = false;
     char **operands;
     size_t count = 0;
     options_init(&c.options);
     int code = flags_parse(command, argc, argv, &c, &operands);
     while (operands[count])
         count++;
+    c.to_output = count > 0 && strcmp(operands[count - 1], "-") == 0;
     if (code == CLI_OK)
-        code = check_local(command, operands, count);
-    for (size_t i = 0; code == CLI_OK && i + 1 < count; i++) {
-        int one = cp_operand(&c, operands[i], operands[count - 1]);
-        failed = failed || one == CLI_FAILED;
-        code = one == CLI_FAILED ? CLI_OK : one;
-    }
-    cp_print_result(&c);
+        code = check_local(&c, operands, count);
+    if (code == CLI_OK)
+        code = cp_operands(&c, operands, count);
     source_close(&c.source);
     options_done(&c.options);
-    return code ? code : failed ? CLI_FAILED : CLI_OK;
+    return code;
 }
 
 #define FIELD(f) offsetof(struct copying, f)
@@ -260,6 +382,10 @@ static const struct flag flags[] = {
          "of a damaged file, write what can be read as NAME.partial, and the ranges that cannot "
          "as NAME.holes: one line each, with offset, length and the object that is missing",
      .offset = FIELD(is_partial)},
+    {.letter = 'j',
+     .name = "json",
+     .help = "print how many files were copied, and what is wrong with the others, as JSON",
+     .offset = FIELD(is_json)},
     {0},
 };
 
@@ -268,7 +394,7 @@ const struct command cp_command = {
     .summary = "copy files from a remote, or from a store that is not mounted",
     .description = "All data is verified; a file gets its name only once it is complete. Modes, "
                    "times, holes and symbolic links are kept,\n"
-                   "owners are not.",
+                   "owners are not. LOCAL '-' is standard output, for one file, also of a mount.",
     .flags = flags,
     .operands =
         (const struct operand[]){

@@ -324,6 +324,7 @@ static void learn_secrets(struct doctor *d)
 
 struct doctor_request {
     const char *output; /* NULL: a name of its own, in the working directory */
+    bool json;
 };
 
 static char *top_name(void)
@@ -352,6 +353,18 @@ static int doctor_make(struct doctor *d, const char *path)
     return r;
 }
 
+static void doctor_print_path(const char *path, bool json)
+{
+    if (!json) {
+        (void)printf("%s\n", path);
+        return;
+    }
+    cJSON *object = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(object, "archive", path);
+    json_print(object);
+    cJSON_Delete(object);
+}
+
 static int execute_doctor(const struct command *command, int argc, char **argv)
 {
     struct doctor_request request = {0};
@@ -370,7 +383,7 @@ static int execute_doctor(const struct command *command, int argc, char **argv)
         complain(command->name, "cannot write %s: %s; name another file with -o", path,
                  strerror(-r));
     else
-        (void)printf("%s\n", path);
+        doctor_print_path(path, request.json);
     redact_done(&d.redact);
     target_done(&d.target);
     free(d.options);
@@ -392,6 +405,10 @@ const struct command doctor_command = {
                                             "working directory)",
                                     .kind = FLAG_TEXT,
                                     .offset = offsetof(struct doctor_request, output)},
+                                   {.letter = 'j',
+                                    .name = "json",
+                                    .help = "print JSON",
+                                    .offset = offsetof(struct doctor_request, json)},
                                    {0}},
     .operands = (const struct operand[]){{.name = "MOUNTPOINT|STORE",
                                           .offers = OFFER_MOUNTPOINTS | OFFER_DIRECTORIES,

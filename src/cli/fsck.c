@@ -4,46 +4,66 @@
 
 #include "base/text.h"
 #include "cli/fsck_remote.h"
+#include "cli/json.h"
 #include "daemon/service.h"
 #include "daemon/store_directory.h"
 
-static void print_fsck_finding(const char *line, bool is_problem, void *arg)
+/* `json`, NULL for lines: {"problems":[...],"notes":[...]}. */
+static void print_fsck_finding(const char *line, bool is_problem, void *json)
 {
-    (void)arg;
-    text_print(stdout, "%s%s", is_problem ? "problem: " : "", line);
+    if (json)
+        (void)cJSON_AddItemToArray(cJSON_GetObjectItem(json, is_problem ? "problems" : "notes"),
+                                   cJSON_CreateString(line));
+    else
+        text_print(stdout, "%s%s", is_problem ? "problem: " : "", line);
 }
 
-static int fsck_check_directory(const char *store)
+static int fsck_check_directory(const char *store, cJSON *json)
 {
-    int r = service_fsck(store, print_fsck_finding, NULL);
+    int r = service_fsck(store, print_fsck_finding, json);
     if (r < 0) {
         complain("fsck", "cannot check %s: %s", store, strerror(-r));
         return FSCK_OPERATIONAL;
     }
-    if (r > 0)
+    if (json) {
+        (void)cJSON_AddBoolToObject(json, "clean", r == 0);
+        json_print(json);
+    } else if (r > 0) {
         text_print(stdout, "%s: %d problems", store, r);
-    else
+    } else {
         text_print(stdout, "%s: clean", store);
+    }
     if (r > 0)
         return FSCK_PROBLEMS;
     /* main.c says what of the output was lost, but 1 would say that something was mended. */
     return fflush(stdout) != 0 || ferror(stdout) ? FSCK_OPERATIONAL : FSCK_CLEAN;
 }
 
-static int repair_store(const char *store)
+static int repair_store(const char *store, cJSON *json)
 {
-    int r = service_repair(store, print_fsck_finding, NULL);
+    int r = service_repair(store, print_fsck_finding, json);
     if (r < 0) {
         complain("fsck", "cannot repair %s: %s", store, strerror(-r));
         return FSCK_OPERATIONAL;
     }
-    if (r == 0)
+    if (json)
+        (void)cJSON_AddBoolToObject(json, "repaired", r > 0);
+    else if (r == 0)
         text_print(stdout, "%s: the journal is whole; nothing was truncated", store);
-    int code = fsck_check_directory(store);
+    int code = fsck_check_directory(store, json);
     return code == FSCK_CLEAN && r > 0 ? FSCK_REPAIRED : code;
 }
 
-static int check_taken(const char *store, bool repair)
+static cJSON *fsck_json(const char *store)
+{
+    cJSON *json = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(json, "store", store);
+    (void)cJSON_AddArrayToObject(json, "problems");
+    (void)cJSON_AddArrayToObject(json, "notes");
+    return json;
+}
+
+static int check_taken(const char *store, const struct fsck_request *request)
 {
     int lock_fd = -1;
     pid_t holder = 0;
@@ -58,7 +78,9 @@ static int check_taken(const char *store, bool repair)
                  strerror(-r));
         return FSCK_OPERATIONAL;
     }
-    int code = repair ? repair_store(store) : fsck_check_directory(store);
+    cJSON *json = request->is_json ? fsck_json(store) : NULL;
+    int code = request->repair ? repair_store(store, json) : fsck_check_directory(store, json);
+    cJSON_Delete(json);
     (void)close(lock_fd);
     return code;
 }
@@ -77,8 +99,8 @@ static int execute_fsck(const struct command *command, int argc, char **argv)
         return code;
     }
     options_done(&request.options);
-    if (request.sample || request.is_json)
-        return complain_usage(command, "--sample and --json are for a remote");
+    if (request.sample)
+        return complain_usage(command, "--sample is for a remote");
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", *operands);
     struct stat st;
     if (lstat(superblock, &st) < 0 && (errno == ENOENT || errno == ENOTDIR))
@@ -86,7 +108,7 @@ static int execute_fsck(const struct command *command, int argc, char **argv)
                               "%s is not a store; give the directory that 'cairn mount' was "
                               "given, or s3://BUCKET/PREFIX, or dir:/PATH",
                               *operands);
-    return check_taken(*operands, request.repair);
+    return check_taken(*operands, &request);
 }
 
 #define FIELD(f) offsetof(struct fsck_request, f)
@@ -102,7 +124,7 @@ static const struct flag fsck_flags[] = {
      .kind = FLAG_COUNT,
      .offset = FIELD(sample),
      .min = 1},
-    {.name = "json", .help = "of a remote, print the result as JSON", .offset = FIELD(is_json)},
+    {.letter = 'j', .name = "json", .help = "print JSON", .offset = FIELD(is_json)},
     {0},
 };
 

@@ -8,19 +8,27 @@
 #include "cli/target.h"
 #include "daemon/control.h"
 
+struct metrics_request {
+    bool json;
+};
+
 static int execute_metrics(const struct command *command, int argc, char **argv)
 {
+    struct metrics_request request = {0};
     struct target target;
-    cJSON *reply = NULL;
     char **operands;
-    int code = flags_parse(command, argc, argv, NULL, &operands);
+    int code = flags_parse(command, argc, argv, &request, &operands);
     if (code == CLI_OK)
         code = target_of_mount(command, *operands, &target);
     if (code != CLI_OK)
         return code;
-    if (ask_daemon(command->name, target.store, "metrics", NULL, &reply) < 0) {
+    cJSON *ask = cJSON_CreateObject(), *reply = NULL;
+    (void)cJSON_AddBoolToObject(ask, "json", request.json);
+    if (ask_daemon(command->name, target.store, "metrics", ask, &reply) < 0) {
         code = CLI_FAILED;
-    } else if (json_text(reply, "text")) {
+    } else if (request.json && cJSON_IsArray(json_part(reply, "metrics"))) {
+        json_print(json_part(reply, "metrics"));
+    } else if (!request.json && json_text(reply, "text")) {
         text_print_lines(stdout, json_text(reply, "text"));
     } else {
         complain(command->name, "store %s: %s", target.store, daemon_trouble(-EBADMSG));
@@ -35,6 +43,11 @@ const struct command metrics_command = {
     .name = "metrics",
     .summary = "print the metrics of a mount in the text format of Prometheus",
     .description = "-o metrics=ADDRESS:PORT serves the same over HTTP, and /healthz.",
+    .flags = (const struct flag[]){{.letter = 'j',
+                                    .name = "json",
+                                    .help = "print JSON",
+                                    .offset = offsetof(struct metrics_request, json)},
+                                   {0}},
     .operands = (const struct operand[]){{.name = "MOUNTPOINT", .offers = OFFER_MOUNTPOINTS}, {0}},
     .exits =
         (const struct exit_status[]){

@@ -209,6 +209,26 @@ static char *last_part(const char *path)
     return xstrdup(strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ? "" : name);
 }
 
+static int source_find(const struct command *command, struct source *source,
+                       struct source_node *node, bool follows)
+{
+    struct walk walk = {.source = source};
+    size_t len = strlen(node->path);
+    bool wants_directory = len > 0 && node->path[len - 1] == '/';
+    int r = ns_inode(source->ns, ROOT_INO, &walk.at);
+    if (r == 0)
+        r = walk_path(&walk, node->path, wants_directory || follows);
+    if (r == 0 && wants_directory && !S_ISDIR(walk.at.attrs.mode))
+        r = -ENOTDIR;
+    if (r < 0) {
+        complain(command->name, "%s:%s: %s", source->name, node->path, source_trouble(r));
+        return CLI_FAILED;
+    }
+    node->inode = walk.at;
+    node->ino = walk.at.ino;
+    return CLI_OK;
+}
+
 int source_open(const struct command *command, const struct mount_options *options,
                 const char *text, struct source *source, struct source_node *ret)
 {
@@ -221,23 +241,12 @@ int source_open(const struct command *command, const struct mount_options *optio
         source_close(source);
         code = open_named_source(command, options, name, source);
     }
-    if (code != CLI_OK)
-        return code;
-    struct walk walk = {.source = source};
-    size_t len = strlen(ret->path);
-    bool wants_directory = len > 0 && ret->path[len - 1] == '/';
-    int r = ns_inode(source->ns, ROOT_INO, &walk.at);
-    if (r == 0)
-        r = walk_path(&walk, ret->path, wants_directory);
-    if (r == 0 && wants_directory && !S_ISDIR(walk.at.attrs.mode))
-        r = -ENOTDIR;
-    if (r < 0) {
-        complain(command->name, "%s:%s: %s", name, ret->path, source_trouble(r));
-        return CLI_FAILED;
-    }
-    ret->inode = walk.at;
-    ret->ino = walk.at.ino;
-    return CLI_OK;
+    return code == CLI_OK ? source_find(command, source, ret, false) : code;
+}
+
+int source_follow(const struct command *command, struct source *source, struct source_node *node)
+{
+    return S_ISLNK(node->inode.attrs.mode) ? source_find(command, source, node, true) : CLI_OK;
 }
 
 void source_node_done(struct source_node *node)

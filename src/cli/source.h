@@ -33,6 +33,8 @@ struct source_node {
  * PATH. Says what went wrong: CLI_OK, CLI_FAILED or the command's usage exit. */
 int source_open(const struct command *command, const struct mount_options *options,
                 const char *text, struct source *source, struct source_node *ret);
+/* Where the node is a symbolic link: goes on to what it leads to. Errors as source_open(). */
+int source_follow(const struct command *command, struct source *source, struct source_node *node);
 void source_close(struct source *source);
 void source_node_done(struct source_node *node);
 

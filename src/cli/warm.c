@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/horizon.h"
 #include "cli/human.h"
+#include "cli/json.h"
 #include "cli/target.h"
 #include "daemon/control.h"
 
@@ -19,18 +20,12 @@ struct warm {
     int64_t deadline;
     struct mount_list mounts;
     bool drawn;
+    cJSON *results; /* with --json */
 };
-
-static uint64_t reply_number(const cJSON *reply, const char *name)
-{
-    uint64_t value = 0;
-    (void)control_get_u64(reply, name, &value);
-    return value;
-}
 
 static void warm_draw(struct warm *w, const char *path, const cJSON *reply)
 {
-    uint64_t total = reply_number(reply, "total_bytes"), done = reply_number(reply, "done_bytes");
+    uint64_t total = json_count(reply, "total_bytes"), done = json_count(reply, "done_bytes");
     if (!isatty(STDERR_FILENO))
         return;
     _cleanup_free_ char *shown = xstrdup(path);
@@ -51,9 +46,26 @@ static void warm_end_drawing(struct warm *w)
 static void warm_print_left(const struct warm *w, const char *path, const cJSON *reply,
                             const char *name, const char *why)
 {
-    uint64_t bytes = reply_number(reply, name);
+    uint64_t bytes = json_count(reply, name);
     if (bytes)
         complain(w->command->name, "%s: %s stay on NVMe: %s", path, human_bytes(bytes).text, why);
+}
+
+/* The last that the daemon said of the job, as a result; `code` is the exit status for it. */
+static void warm_add_result(const struct warm *w, const char *path, const cJSON *reply, int code)
+{
+    static const char *const numbers[] = {"total_bytes",    "done_bytes",        "failed_bytes",
+                                          "not_kept_bytes", "unpublished_bytes", "pinned_bytes",
+                                          "busy_bytes"};
+    if (!w->results)
+        return;
+    cJSON *result = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(result, "path", path);
+    (void)cJSON_AddBoolToObject(result, "complete", code == CLI_OK);
+    (void)cJSON_AddBoolToObject(result, "timed_out", code == CLI_NOT_MET);
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        control_add_u64(result, numbers[i], json_count(reply, numbers[i]));
+    (void)cJSON_AddItemToArray(w->results, result);
 }
 
 /* Prints the result of the job; returns the exit status. */
@@ -63,24 +75,24 @@ static int warm_conclude(const struct warm *w, const char *path, const cJSON *re
     const char *cause = cJSON_GetStringValue(cJSON_GetObjectItem(reply, "remote_error"));
     if (failed)
         complain(w->command->name, "%s: %s", path, failed);
-    if (reply_number(reply, "failed_bytes"))
+    if (json_count(reply, "failed_bytes"))
         complain(w->command->name, "%s: %s could not be fetched: %s", path,
-                 human_bytes(reply_number(reply, "failed_bytes")).text,
+                 human_bytes(json_count(reply, "failed_bytes")).text,
                  cause && *cause ? cause : "see 'cairn status'");
-    if (reply_number(reply, "not_kept_bytes"))
+    if (json_count(reply, "not_kept_bytes"))
         complain(w->command->name,
                  "%s: NVMe has no space for %s of it; raise -o nvme=SIZE, or evict other files",
-                 path, human_bytes(reply_number(reply, "not_kept_bytes")).text);
+                 path, human_bytes(json_count(reply, "not_kept_bytes")).text);
     warm_print_left(w, path, reply, "unpublished_bytes",
                     "the remote does not have them yet; see 'cairn wait --level remote'");
     warm_print_left(w, path, reply, "pinned_bytes",
                     "pinned by user.cairn.pin on these files, or on others with the same content");
     warm_print_left(w, path, reply, "busy_bytes", "in use at the moment; try again");
-    bool whole = !failed &&
-                 reply_number(reply, "failed_bytes") + reply_number(reply, "not_kept_bytes") +
-                         reply_number(reply, "unpublished_bytes") +
-                         reply_number(reply, "pinned_bytes") + reply_number(reply, "busy_bytes") ==
-                     0;
+    bool whole =
+        !failed && json_count(reply, "failed_bytes") + json_count(reply, "not_kept_bytes") +
+                           json_count(reply, "unpublished_bytes") +
+                           json_count(reply, "pinned_bytes") + json_count(reply, "busy_bytes") ==
+                       0;
     return whole ? CLI_OK : CLI_FAILED;
 }
 
@@ -101,32 +113,41 @@ static int warm_cancel(const struct warm *w, const char *store, uint64_t job, in
     return code;
 }
 
+/* The exit status once the job is over, or is to be; negative: it goes on. */
+static int warm_judge(struct warm *w, const char *path, const cJSON *reply)
+{
+    int code = -1;
+    bool has_ended = cJSON_IsTrue(cJSON_GetObjectItem(reply, "ended"));
+    if (has_ended)
+        code = CLI_OK;
+    else if (clock_monotonic_ns() >= w->deadline)
+        code = CLI_NOT_MET;
+    else if (!horizon_sleep_ms(POLL_MS))
+        code = CLI_INTERRUPTED;
+    if (code < 0)
+        return code;
+    warm_end_drawing(w);
+    if (has_ended)
+        code = warm_conclude(w, path, reply);
+    else if (code == CLI_NOT_MET)
+        complain(w->command->name, "timed out: %s is incomplete; the part that is done stays",
+                 path);
+    warm_add_result(w, path, reply, code);
+    return code;
+}
+
 static int watch_job(struct warm *w, const char *path, const char *store, uint64_t job)
 {
-    for (;;) {
+    int code = -1;
+    while (code < 0) {
         cJSON *reply = NULL;
         if (ask_job(w, store, job, false, &reply) < 0)
             return CLI_FAILED;
         warm_draw(w, path, reply);
-        int code = -1;
-        if (cJSON_IsTrue(cJSON_GetObjectItem(reply, "ended"))) {
-            warm_end_drawing(w);
-            code = warm_conclude(w, path, reply);
-        }
+        code = warm_judge(w, path, reply);
         cJSON_Delete(reply);
-        if (code >= 0)
-            return code;
-        if (clock_monotonic_ns() >= w->deadline) {
-            warm_end_drawing(w);
-            complain(w->command->name, "timed out: %s is incomplete; the part that is done stays",
-                     path);
-            return warm_cancel(w, store, job, CLI_NOT_MET);
-        }
-        if (!horizon_sleep_ms(POLL_MS)) {
-            warm_end_drawing(w);
-            return warm_cancel(w, store, job, CLI_INTERRUPTED);
-        }
     }
+    return code == CLI_NOT_MET || code == CLI_INTERRUPTED ? warm_cancel(w, store, job, code) : code;
 }
 
 static int warm_path(struct warm *w, const char *path)
@@ -142,13 +163,14 @@ static int warm_path(struct warm *w, const char *path)
     (void)cJSON_AddBoolToObject(ask, "evict", w->evicts);
     if (ask_daemon(w->command->name, mount->store, "warm", ask, &reply) < 0)
         return CLI_FAILED;
-    uint64_t job = reply_number(reply, "job");
+    uint64_t job = json_count(reply, "job");
     cJSON_Delete(reply);
     return watch_job(w, path, mount->store, job);
 }
 
 struct warm_request {
     int64_t timeout_ns; /* negative: none */
+    bool json;
 };
 
 static int warm_execute(const struct command *command, bool evicts, int argc, char **argv)
@@ -163,6 +185,7 @@ static int warm_execute(const struct command *command, bool evicts, int argc, ch
         return code;
     w.deadline = horizon_deadline(request.timeout_ns);
     horizon_catch_interrupts();
+    w.results = request.json ? cJSON_CreateArray() : NULL;
     for (; *path; path++) {
         int one = warm_path(&w, *path);
         if (one != CLI_OK)
@@ -170,6 +193,9 @@ static int warm_execute(const struct command *command, bool evicts, int argc, ch
         if (one != CLI_OK && one != CLI_FAILED)
             break;
     }
+    if (w.results)
+        json_print(w.results);
+    cJSON_Delete(w.results);
     mounts_done(&w.mounts);
     return code;
 }
@@ -191,6 +217,10 @@ static const struct flag warmup_flags[] = {
      .help = "give up after TIME (10s, 5m); fetched data stays",
      .kind = FLAG_TIME,
      .offset = offsetof(struct warm_request, timeout_ns)},
+    {.letter = 'j',
+     .name = "json",
+     .help = "print JSON",
+     .offset = offsetof(struct warm_request, json)},
     {0},
 };
 
@@ -201,6 +231,10 @@ static const struct flag evict_flags[] = {
      .help = "give up after TIME (10s, 5m)",
      .kind = FLAG_TIME,
      .offset = offsetof(struct warm_request, timeout_ns)},
+    {.letter = 'j',
+     .name = "json",
+     .help = "print JSON",
+     .offset = offsetof(struct warm_request, json)},
     {0},
 };
 

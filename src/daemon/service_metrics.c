@@ -163,49 +163,56 @@ static double metrics_value_of(const cJSON *item)
                : 0;
 }
 
-static void put_head(FILE *out, const char *name, const char *type, const char *help)
+/* --- the list: [{name, type, help, samples: [{labels, value}]}] ------------------------------- */
+
+/* Returns the samples, to be filled. */
+static cJSON *add_metric(cJSON *list, const struct metric *m)
 {
-    (void)fprintf(out, "# HELP cairnfs_%s %s\n# TYPE cairnfs_%s %s\n", name, help, name, type);
+    cJSON *one = cJSON_CreateObject();
+    _cleanup_free_ char *name = xasprintf("cairnfs_%s", m->name);
+    (void)cJSON_AddStringToObject(one, "name", name);
+    (void)cJSON_AddStringToObject(one, "type", m->type);
+    (void)cJSON_AddStringToObject(one, "help", m->help);
+    (void)cJSON_AddItemToArray(list, one);
+    return cJSON_AddArrayToObject(one, "samples");
 }
 
-/* A label's value: backslash, quote and line end are escaped. Other control characters, and bytes
- * that are no UTF-8, appear as \\xNN or \\uNNNN. */
-static void metrics_put_escaped(FILE *out, const char *text)
+/* Returns the labels, to be filled. */
+static cJSON *add_metric_sample(cJSON *samples, double value)
 {
-    unsigned code;
-    for (size_t len; *text; text += len) {
-        len = text_utf8_len(text);
-        if (*text == '\n')
-            (void)fputs("\\n", out);
-        else if (text_control_len(text, &code) > 0 || len == 0)
-            (void)fprintf(out, code > 0xff ? "\\\\u%04x" : "\\\\x%02x", code);
-        else
-            (void)fprintf(out, "%s%.*s", *text == '\\' || *text == '"' ? "\\" : "", (int)len, text);
-        len = len ? len : 1;
-    }
+    cJSON *sample = cJSON_CreateObject();
+    cJSON *labels = cJSON_AddObjectToObject(sample, "labels");
+    (void)cJSON_AddNumberToObject(sample, "value", value);
+    (void)cJSON_AddItemToArray(samples, sample);
+    return labels;
 }
 
-static void put_info(FILE *out, const cJSON *status)
+static void add_metric_number(cJSON *list, const struct metric *m, const cJSON *group)
 {
+    (void)add_metric_sample(add_metric(list, m),
+                            metrics_value_of(cJSON_GetObjectItem(group, m->field)) * m->unit);
+}
+
+static void add_metrics_info(cJSON *list, const cJSON *status)
+{
+    static const struct metric info = {
+        .name = "info", .type = "gauge", .help = "Version, store and mountpoint."};
     static const char *const labels[] = {"version", "store", "store_id", "mountpoint"};
-    put_head(out, "info", "gauge", "Version, store and mountpoint.");
-    (void)fputs("cairnfs_info{", out);
+    cJSON *to = add_metric_sample(add_metric(list, &info), 1);
     for (size_t i = 0; i < ARRAY_LEN(labels); i++) {
         const char *value = cJSON_GetStringValue(cJSON_GetObjectItem(status, labels[i]));
-        (void)fprintf(out, "%s%s=\"", i ? "," : "", labels[i]);
-        metrics_put_escaped(out, value ? value : "");
-        (void)fputc('"', out);
+        (void)cJSON_AddStringToObject(to, labels[i], value ? value : "");
     }
-    (void)fputs("} 1\n", out);
 }
 
-static void put_state_metric(FILE *out, const cJSON *remote)
+static void add_metric_state(cJSON *list, const char *state)
 {
-    const char *state = cJSON_GetStringValue(cJSON_GetObjectItem(remote, "state"));
-    put_head(out, "remote_state", "gauge", "1 for the state of the remote.");
+    static const struct metric metric = {
+        .name = "remote_state", .type = "gauge", .help = "1 for the state of the remote."};
+    cJSON *samples = add_metric(list, &metric);
     for (size_t i = 0; i < ARRAY_LEN(states); i++)
-        (void)fprintf(out, "cairnfs_remote_state{state=\"%s\"} %d\n", states[i],
-                      state && strcmp(state, states[i]) == 0);
+        (void)cJSON_AddStringToObject(add_metric_sample(samples, strcmp(state, states[i]) == 0),
+                                      "state", states[i]);
 }
 
 /* The reduction of one tier: its encodings, and what they cost. */
@@ -235,24 +242,20 @@ static const struct reduction_metrics reduction_metrics[] = {
       "Chunks uploaded as on NVMe because twin or dx did not decode to the same bytes."}},
 };
 
-static void put_metric_by_encoding(FILE *out, const struct metric *m, const cJSON *encodings)
+static void add_metric_by_encoding(cJSON *list, const struct metric *m, const cJSON *encodings)
 {
     const cJSON *one;
-    put_head(out, m->name, m->type, m->help);
-    cJSON_ArrayForEach(one, encodings)(void)
-        fprintf(out, "cairnfs_%s{encoding=\"%s\"} %.15g\n", m->name,
-                cJSON_GetStringValue(cJSON_GetObjectItem(one, "encoding")),
-                metrics_value_of(cJSON_GetObjectItem(one, m->field)));
+    cJSON *samples = add_metric(list, m);
+    cJSON_ArrayForEach(one, encodings)
+    {
+        cJSON *labels =
+            add_metric_sample(samples, metrics_value_of(cJSON_GetObjectItem(one, m->field)));
+        (void)cJSON_AddStringToObject(labels, "encoding",
+                                      cJSON_GetStringValue(cJSON_GetObjectItem(one, "encoding")));
+    }
 }
 
-static void put_metric(FILE *out, const struct metric *m, const cJSON *group)
-{
-    put_head(out, m->name, m->type, m->help);
-    (void)fprintf(out, "cairnfs_%s %.15g\n", m->name,
-                  metrics_value_of(cJSON_GetObjectItem(group, m->field)) * m->unit);
-}
-
-static void put_reductions(FILE *out, const cJSON *status)
+static void add_reduction_metrics(cJSON *list, const cJSON *status)
 {
     for (size_t i = 0; i < ARRAY_LEN(reduction_metrics); i++) {
         const struct reduction_metrics *m = &reduction_metrics[i];
@@ -260,26 +263,29 @@ static void put_reductions(FILE *out, const cJSON *status)
             cJSON_GetObjectItem(cJSON_GetObjectItem(status, m->tier), "reduction");
         if (!reduction)
             continue;
-        put_metric_by_encoding(out, &m->raw, cJSON_GetObjectItem(reduction, "encodings"));
-        put_metric_by_encoding(out, &m->stored, cJSON_GetObjectItem(reduction, "encodings"));
-        put_metric(out, &m->cpu, reduction);
-        put_metric(out, &m->wrong, reduction);
+        add_metric_by_encoding(list, &m->raw, cJSON_GetObjectItem(reduction, "encodings"));
+        add_metric_by_encoding(list, &m->stored, cJSON_GetObjectItem(reduction, "encodings"));
+        add_metric_number(list, &m->cpu, reduction);
+        add_metric_number(list, &m->wrong, reduction);
     }
 }
 
-static void metrics_put_lanes(FILE *out, const cJSON *clients)
+static void add_lane_metrics(cJSON *list, const cJSON *clients)
 {
     const cJSON *client;
     for (size_t i = 0; cJSON_GetArraySize(clients) > 0 && i < ARRAY_LEN(lane_metrics); i++) {
         const struct metric *m = &lane_metrics[i];
-        put_head(out, m->name, m->type, m->help);
+        cJSON *samples = add_metric(list, m);
         cJSON_ArrayForEach(client, clients)
         {
-            (void)fprintf(out, "cairnfs_%s{pid=\"%.0f\",program=\"", m->name,
-                          cJSON_GetNumberValue(cJSON_GetObjectItem(client, "pid")));
-            metrics_put_escaped(out, cJSON_GetStringValue(cJSON_GetObjectItem(client, "program")));
-            (void)fprintf(out, "\"} %.15g\n",
-                          metrics_value_of(cJSON_GetObjectItem(client, m->field)));
+            char pid[24];
+            cJSON *labels =
+                add_metric_sample(samples, metrics_value_of(cJSON_GetObjectItem(client, m->field)));
+            (void)snprintf(pid, sizeof pid, "%.0f",
+                           cJSON_GetNumberValue(cJSON_GetObjectItem(client, "pid")));
+            (void)cJSON_AddStringToObject(labels, "pid", pid);
+            (void)cJSON_AddStringToObject(
+                labels, "program", cJSON_GetStringValue(cJSON_GetObjectItem(client, "program")));
         }
     }
 }
@@ -293,39 +299,94 @@ static bool is_metric_reported(const char *state, const char *field)
     return !(fenced && strncmp(field, "behind_", strlen("behind_")) == 0);
 }
 
-static char *metrics_of(struct service *service)
+static cJSON *metrics_of(struct service *service)
+{
+    cJSON *list = cJSON_CreateArray(), *status = handle_status(service, NULL);
+    const cJSON *remote = cJSON_GetObjectItem(status, "remote");
+    const char *state = cJSON_GetStringValue(cJSON_GetObjectItem(remote, "state"));
+    bool has_remote = state && strcmp(state, "none") != 0;
+    add_metrics_info(list, status);
+    if (has_remote)
+        add_metric_state(list, state);
+    for (size_t i = 0; i < ARRAY_LEN(metrics); i++) {
+        const struct metric *m = &metrics[i];
+        bool is_remote = m->group && strcmp(m->group, "remote") == 0;
+        if (!is_remote || (has_remote && is_metric_reported(state, m->field)))
+            add_metric_number(list, m, m->group ? cJSON_GetObjectItem(status, m->group) : status);
+    }
+    add_reduction_metrics(list, status);
+    add_lane_metrics(list, cJSON_GetObjectItem(cJSON_GetObjectItem(status, "lanes"), "clients"));
+    cJSON_Delete(status);
+    return list;
+}
+
+/* --- its text --------------------------------------------------------------------------------- */
+
+/* A label's value: backslash, quote and line end are escaped. Other control characters, and bytes
+ * that are no UTF-8, appear as \\xNN or \\uNNNN. */
+static void metrics_put_escaped(FILE *out, const char *text)
+{
+    unsigned code;
+    for (size_t len; *text; text += len) {
+        len = text_utf8_len(text);
+        if (*text == '\n')
+            (void)fputs("\\n", out);
+        else if (text_control_len(text, &code) > 0 || len == 0)
+            (void)fprintf(out, code > 0xff ? "\\\\u%04x" : "\\\\x%02x", code);
+        else
+            (void)fprintf(out, "%s%.*s", *text == '\\' || *text == '"' ? "\\" : "", (int)len, text);
+        len = len ? len : 1;
+    }
+}
+
+static void metrics_put_sample(FILE *out, const char *name, const cJSON *sample)
+{
+    const cJSON *label;
+    char between = '{';
+    (void)fputs(name, out);
+    cJSON_ArrayForEach(label, cJSON_GetObjectItem(sample, "labels"))
+    {
+        (void)fprintf(out, "%c%s=\"", between, label->string);
+        metrics_put_escaped(out, label->valuestring);
+        (void)fputc('"', out);
+        between = ',';
+    }
+    (void)fprintf(out, "%s %.15g\n", between == ',' ? "}" : "",
+                  cJSON_GetNumberValue(cJSON_GetObjectItem(sample, "value")));
+}
+
+static char *metrics_text(struct service *service)
 {
     char *text = NULL;
     size_t len = 0;
     FILE *out = open_memstream(&text, &len);
     check(out != NULL);
-    cJSON *status = handle_status(service, NULL);
-    const cJSON *remote = cJSON_GetObjectItem(status, "remote");
-    const char *state = cJSON_GetStringValue(cJSON_GetObjectItem(remote, "state"));
-    bool has_remote = state && strcmp(state, "none") != 0;
-    put_info(out, status);
-    if (has_remote)
-        put_state_metric(out, remote);
-    for (size_t i = 0; i < ARRAY_LEN(metrics); i++) {
-        const struct metric *m = &metrics[i];
-        const cJSON *group = m->group ? cJSON_GetObjectItem(status, m->group) : status;
-        bool is_remote = m->group && strcmp(m->group, "remote") == 0;
-        if (is_remote && (!has_remote || !is_metric_reported(state, m->field)))
-            continue;
-        put_metric(out, m, group);
+    cJSON *list = metrics_of(service);
+    const cJSON *one, *sample;
+    cJSON_ArrayForEach(one, list)
+    {
+        const char *name = cJSON_GetStringValue(cJSON_GetObjectItem(one, "name"));
+        (void)fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name,
+                      cJSON_GetStringValue(cJSON_GetObjectItem(one, "help")), name,
+                      cJSON_GetStringValue(cJSON_GetObjectItem(one, "type")));
+        cJSON_ArrayForEach(sample, cJSON_GetObjectItem(one, "samples"))
+        {
+            metrics_put_sample(out, name, sample);
+        }
     }
-    put_reductions(out, status);
-    metrics_put_lanes(out, cJSON_GetObjectItem(cJSON_GetObjectItem(status, "lanes"), "clients"));
-    cJSON_Delete(status);
+    cJSON_Delete(list);
     (void)fclose(out);
     return text;
 }
 
 cJSON *handle_metrics(struct service *service, const cJSON *request)
 {
-    (void)request;
-    _cleanup_free_ char *text = metrics_of(service);
     cJSON *reply = cJSON_CreateObject();
+    if (cJSON_IsTrue(cJSON_GetObjectItem(request, "json"))) {
+        (void)cJSON_AddItemToObject(reply, "metrics", metrics_of(service));
+        return reply;
+    }
+    _cleanup_free_ char *text = metrics_text(service);
     (void)cJSON_AddStringToObject(reply, "text", text);
     return reply;
 }
@@ -335,7 +396,7 @@ cJSON *handle_metrics(struct service *service, const cJSON *request)
 static char *serve_metrics(void *arg)
 {
     struct service *service = arg;
-    return atomic_load(&service->life) == SERVICE_STARTS ? NULL : metrics_of(service);
+    return atomic_load(&service->life) == SERVICE_STARTS ? NULL : metrics_text(service);
 }
 
 /* Only what stops the mount from doing its work now: a remote that is away for a while does not. */

@@ -36,7 +36,7 @@ WRONG = {
               ("{mnt} --interval 1ms", "100 ms"), ("{mnt} -n 0", "a number from 1 on"), ("{mnt} -n x", "'x'"), ("{mnt} -n", "-n"),
               ("{mnt} {mnt}", "unexpected argument"), ("{mnt} --bogus", "--bogus")],
     "metrics": [("", "MOUNTPOINT"), ("{plain}", "not a CairnFS mountpoint"), ("{mnt} {mnt}", "unexpected argument"),
-                ("{mnt} --json", "--json"),
+                ("{mnt} --json=yes", "--json takes no argument"),
                 ("{store}", "not a CairnFS mountpoint")],
     "log": [("{plain}", "neither"), ("{mnt} {mnt}", "unexpected argument"), ("{mnt} --level loud", "loud"), ("{mnt} -n many", "many"),
             ("{mnt} --bogus", "--bogus"), ("{mnt} -l", "-l requires an argument")],
@@ -135,6 +135,39 @@ def names_of(answer, place=""):
     if isinstance(answer, dict):
         return {place}.union(*(names_of(value, f"{place}.{name}") for name, value in answer.items()))
     return {place}
+
+
+def test_each_command_that_prints_a_result_has_json(cairn):
+    """umount and mount print nothing, completion prints a script, doctor the name of a file, too."""
+    commands = json.loads(cairn.cairn("help", "--json").stdout)["commands"]
+    without = {command["name"] for command in commands if "json" not in [flag.get("name") for flag in command["flags"]]}
+    assert without == {"mount", "umount", "completion"}
+
+
+def test_results_as_json(cairn):
+    """Of commands that have no other test of theirs."""
+    cairn.mount()
+    rig.write_file(os.path.join(cairn.mnt, "file"), bytes(rig.MIB) + os.urandom(rig.MIB))
+    listed = json.loads(cairn.cairn("metrics", "--json", cairn.mnt).stdout)
+    lines = [line for line in cairn.cairn("metrics", cairn.mnt).stdout.splitlines() if not line.startswith("#")]
+    assert sorted({re.match(r"\w+", line)[0] for line in lines}) == sorted(one["name"] for one in listed) and len(listed) > 40
+    info = next(one for one in listed if one["name"] == "cairnfs_info")
+    assert info["type"] == "gauge" and info["help"] and info["samples"][0]["labels"]["mountpoint"] == cairn.mnt
+    size = next(one for one in listed if one["name"] == "cairnfs_stage_size_bytes")
+    assert size["samples"] == [{"labels": {}, "value": cairn.status()["stage"]["total_bytes"]}]
+    archive = cairn.root + "/report.tar.gz"
+    assert json.loads(cairn.cairn("doctor", "--json", "-o", archive, cairn.mnt).stdout) == {"archive": archive}
+    cairn.umount()
+    checked = json.loads(cairn.cairn("fsck", "--json", cairn.store).stdout)
+    assert checked["store"] == cairn.store and checked["clean"] and checked["problems"] == []
+    assert json.loads(cairn.cairn("fsck", "--json", "--repair", cairn.store).stdout)["repaired"] is False
+    adopted = json.loads(cairn.cairn("adopt", "--new-id", "--json", cairn.store).stdout)
+    assert adopted == {"store": cairn.store, "store_id": json.loads(cairn.cairn("status", "--json", cairn.store).stdout)["store_id"]}
+    for name in os.listdir(cairn.store + "/packs"):
+        os.unlink(f"{cairn.store}/packs/{name}")
+    done = cairn.cairn("fsck", "--json", cairn.store)
+    checked = json.loads(done.stdout)
+    assert done.returncode == 4 and checked["problems"] and not checked["clean"], done
 
 
 def test_status_prints_what_the_daemon_answers(cairn):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading what lies in the remote only; what is kept of it on NVMe; what leaves NVMe, and what does not."""
 import mmap
+import json
 import os
 import random
 import threading
@@ -267,8 +268,11 @@ def test_evict_and_warmup(mount):
     drop_pages()
     assert rig.read_file(os.path.join(mount.mnt, "other")) == data["other"]
     assert fetched(mount) == 0
-    done = mount.cairn("warmup", path)
+    done = mount.cairn("warmup", "--json", path, os.path.join(mount.mnt, "other"))
     assert (done.returncode, done.stderr) == (0, "")
+    results = {one.pop("path"): one for one in json.loads(done.stdout)}
+    assert results[path]["complete"] and results[path]["done_bytes"] == results[path]["total_bytes"] >= 60 * MIB
+    assert results[os.path.join(mount.mnt, "other")]["complete"] and len(results) == 2
     before = fetched(mount)
     assert before >= 60 * MIB and kept(mount) >= 80 * MIB
     assert same(mount, data) == []
@@ -283,8 +287,10 @@ def test_evict_says_what_is_not_in_the_remote(mount):
     rig.poll(lambda: os.getxattr(first, "user.cairn.level") == b"remote", 60, "the first file in the remote", 0.1)
     put(mount, "big", 2, 20 * MIB)
     mount.wait()
-    done = mount.cairn("evict", os.path.join(mount.mnt, "big"), "--timeout", "20s")
+    done = mount.cairn("evict", "--json", os.path.join(mount.mnt, "big"), "--timeout", "20s")
     assert done.returncode == 1
+    [result] = json.loads(done.stdout)
+    assert not result["complete"] and not result["timed_out"] and result["unpublished_bytes"] + result["busy_bytes"] > 0
     assert "the remote does not have them yet" in done.stderr or "in use" in done.stderr
 
 

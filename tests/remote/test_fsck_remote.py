@@ -226,4 +226,4 @@ def test_wrong_arguments(node):
     assert "from 1 to 100" in fsck(node, "--sample", "101", code=16).stderr
     done = node.cairn("fsck", *node.remote.flags(), node.remote.url + "-not-there")
     assert done.returncode == 8 and done.stderr, done
-    assert "for a remote" in node.cairn("fsck", "--json", node.store).stderr
+    assert "for a remote" in node.cairn("fsck", "--sample", "50", node.store).stderr

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`cairn ls` and `cairn cp`: a remote, or a store, without mount and daemon."""
+import json
 import os
 import random
 import signal
@@ -22,10 +23,10 @@ class Verbs:
     def __init__(self, mount, source, flags=(), directory=None):
         self.mount, self.source, self.flags, self.tmp = mount, source, list(flags), directory
 
-    def run(self, verb, *args, ok=True):
+    def run(self, verb, *args, ok=True, text=True):
         env = {**(self.mount.env or os.environ), "TMPDIR": self.tmp}
         done = subprocess.run(
-            [self.mount.binary, verb, *self.flags, *args], capture_output=True, text=True, timeout=120, env=env
+            [self.mount.binary, verb, *self.flags, *args], capture_output=True, text=text, timeout=120, env=env
         )
         assert os.listdir(self.tmp) == []
         assert (done.returncode == 0) == ok, f"{verb} {args}: {done.returncode} {done.stderr}"
@@ -36,6 +37,11 @@ class Verbs:
 
     def cp(self, path, local, *options, ok=True):
         return self.run("cp", *options, f"{self.source}:{path}", local, ok=ok)
+
+    def output(self, path, ok=True):
+        """What `cairn cp ... -` writes, and its messages."""
+        done = self.run("cp", f"{self.source}:{path}", "-", ok=ok, text=False)
+        return done.stdout, done.stderr.decode()
 
 
 def fill(root):
@@ -57,6 +63,7 @@ def fill(root):
         file.write(b"x" * 5000)
     os.symlink("deep/deeper", os.path.join(run, "link"))
     os.symlink("../../etc/passwd", os.path.join(run, "away"))
+    os.symlink("deep/deeper/twice", os.path.join(run, "blob"))
     os.link(os.path.join(run, "small"), os.path.join(run, "hard"))
     os.chmod(os.path.join(run, "small"), 0o640)
     os.chmod(os.path.join(run, "deep"), 0o750)
@@ -168,6 +175,106 @@ def test_cp_of_files(published, directory):
     sources = [f"{published.source}:run/{name}" for name in ("small", "none", "link")]
     published.run("cp", *sources, into)
     assert sorted(os.listdir(into)) == ["link", "none", "small"] and os.path.islink(os.path.join(into, "link"))
+
+
+def test_cp_to_standard_output(published):
+    """The bytes of one file, and nothing else: holes are zeros, a link leads to its file."""
+    for name in ("large", "small", "none", "sparse", "with: colons", "hard", "deep/deeper/twice", "link/twice"):
+        assert published.output(f"run/{name}") == (rig.read_file(os.path.join(published.expected, name)), ""), name
+    assert published.output("run/blob") == published.output("run/deep/deeper/twice")
+
+
+def test_only_one_file_goes_to_standard_output(published):
+    for path, word in (("run", "not a file"), ("run/link", "not a file"), ("run/away", "no such file"), ("run/nowhere", "no such file")):
+        output, message = published.output(path, ok=False)
+        assert output == b"" and word in message, path
+    small = f"{published.source}:run/small"
+    for words in (["-r", small], ["--partial", small], ["--json", small], [small, small]):
+        done = published.run("cp", *words, "-", ok=False)
+        assert (done.returncode, done.stdout) == (2, "") and "only one file" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["large", "sparse"])
+def test_a_reader_that_leaves(published, name):
+    """As `| head -c 10` does: an error, and nothing is left behind. The end of `sparse` is a hole."""
+    env = {**published.mount.env, "TMPDIR": published.tmp}
+    command = [published.mount.binary, "cp", *published.flags, f"{published.source}:run/{name}", "-"]
+    size = 10 if name == "large" else 21 << 20
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.read(size) == rig.read_file(os.path.join(published.expected, name))[:size]
+        process.stdout.close()
+        assert b"standard output" in process.stderr.read()
+    assert process.returncode == 1 and os.listdir(published.tmp) == []
+
+
+@pytest.mark.parametrize("published", ["remote"], indirect=True)
+@pytest.mark.parametrize("how", ["flipped", "missing"])
+def test_standard_output_ends_before_damage(published, remote, how):
+    """All that is before the first damaged byte, none after it, the object's name, exit code 1."""
+    size = 30 << 20
+    for name, length in remote.names("packs/").items():
+        if length > 1 << 20 and how == "flipped":
+            data = bytearray(remote.get(name))
+            data[length // 2] ^= 1
+            remote.put(name, bytes(data))
+    if how == "missing":
+        remote.delete(max(remote.names("packs/"), key=remote.names("packs/").get))
+    output, message = published.output("run/large", ok=False)
+    assert len(output) < size and rig.read_file(os.path.join(published.expected, "large")).startswith(output)
+    assert "packs/" in message and f"ends after {len(output)} of {size} bytes" in message and message.count("\n") == 1
+    assert how == "missing" or len(output) >= 1 << 20
+    assert published.output("run/small") == (b"hello\n", "")
+
+
+def test_standard_output_ends_where_bytes_have_no_place(on_remote, remote, directory):
+    """A store whose copy was evicted: the hole before it is written, and so are bytes that NVMe has before, none of those behind."""
+    mount = on_remote(remote, **SMALL).mount()
+    hole, middle = (os.path.join(mount.mnt, name) for name in ("hole", "middle"))
+    for path, begin in ((hole, 1 << 20), (middle, 0)):
+        with open(path, "wb") as file:
+            file.seek(begin)
+            file.write(random.Random(path).randbytes(12 << 20))
+    mount.wait_remote()
+    assert mount.cairn("evict", hole, middle).returncode == 0
+    new = random.Random(5).randbytes(4 << 20)
+    with open(middle, "r+b") as file:
+        file.write(new)
+        file.seek(8 << 20)
+        file.write(new[::-1])
+    mount.umount()
+    verbs = Verbs(mount, mount.store, directory=tempfile.mkdtemp(dir=directory))
+    for path, size, expected in (("hole", 13 << 20, bytes(1 << 20)), ("middle", 12 << 20, new)):
+        output, message = verbs.output(path, ok=False)
+        assert output == expected and "in the remote alone" in message and f"after {len(expected)} of {size} bytes" in message
+
+
+def test_a_file_of_a_mount_to_standard_output(on_remote, remote, directory):
+    mount = on_remote(remote, **SMALL).mount()
+    data = random.Random(4).randbytes(5 << 20)
+    os.mkdir(os.path.join(mount.mnt, "step"))
+    rig.write_file(os.path.join(mount.mnt, "step", "with: colon"), data)
+    verbs = Verbs(mount, mount.mnt, directory=tempfile.mkdtemp(dir=directory))
+    assert verbs.output("step/with: colon") == (data, "")
+    done = verbs.run("cp", os.path.join(mount.mnt, "step", "with: colon"), "-", text=False)
+    assert (done.stdout, done.stderr) == (data, b"")
+    assert "not a file" in verbs.output("step", ok=False)[1]
+    assert "No such file" in verbs.output("nowhere", ok=False)[1]
+
+
+@pytest.mark.parametrize("published", ["remote"], indirect=True)
+def test_cp_prints_json(published, directory, remote):
+    out = os.path.join(directory, "out")
+    done = json.loads(published.cp("run", out, "-r", "--json").stdout)
+    files = sum(len(names) for _, _, names in os.walk(published.expected)) + 1  # a link to a directory is no file to os.walk()
+    assert done == {"local": out, "complete": True, "files": files, "copied": files, "partial": 0, "bytes": done["bytes"], "problems": []}
+    assert done["bytes"] > 30 << 20
+    remote.delete(max(remote.names("packs/"), key=remote.names("packs/").get))
+    failed = published.cp("run", out, "-r", "--json", ok=False)
+    done = json.loads(failed.stdout)
+    assert not done["complete"] and done["copied"] + len(done["problems"]) == done["files"] == files
+    assert all("packs/" in problem["problem"] for problem in done["problems"])
+    assert {problem["path"] for problem in done["problems"]} >= {os.path.join(out, "run", "large")}
+    assert all(problem["path"] in failed.stderr for problem in done["problems"])
 
 
 def test_what_is_refused(published, directory):

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The state that copies to files (copy.c) and to standard output (copy_stream.c) share. */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/event.h"
+#include "base/lock.h"
+#include "base/pool.h"
+#include "base/vector.h"
+#include "cli/copy.h"
+
+struct directory {
+    char *path;
+    uint32_t mode;
+    int64_t mtime;
+};
+
+struct copy {
+    const char *command;
+    bool is_partial, to_output;
+    struct store *store;
+    struct pool *pool;
+    pthread_t watcher;
+    bool is_tty;
+    int64_t began;
+    struct copy_counts total;
+    _Atomic uint64_t files, partial_files, bytes;
+    _Atomic bool failed, ended;
+    struct event end;
+    VECTOR(struct directory) directories;
+    struct {
+        struct cairn_mutex lock; /* LOCK_LEAF */
+        cJSON *problems;         /* NULL: messages are enough */
+    } locked;
+};
