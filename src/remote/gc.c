@@ -42,7 +42,7 @@ struct pass {
     struct found runs[RUN_PLACES], packs, unreferenced, probes; /* what may go */
     struct found young;                                         /* that no head named, and stay */
     struct returned returned;
-    VECTOR(uint64_t) listed;   /* packs that are known and there */
+    struct pack_listing listed;
     uint64_t kept[RUN_PLACES]; /* bit i: run i of the newest head is there */
 };
 
@@ -117,15 +117,10 @@ static int note_probe(const struct tier_object *object, void *arg)
 static int gc_note_pack(const struct tier_object *object, void *arg)
 {
     struct pass *pass = arg;
-    struct view_remote_pack known;
     uint64_t id;
     if (!object_number(object->name, "packs", &id))
         return 0;
-    int r = view_remote_pack(pass->remote->store->view, id, &known);
-    if (r == 0 && object->len != known.length && !known.unreferenced && !known.gone)
-        remote_note_bad_pack(pass->remote, id, -EUCLEAN);
-    if (r == 0)
-        vector_add(&pass->listed, id);
+    int r = listed_note(&pass->listed, id, object->len);
     struct found *found = is_own_garbage(pass, object->modified_ns) ? &pass->packs : &pass->young;
     if (r == -ENOENT && found->count < FOUND_MAX)
         vector_add(found, (struct item){id, object->modified_ns, object->len});
@@ -180,7 +175,6 @@ static int list_objects(struct pass *pass)
     if (r == 0)
         r = view_remote_packs(remote->store->view, note_unreferenced, pass);
     vector_sort(&pass->heads, compare_items);
-    vector_sort(&pass->listed, compare_u64);
     if (r == 0)
         leave_foreign_heads(pass);
     return r;
@@ -358,23 +352,6 @@ static void keep_returned(struct pass *pass, struct found *packs)
     packs->count = kept;
 }
 
-/* --- packs that should be there --------------------------------------------------------------- */
-
-static int find_missing(const struct view_remote_pack *pack, void *arg)
-{
-    struct pass *pass = arg;
-    uint64_t len;
-    char object[32];
-    /* The list may be empty, and then it is NULL, which bsearch() must not be given. */
-    bool listed = vector_search(&pass->listed, &pack->pack, compare_u64);
-    if (pack->unreferenced || pack->gone || pack->suspect || pack->live_count == 0 || listed)
-        return 0;
-    pack_object_name(pack->pack, object);
-    if (pass->remote->tier->ops->stat(pass->remote->tier, object, &len) == -ENOENT)
-        remote_note_bad_pack(pass->remote, pack->pack, -ENOENT);
-    return 0;
-}
-
 /* --- a pass ----------------------------------------------------------------------------------- */
 
 static int clean_remote(struct pass *pass)
@@ -405,14 +382,14 @@ static int clean_remote(struct pass *pass)
 
 static int make_pass(struct remote *remote, struct remote_gc_request *request)
 {
-    struct pass pass = {.remote = remote, .request = request};
+    struct pass pass = {.remote = remote, .request = request, .listed.remote = remote};
     int r = view_is_of_head(remote) ? list_objects(&pass) : -EAGAIN;
     if (r == 0)
         r = returned_begin(&pass.returned, remote, request && request->dry_run);
     if (r == 0)
         r = clean_remote(&pass);
     if (r == 0)
-        r = view_remote_packs(remote->store->view, find_missing, &pass);
+        r = listed_find_missing(&pass.listed);
     if (r == 0 && !(request && request->dry_run))
         r = runs_keep(remote, pass.kept);
     if (r == 0)
@@ -425,7 +402,7 @@ static int make_pass(struct remote *remote, struct remote_gc_request *request)
     vector_free(&pass.packs);
     vector_free(&pass.unreferenced);
     vector_free(&pass.probes);
-    vector_free(&pass.listed);
+    listed_done(&pass.listed);
     return r;
 }
 

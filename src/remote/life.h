@@ -61,8 +61,9 @@ CAIRN_MUST_CHECK int adopt_view(struct store *store, const struct head *head);
 uint64_t remote_epoch(const struct remote *remote);
 
 /* After recovery: makes the prefix, and the head that says that this store holds it. From then on
- * counts what the view knows to be published. The uploader retries transient failures. */
-CAIRN_MUST_CHECK int remote_hold(struct remote *remote, char **ret_text);
+ * counts what the view knows to be published; of a view that this start made, when the remote was
+ * asked for its packs. The uploader retries transient failures. */
+CAIRN_MUST_CHECK int remote_hold(struct remote *remote, bool view_is_new, char **ret_text);
 
 /* --- while it is open ------------------------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
  *   gc.c      objects that no head needs are deleted
  *   runs.c    runs that are missing or damaged are stored again
  *   repair.c  packs that are missing, damaged, small or mostly dead are written anew
+ *   listed.c  packs that are missing are found by a listing
  *   noted.c   packs that are missing or damaged
  *   suspects.c  what is left of them is asked for again
  *   returned.c  chunks that nothing has any more are looked for before an object is deleted

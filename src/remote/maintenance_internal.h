@@ -35,6 +35,7 @@ struct remote_maintenance {
     size_t asked;
     int64_t ask_at, ask_pause; /* the next pass is due; the pause before it */
     int64_t asked_at;          /* one that is asked for: not before */
+    bool must_look;            /* nothing counts as published before listed_look() */
     bool has_returned;         /* packs are in the view again, which the next head has to say */
 };
 
@@ -53,10 +54,26 @@ bool noted_was_missing(struct remote *remote, uint64_t pack);
 /* A round has looked at the noted pack: what could be read has its new place, or needs none. */
 void noted_rewritten(struct remote *remote, uint64_t pack);
 
+/* --- listed.c --------------------------------------------------------------------------------- */
+
+/* A listing of packs that are there. */
+struct pack_listing {
+    struct remote *remote;
+    VECTOR(uint64_t) packs; /* that the view knows */
+};
+/* A pack is there, and so long; one of another length is bad. -ENOENT: the view does not know it.
+ */
+CAIRN_MUST_CHECK int listed_note(struct pack_listing *listed, uint64_t pack, uint64_t length);
+/* All are noted: what is needed and not among them is asked for, and bad if it is missing. */
+CAIRN_MUST_CHECK int listed_find_missing(struct pack_listing *listed);
+void listed_done(struct pack_listing *listed);
+/* Makes such a listing; anything that goes wrong is said. */
+CAIRN_MUST_CHECK int listed_look(struct remote *remote);
+
 /* --- suspects.c ------------------------------------------------------------------------------- */
 
-/* Needed chunks that are left in the pack can be read nowhere: it is suspect. Without any nothing
- * happens. */
+/* 1: needed chunks that are left in the pack can be read nowhere: it is suspect, durably with the
+ * next view_flush(). 0: without any nothing happens. */
 CAIRN_MUST_CHECK int suspects_leave(struct remote *remote, uint64_t pack);
 /* Reads the pack's index: is it that of the pack as the view knows it? -ENOENT, -EUCLEAN, -EBADMSG:
  * no. */

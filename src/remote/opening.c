@@ -90,7 +90,7 @@ int remote_fetch_runs(struct store *store, const struct head *head)
     return runs_fetch(store, may_ask ? remote : NULL, head);
 }
 
-int remote_hold(struct remote *remote, char **ret_text)
+int remote_hold(struct remote *remote, bool view_is_new, char **ret_text)
 {
     int r = remote_keep_later_packs(remote);
     if (r == 0)
@@ -101,6 +101,6 @@ int remote_hold(struct remote *remote, char **ret_text)
         remote->is_attached = false;
         r = 0;
     }
-    remote_resume(remote);
+    remote_resume(remote, view_is_new);
     return r;
 }

@@ -67,14 +67,15 @@ void remote_free(struct remote *remote)
     free(remote);
 }
 
-void remote_resume(struct remote *remote)
+void remote_resume(struct remote *remote, bool view_is_new)
 {
     struct store *store = remote->store;
     struct view_remote view = view_remote(store->view);
     horizon_note_age(store, horizon_reached(store), clock_monotonic_ns());
     _cleanup_free_ char *known = local_remote_name(store);
     remote->was_here = known && strcmp(known, remote->name) == 0;
-    if (remote->is_attached || remote->was_here)
+    remote->maintenance->must_look = view_is_new && !remote->options.read_only;
+    if ((remote->is_attached || remote->was_here) && !remote->maintenance->must_look)
         remote_advance(remote, view.cut);
     if (remote_note_head(remote) < 0)
         log_warn("the view cannot be written; the next mount makes it anew");

@@ -294,12 +294,15 @@ static int count_unmoved_chunk(const struct chunk_entry *entry, bool is_needed, 
 
 int repair_plan_carried(struct remote *remote, const struct repair_plan *plan, uint64_t unread)
 {
+    bool has_suspects = false;
     int r = 0;
-    for (size_t i = 0; i < plan->bad_count && r == 0; i++) {
+    for (size_t i = 0; i < plan->bad_count && r >= 0; i++) {
         r = suspects_leave(remote, plan->packs.at[i]);
-        if (r == 0)
+        has_suspects |= r == 1;
+        if (r >= 0)
             noted_rewritten(remote, plan->packs.at[i]);
     }
+    r = r < 0 ? r : has_suspects ? view_flush(remote->store->view) : 0;
     /* A pack that was only to be merged or emptied, and could not be read in part, is bad. */
     for (size_t i = plan->bad_count; i < plan->packs.count && r == 0 && unread; i++) {
         uint64_t remains = 0;

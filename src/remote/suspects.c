@@ -64,7 +64,8 @@ int suspects_leave(struct remote *remote, uint64_t pack)
         struct user user = {store, &remains.names[i]};
         r = view_chunk_users(store->view, user.name, note_user, &user);
     }
-    return r; /* without remains it is dead at the cut, and unreferenced as any other */
+    return r < 0 ? r : remains.count > 0; /* without remains it is dead at the cut, and unreferenced
+                                             as any other */
 }
 
 /* --- asking again ----------------------------------------------------------------------------- */

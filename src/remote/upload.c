@@ -291,6 +291,17 @@ static bool await_work(struct remote *remote, int64_t last)
     return remote_pause(remote, 0);
 }
 
+/* What is known to be published counts, once it is known what the remote lacks of it. */
+static int look_at_packs(struct remote *remote)
+{
+    int r = remote->maintenance->must_look ? listed_look(remote) : 0;
+    if (r == 0 && remote->maintenance->must_look) {
+        remote->maintenance->must_look = false;
+        remote_advance(remote, view_remote(remote->store->view).cut);
+    }
+    return r;
+}
+
 void *upload_main(void *arg)
 {
     struct remote *remote = arg;
@@ -305,6 +316,10 @@ void *upload_main(void *arg)
             if (!attach_late(remote))
                 break;
             pause = remote->is_attached ? 0 : 5 * RETRY_MS;
+            continue;
+        }
+        if (look_at_packs(remote) < 0) {
+            pause = RETRY_MS;
             continue;
         }
         dense_tick(remote->dense, clock_monotonic_ns());

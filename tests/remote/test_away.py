@@ -4,6 +4,7 @@ true meanwhile, and when it is back, all is as before: on the mount that missed 
 import contextlib
 import errno
 import os
+import shutil
 import time
 
 import pytest
@@ -176,6 +177,34 @@ def test_a_pack_that_is_away_from_one_writer_to_the_next(node, rng):
         publish_more(fresh, f"last{number}")
     expect_whole(fresh, "file", data)
     fresh.umount()
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("how", ["missing", "truncated"])
+@pytest.mark.parametrize("where", ["without its view", "on a fresh node"])
+def test_no_wait_ends_before_a_new_view_was_compared(node, rng, how, where):
+    """A view that is made anew knows nothing of what was suspect, and gc's next listing is minutes away."""
+    node.umount()
+    node.options["gc_grace"] = "1h"
+    node.mount()
+    rig.write_file(os.path.join(node.mnt, "other"), b"other" * 5000)
+    node.wait_remote()
+    data, (pack,) = save_there(node, "file", 3 * rig.MIB, rng)
+    away = Away(node.remote, rng)
+    away.take(pack, how)
+    assert not outcome(node.mnt, "file", data)
+    rig.poll(lambda: node.remote_status()["suspect_packs"], 20, "the pack to be suspect", 0.1)
+    node.umount()
+    again = node.fresh() if where == "on a fresh node" else node
+    if again is node:
+        shutil.rmtree(node.store + "/view")
+    again.mount()
+    code, said = wait_of(again, os.path.join(again.mnt, "file"))
+    assert code == 1 and "file" in said, (code, said)
+    assert wait_of(again, os.path.join(again.mnt, "other")) == (0, "")
+    away.give_back(pack)
+    expect_whole(again, "file", data)
+    again.umount()
 
 
 @pytest.mark.timeout(240)

@@ -242,6 +242,83 @@ Test(losses, what_lies_only_there_is_not_forgotten)
     remove_with_remotes(&fixture);
 }
 
+/* --- a new view, which knows of no suspicion ---------------------------------------------------
+ */
+
+static _Atomic bool may_list;
+
+/* Listings of packs wait. */
+static int hold_listing(const char *op, const char *object, void *arg)
+{
+    (void)arg;
+    while (strcmp(op, "list") == 0 && strcmp(object, "packs") == 0 && !atomic_load(&may_list))
+        pause_ms(5);
+    return 0;
+}
+
+/* The only copy of "a" is missing, the view is lost, and gc is far away. */
+Test(losses, nothing_counts_as_published_before_a_new_view_was_compared, .timeout = 120)
+{
+    struct store_fixture fixture;
+    struct store_unsafe unsafe;
+    _Atomic int result = 1;
+    uint64_t ticket;
+    make_with_remote(&fixture, "remote", LONG_GRACE_NS);
+    fixture_put(&fixture, "a", 1, MIB);
+    wait_published(&fixture);
+    cr_assert_gt(evict_all(&fixture), 0);
+    uint64_t pack = remote_pack(&fixture);
+    lose_a_pack(&fixture);
+    fixture_close(&fixture);
+    fixture_delete(&fixture, "view");
+    choose_remote(&fixture, "remote", LONG_GRACE_NS);
+    atomic_store(&may_list, false);
+    fixture.options.remote.tier = fault_tier_new(fixture.options.remote.tier, hold_listing, NULL);
+    fixture_open(&fixture);
+    struct remote *remote = fixture.store->remote;
+    store_wait_remote(fixture.store, horizon_reached(fixture.store), note_result, &result, &ticket);
+    pause_ms(500);
+    expect_i64(atomic_load(&result), 1, "nobody knows yet");
+    cr_expect_not(remote_is_bad_pack(remote, pack));
+    atomic_store(&may_list, true);
+    for (int i = 0; i < 6000 && atomic_load(&result) == 1; i++)
+        pause_ms(5);
+    expect_i64(atomic_load(&result), 0);
+    cr_expect(remote_is_bad_pack(remote, pack));
+    assert_i64(store_remote_damaged(fixture.store, fixture_lookup(&fixture, "a"), &unsafe), 0);
+    expect_u64(unsafe.lost_bytes, MIB);
+    remove_with_remotes(&fixture);
+}
+
+/* What a round found out is in the view's files, and not only in its log. */
+Test(losses, the_power_fails_and_a_pack_stays_suspect, .timeout = 120)
+{
+    struct store_fixture fixture;
+    make_with_remote(&fixture, "remote", LONG_GRACE_NS);
+    fixture_put(&fixture, "a", 1, MIB);
+    wait_published(&fixture);
+    cr_assert_gt(evict_all(&fixture), 0);
+    fixture_close(&fixture);
+    fixture_lose_power(&fixture); /* nor has memory any of it */
+    open_with(&fixture, "remote", LONG_GRACE_NS);
+    uint64_t pack = remote_pack(&fixture);
+    lose_a_pack(&fixture);
+    remote_note_bad_pack(fixture.store->remote, pack, -ENOENT);
+    for (int i = 0; i < 6000 && view_remote(fixture.store->view).suspect_packs == 0; i++)
+        pause_ms(5);
+    wait_published(&fixture); /* the round is over */
+    save_view(&fixture);
+    fixture_close(&fixture);
+    restore_view(&fixture);
+    run("truncate -s 0 %s/view/*.log", fixture.path, "");
+    choose_remote(&fixture, "remote", LONG_GRACE_NS);
+    assert_i64(fixture_open_only(&fixture), 0, "%s", fixture.text);
+    cr_expect(remote_is_bad_pack(fixture.store->remote, pack));
+    expect_u64(view_remote(fixture.store->view).suspect_packs, 1);
+    fixture_start(&fixture);
+    remove_with_remotes(&fixture);
+}
+
 /* --- one object that cannot be looked at ------------------------------------------------------ */
 
 static _Atomic uint64_t locked_pack;

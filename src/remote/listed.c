@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Packs that should be there, beside a listing of those that are.
+ *
+ * A listing may be stale: what it lacks is asked for by its name, before it is noted (noted.c). gc
+ * has a listing anyway. A start that made the view anew makes one before anything counts as
+ * published: which packs were suspect the old view knew, and no head tells it; and of a head that
+ * another writer published nothing is known. */
+#include "base/log.h"
+#include "remote/maintenance_internal.h"
+
+int listed_note(struct pack_listing *listed, uint64_t pack, uint64_t length)
+{
+    struct remote *remote = listed->remote;
+    struct view_remote_pack known;
+    int r = view_remote_pack(remote->store->view, pack, &known);
+    if (r < 0)
+        return r;
+    if (length != known.length && !known.unreferenced && !known.gone)
+        remote_note_bad_pack(remote, pack, -EUCLEAN);
+    vector_add(&listed->packs, pack);
+    return 0;
+}
+
+static int note_unlisted_pack(const struct view_remote_pack *pack, void *arg)
+{
+    struct pack_listing *listed = arg;
+    struct remote *remote = listed->remote;
+    uint64_t len;
+    char object[32];
+    /* The list may be empty, and then it is NULL, which bsearch() must not be given. */
+    bool is_listed = vector_search(&listed->packs, &pack->pack, compare_u64);
+    if (pack->unreferenced || pack->gone || pack->suspect || pack->live_count == 0 || is_listed)
+        return 0;
+    pack_object_name(pack->pack, object);
+    int r = remote->tier->ops->stat(remote->tier, object, &len);
+    if (r == -ENOENT)
+        remote_note_bad_pack(remote, pack->pack, r);
+    return r == -ECANCELED || tier_error_is_transient(r) ? r : 0;
+}
+
+int listed_find_missing(struct pack_listing *listed)
+{
+    vector_sort(&listed->packs, compare_u64);
+    return view_remote_packs(listed->remote->store->view, note_unlisted_pack, listed);
+}
+
+void listed_done(struct pack_listing *listed)
+{
+    vector_free(&listed->packs);
+}
+
+/* --- at the start ----------------------------------------------------------------------------- */
+
+static int note_listed_object(const struct tier_object *object, void *arg)
+{
+    uint64_t id;
+    if (!object_number(object->name, "packs", &id))
+        return 0;
+    int r = listed_note(arg, id, object->len);
+    return r == -ENOENT ? 0 : r;
+}
+
+int listed_look(struct remote *remote)
+{
+    struct pack_listing listed = {.remote = remote};
+    struct tier *tier = remote->tier;
+    int r = tier->ops->list(tier, "packs", NULL, note_listed_object, &listed);
+    if (r == 0)
+        r = listed_find_missing(&listed);
+    listed_done(&listed);
+    if (r == 0)
+        remote_works(remote);
+    else if (r != -ECANCELED)
+        remote_error(remote, tier_error_is_transient(r) ? r : 0,
+                     "the packs of %s cannot be listed (%s), so what it lacks is not known; "
+                     "retrying",
+                     remote->name, strerror(-r));
+    return r;
+}
