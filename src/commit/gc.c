@@ -87,7 +87,8 @@ static bool is_emptier(const struct view_pack *a, const struct view_pack *b)
 static int add_candidate(const struct view_pack *pack, void *arg)
 {
     struct candidates *all = arg;
-    if (pack->live_bytes > pack->length / 100 * (100 - all->worth_percent) ||
+    bool is_known = pack->count > 0; /* else it seems empty, and may_be_needed() */
+    if (!is_known || pack->live_bytes > pack->length / 100 * (100 - all->worth_percent) ||
         pack->live_bytes > COMPACT_BYTES_MAX)
         return 0;
     if (all->count == COMPACT_PACKS_MAX && !is_emptier(pack, &all->packs[all->count - 1]))
