@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a mount refuses or warns of before it changes anything, with the numbers."""
 import os
+import shlex
+import subprocess
 
 import pytest
+
+import rig
 
 pytestmark = pytest.mark.needs_mount
 
@@ -68,3 +72,31 @@ def test_sizes_that_the_machine_does_not_have(mount, directory):
     assert done.returncode == 0 and "stage=128 MiB is larger than the store may become (nvme=100 MiB)" in done.stderr, done
     with open(f"{mnt}/file", "wb") as file:
         file.write(os.urandom(2 << 20))
+
+
+def on_a_machine(cairn, directory, stage, *prepare):
+    """Mounts and unmounts in a mount namespace of its own, where the machine looks as `prepare` makes it."""
+    store, mnt = f"{directory}/a", f"{directory}/b"
+    os.makedirs(mnt)
+    mount = shlex.join([cairn.binary, "mount", store, mnt, "-o", f"stage={stage},stage_dir={cairn.stage_dir}"])
+    script = f"{rig.DROP_INHERITED}set -e; {'; '.join(prepare)}; {mount}; {shlex.join([cairn.binary, 'umount', mnt])}"
+    return subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, timeout=120)
+
+
+def test_more_than_is_available_now(cairn, directory):
+    meminfo = rig.read_file("/proc/meminfo").decode().splitlines()
+    lines = [line for line in meminfo if not line.startswith("MemAvailable:")] + ["MemAvailable: 102400 kB", ""]
+    rig.write_file(f"{directory}/meminfo", "\n".join(lines).encode())
+    done = on_a_machine(cairn, directory, "128M", f"mount --bind {directory}/meminfo /proc/meminfo")
+    assert done.returncode == 0 and "warning: stage=128 MiB, but only 100 MiB of memory are available now" in done.stderr, done
+
+
+def test_more_than_the_memory_cgroup_grants(cairn, directory):
+    with open("/proc/self/cgroup") as file:
+        groups = [line.rstrip("\n").split(":", 2) for line in file]
+    limits = [(f"/sys/fs/cgroup/memory{path}", "memory.limit_in_bytes") for _, names, path in groups if "memory" in names.split(",")]
+    limits += [(f"/sys/fs/cgroup{path}", "memory.max") for _, names, path in groups if names == ""]
+    prepare = [f"mkdir -p {place}; echo {512 << 20} > {place}/{name}" for place, name in limits]
+    done = on_a_machine(cairn, directory, "500M", "mount -t tmpfs none /sys/fs/cgroup", *prepare)
+    assert done.returncode == 1 and "machine and memory cgroup grant 512 MiB; give at most stage=448M" in done.stderr, done
+    assert not os.path.exists(f"{directory}/a")

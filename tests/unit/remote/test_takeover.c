@@ -22,7 +22,8 @@ struct node {
     int dies_before, dies_after; /* the process ends there */
     void (*before_put)(void *);  /* once, before the next head */
     bool is_away;
-    int wrong_answers; /* to come, of reads of heads: the first head comes instead */
+    int wrong_answers;   /* to come, of reads of heads: the first head comes instead */
+    int foreign_answers; /* to come: the head has another nonce, and so another owner */
 };
 
 static struct node *node_of; /* the one whose tier has the hooks */
@@ -69,12 +70,27 @@ static int hooked_stat(struct tier *tier, const char *object, uint64_t *ret_len)
     return node_of->real->stat(tier, asked_for(object), ret_len);
 }
 
+/* A head that is valid, and of another writer. */
+static void make_foreign(void *buf, size_t len)
+{
+    struct head *head = xmalloc(sizeof *head);
+    expect_i64(head_decode(buf, len, head), 0);
+    head->nonce[0] ^= 1;
+    expect_u64(head_encode(head, buf), len);
+    free(head);
+}
+
 static int hooked_get_range(struct tier *tier, const char *object, uint64_t offset, void *buf,
                             size_t len)
 {
     const char *instead = asked_for(object);
     node_of->wrong_answers -= instead != object;
-    return node_of->real->get_range(tier, instead, offset, buf, len);
+    int r = node_of->real->get_range(tier, instead, offset, buf, len);
+    if (r == 0 && node_of->foreign_answers > 0 && strncmp(object, "heads/", 6) == 0) {
+        make_foreign(buf, len);
+        node_of->foreign_answers--;
+    }
+    return r;
 }
 
 static void choose(struct node *node, bool hooked)
@@ -216,6 +232,11 @@ Test(takeover, is_not_seen_where_an_answer_was_wrong, .timeout = 600)
         expect_i64(a.wrong_answers, 0);
         cr_expect_neq(state_of(&a.fixture), REMOTE_FENCED);
     }
+    a.foreign_answers = 1;
+    a.answer_lost = a.puts + 1;
+    publish(&a, "4", 6);
+    expect_i64(a.foreign_answers, 0);
+    cr_expect_neq(state_of(&a.fixture), REMOTE_FENCED);
     publish(&a, "newer", 2);
     fixture_close(&a.fixture);
     expect_only_as(&a, NULL);
