@@ -181,6 +181,8 @@ static int fsck_check_opened(struct fsck *fsck, char **ret_text)
     }
     if (r < 0)
         return r;
+    if (fsck->store->own->view_is_kept)
+        report_problem(fsck, "the view is damaged, and cannot be made anew now; see the log");
     fsck->store->ns = ns_new(fsck->store->view);
     fsck->buf = xmalloc(CHUNK_SIZE_MAX);
     r = fsck_check_store(fsck);
@@ -197,7 +199,7 @@ static int fsck_open_and_check(struct fsck *fsck, const char *path, char **ret_t
     if (r < 0)
         return r;
     r = fsck_check_opened(fsck, ret_text);
-    if (fsck->store->view && view_is_damaged(fsck->store->view) && !fsck->store->own->view_is_new)
+    if (store_must_open_again(fsck->store))
         r = -ERESTART;
     store_discard(fsck->store);
     return r < 0 ? r : fsck->problems;

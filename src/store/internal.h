@@ -11,6 +11,7 @@ struct store_own {
     _Atomic uint64_t next_ino;
     bool met_damage;    /* by this start: what nothing names is set aside, not removed */
     bool view_is_new;   /* this start made it */
+    bool view_is_kept;  /* this start should have, and could not: it goes on with a damaged one */
     bool whole_journal; /* the recovery verifies it from its beginning, not only from where the view
                            is */
     uint64_t *nameless; /* inodes without a name that a recovery left alive; not changed after it */
@@ -27,6 +28,10 @@ CAIRN_MUST_CHECK int store_open_medium(const struct store_options *options, bool
 CAIRN_MUST_CHECK int store_open_bare(const struct store_options *options, struct store **ret,
                                      char **ret_text);
 void store_discard(struct store *store);
+/* Did this opening meet damage of the view? It may be met anywhere, also where another meaning is
+ * given to the error. None of the steps is lost by being repeated: the next opening has another
+ * view. */
+bool store_must_open_again(const struct store *store);
 /* The newest head of options->remote, in a directory that is empty, for reading alone. */
 CAIRN_MUST_CHECK int store_open_remote(const struct store_options *options, struct store **ret,
                                        char **ret_text);

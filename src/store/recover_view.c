@@ -166,6 +166,27 @@ static int open_and_replay_patiently(struct store *store, bool *ret_is_behind)
     return r == -EIO && cannot_read(store) ? -EUCLEAN : r;
 }
 
+/* The view is damaged, or a session found it so, and no other could be made now: the disk is full,
+ * the remote is away, the runs cannot be read. What it said until now it still says, and the
+ * journal has all that comes: a mount with it serves what can be read. A later start tries again.
+ */
+static int keep_damaged_view(struct store *store, int error)
+{
+    _cleanup_free_ char *made = xasprintf("%s/view.new", store->path);
+    bool is_behind;
+    close_view(store);
+    if (io_remove_tree(made) < 0) /* part of another one takes room */
+        log_warn("%s cannot be removed", made);
+    int r = open_and_replay_patiently(store, &is_behind);
+    if (r < 0)
+        return error;
+    store->own->view_is_kept = true;
+    log_error("the view is damaged, and cannot be made anew now (%s): going on with it; what is "
+              "read of names and attributes may fail with EIO",
+              strerror(-error));
+    return 0;
+}
+
 int recover_view(struct store *store, char **ret_text)
 {
     _cleanup_free_ char *path = xasprintf("%s/view", store->path);
@@ -186,6 +207,7 @@ int recover_view(struct store *store, char **ret_text)
                               store->path);
         return -EUCLEAN;
     }
+    bool was_read = r == 0;
     bool is_lost = new_view_is_asked(store) || (store->view && view_is_damaged(store->view));
     if (is_lost && !journal_found(store).damage.found)
         r = -EUCLEAN; /* whatever it was taken for */
@@ -194,7 +216,9 @@ int recover_view(struct store *store, char **ret_text)
         r = rebuild_view(store, is_behind);
     if (rebuilds && r == 0)
         r = new_view_settled(store);
-    store->own->view_is_new = rebuilds && r == 0;
+    else if (rebuilds && was_read)
+        r = keep_damaged_view(store, r);
+    store->own->view_is_new = rebuilds && r == 0 && !store->own->view_is_kept;
     struct journal_found found = journal_found(store);
     /* All that it knew is lost: packs that nothing names are kept. */
     store->own->met_damage = store->own->met_damage || (rebuilds && !is_behind) ||

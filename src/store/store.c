@@ -152,7 +152,7 @@ static int open_medium(struct store *store, bool create, char **ret_text)
     return r < 0 ? r : adopt_clean_up(store, ret_text);
 }
 
-/* The next start makes it anew, whatever it reads of it. */
+/* The next start makes it anew, whatever it reads of it; or goes on with it, where it cannot. */
 static void leave_damaged_view(struct store *store)
 {
     if (store->view && view_is_damaged(store->view) && new_view_ask(store) < 0)
@@ -180,11 +180,10 @@ static void store_free(struct store *store, bool stage_is_empty)
     free(store);
 }
 
-/* Damage may be met anywhere in an opening, also where another meaning is given to the error. None
- * of its steps is lost by being repeated. */
-static bool must_open_again(const struct store *store)
+bool store_must_open_again(const struct store *store)
 {
-    return store->view && view_is_damaged(store->view) && !store->own->view_is_new;
+    bool is_decided = store->own->view_is_new || store->own->view_is_kept;
+    return store->view && view_is_damaged(store->view) && !is_decided;
 }
 
 int store_open(const struct store_options *options, struct store **ret, char **ret_text)
@@ -204,7 +203,7 @@ int store_open(const struct store_options *options, struct store **ret, char **r
     if (r == 0 && store->remote)
         r = remote_hold(store->remote, store->own->view_is_new, ret_text);
     remote_watch_end(store->remote);
-    if (must_open_again(store)) {
+    if (store_must_open_again(store)) {
         log_warn("the view is damaged: opening the store again, with a new one");
         free(*ret_text);
         *ret_text = NULL;
@@ -214,6 +213,8 @@ int store_open(const struct store_options *options, struct store **ret, char **r
         store_free(store, false);
         return r;
     }
+    if (store->own->view_is_kept)
+        view_distrust(store->view);
     *ret = store;
     return 0;
 }

@@ -200,6 +200,11 @@ bool view_is_damaged(struct view *view)
     return atomic_load(&view->is_damaged);
 }
 
+void view_distrust(struct view *view)
+{
+    atomic_store(&view->is_damaged, true);
+}
+
 bool view_is_unreadable(struct view *view)
 {
     return atomic_load(&view->is_unreadable);

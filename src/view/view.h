@@ -52,6 +52,8 @@ bool view_has_failed(struct view *view);
 /* Did RocksDB find corruption, in a read that was repeated or in a write, since view_open()? Or is
  * a row none? Opening it anew mends nothing then. Any thread. */
 bool view_is_damaged(struct view *view);
+/* It was damaged before: view_is_damaged() from now on. */
+void view_distrust(struct view *view);
 /* Did a read fail since view_open() for another reason, as of a disk? Any thread. */
 bool view_is_unreadable(struct view *view);
 /* Closes the database and opens it anew, under readers: for one that has failed. It may lack what

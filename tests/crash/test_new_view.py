@@ -3,12 +3,14 @@
 import errno
 import http.client
 import os
+import shutil
 import socket
 import threading
 
 import pytest
 
 import faultdisk
+import remote as remotes
 import rig
 
 pytestmark = pytest.mark.needs_mount
@@ -194,3 +196,57 @@ def test_without_a_successor_it_is_told(request, cairn, directory, sanitized):
     check(cairn, want)
     cairn.umount()
     assert cairn.fsck().returncode == 0
+
+
+def ask_for_new_view(store):
+    """As a session that met damage does at its end."""
+    rig.write_file(store + "/view.anew", b"")
+
+
+def expect_kept(mount, want, reason):
+    """It serves, takes writes, and says what is wrong."""
+    check(mount, want)
+    rig.write_synced(mount.mnt + "/after", b"written on the damaged view")
+    want["after"] = b"written on the damaged view"
+    view = rig.poll(lambda: mount.status()["view"].get("not_made_anew") and mount.status()["view"], 20, "the reason")
+    assert view["damaged"] and reason in view["not_made_anew"], view
+    assert "cannot be made anew now" in mount.log() and not os.path.exists(mount.store + "/view.new")
+
+
+def expect_made_anew(mount, want):
+    mount.mount(stage="64M")
+    check(mount, want)
+    assert mount.status()["view"]["damaged"] is False
+    assert not os.path.exists(mount.store + "/view.anew") and os.path.isdir(mount.store + "/lost+found/view")
+    mount.umount()
+    done = mount.fsck()
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_view_that_cannot_be_made_anew_without_the_remote_is_kept(on_remote, directory):
+    node = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")))
+    want = fill(node)
+    node.mount(stage="64M")
+    node.wait_remote()
+    node.umount()
+    ask_for_new_view(node.store)
+    shutil.rmtree(node.store + "/runs")
+    node.mount(stage="64M", remote=None)
+    expect_kept(node, want, "the runs with which the journal begins")
+    done = node.cairn("status", node.mnt)
+    assert "damaged" in done.stdout, done.stdout
+    node.umount()
+    expect_made_anew(node, want)
+
+
+def test_a_view_that_cannot_be_made_anew_on_a_full_disk_is_kept(request, cairn, directory, sanitized):
+    disk = with_faults(request, cairn, directory, sanitized)
+    want = fill(cairn)
+    ask_for_new_view(cairn.store)
+    with disk.fault("view-table", "pwrite", errno.ENOSPC, times=0):
+        cairn.mount(stage="64M")
+        assert disk.fired() > 0
+        expect_kept(cairn, want, "there is no successor")
+    cairn.umount()
+    assert os.path.exists(cairn.store + "/view.anew")
+    expect_made_anew(cairn, want)
