@@ -63,8 +63,8 @@ void check_means(const char *text);
  * unverified size. Out of memory there is not survivable and ends the daemon, which loses nothing
  * (the stage outlives it). */
 void *xmalloc(size_t size);
-void *
-xmalloc_large(size_t size); /* for many MiB: on a page border, in huge pages where there are some */
+/* for many MiB: on a page border, in huge pages where there are some */
+void *xmalloc_large(size_t size);
 void *xcalloc(size_t count, size_t size);
 void *xrealloc(void *ptr, size_t size);
 char *xstrdup(const char *s);

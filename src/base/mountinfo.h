@@ -10,8 +10,8 @@
 /* One line. The strings are lent, and whole: what the kernel escapes is as it was. */
 struct mountinfo {
     unsigned id, parent; /* of mounts; unique among all namespaces */
-    unsigned shared,
-        master; /* peer groups: of the mount, of the one that it is a slave of; 0: none */
+    /* peer groups: of the mount, of the one that it is a slave of; 0: none */
+    unsigned shared, master;
     dev_t device;
     const char *root; /* what of the filesystem is mounted */
     const char *mountpoint, *type, *source;

@@ -10,8 +10,8 @@
 
 struct process {
     pid_t pid;
-    uint64_t
-        started; /* clock ticks since boot: tells it from a later process with the same number */
+    /* clock ticks since boot: tells it from a later process with the same number */
+    uint64_t started;
     char name[PROCESS_NAME_MAX]; /* of the program, as it or its user chose: any bytes */
 };
 

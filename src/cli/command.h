@@ -71,10 +71,10 @@ struct command {
     const struct operand *operands; /* the optional ones come last */
     const struct exit_status *exits;
     int usage_exit;
-    bool (*takes_option)(const struct option_spec
-                             *spec); /* the mount options that are flags of it, too; NULL: none */
-    size_t options_offset;           /* of the struct mount_options in the request */
-    void (*more_help)(void);         /* prints the end of the help text; NULL: none */
+    /* the mount options that are flags of it, too; NULL: none */
+    bool (*takes_option)(const struct option_spec *spec);
+    size_t options_offset;   /* of the struct mount_options in the request */
+    void (*more_help)(void); /* prints the end of the help text; NULL: none */
     int (*execute)(const struct command *command, int argc, char **argv); /* argv[0] is the name */
 };
 

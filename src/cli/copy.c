@@ -13,9 +13,8 @@
 #define QUEUE_MAX 64u
 #define TICK_MS 200
 #define CAUSES_NAMED 3u
-#define MODE_COPIED                                                                                \
-    01777u /* not the bits that say on whose behalf it runs: the owner is another                  \
-            */
+/* not the bits that say on whose behalf it runs: the owner is another */
+#define MODE_COPIED 01777u
 
 /* A pack that bytes of a file cannot be read for. */
 struct cause_of_holes {

@@ -11,8 +11,8 @@
 const cJSON *json_part(const cJSON *object, const char *name);
 const char *json_text(const cJSON *object, const char *name);
 double json_number(const cJSON *object, const char *name);
-time_t json_time(const cJSON *object,
-                 const char *name); /* seconds since 1970; 0: none that can be shown */
+/* seconds since 1970; 0: none that can be shown */
+time_t json_time(const cJSON *object, const char *name);
 uint64_t json_count(const cJSON *object, const char *name);
 /* A count of bytes, in words. */
 struct human json_bytes(const cJSON *object, const char *name);

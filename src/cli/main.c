@@ -86,9 +86,8 @@ static void report_unknown(const char *name)
 
 int main(int argc, char **argv)
 {
-    (void)signal(
-        SIGCHLD,
-        SIG_DFL); /* where it is ignored, as it may be inherited, no child can be waited for */
+    /* where it is ignored, as it may be inherited, no child can be waited for */
+    (void)signal(SIGCHLD, SIG_DFL);
     int r = fill_closed_standard_files();
     if (r < 0) {
         text_print(stderr, "cairn: cannot open /: %s", strerror(-r));

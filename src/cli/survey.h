@@ -44,8 +44,8 @@ struct survey_sum {
     uint64_t shared_bytes;       /* raw: parts of which others than this tree have the chunk, too */
     struct survey_sample bases;  /* chunks that those in the remote are stored by */
     struct survey_sample shared; /* of shared_bytes */
-    uint64_t freed_nvme_bytes,
-        freed_remote_bytes; /* that nothing else needs: deleting all of it frees them */
+    /* that nothing else needs: deleting all of it frees them */
+    uint64_t freed_nvme_bytes, freed_remote_bytes;
 };
 
 /* `root`: the answer to "look" for the file or directory. Progress goes to standard error if that

@@ -20,8 +20,8 @@ struct device_prints {
     CUfunction function;
     CUdeviceptr memory;                /* one allocation: key, sums, results */
     const struct fingerprint_key *key; /* which was copied there */
-    struct fingerprint_sum
-        *results; /* host memory, a page; entry i belongs to the event that has slot i */
+    /* host memory, a page; entry i belongs to the event that has slot i */
+    struct fingerprint_sum *results;
     bool is_registered;
 };
 

@@ -45,17 +45,16 @@ static int note_failed(const char *what, const char *path, int error)
 
 static int open_directory(const char *path)
 {
-    int fd = open(
-        path, O_PATH | O_DIRECTORY |
-                  O_CLOEXEC); /* to search it is enough, and no filesystem is asked to open it */
+    /* to search it is enough, and no filesystem is asked to open it */
+    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 ? -errno : fd;
 }
 
 static ssize_t directory_xattr(int fd, const char *name, char *text, size_t size)
 {
     char path[64];
-    (void)snprintf(path, sizeof path, "/proc/self/fd/%d",
-                   fd); /* an O_PATH descriptor has none of its own */
+    /* an O_PATH descriptor has none of its own */
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     ssize_t n = getxattr(path, name, text, size - 1);
     text[n < 0 ? 0 : n] = '\0';
     return n;
@@ -322,8 +321,8 @@ static int rename_exclusive(const struct draft *draft)
         return 0;
     if (errno != EINVAL && errno != ENOSYS)
         return -errno;
-    if (linkat(draft->directory_fd, draft->hidden, draft->directory_fd, draft->name, 0) <
-        0) /* NFS */
+    /* NFS */
+    if (linkat(draft->directory_fd, draft->hidden, draft->directory_fd, draft->name, 0) < 0)
         return -errno;
     (void)unlinkat(draft->directory_fd, draft->hidden, 0);
     return 0;

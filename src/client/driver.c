@@ -6,8 +6,8 @@
 
 #include "base/cause.h"
 
-static _Atomic(struct device_driver *)
-    the_driver; /* made once, never freed: fork and exit handlers may come at any time */
+/* made once, never freed: fork and exit handlers may come at any time */
+static _Atomic(struct device_driver *) the_driver;
 
 static const struct {
     const char *name;
@@ -74,9 +74,9 @@ static int find_driver(struct device_driver *driver)
     }
     int r = find_calls(library, &driver->calls);
     CUcontext current = NULL;
+    /* CUDA_ERROR_NOT_INITIALIZED until cuInit was called */
     if (r == 0)
-        r = DRIVER_TRY(driver, cuCtxGetCurrent,
-                       &current); /* CUDA_ERROR_NOT_INITIALIZED until cuInit was called */
+        r = DRIVER_TRY(driver, cuCtxGetCurrent, &current);
     if (r < 0)
         (void)dlclose(library);
     return r;

@@ -16,8 +16,8 @@ struct registration;
 struct device_driver {
     struct driver_calls calls;
     pid_t pid;
-    _Atomic int
-        dead; /* the error after which the driver is not called any more; DRIVER_SUCCESS: none */
+    /* the error after which the driver is not called any more; DRIVER_SUCCESS: none */
+    _Atomic int dead;
     struct {
         struct cairn_mutex lock;
         struct registration *registrations;

@@ -75,8 +75,8 @@ FINGERPRINT_CODE void fingerprint_load(const uint8_t *bytes, size_t length, size
         ret_words[1] |= at + 8 + i < length ? (uint64_t)bytes[at + 8 + i] << (i * 8) : 0;
     }
 #else
-    if (at + FINGERPRINT_PAIR <=
-        length) { /* two loads and no call: the compiler knows the lengths */
+    /* two loads and no call: the compiler knows the lengths */
+    if (at + FINGERPRINT_PAIR <= length) {
         memcpy(&ret_words[0], bytes + at, 8);
         memcpy(&ret_words[1], bytes + at + 8, 8);
         return;

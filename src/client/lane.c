@@ -20,8 +20,8 @@
 static struct {
     struct cairn_mutex lock;
     struct cairn_lane *first; /* guarded by lock */
-    struct lanes_stats
-        ended; /* of those that are closed, and the last error of all; guarded by lock */
+    /* of those that are closed, and the last error of all; guarded by lock */
+    struct lanes_stats ended;
     _Atomic unsigned generation; /* counts forks that lead to this process */
     pthread_once_t once;
 } lanes = {.once = PTHREAD_ONCE_INIT};
@@ -54,8 +54,8 @@ static void lanes_init(void)
     mutex_init(&lanes.lock, LOCK_LANES);
     check_means("a bug of libcairn ends this program; files that have their names are whole, saves "
                 "under way are not there");
-    (void)pthread_atfork(before_fork, after_fork,
-                         after_fork_in_child); /* no memory: then children are not told */
+    /* no memory: then children are not told */
+    (void)pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
 
 int lane_check(const struct cairn_lane *lane)
@@ -193,10 +193,8 @@ void lane_unlock_last(struct cairn_lane *lane)
 {
     bool is_last = lane->refs == 0;
     mutex_unlock(&lane->lock);
-    if (is_last &&
-        lane->generation ==
-            atomic_load(
-                &lanes.generation)) { /* in a child the conditions wait for threads that it lacks */
+    /* in a child the conditions wait for threads that it lacks */
+    if (is_last && lane->generation == atomic_load(&lanes.generation)) {
         mutex_done(&lane->lock);
         (void)pthread_cond_destroy(&lane->work);
         (void)pthread_cond_destroy(&lane->publish);

@@ -38,8 +38,8 @@ struct lane_device {
     struct device *device;
     bool has_no_prints;      /* changed by the device thread with the lock held */
     struct look_queue looks; /* fingerprints under way; of the device thread alone */
-    struct ring_piece *first,
-        **last; /* copies that are enqueued, in that order; of the device thread alone */
+    /* copies that are enqueued, in that order; of the device thread alone */
+    struct ring_piece *first, **last;
 };
 
 /* Drafts that are to be opened, and the threads for that. Guarded by the lane's lock. */
@@ -64,8 +64,8 @@ struct device_side {
     unsigned flights; /* copies that are enqueued; of the device thread alone */
     struct look_queue to_copy;
     size_t looks_under_way; /* of the device thread alone */
-    struct ring_piece *filled,
-        **filled_last; /* their bytes came from a device, and go into files */
+    /* their bytes came from a device, and go into files */
+    struct ring_piece *filled, **filled_last;
 };
 
 /* Failed saves that no call asked for yet. Guarded by the lane's lock. */

@@ -46,8 +46,8 @@ int report_open_directory(struct draft *draft)
 static void write_report(int directory, const char *file, const char *text, size_t length)
 {
     char path[64];
-    (void)snprintf(path, sizeof path, "/proc/self/fd/%d",
-                   directory); /* an O_PATH descriptor has no attributes of its own */
+    /* an O_PATH descriptor has no attributes of its own */
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", directory);
     if (setxattr(path, NAME, text, length, 0) < 0 && (errno == EPERM || errno == EACCES))
         (void)lsetxattr(file, NAME, text, length, 0);
 }

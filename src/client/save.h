@@ -73,9 +73,9 @@ struct save_on_device {
 struct save_levels {
     struct cairn_save *next; /* in the lane's list */
     bool is_queued, is_synced;
-    unsigned waiters[CAIRN_REMOTE + 1],
-        failures[CAIRN_REMOTE + 1]; /* by the level that is waited for */
-    int error;                      /* of the last failure */
+    /* by the level that is waited for */
+    unsigned waiters[CAIRN_REMOTE + 1], failures[CAIRN_REMOTE + 1];
+    int error; /* of the last failure */
     char cause[CAUSE_MAX];
 };
 
@@ -112,8 +112,8 @@ struct cairn_save {
     int older_fd; /* that file, as long as the save may refer to it; then -1. Of "cairn-publish"
                      alone */
 
-    struct cairn_save
-        *before; /* the earlier one of the same name, counted; NULL when that has ended */
+    /* the earlier one of the same name, counted; NULL when that has ended */
+    struct cairn_save *before;
     struct cairn_save **after; /* counted; NULL where one is published */
     size_t after_count;
     dev_t dev; /* of the file that got the name */

@@ -26,8 +26,8 @@ struct zip {
     const char *archive;
     size_t archive_length;
     uint32_t alignment;
-    struct zip_entry
-        *entries; /* the caller's; name and size are set by it, start and data by zip_plan() */
+    /* the caller's; name and size are set by it, start and data by zip_plan() */
+    struct zip_entry *entries;
     size_t count;
     uint64_t directory; /* offset; the end of the last record */
     uint64_t file_size;

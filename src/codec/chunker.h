@@ -26,8 +26,8 @@ struct marker;
 
 #define CHUNKER_WRITE_MIN (64u * 1024)
 #define CHUNKER_SEGMENT_MIN 4096u
-#define CHUNKER_HOLD_MAX                                                                           \
-    (8u * 1024 * 1024) /* a call with this much content finds a border at least */
+/* a call with this much content finds a border at least */
+#define CHUNKER_HOLD_MAX (8u * 1024 * 1024)
 
 /* State kept of a file between two calls, so that content that comes in pieces (a large draft, an
  * append) is split as if it had come whole. Zeroed: start of the file, or of content of which
@@ -38,8 +38,8 @@ struct chunker {
     uint64_t write_start; /* plain: of the last write that begins before the last border */
     uint64_t *tensors;    /* safetensors: where grids begin, owned; see codec/tensors.h */
     size_t tensor_count;
-    struct marker *
-        markers; /* zip that was looked ahead at: all its headers, owned; NULL: they are searched */
+    /* zip that was looked ahead at: all its headers, owned; NULL: they are searched */
+    struct marker *markers;
     size_t marker_count;
 };
 
@@ -56,8 +56,8 @@ struct chunker_input {
     const struct iovec *iov; /* consecutive content, all memory-resident */
     size_t iov_count;
     uint64_t offset; /* file offset of the first byte */
-    const uint64_t *
-        write_starts; /* ascending file offsets within the content where application writes begin */
+    /* ascending file offsets within the content where application writes begin */
+    const uint64_t *write_starts;
     size_t write_count;
     bool is_last; /* false: more content of this file follows directly; the tail may be held back */
 };

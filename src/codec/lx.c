@@ -76,9 +76,8 @@ static void rank_values(const uint16_t counts[256], struct ranking *ret)
 typedef uint32_t choice_t;
 
 #define CHOICE_BITS 7u
-#define BEHIND_ALL                                                                                 \
-    (1u << LX_BITS_MAX) /* choices behind the last rank: there is nothing to code                  \
-                         */
+/* choices behind the last rank: there is nothing to code */
+#define BEHIND_ALL (1u << LX_BITS_MAX)
 
 /* `behind`: how many values have a rank or one behind it. */
 static void choose_level(const uint32_t *restrict behind, unsigned distinct, uint32_t each_level,

@@ -5,8 +5,8 @@
 
 #include <arm_neon.h>
 
-#define NEON_EACH_BIT                                                                              \
-    vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201ull)) /* byte k: bit k modulo 8 */
+/* byte k: bit k modulo 8 */
+#define NEON_EACH_BIT vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201ull))
 
 static inline uint64_t mask_of(uint8x16x4_t v)
 {

@@ -46,8 +46,8 @@ struct holder {
     bool stops;    /* the daemon was asked to end */
     char *binary;  /* program of the next daemon; NULL: ours */
     bool is_trial; /* the child is of `binary`, and does not serve yet */
-    bool
-        is_foreign; /* the daemon is no child of this process, and its end shows at the link only */
+    /* the daemon is no child of this process, and its end shows at the link only */
+    bool is_foreign;
     bool is_end_reported; /* the daemon said that it ends, and how: */
     int end_status;       /* as waitpid() gives it */
     int64_t hello_by; /* monotonic ns: the child of `binary` is killed where it has said nothing by
@@ -132,9 +132,9 @@ static void holder_receive(struct holder *h)
                              .msg_controllen = sizeof fds.bytes};
     ssize_t n = recvmsg(h->link_fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (n <= 0) {
+        /* the daemon's end comes as SIGCHLD, or is this end of the link */
         if (n == 0 || (errno != EAGAIN && errno != EINTR))
-            close_fd(
-                &h->link_fd); /* the daemon's end comes as SIGCHLD, or is this end of the link */
+            close_fd(&h->link_fd);
         return;
     }
     const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
@@ -421,8 +421,8 @@ static bool has_daemon_ended(struct holder *h, int *ret_status)
     h->is_foreign = found < 0 && errno == ECHILD;
     if (!h->is_foreign || h->link_fd >= 0)
         return false;
-    *ret_status =
-        h->is_end_reported ? h->end_status : W_EXITCODE(0, SIGKILL); /* the signal is not known */
+    /* the signal is not known */
+    *ret_status = h->is_end_reported ? h->end_status : W_EXITCODE(0, SIGKILL);
     return true;
 }
 
@@ -511,9 +511,9 @@ int holder_main(const char *store, const char *mountpoint, const struct mount_op
                        .link_fd = -1,
                        .holder_link = {.lock_fd = -1, .adopted = {.fd = -1}}};
     holder_prepare(&h);
+    /* a mount without a successor is better than none */
     if (h.signal_fd < 0 || start_child(&h) < 0)
-        return lifecycle_main(store, mountpoint, options, h.ready_fd,
-                              NULL); /* a mount without a successor is better than none */
+        return lifecycle_main(store, mountpoint, options, h.ready_fd, NULL);
     return holder_hold(&h);
 }
 

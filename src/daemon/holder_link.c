@@ -21,8 +21,8 @@ static int send_acknowledged(int link_fd, const struct msghdr *message)
 static void holder_report_end(int link_fd, char mark, int how)
 {
     const uint8_t end[2] = {(uint8_t)mark, (uint8_t)how};
-    (void)!send(link_fd, end, sizeof end,
-                MSG_NOSIGNAL | MSG_DONTWAIT); /* a parent sees it anyway */
+    /* a parent sees it anyway */
+    (void)!send(link_fd, end, sizeof end, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 void holder_end(int link_fd, int exit_code)

@@ -74,8 +74,8 @@ static void catch_signals(bool foreground)
     (void)sigaction(SIGINT, &stop, NULL);
     (void)sigaction(SIGHUP, foreground ? &stop : &ignore, NULL);
     (void)sigaction(SIGPIPE, &ignore, NULL);
-    (void)sigaction(SIGXFSZ, &ignore,
-                    NULL); /* a file too large for a limit: EFBIG is an error like others */
+    /* a file too large for a limit: EFBIG is an error like others */
+    (void)sigaction(SIGXFSZ, &ignore, NULL);
     /* A holder has them blocked, so that none comes between its fork and this. */
     sigset_t set;
     (void)sigemptyset(&set);
@@ -214,8 +214,8 @@ static int replace_dead_holder(struct mount_process *p, int64_t now)
     holder_link.lock_fd = p->directory.lock_fd;
     service_passport(p->service, &holder_link.adopted.passport, &holder_link.adopted.fd);
     int r = upgrade_spawn("/proc/self/exe", "keep", &from, &p->holder);
-    if (r == 0 && dup3(link[1], p->holder_link->link_fd, O_CLOEXEC) <
-                      0) /* others may look at that one meanwhile */
+    /* others may look at that one meanwhile */
+    if (r == 0 && dup3(link[1], p->holder_link->link_fd, O_CLOEXEC) < 0)
         r = -errno;
     (void)close(link[0]);
     (void)close(link[1]);

@@ -22,8 +22,8 @@ CAIRN_MUST_CHECK int metrics_address_parse(const char *text, struct metrics_addr
 
 struct metrics_source {
     char *(*metrics)(void *arg); /* a new text; NULL: there is nothing to tell yet */
-    char *(*trouble)(
-        void *arg); /* the reason why the service is unhealthy, a new line; NULL: it is healthy */
+    /* the reason why the service is unhealthy, a new line; NULL: it is healthy */
+    char *(*trouble)(void *arg);
     void *arg;
 };
 

@@ -521,8 +521,8 @@ static int check_remote_options(struct mount_options *o, char **ret_error)
     if (r < 0)
         return r;
     free(o->remote.address);
-    o->remote.address =
-        address.text; /* no longer relative to a directory that the daemon will leave */
+    /* no longer relative to a directory that the daemon will leave */
+    o->remote.address = address.text;
     address.text = NULL;
     remote_address_done(&address);
     if (o->remote.endpoint_url && strchr(o->remote.endpoint_url, '@')) {

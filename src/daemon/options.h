@@ -50,8 +50,8 @@ struct mount_options {
     bool nosuid, nodev, noexec, noatime;
     bool remount; /* mount(8)'s: change the mount that is there */
     struct remote_mount_options remote;
-    char *fsname,
-        *subtype; /* accepted for fstab and ignored: the source of a mount is always its store */
+    /* accepted for fstab and ignored: the source of a mount is always its store */
+    char *fsname, *subtype;
     uint64_t memory_granted; /* what the default of stage_bytes is a quarter of; set by
                                 options_finish() */
 };

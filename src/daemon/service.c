@@ -71,8 +71,8 @@ static int check_stage_dir(struct service *service, struct service_error *error)
                       "another tmpfs with -o stage_dir=DIR",
                       dir, (unsigned long long)(available / MIB)));
     service->stage_bytes = usable;
-    if (left >
-        0) /* of this boot, as all there is in memory: it is recovered with the size that it has */
+    /* of this boot, as all there is in memory: it is recovered with the size that it has */
+    if (left > 0)
         return 0;
     log_warn("stage_dir %s has only %llu MiB left: the stage gets %llu MiB of the %llu MiB asked "
              "for; enlarge it (in a "
@@ -364,8 +364,8 @@ static bool service_drain(struct service *service)
 
 static void await_stop(struct service *service)
 {
-    _cleanup_close_ int mounts_fd =
-        open("/proc/self/mounts", O_RDONLY | O_CLOEXEC); /* POLLPRI: something changed */
+    /* POLLPRI: something changed */
+    _cleanup_close_ int mounts_fd = open("/proc/self/mounts", O_RDONLY | O_CLOEXEC);
     struct pollfd fds[3] = {{.fd = service->stop_fd, .events = POLLIN},
                             {.fd = front_event_fd(service->front), .events = POLLIN},
                             {.fd = mounts_fd, .events = POLLPRI}};

@@ -28,8 +28,8 @@ int service_fail(struct service_error *error, int exit_code, int r, const char *
 struct service_plan {
     const char *store, *mountpoint;
     const struct mount_options *options;
-    void (*progress)(const char *line,
-                     void *arg);  /* reports the reason why the start waits; NULL: not needed */
+    /* reports the reason why the start waits; NULL: not needed */
+    void (*progress)(const char *line, void *arg);
     bool (*cancelled)(void *arg); /* a start that waits for others gives up; NULL: never */
     /* Called about once a second while the end writes data that is not on NVMe, or (`remote`) not
      * in the remote; NULL: not needed */

@@ -245,10 +245,10 @@ static int check_content(struct store_directory *directory, struct service_error
     int r = inspect_directory(directory->path, &directory->fresh, &found);
     if (r < 0)
         directory->fresh = false; /* its content may belong to the user */
+    /* being made by another mount at this moment */
     if (r == -ENOTEMPTY && directory->lock_fd < 0 &&
         store_lock_holder(directory->path, &holder) == 1)
-        return fail_in_use(directory, holder,
-                           error); /* being made by another mount at this moment */
+        return fail_in_use(directory, holder, error);
     if (r == -ENOTEMPTY)
         return service_fail(error, MOUNT_USAGE, r,
                             "%s is not empty (%s) and not a store; give a new or empty directory",

@@ -13,8 +13,8 @@
 CAIRN_MUST_CHECK int store_lock(const char *store, int *ret_fd, pid_t *ret_holder);
 
 struct store_waiter {
-    void (*report)(const char *line,
-                   void *arg);    /* reports, once, what it waits for; NULL: not needed */
+    /* reports, once, what it waits for; NULL: not needed */
+    void (*report)(const char *line, void *arg);
     bool (*cancelled)(void *arg); /* asked now and then; NULL: never */
     void *arg;
 };

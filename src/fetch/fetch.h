@@ -57,8 +57,8 @@ struct warm_status {
     uint64_t failed_bytes;   /* the remote did not give them */
     uint64_t not_kept_bytes; /* fetched, but NVMe has no room */
     uint64_t dropped_bytes;  /* evicted */
-    uint64_t pinned_bytes, unpublished_bytes,
-        busy_bytes; /* that stay: pinned; not in the published remote; in use */
+    /* that stay: pinned; not in the published remote; in use */
+    uint64_t pinned_bytes, unpublished_bytes, busy_bytes;
 };
 
 /* Fetches all of a file, or of all below a directory, onto NVMe; or (`evicts`) drops there what the

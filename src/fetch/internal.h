@@ -24,13 +24,13 @@ struct evict {
     pthread_cond_t changed;
     struct evict_request *request;
     bool serving, stopping;
-    _Atomic uint64_t
-        pinned_bytes; /* of packs on NVMe that hold what is pinned; UINT64_MAX: not known */
+    /* of packs on NVMe that hold what is pinned; UINT64_MAX: not known */
+    _Atomic uint64_t pinned_bytes;
     _Atomic uint64_t pins_changed; /* newest operation when a pin was set or removed last */
     _Atomic bool pins_asked;       /* what is pinned is to be counted */
     _Atomic uint64_t evicted_total;
-    _Atomic int64_t
-        none_until; /* nothing was found that could be evicted: not looked for again sooner */
+    /* nothing was found that could be evicted: not looked for again sooner */
+    _Atomic int64_t none_until;
     _Atomic int64_t none_since; /* since when; 0: something was */
     /* The writeback thread's alone. */
     int64_t next_at, pins_at; /* monotonic ns: not before */

@@ -46,8 +46,8 @@ struct plan {
     uint64_t generation; /* of the view: change_generation() */
     uint64_t version;    /* of the content */
     size_t length;       /* of the read, within the file */
-    size_t at,
-        end; /* the parts are those of [at, end) of it: what lies before `at` is in the buffer */
+    /* the parts are those of [at, end) of it: what lies before `at` is in the buffer */
+    size_t at, end;
     bool is_looked;     /* the stage has nothing of the range: only the view is to be asked */
     bool is_overtaken;  /* the view has a later version than the stage and the namespace had */
     bool is_lent;       /* chunks of the parts are pinned */

@@ -73,14 +73,14 @@ static int plan_read_local(struct plan *plan, struct plan_part *part)
             return -EUCLEAN;
         if (r == 0) {
             memcpy(to, raw + part->within, part->length);
-            chunk_cache_put(store, &part->name, raw,
-                            len); /* whole chunks are read by streams: these come once */
+            /* whole chunks are read by streams: these come once */
+            chunk_cache_put(store, &part->name, raw, len);
             return 0;
         }
         if (r != -ENOENT)
             return r;
-        r = packs_find(store, &part->name,
-                       &part->place); /* it may have left the pack since we asked */
+        /* it may have left the pack since we asked */
+        r = packs_find(store, &part->name, &part->place);
         if (r < 0)
             return r;
     }

@@ -10,9 +10,8 @@
 #include "fetch/pull.h"
 #include "remote/chunks.h"
 
-#define SEQUENTIAL_MIN                                                                             \
-    (512 * KIB)                   /* read one after the other before anything is asked for ahead   \
-                                   */
+/* read one after the other before anything is asked for ahead */
+#define SEQUENTIAL_MIN (512 * KIB)
 #define SEQUENTIAL_SURE (8 * MIB) /* from then on all of the window is used */
 #define AHEAD_FIRST (64 * MIB)
 #define STRAY_AHEAD (4 * MIB) /* requests of one reader come out of order by less than this */

@@ -9,8 +9,8 @@
 #include "fetch/pull.h"
 #include "remote/state.h"
 
-#define REST_NS                                                                                    \
-    (1000ll * 1000000) /* after the last chunk, before a pack that is not full is written */
+/* after the last chunk, before a pack that is not full is written */
+#define REST_NS (1000ll * 1000000)
 #define PATIENCE_NS (1ll * 1000000000) /* beyond the delay of writeback */
 #define BYTES_MAX (256 * MIB)
 #define FLUSH_NS (10ll * 1000000000)

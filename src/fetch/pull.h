@@ -130,8 +130,8 @@ struct pull {
         struct pull_plan solo; /* chunks that one reader asked for */
         struct pull_stream streams[PULL_STREAMS];
         unsigned next_stream; /* of the streams */
-        struct pull_fetched
-            unkept[PULL_UNKEPT_MAX]; /* what readers fetched themselves: a thread stores it */
+        /* what readers fetched themselves: a thread stores it */
+        struct pull_fetched unkept[PULL_UNKEPT_MAX];
         unsigned unkept_count;
         unsigned waiting; /* readers that will be called, or are being */
         bool stopping;

@@ -43,26 +43,28 @@ enum record_type {
     /* In the stage's log only. */
     REC_NASCENT = 32, /* a file that has no version yet: ino, parent, cookie, name, attrs;
                          RECORD_ORPHAN: it has no name, or lost it */
-    REC_ERASE = 33,   /* draft content discarded: ino, version, offset, length (to the end: ~0);
-                       attrs.size is the size     after it */
+    REC_ERASE = 33,   /* draft content is discarded: ino, version, offset, length (~0: to the end),
+                         attrs.size (the size afterwards) */
     REC_LAYER = 34,   /* state of a layer, replaces what is known of it: ino, version, keep, attrs;
                          RECORD_SEALED */
-    REC_RANGE =
-        35, /* range of the layer before it: ino, version, offset, length, slab, slab_offset */
-    REC_PIECE = 36, /* range of a draft or of a sealed version that is now in a chunk: ino, version,
-                     * extents (one); time: mtime of the draft, 0: as it was */
+    /* range of the layer before it: ino, version, offset, length, slab, slab_offset */
+    REC_RANGE = 35,
+    /* range of a draft or of a sealed version that is now in a chunk: ino, version, extents (one);
+     * time: mtime of the draft, 0: as it was */
+    REC_PIECE = 36,
 };
 
 enum record_flags {
     RECORD_BIRTH = 1 << 0, /* SEAL: first version, with the name */
-    RECORD_ORPHAN =
-        1 << 1, /* UNLINK, RENAME, NASCENT: the inode lives on without a name until REAP */
+    /* UNLINK, RENAME, NASCENT: the inode lives on without a name until REAP */
+    RECORD_ORPHAN = 1 << 1,
     RECORD_EXCHANGE = 1 << 2,     /* RENAME: both names stay, what they name is exchanged */
     RECORD_ELIDED = 1 << 3,       /* SEAL: no content, a later SEAL of the same batch has it */
     RECORD_SEALED = 1 << 4,       /* LAYER: a sealed version, not a draft */
     RECORD_STARTS_WRITE = 1 << 5, /* RANGE: an application write begins here */
-    RECORD_EVICTED = 1 << 6,      /* DROP: chunks of the pack that are still referred to are in the
-                                     remote and are fetched      from there */
+    /* DROP: chunks of the pack that are still referred to are fetched from the remote, which has
+     * them */
+    RECORD_EVICTED = 1 << 6,
 };
 
 enum attr_mask {

@@ -34,8 +34,8 @@ struct superblock {
     uint8_t key_id[8];   /* names the chunk key without giving it away */
     struct chunk_key key;
     uint16_t former_count;
-    uint8_t former[SUPERBLOCK_FORMER_MAX]
-                  [16]; /* ids that segments and packs of before have; oldest first */
+    /* ids that segments and packs of before have; oldest first */
+    uint8_t former[SUPERBLOCK_FORMER_MAX][16];
 };
 
 /* Is that the store's id, or was it once? */

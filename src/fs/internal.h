@@ -45,8 +45,8 @@ struct fs {
     enum fs_fsync fsync_level;
     _Atomic bool updates_atime;
     struct {
-        struct cairn_mutex
-            lock; /* also held over commits that take a last name, or end what has none */
+        /* also held over commits that take a last name, or end what has none */
+        struct cairn_mutex lock;
         struct live_inode *live;
     } locked;
     struct {

@@ -106,8 +106,8 @@ int front_start(const struct front_options *options, struct fs *fs, struct store
     if (r < 0) {
         if (!*ret_text)
             *ret_text = xasprintf("starting FUSE failed: %s", strerror(-r));
-        front->is_mounted =
-            front->is_mounted && !options->adopted; /* the next one may go on with it */
+        /* the next one may go on with it */
+        front->is_mounted = front->is_mounted && !options->adopted;
         front_stop(front);
         front_free(front);
         return r;
@@ -124,9 +124,9 @@ void front_changed(struct front *front, const uint64_t *inos, size_t count, bool
     const off_t from = has_content ? 0 : -1; /* to the end; negative: attributes alone */
     if (has_content)
         atomic_store(&front->changed_at, clock_monotonic_ns());
+    /* -ENOENT: the kernel does not know it */
     for (size_t i = 0; i < count && !atomic_load(&front->stopping); i++)
-        (void)fuse_lowlevel_notify_inval_inode(front->se, inos[i], from,
-                                               0); /* -ENOENT: the kernel does not know it */
+        (void)fuse_lowlevel_notify_inval_inode(front->se, inos[i], from, 0);
     if (has_content && count)
         atomic_store(&front->changed_at, clock_monotonic_ns());
 }

@@ -38,8 +38,8 @@ struct front_options {
     unsigned threads;
     double entry_timeout, attr_timeout; /* s: how long the kernel keeps what it is told */
     bool no_resend; /* act as if the kernel could not send again what was in flight */
-    const struct front_adopted
-        *adopted; /* NULL: mount; else adopt the existing mount. Read by front_start() only */
+    /* NULL: mount; else adopt the existing mount. Read by front_start() only */
+    const struct front_adopted *adopted;
 };
 
 /* Mounts and answers. `fs` and `store` outlive the front. Other threads may look at *ret meanwhile.

@@ -19,8 +19,8 @@
 #define PARALLEL_FROM_MINOR 40u /* Linux 6.9 */
 #define OPEN_ANSWER_MAX 160u    /* of CREATE: an entry, too */
 
-static struct front
-    *mounting; /* libfuse hands no context to these hooks before INIT; one mount a process */
+/* libfuse hands no context to these hooks before INIT; one mount a process */
+static struct front *mounting;
 static uint32_t offered_flags;
 
 void front_see_request(struct front *front, void *mem, size_t size)

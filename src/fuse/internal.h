@@ -101,8 +101,8 @@ struct resumer_wake {
 struct front_waiting {
     struct cairn_mutex lock;
     struct parked_list content; /* in the order in which they came, in which they go on */
-    struct parked_list
-        changes; /* each resumes when it can: none waits for the content of another */
+    /* each resumes when it can: none waits for the content of another */
+    struct parked_list changes;
     struct syncing_list syncing;
     unsigned synced; /* that are out of the list, and being answered */
     uint64_t wait_count, wait_ns;

@@ -123,8 +123,8 @@ static bool answer_itself(struct front *front, const struct stage_request *left,
     size_t len = sizeof(struct wire_out_header) + (with_length ? sizeof length : 0);
     struct wire_out_header out = {.len = (uint32_t)len, .error = error, .unique = left->unique};
     struct iovec iov[2] = {{&out, sizeof out}, {(void *)(uintptr_t)length, sizeof length}};
-    return writev(fuse_session_fd(front->se), iov, with_length ? 2 : 1) >=
-           0; /* else it had been answered */
+    /* else it had been answered */
+    return writev(fuse_session_fd(front->se), iov, with_length ? 2 : 1) >= 0;
 }
 
 static void left_fail(struct front *front, const struct stage_request *left)

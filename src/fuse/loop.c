@@ -10,8 +10,8 @@
 #include "base/log.h"
 #include "fuse/internal.h"
 
-#define POLL_MS                                                                                    \
-    200 /* how often waiting callers are looked at for a fatal signal, and room is tried again */
+/* how often waiting callers are looked at for a fatal signal, and room is tried again */
+#define POLL_MS 200
 #define PARKED_SLABS_FREE 3u /* that may be parked without asking */
 
 _Thread_local struct current current;

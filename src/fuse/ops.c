@@ -315,9 +315,9 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
         return;
     }
     fi->fh = opened.handle;
+    /* the caller was interrupted: no release will come */
     if (fuse_reply_open(req, fi) == -ENOENT)
-        (void)fs_release(front->fs, opened.handle,
-                         false); /* the caller was interrupted: no release will come */
+        (void)fs_release(front->fs, opened.handle, false);
 }
 
 static void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)

@@ -72,9 +72,9 @@ void front_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     set_open_flags(front, &opened, fi);
     if ((fi->flags & O_ACCMODE) != O_RDONLY)
         cached_marked(front, ino);
+    /* the caller was interrupted: no release will come */
     if (fuse_reply_open(req, fi) == -ENOENT)
-        (void)fs_release(front->fs, opened.handle,
-                         false); /* the caller was interrupted: no release will come */
+        (void)fs_release(front->fs, opened.handle, false);
 }
 
 void front_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,

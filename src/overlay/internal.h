@@ -57,8 +57,8 @@ struct node {
     uint64_t known_to;      /* of a directory: every entry with a cookie up to this is in the trees;
                                UINT64_MAX: all are */
     TAILQ_ENTRY(node) known; /* only while known_to != 0 */
-    size_t
-        clean_bytes; /* of a directory: taken by its clean entries, and itself while it is known */
+    /* of a directory: taken by its clean entries, and itself while it is known */
+    size_t clean_bytes;
     struct xattr_list xattrs;
     struct entry *birth_entry; /* nascent: its name */
     char *target;              /* symbolic link that the view lacks */

@@ -48,8 +48,8 @@ bool stage_gather(struct stage *stage, const struct stage_scattered *scattered, 
     mutex_lock(&stage->locked.lock);
     struct stage_file *file = file_get_locked(stage, scattered->ino, false);
     struct layer *draft = file ? file->layers[LAYER_DRAFT] : NULL;
-    bool same = draft && file->orphan &&
-                stage->locked.gathering.length > 0; /* it may have got a name since */
+    /* it may have got a name since */
+    bool same = draft && file->orphan && stage->locked.gathering.length > 0;
     if (same) {
         layer_erase_locked(stage, draft, scattered->offset, scattered->length, false);
         struct stage_write w = {.ino = file->ino,

@@ -110,8 +110,8 @@ struct stage_locked {
     struct layer_list drafts, sealed;
     uint64_t draft_count; /* of files with a name: they will be sealed */
     uint32_t range_count;
-    uint32_t
-        orphan_ranges; /* of files without a name, clean ones not counted: no seal frees them */
+    /* of files without a name, clean ones not counted: no seal frees them */
+    uint32_t orphan_ranges;
     int64_t orphans_stuck_until;      /* monotonic ns; writing them in pieces and gathering them did
                                          not help either */
     struct stage_scattered gathering; /* what is being read to be gathered; length 0: nothing,

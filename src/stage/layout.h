@@ -45,8 +45,8 @@ struct stage_header {
     _Atomic uint64_t durable_seq; /* what came up to it may be gone from here: the journal has it */
     _Atomic int32_t pid;          /* of the daemon whose it is, or was */
     _Atomic uint32_t is_named;    /* 1: a session named it, so it may hold what is nowhere else */
-    uint64_t owner_device,
-        owner_ino; /* of the directory of its store, where these stay; counts with owner_crc only */
+    /* of the directory of its store, where these stay; counts with owner_crc only */
+    uint64_t owner_device, owner_ino;
     uint32_t owner_crc; /* of these and the path, by the daemon that wrote both; 0: not known */
     uint8_t reserved4[20];
     char owner[3840]; /* path of its store; empty: it is too long */

@@ -140,8 +140,8 @@ static int add_from_log(const struct record *rec, void *arg)
     case REC_SEAL:
         if (rec->attrs.size > INT64_MAX)
             return -EUCLEAN;
-        item = add_item(rb, ITEM_SEAL, rec->ino, rec->version,
-                        UINT64_MAX); /* after all that it seals */
+        /* after all that it seals */
+        item = add_item(rb, ITEM_SEAL, rec->ino, rec->version, UINT64_MAX);
         item->offset = rec->seq;
         item->size = rec->attrs.size;
         item->mtime = rec->attrs.mtime;

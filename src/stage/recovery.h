@@ -13,8 +13,8 @@ struct stage;
 /* -ENFILE: the table is full. */
 CAIRN_MUST_CHECK int stage_handle_open(struct stage *stage, uint64_t ino, uint32_t flags,
                                        uint64_t *ret_handle);
-uint64_t stage_handle_close(struct stage *stage, uint64_t handle,
-                            uint32_t *ret_flags); /* the inode */
+/* the inode */
+uint64_t stage_handle_close(struct stage *stage, uint64_t handle, uint32_t *ret_flags);
 uint32_t stage_handle_flags(struct stage *stage, uint64_t handle);
 uint64_t stage_handle_inode(struct stage *stage, uint64_t handle);
 /* Notes that one of its descriptors was closed; HANDLE_FLUSHED is among its flags from then on.

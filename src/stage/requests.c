@@ -6,8 +6,8 @@
 #define WINDOW 16u /* places in which a request may lie */
 
 static _Thread_local struct {
-    struct request_slot
-        *slot; /* NULL: the thread works for no request, or for one without a place */
+    /* NULL: the thread works for no request, or for one without a place */
+    struct request_slot *slot;
     enum request_kind kind;
     uint64_t records;
 } now;
@@ -53,8 +53,8 @@ static void clear_slot(struct request_slot *slot)
 void stage_request_enter(struct stage *stage, uint64_t unique, uint32_t opcode,
                          enum request_kind kind, uint64_t records)
 {
-    struct request_slot *slot =
-        find_slot(stage, unique); /* one that waited for room has its place */
+    /* one that waited for room has its place */
+    struct request_slot *slot = find_slot(stage, unique);
     if (!slot)
         slot = insert_slot(stage, unique);
     if (slot)
@@ -169,8 +169,8 @@ void request_note_closing(uint32_t handle)
         now.slot->handle = handle + 1;
         atomic_store_explicit(&now.slot->state, REQUEST_CLOSING, memory_order_release);
     } else if (now.slot->handle == handle + 1) {
-        atomic_store_explicit(&now.slot->state, REQUEST_TAKEN,
-                              memory_order_release); /* it failed after all */
+        /* it failed after all */
+        atomic_store_explicit(&now.slot->state, REQUEST_TAKEN, memory_order_release);
         now.slot->handle = 0;
     }
 }

@@ -60,8 +60,8 @@ unsigned stage_format_version(void)
 
 uint64_t stage_size_within(uint64_t bytes)
 {
-    uint64_t ctl = ctl_len_of((uint32_t)(bytes / SLAB_STRIDE),
-                              half_len_of(bytes)); /* a little more than is left needs */
+    /* a little more than is left needs */
+    uint64_t ctl = ctl_len_of((uint32_t)(bytes / SLAB_STRIDE), half_len_of(bytes));
     return bytes >= ctl + STAGE_SIZE_MIN ? bytes - ctl : 0;
 }
 

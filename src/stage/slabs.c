@@ -237,8 +237,8 @@ static void map_locked(struct stage *stage, uint32_t i)
     if (!stage->locked.slabs[i].is_unmapped)
         return;
     mutex_unlock(&stage->locked.lock);
-    (void)map_slab(stage,
-                   i); /* a page that the memory has lost is found by the thread that touches it */
+    /* a page that the memory has lost is found by the thread that touches it */
+    (void)map_slab(stage, i);
     mutex_lock(&stage->locked.lock);
     stage->locked.slabs[i].is_unmapped = false;
 }

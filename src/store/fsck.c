@@ -172,8 +172,8 @@ static int fsck_check_opened(struct fsck *fsck, char **ret_text)
 {
     fsck->store->own->whole_journal = true;
     int r = recover_view(fsck->store, ret_text);
-    if (r < 0 &&
-        journal_found(fsck->store).damage.found) { /* there is nothing to check the rest by */
+    /* there is nothing to check the rest by */
+    if (r < 0 && journal_found(fsck->store).damage.found) {
         report_problem(fsck, *ret_text);
         free(*ret_text);
         *ret_text = NULL;

@@ -143,9 +143,8 @@ static int open_and_replay(struct store *store, bool *ret_is_behind)
     *ret_is_behind = commit_view_forgot_head(store);
     if (*ret_is_behind)
         return -ESTALE;
-    *ret_is_behind =
-        applied <
-        journal_anchor(store)->cut; /* a power loss took what RocksDB had not written yet */
+    /* a power loss took what RocksDB had not written yet */
+    *ret_is_behind = applied < journal_anchor(store)->cut;
     return commit_replay_journal(store, store->own->whole_journal ? 0 : applied);
 }
 

@@ -78,8 +78,8 @@ static int allow_own_encodings(struct store *store, char **ret_text)
 
 int store_new_id(const char *path, char ret_id[33], char **ret_text)
 {
-    struct store store = {
-        .path = (char *)(uintptr_t)path}; /* what is needed of one that is not opened */
+    /* what is needed of one that is not opened */
+    struct store store = {.path = (char *)(uintptr_t)path};
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", path), *stage = NULL;
     int r = load_superblock(&store, false, ret_text);
     if (r < 0)

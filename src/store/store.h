@@ -79,9 +79,9 @@ struct job_options {
 struct job_counts {
     uint64_t bytes, bytes_total; /* read, and to be read */
     uint64_t packs, chunks;      /* looked at */
-    uint64_t found, healed,
-        unhealed;   /* JOB_SCRUB: chunks that are damaged or missing, in one tier or the other */
-    uint64_t files; /* JOB_SCRUB: that lack what no tier gives */
+    /* JOB_SCRUB: chunks that are damaged or missing, in one tier or the other */
+    uint64_t found, healed, unhealed;
+    uint64_t files;                  /* JOB_SCRUB: that lack what no tier gives */
     uint64_t objects, removed_bytes; /* JOB_GC: deleted, or that would be */
 };
 

@@ -200,8 +200,8 @@ static int open_directory(int root, const char *directory)
     struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
                            .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
     int fd = (int)syscall(SYS_openat2, root, directory, &how, sizeof how);
-    if (fd < 0 &&
-        (errno == ENOSYS || errno == EPERM)) /* before Linux 5.6, or in a sandbox of that time */
+    /* before Linux 5.6, or in a sandbox of that time */
+    if (fd < 0 && (errno == ENOSYS || errno == EPERM))
         fd = openat(root, directory, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     return fd < 0 ? -errno : fd;
 }

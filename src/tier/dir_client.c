@@ -214,8 +214,8 @@ static int take_channel(struct dir_client *c, struct channel **ret)
         return r;
     channel = xmalloc(sizeof *channel);
     *channel = (struct channel){.socket = -1, .out = -1, .in = -1};
-    mutex_lock(
-        &c->locked.lock); /* so that the socket is not closed meanwhile; nothing of it blocks */
+    /* so that the socket is not closed meanwhile; nothing of it blocks */
+    mutex_lock(&c->locked.lock);
     r = c->locked.process.pid > 0 ? dir_process_channel(&c->locked.process, &channel->socket)
                                   : -ECONNRESET;
     mutex_unlock(&c->locked.lock);

@@ -26,13 +26,13 @@ struct dir_call {
     enum dir_verb verb;
     const char *name, *after; /* after: DIR_LIST; NULL: from the beginning */
     const void *content; /* DIR_PUT: `len` bytes, borrowed until the return, whatever that is */
-    struct tier_source
-        *source; /* DIR_PUT: in place of `content`, of more than DIR_INLINE_MAX; NULL: none */
-    void *into;  /* DIR_GET: `len` bytes */
-    char *text;  /* DIR_RESOLVE: DIR_NAME_MAX bytes for what is answered */
+    /* DIR_PUT: in place of `content`, of more than DIR_INLINE_MAX; NULL: none */
+    struct tier_source *source;
+    void *into; /* DIR_GET: `len` bytes */
+    char *text; /* DIR_RESOLVE: DIR_NAME_MAX bytes for what is answered */
     uint64_t offset, len;
-    int (*entry)(const struct tier_object *object,
-                 void *arg);     /* DIR_LIST: 0 to go on, else what is returned */
+    /* DIR_LIST: 0 to go on, else what is returned */
+    int (*entry)(const struct tier_object *object, void *arg);
     bool (*given_up)(void *arg); /* asked now and then while it waits; NULL: never */
     void *arg;
     int64_t patience_ns; /* without any answer or progress */

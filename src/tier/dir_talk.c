@@ -131,8 +131,8 @@ static int pipe_for(struct talk *t, int *ret_theirs)
         return 0;
     if (pipe2(ends, O_CLOEXEC) < 0)
         return -errno;
-    (void)fcntl(ends[0], F_SETPIPE_SZ,
-                DIR_PIPE_BYTES); /* a user who may not have a large one has a smaller one */
+    /* a user who may not have a large one has a smaller one */
+    (void)fcntl(ends[0], F_SETPIPE_SZ, DIR_PIPE_BYTES);
     *ours = is_get ? ends[0] : ends[1];
     *ret_theirs = is_get ? ends[1] : ends[0];
     (void)fcntl(*ours, F_SETFL, O_NONBLOCK);
@@ -229,10 +229,9 @@ static int push_content(struct talk *t)
         n = write(t->channel->out, part.iov_base, part.iov_len);
     if (n < 0 && call->source && call->source->error < 0)
         return call->source->error;
+    /* why it ended comes on the socket */
     if (n < 0)
-        return errno == EAGAIN || errno == EINTR || errno == EPIPE
-                   ? 0
-                   : -errno; /* why it ended comes on the socket */
+        return errno == EAGAIN || errno == EINTR || errno == EPIPE ? 0 : -errno;
     t->moved += (uint64_t)n;
     return 0;
 }

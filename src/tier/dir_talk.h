@@ -26,8 +26,8 @@ struct dir_client {
         struct cairn_mutex lock;
         struct dir_process process; /* pid -1: none */
         bool starting, interrupted;
-        bool is_open,
-            has_place; /* the helper has opened it; `place` is where it was the first time */
+        /* the helper has opened it; `place` is where it was the first time */
+        bool is_open, has_place;
         struct dir_place place;
         struct tier_place lies;
         struct channel *idle;

@@ -23,12 +23,12 @@
 #define DIR_PIPE_BYTES (1 << 20)
 
 enum dir_verb {
-    DIR_RESOLVE, /* name: a path. Answered with it without symbolic links; its last part need not be
-                    there */
-    DIR_OPEN,    /* name: the path. The directory of all later calls; where `known` it must still be
-                  * that    one, with its marker, else -ESTALE. So answer the others, too, when the
-                  * directory was    removed, and those that make names count, when its path leads
-                  * elsewhere */
+    /* name: a path. The answer is that path without symbolic links; its last part need not exist */
+    DIR_RESOLVE,
+    /* name: the path. Opens the directory for all later calls. -ESTALE: `known` is set, and it is
+     * another directory, or its marker is gone. Later calls fail with -ESTALE, too, after the
+     * directory was removed; calls that make names durable, also after its path leads elsewhere */
+    DIR_OPEN,
     DIR_PUT,
     DIR_PUT_NEW,
     DIR_GET,
@@ -67,8 +67,8 @@ struct dir_answer {
     enum dir_answer_kind kind;
     int32_t result; /* 0 or -errno */
     bool is_lost;   /* DIR_SYNC_DIRECTORY failed so that names may be lost */
-    uint32_t
-        count; /* DIR_ENTRIES: as many struct dir_entry follow; else bytes of content or text do */
+    /* DIR_ENTRIES: as many struct dir_entry follow; else bytes of content or text do */
+    uint32_t count;
     uint64_t len;           /* DIR_STAT */
     int64_t modified_ns;    /* DIR_STAT, DIR_NOW */
     uint64_t total, free;   /* DIR_SPACE: bytes */

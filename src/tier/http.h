@@ -33,12 +33,12 @@ struct http_request {
     const char *const *headers; /* "Name: value", ends with NULL; may be NULL */
     const void *body; /* sent with Content-Length body_len, no Expect, straight from here */
     size_t body_len;
-    struct tier_source
-        *source;     /* the body, of body_len bytes, is read from there; NULL: it is in `body` */
+    /* the body, of body_len bytes, is read from there; NULL: it is in `body` */
+    struct tier_source *source;
     void *into;      /* where the body of a 2xx answer goes, straight; NULL: into response.text */
     size_t into_len; /* more than this: the transfer is ended with -EUCLEAN */
-    int64_t
-        timeout_ns; /* for all of it once it has a connection; 0: no other than the stall limit */
+    /* for all of it once it has a connection; 0: no other than the stall limit */
+    int64_t timeout_ns;
 };
 
 #define HTTP_TEXT_MAX (8u * 1024 * 1024)

@@ -148,9 +148,9 @@ struct tier_ops {
 
 struct tier {
     const struct tier_ops *ops;
-    _Atomic int64_t
-        patience_ns; /* remotes: how long a call goes on trying before it gives a transient error
-                        back; may be changed at any time, for calls that begin later */
+    /* remotes: how long a call goes on trying before it gives a transient error back; may be
+     * changed at any time, for calls that begin later */
+    _Atomic int64_t patience_ns;
 };
 
 /* As put() of a remote, from a source: at most TIER_SOURCE_STEP of it is in memory. -errno of its
@@ -178,8 +178,8 @@ struct dir_options {
     bool later;          /* it is opened by later calls only, and not made */
     bool must_exist;     /* it is not made */
     int64_t patience_ns; /* 0: 60 s */
-    bool (*given_up)(
-        void *arg); /* asked now and then while the directory is being opened; NULL: never */
+    /* asked now and then while the directory is being opened; NULL: never */
+    bool (*given_up)(void *arg);
     /* Told, before anything is made there, where the path leads without symbolic links; or the
      * error of looking. A negative result is that of dir_tier_open(), whose *ret_error stays NULL.
      * Not called where nothing comes back. NULL: no matter. */

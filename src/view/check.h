@@ -29,8 +29,8 @@ struct checker {
     struct view_state counted;
     struct tally_list names, entries, subdirs, pages, blocks, xattrs, links, orphans; /* by inode */
     struct tally_list live_bytes, live_count, placed, lists;                          /* by pack */
-    struct tally_list remote_live_bytes, remote_live_count, remote_placed,
-        remote_lists; /* by remote pack */
+    /* by remote pack */
+    struct tally_list remote_live_bytes, remote_live_count, remote_placed, remote_lists;
     struct remote_state_row remote;
     struct view_remote counted_remote;
     VECTOR(struct chunk_name) uses;  /* one for each piece that is a chunk */

@@ -325,9 +325,8 @@ int check_remote(struct checker *c)
         }
         if (tracks)
             r = check_walk(c, walks[i].type, walks[i].step);
-        else if (walks[i].type != KEY_CHUNK &&
-                 walks[i].type !=
-                     KEY_PENDING_UPLOAD) /* a beginning that was broken off leaves some of these */
+        /* a beginning that was broken off leaves some of these */
+        else if (walks[i].type != KEY_CHUNK && walks[i].type != KEY_PENDING_UPLOAD)
             r = check_walk(c, walks[i].type, report_untracked);
     }
     if (r == 0 && tracks)

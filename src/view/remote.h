@@ -22,8 +22,8 @@ struct view_remote {
     bool is_whole; /* the next run has to hold everything */
     uint64_t head; /* number of the newest head that the view knows to be published; 0: none */
     uint64_t cut;  /* of that head */
-    uint64_t packs,
-        pack_bytes; /* remote packs that are known, published or not, and not unreferenced */
+    /* remote packs that are known, published or not, and not unreferenced */
+    uint64_t packs, pack_bytes;
     uint64_t pending_chunks; /* chunks; counts what is there now */
     uint64_t pending_bytes;  /* stored bytes of these at their local places; a chunk without one
                                counts 0 */

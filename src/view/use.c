@@ -14,8 +14,8 @@
 #include "view/db.h"
 
 #define PROBE_LEN 65536
-#define PROBES                                                                                     \
-    6u /* files that opening may make: log, manifest, options, a table, and names of them */
+/* files that opening may make: log, manifest, options, a table, and names of them */
+#define PROBES 6u
 #define DRAIN_MS 200 /* longer, and readers that came later would wait for those that are there */
 
 static __thread unsigned depth;    /* uses of this thread */

@@ -88,8 +88,8 @@ struct piece {
     uint64_t blob_version;   /* EXTENT_INLINE: key of the blob */
     uint64_t blob_offset;
     const uint8_t *bytes; /* EXTENT_INLINE that is new: its content; it has no blob yet */
-    uint32_t
-        origin; /* used by the page that is being changed: 1 + index of the old piece; 0: new */
+    /* used by the page that is being changed: 1 + index of the old piece; 0: new */
+    uint32_t origin;
 };
 
 DEFINE_VECTOR(piece_list, struct piece);

@@ -268,17 +268,16 @@ int view_open(const char *path, const struct view_options *options, int64_t root
     view_uses_init(&view->uses);
     mutex_init(&view->change, LOCK_VIEW);
     mutex_init(&view->lock, LOCK_LEAF);
-    view->is_quiet =
-        options->begins_quietly &&
-        !is_missing(path); /* a new one has nothing due, and may be about to take a whole journal */
+    /* a new one has nothing due, and may be about to take a whole journal */
+    view->is_quiet = options->begins_quietly && !is_missing(path);
     set_view_options(view, options);
     int r = view_open_database(view, true, root_time);
     if (r < 0) {
         view_close(view);
         return r;
     }
-    if (level0_files(view) >
-        LEVEL0_FILES_MAX) /* of sessions that died: others compacted at their end */
+    /* of sessions that died: others compacted at their end */
+    if (level0_files(view) > LEVEL0_FILES_MAX)
         view_begin_compactions(view);
     *ret_view = view;
     return 0;

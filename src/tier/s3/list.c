@@ -177,8 +177,8 @@ static int give_object(struct walk *w, struct found *found, bool is_encoded)
         return -EPROTO;
     }
     replace_text(&w->last, object.name);
-    bool is_marker =
-        object.name[strlen(object.name) - 1] == '/'; /* what consoles make to show a directory */
+    /* what consoles make to show a directory */
+    bool is_marker = object.name[strlen(object.name) - 1] == '/';
     if (is_marker || (w->after && strcmp(object.name, w->after) <= 0))
         return 0;
     return w->fn(&object, w->arg);

@@ -10,8 +10,8 @@ struct s3_sign_request {
     const char *host;  /* as in the Host header, with a port that is not the scheme's own */
     const char *path;  /* already encoded, begins with '/'; with normalize_path: not encoded */
     const char *query; /* already encoded "a=b&c=", any order; NULL or "": none */
-    const char *const
-        *headers; /* "name: value" to be signed besides those below; ends with NULL; may be NULL */
+    /* "name: value" to be signed besides those below; ends with NULL; may be NULL */
+    const char *const *headers;
     const void *body; /* may be NULL if body_len is 0 */
     size_t body_len;
     struct tier_source *source; /* in place of `body`; its errors are those of s3_sign(), too */
