@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-BENCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench", "bench_lazy_gpu.py")
+BENCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench", "bench_lazy_gpu.py")
 
 
 def test_dry_run(request, directory):

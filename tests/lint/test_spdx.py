@@ -4,8 +4,8 @@ import os
 import re
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-DIRECTORIES = ["src", "include", "python", "tests", "docs/examples", "docs/man", "completion", "mount-scripts", "contrib", ".ci", ".github",
-               "debian"]
+DIRECTORIES = ["src", "include", "python", "tests", "bench", "docs/examples", "docs/man", "completion", "mount-scripts", "contrib", ".ci",
+               ".github", "debian"]
 LINE = re.compile(r"^(//|#|/\*) SPDX-License-Identifier: Apache-2\.0( \*/)?$", re.MULTILINE)
 SOURCE = re.compile(r"\.(c|h|cu|py|sh|py\.in)$")
 DATA = {"corpus", "golden", "kept", "__pycache__"}

@@ -19,7 +19,7 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "..", "python"))
+sys.path.insert(0, os.path.join(HERE, "..", "python"))
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 STEPS = 30  # of a case with a save at every 10th
 STATE_OF_PARAMETER = 12  # fp32: the parameter, exp_avg, exp_avg_sq
@@ -431,7 +431,7 @@ def has_gpu():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", default=os.path.join(HERE, "..", "..", "build"),
+    parser.add_argument("--build", default=os.path.join(HERE, "..", "build"),
                         help="directory with libcairn, and for --dry-run the stand-in")
     parser.add_argument("--directory", default="/dev/shm", help="where files are saved: on a mount, or in memory")
     parser.add_argument("--state", type=float, default=10, help="GB of parameters and optimizer state")

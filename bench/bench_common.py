@@ -9,14 +9,14 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, ".."))
+sys.path.insert(0, os.path.join(HERE, "..", "tests"))
 
 import rig  # noqa: E402
 
 
 def parser(text, total):
     made = argparse.ArgumentParser(description=text)
-    made.add_argument("--build", default=os.path.join(HERE, "..", "..", "build"), help="directory of the cairn binary")
+    made.add_argument("--build", default=os.path.join(HERE, "..", "build"), help="directory of the cairn binary")
     made.add_argument("--plain", action="store_true", help="a directory on tmpfs instead of the mount, to try the script")
     made.add_argument("--rounds", type=int, default=7)
     made.add_argument("--total", type=int, default=total, help="bytes of one run")

@@ -14,7 +14,7 @@ import traceback
 import bench_common
 from bench_common import HERE, rig
 
-sys.path[:0] = [os.path.join(HERE, "..", "..", "python"), os.path.join(HERE, "..", "clients")]
+sys.path[:0] = [os.path.join(HERE, "..", "python"), os.path.join(HERE, "..", "tests", "clients")]
 
 # Figure: what is wanted of it. The ratios are medians over rounds of pairs that were measured one after the other,
 # but for that of steps with both cores busy (see cost_ratio).

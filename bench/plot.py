@@ -17,7 +17,7 @@ import sys
 from xml.sax.saxutils import escape
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-DIRECTORY = os.path.join(HERE, "..", "..", "docs", "plots")
+DIRECTORY = os.path.join(HERE, "..", "docs", "plots")
 THEMES = {
     "light": {"text": "#1f2328", "dim": "#59636e", "line": "#d1d9e0", "cairn": "#0969da", "other": "#9a9fa6", "whisker": "#1f2328"},
     "dark": {"text": "#f0f6fc", "dim": "#9198a1", "line": "#3d444d", "cairn": "#4493f8", "other": "#656c76", "whisker": "#f0f6fc"},
@@ -176,7 +176,7 @@ def outdated(drawn):
             if file.read() != drawn[name]:
                 wrong.add(name)
     for name in sorted(wrong):
-        print(f"{name}: not what figures.json says; run tests/bench/plot.py", file=sys.stderr)
+        print(f"{name}: not what figures.json says; run bench/plot.py", file=sys.stderr)
     return sorted(wrong)
 
 

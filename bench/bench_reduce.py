@@ -281,7 +281,7 @@ def speeds_of(times, size):
 
 def speed(args, files):
     """Ratios of speeds within the rounds of one run: "cached" from the cache, "memory" from 256 MiB, "file" over the file as it is."""
-    tool = os.path.join(args.build, "tests", "bench", "reduce_bench")
+    tool = os.path.join(args.build, "bench", "reduce_bench")
     row = json.loads(rig.run(tool, str(args.rounds), files))
     passes = row["file"]
     ratios = {f"{form}_ratio": passes.pop(f"{form}_bytes") / row["bytes"] for form in ("matrix", "twin", "dx") if f"{form}_bytes" in passes}
@@ -438,7 +438,7 @@ def as_integers(tensor):
 
 def entropies(args, training):
     """Beside what the codec takes of tensors, by themselves and as differences: what ideal coders would."""
-    tool, versions = os.path.join(args.build, "tests", "bench", "reduce_bench"), []
+    tool, versions = os.path.join(args.build, "bench", "reduce_bench"), []
     for _ in range(3):
         for _ in range(args.every):
             training.step()
@@ -497,7 +497,7 @@ def write_sources(directory):
 
 def texts(args, training):
     """Files that are no tensors, and checkpoint directories with all that is in them: how many bytes zstd would save beside lz4, and at which speed."""
-    tool, found = os.path.join(args.build, "tests", "bench", "text_bench"), {}
+    tool, found = os.path.join(args.build, "bench", "text_bench"), {}
     for _ in range(args.every):
         training.step()
     writers = {"tokenizer.json": write_tokenizer, "DCP .metadata, 32,000 shards": write_metadata, "log, lines of JSON": write_log, "source code": write_sources}
