@@ -51,8 +51,8 @@ struct remote_window {
     uint64_t pack, offset, length; /* length 0: nothing */
     uint8_t *bytes;                /* CHUNK_SIZE_MAX */
 };
-/* The same of one whose pack in the remote is written anew: where it refers to others, it stays as
- * it is stored there, if it can be read so. */
+/* The same of one whose pack in the remote is written anew, of which *entry is the place: where it
+ * refers to others, it stays as it is stored there, if it can be read so. */
 CAIRN_MUST_CHECK int upload_read_again(struct store *store, struct chunk_entry *entry,
                                        uint8_t *stored, uint8_t *raw, struct remote_window *window);
 /* Bytes of an element, as the first byte of what NVMe stores says; 0: that is no fx, or cannot be

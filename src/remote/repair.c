@@ -110,14 +110,11 @@ static int repair_add_chunk(const struct chunk_entry *entry, bool is_needed, voi
         return 0;
     if (plan->count == plan->max)
         return 1;
-    if (view_chunk(adding->remote->store->view, &entry->name, &local, &refs) < 0 ||
-        local.pack == 0) {
-        local = *entry;
-        local.pack = 0;
-    }
-    if (local.pack == 0 && adding->is_missing && adding->rescues++ >= RESCUES_MAX)
+    bool is_local = view_chunk(adding->remote->store->view, &entry->name, &local, &refs) == 0 &&
+                    local.pack != 0;
+    if (!is_local && adding->is_missing && adding->rescues++ >= RESCUES_MAX)
         return 0;
-    plan->list[plan->count++] = local;
+    plan->list[plan->count++] = *entry;
     plan->bytes += entry->stored_len;
     return 0;
 }

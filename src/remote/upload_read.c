@@ -50,8 +50,6 @@ static int upload_read_local(struct store *store, struct chunk_entry *entry, uin
     return r;
 }
 
-/* -ENOENT: it has no place there. What the remote could not give without NVMe, since it lacks a
- * base, is not stored there as it is. */
 /* Most of it is needed, so what follows a chunk is worth the bytes. */
 static uint64_t window_at(struct store *store, const struct chunk_entry *entry)
 {
@@ -91,6 +89,8 @@ static int read_through_window(struct store *store, const struct chunk_entry *en
     return upload_check_chunk(store, entry, stored, raw);
 }
 
+/* -ENOENT: it has no place there. What the remote could not give without NVMe, since it lacks a
+ * base, is not stored there as it is. */
 static int read_remote(struct store *store, struct chunk_entry *entry, uint8_t *stored,
                        uint8_t *raw, struct remote_window *window)
 {
@@ -113,7 +113,8 @@ static int read_remote(struct store *store, struct chunk_entry *entry, uint8_t *
     return r;
 }
 
-int upload_read_chunk(struct store *store, struct chunk_entry *entry, uint8_t *stored, uint8_t *raw)
+static int read_anywhere(struct store *store, struct chunk_entry *entry, uint8_t *stored,
+                         uint8_t *raw, struct remote_window *window)
 {
     struct chunk_entry now;
     uint64_t refs;
@@ -128,23 +129,72 @@ int upload_read_chunk(struct store *store, struct chunk_entry *entry, uint8_t *s
     if (r == -EIO) /* of NVMe: it is damage, not a server that is away for a while */
         r = -EBADMSG;
     if (r < 0) {
-        int remote = read_remote(store, entry, stored, raw, NULL);
+        int remote = read_remote(store, entry, stored, raw, window);
         r = remote == -ENOENT ? r : remote;
     }
     return r;
+}
+
+int upload_read_chunk(struct store *store, struct chunk_entry *entry, uint8_t *stored, uint8_t *raw)
+{
+    return read_anywhere(store, entry, stored, raw, NULL);
+}
+
+/* --- of a pack that is written anew ----------------------------------------------------------- */
+
+static bool has_same_form(const struct chunk_entry *a, const struct chunk_entry *b)
+{
+    bool is_same =
+        a->encoding == b->encoding && a->raw_len == b->raw_len && a->ref_count == b->ref_count;
+    for (size_t i = 0; i < a->ref_count && is_same; i++)
+        is_same = chunk_name_equal(&a->refs[i].name, &b->refs[i].name) &&
+                  a->refs[i].offset == b->refs[i].offset && a->refs[i].length == b->refs[i].length;
+    return is_same;
+}
+
+/* NVMe may have it condensed: by the same parts of the same chunks as the remote. These bytes serve
+ * there, too, whether they are equal or not. -ENOENT: it has not. */
+static int read_condensed(struct store *store, const struct chunk_entry *remote,
+                          struct chunk_entry *entry, uint8_t *stored, uint8_t *raw)
+{
+    struct chunk_entry local;
+    uint64_t refs;
+    if (view_chunk(store->view, &remote->name, &local, &refs) < 0 || local.pack == 0 ||
+        !has_same_form(&local, remote))
+        return -ENOENT;
+    int r = read_place(store, store->tier, &local, stored, raw);
+    if (r < 0)
+        return r;
+    *entry = local;
+    entry->depth = remote->depth;
+    return 0;
+}
+
+/* As it is stored there: from NVMe, else with its neighbours. */
+static int read_dense(struct store *store, const struct chunk_entry *remote,
+                      struct chunk_entry *entry, uint8_t *stored, uint8_t *raw,
+                      struct remote_window *window)
+{
+    struct chunk_name lacks;
+    if (view_remote_lacks(store->view, &remote->name, &lacks) == -ENOENT &&
+        read_condensed(store, remote, entry, stored, raw) == 0)
+        return 0;
+    return read_remote(store, entry, stored, raw, window);
 }
 
 int upload_read_again(struct store *store, struct chunk_entry *entry, uint8_t *stored, uint8_t *raw,
                       struct remote_window *window)
 {
     struct chunk_entry remote;
-    if (view_remote_place(store->view, &entry->name, &remote) == 0 && remote.ref_count > 0 &&
-        !remote_is_bad_pack(store->remote, remote.pack)) {
-        int r = read_remote(store, entry, stored, raw, window);
+    bool is_there = view_remote_place(store->view, &entry->name, &remote) == 0 &&
+                    !remote_is_bad_pack(store->remote, remote.pack);
+    if (is_there && remote.ref_count > 0) {
+        int r = read_dense(store, &remote, entry, stored, raw, window);
         if (r == 0 || r == -ECANCELED)
             return r;
     }
-    return upload_read_chunk(store, entry, stored, raw);
+    entry->pack = 0; /* the remote's */
+    return read_anywhere(store, entry, stored, raw, is_there ? window : NULL);
 }
 
 unsigned upload_width(struct store *store, const struct chunk_entry *entry)

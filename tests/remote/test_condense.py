@@ -119,6 +119,28 @@ def test_chains_are_two_deep(job, report):
     assert job.node.fsck().returncode == 0, job.node.fsck().stdout
 
 
+@pytest.mark.timeout(400)
+def test_what_is_condensed_is_merged_from_nvme(job, report):
+    """Small packs of the remote are written anew: chunks that NVMe has in the same form are not fetched for it."""
+    job.training = Training(elements=rig.MIB // 8)
+    for _ in range(6):
+        job.save(parts=["model"])
+        job.node.wait_remote()
+    wait_condensed(job.node)
+    before = job.node.remote_status()
+    for number in range(24):
+        rig.write_file(os.path.join(job.node.mnt, f"small{number}"), rig.seeded_bytes(number, 20_000))
+        job.node.wait_remote()
+    rig.poll(lambda: job.node.remote_status()["packs"] <= 18, 60, "small packs to be merged", 0.5)
+    status = job.node.remote_status()
+    fetched_to_merge = status["merge_fetched_bytes_total"] - before["merge_fetched_bytes_total"]
+    report("merged", {"fetched": fetched_to_merge, "pack_bytes": before["pack_bytes"], "packs": [before["packs"], status["packs"]],
+                      "uploaded": status["uploaded_bytes_total"] - before["uploaded_bytes_total"]})
+    assert fetched_to_merge < 0.35 * before["pack_bytes"], "0.18 is of chunks that NVMe has in another form; all that are dense are 0.46"
+    job.node.umount()
+    check_fresh(job.node, job.content)
+
+
 def condensed(node):
     """Bytes that were stored on NVMe as dense chunks, since the mount."""
     rows = node.status()["nvme"]["reduction"]["encodings"]

@@ -221,6 +221,68 @@ Test(remote_gc, many_small_packs_become_few, .timeout = 600)
     remove_with_remotes(&fixture);
 }
 
+#define MERGED_PACKS 18u /* 17 small ones are merged */
+#define MERGED_FILES 20u /* a chunk each, in each pack */
+
+static _Atomic unsigned pack_gets;
+
+static int count_pack_gets(const char *op, const char *object, void *arg)
+{
+    (void)arg;
+    atomic_fetch_add(&pack_gets, strcmp(op, "get_range") == 0 && strncmp(object, "packs/", 6) == 0);
+    return 0;
+}
+
+/* With MERGED_PACKS small packs in the remote, and nothing of them on NVMe. */
+static void make_small_packs(struct store_fixture *fixture)
+{
+    char name[16];
+    uint64_t job;
+    struct warm_status status;
+    make_with_remote(fixture, "remote", LONG_GRACE_NS);
+    fixture->store->remote->maintenance->repair_at = INT64_MAX;
+    for (unsigned i = 0; i < MERGED_PACKS * MERGED_FILES; i++) {
+        (void)snprintf(name, sizeof name, "f%u", i);
+        fixture_put(fixture, name, i, 40000);
+        if (i % MERGED_FILES == MERGED_FILES - 1)
+            wait_published(fixture);
+    }
+    assert_i64(store_warm_start(fixture->store, ROOT_INO, true, &job), 0);
+    do {
+        pause_ms(5);
+        assert_i64(store_warm_status(fixture->store, job, false, &status), 0);
+    } while (!status.ended);
+    cr_assert_gt(status.dropped_bytes, 0);
+    fixture_close(fixture);
+    fixture_lose_power(fixture);
+}
+
+/* What lies together comes by one request: chunks of whole packs, not one each. */
+Test(remote_gc, neighbours_are_merged_by_one_request, .timeout = 300)
+{
+    struct store_fixture fixture;
+    make_small_packs(&fixture);
+    choose_remote(&fixture, "remote", LONG_GRACE_NS);
+    fixture.options.remote.tier =
+        fault_tier_new(fixture.options.remote.tier, count_pack_gets, NULL);
+    atomic_store(&pack_gets, 0);
+    fixture_open(&fixture);
+    struct remote *remote = fixture.store->remote;
+    cr_assert_geq(view_remote(fixture.store->view).packs, MERGED_PACKS);
+    fixture_put(&fixture, "another", 1000, 40000); /* a round, which merges */
+    wait_published(&fixture);
+    uint64_t bytes = atomic_load(&remote->merged_total);
+    unsigned gets = atomic_load(&pack_gets);
+    cr_expect_geq(bytes, (uint64_t)MERGED_FILES * 40000 * 10, "%llu bytes were merged",
+                  (unsigned long long)bytes);
+    cr_expect_leq(gets, 3 * MERGED_PACKS, "%u requests for %u chunks", gets,
+                  MERGED_PACKS * MERGED_FILES);
+    cr_expect_leq(bytes, (uint64_t)MERGED_PACKS * MERGED_FILES * 40000 * 5 / 4,
+                  "no byte is read much more than once: %llu", (unsigned long long)bytes);
+    fixture_expect(&fixture, "f7", 7, 40000);
+    remove_with_remotes(&fixture);
+}
+
 Test(remote_gc, scrub_heals_a_lost_pack)
 {
     struct store_fixture fixture;
