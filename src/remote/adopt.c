@@ -561,8 +561,15 @@ int adopt_is_consistent(struct remote *remote, char **ret_text)
     /* Publishing it seemed to fail at mount: a claim has the state that we know, a take-over may
      * have another writer's. */
     bool is_own_try = remote_is_own_try(remote, head);
+    bool is_older = knows && is_ours && head->number < known->number;
     int r = 0;
-    if (is_own_try && (is_ours || !has_other)) {
+    if (is_older) {
+        /* A stale listing. Heads that are not shown would be taken for those that come next. */
+        *ret_text = xasprintf(
+            "%s shows head %llu, but this store published head %llu there; if it lost what "
+            "came later, unmount and mount again",
+            remote->name, (unsigned long long)head->number, (unsigned long long)known->number);
+    } else if (is_own_try && (is_ours || !has_other)) {
         /* Nothing came between. A predecessor may have been killed before it noted its head: the
          * view's marks were made against the head before. */
         r = has_other ? report_all_of_head(store, head) : 0;

@@ -22,6 +22,9 @@ struct node {
     int dies_before, dies_after; /* the process ends there */
     void (*before_put)(void *);  /* once, before the next head */
     bool is_away;
+    char newest[2][32];  /* the two heads that were put last */
+    char hidden[32];     /* lists lack this head and what follows */
+    int stale_lists;     /* that did, each counted by what it lacked */
     int wrong_answers;   /* to come, of reads of heads: the first head comes instead */
     int foreign_answers; /* to come: the head has another nonce, and so another owner */
 };
@@ -37,6 +40,8 @@ static int hooked_put_new(struct tier *tier, const char *object, const void *buf
     if (strncmp(object, "heads/", 6) != 0)
         return node->real->put_new(tier, object, buf, len);
     node->puts++;
+    memcpy(node->newest[0], node->newest[1], sizeof node->newest[0]);
+    (void)snprintf(node->newest[1], sizeof node->newest[1], "%s", object);
     if (node->puts == node->dies_before)
         _exit(0);
     if (node->puts == node->put_fails)
@@ -52,10 +57,26 @@ static int hooked_put_new(struct tier *tier, const char *object, const void *buf
     return node->puts == node->answer_lost ? -ETIMEDOUT : r;
 }
 
+struct stale_list {
+    int (*fn)(const struct tier_object *object, void *arg);
+    void *arg;
+};
+
+static int pass_shown(const struct tier_object *object, void *arg)
+{
+    const struct stale_list *list = arg;
+    bool is_hidden = *node_of->hidden && strncmp(object->name, "heads/", 6) == 0 &&
+                     strcmp(object->name, node_of->hidden) >= 0;
+    node_of->stale_lists += is_hidden;
+    return is_hidden ? 0 : list->fn(object, list->arg);
+}
+
 static int hooked_list(struct tier *tier, const char *directory, const char *after,
                        int (*fn)(const struct tier_object *object, void *arg), void *arg)
 {
-    return node_of->is_away ? -ETIMEDOUT : node_of->real->list(tier, directory, after, fn, arg);
+    struct stale_list list = {fn, arg};
+    return node_of->is_away ? -ETIMEDOUT
+                            : node_of->real->list(tier, directory, after, pass_shown, &list);
 }
 
 /* Which object is read where this one is asked for. */
@@ -238,6 +259,34 @@ Test(takeover, is_not_seen_where_an_answer_was_wrong, .timeout = 600)
     expect_i64(a.foreign_answers, 0);
     cr_expect_neq(state_of(&a.fixture), REMOTE_FENCED);
     publish(&a, "newer", 2);
+    fixture_close(&a.fixture);
+    expect_only_as(&a, NULL);
+}
+
+/* A stale listing lacks the two newest heads, which are there, and of the same store. */
+Test(takeover, does_not_take_old_heads_for_its_next_ones, .timeout = 600)
+{
+    struct node a;
+    prepare(&a);
+    choose(&a, true);
+    fixture_open(&a.fixture);
+    publish(&a, "both", 1);
+    publish(&a, "1", 3);
+    publish(&a, "2", 4);
+    fixture_close(&a.fixture);
+    choose(&a, true);
+    a.is_away = true;
+    fixture_open(&a.fixture);
+    memcpy(a.hidden, a.newest[0], sizeof a.hidden);
+    a.is_away = false;
+    fixture_put(&a.fixture, "newer", 2, MIB);
+    fixture_wait(&a.fixture);
+    struct store *store = a.fixture.store;
+    while (a.stale_lists < 20 && horizon_published(store) < horizon_reached(store))
+        (void)usleep(5000);
+    cr_expect_lt(horizon_published(store), horizon_reached(store));
+    a.hidden[0] = '\0';
+    wait_published(&a.fixture);
     fixture_close(&a.fixture);
     expect_only_as(&a, NULL);
 }
