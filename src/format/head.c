@@ -11,7 +11,7 @@
  *       56   16  nonce
  *       72    8  epoch
  *       80    2  writer
- *       82    2  zero
+ *       82    2  number of entries about heads that were given up
  *       84    4  features that a reader must know; zero in version 1
  *       88    8  hybrid time of the cut, ns
  *       96    8  published, ns since 1970
@@ -27,6 +27,7 @@
  *      200    8  bytes of packs
  *      208  128  holder, then zeros
  *      336       runs, 72 bytes each
+ *                entries about heads that were given up, 40 bytes each
  *                4  zero
  *                4  crc32 of everything before it
  *
@@ -39,6 +40,15 @@
  *       24    8  rows
  *       32    8  length
  *       40   32  hash
+ *
+ * Entry about heads that were given up:
+ *
+ *   OFFSET SIZE
+ *        0    8  cut of the head from which the writer went on
+ *        8    8  newest epoch of those given up
+ *       16    8  first number of those given up
+ *       24    8  last number
+ *       32    8  when, ns since 1970
  *
  * Prefix info:
  *
@@ -84,8 +94,12 @@ static const uint8_t lease_magic[8] = {'C', 'A', 'I', 'R', 'N', 'L', 'S', 'E'};
 
 #define HEAD_RUNS_AT 336u
 #define HEAD_RUN_LEN 72u
+#define HEAD_GIVEN_UP_LEN 40u
 #define HEAD_TAIL_LEN 8u
-#define HEAD_INCOMPAT_KNOWN SUPERBLOCK_INCOMPAT_ENCODINGS
+/* A feature of heads alone: they name what was given up. A writer that ignored it would take a
+ * state that was given up for an earlier one of this, and discard its own. */
+#define HEAD_INCOMPAT_GIVEN_UP (1u << 31)
+#define HEAD_INCOMPAT_KNOWN (SUPERBLOCK_INCOMPAT_ENCODINGS | HEAD_INCOMPAT_GIVEN_UP)
 #define PREFIX_FIELDS_END 104u
 #define PREFIX_CRC_AT (PREFIX_INFO_LEN - 4)
 #define PREFIX_INCOMPAT_KNOWN SUPERBLOCK_INCOMPAT_ENCODINGS
@@ -94,8 +108,12 @@ static const uint8_t lease_magic[8] = {'C', 'A', 'I', 'R', 'N', 'L', 'S', 'E'};
 #define EPOCH_MAX ((1ull << (64 - SEQ_EPOCH_SHIFT)) - 1)
 #define INO_MAX ((1ull << 48) - 1)
 
-_Static_assert(HEAD_RUNS_AT + HEAD_RUNS_MAX * HEAD_RUN_LEN + HEAD_TAIL_LEN <= HEAD_LEN_MAX,
+_Static_assert(HEAD_RUNS_AT + HEAD_RUNS_MAX * HEAD_RUN_LEN + HEAD_GIVEN_UP_MAX * HEAD_GIVEN_UP_LEN +
+                       HEAD_TAIL_LEN <=
+                   HEAD_LEN_MAX,
                "a full head fits");
+_Static_assert((SUPERBLOCK_INCOMPAT_ENCODINGS & HEAD_INCOMPAT_GIVEN_UP) == 0,
+               "features of a head and of a superblock share a word");
 _Static_assert(RUN_MERGE_MAX >= HEAD_RUNS_MAX + 8,
                "the runs of a full head can be merged, and new ones with them");
 
@@ -158,10 +176,23 @@ static bool runs_sane(const struct head *head)
     return cut == head->cut;
 }
 
+static bool given_up_sane(const struct head *head)
+{
+    if (head->given_up_count > HEAD_GIVEN_UP_MAX)
+        return false;
+    for (uint32_t i = 0; i < head->given_up_count; i++) {
+        const struct head_given_up *g = &head->given_up[i];
+        if (g->epoch > EPOCH_MAX || g->cut >> SEQ_EPOCH_SHIFT > g->epoch || g->first == 0 ||
+            g->last < g->first - 1 || g->last > head->number || g->time < 0)
+            return false;
+    }
+    return true;
+}
+
 static bool head_sane(const struct head *head)
 {
     return head->number > 0 && head->epoch <= EPOCH_MAX && head->max_ino <= INO_MAX &&
-           head->run_count <= HEAD_RUNS_MAX && runs_sane(head);
+           head->run_count <= HEAD_RUNS_MAX && runs_sane(head) && given_up_sane(head);
 }
 
 static void encode_run(const struct run_info *run, uint8_t *p)
@@ -185,6 +216,30 @@ static void decode_run(const uint8_t *p, const uint8_t history[16], struct run_i
     memcpy(ret_run->hash, p + 40, sizeof ret_run->hash);
 }
 
+static void encode_given_up(const struct head_given_up *given_up, uint8_t *p)
+{
+    put_le64(p, given_up->cut);
+    put_le64(p + 8, given_up->epoch);
+    put_le64(p + 16, given_up->first);
+    put_le64(p + 24, given_up->last);
+    put_le64(p + 32, (uint64_t)given_up->time);
+}
+
+static void decode_given_up(const uint8_t *p, struct head_given_up *ret)
+{
+    *ret = (struct head_given_up){.cut = get_le64(p),
+                                  .epoch = get_le64(p + 8),
+                                  .first = get_le64(p + 16),
+                                  .last = get_le64(p + 24),
+                                  .time = (int64_t)get_le64(p + 32)};
+}
+
+static size_t head_len(const struct head *head)
+{
+    return HEAD_RUNS_AT + (size_t)head->run_count * HEAD_RUN_LEN +
+           (size_t)head->given_up_count * HEAD_GIVEN_UP_LEN + HEAD_TAIL_LEN;
+}
+
 static void encode_head_state(const struct head *head, uint8_t *p)
 {
     put_le64(p + 104, head->cut);
@@ -202,7 +257,8 @@ static void encode_head_state(const struct head *head, uint8_t *p)
 size_t head_encode(const struct head *head, void *buf)
 {
     check(head_sane(head));
-    size_t len = HEAD_RUNS_AT + (size_t)head->run_count * HEAD_RUN_LEN + HEAD_TAIL_LEN;
+    size_t len = head_len(head);
+    uint32_t incompat = head->incompat | (head->given_up_count ? HEAD_INCOMPAT_GIVEN_UP : 0);
     uint8_t *p = buf;
     memset(p, 0, len);
     put_le32(p + 12, head->run_count);
@@ -212,14 +268,18 @@ size_t head_encode(const struct head *head, void *buf)
     memcpy(p + 56, head->nonce, sizeof head->nonce);
     put_le64(p + 72, head->epoch);
     put_le16(p + 80, head->writer);
-    put_le32(p + 84, head->incompat);
+    put_le16(p + 82, (uint16_t)head->given_up_count);
+    put_le32(p + 84, incompat);
     put_le64(p + 88, (uint64_t)head->time);
     put_le64(p + 96, (uint64_t)head->published);
     encode_head_state(head, p);
     put_head_holder(p + 208, head->holder);
     for (uint32_t i = 0; i < head->run_count; i++)
         encode_run(&head->runs[i], p + HEAD_RUNS_AT + (size_t)i * HEAD_RUN_LEN);
-    put_frame(p, len, head_magic, head->incompat ? HEAD_VERSION : 1);
+    uint8_t *after = p + HEAD_RUNS_AT + (size_t)head->run_count * HEAD_RUN_LEN;
+    for (uint32_t i = 0; i < head->given_up_count; i++)
+        encode_given_up(&head->given_up[i], after + (size_t)i * HEAD_GIVEN_UP_LEN);
+    put_frame(p, len, head_magic, incompat ? HEAD_VERSION : 1);
     return len;
 }
 
@@ -229,6 +289,7 @@ static void decode_fixed(const uint8_t *p, struct head *head)
                           .number = get_le64(p + 16),
                           .epoch = get_le64(p + 72),
                           .writer = get_le16(p + 80),
+                          .given_up_count = get_le16(p + 82),
                           .incompat = get_le32(p + 84),
                           .time = (int64_t)get_le64(p + 88),
                           .published = (int64_t)get_le64(p + 96),
@@ -247,6 +308,19 @@ static void decode_fixed(const uint8_t *p, struct head *head)
     memcpy(head->chain, p + 112, sizeof head->chain);
 }
 
+static int decode_lists(const uint8_t *p, size_t len, struct head *head)
+{
+    if (head->run_count > HEAD_RUNS_MAX || head->given_up_count > HEAD_GIVEN_UP_MAX ||
+        len != head_len(head))
+        return -EUCLEAN;
+    const uint8_t *after = p + HEAD_RUNS_AT + (size_t)head->run_count * HEAD_RUN_LEN;
+    for (uint32_t i = 0; i < head->run_count; i++)
+        decode_run(p + HEAD_RUNS_AT + (size_t)i * HEAD_RUN_LEN, head->history, &head->runs[i]);
+    for (uint32_t i = 0; i < head->given_up_count; i++)
+        decode_given_up(after + (size_t)i * HEAD_GIVEN_UP_LEN, &head->given_up[i]);
+    return 0;
+}
+
 int head_decode(const void *buf, size_t len, struct head *ret_head)
 {
     const uint8_t *p = buf;
@@ -262,17 +336,59 @@ int head_decode(const void *buf, size_t len, struct head *ret_head)
     r = format_check_known(get_le32(p + 8), HEAD_VERSION, head.incompat, HEAD_INCOMPAT_KNOWN);
     if (r < 0)
         return r;
-    if (!bytes_are_zero(p + 82, 2) || !bytes_are_zero(p + len - 8, 4))
-        return -EUCLEAN;
-    if (!get_head_holder(p + 208, head.holder) || head.run_count > HEAD_RUNS_MAX ||
-        len != HEAD_RUNS_AT + (size_t)head.run_count * HEAD_RUN_LEN + HEAD_TAIL_LEN)
-        return -EUCLEAN;
-    for (uint32_t i = 0; i < head.run_count; i++)
-        decode_run(p + HEAD_RUNS_AT + (size_t)i * HEAD_RUN_LEN, head.history, &head.runs[i]);
-    if (!head_sane(&head))
+    bool has_given_up = head.incompat & HEAD_INCOMPAT_GIVEN_UP;
+    head.incompat &= ~HEAD_INCOMPAT_GIVEN_UP;
+    if (has_given_up != (head.given_up_count > 0) || !bytes_are_zero(p + len - 8, 4) ||
+        !get_head_holder(p + 208, head.holder) || decode_lists(p, len, &head) < 0 ||
+        !head_sane(&head))
         return -EUCLEAN;
     *ret_head = head;
     return 0;
+}
+
+/* --- heads that were given up ----------------------------------------------------------------- */
+
+void head_give_up(struct head *head, const struct head_given_up *more)
+{
+    struct head_given_up *at = head->given_up;
+    check(head->given_up_count <= HEAD_GIVEN_UP_MAX);
+    if (head->given_up_count == HEAD_GIVEN_UP_MAX) {
+        at[1] = (struct head_given_up){.cut = min_u64(at[0].cut, at[1].cut),
+                                       .epoch = max_u64(at[0].epoch, at[1].epoch),
+                                       .first = at[1].first,
+                                       .last = at[1].last,
+                                       .time = at[1].time};
+        memmove(at, at + 1, --head->given_up_count * sizeof *at);
+    }
+    at[head->given_up_count++] = *more;
+}
+
+const struct head_given_up *head_gave_up(const struct head *head, const struct head *other)
+{
+    for (uint32_t i = 0; i < head->given_up_count; i++)
+        if (other->epoch <= head->given_up[i].epoch && other->cut > head->given_up[i].cut)
+            return &head->given_up[i];
+    return NULL;
+}
+
+void head_take_back(struct head *head, uint64_t cut)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < head->given_up_count; i++) {
+        const struct head_given_up *g = &head->given_up[i];
+        bool has_it = cut > g->cut && cut >> SEQ_EPOCH_SHIFT <= g->epoch;
+        if (!has_it)
+            head->given_up[kept++] = *g;
+    }
+    head->given_up_count = kept;
+}
+
+uint64_t head_after_given_up(const struct head *head, uint64_t number)
+{
+    for (uint32_t i = 0; i < head->given_up_count; i++)
+        if (number >= head->given_up[i].first && number <= head->given_up[i].last)
+            return head->given_up[i].last + 1;
+    return number;
 }
 
 /* --- prefix info ------------------------------------------------------------------------------ */

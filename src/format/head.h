@@ -16,6 +16,15 @@
 #define HEAD_RUNS_MAX 64u
 #define HEAD_LEN_MAX (16u * 1024)
 #define HEAD_HOLDER_MAX 128u
+#define HEAD_GIVEN_UP_MAX 16u
+
+/* Heads that a mount with --rollback gave up: those of `epoch` and before whose cut is later than
+ * `cut`. The head that names them, and all after it, go on from `cut`. */
+struct head_given_up {
+    uint64_t cut, epoch;
+    uint64_t first, last; /* their numbers; last + 1 == first: their objects were lost */
+    int64_t time;         /* when, by the medium's clock, ns */
+};
 
 struct head {
     uint64_t number;     /* 1, 2, ... without gaps, over all writers */
@@ -37,6 +46,8 @@ struct head {
     uint64_t packs, pack_bytes;                          /* objects that it needs */
     uint32_t run_count;
     struct run_info runs[HEAD_RUNS_MAX]; /* oldest first; their history is that of the head */
+    uint32_t given_up_count;
+    struct head_given_up given_up[HEAD_GIVEN_UP_MAX]; /* oldest first */
 };
 
 /* Returns the length, at most HEAD_LEN_MAX; `buf` has that much room. */
@@ -47,6 +58,16 @@ size_t head_encode(const struct head *head, void *buf);
  * other from cut 0 to `cut`, their ids are not 0 and differ, strings end, numbers fit their bits.
  * head_encode() takes no other head. */
 CAIRN_MUST_CHECK int head_decode(const void *buf, size_t len, struct head *ret_head);
+
+/* Adds what `head` gives up. If it has no room, the two oldest become one that says no less. */
+void head_give_up(struct head *head, const struct head_given_up *more);
+/* Returns what `head` says of the state of `other`, a head of the same prefix; NULL: nothing, or
+ * `head` may go on from it. */
+const struct head_given_up *head_gave_up(const struct head *head, const struct head *other);
+/* Removes what does not hold: the state with `cut` is part of the head's state after all. */
+void head_take_back(struct head *head, uint64_t cut);
+/* Returns `number`, or the first one after those given up that it is among. */
+uint64_t head_after_given_up(const struct head *head, uint64_t number);
 
 /* "cairn": what a prefix is; put_new() once by the first store. */
 struct prefix_info {

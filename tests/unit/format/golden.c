@@ -83,6 +83,23 @@ Test(golden, head_with_all_encodings)
     assert_u64(head.incompat, 4 | 8 | 16 | 32);
 }
 
+Test(golden, head_that_gives_others_up)
+{
+    uint8_t buf[HEAD_LEN_MAX];
+    struct head head = sample_head(3);
+    const struct head_given_up given_up = {.cut = (5ull << SEQ_EPOCH_SHIFT) + 9,
+                                           .epoch = 6,
+                                           .first = 8,
+                                           .last = 11,
+                                           .time = 1700000000555555555};
+    head_give_up(&head, &given_up);
+    size_t len = head_encode(&head, buf);
+    golden_compare("head-given-up", buf, len);
+    assert_i64(head_decode(buf, len, &head), 0);
+    assert_u64(head.given_up_count, 1);
+    assert_i64(memcmp(head.given_up, &given_up, sizeof given_up), 0);
+}
+
 Test(golden, prefix_info)
 {
     uint8_t buf[PREFIX_INFO_LEN];

@@ -9,7 +9,7 @@
 #include "format/le.h"
 #include "samples.h"
 
-enum { FIXED = 336, RUN = 72, TAIL = 8 };
+enum { FIXED = 336, RUN = 72, GIVEN_UP = 40, TAIL = 8 };
 
 static void fix_crc(uint8_t *buf, size_t len)
 {
@@ -54,6 +54,8 @@ static void expect_same_head(const struct head *a, const struct head *b)
     assert_u64(a->run_count, b->run_count);
     for (uint32_t i = 0; i < a->run_count; i++)
         expect_same_run(&a->runs[i], &b->runs[i]);
+    assert_u64(a->given_up_count, b->given_up_count);
+    cr_assert_arr_eq(a->given_up, b->given_up, a->given_up_count * sizeof *a->given_up);
 }
 
 Test(head, round_trips)
@@ -243,6 +245,101 @@ Test(head, encoder_takes_no_holder_without_end, .signal = SIGABRT)
     struct head head = sample_head(2);
     memset(head.holder, 'h', sizeof head.holder);
     (void)head_encode(&head, buf);
+}
+
+/* --- heads that were given up ----------------------------------------------------------------- */
+
+#define CUT(epoch, counter) (((uint64_t)(epoch) << SEQ_EPOCH_SHIFT) + (counter))
+
+static struct head head_with_given_up(uint32_t runs, uint32_t count)
+{
+    struct head head = sample_head(runs);
+    head.number = 1000;
+    head.epoch = 500;
+    for (uint32_t i = 0; i < count; i++)
+        head_give_up(&head, &(struct head_given_up){.cut = CUT(10 * i, 5),
+                                                    .epoch = 10 * i + 5,
+                                                    .first = 20 * i + 8,
+                                                    .last = 20 * i + 10,
+                                                    .time = 1700000000000000000 + i});
+    return head;
+}
+
+Test(head, given_up_round_trips)
+{
+    for (uint32_t count = 1; count <= HEAD_GIVEN_UP_MAX; count++) {
+        uint8_t buf[HEAD_LEN_MAX];
+        struct head in = head_with_given_up(HEAD_RUNS_MAX, count), out;
+        size_t len = head_encode(&in, buf);
+        assert_u64(len, (size_t)FIXED + RUN * HEAD_RUNS_MAX + GIVEN_UP * count + TAIL);
+        assert_u64(get_le32(buf + 8), 2, "earlier versions refuse it");
+        assert_u64(get_le32(buf + 84), 1u << 31);
+        assert_i64(head_decode(buf, len, &out), 0);
+        expect_same_head(&in, &out);
+    }
+}
+
+static int decode_changed_given_up(size_t at, uint64_t value, size_t field_len)
+{
+    uint8_t buf[HEAD_LEN_MAX], field[8];
+    struct head head = head_with_given_up(3, 2);
+    size_t len = head_encode(&head, buf);
+    put_le64(field, value);
+    memcpy(buf + at, field, field_len);
+    fix_crc(buf, len);
+    return head_decode(buf, len, &head);
+}
+
+Test(head, given_up_is_checked)
+{
+    const size_t second = FIXED + 3 * RUN + GIVEN_UP;
+    assert_i64(decode_changed_given_up(82, 2, 2), 0);
+    assert_i64(decode_changed_given_up(82, 1, 2), -EUCLEAN);
+    assert_i64(decode_changed_given_up(82, UINT16_MAX, 2), -EUCLEAN);
+    assert_i64(decode_changed_given_up(82, 0, 2), -EUCLEAN, "the feature, and no entry");
+    assert_i64(decode_changed_given_up(84, 0, 4), -EUCLEAN, "entries without the feature");
+    assert_i64(decode_changed_given_up(84, 1u << 31 | 1u << 30, 4), -EPROTONOSUPPORT);
+    assert_i64(decode_changed_given_up(second, CUT(16, 0), 8), -EUCLEAN, "of a later epoch");
+    assert_i64(decode_changed_given_up(second + 8, 1 << 24, 8), -EUCLEAN);
+    assert_i64(decode_changed_given_up(second + 16, 0, 8), -EUCLEAN, "head 0");
+    assert_i64(decode_changed_given_up(second + 24, 27, 8), 0, "none that is known");
+    assert_i64(decode_changed_given_up(second + 24, 26, 8), -EUCLEAN, "backwards");
+    assert_i64(decode_changed_given_up(second + 24, 1001, 8), -EUCLEAN, "later than the head");
+    assert_i64(decode_changed_given_up(second + 32, UINT64_MAX, 8), -EUCLEAN);
+}
+
+static bool gives_up(const struct head *head, uint64_t epoch, uint64_t cut)
+{
+    struct head other = {.epoch = epoch, .cut = cut};
+    return head_gave_up(head, &other) != NULL;
+}
+
+Test(head, what_is_given_up)
+{
+    struct head head = head_with_given_up(3, 2);
+    cr_assert(!gives_up(&head, 5, CUT(0, 5)), "the one it went back to");
+    cr_assert(gives_up(&head, 5, CUT(0, 6)));
+    cr_assert(gives_up(&head, 3, CUT(3, 1)));
+    cr_assert(!gives_up(&head, 6, CUT(6, 1)), "after the first, before the second");
+    cr_assert(gives_up(&head, 15, CUT(10, 6)));
+    cr_assert(!gives_up(&head, 16, CUT(16, 1)), "of the one that went back, or later");
+    assert_u64(head_after_given_up(&head, 7), 7);
+    assert_u64(head_after_given_up(&head, 8), 11);
+    assert_u64(head_after_given_up(&head, 30), 31);
+    head_take_back(&head, CUT(5, 9));
+    assert_u64(head.given_up_count, 1);
+    cr_assert(!gives_up(&head, 5, CUT(5, 9)) && gives_up(&head, 15, CUT(10, 6)));
+}
+
+/* Where there is no room for all, no less is given up. */
+Test(head, given_up_beyond_the_maximum)
+{
+    struct head head = head_with_given_up(3, HEAD_GIVEN_UP_MAX + 3);
+    uint8_t buf[HEAD_LEN_MAX];
+    assert_u64(head.given_up_count, HEAD_GIVEN_UP_MAX);
+    for (uint32_t i = 0; i < HEAD_GIVEN_UP_MAX + 3; i++)
+        cr_assert(gives_up(&head, 10 * i + 5, CUT(10 * i, 6)), "%u", i);
+    assert_i64(head_decode(buf, head_encode(&head, buf), &head), 0);
 }
 
 /* --- prefix info ------------------------------------------------------------------------------ */
