@@ -11,14 +11,15 @@ struct remote_options {
     const char *name; /* "s3://BUCKET/PREFIX" or "dir:/PATH", for messages; NULL: no remote */
     struct tier
         *tier; /* opened by the caller; owned by the store from store_open() on, failed or not */
-    const char *holder;      /* "host:/path pid 123": how others see us */
-    unsigned upload_threads; /* packs on their way at once */
-    unsigned fetch_threads;  /* ranges that are fetched at once, ahead of readers; 0: 16 */
-    uint64_t upload_limit;   /* bytes/s, 0: none */
-    int64_t lease_ns;        /* a holder that renewed nothing for this long may be replaced */
-    int64_t gc_grace_ns;     /* objects that no head needs live on for this long */
-    int64_t follow_ns;       /* read_only: how often to look for a newer head; 0: never */
-    bool takeover;           /* replace a holder that lives */
+    const char *holder;       /* "host:/path pid 123": how others see us */
+    unsigned upload_threads;  /* packs on their way at once */
+    unsigned fetch_threads;   /* ranges that are fetched at once, ahead of readers; 0: 16 */
+    uint64_t upload_limit;    /* bytes/s, 0: none */
+    int64_t lease_ns;         /* a holder that renewed nothing for this long may be replaced */
+    int64_t gc_grace_ns;      /* objects that no head needs live on for this long */
+    int64_t rollback_keep_ns; /* and what heads name that were given up, for this long */
+    int64_t follow_ns;        /* read_only: how often to look for a newer head; 0: never */
+    bool takeover;            /* replace a holder that lives */
     bool rollback;  /* go back to the newest head that is whole, where a later one is not */
     bool unfenced;  /* go on where exclusive creation does not work */
     bool read_only; /* publish nothing; show what the newest head names */

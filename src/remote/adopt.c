@@ -12,6 +12,7 @@
 #include "commit/session.h"
 #include "remote/internal.h"
 #include "remote/prefix.h"
+#include "remote/verdict.h"
 
 /* --- the view of a head ----------------------------------------------------------------------- */
 
@@ -50,21 +51,6 @@ static bool has_id(const uint64_t *list, size_t count, uint64_t id)
     return false;
 }
 
-static int each_record(const struct journal_batch *batch,
-                       void (*fn)(const struct record *rec, void *arg), void *arg)
-{
-    size_t at = 0, len;
-    struct record rec;
-    for (; at < batch->header.payload_len; at += len) {
-        int r = record_decode((const char *)batch->records + at, batch->header.payload_len - at,
-                              &rec, &len);
-        if (r < 0)
-            return r;
-        fn(&rec, arg);
-    }
-    return 0;
-}
-
 static void adopt_note_pack(const struct record *rec, void *arg)
 {
     struct later *later = arg;
@@ -78,7 +64,8 @@ static void adopt_note_pack(const struct record *rec, void *arg)
 static int note_later(const struct journal_batch *batch, void *arg)
 {
     const struct later *later = arg;
-    return batch->header.cut_seq > later->after ? each_record(batch, adopt_note_pack, arg) : 0;
+    return batch->header.cut_seq > later->after ? batch_each_record(batch, adopt_note_pack, arg)
+                                                : 0;
 }
 
 struct whole_pack {
@@ -205,44 +192,6 @@ int adopt_view(struct store *store, const struct head *head)
     return r;
 }
 
-/* --- which goes on from which------------------------------------------------------------------ */
-
-struct looking {
-    const struct head *head;
-    uint64_t known_cut; /* published before */
-    bool found;         /* the journal has the head's cut */
-    bool has_news;      /* and operations after known_cut */
-    size_t batches;
-};
-
-/* Where content lies, and when it was read, is no change that another writer's state must not take
- * the place of. */
-static bool is_newsworthy(const struct record *rec)
-{
-    bool is_access = rec->type == REC_SETATTR && rec->mask == ATTR_ATIME;
-    return rec->type != REC_PACK && rec->type != REC_DROP && !is_access;
-}
-
-static void look_at_record(const struct record *rec, void *arg)
-{
-    struct looking *look = arg;
-    look->has_news = look->has_news || is_newsworthy(rec);
-}
-
-static int look_at_batch(const struct journal_batch *batch, void *arg)
-{
-    struct looking *look = arg;
-    look->batches++;
-    if (batch->header.cut_seq == look->head->cut &&
-        memcmp(batch->chain, look->head->chain, CHAIN_LEN) == 0)
-        look->found = true;
-    /* Batches before the first one may have been removed. */
-    if (batch->header.base_seq == look->head->cut &&
-        memcmp(batch->header.prev, look->head->chain, CHAIN_LEN) == 0)
-        look->found = true;
-    return batch->header.cut_seq > look->known_cut ? each_record(batch, look_at_record, look) : 0;
-}
-
 /* --- a crash in the middle -------------------------------------------------------------------- */
 
 static char *adopt_marker_path(const struct store *store)
@@ -290,7 +239,7 @@ int adopt_clean_up(struct store *store, char **ret_text)
     return r;
 }
 
-/* --- the verdict ------------------------------------------------------------------------------ */
+/* --- carrying the verdict out ----------------------------------------------------------------- */
 
 /* Begins with the head, whose runs are here, whatever else was. */
 static int begin_with(struct store *store, const struct head *head, char **ret_text)
@@ -310,120 +259,18 @@ static int begin_with(struct store *store, const struct head *head, char **ret_t
     return r;
 }
 
-static bool same_head_state(const struct head *a, const struct head *b)
-{
-    if (a->cut != b->cut || a->run_count != b->run_count ||
-        memcmp(a->chain, b->chain, CHAIN_LEN) != 0)
-        return false;
-    for (uint32_t i = 0; i < a->run_count; i++)
-        if (a->runs[i].id != b->runs[i].id)
-            return false;
-    return true;
-}
-
-static char *explain_other(struct store *store, const struct head *head)
-{
-    if (memcmp(head->store, store->sb.store, sizeof head->store) == 0)
-        return xasprintf("the newest head of %s (%llu) is of another state than this store ever "
-                         "published there, or of an "
-                         "older one, and %s has data that is not in it; mount it without --remote "
-                         "to copy them, and give "
-                         "an empty STORE to go on from the remote",
-                         store->remote->name, (unsigned long long)head->number, store->path);
-    if (!store->stage && session_left_stage(store->path, store->sb.store))
-        return xasprintf("%s went on without this store: %s published head %llu, and the stage "
-                         "that %s left when it died may have "
-                         "data that was never published; mount it without --remote once: what "
-                         "there is can be copied then, and "
-                         "without any it goes on from the remote the next time",
-                         store->remote->name, head->holder, (unsigned long long)head->number,
-                         store->path);
-    return xasprintf(
-        "%s went on without this store: %s published head %llu, and %s has data that was never "
-        "published; mount it without --remote to copy them, and give an empty STORE to go on from "
-        "the remote",
-        store->remote->name, head->holder, (unsigned long long)head->number, store->path);
-}
-
 /* The journal is of this history and goes up to the head's cut or beyond: the view is made from the
- * head, whose runs are here, then follows it. */
-static int go_on_from(struct store *store, const struct head *head)
+ * head, whose runs are here, then follows it. If the head gives up what the journal has behind its
+ * cut, that is taken back. */
+static int go_on_from(struct store *store, struct head *head)
 {
+    head_take_back(head, journal_found(store).cut_seq);
     int r = local_remove_view(store);
     if (r == 0)
         r = local_head_write(store, head);
     if (r == 0)
         journal_set_anchor(store, head);
     return r;
-}
-
-enum verdict { KEEP, BEGIN, GO_ON, REFUSE, DAMAGED };
-
-/* Was the known head published in this remote? Not in one that is gone, or in another. */
-static bool was_head_of_remote(struct store *store, const struct head *known)
-{
-    _cleanup_free_ char *name = local_remote_name(store);
-    return known && !local_head_is_lost(known) && (!name || strcmp(name, store->remote->name) == 0);
-}
-
-/* The view follows only what was durable: it may know more than the journal has, which ends where
- * it is damaged, and more than a head of ours with the cut `published` has. One that is no view
- * knows nothing; one that cannot be read now may. */
-static bool view_may_be_ahead(struct store *store, uint64_t published)
-{
-    _cleanup_free_ char *path = xasprintf("%s/view", store->path);
-    struct view_options options = {.cache_bytes = VIEW_CACHE_BYTES};
-    struct view *view;
-    if (access(path, F_OK) < 0 && errno == ENOENT)
-        return false;
-    int r = room_for_view(store);
-    if (r == 0)
-        r = view_open(path, &options, store->sb.created, &view);
-    if (r < 0) {
-        log_warn("%s cannot be read: %s", path, strerror(-r));
-        return r != -EUCLEAN && r != -ESTALE;
-    }
-    uint64_t applied = view_state(view).applied_seq;
-    view_close(view);
-    return applied > max_u64(journal_found(store).cut_seq, published);
-}
-
-static char *adopt_explain_damage(const struct store *store)
-{
-    return xasprintf("%s: the journal is damaged, or it or the view cannot be read (see the log): "
-                     "what is there that %s has not is not "
-                     "known; nothing was changed; mount it without --remote to copy its files",
-                     store->path, store->remote->name);
-}
-
-/* Judges what becomes of the store when it goes together with `head`. `is_ours`: we published its
- * state. Changes nothing. */
-static enum verdict judge_head(struct store *store, const struct head *known,
-                               const struct head *head, bool is_ours)
-{
-    bool was_here = was_head_of_remote(store, known);
-    struct looking look = {.head = head, .known_cut = was_here ? known->cut : 0};
-    if (known && !local_head_is_lost(known) && same_head_state(known, head))
-        return KEEP;
-    if (journal_read(store, 0, look_at_batch, &look) < 0)
-        return DAMAGED;
-    if (view_may_be_ahead(store, is_ours ? head->cut : 0))
-        return DAMAGED;
-    struct journal_found found = journal_found(store);
-    if (look.batches == 0 && !known && found.is_empty)
-        return BEGIN;
-    bool has_news = look.has_news || session_left_stage(store->path, store->sb.store);
-    bool ends_there =
-        found.cut_seq == head->cut && memcmp(found.chain, head->chain, CHAIN_LEN) == 0;
-    if ((look.found || ends_there) && (is_ours || !has_news || found.cut_seq == head->cut))
-        return GO_ON;
-    /* Staged operations go on from what the journal has lost. */
-    if (is_ours && found.cut_seq < head->cut)
-        return session_left_stage(store->path, store->sb.store) ? DAMAGED : BEGIN;
-    /* An older state than the one that we published there: the remote lost heads. */
-    bool is_own = was_here && memcmp(known->store, store->sb.store, sizeof known->store) == 0;
-    bool goes_on = was_here && (head->cut >= known->cut || !is_own) && found.cut_seq >= known->cut;
-    return !has_news && goes_on ? BEGIN : REFUSE;
 }
 
 /* Judges the newest head, and makes sure that STORE/runs has what the verdict needs: before
@@ -435,9 +282,8 @@ static int judge_and_fetch(struct store *store, const struct head *known, enum v
     struct remote *remote = store->remote;
     uint64_t run, after = was_head_of_remote(store, known) ? known->number : 0;
     for (;;) {
-        bool is_ours = memcmp(remote->head.store, store->sb.store, sizeof store->sb.store) == 0;
-        *ret = judge_head(store, known, &remote->head, is_ours);
-        if (*ret != BEGIN && *ret != GO_ON)
+        *ret = judge_head(store, known, &remote->head);
+        if (*ret != VERDICT_BEGIN && *ret != VERDICT_GO_ON)
             return 0;
         int r = runs_fetch_of(store, remote, &remote->head, &run);
         if (!run_is_lost(r))
@@ -452,7 +298,7 @@ static int judge_and_fetch(struct store *store, const struct head *known, enum v
 static int settle_adoption(struct store *store, const struct head *known, char **ret_text)
 {
     enum verdict verdict;
-    const struct head *head = &store->remote->head;
+    struct head *head = &store->remote->head;
     int r = judge_and_fetch(store, known, &verdict, ret_text);
     if (r < 0 && !*ret_text)
         *ret_text = xasprintf("%s: the state that it holds (head %llu) cannot be taken over: %s",
@@ -460,21 +306,18 @@ static int settle_adoption(struct store *store, const struct head *known, char *
     if (r < 0)
         return r;
     switch (verdict) {
-    case KEEP:
+    case VERDICT_KEEP:
         return local_head_write(store, head);
-    case DAMAGED:
-        *ret_text = adopt_explain_damage(store);
-        return -EUCLEAN;
-    case GO_ON:
+    case VERDICT_GO_ON:
         return go_on_from(store, head);
-    case BEGIN:
+    case VERDICT_BEGIN:
         if (known)
             log_info("%s went on since this store published last (head %llu): going on from there",
                      store->remote->name, (unsigned long long)head->number);
         return begin_with(store, head, ret_text);
     default:
-        *ret_text = explain_other(store, head);
-        return -ESTALE;
+        *ret_text = explain_verdict(store, known, head, verdict);
+        return verdict == VERDICT_DAMAGED ? -EUCLEAN : -ESTALE;
     }
 }
 
@@ -520,24 +363,34 @@ int adopt_decide(struct store *store, char **ret_text)
     return r;
 }
 
+/* Before the store begins with the newest head: is the one that it published still that one? */
+static int check_known_number(struct remote *remote, const struct head *known,
+                              enum verdict *verdict)
+{
+    bool other = false;
+    int r = *verdict == VERDICT_BEGIN && known ? head_check_number(remote, known, &other) : 0;
+    if (other)
+        *verdict = VERDICT_REFUSE;
+    return r;
+}
+
 int adopt_may(struct remote *remote, char **ret_text)
 {
     struct store *store = remote->store;
-    const struct head *head = &remote->head;
-    struct head *known = xmalloc(sizeof *known);
-    bool has_known = adopt_read_known(store, known);
-    enum verdict verdict = KEEP;
-    int r = head->run_count > 0
-                ? judge_and_fetch(store, has_known ? known : NULL, &verdict, ret_text)
-                : 0;
-    free(known);
-    if (r < 0)
-        return r;
-    if (verdict == REFUSE)
-        *ret_text = explain_other(store, head);
-    if (verdict == DAMAGED)
-        *ret_text = adopt_explain_damage(store);
-    return verdict == REFUSE ? -ESTALE : verdict == DAMAGED ? -EUCLEAN : 0;
+    struct head *read = xmalloc(sizeof *read);
+    const struct head *known = adopt_read_known(store, read) ? read : NULL;
+    enum verdict verdict = VERDICT_KEEP;
+    int r = remote->head.run_count > 0 ? judge_and_fetch(store, known, &verdict, ret_text) : 0;
+    if (r == 0)
+        r = check_known_number(remote, known, &verdict);
+    bool is_refused =
+        verdict != VERDICT_KEEP && verdict != VERDICT_BEGIN && verdict != VERDICT_GO_ON;
+    if (r == 0 && is_refused) {
+        *ret_text = explain_verdict(store, known, &remote->head, verdict);
+        r = verdict == VERDICT_DAMAGED ? -EUCLEAN : -ESTALE;
+    }
+    free(read);
+    return r;
 }
 
 static int report_all_of_head(struct store *store, const struct head *head)
@@ -574,7 +427,9 @@ int adopt_is_consistent(struct remote *remote, char **ret_text)
          * view's marks were made against the head before. */
         r = has_other ? report_all_of_head(store, head) : 0;
     } else if (has_other && !is_own_try && !(knows && is_ours)) {
-        *ret_text = explain_other(store, head);
+        bool is_given_up = knows && head_was_given_up(store, known, head);
+        *ret_text =
+            explain_verdict(store, known, head, is_given_up ? VERDICT_GIVEN_UP : VERDICT_REFUSE);
     } else if (has_other || (head->number > 0 && head->epoch >= store->epoch)) {
         /* Another store may give out the numbers of our epoch. */
         *ret_text = xasprintf(

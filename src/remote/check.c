@@ -196,6 +196,26 @@ static const char *check_describe(int error)
                                : "is damaged";
 }
 
+/* Heads that were given up may lack objects: that was known when they were. */
+static void leave_out_given_up(struct head_check *c)
+{
+    const struct head *shown = &c->remote->head;
+    char line[160], when[HEAD_TIME_LEN];
+    size_t kept = 0;
+    for (size_t i = 0; i < c->heads.count; i++)
+        if (head_after_given_up(shown, c->heads.at[i].number) == c->heads.at[i].number)
+            c->heads.at[kept++] = c->heads.at[i];
+    if (kept < c->heads.count) {
+        head_time_text(shown->given_up[shown->given_up_count - 1].time, when);
+        (void)snprintf(line, sizeof line,
+                       "%zu heads are not looked at: they were given up with --rollback, the last "
+                       "time on %s",
+                       c->heads.count - kept, when);
+        c->check->note(line, c->check->arg);
+    }
+    c->heads.count = kept;
+}
+
 static int report_heads(struct head_check *c)
 {
     char object[OBJECT_NAME_LEN], what[96];
@@ -207,7 +227,8 @@ static int report_heads(struct head_check *c)
         if (head->result < 0)
             c->check->problem(object, check_describe(head->result), c->check->arg);
         uint64_t before = i > 0 ? c->heads.at[i - 1].number + 1 : head->number;
-        if (before == head->number || head->number - before >= LEAP)
+        before = head_after_given_up(&c->remote->head, before);
+        if (before >= head->number || head->number - before >= LEAP)
             continue;
         object_name("heads", head->number - 1, object);
         (void)snprintf(what, sizeof what, "is missing, with all heads from number %llu on",
@@ -263,6 +284,7 @@ int remote_check_heads(struct remote *remote, struct remote_check *check)
     struct head_check c = {.remote = remote, .check = check};
     int r = remote->tier->ops->list(remote->tier, "heads", NULL, check_add_head, &c);
     vector_sort(&c.heads, compare_checked_heads);
+    leave_out_given_up(&c);
     if (c.heads.count > REMOTE_CHECK_HEADS) {
         size_t left_out = c.heads.count - REMOTE_CHECK_HEADS;
         memmove(c.heads.at, c.heads.at + left_out, REMOTE_CHECK_HEADS * sizeof *c.heads.at);

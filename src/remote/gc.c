@@ -7,6 +7,8 @@
  * named goes after them: the order is that of publishing, reversed, and a crash in between leaves
  * things that no head names, never a head that names what is gone.
  *
+ * What heads named that were given up with --rollback stays, with these, for `rollback_keep`.
+ *
  * A writer that was paused and fenced must not delete what its successor made. It cannot know it;
  * so between listing and deleting it reads the newest head again. Whatever a successor puts, it
  * puts after its first head: if that is not there yet after the listing, nothing of it is in the
@@ -38,7 +40,8 @@ struct pass {
     struct remote_gc_request *request; /* NULL: none */
     int64_t now, old;                  /* by the medium's clock; before `old` is past the grace */
     int64_t begun;                     /* our history did; what is older is not ours to delete */
-    struct found heads;                /* all */
+    uint64_t oldest_head;              /* the number of the first of them */
+    struct found heads;                /* but those that stay anyway */
     struct found runs[RUN_PLACES], packs, unreferenced, probes; /* what may go */
     struct found young;                                         /* that no head named, and stay */
     struct returned returned;
@@ -51,6 +54,25 @@ struct pass {
 static bool gc_is_old(const struct pass *pass, int64_t modified)
 {
     return modified != 0 && modified < pass->old;
+}
+
+static bool is_kept_for_now(const struct pass *pass, const struct head_given_up *given_up)
+{
+    return pass->now - given_up->time < pass->remote->options.rollback_keep_ns;
+}
+
+/* Must what was made up to `epoch` stay, since heads that were given up may name it? For a stated
+ * time; and as long as such a head is there, for then lagging readers may use heads from before,
+ * and what these name and the first ones after it do not is no leftover. */
+static bool is_held(const struct pass *pass, uint64_t epoch)
+{
+    const struct head *head = &pass->remote->head;
+    for (uint32_t i = 0; i < head->given_up_count; i++) {
+        const struct head_given_up *g = &head->given_up[i];
+        if (epoch <= g->epoch && (is_kept_for_now(pass, g) || pass->oldest_head <= g->last))
+            return true;
+    }
+    return false;
 }
 
 /* May an object go that no head names? */
@@ -86,8 +108,8 @@ static int note_run_at(struct pass *pass, const struct tier_object *object, enum
     for (uint32_t i = 0; i < head->run_count; i++)
         if (head->runs[i].id == id && head->runs[i].length == object->len)
             pass->kept[place] |= 1ull << i;
-    if (is_own_garbage(pass, object->modified_ns) && runs->count < FOUND_MAX &&
-        !names_run(head, id))
+    if (is_own_garbage(pass, object->modified_ns) && !is_held(pass, ID_EPOCH(id)) &&
+        runs->count < FOUND_MAX && !names_run(head, id))
         vector_add(runs, (struct item){id, object->modified_ns, object->len});
     return 0;
 }
@@ -121,7 +143,8 @@ static int gc_note_pack(const struct tier_object *object, void *arg)
     if (!object_number(object->name, "packs", &id))
         return 0;
     int r = listed_note(&pass->listed, id, object->len);
-    struct found *found = is_own_garbage(pass, object->modified_ns) ? &pass->packs : &pass->young;
+    bool may_go = is_own_garbage(pass, object->modified_ns) && !is_held(pass, ID_EPOCH(id));
+    struct found *found = may_go ? &pass->packs : &pass->young;
     if (r == -ENOENT && found->count < FOUND_MAX)
         vector_add(found, (struct item){id, object->modified_ns, object->len});
     return r == -ENOENT ? 0 : r;
@@ -131,7 +154,7 @@ static int note_unreferenced(const struct view_remote_pack *pack, void *arg)
 {
     struct pass *pass = arg;
     if (pack->unreferenced && !pack->gone && pack->unreferenced < pass->old &&
-        pass->unreferenced.count < FOUND_MAX)
+        !is_held(pass, ID_EPOCH(pack->pack)) && pass->unreferenced.count < FOUND_MAX)
         vector_add(&pass->unreferenced,
                    (struct item){pack->pack, pack->unreferenced, pack->length});
     return 0;
@@ -155,6 +178,35 @@ static void leave_foreign_heads(struct pass *pass)
     memmove(pass->heads.at, pass->heads.at + foreign, pass->heads.count * sizeof *pass->heads.at);
 }
 
+static void leave_given_up_heads(struct pass *pass)
+{
+    const struct head *head = &pass->remote->head;
+    size_t kept = 0;
+    for (size_t i = 0; i < pass->heads.count; i++) {
+        bool stays = false;
+        for (uint32_t k = 0; k < head->given_up_count; k++)
+            stays = stays || (pass->heads.at[i].id >= head->given_up[k].first &&
+                              pass->heads.at[i].id <= head->given_up[k].last &&
+                              is_kept_for_now(pass, &head->given_up[k]));
+        if (!stays)
+            pass->heads.at[kept++] = pass->heads.at[i];
+    }
+    pass->heads.count = kept;
+}
+
+static int list_heads(struct pass *pass)
+{
+    struct tier *tier = pass->remote->tier;
+    int r = tier->ops->list(tier, "heads", NULL, note_head, pass);
+    if (r < 0)
+        return r;
+    vector_sort(&pass->heads, compare_items);
+    leave_foreign_heads(pass);
+    leave_given_up_heads(pass);
+    pass->oldest_head = pass->heads.count ? pass->heads.at[0].id : 0;
+    return 0;
+}
+
 static int list_objects(struct pass *pass)
 {
     struct remote *remote = pass->remote;
@@ -163,7 +215,7 @@ static int list_objects(struct pass *pass)
     pass->old = pass->now - remote->options.gc_grace_ns;
     pass->begun = remote->prefix.created;
     if (r == 0)
-        r = tier->ops->list(tier, "heads", NULL, note_head, pass);
+        r = list_heads(pass);
     if (r == 0)
         r = tier->ops->list(tier, run_directories[RUN_FIRST], NULL, note_run, pass);
     if (r == 0)
@@ -174,9 +226,6 @@ static int list_objects(struct pass *pass)
         r = tier->ops->list(tier, "probe", NULL, note_probe, pass);
     if (r == 0)
         r = view_remote_packs(remote->store->view, note_unreferenced, pass);
-    vector_sort(&pass->heads, compare_items);
-    if (r == 0)
-        leave_foreign_heads(pass);
     return r;
 }
 

@@ -92,9 +92,7 @@ int remote_fetch_runs(struct store *store, const struct head *head)
 
 int remote_hold(struct remote *remote, bool view_is_new, char **ret_text)
 {
-    int r = remote_keep_later_packs(remote);
-    if (r == 0)
-        r = remote_claim(remote, ret_text);
+    int r = remote_claim(remote, ret_text);
     if (r < 0 && !*ret_text) {
         remote_error(remote, r, "%s cannot be held now (%s)", remote->name,
                      r == -EAGAIN ? "it says one thing, then another" : strerror(-r));

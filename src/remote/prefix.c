@@ -328,8 +328,10 @@ int prefix_check_newest(struct remote *remote, char **ret_text)
         return -EBUSY;
     }
     remote->beginning.epoch = epoch;
-    remote->runs.went_back = true;
-    return 0;
+    return remote_give_up_heads(remote, &(struct head_given_up){.cut = remote->head.cut,
+                                                                .epoch = epoch,
+                                                                .first = remote->head.number + 1,
+                                                                .last = remote->head.number});
 }
 
 /* --- holding it ------------------------------------------------------------------------------- */

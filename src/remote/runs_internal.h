@@ -31,7 +31,6 @@ struct remote_runs {
     _Atomic uint64_t scrub_found, scrub_healed; /* objects */
     uint64_t unreadable_head; /* the last of which a run was found lost, and said so */
     char *shown_instead;      /* why it is not the newest state; NULL: it is, as far as is known */
-    bool went_back;           /* remote->head is not published yet: later packs are to be kept */
 };
 
 /* --- runs.c ----------------------------------------------------------------------------------- */
@@ -84,6 +83,9 @@ CAIRN_MUST_CHECK int remote_go_back_from_damaged(struct remote *remote, char **r
 /* The newest head that is there may not be the newest that was: a run that no head names tells.
  * Notes and logs it. For the opening thread. */
 void remote_look_for_later_run(struct remote *remote);
-/* After going back, and before the first head: packs that only later heads need stay for the
- * grace. */
-CAIRN_MUST_CHECK int remote_keep_later_packs(struct remote *remote);
+/* A writer goes back: remote->head, which it will go on from, says so, and the log. Sets
+ * given_up->time. */
+CAIRN_MUST_CHECK int remote_give_up_heads(struct remote *remote, struct head_given_up *given_up);
+#define HEAD_TIME_LEN 32u
+/* Prints a time (ns since 1970; 0: unknown), for people. */
+void head_time_text(int64_t time, char buf[HEAD_TIME_LEN]);

@@ -17,11 +17,19 @@ DEFINE_VECTOR(numbers, uint64_t);
 
 /* --- finding it ------------------------------------------------------------------------------- */
 
-static int add_head_number(const struct tier_object *object, void *arg)
+struct candidates {
+    const struct head *newest;
+    struct numbers numbers;
+};
+
+/* Heads that were given up are no candidates. */
+static int add_head_candidate(const struct tier_object *object, void *arg)
 {
+    struct candidates *candidates = arg;
     uint64_t number;
-    if (object_number(object->name, "heads", &number))
-        vector_add((struct numbers *)arg, number);
+    if (object_number(object->name, "heads", &number) &&
+        head_after_given_up(candidates->newest, number) == number)
+        vector_add(&candidates->numbers, number);
     return 0;
 }
 
@@ -75,10 +83,11 @@ int remote_whole_head(struct remote *remote, uint64_t after, uint64_t before, ui
                       struct head *ret_head)
 {
     char object[OBJECT_NAME_LEN];
-    struct numbers numbers = {0};
+    struct candidates candidates = {.newest = &remote->head};
     object_name("heads", after, object);
-    int r = remote->tier->ops->list(remote->tier, "heads", after ? object : NULL, add_head_number,
-                                    &numbers);
+    int r = remote->tier->ops->list(remote->tier, "heads", after ? object : NULL,
+                                    add_head_candidate, &candidates);
+    struct numbers numbers = candidates.numbers;
     vector_sort(&numbers, compare_u64);
     while (numbers.count > 0 && numbers.at[numbers.count - 1] >= before)
         numbers.count--;
@@ -97,14 +106,28 @@ int remote_whole_head(struct remote *remote, uint64_t after, uint64_t before, ui
 
 /* --- going back ------------------------------------------------------------------------------- */
 
-static void print_head_time(int64_t published, char *buf, size_t size)
+void head_time_text(int64_t published, char buf[HEAD_TIME_LEN])
 {
     time_t seconds = (time_t)(published / 1000000000);
     struct tm tm;
     if (published == 0)
-        (void)snprintf(buf, size, "an unknown time");
-    else if (!localtime_r(&seconds, &tm) || strftime(buf, size, "%Y-%m-%d %H:%M:%S", &tm) == 0)
-        (void)snprintf(buf, size, "%lld", (long long)seconds);
+        (void)snprintf(buf, HEAD_TIME_LEN, "an unknown time");
+    else if (!localtime_r(&seconds, &tm) ||
+             strftime(buf, HEAD_TIME_LEN, "%Y-%m-%d %H:%M:%S", &tm) == 0)
+        (void)snprintf(buf, HEAD_TIME_LEN, "%lld", (long long)seconds);
+}
+
+int remote_give_up_heads(struct remote *remote, struct head_given_up *given_up)
+{
+    int r = remote->tier->ops->now(remote->tier, &given_up->time);
+    if (r < 0)
+        return r;
+    head_give_up(&remote->head, given_up);
+    log_warn("remote: heads %llu to %llu are given up: what they name stays in %s for %.1f hours "
+             "(rollback_keep)",
+             (unsigned long long)given_up->first, (unsigned long long)given_up->last, remote->name,
+             (double)remote->options.rollback_keep_ns / 3.6e12);
+    return 0;
 }
 
 /* For a writer, later heads keep their numbers, and no number is given out twice: neither an epoch,
@@ -121,7 +144,12 @@ static int rest_on_whole_head(struct remote *remote, const struct head *whole)
                                       : whole->epoch + (newest.number - whole->number);
     remote->head.max_ino = max_u64(whole->max_ino, newest.max_ino);
     remote->head.max_id = max_u64(whole->max_id, newest.max_id);
-    remote->runs.went_back = true;
+    int r = remote_give_up_heads(remote, &(struct head_given_up){.cut = whole->cut,
+                                                                 .epoch = remote->head.epoch,
+                                                                 .first = whole->number + 1,
+                                                                 .last = newest.number});
+    if (r < 0)
+        return r;
     ssize_t got = getrandom(remote->head.nonce, sizeof remote->head.nonce, 0);
     return got == (ssize_t)sizeof remote->head.nonce ? 0 : -EIO;
 }
@@ -131,10 +159,10 @@ int remote_go_back(struct remote *remote, uint64_t after, uint64_t lost_run, con
 {
     struct head *whole = xmalloc(sizeof *whole);
     unsigned long long newest = remote->head.number;
-    char since[32], of[32];
+    char since[HEAD_TIME_LEN], of[HEAD_TIME_LEN];
     int r = remote_whole_head(remote, after, remote->head.number, lost_run, whole);
-    print_head_time(remote->head.published, of, sizeof of);
-    print_head_time(r == 0 ? whole->published : 0, since, sizeof since);
+    head_time_text(remote->head.published, of);
+    head_time_text(r == 0 ? whole->published : 0, since);
     bool may = remote->options.read_only || remote->options.rollback;
     if (r == -ENOENT) {
         *ret_text = xasprintf("%s: the newest state (head %llu of %s) cannot be read: %s; no older "
@@ -203,7 +231,7 @@ void remote_look_for_later_run(struct remote *remote)
 {
     const struct head *head = &remote->head;
     struct later_run later = {0};
-    char object[OBJECT_NAME_LEN], of[32], since[32];
+    char object[OBJECT_NAME_LEN], of[HEAD_TIME_LEN], since[HEAD_TIME_LEN];
     uint64_t newest = 0;
     for (uint32_t i = 0; i < head->run_count; i++)
         newest = max_u64(newest, head->runs[i].id);
@@ -217,39 +245,13 @@ void remote_look_for_later_run(struct remote *remote)
                                 &later) < 0 ||
         later.id == newest)
         return;
-    print_head_time(head->published, of, sizeof of);
-    print_head_time(later.modified, since, sizeof since);
+    head_time_text(head->published, of);
+    head_time_text(later.modified, since);
     remote->runs.shown_instead =
         xasprintf("head %llu of %s is the newest one, but runs/%016llx of %s came after it: a "
                   "later head is lost, or its writer died before it published",
                   (unsigned long long)head->number, of, (unsigned long long)later.id, since);
     log_warn("remote: %s", remote->runs.shown_instead);
-}
-
-/* --- what came later -------------------------------------------------------------------------- */
-
-static int keep_later_pack(const struct tier_object *object, void *arg)
-{
-    struct view *view = arg;
-    struct view_remote_pack known;
-    uint64_t id;
-    if (!object_number(object->name, "packs", &id))
-        return 0;
-    int r = view_remote_pack(view, id, &known);
-    return r == -ENOENT ? view_remote_placed(view, id, object->len, NULL, 0) : r;
-}
-
-/* Without this gc would take them for what no head ever named. */
-int remote_keep_later_packs(struct remote *remote)
-{
-    if (!remote->runs.went_back)
-        return 0;
-    int r = view_track(remote->store->view);
-    if (r == 0)
-        r = remote->tier->ops->list(remote->tier, "packs", NULL, keep_later_pack,
-                                    remote->store->view);
-    remote->runs.went_back = r < 0;
-    return r;
 }
 
 const char *remote_shown_instead(const struct remote *remote)

@@ -172,7 +172,7 @@ def test_writer_has_to_be_asked(node, seed):
     """Refused, it leaves the remote as it was, and names the object; asked, it goes on, and nothing of the later state is deleted before its time."""
     run, number, whole = lose_newest(node)
     before = node.remote.names()
-    fresh = node.fresh(gc_grace="8s")
+    fresh = node.fresh(gc_grace="8s", rollback_keep="0s")
     with pytest.raises(rig.MountError, match=rf"runs/{run} is missing.*head {whole} of .* is whole.*--rollback"):
         fresh.mount()
     assert node.remote.names() == before

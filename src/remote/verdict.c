@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Judges what becomes of a store when it goes together with the newest head of its remote. A store
+ * begins with the head's state only if that goes on from all that the store has: nothing is
+ * discarded without being asked for. */
+#include "remote/verdict.h"
+
+#include <unistd.h>
+
+#include "base/log.h"
+#include "commit/session.h"
+#include "remote/internal.h"
+#include "remote/prefix.h"
+
+/* --- what the journal has --------------------------------------------------------------------- */
+
+struct judging {
+    struct store *store;
+    const struct head *known; /* NULL: none */
+    const struct head *head;
+    bool is_ours;  /* we published its state */
+    bool was_here; /* the known head was published in this remote */
+    bool is_own;   /* and by this store */
+
+    uint64_t known_cut; /* published before */
+    bool found;         /* the journal has the head's cut */
+    bool has_news;      /* it, or what is left of a stage, has operations after known_cut */
+    bool has_stage;     /* a dead daemon left one */
+    size_t batches;
+    struct journal_found journal;
+};
+
+int batch_each_record(const struct journal_batch *batch,
+                      void (*fn)(const struct record *rec, void *arg), void *arg)
+{
+    size_t at = 0, len;
+    struct record rec;
+    for (; at < batch->header.payload_len; at += len) {
+        int r = record_decode((const char *)batch->records + at, batch->header.payload_len - at,
+                              &rec, &len);
+        if (r < 0)
+            return r;
+        fn(&rec, arg);
+    }
+    return 0;
+}
+
+/* Where content lies, and when it was read, is no change that another writer's state must not take
+ * the place of. */
+static bool is_newsworthy(const struct record *rec)
+{
+    bool is_access = rec->type == REC_SETATTR && rec->mask == ATTR_ATIME;
+    return rec->type != REC_PACK && rec->type != REC_DROP && !is_access;
+}
+
+static void look_at_record(const struct record *rec, void *arg)
+{
+    struct judging *j = arg;
+    j->has_news = j->has_news || is_newsworthy(rec);
+}
+
+static int look_at_batch(const struct journal_batch *batch, void *arg)
+{
+    struct judging *j = arg;
+    j->batches++;
+    if (batch->header.cut_seq == j->head->cut &&
+        memcmp(batch->chain, j->head->chain, CHAIN_LEN) == 0)
+        j->found = true;
+    /* Batches before the first one may have been removed. */
+    if (batch->header.base_seq == j->head->cut &&
+        memcmp(batch->header.prev, j->head->chain, CHAIN_LEN) == 0)
+        j->found = true;
+    return batch->header.cut_seq > j->known_cut ? batch_each_record(batch, look_at_record, j) : 0;
+}
+
+bool was_head_of_remote(const struct store *store, const struct head *known)
+{
+    _cleanup_free_ char *name = local_remote_name(store);
+    return known && !local_head_is_lost(known) && (!name || strcmp(name, store->remote->name) == 0);
+}
+
+bool same_head_state(const struct head *a, const struct head *b)
+{
+    if (a->cut != b->cut || a->run_count != b->run_count ||
+        memcmp(a->chain, b->chain, CHAIN_LEN) != 0)
+        return false;
+    for (uint32_t i = 0; i < a->run_count; i++)
+        if (a->runs[i].id != b->runs[i].id)
+            return false;
+    return true;
+}
+
+/* The view follows only what was durable: it may know more than the journal has, which ends where
+ * it is damaged, and more than a head of ours with the cut `published` has. One that is no view
+ * knows nothing; one that cannot be read now may. */
+static bool view_may_be_ahead(struct store *store, uint64_t published)
+{
+    _cleanup_free_ char *path = xasprintf("%s/view", store->path);
+    struct view_options options = {.cache_bytes = VIEW_CACHE_BYTES};
+    struct view *view;
+    if (access(path, F_OK) < 0 && errno == ENOENT)
+        return false;
+    int r = room_for_view(store);
+    if (r == 0)
+        r = view_open(path, &options, store->sb.created, &view);
+    if (r < 0) {
+        log_warn("%s cannot be read: %s", path, strerror(-r));
+        return r != -EUCLEAN && r != -ESTALE;
+    }
+    uint64_t applied = view_state(view).applied_seq;
+    view_close(view);
+    return applied > max_u64(journal_found(store).cut_seq, published);
+}
+
+/* False: what the store has is not known. */
+static bool look_at_journal_and_view(struct judging *j)
+{
+    if (journal_read(j->store, 0, look_at_batch, j) < 0 ||
+        view_may_be_ahead(j->store, j->is_ours ? j->head->cut : 0))
+        return false;
+    j->journal = journal_found(j->store);
+    j->has_stage = session_left_stage(j->store->path, j->store->sb.store);
+    j->has_news = j->has_news || j->has_stage;
+    return true;
+}
+
+/* --- the verdict ------------------------------------------------------------------------------ */
+
+static bool has_nothing(const struct judging *j)
+{
+    return j->batches == 0 && !j->known && j->journal.is_empty;
+}
+
+/* Is the head's cut one of the journal's, so that all that came after it here stays? */
+static bool may_go_on(const struct judging *j)
+{
+    bool ends_there = j->journal.cut_seq == j->head->cut &&
+                      memcmp(j->journal.chain, j->head->chain, CHAIN_LEN) == 0;
+    return (j->found || ends_there) &&
+           (j->is_ours || !j->has_news || j->journal.cut_seq == j->head->cut);
+}
+
+/* A head that was never published, since going back ended before that, has the number of one that
+ * it gives up. */
+static bool was_published(const struct head *known)
+{
+    uint32_t count = known->given_up_count;
+    return count == 0 || known->given_up[count - 1].last != known->number;
+}
+
+/* Numbers rise, and each is given out once. */
+static bool is_replaced(const struct judging *j)
+{
+    return j->is_own && was_published(j->known) && j->head->number <= j->known->number &&
+           memcmp(j->head->nonce, j->known->nonce, sizeof j->known->nonce) != 0;
+}
+
+/* Does the head's state go on from the one that this store published, or knows to be published? Not
+ * from a newer one than the head's, if that is ours: then the remote lost heads. */
+static bool is_continued(const struct judging *j)
+{
+    return j->was_here && !is_replaced(j) && (j->head->cut >= j->known->cut || !j->is_own) &&
+           j->journal.cut_seq >= j->known->cut;
+}
+
+bool head_was_given_up(const struct store *store, const struct head *known, const struct head *head)
+{
+    return was_head_of_remote(store, known) && head_gave_up(head, known) &&
+           memcmp(known->store, store->sb.store, sizeof known->store) == 0;
+}
+
+static enum verdict judge_store(struct judging *j)
+{
+    if (j->known && !local_head_is_lost(j->known) && same_head_state(j->known, j->head))
+        return VERDICT_KEEP;
+    if (!look_at_journal_and_view(j))
+        return VERDICT_DAMAGED;
+    if (has_nothing(j))
+        return VERDICT_BEGIN;
+    if (may_go_on(j))
+        return VERDICT_GO_ON;
+    if (head_was_given_up(j->store, j->known, j->head))
+        return VERDICT_GIVEN_UP;
+    /* Staged operations go on from what the journal has lost. */
+    if (j->is_ours && j->journal.cut_seq < j->head->cut)
+        return j->has_stage ? VERDICT_DAMAGED : VERDICT_BEGIN;
+    if (j->has_news || !is_continued(j))
+        return VERDICT_REFUSE;
+    if (head_gave_up(j->head, j->known))
+        log_warn("%s: head %llu, whose state this store has from there, was given up since",
+                 j->store->remote->name, (unsigned long long)j->known->number);
+    return VERDICT_BEGIN;
+}
+
+enum verdict judge_head(struct store *store, const struct head *known, const struct head *head)
+{
+    const uint8_t *own = store->sb.store;
+    struct judging j = {.store = store, .known = known, .head = head};
+    j.is_ours = memcmp(head->store, own, sizeof head->store) == 0;
+    j.was_here = was_head_of_remote(store, known);
+    j.is_own = j.was_here && memcmp(known->store, own, sizeof known->store) == 0;
+    j.known_cut = j.was_here ? known->cut : 0;
+    return judge_store(&j);
+}
+
+int head_check_number(struct remote *remote, const struct head *known, bool *ret_other)
+{
+    const uint8_t *own = remote->store->sb.store;
+    struct head *there = xmalloc(sizeof *there);
+    bool is_own = was_head_of_remote(remote->store, known) && was_published(known) &&
+                  memcmp(known->store, own, sizeof known->store) == 0 &&
+                  memcmp(remote->head.store, own, sizeof remote->head.store) != 0;
+    int r = is_own ? remote_read_head(remote, known->number, there) : -ENOENT;
+    *ret_other = r == 0 && memcmp(there->nonce, known->nonce, sizeof there->nonce) != 0;
+    free(there);
+    return r == -ENOENT || r == -EUCLEAN || r == -EBADMSG ? 0 : r;
+}
+
+/* --- what is said ----------------------------------------------------------------------------- */
+
+static char *explain_other(const struct store *store, const struct head *head)
+{
+    if (memcmp(head->store, store->sb.store, sizeof head->store) == 0)
+        return xasprintf("the newest head of %s (%llu) is of another state than this store ever "
+                         "published there, or of an "
+                         "older one, and %s has data that is not in it; mount it without --remote "
+                         "to copy them, and give "
+                         "an empty STORE to go on from the remote",
+                         store->remote->name, (unsigned long long)head->number, store->path);
+    if (!store->stage && session_left_stage(store->path, store->sb.store))
+        return xasprintf("%s went on without this store: %s published head %llu, and the stage "
+                         "that %s left when it died may have "
+                         "data that was never published; mount it without --remote once: what "
+                         "there is can be copied then, and "
+                         "without any it goes on from the remote the next time",
+                         store->remote->name, head->holder, (unsigned long long)head->number,
+                         store->path);
+    return xasprintf(
+        "%s went on without this store: %s published head %llu, and %s has data that is not in "
+        "it; mount it without --remote to copy them, and give an empty STORE to go on from "
+        "the remote",
+        store->remote->name, head->holder, (unsigned long long)head->number, store->path);
+}
+
+static char *explain_unknown(const struct store *store)
+{
+    return xasprintf("%s: the journal is damaged, or it or the view cannot be read (see the log): "
+                     "what is there that %s has not is not "
+                     "known; nothing was changed; mount it without --remote to copy its files",
+                     store->path, store->remote->name);
+}
+
+static char *explain_given_up(const struct store *store, const struct head *known,
+                              const struct head *head)
+{
+    const struct head_given_up *given_up = head_gave_up(head, known);
+    char when[HEAD_TIME_LEN], of[HEAD_TIME_LEN];
+    check(given_up);
+    head_time_text(given_up->time, when);
+    head_time_text(known->published, of);
+    return xasprintf(
+        "%s: head %llu of %s, which this store published, was given up there: since %s a mount "
+        "with --rollback goes on from an older state, now at head %llu by %s. %s has the state of "
+        "head %llu (%llu files, %.1f MiB), and would lose what is not in the remote's. Nothing was "
+        "changed. To copy its files, mount it without --remote; to publish its state elsewhere, "
+        "mount it with an empty prefix; to go on from the remote without it, give an empty STORE",
+        store->remote->name, (unsigned long long)known->number, of, when,
+        (unsigned long long)head->number, head->holder, store->path,
+        (unsigned long long)known->number, (unsigned long long)known->files,
+        (double)known->logical_bytes / MIB);
+}
+
+char *explain_verdict(const struct store *store, const struct head *known, const struct head *head,
+                      enum verdict verdict)
+{
+    return verdict == VERDICT_DAMAGED    ? explain_unknown(store)
+           : verdict == VERDICT_GIVEN_UP ? explain_given_up(store, known, head)
+                                         : explain_other(store, head);
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Inside the remote: what becomes of a store when it goes together with a head of its remote. */
+#pragma once
+
+#include "base/base.h"
+
+struct head;
+struct journal_batch;
+struct record;
+struct remote;
+struct store;
+
+enum verdict {
+    VERDICT_KEEP,     /* the store has the head's state, or goes on from it */
+    VERDICT_BEGIN,    /* begins with the head: it has nothing that the head's state lacks */
+    VERDICT_GO_ON,    /* the head's cut is in its journal, which goes on from there */
+    VERDICT_REFUSE,   /* it has data that the head's state lacks, and may lack */
+    VERDICT_GIVEN_UP, /* the same, and the head says that this was given up */
+    VERDICT_DAMAGED,  /* what it has is not known */
+};
+
+/* `known`: the newest head that the store knows; NULL: none. Asks nothing of the remote, changes
+ * nothing. */
+enum verdict judge_head(struct store *store, const struct head *known, const struct head *head);
+/* Has another head the number of the one that this store published, where the newest is another
+ * store's? Then that was lost, and others
+ * came in its place. If neither is there any more, nothing is known, and nothing is found. Asks the
+ * remote. */
+CAIRN_MUST_CHECK int head_check_number(struct remote *remote, const struct head *known,
+                                       bool *ret_other);
+/* Returns a line that says why the store must not go together with the head, and what can be done;
+ * caller frees. */
+char *explain_verdict(const struct store *store, const struct head *known, const struct head *head,
+                      enum verdict verdict);
+/* Was the known head published in this remote? Not in one that is gone, or in another. */
+bool was_head_of_remote(const struct store *store, const struct head *known);
+bool same_head_state(const struct head *a, const struct head *b);
+/* Does `head` say that what this store published with the known head is no part of its state? */
+bool head_was_given_up(const struct store *store, const struct head *known,
+                       const struct head *head);
+
+/* Calls `fn` with each record of the batch. -EUCLEAN: one is malformed. */
+CAIRN_MUST_CHECK int batch_each_record(const struct journal_batch *batch,
+                                       void (*fn)(const struct record *rec, void *arg), void *arg);

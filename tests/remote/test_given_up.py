@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A mount with --rollback gives up published heads. The store that published them never discards its state unasked, and what they
+name stays in the remote for a stated time."""
+import os
+import re
+import struct
+import time
+import zlib
+
+import pytest
+
+import remote as remotes
+import rig
+
+pytestmark = pytest.mark.needs_mount
+
+OPTIONS = {"reduce": "off", "writeback_delay": "50ms", "lease": "3s"}
+ALL = range(4)
+
+
+def content(name):
+    return rig.seeded_bytes(name, 300_000)
+
+
+def save(node, name):
+    """Returns when it is in the remote."""
+    rig.write_file(os.path.join(node.mnt, name), content(name))
+    node.wait_remote()
+
+
+def steps(numbers):
+    return [f"step{i}" for i in numbers]
+
+
+def check(mount, names):
+    assert sorted(os.listdir(mount.mnt)) == sorted(names)
+    for name in names:
+        assert rig.read_file(os.path.join(mount.mnt, name)) == content(name)
+
+
+def runs_of(head):
+    """The ids of the runs that the bytes of a head name."""
+    return [struct.unpack_from("<Q", head, 336 + 72 * i)[0] for i in range(struct.unpack_from("<I", head, 12)[0])]
+
+
+def objects(remote):
+    """Names that matter; a mount that is refused may leave no other."""
+    return {name for name in remote.names() if name.startswith(("heads/", "packs/", "runs/", "copies/", "cairn"))}
+
+
+def age(remote, when):
+    """All objects are of then, and the history began long before."""
+    marker = bytearray(remote.get("cairn"))
+    marker[56:64] = struct.pack("<q", time.time_ns() - 30 * 86400 * 10**9)
+    marker[252:] = struct.pack("<I", zlib.crc32(marker[:252]))
+    for name in ("cairn", "heads/cairn"):
+        remote.put(name, bytes(marker))
+    rig.run("find", remote.path, "-exec", "touch", "-d", when, "{}", "+")
+
+
+def lose_newest_run(remote):
+    """Both objects. Returns the newest head."""
+    heads = remote.heads()
+    number = max(heads)
+    for place in ("runs", "copies"):
+        remote.delete(f"{place}/{runs_of(heads[number])[-1]:016x}")
+    return number
+
+
+@pytest.fixture
+def remote(directory):
+    return remotes.DirRemote(os.path.join(directory, "remotes"))
+
+
+@pytest.fixture
+def node(on_remote, remote):
+    """An unmounted store, all whose state is published and on NVMe."""
+    mount = on_remote(remote, **OPTIONS).mount()
+    for name in steps(ALL):
+        save(mount, name)
+    mount.umount("remote")
+    return mount
+
+
+@pytest.fixture
+def other(node):
+    """Another store has gone on from an older state, and is not mounted. Its files are .names, and .lost is the newest head that was
+    given up."""
+    lost = lose_newest_run(node.remote)
+    fresh = node.fresh().mount(rollback=True)
+    fresh.names = [*os.listdir(fresh.mnt), "other"]
+    fresh.lost = lost
+    assert len(fresh.names) < len(ALL) + 1
+    save(fresh, "other")
+    fresh.umount("remote")
+    return fresh
+
+
+def refused(mount, **options):
+    done = mount.cairn("mount", mount.store, mount.mnt, "-o", mount.option_string(options))
+    assert done.returncode == 32, done
+    assert not rig.mounted_at(mount.mnt)
+    return done.stderr
+
+
+def without_remote(node):
+    """The store's own files, by a mount without the remote."""
+    alone = rig.Mount(node.root, node.binary, store=node.store, reduce="off").mount()
+    check(alone, steps(ALL))
+    alone.umount()
+
+
+@pytest.mark.parametrize("options", [{}, {"ro": True}, {"takeover": True}, {"rollback": True}], ids=str)
+def test_the_store_that_was_given_up_is_refused(node, other, options):
+    """Its newer state is whole, and the remote's lacks it: neither is changed, whatever the options."""
+    left = objects(node.remote)
+    said = refused(node, **options)
+    assert re.search(rf"head {other.lost} of \S+ \S+, which this store published, was given up there: since \S+ \S+ a mount with --rollback ",
+                     said), said
+    assert f"(4 files, {4 * 300_000 / rig.MIB:.1f} MiB)" in said, said
+    assert "without --remote" in said and "an empty prefix" in said and "an empty STORE" in said, said
+    assert objects(node.remote) == left
+    without_remote(node)
+
+
+def test_ways_out(node, other, directory):
+    """Its state can be published elsewhere, and an empty store goes on from the remote."""
+    refused(node)
+    elsewhere = remotes.DirRemote(os.path.join(directory, "elsewhere"))
+    remote = node.remote
+    node.use(elsewhere).mount()
+    check(node, steps(ALL))
+    node.umount("remote")
+    reader = node.fresh().mount(ro=True)
+    check(reader, steps(ALL))
+    reader.umount()
+    empty = node.fresh(remote=remote).mount()
+    check(empty, other.names)
+    empty.umount()
+    other.mount()  # goes on from its own head, which has come over
+    check(other, other.names)
+    other.umount()
+
+
+def test_later_writers_still_say_so(node, other):
+    """Each head names it again: also those of a third store, after heads of the second were deleted."""
+    third = node.fresh(gc_grace="1s").mount()
+    for i in range(3):
+        save(third, f"third{i}")
+    third.umount("remote")
+    refused(node)
+    without_remote(node)
+
+
+def test_a_store_that_nobody_went_on_without(node):
+    """The other store died before it published anything: nothing is lost, so nothing is refused, and what was given up is taken back."""
+    lose_newest_run(node.remote)
+    fresh = node.fresh().mount(rollback=True)
+    fresh.kill9()
+    fresh.close()
+    node.mount()
+    check(node, steps(ALL))
+    save(node, "more")
+    node.umount("remote")
+    heads = node.remote.heads()
+    assert struct.unpack_from("<I", heads[max(heads)], 84)[0] >> 31 == 0, "earlier versions may read it again"
+    reader = node.fresh().mount(ro=True)
+    check(reader, [*steps(ALL), "more"])
+    reader.umount()
+    node.mount()
+    check(node, [*steps(ALL), "more"])
+    node.umount()
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_an_older_copy_of_the_prefix(node, goes_on):
+    """Nobody knew that heads were lost. Another head has the number of the one that this store published, or numbers end before it."""
+    remote = node.remote
+    old = remote.copy()
+    node.mount()
+    new = [f"new{i}" for i in range(4)]
+    for name in new:
+        save(node, name)
+    node.umount("remote")
+    newest = max(remote.heads())
+    remote.wipe()
+    old.download(remote.path)
+    second = node.fresh().mount()
+    save(second, "second")
+    while goes_on and max(remote.heads()) <= newest:
+        save(second, f"second{max(remote.heads())}")
+    assert (max(remote.heads()) > newest) == goes_on
+    second.umount("remote")
+    said = refused(node)
+    assert "went on without this store" in said and "has data that is not in it" in said, said
+    alone = rig.Mount(node.root, node.binary, store=node.store, reduce="off").mount()
+    check(alone, [*steps(ALL), *new])
+    alone.umount()
+
+
+# ---------------------------------------------------------------- gc
+
+def collect(mount):
+    done = mount.cairn("gc", mount.mnt)
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+def test_what_was_given_up_stays_for_a_stated_time(node, other):
+    """Heads, runs and packs of before, also those that the state that went on needed and does not any more; then they go."""
+    remote = node.remote
+    age(remote, "2 days ago")
+    kept = {name: remote.get(name) for name in remote.names() if name.startswith(("packs/", "runs/", "copies/"))}
+    given_up = {f"heads/{other.lost:016x}"}
+    other.mount(gc_grace="1s")
+    assert given_up <= set(remote.names("heads/"))
+    for name in other.names:
+        os.unlink(os.path.join(other.mnt, name))
+
+    def is_swept():
+        """Heads of before the last two have gone, so all else that may go does, too."""
+        rig.write_file(os.path.join(other.mnt, "tick"), os.urandom(9))
+        other.wait_remote()
+        return "from heads/" in other.log() and "deleted" in collect(other)
+
+    rig.poll(is_swept, 60, "heads of after that to go", 1)
+    collect(other)
+    before = {name for name in kept if int(name[-16:], 16) >> 24 & 0xffffff < max(int(n[-16:], 16) >> 24 & 0xffffff for n in kept)}
+    assert before and before <= set(remote.names()) and given_up <= set(remote.names("heads/"))
+    assert {name: remote.get(name) for name in before} == {name: kept[name] for name in before}
+    other.umount("remote")
+    other.mount(gc_grace="1s", rollback_keep="0s")
+
+    def is_gone():
+        rig.write_file(os.path.join(other.mnt, "tick"), os.urandom(9))
+        other.wait_remote()
+        collect(other)
+        return not (before | given_up) & set(remote.names())
+
+    rig.poll(is_gone, 60, "all of it to go", 1)
+    other.umount("remote")
+    reader = node.fresh().mount(ro=True)
+    assert os.listdir(reader.mnt) == ["tick"]
+    reader.umount()
+
+
+def test_runs_that_a_head_names_stay(node):
+    """A run that heads before and after the ones given up name, and those do not: lagging readers may need it, however old it is."""
+    remote = node.remote
+    age(remote, "2 hours ago")
+    rig.run("find", remote.file("runs"), remote.file("copies"), "-exec", "touch", "-d", "4 hours ago", "{}", "+")
+    lost = lose_newest_run(remote)
+    fresh = node.fresh(gc_grace="1h", rollback_keep="0s").mount(rollback=True)
+    save(fresh, "more")
+    collect(fresh)
+    heads = remote.heads()
+    later = [number for number in heads if number > lost]
+    names = set(remote.names())
+    assert len(later) > 2 and min(heads) == lost, "heads of before the newest given up are past the grace"
+    for number in later:
+        for run in runs_of(heads[number]):
+            assert f"runs/{run:016x}" in names, f"head {number} names it"
+    fresh.umount("remote")
+
+
+def test_the_log_says_how_long(node):
+    lost = lose_newest_run(node.remote)
+    fresh = node.fresh(rollback_keep="2h").mount(rollback=True)
+    assert re.search(rf"heads [0-9]+ to {lost} are given up: what they name stays in \S+ for 2.0 hours", fresh.log()), fresh.log()
+    fresh.umount()
+
+
+def test_fsck_does_not_mourn_them(node, other):
+    """What was lost before is no damage of the state that went on; nor are numbers that gc left out missing heads."""
+    for _ in range(2):
+        done = node.cairn("fsck", node.remote.url)
+        said = done.stdout + done.stderr
+        assert done.returncode == 0 and "clean" in said and "given up with --rollback" in said, said
+        for number in sorted(node.remote.heads())[:-2]:  # as gc does after the grace
+            if number != other.lost:
+                node.remote.delete(f"heads/{number:016x}")
