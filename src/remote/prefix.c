@@ -17,6 +17,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/hex.h"
 #include "base/log.h"
 
 #define MARKER "cairn"
@@ -377,11 +378,15 @@ static int announce_encodings(struct remote *remote)
     return r < 0 ? r : remote_meet(remote);
 }
 
+static bool is_of_history(const struct prefix_info *a, const struct prefix_info *b)
+{
+    return memcmp(a->history, b->history, sizeof a->history) == 0 &&
+           memcmp(&a->key, &b->key, sizeof a->key) == 0;
+}
+
 static bool is_same_marker(const struct prefix_info *a, const struct prefix_info *b)
 {
-    return a->created == b->created && a->incompat == b->incompat &&
-           memcmp(a->history, b->history, sizeof a->history) == 0 &&
-           memcmp(&a->key, &b->key, sizeof a->key) == 0;
+    return a->created == b->created && a->incompat == b->incompat && is_of_history(a, b);
 }
 
 /* A marker that was not found, and is there now, shows that the prefix was not what it seemed: all
@@ -415,19 +420,38 @@ static int make_marker(struct remote *remote)
     return r;
 }
 
+/* The copy has a key, and maybe the only one of what another history left: it gets another name. */
+static int set_foreign_copy_aside(struct remote *remote, const struct prefix_info *copy)
+{
+    char id[2 * sizeof copy->history + 1];
+    hex_print(id, copy->history, sizeof copy->history);
+    _cleanup_free_ char *object = xasprintf("%s.%s", MARKER_COPY, id);
+    int r = put_marker(remote, object, copy, true);
+    if (r < 0 && r != -EEXIST)
+        return r;
+    log_warn("remote: %s, the copy of the marker, was of another history or key: it is %s now, and "
+             "the copy is made anew",
+             MARKER_COPY, object);
+    return 0;
+}
+
 /* The copy of the marker, from which it can be written anew if it is lost. */
 static int keep_copy(struct remote *remote)
 {
-    struct prefix_info copy;
+    struct prefix_info copy = {0};
+    const struct prefix_info *ours = &remote->prefix;
     check(remote->has_prefix);
     int r = read_marker(remote, MARKER_COPY, &copy);
-    bool is_same = r == 0 && is_same_marker(&copy, &remote->prefix);
+    bool is_there = r == 0, is_same = is_there && is_same_marker(&copy, ours);
+    bool is_damaged = r == -EUCLEAN || r == -EBADMSG;
+    if (is_there && !is_of_history(&copy, ours))
+        r = set_foreign_copy_aside(remote, &copy);
+    else if (is_damaged)
+        log_warn("remote: %s, the copy of the marker, is damaged: it is made anew", MARKER_COPY);
     explicit_bzero(&copy, sizeof copy);
-    if (is_same)
-        return 0;
-    if (r < 0 && r != -ENOENT && r != -EUCLEAN && r != -EBADMSG)
+    if (is_same || (r < 0 && r != -ENOENT && !is_damaged))
         return r;
-    return put_marker(remote, MARKER_COPY, &remote->prefix, false);
+    return put_marker(remote, MARKER_COPY, ours, false);
 }
 
 /* Exclusive creation is what keeps two writers apart: a bucket that only pretends is found out

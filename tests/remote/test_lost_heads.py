@@ -3,6 +3,8 @@
 import os
 import re
 import shutil
+import struct
+import zlib
 
 import pytest
 
@@ -311,3 +313,35 @@ def test_a_copy_of_the_marker_is_content(published, remote):
             remote.delete(name)
     assert "has lost its marker" in refused(published.fresh())
     assert list(remote.names()) == ["heads/cairn"]
+
+
+@pytest.mark.parametrize("what", ["foreign", "key", "damaged"])
+def test_a_copy_of_the_marker_that_is_not_ours(published, on_remote, remote, directory, rng, what):
+    """Its key may be the only one: a copy of another history or key gets another name before ours takes its place, and the log says so."""
+    ours = remote.get("heads/cairn")
+    if what == "foreign":
+        elsewhere = remotes.DirRemote(os.path.join(directory, "elsewhere"))
+        made = published.fresh(remote=elsewhere).mount()
+        made.umount()
+        copy = elsewhere.get("cairn")
+    else:
+        copy = bytearray(ours)
+        copy[80] ^= 1
+        copy[252:] = struct.pack("<I", zlib.crc32(copy[:252])) if what == "key" else copy[252:]
+    remote.put("heads/cairn", bytes(copy))
+    published.mount()
+    save_more(published)
+    assert remote.get("heads/cairn") == ours
+    aside = [name for name in remote.names("heads/") if name.startswith("heads/cairn.")]
+    if what == "damaged":
+        assert not aside and "the copy of the marker, is damaged: it is made anew" in published.log()
+    else:
+        assert aside == ["heads/cairn." + bytes(copy)[40:56].hex()] and remote.get(aside[0]) == bytes(copy)
+        assert "was of another history or key" in published.log()
+    published.umount()
+    fresh_sees(published, {**CONTENT, "more": b"more"})
+
+
+def save_more(mount):
+    rig.write_file(os.path.join(mount.mnt, "more"), b"more")
+    mount.wait_remote()
