@@ -55,7 +55,7 @@ class Askers:
                 raise
 
     def leave(self, question):
-        """No caller waits for it any more; one that others may ask, too, stays."""
+        """The caller does not wait any more. A question with a key stays, for a later caller."""
         with self._work:
             if question.key is None and question in self._queue:
                 self._queue.remove(question)
@@ -82,8 +82,8 @@ os.register_at_fork(after_in_child=_askers.__init__)
 
 
 def ask(path, function, deadline=None, show=None, key=None):
-    """What function() returns, or raises, in another thread. TimeoutError: the deadline has passed; it goes on for no caller, or for one
-    that asks the same (`key`) meanwhile."""
+    """Calls function() in another thread, and returns its result or raises its exception. TimeoutError: the deadline has passed. The call
+    goes on, and a later caller with the same key gets its result."""
     question = _askers.enter(function, key)
     try:
         while not question.done.wait(_process.SLICE if deadline is None else max(0.0, min(_process.SLICE, deadline - time.monotonic()))):
@@ -99,5 +99,5 @@ def ask(path, function, deadline=None, show=None, key=None):
 
 
 def look(path, function, deadline=None):
-    """ask(), of what takes no time where a filesystem answers."""
+    """ask() for calls that return at once if the filesystem answers: they get a moment, even if the deadline has passed."""
     return ask(path, function, deadline if deadline is None else max(deadline, time.monotonic() + MOMENT))

@@ -17,12 +17,12 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks, register_optimize
 from . import _library as lib
 from . import _log, _process, _track
 
-# How an update of the state of a process is reached other than by step(): in each of these the fence runs first.
+# Functions besides step() that change parameters or state: the fence runs before each.
 WAITS = (
     (torch.optim.Optimizer, "load_state_dict"),
     (torch.nn.Module, "load_state_dict"),
     (torch.nn.Module, "_apply"),
-    (torch.utils, "swap_tensors"),  # what writes to the memory of a parameter then raises the version of another tensor
+    (torch.utils, "swap_tensors"),  # later writes to the memory of a parameter raise the version of another tensor
 )
 # These free or move the memory of a storage that we hold a reference to, or write to it, and raise no version of a tensor.
 MOVES = (
@@ -170,7 +170,7 @@ def is_read(process, subject):
 
 
 def copied_by_host(process):
-    """The memory goes now, not in the order of a stream."""
+    """Waits until the copies are done: the memory is freed now, not in the order of a stream."""
     with _process.lock():
         saves = [save for save in process.pending if save.reading]
     _process.wait_all(saves, lib.COPIED, None)

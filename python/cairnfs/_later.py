@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What adapters do when a checkpoint is there: older ones are removed, links are set. Never before, whatever dies when."""
+"""Acts of adapters behind a checkpoint: removing older ones, setting links. They run when the checkpoint has its name, never before."""
 import os
 import threading
 
@@ -52,12 +52,12 @@ class Later:
             return any(found == path for _, found, _ in self._acts)
 
     def forget(self, path):
-        """The path is saved anew: what was to be done with it is not."""
+        """The path is saved anew: acts about it are dropped."""
         with self._lock:
             self._acts = [act for act in self._acts if act[1] != path]
 
     def run(self):
-        """What can be done by now."""
+        """Runs the acts that are due."""
         with self._running, _process.quietly():
             while True:
                 with self._lock:

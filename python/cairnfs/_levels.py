@@ -34,7 +34,7 @@ def is_gone(path):
     except (FileNotFoundError, NotADirectoryError):
         return True
     except OSError:
-        pass  # the next call on it says so
+        pass  # the next call on this path raises the error
     return False
 
 
@@ -46,8 +46,8 @@ def directory_above(path):
 
 
 def wait_stored(names, path, wanted, deadline):
-    """Until what is there of these names, and `path` (None: nothing more), is on NVMe or in the remote. What is not there yet is brought
-    there at once, by fsync; elsewhere than on CairnFS that is all, and there is no remote."""
+    """Returns when the files of these names that exist, and `path` if it is not None, are on NVMe or in the remote. An fsync starts the
+    writing at once. On other filesystems the fsync is all, and there is no remote."""
     aim = STEPS.index("nvme" if wanted == lib.NVME else "remote")
     way = look(path, lambda: Way(there(names, path, wanted), aim), deadline)
     bar = Bar(way.line) if sys.stderr.isatty() else None
@@ -144,7 +144,7 @@ def drawn(done, size, text):
 
 
 class Bar:
-    """One line on standard error: what `line()` says. Nothing is shown of what takes no time."""
+    """Shows line() on standard error, from when a wait has taken PATIENCE."""
 
     def __init__(self, line):
         self.line, self.shown, self.begin = line, "", time.monotonic()

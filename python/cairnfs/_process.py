@@ -30,7 +30,7 @@ class Process:
         self.pid = os.getpid()
         self.lane = None
         self.pending = []  # saves without a name, oldest first
-        self.reading = False  # a save may still read its sources: what a fence looks at first
+        self.reading = False  # a save may still read its sources; a fence looks at this first
         self.untold = []  # saves that failed, and were not reported
         self.failed = collections.deque(maxlen=REMEMBERED)  # saves, for the markers that come
         self.unraised = collections.OrderedDict()  # path: save that failed and raised nothing yet; none got the name since
@@ -39,10 +39,10 @@ class Process:
         self.marked = collections.OrderedDict()  # directories that markers went to, newest last
         self.thread = None
         self.wakeup = threading.Condition(_lock)
-        self.captured = False  # a CUDA graph has captured an update: what it replays calls no hook
+        self.captured = False  # a CUDA graph has captured an update: its replays call no hook
         self.ending = False
         self.closing = False  # the thread is at the end of the lane, which a filesystem may hold up
-        self.syncing = False  # the library may be in an fsync whose wait did not last to the end
+        self.syncing = False  # the library may be in an fsync that has no waiter any more
         self.finalizer = None  # of multiprocessing
 
     def open(self):
@@ -75,7 +75,7 @@ class Process:
             logger.warning("no thread for lazy saves: %s", error)
 
     def close_lane(self):
-        """At the end; not while the library is in a call that no wait is for."""
+        """At the end of the process, unless saves are pending or the library is in an fsync without a waiter."""
         with _lock:
             if self.lane is None or self.pending or self.syncing:
                 return
@@ -115,7 +115,7 @@ class Process:
             self.wakeup.notify_all()
 
     def do(self):
-        """What was to be done after saves; never by a thread that trains."""
+        """Calls the callbacks of saves that have ended. Never called by a thread that trains."""
         while self.todo:
             with _lock:
                 function, save = self.todo.popleft() if self.todo else (None, None)
@@ -145,7 +145,7 @@ class Process:
             raise raised
 
     def raise_untold(self, concerns):
-        """A file is to be changed by a program that believes its saves there: the first that failed, of which nothing was said yet, raises."""
+        """Before the program changes a file: raises the error of the oldest failed save that no warning and no exception has reported."""
         with _lock:
             failed = [save for save in self.untold if not save.told and save.on_error == "order" and concerns(save)]
             for save in failed:
@@ -155,7 +155,7 @@ class Process:
             raise failed[0].error
 
     def forget_error(self, save):
-        """The program was given it."""
+        """The program has been given the error."""
         with _lock:
             if self.unraised.get(save.place) is save:
                 del self.unraised[save.place]
@@ -170,7 +170,8 @@ class Process:
             return first
 
     def before_marker(self, path):
-        """What a marker speaks of: saves under way, and those that failed below its directory and have failed no marker of this path."""
+        """The saves that a marker comes after: those under way, and those that failed below its directory and have failed no marker of this
+        path yet."""
         with _lock:
             directory = os.path.join(os.path.dirname(os.path.abspath(path)), "")
             failed = [save for save in self.failed if path not in save.markers
@@ -214,13 +215,13 @@ def end_saves(process):
 _lock = threading.RLock()
 before_end = []  # functions that run before at_exit() waits for saves
 at_end = []  # functions of adapters, called when the last saves have their names
-quiet = threading.local()  # .on: this thread looks at files for the package itself
+quiet = threading.local()  # .on: this thread uses files for the package itself
 _process = Process()
 
 
 @contextlib.contextmanager
 def quietly(on=True):
-    """What this thread does with files meanwhile is the package's own: the gate of CAIRN_LAZY does not make it wait. on=False: it is not."""
+    """Meanwhile this thread uses files for the package, so the gate of CAIRN_LAZY does not make it wait. on=False: for the program."""
     before, quiet.on = getattr(quiet, "on", False), on
     try:
         yield
@@ -264,14 +265,14 @@ def wait_before_end():
 
 
 def after_fork():
-    """In the child: nothing of the lane is ours."""
+    """In the child, which has no lane and no saves."""
     global _lock, _process
     _lock = threading.RLock()
     _process = Process()
 
 
 def at_exit():
-    """The names of what is under way are waited for; what failed is said."""
+    """Waits for the names of pending saves, and reports those that failed."""
     for function in before_end:
         function()
     process = current()

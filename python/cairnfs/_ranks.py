@@ -55,7 +55,7 @@ def job_store():
 
 
 class Word:
-    """That the saves of this rank have their names, or that one failed: said once, by the last of them."""
+    """Tells rank 0 that the saves of this rank have ended, and whether one failed. The last save to end tells it, once."""
 
     def __init__(self, store, saves):
         self.store, self.saves, self.open = store, saves, len(saves)
@@ -141,7 +141,7 @@ def wait_for_ranks(store, ranks):
 
 
 def owes(path):
-    """Rank 0: that it was given this marker, and has not written it yet."""
+    """True on rank 0 if it has yet to write this marker."""
     path = os.path.abspath(path)
     with _changed:
         return any(os.path.abspath(one[0]) == path for one in _under_way)
@@ -154,7 +154,7 @@ def wait(timeout=None):
 
 
 def before_end():
-    """The process ends: the markers that it owes are waited for."""
+    """At the end of the process: waits for the markers that it has yet to write."""
     global _ending
     with _changed:
         _ending = time.monotonic() + _process.EXIT_WAIT
@@ -166,7 +166,7 @@ def before_end():
 
 
 def after_fork():
-    """In the child: what rank 0 writes is the parent's affair."""
+    """In the child: the parent writes the markers of rank 0."""
     global _changed, _thread
     _changed, _thread = threading.Condition(), None
     _under_way.clear()

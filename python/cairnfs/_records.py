@@ -121,8 +121,8 @@ def pickled_by_torch(obj, pickle_module, pickle_protocol, disable_byteorder_reco
 
 
 def pickled_here(obj, pickle_protocol, disable_byteorder_record):
-    """The same, if all tensors are plain ones; None: torch is to be asked. A program that has others now will have them again: it is not
-    tried twice."""
+    """As pickled(), by _pickler, if all tensors are plain ones. None: torch must pickle. After the first None it is not tried again: a
+    program that saves other tensors now will save them again."""
     global _all_plain
     if not _all_plain:
         return None
@@ -212,7 +212,7 @@ def with_crc():
 
 
 def text_of(path):
-    """The path as the library takes it. NotCovered: torch says why not."""
+    """The path as the library takes it. NotCovered: torch is to raise its own error."""
     path = os.fspath(path)
     if not isinstance(path, str) or "\0" in path:
         raise NotCovered("a path that is no text")
@@ -220,7 +220,7 @@ def text_of(path):
 
 
 def save_plainly(why, function, path, on_error):
-    """function() writes the file by itself, as without us: for what the lane does not cover. Exceptions are its own."""
+    """For saves that the lane does not cover: function() writes the file as without us, and its exceptions pass."""
     _log.once(f"{why}: written without the lane")
     function()
     return saved(os.fspath(path), on_error)

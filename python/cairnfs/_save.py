@@ -14,7 +14,7 @@ from . import _process, _track
 
 LEVELS = {"copied": lib.COPIED, "published": lib.PUBLISHED, "nvme": lib.NVME, "remote": lib.REMOTE}
 ON_ERROR = ("warn", "raise")
-MAX_BLOCK = 600  # seconds: what the library takes where it is told none
+MAX_BLOCK = 600  # seconds: the library's own default
 
 
 def level_of(level):
@@ -32,7 +32,7 @@ def place_of(path):
 
 
 def below(name, path):
-    """A file of this absolute name is `path`, or lies in it; None: any is meant."""
+    """The file of this absolute name is `path`, or lies below it. path=None: always true."""
     if path is None:
         return True
     path = place_of(path)
@@ -50,8 +50,8 @@ class Save:
         self.max_block = MAX_BLOCK if max_block is None else max_block
         self.error = None  # OSError once it has failed
         self.told = False
-        self.is_marker = False  # no later marker speaks of it
-        self.markers = set()  # paths of markers that spoke of it: its failure fails each once
+        self.is_marker = False  # later markers do not come after it
+        self.markers = set()  # paths of markers that came after it: its failure fails each path once
         self.named = False
         self.reading = False  # sources are read, or are not yet seen to be unchanged
         self.held = False  # the library waits for cairn_save_commit()
@@ -159,7 +159,7 @@ class Save:
         self.places.add(self.place)
 
     def undo(self):
-        """An exception ends the call: the library reads nothing any more, for nothing keeps the memory."""
+        """An exception ends the call, and nothing keeps the sources alive: the library stops reading them before this returns."""
         if self.ticket is not None and self.handle is None:
             self.ticket.end()
         if self.slot:
@@ -172,7 +172,7 @@ class Save:
         return any(below(place, path) for place in self.places)
 
     def fail(self, error):
-        """The call itself did not get that far."""
+        """The save could not begin."""
         self.error, self.reading, self.keep = error, False, None
 
     def over(self, level):
@@ -285,14 +285,14 @@ class Save:
 
 
 def saved(path, on_error):
-    """A file that is there, without the lane."""
+    """A Save for a file that torch has written already."""
     result = Save(path, on_error)
     result.named = True
     return result
 
 
 def wait_stored(save, level, deadline, timeout):
-    """For a level above PUBLISHED: these errors are not the save's own, so they are raised here."""
+    """Waits for a level above PUBLISHED. Its errors are raised here, and do not fail the save."""
     from . import _levels  # which includes this module
 
     if save.handle is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a save is begun: what is copied at once and what later, and how the library is told where the bytes lie."""
+"""How a save begins: decides which storages are copied later, and passes the places of all bytes to the library."""
 import ctypes
 import errno
 
@@ -20,11 +20,11 @@ FAULTS = {
     errno.ENXIO, errno.ENODEV, errno.ECONNABORTED, errno.EINTR, errno.EFBIG, errno.EAGAIN,
     errno.EFAULT,  # the memory of a source
 }  # fmt: skip
-REFER_SHARE = 0.25  # of the bytes, that no optimizer holds: then it pays to look what is unchanged
+REFER_SHARE = 0.25  # if no optimizer holds this share of the bytes, a search for unchanged ones pays
 
 
 class Range:
-    """Memory of a storage: all of it, or what a contiguous tensor takes of it."""
+    """Memory of a storage: all of it, or the part of a contiguous tensor."""
 
     def __init__(self, storage, address=None, size=None):
         self.storage = storage

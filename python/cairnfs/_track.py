@@ -13,7 +13,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 SMALL = 64 << 10  # bytes: below this a copy costs less than the bookkeeping
 
-PADDING = 1 << 10  # bytes between tensors of one storage, which nothing is kept in
+PADDING = 1 << 10  # bytes between tensors of one storage, which hold no data
 
 _stepped = weakref.WeakSet()
 _changed = WeakTensorKeyDictionary()  # tensors and wrappers that changed during a copy, and no fence had waited: {tensor: True}
@@ -85,13 +85,13 @@ def tracked(extra=None):
 
 
 def note_change(tensors):
-    """They change elsewhere, too: from now on they are copied at once."""
+    """These tensors change outside of steps, too: from now on they are copied at once."""
     for tensor in tensors:
         _changed[tensor] = True
 
 
 def changes_in_steps_alone(tensors):
-    """A storage of which these are known: first a plain tensor, last the wrappers."""
+    """True if the storage of these tensors (plain ones first, then wrappers) may be copied later."""
     storage = tensors[0].untyped_storage()
     if storage.device.type == "cpu" and storage.is_shared():  # with other processes
         return False
@@ -101,7 +101,7 @@ def changes_in_steps_alone(tensors):
 
 
 def cover(tensors, size):
-    """What lies between them, or is left before or behind, is padding."""
+    """The tensors fill their storage of `size` bytes, but for padding."""
     at = 0
     for begin, end in sorted(extent(tensor) for tensor in tensors if type(tensor) in PLAIN):
         if begin > at + PADDING:
