@@ -6,10 +6,12 @@ An audit hook and wrappers (_watch.py) see what Python does with files, programs
 - A change of a file (opening for writing, renaming, removing, ...) waits for the names of all saves of that filesystem, also of other
   ranks (_job.py), and raises the error of a save that failed.
 - A look at a path (stat, listdir, opening for reading) waits for the saves of that path.
+- With several ranks only saves on CairnFS are lazy. So acts on other filesystems ask no other rank.
+- With several ranks only saves on CairnFS are lazy. So acts on other filesystems ask no other rank.
 - A program, a fork, a message to another process waits for all names.
 - Writes through descriptors and maps are not seen: while one is open for writing on the filesystem, torch.save is not lazy.
 
-docs/architecture-client.md says why that is enough, and what is left.
+docs/architecture-client.md has the proof, docs/lazy-saves.md the limits.
 """
 import contextlib
 import os
@@ -18,10 +20,11 @@ import threading
 
 import torch
 
-from . import _job, _process
+from . import _job, _mounts, _process
 from . import _library as lib
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+CAIRN = "cairn"  # the domain of all mounts of CairnFS
 HERE = -1  # as a descriptor of a directory: the working directory
 # Events by the arguments that are (path, descriptor of the directory that it is relative to).
 CHANGES = {
@@ -42,15 +45,21 @@ stat = os.stat  # before anything is wrapped
 def audit(event, arguments):
     if event == "os.exec" and not _process.wait_before_end():  # none is left of them else
         return
-    if not _on or event not in SEEN or not is_concerned():
+    if not _on or event not in SEEN or getattr(_process.quiet, "on", False):
         return
     if event == "open":
         path, mode, flags = arguments
+        changes = bool(flags and flags & WRITES)
+        if is_free(path, None, changes) or not is_concerned():
+            return
         if mode is None and not os.path.isabs(path if isinstance(path, (str, bytes)) else "/"):
-            before_program(fails=bool(flags & WRITES))  # relative to a descriptor that the event does not tell
+            before_program(fails=changes)  # relative to a descriptor that the event does not tell
         else:
-            before(path, changes=bool(flags and flags & WRITES))
-    elif event in CHANGES:
+            before(path, changes=changes)
+        return
+    if event in LOOKS and is_free(arguments[0] if arguments and arguments[0] is not None else ".", None, False) or not is_concerned():
+        return
+    if event in CHANGES:
         for path, directory in CHANGES[event]:
             before(arguments[path], arguments[directory] if directory is not None else HERE, changes=True)
     elif event in LOOKS:
@@ -65,20 +74,41 @@ def is_concerned():
                                                          or _job.current() is not None)
 
 
+def is_free(path, directory, changes):
+    """This process has no save under way, and either no other rank has one, or the file exists and is not on CairnFS: there no rank saves
+    lazily. Nearly all acts of a program end here."""
+    process = _process.current()
+    if process.pending or process.untold:
+        return False
+    if _job.is_calm():
+        return True
+    try:
+        return not (_mounts.has(stat(path, dir_fd=directory).st_dev) or changes and has_name_on_cairn(path, directory))
+    except (OSError, TypeError, ValueError):
+        return False
+
+
+def has_name_on_cairn(path, directory):
+    """The name itself, which may be a link to another filesystem."""
+    return not isinstance(path, int) and _mounts.has(stat(os.path.dirname(path) or ".", dir_fd=directory).st_dev)
+
+
 def before(path, directory=HERE, *, changes):
     """Waits for what must have its name before this is done to `path`."""
     with _process.quietly():  # what follows looks at files itself
         place = place_of(path, directory)
         if place is None:
             return
-        domain, pending = domain_of(place) if changes else None, list(_process.current().pending)
+        pending = list(_process.current().pending)
+        domains = {domain_of(place), domain_of(os.path.dirname(place))} if changes else {domain_of(place)}  # of the file and of its name
         if not changes:
             wait_for([save for save in pending if any(concerns(place, one) for one in save.places)])
-        elif domain in {domain_of_save(save) for save in pending}:
+        elif any(domain_of_save(save) in domains for save in pending):
             wait_for(pending)
-        wait_for_ranks(lambda text: text["domain"] in (None, domain) if changes else concerns(place, text["place"]), changes)
+        if CAIRN in domains:  # elsewhere no rank saves lazily
+            wait_for_ranks(lambda text: changes or concerns(place, text["place"]), changes)
         if changes:
-            _process.current().raise_untold(lambda save: domain_of_save(save) == domain)
+            _process.current().raise_untold(lambda save: domain_of_save(save) in domains)
 
 
 def before_program(fails):
@@ -144,11 +174,7 @@ def domain_of(path):
             if parent == path:
                 return None
             path = parent
-    try:
-        os.getxattr(path, "user.cairn.level")
-        return "cairn"
-    except OSError:
-        return f"{_job.host()}:{device}"
+    return CAIRN if _mounts.has(device) else f"{_job.host()}:{device}"
 
 
 def domain_of_save(save):
@@ -179,9 +205,10 @@ def order(place):
         _mine.saves = True
         try:
             job = _job.current() if not nested else None  # a signal handler saves while this thread begins a save: it comes first
-            if job is not None and torch.cuda.is_initialized():
-                torch.cuda.synchronize()  # a save with a number must not wait for a collective in which another rank waits for that number
-            result.ticket = job.begin(place, domain_of(place)) if job is not None else None
+            if job is not None and domain_of(place) == CAIRN:
+                if torch.cuda.is_initialized():  # a save with a number must not wait for a collective in which another rank waits for it
+                    torch.cuda.synchronize()
+                result.ticket = job.begin(place)
             with _process.lock():
                 result.after = [save for save in _process.current().pending if save.handle is not None]
             yield result
@@ -194,8 +221,10 @@ def must_wait(path):
     with _process.quietly():
         if _job.is_hidden():
             return "this process is one of several, and torch.distributed, by which their saves are ordered, is not initialized, or has no store"
-        domain = domain_of(os.path.abspath(path))
-        writer, job = writer_on(domain), _job.current()
+        domain, job = domain_of(os.path.abspath(path)), _job.current()
+        if job is not None and domain != CAIRN:
+            return "it is not on CairnFS, so other ranks would not wait for it"
+        writer = writer_on(domain)
         if job is not None and job.note_writer(writer is not None) and writer is None:
             return "another rank holds a file open for writing"
         return writer and f"{writer} is open for writing"

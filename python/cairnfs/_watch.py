@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What makes no audit event: wrappers that tell the gate. They are put in place once, on the classes and modules where all callers look,
-and do nothing while the gate is off."""
+"""Wrappers that call the gate for acts without an audit event. They are put in place once, on the classes and modules where all callers
+look, and do nothing while the gate is off."""
 import functools
 import multiprocessing.connection
 import multiprocessing.queues
@@ -12,9 +12,9 @@ import stat as kinds
 
 import torch
 
-from . import _gate, _process
+from . import _gate, _job, _process
 
-STANDARD = (1, 2)  # what a program prints is no news to a file
+STANDARD = (1, 2)  # prints are not held back
 _installed = False
 
 
@@ -40,13 +40,17 @@ def gated(*args, **kwargs):
 # --- files
 
 
+def may_wait(path, dir_fd, changes):
+    return _gate._on and not getattr(_process.quiet, "on", False) and not _gate.is_free(path, dir_fd, changes) and _gate.is_concerned()
+
+
 def look(path, *args, dir_fd=None, **kwargs):
-    if gated():
+    if may_wait(path, dir_fd, False):
         _gate.before(path, _gate.HERE if dir_fd is None else dir_fd, changes=False)
 
 
 def change(path, *args, dir_fd=None, **kwargs):
-    if gated() and isinstance(path, (str, bytes, os.PathLike)):
+    if isinstance(path, (str, bytes, os.PathLike)) and may_wait(path, dir_fd, True):
         _gate.before(path, _gate.HERE if dir_fd is None else dir_fd, changes=True)
 
 
@@ -59,9 +63,9 @@ def opened(original):
 
     @functools.wraps(original)
     def wrapper(path, flags, mode=0o777, *, dir_fd=None):
-        if not gated():
-            return original(path, flags, mode, dir_fd=dir_fd)
-        _gate.before(path, _gate.HERE if dir_fd is None else dir_fd, changes=bool(flags & _gate.WRITES))
+        changes = bool(flags & _gate.WRITES)
+        if may_wait(path, dir_fd, changes):
+            _gate.before(path, _gate.HERE if dir_fd is None else dir_fd, changes=changes)
         with _process.quietly():
             return original(path, flags, mode, dir_fd=dir_fd)
 
@@ -91,8 +95,25 @@ def meeting(*args, **kwargs):
     _gate.before_meeting()
 
 
+def regrouping(owner, name):
+    """What init_process_group() calls when the group is there, and destroy_process_group() first, by whichever name a program calls them."""
+    original = getattr(owner, name, None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def wrapper(group):
+        original(group)
+        if group is None:
+            _job.group_is_gone()
+        elif _gate._on:
+            _job.group_is_new()
+
+    setattr(owner, name, wrapper)
+
+
 def quiet(owner, name):
-    """What it sends carries no news of a save."""
+    """Messages that this function sends do not wait: they carry no news of a save."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
@@ -153,5 +174,6 @@ def watch_ranks(c10d):
         told(getattr(c10d, name), "__init__", message)
     told(c10d.ProcessGroup, "barrier", meeting)
     told(c10d.ProcessGroup, "monitored_barrier", meeting)
+    regrouping(torch.distributed.distributed_c10d, "_update_default_pg")
     if hasattr(c10d, "ProcessGroupGloo"):
         told(c10d.ProcessGroupGloo, "monitored_barrier", meeting)

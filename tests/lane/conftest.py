@@ -9,6 +9,7 @@ import pytest
 
 import rig
 from preloaded import Preloaded
+from ranks import Job
 
 PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python")
 
@@ -126,3 +127,10 @@ def stall(request, cairn, lane):
     found = Stall(cairn)
     request.addfinalizer(found.go)
     return found
+
+
+@pytest.fixture
+def job(cairn, directory, python):
+    """Two ranks on a mount."""
+    cairn.mount(stage="512M")
+    return Job(cairn.mnt, directory, python)

@@ -2,8 +2,8 @@
 """Two ranks under cairnfs.run with CAIRN_LAZY=1: each saves its shard by torch.save, the ranks meet, rank 0 writes a marker and looks
 whether the shard of rank 1 has its name. A line of JSON a way: {"way": ..., "there": true}; of rank 1 whether its save was under way.
 
-meeting.py DIRECTORY WAY ACT [kill]: of WAY and ACT "all" is each of WAYS, and of ACTS. kill: rank 0 kills rank 1 and itself when the marker
-is there. dies: rank 1 kills itself when they have met."""
+meeting.py DIRECTORY WAY ACT [kill|tells|dies]: of WAY and ACT "all" is each of WAYS, and of ACTS. kill: rank 0 kills rank 1 and itself when
+the marker is there. tells: rank 1 says when torch.save has returned. dies: rank 1 kills itself when they have met."""
 import ctypes
 import json
 import multiprocessing.connection
@@ -216,6 +216,8 @@ def meet(shard, way, act, kill):
     shard.step()
     dist.barrier()
     torch.save({"weight": shard.weight, "optimizer": shard.optimizer.state_dict()}, file % RANK)
+    if RANK and "tells" in sys.argv:
+        say(saved=True)
     WAYS[way](name)
     if RANK and "dies" in sys.argv:
         libc.kill(os.getpid(), signal.SIGKILL)
@@ -245,7 +247,7 @@ def main():
             meet(shard, way, act, "kill" in sys.argv)
             if dist.is_initialized():
                 dist.barrier()
-            if RANK and dist.is_initialized():
+            if RANK and dist.is_initialized() and "tells" not in sys.argv:
                 libc.unlink(os.path.join(DIRECTORY, f"shard1-{way}-{act}".replace(" ", "_").replace(",", "") + ".pt").encode())
 
 

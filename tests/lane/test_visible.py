@@ -4,7 +4,6 @@ file."""
 import contextlib
 import ctypes
 import errno
-import json
 import mmap
 import multiprocessing
 import os
@@ -20,6 +19,7 @@ import pytest
 import torch
 
 import rig
+from ranks import free_port
 from training import Training, needs
 
 pytestmark = pytest.mark.needs_mount
@@ -85,6 +85,7 @@ ACTS = {
     "a writer of torch": lambda path: torch._C.PyTorchFileWriter(beside(path)).write_end_of_file(),
     "a save that torch writes itself": save_by_torch,
     "from_file": lambda path: torch.from_file(beside(path), shared=True, size=1),
+    "remove a link to elsewhere": lambda path: (libc.symlink(b"/", os.fsencode(beside(path))), os.remove(beside(path))),
     "symlink": lambda path: os.symlink("x", beside(path)),
     "utime": os.utime,
     "chmod": lambda path: os.chmod(path, 0o600),
@@ -239,43 +240,6 @@ def test_a_save_that_failed(cairn, lane):
         os.remove(latest)
 
 
-class Job:
-    """Ranks of meeting.py."""
-
-    def __init__(self, mnt, elsewhere, programs):
-        self.mnt = mnt
-        self.programs = {**programs, "CAIRN_LAZY": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1",
-                         "ELSEWHERE": elsewhere}
-
-    def run(self, *arguments):
-        """[(way, act)] after which the shard of rank 1 was missing, all of them, and the codes of the ranks. `lazy`: those that rank 1 met
-        while its save was under way."""
-        with socket.socket() as sock:
-            sock.bind(("127.0.0.1", 0))
-            port = str(sock.getsockname()[1])
-        command = [sys.executable, "-W", "ignore", "-m", "cairnfs.run", os.path.join(HERE, "meeting.py"), self.mnt, *arguments]
-        ranks = [subprocess.Popen(command, env={**self.programs, "RANK": str(rank), "MASTER_PORT": port}, stdout=subprocess.PIPE, text=True)
-                 for rank in (0, 1)]
-        try:
-            lines, others = ([json.loads(line) for line in rank.communicate(timeout=250)[0].splitlines() if line.startswith("{")]
-                             for rank in ranks)
-            codes = [rank.wait(30) for rank in ranks]
-            self.lazy = [line["way"] for line in others if line["lazy"]]
-        finally:
-            for rank in ranks:
-                rank.kill()
-                rank.wait()
-                rank.stdout.close()
-        found = [(line["way"], line["act"]) for line in lines]
-        return [pair for pair, line in zip(found, lines) if not line["there"]], found, codes
-
-
-@pytest.fixture
-def job(cairn, directory, programs):
-    cairn.mount(stage="512M")
-    return Job(cairn.mnt, directory, programs)
-
-
 WAYS = 31  # of meeting.py
 
 
@@ -296,19 +260,28 @@ def test_every_act_after_a_meeting(job):
 
 
 @pytest.mark.timeout(3600)
-def test_kill_behind_the_marker(job, rng, full):
-    """kill -9 of both ranks when the marker is there: so is the shard of rank 1. Each way by --full, one without."""
+def test_kills_of_every_way(job, rng, full):
+    """kill -9 of both ranks when the marker is there, then at a random moment between the save and the marker's end: the marker implies the
+    shard of rank 1. Each way by --full, a seeded tenth without."""
     text = rig.read_file(os.path.join(HERE, "meeting.py")).decode()
     ways = re.findall(r'^    "(.*?)": ', text.partition("WAYS = {")[2].partition("\n}")[0], re.MULTILINE)
     assert len(ways) == WAYS
-    for way in ways if full else [rng.choice(ways)]:
-        print(f"they meet by {way}")
+    with_marker = kills = 0
+    for way in ways if full else rng.sample(ways, round(WAYS / 10)):
         _, _, codes = job.run(way, "open", "kill")
-        left = sorted(os.listdir(job.mnt))
+        left = job.take_names()
         assert codes == [-signal.SIGKILL, -signal.SIGKILL], (way, codes)
-        assert any(name.startswith("latest") for name in left) and any(name.startswith("shard1") for name in left), (way, left)
-        for name in left:
-            os.remove(os.path.join(job.mnt, name))
+        assert kinds(left) >= {"latest", "shard1"}, (way, left)
+        left = job.kill_within(way, seconds := 0.6 * rng.random())
+        assert "latest" not in kinds(left) or "shard1" in kinds(left), (way, left)
+        kills, with_marker = kills + 1, with_marker + ("latest" in kinds(left))
+        print(f"they meet by {way}, killed {seconds:.3f} s after the save: {left}")
+    print(f"{with_marker} of {kills} kills left the marker")
+    assert not full or 0 < with_marker < kills, "the moments of the kills say nothing"
+
+
+def kinds(names):
+    return {name.partition("-")[0] for name in names}
 
 
 @pytest.mark.timeout(120)
@@ -327,19 +300,8 @@ for number in (1, 2):
     dist.barrier()
     dist.destroy_process_group()
 """
-    rig.write_file(script := os.path.join(job.programs["ELSEWHERE"], "ranks.py"), code.encode())
-    with socket.socket() as one, socket.socket() as other:
-        for sock in (one, other):
-            sock.bind(("127.0.0.1", 0))
-        ports = [str(sock.getsockname()[1]) for sock in (one, other)]
-    command = [sys.executable, "-W", "ignore", "-m", "cairnfs.run", script, job.mnt, *ports]
-    ranks = [subprocess.Popen(command, env={**job.programs, "RANK": str(rank)}) for rank in (0, 1)]
-    try:
-        assert [rank.wait(60) for rank in ranks] == [0, 0]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
+    with job.ranks(free_port(), free_port(), script=job.script(code)) as ranks:
+        assert [rank.wait(rig.PATIENCE * 60) for rank in ranks] == [0, 0]
     assert sorted(os.listdir(job.mnt)) == ["0", "0.1", "0.2", "1", "1.1", "1.2"]
 
 

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which devices (st_dev of os.stat()) are mounts of CairnFS that this process sees. The kernel reports a change of the mount table to
+poll(), and the table is read again only then. So a question costs one system call, and none for a filesystem on a disk."""
+import os
+import select
+import threading
+
+from . import _process
+
+TYPE = b"fuse.cairnfs"
+
+
+class Table:
+    def __init__(self):
+        self._lock = threading.RLock()  # guards the other fields; poll() refuses a second caller
+        self._number = self._poll = None
+        self._devices = frozenset()
+        self._is_old = True
+
+    def devices(self):
+        with self._lock:
+            if self._poll is None:
+                with _process.quietly():  # the gate asks this for each file that is opened
+                    self._number = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+                self._poll = select.poll()
+                self._poll.register(self._number, select.POLLERR | select.POLLPRI)
+            self._is_old = bool(self._poll.poll(0)) or self._is_old
+            if self._is_old:  # a change during the read is reported to the next poll()
+                self._devices = frozenset(devices_in(read_all(self._number)))
+                self._is_old = False
+            return self._devices
+
+    def after_fork(self):
+        """Parent and child share the open file, and a change is reported to one of them only."""
+        if self._number is not None:
+            os.close(self._number)
+        self.__init__()
+
+
+def read_all(number):
+    os.lseek(number, 0, os.SEEK_SET)
+    parts = []
+    while part := os.read(number, 1 << 16):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def devices_in(table):
+    """Of proc(5): "36 35 98:0 / /mnt rw - type source options", with optional fields before the "-"."""
+    for line in table.splitlines():
+        before, _, behind = line.partition(b" - ")
+        if behind.partition(b" ")[0] == TYPE:
+            major, _, minor = before.split()[2].partition(b":")
+            yield os.makedev(int(major), int(minor))
+
+
+_table = Table()
+
+
+def has(device):
+    """CairnFS has no disk, so its device has the major number 0."""
+    return os.major(device) == 0 and device in _table.devices()
+
+
+os.register_at_fork(after_in_child=_table.after_fork)

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CAIRN_LAZY=1, the order of several ranks: what it costs, process groups that are made again, ranks that die or fall silent."""
+import os
+import signal
+import time
+
+import pytest
+
+import rig
+from ranks import free_port, lines_of, next_line
+
+pytestmark = pytest.mark.needs_mount
+
+COMMON = """
+import ctypes, json, os, sys, time
+import torch, torch.distributed as dist
+from cairnfs import _job, _process
+libc = ctypes.CDLL(None)
+mnt, elsewhere, rank = sys.argv[1], os.environ["ELSEWHERE"], int(os.environ["RANK"])
+weight = torch.nn.Parameter(torch.ones(24 << 20))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+weight.grad = torch.ones_like(weight)
+optimizer.step()
+
+def say(**what):
+    print(json.dumps(what), flush=True)
+
+def save(name):
+    torch.save({"weight": weight}, os.path.join(mnt, name))
+    return bool(_process.current().pending)
+
+def fails(act):
+    try:
+        act()
+    except OSError as why:
+        return str(why)
+
+"""
+
+COSTS = COMMON + """
+reads, read = [], _job.read
+
+def counted(store):
+    reads.append(1)
+    return read(store)
+
+def count(path):
+    name = os.path.join(path, "file")
+    open(name, "w").close()
+    reads.clear()
+    for _ in range(20):
+        os.stat(name), os.listdir(path), os.utime(name), open(name, "a").close(), os.path.exists(os.path.join(path, "none"))
+    return len(reads)
+
+_job.read = counted
+dist.init_process_group("gloo")
+save(f"{rank}.pt")
+dist.barrier()
+limit = time.monotonic() + 60
+while not _job.is_calm() and time.monotonic() < limit:
+    time.sleep(0.1)
+    os.stat(mnt)
+for _ in range(100):  # the thread of the job may end the save of this rank just now
+    time.sleep(0.01)
+if rank == 0:
+    say(on=count(mnt), off=count(elsewhere), eager=not save(os.path.join(elsewhere, "x.pt")))
+dist.barrier()
+lazy = rank == 1 and save("again.pt")
+dist.all_reduce(torch.ones(1))
+if rank == 0:
+    calm = _job.is_calm()
+    open(os.path.join(mnt, "latest"), "w").close()
+    say(calm=calm, there=libc.access(os.path.join(mnt, "again.pt").encode(), 0) == 0)
+else:
+    say(lazy=lazy)
+dist.barrier()
+"""
+
+
+@pytest.mark.timeout(240)
+def test_what_costs_no_message(job):
+    """Acts on files that are not on CairnFS ask the store of the job for nothing, nor those on it while no rank saves. The next save of
+    another rank is seen at once."""
+    with job.ranks(script=job.script(COSTS)) as ranks:
+        found, others = [lines_of(rank) for rank in ranks]
+        assert [rank.wait(rig.PATIENCE * 30) for rank in ranks] == [0, 0]
+    assert found == [{"on": 0, "off": 0, "eager": True}, {"calm": False, "there": True}] and others == [{"lazy": True}]
+
+
+def test_mounts_come_and_go(cairn, lane):
+    """The devices of CairnFS are known when they are asked for, in the child of a fork, too."""
+    from cairnfs import _mounts
+
+    def is_known():
+        child = os.fork()
+        if child == 0:
+            os._exit(_mounts.has(os.stat(cairn.mnt).st_dev))
+        here = _mounts.has(os.stat(cairn.mnt).st_dev)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == here
+        return here
+
+    for _ in range(2):
+        assert not is_known()
+        cairn.mount()
+        assert is_known()
+        cairn.umount()
+
+
+AGAIN = COMMON + """
+for number in range(3):
+    dist.init_process_group("gloo")
+    if number == 0 and rank == 1:
+        with open(os.path.join(mnt, "log"), "w"):
+            say(eager=not save("0.pt"))
+    dist.barrier()
+    lazy = save(f"{rank}-{number}.pt") if number else False
+    dist.barrier()
+    dist.destroy_process_group()
+say(lazy=lazy)
+"""
+
+
+@pytest.mark.timeout(240)
+def test_a_group_that_is_made_again(job):
+    """A rank held a log open in the first group: in the next one, on the same port, saves are lazy."""
+    with job.ranks(script=job.script(AGAIN)) as ranks:
+        found = [lines_of(rank) for rank in ranks]
+        assert [rank.wait(rig.PATIENCE * 30) for rank in ranks] == [0, 0]
+    assert found == [[{"lazy": True}], [{"eager": True}, {"lazy": True}]]
+
+
+REPLACED = COMMON + """
+again = "again" in sys.argv
+dist.init_process_group("gloo")
+if not again:
+    if rank == 1:
+        save("lost.pt")
+        libc.kill(os.getpid(), 9)
+    sys.stdin.readline()
+    say(lost=fails(lambda: open(os.path.join(mnt, "latest"), "w")))
+    dist.destroy_process_group()
+    say(destroyed=True)
+    dist.init_process_group("gloo")
+lazy = save(f"{rank}.pt")
+dist.all_reduce(torch.ones(1))
+say(lazy=lazy, error=fails(lambda: open(os.path.join(mnt, f"latest{rank}"), "w").close()), names=sorted(os.listdir(mnt)))
+dist.barrier()
+"""
+
+
+@pytest.mark.timeout(240)
+def test_a_rank_that_is_replaced(job):
+    """A rank dies without its save. The other one is told, makes a new group with a new process, and both save lazily again."""
+    script, port = job.script(REPLACED), free_port()
+    with job.start(0, port, script) as first:
+        with job.start(1, port, script) as second:
+            assert second.wait(rig.PATIENCE * 60) == -signal.SIGKILL
+        first.stdin.write("\n")
+        assert "lost.pt of another rank was not saved" in next_line(first)["lost"]
+        assert next_line(first) == {"destroyed": True}
+        with job.start(1, port, script, "again") as second:
+            found = [next_line(first), next_line(second)]
+            assert [rank.wait(rig.PATIENCE * 30) for rank in (first, second)] == [0, 0]
+    assert all(one["lazy"] and one["error"] is None and {"0.pt", "1.pt"} <= set(one["names"]) for one in found), found
+
+
+SILENT = COMMON + """
+dist.init_process_group("gloo")
+dist.barrier()
+if rank == 1:
+    save("silent.pt")
+    libc.kill(os.getpid(), 19)
+    libc.kill(os.getpid(), 9)
+sys.stdin.readline()
+begin = time.monotonic()
+say(lost=fails(lambda: open(os.path.join(mnt, "latest"), "w")), seconds=time.monotonic() - begin)
+"""
+
+
+@pytest.mark.timeout(240)
+def test_a_rank_that_falls_silent(job):
+    """It stands still, and its process is there: other ranks wait for its save for CAIRN_RANK_WAIT, and not without an end."""
+    with job.ranks(script=job.script(SILENT), CAIRN_RANK_WAIT="2") as (first, second):
+        rig.poll(lambda: rig.read_file(f"/proc/{second.pid}/stat").rpartition(b")")[2].split()[0] == b"T", 60, "rank 1 to stand still")
+        first.stdin.write("\n")
+        told = next_line(first)
+    assert "silent.pt of another rank was not saved" in told["lost"] and told["seconds"] > 1.5
+    assert not [name for name in os.listdir(job.mnt) if not name.startswith(".")]
+
+
+ENDED = COMMON + """
+from cairnfs import _start
+dist.init_process_group("gloo")
+dist.barrier()
+fill = _start.fill
+
+def interrupted(*arguments):
+    say(interrupted=True)
+    libc.kill(os.getpid(), 15)
+    time.sleep(0)  # here the handler runs
+    return fill(*arguments)
+
+if rank == 0:
+    _start.fill = interrupted
+    save("0.pt")
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.timeout(240)
+def test_sigterm_while_a_save_begins(job):
+    """The save has its number and is not under way: the process does not wait for itself."""
+    with job.ranks(script=job.script(ENDED), CAIRN_EXIT_WAIT="100") as ranks:
+        assert next_line(ranks[0]) == {"interrupted": True}
+        begin = time.monotonic()
+        assert ranks[0].wait(rig.PATIENCE * 60) == -signal.SIGTERM
+        assert time.monotonic() < begin + 90
