@@ -84,7 +84,7 @@ class Examples:
         self.save("/mnt/ckpt/step2000", 6)
         self.do("cairn wait /mnt/ckpt --level remote")
         self.show("status", "cairn status /mnt/ckpt")
-        self.show("waits for space", "cairn status /mnt/ckpt | grep 'waits for space'")
+        self.show("waits for space", "cairn status -v /mnt/ckpt | grep 'for space'")
         program = self.saver("/mnt/ckpt/step3000", 7)
         threading.Timer(1.5, program.communicate, ["\n"]).start()
         self.show("stats", "cairn stats /mnt/ckpt --count 6")
@@ -132,7 +132,7 @@ class Examples:
         self.do("cairn umount /mnt/other")
         self.show("takeover", "cairn mount /nvme/second /mnt/other --remote dir:/nfs/run9 --stage 256M --takeover")
         self.bytes("/mnt/ckpt/step3000/model.pt", "10M")
-        self.show("takeover", "cairn status /mnt/ckpt | grep -A3 '  remote'", wait=8)
+        self.show("takeover", "cairn status /mnt/ckpt | grep -A2 '  remote'", wait=8)
         self.do("cairn umount /mnt/ckpt; cairn umount /mnt/other")
 
     def full(self):

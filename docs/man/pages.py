@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """pages.py CAIRN TEMPLATE OUTPUT: a man page, from its text and the tables that `cairn help --json` prints.
 
-The name of cairn-NAME.1.in says which command it is about. A line @HEAD@, @OPTIONS@, @EXIT_STATUS@, @COMMANDS@ or @MOUNT_OPTIONS@ stands
-for what is made here."""
+The name of cairn-NAME.1.in says which command it is about. Its lines @HEAD@, @OPTIONS@, @EXIT_STATUS@, @COMMANDS@, @MOUNT_OPTIONS@ and
+@FIGURES@ stand for lists that are made here."""
 import json
 import os
 import re
@@ -103,7 +103,17 @@ def mount_options(_command, tables):
     return [*lines, ".El"]
 
 
-PARTS = {"@HEAD@": head, "@OPTIONS@": options, "@EXIT_STATUS@": exit_status, "@COMMANDS@": commands, "@MOUNT_OPTIONS@": mount_options}
+def figures(_command, tables):
+    lines = [".Bl -tag -width Ds"]
+    for figure in tables["figures"]:
+        lines += [f".It Li {figure['json']}"]
+        lines += [f".Li {figure['metric']}", ".Pp"] if "metric" in figure else []
+        lines += prose(f"{figure['help'].removesuffix('.')} ({figure['unit']})")
+    return [*lines, ".El"]
+
+
+PARTS = {"@HEAD@": head, "@OPTIONS@": options, "@EXIT_STATUS@": exit_status, "@COMMANDS@": commands, "@MOUNT_OPTIONS@": mount_options,
+         "@FIGURES@": figures}
 
 
 def by_group(tables):

@@ -250,7 +250,7 @@ static void doctor_add_parts(struct doctor *d)
 {
     static const struct {
         const char *name, *words[VERB_WORDS_MAX];
-    } verbs[] = {{"status.txt", {"status"}},
+    } verbs[] = {{"status.txt", {"status", "-v"}},
                  {"status.json", {"status", "--json"}},
                  {"log.txt", {"log"}},
                  {"metrics.txt", {"metrics"}},

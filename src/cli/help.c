@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 #include "cli/json.h"
+#include "daemon/figures.h"
 
 /* --- for people ------------------------------------------------------------------------------- */
 
@@ -134,6 +135,20 @@ static cJSON *option_json(const struct option_spec *spec)
     return object;
 }
 
+/* {"json":"nvme.used_bytes","metric":"cairnfs_nvme_used_bytes",...} */
+static cJSON *figure_json(const struct figure *f)
+{
+    cJSON *object = cJSON_CreateObject();
+    _cleanup_free_ char *path = xasprintf("%s%s%s", f->group, *f->group ? "." : "", f->json);
+    _cleanup_free_ char *metric = f->metric ? xasprintf("cairnfs_%s", f->metric) : NULL;
+    add_help_text(object, "json", path);
+    add_help_text(object, "metric", metric);
+    add_help_text(object, "unit", figure_unit_names[f->unit]);
+    add_help_text(object, "text", f->text);
+    add_help_text(object, "help", f->help);
+    return object;
+}
+
 static void print_json(void)
 {
     cJSON *all = cJSON_CreateObject();
@@ -145,6 +160,9 @@ static void print_json(void)
     for (const struct option_spec *spec = option_table; spec->name; spec++)
         if (spec->help)
             (void)cJSON_AddItemToArray(options, option_json(spec));
+    cJSON *figures = cJSON_AddArrayToObject(all, "figures");
+    for (const struct figure *f = figure_table; f->json; f++)
+        (void)cJSON_AddItemToArray(figures, figure_json(f));
     json_print(all);
     cJSON_Delete(all);
 }
@@ -190,7 +208,7 @@ const struct command help_command = {
     .name = "help",
     .summary = "explain cairn, or one command",
     .flags = (const struct flag[]){{'j', "json", NULL,
-                                    "print the tables of all commands and mount options as JSON",
+                                    "print the tables of all commands, options and figures as JSON",
                                     FLAG_SET, offsetof(struct help_request, json), 0, false},
                                    {0}},
     .operands = (const struct operand[]){{"COMMAND", OFFER_COMMANDS, true, false}, {0}},

@@ -19,6 +19,12 @@ const char *json_text(const cJSON *object, const char *name)
     return cJSON_GetStringValue(json_part(object, name));
 }
 
+const char *json_text_or(const cJSON *object, const char *name, const char *other)
+{
+    const char *text = json_text(object, name);
+    return text ? text : other;
+}
+
 double json_number(const cJSON *object, const char *name)
 {
     const cJSON *item = json_part(object, name);

@@ -10,6 +10,8 @@
 
 const cJSON *json_part(const cJSON *object, const char *name);
 const char *json_text(const cJSON *object, const char *name);
+/* `other`: what to show where there is no such text. */
+const char *json_text_or(const cJSON *object, const char *name, const char *other);
 double json_number(const cJSON *object, const char *name);
 /* seconds since 1970; 0: none that can be shown */
 time_t json_time(const cJSON *object, const char *name);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+/* cairn status: what a user needs in some lines, and trouble wherever there is some. All figures
+ * come with -v, from their table. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
@@ -10,10 +12,12 @@
 #include "cli/json.h"
 #include "cli/mounts.h"
 #include "cli/target.h"
+#include "daemon/figures.h"
 #include "daemon/service.h"
 #include "daemon/store_directory.h"
 
 #define LABEL_WIDTH 18
+#define FIGURE_WIDTH 28
 #define STATUS_TIMEOUT_MS 15000
 #define LANE_SILENT_S 5 /* a program reports once a second while it copies */
 
@@ -29,9 +33,10 @@ static void status_print_row(const char *label, const char *fmt, ...)
     va_end(ap);
 }
 
+/* --- trouble ---------------------------------------------------------------------------------- */
+
 static void print_successor(const cJSON *successor)
 {
-    const char *death = json_text(successor, "last_death");
     if (cJSON_IsTrue(json_part(successor, "wanted")) && !cJSON_IsTrue(json_part(successor, "kept")))
         status_print_row(
             "  successor",
@@ -41,70 +46,10 @@ static void print_successor(const cJSON *successor)
         status_print_row(
             "  deaths",
             "%.0f daemons died, the last by %s; calls waited %s for the successor, and %.0f failed",
-            json_number(successor, "deaths"), death ? death : "an unknown cause",
+            json_number(successor, "deaths"),
+            json_text_or(successor, "last_death", "an unknown cause"),
             human_seconds(json_number(successor, "pause_seconds")).text,
             json_number(successor, "calls_lost"));
-}
-
-static void print_stage(const cJSON *stage)
-{
-    if (json_text(stage, "dir"))
-        status_print_row("stage", "%s, %s", json_text(stage, "dir"),
-                         json_bytes(stage, "total_bytes").text);
-    else if (json_part(stage, "total_bytes"))
-        status_print_row("stage", "%s", json_bytes(stage, "total_bytes").text);
-    if (json_number(stage, "files_removed") > 0)
-        status_print_row("  removed",
-                         "its files were removed: data not yet on NVMe is lost if the daemon dies; "
-                         "unmount and mount again");
-    if (json_text(stage, "left_in"))
-        status_print_row(
-            "stage",
-            "up to %s of written data is in %s and not in the store yet; the next mount recovers "
-            "it",
-            json_bytes(stage, "left_bytes").text, json_text(stage, "left_in"));
-    if (json_part(stage, "dirty_bytes"))
-        status_print_row("  content", "%s not on NVMe yet, %s kept for reading, %s free",
-                         json_bytes(stage, "dirty_bytes").text,
-                         json_bytes(stage, "clean_bytes").text,
-                         json_bytes(stage, "free_bytes").text);
-    if (json_part(stage, "drafts"))
-        status_print_row("  being written", "%.0f files, %s", json_number(stage, "drafts"),
-                         json_bytes(stage, "draft_bytes").text);
-    if (json_part(stage, "waiting_writers"))
-        status_print_row("  waits for space",
-                         "%.0f writers now, %.0f waits since the mount, %s in total",
-                         json_number(stage, "waiting_writers"), json_number(stage, "wait_count"),
-                         human_seconds(json_number(stage, "wait_ms_total") / 1000).text);
-}
-
-static void print_nvme_room(const cJSON *nvme)
-{
-    if (!json_part(nvme, "used_bytes"))
-        return;
-    uint64_t cap = json_count(nvme, "cap_bytes");
-    (void)printf("  %-*s%s used", LABEL_WIDTH, "  space", json_bytes(nvme, "used_bytes").text);
-    if (cap > 0)
-        (void)printf(" of %s", human_bytes(cap).text);
-    if (json_part(nvme, "reserved_bytes"))
-        (void)printf(", %s reserved", json_bytes(nvme, "reserved_bytes").text);
-    if (json_part(nvme, "available_bytes"))
-        (void)printf(", %s available", json_bytes(nvme, "available_bytes").text);
-    if (json_count(nvme, "evictable_bytes") > 0)
-        (void)printf(", %s more by eviction", json_bytes(nvme, "evictable_bytes").text);
-    (void)printf("\n");
-}
-
-static void print_behind(const cJSON *nvme)
-{
-    if (!json_part(nvme, "behind_bytes"))
-        return;
-    if (json_count(nvme, "behind_bytes") == 0 && json_number(nvme, "behind_files") == 0)
-        status_print_row("  behind", "nothing: all data is on NVMe");
-    else
-        status_print_row("  behind", "%s in %.0f files, %s", json_bytes(nvme, "behind_bytes").text,
-                         json_number(nvme, "behind_files"),
-                         human_seconds(json_number(nvme, "seconds_behind")).text);
 }
 
 static void status_print_view(const cJSON *view)
@@ -116,82 +61,29 @@ static void status_print_view(const cJSON *view)
                          stays ? stays : "");
 }
 
-/* Prints the encodings of chunks that were stored in a tier since the mount; `chunks` names them.
- */
-static void print_reduction(const cJSON *reduction, const char *chunks)
+static void print_wrong_chunks(const cJSON *tier)
 {
-    const cJSON *one;
-    cJSON_ArrayForEach(one, json_part(reduction, "encodings"))
-    {
-        const char *encoding = json_text(one, "encoding");
-        uint64_t raw = json_count(one, "raw_bytes"), stored = json_count(one, "stored_bytes");
-        if (encoding && raw > 0)
-            status_print_row(chunks, "%s: %s stored in %s (%.3f)", encoding, human_bytes(raw).text,
-                             human_bytes(stored).text, (double)stored / (double)raw);
-    }
-    if (json_number(reduction, "cpu_s") > 0)
-        status_print_row("  encoding took", "%s of CPU time",
-                         human_seconds(json_number(reduction, "cpu_s")).text);
-    if (json_number(reduction, "wrong_chunks") > 0)
+    double chunks = json_number(json_part(tier, "reduction"), "wrong_chunks");
+    if (chunks > 0)
         status_print_row(
             "  encoding fails",
             "%.0f chunks did not decode to the same bytes, and are not stored so: this "
             "processor or this build has a fault",
-            json_number(reduction, "wrong_chunks"));
-}
-
-/* Prints what a tier keeps of deleted files. */
-static void status_print_held(const cJSON *tier)
-{
-    if (json_count(tier, "held_bytes") > 0)
-        status_print_row("  kept for others", "%s that no file has, and files are stored by",
-                         json_bytes(tier, "held_bytes").text);
-}
-
-static void print_nvme(const cJSON *nvme)
-{
-    if (json_text(nvme, "path"))
-        status_print_row("nvme", "%s", json_text(nvme, "path"));
-    print_nvme_room(nvme);
-    if (json_part(nvme, "files"))
-        status_print_row("  content", "%.0f files, %s, stored in %s", json_number(nvme, "files"),
-                         json_bytes(nvme, "logical_bytes").text,
-                         json_bytes(nvme, "stored_bytes").text);
-    if (json_part(nvme, "chunks"))
-        status_print_row("  packs", "%.0f packs, %s, with %.0f chunks", json_number(nvme, "packs"),
-                         json_bytes(nvme, "pack_bytes").text, json_number(nvme, "chunks"));
-    status_print_held(nvme);
-    print_behind(nvme);
-    if (json_part(nvme, "horizon_seq"))
-        status_print_row("  horizon", "operation number %llu; the newest is %llu",
-                         (unsigned long long)json_count(nvme, "horizon_seq"),
-                         (unsigned long long)json_count(nvme, "newest_seq"));
-    if (json_part(nvme, "written_bytes_total"))
-        status_print_row("  since the mount",
-                         "%s written, %s deduplicated, %s deleted before they were written",
-                         json_bytes(nvme, "written_bytes_total").text,
-                         json_bytes(nvme, "dedup_bytes_total").text,
-                         json_bytes(nvme, "dropped_bytes_total").text);
-    print_reduction(json_part(nvme, "reduction"), "  new chunks");
-    if (json_number(nvme, "errors") > 0)
-        status_print_row("  errors", "%.0f, the last %s ago: %s", json_number(nvme, "errors"),
-                         human_seconds(json_number(nvme, "last_error_s_ago")).text,
-                         json_text(nvme, "last_error") ? json_text(nvme, "last_error") : "unknown");
+            chunks);
 }
 
 static void print_trouble(const cJSON *remote)
 {
-    const char *state = json_text(remote, "state"), *error = json_text(remote, "error");
+    const char *state = json_text(remote, "state"),
+               *error = json_text_or(remote, "error", "unknown");
     if (strcmp(state, "unreachable") == 0)
         status_print_row("  unreachable", "for %s: %s",
-                         human_seconds(json_number(remote, "unreachable_s")).text,
-                         error ? error : "unknown");
+                         human_seconds(json_number(remote, "unreachable_s")).text, error);
     else if (strcmp(state, "fenced") == 0)
-        status_print_row("  fenced", "%s", error ? error : "another writer has taken over");
+        status_print_row("  fenced", "%s", error);
     else if (json_number(remote, "errors") > 0)
         status_print_row("  errors", "%.0f, the last %s ago: %s", json_number(remote, "errors"),
-                         human_seconds(json_number(remote, "error_age_s")).text,
-                         error ? error : "unknown");
+                         human_seconds(json_number(remote, "error_age_s")).text, error);
 }
 
 /* Prints what only a fenced mount has, as far as the daemon counted it. */
@@ -211,22 +103,6 @@ static void print_unpublished(const cJSON *remote)
             human_seconds(json_number(remote, "seconds_behind")).text);
 }
 
-static void print_remote_behind(const cJSON *remote)
-{
-    bool bytes = json_count(remote, "behind_bytes") > 0;
-    if (!bytes && json_number(remote, "seconds_behind") <= 0)
-        status_print_row("  behind", "nothing: all data is in the remote");
-    else if (!bytes)
-        status_print_row("  behind", "names and small files, %s",
-                         human_seconds(json_number(remote, "seconds_behind")).text);
-    else
-        status_print_row("  behind", "%s in %.0f chunks, %s; %s left of the current upload",
-                         json_bytes(remote, "behind_bytes").text,
-                         json_number(remote, "behind_chunks"),
-                         human_seconds(json_number(remote, "seconds_behind")).text,
-                         json_bytes(remote, "target_bytes").text);
-}
-
 static void print_remote_damaged(const cJSON *remote)
 {
     if (json_number(remote, "damaged_chunks") > 0)
@@ -242,60 +118,6 @@ static void print_remote_damaged(const cJSON *remote)
                          json_number(remote, "suspect_chunks"));
 }
 
-static void status_print_remote(const cJSON *remote)
-{
-    const char *state = json_text(remote, "state"), *name = json_text(remote, "name");
-    if (!state || strcmp(state, "none") == 0)
-        return;
-    if (strcmp(state, "uploading") == 0)
-        status_print_row("remote", "%s, uploading, %s/s", name ? name : "unknown",
-                         json_bytes(remote, "upload_bytes_per_s").text);
-    else
-        status_print_row("remote", "%s, %s", name ? name : "unknown", state);
-    print_trouble(remote);
-    status_print_row("  content", "%.0f files, %s, in %.0f packs of %s",
-                     json_number(remote, "files"), json_bytes(remote, "logical_bytes").text,
-                     json_number(remote, "packs"), json_bytes(remote, "pack_bytes").text);
-    status_print_held(remote);
-    if (strcmp(state, "fenced") == 0)
-        print_unpublished(remote);
-    else
-        print_remote_behind(remote);
-    print_remote_damaged(remote);
-    status_print_row("  since the mount", "%s uploaded, %s fetched, %.0f requests, %.0f retries",
-                     json_bytes(remote, "uploaded_bytes_total").text,
-                     json_bytes(remote, "fetched_bytes_total").text,
-                     json_number(remote, "requests_total"), json_number(remote, "retries_total"));
-    if (json_part(remote, "get_requests_total"))
-        status_print_row(
-            "  requests", "%.0f put, %.0f get, %.0f list, %.0f head, %.0f delete",
-            json_number(remote, "put_requests_total"), json_number(remote, "get_requests_total"),
-            json_number(remote, "list_requests_total"), json_number(remote, "head_requests_total"),
-            json_number(remote, "delete_requests_total"));
-    /* Without encodings of its own the remote has those of NVMe. */
-    if (json_number(json_part(remote, "reduction"), "cpu_s") > 0)
-        print_reduction(json_part(remote, "reduction"), "  sent chunks");
-}
-
-static void print_memory(const cJSON *memory)
-{
-    if (json_text(memory, "formula"))
-        status_print_row("memory", "%s", json_text(memory, "formula"));
-    if (json_part(memory, "resident_bytes"))
-        status_print_row("  in use", "%s, at most %s", json_bytes(memory, "resident_bytes").text,
-                         json_bytes(memory, "bound_bytes").text);
-}
-
-static void print_access(const cJSON *mount)
-{
-    const cJSON *shared = json_part(mount, "mmap_shared");
-    if (json_text(mount, "write"))
-        status_print_row("access", "%s writes, %s, %.0f threads", json_text(mount, "write"),
-                         cJSON_IsTrue(shared) ? "shared mmap for writing"
-                                              : "no shared mmap for writing",
-                         json_number(mount, "threads"));
-}
-
 static void print_damage(const cJSON *damage)
 {
     if (!cJSON_IsArray(damage))
@@ -309,8 +131,8 @@ static void print_damage(const cJSON *damage)
     cJSON_ArrayForEach(item, damage)
     {
         double more = json_number(item, "chunks") - 1;
-        (void)printf("    %s: %s", json_text(item, "path") ? json_text(item, "path") : "?",
-                     json_text(item, "what") ? json_text(item, "what") : "damaged");
+        (void)printf("    %s: %s", json_text_or(item, "path", "?"),
+                     json_text_or(item, "what", "damaged"));
         if (more > 0)
             (void)printf(", and %.0f more chunks", more);
         (void)printf("\n");
@@ -338,19 +160,17 @@ static void print_errors(const cJSON *status)
         struct tm tm;
         time_t at = json_time(item, "first_s");
         (void)strftime(first, sizeof first, "%Y-%m-%d %H:%M:%S", localtime_r(&at, &tm));
-        (void)printf("    %s: %s: %s: %llu times since %s: %s\n",
-                     json_text(item, "path") ? json_text(item, "path") : "?",
-                     json_text(item, "call") ? json_text(item, "call") : "?",
-                     json_text(item, "error") ? json_text(item, "error") : "?",
+        (void)printf("    %s: %s: %s: %llu times since %s: %s\n", json_text_or(item, "path", "?"),
+                     json_text_or(item, "call", "?"), json_text_or(item, "error", "?"),
                      (unsigned long long)json_count(item, "count"), first,
-                     json_text(item, "cause") ? json_text(item, "cause") : "unknown");
+                     json_text_or(item, "cause", "unknown"));
     }
 }
 
 static void print_lane(const cJSON *client)
 {
     char left[64] = "nothing left", failed[80] = "", seen[64] = "";
-    const char *program = json_text(client, "program"), *error = json_text(client, "last_error");
+    const char *error = json_text(client, "last_error");
     bool waits = json_count(client, "pending_saves") > 0;
     if (waits)
         (void)snprintf(left, sizeof left, "%s left of %llu saves",
@@ -363,7 +183,7 @@ static void print_lane(const cJSON *client)
         (void)snprintf(seen, sizeof seen, ", silent for %s",
                        human_seconds(json_number(client, "seen_s_ago")).text);
     (void)printf("    pid %.0f, %s: %s, %llu saved%s, blocked for %s%s%s%s\n",
-                 json_number(client, "pid"), program ? program : "?", left,
+                 json_number(client, "pid"), json_text_or(client, "program", "?"), left,
                  (unsigned long long)json_count(client, "published"), failed,
                  human_seconds(json_number(client, "blocked_seconds")).text, seen,
                  error ? "; last error: " : "", error ? error : "");
@@ -387,30 +207,172 @@ static void print_lanes(const cJSON *lanes)
     }
 }
 
-static void print_status(cJSON *status, const char *store)
+/* --- in some lines ---------------------------------------------------------------------------- */
+
+static void print_stage(const cJSON *stage)
+{
+    if (json_text(stage, "dir"))
+        status_print_row("stage", "%s, %s free of %s", json_text(stage, "dir"),
+                         json_bytes(stage, "free_bytes").text,
+                         json_bytes(stage, "total_bytes").text);
+    if (json_number(stage, "files_removed") > 0)
+        status_print_row("  removed",
+                         "its files were removed: data not yet on NVMe is lost if the daemon dies; "
+                         "unmount and mount again");
+    if (json_text(stage, "left_in"))
+        status_print_row(
+            "stage",
+            "up to %s of written data is in %s and not in the store yet; the next mount recovers "
+            "it",
+            json_bytes(stage, "left_bytes").text, json_text(stage, "left_in"));
+    if (json_count(stage, "waiting_writers") > 0)
+        status_print_row("  waiting", "%llu requests wait for space",
+                         (unsigned long long)json_count(stage, "waiting_writers"));
+}
+
+static void print_nvme(const cJSON *nvme)
+{
+    if (!json_part(nvme, "used_bytes"))
+        return;
+    char cap[96] = "", evictable[64] = "", oldest[96] = "";
+    if (json_count(nvme, "cap_bytes") > 0)
+        (void)snprintf(cap, sizeof cap, " of %s, %s available", json_bytes(nvme, "cap_bytes").text,
+                       json_bytes(nvme, "available_bytes").text);
+    if (json_count(nvme, "evictable_bytes") > 0)
+        (void)snprintf(evictable, sizeof evictable, ", %s more after eviction",
+                       json_bytes(nvme, "evictable_bytes").text);
+    if (json_count(nvme, "behind_files") > 0 || json_count(nvme, "behind_bytes") > 0)
+        (void)snprintf(oldest, sizeof oldest, " in %llu files, the oldest change %s old",
+                       (unsigned long long)json_count(nvme, "behind_files"),
+                       human_seconds(json_number(nvme, "seconds_behind")).text);
+    status_print_row("files", "%llu, %s, stored in %s",
+                     (unsigned long long)json_count(nvme, "files"),
+                     json_bytes(nvme, "logical_bytes").text, json_bytes(nvme, "stored_bytes").text);
+    status_print_row("nvme", "%s used%s%s", json_bytes(nvme, "used_bytes").text, cap, evictable);
+    status_print_row("not yet on NVMe", "%s%s", json_bytes(nvme, "behind_bytes").text, oldest);
+    if (json_number(nvme, "errors") > 0)
+        status_print_row("  errors", "%.0f, the last %s ago: %s", json_number(nvme, "errors"),
+                         human_seconds(json_number(nvme, "last_error_s_ago")).text,
+                         json_text_or(nvme, "last_error", "unknown"));
+    print_wrong_chunks(nvme);
+}
+
+static void print_not_uploaded(const cJSON *remote)
+{
+    double seconds = json_number(remote, "seconds_behind");
+    if (json_count(remote, "behind_bytes") > 0)
+        status_print_row("not yet uploaded", "%s, the oldest change %s old; uploading %s/s",
+                         json_bytes(remote, "behind_bytes").text, human_seconds(seconds).text,
+                         json_bytes(remote, "upload_bytes_per_s").text);
+    else if (seconds > 0)
+        status_print_row("not yet uploaded", "names and small files, the oldest change %s old",
+                         human_seconds(seconds).text);
+    else
+        status_print_row("not yet uploaded", "0 B");
+}
+
+static void print_remote(const cJSON *remote)
+{
+    const char *state = json_text_or(remote, "state", "none");
+    if (strcmp(state, "none") == 0)
+        return;
+    status_print_row("remote", "%s, %s", json_text_or(remote, "name", "unknown"), state);
+    print_trouble(remote);
+    if (strcmp(state, "fenced") == 0)
+        print_unpublished(remote);
+    else
+        print_not_uploaded(remote);
+    print_remote_damaged(remote);
+    print_wrong_chunks(remote);
+}
+
+/* --- all figures ------------------------------------------------------------------------------ */
+
+/* The encodings of chunks that went to a tier since the mount. */
+static void print_encodings(const cJSON *encodings)
+{
+    const cJSON *one;
+    cJSON_ArrayForEach(one, encodings)
+    {
+        const char *encoding = json_text(one, "encoding");
+        uint64_t raw = json_count(one, "raw_bytes"), stored = json_count(one, "stored_bytes");
+        if (encoding && raw > 0)
+            (void)printf("    encoded as %-*s%s stored in %s (%.3f)\n", FIGURE_WIDTH - 11, encoding,
+                         human_bytes(raw).text, human_bytes(stored).text,
+                         (double)stored / (double)raw);
+    }
+}
+
+static struct human figure_text(const struct figure *f, const cJSON *group)
+{
+    struct human h = {""};
+    switch (f->unit) {
+    case FIGURE_BYTES:
+        return json_bytes(group, f->json);
+    case FIGURE_SECONDS:
+        return human_seconds(json_number(group, f->json));
+    case FIGURE_MILLISECONDS:
+        return human_seconds(json_number(group, f->json) / 1000);
+    default:
+        (void)snprintf(h.text, sizeof h.text, "%llu",
+                       (unsigned long long)json_count(group, f->json));
+        return h;
+    }
+}
+
+static void print_figure(const struct figure *f, const cJSON *group)
+{
+    const cJSON *item = json_part(group, f->json);
+    (void)printf("    %-*s", FIGURE_WIDTH, f->text);
+    text_print(stdout, "%s",
+               cJSON_IsString(item) && f->unit == FIGURE_WORDS ? item->valuestring
+               : cJSON_IsBool(item)                            ? (cJSON_IsTrue(item) ? "yes" : "no")
+                                                               : figure_text(f, group).text);
+}
+
+static void print_figures(cJSON *status)
+{
+    const char *title = NULL;
+    for (const struct figure *f = figure_table; f->json; f++) {
+        const cJSON *group = figure_group(status, f->group, false);
+        if (!f->text || !json_part(group, f->json))
+            continue;
+        if (!title || strcmp(f->group, title) != 0) {
+            title = f->group;
+            (void)printf("  %s\n", *title ? title : "store");
+            print_encodings(json_part(group, "encodings"));
+        }
+        print_figure(f, group);
+    }
+}
+
+static void print_status(cJSON *status, const char *store, bool all)
 {
     json_make_printable(status);
     const char *mountpoint = json_text(status, "mountpoint");
-    const char *id = json_text(status, "store_id");
-    text_print(stdout, "%s%s", mountpoint ? mountpoint : store, mountpoint ? "" : " (not mounted)");
-    status_print_row("store", "%s%s%s",
-                     json_text(status, "store") ? json_text(status, "store") : store,
-                     id ? ", id " : "", id ? id : "");
+    if (mountpoint)
+        text_print(stdout, "%s, store %s", mountpoint, json_text_or(status, "store", store));
+    else
+        text_print(stdout, "%s (not mounted)", store);
     if (json_part(status, "pid"))
         status_print_row("daemon", "pid %.0f, up %s, version %s", json_number(status, "pid"),
                          human_seconds(json_number(status, "uptime_s")).text,
-                         json_text(status, "version") ? json_text(status, "version") : "unknown");
+                         json_text_or(status, "version", "unknown"));
     print_successor(json_part(json_part(status, "mount"), "successor"));
     print_stage(json_part(status, "stage"));
     print_nvme(json_part(status, "nvme"));
     status_print_view(json_part(status, "view"));
-    status_print_remote(json_part(status, "remote"));
-    print_memory(json_part(status, "memory"));
-    print_access(json_part(status, "mount"));
+    print_remote(json_part(status, "remote"));
     print_lanes(json_part(status, "lanes"));
     print_damage(json_part(status, "damage"));
     print_errors(status);
+    if (all)
+        print_figures(status);
 }
+
+struct status_request {
+    bool json, all;
+};
 
 /* Reads the status of a store that is not mounted. */
 static int offline_status(const char *store, cJSON **ret_status)
@@ -456,7 +418,7 @@ static cJSON *status_of(const char *store, const char *mountpoint, bool *ret_dea
     return r < 0 ? NULL : status;
 }
 
-static int status_of_all(const struct command *command, bool json)
+static int status_of_all(const struct command *command, const struct status_request *request)
 {
     struct mount_list list;
     int r = mounts_read("/proc/self/mountinfo", &list);
@@ -467,7 +429,7 @@ static int status_of_all(const struct command *command, bool json)
     }
     cJSON *all = cJSON_CreateArray();
     int code = CLI_OK;
-    if (list.count == 0 && !json)
+    if (list.count == 0 && !request->json)
         (void)printf("no CairnFS is mounted\n");
     for (size_t i = 0; i < list.count; i++) {
         const struct mount_entry *mount = &list.at[i];
@@ -475,36 +437,33 @@ static int status_of_all(const struct command *command, bool json)
         cJSON *status = status_of(mount->store, mount->mountpoint, &dead);
         if (!status || dead)
             code = CLI_FAILED;
-        if (status && !json) {
+        if (status && !request->json) {
             (void)printf("%s", cJSON_GetArraySize(all) > 0 ? "\n" : "");
-            print_status(status, mount->store);
+            print_status(status, mount->store, request->all);
         }
         if (status)
             (void)cJSON_AddItemToArray(all, status);
     }
-    if (json)
+    if (request->json)
         json_print(all);
     cJSON_Delete(all);
     mounts_done(&list);
     return code;
 }
 
-static int status_of_one(const char *store, const char *mountpoint, bool json)
+static int status_of_one(const char *store, const char *mountpoint,
+                         const struct status_request *request)
 {
     bool dead;
     cJSON *status = status_of(store, mountpoint, &dead);
-    if (status && json)
+    if (status && request->json)
         json_print(status);
     else if (status)
-        print_status(status, store);
+        print_status(status, store, request->all);
     bool shown = status != NULL;
     cJSON_Delete(status);
     return shown && !dead ? CLI_OK : CLI_FAILED;
 }
-
-struct status_request {
-    bool json;
-};
 
 static int execute_status(const struct command *command, int argc, char **argv)
 {
@@ -515,11 +474,11 @@ static int execute_status(const struct command *command, int argc, char **argv)
     if (code != CLI_OK)
         return code;
     if (!*operands)
-        return status_of_all(command, request.json);
+        return status_of_all(command, &request);
     code = target_of_any(command, *operands, &target);
     if (code != CLI_OK)
         return code;
-    code = status_of_one(target.store, target.mountpoint, request.json);
+    code = status_of_one(target.store, target.mountpoint, &request);
     target_done(&target);
     return code;
 }
@@ -531,6 +490,10 @@ const struct command status_command = {
                                     .name = "json",
                                     .help = "print JSON",
                                     .offset = offsetof(struct status_request, json)},
+                                   {.letter = 'v',
+                                    .name = "verbose",
+                                    .help = "print all figures, too",
+                                    .offset = offsetof(struct status_request, all)},
                                    {0}},
     .operands = (const struct operand[]){{.name = "MOUNTPOINT|STORE",
                                           .offers = OFFER_MOUNTPOINTS | OFFER_DIRECTORIES,

@@ -7,6 +7,7 @@
 
 #include "base/event.h"
 #include "base/lock.h"
+#include "daemon/figures.h"
 #include "daemon/lifecycle.h"
 #include "daemon/metrics_server.h"
 #include "daemon/service.h"
@@ -75,6 +76,25 @@ struct service {
     struct remote_side remote;
 };
 
+/* All that the figures are of, at one moment. */
+struct snapshot {
+    unsigned has; /* OF_MOUNT and others */
+    struct store_status store;
+    struct remote_status remote;
+    struct store_unpublished unpublished; /* with OF_FENCED */
+    struct front_status front;
+    struct stage_usage stage;
+    uint64_t pid, uptime_s, resident_bytes, errors_total, errors_forgotten;
+    uint64_t stage_is_removed, successor_ready; /* 0 or 1 */
+    uint64_t last_error_s_ago;                  /* with OF_ERROR */
+    uint64_t reduced_bytes, remote_reduced_bytes, upload_bytes_per_s;
+    bool has_holder, wants_holder;
+    unsigned deaths, view_deaths;
+    double pause_s;
+    struct fs_lane lanes; /* sums */
+    uint64_t lanes_forgotten;
+};
+
 /* service.c */
 /* Reports the progress of the end, at most once a second: *told is the time of the last report, 0
  * at first. */
@@ -106,7 +126,8 @@ uint64_t remote_side_missing_bytes(struct service *service, uint64_t seq);
 /* Limits of the upload are lifted until then (monotonic, ns; 0: no longer). */
 void remote_side_urge(struct service *service, int64_t until);
 void remote_side_add_horizon(struct service *service, uint64_t newest, cJSON *reply);
-void remote_side_add_status(struct service *service, cJSON *status);
+void remote_side_look(struct service *service, struct snapshot *s);
+const char *remote_state_word(enum remote_state state);
 
 /* service_warm.c */
 cJSON *handle_warm(struct service *service, const cJSON *request);
@@ -134,7 +155,6 @@ void service_upgrade_add_status(const struct service *service, cJSON *successor)
 void service_renew_tick(struct service *service);
 
 /* service_answers.c */
-cJSON *handle_status(struct service *service, const cJSON *request);
 cJSON *handle_need(struct service *service, const cJSON *request);
 cJSON *handle_horizon(struct service *service, const cJSON *request);
 cJSON *handle_damaged(struct service *service, const cJSON *request);
@@ -143,14 +163,10 @@ cJSON *handle_drain(struct service *service, const cJSON *request);
 cJSON *handle_ping(struct service *service, const cJSON *request);
 cJSON *handle_end(struct service *service, const cJSON *request);
 
-/* service_reduction.c */
-/* Bytes that encoding saved. */
-uint64_t service_reduced_bytes(const struct encode_counts *counts);
-/* Adds to a tier's status what encoding made of chunks. */
-void service_add_reduction(const struct encode_counts *counts, cJSON *tier);
-
-/* service_lanes.c */
-void service_add_lanes(const struct service *service, cJSON *status);
+/* service_status.c */
+cJSON *handle_status(struct service *service, const cJSON *request);
+/* The same, with the numbers that it has. */
+cJSON *service_status(struct service *service, struct snapshot *ret);
 
 /* service_metrics.c */
 cJSON *handle_metrics(struct service *service, const cJSON *request);

@@ -302,6 +302,11 @@ static const char *const state_words[] = {[REMOTE_NONE] = "none",
                                           [REMOTE_FENCED] = "fenced",
                                           [REMOTE_FOLLOWING] = "following"};
 
+const char *remote_state_word(enum remote_state state)
+{
+    return state_words[state];
+}
+
 /* Data that is not on NVMe yet has to reach the remote, too. */
 uint64_t remote_side_missing_bytes(struct service *service, uint64_t seq)
 {
@@ -341,78 +346,18 @@ static double upload_rate(struct service *service, uint64_t uploaded)
                : 0;
 }
 
-static void add_errors(const struct remote_status *s, cJSON *remote)
+void remote_side_look(struct service *service, struct snapshot *s)
 {
-    if (s->errors || s->error[0])
-        (void)cJSON_AddStringToObject(remote, "error", s->error);
-    if (s->error_age_s >= 0 && s->error[0])
-        (void)cJSON_AddNumberToObject(remote, "error_age_s", s->error_age_s);
-    if (s->unreachable_s >= 0)
-        (void)cJSON_AddNumberToObject(remote, "unreachable_s", s->unreachable_s);
-}
-
-static void add_behind(const struct remote_status *s, cJSON *remote)
-{
-    control_add_u64(remote, "behind_bytes", s->behind_bytes);
-    control_add_u64(remote, "behind_chunks", s->behind_chunks);
-    control_add_u64(remote, "damaged_chunks", s->damaged_chunks);
-    control_add_u64(remote, "suspect_packs", s->suspect_packs);
-    control_add_u64(remote, "suspect_chunks", s->suspect_chunks);
-    control_add_u64(remote, "target_bytes", s->target_bytes);
-}
-
-/* Nothing is on its way any more: what the remote lacks it will never get from here. */
-static void service_remote_add_unpublished(struct service *service, cJSON *remote)
-{
-    struct store_unpublished total;
-    if (store_unpublished(service->store, &total) < 0)
+    s->remote = service_remote_status_of(service);
+    if (s->remote.state == REMOTE_NONE)
         return;
-    control_add_u64(remote, "unpublished_changes", total.inodes);
-    control_add_u64(remote, "unpublished_files", total.files);
-    control_add_u64(remote, "unpublished_bytes", total.bytes);
-    (void)cJSON_AddBoolToObject(remote, "unpublished_more", total.has_more);
-}
-
-void remote_side_add_status(struct service *service, cJSON *status)
-{
-    struct remote_status s = service_remote_status_of(service);
-    cJSON *remote = cJSON_AddObjectToObject(status, "remote");
-    (void)cJSON_AddStringToObject(remote, "state", state_words[s.state]);
-    if (s.state == REMOTE_NONE)
-        return;
-    const struct {
-        const char *name;
-        uint64_t value;
-    } numbers[] = {{"head", s.head},
-                   {"horizon_seq", s.horizon_seq},
-                   {"packs", s.packs},
-                   {"pack_bytes", s.pack_bytes},
-                   {"held_bytes", s.held_bytes},
-                   {"files", s.files},
-                   {"logical_bytes", s.logical_bytes},
-                   {"uploaded_bytes_total", s.uploaded_bytes_total},
-                   {"reduced_bytes_total", service_reduced_bytes(&s.encoded)},
-                   {"fetched_bytes_total", s.fetched_bytes_total},
-                   {"merge_fetched_bytes_total", s.merged_bytes_total},
-                   {"received_bytes_total", s.received_bytes_total},
-                   {"requests_total", s.requests_total},
-                   {"put_requests_total", s.put_total},
-                   {"get_requests_total", s.get_total},
-                   {"list_requests_total", s.list_total},
-                   {"head_requests_total", s.head_total},
-                   {"delete_requests_total", s.delete_total},
-                   {"retries_total", s.retries_total},
-                   {"errors", s.errors}};
-    (void)cJSON_AddStringToObject(remote, "name", s.name);
-    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
-        control_add_u64(remote, numbers[i].name, numbers[i].value);
-    (void)cJSON_AddNumberToObject(remote, "seconds_behind", s.seconds_behind);
-    service_add_reduction(&s.encoded, remote);
-    if (s.state == REMOTE_FENCED)
-        service_remote_add_unpublished(service, remote);
-    else
-        add_behind(&s, remote);
-    control_add_u64(remote, "upload_bytes_per_s",
-                    (uint64_t)upload_rate(service, s.uploaded_bytes_total));
-    add_errors(&s, remote);
+    s->upload_bytes_per_s = (uint64_t)upload_rate(service, s->remote.uploaded_bytes_total);
+    if (!s->remote.error[0])
+        s->remote.error_age_s = -1;
+    s->has |= OF_REMOTE;
+    if (s->remote.state != REMOTE_FENCED)
+        s->has |= OF_WRITER;
+    /* Nothing is on its way any more: what the remote lacks it will never get from here. */
+    else if (store_unpublished(service->store, &s->unpublished) == 0)
+        s->has |= OF_FENCED;
 }

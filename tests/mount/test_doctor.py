@@ -47,7 +47,8 @@ def test_the_parts(cairn):
     rig.write_file(cairn.mnt + "/file", b"x" * 100_000)
     parts = doctor(cairn, cairn.mnt)
     assert set(parts) == PARTS
-    assert json.loads(parts["status.json"])["pid"] == cairn.proc.pid and cairn.mnt in parts["status.txt"]
+    assert json.loads(parts["status.json"])["pid"] == cairn.proc.pid
+    assert cairn.mnt in parts["status.txt"] and "newest operation" in parts["status.txt"]
     assert "is mounted at" in parts["log.txt"] and "cairnfs_stage" in parts["metrics.txt"] and "write/s" in parts["stats.txt"]
     assert "fsync=stage" in parts["options.txt"] and "stage=67108864" in parts["options.txt"]
     assert os.uname().release in parts["machine.txt"] and cairn.cairn("version").stdout.strip() in parts["machine.txt"]

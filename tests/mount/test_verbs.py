@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+import remote as remotes
 import rig
 
 pytestmark = pytest.mark.needs_mount
@@ -168,6 +169,58 @@ def test_results_as_json(cairn):
     done = cairn.cairn("fsck", "--json", cairn.store)
     checked = json.loads(done.stdout)
     assert done.returncode == 4 and checked["problems"] and not checked["clean"], done
+
+
+def figures(cairn):
+    return json.loads(cairn.cairn("help", "--json").stdout)["figures"]
+
+
+def figure_names(value, place=""):
+    """As the table of figures has them: `nvme.used_bytes`, `damage`, `damage[].path`."""
+    if isinstance(value, dict):
+        return {name for key, below in value.items() for name in figure_names(below, f"{place}.{key}" if place else key)}
+    if isinstance(value, list):
+        return {place}.union(*(figure_names(item, place + "[]") for item in value))
+    return {place}
+
+
+LISTS = {"errors", "nvme.reduction.encodings", "remote.reduction.encodings"}
+
+
+def test_each_figure_is_in_the_table(on_remote, directory):
+    """JSON, metrics and `status -v` have what the table says, and nothing else."""
+    cairn = on_remote(remotes.DirRemote(directory)).mount()
+    rig.write_file(os.path.join(cairn.mnt, "file"), os.urandom(rig.MIB))
+    cairn.wait_remote()
+    os.setxattr(cairn.mnt, "user.cairn.lane", b"1 pending=0 saves=0 blocked_ns=0 published=1 failed=1 error=x")
+    table = {figure["json"]: figure for figure in figures(cairn)}
+    assert len(table) == len(figures(cairn)) > 130
+    shown = figure_names(cairn.status())
+    assert shown - LISTS <= set(table), shown - LISTS - set(table)
+    metrics = {match[1] for match in re.finditer(r"^# TYPE (\w+)", cairn.cairn("metrics", cairn.mnt).stdout, re.MULTILINE)}
+    fenced = {figure["metric"] for figure in table.values() if "unpublished" in figure.get("metric", "")}
+    told = {figure["metric"] for figure in table.values() if "metric" in figure}
+    assert metrics == told - fenced | {"cairnfs_info", "cairnfs_remote_state"} and len(fenced) == 2
+    text = cairn.cairn("status", "-v", cairn.mnt).stdout
+    for name in shown & set(table):
+        if "text" in table[name]:
+            assert re.search(rf"^    {re.escape(table[name]['text'])} +\S", text, re.MULTILINE), name
+    cairn.umount()
+    assert figure_names(json.loads(cairn.cairn("status", "--json", cairn.store).stdout)) - LISTS <= set(table)
+
+
+def test_status_is_short(on_remote, directory):
+    """A title and nine rows, none with a number of an operation; all figures with -v."""
+    cairn = on_remote(remotes.DirRemote(directory)).mount()
+    rig.write_file(os.path.join(cairn.mnt, "file"), os.urandom(rig.MIB))
+    cairn.wait_remote()
+    rig.poll(lambda: cairn.remote_status()["state"] == "idle", 30, "the upload")
+    lines = cairn.cairn("status", cairn.mnt).stdout.splitlines()
+    labels = ["daemon", "stage", "files", "nvme", "not yet on NVMe", "remote", "not yet uploaded", "damage", "errors"]
+    assert [line[:18].strip() for line in lines[1:]] == labels
+    newest = str(cairn.status()["nvme"]["newest_seq"])
+    long = cairn.cairn("status", "-v", cairn.mnt).stdout
+    assert newest not in "".join(lines) and newest in long and "= at most" in long and len(long.splitlines()) > 80
 
 
 def test_status_prints_what_the_daemon_answers(cairn):

@@ -188,7 +188,7 @@ def test_statfs_counts_what_eviction_frees(mount):
     rig.poll(lambda: free(mount) > empty - 60 * MIB, 30, "what is no longer pinned to count as free")
     status = mount.status()["nvme"]
     assert free(mount) > status["available_bytes"] + 50 * MIB and status["evictable_bytes"] > 50 * MIB
-    assert "by eviction" in mount.cairn("status", mount.mnt).stdout
+    assert "more after eviction" in mount.cairn("status", mount.mnt).stdout
     data["b"] = put(mount, "b", 2, free(mount) - 32 * MIB)  # all but a margin of a pack is taken
     assert same(mount, data) == []
 

@@ -46,6 +46,28 @@ def test_metrics_of_dashboard_and_alerts_exist(on_remote, directory):
     assert {state for text in [*expressions(), *rules()] for state in re.findall(r'state="(\w+)"', text)} <= states
 
 
+def figures(binary):
+    return json.loads(subprocess.run([binary, "help", "--json"], capture_output=True, check=True).stdout)["figures"]
+
+
+def test_figures_keep_their_names(binary):
+    """figure_names.txt has those of a release: scripts and dashboards read them. New ones come with the next release."""
+    names = {" ".join(filter(None, (figure["json"], figure.get("metric")))) for figure in figures(binary)}
+    kept = rig.read_file(os.path.join(os.path.dirname(__file__), "figure_names.txt")).decode().splitlines()
+    assert [name for name in kept if name not in names] == [] and len(kept) > 150
+
+
+def test_dashboard_alerts_and_docs_name_metrics_of_the_table(binary):
+    """Without a mount; of each metric of a lazy save the docs give the end of its name, too."""
+    known = {figure["metric"] for figure in figures(binary) if "metric" in figure} | {"cairnfs_info", "cairnfs_remote_state"}
+    for expression in [*expressions(), *rules()]:
+        assert set(METRIC.findall(expression)) <= known, expression
+    docs = os.path.join(CONTRIB, "..", "docs")
+    for name in sorted(os.listdir(docs)):
+        if name.endswith(".md"):
+            assert set(METRIC.findall(rig.read_file(os.path.join(docs, name)).decode())) <= known, name
+
+
 def test_dashboard_is_laid_out():
     """No two panels have one number, or lie over each other."""
     panels = dashboard()["panels"]
