@@ -156,21 +156,6 @@ def test_a_base_outlives_a_merge_of_what_it_serves(job):
 
 
 @pytest.mark.timeout(400)
-def test_a_merge_reads_neighbours_with_one_request(job):
-    """Small packs of chunks that NVMe does not have as they are stored: some 35 KB each, and several of them lie side by side."""
-    job.training = Training(elements=30_000, tensors=8)
-    for _ in range(40):
-        job.save()
-        job.node.wait_remote()
-        status = job.node.remote_status()
-        if status["merge_fetched_bytes_total"] > 4 * rig.MIB:
-            break
-    assert status["received_bytes_total"] >= status["merge_fetched_bytes_total"] > 4 * rig.MIB, status
-    assert status["merge_fetched_bytes_total"] > 70_000 * status["get_requests_total"], status
-    check_fresh(job.node, job.content)
-
-
-@pytest.mark.timeout(400)
 def test_all_goes_when_nothing_needs_it(job):
     """What only deleted chunks needed is deleted, too."""
     save_some(job, 3)
