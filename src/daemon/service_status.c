@@ -102,14 +102,13 @@ static void add_lane(const struct fs_lane *lane, void *arg)
 }
 
 /* Programs that save lazily through this mount (libcairn). */
-static void add_lanes(const struct service *service, cJSON *status, struct snapshot *s)
+static cJSON *list_lanes(const struct service *service, struct snapshot *s)
 {
     struct lane_list list = {
-        .clients = cJSON_AddArrayToObject(figure_group(status, "lanes", true), "clients"),
-        .sums = &s->lanes,
-        .now = clock_monotonic_ns()};
+        .clients = cJSON_CreateArray(), .sums = &s->lanes, .now = clock_monotonic_ns()};
     if (service->fs)
         fs_lanes(service->fs, add_lane, &list, &s->lanes_forgotten);
+    return list.clients;
 }
 
 /* One item for each file, with the first of its damaged chunks, and how many there are. */
@@ -168,7 +167,7 @@ static void add_identity(cJSON *status, const char *store, const struct store_st
     (void)cJSON_AddStringToObject(status, "store_id", id);
 }
 
-/* Called before the figures are added: texts and lists, and what the lists come to. */
+/* Texts, lists, and the figures that the lists come to. */
 static void add_store(cJSON *status, const char *path, struct snapshot *s)
 {
     add_identity(status, path, &s->store);
@@ -223,25 +222,30 @@ static void take_snapshot(struct service *service, struct snapshot *s)
     s->resident_bytes = resident_bytes();
 }
 
+/* Scripts may look for the first line with "pid" or "store": the lists of other processes and files
+ * come last. */
 cJSON *service_status(struct service *service, struct snapshot *s)
 {
-    cJSON *status = cJSON_CreateObject();
+    cJSON *status = cJSON_CreateObject(), *damage = cJSON_CreateArray(),
+          *errors = cJSON_CreateArray();
     const char *stays = atomic_load(&service->renewal.stays);
     take_snapshot(service, s);
+    damage_list(service->store, add_damage, damage);
+    if (service->front)
+        front_failures(service->front, add_failure, errors, &s->errors_total, &s->errors_forgotten);
+    cJSON *lanes = list_lanes(service, s);
+    add_store(status, service->store_path, s);
     add_text(status, "", "mountpoint", service->mountpoint);
     add_text(status, "stage", "dir", commit_stage_directory(service->store));
     add_text(status, "mount", "write", "direct");
     add_successor(service, status, s);
-    add_store(status, service->store_path, s);
     add_text(status, "view", "not_made_anew", s->store.nvme.view_is_lost ? stays : NULL);
     add_remote(status, s);
     add_text(status, "memory", "formula", s->store.memory_formula);
-    damage_list(service->store, add_damage, cJSON_AddArrayToObject(status, "damage"));
-    cJSON *errors = cJSON_AddArrayToObject(status, "errors");
-    if (service->front)
-        front_failures(service->front, add_failure, errors, &s->errors_total, &s->errors_forgotten);
-    add_lanes(service, status, s);
     add_figures(status, s);
+    (void)cJSON_AddItemToObject(figure_group(status, "lanes", true), "clients", lanes);
+    (void)cJSON_AddItemToObject(status, "damage", damage);
+    (void)cJSON_AddItemToObject(status, "errors", errors);
     return status;
 }
 

@@ -193,6 +193,9 @@ def test_each_figure_is_in_the_table(on_remote, directory):
     rig.write_file(os.path.join(cairn.mnt, "file"), os.urandom(rig.MIB))
     cairn.wait_remote()
     os.setxattr(cairn.mnt, "user.cairn.lane", b"1 pending=0 saves=0 blocked_ns=0 published=1 failed=1 error=x")
+    printed = cairn.cairn("status", "--json", cairn.mnt).stdout
+    assert int(re.search(r'"pid":\s*(\d+)', printed)[1]) == cairn.proc.pid, "the first is the daemon's: scripts take it"
+    assert list(json.loads(printed))[:3] == ["version", "store", "store_id"]
     table = {figure["json"]: figure for figure in figures(cairn)}
     assert len(table) == len(figures(cairn)) > 130
     shown = figure_names(cairn.status())
