@@ -2,40 +2,41 @@
 /* The anchor: the head with which a store's journal begins, in STORE/head, and STORE/remote,
  * which names the remote that head is of. */
 #include "base/io.h"
-#include "commit/internal.h"
+#include "commit/journal_internal.h"
+#include "commit/local.h"
 
-void journal_set_anchor(struct store *store, const struct head *head)
+void journal_set_anchor(struct journal *journal, const struct head *head)
 {
-    store->commit->anchor = (struct anchor){.exists = true,
-                                            .number = local_head_is_lost(head) ? 0 : head->number,
-                                            .epoch = head->epoch,
-                                            .cut = head->cut,
-                                            .time = head->time};
-    memcpy(store->commit->anchor.chain, head->chain, CHAIN_LEN);
+    journal->anchor = (struct anchor){.exists = true,
+                                      .number = local_head_is_lost(head) ? 0 : head->number,
+                                      .epoch = head->epoch,
+                                      .cut = head->cut,
+                                      .time = head->time};
+    memcpy(journal->anchor.chain, head->chain, CHAIN_LEN);
 }
 
-const struct anchor *journal_anchor(const struct store *store)
+const struct anchor *journal_anchor(const struct journal *journal)
 {
-    return &store->commit->anchor;
+    return &journal->anchor;
 }
 
-static char *local_head_path(const struct store *store)
+static char *local_head_path(const struct local *local)
 {
-    return xasprintf("%s/head", store->path);
+    return xasprintf("%s/head", local->path);
 }
 
-int local_head_read(const struct store *store, struct head *ret_head)
+int local_head_read(const struct local *local, struct head *ret_head)
 {
-    _cleanup_free_ char *path = local_head_path(store);
+    _cleanup_free_ char *path = local_head_path(local);
     _cleanup_free_ char *bytes = NULL;
     size_t len;
     int r = io_read_file(path, HEAD_LEN_MAX, &bytes, &len);
     return r < 0 ? r : head_decode(bytes, len, ret_head);
 }
 
-int local_head_write(const struct store *store, const struct head *head)
+int local_head_write(const struct local *local, const struct head *head)
 {
-    _cleanup_free_ char *path = local_head_path(store);
+    _cleanup_free_ char *path = local_head_path(local);
     _cleanup_free_ uint8_t *bytes = xmalloc(HEAD_LEN_MAX);
     return io_write_file_durable(path, bytes, head_encode(head, bytes));
 }
@@ -48,20 +49,20 @@ bool local_head_is_lost(const struct head *head)
 }
 
 /* The file that says which remote STORE/head is about. */
-static char *local_name_path(const struct store *store)
+static char *local_name_path(const struct local *local)
 {
-    return xasprintf("%s/remote", store->path);
+    return xasprintf("%s/remote", local->path);
 }
 
-char *local_remote_name(const struct store *store)
+char *local_remote_name(const struct local *local)
 {
-    _cleanup_free_ char *path = local_name_path(store);
+    _cleanup_free_ char *path = local_name_path(local);
     char *name = NULL;
     return io_read_file(path, 4096, &name, NULL) < 0 ? NULL : name;
 }
 
-int local_remote_name_write(const struct store *store, const char *name)
+int local_remote_name_write(const struct local *local, const char *name)
 {
-    _cleanup_free_ char *path = local_name_path(store);
+    _cleanup_free_ char *path = local_name_path(local);
     return io_write_file_durable(path, name, strlen(name));
 }

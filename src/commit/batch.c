@@ -4,7 +4,9 @@
  * Operations are written as they happened, but for what no chosen cut needs: content of versions
  * that are superseded or dead at the cut, and everything about a file that was born and died in
  * between. */
-#include "commit/internal.h"
+#include "commit/local.h"
+#include "commit/packs_internal.h"
+#include "commit/writeback_internal.h"
 
 static void put_record(struct batch *batch, const struct record *rec)
 {
@@ -88,9 +90,8 @@ static bool is_void(struct lifetime *all, const struct op *op)
     return life && life->born && life->died && !life->entangled;
 }
 
-bool batch_is_void(struct store *store, struct op *const *ops, size_t op_count)
+bool batch_is_void(struct op *const *ops, size_t op_count)
 {
-    (void)store;
     struct lifetime *all = find_lifetimes(ops, op_count);
     bool nothing = true;
     for (size_t i = 0; i < op_count && nothing; i++)
@@ -182,33 +183,36 @@ static int put_op(struct batch *batch, const struct op *op, const struct version
     return 0;
 }
 
-static void put_batch_packs(struct store *store, struct batch *batch, uint64_t cut)
+struct naming {
+    struct batch *batch;
+    uint32_t writer;
+    uint64_t cut;
+};
+
+/* Packs that the cut needs were waited for; others hold what is fetched meanwhile. */
+static void put_batch_pack(struct new_pack *pack, void *arg)
 {
-    LOCK_SCOPE(&store->commit->packs.lock);
-    struct new_pack *pack;
-    TAILQ_FOREACH(pack, &store->commit->packs.written, link)
-    {
-        /* Packs that the cut needs were waited for; others hold what is fetched meanwhile. */
-        if (pack->state != PACK_DURABLE || pack->is_named)
-            continue;
-        struct record rec = {.type = REC_PACK,
-                             .writer = store->sb.writer,
-                             .seq = cut,
-                             .pack = pack->id,
-                             .length = pack->length,
-                             .count = pack->count};
-        put_record(batch, &rec);
-        vector_add(&batch->packs, pack->id);
-    }
+    struct naming *naming = arg;
+    if (pack->is_named)
+        return;
+    struct record rec = {.type = REC_PACK,
+                         .writer = naming->writer,
+                         .seq = naming->cut,
+                         .pack = pack->id,
+                         .length = pack->length,
+                         .count = pack->count};
+    put_record(naming->batch, &rec);
+    vector_add(&naming->batch->packs, pack->id);
 }
 
-int batch_build(struct store *store, uint64_t cut, struct op *const *ops, size_t op_count,
+int batch_build(struct commit *commit, uint64_t cut, struct op *const *ops, size_t op_count,
                 const struct version_content *versions, size_t version_count,
                 const struct drops *drops, struct batch *ret)
 {
     *ret = (struct batch){0};
     struct lifetime *lives = find_lifetimes(ops, op_count);
-    put_batch_packs(store, ret, cut);
+    struct naming naming = {.batch = ret, .writer = commit->local->sb.writer, .cut = cut};
+    packs_each_durable(commit->packs, put_batch_pack, &naming);
     int r = 0;
     size_t v = 0; /* operations and versions are both in order */
     for (size_t i = 0; i < op_count && r == 0; i++) {
@@ -220,7 +224,7 @@ int batch_build(struct store *store, uint64_t cut, struct op *const *ops, size_t
     for (size_t i = 0; i < drops->count; i++) {
         struct record rec = {.type = REC_DROP,
                              .flags = drops->flags,
-                             .writer = store->sb.writer,
+                             .writer = commit->local->sb.writer,
                              .seq = cut,
                              .pack = drops->ids[i]};
         put_record(ret, &rec);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The view catches up with the journal: from the batch that it has to the journal's end. */
 #include "base/log.h"
-#include "commit/internal.h"
+#include "commit/journal_internal.h"
+#include "commit/local.h"
+#include "commit/packs_internal.h"
 #include "view/remote.h"
 
 /* Memory knows what this daemon wrote: a read of it now would not say what is named. */
@@ -17,11 +19,11 @@ static int give_written(const struct new_pack *pack,
 int commit_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
                       void *fn_arg, void *arg)
 {
-    struct store *store = arg;
-    const struct new_pack *written = packs_find_written(store, pack);
+    struct commit *commit = arg;
+    const struct new_pack *written = packs_find_written(commit->packs, pack);
     if (written)
         return give_written(written, fn, fn_arg);
-    int r = packs_recover_index(store, pack, fn, fn_arg);
+    int r = packs_recover_index(commit->packs, pack, fn, fn_arg);
     if (r == -EBADMSG || r == -EUCLEAN || r == -EIO) {
         log_error("pack %016llx: neither its index nor its chunks can be told apart; it is kept; "
                   "'cairn scrub' brings what the remote has",
@@ -32,7 +34,7 @@ int commit_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, 
 }
 
 struct catching_up {
-    struct store *store;
+    struct commit *commit;
     struct view_state state;
     bool matched;                /* the journal knows the view's cut */
     const struct journal *until; /* a live journal ends there, whatever the disk has behind it;
@@ -60,50 +62,51 @@ static int catch_up(const struct journal_batch *batch, void *arg)
                             .records_len = batch->header.payload_len,
                             .cut_seq = cut,
                             .pack_index = commit_pack_index,
-                            .arg = cu->store};
+                            .arg = cu->commit};
     memcpy(vb.chain, batch->chain, sizeof vb.chain);
-    return view_apply(cu->store->view, &vb);
+    return view_apply(cu->commit->local->view, &vb);
 }
 
-static int apply_journal(struct store *store, uint64_t from, const struct journal *until)
+static int apply_journal(struct commit *commit, uint64_t from, const struct journal *until)
 {
-    struct catching_up cu = {.store = store, .state = view_state(store->view), .until = until};
-    cu.matched = cu.state.applied_seq == 0 && !store->commit->anchor.exists;
-    int r = journal_read(store, from, catch_up, &cu);
-    if (r == 0 && !cu.matched && store->commit->anchor.exists &&
-        cu.state.applied_seq < store->commit->journal.cut_seq)
+    struct catching_up cu = {
+        .commit = commit, .state = view_state(commit->local->view), .until = until};
+    cu.matched = cu.state.applied_seq == 0 && !commit->journal->anchor.exists;
+    int r = journal_read(commit->journal, from, catch_up, &cu);
+    if (r == 0 && !cu.matched && commit->journal->anchor.exists &&
+        cu.state.applied_seq < commit->journal->cut_seq)
         return -ESTALE; /* the view is older than the journal's beginning */
     /* No batch was read: the journal ends where the anchor or the view is. */
-    if (r == 0 && cu.state.applied_seq == store->commit->journal.cut_seq &&
-        memcmp(cu.state.chain, store->commit->journal.chain, CHAIN_LEN) != 0)
+    if (r == 0 && cu.state.applied_seq == commit->journal->cut_seq &&
+        memcmp(cu.state.chain, commit->journal->chain, CHAIN_LEN) != 0)
         return -ESTALE;
-    if (r == 0 && cu.state.applied_seq == store->commit->journal.cut_seq)
+    if (r == 0 && cu.state.applied_seq == commit->journal->cut_seq)
         cu.matched = true;
     return r == 0 && !cu.matched ? -ENODATA : r;
 }
 
 /* A crash came between the head's publication and the view's note of it, or took that note. Two
  * heads may have one cut: what lies where in the remote changes without an operation. */
-bool commit_view_forgot_head(struct store *store)
+bool commit_view_forgot_head(struct commit *commit)
 {
-    struct view_remote remote = view_remote(store->view);
-    return store->commit->anchor.number &&
-           (remote.cut < store->commit->anchor.cut || remote.head < store->commit->anchor.number);
+    struct view_remote remote = view_remote(commit->local->view);
+    return commit->journal->anchor.number && (remote.cut < commit->journal->anchor.cut ||
+                                              remote.head < commit->journal->anchor.number);
 }
 
-int commit_replay_journal(struct store *store, uint64_t from)
+int commit_replay_journal(struct commit *commit, uint64_t from)
 {
-    return apply_journal(store, from, NULL);
+    return apply_journal(commit, from, NULL);
 }
 
-int commit_catch_up(struct store *store)
+int commit_catch_up(struct commit *commit)
 {
-    const struct journal now = store->commit->journal;
-    if (commit_view_forgot_head(store))
+    const struct journal now = *commit->journal;
+    if (commit_view_forgot_head(commit))
         return -ESTALE;
-    int r = apply_journal(store, view_state(store->view).applied_seq, &now);
-    store->commit->journal = now;
-    struct view_state state = view_state(store->view);
+    int r = apply_journal(commit, view_state(commit->local->view).applied_seq, &now);
+    *commit->journal = now;
+    struct view_state state = view_state(commit->local->view);
     if (r == 0 && memcmp(state.chain, now.chain, CHAIN_LEN) != 0)
         return -EIO; /* it could not be read to its end */
     return r;

@@ -1,58 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tells a cache of what the store shows (the kernel) that it changed by itself. */
-#include "commit/internal.h"
+#include "commit/history_internal.h"
 
-void change_init(struct store *store)
+struct change *change_new(void)
 {
-    mutex_init(&store->commit->change.lock, LOCK_LEAF);
-    cond_init(&store->commit->change.changed);
+    struct change *change = xcalloc(1, sizeof *change);
+    mutex_init(&change->lock, LOCK_LEAF);
+    cond_init(&change->changed);
+    return change;
 }
 
-void change_done(struct store *store)
+void change_free(struct change *change)
 {
-    mutex_done(&store->commit->change.lock);
-    (void)pthread_cond_destroy(&store->commit->change.changed);
+    mutex_done(&change->lock);
+    (void)pthread_cond_destroy(&change->changed);
+    free(change);
 }
 
-void change_subscribe(struct store *store, change_fn *fn, void *arg)
+void change_subscribe(struct change *change, change_fn *fn, void *arg)
 {
-    LOCK_SCOPE(&store->commit->change.lock);
-    store->commit->change.fn = NULL;
-    while (store->commit->change.calls > 0)
-        (void)mutex_wait(&store->commit->change.lock, &store->commit->change.changed, -1);
-    store->commit->change.fn = fn;
-    store->commit->change.arg = arg;
+    LOCK_SCOPE(&change->lock);
+    change->fn = NULL;
+    while (change->calls > 0)
+        (void)mutex_wait(&change->lock, &change->changed, -1);
+    change->fn = fn;
+    change->arg = arg;
 }
 
-void change_notify(struct store *store, const uint64_t *inos, size_t count, bool has_content)
+void change_notify(struct change *change, const uint64_t *inos, size_t count, bool has_content)
 {
-    mutex_lock(&store->commit->change.lock);
-    change_fn *fn = store->commit->change.fn;
-    void *arg = store->commit->change.arg;
-    store->commit->change.calls += fn != NULL;
-    mutex_unlock(&store->commit->change.lock);
+    mutex_lock(&change->lock);
+    change_fn *fn = change->fn;
+    void *arg = change->arg;
+    change->calls += fn != NULL;
+    mutex_unlock(&change->lock);
     if (!fn)
         return;
     fn(inos, count, has_content, arg);
-    LOCK_SCOPE(&store->commit->change.lock);
-    store->commit->change.calls--;
-    (void)pthread_cond_broadcast(&store->commit->change.changed);
+    LOCK_SCOPE(&change->lock);
+    change->calls--;
+    (void)pthread_cond_broadcast(&change->changed);
 }
 
-uint64_t change_generation(struct store *store)
+uint64_t change_generation(struct change *change)
 {
-    uint64_t now = atomic_load(&store->generation);
+    uint64_t now = atomic_load(&change->generation);
     if (!(now & 1))
         return now;
-    LOCK_SCOPE(&store->commit->change.lock);
-    while ((now = atomic_load(&store->generation)) & 1)
-        (void)mutex_wait(&store->commit->change.lock, &store->commit->change.changed, -1);
+    LOCK_SCOPE(&change->lock);
+    while ((now = atomic_load(&change->generation)) & 1)
+        (void)mutex_wait(&change->lock, &change->changed, -1);
     return now;
 }
 
-void change_next_generation(struct store *store)
+uint64_t change_generation_now(const struct change *change)
 {
-    LOCK_SCOPE(&store->commit->change.lock);
-    atomic_fetch_add(&store->generation, 1);
-    (void)pthread_cond_broadcast(&store->commit->change.changed);
+    return atomic_load(&change->generation);
+}
+
+void change_next_generation(struct change *change)
+{
+    LOCK_SCOPE(&change->lock);
+    atomic_fetch_add(&change->generation, 1);
+    (void)pthread_cond_broadcast(&change->changed);
 }

@@ -1,78 +1,124 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/clock.h"
-#include "commit/internal.h"
+/* The objects of commit/, and what one of them needs to know of those that are made after it. */
+#include "commit/commit.h"
 
-void commit_new(struct store *store, const struct upkeep *upkeep)
+#include "commit/history_internal.h"
+#include "commit/horizon_internal.h"
+#include "commit/journal_internal.h"
+#include "commit/packs_internal.h"
+#include "commit/read_internal.h"
+#include "commit/room_internal.h"
+#include "commit/session_internal.h"
+#include "commit/writeback_internal.h"
+#include "view/view.h"
+
+/* New packs are counted before the view's: a pack that moves to the view in between then counts
+ * twice, never not at all. */
+static uint64_t count_packs(void *arg)
 {
-    struct commit *commit = store->commit = xcalloc(1, sizeof *commit);
-    commit->upkeep = upkeep;
-    commit->started_at = clock_monotonic_ns();
-    rate_limit_init(&commit->limit, store->options.writeback_limit);
-    mutex_init(&commit->room.lock, LOCK_LEAF);
-    cond_init(&commit->room.changed);
-    event_init(&commit->room.more);
-    event_init(&commit->progress);
-    commit->heal = heal_new();
-    history_init(store);
-    horizon_init(store);
-    priority_init(store);
-    damage_init(store);
-    change_init(store);
-    packs_init(store);
+    const struct commit *commit = arg;
+    uint64_t packs = packs_new_bytes(commit->packs);
+    return packs + view_state(commit->local->view).pack_bytes;
 }
 
-int commit_start(struct store *store, void (*room)(void *arg), void *arg)
+static uint64_t count_journal(void *arg)
 {
-    check(!store->commit->on_room);
-    store->commit->on_room = room;
-    store->commit->on_room_arg = arg;
-    stage_on_room(store->stage, room, arg);
-    room_account(store); /* the journal is the writeback thread's once there is one */
-    int r = writeback_start(store);
-    return r < 0 ? r : room_start(store);
+    const struct commit *commit = arg;
+    return commit->journal->bytes;
 }
 
-static bool is_full(struct store *store)
+static uint64_t count_staged(void *arg)
 {
-    LOCK_SCOPE(&store->commit->room.lock);
-    return store->commit->room.scarce && store->commit->room.hopeless;
+    const struct commit *commit = arg;
+    return stage_dirty_bytes(commit->local->stage);
 }
 
-struct commit_status commit_status(struct store *store)
+static bool is_carried(void *arg, int64_t before)
 {
-    struct commit *commit = store->commit;
-    struct commit_status ret = {.is_full = is_full(store),
-                                .stage_is_lost = atomic_load(&commit->own_stage.is_lost),
-                                .view_is_lost = atomic_load(&commit->lost_view.is_lost),
-                                .written_bytes_total = atomic_load(&commit->written_total),
-                                .dedup_bytes_total = atomic_load(&commit->dedup_total),
-                                .healed_chunks_total = atomic_load(&commit->healed_total),
-                                .encoded = encode_counts(&commit->encoded)};
-    LOCK_SCOPE(&commit->horizon.lock);
-    ret.horizon_seq = commit->horizon.horizon;
-    ret.errors = commit->horizon.errors;
-    memcpy(ret.last_error, commit->horizon.last_error, sizeof ret.last_error);
-    ret.last_error_ns = commit->horizon.last_error_ns;
+    const struct commit *commit = arg;
+    uint64_t seq;
+    int64_t happened;
+    return !history_oldest(commit->history, &seq, &happened) || happened > before;
+}
+
+static bool may_free(void *arg)
+{
+    const struct commit *commit = arg;
+    return commit->upkeep->list->may_free(commit->store);
+}
+
+static const struct room_sources room_sources = {.packs = count_packs,
+                                                 .journal = count_journal,
+                                                 .staged = count_staged,
+                                                 .is_carried = is_carried,
+                                                 .may_free = may_free};
+
+void commit_init(struct commit *commit, struct store *store, struct local *local,
+                 const struct upkeep *upkeep)
+{
+    const struct store_options *options = &local->options;
+    *commit = (struct commit){.local = local, .store = store};
+    commit->upkeep = xcalloc(1, sizeof *commit->upkeep);
+    commit->upkeep->list = upkeep;
+    commit->lag = xcalloc(1, sizeof *commit->lag);
+    commit->lost_view = xcalloc(1, sizeof *commit->lost_view);
+    commit->own_stage = xcalloc(1, sizeof *commit->own_stage);
+    commit->writeback = xcalloc(1, sizeof *commit->writeback);
+    commit->priority = priority_new();
+    commit->change = change_new();
+    commit->damage = damage_new(local);
+    commit->journal = journal_new(local);
+    commit->horizon =
+        horizon_new(options->writeback_delay_ns, options->writeback_limit, commit->priority);
+    commit->room = room_new(local, commit->horizon, &room_sources, commit);
+    commit->packs = packs_new(local, commit->room, commit->horizon, commit->damage);
+    commit->heal = heal_new(commit->packs, commit->damage);
+    commit->history = history_new(local, commit->horizon, commit->packs, commit->change);
+    commit->snapshot =
+        snapshot_new(local, commit->journal, commit->horizon, commit->packs, commit->room);
+}
+
+int commit_start(struct commit *commit, void (*room)(void *arg), void *arg)
+{
+    room_on_room(commit->room, room, arg);
+    stage_on_room(commit->local->stage, room, arg);
+    room_account(commit->room); /* the journal is the writeback thread's once there is one */
+    int r = writeback_start(commit);
+    return r < 0 ? r : room_start(commit->room);
+}
+
+struct commit_status commit_status(struct commit *commit)
+{
+    const struct packs *packs = commit->packs;
+    struct commit_status ret = {.is_full = room_is_full(commit->room),
+                                .stage_is_lost = atomic_load(&commit->own_stage->is_lost),
+                                .view_is_lost = atomic_load(&commit->lost_view->is_lost),
+                                .written_bytes_total = atomic_load(&packs->written_total),
+                                .dedup_bytes_total = atomic_load(&packs->dedup_total),
+                                .healed_chunks_total = atomic_load(&commit->damage->healed_total),
+                                .encoded = encode_counts(&packs->encoded)};
+    horizon_status(commit->horizon, &ret);
     return ret;
 }
 
-void commit_free(struct store *store)
+void commit_done(struct commit *commit)
 {
-    struct commit *commit = store->commit;
-    horizon_done(store);
-    priority_done(store);
-    history_done(store);
-    lag_done(store);
-    damage_done(store);
-    change_done(store);
-    packs_done(store);
+    lag_done(commit);
+    free(commit->snapshot);
+    history_free(commit->history);
     heal_free(commit->heal);
-    rate_limit_done(&commit->limit);
-    mutex_done(&commit->room.lock);
-    (void)pthread_cond_destroy(&commit->room.changed);
-    event_done(&commit->room.more);
-    event_done(&commit->progress);
-    free(commit->own_stage.dir);
-    free(commit);
-    store->commit = NULL;
+    packs_free(commit->packs);
+    room_free(commit->room);
+    horizon_free(commit->horizon);
+    free(commit->journal);
+    damage_free(commit->damage);
+    change_free(commit->change);
+    priority_free(commit->priority);
+    free(commit->writeback);
+    free(commit->own_stage->dir);
+    free(commit->own_stage);
+    free(commit->lost_view);
+    free(commit->lag);
+    free(commit->upkeep);
+    *commit = (struct commit){0};
 }

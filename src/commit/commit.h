@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* From the stage to NVMe: the order of operations, the horizon, and what changes content. The part
- * of it for fs/ and above, which include store/store.h.
+/* From the stage to NVMe, by objects: each has a header, and its functions get it as first
+ * parameter. Here is the part of them for fs/ and above, which include store/store.h.
  *
  * Threads: any, unless said otherwise. Errors are negative errno; nothing acknowledged is lost by
  * any of them. */
@@ -10,11 +10,35 @@
 
 #include "base/cause.h"
 #include "base/waiters.h"
+#include "commit/local.h"
 #include "format/record.h"
 #include "overlay/ns.h"
 #include "stage/stage.h"
 
 struct store;
+struct upkeep;
+
+/* The objects of commit/, which commit_new() makes. Each knows those that it needs, and none knows
+ * this. The work of the writeback thread, which is with all of them, gets this. */
+struct commit {
+    struct local *local;
+    struct store *store; /* only for the rounds of components above */
+    struct history *history;
+    struct change *change;
+    struct horizon *horizon;
+    struct priority *priority;
+    struct packs *packs;
+    struct journal *journal;
+    struct room *room;
+    struct snapshot *snapshot;
+    struct damage *damage;
+    struct heal *heal;
+    struct lag *lag;
+    struct lost_view *lost_view;
+    struct own_stage *own_stage;
+    struct upkeep_state *upkeep;
+    struct writeback *writeback;
+};
 
 /* Results of encoding chunks since the mount, by enum chunk_encoding. */
 struct encode_counts {
@@ -32,87 +56,87 @@ struct encode_counts {
  * but is not history. Content of an inode that loses its last name is dropped, or kept with
  * RECORD_ORPHAN. -EAGAIN: no room in the log now, nothing happened. -ENOSPC: the store is full.
  * -ENOENT: the inode is gone. -ENODATA: the xattr to remove is. */
-CAIRN_MUST_CHECK int history_commit(struct store *store, struct record *rec);
+CAIRN_MUST_CHECK int history_commit(struct history *history, struct record *rec);
 /* Two that are one: a look, after whatever end, finds both or neither. Neither is of a
  * nascent file. */
-CAIRN_MUST_CHECK int history_commit_both(struct store *store, struct record *rec,
+CAIRN_MUST_CHECK int history_commit_both(struct history *history, struct record *rec,
                                          struct record *rec2);
 
 /* Gives a nascent file that was made without a name (REC_NASCENT with RECORD_ORPHAN) its first:
  * parent, name. It and `parent` are held. -EAGAIN as above; -ENOSPC: it has too many xattrs. */
-CAIRN_MUST_CHECK int history_name(struct store *store, struct record *rec);
+CAIRN_MUST_CHECK int history_name(struct history *history, struct record *rec);
 
 /* Seals the draft of `ino`, if any, or a nascent file. Does nothing for orphans.
  * -EAGAIN as above. */
-CAIRN_MUST_CHECK int history_seal(struct store *store, uint64_t ino);
+CAIRN_MUST_CHECK int history_seal(struct history *history, uint64_t ino);
 
 /* The same, but it may wait until there is something else to enter, which then comes after it: any
  * operation of the history, or another seal; a change that takes content away (history_erase()); a
  * question for the horizon; or until writeback_delay has passed. For a file that others are still
  * writing: many such seals become one. */
-CAIRN_MUST_CHECK int history_seal_later(struct store *store, uint64_t ino);
+CAIRN_MUST_CHECK int history_seal_later(struct history *history, uint64_t ino);
 /* Enters the seals that wait. -EAGAIN as above. Before history_newest() where that is to include
  * all that was closed. */
-CAIRN_MUST_CHECK int history_seal_due(struct store *store);
+CAIRN_MUST_CHECK int history_seal_due(struct history *history);
 
 /* Seals every draft below `dir` (and of `dir` itself if it is a file). */
-CAIRN_MUST_CHECK int history_seal_below(struct store *store, uint64_t dir);
+CAIRN_MUST_CHECK int history_seal_below(struct history *history, uint64_t dir);
 
 /* Seals every draft and every nascent file: no file is written any more. */
-CAIRN_MUST_CHECK int history_seal_all(struct store *store);
+CAIRN_MUST_CHECK int history_seal_all(struct history *history);
 
 /* Sequence number of the last operation of the history. */
-uint64_t history_newest(struct store *store);
+uint64_t history_newest(struct history *history);
 
 /* --- horizon ---------------------------------------------------------------------------------- */
 
-uint64_t horizon_reached(struct store *store);
+uint64_t horizon_reached(struct horizon *horizon);
 
 /* Signalled whenever writeback got on: the horizon moved, or what found no room (-EAGAIN) may find
  * it. The store's. */
-struct event *horizon_progress(struct store *store);
+struct event *horizon_progress(struct horizon *horizon);
 
 /* Can nothing be written to NVMe now, whatever is tried (no inode, a limit, read-only)? */
-bool room_refuses(struct store *store);
+bool room_refuses(struct room *room);
 
 /* Calls `fn` once: with 0 when the horizon is at `seq` or later (at once, if it is), with
  * -ESHUTDOWN when the store stops, with another error when nothing can be written to NVMe now.
  * While a caller waits, limits and low priority are lifted. *ret_ticket names the wait, for
  * store_unwait(). */
-void horizon_await(struct store *store, uint64_t seq, waiter_fn *fn, void *arg,
+void horizon_await(struct horizon *horizon, uint64_t seq, waiter_fn *fn, void *arg,
                    uint64_t *ret_ticket);
 
 /* Newest cut that the remote has; 0: none. */
-uint64_t horizon_published(struct store *store);
+uint64_t horizon_published(struct horizon *horizon);
 
 /* A client outside waits too, until `until_ns` (monotonic). */
-void horizon_urge(struct store *store, int64_t until_ns);
+void horizon_urge(struct horizon *horizon, int64_t until_ns);
 
 /* --- content ---------------------------------------------------------------------------------- */
 
 /* May `bytes` more be staged? Room on NVMe is reserved before a byte is acknowledged. -EAGAIN: wait
  * for room; -ENOSPC: there is none, and a search that began after the request began to wait found
  * none that comes free. */
-CAIRN_MUST_CHECK int room_admit(struct store *store, uint64_t bytes);
+CAIRN_MUST_CHECK int room_admit(struct room *room, uint64_t bytes);
 /* The same for `bytes` of names and attributes, of which there is room beside content: they wait
  * only when that is used up, too. */
-CAIRN_MUST_CHECK int room_admit_change(struct store *store, uint64_t bytes);
+CAIRN_MUST_CHECK int room_admit_change(struct room *room, uint64_t bytes);
 /* Tells room_admit() since when the request that the calling thread handles has waited, in
  * monotonic ns; 0: it has not waited. */
 void room_waits_since(int64_t ns);
 
 /* Stages a write (see stage_write(); what concerns opening a draft is filled in here). -EAGAIN. */
-CAIRN_MUST_CHECK int history_write(struct store *store, struct stage_write *w);
+CAIRN_MUST_CHECK int history_write(struct history *history, struct stage_write *w);
 /* Discards content and sets the size, see stage_erase(). -EAGAIN. */
-CAIRN_MUST_CHECK int history_erase(struct store *store, uint64_t ino, uint64_t offset,
+CAIRN_MUST_CHECK int history_erase(struct history *history, uint64_t ino, uint64_t offset,
                                    uint64_t length, uint64_t new_size);
 /* Refers to `length` bytes of a stored chunk from `offset` of the file on. -EAGAIN; -ENOENT: it is
  * stored no longer. */
-CAIRN_MUST_CHECK int history_put_chunk(struct store *store, uint64_t ino, uint64_t offset,
+CAIRN_MUST_CHECK int history_put_chunk(struct history *history, uint64_t ino, uint64_t offset,
                                        uint64_t length, const struct chunk_name *name,
                                        uint32_t chunk_offset);
 /* Gives the parts of durable content, in order: see view_extents(). */
-CAIRN_MUST_CHECK int commit_extents(struct store *store, uint64_t ino, uint64_t offset,
+CAIRN_MUST_CHECK int commit_extents(struct commit *commit, uint64_t ino, uint64_t offset,
                                     uint64_t length,
                                     int (*fn)(const struct view_extent *part, void *arg),
                                     void *arg);
@@ -125,18 +149,12 @@ struct commit_now {
     int64_t mtime;
 };
 /* -ENOENT. May read the view. */
-CAIRN_MUST_CHECK int commit_look(struct store *store, uint64_t ino, struct commit_now *ret);
+CAIRN_MUST_CHECK int commit_look(struct commit *commit, uint64_t ino, struct commit_now *ret);
 
 /* Marks that requests wait for room, which makes writeback hurry. */
-void horizon_note_waiting(struct store *store, unsigned waiting);
+void horizon_note_waiting(struct horizon *horizon, unsigned waiting);
 
 /* --- what is shown ---------------------------------------------------------------------------- */
-
-/* Does it show what another writer publishes, and has no operations of its own? */
-bool local_follows(const struct store *store);
-/* -EROFS, with its cause, where it follows: it has no changes of its own, also where root made its
- * mount writable. */
-CAIRN_MUST_CHECK int local_takes_changes(const struct store *store);
 
 /* `fn` is called after each change of what is shown that its cache cannot know of, with the
  * inodes that it concerns, in a thread of the store's or of the caller that seals, and without
@@ -144,11 +162,11 @@ CAIRN_MUST_CHECK int local_takes_changes(const struct store *store);
  * else only attributes do (how much of it is stored, once it is sealed or durable). NULL: no more,
  * and none is under way on return. */
 typedef void change_fn(const uint64_t *inos, size_t count, bool has_content, void *arg);
-void change_subscribe(struct store *store, change_fn *fn, void *arg);
+void change_subscribe(struct change *change, change_fn *fn, void *arg);
 
 /* Another number after each such change; waits while one is being made. A caller that reads in
  * several steps, and finds another number at the end, may have seen parts of two states. */
-uint64_t change_generation(struct store *store);
+uint64_t change_generation(struct change *change);
 
 /* --- its health ------------------------------------------------------------------------------- */
 
@@ -168,19 +186,30 @@ struct commit_status {
 };
 
 /* Calls `fn` for each damage seen since mount (bounded). */
-void damage_list(struct store *store, void (*fn)(const char *path, const char *what, void *arg),
+void damage_list(struct damage *damage, void (*fn)(const char *path, const char *what, void *arg),
                  void *arg);
 
 /* Is the view beyond what the live mount can mend? Then fsync goes on, reads of names may fail, and
  * writers wait in the end. *ret_stays: why a start could not make it anew, either; static; NULL: it
  * can. Any thread. */
-bool commit_view_is_lost(struct store *store, const char **ret_stays);
+bool commit_view_is_lost(const struct commit *commit, const char **ret_stays);
 /* The next start makes the view anew, whatever it finds: durable on 0. Any thread; blocks for the
  * disk. */
-CAIRN_MUST_CHECK int new_view_ask(struct store *store);
+CAIRN_MUST_CHECK int new_view_ask(struct local *local);
 
 /* To be called about once a second: what is staged is carried to NVMe at once, as for a caller that
  * waits, when the files of the stage were removed and would not outlive this process. */
-void commit_watch_stage(struct store *store);
+void commit_watch_stage(struct commit *commit);
 /* The directory that the stage is in. */
-const char *commit_stage_directory(const struct store *store);
+const char *commit_stage_directory(const struct commit *commit);
+
+/* --- commit.c, for store/ --------------------------------------------------------------------- */
+
+/* Makes the objects; what they need of `local` may be opened later. */
+void commit_init(struct commit *commit, struct store *store, struct local *local,
+                 const struct upkeep *upkeep);
+void commit_done(struct commit *commit);
+/* The threads. writeback_stop() and room_stop() end them, also where it fails. `room`: see
+ * store_start(). */
+CAIRN_MUST_CHECK int commit_start(struct commit *commit, void (*room)(void *arg), void *arg);
+struct commit_status commit_status(struct commit *commit);

@@ -3,7 +3,9 @@
  * placed; and the extents that say where it went. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "commit/internal.h"
+#include "base/pool.h"
+#include "commit/packs_internal.h"
+#include "commit/writeback_internal.h"
 
 #define ALONE_MAX (64 * KIB)
 #define WINDOW_BYTES (64 * MIB) /* of a stretch: split and handed to the workers at a time */
@@ -17,10 +19,10 @@ static struct extent *add_extent(struct content *content, struct extent extent)
     return added;
 }
 
-void content_done(struct store *store, struct content *content)
+void content_done(struct commit *commit, struct content *content)
 {
     for (size_t i = 0; i < content->pinned.count; i++)
-        packs_unpin(store, content->pinned.at[i]);
+        packs_unpin(commit->packs, content->pinned.at[i]);
     vector_free(&content->pinned);
     vector_free(&content->extents);
     free(content->inline_bytes);
@@ -30,7 +32,7 @@ void content_done(struct store *store, struct content *content)
 /* --- chunks ----------------------------------------------------------------------------------- */
 
 struct chunk_job {
-    struct store *store;
+    struct packs *packs;
     struct iovec *iov;
     size_t iov_count;
     uint64_t offset, length;
@@ -43,7 +45,7 @@ static void write_chunk_job(void *arg)
 {
     struct chunk_job *job = arg;
     void *scratch = thread_buffer(THREAD_BUFFER_ENCODE, PACKS_SCRATCH_LEN);
-    job->result = packs_add(job->store, job->iov, job->iov_count, job->length, scratch, &job->name,
+    job->result = packs_add(job->packs, job->iov, job->iov_count, job->length, scratch, &job->name,
                             &job->pinned);
 }
 
@@ -99,14 +101,14 @@ static struct iovec *slice_iovec(const struct iovec *iov, size_t count, uint64_t
 }
 
 /* Names the chunks that end at `borders` (the first begins at `start`) and adds their extents. */
-static int write_content_chunks(struct store *store, const struct stretch *stretch, uint64_t start,
-                                const uint64_t *borders, size_t border_count,
+static int write_content_chunks(struct commit *commit, const struct stretch *stretch,
+                                uint64_t start, const uint64_t *borders, size_t border_count,
                                 struct content *content)
 {
     struct chunk_job *jobs = xcalloc(border_count, sizeof *jobs);
     for (size_t i = 0; i < border_count; i++) {
         struct chunk_job *job = &jobs[i];
-        job->store = store;
+        job->packs = commit->packs;
         job->offset = i ? borders[i - 1] : start;
         job->length = borders[i] - job->offset;
         job->iov = slice_iovec(stretch->iov, stretch->iov_count, job->offset - stretch->offset,
@@ -115,9 +117,9 @@ static int write_content_chunks(struct store *store, const struct stretch *stret
         if (border_count == 1 && job->length <= ALONE_MAX)
             write_chunk_job(job);
         else
-            pool_submit(store->commit->workers, write_chunk_job, job);
+            pool_submit(commit->writeback->workers, write_chunk_job, job);
     }
-    pool_drain(store->commit->workers);
+    pool_drain(commit->writeback->workers);
     int r = 0;
     for (size_t i = 0; i < border_count; i++) {
         (void)add_extent(content, (struct extent){.offset = jobs[i].offset,
@@ -136,7 +138,7 @@ static int write_content_chunks(struct store *store, const struct stretch *stret
 
 /* Splits one window of a stretch; returns where the next begins (what was held back comes again).
  */
-static int write_window(struct store *store, const struct stretch *stretch, uint64_t *at,
+static int write_window(struct commit *commit, const struct stretch *stretch, uint64_t *at,
                         struct chunker *state, bool more, struct content *content)
 {
     uint64_t end = stretch->offset + stretch->length;
@@ -159,8 +161,9 @@ static int write_window(struct store *store, const struct stretch *stretch, uint
     size_t max = length / 512 + 16;
     uint64_t *borders = xcalloc(max, sizeof *borders);
     size_t border_count = chunker_find_borders(state, &in, borders, max);
-    int r = border_count ? write_content_chunks(store, stretch, *at, borders, border_count, content)
-                         : 0;
+    int r = border_count
+                ? write_content_chunks(commit, stretch, *at, borders, border_count, content)
+                : 0;
     uint64_t next = border_count ? borders[border_count - 1] : *at;
     bool stuck = next == *at;
     free(borders);
@@ -171,7 +174,7 @@ static int write_window(struct store *store, const struct stretch *stretch, uint
     return stuck || next == end ? 1 : 0;
 }
 
-int content_write_stretch(struct store *store, const struct stage_part *parts, size_t count,
+int content_write_stretch(struct commit *commit, const struct stage_part *parts, size_t count,
                           struct chunker *state, bool more, struct content *content)
 {
     struct stretch stretch;
@@ -181,7 +184,7 @@ int content_write_stretch(struct store *store, const struct stage_part *parts, s
         chunker_look_ahead(state, stretch.iov, stretch.iov_count);
     int r = 0;
     while (r == 0)
-        r = write_window(store, &stretch, &at, state, more, content);
+        r = write_window(commit, &stretch, &at, state, more, content);
     stretch_done(&stretch);
     return r < 0 ? r : 0;
 }
@@ -199,13 +202,13 @@ static void keep_inline(struct content *content, const struct stage_part *part)
         (struct extent){.offset = part->offset, .length = part->length, .kind = EXTENT_INLINE});
 }
 
-static int write_memory(struct store *store, const struct stage_part *parts, size_t count,
+static int write_memory(struct commit *commit, const struct stage_part *parts, size_t count,
                         struct content *content)
 {
     /* Content that begins in the middle of a file has no header to parse: its grid begins where it
      * does. */
     struct chunker state = {.anchor = parts[0].offset};
-    int r = content_write_stretch(store, parts, count, &state, false, content);
+    int r = content_write_stretch(commit, parts, count, &state, false, content);
     chunker_done(&state);
     return r;
 }
@@ -215,7 +218,7 @@ static bool part_continues(const struct stage_part *a, const struct stage_part *
     return a->kind == PART_MEMORY && b->kind == PART_MEMORY && a->offset + a->length == b->offset;
 }
 
-static int write_content_parts(struct store *store, const struct stage_part *parts, size_t count,
+static int write_content_parts(struct commit *commit, const struct stage_part *parts, size_t count,
                                bool is_inline, struct content *content)
 {
     int r = 0;
@@ -226,7 +229,7 @@ static int write_content_parts(struct store *store, const struct stage_part *par
         } else if (parts[i].kind == PART_MEMORY) {
             while (next < count && part_continues(&parts[next - 1], &parts[next]))
                 next++;
-            r = write_memory(store, parts + i, next - i, content);
+            r = write_memory(commit, parts + i, next - i, content);
         } else {
             struct extent extent = {
                 .offset = parts[i].offset, .length = parts[i].length, .kind = EXTENT_HOLE};
@@ -242,16 +245,17 @@ static int write_content_parts(struct store *store, const struct stage_part *par
     return r;
 }
 
-int content_write_layer(struct store *store, const struct stage_sealed *version,
+int content_write_layer(struct commit *commit, const struct stage_sealed *version,
                         struct content *ret)
 {
     *ret = (struct content){0};
     struct stage_part *parts = xcalloc(version->ranges, sizeof *parts);
-    size_t count = stage_layer_parts(store->stage, version->layer, 0, parts, version->ranges);
+    size_t count =
+        stage_layer_parts(commit->local->stage, version->layer, 0, parts, version->ranges);
     bool is_inline = version->bytes <= INLINE_MAX && version->ranges <= RECORD_EXTENTS_MAX;
-    int r = write_content_parts(store, parts, count, is_inline, ret);
+    int r = write_content_parts(commit, parts, count, is_inline, ret);
     free(parts);
     if (r < 0)
-        content_done(store, ret);
+        content_done(commit, ret);
     return r;
 }

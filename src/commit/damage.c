@@ -4,20 +4,27 @@
 #include "base/cause.h"
 #include "base/hex.h"
 #include "base/log.h"
-#include "commit/internal.h"
+#include "commit/commit.h"
+#include "commit/local.h"
+#include "commit/read_internal.h"
+#include "overlay/ns.h"
 
-void damage_init(struct store *store)
+struct damage *damage_new(const struct local *local)
 {
-    mutex_init(&store->commit->damage.lock, LOCK_LEAF);
+    struct damage *damage = xcalloc(1, sizeof *damage);
+    damage->local = local;
+    mutex_init(&damage->lock, LOCK_LEAF);
+    return damage;
 }
 
-void damage_done(struct store *store)
+void damage_free(struct damage *damage)
 {
-    for (unsigned i = 0; i < store->commit->damage.known_count; i++) {
-        free(store->commit->damage.known[i].path);
-        free(store->commit->damage.known[i].what);
+    for (unsigned i = 0; i < damage->known_count; i++) {
+        free(damage->known[i].path);
+        free(damage->known[i].what);
     }
-    mutex_done(&store->commit->damage.lock);
+    mutex_done(&damage->lock);
+    free(damage);
 }
 
 const char *damage_describe(int error)
@@ -37,22 +44,24 @@ const char *damage_describe(int error)
     }
 }
 
-void damage_note(struct store *store, uint64_t ino, const struct chunk_name *name, int error)
+void damage_note(struct damage *damage, uint64_t ino, const struct chunk_name *name, int error)
 {
-    _cleanup_free_ char *path = ns_path(store->ns, ino);
+    _cleanup_free_ char *path = ns_path(damage->local->ns, ino);
     char hex[17];
     hex_print(hex, name->bytes, 8);
     const char *how = error == -ENOLINK && *cause_text() ? cause_text() : damage_describe(error);
     _cleanup_free_ char *what = xasprintf("chunk %s: %s", hex, how);
     bool known = false;
-    mutex_lock(&store->commit->damage.lock);
-    for (unsigned i = 0; i < store->commit->damage.known_count; i++)
-        known = known || (strcmp(store->commit->damage.known[i].path, path) == 0 &&
-                          strcmp(store->commit->damage.known[i].what, what) == 0);
-    if (!known && store->commit->damage.known_count < DAMAGE_MAX)
-        store->commit->damage.known[store->commit->damage.known_count++] =
-            (struct damage){xstrdup(path), xstrdup(what), *name};
-    mutex_unlock(&store->commit->damage.lock);
+    mutex_lock(&damage->lock);
+    for (unsigned i = 0; i < damage->known_count; i++)
+        known = known || (strcmp(damage->known[i].path, path) == 0 &&
+                          strcmp(damage->known[i].what, what) == 0);
+    if (!known && damage->known_count < DAMAGE_MAX) {
+        damage->known[damage->known_count].path = xstrdup(path);
+        damage->known[damage->known_count].what = xstrdup(what);
+        damage->known[damage->known_count++].chunk = *name;
+    }
+    mutex_unlock(&damage->lock);
     cause_note("%s; 'cairn scrub' heals what another tier has, else restore the file", what);
     if (!known)
         log_error("%s: %s; these bytes read as EIO", path, what);
@@ -60,60 +69,58 @@ void damage_note(struct store *store, uint64_t ino, const struct chunk_name *nam
 
 /* A chunk known to be damaged is stored anew by a thread that has it; it is not relied on until
  * then. */
-void damage_note_local(struct store *store, const struct chunk_name *name)
+void damage_note_local(struct damage *damage, const struct chunk_name *name)
 {
-    LOCK_SCOPE(&store->commit->damage.lock);
-    for (unsigned i = 0; i < store->commit->damage.local_count; i++)
-        if (chunk_name_equal(&store->commit->damage.local[i], name))
+    LOCK_SCOPE(&damage->lock);
+    for (unsigned i = 0; i < damage->on_nvme_count; i++)
+        if (chunk_name_equal(&damage->on_nvme[i], name))
             return;
-    if (store->commit->damage.local_count < DAMAGE_LOCAL_MAX)
-        store->commit->damage.local[store->commit->damage.local_count++] = *name;
+    if (damage->on_nvme_count < DAMAGE_LOCAL_MAX)
+        damage->on_nvme[damage->on_nvme_count++] = *name;
 }
 
-void damage_cured(struct store *store, const struct chunk_name *name)
+void damage_cured(struct damage *damage, const struct chunk_name *name)
 {
-    LOCK_SCOPE(&store->commit->damage.lock);
-    for (unsigned i = 0; i < store->commit->damage.local_count; i++) {
-        if (!chunk_name_equal(&store->commit->damage.local[i], name))
+    LOCK_SCOPE(&damage->lock);
+    for (unsigned i = 0; i < damage->on_nvme_count; i++) {
+        if (!chunk_name_equal(&damage->on_nvme[i], name))
             continue;
-        store->commit->damage.local[i] =
-            store->commit->damage.local[--store->commit->damage.local_count];
-        atomic_fetch_add(&store->commit->healed_total, 1);
+        damage->on_nvme[i] = damage->on_nvme[--damage->on_nvme_count];
+        atomic_fetch_add(&damage->healed_total, 1);
         return;
     }
 }
 
-bool damage_is_known(struct store *store, const struct chunk_name *name)
+bool damage_is_known(struct damage *damage, const struct chunk_name *name)
 {
-    LOCK_SCOPE(&store->commit->damage.lock);
-    for (unsigned i = 0; i < store->commit->damage.local_count; i++)
-        if (chunk_name_equal(&store->commit->damage.local[i], name))
+    LOCK_SCOPE(&damage->lock);
+    for (unsigned i = 0; i < damage->on_nvme_count; i++)
+        if (chunk_name_equal(&damage->on_nvme[i], name))
             return true;
-    for (unsigned i = 0; i < store->commit->damage.known_count; i++)
-        if (chunk_name_equal(&store->commit->damage.known[i].chunk, name))
+    for (unsigned i = 0; i < damage->known_count; i++)
+        if (chunk_name_equal(&damage->known[i].chunk, name))
             return true;
     return false;
 }
 
-void damage_list(struct store *store, void (*fn)(const char *path, const char *what, void *arg),
+void damage_list(struct damage *damage, void (*fn)(const char *path, const char *what, void *arg),
                  void *arg)
 {
-    LOCK_SCOPE(&store->commit->damage.lock);
-    for (unsigned i = 0; i < store->commit->damage.known_count; i++)
-        fn(store->commit->damage.known[i].path, store->commit->damage.known[i].what, arg);
+    LOCK_SCOPE(&damage->lock);
+    for (unsigned i = 0; i < damage->known_count; i++)
+        fn(damage->known[i].path, damage->known[i].what, arg);
 }
 
-void damage_forget(struct store *store, const struct chunk_name *name)
+void damage_forget(struct damage *damage, const struct chunk_name *name)
 {
-    LOCK_SCOPE(&store->commit->damage.lock);
-    for (unsigned i = 0; i < store->commit->damage.known_count;) {
-        struct damage *damage = &store->commit->damage.known[i];
-        if (!chunk_name_equal(&damage->chunk, name)) {
+    LOCK_SCOPE(&damage->lock);
+    for (unsigned i = 0; i < damage->known_count;) {
+        if (!chunk_name_equal(&damage->known[i].chunk, name)) {
             i++;
             continue;
         }
-        free(damage->path);
-        free(damage->what);
-        *damage = store->commit->damage.known[--store->commit->damage.known_count];
+        free(damage->known[i].path);
+        free(damage->known[i].what);
+        damage->known[i] = damage->known[--damage->known_count];
     }
 }

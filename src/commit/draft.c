@@ -2,7 +2,10 @@
 /* Content of drafts: not part of history until they are sealed, but staged under its lock where
  * they begin. */
 #include "base/clock.h"
-#include "commit/internal.h"
+#include "commit/history_internal.h"
+#include "commit/local.h"
+#include "commit/packs_internal.h"
+#include "view/view.h"
 
 void commit_now_settle(struct commit_now *now)
 {
@@ -21,59 +24,67 @@ void commit_now_settle(struct commit_now *now)
 /* A seal takes the draft from the stage first and then tells the namespace, without a lock that we
  * could share. So the stage is asked first: what the namespace does not know yet is then still
  * there. */
-int commit_look(struct store *store, uint64_t ino, struct commit_now *ret)
+int commit_look(struct commit *commit, uint64_t ino, struct commit_now *ret)
 {
-    (void)stage_file_state(store->stage, ino, &ret->staged);
-    int r = ns_inode(store->ns, ino, &ret->inode);
+    (void)stage_file_state(commit->local->stage, ino, &ret->staged);
+    int r = ns_inode(commit->local->ns, ino, &ret->inode);
     if (r == 0)
         commit_now_settle(ret);
     return r;
 }
 
-int history_write(struct store *store, struct stage_write *w)
+/* A change of content opens a draft if there is none. */
+static enum reserve_kind reserve_for_change(struct history *history, uint64_t ino)
+{
+    struct stage_file_state state;
+    bool has_draft = stage_file_state(history->local->stage, ino, &state) && state.has_draft;
+    return has_draft ? RESERVE_RECORD : RESERVE_DRAFT;
+}
+
+int history_write(struct history *history, struct stage_write *w)
 {
     w->may_open = false;
     w->time = clock_realtime_ns();
-    int r = stage_write(store->stage, w);
+    int r = stage_write(history->local->stage, w);
     if (r != -ESTALE)
         return r;
     /* A draft is opened with the history's lock, so that no seal comes between the look and the
      * write. */
-    LOCK_SCOPE(&store->commit->history.lock);
+    LOCK_SCOPE(&history->lock);
     struct ns_inode inode;
-    r = history_change_room_locked(store, w->ino);
+    r = history_reserve_locked(history, reserve_for_change(history, w->ino), 0);
     if (r == 0)
-        r = ns_inode(store->ns, w->ino, &inode);
+        r = ns_inode(history->local->ns, w->ino, &inode);
     if (r < 0)
         return r;
     w->may_open = true;
     w->below_size = inode.attrs.size;
     w->version = inode.version;
-    return stage_write(store->stage, w);
+    return stage_write(history->local->stage, w);
 }
 
-int history_erase(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,
+int history_erase(struct history *history, uint64_t ino, uint64_t offset, uint64_t length,
                   uint64_t new_size)
 {
     struct ns_inode inode;
-    mutex_lock(&store->commit->history.lock);
+    mutex_lock(&history->lock);
     /* A file closed as it was becomes a version before some of it goes. */
-    int r = history_is_due_locked(store, ino) ? history_seal_due_locked(store) : 0;
+    int r = history_is_due_locked(history, ino) ? history_seal_due_locked(history) : 0;
     if (r == 0)
-        r = ns_inode(store->ns, ino, &inode);
+        r = ns_inode(history->local->ns, ino, &inode);
     if (r == 0)
-        r = history_change_room_locked(store, ino);
+        r = history_reserve_locked(history, reserve_for_change(history, ino), 0);
     if (r == 0)
-        r = stage_erase(store->stage, ino, offset, length, new_size, inode.attrs.size,
+        r = stage_erase(history->local->stage, ino, offset, length, new_size, inode.attrs.size,
                         inode.version, clock_realtime_ns());
-    return history_leave(store, r);
+    return history_leave(history, r);
 }
 
-int history_put_chunk(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,
+int history_put_chunk(struct history *history, uint64_t ino, uint64_t offset, uint64_t length,
                       const struct chunk_name *name, uint32_t chunk_offset)
 {
     uint64_t pack;
-    if (!packs_pin_stored(store, name, &pack))
+    if (!packs_pin_stored(history->packs, name, &pack))
         return -ENOENT;
     struct stage_chunk_range chunk = {.offset = offset,
                                       .length = length,
@@ -81,20 +92,20 @@ int history_put_chunk(struct store *store, uint64_t ino, uint64_t offset, uint64
                                       .chunk_offset = chunk_offset,
                                       .pack = pack};
     struct ns_inode inode;
-    mutex_lock(&store->commit->history.lock);
-    int r = ns_inode(store->ns, ino, &inode);
+    mutex_lock(&history->lock);
+    int r = ns_inode(history->local->ns, ino, &inode);
     if (r == 0)
-        r = history_change_room_locked(store, ino);
+        r = history_reserve_locked(history, reserve_for_change(history, ino), 0);
     if (r == 0)
-        r = stage_put_chunk(store->stage, ino, &chunk, inode.attrs.size, inode.version,
+        r = stage_put_chunk(history->local->stage, ino, &chunk, inode.attrs.size, inode.version,
                             clock_realtime_ns());
-    mutex_unlock(&store->commit->history.lock);
-    packs_unpin(store, pack);
+    mutex_unlock(&history->lock);
+    packs_unpin(history->packs, pack);
     return r;
 }
 
-int commit_extents(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,
+int commit_extents(struct commit *commit, uint64_t ino, uint64_t offset, uint64_t length,
                    int (*fn)(const struct view_extent *part, void *arg), void *arg)
 {
-    return view_extents(store->view, ino, 0, offset, length, fn, arg);
+    return view_extents(commit->local->view, ino, 0, offset, length, fn, arg);
 }

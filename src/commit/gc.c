@@ -6,11 +6,18 @@
  * (view_pack_may_serve()): of a file that was written over, it is what the new content is near to.
  * It goes once room is wanted. */
 #include "base/log.h"
-#include "commit/internal.h"
+#include "commit/horizon.h"
+#include "commit/local.h"
+#include "commit/packs_internal.h"
+#include "commit/read.h"
+#include "commit/room_internal.h"
+#include "commit/writeback_internal.h"
+#include "format/object.h"
+#include "tier/tier.h"
 #include "view/remote.h"
 
 struct dead {
-    struct store *store;
+    struct commit *commit;
     uint64_t *ids;
     size_t count, max;
     bool spares; /* packs that may serve */
@@ -19,17 +26,18 @@ struct dead {
 
 /* Its index could not be read when the view was made anew: its chunks may be whole, and be the only
  * ones. An operator who removes the file by hand decides otherwise. */
-static bool may_be_needed(struct store *store, const struct view_pack *pack)
+static bool may_be_needed(struct commit *commit, const struct view_pack *pack)
 {
     char object[32];
     uint64_t len;
     pack_object_name(pack->pack, object);
-    return pack->count == 0 && store->tier->ops->stat(store->tier, object, &len) != -ENOENT;
+    return pack->count == 0 &&
+           commit->local->tier->ops->stat(commit->local->tier, object, &len) != -ENOENT;
 }
 
 static int spare_pack(struct dead *dead, uint64_t pack, bool *ret)
 {
-    int r = dead->spares ? view_pack_may_serve(dead->store->view, pack, ret) : 0;
+    int r = dead->spares ? view_pack_may_serve(dead->commit->local->view, pack, ret) : 0;
     dead->has_spared = dead->has_spared || *ret;
     return r;
 }
@@ -40,30 +48,30 @@ static int find_dead(const struct view_pack *pack, void *arg)
     bool is_spared = false;
     if (dead->count == dead->max)
         return 1;
-    if (pack->live_bytes > 0 || pack->live_count > 0 || may_be_needed(dead->store, pack))
+    if (pack->live_bytes > 0 || pack->live_count > 0 || may_be_needed(dead->commit, pack))
         return 0;
     int r = spare_pack(dead, pack->pack, &is_spared);
     if (r < 0 || is_spared)
         return r;
     /* First the mark, then the question: what refers to a chunk from now on sees the mark. */
-    if (!packs_begin_drop(dead->store, pack->pack))
+    if (!packs_begin_drop(dead->commit->packs, pack->pack))
         return 0;
-    if (stage_uses_pack(dead->store->stage, pack->pack))
-        packs_end_drop(dead->store, pack->pack);
+    if (stage_uses_pack(dead->commit->local->stage, pack->pack))
+        packs_end_drop(dead->commit->packs, pack->pack);
     else
         dead->ids[dead->count++] = pack->pack;
     return 0;
 }
 
-size_t gc_dead_packs(struct store *store, bool now, uint64_t *ids, size_t max)
+size_t gc_dead_packs(struct commit *commit, bool now, uint64_t *ids, size_t max)
 {
-    struct dead dead = {.store = store, .ids = ids, .max = max};
-    dead.spares =
-        !now && store->options.reduce == REDUCE_DENSE && store->remote && room_missing(store) == 0;
-    int r = view_packs(store->view, find_dead, &dead);
+    struct dead dead = {.commit = commit, .ids = ids, .max = max};
+    dead.spares = !now && commit->local->options.reduce == REDUCE_DENSE &&
+                  local_has_remote(commit->local) && room_missing(commit->room) == 0;
+    int r = view_packs(commit->local->view, find_dead, &dead);
     if (r < 0)
-        horizon_error(store, "gc: reading the view failed: %s", strerror(-r));
-    store->commit->rounds.has_spared = dead.has_spared;
+        horizon_error(commit->horizon, "gc: reading the view failed: %s", strerror(-r));
+    commit->upkeep->has_spared = dead.has_spared;
     return dead.count;
 }
 
@@ -103,10 +111,11 @@ static int add_candidate(const struct view_pack *pack, void *arg)
 /* Would one pack of all that lives in these be smaller by what makes it worth the work? A small
  * pack is never full to the brim, for its length is rounded: alone it would be made anew, as long
  * as it was, without end. Chunks of each depth need a pack of their own. */
-static bool is_worth(const struct store *store, const struct view_pack *packs, size_t count,
+static bool is_worth(const struct commit *commit, const struct view_pack *packs, size_t count,
                      unsigned percent)
 {
-    uint64_t made = store->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE ? CHUNK_DEPTH_MAX + 1 : 1;
+    uint64_t made =
+        commit->local->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE ? CHUNK_DEPTH_MAX + 1 : 1;
     uint64_t length = 0,
              needed = PACK_HEADER_LEN + PACK_TRAILER_LEN + (made - 1) * (uint64_t)PACK_ALIGN;
     for (size_t i = 0; i < count; i++) {
@@ -121,29 +130,29 @@ static bool is_worth(const struct store *store, const struct view_pack *packs, s
 int gc_move_chunk(const struct chunk_entry *entry, void *arg)
 {
     struct moving *moving = arg;
-    struct store *store = moving->store;
+    struct commit *commit = moving->commit;
     struct view_local_chunk now;
     uint32_t len;
     char object[32];
-    int r = view_local_chunk(store->view, &entry->name, &now);
+    int r = view_local_chunk(commit->local->view, &entry->name, &now);
     if (r == -ENOENT || (r == 0 && (now.entry.pack != moving->pack || !view_is_live(&now))))
         return 0;
     if (r == 0)
-        r = packs_read_chunk(store, &entry->name, moving->raw, &len);
+        r = packs_read_chunk(commit->packs, &entry->name, moving->raw, &len);
     if (r < 0)
         return r;
     pack_object_name(now.entry.pack, object);
-    r = store->tier->ops->get_range(store->tier, object, now.entry.offset, moving->stored,
-                                    now.entry.stored_len);
-    return r < 0 ? r : packs_add_stored(store, &now.entry, moving->stored);
+    r = commit->local->tier->ops->get_range(commit->local->tier, object, now.entry.offset,
+                                            moving->stored, now.entry.stored_len);
+    return r < 0 ? r : packs_add_stored(commit->packs, &now.entry, moving->stored);
 }
 
-static int move_live_chunks(struct store *store, uint64_t pack)
+static int move_live_chunks(struct commit *commit, uint64_t pack)
 {
-    struct moving moving = {.store = store, .pack = pack};
+    struct moving moving = {.commit = commit, .pack = pack};
     moving.raw = xmalloc(CHUNK_SIZE_MAX);
     moving.stored = xmalloc(CHUNK_SIZE_MAX);
-    int r = packs_read_index(store, pack, gc_move_chunk, &moving);
+    int r = packs_read_index(commit->packs, pack, gc_move_chunk, &moving);
     free(moving.raw);
     free(moving.stored);
     return r;
@@ -151,7 +160,7 @@ static int move_live_chunks(struct store *store, uint64_t pack)
 
 /* Marks as dropping those of them that nothing uses now, as many as move in one round, and forgets
  * the others. */
-static void claim_candidates(struct store *store, struct candidates *all, size_t max)
+static void claim_candidates(struct commit *commit, struct candidates *all, size_t max)
 {
     size_t kept = 0;
     uint64_t bytes = 0;
@@ -159,10 +168,10 @@ static void claim_candidates(struct store *store, struct candidates *all, size_t
         struct view_pack pack = all->packs[i];
         if (bytes + pack.live_bytes > COMPACT_BYTES_MAX)
             break;
-        if (!packs_begin_drop(store, pack.pack))
+        if (!packs_begin_drop(commit->packs, pack.pack))
             continue;
-        if (stage_uses_pack(store->stage, pack.pack)) {
-            packs_end_drop(store, pack.pack);
+        if (stage_uses_pack(commit->local->stage, pack.pack)) {
+            packs_end_drop(commit->packs, pack.pack);
             continue;
         }
         bytes += pack.live_bytes;
@@ -171,43 +180,43 @@ static void claim_candidates(struct store *store, struct candidates *all, size_t
     all->count = kept;
 }
 
-size_t gc_compact(struct store *store, unsigned worth_percent, uint64_t *ids, size_t max)
+size_t gc_compact(struct commit *commit, unsigned worth_percent, uint64_t *ids, size_t max)
 {
     struct candidates all = {.worth_percent = worth_percent};
-    if (!room_for_moving(store) || view_packs(store->view, add_candidate, &all) < 0)
+    if (!room_for_moving(commit->room) || view_packs(commit->local->view, add_candidate, &all) < 0)
         return 0;
-    claim_candidates(store, &all, max);
+    claim_candidates(commit, &all, max);
     size_t worth = all.count, moved = 0;
-    while (worth > 0 && !is_worth(store, all.packs, worth, worth_percent))
+    while (worth > 0 && !is_worth(commit, all.packs, worth, worth_percent))
         worth--;
     for (size_t i = 0; i < all.count; i++) {
         /* Chunks copied from a pack that cannot go lie in two; that does no harm. */
-        if (i < worth && move_live_chunks(store, all.packs[i].pack) == 0)
+        if (i < worth && move_live_chunks(commit, all.packs[i].pack) == 0)
             all.packs[moved++] = all.packs[i];
         else
-            packs_end_drop(store, all.packs[i].pack);
+            packs_end_drop(commit->packs, all.packs[i].pack);
     }
-    bool frees = is_worth(store, all.packs, moved, worth_percent);
+    bool frees = is_worth(commit, all.packs, moved, worth_percent);
     for (size_t i = 0; i < moved; i++) {
         ids[i] = all.packs[i].pack;
         if (!frees)
-            packs_end_drop(store, ids[i]);
+            packs_end_drop(commit->packs, ids[i]);
     }
     return frees ? moved : 0;
 }
 
-void gc_remove(struct store *store, const uint64_t *ids, size_t count)
+void gc_remove(struct commit *commit, const uint64_t *ids, size_t count)
 {
     if (count == 0)
         return;
     for (size_t i = 0; i < count; i++) {
         char object[32];
         pack_object_name(ids[i], object);
-        int r = store->tier->ops->remove(store->tier, object);
+        int r = commit->local->tier->ops->remove(commit->local->tier, object);
         /* The journal says that it is gone: the next mount removes it. */
         if (r < 0)
-            horizon_error(store, "gc: removing %s failed: %s", object, strerror(-r));
-        packs_end_drop(store, ids[i]);
+            horizon_error(commit->horizon, "gc: removing %s failed: %s", object, strerror(-r));
+        packs_end_drop(commit->packs, ids[i]);
     }
-    room_account(store);
+    room_account(commit->room);
 }

@@ -3,11 +3,14 @@
  * here, and the writeback thread stores it in another pack, whose batch moves its place. The
  * reading is not done by that thread: it must not wait for a remote. */
 #include "base/log.h"
-#include "commit/internal.h"
+#include "commit/packs_internal.h"
+#include "commit/read_internal.h"
 
 #define HEAL_MAX 16u /* chunks that are held at once: a bound of the memory */
 
 struct heal {
+    struct packs *packs;
+    struct damage *damage;
     struct cairn_mutex lock; /* LOCK_LEAF */
     struct {
         struct chunk_name name;
@@ -17,9 +20,11 @@ struct heal {
     size_t count, added; /* the first `added` are in a pack that no batch names yet */
 };
 
-struct heal *heal_new(void)
+struct heal *heal_new(struct packs *packs, struct damage *damage)
 {
     struct heal *heal = xcalloc(1, sizeof *heal);
+    heal->packs = packs;
+    heal->damage = damage;
     mutex_init(&heal->lock, LOCK_LEAF);
     return heal;
 }
@@ -34,9 +39,8 @@ void heal_free(struct heal *heal)
     free(heal);
 }
 
-bool heal_give(struct store *store, const struct chunk_name *name, const void *raw, size_t raw_len)
+bool heal_give(struct heal *heal, const struct chunk_name *name, const void *raw, size_t raw_len)
 {
-    struct heal *heal = store->commit->heal;
     LOCK_SCOPE(&heal->lock);
     for (size_t i = 0; i < heal->count; i++)
         if (chunk_name_equal(&heal->chunks[i].name, name))
@@ -50,31 +54,29 @@ bool heal_give(struct store *store, const struct chunk_name *name, const void *r
     return true;
 }
 
-bool heal_is_pending(struct store *store)
+bool heal_is_pending(struct heal *heal)
 {
-    LOCK_SCOPE(&store->commit->heal->lock);
-    return store->commit->heal->count > 0;
+    LOCK_SCOPE(&heal->lock);
+    return heal->count > 0;
 }
 
-static int add_healed_chunk(struct store *store, size_t i, void *scratch)
+static int add_healed_chunk(const struct heal *heal, size_t i, void *scratch)
 {
-    const struct heal *heal = store->commit->heal;
     struct chunk_entry entry;
-    const void *stored = packs_encode(store, &heal->chunks[i].name, heal->chunks[i].raw,
+    const void *stored = packs_encode(heal->packs, &heal->chunks[i].name, heal->chunks[i].raw,
                                       heal->chunks[i].raw_len, scratch, &entry);
-    return packs_add_stored(store, &entry, stored);
+    return packs_add_stored(heal->packs, &entry, stored);
 }
 
-bool heal_add(struct store *store)
+bool heal_add(struct heal *heal)
 {
-    struct heal *heal = store->commit->heal;
     mutex_lock(&heal->lock);
     size_t count = heal->count;
     mutex_unlock(&heal->lock);
     void *scratch = count ? xmalloc(PACKS_SCRATCH_LEN) : NULL;
     /* Only this thread takes out: what is counted stays where it is. */
     for (size_t i = 0; i < count; i++)
-        if (add_healed_chunk(store, i, scratch) < 0)
+        if (add_healed_chunk(heal, i, scratch) < 0)
             log_warn("a chunk that is damaged on NVMe cannot be stored anew now; the next read of "
                      "it, or 'cairn scrub', tries again");
     free(scratch);
@@ -82,12 +84,11 @@ bool heal_add(struct store *store)
     return count > 0;
 }
 
-void heal_settle(struct store *store)
+void heal_settle(struct heal *heal)
 {
-    struct heal *heal = store->commit->heal;
     for (size_t i = 0; i < heal->added; i++) {
-        damage_forget(store, &heal->chunks[i].name);
-        damage_cured(store, &heal->chunks[i].name);
+        damage_forget(heal->damage, &heal->chunks[i].name);
+        damage_cured(heal->damage, &heal->chunks[i].name);
     }
     LOCK_SCOPE(&heal->lock);
     for (size_t i = 0; i < heal->added; i++)

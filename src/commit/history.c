@@ -4,85 +4,57 @@
  * An operation gets its number, enters the stage's log, the overlay and the list of what is not
  * durable, all under one lock; so these three agree at every moment, and the log repeats after a
  * crash what the overlay was. */
-#include "commit/internal.h"
-
 #include "base/cause.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "commit/history_internal.h"
+#include "commit/horizon_internal.h"
+#include "commit/local.h"
+#include "commit/packs_internal.h"
 
-#define COMPACT_EVERY_NS 200000000 /* where most of the log is alive, each time gains little */
+#define COMPACT_EVERY_NS 200000000 /* for a draft */
 #define LOOK_EVERY_NS 1000000000
 
-void history_init(struct store *store)
+struct history *history_new(struct local *local, struct horizon *horizon, struct packs *packs,
+                            struct change *change)
 {
-    mutex_init(&store->commit->history.lock, LOCK_HISTORY);
-    TAILQ_INIT(&store->commit->history.ops);
+    struct history *history = xcalloc(1, sizeof *history);
+    history->local = local;
+    history->horizon = horizon;
+    history->packs = packs;
+    history->change = change;
+    mutex_init(&history->lock, LOCK_HISTORY);
+    TAILQ_INIT(&history->ops);
+    return history;
 }
 
-void history_done(struct store *store)
+void history_free(struct history *history)
 {
     struct op *op;
-    while ((op = TAILQ_FIRST(&store->commit->history.ops))) {
-        TAILQ_REMOVE(&store->commit->history.ops, op, link);
+    while ((op = TAILQ_FIRST(&history->ops))) {
+        TAILQ_REMOVE(&history->ops, op, link);
         free(op);
     }
-    mutex_done(&store->commit->history.lock);
-}
-
-static void unlist_op_locked(struct store *store, struct op *op)
-{
-    check_held(&store->commit->history.lock);
-    TAILQ_REMOVE(&store->commit->history.ops, op, link);
-    store->commit->history.op_count--;
-    store->commit->history.op_bytes -= op->len;
-    free(op);
+    mutex_done(&history->lock);
+    free(history);
 }
 
 /* One seal after the other of the same file: the stage has made one of both versions, and no cut
  * can be chosen between them any more (its floor). So the older leaves the list: a file that is
  * closed for each of its tensors is few operations. Not a birth, which names the file, nor what a
  * cut has chosen or that is looked at. Returns when it happened, 0: there is none. */
-static int64_t supersede_locked(struct store *store, const struct record *rec)
+static int64_t supersede_locked(struct history *history, const struct record *rec)
 {
-    check_held(&store->commit->history.lock);
-    struct op *last = TAILQ_LAST(&store->commit->history.ops, op_list);
+    check_held(&history->lock);
+    struct op *last = TAILQ_LAST(&history->ops, op_list);
     if (!last || rec->type != REC_SEAL || last->type != REC_SEAL ||
         (rec->flags | last->flags) & RECORD_BIRTH)
         return 0;
-    if (last->ino != rec->ino || last->seq <= store->commit->history.chosen ||
-        store->commit->history.lookers > 0)
+    if (last->ino != rec->ino || last->seq <= history->chosen || history->lookers > 0)
         return 0;
     int64_t happened = last->happened;
-    unlist_op_locked(store, last);
+    history_unlist_op_locked(history, last);
     return happened;
-}
-
-/* The operation with its bytes, encoded here and nowhere else: the stage's log and the journal get
- * copies of these. The caller's until it is listed. */
-static struct op *op_new(const struct record *rec)
-{
-    uint32_t len = (uint32_t)record_encoded_len(rec);
-    struct op *op = xmalloc(sizeof *op + len);
-    *op = (struct op){.seq = rec->seq,
-                      .type = rec->type,
-                      .flags = rec->flags,
-                      .ino = rec->ino,
-                      .ino2 = rec->ino2,
-                      .version = rec->version,
-                      .len = len};
-    record_encode(rec, op->bytes);
-    return op;
-}
-
-/* `happened`: monotonic ns; 0: now. */
-static void list_op_locked(struct store *store, struct op *op, int64_t happened)
-{
-    check_held(&store->commit->history.lock);
-    op->happened = happened ? happened : clock_monotonic_ns();
-    TAILQ_INSERT_TAIL(&store->commit->history.ops, op, link);
-    store->commit->history.op_count++;
-    store->commit->history.op_bytes += op->len;
-    store->commit->history.newest = op->seq;
 }
 
 /* --- log -------------------------------------------------------------------------------------- */
@@ -95,101 +67,106 @@ int history_dump_record(const struct record *rec, void *arg)
 }
 
 /* Packs that no batch names yet: a recovery must not take them for leftovers. */
-static void dump_packs(struct store *store, struct bytes *bytes)
+static void dump_pack(struct new_pack *pack, void *bytes)
 {
-    LOCK_SCOPE(&store->commit->packs.lock);
-    struct new_pack *pack;
-    TAILQ_FOREACH(pack, &store->commit->packs.written, link)
-    {
-        if (pack->state != PACK_DURABLE)
-            continue;
-        struct record rec = {
-            .type = REC_PACK, .pack = pack->id, .length = pack->length, .count = pack->count};
-        (void)history_dump_record(&rec, bytes);
-    }
+    struct record rec = {
+        .type = REC_PACK, .pack = pack->id, .length = pack->length, .count = pack->count};
+    (void)history_dump_record(&rec, bytes);
 }
 
-static int compact_locked(struct store *store, bool with_nameless)
+static int compact_locked(struct history *history, bool with_nameless)
 {
-    check_held(&store->commit->history.lock);
+    check_held(&history->lock);
     _cleanup_vector_ struct bytes dump = {0};
     struct op *op;
-    TAILQ_FOREACH(op, &store->commit->history.ops, link)
+    TAILQ_FOREACH(op, &history->ops, link)
     vector_add_all(&dump, op->bytes, op->len);
-    int r = ns_dump_nascent(store->ns, with_nameless, history_dump_record, &dump);
-    dump_packs(store, &dump);
+    int r = ns_dump_nascent(history->local->ns, with_nameless, history_dump_record, &dump);
+    packs_each_durable(history->packs, dump_pack, &dump);
     if (r == 0)
-        r = stage_log_compact(store->stage, dump.at, dump.count, with_nameless);
+        r = stage_log_compact(history->local->stage, dump.at, dump.count, with_nameless);
     return r;
 }
 
 /* A file without a name is needed by a successor that adopts the mount, and by nothing else: it
  * stands back where the log is too small. */
-int history_compact_locked(struct store *store)
+int history_compact_locked(struct history *history)
 {
-    check_held(&store->commit->history.lock);
-    int r = compact_locked(store, true);
-    return r == -EAGAIN ? compact_locked(store, false) : r;
+    check_held(&history->lock);
+    int r = compact_locked(history, true);
+    return r == -EAGAIN ? compact_locked(history, false) : r;
 }
 
-int history_compact(struct store *store)
+int history_compact(struct history *history)
 {
-    LOCK_SCOPE(&store->commit->history.lock);
-    return history_compact_locked(store);
+    LOCK_SCOPE(&history->lock);
+    return history_compact_locked(history);
 }
 
-/* Before each change. */
-static int make_log_room_locked(struct store *store)
+int history_log(struct history *history, const struct record *recs, size_t count)
 {
-    check_held(&store->commit->history.lock);
-    int r = local_takes_changes(store);
-    if (r < 0)
-        return r;
-    if (store->commit->history.op_count + lag_ops(store) >= PENDING_OPS_MAX)
-        return -EAGAIN;
-    if (!stage_log_wants_compaction(store->stage) &&
-        stage_log_room(store->stage) > STAGE_LOG_MARGIN / 2)
-        return 0;
-    if (history_compact_locked(store) < 0)
-        log_debug("stage: the log could not be compacted");
-    return stage_log_room(store->stage) > STAGE_LOG_MARGIN / 2 ? 0 : -EAGAIN;
+    LOCK_SCOPE(&history->lock);
+    int r = 0;
+    for (size_t i = 0; i < count && r == 0; i++)
+        r = stage_log_append(history->local->stage, &recs[i]);
+    return r < 0 ? r : 0;
 }
 
-int history_draft_room_locked(struct store *store)
+/* Once in `every_ns` at most, where most of the log is alive: each time gains little. */
+static void compact_at_times_locked(struct history *history, int64_t every_ns)
 {
-    check_held(&store->commit->history.lock);
-    int r = make_log_room_locked(store);
-    if (r < 0 || stage_log_takes_draft(store->stage))
-        return r;
+    check_held(&history->lock);
     int64_t now = clock_monotonic_ns();
-    if (now - store->commit->history.compacted < COMPACT_EVERY_NS)
-        return -EAGAIN;
-    store->commit->history.compacted = now;
-    if (history_compact_locked(store) < 0)
+    if (now - history->compacted < every_ns)
+        return;
+    history->compacted = now;
+    if (history_compact_locked(history) < 0)
         log_debug("stage: the log could not be compacted");
-    return stage_log_takes_draft(store->stage) ? 0 : -EAGAIN;
 }
 
-bool history_is_crowded(struct store *store)
+/* --- room in the log -------------------------------------------------------------------------- */
+
+/* Least room of each kind of change. A record that frees room waits for none as long as it fits. */
+static const struct reserve {
+    size_t least;
+    bool is_bounded;  /* the list takes PENDING_OPS_MAX, what lags included */
+    bool takes_draft; /* stricter, so that seals find room */
+} reserves[] = {
+    [RESERVE_NONE] = {0},
+    [RESERVE_RECORD] = {.least = STAGE_LOG_MARGIN / 2, .is_bounded = true},
+    [RESERVE_DRAFT] = {.least = STAGE_LOG_MARGIN / 2, .is_bounded = true, .takes_draft = true},
+    [RESERVE_REAP] = {.least = STAGE_LOG_MARGIN / 4},
+};
+
+int history_reserve_locked(struct history *history, enum reserve_kind kind, size_t len)
 {
-    if (!stage_log_is_crowded(store->stage))
+    check_held(&history->lock);
+    struct stage *stage = history->local->stage;
+    const struct reserve *reserve = &reserves[kind];
+    int r = local_takes_changes(history->local);
+    if (r < 0 || kind == RESERVE_NONE)
+        return r;
+    if (reserve->is_bounded &&
+        history->op_count + atomic_load(&history->lagging) >= PENDING_OPS_MAX)
+        return -EAGAIN;
+    if ((stage_log_wants_compaction(stage) ||
+         stage_log_room(stage) <= len + STAGE_LOG_MARGIN / 2) &&
+        history_compact_locked(history) < 0)
+        log_debug("stage: the log could not be compacted");
+    if (stage_log_room(stage) <= len + reserve->least)
+        return -EAGAIN;
+    if (reserve->takes_draft && !stage_log_takes_draft(stage))
+        compact_at_times_locked(history, COMPACT_EVERY_NS);
+    return !reserve->takes_draft || stage_log_takes_draft(stage) ? 0 : -EAGAIN;
+}
+
+bool history_is_crowded(struct history *history)
+{
+    if (!stage_log_is_crowded(history->local->stage))
         return false;
-    LOCK_SCOPE(&store->commit->history.lock);
-    int64_t now = clock_monotonic_ns();
-    if (now - store->commit->history.compacted >= LOOK_EVERY_NS) {
-        store->commit->history.compacted = now;
-        if (history_compact_locked(store) < 0)
-            log_debug("stage: the log could not be compacted");
-    }
-    return stage_log_is_crowded(store->stage);
-}
-
-int history_change_room_locked(struct store *store, uint64_t ino)
-{
-    check_held(&store->commit->history.lock);
-    struct stage_file_state state;
-    bool has_draft = stage_file_state(store->stage, ino, &state) && state.has_draft;
-    return has_draft ? make_log_room_locked(store) : history_draft_room_locked(store);
+    LOCK_SCOPE(&history->lock);
+    compact_at_times_locked(history, LOOK_EVERY_NS);
+    return stage_log_is_crowded(history->local->stage);
 }
 
 /* --- operations ------------------------------------------------------------------------------- */
@@ -197,26 +174,25 @@ int history_change_room_locked(struct store *store, uint64_t ino)
 /* Times ascend with the order of operations while the clock is only set by a little. One that is
  * far behind the last operation was ahead when that happened: it is not followed for ever. Order is
  * what sequence numbers say. */
-void history_stamp_locked(struct store *store, struct record *rec)
+void history_stamp_locked(struct history *history, struct record *rec)
 {
-    check_held(&store->commit->history.lock);
+    check_held(&history->lock);
     int64_t now = clock_realtime_ns();
-    if (now <= store->commit->history.last_time &&
-        store->commit->history.last_time - now <= CLOCK_BACK_MAX_NS)
-        now = store->commit->history.last_time + 1;
-    store->commit->history.last_time = now;
+    if (now <= history->last_time && history->last_time - now <= CLOCK_BACK_MAX_NS)
+        now = history->last_time + 1;
+    history->last_time = now;
     rec->time = now;
-    rec->writer = store->sb.writer;
-    rec->seq = stage_next_seq(store->stage);
+    rec->writer = history->local->sb.writer;
+    rec->seq = stage_next_seq(history->local->stage);
 }
 
 /* A name without a place yet is the newest of its directory. */
-void history_stamp_with_cookies_locked(struct store *store, struct record *rec)
+void history_stamp_with_cookies_locked(struct history *history, struct record *rec)
 {
-    check_held(&store->commit->history.lock);
+    check_held(&history->lock);
     bool names = rec->type == REC_MAKE || rec->type == REC_LINK || rec->type == REC_RENAME ||
                  rec->type == REC_NASCENT;
-    history_stamp_locked(store, rec);
+    history_stamp_locked(history, rec);
     if (names && rec->cookie == 0)
         rec->cookie = rec->seq;
 }
@@ -229,43 +205,43 @@ struct standing {
 
 /* -ENOENT: it is gone. A caller that asked before, without the history's lock, may have been
  * overtaken by its removal. */
-static int standing_of(struct store *store, const struct record *rec, struct standing *ret)
+static int standing_of(struct history *history, const struct record *rec, struct standing *ret)
 {
     struct ns_inode inode;
     *ret = (struct standing){0};
     if (rec->type == REC_MAKE || rec->type == REC_NASCENT)
         return 0;
-    int r = ns_inode(store->ns, rec->ino, &inode);
+    int r = ns_inode(history->local->ns, rec->ino, &inode);
     if (r == 0)
         *ret =
             (struct standing){.nascent = inode.nascent, .lost = inode.nascent && inode.nlink == 0};
     return r;
 }
 
-static void drop_content_of_locked(struct store *store, uint64_t ino, uint64_t seq, bool orphan)
+static void drop_content_of_locked(struct history *history, uint64_t ino, uint64_t seq, bool orphan)
 {
-    check_held(&store->commit->history.lock);
-    if (stage_unlink(store->stage, ino, seq, orphan) == -EAGAIN &&
-        history_compact_locked(store) < 0)
+    check_held(&history->lock);
+    if (stage_unlink(history->local->stage, ino, seq, orphan) == -EAGAIN &&
+        history_compact_locked(history) < 0)
         log_debug("inode %llu, without a name, would not outlive this daemon",
                   (unsigned long long)ino);
 }
 
 /* Content of what lost its last name. */
-static void drop_content_locked(struct store *store, const struct record *rec)
+static void drop_content_locked(struct history *history, const struct record *rec)
 {
-    check_held(&store->commit->history.lock);
+    check_held(&history->lock);
     uint64_t lost = rec->type == REC_UNLINK                                      ? rec->ino
                     : rec->type == REC_RENAME && !(rec->flags & RECORD_EXCHANGE) ? rec->ino2
                                                                                  : 0;
     struct ns_inode inode;
     if (rec->type == REC_REAP)
-        stage_forget(store->stage, rec->ino);
+        stage_forget(history->local->stage, rec->ino);
     if (lost == 0)
         return;
-    int r = ns_inode(store->ns, lost, &inode);
+    int r = ns_inode(history->local->ns, lost, &inode);
     if (r == -ENOENT || inode.nlink == 0)
-        drop_content_of_locked(store, lost, rec->seq, r == 0);
+        drop_content_of_locked(history, lost, rec->seq, r == 0);
 }
 
 static int add_encoded_len(const struct record *rec, void *arg)
@@ -277,171 +253,160 @@ static int add_encoded_len(const struct record *rec, void *arg)
 
 /* Records that a first seal enters at once must fit the log: a file that gets more xattrs than
  * that, or when the log has little room, is sealed now. */
-static int bound_group_locked(struct store *store, const struct record *rec,
+static int bound_group_locked(struct history *history, const struct record *rec,
                               struct standing *standing)
 {
-    check_held(&store->commit->history.lock);
+    check_held(&history->lock);
     size_t len = record_encoded_len(rec);
     if (rec->type != REC_SETXATTR || !standing->nascent)
         return 0;
-    int r = ns_dump_xattrs(store->ns, rec->ino, add_encoded_len, &len);
+    int r = ns_dump_xattrs(history->local->ns, rec->ino, add_encoded_len, &len);
     bool fits = len <= GROUP_MAX;
     if (standing->lost && !fits)
         cause_note("a file without a name has more xattrs than it could get one with");
     if (standing->lost)
         return r < 0 || fits ? r : -ENOSPC;
-    if (r < 0 || (fits && stage_log_takes_draft(store->stage)))
+    if (r < 0 || (fits && stage_log_takes_draft(history->local->stage)))
         return r;
-    r = history_seal_locked(store, rec->ino);
+    r = history_seal_locked(history, rec->ino);
     standing->nascent = r < 0;
     return r;
 }
 
 /* The caller found it there without the history's lock. */
-static int check_removable(struct store *store, const struct record *rec)
+static int check_removable(struct history *history, const struct record *rec)
 {
-    ssize_t r = ns_getxattr(store->ns, rec->ino, rec->name, rec->name_len, NULL, 0);
+    ssize_t r = ns_getxattr(history->local->ns, rec->ino, rec->name, rec->name_len, NULL, 0);
     return r < 0 ? (int)r : 0;
 }
 
-/* A record that frees room waits for none as long as it fits. */
-static int make_history_room_locked(struct store *store, const struct record *rec, bool is_lost)
+static enum reserve_kind reserve_for(const struct record *rec, bool is_lost)
 {
-    check_held(&store->commit->history.lock);
-    if (is_lost)
-        return local_takes_changes(store);
-    int r =
-        rec->type == REC_NASCENT ? history_draft_room_locked(store) : make_log_room_locked(store);
-    bool fits = rec->type == REC_REAP && stage_log_room(store->stage) > STAGE_LOG_MARGIN / 4;
-    return r == -EAGAIN && fits ? 0 : r;
+    return is_lost                    ? RESERVE_NONE
+           : rec->type == REC_NASCENT ? RESERVE_DRAFT
+           : rec->type == REC_REAP    ? RESERVE_REAP
+                                      : RESERVE_RECORD;
 }
 
 /* A record of a file without name and version is for a successor to know: where there is no room,
  * it is left out. `op`: NULL, if it is not history. */
-static int log_locked(struct store *store, const struct record *rec, struct op *op,
+static int log_locked(struct history *history, const struct record *rec, struct op *op,
                       bool may_be_left_out)
 {
-    check_held(&store->commit->history.lock);
-    if (may_be_left_out && make_log_room_locked(store) < 0)
+    check_held(&history->lock);
+    if (may_be_left_out && history_reserve_locked(history, RESERVE_RECORD, 0) < 0)
         return 0;
     if (!op)
-        return stage_log_append(store->stage, rec);
-    return stage_log_append_group(store->stage, rec, &(struct iovec){op->bytes, op->len}, 1);
+        return stage_log_append(history->local->stage, rec);
+    return stage_log_append_group(history->local->stage, rec, &(struct iovec){op->bytes, op->len},
+                                  1);
 }
 
-static int commit_locked(struct store *store, struct record *rec)
+static int commit_locked(struct history *history, struct record *rec)
 {
-    check_held(&store->commit->history.lock);
+    check_held(&history->lock);
     struct standing standing = {0};
     /* A new file is not history yet, and the end of what has no name shows nowhere. */
-    int r = rec->type == REC_NASCENT || rec->type == REC_REAP ? 0 : history_seal_due_locked(store);
+    int r =
+        rec->type == REC_NASCENT || rec->type == REC_REAP ? 0 : history_seal_due_locked(history);
     if (r == 0)
-        r = standing_of(store, rec, &standing);
+        r = standing_of(history, rec, &standing);
     if (r == 0 && rec->type == REC_REMOVEXATTR)
-        r = check_removable(store, rec);
+        r = check_removable(history, rec);
     if (r == 0)
-        r = bound_group_locked(store, rec, &standing);
-    bool history = rec->type != REC_NASCENT && !standing.nascent;
+        r = bound_group_locked(history, rec, &standing);
+    bool is_history = rec->type != REC_NASCENT && !standing.nascent;
     bool nameless = rec->type == REC_NASCENT && rec->flags & RECORD_ORPHAN;
     if (r == 0)
-        r = make_history_room_locked(store, rec, standing.lost);
+        r = history_reserve_locked(history, reserve_for(rec, standing.lost), 0);
     if (r < 0)
         return r;
-    history_stamp_with_cookies_locked(store, rec);
+    history_stamp_with_cookies_locked(history, rec);
     if (rec->type == REC_NASCENT) /* it changes its directory in the order of operations */
         rec->attrs.btime = rec->time;
-    struct op *op = history ? op_new(rec) : NULL;
-    r = log_locked(store, rec, op, standing.lost || nameless);
+    struct op *op = is_history ? history_op_new(rec) : NULL;
+    r = log_locked(history, rec, op, standing.lost || nameless);
     if (r < 0) {
         free(op);
         return r;
     }
-    ns_apply(store->ns, rec);
+    ns_apply(history->local->ns, rec);
     if (rec->type == REC_NASCENT)
-        stage_open_draft(store->stage, rec->ino);
+        stage_open_draft(history->local->stage, rec->ino);
     if (nameless)
-        drop_content_of_locked(store, rec->ino, rec->seq, true);
+        drop_content_of_locked(history, rec->ino, rec->seq, true);
     if (op)
-        list_op_locked(store, op, 0);
-    drop_content_locked(store, rec);
+        history_list_op_locked(history, op, 0);
+    drop_content_locked(history, rec);
     return 0;
 }
 
-int history_leave(struct store *store, int r)
+int history_leave(struct history *history, int r)
 {
-    bool must_notify = store->commit->history.recount_count > 0;
-    mutex_unlock(&store->commit->history.lock);
+    bool must_notify = history->recount_count > 0;
+    mutex_unlock(&history->lock);
     if (r == 0)
-        horizon_note(store);
+        horizon_note(history->horizon);
     if (must_notify) /* the caller may hold locks: the writeback thread tells */
-        horizon_kick(store);
+        horizon_kick(history->horizon);
     return r;
-}
-
-int history_group_room_locked(struct store *store, size_t len)
-{
-    check_held(&store->commit->history.lock);
-    int r = make_log_room_locked(store);
-    if (r < 0 || stage_log_room(store->stage) > len + STAGE_LOG_MARGIN / 2)
-        return r;
-    r = history_compact_locked(store);
-    return r == 0 && stage_log_room(store->stage) > len + STAGE_LOG_MARGIN / 2 ? 0 : -EAGAIN;
 }
 
 /* Operations that are one: a recovery finds all of them or none, and no cut lies between. There is
  * room. */
-void history_enter_group_locked(struct store *store, const struct record *recs, size_t count)
+void history_enter_group_locked(struct history *history, const struct record *recs, size_t count)
 {
-    check_held(&store->commit->history.lock);
+    check_held(&history->lock);
     struct op **ops = xcalloc(count, sizeof(struct op *));
     struct iovec *encoded = xcalloc(count, sizeof *encoded);
     for (size_t i = 0; i < count; i++) {
-        ops[i] = op_new(&recs[i]);
+        ops[i] = history_op_new(&recs[i]);
         encoded[i] = (struct iovec){ops[i]->bytes, ops[i]->len};
     }
-    int r = stage_log_append_group(store->stage, recs, encoded, count);
+    int r = stage_log_append_group(history->local->stage, recs, encoded, count);
     check(r == 0); /* only the history appends within the margin */
     for (size_t i = 0; i < count; i++) {
-        ns_apply(store->ns, &recs[i]);
-        int64_t happened = supersede_locked(store, &recs[i]);
-        list_op_locked(store, ops[i], happened ? happened : store->commit->history.due_since);
+        ns_apply(history->local->ns, &recs[i]);
+        int64_t happened = supersede_locked(history, &recs[i]);
+        history_list_op_locked(history, ops[i], happened ? happened : history->due_since);
     }
     free(encoded);
     free(ops);
 }
 
-static int commit_both_locked(struct store *store, struct record *rec, struct record *rec2)
+static int commit_both_locked(struct history *history, struct record *rec, struct record *rec2)
 {
-    check_held(&store->commit->history.lock);
+    check_held(&history->lock);
     struct standing standing = {0};
-    int r = history_seal_due_locked(store);
+    int r = history_seal_due_locked(history);
     if (r == 0)
-        r = standing_of(store, rec, &standing);
+        r = standing_of(history, rec, &standing);
     if (r == 0 && rec->type == REC_REMOVEXATTR)
-        r = check_removable(store, rec);
+        r = check_removable(history, rec);
     if (r == 0)
-        r = history_group_room_locked(store, record_encoded_len(rec) + record_encoded_len(rec2));
+        r = history_reserve_locked(history, RESERVE_RECORD,
+                                   record_encoded_len(rec) + record_encoded_len(rec2));
     if (r < 0)
         return r;
     check(!standing.nascent);
-    history_stamp_with_cookies_locked(store, rec);
-    history_stamp_with_cookies_locked(store, rec2);
-    history_enter_group_locked(store, (const struct record[]){*rec, *rec2}, 2);
-    drop_content_locked(store, rec);
-    drop_content_locked(store, rec2);
+    history_stamp_with_cookies_locked(history, rec);
+    history_stamp_with_cookies_locked(history, rec2);
+    history_enter_group_locked(history, (const struct record[]){*rec, *rec2}, 2);
+    drop_content_locked(history, rec);
+    drop_content_locked(history, rec2);
     return 0;
 }
 
 /* A new file changes its directory's times, and is history only later: then its directory's ctime
  * is compared. What moves ctime alone would hide what the file did to mtime: so that becomes
  * history with it. True: by `*ret`, a second operation. */
-static bool keep_times(struct store *store, struct record *rec, struct record *ret)
+static bool keep_times(struct history *history, struct record *rec, struct record *ret)
 {
     int64_t time;
     bool is_xattr = rec->type == REC_SETXATTR || rec->type == REC_REMOVEXATTR;
     if (!is_xattr && (rec->type != REC_SETATTR || rec->mask & ATTR_MTIME))
         return false;
-    if (!ns_has_times_of_nascent(store->ns, rec->ino, &time))
+    if (!ns_has_times_of_nascent(history->local->ns, rec->ino, &time))
         return false;
     if (!is_xattr) {
         rec->mask |= ATTR_MTIME;
@@ -453,117 +418,17 @@ static bool keep_times(struct store *store, struct record *rec, struct record *r
     return true;
 }
 
-int history_commit(struct store *store, struct record *rec)
+int history_commit(struct history *history, struct record *rec)
 {
     struct record times;
-    mutex_lock(&store->commit->history.lock);
-    bool is_both = keep_times(store, rec, &times);
-    return history_leave(store, is_both ? commit_both_locked(store, rec, &times)
-                                        : commit_locked(store, rec));
+    mutex_lock(&history->lock);
+    bool is_both = keep_times(history, rec, &times);
+    return history_leave(history, is_both ? commit_both_locked(history, rec, &times)
+                                          : commit_locked(history, rec));
 }
 
-int history_commit_both(struct store *store, struct record *rec, struct record *rec2)
+int history_commit_both(struct history *history, struct record *rec, struct record *rec2)
 {
-    mutex_lock(&store->commit->history.lock);
-    return history_leave(store, commit_both_locked(store, rec, rec2));
-}
-
-uint64_t history_newest(struct store *store)
-{
-    LOCK_SCOPE(&store->commit->history.lock);
-    return store->commit->history.newest;
-}
-
-int64_t history_last_time(struct store *store)
-{
-    LOCK_SCOPE(&store->commit->history.lock);
-    return store->commit->history.last_time;
-}
-
-/* --- the list --------------------------------------------------------------------------------- */
-
-void history_resume(struct store *store, int64_t last_time)
-{
-    LOCK_SCOPE(&store->commit->history.lock);
-    store->commit->history.last_time = last_time;
-}
-
-/* The last one counts, and not the latest: that may be of a clock that was ahead. */
-void history_readd(struct store *store, const struct record *rec)
-{
-    LOCK_SCOPE(&store->commit->history.lock);
-    store->commit->history.last_time = rec->time;
-    list_op_locked(store, op_new(rec), 0);
-}
-
-static struct op **list_history_up_to_locked(struct store *store, uint64_t seq, size_t *ret_count)
-{
-    check_held(&store->commit->history.lock);
-    struct op **ops = xcalloc(store->commit->history.op_count, sizeof(struct op *));
-    size_t count = 0;
-    struct op *op;
-    TAILQ_FOREACH(op, &store->commit->history.ops, link)
-    {
-        if (op->seq > seq)
-            break;
-        ops[count++] = op;
-    }
-    *ret_count = count;
-    return ops;
-}
-
-struct op **history_up_to(struct store *store, uint64_t cut, size_t *ret_count)
-{
-    LOCK_SCOPE(&store->commit->history.lock);
-    return list_history_up_to_locked(store, cut, ret_count);
-}
-
-struct op **history_look(struct store *store, size_t *ret_count)
-{
-    LOCK_SCOPE(&store->commit->history.lock);
-    store->commit->history.lookers++;
-    return list_history_up_to_locked(store, UINT64_MAX, ret_count);
-}
-
-void history_looked(struct store *store, struct op **ops)
-{
-    LOCK_SCOPE(&store->commit->history.lock);
-    store->commit->history.lookers--;
-    free(ops);
-}
-
-size_t history_retire(struct store *store, uint64_t seq)
-{
-    LOCK_SCOPE(&store->commit->history.lock);
-    struct op *op;
-    size_t count = 0;
-    while ((op = TAILQ_FIRST(&store->commit->history.ops)) && op->seq <= seq) {
-        unlist_op_locked(store, op);
-        count++;
-    }
-    return count;
-}
-
-bool history_oldest(struct store *store, uint64_t *ret_seq, int64_t *ret_happened)
-{
-    LOCK_SCOPE(&store->commit->history.lock);
-    const struct op *op = TAILQ_FIRST(&store->commit->history.ops);
-    if (op) {
-        *ret_seq = op->seq;
-        *ret_happened = op->happened;
-    }
-    return op != NULL;
-}
-
-bool local_follows(const struct store *store)
-{
-    return store->remote && store->options.remote.read_only;
-}
-
-int local_takes_changes(const struct store *store)
-{
-    if (!local_follows(store))
-        return 0;
-    cause_note("this mount follows another writer, and changes nothing");
-    return -EROFS;
+    mutex_lock(&history->lock);
+    return history_leave(history, commit_both_locked(history, rec, rec2));
 }

@@ -11,6 +11,9 @@
 /* By which a clock is set back, at most, without having been wrong before. */
 #define CLOCK_BACK_MAX_NS (10ll * 1000000000)
 
+struct history;
+struct change;
+
 /* An operation that is not durable yet. */
 struct op {
     TAILQ_ENTRY(op) link;
@@ -26,25 +29,34 @@ struct op {
 /* --- history.c -------------------------------------------------------------------------------- */
 
 /* All; they stay until history_looked(), or are retired. */
-struct op **history_look(struct store *store, size_t *ret_count);
-void history_looked(struct store *store, struct op **ops);
-bool history_oldest(struct store *store, uint64_t *ret_seq, int64_t *ret_happened);
-int64_t history_last_time(struct store *store); /* when the last operation happened */
-bool history_has_draft_below(struct store *store, uint64_t dir);
+struct op **history_look(struct history *history, size_t *ret_count);
+void history_looked(struct history *history, struct op **ops);
+bool history_oldest(struct history *history, uint64_t *ret_seq, int64_t *ret_happened);
+int64_t history_last_time(struct history *history); /* when the last operation happened */
+bool history_has_draft_below(struct history *history, uint64_t dir);
 
+/* Age of the oldest durable or pending operation after `seq`; 0: there is none. Monotonic ns. */
+int64_t history_oldest_after(struct history *history, uint64_t seq);
+
+/* Recovery: all up to `cut` is durable, where the journal ends; operations are numbered from there
+ * on. */
+void history_begin(struct history *history, uint64_t cut);
+/* The state of a head with this cut is shown from now on, all of it durable. For waiters, numbers
+ * only grow: ours may be larger than the writer's. */
+void history_raise(struct history *history, uint64_t cut);
 /* Recovery: when the last durable operation happened; a pending operation of the log; and then the
  * log is written anew. */
-void history_resume(struct store *store, int64_t last_time);
-void history_readd(struct store *store, const struct record *rec);
-CAIRN_MUST_CHECK int history_compact(struct store *store);
+void history_resume(struct history *history, int64_t last_time);
+void history_readd(struct history *history, const struct record *rec);
+CAIRN_MUST_CHECK int history_compact(struct history *history);
 
 /* --- seal.c ----------------------------------------------------------------------------------- */
 
 /* Seals every draft and every nascent file but these, ascending. */
-CAIRN_MUST_CHECK int history_seal_all_but(struct store *store, const uint64_t *but,
+CAIRN_MUST_CHECK int history_seal_all_but(struct history *history, const uint64_t *but,
                                           size_t but_count);
 /* Some of these found no room in the log (-EAGAIN): writeback seals all, once there is some. */
-void history_seal_rest_later(struct store *store);
+void history_seal_rest_later(struct history *history);
 
 /* --- draft.c ---------------------------------------------------------------------------------- */
 
@@ -54,6 +66,8 @@ void commit_now_settle(struct commit_now *now);
 /* --- change.c --------------------------------------------------------------------------------- */
 
 /* The view begins to be exchanged, or has been: change_generation(). */
-void change_next_generation(struct store *store);
+void change_next_generation(struct change *change);
+/* As change_generation(), without a wait: odd while the view is being exchanged. */
+uint64_t change_generation_now(const struct change *change);
 /* Calls the function of change_subscribe(). Without locks. */
-void change_notify(struct store *store, const uint64_t *inos, size_t count, bool has_content);
+void change_notify(struct change *change, const uint64_t *inos, size_t count, bool has_content);

@@ -13,6 +13,10 @@
 TAILQ_HEAD(op_list, op);
 
 struct history {
+    struct local *local;
+    struct horizon *horizon;
+    struct packs *packs;
+    struct change *change;
     struct cairn_mutex lock; /* LOCK_HISTORY; held while an operation enters log, overlay and list:
                                 their order is one */
     struct op_list ops;
@@ -28,6 +32,9 @@ struct history {
                           then */
     uint64_t recount[DUE_MAX]; /* that entered, and whose st_blocks changed by that */
     unsigned recount_count;    /* with due_count at most DUE_MAX */
+    _Atomic uint64_t lagging;  /* operations that are durable, and that the overlay keeps: the view
+                                  lacks them */
+    _Atomic bool seal_rest;    /* a recovery left drafts or new files that are no versions yet */
 };
 
 /* The function that change_subscribe() named. */
@@ -36,48 +43,73 @@ struct change {
     pthread_cond_t changed;
     change_fn *fn;
     void *arg;
-    unsigned calls; /* of `fn` that are under way */
+    unsigned calls;              /* of `fn` that are under way */
+    _Atomic uint64_t generation; /* odd: the view is being exchanged for that of a newer head */
 };
 
-void history_init(struct store *store);
-void history_done(struct store *store);
-void change_init(struct store *store);
-void change_done(struct store *store);
+struct history *history_new(struct local *local, struct horizon *horizon, struct packs *packs,
+                            struct change *change);
+void history_free(struct history *history);
+struct change *change_new(void);
+void change_free(struct change *change);
 
 /* Between history.c and seal.c, with the history's lock. -EAGAIN: no room in the log. */
 /* Encoded xattrs of a nascent file. The stage appends on its own as long as it leaves the whole
  * margin: what was found to fit beside half of the margin fits yet when it is entered. */
 #define GROUP_MAX (STAGE_LOG_MARGIN / 2)
+struct op *history_op_new(const struct record *rec); /* the caller's until it is listed */
+/* `happened`: monotonic ns; 0: now. */
+void history_list_op_locked(struct history *history, struct op *op, int64_t happened);
+void history_unlist_op_locked(struct history *history, struct op *op);
 int history_dump_record(const struct record *rec,
                         void *bytes); /* appends it to a struct bytes; 0 */
-CAIRN_MUST_CHECK int history_compact_locked(struct store *store);
-/* Before what opens a draft, or makes one longer in the log: stricter than for all else, so that
- * seals find room. */
-CAIRN_MUST_CHECK int history_draft_room_locked(struct store *store);
-/* For `len` bytes that belong together and what else an operation needs. */
-CAIRN_MUST_CHECK int history_group_room_locked(struct store *store, size_t len);
+CAIRN_MUST_CHECK int history_compact_locked(struct history *history);
+/* Changes, by the room in the stage's log that they need. */
+enum reserve_kind {
+    RESERVE_NONE,   /* none: it is of a file that has lost its only name */
+    RESERVE_RECORD, /* an operation, or a change of a draft that is there */
+    RESERVE_DRAFT,  /* it opens a draft, or makes one longer in the log */
+    RESERVE_REAP,   /* it frees what an orphan has */
+};
+/* Room for a change, and for `len` bytes that belong together with it; what is dead in the log is
+ * thrown out where that helps. -EAGAIN: there is none now. -EROFS: the store follows another. */
+CAIRN_MUST_CHECK int history_reserve_locked(struct history *history, enum reserve_kind kind,
+                                            size_t len);
 /* Gives an operation its number and time; to a new name that has no cookie, one too. */
-void history_stamp_locked(struct store *store, struct record *rec);
-void history_stamp_with_cookies_locked(struct store *store, struct record *rec);
-void history_enter_group_locked(struct store *store, const struct record *recs, size_t count);
+void history_stamp_locked(struct history *history, struct record *rec);
+void history_stamp_with_cookies_locked(struct history *history, struct record *rec);
+void history_enter_group_locked(struct history *history, const struct record *recs, size_t count);
 /* As history_seal_due(), before anything else enters; and history_seal(), after these. */
-CAIRN_MUST_CHECK int history_seal_due_locked(struct store *store);
-CAIRN_MUST_CHECK int history_seal_locked(struct store *store, uint64_t ino);
-bool history_is_due_locked(struct store *store, uint64_t ino);
+CAIRN_MUST_CHECK int history_seal_due_locked(struct history *history);
+CAIRN_MUST_CHECK int history_seal_locked(struct history *history, uint64_t ino);
+bool history_is_due_locked(struct history *history, uint64_t ino);
 /* Leaves the lock; an operation happened, or did not: returns r. */
-int history_leave(struct store *store, int r);
-/* With the history's lock: before a change of content, which opens a draft if there is none.
- * -EAGAIN: no room in the log. */
-CAIRN_MUST_CHECK int history_change_room_locked(struct store *store, uint64_t ino);
-
+int history_leave(struct history *history, int r);
 /* For the writeback thread. */
+/* Tells a recovery of packs that are written and that no batch names: their records enter the log.
+ */
+CAIRN_MUST_CHECK int history_log(struct history *history, const struct record *recs, size_t count);
+/* Seals all, where a recovery left some to do (history_seal_rest_later()), or the log is crowded.
+ */
+CAIRN_MUST_CHECK int history_seal_rest(struct history *history);
+/* The next cut to be carried, and the versions that it needs, pinned, in order of sealing (caller
+ * frees): the newest with at most `most` bytes of these, or one of them, and not below the stage's
+ * floor. `is_own`: another cut than the last, also where nothing happened since. */
+uint64_t history_choose(struct history *history, uint64_t most, bool is_own,
+                        struct stage_sealed **ret_sealed, size_t *ret_count);
 /* Enters the seals that have waited for `ns`, and runs the callbacks that wait for them; with no
  * lock held. */
-void history_seal_ripe(struct store *store, int64_t ns);
+void history_seal_ripe(struct history *history, int64_t ns);
 /* Is the log crowded by what is alive in it? What is not is thrown out first, once a second at
  * most. */
-bool history_is_crowded(struct store *store);
+bool history_is_crowded(struct history *history);
 /* The operations up to a cut that was chosen, in order; they stay until they are retired. The
  * caller frees the array. */
-struct op **history_up_to(struct store *store, uint64_t cut, size_t *ret_count);
-size_t history_retire(struct store *store, uint64_t seq); /* how many there were */
+struct op **history_up_to(struct history *history, uint64_t cut, size_t *ret_count);
+void history_retire(struct history *history, uint64_t seq);
+/* The same, of those that the overlay keeps, because the view lacks them, until history_followed().
+ */
+void history_retire_lagging(struct history *history, uint64_t seq);
+void history_followed(struct history *history);
+/* Under its lock, so that no operation builds on what leaves the overlay. */
+void history_retire_overlay(struct history *history, uint64_t cut);

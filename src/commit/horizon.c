@@ -6,253 +6,304 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "commit/internal.h"
+#include "commit/commit.h"
+#include "commit/horizon_internal.h"
 
 #define SAME_ERROR_QUIET_NS (10ll * 1000000000) /* a failing disk must not fill the log */
 
-void horizon_init(struct store *store)
+struct horizon *horizon_new(int64_t delay_ns, uint64_t limit, struct priority *priority)
 {
-    mutex_init(&store->commit->horizon.lock, LOCK_WAITERS);
-    cond_init(&store->commit->horizon.changed);
-    TAILQ_INIT(&store->commit->horizon.waiters);
-    store->commit->horizon.next_ticket = 1;
+    struct horizon *horizon = xcalloc(1, sizeof *horizon);
+    horizon->priority = priority;
+    horizon->delay_ns = delay_ns;
+    horizon->next_ticket = 1;
+    rate_limit_init(&horizon->limit, limit);
+    event_init(&horizon->progress);
+    mutex_init(&horizon->lock, LOCK_WAITERS);
+    cond_init(&horizon->changed);
+    TAILQ_INIT(&horizon->waiters);
+    return horizon;
 }
 
-void horizon_done(struct store *store)
+void horizon_free(struct horizon *horizon)
 {
-    waiters_call(&store->commit->horizon.waiters, -ESHUTDOWN);
-    mutex_done(&store->commit->horizon.lock);
-    (void)pthread_cond_destroy(&store->commit->horizon.changed);
+    waiters_call(&horizon->waiters, -ESHUTDOWN);
+    mutex_done(&horizon->lock);
+    (void)pthread_cond_destroy(&horizon->changed);
+    rate_limit_done(&horizon->limit);
+    event_done(&horizon->progress);
+    free(horizon);
 }
 
-bool horizon_is_awaited_locked(struct store *store)
+static bool is_awaited_locked(struct horizon *horizon)
 {
-    check_held(&store->commit->horizon.lock);
-    return !TAILQ_EMPTY(&store->commit->horizon.waiters) ||
-           store->commit->horizon.urge_until > clock_monotonic_ns();
+    check_held(&horizon->lock);
+    return !TAILQ_EMPTY(&horizon->waiters) || horizon->urge_until > clock_monotonic_ns();
 }
 
-bool horizon_is_urgent_locked(struct store *store)
+static bool is_urgent_locked(struct horizon *horizon)
 {
-    check_held(&store->commit->horizon.lock);
-    return horizon_is_awaited_locked(store) || store->commit->horizon.waiting_writers > 0;
+    check_held(&horizon->lock);
+    return is_awaited_locked(horizon) || horizon->waiting_writers > 0;
 }
 
-bool horizon_is_urgent(struct store *store)
+bool horizon_is_urgent(struct horizon *horizon)
 {
-    LOCK_SCOPE(&store->commit->horizon.lock);
-    return horizon_is_urgent_locked(store);
+    LOCK_SCOPE(&horizon->lock);
+    return is_urgent_locked(horizon);
 }
 
-bool horizon_is_stopping(struct store *store)
+bool horizon_is_stopping(struct horizon *horizon)
 {
-    LOCK_SCOPE(&store->commit->horizon.lock);
-    return store->commit->horizon.stopping;
+    LOCK_SCOPE(&horizon->lock);
+    return horizon->stopping;
 }
 
-bool horizon_pause(struct store *store, int64_t ms)
+bool horizon_pause(struct horizon *horizon, int64_t ms)
 {
     int64_t until = clock_monotonic_ns() + ms * MS_NS;
-    LOCK_SCOPE(&store->commit->horizon.lock);
-    while (!store->commit->horizon.stopping && clock_monotonic_ns() < until)
-        (void)mutex_wait_until(&store->commit->horizon.lock, &store->commit->horizon.changed,
-                               until);
-    return !store->commit->horizon.stopping;
+    LOCK_SCOPE(&horizon->lock);
+    while (!horizon->stopping && clock_monotonic_ns() < until)
+        (void)mutex_wait_until(&horizon->lock, &horizon->changed, until);
+    return !horizon->stopping;
 }
 
-void horizon_kick(struct store *store)
+void horizon_kick(struct horizon *horizon)
 {
-    LOCK_SCOPE(&store->commit->horizon.lock);
-    store->commit->horizon.kicked = true;
-    (void)pthread_cond_signal(&store->commit->horizon.changed);
+    LOCK_SCOPE(&horizon->lock);
+    horizon->kicked = true;
+    (void)pthread_cond_signal(&horizon->changed);
 }
 
 /* An operation that is noted now is due when writeback_delay is over, and the rest may end later.
  */
-bool horizon_must_wake_locked(struct store *store)
+static bool must_wake_locked(struct horizon *horizon)
 {
-    check_held(&store->commit->horizon.lock);
-    const struct horizon *horizon = &store->commit->horizon;
-    if (!horizon->noted || horizon_is_urgent_locked(store))
+    check_held(&horizon->lock);
+    if (!horizon->noted || is_urgent_locked(horizon))
         return horizon->noted;
-    return horizon->rest_until > clock_monotonic_ns() + store->options.writeback_delay_ns;
+    return horizon->rest_until > clock_monotonic_ns() + horizon->delay_ns;
 }
 
-void horizon_note(struct store *store)
+void horizon_note(struct horizon *horizon)
 {
-    LOCK_SCOPE(&store->commit->horizon.lock);
-    store->commit->horizon.noted = true;
-    if (horizon_must_wake_locked(store))
-        (void)pthread_cond_signal(&store->commit->horizon.changed);
+    LOCK_SCOPE(&horizon->lock);
+    horizon->noted = true;
+    if (must_wake_locked(horizon))
+        (void)pthread_cond_signal(&horizon->changed);
 }
 
-uint64_t horizon_reached(struct store *store)
+uint64_t horizon_reached(struct horizon *horizon)
 {
-    LOCK_SCOPE(&store->commit->horizon.lock);
-    return store->commit->horizon.horizon;
+    LOCK_SCOPE(&horizon->lock);
+    return horizon->reached;
 }
 
-void horizon_advance(struct store *store, uint64_t seq)
+void horizon_advance(struct horizon *horizon, uint64_t seq)
 {
     struct waiters served = WAITERS_EMPTY(served);
-    mutex_lock(&store->commit->horizon.lock);
-    check(seq >= store->commit->horizon.horizon);
-    store->commit->horizon.horizon = seq;
-    waiters_take(&store->commit->horizon.waiters, seq, &served);
-    mutex_unlock(&store->commit->horizon.lock);
+    mutex_lock(&horizon->lock);
+    check(seq >= horizon->reached);
+    horizon->reached = seq;
+    waiters_take(&horizon->waiters, seq, &served);
+    mutex_unlock(&horizon->lock);
     waiters_call(&served, 0);
-    event_signal(&store->commit->progress);
+    event_signal(&horizon->progress);
 }
 
-void horizon_refuse(struct store *store, int error)
+void horizon_refuse(struct horizon *horizon, int error)
 {
     struct waiters all = WAITERS_EMPTY(all);
-    mutex_lock(&store->commit->horizon.lock);
-    waiters_take(&store->commit->horizon.waiters, UINT64_MAX, &all);
-    mutex_unlock(&store->commit->horizon.lock);
+    mutex_lock(&horizon->lock);
+    waiters_take(&horizon->waiters, UINT64_MAX, &all);
+    mutex_unlock(&horizon->lock);
     waiters_call(&all, error);
 }
 
-/* The number of the newest operation, which is `cut` at least. */
-static uint64_t raise_newest(struct store *store, uint64_t cut)
+void horizon_begin(struct horizon *horizon, uint64_t cut)
 {
-    struct history *history = &store->commit->history;
-    LOCK_SCOPE(&history->lock);
-    history->newest = max_u64(history->newest, cut);
-    return history->newest;
+    LOCK_SCOPE(&horizon->lock);
+    horizon->reached = cut;
 }
 
-void horizon_begin(struct store *store, uint64_t cut)
+bool horizon_has_writers(struct horizon *horizon)
 {
-    (void)raise_newest(store, cut);
-    LOCK_SCOPE(&store->commit->horizon.lock);
-    store->commit->horizon.horizon = cut;
+    LOCK_SCOPE(&horizon->lock);
+    return horizon->waiting_writers > 0;
 }
 
-void horizon_raise(struct store *store, uint64_t cut)
+struct event *horizon_progress(struct horizon *horizon)
 {
-    horizon_advance(store, raise_newest(store, cut));
+    return &horizon->progress;
 }
 
-uint64_t horizon_target_bytes(struct store *store)
+void horizon_set_target(struct horizon *horizon, uint64_t bytes)
 {
-    LOCK_SCOPE(&store->commit->horizon.lock);
-    return store->commit->horizon.target_bytes;
+    LOCK_SCOPE(&horizon->lock);
+    horizon->target_bytes = bytes;
 }
 
-void horizon_await(struct store *store, uint64_t seq, waiter_fn *fn, void *arg,
+void horizon_wrote(struct horizon *horizon, uint64_t bytes)
+{
+    LOCK_SCOPE(&horizon->lock);
+    horizon->target_bytes -= min_u64(horizon->target_bytes, bytes);
+}
+
+uint64_t horizon_target_bytes(struct horizon *horizon)
+{
+    LOCK_SCOPE(&horizon->lock);
+    return horizon->target_bytes;
+}
+
+void horizon_await(struct horizon *horizon, uint64_t seq, waiter_fn *fn, void *arg,
                    uint64_t *ret_ticket)
 {
-    mutex_lock(&store->commit->horizon.lock);
-    *ret_ticket = store->commit->horizon.next_ticket++;
-    bool reached = seq <= store->commit->horizon.horizon;
+    mutex_lock(&horizon->lock);
+    *ret_ticket = horizon->next_ticket++;
+    bool reached = seq <= horizon->reached;
     if (!reached) {
-        waiters_add(&store->commit->horizon.waiters, seq, *ret_ticket, fn, arg);
-        rate_limit_lift(&store->commit->limit, true);
-        store->commit->horizon.noted = true;
-        (void)pthread_cond_signal(&store->commit->horizon.changed);
+        waiters_add(&horizon->waiters, seq, *ret_ticket, fn, arg);
+        rate_limit_lift(&horizon->limit, true);
+        horizon->noted = true;
+        (void)pthread_cond_signal(&horizon->changed);
     }
-    mutex_unlock(&store->commit->horizon.lock);
+    mutex_unlock(&horizon->lock);
     if (reached)
         fn(0, arg);
     else
-        priority_raise(store);
+        priority_raise(horizon->priority);
 }
 
-uint64_t horizon_new_ticket(struct store *store)
+uint64_t horizon_new_ticket(struct horizon *horizon)
 {
-    LOCK_SCOPE(&store->commit->horizon.lock);
-    return store->commit->horizon.next_ticket++;
+    LOCK_SCOPE(&horizon->lock);
+    return horizon->next_ticket++;
 }
 
-bool horizon_unwait(struct store *store, uint64_t ticket)
+bool horizon_unwait(struct horizon *horizon, uint64_t ticket)
 {
-    LOCK_SCOPE(&store->commit->horizon.lock);
-    return waiters_remove(&store->commit->horizon.waiters, ticket);
+    LOCK_SCOPE(&horizon->lock);
+    return waiters_remove(&horizon->waiters, ticket);
 }
 
-void horizon_urge(struct store *store, int64_t until_ns)
+void horizon_urge(struct horizon *horizon, int64_t until_ns)
 {
-    mutex_lock(&store->commit->horizon.lock);
-    store->commit->horizon.urge_until = until_ns;
-    store->commit->horizon.noted = true;
-    rate_limit_lift(&store->commit->limit, true);
-    (void)pthread_cond_signal(&store->commit->horizon.changed);
-    mutex_unlock(&store->commit->horizon.lock);
-    priority_raise(store);
+    mutex_lock(&horizon->lock);
+    horizon->urge_until = until_ns;
+    horizon->noted = true;
+    rate_limit_lift(&horizon->limit, true);
+    (void)pthread_cond_signal(&horizon->changed);
+    mutex_unlock(&horizon->lock);
+    priority_raise(horizon->priority);
 }
 
-void horizon_note_waiting(struct store *store, unsigned waiting)
+void horizon_note_waiting(struct horizon *horizon, unsigned waiting)
 {
-    mutex_lock(&store->commit->horizon.lock);
-    store->commit->horizon.waiting_writers = waiting;
+    mutex_lock(&horizon->lock);
+    horizon->waiting_writers = waiting;
     if (waiting)
-        (void)pthread_cond_signal(&store->commit->horizon.changed);
-    mutex_unlock(&store->commit->horizon.lock);
+        (void)pthread_cond_signal(&horizon->changed);
+    mutex_unlock(&horizon->lock);
     if (waiting)
-        priority_raise(store);
+        priority_raise(horizon->priority);
 }
 
-void horizon_error(struct store *store, const char *fmt, ...)
+void horizon_error(struct horizon *horizon, const char *fmt, ...)
 {
     char text[CAUSE_MAX];
     va_list ap;
     va_start(ap, fmt);
     cause_vformat(text, sizeof text, fmt, ap);
     va_end(ap);
-    mutex_lock(&store->commit->horizon.lock);
+    mutex_lock(&horizon->lock);
     int64_t now = clock_monotonic_ns();
-    bool repeated = strcmp(text, store->commit->horizon.last_error) == 0 &&
-                    now - store->commit->horizon.last_error_ns < SAME_ERROR_QUIET_NS;
-    store->commit->horizon.errors++;
+    bool repeated = strcmp(text, horizon->last_error) == 0 &&
+                    now - horizon->last_error_ns < SAME_ERROR_QUIET_NS;
+    horizon->errors++;
     if (!repeated) {
-        (void)snprintf(store->commit->horizon.last_error, sizeof store->commit->horizon.last_error,
-                       "%s", text);
-        store->commit->horizon.last_error_ns = now;
+        (void)snprintf(horizon->last_error, sizeof horizon->last_error, "%s", text);
+        horizon->last_error_ns = now;
     }
-    mutex_unlock(&store->commit->horizon.lock);
+    mutex_unlock(&horizon->lock);
     if (!repeated)
         log_error("%s", text);
 }
 
-uint64_t horizon_published(struct store *store)
+void horizon_status(struct horizon *horizon, struct commit_status *ret)
 {
-    return atomic_load(&store->published_seq);
+    LOCK_SCOPE(&horizon->lock);
+    ret->horizon_seq = horizon->reached;
+    ret->errors = horizon->errors;
+    memcpy(ret->last_error, horizon->last_error, sizeof ret->last_error);
+    ret->last_error_ns = horizon->last_error_ns;
 }
 
-/* --- ages ------------------------------------------------------------------------------------- */
+/* --- the writeback thread --------------------------------------------------------------------- */
 
-void horizon_note_age(struct store *store, uint64_t cut, int64_t happened)
+struct pressure horizon_pressure(struct horizon *horizon)
 {
-    uint64_t there = horizon_published(store);
-    LOCK_SCOPE(&store->commit->horizon.lock);
-    unsigned kept = 0, count = store->commit->horizon.age_count;
+    LOCK_SCOPE(&horizon->lock);
+    horizon->kicked = horizon->noted = false;
+    rate_limit_lift(&horizon->limit, is_awaited_locked(horizon));
+    return (struct pressure){.urgent = is_urgent_locked(horizon),
+                             .stopping = horizon->stopping,
+                             .waiting = horizon->waiting_writers};
+}
+
+void horizon_rest(struct horizon *horizon, int64_t until)
+{
+    LOCK_SCOPE(&horizon->lock);
+    horizon->rest_until = until;
+    if (!horizon->stopping && !horizon->kicked && !must_wake_locked(horizon))
+        (void)mutex_wait_until(&horizon->lock, &horizon->changed, until);
+    horizon->rest_until = 0;
+}
+
+void horizon_stop(struct horizon *horizon)
+{
+    LOCK_SCOPE(&horizon->lock);
+    horizon->stopping = true;
+    (void)pthread_cond_signal(&horizon->changed);
+}
+
+/* --- the remote's ----------------------------------------------------------------------------- */
+
+uint64_t horizon_published(struct horizon *horizon)
+{
+    return atomic_load(&horizon->published);
+}
+
+void horizon_set_published(struct horizon *horizon, uint64_t seq)
+{
+    atomic_store(&horizon->published, seq);
+}
+
+void horizon_note_age(struct horizon *horizon, uint64_t cut, int64_t happened)
+{
+    uint64_t there = horizon_published(horizon);
+    LOCK_SCOPE(&horizon->lock);
+    unsigned kept = 0, count = horizon->age_count;
     for (unsigned i = 0; i < count; i++)
-        if (store->commit->horizon.ages[i].cut > there)
-            store->commit->horizon.ages[kept++] = store->commit->horizon.ages[i];
+        if (horizon->ages[i].cut > there)
+            horizon->ages[kept++] = horizon->ages[i];
     if (kept == AGES_MAX) {
         /* Cuts that follow each other count as one, as old as the older. */
         for (unsigned i = 0; i < AGES_MAX / 2; i++) {
-            store->commit->horizon.ages[i].cut = store->commit->horizon.ages[2 * i + 1].cut;
-            store->commit->horizon.ages[i].happened = store->commit->horizon.ages[2 * i].happened;
+            horizon->ages[i].cut = horizon->ages[2 * i + 1].cut;
+            horizon->ages[i].happened = horizon->ages[2 * i].happened;
         }
         kept = AGES_MAX / 2;
     }
-    store->commit->horizon.ages[kept].cut = cut;
-    store->commit->horizon.ages[kept].happened = happened;
-    store->commit->horizon.age_count = kept + 1;
+    horizon->ages[kept].cut = cut;
+    horizon->ages[kept].happened = happened;
+    horizon->age_count = kept + 1;
 }
 
-int64_t history_oldest_after(struct store *store, uint64_t seq)
+int64_t horizon_age_after(struct horizon *horizon, uint64_t seq)
 {
-    uint64_t oldest;
-    int64_t happened = 0;
-    mutex_lock(&store->commit->horizon.lock);
-    for (unsigned i = 0; i < store->commit->horizon.age_count && !happened; i++)
-        if (store->commit->horizon.ages[i].cut > seq)
-            happened = store->commit->horizon.ages[i].happened;
-    mutex_unlock(&store->commit->horizon.lock);
-    if (!happened && !history_oldest(store, &oldest, &happened))
-        happened = 0;
-    return happened;
+    LOCK_SCOPE(&horizon->lock);
+    for (unsigned i = 0; i < horizon->age_count; i++)
+        if (horizon->ages[i].cut > seq)
+            return horizon->ages[i].happened;
+    return 0;
 }

@@ -12,7 +12,12 @@
 #include "base/crc.h"
 #include "base/log.h"
 #include "base/vector.h"
-#include "commit/internal.h"
+#include "codec/hash.h"
+#include "commit/journal_internal.h"
+#include "commit/local.h"
+#include "format/object.h"
+#include "stage/stage.h"
+#include "tier/tier.h"
 
 #define SEGMENT_ROOM (16 * MIB)
 #define READ_TRIES 3
@@ -29,6 +34,13 @@ static void chain_over(const void *header, const void *payload, size_t len, uint
     struct iovec iov[2] = {{(void *)(uintptr_t)header, BATCH_HEADER_LEN},
                            {(void *)(uintptr_t)payload, len}};
     hash_parts(iov, 2, ret);
+}
+
+struct journal *journal_new(struct local *local)
+{
+    struct journal *journal = xcalloc(1, sizeof *journal);
+    journal->local = local;
+    return journal;
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -50,7 +62,6 @@ static int add_number(const struct tier_object *object, void *arg)
 }
 
 struct reader {
-    struct store *store;
     struct journal *journal;
     int (*fn)(const struct journal_batch *batch, void *arg);
     void *arg;
@@ -80,8 +91,8 @@ static int try_batch(struct reader *rd, const struct segment *seg, uint64_t offs
                      uint8_t header[BATCH_HEADER_LEN], struct journal_batch *ret,
                      uint8_t **ret_payload)
 {
-    const struct tier_ops *ops = rd->store->tier->ops;
-    int r = ops->get_range(rd->store->tier, seg->object, offset, header, BATCH_HEADER_LEN);
+    const struct tier_ops *ops = rd->journal->local->tier->ops;
+    int r = ops->get_range(rd->journal->local->tier, seg->object, offset, header, BATCH_HEADER_LEN);
     if (r < 0)
         return r;
     r = batch_decode_header(header, BATCH_HEADER_LEN, &ret->header);
@@ -91,7 +102,7 @@ static int try_batch(struct reader *rd, const struct segment *seg, uint64_t offs
         !batch_continues(rd, &ret->header))
         return 0;
     _cleanup_free_ uint8_t *payload = xmalloc(ret->header.payload_len);
-    r = ops->get_range(rd->store->tier, seg->object, offset + BATCH_HEADER_LEN, payload,
+    r = ops->get_range(rd->journal->local->tier, seg->object, offset + BATCH_HEADER_LEN, payload,
                        ret->header.payload_len);
     if (r < 0)
         return r;
@@ -133,7 +144,7 @@ static int note_damage_at(struct reader *rd, uint64_t segment, uint64_t offset, 
 {
     rd->journal->damage = (struct journal_damage){
         .found = true, .segment = segment, .offset = offset, .behind = behind, .what = what};
-    _cleanup_free_ char *text = journal_explain_damage(rd->store);
+    _cleanup_free_ char *text = journal_explain_damage(rd->journal);
     log_error("journal: %s", text);
     return -EUCLEAN;
 }
@@ -144,7 +155,7 @@ static int judge_end(struct reader *rd, const struct segment *seg, uint64_t *off
 {
     struct behind behind;
     uint64_t next = *offset + BATCH_HEADER_LEN; /* the next batch begins no sooner */
-    int r = journal_look_behind(rd->store, &seg->header, seg->object, seg->len, next, rd->from,
+    int r = journal_look_behind(rd->journal, &seg->header, seg->object, seg->len, next, rd->from,
                                 &behind);
     if (r < 0)
         return r;
@@ -187,7 +198,7 @@ static int read_batches(struct reader *rd, const struct segment *seg)
 static int judge_without_header(struct reader *rd, const struct segment *seg)
 {
     struct behind behind;
-    int r = journal_look_behind(rd->store, NULL, seg->object, seg->len, 0, 0, &behind);
+    int r = journal_look_behind(rd->journal, NULL, seg->object, seg->len, 0, 0, &behind);
     if (r < 0)
         return r;
     bool is_blank = seg->len >= SEGMENT_HEADER_LEN && !behind.has_content;
@@ -199,24 +210,25 @@ static int judge_without_header(struct reader *rd, const struct segment *seg)
 static int read_journal_header(struct reader *rd, struct segment *seg)
 {
     uint8_t bytes[SEGMENT_HEADER_LEN];
-    const struct tier_ops *ops = rd->store->tier->ops;
-    int r = ops->stat(rd->store->tier, seg->object, &seg->len);
+    const struct tier_ops *ops = rd->journal->local->tier->ops;
+    int r = ops->stat(rd->journal->local->tier, seg->object, &seg->len);
     if (r < 0)
         return r;
     r = -EUCLEAN;
     for (int i = 0;
          i < READ_TRIES && seg->len >= SEGMENT_HEADER_LEN && (r == -EUCLEAN || r == -EBADMSG);
          i++) {
-        r = ops->get_range(rd->store->tier, seg->object, 0, bytes, sizeof bytes);
+        r = ops->get_range(rd->journal->local->tier, seg->object, 0, bytes, sizeof bytes);
         if (r < 0)
             return r;
         r = segment_decode_header(bytes, sizeof bytes, &seg->header);
     }
     if (r == -EUCLEAN || r == -EBADMSG)
         return judge_without_header(rd, seg);
-    if (r == 0 && (!superblock_has_id(&rd->store->sb, seg->header.store) ||
+    if (r == 0 && (!superblock_has_id(&rd->journal->local->sb, seg->header.store) ||
                    seg->header.number != seg->number))
-        return note_damage_at(rd, seg->number, 0, 0, "it is of another store, or another segment");
+        return note_damage_at(rd, seg->number, 0, 0,
+                              "it is of another journal, or another segment");
     return r;
 }
 
@@ -250,60 +262,62 @@ static int read_segment(struct reader *rd, struct segment *seg)
 }
 
 /* Where segment `number` begins, or UINT64_MAX if it has no header. */
-static uint64_t base_of_segment(struct store *store, uint64_t number)
+static uint64_t base_of_segment(struct journal *journal, uint64_t number)
 {
     char object[32];
     uint8_t bytes[SEGMENT_HEADER_LEN];
     struct segment_header header;
     segment_name(number, object);
     for (int i = 0; i < READ_TRIES; i++)
-        if (store->tier->ops->get_range(store->tier, object, 0, bytes, sizeof bytes) == 0 &&
+        if (journal->local->tier->ops->get_range(journal->local->tier, object, 0, bytes,
+                                                 sizeof bytes) == 0 &&
             segment_decode_header(bytes, sizeof bytes, &header) == 0)
             return header.base_seq;
     return UINT64_MAX;
 }
 
 /* The last segment that begins at or before `from`; the first if there is none. */
-static size_t first_to_read(struct store *store, const struct numbers *numbers, uint64_t from)
+static size_t first_to_read(struct journal *journal, const struct numbers *numbers, uint64_t from)
 {
     size_t i = numbers->of.count ? numbers->of.count - 1 : 0;
-    while (i > 0 && base_of_segment(store, numbers->of.at[i]) > from)
+    while (i > 0 && base_of_segment(journal, numbers->of.at[i]) > from)
         i--;
     return i;
 }
 
-int journal_read(struct store *store, uint64_t from,
+int journal_read(struct journal *journal, uint64_t from,
                  int (*fn)(const struct journal_batch *batch, void *arg), void *arg)
 {
     struct numbers numbers = {0};
-    struct reader rd = {
-        .store = store, .journal = &store->commit->journal, .fn = fn, .arg = arg, .is_first = true};
-    rd.from = max_u64(from, store->commit->anchor.exists ? store->commit->anchor.cut : 0);
-    store->commit->journal =
-        (struct journal){.cut_seq = store->commit->anchor.cut, .time = store->commit->anchor.time};
-    memcpy(store->commit->journal.chain, store->commit->anchor.chain, CHAIN_LEN);
-    int r = store->tier->ops->list(store->tier, "journal", NULL, add_number, &numbers);
+    struct reader rd = {.journal = journal, .fn = fn, .arg = arg, .is_first = true};
+    rd.from = max_u64(from, journal->anchor.exists ? journal->anchor.cut : 0);
+    *journal = (struct journal){.local = journal->local,
+                                .anchor = journal->anchor,
+                                .cut_seq = journal->anchor.cut,
+                                .time = journal->anchor.time};
+    memcpy(journal->chain, journal->anchor.chain, CHAIN_LEN);
+    int r = journal->local->tier->ops->list(journal->local->tier, "journal", NULL, add_number,
+                                            &numbers);
     if (r == 0)
         vector_sort(&numbers.of, compare_u64);
-    size_t begin = from > 0 ? first_to_read(store, &numbers, from) : 0;
+    size_t begin = from > 0 ? first_to_read(journal, &numbers, from) : 0;
     for (size_t i = begin; i < numbers.of.count && r >= 0; i++) {
         struct segment seg = {.number = numbers.of.at[i]};
         segment_name(seg.number, seg.object);
         rd.stop_seq =
-            i + 1 == numbers.of.count ? UINT64_MAX : base_of_segment(store, numbers.of.at[i + 1]);
+            i + 1 == numbers.of.count ? UINT64_MAX : base_of_segment(journal, numbers.of.at[i + 1]);
         seg.is_last = rd.stop_seq == UINT64_MAX;
         r = read_segment(&rd, &seg);
         if (r == 1)
-            store->commit->journal.spare = numbers.of.at[i];
+            journal->spare = numbers.of.at[i];
     }
-    store->commit->journal.bytes = numbers.bytes;
+    journal->bytes = numbers.bytes;
     vector_free(&numbers.of);
     return r < 0 ? r : 0;
 }
 
-struct journal_found journal_found(const struct store *store)
+struct journal_found journal_found(const struct journal *journal)
 {
-    const struct journal *journal = &store->commit->journal;
     struct journal_found found = {.is_empty = journal->segment == 0,
                                   .cut_seq = journal->cut_seq,
                                   .epoch = journal->epoch,
@@ -319,31 +333,32 @@ struct journal_found journal_found(const struct store *store)
 
 /* A segment file with room for `need` bytes of batches; the one that was allocated ahead if it is
  * large enough. */
-static int make_segment_file(struct store *store, uint64_t number, uint64_t need, uint64_t least)
+static int make_segment_file(struct journal *journal, uint64_t number, uint64_t need,
+                             uint64_t least)
 {
-    struct journal *journal = &store->commit->journal;
     char object[32];
     segment_name(number, object);
     uint64_t room = max_u64(least, align_up(SEGMENT_HEADER_LEN + need, 4096));
     if (journal->spare == number) {
         uint64_t len = 0;
         journal->spare = 0;
-        if (store->tier->ops->stat(store->tier, object, &len) == 0 && len >= room) {
+        if (journal->local->tier->ops->stat(journal->local->tier, object, &len) == 0 &&
+            len >= room) {
             journal->room = len;
             return 0;
         }
         journal->bytes -= min_u64(len, journal->bytes);
-        int r = store->tier->ops->remove(store->tier, object);
+        int r = journal->local->tier->ops->remove(journal->local->tier, object);
         if (r < 0)
             return r;
     }
     /* A segment that a failed try left under this number holds nothing. */
-    int r = store->tier->ops->remove(store->tier, object);
+    int r = journal->local->tier->ops->remove(journal->local->tier, object);
     if (r == 0)
-        r = store->tier->ops->log_create(store->tier, object, room);
+        r = journal->local->tier->ops->log_create(journal->local->tier, object, room);
     if (r == -EFBIG) { /* a limit of file sizes: as long as need be */
         room = max_u64(FIRST_ROOM, align_up(SEGMENT_HEADER_LEN + need, 4096));
-        r = store->tier->ops->log_create(store->tier, object, room);
+        r = journal->local->tier->ops->log_create(journal->local->tier, object, room);
     }
     if (r == 0) {
         journal->room = room;
@@ -353,102 +368,101 @@ static int make_segment_file(struct store *store, uint64_t number, uint64_t need
 }
 
 /* Room for the next segment, so that deletions can always be recorded. */
-static void allocate_ahead(struct store *store)
+static void allocate_ahead(struct journal *journal)
 {
-    struct journal *journal = &store->commit->journal;
     char object[32];
     if (journal->spare)
         return;
     segment_name(journal->segment + 1, object);
-    int r = store->tier->ops->log_create(store->tier, object, SEGMENT_ROOM);
+    int r = journal->local->tier->ops->log_create(journal->local->tier, object, SEGMENT_ROOM);
     if (r < 0)
         return;
     journal->spare = journal->segment + 1;
     journal->bytes += SEGMENT_ROOM;
 }
 
-static int begin_segment(struct store *store, uint64_t need, uint64_t least)
+static int begin_segment(struct journal *journal, uint64_t need, uint64_t least)
 {
-    struct journal *journal = &store->commit->journal;
     uint64_t number = journal->segment + 1;
-    int r = make_segment_file(store, number, need, least);
+    int r = make_segment_file(journal, number, need, least);
     if (r < 0)
         return r;
     struct segment_header header = {.number = number,
-                                    .epoch = store->epoch,
+                                    .epoch = journal->local->epoch,
                                     .base_seq = journal->cut_seq,
                                     .length = journal->room,
-                                    .writer = store->sb.writer};
-    memcpy(header.store, store->sb.store, sizeof header.store);
+                                    .writer = journal->local->sb.writer};
+    memcpy(header.store, journal->local->sb.store, sizeof header.store);
     memcpy(header.prev, journal->chain, CHAIN_LEN);
     uint8_t bytes[SEGMENT_HEADER_LEN];
     char object[32];
     segment_encode_header(&header, bytes);
     segment_name(number, object);
-    r = store->tier->ops->log_append(store->tier, object, 0, bytes, sizeof bytes);
+    r = journal->local->tier->ops->log_append(journal->local->tier, object, 0, bytes, sizeof bytes);
     if (r < 0) {
         journal->bytes -= min_u64(journal->room, journal->bytes);
         return r;
     }
     journal->segment = number;
     journal->offset = SEGMENT_HEADER_LEN;
-    journal->epoch = store->epoch;
-    allocate_ahead(store);
+    journal->epoch = journal->local->epoch;
+    allocate_ahead(journal);
     return 0;
 }
 
-int journal_begin(struct store *store)
+int journal_begin(struct journal *journal)
 {
     /* The segment allocated ahead holds nothing: it was looked at. */
-    if (store->commit->journal.spare) {
+    if (journal->spare) {
         char object[32];
-        segment_name(store->commit->journal.spare, object);
-        int r = store->tier->ops->remove(store->tier, object);
+        segment_name(journal->spare, object);
+        int r = journal->local->tier->ops->remove(journal->local->tier, object);
         if (r < 0)
             return r;
-        store->commit->journal.bytes -= min_u64(SEGMENT_ROOM, store->commit->journal.bytes);
-        store->commit->journal.spare = 0;
+        journal->bytes -= min_u64(SEGMENT_ROOM, journal->bytes);
+        journal->spare = 0;
     }
-    return begin_segment(store, 0, FIRST_ROOM);
+    return begin_segment(journal, 0, FIRST_ROOM);
 }
 
 /* Header and records as one buffer, so that they are one write. */
-static uint8_t *encode_batch(struct store *store, uint64_t cut, const void *records, size_t len,
-                             uint32_t count, size_t *ret_len)
+static uint8_t *encode_batch(struct journal *journal, uint64_t cut, int64_t time,
+                             const void *records, size_t len, uint32_t count, size_t *ret_len)
 {
     struct batch_header header = {.payload_len = len,
                                   .payload_crc = crc32_of(0, records, len),
                                   .count = count,
-                                  .base_seq = store->commit->journal.cut_seq,
+                                  .base_seq = journal->cut_seq,
                                   .cut_seq = cut,
-                                  .epoch = store->epoch,
-                                  .writer = store->sb.writer,
-                                  .time = history_last_time(store)};
-    memcpy(header.prev, store->commit->journal.chain, CHAIN_LEN);
+                                  .epoch = journal->local->epoch,
+                                  .writer = journal->local->sb.writer,
+                                  .time = time};
+    memcpy(header.prev, journal->chain, CHAIN_LEN);
     *ret_len = BATCH_HEADER_LEN + align_up(len, 8);
     uint8_t *bytes = xcalloc(1, *ret_len);
     batch_encode_header(&header, bytes);
-    journal_batch_tag(store, bytes, header.tag);
+    journal_batch_tag(journal, bytes, header.tag);
     batch_encode_header(&header, bytes);
     if (len)
         memcpy(bytes + BATCH_HEADER_LEN, records, len);
     return bytes;
 }
 
-int journal_append(struct store *store, uint64_t cut, const void *records, size_t len,
-                   uint32_t count)
+int journal_append(struct journal *journal, uint64_t cut, int64_t time, const void *records,
+                   size_t len, uint32_t count)
 {
-    struct journal *journal = &store->commit->journal;
     size_t batch_len;
-    _cleanup_free_ uint8_t *bytes = encode_batch(store, cut, records, len, count, &batch_len);
+    _cleanup_free_ uint8_t *bytes =
+        encode_batch(journal, cut, time, records, len, count, &batch_len);
     int r = 0;
     if (journal->offset == 0 || batch_len > journal->room - journal->offset)
-        r = begin_segment(store, batch_len, SEGMENT_ROOM);
+        r = begin_segment(journal, batch_len, SEGMENT_ROOM);
     if (r < 0)
         return r;
     char object[32];
     segment_name(journal->segment, object);
-    r = store->tier->ops->log_append(store->tier, object, journal->offset, bytes, batch_len);
+    r = journal->local->tier->ops->log_append(journal->local->tier, object, journal->offset, bytes,
+                                              batch_len);
     if (r < 0) {
         journal->offset = 0;
         return r;
@@ -461,55 +475,55 @@ int journal_append(struct store *store, uint64_t cut, const void *records, size_
 
 /* --- removing --------------------------------------------------------------------------------- */
 
-int journal_remove_all(struct store *store)
+int journal_remove_all(struct journal *journal)
 {
     struct numbers numbers = {0};
-    int r = store->tier->ops->list(store->tier, "journal", NULL, add_number, &numbers);
+    int r = journal->local->tier->ops->list(journal->local->tier, "journal", NULL, add_number,
+                                            &numbers);
     for (size_t i = 0; i < numbers.of.count && r == 0; i++) {
         char object[32];
         segment_name(numbers.of.at[i], object);
-        r = store->tier->ops->remove(store->tier, object);
+        r = journal->local->tier->ops->remove(journal->local->tier, object);
     }
     vector_free(&numbers.of);
-    return r < 0 ? r : store->tier->ops->sync(store->tier);
+    return r < 0 ? r : journal->local->tier->ops->sync(journal->local->tier);
 }
 
 /* The journal and the stage's durable number belong to the state before. A follower's own batches
  * have numbers above the head's: if the stage kept their number, the next recovery would take the
  * new journal for one that lost its end. If this fails, the next batch begins a segment. */
-int journal_begin_anew(struct store *store, const struct head *head)
+int journal_begin_anew(struct journal *journal, const struct head *head)
 {
-    struct journal *journal = &store->commit->journal;
-    int r = journal_remove_all(store);
+    int r = journal_remove_all(journal);
     journal->offset = journal->room = journal->bytes = journal->spare = 0;
     journal->cut_seq = head->cut;
     memcpy(journal->chain, head->chain, sizeof journal->chain);
-    journal_set_anchor(store, head);
-    stage_note_durable(store->stage, head->cut);
-    return r < 0 ? r : journal_begin(store);
+    journal_set_anchor(journal, head);
+    stage_note_durable(journal->local->stage, head->cut);
+    return r < 0 ? r : journal_begin(journal);
 }
 
 /* A segment may go when the one after it begins at or before the cut. From the oldest on, so that a
  * crash leaves no gap. */
-void journal_trim(struct store *store, uint64_t cut)
+void journal_trim(struct journal *journal, uint64_t cut)
 {
     struct numbers numbers = {0};
-    int r = store->tier->ops->list(store->tier, "journal", NULL, add_number, &numbers);
+    int r = journal->local->tier->ops->list(journal->local->tier, "journal", NULL, add_number,
+                                            &numbers);
     if (r == 0)
         vector_sort(&numbers.of, compare_u64);
-    size_t end = first_to_read(store, &numbers, cut);
-    for (size_t i = 0; i < end && r == 0 && numbers.of.at[i] < store->commit->journal.segment;
-         i++) {
+    size_t end = first_to_read(journal, &numbers, cut);
+    for (size_t i = 0; i < end && r == 0 && numbers.of.at[i] < journal->segment; i++) {
         char object[32];
         uint64_t len = 0;
         segment_name(numbers.of.at[i], object);
-        r = store->tier->ops->stat(store->tier, object, &len);
+        r = journal->local->tier->ops->stat(journal->local->tier, object, &len);
         if (r == 0)
-            r = store->tier->ops->remove(store->tier, object);
+            r = journal->local->tier->ops->remove(journal->local->tier, object);
         if (r == 0)
-            r = store->tier->ops->sync(store->tier);
+            r = journal->local->tier->ops->sync(journal->local->tier);
         if (r == 0)
-            store->commit->journal.bytes -= min_u64(len, store->commit->journal.bytes);
+            journal->bytes -= min_u64(len, journal->bytes);
     }
     if (r < 0)
         log_warn("journal: segments that are no longer needed could not be removed: %s",

@@ -8,7 +8,9 @@
 #include "format/pack.h"
 #include "format/segment.h"
 
-struct store;
+struct commit;
+struct journal;
+struct local;
 
 /* Where the journal cannot be read on, although it goes on. */
 struct journal_damage {
@@ -51,45 +53,45 @@ struct journal_batch {
     uint8_t chain[CHAIN_LEN]; /* with it */
     const void *records;
 };
-CAIRN_MUST_CHECK int journal_read(struct store *store, uint64_t from,
+CAIRN_MUST_CHECK int journal_read(struct journal *journal, uint64_t from,
                                   int (*fn)(const struct journal_batch *batch, void *arg),
                                   void *arg);
 /* The result of the last journal_read(): for recovery, which comes before the writeback thread. */
-struct journal_found journal_found(const struct store *store);
+struct journal_found journal_found(const struct journal *journal);
 /* The damage that it found, for people: caller frees; NULL: none. */
-char *journal_explain_damage(const struct store *store);
+char *journal_explain_damage(const struct journal *journal);
 /* Begins a segment for the store's epoch: durable on return. */
-CAIRN_MUST_CHECK int journal_begin(struct store *store);
+CAIRN_MUST_CHECK int journal_begin(struct journal *journal);
 /* The state of a head takes the place of the store's own: the journal begins anew, with it. In the
  * writeback thread. */
-CAIRN_MUST_CHECK int journal_begin_anew(struct store *store, const struct head *head);
+CAIRN_MUST_CHECK int journal_begin_anew(struct journal *journal, const struct head *head);
 /* Removes segments whose batches are all at or before `cut`, which a snapshot has. */
-void journal_trim(struct store *store, uint64_t cut);
+void journal_trim(struct journal *journal, uint64_t cut);
 /* Removes all of it. */
-CAIRN_MUST_CHECK int journal_remove_all(struct store *store);
+CAIRN_MUST_CHECK int journal_remove_all(struct journal *journal);
 
 /* --- anchor.c --------------------------------------------------------------------------------- */
 
 /* Where the journal begins: with this head, from now on. For recovery, and the writeback thread. */
-void journal_set_anchor(struct store *store, const struct head *head);
-const struct anchor *journal_anchor(const struct store *store);
+void journal_set_anchor(struct journal *journal, const struct head *head);
+const struct anchor *journal_anchor(const struct journal *journal);
 /* The newest head that this store knows to be published; -ENOENT. */
-CAIRN_MUST_CHECK int local_head_read(const struct store *store, struct head *ret_head);
-CAIRN_MUST_CHECK int local_head_write(const struct store *store, const struct head *head);
+CAIRN_MUST_CHECK int local_head_read(const struct local *local, struct head *ret_head);
+CAIRN_MUST_CHECK int local_head_write(const struct local *local, const struct head *head);
 /* STORE/head of a remote that holds nothing any more: it only says where the journal begins. */
 bool local_head_is_lost(const struct head *head);
 /* Name of the remote where this store published; NULL: none. Caller frees. */
-char *local_remote_name(const struct store *store);
-CAIRN_MUST_CHECK int local_remote_name_write(const struct store *store, const char *name);
+char *local_remote_name(const struct local *local);
+CAIRN_MUST_CHECK int local_remote_name_write(const struct local *local, const char *name);
 
 /* --- catch_up.c ------------------------------------------------------------------------------- */
 
 /* The view, which may have a part of it, applies the journal to its end; `from`: as for
  * journal_read(). -ESTALE: it is not the view of this journal. -ENODATA: the journal ends before
  * what the view has. */
-CAIRN_MUST_CHECK int commit_replay_journal(struct store *store, uint64_t from);
+CAIRN_MUST_CHECK int commit_replay_journal(struct commit *commit, uint64_t from);
 /* Does it not know of the head with which the journal begins? */
-bool commit_view_forgot_head(struct store *store);
-/* Lists a pack's chunks, for view_apply(); `arg`: the store. */
+bool commit_view_forgot_head(struct commit *commit);
+/* Lists a pack's chunks, for view_apply(); `arg`: the struct commit. */
 int commit_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
                       void *fn_arg, void *arg);

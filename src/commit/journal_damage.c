@@ -6,25 +6,28 @@
  * searched for batch headers of this store: their tags are made with the store's key, so what users
  * wrote, which lies in records, is never taken for one. */
 #include "base/crc.h"
-#include "commit/internal.h"
+#include "codec/hash.h"
+#include "commit/journal_internal.h"
+#include "commit/local.h"
+#include "tier/tier.h"
 
 #define WINDOW MIB
 
 /* The label hashed beside the header keeps a tag apart from the name of a chunk. */
 static const char tag_label[] = "CairnFS journal batch";
 
-void journal_batch_tag(const struct store *store, const void *header,
+void journal_batch_tag(const struct journal *journal, const void *header,
                        uint8_t ret_tag[BATCH_TAG_LEN])
 {
     struct iovec iov[2] = {{(void *)(uintptr_t)tag_label, sizeof tag_label},
                            {(void *)(uintptr_t)header, BATCH_TAGGED_LEN}};
-    struct chunk_name name = hash_chunk(&store->sb.key, iov, 2);
+    struct chunk_name name = hash_chunk(&journal->local->sb.key, iov, 2);
     _Static_assert(sizeof name.bytes == BATCH_TAG_LEN, "a tag is as long as a name");
     memcpy(ret_tag, name.bytes, BATCH_TAG_LEN);
 }
 
 struct search {
-    struct store *store;
+    struct journal *journal;
     const struct segment_header *segment;
     const char *object;
     uint64_t len;   /* of the segment's file */
@@ -40,8 +43,8 @@ static int payload_verifies(const struct search *s, uint64_t offset,
     if (batch->payload_len > room)
         return 0;
     _cleanup_free_ uint8_t *payload = xmalloc(batch->payload_len);
-    int r = s->store->tier->ops->get_range(s->store->tier, s->object, offset + BATCH_HEADER_LEN,
-                                           payload, batch->payload_len);
+    int r = s->journal->local->tier->ops->get_range(
+        s->journal->local->tier, s->object, offset + BATCH_HEADER_LEN, payload, batch->payload_len);
     return r < 0 ? r : crc32_of(0, payload, batch->payload_len) == batch->payload_crc;
 }
 
@@ -52,13 +55,13 @@ static int is_genuine(const struct search *s, const uint8_t *bytes, uint64_t off
 {
     uint8_t tag[BATCH_TAG_LEN];
     if (batch_decode_header(bytes, BATCH_HEADER_LEN, ret) < 0 || ret->base_seq < s->least ||
-        ret->writer != s->store->sb.writer)
+        ret->writer != s->journal->local->sb.writer)
         return 0;
     if (s->segment && ret->epoch != s->segment->epoch)
         return 0;
     if (ret->version == 1)
         return !s->segment || s->segment->version == 1 ? payload_verifies(s, offset, ret) : 0;
-    journal_batch_tag(s->store, bytes, tag);
+    journal_batch_tag(s->journal, bytes, tag);
     return memcmp(tag, ret->tag, sizeof tag) == 0;
 }
 
@@ -100,32 +103,32 @@ static int search_window(struct search *s, const uint8_t *bytes, size_t len, uin
     return 0;
 }
 
-int journal_look_behind(struct store *store, const struct segment_header *segment,
+int journal_look_behind(struct journal *journal, const struct segment_header *segment,
                         const char *object, uint64_t len, uint64_t offset, uint64_t resume_at,
                         struct behind *ret)
 {
-    struct search s = {.store = store,
+    struct search s = {.journal = journal,
                        .segment = segment,
                        .object = object,
                        .len = len,
                        .resume_at = resume_at,
                        .ret = ret};
-    s.least = segment ? store->commit->journal.cut_seq : 0;
+    s.least = segment ? journal->cut_seq : 0;
     *ret = (struct behind){0};
     _cleanup_free_ uint8_t *bytes = xmalloc(WINDOW + BATCH_HEADER_LEN);
     int r = 0;
     for (uint64_t at = align_up(offset, 8); at < len && r == 0; at += WINDOW) {
         size_t part = min_u64(len - at, WINDOW + BATCH_HEADER_LEN);
-        r = store->tier->ops->get_range(store->tier, object, at, bytes, part);
+        r = journal->local->tier->ops->get_range(journal->local->tier, object, at, bytes, part);
         if (r == 0)
             r = search_window(&s, bytes, part, at, WINDOW);
     }
     return r;
 }
 
-char *journal_explain_damage(const struct store *store)
+char *journal_explain_damage(const struct journal *journal)
 {
-    const struct journal_damage *damage = &store->commit->journal.damage;
+    const struct journal_damage *damage = &journal->damage;
     if (!damage->found)
         return NULL;
     _cleanup_free_ char *behind = damage->behind ? xasprintf(", and %llu whole batches behind it",

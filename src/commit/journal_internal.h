@@ -5,6 +5,8 @@
 #include "commit/journal.h"
 
 struct journal {
+    struct local *local;
+    struct anchor anchor;
     uint64_t segment; /* running number of the current one; 0: none yet */
     uint64_t offset;  /* where the next batch goes */
     uint64_t room;    /* length of the current segment's file */
@@ -20,13 +22,15 @@ struct journal {
 
 /* --- journal.c -------------------------------------------------------------------------------- */
 
-CAIRN_MUST_CHECK int journal_append(struct store *store, uint64_t cut, const void *records,
-                                    size_t len, uint32_t count);
+struct journal *journal_new(struct local *local);
+/* `time`: of the last operation. */
+CAIRN_MUST_CHECK int journal_append(struct journal *journal, uint64_t cut, int64_t time,
+                                    const void *records, size_t len, uint32_t count);
 
 /* --- journal_damage.c: recovery's thread ------------------------------------------------------ */
 
 /* The tag of an encoded batch header, under the store's key. */
-void journal_batch_tag(const struct store *store, const void *header,
+void journal_batch_tag(const struct journal *journal, const void *header,
                        uint8_t ret_tag[BATCH_TAG_LEN]);
 
 /* Content of a segment from some place on. */
@@ -42,13 +46,14 @@ struct behind {
 
 /* Searches a segment of `len` bytes from `offset` on. `segment`: its header; NULL: it cannot be
  * read. Blocks: reads all of it. */
-CAIRN_MUST_CHECK int journal_look_behind(struct store *store, const struct segment_header *segment,
-                                         const char *object, uint64_t len, uint64_t offset,
-                                         uint64_t resume_at, struct behind *ret);
+CAIRN_MUST_CHECK int journal_look_behind(struct journal *journal,
+                                         const struct segment_header *segment, const char *object,
+                                         uint64_t len, uint64_t offset, uint64_t resume_at,
+                                         struct behind *ret);
 
 /* --- catch_up.c ------------------------------------------------------------------------------- */
 
 /* Has the view of a live store apply what it lacks of the journal, in the writeback thread; the
  * journal is read again. -ESTALE: it is no longer the view of this journal; the next mount makes it
  * anew. */
-CAIRN_MUST_CHECK int commit_catch_up(struct store *store);
+CAIRN_MUST_CHECK int commit_catch_up(struct commit *commit);

@@ -21,128 +21,137 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/vector.h"
-#include "commit/internal.h"
+#include "commit/history_internal.h"
+#include "commit/horizon.h"
+#include "commit/journal_internal.h"
+#include "commit/local.h"
+#include "commit/packs_internal.h"
+#include "commit/room_internal.h"
+#include "commit/writeback_internal.h"
 
 #define WAIT_MIN_NS 10000000ll
 #define WAIT_MAX_NS 1000000000ll
 
-void lag_done(struct store *store)
+bool lag_exists(const struct lag *lag)
 {
-    struct lag *lag = &store->commit->lag;
+    return atomic_load(&lag->exists);
+}
+
+void lag_done(struct commit *commit)
+{
+    struct lag *lag = commit->lag;
     vector_free(&lag->inos);
     vector_free(&lag->drops);
     atomic_store(&lag->exists, false);
-    atomic_store(&lag->ops, 0);
+    history_followed(commit->history);
 }
 
-static void report_error(struct store *store, int error)
+static void report_error(struct commit *commit, int error)
 {
     horizon_error(
-        store,
+        commit->horizon,
         "the view cannot follow the journal: %s; new data is durable, but memory stays taken%s",
         strerror(-error),
         error == -ESTALE || error == -EUCLEAN ? "; mount again: the view is made anew" : "");
 }
 
-void lag_add(struct store *store, uint64_t cut, const struct batch *batch,
+void lag_add(struct commit *commit, uint64_t cut, const struct batch *batch,
              const struct drops *drops, int error)
 {
-    struct lag *lag = &store->commit->lag;
-    if (!lag_exists(store))
-        report_error(store, error);
+    struct lag *lag = commit->lag;
+    if (!lag_exists(commit->lag))
+        report_error(commit, error);
     atomic_store(&lag->exists, true);
     lag->cut = cut;
-    packs_note_named(store, batch->packs.at, batch->packs.count);
-    atomic_fetch_add(&lag->ops, history_retire(store, cut));
+    packs_note_named(commit->packs, batch->packs.at, batch->packs.count);
+    history_retire_lagging(commit->history, cut);
     for (size_t i = 0; i < drops->count; i++)
         vector_add(&lag->drops, drops->ids[i]);
 }
 
 /* Each once: the list is no longer than there are files with something in the stage, or pending
  * operations. */
-void lag_add_version(struct store *store, uint64_t ino)
+void lag_add_version(struct commit *commit, uint64_t ino)
 {
-    struct lag *lag = &store->commit->lag;
+    struct lag *lag = commit->lag;
     if (lag->inos.count == lag->inos.capacity)
         vector_sort_unique(&lag->inos);
     vector_add(&lag->inos, ino);
 }
 
 /* As writeback does it for one target. */
-static void release_caught_up(struct store *store)
+static void release_caught_up(struct commit *commit)
 {
-    struct lag *lag = &store->commit->lag;
+    struct lag *lag = commit->lag;
     vector_sort_unique(&lag->inos);
-    mutex_lock(&store->commit->history.lock);
-    ns_retire(store->ns, lag->cut);
-    mutex_unlock(&store->commit->history.lock);
+    history_retire_overlay(commit->history, lag->cut);
     for (size_t i = 0; i < lag->inos.count; i++) {
-        ns_stored(store->ns, lag->inos.at[i]);
-        stage_layer_done(store->stage, lag->inos.at[i]);
+        ns_stored(commit->local->ns, lag->inos.at[i]);
+        stage_layer_done(commit->local->stage, lag->inos.at[i]);
     }
-    packs_retire_named(store);
+    packs_retire_named(commit->packs);
     if (lag->inos.count)
-        change_notify(store, lag->inos.at, lag->inos.count, false);
-    gc_remove(store, lag->drops.at, lag->drops.count);
+        change_notify(commit->change, lag->inos.at, lag->inos.count, false);
+    gc_remove(commit, lag->drops.at, lag->drops.count);
     log_info("the view follows the journal again");
-    lag_done(store);
-    room_account(store);
-    event_signal(&store->commit->progress);
+    lag_done(commit);
+    room_account(commit->room);
+    event_signal(horizon_progress(commit->horizon));
 }
 
 /* Gives the view's database what it needs before it can be written at all. */
-static int lag_mend_view(struct store *store)
+static int lag_mend_view(struct commit *commit)
 {
-    int r = room_for_view(store);
-    if (r < 0 || !view_has_failed(store->view))
+    int r = room_for_view(commit->room);
+    if (r < 0 || !view_has_failed(commit->local->view))
         return r;
-    r = view_reopen(store->view);
+    r = view_reopen(commit->local->view);
     if (r == -ENOSPC || r == -EDQUOT) {
-        room_give_files(store);
-        r = view_reopen(store->view);
+        room_give_files(commit->room);
+        r = view_reopen(commit->local->view);
     }
     return r;
 }
 
 /* After a try: a pause before the next, where it failed. */
-static int lag_settle(struct store *store, int r)
+static int lag_settle(struct commit *commit, int r)
 {
-    struct lag *lag = &store->commit->lag;
+    struct lag *lag = commit->lag;
     lag->wait_ns = r == 0                           ? 0
                    : lag->wait_ns == 0              ? WAIT_MIN_NS
                    : lag->wait_ns < WAIT_MAX_NS / 2 ? 2 * lag->wait_ns
                                                     : WAIT_MAX_NS;
     lag->again_at = clock_monotonic_ns() + lag->wait_ns;
     if (r < 0)
-        report_error(store, r);
-    new_view_note(store, r);
+        report_error(commit, r);
+    new_view_note(commit, r);
     return r;
 }
 
-void lag_catch_up(struct store *store)
+void lag_catch_up(struct commit *commit)
 {
-    if (clock_monotonic_ns() < store->commit->lag.again_at)
+    if (clock_monotonic_ns() < commit->lag->again_at)
         return;
-    int r = lag_mend_view(store);
+    int r = lag_mend_view(commit);
     if (r == 0)
-        r = commit_catch_up(store);
-    if (lag_settle(store, r) == 0)
-        release_caught_up(store);
+        r = commit_catch_up(commit);
+    if (lag_settle(commit, r) == 0)
+        release_caught_up(commit);
 }
 
-void lag_tick(struct store *store)
+void lag_tick(struct commit *commit)
 {
-    struct lag *lag = &store->commit->lag;
-    if (lag_exists(store)) {
-        lag_catch_up(store);
+    struct lag *lag = commit->lag;
+    if (lag_exists(commit->lag)) {
+        lag_catch_up(commit);
         return;
     }
-    if (view_is_damaged(store->view))
-        new_view_note(store, 0);
-    if (!view_has_failed(store->view) || clock_monotonic_ns() < lag->again_at ||
-        lag_settle(store, lag_mend_view(store)) < 0)
+    if (view_is_damaged(commit->local->view))
+        new_view_note(commit, 0);
+    if (!view_has_failed(commit->local->view) || clock_monotonic_ns() < lag->again_at ||
+        lag_settle(commit, lag_mend_view(commit)) < 0)
         return;
     /* The journal has what it lost. */
-    atomic_store(&lag->exists, memcmp(view_state(store->view).chain, store->commit->journal.chain,
+    atomic_store(&lag->exists, memcmp(view_state(commit->local->view).chain, commit->journal->chain,
                                       CHAIN_LEN) != 0);
 }

@@ -8,8 +8,11 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "commit/internal.h"
+#include "commit/journal_internal.h"
+#include "commit/local.h"
 #include "commit/run_file.h"
+#include "commit/writeback_internal.h"
+#include "tier/tier.h"
 
 #define MARKER "view.anew"
 #define EXAMINE_EVERY_NS (300ll * 1000000000)
@@ -18,9 +21,9 @@
 #define HEAD_TRIES 5
 #define JOURNAL_FAILS "the journal, from which it is made, cannot be read in full"
 
-static char *new_view_marker_path(const struct store *store)
+static char *new_view_marker_path(const struct local *local)
 {
-    return xasprintf("%s/" MARKER, store->path);
+    return xasprintf("%s/" MARKER, local->path);
 }
 
 /* --- can it be made anew? --------------------------------------------------------------------- */
@@ -39,19 +42,17 @@ static int new_view_note_batch(const struct journal_batch *batch, void *arg)
 
 /* From the anchor that a start would have to the last batch: with less, it would refuse the mount.
  * What is before that anchor was trimmed, and this mount began with an earlier one. */
-static bool journal_is_whole(struct store *store, const struct head *head)
+static bool journal_is_whole(struct commit *commit, const struct head *head)
 {
-    const struct journal now = store->commit->journal;
-    const struct anchor begun = store->commit->anchor;
+    const struct journal now = *commit->journal;
     if (head)
-        journal_set_anchor(store, head);
-    const struct anchor *anchor = &store->commit->anchor;
+        journal_set_anchor(commit->journal, head);
+    const struct anchor *anchor = journal_anchor(commit->journal);
     bool ends_at_anchor = anchor->exists && memcmp(anchor->chain, now.chain, CHAIN_LEN) == 0;
     struct reaching reaching = {.chain = now.chain, .found = ends_at_anchor};
-    int r = journal_read(store, 0, new_view_note_batch, &reaching);
-    bool is_damaged = store->commit->journal.damage.found;
-    store->commit->journal = now;
-    store->commit->anchor = begun;
+    int r = journal_read(commit->journal, 0, new_view_note_batch, &reaching);
+    bool is_damaged = commit->journal->damage.found;
+    *commit->journal = now;
     return r == 0 && reaching.found && !is_damaged;
 }
 
@@ -68,35 +69,36 @@ static int add_length_of_view_file(const char *path, const struct stat *st, int 
 }
 
 /* The old one is kept. */
-static bool new_view_has_room(struct store *store)
+static bool new_view_has_room(struct commit *commit)
 {
-    _cleanup_free_ char *path = xasprintf("%s/view", store->path);
+    _cleanup_free_ char *path = xasprintf("%s/view", commit->local->path);
     struct tier_space space;
     summed = 0;
     return nftw(path, add_length_of_view_file, 16, FTW_PHYS) == 0 &&
-           store->tier->ops->space(store->tier, &space) == 0 && space.free_bytes >= summed + SPARE;
+           commit->local->tier->ops->space(commit->local->tier, &space) == 0 &&
+           space.free_bytes >= summed + SPARE;
 }
 
-static const char *why_head_fails(struct store *store, const struct head *head)
+static const char *why_head_fails(struct commit *commit, const struct head *head)
 {
-    if (!journal_is_whole(store, head))
+    if (!journal_is_whole(commit, head))
         return JOURNAL_FAILS;
-    return runs_verify(store, head) == 0
+    return runs_verify(commit->local, head) == 0
                ? NULL
                : "the runs with which the journal begins cannot be read in full";
 }
 
-static const char *why_source_fails(struct store *store)
+static const char *why_source_fails(struct commit *commit)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head), *later = xmalloc(sizeof *later);
     const char *why = NULL;
-    int r = local_head_read(store, head);
-    if (r == -ENOENT && !store->commit->anchor.exists)
-        return journal_is_whole(store, NULL) ? NULL : JOURNAL_FAILS;
+    int r = local_head_read(commit->local, head);
+    if (r == -ENOENT && !journal_anchor(commit->journal)->exists)
+        return journal_is_whole(commit, NULL) ? NULL : JOURNAL_FAILS;
     /* An upload that publishes meanwhile removes the runs that only the head before has. */
     for (int i = 0; i < HEAD_TRIES && r == 0; i++) {
-        why = why_head_fails(store, head);
-        r = why ? local_head_read(store, later) : 0;
+        why = why_head_fails(commit, head);
+        r = why ? local_head_read(commit->local, later) : 0;
         if (!why || (r == 0 && later->number == head->number && later->cut == head->cut))
             return why;
         *head = *later;
@@ -104,71 +106,71 @@ static const char *why_source_fails(struct store *store)
     return r < 0 ? "the head with which the journal begins cannot be read" : why;
 }
 
-static const char *why_it_stays(struct store *store)
+static const char *why_it_stays(struct commit *commit)
 {
-    if (!new_view_has_room(store))
+    if (!new_view_has_room(commit))
         return "the disk has no room for another one beside it";
-    return why_source_fails(store);
+    return why_source_fails(commit);
 }
 
 /* --- a live mount ----------------------------------------------------------------------------- */
 
-void new_view_note(struct store *store, int error)
+void new_view_note(struct commit *commit, int error)
 {
-    bool is_lost = error == -ESTALE || error == -EUCLEAN || view_is_damaged(store->view);
-    bool was_lost = atomic_load(&store->commit->lost_view.is_lost);
+    bool is_lost = error == -ESTALE || error == -EUCLEAN || view_is_damaged(commit->local->view);
+    bool was_lost = atomic_load(&commit->lost_view->is_lost);
     int64_t now = clock_monotonic_ns();
-    if (is_lost && (!was_lost || now >= store->commit->lost_view.examine_at)) {
-        atomic_store(&store->commit->lost_view.stays, why_it_stays(store));
-        store->commit->lost_view.examine_at = now + EXAMINE_EVERY_NS;
+    if (is_lost && (!was_lost || now >= commit->lost_view->examine_at)) {
+        atomic_store(&commit->lost_view->stays, why_it_stays(commit));
+        commit->lost_view->examine_at = now + EXAMINE_EVERY_NS;
     }
     if (is_lost && !was_lost)
         log_error("the view is damaged, and no opening mends it: what is read of names and "
                   "attributes may fail; a start of the store makes "
                   "it anew");
-    atomic_store(&store->commit->lost_view.is_lost, is_lost);
+    atomic_store(&commit->lost_view->is_lost, is_lost);
 }
 
-bool commit_view_is_lost(struct store *store, const char **ret_stays)
+bool commit_view_is_lost(const struct commit *commit, const char **ret_stays)
 {
-    if (!atomic_load(&store->commit->lost_view.is_lost))
+    if (!atomic_load(&commit->lost_view->is_lost))
         return false;
-    *ret_stays = atomic_load(&store->commit->lost_view.stays);
+    *ret_stays = atomic_load(&commit->lost_view->stays);
     return true;
 }
 
-int new_view_ask(struct store *store)
+int new_view_ask(struct local *local)
 {
-    _cleanup_free_ char *path = new_view_marker_path(store);
+    _cleanup_free_ char *path = new_view_marker_path(local);
     return io_write_file_durable(path, "", 0);
 }
 
 /* --- a start ---------------------------------------------------------------------------------- */
 
-bool new_view_is_asked(const struct store *store)
+bool new_view_is_asked(const struct local *local)
 {
-    _cleanup_free_ char *path = new_view_marker_path(store);
+    _cleanup_free_ char *path = new_view_marker_path(local);
     return access(path, F_OK) == 0;
 }
 
-int new_view_settled(const struct store *store)
+int new_view_settled(const struct local *local)
 {
-    _cleanup_free_ char *path = new_view_marker_path(store);
+    _cleanup_free_ char *path = new_view_marker_path(local);
     if (unlink(path) < 0)
         return errno == ENOENT ? 0 : -errno;
-    return io_fsync_dir(store->path);
+    return io_fsync_dir(local->path);
 }
 
 /* Under its name it is whole at any moment: RocksDB takes a directory without some of its files for
  * a failing disk. */
-int local_remove_view(struct store *store)
+int local_remove_view(struct local *local)
 {
-    _cleanup_free_ char *path = xasprintf("%s/view", store->path);
-    _cleanup_free_ char *old = xasprintf("%s/view.old", store->path);
+    _cleanup_free_ char *path = xasprintf("%s/view", local->path);
+    _cleanup_free_ char *old = xasprintf("%s/view.old", local->path);
     int r = io_remove_tree(old);
     if (r == 0 && rename(path, old) < 0)
         return errno == ENOENT ? 0 : -errno;
     if (r == 0)
-        r = io_fsync_dir(store->path);
+        r = io_fsync_dir(local->path);
     return r < 0 ? r : io_remove_tree(old);
 }

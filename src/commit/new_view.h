@@ -6,12 +6,9 @@
 
 #include "base/base.h"
 
-struct store;
+struct local;
 
 /* Does STORE/view.anew ask this start for a new view? */
-bool new_view_is_asked(const struct store *store);
+bool new_view_is_asked(const struct local *local);
 /* The view is new, and durable: nothing asks any more. */
-CAIRN_MUST_CHECK int new_view_settled(const struct store *store);
-
-/* Removes STORE/view, which need not be there. */
-CAIRN_MUST_CHECK int local_remove_view(struct store *store);
+CAIRN_MUST_CHECK int new_view_settled(const struct local *local);

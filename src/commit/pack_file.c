@@ -9,7 +9,9 @@
 #include "base/log.h"
 #include "base/vector.h"
 #include "codec/stream.h"
-#include "commit/internal.h"
+#include "codec/hash.h"
+#include "commit/local.h"
+#include "commit/packs_internal.h"
 #include "format/le.h"
 
 #define READ_TRIES 3 /* of an index that looks damaged: the damage may be of the way here */
@@ -18,7 +20,7 @@
 
 static const char tag_label[] = "CairnFS pack frame";
 
-static void frame_tag(const struct store *store, const struct chunk_entry *entry,
+static void frame_tag(const struct local *local, const struct chunk_entry *entry,
                       uint8_t ret_tag[PACK_TAG_LEN])
 {
     uint8_t id[8], bytes[PACK_ENTRY_LEN_MAX];
@@ -26,7 +28,7 @@ static void frame_tag(const struct store *store, const struct chunk_entry *entry
     put_le64(id, entry->pack);
     struct iovec iov[3] = {
         {(void *)(uintptr_t)tag_label, sizeof tag_label}, {id, sizeof id}, {bytes, len}};
-    struct chunk_name name = hash_chunk(&store->sb.key, iov, 3);
+    struct chunk_name name = hash_chunk(&local->sb.key, iov, 3);
     _Static_assert(sizeof name.bytes == PACK_TAG_LEN, "a tag is as long as a name");
     memcpy(ret_tag, name.bytes, PACK_TAG_LEN);
 }
@@ -51,7 +53,7 @@ uint64_t pack_end_with(uint64_t data_len, const struct chunk_entry *entry)
     return align_up(data_len, PACK_FRAME_ALIGN) + pack_frame_len(entry) + entry->stored_len;
 }
 
-uint64_t pack_place(const struct store *store, uint64_t id, uint8_t *buffer, uint64_t data_len,
+uint64_t pack_place(const struct local *local, uint64_t id, uint8_t *buffer, uint64_t data_len,
                     struct chunk_entry *entry, const struct iovec *stored, size_t parts)
 {
     uint8_t tag[PACK_TAG_LEN];
@@ -60,7 +62,7 @@ uint64_t pack_place(const struct store *store, uint64_t id, uint8_t *buffer, uin
     memset(buffer + data_len, 0, at - data_len);
     entry->pack = id;
     entry->offset = at + pack_frame_len(entry);
-    frame_tag(store, entry, tag);
+    frame_tag(local, entry, tag);
     (void)pack_encode_frame(entry, tag, buffer + at);
     uint64_t to = entry->offset;
     for (size_t i = 0; i < parts; i++) {
@@ -179,22 +181,22 @@ int pack_read_index(struct tier *tier, const uint8_t owner[16], uint64_t pack,
     return r;
 }
 
-int packs_read_index(struct store *store, uint64_t pack,
+int packs_read_index(struct packs *packs, uint64_t pack,
                      int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
 {
     uint64_t length;
-    int r = pack_read_index(store->tier, store->sb.store, pack, fn, arg, &length);
+    int r = pack_read_index(packs->local->tier, packs->local->sb.store, pack, fn, arg, &length);
     /* Written under an id that the store had before? Of a wrong owner nothing is read but the
      * trailer. */
-    for (uint16_t i = 0; i < store->sb.former_count && r == -EUCLEAN; i++)
-        r = pack_read_index(store->tier, store->sb.former[i], pack, fn, arg, &length);
+    for (uint16_t i = 0; i < packs->local->sb.former_count && r == -EUCLEAN; i++)
+        r = pack_read_index(packs->local->tier, packs->local->sb.former[i], pack, fn, arg, &length);
     return r;
 }
 
 /* --- making its index again from the frames --------------------------------------------------- */
 
 struct scan {
-    struct store *store;
+    const struct local *local;
     uint64_t pack, len;
     char object[32];
     uint8_t *bytes; /* WINDOW and more, of `at` on */
@@ -208,7 +210,7 @@ static uint64_t read_sectors(struct scan *s, uint64_t offset)
     uint64_t end = align_up(offset + 1, SECTOR);
     for (int count = 1; count >= 0; count--) {
         uint64_t have = min_u64(end + (unsigned)count * SECTOR, s->len) - offset;
-        if (s->store->tier->ops->get_range(s->store->tier, s->object, offset, s->bytes, have) == 0)
+        if (s->local->tier->ops->get_range(s->local->tier, s->object, offset, s->bytes, have) == 0)
             return have;
     }
     return 0;
@@ -217,11 +219,11 @@ static uint64_t read_sectors(struct scan *s, uint64_t offset)
 /* `need` bytes of `offset` on, or what there is of them; NULL: they cannot be read. */
 static const uint8_t *scan_window(struct scan *s, uint64_t offset, size_t need, size_t *ret_len)
 {
-    const struct tier_ops *ops = s->store->tier->ops;
+    const struct tier_ops *ops = s->local->tier->ops;
     if (offset < s->at || offset + min_u64(need, s->len - offset) > s->at + s->have) {
         s->at = offset;
         s->have = min_u64(WINDOW, s->len - offset);
-        if (ops->get_range(s->store->tier, s->object, offset, s->bytes, s->have) < 0) {
+        if (ops->get_range(s->local->tier, s->object, offset, s->bytes, s->have) < 0) {
             s->have = read_sectors(s, offset);
         }
     }
@@ -239,7 +241,7 @@ static int frame_at(struct scan *s, uint64_t offset, struct chunk_entry *ret)
         return -EIO;
     if (pack_decode_frame(s->pack, s->len, offset, bytes, len, ret, tag) < 0)
         return 0;
-    frame_tag(s->store, ret, expected);
+    frame_tag(s->local, ret, expected);
     return memcmp(tag, expected, sizeof tag) == 0;
 }
 
@@ -258,11 +260,11 @@ static void scan_frames(struct scan *s, struct entries *all)
     }
 }
 
-static int rebuild_index(struct store *store, uint64_t pack, struct entries *all)
+static int rebuild_index(struct packs *packs, uint64_t pack, struct entries *all)
 {
-    struct scan s = {.store = store, .pack = pack};
+    struct scan s = {.local = packs->local, .pack = pack};
     pack_object_name(pack, s.object);
-    int r = store->tier->ops->stat(store->tier, s.object, &s.len);
+    int r = packs->local->tier->ops->stat(packs->local->tier, s.object, &s.len);
     if (r < 0)
         return r;
     s.bytes = xmalloc(WINDOW);
@@ -271,16 +273,16 @@ static int rebuild_index(struct store *store, uint64_t pack, struct entries *all
     return all->count ? 0 : -EBADMSG;
 }
 
-int packs_recover_index(struct store *store, uint64_t pack,
+int packs_recover_index(struct packs *packs, uint64_t pack,
                         int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
 {
     struct entries all = {0};
-    int r = packs_read_index(store, pack, collect_pack_entry, &all);
+    int r = packs_read_index(packs, pack, collect_pack_entry, &all);
     bool is_damaged = looks_damaged(r);
     if (is_damaged) {
         all.count = 0;
         int why = r;
-        r = rebuild_index(store, pack, &all);
+        r = rebuild_index(packs, pack, &all);
         if (r == 0)
             log_error("pack %016llx: its index cannot be read (%s): it was made again from its %zu "
                       "chunks; 'cairn scrub' moves them to "
@@ -293,23 +295,25 @@ int packs_recover_index(struct store *store, uint64_t pack,
     return r < 0 ? r : is_damaged;
 }
 
-static bool trailer_is_ours(struct store *store, const char *object, uint64_t pack)
+static bool trailer_is_ours(struct packs *packs, const char *object, uint64_t pack)
 {
     struct pack_trailer trailer;
-    bool is_ours = read_trailer(store->tier, store->sb.store, object, pack, &trailer) == 0;
-    for (uint16_t i = 0; i < store->sb.former_count && !is_ours; i++)
-        is_ours = read_trailer(store->tier, store->sb.former[i], object, pack, &trailer) == 0;
+    bool is_ours =
+        read_trailer(packs->local->tier, packs->local->sb.store, object, pack, &trailer) == 0;
+    for (uint16_t i = 0; i < packs->local->sb.former_count && !is_ours; i++)
+        is_ours = read_trailer(packs->local->tier, packs->local->sb.former[i], object, pack,
+                               &trailer) == 0;
     return is_ours;
 }
 
-bool packs_is_ours(struct store *store, uint64_t pack)
+bool packs_is_ours(struct packs *packs, uint64_t pack)
 {
     char object[32];
     uint8_t bytes[PACK_HEADER_LEN];
     struct pack_header header;
     pack_object_name(pack, object);
-    int r = store->tier->ops->get_range(store->tier, object, 0, bytes, sizeof bytes);
+    int r = packs->local->tier->ops->get_range(packs->local->tier, object, 0, bytes, sizeof bytes);
     if (r == 0 && pack_decode_header(bytes, sizeof bytes, &header) == 0)
-        return header.pack == pack && superblock_has_id(&store->sb, header.store);
-    return trailer_is_ours(store, object, pack);
+        return header.pack == pack && superblock_has_id(&packs->local->sb, header.store);
+    return trailer_is_ours(packs, object, pack);
 }

@@ -6,19 +6,45 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/pool.h"
 #include "base/process.h"
 #include "codec/encode.h"
-#include "commit/internal.h"
+#include "codec/hash.h"
+#include "commit/horizon_internal.h"
+#include "commit/packs_internal.h"
+#include "commit/read_internal.h"
+#include "commit/room_internal.h"
+#include "view/view.h"
 
-void packs_init(struct store *store)
+struct packs *packs_new(struct local *local, struct room *room, struct horizon *horizon,
+                        struct damage *damage)
 {
-    mutex_init(&store->commit->packs.lock, LOCK_PACKS);
-    cond_init(&store->commit->packs.changed);
-    TAILQ_INIT(&store->commit->packs.written);
+    struct packs *packs = xcalloc(1, sizeof *packs);
+    packs->local = local;
+    packs->room = room;
+    packs->horizon = horizon;
+    packs->damage = damage;
+    packs->started_at = clock_monotonic_ns();
+    mutex_init(&packs->lock, LOCK_PACKS);
+    cond_init(&packs->changed);
+    TAILQ_INIT(&packs->written);
     for (unsigned i = 0; i < PACK_BUFFERS; i++)
-        store->commit->packs.buffers[i] = xmalloc_large(PACK_BUFFER_LEN);
-    store->commit->packs.buffers_free = PACK_BUFFERS;
-    atomic_store(&store->commit->next_pack, 1);
+        packs->buffers[i] = xmalloc_large(PACK_BUFFER_LEN);
+    packs->buffers_free = PACK_BUFFERS;
+    atomic_store(&packs->next_id, 1);
+    return packs;
+}
+
+int packs_start(struct packs *packs, struct priority *priority)
+{
+    return pool_new("cairn-pack", PACK_WRITERS, PACK_BUFFERS + 1, priority_join, priority,
+                    &packs->writers);
+}
+
+void packs_stop(struct packs *packs)
+{
+    pool_free(packs->writers);
+    packs->writers = NULL;
 }
 
 static void new_pack_free(struct new_pack *pack)
@@ -29,87 +55,104 @@ static void new_pack_free(struct new_pack *pack)
     free(pack);
 }
 
-static void fresh_clear(struct store *store)
+static void fresh_clear(struct packs *packs)
 {
     struct fresh *fresh, *next;
-    HASH_ITER(hh, store->commit->packs.fresh, fresh, next)
+    HASH_ITER(hh, packs->fresh, fresh, next)
     {
-        HASH_DEL(store->commit->packs.fresh, fresh);
+        HASH_DEL(packs->fresh, fresh);
         free(fresh);
     }
 }
 
-void packs_done(struct store *store)
+void packs_free(struct packs *packs)
 {
     struct new_pack *pack;
-    while ((pack = TAILQ_FIRST(&store->commit->packs.written))) {
-        TAILQ_REMOVE(&store->commit->packs.written, pack, link);
+    while ((pack = TAILQ_FIRST(&packs->written))) {
+        TAILQ_REMOVE(&packs->written, pack, link);
         new_pack_free(pack);
     }
-    if (store->commit->packs.filling)
-        free(store->commit->packs.filling->buffer);
-    new_pack_free(store->commit->packs.filling);
-    fresh_clear(store);
+    if (packs->filling)
+        free(packs->filling->buffer);
+    new_pack_free(packs->filling);
+    fresh_clear(packs);
     struct pack_pin *pin, *next;
-    HASH_ITER(hh, store->commit->packs.pins, pin, next)
+    HASH_ITER(hh, packs->pins, pin, next)
     {
-        HASH_DEL(store->commit->packs.pins, pin);
+        HASH_DEL(packs->pins, pin);
         free(pin);
     }
-    for (unsigned i = 0; i < store->commit->packs.buffers_free; i++)
-        free(store->commit->packs.buffers[i]);
-    mutex_done(&store->commit->packs.lock);
-    (void)pthread_cond_destroy(&store->commit->packs.changed);
+    for (unsigned i = 0; i < packs->buffers_free; i++)
+        free(packs->buffers[i]);
+    mutex_done(&packs->lock);
+    (void)pthread_cond_destroy(&packs->changed);
+    free(packs);
+}
+
+uint64_t packs_new_bytes(struct packs *packs)
+{
+    LOCK_SCOPE(&packs->lock);
+    return packs->new_bytes + packs->writing_bytes;
+}
+
+void packs_each_durable(struct packs *packs, void (*fn)(struct new_pack *pack, void *arg),
+                        void *arg)
+{
+    LOCK_SCOPE(&packs->lock);
+    struct new_pack *pack;
+    TAILQ_FOREACH(pack, &packs->written, link)
+    if (pack->state == PACK_DURABLE)
+        fn(pack, arg);
 }
 
 /* --- filling ---------------------------------------------------------------------------------- */
 
-static struct fresh *fresh_find_locked(struct store *store, const struct chunk_name *name)
+static struct fresh *fresh_find_locked(struct packs *packs, const struct chunk_name *name)
 {
-    check_held(&store->commit->packs.lock);
+    check_held(&packs->lock);
     struct fresh *fresh = NULL;
-    HASH_FIND(hh, store->commit->packs.fresh, name, sizeof *name, fresh);
+    HASH_FIND(hh, packs->fresh, name, sizeof *name, fresh);
     return fresh;
 }
 
-uint64_t packs_find_fresh(struct store *store, const struct chunk_name *name,
+uint64_t packs_find_fresh(struct packs *packs, const struct chunk_name *name,
                           struct chunk_entry *ret)
 {
-    LOCK_SCOPE(&store->commit->packs.lock);
-    const struct fresh *fresh = fresh_find_locked(store, name);
+    LOCK_SCOPE(&packs->lock);
+    const struct fresh *fresh = fresh_find_locked(packs, name);
     if (!fresh || !fresh->durable)
         return 0;
     *ret = fresh->entry;
     return fresh->entry.pack;
 }
 
-bool packs_has_fresh(struct store *store, const struct chunk_name *name)
+bool packs_has_fresh(struct packs *packs, const struct chunk_name *name)
 {
-    LOCK_SCOPE(&store->commit->packs.lock);
-    return fresh_find_locked(store, name) != NULL;
+    LOCK_SCOPE(&packs->lock);
+    return fresh_find_locked(packs, name) != NULL;
 }
 
-static uint64_t pack_id(const struct store *store, uint64_t number)
+static uint64_t pack_id(const struct packs *packs, uint64_t number)
 {
-    return ((uint64_t)store->sb.writer << 48) | (store->epoch << 24) | number;
+    return ((uint64_t)packs->local->sb.writer << 48) | (packs->local->epoch << 24) | number;
 }
 
-uint64_t packs_new_id(struct store *store)
+uint64_t packs_new_id(struct packs *packs)
 {
-    return pack_id(store, atomic_fetch_add(&store->commit->next_pack, 1));
+    return pack_id(packs, atomic_fetch_add(&packs->next_id, 1));
 }
 
-uint64_t packs_newest_id(struct store *store)
+uint64_t packs_newest_id(struct packs *packs)
 {
-    return pack_id(store, atomic_load(&store->commit->next_pack) - 1);
+    return pack_id(packs, atomic_load(&packs->next_id) - 1);
 }
 
 /* Its chunks can be read from now on. */
-static void note_durable_locked(struct store *store, const struct new_pack *pack)
+static void note_durable_locked(struct packs *packs, const struct new_pack *pack)
 {
-    check_held(&store->commit->packs.lock);
+    check_held(&packs->lock);
     for (uint32_t i = 0; i < pack->count; i++) {
-        struct fresh *fresh = fresh_find_locked(store, &pack->entries[i].name);
+        struct fresh *fresh = fresh_find_locked(packs, &pack->entries[i].name);
         if (fresh && fresh->entry.pack == pack->id)
             fresh->durable = true;
     }
@@ -118,61 +161,62 @@ static void note_durable_locked(struct store *store, const struct new_pack *pack
 static void write_pack(void *arg)
 {
     struct new_pack *pack = arg;
-    struct store *store = pack->store;
+    struct packs *packs = pack->packs;
     uint64_t id = pack->id;
     char object[32];
     pack_object_name(id, object);
-    uint64_t len = pack_finish(store->sb.store, pack->id, pack->buffer, pack->data_len,
+    uint64_t len = pack_finish(packs->local->sb.store, pack->id, pack->buffer, pack->data_len,
                                pack->entries, pack->count);
-    mutex_lock(&store->commit->packs.lock);
-    store->commit->packs.writing_bytes += len;
-    mutex_unlock(&store->commit->packs.lock);
-    room_spend(store, len);
-    int r = store->tier->ops->put(store->tier, object, pack->buffer, len);
+    mutex_lock(&packs->lock);
+    packs->writing_bytes += len;
+    mutex_unlock(&packs->lock);
+    room_spend(packs->room, len);
+    int r = packs->local->tier->ops->put(packs->local->tier, object, pack->buffer, len);
     if (r < 0)
-        horizon_error(store, "nvme: writing pack %s of %llu bytes failed: %s; retrying elsewhere",
-                      object, (unsigned long long)len, strerror(-r));
-    mutex_lock(&store->commit->packs.lock);
-    store->commit->packs.buffers[store->commit->packs.buffers_free++] = pack->buffer;
+        horizon_error(packs->horizon,
+                      "nvme: writing pack %s of %llu bytes failed: %s; retrying elsewhere", object,
+                      (unsigned long long)len, strerror(-r));
+    mutex_lock(&packs->lock);
+    packs->buffers[packs->buffers_free++] = pack->buffer;
     pack->buffer = NULL;
     pack->length = len;
     pack->error = r;
     pack->state = r < 0 ? PACK_FAILED : PACK_DURABLE;
-    store->commit->packs.writing_bytes -= len;
+    packs->writing_bytes -= len;
     if (r == 0) {
-        store->commit->packs.new_bytes += len;
-        note_durable_locked(store, pack);
+        packs->new_bytes += len;
+        note_durable_locked(packs, pack);
     }
-    (void)pthread_cond_broadcast(&store->commit->packs.changed);
-    mutex_unlock(&store->commit->packs.lock);
-    packs_touch(store, id);
-    atomic_fetch_add(&store->commit->written_total, len);
+    (void)pthread_cond_broadcast(&packs->changed);
+    mutex_unlock(&packs->lock);
+    packs_touch(packs, id);
+    atomic_fetch_add(&packs->written_total, len);
 }
 
-static void hand_over_filling_locked(struct store *store)
+static void hand_over_filling_locked(struct packs *packs)
 {
-    check_held(&store->commit->packs.lock);
-    struct new_pack *pack = store->commit->packs.filling;
-    store->commit->packs.filling = NULL;
+    check_held(&packs->lock);
+    struct new_pack *pack = packs->filling;
+    packs->filling = NULL;
     pack->state = PACK_WRITING;
-    TAILQ_INSERT_TAIL(&store->commit->packs.written, pack, link);
-    pool_submit(store->commit->pack_writers, write_pack, pack);
+    TAILQ_INSERT_TAIL(&packs->written, pack, link);
+    pool_submit(packs->writers, write_pack, pack);
 }
 
-static struct new_pack *begin_pack_locked(struct store *store)
+static struct new_pack *begin_pack_locked(struct packs *packs)
 {
-    check_held(&store->commit->packs.lock);
-    while (store->commit->packs.buffers_free == 0)
-        (void)mutex_wait(&store->commit->packs.lock, &store->commit->packs.changed, -1);
-    if (store->commit->packs.filling)
-        return store->commit->packs.filling;
+    check_held(&packs->lock);
+    while (packs->buffers_free == 0)
+        (void)mutex_wait(&packs->lock, &packs->changed, -1);
+    if (packs->filling)
+        return packs->filling;
     struct new_pack *pack = xcalloc(1, sizeof *pack);
-    pack->store = store;
-    pack->id = packs_new_id(store);
-    pack->buffer = store->commit->packs.buffers[--store->commit->packs.buffers_free];
+    pack->packs = packs;
+    pack->id = packs_new_id(packs);
+    pack->buffer = packs->buffers[--packs->buffers_free];
     pack->entries = xcalloc(PACK_ENTRIES_MAX, sizeof *pack->entries);
-    pack->data_len = pack_begin(store->sb.store, pack->id, pack->buffer);
-    store->commit->packs.filling = pack;
+    pack->data_len = pack_begin(packs->local->sb.store, pack->id, pack->buffer);
+    packs->filling = pack;
     return pack;
 }
 
@@ -189,85 +233,86 @@ static bool pack_has_place_for(const struct new_pack *pack, const struct chunk_e
 }
 
 /* Copies a stored chunk into the pack that is being filled; *entry gets its place. */
-static struct new_pack *place_in_pack_locked(struct store *store, struct chunk_entry *entry,
+static struct new_pack *place_in_pack_locked(struct packs *packs, struct chunk_entry *entry,
                                              const struct iovec *stored, size_t parts)
 {
-    check_held(&store->commit->packs.lock);
+    check_held(&packs->lock);
     for (;;) {
-        struct new_pack *pack = store->commit->packs.filling;
+        struct new_pack *pack = packs->filling;
         if (pack && !pack_has_place_for(pack, entry)) {
-            hand_over_filling_locked(store);
+            hand_over_filling_locked(packs);
             continue;
         }
         if (pack)
             break;
-        (void)begin_pack_locked(store);
+        (void)begin_pack_locked(packs);
     }
-    struct new_pack *pack = store->commit->packs.filling;
+    struct new_pack *pack = packs->filling;
     check(pack->count == 0 || pack->depth == entry->depth);
     pack->depth = entry->depth;
     pack->data_len =
-        pack_place(store, pack->id, pack->buffer, pack->data_len, entry, stored, parts);
+        pack_place(packs->local, pack->id, pack->buffer, pack->data_len, entry, stored, parts);
     pack->entries[pack->count++] = *entry;
     return pack;
 }
 
-bool packs_pin_stored(struct store *store, const struct chunk_name *name, uint64_t *ret_pinned)
+bool packs_pin_stored(struct packs *packs, const struct chunk_name *name, uint64_t *ret_pinned)
 {
     struct chunk_entry entry;
     uint64_t refs;
-    if (damage_is_known(store, name) || view_chunk(store->view, name, &entry, &refs) < 0 ||
-        entry.pack == 0 || entry.ref_count > 0)
+    if (damage_is_known(packs->damage, name) ||
+        view_chunk(packs->local->view, name, &entry, &refs) < 0 || entry.pack == 0 ||
+        entry.ref_count > 0)
         return false;
-    mutex_lock(&store->commit->packs.lock);
-    bool pinned = packs_pin_locked(store, entry.pack);
-    mutex_unlock(&store->commit->packs.lock);
+    mutex_lock(&packs->lock);
+    bool pinned = packs_pin_locked(packs, entry.pack);
+    mutex_unlock(&packs->lock);
     if (!pinned)
         return false;
     /* The pack may have been dropped, or the chunk moved, before the pin. */
     *ret_pinned = entry.pack;
-    if (view_chunk(store->view, name, &entry, &refs) == 0 && entry.pack == *ret_pinned &&
+    if (view_chunk(packs->local->view, name, &entry, &refs) == 0 && entry.pack == *ret_pinned &&
         entry.ref_count == 0)
         return true;
-    packs_unpin(store, *ret_pinned);
+    packs_unpin(packs, *ret_pinned);
     *ret_pinned = 0;
     return false;
 }
 
 /* Claims the name for the caller, which will place it; false: another thread has. */
-static bool claim_fresh(struct store *store, const struct chunk_name *name)
+static bool claim_fresh(struct packs *packs, const struct chunk_name *name)
 {
-    LOCK_SCOPE(&store->commit->packs.lock);
-    if (fresh_find_locked(store, name))
+    LOCK_SCOPE(&packs->lock);
+    if (fresh_find_locked(packs, name))
         return false;
     struct fresh *fresh = xcalloc(1, sizeof *fresh);
     fresh->entry.name = *name;
-    HASH_ADD(hh, store->commit->packs.fresh, entry.name, sizeof fresh->entry.name, fresh);
+    HASH_ADD(hh, packs->fresh, entry.name, sizeof fresh->entry.name, fresh);
     return true;
 }
 
 /* `rests`: on chunks that no other thread may know to be needed. */
-static void place_fresh(struct store *store, struct chunk_entry *entry, const struct iovec *stored,
+static void place_fresh(struct packs *packs, struct chunk_entry *entry, const struct iovec *stored,
                         size_t parts, bool rests)
 {
-    LOCK_SCOPE(&store->commit->packs.lock);
-    struct new_pack *pack = place_in_pack_locked(store, entry, stored, parts);
+    LOCK_SCOPE(&packs->lock);
+    struct new_pack *pack = place_in_pack_locked(packs, entry, stored, parts);
     pack->rests = pack->rests || rests;
-    struct fresh *fresh = fresh_find_locked(store, &entry->name);
+    struct fresh *fresh = fresh_find_locked(packs, &entry->name);
     if (fresh)
         fresh->entry = *entry;
 }
 
 /* The stored bytes are those of `iov` where it stays raw, else those that `scratch` begins with: a
  * thread's buffer begins in huge pages. */
-static void packs_encode_chunk(struct store *store, const struct iovec *iov, size_t iov_count,
+static void packs_encode_chunk(struct packs *packs, const struct iovec *iov, size_t iov_count,
                                void *scratch, struct chunk_entry *entry)
 {
     void *work = (uint8_t *)scratch + CHUNK_SIZE_MAX;
-    struct encode_totals *totals = &store->commit->encoded;
+    struct encode_totals *totals = &packs->encoded;
     int64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     struct chunk_encoded e =
-        chunk_encode(store->options.reduce, iov, iov_count, entry->raw_len, work, scratch);
+        chunk_encode(packs->local->options.reduce, iov, iov_count, entry->raw_len, work, scratch);
     atomic_fetch_add(&totals->cpu_ns, (uint64_t)(clock_ns(CLOCK_THREAD_CPUTIME_ID) - began));
     atomic_fetch_add(&totals->raw_bytes[e.encoding], entry->raw_len);
     atomic_fetch_add(&totals->stored_bytes[e.encoding], e.len);
@@ -279,101 +324,101 @@ static void packs_encode_chunk(struct store *store, const struct iovec *iov, siz
     entry->encoding = e.encoding;
 }
 
-struct encode_totals *packs_encoded(struct store *store)
+struct encode_totals *packs_encoded(struct packs *packs)
 {
-    return &store->commit->encoded;
+    return &packs->encoded;
 }
 
-const void *packs_encode(struct store *store, const struct chunk_name *name, const void *raw,
+const void *packs_encode(struct packs *packs, const struct chunk_name *name, const void *raw,
                          uint32_t raw_len, void *scratch, struct chunk_entry *ret_entry)
 {
     struct iovec iov = {(void *)(uintptr_t)raw, raw_len};
     *ret_entry = (struct chunk_entry){.name = *name, .raw_len = raw_len};
-    packs_encode_chunk(store, &iov, 1, scratch, ret_entry);
+    packs_encode_chunk(packs, &iov, 1, scratch, ret_entry);
     return ret_entry->encoding == ENCODING_RAW ? raw : scratch;
 }
 
-int packs_add(struct store *store, const struct iovec *iov, size_t iov_count, size_t raw_len,
+int packs_add(struct packs *packs, const struct iovec *iov, size_t iov_count, size_t raw_len,
               void *scratch, struct chunk_name *ret_name, uint64_t *ret_pinned)
 {
-    struct chunk_name name = hash_chunk(&store->sb.key, iov, iov_count);
+    struct chunk_name name = hash_chunk(&packs->local->sb.key, iov, iov_count);
     *ret_name = name;
     *ret_pinned = 0;
-    if (packs_pin_stored(store, &name, ret_pinned) || !claim_fresh(store, &name)) {
-        atomic_fetch_add(&store->commit->dedup_total, raw_len);
+    if (packs_pin_stored(packs, &name, ret_pinned) || !claim_fresh(packs, &name)) {
+        atomic_fetch_add(&packs->dedup_total, raw_len);
         return 0;
     }
     struct chunk_entry entry = {.name = name, .raw_len = (uint32_t)raw_len};
-    packs_encode_chunk(store, iov, iov_count, scratch, &entry);
-    rate_limit_wait(&store->commit->limit, entry.stored_len);
+    packs_encode_chunk(packs, iov, iov_count, scratch, &entry);
+    rate_limit_wait(&packs->horizon->limit, entry.stored_len);
     if (entry.encoding == ENCODING_RAW)
-        place_fresh(store, &entry, iov, iov_count, false);
+        place_fresh(packs, &entry, iov, iov_count, false);
     else
-        place_fresh(store, &entry, &(struct iovec){scratch, entry.stored_len}, 1, false);
+        place_fresh(packs, &entry, &(struct iovec){scratch, entry.stored_len}, 1, false);
     return 0;
 }
 
-static void add_stored_to_packs(struct store *store, const struct chunk_entry *entry,
+static void add_stored_to_packs(struct packs *packs, const struct chunk_entry *entry,
                                 const void *stored, bool rests)
 {
     struct chunk_entry placed = *entry;
-    if (claim_fresh(store, &entry->name))
-        place_fresh(store, &placed, &(struct iovec){(void *)(uintptr_t)stored, entry->stored_len},
+    if (claim_fresh(packs, &entry->name))
+        place_fresh(packs, &placed, &(struct iovec){(void *)(uintptr_t)stored, entry->stored_len},
                     1, rests);
 }
 
-int packs_add_stored(struct store *store, const struct chunk_entry *entry, const void *stored)
+int packs_add_stored(struct packs *packs, const struct chunk_entry *entry, const void *stored)
 {
-    add_stored_to_packs(store, entry, stored, false);
+    add_stored_to_packs(packs, entry, stored, false);
     return 0;
 }
 
-void packs_add_dense(struct store *store, const struct chunk_entry *entry, const void *stored)
+void packs_add_dense(struct packs *packs, const struct chunk_entry *entry, const void *stored)
 {
     check(entry->ref_count > 0);
-    add_stored_to_packs(store, entry, stored, true);
-    rate_limit_charge(&store->commit->limit, entry->stored_len);
+    add_stored_to_packs(packs, entry, stored, true);
+    rate_limit_charge(&packs->horizon->limit, entry->stored_len);
 }
 
-bool packs_limit_is_paid(struct store *store)
+bool packs_limit_is_paid(struct packs *packs)
 {
-    return rate_limit_is_paid(&store->commit->limit);
+    return rate_limit_is_paid(&packs->horizon->limit);
 }
 
 /* A chunk is known only once it lies in a pack: a version that finds it, and relies on it, has it
  * with the next packs_finish(). */
-int packs_promote(struct store *store, const struct chunk_entry *entry, const void *stored)
+int packs_promote(struct packs *packs, const struct chunk_entry *entry, const void *stored)
 {
     check(entry->ref_count == 0);
-    LOCK_SCOPE(&store->commit->packs.lock);
-    if (fresh_find_locked(store, &entry->name))
+    LOCK_SCOPE(&packs->lock);
+    if (fresh_find_locked(packs, &entry->name))
         return -EEXIST;
     struct chunk_entry moved = *entry;
     struct new_pack *pack = place_in_pack_locked(
-        store, &moved, &(struct iovec){(void *)(uintptr_t)stored, entry->stored_len}, 1);
+        packs, &moved, &(struct iovec){(void *)(uintptr_t)stored, entry->stored_len}, 1);
     pack->promoted += entry->stored_len;
     if (fresh_find_locked(
-            store,
+            packs,
             &entry->name)) /* while we waited: then it lies in two packs, which does no harm */
         return 0;
     struct fresh *fresh = xcalloc(1, sizeof *fresh);
     fresh->entry = moved;
-    HASH_ADD(hh, store->commit->packs.fresh, entry.name, sizeof fresh->entry.name, fresh);
+    HASH_ADD(hh, packs->fresh, entry.name, sizeof fresh->entry.name, fresh);
     return 0;
 }
 
 /* --- finishing -------------------------------------------------------------------------------- */
 
 /* Up to the last of now: what is fetched meanwhile may make new ones without end. */
-static int wait_written_locked(struct store *store)
+static int wait_written_locked(struct packs *packs)
 {
-    check_held(&store->commit->packs.lock);
-    struct new_pack *pack, *last = TAILQ_LAST(&store->commit->packs.written, new_pack_list);
+    check_held(&packs->lock);
+    struct new_pack *pack, *last = TAILQ_LAST(&packs->written, new_pack_list);
     int r = 0;
-    TAILQ_FOREACH(pack, &store->commit->packs.written, link)
+    TAILQ_FOREACH(pack, &packs->written, link)
     {
         while (pack->state == PACK_WRITING)
-            (void)mutex_wait(&store->commit->packs.lock, &store->commit->packs.changed, -1);
+            (void)mutex_wait(&packs->lock, &packs->changed, -1);
         if (pack->state == PACK_FAILED)
             r = pack->error;
         if (pack == last)
@@ -382,20 +427,20 @@ static int wait_written_locked(struct store *store)
     return r;
 }
 
-int packs_finish(struct store *store)
+int packs_finish(struct packs *packs)
 {
-    mutex_lock(&store->commit->packs.lock);
-    if (store->commit->packs.filling)
-        hand_over_filling_locked(store);
-    int r = wait_written_locked(store);
-    mutex_unlock(&store->commit->packs.lock);
+    mutex_lock(&packs->lock);
+    if (packs->filling)
+        hand_over_filling_locked(packs);
+    int r = wait_written_locked(packs);
+    mutex_unlock(&packs->lock);
     if (r < 0)
         return r;
     /* Also where nothing is new: what was promoted may be named by a batch already, and be
      * relied on. */
-    r = store->tier->ops->sync(store->tier);
+    r = packs->local->tier->ops->sync(packs->local->tier);
     if (r < 0)
-        horizon_error(store,
+        horizon_error(packs->horizon,
                       "nvme: the names of new packs cannot be made durable: %s; what is not on "
                       "NVMe stays in the stage; trying "
                       "again in another directory",
@@ -403,118 +448,118 @@ int packs_finish(struct store *store)
     return r;
 }
 
-static void forget_pack_chunks_locked(struct store *store, const struct new_pack *pack)
+static void forget_pack_chunks_locked(struct packs *packs, const struct new_pack *pack)
 {
-    check_held(&store->commit->packs.lock);
+    check_held(&packs->lock);
     for (uint32_t i = 0; i < pack->count; i++) {
-        struct fresh *fresh = fresh_find_locked(store, &pack->entries[i].name);
+        struct fresh *fresh = fresh_find_locked(packs, &pack->entries[i].name);
         if (fresh && fresh->entry.pack == pack->id) {
-            HASH_DEL(store->commit->packs.fresh, fresh);
+            HASH_DEL(packs->fresh, fresh);
             free(fresh);
         }
     }
 }
 
-void packs_abandon(struct store *store)
+void packs_abandon(struct packs *packs)
 {
-    LOCK_SCOPE(&store->commit->packs.lock);
+    LOCK_SCOPE(&packs->lock);
     struct new_pack *pack, *next;
-    for (pack = TAILQ_FIRST(&store->commit->packs.written); pack; pack = next) {
+    for (pack = TAILQ_FIRST(&packs->written); pack; pack = next) {
         next = TAILQ_NEXT(pack, link);
         if (pack->state != PACK_FAILED)
             continue;
-        TAILQ_REMOVE(&store->commit->packs.written, pack, link);
-        forget_pack_chunks_locked(store, pack);
-        room_promote_done(store, pack->promoted);
+        TAILQ_REMOVE(&packs->written, pack, link);
+        forget_pack_chunks_locked(packs, pack);
+        room_promote_done(packs->room, pack->promoted);
         new_pack_free(pack);
     }
 }
 
-void packs_note_named(struct store *store, const uint64_t *ids, size_t count)
+void packs_note_named(struct packs *packs, const uint64_t *ids, size_t count)
 {
-    LOCK_SCOPE(&store->commit->packs.lock);
+    LOCK_SCOPE(&packs->lock);
     struct new_pack *pack;
-    TAILQ_FOREACH(pack, &store->commit->packs.written, link)
+    TAILQ_FOREACH(pack, &packs->written, link)
     for (size_t i = 0; i < count; i++)
         pack->is_named = pack->is_named || ids[i] == pack->id;
 }
 
-void packs_retire_named(struct store *store)
+void packs_retire_named(struct packs *packs)
 {
-    LOCK_SCOPE(&store->commit->packs.lock);
+    LOCK_SCOPE(&packs->lock);
     struct new_pack *pack, *next;
-    for (pack = TAILQ_FIRST(&store->commit->packs.written); pack; pack = next) {
+    for (pack = TAILQ_FIRST(&packs->written); pack; pack = next) {
         next = TAILQ_NEXT(pack, link);
         if (!pack->is_named)
             continue;
-        TAILQ_REMOVE(&store->commit->packs.written, pack, link);
-        forget_pack_chunks_locked(store, pack);
-        store->commit->packs.new_bytes -= pack->length;
-        room_promote_done(store, pack->promoted);
+        TAILQ_REMOVE(&packs->written, pack, link);
+        forget_pack_chunks_locked(packs, pack);
+        packs->new_bytes -= pack->length;
+        room_promote_done(packs->room, pack->promoted);
         new_pack_free(pack);
     }
 }
 
 /* The writeback thread retires packs, and recovery is alone: what is found stays while it is looked
  * at. */
-const struct new_pack *packs_find_written(struct store *store, uint64_t id)
+const struct new_pack *packs_find_written(struct packs *packs, uint64_t id)
 {
-    LOCK_SCOPE(&store->commit->packs.lock);
+    LOCK_SCOPE(&packs->lock);
     struct new_pack *pack;
-    TAILQ_FOREACH(pack, &store->commit->packs.written, link)
+    TAILQ_FOREACH(pack, &packs->written, link)
     if (pack->id == id && pack->state == PACK_DURABLE)
         return pack;
     return NULL;
 }
 
-bool packs_is_written(struct store *store, uint64_t id)
+bool packs_is_written(struct packs *packs, uint64_t id)
 {
-    return packs_find_written(store, id) != NULL;
+    return packs_find_written(packs, id) != NULL;
 }
 
-bool packs_have_leftovers(struct store *store)
+bool packs_have_leftovers(struct packs *packs)
 {
     size_t count = 0, max = 0;
     struct new_pack *pack;
-    mutex_lock(&store->commit->packs.lock);
-    TAILQ_FOREACH(pack, &store->commit->packs.written, link)
+    mutex_lock(&packs->lock);
+    TAILQ_FOREACH(pack, &packs->written, link)
     max++;
     uint64_t *ids = xcalloc(max, sizeof *ids);
-    TAILQ_FOREACH(pack, &store->commit->packs.written, link)
+    TAILQ_FOREACH(pack, &packs->written, link)
     if (pack->state == PACK_DURABLE && pack->promoted == 0)
         ids[count++] = pack->id;
-    mutex_unlock(&store->commit->packs.lock);
+    mutex_unlock(&packs->lock);
     bool found = false;
     for (size_t i = 0; i < count && !found; i++)
-        found = !stage_uses_pack(store->stage, ids[i]);
+        found = !stage_uses_pack(packs->local->stage, ids[i]);
     free(ids);
     return found;
 }
 
 /* A pack that a dead daemon finished and that no batch names. */
-void packs_readd(struct store *store, uint64_t id, uint64_t length,
+void packs_readd(struct packs *packs, uint64_t id, uint64_t length,
                  const struct chunk_entry *entries, uint32_t count)
 {
-    LOCK_SCOPE(&store->commit->packs.lock);
+    LOCK_SCOPE(&packs->lock);
     struct new_pack *pack;
     /* A log may name a pack twice: a compaction did, while its record was on the way. */
-    TAILQ_FOREACH(pack, &store->commit->packs.written, link)
+    TAILQ_FOREACH(pack, &packs->written, link)
     if (pack->id == id)
         return;
     pack = xcalloc(1, sizeof *pack);
     *pack = (struct new_pack){
-        .id = id, .length = length, .count = count, .state = PACK_DURABLE, .store = store};
+        .id = id, .length = length, .count = count, .state = PACK_DURABLE, .packs = packs};
     pack->entries = xcalloc(count, sizeof *pack->entries);
     for (uint32_t i = 0; i < count; i++) {
         pack->entries[i] = entries[i];
         pack->rests = pack->rests || entries[i].ref_count > 0;
-        if (fresh_find_locked(store, &entries[i].name))
+        if (fresh_find_locked(packs, &entries[i].name))
             continue;
         struct fresh *fresh = xcalloc(1, sizeof *fresh);
         fresh->entry = entries[i];
         fresh->durable = true;
-        HASH_ADD(hh, store->commit->packs.fresh, entry.name, sizeof fresh->entry.name, fresh);
+        HASH_ADD(hh, packs->fresh, entry.name, sizeof fresh->entry.name, fresh);
     }
-    TAILQ_INSERT_TAIL(&store->commit->packs.written, pack, link);
-    store->commit->packs.new_bytes += length;
+    TAILQ_INSERT_TAIL(&packs->written, pack, link);
+    packs->new_bytes += length;
 }

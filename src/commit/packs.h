@@ -3,9 +3,11 @@
  * (pack_file.c), when packs were used (pack_clocks.c): for the components that share the store. */
 #pragma once
 
+#include <stdatomic.h>
 #include <sys/uio.h>
 
 #include "codec/encode.h"
+#include "commit/commit.h"
 #include "format/object.h"
 #include "format/pack.h"
 #include "tier/tier.h"
@@ -15,52 +17,70 @@
 #define PACK_BUFFERS 3u
 #define PACK_ENTRIES_MAX 12288u
 
-struct encode_totals;
-struct store;
+struct local;
+struct packs;
+
+/* Chunks that were encoded for a tier since the mount, by enum chunk_encoding. Any thread. */
+struct encode_totals {
+    _Atomic uint64_t raw_bytes[CHUNK_ENCODINGS], stored_bytes[CHUNK_ENCODINGS];
+    _Atomic uint64_t cpu_ns;
+    _Atomic uint64_t wrong; /* did not decode to the same, and are not stored so */
+};
+
+static inline struct encode_counts encode_counts(const struct encode_totals *totals)
+{
+    struct encode_counts ret = {.cpu_s = (double)atomic_load(&totals->cpu_ns) / 1e9,
+                                .wrong = atomic_load(&totals->wrong)};
+    for (unsigned i = 0; i < CHUNK_ENCODINGS; i++) {
+        ret.bytes[i].raw = atomic_load(&totals->raw_bytes[i]);
+        ret.bytes[i].stored = atomic_load(&totals->stored_bytes[i]);
+    }
+    return ret;
+}
 
 /* --- packs.c ---------------------------------------------------------------------------------- */
 
 /* Encodes a chunk for NVMe, by itself, whatever it is elsewhere: the bytes, which lie in `raw` or
  * in `scratch` (PACKS_SCRATCH_LEN), and an entry without a place. Any thread. */
 #define PACKS_SCRATCH_LEN (CHUNK_SCRATCH_LEN + CHUNK_SIZE_MAX)
-const void *packs_encode(struct store *store, const struct chunk_name *name, const void *raw,
+const void *packs_encode(struct packs *packs, const struct chunk_name *name, const void *raw,
                          uint32_t raw_len, void *scratch, struct chunk_entry *ret_entry);
 /* Totals of chunks that were encoded for NVMe. Condensing encodes by itself, and counts here. */
-struct encode_totals *packs_encoded(struct store *store);
+struct encode_totals *packs_encoded(struct packs *packs);
 /* Adds a chunk as it was fetched, which stands by itself, against room_promote(). -EEXIST: it is
  * being stored already. */
-CAIRN_MUST_CHECK int packs_promote(struct store *store, const struct chunk_entry *entry,
+CAIRN_MUST_CHECK int packs_promote(struct packs *packs, const struct chunk_entry *entry,
                                    const void *stored);
 /* Adds one as it is to be stored, which did not refer to these others until now. No thread drops a
  * pack, or is about to, until the view has it. It counts for writeback_limit, without a wait. */
-void packs_add_dense(struct store *store, const struct chunk_entry *entry, const void *stored);
+void packs_add_dense(struct packs *packs, const struct chunk_entry *entry, const void *stored);
 /* Is all that counts for that limit paid for? */
-bool packs_limit_is_paid(struct store *store);
+bool packs_limit_is_paid(struct packs *packs);
 /* A chunk's place in a pack that is written, and that the view does not know; 0: none. */
-uint64_t packs_find_fresh(struct store *store, const struct chunk_name *name,
+uint64_t packs_find_fresh(struct packs *packs, const struct chunk_name *name,
                           struct chunk_entry *ret);
-bool packs_has_fresh(struct store *store,
+bool packs_has_fresh(struct packs *packs,
                      const struct chunk_name *name); /* perhaps not yet written */
 /* Recovery: a pack that the stage's log names. Is there one that is written, and that the view does
  * not know? */
-void packs_readd(struct store *store, uint64_t id, uint64_t length,
+void packs_readd(struct packs *packs, uint64_t id, uint64_t length,
                  const struct chunk_entry *entries, uint32_t count);
-bool packs_is_written(struct store *store, uint64_t id);
-uint64_t packs_new_id(struct store *store);
-uint64_t packs_newest_id(struct store *store);
+bool packs_is_written(struct packs *packs, uint64_t id);
+uint64_t packs_new_id(struct packs *packs);
+uint64_t packs_newest_id(struct packs *packs);
 
 /* --- pack_pins.c ------------------------------------------------------------------------------ */
 
-void packs_unpin(struct store *store, uint64_t pack);
-bool packs_pin(struct store *store, uint64_t pack); /* false: it is about to go */
+void packs_unpin(struct packs *packs, uint64_t pack);
+bool packs_pin(struct packs *packs, uint64_t pack); /* false: it is about to go */
 /* While held, no pack begins to be dropped. */
-void packs_hold_drops(struct store *store, bool hold);
-bool packs_are_dropping(struct store *store); /* some, marked before */
+void packs_hold_drops(struct packs *packs, bool hold);
+bool packs_are_dropping(struct packs *packs); /* some, marked before */
 /* Could it be dropped now: it is not pinned, and nothing staged lies in it? */
-bool packs_is_free(struct store *store, uint64_t pack);
+bool packs_is_free(struct packs *packs, uint64_t pack);
 /* Marks it as dropping. False: it stays. */
-bool packs_begin_drop(struct store *store, uint64_t pack);
-void packs_end_drop(struct store *store, uint64_t pack);
+bool packs_begin_drop(struct packs *packs, uint64_t pack);
+void packs_end_drop(struct packs *packs, uint64_t pack);
 
 /* --- pack_file.c ------------------------------------------------------------------------------ */
 
@@ -71,7 +91,7 @@ uint64_t pack_begin(const uint8_t owner[16], uint64_t id, uint8_t *buffer);
 uint64_t pack_end_with(uint64_t data_len, const struct chunk_entry *entry);
 /* Puts a chunk, which is stored in so many parts, behind its frame; *entry gets its place. Returns
  * pack_end_with(). */
-uint64_t pack_place(const struct store *store, uint64_t id, uint8_t *buffer, uint64_t data_len,
+uint64_t pack_place(const struct local *local, uint64_t id, uint8_t *buffer, uint64_t data_len,
                     struct chunk_entry *entry, const struct iovec *stored, size_t parts);
 /* Index and trailer behind the chunks; the length of the whole. */
 uint64_t pack_finish(const uint8_t owner[16], uint64_t id, uint8_t *buffer, uint64_t data_len,
@@ -83,18 +103,18 @@ CAIRN_MUST_CHECK int pack_read_index(struct tier *tier, const uint8_t owner[16],
                                      int (*fn)(const struct chunk_entry *entry, void *arg),
                                      void *arg, uint64_t *ret_length);
 /* The same of a pack on NVMe. */
-CAIRN_MUST_CHECK int packs_read_index(struct store *store, uint64_t pack,
+CAIRN_MUST_CHECK int packs_read_index(struct packs *packs, uint64_t pack,
                                       int (*fn)(const struct chunk_entry *entry, void *arg),
                                       void *arg);
 /* The same; 1: it cannot be read, and was made again from the chunks. Reads all of the
  * pack then. */
-CAIRN_MUST_CHECK int packs_recover_index(struct store *store, uint64_t pack,
+CAIRN_MUST_CHECK int packs_recover_index(struct packs *packs, uint64_t pack,
                                          int (*fn)(const struct chunk_entry *entry, void *arg),
                                          void *arg);
 /* Does its header or its trailer say that this store wrote it under this name? */
-bool packs_is_ours(struct store *store, uint64_t pack);
+bool packs_is_ours(struct packs *packs, uint64_t pack);
 
 /* --- pack_clocks.c ---------------------------------------------------------------------------- */
 
 /* When it was used, by a clock of this session; 0: not in it. */
-uint32_t packs_used_at(struct store *store, uint64_t pack);
+uint32_t packs_used_at(struct packs *packs, uint64_t pack);

@@ -35,7 +35,7 @@ struct new_pack {
     int error;
     uint8_t *buffer;             /* while filling and writing */
     struct chunk_entry *entries; /* PACK_ENTRIES_MAX while filling, then count */
-    struct store *store;
+    struct packs *packs;
 };
 TAILQ_HEAD(new_pack_list, new_pack);
 
@@ -47,6 +47,11 @@ struct pack_pin {
 };
 
 struct packs {
+    struct local *local;
+    struct room *room;
+    struct horizon *horizon;
+    struct damage *damage;
+    struct pool *writers; /* one put each */
     struct cairn_mutex lock;
     pthread_cond_t changed;
     struct fresh *fresh;
@@ -59,39 +64,55 @@ struct packs {
     uint64_t writing_bytes; /* of packs that are being written */
     unsigned drops;         /* packs that are marked as dropping */
     unsigned drop_holds;    /* no drop begins now */
+    _Atomic uint64_t next_id;
+    _Atomic uint64_t written_total, dedup_total;
+    struct encode_totals encoded;
+    _Atomic int64_t read_at;               /* when content was read last; monotonic ns */
+    _Atomic uint32_t used_at[PACK_CLOCKS]; /* when packs were used, by a hash of their ids: seconds
+                                              since the start */
+    int64_t started_at;
 };
 
 /* --- packs.c ---------------------------------------------------------------------------------- */
 
-void packs_init(struct store *store);
-void packs_done(struct store *store);
+struct packs *packs_new(struct local *local, struct room *room, struct horizon *horizon,
+                        struct damage *damage);
+void packs_free(struct packs *packs);
+/* The threads that write packs. */
+CAIRN_MUST_CHECK int packs_start(struct packs *packs, struct priority *priority);
+void packs_stop(struct packs *packs);
+/* Bytes of packs that the view does not know, those that are being written included. */
+uint64_t packs_new_bytes(struct packs *packs);
+/* Calls `fn` for each pack that is written, and that the view does not know, with the lock. */
+void packs_each_durable(struct packs *packs, void (*fn)(struct new_pack *pack, void *arg),
+                        void *arg);
 /* Names the chunk and makes sure that it lies in some pack: known, or added to one that is being
  * filled. *ret_pinned: the pack of a chunk that was known, pinned for the caller (0: none).
  * `scratch` has PACKS_SCRATCH_LEN bytes. */
-CAIRN_MUST_CHECK int packs_add(struct store *store, const struct iovec *iov, size_t iov_count,
+CAIRN_MUST_CHECK int packs_add(struct packs *packs, const struct iovec *iov, size_t iov_count,
                                size_t raw_len, void *scratch, struct chunk_name *ret_name,
                                uint64_t *ret_pinned);
 /* Adds a chunk as it is stored on NVMe (compaction). */
-CAIRN_MUST_CHECK int packs_add_stored(struct store *store, const struct chunk_entry *entry,
+CAIRN_MUST_CHECK int packs_add_stored(struct packs *packs, const struct chunk_entry *entry,
                                       const void *stored);
 /* Every chunk added before is durable on return, names of packs too. */
-CAIRN_MUST_CHECK int packs_finish(struct store *store);
+CAIRN_MUST_CHECK int packs_finish(struct packs *packs);
 /* Forgets packs that failed and those written since they did; their chunks must be added again. */
-void packs_abandon(struct store *store);
+void packs_abandon(struct packs *packs);
 /* Is the chunk stored by itself, and can be relied on? Then its pack is pinned. (What is new is not
  * to depend on others; and while a pack is pinned, what its chunks refer to stays, too.) */
-bool packs_pin_stored(struct store *store, const struct chunk_name *name, uint64_t *ret_pinned);
-bool packs_pin_locked(struct store *store, uint64_t pack);
-void packs_note_named(struct store *store, const uint64_t *ids,
+bool packs_pin_stored(struct packs *packs, const struct chunk_name *name, uint64_t *ret_pinned);
+bool packs_pin_locked(struct packs *packs, uint64_t pack);
+void packs_note_named(struct packs *packs, const uint64_t *ids,
                       size_t count);          /* a batch that is durable names them */
-void packs_retire_named(struct store *store); /* the view knows them now */
+void packs_retire_named(struct packs *packs); /* the view knows them now */
 /* Is there a pack that no batch names, and of which nothing is staged? */
-bool packs_have_leftovers(struct store *store);
+bool packs_have_leftovers(struct packs *packs);
 /* A pack that is written, and that the view does not know: for the writeback thread and recovery;
  * NULL: there is none. */
-const struct new_pack *packs_find_written(struct store *store, uint64_t id);
+const struct new_pack *packs_find_written(struct packs *packs, uint64_t id);
 
 /* --- pack_clocks.c ---------------------------------------------------------------------------- */
 
 /* A pack was used. */
-void packs_touch(struct store *store, uint64_t pack);
+void packs_touch(struct packs *packs, uint64_t pack);

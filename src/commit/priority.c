@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "commit/internal.h"
+#include "commit/horizon_internal.h"
 
 #define LOW_STEPS 10 /* of nice: about a tenth of what a thread of normal priority gets */
 
@@ -24,59 +24,60 @@ static bool may_raise(int nice)
     return setpriority(PRIO_PROCESS, 0, nice - 1) == 0 && setpriority(PRIO_PROCESS, 0, nice) == 0;
 }
 
-static void set_priority_locked(struct store *store, bool low)
+static void set_priority_locked(struct priority *priority, bool low)
 {
-    check_held(&store->commit->priority.lock);
-    if (low == store->commit->priority.low)
+    check_held(&priority->lock);
+    if (low == priority->low)
         return;
-    store->commit->priority.low = low;
-    for (unsigned i = 0; i < store->commit->priority.thread_count; i++)
-        set_nice(store->commit->priority.threads[i],
-                 store->commit->priority.normal + (low ? LOW_STEPS : 0));
+    priority->low = low;
+    for (unsigned i = 0; i < priority->thread_count; i++)
+        set_nice(priority->threads[i], priority->normal + (low ? LOW_STEPS : 0));
 }
 
-void priority_init(struct store *store)
+struct priority *priority_new(void)
 {
-    mutex_init(&store->commit->priority.lock, LOCK_PRIORITY);
-    store->commit->priority.normal = getpriority(PRIO_PROCESS, 0);
-    store->commit->priority.low = true;
+    struct priority *priority = xcalloc(1, sizeof *priority);
+    mutex_init(&priority->lock, LOCK_PRIORITY);
+    priority->normal = getpriority(PRIO_PROCESS, 0);
+    priority->low = true;
+    return priority;
 }
 
-void priority_done(struct store *store)
+void priority_free(struct priority *priority)
 {
-    mutex_done(&store->commit->priority.lock);
+    mutex_done(&priority->lock);
+    free(priority);
 }
 
 void priority_join(void *arg)
 {
-    struct store *store = arg;
-    LOCK_SCOPE(&store->commit->priority.lock);
-    check(store->commit->priority.thread_count < ARRAY_LEN(store->commit->priority.threads));
-    if (!may_raise(store->commit->priority.normal))
+    struct priority *priority = arg;
+    LOCK_SCOPE(&priority->lock);
+    check(priority->thread_count < ARRAY_LEN(priority->threads));
+    if (!may_raise(priority->normal))
         return;
-    store->commit->priority.threads[store->commit->priority.thread_count++] = gettid();
-    if (store->commit->priority.low)
-        set_nice(gettid(), store->commit->priority.normal + LOW_STEPS);
+    priority->threads[priority->thread_count++] = gettid();
+    if (priority->low)
+        set_nice(gettid(), priority->normal + LOW_STEPS);
 }
 
-void priority_raise(struct store *store)
+void priority_raise(struct priority *priority)
 {
-    LOCK_SCOPE(&store->commit->priority.lock);
-    set_priority_locked(store, false);
+    LOCK_SCOPE(&priority->lock);
+    set_priority_locked(priority, false);
 }
 
 /* The lock is held while waiters are looked for: a caller that begins to wait after that raises
  * what was lowered here. */
-void priority_settle(struct store *store)
+void priority_settle(struct priority *priority, struct horizon *horizon, bool is_busy)
 {
-    bool is_busy = room_promoted(store) > 0;
-    LOCK_SCOPE(&store->commit->priority.lock);
-    set_priority_locked(store, !is_busy && !horizon_is_urgent(store));
+    LOCK_SCOPE(&priority->lock);
+    set_priority_locked(priority, !is_busy && !horizon_is_urgent(horizon));
 }
 
-void priority_set_own(struct store *store, bool low)
+void priority_set_own(struct priority *priority, bool low)
 {
-    int normal = store->commit->priority.normal, nice = normal + (low ? LOW_STEPS : 0);
+    int normal = priority->normal, nice = normal + (low ? LOW_STEPS : 0);
     if (getpriority(PRIO_PROCESS, 0) != nice && (!low || may_raise(normal)))
         set_nice(gettid(), nice);
 }

@@ -5,15 +5,19 @@
  * all else. */
 #include "base/cause.h"
 #include "base/hex.h"
+#include "base/pool.h"
 #include "codec/encode.h"
-#include "commit/internal.h"
+#include "codec/hash.h"
+#include "commit/packs_internal.h"
+#include "commit/read_internal.h"
+#include "view/view.h"
 
-int packs_find(struct store *store, const struct chunk_name *name, struct chunk_entry *ret)
+int packs_find(struct packs *packs, const struct chunk_name *name, struct chunk_entry *ret)
 {
     uint64_t refs;
-    if (packs_find_fresh(store, name, ret) != 0)
+    if (packs_find_fresh(packs, name, ret) != 0)
         return 0;
-    int r = view_chunk(store->view, name, ret, &refs);
+    int r = view_chunk(packs->local->view, name, ret, &refs);
     return r == 0 && ret->pack == 0 ? -ENOENT : r;
 }
 
@@ -25,18 +29,18 @@ struct read_bases {
 };
 
 /* A chunk that is less deep than `below`: so each chain ends, whatever an index says. */
-static int read_chunk(struct store *store, const struct chunk_name *name, unsigned below, void *buf,
+static int read_chunk(struct packs *packs, const struct chunk_name *name, unsigned below, void *buf,
                       uint32_t *ret_len)
 {
     for (int try = 0; try < CHUNK_TRIES; try++) {
         struct chunk_entry entry;
-        int r = packs_find(store, name, &entry);
+        int r = packs_find(packs, name, &entry);
         if (r == 0 && entry.depth >= below)
             r = -EUCLEAN;
         if (r < 0)
             return r;
         *ret_len = entry.raw_len;
-        r = packs_read_at(store, &entry, buf);
+        r = packs_read_at(packs, &entry, buf);
         if (r != -ENOENT) /* it may have left the pack since we asked */
             return r;
     }
@@ -44,7 +48,7 @@ static int read_chunk(struct store *store, const struct chunk_name *name, unsign
 }
 
 /* A base has its place as long as the entry that refers to it: without one, so is that entry. */
-static int note_lost_base(struct store *store, const struct chunk_name *base, int error)
+static int note_lost_base(struct packs *packs, const struct chunk_name *base, int error)
 {
     char hex[17];
     check(error < 0);
@@ -52,7 +56,7 @@ static int note_lost_base(struct store *store, const struct chunk_name *base, in
         return -ENOENT;
     if (error == -ENOLINK) /* the base of the base */
         return error;
-    damage_note_local(store, base);
+    damage_note_local(packs->damage, base);
     hex_print(hex, base->bytes, 8);
     cause_note("it refers to chunk %s, which is damaged on NVMe (%s)", hex, damage_describe(error));
     return -ENOLINK;
@@ -67,16 +71,16 @@ static size_t first_to(const struct chunk_entry *entry, size_t i)
     return first;
 }
 
-static int read_base(struct store *store, const struct chunk_entry *entry, size_t i,
+static int read_base(struct packs *packs, const struct chunk_entry *entry, size_t i,
                      struct read_bases *bases)
 {
     const struct chunk_ref *ref = &entry->refs[i];
     size_t at = first_to(entry, i);
     if (at == i) {
         bases->raw[i] = xmalloc(CHUNK_SIZE_MAX);
-        int r = read_chunk(store, &ref->name, entry->depth, bases->raw[i], &bases->len[i]);
+        int r = read_chunk(packs, &ref->name, entry->depth, bases->raw[i], &bases->len[i]);
         if (r < 0)
-            return note_lost_base(store, &ref->name, r);
+            return note_lost_base(packs, &ref->name, r);
     }
     if (ref->offset > bases->len[at] || ref->length > bases->len[at] - ref->offset)
         return -EUCLEAN;
@@ -84,13 +88,13 @@ static int read_base(struct store *store, const struct chunk_entry *entry, size_
     return 0;
 }
 
-static int decode_chunk(struct store *store, const struct chunk_entry *entry, const uint8_t *stored,
+static int decode_chunk(struct packs *packs, const struct chunk_entry *entry, const uint8_t *stored,
                         void *buf)
 {
     struct read_bases bases = {0};
     int r = entry->ref_count > CHUNK_REFS_MAX ? -EUCLEAN : 0;
     for (size_t i = 0; i < entry->ref_count && r == 0; i++)
-        r = read_base(store, entry, i, &bases);
+        r = read_base(packs, entry, i, &bases);
     if (r == 0)
         r = chunk_decode_entry(entry, stored, entry->ref_count ? bases.refs : NULL, buf);
     for (size_t i = 0; i < CHUNK_REFS_MAX; i++)
@@ -98,7 +102,7 @@ static int decode_chunk(struct store *store, const struct chunk_entry *entry, co
     return r;
 }
 
-int packs_read_at(struct store *store, const struct chunk_entry *entry, void *buf)
+int packs_read_at(struct packs *packs, const struct chunk_entry *entry, void *buf)
 {
     char object[32];
     if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX ||
@@ -106,33 +110,33 @@ int packs_read_at(struct store *store, const struct chunk_entry *entry, void *bu
         return -EUCLEAN;
     pack_object_name(entry->pack, object);
     uint8_t *stored = xmalloc(entry->stored_len);
-    int r =
-        store->tier->ops->get_range(store->tier, object, entry->offset, stored, entry->stored_len);
+    int r = packs->local->tier->ops->get_range(packs->local->tier, object, entry->offset, stored,
+                                               entry->stored_len);
     if (r == 0)
-        r = decode_chunk(store, entry, stored, buf);
+        r = decode_chunk(packs, entry, stored, buf);
     free(stored);
     if (r < 0)
         return r;
-    packs_touch(store, entry->pack);
+    packs_touch(packs, entry->pack);
     struct iovec iov = {buf, entry->raw_len};
-    struct chunk_name actual = hash_chunk(&store->sb.key, &iov, 1);
+    struct chunk_name actual = hash_chunk(&packs->local->sb.key, &iov, 1);
     return chunk_name_equal(&actual, &entry->name) ? 0 : -EBADMSG;
 }
 
-int packs_read_chunk(struct store *store, const struct chunk_name *name, void *buf,
+int packs_read_chunk(struct packs *packs, const struct chunk_name *name, void *buf,
                      uint32_t *ret_len)
 {
-    return read_chunk(store, name, CHUNK_DEPTH_MAX + 1, buf, ret_len);
+    return read_chunk(packs, name, CHUNK_DEPTH_MAX + 1, buf, ret_len);
 }
 
 /* --- files ------------------------------------------------------------------------------------ */
 
-static int read_chunk_part(struct store *store, const struct chunk_name *name, uint64_t offset,
+static int read_chunk_part(struct packs *packs, const struct chunk_name *name, uint64_t offset,
                            void *buf, size_t length)
 {
     uint8_t *raw = thread_buffer(THREAD_BUFFER_FETCH, CHUNK_SIZE_MAX);
     uint32_t len = 0;
-    int r = packs_read_chunk(store, name, raw, &len);
+    int r = packs_read_chunk(packs, name, raw, &len);
     if (r == 0 && offset + length > len)
         r = -EUCLEAN;
     if (r == 0)
@@ -141,7 +145,7 @@ static int read_chunk_part(struct store *store, const struct chunk_name *name, u
 }
 
 struct reading {
-    struct store *store;
+    struct packs *packs;
     uint64_t offset;
     uint8_t *buf;
     size_t done;
@@ -158,18 +162,18 @@ static int read_extent(const struct view_extent *part, void *arg)
     else if (e->kind == EXTENT_INLINE)
         memcpy(to, part->bytes, e->length);
     else
-        r = read_chunk_part(rd->store, &e->chunk, e->chunk_offset, to, e->length);
+        r = read_chunk_part(rd->packs, &e->chunk, e->chunk_offset, to, e->length);
     rd->done = e->offset + e->length - rd->offset;
     return r == -ENOENT ? -EAGAIN : r; /* moved or superseded meanwhile: it is looked up again */
 }
 
-static int read_below(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length)
+static int read_below(struct packs *packs, uint64_t ino, uint64_t offset, void *buf, size_t length)
 {
-    struct reading rd = {.store = store, .offset = offset, .buf = buf};
+    struct reading rd = {.packs = packs, .offset = offset, .buf = buf};
     int r = -EAGAIN;
     for (int try = 0; try < CHUNK_TRIES && r == -EAGAIN; try++) {
         rd.done = 0;
-        r = view_extents(store->view, ino, 0, offset, length, read_extent, &rd);
+        r = view_extents(packs->local->view, ino, 0, offset, length, read_extent, &rd);
     }
     if (r == -ENOENT) { /* the file was made after the view: all of it is in the stage, and this is
                            a hole */
@@ -181,7 +185,7 @@ static int read_below(struct store *store, uint64_t ino, uint64_t offset, void *
     return r == -EAGAIN ? -ENOENT : r;
 }
 
-static int read_part(struct store *store, uint64_t ino, const struct stage_part *part, uint8_t *buf)
+static int read_part(struct packs *packs, uint64_t ino, const struct stage_part *part, uint8_t *buf)
 {
     switch (part->kind) {
     case PART_MEMORY:
@@ -191,26 +195,26 @@ static int read_part(struct store *store, uint64_t ino, const struct stage_part 
         memset(buf, 0, part->length);
         return 0;
     case PART_CHUNK:
-        return read_chunk_part(store, &part->name, part->chunk_offset, buf, part->length);
+        return read_chunk_part(packs, &part->name, part->chunk_offset, buf, part->length);
     case PART_BELOW:
-        return read_below(store, ino, part->offset, buf, part->length);
+        return read_below(packs, ino, part->offset, buf, part->length);
     }
     return -EIO;
 }
 
-int commit_read_file(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length)
+int packs_read_file(struct packs *packs, uint64_t ino, uint64_t offset, void *buf, size_t length)
 {
     struct stage_part parts[64];
     size_t done = 0;
     int r = 0;
     while (r == 0 && done < length) {
-        size_t count =
-            stage_read(store->stage, ino, offset + done, length - done, parts, ARRAY_LEN(parts));
+        size_t count = stage_read(packs->local->stage, ino, offset + done, length - done, parts,
+                                  ARRAY_LEN(parts));
         for (size_t i = 0; i < count && r == 0; i++) {
-            r = read_part(store, ino, &parts[i], (uint8_t *)buf + done);
+            r = read_part(packs, ino, &parts[i], (uint8_t *)buf + done);
             done += parts[i].length;
         }
-        stage_unpin_parts(store->stage, parts, count);
+        stage_unpin_parts(packs->local->stage, parts, count);
     }
     return r;
 }

@@ -7,7 +7,24 @@
 #include "base/lock.h"
 #include "commit/room.h"
 
+/* What the room asks of others. */
+struct room_sources {
+    uint64_t (*packs)(void *arg);   /* bytes of packs, those that are being written included */
+    uint64_t (*journal)(void *arg); /* of its files; the writeback thread's */
+    uint64_t (*staged)(void *arg);  /* of content that is not durable */
+    /* Is all that happened before durable, and known to the view? */
+    bool (*is_carried)(void *arg, int64_t before);
+    bool (*may_free)(void *arg); /* see struct upkeep */
+};
+
 struct room {
+    struct local *local;
+    struct horizon *horizon;
+    const struct room_sources *sources;
+    void *sources_arg;
+    void (*on_room)(void *arg); /* see store_start() */
+    void *on_room_arg;
+    _Atomic uint64_t promoted_bytes; /* fetched, not yet named by a batch */
     struct cairn_mutex lock;
     pthread_cond_t changed;
     struct event
@@ -30,29 +47,35 @@ struct room {
 
 /* --- room.c ----------------------------------------------------------------------------------- */
 
-CAIRN_MUST_CHECK int room_start(struct store *store);
-bool room_is_short(struct store *store);
+struct room *room_new(struct local *local, struct horizon *horizon,
+                      const struct room_sources *sources, void *arg);
+void room_free(struct room *room);
+/* `fn` is called when there is room again, or none comes: see store_start(). Before any thread. */
+void room_on_room(struct room *room, void (*fn)(void *arg), void *arg);
+CAIRN_MUST_CHECK int room_start(struct room *room);
+bool room_is_full(struct room *room); /* of data that may not be dropped */
+bool room_is_short(struct room *room);
 /* After a round of the writeback thread that began at `began` (monotonic ns): it found something
  * that came free, or may. If not, and room is short, waiting has no sense for a writer that did so
  * before. */
-void room_settle(struct store *store, int64_t began, bool found);
+void room_settle(struct room *room, int64_t began, bool found);
 /* A cut could not be written in `tries` tries, the last one for `error`; or it was (0). Where that
  * says that no file can be made or written on NVMe (no inode, a quota, a limit, read-only), what
  * adds data gets an error at once, and so does fsync, until a later try succeeds. What was
  * acknowledged stays in the stage. Want of descriptors mostly passes: of that, only after 5 s. */
-void room_note_try(struct store *store, unsigned tries, int error);
+void room_note_try(struct room *room, unsigned tries, int error);
 /* A pack of that length takes it of what is held. */
-void room_spend(struct store *store, uint64_t bytes);
+void room_spend(struct room *room, uint64_t bytes);
 /* room_admit() for the writeback thread itself: -ENOSPC when the last search was in vain. */
-CAIRN_MUST_CHECK int room_admit_own(struct store *store, uint64_t bytes);
+CAIRN_MUST_CHECK int room_admit_own(struct room *room, uint64_t bytes);
 
 /* --- gc.c ------------------------------------------------------------------------------------- */
 
 /* Packs that nothing needs, marked as dropping: at most `max`. `now`: those, too, that may serve
  * the next upload. */
-size_t gc_dead_packs(struct store *store, bool now, uint64_t *ids, size_t max);
+size_t gc_dead_packs(struct commit *commit, bool now, uint64_t *ids, size_t max);
 /* Adds what is alive in mostly dead packs to a new pack; these, marked as dropping: the next batch
  * moves and drops. Of a pack at least `worth_percent` must be dead, and what all of them take
  * becomes less by as much; else 0: there is nothing to gain. */
-size_t gc_compact(struct store *store, unsigned worth_percent, uint64_t *ids, size_t max);
-void gc_remove(struct store *store, const uint64_t *ids, size_t count);
+size_t gc_compact(struct commit *commit, unsigned worth_percent, uint64_t *ids, size_t max);
+void gc_remove(struct commit *commit, const uint64_t *ids, size_t count);

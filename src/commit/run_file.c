@@ -11,14 +11,14 @@
 #define WRITE_BUFFER (256 * KIB)
 #define VERIFY_BUFFER (256 * KIB)
 
-char *run_path(const struct store *store, uint64_t id, const char *suffix)
+char *run_path(const struct local *local, uint64_t id, const char *suffix)
 {
-    return xasprintf("%s/runs/%016llx%s", store->path, (unsigned long long)id, suffix);
+    return xasprintf("%s/runs/%016llx%s", local->path, (unsigned long long)id, suffix);
 }
 
-int run_directory_make(const struct store *store)
+int run_directory_make(const struct local *local)
 {
-    _cleanup_free_ char *path = xasprintf("%s/runs", store->path);
+    _cleanup_free_ char *path = xasprintf("%s/runs", local->path);
     return mkdir(path, 0700) < 0 && errno != EEXIST ? -errno : 0;
 }
 
@@ -44,9 +44,9 @@ void run_input_done(struct run_input *input)
     *input = (struct run_input){.fd = -1};
 }
 
-int run_input_open(const struct store *store, const struct run_info *info, struct run_input *ret)
+int run_input_open(const struct local *local, const struct run_info *info, struct run_input *ret)
 {
-    _cleanup_free_ char *path = run_path(store, info->id, "");
+    _cleanup_free_ char *path = run_path(local, info->id, "");
     struct stat st;
     *ret = (struct run_input){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW),
                               .id = info->id,
@@ -78,13 +78,13 @@ int run_input_verify(struct run_input *input, const uint8_t hash[HASH_LEN])
     return r < 0 ? r : memcmp(is, hash, sizeof is) == 0 ? 0 : -EBADMSG;
 }
 
-int run_input_begin(const struct store *store, const struct run_info *info, struct run_input *ret)
+int run_input_begin(const struct local *local, const struct run_info *info, struct run_input *ret)
 {
-    int r = run_input_open(store, info, ret);
+    int r = run_input_open(local, info, ret);
     if (r == 0)
         r = run_reader_new(ret->length, run_input_bytes, ret, &ret->reader);
     if (r == 0 && (run_reader_info(ret->reader)->id != info->id ||
-                   memcmp(run_reader_info(ret->reader)->history, store->sb.history, 16) != 0))
+                   memcmp(run_reader_info(ret->reader)->history, local->sb.history, 16) != 0))
         r = -EUCLEAN;
     return r;
 }
@@ -119,13 +119,14 @@ static int put_run_bytes(const void *buf, size_t len, void *arg)
     return 0;
 }
 
-int run_file_begin(struct run_file *file, struct store *store, const struct run_info *info)
+int run_file_begin(struct run_file *file, const struct local *local, struct room *room,
+                   const struct run_info *info)
 {
-    *file = (struct run_file){.store = store, .id = info->id, .fd = -1};
-    int r = run_directory_make(store);
+    *file = (struct run_file){.local = local, .room = room, .id = info->id, .fd = -1};
+    int r = run_directory_make(local);
     if (r < 0)
         return r;
-    _cleanup_free_ char *path = run_path(store, info->id, ".new");
+    _cleanup_free_ char *path = run_path(local, info->id, ".new");
     file->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file->fd < 0)
         return -errno;
@@ -161,9 +162,9 @@ static int read_back(const struct run_file *file, const struct run_info *info)
 
 int run_file_finish(struct run_file *file, struct run_info *info)
 {
-    _cleanup_free_ char *from = run_path(file->store, file->id, ".new");
-    _cleanup_free_ char *to = run_path(file->store, file->id, "");
-    _cleanup_free_ char *directory = xasprintf("%s/runs", file->store->path);
+    _cleanup_free_ char *from = run_path(file->local, file->id, ".new");
+    _cleanup_free_ char *to = run_path(file->local, file->id, "");
+    _cleanup_free_ char *directory = xasprintf("%s/runs", file->local->path);
     int r = run_writer_finish(file->writer, info);
     if (r == 0)
         r = flush_file(file);
@@ -177,12 +178,12 @@ int run_file_finish(struct run_file *file, struct run_info *info)
         r = -errno;
     if (r < 0)
         return r;
-    room_account_runs(file->store);
+    room_account_runs(file->room);
     return io_fsync_dir(directory);
 }
 
-void run_file_abandon(const struct store *store, uint64_t id)
+void run_file_abandon(const struct local *local, uint64_t id)
 {
-    _cleanup_free_ char *path = run_path(store, id, ".new");
+    _cleanup_free_ char *path = run_path(local, id, ".new");
     (void)unlink(path);
 }

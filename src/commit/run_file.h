@@ -5,20 +5,23 @@
 #pragma once
 
 #include "codec/hash.h"
-#include "commit/shared.h"
+#include "commit/local.h"
+#include "commit/room.h"
+#include "format/head.h"
 #include "format/run.h"
 #include "view/remote.h"
 
 #define RUN_FETCH_WINDOW (16 * MIB) /* memory of what is being fetched */
 
-int run_directory_make(const struct store *store);
+int run_directory_make(const struct local *local);
 /* To be freed. `suffix` ".new": while it is being made. */
-char *run_path(const struct store *store, uint64_t id, const char *suffix);
+char *run_path(const struct local *local, uint64_t id, const char *suffix);
 
 /* --- a file that is written from front to back ------------------------------------------------ */
 
 struct run_file {
-    struct store *store;
+    const struct local *local;
+    struct room *room;
     uint64_t id;
     int fd;
     uint8_t *buffer;
@@ -30,15 +33,15 @@ struct run_file {
 };
 
 /* Under a preliminary name. run_file_done() in any case; after an error run_file_abandon(), too. */
-CAIRN_MUST_CHECK int run_file_begin(struct run_file *file, struct store *store,
-                                    const struct run_info *info);
+CAIRN_MUST_CHECK int run_file_begin(struct run_file *file, const struct local *local,
+                                    struct room *room, const struct run_info *info);
 /* `arg`: the file. */
 int run_file_add(const struct run_row *row, void *arg);
 /* Whole and durable under its name; *info gets length, rows and hash. -EIO: the disk does not give
  * back what it was given. */
 CAIRN_MUST_CHECK int run_file_finish(struct run_file *file, struct run_info *info);
 void run_file_done(struct run_file *file);
-void run_file_abandon(const struct store *store, uint64_t id);
+void run_file_abandon(const struct local *local, uint64_t id);
 
 /* --- a file that is read ---------------------------------------------------------------------- */
 
@@ -49,10 +52,10 @@ struct run_input {
 };
 
 /* -ENOENT; -EUCLEAN: it has another length; or what the disk says. run_input_done() in any case. */
-CAIRN_MUST_CHECK int run_input_open(const struct store *store, const struct run_info *info,
+CAIRN_MUST_CHECK int run_input_open(const struct local *local, const struct run_info *info,
                                     struct run_input *ret);
 /* Opens it, and a reader of its rows. */
-CAIRN_MUST_CHECK int run_input_begin(const struct store *store, const struct run_info *info,
+CAIRN_MUST_CHECK int run_input_begin(const struct local *local, const struct run_info *info,
                                      struct run_input *ret);
 void run_input_done(struct run_input *input);
 
@@ -64,26 +67,23 @@ CAIRN_MUST_CHECK int run_input_verify(struct run_input *input, const uint8_t has
 
 /* --- all of a head (runs.c) ------------------------------------------------------------------- */
 
-/* The whole rows of a cut as a run in STORE/runs; *info has its id, history and cut, and gets the
- * rest. -ECANCELED: the store stops. */
-CAIRN_MUST_CHECK int runs_write_snapshot(struct store *store, struct view_cut *cut,
-                                         struct run_info *info);
 /* Is it in STORE/runs, whole and verified? -ENOENT: it has to be fetched. Anything else: the disk
  * cannot read it; another copy of it can be written elsewhere. */
-CAIRN_MUST_CHECK int run_look(const struct store *store, const struct run_info *info);
+CAIRN_MUST_CHECK int run_look(const struct local *local, const struct run_info *info);
 /* The same of all runs of a head; the first error. */
-CAIRN_MUST_CHECK int runs_verify(const struct store *store, const struct head *head);
+CAIRN_MUST_CHECK int runs_verify(const struct local *local, const struct head *head);
 /* The rows of runs in STORE/runs, merged, in key order. `drop_removed`: not those
  * without a value. */
-CAIRN_MUST_CHECK int runs_merge(const struct store *store, const struct run_info *runs,
+CAIRN_MUST_CHECK int runs_merge(const struct local *local, const struct run_info *runs,
                                 size_t count, bool drop_removed,
                                 int (*fn)(const struct run_row *row, void *arg), void *arg);
 /* Reads the rows of a head. */
-CAIRN_MUST_CHECK int runs_read(struct store *store, const struct head *head,
+CAIRN_MUST_CHECK int runs_read(const struct local *local, const struct head *head,
                                int (*fn)(const struct run_row *row, void *arg), void *arg);
 /* Reads the rows of a head's runs from number `first` on; with `first` above 0, rows without a
  * value are given too. */
-CAIRN_MUST_CHECK int runs_read_from(struct store *store, const struct head *head, uint32_t first,
-                                    int (*fn)(const struct run_row *row, void *arg), void *arg);
+CAIRN_MUST_CHECK int runs_read_from(const struct local *local, const struct head *head,
+                                    uint32_t first, int (*fn)(const struct run_row *row, void *arg),
+                                    void *arg);
 /* Removes files of runs that the head does not name, if it is STORE/head. */
-void runs_tidy(struct store *store, const struct head *head);
+void runs_tidy(const struct local *local, struct room *room, const struct head *head);

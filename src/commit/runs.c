@@ -6,32 +6,11 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "commit/internal.h"
+#include "commit/journal.h"
 #include "commit/run_file.h"
+#include "format/object.h"
 
-static int add_snapshot_row(const struct run_row *row, void *arg)
-{
-    struct run_file *file = arg;
-    return atomic_load(&file->store->commit->snapshot.stopping) ? -ECANCELED
-                                                                : run_file_add(row, file);
-}
-
-int runs_write_snapshot(struct store *store, struct view_cut *cut, struct run_info *info)
-{
-    struct run_file file;
-    uint64_t missing;
-    int r = run_file_begin(&file, store, info);
-    if (r == 0)
-        r = view_cut_rows(cut, 0, add_snapshot_row, &file, &missing);
-    if (r == 0)
-        r = run_file_finish(&file, info);
-    run_file_done(&file);
-    if (r < 0)
-        run_file_abandon(store, info->id);
-    return r;
-}
-
-int runs_merge(const struct store *store, const struct run_info *runs, size_t count,
+int runs_merge(const struct local *local, const struct run_info *runs, size_t count,
                bool drop_removed, int (*fn)(const struct run_row *row, void *arg), void *arg)
 {
     struct run_input inputs[HEAD_RUNS_MAX + 1];
@@ -40,7 +19,7 @@ int runs_merge(const struct store *store, const struct run_info *runs, size_t co
     int r = 0;
     check(count <= ARRAY_LEN(inputs));
     while (begun < count && r == 0) {
-        r = run_input_begin(store, &runs[begun], &inputs[begun]);
+        r = run_input_begin(local, &runs[begun], &inputs[begun]);
         readers[begun] = inputs[begun].reader;
         begun++;
     }
@@ -51,22 +30,22 @@ int runs_merge(const struct store *store, const struct run_info *runs, size_t co
     return r;
 }
 
-int runs_read(struct store *store, const struct head *head,
+int runs_read(const struct local *local, const struct head *head,
               int (*fn)(const struct run_row *row, void *arg), void *arg)
 {
-    return runs_read_from(store, head, 0, fn, arg);
+    return runs_read_from(local, head, 0, fn, arg);
 }
 
-int runs_read_from(struct store *store, const struct head *head, uint32_t first,
+int runs_read_from(const struct local *local, const struct head *head, uint32_t first,
                    int (*fn)(const struct run_row *row, void *arg), void *arg)
 {
-    return runs_merge(store, head->runs + first, head->run_count - first, first == 0, fn, arg);
+    return runs_merge(local, head->runs + first, head->run_count - first, first == 0, fn, arg);
 }
 
-static bool is_local_head(const struct store *store, const struct head *head)
+static bool is_local_head(const struct local *local, const struct head *head)
 {
     struct head *known = xmalloc(sizeof *known);
-    bool is = local_head_read(store, known) == 0 &&
+    bool is = local_head_read(local, known) == 0 &&
               memcmp(known->nonce, head->nonce, sizeof known->nonce) == 0;
     free(known);
     return is;
@@ -79,10 +58,10 @@ static bool is_unfinished(const char *name)
            strcmp(name + 16, ".new") == 0;
 }
 
-void runs_tidy(struct store *store, const struct head *head)
+void runs_tidy(const struct local *local, struct room *room, const struct head *head)
 {
-    _cleanup_free_ char *directory = xasprintf("%s/runs", store->path);
-    DIR *dir = is_local_head(store, head) ? opendir(directory) : NULL;
+    _cleanup_free_ char *directory = xasprintf("%s/runs", local->path);
+    DIR *dir = is_local_head(local, head) ? opendir(directory) : NULL;
     if (!dir)
         return;
     struct dirent *entry;
@@ -95,23 +74,23 @@ void runs_tidy(struct store *store, const struct head *head)
             (void)unlinkat(dirfd(dir), entry->d_name, 0);
     }
     (void)closedir(dir);
-    room_account_runs(store);
+    room_account_runs(room);
 }
 
-int run_look(const struct store *store, const struct run_info *info)
+int run_look(const struct local *local, const struct run_info *info)
 {
     struct run_input input;
-    int r = run_input_open(store, info, &input);
+    int r = run_input_open(local, info, &input);
     if (r == 0)
         r = run_input_verify(&input, info->hash);
     run_input_done(&input);
     return r == -EUCLEAN || r == -EBADMSG ? -ENOENT : r;
 }
 
-int runs_verify(const struct store *store, const struct head *head)
+int runs_verify(const struct local *local, const struct head *head)
 {
     int r = 0;
     for (uint32_t i = 0; i < head->run_count && r == 0; i++)
-        r = run_look(store, &head->runs[i]);
+        r = run_look(local, &head->runs[i]);
     return r;
 }

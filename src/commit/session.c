@@ -14,8 +14,10 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "commit/internal.h"
-#include "commit/session.h"
+#include "commit/history.h"
+#include "commit/horizon.h"
+#include "commit/journal_internal.h"
+#include "commit/session_internal.h"
 
 #define SESSION_LEN_MAX 8192u
 #define READER_LINE "reader\n"
@@ -78,20 +80,19 @@ int session_read(const char *store, const uint8_t store_id[16], struct session *
     return r == -ENOENT ? 0 : r;
 }
 
-int session_write(struct store *store, bool is_reader)
+int session_write(struct commit *commit, bool is_reader)
 {
     char boot[40];
     int r = stage_boot_id(boot);
     if (r < 0)
         return r;
-    _cleanup_free_ char *path = session_path(store->path);
-    _cleanup_free_ char *ctl =
-        stage_ctl_path(store->commit->own_stage.dir, store->commit->own_stage.name);
+    _cleanup_free_ char *path = session_path(commit->local->path);
+    _cleanup_free_ char *ctl = stage_ctl_path(commit->own_stage->dir, commit->own_stage->name);
     _cleanup_free_ char *text =
         xasprintf("%s\n" BOOT_WORD "%s\n%s", ctl, boot, is_reader ? READER_LINE : "");
     r = io_write_file_durable(path, text, strlen(text));
     if (r == 0)
-        stage_note_named(store->stage);
+        stage_note_named(commit->local->stage);
     return r;
 }
 
@@ -213,18 +214,18 @@ int session_forget(const char *store, const uint8_t store_id[16])
     return session_end(store);
 }
 
-static char *explain_copy(const struct store *store, const struct session *session,
+static char *explain_copy(const struct commit *commit, const struct session *session,
                           const struct stage_look *look)
 {
     const char *original = look->owner && *look->owner ? look->owner : "another store";
-    if (!look->in_use && is_in_its_place(store->path, look))
+    if (!look->in_use && is_in_its_place(commit->local->path, look))
         return xasprintf("%s is a copy of the store that was there when its daemon died and left "
                          "its stage in %s; where that was moved, mount it "
                          "there; if it is gone for good, mount this one under another path, and it "
                          "goes on with the stage; to look at the copy, as "
                          "it came to NVMe, mount it with -o ro; to make it a store of its own, "
                          "run: cairn adopt --new-id %s",
-                         store->path, session->dir, store->path);
+                         commit->local->path, session->dir, commit->local->path);
     _cleanup_free_ char *what = look->in_use
                                     ? xasprintf("which pid %d has mounted", (int)look->pid)
                                     : xasprintf("whose stage in %s was left when its daemon died; "
@@ -233,15 +234,15 @@ static char *explain_copy(const struct store *store, const struct session *sessi
     return xasprintf("%s is a copy of %s, %s; to look at the copy, as it came to NVMe, mount it "
                      "with -o ro; to make it a store of its "
                      "own, run: cairn adopt --new-id %s",
-                     store->path, original, what, store->path);
+                     commit->local->path, original, what, commit->local->path);
 }
 
 /* A copy that is only looked at does without the stage; another mount of it is refused. */
-static int meet_other(struct store *store, const struct session *session,
+static int meet_other(struct commit *commit, const struct session *session,
                       const struct stage_look *look, char **ret_text)
 {
-    *ret_text = explain_copy(store, session, look);
-    if (!store->options.read_only)
+    *ret_text = explain_copy(commit, session, look);
+    if (!commit->local->options.read_only)
         return -EBUSY;
     log_warn("%s", *ret_text);
     free(*ret_text);
@@ -249,7 +250,7 @@ static int meet_other(struct store *store, const struct session *session,
     return 0;
 }
 
-static char *explain_unusable(const struct store *store, const struct session *session,
+static char *explain_unusable(const struct commit *commit, const struct session *session,
                               const struct stage_look *look, int r)
 {
     _cleanup_free_ char *ctl = stage_ctl_path(session->dir, session->name);
@@ -257,86 +258,86 @@ static char *explain_unusable(const struct store *store, const struct session *s
         return xasprintf("%s, where the last session had its stage, belongs to user %u, not to you "
                          "(%u): it is not the stage that was left, or the "
                          "store changed hands; to go on from what is on NVMe, remove %s/session",
-                         ctl, look->uid, geteuid(), store->path);
+                         ctl, look->uid, geteuid(), commit->local->path);
     return xasprintf("the stage that the last session left in %s cannot be opened: %s; it holds "
                      "what had not come to NVMe; to go on without "
                      "that, remove %s/session",
-                     ctl, r == -EACCES ? "others may read or write it" : strerror(-r), store->path);
+                     ctl, r == -EACCES ? "others may read or write it" : strerror(-r),
+                     commit->local->path);
 }
 
 /* Each recovery takes a number above both, tells the stage, begins the journal with it and then
  * tells the stage that it did: one that was killed, and one after it, leave the journal anywhere
  * between the two. */
-static bool continues_journal(const struct store *store)
+static bool continues_journal(const struct commit *commit)
 {
     uint64_t epoch, next;
-    stage_epochs(store->stage, &epoch, &next);
-    return epoch <= store->commit->journal.epoch &&
-           store->commit->journal.epoch <= max_u64(epoch, next);
+    stage_epochs(commit->local->stage, &epoch, &next);
+    return epoch <= commit->journal->epoch && commit->journal->epoch <= max_u64(epoch, next);
 }
 
 /* The stage is open. Is it the one that goes on from this journal? */
-static int judge_stage(struct store *store, const struct session *session,
+static int judge_stage(struct commit *commit, const struct session *session,
                        const struct stage_look *look, char **ret_text)
 {
-    if (is_others(store->path, store->sb.store, session, look)) {
-        stage_close(store->stage, false);
-        store->stage = NULL;
-        return meet_other(store, session, look, ret_text);
+    if (is_others(commit->local->path, commit->local->sb.store, session, look)) {
+        stage_close(commit->local->stage, false);
+        commit->local->stage = NULL;
+        return meet_other(commit, session, look, ret_text);
     }
-    if (!continues_journal(store)) {
-        stage_close(store->stage, false);
-        store->stage = NULL;
+    if (!continues_journal(commit)) {
+        stage_close(commit->local->stage, false);
+        commit->local->stage = NULL;
         log_warn("the stage in %s is not of this session of the store: going on from the NVMe "
                  "horizon; the stage stays there",
                  session->dir);
         return 0;
     }
-    if (store->commit->journal.cut_seq < stage_durable_seq(store->stage)) {
+    if (commit->journal->cut_seq < stage_durable_seq(commit->local->stage)) {
         *ret_text = xasprintf("the journal of %s ends before what its stage in %s knows to be on "
                               "NVMe: the store is an older copy, or the end of "
                               "its journal is damaged (cairn fsck says which); nothing was "
                               "changed; to go on without the stage, remove %s/session",
-                              store->path, session->dir, store->path);
+                              commit->local->path, session->dir, commit->local->path);
         return -EUCLEAN;
     }
     return 0;
 }
 
-int session_open_stage(struct store *store, const struct session *session, char **ret_text)
+int session_open_stage(struct commit *commit, const struct session *session, char **ret_text)
 {
     struct stage_config config = {.dir = session->dir};
     struct stage_look look = {0};
-    memcpy(config.store, store->sb.store, sizeof config.store);
+    memcpy(config.store, commit->local->sb.store, sizeof config.store);
     memcpy(config.name, session->name, sizeof config.name);
-    int r = session->is_of_other_boot ? -ESTALE : stage_open(&config, &store->stage);
+    int r = session->is_of_other_boot ? -ESTALE : stage_open(&config, &commit->local->stage);
     if (r != -ESTALE && r != -ENOENT && stage_look(session->dir, session->name, &look) < 0)
         log_debug("stage: the control file in %s tells nothing", session->dir);
     look.in_use = r == -EBUSY; /* else this process has it locked */
-    if (r == -EBUSY && look.owner && *look.owner && is_ours(store->path, &look))
+    if (r == -EBUSY && look.owner && *look.owner && is_ours(commit->local->path, &look))
         *ret_text = xasprintf("pid %d has the stage of %s in %s still; end it and mount again",
-                              (int)look.pid, store->path, session->dir);
+                              (int)look.pid, commit->local->path, session->dir);
     else if (r == -EBUSY)
-        r = meet_other(store, session, &look, ret_text);
+        r = meet_other(commit, session, &look, ret_text);
     else if (r == 0)
-        r = judge_stage(store, session, &look, ret_text);
+        r = judge_stage(commit, session, &look, ret_text);
     else if (r == -ENOENT && session->names_boot)
         log_warn("the last session's stage in %s is gone, though the machine did not boot since: "
                  "its files were removed there, or %s is a copy of a "
                  "store that was unmounted since; going on from the NVMe horizon",
-                 session->dir, store->path);
+                 session->dir, commit->local->path);
     else if (r == -ENOENT || r == -ESTALE)
         log_warn("the last session ended without its stage (power loss or reboot): going on from "
                  "the NVMe horizon");
     else
-        *ret_text = explain_unusable(store, session, &look,
+        *ret_text = explain_unusable(commit, session, &look,
                                      r); /* it may hold what was acknowledged and is nowhere else */
     stage_look_done(&look);
-    if (r == 0 && store->stage) {
-        free(store->commit->own_stage.dir);
-        store->commit->own_stage.dir = xstrdup(session->dir);
-        memcpy(store->commit->own_stage.name, session->name, sizeof store->commit->own_stage.name);
-        stage_own(store->stage, store->path);
+    if (r == 0 && commit->local->stage) {
+        free(commit->own_stage->dir);
+        commit->own_stage->dir = xstrdup(session->dir);
+        memcpy(commit->own_stage->name, session->name, sizeof commit->own_stage->name);
+        stage_own(commit->local->stage, commit->local->path);
     }
     return r == -ENOENT || r == -ESTALE ? 0 : r;
 }
@@ -368,81 +369,81 @@ int session_leave_other(const char *store, const uint8_t store_id[16], char **re
 
 /* --- a new one -------------------------------------------------------------------------------- */
 
-static int create_once(struct store *store)
+static int create_once(struct commit *commit)
 {
     _cleanup_free_ char *directory = NULL;
-    struct stage_config config = {.size_bytes = store->options.stage_bytes,
-                                  .epoch = store->epoch,
-                                  .read_only = store->options.remote.read_only};
-    int r = stage_make_directory(store->options.stage_dir, &directory);
+    struct stage_config config = {.size_bytes = commit->local->options.stage_bytes,
+                                  .epoch = commit->local->epoch,
+                                  .read_only = commit->local->options.remote.read_only};
+    int r = stage_make_directory(commit->local->options.stage_dir, &directory);
     if (r < 0)
         return r;
     if (getrandom(config.name, sizeof config.name, 0) != (ssize_t)sizeof config.name)
         return -EIO;
     config.dir = directory;
-    stage_sweep(directory, store->sb.store, store->path);
+    stage_sweep(directory, commit->local->sb.store, commit->local->path);
     stage_report_parted(directory);
-    memcpy(config.store, store->sb.store, sizeof config.store);
-    r = stage_create(&config, &store->stage);
+    memcpy(config.store, commit->local->sb.store, sizeof config.store);
+    r = stage_create(&config, &commit->local->stage);
     if (r < 0) {
         stage_leave_directory(directory);
         return r;
     }
-    free(store->commit->own_stage.dir);
-    store->commit->own_stage.dir = xstrdup(directory);
-    memcpy(store->commit->own_stage.name, config.name, sizeof store->commit->own_stage.name);
-    stage_own(store->stage, store->path);
+    free(commit->own_stage->dir);
+    commit->own_stage->dir = xstrdup(directory);
+    memcpy(commit->own_stage->name, config.name, sizeof commit->own_stage->name);
+    stage_own(commit->local->stage, commit->local->path);
     return 0;
 }
 
-void session_drop_stage(struct store *store)
+void session_drop_stage(struct commit *commit)
 {
-    stage_close(store->stage, true);
-    store->stage = NULL;
-    stage_leave_directory(store->commit->own_stage.dir);
+    stage_close(commit->local->stage, true);
+    commit->local->stage = NULL;
+    stage_leave_directory(commit->own_stage->dir);
 }
 
 /* Another mount that ends may remove the directory just then: it is empty. */
-int session_new_stage(struct store *store)
+int session_new_stage(struct commit *commit)
 {
     int r = -ENOENT;
     for (int i = 0; i < CREATE_TRIES && r == -ENOENT; i++)
-        r = create_once(store);
+        r = create_once(commit);
     return r;
 }
 
 /* Files that have no names cannot get them back, so nothing but NVMe is left to carry to. */
-void commit_watch_stage(struct store *store)
+void commit_watch_stage(struct commit *commit)
 {
-    if (!stage_is_unlinked(store->stage))
+    if (!stage_is_unlinked(commit->local->stage))
         return;
-    if (!atomic_exchange(&store->commit->own_stage.is_lost, true))
+    if (!atomic_exchange(&commit->own_stage->is_lost, true))
         log_error("the files of the stage in %s were removed: what is written is carried to NVMe "
                   "at once, and what has not come there when the daemon "
                   "dies is lost; unmount and mount again for a new stage",
-                  store->commit->own_stage.dir);
-    int r = history_seal_all(store);
+                  commit->own_stage->dir);
+    int r = history_seal_all(commit->history);
     if (r < 0 && r != -EAGAIN)
         log_error("files that are being written could not be sealed: %s", strerror(-r));
-    horizon_urge(store, clock_monotonic_ns() + LOST_URGE_NS);
+    horizon_urge(commit->horizon, clock_monotonic_ns() + LOST_URGE_NS);
 }
 
-void session_close_stage(struct store *store, bool is_empty)
+void session_close_stage(struct commit *commit, bool is_empty)
 {
-    stage_close(store->stage, is_empty);
-    if (is_empty && store->commit->own_stage.dir)
-        stage_leave_directory(store->commit->own_stage.dir);
+    stage_close(commit->local->stage, is_empty);
+    if (is_empty && commit->own_stage->dir)
+        stage_leave_directory(commit->own_stage->dir);
 }
 
-const char *commit_stage_directory(const struct store *store)
+const char *commit_stage_directory(const struct commit *commit)
 {
-    return store->commit->own_stage.dir;
+    return commit->own_stage->dir;
 }
 
 /* --- stores with the same id ------------------------------------------------------------------ */
 
 struct twin {
-    const struct store *store;
+    const struct commit *commit;
     const char *dir;
     struct stage_look look; /* of one that is mounted */
     bool found;
@@ -451,24 +452,24 @@ struct twin {
 static void look_for_twin(const uint8_t name[16], void *arg)
 {
     struct twin *twin = arg;
-    const struct store *store = twin->store;
+    const struct commit *commit = twin->commit;
     struct stage_look look;
-    bool is_ours =
-        memcmp(name, store->commit->own_stage.name, sizeof store->commit->own_stage.name) == 0;
+    bool is_ours = memcmp(name, commit->own_stage->name, sizeof commit->own_stage->name) == 0;
     if (is_ours || twin->found || stage_look(twin->dir, name, &look) < 0)
         return;
-    twin->found = look.in_use && memcmp(look.store, store->sb.store, sizeof look.store) == 0;
+    twin->found =
+        look.in_use && memcmp(look.store, commit->local->sb.store, sizeof look.store) == 0;
     if (twin->found)
         twin->look = look;
     else
         stage_look_done(&look);
 }
 
-int session_meet_twin(struct store *store, char **ret_text)
+int session_meet_twin(struct commit *commit, char **ret_text)
 {
-    _cleanup_free_ char *own = stage_own_directory(store->options.stage_dir);
-    const char *const dirs[] = {store->options.stage_dir, own, store->commit->own_stage.dir};
-    struct twin twin = {.store = store};
+    _cleanup_free_ char *own = stage_own_directory(commit->local->options.stage_dir);
+    const char *const dirs[] = {commit->local->options.stage_dir, own, commit->own_stage->dir};
+    struct twin twin = {.commit = commit};
     for (size_t i = 0; i < ARRAY_LEN(dirs) && !twin.found; i++) {
         twin.dir = dirs[i];
         if (dirs[i])
@@ -476,16 +477,16 @@ int session_meet_twin(struct store *store, char **ret_text)
     }
     if (!twin.found)
         return 0;
-    bool writes_there = store->remote && !store->options.remote.read_only;
+    bool writes_there = local_has_remote(commit->local) && !commit->local->options.remote.read_only;
     _cleanup_free_ char *text = xasprintf(
         "%s has the id of %s, which pid %d has mounted: one is a copy of the other%s; to make it a "
         "store of its own, unmount it and run: "
         "cairn adopt --new-id %s",
-        store->path, twin.look.owner && *twin.look.owner ? twin.look.owner : "another store",
-        (int)twin.look.pid,
+        commit->local->path,
+        twin.look.owner && *twin.look.owner ? twin.look.owner : "another store", (int)twin.look.pid,
         writes_there ? ", and both would be one writer of the remote"
                      : ", and from now on they differ",
-        store->path);
+        commit->local->path);
     stage_look_done(&twin.look);
     if (writes_there)
         *ret_text = xstrdup(text);

@@ -12,8 +12,14 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "commit/internal.h"
+#include "base/pool.h"
+#include "commit/horizon.h"
+#include "commit/journal_internal.h"
+#include "commit/local.h"
+#include "commit/packs.h"
+#include "commit/room.h"
 #include "commit/run_file.h"
+#include "commit/writeback_internal.h"
 
 #define GROWTH_MIN (48 * MIB) /* of the journal since the last: three segments */
 #define SHARE 4u /* of the last run's length: a quarter of what is written is snapshots at most */
@@ -21,49 +27,87 @@
 #define OVERDUE 4u
 #define AGAIN_NS (60ll * 1000000000)
 
-static void snapshot_describe_head(struct store *store, const struct view_state *state,
+struct snapshot *snapshot_new(struct local *local, struct journal *journal, struct horizon *horizon,
+                              struct packs *packs, struct room *room)
+{
+    struct snapshot *snapshot = xcalloc(1, sizeof *snapshot);
+    *snapshot = (struct snapshot){
+        .local = local, .journal = journal, .horizon = horizon, .packs = packs, .room = room};
+    return snapshot;
+}
+
+static void snapshot_describe_head(struct snapshot *snapshot, const struct view_state *state,
                                    struct head *head)
 {
     *head = (struct head){.number = 1,
-                          .epoch = store->epoch,
-                          .writer = store->sb.writer,
+                          .epoch = snapshot->local->epoch,
+                          .writer = snapshot->local->sb.writer,
                           .time = clock_realtime_ns(),
                           .published = clock_realtime_ns(),
                           .cut = state->applied_seq,
                           .max_ino = state->max_ino,
-                          .max_id = packs_newest_id(store),
+                          .max_id = packs_newest_id(snapshot->packs),
                           .files = state->files,
                           .logical_bytes = state->logical_bytes,
                           .chunks = state->chunks,
                           .stored_bytes = state->stored_bytes,
                           .run_count = 1};
-    memcpy(head->history, store->sb.history, sizeof head->history);
-    memcpy(head->store, store->sb.store, sizeof head->store);
+    memcpy(head->history, snapshot->local->sb.history, sizeof head->history);
+    memcpy(head->store, snapshot->local->sb.store, sizeof head->store);
     memcpy(head->chain, state->chain, sizeof head->chain);
     (void)snprintf(head->holder, sizeof head->holder, "no remote");
-    uint64_t number = ++store->commit->snapshot.count;
-    head->runs[0] =
-        (struct run_info){.id = (uint64_t)store->sb.writer << 48 | store->epoch << 24 | number,
-                          .cut = state->applied_seq};
-    memcpy(head->runs[0].history, store->sb.history, sizeof head->runs[0].history);
+    uint64_t number = ++snapshot->count;
+    head->runs[0] = (struct run_info){.id = (uint64_t)snapshot->local->sb.writer << 48 |
+                                            snapshot->local->epoch << 24 | number,
+                                      .cut = state->applied_seq};
+    memcpy(head->runs[0].history, snapshot->local->sb.history, sizeof head->runs[0].history);
 }
 
-static int snapshot_take(struct store *store)
+struct snapshot_rows {
+    const struct snapshot *snapshot;
+    struct run_file file;
+};
+
+static int add_snapshot_row(const struct run_row *row, void *arg)
+{
+    struct snapshot_rows *rows = arg;
+    return atomic_load(&rows->snapshot->stopping) ? -ECANCELED : run_file_add(row, &rows->file);
+}
+
+/* The whole rows of a cut as a run in STORE/runs; *info has its id, history and cut, and gets the
+ * rest. -ECANCELED: the store stops. */
+static int write_snapshot_run(struct snapshot *snapshot, struct view_cut *cut,
+                              struct run_info *info)
+{
+    struct snapshot_rows rows = {.snapshot = snapshot};
+    uint64_t missing;
+    int r = run_file_begin(&rows.file, snapshot->local, snapshot->room, info);
+    if (r == 0)
+        r = view_cut_rows(cut, 0, add_snapshot_row, &rows, &missing);
+    if (r == 0)
+        r = run_file_finish(&rows.file, info);
+    run_file_done(&rows.file);
+    if (r < 0)
+        run_file_abandon(snapshot->local, info->id);
+    return r;
+}
+
+static int snapshot_take(struct snapshot *snapshot)
 {
     struct view_cut *cut = NULL;
     struct head *head = xmalloc(sizeof *head);
-    int r = view_cut_open_alone(store->view, &cut);
+    int r = view_cut_open_alone(snapshot->local->view, &cut);
     if (r == 0) {
         struct view_state state = view_cut_state(cut);
-        snapshot_describe_head(store, &state, head);
-        r = runs_write_snapshot(store, cut, &head->runs[0]);
+        snapshot_describe_head(snapshot, &state, head);
+        r = write_snapshot_run(snapshot, cut, &head->runs[0]);
     }
     if (r == 0)
-        r = local_head_write(store, head);
+        r = local_head_write(snapshot->local, head);
     if (r == 0) {
-        store->commit->snapshot.cut = head->cut;
-        store->commit->snapshot.length = head->runs[0].length;
-        runs_tidy(store, head);
+        snapshot->cut = head->cut;
+        snapshot->length = head->runs[0].length;
+        runs_tidy(snapshot->local, snapshot->room, head);
     }
     view_cut_close(cut);
     free(head);
@@ -72,72 +116,69 @@ static int snapshot_take(struct store *store)
 
 static void *snapshot_main(void *arg)
 {
-    struct store *store = arg;
-    store->commit->snapshot.result = snapshot_take(store);
-    atomic_store(&store->commit->snapshot.done, true);
+    struct snapshot *snapshot = arg;
+    snapshot->result = snapshot_take(snapshot);
+    atomic_store(&snapshot->done, true);
     return NULL;
 }
 
 /* A head that is of a remote says what was published there, and is kept for the next mount with it.
  * One that cannot be read says nothing of a store that never had a remote. */
-static bool snapshot_may_begin(struct store *store)
+static bool snapshot_may_begin(struct snapshot *snapshot)
 {
     struct head *known = xmalloc(sizeof *known);
-    int r = store->remote ? -EBUSY : local_head_read(store, known);
+    int r = local_has_remote(snapshot->local) ? -EBUSY : local_head_read(snapshot->local, known);
     if (r == 0 && known->run_count == 1)
-        store->commit->snapshot.length = known->runs[0].length;
-    _cleanup_free_ char *remote = local_remote_name(store);
+        snapshot->length = known->runs[0].length;
+    _cleanup_free_ char *remote = local_remote_name(snapshot->local);
     bool is_damaged = !remote && (r == -EUCLEAN || r == -EBADMSG);
     bool may = r == -ENOENT || is_damaged || (r == 0 && local_head_is_lost(known));
     free(known);
     return may;
 }
 
-static void snapshot_finish(struct store *store)
+static void snapshot_finish(struct snapshot *snapshot)
 {
-    (void)pthread_join(store->commit->snapshot.thread, NULL);
-    store->commit->snapshot.started = false;
-    store->commit->snapshot.again_at = clock_monotonic_ns() + AGAIN_NS;
-    int r = store->commit->snapshot.result;
+    (void)pthread_join(snapshot->thread, NULL);
+    snapshot->started = false;
+    snapshot->again_at = clock_monotonic_ns() + AGAIN_NS;
+    int r = snapshot->result;
     if (r == 0) {
-        journal_trim(store, store->commit->snapshot.cut);
-        store->commit->journal.was_skipped = false;
+        journal_trim(snapshot->journal, snapshot->cut);
+        snapshot->journal->was_skipped = false;
     } else if (r != -ECANCELED)
-        horizon_error(store, "nvme: a snapshot for the journal cannot be written: %s",
+        horizon_error(snapshot->horizon, "nvme: a snapshot for the journal cannot be written: %s",
                       strerror(-r));
-    store->commit->snapshot.left = store->commit->journal.bytes;
-    room_account(store);
+    snapshot->left = snapshot->journal->bytes;
+    room_account(snapshot->room);
     log_debug("journal: the run of a snapshot has %llu KiB, %llu KiB of segments are left",
-              (unsigned long long)(store->commit->snapshot.length / KIB),
-              (unsigned long long)(store->commit->journal.bytes / KIB));
+              (unsigned long long)(snapshot->length / KIB),
+              (unsigned long long)(snapshot->journal->bytes / KIB));
 }
 
-void snapshot_tick(struct store *store, bool at_ease)
+void snapshot_tick(struct snapshot *snapshot, bool at_ease)
 {
-    uint64_t bytes =
-        at_ease ? store->commit->journal.bytes : store->commit->journal.bytes / OVERDUE;
-    if (store->commit->snapshot.started) {
-        if (atomic_load(&store->commit->snapshot.done))
-            snapshot_finish(store);
+    uint64_t bytes = at_ease ? snapshot->journal->bytes : snapshot->journal->bytes / OVERDUE;
+    if (snapshot->started) {
+        if (atomic_load(&snapshot->done))
+            snapshot_finish(snapshot);
         return;
     }
     /* The journal's damaged part is made unnecessary, too, while the view still has it. */
-    bool is_needed = at_ease && store->commit->journal.was_skipped;
-    bool is_long = bytes >= store->commit->snapshot.left + GROWTH_MIN &&
-                   bytes >= SHARE * store->commit->snapshot.length;
-    bool is_time = store->commit->snapshot.result == 0 ||
-                   clock_monotonic_ns() >= store->commit->snapshot.again_at;
-    if ((!is_long && !is_needed) || !is_time || !snapshot_may_begin(store) ||
-        (bytes < SHARE * store->commit->snapshot.length && !is_needed))
+    bool is_needed = at_ease && snapshot->journal->was_skipped;
+    bool is_long = bytes >= snapshot->left + GROWTH_MIN && bytes >= SHARE * snapshot->length;
+    bool is_time = snapshot->result == 0 || clock_monotonic_ns() >= snapshot->again_at;
+    if ((!is_long && !is_needed) || !is_time || !snapshot_may_begin(snapshot) ||
+        (bytes < SHARE * snapshot->length && !is_needed))
         return;
-    atomic_store(&store->commit->snapshot.done, false);
-    store->commit->snapshot.started =
-        thread_start(&store->commit->snapshot.thread, "cairn-snapshot", snapshot_main, store) == 0;
+    atomic_store(&snapshot->done, false);
+    snapshot->started =
+        thread_start(&snapshot->thread, "cairn-snapshot", snapshot_main, snapshot) == 0;
 }
 
-void snapshot_stop(struct store *store)
+void snapshot_stop(struct snapshot *snapshot)
 {
-    atomic_store(&store->commit->snapshot.stopping, true);
-    if (store->commit->snapshot.started)
-        snapshot_finish(store);
+    atomic_store(&snapshot->stopping, true);
+    if (snapshot->started)
+        snapshot_finish(snapshot);
 }

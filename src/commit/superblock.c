@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* STORE/superblock: read, written, and told which encodings there may be. */
+/* STORE/superblock: read, written, and told which encodings there may be; and whether the store may
+ * change. */
+#include "base/cause.h"
 #include "base/io.h"
-#include "commit/internal.h"
+#include "commit/local.h"
 
 int superblock_write(const char *path, const struct superblock *sb)
 {
@@ -18,17 +20,25 @@ int superblock_read(const char *path, struct superblock *ret)
     return r < 0 ? r : superblock_decode(bytes, len, ret);
 }
 
-int local_allow_encodings(struct store *store, uint64_t incompat)
+int local_allow_encodings(struct local *local, uint64_t incompat)
 {
-    uint64_t missing = incompat & SUPERBLOCK_INCOMPAT_ENCODINGS & ~store->sb.incompat;
+    uint64_t missing = incompat & SUPERBLOCK_INCOMPAT_ENCODINGS & ~local->sb.incompat;
     if (missing == 0)
         return 0;
-    _cleanup_free_ char *path = xasprintf("%s/superblock", store->path);
-    struct superblock sb = store->sb;
+    _cleanup_free_ char *path = xasprintf("%s/superblock", local->path);
+    struct superblock sb = local->sb;
     sb.incompat |= missing;
     int r = superblock_write(path, &sb);
     explicit_bzero(&sb.key, sizeof sb.key);
     if (r == 0)
-        store->sb.incompat = sb.incompat;
+        local->sb.incompat = sb.incompat;
     return r;
+}
+
+int local_takes_changes(const struct local *local)
+{
+    if (!local_follows(local))
+        return 0;
+    cause_note("this mount follows another writer, and changes nothing");
+    return -EROFS;
 }

@@ -7,6 +7,8 @@
 
 #define DROPS_MAX 256u /* packs that go with one batch */
 
+struct commit;
+struct lag;
 struct store;
 
 /* A round of the writeback thread between two targets. */
@@ -36,22 +38,24 @@ bool compact_round(struct store *store, bool now);
 
 /* A cut with the same state, which names the packs that were made since the last one. False: the
  * store stops. */
-CAIRN_MUST_CHECK bool upkeep_carry(struct store *store);
+CAIRN_MUST_CHECK bool upkeep_carry(struct commit *commit);
 /* The same, without these packs, which are marked as dropping; `flags` of their records. False:
  * they stay. */
-CAIRN_MUST_CHECK bool upkeep_drop(struct store *store, const uint64_t *ids, size_t count,
+CAIRN_MUST_CHECK bool upkeep_drop(struct commit *commit, const uint64_t *ids, size_t count,
                                   uint32_t flags);
 /* Calls `fn` for each of these in the threads that encode; returns when it has done. */
-void writeback_for_each(struct store *store, void (*fn)(void *item), void *items, size_t count,
+void writeback_for_each(struct commit *commit, void (*fn)(void *item), void *items, size_t count,
                         size_t size);
 
 /* --- for any thread --------------------------------------------------------------------------- */
 
+/* Does the view lack what is durable? */
+bool lag_exists(const struct lag *lag);
 /* Asks for rounds until there is nothing more to free, and gives them a number. */
-uint64_t gc_ask(struct store *store);
+uint64_t gc_ask(struct commit *commit);
 /* Have those been made? horizon_progress() is signalled. */
-bool gc_is_done(const struct store *store, uint64_t number);
+bool gc_is_done(const struct commit *commit, uint64_t number);
 /* There are packs to be dropped that need not wait for their turn. */
-void gc_ask_soon(struct store *store);
+void gc_ask_soon(struct commit *commit);
 /* Ends the writeback thread, and those that work for it. */
-void writeback_stop(struct store *store);
+void writeback_stop(struct commit *commit);

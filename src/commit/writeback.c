@@ -5,7 +5,13 @@
 #include <pthread.h>
 
 #include "base/clock.h"
-#include "commit/internal.h"
+#include "base/pool.h"
+#include "commit/history_internal.h"
+#include "commit/horizon_internal.h"
+#include "commit/local.h"
+#include "commit/packs_internal.h"
+#include "commit/room_internal.h"
+#include "commit/writeback_internal.h"
 
 #define TICK_MS 250
 #define DRAFT_IDLE_NS (5ll * 1000000000)
@@ -13,152 +19,118 @@
 #define DRAFT_SMALL (8 * MIB)
 #define RIPE_MAX 64u
 
-struct pressure {
-    bool urgent, stopping;
-    unsigned waiting;
-};
-
-static struct pressure read_pressure(struct store *store)
-{
-    LOCK_SCOPE(&store->commit->horizon.lock);
-    store->commit->horizon.kicked = store->commit->horizon.noted = false;
-    rate_limit_lift(&store->commit->limit, horizon_is_awaited_locked(store));
-    return (struct pressure){.urgent = horizon_is_urgent_locked(store),
-                             .stopping = store->commit->horizon.stopping,
-                             .waiting = store->commit->horizon.waiting_writers};
-}
-
 /* Not sooner: drafts that fit are better left alone until they are sealed. */
-static bool is_stage_filling_up(struct store *store)
+static bool is_stage_filling_up(struct commit *commit)
 {
-    struct stage_usage usage = stage_usage(store->stage);
+    struct stage_usage usage = stage_usage(commit->local->stage);
     return usage.dirty_bytes > usage.total_bytes / 4 * 3;
 }
 
-static void seal_ripe(struct store *store)
+static void seal_ripe(struct commit *commit)
 {
-    /* An open new file has no other place than the log, and leaves it when it is durable. */
-    bool all = atomic_load(&store->commit->seal_rest) || history_is_crowded(store);
-    if (all && !local_follows(store)) {
-        if (history_seal_all(store) < 0)
-            return;
-        atomic_store(&store->commit->seal_rest, false);
-    }
-    history_seal_ripe(store, store->options.writeback_delay_ns);
+    if (history_seal_rest(commit->history) < 0)
+        return;
+    history_seal_ripe(commit->history, commit->local->options.writeback_delay_ns);
     uint64_t inos[RIPE_MAX];
-    size_t count = stage_ripe_drafts(store->stage, clock_monotonic_ns(), DRAFT_IDLE_NS,
+    size_t count = stage_ripe_drafts(commit->local->stage, clock_monotonic_ns(), DRAFT_IDLE_NS,
                                      DRAFT_AGE_NS, DRAFT_SMALL, inos, RIPE_MAX);
     for (size_t i = 0; i < count; i++)
-        if (history_seal(store, inos[i]) == -EAGAIN)
+        if (history_seal(commit->history, inos[i]) == -EAGAIN)
             return; /* no room in the log now: they stay ripe */
 }
 
 /* Is there something that is worth a round now? */
-static bool wants_round(struct store *store, const struct pressure *pressure)
+static bool wants_round(struct commit *commit, const struct pressure *pressure)
 {
     uint64_t seq;
     int64_t happened;
-    if (!history_oldest(store, &seq, &happened))
+    if (!history_oldest(commit->history, &seq, &happened))
         return false;
-    if (pressure->urgent || is_stage_filling_up(store))
+    if (pressure->urgent || is_stage_filling_up(commit))
         return true;
-    return clock_monotonic_ns() - happened >= store->options.writeback_delay_ns &&
-           !target_is_void(store);
+    return clock_monotonic_ns() - happened >= commit->local->options.writeback_delay_ns &&
+           !target_is_void(commit);
 }
 
 /* True: there was something to carry. */
-static bool carry_once(struct store *store, const struct pressure *pressure)
+static bool carry_once(struct commit *commit, const struct pressure *pressure)
 {
-    if (!wants_round(store, pressure))
+    if (!wants_round(commit, pressure))
         return false;
-    target_carry(store);
+    target_carry(commit);
     return true;
 }
 
 /* Drafts ripen, and rounds of the upkeep are due, by the clock: every TICK_MS. What waits for
  * writeback_delay is carried when that is over. */
-static int64_t next_look(struct store *store)
+static int64_t next_look(struct commit *commit)
 {
     uint64_t seq;
     int64_t happened, now = clock_monotonic_ns(), tick = now + TICK_MS * MS_NS;
-    if (!history_oldest(store, &seq, &happened))
+    if (!history_oldest(commit->history, &seq, &happened))
         return tick;
-    int64_t due = happened + store->options.writeback_delay_ns;
+    int64_t due = happened + commit->local->options.writeback_delay_ns;
     return due > now && due < tick ? due : tick;
-}
-
-/* Until something is wanted, or the next look is due. */
-static void writeback_rest(struct store *store)
-{
-    struct horizon *horizon = &store->commit->horizon;
-    int64_t until = next_look(store);
-    LOCK_SCOPE(&horizon->lock);
-    horizon->rest_until = until;
-    if (!horizon->stopping && !horizon->kicked && !horizon_must_wake_locked(store))
-        (void)mutex_wait_until(&horizon->lock, &horizon->changed, until);
-    horizon->rest_until = 0;
 }
 
 static void *writeback_main(void *arg)
 {
-    struct store *store = arg;
-    struct pieces pieces = {.store = store};
-    upkeep_begin(store);
+    struct commit *commit = arg;
+    struct pieces pieces = {.commit = commit};
+    upkeep_begin(commit);
     for (;;) {
         int64_t began = clock_monotonic_ns();
-        struct pressure pressure = read_pressure(store);
-        priority_settle(store);
+        struct pressure pressure = horizon_pressure(commit->horizon);
+        priority_settle(commit->priority, commit->horizon, room_promoted(commit->room) > 0);
         if (pressure.stopping)
             break;
-        lag_tick(store);
-        seal_ripe(store);
-        bool carried = carry_once(store, &pressure);
-        bool found = pieces_relieve(&pieces, pressure.waiting > 0, is_stage_filling_up(store));
+        lag_tick(commit);
+        seal_ripe(commit);
+        bool carried = carry_once(commit, &pressure);
+        bool found = pieces_relieve(&pieces, pressure.waiting > 0, is_stage_filling_up(commit));
         /* No other cut may take what a target holds that was given up. */
-        if (horizon_is_stopping(store))
+        if (horizon_is_stopping(commit->horizon))
             break;
-        found = (!lag_exists(store) && upkeep_rounds(store)) || found;
-        room_settle(store, began, found);
+        found = (!lag_exists(commit->lag) && upkeep_rounds(commit)) || found;
+        room_settle(commit->room, began, found);
         if (carried || found)
             continue;
-        writeback_rest(store);
+        horizon_rest(commit->horizon, next_look(commit));
     }
     pieces_done(&pieces);
     return NULL;
 }
 
-int writeback_start(struct store *store)
+int writeback_start(struct commit *commit)
 {
-    unsigned threads = store->options.writeback_threads;
-    int r = pool_new("cairn-chunk", threads, 256, priority_join, store, &store->commit->workers);
+    struct writeback *writeback = commit->writeback;
+    int r = pool_new("cairn-chunk", commit->local->options.writeback_threads, 256, priority_join,
+                     commit->priority, &writeback->workers);
     if (r == 0)
-        r = pool_new("cairn-pack", PACK_WRITERS, PACK_BUFFERS + 1, priority_join, store,
-                     &store->commit->pack_writers);
+        r = packs_start(commit->packs, commit->priority);
     if (r == 0)
-        r = thread_start(&store->commit->thread, "cairn-writeback", writeback_main, store);
-    store->commit->thread_started = r == 0;
+        r = thread_start(&writeback->thread, "cairn-writeback", writeback_main, commit);
+    writeback->thread_started = r == 0;
     return r;
 }
 
-void writeback_for_each(struct store *store, void (*fn)(void *item), void *items, size_t count,
+void writeback_for_each(struct commit *commit, void (*fn)(void *item), void *items, size_t count,
                         size_t size)
 {
     for (size_t i = 0; i < count; i++)
-        pool_submit(store->commit->workers, fn, (uint8_t *)items + i * size);
-    pool_drain(store->commit->workers);
+        pool_submit(commit->writeback->workers, fn, (uint8_t *)items + i * size);
+    pool_drain(commit->writeback->workers);
 }
 
-void writeback_stop(struct store *store)
+void writeback_stop(struct commit *commit)
 {
-    mutex_lock(&store->commit->horizon.lock);
-    store->commit->horizon.stopping = true;
-    (void)pthread_cond_signal(&store->commit->horizon.changed);
-    mutex_unlock(&store->commit->horizon.lock);
-    if (store->commit->thread_started)
-        (void)pthread_join(store->commit->thread, NULL);
-    store->commit->thread_started = false;
-    snapshot_stop(store);
-    pool_free(store->commit->workers);
-    pool_free(store->commit->pack_writers);
-    store->commit->workers = store->commit->pack_writers = NULL;
+    struct writeback *writeback = commit->writeback;
+    horizon_stop(commit->horizon);
+    if (writeback->thread_started)
+        (void)pthread_join(writeback->thread, NULL);
+    writeback->thread_started = false;
+    snapshot_stop(commit->snapshot);
+    pool_free(writeback->workers);
+    writeback->workers = NULL;
+    packs_stop(commit->packs);
 }

@@ -24,14 +24,14 @@ struct content {
     uint32_t inline_len;
     VECTOR(uint64_t) pinned; /* packs pinned by deduplication */
 };
-CAIRN_MUST_CHECK int content_write_layer(struct store *store, const struct stage_sealed *version,
+CAIRN_MUST_CHECK int content_write_layer(struct commit *commit, const struct stage_sealed *version,
                                          struct content *ret);
 /* One stretch of parts; the chunker in and out. Borders are in `extents`; the rest of the stretch
  * was held back if `more`. */
-CAIRN_MUST_CHECK int content_write_stretch(struct store *store, const struct stage_part *parts,
+CAIRN_MUST_CHECK int content_write_stretch(struct commit *commit, const struct stage_part *parts,
                                            size_t count, struct chunker *state, bool more,
                                            struct content *content);
-void content_done(struct store *store, struct content *content);
+void content_done(struct commit *commit, struct content *content);
 
 /* --- batch.c ---------------------------------------------------------------------------------- */
 
@@ -52,30 +52,30 @@ struct drops {
     size_t count;
     uint32_t flags; /* RECORD_EVICTED */
 };
-CAIRN_MUST_CHECK int batch_build(struct store *store, uint64_t cut, struct op *const *ops,
+CAIRN_MUST_CHECK int batch_build(struct commit *commit, uint64_t cut, struct op *const *ops,
                                  size_t op_count, const struct version_content *versions,
                                  size_t version_count, const struct drops *drops,
                                  struct batch *ret);
 void batch_done(struct batch *batch);
 /* Would a batch of these operations write nothing? */
-bool batch_is_void(struct store *store, struct op *const *ops, size_t op_count);
+bool batch_is_void(struct op *const *ops, size_t op_count);
 
 /* --- target.c --------------------------------------------------------------------------------- */
 
 /* Both in the writeback thread; they return when the cut is durable, or the store stops. */
 /* Chooses a target and carries it. */
-void target_carry(struct store *store);
+void target_carry(struct commit *commit);
 /* A cut with the same state, without the packs that are to be dropped. False: the store stops. */
-bool target_carry_own(struct store *store, const struct drops *drops);
+bool target_carry_own(struct commit *commit, const struct drops *drops);
 /* No operation is pending, but such of files that lived and died since. For the
  * writeback thread. */
-bool target_is_void(struct store *store);
+bool target_is_void(struct commit *commit);
 
 /* --- pieces.c --------------------------------------------------------------------------------- */
 
 /* Where the writeback thread goes on. */
 struct pieces {
-    struct store *store;
+    struct commit *commit;
     struct stage_scattered gather_at; /* where gathering goes on */
     bool has_gathered;                /* in the last round */
     uint64_t ino, next;               /* where the chunker goes on */
@@ -87,7 +87,13 @@ void pieces_done(struct pieces *pieces);
 
 /* --- writeback.c ------------------------------------------------------------------------------ */
 
-CAIRN_MUST_CHECK int writeback_start(struct store *store);
+struct writeback {
+    pthread_t thread;
+    bool thread_started;
+    struct pool *workers; /* hash and encode */
+};
+
+CAIRN_MUST_CHECK int writeback_start(struct commit *commit);
 
 /* --- lag.c ------------------------------------------------------------------------------------ */
 
@@ -100,42 +106,59 @@ struct lag {
     VECTOR(uint64_t)
     inos; /* files whose pinned version is durable; a file may be there several times */
     VECTOR(uint64_t) drops; /* packs whose files go when the view has it */
-    _Atomic uint64_t ops;   /* operations that the overlay keeps for it */
 };
 
 /* The view cannot be written, and lacks batches that are durable. For the writeback thread alone,
  * but lag_exists(). */
-/* Operations that are durable, and that the overlay has to keep. Any thread. */
-uint64_t lag_ops(const struct store *store);
 /* The view did not take this batch (`error`), which is durable. Its operations leave the list of
  * what is pending. */
-void lag_add(struct store *store, uint64_t cut, const struct batch *batch,
+void lag_add(struct commit *commit, uint64_t cut, const struct batch *batch,
              const struct drops *drops, int error);
 /* The pinned version of this file is in that batch. */
-void lag_add_version(struct store *store, uint64_t ino);
+void lag_add_version(struct commit *commit, uint64_t ino);
 /* Tries once to bring the view up to the journal's end; on success releases what waits for it. */
-void lag_catch_up(struct store *store);
+void lag_catch_up(struct commit *commit);
 /* The same, where it is due; also where no batch is missing, but the view's database has failed. */
-void lag_tick(struct store *store);
-void lag_done(struct store *store);
+void lag_tick(struct commit *commit);
+void lag_done(struct commit *commit);
+
+/* --- new_view.c ------------------------------------------------------------------------------- */
+
+/* The view, when it is beyond mending. */
+struct lost_view {
+    _Atomic bool is_lost;
+    const char *_Atomic stays; /* why it cannot be made anew, static; NULL: it can */
+    int64_t examine_at;        /* monotonic ns; the writeback thread's */
+};
+
+/* The result of the writeback thread's last try to bring the view up to the journal. */
+void new_view_note(struct commit *commit, int error);
 
 /* --- upkeep.c --------------------------------------------------------------------------------- */
 
-/* When rounds are due: the writeback thread's alone. */
+/* When rounds are due: the writeback thread's alone, but for the first. */
 struct upkeep_state {
-    int64_t tidy_at; /* when what was due at the mount begins; monotonic ns, 0: it has begun */
+    const struct upkeep *list;          /* static */
+    _Atomic uint64_t gc_asked, gc_done; /* rounds of gc that a caller waits for, by number */
+    _Atomic bool gc_soon; /* there are packs to be dropped that need not wait for their turn */
+    int64_t tidy_at;      /* when what was due at the mount begins; monotonic ns, 0: it has begun */
     int64_t gc_at;
     bool has_spared;  /* gc left packs that nothing needs, since there was room */
     uint64_t trimmed; /* horizon of the remote at the last trim of the journal */
 };
 
-void upkeep_begin(struct store *store);
+void upkeep_begin(struct commit *commit);
 /* True: something was done, and there may be more. */
-bool upkeep_rounds(struct store *store);
+bool upkeep_rounds(struct commit *commit);
 
 /* --- snapshot.c ------------------------------------------------------------------------------- */
 
 struct snapshot {
+    struct local *local;
+    struct journal *journal;
+    struct horizon *horizon;
+    struct packs *packs;
+    struct room *room;
     pthread_t thread;
     bool started;
     _Atomic bool done, stopping;
@@ -145,8 +168,10 @@ struct snapshot {
     int64_t again_at;            /* after a failure; monotonic ns */
 };
 
+struct snapshot *snapshot_new(struct local *local, struct journal *journal, struct horizon *horizon,
+                              struct packs *packs, struct room *room);
 /* Both in the writeback thread, or when it has ended. */
 /* Takes one if the journal is much longer than the state; not `at_ease`, right after a mount: only
  * if it is longer by far. */
-void snapshot_tick(struct store *store, bool at_ease);
-void snapshot_stop(struct store *store);
+void snapshot_tick(struct snapshot *snapshot, bool at_ease);
+void snapshot_stop(struct snapshot *snapshot);

@@ -103,7 +103,7 @@ static void service_on_change(const uint64_t *inos, size_t count, bool has_conte
 static void stop_front(struct service *service)
 {
     if (service->store)
-        change_subscribe(service->store, NULL, NULL);
+        change_subscribe(service->commit->change, NULL, NULL);
     front_stop(service->front);
 }
 
@@ -112,7 +112,7 @@ static void service_tick(struct service *service)
 {
     remote_side_tick(service);
     metrics_server_tick(service->metrics);
-    commit_watch_stage(service->store);
+    commit_watch_stage(service->commit);
     if (service->plan.holder_link && service->plan.holder_ended && !service_has_holder(service))
         service->plan.holder_ended(service->plan.progress_arg);
     log_tick();
@@ -150,7 +150,8 @@ static int service_try_to_open(struct service *service, struct service_error *er
         return fail_usage(error, MOUNT_FAILED,
                           text ? text : xasprintf("%s: %s", service->store_path, strerror(-r)));
     free(text);
-    change_subscribe(service->store, service_on_change, service);
+    service->commit = store_commit(service->store);
+    change_subscribe(service->commit->change, service_on_change, service);
     r = store_start(service->store, service_on_room, service);
     return r < 0 ? fail_usage(error, MOUNT_SYSTEM,
                               xasprintf("cannot start threads: %s", strerror(-r)))
@@ -312,16 +313,17 @@ static void await_progress(struct service *service, struct draining *draining)
     if (now >= draining->tick_at) {
         draining->tick_at = now + TICK_MS * MS_NS;
         service_tick(service);
-        horizon_urge(service->store, now + URGENT_LEASE_NS);
+        horizon_urge(service->commit->horizon, now + URGENT_LEASE_NS);
     }
-    (void)event_wait(horizon_progress(service->store), &draining->seen, draining->tick_at);
+    (void)event_wait(horizon_progress(service->commit->horizon), &draining->seen,
+                     draining->tick_at);
 }
 
 /* No file can be made or written on NVMe, and waiting does not change that. */
 static bool is_hopeless(struct service *service, struct draining *draining)
 {
     int64_t now = clock_monotonic_ns();
-    if (!room_refuses(service->store))
+    if (!room_refuses(service->commit->room))
         draining->refused_since = 0;
     else if (draining->refused_since == 0)
         draining->refused_since = now;
@@ -334,16 +336,17 @@ static bool is_hopeless(struct service *service, struct draining *draining)
 static bool service_drain(struct service *service)
 {
     int r;
-    struct draining draining = {.seen = event_count(horizon_progress(service->store))};
-    while ((r = history_seal_all(service->store)) == -EAGAIN && !is_hopeless(service, &draining))
+    struct draining draining = {.seen = event_count(horizon_progress(service->commit->horizon))};
+    while ((r = history_seal_all(service->commit->history)) == -EAGAIN &&
+           !is_hopeless(service, &draining))
         await_progress(service, &draining);
     if (r < 0)
         log_error(
             "cannot seal files that are being written: %s; they stay in the stage: mount again",
             strerror(-r));
-    uint64_t seq = history_newest(service->store);
+    uint64_t seq = history_newest(service->commit->history);
     int64_t reported_at = clock_monotonic_ns(), ending_reported_at = 0;
-    while (horizon_reached(service->store) < seq) {
+    while (horizon_reached(service->commit->horizon) < seq) {
         service_report_ending(service, store_missing_bytes(service->store, seq), false,
                               &ending_reported_at);
         await_progress(service, &draining);

@@ -10,7 +10,7 @@
 /* Drafts below `ino` are sealed; what the horizon of NVMe must reach then. */
 static int need_nvme(struct service *service, uint64_t ino, uint64_t *ret_seq)
 {
-    int r = history_seal_below(service->store, ino);
+    int r = history_seal_below(service->commit->history, ino);
     if (r == 0)
         *ret_seq = ns_last_change(store_ns(service->store), ino);
     return r;
@@ -67,7 +67,7 @@ cJSON *handle_horizon(struct service *service, const cJSON *request)
     control_add_u64(reply, "missing_bytes", store_missing_bytes(service->store, s.newest_seq));
     if (s.nvme.errors && clock_monotonic_ns() - s.nvme.last_error_ns < URGENT_LEASE_NS)
         (void)cJSON_AddStringToObject(reply, "error", s.nvme.last_error);
-    (void)cJSON_AddBoolToObject(reply, "nvme_refuses", room_refuses(service->store));
+    (void)cJSON_AddBoolToObject(reply, "nvme_refuses", room_refuses(service->commit->room));
     remote_side_add_horizon(service, s.newest_seq, reply);
     return reply;
 }
@@ -82,7 +82,7 @@ cJSON *handle_urgent(struct service *service, const cJSON *request)
 {
     bool on = cJSON_IsTrue(cJSON_GetObjectItem(request, "on"));
     int64_t until = on ? clock_monotonic_ns() + URGENT_LEASE_NS : 0;
-    horizon_urge(service->store, until);
+    horizon_urge(service->commit->horizon, until);
     if (asks_for_remote_level(request))
         remote_side_urge(service, until);
     return cJSON_CreateObject();
@@ -96,11 +96,11 @@ cJSON *handle_drain(struct service *service, const cJSON *request)
         return remote_side_refusal(service);
     if (remote && at_end)
         remote_side_drain_at_end(service, cJSON_IsTrue(at_end));
-    int r = history_seal_below(service->store, ROOT_INO);
+    int r = history_seal_below(service->commit->history, ROOT_INO);
     if (r < 0)
         return control_error(-r, strerror(-r));
     cJSON *reply = cJSON_CreateObject();
-    control_add_u64(reply, "seq", history_newest(service->store));
+    control_add_u64(reply, "seq", history_newest(service->commit->history));
     return reply;
 }
 
@@ -125,7 +125,7 @@ cJSON *handle_ping(struct service *service, const cJSON *request)
         (void)cJSON_AddStringToObject(reply, "log", service->options->log_path);
     _cleanup_free_ char *options = options_print(service->options);
     (void)cJSON_AddStringToObject(reply, "options", options);
-    (void)cJSON_AddStringToObject(reply, "stage", commit_stage_directory(service->store));
+    (void)cJSON_AddStringToObject(reply, "stage", commit_stage_directory(service->commit));
     return reply;
 }
 

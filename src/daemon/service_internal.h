@@ -49,6 +49,7 @@ struct service {
     const struct mount_options *options;
     char *store_path, *mountpoint;
     struct store *store;
+    struct commit *commit; /* the store's */
     struct fs *fs;
     struct front *_Atomic front; /* NULL: not there yet. Threads of the store look at it. */
     int stop_fd;

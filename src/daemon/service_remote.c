@@ -187,12 +187,13 @@ void remote_side_end(struct service *service)
     store_drain_remote(service->store);
     int64_t reported_at = 0;
     uint64_t ticket, seen = event_count(&side->end_changed);
-    store_wait_remote(service->store, history_newest(service->store), on_drained, service, &ticket);
+    store_wait_remote(service->store, history_newest(service->commit->history), on_drained, service,
+                      &ticket);
     const char *stays;
     /* No upload gets through a damaged view, and there is no mount any more that a successor could
      * take over. */
     while (atomic_load(&side->drain_at_end) && !atomic_load(&side->is_drained) &&
-           !commit_view_is_lost(service->store, &stays)) {
+           !commit_view_is_lost(service->commit, &stays)) {
         service_report_ending(service, service_remote_status_of(service).behind_bytes, true,
                               &reported_at);
         (void)event_wait(&side->end_changed, &seen, clock_monotonic_ns() + TICK_MS * MS_NS);
@@ -221,8 +222,8 @@ static void begin_remote_wait_locked(struct service *service)
         return;
     side->locked.waits = true;
     atomic_store(&side->wait_ended, false);
-    store_wait_remote(service->store, history_newest(service->store), on_remote_wait_ended, service,
-                      &side->locked.ticket);
+    store_wait_remote(service->store, history_newest(service->commit->history),
+                      on_remote_wait_ended, service, &side->locked.ticket);
 }
 
 static void end_remote_wait_locked(struct service *service)
@@ -318,7 +319,7 @@ uint64_t remote_side_missing_bytes(struct service *service, uint64_t seq)
 static void add_hopeless_view(struct service *service, cJSON *reply)
 {
     const char *stays = atomic_load(&service->renewal.stays), *why;
-    if (stays && commit_view_is_lost(service->store, &why))
+    if (stays && commit_view_is_lost(service->commit, &why))
         (void)cJSON_AddStringToObject(reply, "view_not_made_anew", stays);
 }
 
@@ -329,7 +330,7 @@ void remote_side_add_horizon(struct service *service, uint64_t newest, cJSON *re
     if (s.state == REMOTE_NONE)
         return;
     add_hopeless_view(service, reply);
-    control_add_u64(reply, "remote", horizon_published(service->store));
+    control_add_u64(reply, "remote", horizon_published(service->commit->horizon));
     control_add_u64(reply, "remote_missing_bytes",
                     s.behind_bytes + store_missing_bytes(service->store, newest));
     if (s.state == REMOTE_UNREACHABLE || s.state == REMOTE_FENCED)

@@ -48,10 +48,10 @@ static bool renew_is_settled(struct service *service)
     int64_t now = clock_monotonic_ns();
     if (!service->renewal.since) {
         service->renewal.since = now;
-        service->renewal.seq = history_newest(service->store);
+        service->renewal.seq = history_newest(service->commit->history);
     }
-    horizon_urge(service->store, now + URGENT_LEASE_NS);
-    return horizon_reached(service->store) >= service->renewal.seq ||
+    horizon_urge(service->commit->horizon, now + URGENT_LEASE_NS);
+    return horizon_reached(service->commit->horizon) >= service->renewal.seq ||
            now - service->renewal.since > DURABLE_PATIENCE_NS;
 }
 
@@ -76,7 +76,7 @@ static void renew_hand_over(struct service *service)
             "long calls are in progress and would fail with EIO: this kernel cannot resend them");
         return;
     }
-    if (new_view_ask(service->store) < 0) {
+    if (new_view_ask(service->commit->local) < 0) {
         front_release(service->front);
         service->renewal.again_at = clock_monotonic_ns() + BUSY_REST_NS;
         renew_report_refused(service, "the store is not writable");
@@ -90,7 +90,7 @@ static void renew_hand_over(struct service *service)
 void service_renew_tick(struct service *service)
 {
     const char *stays = NULL;
-    if (!commit_view_is_lost(service->store, &stays)) {
+    if (!commit_view_is_lost(service->commit, &stays)) {
         service->renewal.since = 0;
         renew_report_refused(service, NULL);
         return;

@@ -230,13 +230,13 @@ cJSON *service_status(struct service *service, struct snapshot *s)
           *errors = cJSON_CreateArray();
     const char *stays = atomic_load(&service->renewal.stays);
     take_snapshot(service, s);
-    damage_list(service->store, add_damage, damage);
+    damage_list(service->commit->damage, add_damage, damage);
     if (service->front)
         front_failures(service->front, add_failure, errors, &s->errors_total, &s->errors_forgotten);
     cJSON *lanes = list_lanes(service, s);
     add_store(status, service->store_path, s);
     add_text(status, "", "mountpoint", service->mountpoint);
-    add_text(status, "stage", "dir", commit_stage_directory(service->store));
+    add_text(status, "stage", "dir", commit_stage_directory(service->commit));
     add_text(status, "mount", "write", "direct");
     add_successor(service, status, s);
     add_text(status, "view", "not_made_anew", s->store.nvme.view_is_lost ? stays : NULL);

@@ -64,11 +64,11 @@ static int judge_chunk(const struct chunk_entry *entry, void *arg)
 /* First the mark, then the questions: a thread that refers to a chunk from now on sees the mark. */
 static bool mark_pack_to_evict(struct store *store, uint64_t pack)
 {
-    if (!packs_begin_drop(store, pack))
+    if (!packs_begin_drop(store->commit.packs, pack))
         return false;
     if (!stage_uses_pack(store->stage, pack))
         return true;
-    packs_end_drop(store, pack);
+    packs_end_drop(store->commit.packs, pack);
     return false;
 }
 
@@ -77,9 +77,9 @@ static bool mark_if_clean(struct store *store, const struct pinned *pinned, uint
     struct judging j = {store, pinned, pack};
     if (!mark_pack_to_evict(store, pack))
         return false;
-    if (packs_read_index(store, pack, judge_chunk, &j) == 0)
+    if (packs_read_index(store->commit.packs, pack, judge_chunk, &j) == 0)
         return true;
-    packs_end_drop(store, pack);
+    packs_end_drop(store->commit.packs, pack);
     return false;
 }
 
@@ -105,7 +105,8 @@ static bool is_before(const struct candidate *a, const struct candidate *b)
 static int add_candidate(const struct view_pack *pack, void *arg)
 {
     struct candidates *all = arg;
-    struct candidate c = {pack->pack, pack->length, packs_used_at(all->store, pack->pack)};
+    struct candidate c = {pack->pack, pack->length,
+                          packs_used_at(all->store->commit.packs, pack->pack)};
     if (pack->live_count == 0 || (all->after.pack && !is_before(&all->after, &c)))
         return 0;
     if (all->count == CANDIDATES) {
@@ -159,6 +160,7 @@ static size_t choose_packs(struct store *store, uint64_t bytes, uint64_t *ids, s
 /* --- because it was asked for ----------------------------------------------------------------- */
 
 struct moving_out {
+    struct store *store;
     struct moving moving;
     struct evict_request *request;
     const struct pinned *pinned;
@@ -182,7 +184,7 @@ static bool is_asked_to_evict(const struct evict_request *request, const struct 
 static int sort_out(const struct chunk_entry *entry, void *arg)
 {
     struct moving_out *out = arg;
-    struct store *store = out->moving.store;
+    struct store *store = out->store;
     bool is_base;
     int r = lives_in(store, &entry->name, out->moving.pack, &is_base);
     if (r <= 0)
@@ -207,13 +209,13 @@ static int sort_out(const struct chunk_entry *entry, void *arg)
 /* True: the pack may be dropped, what stays of it is in a new one. */
 static bool empty_pack(struct moving_out *out, uint64_t *moved)
 {
-    struct store *store = out->moving.store;
+    struct store *store = out->store;
     struct evict_request *request = out->request;
     uint64_t pack = out->moving.pack;
     out->goes = out->stays = out->pinned_bytes = out->unpublished_bytes = out->base_bytes = 0;
     out->move = false;
     bool marked = mark_pack_to_evict(store, pack);
-    int r = packs_read_index(store, pack, sort_out, out);
+    int r = packs_read_index(store->commit.packs, pack, sort_out, out);
     uint64_t goes = out->goes, stays = out->stays;
     request->pinned_bytes += out->pinned_bytes;
     request->unpublished_bytes += out->unpublished_bytes;
@@ -221,7 +223,7 @@ static bool empty_pack(struct moving_out *out, uint64_t *moved)
     request->base_bytes += out->base_bytes;
     if (r == 0 && marked && goes > 0 && stays > 0) {
         out->move = true;
-        r = packs_read_index(store, pack, sort_out, out);
+        r = packs_read_index(store->commit.packs, pack, sort_out, out);
     }
     if (r == 0 && marked && goes > 0) {
         request->going_bytes += goes;
@@ -229,7 +231,7 @@ static bool empty_pack(struct moving_out *out, uint64_t *moved)
         return true;
     }
     if (marked)
-        packs_end_drop(store, pack);
+        packs_end_drop(store->commit.packs, pack);
     else if (goes > 0)
         request->busy_pack = pack;
     request->busy_bytes += goes;
@@ -261,7 +263,10 @@ static size_t serve_request(struct store *store, struct evict_request *request, 
     *ret_all = true;
     if (pinned_find(store, false, &pinned) < 0)
         return 0;
-    struct moving_out out = {.moving = {.store = store}, .request = request, .pinned = &pinned};
+    struct moving_out out = {.moving = {.commit = &store->commit},
+                             .store = store,
+                             .request = request,
+                             .pinned = &pinned};
     _cleanup_vector_ struct pack_ids packs = packs_to_evict(store, request);
     out.moving.raw = xmalloc(CHUNK_SIZE_MAX);
     out.moving.stored = xmalloc(CHUNK_SIZE_MAX);
@@ -325,7 +330,7 @@ int evict_now(struct store *store, struct evict_request *request)
     if (!store->fetch->evict.stopping)
         store->fetch->evict.request = request;
     mutex_unlock(&store->fetch->evict.lock);
-    horizon_kick(store);
+    horizon_kick(store->commit.horizon);
     LOCK_SCOPE(&store->fetch->evict.lock);
     while (!request->done && !(store->fetch->evict.stopping && !store->fetch->evict.serving))
         (void)mutex_wait(&store->fetch->evict.lock, &store->fetch->evict.changed, -1);
@@ -349,12 +354,12 @@ static void note_none(struct store *store)
 {
     struct evict *evict = &store->fetch->evict;
     int64_t now = clock_monotonic_ns();
-    uint64_t published = horizon_published(store);
+    uint64_t published = horizon_published(store->commit.horizon);
     if (!atomic_load(&evict->none_since) || published != evict->none_published)
         atomic_store(&evict->none_since, now);
     evict->none_published = published;
     atomic_store(&evict->none_until, now + REST_NS);
-    event_signal(room_more(store));
+    event_signal(room_more(store->commit.room));
 }
 
 /* Chooses packs to go because room is short, or will be: early, so that writers need not wait. */
@@ -365,7 +370,7 @@ static size_t choose_for_room(struct store *store, bool now, uint64_t *ids, size
     if (!store->remote || time < evict->next_at || (!now && time < atomic_load(&evict->none_until)))
         return 0;
     evict->next_at = time + EVERY_NS;
-    uint64_t missing = room_missing(store);
+    uint64_t missing = room_missing(store->commit.room);
     size_t count = missing ? choose_packs(store, missing, ids, max) : 0;
     if (missing && count == 0)
         note_none(store);
@@ -379,7 +384,7 @@ bool evict_round(struct store *store, bool now)
     size_t count = choose_requested(store, ids, DROPS_MAX);
     if (count == 0)
         count = choose_for_room(store, now, ids, DROPS_MAX);
-    bool dropped = count > 0 && upkeep_drop(store, ids, count, RECORD_EVICTED);
+    bool dropped = count > 0 && upkeep_drop(&store->commit, ids, count, RECORD_EVICTED);
     end_requested(store, dropped);
     if (!dropped)
         return false;

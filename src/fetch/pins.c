@@ -85,7 +85,7 @@ static void pin_pending(struct pinned *pinned)
 {
     struct store *store = pinned->store;
     size_t count;
-    struct op **ops = history_look(store, &count);
+    struct op **ops = history_look(store->commit.history, &count);
     for (size_t i = 0; i < count; i++)
         pinned->any = pinned->any || ops[i]->type == REC_SETXATTR;
     for (size_t i = 0; i < count && pinned->any; i++) {
@@ -101,7 +101,7 @@ static void pin_pending(struct pinned *pinned)
         if (moves && rec.ino2 && view_inode(store->view, rec.ino2, &inode) == 0)
             pin_inode(pinned, rec.ino2, inode.attrs.mode); /* an exchange */
     }
-    history_looked(store, ops);
+    history_looked(store->commit.history, ops);
 }
 
 void pinned_done(struct pinned *pinned)
@@ -171,6 +171,6 @@ bool pins_round(struct store *store, bool now)
 
 void store_pins_changed(struct store *store)
 {
-    atomic_store(&store->fetch->evict.pins_changed, history_newest(store));
-    horizon_kick(store);
+    atomic_store(&store->fetch->evict.pins_changed, history_newest(store->commit.history));
+    horizon_kick(store->commit.horizon);
 }

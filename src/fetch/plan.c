@@ -96,9 +96,9 @@ void plan_fail(struct plan *plan, int error, size_t good)
 static bool plan_is_outdated(const struct plan *plan)
 {
     struct store *store = plan->store;
-    if (plan->generation == atomic_load(&store->generation) && plan->may == WAIT_REMOTE)
+    if (plan->generation == change_generation_now(store->commit.change) && plan->may == WAIT_REMOTE)
         follow_look_now(store);
-    return plan->generation != atomic_load(&store->generation);
+    return plan->generation != change_generation_now(store->commit.change);
 }
 
 /* An error of the remote may pass: it is told in the status, and is no damage. */
@@ -122,7 +122,8 @@ void plan_note_error(struct plan *plan, const struct chunk_name *name, int error
         return;
     }
     if (!is_outdated)
-        damage_note(store, plan->want.ino, name ? name : &(struct chunk_name){0}, error);
+        damage_note(store->commit.damage, plan->want.ino, name ? name : &(struct chunk_name){0},
+                    error);
     plan_fail(plan, is_outdated ? -ESTALE : -EIO, good);
 }
 
@@ -345,7 +346,7 @@ static int plan_look_at(struct store *store, const struct store_read_request *wa
                         struct look *look)
 {
     look->iov_count = 0;
-    look->generation = change_generation(store);
+    look->generation = change_generation(store->commit.change);
     look->part_count = stage_resolve(store->stage, want->ino, want->offset, want->length,
                                      look->parts, LOOK_PARTS, &look->now.staged);
     int r = ns_inode(store->ns, want->ino, &look->now.inode);
@@ -420,7 +421,7 @@ static void start_plan(struct store *store, const struct store_read_request *wan
 void store_start_read(struct store *store, const struct store_read_request *want)
 {
     static _Thread_local struct look look;
-    packs_note_reading(store);
+    packs_note_reading(store->commit.packs);
     int r = plan_look_at(store, want, &look);
     if (r == 0 && want->looked)
         want->looked(&look.now, want->looked_arg);
@@ -444,7 +445,7 @@ int store_read(struct store *store, uint64_t ino, uint64_t offset, void *buf, si
 {
     struct store_read_request want = {.ino = ino, .offset = offset, .length = length};
     struct plan *plan = plan_new(store, &want);
-    packs_note_reading(store);
+    packs_note_reading(store->commit.packs);
     plan->may = reach == STORE_REACH_REMOTE ? WAIT_REMOTE : WAIT_NVME;
     plan->buffer = buf;
     int r = plan_step(plan) == PLAN_IS_ANSWERED ? plan->error : -EREMOTE;

@@ -16,7 +16,7 @@ static int plan_go_remote(struct plan *plan, struct plan_part *part, int local_e
     if (!pull_of(store))
         return local_error == -ENOENT ? -ENOTCONN : local_error;
     if (local_error != -ENOENT)
-        damage_note_local(store, &part->name);
+        damage_note_local(store->commit.damage, &part->name);
     part->kind = KIND_REMOTE;
     part->local_error = local_error;
     return 0;
@@ -29,7 +29,7 @@ static int plan_find_place(struct plan *plan, struct plan_part *part)
     bool is_remote = part->kind == KIND_REMOTE;
     if (part->kind == KIND_LOCAL || (is_remote && part->local_error != -ENOENT))
         return 0;
-    int r = packs_find(plan->store, &part->name, &place);
+    int r = packs_find(plan->store->commit.packs, &part->name, &place);
     if (r < 0)
         return is_remote ? 0 : plan_go_remote(plan, part, r);
     part->kind = KIND_LOCAL;
@@ -66,7 +66,7 @@ static int plan_read_local(struct plan *plan, struct plan_part *part)
         uint32_t len = part->place.raw_len;
         bool is_whole = part->within == 0 && len == part->length;
         uint8_t *raw = is_whole ? to : thread_buffer(THREAD_BUFFER_FETCH, CHUNK_SIZE_MAX);
-        int r = packs_read_at(store, &part->place, raw);
+        int r = packs_read_at(store->commit.packs, &part->place, raw);
         if (r == 0 && is_whole)
             return 0;
         if (r == 0 && part->within + part->length > len)
@@ -80,7 +80,7 @@ static int plan_read_local(struct plan *plan, struct plan_part *part)
         if (r != -ENOENT)
             return r;
         /* it may have left the pack since we asked */
-        r = packs_find(store, &part->name, &part->place);
+        r = packs_find(store->commit.packs, &part->name, &part->place);
         if (r < 0)
             return r;
     }

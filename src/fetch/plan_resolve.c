@@ -135,7 +135,7 @@ static int plan_resolve_once(struct plan *plan)
 {
     if (plan->is_looked)
         return plan_resolve_below(plan, plan->length);
-    uint64_t generation = change_generation(plan->store);
+    uint64_t generation = change_generation(plan->store->commit.change);
     if (plan->at == 0)
         plan->generation = generation;
     return generation == plan->generation ? plan_resolve_staged(plan) : -EAGAIN;
@@ -148,7 +148,8 @@ void plan_resolve(struct plan *plan)
     plan->is_overtaken = false;
     int r = plan_resolve_once(plan);
     plan->is_looked = false;
-    bool is_exchanged = r == -EAGAIN || atomic_load(&plan->store->generation) != plan->generation;
+    bool is_exchanged =
+        r == -EAGAIN || change_generation_now(plan->store->commit.change) != plan->generation;
     if (plan->state == PLAN_ANSWER) /* there is no such file */
         return;
     if ((is_exchanged || plan->is_overtaken) && plan->tries < PLAN_TRIES)

@@ -18,9 +18,9 @@
 /* Room comes free when something is evicted, which takes a moment. */
 static bool take_room_to_promote(struct store *store, uint64_t bytes, int64_t until)
 {
-    struct event *more = room_more(store);
+    struct event *more = room_more(store->commit.room);
     uint64_t seen = event_count(more);
-    for (bool asks = true; !room_promote(store, bytes, asks); asks = false)
+    for (bool asks = true; !room_promote(store->commit.room, bytes, asks); asks = false)
         if (evict_is_hopeless(store) || remote_is_stopping(store->remote) ||
             !event_wait(more, &seen, until))
             return false;
@@ -34,16 +34,16 @@ bool promote_chunk(struct store *store, const struct chunk_entry *entry, const v
         return true;
     if (!take_room_to_promote(store, entry->stored_len, until))
         return false;
-    int r = packs_promote(store, entry, stored);
+    int r = packs_promote(store->commit.packs, entry, stored);
     if (r < 0) {
-        room_promote_done(store, entry->stored_len);
+        room_promote_done(store->commit.room, entry->stored_len);
         return r == -EEXIST;
     }
-    damage_cured(store, &entry->name);
-    bool was_full = room_promoted(store) >= PACK_DATA_MAX;
+    damage_cured(store->commit.damage, &entry->name);
+    bool was_full = room_promoted(store->commit.room) >= PACK_DATA_MAX;
     atomic_store(&store->fetch->promoted_at, clock_monotonic_ns());
     if (was_full)
-        horizon_kick(store);
+        horizon_kick(store->commit.horizon);
     return true;
 }
 
@@ -53,13 +53,14 @@ bool promote_decoded(struct store *store, const struct chunk_entry *entry, const
     struct chunk_entry local;
     if (pull_is_local(store, &entry->name))
         return true;
-    const void *stored = packs_encode(store, &entry->name, raw, entry->raw_len, scratch, &local);
+    const void *stored =
+        packs_encode(store->commit.packs, &entry->name, raw, entry->raw_len, scratch, &local);
     return promote_chunk(store, &local, stored, until);
 }
 
 static bool is_due(struct store *store)
 {
-    uint64_t bytes = room_promoted(store);
+    uint64_t bytes = room_promoted(store->commit.room);
     if (bytes == 0)
         return false;
     return bytes >= PACK_DATA_MAX || atomic_load(&store->fetch->promote_flushes) > 0 ||
@@ -75,21 +76,22 @@ bool promote_round(struct store *store, bool now)
     int64_t happened;
     if (!is_due(store))
         return false;
-    if (history_oldest(store, &seq, &happened) &&
+    if (history_oldest(store->commit.history, &seq, &happened) &&
         clock_monotonic_ns() - happened < store->options.writeback_delay_ns + PATIENCE_NS &&
-        room_promoted(store) < BYTES_MAX && atomic_load(&store->fetch->promote_flushes) == 0)
+        room_promoted(store->commit.room) < BYTES_MAX &&
+        atomic_load(&store->fetch->promote_flushes) == 0)
         return false;
-    return upkeep_carry(store);
+    return upkeep_carry(&store->commit);
 }
 
 void promote_flush(struct store *store)
 {
-    struct event *progress = horizon_progress(store);
+    struct event *progress = horizon_progress(store->commit.horizon);
     int64_t until = clock_monotonic_ns() + FLUSH_NS;
     uint64_t seen = event_count(progress);
     atomic_fetch_add(&store->fetch->promote_flushes, 1);
-    horizon_kick(store);
-    while (room_promoted(store) > 0 && event_wait(progress, &seen, until))
+    horizon_kick(store->commit.horizon);
+    while (room_promoted(store->commit.room) > 0 && event_wait(progress, &seen, until))
         ;
     atomic_fetch_sub(&store->fetch->promote_flushes, 1);
 }

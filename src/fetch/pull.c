@@ -102,7 +102,7 @@ static int bring_chunk(struct pull *pull, const struct pull_fetched *fetched,
     if (opened.error < 0)
         note_unopened(pull, group, &opened);
     else
-        damage_forget(pull->store, &entry->name);
+        damage_forget(pull->store->commit.damage, &entry->name);
     publish_chunk(pull, entry, &opened, waiters);
     fetched->good[i] = opened.error == 0;
     if (opened.buffer == fetched->stored)

@@ -52,9 +52,9 @@ bool pull_is_local(struct store *store, const struct chunk_name *name)
 {
     struct chunk_entry entry;
     uint64_t refs;
-    if (damage_is_known(store, name))
-        return packs_has_fresh(store, name);
-    return packs_has_fresh(store, name) ||
+    if (damage_is_known(store->commit.damage, name))
+        return packs_has_fresh(store->commit.packs, name);
+    return packs_has_fresh(store->commit.packs, name) ||
            (view_chunk(store->view, name, &entry, &refs) == 0 && entry.pack != 0);
 }
 

@@ -108,7 +108,7 @@ static int add_summary(const struct view_extent *part, void *arg)
     struct summary *sum = arg;
     struct chunk_entry entry;
     if (part->extent.kind == EXTENT_CHUNK &&
-        (packs_find(sum->store, &part->extent.chunk, &entry) == 0 ||
+        (packs_find(sum->store->commit.packs, &part->extent.chunk, &entry) == 0 ||
          remote_find_chunk(sum->store, &part->extent.chunk, &entry) == 0))
         sum->stored += entry.stored_len;
     if (part->extent.kind == EXTENT_INLINE)

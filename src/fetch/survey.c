@@ -40,7 +40,7 @@ static int survey_look_up(struct store *store, struct survey_part *part)
     int r = view_chunk(store->view, &part->name, &entry, &part->refs);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
-    part->is_local = entry.pack != 0 && !damage_is_known(store, &part->name);
+    part->is_local = entry.pack != 0 && !damage_is_known(store->commit.damage, &part->name);
     set_survey_lengths(part, &entry);
     if (view_remote_chunk(store->view, &part->name, &entry, &published) < 0)
         return 0;
@@ -55,7 +55,7 @@ static int survey_look_up(struct store *store, struct survey_part *part)
 /* Inline content is published with its inode. */
 static bool survey_is_published(struct store *store, uint64_t ino)
 {
-    uint64_t cut, horizon = horizon_published(store);
+    uint64_t cut, horizon = horizon_published(store->commit.horizon);
     return horizon > 0 && view_unpublished(store->view, ino, &cut) == 0 && cut <= horizon;
 }
 

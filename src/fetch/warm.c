@@ -170,9 +170,9 @@ static void await_fetched(struct warm_job *job)
 static bool await_free(struct warm_job *job, uint64_t pack, int64_t until)
 {
     struct store *store = job->pull->store;
-    uint64_t seen = event_count(horizon_progress(store));
-    while (!packs_is_free(store, pack))
-        if (is_cancelled(job) || !event_wait(horizon_progress(store), &seen, until))
+    uint64_t seen = event_count(horizon_progress(store->commit.horizon));
+    while (!packs_is_free(store->commit.packs, pack))
+        if (is_cancelled(job) || !event_wait(horizon_progress(store->commit.horizon), &seen, until))
             return false;
     return !is_cancelled(job);
 }
@@ -340,9 +340,9 @@ static void await_view(struct warm_job *job)
 {
     struct store *store = job->pull->store;
     int64_t until = clock_monotonic_ns() + VIEW_NS;
-    uint64_t seen = event_count(horizon_progress(store));
-    while (lag_exists(store) && !is_cancelled(job) &&
-           event_wait(horizon_progress(store), &seen, until))
+    uint64_t seen = event_count(horizon_progress(store->commit.horizon));
+    while (lag_exists(store->commit.lag) && !is_cancelled(job) &&
+           event_wait(horizon_progress(store->commit.horizon), &seen, until))
         ;
 }
 
@@ -460,7 +460,7 @@ static void wake_jobs_locked(struct pull *pull)
 {
     check_held(&pull->locked.lock);
     (void)pthread_cond_broadcast(&pull->changed);
-    event_signal(horizon_progress(pull->store));
+    event_signal(horizon_progress(pull->store->commit.horizon));
 }
 
 int store_warm_status(struct store *store, uint64_t id, bool cancel, struct warm_status *ret)

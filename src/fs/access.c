@@ -70,7 +70,7 @@ static void commit_access(struct fs *fs, const struct accessed *accessed)
                          .ino = accessed->ino,
                          .mask = ATTR_ATIME,
                          .attrs = {.atime = accessed->atime}};
-    if (inode.nlink > 0 && history_commit(fs->store, &rec) < 0)
+    if (inode.nlink > 0 && history_commit(fs->commit->history, &rec) < 0)
         (void)0; /* only a time of access */
     ns_drop(fs->ns, accessed->ino);
 }
@@ -114,7 +114,7 @@ static bool is_due(struct fs *fs, const struct commit_now *now, int64_t time)
 bool access_due(struct fs *fs, uint64_t ino, int64_t time)
 {
     struct commit_now now;
-    return atomic_load(&fs->updates_atime) && commit_look(fs->store, ino, &now) == 0 &&
+    return atomic_load(&fs->updates_atime) && commit_look(fs->commit, ino, &now) == 0 &&
            is_due(fs, &now, time);
 }
 
@@ -132,6 +132,6 @@ void access_note(struct fs *fs, const struct commit_now *now)
 void fs_accessed(struct fs *fs, uint64_t ino)
 {
     struct commit_now now;
-    if (atomic_load(&fs->updates_atime) && commit_look(fs->store, ino, &now) == 0)
+    if (atomic_load(&fs->updates_atime) && commit_look(fs->commit, ino, &now) == 0)
         access_note(fs, &now);
 }

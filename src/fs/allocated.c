@@ -93,7 +93,7 @@ static int save_list(struct fs *fs, uint64_t ino, const struct ranges *ranges)
         rec.value = bytes;
         rec.value_len = (uint32_t)encode_allocated_list(ranges, bytes);
     }
-    int r = history_commit(fs->store, &rec);
+    int r = history_commit(fs->commit->history, &rec);
     return r == -ENODATA ? 0 : r;
 }
 
@@ -155,7 +155,7 @@ int allocated_add(struct fs *fs, const struct ns_inode *inode, uint64_t from, ui
     with_range(&old, (struct range){align_down(from, BLOCK), align_up(to, BLOCK)}, &now);
     if (r < 0 || is_same(&old, &now))
         return r;
-    r = room_admit_change(fs->store, sizeof now);
+    r = room_admit_change(fs->commit->room, sizeof now);
     return r < 0 ? r : save_list(fs, inode->ino, &now);
 }
 
@@ -195,7 +195,7 @@ static uint64_t count_content(struct fs *fs, uint64_t ino, uint64_t from, uint64
             if (parts[i].kind == PART_MEMORY || parts[i].kind == PART_CHUNK)
                 bytes += parts[i].length;
             if (parts[i].kind == PART_BELOW &&
-                commit_extents(fs->store, ino, parts[i].offset, parts[i].length, add_extent,
+                commit_extents(fs->commit, ino, parts[i].offset, parts[i].length, add_extent,
                                &bytes) < 0)
                 log_debug("inode %llu: its blocks cannot be counted exactly",
                           (unsigned long long)ino);

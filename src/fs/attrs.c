@@ -55,7 +55,7 @@ static void fill_stat_from_attrs(struct fs *fs, const struct commit_now *now, st
 int fs_getattr(struct fs *fs, uint64_t ino, struct stat *ret)
 {
     struct commit_now now;
-    int r = commit_look(fs->store, ino, &now);
+    int r = commit_look(fs->commit, ino, &now);
     if (r == 0)
         fill_stat_from_attrs(fs, &now, ret);
     return r;
@@ -68,7 +68,7 @@ static int commit_attrs(struct fs *fs, uint64_t ino, uint32_t mask, const struct
         .type = REC_SETATTR, .ino = ino, .mask = mask | ATTR_CTIME, .attrs = *attrs};
     if (rec.attrs.ctime == 0)
         rec.attrs.ctime = clock_realtime_ns();
-    return history_commit(fs->store, &rec);
+    return history_commit(fs->commit->history, &rec);
 }
 
 static bool is_in_group(const struct fs_caller *caller, gid_t gid)
@@ -148,7 +148,7 @@ static int set_size(struct fs *fs, const struct ns_inode *inode, uint64_t size,
         return -EFBIG;
     int r = kill_privileges(fs, inode, caller);
     if (r == 0)
-        r = commit_look(fs->store, inode->ino, &now);
+        r = commit_look(fs->commit, inode->ino, &now);
     if (r < 0)
         return r;
     r = size == now.size ? touch(fs, inode->ino)
@@ -198,7 +198,7 @@ int fs_setattr(struct fs *fs, uint64_t ino, unsigned set, const struct stat *st,
 
 bool fs_follows(const struct fs *fs)
 {
-    return local_follows(fs->store);
+    return local_follows(fs->commit->local);
 }
 
 int fs_statfs(struct fs *fs, struct statvfs *ret)

@@ -17,7 +17,7 @@ int content_erase(struct fs *fs, uint64_t ino, uint64_t offset, uint64_t length,
 {
     if (new_size > FILE_SIZE_MAX)
         return -EFBIG;
-    return history_erase(fs->store, ino, offset, length, new_size);
+    return history_erase(fs->commit->history, ino, offset, length, new_size);
 }
 
 int fs_write(struct fs *fs, uint64_t ino, uint64_t offset, uint32_t length, uint32_t slab,
@@ -25,7 +25,7 @@ int fs_write(struct fs *fs, uint64_t ino, uint64_t offset, uint32_t length, uint
 {
     if (ends_too_late(offset, length))
         return -EFBIG;
-    int r = room_admit(fs->store, length);
+    int r = room_admit(fs->commit->room, length);
     if (r < 0)
         return r;
     struct ns_inode inode;
@@ -35,7 +35,7 @@ int fs_write(struct fs *fs, uint64_t ino, uint64_t offset, uint32_t length, uint
         return r;
     struct stage_write w = {
         .ino = ino, .offset = offset, .length = length, .slab = slab, .data = data};
-    return history_write(fs->store, &w);
+    return history_write(fs->commit->history, &w);
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -95,7 +95,7 @@ static int fallocate_held(struct fs *fs, const struct ns_inode *inode, int mode,
                           uint64_t length)
 {
     struct commit_now now;
-    int r = commit_look(fs->store, inode->ino, &now);
+    int r = commit_look(fs->commit, inode->ino, &now);
     if (r < 0)
         return r;
     uint64_t size = now.size, end = offset + length;
@@ -104,7 +104,7 @@ static int fallocate_held(struct fs *fs, const struct ns_inode *inode, int mode,
         return punch_hole(fs, inode, size, offset, end);
     r = check_room_for_data(fs, &now, length);
     if (r == 0)
-        r = room_admit_change(fs->store, 0);
+        r = room_admit_change(fs->commit->room, 0);
     if (r == 0)
         r = allocated_add(fs, inode, offset, end);
     if (r < 0)
@@ -165,7 +165,7 @@ static int seek_part(struct fs *fs, uint64_t ino, const struct stage_part *part,
                      struct seeking *seek)
 {
     if (part->kind == PART_BELOW) {
-        int r = commit_extents(fs->store, ino, part->offset, part->length, seek_extent, seek);
+        int r = commit_extents(fs->commit, ino, part->offset, part->length, seek_extent, seek);
         return r == -ENOENT ? 0 : r;
     }
     if ((part->kind != PART_HOLE) == seek->want_data) {
@@ -178,7 +178,7 @@ static int seek_part(struct fs *fs, uint64_t ino, const struct stage_part *part,
 int64_t fs_lseek(struct fs *fs, uint64_t ino, uint64_t offset, int whence)
 {
     struct commit_now now;
-    int r = commit_look(fs->store, ino, &now);
+    int r = commit_look(fs->commit, ino, &now);
     if (r < 0)
         return r;
     if (whence != SEEK_DATA && whence != SEEK_HOLE)
@@ -276,7 +276,7 @@ static int copy_hole(struct copying *copy, uint64_t from, uint64_t length)
 {
     struct commit_now now;
     uint64_t at = target_offset(copy, from);
-    int r = commit_look(copy->fs->store, copy->to, &now);
+    int r = commit_look(copy->fs->commit, copy->to, &now);
     if (r < 0)
         return r;
     r = content_erase(copy->fs, copy->to, at, at + length >= now.size ? UINT64_MAX : length,
@@ -290,8 +290,8 @@ static int copy_hole(struct copying *copy, uint64_t from, uint64_t length)
 static int refer_to_chunk(struct copying *copy, uint64_t from, uint64_t length,
                           const struct chunk_name *name, uint32_t chunk_offset)
 {
-    int r = history_put_chunk(copy->fs->store, copy->to, target_offset(copy, from), length, name,
-                              chunk_offset);
+    int r = history_put_chunk(copy->fs->commit->history, copy->to, target_offset(copy, from),
+                              length, name, chunk_offset);
     if (r == 0)
         copy->done += length;
     return r;
@@ -342,7 +342,7 @@ static int copy_parts(struct copying *copy, const struct stage_part *parts, size
              n++)
             length += parts[i + n].length;
         uint64_t end = copy->done + length;
-        r = is_data_in_view(&parts[i]) ? commit_extents(copy->fs->store, copy->from,
+        r = is_data_in_view(&parts[i]) ? commit_extents(copy->fs->commit, copy->from,
                                                         parts[i].offset, length, copy_extent, copy)
                                        : copy_part(copy, &parts[i]);
         if (r == 0 && copy->done != end)
@@ -367,7 +367,7 @@ static int kill_privileges_of(struct fs *fs, uint64_t ino, const struct fs_calle
 static int clamp_length(struct fs *fs, uint64_t ino, uint64_t offset, size_t *length)
 {
     struct commit_now now;
-    int r = commit_look(fs->store, ino, &now);
+    int r = commit_look(fs->commit, ino, &now);
     if (r == 0)
         *length = offset >= now.size ? 0 : (size_t)min_u64(*length, now.size - offset);
     return r;

@@ -40,6 +40,7 @@ void lanes_done(struct lanes *lanes);
 
 struct fs {
     struct store *store;
+    struct commit *commit; /* the store's */
     struct ns *ns;
     struct stage *stage;
     enum fs_fsync fsync_level;

@@ -104,7 +104,7 @@ static int make_named_inode(struct fs *fs, struct record *rec, uint64_t parent, 
     struct ns_inode dir;
     int r = hold_directory_of_name(&held, parent, name, &dir);
     if (r == 0)
-        r = room_admit_change(fs->store, 4096);
+        r = room_admit_change(fs->commit->room, 4096);
     if (r < 0)
         return r;
     uint32_t rdev = rec->attrs.rdev;
@@ -117,7 +117,7 @@ static int make_named_inode(struct fs *fs, struct record *rec, uint64_t parent, 
     rec->parent = parent;
     rec->name = name;
     rec->name_len = (uint16_t)strlen(name);
-    return history_commit(fs->store, rec);
+    return history_commit(fs->commit->history, rec);
 }
 
 int fs_mkdir(struct fs *fs, uint64_t parent, const char *name, mode_t mode,
@@ -141,7 +141,7 @@ int fs_mknod(struct fs *fs, uint64_t parent, const char *name, mode_t mode, dev_
     int r = make_named_inode(fs, &rec, parent, name, caller);
     /* The file is not open, so nothing else would seal it soon. It is made already: a repetition
      * would find it there. */
-    if (r == 0 && regular && history_seal(fs->store, rec.ino) == -EAGAIN)
+    if (r == 0 && regular && history_seal(fs->commit->history, rec.ino) == -EAGAIN)
         log_debug("inode %llu is sealed later, as other drafts are", (unsigned long long)rec.ino);
     return r < 0 ? r : fs_getattr(fs, rec.ino, ret);
 }
@@ -171,7 +171,7 @@ static int make_nameless(struct fs *fs, struct record *rec, uint64_t parent,
     struct ns_inode root;
     int r = hold_inode(&held, parent, &dir);
     if (r == 0)
-        r = dir.nlink == 0 ? -EPERM : room_admit_change(fs->store, 4096);
+        r = dir.nlink == 0 ? -EPERM : room_admit_change(fs->commit->room, 4096);
     if (r == 0)
         r = hold_inode(&held, ROOT_INO, &root);
     if (r < 0)
@@ -180,7 +180,7 @@ static int make_nameless(struct fs *fs, struct record *rec, uint64_t parent,
     rec->parent = ROOT_INO; /* which is there at each recovery */
     rec->flags = RECORD_ORPHAN;
     LOCK_SCOPE(&fs->locked.lock);
-    r = history_commit(fs->store, rec);
+    r = history_commit(fs->commit->history, rec);
     if (r == 0)
         live_note_nameless_locked(fs, rec->ino)->may_get_name = true;
     return r;
@@ -224,7 +224,7 @@ static int link_nameless(struct fs *fs, uint64_t ino, uint64_t parent, const cha
     struct live_inode *live = live_nameless_locked(fs, ino);
     if (!live || !live->may_get_name)
         return -ENOENT;
-    int r = history_name(fs->store, &rec);
+    int r = history_name(fs->commit->history, &rec);
     if (r == 0)
         live_note_named_locked(fs, live);
     return r;
@@ -247,14 +247,14 @@ int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, const char *name, stru
     }
     if (inode.nlink >= LINKS_MAX)
         return -EMLINK;
-    r = history_seal(fs->store, ino);
+    r = history_seal(fs->commit->history, ino);
     struct record rec = {.type = REC_LINK,
                          .ino = ino,
                          .parent = parent,
                          .name = name,
                          .name_len = (uint16_t)strlen(name)};
     if (r == 0)
-        r = history_commit(fs->store, &rec);
+        r = history_commit(fs->commit->history, &rec);
     return r < 0 ? r : fs_getattr(fs, ino, ret);
 }
 
@@ -267,7 +267,8 @@ static int commit_losing(struct fs *fs, struct record *rec, struct record *also,
     bool is_last = lost && (lost->nlink == 1 || S_ISDIR(lost->attrs.mode));
     if (is_last)
         rec->flags |= RECORD_ORPHAN;
-    int r = also ? history_commit_both(fs->store, rec, also) : history_commit(fs->store, rec);
+    int r = also ? history_commit_both(fs->commit->history, rec, also)
+                 : history_commit(fs->commit->history, rec);
     if (r == 0 && is_last)
         live_note_nameless_locked(fs, lost->ino);
     return r;
@@ -371,8 +372,8 @@ static int rename_check(const struct renaming *rn)
 
 static int seal_moving(struct fs *fs, const struct ns_inode *inode)
 {
-    return S_ISDIR(inode->attrs.mode) ? history_seal_below(fs->store, inode->ino)
-                                      : history_seal(fs->store, inode->ino);
+    return S_ISDIR(inode->attrs.mode) ? history_seal_below(fs->commit->history, inode->ino)
+                                      : history_seal(fs->commit->history, inode->ino);
 }
 
 /* Seals the file that moves, and a target that history does not know yet, first. */
@@ -409,7 +410,7 @@ static int make_whiteout(const struct renaming *rn, const char *name, struct rec
                            .cookie = rn->source_cookie,
                            .name = name,
                            .name_len = (uint16_t)strlen(name)};
-    return room_admit_change(rn->fs->store, 4096);
+    return room_admit_change(rn->fs->commit->room, 4096);
 }
 
 static int rename_held(struct renaming *rn, const char *name, const char *name2)

@@ -11,6 +11,7 @@ struct fs *fs_new(struct store *store, enum fs_fsync fsync_level)
 {
     struct fs *fs = xcalloc(1, sizeof *fs);
     fs->store = store;
+    fs->commit = store_commit(store);
     fs->ns = store_ns(store);
     fs->stage = store_stage(store);
     fs->fsync_level = fsync_level;
@@ -108,7 +109,7 @@ static int reap_inode(struct fs *fs, uint64_t ino)
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     struct record rec = {.type = REC_REAP, .ino = ino};
-    r = history_commit(fs->store, &rec);
+    r = history_commit(fs->commit->history, &rec);
     ns_drop(fs->ns, ino);
     return r;
 }
@@ -202,7 +203,7 @@ void open_undo(struct fs *fs, uint64_t ino, uint64_t handle)
 
 int fs_open(struct fs *fs, uint64_t ino, int flags, struct fs_opened *ret)
 {
-    int r = (flags & O_ACCMODE) != O_RDONLY ? local_takes_changes(fs->store) : 0;
+    int r = (flags & O_ACCMODE) != O_RDONLY ? local_takes_changes(fs->commit->local) : 0;
     if (r == 0)
         r = open_ahead(fs, ino, flags, &ret->handle);
     if (r < 0)
@@ -300,8 +301,8 @@ static int seal_at_close(struct fs *fs, uint64_t ino, uint64_t handle)
 {
     if (!close_seals(fs_handle_flags(fs, handle)))
         return 0;
-    return others_write(fs, ino, handle) ? history_seal_later(fs->store, ino)
-                                         : history_seal(fs->store, ino);
+    return others_write(fs, ino, handle) ? history_seal_later(fs->commit->history, ino)
+                                         : history_seal(fs->commit->history, ino);
 }
 
 int fs_release(struct fs *fs, uint64_t handle, bool may_wait)
@@ -333,10 +334,11 @@ int fs_fsync(struct fs *fs, uint64_t ino, struct fs_barrier *ret)
     struct ns_inode inode;
     int r = ns_inode(fs->ns, ino, &inode);
     if (r == 0)
-        r = S_ISREG(inode.attrs.mode) ? history_seal(fs->store, ino) : history_seal_due(fs->store);
+        r = S_ISREG(inode.attrs.mode) ? history_seal(fs->commit->history, ino)
+                                      : history_seal_due(fs->commit->history);
     *ret = (struct fs_barrier){
         .level = fs->fsync_level,
-        .seq = fs->fsync_level == FS_FSYNC_STAGE ? 0 : history_newest(fs->store)};
+        .seq = fs->fsync_level == FS_FSYNC_STAGE ? 0 : history_newest(fs->commit->history)};
     return r;
 }
 
@@ -346,7 +348,7 @@ void fs_await(struct fs *fs, const struct fs_barrier *barrier, void (*fn)(int re
     if (barrier->level == FS_FSYNC_REMOTE)
         store_wait_remote(fs->store, barrier->seq, fn, arg, ret_ticket);
     else
-        horizon_await(fs->store, barrier->seq, fn, arg, ret_ticket);
+        horizon_await(fs->commit->horizon, barrier->seq, fn, arg, ret_ticket);
 }
 
 int fs_after_barrier(struct fs *fs, uint64_t ino, enum fs_fsync level)

@@ -32,7 +32,7 @@ static int xattr_level(struct fs *fs, uint64_t ino, char *text, size_t size)
 {
     uint64_t missing = 0;
     bool durable = store_is_durable(fs->store, ino);
-    bool published = durable && horizon_published(fs->store) > 0;
+    bool published = durable && horizon_published(fs->commit->horizon) > 0;
     struct store_unsafe unsafe = {0};
     int r = published ? store_remote_needs(fs->store, ino, &missing) : 0;
     if (r == 0 && published && missing == 0)
@@ -139,7 +139,7 @@ static int commit_xattr(struct fs *fs, struct record *rec)
     int r = ns_hold(fs->ns, rec->ino, &inode);
     if (r < 0)
         return r;
-    r = history_commit(fs->store, rec);
+    r = history_commit(fs->commit->history, rec);
     ns_drop(fs->ns, rec->ino);
     if (r == 0 && pins)
         store_pins_changed(fs->store);
@@ -165,7 +165,7 @@ int fs_setxattr(struct fs *fs, uint64_t ino, const char *name, const void *value
         return -ENODATA;
     if (have == (ssize_t)size && is_same(fs, ino, name, value, size))
         return 0;
-    r = room_admit_change(fs->store, size + 4096);
+    r = room_admit_change(fs->commit->room, size + 4096);
     if (r < 0)
         return r;
     struct record rec = {.type = REC_SETXATTR,

@@ -82,6 +82,7 @@ int front_start(const struct front_options *options, struct fs *fs, struct store
     front->options = *options;
     front->fs = fs;
     front->store = store;
+    front->commit = store_commit(store);
     front->stage = store_stage(store);
     front->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     mutex_init(&front->locked.lock, LOCK_CONTROL);

@@ -111,6 +111,7 @@ struct front_waiting {
 struct front {
     struct fs *fs;
     struct store *store;
+    struct commit *commit; /* the store's */
     struct stage *stage;
     struct fuse_session *se;
     struct front_options options;

@@ -74,7 +74,7 @@ static void loop_enqueue(struct front *front, struct parked *parked)
     front->locked.wait_count++;
     mutex_unlock(&front->locked.lock);
     front_wake(front);
-    horizon_note_waiting(front->store, count);
+    horizon_note_waiting(front->commit->horizon, count);
 }
 
 void front_wake(struct front *front)
@@ -356,7 +356,7 @@ void *front_resume(void *arg)
         resume_changes(front);
         resume_content(front);
         hold_note(front); /* those that go on waiting are listed again */
-        horizon_note_waiting(front->store, atomic_load(&front->parked_count));
+        horizon_note_waiting(front->commit->horizon, atomic_load(&front->parked_count));
         wait_for_wake(front);
     }
     return NULL;

@@ -31,7 +31,7 @@ static int adopt_rows(struct store *store, const struct head *head)
     memcpy(state.chain, head->chain, sizeof state.chain);
     int r = view_adopt_begin(store->view, &adoption);
     if (r == 0)
-        r = runs_read(store, head, adopt_row, adoption);
+        r = runs_read(&store->local, head, adopt_row, adoption);
     if (r == 0)
         r = view_adopt_end(adoption, &state, head->number, head->max_id);
     view_adopt_done(adoption);
@@ -116,7 +116,7 @@ static int register_pack(struct registering *reg, const struct whole_pack *pack,
                                .records_len = len,
                                .cut_seq = reg->head->cut,
                                .pack_index = index,
-                               .arg = reg->store};
+                               .arg = &reg->store->commit};
     memcpy(batch.chain, reg->head->chain, sizeof batch.chain);
     return view_apply(reg->store->view, &batch);
 }
@@ -145,9 +145,11 @@ static int register_packs(struct registering *reg)
     vector_sort(&reg->packs, compare_u64);
     for (size_t i = 0; i < reg->packs.count && r == 0; i++) {
         uint32_t count = 0;
-        if (!packs_is_ours(reg->store, reg->packs.at[i].id)) /* set aside as a leftover */
+        if (!packs_is_ours(reg->store->commit.packs,
+                           reg->packs.at[i].id)) /* set aside as a leftover */
             continue;
-        r = packs_recover_index(reg->store, reg->packs.at[i].id, count_adopted_entry, &count);
+        r = packs_recover_index(reg->store->commit.packs, reg->packs.at[i].id, count_adopted_entry,
+                                &count);
         /* The pack is kept, whatever it holds: runs may refer to it. Where not all of it was found,
          * no count says that (gc.c, may_be_needed()). */
         bool is_lost = r == -EUCLEAN || r == -EBADMSG || r == -EIO;
@@ -179,7 +181,7 @@ int adopt_view(struct store *store, const struct head *head)
     struct registering reg = {.store = store, .later = &later, .head = head};
     int r = adopt_rows(store, head);
     if (r == 0)
-        r = journal_read(store, 0, note_later, &later);
+        r = journal_read(store->commit.journal, 0, note_later, &later);
     if (r == 0)
         r = store->tier->ops->list(store->tier, "packs", NULL, note_object, &reg);
     if (r == 0)
@@ -217,9 +219,9 @@ int adopt_unmark(const struct store *store)
 /* The packs stay: what they hold need not be fetched again. */
 static int forget_local(struct store *store)
 {
-    int r = local_remove_view(store);
+    int r = local_remove_view(&store->local);
     if (r == 0)
-        r = journal_remove_all(store);
+        r = journal_remove_all(store->commit.journal);
     return r < 0 ? r : session_forget(store->path, store->sb.store);
 }
 
@@ -248,11 +250,11 @@ static int begin_with(struct store *store, const struct head *head, char **ret_t
     if (r == 0)
         r = forget_local(store);
     if (r == 0)
-        r = local_head_write(store, head);
+        r = local_head_write(&store->local, head);
     if (r == 0)
         r = adopt_unmark(store);
     if (r == 0)
-        journal_set_anchor(store, head);
+        journal_set_anchor(store->commit.journal, head);
     else
         *ret_text = xasprintf("%s: the state that it holds (head %llu) cannot be taken over: %s",
                               store->remote->name, (unsigned long long)head->number, strerror(-r));
@@ -264,12 +266,12 @@ static int begin_with(struct store *store, const struct head *head, char **ret_t
  * cut, that is taken back. */
 static int go_on_from(struct store *store, struct head *head)
 {
-    head_take_back(head, journal_found(store).cut_seq);
-    int r = local_remove_view(store);
+    head_take_back(head, journal_found(store->commit.journal).cut_seq);
+    int r = local_remove_view(&store->local);
     if (r == 0)
-        r = local_head_write(store, head);
+        r = local_head_write(&store->local, head);
     if (r == 0)
-        journal_set_anchor(store, head);
+        journal_set_anchor(store->commit.journal, head);
     return r;
 }
 
@@ -307,7 +309,7 @@ static int settle_adoption(struct store *store, const struct head *known, char *
         return r;
     switch (verdict) {
     case VERDICT_KEEP:
-        return local_head_write(store, head);
+        return local_head_write(&store->local, head);
     case VERDICT_GO_ON:
         return go_on_from(store, head);
     case VERDICT_BEGIN:
@@ -324,11 +326,11 @@ static int settle_adoption(struct store *store, const struct head *known, char *
 /* The head that the store knows, and with it where its journal begins. False: it knows none. */
 static bool adopt_read_known(struct store *store, struct head *known)
 {
-    int r = local_head_read(store, known);
+    int r = local_head_read(&store->local, known);
     if (r < 0 && r != -ENOENT)
         log_warn("%s/head cannot be read (%s)", store->path, strerror(-r));
     if (r == 0 && known->run_count > 0)
-        journal_set_anchor(store, known);
+        journal_set_anchor(store->commit.journal, known);
     return r == 0;
 }
 
@@ -344,8 +346,8 @@ bool adopt_is_blank(struct store *store)
     struct head *known = xmalloc(sizeof *known);
     bool has_known = adopt_read_known(store, known);
     free(known);
-    return !has_known && journal_read(store, 0, adopt_note_batch, NULL) == 0 &&
-           journal_found(store).is_empty;
+    return !has_known && journal_read(store->commit.journal, 0, adopt_note_batch, NULL) == 0 &&
+           journal_found(store->commit.journal).is_empty;
 }
 
 int adopt_decide(struct store *store, char **ret_text)
@@ -397,7 +399,7 @@ static int report_all_of_head(struct store *store, const struct head *head)
 {
     log_info("remote: head %llu was published and not noted: the next one names everything anew",
              (unsigned long long)head->number);
-    int r = room_for_view(store);
+    int r = room_for_view(store->commit.room);
     return r < 0 ? r : view_report_all(store->view);
 }
 
@@ -406,7 +408,7 @@ int adopt_is_consistent(struct remote *remote, char **ret_text)
     struct store *store = remote->store;
     const struct head *head = &remote->head;
     struct head *known = xmalloc(sizeof *known);
-    bool knows = local_head_read(store, known) == 0 && !local_head_is_lost(known);
+    bool knows = local_head_read(&store->local, known) == 0 && !local_head_is_lost(known);
     bool is_known = knows && (memcmp(known->nonce, head->nonce, sizeof known->nonce) == 0 ||
                               same_head_state(known, head));
     bool is_ours = memcmp(head->store, store->sb.store, sizeof head->store) == 0;

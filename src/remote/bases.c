@@ -58,7 +58,7 @@ static void find_remote_base_place(struct store *store, struct base_need *need)
 
 static void find_base_place(struct store *store, struct base_need *need)
 {
-    int r = packs_find(store, &need->name, &need->place);
+    int r = packs_find(store->commit.packs, &need->name, &need->place);
     need->is_local = r == 0 && is_readable(&need->place);
     need->local_error = r;
     need->error = 0;
@@ -126,7 +126,7 @@ static bool add_dependent(struct bases *bases, const struct chunk_entry *entry)
 static int bases_read_local(struct store *store, struct base_need *need)
 {
     struct base *base = base_new(&need->name, need->place.raw_len);
-    int r = packs_read_at(store, &need->place, base->bytes);
+    int r = packs_read_at(store->commit.packs, &need->place, base->bytes);
     if (r < 0) {
         free(base);
         return r;
@@ -158,8 +158,8 @@ static void heal_base(struct store *store, const struct base_need *need)
     log_warn("a chunk that others refer to is damaged on NVMe (%s): read from %s instead, and "
              "stored anew",
              damage_describe(need->local_error), store->remote->name);
-    damage_note_local(store, &need->name);
-    (void)heal_give(store, &need->name, need->base->bytes, need->base->len);
+    damage_note_local(store->commit.damage, &need->name);
+    (void)heal_give(store->commit.heal, &need->name, need->base->bytes, need->base->len);
 }
 
 /* Gives what was fetched, or the error, to all that wait for the base. */

@@ -70,7 +70,7 @@ static int64_t at_most_reduce_after(const struct store *store, int64_t ns)
  * back does not tell how long that is. */
 static bool is_quiet(struct store *store)
 {
-    int64_t since = clock_realtime_ns() - history_last_time(store);
+    int64_t since = clock_realtime_ns() - history_last_time(store->commit.history);
     return since < 0 || since >= at_most_reduce_after(store, QUIET_NS);
 }
 
@@ -78,13 +78,14 @@ static bool nobody_writes(struct store *store)
 {
     uint64_t seq;
     int64_t happened;
-    return !history_oldest(store, &seq, &happened) && !horizon_is_urgent(store) &&
+    return !history_oldest(store->commit.history, &seq, &happened) &&
+           !horizon_is_urgent(store->commit.horizon) &&
            stage_dirty_bytes(store->stage) <= DRAFTS_MAX && is_quiet(store);
 }
 
 static bool nobody_reads(struct store *store)
 {
-    return packs_quiet_ns(store) >= at_most_reduce_after(store, QUIET_NS);
+    return packs_quiet_ns(store->commit.packs) >= at_most_reduce_after(store, QUIET_NS);
 }
 
 bool condense_may_go_on(struct store *store)
@@ -97,8 +98,9 @@ static bool condense_may_begin(struct store *store)
     struct view_remote remote = view_remote(store->view);
     return store->options.reduce == REDUCE_DENSE &&
            (store->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE) && remote_has_ours(store->remote) &&
-           remote.pending_chunks == 0 && condense_may_go_on(store) && !packs_are_dropping(store) &&
-           packs_limit_is_paid(store) && room_for_moving(store);
+           remote.pending_chunks == 0 && condense_may_go_on(store) &&
+           !packs_are_dropping(store->commit.packs) && packs_limit_is_paid(store->commit.packs) &&
+           room_for_moving(store->commit.room);
 }
 
 /* --- is a file old? --------------------------------------------------------------------------- */
@@ -305,7 +307,7 @@ static size_t add_condensed_chunks(struct round *round)
             const struct condense_chunk *chunk = &round->chunks[i];
             if (!chunk->encoded || chunk->entry.depth != depth)
                 continue;
-            packs_add_dense(round->store, &chunk->entry, chunk->encoded);
+            packs_add_dense(round->store->commit.packs, &chunk->entry, chunk->encoded);
             added++;
         }
     return added;
@@ -315,11 +317,12 @@ static size_t add_condensed_chunks(struct round *round)
 static bool carry_round(struct round *round)
 {
     struct store *store = round->store;
-    writeback_for_each(store, condense_encode, round->chunks, round->count, sizeof *round->chunks);
+    writeback_for_each(&store->commit, condense_encode, round->chunks, round->count,
+                       sizeof *round->chunks);
     size_t added = add_condensed_chunks(round);
     for (size_t i = 0; i < round->count; i++)
         free(round->chunks[i].encoded);
-    return added > 0 && upkeep_drop(store, NULL, 0, 0);
+    return added > 0 && upkeep_drop(&store->commit, NULL, 0, 0);
 }
 
 /* The next walk begins at once if this one found something: what rests on two levels becomes so one

@@ -52,7 +52,7 @@ static int judge_base(struct store *store, const struct chunk_name *name, uint8_
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     if (base.entry.pack == 0 || base.entry.depth >= CONDENSE_DEPTH_MAX ||
-        damage_is_known(store, name))
+        damage_is_known(store->commit.damage, name))
         return 0;
     if (*depth <= base.entry.depth)
         *depth = base.entry.depth + 1;
@@ -73,7 +73,7 @@ int condense_choose(struct store *store, const struct chunk_name *name, uint64_t
     /* Others may be newer files; and what others rest on must not get as deep as they are. */
     if (now.entry.pack == 0 || now.entry.encoding != ENCODING_FX || now.refs > uses ||
         now.dependents > 0 || now.entry.raw_len < FX_RAW_MIN ||
-        now.entry.raw_len > CHUNK_SIZE_MAX || damage_is_known(store, name))
+        now.entry.raw_len > CHUNK_SIZE_MAX || damage_is_known(store->commit.damage, name))
         return 0;
     r = find_form(store, name, &ret->remote);
     if (r <= 0 || !is_smaller(&ret->remote, &now.entry))
@@ -112,7 +112,7 @@ static bool read_chunk_and_bases(struct work *w)
     struct condense_chunk *chunk = w->chunk;
     uint32_t len = 0;
     w->raw = xmalloc(CHUNK_SIZE_MAX);
-    bool ok = packs_read_chunk(chunk->store, &chunk->entry.name, w->raw, &len) == 0 &&
+    bool ok = packs_read_chunk(chunk->store->commit.packs, &chunk->entry.name, w->raw, &len) == 0 &&
               len == chunk->entry.raw_len;
     for (size_t i = 0; i < chunk->remote.ref_count && ok; i++) {
         const struct chunk_name *name = &chunk->remote.refs[i].name;
@@ -121,7 +121,8 @@ static bool read_chunk_and_bases(struct work *w)
         check(w->count < CHUNK_REFS_MAX);
         w->names[w->count] = *name;
         w->bases[w->count] = xmalloc(CHUNK_SIZE_MAX);
-        ok = packs_read_chunk(chunk->store, name, w->bases[w->count], &w->lens[w->count]) == 0;
+        ok = packs_read_chunk(chunk->store->commit.packs, name, w->bases[w->count],
+                              &w->lens[w->count]) == 0;
         w->count++;
     }
     return ok;
@@ -222,7 +223,7 @@ static bool condense_chunk_encode(struct work *w)
     entry->stored_len = (uint32_t)stored;
     if (stored == 0)
         return false;
-    struct encode_totals *totals = packs_encoded(w->chunk->store);
+    struct encode_totals *totals = packs_encoded(w->chunk->store->commit.packs);
     if (condense_chunk_is_same(w)) {
         atomic_fetch_add(&totals->raw_bytes[entry->encoding], entry->raw_len);
         atomic_fetch_add(&totals->stored_bytes[entry->encoding], stored);
@@ -251,6 +252,6 @@ void condense_encode(void *arg)
     free(w.encoded);
     free(w.decoded);
     free(w.scratch);
-    atomic_fetch_add(&packs_encoded(w.chunk->store)->cpu_ns,
+    atomic_fetch_add(&packs_encoded(w.chunk->store->commit.packs)->cpu_ns,
                      (uint64_t)(clock_ns(CLOCK_THREAD_CPUTIME_ID) - began));
 }

@@ -68,11 +68,11 @@ static int change_followed_view(struct store *store, struct follow_step *step, u
     int r =
         view_follow_begin(store->view, first == 0, note_followed_change, &step->changed, &follow);
     if (r == 0)
-        r = runs_read_from(store, head, first, follow_row, follow);
+        r = runs_read_from(&store->local, head, first, follow_row, follow);
     if (r == 0) {
-        change_next_generation(store);
+        change_next_generation(store->commit.change);
         r = view_follow_end(follow, &state, head->number, head->max_id);
-        change_next_generation(store);
+        change_next_generation(store->commit.change);
     }
     view_follow_done(follow);
     return r;
@@ -83,7 +83,8 @@ static bool has_own_operations(struct store *store)
     uint64_t seq;
     int64_t happened;
     bool own = true;
-    if (history_oldest(store, &seq, &happened) || stage_drafts(store->stage, NULL, 0) > 0)
+    if (history_oldest(store->commit.history, &seq, &happened) ||
+        stage_drafts(store->stage, NULL, 0) > 0)
         return true;
     int r = view_has_own_changes(store->view, &own);
     return r < 0 || own;
@@ -93,9 +94,9 @@ static int follow_perform(struct store *store, struct follow_step *step)
 {
     if (has_own_operations(store))
         return -ESTALE;
-    int r = room_for_view(store);
+    int r = room_for_view(store->commit.room);
     if (r == 0) /* chunks of the head may come to NVMe as they are */
-        r = local_allow_encodings(store, step->encodings);
+        r = local_allow_encodings(&store->local, step->encodings);
     if (r == 0)
         r = adopt_mark(store);
     if (r < 0)
@@ -115,11 +116,12 @@ static int follow_perform(struct store *store, struct follow_step *step)
         r = view_flush(store->view);
     if (r < 0)
         return r;
-    horizon_raise(store, step->head->cut);
-    r = journal_begin_anew(store, step->head);
+    history_raise(store->commit.history, step->head->cut);
+    r = journal_begin_anew(store->commit.journal, step->head);
     if (r < 0)
-        horizon_error(store, "nvme: beginning the journal anew failed: %s", strerror(-r));
-    room_account(store);
+        horizon_error(store->commit.horizon, "nvme: beginning the journal anew failed: %s",
+                      strerror(-r));
+    room_account(store->commit.room);
     return 0;
 }
 
@@ -151,7 +153,7 @@ static int have_performed(struct remote *remote, struct follow_step *step)
     mutex_lock(&remote->shared.lock);
     remote->shared.follow = step;
     mutex_unlock(&remote->shared.lock);
-    horizon_kick(remote->store);
+    horizon_kick(remote->store->commit.horizon);
     LOCK_SCOPE(&remote->shared.lock);
     while (!step->done) {
         if (remote->shared.stopping && remote->shared.follow == step) {
@@ -171,7 +173,8 @@ struct notification {
 static void notify_changed(void *arg)
 {
     struct notification *notification = arg;
-    change_notify(notification->store, notification->changed.at, notification->changed.count, true);
+    change_notify(notification->store->commit.change, notification->changed.at,
+                  notification->changed.count, true);
     vector_free(&notification->changed);
     free(notification);
 }
@@ -195,11 +198,11 @@ static void follow_settle(struct remote *remote, struct follow_step *step)
     /* Not before the head is STORE/head: else a crash would find a view and a journal that are
      * newer than it. */
     struct head *there = xmalloc(sizeof *there);
-    if (local_head_read(store, there) == 0 && there->number == step->head->number) {
+    if (local_head_read(&store->local, there) == 0 && there->number == step->head->number) {
         if (adopt_unmark(store) < 0)
             log_warn("%s/adopting cannot be removed: the next start makes the view anew",
                      store->path);
-        runs_tidy(store, step->head);
+        runs_tidy(&store->local, store->commit.room, step->head);
     }
     free(there);
 }
@@ -342,7 +345,7 @@ static void follow_look_is_done(struct remote *remote, bool ended)
 void follow_look_now(struct store *store)
 {
     struct remote *remote = store->remote;
-    if (!local_follows(store) || remote->options.follow_ns == 0)
+    if (!local_follows(&store->local) || remote->options.follow_ns == 0)
         return;
     LOCK_SCOPE(&remote->shared.lock);
     uint64_t wanted = remote->shared.looks_begun + 1;
@@ -358,7 +361,7 @@ void *follow_main(void *arg)
     struct remote *remote = arg;
     int64_t every = remote->options.follow_ns / 1000000;
     struct head *known = xcalloc(1, sizeof *known);
-    if (local_head_read(remote->store, known) < 0)
+    if (local_head_read(&remote->store->local, known) < 0)
         known->number = 0;
     int64_t pause = every ? every : IDLE_MS;
     while (remote_pause(remote, remote->is_attached ? pause : RETRY_MS)) {

@@ -378,7 +378,7 @@ static int remove_unreferenced(struct pass *pass, const struct item *oldest)
         if (oldest->id == remote->head.number ||
             oldest->modified > pass->unreferenced.at[i].modified)
             pass->unreferenced.at[kept++] = pass->unreferenced.at[i];
-    int r = kept ? room_for_view(remote->store) : 0;
+    int r = kept ? room_for_view(remote->store->commit.room) : 0;
     if (r == 0 && kept)
         r = remote->tier->ops->sync(remote->tier); /* as in remove_items() */
     for (size_t at = 0; at < kept && r == 0; at += BATCH) {
@@ -470,7 +470,7 @@ static void end_request(struct remote *remote, int result)
     LOCK_SCOPE(&maintenance->lock);
     maintenance->gc = REMOTE_GC_NONE;
     maintenance->gc_result = result;
-    event_signal(horizon_progress(remote->store));
+    event_signal(horizon_progress(remote->store->commit.horizon));
 }
 
 static int64_t interval_of(const struct remote *remote)
@@ -539,7 +539,7 @@ int remote_gc_ask(struct remote *remote, struct remote_gc_request *request)
     maintenance->request = request;
     maintenance->gc = REMOTE_GC_ASKED;
     mutex_unlock(&maintenance->lock);
-    struct event *progress = horizon_progress(remote->store);
+    struct event *progress = horizon_progress(remote->store->commit.horizon);
     uint64_t seen = event_count(progress);
     mutex_lock(&remote->shared.lock);
     remote_kick_locked(remote);

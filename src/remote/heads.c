@@ -123,8 +123,8 @@ void remote_head_published(struct remote *remote, const struct head *head)
     remote->head = *head;
     /* A head without a state only names the prefix's holder: the journal still begins where
      * it did. */
-    bool is_anchor = head->run_count > 0 || !journal_anchor(remote->store)->exists;
-    int r = is_anchor ? local_head_write(remote->store, head) : 0;
+    bool is_anchor = head->run_count > 0 || !journal_anchor(remote->store->commit.journal)->exists;
+    int r = is_anchor ? local_head_write(&remote->store->local, head) : 0;
     if (r < 0)
         log_warn("%s/head cannot be written: %s; the next mount reads it from the remote",
                  remote->store->path, strerror(-r));
@@ -139,7 +139,7 @@ int remote_note_head(struct remote *remote)
     struct view *view = remote->store->view;
     struct view_remote known = view_remote(view);
     struct head *head = xmalloc(sizeof *head);
-    int r = local_head_read(remote->store, head);
+    int r = local_head_read(&remote->store->local, head);
     if (r == 0 && head->run_count > 0 && !local_head_is_lost(head) && known.cut == head->cut &&
         known.head < head->number)
         r = view_note_head(view, head->number);
@@ -214,7 +214,7 @@ static bool is_as_we_left_it(const struct remote *remote)
 {
     struct head *known = xmalloc(sizeof *known);
     bool is_known = !remote->was_theirs && remote->head.number > 0 &&
-                    local_head_read(remote->store, known) == 0 &&
+                    local_head_read(&remote->store->local, known) == 0 &&
                     memcmp(known->nonce, remote->head.nonce, sizeof known->nonce) == 0;
     free(known);
     return is_known;
@@ -225,7 +225,7 @@ static int find_head(struct remote *remote, char **ret_text)
 {
     int r = prefix_check_history(remote, ret_text);
     if (r == 0)
-        r = local_allow_encodings(remote->store,
+        r = local_allow_encodings(&remote->store->local,
                                   remote->prefix.incompat); /* what is fetched is kept */
     if (r < 0 || remote->beginning.is_anew || remote->head.number)
         return r;
@@ -234,7 +234,7 @@ static int find_head(struct remote *remote, char **ret_text)
     if (may_go_back && (r == -EUCLEAN || r == -EBADMSG))
         r = remote_go_back_from_damaged(remote, ret_text);
     if (r == 0) /* its writer may have announced them since the marker was read */
-        r = local_allow_encodings(remote->store, remote->head.incompat);
+        r = local_allow_encodings(&remote->store->local, remote->head.incompat);
     return r == -ENOENT ? 0 : r;
 }
 
@@ -324,10 +324,10 @@ static int add_live(const struct view_pack *pack, void *arg)
 static int keep_anchor_alone(struct store *store)
 {
     struct head *head = xmalloc(sizeof *head);
-    int r = local_head_read(store, head);
+    int r = local_head_read(&store->local, head);
     if (r == 0) {
         memset(head->nonce, 0, sizeof head->nonce);
-        r = local_head_write(store, head);
+        r = local_head_write(&store->local, head);
     }
     free(head);
     return r == -ENOENT ? 0 : r;
@@ -368,17 +368,17 @@ static int forget_lost(struct remote *remote)
         return r;
     log_warn("%s has no head, and this store had published before: all of it is stored again",
              remote->name);
-    atomic_store(&store->published_seq, 0);
+    horizon_set_published(store->commit.horizon, 0);
     return view_forget_remote(store->view);
 }
 
 static int remember_name(struct remote *remote)
 {
-    _cleanup_free_ char *known = local_remote_name(remote->store);
+    _cleanup_free_ char *known = local_remote_name(&remote->store->local);
     int r = place_remember(remote);
     if (r < 0 || (known && strcmp(known, remote->name) == 0))
         return r;
-    return local_remote_name_write(remote->store, remote->name);
+    return local_remote_name_write(&remote->store->local, remote->name);
 }
 
 int remote_claim(struct remote *remote, char **ret_text)

@@ -132,7 +132,7 @@ static void urge_local_locked(struct remote *remote)
     if (TAILQ_EMPTY(&remote->shared.waiters) || remote->shared.stopping)
         return;
     mutex_unlock(&remote->shared.lock);
-    horizon_urge(remote->store, clock_monotonic_ns() + 2 * URGE_MS * 1000000ll);
+    horizon_urge(remote->store->commit.horizon, clock_monotonic_ns() + 2 * URGE_MS * 1000000ll);
     mutex_lock(&remote->shared.lock);
 }
 

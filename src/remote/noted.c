@@ -112,7 +112,7 @@ void repair_round_done(struct remote *remote)
 {
     forget_noted(remote->maintenance, false);
     remote->maintenance->has_returned = false;
-    event_signal(horizon_progress(remote->store));
+    event_signal(horizon_progress(remote->store->commit.horizon));
 }
 
 void remote_suspects(struct remote *remote, uint64_t *ret_packs, uint64_t *ret_chunks)

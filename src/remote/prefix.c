@@ -178,9 +178,9 @@ static bool runs_are_there(struct remote *remote, const struct head *head)
 bool prefix_known_head(struct remote *remote, struct head *ret_head)
 {
     struct store *store = remote->store;
-    _cleanup_free_ char *name = local_remote_name(store);
-    return name && strcmp(name, remote->name) == 0 && local_head_read(store, ret_head) == 0 &&
-           !local_head_is_lost(ret_head);
+    _cleanup_free_ char *name = local_remote_name(&store->local);
+    return name && strcmp(name, remote->name) == 0 &&
+           local_head_read(&store->local, ret_head) == 0 && !local_head_is_lost(ret_head);
 }
 
 /* This store may know the newest head that was lost: unless another writer came after it. */

@@ -71,8 +71,9 @@ void remote_resume(struct remote *remote, bool view_is_new)
 {
     struct store *store = remote->store;
     struct view_remote view = view_remote(store->view);
-    horizon_note_age(store, horizon_reached(store), clock_monotonic_ns());
-    _cleanup_free_ char *known = local_remote_name(store);
+    horizon_note_age(store->commit.horizon, horizon_reached(store->commit.horizon),
+                     clock_monotonic_ns());
+    _cleanup_free_ char *known = local_remote_name(&store->local);
     remote->was_here = known && strcmp(known, remote->name) == 0;
     remote->maintenance->must_look = view_is_new && !remote->options.read_only;
     if ((remote->is_attached || remote->was_here) && !remote->maintenance->must_look)
@@ -112,8 +113,8 @@ void remote_stop(struct remote *remote)
     remote->shared.stopping = true;
     remote_settle_limit_locked(remote);
     (void)pthread_cond_broadcast(&remote->shared.changed);
-    event_signal(room_more(remote->store));
-    event_signal(horizon_progress(remote->store));
+    event_signal(room_more(remote->store->commit.room));
+    event_signal(horizon_progress(remote->store->commit.horizon));
     int64_t until = clock_monotonic_ns() + GIVE_BACK_NS;
     while (remote->renewer_started && !remote->shared.renewer_done && clock_monotonic_ns() < until)
         (void)mutex_wait_until(&remote->shared.lock, &remote->shared.changed, until);

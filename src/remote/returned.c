@@ -18,7 +18,7 @@ static int compare_lost(const void *a, const void *b)
 static int add_lost(const struct chunk_name *name, bool is_local, void *arg)
 {
     struct returned *returned = arg;
-    if (is_local && !damage_is_known(returned->remote->store, name))
+    if (is_local && !damage_is_known(returned->remote->store->commit.damage, name))
         return 0;
     vector_add(&returned->lost, *name);
     return returned->lost.count == LOST_MAX;
@@ -57,7 +57,7 @@ static void take_back(struct returned *returned, uint64_t pack, uint64_t length,
     char object[32];
     check(look->lost > 0 && look->lost <= look->entries.count);
     pack_object_name(pack, object);
-    int r = room_for_view(remote->store);
+    int r = room_for_view(remote->store->commit.room);
     if (r == 0)
         r = view_remote_pack_returned(remote->store->view, pack, length, look->entries.at,
                                       (uint32_t)look->entries.count, &placed);

@@ -89,7 +89,7 @@ static void fetch_piece(void *arg)
 /* A file of the run's length under a preliminary name. */
 static int open_new_run(const struct store *store, const struct run_info *info, struct new_run *run)
 {
-    _cleanup_free_ char *path = run_path(store, info->id, ".new");
+    _cleanup_free_ char *path = run_path(&store->local, info->id, ".new");
     run->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (run->fd < 0)
         return -errno;
@@ -103,8 +103,8 @@ static int settle_fetched(const struct store *store, const struct run_info *info
                           const struct new_run *run)
 {
     struct run_input input = {.fd = run->fd, .id = info->id, .length = info->length};
-    _cleanup_free_ char *from = run_path(store, info->id, ".new");
-    _cleanup_free_ char *to = run_path(store, info->id, "");
+    _cleanup_free_ char *from = run_path(&store->local, info->id, ".new");
+    _cleanup_free_ char *to = run_path(&store->local, info->id, "");
     int r = run_input_verify(&input, info->hash);
     if (r == 0 && fsync(run->fd) < 0)
         r = -errno;
@@ -142,7 +142,7 @@ static int fetch_begin(struct run_fetch *fetch, enum run_place place, struct new
     const struct head *head = fetch->head;
     int r = 0;
     for (uint32_t i = 0; i < head->run_count && r == 0; i++) {
-        if (run_look(fetch->store, &head->runs[i]) == 0)
+        if (run_look(&fetch->store->local, &head->runs[i]) == 0)
             continue;
         if (!*pool)
             r = pool_new("cairn-fetch", FETCH_THREADS, 64, NULL, NULL, pool);
@@ -164,7 +164,7 @@ static int fetch_end_run(struct run_fetch *fetch, enum run_place place, uint32_t
         r = settle_fetched(fetch->store, info, run);
     (void)close(run->fd);
     if (r < 0)
-        run_file_abandon(fetch->store, info->id);
+        run_file_abandon(&fetch->store->local, info->id);
     else
         fetch->fetched = true;
     fetch->lost[i][place] = r;
@@ -178,7 +178,7 @@ static int fetch_once(struct run_fetch *fetch, enum run_place place)
 {
     struct new_run runs[HEAD_RUNS_MAX] = {0};
     struct pool *pool = NULL;
-    int lost = 0, r = run_directory_make(fetch->store);
+    int lost = 0, r = run_directory_make(&fetch->store->local);
     if (r == 0)
         r = fetch_begin(fetch, place, runs, &pool);
     pool_free(pool);
@@ -229,8 +229,8 @@ int runs_fetch_of(struct store *store, struct remote *remote, const struct head 
     int r = 0;
     *ret_run = 0;
     if (!remote) {
-        r = runs_verify(store, head);
-        room_account_runs(store);
+        r = runs_verify(&store->local, head);
+        room_account_runs(store->commit.room);
         return r;
     }
     for (int i = 0; i < FETCH_TRIES; i++) {
@@ -240,7 +240,7 @@ int runs_fetch_of(struct store *store, struct remote *remote, const struct head 
             break;
     }
     _cleanup_free_ char *directory = xasprintf("%s/runs", store->path);
-    room_account_runs(store);
+    room_account_runs(store->commit.room);
     *ret_run = run_is_lost(r) ? head->runs[fetch.first_lost].id : 0;
     if (run_is_lost(r))
         explain_lost(&fetch);

@@ -36,7 +36,7 @@ static int put_run_at(struct remote *remote, const struct run_info *info, enum r
     struct run_input input;
     char object[OBJECT_NAME_LEN];
     object_name(run_directories[place], info->id, object);
-    int r = run_input_open(remote->store, info, &input);
+    int r = run_input_open(&remote->store->local, info, &input);
     struct tier_source source = {.len = info->length, .read = run_input_bytes, .arg = &input};
     /* A small one must not keep a state waiting that is there already. */
     if (r == 0 && info->length > RUN_LIMITED && !remote_limit_wait(remote, info->length))
@@ -121,14 +121,15 @@ static int merge_from(struct remote *remote, struct run_info *runs, size_t *coun
     struct run_info info = {.id = new_run_id(remote), .base_cut = runs[first].base_cut, .cut = cut};
     struct run_file file;
     memcpy(info.history, remote->store->sb.history, sizeof info.history);
-    int r = run_file_begin(&file, remote->store, &info);
+    int r = run_file_begin(&file, &remote->store->local, remote->store->commit.room, &info);
     if (r == 0)
-        r = runs_merge(remote->store, runs + first, merged, first == 0, run_file_add, &file);
+        r = runs_merge(&remote->store->local, runs + first, merged, first == 0, run_file_add,
+                       &file);
     if (r == 0)
         r = run_file_finish(&file, &info);
     run_file_done(&file);
     if (r < 0) {
-        run_file_abandon(remote->store, info.id);
+        run_file_abandon(&remote->store->local, info.id);
         return r;
     }
     runs[first] = info;
@@ -153,7 +154,7 @@ static int write_run(struct remote *remote, struct view_cut *cut, struct run_inf
     if (r < 0)
         return r;
     memcpy(info->history, remote->store->sb.history, sizeof info->history);
-    r = run_file_begin(&file, remote->store, info);
+    r = run_file_begin(&file, &remote->store->local, remote->store->commit.room, info);
     if (r == 0)
         r = view_cut_rows(cut, now, run_file_add, &file, ret_missing);
     if (r == 0 && file.rows == 0)
@@ -162,7 +163,7 @@ static int write_run(struct remote *remote, struct view_cut *cut, struct run_inf
         r = run_file_finish(&file, info);
     run_file_done(&file);
     if (r != 0)
-        run_file_abandon(remote->store, info->id);
+        run_file_abandon(&remote->store->local, info->id);
     return r;
 }
 
@@ -213,7 +214,7 @@ static int put_run_again(struct remote *remote, const struct run_info *info, enu
                          const char *why)
 {
     bool is_local;
-    int r = run_look(remote->store, info);
+    int r = run_look(&remote->store->local, info);
     if (r == -ENOENT)
         r = runs_fetch(remote->store, remote, &remote->head);
     if (r == 0)
@@ -251,7 +252,7 @@ int runs_keep(struct remote *remote, const uint64_t seen[RUN_PLACES])
 /* The file in STORE/runs: a view that is lost is made from it. */
 static int scrub_local_run(struct remote *remote, const struct run_info *info)
 {
-    if (run_look(remote->store, info) != -ENOENT)
+    if (run_look(&remote->store->local, info) != -ENOENT)
         return 0;
     atomic_fetch_add(&remote->runs.scrub_found, 1);
     int r = runs_fetch(remote->store, remote, &remote->head);
@@ -289,7 +290,7 @@ static void scrub_runs_now(struct remote *remote)
         }
     }
     atomic_store(&remote->runs.scrub, RUN_SCRUB_DONE);
-    event_signal(horizon_progress(remote->store));
+    event_signal(horizon_progress(remote->store->commit.horizon));
 }
 
 void remote_scrub_runs(struct remote *remote)

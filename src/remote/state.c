@@ -35,7 +35,7 @@ static void note_trouble(struct remote *remote, bool is_unreachable, const char 
             remote->shared.unreachable_ns = now;
     }
     mutex_unlock(&remote->shared.lock);
-    event_signal(horizon_progress(remote->store));
+    event_signal(horizon_progress(remote->store->commit.horizon));
     if (!repeated)
         log_warn("remote: %s", text);
 }
@@ -72,8 +72,8 @@ void remote_advance(struct remote *remote, uint64_t cut)
 {
     struct waiters served = WAITERS_EMPTY(served);
     mutex_lock(&remote->shared.lock);
-    uint64_t published = max_u64(horizon_published(remote->store), cut);
-    atomic_store(&remote->store->published_seq, published);
+    uint64_t published = max_u64(horizon_published(remote->store->commit.horizon), cut);
+    horizon_set_published(remote->store->commit.horizon, published);
     waiters_take(&remote->shared.waiters, published, &served);
     remote_settle_limit_locked(remote);
     (void)pthread_cond_broadcast(&remote->shared.changed);
@@ -108,7 +108,7 @@ void remote_give_up(struct remote *remote)
     remote->shared.fenced = true;
     remote->shared.state = REMOTE_FENCED;
     mutex_unlock(&remote->shared.lock);
-    event_signal(horizon_progress(remote->store));
+    event_signal(horizon_progress(remote->store->commit.horizon));
     remote_release_waiters(remote);
 }
 
@@ -121,17 +121,17 @@ void store_wait_remote(struct store *store, uint64_t seq, waiter_fn *fn, void *a
         fn(-ESHUTDOWN, arg);
         return;
     }
-    uint64_t ticket = horizon_new_ticket(store);
-    horizon_urge(store, clock_monotonic_ns() + 1000000000);
+    uint64_t ticket = horizon_new_ticket(store->commit.horizon);
+    horizon_urge(store->commit.horizon, clock_monotonic_ns() + 1000000000);
     mutex_lock(&remote->shared.lock);
     *ret_ticket = ticket; /* it may be gone when its function was called */
     bool never = remote->shared.fenced || remote->shared.stopping,
-         reached = seq <= horizon_published(store);
+         reached = seq <= horizon_published(store->commit.horizon);
     if (!never && !reached) {
         waiters_add(&remote->shared.waiters, seq, ticket, fn, arg);
         remote_settle_limit_locked(remote);
         (void)pthread_cond_broadcast(&remote->shared.changed);
-        event_signal(horizon_progress(store));
+        event_signal(horizon_progress(store->commit.horizon));
     }
     mutex_unlock(&remote->shared.lock);
     if (reached || never)
@@ -181,7 +181,7 @@ void remote_kick_locked(struct remote *remote)
     check_held(&remote->shared.lock);
     remote->shared.kicked = true;
     (void)pthread_cond_broadcast(&remote->shared.changed);
-    event_signal(horizon_progress(remote->store));
+    event_signal(horizon_progress(remote->store->commit.horizon));
 }
 
 bool remote_is_called(struct remote *remote)
@@ -214,7 +214,7 @@ bool remote_will_relieve(struct remote *remote)
     int64_t now = clock_monotonic_ns();
     uint64_t applied = view_state(remote->store->view).applied_seq,
              uploaded = atomic_load(&remote->uploaded_total);
-    uint64_t published = horizon_published(remote->store);
+    uint64_t published = horizon_published(remote->store->commit.horizon);
     LOCK_SCOPE(&remote->shared.lock);
     if (!remote->relief.at || uploaded != remote->relief.uploaded ||
         published != remote->relief.horizon) {

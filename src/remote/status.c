@@ -16,7 +16,7 @@ int store_remote_needs(struct store *store, uint64_t ino, uint64_t *ret_seq)
         return -EOPNOTSUPP;
     if (store->remote->options.read_only && *ret_seq == 0)
         return 0; /* it came from there */
-    if (*ret_seq > horizon_reached(store))
+    if (*ret_seq > horizon_reached(store->commit.horizon))
         return 0;
     int r = view_inode(store->view, ino, &inode);
     if (r < 0)
@@ -24,11 +24,11 @@ int store_remote_needs(struct store *store, uint64_t ino, uint64_t *ret_seq)
     if (S_ISDIR(inode.attrs.mode)) {
         /* Anything below it may have changed: all that is durable is asked for. */
         uint64_t now = view_state(store->view).applied_seq;
-        *ret_seq = now > horizon_published(store) ? now : 0;
+        *ret_seq = now > horizon_published(store->commit.horizon) ? now : 0;
         return 0;
     }
     r = view_unpublished(store->view, ino, ret_seq);
-    if (*ret_seq <= horizon_published(store))
+    if (*ret_seq <= horizon_published(store->commit.horizon))
         *ret_seq = 0;
     return r;
 }
@@ -50,7 +50,7 @@ static void status_shared(struct remote *remote, struct remote_status *ret)
     LOCK_SCOPE(&remote->shared.lock);
     ret->state = remote->shared.state;
     ret->head = remote->shared.head_number;
-    ret->horizon_seq = horizon_published(remote->store);
+    ret->horizon_seq = horizon_published(remote->store->commit.horizon);
     ret->target_bytes = remote->shared.target_bytes;
     ret->files = remote->shared.files;
     ret->logical_bytes = remote->shared.logical_bytes;
@@ -91,7 +91,9 @@ void store_remote_status(struct store *store, struct remote_status *ret)
     ret->merged_bytes_total = atomic_load(&remote->merged_total);
     ret->fetched_bytes_total = atomic_load(&remote->fetched_total) + ret->merged_bytes_total;
     ret->encoded = encode_counts(&remote->encoded);
-    int64_t since = local_follows(store) ? 0 : history_oldest_after(store, ret->horizon_seq);
+    int64_t since = local_follows(&store->local)
+                        ? 0
+                        : history_oldest_after(store->commit.history, ret->horizon_seq);
     ret->seconds_behind = since ? (double)(clock_monotonic_ns() - since) / 1e9 : 0;
 }
 

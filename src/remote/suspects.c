@@ -46,7 +46,7 @@ static int note_user(uint64_t ino, uint64_t offset, void *arg)
 {
     struct user *user = arg;
     (void)offset;
-    damage_note(user->store, ino, user->name, -ENODATA);
+    damage_note(user->store->commit.damage, ino, user->name, -ENODATA);
     return 0;
 }
 
@@ -225,6 +225,6 @@ void suspects_tick(struct remote *remote)
     }
     if (r < 0 || maintenance->asked == maintenance->asking.count) {
         end_suspect_pass(maintenance);
-        event_signal(horizon_progress(remote->store));
+        event_signal(horizon_progress(remote->store->commit.horizon));
     }
 }

@@ -45,10 +45,10 @@ static int note_pin(const struct chunk_entry *entry, void *arg)
 static int upload_open_cut(struct upload *up)
 {
     struct store *store = up->remote->store;
-    uint64_t seen = event_count(horizon_progress(store));
-    packs_hold_drops(store, true);
-    while (packs_are_dropping(store) && !remote_is_stopping(up->remote))
-        (void)event_wait(horizon_progress(store), &seen, INT64_MAX);
+    uint64_t seen = event_count(horizon_progress(store->commit.horizon));
+    packs_hold_drops(store->commit.packs, true);
+    while (packs_are_dropping(store->commit.packs) && !remote_is_stopping(up->remote))
+        (void)event_wait(horizon_progress(store->commit.horizon), &seen, INT64_MAX);
     int r = remote_is_stopping(up->remote) ? -ECANCELED : 0;
     if (r == 0)
         r = view_cut_open(store->view, &up->cut);
@@ -57,17 +57,17 @@ static int upload_open_cut(struct upload *up)
     size_t kept = 0;
     vector_sort_unique(&up->pins);
     for (size_t i = 0; i < up->pins.count; i++)
-        if (packs_pin(store, up->pins.at[i]))
+        if (packs_pin(store->commit.packs, up->pins.at[i]))
             up->pins.at[kept++] = up->pins.at[i];
     up->pins.count = kept;
-    packs_hold_drops(store, false);
+    packs_hold_drops(store->commit.packs, false);
     return r;
 }
 
 static void close_cut(struct upload *up)
 {
     for (size_t i = 0; i < up->pins.count; i++)
-        packs_unpin(up->remote->store, up->pins.at[i]);
+        packs_unpin(up->remote->store->commit.packs, up->pins.at[i]);
     vector_free(&up->pins);
     view_cut_close(up->cut);
     lineage_free(up->lineage);
@@ -102,7 +102,7 @@ static void upload_describe_head(struct remote *remote, const struct view_cut *c
     head->cut = state.applied_seq;
     memcpy(head->chain, state.chain, sizeof head->chain);
     head->max_ino = max_u64(state.max_ino, head->max_ino);
-    head->max_id = max_u64(head->max_id, packs_newest_id(store));
+    head->max_id = max_u64(head->max_id, packs_newest_id(store->commit.packs));
     head->files = state.files;
     head->logical_bytes = state.logical_bytes;
     head->chunks = state.chunks;
@@ -131,7 +131,7 @@ static int publish_cut(struct upload *up)
             r = view_published(store->view, up->cut, head->number);
     }
     if (r == 0)
-        runs_tidy(store, head);
+        runs_tidy(&store->local, store->commit.room, head);
     if (r == 0 && missing)
         remote_error(remote, 0, "%llu chunks that are damaged on NVMe are missing in the remote",
                      (unsigned long long)missing);
@@ -269,7 +269,8 @@ static bool is_behind(struct remote *remote)
     struct view_remote known = view_remote(remote->store->view);
     if (remote_repair_is_due(remote) || (known.is_whole && known.cut > 0))
         return true;
-    return view_state(remote->store->view).applied_seq > horizon_published(remote->store);
+    return view_state(remote->store->view).applied_seq >
+           horizon_published(remote->store->commit.horizon);
 }
 
 /* Heads live on for the grace, so there are not many a second, unless a caller waits for one. */
@@ -282,7 +283,7 @@ static bool is_time(struct remote *remote, int64_t last)
  * which no caller waits, and gc, are due by the clock. False: the store stops. */
 static bool await_work(struct remote *remote, int64_t last)
 {
-    struct event *progress = horizon_progress(remote->store);
+    struct event *progress = horizon_progress(remote->store->commit.horizon);
     int64_t until = clock_monotonic_ns() + TICK_MS * MS_NS;
     uint64_t seen = event_count(progress);
     while (!remote_is_called(remote) && !(is_time(remote, last) && is_behind(remote)) &&

@@ -132,7 +132,8 @@ static struct base *upload_dense_read_base(struct dense_work *w, const struct ch
     if (!base) {
         base = oldest_base(w);
         base->entry.raw_len = 0;
-        if (packs_read_chunk(w->up->remote->store, &entry->name, base->raw, &len) < 0 ||
+        if (packs_read_chunk(w->up->remote->store->commit.packs, &entry->name, base->raw, &len) <
+                0 ||
             len != entry->raw_len)
             return NULL;
     }

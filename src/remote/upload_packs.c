@@ -77,7 +77,7 @@ static int put_until_done(struct remote *remote, const char *object, const void 
 int upload_wait_for_view_room(struct remote *remote)
 {
     int r;
-    while ((r = room_for_view(remote->store)) < 0) {
+    while ((r = room_for_view(remote->store->commit.room)) < 0) {
         remote_error(remote, 0, "the disk of %s is full: the upload waits", remote->store->path);
         if (!remote_pause(remote, RETRY_MS))
             return -ECANCELED;
@@ -116,7 +116,7 @@ static int send_pack(struct sending *s)
 static void begin_pack(struct sending *s)
 {
     struct store *store = s->up->remote->store;
-    s->id = packs_new_id(store);
+    s->id = packs_new_id(store->commit.packs);
     s->data_len = pack_begin(store->sb.history, s->id, s->buffer);
 }
 
@@ -148,7 +148,7 @@ static int upload_packs_read_chunk(struct sending *s, const struct chunk_entry *
     int r = is_relocating ? upload_read_again(store, entry, s->stored, s->raw, &s->window)
                           : upload_read_chunk(store, entry, s->stored, s->raw);
     if (r < 0 && upload_packs_is_final(r) && rescue_pending(s, pending, entry)) {
-        (void)heal_give(store, &entry->name, s->raw, entry->raw_len);
+        (void)heal_give(store->commit.heal, &entry->name, s->raw, entry->raw_len);
         r = 0;
     }
     if (r == 0 || r == -ECANCELED || (is_relocating ? !upload_packs_is_final(r) : may_pass(r)))
@@ -158,7 +158,7 @@ static int upload_packs_read_chunk(struct sending *s, const struct chunk_entry *
     if (is_relocating)
         atomic_fetch_add(&s->up->unread, 1);
     else {
-        damage_note_local(store, &pending->name);
+        damage_note_local(store->commit.damage, &pending->name);
         remote_error(
             remote_of(store), 0,
             "a chunk cannot be read from NVMe (%s): its bytes will be missing in the remote",
@@ -180,7 +180,7 @@ static int upload_packs_add_chunk(struct sending *s, struct chunk_entry *entry,
         return r;
     if (s->count == 0)
         begin_pack(s);
-    s->data_len = pack_place(store, s->id, s->buffer, s->data_len, entry, &iov, 1);
+    s->data_len = pack_place(&store->local, s->id, s->buffer, s->data_len, entry, &iov, 1);
     s->entries[s->count++] = *entry;
     count_uploaded_chunk(s->up->remote, entry);
     return 0;
@@ -209,11 +209,11 @@ static int fill_pack(struct sending *s, size_t pack)
             ;
     for (size_t i = up->packs[pack]; i < up->packs[pack + 1] && r == 0; i++) {
         if (s->dense)
-            priority_set_own(up->remote->store, !remote_is_urged(up->remote));
+            priority_set_own(up->remote->store->commit.priority, !remote_is_urged(up->remote));
         r = send_chunk(s, &up->list[i]);
     }
     if (s->dense)
-        priority_set_own(up->remote->store, false);
+        priority_set_own(up->remote->store->commit.priority, false);
     if (!up->is_relocating)
         (void)sem_post(&up->fillers);
     return r;

@@ -22,7 +22,8 @@ void upload_make_plain(struct store *store, struct chunk_entry *entry, const uin
 {
     _cleanup_free_ void *scratch = xmalloc(PACKS_SCRATCH_LEN);
     struct chunk_entry plain;
-    const void *bytes = packs_encode(store, &entry->name, raw, entry->raw_len, scratch, &plain);
+    const void *bytes =
+        packs_encode(store->commit.packs, &entry->name, raw, entry->raw_len, scratch, &plain);
     memcpy(stored, bytes, plain.stored_len);
     *entry = plain;
 }
@@ -119,7 +120,7 @@ static int read_anywhere(struct store *store, struct chunk_entry *entry, uint8_t
     struct chunk_entry now;
     uint64_t refs;
     int r = -ENOENT;
-    if (packs_find_fresh(store, &entry->name, &now) != 0 ||
+    if (packs_find_fresh(store->commit.packs, &entry->name, &now) != 0 ||
         (view_chunk(store->view, &entry->name, &now, &refs) == 0 && now.pack != 0))
         r = upload_read_local(store, &now, stored, raw);
     if (r == 0)

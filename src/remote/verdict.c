@@ -74,7 +74,7 @@ static int look_at_batch(const struct journal_batch *batch, void *arg)
 
 bool was_head_of_remote(const struct store *store, const struct head *known)
 {
-    _cleanup_free_ char *name = local_remote_name(store);
+    _cleanup_free_ char *name = local_remote_name(&store->local);
     return known && !local_head_is_lost(known) && (!name || strcmp(name, store->remote->name) == 0);
 }
 
@@ -99,7 +99,7 @@ static bool view_may_be_ahead(struct store *store, uint64_t published)
     struct view *view;
     if (access(path, F_OK) < 0 && errno == ENOENT)
         return false;
-    int r = room_for_view(store);
+    int r = room_for_view(store->commit.room);
     if (r == 0)
         r = view_open(path, &options, store->sb.created, &view);
     if (r < 0) {
@@ -108,16 +108,16 @@ static bool view_may_be_ahead(struct store *store, uint64_t published)
     }
     uint64_t applied = view_state(view).applied_seq;
     view_close(view);
-    return applied > max_u64(journal_found(store).cut_seq, published);
+    return applied > max_u64(journal_found(store->commit.journal).cut_seq, published);
 }
 
 /* False: what the store has is not known. */
 static bool look_at_journal_and_view(struct judging *j)
 {
-    if (journal_read(j->store, 0, look_at_batch, j) < 0 ||
+    if (journal_read(j->store->commit.journal, 0, look_at_batch, j) < 0 ||
         view_may_be_ahead(j->store, j->is_ours ? j->head->cut : 0))
         return false;
-    j->journal = journal_found(j->store);
+    j->journal = journal_found(j->store->commit.journal);
     j->has_stage = session_left_stage(j->store->path, j->store->sb.store);
     j->has_news = j->has_news || j->has_stage;
     return true;

@@ -71,7 +71,7 @@ static int check_chunk(const struct view_local_chunk *chunk, void *arg)
     }
     fsck->chunks++;
     fsck->bytes += entry->stored_len;
-    int r = packs_read_chunk(fsck->store, &entry->name, fsck->buf, &len);
+    int r = packs_read_chunk(fsck->store->commit.packs, &entry->name, fsck->buf, &len);
     if (r == 0)
         return 0;
     char what[96];
@@ -100,7 +100,7 @@ static int check_pack(const struct view_pack *pack, void *arg)
     const char *what = r < 0                 ? strerror(-r)
                        : len != pack->length ? "has another length than it had"
                                              : NULL;
-    if (!what && packs_read_index(fsck->store, pack->pack, ignore_entry, NULL) < 0)
+    if (!what && packs_read_index(fsck->store->commit.packs, pack->pack, ignore_entry, NULL) < 0)
         what =
             "its index is damaged; its chunks are looked at without it; 'cairn scrub' moves them";
     _cleanup_free_ char *line = xasprintf("%s: %s", object, what ? what : "");
@@ -173,7 +173,7 @@ static int fsck_check_opened(struct fsck *fsck, char **ret_text)
     fsck->store->own->whole_journal = true;
     int r = recover_view(fsck->store, ret_text);
     /* there is nothing to check the rest by */
-    if (r < 0 && journal_found(fsck->store).damage.found) {
+    if (r < 0 && journal_found(fsck->store->commit.journal).damage.found) {
         report_problem(fsck, *ret_text);
         free(*ret_text);
         *ret_text = NULL;

@@ -61,7 +61,7 @@ bool job_is_cancelled(struct job *job)
 bool job_await_progress(struct store *store, uint64_t *seen, int64_t until_ns)
 {
     if (!job_is_cancelled(store->own->job))
-        (void)event_wait(horizon_progress(store), seen, until_ns);
+        (void)event_wait(horizon_progress(store->commit.horizon), seen, until_ns);
     return !job_is_cancelled(store->own->job);
 }
 
@@ -122,9 +122,9 @@ static int gc_local(struct store *store)
     if (job->options.dry_run)
         return view_packs(store->view, say_dead, job);
     struct view_state before = view_state(store->view);
-    uint64_t seen = event_count(horizon_progress(store));
-    uint64_t number = gc_ask(store);
-    while (!gc_is_done(store, number))
+    uint64_t seen = event_count(horizon_progress(store->commit.horizon));
+    uint64_t number = gc_ask(&store->commit);
+    while (!gc_is_done(&store->commit, number))
         if (!job_await_progress(store, &seen, INT64_MAX))
             return -ECANCELED;
     struct view_state after = view_state(store->view);
@@ -204,7 +204,7 @@ void job_cancel(struct store *store)
     LOCK_SCOPE(&store->own->job->lock);
     atomic_store(&store->own->job->cancelled, true);
     (void)pthread_cond_broadcast(&store->own->job->was_cancelled);
-    event_signal(horizon_progress(store));
+    event_signal(horizon_progress(store->commit.horizon));
 }
 
 void job_join(struct store *store)

@@ -15,7 +15,7 @@ int store_peek(const char *path, struct store_status *ret)
         memcpy(ret->store_id, store->sb.store, sizeof ret->store_id);
         ret->view = view_state(store->view);
         ret->staged_in = session_staged(store->path, store->sb.store, &ret->staged_bytes);
-        struct journal_found found = journal_found(store);
+        struct journal_found found = journal_found(store->commit.journal);
         ret->nvme.horizon_seq = ret->newest_seq = found.cut_seq;
         ret->used_bytes = ret->view.pack_bytes + found.bytes;
         store_discard(store);

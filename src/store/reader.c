@@ -353,7 +353,7 @@ static int reader_read_part(const struct fetching *f, const struct bases *bases,
     if (part->within > e->raw_len || part->length > e->raw_len - part->within)
         return -EUCLEAN;
     if (!f->group->is_remote && e->ref_count > 0)
-        return packs_read_chunk(f->store, &e->name, f->raw, &len);
+        return packs_read_chunk(f->store->commit.packs, &e->name, f->raw, &len);
     if (!f->is_whole)
         r = read_group_part(f, e->offset, f->stored, e->stored_len);
     return r < 0 ? r : bases_decode(bases, e, stored, f->raw, loss);

@@ -155,7 +155,7 @@ static int replay_record(const struct record *rec, void *arg)
     }
     repeat_record(rp, rec);
     if (!nascent)
-        history_readd(store, rec);
+        history_readd(store->commit.history, rec);
     if (rec->flags & RECORD_ORPHAN)
         vector_add(&rp->orphans, rec->type == REC_RENAME ? rec->ino2 : rec->ino);
     return 0;
@@ -178,9 +178,9 @@ static int restore_pack(struct store *store, const struct record *rec)
     if (r != -ENOENT)
         return r;
     struct pack_entries all = {0};
-    r = packs_recover_index(store, rec->pack, add_entry, &all);
+    r = packs_recover_index(store->commit.packs, rec->pack, add_entry, &all);
     if (r >= 0)
-        packs_readd(store, rec->pack, rec->length, all.at, (uint32_t)all.count);
+        packs_readd(store->commit.packs, rec->pack, rec->length, all.at, (uint32_t)all.count);
     vector_free(&all);
     /* Dropped again since: then nothing refers to it. */
     return r == -ENOENT || r == 1 ? 0 : r;
@@ -205,7 +205,7 @@ static uint64_t pack_of_recovered_chunk(const struct chunk_name *name, void *arg
     struct replay *rp = arg;
     struct chunk_entry entry;
     uint64_t refs;
-    if (packs_find_fresh(rp->store, name, &entry) != 0)
+    if (packs_find_fresh(rp->store->commit.packs, name, &entry) != 0)
         return entry.pack;
     return view_chunk(rp->store->view, name, &entry, &refs) == 0 ? entry.pack : 0;
 }
@@ -226,7 +226,7 @@ static int reap_orphans(struct store *store, struct inos *orphans)
             continue;
         struct record rec = {.type = REC_REAP, .ino = orphans->at[i]};
         if (inode.nlink == 0)
-            r = history_commit(store, &rec);
+            r = history_commit(store->commit.history, &rec);
         ns_drop(store->ns, orphans->at[i]);
     }
     return r;
@@ -294,10 +294,10 @@ size_t store_nameless(const struct store *store, const uint64_t **ret_inos)
  * waited; so no cut has a part of them. */
 static int seal_left_drafts(struct store *store, const struct inos *open)
 {
-    uint64_t before = history_newest(store);
-    int r = history_seal_all_but(store, open->at, open->count);
-    if (history_newest(store) != before)
-        stage_raise_floor(store->stage, history_newest(store));
+    uint64_t before = history_newest(store->commit.history);
+    int r = history_seal_all_but(store->commit.history, open->at, open->count);
+    if (history_newest(store->commit.history) != before)
+        stage_raise_floor(store->stage, history_newest(store->commit.history));
     return r;
 }
 
@@ -309,7 +309,8 @@ static int open_files(struct store *store, struct inos *orphans)
     if (store->options.adopting) {
         keep_orphans(store, orphans);
         find_open(store, &open);
-    } else if (!local_follows(store)) { /* else they are the writer's, which has them open */
+    } else if (!local_follows(
+                   &store->local)) { /* else they are the writer's, which has them open */
         r = reap_orphans(store, orphans);
     }
     if (r == 0)
@@ -342,9 +343,10 @@ static int begin_epoch(struct store *store)
     struct view_state view = view_state(store->view);
     if (store->stage)
         stage_epochs(store->stage, &epoch, &next);
-    uint64_t last = max_u64(max_u64(journal_found(store).epoch, remote_epoch(store->remote)),
-                            max_u64(epoch, next));
-    last = max_u64(max_u64(last, journal_anchor(store)->epoch), view.max_ino >> 24);
+    uint64_t last =
+        max_u64(max_u64(journal_found(store->commit.journal).epoch, remote_epoch(store->remote)),
+                max_u64(epoch, next));
+    last = max_u64(max_u64(last, journal_anchor(store->commit.journal)->epoch), view.max_ino >> 24);
     last = max_u64(last, view.applied_seq >> SEQ_EPOCH_SHIFT);
     if (last >= EPOCH_LAST)
         return -EOVERFLOW;
@@ -362,7 +364,7 @@ struct leftovers {
 static int clear_leftover(struct leftovers *left, uint64_t id, const char *name)
 {
     struct store *store = left->store;
-    if (store->own->met_damage || !packs_is_ours(store, id)) {
+    if (store->own->met_damage || !packs_is_ours(store->commit.packs, id)) {
         left->aside++;
         return set_aside(store, name);
     }
@@ -381,7 +383,7 @@ static int remove_leftover(const struct tier_object *object, void *arg)
     int r = view_pack(left->store->view, id, &known);
     if (r != -ENOENT)
         return r;
-    if (packs_is_written(left->store, id))
+    if (packs_is_written(left->store->commit.packs, id))
         return 0;
     char name[32];
     pack_object_name(id, name);
@@ -408,7 +410,7 @@ static int remove_leftovers(struct store *store)
 /* The disk's trouble is not to be told as the stage's. */
 static int begin_journal(struct store *store, char **ret_text)
 {
-    int r = journal_begin(store);
+    int r = journal_begin(store->commit.journal);
     if (r < 0)
         *ret_text =
             xasprintf("%s: its journal cannot be written: %s; %s", store->path, strerror(-r),
@@ -428,7 +430,7 @@ static int take_over(struct store *store, struct replay *rp, char **ret_text)
     if (r == 0)
         r = stage_adopt(store->stage, store->epoch, store->options.adopting);
     if (r == 0)
-        r = history_compact(store);
+        r = history_compact(store->commit.history);
     if (r == 0)
         r = begin_journal(store, ret_text);
     if (r == 0)
@@ -455,15 +457,15 @@ static int start_fresh(struct store *store, bool is_reader, char **ret_text)
                               strerror(-r));
         return r;
     }
-    r = session_new_stage(store);
+    r = session_new_stage(&store->commit);
     if (r < 0)
         *ret_text = explain_stage(store, r);
     if (r == 0)
         r = begin_journal(store, ret_text);
     if (r == 0)
-        r = session_write(store, is_reader);
+        r = session_write(&store->commit, is_reader);
     if (r < 0 && store->stage)
-        session_drop_stage(store);
+        session_drop_stage(&store->commit);
     return r;
 }
 
@@ -472,7 +474,7 @@ static void settle_numbers(struct store *store, const struct replay *rp)
     struct view_state view = view_state(store->view);
     uint64_t ino = max_u64(max_u64(view.max_ino, rp->max_ino) + 1, store->epoch << 24);
     atomic_store(&store->own->next_ino, ino);
-    horizon_begin(store, rp->cut);
+    history_begin(store->commit.history, rp->cut);
 }
 
 /* The stage of the last session, if there is one. */
@@ -484,10 +486,10 @@ static int open_left(struct store *store, struct session *left, char **ret_text)
             "%s/session cannot be read: %s; it says where the last session left its stage",
             store->path, strerror(-r));
     if (r == 0 && left->exists)
-        r = session_open_stage(store, left, ret_text);
+        r = session_open_stage(&store->commit, left, ret_text);
     session_done(left);
     if (r == 0)
-        r = session_meet_twin(store, ret_text);
+        r = session_meet_twin(&store->commit, ret_text);
     return r;
 }
 
@@ -497,7 +499,7 @@ int recover(struct store *store, char **ret_text)
     if (r < 0)
         return r;
     store->ns = ns_new(store->view);
-    if (local_follows(store))
+    if (local_follows(&store->local))
         ns_set_following(store->ns);
     struct session left;
     r = open_left(store, &left, ret_text);
@@ -511,19 +513,21 @@ int recover(struct store *store, char **ret_text)
                               store->path);
         return r;
     }
-    bool is_reader = local_follows(store) && (!store->stage || left.is_reader);
-    struct journal_found found = journal_found(store);
+    bool is_reader = local_follows(&store->local) && (!store->stage || left.is_reader);
+    struct journal_found found = journal_found(store->commit.journal);
     struct replay rp = {.store = store, .cut = found.cut_seq};
-    history_resume(store, found.time);
+    history_resume(store->commit.history, found.time);
     if (store->stage) {
-        log_info("recovering what the last session left in %s", commit_stage_directory(store));
+        log_info("recovering what the last session left in %s",
+                 commit_stage_directory(&store->commit));
         r = take_over(store, &rp, ret_text);
         if (r < 0 && !*ret_text)
-            *ret_text = xasprintf("recovering the stage in %s failed: %s; it is left as it is; to "
-                                  "go on without what it holds, remove %s/session",
-                                  commit_stage_directory(store), strerror(-r), store->path);
+            *ret_text =
+                xasprintf("recovering the stage in %s failed: %s; it is left as it is; to "
+                          "go on without what it holds, remove %s/session",
+                          commit_stage_directory(&store->commit), strerror(-r), store->path);
         if (r == 0)
-            r = session_write(store, is_reader);
+            r = session_write(&store->commit, is_reader);
     } else {
         r = start_fresh(store, is_reader, ret_text);
     }
@@ -535,7 +539,8 @@ int recover(struct store *store, char **ret_text)
     if (r == 0)
         r = open_files(store, &rp.orphans);
     if (r == -EAGAIN) {
-        history_seal_rest_later(store); /* the log has no room for all of them at once */
+        history_seal_rest_later(
+            store->commit.history); /* the log has no room for all of them at once */
         r = 0;
     }
     for (size_t i = 0; i < rp.held.count; i++)

@@ -43,9 +43,9 @@ static void close_view(struct store *store)
 static int make_view(struct store *store, const struct head *head)
 {
     int r = open_view(store, "view.new", false);
-    if (r == 0 && journal_anchor(store)->exists)
+    if (r == 0 && journal_anchor(store->commit.journal)->exists)
         r = adopt_view(store, head);
-    if (r == 0 && journal_anchor(store)->exists && local_head_is_lost(head))
+    if (r == 0 && journal_anchor(store->commit.journal)->exists && local_head_is_lost(head))
         r = view_forget_remote(store->view);
     if (r == 0)
         r = view_flush(store->view);
@@ -62,7 +62,7 @@ static int replace_view(struct store *store, const struct head *head, bool keep_
     close_view(store);
     int r = io_remove_tree(made);
     if (r == 0 && !keep_old)
-        r = local_remove_view(store); /* there may be no room for both */
+        r = local_remove_view(&store->local); /* there may be no room for both */
     if (r == 0)
         r = make_view(store, head);
     if (r == 0 && keep_old)
@@ -92,22 +92,22 @@ static int rebuild_view(struct store *store, bool is_behind)
     else if (view_is_old)
         log_warn("the view is missing, damaged or not of this journal: rebuilding it");
     /* Nothing goes before there is something to make it from. */
-    int r = journal_read(store, 0, ignore_batch, NULL);
-    if (r == 0 && journal_anchor(store)->exists)
-        r = local_head_read(store, head);
-    if (r == 0 && journal_anchor(store)->exists)
+    int r = journal_read(store->commit.journal, 0, ignore_batch, NULL);
+    if (r == 0 && journal_anchor(store->commit.journal)->exists)
+        r = local_head_read(&store->local, head);
+    if (r == 0 && journal_anchor(store->commit.journal)->exists)
         r = remote_fetch_runs(store, head);
     if (r == 0)
         r = replace_view(store, head, view_is_old && !is_behind);
     free(head);
-    return r < 0 ? r : commit_replay_journal(store, 0);
+    return r < 0 ? r : commit_replay_journal(&store->commit, 0);
 }
 
 /* The log says which of them failed; *ret_text says of the journal what it is. */
 static void explain_failure(struct store *store, int r, char **ret_text)
 {
-    _cleanup_free_ char *damage = journal_explain_damage(store);
-    if (damage && !journal_anchor(store)->number)
+    _cleanup_free_ char *damage = journal_explain_damage(store->commit.journal);
+    if (damage && !journal_anchor(store->commit.journal)->number)
         *ret_text = xasprintf("%s: the journal is damaged: %s; nothing was changed; 'cairn fsck "
                               "--repair %s' truncates it there and keeps in "
                               "lost+found what comes behind",
@@ -123,10 +123,11 @@ static void explain_failure(struct store *store, int r, char **ret_text)
                               "nothing was changed; a mount goes on as "
                               "long as the view has what is damaged: then copy the files elsewhere",
                               store->path);
-    else if (r == -EUCLEAN && journal_anchor(store)->number)
+    else if (r == -EUCLEAN && journal_anchor(store->commit.journal)->number)
         *ret_text = xasprintf("%s: what head %llu of its remote names is damaged, or no state that "
                               "a store wrote; see the log",
-                              store->path, (unsigned long long)journal_anchor(store)->number);
+                              store->path,
+                              (unsigned long long)journal_anchor(store->commit.journal)->number);
     else
         *ret_text = xasprintf(
             "%s: the journal or the view cannot be read: %s; see `cairn fsck`, and the log",
@@ -140,12 +141,12 @@ static int open_and_replay(struct store *store, bool *ret_is_behind)
     if (r < 0)
         return r;
     uint64_t applied = view_state(store->view).applied_seq;
-    *ret_is_behind = commit_view_forgot_head(store);
+    *ret_is_behind = commit_view_forgot_head(&store->commit);
     if (*ret_is_behind)
         return -ESTALE;
     /* a power loss took what RocksDB had not written yet */
-    *ret_is_behind = applied < journal_anchor(store)->cut;
-    return commit_replay_journal(store, store->own->whole_journal ? 0 : applied);
+    *ret_is_behind = applied < journal_anchor(store->commit.journal)->cut;
+    return commit_replay_journal(&store->commit, store->own->whole_journal ? 0 : applied);
 }
 
 static bool cannot_read(const struct store *store)
@@ -190,7 +191,7 @@ int recover_view(struct store *store, char **ret_text)
 {
     _cleanup_free_ char *path = xasprintf("%s/view", store->path);
     bool had_view = access(path, F_OK) == 0, is_behind = false;
-    int r = room_for_view(store);
+    int r = room_for_view(store->commit.room);
     if (r < 0) {
         *ret_text =
             xasprintf("the disk of %s is full; free 32 MiB there and mount again", store->path);
@@ -207,18 +208,20 @@ int recover_view(struct store *store, char **ret_text)
         return -EUCLEAN;
     }
     bool was_read = r == 0;
-    bool is_lost = new_view_is_asked(store) || (store->view && view_is_damaged(store->view));
-    if (is_lost && !journal_found(store).damage.found)
+    bool is_lost =
+        new_view_is_asked(&store->local) || (store->view && view_is_damaged(store->view));
+    if (is_lost && !journal_found(store->commit.journal).damage.found)
         r = -EUCLEAN; /* whatever it was taken for */
-    bool rebuilds = r == -ESTALE || (r == -EUCLEAN && !journal_found(store).damage.found);
+    bool rebuilds =
+        r == -ESTALE || (r == -EUCLEAN && !journal_found(store->commit.journal).damage.found);
     if (rebuilds)
         r = rebuild_view(store, is_behind);
     if (rebuilds && r == 0)
-        r = new_view_settled(store);
+        r = new_view_settled(&store->local);
     else if (rebuilds && was_read)
         r = keep_damaged_view(store, r);
     store->own->view_is_new = rebuilds && r == 0 && !store->own->view_is_kept;
-    struct journal_found found = journal_found(store);
+    struct journal_found found = journal_found(store->commit.journal);
     /* All that it knew is lost: packs that nothing names are kept. */
     store->own->met_damage = store->own->met_damage || (rebuilds && !is_behind) ||
                              (!had_view && found.cut_seq > 0) || found.was_skipped ||

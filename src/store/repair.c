@@ -178,7 +178,7 @@ static int truncate_journal(struct repair *rep)
 static int repair_journal(struct repair *rep, char **ret_text)
 {
     int r = recover_view(rep->store, ret_text);
-    rep->damage = journal_found(rep->store).damage;
+    rep->damage = journal_found(rep->store->commit.journal).damage;
     if (r == 0 || !rep->damage.found)
         return r;
     free(*ret_text);

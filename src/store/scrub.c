@@ -131,7 +131,7 @@ static int scrub_chunk(struct scrub *s, const char *object, const struct bases *
     int r = 0;
     uint32_t len;
     if (!s->is_remote && entry->ref_count > 0) {
-        r = packs_read_chunk(s->store, &entry->name, s->raw, &len);
+        r = packs_read_chunk(s->store->commit.packs, &entry->name, s->raw, &len);
         return r == -ENODATA ? -ENOENT : r;
     }
     if (!in_span)
@@ -218,8 +218,8 @@ static int heal_chunk(struct scrub *s, const struct chunk_entry *bad)
     good = r < 0 ? *bad : good;
     if (r < 0 && (s->rescues++ >= RESCUES_MAX || !rescue_chunk(s->store, &good, s->stored, s->raw)))
         return report_unhealed(s, bad);
-    uint64_t seen = event_count(horizon_progress(s->store));
-    while (!heal_give(s->store, &good.name, s->raw, good.raw_len))
+    uint64_t seen = event_count(horizon_progress(s->store->commit.horizon));
+    while (!heal_give(s->store->commit.heal, &good.name, s->raw, good.raw_len))
         if (!job_await_progress(s->store, &seen, INT64_MAX))
             return -ECANCELED;
     note_given(s, bad);
@@ -279,18 +279,18 @@ static int scrub_local_pack(struct scrub *s, uint64_t pack)
     struct collecting c = {s, pack};
     char object[32];
     pack_object_name(pack, object);
-    if (!packs_pin(s->store, pack))
+    if (!packs_pin(s->store->commit.packs, pack))
         return 0;
     int r = view_pack(s->store->view, pack, &known);
     if (r == 0) {
         s->entries.count = 0;
-        r = packs_read_index(s->store, pack, collect_local, &c);
+        r = packs_read_index(s->store->commit.packs, pack, collect_local, &c);
         r = is_damage(r) || r == -EIO ? scrub_leave_pack(s, &known, r)
             : r < 0                   ? r
                                       : scrub_entries(s, object, bad_local);
         count_scrub_progress(s, 0, 0, 1);
     }
-    packs_unpin(s->store, pack);
+    packs_unpin(s->store->commit.packs, pack);
     return r == -ENOENT ? 0 : r;
 }
 
@@ -300,12 +300,12 @@ static int await_drop(struct scrub *s, uint64_t pack)
 {
     struct view_pack known;
     int64_t until = clock_monotonic_ns() + DROP_WAIT_NS;
-    uint64_t seen = event_count(horizon_progress(s->store));
+    uint64_t seen = event_count(horizon_progress(s->store->commit.horizon));
     while (clock_monotonic_ns() < until) {
         int r = view_pack(s->store->view, pack, &known);
         if (r < 0 || known.live_count > 0)
             return r == -ENOENT ? 0 : r;
-        gc_ask_soon(s->store);
+        gc_ask_soon(&s->store->commit);
         if (!job_await_progress(s->store, &seen, until))
             return -ECANCELED;
     }
@@ -339,9 +339,9 @@ static int scrub_lost_chunks(struct scrub *s)
 /* Waits until each chunk handed over has another place. */
 static int await_local(struct scrub *s)
 {
-    uint64_t last = 0, seen = event_count(horizon_progress(s->store));
+    uint64_t last = 0, seen = event_count(horizon_progress(s->store->commit.horizon));
     int r = 0;
-    while (heal_is_pending(s->store))
+    while (heal_is_pending(s->store->commit.heal))
         if (!job_await_progress(s->store, &seen, INT64_MAX))
             return -ECANCELED;
     for (size_t i = 0; i < s->given.count; i++) {
@@ -463,7 +463,7 @@ static bool is_on_nvme(struct scrub *s, const struct chunk_name *name)
 static int await_remote(struct scrub *s)
 {
     struct remote *remote = s->store->remote;
-    uint64_t seen = event_count(horizon_progress(s->store));
+    uint64_t seen = event_count(horizon_progress(s->store->commit.horizon));
     size_t unhealed = 0;
     int r = 0;
     while (r == 0 && remote_can_repair(remote) && is_any_noted(s))

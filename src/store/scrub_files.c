@@ -69,7 +69,7 @@ static int say_lacking_file(const struct lacking *lacking, uint64_t ino)
     job_say(lacking->job,
             "%s: bytes from %llu on are damaged or missing, %llu in all, and nowhere else", path,
             (unsigned long long)sum.offset, (unsigned long long)sum.bytes);
-    damage_note(store, ino, sum.first, -ENODATA);
+    damage_note(store->commit.damage, ino, sum.first, -ENODATA);
     return 0;
 }
 

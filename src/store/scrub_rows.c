@@ -6,7 +6,7 @@
 int scrub_remote_rows(struct store *store, struct job *job)
 {
     struct remote *remote = store->remote;
-    uint64_t found = 0, healed = 0, seen = event_count(horizon_progress(store));
+    uint64_t found = 0, healed = 0, seen = event_count(horizon_progress(store->commit.horizon));
     if (!remote_can_repair(remote))
         return 0;
     remote_scrub_runs(remote);

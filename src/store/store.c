@@ -69,7 +69,7 @@ static int allow_own_encodings(struct store *store, char **ret_text)
     if (store->options.reduce == REDUCE_DENSE)
         encodings |=
             SUPERBLOCK_INCOMPAT_DENSE | SUPERBLOCK_INCOMPAT_MATRIX | SUPERBLOCK_INCOMPAT_ANS;
-    int r = local_allow_encodings(store, encodings);
+    int r = local_allow_encodings(&store->local, encodings);
     if (r < 0)
         *ret_text = xasprintf("%s/superblock cannot be written: %s; -o reduce=off does without",
                               store->path, strerror(-r));
@@ -129,7 +129,7 @@ static struct store *store_new(const struct store_options *options)
     struct store *store = xcalloc(1, sizeof *store);
     store->options = *options;
     store->path = xstrdup(options->path);
-    commit_new(store, &upkeep);
+    commit_init(&store->commit, store, &store->local, &upkeep);
     store->fetch = fetch_new();
     store->own = xcalloc(1, sizeof *store->own);
     store->own->job = job_new();
@@ -155,7 +155,7 @@ static int open_medium(struct store *store, bool create, char **ret_text)
 /* The next start makes it anew, whatever it reads of it; or goes on with it, where it cannot. */
 static void leave_damaged_view(struct store *store)
 {
-    if (store->view && view_is_damaged(store->view) && new_view_ask(store) < 0)
+    if (store->view && view_is_damaged(store->view) && new_view_ask(&store->local) < 0)
         log_warn("%s cannot be written: the next start may not see that the view is damaged",
                  store->path);
 }
@@ -164,8 +164,8 @@ static void store_free(struct store *store, bool stage_is_empty)
 {
     leave_damaged_view(store);
     fetch_free(store->fetch);
-    session_close_stage(store, stage_is_empty);
-    commit_free(store);
+    session_close_stage(&store->commit, stage_is_empty);
+    commit_done(&store->commit);
     ns_free(store->ns);
     if (store->view)
         view_close(store->view);
@@ -279,7 +279,7 @@ void store_discard(struct store *store)
 int store_start(struct store *store, void (*room)(void *arg), void *arg)
 {
     check(store->tier && store->view && store->stage);
-    int r = commit_start(store, room, arg);
+    int r = commit_start(&store->commit, room, arg);
     if (r == 0)
         r = fetch_start(store);
     if (r == 0 && store->remote)
@@ -291,19 +291,20 @@ static bool is_all_durable(struct store *store)
 {
     uint64_t seq;
     int64_t happened;
-    return !history_oldest(store, &seq, &happened) && stage_drafts(store->stage, NULL, 0) == 0;
+    return !history_oldest(store->commit.history, &seq, &happened) &&
+           stage_drafts(store->stage, NULL, 0) == 0;
 }
 
 static void close_store(struct store *store, bool mount_ends)
 {
     stage_stop(store->stage);
-    room_stop(store);
+    room_stop(store->commit.room);
     job_cancel(store);
     fetch_stop(store);
     remote_stop(store->remote);
     job_join(store);
     fetch_end(store);
-    writeback_stop(store);
+    writeback_stop(&store->commit);
     bool is_over = mount_ends && is_all_durable(store);
     if (is_over) {
         if (view_flush(store->view) < 0)
@@ -330,7 +331,13 @@ void store_leave(struct store *store)
 /* Both horizons take their tickets from one counter. */
 bool store_unwait(struct store *store, uint64_t ticket)
 {
-    return horizon_unwait(store, ticket) || (store->remote && remote_unwait(store->remote, ticket));
+    return horizon_unwait(store->commit.horizon, ticket) ||
+           (store->remote && remote_unwait(store->remote, ticket));
+}
+
+struct commit *store_commit(struct store *store)
+{
+    return &store->commit;
 }
 
 struct ns *store_ns(struct store *store)
@@ -354,7 +361,7 @@ static void status_behind(struct store *store, struct store_status *ret)
 {
     uint64_t seq;
     int64_t happened;
-    if (history_oldest(store, &seq, &happened))
+    if (history_oldest(store->commit.history, &seq, &happened))
         ret->seconds_behind = (double)(clock_monotonic_ns() - happened) / 1e9;
     ret->behind_bytes = stage_dirty_bytes(store->stage);
     ret->behind_files =
@@ -388,29 +395,30 @@ static void status_memory(struct store *store, struct store_status *ret)
 
 static void status_room(struct store *store, struct store_status *ret)
 {
-    ret->used_bytes = room_used(store);
+    ret->used_bytes = room_used(store->commit.room);
     ret->reserved_bytes = ret->behind_bytes + ret->behind_bytes / 28;
-    ret->available_bytes = room_available(store);
+    ret->available_bytes = room_available(store->commit.room);
     ret->cap_bytes = ret->used_bytes + ret->reserved_bytes + ret->available_bytes;
-    uint64_t most = room_available_with(store, evict_possible(store));
+    uint64_t most = room_available_with(store->commit.room, evict_possible(store));
     ret->evictable_bytes = most > ret->available_bytes ? most - ret->available_bytes : 0;
 }
 
 void store_status(struct store *store, struct store_status *ret)
 {
-    *ret = (struct store_status){.epoch = store->epoch, .newest_seq = history_newest(store)};
+    *ret = (struct store_status){.epoch = store->epoch,
+                                 .newest_seq = history_newest(store->commit.history)};
     memcpy(ret->store_id, store->sb.store, sizeof ret->store_id);
     ret->view = view_state(store->view);
     status_behind(store, ret);
     status_room(store, ret);
     status_memory(store, ret);
     ret->evicted_bytes_total = evict_total(store);
-    ret->nvme = commit_status(store);
+    ret->nvme = commit_status(&store->commit);
 }
 
 uint64_t store_missing_bytes(struct store *store, uint64_t seq)
 {
-    uint64_t bytes = horizon_target_bytes(store);
+    uint64_t bytes = horizon_target_bytes(store->commit.horizon);
     size_t max = stage_sealed_list(store->stage, NULL, 0);
     struct stage_sealed *list = xcalloc(max, sizeof *list);
     size_t count = stage_sealed_list(store->stage, list, max);
@@ -432,14 +440,15 @@ bool store_is_durable(struct store *store, uint64_t ino)
     int r = ns_inode(store->ns, ino, &inode);
     if (r == 0 && (inode.nascent || (state.has_sealed && state.sealed_version > inode.version)))
         return false;
-    if (r == 0 && S_ISDIR(inode.attrs.mode) && history_has_draft_below(store, ino))
+    if (r == 0 && S_ISDIR(inode.attrs.mode) && history_has_draft_below(store->commit.history, ino))
         return false;
-    return ns_last_change(store->ns, ino) <= horizon_reached(store);
+    return ns_last_change(store->ns, ino) <= horizon_reached(store->commit.horizon);
 }
 
 void store_await_view(struct store *store, int64_t until_ns)
 {
-    uint64_t seen = event_count(horizon_progress(store));
-    while (lag_exists(store) && event_wait(horizon_progress(store), &seen, until_ns))
+    uint64_t seen = event_count(horizon_progress(store->commit.horizon));
+    while (lag_exists(store->commit.lag) &&
+           event_wait(horizon_progress(store->commit.horizon), &seen, until_ns))
         ;
 }

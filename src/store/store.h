@@ -46,6 +46,8 @@ bool store_unwait(struct store *store, uint64_t ticket);
  * many. */
 size_t store_nameless(const struct store *store, const uint64_t **ret_inos);
 
+/* For fs/ and above: the objects of commit/, as long as the store. */
+struct commit *store_commit(struct store *store);
 struct ns *store_ns(struct store *store);
 struct stage *store_stage(struct store *store);
 uint64_t store_new_ino(struct store *store);

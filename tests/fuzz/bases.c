@@ -46,11 +46,11 @@ static struct remote remote = {.name = (char *)(uintptr_t) "the remote"};
 enum cpu_level __wrap_cpu_level(void);
 int __wrap_view_remote_place(struct view *view, const struct chunk_name *name,
                              struct chunk_entry *ret_entry);
-int __wrap_packs_find(struct store *s, const struct chunk_name *name, struct chunk_entry *ret);
-int __wrap_packs_read_at(struct store *s, const struct chunk_entry *place, void *buf);
+int __wrap_packs_find(struct packs *s, const struct chunk_name *name, struct chunk_entry *ret);
+int __wrap_packs_read_at(struct packs *s, const struct chunk_entry *place, void *buf);
 void __wrap_remote_note_bad_pack(struct remote *r, uint64_t pack, int error);
-void __wrap_damage_note_local(struct store *s, const struct chunk_name *name);
-bool __wrap_heal_give(struct store *s, const struct chunk_name *name, const void *raw,
+void __wrap_damage_note_local(struct damage *s, const struct chunk_name *name);
+bool __wrap_heal_give(struct heal *s, const struct chunk_name *name, const void *raw,
                       size_t raw_len);
 
 static struct chunk *find(const struct chunk_name *name)
@@ -77,7 +77,7 @@ int __wrap_view_remote_place(struct view *view, const struct chunk_name *name,
     return 0;
 }
 
-int __wrap_packs_find(struct store *s, const struct chunk_name *name, struct chunk_entry *ret)
+int __wrap_packs_find(struct packs *s, const struct chunk_name *name, struct chunk_entry *ret)
 {
     const struct chunk *chunk = find(name);
     (void)s;
@@ -88,7 +88,7 @@ int __wrap_packs_find(struct store *s, const struct chunk_name *name, struct chu
     return 0;
 }
 
-int __wrap_packs_read_at(struct store *s, const struct chunk_entry *place, void *buf)
+int __wrap_packs_read_at(struct packs *s, const struct chunk_entry *place, void *buf)
 {
     const struct chunk *chunk = find(&place->name);
     (void)s;
@@ -103,12 +103,12 @@ void __wrap_remote_note_bad_pack(struct remote *r, uint64_t pack, int error)
     (void)r, (void)pack, (void)error;
 }
 
-void __wrap_damage_note_local(struct store *s, const struct chunk_name *name)
+void __wrap_damage_note_local(struct damage *s, const struct chunk_name *name)
 {
     (void)s, (void)name;
 }
 
-bool __wrap_heal_give(struct store *s, const struct chunk_name *name, const void *raw,
+bool __wrap_heal_give(struct heal *s, const struct chunk_name *name, const void *raw,
                       size_t raw_len)
 {
     const struct chunk *chunk = find(name);

@@ -41,7 +41,7 @@ static void add_directory(uint64_t parent, const char *name)
         .type = REC_MAKE, .ino = store_new_ino(service.store), .parent = parent, .name = name};
     rec.name_len = (uint16_t)strlen(name);
     rec.attrs.mode = S_IFDIR | 0755;
-    check(history_commit(service.store, &rec) == 0);
+    check(history_commit(store_commit(service.store)->history, &rec) == 0);
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)

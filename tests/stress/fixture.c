@@ -119,10 +119,10 @@ void fixture_drain(struct fixture *fixture)
 {
     int r;
     do
-        r = history_seal_all(fixture->store);
+        r = history_seal_all(store_commit(fixture->store)->history);
     while (must_repeat(fixture, r));
     expect(fixture, r == 0, "sealing all: %s", strerror(-r));
-    wait_durable(fixture, history_newest(fixture->store));
+    wait_durable(fixture, history_newest(store_commit(fixture->store)->history));
 }
 
 static void report(const char *line, bool is_problem, void *arg)
@@ -149,7 +149,7 @@ bool must_repeat(struct fixture *fixture, int64_t r)
     unsigned waiting = ++fixture->room.waiting;
     uint64_t calls = fixture->room.calls;
     (void)pthread_mutex_unlock(&fixture->room.lock);
-    horizon_note_waiting(fixture->store, waiting);
+    horizon_note_waiting(store_commit(fixture->store)->horizon, waiting);
 
     struct timespec until;
     (void)clock_gettime(CLOCK_MONOTONIC, &until);
@@ -164,7 +164,7 @@ bool must_repeat(struct fixture *fixture, int64_t r)
         ;
     waiting = --fixture->room.waiting;
     (void)pthread_mutex_unlock(&fixture->room.lock);
-    horizon_note_waiting(fixture->store, waiting);
+    horizon_note_waiting(store_commit(fixture->store)->horizon, waiting);
     return true;
 }
 
@@ -179,7 +179,7 @@ void wait_durable(struct fixture *fixture, uint64_t seq)
     sem_t done;
     uint64_t ticket;
     (void)sem_init(&done, 0, 0);
-    horizon_await(fixture->store, seq, post, &done, &ticket);
+    horizon_await(store_commit(fixture->store)->horizon, seq, post, &done, &ticket);
     int64_t since = clock_monotonic_ns();
     while (sem_trywait(&done) != 0) {
         expect(fixture, clock_monotonic_ns() - since < DRAIN_LIMIT_NS, "not durable after 300 s");

@@ -245,14 +245,16 @@ void *observe(void *arg)
         uint64_t dir = fixture->dirs[round % DIRS].ino;
         store_status(fixture->store, &status);
         (void)store_missing_bytes(fixture->store, status.newest_seq);
-        expect(fixture, status.nvme.horizon_seq <= history_newest(fixture->store),
+        expect(fixture,
+               status.nvme.horizon_seq <= history_newest(store_commit(fixture->store)->history),
                "the horizon is ahead");
         expect(fixture, fs_statfs(fixture->fs, &st) == 0, "statfs");
-        damage_list(fixture->store, damage, fixture);
+        damage_list(store_commit(fixture->store)->damage, damage, fixture);
         expect(fixture,
                fs_readdir(fixture->fs, dir, 0, UINT64_MAX, 64, observe_entry, fixture) == 0,
                "listing");
-        int r = round % 16 == 15 ? history_seal_below(fixture->store, dir) : 0;
+        int r =
+            round % 16 == 15 ? history_seal_below(store_commit(fixture->store)->history, dir) : 0;
         expect(fixture, r == 0 || r == -EAGAIN, "sealing a directory: %s", strerror(-r));
         (void)usleep(20000);
     }

@@ -8,7 +8,11 @@
 #include "../expect.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "commit/internal.h"
+#include "commit/history_internal.h"
+#include "commit/journal_internal.h"
+#include "commit/packs_internal.h"
+#include "commit/shared.h"
+#include "commit/writeback_internal.h"
 #include "../fixtures/store_fixture.h"
 
 static struct store_fixture fixture;
@@ -103,7 +107,7 @@ Test(commit_faults, a_failed_append_goes_to_the_next_segment)
     set_plan("log_append", "journal", 0, 1);
     put_one_by_one(2, 3, 1000);
     expect_i64(atomic_load(&plan.failed), 1);
-    expect_u64(fixture.store->commit->journal.segment, 2);
+    expect_u64(fixture.store->commit.journal->segment, 2);
     expect_after_reopen(5, 1000);
 }
 
@@ -154,7 +158,7 @@ Test(commit_faults, a_torn_tail_does_not_count)
 {
     open_with_faults();
     put_one_by_one(0, 3, 1000);
-    uint64_t end = fixture.store->commit->journal.offset;
+    uint64_t end = fixture.store->commit.journal->offset;
     fixture_put(&fixture, "torn", 9, 1000);
     fixture_wait(&fixture);
     fixture_close(&fixture);
@@ -179,7 +183,7 @@ Test(commit_faults, a_journal_that_ends_before_the_view_is_damage_and_is_left_al
 {
     open_with_faults();
     put_one_by_one(0, 2, 100000);
-    uint64_t end = fixture.store->commit->journal.offset;
+    uint64_t end = fixture.store->commit.journal->offset;
     fixture_put(&fixture, "last", 9, 100000);
     fixture_wait(&fixture);
     fixture_close(&fixture);
@@ -239,7 +243,7 @@ Test(commit_faults, segments_before_and_after_one_that_cannot_be_read_go)
     fixture_close(&fixture);
     damage_segment(2, 8);
     fixture_open(&fixture);
-    journal_trim(fixture.store, fixture.store->commit->journal.cut_seq);
+    journal_trim(fixture.store->commit.journal, fixture.store->commit.journal->cut_seq);
     expect_u64(segment_len(1), 0);
     expect_u64(segment_len(2), 0);
     expect_u64(segment_len(3), 0);
@@ -295,7 +299,7 @@ static void die_with_logged_packs(struct store_fixture *s)
     fixture_put(s, "kept", 3, 300000);
     uint64_t ino = fixture_create(s, name_of(0));
     fixture_fill(s, ino, 0, 0, 150 * MIB);
-    assert_i64(history_compact(s->store), 0);
+    assert_i64(history_compact(s->store->commit.history), 0);
 }
 
 Test(commit_faults, packs_of_a_dead_daemon_are_taken_over_once)
@@ -303,7 +307,7 @@ Test(commit_faults, packs_of_a_dead_daemon_are_taken_over_once)
     fixture_die_after(&fixture, die_with_logged_packs);
     assert_i64(fixture_open_only(&fixture), 0);
     struct new_pack *a, *b;
-    TAILQ_FOREACH(a, &fixture.store->commit->packs.written, link)
+    TAILQ_FOREACH(a, &fixture.store->commit.packs->written, link)
     for (b = TAILQ_NEXT(a, link); b; b = TAILQ_NEXT(b, link))
         cr_assert_neq(a->id, b->id);
     fixture_start(&fixture);
@@ -316,7 +320,7 @@ static void die_with_a_pack_logged_twice(struct store_fixture *s)
 {
     uint64_t ino = fixture_create(s, name_of(0));
     fixture_fill(s, ino, 0, 0, 150 * MIB);
-    struct new_pack *pack = TAILQ_FIRST(&s->store->commit->packs.written);
+    struct new_pack *pack = TAILQ_FIRST(&s->store->commit.packs->written);
     cr_assert_not_null(pack);
     struct record rec = {
         .type = REC_PACK, .pack = pack->id, .length = pack->length, .count = pack->count};
@@ -341,21 +345,22 @@ Test(commit_faults, pins_keep_a_pack_from_being_dropped)
     struct store *store = fixture.store;
     while (view_state(store->view).packs == 0)
         (void)usleep(1000);
-    cr_expect(packs_begin_drop(store, 42));
-    cr_expect_not(packs_begin_drop(store, 42));
-    packs_end_drop(store, 42);
+    cr_expect(packs_begin_drop(store->commit.packs, 42));
+    cr_expect_not(packs_begin_drop(store->commit.packs, 42));
+    packs_end_drop(store->commit.packs, 42);
     uint64_t pinned = 0;
     uint8_t *content = xmalloc(MIB);
     fixture_read(&fixture, fixture_lookup(&fixture, "a"), 0, content, MIB);
     struct iovec iov = {content, MIB};
     struct chunk_name name = hash_chunk(&store->sb.key, &iov, 1);
-    cr_assert(packs_pin_stored(store, &name, &pinned));
-    cr_expect_not(packs_begin_drop(store, pinned));
-    packs_unpin(store, pinned);
-    cr_expect(packs_begin_drop(store, pinned));
+    cr_assert(packs_pin_stored(store->commit.packs, &name, &pinned));
+    cr_expect_not(packs_begin_drop(store->commit.packs, pinned));
+    packs_unpin(store->commit.packs, pinned);
+    cr_expect(packs_begin_drop(store->commit.packs, pinned));
     uint64_t again;
-    cr_expect_not(packs_pin_stored(store, &name, &again), "what is about to go is not relied on");
-    packs_end_drop(store, pinned);
+    cr_expect_not(packs_pin_stored(store->commit.packs, &name, &again),
+                  "what is about to go is not relied on");
+    packs_end_drop(store->commit.packs, pinned);
     free(content);
 }
 
@@ -370,10 +375,11 @@ static void hold_back(void)
 /* Looks again and again, since what gc did is asserted, and has no notification. */
 static void compact_now(void)
 {
-    uint64_t asked = atomic_fetch_add(&fixture.store->commit->gc_asked, 1) + 1;
-    for (unsigned i = 0; i < 12000 && atomic_load(&fixture.store->commit->gc_done) < asked; i++)
+    uint64_t asked = atomic_fetch_add(&fixture.store->commit.upkeep->gc_asked, 1) + 1;
+    for (unsigned i = 0; i < 12000 && atomic_load(&fixture.store->commit.upkeep->gc_done) < asked;
+         i++)
         (void)usleep(10000);
-    cr_assert_geq(atomic_load(&fixture.store->commit->gc_done), asked);
+    cr_assert_geq(atomic_load(&fixture.store->commit.upkeep->gc_done), asked);
 }
 
 /* What was to move stays where it is until it has moved. */
@@ -424,9 +430,9 @@ Test(commit_faults, what_was_born_and_died_between_leaves_nothing)
         fixture_unlink(&fixture, "short", 0);
     }
     size_t count;
-    struct op **ops = history_up_to(fixture.store, UINT64_MAX, &count);
+    struct op **ops = history_up_to(fixture.store->commit.history, UINT64_MAX, &count);
     expect_u64(count, 40);
-    cr_expect(batch_is_void(fixture.store, ops, count));
+    cr_expect(batch_is_void(ops, count));
     free(ops);
     fixture_put(&fixture, name_of(0), 0, 1000);
     fixture_wait(&fixture);

@@ -167,7 +167,7 @@ static void begin(struct placing *p, const char *name, const char *base, unsigne
     p->base_bytes = bytes_of(base, &p->base_length);
     p->buffer = xmalloc_large(PACK_BUFFER_LEN);
     p->stored = xmalloc(CHUNK_SIZE_MAX);
-    p->id = packs_new_id(fixture.store);
+    p->id = packs_new_id(store_commit(fixture.store)->packs);
     p->data_len = pack_begin(fixture.store->sb.history, p->id, p->buffer);
 }
 
@@ -176,8 +176,8 @@ static void add(struct placing *p, struct chunk_entry entry, size_t stored_len)
     cr_assert_gt(stored_len, 0);
     entry.stored_len = (uint32_t)stored_len;
     entry.depth = (uint8_t)p->depth;
-    p->data_len = pack_place(fixture.store, p->id, p->buffer, p->data_len, &entry,
-                             &(struct iovec){p->stored, stored_len}, 1);
+    p->data_len = pack_place(store_commit(fixture.store)->local, p->id, p->buffer, p->data_len,
+                             &entry, &(struct iovec){p->stored, stored_len}, 1);
     p->entries[p->count++] = entry;
 }
 
@@ -313,7 +313,8 @@ static int expect_plain(const struct chunk_entry *entry, void *arg)
 
 static int look_at_pack(const struct view_pack *pack, void *arg)
 {
-    assert_i64(packs_read_index(fixture.store, pack->pack, expect_plain, arg), 0);
+    assert_i64(packs_read_index(store_commit(fixture.store)->packs, pack->pack, expect_plain, arg),
+               0);
     return 0;
 }
 

@@ -78,7 +78,9 @@ void fetch_teardown(void)
 void wait_remote(void)
 {
     fixture_wait(&fixture);
-    for (int i = 0; horizon_published(fixture.store) < history_newest(fixture.store); i++) {
+    for (int i = 0; horizon_published(store_commit(fixture.store)->horizon) <
+                    history_newest(store_commit(fixture.store)->history);
+         i++) {
         cr_assert_lt(i, 12000, "the remote gets it");
         (void)usleep(10000);
     }

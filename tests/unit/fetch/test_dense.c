@@ -177,7 +177,7 @@ Test(dense, a_local_pack_takes_no_other, .signal = SIGABRT)
 {
     make_two();
     struct chunk_entry entry = dense_entry("next", 0);
-    assert_i64(packs_promote(fixture.store, &entry, ""), 0);
+    assert_i64(packs_promote(store_commit(fixture.store)->packs, &entry, ""), 0);
 }
 
 /* --- damage ----------------------------------------------------------------------------------- */
@@ -206,7 +206,7 @@ Test(dense, a_damaged_base_costs_what_refers_to_it)
     dense_spoil(base.pack, base.offset + base.stored_len / 2, 8);
     hold_repair(fixture.store->remote);
     expect_damage(2 * MIB, MIB);
-    damage_list(fixture.store, note, what);
+    damage_list(store_commit(fixture.store)->damage, note, what);
     hex_print(hex, base.name.bytes, 8);
     (void)snprintf(wanted, sizeof wanted, "refers to chunk %s, which is damaged", hex);
     cr_assert_not_null(strstr(what, wanted), "%s", what);
@@ -284,7 +284,8 @@ Test(dense, a_base_that_is_damaged_on_nvme_is_healed)
     assert_i64(view_packs(fixture.store->view, spoil_one, NULL), 0);
     dense_expect_weights("next", 1, 1, WEIGHTS);
     struct store_status s;
-    for (int i = 0; i == 0 || s.nvme.healed_chunks_total == 0 || heal_is_pending(fixture.store);
+    for (int i = 0; i == 0 || s.nvme.healed_chunks_total == 0 ||
+                    heal_is_pending(store_commit(fixture.store)->heal);
          i++) {
         cr_assert_lt(i, 12000, "it is healed");
         (void)usleep(10000);
@@ -420,7 +421,7 @@ Test(dense, a_base_that_does_not_come_now_is_no_damage)
     fixture_read(&fixture, fixture_lookup(&fixture, "base"), 0, buf, sizeof buf);
     atomic_store(&get_error, -ETIMEDOUT);
     assert_i64(dense_read_weights("next", 1, 1, 3 * MIB, 1000), -EIO);
-    damage_list(fixture.store, note, what);
+    damage_list(store_commit(fixture.store)->damage, note, what);
     assert_i64(what[0], 0, "%s", what);
     atomic_store(&get_error, 0);
     assert_i64(dense_read_weights("next", 1, 1, 3 * MIB, 1000), 0);
@@ -445,7 +446,7 @@ Test(dense, a_base_that_moves_all_the_time_is_no_damage)
     assert_i64(dense_read_weights("next", 1, 1, 3 * MIB, 1000), -EIO);
     cr_assert_geq(atomic_load(&moves), 3u, "it was looked for anew");
     assert_i64(dense_read_weights("next", 1, 1, 2 * MIB, 1000), 0, "beside another base");
-    damage_list(fixture.store, note, what);
+    damage_list(store_commit(fixture.store)->damage, note, what);
     assert_i64(what[0], 0, "%s", what);
     twist = NULL;
     assert_i64(dense_read_weights("next", 1, 1, 3 * MIB, 1000), 0);

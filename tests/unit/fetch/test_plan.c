@@ -211,7 +211,7 @@ static struct plan *plan_of(uint64_t ino, size_t length)
     plan->length = length;
     plan->may = plan->needs = WAIT_NVME;
     plan->buffer = xmalloc(length);
-    plan->generation = change_generation(fixture.store);
+    plan->generation = change_generation(store_commit(fixture.store)->change);
     return plan;
 }
 
@@ -246,15 +246,15 @@ Test(plan, parts_of_two_generations_are_resolved_again)
     struct plan *plan = plan_of(fixture_lookup(&fixture, "a"), 300000);
     plan->is_looked = true;
     plan->version = 1;
-    change_next_generation(fixture.store);
-    change_next_generation(fixture.store);
+    change_next_generation(store_commit(fixture.store)->change);
+    change_next_generation(store_commit(fixture.store)->change);
     plan_resolve(plan);
     assert_u64(plan->state, PLAN_RESOLVE);
     plan_resolve(plan);
     assert_u64(plan->state, PLAN_FILL);
     plan->at = 1000; /* some of it was read, and now there is another state */
-    change_next_generation(fixture.store);
-    change_next_generation(fixture.store);
+    change_next_generation(store_commit(fixture.store)->change);
+    change_next_generation(store_commit(fixture.store)->change);
     plan_resolve(plan);
     assert_u64(plan->state, PLAN_RESOLVE);
     assert_u64(plan->at, 0, "it is read anew");

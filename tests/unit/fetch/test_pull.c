@@ -113,7 +113,7 @@ Test(pull, without_the_remote_it_says_where_it_is)
     assert_u64(store_read(fixture.store, fixture_lookup(&fixture, "big"), 0, buf, sizeof buf,
                           STORE_REACH_REMOTE, &good),
                -EIO);
-    damage_list(fixture.store, note, what);
+    damage_list(store_commit(fixture.store)->damage, note, what);
     cr_assert_not_null(strstr(what, "in the remote only"), "%s", what);
 }
 
@@ -129,7 +129,7 @@ Test(pull, error_of_the_remote_is_no_damage)
     atomic_store(&get_error, -ETIMEDOUT);
     uint64_t ino = fixture_lookup(&fixture, "big");
     assert_u64(store_read(fixture.store, ino, 0, buf, sizeof buf, STORE_REACH_REMOTE, &good), -EIO);
-    damage_list(fixture.store, note, what);
+    damage_list(store_commit(fixture.store)->damage, note, what);
     assert_i64(what[0], 0, "%s", what);
     store_remote_status(fixture.store, &s);
     cr_assert_neq(s.error[0], 0);
@@ -336,7 +336,7 @@ Test(pull, damaged_on_nvme_is_healed_from_the_remote)
         store_status(fixture.store, &s);
     } while (s.nvme.healed_chunks_total <
              chunks); /* by threads of the store's; without an end if one never is */
-    damage_list(fixture.store, note, what);
+    damage_list(store_commit(fixture.store)->damage, note, what);
     assert_i64(what[0], 0, "%s", what);
     fixture_close(&fixture);
     use_remote(false);
@@ -394,7 +394,7 @@ static int take_pack(const struct view_pack *pack, void *arg)
 static void *release_pack(void *arg)
 {
     (void)usleep(200000); /* the evicting thread has most likely met it by then */
-    packs_unpin(fixture.store, *(uint64_t *)arg);
+    packs_unpin(store_commit(fixture.store)->packs, *(uint64_t *)arg);
     return NULL;
 }
 
@@ -405,10 +405,10 @@ Test(pull, a_pack_in_use_is_evicted_when_it_is_let_go)
     fixture_put(&fixture, "a", 1, MIB);
     wait_remote();
     assert_i64(view_packs(fixture.store->view, take_pack, &pack), 0);
-    while (!packs_is_free(fixture.store, pack)) /* for the uploader */
+    while (!packs_is_free(store_commit(fixture.store)->packs, pack)) /* for the uploader */
         (void)usleep(1000);
-    cr_assert(packs_pin(fixture.store, pack));
-    cr_expect_not(packs_is_free(fixture.store, pack));
+    cr_assert(packs_pin(store_commit(fixture.store)->packs, pack));
+    cr_expect_not(packs_is_free(store_commit(fixture.store)->packs, pack));
     assert_i64(thread_start(&thread, "release", release_pack, &pack), 0);
     struct warm_status s = run_job("a", true);
     (void)pthread_join(thread, NULL);
@@ -498,7 +498,7 @@ static uint64_t fill_up(uint64_t ino)
         room_waits_since(since);
         int r = fixture_try_fill(&fixture, ino, at, 77, 256 * KIB);
         since = r < 0 ? since ? since : clock_monotonic_ns() : 0;
-        horizon_note_waiting(fixture.store, r == -EAGAIN);
+        horizon_note_waiting(store_commit(fixture.store)->horizon, r == -EAGAIN);
         if (r == -ENOSPC)
             return at;
         cr_assert(r == 0 || r == -EAGAIN);
@@ -525,14 +525,14 @@ Test(pull, full_while_the_remote_is_gone)
     atomic_store(&put_error, -ETIMEDOUT);
     uint64_t ino = fixture_create(&fixture, "new");
     uint64_t length = fill_up(ino);
-    horizon_note_waiting(fixture.store, 0);
+    horizon_note_waiting(store_commit(fixture.store)->horizon, 0);
     cr_assert_gt(length, 40 * MIB, "%llu", (unsigned long long)length);
     fixture_seal(&fixture, ino);
     fixture_drop(&fixture, ino);
     fixture_expect(&fixture, "new", 77, length);
     atomic_store(&put_error, 0);
     wait_remote();
-    for (int i = 0; room_admit(fixture.store, 20 * MIB) < 0; i++) {
+    for (int i = 0; room_admit(store_commit(fixture.store)->room, 20 * MIB) < 0; i++) {
         cr_assert_lt(i, 12000, "room comes free");
         (void)usleep(10000);
     }

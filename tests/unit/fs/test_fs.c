@@ -302,12 +302,12 @@ Test(fs, copying_while_there_is_little_room)
         uint64_t at = done % (20 * MIB);
         ssize_t n = fs_copy(fs, from.ino, at, to.ino, done, 20 * MIB - at, &root);
         cr_assert(n > 0 || n == -EAGAIN, "is %zd", n);
-        horizon_note_waiting(fixture.store, n < 0);
+        horizon_note_waiting(store_commit(fixture.store)->horizon, n < 0);
         done += n > 0 ? (uint64_t)n : 0;
         if (n < 0)
             (void)usleep(1000);
     }
-    horizon_note_waiting(fixture.store, 0);
+    horizon_note_waiting(store_commit(fixture.store)->horizon, 0);
     close_file(from);
     close_file(to);
     fs_fixture_restart();
@@ -470,7 +470,7 @@ Test(fs, a_file_that_no_handle_is_left_for_is_not_made)
 static void *seal_again_and_again(void *arg)
 {
     while (!atomic_load((_Atomic bool *)arg))
-        cr_assert(history_seal_below(fixture.store, ROOT_INO) <= 0);
+        cr_assert(history_seal_below(store_commit(fixture.store)->history, ROOT_INO) <= 0);
     return NULL;
 }
 

@@ -33,7 +33,7 @@ static void set_list(uint64_t ino, const void *bytes, size_t len)
                          .value_len = (uint32_t)len};
     struct ns_inode inode;
     assert_i64(ns_hold(store_ns(fixture.store), ino, &inode), 0);
-    assert_i64(history_commit(fixture.store, &rec), 0);
+    assert_i64(history_commit(store_commit(fixture.store)->history, &rec), 0);
     ns_drop(store_ns(fixture.store), ino);
 }
 

@@ -65,7 +65,8 @@ Test(fs_seals, closes_beside_a_writer_make_one_version)
 static size_t pending_ops(void)
 {
     size_t count;
-    history_looked(fixture.store, history_look(fixture.store, &count));
+    history_looked(store_commit(fixture.store)->history,
+                   history_look(store_commit(fixture.store)->history, &count));
     return count;
 }
 
@@ -204,11 +205,11 @@ ParameterizedTestParameters(fs_seals, a_seal_that_waits_enters_before_anything_e
 static bool is_seal_first_after(uint64_t seq, uint64_t ino)
 {
     size_t count, i = 0;
-    struct op **ops = history_look(fixture.store, &count);
+    struct op **ops = history_look(store_commit(fixture.store)->history, &count);
     while (i < count && ops[i]->seq <= seq)
         i++;
     bool is_seal = i < count && ops[i]->type == REC_SEAL && ops[i]->ino == ino;
-    history_looked(fixture.store, ops);
+    history_looked(store_commit(fixture.store)->history, ops);
     return is_seal;
 }
 
@@ -220,7 +221,7 @@ ParameterizedTest(size_t *number, fs_seals, a_seal_that_waits_enters_before_anyt
     struct file file = create("file");
     write_and_close(file.ino, 0, "closed");
     assert_u64(version_of(file.ino), 0, "%s", entry->what);
-    uint64_t before = history_newest(fixture.store);
+    uint64_t before = history_newest(store_commit(fixture.store)->history);
     entry->enter(file);
     cr_expect(is_seal_first_after(before, file.ino), "before %s", entry->what);
     close_file(file);

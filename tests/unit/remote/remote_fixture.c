@@ -43,7 +43,8 @@ void wait_published(struct store_fixture *fixture)
     struct store *store = fixture->store;
     fixture_wait(fixture);
     for (int i = 0; i < 24000; i++) {
-        if (horizon_published(store) >= horizon_reached(store) &&
+        if (horizon_published(store_commit(store)->horizon) >=
+                horizon_reached(store_commit(store)->horizon) &&
             view_remote(store->view).pending_chunks == 0 && !remote_repair_is_due(store->remote))
             return;
         pause_ms(5);

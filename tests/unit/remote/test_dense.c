@@ -57,7 +57,8 @@ static void wait_published(struct fixture *g)
     struct store *store = g->fixture.store;
     fixture_wait(&g->fixture);
     for (int i = 0; i < 24000; i++) {
-        if (horizon_published(store) >= horizon_reached(store) &&
+        if (horizon_published(store_commit(store)->horizon) >=
+                horizon_reached(store_commit(store)->horizon) &&
             view_remote(store->view).pending_chunks == 0)
             return;
         (void)usleep(5000);

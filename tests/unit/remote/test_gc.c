@@ -98,7 +98,7 @@ Test(remote_gc, another_writers_head_stops_it)
     pause_ms(300);
     struct remote *remote = fixture.store->remote;
     struct head *theirs = xmalloc(sizeof *theirs);
-    assert_i64(local_head_read(fixture.store, theirs), 0);
+    assert_i64(local_head_read(store_commit(fixture.store)->local, theirs), 0);
     theirs->number++;
     theirs->epoch++;
     theirs->store[0] ^= 1;

@@ -121,7 +121,7 @@ Test(losses, a_head_with_the_same_cut_that_was_not_noted)
     wait_published(&fixture);
     fixture_close(&fixture);
     open_with(&fixture, "remote", GRACE_NS);
-    journal_trim(fixture.store, UINT64_MAX);
+    journal_trim(store_commit(fixture.store)->journal, UINT64_MAX);
     fixture_close(&fixture);
     choose_remote(&fixture, "remote", GRACE_NS);
     fixture_die_after(&fixture, repair);
@@ -141,7 +141,8 @@ Test(losses, the_journal_keeps_its_beginning)
     wait_published(&fixture);
     fixture_close(&fixture);
     open_with(&fixture, "remote", GRACE_NS);
-    journal_trim(fixture.store, UINT64_MAX); /* as the writeback thread does, now and then */
+    journal_trim(store_commit(fixture.store)->journal,
+                 UINT64_MAX); /* as the writeback thread does, now and then */
     fixture_close(&fixture);
     /* Another remote, and the end before anything was published there. */
     choose_remote(&fixture, "other", GRACE_NS);
@@ -171,7 +172,7 @@ Test(losses, an_older_state_does_not_replace_ours)
     wait_published(&fixture);
     fixture_close(&fixture);
     open_with(&fixture, "other", GRACE_NS);
-    journal_trim(fixture.store, UINT64_MAX);
+    journal_trim(store_commit(fixture.store)->journal, UINT64_MAX);
     fixture_close(&fixture);
     /* The first one is back; its head is older than what we have, and numbers there are larger. */
     choose_remote(&fixture, "remote", GRACE_NS);
@@ -276,7 +277,8 @@ Test(losses, nothing_counts_as_published_before_a_new_view_was_compared, .timeou
     fixture.options.remote.tier = fault_tier_new(fixture.options.remote.tier, hold_listing, NULL);
     fixture_open(&fixture);
     struct remote *remote = fixture.store->remote;
-    store_wait_remote(fixture.store, horizon_reached(fixture.store), note_result, &result, &ticket);
+    store_wait_remote(fixture.store, horizon_reached(store_commit(fixture.store)->horizon),
+                      note_result, &result, &ticket);
     pause_ms(500);
     expect_i64(atomic_load(&result), 1, "nobody knows yet");
     cr_expect_not(remote_is_bad_pack(remote, pack));
@@ -413,11 +415,11 @@ Test(losses, a_pack_that_is_being_emptied_is_waited_for)
     choose_remote(&fixture, "remote", GRACE_NS);
     assert_i64(fixture_open_only(&fixture), 0, "%s", fixture.text);
     assert_i64(view_packs(fixture.store->view, take_local_pack, &pack), 0);
-    cr_assert(packs_begin_drop(fixture.store, pack));
+    cr_assert(packs_begin_drop(store_commit(fixture.store)->packs, pack));
     fixture_start(&fixture);
     (void)usleep(1500000);
-    expect_u64(horizon_published(fixture.store), 0);
-    packs_end_drop(fixture.store, pack);
+    expect_u64(horizon_published(store_commit(fixture.store)->horizon), 0);
+    packs_end_drop(store_commit(fixture.store)->packs, pack);
     wait_published(&fixture);
     remove_with_remotes(&fixture);
 }
@@ -426,11 +428,11 @@ Test(losses, who_waits_for_a_pack_that_is_being_emptied_ends_with_the_store, .ti
 {
     struct store_fixture fixture;
     make_with_remote(&fixture, "remote", GRACE_NS);
-    assert_i64((int)packs_begin_drop(fixture.store, 42), 1);
+    assert_i64((int)packs_begin_drop(store_commit(fixture.store)->packs, 42), 1);
     fixture_put(&fixture, "a", 1, MIB);
     fixture_wait(&fixture);
-    while (packs_begin_drop(fixture.store, 43)) { /* false: drops are held */
-        packs_end_drop(fixture.store, 43);
+    while (packs_begin_drop(store_commit(fixture.store)->packs, 43)) { /* false: drops are held */
+        packs_end_drop(store_commit(fixture.store)->packs, 43);
         (void)usleep(1000);
     }
     remove_with_remotes(&fixture);
@@ -456,7 +458,8 @@ static void publish_name(struct store_fixture *fixture, const char *name)
 {
     fixture_put(fixture, name, 9, 100);
     fixture_wait(fixture);
-    while (horizon_published(fixture->store) < horizon_reached(fixture->store))
+    while (horizon_published(store_commit(fixture->store)->horizon) <
+           horizon_reached(store_commit(fixture->store)->horizon))
         (void)usleep(5000);
 }
 
@@ -510,7 +513,7 @@ Test(losses, heads_that_were_deleted_are_not_made_again, .timeout = 600)
     struct remote *remote = fixture.store->remote;
     /* Its successor published, and deleted the heads that were old. */
     struct head *theirs = xmalloc(sizeof *theirs);
-    assert_i64(local_head_read(fixture.store, theirs), 0);
+    assert_i64(local_head_read(store_commit(fixture.store)->local, theirs), 0);
     uint64_t ours = theirs->number;
     theirs->number += 5;
     theirs->epoch++;
@@ -525,7 +528,8 @@ Test(losses, heads_that_were_deleted_are_not_made_again, .timeout = 600)
         assert_i64(remote->tier->ops->remove(remote->tier, object), 0);
     }
     fixture_put(&fixture, "b", 2, 40000);
-    store_wait_remote(fixture.store, history_newest(fixture.store), note_result, &result, &ticket);
+    store_wait_remote(fixture.store, history_newest(store_commit(fixture.store)->history),
+                      note_result, &result, &ticket);
     for (int i = 0; i < 24000 && atomic_load(&result) == 1; i++)
         (void)usleep(5000);
     expect_i64(atomic_load(&result), -ESHUTDOWN, "it was replaced");
@@ -564,7 +568,8 @@ Test(losses, nobody_waits_for_a_remote_that_is_refused, .timeout = 600)
     fixture.options.remote.tier = fault_tier_new(fixture.options.remote.tier, answer, NULL);
     fixture_open(&fixture);
     fixture_put(&fixture, "b", 2, 40000);
-    store_wait_remote(fixture.store, history_newest(fixture.store), note_result, &result, &ticket);
+    store_wait_remote(fixture.store, history_newest(store_commit(fixture.store)->history),
+                      note_result, &result, &ticket);
     /* Another store's prefix is there, once it can be reached. */
     struct prefix_info info = {.version = PREFIX_INFO_VERSION, .history = "another"};
     uint8_t bytes[PREFIX_INFO_LEN];

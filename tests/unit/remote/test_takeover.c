@@ -282,9 +282,11 @@ Test(takeover, does_not_take_old_heads_for_its_next_ones, .timeout = 600)
     fixture_put(&a.fixture, "newer", 2, MIB);
     fixture_wait(&a.fixture);
     struct store *store = a.fixture.store;
-    while (a.stale_lists < 20 && horizon_published(store) < horizon_reached(store))
+    while (a.stale_lists < 20 && horizon_published(store_commit(store)->horizon) <
+                                     horizon_reached(store_commit(store)->horizon))
         (void)usleep(5000);
-    cr_expect_lt(horizon_published(store), horizon_reached(store));
+    cr_expect_lt(horizon_published(store_commit(store)->horizon),
+                 horizon_reached(store_commit(store)->horizon));
     a.hidden[0] = '\0';
     wait_published(&a.fixture);
     fixture_close(&a.fixture);
@@ -501,7 +503,8 @@ static void publish_and_stage(struct store_fixture *fixture)
 {
     fixture_put(fixture, "published", 2, MIB);
     fixture_wait(fixture);
-    while (horizon_published(fixture->store) < horizon_reached(fixture->store))
+    while (horizon_published(store_commit(fixture->store)->horizon) <
+           horizon_reached(store_commit(fixture->store)->horizon))
         (void)usleep(5000);
     fixture_put(fixture, "staged", 3, MIB);
 }

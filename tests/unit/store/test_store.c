@@ -129,7 +129,7 @@ static void die_with_closed_and_open(struct store_fixture *s)
 {
     uint64_t marker = fixture_create(s, "marker"), data = fixture_create(s, "data");
     fixture_fill(s, data, 0, 1, 400000);
-    assert_i64(history_seal_later(s->store, data), 0);
+    assert_i64(history_seal_later(store_commit(s->store)->history, data), 0);
     fixture_fill(s, marker, 0, 2, 100);
 }
 
@@ -139,7 +139,8 @@ Test(store, what_a_death_leaves_unsealed_is_one_cut)
     fixture_die_after(&fixture, die_with_closed_and_open);
     assert_i64(fixture_open_only(&fixture), 0);
     expect_u64(stage_drafts(store_stage(fixture.store), NULL, 0), 0);
-    expect_u64(stage_floor(store_stage(fixture.store)), history_newest(fixture.store),
+    expect_u64(stage_floor(store_stage(fixture.store)),
+               history_newest(store_commit(fixture.store)->history),
                "no cut can be chosen before the last of them");
     fixture_close(&fixture);
     fixture_open(&fixture);
@@ -352,7 +353,7 @@ static void die_after_a_temporary_file(struct store_fixture *s)
     uint64_t ino = fixture_create(s, "tmp");
     fixture_fill(s, ino, 0, 1, 1000);
     fixture_unlink(s, "tmp", RECORD_ORPHAN);
-    assert_i64(history_compact(s->store), 0);
+    assert_i64(history_compact(store_commit(s->store)->history), 0);
     struct record attrs = {
         .type = REC_SETATTR, .ino = ino, .mask = ATTR_MODE, .attrs = {.mode = 0644}};
     fixture_commit(s, attrs);
@@ -430,7 +431,7 @@ static int set_xattr(uint64_t ino, const char *name, size_t length)
                          .name_len = (uint16_t)strlen(name),
                          .value = value,
                          .value_len = (uint32_t)length};
-    return history_commit(fixture.store, &rec);
+    return history_commit(store_commit(fixture.store)->history, &rec);
 }
 
 /* Operations that are not carried down, until the log has at most `room` bytes. */
@@ -470,9 +471,9 @@ Test(store, a_first_seal_and_its_xattrs_enter_the_log_together)
 {
     assert_i64(fixture_open_only(&fixture), 0);
     uint64_t other = fixture_create(&fixture, "other"), ino = create_with_xattrs("file");
-    assert_i64(history_seal(fixture.store, other), 0);
+    assert_i64(history_seal(store_commit(fixture.store)->history, other), 0);
     fill_log(other, STAGE_LOG_MARGIN / 2 + 100000);
-    expect_i64(history_seal(fixture.store, ino), -EAGAIN,
+    expect_i64(history_seal(store_commit(fixture.store)->history, ino), -EAGAIN,
                "there is room for the seal and not for all xattrs");
     struct ns_inode inode;
     assert_i64(ns_inode(store_ns(fixture.store), ino, &inode), 0);
@@ -516,7 +517,7 @@ static int try_create(unsigned i, size_t len, uint64_t *ret_ino)
                          .name_len = (uint16_t)len,
                          .attrs = {.mode = S_IFREG | 0600, .mtime = 5, .ctime = 5, .btime = 5}};
     *ret_ino = rec.ino;
-    return history_commit(fixture.store, &rec);
+    return history_commit(store_commit(fixture.store)->history, &rec);
 }
 
 /* Only seals make room in a log that is full of new files. */
@@ -535,10 +536,12 @@ static void fill_log_with_new_files(size_t name_len)
     for (unsigned i = 0; i < count && i < 5000; i++) { /* the table of ranges has 16,384 */
         uint8_t byte = 1;
         struct stage_write w = {.ino = inos[i], .length = 1, .slab = SLAB_NONE, .data = &byte};
-        assert_i64(history_write(fixture.store, &w), 0, "write to %u of %u", i, count);
+        assert_i64(history_write(store_commit(fixture.store)->history, &w), 0, "write to %u of %u",
+                   i, count);
     }
     for (unsigned i = 0; i < count; i++)
-        assert_i64(history_seal(fixture.store, inos[i]), 0, "seal %u of %u", i, count);
+        assert_i64(history_seal(store_commit(fixture.store)->history, inos[i]), 0, "seal %u of %u",
+                   i, count);
     fixture_drop(&fixture, ROOT_INO);
     fixture_start(&fixture);
     cycle(&fixture);
@@ -567,7 +570,7 @@ Test(store, what_is_gone_does_not_change)
     fixture_unlink(&fixture, "file", 0);
     struct record rec = {
         .type = REC_SETATTR, .ino = ino, .mask = ATTR_MODE, .attrs = {.mode = S_IFREG | 0644}};
-    expect_i64(history_commit(fixture.store, &rec), -ENOENT);
+    expect_i64(history_commit(store_commit(fixture.store)->history, &rec), -ENOENT);
     expect_i64(set_xattr(ino, "user.k", 3), -ENOENT);
     fixture_drop(&fixture, ino);
     cycle(&fixture);

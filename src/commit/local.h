@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a store has open on this machine, below commit/: each object of commit/ works on these, and
+ * none needs the store around them. store/ opens and closes them. */
+#pragma once
+
+#include "commit/options.h"
+#include "format/superblock.h"
+
+struct ns;
+struct stage;
+struct tier;
+struct view;
+
+struct local {
+    struct store_options options;
+    char *path;
+    struct superblock sb;
+    uint64_t epoch;
+    struct tier *tier; /* NVMe */
+    struct view *view;
+    struct ns *ns;
+    struct stage *stage;
+};
+
+/* Does the store have a remote, and does it show what another writer publishes there, and have no
+ * operations of its own? */
+static inline bool local_has_remote(const struct local *local)
+{
+    return local->options.remote.name != NULL;
+}
+
+static inline bool local_follows(const struct local *local)
+{
+    return local_has_remote(local) && local->options.remote.read_only;
+}
+
+/* -EROFS, with its cause, where it follows: it has no changes of its own, also where root made its
+ * mount writable. */
+CAIRN_MUST_CHECK int local_takes_changes(const struct local *local);
+
+/* --- superblock.c ----------------------------------------------------------------------------- */
+
+CAIRN_MUST_CHECK int superblock_write(const char *path, const struct superblock *sb);
+CAIRN_MUST_CHECK int superblock_read(const char *path, struct superblock *ret);
+/* Notes in the superblock, durably, that chunks may be in these encodings:
+ * SUPERBLOCK_INCOMPAT_ENCODINGS of `incompat`, others are left out. Comes before the first such
+ * chunk. */
+CAIRN_MUST_CHECK int local_allow_encodings(struct local *local, uint64_t incompat);
+
+/* --- new_view.c ------------------------------------------------------------------------------- */
+
+/* Removes STORE/view, which need not be there. */
+CAIRN_MUST_CHECK int local_remove_view(struct local *local);

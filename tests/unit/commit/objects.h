@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The objects of commit/ in a directory of their own, wired as commit_init() does it, without a
+ * store: no recovery, no writeback thread, nothing above commit/. */
+#pragma once
+
+#include "commit/history_internal.h"
+#include "commit/horizon_internal.h"
+#include "commit/journal_internal.h"
+#include "commit/local.h"
+#include "commit/packs_internal.h"
+#include "commit/read_internal.h"
+#include "commit/room_internal.h"
+#include "tier/tier.h"
+#include "view/view.h"
+
+struct objects {
+    char path[32], stage_dir[40];
+    struct local local;
+    struct priority *priority;
+    struct change *change;
+    struct damage *damage;
+    struct horizon *horizon;
+    struct journal *journal;
+    struct room *room;
+    struct packs *packs;
+    struct history *history;
+    uint64_t used, staged; /* what the room is told */
+    bool is_carried, may_free;
+};
+
+/* With a view and a stage, if these are asked for: the history needs both. */
+void objects_make(struct objects *o, bool with_stage);
+void objects_remove(struct objects *o);
+/* From then on calls of the tier fail as `fn` says. */
+void objects_fail(struct objects *o, int (*fn)(const char *op, const char *object, void *arg));
+/* A chunk that stands by itself, and its bytes, by number. */
+void objects_chunk(const struct objects *o, unsigned number, uint8_t *bytes, size_t len,
+                   struct chunk_entry *ret);

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The history by itself: the order of operations, seals that race, room in the log, cuts. */
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "../expect.h"
+#include "objects.h"
+#include "overlay/ns.h"
+#include "stage/stage.h"
+
+#define RACERS 4u
+#define ROUNDS 25u
+
+static struct objects o;
+
+static void setup(void)
+{
+    struct ns_inode root;
+    objects_make(&o, true);
+    assert_i64(ns_hold(o.local.ns, ROOT_INO, &root), 0);
+}
+
+static void teardown(void)
+{
+    ns_drop(o.local.ns, ROOT_INO);
+    objects_remove(&o);
+}
+
+TestSuite(commit_history, .init = setup, .fini = teardown, .timeout = 120);
+
+static void commit_ok(struct record rec)
+{
+    int r;
+    while ((r = history_commit(o.history, &rec)) == -EAGAIN)
+        (void)sched_yield();
+    assert_i64(r, 0);
+}
+
+static void make_file(uint64_t ino)
+{
+    char name[32];
+    int len = snprintf(name, sizeof name, "file-%llu", (unsigned long long)ino);
+    commit_ok((struct record){.type = REC_NASCENT,
+                              .ino = ino,
+                              .parent = ROOT_INO,
+                              .name = name,
+                              .name_len = (uint16_t)len,
+                              .attrs = {.mode = S_IFREG | 0600}});
+}
+
+static void write_file(uint64_t ino)
+{
+    uint8_t bytes[100] = {1};
+    struct stage_write w = {.ino = ino, .length = sizeof bytes, .slab = SLAB_NONE, .data = bytes};
+    assert_i64(history_write(o.history, &w), 0);
+}
+
+static void seal(uint64_t ino)
+{
+    assert_i64(history_seal(o.history, ino), 0);
+}
+
+static void change_mode(uint64_t ino)
+{
+    struct ns_inode inode;
+    assert_i64(ns_hold(o.local.ns, ino, &inode), 0);
+    commit_ok((struct record){.type = REC_SETATTR, .ino = ino, .mask = ATTR_MODE});
+    ns_drop(o.local.ns, ino);
+}
+
+/* The place of each file's only seal in the list; all numbers ascend. */
+static size_t places_of_seals(uint64_t first, size_t *places, size_t files)
+{
+    size_t count, seals = 0;
+    struct op **ops = history_look(o.history, &count);
+    memset(places, 0xff, files * sizeof *places);
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0)
+            cr_assert_lt(ops[i - 1]->seq, ops[i]->seq);
+        if (ops[i]->type != REC_SEAL || ops[i]->ino < first || ops[i]->ino >= first + files)
+            continue;
+        expect_u64(places[ops[i]->ino - first], SIZE_MAX, "inode %llu is sealed once",
+                   (unsigned long long)ops[i]->ino);
+        places[ops[i]->ino - first] = i;
+        seals++;
+    }
+    history_looked(o.history, ops);
+    return seals;
+}
+
+Test(commit_history, a_file_becomes_history_with_its_seal)
+{
+    make_file(10);
+    expect_u64(history_newest(o.history), 0);
+    write_file(10);
+    seal(10);
+    size_t place;
+    expect_u64(places_of_seals(10, &place, 1), 1);
+    uint64_t newest = history_newest(o.history);
+    cr_expect_gt(newest, 0);
+    seal(10);
+    expect_u64(history_newest(o.history), newest, "there is no draft any more");
+}
+
+/* Two files in one thread, one after the other; the seal of the first may wait, and the second is
+ * sealed at once. */
+static void *race(void *arg)
+{
+    uint64_t first = 1000 + (uint64_t)(uintptr_t)arg * 2 * ROUNDS;
+    for (uint64_t ino = first; ino < first + 2 * ROUNDS; ino += 2) {
+        make_file(ino);
+        make_file(ino + 1);
+        write_file(ino);
+        write_file(ino + 1);
+        assert_i64(history_seal_later(o.history, ino), 0);
+        seal(ino + 1);
+    }
+    return NULL;
+}
+
+static _Atomic bool over;
+
+/* The writeback thread's part meanwhile: chooses cuts, which pins versions, and looks. */
+static void *choose(void *arg)
+{
+    uint64_t last = 0;
+    (void)arg;
+    while (!atomic_load(&over)) {
+        struct stage_sealed *sealed;
+        size_t count, op_count;
+        uint64_t cut = history_choose(o.history, 1 << 20, false, &sealed, &count);
+        cr_assert_geq(cut, last);
+        struct op **ops = history_up_to(o.history, cut, &op_count);
+        cr_assert(op_count == 0 || ops[op_count - 1]->seq <= cut);
+        history_seal_ripe(o.history, 0);
+        last = cut;
+        free(ops);
+        free(sealed);
+    }
+    return NULL;
+}
+
+Test(commit_history, no_cut_has_only_the_later_of_two_seals_that_race_with_others)
+{
+    pthread_t racers[RACERS], chooser;
+    atomic_store(&over, false);
+    assert_i64(pthread_create(&chooser, NULL, choose, NULL), 0);
+    for (size_t i = 0; i < RACERS; i++)
+        assert_i64(pthread_create(&racers[i], NULL, race, (void *)i), 0);
+    for (size_t i = 0; i < RACERS; i++)
+        assert_i64(pthread_join(racers[i], NULL), 0);
+    atomic_store(&over, true);
+    assert_i64(pthread_join(chooser, NULL), 0);
+    static size_t places[2 * RACERS * ROUNDS];
+    expect_u64(places_of_seals(1000, places, ARRAY_LEN(places)), ARRAY_LEN(places));
+    for (size_t i = 0; i < ARRAY_LEN(places); i += 2)
+        cr_expect_lt(places[i], places[i + 1], "pair %zu", i / 2);
+}
+
+Test(commit_history, a_seal_that_waits_enters_before_whatever_else_enters)
+{
+    make_file(10);
+    make_file(11);
+    write_file(10);
+    write_file(11);
+    seal(11);
+    uint64_t newest = history_newest(o.history);
+    assert_i64(history_seal_later(o.history, 10), 0);
+    assert_i64(history_seal_later(o.history, 10), 0);
+    expect_u64(history_newest(o.history), newest);
+    change_mode(11);
+    size_t places[2], count;
+    expect_u64(places_of_seals(10, places, 2), 2);
+    struct op **ops = history_look(o.history, &count);
+    expect_u64(ops[count - 1]->type, REC_SETATTR);
+    expect_u64(places[0], count - 2);
+    history_looked(o.history, ops);
+}
+
+Test(commit_history, erasing_lets_a_closed_state_become_a_version_first)
+{
+    make_file(10);
+    write_file(10);
+    assert_i64(history_seal_later(o.history, 10), 0);
+    assert_i64(history_erase(o.history, 10, 50, 50, 50), 0);
+    size_t place;
+    expect_u64(places_of_seals(10, &place, 1), 1);
+    struct stage_file_state state;
+    cr_assert(stage_file_state(o.local.stage, 10, &state) && state.has_draft);
+    expect_u64(state.draft_size, 50);
+    expect_u64(state.sealed_size, 100);
+}
+
+static size_t count_seals_in_a_row(bool chosen, bool looked)
+{
+    size_t count;
+    make_file(10);
+    write_file(10);
+    seal(10); /* the birth stays */
+    write_file(10);
+    seal(10);
+    struct op **ops = looked ? history_look(o.history, &count) : NULL;
+    if (chosen) {
+        struct stage_sealed *sealed;
+        (void)history_choose(o.history, 1 << 20, false, &sealed, &count);
+        free(sealed);
+    }
+    write_file(10);
+    seal(10);
+    if (looked)
+        history_looked(o.history, ops);
+    ops = history_up_to(o.history, UINT64_MAX, &count);
+    free(ops);
+    return count;
+}
+
+Test(commit_history, one_seal_after_the_other_is_one_operation)
+{
+    expect_u64(count_seals_in_a_row(false, false), 2);
+}
+
+Test(commit_history, what_a_cut_has_chosen_stays_an_operation)
+{
+    expect_u64(count_seals_in_a_row(true, false), 3);
+}
+
+Test(commit_history, what_is_looked_at_stays_an_operation)
+{
+    expect_u64(count_seals_in_a_row(false, true), 3);
+}
+
+Test(commit_history, a_cut_ends_before_the_version_that_makes_it_too_large)
+{
+    for (uint64_t ino = 10; ino < 13; ino++) {
+        make_file(ino);
+        write_file(ino);
+        seal(ino);
+    }
+    struct stage_sealed *sealed;
+    size_t count, op_count;
+    uint64_t cut = history_choose(o.history, 150, false, &sealed, &count);
+    expect_u64(count, 1, "100 bytes are missing; with the second, 200");
+    cr_expect_lt(cut, history_newest(o.history));
+    free(sealed);
+    struct op **ops = history_up_to(o.history, cut, &op_count);
+    expect_u64(op_count, 1);
+    free(ops);
+    uint64_t seq;
+    int64_t happened;
+    history_retire(o.history, cut);
+    cr_assert(history_oldest(o.history, &seq, &happened));
+    cr_expect_gt(seq, cut);
+}
+
+Test(commit_history, a_cut_of_its_own_has_a_number_of_its_own)
+{
+    struct stage_sealed *sealed;
+    size_t count;
+    history_begin(o.history, 500);
+    expect_u64(horizon_reached(o.horizon), 500);
+    expect_u64(history_choose(o.history, 1, false, &sealed, &count), 500);
+    free(sealed);
+    cr_expect_gt(history_choose(o.history, 1, true, &sealed, &count), 500);
+    free(sealed);
+}
+
+/* --- room ------------------------------------------------------------------------------------- */
+
+static int reserve(enum reserve_kind kind, size_t len)
+{
+    LOCK_SCOPE(&o.history->lock);
+    return history_reserve_locked(o.history, kind, len);
+}
+
+Test(commit_history, the_list_is_bounded_with_what_the_view_lacks)
+{
+    make_file(10);
+    write_file(10);
+    seal(10);
+    history_retire_lagging(o.history, UINT64_MAX);
+    expect_u64(atomic_load(&o.history->lagging), 1);
+    atomic_store(&o.history->lagging, PENDING_OPS_MAX);
+    expect_i64(reserve(RESERVE_RECORD, 0), -EAGAIN);
+    expect_i64(reserve(RESERVE_DRAFT, 0), -EAGAIN);
+    expect_i64(reserve(RESERVE_REAP, 0), 0, "it frees room");
+    expect_i64(reserve(RESERVE_NONE, 0), 0);
+    history_followed(o.history);
+    expect_i64(reserve(RESERVE_RECORD, 0), 0);
+}
+
+Test(commit_history, each_kind_needs_its_room_in_the_log)
+{
+    size_t room = stage_log_room(o.local.stage);
+    expect_i64(reserve(RESERVE_RECORD, 0), 0);
+    expect_i64(reserve(RESERVE_DRAFT, 0), 0);
+    expect_i64(reserve(RESERVE_RECORD, room - STAGE_LOG_MARGIN / 2 - 1), 0);
+    expect_i64(reserve(RESERVE_RECORD, room - STAGE_LOG_MARGIN / 2), -EAGAIN);
+    expect_i64(reserve(RESERVE_REAP, room - STAGE_LOG_MARGIN / 2), 0);
+    expect_i64(reserve(RESERVE_REAP, room - STAGE_LOG_MARGIN / 4), -EAGAIN);
+    expect_i64(reserve(RESERVE_NONE, room), 0);
+}
+
+Test(commit_history, a_store_that_follows_takes_no_change)
+{
+    make_file(10);
+    o.local.options.remote.name = "s3://bucket";
+    o.local.options.remote.read_only = true;
+    expect_i64(reserve(RESERVE_NONE, 0), -EROFS);
+    struct record rec = {.type = REC_SETATTR, .ino = 10, .mask = ATTR_MODE};
+    expect_i64(history_commit(o.history, &rec), -EROFS);
+}
