@@ -207,6 +207,19 @@ def test_a_reader_that_leaves(published, name):
     assert process.returncode == 1 and os.listdir(published.tmp) == []
 
 
+def test_an_interrupt_ends_the_output(published):
+    """Ctrl-C while the reader is slow: exit code 130, the beginning of the file, no temporary directory."""
+    env = {**published.mount.env, "TMPDIR": published.tmp}
+    command = [published.mount.binary, "cp", *published.flags, f"{published.source}:run/large", "-"]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        output = process.stdout.read(100_000)
+        process.send_signal(signal.SIGINT)
+        output += process.stdout.read()
+        assert process.stderr.read() == b"cairn cp: interrupted\n"
+    assert process.returncode == 130 and os.listdir(published.tmp) == []
+    assert len(output) < 30 << 20 and rig.read_file(os.path.join(published.expected, "large")).startswith(output)
+
+
 @pytest.mark.parametrize("published", ["remote"], indirect=True)
 @pytest.mark.parametrize("how", ["flipped", "missing"])
 def test_standard_output_ends_before_damage(published, remote, how):
