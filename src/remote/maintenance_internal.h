@@ -115,7 +115,7 @@ bool remote_repair_is_due(struct remote *remote);
  * small and many, or mostly dead. Their new place counts at once; the old packs are then dead at
  * the cut and unreferenced with its head. */
 struct repair_plan {
-    struct chunk_entry *list; /* places in the remote */
+    struct upload_chunk *list; /* places in the remote; units are its packs */
     size_t count, max;
     VECTOR(uint64_t) packs; /* the first `bad_count` are bad */
     size_t bad_count;

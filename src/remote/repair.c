@@ -15,8 +15,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "remote/upload.h"
 
-#define SMALL_PACKS_MAX 16u
+#define SMALL_PACKS_MAX 8u
 #define SMALL_PACKS_URGED_MAX 256u /* while a caller waits */
 #define ROUND_BYTES (256 * MIB)
 #define FREE_BYTES (24 * MIB)      /* of mostly dead packs that cost nothing against the share */
@@ -114,7 +115,8 @@ static int repair_add_chunk(const struct chunk_entry *entry, bool is_needed, voi
                     local.pack != 0;
     if (!is_local && adding->is_missing && adding->rescues++ >= RESCUES_MAX)
         return 0;
-    plan->list[plan->count++] = *entry;
+    plan->list[plan->count++] =
+        (struct upload_chunk){.entry = *entry, .unit = entry->pack, .place = entry->offset};
     plan->bytes += entry->stored_len;
     return 0;
 }

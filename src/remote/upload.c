@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/crc.h"
 #include "base/log.h"
+#include "remote/layout.h"
 #include "remote/lineage.h"
 #include "remote/maintenance_internal.h"
 #include "remote/prefix.h"
@@ -70,7 +71,9 @@ static void close_cut(struct upload *up)
         packs_unpin(up->remote->store->commit.packs, up->pins.at[i]);
     vector_free(&up->pins);
     view_cut_close(up->cut);
+    upload_drop_open(up);
     lineage_free(up->lineage);
+    layout_free(up->layout);
     vector_free(&up->phases);
     free(up->list);
 }

@@ -29,6 +29,15 @@
 #define UPLOAD_PHASES (PHASE_FP32 + FP32_LEVELS + 1u)
 
 struct lineage;
+struct layout;
+struct sending;
+
+/* A chunk that is to be sent, with its place on NVMe. */
+struct upload_chunk {
+    struct chunk_entry entry;
+    uint64_t unit;  /* what belongs together: a burst (layout.h), or a pack that is written anew */
+    uint64_t place; /* in that */
+};
 
 struct upload {
     struct remote *remote;
@@ -39,16 +48,18 @@ struct upload {
     /* upload_order.c: the phase of each chunk that is pending at the cut, in order of name. Without
      * reduce=dense there are none: all are of phase 0, as is what has no room here. */
     struct lineage *lineage; /* NULL: without reduce=dense */
+    struct layout *layout;   /* NULL: a small round, which makes a pack */
     VECTOR(uint8_t) phases;
     size_t in_phase[UPLOAD_PHASES];
     unsigned phase; /* that is being sent */
 
     /* upload_packs.c: what is being sent. */
-    struct chunk_entry *list; /* by place on NVMe */
+    struct upload_chunk *list; /* by unit, and place in it */
     size_t count;
     size_t *packs; /* of the list: where each pack's chunks begin, and the end of the last */
     size_t pack_count;
-    _Atomic size_t next; /* pack that no thread has taken */
+    struct sending *open; /* a pack that the next phase may go on with */
+    _Atomic size_t next;  /* pack that no thread has taken */
     _Atomic int error;
     sem_t fillers;            /* of senders that fill a pack */
     bool is_relocating;       /* the list is a repair_plan's */
@@ -67,5 +78,10 @@ CAIRN_MUST_CHECK int upload_send_pending(struct upload *up);
 /* Sends the chunks of the list, in any order; they have their places in the remote on return. Those
  * that can be read from nowhere are left out, and said. */
 CAIRN_MUST_CHECK int upload_send_list(struct upload *up);
+/* A phase that makes one pack leaves it open for the next one, so that what refers to a chunk lies
+ * beside it. This sends it; after the last phase. */
+CAIRN_MUST_CHECK int upload_send_open(struct upload *up);
+/* Frees the open pack, unsent. */
+void upload_drop_open(struct upload *up);
 /* The view's database cannot bear a full disk: waits until there is room. -ECANCELED: it stops. */
 CAIRN_MUST_CHECK int upload_wait_for_view_room(struct remote *remote);

@@ -38,9 +38,11 @@ struct base {
 
 struct dense_work {
     struct upload *up;
+    struct dense_pack pack; /* of the chunk that is being encoded */
     struct base bases[CHUNK_REFS_MAX];
     uint64_t uses;
-    uint64_t missed, skipped; /* bytes of fp32 chunks that have an earlier version */
+    uint64_t missed, skipped; /* bytes of the phase's fp32 chunks that have an earlier version */
+    unsigned phase;           /* of the last chunk */
     uint8_t *encoded, *decoded, *matrix, *scratch;
 };
 
@@ -142,6 +144,21 @@ static struct base *upload_dense_read_base(struct dense_work *w, const struct ch
     return base;
 }
 
+/* Finds where a base lies: in the remote, or in the pack that is being filled, whose chunks the cut
+ * needs, since they are pending at it. */
+static bool upload_dense_find_entry(const struct dense_work *w, const struct chunk_name *name,
+                                    struct chunk_entry *ret)
+{
+    if (view_cut_base(w->up->cut, name, ret) == 0)
+        return !remote_is_bad_pack(w->up->remote, ret->pack);
+    for (uint32_t i = w->pack.count; i > 0; i--)
+        if (chunk_name_equal(&w->pack.entries[i - 1].name, name)) {
+            *ret = w->pack.entries[i - 1];
+            return true;
+        }
+    return false;
+}
+
 /* A chunk by which one of at most depth `depth_max` may be stored; its bytes stay for the next
  * CHUNK_REFS_MAX - 1 calls. NULL: it is not in the remote, or not to stay there, or cannot be read
  * here. */
@@ -149,8 +166,7 @@ static struct base *upload_dense_get_base(struct dense_work *w, const struct chu
                                           unsigned depth_max)
 {
     struct chunk_entry entry;
-    if (view_cut_base(w->up->cut, name, &entry) < 0 || entry.depth >= depth_max ||
-        remote_is_bad_pack(w->up->remote, entry.pack))
+    if (!upload_dense_find_entry(w, name, &entry) || entry.depth >= depth_max)
         return NULL;
     return upload_dense_read_base(w, &entry);
 }
@@ -386,8 +402,13 @@ static const uint8_t *upload_dense_encode(struct dense_work *w, struct chunk_ent
     return ret;
 }
 
-const uint8_t *dense_encode(struct dense_work *w, struct chunk_entry *entry, const uint8_t *raw)
+const uint8_t *dense_encode(struct dense_work *w, struct dense_pack pack, struct chunk_entry *entry,
+                            const uint8_t *raw)
 {
+    w->pack = pack;
+    if (w->phase != w->up->phase)
+        w->missed = w->skipped = 0;
+    w->phase = w->up->phase;
     int64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     const uint8_t *ret = upload_dense_encode(w, entry, raw);
     atomic_fetch_add(&w->up->remote->encoded.cpu_ns,

@@ -8,9 +8,9 @@
  *
  * A chunk for which there is neither stands alone, as a matrix (codec/fx.h) where that is smaller.
  *
- * What a chunk is stored by was needed at the cut, and has its place in the remote: so no head
- * names the one without the other. It is read from NVMe alone. What is encoded is decoded and
- * compared before it is used. */
+ * What a chunk is stored by was needed at the cut, and has its place in the remote, or before it in
+ * its own pack: so no head names the one without the other. It is read from NVMe alone. What is
+ * encoded is decoded and compared before it is used. */
 #pragma once
 
 #include "remote/upload.h"
@@ -31,7 +31,14 @@ struct dense_work;
 struct dense_work *dense_work_new(struct upload *up);
 void dense_work_free(struct dense_work *work);
 
+/* Chunks of the pack that is being filled, which may be bases, too. */
+struct dense_pack {
+    const struct chunk_entry *entries;
+    uint32_t count;
+};
+
 /* *entry is how a chunk is stored that needs no other, `raw` are its bytes. Where another chunk
  * makes it smaller, *entry becomes that, and the bytes to be stored are returned, which stay until
  * the next call; else NULL. */
-const uint8_t *dense_encode(struct dense_work *work, struct chunk_entry *entry, const uint8_t *raw);
+const uint8_t *dense_encode(struct dense_work *work, struct dense_pack pack,
+                            struct chunk_entry *entry, const uint8_t *raw);

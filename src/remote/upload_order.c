@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* In which order a round sends what the remote lacks of its cut: in one phase, or, with
  * reduce=dense, in phases, so that the bases of a chunk are there before the chunk is. */
+#include "remote/layout.h"
 #include "remote/lineage.h"
 #include "remote/upload.h"
 
@@ -19,13 +20,23 @@ static unsigned phase_at(const struct upload *up, size_t number)
     return number < up->phases.count ? up->phases.at[number] : 0;
 }
 
+static void add_upload_chunk(struct upload *up, const struct chunk_entry *entry)
+{
+    struct upload_chunk chunk = {.entry = *entry};
+    uint32_t place = 0;
+    if (up->layout)
+        chunk.unit = layout_burst(up->layout, &entry->name, &place);
+    chunk.place = place;
+    check(up->count < PASS_CHUNKS && (chunk.unit > 0 || place == 0));
+    up->list[up->count++] = chunk;
+}
+
 static int list_upload_chunk(const struct chunk_entry *entry, void *arg)
 {
     struct pass *pass = arg;
     struct upload *up = pass->up;
-    check(up->count < PASS_CHUNKS);
     if (pass->phases >> phase_at(up, pass->seen++) & 1)
-        up->list[up->count++] = *entry;
+        add_upload_chunk(up, entry);
     pass->after = entry->name;
     return up->count == PASS_CHUNKS;
 }
@@ -89,7 +100,7 @@ static void find_widths(void *arg)
         if (i >= up->count || remote_is_stopping(up->remote))
             return;
         for (; i < end && i < up->count; i++)
-            job->widths[i] = (uint8_t)upload_width(up->remote->store, &up->list[i]);
+            job->widths[i] = (uint8_t)upload_width(up->remote->store, &up->list[i].entry);
     }
 }
 
@@ -104,7 +115,7 @@ static int sort_pass(struct upload *up)
     pool_drain(up->remote->senders);
     int r = remote_is_stopping(up->remote) ? -ECANCELED : 0;
     for (size_t i = 0; i < up->count && r == 0; i++) {
-        r = choose_phase(up, &up->list[i], phases[i], &phases[i]);
+        r = choose_phase(up, &up->list[i].entry, phases[i], &phases[i]);
         up->in_phase[phases[i]]++;
     }
     if (r == 0)
@@ -127,11 +138,18 @@ static int sort_pending(struct upload *up)
 int upload_send_pending(struct upload *up)
 {
     up->list = xcalloc(PASS_CHUNKS, sizeof *up->list);
+    if (up->pending_bytes > 2ull * SMALL_PACK_LEN)
+        up->layout = layout_build(up->cut);
     int r = up->lineage ? sort_pending(up) : 0;
     if (r == 0)
         r = send_phase(up, 0);
-    for (unsigned phase = 1; phase < UPLOAD_PHASES && r == 0; phase++)
-        if (up->in_phase[phase])
+    for (unsigned phase = 1; phase < UPLOAD_PHASES && r == 0; phase++) {
+        /* Weights stay apart, a seventh of a state: packs of them are small, and merged. So those
+         * of many checkpoints, which rest on each other, lie in one pack. */
+        if (phase == PHASE_FP32)
+            r = upload_send_open(up);
+        if (r == 0 && up->in_phase[phase])
             r = send_phase(up, phase);
-    return r;
+    }
+    return r == 0 ? upload_send_open(up) : r;
 }

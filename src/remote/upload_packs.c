@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "remote/layout.h"
 #include "remote/upload_dense.h"
 
 #define RESCUES_MAX 1000u /* chunks that are looked for elsewhere, in a round */
@@ -45,7 +46,8 @@ uint64_t upload_memory(const struct remote *remote)
     if (remote->options.read_only)
         return 0;
     return remote->options.upload_threads * sender_memory(remote) +
-           PASS_CHUNKS * sizeof(struct chunk_entry) + (remote->dense ? DENSE_BYTES : 0);
+           PASS_CHUNKS * sizeof(struct upload_chunk) + LAYOUT_BYTES +
+           (remote->dense ? DENSE_BYTES : 0);
 }
 
 struct sending {
@@ -192,8 +194,18 @@ static int send_chunk(struct sending *s, const struct chunk_entry *pending)
     int r = upload_packs_read_chunk(s, pending, &entry);
     if (r != 0)
         return r < 0 ? r : 0;
-    const uint8_t *dense = s->dense ? dense_encode(s->dense, &entry, s->raw) : NULL;
+    const struct dense_pack pack = {s->entries, s->count};
+    const uint8_t *dense = s->dense ? dense_encode(s->dense, pack, &entry, s->raw) : NULL;
     return upload_packs_add_chunk(s, &entry, dense ? dense : s->stored);
+}
+
+/* A chunk of another unit follows: a pack that is not small ends. One that is open holds what
+ * chunks of several units rest on. */
+static int end_unit(struct sending *s)
+{
+    check(!s->up->open || s == s->up->open);
+    bool ends = !s->up->is_relocating && s != s->up->open && s->data_len >= SMALL_PACK_LEN;
+    return ends && s->count ? send_pack(s) : 0;
 }
 
 /* Few read at a time: if all did, each would have its pack only when all of NVMe's and the
@@ -210,7 +222,10 @@ static int fill_pack(struct sending *s, size_t pack)
     for (size_t i = up->packs[pack]; i < up->packs[pack + 1] && r == 0; i++) {
         if (s->dense)
             priority_set_own(up->remote->store->commit.priority, !remote_is_urged(up->remote));
-        r = send_chunk(s, &up->list[i]);
+        if (i > up->packs[pack] && up->list[i].unit != up->list[i - 1].unit)
+            r = end_unit(s);
+        if (r == 0)
+            r = send_chunk(s, &up->list[i].entry);
     }
     if (s->dense)
         priority_set_own(up->remote->store->commit.priority, false);
@@ -219,41 +234,69 @@ static int fill_pack(struct sending *s, size_t pack)
     return r;
 }
 
+static struct sending *sending_new(struct upload *up)
+{
+    struct sending *s = xcalloc(1, sizeof *s);
+    s->up = up;
+    s->buffer = xmalloc_large(PACK_BUFFER_LEN);
+    s->stored = xmalloc(CHUNK_SIZE_MAX);
+    s->raw = xmalloc(CHUNK_SIZE_MAX);
+    s->window.bytes = up->is_relocating ? xmalloc(CHUNK_SIZE_MAX) : NULL;
+    s->entries = xcalloc(PACK_ENTRIES_MAX, sizeof *s->entries);
+    s->dense = dense_work_new(up);
+    return s;
+}
+
+static void sending_free(struct sending *s)
+{
+    free(s->buffer);
+    free(s->stored);
+    free(s->raw);
+    free(s->window.bytes);
+    free(s->entries);
+    dense_work_free(s->dense);
+    free(s);
+}
+
 static void send_job(void *arg)
 {
     struct upload *up = arg;
-    struct sending s = {.up = up};
-    s.buffer = xmalloc_large(PACK_BUFFER_LEN);
-    s.stored = xmalloc(CHUNK_SIZE_MAX);
-    s.raw = xmalloc(CHUNK_SIZE_MAX);
-    s.window.bytes = up->is_relocating ? xmalloc(CHUNK_SIZE_MAX) : NULL;
-    s.entries = xcalloc(PACK_ENTRIES_MAX, sizeof *s.entries);
-    s.dense = dense_work_new(up);
+    struct sending *s = sending_new(up);
     int r = 0;
     for (;;) {
         size_t pack = atomic_fetch_add(&up->next, 1);
         if (pack >= up->pack_count || r < 0 || atomic_load(&up->error) < 0)
             break;
-        r = fill_pack(&s, pack);
+        r = fill_pack(s, pack);
         if (r == 0)
-            r = send_pack(&s);
+            r = send_pack(s);
     }
     if (r < 0)
         atomic_store(&up->error, r);
-    free(s.buffer);
-    free(s.stored);
-    free(s.raw);
-    free(s.window.bytes);
-    free(s.entries);
-    dense_work_free(s.dense);
+    sending_free(s);
 }
 
+/* The only pack of the list: it goes on with the open one, and stays open. */
+static void fill_open_job(void *arg)
+{
+    struct upload *up = arg;
+    check(up->open && up->pack_count == 1 && !up->is_relocating);
+    int r = fill_pack(up->open, 0);
+    if (r < 0)
+        atomic_store(&up->error, r);
+}
+
+/* Chunks without a unit lie by their places on NVMe. */
 static int upload_packs_compare_places(const void *a, const void *b)
 {
-    const struct chunk_entry *x = a, *y = b;
-    if (x->pack != y->pack)
-        return x->pack < y->pack ? -1 : 1;
-    return x->offset < y->offset ? -1 : x->offset > y->offset;
+    const struct upload_chunk *x = a, *y = b;
+    if (x->unit != y->unit)
+        return x->unit < y->unit ? -1 : 1;
+    if (x->place != y->place)
+        return x->place < y->place ? -1 : 1;
+    if (x->entry.pack != y->entry.pack)
+        return x->entry.pack < y->entry.pack ? -1 : 1;
+    return x->entry.offset < y->entry.offset ? -1 : x->entry.offset > y->entry.offset;
 }
 
 /* Does the list begin a large round? */
@@ -269,45 +312,126 @@ static uint64_t pack_data_max(size_t number, bool ramp)
     return ramp && number < 3 ? RAMP_FIRST << number : PACK_DATA_MAX;
 }
 
-/* Chunks that lie together on NVMe go into one pack, so that a reader of these in order has few
- * requests, and no sender is left with a small one. A chunk that was encoded anew since may make a
- * pack overflow into a second one. */
-static void divide_into_packs(struct upload *up)
+/* Where a pack may end before a chunk of another unit: where it is not small, as it is stored. The
+ * list has lengths on NVMe, of which differences take a part. */
+static uint64_t unit_end_min(const struct upload *up)
+{
+    unsigned times = !up->lineage || up->phase == 0 ? 1 : up->phase < PHASE_FP32 ? 4 : 2;
+    return (uint64_t)times * SMALL_PACK_LEN;
+}
+
+/* The list as it is divided. */
+struct division {
+    uint64_t bytes, max; /* where the last pack's data ends, and where it may */
+    size_t first;        /* chunk of it */
+    bool ramp;
+};
+
+/* Where the data of a unit would end, from a chunk on, if it were in one pack. */
+static uint64_t unit_bytes(const struct upload *up, size_t first)
 {
     uint64_t bytes = PACK_HEADER_LEN;
-    size_t first = 0;
-    bool ramp = begins_with_ramp(up);
+    for (size_t i = first; i < up->count && up->list[i].unit == up->list[first].unit; i++)
+        bytes = pack_end_with(bytes, &up->list[i].entry);
+    return bytes;
+}
+
+/* Does a pack end before the unit that begins at chunk `i`? One that fits in a pack is in one,
+ * unless it comes behind a small one. */
+static bool ends_before_unit(const struct upload *up, const struct division *d, size_t i)
+{
+    if (!up->is_relocating && d->bytes >= unit_end_min(up))
+        return true;
+    return d->bytes >= SMALL_PACK_LEN && d->bytes + unit_bytes(up, i) > PACK_DATA_MAX;
+}
+
+static bool begins_pack(const struct upload *up, const struct division *d, size_t i)
+{
+    if (i == 0 || i - d->first == PACK_ENTRIES_MAX)
+        return true;
+    if (up->list[i].unit != up->list[i - 1].unit && ends_before_unit(up, d, i))
+        return true;
+    return pack_end_with(d->bytes, &up->list[i].entry) > d->max;
+}
+
+/* The rest of a unit makes no small pack, which would be merged later: the pack before it is
+ * shorter. */
+static void begin_in_division(struct upload *up, struct division *d, size_t i)
+{
+    uint64_t left = unit_bytes(up, i);
+    check(i < up->count && left > PACK_HEADER_LEN);
+    d->first = i;
+    d->bytes = PACK_HEADER_LEN;
+    d->max = PACK_DATA_MAX;
+    if (left > PACK_DATA_MAX && left < PACK_DATA_MAX + SMALL_PACK_LEN)
+        d->max = left / 2 + CHUNK_SIZE_MAX;
+    if (left > PACK_DATA_MAX)
+        d->max = min_u64(d->max, pack_data_max(up->pack_count, d->ramp));
+    up->packs[up->pack_count++] = i;
+}
+
+/* Chunks of one unit go into as few packs as they can, so that few are lost with a pack, a reader
+ * has few requests, and no sender is left with a small one. A chunk that was encoded anew since may
+ * make a pack overflow into a second one. */
+static void divide_into_packs(struct upload *up)
+{
+    struct division d = {.ramp = begins_with_ramp(up)};
     check(!up->packs);
     up->packs = xcalloc(up->count + 1, sizeof *up->packs);
     up->pack_count = 0;
     for (size_t i = 0; i < up->count; i++) {
-        bool full = i > 0 &&
-                    (pack_end_with(bytes, &up->list[i]) > pack_data_max(up->pack_count - 1, ramp) ||
-                     i - first == PACK_ENTRIES_MAX);
-        if (i == 0 || full) {
-            up->packs[up->pack_count++] = first = i;
-            bytes = PACK_HEADER_LEN;
-        }
-        bytes = pack_end_with(bytes, &up->list[i]);
+        if (begins_pack(up, &d, i))
+            begin_in_division(up, &d, i);
+        d.bytes = pack_end_with(d.bytes, &up->list[i].entry);
     }
     check(up->pack_count <= up->count);
     up->packs[up->pack_count] = up->count;
 }
 
-int upload_send_list(struct upload *up)
+int upload_send_open(struct upload *up)
+{
+    int r = up->open ? send_pack(up->open) : 0;
+    upload_drop_open(up);
+    return r;
+}
+
+void upload_drop_open(struct upload *up)
+{
+    if (up->open)
+        sending_free(up->open);
+    up->open = NULL;
+}
+
+/* Where nothing is stored by means of others no phase follows. */
+static int send_divided(struct upload *up)
 {
     struct remote *remote = up->remote;
+    if (up->lineage && !up->is_relocating && up->pack_count == 1) {
+        if (!up->open)
+            up->open = sending_new(up);
+        pool_submit(remote->senders, fill_open_job, up);
+    } else {
+        int r = upload_send_open(up);
+        if (r < 0)
+            return r;
+        unsigned jobs = (unsigned)min_u64(up->pack_count, remote->options.upload_threads);
+        for (unsigned i = 0; i < jobs; i++)
+            pool_submit(remote->senders, send_job, up);
+    }
+    pool_drain(remote->senders);
+    return atomic_load(&up->error);
+}
+
+int upload_send_list(struct upload *up)
+{
     qsort(up->list, up->count, sizeof *up->list, upload_packs_compare_places);
     divide_into_packs(up);
-    unsigned jobs = (unsigned)min_u64(up->pack_count, remote->options.upload_threads);
     atomic_store(&up->next, 0);
     check(sem_init(&up->fillers, 0, FILLING_MAX) == 0);
-    for (unsigned i = 0; i < jobs; i++)
-        pool_submit(remote->senders, send_job, up);
-    pool_drain(remote->senders);
+    int r = send_divided(up);
     up->has_sent |= !up->is_relocating;
     (void)sem_destroy(&up->fillers);
     free(up->packs);
     up->packs = NULL;
-    return atomic_load(&up->error);
+    return r;
 }

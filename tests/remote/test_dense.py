@@ -43,6 +43,22 @@ def raw_bytes(job, part):
     return sum(len(data) for name, data in job.content.items() if name.endswith(part))
 
 
+def test_chunks_lie_beside_their_bases(node):
+    """A small round makes one pack of weights, though some are stored by means of others, and one of the rest."""
+    job = Job(node)
+    job.training = Training(rig.MIB // 8)
+    node.mount(remote=None)
+    job.save().save()
+    node.umount()
+    node.mount()
+    node.wait_remote()
+    assert sent(node)["twin"] > 0.25 * raw_bytes(job, "optimizer.pt")
+    assert sent(node)["dx"] > 0.35 * raw_bytes(job, "model.pt")
+    assert len(packs(node)) == 2
+    node.umount()
+    check_fresh(node, job.content)
+
+
 @pytest.mark.timeout(400)
 def test_a_fresh_node_reads_all(job, report):
     save_some(job, 5)
