@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The commands of `cairn`. Each one's file has its table: flags, operands and exit statuses. The
  * table gives parsing (flags.c), help and synopsis (help.c), the lists in the man pages
- * (docs/man/pages.py, from `cairn help --json`) and shell completion (completion.c). One thread. */
+ * (docs/man/pages.py, from `cairn help --json`) and shell completion (completion/scripts.py, from
+ * the same). One thread. */
 #pragma once
 
 #include <stdio.h>
@@ -48,7 +49,6 @@ enum {
     OFFER_MOUNTPOINTS = 1 << 2,
     OFFER_DIRECTORIES = 1 << 3,
     OFFER_FILES = 1 << 4,
-    OFFER_OPTIONS = 1 << 5,
 };
 
 struct operand {

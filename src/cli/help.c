@@ -87,12 +87,20 @@ static void add_flag(cJSON *array, const struct flag *flag)
     add_help_text(object, "help", flag->help);
 }
 
+/* The index of each is its bit of OFFER_. */
+static const char *const offer_names[] = {"words", "commands", "mountpoints", "directories",
+                                          "files"};
+
 static void add_operand(cJSON *array, const struct operand *operand)
 {
     cJSON *object = add_object(array);
     add_help_text(object, "name", operand->name);
     (void)cJSON_AddBoolToObject(object, "optional", operand->is_optional);
     (void)cJSON_AddBoolToObject(object, "repeated", operand->is_repeated);
+    cJSON *offers = cJSON_AddArrayToObject(object, "offers");
+    for (unsigned i = 0; i < ARRAY_LEN(offer_names); i++)
+        if (operand->offers & 1u << i)
+            (void)cJSON_AddItemToArray(offers, cJSON_CreateString(offer_names[i]));
 }
 
 static cJSON *command_json(const struct command *command)
