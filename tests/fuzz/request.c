@@ -69,6 +69,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     check(remote_side_open(&service, &how.remote, &error) == 0);
     check(store_open(&how, &service.store, &text) == 0 &&
           store_start(service.store, on_room, NULL) == 0);
+    service.commit = store_commit(service.store);
     service.fs = fs_new(service.store, FS_FSYNC_NVME);
     add_directory(ROOT_INO, "directory");
     control.stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
