@@ -103,6 +103,8 @@ struct commit_status commit_status(struct commit *commit)
 
 void commit_done(struct commit *commit)
 {
+    /* Whoever waits hears of the end while it may still ask the others. */
+    horizon_refuse(commit->horizon, -ESHUTDOWN);
     lag_done(commit);
     free(commit->snapshot);
     history_free(commit->history);

@@ -18,7 +18,7 @@
 struct store;
 struct upkeep;
 
-/* The objects of commit/, which commit_new() makes. Each knows those that it needs, and none knows
+/* The objects of commit/, which commit_init() makes. Each knows those that it needs, and none knows
  * this. The work of the writeback thread, which is with all of them, gets this. */
 struct commit {
     struct local *local;

@@ -169,6 +169,7 @@ Test(commit_history, a_seal_that_waits_enters_before_whatever_else_enters)
     assert_i64(history_seal_later(o.history, 10), 0);
     assert_i64(history_seal_later(o.history, 10), 0);
     expect_u64(history_newest(o.history), newest);
+    expect_u64(o.history->due_count, 1, "the second waits with the first");
     change_mode(11);
     size_t places[2], count;
     expect_u64(places_of_seals(10, places, 2), 2);

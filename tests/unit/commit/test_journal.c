@@ -116,6 +116,7 @@ Test(commit_journal, a_session_begins_behind_what_was_torn_with_a_segment_of_its
     o.local.epoch++;
     assert_i64(journal_begin(o.journal), 0);
     expect_u64(o.journal->segment, 2);
+    expect_u64(journal_found(o.journal).epoch, 2);
     assert_i64(append(25), 0);
     assert_i64(read_anew(0), 0);
     expect_u64(seen.count, 3);
