@@ -91,15 +91,9 @@ const struct command adopt_command = {
                                     .help = "give the store a new id",
                                     .offset = offsetof(struct adopt_request, new_id),
                                     .is_required = true},
-                                   {.letter = 'j',
-                                    .name = "json",
-                                    .help = "print JSON",
-                                    .offset = offsetof(struct adopt_request, json)},
+                                   FLAG_JSON(offsetof(struct adopt_request, json)),
                                    {0}},
     .operands = (const struct operand[]){{.name = "STORE", .offers = OFFER_DIRECTORIES}, {0}},
-    .exits =
-        (const struct exit_status[]){
-            {CLI_OK, "done"}, {CLI_FAILED, "failed"}, {CLI_USAGE, "wrong usage"}, {0}},
-    .usage_exit = CLI_USAGE,
+    .exits = EXITS("done", "failed"),
     .execute = execute_adopt,
 };

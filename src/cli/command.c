@@ -94,5 +94,5 @@ int complain_usage(const struct command *command, const char *fmt, ...)
     va_start(ap, fmt);
     complain_va(command->name, fmt, ap);
     va_end(ap);
-    return command->usage_exit;
+    return command_usage_exit(command);
 }

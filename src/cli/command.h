@@ -42,6 +42,17 @@ struct flag {
     bool is_required; /* a FLAG_SET without which the command is refused */
 };
 
+/* Flags that many commands have. */
+#define FLAG_JSON(at)                                                                              \
+    {                                                                                              \
+        .letter = 'j', .name = "json", .help = "print JSON", .offset = (at)                        \
+    }
+#define FLAG_TIMEOUT(text, at)                                                                     \
+    {                                                                                              \
+        .letter = 't', .name = "timeout", .argument = "TIME", .help = (text), .kind = FLAG_TIME,   \
+        .offset = (at)                                                                             \
+    }
+
 /* Sources of the words that shells offer for an operand. */
 enum {
     OFFER_WORDS = 1 << 0, /* of the operand's name */
@@ -62,6 +73,14 @@ struct exit_status {
     const char *meaning;
 };
 
+/* The exit statuses of most commands; of those that an interrupt ends, or a timeout, too. */
+#define EXITS(done, failed, ...)                                                                   \
+    ((const struct exit_status[]){                                                                 \
+        {CLI_OK, done}, {CLI_FAILED, failed}, {CLI_USAGE, "wrong usage"}, ##__VA_ARGS__, {0}})
+#define EXITS_INTERRUPTED(done, failed) EXITS(done, failed, {CLI_INTERRUPTED, "interrupted"})
+#define EXITS_TIMED(done, failed)                                                                  \
+    EXITS(done, failed, {CLI_NOT_MET, "timed out"}, {CLI_INTERRUPTED, "interrupted"})
+
 /* The arrays end with an entry of zeros; NULL: none. */
 struct command {
     const char *name;
@@ -70,13 +89,18 @@ struct command {
     const struct flag *flags;
     const struct operand *operands; /* the optional ones come last */
     const struct exit_status *exits;
-    int usage_exit;
+    int usage_exit; /* 0: CLI_USAGE */
     /* the mount options that are flags of it, too; NULL: none */
     bool (*takes_option)(const struct option_spec *spec);
     size_t options_offset;   /* of the struct mount_options in the request */
     void (*more_help)(void); /* prints the end of the help text; NULL: none */
     int (*execute)(const struct command *command, int argc, char **argv); /* argv[0] is the name */
 };
+
+static inline int command_usage_exit(const struct command *command)
+{
+    return command->usage_exit ? command->usage_exit : CLI_USAGE;
+}
 
 /* All commands in the order of the help text; ends with NULL. */
 extern const struct command *const command_table[];

@@ -28,6 +28,5 @@ const struct command completion_command = {
                    "An installation puts the scripts where the shells look for them.",
     .operands = (const struct operand[]){{.name = "bash|zsh|fish", .offers = OFFER_WORDS}, {0}},
     .exits = (const struct exit_status[]){{CLI_OK, "printed"}, {CLI_USAGE, "wrong usage"}, {0}},
-    .usage_exit = CLI_USAGE,
     .execute = execute_completion,
 };

@@ -124,7 +124,7 @@ static const struct flag fsck_flags[] = {
      .kind = FLAG_COUNT,
      .offset = FIELD(sample),
      .min = 1},
-    {.letter = 'j', .name = "json", .help = "print JSON", .offset = FIELD(is_json)},
+    FLAG_JSON(FIELD(is_json)),
     {0},
 };
 

@@ -221,7 +221,6 @@ const struct command help_command = {
                                    {0}},
     .operands = (const struct operand[]){{"COMMAND", OFFER_COMMANDS, true, false}, {0}},
     .exits = exits,
-    .usage_exit = CLI_USAGE,
     .execute = execute_help,
 };
 
@@ -240,12 +239,7 @@ static int execute_version(const struct command *command, int argc, char **argv)
 const struct command version_command = {
     .name = "version",
     .summary = "print the version",
-    .flags = (const struct flag[]){{.letter = 'j',
-                                    .name = "json",
-                                    .help = "print JSON",
-                                    .offset = offsetof(struct help_request, json)},
-                                   {0}},
+    .flags = (const struct flag[]){FLAG_JSON(offsetof(struct help_request, json)), {0}},
     .exits = exits,
-    .usage_exit = CLI_USAGE,
     .execute = execute_version,
 };

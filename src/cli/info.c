@@ -146,17 +146,8 @@ const struct command info_command = {
     .description = "Version, chunks, level, stored bytes, deduplication and compression, and the "
                    "bytes that deleting it would free.\n"
                    "Data that is only in the stage is counted separately.",
-    .flags = (const struct flag[]){{.letter = 'j',
-                                    .name = "json",
-                                    .help = "print JSON",
-                                    .offset = offsetof(struct info_request, json)},
-                                   {0}},
+    .flags = (const struct flag[]){FLAG_JSON(offsetof(struct info_request, json)), {0}},
     .operands = (const struct operand[]){{.name = "PATH", .offers = OFFER_FILES}, {0}},
-    .exits = (const struct exit_status[]){{CLI_OK, "printed"},
-                                          {CLI_FAILED, "failed"},
-                                          {CLI_USAGE, "wrong usage"},
-                                          {CLI_INTERRUPTED, "interrupted"},
-                                          {0}},
-    .usage_exit = CLI_USAGE,
+    .exits = EXITS_INTERRUPTED("printed", "failed"),
     .execute = execute_info,
 };

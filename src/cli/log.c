@@ -255,11 +255,6 @@ const struct command log_command = {
                                           .offers = OFFER_MOUNTPOINTS | OFFER_DIRECTORIES,
                                           .is_optional = true},
                                          {0}},
-    .exits = (const struct exit_status[]){{CLI_OK, "printed"},
-                                          {CLI_FAILED, "failed"},
-                                          {CLI_USAGE, "wrong usage"},
-                                          {CLI_INTERRUPTED, "interrupted"},
-                                          {0}},
-    .usage_exit = CLI_USAGE,
+    .exits = EXITS_INTERRUPTED("printed", "failed"),
     .execute = execute_log,
 };

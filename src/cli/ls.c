@@ -258,10 +258,7 @@ const struct command ls_command = {
     .operands =
         (const struct operand[]){
             {.name = "SOURCE:PATH", .offers = OFFER_FILES, .is_repeated = true}, {0}},
-    .exits =
-        (const struct exit_status[]){
-            {CLI_OK, "printed"}, {CLI_FAILED, "failed"}, {CLI_USAGE, "wrong usage"}, {0}},
-    .usage_exit = CLI_USAGE,
+    .exits = EXITS("printed", "failed"),
     .takes_option = source_takes_option,
     .options_offset = FIELD(options),
     .more_help = source_more_help,

@@ -43,15 +43,8 @@ const struct command metrics_command = {
     .name = "metrics",
     .summary = "print the metrics of a mount in the text format of Prometheus",
     .description = "-o metrics=ADDRESS:PORT serves the same over HTTP, and /healthz.",
-    .flags = (const struct flag[]){{.letter = 'j',
-                                    .name = "json",
-                                    .help = "print JSON",
-                                    .offset = offsetof(struct metrics_request, json)},
-                                   {0}},
+    .flags = (const struct flag[]){FLAG_JSON(offsetof(struct metrics_request, json)), {0}},
     .operands = (const struct operand[]){{.name = "MOUNTPOINT", .offers = OFFER_MOUNTPOINTS}, {0}},
-    .exits =
-        (const struct exit_status[]){
-            {CLI_OK, "printed"}, {CLI_FAILED, "failed"}, {CLI_USAGE, "wrong usage"}, {0}},
-    .usage_exit = CLI_USAGE,
+    .exits = EXITS("printed", "failed"),
     .execute = execute_metrics,
 };

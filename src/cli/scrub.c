@@ -82,7 +82,7 @@ static const struct flag flags[] = {
      .offset = FIELD(rate)},
     {.name = "remote", .help = "verify only the remote", .offset = FIELD(remote)},
     {.name = "local", .help = "verify only NVMe", .offset = FIELD(local)},
-    {.letter = 'j', .name = "json", .help = "print JSON", .offset = FIELD(json)},
+    FLAG_JSON(FIELD(json)),
     {0},
 };
 
@@ -92,11 +92,7 @@ const struct command scrub_command = {
     .description = "An interrupt cancels it.",
     .flags = flags,
     .operands = (const struct operand[]){{.name = "MOUNTPOINT", .offers = OFFER_MOUNTPOINTS}, {0}},
-    .exits = (const struct exit_status[]){{CLI_OK, "clean, or all damage is repaired"},
-                                          {CLI_FAILED, "failed, or some damage is left"},
-                                          {CLI_USAGE, "wrong usage"},
-                                          {CLI_INTERRUPTED, "interrupted"},
-                                          {0}},
-    .usage_exit = CLI_USAGE,
+    .exits =
+        EXITS_INTERRUPTED("clean, or all damage is repaired", "failed, or some damage is left"),
     .execute = execute_scrub,
 };

@@ -121,7 +121,7 @@ static int open_named_source(const struct command *command, const struct mount_o
     if (r < 0) {
         complain(command->name, "%s", text);
         free(text);
-        return r == -EINVAL ? command->usage_exit : CLI_FAILED;
+        return r == -EINVAL ? command_usage_exit(command) : CLI_FAILED;
     }
     free(text);
     source->name = xstrdup(name);

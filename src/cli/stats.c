@@ -315,11 +315,6 @@ const struct command stats_command = {
     .summary = "print a line of activity of a mount every second",
     .flags = flags,
     .operands = (const struct operand[]){{.name = "MOUNTPOINT", .offers = OFFER_MOUNTPOINTS}, {0}},
-    .exits = (const struct exit_status[]){{CLI_OK, "N lines were printed"},
-                                          {CLI_FAILED, "the daemon does not answer"},
-                                          {CLI_USAGE, "wrong usage"},
-                                          {CLI_INTERRUPTED, "interrupted"},
-                                          {0}},
-    .usage_exit = CLI_USAGE,
+    .exits = EXITS_INTERRUPTED("N lines were printed", "the daemon does not answer"),
     .execute = execute_stats,
 };

@@ -421,12 +421,7 @@ static const struct flag flags[] = {
      .help = "remote: upload everything first; nvme (default): the next mount uploads the rest",
      .kind = FLAG_WORD,
      .offset = FIELD(drain)},
-    {.letter = 't',
-     .name = "timeout",
-     .argument = "TIME",
-     .help = "give up after TIME (10s, 5m); the mount then stays as it is",
-     .kind = FLAG_TIME,
-     .offset = FIELD(timeout_ns)},
+    FLAG_TIMEOUT("give up after TIME (10s, 5m); the mount then stays as it is", FIELD(timeout_ns)),
     {.letter = 'k',
      .name = "keep-others",
      .help =
@@ -452,6 +447,5 @@ const struct command umount_command = {
                               "keep the store, and mount it again"},
             {CLI_INTERRUPTED, "interrupted"},
             {0}},
-    .usage_exit = CLI_USAGE,
     .execute = execute_umount,
 };

@@ -253,13 +253,8 @@ static const struct flag flags[] = {
      .help = "the tier to wait for (default nvme)",
      .kind = FLAG_WORD,
      .offset = FIELD(level)},
-    {.letter = 't',
-     .name = "timeout",
-     .argument = "TIME",
-     .help = "give up after TIME (10s, 5m)",
-     .kind = FLAG_TIME,
-     .offset = FIELD(timeout_ns)},
-    {.letter = 'j', .name = "json", .help = "print JSON", .offset = FIELD(json)},
+    FLAG_TIMEOUT("give up after TIME (10s, 5m)", FIELD(timeout_ns)),
+    FLAG_JSON(FIELD(json)),
     {0},
 };
 
@@ -269,13 +264,7 @@ const struct command wait_command = {
     .flags = flags,
     .operands =
         (const struct operand[]){{.name = "PATH", .offers = OFFER_FILES, .is_repeated = true}, {0}},
-    .exits = (const struct exit_status[]){{CLI_OK, "the tier has all of it"},
-                                          {CLI_FAILED,
-                                           "failed, or the remote cannot give all of it now"},
-                                          {CLI_USAGE, "wrong usage"},
-                                          {CLI_NOT_MET, "timed out"},
-                                          {CLI_INTERRUPTED, "interrupted"},
-                                          {0}},
-    .usage_exit = CLI_USAGE,
+    .exits =
+        EXITS_TIMED("the tier has all of it", "failed, or the remote cannot give all of it now"),
     .execute = execute_wait,
 };

@@ -211,30 +211,15 @@ static int execute_evict(const struct command *command, int argc, char **argv)
 }
 
 static const struct flag warmup_flags[] = {
-    {.letter = 't',
-     .name = "timeout",
-     .argument = "TIME",
-     .help = "give up after TIME (10s, 5m); fetched data stays",
-     .kind = FLAG_TIME,
-     .offset = offsetof(struct warm_request, timeout_ns)},
-    {.letter = 'j',
-     .name = "json",
-     .help = "print JSON",
-     .offset = offsetof(struct warm_request, json)},
+    FLAG_TIMEOUT("give up after TIME (10s, 5m); fetched data stays",
+                 offsetof(struct warm_request, timeout_ns)),
+    FLAG_JSON(offsetof(struct warm_request, json)),
     {0},
 };
 
 static const struct flag evict_flags[] = {
-    {.letter = 't',
-     .name = "timeout",
-     .argument = "TIME",
-     .help = "give up after TIME (10s, 5m)",
-     .kind = FLAG_TIME,
-     .offset = offsetof(struct warm_request, timeout_ns)},
-    {.letter = 'j',
-     .name = "json",
-     .help = "print JSON",
-     .offset = offsetof(struct warm_request, json)},
+    FLAG_TIMEOUT("give up after TIME (10s, 5m)", offsetof(struct warm_request, timeout_ns)),
+    FLAG_JSON(offsetof(struct warm_request, json)),
     {0},
 };
 
@@ -249,13 +234,7 @@ const struct command warmup_command = {
         "the whole models--* directory: its snapshots are links to its blobs.",
     .flags = warmup_flags,
     .operands = operands,
-    .exits = (const struct exit_status[]){{CLI_OK, "NVMe has all of it"},
-                                          {CLI_FAILED, "failed, or NVMe has too little space"},
-                                          {CLI_USAGE, "wrong usage"},
-                                          {CLI_NOT_MET, "timed out"},
-                                          {CLI_INTERRUPTED, "interrupted"},
-                                          {0}},
-    .usage_exit = CLI_USAGE,
+    .exits = EXITS_TIMED("NVMe has all of it", "failed, or NVMe has too little space"),
     .execute = execute_warmup,
 };
 
@@ -266,12 +245,6 @@ const struct command evict_command = {
                    "-n user.cairn.pin -v 1).",
     .flags = evict_flags,
     .operands = operands,
-    .exits = (const struct exit_status[]){{CLI_OK, "no copy is left on NVMe"},
-                                          {CLI_FAILED, "failed, or some data had to stay"},
-                                          {CLI_USAGE, "wrong usage"},
-                                          {CLI_NOT_MET, "timed out"},
-                                          {CLI_INTERRUPTED, "interrupted"},
-                                          {0}},
-    .usage_exit = CLI_USAGE,
+    .exits = EXITS_TIMED("no copy is left on NVMe", "failed, or some data had to stay"),
     .execute = execute_evict,
 };
