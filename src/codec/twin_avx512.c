@@ -1,113 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 /* With AVX-512 F, BW and VL; compiled for these. */
 #include <immintrin.h>
+#include <stdint.h>
 
-#include "codec/twin_kernels.h"
-#include "format/le.h"
+typedef __m512i vec;
+typedef uint16_t halves __attribute__((vector_size(64)));
 
-#define STEP 32u /* elements */
-
-static inline __m512i load_vec(const void *p)
+static inline __m512i lower_halves(__m512i a, __m512i b)
 {
-    return _mm512_loadu_si512(p);
+    return (__m512i)__builtin_shufflevector((halves)a, (halves)b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18,
+                                            20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42, 44, 46,
+                                            48, 50, 52, 54, 56, 58, 60, 62);
 }
 
-static inline void store_vec(void *p, __m512i v)
+static inline __m512i upper_halves(__m512i a, __m512i b)
 {
-    _mm512_storeu_si512(p, v);
+    return (__m512i)__builtin_shufflevector((halves)a, (halves)b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19,
+                                            21, 23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43, 45, 47,
+                                            49, 51, 53, 55, 57, 59, 61, 63);
 }
 
-/* The order of the halves of 32 elements in two vectors: 0, 2, 4..., and 0, 32, 1, 33... */
-struct order {
-    uint16_t at[32];
-};
-
-#define EACH_8(base, step)                                                                         \
-    (base), (base) + (step), (base) + 2 * (step), (base) + 3 * (step), (base) + 4 * (step),        \
-        (base) + 5 * (step), (base) + 6 * (step), (base) + 7 * (step)
-#define EACH_32(base, step)                                                                        \
-    EACH_8(base, step), EACH_8((base) + 8 * (step), step), EACH_8((base) + 16 * (step), step),     \
-        EACH_8((base) + 24 * (step), step)
-#define PAIRS_4(base)                                                                              \
-    (base), (base) + 32, (base) + 1, (base) + 33, (base) + 2, (base) + 34, (base) + 3, (base) + 35
-#define PAIRS_16(base) PAIRS_4(base), PAIRS_4((base) + 4), PAIRS_4((base) + 8), PAIRS_4((base) + 12)
-
-static const struct order lower = {{EACH_32(0, 2)}}, higher = {{EACH_32(1, 2)}};
-static const struct order first = {{PAIRS_16(0)}}, second = {{PAIRS_16(16)}};
-
-static inline __m512i higher_halves(__m512i lows, __m512i image)
+static inline __m512i first_pairs(__m512i low, __m512i high)
 {
-    __mmask32 is_up = _mm512_cmpgt_epu16_mask(lows, _mm512_set1_epi16((short)0x8000));
-    return _mm512_mask_sub_epi16(image, is_up, image, _mm512_set1_epi16(1));
+    return (__m512i)__builtin_shufflevector((halves)low, (halves)high, 0, 32, 1, 33, 2, 34, 3, 35,
+                                            4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10, 42, 11,
+                                            43, 12, 44, 13, 45, 14, 46, 15, 47);
 }
 
-/* Of STEP elements. */
-static inline uint32_t split_step(const uint8_t *src, const uint8_t *image, uint8_t *lows)
+static inline __m512i second_pairs(__m512i low, __m512i high)
 {
-    __m512i a = load_vec(src), b = load_vec(src + 64);
-    __m512i low = _mm512_permutex2var_epi16(a, load_vec(lower.at), b);
-    __m512i high = _mm512_permutex2var_epi16(a, load_vec(higher.at), b);
-    store_vec(lows, low);
-    return _mm512_cmpneq_epi16_mask(high, higher_halves(low, load_vec(image)));
+    return (__m512i)__builtin_shufflevector((halves)low, (halves)high, 16, 48, 17, 49, 18, 50, 19,
+                                            51, 20, 52, 21, 53, 22, 54, 23, 55, 24, 56, 25, 57, 26,
+                                            58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63);
 }
 
-static void split_elements(const uint8_t *src, const uint8_t *image, size_t count, uint8_t *lows,
-                           uint64_t *masks)
+static inline uint64_t mask_of_group(const __m512i is[2])
 {
-    size_t whole = align_down(count, TWIN_GROUP);
-    for (size_t i = 0; i < whole; i += TWIN_GROUP)
-        masks[i / TWIN_GROUP] = split_step(src + 4 * i, image + 2 * i, lows + 2 * i) |
-                                (uint64_t)split_step(src + 4 * (i + STEP), image + 2 * (i + STEP),
-                                                     lows + 2 * (i + STEP))
-                                    << STEP;
-    twin_scalar.split(src + 4 * whole, image + 2 * whole, count - whole, lows + 2 * whole,
-                      masks + whole / TWIN_GROUP);
+    return _mm512_movepi16_mask(is[0]) | (uint64_t)_mm512_movepi16_mask(is[1]) << 32;
 }
 
-static void join_elements(const uint8_t *lows, const uint8_t *image, size_t count, uint8_t *dst)
-{
-    size_t whole = align_down(count, STEP);
-    for (size_t i = 0; i < whole; i += STEP) {
-        __m512i low = load_vec(lows + 2 * i), high = higher_halves(low, load_vec(image + 2 * i));
-        store_vec(dst + 4 * i, _mm512_permutex2var_epi16(low, load_vec(first.at), high));
-        store_vec(dst + 4 * i + 64, _mm512_permutex2var_epi16(low, load_vec(second.at), high));
-    }
-    twin_scalar.join(lows + 2 * whole, image + 2 * whole, count - whole, dst + 4 * whole);
-}
-
-static inline __m512i round_step(__m512i v)
-{
-    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(v, 16), _mm512_set1_epi32(1));
-    return _mm512_add_epi32(v, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-}
-
-static void round_all(const uint8_t *src, size_t count, uint8_t *ret)
-{
-    size_t whole = align_down(count, STEP);
-    for (size_t i = 0; i < whole; i += STEP) {
-        __m512i a = round_step(load_vec(src + 4 * i)), b = round_step(load_vec(src + 4 * i + 64));
-        store_vec(ret + 2 * i, _mm512_permutex2var_epi16(a, load_vec(higher.at), b));
-    }
-    twin_scalar.round(src + 4 * whole, count - whole, ret + 2 * whole);
-}
-
-static size_t find_landmarks(const uint8_t *values, size_t count, uint16_t *ret)
-{
-    static const uint16_t factors[4] = TWIN_FACTORS;
-    size_t found = 0, whole = align_down(count, STEP);
-    for (size_t i = 0; i < whole; i += STEP) {
-        __m512i sum = _mm512_set1_epi16((short)TWIN_ADDEND);
-        for (size_t k = 0; k < 4; k++)
-            sum = _mm512_add_epi16(sum, _mm512_mullo_epi16(load_vec(values + 2 * (i + k)),
-                                                           _mm512_set1_epi16((short)factors[k])));
-        uint32_t mask = _mm512_cmplt_epu16_mask(sum, _mm512_set1_epi16(TWIN_LANDMARK));
-        for (; mask; mask &= mask - 1)
-            ret[found++] = (uint16_t)(i + (size_t)__builtin_ctz(mask));
-    }
-    size_t rest = twin_scalar.landmarks(values + 2 * whole, count - whole, ret + found);
-    for (size_t i = 0; i < rest; i++)
-        ret[found + i] = (uint16_t)(ret[found + i] + whole);
-    return found + rest;
-}
+#include "codec/twin_vectors.h"
 
 const struct twin_kernels twin_avx512 = {split_elements, join_elements, round_all, find_landmarks};
