@@ -17,6 +17,12 @@
      : (bits) == 3 ? function(from, count, 3, __VA_ARGS__)                                         \
                    : function(from, count, 4, __VA_ARGS__))
 
+/* The same for each width of more than a byte. */
+#define FX_BY_WIDTH(function, width, from, count, ...)                                             \
+    ((width) == 8   ? function(from, count, 8, __VA_ARGS__)                                        \
+     : (width) == 4 ? function(from, count, 4, __VA_ARGS__)                                        \
+                    : function(from, count, 2, __VA_ARGS__))
+
 struct fx_kernels {
     /* Byte p of each of the `count` elements of `width` bytes at `src` goes to planes[p]; `rotate`:
      * of the element rotated left by one bit. */

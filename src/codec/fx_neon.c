@@ -74,19 +74,10 @@ static inline __attribute__((always_inline)) void split_by(const uint8_t *src, s
 static void split_elements(const uint8_t *src, size_t count, unsigned width, bool rotated,
                            uint8_t *const planes[8])
 {
-    switch (width) {
-    case 8:
-        split_by(src, count, 8, rotated, planes);
-        break;
-    case 4:
-        split_by(src, count, 4, rotated, planes);
-        break;
-    case 2:
-        split_by(src, count, 2, rotated, planes);
-        break;
-    default:
+    if (width > 1)
+        FX_BY_WIDTH(split_by, width, src, count, rotated, planes);
+    else
         memcpy(planes[0], src, count);
-    }
 }
 
 static inline __attribute__((always_inline)) void join_by(const uint8_t *const planes[8],
@@ -106,19 +97,10 @@ static inline __attribute__((always_inline)) void join_by(const uint8_t *const p
 static void join_elements(const uint8_t *const planes[8], size_t count, unsigned width,
                           bool rotated, uint8_t *dst)
 {
-    switch (width) {
-    case 8:
-        join_by(planes, count, 8, rotated, dst);
-        break;
-    case 4:
-        join_by(planes, count, 4, rotated, dst);
-        break;
-    case 2:
-        join_by(planes, count, 2, rotated, dst);
-        break;
-    default:
+    if (width > 1)
+        FX_BY_WIDTH(join_by, width, planes, count, rotated, dst);
+    else
         memcpy(dst, planes[0], count);
-    }
 }
 
 static void level_bytes(uint8_t *bytes, size_t count, uint8_t *means)
