@@ -193,7 +193,7 @@ bool remote_pause(struct remote *remote, int64_t ms);
 void remote_be_brief(struct remote *remote, bool brief);
 /* The state that the view knows to be published counts, if this is the remote where it was. With a
  * new view it does so later, when its packs were looked for. */
-void remote_resume(struct remote *remote, bool view_is_new);
+void remote_resume(struct remote *remote);
 /* The view, which is of the newest head's state, learns its number. */
 CAIRN_MUST_CHECK int remote_note_head(struct remote *remote);
 

@@ -60,10 +60,14 @@ CAIRN_MUST_CHECK int adopt_view(struct store *store, const struct head *head);
 /* The epoch from which other stores must see this one's numbers continue. NULL is fine. */
 uint64_t remote_epoch(const struct remote *remote);
 
+/* Before the view is made anew from a head: durably, it was never compared with the packs of the
+ * remote. */
+CAIRN_MUST_CHECK int listed_ask(const struct store *store);
+
 /* After recovery: makes the prefix, and the head that says that this store holds it. From then on
- * counts what the view knows to be published; of a view that this start made, when the remote was
+ * counts what the view knows to be published; of a view that was made anew, when the remote was
  * asked for its packs. The uploader retries transient failures. */
-CAIRN_MUST_CHECK int remote_hold(struct remote *remote, bool view_is_new, char **ret_text);
+CAIRN_MUST_CHECK int remote_hold(struct remote *remote, char **ret_text);
 
 /* --- while it is open ------------------------------------------------------------------------- */
 

@@ -2,11 +2,18 @@
 /* Packs that should be there, beside a listing of those that are.
  *
  * A listing may be stale: what it lacks is asked for by its name, before it is noted (noted.c). gc
- * has a listing anyway. A start that made the view anew makes one before anything counts as
+ * has a listing anyway. A mount whose view was made anew makes one before anything counts as
  * published: which packs were suspect the old view knew, and no head tells it; and of a head that
- * another writer published nothing is known. */
-#include "base/log.h"
+ * another writer published nothing is known. The start that makes the view may be killed before, or
+ * follow, or have no remote: so STORE/unlisted lasts until the view has what a listing found. It is
+ * there, too, while chunks of a bad pack have a new place, and no head says so. */
 #include "remote/maintenance_internal.h"
+
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/log.h"
+#include "remote/life.h"
 
 int listed_note(struct pack_listing *listed, uint64_t pack, uint64_t length)
 {
@@ -60,6 +67,21 @@ static int note_listed_object(const struct tier_object *object, void *arg)
     return r == -ENOENT ? 0 : r;
 }
 
+static int stop_at_unnamed(const struct view_remote_pack *pack, void *arg)
+{
+    bool is_unnamed = pack->head == 0 && pack->live_count > 0 && !pack->unreferenced && !pack->gone;
+    *(bool *)arg = *(bool *)arg || is_unnamed;
+    return *(bool *)arg;
+}
+
+/* 1: chunks lie in a pack that no head names. They may have lain in one that is missing. */
+static int find_unnamed_pack(struct remote *remote)
+{
+    bool found = false;
+    int r = view_remote_packs(remote->store->view, stop_at_unnamed, &found);
+    return r < 0 ? r : found;
+}
+
 int listed_look(struct remote *remote)
 {
     struct pack_listing listed = {.remote = remote};
@@ -67,8 +89,10 @@ int listed_look(struct remote *remote)
     int r = tier->ops->list(tier, "packs", NULL, note_listed_object, &listed);
     if (r == 0)
         r = listed_find_missing(&listed);
-    listed_done(&listed);
     if (r == 0)
+        r = find_unnamed_pack(remote);
+    listed_done(&listed);
+    if (r >= 0)
         remote_works(remote);
     else if (r != -ECANCELED)
         remote_error(remote, tier_error_is_transient(r) ? r : 0,
@@ -76,4 +100,47 @@ int listed_look(struct remote *remote)
                      "retrying",
                      remote->name, strerror(-r));
     return r;
+}
+
+/* --- a mark that it was not made yet ---------------------------------------------------------- */
+
+static char *unlisted_path(const struct store *store)
+{
+    return xasprintf("%s/unlisted", store->path);
+}
+
+int listed_ask(const struct store *store)
+{
+    _cleanup_free_ char *path = unlisted_path(store);
+    return io_write_file_durable(path, "", 0);
+}
+
+bool listed_is_asked(const struct store *store)
+{
+    _cleanup_free_ char *path = unlisted_path(store);
+    return access(path, F_OK) == 0;
+}
+
+int listed_doubt(struct remote *remote)
+{
+    int r = remote->maintenance->is_unsure ? 0 : listed_ask(remote->store);
+    remote->maintenance->is_unsure = remote->maintenance->is_unsure || r == 0;
+    return r;
+}
+
+/* What is noted has still to become suspect, or a head to say where it was written anew. The mark
+ * need not go durably: if it is there again, there is one listing more. */
+void listed_settle(struct remote *remote)
+{
+    struct remote_maintenance *maintenance = remote->maintenance;
+    if (!maintenance->is_unsure || maintenance->must_look || noted_any(remote))
+        return;
+    _cleanup_free_ char *path = unlisted_path(remote->store);
+    int r = view_flush(remote->store->view);
+    if (r == 0 && unlink(path) < 0 && errno != ENOENT)
+        r = -errno;
+    if (r < 0)
+        log_warn("%s cannot be removed (%s): the next mount lists the packs again", path,
+                 strerror(-r));
+    maintenance->is_unsure = false;
 }

@@ -36,6 +36,7 @@ struct remote_maintenance {
     int64_t ask_at, ask_pause; /* the next pass is due; the pause before it */
     int64_t asked_at;          /* one that is asked for: not before */
     bool must_look;            /* nothing counts as published before listed_look() */
+    bool is_unsure;            /* STORE/unlisted is there */
     bool has_returned;         /* packs are in the view again, which the next head has to say */
 };
 
@@ -67,8 +68,16 @@ CAIRN_MUST_CHECK int listed_note(struct pack_listing *listed, uint64_t pack, uin
 /* All are noted: what is needed and not among them is asked for, and bad if it is missing. */
 CAIRN_MUST_CHECK int listed_find_missing(struct pack_listing *listed);
 void listed_done(struct pack_listing *listed);
-/* Makes such a listing; anything that goes wrong is said. */
+/* Makes such a listing; anything that goes wrong is said. 1: there are packs, too, that no head
+ * names: with the next one the state counts as published. */
 CAIRN_MUST_CHECK int listed_look(struct remote *remote);
+/* Does STORE/unlisted say that the view was made anew, and never compared with a listing? Or that
+ * chunks of bad packs were moved? */
+bool listed_is_asked(const struct store *store);
+/* Before they are moved: a start before the next head must not count them as published. */
+CAIRN_MUST_CHECK int listed_doubt(struct remote *remote);
+/* Removes it, once what the listing found is in the view, durably, or published. */
+void listed_settle(struct remote *remote);
 
 /* --- suspects.c ------------------------------------------------------------------------------- */
 

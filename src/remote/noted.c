@@ -61,17 +61,22 @@ bool remote_can_repair(struct remote *remote)
            !remote->shared.unreachable_ns;
 }
 
-size_t noted_list(struct remote *remote, uint64_t *ids, size_t max)
+static size_t list_noted(struct remote *remote, bool also_rewritten, uint64_t *ids, size_t max)
 {
     struct noted_pack *noted, *next;
     size_t count = 0;
     LOCK_SCOPE(&remote->maintenance->lock);
     HASH_ITER(hh, remote->maintenance->noted, noted, next)
     {
-        if (!noted->is_rewritten && count < max)
+        if ((also_rewritten || !noted->is_rewritten) && count < max)
             ids[count++] = noted->pack;
     }
     return count;
+}
+
+size_t noted_list(struct remote *remote, uint64_t *ids, size_t max)
+{
+    return list_noted(remote, false, ids, max);
 }
 
 bool noted_any(struct remote *remote)
@@ -119,7 +124,8 @@ void remote_suspects(struct remote *remote, uint64_t *ret_packs, uint64_t *ret_c
 {
     struct view_remote view = view_remote(remote->store->view);
     uint64_t ids[64]; /* of many more, which a round will soon look at, these will do */
-    size_t noted = noted_list(remote, ids, ARRAY_LEN(ids));
+    /* Until the round has published it, no head says where their chunks are now. */
+    size_t noted = list_noted(remote, true, ids, ARRAY_LEN(ids));
     *ret_packs = view.suspect_packs;
     *ret_chunks = view.suspect_chunks;
     for (size_t i = 0; i < noted; i++) {

@@ -90,7 +90,7 @@ int remote_fetch_runs(struct store *store, const struct head *head)
     return runs_fetch(store, may_ask ? remote : NULL, head);
 }
 
-int remote_hold(struct remote *remote, bool view_is_new, char **ret_text)
+int remote_hold(struct remote *remote, char **ret_text)
 {
     int r = remote_claim(remote, ret_text);
     if (r < 0 && !*ret_text) {
@@ -99,6 +99,6 @@ int remote_hold(struct remote *remote, bool view_is_new, char **ret_text)
         remote->is_attached = false;
         r = 0;
     }
-    remote_resume(remote, view_is_new);
+    remote_resume(remote);
     return r;
 }

@@ -67,7 +67,7 @@ void remote_free(struct remote *remote)
     free(remote);
 }
 
-void remote_resume(struct remote *remote, bool view_is_new)
+void remote_resume(struct remote *remote)
 {
     struct store *store = remote->store;
     struct view_remote view = view_remote(store->view);
@@ -75,7 +75,8 @@ void remote_resume(struct remote *remote, bool view_is_new)
                      clock_monotonic_ns());
     _cleanup_free_ char *known = local_remote_name(&store->local);
     remote->was_here = known && strcmp(known, remote->name) == 0;
-    remote->maintenance->must_look = view_is_new && !remote->options.read_only;
+    remote->maintenance->is_unsure = listed_is_asked(store) && !remote->options.read_only;
+    remote->maintenance->must_look = remote->maintenance->is_unsure;
     if ((remote->is_attached || remote->was_here) && !remote->maintenance->must_look)
         remote_advance(remote, view.cut);
     if (remote_note_head(remote) < 0)

@@ -259,6 +259,8 @@ int repair_plan_make(struct remote *remote, size_t max_chunks, struct repair_pla
     remote->maintenance->is_deferred = false;
     ret->list = xcalloc(max_chunks, sizeof *ret->list);
     int r = add_bad_packs(&adding);
+    if (r == 0 && ret->bad_count > 0)
+        r = listed_doubt(remote);
     if (r == 0)
         r = view_remote_packs(remote->store->view, survey_pack, &survey);
     vector_sort(&survey.small, compare_costs);

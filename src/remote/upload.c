@@ -295,15 +295,17 @@ static bool await_work(struct remote *remote, int64_t last)
     return remote_pause(remote, 0);
 }
 
-/* What is known to be published counts, once it is known what the remote lacks of it. */
+/* What is known to be published counts, once it is known what the remote lacks of it: at once, or
+ * with the next head. */
 static int look_at_packs(struct remote *remote)
 {
     int r = remote->maintenance->must_look ? listed_look(remote) : 0;
-    if (r == 0 && remote->maintenance->must_look) {
-        remote->maintenance->must_look = false;
+    if (r < 0 || !remote->maintenance->must_look)
+        return r;
+    remote->maintenance->must_look = false;
+    if (r == 0)
         remote_advance(remote, view_remote(remote->store->view).cut);
-    }
-    return r;
+    return 0;
 }
 
 void *upload_main(void *arg)
@@ -326,6 +328,7 @@ void *upload_main(void *arg)
             pause = RETRY_MS;
             continue;
         }
+        listed_settle(remote);
         dense_tick(remote->dense, clock_monotonic_ns());
         if (!is_behind(remote))
             find_published(remote);

@@ -97,6 +97,8 @@ static int rebuild_view(struct store *store, bool is_behind)
         r = local_head_read(&store->local, head);
     if (r == 0 && journal_anchor(store->commit.journal)->exists)
         r = remote_fetch_runs(store, head);
+    if (r == 0 && journal_anchor(store->commit.journal)->exists)
+        r = listed_ask(store);
     if (r == 0)
         r = replace_view(store, head, view_is_old && !is_behind);
     free(head);

@@ -201,7 +201,7 @@ int store_open(const struct store_options *options, struct store **ret, char **r
     if (r == 0)
         r = recover(store, ret_text);
     if (r == 0 && store->remote)
-        r = remote_hold(store->remote, store->own->view_is_new, ret_text);
+        r = remote_hold(store->remote, ret_text);
     remote_watch_end(store->remote);
     if (store_must_open_again(store)) {
         log_warn("the view is damaged: opening the store again, with a new one");

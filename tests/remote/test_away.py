@@ -182,9 +182,10 @@ def test_a_pack_that_is_away_from_one_writer_to_the_next(node, rng):
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("how", ["missing", "truncated"])
-@pytest.mark.parametrize("where", ["without its view", "on a fresh node"])
+@pytest.mark.parametrize("where", ["without its view", "on a fresh node", "after it followed", "after a kill"])
 def test_no_wait_ends_before_a_new_view_was_compared(node, rng, how, where):
-    """A view that is made anew knows nothing of what was suspect, and gc's next listing is minutes away."""
+    """A view that is made anew knows nothing of what was suspect, and gc's next listing is minutes away. The mount that made the view may
+    be only a reader, or killed before it could list the packs."""
     node.umount()
     node.options["gc_grace"] = "1h"
     node.mount()
@@ -196,13 +197,25 @@ def test_no_wait_ends_before_a_new_view_was_compared(node, rng, how, where):
     assert not outcome(node.mnt, "file", data)
     rig.poll(lambda: node.remote_status()["suspect_packs"], 20, "the pack to be suspect", 0.1)
     node.umount()
-    again = node.fresh() if where == "on a fresh node" else node
+    again = node.fresh() if where in ("on a fresh node", "after it followed") else node
     if again is node:
         shutil.rmtree(node.store + "/view")
+    if where == "after it followed":
+        again.mount(ro=True)
+        again.umount()
+    if where == "after a kill":
+        there = os.path.join(node.remote.path, "packs")
+        os.rename(there, there + ".aside")
+        rig.write_file(there, b"no directory, so no listing")
+        again.mount()
+        again.kill9()
+        os.unlink(there)
+        os.rename(there + ".aside", there)
     again.mount()
     code, said = wait_of(again, os.path.join(again.mnt, "file"))
     assert code == 1 and "file" in said, (code, said)
     assert wait_of(again, os.path.join(again.mnt, "other")) == (0, "")
+    rig.poll(lambda: not os.path.exists(again.store + "/unlisted"), 20, "the view to have what was found", 0.1)
     away.give_back(pack)
     expect_whole(again, "file", data)
     again.umount()
