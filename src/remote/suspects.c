@@ -123,7 +123,8 @@ static int ask_suspect_chunk(const struct chunk_entry *entry, bool is_needed, vo
 static int forget_chunk_damage(const struct chunk_entry *entry, bool is_needed, void *arg)
 {
     (void)is_needed;
-    damage_forget(arg, &entry->name);
+    struct damage *damage = arg;
+    damage_forget(damage, &entry->name);
     return 0;
 }
 
@@ -133,7 +134,8 @@ static int trust_pack(struct remote *remote, uint64_t pack)
     pack_object_name(pack, object);
     int r = view_remote_pack_trusted(remote->store->view, pack);
     if (r == 0)
-        r = view_remote_pack_chunks(remote->store->view, pack, forget_chunk_damage, remote->store);
+        r = view_remote_pack_chunks(remote->store->view, pack, forget_chunk_damage,
+                                    remote->store->commit.damage);
     if (r == 0)
         log_info("remote: %s can be read again: all of it is as before", object);
     return r;
