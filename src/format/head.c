@@ -371,16 +371,36 @@ const struct head_given_up *head_gave_up(const struct head *head, const struct h
     return NULL;
 }
 
-void head_take_back(struct head *head, uint64_t cut)
+static bool is_listed(const struct head_given_up *list, uint32_t count,
+                      const struct head_given_up *g)
 {
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < head->given_up_count; i++) {
-        const struct head_given_up *g = &head->given_up[i];
-        bool has_it = cut > g->cut && cut >> SEQ_EPOCH_SHIFT <= g->epoch;
-        if (!has_it)
-            head->given_up[kept++] = *g;
+    for (uint32_t i = 0; i < count; i++)
+        if (list[i].cut == g->cut && list[i].epoch == g->epoch)
+            return true;
+    return false;
+}
+
+void head_take_back(struct head *head, const struct head *known, uint64_t cut)
+{
+    struct head_given_up list[HEAD_GIVEN_UP_MAX];
+    uint32_t count = head->given_up_count;
+    memcpy(list, head->given_up, sizeof list);
+    head->given_up_count = 0;
+    for (uint32_t i = 0; known && i < known->given_up_count; i++) {
+        struct head_given_up g = known->given_up[i];
+        g.last = min_u64(g.last, head->number);
+        g.first = min_u64(g.first, g.last + 1);
+        if (!is_listed(list, count, &g))
+            head_give_up(head, &g);
     }
-    head->given_up_count = kept;
+    for (uint32_t i = 0; i < count; i++) {
+        bool has_some = cut > list[i].cut && cut >> SEQ_EPOCH_SHIFT <= list[i].epoch;
+        bool has_all = has_some && known && known->epoch >= list[i].epoch;
+        if (has_some)
+            list[i].cut = cut;
+        if (!has_all)
+            head_give_up(head, &list[i]);
+    }
 }
 
 uint64_t head_after_given_up(const struct head *head, uint64_t number)

@@ -64,8 +64,10 @@ void head_give_up(struct head *head, const struct head_given_up *more);
 /* Returns what `head` says of the state of `other`, a head of the same prefix; NULL: nothing, or
  * `head` may go on from it. */
 const struct head_given_up *head_gave_up(const struct head *head, const struct head *other);
-/* Removes what does not hold: the state with `cut` is part of the head's state after all. */
-void head_take_back(struct head *head, uint64_t cut);
+/* The state with `cut` is part of the head's state after all. It is that of the head `known`, or,
+ * with NULL, of none that is known. What heads of later epochs than that one's had stays given up,
+ * and so does what `known` gave up. */
+void head_take_back(struct head *head, const struct head *known, uint64_t cut);
 /* Returns `number`, or the first one after those given up that it is among. */
 uint64_t head_after_given_up(const struct head *head, uint64_t number);
 

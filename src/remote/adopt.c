@@ -263,10 +263,14 @@ static int begin_with(struct store *store, const struct head *head, char **ret_t
 
 /* The journal is of this history and goes up to the head's cut or beyond: the view is made from the
  * head, whose runs are here, then follows it. If the head gives up what the journal has behind its
- * cut, that is taken back. */
-static int go_on_from(struct store *store, struct head *head)
+ * cut, that is taken back; but not what stores had that went on from there. */
+static int go_on_from(struct store *store, const struct head *known, struct head *head)
 {
-    head_take_back(head, journal_found(store->commit.journal).cut_seq);
+    uint64_t cut = journal_found(store->commit.journal).cut_seq;
+    if (was_head_of_remote(store, known) && known->cut <= cut)
+        head_take_back(head, known, known->cut);
+    else
+        head_take_back(head, NULL, cut);
     int r = local_remove_view(&store->local);
     if (r == 0)
         r = local_head_write(&store->local, head);
@@ -311,7 +315,7 @@ static int settle_adoption(struct store *store, const struct head *known, char *
     case VERDICT_KEEP:
         return local_head_write(&store->local, head);
     case VERDICT_GO_ON:
-        return go_on_from(store, head);
+        return go_on_from(store, known, head);
     case VERDICT_BEGIN:
         if (known)
             log_info("%s went on since this store published last (head %llu): going on from there",

@@ -172,6 +172,24 @@ def test_a_store_that_nobody_went_on_without(node):
     node.umount()
 
 
+def test_what_another_store_had_stays_given_up(node, other):
+    """A third store gives up what the other one published, and dies. The first store goes on from its state, which lacks that: the other
+    one is refused, and loses nothing."""
+    heads = node.remote.heads()
+    for run in {run for number in heads if number > other.lost for run in runs_of(heads[number])} - {*runs_of(heads[other.lost + 1])}:
+        for place in ("runs", "copies"):
+            node.remote.delete(f"{place}/{run:016x}")
+    third = node.fresh().mount(rollback=True)
+    assert "other" not in os.listdir(third.mnt)
+    third.kill9()
+    third.close()
+    node.mount()
+    check(node, steps(ALL))
+    save(node, "more")
+    node.umount("remote")
+    assert "was given up there" in refused(other)
+
+
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_an_older_copy_of_the_prefix(node, goes_on):
     """Nobody knew that heads were lost. Another head has the number of the one that this store published, or numbers end before it."""

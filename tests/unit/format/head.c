@@ -326,9 +326,29 @@ Test(head, what_is_given_up)
     assert_u64(head_after_given_up(&head, 7), 7);
     assert_u64(head_after_given_up(&head, 8), 11);
     assert_u64(head_after_given_up(&head, 30), 31);
-    head_take_back(&head, CUT(5, 9));
+}
+
+/* What the store has that goes on, and no more: another one may have gone on from there. */
+Test(head, what_is_taken_back)
+{
+    struct head head = head_with_given_up(3, 2), known = {.number = 9, .epoch = 5};
+    head_take_back(&head, &known, CUT(5, 9));
     assert_u64(head.given_up_count, 1);
     cr_assert(!gives_up(&head, 5, CUT(5, 9)) && gives_up(&head, 15, CUT(10, 6)));
+    head = head_with_given_up(3, 2);
+    known.epoch = 3;
+    head_take_back(&head, &known, CUT(3, 9));
+    cr_assert(!gives_up(&head, 3, CUT(3, 9)) && gives_up(&head, 4, CUT(4, 1)), "of another store");
+    head = head_with_given_up(3, 2);
+    head_take_back(&head, NULL, CUT(3, 9));
+    cr_assert(!gives_up(&head, 3, CUT(3, 9)) && gives_up(&head, 4, CUT(4, 1)));
+    head = head_with_given_up(3, 0);
+    known.given_up[known.given_up_count++] =
+        (struct head_given_up){.cut = CUT(1, 1), .epoch = 2, .first = 5, .last = 5000};
+    head_take_back(&head, &known, CUT(5, 9));
+    cr_assert(gives_up(&head, 2, CUT(2, 1)), "what the store itself had given up");
+    uint8_t buf[HEAD_LEN_MAX];
+    assert_i64(head_decode(buf, head_encode(&head, buf), &head), 0);
 }
 
 /* Where there is no room for all, no less is given up. */
