@@ -138,6 +138,9 @@ static int rest_on_whole_head(struct remote *remote, const struct head *whole)
     remote->head = *whole;
     if (remote->options.read_only)
         return 0;
+    /* No store counts that far: the number is not one that a writer gave out. */
+    if (!newest.epoch && newest.number - whole->number >= EPOCH_LAST - whole->epoch)
+        return -EUCLEAN;
     remote->head.number = newest.number;
     /* One that cannot be read: each head between began one epoch at most. */
     remote->head.epoch = newest.epoch ? max_u64(whole->epoch, newest.epoch)

@@ -190,6 +190,13 @@ def test_what_another_store_had_stays_given_up(node, other):
     assert "was given up there" in refused(other)
 
 
+def test_a_damaged_head_with_a_number_that_none_has(node):
+    """A writer that went on from there would have no epoch left: it is refused, and says so."""
+    node.remote.put("heads/fffffffffffffff0", b"none of ours")
+    said = refused(node.fresh(), rollback=True)
+    assert "its newest head is damaged" in said, said
+
+
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_an_older_copy_of_the_prefix(node, goes_on):
     """Nobody knew that heads were lost. Another head has the number of the one that this store published, or numbers end before it."""
