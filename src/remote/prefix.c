@@ -318,7 +318,7 @@ int prefix_check_newest(struct remote *remote, char **ret_text)
                                     note_newest_epoch, &epoch);
     if (r < 0 || epoch <= remote->head.epoch)
         return r;
-    if (!remote->options.rollback || remote->store->options.adopting) {
+    if (!remote->options.rollback) {
         *ret_text = xasprintf(
             "%s has lost its newest heads: head %llu is the newest, but runs of a later writer are "
             "there. Nothing was changed. Restore the objects below heads/ from a copy or an older "

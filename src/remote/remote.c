@@ -19,8 +19,9 @@ struct remote *remote_new(struct store *store)
     struct remote *remote = xcalloc(1, sizeof *remote);
     remote->store = store;
     remote->options = store->options.remote;
-    /* Only the first daemon of a mount may do what --takeover allows. */
+    /* Only the first daemon of a mount may do what --takeover and --rollback allow. */
     remote->options.takeover = remote->options.takeover && !store->options.adopting;
+    remote->options.rollback = remote->options.rollback && !store->options.adopting;
     remote->tier = remote->options.tier;
     check(remote->tier);
     remote->name = xstrdup(remote->options.name);

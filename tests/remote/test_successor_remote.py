@@ -124,6 +124,30 @@ def test_a_head_that_its_predecessor_could_not_note(kept, remote):
     kept.other.umount()
 
 
+def test_a_newest_head_that_reads_damaged_for_a_while(kept, remote):
+    """What `rollback` allows was meant for the mount's first daemon: its successor gives up nothing, and asks again."""
+    kept.umount()
+    kept.mount(rollback=True)
+    noted = rig.read_file(os.path.join(kept.store, "head"))
+    rig.write_file(os.path.join(kept.mnt, "third"), b"third" * 100_000)
+    kept.wait_remote()
+    newest = f"heads/{max(remote.heads()):016x}"
+    whole = remote.get(newest)
+    remote.put(newest, whole[:-1] + bytes([whole[-1] ^ 1]))
+    rig.write_file(os.path.join(kept.store, "head"), noted)  # killed before it noted the head
+    kept.kill_daemon(wait=True)
+    rig.poll(lambda: f"its newest head, {newest}, is damaged" in kept.log(), 20, "the successor to see it")
+    rig.poll(lambda: kept.remote_status()["state"] not in ("connecting", "idle"), 20, "the state of the remote")
+    assert kept.remote_status()["state"] == "unreachable" and "are given up" not in kept.log()
+    remote.put(newest, whole)
+    rig.write_file(os.path.join(kept.mnt, "fourth"), b"fourth")
+    kept.wait_remote()
+    kept.umount()
+    kept.other.mount()
+    assert sorted(os.listdir(kept.other.mnt)) == ["first", "fourth", "second", "third"]
+    kept.other.umount()
+
+
 def test_another_writer_is_another_matter(kept, remote):
     """It took the prefix over meanwhile: the successor is fenced, and serves."""
     kept.kill_daemon(wait=True)
