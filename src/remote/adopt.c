@@ -279,6 +279,27 @@ static int go_on_from(struct store *store, const struct head *known, struct head
     return r;
 }
 
+/* An older head takes the place of a damaged one only if its number is above this: the known state
+ * goes on from the heads before. */
+static uint64_t number_before_candidates(const struct store *store, const struct head *known)
+{
+    if (!was_head_of_remote(store, known))
+        return 0;
+    if (head_was_published(known))
+        return known->number;
+    uint64_t gone_back_to = known->given_up[known->given_up_count - 1].first - 1;
+    return gone_back_to ? gone_back_to - 1 : 0;
+}
+
+/* Did the store go back from this head before, and fail to publish that it did? Its journal may go
+ * on from there since. */
+static bool went_back_from(const struct store *store, const struct head *known,
+                           const struct head *head)
+{
+    return was_head_of_remote(store, known) && !head_was_published(known) &&
+           head_gave_up(known, head);
+}
+
 /* Judges the newest head, and makes sure that STORE/runs has what the verdict needs: before
  * anything is changed here or there. A remote that lacks a run of it may have an older head that is
  * whole: remote->head is that one then. */
@@ -286,10 +307,11 @@ static int judge_and_fetch(struct store *store, const struct head *known, enum v
                            char **ret_text)
 {
     struct remote *remote = store->remote;
-    uint64_t run, after = was_head_of_remote(store, known) ? known->number : 0;
+    uint64_t run, after = number_before_candidates(store, known);
     for (;;) {
         *ret = judge_head(store, known, &remote->head);
-        if (*ret != VERDICT_BEGIN && *ret != VERDICT_GO_ON)
+        bool may_go_back = *ret == VERDICT_REFUSE && went_back_from(store, known, &remote->head);
+        if (*ret != VERDICT_BEGIN && *ret != VERDICT_GO_ON && !may_go_back)
             return 0;
         int r = runs_fetch_of(store, remote, &remote->head, &run);
         if (!run_is_lost(r))

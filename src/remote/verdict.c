@@ -139,9 +139,7 @@ static bool may_go_on(const struct judging *j)
            (j->is_ours || !j->has_news || j->journal.cut_seq == j->head->cut);
 }
 
-/* A head that was never published, since going back ended before that, has the number of one that
- * it gives up. */
-static bool was_published(const struct head *known)
+bool head_was_published(const struct head *known)
 {
     uint32_t count = known->given_up_count;
     return count == 0 || known->given_up[count - 1].last != known->number;
@@ -150,7 +148,7 @@ static bool was_published(const struct head *known)
 /* Numbers rise, and each is given out once. */
 static bool is_replaced(const struct judging *j)
 {
-    return j->is_own && was_published(j->known) && j->head->number <= j->known->number &&
+    return j->is_own && head_was_published(j->known) && j->head->number <= j->known->number &&
            memcmp(j->head->nonce, j->known->nonce, sizeof j->known->nonce) != 0;
 }
 
@@ -206,7 +204,7 @@ int head_check_number(struct remote *remote, const struct head *known, bool *ret
 {
     const uint8_t *own = remote->store->sb.store;
     struct head *there = xmalloc(sizeof *there);
-    bool is_own = was_head_of_remote(remote->store, known) && was_published(known) &&
+    bool is_own = was_head_of_remote(remote->store, known) && head_was_published(known) &&
                   memcmp(known->store, own, sizeof known->store) == 0 &&
                   memcmp(remote->head.store, own, sizeof remote->head.store) != 0;
     int r = is_own ? remote_read_head(remote, known->number, there) : -ENOENT;

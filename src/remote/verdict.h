@@ -34,6 +34,9 @@ char *explain_verdict(const struct store *store, const struct head *known, const
                       enum verdict verdict);
 /* Was the known head published in this remote? Not in one that is gone, or in another. */
 bool was_head_of_remote(const struct store *store, const struct head *known);
+/* False: the store went back to an older state, and could not publish that it did. Its head has the
+ * number of one that it gives up. */
+bool head_was_published(const struct head *known);
 bool same_head_state(const struct head *a, const struct head *b);
 /* Does `head` say that what this store published with the known head is no part of its state? */
 bool head_was_given_up(const struct store *store, const struct head *known,

@@ -3,6 +3,7 @@
 name stays in the remote for a stated time."""
 import os
 import re
+import shutil
 import struct
 import time
 import zlib
@@ -188,6 +189,39 @@ def test_what_another_store_had_stays_given_up(node, other):
     save(node, "more")
     node.umount("remote")
     assert "was given up there" in refused(other)
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_a_first_head_that_fails_after_going_back(node, saves):
+    """A store restored from a backup goes back in heads of its own, and cannot publish: STORE/head has a number that it gives up.
+    It goes back again the next time, and keeps what was written since."""
+    backup = node.store + ".backup"
+    shutil.copytree(node.store, backup, symlinks=True)
+    node.mount()
+    for name in ("new0", "new1"):
+        save(node, name)
+    node.umount("remote")
+    shutil.rmtree(node.store)
+    os.rename(backup, node.store)
+    lost = lose_newest_run(node.remote)
+    in_the_way = node.remote.file(f"heads/{lost + 1:016x}")  # no head can be created, and none is listed
+    os.mkdir(in_the_way)
+    node.mount(rollback=True)
+    assert f"publishing head {lost + 1} failed" in node.log()
+    names = os.listdir(node.mnt)
+    assert "new1" not in names
+    if saves:
+        rig.write_file(os.path.join(node.mnt, "more"), content("more"))
+        names.append("more")
+    rig.Mount.umount(node)
+    os.rmdir(in_the_way)
+    assert "mount with --rollback" in refused(node)
+    node.mount(rollback=True)
+    check(node, names)
+    node.umount("remote")
+    reader = node.fresh().mount(ro=True)
+    check(reader, names)
+    reader.umount()
 
 
 def test_a_damaged_head_with_a_number_that_none_has(node):
