@@ -79,6 +79,16 @@ static int find_head_without(struct remote *remote, struct numbers *numbers, uin
     return -ENOENT;
 }
 
+/* Where the newest head cannot be read, the one before it says what was given up. */
+static void drop_given_up(struct numbers *numbers, const struct head *head)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < numbers->count; i++)
+        if (head_after_given_up(head, numbers->at[i]) == numbers->at[i])
+            numbers->at[kept++] = numbers->at[i];
+    numbers->count = kept;
+}
+
 int remote_whole_head(struct remote *remote, uint64_t after, uint64_t before, uint64_t lost_run,
                       struct head *ret_head)
 {
@@ -98,6 +108,7 @@ int remote_whole_head(struct remote *remote, uint64_t after, uint64_t before, ui
         if (!run_is_lost(r))
             break;
         numbers.count--;
+        drop_given_up(&numbers, ret_head);
         r = find_head_without(remote, &numbers, lost_run, ret_head);
     }
     vector_free(&numbers);

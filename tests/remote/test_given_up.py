@@ -322,6 +322,35 @@ def test_runs_that_a_head_names_stay(node):
     fresh.umount("remote")
 
 
+def test_heads_that_were_given_up_are_no_candidates(node):
+    """The newest head is damaged and the one before it lost a run. A head that was given up has turned whole again, and no other is left:
+    nothing goes back to it."""
+    remote = node.remote
+    before = remote.copy()
+    lost = lose_newest_run(remote)
+    other = node.fresh().mount(rollback=True)
+    went_back_to = os.listdir(other.mnt)
+    for i in range(2):
+        save(other, f"other{i}")
+    other.umount("remote")
+    heads = remote.heads()
+    newest = max(heads)
+    for place in ("runs", "copies"):
+        for name in before.names(place + "/"):
+            remote.put(name, before.get(name))
+        remote.delete(f"{place}/{runs_of(heads[newest - 1])[-1]:016x}")
+    for number in set(heads) - {lost, newest - 1, newest}:
+        remote.delete(f"heads/{number:016x}")
+    remote.put(f"heads/{newest:016x}", b"damaged")
+    for options in ({"ro": True}, {"rollback": True}):
+        assert "no older head is whole" in refused(node.fresh(), **options)
+    for number in set(heads) - {newest}:
+        remote.put(f"heads/{number:016x}", heads[number])
+    reader = node.fresh().mount(ro=True)
+    assert set(went_back_to) <= set(os.listdir(reader.mnt)) <= {*went_back_to, "other0", "other1"}
+    reader.umount()
+
+
 def test_the_log_says_how_long(node):
     lost = lose_newest_run(node.remote)
     fresh = node.fresh(rollback_keep="2h").mount(rollback=True)
