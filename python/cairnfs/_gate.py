@@ -7,13 +7,13 @@ An audit hook and wrappers (_watch.py) see what Python does with files, programs
   ranks (_job.py), and raises the error of a save that failed.
 - A look at a path (stat, listdir, opening for reading) waits for the saves of that path.
 - With several ranks only saves on CairnFS are lazy. So acts on other filesystems ask no other rank.
-- With several ranks only saves on CairnFS are lazy. So acts on other filesystems ask no other rank.
 - A program, a fork, a message to another process waits for all names.
 - Writes through descriptors and maps are not seen: while one is open for writing on the filesystem, torch.save is not lazy.
 
 docs/architecture-client.md has the proof, docs/lazy-saves.md the limits.
 """
 import contextlib
+import operator
 import os
 import sys
 import threading
@@ -50,11 +50,10 @@ def audit(event, arguments):
     if event == "open":
         path, mode, flags = arguments
         changes = bool(flags and flags & WRITES)
-        if is_free(path, None, changes) or not is_concerned():
-            return
-        if mode is None and not os.path.isabs(path if isinstance(path, (str, bytes)) else "/"):
-            before_program(fails=changes)  # relative to a descriptor that the event does not tell
-        else:
+        if mode is None and isinstance(path, (str, bytes)) and not os.path.isabs(path):  # os.open(): the event does not tell dir_fd
+            if is_concerned():
+                before_program(fails=changes)
+        elif not is_free(path, None, changes) and is_concerned():
             before(path, changes=changes)
         return
     if event in LOOKS and is_free(arguments[0] if arguments and arguments[0] is not None else ".", None, False) or not is_concerned():
@@ -152,8 +151,8 @@ def place_of(path, directory=HERE):
             found = os.readlink(f"/proc/self/fd/{path}")
             return found if found.startswith("/") and not found.endswith(" (deleted)") else None
         path = os.fsdecode(path)
-        if isinstance(directory, int) and directory >= 0:
-            path = os.path.join(os.readlink(f"/proc/self/fd/{directory}"), path)
+        if (number := operator.index(directory)) >= 0:  # an integer of any type, e.g. of numpy
+            path = os.path.join(os.readlink(f"/proc/self/fd/{number}"), path)
         return os.path.abspath(path)
     except (OSError, TypeError, ValueError):
         return None

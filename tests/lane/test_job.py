@@ -87,23 +87,52 @@ def test_what_costs_no_message(job):
     assert found == [{"on": 0, "off": 0, "eager": True}, {"calm": False, "there": True}] and others == [{"lazy": True}]
 
 
-def test_mounts_come_and_go(cairn, lane):
-    """The devices of CairnFS are known when they are asked for, in the child of a fork, too."""
+def is_known(path):
+    """The package knows that the path is on CairnFS. In the child of a fork, too."""
     from cairnfs import _mounts
 
-    def is_known():
-        child = os.fork()
-        if child == 0:
-            os._exit(_mounts.has(os.stat(cairn.mnt).st_dev))
-        here = _mounts.has(os.stat(cairn.mnt).st_dev)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == here
-        return here
+    child = os.fork()
+    if child == 0:
+        os._exit(_mounts.has(os.stat(path).st_dev))
+    here = _mounts.has(os.stat(path).st_dev)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == here
+    return here
 
+
+def test_mounts_come_and_go(cairn, lane):
+    """The devices of CairnFS are known when they are asked for."""
     for _ in range(2):
-        assert not is_known()
+        assert not is_known(cairn.mnt)
         cairn.mount()
-        assert is_known()
+        assert is_known(cairn.mnt)
         cairn.umount()
+
+
+OLDER_OPEN = COMMON + """
+open_as_before = os.open.__wrapped__
+os.chdir(elsewhere)
+open("latest", "w").close()
+directory = os.open(mnt, os.O_RDONLY)
+dist.init_process_group("gloo")
+dist.barrier()
+lazy = rank == 1 and save("1.pt")
+dist.all_reduce(torch.ones(1))
+if rank == 0:
+    os.close(open_as_before("latest", os.O_CREAT | os.O_WRONLY, dir_fd=directory))
+    lazy = libc.access(os.path.join(mnt, "1.pt").encode(), 0) == 0
+say(**{"there" if rank == 0 else "lazy": lazy})
+dist.barrier()
+"""
+
+
+@pytest.mark.timeout(240)
+def test_os_open_in_a_directory(job):
+    """A program calls os.open as it was before install(), relative to a directory on CairnFS. The working directory is on another
+    filesystem, and has a file of the same name."""
+    with job.ranks(script=job.script(OLDER_OPEN)) as ranks:
+        found = [lines_of(rank) for rank in ranks]
+        assert [rank.wait(rig.PATIENCE * 30) for rank in ranks] == [0, 0]
+    assert found == [[{"there": True}], [{"lazy": True}]]
 
 
 AGAIN = COMMON + """

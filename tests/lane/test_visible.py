@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 
+import numpy
 import pytest
 import torch
 
@@ -92,6 +93,7 @@ ACTS = {
     "listdir of a descriptor": use_directory(os.listdir),
     "chmod of a descriptor": use_directory(lambda number: os.chmod(number, 0o755)),
     "stat with a directory": use_directory(lambda number: os.stat("state.pt", dir_fd=number)),
+    "stat with a number of numpy": use_directory(lambda number: os.stat("state.pt", dir_fd=numpy.int64(number))),
     "open with a directory": use_directory(lambda number: os.close(os.open("beside", os.O_CREAT | os.O_RDWR, dir_fd=number))),
     "mkdir with a directory": use_directory(lambda number: os.mkdir("directory", dir_fd=number)),
     "fork": lambda path: os.waitpid(os.fork() or os._exit(0), 0),
