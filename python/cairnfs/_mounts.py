@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which devices (st_dev of os.stat()) are mounts of CairnFS that this process sees. The kernel reports a change of the mount table to
-poll(), and the table is read again only then. So a question costs one system call, and none for a filesystem on a disk."""
+poll(), and the table is read again only then. So a question costs two system calls, and none for a filesystem on a disk."""
 import os
 import select
 import threading
@@ -13,28 +13,46 @@ TYPE = b"fuse.cairnfs"
 class Table:
     def __init__(self):
         self._lock = threading.RLock()  # guards the other fields; poll() refuses a second caller
-        self._number = self._poll = None
+        self._number = self._file = self._poll = None
         self._devices = frozenset()
         self._is_old = True
 
     def devices(self):
         with self._lock:
-            if self._poll is None:
-                with _process.quietly():  # the gate asks this for each file that is opened
-                    self._number = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
-                self._poll = select.poll()
-                self._poll.register(self._number, select.POLLERR | select.POLLPRI)
+            if not self._is_open():
+                self._open()
             self._is_old = bool(self._poll.poll(0)) or self._is_old
             if self._is_old:  # a change during the read is reported to the next poll()
                 self._devices = frozenset(devices_in(read_all(self._number)))
                 self._is_old = False
             return self._devices
 
+    def _is_open(self):
+        """False also if the program has closed our descriptor, as os.closerange() of a daemon does. Its number may be another file's now."""
+        return self._number is not None and file_of(self._number) == self._file
+
+    def _open(self):
+        with _process.quietly():  # the gate asks devices() for each file that is opened
+            self._number = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        self._file = file_of(self._number)
+        self._poll = select.poll()
+        self._poll.register(self._number, select.POLLERR | select.POLLPRI)
+        self._is_old = True
+
     def after_fork(self):
         """Parent and child share the open file, and a change is reported to one of them only."""
-        if self._number is not None:
+        if self._is_open():
             os.close(self._number)
         self.__init__()
+
+
+def file_of(number):
+    """Identifies the file that this descriptor has open. None: the descriptor is closed."""
+    try:
+        found = os.fstat(number)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def read_all(number):

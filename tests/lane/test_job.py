@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """CAIRN_LAZY=1, the order of several ranks: what it costs, process groups that are made again, ranks that die or fall silent."""
+import contextlib
 import os
 import signal
 import time
@@ -106,6 +107,31 @@ def test_mounts_come_and_go(cairn, lane):
         cairn.mount()
         assert is_known(cairn.mnt)
         cairn.umount()
+
+
+@pytest.mark.parametrize("is_used_again", [False, True])
+def test_the_program_closes_all_descriptors(cairn, lane, is_used_again):
+    """As a daemon does: the mount table is opened anew. A file that gets the number stays open, in a child, too."""
+    from cairnfs import _mounts
+
+    cairn.mount()
+    assert is_known(cairn.mnt)
+    cairn.umount()
+    number = _mounts._table._number
+    os.closerange(number, number + 1)
+    with contextlib.ExitStack() as stack:
+        if is_used_again:
+            null = stack.enter_context(open(os.devnull, "rb"))
+            null.fileno() == number or stack.callback(os.close, os.dup2(null.fileno(), number))
+        cairn.mount()
+        child = os.fork()
+        if child == 0:
+            os._exit(not is_used_again or os.path.sameopenfile(null.fileno(), number))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+        assert is_known(cairn.mnt)
+        cairn.umount()
+        assert not is_known(cairn.mnt)
+        assert not is_used_again or os.path.sameopenfile(null.fileno(), number)
 
 
 OLDER_OPEN = COMMON + """
