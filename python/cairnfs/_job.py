@@ -54,6 +54,13 @@ class Lost(OSError):
     """An earlier save of another rank will never have its name: its process has ended."""
 
 
+class Left:
+    """In the place of the store when the group is destroyed: each call fails as if the store did not answer."""
+
+    def __getattr__(self, name):
+        raise RuntimeError("the process group is destroyed")
+
+
 class Ticket:
     """The place of one save in the order. The thread of the job gives the name when it is its turn."""
 
@@ -242,7 +249,8 @@ class Job:
     def wait(self, concerns, changes):
         """Returns when all earlier saves of other ranks whose text satisfies concerns() have ended. changes: raises the error of one that
         failed, once."""
-        counters = self.board.others() if self.board is not None else None
+        board = self.board
+        counters = board.others() if board is not None else None
         if self.dead or self.is_left.is_set() or self.is_calm():
             return
         try:
@@ -260,14 +268,16 @@ class Job:
 
     def is_calm(self):
         """No save of another rank has begun or ended since this rank had nothing to wait for, and nothing to tell."""
-        return self.calm is not None and self.board.others() == self.calm
+        board, calm = self.board, self.calm  # another thread may be in leave()
+        return board is not None and calm is not None and board.others() == calm
 
     def look_at_board(self, state):
-        if self.board is None or self.board.is_complete or state["boards"] < self.ranks or time.monotonic() < self.checked + ALIVE:
+        board = self.board
+        if board is None or board.is_complete or state["boards"] < self.ranks or time.monotonic() < self.checked + ALIVE:
             return
         self.checked = time.monotonic()
         with self.lock:
-            self.board.complete()
+            board.complete()
 
     def untold(self, state):
         """Failures of other ranks."""
@@ -368,7 +378,9 @@ class Job:
     def give_up(self, why):
         if self.dead is None:
             self.dead = "the store of the job is gone, so it is not known whether earlier saves of other ranks have their names"
-            _log.once(f"the store of torch.distributed does not answer ({str(why).splitlines()[0]}): torch.save returns when the file is there")
+            if not self.is_left.is_set():
+                said = f"the store of torch.distributed does not answer ({str(why).splitlines()[0]})"
+                _log.once(f"{said}: torch.save returns when the file is there")
 
     def leave(self):
         """The group is destroyed, and all saves of this rank have ended. True: so it is on all ranks, or one of them is dead. Then the
@@ -390,7 +402,8 @@ class Job:
         with self.lock, self.queued:
             self.is_left.set()
             self.queued.notify_all()
-            self.store = self.line = self.source = self.calm = self.board = None
+            self.source = self.calm = self.board = None
+            self.store = self.line = Left()  # other threads may be about to call it
         return True
 
     def drop_unbegun(self):

@@ -184,6 +184,76 @@ def test_a_group_that_is_made_again(job):
     assert found == [[{"lazy": True}], [{"eager": True}, {"lazy": True}]]
 
 
+LEFT = COMMON + """
+import threading
+from cairnfs import _log
+left, here, errors = threading.Event(), threading.local(), []
+_job.LEAVE = 60.0
+
+class Paused(_job.Job):
+    '''Two threads stand where they have found that there is a group, until it is destroyed.'''
+
+    @property
+    def calm(self):
+        found = self.counters if getattr(here, "act", "") != "wait" else None
+        if found is not None and hasattr(here, "act"):
+            pause()
+        return found
+
+    @calm.setter
+    def calm(self, counters):
+        self.counters = counters
+
+    def wait_for(self, concerns):
+        if hasattr(here, "act"):
+            pause()
+        return super().wait_for(concerns)
+
+def pause():
+    stands.release()
+    assert left.wait(60)
+
+def act(name, function):
+    here.act = name
+    try:
+        function()
+    except Exception as why:
+        errors.append(f"{name}: {why!r}")
+
+_job.Job, stands = Paused, threading.Semaphore(0)
+dist.init_process_group("gloo")
+save(f"{rank}.pt")
+dist.barrier()
+limit = time.monotonic() + 60
+while not _job.is_calm() and time.monotonic() < limit:
+    time.sleep(0.1)
+    os.stat(mnt)
+job = _job.current()
+acts = {"is_calm": _job.is_calm, "wait": lambda: job.wait(lambda text: True, changes=True)}
+threads = [threading.Thread(target=act, args=one) for one in acts.items()]
+for thread in threads:
+    thread.start()
+stood = [stands.acquire(timeout=60) for _ in threads]
+dist.destroy_process_group()
+gone = _job._job is None
+left.set()
+for thread in threads:
+    thread.join()
+act("begin", lambda: job.begin(mnt))
+act("note_writer", lambda: job.note_writer(True))
+say(stood=stood, gone=gone, errors=errors, warnings=sorted(_log._said))
+"""
+
+
+@pytest.mark.timeout(240)
+def test_a_group_that_is_destroyed_meanwhile(job):
+    """Other threads are in the middle of an act then, or begin one: it goes on, and nothing is told."""
+    with job.ranks(script=job.script(LEFT)) as ranks:
+        found = [lines_of(rank) for rank in ranks]
+        assert [rank.wait(rig.PATIENCE * 30) for rank in ranks] == [0, 0]
+    assert found == 2 * [[{"stood": [True, True], "gone": True, "errors": [], "warnings": []}]]
+
+
 REPLACED = COMMON + """
 again = "again" in sys.argv
 dist.init_process_group("gloo")
