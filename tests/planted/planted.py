@@ -14,8 +14,8 @@ import subprocess
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.abspath(os.path.join(HERE, "..", ".."))
 # What the build of `cairn` and of libcairn reads; test_the_copy_has_what_the_build_reads.
-PARTS = ("src", "include", "docs", "python", "mount-scripts", "contrib", "meson.build", "meson_options.txt", "README.md", "CHANGELOG.md",
-         "CONTRIBUTING.md", "SECURITY.md", "LICENSE")
+PARTS = ("src", "include", "bench", "docs", "python", "mount-scripts", "contrib", "meson.build", "meson_options.txt", "README.md",
+         "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE")
 CAIRN = os.path.join("src", "cli", "cairn")
 LIBCAIRN = os.path.join("src", "client", "libcairn.so.0")
 
