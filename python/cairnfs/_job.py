@@ -144,16 +144,20 @@ class Job:
         """A ticket for a save that is begun now; None: the store is dead."""
         text = {"place": place, "rank": self.rank, **self.me}
         try:
-            with self.lock:
+            with self.lock:  # leave() either finds the ticket in the queue, or ends here what comes later
                 if self.board is not None:
                     self.board.begin()
                 number = self.store.add("begun", 1)
                 self.own.add(number)
                 self.store.set(str(number), json.dumps(text))
+                ticket = Ticket(self, number, text)
+                self.enqueue(ticket)
         except RuntimeError as why:
             self.give_up(why)
             return None
-        ticket = Ticket(self, number, text)
+        return ticket
+
+    def enqueue(self, ticket):
         with self.queued:
             self.queue.append(ticket)
             self.queue = collections.deque(sorted(self.queue, key=lambda one: one.number))
@@ -162,7 +166,6 @@ class Job:
                 self.thread = threading.Thread(target=self.run, name="cairnfs-job", daemon=True)
                 self.thread.start()
                 threading.Thread(target=self.beat, name="cairnfs-beat", daemon=True).start()
-        return ticket
 
     def beat(self):
         """The thread that gives signs of life: the other one may wait for a fence."""
@@ -400,6 +403,8 @@ class Job:
         except RuntimeError:
             return self.rank == 0 or time.monotonic() < limit  # else rank 0 has closed its server
         with self.lock, self.queued:
+            if self.queue or self.ticket is not None:
+                return False  # another thread has begun a save meanwhile
             self.is_left.set()
             self.queued.notify_all()
             self.source = self.calm = self.board = None
