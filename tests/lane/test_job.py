@@ -30,6 +30,14 @@ def save(name):
     torch.save({"weight": weight}, os.path.join(mnt, name))
     return bool(_process.current().pending)
 
+def calm_down():
+    '''Polls until no save is under way on any rank, and this one's thread has ended its own: nothing signals that.'''
+    limit = time.monotonic() + 60
+    while not _job.is_calm() or _job._job.ticket is not None or _job._job.queue:
+        assert time.monotonic() < limit, "saves do not end"
+        time.sleep(0.1)
+        os.stat(mnt)
+
 def fails(act):
     try:
         act()
@@ -57,12 +65,7 @@ _job.read = counted
 dist.init_process_group("gloo")
 save(f"{rank}.pt")
 dist.barrier()
-limit = time.monotonic() + 60
-while not _job.is_calm() and time.monotonic() < limit:
-    time.sleep(0.1)
-    os.stat(mnt)
-for _ in range(100):  # the thread of the job may end the save of this rank just now
-    time.sleep(0.01)
+calm_down()
 if rank == 0:
     say(on=count(mnt), off=count(elsewhere), eager=not save(os.path.join(elsewhere, "x.pt")))
 dist.barrier()
@@ -228,10 +231,7 @@ _job.Job, stands = Paused, threading.Semaphore(0)
 dist.init_process_group("gloo")
 save(f"{rank}.pt")
 dist.barrier()
-limit = time.monotonic() + 60
-while not _job.is_calm() and time.monotonic() < limit:
-    time.sleep(0.1)
-    os.stat(mnt)
+calm_down()
 job = _job.current()
 acts = {"is_calm": _job.is_calm, "wait": lambda: job.wait(lambda text: True, changes=True)}
 threads = [threading.Thread(target=act, args=one) for one in acts.items()]

@@ -152,22 +152,23 @@ def test_no_descriptor_left_for_a_while(cairn, rng):
     assert cairn.fsck().returncode == 0
 
 
-def keep_descriptors_away(pid, ended):
+def keep_descriptors_away(pid, begun, ended):
     """The process can open nothing: it raises its limit between two tries, and finds it lowered at the next one."""
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     while not ended.wait(0.002):
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, before[1]))
+        begun.set()
     resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
 
 
 def test_no_descriptor_for_longer_than_fsync_waits(cairn, rng):
     """fsync fails with EIO after 5 s without descriptors; once there are some, writes go on and the next fsync succeeds, without a remount."""
     cairn.mount(nvme="4G")
-    data, ended = rng.randbytes(100_000), threading.Event()
+    data, taken, ended = rng.randbytes(100_000), threading.Event(), threading.Event()
     with open(cairn.mnt + "/file", "wb", 0) as file, concurrent.futures.ThreadPoolExecutor(1) as pool:
-        taking = pool.submit(keep_descriptors_away, cairn.proc.pid, ended)
+        taking = pool.submit(keep_descriptors_away, cairn.proc.pid, taken, ended)
         try:
-            time.sleep(0.1)  # it has begun
+            assert taken.wait(60)
             file.write(data)
             begun = time.monotonic()
             with pytest.raises(OSError) as caught:

@@ -187,7 +187,7 @@ def test_no_wait_ends_before_a_new_view_was_compared(node, rng, how, where):
     """A view that is made anew knows nothing of what was suspect, and gc's next listing is minutes away. The mount that made the view may
     be only a reader, or killed before it could list the packs."""
     if where == "after a kill" and not isinstance(node.remote, remotes.DirRemote):
-        pytest.skip("skipped: a file in the place of packs/ is what cannot be listed, in a directory only")
+        pytest.skip("skipped: the test makes the listing fail by a file named packs, and S3 has no directories")
     node.umount()
     node.options["gc_grace"] = "1h"
     node.mount()
