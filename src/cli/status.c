@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cairn status: what a user needs in some lines, and trouble wherever there is some. All figures
+/* cairn status: state, backlog and trouble in about nine lines. All figures
  * come with -v, from their table. */
 #include <stdarg.h>
 #include <stdio.h>

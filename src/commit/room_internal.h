@@ -7,7 +7,7 @@
 #include "base/lock.h"
 #include "commit/room.h"
 
-/* What the room asks of others. */
+/* Callbacks: sizes and states that the room takes from other objects. */
 struct room_sources {
     uint64_t (*packs)(void *arg);   /* bytes of packs, those that are being written included */
     uint64_t (*journal)(void *arg); /* of its files; the writeback thread's */

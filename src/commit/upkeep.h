@@ -49,7 +49,7 @@ void writeback_for_each(struct commit *commit, void (*fn)(void *item), void *ite
 
 /* --- for any thread --------------------------------------------------------------------------- */
 
-/* Does the view lack what is durable? */
+/* Does the view lack durable operations? */
 bool lag_exists(const struct lag *lag);
 /* Asks for rounds until there is nothing more to free, and gives them a number. */
 uint64_t gc_ask(struct commit *commit);

@@ -187,7 +187,7 @@ static int check_all(struct head_check *c)
     return 0;
 }
 
-/* --- what is said ----------------------------------------------------------------------------- */
+/* --- messages --------------------------------------------------------------------------------- */
 
 static const char *check_describe(int error)
 {

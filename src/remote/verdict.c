@@ -11,7 +11,7 @@
 #include "remote/internal.h"
 #include "remote/prefix.h"
 
-/* --- what the journal has --------------------------------------------------------------------- */
+/* --- state of the journal --------------------------------------------------------------------- */
 
 struct judging {
     struct store *store;
@@ -111,7 +111,7 @@ static bool view_may_be_ahead(struct store *store, uint64_t published)
     return applied > max_u64(journal_found(store->commit.journal).cut_seq, published);
 }
 
-/* False: what the store has is not known. */
+/* False: the store's state is not known. */
 static bool look_at_journal_and_view(struct judging *j)
 {
     if (journal_read(j->store->commit.journal, 0, look_at_batch, j) < 0 ||
@@ -178,7 +178,7 @@ static enum verdict judge_store(struct judging *j)
         return VERDICT_GO_ON;
     if (head_was_given_up(j->store, j->known, j->head))
         return VERDICT_GIVEN_UP;
-    /* Staged operations go on from what the journal has lost. */
+    /* Staged operations follow operations that the journal has lost. */
     if (j->is_ours && j->journal.cut_seq < j->head->cut)
         return j->has_stage ? VERDICT_DAMAGED : VERDICT_BEGIN;
     if (j->has_news || !is_continued(j))

@@ -16,7 +16,7 @@ enum verdict {
     VERDICT_GO_ON,    /* the head's cut is in its journal, which goes on from there */
     VERDICT_REFUSE,   /* it has data that the head's state lacks, and may lack */
     VERDICT_GIVEN_UP, /* the same, and the head says that this was given up */
-    VERDICT_DAMAGED,  /* what it has is not known */
+    VERDICT_DAMAGED,  /* its state is not known */
 };
 
 /* `known`: the newest head that the store knows; NULL: none. Asks nothing of the remote, changes

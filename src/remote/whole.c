@@ -79,7 +79,7 @@ static int find_head_without(struct remote *remote, struct numbers *numbers, uin
     return -ENOENT;
 }
 
-/* Where the newest head cannot be read, the one before it says what was given up. */
+/* If the newest head cannot be read, the one before it names the heads that were given up. */
 static void drop_given_up(struct numbers *numbers, const struct head *head)
 {
     size_t kept = 0;
