@@ -303,10 +303,10 @@ class Mount(Plain):
         return self.answers() and self.is_ready()
 
     def is_ready(self):
-        """With -f a mount can be seen before it says that it is there: it still tries how maps work."""
+        """With -f a mount can be seen, and logged, before it is ready: it still tries how maps work, and opens its control socket."""
         with open(self.log_path, "rb") as file:
             file.seek(self.log_start)
-            return b" is mounted at " in file.read()
+            return re.search(rb"^cairn mount: .* is mounted at ", file.read(), re.MULTILINE) is not None
 
     def answers(self):
         """Is there a mount that answers?"""

@@ -98,10 +98,15 @@ def save_in_rounds(mount, rng_seed, rounds):
         mount.wait_remote(timeout="120s")
 
 
+def heads_published(log):
+    """A busy machine is slow between the files of a round, which then becomes several."""
+    return len({entry["path"].split("?")[0] for entry in log if entry["method"] == "PUT" and "/heads/" in entry["path"]})
+
+
 @pytest.mark.noise  # dense cuts have several small packs, which are merged when a stall makes a pause: 30 to 40 requests
 @pytest.mark.timeout(240)
 def test_requests_stay_bounded(on_remote, s3, behind_proxy, proxy, rng, full, report):
-    """A tenth of the requests fail: no more than 1.3 x the requests of a clean run, for saving and for reading."""
+    """A tenth of the requests fail: no more than 1.3 x the requests that a clean run makes for each head."""
     rounds, seed, counts = 200 if full else 20, rng.random(), {}
     for name, faults in (("clean", {}), ("faults", share(0.1))):
         proxy.calm()
@@ -109,9 +114,10 @@ def test_requests_stay_bounded(on_remote, s3, behind_proxy, proxy, rng, full, re
         proxy.reset()
         proxy.set(faults=faults, stall_s=1.0, delay_s=0.3)
         save_in_rounds(mount, seed, rounds)
-        counts[name] = proxy.stats()
+        counts[name] = proxy.stats() | {"heads": heads_published(proxy.log())}
         mount.umount()
-    ratio = counts["faults"]["requests"] / counts["clean"]["requests"]
+    per_head = {name: count["requests"] / count["heads"] for name, count in counts.items()}
+    ratio = per_head["faults"] / per_head["clean"]
     report("fault-requests", {"ratio": ratio, **counts})
     assert counts["faults"]["fault_count"] >= counts["faults"]["requests"] / 40, "chance gave hardly any fault"
     assert ratio <= 1.3
