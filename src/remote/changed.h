@@ -3,7 +3,7 @@
  * there, what they consist of. */
 #pragma once
 
-#include "remote/pairing.h"
+#include "dense/pairing.h"
 
 struct store;
 struct view_cut;

@@ -8,7 +8,7 @@
 #include "base/vector.h"
 #include "remote/condense_chunk.h"
 #include "remote/internal.h"
-#include "remote/series.h"
+#include "dense/series.h"
 
 #define QUIET_NS                                                                                   \
     (2ll * SECOND_NS) /* since the last read or operation; no longer than reduce_after */

@@ -3,7 +3,7 @@
  * them in, which refers to other chunks, where those lie on NVMe, too. So what is dense on NVMe is
  * in the published remote as well.
  *
- * A file is old when its series (remote/series.h) has one that was modified a retention interval
+ * A file is old when its series (dense/series.h) has one that was modified a retention interval
  * later: the newest checkpoint stays as it was written, and whatever is stored from now on does not
  * rely on a dense chunk (packs_pin_stored()). It happens in rounds of the writeback thread, while
  * no thread writes, waits, reads or uploads. */

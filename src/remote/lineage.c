@@ -8,11 +8,11 @@
 
 #include "base/clock.h"
 #include "codec/dx.h"
-#include "remote/chains.h"
+#include "dense/chains.h"
 #include "remote/changed.h"
-#include "remote/final_name.h"
+#include "dense/final_name.h"
 #include "remote/internal.h"
-#include "remote/series.h"
+#include "dense/series.h"
 #include "view/cut_files.h"
 
 #define MEMBERS_MAX 4096u /* of one series that are looked at */
@@ -256,9 +256,9 @@ static void pair_parts(struct build *b, const struct parts *parts, struct candid
     candidate->partners = xcalloc(parts->count, sizeof *candidate->partners);
     if (!parts_are_alike(parts, &candidate->parts) && read_tensors(b, parts, &tensors, &list) &&
         read_tensors(b, &candidate->parts, &base_tensors, &base_list))
-        pair_by_name(parts, &list, &candidate->parts, &base_list, candidate->partners);
+        parts_pair_by_name(parts, &list, &candidate->parts, &base_list, candidate->partners);
     else
-        pair_by_order(parts, &candidate->parts, candidate->partners);
+        parts_pair_by_order(parts, &candidate->parts, candidate->partners);
 }
 
 /* --- the base of a file ----------------------------------------------------------------------- */
@@ -389,7 +389,7 @@ static int try_series(struct build *b, const struct file *file, const struct ser
 static int find_replaced(struct build *b, const char *path, uint64_t *ret_ino)
 {
     char *paths[1 + FINAL_PATHS_MAX] = {xstrdup(path)};
-    unsigned count = 1 + final_paths(path, paths + 1);
+    unsigned count = 1 + final_name_paths(path, paths + 1);
     int r = -ENOENT;
     for (unsigned i = 0; i < count; i++) {
         struct view_inode inode;

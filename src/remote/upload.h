@@ -14,7 +14,7 @@
 #include <semaphore.h>
 
 #include "base/vector.h"
-#include "remote/chains.h"
+#include "dense/chains.h"
 #include "remote/internal.h"
 
 #define PASS_CHUNKS 32768u /* listed at once */

@@ -6,7 +6,7 @@
 #include "../expect.h"
 #include "../fixtures/store_fixture.h"
 #include "base/clock.h"
-#include "remote/chains.h"
+#include "dense/chains.h"
 #include "remote/maintenance_internal.h"
 #include "remote/upload_dense.h"
 #include "weights.h"

@@ -6,7 +6,7 @@
 #include "../fixtures/store_fixture.h"
 #include "base/clock.h"
 #include "commit/shared.h"
-#include "remote/chains.h"
+#include "dense/chains.h"
 #include "view/remote.h"
 #include "weights.h"
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/final_name.h"
+#include "dense/final_name.h"
 
 #include "../expect.h"
 
 static char *list_of(const char *path)
 {
     char *paths[FINAL_PATHS_MAX], *list = xstrdup("");
-    unsigned count = final_paths(path, paths);
+    unsigned count = final_name_paths(path, paths);
     for (unsigned i = 0; i < count; i++) {
         char *longer = xasprintf("%s%s\n", list, paths[i]);
         free(list);
@@ -53,7 +53,7 @@ Test(final_name, may_be_that_of_a_directory)
 Test(final_name, there_are_few_of_them)
 {
     char *paths[FINAL_PATHS_MAX];
-    unsigned count = final_paths("/a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p", paths);
+    unsigned count = final_name_paths("/a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p", paths);
     expect_u64(count, FINAL_PATHS_MAX);
     for (unsigned i = 0; i < count; i++)
         free(paths[i]);

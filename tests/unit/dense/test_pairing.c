@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/pairing.h"
+#include "dense/pairing.h"
 
 #include "../expect.h"
 
@@ -82,7 +82,7 @@ static unsigned paired_of(const struct made *made, const struct made *base,
 static uint32_t *order(const struct made *made, const struct made *base)
 {
     uint32_t *partners = xcalloc(made->parts.count + 1, sizeof *partners);
-    pair_by_order(&made->parts, &base->parts, partners);
+    parts_pair_by_order(&made->parts, &base->parts, partners);
     expect_sane(made, base, partners);
     return partners;
 }
@@ -90,9 +90,9 @@ static uint32_t *order(const struct made *made, const struct made *base)
 static uint32_t *names(const struct made *made, const struct made *base)
 {
     uint32_t *partners = xcalloc(made->parts.count + 1, sizeof *partners);
-    pair_by_name(&made->parts, &(struct tensor_list){made->tensors.at, made->tensors.count},
-                 &base->parts, &(struct tensor_list){base->tensors.at, base->tensors.count},
-                 partners);
+    parts_pair_by_name(&made->parts, &(struct tensor_list){made->tensors.at, made->tensors.count},
+                       &base->parts, &(struct tensor_list){base->tensors.at, base->tensors.count},
+                       partners);
     expect_sane(made, base, partners);
     return partners;
 }

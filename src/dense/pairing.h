@@ -23,7 +23,7 @@ DEFINE_VECTOR(parts, struct part);
 
 /* By their order and lengths: tensors follow each other in both files, but for some that were put
  * in, taken out or got another length. */
-void pair_by_order(const struct parts *parts, const struct parts *base, uint32_t *ret);
+void parts_pair_by_order(const struct parts *parts, const struct parts *base, uint32_t *ret);
 
 /* The tensors of a file, as tensors_list() has them. */
 struct tensor_list {
@@ -33,8 +33,9 @@ struct tensor_list {
 
 /* By the name of the tensor that they begin in and their place in it, wherever in the file
  * that is. */
-void pair_by_name(const struct parts *parts, const struct tensor_list *tensors,
-                  const struct parts *base, const struct tensor_list *base_tensors, uint32_t *ret);
+void parts_pair_by_name(const struct parts *parts, const struct tensor_list *tensors,
+                        const struct parts *base, const struct tensor_list *base_tensors,
+                        uint32_t *ret);
 
 /* Do both begin with the same chunk, and consist of chunks of the same lengths? Then their order
  * says all: a header is the same. */

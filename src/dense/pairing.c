@@ -6,7 +6,7 @@
  * tensors names the file, and its number may have one digit more. Where two spans differ, the
  * nearest place is looked for from which the rows agree again; spans that stand across each other
  * before it are the same tensor in two sizes. */
-#include "remote/pairing.h"
+#include "dense/pairing.h"
 
 #include "codec/chunker.h"
 
@@ -120,7 +120,7 @@ static void unpair_all(const struct parts *parts, uint32_t *ret)
         ret[i] = UNPAIRED;
 }
 
-void pair_by_order(const struct parts *parts, const struct parts *base, uint32_t *ret)
+void parts_pair_by_order(const struct parts *parts, const struct parts *base, uint32_t *ret)
 {
     struct row row = {.parts = parts, .spans = spans_of(parts)};
     struct row base_row = {.parts = base, .spans = spans_of(base)};
@@ -181,8 +181,9 @@ static struct places places_in_tensors(const struct parts *parts, const struct t
     return places;
 }
 
-void pair_by_name(const struct parts *parts, const struct tensor_list *tensors,
-                  const struct parts *base, const struct tensor_list *base_tensors, uint32_t *ret)
+void parts_pair_by_name(const struct parts *parts, const struct tensor_list *tensors,
+                        const struct parts *base, const struct tensor_list *base_tensors,
+                        uint32_t *ret)
 {
     struct places places = places_in_tensors(parts, tensors),
                   others = places_in_tensors(base, base_tensors);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/final_name.h"
+#include "dense/final_name.h"
 
 static bool is_border(char c)
 {
@@ -25,7 +25,7 @@ static unsigned add_parts_of_name(const char *path, size_t at, size_t name_len, 
     return count;
 }
 
-unsigned final_paths(const char *path, char *ret[FINAL_PATHS_MAX])
+unsigned final_name_paths(const char *path, char *ret[FINAL_PATHS_MAX])
 {
     unsigned count = 0;
     size_t end = strlen(path);

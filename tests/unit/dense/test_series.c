@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/series.h"
+#include "dense/series.h"
 
 #include "base/vector.h"
 

@@ -14,4 +14,4 @@
 /* Paths in which one name is a part of that in `path`, at least a third of it, that begins and ends
  * where a name does, or at one of . _ - ~ + # in it: the later names first, and of each the longest
  * parts. Returns how many; the caller frees each. */
-unsigned final_paths(const char *path, char *ret[FINAL_PATHS_MAX]);
+unsigned final_name_paths(const char *path, char *ret[FINAL_PATHS_MAX]);

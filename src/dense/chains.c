@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/chains.h"
+#include "dense/chains.h"
 
 #include <math.h>
 

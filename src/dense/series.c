@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/series.h"
+#include "dense/series.h"
 
 #define STRETCHES_MAX 32u /* numbers in a path that are looked at */
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Stars and chains of chunks that are numbers here: in a view's remote, and planned. */
-#include "remote/chains.h"
+#include "dense/chains.h"
 
 #include "../expect.h"
 #include "../fixtures/store_fixture.h"
