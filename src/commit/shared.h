@@ -35,10 +35,7 @@ struct store_own;
 
 /* The store, and what all components share of it. */
 struct store {
-    union {
-        struct local local;
-        struct local; /* its fields are the store's own: store->view */
-    };
+    struct local local;
     struct commit commit;  /* its objects */
     struct remote *remote; /* NULL: none */
     struct fetch *fetch;

@@ -26,8 +26,8 @@ static bool is_published(struct store *store, const struct chunk_name *name)
     struct chunk_entry remote_chunk;
     bool published;
     return remote_has_ours(store->remote) &&
-           view_remote_chunk(store->view, name, &remote_chunk, &published) == 0 && published &&
-           bases_are_sound(store, &remote_chunk);
+           view_remote_chunk(store->local.view, name, &remote_chunk, &published) == 0 &&
+           published && bases_are_sound(store, &remote_chunk);
 }
 
 struct judging {
@@ -42,7 +42,7 @@ static int lives_in(struct store *store, const struct chunk_name *name, uint64_t
                     bool *ret_is_base)
 {
     struct view_local_chunk now;
-    int r = view_local_chunk(store->view, name, &now);
+    int r = view_local_chunk(store->local.view, name, &now);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     *ret_is_base = now.dependents > 0;
@@ -66,7 +66,7 @@ static bool mark_pack_to_evict(struct store *store, uint64_t pack)
 {
     if (!packs_begin_drop(store->commit.packs, pack))
         return false;
-    if (!stage_uses_pack(store->stage, pack))
+    if (!stage_uses_pack(store->local.stage, pack))
         return true;
     packs_end_drop(store->commit.packs, pack);
     return false;
@@ -137,7 +137,7 @@ static size_t choose_packs(struct store *store, uint64_t bytes, uint64_t *ids, s
     while (all->goes_on && freed < bytes && count < max) {
         all->goes_on = false;
         all->count = 0;
-        if (view_packs(store->view, add_candidate, all) < 0)
+        if (view_packs(store->local.view, add_candidate, all) < 0)
             break;
         for (size_t i = 0; i < all->count && freed < bytes && count < max; i++) {
             if (!mark_if_clean(store, &pinned, all->list[i].pack))
@@ -247,7 +247,7 @@ static struct pack_ids packs_to_evict(struct store *store, const struct evict_re
     for (size_t i = 0; i < request->count; i++) {
         struct chunk_entry entry;
         uint64_t refs;
-        if (view_chunk(store->view, &request->names[i], &entry, &refs) == 0 && entry.pack)
+        if (view_chunk(store->local.view, &request->names[i], &entry, &refs) == 0 && entry.pack)
             vector_add(&packs, entry.pack);
     }
     vector_sort_unique(&packs);
@@ -410,8 +410,8 @@ uint64_t evict_possible(struct store *store)
 {
     atomic_store(&store->fetch->evict.pins_asked, true);
     uint64_t pinned = atomic_load(&store->fetch->evict.pinned_bytes),
-             packs = view_state(store->view).pack_bytes;
-    struct view_remote remote = view_remote(store->view);
+             packs = view_state(store->local.view).pack_bytes;
+    struct view_remote remote = view_remote(store->local.view);
     if (!remote_has_ours(store->remote) || !remote.tracks || remote.is_whole || pinned >= packs)
         return 0;
     /* Chunks the remote lacks were written last: a pack at each end holds other things, too. */

@@ -21,7 +21,7 @@ static int pin_pack(struct pinned *pinned, const struct chunk_name *name)
 {
     struct chunk_entry entry;
     uint64_t refs;
-    int r = view_chunk(pinned->store->view, name, &entry, &refs);
+    int r = view_chunk(pinned->store->local.view, name, &entry, &refs);
     bool is_new =
         r == 0 && entry.pack &&
         (pinned->packs.count == 0 || pinned->packs.at[pinned->packs.count - 1] != entry.pack);
@@ -45,7 +45,7 @@ static void pin_inode(struct pinned *pinned, uint64_t ino, mode_t type)
     if (S_ISDIR(type))
         vector_add(&pinned->dirs, ino);
     else if (S_ISREG(type))
-        r = view_extents(pinned->store->view, ino, 0, 0, INT64_MAX, pin_chunk, pinned);
+        r = view_extents(pinned->store->local.view, ino, 0, 0, INT64_MAX, pin_chunk, pinned);
     if (r < 0 && r != -ENOENT)
         pinned->error = r;
 }
@@ -63,12 +63,12 @@ static int pin_holder(uint64_t ino, void *arg)
     struct pinned *pinned = arg;
     struct view_inode inode;
     char value[2];
-    ssize_t len =
-        view_getxattr(pinned->store->view, ino, PIN_NAME, strlen(PIN_NAME), value, sizeof value);
+    ssize_t len = view_getxattr(pinned->store->local.view, ino, PIN_NAME, strlen(PIN_NAME), value,
+                                sizeof value);
     if (len == 1 && value[0] == '0')
         return 0;
     pinned->any = true;
-    if (view_inode(pinned->store->view, ino, &inode) == 0)
+    if (view_inode(pinned->store->local.view, ino, &inode) == 0)
         pin_inode(pinned, ino, inode.attrs.mode);
     return 0;
 }
@@ -96,9 +96,9 @@ static void pin_pending(struct pinned *pinned)
         if (!moves && ops[i]->type != REC_SETXATTR)
             continue;
         check(record_decode(ops[i]->bytes, ops[i]->len, &rec, &len) == 0);
-        if ((moves || is_pin(&rec)) && view_inode(store->view, rec.ino, &inode) == 0)
+        if ((moves || is_pin(&rec)) && view_inode(store->local.view, rec.ino, &inode) == 0)
             pin_inode(pinned, rec.ino, inode.attrs.mode);
-        if (moves && rec.ino2 && view_inode(store->view, rec.ino2, &inode) == 0)
+        if (moves && rec.ino2 && view_inode(store->local.view, rec.ino2, &inode) == 0)
             pin_inode(pinned, rec.ino2, inode.attrs.mode); /* an exchange */
     }
     history_looked(store->commit.history, ops);
@@ -114,10 +114,10 @@ void pinned_done(struct pinned *pinned)
 int pinned_find(struct store *store, bool looks_up, struct pinned *ret)
 {
     *ret = (struct pinned){.store = store, .looks_up = looks_up};
-    int r = view_xattr_holders(store->view, PIN_NAME, pin_holder, ret);
+    int r = view_xattr_holders(store->local.view, PIN_NAME, pin_holder, ret);
     pin_pending(ret);
     while (r == 0 && ret->error == 0 && ret->dirs.count > 0)
-        r = view_readdir(store->view, ret->dirs.at[--ret->dirs.count], 0, pin_entry, ret);
+        r = view_readdir(store->local.view, ret->dirs.at[--ret->dirs.count], 0, pin_entry, ret);
     if (r == 0)
         r = ret->error;
     vector_sort(&ret->list, compare_u64);
@@ -145,7 +145,7 @@ static bool is_account_due(struct store *store)
 {
     struct evict *evict = &store->fetch->evict;
     uint64_t changed = atomic_load(&store->fetch->evict.pins_changed);
-    bool is_final = view_state(store->view).applied_seq >= changed;
+    bool is_final = view_state(store->local.view).applied_seq >= changed;
     bool is_new = evict->pins_counted != changed || (is_final && !evict->pins_final);
     if (!store->remote || !(is_new || (clock_monotonic_ns() >= evict->pins_at &&
                                        atomic_exchange(&store->fetch->evict.pins_asked, false))))
@@ -163,7 +163,7 @@ bool pins_round(struct store *store, bool now)
     if (!is_account_due(store) || pinned_find(store, true, &pinned) < 0)
         return false;
     vector_sort(&pinned.packs, compare_u64);
-    int r = pinned.packs.count ? view_packs(store->view, add_pinned_pack, &pinned) : 0;
+    int r = pinned.packs.count ? view_packs(store->local.view, add_pinned_pack, &pinned) : 0;
     atomic_store(&store->fetch->evict.pinned_bytes, r < 0 ? UINT64_MAX : pinned.pack_bytes);
     pinned_done(&pinned);
     return false;

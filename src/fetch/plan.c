@@ -347,9 +347,9 @@ static int plan_look_at(struct store *store, const struct store_read_request *wa
 {
     look->iov_count = 0;
     look->generation = change_generation(store->commit.change);
-    look->part_count = stage_resolve(store->stage, want->ino, want->offset, want->length,
+    look->part_count = stage_resolve(store->local.stage, want->ino, want->offset, want->length,
                                      look->parts, LOOK_PARTS, &look->now.staged);
-    int r = ns_inode(store->ns, want->ino, &look->now.inode);
+    int r = ns_inode(store->local.ns, want->ino, &look->now.inode);
     if (r < 0)
         return r;
     commit_now_settle(&look->now);
@@ -378,7 +378,7 @@ static bool plan_look_answers(struct look *look)
 static void plan_look_done(struct store *store, struct look *look)
 {
     if (look->part_count)
-        stage_unpin_parts(store->stage, look->parts, look->part_count);
+        stage_unpin_parts(store->local.stage, look->parts, look->part_count);
     look->part_count = 0;
 }
 
@@ -431,7 +431,7 @@ void store_start_read(struct store *store, const struct store_read_request *want
     }
     struct store_answer answer = {.ino = want->ino, .error = r};
     if (r == 0) {
-        stage_map_parts(store->stage, look.parts, look.part_count);
+        stage_map_parts(store->local.stage, look.parts, look.part_count);
         answer.length = look.length;
         answer.iov = look.iov;
         answer.iov_count = look.iov_count;

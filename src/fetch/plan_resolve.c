@@ -57,7 +57,7 @@ static int plan_resolve_below(struct plan *plan, size_t length)
     size_t end = plan->end + length;
     if (pull)
         prefetch_note_read(pull, plan->want.ino, offset, length);
-    int r = view_content(plan->store->view, plan->want.ino, offset, length, &version,
+    int r = view_content(plan->store->local.view, plan->want.ino, offset, length, &version,
                          plan_add_extent, plan);
     if (r < 0 && r != -ENOENT)
         return r;
@@ -117,16 +117,16 @@ static int plan_resolve_staged(struct plan *plan)
     struct stage_part parts[PLAN_PARTS];
     struct store *store = plan->store;
     struct commit_now now;
-    size_t count = stage_resolve(store->stage, plan->want.ino, plan->want.offset + plan->at,
+    size_t count = stage_resolve(store->local.stage, plan->want.ino, plan->want.offset + plan->at,
                                  plan->want.length - plan->at, parts, PLAN_PARTS, &now.staged);
-    int r = ns_inode(store->ns, plan->want.ino, &now.inode);
+    int r = ns_inode(store->local.ns, plan->want.ino, &now.inode);
     if (r < 0) {
         plan_fail(plan, r, plan->at);
     } else {
         commit_now_settle(&now);
         r = plan_resolve_parts(plan, &now, parts, count);
     }
-    stage_unpin_parts(store->stage, parts, count);
+    stage_unpin_parts(store->local.stage, parts, count);
     return r;
 }
 

@@ -77,7 +77,7 @@ bool promote_round(struct store *store, bool now)
     if (!is_due(store))
         return false;
     if (history_oldest(store->commit.history, &seq, &happened) &&
-        clock_monotonic_ns() - happened < store->options.writeback_delay_ns + PATIENCE_NS &&
+        clock_monotonic_ns() - happened < store->local.options.writeback_delay_ns + PATIENCE_NS &&
         room_promoted(store->commit.room) < BYTES_MAX &&
         atomic_load(&store->fetch->promote_flushes) == 0)
         return false;

@@ -25,7 +25,7 @@ static int verify_raw(struct pull *pull, const struct chunk_entry *entry, const 
     struct iovec iov = {(void *)(uintptr_t)stored, entry->raw_len};
     if (entry->stored_len != entry->raw_len)
         return -EUCLEAN;
-    struct chunk_name actual = hash_chunk(&pull->store->sb.key, &iov, 1);
+    struct chunk_name actual = hash_chunk(&pull->store->local.sb.key, &iov, 1);
     return chunk_name_equal(&actual, &entry->name) ? 0 : -EBADMSG;
 }
 
@@ -257,8 +257,9 @@ bool pull_promote_one_locked(struct pull *pull, int64_t wait_ns)
 int pull_start(struct store *store)
 {
     struct pull *pull = xcalloc(1, sizeof *pull);
-    unsigned threads = store->options.remote.fetch_threads ? store->options.remote.fetch_threads
-                                                           : PULL_THREADS_USUAL;
+    unsigned threads = store->local.options.remote.fetch_threads
+                           ? store->local.options.remote.fetch_threads
+                           : PULL_THREADS_USUAL;
     pull->remote = store->remote;
     pull->store = store;
     pull->window = pull_window(threads);

@@ -55,7 +55,7 @@ bool pull_is_local(struct store *store, const struct chunk_name *name)
     if (damage_is_known(store->commit.damage, name))
         return packs_has_fresh(store->commit.packs, name);
     return packs_has_fresh(store->commit.packs, name) ||
-           (view_chunk(store->view, name, &entry, &refs) == 0 && entry.pack != 0);
+           (view_chunk(store->local.view, name, &entry, &refs) == 0 && entry.pack != 0);
 }
 
 /* One reader needs one chunk of which nothing is known here. */

@@ -53,9 +53,9 @@ uint64_t fetch_memory(const struct store *store)
 {
     unsigned remote_readers = store->remote ? PULL_READERS : 0;
     uint64_t readers = READ_THREADS + remote_readers;
-    uint64_t window = store->remote ? pull_window(store->options.remote.fetch_threads) : 0;
+    uint64_t window = store->remote ? pull_window(store->local.options.remote.fetch_threads) : 0;
     uint64_t buffers = CHUNK_CACHE_ENTRIES + READ_THREADS + 2 * remote_readers;
-    bool has_bases = store->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE;
+    bool has_bases = store->local.sb.incompat & SUPERBLOCK_INCOMPAT_DENSE;
     return window + buffers * CHUNK_SIZE_MAX + (has_bases ? readers * LOCAL_BASES_BYTES : 0);
 }
 
@@ -124,7 +124,7 @@ static int add_summary(const struct view_extent *part, void *arg)
     if (e->kind == EXTENT_INLINE) {
         /* Inline bytes are named like a chunk, so that the root stands for the content. */
         struct iovec iov = {(void *)(uintptr_t)part->bytes, part->extent.length};
-        e->chunk = hash_chunk(&sum->store->sb.key, &iov, 1);
+        e->chunk = hash_chunk(&sum->store->local.sb.key, &iov, 1);
     }
     return 0;
 }
@@ -132,7 +132,7 @@ static int add_summary(const struct view_extent *part, void *arg)
 int store_content_root(struct store *store, uint64_t ino, uint8_t ret_hash[32])
 {
     struct summary sum = {.store = store};
-    int r = view_extents(store->view, ino, 0, 0, INT64_MAX, add_summary, &sum);
+    int r = view_extents(store->local.view, ino, 0, 0, INT64_MAX, add_summary, &sum);
     struct iovec iov = {sum.extents.at, sum.extents.count * sizeof *sum.extents.at};
     if (r == 0)
         hash_parts(&iov, 1, ret_hash);
@@ -143,7 +143,7 @@ int store_content_root(struct store *store, uint64_t ino, uint8_t ret_hash[32])
 int store_stored_bytes(struct store *store, uint64_t ino, uint64_t *ret_bytes)
 {
     struct summary sum = {.store = store};
-    int r = view_extents(store->view, ino, 0, 0, INT64_MAX, add_summary, &sum);
+    int r = view_extents(store->local.view, ino, 0, 0, INT64_MAX, add_summary, &sum);
     vector_free(&sum.extents);
     *ret_bytes = sum.stored;
     return r;

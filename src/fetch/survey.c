@@ -37,12 +37,12 @@ static int survey_look_up(struct store *store, struct survey_part *part)
 {
     struct chunk_entry entry;
     bool published;
-    int r = view_chunk(store->view, &part->name, &entry, &part->refs);
+    int r = view_chunk(store->local.view, &part->name, &entry, &part->refs);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     part->is_local = entry.pack != 0 && !damage_is_known(store->commit.damage, &part->name);
     set_survey_lengths(part, &entry);
-    if (view_remote_chunk(store->view, &part->name, &entry, &published) < 0)
+    if (view_remote_chunk(store->local.view, &part->name, &entry, &published) < 0)
         return 0;
     part->is_remote = published;
     part->remote = entry;
@@ -56,7 +56,7 @@ static int survey_look_up(struct store *store, struct survey_part *part)
 static bool survey_is_published(struct store *store, uint64_t ino)
 {
     uint64_t cut, horizon = horizon_published(store->commit.horizon);
-    return horizon > 0 && view_unpublished(store->view, ino, &cut) == 0 && cut <= horizon;
+    return horizon > 0 && view_unpublished(store->local.view, ino, &cut) == 0 && cut <= horizon;
 }
 
 static int survey_look_at(const struct view_extent *extent, void *arg)
@@ -90,7 +90,7 @@ int store_survey(struct store *store, uint64_t ino, uint64_t *at, size_t max,
 {
     struct survey survey = {.store = store, .at = *at, .left = max, .fn = fn, .arg = arg};
     survey.is_published = survey_is_published(store, ino);
-    int r = view_extents(store->view, ino, 0, *at, INT64_MAX - *at, survey_look_at, &survey);
+    int r = view_extents(store->local.view, ino, 0, *at, INT64_MAX - *at, survey_look_at, &survey);
     *at = survey.at;
     return r == -ENOENT ? 0 : r < 0 ? r : survey.more;
 }
@@ -134,5 +134,5 @@ int store_find_users(struct store *store, const struct chunk_prefix *chunks, siz
                      uint64_t *at, size_t max, void (*fn)(uint64_t ino, size_t chunk, void *arg),
                      void *arg)
 {
-    return view_find_users(store->view, chunks, count, at, max, fn, arg);
+    return view_find_users(store->local.view, chunks, count, at, max, fn, arg);
 }

@@ -219,7 +219,7 @@ static int add_chunk(const struct view_extent *part, void *arg)
         return 0;
     const struct chunk_name *name = &part->extent.chunk;
     if (job->evicts) {
-        if (view_chunk(store->view, name, &entry, &refs) < 0 || entry.pack == 0)
+        if (view_chunk(store->local.view, name, &entry, &refs) < 0 || entry.pack == 0)
             return 0;
     } else if (pull_is_local(store, name)) {
         return 0;
@@ -266,7 +266,7 @@ static int walk_part(const struct view_extent *part, void *arg)
 static void count_staged(struct warm_job *job, uint64_t ino)
 {
     struct stage_file_state state;
-    if (!job->counting || !stage_file_state(job->pull->store->stage, ino, &state) ||
+    if (!job->counting || !stage_file_state(job->pull->store->local.stage, ino, &state) ||
         state.dirty_bytes == 0)
         return;
     LOCK_SCOPE(&job->pull->locked.lock);
@@ -284,8 +284,8 @@ static int walk_file(struct warm_job *job, uint64_t ino)
     uint64_t from;
     do {
         from = walk.at;
-        int r =
-            view_extents(job->pull->store->view, ino, 0, from, INT64_MAX - from, walk_part, &walk);
+        int r = view_extents(job->pull->store->local.view, ino, 0, from, INT64_MAX - from,
+                             walk_part, &walk);
         if (r < 0)
             return r == -ENOENT ? 0 : r;
         bool is_full = job->count == (job->evicts ? EVICT_PORTION : PORTION);
@@ -316,7 +316,7 @@ static int walk_entry(const struct view_entry *entry, const char *name, size_t n
 
 static int walk_all(struct warm_job *job)
 {
-    struct view *view = job->pull->store->view;
+    struct view *view = job->pull->store->local.view;
     struct view_inode inode;
     int r = view_inode(view, job->root, &inode);
     if (r == -ENOENT) { /* it is younger than the view: nothing of it can be in the remote only, or

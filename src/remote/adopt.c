@@ -29,7 +29,7 @@ static int adopt_rows(struct store *store, const struct head *head)
                                .files = head->files,
                                .logical_bytes = head->logical_bytes};
     memcpy(state.chain, head->chain, sizeof state.chain);
-    int r = view_adopt_begin(store->view, &adoption);
+    int r = view_adopt_begin(store->local.view, &adoption);
     if (r == 0)
         r = runs_read(&store->local, head, adopt_row, adoption);
     if (r == 0)
@@ -118,7 +118,7 @@ static int register_pack(struct registering *reg, const struct whole_pack *pack,
                                .pack_index = index,
                                .arg = &reg->store->commit};
     memcpy(batch.chain, reg->head->chain, sizeof batch.chain);
-    return view_apply(reg->store->view, &batch);
+    return view_apply(reg->store->local.view, &batch);
 }
 
 static int note_object(const struct tier_object *object, void *arg)
@@ -169,7 +169,7 @@ static int register_dropped(struct registering *reg)
         struct view_pack known;
         struct whole_pack pack = {.id = reg->later->dropped.at[i]};
         if (!has_id(reg->later->made.at, reg->later->made.count, pack.id) &&
-            view_pack(reg->store->view, pack.id, &known) == -ENOENT)
+            view_pack(reg->store->local.view, pack.id, &known) == -ENOENT)
             r = register_pack(reg, &pack, 0, index_of_dropped);
     }
     return r;
@@ -183,7 +183,7 @@ int adopt_view(struct store *store, const struct head *head)
     if (r == 0)
         r = journal_read(store->commit.journal, 0, note_later, &later);
     if (r == 0)
-        r = store->tier->ops->list(store->tier, "packs", NULL, note_object, &reg);
+        r = store->local.tier->ops->list(store->local.tier, "packs", NULL, note_object, &reg);
     if (r == 0)
         r = register_packs(&reg);
     if (r == 0)
@@ -198,7 +198,7 @@ int adopt_view(struct store *store, const struct head *head)
 
 static char *adopt_marker_path(const struct store *store)
 {
-    return xasprintf("%s/adopting", store->path);
+    return xasprintf("%s/adopting", store->local.path);
 }
 
 int adopt_mark(const struct store *store)
@@ -213,7 +213,7 @@ int adopt_unmark(const struct store *store)
     _cleanup_free_ char *marker = adopt_marker_path(store);
     if (unlink(marker) < 0 && errno != ENOENT)
         return -errno;
-    return io_fsync_dir(store->path);
+    return io_fsync_dir(store->local.path);
 }
 
 /* The packs stay: what they hold need not be fetched again. */
@@ -222,7 +222,7 @@ static int forget_local(struct store *store)
     int r = local_remove_view(&store->local);
     if (r == 0)
         r = journal_remove_all(store->commit.journal);
-    return r < 0 ? r : session_forget(store->path, store->sb.store);
+    return r < 0 ? r : session_forget(store->local.path, store->local.sb.store);
 }
 
 int adopt_clean_up(struct store *store, char **ret_text)
@@ -231,13 +231,13 @@ int adopt_clean_up(struct store *store, char **ret_text)
     if (access(marker, F_OK) < 0)
         return 0;
     log_info("%s stopped while it took over a state of its remote: the view is made anew",
-             store->path);
+             store->local.path);
     int r = forget_local(store);
     if (r == 0)
         r = adopt_unmark(store);
     if (r < 0)
         *ret_text = xasprintf("%s: view and journal of an older state cannot be removed: %s",
-                              store->path, strerror(-r));
+                              store->local.path, strerror(-r));
     return r;
 }
 
@@ -354,7 +354,7 @@ static bool adopt_read_known(struct store *store, struct head *known)
 {
     int r = local_head_read(&store->local, known);
     if (r < 0 && r != -ENOENT)
-        log_warn("%s/head cannot be read (%s)", store->path, strerror(-r));
+        log_warn("%s/head cannot be read (%s)", store->local.path, strerror(-r));
     if (r == 0 && known->run_count > 0)
         journal_set_anchor(store->commit.journal, known);
     return r == 0;
@@ -426,7 +426,7 @@ static int report_all_of_head(struct store *store, const struct head *head)
     log_info("remote: head %llu was published and not noted: the next one names everything anew",
              (unsigned long long)head->number);
     int r = room_for_view(store->commit.room);
-    return r < 0 ? r : view_report_all(store->view);
+    return r < 0 ? r : view_report_all(store->local.view);
 }
 
 int adopt_is_consistent(struct remote *remote, char **ret_text)
@@ -437,7 +437,7 @@ int adopt_is_consistent(struct remote *remote, char **ret_text)
     bool knows = local_head_read(&store->local, known) == 0 && !local_head_is_lost(known);
     bool is_known = knows && (memcmp(known->nonce, head->nonce, sizeof known->nonce) == 0 ||
                               same_head_state(known, head));
-    bool is_ours = memcmp(head->store, store->sb.store, sizeof head->store) == 0;
+    bool is_ours = memcmp(head->store, store->local.sb.store, sizeof head->store) == 0;
     bool has_other = head->run_count > 0 && !is_known;
     /* Publishing it seemed to fail at mount: a claim has the state that we know, a take-over may
      * have another writer's. */
@@ -458,7 +458,7 @@ int adopt_is_consistent(struct remote *remote, char **ret_text)
         bool is_given_up = knows && head_was_given_up(store, known, head);
         *ret_text =
             explain_verdict(store, known, head, is_given_up ? VERDICT_GIVEN_UP : VERDICT_REFUSE);
-    } else if (has_other || (head->number > 0 && head->epoch >= store->epoch)) {
+    } else if (has_other || (head->number > 0 && head->epoch >= store->local.epoch)) {
         /* Another store may give out the numbers of our epoch. */
         *ret_text = xasprintf(
             "%s has a head that this store does not remember: mount again to go on from it",
@@ -475,5 +475,5 @@ bool adopt_is_lost_for_good(struct remote *remote, int error)
     free(known);
     if (error == -ESTALE)
         return !is_older;
-    return error != -EBUSY && !remote->store->options.adopting;
+    return error != -EBUSY && !remote->store->local.options.adopting;
 }

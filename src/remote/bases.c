@@ -43,7 +43,7 @@ static bool is_readable(const struct chunk_entry *place)
 
 int remote_find_chunk(struct store *store, const struct chunk_name *name, struct chunk_entry *ret)
 {
-    int r = view_remote_place(store->view, name, ret);
+    int r = view_remote_place(store->local.view, name, ret);
     return r == 0 && !is_readable(ret) ? -EUCLEAN : r;
 }
 
@@ -407,7 +407,7 @@ int bases_decode(const struct bases *bases, const struct chunk_entry *entry, con
     if (r < 0)
         return r;
     struct iovec iov = {raw, entry->raw_len};
-    struct chunk_name actual = hash_chunk(&bases->store->sb.key, &iov, 1);
+    struct chunk_name actual = hash_chunk(&bases->store->local.sb.key, &iov, 1);
     return chunk_name_equal(&actual, &entry->name) ? 0 : -EBADMSG;
 }
 
@@ -437,7 +437,7 @@ static bool is_sound(struct store *store, const struct chunk_entry *place, unsig
                  !remote_is_bad_pack(store->remote, place->pack);
     for (unsigned i = 0; i < place->ref_count && sound; i++) {
         struct chunk_entry base;
-        sound = view_remote_place(store->view, &place->refs[i].name, &base) == 0 &&
+        sound = view_remote_place(store->local.view, &place->refs[i].name, &base) == 0 &&
                 is_sound(store, &base, place->depth);
     }
     return sound;

@@ -63,7 +63,7 @@ void condense_free(struct condense *condense)
 /* So with reduce_after=0s a file becomes dense as soon as nothing is written. */
 static int64_t at_most_reduce_after(const struct store *store, int64_t ns)
 {
-    return ns < store->options.reduce_after_ns ? ns : store->options.reduce_after_ns;
+    return ns < store->local.options.reduce_after_ns ? ns : store->local.options.reduce_after_ns;
 }
 
 /* Between two operations of a program nothing may be pending for a moment. A clock that was set
@@ -80,7 +80,7 @@ static bool nobody_writes(struct store *store)
     int64_t happened;
     return !history_oldest(store->commit.history, &seq, &happened) &&
            !horizon_is_urgent(store->commit.horizon) &&
-           stage_dirty_bytes(store->stage) <= DRAFTS_MAX && is_quiet(store);
+           stage_dirty_bytes(store->local.stage) <= DRAFTS_MAX && is_quiet(store);
 }
 
 static bool nobody_reads(struct store *store)
@@ -95,12 +95,12 @@ bool condense_may_go_on(struct store *store)
 
 static bool condense_may_begin(struct store *store)
 {
-    struct view_remote remote = view_remote(store->view);
-    return store->options.reduce == REDUCE_DENSE &&
-           (store->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE) && remote_has_ours(store->remote) &&
-           remote.pending_chunks == 0 && condense_may_go_on(store) &&
-           !packs_are_dropping(store->commit.packs) && packs_limit_is_paid(store->commit.packs) &&
-           room_for_moving(store->commit.room);
+    struct view_remote remote = view_remote(store->local.view);
+    return store->local.options.reduce == REDUCE_DENSE &&
+           (store->local.sb.incompat & SUPERBLOCK_INCOMPAT_DENSE) &&
+           remote_has_ours(store->remote) && remote.pending_chunks == 0 &&
+           condense_may_go_on(store) && !packs_are_dropping(store->commit.packs) &&
+           packs_limit_is_paid(store->commit.packs) && room_for_moving(store->commit.room);
 }
 
 /* --- is a file old? --------------------------------------------------------------------------- */
@@ -128,7 +128,7 @@ static int look_at_member(struct store *store, const struct series *series, cons
 {
     struct view_inode inode;
     _cleanup_free_ char *path = series_member(series, name);
-    int r = path ? walk_path_to_inode(store->view, path, strlen(path), &inode) : -ENOENT;
+    int r = path ? walk_path_to_inode(store->local.view, path, strlen(path), &inode) : -ENOENT;
     if (r == 0 && S_ISREG(inode.attrs.mode))
         *newest = inode.attrs.mtime > *newest ? inode.attrs.mtime : *newest;
     return r == -ENOENT ? 0 : r;
@@ -140,12 +140,12 @@ static int find_newest(struct store *store, const struct series *series, int64_t
     char name[SERIES_NAME_LEN + 1];
     struct view_inode directory;
     *ret = INT64_MIN;
-    int r = walk_path_to_inode(store->view, series->path, series->directory_len, &directory);
+    int r = walk_path_to_inode(store->local.view, series->path, series->directory_len, &directory);
     series_first_name(series, name);
     for (size_t looks = 1; r == 0; looks++) {
         if (looks % LOOK_EVERY == 0 && !condense_may_go_on(store))
             return -ECANCELED;
-        r = view_next_name(store->view, directory.ino, series->prefix_len, name);
+        r = view_next_name(store->local.view, directory.ino, series->prefix_len, name);
         if (r == 0)
             r = look_at_member(store, series, name, ret);
         if (r == 0)
@@ -181,7 +181,7 @@ static int get_newest(struct store *store, const struct series *series, int64_t 
 static int condense_is_old(struct store *store, const struct view_inode *inode)
 {
     struct series series[SERIES_MAX];
-    _cleanup_free_ char *path = view_path(store->view, inode->ino);
+    _cleanup_free_ char *path = view_path(store->local.view, inode->ino);
     unsigned count = path ? series_of(path, series) : 0;
     int r = 0;
     for (unsigned i = 0; i < count; i++) {
@@ -190,7 +190,7 @@ static int condense_is_old(struct store *store, const struct view_inode *inode)
             r = get_newest(store, &series[i], &newest);
         if (r == 0)
             r = newest > inode->attrs.mtime && (uint64_t)newest - (uint64_t)inode->attrs.mtime >=
-                                                   (uint64_t)store->options.reduce_after_ns;
+                                                   (uint64_t)store->local.options.reduce_after_ns;
         series_done(&series[i]);
     }
     return r;
@@ -253,7 +253,7 @@ static bool list_file_for_round(struct condense *c, struct round *round,
     round->reached = c->at;
     c->is_known_old = r > 0;
     if (r > 0)
-        r = view_content(round->store->view, inode->ino, c->at, LOOK_BYTES, &version,
+        r = view_content(round->store->local.view, inode->ino, c->at, LOOK_BYTES, &version,
                          list_part_for_round, round);
     else if (r == 0)
         return true;
@@ -280,7 +280,7 @@ static void list_chunks_for_round(struct condense *c, struct round *round, bool 
     *ret_end = false;
     for (unsigned files = 0; may_list_for_round(round, files); files++) {
         struct view_inode inode;
-        int r = view_next_file(round->store->view, c->ino, &inode);
+        int r = view_next_file(round->store->local.view, c->ino, &inode);
         *ret_end = r < 0;
         if (r < 0)
             return;

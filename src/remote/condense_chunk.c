@@ -21,7 +21,7 @@ static bool is_smaller(const struct chunk_entry *remote, const struct chunk_entr
 static int find_form(struct store *store, const struct chunk_name *name, struct chunk_entry *ret)
 {
     bool is_published;
-    int r = view_remote_chunk(store->view, name, ret, &is_published);
+    int r = view_remote_chunk(store->local.view, name, ret, &is_published);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     return is_published && ret->ref_count > 0 && ret->ref_count <= CHUNK_REFS_MAX &&
@@ -36,7 +36,7 @@ static int may_become_dense(struct store *store, const struct chunk_name *name)
     int r = find_form(store, name, &form);
     for (size_t i = 0; r > 0 && i < form.ref_count; i++) {
         struct view_local_chunk base;
-        r = view_local_chunk(store->view, &form.refs[i].name, &base);
+        r = view_local_chunk(store->local.view, &form.refs[i].name, &base);
         if (r == 0)
             r = base.entry.pack != 0 && base.entry.depth < CONDENSE_DEPTH_MAX;
     }
@@ -48,7 +48,7 @@ static int may_become_dense(struct store *store, const struct chunk_name *name)
 static int judge_base(struct store *store, const struct chunk_name *name, uint8_t *depth)
 {
     struct view_local_chunk base;
-    int r = view_local_chunk(store->view, name, &base);
+    int r = view_local_chunk(store->local.view, name, &base);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     if (base.entry.pack == 0 || base.entry.depth >= CONDENSE_DEPTH_MAX ||
@@ -66,7 +66,7 @@ int condense_choose(struct store *store, const struct chunk_name *name, uint64_t
                     struct condense_chunk *ret)
 {
     struct view_local_chunk now;
-    int r = view_local_chunk(store->view, name, &now);
+    int r = view_local_chunk(store->local.view, name, &now);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     *ret = (struct condense_chunk){.store = store, .entry = now.entry};

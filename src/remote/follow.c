@@ -65,8 +65,8 @@ static int change_followed_view(struct store *store, struct follow_step *step, u
                                .logical_bytes = head->logical_bytes};
     memcpy(state.chain, head->chain, sizeof state.chain);
     step->changed.count = 0;
-    int r =
-        view_follow_begin(store->view, first == 0, note_followed_change, &step->changed, &follow);
+    int r = view_follow_begin(store->local.view, first == 0, note_followed_change, &step->changed,
+                              &follow);
     if (r == 0)
         r = runs_read_from(&store->local, head, first, follow_row, follow);
     if (r == 0) {
@@ -84,9 +84,9 @@ static bool has_own_operations(struct store *store)
     int64_t happened;
     bool own = true;
     if (history_oldest(store->commit.history, &seq, &happened) ||
-        stage_drafts(store->stage, NULL, 0) > 0)
+        stage_drafts(store->local.stage, NULL, 0) > 0)
         return true;
-    int r = view_has_own_changes(store->view, &own);
+    int r = view_has_own_changes(store->local.view, &own);
     return r < 0 || own;
 }
 
@@ -113,7 +113,7 @@ static int follow_perform(struct store *store, struct follow_step *step)
         return removed < 0 ? removed : r;
     }
     if (r == 0)
-        r = view_flush(store->view);
+        r = view_flush(store->local.view);
     if (r < 0)
         return r;
     history_raise(store->commit.history, step->head->cut);
@@ -201,7 +201,7 @@ static void follow_settle(struct remote *remote, struct follow_step *step)
     if (local_head_read(&store->local, there) == 0 && there->number == step->head->number) {
         if (adopt_unmark(store) < 0)
             log_warn("%s/adopting cannot be removed: the next start makes the view anew",
-                     store->path);
+                     store->local.path);
         runs_tidy(&store->local, store->commit.room, step->head);
     }
     free(there);
@@ -213,7 +213,7 @@ static void explain_failure(struct remote *remote, const struct head *head, int 
     if (r == -ESTALE)
         remote_error(remote, 0,
                      "head %llu of %s is by %s, and %s has changes of its own: it is not followed",
-                     number, remote->name, head->holder, remote->store->path);
+                     number, remote->name, head->holder, remote->store->local.path);
     else if (r == -EFBIG)
         remote_error(remote, 0,
                      "head %llu differs by too much to be shown at once: mount again to see it",

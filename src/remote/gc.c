@@ -225,7 +225,7 @@ static int list_objects(struct pass *pass)
     if (r == 0)
         r = tier->ops->list(tier, "probe", NULL, note_probe, pass);
     if (r == 0)
-        r = view_remote_packs(remote->store->view, note_unreferenced, pass);
+        r = view_remote_packs(remote->store->local.view, note_unreferenced, pass);
     return r;
 }
 
@@ -240,7 +240,8 @@ static int check_ours(struct remote *remote)
     int r = remote_newest_head(remote, ours->number - 1, newest);
     if (r == 0 && (newest->number != ours->number ||
                    memcmp(newest->nonce, ours->nonce, sizeof ours->nonce) != 0)) {
-        bool is_theirs = memcmp(newest->store, remote->store->sb.store, sizeof newest->store) != 0;
+        bool is_theirs =
+            memcmp(newest->store, remote->store->local.sb.store, sizeof newest->store) != 0;
         bool is_replaced = is_theirs || newest->number > ours->number;
         r = is_replaced ? -ESTALE : -EAGAIN;
         if (is_replaced)
@@ -253,7 +254,7 @@ static int check_ours(struct remote *remote)
 /* The view must know what the newest head names: else everything would look like a leftover. */
 static bool view_is_of_head(struct remote *remote)
 {
-    struct view_remote view = view_remote(remote->store->view);
+    struct view_remote view = view_remote(remote->store->local.view);
     return remote->head.number != 0 && view.tracks && !view.is_whole && view.head != 0 &&
            view.cut == remote->head.cut;
 }
@@ -371,7 +372,7 @@ static int remove_runs(struct pass *pass, const struct item *oldest)
 static int remove_unreferenced(struct pass *pass, const struct item *oldest)
 {
     struct remote *remote = pass->remote;
-    struct view *view = remote->store->view;
+    struct view *view = remote->store->local.view;
     bool dry = pass->request && pass->request->dry_run;
     size_t kept = 0;
     for (size_t i = 0; i < pass->unreferenced.count; i++)

@@ -74,7 +74,7 @@ int remote_read_head(struct remote *remote, uint64_t number, struct head *ret_he
     int r = remote_read_object(remote, object, HEAD_LEN_MAX, decode_head, ret_head);
     if (r == 0 &&
         (ret_head->number != number || !numbers_fit(ret_head) ||
-         memcmp(ret_head->history, remote->store->sb.history, sizeof ret_head->history) != 0))
+         memcmp(ret_head->history, remote->store->local.sb.history, sizeof ret_head->history) != 0))
         r = -EUCLEAN;
     if (r < 0)
         *ret_head = (struct head){0};

@@ -127,7 +127,7 @@ void remote_head_published(struct remote *remote, const struct head *head)
     int r = is_anchor ? local_head_write(&remote->store->local, head) : 0;
     if (r < 0)
         log_warn("%s/head cannot be written: %s; the next mount reads it from the remote",
-                 remote->store->path, strerror(-r));
+                 remote->store->local.path, strerror(-r));
     LOCK_SCOPE(&remote->shared.lock);
     remote->shared.head_number = head->number;
     remote->shared.files = head->files;
@@ -136,7 +136,7 @@ void remote_head_published(struct remote *remote, const struct head *head)
 
 int remote_note_head(struct remote *remote)
 {
-    struct view *view = remote->store->view;
+    struct view *view = remote->store->local.view;
     struct view_remote known = view_remote(view);
     struct head *head = xmalloc(sizeof *head);
     int r = local_head_read(&remote->store->local, head);
@@ -153,11 +153,11 @@ static void sign_head(struct remote *remote, struct head *head)
 {
     const struct store *store = remote->store;
     head->number = max_u64(head->number, remote->beginning.number) + 1;
-    head->epoch = store->epoch;
-    head->writer = store->sb.writer;
+    head->epoch = store->local.epoch;
+    head->writer = store->local.sb.writer;
     head->incompat = prefix_features(remote);
-    memcpy(head->store, store->sb.store, sizeof head->store);
-    memcpy(head->history, store->sb.history, sizeof head->history);
+    memcpy(head->store, store->local.sb.store, sizeof head->store);
+    memcpy(head->history, store->local.sb.history, sizeof head->history);
     (void)snprintf(head->holder, sizeof head->holder, "%s", remote->holder);
 }
 
@@ -246,7 +246,7 @@ static int settle_floor(struct remote *remote, char **ret_text)
     bool knows = remote->head.number == 0 && prefix_known_head(remote, known);
     if (knows)
         remote->beginning.number = max_u64(remote->beginning.number, known->number);
-    if (knows && remote->store->options.adopting)
+    if (knows && remote->store->local.options.adopting)
         *ret_text = xasprintf("%s shows no head, but this mount published head %llu there; if it "
                               "was emptied, unmount and mount again to begin anew",
                               remote->name, (unsigned long long)known->number);
@@ -269,7 +269,7 @@ static int attach_online(struct remote *remote, may_fn *may, char **ret_text)
         r = may(remote, ret_text);
     if (r == 0 && !remote->options.read_only)
         r = prefix_check_newest(remote, ret_text);
-    const uint8_t *own = remote->store->sb.store;
+    const uint8_t *own = remote->store->local.sb.store;
     remote->was_theirs =
         remote->head.number > 0 && memcmp(remote->head.store, own, sizeof remote->head.store) != 0;
     /* Before the wait for its lease, by which a key that may only read would win nothing. */
@@ -337,7 +337,7 @@ static int keep_anchor_alone(struct store *store)
  * another; or what should be mounted there is not. */
 static bool has_lost_head(struct remote *remote)
 {
-    return remote->head.run_count == 0 && view_remote(remote->store->view).cut > 0;
+    return remote->head.run_count == 0 && view_remote(remote->store->local.view).cut > 0;
 }
 
 /* Nothing is forgotten that lies nowhere else. */
@@ -347,14 +347,14 @@ static int check_nothing_is_lost(struct remote *remote, char **ret_text)
     uint64_t local = 0;
     if (!has_lost_head(remote))
         return 0;
-    int r = view_packs(store->view, add_live, &local);
-    uint64_t all = view_state(store->view).chunks;
+    int r = view_packs(store->local.view, add_live, &local);
+    uint64_t all = view_state(store->local.view).chunks;
     if (r < 0 || all <= local || remote->options.takeover)
         return r;
     *ret_text = xasprintf("%s has no head, but %llu chunks of %s lie only in the remote where it "
                           "published before; mount it "
                           "with that, or give them up with --takeover",
-                          remote->name, (unsigned long long)(all - local), store->path);
+                          remote->name, (unsigned long long)(all - local), store->local.path);
     return -ESTALE;
 }
 
@@ -369,7 +369,7 @@ static int forget_lost(struct remote *remote)
     log_warn("%s has no head, and this store had published before: all of it is stored again",
              remote->name);
     horizon_set_published(store->commit.horizon, 0);
-    return view_forget_remote(store->view);
+    return view_forget_remote(store->local.view);
 }
 
 static int remember_name(struct remote *remote)
@@ -403,7 +403,8 @@ int remote_claim(struct remote *remote, char **ret_text)
     *head = remote->head;
     sign_head(remote, head);
     r = remote_put_head(remote, head);
-    if (r == -ESTALE && memcmp(head->store, remote->store->sb.store, sizeof head->store) == 0) {
+    if (r == -ESTALE &&
+        memcmp(head->store, remote->store->local.sb.store, sizeof head->store) == 0) {
         r = -EAGAIN; /* of a session before: the listing lacked it */
     } else if (r == -ESTALE) {
         *ret_text = remote_explain_holder(remote, "was taken just now", head->holder);

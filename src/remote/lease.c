@@ -63,7 +63,8 @@ int lease_await(struct remote *remote, char **ret_text)
     bool said = false;
     for (seen = first; r == 0; r = look_at_lease(remote, &seen)) {
         const struct store *store = remote->store;
-        if (!seen.exists || memcmp(seen.lease.store, store->sb.store, sizeof store->sb.store) == 0)
+        if (!seen.exists ||
+            memcmp(seen.lease.store, store->local.sb.store, sizeof store->local.sb.store) == 0)
             return 0;
         int64_t now = 0, age;
         if (remote->options.takeover)
@@ -98,12 +99,12 @@ int lease_await(struct remote *remote, char **ret_text)
 
 int lease_renew(struct remote *remote)
 {
-    struct lease lease = {.epoch = remote->store->epoch};
+    struct lease lease = {.epoch = remote->store->local.epoch};
     uint8_t *bytes = aligned_alloc(4096, 4096);
     check(bytes != NULL);
     memset(bytes, 0, 4096);
-    memcpy(lease.history, remote->store->sb.history, sizeof lease.history);
-    memcpy(lease.store, remote->store->sb.store, sizeof lease.store);
+    memcpy(lease.history, remote->store->local.sb.history, sizeof lease.history);
+    memcpy(lease.store, remote->store->local.sb.store, sizeof lease.store);
     (void)snprintf(lease.holder, sizeof lease.holder, "%s", remote->holder);
     lease_encode(&lease, bytes);
     int r = remote->tier->ops->put(remote->tier, LEASE_OBJECT, bytes, LEASE_LEN);
@@ -115,7 +116,7 @@ int lease_renew(struct remote *remote)
  * to give. */
 static void give_back(struct remote *remote)
 {
-    const uint8_t *own = remote->store->sb.store;
+    const uint8_t *own = remote->store->local.sb.store;
     struct lease_seen seen;
     int r = look_at_lease(remote, &seen);
     if (r == 0 && seen.exists && memcmp(seen.lease.store, own, sizeof seen.lease.store) == 0)

@@ -135,8 +135,8 @@ static int lineage_find_base(struct build *b, const struct file *file, const str
         return r;
     if (form == FORM_STAR && upload_width(b->store, &entry) > 2)
         form = FORM_NESTED;
-    r = chains_find_base(b->chains, b->store->view, &part->chunk, &partner->chunk, part->length,
-                         form, ret);
+    r = chains_find_base(b->chains, b->store->local.view, &part->chunk, &partner->chunk,
+                         part->length, form, ret);
     if (r == 0 && ret->depth > 0 && ret->is_placed)
         r = view_cut_base(b->cut, &ret->name, &entry);
     if (r == -ENOENT) {
@@ -511,7 +511,7 @@ static int find_pending(struct build *b, struct file *file)
         bool may_pay = false;
         if (chains_know(b->chains, &part->chunk))
             continue;
-        r = view_remote_place(b->store->view, &part->chunk, &entry);
+        r = view_remote_place(b->store->local.view, &part->chunk, &entry);
         if (r == -ENOENT)
             r = is_numbers(b, part, &may_pay);
         if (may_pay)

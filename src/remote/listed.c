@@ -19,7 +19,7 @@ int listed_note(struct pack_listing *listed, uint64_t pack, uint64_t length)
 {
     struct remote *remote = listed->remote;
     struct view_remote_pack known;
-    int r = view_remote_pack(remote->store->view, pack, &known);
+    int r = view_remote_pack(remote->store->local.view, pack, &known);
     if (r < 0)
         return r;
     if (length != known.length && !known.unreferenced && !known.gone)
@@ -48,7 +48,7 @@ static int note_unlisted_pack(const struct view_remote_pack *pack, void *arg)
 int listed_find_missing(struct pack_listing *listed)
 {
     vector_sort(&listed->packs, compare_u64);
-    return view_remote_packs(listed->remote->store->view, note_unlisted_pack, listed);
+    return view_remote_packs(listed->remote->store->local.view, note_unlisted_pack, listed);
 }
 
 void listed_done(struct pack_listing *listed)
@@ -78,7 +78,7 @@ static int stop_at_unnamed(const struct view_remote_pack *pack, void *arg)
 static int find_unnamed_pack(struct remote *remote)
 {
     bool found = false;
-    int r = view_remote_packs(remote->store->view, stop_at_unnamed, &found);
+    int r = view_remote_packs(remote->store->local.view, stop_at_unnamed, &found);
     return r < 0 ? r : found;
 }
 
@@ -106,7 +106,7 @@ int listed_look(struct remote *remote)
 
 static char *unlisted_path(const struct store *store)
 {
-    return xasprintf("%s/unlisted", store->path);
+    return xasprintf("%s/unlisted", store->local.path);
 }
 
 int listed_ask(const struct store *store)
@@ -136,7 +136,7 @@ void listed_settle(struct remote *remote)
     if (!maintenance->is_unsure || maintenance->must_look || noted_any(remote))
         return;
     _cleanup_free_ char *path = unlisted_path(remote->store);
-    int r = view_flush(remote->store->view);
+    int r = view_flush(remote->store->local.view);
     if (r == 0 && unlink(path) < 0 && errno != ENOENT)
         r = -errno;
     if (r < 0)

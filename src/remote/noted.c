@@ -29,8 +29,9 @@ void remote_note_bad_pack(struct remote *remote, uint64_t pack, int error)
 {
     struct view_remote_pack known;
     char object[32];
-    if (remote->options.read_only || view_remote_pack(remote->store->view, pack, &known) < 0 ||
-        known.unreferenced || known.gone || known.suspect || !noted_add(remote, pack, error))
+    if (remote->options.read_only ||
+        view_remote_pack(remote->store->local.view, pack, &known) < 0 || known.unreferenced ||
+        known.gone || known.suspect || !noted_add(remote, pack, error))
         return;
     pack_object_name(pack, object);
     remote_error(remote, 0, "%s %s; NVMe's copies of its chunks are uploaded again", object,
@@ -50,8 +51,8 @@ bool remote_is_bad_pack(struct remote *remote, uint64_t pack)
     struct view_remote_pack known;
     if (remote_is_noted_pack(remote, pack))
         return true;
-    return view_remote(remote->store->view).suspect_packs > 0 &&
-           view_remote_pack(remote->store->view, pack, &known) == 0 && known.suspect;
+    return view_remote(remote->store->local.view).suspect_packs > 0 &&
+           view_remote_pack(remote->store->local.view, pack, &known) == 0 && known.suspect;
 }
 
 bool remote_can_repair(struct remote *remote)
@@ -122,7 +123,7 @@ void repair_round_done(struct remote *remote)
 
 void remote_suspects(struct remote *remote, uint64_t *ret_packs, uint64_t *ret_chunks)
 {
-    struct view_remote view = view_remote(remote->store->view);
+    struct view_remote view = view_remote(remote->store->local.view);
     uint64_t ids[64]; /* of many more, which a round will soon look at, these will do */
     /* Until the round has published it, no head says where their chunks are now. */
     size_t noted = list_noted(remote, true, ids, ARRAY_LEN(ids));
@@ -130,7 +131,7 @@ void remote_suspects(struct remote *remote, uint64_t *ret_packs, uint64_t *ret_c
     *ret_chunks = view.suspect_chunks;
     for (size_t i = 0; i < noted; i++) {
         struct view_remote_pack known;
-        if (view_remote_pack(remote->store->view, ids[i], &known) < 0 || known.suspect)
+        if (view_remote_pack(remote->store->local.view, ids[i], &known) < 0 || known.suspect)
             continue;
         ++*ret_packs;
         *ret_chunks += known.live_count;

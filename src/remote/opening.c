@@ -60,7 +60,7 @@ static int begin_blank_on_remote(struct remote *remote, char **ret_text)
  * what a server says just now. The uploader meets the remote later. */
 int remote_join(struct remote *remote, char **ret_text)
 {
-    if (remote->store->options.adopting)
+    if (remote->store->local.options.adopting)
         return 0;
     int r = remote_attach(remote, adopt_may, ret_text);
     if (r < 0 || !adopt_is_blank(remote->store))
@@ -86,7 +86,7 @@ int remote_join_to_read(struct remote *remote, char **ret_text)
 int remote_fetch_runs(struct store *store, const struct head *head)
 {
     struct remote *remote = store->remote;
-    bool may_ask = remote && (remote->is_attached || store->options.adopting);
+    bool may_ask = remote && (remote->is_attached || store->local.options.adopting);
     return runs_fetch(store, may_ask ? remote : NULL, head);
 }
 

@@ -13,7 +13,7 @@
 
 static char *place_path(const struct store *store)
 {
-    return xasprintf("%s/remote.place", store->path);
+    return xasprintf("%s/remote.place", store->local.path);
 }
 
 static bool look_at_place(struct remote *remote, struct tier_place *ret)
@@ -66,7 +66,7 @@ static char *place_explain_damage(const struct remote *remote)
     return xasprintf("%s is empty, and %s/remote.place, which says on which filesystem this store "
                      "published before, is damaged: see that the right "
                      "one is mounted there; then begin anew, with --takeover",
-                     remote->name, remote->store->path);
+                     remote->name, remote->store->local.path);
 }
 
 int place_check(struct remote *remote, char **ret_text)

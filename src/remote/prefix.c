@@ -57,20 +57,20 @@ int remote_meet(struct remote *remote)
 
 int prefix_check_history(struct remote *remote, char **ret_text)
 {
-    const struct superblock *sb = &remote->store->sb;
+    const struct superblock *sb = &remote->store->local.sb;
     if (memcmp(remote->prefix.history, sb->history, sizeof sb->history) == 0 &&
         memcmp(&remote->prefix.key, &sb->key, sizeof sb->key) == 0)
         return 0;
     *ret_text = xasprintf("%s holds the history of another store, and %s has its own; use an empty "
                           "prefix, or an empty "
                           "STORE to continue what is there",
-                          remote->name, remote->store->path);
+                          remote->name, remote->store->local.path);
     return -EINVAL;
 }
 
 static void describe_own(const struct store *store, struct prefix_info *ret)
 {
-    const struct superblock *sb = &store->sb;
+    const struct superblock *sb = &store->local.sb;
     *ret = (struct prefix_info){
         .version = 1, .incompat = sb->incompat & SUPERBLOCK_INCOMPAT_ENCODINGS, .key = sb->key};
     memcpy(ret->history, sb->history, sizeof sb->history);
@@ -245,7 +245,7 @@ static char *explain_remains(struct remote *remote, const struct remains *left, 
 static int take_remains(struct remote *remote, const struct remains *left, bool has_store)
 {
     struct head *known = xmalloc(sizeof *known);
-    check(remote->options.takeover && !remote->store->options.adopting);
+    check(remote->options.takeover && !remote->store->local.options.adopting);
     bool goes_on = left->heads && remote->has_prefix;
     if (!left->heads && has_store && remote->has_prefix && may_publish_again(remote, left, known)) {
         remote->head = *known;
@@ -340,13 +340,14 @@ int prefix_check_newest(struct remote *remote, char **ret_text)
 /* Our chunks may come there: an older version must not take them for damage. */
 static uint64_t encodings_to_announce(const struct remote *remote)
 {
-    return remote->store->sb.incompat & SUPERBLOCK_INCOMPAT_ENCODINGS & ~remote->prefix.incompat;
+    return remote->store->local.sb.incompat & SUPERBLOCK_INCOMPAT_ENCODINGS &
+           ~remote->prefix.incompat;
 }
 
 uint32_t prefix_features(const struct remote *remote)
 {
     _Static_assert(SUPERBLOCK_INCOMPAT_ENCODINGS <= UINT32_MAX, "they fit a head");
-    uint64_t all = remote->store->sb.incompat | remote->prefix.incompat;
+    uint64_t all = remote->store->local.sb.incompat | remote->prefix.incompat;
     return (uint32_t)(all & SUPERBLOCK_INCOMPAT_ENCODINGS);
 }
 

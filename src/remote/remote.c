@@ -14,14 +14,14 @@
 
 struct remote *remote_new(struct store *store)
 {
-    if (!store->options.remote.name)
+    if (!store->local.options.remote.name)
         return NULL;
     struct remote *remote = xcalloc(1, sizeof *remote);
     remote->store = store;
-    remote->options = store->options.remote;
+    remote->options = store->local.options.remote;
     /* Only the first daemon of a mount may do what --takeover and --rollback allow. */
-    remote->options.takeover = remote->options.takeover && !store->options.adopting;
-    remote->options.rollback = remote->options.rollback && !store->options.adopting;
+    remote->options.takeover = remote->options.takeover && !store->local.options.adopting;
+    remote->options.rollback = remote->options.rollback && !store->local.options.adopting;
     remote->tier = remote->options.tier;
     check(remote->tier);
     remote->name = xstrdup(remote->options.name);
@@ -34,7 +34,7 @@ struct remote *remote_new(struct store *store)
     TAILQ_INIT(&remote->shared.waiters);
     remote->maintenance = remote_maintenance_new();
     remote->bases = bases_cache_new();
-    if (store->options.reduce == REDUCE_DENSE && !remote->options.read_only) {
+    if (store->local.options.reduce == REDUCE_DENSE && !remote->options.read_only) {
         remote->dense = dense_new();
         remote->condense = condense_new();
     }
@@ -71,7 +71,7 @@ void remote_free(struct remote *remote)
 void remote_resume(struct remote *remote)
 {
     struct store *store = remote->store;
-    struct view_remote view = view_remote(store->view);
+    struct view_remote view = view_remote(store->local.view);
     horizon_note_age(store->commit.horizon, horizon_reached(store->commit.horizon),
                      clock_monotonic_ns());
     _cleanup_free_ char *known = local_remote_name(&store->local);
@@ -139,8 +139,8 @@ void remote_stop(struct remote *remote)
 static uint64_t dense_memory(const struct remote *remote)
 {
     const struct store *store = remote->store;
-    uint64_t threads = store->options.writeback_threads;
-    if (!(store->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE))
+    uint64_t threads = store->local.options.writeback_threads;
+    if (!(store->local.sb.incompat & SUPERBLOCK_INCOMPAT_DENSE))
         return 0;
     uint64_t condensing =
         remote->condense ? threads * (CHUNK_REFS_MAX + 5u) * CHUNK_SIZE_MAX + CONDENSE_ROUND_BYTES

@@ -111,8 +111,9 @@ static int repair_add_chunk(const struct chunk_entry *entry, bool is_needed, voi
         return 0;
     if (plan->count == plan->max)
         return 1;
-    bool is_local = view_chunk(adding->remote->store->view, &entry->name, &local, &refs) == 0 &&
-                    local.pack != 0;
+    bool is_local =
+        view_chunk(adding->remote->store->local.view, &entry->name, &local, &refs) == 0 &&
+        local.pack != 0;
     if (!is_local && adding->is_missing && adding->rescues++ >= RESCUES_MAX)
         return 0;
     plan->list[plan->count++] =
@@ -126,7 +127,7 @@ static bool add_pack_to_repair(struct adding *adding, uint64_t id, int *r)
 {
     struct repair_plan *plan = adding->plan;
     struct view_remote_pack pack;
-    *r = view_remote_pack(adding->remote->store->view, id, &pack);
+    *r = view_remote_pack(adding->remote->store->local.view, id, &pack);
     if (*r == -ENOENT) {
         noted_rewritten(adding->remote, id);
         *r = 0;
@@ -135,7 +136,7 @@ static bool add_pack_to_repair(struct adding *adding, uint64_t id, int *r)
     if (*r < 0 || plan->count + pack.live_count > plan->max ||
         plan->bytes + pack.live_bytes > ROUND_BYTES)
         return false;
-    *r = view_remote_pack_chunks(adding->remote->store->view, id, repair_add_chunk, adding);
+    *r = view_remote_pack_chunks(adding->remote->store->local.view, id, repair_add_chunk, adding);
     if (*r < 0)
         return false;
     vector_add(&plan->packs, id);
@@ -169,7 +170,7 @@ static bool leave_noted(struct remote *remote, uint64_t id, int *r)
 static bool add_bad_pack(struct adding *adding, uint64_t id, int *r)
 {
     struct view_remote_pack pack;
-    *r = view_remote_pack(adding->remote->store->view, id, &pack);
+    *r = view_remote_pack(adding->remote->store->local.view, id, &pack);
     if (*r == 0) {
         *r = suspects_check_index(adding->remote, &pack);
         if (is_of_object_alone(*r))
@@ -262,7 +263,7 @@ int repair_plan_make(struct remote *remote, size_t max_chunks, struct repair_pla
     if (r == 0 && ret->bad_count > 0)
         r = listed_doubt(remote);
     if (r == 0)
-        r = view_remote_packs(remote->store->view, survey_pack, &survey);
+        r = view_remote_packs(remote->store->local.view, survey_pack, &survey);
     vector_sort(&survey.small, compare_costs);
     vector_sort(&survey.sparse, compare_costs);
     if (r == 0)
@@ -303,12 +304,12 @@ int repair_plan_carried(struct remote *remote, const struct repair_plan *plan, u
         if (r >= 0)
             noted_rewritten(remote, plan->packs.at[i]);
     }
-    r = r < 0 ? r : has_suspects ? view_flush(remote->store->view) : 0;
+    r = r < 0 ? r : has_suspects ? view_flush(remote->store->local.view) : 0;
     /* A pack that was only to be merged or emptied, and could not be read in part, is bad. */
     for (size_t i = plan->bad_count; i < plan->packs.count && r == 0 && unread; i++) {
         uint64_t remains = 0;
-        r = view_remote_pack_chunks(remote->store->view, plan->packs.at[i], count_unmoved_chunk,
-                                    &remains);
+        r = view_remote_pack_chunks(remote->store->local.view, plan->packs.at[i],
+                                    count_unmoved_chunk, &remains);
         if (r == 0 && remains)
             remote_note_bad_pack(remote, plan->packs.at[i], -EBADMSG);
     }

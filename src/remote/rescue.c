@@ -23,7 +23,7 @@ struct rescue {
 static bool is_it(const struct rescue *rs)
 {
     struct iovec iov = {rs->raw, rs->entry->raw_len};
-    struct chunk_name name = hash_chunk(&rs->store->sb.key, &iov, 1);
+    struct chunk_name name = hash_chunk(&rs->store->local.sb.key, &iov, 1);
     return chunk_name_equal(&name, &rs->entry->name);
 }
 
@@ -47,7 +47,7 @@ static bool gather_stretch(const struct rescue *rs, uint64_t ino)
     uint64_t done = 0;
     bool whole = true;
     while (whole && done < rs->entry->raw_len) {
-        size_t count = stage_read(rs->store->stage, ino, rs->begin + done,
+        size_t count = stage_read(rs->store->local.stage, ino, rs->begin + done,
                                   rs->entry->raw_len - done, parts, ARRAY_LEN(parts));
         for (size_t i = 0; i < count && whole; i++) {
             whole = parts[i].kind == PART_MEMORY || parts[i].kind == PART_HOLE;
@@ -57,7 +57,7 @@ static bool gather_stretch(const struct rescue *rs, uint64_t ino)
                 memset(rs->raw + done, 0, parts[i].length);
             done += parts[i].length;
         }
-        stage_unpin_parts(rs->store->stage, parts, count);
+        stage_unpin_parts(rs->store->local.stage, parts, count);
         whole = whole && count > 0;
     }
     return whole;
@@ -67,7 +67,8 @@ static int try_user(uint64_t ino, uint64_t offset, void *arg)
 {
     struct rescue *rs = arg;
     rs->has_begin = false;
-    int r = view_extents(rs->store->view, ino, 0, offset, CHUNK_SIZE_MAX, rescue_find_begin, rs);
+    int r =
+        view_extents(rs->store->local.view, ino, 0, offset, CHUNK_SIZE_MAX, rescue_find_begin, rs);
     if (r < 0 || !rs->has_begin || !gather_stretch(rs, ino) || !is_it(rs))
         return 0; /* it changed meanwhile, or the stage has it no more: another may */
     rs->found = true;
@@ -76,9 +77,9 @@ static int try_user(uint64_t ino, uint64_t offset, void *arg)
 
 static bool from_stage(struct rescue *rs)
 {
-    if (!rs->store->stage || rs->entry->raw_len == 0 || rs->entry->raw_len > CHUNK_SIZE_MAX)
+    if (!rs->store->local.stage || rs->entry->raw_len == 0 || rs->entry->raw_len > CHUNK_SIZE_MAX)
         return false;
-    if (view_chunk_users(rs->store->view, &rs->entry->name, try_user, rs) < 0 || !rs->found)
+    if (view_chunk_users(rs->store->local.view, &rs->entry->name, try_user, rs) < 0 || !rs->found)
         return false;
     *rs->entry = (struct chunk_entry){.name = rs->entry->name,
                                       .stored_len = rs->entry->raw_len,
@@ -120,7 +121,8 @@ static bool read_former(struct rescue *rs, uint64_t pack)
     char object[32];
     uint64_t length;
     rs->found = false;
-    int r = pack_read_index(tier, rs->store->sb.history, pack, rescue_find_entry, rs, &length);
+    int r =
+        pack_read_index(tier, rs->store->local.sb.history, pack, rescue_find_entry, rs, &length);
     pack_object_name(pack, object);
     if (r == 0 && rs->found)
         r = tier->ops->get_range(tier, object, rs->entry->offset, rs->stored,
@@ -139,7 +141,7 @@ static bool from_former_place(struct rescue *rs)
 {
     struct remote *remote = rs->store->remote;
     struct unreferenced unreferenced = {.count = 0};
-    if (!remote || view_remote_packs(rs->store->view, add_unreferenced, &unreferenced) < 0)
+    if (!remote || view_remote_packs(rs->store->local.view, add_unreferenced, &unreferenced) < 0)
         return false;
     for (size_t i = 0; i < unreferenced.count && !remote_is_stopping(remote); i++)
         if (read_former(rs, unreferenced.ids[i]))

@@ -27,7 +27,7 @@ static int add_lost(const struct chunk_name *name, bool is_local, void *arg)
 int returned_begin(struct returned *ret, struct remote *remote, bool dry_run)
 {
     *ret = (struct returned){.remote = remote, .dry_run = dry_run};
-    return view_pending_chunks(remote->store->view, add_lost, ret); /* in order of name */
+    return view_pending_chunks(remote->store->local.view, add_lost, ret); /* in order of name */
 }
 
 void returned_done(struct returned *returned)
@@ -59,7 +59,7 @@ static void take_back(struct returned *returned, uint64_t pack, uint64_t length,
     pack_object_name(pack, object);
     int r = room_for_view(remote->store->commit.room);
     if (r == 0)
-        r = view_remote_pack_returned(remote->store->view, pack, length, look->entries.at,
+        r = view_remote_pack_returned(remote->store->local.view, pack, length, look->entries.at,
                                       (uint32_t)look->entries.count, &placed);
     if (r < 0)
         log_warn("remote: %s holds lost chunks, and cannot be noted: %s", object, strerror(-r));
@@ -79,7 +79,7 @@ bool returned_keeps(struct returned *returned, uint64_t pack)
         return false;
     if (returned->lost.count == LOST_MAX || returned->looks++ >= LOOKS_MAX)
         return true;
-    int r = pack_read_index(remote->tier, remote->store->sb.history, pack, look_at_lost_entry,
+    int r = pack_read_index(remote->tier, remote->store->local.sb.history, pack, look_at_lost_entry,
                             &look, &length);
     if (r == 0 && look.lost > 0 && !returned->dry_run)
         take_back(returned, pack, length, &look);

@@ -239,7 +239,7 @@ int runs_fetch_of(struct store *store, struct remote *remote, const struct head 
         if (!run_is_lost(r) || (place == RUN_COPY && !remote_pause(remote, RETRY_MS)))
             break;
     }
-    _cleanup_free_ char *directory = xasprintf("%s/runs", store->path);
+    _cleanup_free_ char *directory = xasprintf("%s/runs", store->local.path);
     room_account_runs(store->commit.room);
     *ret_run = run_is_lost(r) ? head->runs[fetch.first_lost].id : 0;
     if (run_is_lost(r))

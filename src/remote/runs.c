@@ -25,7 +25,7 @@ const char *const run_directories[RUN_PLACES] = {"runs", "copies"};
 static uint64_t new_run_id(struct remote *remote)
 {
     const struct store *store = remote->store;
-    return ((uint64_t)store->sb.writer << 48) | (store->epoch << 24) |
+    return ((uint64_t)store->local.sb.writer << 48) | (store->local.epoch << 24) |
            (atomic_fetch_add(&remote->next_run, 1) + 1);
 }
 
@@ -120,7 +120,7 @@ static int merge_from(struct remote *remote, struct run_info *runs, size_t *coun
         return 0;
     struct run_info info = {.id = new_run_id(remote), .base_cut = runs[first].base_cut, .cut = cut};
     struct run_file file;
-    memcpy(info.history, remote->store->sb.history, sizeof info.history);
+    memcpy(info.history, remote->store->local.sb.history, sizeof info.history);
     int r = run_file_begin(&file, &remote->store->local, remote->store->commit.room, &info);
     if (r == 0)
         r = runs_merge(&remote->store->local, runs + first, merged, first == 0, run_file_add,
@@ -153,7 +153,7 @@ static int write_run(struct remote *remote, struct view_cut *cut, struct run_inf
     int r = remote->tier->ops->now(remote->tier, &now);
     if (r < 0)
         return r;
-    memcpy(info->history, remote->store->sb.history, sizeof info->history);
+    memcpy(info->history, remote->store->local.sb.history, sizeof info->history);
     r = run_file_begin(&file, &remote->store->local, remote->store->commit.room, info);
     if (r == 0)
         r = view_cut_rows(cut, now, run_file_add, &file, ret_missing);

@@ -212,7 +212,7 @@ bool remote_will_relieve(struct remote *remote)
     if (!remote || !remote->is_attached || remote->options.read_only)
         return false;
     int64_t now = clock_monotonic_ns();
-    uint64_t applied = view_state(remote->store->view).applied_seq,
+    uint64_t applied = view_state(remote->store->local.view).applied_seq,
              uploaded = atomic_load(&remote->uploaded_total);
     uint64_t published = horizon_published(remote->store->commit.horizon);
     LOCK_SCOPE(&remote->shared.lock);

@@ -11,23 +11,23 @@
 int store_remote_needs(struct store *store, uint64_t ino, uint64_t *ret_seq)
 {
     struct view_inode inode;
-    *ret_seq = ns_last_change(store->ns, ino);
+    *ret_seq = ns_last_change(store->local.ns, ino);
     if (!store->remote)
         return -EOPNOTSUPP;
     if (store->remote->options.read_only && *ret_seq == 0)
         return 0; /* it came from there */
     if (*ret_seq > horizon_reached(store->commit.horizon))
         return 0;
-    int r = view_inode(store->view, ino, &inode);
+    int r = view_inode(store->local.view, ino, &inode);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     if (S_ISDIR(inode.attrs.mode)) {
         /* Anything below it may have changed: all that is durable is asked for. */
-        uint64_t now = view_state(store->view).applied_seq;
+        uint64_t now = view_state(store->local.view).applied_seq;
         *ret_seq = now > horizon_published(store->commit.horizon) ? now : 0;
         return 0;
     }
-    r = view_unpublished(store->view, ino, ret_seq);
+    r = view_unpublished(store->local.view, ino, ret_seq);
     if (*ret_seq <= horizon_published(store->commit.horizon))
         *ret_seq = 0;
     return r;
@@ -67,7 +67,7 @@ void store_remote_status(struct store *store, struct remote_status *ret)
     *ret = (struct remote_status){.state = REMOTE_NONE, .error_age_s = -1, .unreachable_s = -1};
     if (!remote)
         return;
-    struct view_remote view = view_remote(store->view);
+    struct view_remote view = view_remote(store->local.view);
     struct tier_traffic traffic;
     (void)snprintf(ret->name, sizeof ret->name, "%s", remote->name);
     status_shared(remote, ret);
@@ -100,7 +100,7 @@ void store_remote_status(struct store *store, struct remote_status *ret)
 int store_unpublished(struct store *store, struct store_unpublished *ret)
 {
     struct view_unpublished_total total;
-    int r = view_unpublished_total(store->view, UNPUBLISHED_MAX, &total);
+    int r = view_unpublished_total(store->local.view, UNPUBLISHED_MAX, &total);
     *ret = (struct store_unpublished){total.inodes, total.files, total.bytes, total.has_more};
     return r;
 }

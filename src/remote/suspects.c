@@ -54,15 +54,15 @@ int suspects_leave(struct remote *remote, uint64_t pack)
 {
     struct store *store = remote->store;
     struct remains remains = {0};
-    int r = view_remote_pack_chunks(store->view, pack, note_remaining, &remains);
+    int r = view_remote_pack_chunks(store->local.view, pack, note_remaining, &remains);
     if (r == 0 && remains.count) {
-        r = view_remote_pack_suspect(store->view, pack, clock_realtime_ns());
+        r = view_remote_pack_suspect(store->local.view, pack, clock_realtime_ns());
         remote->maintenance->ask_pause = 0;
         remote->maintenance->ask_at = clock_monotonic_ns() + ASK_FIRST_NS;
     }
     for (size_t i = 0; i < min_u64(remains.count, DAMAGE_NAMED) && r == 0; i++) {
         struct user user = {store, &remains.names[i]};
-        r = view_chunk_users(store->view, user.name, note_user, &user);
+        r = view_chunk_users(store->local.view, user.name, note_user, &user);
     }
     return r < 0 ? r : remains.count > 0; /* without remains it is dead at the cut, and unreferenced
                                              as any other */
@@ -81,7 +81,7 @@ int suspects_check_index(struct remote *remote, const struct view_remote_pack *p
 {
     uint32_t count = 0;
     uint64_t length = 0;
-    int r = pack_read_index(remote->tier, remote->store->sb.history, pack->pack,
+    int r = pack_read_index(remote->tier, remote->store->local.sb.history, pack->pack,
                             count_suspect_entry, &count, &length);
     return r < 0 ? r : count == pack->count && length == pack->length ? 0 : -EUCLEAN;
 }
@@ -132,9 +132,9 @@ static int trust_pack(struct remote *remote, uint64_t pack)
 {
     char object[32];
     pack_object_name(pack, object);
-    int r = view_remote_pack_trusted(remote->store->view, pack);
+    int r = view_remote_pack_trusted(remote->store->local.view, pack);
     if (r == 0)
-        r = view_remote_pack_chunks(remote->store->view, pack, forget_chunk_damage,
+        r = view_remote_pack_chunks(remote->store->local.view, pack, forget_chunk_damage,
                                     remote->store->commit.damage);
     if (r == 0)
         log_info("remote: %s can be read again: all of it is as before", object);
@@ -146,7 +146,7 @@ static int ask_suspect_pack(struct remote *remote, uint64_t id)
 {
     struct question question = {.remote = remote};
     struct view_remote_pack pack;
-    int r = view_remote_pack(remote->store->view, id, &pack);
+    int r = view_remote_pack(remote->store->local.view, id, &pack);
     if (r < 0 || !pack.suspect)
         return r == -ENOENT ? 0 : r;
     r = suspects_check_index(remote, &pack);
@@ -155,7 +155,7 @@ static int ask_suspect_pack(struct remote *remote, uint64_t id)
     question.stored = xmalloc(CHUNK_SIZE_MAX);
     question.raw = xmalloc(CHUNK_SIZE_MAX);
     if (r == 0)
-        r = view_remote_pack_chunks(remote->store->view, id, ask_suspect_chunk, &question);
+        r = view_remote_pack_chunks(remote->store->local.view, id, ask_suspect_chunk, &question);
     free(question.stored);
     free(question.raw);
     if (r == 0 && question.bad == 0)
@@ -191,7 +191,7 @@ static bool begin_suspect_pass(struct remote *remote)
     atomic_store(&maintenance->is_asked, false);
     maintenance->asked = 0;
     maintenance->asking.count = 0;
-    return view_remote_packs(remote->store->view, list_suspect, maintenance) == 0;
+    return view_remote_packs(remote->store->local.view, list_suspect, maintenance) == 0;
 }
 
 static void end_suspect_pass(struct remote_maintenance *maintenance)
@@ -212,7 +212,7 @@ void suspects_tick(struct remote *remote)
     struct remote_maintenance *maintenance = remote->maintenance;
     int64_t until = clock_monotonic_ns() + ASK_BUDGET_NS;
     int r = 0;
-    if (view_remote(remote->store->view).suspect_packs == 0) {
+    if (view_remote(remote->store->local.view).suspect_packs == 0) {
         atomic_store(&maintenance->is_asked, false);
         maintenance->asking.count = maintenance->asked = 0;
         return;

@@ -17,7 +17,7 @@
 
 static char *tried_path(const struct remote *remote)
 {
-    return xasprintf("%s/head.tried", remote->store->path);
+    return xasprintf("%s/head.tried", remote->store->local.path);
 }
 
 static bool parse_try(const char *line, struct head_try *ret)
@@ -69,7 +69,7 @@ void tried_add(struct remote *remote, const struct head *head)
     memcpy(at->nonce, head->nonce, sizeof at->nonce);
     int r = write_tries(remote);
     if (r < 0)
-        log_warn("%s/head.tried cannot be written: %s", remote->store->path, strerror(-r));
+        log_warn("%s/head.tried cannot be written: %s", remote->store->local.path, strerror(-r));
 }
 
 bool remote_is_own_try(const struct remote *remote, const struct head *head)

@@ -52,7 +52,7 @@ static int upload_open_cut(struct upload *up)
         (void)event_wait(horizon_progress(store->commit.horizon), &seen, INT64_MAX);
     int r = remote_is_stopping(up->remote) ? -ECANCELED : 0;
     if (r == 0)
-        r = view_cut_open(store->view, &up->cut);
+        r = view_cut_open(store->local.view, &up->cut);
     if (r == 0)
         r = view_cut_pending(up->cut, NULL, note_pin, up);
     size_t kept = 0;
@@ -93,14 +93,14 @@ static void upload_describe_head(struct remote *remote, const struct view_cut *c
 {
     struct store *store = remote->store;
     struct view_state state = view_cut_state(cut);
-    struct view_remote view = view_remote(store->view);
-    memcpy(head->history, store->sb.history, sizeof head->history);
-    memcpy(head->store, store->sb.store, sizeof head->store);
+    struct view_remote view = view_remote(store->local.view);
+    memcpy(head->history, store->local.sb.history, sizeof head->history);
+    memcpy(head->store, store->local.sb.store, sizeof head->store);
     (void)snprintf(head->holder, sizeof head->holder, "%s", remote->holder);
     head->number = remote->head.number + 1;
-    head->writer = store->sb.writer;
+    head->writer = store->local.sb.writer;
     head->incompat = prefix_features(remote);
-    head->epoch = store->epoch;
+    head->epoch = store->local.epoch;
     head->time = clock_realtime_ns();
     head->cut = state.applied_seq;
     memcpy(head->chain, state.chain, sizeof head->chain);
@@ -131,7 +131,7 @@ static int publish_cut(struct upload *up)
         if (r == 0)
             remote_head_published(remote, head);
         if (r == 0)
-            r = view_published(store->view, up->cut, head->number);
+            r = view_published(store->local.view, up->cut, head->number);
     }
     if (r == 0)
         runs_tidy(&store->local, store->commit.room, head);
@@ -193,10 +193,10 @@ static void note_published(struct upload *up)
 /* After the start: what is here may be what the newest head says. */
 static void find_published(struct remote *remote)
 {
-    struct view_remote now = view_remote(remote->store->view);
+    struct view_remote now = view_remote(remote->store->local.view);
     struct view_cut *cut;
     if (!remote->dense || remote->published || !now.tracks || now.is_whole || now.head == 0 ||
-        view_cut_open(remote->store->view, &cut) < 0)
+        view_cut_open(remote->store->local.view, &cut) < 0)
         return;
     if (view_cut_state(cut).applied_seq == now.cut)
         keep_published(remote, cut);
@@ -222,13 +222,13 @@ static int upload_round(struct remote *remote)
     struct store *store = remote->store;
     int r = upload_wait_for_view_room(remote);
     if (r == 0)
-        r = view_track(store->view);
+        r = view_track(store->local.view);
     if (r == 0)
         r = relocate_chunks(&up);
     if (r == 0)
         r = upload_open_cut(&up);
     if (r == 0) {
-        up.pending_bytes = view_remote(store->view).pending_bytes;
+        up.pending_bytes = view_remote(store->local.view).pending_bytes;
         set_target(remote, up.pending_bytes);
         r = build_lineage(&up);
     }
@@ -269,10 +269,10 @@ static bool attach_late(struct remote *remote)
 
 static bool is_behind(struct remote *remote)
 {
-    struct view_remote known = view_remote(remote->store->view);
+    struct view_remote known = view_remote(remote->store->local.view);
     if (remote_repair_is_due(remote) || (known.is_whole && known.cut > 0))
         return true;
-    return view_state(remote->store->view).applied_seq >
+    return view_state(remote->store->local.view).applied_seq >
            horizon_published(remote->store->commit.horizon);
 }
 
@@ -304,7 +304,7 @@ static int look_at_packs(struct remote *remote)
         return r;
     remote->maintenance->must_look = false;
     if (r == 0)
-        remote_advance(remote, view_remote(remote->store->view).cut);
+        remote_advance(remote, view_remote(remote->store->local.view).cut);
     return 0;
 }
 

@@ -207,7 +207,7 @@ static size_t worth_by(struct dense_work *w, const struct chunk_entry *entry,
 {
     struct chunk_entry local;
     uint64_t refs = 0;
-    int r = view_chunk(w->up->remote->store->view, &base->entry.name, &local, &refs);
+    int r = view_chunk(w->up->remote->store->local.view, &base->entry.name, &local, &refs);
     return r == 0 && refs > 0 ? worth_bytes(entry)
                               : entry->stored_len - entry->stored_len / DEAD_WORTH_SHARE;
 }
@@ -376,7 +376,7 @@ static bool try_matrix(struct dense_work *w, struct chunk_entry *entry,
 static bool may_refer(const struct dense_work *w, const struct chunk_entry *entry)
 {
     bool has_dependents;
-    int r = view_has_dependents(w->up->remote->store->view, &entry->name, &has_dependents);
+    int r = view_has_dependents(w->up->remote->store->local.view, &entry->name, &has_dependents);
     return r == 0 && !has_dependents;
 }
 

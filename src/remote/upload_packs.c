@@ -36,7 +36,7 @@ static uint64_t sender_memory(const struct remote *remote)
 {
     uint64_t pack =
         PACK_BUFFER_LEN + 3 * CHUNK_SIZE_MAX + PACK_ENTRIES_MAX * sizeof(struct chunk_entry);
-    bool has_bases = remote->store->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE;
+    bool has_bases = remote->store->local.sb.incompat & SUPERBLOCK_INCOMPAT_DENSE;
     return pack + (has_bases ? 2 * CHUNK_REFS_MAX * CHUNK_SIZE_MAX : 0) +
            (remote->dense ? DENSE_WORK_BYTES : 0);
 }
@@ -80,7 +80,8 @@ int upload_wait_for_view_room(struct remote *remote)
 {
     int r;
     while ((r = room_for_view(remote->store->commit.room)) < 0) {
-        remote_error(remote, 0, "the disk of %s is full: the upload waits", remote->store->path);
+        remote_error(remote, 0, "the disk of %s is full: the upload waits",
+                     remote->store->local.path);
         if (!remote_pause(remote, RETRY_MS))
             return -ECANCELED;
     }
@@ -95,7 +96,7 @@ static int send_pack(struct sending *s)
     if (s->count == 0)
         return 0;
     uint64_t len =
-        pack_finish(store->sb.history, s->id, s->buffer, s->data_len, s->entries, s->count);
+        pack_finish(store->local.sb.history, s->id, s->buffer, s->data_len, s->entries, s->count);
     pack_object_name(s->id, object);
     if (!remote_limit_wait(remote, len))
         return -ECANCELED;
@@ -104,7 +105,7 @@ static int send_pack(struct sending *s)
     if (r == 0)
         r = upload_wait_for_view_room(remote);
     if (r == 0)
-        r = view_remote_placed(store->view, s->id, len, s->entries, s->count);
+        r = view_remote_placed(store->local.view, s->id, len, s->entries, s->count);
     if (r < 0)
         return r;
     atomic_fetch_add(&remote->uploaded_total, len);
@@ -119,7 +120,7 @@ static void begin_pack(struct sending *s)
 {
     struct store *store = s->up->remote->store;
     s->id = packs_new_id(store->commit.packs);
-    s->data_len = pack_begin(store->sb.history, s->id, s->buffer);
+    s->data_len = pack_begin(store->local.sb.history, s->id, s->buffer);
 }
 
 /* Before it is published as missing, it is looked for elsewhere; not for whole packs of them,

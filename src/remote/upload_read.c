@@ -45,7 +45,7 @@ static int read_place(struct store *store, struct tier *tier, const struct chunk
 static int upload_read_local(struct store *store, struct chunk_entry *entry, uint8_t *stored,
                              uint8_t *raw)
 {
-    int r = read_place(store, store->tier, entry, stored, raw);
+    int r = read_place(store, store->local.tier, entry, stored, raw);
     if (r == 0 && entry->ref_count > 0)
         upload_make_plain(store, entry, raw, stored);
     return r;
@@ -55,7 +55,7 @@ static int upload_read_local(struct store *store, struct chunk_entry *entry, uin
 static uint64_t window_at(struct store *store, const struct chunk_entry *entry)
 {
     struct view_remote_pack pack;
-    if (view_remote_pack(store->view, entry->pack, &pack) < 0 ||
+    if (view_remote_pack(store->local.view, entry->pack, &pack) < 0 ||
         pack.live_bytes < pack.length / 2 || entry->offset + entry->stored_len > pack.length)
         return entry->stored_len;
     return min_u64(pack.length - entry->offset, CHUNK_SIZE_MAX);
@@ -98,8 +98,8 @@ static int read_remote(struct store *store, struct chunk_entry *entry, uint8_t *
     struct chunk_entry remote;
     struct chunk_name lacks;
     bool published;
-    int r =
-        store->remote ? view_remote_chunk(store->view, &entry->name, &remote, &published) : -ENOENT;
+    int r = store->remote ? view_remote_chunk(store->local.view, &entry->name, &remote, &published)
+                          : -ENOENT;
     if (r == 0 && window)
         r = read_through_window(store, &remote, stored, raw, window);
     else if (r == 0) {
@@ -109,7 +109,7 @@ static int read_remote(struct store *store, struct chunk_entry *entry, uint8_t *
     if (r == 0)
         *entry = remote;
     if (r == 0 && entry->ref_count > 0 &&
-        view_remote_lacks(store->view, &entry->name, &lacks) != -ENOENT)
+        view_remote_lacks(store->local.view, &entry->name, &lacks) != -ENOENT)
         upload_make_plain(store, entry, raw, stored);
     return r;
 }
@@ -121,7 +121,7 @@ static int read_anywhere(struct store *store, struct chunk_entry *entry, uint8_t
     uint64_t refs;
     int r = -ENOENT;
     if (packs_find_fresh(store->commit.packs, &entry->name, &now) != 0 ||
-        (view_chunk(store->view, &entry->name, &now, &refs) == 0 && now.pack != 0))
+        (view_chunk(store->local.view, &entry->name, &now, &refs) == 0 && now.pack != 0))
         r = upload_read_local(store, &now, stored, raw);
     if (r == 0)
         *entry = now;
@@ -160,10 +160,10 @@ static int read_condensed(struct store *store, const struct chunk_entry *remote,
 {
     struct chunk_entry local;
     uint64_t refs;
-    if (view_chunk(store->view, &remote->name, &local, &refs) < 0 || local.pack == 0 ||
+    if (view_chunk(store->local.view, &remote->name, &local, &refs) < 0 || local.pack == 0 ||
         !has_same_form(&local, remote))
         return -ENOENT;
-    int r = read_place(store, store->tier, &local, stored, raw);
+    int r = read_place(store, store->local.tier, &local, stored, raw);
     if (r < 0)
         return r;
     *entry = local;
@@ -177,7 +177,7 @@ static int read_dense(struct store *store, const struct chunk_entry *remote,
                       struct remote_window *window)
 {
     struct chunk_name lacks;
-    if (view_remote_lacks(store->view, &remote->name, &lacks) == -ENOENT &&
+    if (view_remote_lacks(store->local.view, &remote->name, &lacks) == -ENOENT &&
         read_condensed(store, remote, entry, stored, raw) == 0)
         return 0;
     return read_remote(store, entry, stored, raw, window);
@@ -187,7 +187,7 @@ int upload_read_again(struct store *store, struct chunk_entry *entry, uint8_t *s
                       struct remote_window *window)
 {
     struct chunk_entry remote;
-    bool is_there = view_remote_place(store->view, &entry->name, &remote) == 0 &&
+    bool is_there = view_remote_place(store->local.view, &entry->name, &remote) == 0 &&
                     !remote_is_bad_pack(store->remote, remote.pack);
     if (is_there && remote.ref_count > 0) {
         int r = read_dense(store, &remote, entry, stored, raw, window);
@@ -205,7 +205,8 @@ unsigned upload_width(struct store *store, const struct chunk_entry *entry)
     if (entry->encoding != ENCODING_FX || entry->pack == 0)
         return 0;
     pack_object_name(entry->pack, object);
-    if (store->tier->ops->get_range(store->tier, object, entry->offset, head, sizeof head) < 0)
+    if (store->local.tier->ops->get_range(store->local.tier, object, entry->offset, head,
+                                          sizeof head) < 0)
         return 0; /* the thread that reads all of it says why */
     return fx_width(head[0]);
 }

@@ -94,14 +94,14 @@ bool same_head_state(const struct head *a, const struct head *b)
  * knows nothing; one that cannot be read now may. */
 static bool view_may_be_ahead(struct store *store, uint64_t published)
 {
-    _cleanup_free_ char *path = xasprintf("%s/view", store->path);
+    _cleanup_free_ char *path = xasprintf("%s/view", store->local.path);
     struct view_options options = {.cache_bytes = VIEW_CACHE_BYTES};
     struct view *view;
     if (access(path, F_OK) < 0 && errno == ENOENT)
         return false;
     int r = room_for_view(store->commit.room);
     if (r == 0)
-        r = view_open(path, &options, store->sb.created, &view);
+        r = view_open(path, &options, store->local.sb.created, &view);
     if (r < 0) {
         log_warn("%s cannot be read: %s", path, strerror(-r));
         return r != -EUCLEAN && r != -ESTALE;
@@ -118,7 +118,7 @@ static bool look_at_journal_and_view(struct judging *j)
         view_may_be_ahead(j->store, j->is_ours ? j->head->cut : 0))
         return false;
     j->journal = journal_found(j->store->commit.journal);
-    j->has_stage = session_left_stage(j->store->path, j->store->sb.store);
+    j->has_stage = session_left_stage(j->store->local.path, j->store->local.sb.store);
     j->has_news = j->has_news || j->has_stage;
     return true;
 }
@@ -163,7 +163,7 @@ static bool is_continued(const struct judging *j)
 bool head_was_given_up(const struct store *store, const struct head *known, const struct head *head)
 {
     return was_head_of_remote(store, known) && head_gave_up(head, known) &&
-           memcmp(known->store, store->sb.store, sizeof known->store) == 0;
+           memcmp(known->store, store->local.sb.store, sizeof known->store) == 0;
 }
 
 static enum verdict judge_store(struct judging *j)
@@ -191,7 +191,7 @@ static enum verdict judge_store(struct judging *j)
 
 enum verdict judge_head(struct store *store, const struct head *known, const struct head *head)
 {
-    const uint8_t *own = store->sb.store;
+    const uint8_t *own = store->local.sb.store;
     struct judging j = {.store = store, .known = known, .head = head};
     j.is_ours = memcmp(head->store, own, sizeof head->store) == 0;
     j.was_here = was_head_of_remote(store, known);
@@ -202,7 +202,7 @@ enum verdict judge_head(struct store *store, const struct head *known, const str
 
 int head_check_number(struct remote *remote, const struct head *known, bool *ret_other)
 {
-    const uint8_t *own = remote->store->sb.store;
+    const uint8_t *own = remote->store->local.sb.store;
     struct head *there = xmalloc(sizeof *there);
     bool is_own = was_head_of_remote(remote->store, known) && head_was_published(known) &&
                   memcmp(known->store, own, sizeof known->store) == 0 &&
@@ -217,26 +217,26 @@ int head_check_number(struct remote *remote, const struct head *known, bool *ret
 
 static char *explain_other(const struct store *store, const struct head *head)
 {
-    if (memcmp(head->store, store->sb.store, sizeof head->store) == 0)
+    if (memcmp(head->store, store->local.sb.store, sizeof head->store) == 0)
         return xasprintf("the newest head of %s (%llu) is of another state than this store ever "
                          "published there, or of an "
                          "older one, and %s has data that is not in it; mount it without --remote "
                          "to copy them, and give "
                          "an empty STORE to go on from the remote",
-                         store->remote->name, (unsigned long long)head->number, store->path);
-    if (!store->stage && session_left_stage(store->path, store->sb.store))
+                         store->remote->name, (unsigned long long)head->number, store->local.path);
+    if (!store->local.stage && session_left_stage(store->local.path, store->local.sb.store))
         return xasprintf("%s went on without this store: %s published head %llu, and the stage "
                          "that %s left when it died may have "
                          "data that was never published; mount it without --remote once: what "
                          "there is can be copied then, and "
                          "without any it goes on from the remote the next time",
                          store->remote->name, head->holder, (unsigned long long)head->number,
-                         store->path);
+                         store->local.path);
     return xasprintf(
         "%s went on without this store: %s published head %llu, and %s has data that is not in "
         "it; mount it without --remote to copy them, and give an empty STORE to go on from "
         "the remote",
-        store->remote->name, head->holder, (unsigned long long)head->number, store->path);
+        store->remote->name, head->holder, (unsigned long long)head->number, store->local.path);
 }
 
 static char *explain_unknown(const struct store *store)
@@ -244,7 +244,7 @@ static char *explain_unknown(const struct store *store)
     return xasprintf("%s: the journal is damaged, or it or the view cannot be read (see the log): "
                      "what is there that %s has not is not "
                      "known; nothing was changed; mount it without --remote to copy its files",
-                     store->path, store->remote->name);
+                     store->local.path, store->remote->name);
 }
 
 static char *explain_given_up(const struct store *store, const struct head *known,
@@ -262,7 +262,7 @@ static char *explain_given_up(const struct store *store, const struct head *know
         "changed. To copy its files, mount it without --remote; to publish its state elsewhere, "
         "mount it with an empty prefix; to go on from the remote without it, give an empty STORE",
         store->remote->name, (unsigned long long)known->number, of, when,
-        (unsigned long long)head->number, head->holder, store->path,
+        (unsigned long long)head->number, head->holder, store->local.path,
         (unsigned long long)known->number, (unsigned long long)known->files,
         (double)known->logical_bytes / MIB);
 }

@@ -17,20 +17,20 @@ char *aside_path(const struct store *store, const char *name)
     _cleanup_free_ char *flat = xstrdup(name);
     for (char *slash = strchr(flat, '/'); slash; slash = strchr(slash, '/'))
         *slash = '-';
-    return xasprintf("%s/" ASIDE_DIRECTORY "/%s", store->path, flat);
+    return xasprintf("%s/" ASIDE_DIRECTORY "/%s", store->local.path, flat);
 }
 
 int aside_begin(const struct store *store)
 {
-    _cleanup_free_ char *directory = xasprintf("%s/" ASIDE_DIRECTORY, store->path);
+    _cleanup_free_ char *directory = xasprintf("%s/" ASIDE_DIRECTORY, store->local.path);
     if (mkdir(directory, 0700) == 0)
-        return io_fsync_dir(store->path);
+        return io_fsync_dir(store->local.path);
     return errno == EEXIST ? 0 : -errno;
 }
 
 int aside_sync(const struct store *store)
 {
-    _cleanup_free_ char *directory = xasprintf("%s/" ASIDE_DIRECTORY, store->path);
+    _cleanup_free_ char *directory = xasprintf("%s/" ASIDE_DIRECTORY, store->local.path);
     return io_fsync_dir(directory);
 }
 
@@ -49,7 +49,7 @@ static int move_to(const char *from, const char *to)
 
 int set_aside(const struct store *store, const char *name)
 {
-    _cleanup_free_ char *from = xasprintf("%s/%s", store->path, name);
+    _cleanup_free_ char *from = xasprintf("%s/%s", store->local.path, name);
     _cleanup_free_ char *to = aside_path(store, name);
     int r = aside_begin(store);
     if (r == 0)

@@ -150,7 +150,7 @@ static int read_checked_index(void *arg)
     struct store *store = check->all->store;
     uint32_t count = 0;
     uint64_t length = 0;
-    int r = pack_read_index(remote_tier(store->remote), store->sb.history, check->pack.pack,
+    int r = pack_read_index(remote_tier(store->remote), store->local.sb.history, check->pack.pack,
                             count_index_entry, &count, &length);
     return r < 0 ? r : count == check->pack.count && length == check->pack.length ? 0 : -EUCLEAN;
 }
@@ -246,7 +246,7 @@ static void report_bad_pack(struct remote_checking *c, const struct pack_check *
 static int check_packs(struct remote_checking *c)
 {
     struct pool *pool;
-    int r = view_remote_packs(c->store->view, add_pack_to_check, c);
+    int r = view_remote_packs(c->store->local.view, add_pack_to_check, c);
     if (r == 0)
         r = pool_new("cairn-check", c->options->threads, QUEUE, NULL, NULL, &pool);
     if (r < 0)
@@ -336,7 +336,7 @@ static int check_extent(const struct view_extent *extent, void *arg)
     file->finding.chunks++;
     const struct bad_chunk none = {.error = -ENOENT};
     const struct bad_chunk *bad = find_bad_chunk(file->all, &extent->extent.chunk);
-    int r = bad ? 0 : view_remote_place(store->view, &extent->extent.chunk, &place);
+    int r = bad ? 0 : view_remote_place(store->local.view, &extent->extent.chunk, &place);
     if (r == -ENOENT)
         bad = &none;
     else if (r < 0)
@@ -365,7 +365,7 @@ static char *describe_named(const struct file_check *file)
 static int check_file(struct remote_checking *c, const struct ns_inode *inode, const char *path)
 {
     struct file_check file = {.all = c, .finding = {.path = path}};
-    int r = view_extents(c->store->view, inode->ino, 0, 0, INT64_MAX, check_extent, &file);
+    int r = view_extents(c->store->local.view, inode->ino, 0, 0, INT64_MAX, check_extent, &file);
     if (r < 0)
         return r;
     c->counts->files++;
@@ -403,14 +403,14 @@ static int check_tree(struct remote_checking *c, uint64_t directory, const char 
     struct named_inodes all = {0};
     int r = depth > DEPTH_MAX
                 ? -ELOOP
-                : ns_readdir(c->store->ns, directory, 0, SIZE_MAX, add_named_inode, &all);
+                : ns_readdir(c->store->local.ns, directory, 0, SIZE_MAX, add_named_inode, &all);
     vector_sort(&all, compare_named_inodes);
     for (size_t i = 0; i < all.count; i++) {
         struct ns_inode inode;
         _cleanup_free_ char *below = xasprintf("%s/%s", path, all.at[i].name);
         if (r == 0)
             r = c->options->is_interrupted() ? -EINTR
-                                             : ns_inode(c->store->ns, all.at[i].ino, &inode);
+                                             : ns_inode(c->store->local.ns, all.at[i].ino, &inode);
         if (r == 0 && S_ISDIR(inode.attrs.mode))
             r = check_tree(c, inode.ino, below, depth + 1);
         else if (r == 0 && S_ISREG(inode.attrs.mode))

@@ -36,7 +36,7 @@ struct user {
 static int report_user(uint64_t ino, uint64_t offset, void *arg)
 {
     struct user *user = arg;
-    _cleanup_free_ char *path = view_path(user->fsck->store->view, ino);
+    _cleanup_free_ char *path = view_path(user->fsck->store->local.view, ino);
     _cleanup_free_ char *line = xasprintf("%s: bytes from %llu on are damaged (%s)", path,
                                           (unsigned long long)offset, user->what);
     report_problem(user->fsck, line);
@@ -48,13 +48,13 @@ static int fsck_check_bases(struct fsck *fsck, const struct chunk_name *name)
 {
     struct chunk_name base;
     char hex[2 * sizeof base.bytes + 1] = {0}, what[96];
-    int r = view_remote_lacks(fsck->store->view, name, &base);
+    int r = view_remote_lacks(fsck->store->local.view, name, &base);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     hex_print(hex, base.bytes, sizeof base.bytes);
     (void)snprintf(what, sizeof what, "their base %s is missing in the remote", hex);
     struct user user = {.fsck = fsck, .what = what};
-    return view_chunk_users(fsck->store->view, name, report_user, &user);
+    return view_chunk_users(fsck->store->local.view, name, report_user, &user);
 }
 
 static int check_chunk(const struct view_local_chunk *chunk, void *arg)
@@ -65,7 +65,7 @@ static int check_chunk(const struct view_local_chunk *chunk, void *arg)
     struct chunk_entry remote;
     bool published;
     if (entry->pack == 0 &&
-        view_remote_chunk(fsck->store->view, &entry->name, &remote, &published) == 0) {
+        view_remote_chunk(fsck->store->local.view, &entry->name, &remote, &published) == 0) {
         fsck->remote_only_chunks++;
         return fsck_check_bases(fsck, &entry->name);
     }
@@ -80,7 +80,7 @@ static int check_chunk(const struct view_local_chunk *chunk, void *arg)
                    : r == -ENOENT || r == -ENODATA ? "a chunk is missing"
                                                    : damage_describe(r));
     struct user user = {.fsck = fsck, .what = what};
-    return view_chunk_users(fsck->store->view, &entry->name, report_user, &user);
+    return view_chunk_users(fsck->store->local.view, &entry->name, report_user, &user);
 }
 
 static int ignore_entry(const struct chunk_entry *entry, void *arg)
@@ -96,7 +96,7 @@ static int check_pack(const struct view_pack *pack, void *arg)
     char object[32];
     uint64_t len;
     pack_object_name(pack->pack, object);
-    int r = fsck->store->tier->ops->stat(fsck->store->tier, object, &len);
+    int r = fsck->store->local.tier->ops->stat(fsck->store->local.tier, object, &len);
     const char *what = r < 0                 ? strerror(-r)
                        : len != pack->length ? "has another length than it had"
                                              : NULL;
@@ -112,7 +112,7 @@ static int check_pack(const struct view_pack *pack, void *arg)
 /* A view that was set aside is no problem of the store, but takes room. */
 static void report_aside(struct fsck *fsck)
 {
-    _cleanup_free_ char *path = xasprintf("%s/" ASIDE_DIRECTORY, fsck->store->path);
+    _cleanup_free_ char *path = xasprintf("%s/" ASIDE_DIRECTORY, fsck->store->local.path);
     _cleanup_free_ char *line = xasprintf(
         "%s has what was set aside; nothing reads it: remove it when you need it no more", path);
     if (access(path, F_OK) == 0)
@@ -123,7 +123,8 @@ static void report_aside(struct fsck *fsck)
 static void report_staged(struct fsck *fsck)
 {
     uint64_t bytes;
-    _cleanup_free_ char *ctl = session_staged(fsck->store->path, fsck->store->sb.store, &bytes);
+    _cleanup_free_ char *ctl =
+        session_staged(fsck->store->local.path, fsck->store->local.sb.store, &bytes);
     if (!ctl)
         return;
     _cleanup_free_ char *line =
@@ -137,8 +138,8 @@ static void report_staged(struct fsck *fsck)
 /* No problem either: it goes when nothing rests on it any more. */
 static void fsck_report_held(struct fsck *fsck)
 {
-    uint64_t local = view_state(fsck->store->view).held_bytes,
-             remote = view_remote(fsck->store->view).held_bytes;
+    uint64_t local = view_state(fsck->store->local.view).held_bytes,
+             remote = view_remote(fsck->store->local.view).held_bytes;
     _cleanup_free_ char *line =
         xasprintf("%.1f MiB on NVMe and %.1f MiB in the remote are of no file any more, and kept "
                   "because files are stored by them",
@@ -149,7 +150,7 @@ static void fsck_report_held(struct fsck *fsck)
 
 static int fsck_check_store(struct fsck *fsck)
 {
-    struct view *view = fsck->store->view;
+    struct view *view = fsck->store->local.view;
     int r = view_check(view, report_difference, fsck);
     if (r >= 0)
         r = view_packs(view, check_pack, fsck);
@@ -183,7 +184,7 @@ static int fsck_check_opened(struct fsck *fsck, char **ret_text)
         return r;
     if (fsck->store->own->view_is_kept)
         report_problem(fsck, "the view is damaged, and cannot be made anew now; see the log");
-    fsck->store->ns = ns_new(fsck->store->view);
+    fsck->store->local.ns = ns_new(fsck->store->local.view);
     fsck->buf = xmalloc(CHUNK_SIZE_MAX);
     r = fsck_check_store(fsck);
     free(fsck->buf);

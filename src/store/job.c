@@ -120,14 +120,14 @@ static int gc_local(struct store *store)
 {
     struct job *job = store->own->job;
     if (job->options.dry_run)
-        return view_packs(store->view, say_dead, job);
-    struct view_state before = view_state(store->view);
+        return view_packs(store->local.view, say_dead, job);
+    struct view_state before = view_state(store->local.view);
     uint64_t seen = event_count(horizon_progress(store->commit.horizon));
     uint64_t number = gc_ask(&store->commit);
     while (!gc_is_done(&store->commit, number))
         if (!job_await_progress(store, &seen, INT64_MAX))
             return -ECANCELED;
-    struct view_state after = view_state(store->view);
+    struct view_state after = view_state(store->local.view);
     uint64_t bytes =
         before.pack_bytes > after.pack_bytes ? before.pack_bytes - after.pack_bytes : 0;
     uint64_t packs = before.packs > after.packs ? before.packs - after.packs : 0;
@@ -226,7 +226,7 @@ static int take_job_place(struct store *store, const struct job_options *options
     if (job->status.running)
         return -EBUSY;
     /* No two daemons of a store have an epoch in common: so a number names one job for ever. */
-    uint64_t number = max_u64(job->status.number, store->epoch << JOB_EPOCH_SHIFT) + 1;
+    uint64_t number = max_u64(job->status.number, store->local.epoch << JOB_EPOCH_SHIFT) + 1;
     job->status = (struct job_status){.kind = options->kind, .number = number, .running = true};
     return 0;
 }

@@ -12,9 +12,10 @@ int store_peek(const char *path, struct store_status *ret)
     int r = store_open_medium(&options, false, &store, &text);
     *ret = (struct store_status){0};
     if (r == 0) {
-        memcpy(ret->store_id, store->sb.store, sizeof ret->store_id);
-        ret->view = view_state(store->view);
-        ret->staged_in = session_staged(store->path, store->sb.store, &ret->staged_bytes);
+        memcpy(ret->store_id, store->local.sb.store, sizeof ret->store_id);
+        ret->view = view_state(store->local.view);
+        ret->staged_in =
+            session_staged(store->local.path, store->local.sb.store, &ret->staged_bytes);
         struct journal_found found = journal_found(store->commit.journal);
         ret->nvme.horizon_seq = ret->newest_seq = found.cut_seq;
         ret->used_bytes = ret->view.pack_bytes + found.bytes;
@@ -33,7 +34,7 @@ int store_peek_unpublished(const char *path, struct store_unpublished *ret)
     struct store *store;
     int r = store_open_medium(&options, false, &store, &text);
     if (r == 0) {
-        struct view_remote remote = view_remote(store->view);
+        struct view_remote remote = view_remote(store->local.view);
         r = store_unpublished(store, ret);
         /* Damaged before they were uploaded, or lost there since: no file needs to have changed. */
         ret->inodes = max_u64(ret->inodes, remote.pending_chunks > 0);

@@ -57,7 +57,7 @@ const char *reader_shown_instead(const struct store *store)
 char *reader_left_stage(const struct store *store)
 {
     struct session session;
-    if (session_read(store->path, store->sb.store, &session) < 0 || !session.exists)
+    if (session_read(store->local.path, store->local.sb.store, &session) < 0 || !session.exists)
         return NULL;
     char *dir = session.dir;
     if (!session.is_of_other_boot && stage_is_left(dir, session.name))
@@ -145,10 +145,10 @@ static int reader_find_place(struct store *store, const struct chunk_name *name,
 {
     uint64_t refs;
     bool published;
-    int r = view_chunk(store->view, name, ret, &refs);
+    int r = view_chunk(store->local.view, name, ret, &refs);
     *ret_is_remote = r == 0 && ret->pack == 0;
     if (*ret_is_remote)
-        r = store->remote ? view_remote_chunk(store->view, name, ret, &published) : -ENOENT;
+        r = store->remote ? view_remote_chunk(store->local.view, name, ret, &published) : -ENOENT;
     if (r == 0 &&
         (ret->raw_len == 0 || ret->raw_len > CHUNK_SIZE_MAX || ret->stored_len > CHUNK_SIZE_MAX))
         r = -EUCLEAN;
@@ -224,7 +224,7 @@ int reader_plan(struct store *store, uint64_t ino, int (*fn)(struct reader_group
                 const struct reader_calls *calls)
 {
     struct plan plan = {.store = store, .fn = fn, .calls = calls};
-    int r = view_extents(store->view, ino, 0, 0, INT64_MAX, plan_extent, &plan);
+    int r = view_extents(store->local.view, ino, 0, 0, INT64_MAX, plan_extent, &plan);
     if (r == 0)
         r = give_group(&plan);
     reader_group_free(plan.group);
@@ -253,7 +253,7 @@ static int reader_compare_places(const void *a, const void *b)
 int reader_pack_chunks(struct store *store, uint64_t pack, struct reader_entries *ret)
 {
     *ret = (struct reader_entries){0};
-    int r = view_remote_pack_chunks(store->view, pack, reader_add_entry, ret);
+    int r = view_remote_pack_chunks(store->local.view, pack, reader_add_entry, ret);
     vector_sort(ret, reader_compare_places);
     return r;
 }
@@ -298,7 +298,7 @@ static int read_group_part(const struct fetching *f, uint64_t offset, void *buf,
     if (f->group->is_remote)
         return remote_read_twice(store->remote, pack, offset, buf, length);
     pack_object_name(pack, object);
-    return store->tier->ops->get_range(store->tier, object, offset, buf, length);
+    return store->local.tier->ops->get_range(store->local.tier, object, offset, buf, length);
 }
 
 /* A base that cannot be decoded for the lack of another one: that is the one that hurts. */
@@ -308,7 +308,7 @@ static struct base_loss find_deepest_loss(struct store *store, const struct base
     for (unsigned i = 0; i < CHUNK_DEPTH_MAX && loss.error == -ENOLINK; i++) {
         struct chunk_entry place;
         struct bases bases;
-        int r = view_remote_place(store->view, &loss.name, &place);
+        int r = view_remote_place(store->local.view, &loss.name, &place);
         if (r < 0)
             break;
         (void)bases_gather(&bases, store, &place, 1);
@@ -333,7 +333,7 @@ static int lose_part(const struct fetching *f, const struct part *part, int erro
     if (error == -ENOLINK && f->group->is_remote) {
         struct chunk_entry place;
         const struct base_loss deepest = find_deepest_loss(f->store, base);
-        int r = view_remote_place(f->store->view, &deepest.name, &place);
+        int r = view_remote_place(f->store->local.view, &deepest.name, &place);
         loss.base = deepest.name;
         loss.error = deepest.error;
         loss.pack = r == 0 ? place.pack : 0;

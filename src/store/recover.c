@@ -52,7 +52,7 @@ static int note_durable_birth(const struct record *rec, void *arg)
 static bool hold_inode(struct replay *rp, uint64_t ino)
 {
     struct ns_inode inode;
-    if (ns_hold(rp->store->ns, ino, &inode) < 0)
+    if (ns_hold(rp->store->local.ns, ino, &inode) < 0)
         return false;
     vector_add(&rp->held, ino);
     return true;
@@ -84,7 +84,7 @@ static bool is_operation(const struct record *rec)
 static bool is_nascent_now(struct store *store, uint64_t ino)
 {
     struct ns_inode inode;
-    return ns_inode(store->ns, ino, &inode) == 0 && inode.nascent;
+    return ns_inode(store->local.ns, ino, &inode) == 0 && inode.nascent;
 }
 
 static int restore_pack(struct store *store, const struct record *rec);
@@ -102,7 +102,7 @@ static bool is_skipped(const struct replay *rp, uint64_t ino)
 static int replay_homeless(struct replay *rp, const struct record *rec)
 {
     struct record nameless = *rec;
-    if (!rp->store->options.adopting) {
+    if (!rp->store->local.options.adopting) {
         vector_add(&rp->skipped, rec->ino);
         return 0;
     }
@@ -110,7 +110,7 @@ static int replay_homeless(struct replay *rp, const struct record *rec)
     nameless.parent = ROOT_INO;
     if (!hold_inode(rp, ROOT_INO))
         return -EUCLEAN;
-    ns_apply(rp->store->ns, &nameless);
+    ns_apply(rp->store->local.ns, &nameless);
     vector_add(&rp->orphans, rec->ino);
     return 0;
 }
@@ -118,9 +118,9 @@ static int replay_homeless(struct replay *rp, const struct record *rec)
 static void repeat_record(struct replay *rp, const struct record *rec)
 {
     if (rec->type == REC_NASCENT)
-        ns_restore_nascent(rp->store->ns, rec, clock_realtime_ns() + CLOCK_BACK_MAX_NS);
+        ns_restore_nascent(rp->store->local.ns, rec, clock_realtime_ns() + CLOCK_BACK_MAX_NS);
     else
-        ns_apply(rp->store->ns, rec);
+        ns_apply(rp->store->local.ns, rec);
 }
 
 static int replay_record(const struct record *rec, void *arg)
@@ -174,7 +174,7 @@ static int add_entry(const struct chunk_entry *entry, void *arg)
 static int restore_pack(struct store *store, const struct record *rec)
 {
     struct view_pack known;
-    int r = view_pack(store->view, rec->pack, &known);
+    int r = view_pack(store->local.view, rec->pack, &known);
     if (r != -ENOENT)
         return r;
     struct pack_entries all = {0};
@@ -192,9 +192,10 @@ static uint64_t durable_version(uint64_t ino, uint64_t *ret_size, void *arg)
     struct ns_inode now;
     struct view_inode durable;
     *ret_size = 0;
-    if (ns_inode(rp->store->ns, ino, &now) < 0 || (now.nlink == 0 && !rp->store->options.adopting))
+    if (ns_inode(rp->store->local.ns, ino, &now) < 0 ||
+        (now.nlink == 0 && !rp->store->local.options.adopting))
         return UINT64_MAX;
-    if (view_inode(rp->store->view, ino, &durable) < 0)
+    if (view_inode(rp->store->local.view, ino, &durable) < 0)
         return 0;
     *ret_size = durable.attrs.size;
     return durable.version;
@@ -207,7 +208,7 @@ static uint64_t pack_of_recovered_chunk(const struct chunk_name *name, void *arg
     uint64_t refs;
     if (packs_find_fresh(rp->store->commit.packs, name, &entry) != 0)
         return entry.pack;
-    return view_chunk(rp->store->view, name, &entry, &refs) == 0 ? entry.pack : 0;
+    return view_chunk(rp->store->local.view, name, &entry, &refs) == 0 ? entry.pack : 0;
 }
 
 static int add_orphan(uint64_t ino, void *arg)
@@ -222,12 +223,12 @@ static int reap_orphans(struct store *store, struct inos *orphans)
     int r = 0;
     for (size_t i = 0; i < orphans->count && r == 0; i++) {
         struct ns_inode inode;
-        if (ns_hold(store->ns, orphans->at[i], &inode) < 0)
+        if (ns_hold(store->local.ns, orphans->at[i], &inode) < 0)
             continue;
         struct record rec = {.type = REC_REAP, .ino = orphans->at[i]};
         if (inode.nlink == 0)
             r = history_commit(store->commit.history, &rec);
-        ns_drop(store->ns, orphans->at[i]);
+        ns_drop(store->local.ns, orphans->at[i]);
     }
     return r;
 }
@@ -246,9 +247,9 @@ static void find_open(struct store *store, struct inos *open)
 {
     uint64_t cursor = 0, handle, ino;
     uint32_t flags;
-    while (stage_handle_next(store->stage, &cursor, &handle, &ino, &flags))
+    while (stage_handle_next(store->local.stage, &cursor, &handle, &ino, &flags))
         if (((flags & O_ACCMODE) != O_RDONLY || flags & O_CREAT) &&
-            !stage_is_due(store->stage, ino))
+            !stage_is_due(store->local.stage, ino))
             vector_add(open, ino);
     vector_sort(open, compare_u64);
 }
@@ -258,16 +259,16 @@ static void find_open(struct store *store, struct inos *open)
 static int restore_drafts(struct store *store, struct replay *rp)
 {
     struct inos nascent = {0};
-    int r = ns_dump_nascent(store->ns, true, add_nascent, &nascent);
+    int r = ns_dump_nascent(store->local.ns, true, add_nascent, &nascent);
     for (size_t i = 0; i < nascent.count; i++)
-        stage_open_draft(store->stage, nascent.at[i]);
+        stage_open_draft(store->local.stage, nascent.at[i]);
     vector_free(&nascent);
     if (r == 0)
-        r = view_orphans(store->view, add_orphan, &rp->orphans);
+        r = view_orphans(store->local.view, add_orphan, &rp->orphans);
     for (size_t i = 0; i < rp->orphans.count && r == 0; i++) {
         struct ns_inode inode;
-        if (ns_inode(store->ns, rp->orphans.at[i], &inode) == 0 && inode.nlink == 0 &&
-            stage_unlink(store->stage, inode.ino, 0, true) == -EAGAIN)
+        if (ns_inode(store->local.ns, rp->orphans.at[i], &inode) == 0 && inode.nlink == 0 &&
+            stage_unlink(store->local.stage, inode.ino, 0, true) == -EAGAIN)
             log_debug("stage: the log is written anew in a moment");
     }
     return r;
@@ -279,7 +280,7 @@ static void keep_orphans(struct store *store, const struct inos *orphans)
     store->own->nameless = xcalloc(orphans->count + 1, sizeof *store->own->nameless);
     for (size_t i = 0; i < orphans->count; i++) {
         struct ns_inode inode;
-        if (ns_inode(store->ns, orphans->at[i], &inode) == 0 && inode.nlink == 0)
+        if (ns_inode(store->local.ns, orphans->at[i], &inode) == 0 && inode.nlink == 0)
             store->own->nameless[store->own->nameless_count++] = inode.ino;
     }
 }
@@ -297,7 +298,7 @@ static int seal_left_drafts(struct store *store, const struct inos *open)
     uint64_t before = history_newest(store->commit.history);
     int r = history_seal_all_but(store->commit.history, open->at, open->count);
     if (history_newest(store->commit.history) != before)
-        stage_raise_floor(store->stage, history_newest(store->commit.history));
+        stage_raise_floor(store->local.stage, history_newest(store->commit.history));
     return r;
 }
 
@@ -306,7 +307,7 @@ static int open_files(struct store *store, struct inos *orphans)
 {
     struct inos open = {0};
     int r = 0;
-    if (store->options.adopting) {
+    if (store->local.options.adopting) {
         keep_orphans(store, orphans);
         find_open(store, &open);
     } else if (!local_follows(
@@ -316,22 +317,22 @@ static int open_files(struct store *store, struct inos *orphans)
     if (r == 0)
         r = seal_left_drafts(store, &open);
     if (r == 0)
-        stage_set_due(store->stage, NULL, 0);
+        stage_set_due(store->local.stage, NULL, 0);
     vector_free(&open);
     return r;
 }
 
 static int replay_stage(struct store *store, struct replay *rp)
 {
-    int r = stage_replay_log(store->stage, note_durable_birth, rp);
+    int r = stage_replay_log(store->local.stage, note_durable_birth, rp);
     vector_sort(&rp->durable_births, compare_u64);
     if (r == 0)
-        r = stage_replay_log(store->stage, replay_record, rp);
+        r = stage_replay_log(store->local.stage, replay_record, rp);
     struct stage_rebuild how = {
         .durable = durable_version, .pack_of = pack_of_recovered_chunk, .arg = rp};
     if (r == 0)
-        r = stage_rebuild_layers(store->stage, &how);
-    return r == 0 && store->options.adopting ? restore_drafts(store, rp) : r;
+        r = stage_rebuild_layers(store->local.stage, &how);
+    return r == 0 && store->local.options.adopting ? restore_drafts(store, rp) : r;
 }
 
 /* --- sessions --------------------------------------------------------------------------------- */
@@ -340,9 +341,9 @@ static int replay_stage(struct store *store, struct replay *rp)
 static int begin_epoch(struct store *store)
 {
     uint64_t epoch = 0, next = 0;
-    struct view_state view = view_state(store->view);
-    if (store->stage)
-        stage_epochs(store->stage, &epoch, &next);
+    struct view_state view = view_state(store->local.view);
+    if (store->local.stage)
+        stage_epochs(store->local.stage, &epoch, &next);
     uint64_t last =
         max_u64(max_u64(journal_found(store->commit.journal).epoch, remote_epoch(store->remote)),
                 max_u64(epoch, next));
@@ -350,7 +351,7 @@ static int begin_epoch(struct store *store)
     last = max_u64(last, view.applied_seq >> SEQ_EPOCH_SHIFT);
     if (last >= EPOCH_LAST)
         return -EOVERFLOW;
-    store->epoch = last + 1;
+    store->local.epoch = last + 1;
     return 0;
 }
 
@@ -369,7 +370,7 @@ static int clear_leftover(struct leftovers *left, uint64_t id, const char *name)
         return set_aside(store, name);
     }
     left->removed++;
-    return store->tier->ops->remove(store->tier, name);
+    return store->local.tier->ops->remove(store->local.tier, name);
 }
 
 static int remove_leftover(const struct tier_object *object, void *arg)
@@ -380,7 +381,7 @@ static int remove_leftover(const struct tier_object *object, void *arg)
     if (!object_number(object->name, "packs", &id))
         return 0;
     /* Only what the view certainly does not know: one that cannot be read says nothing. */
-    int r = view_pack(left->store->view, id, &known);
+    int r = view_pack(left->store->local.view, id, &known);
     if (r != -ENOENT)
         return r;
     if (packs_is_written(left->store->commit.packs, id))
@@ -393,14 +394,14 @@ static int remove_leftover(const struct tier_object *object, void *arg)
 static int remove_leftovers(struct store *store)
 {
     struct leftovers left = {.store = store};
-    int r = store->tier->ops->list(store->tier, "packs", NULL, remove_leftover, &left);
+    int r = store->local.tier->ops->list(store->local.tier, "packs", NULL, remove_leftover, &left);
     if (left.removed)
         log_info("removed %zu packs that were written and never became part of the journal",
                  left.removed);
     if (left.aside)
         log_warn(
             "%zu files of packs/ that nothing names were set aside in %s/" ASIDE_DIRECTORY "%s",
-            left.aside, store->path,
+            left.aside, store->local.path,
             store->own->met_damage ? ", since this start found something damaged or missing" : "");
     if (r == 0 && left.aside)
         r = aside_sync(store);
@@ -413,7 +414,7 @@ static int begin_journal(struct store *store, char **ret_text)
     int r = journal_begin(store->commit.journal);
     if (r < 0)
         *ret_text =
-            xasprintf("%s: its journal cannot be written: %s; %s", store->path, strerror(-r),
+            xasprintf("%s: its journal cannot be written: %s; %s", store->local.path, strerror(-r),
                       r == -ENOSPC || r == -EDQUOT ? "free some MiB on that disk and mount again"
                                                    : "look at that disk, and at the kernel's log");
     return r;
@@ -422,19 +423,19 @@ static int begin_journal(struct store *store, char **ret_text)
 /* Takes over what the old stage has, in the new epoch. */
 static int take_over(struct store *store, struct replay *rp, char **ret_text)
 {
-    stage_begin_recovery(store->stage, store->epoch);
+    stage_begin_recovery(store->local.stage, store->local.epoch);
     int r = replay_stage(store, rp);
     /* Then the layers may be wrong, and they must not become the stage's. */
-    if (r == 0 && view_is_damaged(store->view))
+    if (r == 0 && view_is_damaged(store->local.view))
         r = -EUCLEAN;
     if (r == 0)
-        r = stage_adopt(store->stage, store->epoch, store->options.adopting);
+        r = stage_adopt(store->local.stage, store->local.epoch, store->local.options.adopting);
     if (r == 0)
         r = history_compact(store->commit.history);
     if (r == 0)
         r = begin_journal(store, ret_text);
     if (r == 0)
-        r = stage_commit_epoch(store->stage, store->epoch);
+        r = stage_commit_epoch(store->local.stage, store->local.epoch);
     return r;
 }
 
@@ -443,7 +444,7 @@ static char *explain_stage(const struct store *store, int r)
     const char *what_to_do =
         r == -EFBIG ? "the limit of the sizes of files (ulimit -f) is smaller; raise it"
                     : "free memory there, or give another tmpfs with -o stage_dir=DIR";
-    return xasprintf("the stage in %s cannot be used: %s; %s", store->options.stage_dir,
+    return xasprintf("the stage in %s cannot be used: %s; %s", store->local.options.stage_dir,
                      strerror(-r), what_to_do);
 }
 
@@ -451,10 +452,10 @@ static char *explain_stage(const struct store *store, int r)
  * one that it left. */
 static int start_fresh(struct store *store, bool is_reader, char **ret_text)
 {
-    int r = session_end(store->path);
+    int r = session_end(store->local.path);
     if (r < 0) {
-        *ret_text = xasprintf("%s/session cannot be removed: %s; look at that disk", store->path,
-                              strerror(-r));
+        *ret_text = xasprintf("%s/session cannot be removed: %s; look at that disk",
+                              store->local.path, strerror(-r));
         return r;
     }
     r = session_new_stage(&store->commit);
@@ -464,15 +465,15 @@ static int start_fresh(struct store *store, bool is_reader, char **ret_text)
         r = begin_journal(store, ret_text);
     if (r == 0)
         r = session_write(&store->commit, is_reader);
-    if (r < 0 && store->stage)
+    if (r < 0 && store->local.stage)
         session_drop_stage(&store->commit);
     return r;
 }
 
 static void settle_numbers(struct store *store, const struct replay *rp)
 {
-    struct view_state view = view_state(store->view);
-    uint64_t ino = max_u64(max_u64(view.max_ino, rp->max_ino) + 1, store->epoch << 24);
+    struct view_state view = view_state(store->local.view);
+    uint64_t ino = max_u64(max_u64(view.max_ino, rp->max_ino) + 1, store->local.epoch << 24);
     atomic_store(&store->own->next_ino, ino);
     history_begin(store->commit.history, rp->cut);
 }
@@ -480,11 +481,11 @@ static void settle_numbers(struct store *store, const struct replay *rp)
 /* The stage of the last session, if there is one. */
 static int open_left(struct store *store, struct session *left, char **ret_text)
 {
-    int r = session_read(store->path, store->sb.store, left);
+    int r = session_read(store->local.path, store->local.sb.store, left);
     if (r < 0)
         *ret_text = xasprintf(
             "%s/session cannot be read: %s; it says where the last session left its stage",
-            store->path, strerror(-r));
+            store->local.path, strerror(-r));
     if (r == 0 && left->exists)
         r = session_open_stage(&store->commit, left, ret_text);
     session_done(left);
@@ -498,9 +499,9 @@ int recover(struct store *store, char **ret_text)
     int r = recover_view(store, ret_text);
     if (r < 0)
         return r;
-    store->ns = ns_new(store->view);
+    store->local.ns = ns_new(store->local.view);
     if (local_follows(&store->local))
-        ns_set_following(store->ns);
+        ns_set_following(store->local.ns);
     struct session left;
     r = open_left(store, &left, ret_text);
     if (r < 0)
@@ -510,14 +511,14 @@ int recover(struct store *store, char **ret_text)
         *ret_text = xasprintf("%s: its numbers are at their end, which no use of it can have done: "
                               "the journal or the remote "
                               "is not what a store wrote; nothing was changed",
-                              store->path);
+                              store->local.path);
         return r;
     }
-    bool is_reader = local_follows(&store->local) && (!store->stage || left.is_reader);
+    bool is_reader = local_follows(&store->local) && (!store->local.stage || left.is_reader);
     struct journal_found found = journal_found(store->commit.journal);
     struct replay rp = {.store = store, .cut = found.cut_seq};
     history_resume(store->commit.history, found.time);
-    if (store->stage) {
+    if (store->local.stage) {
         log_info("recovering what the last session left in %s",
                  commit_stage_directory(&store->commit));
         r = take_over(store, &rp, ret_text);
@@ -525,7 +526,7 @@ int recover(struct store *store, char **ret_text)
             *ret_text =
                 xasprintf("recovering the stage in %s failed: %s; it is left as it is; to "
                           "go on without what it holds, remove %s/session",
-                          commit_stage_directory(&store->commit), strerror(-r), store->path);
+                          commit_stage_directory(&store->commit), strerror(-r), store->local.path);
         if (r == 0)
             r = session_write(&store->commit, is_reader);
     } else {
@@ -535,7 +536,7 @@ int recover(struct store *store, char **ret_text)
     if (r == 0)
         r = remove_leftovers(store);
     if (r == 0)
-        r = view_orphans(store->view, add_orphan, &rp.orphans);
+        r = view_orphans(store->local.view, add_orphan, &rp.orphans);
     if (r == 0)
         r = open_files(store, &rp.orphans);
     if (r == -EAGAIN) {
@@ -544,12 +545,12 @@ int recover(struct store *store, char **ret_text)
         r = 0;
     }
     for (size_t i = 0; i < rp.held.count; i++)
-        ns_drop(store->ns, rp.held.at[i]);
+        ns_drop(store->local.ns, rp.held.at[i]);
     vector_free(&rp.held);
     vector_free(&rp.orphans);
     vector_free(&rp.skipped);
     vector_free(&rp.durable_births);
     if (r < 0 && !*ret_text)
-        *ret_text = xasprintf("%s: recovery failed: %s", store->path, strerror(-r));
+        *ret_text = xasprintf("%s: recovery failed: %s", store->local.path, strerror(-r));
     return r;
 }

@@ -18,7 +18,7 @@ static int set_view_aside(struct store *store)
 {
     int r = set_aside(store, "view");
     if (r == 0)
-        log_warn("the view as it was is kept in %s/" ASIDE_DIRECTORY, store->path);
+        log_warn("the view as it was is kept in %s/" ASIDE_DIRECTORY, store->local.path);
     return r == 0 ? aside_sync(store) : r == -ENOENT ? 0 : r;
 }
 
@@ -26,17 +26,17 @@ static int set_view_aside(struct store *store)
  * mount, and catching up with the journal seldom writes much, but where the view is made anew. */
 static int open_view(struct store *store, const char *name, bool quietly)
 {
-    _cleanup_free_ char *path = xasprintf("%s/%s", store->path, name);
+    _cleanup_free_ char *path = xasprintf("%s/%s", store->local.path, name);
     struct view_options options = {
         .cache_bytes = VIEW_CACHE_BYTES, .create = true, .begins_quietly = quietly};
-    return view_open(path, &options, store->sb.created, &store->view);
+    return view_open(path, &options, store->local.sb.created, &store->local.view);
 }
 
 static void close_view(struct store *store)
 {
-    if (store->view)
-        view_close(store->view);
-    store->view = NULL;
+    if (store->local.view)
+        view_close(store->local.view);
+    store->local.view = NULL;
 }
 
 /* Makes the anchor's view, in a directory of its own. */
@@ -46,9 +46,9 @@ static int make_view(struct store *store, const struct head *head)
     if (r == 0 && journal_anchor(store->commit.journal)->exists)
         r = adopt_view(store, head);
     if (r == 0 && journal_anchor(store->commit.journal)->exists && local_head_is_lost(head))
-        r = view_forget_remote(store->view);
+        r = view_forget_remote(store->local.view);
     if (r == 0)
-        r = view_flush(store->view);
+        r = view_flush(store->local.view);
     close_view(store);
     return r;
 }
@@ -57,8 +57,8 @@ static int make_view(struct store *store, const struct head *head)
  * so it gets its name when it is whole and durable. */
 static int replace_view(struct store *store, const struct head *head, bool keep_old)
 {
-    _cleanup_free_ char *made = xasprintf("%s/view.new", store->path);
-    _cleanup_free_ char *path = xasprintf("%s/view", store->path);
+    _cleanup_free_ char *made = xasprintf("%s/view.new", store->local.path);
+    _cleanup_free_ char *path = xasprintf("%s/view", store->local.path);
     close_view(store);
     int r = io_remove_tree(made);
     if (r == 0 && !keep_old)
@@ -70,7 +70,7 @@ static int replace_view(struct store *store, const struct head *head, bool keep_
     if (r == 0 && rename(made, path) < 0)
         r = -errno;
     if (r == 0)
-        r = io_fsync_dir(store->path);
+        r = io_fsync_dir(store->local.path);
     return r < 0 ? r : open_view(store, "view", false);
 }
 
@@ -85,7 +85,7 @@ static int ignore_batch(const struct journal_batch *batch, void *arg)
  * version. */
 static int rebuild_view(struct store *store, bool is_behind)
 {
-    bool view_is_old = !store->view || view_state(store->view).applied_seq > 0;
+    bool view_is_old = !store->local.view || view_state(store->local.view).applied_seq > 0;
     struct head *head = xmalloc(sizeof *head);
     if (view_is_old && is_behind)
         log_warn("the view is behind, or of an earlier version: rebuilding it");
@@ -113,27 +113,27 @@ static void explain_failure(struct store *store, int r, char **ret_text)
         *ret_text = xasprintf("%s: the journal is damaged: %s; nothing was changed; 'cairn fsck "
                               "--repair %s' truncates it there and keeps in "
                               "lost+found what comes behind",
-                              store->path, damage, store->path);
+                              store->local.path, damage, store->local.path);
     else if (damage)
         *ret_text = xasprintf(
             "%s: the journal is damaged: %s; nothing was changed; mount an empty STORE "
             "on the remote, which has its "
             "published state, or truncate the journal there with 'cairn fsck --repair %s'",
-            store->path, damage, store->path);
+            store->local.path, damage, store->local.path);
     else if (r == -EUCLEAN && store->own->whole_journal)
         *ret_text = xasprintf("%s: the journal is damaged, or the snapshot that it begins with; "
                               "nothing was changed; a mount goes on as "
                               "long as the view has what is damaged: then copy the files elsewhere",
-                              store->path);
+                              store->local.path);
     else if (r == -EUCLEAN && journal_anchor(store->commit.journal)->number)
         *ret_text = xasprintf("%s: what head %llu of its remote names is damaged, or no state that "
                               "a store wrote; see the log",
-                              store->path,
+                              store->local.path,
                               (unsigned long long)journal_anchor(store->commit.journal)->number);
     else
         *ret_text = xasprintf(
             "%s: the journal or the view cannot be read: %s; see `cairn fsck`, and the log",
-            store->path, strerror(-r));
+            store->local.path, strerror(-r));
 }
 
 static int open_and_replay(struct store *store, bool *ret_is_behind)
@@ -142,7 +142,7 @@ static int open_and_replay(struct store *store, bool *ret_is_behind)
     *ret_is_behind = r == -ESTALE;
     if (r < 0)
         return r;
-    uint64_t applied = view_state(store->view).applied_seq;
+    uint64_t applied = view_state(store->local.view).applied_seq;
     *ret_is_behind = commit_view_forgot_head(&store->commit);
     if (*ret_is_behind)
         return -ESTALE;
@@ -153,7 +153,7 @@ static int open_and_replay(struct store *store, bool *ret_is_behind)
 
 static bool cannot_read(const struct store *store)
 {
-    return !store->view || view_is_unreadable(store->view);
+    return !store->local.view || view_is_unreadable(store->local.view);
 }
 
 /* A disk that misread once is asked again. If it cannot read the view at all, the journal may still
@@ -174,7 +174,7 @@ static int open_and_replay_patiently(struct store *store, bool *ret_is_behind)
  */
 static int keep_damaged_view(struct store *store, int error)
 {
-    _cleanup_free_ char *made = xasprintf("%s/view.new", store->path);
+    _cleanup_free_ char *made = xasprintf("%s/view.new", store->local.path);
     bool is_behind;
     close_view(store);
     if (io_remove_tree(made) < 0) /* part of another one takes room */
@@ -191,12 +191,12 @@ static int keep_damaged_view(struct store *store, int error)
 
 int recover_view(struct store *store, char **ret_text)
 {
-    _cleanup_free_ char *path = xasprintf("%s/view", store->path);
+    _cleanup_free_ char *path = xasprintf("%s/view", store->local.path);
     bool had_view = access(path, F_OK) == 0, is_behind = false;
     int r = room_for_view(store->commit.room);
     if (r < 0) {
-        *ret_text =
-            xasprintf("the disk of %s is full; free 32 MiB there and mount again", store->path);
+        *ret_text = xasprintf("the disk of %s is full; free 32 MiB there and mount again",
+                              store->local.path);
         return r;
     }
     r = open_and_replay_patiently(store, &is_behind);
@@ -206,12 +206,12 @@ int recover_view(struct store *store, char **ret_text)
         *ret_text = xasprintf("%s: the journal is damaged: it ends before what was durable "
                               "already; nothing was changed; "
                               "restore the directory journal/ from a copy",
-                              store->path);
+                              store->local.path);
         return -EUCLEAN;
     }
     bool was_read = r == 0;
-    bool is_lost =
-        new_view_is_asked(&store->local) || (store->view && view_is_damaged(store->view));
+    bool is_lost = new_view_is_asked(&store->local) ||
+                   (store->local.view && view_is_damaged(store->local.view));
     if (is_lost && !journal_found(store->commit.journal).damage.found)
         r = -EUCLEAN; /* whatever it was taken for */
     bool rebuilds =

@@ -28,7 +28,7 @@ struct repair {
 
 static char *mark_path(const struct store *store)
 {
-    return xasprintf("%s/repaired", store->path);
+    return xasprintf("%s/repaired", store->local.path);
 }
 
 bool repair_was_made(const struct store *store)
@@ -42,7 +42,7 @@ int repair_settled(const struct store *store)
     _cleanup_free_ char *path = mark_path(store);
     if (unlink(path) < 0)
         return errno == ENOENT ? 0 : -errno;
-    return io_fsync_dir(store->path);
+    return io_fsync_dir(store->local.path);
 }
 
 static void say_done(const struct repair *rep, const char *what, const char *object)
@@ -69,14 +69,15 @@ static int newest_first(const void *a, const void *b)
 
 static int sync_journal(const struct store *store)
 {
-    _cleanup_free_ char *directory = xasprintf("%s/journal", store->path);
+    _cleanup_free_ char *directory = xasprintf("%s/journal", store->local.path);
     int r = aside_sync(store);
     return r < 0 ? r : io_fsync_dir(directory);
 }
 
 static int set_later_aside(struct repair *rep)
 {
-    int r = rep->store->tier->ops->list(rep->store->tier, "journal", NULL, note_later, rep);
+    int r =
+        rep->store->local.tier->ops->list(rep->store->local.tier, "journal", NULL, note_later, rep);
     vector_sort(&rep->later, newest_first);
     for (size_t i = 0; i < rep->later.count && r == 0; i++) {
         char object[32];
@@ -95,7 +96,7 @@ static uint64_t whole_length(struct store *store, const char *object, uint64_t l
 {
     uint8_t bytes[SEGMENT_HEADER_LEN];
     struct segment_header header;
-    if (store->tier->ops->get_range(store->tier, object, 0, bytes, sizeof bytes) < 0 ||
+    if (store->local.tier->ops->get_range(store->local.tier, object, 0, bytes, sizeof bytes) < 0 ||
         segment_decode_header(bytes, sizeof bytes, &header) < 0)
         return len;
     return max_u64(len, header.length);
@@ -105,7 +106,7 @@ static uint64_t whole_length(struct store *store, const char *object, uint64_t l
 static int write_head(const struct repair *rep, const char *object, uint64_t keep, uint64_t len,
                       const char *to)
 {
-    const struct tier_ops *ops = rep->store->tier->ops;
+    const struct tier_ops *ops = rep->store->local.tier->ops;
     _cleanup_close_ int fd = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
@@ -113,7 +114,7 @@ static int write_head(const struct repair *rep, const char *object, uint64_t kee
     int r = 0;
     for (uint64_t at = 0; at < keep && r == 0; at += COPY_STEP) {
         size_t part = min_u64(keep - at, COPY_STEP);
-        r = ops->get_range(rep->store->tier, object, at, bytes, part);
+        r = ops->get_range(rep->store->local.tier, object, at, bytes, part);
         if (r == 0)
             r = io_pwrite_full(fd, bytes, part, at);
     }
@@ -127,8 +128,8 @@ static int write_head(const struct repair *rep, const char *object, uint64_t kee
 static int replace_segment(struct repair *rep, const char *object, uint64_t len)
 {
     struct store *store = rep->store;
-    _cleanup_free_ char *path = xasprintf("%s/%s", store->path, object);
-    _cleanup_free_ char *made = xasprintf("%s/room/%016llx", store->path, ~0ull);
+    _cleanup_free_ char *path = xasprintf("%s/%s", store->local.path, object);
+    _cleanup_free_ char *made = xasprintf("%s/room/%016llx", store->local.path, ~0ull);
     _cleanup_free_ char *kept = aside_path(store, object);
     int r = write_head(rep, object, rep->damage.offset, whole_length(store, object, len), made);
     for (unsigned i = 1; r == 0 && link(path, kept) < 0; i++) {
@@ -158,7 +159,7 @@ static int truncate_journal(struct repair *rep)
     if (r == 0)
         r = set_later_aside(rep);
     if (r == 0)
-        r = store->tier->ops->stat(store->tier, object, &len);
+        r = store->local.tier->ops->stat(store->local.tier, object, &len);
     if (r < 0)
         return r;
     bool is_whole = rep->damage.offset < SEGMENT_HEADER_LEN;
@@ -186,8 +187,8 @@ static int repair_journal(struct repair *rep, char **ret_text)
     r = truncate_journal(rep);
     vector_free(&rep->later);
     if (r < 0)
-        *ret_text =
-            xasprintf("%s: the journal cannot be truncated: %s", rep->store->path, strerror(-r));
+        *ret_text = xasprintf("%s: the journal cannot be truncated: %s", rep->store->local.path,
+                              strerror(-r));
     return r < 0 ? r : 1;
 }
 

@@ -244,7 +244,7 @@ static int collect_local(const struct chunk_entry *entry, void *arg)
 {
     struct collecting *c = arg;
     struct view_local_chunk now;
-    int r = view_local_chunk(c->s->store->view, &entry->name, &now);
+    int r = view_local_chunk(c->s->store->local.view, &entry->name, &now);
     if (r == 0 && view_is_live(&now) && now.entry.pack == c->pack)
         return scrub_add_entry(c->s, &now.entry);
     return r == -ENOENT ? 0 : r;
@@ -267,7 +267,7 @@ static int scrub_leave_pack(struct scrub *s, const struct view_pack *known, int 
                          : "; what lies in it is not known, so it is kept: if no file lacks "
                            "anything, remove it by hand");
     s->entries.count = 0;
-    int r = view_chunks(s->store->view, collect_known, &c);
+    int r = view_chunks(s->store->local.view, collect_known, &c);
     for (size_t i = 0; i < s->entries.count && r == 0; i++)
         r = heal_chunk(s, &s->entries.at[i]);
     return r;
@@ -281,7 +281,7 @@ static int scrub_local_pack(struct scrub *s, uint64_t pack)
     pack_object_name(pack, object);
     if (!packs_pin(s->store->commit.packs, pack))
         return 0;
-    int r = view_pack(s->store->view, pack, &known);
+    int r = view_pack(s->store->local.view, pack, &known);
     if (r == 0) {
         s->entries.count = 0;
         r = packs_read_index(s->store->commit.packs, pack, collect_local, &c);
@@ -302,7 +302,7 @@ static int await_drop(struct scrub *s, uint64_t pack)
     int64_t until = clock_monotonic_ns() + DROP_WAIT_NS;
     uint64_t seen = event_count(horizon_progress(s->store->commit.horizon));
     while (clock_monotonic_ns() < until) {
-        int r = view_pack(s->store->view, pack, &known);
+        int r = view_pack(s->store->local.view, pack, &known);
         if (r < 0 || known.live_count > 0)
             return r == -ENOENT ? 0 : r;
         gc_ask_soon(&s->store->commit);
@@ -324,11 +324,11 @@ static int collect_lost(const struct chunk_name *name, bool is_local, void *arg)
 static int scrub_lost_chunks(struct scrub *s)
 {
     _cleanup_vector_ struct chunk_names names = {0};
-    int r = view_pending_chunks(s->store->view, collect_lost, &names);
+    int r = view_pending_chunks(s->store->local.view, collect_lost, &names);
     for (size_t i = 0; i < names.count && r == 0; i++) {
         struct chunk_entry entry;
         uint64_t refs;
-        r = view_chunk(s->store->view, &names.at[i], &entry, &refs);
+        r = view_chunk(s->store->local.view, &names.at[i], &entry, &refs);
         if (r == 0 && refs > 0 && entry.pack == 0)
             r = heal_chunk(s, &entry);
         r = r == -ENOENT ? 0 : r;
@@ -346,7 +346,7 @@ static int await_local(struct scrub *s)
             return -ECANCELED;
     for (size_t i = 0; i < s->given.count; i++) {
         struct view_local_chunk now;
-        bool same = view_local_chunk(s->store->view, &s->given.at[i].name, &now) == 0 &&
+        bool same = view_local_chunk(s->store->local.view, &s->given.at[i].name, &now) == 0 &&
                     view_is_live(&now) && now.entry.pack == s->given.at[i].pack;
         count_scrub_findings(s, 0, !same, same);
         if (r == 0 && s->given.at[i].pack != last)
@@ -392,8 +392,8 @@ static int check_remote_index(struct scrub *s, const struct view_remote_pack *pa
 {
     uint32_t count = 0;
     uint64_t length = 0;
-    int r =
-        pack_read_index(s->tier, s->store->sb.history, pack->pack, count_entry, &count, &length);
+    int r = pack_read_index(s->tier, s->store->local.sb.history, pack->pack, count_entry, &count,
+                            &length);
     return r < 0 ? r : count == pack->count && length == pack->length ? 0 : -EUCLEAN;
 }
 
@@ -412,13 +412,13 @@ static int scrub_remote_pack(struct scrub *s, uint64_t id)
     struct view_remote_pack pack;
     char object[32];
     pack_object_name(id, object);
-    int r = view_remote_pack(s->store->view, id, &pack);
+    int r = view_remote_pack(s->store->local.view, id, &pack);
     if (r == -ENOENT || (r == 0 && (pack.unreferenced || pack.gone)))
         return 0;
     s->entries.count = 0;
     s->is_pack_bad = false;
     if (r == 0)
-        r = view_remote_pack_chunks(s->store->view, id, collect_remote, s);
+        r = view_remote_pack_chunks(s->store->local.view, id, collect_remote, s);
     if (r < 0)
         return r;
     int index = check_remote_index(s, &pack);
@@ -448,7 +448,7 @@ static bool is_any_noted(struct scrub *s)
 static bool is_healed_there(struct scrub *s, const struct bad_chunk *bad)
 {
     struct chunk_entry now;
-    return view_remote_place(s->store->view, &bad->name, &now) == 0 &&
+    return view_remote_place(s->store->local.view, &bad->name, &now) == 0 &&
            bases_are_sound(s->store, &now);
 }
 
@@ -456,7 +456,7 @@ static bool is_on_nvme(struct scrub *s, const struct chunk_name *name)
 {
     struct chunk_entry local;
     uint64_t refs;
-    return view_chunk(s->store->view, name, &local, &refs) == 0 && local.pack != 0;
+    return view_chunk(s->store->local.view, name, &local, &refs) == 0 && local.pack != 0;
 }
 
 /* The uploader writes anew what it can of them, and publishes that. */
@@ -524,7 +524,7 @@ static int scrub_tier(struct scrub *s, const struct pack_list *packs,
 
 static int scrub_local(struct scrub *s, const struct pack_list *packs)
 {
-    s->tier = s->store->tier;
+    s->tier = s->store->local.tier;
     s->is_remote = false;
     int r = scrub_tier(s, packs, scrub_local_pack);
     if (r == 0 && s->store->remote)
@@ -578,9 +578,9 @@ int scrub_store(struct store *store, const struct job_options *options)
     s.span = span;
     s.stored = xmalloc(CHUNK_SIZE_MAX);
     s.raw = xmalloc(CHUNK_SIZE_MAX);
-    int r = options->local ? view_packs(store->view, add_local_id, &local) : 0;
+    int r = options->local ? view_packs(store->local.view, add_local_id, &local) : 0;
     if (r == 0 && has_remote)
-        r = view_remote_packs(store->view, add_remote_id, &remote);
+        r = view_remote_packs(store->local.view, add_remote_id, &remote);
     struct job_counts *counts = job_counts_lock(s.job);
     counts->bytes_total = local.bytes + remote.bytes;
     job_counts_unlock(s.job);

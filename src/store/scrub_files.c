@@ -62,10 +62,10 @@ static int say_lacking_file(const struct lacking *lacking, uint64_t ino)
 {
     struct store *store = lacking->store;
     struct lacking_part sum = {.lacking = lacking};
-    int r = view_extents(store->view, ino, 0, 0, INT64_MAX, add_lacking_part, &sum);
+    int r = view_extents(store->local.view, ino, 0, 0, INT64_MAX, add_lacking_part, &sum);
     if (r < 0 || !sum.first) /* it changed meanwhile */
         return r == -ENOENT ? 0 : r;
-    _cleanup_free_ char *path = ns_path(store->ns, ino);
+    _cleanup_free_ char *path = ns_path(store->local.ns, ino);
     job_say(lacking->job,
             "%s: bytes from %llu on are damaged or missing, %llu in all, and nowhere else", path,
             (unsigned long long)sum.offset, (unsigned long long)sum.bytes);
@@ -87,8 +87,8 @@ int scrub_name_files(struct store *store, struct job *job, struct chunk_name *na
         memcpy(vector_next(&prefixes), names[i].bytes, sizeof *prefixes.at);
     while (r == 1)
         r = job_is_cancelled(job) ? -ECANCELED
-                                  : view_find_users(store->view, prefixes.at, count, &at, PAGES,
-                                                    note_lacking_file, &lacking);
+                                  : view_find_users(store->local.view, prefixes.at, count, &at,
+                                                    PAGES, note_lacking_file, &lacking);
     for (size_t i = 0; i < lacking.inos.count && r == 0; i++)
         r = say_lacking_file(&lacking, lacking.inos.at[i]);
     if (r == 0 && lacking.files > lacking.inos.count)

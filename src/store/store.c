@@ -36,60 +36,59 @@ static int make_superblock(const struct remote *remote, struct superblock *sb)
     return 0;
 }
 
-static int load_superblock(struct store *store, bool create, char **ret_text)
+static int load_superblock(struct local *local, struct remote *remote, bool create, char **ret_text)
 {
-    _cleanup_free_ char *path = xasprintf("%s/superblock", store->path);
-    int r = superblock_read(path, &store->sb);
+    _cleanup_free_ char *path = xasprintf("%s/superblock", local->path);
+    int r = superblock_read(path, &local->sb);
     if (r == -ENOENT && create) {
-        r = make_superblock(store->remote, &store->sb);
+        r = make_superblock(remote, &local->sb);
         if (r == 0)
-            r = superblock_write(path, &store->sb);
+            r = superblock_write(path, &local->sb);
         if (r < 0)
-            *ret_text = xasprintf("%s: cannot make a store there: %s", store->path, strerror(-r));
+            *ret_text = xasprintf("%s: cannot make a store there: %s", local->path, strerror(-r));
         return r;
     }
     if (r == -ENOENT)
-        *ret_text = xasprintf("%s is not a CairnFS store (no superblock)", store->path);
+        *ret_text = xasprintf("%s is not a CairnFS store (no superblock)", local->path);
     else if (r == -EPROTONOSUPPORT)
         *ret_text = xasprintf("%s was made by a newer version of CairnFS (%s); use that version",
-                              store->path, cause_text());
+                              local->path, cause_text());
     else if (r < 0)
         *ret_text =
             xasprintf("%s/superblock cannot be used: %s; restore it from a backup of the store",
-                      store->path, r == -EBADMSG || r == -EUCLEAN ? "it is damaged" : strerror(-r));
+                      local->path, r == -EBADMSG || r == -EUCLEAN ? "it is damaged" : strerror(-r));
     return r;
 }
 
 /* Before the first chunk in such an encoding: an older version must not take it for damage. */
-static int allow_own_encodings(struct store *store, char **ret_text)
+static int allow_own_encodings(struct local *local, char **ret_text)
 {
-    if (store->options.reduce == REDUCE_OFF || store->options.read_only)
+    if (local->options.reduce == REDUCE_OFF || local->options.read_only)
         return 0;
     uint64_t encodings = SUPERBLOCK_INCOMPAT_FX;
-    if (store->options.reduce == REDUCE_DENSE)
+    if (local->options.reduce == REDUCE_DENSE)
         encodings |=
             SUPERBLOCK_INCOMPAT_DENSE | SUPERBLOCK_INCOMPAT_MATRIX | SUPERBLOCK_INCOMPAT_ANS;
-    int r = local_allow_encodings(&store->local, encodings);
+    int r = local_allow_encodings(local, encodings);
     if (r < 0)
         *ret_text = xasprintf("%s/superblock cannot be written: %s; -o reduce=off does without",
-                              store->path, strerror(-r));
+                              local->path, strerror(-r));
     return r;
 }
 
 int store_new_id(const char *path, char ret_id[33], char **ret_text)
 {
-    /* what is needed of one that is not opened */
-    struct store store = {.path = (char *)(uintptr_t)path};
+    struct local local = {.path = (char *)(uintptr_t)path};
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", path), *stage = NULL;
-    int r = load_superblock(&store, false, ret_text);
+    int r = load_superblock(&local, NULL, false, ret_text);
     if (r < 0)
         return r;
-    if (store.sb.former_count == SUPERBLOCK_FORMER_MAX) {
+    if (local.sb.former_count == SUPERBLOCK_FORMER_MAX) {
         *ret_text = xasprintf("%s had %u ids already; copy its files to a new store", path,
                               SUPERBLOCK_FORMER_MAX);
         return -EOVERFLOW;
     }
-    r = session_leave_other(path, store.sb.store, &stage);
+    r = session_leave_other(path, local.sb.store, &stage);
     if (r == -EBUSY)
         *ret_text = xasprintf("the last daemon of %s left its stage in %s, with what had not come "
                               "to NVMe: mount and unmount it first",
@@ -98,12 +97,12 @@ int store_new_id(const char *path, char ret_id[33], char **ret_text)
         *ret_text = xasprintf("%s/session cannot be removed: %s", path, strerror(-r));
     if (r < 0)
         return r;
-    memcpy(store.sb.former[store.sb.former_count++], store.sb.store, sizeof store.sb.store);
-    if (getrandom(store.sb.store, sizeof store.sb.store, 0) != (ssize_t)sizeof store.sb.store)
+    memcpy(local.sb.former[local.sb.former_count++], local.sb.store, sizeof local.sb.store);
+    if (getrandom(local.sb.store, sizeof local.sb.store, 0) != (ssize_t)sizeof local.sb.store)
         return -EIO;
-    hex_print(ret_id, store.sb.store, 16);
-    r = superblock_write(superblock, &store.sb);
-    explicit_bzero(&store.sb.key, sizeof store.sb.key);
+    hex_print(ret_id, local.sb.store, 16);
+    r = superblock_write(superblock, &local.sb);
+    explicit_bzero(&local.sb.key, sizeof local.sb.key);
     if (r < 0)
         *ret_text = xasprintf("%s cannot be written: %s", superblock, strerror(-r));
     return r;
@@ -127,8 +126,8 @@ static const struct upkeep upkeep = {
 static struct store *store_new(const struct store_options *options)
 {
     struct store *store = xcalloc(1, sizeof *store);
-    store->options = *options;
-    store->path = xstrdup(options->path);
+    store->local.options = *options;
+    store->local.path = xstrdup(options->path);
     commit_init(&store->commit, store, &store->local, &upkeep);
     store->fetch = fetch_new();
     store->own = xcalloc(1, sizeof *store->own);
@@ -139,25 +138,25 @@ static struct store *store_new(const struct store_options *options)
 
 static int open_medium(struct store *store, bool create, char **ret_text)
 {
-    _cleanup_free_ char *superblock = xasprintf("%s/superblock", store->path);
+    _cleanup_free_ char *superblock = xasprintf("%s/superblock", store->local.path);
     bool is_new = access(superblock, F_OK) < 0;
     int r = store->remote ? remote_open(store->remote, is_new, ret_text) : 0;
     if (r == 0)
-        r = load_superblock(store, create, ret_text);
+        r = load_superblock(&store->local, store->remote, create, ret_text);
     if (r < 0)
         return r;
-    r = nvme_tier_open(store->path, &store->tier);
+    r = nvme_tier_open(store->local.path, &store->local.tier);
     if (r < 0)
-        *ret_text = xasprintf("%s: cannot be used as a store: %s", store->path, strerror(-r));
+        *ret_text = xasprintf("%s: cannot be used as a store: %s", store->local.path, strerror(-r));
     return r < 0 ? r : adopt_clean_up(store, ret_text);
 }
 
 /* The next start makes it anew, whatever it reads of it; or goes on with it, where it cannot. */
 static void leave_damaged_view(struct store *store)
 {
-    if (store->view && view_is_damaged(store->view) && new_view_ask(&store->local) < 0)
+    if (store->local.view && view_is_damaged(store->local.view) && new_view_ask(&store->local) < 0)
         log_warn("%s cannot be written: the next start may not see that the view is damaged",
-                 store->path);
+                 store->local.path);
 }
 
 static void store_free(struct store *store, bool stage_is_empty)
@@ -166,24 +165,24 @@ static void store_free(struct store *store, bool stage_is_empty)
     fetch_free(store->fetch);
     session_close_stage(&store->commit, stage_is_empty);
     commit_done(&store->commit);
-    ns_free(store->ns);
-    if (store->view)
-        view_close(store->view);
-    if (store->tier)
-        store->tier->ops->close(store->tier);
+    ns_free(store->local.ns);
+    if (store->local.view)
+        view_close(store->local.view);
+    if (store->local.tier)
+        store->local.tier->ops->close(store->local.tier);
     remote_free(store->remote);
     job_free(store->own->job);
     free(store->own->nameless);
     free(store->own);
-    explicit_bzero(&store->sb.key, sizeof store->sb.key);
-    free(store->path);
+    explicit_bzero(&store->local.sb.key, sizeof store->local.sb.key);
+    free(store->local.path);
     free(store);
 }
 
 bool store_must_open_again(const struct store *store)
 {
     bool is_decided = store->own->view_is_new || store->own->view_is_kept;
-    return store->view && view_is_damaged(store->view) && !is_decided;
+    return store->local.view && view_is_damaged(store->local.view) && !is_decided;
 }
 
 int store_open(const struct store_options *options, struct store **ret, char **ret_text)
@@ -193,7 +192,7 @@ int store_open(const struct store_options *options, struct store **ret, char **r
     remote_watch_start(store->remote);
     int r = open_medium(store, true, ret_text);
     if (r == 0)
-        r = allow_own_encodings(store, ret_text);
+        r = allow_own_encodings(&store->local, ret_text);
     if (r == 0 && store->remote)
         r = remote_join(store->remote, ret_text);
     if (r == 0)
@@ -214,7 +213,7 @@ int store_open(const struct store_options *options, struct store **ret, char **r
         return r;
     }
     if (store->own->view_is_kept)
-        view_distrust(store->view);
+        view_distrust(store->local.view);
     *ret = store;
     return 0;
 }
@@ -241,7 +240,7 @@ static int give_offline(struct store *store, int r, struct store **ret)
         store_free(store, false);
         return r;
     }
-    store->ns = ns_new(store->view);
+    store->local.ns = ns_new(store->local.view);
     *ret = store;
     return 0;
 }
@@ -278,7 +277,7 @@ void store_discard(struct store *store)
 
 int store_start(struct store *store, void (*room)(void *arg), void *arg)
 {
-    check(store->tier && store->view && store->stage);
+    check(store->local.tier && store->local.view && store->local.stage);
     int r = commit_start(&store->commit, room, arg);
     if (r == 0)
         r = fetch_start(store);
@@ -292,12 +291,12 @@ static bool is_all_durable(struct store *store)
     uint64_t seq;
     int64_t happened;
     return !history_oldest(store->commit.history, &seq, &happened) &&
-           stage_drafts(store->stage, NULL, 0) == 0;
+           stage_drafts(store->local.stage, NULL, 0) == 0;
 }
 
 static void close_store(struct store *store, bool mount_ends)
 {
-    stage_stop(store->stage);
+    stage_stop(store->local.stage);
     room_stop(store->commit.room);
     job_cancel(store);
     fetch_stop(store);
@@ -307,11 +306,12 @@ static void close_store(struct store *store, bool mount_ends)
     writeback_stop(&store->commit);
     bool is_over = mount_ends && is_all_durable(store);
     if (is_over) {
-        if (view_flush(store->view) < 0)
+        if (view_flush(store->local.view) < 0)
             log_warn("the view could not be flushed; the next mount catches up");
-        view_compact_leftovers(store->view);
-        if (session_end(store->path) < 0)
-            log_warn("%s/session could not be removed; the next mount finds no stage", store->path);
+        view_compact_leftovers(store->local.view);
+        if (session_end(store->local.path) < 0)
+            log_warn("%s/session could not be removed; the next mount finds no stage",
+                     store->local.path);
     }
     store_free(store, is_over);
 }
@@ -342,17 +342,17 @@ struct commit *store_commit(struct store *store)
 
 struct ns *store_ns(struct store *store)
 {
-    return store->ns;
+    return store->local.ns;
 }
 
 struct stage *store_stage(struct store *store)
 {
-    return store->stage;
+    return store->local.stage;
 }
 
 uint64_t store_new_ino(struct store *store)
 {
-    return ((uint64_t)store->sb.writer << 48) | atomic_fetch_add(&store->own->next_ino, 1);
+    return ((uint64_t)store->local.sb.writer << 48) | atomic_fetch_add(&store->own->next_ino, 1);
 }
 
 /* --- status ----------------------------------------------------------------------------------- */
@@ -363,22 +363,22 @@ static void status_behind(struct store *store, struct store_status *ret)
     int64_t happened;
     if (history_oldest(store->commit.history, &seq, &happened))
         ret->seconds_behind = (double)(clock_monotonic_ns() - happened) / 1e9;
-    ret->behind_bytes = stage_dirty_bytes(store->stage);
+    ret->behind_bytes = stage_dirty_bytes(store->local.stage);
     ret->behind_files =
-        stage_sealed_list(store->stage, NULL, 0) + stage_drafts(store->stage, NULL, 0);
+        stage_sealed_list(store->local.stage, NULL, 0) + stage_drafts(store->local.stage, NULL, 0);
 }
 
 /* Threads that hash and encode, and what they decode beside others. */
 static uint64_t encoding_memory(const struct store *store)
 {
-    uint64_t threads = store->options.writeback_threads + 1;
-    bool has_bases = store->sb.incompat & SUPERBLOCK_INCOMPAT_DENSE;
+    uint64_t threads = store->local.options.writeback_threads + 1;
+    bool has_bases = store->local.sb.incompat & SUPERBLOCK_INCOMPAT_DENSE;
     return threads * (3 * CHUNK_SIZE_MAX + (has_bases ? LOCAL_BASES_BYTES : 0));
 }
 
 static void status_memory(struct store *store, struct store_status *ret)
 {
-    struct stage_usage usage = stage_usage(store->stage);
+    struct stage_usage usage = stage_usage(store->local.stage);
     uint64_t stage = usage.total_bytes + usage.control_bytes;
     uint64_t tables = usage.heap_bytes_max + (uint64_t)PENDING_OPS_MAX * 400;
     uint64_t buffers = fetch_memory(store) + remote_memory(store->remote) + encoding_memory(store) +
@@ -405,10 +405,10 @@ static void status_room(struct store *store, struct store_status *ret)
 
 void store_status(struct store *store, struct store_status *ret)
 {
-    *ret = (struct store_status){.epoch = store->epoch,
+    *ret = (struct store_status){.epoch = store->local.epoch,
                                  .newest_seq = history_newest(store->commit.history)};
-    memcpy(ret->store_id, store->sb.store, sizeof ret->store_id);
-    ret->view = view_state(store->view);
+    memcpy(ret->store_id, store->local.sb.store, sizeof ret->store_id);
+    ret->view = view_state(store->local.view);
     status_behind(store, ret);
     status_room(store, ret);
     status_memory(store, ret);
@@ -419,9 +419,9 @@ void store_status(struct store *store, struct store_status *ret)
 uint64_t store_missing_bytes(struct store *store, uint64_t seq)
 {
     uint64_t bytes = horizon_target_bytes(store->commit.horizon);
-    size_t max = stage_sealed_list(store->stage, NULL, 0);
+    size_t max = stage_sealed_list(store->local.stage, NULL, 0);
     struct stage_sealed *list = xcalloc(max, sizeof *list);
-    size_t count = stage_sealed_list(store->stage, list, max);
+    size_t count = stage_sealed_list(store->local.stage, list, max);
     for (size_t i = 0; i < count && i < max; i++)
         if (list[i].seal_seq <= seq)
             bytes += list[i].bytes;
@@ -433,16 +433,16 @@ bool store_is_durable(struct store *store, uint64_t ino)
 {
     struct stage_file_state state;
     struct ns_inode inode;
-    (void)stage_file_state(store->stage, ino, &state);
+    (void)stage_file_state(store->local.stage, ino, &state);
     if (state.has_draft)
         return false;
     /* The stage first: of a version that is being sealed it knows before the namespace does. */
-    int r = ns_inode(store->ns, ino, &inode);
+    int r = ns_inode(store->local.ns, ino, &inode);
     if (r == 0 && (inode.nascent || (state.has_sealed && state.sealed_version > inode.version)))
         return false;
     if (r == 0 && S_ISDIR(inode.attrs.mode) && history_has_draft_below(store->commit.history, ino))
         return false;
-    return ns_last_change(store->ns, ino) <= horizon_reached(store->commit.horizon);
+    return ns_last_change(store->local.ns, ino) <= horizon_reached(store->commit.horizon);
 }
 
 void store_await_view(struct store *store, int64_t until_ns)

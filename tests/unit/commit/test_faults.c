@@ -54,7 +54,7 @@ static void open_with_faults(void)
 {
     log_set_level(LOG_LEVEL_ERROR);
     assert_i64(fixture_open_only(&fixture), 0);
-    fixture.store->tier = fault_tier_new(fixture.store->tier, fail, NULL);
+    fixture.store->local.tier = fault_tier_new(fixture.store->local.tier, fail, NULL);
     fixture_start(&fixture);
 }
 
@@ -343,7 +343,7 @@ Test(commit_faults, pins_keep_a_pack_from_being_dropped)
     fixture_put(&fixture, "a", 1, MIB);
     fixture_wait(&fixture);
     struct store *store = fixture.store;
-    while (view_state(store->view).packs == 0)
+    while (view_state(store->local.view).packs == 0)
         (void)usleep(1000);
     cr_expect(packs_begin_drop(store->commit.packs, 42));
     cr_expect_not(packs_begin_drop(store->commit.packs, 42));
@@ -352,7 +352,7 @@ Test(commit_faults, pins_keep_a_pack_from_being_dropped)
     uint8_t *content = xmalloc(MIB);
     fixture_read(&fixture, fixture_lookup(&fixture, "a"), 0, content, MIB);
     struct iovec iov = {content, MIB};
-    struct chunk_name name = hash_chunk(&store->sb.key, &iov, 1);
+    struct chunk_name name = hash_chunk(&store->local.sb.key, &iov, 1);
     cr_assert(packs_pin_stored(store->commit.packs, &name, &pinned));
     cr_expect_not(packs_begin_drop(store->commit.packs, pinned));
     packs_unpin(store->commit.packs, pinned);

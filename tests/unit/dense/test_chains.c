@@ -22,7 +22,7 @@ static void setup(struct fixture *g)
     *g = (struct fixture){.packs = 1000000};
     fixture_make(&g->fixture);
     fixture_open(&g->fixture);
-    assert_i64(view_track(g->fixture.store->view), 0);
+    assert_i64(view_track(g->fixture.store->local.view), 0);
     g->chains = chains_new();
 }
 
@@ -50,7 +50,7 @@ static unsigned number_of(const struct chunk_name *name)
 static void place_long(struct fixture *g, unsigned chunk, enum chunk_encoding encoding,
                        unsigned base, uint32_t stored_len)
 {
-    struct view *view = g->fixture.store->view;
+    struct view *view = g->fixture.store->local.view;
     struct chunk_entry entry = {.name = name_of(chunk),
                                 .pack = g->packs++,
                                 .offset = 4096,
@@ -77,8 +77,9 @@ static unsigned find(struct fixture *g, unsigned chunk, unsigned partner, enum c
                      struct chain_base *ret)
 {
     struct chunk_name name = name_of(chunk), other = name_of(partner);
-    assert_i64(
-        chains_find_base(g->chains, g->fixture.store->view, &name, &other, RAW_LEN, form, ret), 0);
+    assert_i64(chains_find_base(g->chains, g->fixture.store->local.view, &name, &other, RAW_LEN,
+                                form, ret),
+               0);
     return ret->depth ? number_of(&ret->name) : 0;
 }
 
@@ -281,7 +282,7 @@ Test(chains, dead_bases_are_no_longer_than_what_they_are_kept_for)
     place(&g, 2, ENCODING_DX, 1);
     place(&g, 3, ENCODING_DX, 2);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        assert_i64(chains_find_base(g.chains, g.fixture.store->view, &name, &partner,
+        assert_i64(chains_find_base(g.chains, g.fixture.store->local.view, &name, &partner,
                                     cases[i].raw_len, FORM_CHAIN, &base),
                    0);
         expect_u64(base.depth ? number_of(&base.name) : 0, cases[i].base, "case %zu", i);

@@ -133,8 +133,8 @@ static int add_extent(const struct view_extent *part, void *arg)
 static struct chunk_list chunks_of(const char *name)
 {
     struct chunk_list list = {.count = 0};
-    assert_i64(view_extents(fixture.store->view, fixture_lookup(&fixture, name), 0, 0, INT64_MAX,
-                            add_extent, &list),
+    assert_i64(view_extents(fixture.store->local.view, fixture_lookup(&fixture, name), 0, 0,
+                            INT64_MAX, add_extent, &list),
                0);
     return list;
 }
@@ -168,7 +168,7 @@ static void begin(struct placing *p, const char *name, const char *base, unsigne
     p->buffer = xmalloc_large(PACK_BUFFER_LEN);
     p->stored = xmalloc(CHUNK_SIZE_MAX);
     p->id = packs_new_id(store_commit(fixture.store)->packs);
-    p->data_len = pack_begin(fixture.store->sb.history, p->id, p->buffer);
+    p->data_len = pack_begin(fixture.store->local.sb.history, p->id, p->buffer);
 }
 
 static void add(struct placing *p, struct chunk_entry entry, size_t stored_len)
@@ -188,9 +188,9 @@ static uint64_t end(struct placing *p)
     char object[32];
     pack_object_name(p->id, object);
     uint64_t len =
-        pack_finish(store->sb.history, p->id, p->buffer, p->data_len, p->entries, p->count);
+        pack_finish(store->local.sb.history, p->id, p->buffer, p->data_len, p->entries, p->count);
     assert_i64(tier->ops->put(tier, object, p->buffer, len), 0);
-    assert_i64(view_remote_placed(store->view, p->id, len, p->entries, p->count), 0);
+    assert_i64(view_remote_placed(store->local.view, p->id, len, p->entries, p->count), 0);
     free(p->bytes);
     free(p->base_bytes);
     free(p->buffer);
@@ -321,6 +321,6 @@ static int look_at_pack(const struct view_pack *pack, void *arg)
 size_t dense_expect_none_local(void)
 {
     size_t count = 0;
-    assert_i64(view_packs(fixture.store->view, look_at_pack, &count), 0);
+    assert_i64(view_packs(fixture.store->local.view, look_at_pack, &count), 0);
     return count;
 }

@@ -114,7 +114,7 @@ Test(dense, a_base_that_no_file_has_is_there_for_others)
     dense_publish();
     dense_publish();
     struct view_remote_pack pack;
-    int r = view_remote_pack(fixture.store->view, base.pack, &pack);
+    int r = view_remote_pack(fixture.store->local.view, base.pack, &pack);
     cr_assert(r == -ENOENT || pack.live_count == 0, "nothing needs it any more");
 }
 
@@ -281,7 +281,7 @@ Test(dense, a_base_that_is_damaged_on_nvme_is_healed)
     make_two();
     (void)run_job("base", false);
     reopen();
-    assert_i64(view_packs(fixture.store->view, spoil_one, NULL), 0);
+    assert_i64(view_packs(fixture.store->local.view, spoil_one, NULL), 0);
     dense_expect_weights("next", 1, 1, WEIGHTS);
     struct store_status s;
     for (int i = 0; i == 0 || s.nvme.healed_chunks_total == 0 ||

@@ -404,7 +404,7 @@ Test(pull, a_pack_in_use_is_evicted_when_it_is_let_go)
     pthread_t thread;
     fixture_put(&fixture, "a", 1, MIB);
     wait_remote();
-    assert_i64(view_packs(fixture.store->view, take_pack, &pack), 0);
+    assert_i64(view_packs(fixture.store->local.view, take_pack, &pack), 0);
     while (!packs_is_free(store_commit(fixture.store)->packs, pack)) /* for the uploader */
         (void)usleep(1000);
     cr_assert(packs_pin(store_commit(fixture.store)->packs, pack));

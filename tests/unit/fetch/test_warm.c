@@ -94,7 +94,7 @@ Test(warm, a_job_that_waits_for_a_reader_can_be_cancelled)
 static void cap_nvme(uint64_t cap)
 {
     uint64_t granted;
-    fixture.store->options.cap_bytes = cap;
+    fixture.store->local.options.cap_bytes = cap;
     do {
         (void)usleep(1000);
         granted = room_granted(fixture.store);

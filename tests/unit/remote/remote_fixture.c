@@ -45,7 +45,8 @@ void wait_published(struct store_fixture *fixture)
     for (int i = 0; i < 24000; i++) {
         if (horizon_published(store_commit(store)->horizon) >=
                 horizon_reached(store_commit(store)->horizon) &&
-            view_remote(store->view).pending_chunks == 0 && !remote_repair_is_due(store->remote))
+            view_remote(store->local.view).pending_chunks == 0 &&
+            !remote_repair_is_due(store->remote))
             return;
         pause_ms(5);
     }
@@ -104,7 +105,7 @@ static int take_first(const struct view_remote_pack *pack, void *arg)
 uint64_t remote_pack(struct store_fixture *fixture)
 {
     uint64_t pack = 0;
-    assert_i64(view_remote_packs(fixture->store->view, take_first, &pack), 0);
+    assert_i64(view_remote_packs(fixture->store->local.view, take_first, &pack), 0);
     return pack;
 }
 

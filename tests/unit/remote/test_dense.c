@@ -59,7 +59,7 @@ static void wait_published(struct fixture *g)
     for (int i = 0; i < 24000; i++) {
         if (horizon_published(store_commit(store)->horizon) >=
                 horizon_reached(store_commit(store)->horizon) &&
-            view_remote(store->view).pending_chunks == 0)
+            view_remote(store->local.view).pending_chunks == 0)
             return;
         (void)usleep(5000);
     }
@@ -108,7 +108,7 @@ static struct chunk_name chunk_at(struct fixture *g, const char *name, uint64_t 
     struct chunk_name chunk;
     uint64_t ino = fixture_lookup(&g->fixture, name);
     cr_assert(ino != 0, "%s", name);
-    assert_i64(view_extents(g->fixture.store->view, ino, 0, offset, 1, note_name, &chunk), 0);
+    assert_i64(view_extents(g->fixture.store->local.view, ino, 0, offset, 1, note_name, &chunk), 0);
     return chunk;
 }
 
@@ -123,7 +123,7 @@ static struct chunk_entry place_of(struct fixture *g, const char *name, unsigned
 {
     struct chunk_entry entry;
     struct chunk_name chunk = chunk_of(g, name, i);
-    assert_i64(view_remote_place(g->fixture.store->view, &chunk, &entry), 0);
+    assert_i64(view_remote_place(g->fixture.store->local.view, &chunk, &entry), 0);
     return entry;
 }
 
@@ -308,7 +308,7 @@ Test(dense, short_tensors_are_tried_each)
     for (unsigned i = 0; i < TENSORS; i++) {
         struct chunk_entry entry;
         struct chunk_name chunk = chunk_at(&g, "adapter2", at[i]);
-        assert_i64(view_remote_place(g.fixture.store->view, &chunk, &entry), 0);
+        assert_i64(view_remote_place(g.fixture.store->local.view, &chunk, &entry), 0);
         expect_u64(entry.encoding, i < MOMENTS ? ENCODING_FX : ENCODING_DX, "tensor %u", i);
     }
     teardown(&g);
@@ -415,6 +415,6 @@ Test(dense, a_name_that_is_written_over_rests_on_what_it_had)
         depth = now;
     }
     cr_expect(restarts > 0);
-    cr_expect_lt(view_remote(g.fixture.store->view).pack_bytes, 2 * LEN);
+    cr_expect_lt(view_remote(g.fixture.store->local.view).pack_bytes, 2 * LEN);
     teardown(&g);
 }

@@ -211,7 +211,7 @@ Test(remote_gc, many_small_packs_become_few, .timeout = 600)
         fixture_put(&fixture, name, i, 40000);
         wait_published(&fixture);
     }
-    uint64_t packs = view_remote(fixture.store->view).packs;
+    uint64_t packs = view_remote(fixture.store->local.view).packs;
     cr_expect_leq(packs, 18, "%llu", (unsigned long long)packs);
     cr_expect_leq(atomic_load(&fixture.store->remote->uploaded_total), 8 * MIB);
     struct job_status status =
@@ -268,7 +268,7 @@ Test(remote_gc, neighbours_are_merged_by_one_request, .timeout = 300)
     atomic_store(&pack_gets, 0);
     fixture_open(&fixture);
     struct remote *remote = fixture.store->remote;
-    cr_assert_geq(view_remote(fixture.store->view).packs, MERGED_PACKS);
+    cr_assert_geq(view_remote(fixture.store->local.view).packs, MERGED_PACKS);
     fixture_put(&fixture, "another", 1000, 40000); /* a round, which merges */
     wait_published(&fixture);
     uint64_t bytes = atomic_load(&remote->merged_total);

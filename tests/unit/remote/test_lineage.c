@@ -25,7 +25,7 @@ static void setup(struct fixture *g)
     *g = (struct fixture){.next_pack = 1000000};
     fixture_make(&g->fixture);
     fixture_open(&g->fixture);
-    assert_i64(view_track(g->fixture.store->view), 0);
+    assert_i64(view_track(g->fixture.store->local.view), 0);
 }
 
 static void forget(struct fixture *g)
@@ -49,7 +49,7 @@ static void build(struct fixture *g)
     forget(g);
     fixture_wait(&g->fixture);
     store_await_view(g->fixture.store, INT64_MAX);
-    assert_i64(view_cut_open(g->fixture.store->view, &g->cut), 0);
+    assert_i64(view_cut_open(g->fixture.store->local.view, &g->cut), 0);
     assert_i64(lineage_build(g->fixture.store, g->cut, g->published, &g->lineage), 0);
 }
 
@@ -96,7 +96,7 @@ static struct chunk_name chunk_at(struct fixture *g, const char *name, uint64_t 
     struct chunk_name chunk;
     uint64_t ino = fixture_lookup(&g->fixture, name);
     cr_assert(ino != 0, "%s", name);
-    assert_i64(view_extents(g->fixture.store->view, ino, 0, offset, 1, note_name, &chunk), 0);
+    assert_i64(view_extents(g->fixture.store->local.view, ino, 0, offset, 1, note_name, &chunk), 0);
     return chunk;
 }
 
@@ -128,7 +128,7 @@ static void place(struct fixture *g, const char *name, const char *base)
         struct chunk_entry *e = &entries[i];
         uint64_t refs;
         struct chunk_name chunk = chunk_of(g, name, i);
-        assert_i64(view_chunk(g->fixture.store->view, &chunk, e, &refs), 0);
+        assert_i64(view_chunk(g->fixture.store->local.view, &chunk, e, &refs), 0);
         e->pack = pack;
         if (!base)
             continue;
@@ -136,12 +136,13 @@ static void place(struct fixture *g, const char *name, const char *base)
         e->stored_len /= 4;
         struct chunk_entry rests_on;
         struct chunk_name partner = chunk_of(g, base, i);
-        assert_i64(view_remote_place(g->fixture.store->view, &partner, &rests_on), 0);
+        assert_i64(view_remote_place(g->fixture.store->local.view, &partner, &rests_on), 0);
         e->depth = rests_on.depth + 1;
         e->ref_count = 1;
         e->refs[0] = (struct chunk_ref){partner, 0, e->raw_len};
     }
-    assert_i64(view_remote_placed(g->fixture.store->view, pack, 64 * MIB, entries, CHUNKS + 1), 0);
+    assert_i64(
+        view_remote_placed(g->fixture.store->local.view, pack, 64 * MIB, entries, CHUNKS + 1), 0);
 }
 
 /* --- tests ------------------------------------------------------------------------------------ */
@@ -348,9 +349,9 @@ static void publish(struct fixture *g)
     view_cut_close(g->published);
     fixture_wait(&g->fixture);
     store_await_view(g->fixture.store, INT64_MAX);
-    assert_i64(view_cut_open(g->fixture.store->view, &g->published), 0);
+    assert_i64(view_cut_open(g->fixture.store->local.view, &g->published), 0);
     assert_i64(view_cut_rows(g->published, 1, ignore_row, NULL, &missing), 0);
-    assert_i64(view_published(g->fixture.store->view, g->published, g->next_pack), 0);
+    assert_i64(view_published(g->fixture.store->local.view, g->published, g->next_pack), 0);
 }
 
 /* Weights of which these, of a hundred, are other ones than at first, and `moved` of a hundred of

@@ -93,13 +93,13 @@ Test(losses, the_first_head_is_not_forgotten)
     save_view(&fixture);
     open_with(&fixture, "remote", GRACE_NS);
     wait_published(&fixture);
-    uint64_t packs = view_remote(fixture.store->view).packs;
+    uint64_t packs = view_remote(fixture.store->local.view).packs;
     fixture_close(&fixture);
     restore_view(&fixture);
     choose_remote(&fixture, "remote", GRACE_NS);
     assert_i64(fixture_open_only(&fixture), 0, "%s", fixture.text);
-    cr_expect_not(view_remote(fixture.store->view).is_whole);
-    expect_u64(view_remote(fixture.store->view).packs, packs);
+    cr_expect_not(view_remote(fixture.store->local.view).is_whole);
+    expect_u64(view_remote(fixture.store->local.view).packs, packs);
     fixture_start(&fixture);
     fixture_expect(&fixture, "a", 1, MIB);
     remove_with_remotes(&fixture);
@@ -306,7 +306,7 @@ Test(losses, the_power_fails_and_a_pack_stays_suspect, .timeout = 120)
     uint64_t pack = remote_pack(&fixture);
     lose_a_pack(&fixture);
     remote_note_bad_pack(fixture.store->remote, pack, -ENOENT);
-    for (int i = 0; i < 6000 && view_remote(fixture.store->view).suspect_packs == 0; i++)
+    for (int i = 0; i < 6000 && view_remote(fixture.store->local.view).suspect_packs == 0; i++)
         pause_ms(5);
     wait_published(&fixture); /* the round is over */
     save_view(&fixture);
@@ -316,7 +316,7 @@ Test(losses, the_power_fails_and_a_pack_stays_suspect, .timeout = 120)
     choose_remote(&fixture, "remote", LONG_GRACE_NS);
     assert_i64(fixture_open_only(&fixture), 0, "%s", fixture.text);
     cr_expect(remote_is_bad_pack(fixture.store->remote, pack));
-    expect_u64(view_remote(fixture.store->view).suspect_packs, 1);
+    expect_u64(view_remote(fixture.store->local.view).suspect_packs, 1);
     fixture_start(&fixture);
     remove_with_remotes(&fixture);
 }
@@ -364,7 +364,7 @@ Test(losses, an_object_that_is_denied_keeps_no_other_from_being_repaired, .timeo
     fixture_put(&fixture, "b", 2, MIB);
     wait_published(&fixture);
     struct remote *remote = fixture.store->remote;
-    assert_i64(view_remote_packs(fixture.store->view, take_two_packs, packs), 0);
+    assert_i64(view_remote_packs(fixture.store->local.view, take_two_packs, packs), 0);
     cr_assert_neq(packs[1], 0);
     atomic_store(&locked_pack, packs[0]);
     pack_object_name(packs[1], object);
@@ -414,7 +414,7 @@ Test(losses, a_pack_that_is_being_emptied_is_waited_for)
     fixture_close(&fixture);
     choose_remote(&fixture, "remote", GRACE_NS);
     assert_i64(fixture_open_only(&fixture), 0, "%s", fixture.text);
-    assert_i64(view_packs(fixture.store->view, take_local_pack, &pack), 0);
+    assert_i64(view_packs(fixture.store->local.view, take_local_pack, &pack), 0);
     cr_assert(packs_begin_drop(store_commit(fixture.store)->packs, pack));
     fixture_start(&fixture);
     (void)usleep(1500000);
@@ -445,7 +445,7 @@ Test(losses, who_waits_for_a_pack_that_is_being_emptied_ends_with_the_store, .ti
 static void give_up_pack(struct store_fixture *fixture, uint64_t pack)
 {
     struct txn txn;
-    txn_begin(&txn, fixture->store->view);
+    txn_begin(&txn, fixture->store->local.view);
     assert_i64(remote_pack_forget_placed(&txn, pack), 0);
     remote_pack_leave_count(&txn);
     txn.remote_pack.pub.gone = txn.remote_pack_dirty = true;

@@ -57,7 +57,7 @@ Test(written_anew, is_not_safe_before_a_head_says_so, .timeout = 120)
     remote_note_bad_pack(fixture.store->remote, pack, -ENOENT);
     do
         pause_ms(100);
-    while (view_remote_pack(fixture.store->view, pack, &known) == 0 && known.live_count > 0);
+    while (view_remote_pack(fixture.store->local.view, pack, &known) == 0 && known.live_count > 0);
     expect_pending(&fixture, "it was moved");
     fixture_close(&fixture);
     open_with_denied_heads(&fixture);
@@ -69,8 +69,8 @@ Test(written_anew, is_not_safe_before_a_head_says_so, .timeout = 120)
     for (int i = 0; i < 6000 && atomic_load(&result) == 1; i++)
         pause_ms(5);
     expect_i64(atomic_load(&result), 0);
-    assert_i64(view_remote_packs(fixture.store->view, take_two_packs, packs), 0);
-    assert_i64(view_remote_pack(fixture.store->view, packs[1], &known), 0);
+    assert_i64(view_remote_packs(fixture.store->local.view, take_two_packs, packs), 0);
+    assert_i64(view_remote_pack(fixture.store->local.view, packs[1], &known), 0);
     cr_expect_neq(known.head, 0);
     remove_with_remotes(&fixture);
 }

@@ -545,7 +545,7 @@ static void fill_log_with_new_files(size_t name_len)
     fixture_drop(&fixture, ROOT_INO);
     fixture_start(&fixture);
     cycle(&fixture);
-    expect_u64(view_state(fixture.store->view).files, count);
+    expect_u64(view_state(fixture.store->local.view).files, count);
     free(inos);
 }
 
