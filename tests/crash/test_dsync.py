@@ -20,7 +20,7 @@ def buffer(length, shift):
 
 
 def requests_of(length, shift):
-    """docs/semantics.md, "How much of a write is whole"."""
+    """docs/semantics.md, "How much of a write is atomic"."""
     first = min(length, MOST - shift)
     return 1 + -(-(length - first) // MOST)
 
