@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import pytest
 
@@ -21,6 +22,7 @@ import successor
 import watchdog
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+END = float(os.environ.get("CAIRN_TESTS_END", 60))  # seconds for the end of a test process
 # Directories and files with tests that meet reduced contents by chance.
 CAMPAIGNS = ("crash", "model", "test_gc.py", "test_snapshots.py", "test_two_writers.py")
 
@@ -39,7 +41,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "needs_mount: means nothing on a plain directory")
-    config.addinivalue_line("markers", "timeout(seconds): limit for one test on a quiet machine (times 10 with --full, 3 with --sanitize)")
+    config.addinivalue_line("markers", "timeout(seconds): a quarter of the limit for one test, which is enough on a quiet machine (times 10 with --full, 3 with --sanitize)")
     config.addinivalue_line("markers", "noise: right for contents that nothing makes smaller, whatever --reduce says")
     config.addinivalue_line("markers", "always_s3: runs on S3 too, whatever the seed says")
     config.addinivalue_line("markers", "alone: measures time, so nothing may run beside it")
@@ -49,11 +51,12 @@ def pytest_configure(config):
     config.cairn_seed = seed_of(config)
     if not config.getoption("--reports"):
         config.option.reports = os.path.join(config.getoption("--build"), "reports")
-    config.cairn_mounts = []
-    faulthandler.register(signal.SIGALRM, file=sys.__stderr__, all_threads=True, chain=True)
+    config.cairn_mounts, config.cairn_reports = [], False
+    on_alarm(signal.SIG_IGN)
     config.cairn_stacks = tempfile.NamedTemporaryFile(prefix="cairn-stacks-")
     command = [sys.executable, os.path.join(HERE, "watchdog.py"), config.cairn_stacks.name]
     config.cairn_watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0)
+    os.environ[watchdog.MARK] = str(os.getpid())
 
 
 def pytest_generate_tests(metafunc):
@@ -116,8 +119,8 @@ def pytest_configure_node(node):
 
 
 def pytest_unconfigure(config):
-    config.cairn_watchdog.stdin.close()
-    config.cairn_watchdog.wait(10)
+    """The end of this process, which closes the watchdog's standard input, is guarded, too: it waits for threads."""
+    arm(config, END)
 
 
 def pytest_report_header(config):
@@ -146,8 +149,10 @@ class Hang(Exception):
     pass
 
 
-def raise_hang(path):
-    with open(path) as file:
+def raise_hang(config):
+    if config.cairn_reports:  # the test has ended
+        return
+    with open(config.cairn_stacks.name) as file:
         raise Hang(f"the test took too long; the daemons stood in\n{file.read()}")
 
 
@@ -157,16 +162,25 @@ def pytest_runtest_protocol(item, nextitem):
     seconds = rig.PATIENCE * slices.limit_of(item)
     for option in ("--full", "--sanitize"):
         seconds *= (10 if option == "--full" else 3) if config.getoption(option) else 1
-    signal.signal(signal.SIGALRM, lambda *_: raise_hang(config.cairn_stacks.name))
-    faulthandler.register(signal.SIGALRM, file=sys.__stderr__, all_threads=True, chain=True)
-    tell(config, f"arm {seconds}")
+    on_alarm(lambda *_: raise_hang(config))
+    arm(config, seconds)
     try:
         return (yield)
     finally:
         tell(config, "off")
         config.cairn_mounts[:] = [mount for mount in config.cairn_mounts if mount.pids()]
-        faulthandler.unregister(signal.SIGALRM)
-        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        on_alarm(signal.SIG_IGN)
+
+
+def on_alarm(handler):
+    """The handler is called behind a report of all stacks."""
+    faulthandler.unregister(signal.SIGALRM)
+    signal.signal(signal.SIGALRM, handler)
+    faulthandler.register(signal.SIGALRM, file=sys.__stderr__, all_threads=True, chain=True)
+
+
+def arm(config, seconds):
+    tell(config, f"arm {seconds} {time.clock_gettime(time.CLOCK_BOOTTIME)}")
 
 
 def tell(config, line):
@@ -175,6 +189,7 @@ def tell(config, line):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
+    item.config.cairn_reports = True
     report = yield
     if report.failed:
         reduce = os.environ.get(rig.REDUCE)
@@ -184,6 +199,7 @@ def pytest_runtest_makereport(item, call):
                 report.sections.append((f"where daemon {pid} stands", watchdog.in_short(pid, watchdog.backtrace(pid))))
             if mount.log():
                 report.sections.append((f"log of the daemon at {mount.mnt!a}", mount.log()[-8000:]))
+    item.config.cairn_reports = False
     return report
 
 

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ends a hang: a process of its own, because a page fault on a hung mount holds the interpreter's lock.
 
-Reads lines `arm SECONDS`, `pids PID...` and `off` from stdin. When the time is over it prints where the
+Reads lines `arm SECONDS SINCE` (SINCE: seconds since boot), `pids PID...` and `off` from stdin. When the time is over it prints where the
 daemons stand (in short: into the file that it is given), kills them (which wakes every process that waits on their mounts) and
-signals the test process.
+signals the test process. A test that goes on all the same may wait again, in an `__exit__` or in its fixtures, or for a process that
+nobody has told of. So soon afterwards all processes that it began are killed, and it is signalled again; at last it is killed itself.
 """
 import collections
+import contextlib
 import os
 import re
 import select
@@ -16,6 +18,9 @@ import sys
 import time
 
 NOISE = re.compile(r"_*(GI_+)?(futex|libc|pthread_cond|start_thread|clone)")  # where every thread begins and waits
+MARK = "CAIRN_TESTS_PROCESS"  # in the environment of what a test process starts: its id
+AGAIN = 30.0  # seconds from one strike to the next
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def show(path, pid):
@@ -68,34 +73,77 @@ def expire(parent, pids, path):
             print(text, file=sys.stderr, flush=True)
             print(in_short(pid, text), file=file)
     os.kill(parent, signal.SIGALRM)
+    kill(pids)
+
+
+def kill(pids):
     for pid in pids:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+
+
+def begun_by(parent, since):
+    """Processes that have the mark of the test process in their environment, and began after `since`."""
+    mark, found = f"{MARK}={parent}".encode(), []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                is_marked = mark in file.read().split(b"\0")
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                ticks = int(file.read().rpartition(b")")[2].split()[19])
+            if is_marked and ticks >= int(since * TICKS):
+                found.append(int(pid))
+    return found
+
+
+class Guard:
+    """The limit of one test, and how often it was over."""
+
+    def __init__(self, parent, path):
+        self.parent, self.path = parent, path
+        self.end, self.pids = None, []
+        self.again = self.since = self.strikes = 0
+
+    def left(self):
+        return None if self.end is None else max(0.0, self.end - time.monotonic())
+
+    def obey(self, word, *arguments):
+        if word == b"off":
+            self.end = None
+        elif word == b"arm":
+            seconds, self.since = map(float, arguments)
+            self.strikes, self.again = 0, min(seconds, AGAIN)
+            self.end = time.monotonic() + seconds
+        else:
+            self.pids = [int(argument) for argument in arguments]
+
+    def strike(self):
+        self.strikes += 1
+        if self.strikes == 1:
+            expire(self.parent, self.pids, self.path)
+        elif self.strikes == 2:
+            kill(begun_by(self.parent, self.since))
+            os.kill(self.parent, signal.SIGALRM)
+        else:
+            print(f"\nwatchdog: {self.parent} does not end", file=sys.stderr, flush=True)
+            os.kill(self.parent, signal.SIGKILL)
+        self.end = time.monotonic() + self.again
 
 
 def main():
-    parent = os.getppid()
-    end, pids, rest = None, [], b""
+    guard, rest = Guard(os.getppid(), sys.argv[1]), b""
     while True:
-        left = None if end is None else max(0.0, end - time.monotonic())
-        if not select.select([0], [], [], left)[0]:
-            expire(parent, pids, sys.argv[1])
-            end = None
+        if not select.select([0], [], [], guard.left())[0]:
+            if os.getppid() != guard.parent:  # a fork of it has our standard input
+                return
+            guard.strike()
             continue
         data = os.read(0, 65536)
         if not data:
             return
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
-            words = line.split()
-            if words[0] == b"off":
-                end = None
-            elif words[0] == b"arm":
-                end = time.monotonic() + float(words[1])
-            else:
-                pids = [int(word) for word in words[1:]]
+            guard.obey(*line.split())
 
 
 if __name__ == "__main__":
