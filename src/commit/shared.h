@@ -29,6 +29,7 @@
 #define ID_EPOCH(id) ((id) >> 24 & 0xffffff) /* of an inode's, a pack's or a run's number */
 
 /* State of each component. */
+struct dense;
 struct remote;
 struct fetch;
 struct store_own;
@@ -37,6 +38,7 @@ struct store_own;
 struct store {
     struct local local;
     struct commit commit;  /* its objects */
+    struct dense *dense;   /* NULL: without a remote */
     struct remote *remote; /* NULL: none */
     struct fetch *fetch;
     struct store_own *own; /* of store/ */

@@ -3,15 +3,15 @@
  * now. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "dense/dense.h"
 #include "fetch/plan.h"
-#include "remote/chunks.h"
 #include "remote/state.h"
 
 /* NVMe does not give the chunk. */
 static int plan_go_remote(struct plan *plan, struct plan_part *part, int local_error)
 {
     struct store *store = plan->store;
-    if (remote_find_chunk(store, &part->name, &part->place) < 0)
+    if (dense_find_place(store, &part->name, &part->place) < 0)
         return local_error;
     if (!pull_of(store))
         return local_error == -ENOENT ? -ENOTCONN : local_error;

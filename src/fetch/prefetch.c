@@ -7,8 +7,8 @@
  * window. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "dense/dense.h"
 #include "fetch/pull.h"
-#include "remote/chunks.h"
 
 /* read one after the other before anything is asked for ahead */
 #define SEQUENTIAL_MIN (512 * KIB)
@@ -131,7 +131,7 @@ static void drop_present(struct pull *pull, struct listing *l)
         struct pull_wanted wanted = l->list[i];
         if (pull_is_local(pull->store, &wanted.entry.name))
             continue;
-        if (remote_find_chunk(pull->store, &l->list[i].entry.name, &wanted.entry) == 0)
+        if (dense_find_place(pull->store, &l->list[i].entry.name, &wanted.entry) == 0)
             l->list[left++] = wanted;
     }
     l->count = left;

@@ -14,8 +14,8 @@
 
 #include <uthash.h>
 
+#include "dense/bases.h"
 #include "fetch/internal.h"
-#include "remote/bases.h"
 
 #define PULL_GROUP_BYTES (8u * 1024 * 1024) /* most that one GET asks for */
 #define PULL_GROUP_GAP (128u * 1024) /* that is fetched for nothing rather than by another GET */

@@ -4,7 +4,7 @@
 #include "fetch/pull.h"
 
 #include "base/clock.h"
-#include "remote/chunks.h"
+#include "dense/dense.h"
 #include "remote/maintenance.h"
 
 #define TRIES 3 /* a chunk may move in the remote between asking where it is and fetching it */
@@ -130,7 +130,7 @@ int pull_read(struct pull *pull, const struct chunk_entry *known, uint64_t offse
         if (r == 0 || r == -EAGAIN || r == -EHOSTDOWN)
             continue;
         tries++;
-        if (remote_find_chunk(pull->store, &known->name, &place) < 0)
+        if (dense_find_place(pull->store, &known->name, &place) < 0)
             return -ENOENT;
     }
     if (r == 0 || r == -EHOSTDOWN || r == -ENOLINK) /* a missing base was noted */

@@ -2,8 +2,8 @@
 /* A small cache of decoded chunks, which serves requests that are smaller than a chunk; and what
  * files consist of. plan.c reads files. */
 #include "base/vector.h"
+#include "dense/dense.h"
 #include "fetch/pull.h"
-#include "remote/chunks.h"
 
 /* --- life ------------------------------------------------------------------------------------- */
 
@@ -109,7 +109,7 @@ static int add_summary(const struct view_extent *part, void *arg)
     struct chunk_entry entry;
     if (part->extent.kind == EXTENT_CHUNK &&
         (packs_find(sum->store->commit.packs, &part->extent.chunk, &entry) == 0 ||
-         remote_find_chunk(sum->store, &part->extent.chunk, &entry) == 0))
+         dense_find_place(sum->store, &part->extent.chunk, &entry) == 0))
         sum->stored += entry.stored_len;
     if (part->extent.kind == EXTENT_INLINE)
         sum->stored += part->extent.length;

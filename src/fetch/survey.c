@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Looking at what files consist of, a portion at a time: nothing is held or remembered between
  * portions, so a survey costs other callers nothing. */
+#include "dense/bases.h"
 #include "fetch/internal.h"
-#include "remote/bases.h"
 #include "remote/maintenance.h"
 #include "remote/remote.h"
 #include "remote/state.h"

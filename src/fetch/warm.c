@@ -9,8 +9,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/vector.h"
+#include "dense/dense.h"
 #include "fetch/pull.h"
-#include "remote/chunks.h"
 #include "view/remote.h"
 
 #define PORTION 4096u /* chunks looked up at once */
@@ -223,7 +223,7 @@ static int add_chunk(const struct view_extent *part, void *arg)
             return 0;
     } else if (pull_is_local(store, name)) {
         return 0;
-    } else if (remote_find_chunk(store, name, &entry) < 0) {
+    } else if (dense_find_place(store, name, &entry) < 0) {
         if (job->counting)
             count_bytes(job, part->extent.length, true);
         return 0;

@@ -52,3 +52,10 @@ struct chunk_entry {
     uint8_t ref_count;
     struct chunk_ref refs[CHUNK_REFS_MAX];
 };
+
+/* Is it as long as a chunk may be? */
+static inline bool chunk_is_readable(const struct chunk_entry *entry)
+{
+    return entry->raw_len > 0 && entry->raw_len <= CHUNK_SIZE_MAX && entry->stored_len > 0 &&
+           entry->stored_len <= CHUNK_SIZE_MAX && entry->ref_count <= CHUNK_REFS_MAX;
+}

@@ -100,5 +100,8 @@ int remote_read_twice(struct remote *remote, uint64_t pack, uint64_t offset, voi
                       size_t length)
 {
     struct part_to_read part = {remote->tier, pack, offset, buf, length};
-    return remote_look_twice(remote, pack, read_pack_part, &part);
+    int r = remote_look_twice(remote, pack, read_pack_part, &part);
+    if (r == 0)
+        atomic_fetch_add(&remote->fetched_total, length);
+    return r;
 }

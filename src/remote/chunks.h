@@ -28,15 +28,9 @@ CAIRN_MUST_CHECK int remote_get_to_merge(struct remote *remote, uint64_t pack, u
  * again after 2 s, before that is told. */
 CAIRN_MUST_CHECK int remote_look_twice(struct remote *remote, uint64_t pack, int (*look)(void *arg),
                                        void *arg);
-/* The same of get_range() of the tier. */
+/* The same of part of a pack; that it was fetched is counted. */
 CAIRN_MUST_CHECK int remote_read_twice(struct remote *remote, uint64_t pack, uint64_t offset,
                                        void *buf, size_t length);
-
-/* --- bases.c ---------------------------------------------------------------------------------- */
-
-/* Place of a chunk in the remote, fit to be read. -ENOENT, -EUCLEAN. */
-CAIRN_MUST_CHECK int remote_find_chunk(struct store *store, const struct chunk_name *name,
-                                       struct chunk_entry *ret);
 
 /* --- upload_read.c ---------------------------------------------------------------------------- */
 
@@ -55,9 +49,6 @@ struct remote_window {
  * refers to others, it stays as it is stored there, if it can be read so. */
 CAIRN_MUST_CHECK int upload_read_again(struct store *store, struct chunk_entry *entry,
                                        uint8_t *stored, uint8_t *raw, struct remote_window *window);
-/* Bytes of an element, as the first byte of what NVMe stores says; 0: that is no fx, or cannot be
- * read. */
-unsigned upload_width(struct store *store, const struct chunk_entry *entry);
 /* Decodes what is stored of a chunk into `raw` (CHUNK_SIZE_MAX) and compares it with its name. */
 CAIRN_MUST_CHECK int upload_check_chunk(struct store *store, const struct chunk_entry *entry,
                                         const uint8_t *stored, uint8_t *raw);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Inside the store: the remote tier. What fetch/ and store/ need of it is in life.h, state.h,
- * chunks.h, bases.h, maintenance.h, follow.h and condense.h.
+ * chunks.h, maintenance.h and follow.h.
  *
  *   remote.c   its threads, from the opening of the store to its end
  *   opening.c  whether an opening can do without it
@@ -12,13 +12,11 @@
  *   lease.c    the lease
  *   get.c      its packs, for readers
  *   again.c    packs that a reader without a mount did not find
- *   bases.c    what dense chunks of the remote refer to
  *   upload.c   one thread that chooses cuts and carries them: packs (upload_packs.c), then the run,
  *              then the head
  *   runs.c     runs: made of a cut, merged, put twice; run_fetch.c: fetched
  *   whole.c    the newest head of which no run is lost
  *   adopt.c    the view from a head's runs
- *   condense.c old chunks on NVMe become as dense as they are in the remote
  *   follow.c   the thread of a mount that only reads, instead of the uploader's
  *
  * A head is published only when every pack and run that it names is in the remote; objects are
@@ -106,10 +104,8 @@ struct remote {
                        * taken */
     struct head head; /* newest that is known; number 0: none. The opening thread, then the
                          uploader's alone. */
-    struct view_cut *published; /* of the newest head, with reduce=dense; NULL: not known. The
-                                   uploader's alone. */
-    struct head_tries tries;    /* as above */
-    bool has_published;         /* a head of this session was created; as above */
+    struct head_tries tries; /* as above */
+    bool has_published;      /* a head of this session was created; as above */
 
     struct remote_runs runs; /* runs_internal.h */
 
@@ -120,10 +116,7 @@ struct remote {
     struct pool *senders;   /* one pack each */
     struct pool *notifiers; /* read_only: one thread that tells the kernel what changed */
     struct remote_maintenance *maintenance; /* maintenance.h */
-    struct bases_cache *bases;              /* bases.h */
     struct remote_relief relief;            /* the writeback thread's alone */
-    struct dense *dense;                    /* upload_dense.h; NULL: not with reduce=dense */
-    struct condense *condense;              /* condense.h; NULL: as above */
     struct missing *missing;                /* again.c; NULL: not a reader without a mount */
     struct rate_limit limit;
     struct remote_watch watch;

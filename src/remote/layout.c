@@ -3,8 +3,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "dense/changed.h"
 #include "format/record.h"
-#include "remote/changed.h"
 #include "view/cut_files.h"
 
 #define FILES_MAX 16384u
@@ -51,7 +51,7 @@ static int add_file_to_layout(struct layout *layout, struct view_cut *cut, uint6
                               uint32_t burst)
 {
     struct parts parts = {0};
-    int r = parts_list(cut, ino, &parts);
+    int r = parts_of_file(cut, ino, &parts);
     for (size_t i = 0; i < parts.count && layout->spots.count < LAYOUT_SPOTS_MAX; i++)
         vector_add(&layout->spots, (struct layout_spot){.name = first_bytes(&parts.at[i].chunk),
                                                         .burst = burst,
@@ -78,7 +78,7 @@ struct layout *layout_build(struct view_cut *cut)
     struct layout *layout = xcalloc(1, sizeof *layout);
     struct file_keys files = {0};
     int r = view_cut_changed_files(cut, note_file_in_layout, &files);
-    vector_sort(&files, compare_keys);
+    vector_sort(&files, file_keys_compare);
     if (r == 0)
         r = add_files_to_layout(layout, cut, &files);
     check(files.count <= FILES_MAX && layout->spots.count <= LAYOUT_SPOTS_MAX);

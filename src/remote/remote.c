@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The remote as a part of the store: its threads, from the opening of the store to its end. */
-#include "remote/bases.h"
+#include "dense/dense.h"
 #include "remote/maintenance_internal.h"
-#include "remote/condense.h"
 #include "remote/prefix.h"
-#include "remote/upload_dense.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -33,11 +31,16 @@ struct remote *remote_new(struct store *store)
     cond_init(&remote->shared.changed);
     TAILQ_INIT(&remote->shared.waiters);
     remote->maintenance = remote_maintenance_new();
-    remote->bases = bases_cache_new();
-    if (store->local.options.reduce == REDUCE_DENSE && !remote->options.read_only) {
-        remote->dense = dense_new();
-        remote->condense = condense_new();
-    }
+    const struct dense_remote for_dense = {remote,
+                                           remote_is_stopping,
+                                           remote_has_ours,
+                                           remote_read_twice,
+                                           upload_read_chunk,
+                                           remote_is_bad_pack,
+                                           remote_note_bad_pack,
+                                           &remote->encoded};
+    bool encodes = store->local.options.reduce == REDUCE_DENSE && !remote->options.read_only;
+    store->dense = dense_new(store, &for_dense, encodes);
     tried_load(remote);
     remote->shared.state = REMOTE_CONNECTING;
     remote->patience_ns = remote->tier->patience_ns;
@@ -58,9 +61,8 @@ void remote_free(struct remote *remote)
     (void)pthread_cond_destroy(&remote->shared.changed);
     explicit_bzero(&remote->prefix.key, sizeof remote->prefix.key);
     remote_maintenance_free(remote->maintenance);
-    bases_cache_free(remote->bases);
-    dense_free(remote->dense);
-    condense_free(remote->condense);
+    dense_free(remote->store->dense);
+    remote->store->dense = NULL;
     missing_free(remote->missing);
     free(remote->runs.shown_instead);
     free(remote->name);
@@ -135,20 +137,9 @@ void remote_stop(struct remote *remote)
 
 /* --- what is told of it ----------------------------------------------------------------------- */
 
-/* Chunks that refer to others, but for what each reader of such has. */
-static uint64_t dense_memory(const struct remote *remote)
-{
-    const struct store *store = remote->store;
-    uint64_t threads = store->local.options.writeback_threads;
-    if (!(store->local.sb.incompat & SUPERBLOCK_INCOMPAT_DENSE))
-        return 0;
-    uint64_t condensing =
-        remote->condense ? threads * (CHUNK_REFS_MAX + 5u) * CHUNK_SIZE_MAX + CONDENSE_ROUND_BYTES
-                         : 0;
-    return BASES_CACHE_BYTES + condensing;
-}
-
 uint64_t remote_memory(const struct remote *remote)
 {
-    return remote ? RUN_FETCH_WINDOW + upload_memory(remote) + dense_memory(remote) : 0;
+    return remote ? RUN_FETCH_WINDOW + upload_memory(remote) +
+                        dense_memory(remote->store->dense, remote->options.upload_threads)
+                  : 0;
 }

@@ -16,10 +16,9 @@
 #include "base/crc.h"
 #include "base/log.h"
 #include "remote/layout.h"
-#include "remote/lineage.h"
 #include "remote/maintenance_internal.h"
 #include "remote/prefix.h"
-#include "remote/upload_dense.h"
+#include "remote/upload.h"
 
 #define TICK_MS 250
 #define HEAD_INTERVAL_NS (1ll * 1000000000)
@@ -72,9 +71,8 @@ static void close_cut(struct upload *up)
     vector_free(&up->pins);
     view_cut_close(up->cut);
     upload_drop_open(up);
-    lineage_free(up->lineage);
+    dense_round_free(up->dense);
     layout_free(up->layout);
-    vector_free(&up->phases);
     free(up->list);
 }
 
@@ -174,48 +172,6 @@ static int relocate_chunks(struct upload *up)
     return 0;
 }
 
-/* The cut stays open, to look at files of which the next one has other versions, or none. */
-static void keep_published(struct remote *remote, struct view_cut *cut)
-{
-    view_cut_close(remote->published);
-    remote->published = cut;
-}
-
-static void note_published(struct upload *up)
-{
-    repair_round_done(up->remote);
-    if (!up->remote->dense)
-        return;
-    keep_published(up->remote, up->cut);
-    up->cut = NULL;
-}
-
-/* After the start: what is here may be what the newest head says. */
-static void find_published(struct remote *remote)
-{
-    struct view_remote now = view_remote(remote->store->local.view);
-    struct view_cut *cut;
-    if (!remote->dense || remote->published || !now.tracks || now.is_whole || now.head == 0 ||
-        view_cut_open(remote->store->local.view, &cut) < 0)
-        return;
-    if (view_cut_state(cut).applied_seq == now.cut)
-        keep_published(remote, cut);
-    else
-        view_cut_close(cut);
-}
-
-/* With reduce=dense. Without one all goes as it is on NVMe. */
-static int build_lineage(struct upload *up)
-{
-    struct remote *remote = up->remote;
-    int r =
-        remote->dense ? lineage_build(remote->store, up->cut, remote->published, &up->lineage) : 0;
-    if (r == 0 || r == -ECANCELED)
-        return r;
-    log_warn("looking for earlier versions failed, so this upload is not dense: %s", strerror(-r));
-    return 0;
-}
-
 static int upload_round(struct remote *remote)
 {
     struct upload up = {.remote = remote};
@@ -230,14 +186,18 @@ static int upload_round(struct remote *remote)
     if (r == 0) {
         up.pending_bytes = view_remote(store->local.view).pending_bytes;
         set_target(remote, up.pending_bytes);
-        r = build_lineage(&up);
+        r = dense_round_new(store->dense, up.cut, remote->senders, remote->options.upload_threads,
+                            &up.dense);
     }
     if (r == 0)
         r = upload_send_pending(&up);
     if (r == 0)
         r = publish_cut(&up);
-    if (r == 0)
-        note_published(&up);
+    if (r == 0) {
+        repair_round_done(remote);
+        dense_keep_published(store->dense, up.cut);
+        up.cut = NULL;
+    }
     set_target(remote, 0);
     close_cut(&up);
     return r;
@@ -311,11 +271,12 @@ static int look_at_packs(struct remote *remote)
 void *upload_main(void *arg)
 {
     struct remote *remote = arg;
+    struct dense *dense = remote->store->dense;
     int64_t last = 0, pause = 0; /* ms, after a failure */
     if (remote->options.read_only)
         return follow_main(remote);
     if (remote->is_attached)
-        find_published(remote); /* before what is written now makes the view another */
+        dense_find_published(dense); /* before what is written now makes the view another */
     while (pause ? remote_pause(remote, pause) : await_work(remote, last)) {
         pause = 0;
         if (!remote->is_attached) {
@@ -329,9 +290,9 @@ void *upload_main(void *arg)
             continue;
         }
         listed_settle(remote);
-        dense_tick(remote->dense, clock_monotonic_ns());
+        dense_tick(dense, clock_monotonic_ns());
         if (!is_behind(remote))
-            find_published(remote);
+            dense_find_published(dense);
         suspects_tick(remote);
         int r = remote_gc_tick(remote);
         if (r == 0 && is_time(remote, last) && is_behind(remote)) {
@@ -347,6 +308,6 @@ void *upload_main(void *arg)
             pause = RETRY_MS;
         }
     }
-    keep_published(remote, NULL);
+    dense_keep_published(dense, NULL);
     return NULL;
 }

@@ -2,33 +2,23 @@
 /* Inside the upload: one round of it.
  *
  *   upload.c        the thread; a round: its cut, what it carries, its head
- *   upload_order.c  which chunks go in which phase of a round
+ *   upload_order.c  what is sent before what
  *   upload_packs.c  a list of chunks is divided into packs, and sent
  *   upload_read.c   a chunk, from wherever it still is whole
- *   upload_dense.c  a chunk stored by means of others that are in the remote
  *
- * With reduce=dense a chunk may be stored by means of others, its bases. These are in the remote
- * before the pack of what refers to them is sent, so a round has phases. */
+ * With reduce=dense a chunk may be stored by means of others, so a round has phases
+ * (dense/round.h). */
 #pragma once
 
 #include <semaphore.h>
 
 #include "base/vector.h"
-#include "dense/chains.h"
+#include "dense/round.h"
 #include "remote/internal.h"
 
 #define PASS_CHUNKS 32768u /* listed at once */
 #define FILLING_MAX 4u     /* senders that read at once */
 
-/* Phases go in this order:
- *   0                      what has no base, but for elements of 4 bytes
- *   1 to CHAIN_DEPTH_MAX   elements of 2 bytes, by their level in the lineage
- *   PHASE_FP32 and more    elements of 4 bytes, by their level: their bf16 images are all there */
-#define PHASE_FP32 (CHAIN_DEPTH_MAX + 1u)
-#define FP32_LEVELS 2u
-#define UPLOAD_PHASES (PHASE_FP32 + FP32_LEVELS + 1u)
-
-struct lineage;
 struct layout;
 struct sending;
 
@@ -45,13 +35,9 @@ struct upload {
     uint64_t pending_bytes; /* stored on NVMe, that the remote lacks */
     VECTOR(uint64_t) pins;  /* packs on NVMe, ascending */
 
-    /* upload_order.c: the phase of each chunk that is pending at the cut, in order of name. Without
-     * reduce=dense there are none: all are of phase 0, as is what has no room here. */
-    struct lineage *lineage; /* NULL: without reduce=dense */
-    struct layout *layout;   /* NULL: a small round, which makes a pack */
-    VECTOR(uint8_t) phases;
-    size_t in_phase[UPLOAD_PHASES];
-    unsigned phase; /* that is being sent */
+    struct dense_round *dense;       /* NULL: without reduce=dense */
+    struct layout *layout;           /* NULL: a small round, which makes a pack */
+    const struct dense_phase *phase; /* that is being sent */
 
     /* upload_packs.c: what is being sent. */
     struct upload_chunk *list; /* by unit, and place in it */

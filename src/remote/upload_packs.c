@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "remote/layout.h"
-#include "remote/upload_dense.h"
+#include "remote/upload.h"
 
 #define RESCUES_MAX 1000u /* chunks that are looked for elsewhere, in a round */
 #define RETRY_MS 1000
@@ -37,8 +37,7 @@ static uint64_t sender_memory(const struct remote *remote)
     uint64_t pack =
         PACK_BUFFER_LEN + 3 * CHUNK_SIZE_MAX + PACK_ENTRIES_MAX * sizeof(struct chunk_entry);
     bool has_bases = remote->store->local.sb.incompat & SUPERBLOCK_INCOMPAT_DENSE;
-    return pack + (has_bases ? 2 * CHUNK_REFS_MAX * CHUNK_SIZE_MAX : 0) +
-           (remote->dense ? DENSE_WORK_BYTES : 0);
+    return pack + (has_bases ? 2 * CHUNK_REFS_MAX * CHUNK_SIZE_MAX : 0);
 }
 
 uint64_t upload_memory(const struct remote *remote)
@@ -46,8 +45,7 @@ uint64_t upload_memory(const struct remote *remote)
     if (remote->options.read_only)
         return 0;
     return remote->options.upload_threads * sender_memory(remote) +
-           PASS_CHUNKS * sizeof(struct upload_chunk) + LAYOUT_BYTES +
-           (remote->dense ? DENSE_BYTES : 0);
+           PASS_CHUNKS * sizeof(struct upload_chunk) + LAYOUT_BYTES;
 }
 
 struct sending {
@@ -196,7 +194,8 @@ static int send_chunk(struct sending *s, const struct chunk_entry *pending)
     if (r != 0)
         return r < 0 ? r : 0;
     const struct dense_pack pack = {s->entries, s->count};
-    const uint8_t *dense = s->dense ? dense_encode(s->dense, pack, &entry, s->raw) : NULL;
+    const uint8_t *dense =
+        s->dense ? dense_encode(s->dense, s->up->phase, pack, &entry, s->raw) : NULL;
     return upload_packs_add_chunk(s, &entry, dense ? dense : s->stored);
 }
 
@@ -244,7 +243,8 @@ static struct sending *sending_new(struct upload *up)
     s->raw = xmalloc(CHUNK_SIZE_MAX);
     s->window.bytes = up->is_relocating ? xmalloc(CHUNK_SIZE_MAX) : NULL;
     s->entries = xcalloc(PACK_ENTRIES_MAX, sizeof *s->entries);
-    s->dense = dense_work_new(up);
+    if (up->dense && !up->is_relocating)
+        s->dense = dense_work_new(up->dense);
     return s;
 }
 
@@ -317,8 +317,7 @@ static uint64_t pack_data_max(size_t number, bool ramp)
  * list has lengths on NVMe, of which differences take a part. */
 static uint64_t unit_end_min(const struct upload *up)
 {
-    unsigned times = !up->lineage || up->phase == 0 ? 1 : up->phase < PHASE_FP32 ? 4 : 2;
-    return (uint64_t)times * SMALL_PACK_LEN;
+    return (uint64_t)(up->dense ? up->phase->shrinks : 1) * SMALL_PACK_LEN;
 }
 
 /* The list as it is divided. */
@@ -407,7 +406,7 @@ void upload_drop_open(struct upload *up)
 static int send_divided(struct upload *up)
 {
     struct remote *remote = up->remote;
-    if (up->lineage && !up->is_relocating && up->pack_count == 1) {
+    if (up->dense && !up->is_relocating && up->pack_count == 1) {
         if (!up->open)
             up->open = sending_new(up);
         pool_submit(remote->senders, fill_open_job, up);

@@ -2,8 +2,7 @@
 /* A chunk that is to be stored in the remote, read from wherever it still is whole: NVMe, or else
  * the remote itself. */
 #include "base/log.h"
-#include "codec/fx.h"
-#include "remote/bases.h"
+#include "dense/bases.h"
 #include "remote/internal.h"
 #include "remote/maintenance.h"
 
@@ -196,17 +195,4 @@ int upload_read_again(struct store *store, struct chunk_entry *entry, uint8_t *s
     }
     entry->pack = 0; /* the remote's */
     return read_anywhere(store, entry, stored, raw, is_there ? window : NULL);
-}
-
-unsigned upload_width(struct store *store, const struct chunk_entry *entry)
-{
-    uint8_t head[1];
-    char object[32];
-    if (entry->encoding != ENCODING_FX || entry->pack == 0)
-        return 0;
-    pack_object_name(entry->pack, object);
-    if (store->local.tier->ops->get_range(store->local.tier, object, entry->offset, head,
-                                          sizeof head) < 0)
-        return 0; /* the thread that reads all of it says why */
-    return fx_width(head[0]);
 }

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "remote/bases.h"
+#include "dense/bases.h"
 #include "remote/chunks.h"
 #include "remote/life.h"
 #include "store/internal.h"

@@ -8,7 +8,7 @@
 #include "base/crc.h"
 #include "base/log.h"
 #include "base/vector.h"
-#include "remote/bases.h"
+#include "dense/bases.h"
 #include "remote/chunks.h"
 #include "remote/maintenance.h"
 #include "store/job.h"

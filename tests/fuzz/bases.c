@@ -7,11 +7,11 @@
 #include "codec/dx.h"
 #include "codec/encode.h"
 #include "codec/twin.h"
+#include "commit/shared.h"
+#include "dense/bases.h"
+#include "dense/dense.h"
 #include "format/le.h"
 #include "fuzz.h"
-#include "fuzz.h"
-#include "remote/bases.h"
-#include "remote/maintenance_internal.h"
 
 #define CHUNKS_MAX 10u
 #define RAW_MAX (8u * 1024)
@@ -39,7 +39,6 @@ static int pack_error[PACKS + 1];
 static unsigned gets;
 static enum cpu_level level;
 static struct store store;
-static struct remote remote = {.name = (char *)(uintptr_t) "the remote"};
 
 /* --- the store around bases.c ----------------------------------------------------------------- */
 
@@ -48,7 +47,6 @@ int __wrap_view_remote_place(struct view *view, const struct chunk_name *name,
                              struct chunk_entry *ret_entry);
 int __wrap_packs_find(struct packs *s, const struct chunk_name *name, struct chunk_entry *ret);
 int __wrap_packs_read_at(struct packs *s, const struct chunk_entry *place, void *buf);
-void __wrap_remote_note_bad_pack(struct remote *r, uint64_t pack, int error);
 void __wrap_damage_note_local(struct damage *s, const struct chunk_name *name);
 bool __wrap_heal_give(struct heal *s, const struct chunk_name *name, const void *raw,
                       size_t raw_len);
@@ -98,11 +96,6 @@ int __wrap_packs_read_at(struct packs *s, const struct chunk_entry *place, void 
     return chunk->local_error;
 }
 
-void __wrap_remote_note_bad_pack(struct remote *r, uint64_t pack, int error)
-{
-    (void)r, (void)pack, (void)error;
-}
-
 void __wrap_damage_note_local(struct damage *s, const struct chunk_name *name)
 {
     (void)s, (void)name;
@@ -117,15 +110,15 @@ bool __wrap_heal_give(struct heal *s, const struct chunk_name *name, const void 
     return true;
 }
 
-static int get_range(struct tier *tier, const char *object, uint64_t offset, void *buf, size_t len)
+static void note_bad_pack(struct remote *remote, uint64_t pack, int error)
 {
-    uint64_t pack = 0;
-    char name[32];
-    (void)tier;
+    (void)remote, (void)pack, (void)error;
+}
+
+static int read_pack(struct remote *remote, uint64_t pack, uint64_t offset, void *buf, size_t len)
+{
+    (void)remote;
     check(++gets < GETS_MAX);
-    do
-        pack_object_name(++pack, name);
-    while (strcmp(name, object) != 0 && pack <= PACKS);
     if (pack > PACKS || pack_error[pack])
         return pack > PACKS ? -ENOENT : pack_error[pack];
     if (offset > PACK_LEN || len > PACK_LEN - offset)
@@ -236,7 +229,7 @@ static void make_chunk(struct input *in, size_t i)
     if (!is_dense)
         store_plain(chunk);
     struct iovec iov = {chunk->raw, chunk->raw_len};
-    chunk->entry.name = hash_chunk(&store.sb.key, &iov, 1);
+    chunk->entry.name = hash_chunk(&store.local.sb.key, &iov, 1);
     chunk->entry.raw_len = chunk->raw_len;
     chunk->entry.pack = 1 + i % PACKS;
     chunk->entry.offset = i * stride;
@@ -355,14 +348,12 @@ static int read_chunk(struct chunk *chunk, uint8_t **ret_raw)
 {
     struct chunk_entry entry;
     struct bases bases;
-    char object[32];
-    int r = remote_find_chunk(&store, &chunk->entry.name, &entry);
+    int r = dense_find_place(&store, &chunk->entry.name, &entry);
     if (r < 0)
         return r;
     entry.name = chunk->entry.name; /* callers that look it up have it */
     uint8_t *stored = xmalloc(entry.stored_len), *raw = xmalloc(entry.raw_len);
-    pack_object_name(entry.pack, object);
-    r = get_range(NULL, object, entry.offset, stored, entry.stored_len);
+    r = read_pack(NULL, entry.pack, entry.offset, stored, entry.stored_len);
     if (r == 0) {
         check(bases_gather(&bases, &store, &entry, 1) == 1);
         r = bases_decode(&bases, &entry, stored, raw, NULL);
@@ -386,13 +377,14 @@ static void read_at_level(enum cpu_level at, int results[CHUNKS_MAX])
 {
     level = at;
     forget_looks();
-    remote.bases = bases_cache_new();
+    store.dense = dense_new(
+        &store, &(struct dense_remote){.read = read_pack, .note_bad_pack = note_bad_pack}, false);
     for (size_t i = 0; i < count; i++) {
         uint8_t *raw = NULL;
         results[i] = read_chunk(&chunks[i], &raw);
         free(raw);
     }
-    bases_cache_free(remote.bases);
+    dense_free(store.dense);
 }
 
 /* The encoding alone, beside bases of lengths that the index did not tell. */
@@ -421,13 +413,8 @@ static void decode_alone(const struct chunk *chunk, uint8_t how)
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-    static struct tier_ops ops = {.get_range = get_range};
-    static struct tier tier = {.ops = &ops};
     (void)argc, (void)argv;
     log_set_level(LOG_LEVEL_ERROR);
-    remote.store = &store;
-    remote.tier = &tier;
-    store.remote = &remote;
     return 0;
 }
 

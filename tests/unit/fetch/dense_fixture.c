@@ -9,6 +9,7 @@
 #include "base/io.h"
 #include "codec/dx.h"
 #include "codec/twin.h"
+#include "dense/dense.h"
 #include "format/le.h"
 #include "remote/chunks.h"
 #include "view/remote.h"
@@ -275,7 +276,7 @@ struct chunk_entry dense_entry(const char *name, uint64_t offset)
     size_t i = 0;
     while (list.at[i].offset + list.at[i].length <= offset)
         cr_assert_lt(++i, list.count);
-    assert_i64(remote_find_chunk(fixture.store, &list.at[i].chunk, &entry), 0);
+    assert_i64(dense_find_place(fixture.store, &list.at[i].chunk, &entry), 0);
     return entry;
 }
 

@@ -3,9 +3,9 @@
 #include <pthread.h>
 
 #include "../expect.h"
+#include "dense/bases.h"
+#include "dense/bases_cache.h"
 #include "dense_fixture.h"
-#include "remote/bases.h"
-#include "remote/bases_cache.h"
 
 TestSuite(bases, .init = fetch_setup, .fini = fetch_teardown, .timeout = 600);
 

@@ -8,9 +8,9 @@
 #include "../remote/repair_peek.h"
 #include "base/clock.h"
 #include "base/hex.h"
+#include "dense/dense.h"
 #include "dense_fixture.h"
 #include "fetch/pull.h"
-#include "remote/chunks.h"
 #include "remote/maintenance.h"
 #include "store/reader.h"
 #include "view/remote.h"
@@ -107,7 +107,7 @@ Test(dense, a_base_that_no_file_has_is_there_for_others)
     move_node();
     dense_expect_weights("next", 1, 1, WEIGHTS);
     struct chunk_entry is;
-    assert_i64(remote_find_chunk(fixture.store, &base.name, &is), 0);
+    assert_i64(dense_find_place(fixture.store, &base.name, &is), 0);
     assert_u64(is.pack, base.pack);
     dense_publish();
     fixture_unlink(&fixture, "next", 0);

@@ -5,11 +5,11 @@
 
 #include "../expect.h"
 #include "../fixtures/store_fixture.h"
+#include "../fixtures/weights.h"
 #include "base/clock.h"
 #include "dense/chains.h"
+#include "dense/dense.h"
 #include "remote/maintenance_internal.h"
-#include "remote/upload_dense.h"
-#include "weights.h"
 
 #define CHUNKS 2u
 #define LEN (CHUNKS * (size_t)CHUNK_SIZE_MAX)
@@ -203,7 +203,7 @@ Test(dense, images_are_forgotten_when_none_comes)
     struct fixture g;
     setup(&g);
     open_remote(&g, REDUCE_DENSE);
-    struct dense *dense = g.fixture.store->remote->dense;
+    struct dense *dense = g.fixture.store->dense;
     put_weights(&g, 0);
     wait_published(&g);
     int64_t now = clock_monotonic_ns();

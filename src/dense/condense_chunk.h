@@ -19,9 +19,5 @@ struct condense_chunk {
 CAIRN_MUST_CHECK int condense_choose(struct store *store, const struct chunk_name *name,
                                      uint64_t uses, struct condense_chunk *ret);
 
-/* A job for the threads of writeback: `arg` is a chosen condense_chunk. What is encoded is decoded
- * and compared. Nothing, if a caller waits. */
-void condense_encode(void *arg);
-
-/* condense.c: no thread writes, waits or reads. Any thread. */
-bool condense_may_go_on(struct store *store);
+/* Encodes a chosen chunk; the result is decoded and compared. Any thread. */
+void condense_encode(struct condense_chunk *chunk);

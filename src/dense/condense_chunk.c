@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/condense_chunk.h"
+#include "dense/condense_chunk.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -7,7 +7,7 @@
 #include "codec/encode.h"
 #include "codec/twin.h"
 #include "codec/twin_find.h"
-#include "remote/internal.h"
+#include "dense/internal.h"
 
 /* --- which may be condensed ------------------------------------------------------------------- */
 
@@ -128,25 +128,25 @@ static bool read_chunk_and_bases(struct work *w)
     return ok;
 }
 
-static void condense_chunk_refer_to(struct chunk_entry *entry, const struct chunk_name *base,
-                                    uint32_t offset, uint32_t length)
+static void refer_to(struct chunk_entry *entry, const struct chunk_name *base, uint32_t offset,
+                     uint32_t length)
 {
     check(entry->ref_count < CHUNK_REFS_MAX);
     entry->refs[entry->ref_count++] =
         (struct chunk_ref){.name = *base, .offset = offset, .length = length};
 }
 
-static size_t condense_chunk_encode_dx(struct work *w)
+static size_t encode_dx(struct work *w)
 {
     struct condense_chunk *chunk = w->chunk;
     if (w->count != 1 || w->lens[0] != chunk->entry.raw_len)
         return 0;
-    condense_chunk_refer_to(&chunk->entry, &w->names[0], 0, w->lens[0]);
+    refer_to(&chunk->entry, &w->names[0], 0, w->lens[0]);
     return dx_encode(dx_kernels_of(cpu_level()), &w->guess, w->raw, w->bases[0],
                      chunk->entry.raw_len, w->encoded, w->limit);
 }
 
-static const uint8_t *condense_chunk_get_image(void *arg, uint64_t tag, size_t *ret_len)
+static const uint8_t *get_image(void *arg, uint64_t tag, size_t *ret_len)
 {
     const struct work *w = arg;
     check(tag < w->count);
@@ -158,7 +158,7 @@ static const uint8_t *condense_chunk_get_image(void *arg, uint64_t tag, size_t *
  * they are found again. */
 static size_t find_images(struct work *w, struct twin_match matches[CHUNK_REFS_MAX])
 {
-    struct twin_images images = {condense_chunk_get_image, w};
+    struct twin_images images = {get_image, w};
     struct twin_index *index = twin_index_new(TWIN_INDEX_MIN);
     for (size_t i = 0; i < w->count; i++) {
         struct fx_guess guess;
@@ -184,8 +184,7 @@ static size_t encode_twin(struct work *w)
         check(match->offset + 2 * (uint64_t)match->count <= w->lens[match->tag]);
         parts[i] =
             (struct twin_part){w->bases[match->tag] + match->offset, match->at, match->count};
-        condense_chunk_refer_to(&chunk->entry, &w->names[match->tag], match->offset,
-                                2 * match->count);
+        refer_to(&chunk->entry, &w->names[match->tag], match->offset, 2 * match->count);
     }
     if (n == 0)
         return 0;
@@ -195,7 +194,7 @@ static size_t encode_twin(struct work *w)
 }
 
 /* As a reader will do it. */
-static bool condense_chunk_is_same(struct work *w)
+static bool is_same(struct work *w)
 {
     const struct chunk_entry *entry = &w->chunk->entry;
     struct iovec refs[CHUNK_REFS_MAX];
@@ -210,7 +209,7 @@ static bool condense_chunk_is_same(struct work *w)
            memcmp(w->decoded, w->raw, entry->raw_len) == 0;
 }
 
-static bool condense_chunk_encode(struct work *w)
+static bool encode_chunk(struct work *w)
 {
     struct chunk_entry *entry = &w->chunk->entry;
     if (!read_chunk_and_bases(w))
@@ -219,12 +218,12 @@ static bool condense_chunk_encode(struct work *w)
     w->limit = entry->stored_len - entry->stored_len / 64;
     w->encoded = xmalloc(CHUNK_SIZE_MAX);
     entry->encoding = w->chunk->remote.encoding;
-    size_t stored = entry->encoding == ENCODING_DX ? condense_chunk_encode_dx(w) : encode_twin(w);
+    size_t stored = entry->encoding == ENCODING_DX ? encode_dx(w) : encode_twin(w);
     entry->stored_len = (uint32_t)stored;
     if (stored == 0)
         return false;
     struct encode_totals *totals = packs_encoded(w->chunk->store->commit.packs);
-    if (condense_chunk_is_same(w)) {
+    if (is_same(w)) {
         atomic_fetch_add(&totals->raw_bytes[entry->encoding], entry->raw_len);
         atomic_fetch_add(&totals->stored_bytes[entry->encoding], stored);
         return true;
@@ -236,13 +235,11 @@ static bool condense_chunk_encode(struct work *w)
     return false;
 }
 
-void condense_encode(void *arg)
+void condense_encode(struct condense_chunk *chunk)
 {
-    struct work w = {.chunk = arg};
-    if (!condense_may_go_on(w.chunk->store))
-        return;
+    struct work w = {.chunk = chunk};
     int64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    if (condense_chunk_encode(&w)) {
+    if (encode_chunk(&w)) {
         w.chunk->encoded = xmalloc(w.chunk->entry.stored_len);
         memcpy(w.chunk->encoded, w.encoded, w.chunk->entry.stored_len);
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/condense.h"
+#include "dense/condense.h"
 
 #include <sys/stat.h>
 #include <uthash.h>
 
 #include "base/clock.h"
 #include "base/vector.h"
-#include "remote/condense_chunk.h"
-#include "remote/internal.h"
+#include "dense/condense_chunk.h"
+#include "dense/internal.h"
 #include "dense/series.h"
 
 #define QUIET_NS                                                                                   \
@@ -88,18 +88,19 @@ static bool nobody_reads(struct store *store)
     return packs_quiet_ns(store->commit.packs) >= at_most_reduce_after(store, QUIET_NS);
 }
 
-bool condense_may_go_on(struct store *store)
+/* No thread writes, waits or reads. */
+static bool may_go_on(struct store *store)
 {
     return nobody_writes(store) && nobody_reads(store);
 }
 
-static bool condense_may_begin(struct store *store)
+static bool may_begin(struct store *store)
 {
-    struct view_remote remote = view_remote(store->local.view);
+    const struct dense_remote *remote = &store->dense->remote;
     return store->local.options.reduce == REDUCE_DENSE &&
            (store->local.sb.incompat & SUPERBLOCK_INCOMPAT_DENSE) &&
-           remote_has_ours(store->remote) && remote.pending_chunks == 0 &&
-           condense_may_go_on(store) && !packs_are_dropping(store->commit.packs) &&
+           remote->has_ours(remote->remote) && view_remote(store->local.view).pending_chunks == 0 &&
+           may_go_on(store) && !packs_are_dropping(store->commit.packs) &&
            packs_limit_is_paid(store->commit.packs) && room_for_moving(store->commit.room);
 }
 
@@ -143,7 +144,7 @@ static int find_newest(struct store *store, const struct series *series, int64_t
     int r = walk_path_to_inode(store->local.view, series->path, series->directory_len, &directory);
     series_first_name(series, name);
     for (size_t looks = 1; r == 0; looks++) {
-        if (looks % LOOK_EVERY == 0 && !condense_may_go_on(store))
+        if (looks % LOOK_EVERY == 0 && !may_go_on(store))
             return -ECANCELED;
         r = view_next_name(store->local.view, directory.ino, series->prefix_len, name);
         if (r == 0)
@@ -157,7 +158,7 @@ static int find_newest(struct store *store, const struct series *series, int64_t
 /* Remembered for this walk: what becomes newer meanwhile makes less old than there is. */
 static int get_newest(struct store *store, const struct series *series, int64_t *ret)
 {
-    struct condense *c = store->remote->condense;
+    struct condense *c = store->dense->condense;
     struct newest *newest = NULL;
     size_t len = strlen(series->path);
     HASH_FIND(hh, c->newest, series->path, len, newest);
@@ -178,7 +179,7 @@ static int get_newest(struct store *store, const struct series *series, int64_t 
 
 /* Files of one checkpoint, of other ranks, may be of one series, too: but they come within the
  * interval. 1, 0 or -errno. */
-static int condense_is_old(struct store *store, const struct view_inode *inode)
+static int is_old(struct store *store, const struct view_inode *inode)
 {
     struct series series[SERIES_MAX];
     _cleanup_free_ char *path = view_path(store->local.view, inode->ino);
@@ -206,7 +207,7 @@ struct round {
     int error;
 };
 
-static bool condense_has_room(const struct round *round)
+static bool has_room(const struct round *round)
 {
     return round->count < CONDENSE_ROUND_CHUNKS &&
            round->bytes + CHUNK_SIZE_MAX <= CONDENSE_ROUND_BYTES;
@@ -230,7 +231,7 @@ static int list_part_for_round(const struct view_extent *part, void *arg)
 {
     struct round *round = arg;
     const struct extent *e = &part->extent;
-    if (!condense_has_room(round))
+    if (!has_room(round))
         return 1;
     round->reached = e->offset + e->length;
     if (e->kind != EXTENT_CHUNK || is_listed_in_round(round, &e->chunk))
@@ -249,7 +250,7 @@ static bool list_file_for_round(struct condense *c, struct round *round,
                                 const struct view_inode *inode)
 {
     uint64_t version, size = inode->attrs.size;
-    int r = c->is_known_old ? 1 : condense_is_old(round->store, inode);
+    int r = c->is_known_old ? 1 : is_old(round->store, inode);
     round->reached = c->at;
     c->is_known_old = r > 0;
     if (r > 0)
@@ -261,7 +262,7 @@ static bool list_file_for_round(struct condense *c, struct round *round,
         round->error = r;
     if (r < 0)
         return r != -ECANCELED;
-    if (condense_has_room(round))
+    if (has_room(round))
         round->reached = max_u64(round->reached, c->at + LOOK_BYTES);
     c->at = round->reached;
     return c->at >= size;
@@ -269,8 +270,7 @@ static bool list_file_for_round(struct condense *c, struct round *round,
 
 static bool may_list_for_round(const struct round *round, unsigned files)
 {
-    return files < ROUND_FILES && condense_has_room(round) && round->error == 0 &&
-           condense_may_go_on(round->store);
+    return files < ROUND_FILES && has_room(round) && round->error == 0 && may_go_on(round->store);
 }
 
 /* Lists chunks of as many files as it takes: a pack for the chunk of each small one would be larger
@@ -313,11 +313,19 @@ static size_t add_condensed_chunks(struct round *round)
     return added;
 }
 
+/* A job for the threads of writeback. */
+static void encode_unless_busy(void *arg)
+{
+    struct condense_chunk *chunk = arg;
+    if (may_go_on(chunk->store))
+        condense_encode(chunk);
+}
+
 /* True: some have a new place. */
 static bool carry_round(struct round *round)
 {
     struct store *store = round->store;
-    writeback_for_each(&store->commit, condense_encode, round->chunks, round->count,
+    writeback_for_each(&store->commit, encode_unless_busy, round->chunks, round->count,
                        sizeof *round->chunks);
     size_t added = add_condensed_chunks(round);
     for (size_t i = 0; i < round->count; i++)
@@ -329,7 +337,7 @@ static bool carry_round(struct round *round)
  * after the other. */
 static void end_walk(struct store *store, int64_t now)
 {
-    struct condense *c = store->remote->condense;
+    struct condense *c = store->dense->condense;
     int64_t least = at_most_reduce_after(store, REST_NS_MIN), rest = c->spent_ns * REST_SHARE;
     c->again_at = c->found ? now : now + (rest > least ? rest : least);
     c->ino = c->at = 0;
@@ -340,10 +348,10 @@ static void end_walk(struct store *store, int64_t now)
 
 bool condense_round(struct store *store, bool now)
 {
-    struct condense *c = store->remote ? store->remote->condense : NULL;
+    struct condense *c = store->dense ? store->dense->condense : NULL;
     int64_t began = clock_monotonic_ns();
     bool is_end;
-    if (!c || now || began < c->again_at || !condense_may_begin(store))
+    if (!c || now || began < c->again_at || !may_begin(store))
         return false;
     struct round *round = xcalloc(1, sizeof *round);
     round->store = store;

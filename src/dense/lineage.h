@@ -16,7 +16,7 @@
 
 #include "format/chunk.h"
 
-struct store;
+struct dense;
 struct view_cut;
 struct lineage;
 
@@ -28,7 +28,7 @@ struct lineage;
  * the newest head; NULL: it is not there any more. Reads samples of them and of their bases, from
  * NVMe or the remote; blocks. The uploader's thread. -ECANCELED: the upload is to stop; errors of
  * the view. */
-CAIRN_MUST_CHECK int lineage_build(struct store *store, struct view_cut *cut,
+CAIRN_MUST_CHECK int lineage_build(struct dense *dense, struct view_cut *cut,
                                    struct view_cut *published, struct lineage **ret);
 void lineage_free(struct lineage *lineage); /* NULL is fine */
 

@@ -5,6 +5,7 @@
 
 #include "dense/pairing.h"
 
+struct dense;
 struct store;
 struct view_cut;
 
@@ -14,7 +15,7 @@ struct file_key {
 };
 
 /* The older one first. */
-int compare_keys(const void *a, const void *b);
+int file_keys_compare(const void *a, const void *b);
 
 struct changed_file {
     struct file_key key;
@@ -29,9 +30,13 @@ DEFINE_VECTOR(changed_files, struct changed_file);
 /* Lists the files that the newest head does not have as they are, at most 16,384, the oldest first.
  * Takes from *time (ns of CPU) what it needs, and stops where that is spent. -ECANCELED: the upload
  * is to stop; errors of the view. Whatever it returns, changed_done() frees. */
-CAIRN_MUST_CHECK int changed_list(struct store *store, struct view_cut *cut, int64_t *time,
+CAIRN_MUST_CHECK int changed_list(struct dense *dense, struct view_cut *cut, int64_t *time,
                                   struct changed_files *ret);
 void changed_done(struct changed_files *files);
 
 /* Where the file has its chunks, at most 65,536 of them. */
-CAIRN_MUST_CHECK int parts_list(struct view_cut *cut, uint64_t ino, struct parts *ret);
+CAIRN_MUST_CHECK int parts_of_file(struct view_cut *cut, uint64_t ino, struct parts *ret);
+
+/* Bytes of an element, as the first byte of what NVMe stores says; 0: that is no fx, or cannot be
+ * read. */
+unsigned dense_width(struct store *store, const struct chunk_entry *entry);

@@ -2,16 +2,16 @@
 /* Files are taken in order of their mtimes, so that the base of each is settled before it: those of
  * several checkpoints may come with one cut, and the bases of later ones are then among its own
  * chunks. */
-#include "remote/lineage.h"
+#include "dense/lineage.h"
 
 #include <sys/stat.h>
 
 #include "base/clock.h"
 #include "codec/dx.h"
 #include "dense/chains.h"
-#include "remote/changed.h"
+#include "dense/changed.h"
 #include "dense/final_name.h"
-#include "remote/internal.h"
+#include "dense/internal.h"
 #include "dense/series.h"
 #include "view/cut_files.h"
 
@@ -55,7 +55,7 @@ struct roster {
 };
 
 struct build {
-    struct store *store;
+    struct dense *dense;
     struct view_cut *cut;
     struct view_cut *published; /* of the newest head; NULL: it is not there */
     struct chains *chains;
@@ -66,11 +66,6 @@ struct build {
     uint8_t *stored, *raw, *base;      /* a chunk each */
 };
 
-static bool is_stopping(const struct build *b)
-{
-    return b->store->remote && remote_is_stopping(b->store->remote);
-}
-
 /* -ENOENT: no tier has it. */
 static int lineage_read_chunk(struct build *b, const struct chunk_name *name, uint8_t *raw,
                               uint32_t *ret_len)
@@ -78,7 +73,7 @@ static int lineage_read_chunk(struct build *b, const struct chunk_name *name, ui
     struct chunk_entry entry = {.name = *name};
     int r = view_cut_chunk(b->cut, name, &entry);
     if (r == 0 || r == -ENOENT)
-        r = upload_read_chunk(b->store, &entry, b->stored, raw);
+        r = b->dense->remote.read_chunk(b->dense->store, &entry, b->stored, raw);
     *ret_len = entry.raw_len;
     return r;
 }
@@ -133,9 +128,9 @@ static int lineage_find_base(struct build *b, const struct file *file, const str
     int r = view_cut_chunk(b->cut, &part->chunk, &entry);
     if (r < 0)
         return r;
-    if (form == FORM_STAR && upload_width(b->store, &entry) > 2)
+    if (form == FORM_STAR && dense_width(b->dense->store, &entry) > 2)
         form = FORM_NESTED;
-    r = chains_find_base(b->chains, b->store->local.view, &part->chunk, &partner->chunk,
+    r = chains_find_base(b->chains, b->dense->store->local.view, &part->chunk, &partner->chunk,
                          part->length, form, ret);
     if (r == 0 && ret->depth > 0 && ret->is_placed)
         r = view_cut_base(b->cut, &ret->name, &entry);
@@ -167,14 +162,14 @@ static int look_at_pair(struct build *b, const struct file *file, const struct p
     if (r < 0 || base.depth == 0)
         return r;
     if (lineage_read_chunk(b, &part->chunk, b->raw, &len) < 0)
-        return is_stopping(b) ? -ECANCELED : 0;
+        return dense_is_stopping(b->dense) ? -ECANCELED : 0;
     uint32_t gain = gain_by(b, &base.name, len, base.is_dead ? DEAD_WORTH_SHARE : WORTH_SHARE);
     candidate->gain += gain;
     if (base.is_dead && !chunk_name_equal(&base.name, &partner->chunk)) {
         candidate->dead_gain += gain;
         candidate->new_gain += gain_by(b, &partner->chunk, len, DEAD_WORTH_SHARE);
     }
-    return is_stopping(b) ? -ECANCELED : 0;
+    return dense_is_stopping(b->dense) ? -ECANCELED : 0;
 }
 
 /* A base that only differences keep, of a file that was written over many times, is ever further
@@ -350,8 +345,8 @@ static int find_older(const struct roster *roster, const struct file *file, stru
     for (size_t i = 0; i < roster->files.count; i++) {
         const struct member *member = &roster->files.at[i];
         if (member->key.ino != file->about->key.ino &&
-            compare_keys(&member->key, &file->about->key) < 0 &&
-            (!newest || compare_keys(&newest->key, &member->key) < 0))
+            file_keys_compare(&member->key, &file->about->key) < 0 &&
+            (!newest || file_keys_compare(&newest->key, &member->key) < 0))
             newest = member;
     }
     if (newest)
@@ -363,7 +358,7 @@ static int find_older(const struct roster *roster, const struct file *file, stru
 static int try_file(struct build *b, const struct file *file, struct view_cut *cut, uint64_t ino,
                     struct candidate *ret)
 {
-    int r = parts_list(cut, ino, &ret->parts);
+    int r = parts_of_file(cut, ino, &ret->parts);
     if (r == 0 && ret->parts.count) {
         pair_parts(b, &file->parts, ret);
         r = measure_candidate(b, file, ret);
@@ -511,7 +506,7 @@ static int find_pending(struct build *b, struct file *file)
         bool may_pay = false;
         if (chains_know(b->chains, &part->chunk))
             continue;
-        r = view_remote_place(b->store->local.view, &part->chunk, &entry);
+        r = view_remote_place(b->dense->store->local.view, &part->chunk, &entry);
         if (r == -ENOENT)
             r = is_numbers(b, part, &may_pay);
         if (may_pay)
@@ -523,7 +518,7 @@ static int find_pending(struct build *b, struct file *file)
 static int pair_file(struct build *b, struct file *file)
 {
     struct candidate best = {0};
-    int r = file->about->path ? parts_list(b->cut, file->about->key.ino, &file->parts) : -ENOENT;
+    int r = file->about->path ? parts_of_file(b->cut, file->about->key.ino, &file->parts) : -ENOENT;
     if (r == 0)
         r = find_pending(b, file);
     if (r == 0 && file->pending.count)
@@ -536,10 +531,10 @@ static int pair_file(struct build *b, struct file *file)
 
 static int pair_files(struct build *b)
 {
-    int r = changed_list(b->store, b->cut, &b->time, &b->files);
+    int r = changed_list(b->dense, b->cut, &b->time, &b->files);
     for (size_t i = 0; i < b->files.count && r == 0 && b->time > 0; i++) {
         struct file file = {.about = &b->files.at[i]};
-        r = is_stopping(b) ? -ECANCELED : pair_file(b, &file);
+        r = dense_is_stopping(b->dense) ? -ECANCELED : pair_file(b, &file);
         lineage_file_done(&file);
     }
     return r;
@@ -555,12 +550,12 @@ static void build_done(struct build *b)
     free(b->base);
 }
 
-int lineage_build(struct store *store, struct view_cut *cut, struct view_cut *published,
+int lineage_build(struct dense *dense, struct view_cut *cut, struct view_cut *published,
                   struct lineage **ret)
 {
     struct lineage *lineage = xcalloc(1, sizeof *lineage);
     lineage->chains = chains_new();
-    struct build b = {.store = store,
+    struct build b = {.dense = dense,
                       .cut = cut,
                       .published = published,
                       .chains = lineage->chains,

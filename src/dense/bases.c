@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/bases.h"
+#include "dense/bases.h"
 
 #include <uthash.h>
 
@@ -8,8 +8,8 @@
 #include "base/log.h"
 #include "base/vector.h"
 #include "codec/encode.h"
-#include "remote/bases_cache.h"
-#include "remote/maintenance_internal.h"
+#include "dense/bases_cache.h"
+#include "dense/internal.h"
 
 #define GROUP_GAP (128u * 1024) /* that is read for nothing rather than by another request */
 #define TRIES 3                 /* a base may move in the remote between look-up and reading */
@@ -35,23 +35,17 @@ static struct base_need *find_base_need(const struct bases *bases, const struct 
     return need;
 }
 
-static bool is_readable(const struct chunk_entry *place)
-{
-    return place->raw_len > 0 && place->raw_len <= CHUNK_SIZE_MAX && place->stored_len > 0 &&
-           place->stored_len <= CHUNK_SIZE_MAX && place->ref_count <= CHUNK_REFS_MAX;
-}
-
-int remote_find_chunk(struct store *store, const struct chunk_name *name, struct chunk_entry *ret)
+int dense_find_place(struct store *store, const struct chunk_name *name, struct chunk_entry *ret)
 {
     int r = view_remote_place(store->local.view, name, ret);
-    return r == 0 && !is_readable(ret) ? -EUCLEAN : r;
+    return r == 0 && !chunk_is_readable(ret) ? -EUCLEAN : r;
 }
 
 /* An index's depths are not believed: they have to decrease. */
 static void find_remote_base_place(struct store *store, struct base_need *need)
 {
     need->is_local = false;
-    need->error = remote_find_chunk(store, &need->name, &need->place);
+    need->error = dense_find_place(store, &need->name, &need->place);
     if (need->error == 0 && need->place.depth >= need->below)
         need->error = -EUCLEAN;
 }
@@ -59,7 +53,7 @@ static void find_remote_base_place(struct store *store, struct base_need *need)
 static void find_base_place(struct store *store, struct base_need *need)
 {
     int r = packs_find(store->commit.packs, &need->name, &need->place);
-    need->is_local = r == 0 && is_readable(&need->place);
+    need->is_local = r == 0 && chunk_is_readable(&need->place);
     need->local_error = r;
     need->error = 0;
     if (!need->is_local)
@@ -73,9 +67,9 @@ static struct base_need *base_need_new(struct store *store, const struct chunk_e
     need->name = *name;
     need->below = dependent->depth;
     need->error = -ENOENT;
-    if (store->remote)
-        need->base = bases_cache_find(store->remote->bases, name);
-    if (store->remote && !need->base)
+    if (store->dense)
+        need->base = bases_cache_find(store->dense->bases, name);
+    if (store->dense && !need->base)
         find_base_place(store, need);
     return need;
 }
@@ -83,7 +77,7 @@ static struct base_need *base_need_new(struct store *store, const struct chunk_e
 static void base_need_free(struct store *store, struct base_need *need)
 {
     if (need->base)
-        bases_cache_unpin(store->remote->bases, need->base);
+        bases_cache_unpin(store->dense->bases, need->base);
     free(need);
 }
 
@@ -131,7 +125,7 @@ static int bases_read_local(struct store *store, struct base_need *need)
         free(base);
         return r;
     }
-    need->base = bases_cache_add(store->remote->bases, base);
+    need->base = bases_cache_add(store->dense->bases, base);
     return 0;
 }
 
@@ -157,7 +151,7 @@ static void heal_base(struct store *store, const struct base_need *need)
         return;
     log_warn("a chunk that others refer to is damaged on NVMe (%s): read from %s instead, and "
              "stored anew",
-             damage_describe(need->local_error), store->remote->name);
+             damage_describe(need->local_error), store->local.options.remote.name);
     damage_note_local(store->commit.damage, &need->name);
     (void)heal_give(store->commit.heal, &need->name, need->base->bytes, need->base->len);
 }
@@ -168,7 +162,7 @@ static void open_base(struct store *store, const struct bases *below, struct bas
 {
     need->error =
         error ? error : bases_decode(below, &need->place, stored, need->base->bytes, NULL);
-    bases_cache_came(store->remote->bases, need->base, need->error);
+    bases_cache_came(store->dense->bases, need->base, need->error);
     if (need->error == 0)
         heal_base(store, need);
 }
@@ -194,11 +188,10 @@ static size_t count_adjacent(struct base_need *const *needs, size_t count, uint6
 static void fetch_adjacent(struct store *store, const struct bases *below,
                            struct base_need *const *needs, size_t count, uint64_t length)
 {
+    const struct dense_remote *remote = &store->dense->remote;
     uint64_t from = needs[0]->place.offset;
     _cleanup_free_ uint8_t *stored = xmalloc(length);
-    int r = remote_read_twice(store->remote, needs[0]->place.pack, from, stored, length);
-    if (r == 0)
-        atomic_fetch_add(&store->remote->fetched_total, length);
+    int r = remote->read(remote->remote, needs[0]->place.pack, from, stored, length);
     for (size_t i = 0; i < count; i++)
         open_base(store, below, needs[i], stored + (needs[i]->place.offset - from), r);
 }
@@ -213,7 +206,7 @@ static size_t claim_bases(struct store *store, struct base_need **needs, size_t 
         struct base_need *need = needs[i];
         bool is_own;
         need->base =
-            bases_cache_claim(store->remote->bases, &need->name, need->place.raw_len, &is_own);
+            bases_cache_claim(store->dense->bases, &need->name, need->place.raw_len, &is_own);
         if (is_own)
             needs[own++] = need;
         else
@@ -227,7 +220,7 @@ static size_t claim_bases(struct store *store, struct base_need **needs, size_t 
 static void fetch_bases(struct store *store, const struct bases *below, struct base_need **needs,
                         size_t count)
 {
-    struct bases_cache *cache = store->remote->bases;
+    struct bases_cache *cache = store->dense->bases;
     size_t own = claim_bases(store, needs, count);
     for (size_t i = 0, n; i < own; i += n) {
         uint64_t length;
@@ -281,6 +274,7 @@ static bool bases_is_final(int error)
 /* The base was there when it was looked up. True: it is elsewhere by now. */
 static bool has_moved(struct store *store, struct base_need *need)
 {
+    const struct dense_remote *remote = &store->dense->remote;
     struct chunk_entry before = need->place;
     int error = need->error;
     find_remote_base_place(store, need);
@@ -288,7 +282,7 @@ static bool has_moved(struct store *store, struct base_need *need)
         (need->place.pack != before.pack || need->place.offset != before.offset))
         return true;
     if (need->error == 0 && error != -ENOLINK)
-        remote_note_bad_pack(store->remote, before.pack, error);
+        remote->note_bad_pack(remote->remote, before.pack, error);
     need->error = error;
     return false;
 }
@@ -434,7 +428,7 @@ void bases_note_loss(const struct base_loss *loss)
 static bool is_sound(struct store *store, const struct chunk_entry *place, unsigned below)
 {
     bool sound = place->depth < below && place->ref_count <= CHUNK_REFS_MAX &&
-                 !remote_is_bad_pack(store->remote, place->pack);
+                 !dense_is_bad_pack(store->dense, place->pack);
     for (unsigned i = 0; i < place->ref_count && sound; i++) {
         struct chunk_entry base;
         sound = view_remote_place(store->local.view, &place->refs[i].name, &base) == 0 &&

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/changed.h"
+#include "dense/changed.h"
 
 #include <sys/stat.h>
 
 #include "base/clock.h"
 #include "codec/fx.h"
-#include "remote/internal.h"
+#include "dense/internal.h"
 #include "view/cut_files.h"
 
 #define FILES_MAX 16384u
 #define PARTS_MAX 65536u
 #define WIDTHS 16u /* chunks of a file whose elements are looked at */
 
-int compare_keys(const void *a, const void *b)
+int file_keys_compare(const void *a, const void *b)
 {
     const struct file_key *x = a, *y = b;
     if (x->mtime != y->mtime)
@@ -29,9 +29,22 @@ static int note_part_of_changed_file(const struct view_extent *part, void *arg)
     return parts->count == PARTS_MAX;
 }
 
-int parts_list(struct view_cut *cut, uint64_t ino, struct parts *ret)
+int parts_of_file(struct view_cut *cut, uint64_t ino, struct parts *ret)
 {
     return view_cut_content(cut, ino, note_part_of_changed_file, ret);
+}
+
+unsigned dense_width(struct store *store, const struct chunk_entry *entry)
+{
+    uint8_t head[1];
+    char object[32];
+    if (entry->encoding != ENCODING_FX || entry->pack == 0)
+        return 0;
+    pack_object_name(entry->pack, object);
+    if (store->local.tier->ops->get_range(store->local.tier, object, entry->offset, head,
+                                          sizeof head) < 0)
+        return 0; /* the thread that reads all of it says why */
+    return fx_width(head[0]);
 }
 
 /* --- files in one directory ------------------------------------------------------------------- */
@@ -83,14 +96,14 @@ static int name_siblings(struct siblings *siblings)
 static int look_at_widths(const struct siblings *siblings, struct changed_file *file)
 {
     struct parts parts = {0};
-    int r = parts_list(siblings->cut, file->key.ino, &parts);
+    int r = parts_of_file(siblings->cut, file->key.ino, &parts);
     size_t samples = (size_t)min_u64(parts.count, WIDTHS);
     for (size_t i = 0; i < samples && r == 0 && !file->is_wide; i++) {
         const struct part *part = &parts.at[(2 * i + 1) * parts.count / (2 * samples)];
         struct chunk_entry entry;
         r = view_cut_chunk(siblings->cut, &part->chunk, &entry);
         if (r == 0)
-            file->is_wide = upload_width(siblings->store, &entry) > 2;
+            file->is_wide = dense_width(siblings->store, &entry) > 2;
         r = r == -ENOENT ? 0 : r;
     }
     vector_free(&parts);
@@ -121,31 +134,30 @@ static int note_changed_file(const struct view_inode *file, void *arg)
     return files->count == FILES_MAX;
 }
 
-static int look_at_changed_files(struct store *store, struct view_cut *cut, int64_t *time,
+static int look_at_changed_files(struct dense *dense, struct view_cut *cut, int64_t *time,
                                  struct changed_files *files)
 {
     int r = 0;
     for (size_t i = 0, n; i < files->count && r == 0 && *time > 0; i += n) {
-        struct siblings siblings = {.store = store, .cut = cut, .at = &files->at[i]};
+        struct siblings siblings = {.store = dense->store, .cut = cut, .at = &files->at[i]};
         int64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
         for (n = 1; i + n < files->count && files->at[i + n].parent == siblings.at->parent;)
             n++;
         siblings.count = n;
-        r = store->remote && remote_is_stopping(store->remote) ? -ECANCELED
-                                                               : look_at_siblings(&siblings);
+        r = dense_is_stopping(dense) ? -ECANCELED : look_at_siblings(&siblings);
         *time -= clock_ns(CLOCK_THREAD_CPUTIME_ID) - began;
     }
     return r;
 }
 
-int changed_list(struct store *store, struct view_cut *cut, int64_t *time,
+int changed_list(struct dense *dense, struct view_cut *cut, int64_t *time,
                  struct changed_files *ret)
 {
     int r = view_cut_changed_files(cut, note_changed_file, ret);
     vector_sort(ret, compare_siblings);
     if (r == 0)
-        r = look_at_changed_files(store, cut, time, ret);
-    vector_sort(ret, compare_keys);
+        r = look_at_changed_files(dense, cut, time, ret);
+    vector_sort(ret, file_keys_compare);
     return r;
 }
 

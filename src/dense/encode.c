@@ -1,33 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/upload_dense.h"
+#include "dense/round.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "codec/dx.h"
 #include "codec/twin.h"
-#include "codec/twin_find.h"
-#include "remote/lineage.h"
-#include "remote/maintenance.h"
+#include "dense/images.h"
+#include "dense/internal.h"
+#include "dense/lineage.h"
 
 #define DEPTH_MAX_WIDE 2u /* of differences of fp32 chunks */
-
-#define IMAGES_BYTES_MAX (32 * MIB)
-#define IMAGES_MAX 32768u /* whose names are known: a power of two */
-#define IDLE_NS (600ll * SECOND_NS)
 
 /* Moments differ at every step of training: after so many bytes of fp32 in a row that an earlier
  * version did not make smaller, the next chunk is tried when so many were not. */
 #define MISSED_MAX (4 * MIB)
 #define SKIPPED_MAX (7 * MIB)
-
-struct dense {
-    struct cairn_mutex lock;   /* LOCK_LEAF; held to add or to allow. In the phases of fp32 none is
-                                  added, and lookups go without it. */
-    struct twin_index *images; /* NULL: none was added lately */
-    struct chunk_name *names;  /* of the image with a tag: at the tag modulo IMAGES_MAX */
-    uint64_t tags;             /* that were given */
-    int64_t used_at;           /* monotonic ns */
-};
 
 /* A chunk that others are stored by, decoded. */
 struct base {
@@ -37,54 +24,19 @@ struct base {
 };
 
 struct dense_work {
-    struct upload *up;
+    struct dense_round *round;
     struct dense_pack pack; /* of the chunk that is being encoded */
     struct base bases[CHUNK_REFS_MAX];
     uint64_t uses;
     uint64_t missed, skipped; /* bytes of the phase's fp32 chunks that have an earlier version */
-    unsigned phase;           /* of the last chunk */
+    const struct dense_phase *phase; /* of the last chunk */
     uint8_t *encoded, *decoded, *matrix, *scratch;
 };
 
-struct dense *dense_new(void)
+struct dense_work *dense_work_new(struct dense_round *round)
 {
-    struct dense *dense = xcalloc(1, sizeof *dense);
-    mutex_init(&dense->lock, LOCK_LEAF);
-    return dense;
-}
-
-static void forget_images(struct dense *dense)
-{
-    twin_index_free(dense->images);
-    free(dense->names);
-    dense->images = NULL;
-    dense->names = NULL;
-}
-
-void dense_free(struct dense *dense)
-{
-    if (!dense)
-        return;
-    forget_images(dense);
-    mutex_done(&dense->lock);
-    free(dense);
-}
-
-void dense_tick(struct dense *dense, int64_t now)
-{
-    if (!dense)
-        return;
-    LOCK_SCOPE(&dense->lock);
-    if (dense->images && now - dense->used_at >= IDLE_NS)
-        forget_images(dense);
-}
-
-struct dense_work *dense_work_new(struct upload *up)
-{
-    if (!up->lineage || up->is_relocating)
-        return NULL;
     struct dense_work *w = xcalloc(1, sizeof *w);
-    w->up = up;
+    w->round = round;
     for (size_t i = 0; i < ARRAY_LEN(w->bases); i++)
         w->bases[i].raw = xmalloc(CHUNK_SIZE_MAX);
     w->encoded = xmalloc(CHUNK_SIZE_MAX);
@@ -109,7 +61,7 @@ void dense_work_free(struct dense_work *w)
 
 /* --- bases ------------------------------------------------------------------------------------ */
 
-static struct base *upload_dense_find_base(struct dense_work *w, const struct chunk_name *name)
+static struct base *find_base(struct dense_work *w, const struct chunk_name *name)
 {
     for (size_t i = 0; i < ARRAY_LEN(w->bases); i++)
         if (w->bases[i].entry.raw_len && chunk_name_equal(&w->bases[i].entry.name, name))
@@ -127,14 +79,14 @@ static struct base *oldest_base(struct dense_work *w)
 }
 
 /* From NVMe alone: to fetch one would cost more than it saves. */
-static struct base *upload_dense_read_base(struct dense_work *w, const struct chunk_entry *entry)
+static struct base *read_base(struct dense_work *w, const struct chunk_entry *entry)
 {
-    struct base *base = upload_dense_find_base(w, &entry->name);
+    struct base *base = find_base(w, &entry->name);
     uint32_t len = entry->raw_len;
     if (!base) {
         base = oldest_base(w);
         base->entry.raw_len = 0;
-        if (packs_read_chunk(w->up->remote->store->commit.packs, &entry->name, base->raw, &len) <
+        if (packs_read_chunk(w->round->dense->store->commit.packs, &entry->name, base->raw, &len) <
                 0 ||
             len != entry->raw_len)
             return NULL;
@@ -146,11 +98,11 @@ static struct base *upload_dense_read_base(struct dense_work *w, const struct ch
 
 /* Finds where a base lies: in the remote, or in the pack that is being filled, whose chunks the cut
  * needs, since they are pending at it. */
-static bool upload_dense_find_entry(const struct dense_work *w, const struct chunk_name *name,
-                                    struct chunk_entry *ret)
+static bool find_entry(const struct dense_work *w, const struct chunk_name *name,
+                       struct chunk_entry *ret)
 {
-    if (view_cut_base(w->up->cut, name, ret) == 0)
-        return !remote_is_bad_pack(w->up->remote, ret->pack);
+    if (view_cut_base(w->round->cut, name, ret) == 0)
+        return !dense_is_bad_pack(w->round->dense, ret->pack);
     for (uint32_t i = w->pack.count; i > 0; i--)
         if (chunk_name_equal(&w->pack.entries[i - 1].name, name)) {
             *ret = w->pack.entries[i - 1];
@@ -162,31 +114,31 @@ static bool upload_dense_find_entry(const struct dense_work *w, const struct chu
 /* A chunk by which one of at most depth `depth_max` may be stored; its bytes stay for the next
  * CHUNK_REFS_MAX - 1 calls. NULL: it is not in the remote, or not to stay there, or cannot be read
  * here. */
-static struct base *upload_dense_get_base(struct dense_work *w, const struct chunk_name *name,
-                                          unsigned depth_max)
+static struct base *get_base(struct dense_work *w, const struct chunk_name *name,
+                             unsigned depth_max)
 {
     struct chunk_entry entry;
-    if (!upload_dense_find_entry(w, name, &entry) || entry.depth >= depth_max)
+    if (!find_entry(w, name, &entry) || entry.depth >= depth_max)
         return NULL;
-    return upload_dense_read_base(w, &entry);
+    return read_base(w, &entry);
 }
 
 /* --- a chunk that is smaller so --------------------------------------------------------------- */
 
 /* Is what was encoded, `len` bytes, the chunk? `r`: of the decoding. */
-static bool upload_dense_is_same(struct dense_work *w, int r, const uint8_t *raw, size_t raw_len)
+static bool is_same(struct dense_work *w, int r, const uint8_t *raw, size_t raw_len)
 {
     if (r == 0 && memcmp(w->decoded, raw, raw_len) == 0)
         return true;
-    if (atomic_fetch_add(&w->up->remote->encoded.wrong, 1) == 0)
+    if (atomic_fetch_add(&w->round->dense->remote.encoded->wrong, 1) == 0)
         log_error("a chunk that was encoded for the remote did not decode to the same bytes, and "
                   "is stored as it is on NVMe: nothing is lost, but this processor or this build "
                   "of CairnFS has a fault; -o reduce=fast does without");
     return false;
 }
 
-static void upload_dense_refer_to(struct chunk_entry *entry, const struct chunk_entry *base,
-                                  uint32_t offset, uint32_t length)
+static void refer_to(struct chunk_entry *entry, const struct chunk_entry *base, uint32_t offset,
+                     uint32_t length)
 {
     check(entry->ref_count < CHUNK_REFS_MAX && base->depth < CHUNK_DEPTH_MAX);
     entry->refs[entry->ref_count++] =
@@ -207,16 +159,15 @@ static size_t worth_by(struct dense_work *w, const struct chunk_entry *entry,
 {
     struct chunk_entry local;
     uint64_t refs = 0;
-    int r = view_chunk(w->up->remote->store->local.view, &base->entry.name, &local, &refs);
+    int r = view_chunk(w->round->dense->store->local.view, &base->entry.name, &local, &refs);
     return r == 0 && refs > 0 ? worth_bytes(entry)
                               : entry->stored_len - entry->stored_len / DEAD_WORTH_SHARE;
 }
 
 /* --- dx --------------------------------------------------------------------------------------- */
 
-static bool upload_dense_encode_dx(struct dense_work *w, struct chunk_entry *entry,
-                                   const struct fx_guess *guess, const uint8_t *raw,
-                                   const struct base *base)
+static bool encode_dx(struct dense_work *w, struct chunk_entry *entry, const struct fx_guess *guess,
+                      const uint8_t *raw, const struct base *base)
 {
     const struct dx_kernels *kernels = dx_kernels_of(cpu_level());
     size_t len = entry->raw_len, most = worth_by(w, entry, base);
@@ -224,12 +175,12 @@ static bool upload_dense_encode_dx(struct dense_work *w, struct chunk_entry *ent
         return false;
     size_t stored = dx_encode(kernels, guess, raw, base->raw, len, w->encoded, most);
     if (stored == 0 ||
-        !upload_dense_is_same(
-            w, dx_decode(kernels, w->encoded, stored, base->raw, len, w->decoded, len), raw, len))
+        !is_same(w, dx_decode(kernels, w->encoded, stored, base->raw, len, w->decoded, len), raw,
+                 len))
         return false;
     entry->encoding = ENCODING_DX;
     entry->stored_len = (uint32_t)stored;
-    upload_dense_refer_to(entry, &base->entry, 0, entry->raw_len);
+    refer_to(entry, &base->entry, 0, entry->raw_len);
     return true;
 }
 
@@ -238,12 +189,10 @@ static bool try_dx(struct dense_work *w, struct chunk_entry *entry, const struct
                    const uint8_t *raw)
 {
     struct chunk_name name;
-    if (!lineage_base(w->up->lineage, &entry->name, &name))
+    if (!lineage_base(w->round->lineage, &entry->name, &name))
         return false;
-    struct base *base =
-        upload_dense_get_base(w, &name, guess->width == 2 ? CHAIN_DEPTH_MAX : DEPTH_MAX_WIDE);
-    return base && base->entry.raw_len == entry->raw_len &&
-           upload_dense_encode_dx(w, entry, guess, raw, base);
+    struct base *base = get_base(w, &name, guess->width == 2 ? CHAIN_DEPTH_MAX : DEPTH_MAX_WIDE);
+    return base && base->entry.raw_len == entry->raw_len && encode_dx(w, entry, guess, raw, base);
 }
 
 /* The same for fp32: where others did not pass before it, it may not be tried. */
@@ -262,39 +211,16 @@ static bool try_wide_dx(struct dense_work *w, struct chunk_entry *entry,
 
 /* --- twin ------------------------------------------------------------------------------------- */
 
-static void add_image(struct dense *dense, const struct chunk_entry *entry,
-                      const struct fx_guess *guess, const uint8_t *raw)
+static struct base *get_image(struct dense_work *w, uint64_t tag)
 {
-    LOCK_SCOPE(&dense->lock);
-    check(entry->ref_count == 0 && guess->width == 2);
-    if (!dense->images) {
-        dense->images = twin_index_new(IMAGES_BYTES_MAX);
-        dense->names = xcalloc(IMAGES_MAX, sizeof *dense->names);
-    }
-    dense->names[dense->tags % IMAGES_MAX] = entry->name;
-    twin_index_add(dense->images, cpu_level(), guess, raw, entry->raw_len, dense->tags++);
-    dense->used_at = clock_monotonic_ns();
-}
-
-/* A seventh of a training state are images: those of short tensors take more than their share. */
-static void allow_images(struct dense *dense, size_t len)
-{
-    LOCK_SCOPE(&dense->lock);
-    if (dense->images)
-        twin_index_allow(dense->images, len);
-}
-
-static struct base *upload_dense_get_image(struct dense_work *w, uint64_t tag)
-{
-    const struct dense *dense = w->up->remote->dense;
-    if (dense->tags - tag > IMAGES_MAX)
-        return NULL;
-    return upload_dense_get_base(w, &dense->names[tag % IMAGES_MAX], CHUNK_DEPTH_MAX);
+    struct chunk_name name;
+    return images_name(w->round->dense->images, tag, &name) ? get_base(w, &name, CHUNK_DEPTH_MAX)
+                                                            : NULL;
 }
 
 static const uint8_t *get_image_bytes(void *arg, uint64_t tag, size_t *ret_len)
 {
-    struct base *image = upload_dense_get_image(arg, tag);
+    struct base *image = get_image(arg, tag);
     if (!image)
         return NULL;
     *ret_len = image->entry.raw_len;
@@ -313,12 +239,11 @@ static void find_twin(struct dense_work *w, struct chunk_entry *entry, const str
 {
     struct twin_match matches[CHUNK_REFS_MAX];
     struct twin_images images = {get_image_bytes, w};
-    size_t n = twin_find(w->up->remote->dense->images, cpu_level(), guess, raw, entry->raw_len,
-                         &images, matches);
+    size_t n = images_find(w->round->dense->images, guess, raw, entry->raw_len, &images, matches);
     ret->count = 0;
     for (size_t i = 0; i < n; i++) {
         const struct twin_match *match = &matches[i];
-        struct base *image = upload_dense_get_image(w, match->tag);
+        struct base *image = get_image(w, match->tag);
         if (!image)
             continue;
         check(match->offset + 2 * (uint64_t)match->count <= image->entry.raw_len);
@@ -326,7 +251,7 @@ static void find_twin(struct dense_work *w, struct chunk_entry *entry, const str
             (struct twin_part){image->raw + match->offset, match->at, match->count};
         ret->images[ret->count++] =
             (struct iovec){image->raw + match->offset, 2 * (size_t)match->count};
-        upload_dense_refer_to(entry, &image->entry, match->offset, 2 * match->count);
+        refer_to(entry, &image->entry, match->offset, 2 * match->count);
     }
 }
 
@@ -336,17 +261,15 @@ static bool try_twin(struct dense_work *w, struct chunk_entry *entry, const stru
     struct chunk_entry twin_entry = *entry;
     struct twin twin;
     size_t len = entry->raw_len;
-    if (!w->up->remote->dense->images)
-        return false;
     find_twin(w, &twin_entry, guess, raw, &twin);
     if (twin.count == 0)
         return false;
     size_t stored = twin_encode(cpu_level(), twin.parts, twin.count, raw, len, w->scratch,
                                 w->encoded, worth_bytes(entry));
-    if (stored == 0 || !upload_dense_is_same(w,
-                                             twin_decode(cpu_level(), w->encoded, stored,
-                                                         twin.images, twin.count, w->decoded, len),
-                                             raw, len))
+    if (stored == 0 || !is_same(w,
+                                twin_decode(cpu_level(), w->encoded, stored, twin.images,
+                                            twin.count, w->decoded, len),
+                                raw, len))
         return false;
     twin_entry.encoding = ENCODING_TWIN;
     twin_entry.stored_len = (uint32_t)stored;
@@ -364,7 +287,7 @@ static bool try_matrix(struct dense_work *w, struct chunk_entry *entry,
     size_t len = entry->raw_len, stored = fx_encode_matrix(kernels, guess, raw, len, w->scratch,
                                                            w->matrix, entry->stored_len - 1);
     if (stored == 0 ||
-        !upload_dense_is_same(w, fx_decode(kernels, w->matrix, stored, w->decoded, len), raw, len))
+        !is_same(w, fx_decode(kernels, w->matrix, stored, w->decoded, len), raw, len))
         return false;
     entry->stored_len = (uint32_t)stored;
     return true;
@@ -376,24 +299,24 @@ static bool try_matrix(struct dense_work *w, struct chunk_entry *entry,
 static bool may_refer(const struct dense_work *w, const struct chunk_entry *entry)
 {
     bool has_dependents;
-    int r = view_has_dependents(w->up->remote->store->local.view, &entry->name, &has_dependents);
+    int r = view_has_dependents(w->round->dense->store->local.view, &entry->name, &has_dependents);
     return r == 0 && !has_dependents;
 }
 
 /* NULL: it stays as it is. */
-static const uint8_t *upload_dense_encode(struct dense_work *w, struct chunk_entry *entry,
-                                          const uint8_t *raw)
+static const uint8_t *encode_chunk(struct dense_work *w, struct chunk_entry *entry,
+                                   const uint8_t *raw)
 {
     struct fx_guess guess;
-    bool is_fp32 = w->up->phase >= PHASE_FP32;
+    bool is_fp32 = w->phase->kind == PHASE_FP32;
     if (entry->encoding != ENCODING_FX || entry->raw_len < FX_RAW_MIN)
         return NULL;
     fx_look(raw, entry->raw_len, &guess);
     if (!is_fp32 && guess.width == 2)
-        add_image(w->up->remote->dense, entry, &guess, raw);
+        images_add(w->round->dense->images, entry, &guess, raw);
     if (is_fp32)
-        allow_images(w->up->remote->dense, entry->raw_len);
-    bool may = w->up->phase > 0 && may_refer(w, entry);
+        images_allow(w->round->dense->images, entry->raw_len);
+    bool may = w->phase->kind != PHASE_FIRST && may_refer(w, entry);
     if (may && is_fp32 && try_twin(w, entry, &guess, raw))
         return w->encoded;
     const uint8_t *ret = try_matrix(w, entry, &guess, raw) ? w->matrix : NULL;
@@ -402,16 +325,16 @@ static const uint8_t *upload_dense_encode(struct dense_work *w, struct chunk_ent
     return ret;
 }
 
-const uint8_t *dense_encode(struct dense_work *w, struct dense_pack pack, struct chunk_entry *entry,
-                            const uint8_t *raw)
+const uint8_t *dense_encode(struct dense_work *w, const struct dense_phase *phase,
+                            struct dense_pack pack, struct chunk_entry *entry, const uint8_t *raw)
 {
     w->pack = pack;
-    if (w->phase != w->up->phase)
+    if (w->phase != phase)
         w->missed = w->skipped = 0;
-    w->phase = w->up->phase;
+    w->phase = phase;
     int64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    const uint8_t *ret = upload_dense_encode(w, entry, raw);
-    atomic_fetch_add(&w->up->remote->encoded.cpu_ns,
+    const uint8_t *ret = encode_chunk(w, entry, raw);
+    atomic_fetch_add(&w->round->dense->remote.encoded->cpu_ns,
                      (uint64_t)(clock_ns(CLOCK_THREAD_CPUTIME_ID) - began));
     return ret;
 }

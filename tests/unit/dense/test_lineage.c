@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Bases that a lineage proposes, for files of a store whose remote is only in the view. */
-#include "remote/lineage.h"
+#include "dense/lineage.h"
 
 #include "../expect.h"
 #include "../fixtures/store_fixture.h"
+#include "../fixtures/weights.h"
 #include "base/clock.h"
 #include "commit/shared.h"
 #include "dense/chains.h"
+#include "dense/dense.h"
 #include "view/remote.h"
-#include "weights.h"
 
 #define CHUNKS 3u
 #define FILE_LEN (CHUNKS * CHUNK_SIZE_MAX + 5000)
@@ -16,9 +17,24 @@
 struct fixture {
     struct store_fixture fixture;
     struct view_cut *cut, *published; /* of what was there when a file was placed last */
+    struct dense *dense;
     struct lineage *lineage;
     uint64_t next_pack;
 };
+
+static bool goes_on(struct remote *remote)
+{
+    (void)remote;
+    return false;
+}
+
+static int read_chunk(struct store *store, struct chunk_entry *entry, uint8_t *stored, uint8_t *raw)
+{
+    (void)stored;
+    return packs_read_chunk(store->commit.packs, &entry->name, raw, &entry->raw_len);
+}
+
+static const struct dense_remote no_remote = {.is_stopping = goes_on, .read_chunk = read_chunk};
 
 static void setup(struct fixture *g)
 {
@@ -26,6 +42,7 @@ static void setup(struct fixture *g)
     fixture_make(&g->fixture);
     fixture_open(&g->fixture);
     assert_i64(view_track(g->fixture.store->local.view), 0);
+    g->dense = dense_new(g->fixture.store, &no_remote, false);
 }
 
 static void forget(struct fixture *g)
@@ -40,6 +57,7 @@ static void teardown(struct fixture *g)
 {
     forget(g);
     view_cut_close(g->published);
+    dense_free(g->dense);
     fixture_remove(&g->fixture);
 }
 
@@ -50,7 +68,7 @@ static void build(struct fixture *g)
     fixture_wait(&g->fixture);
     store_await_view(g->fixture.store, INT64_MAX);
     assert_i64(view_cut_open(g->fixture.store->local.view, &g->cut), 0);
-    assert_i64(lineage_build(g->fixture.store, g->cut, g->published, &g->lineage), 0);
+    assert_i64(lineage_build(g->dense, g->cut, g->published, &g->lineage), 0);
 }
 
 /* --- content ---------------------------------------------------------------------------------- */

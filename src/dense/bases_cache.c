@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/bases_cache.h"
+#include "dense/bases_cache.h"
 
 #include "base/lock.h"
-#include "remote/bases.h"
+#include "dense/bases.h"
 
 TAILQ_HEAD(base_list, base);
 
