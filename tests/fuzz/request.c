@@ -3,8 +3,7 @@
  * for each. */
 #include "daemon/control.c"
 
-#include <ftw.h>
-
+#include "../remove_tree.h"
 #include "base/log.h"
 #include "daemon/service_internal.h"
 #include "fuzz.h"
@@ -14,18 +13,12 @@ static struct mount_options options;
 static struct service service = {.options = &options};
 static struct control control = {.handle = service_handle, .arg = &service};
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-    (void)st, (void)type, (void)at;
-    return remove(path);
-}
-
 static void leave(void)
 {
     fs_free(service.fs);
     store_close(service.store);
-    (void)nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-    (void)nftw(shm, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    remove_tree(root);
+    remove_tree(shm);
 }
 
 static void on_room(void *arg)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fixture.h"
 
-#include <ftw.h>
 #include <semaphore.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "../remove_tree.h"
 #include "base/clock.h"
 #include "base/lock.h"
 #include "base/log.h"
@@ -27,14 +27,6 @@ void fail(const struct fixture *fixture, const char *fmt, ...)
                   fixture->stage_dir);
     va_end(ap);
     abort();
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-    (void)st;
-    (void)type;
-    (void)ftw;
-    return remove(path);
 }
 
 void fixture_make(struct fixture *fixture, uint64_t seed)
@@ -61,8 +53,8 @@ void fixture_make(struct fixture *fixture, uint64_t seed)
 
 void fixture_remove(struct fixture *fixture)
 {
-    (void)nftw(fixture->path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-    (void)nftw(fixture->stage_dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    remove_tree(fixture->path);
+    remove_tree(fixture->stage_dir);
 }
 
 static void on_room(void *arg)

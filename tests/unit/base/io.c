@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/io.h"
+#include "../../remove_tree.h"
 #include "../expect.h"
 
 #include <fcntl.h>
@@ -15,8 +16,7 @@ static void make_directory(void)
 
 static void remove_directory(void)
 {
-    _cleanup_free_ char *command = xasprintf("rm -rf %s", directory);
-    assert_i64(system(command), 0);
+    remove_tree(directory);
 }
 
 TestSuite(io, .init = make_directory, .fini = remove_directory);

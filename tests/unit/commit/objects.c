@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "objects.h"
 
-#include <ftw.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "../../remove_tree.h"
 #include "../expect.h"
 #include "base/log.h"
 #include "codec/hash.h"
@@ -83,14 +83,6 @@ void objects_make(struct objects *o, bool with_stage)
     o->history = history_new(&o->local, o->horizon, o->packs, o->change);
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-    (void)st;
-    (void)type;
-    (void)ftw;
-    return remove(path);
-}
-
 void objects_remove(struct objects *o)
 {
     room_stop(o->room);
@@ -110,9 +102,9 @@ void objects_remove(struct objects *o)
     if (o->local.stage)
         stage_close(o->local.stage, true);
     o->local.tier->ops->close(o->local.tier);
-    (void)nftw(o->path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    remove_tree(o->path);
     if (o->stage_dir[0])
-        (void)nftw(o->stage_dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+        remove_tree(o->stage_dir);
 }
 
 void objects_fail(struct objects *o, int (*fn)(const char *op, const char *object, void *arg))

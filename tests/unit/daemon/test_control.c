@@ -8,6 +8,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
+#include "../../remove_tree.h"
 #include "../expect.h"
 #include "base/clock.h"
 #include "base/pool.h"
@@ -49,8 +50,7 @@ static void begin(void)
 static void end(void)
 {
     control_stop(control);
-    _cleanup_free_ char *command = xasprintf("rm -rf %s", base);
-    assert_i64(system(command), 0);
+    remove_tree(base);
     free(store);
 }
 

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "../../remove_tree.h"
 #include "../expect.h"
 #include "base/io.h"
 #include "codec/encode.h"
@@ -424,8 +425,7 @@ static void make_machine(void)
 
 static void drop_machine(void)
 {
-    _cleanup_free_ char *command = xasprintf("rm -rf %s", root);
-    assert_i64(system(command), 0);
+    remove_tree(root);
 }
 
 TestSuite(memory, .init = make_machine, .fini = drop_machine);

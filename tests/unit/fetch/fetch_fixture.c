@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../../remove_tree.h"
 #include "../expect.h"
 #include "fetch_fixture.h"
 
-#include <ftw.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -26,14 +26,6 @@ static int count_gets(const char *op, const char *object, void *arg)
     if (atomic_exchange(&one_get_fails, false))
         return -EACCES;
     return atomic_load(&get_error);
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-    (void)st;
-    (void)type;
-    (void)ftw;
-    return remove(path);
 }
 
 void use_remote(bool wanted)
@@ -72,7 +64,7 @@ void fetch_setup(void)
 void fetch_teardown(void)
 {
     fixture_remove(&fixture);
-    (void)nftw(remote_path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    remove_tree(remote_path);
 }
 
 void wait_remote(void)

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 
+#include "../../remove_tree.h"
 #include "../expect.h"
 #include "../remote/repair_peek.h"
 #include "base/clock.h"
@@ -583,6 +584,5 @@ Test(dense, is_copied_without_a_mount)
     cr_assert_arr_eq(copied, is, WEIGHTS);
     free(is);
     free(copied);
-    _cleanup_free_ char *command = xasprintf("rm -rf %s", directory);
-    assert_i64(system(command), 0);
+    remove_tree(directory);
 }

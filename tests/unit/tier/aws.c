@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "aws.h"
+#include "../../remove_tree.h"
 #include "../expect.h"
 
 #include <stdarg.h>
@@ -36,8 +37,7 @@ void aws_begin(void)
 
 void aws_end(void)
 {
-    _cleanup_free_ char *command = xasprintf("rm -rf %s", home);
-    assert_i64(system(command), 0);
+    remove_tree(home);
 }
 
 char *aws_path(const char *name)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store.h"
+#include "../../remove_tree.h"
 #include "../expect.h"
 
 #include <dirent.h>
@@ -130,8 +131,7 @@ void store_close(void)
     if (mounted)
         assert_i64(umount(store), 0);
     mounted = false;
-    _cleanup_free_ char *command = xasprintf("rm -rf %s", store);
-    assert_i64(system(command), 0);
+    remove_tree(store);
 }
 
 void *content_new(size_t len, uint64_t seed)

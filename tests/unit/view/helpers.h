@@ -7,6 +7,7 @@
 #include <criterion/new/assert.h>
 #include <sys/stat.h>
 
+#include "../../remove_tree.h"
 #include "view/view.h"
 
 #define T0 1000000000ll
@@ -40,7 +41,6 @@ void fixture_open(struct fixture *f);
 void fixture_reopen(struct fixture *f);
 void fixture_close(struct fixture *f); /* also removes the directory */
 void open_view_at(const char *path, struct view **ret_view);
-void remove_tree(const char *path);
 
 /* A number that the environment says, for campaigns. */
 uint64_t test_number(const char *variable, uint64_t usual);

@@ -2,12 +2,12 @@
 /* What rows take in the database, by type, and what look-ups of chunks cost: of checkpoints whose
  * chunks all lie on NVMe and in the remote, one after the other without a chunk twice.
  *
- *     bench_view_rows [GIGABYTES [differences]]    of made rows; two thirds are differences
- *     bench_view_rows DIRECTORY                    of the view of a store that is not mounted */
+ *     view_rows [GIGABYTES [differences]]    of made rows; two thirds are differences
+ *     view_rows DIRECTORY                    of the view of a store that is not mounted */
 #include <stdio.h>
 #include <time.h>
 
-#include "helpers.h"
+#include "../tests/remove_tree.h"
 #include "view/db.h"
 #include "view/remote.h"
 
@@ -283,10 +283,10 @@ static void compact(struct view *view)
 static void bench_made(uint64_t files, bool differences)
 {
     struct making m = {.differences = differences};
-    struct view_options options = {.cache_bytes = 0, .create = true};
+    struct view_options options = {.cache_bytes = 48 * MIB, .create = true};
     char path[] = "/tmp/cairn-view-bench-XXXXXX";
     check(mkdtemp(path) != NULL);
-    open_view_at(path, &m.view);
+    must(view_open(path, &options, 0, &m.view));
     must(view_track(m.view));
     int64_t start = cpu_ns();
     for (uint64_t i = 0; i < files; i++)
@@ -301,6 +301,7 @@ static void bench_made(uint64_t files, bool differences)
     compact(m.view);
     print_rows(m.view);
     view_close(m.view);
+    options.cache_bytes = 0;
     must(view_open(path, &options, 0, &m.view));
     time_all(m.view, files * CHUNKS);
     time_drops(&m, files);
