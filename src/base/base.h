@@ -47,6 +47,14 @@ static inline uint64_t align_down(uint64_t n, uint64_t to)
     return n / to * to;
 }
 
+/* Hands an error on: returns what `expr` is from the function, where that is negative. */
+#define TRY(expr)                                                                                  \
+    do {                                                                                           \
+        int try_result = (expr);                                                                   \
+        if (try_result < 0)                                                                        \
+            return try_result;                                                                     \
+    } while (0)
+
 /* Our own bugs only, never what comes from disk, network, config or a client. On in
  * release builds. */
 #define check(expr)                                                                                \

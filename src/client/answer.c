@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The boundary to the caller: copies structs of another version, keeps errors, writes log lines. */
-#include "client/client.h"
+#include "client/answer.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "client/lane.h"
 #include "client/signals.h"
 
 #define STRUCT_MAX 4096u

@@ -10,13 +10,12 @@ static int make_side_stream(struct device *device)
 {
     struct device_driver *driver = device->driver;
     CUstreamCaptureMode mode;
-    int least = 0, greatest = 0, r = driver_enter(driver, device->context, &mode);
-    if (r < 0)
-        return r;
-    r = DRIVER_TRY(driver, cuCtxGetStreamPriorityRange, &least, &greatest);
+    int least = 0, greatest = 0;
+    TRY(driver_enter(driver, device->context, &mode));
+    int r = DRIVER_CALL(driver, cuCtxGetStreamPriorityRange, &least, &greatest);
     if (r == 0)
-        r = DRIVER_TRY(driver, cuStreamCreateWithPriority, &device->side,
-                       DRIVER_STREAM_NON_BLOCKING, least);
+        r = DRIVER_CALL(driver, cuStreamCreateWithPriority, &device->side,
+                        DRIVER_STREAM_NON_BLOCKING, least);
     int left = driver_leave(driver, mode, r);
     if (r == 0 && left < 0)
         (void)driver->calls.cuStreamDestroy(device->side);
@@ -25,23 +24,19 @@ static int make_side_stream(struct device *device)
 
 int device_open(struct device_driver *driver, int ordinal, struct device **ret)
 {
-    struct device *device = calloc(1, sizeof *device);
+    _cleanup_free_ struct device *device = calloc(1, sizeof *device);
     if (!device)
         return -ENOMEM;
     device->driver = driver;
-    int r = driver_retain(driver, ordinal, &device->ordinal, &device->context);
-    if (r < 0) {
-        free(device);
-        return r;
-    }
-    r = make_side_stream(device);
+    TRY(driver_retain(driver, ordinal, &device->ordinal, &device->context));
+    int r = make_side_stream(device);
     if (r < 0) {
         driver_release(driver, device->ordinal);
-        free(device);
         return r;
     }
     mutex_init(&device->locked.lock, LOCK_LEAF);
     *ret = device;
+    device = NULL;
     return 0;
 }
 
@@ -51,11 +46,11 @@ static void destroy_stream_and_events(struct device *device)
     CUstreamCaptureMode mode;
     if (driver_enter(driver, device->context, &mode) < 0)
         return;
-    int r = DRIVER_TRY(driver, cuStreamSynchronize, device->side);
+    int r = DRIVER_CALL(driver, cuStreamSynchronize, device->side);
     for (struct device_event *e = device->locked.free; e && driver_alive(driver) == 0; e = e->next)
-        (void)DRIVER_TRY(driver, cuEventDestroy, e->event);
+        (void)DRIVER_CALL(driver, cuEventDestroy, e->event);
     if (driver_alive(driver) == 0)
-        r = DRIVER_TRY(driver, cuStreamDestroy, device->side);
+        r = DRIVER_CALL(driver, cuStreamDestroy, device->side);
     (void)driver_leave(driver, mode, r);
     driver_release(driver, device->ordinal);
 }
@@ -88,8 +83,8 @@ int device_event_take(struct device *device, struct device_event **ret)
         }
     }
     struct device_event *event = calloc(1, sizeof *event);
-    int r = event ? DRIVER_TRY(device->driver, cuEventCreate, &event->event,
-                               DRIVER_EVENT_DISABLE_TIMING)
+    int r = event ? DRIVER_CALL(device->driver, cuEventCreate, &event->event,
+                                DRIVER_EVENT_DISABLE_TIMING)
                   : -ENOMEM;
     if (r == 0) {
         event->device = device;
@@ -103,22 +98,19 @@ int device_event_take(struct device *device, struct device_event **ret)
     return r;
 }
 
-static void device_event_give(struct device_event *event)
+void device_event_free(struct device_event *event)
 {
+    if (!event)
+        return;
     struct device *device = event->device;
     LOCK_SCOPE(&device->locked.lock);
+    check(device->locked.used > 0);
     if (event->slot >= 0)
         device->locked.slots &= ~(1ull << event->slot);
     event->slot = -1;
     event->next = device->locked.free;
     device->locked.free = event;
     device->locked.used--;
-}
-
-void device_event_free(struct device_event *event)
-{
-    if (event)
-        device_event_give(event);
 }
 
 /* After an error: nothing is under way on the side stream any more, or the driver is never called
@@ -132,7 +124,7 @@ static void settle_device(struct device *device)
     (void)snprintf(cause, sizeof cause, "%s", cause_text());
     int r = driver_enter(driver, device->context, &mode);
     if (r == 0) {
-        r = DRIVER_TRY(driver, cuStreamSynchronize, device->side);
+        r = DRIVER_CALL(driver, cuStreamSynchronize, device->side);
         (void)driver_leave(driver, mode, r);
     }
     if (r < 0)
@@ -140,29 +132,17 @@ static void settle_device(struct device *device)
     cause_note("%s", cause);
 }
 
-/* Records `event` behind what was enqueued; where that fails, waits for it, so that no copy is
- * under way without an event. Gives the event back then. */
-static int device_event_record(struct device_event *event)
-{
-    struct device *device = event->device;
-    int r = DRIVER_TRY(device->driver, cuEventRecord, event->event, device->side);
-    if (r < 0) {
-        settle_device(device);
-        device_event_give(event);
-    }
-    return r;
-}
-
 int device_event_finish(struct device_event *event, int r, struct device_event **ret)
 {
-    if (r < 0) {
-        settle_device(event->device);
-        device_event_give(event);
-        return r;
-    }
-    r = device_event_record(event);
+    struct device *device = event->device;
     if (r == 0)
+        r = DRIVER_CALL(device->driver, cuEventRecord, event->event, device->side);
+    if (r == 0) {
         *ret = event;
+        return 0;
+    }
+    settle_device(device);
+    device_event_free(event);
     return r;
 }
 
@@ -171,13 +151,11 @@ int device_event_finish(struct device_event *event, int r, struct device_event *
 static int device_order_streams(struct device *device, CUstream before, CUstream after)
 {
     struct device_event *event;
-    int r = device_event_take(device, &event);
-    if (r < 0)
-        return r;
-    r = DRIVER_TRY(device->driver, cuEventRecord, event->event, before);
+    TRY(device_event_take(device, &event));
+    int r = DRIVER_CALL(device->driver, cuEventRecord, event->event, before);
     if (r == 0)
-        r = DRIVER_TRY(device->driver, cuStreamWaitEvent, after, event->event, 0);
-    device_event_give(event);
+        r = DRIVER_CALL(device->driver, cuStreamWaitEvent, after, event->event, 0);
+    device_event_free(event);
     return r;
 }
 
@@ -186,7 +164,7 @@ static int device_order_streams(struct device *device, CUstream before, CUstream
 static int check_not_capturing(struct device *device, CUstream stream)
 {
     CUstreamCaptureStatus status = DRIVER_CAPTURE_STATUS_NONE;
-    int r = DRIVER_TRY(device->driver, cuStreamIsCapturing, stream, &status);
+    int r = DRIVER_CALL(device->driver, cuStreamIsCapturing, stream, &status);
     if (r < 0 || status == DRIVER_CAPTURE_STATUS_NONE)
         return r;
     cause_note("a CUDA graph is captured on this stream");
@@ -199,10 +177,8 @@ static int order_with(struct device *device, uint64_t stream, bool side_is_behin
 {
     CUstream other = (CUstream)(uintptr_t)stream;
     CUstreamCaptureMode mode;
-    int r = driver_enter(device->driver, device->context, &mode);
-    if (r < 0)
-        return r;
-    r = check_not_capturing(device, other);
+    TRY(driver_enter(device->driver, device->context, &mode));
+    int r = check_not_capturing(device, other);
     if (r == 0)
         r = side_is_behind ? device_order_streams(device, other, device->side)
                            : device_order_streams(device, device->side, other);
@@ -223,11 +199,10 @@ static int enqueue_copy(struct device *device, void *host, uint64_t address, siz
                         struct device_event **ret)
 {
     struct device_event *event;
-    int r = device_event_take(device, &event);
-    if (r < 0)
-        return r;
-    r = DRIVER_TRY(device->driver, cuMemcpyDtoHAsync, host, address, bytes, device->side);
-    return device_event_finish(event, r, ret);
+    TRY(device_event_take(device, &event));
+    return device_event_finish(
+        event, DRIVER_CALL(device->driver, cuMemcpyDtoHAsync, host, address, bytes, device->side),
+        ret);
 }
 
 /* A copy that was enqueued has its event even if leaving failed: the save fails by the next call
@@ -236,10 +211,8 @@ int device_copy(struct device *device, void *host, uint64_t address, size_t byte
                 struct device_event **ret)
 {
     CUstreamCaptureMode mode;
-    int r = driver_enter(device->driver, device->context, &mode);
-    if (r < 0)
-        return r;
-    r = enqueue_copy(device, host, address, bytes, ret);
+    TRY(driver_enter(device->driver, device->context, &mode));
+    int r = enqueue_copy(device, host, address, bytes, ret);
     (void)driver_leave(device->driver, mode, r);
     return r;
 }
@@ -248,13 +221,11 @@ static int query_event(struct device_event *event)
 {
     struct device_driver *driver = event->device->driver;
     CUstreamCaptureMode mode;
-    int r = driver_enter(driver, event->device->context, &mode);
-    if (r < 0)
-        return r;
+    TRY(driver_enter(driver, event->device->context, &mode));
     CUresult code = driver->calls.cuEventQuery(event->event);
-    r = code == DRIVER_SUCCESS     ? 1
-        : code == DRIVER_NOT_READY ? 0
-                                   : driver_result(driver, "cuEventQuery", code);
+    int r = code == DRIVER_SUCCESS     ? 1
+            : code == DRIVER_NOT_READY ? 0
+                                       : driver_result(driver, "cuEventQuery", code);
     (void)driver_leave(driver, mode, r < 0 ? r : 0);
     return r;
 }

@@ -30,11 +30,9 @@ static int load_kernel(struct device *device)
 {
 #ifdef CAIRN_KERNELS
     struct device_prints *prints = &device->prints;
-    int r = DRIVER_TRY(device->driver, cuModuleLoadData, &prints->module, fingerprint_ptx);
-    if (r == 0)
-        r = DRIVER_TRY(device->driver, cuModuleGetFunction, &prints->function, prints->module,
+    TRY(DRIVER_CALL(device->driver, cuModuleLoadData, &prints->module, fingerprint_ptx));
+    return DRIVER_CALL(device->driver, cuModuleGetFunction, &prints->function, prints->module,
                        "fingerprint_level");
-    return r;
 #else
     (void)device;
     cause_note("built without kernels for CUDA devices");
@@ -68,12 +66,9 @@ static int prepare_prints(struct device *device)
     if (prints->tried)
         return prints->results ? 0 : -ENOTSUP;
     prints->tried = true;
-    int r = load_kernel(device);
-    if (r == 0)
-        r = DRIVER_TRY(device->driver, cuMemAlloc, &prints->memory, MEMORY_SIZE);
-    if (r == 0)
-        r = make_results(device);
-    return r;
+    TRY(load_kernel(device));
+    TRY(DRIVER_CALL(device->driver, cuMemAlloc, &prints->memory, MEMORY_SIZE));
+    return make_results(device);
 }
 
 void device_prints_done(struct device *device)
@@ -86,11 +81,11 @@ void device_prints_done(struct device *device)
         return;
     int r = driver_enter(driver, device->context, &mode);
     if (r == 0) {
-        r = DRIVER_TRY(driver, cuStreamSynchronize, device->side);
+        r = DRIVER_CALL(driver, cuStreamSynchronize, device->side);
         if (r == 0 && prints->memory)
-            r = DRIVER_TRY(driver, cuMemFree, prints->memory);
+            r = DRIVER_CALL(driver, cuMemFree, prints->memory);
         if (r == 0 && prints->module)
-            r = DRIVER_TRY(driver, cuModuleUnload, prints->module);
+            r = DRIVER_CALL(driver, cuModuleUnload, prints->module);
         (void)driver_leave(driver, mode, r);
     }
     if (prints->results &&
@@ -116,8 +111,8 @@ static int launch_kernel(struct device *device, unsigned level, CUdeviceptr byte
         device->prints.memory + KEY_AT + level * sizeof(uint64_t) * FINGERPRINT_KEY_WORDS;
     void *arguments[] = {&bytes, &length, &key, &sums};
     unsigned blocks = (unsigned)fingerprint_block_count(length);
-    return DRIVER_TRY(device->driver, cuLaunchKernel, device->prints.function, blocks, 1, 1,
-                      THREADS, 1, 1, 0, device->side, arguments, NULL);
+    return DRIVER_CALL(device->driver, cuLaunchKernel, device->prints.function, blocks, 1, 1,
+                       THREADS, 1, 1, 0, device->side, arguments, NULL);
 }
 
 /* The tree of fingerprint.h over `length` > 0 bytes, its root at `result`. */
@@ -129,16 +124,14 @@ static int launch_all(struct device *device, CUdeviceptr bytes, uint64_t length,
              seconds = fingerprint_block_count(blocks * SUM);
     if (blocks == 1)
         return launch_kernel(device, 0, bytes, length, result);
-    int r = 0;
-    for (uint64_t at = 0; at < length && r == 0; at += SPAN) {
+    for (uint64_t at = 0; at < length; at += SPAN) {
         uint64_t here = min_u64(length - at, SPAN);
         CUdeviceptr to =
             seconds == 1 ? result : second + at / FINGERPRINT_BLOCK / SUMS_IN_BLOCK * SUM;
-        r = launch_kernel(device, 0, bytes + at, here, first);
-        if (r == 0)
-            r = launch_kernel(device, 1, first, fingerprint_block_count(here) * SUM, to);
+        TRY(launch_kernel(device, 0, bytes + at, here, first));
+        TRY(launch_kernel(device, 1, first, fingerprint_block_count(here) * SUM, to));
     }
-    return r == 0 && seconds > 1 ? launch_kernel(device, 2, second, seconds * SUM, result) : r;
+    return seconds > 1 ? launch_kernel(device, 2, second, seconds * SUM, result) : 0;
 }
 
 static int enqueue_key(struct device *device, const struct fingerprint_key *key)
@@ -146,11 +139,10 @@ static int enqueue_key(struct device *device, const struct fingerprint_key *key)
     struct device_prints *prints = &device->prints;
     if (prints->key == key)
         return 0;
-    int r = DRIVER_TRY(device->driver, cuMemcpyHtoDAsync, prints->memory + KEY_AT, key, sizeof *key,
-                       device->side);
-    if (r == 0)
-        prints->key = key;
-    return r;
+    TRY(DRIVER_CALL(device->driver, cuMemcpyHtoDAsync, prints->memory + KEY_AT, key, sizeof *key,
+                    device->side));
+    prints->key = key;
+    return 0;
 }
 
 static int enqueue_tree(struct device_event *event, CUdeviceptr bytes,
@@ -162,33 +154,28 @@ static int enqueue_tree(struct device_event *event, CUdeviceptr bytes,
     *host = (struct fingerprint_sum){{0}};
     if (event->length == 0)
         return 0;
-    int r = enqueue_key(device, key);
-    if (r == 0)
-        r = launch_all(device, bytes, event->length, result);
-    if (r == 0)
-        r = DRIVER_TRY(device->driver, cuMemcpyDtoHAsync, host, result, SUM, device->side);
-    return r;
+    TRY(enqueue_key(device, key));
+    TRY(launch_all(device, bytes, event->length, result));
+    return DRIVER_CALL(device->driver, cuMemcpyDtoHAsync, host, result, SUM, device->side);
 }
 
 static int enqueue_fingerprint(struct device *device, uint64_t address, size_t bytes,
                                const struct fingerprint_key *key, struct device_event **ret)
 {
     struct device_event *event;
-    int slot = -1, r = prepare_prints(device);
-    if (r == 0)
-        r = take_slot(device, &slot);
-    if (r < 0)
-        return r;
-    r = device_event_take(device, &event);
+    int slot;
+    TRY(prepare_prints(device));
+    TRY(take_slot(device, &slot));
+    int r = device_event_take(device, &event);
     if (r < 0) {
         LOCK_SCOPE(&device->locked.lock);
         device->locked.slots &= ~(1ull << slot);
         return r;
     }
+    check(event->slot < 0);
     event->slot = slot;
     event->length = bytes;
-    r = enqueue_tree(event, address, key);
-    return device_event_finish(event, r, ret);
+    return device_event_finish(event, enqueue_tree(event, address, key), ret);
 }
 
 int device_fingerprint(struct device *device, uint64_t address, size_t bytes,
@@ -199,16 +186,15 @@ int device_fingerprint(struct device *device, uint64_t address, size_t bytes,
         cause_note("a range of %zu bytes is too long for a fingerprint on a device", bytes);
         return -ENOTSUP;
     }
-    int r = driver_enter(device->driver, device->context, &mode);
-    if (r < 0)
-        return r;
-    r = enqueue_fingerprint(device, address, bytes, key, ret);
+    TRY(driver_enter(device->driver, device->context, &mode));
+    int r = enqueue_fingerprint(device, address, bytes, key, ret);
     (void)driver_leave(device->driver, mode, r);
     return r;
 }
 
 struct fingerprint device_event_fingerprint(const struct device_event *event)
 {
+    check(event->slot >= 0);
     return (struct fingerprint){.length = event->length,
                                 .sum = event->device->prints.results[event->slot]};
 }

@@ -3,82 +3,69 @@
  * copied only if its fingerprint, taken by the device, is not that of the older version. Pieces
  * whose fingerprints are under way, or that are to be copied now, are so few that they
  * have room. */
-#include "client/client.h"
-
 #include "client/device.h"
+#include "client/lane.h"
 
-static struct look *queue_push(struct look_queue *queue)
+static void push_look(struct look_queue *queue, struct look look)
 {
-    return &queue->of[(queue->first + queue->count++) % LOOKS_MAX];
+    check(queue->count < LOOKS_MAX);
+    queue->of[(queue->first + queue->count++) % LOOKS_MAX] = look;
 }
 
-static struct look queue_pop(struct look_queue *queue)
+static struct look pop_look(struct look_queue *queue)
 {
+    check(queue->count > 0);
     struct look look = queue->of[queue->first];
     queue->first = (queue->first + 1) % LOOKS_MAX;
     queue->count--;
     return look;
 }
 
-static bool must_look(const struct cairn_lane *lane, const struct job *job)
-{
-    return job->prints && !lane->device.of[job->slot].has_no_prints;
-}
-
-static struct queue *queue_locked(struct cairn_lane *lane)
-{
-    check_held(&lane->lock);
-    return lane->device.now.first ? &lane->device.now : &lane->device.lazy;
-}
-
-/* The next piece of the first job. */
-static struct look take_piece_locked(struct queue *queue)
+/* The job whose piece comes next; NULL: none. */
+static struct job *first_job_locked(struct devices *devices, struct job_queue **ret_queue)
 {
     check_rank_held(LOCK_LANE);
-    struct job *job = queue->first;
-    struct look look = {.job = job,
-                        .index = job->piece++,
-                        .at = job->at + job->given,
-                        .length = piece_length(job, job->given)};
-    job->given += look.length;
-    job->save->in_flight++;
-    if (job->given == job->length) {
-        queue->first = job->next;
-        if (!queue->first)
-            queue->last = &queue->first;
-    }
-    return look;
+    *ret_queue = TAILQ_EMPTY(&devices->now) ? &devices->lazy : &devices->now;
+    return TAILQ_FIRST(*ret_queue);
 }
 
-bool look_next_copy_locked(struct cairn_lane *lane, struct look *ret)
+static bool must_look(const struct devices *devices, const struct job *job)
+{
+    return job->prints && !devices->of[job->slot].has_no_prints;
+}
+
+static struct bytes_on_device *bytes_of(const struct piece *piece)
+{
+    return &piece->job->save->copying.on_device[piece->job->slot];
+}
+
+bool look_next_copy_locked(struct cairn_lane *lane, struct piece *ret)
 {
     check_held(&lane->lock);
-    struct queue *queue = queue_locked(lane);
-    if (lane->device.to_copy.count > 0)
-        *ret = queue_pop(&lane->device.to_copy);
-    else if (queue->first && !must_look(lane, queue->first))
-        *ret = take_piece_locked(queue);
+    struct devices *devices = &lane->devices;
+    struct job_queue *queue;
+    struct job *job = first_job_locked(devices, &queue);
+    if (devices->to_copy.count > 0)
+        *ret = pop_look(&devices->to_copy).piece;
+    else if (job && !must_look(devices, job))
+        *ret = job_take_piece_locked(queue);
     else
         return false;
     return true;
 }
 
 /* Nothing of this piece is under way any more, and nothing is to be copied. */
-static void end_piece_locked(struct cairn_lane *lane, const struct look *look)
+static void end_piece_locked(struct cairn_lane *lane, const struct piece *piece)
 {
     check_held(&lane->lock);
-    struct cairn_save *save = look->job->save;
-    save->unread -= look->length;
-    save->now_unread -= look->job->is_now ? look->length : 0;
-    atomic_fetch_sub(&lane->busy, look->length);
-    save->in_flight--;
+    struct cairn_save *save = piece->job->save;
+    job_read_locked(piece->job, piece->length);
     if (!save->error) {
-        save->referenced_bytes += look->length;
-        lane->stats.bytes_referenced += look->length;
+        save->copying.referenced_bytes += piece->length;
+        lane->stats.bytes_referenced += piece->length;
     }
     (void)pthread_cond_broadcast(&lane->changed);
-    if (save->in_flight == 0 && (save->error || save->unread == 0))
-        (void)pthread_cond_signal(&lane->publish);
+    save_piece_ended_locked(save);
 }
 
 /* A piece that the older version has, or whose save has failed, is done; another is to
@@ -86,43 +73,44 @@ static void end_piece_locked(struct cairn_lane *lane, const struct look *look)
 static void end_look_locked(struct cairn_lane *lane, const struct look *look, bool is_there)
 {
     check_held(&lane->lock);
-    struct cairn_save *save = look->job->save;
-    save->on_device[look->job->slot].looking -= look->length;
-    if (is_there || save->error) {
-        end_piece_locked(lane, look);
+    const struct piece *piece = &look->piece;
+    take_bytes(&bytes_of(piece)->looking, piece->length);
+    if (is_there || piece->job->save->error) {
+        end_piece_locked(lane, piece);
         return;
     }
-    save->on_device[look->job->slot].waiting += look->length;
-    *queue_push(&lane->device.to_copy) = *look;
+    bytes_of(piece)->waiting += piece->length;
+    push_look(&lane->devices.to_copy, *look);
 }
 
 void look_drop_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
-    struct look_queue *queue = &save->lane->device.to_copy;
+    struct look_queue *queue = &save->lane->devices.to_copy;
     for (size_t left = queue->count; left > 0; left--) {
-        struct look look = queue_pop(queue);
-        if (look.job->save != save) {
-            *queue_push(queue) = look;
+        struct look look = pop_look(queue);
+        if (look.piece.job->save != save) {
+            push_look(queue, look);
             continue;
         }
-        save->on_device[look.job->slot].waiting -= look.length;
-        end_piece_locked(save->lane, &look);
+        take_bytes(&bytes_of(&look.piece)->waiting, look.piece.length);
+        end_piece_locked(save->lane, &look.piece);
     }
 }
 
 static bool take_look(struct cairn_lane *lane, struct look *ret)
 {
     LOCK_SCOPE(&lane->lock);
-    struct queue *queue = queue_locked(lane);
-    bool has_room = lane->device.looks_under_way + lane->device.to_copy.count < LOOKS_MAX &&
-                    lane->ring.region_count > 0;
-    if (!has_room || !queue->first || !must_look(lane, queue->first))
+    struct devices *devices = &lane->devices;
+    struct job_queue *queue;
+    struct job *job = first_job_locked(devices, &queue);
+    bool has_room = devices->looks_under_way + devices->to_copy.count < LOOKS_MAX &&
+                    devices->ring.region_count > 0;
+    if (!has_room || !job || !must_look(devices, job))
         return false;
-    *ret = take_piece_locked(queue);
-    struct cairn_save *save = ret->job->save;
-    save->on_device[ret->job->slot].waiting -= ret->length;
-    save->on_device[ret->job->slot].looking += ret->length;
+    ret->piece = job_take_piece_locked(queue);
+    take_bytes(&bytes_of(&ret->piece)->waiting, ret->piece.length);
+    bytes_of(&ret->piece)->looking += ret->piece.length;
     return true;
 }
 
@@ -132,12 +120,13 @@ bool look_begin(struct cairn_lane *lane)
     struct look look;
     if (!take_look(lane, &look))
         return false;
-    struct lane_device *device = &lane->device.of[look.job->slot];
-    uint64_t from = look.job->address + (look.at - look.job->at);
-    int r = device_fingerprint(device->device, from, look.length, lane->refer.key, &look.event);
+    const struct piece *piece = &look.piece;
+    struct lane_device *device = &lane->devices.of[piece->job->slot];
+    int r = device_fingerprint(device->device, piece->job->address + piece_offset(piece),
+                               piece->length, lane->refer.key, &look.event);
     if (r == 0) {
-        *queue_push(&device->looks) = look;
-        lane->device.looks_under_way++;
+        push_look(&device->looks, look);
+        lane->devices.looks_under_way++;
         return true;
     }
     LOCK_SCOPE(&lane->lock);
@@ -154,14 +143,16 @@ bool look_end(struct cairn_lane *lane, struct lane_device *device)
     int r = device_event_done(device->looks.of[device->looks.first].event);
     if (r == 0)
         return false;
-    struct look look = queue_pop(&device->looks);
-    lane->device.looks_under_way--;
+    struct look look = pop_look(&device->looks);
+    check(lane->devices.looks_under_way > 0);
+    lane->devices.looks_under_way--;
     struct fingerprint print = device_event_fingerprint(look.event);
     device_event_free(look.event);
-    bool is_there = r > 0 && refer_known(look.job, look.index, &print);
+    struct job *job = look.piece.job;
+    bool is_there = r > 0 && refer_known(job, look.piece.index, &print);
     LOCK_SCOPE(&lane->lock);
     if (r < 0)
-        save_fail_locked(look.job->save, r, cause_text());
+        save_fail_locked(job->save, r, cause_text());
     end_look_locked(lane, &look, is_there);
     return true;
 }

@@ -20,13 +20,11 @@ struct registration {
 
 static int retain_any(struct device_driver *driver, CUdevice *ret_device, CUcontext *ret_context)
 {
-    int count = 0, r = driver_alive(driver);
-    if (r == 0)
-        r = DRIVER_TRY(driver, cuDeviceGetCount, &count);
-    if (r < 0)
-        return r;
+    int count = 0;
+    TRY(driver_alive(driver));
+    TRY(DRIVER_CALL(driver, cuDeviceGetCount, &count));
     for (int i = 0; i < count; i++) {
-        r = driver_retain(driver, i, ret_device, ret_context);
+        int r = driver_retain(driver, i, ret_device, ret_context);
         if (r != -ENODEV)
             return r;
     }
@@ -36,31 +34,25 @@ static int retain_any(struct device_driver *driver, CUdevice *ret_device, CUcont
 
 static int register_chunk(struct device_driver *driver, char *memory, size_t bytes)
 {
-    struct registration *chunk = calloc(1, sizeof *chunk);
+    _cleanup_free_ struct registration *chunk = calloc(1, sizeof *chunk);
+    CUstreamCaptureMode mode;
     if (!chunk)
         return -ENOMEM;
     *chunk = (struct registration){.memory = memory, .bytes = bytes};
-    int r = retain_any(driver, &chunk->device, &chunk->context);
-    if (r < 0) {
-        free(chunk);
-        return r;
-    }
-    CUstreamCaptureMode mode;
-    bool done = false;
-    r = driver_enter(driver, chunk->context, &mode);
+    TRY(retain_any(driver, &chunk->device, &chunk->context));
+    int r = driver_enter(driver, chunk->context, &mode);
     if (r == 0) {
-        r = DRIVER_TRY(driver, cuMemHostRegister, memory, bytes, DRIVER_MEMHOSTREGISTER_PORTABLE);
-        done = r == 0;
-        r = driver_leave(driver, mode, r);
+        r = DRIVER_CALL(driver, cuMemHostRegister, memory, bytes, DRIVER_MEMHOSTREGISTER_PORTABLE);
+        (void)driver_leave(driver, mode, r);
     }
-    if (!done) {
+    if (r < 0) {
         driver_release(driver, chunk->device);
-        free(chunk);
         return r;
     }
     LOCK_SCOPE(&driver->locked.lock);
     chunk->next = driver->locked.registrations;
     driver->locked.registrations = chunk;
+    chunk = NULL;
     return 0;
 }
 
@@ -105,10 +97,8 @@ static struct registration *take_registered_chunk(struct device_driver *driver, 
 static int unregister_chunk(struct device_driver *driver, const struct registration *chunk)
 {
     CUstreamCaptureMode mode;
-    int r = driver_enter(driver, chunk->context, &mode);
-    if (r < 0)
-        return r;
-    r = DRIVER_TRY(driver, cuMemHostUnregister, chunk->memory);
+    TRY(driver_enter(driver, chunk->context, &mode));
+    int r = DRIVER_CALL(driver, cuMemHostUnregister, chunk->memory);
     (void)driver_leave(driver, mode, r);
     driver_release(driver, chunk->device);
     return r;

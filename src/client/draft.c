@@ -68,14 +68,15 @@ static bool is_on_cairn(int directory_fd)
            directory_xattr(directory_fd, "user.cairn.level", level, sizeof level) > 0;
 }
 
-bool draft_on_cairn(struct draft *draft)
+bool draft_on_cairn(const struct draft *draft)
 {
-    if (atomic_load(&draft->on_cairn) == UNKNOWN && draft->directory_fd >= 0)
-        atomic_store(&draft->on_cairn, is_on_cairn(draft->directory_fd) ? YES : NO);
-    return atomic_load(&draft->on_cairn) == YES;
+    _Atomic int *known = (_Atomic int *)(uintptr_t)&draft->on_cairn; /* not of its content */
+    if (atomic_load(known) == UNKNOWN && draft->directory_fd >= 0)
+        atomic_store(known, is_on_cairn(draft->directory_fd) ? YES : NO);
+    return atomic_load(known) == YES;
 }
 
-static bool may_be_nameless(struct draft *draft, uint64_t bytes)
+static bool may_be_nameless(const struct draft *draft, uint64_t bytes)
 {
     char text[256];
     if (bytes <= NAMELESS_LEAST || !draft_on_cairn(draft))
@@ -102,7 +103,7 @@ static int hidden_name(const struct draft *draft, char ret[NAME_BYTES + 1])
 
 /* A save for which its caller waits is written by several threads at once, which CairnFS lets in
  * with O_DIRECT. Elsewhere that would ask for aligned pieces. Nothing maps a draft meanwhile. */
-static int direct_flag(struct draft *draft, uint64_t bytes, uint32_t flags)
+static int direct_flag(const struct draft *draft, uint64_t bytes, uint32_t flags)
 {
     bool helps = flags & CAIRN_SAVE_URGENT && bytes > SIZED_LATER;
     return helps && draft_on_cairn(draft) ? O_DIRECT : 0;
@@ -198,13 +199,14 @@ static int open_draft_at(struct draft *draft, const struct place *place, uint64_
         return open_regular(draft, place, bytes, mode, flags);
     if (flags & CAIRN_SAVE_EXCLUSIVE)
         return -EEXIST;
-    return flags & CAIRN_SAVE_REGULAR ? -ENOTSUP : DRAFT_IS_SPECIAL;
+    draft->kind = DRAFT_SPECIAL;
+    return flags & CAIRN_SAVE_REGULAR ? -ENOTSUP : 0;
 }
 
 /* Removes the draft where opening it failed. */
 static int discard_if_failed(struct draft *draft, const char *path, int r)
 {
-    if (r >= 0)
+    if (r == 0)
         return r;
     (void)note_failed("create", path, r);
     draft_discard(draft);
@@ -223,7 +225,8 @@ int draft_open(struct draft *draft, const char *path, uint64_t bytes, mode_t mod
         return r;
     r = open_draft_at(draft, &place, bytes, mode, flags);
     place_done(&place);
-    if (r == 0 && bytes > SIZED_LATER && ftruncate(draft->fd, (off_t)bytes) < 0)
+    bool is_sized = draft->kind != DRAFT_SPECIAL && bytes > SIZED_LATER;
+    if (r == 0 && is_sized && ftruncate(draft->fd, (off_t)bytes) < 0)
         r = -errno;
     return discard_if_failed(draft, path, r);
 }
@@ -238,6 +241,7 @@ static int open_stream(struct draft *draft, int fd, uint64_t bytes)
 
 int draft_open_special(struct draft *draft, const char *path, uint64_t bytes)
 {
+    check(draft->kind == DRAFT_SPECIAL && draft->fd < 0);
     int r = 0, fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
         return discard_if_failed(draft, path, -errno);
@@ -253,6 +257,7 @@ int draft_open_special(struct draft *draft, const char *path, uint64_t bytes)
 
 int draft_write(const struct draft *draft, const void *data, size_t length, uint64_t at)
 {
+    check(draft->fd >= 0);
     int r = io_pwrite_full(draft->fd, data, length, at);
     return r < 0 ? note_failed("write", draft->path, r) : 0;
 }
@@ -270,6 +275,7 @@ int draft_size(const struct draft *draft, uint64_t bytes, struct stat *ret)
 
 int draft_stream(struct draft *draft, uint64_t bytes)
 {
+    check(draft->kind == DRAFT_STREAM && draft->stream_fd >= 0);
     struct signals_held held;
     void *data = bytes ? mmap(NULL, bytes, PROT_READ, MAP_SHARED, draft->fd, 0) : NULL;
     if (data == MAP_FAILED)
@@ -354,6 +360,7 @@ static int name_hidden(struct draft *draft, bool exclusive)
 
 int draft_publish(struct draft *draft, bool exclusive)
 {
+    check(draft->fd >= 0 && (draft->kind == DRAFT_HIDDEN) == (draft->hidden != NULL));
     int r = 0;
     if (draft->kind == DRAFT_NAMELESS)
         r = name_nameless(draft, exclusive);
@@ -375,10 +382,10 @@ static void close_fd(int *fd)
 
 void draft_done(struct draft *draft)
 {
-    free(draft->hidden);
+    check(!draft->hidden); /* draft_discard() has removed that file */
     free(draft->name);
     free(draft->path);
-    draft->hidden = draft->name = draft->path = NULL;
+    draft->name = draft->path = NULL;
 }
 
 void draft_discard(struct draft *draft)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The file that a save writes, from its opening until it has its name. A draft is used by one
- * thread at a time, but for draft_write(), which several may call at once. No call logs; errors are
- * negative errno with a cause. All may block as the filesystem does. */
+/* The file that a save writes, from its opening until it has its name. A draft has one owner; those
+ * that have it as const may write to it, several at once, and ask where it lies. No call logs;
+ * errors are negative errno with a cause. All may block as the filesystem does. */
 #pragma once
 
 #include <stdatomic.h>
@@ -13,6 +13,7 @@
 enum draft_kind {
     DRAFT_NAMELESS, /* O_TMPFILE: gone with its last descriptor */
     DRAFT_HIDDEN,   /* has a name of its own until it is published: ".NAME.cairn-PID-N" */
+    DRAFT_SPECIAL,  /* the path is no regular file, and is not open yet */
     DRAFT_DIRECT,   /* the path is a device that takes writes at offsets: they go there at once */
     DRAFT_STREAM,   /* the path is a fifo, a terminal, a socket: the bytes wait in memory, and are
                        written in order in the end */
@@ -34,17 +35,16 @@ struct draft {
 #define DRAFT_NONE ((struct draft){.fd = -1, .stream_fd = -1, .directory_fd = -1})
 
 /* Opens the draft of `path`, of `bytes`; flags: CAIRN_SAVE_EXCLUSIVE, CAIRN_SAVE_REGULAR,
- * CAIRN_SAVE_URGENT. Errors: those of open(2) for writing; nothing is left of it then.
- * DRAFT_IS_SPECIAL: nothing is opened yet: draft_open_special() does that, which waits as open(2)
- * does, for the reader of a fifo say. */
+ * CAIRN_SAVE_URGENT. Errors: those of open(2) for writing; nothing is left of it then. One that is
+ * DRAFT_SPECIAL is opened by draft_open_special(), which waits as open(2) does, e.g. for the reader
+ * of a fifo. */
 CAIRN_MUST_CHECK int draft_open(struct draft *draft, const char *path, uint64_t bytes, mode_t mode,
                                 uint32_t flags);
 CAIRN_MUST_CHECK int draft_open_special(struct draft *draft, const char *path, uint64_t bytes);
-#define DRAFT_IS_SPECIAL 1
 
 /* Does its directory lie on CairnFS? Asked once, when it is first of interest. That is two requests
  * of FUSE: the call that opens asks only where its save is urgent, or very large. */
-bool draft_on_cairn(struct draft *draft);
+bool draft_on_cairn(const struct draft *draft);
 
 /* All is written: the file gets its size, if what was written last does not end it. Fills `ret`. */
 CAIRN_MUST_CHECK int draft_size(const struct draft *draft, uint64_t bytes, struct stat *ret);

@@ -72,11 +72,10 @@ static int find_driver(struct device_driver *driver)
         cause_note("this process does not use CUDA: libcuda.so.1 is not loaded");
         return -ENODEV;
     }
-    int r = find_calls(library, &driver->calls);
     CUcontext current = NULL;
-    /* CUDA_ERROR_NOT_INITIALIZED until cuInit was called */
-    if (r == 0)
-        r = DRIVER_TRY(driver, cuCtxGetCurrent, &current);
+    int r = find_calls(library, &driver->calls);
+    if (r == 0) /* CUDA_ERROR_NOT_INITIALIZED until cuInit was called */
+        r = DRIVER_CALL(driver, cuCtxGetCurrent, &current);
     if (r < 0)
         (void)dlclose(library);
     return r;
@@ -102,21 +101,17 @@ int device_driver_get(struct device_driver **ret)
             driver = none;
         }
     }
-    int r = driver_alive(driver);
-    if (r == 0)
-        *ret = driver;
-    return r;
+    TRY(driver_alive(driver));
+    *ret = driver;
+    return 0;
 }
 
 int driver_enter(struct device_driver *driver, CUcontext context, CUstreamCaptureMode *ret_mode)
 {
-    int r = driver_alive(driver);
-    if (r == 0)
-        r = DRIVER_TRY(driver, cuCtxPushCurrent, context);
-    if (r < 0)
-        return r;
+    TRY(driver_alive(driver));
+    TRY(DRIVER_CALL(driver, cuCtxPushCurrent, context));
     *ret_mode = DRIVER_CAPTURE_MODE_RELAXED;
-    r = DRIVER_TRY(driver, cuThreadExchangeStreamCaptureMode, ret_mode);
+    int r = DRIVER_CALL(driver, cuThreadExchangeStreamCaptureMode, ret_mode);
     if (r < 0)
         (void)driver->calls.cuCtxPopCurrent(&context);
     return r;
@@ -125,8 +120,8 @@ int driver_enter(struct device_driver *driver, CUcontext context, CUstreamCaptur
 int driver_leave(struct device_driver *driver, CUstreamCaptureMode mode, int result)
 {
     CUcontext context = NULL;
-    int exchanged = DRIVER_TRY(driver, cuThreadExchangeStreamCaptureMode, &mode);
-    int popped = DRIVER_TRY(driver, cuCtxPopCurrent, &context);
+    int exchanged = DRIVER_CALL(driver, cuThreadExchangeStreamCaptureMode, &mode);
+    int popped = DRIVER_CALL(driver, cuCtxPopCurrent, &context);
     return result < 0 ? result : exchanged < 0 ? exchanged : popped < 0 ? popped : result;
 }
 
@@ -135,22 +130,17 @@ int driver_retain(struct device_driver *driver, int ordinal, CUdevice *ret_devic
 {
     unsigned flags = 0;
     int active = 0;
-    int r = driver_alive(driver);
-    if (r == 0)
-        r = DRIVER_TRY(driver, cuDeviceGet, ret_device, ordinal);
-    if (r == 0)
-        r = DRIVER_TRY(driver, cuDevicePrimaryCtxGetState, *ret_device, &flags, &active);
-    if (r == 0 && !active) {
-        cause_note("CUDA device %d has no primary context in this process", ordinal);
-        r = -ENODEV;
-    }
-    if (r == 0)
-        r = DRIVER_TRY(driver, cuDevicePrimaryCtxRetain, ret_context, *ret_device);
-    return r;
+    TRY(driver_alive(driver));
+    TRY(DRIVER_CALL(driver, cuDeviceGet, ret_device, ordinal));
+    TRY(DRIVER_CALL(driver, cuDevicePrimaryCtxGetState, *ret_device, &flags, &active));
+    if (active)
+        return DRIVER_CALL(driver, cuDevicePrimaryCtxRetain, ret_context, *ret_device);
+    cause_note("CUDA device %d has no primary context in this process", ordinal);
+    return -ENODEV;
 }
 
 void driver_release(struct device_driver *driver, CUdevice device)
 {
     if (driver_alive(driver) == 0)
-        (void)DRIVER_TRY(driver, cuDevicePrimaryCtxRelease, device);
+        (void)DRIVER_CALL(driver, cuDevicePrimaryCtxRelease, device);
 }

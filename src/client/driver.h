@@ -30,7 +30,7 @@ CAIRN_MUST_CHECK int driver_alive(struct device_driver *driver);
 /* Converts the result of a call to 0 or a negative errno, and notes the cause. Some errors end all
  * calls. */
 int driver_result(struct device_driver *driver, const char *call, CUresult code);
-#define DRIVER_TRY(driver, name, ...)                                                              \
+#define DRIVER_CALL(driver, name, ...)                                                             \
     driver_result(driver, #name, (driver)->calls.name(__VA_ARGS__))
 
 /* Ends all calls: what the driver may still write to is not known. */

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The fence: before sources change, no copy reads them any more, or what changes them is ordered
  * behind the copies. */
-#include "client/client.h"
-
 #include <stdio.h>
 
 #include "base/clock.h"
 #include "client/device.h"
+#include "client/lane.h"
 
 struct fence {
     uint64_t begun; /* saves up to this number */
@@ -18,50 +17,42 @@ struct fence {
     bool is_used[DEVICES_MAX];    /* copies from it are under way */
 };
 
-/* Bytes of this save that the fence has to wait for. */
-static uint64_t bytes_before_fence_locked(const struct cairn_save *save, const struct fence *fence)
+/* Does the fence have to wait for bytes of this save? */
+static bool holds_up_locked(const struct cairn_save *save, const struct fence *fence)
 {
     check_held(&save->lane->lock);
+    const struct copying *copying = &save->copying;
     uint64_t on_devices = 0, open = 0;
-    for (int i = 0; i < save->lane->device.count; i++) {
-        uint64_t waiting = save->on_device[i].waiting + save->on_device[i].looking,
-                 flying = save->on_device[i].flying;
-        on_devices += waiting + flying;
-        open += fence->is_covered[i] ? waiting : waiting + flying;
+    for (int i = 0; i < save->lane->devices.count; i++) {
+        const struct bytes_on_device *bytes = &copying->on_device[i];
+        uint64_t waiting = bytes->waiting + bytes->looking;
+        on_devices += waiting + bytes->flying;
+        open += fence->is_covered[i] ? waiting : waiting + bytes->flying;
     }
-    uint64_t on_host = save->error ? save->reading : save->unread - on_devices;
-    return on_host + open;
+    check(copying->unread >= on_devices);
+    return open > 0 || (save->error ? copying->reading > 0 : copying->unread > on_devices);
 }
 
-static bool is_fence_open_locked(struct cairn_lane *lane, const struct fence *fence)
+/* Does a save hold the fence up? *ret_limit is when the fence has waited long enough for the first
+ * of them; -1: for none. */
+static bool is_open_locked(struct cairn_lane *lane, const struct fence *fence, int64_t *ret_limit)
 {
     check_held(&lane->lock);
-    for (struct cairn_save *save = lane->saves; save && save->number <= fence->begun;
-         save = save->next)
-        if (bytes_before_fence_locked(save, fence) > 0)
-            return true;
-    return false;
-}
-
-static bool holds_up_fence_locked(const struct cairn_save *save, const struct fence *fence)
-{
-    check_held(&save->lane->lock);
-    return !save->error && bytes_before_fence_locked(save, fence) > 0;
-}
-
-/* When the fence has waited long enough for a save; -1: for none so far. */
-static int64_t next_limit_locked(struct cairn_lane *lane, const struct fence *fence)
-{
-    check_held(&lane->lock);
-    int64_t next = -1;
-    for (struct cairn_save *save = lane->saves; save && save->number <= fence->begun;
-         save = save->next) {
-        if (save->max_block_ms < 0 || !holds_up_fence_locked(save, fence))
+    bool is_open = false;
+    const struct cairn_save *save;
+    *ret_limit = -1;
+    TAILQ_FOREACH(save, &lane->saves, link)
+    {
+        if (save->number > fence->begun || !holds_up_locked(save, fence))
             continue;
-        int64_t limit = fence->begun_ns + save->max_block_ms * 1000000ll;
-        next = next < 0 || limit < next ? limit : next;
+        is_open = true;
+        if (save->error || save->max_block_ms < 0)
+            continue;
+        int64_t limit = fence->begun_ns + save->max_block_ms * MS_NS;
+        if (*ret_limit < 0 || limit < *ret_limit)
+            *ret_limit = limit;
     }
-    return next;
+    return is_open;
 }
 
 /* A save that holds up the training for longer than it may is given up. */
@@ -69,16 +60,17 @@ static void fail_slow_locked(struct cairn_lane *lane, const struct fence *fence,
 {
     check_held(&lane->lock);
     char cause[CAUSE_MAX];
-    for (struct cairn_save *save = lane->saves; save && save->number <= fence->begun;
-         save = save->next) {
-        if (save->max_block_ms < 0 || !holds_up_fence_locked(save, fence) ||
-            now < fence->begun_ns + save->max_block_ms * 1000000ll)
+    struct cairn_save *save;
+    TAILQ_FOREACH(save, &lane->saves, link)
+    {
+        if (save->number > fence->begun || save->error || save->max_block_ms < 0 ||
+            now < fence->begun_ns + save->max_block_ms * MS_NS || !holds_up_locked(save, fence))
             continue;
         (void)snprintf(
             cause, sizeof cause,
             "%.250s: a fence has waited for the copy for %d ms; %llu of %llu bytes were copied",
-            save->draft.path, save->max_block_ms, (unsigned long long)save->copied_bytes,
-            (unsigned long long)save->source_bytes);
+            save->path, save->max_block_ms, (unsigned long long)save->copying.copied_bytes,
+            (unsigned long long)save->copying.source_bytes);
         save_fail_locked(save, -ETIMEDOUT, cause);
     }
 }
@@ -87,7 +79,7 @@ static void cover_locked(struct cairn_lane *lane, struct fence *fence)
 {
     check_held(&lane->lock);
     for (size_t i = 0; i < fence->count; i++) {
-        int slot = device_slot_locked(lane, fence->streams[i].device);
+        int slot = devices_find_locked(lane, fence->streams[i].device);
         if (slot >= 0)
             fence->is_covered[slot] = true;
     }
@@ -97,16 +89,18 @@ static void cover_locked(struct cairn_lane *lane, struct fence *fence)
 static void note_used_locked(struct cairn_lane *lane, struct fence *fence)
 {
     check_held(&lane->lock);
-    for (struct cairn_save *save = lane->saves; save; save = save->next)
-        for (int i = 0; i < lane->device.count; i++)
-            fence->is_used[i] = fence->is_used[i] || save->on_device[i].flying > 0;
+    const struct cairn_save *save;
+    TAILQ_FOREACH(save, &lane->saves, link)
+    {
+        for (int i = 0; i < lane->devices.count; i++)
+            fence->is_used[i] = fence->is_used[i] || save->copying.on_device[i].flying > 0;
+    }
 }
 
 static int wait_for_host_locked(struct cairn_lane *lane, struct fence *fence, int64_t deadline)
 {
     check_held(&lane->lock);
-    while (is_fence_open_locked(lane, fence)) {
-        int64_t limit = next_limit_locked(lane, fence);
+    for (int64_t limit; is_open_locked(lane, fence, &limit);) {
         bool asks = deadline >= 0 && (limit < 0 || deadline < limit);
         if (wait_changed_locked(lane, asks ? deadline : limit))
             continue;
@@ -125,9 +119,10 @@ static int wait_for_host(struct cairn_lane *lane, struct fence *fence, int64_t d
     LOCK_SCOPE(&lane->lock);
     fence->begun = lane->begun;
     fence->begun_ns = clock_monotonic_ns();
-    lane->device.fences++;
+    lane->devices.fences++;
     int r = wait_for_host_locked(lane, fence, deadline);
-    lane->device.fences--;
+    check(lane->devices.fences > 0);
+    lane->devices.fences--;
     return r;
 }
 
@@ -137,15 +132,15 @@ static int order_streams(struct cairn_lane *lane, struct fence *fence)
     int r = 0;
     for (size_t i = 0; i < fence->count && r != -EBUSY; i++) {
         mutex_lock(&lane->lock);
-        int slot = device_slot_locked(lane, fence->streams[i].device);
+        int slot = devices_find_locked(lane, fence->streams[i].device);
         mutex_unlock(&lane->lock);
         if (slot < 0 || !fence->is_used[slot])
             continue;
-        int ordered = device_order_behind(lane->device.of[slot].device, fence->streams[i].stream);
-        if (ordered < 0)
-            r = ordered;
-        if (ordered < 0)
-            fence->is_covered[slot] = false;
+        int ordered = device_order_behind(lane->devices.of[slot].device, fence->streams[i].stream);
+        if (ordered >= 0)
+            continue;
+        r = ordered;
+        fence->is_covered[slot] = false;
     }
     return r;
 }

@@ -1,46 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Saves whose whole content one call names: zip, safetensors, markers. */
-#include "client/client.h"
-
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "client/lane.h"
 #include "format/le.h"
 
-/* Sources and bytes of a call, until the save owns them. */
+/* A call that names a whole file. */
+struct whole {
+    struct cairn_lane *lane;
+    const char *path;
+    const struct cairn_save_options *options;
+    struct cairn_save **ret;
+    int64_t begun;
+};
+
+/* The sources of a call. */
 struct named {
     struct source_of *of;
-    struct cairn_source *sources;
     size_t count;
 };
 
-static int named_sources_new(struct named *named, size_t count)
+static int whole_begin(struct whole *whole)
 {
-    *named = (struct named){.of = calloc(count + 1, sizeof *named->of),
-                            .sources = calloc(count + 1, sizeof *named->sources)};
-    return named->of && named->sources ? 0 : -ENOMEM;
+    whole->begun = clock_monotonic_ns();
+    *whole->ret = NULL;
+    return lane_call(whole->lane);
 }
 
-static void named_sources_done(struct named *named)
+static int named_new(struct named *named, size_t count)
 {
-    free(named->of);
-    free(named->sources);
+    *named = (struct named){.of = calloc(count, sizeof *named->of), .count = count};
+    return named->of ? 0 : -ENOMEM;
 }
 
-/* A save that has all that it gets; it takes the zip's entries over, also where it fails. The call
- * fails only where there is no save: what comes later is the error of the save. */
-static int save_whole(struct cairn_lane *lane, const char *path, uint64_t bytes,
-                      const struct cairn_save_options *options, const struct zip *zip,
-                      const struct named *named, struct cairn_save **ret)
+/* A save that has all that it gets; it takes the zip's entries over once there is a save. The call
+ * fails only where there is none: a later error is one of the save. */
+static int save_whole(const struct whole *whole, uint64_t bytes, struct zip *zip,
+                      const struct named *named)
 {
     struct cairn_save *save;
-    int r = save_new(lane, path, bytes, options, zip, &save);
-    if (r < 0) {
-        if (zip)
-            free(zip->entries);
-        return r;
-    }
-    r = save_add(save, named->of, named->count);
+    TRY(save_new(whole->lane, whole->path, bytes, whole->options, zip, &save));
+    if (zip)
+        zip->entries = NULL;
+    int r = save_add(save, named->of, named->count);
     if (r == 0)
         r = save_close(save, !(save->flags & CAIRN_SAVE_HOLD));
     if (r < 0 && !save_has_failed(save)) { /* bad sources, no memory */
@@ -48,7 +51,7 @@ static int save_whole(struct cairn_lane *lane, const char *path, uint64_t bytes,
         cairn_save_free(save);
         return r;
     }
-    *ret = save;
+    *whole->ret = save;
     return 0;
 }
 
@@ -58,9 +61,7 @@ static int take_zip_options(struct zip *zip, const char *path,
                             const struct cairn_zip_options *given)
 {
     struct cairn_zip_options options;
-    int r = take_struct(&options, sizeof options, given);
-    if (r < 0)
-        return r;
+    TRY(take_struct(&options, sizeof options, given));
     zip->alignment = options.alignment ? options.alignment : ZIP_ALIGNMENT;
     zip->archive = options.archive ? options.archive : zip_archive_of(path, &zip->archive_length);
     if (options.archive)
@@ -92,13 +93,10 @@ static int take_entries(struct zip *zip, const struct cairn_zip_record *records,
 static int name_records(struct named *named, const struct zip *zip,
                         const struct cairn_zip_record *records)
 {
-    int r = named_sources_new(named, zip->count);
-    if (r < 0)
-        return r;
+    TRY(named_new(named, zip->count));
     for (size_t i = 0; i < zip->count; i++)
         named->of[i] = (struct source_of){
             .source = &records[i].source, .at = zip->entries[i].data, .entry = i};
-    named->count = zip->count;
     return 0;
 }
 
@@ -116,41 +114,33 @@ static int check_records(const struct cairn_zip_record *records, size_t count)
     return count == 0 ? -EINVAL : 0;
 }
 
-static int save_zip(struct cairn_lane *lane, const char *path,
-                    const struct cairn_zip_record *records, size_t count,
-                    const struct cairn_zip_options *zip_options,
-                    const struct cairn_save_options *options, struct cairn_save **ret)
+static int plan_zip(struct zip *zip, const struct cairn_zip_record *records, size_t count,
+                    struct named *named)
 {
-    struct zip zip = {0};
-    struct named named = {0};
-    int r = check_records(records, count);
-    if (r == 0)
-        r = take_zip_options(&zip, path, zip_options);
-    if (r == 0)
-        r = take_entries(&zip, records, count);
-    if (r == 0)
-        r = zip_plan(&zip);
-    if (r == 0)
-        r = name_records(&named, &zip, records);
-    if (r == 0)
-        r = save_whole(lane, path, zip.file_size, options, &zip, &named, ret);
-    else
-        free(zip.entries);
-    named_sources_done(&named);
-    return r;
+    TRY(take_entries(zip, records, count));
+    TRY(zip_plan(zip));
+    return name_records(named, zip, records);
 }
 
 int cairn_save_zip(cairn_lane *lane, const char *path, const struct cairn_zip_record *records,
-                   size_t count, const struct cairn_zip_options *zip,
+                   size_t count, const struct cairn_zip_options *zip_options,
                    const struct cairn_save_options *options, cairn_save **ret)
 {
-    int64_t begun = clock_monotonic_ns();
-    *ret = NULL;
-    cause_clear();
-    int r = lane_check(lane);
+    struct whole whole = {.lane = lane, .path = path, .options = options, .ret = ret};
+    struct zip zip = {0};
+    struct named named = {0};
+    int r = whole_begin(&whole);
     if (r == 0)
-        r = save_zip(lane, path, records, count, zip, options, ret);
-    return lane_return(lane, begun, r);
+        r = check_records(records, count);
+    if (r == 0)
+        r = take_zip_options(&zip, path, zip_options);
+    if (r == 0)
+        r = plan_zip(&zip, records, count, &named);
+    if (r == 0)
+        r = save_whole(&whole, zip.file_size, &zip, &named);
+    free(zip.entries);
+    free(named.of);
+    return lane_return(lane, whole.begun, r);
 }
 
 /* --- safetensors ------------------------------------------------------------------------------ */
@@ -173,18 +163,14 @@ static uint8_t *safetensors_header(const char *header, size_t length, uint64_t *
     return bytes;
 }
 
-/* The file ends where the last source does. */
-static int name_tensors(struct named *named, const uint8_t *header, uint64_t begin,
+/* The header, and tensors behind it: the file ends where the last source does. */
+static int name_tensors(struct named *named, const struct cairn_source *header,
                         const struct cairn_source *sources, size_t count, uint64_t *ret_bytes)
 {
-    int r = named_sources_new(named, count + 1);
-    if (r < 0)
-        return r;
+    uint64_t begin = header->length;
+    TRY(named_new(named, count + 1));
     *ret_bytes = begin;
-    named->sources[0] =
-        (struct cairn_source){.length = begin, .host = header, .flags = CAIRN_SOURCE_NOW};
-    named->of[0] = (struct source_of){.source = named->sources};
-    named->count = count + 1;
+    named->of[0].source = header;
     for (size_t i = 0; i < count; i++) {
         if (sources[i].offset > INT64_MAX / 2 || sources[i].length > INT64_MAX / 2 - begin) {
             cause_note("source %zu ends past the largest size of a file", i);
@@ -197,57 +183,45 @@ static int name_tensors(struct named *named, const uint8_t *header, uint64_t beg
     return 0;
 }
 
-static int save_safetensors(struct cairn_lane *lane, const char *path, const char *header,
-                            size_t header_length, const struct cairn_source *sources, size_t count,
-                            const struct cairn_save_options *options, struct cairn_save **ret)
+static int check_header(const char *header, size_t length)
 {
-    struct named named = {0};
-    uint64_t begin, bytes;
-    if (header_length < 2 || header_length > HEADER_MAX || header[0] != '{') {
-        cause_note("the header of a safetensors file is a JSON object of at most %llu bytes",
-                   HEADER_MAX);
-        return -EINVAL;
-    }
-    _cleanup_free_ uint8_t *first = safetensors_header(header, header_length, &begin);
-    int r = first ? name_tensors(&named, first, begin, sources, count, &bytes) : -ENOMEM;
-    if (r == 0)
-        r = save_whole(lane, path, bytes, options, NULL, &named, ret);
-    named_sources_done(&named);
-    return r;
+    if (length >= 2 && length <= HEADER_MAX && header[0] == '{')
+        return 0;
+    cause_note("the header of a safetensors file is a JSON object of at most %llu bytes",
+               HEADER_MAX);
+    return -EINVAL;
 }
 
 int cairn_save_safetensors(cairn_lane *lane, const char *path, const char *header,
                            size_t header_length, const struct cairn_source *sources, size_t count,
                            const struct cairn_save_options *options, cairn_save **ret)
 {
-    int64_t begun = clock_monotonic_ns();
-    *ret = NULL;
-    cause_clear();
-    int r = lane_check(lane);
+    struct whole whole = {.lane = lane, .path = path, .options = options, .ret = ret};
+    struct cairn_source first = {.flags = CAIRN_SOURCE_NOW};
+    struct named named = {0};
+    uint64_t bytes = 0;
+    int r = whole_begin(&whole);
     if (r == 0)
-        r = save_safetensors(lane, path, header, header_length, sources, count, options, ret);
-    return lane_return(lane, begun, r);
+        r = check_header(header, header_length);
+    _cleanup_free_ uint8_t *text =
+        r == 0 ? safetensors_header(header, header_length, &first.length) : NULL;
+    first.host = text;
+    if (r == 0)
+        r = text ? name_tensors(&named, &first, sources, count, &bytes) : -ENOMEM;
+    if (r == 0)
+        r = save_whole(&whole, bytes, NULL, &named);
+    free(named.of);
+    return lane_return(lane, whole.begun, r);
 }
 
 /* --- marker ----------------------------------------------------------------------------------- */
 
-static int save_marker(struct cairn_lane *lane, const char *path, const void *data, size_t length,
-                       const struct cairn_save_options *options, struct cairn_save **ret)
-{
-    struct cairn_source source = {.length = length, .host = data, .flags = CAIRN_SOURCE_NOW};
-    struct source_of of = {.source = &source};
-    struct named named = {.of = &of, .count = 1};
-    return save_whole(lane, path, length, options, NULL, &named, ret);
-}
-
 int cairn_save_marker(cairn_lane *lane, const char *path, const void *data, size_t length,
                       const struct cairn_save_options *options, cairn_save **ret)
 {
-    int64_t begun = clock_monotonic_ns();
-    *ret = NULL;
-    cause_clear();
-    int r = lane_check(lane);
-    if (r == 0)
-        r = save_marker(lane, path, data, length, options, ret);
-    return lane_return(lane, begun, r);
+    struct whole whole = {.lane = lane, .path = path, .options = options, .ret = ret};
+    struct cairn_source source = {.length = length, .host = data, .flags = CAIRN_SOURCE_NOW};
+    struct named named = {.of = &(struct source_of){.source = &source}, .count = 1};
+    int r = whole_begin(&whole);
+    return lane_return(lane, whole.begun, r < 0 ? r : save_whole(&whole, length, NULL, &named));
 }

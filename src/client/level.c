@@ -1,12 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The level of a published file: CAIRN_NVME and CAIRN_REMOTE. An fsync of file and directory brings
- * it to the disk, on CairnFS at once, too, and not when writeback comes to it; there the mount
- * tells the level (user.cairn.level).
- *
- * A filesystem takes as long as it likes for an fsync or an answer, and a caller that waits may
- * have a timeout: the thread "cairn-sync" asks, for one save after the other, as long as a caller
- * waits. */
-#include "client/client.h"
+#include "client/level.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -15,40 +8,32 @@
 #include <sys/xattr.h>
 
 #include "base/clock.h"
-#include "base/pool.h"
+#include "client/lane.h"
 #include "client/moved.h"
 
 #define ASK_MS 20 /* between two questions */
-
-static bool is_of_save(const struct cairn_save *save, int fd)
-{
-    struct stat st;
-    return fstat(fd, &st) == 0 && st.st_dev == save->dev && st.st_ino == save->ino;
-}
 
 /* The file that this save published, for reading, also if it or its directory was renamed since.
  * -ESTALE: another file has the name now, and this one has none; -ENOENT: no file has it. */
 static int open_published(const struct cairn_save *save)
 {
-    struct stat st = {.st_dev = save->dev,
-                      .st_ino = save->ino,
-                      .st_size = (off_t)save->bytes,
-                      .st_mtim = save->mtime};
-    int fd = open(save->draft.path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    int r = fd < 0 ? -errno : 0;
-    if (r == 0 && is_of_save(save, fd))
-        return fd;
-    if (r == 0) {
-        (void)close(fd);
-        r = -ESTALE;
-    }
-    fd = r == -ESTALE || r == -ENOENT || r == -ENOTDIR || r == -ELOOP
-             ? moved_open(save->draft.path, &st)
-             : r;
+    const struct stat *file = &save->publishing.file;
+    struct stat st;
+    int r = -ESTALE;
+    int fd = open(save->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
-        cause_note("%s: %s", save->draft.path,
-                   r == -ESTALE ? "another file has the name now" : strerror(-r));
-    return fd < 0 ? r : fd;
+        r = -errno;
+    else if (fstat(fd, &st) == 0 && st.st_dev == file->st_dev && st.st_ino == file->st_ino)
+        return fd;
+    else
+        (void)close(fd);
+    if (r == -ESTALE || r == -ENOENT || r == -ENOTDIR || r == -ELOOP) {
+        fd = moved_open(save->path, file);
+        if (fd >= 0)
+            return fd;
+    }
+    cause_note("%s: %s", save->path, r == -ESTALE ? "another file has the name now" : strerror(-r));
+    return r;
 }
 
 /* The directory that names an open file now. */
@@ -72,7 +57,7 @@ static int sync_file(const struct cairn_save *save, int fd)
 {
     int r = fsync(fd) < 0 ? -errno : sync_directory(fd);
     if (r < 0)
-        cause_note("fsync %s: %s", save->draft.path, strerror(-r));
+        cause_note("fsync %s: %s", save->path, strerror(-r));
     return r;
 }
 
@@ -84,7 +69,7 @@ static int asked_level(const struct cairn_save *save, int fd)
     ssize_t n = fgetxattr(fd, "user.cairn.level", text, sizeof text - 1);
     if (n < 0) {
         int r = -errno;
-        cause_note("%s: the mount does not tell its level: %s", save->draft.path, strerror(-r));
+        cause_note("%s: the mount does not tell its level: %s", save->path, strerror(-r));
         return r;
     }
     text[n] = '\0';
@@ -105,10 +90,10 @@ static bool has_no_remote(int fd)
 /* One step towards the level: the one that is reached now, or an error. */
 static int step_to_level(struct cairn_save *save, enum cairn_level level, bool is_synced)
 {
-    bool on_cairn = draft_on_cairn(&save->draft);
+    bool on_cairn = draft_on_cairn(&save->publishing.draft);
     _cleanup_close_ int fd = open_published(save);
     if (level == CAIRN_REMOTE && (!on_cairn || (fd >= 0 && has_no_remote(fd)))) {
-        cause_note("%s is on no mount with a remote", save->draft.path);
+        cause_note("%s is on no mount with a remote", save->path);
         return -ENODATA;
     }
     if (fd < 0)
@@ -125,8 +110,8 @@ static int step_to_level(struct cairn_save *save, enum cairn_level level, bool i
 static bool is_wanted_locked(const struct cairn_save *save)
 {
     check_held(&save->lane->lock);
-    return (save->sync.waiters[CAIRN_NVME] && save->level < CAIRN_NVME) ||
-           (save->sync.waiters[CAIRN_REMOTE] && save->level < CAIRN_REMOTE);
+    return (save->levels.waiters[CAIRN_NVME] && save->levels.reached < CAIRN_NVME) ||
+           (save->levels.waiters[CAIRN_REMOTE] && save->levels.reached < CAIRN_REMOTE);
 }
 
 /* Ends the waits for that level, and those above it. */
@@ -134,10 +119,10 @@ static void fail_waits_locked(struct cairn_save *save, enum cairn_level level, i
                               const char *cause)
 {
     check_held(&save->lane->lock);
-    save->sync.error = error;
-    (void)snprintf(save->sync.cause, sizeof save->sync.cause, "%s", cause);
+    save->levels.error = error;
+    (void)snprintf(save->levels.cause, sizeof save->levels.cause, "%s", cause);
     for (int i = level; i <= CAIRN_REMOTE; i++)
-        save->sync.failures[i]++;
+        save->levels.failures[i]++;
 }
 
 /* Answers waiters for the remote first, for there may be none. False: nothing is left to wait for.
@@ -145,8 +130,8 @@ static void fail_waits_locked(struct cairn_save *save, enum cairn_level level, i
 static bool step_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
-    enum cairn_level level = save->sync.waiters[CAIRN_REMOTE] ? CAIRN_REMOTE : CAIRN_NVME;
-    bool is_synced = save->sync.is_synced;
+    enum cairn_level level = save->levels.waiters[CAIRN_REMOTE] ? CAIRN_REMOTE : CAIRN_NVME;
+    bool is_synced = save->levels.is_synced;
     mutex_unlock(&save->lane->lock);
     cause_clear();
     int r = step_to_level(save, level, is_synced);
@@ -154,28 +139,18 @@ static bool step_locked(struct cairn_save *save)
     bool is_of_remote = level == CAIRN_REMOTE && r == -ENODATA;
     if (r < 0)
         fail_waits_locked(save, is_of_remote ? CAIRN_REMOTE : CAIRN_NVME, r, cause_text());
-    save->sync.is_synced = save->sync.is_synced || r >= 0;
-    if (r >= CAIRN_NVME && r > save->level)
-        save->level = r;
+    save->levels.is_synced = save->levels.is_synced || r >= 0;
+    if (r >= CAIRN_NVME && r > save->levels.reached)
+        save->levels.reached = r;
     (void)pthread_cond_broadcast(&save->lane->changed);
     return (r >= 0 || is_of_remote) && is_wanted_locked(save);
-}
-
-static void queue_locked(struct cairn_save *save)
-{
-    check_held(&save->lane->lock);
-    struct cairn_save **link = &save->lane->to_sync;
-    while (*link)
-        link = &(*link)->sync.next;
-    *link = save;
-    save->sync.next = NULL;
 }
 
 static void give_up_level_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
     char cause[CAUSE_MAX];
-    (void)snprintf(cause, sizeof cause, "%.250s: the lane was closed meanwhile", save->draft.path);
+    (void)snprintf(cause, sizeof cause, "%.250s: the lane was closed meanwhile", save->path);
     fail_waits_locked(save, CAIRN_NVME, -ECANCELED, cause);
     (void)pthread_cond_broadcast(&save->lane->changed);
 }
@@ -184,29 +159,30 @@ static void give_up_level_locked(struct cairn_save *save)
 static void sync_first_locked(struct cairn_lane *lane)
 {
     check_held(&lane->lock);
-    struct cairn_save *save = lane->to_sync;
-    lane->to_sync = save->sync.next;
-    bool goes_on = !lane->stopping && is_wanted_locked(save) && step_locked(save);
-    if (goes_on) {
-        queue_locked(save);
-        (void)mutex_wait(&lane->lock, &lane->sync_work, ASK_MS);
+    struct syncer *syncer = &lane->syncer;
+    struct cairn_save *save = TAILQ_FIRST(&syncer->queue);
+    check(save->levels.is_queued && save->state == SAVE_PUBLISHED);
+    TAILQ_REMOVE(&syncer->queue, save, levels.link);
+    if (!lane->is_stopping && is_wanted_locked(save) && step_locked(save)) {
+        TAILQ_INSERT_TAIL(&syncer->queue, save, levels.link);
+        (void)mutex_wait(&lane->lock, &syncer->work, ASK_MS);
         return;
     }
-    if (lane->stopping)
+    if (lane->is_stopping)
         give_up_level_locked(save);
-    save->sync.is_queued = false;
+    save->levels.is_queued = false;
     save_unref_locked(save);
 }
 
-void *syncer_main(void *arg)
+static void *syncer_main(void *arg)
 {
     struct cairn_lane *lane = arg;
     mutex_lock(&lane->lock);
-    while (!lane->stopping || lane->to_sync) {
-        if (lane->to_sync)
-            sync_first_locked(lane);
+    while (!lane->is_stopping || !TAILQ_EMPTY(&lane->syncer.queue)) {
+        if (TAILQ_EMPTY(&lane->syncer.queue))
+            (void)mutex_wait(&lane->lock, &lane->syncer.work, -1);
         else
-            (void)mutex_wait(&lane->lock, &lane->sync_work, -1);
+            sync_first_locked(lane);
     }
     mutex_unlock(&lane->lock);
     return NULL;
@@ -217,19 +193,19 @@ void *syncer_main(void *arg)
 static int ask_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
-    struct cairn_lane *lane = save->lane;
-    int r = lane->has_syncer ? 0 : thread_start(&lane->syncer, "cairn-sync", syncer_main, lane);
-    if (r < 0) {
-        cause_note("no thread can be started: %s", strerror(-r));
+    struct syncer *syncer = &save->lane->syncer;
+    int r = syncer->has_thread
+                ? 0
+                : lane_thread_start(&syncer->thread, "cairn-sync", syncer_main, save->lane);
+    if (r < 0)
         return r;
-    }
-    lane->has_syncer = true;
-    if (!save->sync.is_queued) {
-        save->sync.is_queued = true;
+    syncer->has_thread = true;
+    if (!save->levels.is_queued) {
+        save->levels.is_queued = true;
         save->refs++;
-        queue_locked(save);
+        TAILQ_INSERT_TAIL(&syncer->queue, save, levels.link);
     }
-    (void)pthread_cond_signal(&lane->sync_work);
+    (void)pthread_cond_signal(&syncer->work);
     return 0;
 }
 
@@ -237,40 +213,42 @@ static int ask_locked(struct cairn_save *save)
 static bool wait_for_step_locked(struct cairn_save *save, int64_t deadline)
 {
     check_held(&save->lane->lock);
-    if (!save->lane->stopping)
+    if (!save->lane->is_stopping)
         return wait_changed_locked(save->lane, deadline);
     if (step_locked(save))
-        (void)mutex_wait(&save->lane->lock, &save->lane->sync_work, ASK_MS);
+        (void)mutex_wait(&save->lane->lock, &save->lane->syncer.work, ASK_MS);
     return deadline < 0 || clock_monotonic_ns() < deadline;
 }
 
 static int wait_for_level_locked(struct cairn_save *save, enum cairn_level level, int64_t deadline)
 {
     check_held(&save->lane->lock);
-    unsigned failures = save->sync.failures[level];
-    int r = save->lane->stopping ? 0 : ask_locked(save);
+    const struct levels *levels = &save->levels;
+    unsigned failures = levels->failures[level];
+    int r = save->lane->is_stopping ? 0 : ask_locked(save);
     if (r < 0)
         return r;
-    while (save->level < (int)level && save->sync.failures[level] == failures &&
+    while (levels->reached < (int)level && levels->failures[level] == failures &&
            wait_for_step_locked(save, deadline)) {
     }
-    if (save->level >= (int)level)
+    if (levels->reached >= (int)level)
         return 0;
-    if (save->sync.failures[level] == failures) {
-        cause_note("%s is not that far yet", save->draft.path);
+    if (levels->failures[level] == failures) {
+        cause_note("%s is not that far yet", save->path);
         return -ETIMEDOUT;
     }
-    cause_note("%s", save->sync.cause);
-    return save->sync.error;
+    cause_note("%s", levels->cause);
+    return levels->error;
 }
 
 int level_wait(struct cairn_save *save, enum cairn_level level, int64_t deadline)
 {
-    if (!save->draft.name)
+    if (!save->publishing.draft.name)
         return 0; /* a device or a stream */
     LOCK_SCOPE(&save->lane->lock);
-    save->sync.waiters[level]++;
+    check(save->state == SAVE_PUBLISHED);
+    save->levels.waiters[level]++;
     int r = wait_for_level_locked(save, level, deadline);
-    save->sync.waiters[level]--;
+    save->levels.waiters[level]--;
     return r;
 }

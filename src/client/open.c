@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A call opens its draft by a thread "cairn-open" of the lane, for a filesystem may hold up an open
- * for as long as it likes, in a way that nothing ends (a daemon that stands still, a server that is
- * gone), and the call may keep its caller only for as long as the save may hold up the training.
- * That thread takes away what comes of an open that no call waits for any more. */
-#include "client/client.h"
+#include "client/open.h"
 
 #include <stdio.h>
 
-#include "base/pool.h"
+#include <cairn/cairn.h>
 
-/* A draft that is to be opened. The caller owns it until a thread takes it; that thread owns it
- * once no caller waits. */
+#include "base/cause.h"
+#include "base/pool.h"
+#include "client/threads.h"
+
+/* A draft that is to be opened. The call owns it until a thread takes it; that thread owns it once
+ * the call has given it up. */
 struct opening {
-    struct opening *next; /* in the lane's queue */
-    struct cairn_save *save;
+    TAILQ_ENTRY(opening) link; /* in the queue */
+    struct open_request request;
+    struct opened opened;
     char *path;
-    mode_t mode;
     bool is_taken, is_done, is_given_up; /* guarded by the lane's lock */
     int result;
     char cause[CAUSE_MAX];
@@ -28,166 +28,179 @@ static void opening_free(struct opening *opening)
     free(opening);
 }
 
-/* A save that is in no list. */
-static void drop_save(struct cairn_save *save)
+void opened_discard(struct opened *opened, struct cairn_mutex *lock)
 {
-    draft_discard(&save->draft);
-    refer_close(save);
-    {
-        LOCK_SCOPE(&save->lane->lock);
-        refer_end_locked(save);
-    }
-    draft_done(&save->draft);
-    free(save->pattern);
-    free(save->after);
-    free(save);
+    draft_discard(&opened->draft);
+    draft_done(&opened->draft);
+    refer_close(&opened->older);
+    LOCK_SCOPE(lock);
+    refer_end_locked(&opened->older);
 }
 
 /* --- the threads ------------------------------------------------------------------------------ */
 
-static struct opening *open_take_locked(struct cairn_lane *lane)
+static struct opening *take_opening_locked(struct opener *opener)
 {
-    check_held(&lane->lock);
-    struct opening *opening = lane->opening.first;
+    check_held(opener->lock);
+    struct opening *opening = TAILQ_FIRST(&opener->queue);
     if (!opening)
         return NULL;
-    lane->opening.first = opening->next;
-    if (!lane->opening.first)
-        lane->opening.last = &lane->opening.first;
-    lane->opening.queued--;
+    check(opener->queued > 0 && !opening->is_taken && !opening->is_given_up);
+    TAILQ_REMOVE(&opener->queue, opening, link);
+    opener->queued--;
     opening->is_taken = true;
     return opening;
 }
 
-static void open_draft(struct opening *opening)
+static void open_draft(struct opener *opener, struct opening *opening)
 {
-    struct cairn_save *save = opening->save;
+    const struct open_request *request = &opening->request;
+    struct opened *opened = &opening->opened;
     cause_clear();
     opening->result =
-        draft_open(&save->draft, opening->path, save->bytes, opening->mode, save->flags);
-    if (opening->result == 0)
-        refer_begin(save);
+        draft_open(&opened->draft, opening->path, request->bytes, request->mode, request->flags);
+    if (opening->result == 0 && request->flags & CAIRN_SAVE_REFER)
+        refer_begin(opener->refer, &opened->draft, &opened->older);
     (void)snprintf(opening->cause, sizeof opening->cause, "%s", cause_text());
 }
 
-static void open_one_locked(struct cairn_lane *lane, struct opening *opening)
+static void open_one_locked(struct opener *opener, struct opening *opening)
 {
-    check_held(&lane->lock);
-    mutex_unlock(&lane->lock);
-    open_draft(opening);
-    mutex_lock(&lane->lock);
+    check_held(opener->lock);
+    mutex_unlock(opener->lock);
+    open_draft(opener, opening);
+    mutex_lock(opener->lock);
     opening->is_done = true;
-    (void)pthread_cond_broadcast(&lane->opening.done);
+    (void)pthread_cond_broadcast(&opener->done);
     if (!opening->is_given_up)
         return;
-    mutex_unlock(&lane->lock);
-    drop_save(opening->save);
+    mutex_unlock(opener->lock);
+    opened_discard(&opening->opened, opener->lock);
     opening_free(opening);
-    mutex_lock(&lane->lock);
+    mutex_lock(opener->lock);
 }
 
-void *opener_main(void *arg)
+static void *opener_main(void *arg)
 {
-    struct cairn_lane *lane = arg;
-    mutex_lock(&lane->lock);
+    struct opener *opener = arg;
+    mutex_lock(opener->lock);
     for (;;) {
-        struct opening *opening = open_take_locked(lane);
+        struct opening *opening = take_opening_locked(opener);
         if (opening) {
-            open_one_locked(lane, opening);
+            open_one_locked(opener, opening);
             continue;
         }
-        if (lane->stopping)
+        if (opener->is_stopping)
             break;
-        lane->opening.idle++;
-        (void)mutex_wait(&lane->lock, &lane->opening.work, -1);
-        lane->opening.idle--;
+        opener->idle++;
+        (void)mutex_wait(opener->lock, &opener->work, -1);
+        opener->idle--;
     }
-    mutex_unlock(&lane->lock);
+    mutex_unlock(opener->lock);
     return NULL;
+}
+
+void opener_init(struct opener *opener, struct cairn_mutex *lock, struct refer *refer)
+{
+    *opener = (struct opener){.lock = lock, .refer = refer};
+    TAILQ_INIT(&opener->queue);
+    cond_init(&opener->work);
+    cond_init(&opener->done);
+}
+
+void opener_stop(struct opener *opener)
+{
+    mutex_lock(opener->lock);
+    opener->is_stopping = true;
+    (void)pthread_cond_broadcast(&opener->work);
+    mutex_unlock(opener->lock);
+    for (unsigned i = 0; i < opener->thread_count; i++)
+        (void)pthread_join(opener->threads[i], NULL);
+    check(opener->queued == 0 && TAILQ_EMPTY(&opener->queue));
+}
+
+void opener_done(struct opener *opener)
+{
+    (void)pthread_cond_destroy(&opener->work);
+    (void)pthread_cond_destroy(&opener->done);
 }
 
 /* --- the call --------------------------------------------------------------------------------- */
 
 /* One more thread where all are at it: some of them may be held up. */
-static int start_opener_locked(struct cairn_lane *lane)
+static int start_opener_locked(struct opener *opener)
 {
-    check_held(&lane->lock);
-    if (lane->opening.idle > lane->opening.queued || lane->opening.thread_count == OPENERS_MAX)
+    check_held(opener->lock);
+    if (opener->idle > opener->queued || opener->thread_count == OPENERS_MAX)
         return 0;
-    int r = thread_start(&lane->opening.threads[lane->opening.thread_count], "cairn-open",
-                         opener_main, lane);
-    lane->opening.thread_count += r == 0;
-    if (r == 0 || lane->opening.thread_count > 0)
-        return 0;
-    cause_note("no thread can be started: %s", strerror(-r));
-    return r;
+    int r = lane_thread_start(&opener->threads[opener->thread_count], "cairn-open", opener_main,
+                              opener);
+    opener->thread_count += r == 0;
+    return opener->thread_count > 0 ? 0 : r;
 }
 
-static int enter_queue(struct cairn_lane *lane, struct opening *opening)
+static int enter_queue(struct opener *opener, struct opening *opening)
 {
-    LOCK_SCOPE(&lane->lock);
-    int r = start_opener_locked(lane);
+    LOCK_SCOPE(opener->lock);
+    int r = start_opener_locked(opener);
     if (r < 0)
         return r;
-    *lane->opening.last = opening;
-    lane->opening.last = &opening->next;
-    lane->opening.queued++;
-    (void)pthread_cond_signal(&lane->opening.work);
+    check(!opener->is_stopping);
+    TAILQ_INSERT_TAIL(&opener->queue, opening, link);
+    opener->queued++;
+    (void)pthread_cond_signal(&opener->work);
     return 0;
 }
 
-static void leave_queue_locked(struct cairn_lane *lane, struct opening *opening)
-{
-    check_held(&lane->lock);
-    struct opening **link = &lane->opening.first;
-    while (*link != opening)
-        link = &(*link)->next;
-    *link = opening->next;
-    if (!opening->next)
-        lane->opening.last = link;
-    lane->opening.queued--;
-}
-
 /* False: the time has passed, and a thread has the opening: it is not the caller's any more. */
-static bool wait_for_opening(struct cairn_lane *lane, struct opening *opening, int64_t deadline)
+static bool wait_for_opening(struct opener *opener, struct opening *opening, int64_t deadline)
 {
-    LOCK_SCOPE(&lane->lock);
-    while (!opening->is_done && wait_locked(lane, &lane->opening.done, deadline)) {
+    LOCK_SCOPE(opener->lock);
+    while (!opening->is_done && wait_until_locked(opener->lock, &opener->done, deadline)) {
     }
     if (opening->is_done)
         return true;
     cause_note("cannot create %.250s: the filesystem has not answered for %d ms", opening->path,
-               opening->save->max_block_ms);
+               opening->request.max_block_ms);
     opening->result = -ETIMEDOUT;
     opening->is_given_up = opening->is_taken;
-    if (!opening->is_taken)
-        leave_queue_locked(lane, opening);
-    return !opening->is_given_up;
+    if (opening->is_taken)
+        return false;
+    TAILQ_REMOVE(&opener->queue, opening, link);
+    opener->queued--;
+    return true;
 }
 
-static int begin_opening(struct opening *opening, const char *path)
+/* The opener's thread opens the regular file. */
+static int open_by_thread(struct opener *opener, const struct open_request *request,
+                          struct opened *ret)
 {
-    opening->path = strdup(path);
-    return opening->path ? enter_queue(opening->save->lane, opening) : -ENOMEM;
-}
-
-int save_open(struct cairn_save *save, const char *path, mode_t mode)
-{
-    int64_t deadline = deadline_of(save->max_block_ms);
+    int64_t deadline = deadline_of(request->max_block_ms);
     struct opening *opening = calloc(1, sizeof *opening);
-    if (opening)
-        *opening = (struct opening){.save = save, .mode = mode};
-    int r = opening ? begin_opening(opening, path) : -ENOMEM;
-    if (r == 0 && !wait_for_opening(save->lane, opening, deadline))
+    char *path = strdup(request->path); /* outlives the call where that gives up */
+    if (!opening || !path) {
+        free(opening);
+        free(path);
+        return -ENOMEM;
+    }
+    *opening = (struct opening){
+        .request = *request, .opened = {.draft = DRAFT_NONE, .older = REFER_NONE}, .path = path};
+    int r = enter_queue(opener, opening);
+    if (r == 0 && !wait_for_opening(opener, opening, deadline))
         return -ETIMEDOUT;
     if (r == 0)
         r = opening->result;
-    if (r < 0 && opening && opening->cause[0])
+    if (r < 0 && opening->cause[0])
         cause_note("%s", opening->cause);
+    *ret = opening->opened;
     opening_free(opening);
-    if (r == DRAFT_IS_SPECIAL)
-        r = draft_open_special(&save->draft, path, save->bytes);
-    if (r < 0)
-        drop_save(save);
     return r;
+}
+
+int opener_open(struct opener *opener, const struct open_request *request, struct opened *ret)
+{
+    int r = open_by_thread(opener, request, ret);
+    if (r < 0 || ret->draft.kind != DRAFT_SPECIAL)
+        return r;
+    return draft_open_special(&ret->draft, request->path, request->bytes);
 }

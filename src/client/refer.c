@@ -5,7 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-#include "client/client.h"
+#include "client/lane.h"
 
 #define COPY_BYTES MIB
 
@@ -64,11 +64,11 @@ static int open_version(const char *path)
     return open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 }
 
-static struct refer_version *find_version(struct cairn_lane *lane, const char *pattern)
+static struct refer_version *find_version(struct refer *refer, const char *pattern)
 {
-    LOCK_SCOPE(&lane->lock);
-    for (size_t i = 0; i < REFER_VERSIONS_MAX && lane->refer.versions[i]; i++) {
-        struct refer_version *version = lane->refer.versions[i];
+    LOCK_SCOPE(refer->lock);
+    for (size_t i = 0; i < REFER_VERSIONS_MAX && refer->versions[i]; i++) {
+        struct refer_version *version = refer->versions[i];
         if (strcmp(version->pattern, pattern) != 0)
             continue;
         version->refs++;
@@ -77,12 +77,12 @@ static struct refer_version *find_version(struct cairn_lane *lane, const char *p
     return NULL;
 }
 
-/* The key of the lane's fingerprints; NULL: none could be made. */
-static bool has_key(struct cairn_lane *lane)
+/* Makes the key of the lane's fingerprints, once. */
+static bool has_key(struct refer *refer)
 {
     {
-        LOCK_SCOPE(&lane->lock);
-        if (lane->refer.key)
+        LOCK_SCOPE(refer->lock);
+        if (refer->key)
             return true;
     }
     struct fingerprint_key *key = malloc(sizeof *key);
@@ -90,45 +90,44 @@ static bool has_key(struct cairn_lane *lane)
         free(key);
         return false;
     }
-    LOCK_SCOPE(&lane->lock);
-    if (lane->refer.key)
+    LOCK_SCOPE(refer->lock);
+    if (refer->key)
         free(key);
     else
-        lane->refer.key = key;
+        refer->key = key;
     return true;
 }
 
-void refer_begin(struct cairn_save *save)
+void refer_begin(struct refer *refer, const struct draft *draft, struct refer_older *ret)
 {
-    struct cairn_lane *lane = save->lane;
-    bool has_name = save->draft.kind == DRAFT_NAMELESS || save->draft.kind == DRAFT_HIDDEN;
-    if (!(save->flags & CAIRN_SAVE_REFER) || !has_name || !has_key(lane))
+    bool has_name = draft->kind == DRAFT_NAMELESS || draft->kind == DRAFT_HIDDEN;
+    *ret = REFER_NONE;
+    if (!has_name || !has_key(refer))
         return;
-    save->pattern = pattern_of(save->draft.path);
-    struct refer_version *version = save->pattern ? find_version(lane, save->pattern) : NULL;
-    int fd = version ? open_version(version->path) : -1;
-    if (fd >= 0 && is_unchanged(version, fd)) {
-        save->older = version;
-        save->older_fd = fd;
+    ret->pattern = pattern_of(draft->path);
+    ret->version = ret->pattern ? find_version(refer, ret->pattern) : NULL;
+    ret->fd = ret->version ? open_version(ret->version->path) : -1;
+    if (ret->fd >= 0 && is_unchanged(ret->version, ret->fd))
         return;
-    }
-    if (fd >= 0)
-        (void)close(fd);
-    LOCK_SCOPE(&lane->lock);
-    version_unref_locked(version);
+    refer_close(ret);
+    LOCK_SCOPE(refer->lock);
+    version_unref_locked(ret->version);
+    ret->version = NULL;
 }
 
-void refer_close(struct cairn_save *save)
+void refer_close(struct refer_older *older)
 {
-    if (save->older_fd >= 0)
-        (void)close(take_fd(&save->older_fd));
+    if (older->fd >= 0)
+        (void)close(take_fd(&older->fd));
 }
 
-void refer_end_locked(struct cairn_save *save)
+void refer_end_locked(struct refer_older *older)
 {
-    check_held(&save->lane->lock);
-    version_unref_locked(save->older);
-    save->older = NULL;
+    check_rank_held(LOCK_LANE);
+    check(older->fd < 0);
+    version_unref_locked(older->version);
+    free(older->pattern);
+    *older = REFER_NONE;
 }
 
 void refer_done(struct refer *refer)
@@ -158,7 +157,7 @@ static const struct refer_entry *find_entry(const struct refer_version *version,
 
 struct refer_piece *refer_pieces(struct job *job, const char *key)
 {
-    size_t count = pieces_of(job);
+    size_t count = job_pieces(job);
     struct refer_piece *pieces = calloc(count, sizeof *pieces);
     job->key = strdup(key);
     if (!pieces || !job->key) {
@@ -168,15 +167,16 @@ struct refer_piece *refer_pieces(struct job *job, const char *key)
     uint64_t given = 0;
     for (size_t i = 0; i < count; i++) {
         pieces[i].at = job->at + given;
-        given += piece_length(job, given);
+        given += job_piece_length(job, given);
     }
-    job->older = find_entry(job->save->older, key);
+    job->older = find_entry(job->save->publishing.older.version, key);
     return pieces;
 }
 
 bool refer_known(struct job *job, size_t index, const struct fingerprint *print)
 {
     struct refer_piece *piece = &job->prints[index];
+    check(index < job_pieces(job) && !piece->is_known);
     piece->print = *print;
     piece->is_known = true;
     if (!job->older || index >= job->older->count || (job->crcs && !job->older->has_crcs))
@@ -197,27 +197,33 @@ struct range {
     uint64_t from, to, length;
 };
 
+static void skip_in_range(struct range *range, uint64_t bytes)
+{
+    check(bytes <= range->length);
+    range->from += bytes;
+    range->to += bytes;
+    range->length -= bytes;
+}
+
 static int copy_plainly(const struct cairn_save *save, struct range range)
 {
     _cleanup_free_ uint8_t *data = malloc(COPY_BYTES);
     if (!data)
         return -ENOMEM;
     while (range.length > 0) {
-        ssize_t n =
-            pread(save->older_fd, data, min_u64(range.length, COPY_BYTES), (off_t)range.from);
+        ssize_t n = pread(save->publishing.older.fd, data, min_u64(range.length, COPY_BYTES),
+                          (off_t)range.from);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {
             int r = n < 0 ? -errno : -ESTALE;
-            cause_note("%s: reading the version before it: %s", save->draft.path, strerror(-r));
+            cause_note("%s: reading the version before it: %s", save->path, strerror(-r));
             return r;
         }
-        int r = draft_write(&save->draft, data, (size_t)n, range.to);
+        int r = draft_write(&save->publishing.draft, data, (size_t)n, range.to);
         if (r < 0)
             return r;
-        range.from += (uint64_t)n;
-        range.to += (uint64_t)n;
-        range.length -= (uint64_t)n;
+        skip_in_range(&range, (uint64_t)n);
     }
     return 0;
 }
@@ -227,14 +233,13 @@ static int refer_range(const struct cairn_save *save, struct range range)
 {
     while (range.length > 0) {
         off_t from = (off_t)range.from, to = (off_t)range.to;
-        ssize_t n = copy_file_range(save->older_fd, &from, save->draft.fd, &to, range.length, 0);
+        ssize_t n = copy_file_range(save->publishing.older.fd, &from, save->publishing.draft.fd,
+                                    &to, range.length, 0);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
             return copy_plainly(save, range);
-        range.from += (uint64_t)n;
-        range.to += (uint64_t)n;
-        range.length -= (uint64_t)n;
+        skip_in_range(&range, (uint64_t)n);
     }
     return 0;
 }
@@ -244,88 +249,83 @@ static int refer_range(const struct cairn_save *save, struct range range)
 static int refer_job(const struct cairn_save *save, const struct job *job)
 {
     struct range range = {0};
-    int r = 0;
-    for (size_t i = 0; job->prints && i < pieces_of(job) && r == 0; i++) {
+    for (size_t i = 0; job->prints && i < job_pieces(job); i++) {
         const struct refer_piece *piece = &job->prints[i];
         if (!piece->is_referenced)
             continue;
-        if (range.length > 0 &&
-            (piece->at != range.to + range.length || piece->from != range.from + range.length)) {
-            r = refer_range(save, range);
-            range.length = 0;
-        }
-        if (range.length == 0)
+        bool follows = range.length > 0 && piece->at == range.to + range.length &&
+                       piece->from == range.from + range.length;
+        int r = follows ? 0 : refer_range(save, range);
+        if (r < 0)
+            return r;
+        if (!follows)
             range = (struct range){.from = piece->from, .to = piece->at};
         range.length += piece->print.length;
     }
-    return r == 0 && range.length > 0 ? refer_range(save, range) : r;
+    return refer_range(save, range);
 }
 
-int refer_apply(struct cairn_save *save)
+int refer_apply(const struct cairn_save *save)
 {
-    int r = 0;
-    if (!save->older)
+    const struct refer_older *older = &save->publishing.older;
+    if (!older->version)
         return 0;
-    for (const struct batch *batch = save->batches; batch; batch = batch->next)
-        for (size_t i = 0; i < batch->job_count && r == 0; i++)
-            r = refer_job(save, &batch->jobs[i]);
-    if (r == 0 && !is_unchanged(save->older, save->older_fd)) {
-        cause_note("%s: the version before it, which it refers to, was changed", save->draft.path);
-        r = -ESTALE;
+    EACH_JOB(job, save)
+    {
+        int r = refer_job(save, job);
+        if (r < 0)
+            return r;
     }
-    return r;
+    if (is_unchanged(older->version, older->fd))
+        return 0;
+    cause_note("%s: the version before it, which it refers to, was changed", save->path);
+    return -ESTALE;
 }
 
 /* --- a new version ---------------------------------------------------------------------------- */
 
-static size_t keyed_jobs(const struct cairn_save *save)
+static void take_prints(struct job *job, struct refer_entry *ret)
 {
-    size_t count = 0;
-    for (const struct batch *batch = save->batches; batch; batch = batch->next)
-        for (size_t i = 0; i < batch->job_count; i++)
-            count += batch->jobs[i].prints != NULL;
-    return count;
+    *ret = (struct refer_entry){.key = job->key,
+                                .has_crcs = job->crcs != NULL,
+                                .count = job_pieces(job),
+                                .pieces = job->prints};
+    for (size_t k = 0; k < ret->count && job->crcs; k++)
+        ret->pieces[k].crc = job->crcs[k];
+    job->key = NULL;
+    job->prints = NULL;
 }
 
-static void take_jobs(struct cairn_save *save, struct refer_version *version)
-{
-    for (struct batch *batch = save->batches; batch; batch = batch->next) {
-        for (size_t i = 0; i < batch->job_count; i++) {
-            struct job *job = &batch->jobs[i];
-            if (!job->prints)
-                continue;
-            struct refer_entry *entry = &version->entries[version->count++];
-            *entry = (struct refer_entry){.key = job->key,
-                                          .has_crcs = job->crcs != NULL,
-                                          .count = pieces_of(job),
-                                          .pieces = job->prints};
-            for (size_t k = 0; k < entry->count && job->crcs; k++)
-                entry->pieces[k].crc = job->crcs[k];
-            job->key = NULL;
-            job->prints = NULL;
-        }
-    }
-    qsort(version->entries, version->count, sizeof *version->entries, entries_by_key);
-}
-
+/* NULL: without memory, or where another file has the name by now. */
 static struct refer_version *version_of(struct cairn_save *save)
 {
     struct refer_version *version = calloc(1, sizeof *version);
+    size_t count = 1;
     if (!version)
         return NULL;
+    EACH_BATCH(batch, save)
+    {
+        count += batch->job_count;
+    }
     version->refs = 1;
-    version->entries = calloc(keyed_jobs(save) + 1, sizeof *version->entries);
-    version->path = strdup(save->draft.path);
-    _cleanup_close_ int fd = open_version(save->draft.path);
-    bool is_ours = fd >= 0 && fstat(fd, &version->st) == 0 && version->st.st_dev == save->dev &&
-                   version->st.st_ino == save->ino;
+    version->entries = calloc(count, sizeof *version->entries);
+    version->path = strdup(save->path);
+    _cleanup_close_ int fd = open_version(save->path);
+    const struct stat *ours = &save->publishing.file;
+    bool is_ours = fd >= 0 && fstat(fd, &version->st) == 0 && version->st.st_dev == ours->st_dev &&
+                   version->st.st_ino == ours->st_ino;
     if (!version->entries || !version->path || !is_ours) {
         version_free(version);
         return NULL;
     }
-    version->pattern = save->pattern;
-    save->pattern = NULL;
-    take_jobs(save, version);
+    version->pattern = save->publishing.older.pattern;
+    save->publishing.older.pattern = NULL;
+    EACH_JOB(job, save)
+    {
+        if (job->prints)
+            take_prints(job, &version->entries[version->count++]);
+    }
+    qsort(version->entries, version->count, sizeof *version->entries, entries_by_key);
     return version;
 }
 
@@ -344,9 +344,7 @@ static void put_first_locked(struct refer *refer, struct refer_version *version)
 
 void refer_publish(struct cairn_save *save)
 {
-    if (!save->pattern)
-        return;
-    struct refer_version *version = version_of(save);
+    struct refer_version *version = save->publishing.older.pattern ? version_of(save) : NULL;
     if (!version)
         return;
     LOCK_SCOPE(&save->lane->lock);

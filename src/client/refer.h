@@ -2,12 +2,12 @@
 /* References to the last version of a file, for content that did not change since
  * (CAIRN_SAVE_REFER).
  *
- * A lane remembers, for each pattern of path (digits are one), the last file that it published:
- * what stat() told of it, and for each source with a key the fingerprints of its pieces. A piece
- * with the same fingerprint is neither copied from its device nor written; when all pieces are
- * there, stretches of such pieces go into the new file by copy_file_range, which a CairnFS mount
- * answers with references; where that is refused, they are copied from the file. A file that was
- * changed, removed or renamed since is not referred to.
+ * A lane remembers, for each pattern of path (digits are one), the last file that it published: its
+ * stat(), and for each source with a key the fingerprints of its pieces. A piece with the same
+ * fingerprint is neither copied from its device nor written. When all pieces are there, ranges of
+ * such pieces go into the new file by copy_file_range, which a CairnFS mount answers with
+ * references. Ranges that the filesystem refuses are copied from the file. A file that was changed,
+ * removed or renamed since is not referred to.
  *
  * The older file is open as long as a save refers to it, and not between saves: an idle program
  * keeps no mount in use. */
@@ -15,10 +15,10 @@
 
 #include <sys/stat.h>
 
-#include "base/base.h"
+#include "base/lock.h"
+#include "client/draft.h"
 #include "client/fingerprint.h"
 
-struct cairn_lane;
 struct cairn_save;
 struct job;
 
@@ -52,29 +52,37 @@ struct refer_version {
 
 /* Guarded by the lane's lock, but for the key, which is made once before others see it. */
 struct refer {
+    struct cairn_mutex *lock;
     struct fingerprint_key *key;
     struct refer_version *versions[REFER_VERSIONS_MAX]; /* newest first */
 };
 
-/* A save with CAIRN_SAVE_REFER finds what it may refer to. Without memory it refers to nothing. */
-void refer_begin(struct cairn_save *save);
+/* The file that a save may refer to, and the pattern that its successors find it by. */
+struct refer_older {
+    char *pattern;                 /* NULL: the save takes no part in this */
+    struct refer_version *version; /* counted; NULL: none */
+    int fd;                        /* -1: none */
+};
+#define REFER_NONE ((struct refer_older){.fd = -1})
+
+/* Finds what the file of a draft may refer to. Without memory it refers to nothing. */
+void refer_begin(struct refer *refer, const struct draft *draft, struct refer_older *ret);
+/* The end of it: first closes the file, not with the lock held; then frees all else. */
+void refer_close(struct refer_older *older);
+void refer_end_locked(struct refer_older *older);
 
 /* The table of the pieces of a source with a key, NULL without memory. */
 struct refer_piece *refer_pieces(struct job *job, const char *key);
 
-/* The fingerprint of piece `index` of a job is known. True: it is that of the older version, its
- * CRC noted; nothing is to be copied. */
+/* Notes the fingerprint of piece `index` of a job. True: it is that of the older version, whose CRC
+ * is taken; nothing is to be copied. */
 bool refer_known(struct job *job, size_t index, const struct fingerprint *print);
 
 /* When all pieces are there: brings those that are referenced into the draft. */
-CAIRN_MUST_CHECK int refer_apply(struct cairn_save *save);
+CAIRN_MUST_CHECK int refer_apply(const struct cairn_save *save);
 
-/* The save has its name: its successors may refer to it. Not with the lock held. */
+/* The save has its name: its successors may refer to it. Takes the fingerprints of its jobs. Not
+ * with the lock held. */
 void refer_publish(struct cairn_save *save);
-
-/* The save needs no older version any more: closes the file, not with the lock held; then forgets
- * the version. */
-void refer_close(struct cairn_save *save);
-void refer_end_locked(struct cairn_save *save);
 
 void refer_done(struct refer *refer);

@@ -6,6 +6,7 @@
 #include <sys/xattr.h>
 
 #include "base/clock.h"
+#include "client/lane.h"
 
 #define NAME "user.cairn.lane"
 #define TEXT_MAX 512 /* more is refused */
@@ -24,7 +25,7 @@ static size_t make_text(const struct lanes_stats *stats, char text[TEXT_MAX])
     return n < TEXT_MAX ? (size_t)n : TEXT_MAX - 1;
 }
 
-void report_progress(struct draft *draft)
+void report_progress(const struct draft *draft)
 {
     char text[TEXT_MAX];
     struct lanes_stats stats;
@@ -37,7 +38,7 @@ void report_progress(struct draft *draft)
     (void)fsetxattr(draft->fd, NAME, text, make_text(&stats, text), 0);
 }
 
-int report_open_directory(struct draft *draft)
+int report_open_directory(const struct draft *draft)
 {
     return draft_on_cairn(draft) ? fcntl(draft->directory_fd, F_DUPFD_CLOEXEC, 0) : -1;
 }

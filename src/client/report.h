@@ -5,10 +5,10 @@
  * of the filesystem. */
 #pragma once
 
-#include "client/client.h"
+#include "client/draft.h"
 
 /* While the draft is written: at most once a second. */
-void report_progress(struct draft *draft);
+void report_progress(const struct draft *draft);
 
 /* The draft's save gets its name now, or has failed: told before any caller here is, so that a
  * caller that knows of it may unmount. `directory` as from report_open_directory(). `is_counted`:
@@ -18,4 +18,4 @@ void report_end(const struct draft *draft, int directory, int error, const char 
 
 /* The directory of a draft that is about to be closed; -1: there is none to report to. The caller
  * closes it. */
-int report_open_directory(struct draft *draft);
+int report_open_directory(const struct draft *draft);

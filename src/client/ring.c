@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
-#include "client/client.h"
+#include "client/lane.h"
 #include "client/device.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -13,12 +13,13 @@
 
 #define PIECES_AT_LEAST 16 /* of a small ring */
 
-size_t ring_piece_for(uint64_t ring_bytes)
+void ring_init(struct ring *ring, uint64_t ring_bytes)
 {
-    size_t piece = RING_PIECE_MAX;
-    while (ring_bytes > 0 && piece > RING_PIECE_MIN && ring_bytes / piece < PIECES_AT_LEAST)
-        piece /= 2;
-    return piece;
+    TAILQ_INIT(&ring->free);
+    ring->piece = RING_PIECE_MAX;
+    while (ring_bytes > 0 && ring->piece > RING_PIECE_MIN &&
+           ring_bytes / ring->piece < PIECES_AT_LEAST)
+        ring->piece /= 2;
 }
 
 /* Before it is registered: the driver's call holds up others of the process for as long as it takes
@@ -27,7 +28,7 @@ static void fault_in(uint8_t *memory, size_t bytes)
 {
     if (madvise(memory, bytes, MADV_POPULATE_WRITE) == 0)
         return;
-    for (size_t at = 0; at < bytes; at += 4096)
+    for (size_t at = 0; at < bytes; at += PAGE_BYTES)
         *(volatile uint8_t *)(memory + at) = 0;
 }
 
@@ -59,7 +60,7 @@ static void register_region(struct cairn_lane *lane, struct ring_region *region)
     struct device_driver *driver;
     if (device_driver_get(&driver) < 0)
         return;
-    int r = device_register(driver, region->memory, region->bytes, lane->ring.piece,
+    int r = device_register(driver, region->memory, region->bytes, lane->devices.ring.piece,
                             &region->registered);
     if (r < 0 || region->registered < region->bytes)
         lane_log(lane, CAIRN_LOG_WARNING, "the driver registers %zu of %zu bytes of the ring: %s",
@@ -70,14 +71,14 @@ static void register_region(struct cairn_lane *lane, struct ring_region *region)
 static void add_region_locked(struct cairn_lane *lane, const struct ring_region *region)
 {
     check_held(&lane->lock);
-    struct ring *ring = &lane->ring;
+    struct ring *ring = &lane->devices.ring;
+    check(ring->region_count < RING_REGIONS_MAX && lane->devices.ring_grows);
     ring->regions[ring->region_count++] = *region;
     ring->bytes += region->bytes;
     ring->registered += region->registered;
     for (size_t i = region->bytes / ring->piece; i-- > 0;) {
-        region->pieces[i] =
-            (struct ring_piece){.memory = region->memory + i * ring->piece, .next = ring->free};
-        ring->free = &region->pieces[i];
+        region->pieces[i].memory = region->memory + i * ring->piece;
+        TAILQ_INSERT_HEAD(&ring->free, &region->pieces[i], link);
     }
     lane->stats.ring_bytes = ring->bytes;
     lane->stats.ring_registered_bytes = ring->registered;
@@ -86,7 +87,7 @@ static void add_region_locked(struct cairn_lane *lane, const struct ring_region 
 int ring_grow(struct cairn_lane *lane, uint64_t bytes)
 {
     struct ring_region region = {0};
-    struct ring *ring = &lane->ring;
+    struct ring *ring = &lane->devices.ring;
     if (bytes > SIZE_MAX / 4)
         return -ENOMEM;
     bytes = align_up(max_u64(bytes, 1), ring->piece);

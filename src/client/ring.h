@@ -1,27 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Host memory that bytes of devices pass through: pieces of one size, taken in faulted pages once
  * and registered with the driver, in regions that are added and never go before the lane does.
- * Guarded by the lane's lock, but for what says so. */
+ * Guarded by the lane's lock. */
 #pragma once
 
-#include "base/base.h"
-
-struct cairn_lane;
-struct job;
+#include "client/jobs.h"
 
 #define RING_PIECE_MAX (4 * MIB)
 #define RING_PIECE_MIN (4 * KIB)
 #define RING_REGIONS_MAX 16
 
-/* One piece: free, written by a device, or full and on its way into the file. */
+/* Memory for a piece of a job: free, written by a device, or full and on its way into the file. */
 struct ring_piece {
-    struct ring_piece *next;
+    TAILQ_ENTRY(ring_piece) link; /* with the others that are in this state */
     uint8_t *memory;
-    struct job *job;
-    size_t index;               /* in the job */
-    uint64_t at, length;        /* in the file */
+    struct piece piece;
     struct device_event *event; /* until the bytes are there */
 };
+
+TAILQ_HEAD(ring_pieces, ring_piece);
 
 struct ring_region {
     uint8_t *memory;
@@ -34,11 +31,11 @@ struct ring {
     struct ring_region regions[RING_REGIONS_MAX];
     size_t region_count;
     uint64_t bytes, registered;
-    struct ring_piece *free;
+    struct ring_pieces free;
 };
 
 /* For a ring of so many bytes, 0: not known. */
-size_t ring_piece_for(uint64_t ring_bytes);
+void ring_init(struct ring *ring, uint64_t ring_bytes);
 
 /* Makes the ring `bytes` large, at least one piece. Not with the lock held, by one thread at a
  * time: blocks for some 0.1 s a GB. -ENOMEM. */

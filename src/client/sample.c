@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "client/save.h"
+#include "client/jobs.h"
 
 #define LINE 64u
 #define STRIDE (64 * KIB)

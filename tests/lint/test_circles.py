@@ -12,7 +12,7 @@ import pytest
 from test_layers import COMPONENTS, SRC, component_of, sources
 
 # Files of the largest circle of a component, as it is: it may become smaller. A component that is not named has none.
-LARGEST = {"client": 9, "commit": 2, "fetch": 5, "fs": 2, "fuse": 3, "overlay": 2, "remote": 2, "stage": 2, "store": 4, "tier": 2,
+LARGEST = {"client": 2, "commit": 2, "fetch": 5, "fs": 2, "fuse": 3, "overlay": 2, "remote": 2, "stage": 2, "store": 4, "tier": 2,
            "view": 4}
 ATTRIBUTE = r"__attribute__\(\([^\n]*?\)\)"
 HEAD = re.compile(rf"^(?=[A-Za-z_])((?:{ATTRIBUTE}|[^\n;{{}}()=])+?)\n?\b(?!__attribute__\b)(\w+)\([^;{{}}]*\)\s*\{{", re.MULTILINE)

@@ -30,7 +30,7 @@ ALLOWED = {
     "client/device_copy.c": (2, "a device: it is asked whether copies have ended, and whether there is one"),
     "client/device_register.c": (1, "lets the driver's lock go between two calls that hold it long"),
     "client/level.c": (2, "the daemon: it is asked for its horizon"),
-    "client/save.c": (1, "the caller's limit"),
+    "client/threads.c": (1, "the caller's limit"),
     "commit/horizon.c": (2, "a disk that failed, before the next try, which ends with the store; drafts ripen, and upkeep is due, by the clock"),
     "commit/room.c": (1, "the disk: others fill it, too"),
     "daemon/control.c": (3, "a client's socket, with a limit; silent clients are dropped; a daemon with a full backlog"),

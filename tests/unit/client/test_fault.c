@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "../expect.h"
-#include "client/client.h"
+#include "client/save.h"
 
 #define LENGTH (8 * MIB)
 
