@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The boundary to the caller: copies structs of another version, keeps errors, writes log lines. */
-#include "client/answer.h"
-
 #include <stdarg.h>
 #include <stdio.h>
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The begin of a save, and what calls give it to copy. */
-#include <stdio.h>
-
 #include "base/clock.h"
 #include "client/crc.h"
 #include "client/fault.h"
@@ -95,23 +93,19 @@ int save_new(struct cairn_lane *lane, const char *path, uint64_t bytes,
 {
     struct cairn_save_options options;
     struct opened opened;
-    int r = take_struct(&options, sizeof options, given);
-    if (r == 0)
-        r = check_begin_options(lane, &options);
-    if (r == 0)
-        r = lane_start(lane);
-    if (r < 0)
-        return r;
+    TRY(take_struct(&options, sizeof options, given));
+    TRY(check_begin_options(lane, &options));
+    TRY(lane_start(lane));
     struct cairn_save *save = allocate_save(lane, &options);
     if (!save)
         return -ENOMEM;
-    r = opener_open(&lane->opener,
-                    &(struct open_request){.path = path,
-                                           .bytes = bytes,
-                                           .mode = options.mode ? options.mode : 0666,
-                                           .flags = save->flags,
-                                           .max_block_ms = save->max_block_ms},
-                    &opened);
+    int r = opener_open(&lane->opener,
+                        &(struct open_request){.path = path,
+                                               .bytes = bytes,
+                                               .mode = options.mode ? options.mode : 0666,
+                                               .flags = save->flags,
+                                               .max_block_ms = save->max_block_ms},
+                        &opened);
     if (r < 0) {
         free(save->publishing.after);
         free(save);
@@ -257,10 +251,11 @@ static int add_job(struct cairn_save *save, struct batch *batch, const struct so
         if (!job->crcs)
             return -ENOMEM;
     }
-    int r = source_may_change(job) ? take_samples(job) : 0;
-    if (r == 0 && save->publishing.older.pattern && source->key)
+    if (source_may_change(job))
+        TRY(take_samples(job));
+    if (save->publishing.older.pattern && source->key)
         job->prints = refer_pieces(job, source->key);
-    return r;
+    return 0;
 }
 
 static int fill_batch(struct cairn_save *save, struct batch *batch, const struct source_of *sources,
@@ -271,12 +266,10 @@ static int fill_batch(struct cairn_save *save, struct batch *batch, const struct
     if (!batch->jobs || !batch->segments)
         return -ENOMEM;
     for (const struct source_of *of = sources; of < sources + count; of++) {
-        int r = check_source(save, of);
-        if (r == 0 && of->source->length > 0)
-            r = is_snapshot(save, of->source) ? add_segment(save, batch, of)
-                                              : add_job(save, batch, of);
-        if (r < 0)
-            return r;
+        TRY(check_source(save, of));
+        if (of->source->length > 0)
+            TRY(is_snapshot(save, of->source) ? add_segment(save, batch, of)
+                                              : add_job(save, batch, of));
     }
     return 0;
 }
@@ -324,14 +317,12 @@ static int hand_over_locked(struct cairn_save *save, struct batch *batch)
 static void wait_for_now_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
-    char cause[CAUSE_MAX];
     int64_t deadline = deadline_of(save->max_block_ms);
     while (save->copying.now_unread > 0 && !save->error) {
         if (wait_changed_locked(save->lane, deadline))
             continue;
-        (void)snprintf(cause, sizeof cause, "%.250s: the call has waited for the copy for %d ms",
-                       save->path, save->max_block_ms);
-        save_fail_locked(save, -ETIMEDOUT, cause);
+        save_fail_locked(save, -ETIMEDOUT, "%.250s: the call has waited for the copy for %d ms",
+                         save->path, save->max_block_ms);
     }
     while (save->error && save->copying.reading > 0)
         (void)wait_changed_locked(save->lane, -1);

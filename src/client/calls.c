@@ -32,12 +32,10 @@ static int wait_here(struct cairn_save *save, enum cairn_level level, int64_t de
 int cairn_save_wait(cairn_save *save, enum cairn_level level, int timeout_ms)
 {
     int64_t deadline = deadline_of(timeout_ms);
-    int r = lane_call(save->lane);
-    if (r < 0)
-        return r;
+    TRY(lane_call(save->lane));
     if ((unsigned)level > CAIRN_REMOTE)
         return lane_return(NULL, 0, -EINVAL);
-    r = wait_here(save, level < CAIRN_PUBLISHED ? level : CAIRN_PUBLISHED, deadline);
+    int r = wait_here(save, level < CAIRN_PUBLISHED ? level : CAIRN_PUBLISHED, deadline);
     if (r < 0 || level <= CAIRN_PUBLISHED)
         return r;
     return lane_return(NULL, 0, level_wait(save, level, deadline));
@@ -45,9 +43,7 @@ int cairn_save_wait(cairn_save *save, enum cairn_level level, int timeout_ms)
 
 int cairn_save_progress(cairn_save *save, struct cairn_save_progress *ret)
 {
-    int r = lane_call(save->lane);
-    if (r < 0)
-        return r;
+    TRY(lane_call(save->lane));
     LOCK_SCOPE(&save->lane->lock);
     struct cairn_save_progress progress = {.size = sizeof progress,
                                            .bytes = save->copying.source_bytes,
@@ -74,7 +70,7 @@ static int fail_quietly(struct cairn_save *save, int error, const char *cause, b
         return -EINPROGRESS;
     }
     save->is_reported = save->is_reported || is_reported;
-    save_fail_locked(save, error, cause);
+    save_fail_locked(save, error, "%s", cause);
     if (is_reported)
         (void)save_report_locked(save);
     while (!save_is_quiet_locked(save))
@@ -93,9 +89,7 @@ int cairn_save_abort(cairn_save *save)
 int cairn_save_fail(cairn_save *save, int error, const char *cause)
 {
     char text[CAUSE_MAX];
-    int r = lane_call(save->lane);
-    if (r < 0)
-        return r;
+    TRY(lane_call(save->lane));
     if (error >= 0) {
         cause_note("%d is not an error; give a negative errno", error);
         return -EINVAL;
@@ -109,11 +103,9 @@ int cairn_save_error(cairn_save *save, const char **ret_text)
 {
     if (ret_text)
         *ret_text = "";
-    int r = lane_call(save->lane);
-    if (r < 0)
-        return r;
+    TRY(lane_call(save->lane));
     LOCK_SCOPE(&save->lane->lock);
-    r = save_report_locked(save);
+    int r = save_report_locked(save);
     if (ret_text && r < 0)
         *ret_text = save->cause; /* written once, by what failed it */
     return r;

@@ -163,10 +163,9 @@ static void look_for_older(struct copy *copy)
     struct piece *piece = &copy->piece;
     struct job *job = piece->job;
     const struct fingerprint_key *key = job->save->lane->refer.key;
-    struct fingerprint_sum sums[PIECE_BYTES / FINGERPRINT_BLOCK];
-    fingerprint_blocks(key, copy->data, piece->length, sums);
-    struct fingerprint print = fingerprint_combine(key, sums, piece->length);
-    copy->is_referenced = refer_known(job, piece->index, &print);
+    struct fingerprint print;
+    if (fingerprint_of(key, copy->data, piece->length, &print) == 0)
+        copy->is_referenced = refer_known(job, piece->index, &print);
     if (job->crcs && !copy->is_referenced)
         job->crcs[piece->index] = crc_of(0, copy->data, piece->length);
 }
@@ -198,9 +197,7 @@ static int copy_filled(const struct copy *copy)
         uint64_t length = min_u64(PIECE_BYTES, piece->length - done);
         if (job->crcs)
             crc = crc_of(crc, copy->data + done, length);
-        int r = draft_write(draft_of(job), copy->data + done, length, piece->at + done);
-        if (r < 0)
-            return r;
+        TRY(draft_write(draft_of(job), copy->data + done, length, piece->at + done));
     }
     if (job->crcs)
         job->crcs[piece->index] = crc;
@@ -229,7 +226,7 @@ static void end_copy_locked(struct cairn_lane *lane, struct copy *copy, int r)
         job_read_locked(copy->piece.job, length);
     }
     if (r < 0)
-        save_fail_locked(save, r, cause_text());
+        save_fail_locked(save, r, "%s", cause_text());
     if (!save->error && copy->is_referenced) {
         save->copying.referenced_bytes += length;
         lane->stats.bytes_referenced += length;
@@ -289,9 +286,7 @@ int copiers_start_locked(struct cairn_lane *lane)
             copier->own = aligned_alloc(PAGE_BYTES, PIECE_BYTES);
         if (!copier->own)
             return -ENOMEM;
-        int r = lane_thread_start(&copier->thread, "cairn-copy", copier_main, copier);
-        if (r < 0)
-            return r;
+        TRY(lane_thread_start(&copier->thread, "cairn-copy", copier_main, copier));
         copiers->count++;
     }
     return 0;

@@ -1,26 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The second owner of a save's bytes: the threads "cairn-copy" take pieces of its jobs, and write
  * them into the draft. A piece with a CRC or a fingerprint is copied into memory of the thread
- * first, which stays in its cache. What is computed, and what the kernel writes into the file, are
- * the bytes there. So no file contradicts its CRCs, whatever a program does to a source meanwhile.
- * Of other pieces the kernel copies the source itself.
+ * first: what is computed is of the bytes that the kernel writes, whatever a program does to the
+ * source meanwhile. Of other pieces the kernel copies the source itself.
  *
  * During a write no thread reads the source. So a call that waits for a failed save waits for reads
- * of memory, never for a write that a filesystem holds up. Memory that goes away under either
- * (fault.h) fails the save with -EFAULT. */
+ * of memory, never for a write that a filesystem holds up. */
 #pragma once
-
-#include <pthread.h>
 
 #include "client/jobs.h"
 #include "client/ring.h"
+#include "client/threads.h"
 
 #define COPY_THREADS_MAX 16
 
 /* A thread that copies pieces. */
 struct copier {
     struct cairn_lane *lane;
-    pthread_t thread;
+    struct lane_thread thread;
     char *own;     /* PIECE_BYTES, from a page on; freed when the threads have ended */
     bool only_now; /* only what a caller waits for */
 };

@@ -2,7 +2,6 @@
 /* The thread "cairn-device": enqueues copies from devices into free pieces of the ring, asks for
  * those that are done, and hands these to the threads that write them into files. It alone waits
  * for no device: it asks (device_event_done). */
-#include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -71,7 +70,7 @@ static void note_enqueued_locked(struct cairn_lane *lane, struct ring_piece *rin
     take_bytes(&bytes->waiting, piece->length);
     bytes->flying += piece->length;
     if (r < 0) {
-        save_fail_locked(save, r, cause_text());
+        save_fail_locked(save, r, "%s", cause_text());
         hand_on_locked(lane, ring_piece);
         return;
     }
@@ -114,7 +113,7 @@ static bool reap_piece(struct cairn_lane *lane, struct lane_device *device)
     check(lane->devices.flights > 0);
     lane->devices.flights--;
     if (r < 0)
-        save_fail_locked(ring_piece->piece.job->save, r, cause_text());
+        save_fail_locked(ring_piece->piece.job->save, r, "%s", cause_text());
     hand_on_locked(lane, ring_piece);
     return true;
 }
@@ -137,31 +136,28 @@ static uint64_t device_bytes_locked(const struct cairn_lane *lane, bool only_wai
     return sum;
 }
 
-static bool begin_growth(struct cairn_lane *lane, bool only_idle)
+/* One thread at a time makes the ring. */
+static int grow_ring(struct cairn_lane *lane, uint64_t bytes, bool only_idle)
 {
-    LOCK_SCOPE(&lane->lock);
-    if (lane->devices.ring_grows || (only_idle && device_bytes_locked(lane, false) > 0))
-        return false;
-    lane->devices.ring_grows = true;
-    return true;
-}
-
-static void end_growth(struct cairn_lane *lane)
-{
-    LOCK_SCOPE(&lane->lock);
-    lane->devices.ring_grows = false;
-    (void)pthread_cond_broadcast(&lane->devices.work);
-}
-
-int devices_prepare(struct cairn_lane *lane, uint64_t bytes)
-{
-    if (!begin_growth(lane, true)) {
+    struct devices *devices = &lane->devices;
+    mutex_lock(&lane->lock);
+    bool may = !devices->ring_grows && !(only_idle && device_bytes_locked(lane, false) > 0);
+    devices->ring_grows = devices->ring_grows || may;
+    mutex_unlock(&lane->lock);
+    if (!may) {
         cause_note("a copy from a device, or another call that makes the ring, is under way");
         return -EBUSY;
     }
     int r = ring_grow(lane, bytes);
-    end_growth(lane);
+    LOCK_SCOPE(&lane->lock);
+    devices->ring_grows = false;
+    (void)pthread_cond_broadcast(&devices->work);
     return r;
+}
+
+int devices_prepare(struct cairn_lane *lane, uint64_t bytes)
+{
+    return grow_ring(lane, bytes, true);
 }
 
 /* As large as what comes first, so that nothing has to wait for the files; but no more than a part
@@ -180,16 +176,13 @@ static void make_ring(struct cairn_lane *lane)
     mutex_lock(&lane->lock);
     uint64_t waiting = device_bytes_locked(lane, true);
     mutex_unlock(&lane->lock);
-    if (!begin_growth(lane, false))
-        return; /* another thread makes it */
     cause_clear();
-    int r = ring_grow(lane,
-                      lane->options.ring_bytes ? lane->options.ring_bytes : chosen_bytes(waiting));
-    end_growth(lane);
+    uint64_t bytes = lane->options.ring_bytes;
+    int r = grow_ring(lane, bytes ? bytes : chosen_bytes(waiting), false);
     LOCK_SCOPE(&lane->lock);
-    while (r < 0 && has_jobs_locked(devices)) {
+    while (r < 0 && r != -EBUSY && has_jobs_locked(devices)) { /* busy: another thread makes it */
         struct job *job = TAILQ_FIRST(&devices->now);
-        save_fail_locked((job ? job : TAILQ_FIRST(&devices->lazy))->save, r, cause_text());
+        save_fail_locked((job ? job : TAILQ_FIRST(&devices->lazy))->save, r, "%s", cause_text());
     }
 }
 
@@ -265,17 +258,6 @@ int devices_find_locked(const struct cairn_lane *lane, int ordinal)
     return -1;
 }
 
-static int start_thread_locked(struct cairn_lane *lane)
-{
-    check_held(&lane->lock);
-    struct devices *devices = &lane->devices;
-    if (devices->has_thread)
-        return 0;
-    int r = lane_thread_start(&devices->thread, "cairn-device", device_main, lane);
-    devices->has_thread = r == 0;
-    return r;
-}
-
 /* Another thread may have opened it meanwhile: then this one is closed again. */
 static int enter_device(struct cairn_lane *lane, int ordinal, struct device **device)
 {
@@ -284,9 +266,7 @@ static int enter_device(struct cairn_lane *lane, int ordinal, struct device **de
     int slot = devices_find_locked(lane, ordinal);
     if (slot >= 0)
         return slot;
-    int r = start_thread_locked(lane);
-    if (r < 0)
-        return r;
+    TRY(lane_thread_start(&devices->thread, "cairn-device", device_main, lane));
     if (devices->count == DEVICES_MAX) {
         cause_note("a lane copies from %d devices at most", DEVICES_MAX);
         return -EINVAL;
@@ -302,14 +282,11 @@ static int open_device(struct cairn_lane *lane, int ordinal)
 {
     struct device_driver *driver;
     struct device *device = NULL;
-    int r = device_driver_get(&driver);
-    if (r == 0)
-        r = device_open(driver, ordinal, &device);
-    if (r < 0)
-        return r;
-    r = enter_device(lane, ordinal, &device);
+    TRY(device_driver_get(&driver));
+    TRY(device_open(driver, ordinal, &device));
+    int slot = enter_device(lane, ordinal, &device);
     device_close(device);
-    return r;
+    return slot;
 }
 
 int devices_slot(struct cairn_lane *lane, int ordinal, uint64_t producer)

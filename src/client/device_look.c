@@ -152,7 +152,7 @@ bool look_end(struct cairn_lane *lane, struct lane_device *device)
     bool is_there = r > 0 && refer_known(job, look.piece.index, &print);
     LOCK_SCOPE(&lane->lock);
     if (r < 0)
-        save_fail_locked(job->save, r, cause_text());
+        save_fail_locked(job->save, r, "%s", cause_text());
     end_look_locked(lane, &look, is_there);
     return true;
 }

@@ -4,10 +4,9 @@
  * write them into files (device_copy.c). */
 #pragma once
 
-#include <pthread.h>
-
 #include "client/jobs.h"
 #include "client/ring.h"
+#include "client/threads.h"
 
 /* Pieces whose fingerprints are under way, or which are to be copied because of them. */
 #define LOOKS_MAX 64
@@ -34,8 +33,7 @@ struct lane_device {
 
 /* Guarded by the lane's lock, but for what says so. */
 struct devices {
-    pthread_t thread; /* set before there are others */
-    bool has_thread;
+    struct lane_thread thread;
     pthread_cond_t work; /* the device thread: a source, or a free piece of the ring */
     struct job_queue now, lazy;
     struct lane_device of[DEVICES_MAX]; /* the first `count` stay as they are */

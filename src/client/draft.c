@@ -220,10 +220,8 @@ int draft_open(struct draft *draft, const char *path, uint64_t bytes, mode_t mod
     *draft = DRAFT_NONE;
     if (bytes > INT64_MAX)
         return note_failed("create", path, -EFBIG);
-    int r = place_find(path, &place);
-    if (r < 0)
-        return r;
-    r = open_draft_at(draft, &place, bytes, mode, flags);
+    TRY(place_find(path, &place));
+    int r = open_draft_at(draft, &place, bytes, mode, flags);
     place_done(&place);
     bool is_sized = draft->kind != DRAFT_SPECIAL && bytes > SIZED_LATER;
     if (r == 0 && is_sized && ftruncate(draft->fd, (off_t)bytes) < 0)

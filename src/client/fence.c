@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The fence: before sources change, no copy reads them any more, or what changes them is ordered
  * behind the copies. */
-#include <stdio.h>
-
 #include "base/clock.h"
 #include "client/device.h"
 #include "client/lane.h"
@@ -59,19 +57,17 @@ static bool is_open_locked(struct cairn_lane *lane, const struct fence *fence, i
 static void fail_slow_locked(struct cairn_lane *lane, const struct fence *fence, int64_t now)
 {
     check_held(&lane->lock);
-    char cause[CAUSE_MAX];
     struct cairn_save *save;
     TAILQ_FOREACH(save, &lane->saves, link)
     {
         if (save->number > fence->begun || save->error || save->max_block_ms < 0 ||
             now < fence->begun_ns + save->max_block_ms * MS_NS || !holds_up_locked(save, fence))
             continue;
-        (void)snprintf(
-            cause, sizeof cause,
+        save_fail_locked(
+            save, -ETIMEDOUT,
             "%.250s: a fence has waited for the copy for %d ms; %llu of %llu bytes were copied",
             save->path, save->max_block_ms, (unsigned long long)save->copying.copied_bytes,
             (unsigned long long)save->copying.source_bytes);
-        save_fail_locked(save, -ETIMEDOUT, cause);
     }
 }
 
@@ -153,12 +149,9 @@ static int fence_lane(struct cairn_lane *lane, const struct cairn_stream *stream
     mutex_lock(&lane->lock);
     cover_locked(lane, &fence);
     mutex_unlock(&lane->lock);
-    int r = wait_for_host(lane, &fence, deadline);
-    if (r == 0)
-        r = order_streams(lane, &fence);
-    if (r == 0 || r == -EBUSY || r == -ETIMEDOUT)
-        return r;
-    return wait_for_host(lane, &fence, deadline);
+    TRY(wait_for_host(lane, &fence, deadline));
+    int r = order_streams(lane, &fence);
+    return r == 0 || r == -EBUSY ? r : wait_for_host(lane, &fence, deadline);
 }
 
 int cairn_lane_fence(cairn_lane *lane, const struct cairn_stream *streams, size_t count,

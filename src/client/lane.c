@@ -22,9 +22,7 @@ static uint32_t copy_threads_by_cores(void)
 static int take_lane_options(struct cairn_lane_options *options,
                              const struct cairn_lane_options *given)
 {
-    int r = take_struct(options, sizeof *options, given);
-    if (r < 0)
-        return r;
+    TRY(take_struct(options, sizeof *options, given));
     if (options->nice < 0 || options->nice > NICE_MAX || options->copy_threads > COPY_THREADS_MAX ||
         options->flags & ~(uint32_t)CAIRN_LANE_TELLS) {
         cause_note("nice is 0 to %d, copy_threads 0 to %d, flags 0 or CAIRN_LANE_TELLS", NICE_MAX,
@@ -45,6 +43,7 @@ static void init_lane(struct cairn_lane *lane)
     mutex_init(&lane->lock, LOCK_LANE);
     cond_init(&lane->changed);
     TAILQ_INIT(&lane->saves);
+    TAILQ_INIT(&lane->untold.list);
     lane->refer.lock = &lane->lock;
     opener_init(&lane->opener, &lane->lock, &lane->refer);
     cond_init(&lane->copiers.work);
@@ -66,9 +65,7 @@ int cairn_lane_open(const struct cairn_lane_options *given, cairn_lane **ret)
     struct cairn_lane_options options;
     *ret = NULL;
     cause_clear();
-    int r = take_lane_options(&options, given);
-    if (r < 0)
-        return r;
+    TRY(take_lane_options(&options, given));
     struct cairn_lane *lane = calloc(1, sizeof *lane);
     if (!lane)
         return lane_return(NULL, 0, -ENOMEM);
@@ -93,13 +90,13 @@ int lane_start(struct cairn_lane *lane)
 static void fail_uncommitted_locked(struct cairn_lane *lane)
 {
     check_held(&lane->lock);
-    char cause[CAUSE_MAX];
-    for (struct cairn_save *save = TAILQ_FIRST(&lane->saves); save; save = TAILQ_NEXT(save, link)) {
-        if (save->publishing.step >= STEP_COMMITTED || save->state != SAVE_OPEN)
-            continue;
-        (void)snprintf(cause, sizeof cause,
-                       "%.250s: the lane was closed before the save was committed", save->path);
-        save_fail_locked(save, -ECANCELED, cause);
+    struct cairn_save *save;
+    TAILQ_FOREACH(save, &lane->saves, link)
+    {
+        if (save->publishing.step < STEP_COMMITTED)
+            save_fail_locked(save, -ECANCELED,
+                             "%.250s: the lane was closed before the save was committed",
+                             save->path);
     }
 }
 
@@ -118,13 +115,10 @@ static void stop_threads(struct cairn_lane *lane)
     mutex_unlock(&lane->lock);
     opener_stop(&lane->opener);
     for (unsigned i = 0; i < lane->copiers.count; i++)
-        (void)pthread_join(lane->copiers.of[i].thread, NULL);
-    if (lane->publisher.has_thread)
-        (void)pthread_join(lane->publisher.thread, NULL);
-    if (lane->devices.has_thread)
-        (void)pthread_join(lane->devices.thread, NULL);
-    if (lane->syncer.has_thread)
-        (void)pthread_join(lane->syncer.thread, NULL);
+        lane_thread_join(&lane->copiers.of[i].thread);
+    lane_thread_join(&lane->publisher.thread);
+    lane_thread_join(&lane->devices.thread);
+    lane_thread_join(&lane->syncer.thread);
 }
 
 int cairn_lane_close(cairn_lane *lane)
@@ -141,12 +135,9 @@ int cairn_lane_close(cairn_lane *lane)
     refer_done(&lane->refer);
     lanes_leave(lane);
     mutex_lock(&lane->lock);
-    struct unreported *unreported = &lane->unreported;
-    int r = is_child || unreported->count == 0 ? 0 : -EIO;
-    if (r < 0)
-        cause_note("%s", unreported->of[0]->cause);
-    while (unreported->count > 0)
-        save_unref_locked(unreported->of[--unreported->count]);
+    int r = is_child || TAILQ_EMPTY(&lane->untold.list) ? 0 : -EIO;
+    for (struct cairn_save *save; (save = TAILQ_LAST(&lane->untold.list, untold_list));)
+        (void)save_report_locked(save); /* the oldest comes last, so its cause stays */
     lane->refs--;
     lane_unlock_last(lane);
     if (is_child)
@@ -161,13 +152,11 @@ int cairn_lane_take_error(cairn_lane *lane, char *text, size_t size)
 {
     if (text && size > 0)
         text[0] = '\0';
-    int r = lane_call(lane);
-    if (r < 0)
-        return r;
+    TRY(lane_call(lane));
     LOCK_SCOPE(&lane->lock);
-    if (lane->unreported.count == 0)
+    struct cairn_save *save = TAILQ_FIRST(&lane->untold.list);
+    if (!save)
         return 0;
-    struct cairn_save *save = lane->unreported.of[0];
     if (text && size > 0)
         (void)snprintf(text, size, "%s", save->cause);
     return save_report_locked(save);
@@ -175,9 +164,7 @@ int cairn_lane_take_error(cairn_lane *lane, char *text, size_t size)
 
 int cairn_lane_stats(cairn_lane *lane, struct cairn_lane_stats *ret)
 {
-    int r = lane_call(lane);
-    if (r < 0)
-        return r;
+    TRY(lane_call(lane));
     LOCK_SCOPE(&lane->lock);
     struct cairn_lane_stats stats = lane->stats;
     stats.size = sizeof stats;

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A lane: its saves, and the three owners that a save passes:
- *
- *   opener      opens the draft (open.h): the call waits for that
- *   copiers     copy its sources piece by piece (copy.h); those on devices come to them by way of
- *               the ring (devices.h)
- *   publisher   writes the bytes that are in memory, and gives the name (publish.h)
- *
- * A save goes from SAVE_OPEN to SAVE_PUBLISHED or SAVE_FAILED, by one step. A failure drops the
- * pieces that no thread has; the publisher takes the draft away when no thread has one any more.
+/* A lane: its saves, and the three owners that a save passes: opener (open.h), copiers (copy.h;
+ * devices.h) and publisher (publish.h). A save goes from SAVE_OPEN to SAVE_PUBLISHED or
+ * SAVE_FAILED, by one step. A failure drops the pieces that no thread has; the publisher takes the
+ * draft away when no thread has one any more.
  *
  * Locks: one mutex a lane guards the lane and its saves; never held over I/O, over a copy or over
  * the caller's log. Memory for what a call needs is allocated by that call, before it changes
@@ -19,23 +14,21 @@
 #include <stdatomic.h>
 
 #include "base/lock.h"
-#include "client/answer.h"
 #include "client/copy.h"
 #include "client/devices.h"
 #include "client/save.h"
 #include "client/threads.h"
 
-#define UNREPORTED_MAX 64 /* failed saves that are kept for cairn_lane_take_error() */
+#define UNTOLD_MAX 64 /* failed saves that are kept for cairn_lane_take_error() */
 
-/* Failed saves that no call asked for yet. Guarded by the lane's lock. */
-struct unreported {
-    struct cairn_save *of[UNREPORTED_MAX]; /* counted, oldest first */
+/* Failed saves that no call was told of yet, counted, oldest first. Guarded by the lane's lock. */
+struct untold {
+    TAILQ_HEAD(untold_list, cairn_save) list;
     size_t count;
-    uint64_t lost; /* that found no place there */
 };
 
 struct cairn_lane {
-    struct cairn_lane *next; /* of the process; guarded by the list's lock */
+    TAILQ_ENTRY(cairn_lane) link; /* of the process; guarded by the list's lock */
     struct cairn_lane_options options;
     int log_level;
     unsigned generation; /* of the process: another after fork */
@@ -52,7 +45,7 @@ struct cairn_lane {
     bool is_stopping;
     TAILQ_HEAD(, cairn_save) saves;
     uint64_t begun;
-    struct unreported unreported;
+    struct untold untold;
     struct cairn_lane_stats stats;
 
     struct opener opener;
@@ -69,6 +62,25 @@ static inline bool wait_changed_locked(struct cairn_lane *lane, int64_t deadline
     check_held(&lane->lock);
     return wait_until_locked(&lane->lock, &lane->changed, deadline);
 }
+
+/* --- answer.c: the boundary to the caller ----------------------------------------------------- */
+
+/* A call of the API ends: notes a cause if there is none, and how long it took. */
+int lane_return(struct cairn_lane *lane, int64_t begun_ns, int r);
+
+void lane_log(struct cairn_lane *lane, int level, const char *fmt, ...) CAIRN_PRINTF(3, 4);
+
+/* The level of $CAIRN_LOG; else all lines where the caller takes them, warnings where they go to
+ * standard error. */
+int log_level_of(const struct cairn_lane_options *options);
+
+/* Fills `ret` (which begins with its size) from `have`, as much as it knows of. -EINVAL: a size
+ * that cannot be. */
+CAIRN_MUST_CHECK int copy_struct(void *ret, const void *have, size_t size);
+
+/* The other direction: `ret` of `size` bytes, zeros where `from` is shorter; `from` may be NULL.
+ * -E2BIG: it has members that this library does not know, and they are not zero. */
+CAIRN_MUST_CHECK int take_struct(void *ret, size_t size, const void *from);
 
 /* --- lanes.c: all of the process -------------------------------------------------------------- */
 

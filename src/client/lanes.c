@@ -8,26 +8,32 @@
  * it was between two. */
 static struct {
     struct cairn_mutex lock;
-    struct cairn_lane *first; /* guarded by lock */
+    TAILQ_HEAD(, cairn_lane) list; /* guarded by lock */
     /* of those that are closed, and the last error of all; guarded by lock */
     struct lanes_stats ended;
     _Atomic unsigned generation; /* counts forks that lead to this process */
     pthread_once_t once;
-} lanes = {.once = PTHREAD_ONCE_INIT};
+} lanes = {.list = TAILQ_HEAD_INITIALIZER(lanes.list), .once = PTHREAD_ONCE_INIT};
 
 /* The rank of a lane's lock allows one of them at a time; here they are all taken, in the order of
  * the list, below them its own. */
 static void before_fork(void)
 {
+    struct cairn_lane *lane;
     (void)pthread_mutex_lock(&lanes.lock.mutex);
-    for (struct cairn_lane *lane = lanes.first; lane; lane = lane->next)
+    TAILQ_FOREACH(lane, &lanes.list, link)
+    {
         (void)pthread_mutex_lock(&lane->lock.mutex);
+    }
 }
 
 static void after_fork(void)
 {
-    for (struct cairn_lane *lane = lanes.first; lane; lane = lane->next)
+    struct cairn_lane *lane;
+    TAILQ_FOREACH(lane, &lanes.list, link)
+    {
         (void)pthread_mutex_unlock(&lane->lock.mutex);
+    }
     (void)pthread_mutex_unlock(&lanes.lock.mutex);
 }
 
@@ -71,17 +77,13 @@ void lanes_enter(struct cairn_lane *lane)
     (void)pthread_once(&lanes.once, lanes_init);
     LOCK_SCOPE(&lanes.lock);
     lane->generation = atomic_load(&lanes.generation);
-    lane->next = lanes.first;
-    lanes.first = lane;
+    TAILQ_INSERT_HEAD(&lanes.list, lane, link);
 }
 
 void lanes_leave(struct cairn_lane *lane)
 {
     LOCK_SCOPE(&lanes.lock);
-    struct cairn_lane **link = &lanes.first;
-    while (*link != lane)
-        link = &(*link)->next;
-    *link = lane->next;
+    TAILQ_REMOVE(&lanes.list, lane, link);
     lanes.ended.published += lane->stats.saves_published;
     lanes.ended.failed += lane->stats.saves_failed;
     lanes.ended.blocked_ns += atomic_load(&lane->blocked_ns);
@@ -127,8 +129,10 @@ void lane_add_pending_locked(const struct cairn_lane *lane, uint64_t *bytes, uin
 void lanes_stats(struct lanes_stats *ret)
 {
     LOCK_SCOPE(&lanes.lock);
+    struct cairn_lane *lane;
     *ret = lanes.ended;
-    for (struct cairn_lane *lane = lanes.first; lane; lane = lane->next) {
+    TAILQ_FOREACH(lane, &lanes.list, link)
+    {
         if (!is_of_this_process(lane))
             continue;
         LOCK_SCOPE(&lane->lock);

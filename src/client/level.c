@@ -194,12 +194,7 @@ static int ask_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
     struct syncer *syncer = &save->lane->syncer;
-    int r = syncer->has_thread
-                ? 0
-                : lane_thread_start(&syncer->thread, "cairn-sync", syncer_main, save->lane);
-    if (r < 0)
-        return r;
-    syncer->has_thread = true;
+    TRY(lane_thread_start(&syncer->thread, "cairn-sync", syncer_main, save->lane));
     if (!save->levels.is_queued) {
         save->levels.is_queued = true;
         save->refs++;
@@ -225,9 +220,8 @@ static int wait_for_level_locked(struct cairn_save *save, enum cairn_level level
     check_held(&save->lane->lock);
     const struct levels *levels = &save->levels;
     unsigned failures = levels->failures[level];
-    int r = save->lane->is_stopping ? 0 : ask_locked(save);
-    if (r < 0)
-        return r;
+    if (!save->lane->is_stopping)
+        TRY(ask_locked(save));
     while (levels->reached < (int)level && levels->failures[level] == failures &&
            wait_for_step_locked(save, deadline)) {
     }

@@ -8,10 +8,10 @@
  * waits. */
 #pragma once
 
-#include <pthread.h>
 #include <sys/queue.h>
 
 #include "base/cause.h"
+#include "client/threads.h"
 
 #include <cairn/cairn.h>
 
@@ -32,10 +32,9 @@ TAILQ_HEAD(sync_queue, cairn_save);
 
 /* A lane's part, guarded by its lock. */
 struct syncer {
-    pthread_cond_t work;     /* the thread: the queue has one */
-    struct sync_queue queue; /* counted; a save is in it once at most */
-    bool has_thread;
-    pthread_t thread; /* from the first wait for NVMe or the remote on */
+    pthread_cond_t work;       /* the thread: the queue has one */
+    struct sync_queue queue;   /* counted; a save is in it once at most */
+    struct lane_thread thread; /* from the first wait for NVMe or the remote on */
 };
 
 /* Waits until a published save has reached CAIRN_NVME or CAIRN_REMOTE. */

@@ -17,16 +17,16 @@ struct wanted {
     unsigned left; /* entries that may still be looked at */
 };
 
-static int moved_search(int fd, struct wanted *wanted, int depth);
+static int search(int fd, struct wanted *wanted, int depth);
 
-static bool moved_is_same(const struct stat *a, const struct stat *b)
+bool moved_is_same(const struct stat *a, const struct stat *b)
 {
     return a->st_ino == b->st_ino && a->st_size == b->st_size &&
            a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
 /* A descriptor of the file; -ENOENT: the entry is another one, and so are those below it. */
-static int moved_search_entry(int fd, const struct dirent *entry, struct wanted *wanted, int depth)
+static int search_entry(int fd, const struct dirent *entry, struct wanted *wanted, int depth)
 {
     struct stat st;
     bool may_lead = entry->d_type == DT_DIR || entry->d_type == DT_UNKNOWN;
@@ -43,13 +43,13 @@ static int moved_search_entry(int fd, const struct dirent *entry, struct wanted 
     if (moved_is_same(&st, wanted->file))
         return found;
     int r = S_ISDIR(st.st_mode) && st.st_ino != wanted->seen && depth > 0
-                ? moved_search(found, wanted, depth - 1)
+                ? search(found, wanted, depth - 1)
                 : -ENOENT;
     (void)close(found);
     return r;
 }
 
-static int moved_search(int fd, struct wanted *wanted, int depth)
+static int search(int fd, struct wanted *wanted, int depth)
 {
     DIR *directory;
     int r = io_open_dir(fd, ".", &directory);
@@ -58,14 +58,14 @@ static int moved_search(int fd, struct wanted *wanted, int depth)
     r = -ENOENT;
     for (struct dirent *entry; r < 0 && wanted->left > 0 && (entry = readdir(directory));) {
         wanted->left--;
-        r = moved_search_entry(fd, entry, wanted, depth);
+        r = search_entry(fd, entry, wanted, depth);
     }
     (void)closedir(directory);
     return r;
 }
 
 /* Cuts the last name off. False: it was the root, or a relative path of one name. */
-static bool moved_cut_path(char *path)
+static bool cut_path(char *path)
 {
     char *slash = strrchr(path, '/');
     if (!slash || !slash[1])
@@ -81,14 +81,14 @@ int moved_open(const char *path, const struct stat *file)
     int r = -ENOENT;
     if (!above)
         return -ENOMEM;
-    while (r < 0 && moved_cut_path(above)) {
+    while (r < 0 && cut_path(above)) {
         struct stat st;
         _cleanup_close_ int fd = open(above, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (fd < 0 || fstat(fd, &st) < 0)
             continue;
         if (st.st_dev != file->st_dev)
             break;
-        r = moved_search(fd, &wanted, DEPTH_MAX);
+        r = search(fd, &wanted, DEPTH_MAX);
         wanted.seen = st.st_ino;
     }
     return r;

@@ -6,8 +6,6 @@
 #include <cairn/cairn.h>
 
 #include "base/cause.h"
-#include "base/pool.h"
-#include "client/threads.h"
 
 /* A draft that is to be opened. The call owns it until a thread takes it; that thread owns it once
  * the call has given it up. */
@@ -15,18 +13,11 @@ struct opening {
     TAILQ_ENTRY(opening) link; /* in the queue */
     struct open_request request;
     struct opened opened;
-    char *path;
     bool is_taken, is_done, is_given_up; /* guarded by the lane's lock */
     int result;
     char cause[CAUSE_MAX];
+    char path[]; /* outlives the call where that gives up */
 };
-
-static void opening_free(struct opening *opening)
-{
-    if (opening)
-        free(opening->path);
-    free(opening);
-}
 
 void opened_discard(struct opened *opened, struct cairn_mutex *lock)
 {
@@ -76,7 +67,7 @@ static void open_one_locked(struct opener *opener, struct opening *opening)
         return;
     mutex_unlock(opener->lock);
     opened_discard(&opening->opened, opener->lock);
-    opening_free(opening);
+    free(opening);
     mutex_lock(opener->lock);
 }
 
@@ -114,8 +105,8 @@ void opener_stop(struct opener *opener)
     opener->is_stopping = true;
     (void)pthread_cond_broadcast(&opener->work);
     mutex_unlock(opener->lock);
-    for (unsigned i = 0; i < opener->thread_count; i++)
-        (void)pthread_join(opener->threads[i], NULL);
+    for (unsigned i = 0; i < OPENERS_MAX; i++)
+        lane_thread_join(&opener->threads[i]);
     check(opener->queued == 0 && TAILQ_EMPTY(&opener->queue));
 }
 
@@ -142,9 +133,7 @@ static int start_opener_locked(struct opener *opener)
 static int enter_queue(struct opener *opener, struct opening *opening)
 {
     LOCK_SCOPE(opener->lock);
-    int r = start_opener_locked(opener);
-    if (r < 0)
-        return r;
+    TRY(start_opener_locked(opener));
     check(!opener->is_stopping);
     TAILQ_INSERT_TAIL(&opener->queue, opening, link);
     opener->queued++;
@@ -176,15 +165,12 @@ static int open_by_thread(struct opener *opener, const struct open_request *requ
                           struct opened *ret)
 {
     int64_t deadline = deadline_of(request->max_block_ms);
-    struct opening *opening = calloc(1, sizeof *opening);
-    char *path = strdup(request->path); /* outlives the call where that gives up */
-    if (!opening || !path) {
-        free(opening);
-        free(path);
+    struct opening *opening = calloc(1, sizeof *opening + strlen(request->path) + 1);
+    if (!opening)
         return -ENOMEM;
-    }
-    *opening = (struct opening){
-        .request = *request, .opened = {.draft = DRAFT_NONE, .older = REFER_NONE}, .path = path};
+    opening->request = *request;
+    opening->opened = (struct opened){.draft = DRAFT_NONE, .older = REFER_NONE};
+    (void)strcpy(opening->path, request->path);
     int r = enter_queue(opener, opening);
     if (r == 0 && !wait_for_opening(opener, opening, deadline))
         return -ETIMEDOUT;
@@ -193,7 +179,7 @@ static int open_by_thread(struct opener *opener, const struct open_request *requ
     if (r < 0 && opening->cause[0])
         cause_note("%s", opening->cause);
     *ret = opening->opened;
-    opening_free(opening);
+    free(opening);
     return r;
 }
 

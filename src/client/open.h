@@ -8,6 +8,7 @@
 #include <sys/queue.h>
 
 #include "client/refer.h"
+#include "client/threads.h"
 
 #define OPENERS_MAX 8
 
@@ -38,7 +39,7 @@ struct opener {
     struct openings queue;
     unsigned queued, idle; /* openings; threads */
     bool is_stopping;
-    pthread_t threads[OPENERS_MAX];
+    struct lane_thread threads[OPENERS_MAX];
     unsigned thread_count; /* stays once it is stopping */
 };
 

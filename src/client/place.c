@@ -72,9 +72,7 @@ static int resolve_links(char **path, struct place *place, bool *ret_by_proc)
             return 0;
         }
         *ret_by_proc = *ret_by_proc || is_of_proc(*path);
-        int r = links == LINKS_MAX ? -ELOOP : resolve_link(path);
-        if (r < 0)
-            return r;
+        TRY(links == LINKS_MAX ? -ELOOP : resolve_link(path));
     }
 }
 
@@ -125,8 +123,8 @@ static int find_place_of_path(const char *path, struct place *place)
     if (exists && S_ISDIR(st.st_mode))
         return -EISDIR;
     if (!exists || (is_link && S_ISREG(st.st_mode))) {
-        int r = resolve_names(path, exists ? &st : NULL, place);
-        return r < 0 ? r : split_path(place);
+        TRY(resolve_names(path, exists ? &st : NULL, place));
+        return split_path(place);
     }
     place->exists = true;
     place->st = st;

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <stdio.h>
-
 #include "client/crc.h"
 #include "client/lane.h"
 #include "client/report.h"
@@ -97,19 +95,18 @@ static int write_stretches(const struct draft *draft, const struct segments *seg
 {
     size_t held = 0;
     uint64_t at = 0;
-    _cleanup_free_ uint8_t *gathered = malloc(GATHER_BYTES);
-    if (!gathered)
+    _cleanup_free_ uint8_t *gathered = segments->count ? malloc(GATHER_BYTES) : NULL;
+    if (segments->count && !gathered)
         return -ENOMEM;
     for (size_t i = 0; i < segments->count; i++) {
         const struct segment *segment = &segments->of[i];
         bool follows =
             held > 0 && segment->at == at + held && segment->length <= GATHER_BYTES - held;
         bool is_large = segment->length > GATHER_BYTES;
-        int r = held > 0 && !follows ? draft_write(draft, gathered, held, at) : 0;
-        if (r == 0 && is_large)
-            r = draft_write(draft, segment->data, segment->length, segment->at);
-        if (r < 0)
-            return r;
+        if (held > 0 && !follows)
+            TRY(draft_write(draft, gathered, held, at));
+        if (is_large)
+            TRY(draft_write(draft, segment->data, segment->length, segment->at));
         if (!follows) {
             held = 0;
             at = segment->at;
@@ -126,7 +123,7 @@ static int write_segments(struct cairn_save *save)
 {
     struct segments segments = {0};
     int r = collect_segments(save, &segments);
-    if (r == 0 && segments.count > 0)
+    if (r == 0)
         r = write_stretches(&save->publishing.draft, &segments);
     free(segments.of);
     free(segments.glue);
@@ -154,15 +151,10 @@ static int publish_under_name(struct cairn_save *save)
     cause_clear();
     if (save->flags & CAIRN_SAVE_CLEAN)
         draft_clean(draft);
-    int r = refer_apply(save);
-    if (r == 0)
-        r = write_segments(save);
-    if (r == 0)
-        r = draft_size(draft, save->bytes, &save->publishing.file);
-    if (r == 0)
-        r = begin_naming(save);
-    if (r < 0)
-        return r;
+    TRY(refer_apply(save));
+    TRY(write_segments(save));
+    TRY(draft_size(draft, save->bytes, &save->publishing.file));
+    TRY(begin_naming(save));
     if (draft->kind == DRAFT_STREAM)
         return draft_stream(draft, save->bytes);
     return draft_publish(draft, save->flags & CAIRN_SAVE_EXCLUSIVE);
@@ -223,7 +215,7 @@ static void publish_locked(struct cairn_save *save)
     mutex_lock(&save->lane->lock);
     refer_end_locked(&save->publishing.older);
     if (r < 0)
-        save_fail_locked(save, r, cause_text());
+        save_fail_locked(save, r, "%s", cause_text());
     else
         save_published_locked(save);
     leave_list_locked(save);
@@ -285,10 +277,5 @@ static void *publisher_main(void *arg)
 int publisher_start_locked(struct cairn_lane *lane)
 {
     check_held(&lane->lock);
-    struct publisher *publisher = &lane->publisher;
-    if (publisher->has_thread)
-        return 0;
-    int r = lane_thread_start(&publisher->thread, "cairn-publish", publisher_main, lane);
-    publisher->has_thread = r == 0;
-    return r;
+    return lane_thread_start(&lane->publisher.thread, "cairn-publish", publisher_main, lane);
 }

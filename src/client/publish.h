@@ -6,6 +6,7 @@
 #include <sys/queue.h>
 
 #include "client/open.h"
+#include "client/threads.h"
 #include "client/zip.h"
 
 struct cairn_lane;
@@ -44,8 +45,7 @@ TAILQ_HEAD(publish_queue, cairn_save);
 struct publisher {
     pthread_cond_t work; /* the thread: the queue has one */
     struct publish_queue queue;
-    bool has_thread;
-    pthread_t thread;
+    struct lane_thread thread;
 };
 
 CAIRN_MUST_CHECK int publisher_start_locked(struct cairn_lane *lane);

@@ -5,7 +5,9 @@
 #include <fcntl.h>
 #include <stdio.h>
 
+#include "base/io.h"
 #include "client/lane.h"
+#include "client/moved.h"
 
 #define COPY_BYTES MIB
 
@@ -46,17 +48,10 @@ static char *pattern_of(const char *path)
     return pattern;
 }
 
-static bool is_same_time(struct timespec a, struct timespec b)
-{
-    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
-}
-
-/* The number of the device is left out: a mount that was made anew has another. */
 static bool is_unchanged(const struct refer_version *version, int fd)
 {
     struct stat st;
-    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_ino == version->st.st_ino &&
-           st.st_size == version->st.st_size && is_same_time(st.st_mtim, version->st.st_mtim);
+    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && moved_is_same(&st, &version->st);
 }
 
 static int open_version(const char *path)
@@ -211,19 +206,15 @@ static int copy_plainly(const struct cairn_save *save, struct range range)
     if (!data)
         return -ENOMEM;
     while (range.length > 0) {
-        ssize_t n = pread(save->publishing.older.fd, data, min_u64(range.length, COPY_BYTES),
-                          (off_t)range.from);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            int r = n < 0 ? -errno : -ESTALE;
+        size_t n = min_u64(range.length, COPY_BYTES);
+        int r = io_pread_full(save->publishing.older.fd, data, n, range.from);
+        if (r < 0) {
+            r = r == -EUCLEAN ? -ESTALE : r; /* it is shorter now */
             cause_note("%s: reading the version before it: %s", save->path, strerror(-r));
             return r;
         }
-        int r = draft_write(&save->publishing.draft, data, (size_t)n, range.to);
-        if (r < 0)
-            return r;
-        skip_in_range(&range, (uint64_t)n);
+        TRY(draft_write(&save->publishing.draft, data, n, range.to));
+        skip_in_range(&range, n);
     }
     return 0;
 }
@@ -272,9 +263,7 @@ int refer_apply(const struct cairn_save *save)
         return 0;
     EACH_JOB(job, save)
     {
-        int r = refer_job(save, job);
-        if (r < 0)
-            return r;
+        TRY(refer_job(save, job));
     }
     if (is_unchanged(older->version, older->fd))
         return 0;

@@ -1,16 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* References to the last version of a file, for content that did not change since
- * (CAIRN_SAVE_REFER).
- *
- * A lane remembers, for each pattern of path (digits are one), the last file that it published: its
- * stat(), and for each source with a key the fingerprints of its pieces. A piece with the same
- * fingerprint is neither copied from its device nor written. When all pieces are there, ranges of
- * such pieces go into the new file by copy_file_range, which a CairnFS mount answers with
- * references. Ranges that the filesystem refuses are copied from the file. A file that was changed,
- * removed or renamed since is not referred to.
- *
- * The older file is open as long as a save refers to it, and not between saves: an idle program
- * keeps no mount in use. */
+ * (CAIRN_SAVE_REFER). A lane remembers, for each pattern of path (digits are one), the last file
+ * that it published, and the fingerprints of the pieces of its sources. Pieces with the same
+ * fingerprint go into the new file by copy_file_range. */
 #pragma once
 
 #include <sys/stat.h>

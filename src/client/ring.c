@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/ring.h"
 
-#include <stdio.h>
 #include <sys/mman.h>
 
 #include "client/lane.h"
@@ -97,9 +96,7 @@ int ring_grow(struct cairn_lane *lane, uint64_t bytes)
         cause_note("a ring grows %u times at most", RING_REGIONS_MAX - 1);
         return -ENOMEM;
     }
-    int r = map_region(&region, bytes - ring->bytes, ring->piece);
-    if (r < 0)
-        return r;
+    TRY(map_region(&region, bytes - ring->bytes, ring->piece));
     register_region(lane, &region);
     LOCK_SCOPE(&lane->lock);
     add_region_locked(lane, &region);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The state of saves: how they end, and which wait for which. */
+#include <stdarg.h>
 #include <stdio.h>
 
 #include "client/lane.h"
@@ -47,31 +48,41 @@ static void drop_predecessors_locked(struct cairn_save *save, bool all)
 
 /* --- the end of a save ------------------------------------------------------------------------ */
 
-/* Kept until a caller is told. Of more than fit the newest are counted only. */
+/* Kept until a caller is told. Of more than fit the newest are left out. */
 static void note_untold_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
-    struct unreported *unreported = &save->lane->unreported;
-    if (save->is_reported)
+    struct untold *untold = &save->lane->untold;
+    if (save->is_reported || untold->count == UNTOLD_MAX)
         return;
-    if (unreported->count == UNREPORTED_MAX) {
-        unreported->lost++;
-        return;
-    }
     save->refs++;
-    unreported->of[unreported->count++] = save;
+    save->is_untold = true;
+    untold->count++;
+    TAILQ_INSERT_TAIL(&untold->list, save, untold);
 }
 
-static void fail_one_locked(struct cairn_save *save, int error, const char *cause)
+/* May free the save. */
+static void forget_untold_locked(struct cairn_save *save)
+{
+    check_held(&save->lane->lock);
+    struct untold *untold = &save->lane->untold;
+    if (!save->is_untold)
+        return;
+    check(untold->count > 0);
+    save->is_untold = false;
+    untold->count--;
+    TAILQ_REMOVE(&untold->list, save, untold);
+    save_unref_locked(save);
+}
+
+/* Its cause is written. */
+static void fail_one_locked(struct cairn_save *save, int error)
 {
     check_held(&save->lane->lock);
     struct cairn_lane *lane = save->lane;
-    if (save->state != SAVE_OPEN)
-        return;
-    check(error < 0);
+    check(save->state == SAVE_OPEN && error < 0);
     save->state = SAVE_FAILED;
     save->error = error;
-    (void)snprintf(save->cause, sizeof save->cause, "%s", cause[0] ? cause : strerror(-error));
     jobs_drop_locked(&lane->copiers.now, save);
     jobs_drop_locked(&lane->copiers.lazy, save);
     jobs_drop_locked(&lane->devices.now, save);
@@ -125,16 +136,16 @@ void save_offer_locked(struct cairn_save *save)
 void saves_settle_locked(struct cairn_lane *lane)
 {
     check_held(&lane->lock);
-    char cause[CAUSE_MAX];
     struct cairn_save *save;
     TAILQ_FOREACH(save, &lane->saves, link)
     {
         const struct cairn_save *failed =
             save->state == SAVE_OPEN ? failed_predecessor_locked(save) : NULL;
         if (failed) {
-            (void)snprintf(cause, sizeof cause, "%.150s comes after a save that failed: %.200s",
-                           save->path, failed->cause);
-            fail_one_locked(save, -ECANCELED, cause);
+            (void)snprintf(save->cause, sizeof save->cause,
+                           "%.150s comes after a save that failed: %.200s", save->path,
+                           failed->cause);
+            fail_one_locked(save, -ECANCELED);
         }
         if (save->state == SAVE_OPEN)
             drop_predecessors_locked(save, false);
@@ -143,10 +154,18 @@ void saves_settle_locked(struct cairn_lane *lane)
     (void)pthread_cond_broadcast(&lane->changed);
 }
 
-void save_fail_locked(struct cairn_save *save, int error, const char *cause)
+void save_fail_locked(struct cairn_save *save, int error, const char *fmt, ...)
 {
     check_held(&save->lane->lock);
-    fail_one_locked(save, error, cause);
+    va_list ap;
+    if (save->state != SAVE_OPEN)
+        return;
+    va_start(ap, fmt);
+    (void)vsnprintf(save->cause, sizeof save->cause, fmt, ap);
+    va_end(ap);
+    if (!save->cause[0])
+        (void)snprintf(save->cause, sizeof save->cause, "%s", strerror(-error));
+    fail_one_locked(save, error);
     saves_settle_locked(save->lane);
 }
 
@@ -172,20 +191,6 @@ void save_piece_ended_locked(struct cairn_save *save)
 
 /* --- what is asked ---------------------------------------------------------------------------- */
 
-static void forget_unreported_locked(struct cairn_save *save)
-{
-    check_held(&save->lane->lock);
-    struct unreported *unreported = &save->lane->unreported;
-    size_t left = 0;
-    for (size_t i = 0; i < unreported->count; i++)
-        if (unreported->of[i] != save)
-            unreported->of[left++] = unreported->of[i];
-    check(unreported->count - left <= 1);
-    if (unreported->count > left)
-        save_unref_locked(save);
-    unreported->count = left;
-}
-
 int save_report_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
@@ -195,7 +200,7 @@ int save_report_locked(struct cairn_save *save)
     save->is_reported = true;
     cause_note("%s", save->cause);
     int error = save->error;
-    forget_unreported_locked(save);
+    forget_untold_locked(save);
     return error;
 }
 

@@ -30,7 +30,8 @@ struct cairn_save {
     enum save_state state;
     int error; /* 0, unless it has failed */
     char cause[CAUSE_MAX];
-    bool is_reported;
+    bool is_reported, is_untold;
+    TAILQ_ENTRY(cairn_save) untold; /* in the list of the lane, if it is_untold */
     struct copying copying;
     struct publishing publishing;
     struct levels levels;
@@ -41,9 +42,9 @@ struct cairn_save {
 /* The last reference frees the save: its draft is gone by then. The lane loses one, too. */
 void save_unref_locked(struct cairn_save *save);
 
-/* Ends it, unless it has ended: what was not begun is dropped, and saves that come after it fail.
- * The cause is copied. */
-void save_fail_locked(struct cairn_save *save, int error, const char *cause);
+/* Ends it, unless it has ended: pieces that no thread has are dropped, and saves that come after it
+ * fail. */
+void save_fail_locked(struct cairn_save *save, int error, const char *fmt, ...) CAIRN_PRINTF(3, 4);
 void save_published_locked(struct cairn_save *save);
 
 /* A thread has copied a piece, or dropped it. */

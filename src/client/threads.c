@@ -5,12 +5,21 @@
 #include "base/clock.h"
 #include "base/pool.h"
 
-int lane_thread_start(pthread_t *ret, const char *name, void *(*start)(void *), void *arg)
+int lane_thread_start(struct lane_thread *thread, const char *name, void *(*start)(void *),
+                      void *arg)
 {
-    int r = thread_start(ret, name, start, arg);
+    int r = thread->is_there ? 0 : thread_start(&thread->id, name, start, arg);
+    thread->is_there = r == 0;
     if (r < 0)
         cause_note("no thread can be started: %s", strerror(-r));
     return r;
+}
+
+void lane_thread_join(struct lane_thread *thread)
+{
+    if (thread->is_there)
+        (void)pthread_join(thread->id, NULL);
+    thread->is_there = false;
 }
 
 int64_t deadline_of(int64_t timeout_ms)

@@ -4,9 +4,15 @@
 
 #include "base/lock.h"
 
-/* As thread_start(), with a cause. */
-CAIRN_MUST_CHECK int lane_thread_start(pthread_t *ret, const char *name, void *(*start)(void *),
-                                       void *arg);
+struct lane_thread {
+    pthread_t id;
+    bool is_there;
+};
+
+/* As thread_start(), with a cause; nothing if the thread is there. */
+CAIRN_MUST_CHECK int lane_thread_start(struct lane_thread *thread, const char *name,
+                                       void *(*start)(void *), void *arg);
+void lane_thread_join(struct lane_thread *thread);
 
 /* When a wait of so many ms ends, in ns of the monotonic clock; -1: never. */
 int64_t deadline_of(int64_t timeout_ms);

@@ -52,9 +52,7 @@ int zip_plan(struct zip *zip)
     }
     for (size_t i = 0; i < zip->count; i++) {
         struct zip_entry *entry = &zip->entries[i];
-        int r = check_zip_name(zip, entry);
-        if (r < 0)
-            return r;
+        TRY(check_zip_name(zip, entry));
         if (entry->size >= SIZE_MAX_SUM || at >= SIZE_MAX_SUM) {
             cause_note("the records have more than 2^62 bytes");
             return -EFBIG;

@@ -20,24 +20,13 @@
 
 #include "base/base.h"
 #include "base/clock.h"
+#include "cuda/checks.h"
 
 #include <cairn/cairn.h>
 
 #define WORKERS 6u
 #define SESSIONS 3u
 #define WORDS (640 * 1024u) /* 2.5 MiB: pieces of several sizes */
-
-#define expect(what, ...)                                                                          \
-    do {                                                                                           \
-        if (!(what)) {                                                                             \
-            (void)printf("lane_threads: %s:%d: %s: ", __FILE__, __LINE__, #what);                  \
-            (void)printf(__VA_ARGS__);                                                             \
-            (void)printf(" (%s)\n", cairn_error());                                                \
-            (void)fflush(stdout);                                                                  \
-            _exit(1);                                                                              \
-        }                                                                                          \
-    } while (0)
-#define expect_ok(call) expect((call) == 0, "failed")
 
 struct worker {
     unsigned index;
