@@ -14,7 +14,7 @@
  * Errors: 0 or a negative errno, and the cause as text (cairn_save_error(), cairn_error()). Nothing
  * here exits or aborts. Handlers of SIGSEGV and SIGBUS, put there by the first save, take sources
  * that are freed too early (-EFAULT), and pass on all else. Several threads may call at once, but
- * for close and free, which end what they are given. fork: in the child calls on a parent's lane
+ * for close and free, which end their argument. fork: in the child calls on a parent's lane
  * return -ECHILD, and cairn_lane_close() frees only memory. Units: bytes; ms, ns by name. Timeouts
  * below 0 have no end. Structs begin with `size`, their sizeof: newer members are 0 then.
  */
@@ -223,12 +223,12 @@ struct cairn_save_progress {
     size_t size;
     uint64_t bytes, bytes_copied, bytes_referenced; /* of the sources */
     int32_t level;                                  /* enum cairn_level that is reached; -1: none */
-    int32_t error;                                  /* 0, or what it failed with */
+    int32_t error;                                  /* 0, or its error */
 };
 CAIRN_API int cairn_save_progress(cairn_save *save, struct cairn_save_progress *ret);
 /* Fails the save with -ECANCELED. -EALREADY: it has its name; -EINPROGRESS: the filesystem is just
  * giving it the name (ask cairn_save_wait()). Blocks until no source is read any more, but by a
- * write that is under way: what it reads goes nowhere, and may be freed. */
+ * write that is under way: its bytes go nowhere, and its source may be freed. */
 CAIRN_API int cairn_save_abort(cairn_save *save);
 /* As cairn_save_abort(), with `error` (negative errno) and a cause: a source changed, say. */
 CAIRN_API int cairn_save_fail(cairn_save *save, int error, const char *cause);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""save(), wait(), marker(), prepare(): what a training program calls."""
+"""save(), wait(), marker(), prepare(): the calls of a training program."""
 from __future__ import annotations
 
 import ctypes
@@ -26,13 +26,13 @@ def save(
     Returns a Save, whose result() waits until the file is there, and raises OSError if it failed. Raises what torch.save raises of an
     object or a path. To an open file (io.BytesIO) torch.save writes, before this returns.
 
-    lazy: True: what a known optimizer holds is copied later, all else before this returns. "all": everything is copied later, and the
+    lazy: True: tensors of a known optimizer are copied later, all else before this returns. "all": everything is copied later, and the
     caller calls fence() before any of it changes. False: returns when the file is there.
     format: "torch" or "safetensors" (obj: a dict of tensors); None: by the suffix of `path`.
     track: a module, optimizer or tensors which also change only in an optimizer's step.
     on_error: "warn", or "raise" at the next call of this package, the next step included.
     max_block: seconds that a fence may wait for this save before it fails.
-    refer: take what is unchanged since the last save of this pattern of path from that file; None: where much of it is frozen.
+    refer: take unchanged tensors from the last file of this pattern of path; None: where much of the state is frozen.
     mode: permissions of the file, less the umask (0o666). pickle_module, pickle_protocol: as of torch.save.
     """
     if on_error not in ON_ERROR:

@@ -78,6 +78,6 @@ class Board:
 
 
 def all_ended(counters):
-    """Of what others() returned."""
+    """Of a result of others()."""
     words = memoryview(counters).cast("Q")
     return words[::FIELDS].tolist() == words[1::FIELDS].tolist()

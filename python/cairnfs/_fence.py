@@ -70,7 +70,7 @@ def run_fence(process, deadline):
 
 
 def one_fence(process, saves):
-    """A slice of waiting: 0 when no source is read any more, or what comes on the streams is ordered behind."""
+    """A slice of waiting: 0 when no source is read any more, or coming work of the streams is ordered behind."""
     streams = current_streams(saves)
     code = lib.library().cairn_lane_fence(process.lane, streams, len(streams), int(_process.SLICE * 1000))
     if code == -errno.EBUSY:  # the graph that is captured now runs later, without a hook
@@ -131,7 +131,7 @@ def waiting_behind(closure):
     return wrapper
 
 
-# a compiled step calls it each time; what torch.compiler.disable() would set, without importing dynamo
+# a compiled step calls it each time; as torch.compiler.disable() sets it, without importing dynamo
 before_step._torchdynamo_disable = True
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CAIRN_LAZY=1: torch.save returns at once, and the program's later acts see its files as if it had waited.
 
-An audit hook and wrappers (_watch.py) see what Python does with files, programs and messages:
+An audit hook and wrappers (_watch.py) see Python's acts on files, programs and messages:
 
 - A change of a file (opening for writing, renaming, removing, ...) waits for the names of all saves of that filesystem, also of other
   ranks (_job.py), and raises the error of a save that failed.
@@ -93,8 +93,8 @@ def has_name_on_cairn(path, directory):
 
 
 def before(path, directory=HERE, *, changes):
-    """Waits for what must have its name before this is done to `path`."""
-    with _process.quietly():  # what follows looks at files itself
+    """Waits for the saves that must have their names before this is done to `path`."""
+    with _process.quietly():  # the code below looks at files itself
         place = place_of(path, directory)
         if place is None:
             return
@@ -120,7 +120,7 @@ def before_program(fails):
 
 
 def before_message():
-    """Of a thread that has saved: what it tells another process comes after its saves. What failed is told at the next change."""
+    """Of a thread that has saved: its messages to other processes come after its saves. A failure is raised by the next change."""
     if _on and getattr(_mine, "saves", False) and is_concerned():
         before_program(fails=False)
 
@@ -216,7 +216,7 @@ def order(place):
 
 
 def must_wait(path):
-    """Why torch.save of this path may not be lazy, or None: what comes after it would not be seen."""
+    """Why torch.save of this path may not be lazy, or None: later acts would not be seen."""
     with _process.quietly():
         if _job.is_hidden():
             return "this process is one of several, and torch.distributed, by which their saves are ordered, is not initialized, or has no store"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adapters for what a program imports: install() of this package is called before the program's own imports, and has no line of the
+"""Adapters for the imports of a program: install() of this package is called before the program's own imports, and has no line of the
 program."""
 import importlib
 import sys
@@ -30,7 +30,7 @@ _installed = set()
 
 
 class Finder:
-    """In sys.meta_path: finds nothing itself, but sees what is imported."""
+    """In sys.meta_path: finds nothing itself, but sees each import."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):

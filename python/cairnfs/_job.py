@@ -85,7 +85,7 @@ class Ticket:
 
 class Job:
     def __init__(self, source, is_new_group):
-        """is_new_group: the processes have just made this group, so what an older group on the same store has lost is no affair of it."""
+        """is_new_group: the processes have just made this group, so a loss of an older group on the same store is no affair of it."""
         self.source = source
         self.rank, self.ranks, self.me = distributed.get_rank(), distributed.get_world_size(), identity()
         self.lock = threading.RLock()  # of `store`
@@ -125,7 +125,7 @@ class Job:
         return not state["next"]
 
     def introduce(self):
-        """This process is the rank from now on: what another one left of itself as this rank is void."""
+        """This process is the rank from now on: a registration of another process as this rank is void."""
         self.store.set(f"rank/{self.rank}", json.dumps(self.me))
         self.left_before = self.store.add("left", 0)  # by older groups, where the store is a lasting one
         held = self.store.compare_set(f"writes/{self.rank}", "", NOTHING).decode()
@@ -144,7 +144,7 @@ class Job:
         """A ticket for a save that is begun now; None: the store is dead."""
         text = {"place": place, "rank": self.rank, **self.me}
         try:
-            with self.lock:  # leave() either finds the ticket in the queue, or ends here what comes later
+            with self.lock:  # leave() either finds the ticket in the queue, or ends later tickets here
                 if self.board is not None:
                     self.board.begin()
                 number = self.store.add("begun", 1)
@@ -180,7 +180,7 @@ class Job:
 
     def run(self):
         """The thread: one ticket after the other."""
-        _process.quiet.on = True  # a finalizer that runs here must not wait for what only this thread can end
+        _process.quiet.on = True  # a finalizer that runs here must not wait for a save that only this thread can end
         while True:
             with self.queued:
                 while not self.queue:
@@ -267,7 +267,7 @@ class Job:
         if state["next"]:
             self.is_over = True
         elif counters is not None and all_ended(counters) and not state["lost"]["number"] and not self.untold(state):
-            self.calm = counters  # read before the state: what they count has ended in it
+            self.calm = counters  # read before the state: saves that they count have ended in it
 
     def is_calm(self):
         """No save of another rank has begun or ended since this rank had nothing to wait for, and nothing to tell."""
@@ -412,7 +412,7 @@ class Job:
         return True
 
     def drop_unbegun(self):
-        """The process ends: what a thread, or the call that a signal interrupted, is about to begin has no name to wait for."""
+        """The process ends: a save that a thread, or the call that a signal interrupted, is about to begin has no name to wait for."""
         with self.queued:
             for ticket in [*self.queue, *filter(None, [self.ticket])]:
                 if ticket.save is None:

@@ -71,7 +71,7 @@ class Later:
                     logger.warning("what comes after a save failed: %s", error)
 
     def settle(self):
-        """Waits for the names of all saves of this process, and does what comes after them. Errors are not raised: they are told as those
+        """Waits for the names of all saves of this process, and does the acts after them. Errors are not raised: they are told as those
         of all saves."""
         _process.wait_all(list(_process.current().pending), lib.PUBLISHED, None)
         with self._running:
@@ -82,7 +82,7 @@ class Later:
 
 
 def make():
-    """A Later for an adapter: empty in the child of a fork; what is left is done at the end of the process."""
+    """A Later for an adapter: empty in the child of a fork; acts that are left are done at the end of the process."""
     later = Later()
     os.register_at_fork(after_in_child=later.__init__)
     _process.at_end.append(later.run)

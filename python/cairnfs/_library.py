@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """libcairn.so.0 by ctypes: the declarations of <cairn/cairn.h>, and its errors as OSError.
 
-A call of ctypes drops the interpreter's lock, so that what blocks here blocks only its own thread.
+A call of ctypes drops the interpreter's lock, so a call that blocks here blocks only its own thread.
 """
 import ctypes
 import os
@@ -125,7 +125,7 @@ _loading = threading.Lock()
 
 
 def places():
-    """Where the library may be: what the user says, beside this package (wheel), where it was installed or built, where the linker
+    """Where the library may be: the user's path, beside this package (wheel), where it was installed or built, where the linker
     looks."""
     here = os.path.dirname(os.path.abspath(__file__))
     if os.environ.get("CAIRN_LIBRARY"):

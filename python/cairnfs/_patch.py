@@ -33,8 +33,8 @@ def save(
 
 
 def install(lazy: bool | None = None) -> None:
-    """torch.save returns when the file is there (eager). lazy, or CAIRN_LAZY=1: it returns at once, and what the program does with files
-    afterwards waits for it (see docs/lazy-saves.md). The same for what else saves: safetensors, Lightning and the Trainer of transformers,
+    """torch.save returns when the file is there (eager). lazy, or CAIRN_LAZY=1: it returns at once, and later acts of the program on
+    files wait for it (see docs/lazy-saves.md). The same for other ways to save: safetensors, Lightning and the Trainer of transformers,
     now or when they are imported. OSError: libcairn cannot be loaded; nothing is changed then."""
     global _installed
     lib.library()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The records of a state whose tensors are all plain ones on the CPU, in half of the time that torch's own pickling takes of the training.
 
-What torch writes of such a tensor is the same for each, and torch's code asks each of them what it might be else. Here it is written down
+Torch writes the same of each such tensor, and its code tests each of them for other kinds. Here it is written down
 once; whether torch, as it runs, writes it so, a comparison of both says before the first use. Whatever is not plain is left to torch.
 """
 import copyreg
@@ -31,7 +31,7 @@ class NotPlain(Exception):
 
 
 class Storage:
-    """Stands for a storage in what is pickled of a tensor."""
+    """Stands for a storage in the pickle of a tensor."""
 
     __slots__ = ("id",)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lane of this process: opened when it is first needed, its saves, the thread that ends them, what a fork and the end do to it.
+"""The lane of this process: opened when it is first needed, its saves, the thread that ends them, fork, and the end.
 
 `_lock` guards every field of Process and the state of its saves. It is held while the library ends a copy, never while a save waits for
 its name; the thread takes it only for moments. It is reentrant, for signal handlers.
@@ -161,7 +161,7 @@ class Process:
                 del self.unraised[save.place]
 
     def is_first_marker_in(self, directory):
-        """Then it takes away what a process left there that was killed while it replaced an older one."""
+        """Then it removes the draft of a process that was killed while it replaced an older file."""
         with _lock:
             first = directory not in self.marked
             self.marked[directory] = None
@@ -194,7 +194,7 @@ def caller_level():
 def end_saves(process):
     """The thread: looks whether the sources of saves have changed when their copy is done, lets them have their names, and forgets them. At
     the end it closes the lane."""
-    quiet.on = True  # a finalizer that runs here must not wait for what only this thread can end
+    quiet.on = True  # a finalizer that runs here must not wait for a save that only this thread can end
     while True:
         with _lock:
             while not (process.pending or process.todo or process.ending):

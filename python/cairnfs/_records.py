@@ -18,7 +18,7 @@ from . import _log, _pickler
 from ._save import saved
 
 plain_save = torch.serialization.save  # before anything is patched
-_all_plain = True  # no state had what _pickler leaves to torch
+_all_plain = True  # no state had a tensor that _pickler leaves to torch
 
 
 class NotCovered(Exception):
@@ -144,7 +144,7 @@ def records_between(pickle_protocol, disable_byteorder_record, _alignment):
         probe = _pickler.probe()
         theirs = pickled_by_torch(probe, pickle, pickle_protocol, disable_byteorder_record)
         data, storages = _pickler.pickled(probe, pickle_protocol)
-    except Exception:  # what this torch does not have, or a mode that tensors are made in now
+    except Exception:  # this torch lacks it, or a mode that tensors are made in now
         return None
     between = [item for item in theirs[1:] if not item[0].startswith("data/")]
     ours = [("data.pkl", data), *between, *((f"data/{number}", storage) for number, storage in enumerate(storages))]

@@ -106,7 +106,7 @@ def is_later(data, lazy, known):
 
 
 def source_of(key, data, late, producers):
-    if isinstance(data, bytes):  # of small ones a copy is gathered with what surrounds them in the file; each would be a write else
+    if isinstance(data, bytes):  # copies of small ones are gathered with their neighbours in the file; else each would be a write
         flags = lib.SOURCE_NOW if len(data) < _track.SMALL else 0
         return lib.Source(length=len(data), host=ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p) if data else None, flags=flags)
     flags, key = 0 if data.id in late else lib.SOURCE_NOW, key.encode()

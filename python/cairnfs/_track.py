@@ -2,8 +2,8 @@
 """Which storages do not change before the next update of an optimizer.
 
 Known are the optimizers whose step() was seen: then it is sure that the fence runs before the next one. What they hold, parameters and
-state, changes in step() alone. Everything else (buffers, averages, random state, what is unknown) may change at once, and is copied at
-once. So is what was seen to change elsewhere, what other processes may write to, and a storage of which the optimizers hold a part
+state, changes in step() alone. Everything else (buffers, averages, random state, unknown tensors) may change at once, and is copied at
+once. So are tensors that were seen to change elsewhere, that other processes may write to, and storages of which the optimizers hold a part
 only.
 """
 import weakref

@@ -95,7 +95,7 @@ class Writer(FileSystemWriter):
             logger.error("%s was not written: %s", target, error)
 
     def wait(self):
-        """Until this rank's files have their names, and on the coordinator `.metadata` its own. OSError: what failed."""
+        """Until this rank's files have their names, and on the coordinator `.metadata` its own. OSError: the first failure."""
         for save in self.saves:
             save.result()
         if self.thread is not None:

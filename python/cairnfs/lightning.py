@@ -19,7 +19,7 @@ TRAINERS = ("lightning.pytorch", "pytorch_lightning")
 AT_ONCE = ("hpc_ckpt_", ".temp.ckpt")
 
 _later_acts = _later.make()
-_originals = {}  # (class, name of a function): what it was
+_originals = {}  # (class, name of a function): the function of before
 
 
 def save_checkpoint(original, options, self, checkpoint, path, storage_options=None):
@@ -68,7 +68,7 @@ def of_path(path):
 
 
 def file_exists(original, options, self, filepath, trainer):
-    """ModelCheckpoint looks for a name that is free: what is under way has its name first, and what is to be removed is removed."""
+    """ModelCheckpoint looks for a free name: saves under way get their names first, and pending removals are done."""
     path = os.path.abspath(os.fspath(filepath))
     if of_path(path) or _later_acts.about(path):
         _later_acts.settle()
@@ -168,7 +168,7 @@ def torch_ios(only_imported=False):
 
 
 def __getattr__(name):
-    """CheckpointIO is made when it is asked for: of what the program has imported by then."""
+    """CheckpointIO is made when it is asked for: of the modules that the program has imported by then."""
     if name != "CheckpointIO":
         raise AttributeError(f"module {__name__} has no attribute {name}")
     return checkpoint_io(tuple(torch_ios()))

@@ -191,7 +191,7 @@ def lazily(directory, write_behind):
 
 
 def rotate(output_dir, save_total_limit=None, best_model_checkpoint=None, use_mtime=False, checkpoint_prefix=PREFIX_CHECKPOINT_DIR):
-    """As transformers' rotate_checkpoints(), but that the newest that is whole stays, what is under way is left alone, and what a death or
+    """As transformers' rotate_checkpoints(), but that the newest whole one stays, those under way are left alone, and what a death or
     a failure left goes first."""
     if save_total_limit is None or save_total_limit <= 0:
         return

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The begin of a save, and what calls give it to copy. */
+/* The begin of a save, and the sources that calls give it. */
 #include "base/clock.h"
 #include "client/crc.h"
 #include "client/fault.h"
@@ -121,7 +121,7 @@ int save_new(struct cairn_lane *lane, const char *path, uint64_t bytes,
     return 0;
 }
 
-/* --- what it copies --------------------------------------------------------------------------- */
+/* --- its sources ------------------------------------------------------------------------------ */
 
 static int check_source(const struct cairn_save *save, const struct source_of *of)
 {
@@ -191,7 +191,7 @@ static int add_segment(struct cairn_save *save, struct batch *batch, const struc
     return 0;
 }
 
-/* Its device; once a call and stream the copies are ordered behind what makes the bytes. */
+/* Its device. Once a call and stream, copies are ordered behind the work that makes the bytes. */
 static int device_of(struct cairn_lane *lane, struct batch *batch,
                      const struct cairn_source *source)
 {

@@ -107,7 +107,7 @@ int cairn_save_error(cairn_save *save, const char **ret_text)
     LOCK_SCOPE(&save->lane->lock);
     int r = save_report_locked(save);
     if (ret_text && r < 0)
-        *ret_text = save->cause; /* written once, by what failed it */
+        *ret_text = save->cause; /* written once, by the failure */
     return r;
 }
 

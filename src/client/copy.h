@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The second owner of a save's bytes: the threads "cairn-copy" take pieces of its jobs, and write
  * them into the draft. A piece with a CRC or a fingerprint is copied into memory of the thread
- * first: what is computed is of the bytes that the kernel writes, whatever a program does to the
- * source meanwhile. Of other pieces the kernel copies the source itself.
+ * first: CRC and fingerprint are of the bytes that the kernel writes, even if the program changes
+ * the source meanwhile. Of other pieces the kernel copies the source itself.
  *
  * During a write no thread reads the source. So a call that waits for a failed save waits for reads
  * of memory, never for a write that a filesystem holds up. */
@@ -19,11 +19,11 @@ struct copier {
     struct cairn_lane *lane;
     struct lane_thread thread;
     char *own;     /* PIECE_BYTES, from a page on; freed when the threads have ended */
-    bool only_now; /* only what a caller waits for */
+    bool only_now; /* only pieces that a caller waits for */
 };
 
 /* Guarded by the lane's lock. The queues have no memory of their own: a call brings that of its
- * jobs, and the ring bounds what is filled. */
+ * jobs, and the ring bounds the filled pieces. */
 struct copiers {
     pthread_cond_t work; /* the threads: a queue has a job or a piece */
     struct job_queue now, lazy;

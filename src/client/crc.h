@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* CRC-32 (zlib's) of what a save copies, as fast as the machine can. Pure, any thread. */
+/* CRC-32 (zlib's) of the bytes of a save, as fast as the machine can. Pure, any thread. */
 #pragma once
 
 #include "base/base.h"

@@ -146,7 +146,7 @@ int device_event_finish(struct device_event *event, int r, struct device_event *
     return r;
 }
 
-/* Orders what `after` is given from now on behind what `before` was given so far. An event may be
+/* Orders the coming work of `after` behind the work so far of `before`. An event may be
  * recorded again as soon as the other stream has been told to wait for it. */
 static int device_order_streams(struct device *device, CUstream before, CUstream after)
 {
@@ -171,8 +171,7 @@ static int check_not_capturing(struct device *device, CUstream stream)
     return -EBUSY;
 }
 
-/* Orders the side stream behind what `stream` was given so far, or `stream` behind the
- * side stream. */
+/* Orders the side stream behind the work so far of `stream`, or `stream` behind the side stream. */
 static int order_with(struct device *device, uint64_t stream, bool side_is_behind)
 {
     CUstream other = (CUstream)(uintptr_t)stream;

@@ -4,8 +4,8 @@
  *
  * The driver (libcuda.so.1) is found in the process, never loaded; cuInit is never called and no
  * context is made: memory of a device can only exist where both were done. Each device has a
- * side stream of the lowest priority, on which all calls here work; what orders it with the streams
- * of the caller are events, and nothing else does.
+ * side stream of the lowest priority, on which all calls here work; only events order
+ * it with the streams of the caller.
  *
  * Errors: -EBUSY where a stream captures a graph. -EIO: the driver's context is dead (an illegal
  * address in some kernel, say): then no call here reaches the driver any more, and memory
@@ -41,7 +41,7 @@ CAIRN_MUST_CHECK int device_unregister(struct device_driver *driver, void *memor
 /* -ENODEV: no such device, or it has no primary context. */
 CAIRN_MUST_CHECK int device_open(struct device_driver *driver, int ordinal, struct device **ret);
 
-/* Waits for what is enqueued. All events have to be freed before. NULL: nothing. */
+/* Waits for enqueued work. All events have to be freed before. NULL: nothing. */
 void device_close(struct device *device);
 
 /* Orders the side stream's next work behind all work that `stream` (a CUstream of this device, or
@@ -71,6 +71,6 @@ struct fingerprint device_event_fingerprint(const struct device_event *event);
  * nothing. */
 void device_event_free(struct device_event *event);
 
-/* The fence: what `stream` is given from now on comes after all that was enqueued here so far. The
- * host does not wait. */
+/* The fence: the coming work of `stream` comes after all that was enqueued here so far. The host
+ * does not wait. */
 CAIRN_MUST_CHECK int device_order_behind(struct device *device, uint64_t stream);

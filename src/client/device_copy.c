@@ -13,7 +13,7 @@
 #define TIMER_SLACK_NS 1000   /* the usual 50 us would leave the bus idle between two copies */
 #define FLIGHTS_CALM 1        /* of a device; see may_enqueue_locked() */
 #define RING_LEAST (64 * MIB) /* that is chosen */
-#define RING_PART_OF_MEMORY 4 /* of what is free: a fourth */
+#define RING_PART_OF_MEMORY 4 /* that is free: a fourth */
 #define LOOK_MS 1000
 
 /* --- copies ----------------------------------------------------------------------------------- */
@@ -36,7 +36,7 @@ static void hand_on_locked(struct cairn_lane *lane, struct ring_piece *ring_piec
 }
 
 /* A device makes its copies to the host one after the other, and goes to those of another stream
- * when it has none left of this one: what the training reads in the meantime (a loss) waits for
+ * when it has none left of this one: a read by the training in the meantime (of a loss) waits for
  * that. (Two enqueued at a time on an H100: it waited for the whole save.) So only one is, but
  * where the training waits for the copies itself. */
 static bool may_enqueue_locked(const struct cairn_lane *lane)
@@ -160,7 +160,7 @@ int devices_prepare(struct cairn_lane *lane, uint64_t bytes)
     return grow_ring(lane, bytes, true);
 }
 
-/* As large as what comes first, so that nothing has to wait for the files; but no more than a part
+/* As large as the first sources, so that no copy has to wait for the files; but no more than a part
  * of the memory that is free. */
 static uint64_t chosen_bytes(uint64_t waiting)
 {

@@ -14,7 +14,7 @@
 #define THREADS 256 /* as kernels/fingerprint.cu has it */
 #define SUM sizeof(struct fingerprint_sum)
 #define SUMS_IN_BLOCK (FINGERPRINT_BLOCK / SUM)
-#define SPAN (256 * MIB) /* a multiple of what one sum of the second level is of */
+#define SPAN (256 * MIB) /* a multiple of the bytes of one sum of the second level */
 #define SPAN_SUMS (SPAN / FINGERPRINT_BLOCK)
 
 /* The memory on the device. */
@@ -56,7 +56,7 @@ static int make_results(struct device *device)
     return driver_alive(device->driver);
 }
 
-/* Once, with the context entered; what failed is not tried again. */
+/* Once, with the context entered; a failed step is not tried again. */
 static int prepare_prints(struct device *device)
 {
     struct device_prints *prints = &device->prints;

@@ -41,9 +41,9 @@ struct device {
 
 /* Takes an unused event. With the context entered. */
 CAIRN_MUST_CHECK int device_event_take(struct device *device, struct device_event **ret);
-/* Records `event` behind what was enqueued with the result `r`; *ret is the event on 0. Where
- * enqueuing failed, perhaps behind its first half, waits for what is enqueued and gives the event
- * back: nothing else would know that the device reads the source still. */
+/* Records `event` behind enqueued work, whose enqueuing returned `r`; *ret is the event on 0. On an
+ * error, perhaps behind the first half of the work, waits for that and frees the event: nothing
+ * else would know that the device reads the source still. */
 CAIRN_MUST_CHECK int device_event_finish(struct device_event *event, int r,
                                          struct device_event **ret);
 

@@ -31,7 +31,7 @@ struct lane_device {
     struct ring_pieces copies; /* enqueued, in that order; of the device thread alone */
 };
 
-/* Guarded by the lane's lock, but for what says so. */
+/* Guarded by the lane's lock, but for fields that say so. */
 struct devices {
     struct lane_thread thread;
     pthread_cond_t work; /* the device thread: a source, or a free piece of the ring */
@@ -49,7 +49,7 @@ struct devices {
 /* --- device_copy.c ---------------------------------------------------------------------------- */
 
 /* The slot of a device, which is opened if it is new, and the thread started; its copies from now
- * on come after what `producer` was given so far. -ENODEV, -EBUSY, ... */
+ * on come after the work so far of `producer`. -ENODEV, -EBUSY, ... */
 CAIRN_MUST_CHECK int devices_slot(struct cairn_lane *lane, int ordinal, uint64_t producer);
 /* The slot that has it already; else -1. */
 int devices_find_locked(const struct cairn_lane *lane, int ordinal);

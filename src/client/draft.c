@@ -34,10 +34,10 @@
 
 enum on_cairn { UNKNOWN, NO, YES };
 
-/* Notes what failed, on which path. */
-static int note_failed(const char *what, const char *path, int error)
+/* Notes which act failed, on which path. */
+static int note_failed(const char *act, const char *path, int error)
 {
-    cause_note("cannot %s %s: %s", what, path, strerror(-error));
+    cause_note("cannot %s %s: %s", act, path, strerror(-error));
     return error;
 }
 
@@ -175,9 +175,9 @@ static int open_regular(struct draft *draft, const struct place *place, uint64_t
     return open_draft_in_directory(draft, bytes, mode, flags);
 }
 
-/* For what opens it later, from another directory perhaps; where no path leads here, relative as it
- * is. The call itself goes by the path as it was given: the directories above need not be
- * searchable. */
+/* For calls that open the file later, perhaps from another directory; relative as it is where no
+ * path leads here. The call itself goes by the path as it was given: the directories above need not
+ * be searchable. */
 static char *absolute_path(const char *path)
 {
     char *whole = NULL;
@@ -332,8 +332,8 @@ static int rename_exclusive(const struct draft *draft)
     return 0;
 }
 
-/* Filesystems that write behind tell at close what they could not write: of a duplicate, for the
- * lock goes with the last one. */
+/* Filesystems that write behind report failed writes at close: of a duplicate here, for the lock
+ * goes with the last descriptor. */
 static int flush_all(const struct draft *draft)
 {
     int copy = dup(draft->fd);
@@ -397,7 +397,8 @@ void draft_discard(struct draft *draft)
     draft->hidden = NULL;
 }
 
-/* --- what others left ------------------------------------------------------------------------- */
+/* --- drafts of processes that are gone
+ * ------------------------------------------------------------------------- */
 
 /* The process of ".NAME.cairn-PID-N"; 0: no such name. */
 static pid_t pid_of(const char *name)

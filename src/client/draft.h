@@ -22,13 +22,13 @@ enum draft_kind {
 struct draft {
     enum draft_kind kind;
     int fd;
-    int stream_fd;    /* DRAFT_STREAM: what the path is; else -1 */
+    int stream_fd;    /* DRAFT_STREAM: of the path; else -1 */
     int directory_fd; /* of the name; -1: none (direct, stream) */
     dev_t directory_dev;
     ino_t directory_ino;
     char *name;           /* in the directory: symbolic links are followed */
     char *hidden;         /* NULL: there is no such name now */
-    char *path;           /* absolute, for messages and for what opens the file later */
+    char *path;           /* absolute, for messages and to open the file later */
     _Atomic int on_cairn; /* unknown until draft_on_cairn() was asked */
 };
 
@@ -46,7 +46,7 @@ CAIRN_MUST_CHECK int draft_open_special(struct draft *draft, const char *path, u
  * of FUSE: the call that opens asks only where its save is urgent, or very large. */
 bool draft_on_cairn(const struct draft *draft);
 
-/* All is written: the file gets its size, if what was written last does not end it. Fills `ret`. */
+/* All is written: the file gets its size, if the last write does not end it. Fills `ret`. */
 CAIRN_MUST_CHECK int draft_size(const struct draft *draft, uint64_t bytes, struct stat *ret);
 
 CAIRN_MUST_CHECK int draft_write(const struct draft *draft, const void *data, size_t length,
@@ -64,8 +64,7 @@ CAIRN_MUST_CHECK int draft_stream(struct draft *draft, uint64_t bytes);
  * any time. */
 void draft_discard(struct draft *draft);
 
-/* The memory. What is open stays so: in a child after fork a close would be seen by the parent's
- * filesystem. */
+/* Frees the memory. Descriptors stay open: the parent's filesystem would see a close by a child. */
 void draft_done(struct draft *draft);
 
 /* Removes hidden files of this form in the directory that processes left which are gone. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The CUDA driver below device.h: its functions, what its errors mean, and the context that a
+/* The CUDA driver below device.h: its functions, its errors as errno, and the context that a
  * thread has during a call. */
 #pragma once
 
@@ -33,7 +33,7 @@ int driver_result(struct device_driver *driver, const char *call, CUresult code)
 #define DRIVER_CALL(driver, name, ...)                                                             \
     driver_result(driver, #name, (driver)->calls.name(__VA_ARGS__))
 
-/* Ends all calls: what the driver may still write to is not known. */
+/* Ends all calls: the driver may still write to memory that is not known. */
 void driver_give_up(struct device_driver *driver);
 
 /* Around calls: `context` is the thread's, and a capture that another thread has begun neither

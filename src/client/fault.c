@@ -14,8 +14,8 @@ static __thread sigjmp_buf *volatile back __attribute__((tls_model("initial-exec
 static const int numbers[] = {SIGSEGV, SIGBUS};
 static struct sigaction before[ARRAY_LEN(numbers)];
 
-/* As the kernel would call it: a handler may rely on being called once, on what is blocked
- * meanwhile, and on raising the signal again. */
+/* As the kernel would call it: a handler may rely on being called once, on the mask meanwhile, and
+ * on raising the signal again. */
 static void call_handler(const struct sigaction *handler, int number, siginfo_t *info,
                          void *context)
 {
@@ -34,8 +34,8 @@ static void call_handler(const struct sigaction *handler, int number, siginfo_t 
     (void)pthread_sigmask(SIG_SETMASK, &entry, NULL);
 }
 
-/* Back at the instruction that faulted, or by the raise of what another process has sent, the
- * default does what it does without us. */
+/* The default acts as without us: at the instruction that faulted, or when the signal that another
+ * process has sent is raised again. */
 static void pass_on(const struct sigaction *to, int number, siginfo_t *info, void *context)
 {
     bool is_sent = info->si_code <= 0;
@@ -48,7 +48,7 @@ static void pass_on(const struct sigaction *to, int number, siginfo_t *info, voi
     }
 }
 
-/* Also what a handler that came later has shown, and raises again. */
+/* Or a later handler was asked first, and raises the signal again. */
 static bool is_of_this_thread(const siginfo_t *info)
 {
     return info->si_code > 0 || (info->si_code == SI_TKILL && info->si_pid == getpid());

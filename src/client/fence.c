@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The fence: before sources change, no copy reads them any more, or what changes them is ordered
- * behind the copies. */
+/* The fence: before sources change, no copy reads them any more, or the work that changes them is
+ * ordered behind the copies. */
 #include "base/clock.h"
 #include "client/device.h"
 #include "client/lane.h"

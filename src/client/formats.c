@@ -147,7 +147,7 @@ int cairn_save_zip(cairn_lane *lane, const char *path, const struct cairn_zip_re
 
 #define LENGTH_BYTES 8u /* before the header */
 #define HEADER_ALIGNMENT 8u
-#define HEADER_MAX (100ull * 1000 * 1000) /* what readers of the format take */
+#define HEADER_MAX (100ull * 1000 * 1000) /* readers of the format refuse more */
 
 /* The length, the header and blanks, as the first source. */
 static uint8_t *safetensors_header(const char *header, size_t length, uint64_t *ret_bytes)

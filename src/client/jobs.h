@@ -2,9 +2,9 @@
 /* The copying of a save: its sources (jobs), which threads copy piece by piece, and how far they
  * are.
  *
- * A job does not change once it is in a queue, but for what its piece results in: that belongs to
- * the thread that has the piece, and to the publisher once no piece is left. All else is guarded by
- * the lane's lock. */
+ * A job does not change once it is in a queue, but for the results of its pieces: each belongs to
+ * the thread that has the piece, and all to the publisher once no piece is left. All else is
+ * guarded by the lane's lock. */
 #pragma once
 
 #include <sys/queue.h>

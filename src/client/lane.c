@@ -145,9 +145,9 @@ int cairn_lane_close(cairn_lane *lane)
     return r;
 }
 
-/* --- what is asked ---------------------------------------------------------------------------- */
+/* --- questions -------------------------------------------------------------------------------- */
 
-/* In the order of their failures; what did not fit is told with the last. */
+/* In the order of their failures. */
 int cairn_lane_take_error(cairn_lane *lane, char *text, size_t size)
 {
     if (text && size > 0)

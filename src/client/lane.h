@@ -5,8 +5,8 @@
  * draft away when no thread has one any more.
  *
  * Locks: one mutex a lane guards the lane and its saves; never held over I/O, over a copy or over
- * the caller's log. Memory for what a call needs is allocated by that call, before it changes
- * anything: -ENOMEM is an answer like others.
+ * the caller's log. A call allocates all memory that it needs before it changes anything:
+ * -ENOMEM is an answer like others.
  *
  * Aborts are for our own bugs (check()); nothing else ends the process. */
 #pragma once
@@ -84,7 +84,7 @@ CAIRN_MUST_CHECK int take_struct(void *ret, size_t size, const void *from);
 
 /* --- lanes.c: all of the process -------------------------------------------------------------- */
 
-/* A new lane is in the list until it leaves, which adds what it did to the sums. */
+/* A new lane is in the list until it leaves, which adds its counts to the sums. */
 void lanes_enter(struct cairn_lane *lane);
 void lanes_leave(struct cairn_lane *lane);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* All lanes of the process, and what fork makes of them. */
+/* All lanes of the process, and fork. */
 #include <stdio.h>
 
 #include "client/lane.h"

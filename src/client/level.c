@@ -61,7 +61,8 @@ static int sync_file(const struct cairn_save *save, int fd)
     return r;
 }
 
-/* --- what a mount tells ----------------------------------------------------------------------- */
+/* --- the mount's answers -----------------------------------------------------------------------
+ */
 
 static int asked_level(const struct cairn_save *save, int fd)
 {

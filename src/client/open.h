@@ -2,7 +2,7 @@
 /* The first owner of a save's file: a thread "cairn-open" opens it. A filesystem may hold up an
  * open for as long as it likes, in a way that nothing ends (a daemon that stands still, a server
  * that is gone), and the call may keep its caller only for as long as the save may hold up the
- * training. What comes of an open that no call waits for any more is taken away by its thread. */
+ * training. A thread removes the draft that no call waits for any more. */
 #pragma once
 
 #include <sys/queue.h>
@@ -52,5 +52,5 @@ void opener_done(struct opener *opener);
 CAIRN_MUST_CHECK int opener_open(struct opener *opener, const struct open_request *request,
                                  struct opened *ret);
 
-/* Closes and removes what no save was made of. */
+/* Closes and removes a file that no save was made of. */
 void opened_discard(struct opened *opened, struct cairn_mutex *lock);

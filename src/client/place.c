@@ -23,7 +23,7 @@ static char *join_place_path(const char *directory, const char *name)
                : path;
 }
 
-/* With a slash, so that it has a directory. What is relative stays so: a process that may not
+/* With a slash, so that it has a directory. A relative path stays so: a process that may not
  * search the directories above may write here all the same. */
 static char *with_directory(const char *path)
 {
@@ -59,7 +59,7 @@ static bool is_of_proc(const char *path)
 }
 
 /* Follows links until there is none, or nothing. A link that is no path (of /proc/PID/fd) leads to
- * what is no regular file, or to one that has lost its name: the caller opens that as it is. */
+ * a special file, or to one that has lost its name: the caller opens that as it is. */
 static int resolve_links(char **path, struct place *place, bool *ret_by_proc)
 {
     for (unsigned links = 0;; links++) {
@@ -91,9 +91,9 @@ static int split_path(struct place *place)
                : 0;
 }
 
-/* `st` is what the path leads to, if it is there: reached by names, or by something that is none
- * (/proc/PID/fd). Elsewhere than in procfs another file than that has taken its name meanwhile: a
- * save of the same name was published, say. */
+/* `st` is of the file that the path leads to, if there is one: by names, or by a link of procfs
+ * that is none (/proc/PID/fd). Elsewhere another file may have taken the name since: e.g. a save of
+ * the same name was published. */
 static int resolve_names(const char *path, const struct stat *st, struct place *place)
 {
     bool by_proc = false;

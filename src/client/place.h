@@ -9,7 +9,7 @@
 #include "base/base.h"
 
 struct place {
-    char *path;       /* symbolic links followed; of what is no regular file: as given */
+    char *path;       /* symbolic links followed; of a special file: as given */
     char *directory;  /* of path */
     const char *name; /* in path */
     bool exists;

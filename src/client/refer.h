@@ -57,7 +57,7 @@ struct refer_older {
 };
 #define REFER_NONE ((struct refer_older){.fd = -1})
 
-/* Finds what the file of a draft may refer to. Without memory it refers to nothing. */
+/* Finds the file that a draft may refer to. Without memory it refers to none. */
 void refer_begin(struct refer *refer, const struct draft *draft, struct refer_older *ret);
 /* The end of it: first closes the file, not with the lock held; then frees all else. */
 void refer_close(struct refer_older *older);

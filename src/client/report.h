@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Reports this process's lanes to a CairnFS mount, for `cairn status`: one sum over all lanes, by
- * setting the attribute user.cairn.lane of what is written there. A report that fails fails no
- * save; elsewhere than on CairnFS there is none. Any thread, no lock held; each report is one call
- * of the filesystem. */
+ * setting the attribute user.cairn.lane of files that are written there. A report that fails fails
+ * no save; elsewhere than on CairnFS there is none. Any thread, no lock held; each report is one
+ * call of the filesystem. */
 #pragma once
 
 #include "client/draft.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A sample tells whether much of a piece of a source was changed, as by an update of parameters or
  * an average that is swapped in. It reads a cache line in every 64 KiB, so that a call
- * can take samples of all that it names. What changes between the lines is not seen. Pure. */
+ * can take samples of all that it names. Changes between the lines are not seen. Pure. */
 #pragma once
 
 #include <stddef.h>

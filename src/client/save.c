@@ -189,7 +189,7 @@ void save_piece_ended_locked(struct cairn_save *save)
     save_offer_locked(save);
 }
 
-/* --- what is asked ---------------------------------------------------------------------------- */
+/* --- questions -------------------------------------------------------------------------------- */
 
 int save_report_locked(struct cairn_save *save)
 {

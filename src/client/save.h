@@ -9,7 +9,7 @@
 
 /* A source that is to be copied now, and is not larger, is copied into memory. */
 #define SNAPSHOT_BYTES (256 * KIB)
-/* The most that one save copies so: what comes then is written to the draft before the call
+/* The most that one save copies so: later sources are written to the draft before the call
  * returns. */
 #define SNAPSHOT_SAVE_BYTES (64 * MIB)
 
@@ -63,7 +63,8 @@ bool save_has_failed(struct cairn_save *save);
 /* Its error, which counts as told. */
 int save_report_locked(struct cairn_save *save);
 
-/* --- begin.c: what a call names --------------------------------------------------------------- */
+/* --- begin.c: the sources of a call
+ * --------------------------------------------------------------- */
 
 struct source_of {
     const struct cairn_source *source;
@@ -77,8 +78,8 @@ CAIRN_MUST_CHECK int save_new(struct cairn_lane *lane, const char *path, uint64_
                               const struct cairn_save_options *options, const struct zip *zip,
                               struct cairn_save **ret);
 
-/* Adds what is to be copied. Returns when what is to be copied now has been, or the save has failed
- * (which is no error of the call). */
+/* Adds sources. Returns when those that are copied now have been, or the save has failed (which is
+ * no error of the call). */
 CAIRN_MUST_CHECK int save_add(struct cairn_save *save, const struct source_of *sources,
                               size_t count);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Writing to what may be a broken pipe, in a thread of the caller's: SIGPIPE must not end the
+/* Writing to a pipe that may be broken, in a thread of the caller's: SIGPIPE must not end the
  * training. */
 #pragma once
 

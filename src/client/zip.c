@@ -4,7 +4,7 @@
 #include "base/cause.h"
 #include "format/le.h"
 
-#define BIG 0xffffffffull /* what needs zip64, and stands where zip64 tells */
+#define BIG 0xffffffffull /* needs zip64, and stands in fields that zip64 replaces */
 #define SIZE_MAX_SUM (1ull << 62)
 #define FIELD_16 0xffffull
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The layout of a zip archive as torch.save writes it: known before a byte of content is, but for
  * the CRCs, which stand behind the content: in data descriptors and in the directory. Pure: no I/O,
- * no locks. docs/man/libcairn.3 tells what of the format is used.
+ * no locks. docs/man/libcairn.3 describes the part of the format that is used.
  *
  * A file is, for each record: local header with the name and padding up to the alignment; content,
  * stored; unless the content is empty a descriptor (16 bytes, 24 where size or place need zip64).
