@@ -10,14 +10,19 @@
 
 #define STRUCT_MAX 4096u
 
+static int read_size(const void *from, size_t *ret)
+{
+    memcpy(ret, from, sizeof *ret);
+    if (*ret >= sizeof *ret && *ret <= STRUCT_MAX)
+        return 0;
+    cause_note("a struct begins with its size, and %zu is none", *ret);
+    return -EINVAL;
+}
+
 int copy_struct(void *ret, const void *have, size_t size)
 {
     size_t theirs;
-    memcpy(&theirs, ret, sizeof theirs);
-    if (theirs < sizeof theirs || theirs > STRUCT_MAX) {
-        cause_note("a struct begins with its size, and %zu is none", theirs);
-        return -EINVAL;
-    }
+    TRY(read_size(ret, &theirs));
     memset(ret, 0, theirs);
     memcpy(ret, have, theirs < size ? theirs : size);
     memcpy(ret, &theirs, sizeof theirs);
@@ -26,15 +31,11 @@ int copy_struct(void *ret, const void *have, size_t size)
 
 int take_struct(void *ret, size_t size, const void *from)
 {
-    size_t theirs = size;
+    size_t theirs;
     memset(ret, 0, size);
     if (!from)
         return 0;
-    memcpy(&theirs, from, sizeof theirs);
-    if (theirs < sizeof theirs || theirs > STRUCT_MAX) {
-        cause_note("options begin with their size, and %zu is none", theirs);
-        return -EINVAL;
-    }
+    TRY(read_size(from, &theirs));
     for (size_t i = size; i < theirs; i++) {
         if (((const char *)from)[i] == 0)
             continue;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "base/cause.h"
-#include "client/device_internal.h"
+#include "client/driver.h"
 
 static int make_side_stream(struct device *device)
 {

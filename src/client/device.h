@@ -3,16 +3,14 @@
  * driver that the process uses already.
  *
  * The driver (libcuda.so.1) is found in the process, never loaded; cuInit is never called and no
- * context is made: memory of a device can only exist where both were done. Each device has a
- * side stream of the lowest priority, on which all calls here work; only events order
- * it with the streams of the caller.
+ * context is made. Each device has a side stream of the lowest priority, on which all calls here
+ * work; only events order it with the streams of the caller.
  *
- * Errors: -EBUSY where a stream captures a graph. -EIO: the driver's context is dead (an illegal
- * address in some kernel, say): then no call here reaches the driver any more, and memory
- * that was registered has to stay mapped. -ECHILD: after fork. -ENOMEM, -EINVAL (an address or a
- * stream that is none), -ENODEV, -ENOTSUP. cause.h has the driver's own name of the error. Any
- * thread, several at once, but for device_close(). Nothing here waits for a device but where it
- * says so. */
+ * Errors: -EBUSY where a stream captures a graph. -EIO: the driver's context is dead (e.g. by an
+ * illegal address in some kernel): no call here reaches the driver any more, and registered memory
+ * has to stay mapped. -ECHILD: after fork. -ENOMEM, -EINVAL (a bad address or stream), -ENODEV,
+ * -ENOTSUP. The cause has the driver's own name of the error. Any thread, several at once, but for
+ * device_close(). Nothing here waits for a device but where it says so. */
 #pragma once
 
 #include "base/base.h"
@@ -44,12 +42,10 @@ CAIRN_MUST_CHECK int device_open(struct device_driver *driver, int ordinal, stru
 /* Waits for enqueued work. All events have to be freed before. NULL: nothing. */
 void device_close(struct device *device);
 
-/* Orders the side stream's next work behind all work that `stream` (a CUstream of this device, or
- * 0) was given so far. */
+/* Orders the side stream's next work behind the work so far of `stream`, a CUstream, or 0. */
 CAIRN_MUST_CHECK int device_after_producer(struct device *device, uint64_t stream);
 
-/* Enqueues the copy of `bytes` from `address` on. The event is done when they are in
- * host memory. */
+/* Enqueues the copy of `bytes` from `address` on. The event is done when they are in `host`. */
 CAIRN_MUST_CHECK int device_copy(struct device *device, void *host, uint64_t address, size_t bytes,
                                  struct device_event **ret);
 

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 
 #include "base/cause.h"
-#include "client/device_internal.h"
+#include "client/driver.h"
 
 #ifdef CAIRN_KERNELS
 #include "fingerprint_ptx.h"

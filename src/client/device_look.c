@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The thread "cairn-device" looks before it copies: a piece of a source that may be referred to is
- * copied only if its fingerprint, taken by the device, is not that of the older version. Pieces
- * whose fingerprints are under way, or that are to be copied now, are so few that they
- * have room. */
+ * copied only if its fingerprint, taken by the device, is not that of the older version. */
 #include "client/device.h"
 #include "client/lane.h"
 
@@ -68,8 +66,7 @@ static void end_piece_locked(struct cairn_lane *lane, const struct piece *piece)
     save_piece_ended_locked(save);
 }
 
-/* A piece that the older version has, or whose save has failed, is done; another is to
- * be copied. */
+/* A piece that the older version has, or whose save has failed, is done. Others are copied. */
 static void end_look_locked(struct cairn_lane *lane, const struct look *look, bool is_there)
 {
     check_held(&lane->lock);

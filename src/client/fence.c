@@ -10,8 +10,7 @@ struct fence {
     int64_t begun_ns;
     const struct cairn_stream *streams;
     size_t count;
-    bool is_covered[DEVICES_MAX]; /* a stream of this device comes after its copies: enqueued is
-                                     enough */
+    bool is_covered[DEVICES_MAX]; /* a stream comes after its copies: enqueued is enough */
     bool is_used[DEVICES_MAX];    /* copies from it are under way */
 };
 

@@ -104,7 +104,8 @@ void lane_unlock_last(struct cairn_lane *lane)
         (void)pthread_cond_destroy(&lane->devices.work);
         (void)pthread_cond_destroy(&lane->publisher.work);
         (void)pthread_cond_destroy(&lane->syncer.work);
-        opener_done(&lane->opener);
+        (void)pthread_cond_destroy(&lane->opener.work);
+        (void)pthread_cond_destroy(&lane->opener.done);
     }
     free(lane);
 }

@@ -110,12 +110,6 @@ void opener_stop(struct opener *opener)
     check(opener->queued == 0 && TAILQ_EMPTY(&opener->queue));
 }
 
-void opener_done(struct opener *opener)
-{
-    (void)pthread_cond_destroy(&opener->work);
-    (void)pthread_cond_destroy(&opener->done);
-}
-
 /* --- the call --------------------------------------------------------------------------------- */
 
 /* One more thread where all are at it: some of them may be held up. */

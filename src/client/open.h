@@ -46,7 +46,6 @@ struct opener {
 void opener_init(struct opener *opener, struct cairn_mutex *lock, struct refer *refer);
 /* When no call comes any more: ends the threads. */
 void opener_stop(struct opener *opener);
-void opener_done(struct opener *opener);
 
 /* -ETIMEDOUT: the filesystem has not answered within the request's max_block_ms. */
 CAIRN_MUST_CHECK int opener_open(struct opener *opener, const struct open_request *request,
