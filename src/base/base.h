@@ -90,6 +90,7 @@ static inline void cleanup_close(int *fd)
         (void)close(*fd);
 }
 
+#define _cleanup_(fn) __attribute__((cleanup(fn)))
 #define _cleanup_free_ __attribute__((cleanup(cleanup_free)))
 #define _cleanup_close_ __attribute__((cleanup(cleanup_close)))
 
