@@ -43,8 +43,8 @@ struct stage_write {
     uint32_t length; /* 1 to SLAB_PAYLOAD */
     uint32_t slab;   /* SLAB_NONE: copy from `data` */
     const void *data;
-    bool may_open; /* opens a draft if there is none: needs the next two, and that no call seals
-                      meanwhile */
+    /* opens a draft if there is none: needs the next two, and that no call seals meanwhile */
+    bool may_open;
     uint64_t below_size; /* size of the file below the draft */
     uint64_t version;    /* last sealed version */
     int64_t time;

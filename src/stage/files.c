@@ -33,17 +33,22 @@ void stage_open_draft(struct stage *stage, uint64_t ino)
     (void)draft_locked(stage, ino, 0, 0);
 }
 
-/* Takes back a draft that was opened for a change that did not happen. */
-static void unopen_draft_locked(struct stage *stage, struct layer *draft)
+/* The record of a change. Where the log has no room, a draft that was opened for it goes again. */
+static int log_change_locked(struct stage *stage, struct layer *draft, bool had_draft,
+                             const struct record *rec)
 {
     check_held(&stage->locked.lock);
-    struct stage_file *file = draft->file;
-    layer_free_locked(stage, draft, false);
-    file_settle_locked(stage, file);
+    int r = log_append_own_locked(stage, rec);
+    if (r < 0 && !had_draft) {
+        struct stage_file *file = draft->file;
+        layer_free_locked(stage, draft, false);
+        file_settle_locked(stage, file);
+    }
+    return r;
 }
 
-static void note_file_change_locked(struct stage *stage, struct layer *draft, uint64_t offset,
-                                    uint64_t length)
+static void note_change_locked(struct stage *stage, struct layer *draft, uint64_t offset,
+                               uint64_t length)
 {
     check_held(&stage->locked.lock);
     struct stage_scattered *gathering = &stage->locked.gathering;
@@ -81,8 +86,7 @@ static int check_nameless_locked(struct stage *stage, uint64_t ino)
     if (clock_monotonic_ns() >= stage->locked.orphans_stuck_until)
         return -EAGAIN;
     cause_note("files without a name have filled the tables of the stage; close those that were "
-               "deleted, link those that were made so, "
-               "or mount with a larger stage=SIZE");
+               "deleted, link those that were made so, or mount with a larger stage=SIZE");
     return -ENOSPC;
 }
 
@@ -162,7 +166,7 @@ static void copy_payload_locked(struct stage *stage, const struct stage_write *w
     slab_fill_locked(stage, slab, at + shared_need(w->length));
 }
 
-static uint64_t *find_file_write_end(struct stage_file *file, uint64_t end)
+static uint64_t *find_write_end(struct stage_file *file, uint64_t end)
 {
     for (size_t i = 0; i < WRITES_AT_ONCE; i++)
         if (file->write_ends[i] == end)
@@ -173,13 +177,13 @@ static uint64_t *find_file_write_end(struct stage_file *file, uint64_t end)
 /* The kernel splits an application's write into requests of SLAB_PAYLOAD, up to a page less where
  * its buffer is not aligned: what follows directly on a full one belongs to the same write. Those
  * of several threads may alternate. */
-static bool begins_file_write(struct stage_file *file, const struct stage_write *w)
+static bool begins_write(struct stage_file *file, const struct stage_write *w)
 {
     uint64_t full_end = w->length > SLAB_PAYLOAD - 4096 ? w->offset + w->length : 0;
-    uint64_t *place = w->offset ? find_file_write_end(file, w->offset) : NULL;
+    uint64_t *place = w->offset ? find_write_end(file, w->offset) : NULL;
     bool begins = !place;
     if (begins && full_end)
-        place = find_file_write_end(file, 0);
+        place = find_write_end(file, 0);
     if (begins && full_end && !place)
         place = &file->write_ends[file->replaced++ % WRITES_AT_ONCE];
     if (place)
@@ -216,9 +220,7 @@ int stage_write(struct stage *stage, const struct stage_write *w)
 {
     check(w->length > 0 && w->length <= SLAB_PAYLOAD);
     LOCK_SCOPE(&stage->locked.lock);
-    int r = check_nameless_locked(stage, w->ino);
-    if (r < 0)
-        return r;
+    TRY(check_nameless_locked(stage, w->ino));
     bool has_room = ranges_have_room_locked(stage) &&
                     slabs_bear_write_locked(stage, w->slab != SLAB_NONE) &&
                     (w->slab != SLAB_NONE || ensure_shared_locked(stage, shared_need(w->length)));
@@ -230,12 +232,26 @@ int stage_write(struct stage *stage, const struct stage_write *w)
     if (!w->may_open && (!file || !file->layers[LAYER_DRAFT]))
         return -ESTALE;
     struct layer *draft = draft_locked(stage, w->ino, w->below_size, w->version);
-    draft_put_locked(stage, draft, w, begins_file_write(file, w));
+    draft_put_locked(stage, draft, w, begins_write(file, w));
     draft->size = max_u64(draft->size, w->offset + w->length);
     draft->mtime = w->time;
-    note_file_change_locked(stage, draft, w->offset, w->length);
+    note_change_locked(stage, draft, w->offset, w->length);
     stage->locked.last_write = draft->changed;
     return 0;
+}
+
+void draft_erase_locked(struct stage *stage, struct layer *draft, uint64_t offset, uint64_t length,
+                        bool dropped)
+{
+    check_held(&stage->locked.lock);
+    uint64_t end = length > UINT64_MAX - offset ? UINT64_MAX : offset + length;
+    layer_erase_locked(stage, draft, offset, length, dropped);
+    if (end >= draft->keep) {
+        draft->keep = min_u64(draft->keep, offset);
+    } else if (offset < draft->keep) {
+        struct range hole = {.offset = offset, .length = length, .kind = RANGE_HOLE};
+        layer_put_locked(stage, draft, &hole);
+    }
 }
 
 int stage_erase(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length,
@@ -253,23 +269,11 @@ int stage_erase(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t len
                          .length = length,
                          .seq = ++stage->locked.seq,
                          .attrs = {.size = new_size, .mtime = time}};
-    int r = log_append_own_locked(stage, &rec);
-    if (r < 0) {
-        if (!had_draft)
-            unopen_draft_locked(stage, draft);
-        return r;
-    }
-    layer_erase_locked(stage, draft, offset, length, true);
-    uint64_t end = length > UINT64_MAX - offset ? UINT64_MAX : offset + length;
-    if (end >= draft->keep) {
-        draft->keep = min_u64(draft->keep, offset);
-    } else if (offset < draft->keep) {
-        struct range hole = {.offset = offset, .length = length, .kind = RANGE_HOLE};
-        layer_put_locked(stage, draft, &hole);
-    }
+    TRY(log_change_locked(stage, draft, had_draft, &rec));
+    draft_erase_locked(stage, draft, offset, length, true);
     draft->size = new_size;
     draft->mtime = time;
-    note_file_change_locked(stage, draft, offset, length);
+    note_change_locked(stage, draft, offset, length);
     return 0;
 }
 
@@ -277,9 +281,7 @@ int stage_put_chunk(struct stage *stage, uint64_t ino, const struct stage_chunk_
                     uint64_t below_size, uint64_t version, int64_t time)
 {
     LOCK_SCOPE(&stage->locked.lock);
-    int r = check_nameless_locked(stage, ino);
-    if (r < 0)
-        return r;
+    TRY(check_nameless_locked(stage, ino));
     if (!ranges_have_room_locked(stage))
         return -EAGAIN;
     bool had_draft = has_draft_locked(stage, ino);
@@ -296,12 +298,7 @@ int stage_put_chunk(struct stage *stage, uint64_t ino, const struct stage_chunk_
                          .version = draft->version,
                          .extents = &extent,
                          .extent_count = 1};
-    r = log_append_own_locked(stage, &rec);
-    if (r < 0) {
-        if (!had_draft)
-            unopen_draft_locked(stage, draft);
-        return r;
-    }
+    TRY(log_change_locked(stage, draft, had_draft, &rec));
     struct range range = {.offset = chunk->offset,
                           .length = chunk->length,
                           .kind = RANGE_CHUNK,
@@ -312,7 +309,7 @@ int stage_put_chunk(struct stage *stage, uint64_t ino, const struct stage_chunk_
     layer_put_locked(stage, draft, &range);
     draft->size = max_u64(draft->size, chunk->offset + chunk->length);
     draft->mtime = time;
-    note_file_change_locked(stage, draft, chunk->offset, chunk->length);
+    note_change_locked(stage, draft, chunk->offset, chunk->length);
     return 0;
 }
 
@@ -483,9 +480,7 @@ int stage_relink(struct stage *stage, uint64_t ino, size_t reserve)
     struct stage_file *file = file_get_locked(stage, ino, false);
     check(file && file->orphan && file->layers[LAYER_DRAFT] && !file->layers[LAYER_SEALED] &&
           !file->layers[LAYER_PINNED]);
-    int r = log_enter_layer_locked(stage, file->layers[LAYER_DRAFT], reserve);
-    if (r < 0)
-        return r;
+    TRY(log_enter_layer_locked(stage, file->layers[LAYER_DRAFT], reserve));
     stage->locked.orphan_ranges -= file->layers[LAYER_DRAFT]->range_count;
     stage->locked.draft_count++;
     file->orphan = false;

@@ -7,9 +7,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/queue.h>
-#include <uthash.h>
 
 #include "base/lock.h"
+#include "base/tables.h"
 #include "stage/layout.h"
 #include "stage/requests.h"
 #include "stage/stage.h"
@@ -52,16 +52,16 @@ struct layer {
 
 TAILQ_HEAD(layer_list, layer);
 
-#define WRITES_AT_ONCE 8u /* of one file, whose requests may alternate: see begins_file_write() */
+#define WRITES_AT_ONCE 8u /* of one file, whose requests may alternate: see begins_write() */
 
 struct stage_file {
     uint64_t ino;
-    struct layer *layers[LAYER_STATES];  /* newest first */
-    uint64_t write_ends[WRITES_AT_ONCE]; /* where full requests ended that nothing followed yet; 0:
-                                            none */
-    unsigned replaced;                   /* of write_ends, in turns, for there was no other place */
-    bool orphan;                         /* no name, lives on: never sealed */
-    bool dead;                           /* gone from the namespace; a pinned layer may be left */
+    struct layer *layers[LAYER_STATES]; /* newest first */
+    /* where full requests ended that nothing followed yet; 0: none */
+    uint64_t write_ends[WRITES_AT_ONCE];
+    unsigned replaced; /* of write_ends, in turns, for there was no other place */
+    bool orphan;       /* no name, lives on: never sealed */
+    bool dead;         /* gone from the namespace; a pinned layer may be left */
     UT_hash_handle hh;
 };
 
@@ -75,8 +75,8 @@ struct slab {
     uint32_t fill; /* shared slabs: where the next record goes */
     enum slab_state state;
     bool in_clean;
-    bool is_unmapped; /* of a daemon before: its memory is not in the page tables of this process
-                         yet */
+    /* of a daemon before: its memory is not in the page tables of this process yet */
+    bool is_unmapped;
 };
 
 TAILQ_HEAD(slab_list, slab);
@@ -95,11 +95,10 @@ struct stage_locked {
     struct slab *slabs;
     struct slab_list free, clean;
     uint32_t unready_count, free_count, clean_count, used_count; /* used: with the clean ones */
-    uint32_t unready_next;   /* where the search for an unready one begins */
-    uint32_t readying_count; /* neither unready nor free at the moment: memory is being put
-                                behind them */
-    uint32_t shared;         /* slab that small writes go to, SLAB_NONE */
-    uint32_t peak_used;
+    uint32_t unready_next; /* where the search for an unready one begins */
+    /* neither unready nor free at the moment: memory is being put behind them */
+    uint32_t readying_count;
+    uint32_t shared; /* slab that small writes go to, SLAB_NONE */
     int64_t last_write;
     bool grow_failed;      /* there was no memory for another slab */
     int64_t grow_again_at; /* monotonic ns at which that is tried again */
@@ -112,10 +111,10 @@ struct stage_locked {
     uint32_t range_count;
     /* of files without a name, clean ones not counted: no seal frees them */
     uint32_t orphan_ranges;
-    int64_t orphans_stuck_until;      /* monotonic ns; writing them in pieces and gathering them did
-                                         not help either */
-    struct stage_scattered gathering; /* what is being read to be gathered; length 0: nothing,
-                                         or it changed since */
+    /* monotonic ns; writing them in pieces and gathering them did not help either */
+    int64_t orphans_stuck_until;
+    /* what is being read to be gathered; length 0: nothing, or it changed since */
+    struct stage_scattered gathering;
     uint64_t draft_bytes, dropped_bytes;
     uint32_t handle_free, handle_count;
 };
@@ -165,6 +164,9 @@ void file_settle_locked(struct stage *stage, struct stage_file *file);
 /* files.c */
 /* NULL: nothing of it is staged. */
 struct stage_file_state file_state_locked(const struct stage_file *file);
+/* Takes [offset, offset + length) of the content away. `dropped`: it is counted as dropped. */
+void draft_erase_locked(struct stage *stage, struct layer *draft, uint64_t offset, uint64_t length,
+                        bool dropped);
 void draft_put_locked(struct stage *stage, struct layer *draft, const struct stage_write *w,
                       bool starts_write);
 

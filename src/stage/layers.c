@@ -120,8 +120,8 @@ struct range *layer_next_locked(struct range *range)
     return RB_NEXT(range_tree, NULL, range);
 }
 
-static void count_dropped_in_layer_locked(struct stage *stage, const struct range *range,
-                                          uint64_t bytes, bool dropped)
+static void count_dropped_locked(struct stage *stage, const struct range *range, uint64_t bytes,
+                                 bool dropped)
 {
     check_held(&stage->locked.lock);
     if (dropped && range->kind == RANGE_MEMORY && is_dirty(range->layer))
@@ -138,7 +138,7 @@ void layer_erase_locked(struct stage *stage, struct layer *layer, uint64_t offse
         struct range *next = layer_next_locked(range);
         uint64_t range_end = range->offset + range->length;
         uint64_t from = max_u64(range->offset, offset), to = min_u64(range_end, end);
-        count_dropped_in_layer_locked(stage, range, to - from, dropped);
+        count_dropped_locked(stage, range, to - from, dropped);
         struct range old = *range;
         range_detach_locked(stage, range);
         struct range *spare = range;

@@ -62,8 +62,9 @@ enum slab_shared_state {
 #define SLAB_RECORD_ALIGN 64u
 
 struct slab_entry {
-    _Atomic uint32_t use; /* enum slab_shared_state, and the fill in SLAB_RECORD_ALIGN <<
-                             SLAB_FILL_SHIFT: what lies behind is no record */
+    /* enum slab_shared_state, and the fill in SLAB_RECORD_ALIGN << SLAB_FILL_SHIFT: what lies
+     * behind is no record */
+    _Atomic uint32_t use;
     _Atomic uint32_t generation;
 };
 
@@ -123,8 +124,8 @@ _Static_assert(HANDLES_MAX * sizeof(struct handle_entry) +
 /* In front of each payload. */
 struct slab_record {
     union {
-        uint64_t tag; /* of the rest, of the slab and of where in it the record lies:
-                         slab_record_tag() */
+        /* of the rest, of the slab and of where in it the record lies: slab_record_tag() */
+        uint64_t tag;
         struct {
             uint32_t magic;
             uint32_t crc; /* of the rest */

@@ -134,14 +134,14 @@ static int dump_layer_locked(struct stage *stage, uint32_t half, struct layer *l
                           .version = layer->version,
                           .keep = layer->keep,
                           .attrs = {.size = layer->size, .mtime = layer->mtime}};
-    int r = append_to(stage, half, &head);
-    for (struct range *range = layer_first_locked(layer, 0); range && r == 0;
+    TRY(append_to(stage, half, &head));
+    for (struct range *range = layer_first_locked(layer, 0); range;
          range = layer_next_locked(range)) {
         struct extent extent;
         struct record rec = range_record(layer, range, head.seq, &extent);
-        r = append_to(stage, half, &rec);
+        TRY(append_to(stage, half, &rec));
     }
-    return r;
+    return 0;
 }
 
 int log_enter_layer_locked(struct stage *stage, struct layer *layer, size_t reserve)
@@ -163,19 +163,15 @@ static int dump_layers_locked(struct stage *stage, uint32_t half, bool with_orph
 {
     check_held(&stage->locked.lock);
     struct record marker = {.type = REC_LAYER, .seq = ++stage->locked.seq};
-    int marked = append_to(stage, half, &marker);
-    if (marked < 0)
-        return marked;
+    TRY(append_to(stage, half, &marker));
     struct stage_file *file, *next;
     HASH_ITER(hh, stage->locked.files, file, next)
     {
         if (file->orphan && !with_orphans)
             continue;
-        for (size_t i = 0; i < LAYER_CLEAN; i++) {
-            int r = file->layers[i] ? dump_layer_locked(stage, half, file->layers[i]) : 0;
-            if (r < 0)
-                return r;
-        }
+        for (size_t i = 0; i < LAYER_CLEAN; i++)
+            if (file->layers[i])
+                TRY(dump_layer_locked(stage, half, file->layers[i]));
     }
     return 0;
 }
@@ -189,9 +185,7 @@ int stage_log_compact(struct stage *stage, const void *records, size_t len, bool
     if (len)
         memcpy(stage->log[half], records, len);
     atomic_store_explicit(&stage->header->log_tail[half], len, memory_order_release);
-    int r = dump_layers_locked(stage, half, with_orphans);
-    if (r < 0)
-        return r;
+    TRY(dump_layers_locked(stage, half, with_orphans));
     atomic_store_explicit(&stage->log_compacted, tail_of(stage, half), memory_order_relaxed);
     atomic_store_explicit(&stage->header->log_active, half, memory_order_release);
     return 0;
@@ -207,13 +201,10 @@ int stage_replay_log(struct stage *stage, int (*fn)(const struct record *rec, vo
     while (tail > 0) {
         struct record rec;
         size_t len;
-        int r = record_decode(at, tail, &rec, &len);
-        if (r == 0 && !stage_may_have_seq(stage, rec.seq))
-            r = -EUCLEAN;
-        if (r == 0)
-            r = fn(&rec, arg);
-        if (r < 0)
-            return r;
+        TRY(record_decode(at, tail, &rec, &len));
+        if (!stage_may_have_seq(stage, rec.seq))
+            return -EUCLEAN;
+        TRY(fn(&rec, arg));
         at += len;
         tail -= len;
     }

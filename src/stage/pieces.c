@@ -313,6 +313,7 @@ uint64_t stage_handle_close(struct stage *stage, uint64_t handle, uint32_t *ret_
     request_note_closing((uint32_t)handle);
     *entry = (struct handle_entry){.next_free = stage->locked.handle_free};
     request_note_closed();
+    check(stage->locked.handle_count > 0);
     stage->locked.handle_free = (uint32_t)handle;
     stage->locked.handle_count--;
     return ino;

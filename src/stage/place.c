@@ -205,7 +205,7 @@ struct sweep {
     const uint8_t *store;
 };
 
-static bool is_header_of_sweep(const struct stage_header *h, const struct sweep *sweep)
+static bool is_of_sweep(const struct stage_header *h, const struct sweep *sweep)
 {
     return h->magic == STAGE_MAGIC && h->version == STAGE_VERSION &&
            memcmp(h->store, sweep->store, sizeof h->store) == 0 &&
@@ -226,13 +226,12 @@ static void sweep_one(const uint8_t name[16], void *arg)
         return;
     bool is_unmade = pread(fd, (void *)h, sizeof *h, 0) < (ssize_t)sizeof *h || h->magic == 0;
     if (is_unmade ? st.st_mtim.tv_sec + UNMADE_S < clock_realtime_ns() / 1000000000
-                  : is_header_of_sweep(h, sweep) && !h->is_named) {
+                  : is_of_sweep(h, sweep) && !h->is_named) {
         log_info("stage: removing %s, which was never in use", path);
         stage_remove_files(sweep->dir, name);
-    } else if (!is_unmade && is_header_of_sweep(h, sweep)) {
+    } else if (!is_unmade && is_of_sweep(h, sweep)) {
         log_warn("stage: %s and its .slabs (%llu MiB) are of an earlier session of %s, and nothing "
-                 "names them any more: remove them if what was not "
-                 "on NVMe then is not needed",
+                 "names them any more: remove them if what was not on NVMe then is not needed",
                  path, (unsigned long long)(stage_files_bytes(sweep->dir, name) / MIB),
                  sweep->owner);
     }
@@ -254,7 +253,7 @@ void stage_remove_files(const char *dir, const uint8_t name[16])
     (void)unlink(slabs);
 }
 
-static uint64_t allocated_file_bytes(const char *path)
+static uint64_t allocated_bytes(const char *path)
 {
     struct stat st;
     return lstat(path, &st) < 0 ? 0 : (uint64_t)st.st_blocks * 512;
@@ -264,7 +263,7 @@ uint64_t stage_files_bytes(const char *dir, const uint8_t name[16])
 {
     _cleanup_free_ char *ctl = stage_path(dir, name, "ctl");
     _cleanup_free_ char *slabs = stage_path(dir, name, "slabs");
-    return allocated_file_bytes(ctl) + allocated_file_bytes(slabs);
+    return allocated_bytes(ctl) + allocated_bytes(slabs);
 }
 
 static uint64_t held_in_slab(int slabs_fd, uint32_t slab, const struct stage_header *h,
@@ -319,9 +318,8 @@ static void report_if_parted(const char *dir, const char *base)
     if (lstat(ctl, &st) == 0 || errno != ENOENT || lstat(slabs, &st) < 0 || st.st_uid != geteuid())
         return;
     log_warn("stage: %s (%llu MiB) is of a stage whose .ctl was removed: without that it cannot be "
-             "read, and it stays; remove it if what was not on "
-             "NVMe then is not needed, and no daemon runs whose status says that the files of its "
-             "stage were removed",
+             "read, and it stays; remove it if what was not on NVMe then is not needed, and no "
+             "daemon runs whose status says that the files of its stage were removed",
              slabs, (unsigned long long)st.st_blocks * 512 / MIB);
 }
 

@@ -82,9 +82,7 @@ static int add_layer(struct rebuild *rb, const struct record *rec)
 
 static int add_range(struct rebuild *rb, const struct record *rec)
 {
-    int r = range_ok(rb, rec);
-    if (r < 0)
-        return r;
+    TRY(range_ok(rb, rec));
     struct item *item = add_item(rb, ITEM_RANGE, rec->ino, rec->version, rec->seq);
     item->offset = rec->offset;
     item->length = rec->length;
@@ -94,7 +92,7 @@ static int add_range(struct rebuild *rb, const struct record *rec)
     return 0;
 }
 
-static int rebuild_add_piece(struct rebuild *rb, const struct record *rec)
+static int add_piece(struct rebuild *rb, const struct record *rec)
 {
     if (rec->extent_count != 1)
         return -EUCLEAN;
@@ -134,7 +132,7 @@ static int add_from_log(const struct record *rec, void *arg)
     case REC_RANGE:
         return add_range(rb, rec);
     case REC_PIECE:
-        return rebuild_add_piece(rb, rec);
+        return add_piece(rb, rec);
     case REC_ERASE:
         return add_erase(rb, rec);
     case REC_SEAL:
@@ -151,7 +149,7 @@ static int add_from_log(const struct record *rec, void *arg)
     }
 }
 
-static void add_rebuilt_write(const struct slab_record *rec, uint32_t slab, void *arg)
+static void add_write(const struct slab_record *rec, uint32_t slab, void *arg)
 {
     struct rebuild *rb = arg;
     struct item *item = add_item(rb, ITEM_WRITE, rec->ino, rec->version, rec->seq);
@@ -211,22 +209,6 @@ static void put_item_locked(struct rebuild *rb, struct layer *draft, const struc
     layer_put_locked(rb->stage, draft, &range);
 }
 
-static void erase_item_locked(struct rebuild *rb, struct layer *draft, const struct item *item)
-{
-    check_held(&rb->stage->locked.lock);
-    uint64_t end =
-        item->length > UINT64_MAX - item->offset ? UINT64_MAX : item->offset + item->length;
-    layer_erase_locked(rb->stage, draft, item->offset, item->length, false);
-    if (end >= draft->keep) {
-        draft->keep = min_u64(draft->keep, item->offset);
-    } else if (item->offset < draft->keep) {
-        struct range hole = {.offset = item->offset, .length = item->length, .kind = RANGE_HOLE};
-        layer_put_locked(rb->stage, draft, &hole);
-    }
-    draft->size = item->size;
-    draft->mtime = item->mtime;
-}
-
 static void apply_item_locked(struct rebuild *rb, struct layer *draft, const struct item *item)
 {
     check_held(&rb->stage->locked.lock);
@@ -252,7 +234,9 @@ static void apply_item_locked(struct rebuild *rb, struct layer *draft, const str
         put_item_locked(rb, draft, item);
         return;
     case ITEM_ERASE:
-        erase_item_locked(rb, draft, item);
+        draft_erase_locked(rb->stage, draft, item->offset, item->length, false);
+        draft->size = item->size;
+        draft->mtime = item->mtime;
         return;
     case ITEM_SEAL:
         return;
@@ -365,7 +349,7 @@ static void release_slabs_locked(struct stage *stage)
 }
 
 /* Is there content whose chunk lies in no pack? */
-static int check_rebuilt_packs_locked(struct stage *stage)
+static int check_packs_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
     const uint64_t none = 0;
@@ -394,7 +378,7 @@ static int rebuild_files(struct rebuild *rb)
     LOCK_SCOPE(&rb->stage->locked.lock);
     release_slabs_locked(rb->stage);
     order_sealed_locked(rb->stage);
-    return check_rebuilt_packs_locked(rb->stage);
+    return check_packs_locked(rb->stage);
 }
 
 int stage_rebuild_layers(struct stage *stage, const struct stage_rebuild *how)
@@ -403,7 +387,7 @@ int stage_rebuild_layers(struct stage *stage, const struct stage_rebuild *how)
     rb.begun_count = requests_begun(stage, rb.begun, REQUESTS_MAX);
     int r = stage_replay_log(stage, add_from_log, &rb);
     for (uint32_t i = 0; i < stage->slab_count && r == 0; i++)
-        r = slab_records_read(stage, i, add_rebuilt_write, &rb);
+        r = slab_records_read(stage, i, add_write, &rb);
     if (r == 0)
         r = rebuild_files(&rb);
     vector_free(&rb.items);
@@ -435,16 +419,15 @@ static int key_records(struct stage *stage)
     for (uint32_t i = 0; i < stage->slab_count; i++)
         if (atomic_load(&stage->slab_table[i].use) != slab_use(SLAB_SHARED_FREE, 0))
             atomic_store(&stage->slab_table[i].use, slab_use(SLAB_SHARED_USED, 0));
-    int r = header_key(h, stage->name);
-    if (r == 0)
-        atomic_store(&h->version, STAGE_VERSION);
-    return r;
+    TRY(header_key(h, stage->name));
+    atomic_store(&h->version, STAGE_VERSION);
+    return 0;
 }
 
 int stage_commit_epoch(struct stage *stage, uint64_t epoch)
 {
-    int r = atomic_load(&stage->header->version) == STAGE_VERSION ? 0 : key_records(stage);
-    if (r == 0)
-        atomic_store(&stage->header->epoch, epoch);
-    return r;
+    if (atomic_load(&stage->header->version) != STAGE_VERSION)
+        TRY(key_records(stage));
+    atomic_store(&stage->header->epoch, epoch);
+    return 0;
 }

@@ -13,7 +13,7 @@ static _Thread_local struct {
 } now;
 
 /* The kernel counts in steps of two. */
-static uint32_t place_of_request(uint64_t unique, uint32_t i)
+static uint32_t place_of(uint64_t unique, uint32_t i)
 {
     return (uint32_t)((unique / 2 + i) % REQUESTS_MAX);
 }
@@ -21,7 +21,7 @@ static uint32_t place_of_request(uint64_t unique, uint32_t i)
 static struct request_slot *find_slot(struct stage *stage, uint64_t unique)
 {
     for (uint32_t i = 0; i < WINDOW; i++) {
-        struct request_slot *slot = &stage->requests[place_of_request(unique, i)];
+        struct request_slot *slot = &stage->requests[place_of(unique, i)];
         if (atomic_load_explicit(&slot->unique, memory_order_acquire) == unique)
             return slot;
     }
@@ -31,7 +31,7 @@ static struct request_slot *find_slot(struct stage *stage, uint64_t unique)
 static struct request_slot *insert_slot(struct stage *stage, uint64_t unique)
 {
     for (uint32_t i = 0; i < WINDOW; i++) {
-        struct request_slot *slot = &stage->requests[place_of_request(unique, i)];
+        struct request_slot *slot = &stage->requests[place_of(unique, i)];
         uint64_t none = 0;
         if (atomic_load_explicit(&slot->unique, memory_order_relaxed) == 0 &&
             atomic_compare_exchange_strong(&slot->unique, &none, unique))

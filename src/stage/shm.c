@@ -144,12 +144,9 @@ static int map_rest(struct stage *stage)
 {
     struct stage_header *h = stage->header;
     stage->slab_count = h->slab_count;
-    stage->slab_reserve = stage->slab_count / RESERVE_SHARE > RESERVE_MIN
-                              ? stage->slab_count / RESERVE_SHARE
-                              : RESERVE_MIN;
+    stage->slab_reserve = (uint32_t)max_u64(stage->slab_count / RESERVE_SHARE, RESERVE_MIN);
     stage->slabs_len = (size_t)stage->slab_count * SLAB_STRIDE;
-    uint64_t ranges = stage->slabs_len / RANGE_SHARE;
-    stage->ranges_max = (uint32_t)max_u64(ranges, RANGES_MIN);
+    stage->ranges_max = (uint32_t)max_u64(stage->slabs_len / RANGE_SHARE, RANGES_MIN);
     uint8_t *at = (uint8_t *)h + 4096;
     stage->slab_table = (struct slab_entry *)(void *)at;
     at += table_len(stage->slab_count);
@@ -212,48 +209,44 @@ static int create_files(struct stage *stage, size_t ctl_len, size_t slabs_len)
         return -errno;
     /* First, so that no daemon takes it for one that was left; a daemon that looks has it for a
      * moment. */
-    int r = lock_ctl_patiently(stage->ctl_fd);
-    if (r < 0)
-        return r;
+    TRY(lock_ctl_patiently(stage->ctl_fd));
     stage->slabs_fd = open(stage->slabs_path, flags, 0600);
     if (stage->slabs_fd < 0)
         return -errno;
     if (fallocate(stage->ctl_fd, 0, 0, (off_t)ctl_len) < 0 ||
         ftruncate(stage->slabs_fd, (off_t)slabs_len) < 0)
         return -errno;
-    r = check_len(stage->ctl_fd, ctl_len);
+    int r = check_len(stage->ctl_fd, ctl_len);
     return r < 0 ? r : check_len(stage->slabs_fd, slabs_len);
+}
+
+static int make_stage(struct stage *stage, const struct stage_config *config)
+{
+    uint64_t half = half_len_of(config->size_bytes);
+    uint32_t slabs = (uint32_t)max_u64(config->size_bytes / SLAB_STRIDE, SLABS_MIN);
+    TRY(create_files(stage, ctl_len_of(slabs, half), (size_t)slabs * SLAB_STRIDE));
+    TRY(map_ctl(stage, ctl_len_of(slabs, half)));
+    struct stage_header *h = stage->header;
+    h->magic = STAGE_MAGIC;
+    h->slab_count = slabs;
+    h->log_half_len = half;
+    h->created_epoch = config->epoch;
+    memcpy(h->store, config->store, sizeof h->store);
+    TRY(stage_boot_id(h->boot_id));
+    atomic_store(&h->epoch, config->epoch);
+    TRY(header_key(h, config->name));
+    atomic_store(&h->version, STAGE_VERSION);
+    stage->locked.seq = config->epoch << SEQ_EPOCH_SHIFT;
+    TRY(map_rest(stage));
+    handles_reset(stage);
+    requests_reset(stage);
+    return slabs_start(stage);
 }
 
 int stage_create(const struct stage_config *config, struct stage **ret_stage)
 {
     struct stage *stage = stage_new(config);
-    uint64_t half = half_len_of(config->size_bytes);
-    uint32_t slabs = (uint32_t)max_u64(config->size_bytes / SLAB_STRIDE, SLABS_MIN);
-    int r = create_files(stage, ctl_len_of(slabs, half), (size_t)slabs * SLAB_STRIDE);
-    if (r == 0)
-        r = map_ctl(stage, ctl_len_of(slabs, half));
-    if (r == 0) {
-        struct stage_header *h = stage->header;
-        h->magic = STAGE_MAGIC;
-        h->slab_count = slabs;
-        h->log_half_len = half;
-        h->created_epoch = config->epoch;
-        memcpy(h->store, config->store, sizeof h->store);
-        r = stage_boot_id(h->boot_id);
-        atomic_store(&h->epoch, config->epoch);
-        if (r == 0)
-            r = header_key(h, config->name);
-        atomic_store(&h->version, STAGE_VERSION);
-        stage->locked.seq = config->epoch << SEQ_EPOCH_SHIFT;
-    }
-    if (r == 0)
-        r = map_rest(stage);
-    if (r == 0) {
-        handles_reset(stage);
-        requests_reset(stage);
-        r = slabs_start(stage);
-    }
+    int r = make_stage(stage, config);
     if (r < 0) {
         stage_close(stage, r != -EEXIST);
         return r;
@@ -279,13 +272,11 @@ void stage_note_named(struct stage *stage)
     atomic_store(&stage->header->is_named, 1);
 }
 
-static int check_shm_header(const struct stage_header *h, uint64_t len,
-                            const struct stage_config *config)
+static int check_header(const struct stage_header *h, uint64_t len,
+                        const struct stage_config *config)
 {
     char boot_id[40];
-    int r = stage_boot_id(boot_id);
-    if (r < 0)
-        return r;
+    TRY(stage_boot_id(boot_id));
     if (h->magic != STAGE_MAGIC)
         return -EUCLEAN;
     uint32_t version = atomic_load(&h->version);
@@ -304,7 +295,7 @@ static int check_shm_header(const struct stage_header *h, uint64_t len,
     return 0;
 }
 
-static int open_ctl(struct stage *stage, const struct stage_config *config)
+static int open_files(struct stage *stage, const struct stage_config *config)
 {
     stage->ctl_fd = open(stage->ctl_path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     struct stat st;
@@ -314,24 +305,19 @@ static int open_ctl(struct stage *stage, const struct stage_config *config)
         return -EACCES;
     if (st.st_size < 4096)
         return -EUCLEAN;
-    int r = lock_ctl_patiently(stage->ctl_fd);
-    if (r == 0)
-        r = map_ctl(stage, (size_t)st.st_size);
-    return r < 0 ? r : check_shm_header(stage->header, (uint64_t)st.st_size, config);
+    TRY(lock_ctl_patiently(stage->ctl_fd));
+    TRY(map_ctl(stage, (size_t)st.st_size));
+    TRY(check_header(stage->header, (uint64_t)st.st_size, config));
+    stage->slabs_fd = open(stage->slabs_path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (stage->slabs_fd < 0 || fstat(stage->slabs_fd, &st) < 0)
+        return -errno;
+    return (uint64_t)st.st_size == (uint64_t)stage->header->slab_count * SLAB_STRIDE ? 0 : -EUCLEAN;
 }
 
 int stage_open(const struct stage_config *config, struct stage **ret_stage)
 {
     struct stage *stage = stage_new(config);
-    int r = open_ctl(stage, config);
-    struct stat st;
-    if (r == 0) {
-        stage->slabs_fd = open(stage->slabs_path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-        if (stage->slabs_fd < 0 || fstat(stage->slabs_fd, &st) < 0)
-            r = -errno;
-        else if ((uint64_t)st.st_size != (uint64_t)stage->header->slab_count * SLAB_STRIDE)
-            r = -EUCLEAN;
-    }
+    int r = open_files(stage, config);
     if (r == 0)
         r = map_rest(stage);
     if (r < 0) {
@@ -366,22 +352,16 @@ void stage_begin_recovery(struct stage *stage, uint64_t epoch)
 }
 
 /* Frees the heap only: the shared memory must stay as it is for the next recovery. */
-static void free_stage_heap(struct stage *stage)
+static void free_heap(struct stage *stage)
 {
     struct stage_file *file, *next;
     HASH_ITER(hh, stage->locked.files, file, next)
     {
         for (size_t i = 0; i < LAYER_STATES; i++)
             layer_abandon(file->layers[i]);
-        HASH_DEL(stage->locked.files, file);
-        free(file);
     }
-    struct pack_use *use, *next_use;
-    HASH_ITER(hh, stage->locked.packs, use, next_use)
-    {
-        HASH_DEL(stage->locked.packs, use);
-        free(use);
-    }
+    HASH_FREE_ALL(stage->locked.files);
+    HASH_FREE_ALL(stage->locked.packs);
 }
 
 void stage_close(struct stage *stage, bool remove)
@@ -393,7 +373,7 @@ void stage_close(struct stage *stage, bool remove)
         (void)unlink(stage->ctl_path);
         (void)unlink(stage->slabs_path);
     }
-    free_stage_heap(stage);
+    free_heap(stage);
     if (stage->slab_memory)
         (void)munmap(stage->slab_memory, stage->slabs_len + 4096);
     if (stage->header)

@@ -68,7 +68,7 @@ static bool fields_ok(const struct stage *stage, const struct slab_record *rec, 
            (rec->payload == at + RECORD_LEN || is_received(rec, at));
 }
 
-static uint32_t slab_record_end_of(const struct slab_record *rec)
+static uint32_t end_of(const struct slab_record *rec)
 {
     return (uint32_t)align_up(rec->payload + rec->length, SLAB_RECORD_ALIGN);
 }
@@ -103,7 +103,7 @@ static int read_keyed_records(const struct stage *stage, uint32_t slab, uint32_t
             !fields_ok(stage, &rec, slab, at) || received != is_received(&rec, at))
             return report_damage(slab, at);
         fn(&rec, slab, arg);
-        at = slab_record_end_of(&rec);
+        at = end_of(&rec);
     }
     return 0;
 }
@@ -132,7 +132,7 @@ static int read_unkeyed(const struct stage *stage, uint32_t slab, slab_record_fn
         if (is_received(&rec, at))
             break;
         last = rec.seq;
-        at = slab_record_end_of(&rec);
+        at = end_of(&rec);
     }
     return 0;
 }

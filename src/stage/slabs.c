@@ -28,14 +28,12 @@ static uint32_t index_of(const struct stage *stage, const struct slab *slab)
 
 static uint32_t ready_at_start(const struct stage *stage)
 {
-    uint32_t share = stage->slab_count / READY_AT_START_SHARE;
-    return share < READY_AT_START_MAX ? share : READY_AT_START_MAX;
+    return (uint32_t)min_u64(stage->slab_count / READY_AT_START_SHARE, READY_AT_START_MAX);
 }
 
 static uint32_t ready_ahead(const struct stage *stage)
 {
-    uint32_t share = stage->slab_count / READY_AHEAD_SHARE;
-    return share < READY_AHEAD_MAX ? share : READY_AHEAD_MAX;
+    return (uint32_t)min_u64(stage->slab_count / READY_AHEAD_SHARE, READY_AHEAD_MAX);
 }
 
 void slabs_init(struct stage *stage)
@@ -271,8 +269,7 @@ static uint32_t take_free_slab_locked(struct stage *stage)
 uint32_t slab_take_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
-    uint32_t ahead = ready_ahead(stage) / 2;
-    uint32_t last = stage->slab_reserve < ahead ? stage->slab_reserve : ahead;
+    uint64_t last = min_u64(stage->slab_reserve, ready_ahead(stage) / 2);
     do {
         uint32_t slab = stage->locked.free_count > last ? take_free_slab_locked(stage)
                                                         : ready_one_locked(stage);
@@ -337,9 +334,6 @@ void slab_publish_locked(struct stage *stage, uint32_t i, enum slab_shared_state
     slab->state = SLAB_USED;
     stage->locked.used_count++;
     atomic_store_explicit(&stage->slab_table[i].use, slab_use(state, 0), memory_order_release);
-    uint32_t used = stage->slab_count - stage->locked.unready_count - stage->locked.free_count;
-    if (used > stage->locked.peak_used)
-        stage->locked.peak_used = used;
     if (stage->locked.free_count < ready_ahead(stage) && stage->locked.unready_count > 0)
         (void)pthread_cond_broadcast(&stage->slabs_changed);
 }
