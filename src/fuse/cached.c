@@ -60,7 +60,7 @@ static struct cached *find_locked(struct cached_set *set, uint64_t ino)
 
 /* One that is free, or the oldest, after a while. Not at once: the kernel may not have got yet what
  * the place was taken for, and not know the inode, so that it could not be told. */
-static struct cached *find_cached_place_locked(struct cached_set *set, int64_t now)
+static struct cached *find_place_locked(struct cached_set *set, int64_t now)
 {
     check_held(&set->lock);
     struct cached *oldest = &set->cached[0];
@@ -93,8 +93,7 @@ static bool take_slot(struct front *front, uint64_t ino, pid_t asker)
     struct cached_set *set = set_of(front, ino);
     int64_t now = clock_monotonic_ns();
     LOCK_SCOPE(&set->lock);
-    struct cached *own = find_locked(set, ino),
-                  *place = own ? own : find_cached_place_locked(set, now);
+    struct cached *own = find_locked(set, ino), *place = own ? own : find_place_locked(set, now);
     if (!place || (place->ino != 0 && !own && !evict_locked(front, set, place, ino)))
         return false;
     *place = (struct cached){

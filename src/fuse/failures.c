@@ -59,7 +59,7 @@ void failures_init(struct failures *failures)
     mutex_init(&failures->lock, LOCK_LEAF);
 }
 
-static void failures_clear(struct front_failure *failure)
+static void clear(struct front_failure *failure)
 {
     free(failure->path);
     free(failure->cause);
@@ -69,7 +69,7 @@ static void failures_clear(struct front_failure *failure)
 void failures_done(struct failures *failures)
 {
     for (unsigned i = 0; i < failures->count; i++)
-        failures_clear(&failures->list[i]);
+        clear(&failures->list[i]);
     mutex_done(&failures->lock);
 }
 
@@ -95,7 +95,7 @@ static void add_failure_locked(struct failures *failures, const struct front_fai
 {
     check_held(&failures->lock);
     if (failures->count == FAILURES_MAX) {
-        failures_clear(&failures->list[0]);
+        clear(&failures->list[0]);
         failures->forgotten++;
         memmove(&failures->list[0], &failures->list[1],
                 (FAILURES_MAX - 1) * sizeof failures->list[0]);
@@ -105,7 +105,7 @@ static void add_failure_locked(struct failures *failures, const struct front_fai
 }
 
 /* Not in the lock: a path may have to be read. */
-static char *path_of_failure(struct front *front, uint64_t ino, const char *name)
+static char *path_of(struct front *front, uint64_t ino, const char *name)
 {
     char *path = ns_path(store_ns(front->store), ino);
     if (!name)
@@ -132,7 +132,7 @@ static void failures_note(struct front *front, uint64_t ino, const char *call, c
         free(failure.cause);
         return;
     }
-    failure.path = path_of_failure(front, ino, name);
+    failure.path = path_of(front, ino, name);
     log_warn("%s: %s failed: %s: %s", failure.path, call, strerror(error), cause);
     LOCK_SCOPE(&failures->lock);
     add_failure_locked(failures, &failure);

@@ -101,7 +101,7 @@ struct front_status {
     uint64_t wait_ms_total;
     uint64_t requests_total, read_bytes_total, written_bytes_total; /* answered */
     bool is_adopted;                                                /* from a daemon that died */
-    unsigned resent, remembered, lost; /* requests that were in flight then: came again; of these,
-                                          done before; failed with EIO */
+    /* requests that were in flight then: came again; of these, done before; failed with EIO */
+    unsigned resent, remembered, lost;
 };
 void front_status(struct front *front, struct front_status *ret);

@@ -70,9 +70,9 @@ struct self_test {
 struct cached_set {
     struct cairn_mutex lock; /* a leaf */
     struct cached {
-        uint64_t ino;  /* 0: free */
-        pid_t asker;   /* the only thread that was answered since the kernel was told last; 0: there
-                          were several */
+        uint64_t ino; /* 0: free */
+        /* the only thread that was answered since the kernel was told last; 0: several were */
+        pid_t asker;
         int64_t taken; /* monotonic ns: when it was asked for last */
     } cached[CACHED_WAYS];
 };
@@ -86,8 +86,8 @@ struct adoption {
     _Atomic bool answer_differs; /* from what the kernel was told */
     _Atomic bool is_settled;     /* what was in flight has come again, or will not */
     _Atomic unsigned resent, answered_from_memory, failed;
-    _Atomic uint64_t *notified; /* NOTIFIED_MAX inodes of which the kernel was notified since, by a
-                                   hash; NULL: not adopted */
+    /* NOTIFIED_MAX inodes of which the kernel was notified since, by a hash; NULL: not adopted */
+    _Atomic uint64_t *notified;
 };
 
 /* Guarded by its lock. */
@@ -127,9 +127,9 @@ struct front {
     _Atomic unsigned live_threads;
     _Atomic bool holding;     /* no thread receives: hold.c */
     _Atomic unsigned working; /* threads that have received and not come back */
-    struct event progress; /* one that was parked goes on, a thread or the wait of an fsync ended,
-                              receiving is to end or goes on; while `holding`, all that
-                              front_hold() waits for */
+    /* one that was parked goes on, a thread or the wait of an fsync ended, receiving is to end or
+     * goes on; while `holding`, all that front_hold() waits for */
+    struct event progress;
     struct self_test self_test;
     struct lost_pages lost_pages;
     struct turns turns;
@@ -202,7 +202,7 @@ void mounted_end(struct front *front);
 void mounted_release(struct front *front);
 
 /* loop.c */
-void front_park(struct front *front, fuse_req_t req);
+void front_park(fuse_req_t req);
 bool front_must_queue(struct front *front);
 void *front_receive(void *arg);
 /* Interrupts the threads that wait for the kernel. The signal may come just before the read that it

@@ -127,7 +127,7 @@ static bool answer_itself(struct front *front, const struct stage_request *left,
     return writev(fuse_session_fd(front->se), iov, with_length ? 2 : 1) >= 0;
 }
 
-static void left_fail(struct front *front, const struct stage_request *left)
+static void fail(struct front *front, const struct stage_request *left)
 {
     if (!answer_itself(front, left, -EIO))
         return;
@@ -136,14 +136,14 @@ static void left_fail(struct front *front, const struct stage_request *left)
         (void)fs_release(front->fs, left->handle, false); /* the kernel did not get to know it */
 }
 
-static bool left_closes(const struct stage_request *left)
+static bool closes(const struct stage_request *left)
 {
     return left->opcode == WIRE_RELEASE || left->opcode == WIRE_RELEASEDIR;
 }
 
 static void settle_call(struct front *front, const struct stage_request *left)
 {
-    if (left_closes(left)) { /* its caller went on long ago; only the handle is left */
+    if (closes(left)) { /* its caller went on long ago; only the handle is left */
         if (!left->is_applied && left->has_handle)
             (void)fs_release(front->fs, left->handle, false);
         (void)answer_itself(front, left, 0);
@@ -154,7 +154,7 @@ static void settle_call(struct front *front, const struct stage_request *left)
         handle_again(front, left);
     else if (!is_done || !(needs_no_content(left->opcode) || needs_length(left->opcode)) ||
              !answer_itself(front, left, 0)) {
-        left_fail(front, left);
+        fail(front, left);
         return;
     }
     atomic_fetch_add(&front->adoption.answered_from_memory, 1);

@@ -17,9 +17,8 @@
 _Thread_local struct current current;
 
 /* The request goes back to where it was before it was processed, and waits. */
-void front_park(struct front *front, fuse_req_t req)
+void front_park(fuse_req_t req)
 {
-    (void)front;
     fuse_reply_none(req);
     current.park = true;
 }
@@ -42,6 +41,7 @@ static struct parked *make_parked(struct front *front, const struct fuse_buf *bu
                               .pid = (pid_t)header->pid,
                               .since = clock_monotonic_ns()};
     if (buf->size >= STAGE_STEAL_MIN) { /* smaller ones are copied anyway */
+        check(current.slab != SLAB_NONE && !current.stolen);
         atomic_fetch_add(&front->parked_slabs, 1);
         parked->slab = current.slab;
         parked->mem = buf->mem;
@@ -54,7 +54,7 @@ static struct parked *make_parked(struct front *front, const struct fuse_buf *bu
 }
 
 /* `since`: when it began to wait, monotonic ns; 0: it comes just now. */
-static void loop_process(struct front *front, uint32_t slab, struct fuse_buf *buf, int64_t since)
+static void process(struct front *front, uint32_t slab, struct fuse_buf *buf, int64_t since)
 {
     current = (struct current){.slab = slab, .header = buf->mem, .is_resumed = since != 0};
     cause_clear();
@@ -64,7 +64,7 @@ static void loop_process(struct front *front, uint32_t slab, struct fuse_buf *bu
     stage_request_leave();
 }
 
-static void loop_enqueue(struct front *front, struct parked *parked)
+static void enqueue(struct front *front, struct parked *parked)
 {
     mutex_lock(&front->locked.lock);
     TAILQ_INSERT_TAIL(parked->is_content ? &front->locked.content : &front->locked.changes, parked,
@@ -84,16 +84,16 @@ void front_wake(struct front *front)
     (void)pthread_cond_signal(&front->wake.changed);
 }
 
-static void loop_handle(struct front *front, uint32_t *slab, struct fuse_buf *buf)
+static void handle(struct front *front, uint32_t *slab, struct fuse_buf *buf)
 {
     const struct wire_in_header *header = buf->mem;
     front_see_request(front, buf->mem, buf->size);
     if (header->opcode == WIRE_INTERRUPT)
         front_wake(front); /* it looks which callers have a fatal signal; others go on waiting */
     atomic_fetch_add_explicit(&front->requests, 1, memory_order_relaxed);
-    loop_process(front, *slab, buf, 0);
+    process(front, *slab, buf, 0);
     if (current.park)
-        loop_enqueue(front, make_parked(front, buf));
+        enqueue(front, make_parked(front, buf));
     if (current.stolen)
         *slab = SLAB_NONE;
 }
@@ -137,7 +137,7 @@ static void await_receiving(struct front *front)
 
 /* By the thread that has the turn still. Requests that the kernel sends again come before all
  * others, and are seen in that order: as long as some may come, one thread receives. */
-static void loop_received(struct front *front, const struct fuse_buf *buf)
+static void note_received(struct front *front, const struct fuse_buf *buf)
 {
     atomic_fetch_add(&front->working, 1); /* before another has the turn */
     adopt_see(front, buf->mem);
@@ -165,7 +165,7 @@ void *front_receive(void *arg)
         struct fuse_buf buf = {.mem = memory + SLAB_PAYLOAD_OFFSET - WIRE_WRITE_LEN};
         int r = fuse_session_receive_buf(front->se, &buf);
         if (r > 0)
-            loop_received(front, &buf);
+            note_received(front, &buf);
         turn_leave(&front->turns);
         hold_note(front);
         if (r == -EINTR || r == -EAGAIN)
@@ -176,9 +176,9 @@ void *front_receive(void *arg)
          * looked at then. */
         uint32_t opcode = ((const struct wire_in_header *)buf.mem)->opcode;
         int64_t begun = turn_begin(&front->turns, opcode);
-        loop_handle(front, &slab, &buf);
+        handle(front, &slab, &buf);
         turn_end(&front->turns, opcode, begun);
-        atomic_fetch_sub(&front->working, 1);
+        check(atomic_fetch_sub(&front->working, 1) > 0);
         hold_note(front);
     }
     turns_end(&front->turns);
@@ -214,8 +214,8 @@ static bool has_fatal_signal(pid_t tid)
 
 void parked_free(struct front *front, struct parked *parked)
 {
-    atomic_fetch_sub(&front->parked_count, 1);
-    atomic_fetch_sub(&front->parked_content, parked->is_content);
+    check(atomic_fetch_sub(&front->parked_count, 1) > 0);
+    check(atomic_fetch_sub(&front->parked_content, parked->is_content) >= parked->is_content);
     if (parked->slab != SLAB_NONE) {
         stage_slab_give(front->stage, parked->slab);
         atomic_fetch_sub(&front->parked_slabs, 1);
@@ -282,7 +282,7 @@ static void drop_killed_syncing(struct front *front)
     }
 }
 
-static struct parked *loop_pop(struct front *front, struct parked_list *list)
+static struct parked *pop(struct front *front, struct parked_list *list)
 {
     LOCK_SCOPE(&front->locked.lock);
     struct parked *parked = TAILQ_FIRST(list);
@@ -292,10 +292,10 @@ static struct parked *loop_pop(struct front *front, struct parked_list *list)
 }
 
 /* False: it must go on waiting, and is the caller's still. */
-static bool loop_repeat(struct front *front, struct parked *parked)
+static bool repeat(struct front *front, struct parked *parked)
 {
     struct fuse_buf buf = {.mem = parked->mem, .size = parked->size};
-    loop_process(front, parked->slab, &buf, parked->since);
+    process(front, parked->slab, &buf, parked->since);
     if (current.park)
         return false;
     mutex_lock(&front->locked.lock);
@@ -315,8 +315,8 @@ static void resume_changes(struct front *front)
 {
     struct parked_list waiting = TAILQ_HEAD_INITIALIZER(waiting);
     struct parked *parked;
-    while (!atomic_load(&front->stopping) && (parked = loop_pop(front, &front->locked.changes)))
-        if (!loop_repeat(front, parked))
+    while (!atomic_load(&front->stopping) && (parked = pop(front, &front->locked.changes)))
+        if (!repeat(front, parked))
             TAILQ_INSERT_TAIL(&waiting, parked, link);
     LOCK_SCOPE(&front->locked.lock);
     TAILQ_CONCAT(&waiting, &front->locked.changes, link);
@@ -327,8 +327,8 @@ static void resume_changes(struct front *front)
 static void resume_content(struct front *front)
 {
     struct parked *parked;
-    while (!atomic_load(&front->stopping) && (parked = loop_pop(front, &front->locked.content))) {
-        if (loop_repeat(front, parked))
+    while (!atomic_load(&front->stopping) && (parked = pop(front, &front->locked.content))) {
+        if (repeat(front, parked))
             continue;
         LOCK_SCOPE(&front->locked.lock);
         TAILQ_INSERT_HEAD(&front->locked.content, parked, link);

@@ -31,7 +31,7 @@ bool lost_pages_are_final(struct front *front)
 }
 
 /* The next inode; 0: it is over. */
-static uint64_t take_inode_of_lost_pages(struct lost_pages *lost)
+static uint64_t take_inode(struct lost_pages *lost)
 {
     LOCK_SCOPE(&lost->lock);
     while (lost->count == 0 && !lost->is_ending)
@@ -47,7 +47,7 @@ static void *lost_pages_drop(void *arg)
 {
     struct front *front = arg;
     uint64_t ino;
-    while ((ino = take_inode_of_lost_pages(&front->lost_pages)))
+    while ((ino = take_inode(&front->lost_pages)))
         front_changed(front, &ino, 1, true);
     return NULL;
 }

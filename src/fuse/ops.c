@@ -14,7 +14,7 @@
 void reply_result(fuse_req_t req, int r)
 {
     if (r == -EAGAIN)
-        front_park(front_of(req), req);
+        front_park(req);
     else
         (void)fuse_reply_err(req, r < 0 ? front_failed_now(front_of(req), r) : 0);
 }
@@ -41,13 +41,17 @@ static void reply_changed(fuse_req_t req, uint64_t parent, int r)
     reply_result(req, r);
 }
 
-static void reply_entry(fuse_req_t req, int r, const struct stat *st)
+/* `is_linked`: the kernel would take these attributes whatever it was told meanwhile, and is to ask
+ * again. */
+static void reply_entry(fuse_req_t req, int r, const struct stat *st, bool is_linked)
 {
     if (r < 0) {
         reply_result(req, r);
         return;
     }
     struct fuse_entry_param entry = front_entry(front_of(req), st);
+    if (is_linked)
+        entry.attr_timeout = 0;
     (void)fuse_reply_entry(req, &entry);
 }
 
@@ -63,20 +67,7 @@ static bool was_done(struct front *front, struct stat *st, int *ret)
 static void reply_made(fuse_req_t req, uint64_t parent, int r, const struct stat *st)
 {
     cached_entries_changed(front_of(req), parent, r);
-    reply_entry(req, r, st);
-}
-
-/* The kernel would take these attributes whatever it was told meanwhile: it is to ask again. */
-static void reply_linked(fuse_req_t req, uint64_t parent, int r, const struct stat *st)
-{
-    cached_entries_changed(front_of(req), parent, r);
-    if (r < 0) {
-        reply_result(req, r);
-        return;
-    }
-    struct fuse_entry_param entry = front_entry(front_of(req), st);
-    entry.attr_timeout = 0;
-    (void)fuse_reply_entry(req, &entry);
+    reply_entry(req, r, st, false);
 }
 
 /* O_TRUNC comes as a setattr after the open: with the open it would come before the kernel has seen
@@ -110,7 +101,7 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
         (void)fuse_reply_entry(req, &none);
         return;
     }
-    reply_entry(req, r, &st);
+    reply_entry(req, r, &st, false);
 }
 
 /* The request may come late, or be repeated: the kernel may have found the inode again since. Then
@@ -129,7 +120,7 @@ static void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_dat
         if (fs_is_nameless(front->fs, forgets[i].ino) && !kernel_knows(front, forgets[i].ino))
             r = fs_forget(front->fs, forgets[i].ino);
     if (r < 0)
-        front_park(front, req); /* those before know of it already when it is repeated */
+        front_park(req); /* those before know of it already when it is repeated */
     else
         fuse_reply_none(req);
 }
@@ -175,7 +166,8 @@ static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const cha
     int r;
     if (!was_done(front_of(req), &st, &r))
         r = fs_link(front_of(req)->fs, ino, parent, name, &st);
-    reply_linked(req, parent, r, &st);
+    cached_entries_changed(front_of(req), parent, r);
+    reply_entry(req, r, &st, true);
 }
 
 static void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -307,9 +299,7 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 {
     struct front *front = front_of(req);
     struct fs_opened opened;
-    int r = front_open_again(front, &opened);
-    if (r != 0)
-        r = fs_open(front->fs, ino, O_RDONLY, &opened);
+    int r = front_open_again(front, &opened) ? 0 : fs_open(front->fs, ino, O_RDONLY, &opened);
     if (r < 0) {
         reply_result(req, r == -ENOENT ? -ESTALE : r);
         return;
@@ -341,13 +331,22 @@ static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 
 /* --- attributes ------------------------------------------------------------------------------- */
 
-/* Replies where the inode is gone, or another writer deleted what the kernel knows, which looks the
+/* Where the inode is gone, or another writer deleted an inode that the kernel knows, it looks the
  * path up again: no failure to tell of. */
-static bool reply_gone(fuse_req_t req, int r)
+static void reply_of_inode(fuse_req_t req, int r)
 {
     if (r == -ENOENT)
         (void)fuse_reply_err(req, ESTALE);
-    return r == -ENOENT;
+    else
+        reply_result(req, r);
+}
+
+static void reply_attr(fuse_req_t req, int r, const struct stat *st, double timeout)
+{
+    if (r == 0)
+        (void)fuse_reply_attr(req, st, timeout);
+    else
+        reply_of_inode(req, r);
 }
 
 static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -359,11 +358,7 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
         return;
     }
     int r = fs_getattr(front_of(req)->fs, ino, &st);
-    double timeout = r == 0 ? cached_for(front_of(req), &st) : 0;
-    if (r == 0)
-        (void)fuse_reply_attr(req, &st, timeout);
-    else if (!reply_gone(req, r))
-        reply_result(req, r);
+    reply_attr(req, r, &st, r == 0 ? cached_for(front_of(req), &st) : 0);
 }
 
 /* The kernel would take the answer whatever it was told meanwhile: it is to ask again. */
@@ -394,10 +389,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
         stage_request_applied((int64_t)ino);
     if (r < 0)
         cached_marked(front_of(req), ino); /* a part of it may have happened */
-    if (r == 0)
-        (void)fuse_reply_attr(req, &st, 0);
-    else if (!reply_gone(req, r))
-        reply_result(req, r);
+    reply_attr(req, r, &st, 0);
 }
 
 static void op_statfs(fuse_req_t req, fuse_ino_t ino)
@@ -438,8 +430,7 @@ static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 static void reply_marked(fuse_req_t req, uint64_t ino, int r)
 {
     cached_marked(front_of(req), ino);
-    if (!reply_gone(req, r))
-        reply_result(req, r);
+    reply_of_inode(req, r);
 }
 
 static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,

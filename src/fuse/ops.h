@@ -23,7 +23,7 @@ struct fuse_entry_param front_entry(struct front *front, const struct stat *st);
 
 /* ops_open.c */
 /* Finds a handle that a dead daemon opened and did not answer: 0, or it has to be opened. */
-int front_open_again(struct front *front, struct fs_opened *ret);
+bool front_open_again(struct front *front, struct fs_opened *ret);
 void front_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void front_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
                      struct fuse_file_info *fi);

@@ -15,48 +15,97 @@ static bool may_steal(const char *buf, size_t size, const struct front *front)
                (uint8_t *)stage_slab_memory(front->stage, current.slab) + SLAB_PAYLOAD_OFFSET;
 }
 
-void front_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t offset,
-                    struct fuse_file_info *fi)
+struct written {
+    uint64_t ino;
+    const char *buf;
+    size_t size;
+    off_t offset;
+    /* The kernel leaves O_DSYNC to us where it bypasses the page cache. Such a write may have to be
+     * repeated after its bytes were taken: they stay its own. */
+    bool is_durable;
+};
+
+static int stage_written(struct front *front, const struct written *w,
+                         const struct fs_caller *caller)
+{
+    bool steal = !w->is_durable && may_steal(w->buf, w->size, front);
+    TRY(fs_write(front->fs, w->ino, (uint64_t)w->offset, (uint32_t)w->size,
+                 steal ? current.slab : SLAB_NONE, w->buf, caller));
+    current.stolen = steal;
+    return 0;
+}
+
+static void reply_written(fuse_req_t req, const struct written *w)
+{
+    atomic_fetch_add_explicit(&front_of(req)->written_bytes, w->size, memory_order_relaxed);
+    if (w->is_durable)
+        front_sync(req, w->ino, w->size);
+    else
+        (void)fuse_reply_write(req, w->size);
+}
+
+/* Of a write(2), for the first time, or when there is room again. */
+static void write_call(fuse_req_t req, const struct written *w)
 {
     struct front *front = front_of(req);
-    if (ino == SELF_TEST_INO) {
-        self_test_write(req, buf, size, offset);
-        return;
-    }
-    if (size == 0) {
-        (void)fuse_reply_write(req, 0);
-        return;
-    }
-    bool waits = !current.is_applied && (!fi->writepage || !lost_pages_are_final(front));
-    if (waits && front_must_queue(front)) {
-        front_park(front, req);
+    if (front_must_queue(front)) {
+        front_park(req);
         return;
     }
     struct fs_caller caller = caller_of(req);
-    /* The kernel leaves O_DSYNC to us where it bypasses the page cache. Such a write may have to be
-     * repeated after its bytes were taken: they stay its own. */
-    bool sync = fi->flags & O_DSYNC,
-         steal = !sync && !current.is_applied && may_steal(buf, size, front);
-    int r = current.is_applied
-                ? 0
-                : fs_write(front->fs, ino, (uint64_t)offset, (uint32_t)size,
-                           steal ? current.slab : SLAB_NONE, buf, fi->writepage ? NULL : &caller);
-    if (fi->writepage)
-        cached_marked(front, ino);
+    int r = stage_written(front, w, &caller);
+    cached_changed(front, w->ino);
+    if (r < 0)
+        reply_result(req, r);
     else
-        cached_changed(front, ino);
-    if (r < 0) {
-        reply_result(req, r == -EAGAIN && !waits ? -ENOSPC : r);
-        if (fi->writepage && !current.park)
-            lost_pages_note(front, ino);
+        reply_written(req, w);
+}
+
+/* A page of a shared map, whose stores were made already: they are lost where it fails. At the end
+ * of the mount it waits for no room. */
+static void write_page(fuse_req_t req, const struct written *w)
+{
+    struct front *front = front_of(req);
+    bool waits = !lost_pages_are_final(front);
+    if (waits && front_must_queue(front)) {
+        front_park(req);
         return;
     }
-    current.stolen = steal;
-    atomic_fetch_add_explicit(&front->written_bytes, size, memory_order_relaxed);
-    if (sync)
-        front_sync(req, ino, size);
+    int r = stage_written(front, w, NULL);
+    cached_marked(front, w->ino);
+    if (r == 0) {
+        reply_written(req, w);
+        return;
+    }
+    reply_result(req, r == -EAGAIN && !waits ? -ENOSPC : r);
+    if (!current.park)
+        lost_pages_note(front, w->ino);
+}
+
+/* A daemon that died has done it. */
+static void write_again(fuse_req_t req, const struct written *w, bool is_page)
+{
+    if (is_page)
+        cached_marked(front_of(req), w->ino);
     else
-        (void)fuse_reply_write(req, size);
+        cached_changed(front_of(req), w->ino);
+    reply_written(req, w);
+}
+
+void front_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t offset,
+                    struct fuse_file_info *fi)
+{
+    const struct written w = {ino, buf, size, offset, fi->flags & O_DSYNC};
+    if (ino == SELF_TEST_INO)
+        self_test_write(req, buf, size, offset);
+    else if (size == 0)
+        (void)fuse_reply_write(req, 0);
+    else if (current.is_applied)
+        write_again(req, &w, fi->writepage);
+    else if (fi->writepage)
+        write_page(req, &w);
+    else
+        write_call(req, &w);
 }
 
 /* Also of an open file that another writer deleted, in a mount that follows it. */

@@ -10,15 +10,15 @@
 
 #define CHANGE_SETTLES_NS (5ll * 1000000000)
 
-/* Finds a handle that a dead daemon opened and did not answer: 0, or it has to be opened. */
-int front_open_again(struct front *front, struct fs_opened *ret)
+/* Finds a handle that a dead daemon opened and did not answer. False: it has to be opened. */
+bool front_open_again(struct front *front, struct fs_opened *ret)
 {
     if (!current.is_applied || !current.before.has_handle)
-        return -ENODATA;
-    int r = fs_opened_again(front->fs, current.before.handle, ret);
-    if (r < 0)
-        (void)fs_release(front->fs, current.before.handle, false);
-    return r;
+        return false;
+    if (fs_opened_again(front->fs, current.before.handle, ret) == 0)
+        return true;
+    (void)fs_release(front->fs, current.before.handle, false);
+    return false;
 }
 
 /* A read that was under way during a change may have brought old pages after the kernel was told to
@@ -58,9 +58,7 @@ void front_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         self_test_open(req, fi);
         return;
     }
-    int r = front_open_again(front, &opened);
-    if (r != 0)
-        r = fs_open(front->fs, ino, fi->flags, &opened);
+    int r = front_open_again(front, &opened) ? 0 : fs_open(front->fs, ino, fi->flags, &opened);
     if (r == -ENOENT) {
         (void)fuse_reply_err(req, ESTALE); /* the same */
         return;
@@ -85,12 +83,10 @@ void front_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
     struct fs_opened opened;
     struct stat st;
     bool is_nameless = strcmp(name, WIRE_NO_NAME) == 0;
-    int r = front_open_again(front, &opened);
-    if (r == 0)
-        r = fs_getattr(front->fs, current.before.ino, &st);
-    else
-        r = fs_create(front->fs, parent, is_nameless ? NULL : name, mode, fi->flags, &caller, &st,
-                      &opened);
+    int r = front_open_again(front, &opened)
+                ? fs_getattr(front->fs, current.before.ino, &st)
+                : fs_create(front->fs, parent, is_nameless ? NULL : name, mode, fi->flags, &caller,
+                            &st, &opened);
     cached_entries_changed(front, parent, r);
     if (r < 0) {
         reply_result(req, r);
@@ -149,6 +145,7 @@ static void sync_done(int result, void *arg)
     }
     free(syncing);
     LOCK_SCOPE(&front->locked.lock); /* the front lasts until none is answered any more */
+    check(front->locked.synced > 0);
     front->locked.synced--;
     event_signal(&front->progress);
 }

@@ -24,7 +24,7 @@
 
 /* --- its file --------------------------------------------------------------------------------- */
 
-static struct stat stat_of_test_file(struct front *front)
+static struct stat stat_of_file(struct front *front)
 {
     LOCK_SCOPE(&front->self_test.lock);
     return (struct stat){.st_ino = SELF_TEST_INO,
@@ -45,14 +45,14 @@ bool self_test_lookup(fuse_req_t req, const char *name)
         fuse_req_ctx(req)->uid != geteuid())
         return false;
     struct fuse_entry_param entry = {
-        .ino = SELF_TEST_INO, .generation = 1, .attr = stat_of_test_file(front)};
+        .ino = SELF_TEST_INO, .generation = 1, .attr = stat_of_file(front)};
     (void)fuse_reply_entry(req, &entry);
     return true;
 }
 
 void self_test_getattr(fuse_req_t req)
 {
-    struct stat st = stat_of_test_file(front_of(req));
+    struct stat st = stat_of_file(front_of(req));
     (void)fuse_reply_attr(req, &st, 0);
 }
 
@@ -100,16 +100,13 @@ static int try_shared_mapping(int fd)
     char *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)
         return -errno;
-    int r = memcmp(map, first, sizeof first) == 0 ? 0 : -EIO;
+    bool sees_write = memcmp(map, first, sizeof first) == 0;
     memcpy(map, second, sizeof second);
-    if (r == 0 && msync(map, 4096, MS_SYNC) < 0)
-        r = -errno;
-    if (r == 0 && pread(fd, back, sizeof back, 0) != (ssize_t)sizeof back)
-        r = -EIO;
-    if (r == 0 && memcmp(back, second, sizeof back) != 0)
-        r = -EIO;
+    bool is_seen = msync(map, 4096, MS_SYNC) == 0 &&
+                   pread(fd, back, sizeof back, 0) == (ssize_t)sizeof back &&
+                   memcmp(back, second, sizeof back) == 0;
     (void)munmap(map, 4096);
-    return r;
+    return sees_write && is_seen ? 0 : -EIO;
 }
 
 /* Sequential readers of sealed files: one request should carry as much as it can. */
@@ -165,8 +162,7 @@ void front_self_test(struct front *front)
     atomic_store(&front->self_test.is_active, false);
     if (r < 0 && r != -EOPNOTSUPP)
         log_info("files that are open for reading and writing use the page cache: shared mappings "
-                 "with direct I/O do not "
-                 "work here (%s)",
+                 "with direct I/O do not work here (%s)",
                  strerror(-r));
     atomic_store(&front->mmap_shared, r == 0 && atomic_load(&front->mmap_offered));
 }

@@ -99,7 +99,8 @@ bool turn_take(struct turns *turns)
 
 void turn_leave(struct turns *turns)
 {
-    (void)atomic_fetch_sub(&turns->receiving, 1);
+    unsigned receiving = atomic_fetch_sub(&turns->receiving, 1);
+    check(receiving > 0 && receiving < TURN_ALL);
 }
 
 bool turns_try_all(struct turns *turns)
@@ -110,7 +111,7 @@ bool turns_try_all(struct turns *turns)
 
 void turns_leave_all(struct turns *turns)
 {
-    atomic_store(&turns->receiving, 0);
+    check(atomic_exchange(&turns->receiving, 0) == TURN_ALL);
 }
 
 static void turn_wake_one(struct turns *turns)

@@ -12,11 +12,11 @@
 struct turns {
     struct cairn_mutex lock;
     pthread_cond_t changed;
-    _Atomic unsigned receiving; /* threads that wait for the kernel, or are about to; TURN_ALL: one
-                                   that keeps all from it */
-    _Atomic int together;       /* while above 0, any number may: of that many receipts more */
-    _Atomic unsigned resting;   /* threads that wait for their turn */
-    unsigned wanted;            /* of them shall come */
+    /* threads that wait for the kernel, or are about to; TURN_ALL: one that keeps all from it */
+    _Atomic unsigned receiving;
+    _Atomic int together;     /* while above 0, any number may: of that many receipts more */
+    _Atomic unsigned resting; /* threads that wait for their turn */
+    unsigned wanted;          /* of them shall come */
     bool is_watched, ended;
     _Atomic bool is_long[TURN_KINDS]; /* by opcode: the last one took long */
 };
