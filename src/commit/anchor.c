@@ -20,23 +20,18 @@ const struct anchor *journal_anchor(const struct journal *journal)
     return &journal->anchor;
 }
 
-static char *local_head_path(const struct local *local)
-{
-    return xasprintf("%s/head", local->path);
-}
-
 int local_head_read(const struct local *local, struct head *ret_head)
 {
-    _cleanup_free_ char *path = local_head_path(local);
+    _cleanup_free_ char *path = xasprintf("%s/head", local->path);
     _cleanup_free_ char *bytes = NULL;
     size_t len;
-    int r = io_read_file(path, HEAD_LEN_MAX, &bytes, &len);
-    return r < 0 ? r : head_decode(bytes, len, ret_head);
+    TRY(io_read_file(path, HEAD_LEN_MAX, &bytes, &len));
+    return head_decode(bytes, len, ret_head);
 }
 
 int local_head_write(const struct local *local, const struct head *head)
 {
-    _cleanup_free_ char *path = local_head_path(local);
+    _cleanup_free_ char *path = xasprintf("%s/head", local->path);
     _cleanup_free_ uint8_t *bytes = xmalloc(HEAD_LEN_MAX);
     return io_write_file_durable(path, bytes, head_encode(head, bytes));
 }
@@ -48,21 +43,15 @@ bool local_head_is_lost(const struct head *head)
     return memcmp(head->nonce, none, sizeof none) == 0;
 }
 
-/* The file that says which remote STORE/head is about. */
-static char *local_name_path(const struct local *local)
-{
-    return xasprintf("%s/remote", local->path);
-}
-
 char *local_remote_name(const struct local *local)
 {
-    _cleanup_free_ char *path = local_name_path(local);
+    _cleanup_free_ char *path = xasprintf("%s/remote", local->path);
     char *name = NULL;
     return io_read_file(path, 4096, &name, NULL) < 0 ? NULL : name;
 }
 
 int local_remote_name_write(const struct local *local, const char *name)
 {
-    _cleanup_free_ char *path = local_name_path(local);
+    _cleanup_free_ char *path = xasprintf("%s/remote", local->path);
     return io_write_file_durable(path, name, strlen(name));
 }

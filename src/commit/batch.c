@@ -74,16 +74,6 @@ static struct lifetime *find_lifetimes(struct op *const *ops, size_t count)
     return all;
 }
 
-static void lifetimes_done(struct lifetime *all)
-{
-    struct lifetime *life, *next;
-    HASH_ITER(hh, all, life, next)
-    {
-        HASH_DEL(all, life);
-        free(life);
-    }
-}
-
 static bool is_void(struct lifetime *all, const struct op *op)
 {
     const struct lifetime *life = lifetime_of(&all, op->ino, false);
@@ -96,7 +86,7 @@ bool batch_is_void(struct op *const *ops, size_t op_count)
     bool nothing = true;
     for (size_t i = 0; i < op_count && nothing; i++)
         nothing = is_void(all, ops[i]);
-    lifetimes_done(all);
+    HASH_FREE_ALL(all);
     return nothing;
 }
 
@@ -146,23 +136,14 @@ static void put_dir_times(struct batch *batch, const struct record *unlink)
     put_record(batch, &rec);
 }
 
-/* As it happened: in the bytes that were encoded then. */
-static void put_unchanged(struct batch *batch, const struct op *op)
-{
-    vector_add_all(&batch->bytes, op->bytes, op->len);
-    batch->count++;
-}
-
-/* `version` is what the cut needs of a SEAL, or NULL. Each is decoded, which verifies it: memory
- * may have changed since. */
+/* `version`: the content that the cut needs of a SEAL; NULL: none. Each is decoded, which verifies
+ * it: memory may have changed since. */
 static int put_op(struct batch *batch, const struct op *op, const struct version_content *version,
                   bool is_unneeded)
 {
     struct record rec;
     size_t len;
-    int r = record_decode(op->bytes, op->len, &rec, &len);
-    if (r < 0)
-        return r;
+    TRY(record_decode(op->bytes, op->len, &rec, &len));
     if (is_unneeded) {
         if (rec.type == REC_UNLINK)
             put_dir_times(batch, &rec);
@@ -174,8 +155,9 @@ static int put_op(struct batch *batch, const struct op *op, const struct version
         put_seal(batch, &rec, &version->content);
         return 0;
     }
-    if (rec.type != REC_SEAL) {
-        put_unchanged(batch, op);
+    if (rec.type != REC_SEAL) { /* as it happened: in the bytes that were encoded then */
+        vector_add_all(&batch->bytes, op->bytes, op->len);
+        batch->count++;
     } else if (rec.flags & RECORD_BIRTH) {
         rec.flags |= RECORD_ELIDED;
         put_record(batch, &rec);
@@ -190,7 +172,7 @@ struct naming {
 };
 
 /* Packs that the cut needs were waited for; others hold what is fetched meanwhile. */
-static void put_batch_pack(struct new_pack *pack, void *arg)
+static void put_pack(struct new_pack *pack, void *arg)
 {
     struct naming *naming = arg;
     if (pack->is_named)
@@ -205,31 +187,32 @@ static void put_batch_pack(struct new_pack *pack, void *arg)
     vector_add(&naming->batch->packs, pack->id);
 }
 
-int batch_build(struct commit *commit, uint64_t cut, struct op *const *ops, size_t op_count,
-                const struct version_content *versions, size_t version_count,
-                const struct drops *drops, struct batch *ret)
+int batch_build(struct commit *commit, const struct batch_source *source, struct batch *ret)
 {
     *ret = (struct batch){0};
-    struct lifetime *lives = find_lifetimes(ops, op_count);
-    struct naming naming = {.batch = ret, .writer = commit->local->sb.writer, .cut = cut};
-    packs_each_durable(commit->packs, put_batch_pack, &naming);
+    struct lifetime *lives = find_lifetimes(source->ops, source->op_count);
+    struct naming naming = {.batch = ret, .writer = commit->local->sb.writer, .cut = source->cut};
+    packs_each_durable(commit->packs, put_pack, &naming);
     int r = 0;
-    size_t v = 0; /* operations and versions are both in order */
-    for (size_t i = 0; i < op_count && r == 0; i++) {
-        while (v < version_count && versions[v].seal_seq < ops[i]->seq)
-            v++;
-        bool needed = v < version_count && versions[v].seal_seq == ops[i]->seq;
-        r = put_op(ret, ops[i], needed ? &versions[v] : NULL, is_void(lives, ops[i]));
+    /* Operations and versions are both in order. */
+    const struct version_content *version = source->versions,
+                                 *end = version + source->version_count;
+    for (size_t i = 0; i < source->op_count && r == 0; i++) {
+        const struct op *op = source->ops[i];
+        while (version < end && version->seal_seq < op->seq)
+            version++;
+        bool needed = version < end && version->seal_seq == op->seq;
+        r = put_op(ret, op, needed ? version : NULL, is_void(lives, op));
     }
-    for (size_t i = 0; i < drops->count; i++) {
+    for (size_t i = 0; i < source->drops->count; i++) {
         struct record rec = {.type = REC_DROP,
-                             .flags = drops->flags,
+                             .flags = source->drops->flags,
                              .writer = commit->local->sb.writer,
-                             .seq = cut,
-                             .pack = drops->ids[i]};
+                             .seq = source->cut,
+                             .pack = source->drops->ids[i]};
         put_record(ret, &rec);
     }
-    lifetimes_done(lives);
+    HASH_FREE_ALL(lives);
     if (r < 0)
         batch_done(ret);
     return r;

@@ -10,10 +10,9 @@
 static int give_written(const struct new_pack *pack,
                         int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg)
 {
-    int r = 0;
-    for (uint32_t i = 0; i < pack->count && r >= 0; i++)
-        r = fn(&pack->entries[i], fn_arg);
-    return r < 0 ? r : 0;
+    for (uint32_t i = 0; i < pack->count; i++)
+        TRY(fn(&pack->entries[i], fn_arg));
+    return 0;
 }
 
 int commit_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
@@ -23,24 +22,33 @@ int commit_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, 
     const struct new_pack *written = packs_find_written(commit->packs, pack);
     if (written)
         return give_written(written, fn, fn_arg);
-    int r = packs_recover_index(commit->packs, pack, fn, fn_arg);
+    bool was_made;
+    int r = packs_recover_index(commit->packs, pack, fn, fn_arg, &was_made);
     if (r == -EBADMSG || r == -EUCLEAN || r == -EIO) {
         log_error("pack %016llx: neither its index nor its chunks can be told apart; it is kept; "
                   "'cairn scrub' brings what the remote has",
                   (unsigned long long)pack);
         return -ENOENT;
     }
-    return r;
+    return r < 0 ? r : was_made; /* as struct view_batch says */
 }
 
 struct catching_up {
     struct commit *commit;
     struct view_state state;
-    bool matched;                /* the journal knows the view's cut */
-    const struct journal *until; /* a live journal ends there, whatever the disk has behind it;
-                                    NULL: it is read to its end */
+    bool matched;    /* the journal knows the view's cut */
+    bool is_foreign; /* it is not the view of this journal */
+    /* a live journal ends there, whatever the disk has behind it; NULL: it is read to its end */
+    const struct journal *until;
     bool is_over;
 };
+
+/* Ends the reading of the journal. */
+static int refuse(struct catching_up *cu)
+{
+    cu->is_foreign = true;
+    return -ECANCELED;
+}
 
 static int catch_up(const struct journal_batch *batch, void *arg)
 {
@@ -51,13 +59,13 @@ static int catch_up(const struct journal_batch *batch, void *arg)
     cu->is_over = cu->until && memcmp(batch->chain, cu->until->chain, CHAIN_LEN) == 0;
     if (cut == cu->state.applied_seq) {
         cu->matched = memcmp(batch->chain, cu->state.chain, CHAIN_LEN) == 0;
-        return cu->matched ? 0 : -ESTALE;
+        return cu->matched ? 0 : refuse(cu);
     }
-    /* Where the journal begins right there, what led to the view's state is gone. */
+    /* Where the journal begins right there, the batches before the view's state are gone. */
     if (!cu->matched && batch->header.base_seq == cu->state.applied_seq)
         cu->matched = memcmp(batch->header.prev, cu->state.chain, CHAIN_LEN) == 0;
     if (!cu->matched)
-        return -ESTALE;
+        return refuse(cu);
     struct view_batch vb = {.records = batch->records,
                             .records_len = batch->header.payload_len,
                             .cut_seq = cut,
@@ -67,22 +75,25 @@ static int catch_up(const struct journal_batch *batch, void *arg)
     return view_apply(cu->commit->local->view, &vb);
 }
 
-static int apply_journal(struct commit *commit, uint64_t from, const struct journal *until)
+static int apply_journal(struct commit *commit, uint64_t from, const struct journal *until,
+                         enum replayed *ret)
 {
+    const struct journal *journal = commit->journal;
     struct catching_up cu = {
         .commit = commit, .state = view_state(commit->local->view), .until = until};
-    cu.matched = cu.state.applied_seq == 0 && !commit->journal->anchor.exists;
+    cu.matched = cu.state.applied_seq == 0 && !journal->anchor.exists;
+    *ret = REPLAY_FOREIGN;
     int r = journal_read(commit->journal, from, catch_up, &cu);
-    if (r == 0 && !cu.matched && commit->journal->anchor.exists &&
-        cu.state.applied_seq < commit->journal->cut_seq)
-        return -ESTALE; /* the view is older than the journal's beginning */
+    if (r < 0)
+        return cu.is_foreign ? 0 : r;
+    if (!cu.matched && journal->anchor.exists && cu.state.applied_seq < journal->cut_seq)
+        return 0; /* the view is older than the journal's beginning */
     /* No batch was read: the journal ends where the anchor or the view is. */
-    if (r == 0 && cu.state.applied_seq == commit->journal->cut_seq &&
-        memcmp(cu.state.chain, commit->journal->chain, CHAIN_LEN) != 0)
-        return -ESTALE;
-    if (r == 0 && cu.state.applied_seq == commit->journal->cut_seq)
-        cu.matched = true;
-    return r == 0 && !cu.matched ? -ENODATA : r;
+    bool ends_there = cu.state.applied_seq == journal->cut_seq;
+    if (ends_there && memcmp(cu.state.chain, journal->chain, CHAIN_LEN) != 0)
+        return 0;
+    *ret = cu.matched || ends_there ? REPLAYED : REPLAY_LOST_END;
+    return 0;
 }
 
 /* A crash came between the head's publication and the view's note of it, or took that note. Two
@@ -94,20 +105,23 @@ bool commit_view_forgot_head(struct commit *commit)
                                               remote.head < commit->journal->anchor.number);
 }
 
-int commit_replay_journal(struct commit *commit, uint64_t from)
+int commit_replay_journal(struct commit *commit, uint64_t from, enum replayed *ret)
 {
-    return apply_journal(commit, from, NULL);
+    return apply_journal(commit, from, NULL, ret);
 }
 
 int commit_catch_up(struct commit *commit)
 {
     const struct journal now = *commit->journal;
+    enum replayed replayed;
     if (commit_view_forgot_head(commit))
-        return -ESTALE;
-    int r = apply_journal(commit, view_state(commit->local->view).applied_seq, &now);
+        return -EUCLEAN;
+    int r = apply_journal(commit, view_state(commit->local->view).applied_seq, &now, &replayed);
     *commit->journal = now;
+    TRY(r);
+    if (replayed == REPLAY_FOREIGN)
+        return -EUCLEAN;
+    /* Else it could not be read to its end. */
     struct view_state state = view_state(commit->local->view);
-    if (r == 0 && memcmp(state.chain, now.chain, CHAIN_LEN) != 0)
-        return -EIO; /* it could not be read to its end */
-    return r;
+    return memcmp(state.chain, now.chain, CHAIN_LEN) == 0 ? 0 : -EIO;
 }

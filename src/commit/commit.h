@@ -135,11 +135,6 @@ CAIRN_MUST_CHECK int history_erase(struct history *history, uint64_t ino, uint64
 CAIRN_MUST_CHECK int history_put_chunk(struct history *history, uint64_t ino, uint64_t offset,
                                        uint64_t length, const struct chunk_name *name,
                                        uint32_t chunk_offset);
-/* Gives the parts of durable content, in order: see view_extents(). */
-CAIRN_MUST_CHECK int commit_extents(struct commit *commit, uint64_t ino, uint64_t offset,
-                                    uint64_t length,
-                                    int (*fn)(const struct view_extent *part, void *arg),
-                                    void *arg);
 
 /* A file as it is now: what is staged of it included. */
 struct commit_now {
@@ -173,10 +168,10 @@ uint64_t change_generation(struct change *change);
 /* Part of store_status(). */
 struct commit_status {
     uint64_t horizon_seq;
-    bool is_full;       /* of data that may not be dropped: writers get -ENOSPC */
-    bool stage_is_lost; /* the files of the stage were removed: what is in it does not outlive the
-                           daemon */
-    bool view_is_lost;  /* it takes no change, or gives damaged rows, and no opening mends it */
+    bool is_full; /* of data that may not be dropped: writers get -ENOSPC */
+    /* the files of the stage were removed: what is in it does not outlive the daemon */
+    bool stage_is_lost;
+    bool view_is_lost; /* it takes no change, or gives damaged rows, and no opening mends it */
     uint64_t written_bytes_total, dedup_bytes_total;
     uint64_t healed_chunks_total; /* stored anew from another tier */
     struct encode_counts encoded;

@@ -10,15 +10,6 @@
 #define ALONE_MAX (64 * KIB)
 #define WINDOW_BYTES (64 * MIB) /* of a stretch: split and handed to the workers at a time */
 
-/* --- the list of extents ---------------------------------------------------------------------- */
-
-static struct extent *add_extent(struct content *content, struct extent extent)
-{
-    struct extent *added = vector_next(&content->extents);
-    *added = extent;
-    return added;
-}
-
 void content_done(struct commit *commit, struct content *content)
 {
     for (size_t i = 0; i < content->pinned.count; i++)
@@ -33,20 +24,14 @@ void content_done(struct commit *commit, struct content *content)
 
 struct chunk_job {
     struct packs *packs;
-    struct iovec *iov;
-    size_t iov_count;
-    uint64_t offset, length;
-    struct chunk_name name;
-    uint64_t pinned;
-    int result;
+    uint64_t offset; /* in the file */
+    struct packs_chunk chunk;
 };
 
 static void write_chunk_job(void *arg)
 {
     struct chunk_job *job = arg;
-    void *scratch = thread_buffer(THREAD_BUFFER_ENCODE, PACKS_SCRATCH_LEN);
-    job->result = packs_add(job->packs, job->iov, job->iov_count, job->length, scratch, &job->name,
-                            &job->pinned);
+    packs_add(job->packs, &job->chunk, thread_buffer(THREAD_BUFFER_ENCODE, PACKS_SCRATCH_LEN));
 }
 
 /* Memory of consecutive parts as one list, and where application writes begin. */
@@ -72,12 +57,6 @@ static void stretch_build(struct stretch *stretch, const struct stage_part *part
     stretch->iov_count = count;
 }
 
-static void stretch_done(struct stretch *stretch)
-{
-    free(stretch->iov);
-    free(stretch->write_starts);
-}
-
 /* The part of `iov` that holds [skip, skip + length) of it, as a new list. */
 static struct iovec *slice_iovec(const struct iovec *iov, size_t count, uint64_t skip,
                                  uint64_t length, size_t *ret_count)
@@ -101,50 +80,46 @@ static struct iovec *slice_iovec(const struct iovec *iov, size_t count, uint64_t
 }
 
 /* Names the chunks that end at `borders` (the first begins at `start`) and adds their extents. */
-static int write_content_chunks(struct commit *commit, const struct stretch *stretch,
-                                uint64_t start, const uint64_t *borders, size_t border_count,
-                                struct content *content)
+static void write_chunks(struct commit *commit, const struct stretch *stretch, uint64_t start,
+                         const uint64_t *borders, size_t border_count, struct content *content)
 {
-    struct chunk_job *jobs = xcalloc(border_count, sizeof *jobs);
+    _cleanup_free_ struct chunk_job *jobs = xcalloc(border_count, sizeof *jobs);
     for (size_t i = 0; i < border_count; i++) {
         struct chunk_job *job = &jobs[i];
         job->packs = commit->packs;
         job->offset = i ? borders[i - 1] : start;
-        job->length = borders[i] - job->offset;
-        job->iov = slice_iovec(stretch->iov, stretch->iov_count, job->offset - stretch->offset,
-                               job->length, &job->iov_count);
+        job->chunk.length = borders[i] - job->offset;
+        job->chunk.iov =
+            slice_iovec(stretch->iov, stretch->iov_count, job->offset - stretch->offset,
+                        job->chunk.length, &job->chunk.iov_count);
         /* One small chunk is done before another thread would have begun. */
-        if (border_count == 1 && job->length <= ALONE_MAX)
+        if (border_count == 1 && job->chunk.length <= ALONE_MAX)
             write_chunk_job(job);
         else
             pool_submit(commit->writeback->workers, write_chunk_job, job);
     }
     pool_drain(commit->writeback->workers);
-    int r = 0;
     for (size_t i = 0; i < border_count; i++) {
-        (void)add_extent(content, (struct extent){.offset = jobs[i].offset,
-                                                  .length = jobs[i].length,
-                                                  .kind = EXTENT_CHUNK,
-                                                  .chunk = jobs[i].name});
-        if (jobs[i].pinned)
-            vector_add(&content->pinned, jobs[i].pinned);
-        if (jobs[i].result < 0)
-            r = jobs[i].result;
-        free(jobs[i].iov);
+        const struct packs_chunk *chunk = &jobs[i].chunk;
+        vector_add(&content->extents, (struct extent){.offset = jobs[i].offset,
+                                                      .length = chunk->length,
+                                                      .kind = EXTENT_CHUNK,
+                                                      .chunk = chunk->name});
+        if (chunk->pinned)
+            vector_add(&content->pinned, chunk->pinned);
+        free(chunk->iov);
     }
-    free(jobs);
-    return r;
 }
 
-/* Splits one window of a stretch; returns where the next begins (what was held back comes again).
- */
-static int write_window(struct commit *commit, const struct stretch *stretch, uint64_t *at,
-                        struct chunker *state, bool more, struct content *content)
+/* Splits one window of a stretch, and moves *at to where the next begins: bytes that were held back
+ * come again. False: the stretch is at its end, or its rest is held back. */
+static bool write_window(struct commit *commit, const struct stretch *stretch, uint64_t *at,
+                         struct chunker *state, bool more, struct content *content)
 {
     uint64_t end = stretch->offset + stretch->length;
     uint64_t length = min_u64(end - *at, WINDOW_BYTES);
     size_t iov_count;
-    struct iovec *iov =
+    _cleanup_free_ struct iovec *iov =
         slice_iovec(stretch->iov, stretch->iov_count, *at - stretch->offset, length, &iov_count);
     size_t first = 0, count = 0;
     while (first < stretch->write_count && stretch->write_starts[first] < *at)
@@ -159,34 +134,28 @@ static int write_window(struct commit *commit, const struct stretch *stretch, ui
                                .write_count = count,
                                .is_last = *at + length == end && !more};
     size_t max = length / 512 + 16;
-    uint64_t *borders = xcalloc(max, sizeof *borders);
+    _cleanup_free_ uint64_t *borders = xcalloc(max, sizeof *borders);
     size_t border_count = chunker_find_borders(state, &in, borders, max);
-    int r = border_count
-                ? write_content_chunks(commit, stretch, *at, borders, border_count, content)
-                : 0;
-    uint64_t next = border_count ? borders[border_count - 1] : *at;
-    bool stuck = next == *at;
-    free(borders);
-    free(iov);
-    if (r < 0)
-        return r;
-    *at = next;
-    return stuck || next == end ? 1 : 0;
+    if (border_count == 0)
+        return false;
+    write_chunks(commit, stretch, *at, borders, border_count, content);
+    bool is_stuck = *at == borders[border_count - 1];
+    *at = borders[border_count - 1];
+    return !is_stuck && *at < end;
 }
 
-int content_write_stretch(struct commit *commit, const struct stage_part *parts, size_t count,
-                          struct chunker *state, bool more, struct content *content)
+void content_write_stretch(struct commit *commit, const struct stage_part *parts, size_t count,
+                           struct chunker *state, bool more, struct content *content)
 {
     struct stretch stretch;
     stretch_build(&stretch, parts, count);
     uint64_t at = stretch.offset;
     if (at == 0 && !more)
         chunker_look_ahead(state, stretch.iov, stretch.iov_count);
-    int r = 0;
-    while (r == 0)
-        r = write_window(commit, &stretch, &at, state, more, content);
-    stretch_done(&stretch);
-    return r < 0 ? r : 0;
+    while (write_window(commit, &stretch, &at, state, more, content))
+        ;
+    free(stretch.iov);
+    free(stretch.write_starts);
 }
 
 /* --- a version -------------------------------------------------------------------------------- */
@@ -197,20 +166,19 @@ static void keep_inline(struct content *content, const struct stage_part *part)
         content->inline_bytes = xmalloc(INLINE_MAX);
     memcpy(content->inline_bytes + content->inline_len, part->memory, part->length);
     content->inline_len += (uint32_t)part->length;
-    (void)add_extent(
-        content,
+    vector_add(
+        &content->extents,
         (struct extent){.offset = part->offset, .length = part->length, .kind = EXTENT_INLINE});
 }
 
-static int write_memory(struct commit *commit, const struct stage_part *parts, size_t count,
-                        struct content *content)
+static void write_memory(struct commit *commit, const struct stage_part *parts, size_t count,
+                         struct content *content)
 {
     /* Content that begins in the middle of a file has no header to parse: its grid begins where it
      * does. */
     struct chunker state = {.anchor = parts[0].offset};
-    int r = content_write_stretch(commit, parts, count, &state, false, content);
+    content_write_stretch(commit, parts, count, &state, false, content);
     chunker_done(&state);
-    return r;
 }
 
 static bool part_continues(const struct stage_part *a, const struct stage_part *b)
@@ -218,18 +186,17 @@ static bool part_continues(const struct stage_part *a, const struct stage_part *
     return a->kind == PART_MEMORY && b->kind == PART_MEMORY && a->offset + a->length == b->offset;
 }
 
-static int write_content_parts(struct commit *commit, const struct stage_part *parts, size_t count,
-                               bool is_inline, struct content *content)
+static void write_parts(struct commit *commit, const struct stage_part *parts, size_t count,
+                        bool is_inline, struct content *content)
 {
-    int r = 0;
-    for (size_t i = 0; i < count && r == 0;) {
-        size_t next = i + 1;
+    for (size_t i = 0, next; i < count; i = next) {
+        next = i + 1;
         if (parts[i].kind == PART_MEMORY && is_inline) {
             keep_inline(content, &parts[i]);
         } else if (parts[i].kind == PART_MEMORY) {
             while (next < count && part_continues(&parts[next - 1], &parts[next]))
                 next++;
-            r = write_memory(commit, parts + i, next - i, content);
+            write_memory(commit, parts + i, next - i, content);
         } else {
             struct extent extent = {
                 .offset = parts[i].offset, .length = parts[i].length, .kind = EXTENT_HOLE};
@@ -238,24 +205,18 @@ static int write_content_parts(struct commit *commit, const struct stage_part *p
                 extent.chunk = parts[i].name;
                 extent.chunk_offset = parts[i].chunk_offset;
             }
-            (void)add_extent(content, extent);
+            vector_add(&content->extents, extent);
         }
-        i = next;
     }
-    return r;
 }
 
-int content_write_layer(struct commit *commit, const struct stage_sealed *version,
-                        struct content *ret)
+void content_write_layer(struct commit *commit, const struct stage_sealed *version,
+                         struct content *ret)
 {
     *ret = (struct content){0};
-    struct stage_part *parts = xcalloc(version->ranges, sizeof *parts);
+    _cleanup_free_ struct stage_part *parts = xcalloc(version->ranges, sizeof *parts);
     size_t count =
         stage_layer_parts(commit->local->stage, version->layer, 0, parts, version->ranges);
     bool is_inline = version->bytes <= INLINE_MAX && version->ranges <= RECORD_EXTENTS_MAX;
-    int r = write_content_parts(commit, parts, count, is_inline, ret);
-    free(parts);
-    if (r < 0)
-        content_done(commit, ret);
-    return r;
+    write_parts(commit, parts, count, is_inline, ret);
 }

@@ -52,11 +52,8 @@ int history_write(struct history *history, struct stage_write *w)
      * write. */
     LOCK_SCOPE(&history->lock);
     struct ns_inode inode;
-    r = history_reserve_locked(history, reserve_for_change(history, w->ino), 0);
-    if (r == 0)
-        r = ns_inode(history->local->ns, w->ino, &inode);
-    if (r < 0)
-        return r;
+    TRY(history_reserve_locked(history, reserve_for_change(history, w->ino), 0));
+    TRY(ns_inode(history->local->ns, w->ino, &inode));
     w->may_open = true;
     w->below_size = inode.attrs.size;
     w->version = inode.version;
@@ -102,10 +99,4 @@ int history_put_chunk(struct history *history, uint64_t ino, uint64_t offset, ui
     mutex_unlock(&history->lock);
     packs_unpin(history->packs, pack);
     return r;
-}
-
-int commit_extents(struct commit *commit, uint64_t ino, uint64_t offset, uint64_t length,
-                   int (*fn)(const struct view_extent *part, void *arg), void *arg)
-{
-    return view_extents(commit->local->view, ino, 0, offset, length, fn, arg);
 }

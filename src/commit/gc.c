@@ -35,30 +35,30 @@ static bool may_be_needed(struct commit *commit, const struct view_pack *pack)
            commit->local->tier->ops->stat(commit->local->tier, object, &len) != -ENOENT;
 }
 
-static int spare_pack(struct dead *dead, uint64_t pack, bool *ret)
+/* Marks a pack as dropping that nothing uses now. First the mark, then the question: a new
+ * reference to one of its chunks sees the mark. */
+static bool claim_pack(struct commit *commit, uint64_t pack)
 {
-    int r = dead->spares ? view_pack_may_serve(dead->commit->local->view, pack, ret) : 0;
-    dead->has_spared = dead->has_spared || *ret;
-    return r;
+    if (!packs_begin_drop(commit->packs, pack))
+        return false;
+    bool is_used = stage_uses_pack(commit->local->stage, pack);
+    if (is_used)
+        packs_end_drop(commit->packs, pack);
+    return !is_used;
 }
 
 static int find_dead(const struct view_pack *pack, void *arg)
 {
     struct dead *dead = arg;
-    bool is_spared = false;
+    bool may_serve = false;
     if (dead->count == dead->max)
         return 1;
     if (pack->live_bytes > 0 || pack->live_count > 0 || may_be_needed(dead->commit, pack))
         return 0;
-    int r = spare_pack(dead, pack->pack, &is_spared);
-    if (r < 0 || is_spared)
-        return r;
-    /* First the mark, then the question: what refers to a chunk from now on sees the mark. */
-    if (!packs_begin_drop(dead->commit->packs, pack->pack))
-        return 0;
-    if (stage_uses_pack(dead->commit->local->stage, pack->pack))
-        packs_end_drop(dead->commit->packs, pack->pack);
-    else
+    if (dead->spares)
+        TRY(view_pack_may_serve(dead->commit->local->view, pack->pack, &may_serve));
+    dead->has_spared = dead->has_spared || may_serve;
+    if (!may_serve && claim_pack(dead->commit, pack->pack))
         dead->ids[dead->count++] = pack->pack;
     return 0;
 }
@@ -131,31 +131,26 @@ int gc_move_chunk(const struct chunk_entry *entry, void *arg)
 {
     struct moving *moving = arg;
     struct commit *commit = moving->commit;
+    struct tier *tier = commit->local->tier;
     struct view_local_chunk now;
     uint32_t len;
     char object[32];
     int r = view_local_chunk(commit->local->view, &entry->name, &now);
     if (r == -ENOENT || (r == 0 && (now.entry.pack != moving->pack || !view_is_live(&now))))
         return 0;
-    if (r == 0)
-        r = packs_read_chunk(commit->packs, &entry->name, moving->raw, &len);
-    if (r < 0)
-        return r;
+    TRY(r);
+    TRY(packs_read_chunk(commit->packs, &entry->name, moving->raw, &len));
     pack_object_name(now.entry.pack, object);
-    r = commit->local->tier->ops->get_range(commit->local->tier, object, now.entry.offset,
-                                            moving->stored, now.entry.stored_len);
-    return r < 0 ? r : packs_add_stored(commit->packs, &now.entry, moving->stored);
+    TRY(tier->ops->get_range(tier, object, now.entry.offset, moving->stored, now.entry.stored_len));
+    packs_add_stored(commit->packs, &now.entry, moving->stored);
+    return 0;
 }
 
 static int move_live_chunks(struct commit *commit, uint64_t pack)
 {
-    struct moving moving = {.commit = commit, .pack = pack};
-    moving.raw = xmalloc(CHUNK_SIZE_MAX);
-    moving.stored = xmalloc(CHUNK_SIZE_MAX);
-    int r = packs_read_index(commit->packs, pack, gc_move_chunk, &moving);
-    free(moving.raw);
-    free(moving.stored);
-    return r;
+    _cleanup_free_ uint8_t *raw = xmalloc(CHUNK_SIZE_MAX), *stored = xmalloc(CHUNK_SIZE_MAX);
+    struct moving moving = {.commit = commit, .pack = pack, .raw = raw, .stored = stored};
+    return packs_read_index(commit->packs, pack, gc_move_chunk, &moving);
 }
 
 /* Marks as dropping those of them that nothing uses now, as many as move in one round, and forgets
@@ -168,12 +163,8 @@ static void claim_candidates(struct commit *commit, struct candidates *all, size
         struct view_pack pack = all->packs[i];
         if (bytes + pack.live_bytes > COMPACT_BYTES_MAX)
             break;
-        if (!packs_begin_drop(commit->packs, pack.pack))
+        if (!claim_pack(commit, pack.pack))
             continue;
-        if (stage_uses_pack(commit->local->stage, pack.pack)) {
-            packs_end_drop(commit->packs, pack.pack);
-            continue;
-        }
         bytes += pack.live_bytes;
         all->packs[kept++] = pack;
     }

@@ -2,7 +2,6 @@
 /* Healing on NVMe: a thread that found a damaged chunk and could read it elsewhere hands it over
  * here, and the writeback thread stores it in another pack, whose batch moves its place. The
  * reading is not done by that thread: it must not wait for a remote. */
-#include "base/log.h"
 #include "commit/packs_internal.h"
 #include "commit/read_internal.h"
 
@@ -60,14 +59,6 @@ bool heal_is_pending(struct heal *heal)
     return heal->count > 0;
 }
 
-static int add_healed_chunk(const struct heal *heal, size_t i, void *scratch)
-{
-    struct chunk_entry entry;
-    const void *stored = packs_encode(heal->packs, &heal->chunks[i].name, heal->chunks[i].raw,
-                                      heal->chunks[i].raw_len, scratch, &entry);
-    return packs_add_stored(heal->packs, &entry, stored);
-}
-
 bool heal_add(struct heal *heal)
 {
     mutex_lock(&heal->lock);
@@ -75,10 +66,12 @@ bool heal_add(struct heal *heal)
     mutex_unlock(&heal->lock);
     void *scratch = count ? xmalloc(PACKS_SCRATCH_LEN) : NULL;
     /* Only this thread takes out: what is counted stays where it is. */
-    for (size_t i = 0; i < count; i++)
-        if (add_healed_chunk(heal, i, scratch) < 0)
-            log_warn("a chunk that is damaged on NVMe cannot be stored anew now; the next read of "
-                     "it, or 'cairn scrub', tries again");
+    for (size_t i = 0; i < count; i++) {
+        struct chunk_entry entry;
+        const void *stored = packs_encode(heal->packs, &heal->chunks[i].name, heal->chunks[i].raw,
+                                          heal->chunks[i].raw_len, scratch, &entry);
+        packs_add_stored(heal->packs, &entry, stored);
+    }
     free(scratch);
     heal->added = count;
     return count > 0;

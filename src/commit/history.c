@@ -19,10 +19,8 @@ struct history *history_new(struct local *local, struct horizon *horizon, struct
                             struct change *change)
 {
     struct history *history = xcalloc(1, sizeof *history);
-    history->local = local;
-    history->horizon = horizon;
-    history->packs = packs;
-    history->change = change;
+    *history =
+        (struct history){.local = local, .horizon = horizon, .packs = packs, .change = change};
     mutex_init(&history->lock, LOCK_HISTORY);
     TAILQ_INIT(&history->ops);
     return history;
@@ -81,11 +79,9 @@ static int compact_locked(struct history *history, bool with_nameless)
     struct op *op;
     TAILQ_FOREACH(op, &history->ops, link)
     vector_add_all(&dump, op->bytes, op->len);
-    int r = ns_dump_nascent(history->local->ns, with_nameless, history_dump_record, &dump);
+    TRY(ns_dump_nascent(history->local->ns, with_nameless, history_dump_record, &dump));
     packs_each_durable(history->packs, dump_pack, &dump);
-    if (r == 0)
-        r = stage_log_compact(history->local->stage, dump.at, dump.count, with_nameless);
-    return r;
+    return stage_log_compact(history->local->stage, dump.at, dump.count, with_nameless);
 }
 
 /* A file without a name is needed by a successor that adopts the mount, and by nothing else: it
@@ -106,10 +102,9 @@ int history_compact(struct history *history)
 int history_log(struct history *history, const struct record *recs, size_t count)
 {
     LOCK_SCOPE(&history->lock);
-    int r = 0;
-    for (size_t i = 0; i < count && r == 0; i++)
-        r = stage_log_append(history->local->stage, &recs[i]);
-    return r < 0 ? r : 0;
+    for (size_t i = 0; i < count; i++)
+        TRY(stage_log_append(history->local->stage, &recs[i]));
+    return 0;
 }
 
 /* Once in `every_ns` at most, where most of the log is alive: each time gains little. */
@@ -143,9 +138,9 @@ int history_reserve_locked(struct history *history, enum reserve_kind kind, size
     check_held(&history->lock);
     struct stage *stage = history->local->stage;
     const struct reserve *reserve = &reserves[kind];
-    int r = local_takes_changes(history->local);
-    if (r < 0 || kind == RESERVE_NONE)
-        return r;
+    TRY(local_takes_changes(history->local));
+    if (kind == RESERVE_NONE)
+        return 0;
     if (reserve->is_bounded &&
         history->op_count + atomic_load(&history->lagging) >= PENDING_OPS_MAX)
         return -EAGAIN;
@@ -184,6 +179,7 @@ void history_stamp_locked(struct history *history, struct record *rec)
     rec->time = now;
     rec->writer = history->local->sb.writer;
     rec->seq = stage_next_seq(history->local->stage);
+    check(rec->seq > history->newest);
 }
 
 /* A name without a place yet is the newest of its directory. */
@@ -203,19 +199,23 @@ struct standing {
     bool nascent, lost;
 };
 
-/* -ENOENT: it is gone. A caller that asked before, without the history's lock, may have been
- * overtaken by its removal. */
-static int standing_of(struct history *history, const struct record *rec, struct standing *ret)
+/* Enters the seals that wait, and sees whether the operation can still happen: its caller looked
+ * without the history's lock. -ENOENT: the inode was removed since; -ENODATA: the xattr was. */
+static int prepare_locked(struct history *history, const struct record *rec, struct standing *ret)
 {
+    check_held(&history->lock);
     struct ns_inode inode;
     *ret = (struct standing){0};
+    /* A new file is not history yet, and the end of one without a name shows nowhere. */
+    if (rec->type != REC_NASCENT && rec->type != REC_REAP)
+        TRY(history_seal_due_locked(history));
     if (rec->type == REC_MAKE || rec->type == REC_NASCENT)
         return 0;
-    int r = ns_inode(history->local->ns, rec->ino, &inode);
-    if (r == 0)
-        *ret =
-            (struct standing){.nascent = inode.nascent, .lost = inode.nascent && inode.nlink == 0};
-    return r;
+    TRY(ns_inode(history->local->ns, rec->ino, &inode));
+    *ret = (struct standing){.nascent = inode.nascent, .lost = inode.nascent && inode.nlink == 0};
+    if (rec->type == REC_REMOVEXATTR)
+        TRY((int)ns_getxattr(history->local->ns, rec->ino, rec->name, rec->name_len, NULL, 0));
+    return 0;
 }
 
 static void drop_content_of_locked(struct history *history, uint64_t ino, uint64_t seq, bool orphan)
@@ -260,24 +260,17 @@ static int bound_group_locked(struct history *history, const struct record *rec,
     size_t len = record_encoded_len(rec);
     if (rec->type != REC_SETXATTR || !standing->nascent)
         return 0;
-    int r = ns_dump_xattrs(history->local->ns, rec->ino, add_encoded_len, &len);
+    TRY(ns_dump_xattrs(history->local->ns, rec->ino, add_encoded_len, &len));
     bool fits = len <= GROUP_MAX;
-    if (standing->lost && !fits)
+    if (fits && (standing->lost || stage_log_takes_draft(history->local->stage)))
+        return 0;
+    if (standing->lost) {
         cause_note("a file without a name has more xattrs than it could get one with");
-    if (standing->lost)
-        return r < 0 || fits ? r : -ENOSPC;
-    if (r < 0 || (fits && stage_log_takes_draft(history->local->stage)))
-        return r;
-    r = history_seal_locked(history, rec->ino);
-    standing->nascent = r < 0;
-    return r;
-}
-
-/* The caller found it there without the history's lock. */
-static int check_removable(struct history *history, const struct record *rec)
-{
-    ssize_t r = ns_getxattr(history->local->ns, rec->ino, rec->name, rec->name_len, NULL, 0);
-    return r < 0 ? (int)r : 0;
+        return -ENOSPC;
+    }
+    TRY(history_seal_locked(history, rec->ino));
+    standing->nascent = false;
+    return 0;
 }
 
 static enum reserve_kind reserve_for(const struct record *rec, bool is_lost)
@@ -305,33 +298,23 @@ static int log_locked(struct history *history, const struct record *rec, struct 
 static int commit_locked(struct history *history, struct record *rec)
 {
     check_held(&history->lock);
-    struct standing standing = {0};
-    /* A new file is not history yet, and the end of what has no name shows nowhere. */
-    int r =
-        rec->type == REC_NASCENT || rec->type == REC_REAP ? 0 : history_seal_due_locked(history);
-    if (r == 0)
-        r = standing_of(history, rec, &standing);
-    if (r == 0 && rec->type == REC_REMOVEXATTR)
-        r = check_removable(history, rec);
-    if (r == 0)
-        r = bound_group_locked(history, rec, &standing);
-    bool is_history = rec->type != REC_NASCENT && !standing.nascent;
-    bool nameless = rec->type == REC_NASCENT && rec->flags & RECORD_ORPHAN;
-    if (r == 0)
-        r = history_reserve_locked(history, reserve_for(rec, standing.lost), 0);
-    if (r < 0)
-        return r;
+    struct standing standing;
+    TRY(prepare_locked(history, rec, &standing));
+    TRY(bound_group_locked(history, rec, &standing));
+    TRY(history_reserve_locked(history, reserve_for(rec, standing.lost), 0));
+    bool makes_draft = rec->type == REC_NASCENT;
+    bool nameless = makes_draft && rec->flags & RECORD_ORPHAN;
     history_stamp_with_cookies_locked(history, rec);
-    if (rec->type == REC_NASCENT) /* it changes its directory in the order of operations */
+    if (makes_draft) /* it changes its directory in the order of operations */
         rec->attrs.btime = rec->time;
-    struct op *op = is_history ? history_op_new(rec) : NULL;
-    r = log_locked(history, rec, op, standing.lost || nameless);
+    struct op *op = makes_draft || standing.nascent ? NULL : history_op_new(rec);
+    int r = log_locked(history, rec, op, standing.lost || nameless);
     if (r < 0) {
         free(op);
         return r;
     }
     ns_apply(history->local->ns, rec);
-    if (rec->type == REC_NASCENT)
+    if (makes_draft)
         stage_open_draft(history->local->stage, rec->ino);
     if (nameless)
         drop_content_of_locked(history, rec->ino, rec->seq, true);
@@ -377,17 +360,10 @@ void history_enter_group_locked(struct history *history, const struct record *re
 static int commit_both_locked(struct history *history, struct record *rec, struct record *rec2)
 {
     check_held(&history->lock);
-    struct standing standing = {0};
-    int r = history_seal_due_locked(history);
-    if (r == 0)
-        r = standing_of(history, rec, &standing);
-    if (r == 0 && rec->type == REC_REMOVEXATTR)
-        r = check_removable(history, rec);
-    if (r == 0)
-        r = history_reserve_locked(history, RESERVE_RECORD,
-                                   record_encoded_len(rec) + record_encoded_len(rec2));
-    if (r < 0)
-        return r;
+    struct standing standing;
+    TRY(prepare_locked(history, rec, &standing));
+    TRY(history_reserve_locked(history, RESERVE_RECORD,
+                               record_encoded_len(rec) + record_encoded_len(rec2)));
     check(!standing.nascent);
     history_stamp_with_cookies_locked(history, rec);
     history_stamp_with_cookies_locked(history, rec2);
@@ -398,8 +374,8 @@ static int commit_both_locked(struct history *history, struct record *rec, struc
 }
 
 /* A new file changes its directory's times, and is history only later: then its directory's ctime
- * is compared. What moves ctime alone would hide what the file did to mtime: so that becomes
- * history with it. True: by `*ret`, a second operation. */
+ * is compared. A record of ctime alone would hide the new file's mtime, so mtime is recorded as
+ * well. True: by `*ret`, a second operation. */
 static bool keep_times(struct history *history, struct record *rec, struct record *ret)
 {
     int64_t time;

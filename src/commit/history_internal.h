@@ -17,8 +17,8 @@ struct history {
     struct horizon *horizon;
     struct packs *packs;
     struct change *change;
-    struct cairn_mutex lock; /* LOCK_HISTORY; held while an operation enters log, overlay and list:
-                                their order is one */
+    /* LOCK_HISTORY; held while an operation enters log, overlay and list: their order is one */
+    struct cairn_mutex lock;
     struct op_list ops;
     uint64_t op_count, op_bytes;
     uint64_t newest;
@@ -28,13 +28,13 @@ struct history {
     uint64_t chosen;       /* the newest cut that writeback chose */
     uint64_t due[DUE_MAX]; /* inodes whose seals wait, in the order in which they came */
     unsigned due_count;
-    int64_t due_since; /* monotonic ns: the first of these; an operation that enters now happened
-                          then */
+    /* monotonic ns: the first of these; an operation that enters now happened then */
+    int64_t due_since;
     uint64_t recount[DUE_MAX]; /* that entered, and whose st_blocks changed by that */
     unsigned recount_count;    /* with due_count at most DUE_MAX */
-    _Atomic uint64_t lagging;  /* operations that are durable, and that the overlay keeps: the view
-                                  lacks them */
-    _Atomic bool seal_rest;    /* a recovery left drafts or new files that are no versions yet */
+    /* operations that are durable, and that the overlay keeps: the view lacks them */
+    _Atomic uint64_t lagging;
+    _Atomic bool seal_rest; /* a recovery left drafts or new files that are no versions yet */
 };
 
 /* The function that change_subscribe() named. */
@@ -106,7 +106,7 @@ bool history_is_crowded(struct history *history);
 /* The operations up to a cut that was chosen, in order; they stay until they are retired. The
  * caller frees the array. */
 struct op **history_up_to(struct history *history, uint64_t cut, size_t *ret_count);
-void history_retire(struct history *history, uint64_t seq);
+size_t history_retire(struct history *history, uint64_t seq); /* their number */
 /* The same, of those that the overlay keeps, because the view lacks them, until history_followed().
  */
 void history_retire_lagging(struct history *history, uint64_t seq);

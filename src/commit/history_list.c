@@ -71,44 +71,40 @@ void history_readd(struct history *history, const struct record *rec)
     history_list_op_locked(history, history_op_new(rec), 0);
 }
 
-static struct op **list_history_up_to_locked(struct history *history, uint64_t seq,
-                                             size_t *ret_count)
+static struct op **up_to_locked(struct history *history, uint64_t seq, size_t *ret_count)
 {
     check_held(&history->lock);
     struct op **ops = xcalloc(history->op_count, sizeof(struct op *));
-    size_t count = 0;
     struct op *op;
+    *ret_count = 0;
     TAILQ_FOREACH(op, &history->ops, link)
-    {
-        if (op->seq > seq)
-            break;
-        ops[count++] = op;
-    }
-    *ret_count = count;
+    if (op->seq <= seq)
+        ops[(*ret_count)++] = op;
     return ops;
 }
 
 struct op **history_up_to(struct history *history, uint64_t cut, size_t *ret_count)
 {
     LOCK_SCOPE(&history->lock);
-    return list_history_up_to_locked(history, cut, ret_count);
+    return up_to_locked(history, cut, ret_count);
 }
 
 struct op **history_look(struct history *history, size_t *ret_count)
 {
     LOCK_SCOPE(&history->lock);
     history->lookers++;
-    return list_history_up_to_locked(history, UINT64_MAX, ret_count);
+    return up_to_locked(history, UINT64_MAX, ret_count);
 }
 
 void history_looked(struct history *history, struct op **ops)
 {
     LOCK_SCOPE(&history->lock);
+    check(history->lookers > 0);
     history->lookers--;
     free(ops);
 }
 
-static size_t retire_up_to(struct history *history, uint64_t seq)
+size_t history_retire(struct history *history, uint64_t seq)
 {
     LOCK_SCOPE(&history->lock);
     struct op *op;
@@ -120,14 +116,9 @@ static size_t retire_up_to(struct history *history, uint64_t seq)
     return count;
 }
 
-void history_retire(struct history *history, uint64_t seq)
-{
-    (void)retire_up_to(history, seq);
-}
-
 void history_retire_lagging(struct history *history, uint64_t seq)
 {
-    atomic_fetch_add(&history->lagging, retire_up_to(history, seq));
+    atomic_fetch_add(&history->lagging, history_retire(history, seq));
 }
 
 void history_followed(struct history *history)

@@ -61,22 +61,29 @@ static int add_number(const struct tier_object *object, void *arg)
     return 0;
 }
 
+static void numbers_done(struct numbers *numbers)
+{
+    vector_free(&numbers->of);
+}
+
+/* Ascending. */
+static int list_segments(struct journal *journal, struct numbers *ret)
+{
+    struct tier *tier = journal->local->tier;
+    TRY(tier->ops->list(tier, "journal", NULL, add_number, ret));
+    vector_sort(&ret->of, compare_u64);
+    return 0;
+}
+
 struct reader {
     struct journal *journal;
+    struct tier *tier;
     int (*fn)(const struct journal_batch *batch, void *arg);
     void *arg;
-    uint64_t from; /* what is before this need not be read */
+    uint64_t from; /* batches before this need not be read */
     bool is_first;
-    uint64_t stop_seq; /* where the next segment begins: what this one has after it does not count
-                          (rule 4) */
-};
-
-/* A segment that is being read. */
-struct segment {
-    uint64_t number, len;
-    char object[32];
-    struct segment_header header;
-    bool is_last; /* none that has a header comes after it */
+    /* where the next segment begins: batches that this one has after it do not count (rule 4) */
+    uint64_t stop_seq;
 };
 
 static bool batch_continues(const struct reader *rd, const struct batch_header *batch)
@@ -85,58 +92,55 @@ static bool batch_continues(const struct reader *rd, const struct batch_header *
            batch->base_seq == rd->journal->cut_seq;
 }
 
-/* One look at the batch at `offset`. 1: it counts; 0: it does not; its header and records are the
- * caller's. */
+/* One look at the batch at `offset`. *ret_payload: its records, which are the caller's; NULL: it
+ * does not count. */
 static int try_batch(struct reader *rd, const struct segment *seg, uint64_t offset,
                      uint8_t header[BATCH_HEADER_LEN], struct journal_batch *ret,
                      uint8_t **ret_payload)
 {
-    const struct tier_ops *ops = rd->journal->local->tier->ops;
-    int r = ops->get_range(rd->journal->local->tier, seg->object, offset, header, BATCH_HEADER_LEN);
-    if (r < 0)
-        return r;
-    r = batch_decode_header(header, BATCH_HEADER_LEN, &ret->header);
+    const struct tier_ops *ops = rd->tier->ops;
+    *ret_payload = NULL;
+    TRY(ops->get_range(rd->tier, seg->object, offset, header, BATCH_HEADER_LEN));
+    int r = batch_decode_header(header, BATCH_HEADER_LEN, &ret->header);
     if (r == -EPROTONOSUPPORT)
         return r;
     if (r < 0 || ret->header.payload_len > seg->len - offset - BATCH_HEADER_LEN ||
         !batch_continues(rd, &ret->header))
         return 0;
     _cleanup_free_ uint8_t *payload = xmalloc(ret->header.payload_len);
-    r = ops->get_range(rd->journal->local->tier, seg->object, offset + BATCH_HEADER_LEN, payload,
-                       ret->header.payload_len);
-    if (r < 0)
-        return r;
+    TRY(ops->get_range(rd->tier, seg->object, offset + BATCH_HEADER_LEN, payload,
+                       ret->header.payload_len));
     if (crc32_of(0, payload, ret->header.payload_len) != ret->header.payload_crc)
         return 0;
     *ret_payload = payload;
     payload = NULL;
-    return 1;
+    return 0;
 }
 
-/* One batch at `offset`. 1: there was one; 0: none that counts. What was read wrongly once must not
- * be taken for the end. */
-static int read_batch(struct reader *rd, const struct segment *seg, uint64_t *offset)
+/* The batch at *offset, which moves behind it; *ret_counts: one that counts is there. A misread
+ * must not be taken for the end. */
+static int read_batch(struct reader *rd, const struct segment *seg, uint64_t *offset,
+                      bool *ret_counts)
 {
     uint8_t header[BATCH_HEADER_LEN];
     struct journal_batch batch;
     _cleanup_free_ uint8_t *payload = NULL;
-    int r = 0;
+    *ret_counts = false;
     if (seg->len - *offset < BATCH_HEADER_LEN)
         return 0;
-    for (int i = 0; i < READ_TRIES && r == 0; i++)
-        r = try_batch(rd, seg, *offset, header, &batch, &payload);
-    if (r <= 0)
-        return r;
+    for (int i = 0; i < READ_TRIES && !payload; i++)
+        TRY(try_batch(rd, seg, *offset, header, &batch, &payload));
+    if (!payload)
+        return 0;
     chain_over(header, payload, batch.header.payload_len, batch.chain);
     batch.records = payload;
-    r = rd->fn(&batch, rd->arg);
-    if (r < 0)
-        return r;
+    TRY(rd->fn(&batch, rd->arg));
     memcpy(rd->journal->chain, batch.chain, CHAIN_LEN);
     rd->journal->cut_seq = batch.header.cut_seq;
     rd->journal->time = batch.header.time;
     *offset += BATCH_HEADER_LEN + align_up(batch.header.payload_len, 8);
-    return 1;
+    *ret_counts = true;
+    return 0;
 }
 
 static int note_damage_at(struct reader *rd, uint64_t segment, uint64_t offset, uint64_t behind,
@@ -149,17 +153,16 @@ static int note_damage_at(struct reader *rd, uint64_t segment, uint64_t offset, 
     return -EUCLEAN;
 }
 
-/* No batch that counts lies at `offset`. 0: the segment ends there; 1: it is damaged there, and
- * reading goes on behind. */
-static int judge_end(struct reader *rd, const struct segment *seg, uint64_t *offset)
+/* No batch that counts lies at *offset. *ret_goes_on: the segment is damaged there, and reading
+ * goes on behind, where *offset is then; else the segment ends. */
+static int judge_end(struct reader *rd, const struct segment *seg, uint64_t *offset,
+                     bool *ret_goes_on)
 {
     struct behind behind;
     uint64_t next = *offset + BATCH_HEADER_LEN; /* the next batch begins no sooner */
-    int r = journal_look_behind(rd->journal, &seg->header, seg->object, seg->len, next, rd->from,
-                                &behind);
-    if (r < 0)
-        return r;
-    if (behind.resume_offset > 0 && rd->from > rd->journal->cut_seq) {
+    TRY(journal_look_behind(rd->journal, seg, next, rd->from, &behind));
+    *ret_goes_on = behind.resume_offset > 0 && rd->from > rd->journal->cut_seq;
+    if (*ret_goes_on) {
         log_warn("journal: segment %s is damaged from byte %llu on; the view has what it said up "
                  "to byte %llu, where reading goes on",
                  seg->object, (unsigned long long)*offset,
@@ -168,63 +171,58 @@ static int judge_end(struct reader *rd, const struct segment *seg, uint64_t *off
         rd->journal->cut_seq = behind.resume.base_seq;
         memcpy(rd->journal->chain, behind.resume.prev, CHAIN_LEN);
         *offset = behind.resume_offset;
-        return 1;
+        return 0;
     }
     if (behind.count > 0 || !seg->is_last)
         return note_damage_at(rd, seg->number, *offset, behind.count, "a batch does not verify");
     if (seg->len < seg->header.length)
         return note_damage_at(rd, seg->number, seg->len, 0, "the file is truncated");
-    return 0; /* what a crash tore, or what was never written */
+    return 0; /* torn by a crash, or never written */
 }
 
 static int read_batches(struct reader *rd, const struct segment *seg)
 {
     uint64_t offset = SEGMENT_HEADER_LEN;
-    int r = 1;
-    while (r == 1 && rd->journal->cut_seq < rd->stop_seq) {
-        r = read_batch(rd, seg, &offset);
-        if (r == 0)
-            r = judge_end(rd, seg, &offset);
+    bool goes_on = true;
+    int r = 0;
+    while (r == 0 && goes_on && rd->journal->cut_seq < rd->stop_seq) {
+        r = read_batch(rd, seg, &offset, &goes_on);
+        if (r == 0 && !goes_on)
+            r = judge_end(rd, seg, &offset, &goes_on);
     }
     if (r == -EPROTONOSUPPORT)
         log_error("journal: segment %s has batches of a newer version of CairnFS at byte %llu; use "
                   "that version",
                   seg->object, (unsigned long long)offset);
-    return r < 0 ? r : 0;
+    return r;
 }
 
-/* 1: nothing was ever written to it: it was allocated ahead. A header is written before any batch,
- * and in one sector. */
+/* Was it only allocated ahead, and never written to? A header is written before any batch, and in
+ * one sector. */
 static int judge_without_header(struct reader *rd, const struct segment *seg)
 {
     struct behind behind;
-    int r = journal_look_behind(rd->journal, NULL, seg->object, seg->len, 0, 0, &behind);
-    if (r < 0)
-        return r;
-    bool is_blank = seg->len >= SEGMENT_HEADER_LEN && !behind.has_content;
-    return is_blank && seg->is_last
-               ? 1
-               : note_damage_at(rd, seg->number, 0, behind.count, "its header does not verify");
+    TRY(journal_look_behind(rd->journal, seg, 0, 0, &behind));
+    if (seg->len >= SEGMENT_HEADER_LEN && !behind.has_content && seg->is_last)
+        return 0;
+    return note_damage_at(rd, seg->number, 0, behind.count, "its header does not verify");
 }
 
-static int read_journal_header(struct reader *rd, struct segment *seg)
+/* Without a header it is one that was allocated ahead. */
+static int read_segment_header(struct reader *rd, struct segment *seg)
 {
     uint8_t bytes[SEGMENT_HEADER_LEN];
-    const struct tier_ops *ops = rd->journal->local->tier->ops;
-    int r = ops->stat(rd->journal->local->tier, seg->object, &seg->len);
-    if (r < 0)
-        return r;
-    r = -EUCLEAN;
+    TRY(rd->tier->ops->stat(rd->tier, seg->object, &seg->len));
+    int r = -EUCLEAN;
     for (int i = 0;
          i < READ_TRIES && seg->len >= SEGMENT_HEADER_LEN && (r == -EUCLEAN || r == -EBADMSG);
          i++) {
-        r = ops->get_range(rd->journal->local->tier, seg->object, 0, bytes, sizeof bytes);
-        if (r < 0)
-            return r;
+        TRY(rd->tier->ops->get_range(rd->tier, seg->object, 0, bytes, sizeof bytes));
         r = segment_decode_header(bytes, sizeof bytes, &seg->header);
     }
     if (r == -EUCLEAN || r == -EBADMSG)
         return judge_without_header(rd, seg);
+    seg->has_header = r == 0;
     if (r == 0 && (!superblock_has_id(&rd->journal->local->sb, seg->header.store) ||
                    seg->header.number != seg->number))
         return note_damage_at(rd, seg->number, 0, 0,
@@ -232,55 +230,54 @@ static int read_journal_header(struct reader *rd, struct segment *seg)
     return r;
 }
 
-/* 0: read; 1: an empty segment that was only allocated. */
 static int read_segment(struct reader *rd, struct segment *seg)
 {
-    int r = read_journal_header(rd, seg);
-    if (r != 0)
-        return r;
+    struct journal *journal = rd->journal;
     const struct segment_header *header = &seg->header;
+    TRY(read_segment_header(rd, seg));
+    if (!seg->has_header) {
+        journal->spare = seg->number;
+        return 0;
+    }
     if (rd->is_first && rd->from > 0 && header->base_seq <= rd->from) {
         /* Earlier batches are in the snapshot that the anchor names, or in the view, and are
          * compared there. */
-        rd->journal->cut_seq = header->base_seq;
-        memcpy(rd->journal->chain, header->prev, CHAIN_LEN);
+        journal->cut_seq = header->base_seq;
+        memcpy(journal->chain, header->prev, CHAIN_LEN);
     }
     rd->is_first = false;
-    if (header->base_seq != rd->journal->cut_seq ||
-        memcmp(header->prev, rd->journal->chain, CHAIN_LEN) != 0) {
+    if (header->base_seq != journal->cut_seq ||
+        memcmp(header->prev, journal->chain, CHAIN_LEN) != 0) {
         log_error("journal: segment %s does not continue the one before it: batches are missing; "
-                  "with a remote, mount an empty "
-                  "store on it",
+                  "with a remote, mount an empty store on it",
                   seg->object);
         return note_damage_at(rd, seg->number, 0, 0, "it does not continue what comes before it");
     }
-    if (header->epoch > rd->journal->epoch)
-        rd->journal->epoch = header->epoch;
-    r = read_batches(rd, seg);
-    rd->journal->segment = seg->number;
+    journal->epoch = max_u64(journal->epoch, header->epoch);
+    int r = read_batches(rd, seg);
+    journal->segment = seg->number;
     return r;
 }
 
 /* Where segment `number` begins, or UINT64_MAX if it has no header. */
-static uint64_t base_of_segment(struct journal *journal, uint64_t number)
+static uint64_t base_of_segment(struct tier *tier, uint64_t number)
 {
     char object[32];
     uint8_t bytes[SEGMENT_HEADER_LEN];
     struct segment_header header;
     segment_name(number, object);
     for (int i = 0; i < READ_TRIES; i++)
-        if (journal->local->tier->ops->get_range(journal->local->tier, object, 0, bytes,
-                                                 sizeof bytes) == 0 &&
+        if (tier->ops->get_range(tier, object, 0, bytes, sizeof bytes) == 0 &&
             segment_decode_header(bytes, sizeof bytes, &header) == 0)
             return header.base_seq;
     return UINT64_MAX;
 }
 
 /* The last segment that begins at or before `from`; the first if there is none. */
-static size_t first_to_read(struct journal *journal, const struct numbers *numbers, uint64_t from)
+static size_t first_to_read(struct tier *tier, const struct numbers *numbers, uint64_t from)
 {
     size_t i = numbers->of.count ? numbers->of.count - 1 : 0;
-    while (i > 0 && base_of_segment(journal, numbers->of.at[i]) > from)
+    while (i > 0 && base_of_segment(tier, numbers->of.at[i]) > from)
         i--;
     return i;
 }
@@ -288,32 +285,26 @@ static size_t first_to_read(struct journal *journal, const struct numbers *numbe
 int journal_read(struct journal *journal, uint64_t from,
                  int (*fn)(const struct journal_batch *batch, void *arg), void *arg)
 {
-    struct numbers numbers = {0};
-    struct reader rd = {.journal = journal, .fn = fn, .arg = arg, .is_first = true};
+    struct tier *tier = journal->local->tier;
+    _cleanup_(numbers_done) struct numbers numbers = {0};
+    struct reader rd = {.journal = journal, .tier = tier, .fn = fn, .arg = arg, .is_first = true};
     rd.from = max_u64(from, journal->anchor.exists ? journal->anchor.cut : 0);
     *journal = (struct journal){.local = journal->local,
                                 .anchor = journal->anchor,
                                 .cut_seq = journal->anchor.cut,
                                 .time = journal->anchor.time};
     memcpy(journal->chain, journal->anchor.chain, CHAIN_LEN);
-    int r = journal->local->tier->ops->list(journal->local->tier, "journal", NULL, add_number,
-                                            &numbers);
-    if (r == 0)
-        vector_sort(&numbers.of, compare_u64);
-    size_t begin = from > 0 ? first_to_read(journal, &numbers, from) : 0;
-    for (size_t i = begin; i < numbers.of.count && r >= 0; i++) {
+    TRY(list_segments(journal, &numbers));
+    journal->bytes = numbers.bytes;
+    for (size_t i = from > 0 ? first_to_read(tier, &numbers, from) : 0; i < numbers.of.count; i++) {
         struct segment seg = {.number = numbers.of.at[i]};
         segment_name(seg.number, seg.object);
         rd.stop_seq =
-            i + 1 == numbers.of.count ? UINT64_MAX : base_of_segment(journal, numbers.of.at[i + 1]);
+            i + 1 == numbers.of.count ? UINT64_MAX : base_of_segment(tier, numbers.of.at[i + 1]);
         seg.is_last = rd.stop_seq == UINT64_MAX;
-        r = read_segment(&rd, &seg);
-        if (r == 1)
-            journal->spare = numbers.of.at[i];
+        TRY(read_segment(&rd, &seg));
     }
-    journal->bytes = numbers.bytes;
-    vector_free(&numbers.of);
-    return r < 0 ? r : 0;
+    return 0;
 }
 
 struct journal_found journal_found(const struct journal *journal)
@@ -336,46 +327,39 @@ struct journal_found journal_found(const struct journal *journal)
 static int make_segment_file(struct journal *journal, uint64_t number, uint64_t need,
                              uint64_t least)
 {
+    struct tier *tier = journal->local->tier;
     char object[32];
     segment_name(number, object);
-    uint64_t room = max_u64(least, align_up(SEGMENT_HEADER_LEN + need, 4096));
+    uint64_t room = max_u64(least, align_up(SEGMENT_HEADER_LEN + need, 4096)), len = 0;
     if (journal->spare == number) {
-        uint64_t len = 0;
         journal->spare = 0;
-        if (journal->local->tier->ops->stat(journal->local->tier, object, &len) == 0 &&
-            len >= room) {
+        if (tier->ops->stat(tier, object, &len) == 0 && len >= room) {
             journal->room = len;
             return 0;
         }
         journal->bytes -= min_u64(len, journal->bytes);
-        int r = journal->local->tier->ops->remove(journal->local->tier, object);
-        if (r < 0)
-            return r;
     }
-    /* A segment that a failed try left under this number holds nothing. */
-    int r = journal->local->tier->ops->remove(journal->local->tier, object);
-    if (r == 0)
-        r = journal->local->tier->ops->log_create(journal->local->tier, object, room);
+    /* One that is too short, or that a failed try left under this number, holds nothing. */
+    TRY(tier->ops->remove(tier, object));
+    int r = tier->ops->log_create(tier, object, room);
     if (r == -EFBIG) { /* a limit of file sizes: as long as need be */
         room = max_u64(FIRST_ROOM, align_up(SEGMENT_HEADER_LEN + need, 4096));
-        r = journal->local->tier->ops->log_create(journal->local->tier, object, room);
+        r = tier->ops->log_create(tier, object, room);
     }
-    if (r == 0) {
-        journal->room = room;
-        journal->bytes += room;
-    }
-    return r;
+    if (r < 0)
+        return r;
+    journal->room = room;
+    journal->bytes += room;
+    return 0;
 }
 
 /* Room for the next segment, so that deletions can always be recorded. */
 static void allocate_ahead(struct journal *journal)
 {
+    struct tier *tier = journal->local->tier;
     char object[32];
-    if (journal->spare)
-        return;
     segment_name(journal->segment + 1, object);
-    int r = journal->local->tier->ops->log_create(journal->local->tier, object, SEGMENT_ROOM);
-    if (r < 0)
+    if (journal->spare || tier->ops->log_create(tier, object, SEGMENT_ROOM) < 0)
         return;
     journal->spare = journal->segment + 1;
     journal->bytes += SEGMENT_ROOM;
@@ -384,9 +368,7 @@ static void allocate_ahead(struct journal *journal)
 static int begin_segment(struct journal *journal, uint64_t need, uint64_t least)
 {
     uint64_t number = journal->segment + 1;
-    int r = make_segment_file(journal, number, need, least);
-    if (r < 0)
-        return r;
+    TRY(make_segment_file(journal, number, need, least));
     struct segment_header header = {.number = number,
                                     .epoch = journal->local->epoch,
                                     .base_seq = journal->cut_seq,
@@ -398,7 +380,8 @@ static int begin_segment(struct journal *journal, uint64_t need, uint64_t least)
     char object[32];
     segment_encode_header(&header, bytes);
     segment_name(number, object);
-    r = journal->local->tier->ops->log_append(journal->local->tier, object, 0, bytes, sizeof bytes);
+    struct tier *tier = journal->local->tier;
+    int r = tier->ops->log_append(tier, object, 0, bytes, sizeof bytes);
     if (r < 0) {
         journal->bytes -= min_u64(journal->room, journal->bytes);
         return r;
@@ -410,15 +393,18 @@ static int begin_segment(struct journal *journal, uint64_t need, uint64_t least)
     return 0;
 }
 
+static int remove_segment(struct journal *journal, uint64_t number)
+{
+    char object[32];
+    segment_name(number, object);
+    return journal->local->tier->ops->remove(journal->local->tier, object);
+}
+
 int journal_begin(struct journal *journal)
 {
     /* The segment allocated ahead holds nothing: it was looked at. */
     if (journal->spare) {
-        char object[32];
-        segment_name(journal->spare, object);
-        int r = journal->local->tier->ops->remove(journal->local->tier, object);
-        if (r < 0)
-            return r;
+        TRY(remove_segment(journal, journal->spare));
         journal->bytes -= min_u64(SEGMENT_ROOM, journal->bytes);
         journal->spare = 0;
     }
@@ -426,9 +412,23 @@ int journal_begin(struct journal *journal)
 }
 
 /* Header and records as one buffer, so that they are one write. */
-static uint8_t *encode_batch(struct journal *journal, uint64_t cut, int64_t time,
-                             const void *records, size_t len, uint32_t count, size_t *ret_len)
+static uint8_t *encode_batch(struct journal *journal, struct batch_header *header,
+                             const void *records, size_t *ret_len)
 {
+    *ret_len = BATCH_HEADER_LEN + align_up(header->payload_len, 8);
+    uint8_t *bytes = xcalloc(1, *ret_len);
+    batch_encode_header(header, bytes);
+    journal_batch_tag(journal, bytes, header->tag);
+    batch_encode_header(header, bytes);
+    if (header->payload_len)
+        memcpy(bytes + BATCH_HEADER_LEN, records, header->payload_len);
+    return bytes;
+}
+
+int journal_append(struct journal *journal, uint64_t cut, int64_t time, const void *records,
+                   size_t len, uint32_t count)
+{
+    struct tier *tier = journal->local->tier;
     struct batch_header header = {.payload_len = len,
                                   .payload_crc = crc32_of(0, records, len),
                                   .count = count,
@@ -437,32 +437,15 @@ static uint8_t *encode_batch(struct journal *journal, uint64_t cut, int64_t time
                                   .epoch = journal->local->epoch,
                                   .writer = journal->local->sb.writer,
                                   .time = time};
+    check(cut >= journal->cut_seq);
     memcpy(header.prev, journal->chain, CHAIN_LEN);
-    *ret_len = BATCH_HEADER_LEN + align_up(len, 8);
-    uint8_t *bytes = xcalloc(1, *ret_len);
-    batch_encode_header(&header, bytes);
-    journal_batch_tag(journal, bytes, header.tag);
-    batch_encode_header(&header, bytes);
-    if (len)
-        memcpy(bytes + BATCH_HEADER_LEN, records, len);
-    return bytes;
-}
-
-int journal_append(struct journal *journal, uint64_t cut, int64_t time, const void *records,
-                   size_t len, uint32_t count)
-{
     size_t batch_len;
-    _cleanup_free_ uint8_t *bytes =
-        encode_batch(journal, cut, time, records, len, count, &batch_len);
-    int r = 0;
+    _cleanup_free_ uint8_t *bytes = encode_batch(journal, &header, records, &batch_len);
     if (journal->offset == 0 || batch_len > journal->room - journal->offset)
-        r = begin_segment(journal, batch_len, SEGMENT_ROOM);
-    if (r < 0)
-        return r;
+        TRY(begin_segment(journal, batch_len, SEGMENT_ROOM));
     char object[32];
     segment_name(journal->segment, object);
-    r = journal->local->tier->ops->log_append(journal->local->tier, object, journal->offset, bytes,
-                                              batch_len);
+    int r = tier->ops->log_append(tier, object, journal->offset, bytes, batch_len);
     if (r < 0) {
         journal->offset = 0;
         return r;
@@ -477,16 +460,11 @@ int journal_append(struct journal *journal, uint64_t cut, int64_t time, const vo
 
 int journal_remove_all(struct journal *journal)
 {
-    struct numbers numbers = {0};
-    int r = journal->local->tier->ops->list(journal->local->tier, "journal", NULL, add_number,
-                                            &numbers);
-    for (size_t i = 0; i < numbers.of.count && r == 0; i++) {
-        char object[32];
-        segment_name(numbers.of.at[i], object);
-        r = journal->local->tier->ops->remove(journal->local->tier, object);
-    }
-    vector_free(&numbers.of);
-    return r < 0 ? r : journal->local->tier->ops->sync(journal->local->tier);
+    _cleanup_(numbers_done) struct numbers numbers = {0};
+    TRY(list_segments(journal, &numbers));
+    for (size_t i = 0; i < numbers.of.count; i++)
+        TRY(remove_segment(journal, numbers.of.at[i]));
+    return journal->local->tier->ops->sync(journal->local->tier);
 }
 
 /* The journal and the stage's durable number belong to the state before. A follower's own batches
@@ -505,28 +483,28 @@ int journal_begin_anew(struct journal *journal, const struct head *head)
 
 /* A segment may go when the one after it begins at or before the cut. From the oldest on, so that a
  * crash leaves no gap. */
-void journal_trim(struct journal *journal, uint64_t cut)
+static int remove_before(struct journal *journal, uint64_t cut)
 {
-    struct numbers numbers = {0};
-    int r = journal->local->tier->ops->list(journal->local->tier, "journal", NULL, add_number,
-                                            &numbers);
-    if (r == 0)
-        vector_sort(&numbers.of, compare_u64);
-    size_t end = first_to_read(journal, &numbers, cut);
-    for (size_t i = 0; i < end && r == 0 && numbers.of.at[i] < journal->segment; i++) {
+    struct tier *tier = journal->local->tier;
+    _cleanup_(numbers_done) struct numbers numbers = {0};
+    TRY(list_segments(journal, &numbers));
+    size_t end = first_to_read(tier, &numbers, cut);
+    for (size_t i = 0; i < end && numbers.of.at[i] < journal->segment; i++) {
         char object[32];
         uint64_t len = 0;
         segment_name(numbers.of.at[i], object);
-        r = journal->local->tier->ops->stat(journal->local->tier, object, &len);
-        if (r == 0)
-            r = journal->local->tier->ops->remove(journal->local->tier, object);
-        if (r == 0)
-            r = journal->local->tier->ops->sync(journal->local->tier);
-        if (r == 0)
-            journal->bytes -= min_u64(len, journal->bytes);
+        TRY(tier->ops->stat(tier, object, &len));
+        TRY(tier->ops->remove(tier, object));
+        TRY(tier->ops->sync(tier));
+        journal->bytes -= min_u64(len, journal->bytes);
     }
+    return 0;
+}
+
+void journal_trim(struct journal *journal, uint64_t cut)
+{
+    int r = remove_before(journal, cut);
     if (r < 0)
         log_warn("journal: segments that are no longer needed could not be removed: %s",
                  strerror(-r));
-    vector_free(&numbers.of);
 }

@@ -86,10 +86,15 @@ CAIRN_MUST_CHECK int local_remote_name_write(const struct local *local, const ch
 
 /* --- catch_up.c ------------------------------------------------------------------------------- */
 
+enum replayed {
+    REPLAYED,        /* the view has all of the journal */
+    REPLAY_FOREIGN,  /* it is not the view of this journal */
+    REPLAY_LOST_END, /* the journal ends before the state that the view has */
+};
 /* The view, which may have a part of it, applies the journal to its end; `from`: as for
- * journal_read(). -ESTALE: it is not the view of this journal. -ENODATA: the journal ends before
- * what the view has. */
-CAIRN_MUST_CHECK int commit_replay_journal(struct commit *commit, uint64_t from);
+ * journal_read(). */
+CAIRN_MUST_CHECK int commit_replay_journal(struct commit *commit, uint64_t from,
+                                           enum replayed *ret);
 /* Does it not know of the head with which the journal begins? */
 bool commit_view_forgot_head(struct commit *commit);
 /* Lists a pack's chunks, for view_apply(); `arg`: the struct commit. */

@@ -28,45 +28,46 @@ void journal_batch_tag(const struct journal *journal, const void *header,
 
 struct search {
     struct journal *journal;
-    const struct segment_header *segment;
-    const char *object;
-    uint64_t len;   /* of the segment's file */
+    const struct segment *segment;
     uint64_t least; /* batches of before do not count */
     uint64_t resume_at;
     struct behind *ret;
 };
 
 static int payload_verifies(const struct search *s, uint64_t offset,
-                            const struct batch_header *batch)
+                            const struct batch_header *batch, bool *ret)
 {
-    uint64_t room = s->len - offset - BATCH_HEADER_LEN;
-    if (batch->payload_len > room)
+    struct tier *tier = s->journal->local->tier;
+    *ret = false;
+    if (batch->payload_len > s->segment->len - offset - BATCH_HEADER_LEN)
         return 0;
     _cleanup_free_ uint8_t *payload = xmalloc(batch->payload_len);
-    int r = s->journal->local->tier->ops->get_range(
-        s->journal->local->tier, s->object, offset + BATCH_HEADER_LEN, payload, batch->payload_len);
-    return r < 0 ? r : crc32_of(0, payload, batch->payload_len) == batch->payload_crc;
+    TRY(tier->ops->get_range(tier, s->segment->object, offset + BATCH_HEADER_LEN, payload,
+                             batch->payload_len));
+    *ret = crc32_of(0, payload, batch->payload_len) == batch->payload_crc;
+    return 0;
 }
 
-/* 1: the store wrote this header. Those of version 1 have no tag: there, all else that can be known
- * must fit. */
-static int is_genuine(const struct search *s, const uint8_t *bytes, uint64_t offset,
-                      struct batch_header *ret)
+/* *ret_is_ours: the store wrote this header. Those of version 1 have no tag: there, all else that
+ * can be known must fit. */
+static int judge_header(const struct search *s, const uint8_t *bytes, uint64_t offset,
+                        struct batch_header *ret, bool *ret_is_ours)
 {
+    const struct segment_header *segment = s->segment->has_header ? &s->segment->header : NULL;
     uint8_t tag[BATCH_TAG_LEN];
+    *ret_is_ours = false;
     if (batch_decode_header(bytes, BATCH_HEADER_LEN, ret) < 0 || ret->base_seq < s->least ||
-        ret->writer != s->journal->local->sb.writer)
-        return 0;
-    if (s->segment && ret->epoch != s->segment->epoch)
+        ret->writer != s->journal->local->sb.writer || (segment && ret->epoch != segment->epoch))
         return 0;
     if (ret->version == 1)
-        return !s->segment || s->segment->version == 1 ? payload_verifies(s, offset, ret) : 0;
+        return !segment || segment->version == 1 ? payload_verifies(s, offset, ret, ret_is_ours)
+                                                 : 0;
     journal_batch_tag(s->journal, bytes, tag);
-    return memcmp(tag, ret->tag, sizeof tag) == 0;
+    *ret_is_ours = memcmp(tag, ret->tag, sizeof tag) == 0;
+    return 0;
 }
 
-static void journal_damage_note_batch(struct search *s, uint64_t offset,
-                                      const struct batch_header *batch)
+static void note_batch(struct search *s, uint64_t offset, const struct batch_header *batch)
 {
     struct behind *found = s->ret;
     if (found->count++ == 0)
@@ -92,38 +93,33 @@ static int search_window(struct search *s, const uint8_t *bytes, size_t len, uin
     s->ret->has_content = true;
     for (size_t i = 0; i < count && i + BATCH_HEADER_LEN <= len; i += 8) {
         struct batch_header batch;
+        bool is_ours;
         if (memcmp(bytes + i, "BTCH", 4) != 0)
             continue;
-        int r = is_genuine(s, bytes + i, at + i, &batch);
-        if (r < 0)
-            return r;
-        if (r == 1)
-            journal_damage_note_batch(s, at + i, &batch);
+        TRY(judge_header(s, bytes + i, at + i, &batch, &is_ours));
+        if (is_ours)
+            note_batch(s, at + i, &batch);
     }
     return 0;
 }
 
-int journal_look_behind(struct journal *journal, const struct segment_header *segment,
-                        const char *object, uint64_t len, uint64_t offset, uint64_t resume_at,
-                        struct behind *ret)
+int journal_look_behind(struct journal *journal, const struct segment *segment, uint64_t offset,
+                        uint64_t resume_at, struct behind *ret)
 {
+    struct tier *tier = journal->local->tier;
     struct search s = {.journal = journal,
                        .segment = segment,
-                       .object = object,
-                       .len = len,
+                       .least = segment->has_header ? journal->cut_seq : 0,
                        .resume_at = resume_at,
                        .ret = ret};
-    s.least = segment ? journal->cut_seq : 0;
     *ret = (struct behind){0};
     _cleanup_free_ uint8_t *bytes = xmalloc(WINDOW + BATCH_HEADER_LEN);
-    int r = 0;
-    for (uint64_t at = align_up(offset, 8); at < len && r == 0; at += WINDOW) {
-        size_t part = min_u64(len - at, WINDOW + BATCH_HEADER_LEN);
-        r = journal->local->tier->ops->get_range(journal->local->tier, object, at, bytes, part);
-        if (r == 0)
-            r = search_window(&s, bytes, part, at, WINDOW);
+    for (uint64_t at = align_up(offset, 8); at < segment->len; at += WINDOW) {
+        size_t part = min_u64(segment->len - at, WINDOW + BATCH_HEADER_LEN);
+        TRY(tier->ops->get_range(tier, segment->object, at, bytes, part));
+        TRY(search_window(&s, bytes, part, at, WINDOW));
     }
-    return r;
+    return 0;
 }
 
 char *journal_explain_damage(const struct journal *journal)

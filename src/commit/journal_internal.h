@@ -27,6 +27,15 @@ struct journal *journal_new(struct local *local);
 CAIRN_MUST_CHECK int journal_append(struct journal *journal, uint64_t cut, int64_t time,
                                     const void *records, size_t len, uint32_t count);
 
+/* A segment that is being read. */
+struct segment {
+    uint64_t number, len; /* of its file */
+    char object[32];
+    bool has_header; /* that can be read */
+    struct segment_header header;
+    bool is_last; /* none that has a header comes after it */
+};
+
 /* --- journal_damage.c: recovery's thread ------------------------------------------------------ */
 
 /* The tag of an encoded batch header, under the store's key. */
@@ -44,16 +53,13 @@ struct behind {
     struct batch_header resume;
 };
 
-/* Searches a segment of `len` bytes from `offset` on. `segment`: its header; NULL: it cannot be
- * read. Blocks: reads all of it. */
-CAIRN_MUST_CHECK int journal_look_behind(struct journal *journal,
-                                         const struct segment_header *segment, const char *object,
-                                         uint64_t len, uint64_t offset, uint64_t resume_at,
-                                         struct behind *ret);
+/* Searches a segment from `offset` on. Blocks: reads all of it. */
+CAIRN_MUST_CHECK int journal_look_behind(struct journal *journal, const struct segment *segment,
+                                         uint64_t offset, uint64_t resume_at, struct behind *ret);
 
 /* --- catch_up.c ------------------------------------------------------------------------------- */
 
-/* Has the view of a live store apply what it lacks of the journal, in the writeback thread; the
- * journal is read again. -ESTALE: it is no longer the view of this journal; the next mount makes it
- * anew. */
+/* Has the view of a live store apply the batches of the journal that it lacks, in the writeback
+ * thread; the journal is read again. -EUCLEAN: it is no longer the view of this journal, or
+ * damaged; the next mount makes it anew. */
 CAIRN_MUST_CHECK int commit_catch_up(struct commit *commit);

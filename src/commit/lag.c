@@ -51,8 +51,7 @@ static void report_error(struct commit *commit, int error)
     horizon_error(
         commit->horizon,
         "the view cannot follow the journal: %s; new data is durable, but memory stays taken%s",
-        strerror(-error),
-        error == -ESTALE || error == -EUCLEAN ? "; mount again: the view is made anew" : "");
+        strerror(-error), error == -EUCLEAN ? "; mount again: the view is made anew" : "");
 }
 
 void lag_add(struct commit *commit, uint64_t cut, const struct batch *batch,
@@ -100,12 +99,12 @@ static void release_caught_up(struct commit *commit)
 }
 
 /* Gives the view's database what it needs before it can be written at all. */
-static int lag_mend_view(struct commit *commit)
+static int mend_view(struct commit *commit)
 {
-    int r = room_for_view(commit->room);
-    if (r < 0 || !view_has_failed(commit->local->view))
-        return r;
-    r = view_reopen(commit->local->view);
+    TRY(room_for_view(commit->room));
+    if (!view_has_failed(commit->local->view))
+        return 0;
+    int r = view_reopen(commit->local->view);
     if (r == -ENOSPC || r == -EDQUOT) {
         room_give_files(commit->room);
         r = view_reopen(commit->local->view);
@@ -114,7 +113,7 @@ static int lag_mend_view(struct commit *commit)
 }
 
 /* After a try: a pause before the next, where it failed. */
-static int lag_settle(struct commit *commit, int r)
+static int settle(struct commit *commit, int r)
 {
     struct lag *lag = commit->lag;
     lag->wait_ns = r == 0                           ? 0
@@ -132,10 +131,10 @@ void lag_catch_up(struct commit *commit)
 {
     if (clock_monotonic_ns() < commit->lag->again_at)
         return;
-    int r = lag_mend_view(commit);
+    int r = mend_view(commit);
     if (r == 0)
         r = commit_catch_up(commit);
-    if (lag_settle(commit, r) == 0)
+    if (settle(commit, r) == 0)
         release_caught_up(commit);
 }
 
@@ -149,7 +148,7 @@ void lag_tick(struct commit *commit)
     if (view_is_damaged(commit->local->view))
         new_view_note(commit, 0);
     if (!view_has_failed(commit->local->view) || clock_monotonic_ns() < lag->again_at ||
-        lag_settle(commit, lag_mend_view(commit)) < 0)
+        settle(commit, mend_view(commit)) < 0)
         return;
     /* The journal has what it lost. */
     atomic_store(&lag->exists, memcmp(view_state(commit->local->view).chain, commit->journal->chain,

@@ -14,17 +14,12 @@
 #include "commit/writeback_internal.h"
 #include "tier/tier.h"
 
-#define MARKER "view.anew"
+#define MARKER "/view.anew"
 #define EXAMINE_EVERY_NS (300ll * 1000000000)
 /* Beside the room that the view takes now: what recovery writes besides. */
 #define SPARE (64 * MIB)
 #define HEAD_TRIES 5
 #define JOURNAL_FAILS "the journal, from which it is made, cannot be read in full"
-
-static char *new_view_marker_path(const struct local *local)
-{
-    return xasprintf("%s/" MARKER, local->path);
-}
 
 /* --- can it be made anew? --------------------------------------------------------------------- */
 
@@ -33,7 +28,7 @@ struct reaching {
     bool found;
 };
 
-static int new_view_note_batch(const struct journal_batch *batch, void *arg)
+static int note_batch(const struct journal_batch *batch, void *arg)
 {
     struct reaching *reaching = arg;
     reaching->found = reaching->found || memcmp(batch->chain, reaching->chain, CHAIN_LEN) == 0;
@@ -50,7 +45,7 @@ static bool journal_is_whole(struct commit *commit, const struct head *head)
     const struct anchor *anchor = journal_anchor(commit->journal);
     bool ends_at_anchor = anchor->exists && memcmp(anchor->chain, now.chain, CHAIN_LEN) == 0;
     struct reaching reaching = {.chain = now.chain, .found = ends_at_anchor};
-    int r = journal_read(commit->journal, 0, new_view_note_batch, &reaching);
+    int r = journal_read(commit->journal, 0, note_batch, &reaching);
     bool is_damaged = commit->journal->damage.found;
     *commit->journal = now;
     return r == 0 && reaching.found && !is_damaged;
@@ -58,8 +53,7 @@ static bool journal_is_whole(struct commit *commit, const struct head *head)
 
 static __thread uint64_t summed; /* nftw() takes no argument of ours */
 
-static int add_length_of_view_file(const char *path, const struct stat *st, int type,
-                                   struct FTW *ftw)
+static int add_length(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
     (void)path;
     (void)ftw;
@@ -69,13 +63,13 @@ static int add_length_of_view_file(const char *path, const struct stat *st, int 
 }
 
 /* The old one is kept. */
-static bool new_view_has_room(struct commit *commit)
+static bool has_room(struct commit *commit)
 {
     _cleanup_free_ char *path = xasprintf("%s/view", commit->local->path);
+    struct tier *tier = commit->local->tier;
     struct tier_space space;
     summed = 0;
-    return nftw(path, add_length_of_view_file, 16, FTW_PHYS) == 0 &&
-           commit->local->tier->ops->space(commit->local->tier, &space) == 0 &&
+    return nftw(path, add_length, 16, FTW_PHYS) == 0 && tier->ops->space(tier, &space) == 0 &&
            space.free_bytes >= summed + SPARE;
 }
 
@@ -106,28 +100,22 @@ static const char *why_source_fails(struct commit *commit)
     return r < 0 ? "the head with which the journal begins cannot be read" : why;
 }
 
-static const char *why_it_stays(struct commit *commit)
-{
-    if (!new_view_has_room(commit))
-        return "the disk has no room for another one beside it";
-    return why_source_fails(commit);
-}
-
 /* --- a live mount ----------------------------------------------------------------------------- */
 
 void new_view_note(struct commit *commit, int error)
 {
-    bool is_lost = error == -ESTALE || error == -EUCLEAN || view_is_damaged(commit->local->view);
+    bool is_lost = error == -EUCLEAN || view_is_damaged(commit->local->view);
     bool was_lost = atomic_load(&commit->lost_view->is_lost);
     int64_t now = clock_monotonic_ns();
     if (is_lost && (!was_lost || now >= commit->lost_view->examine_at)) {
-        atomic_store(&commit->lost_view->stays, why_it_stays(commit));
+        atomic_store(&commit->lost_view->stays,
+                     has_room(commit) ? why_source_fails(commit)
+                                      : "the disk has no room for another one beside it");
         commit->lost_view->examine_at = now + EXAMINE_EVERY_NS;
     }
     if (is_lost && !was_lost)
         log_error("the view is damaged, and no opening mends it: what is read of names and "
-                  "attributes may fail; a start of the store makes "
-                  "it anew");
+                  "attributes may fail; a start of the store makes it anew");
     atomic_store(&commit->lost_view->is_lost, is_lost);
 }
 
@@ -141,7 +129,7 @@ bool commit_view_is_lost(const struct commit *commit, const char **ret_stays)
 
 int new_view_ask(struct local *local)
 {
-    _cleanup_free_ char *path = new_view_marker_path(local);
+    _cleanup_free_ char *path = xasprintf("%s" MARKER, local->path);
     return io_write_file_durable(path, "", 0);
 }
 
@@ -149,13 +137,13 @@ int new_view_ask(struct local *local)
 
 bool new_view_is_asked(const struct local *local)
 {
-    _cleanup_free_ char *path = new_view_marker_path(local);
+    _cleanup_free_ char *path = xasprintf("%s" MARKER, local->path);
     return access(path, F_OK) == 0;
 }
 
 int new_view_settled(const struct local *local)
 {
-    _cleanup_free_ char *path = new_view_marker_path(local);
+    _cleanup_free_ char *path = xasprintf("%s" MARKER, local->path);
     if (unlink(path) < 0)
         return errno == ENOENT ? 0 : -errno;
     return io_fsync_dir(local->path);
@@ -167,10 +155,9 @@ int local_remove_view(struct local *local)
 {
     _cleanup_free_ char *path = xasprintf("%s/view", local->path);
     _cleanup_free_ char *old = xasprintf("%s/view.old", local->path);
-    int r = io_remove_tree(old);
-    if (r == 0 && rename(path, old) < 0)
+    TRY(io_remove_tree(old));
+    if (rename(path, old) < 0)
         return errno == ENOENT ? 0 : -errno;
-    if (r == 0)
-        r = io_fsync_dir(local->path);
-    return r < 0 ? r : io_remove_tree(old);
+    TRY(io_fsync_dir(local->path));
+    return io_remove_tree(old);
 }

@@ -32,18 +32,18 @@ struct remote_options {
 
 struct store_options {
     struct remote_options remote;
-    const char *path;      /* the store's directory; exists, empty or a store */
-    const char *stage_dir; /* a tmpfs; where others write there too, the stage is in a directory of
-                              its user's own */
-    bool read_only;        /* no file is written: a copy of a mounted store may be looked at */
+    const char *path; /* the store's directory; exists, empty or a store */
+    /* a tmpfs; where others write there too, the stage is in a directory of its user's own */
+    const char *stage_dir;
+    bool read_only; /* no file is written: a copy of a mounted store may be looked at */
     uint64_t stage_bytes;
     uint64_t cap_bytes;         /* 0: what the disk has */
     unsigned writeback_threads; /* 1 to STORE_WRITEBACK_THREADS_MAX */
     uint64_t writeback_limit;   /* bytes/s, 0: none */
     int64_t writeback_delay_ns;
     enum reduce reduce;
-    int64_t reduce_after_ns; /* REDUCE_DENSE: a file with one of its series that is so much newer is
-                                made dense on NVMe */
-    bool adopting; /* the mount outlived its daemon: what is open, or known to the kernel, lives
-                    * on */
+    /* REDUCE_DENSE: a file with one of its series that is so much newer is made dense on NVMe */
+    int64_t reduce_after_ns;
+    /* the mount outlived its daemon: what is open, or known to the kernel, lives on */
+    bool adopting;
 };

@@ -104,20 +104,19 @@ uint64_t pack_finish(const uint8_t owner[16], uint64_t id, uint8_t *buffer, uint
 
 DEFINE_VECTOR(entries, struct chunk_entry);
 
-static int collect_pack_entry(const struct chunk_entry *entry, void *arg)
+static int collect_entry(const struct chunk_entry *entry, void *arg)
 {
     struct entries *all = arg;
     vector_add(all, *entry);
     return 0;
 }
 
-static int give_pack_entries(const struct entries *all,
-                             int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
+static int give_entries(const struct entries *all,
+                        int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
 {
-    int r = 0;
-    for (size_t i = 0; i < all->count && r >= 0; i++)
-        r = fn(&all->at[i], arg);
-    return r < 0 ? r : 0;
+    for (size_t i = 0; i < all->count; i++)
+        TRY(fn(&all->at[i], arg));
+    return 0;
 }
 
 static int read_trailer(struct tier *tier, const uint8_t owner[16], const char *object,
@@ -125,17 +124,13 @@ static int read_trailer(struct tier *tier, const uint8_t owner[16], const char *
 {
     uint64_t len;
     uint8_t trailer[PACK_TRAILER_LEN];
-    int r = tier->ops->stat(tier, object, &len);
-    if (r < 0)
-        return r;
+    TRY(tier->ops->stat(tier, object, &len));
     if (len < PACK_HEADER_LEN + PACK_TRAILER_LEN)
         return -EUCLEAN;
-    r = tier->ops->get_range(tier, object, len - sizeof trailer, trailer, sizeof trailer);
-    if (r == 0)
-        r = pack_decode_trailer(trailer, sizeof trailer, ret);
-    if (r == 0 && (ret->pack != pack || ret->file_len != len || memcmp(ret->store, owner, 16) != 0))
-        r = -EUCLEAN;
-    return r;
+    TRY(tier->ops->get_range(tier, object, len - sizeof trailer, trailer, sizeof trailer));
+    TRY(pack_decode_trailer(trailer, sizeof trailer, ret));
+    bool fits = ret->pack == pack && ret->file_len == len && memcmp(ret->store, owner, 16) == 0;
+    return fits ? 0 : -EUCLEAN;
 }
 
 static int read_index_once(struct tier *tier, const uint8_t owner[16], uint64_t pack,
@@ -144,20 +139,17 @@ static int read_index_once(struct tier *tier, const uint8_t owner[16], uint64_t 
     char object[32];
     pack_object_name(pack, object);
     struct pack_trailer trailer;
-    int r = read_trailer(tier, owner, object, pack, &trailer);
-    if (r < 0)
-        return r;
+    TRY(read_trailer(tier, owner, object, pack, &trailer));
     if (trailer.index_len > PACK_CHUNKS_MAX * PACK_ENTRY_LEN_MAX ||
         trailer.index_offset > trailer.file_len ||
         trailer.index_len > trailer.file_len - trailer.index_offset)
         return -EUCLEAN;
     *ret_length = trailer.file_len;
     _cleanup_free_ uint8_t *index = xmalloc(trailer.index_len);
-    r = tier->ops->get_range(tier, object, trailer.index_offset, index, trailer.index_len);
-    if (r == 0 && crc32_of(0, index, trailer.index_len) != trailer.index_crc)
-        r = -EBADMSG;
-    return r < 0 ? r
-                 : pack_decode_index(&trailer, index, trailer.index_len, collect_pack_entry, all);
+    TRY(tier->ops->get_range(tier, object, trailer.index_offset, index, trailer.index_len));
+    if (crc32_of(0, index, trailer.index_len) != trailer.index_crc)
+        return -EBADMSG;
+    return pack_decode_index(&trailer, index, trailer.index_len, collect_entry, all);
 }
 
 static bool looks_damaged(int error)
@@ -169,16 +161,13 @@ int pack_read_index(struct tier *tier, const uint8_t owner[16], uint64_t pack,
                     int (*fn)(const struct chunk_entry *entry, void *arg), void *arg,
                     uint64_t *ret_length)
 {
-    struct entries all = {0};
+    _cleanup_vector_ struct entries all = {0};
     int r = -EUCLEAN;
     for (int i = 0; i < READ_TRIES && looks_damaged(r); i++) {
         all.count = 0;
         r = read_index_once(tier, owner, pack, &all, ret_length);
     }
-    if (r == 0)
-        r = give_pack_entries(&all, fn, arg);
-    vector_free(&all);
-    return r;
+    return r < 0 ? r : give_entries(&all, fn, arg);
 }
 
 int packs_read_index(struct packs *packs, uint64_t pack,
@@ -223,26 +212,27 @@ static const uint8_t *scan_window(struct scan *s, uint64_t offset, size_t need, 
     if (offset < s->at || offset + min_u64(need, s->len - offset) > s->at + s->have) {
         s->at = offset;
         s->have = min_u64(WINDOW, s->len - offset);
-        if (ops->get_range(s->local->tier, s->object, offset, s->bytes, s->have) < 0) {
+        if (ops->get_range(s->local->tier, s->object, offset, s->bytes, s->have) < 0)
             s->have = read_sectors(s, offset);
-        }
     }
     *ret_len = s->have - (offset - s->at);
     return s->have ? s->bytes + (offset - s->at) : NULL;
 }
 
-/* 1: the store put a frame there. */
-static int frame_at(struct scan *s, uint64_t offset, struct chunk_entry *ret)
+enum frame { FRAME, NO_FRAME, UNREADABLE };
+
+/* Did the store put a frame there? */
+static enum frame frame_at(struct scan *s, uint64_t offset, struct chunk_entry *ret)
 {
     uint8_t tag[PACK_TAG_LEN], expected[PACK_TAG_LEN];
     size_t len;
     const uint8_t *bytes = scan_window(s, offset, PACK_FRAME_LEN_MAX, &len);
     if (!bytes)
-        return -EIO;
+        return UNREADABLE;
     if (pack_decode_frame(s->pack, s->len, offset, bytes, len, ret, tag) < 0)
-        return 0;
+        return NO_FRAME;
     frame_tag(s->local, ret, expected);
-    return memcmp(tag, expected, sizeof tag) == 0;
+    return memcmp(tag, expected, sizeof tag) == 0 ? FRAME : NO_FRAME;
 }
 
 /* From frame to frame; where there is none, it is looked for. */
@@ -251,12 +241,17 @@ static void scan_frames(struct scan *s, struct entries *all)
     uint64_t offset = align_up(PACK_HEADER_LEN, PACK_FRAME_ALIGN);
     while (offset + PACK_FRAME_ALIGN < s->len) {
         struct chunk_entry entry;
-        int r = frame_at(s, offset, &entry);
-        if (r == 1)
-            (void)collect_pack_entry(&entry, all);
-        offset = r == 1  ? align_up(entry.offset + entry.stored_len, PACK_FRAME_ALIGN)
-                 : r < 0 ? align_up(offset + 1, SECTOR)
-                         : offset + PACK_FRAME_ALIGN;
+        switch (frame_at(s, offset, &entry)) {
+        case FRAME:
+            vector_add(all, entry);
+            offset = align_up(entry.offset + entry.stored_len, PACK_FRAME_ALIGN);
+            break;
+        case NO_FRAME:
+            offset += PACK_FRAME_ALIGN;
+            break;
+        case UNREADABLE:
+            offset = align_up(offset + 1, SECTOR);
+        }
     }
 }
 
@@ -264,9 +259,7 @@ static int rebuild_index(struct packs *packs, uint64_t pack, struct entries *all
 {
     struct scan s = {.local = packs->local, .pack = pack};
     pack_object_name(pack, s.object);
-    int r = packs->local->tier->ops->stat(packs->local->tier, s.object, &s.len);
-    if (r < 0)
-        return r;
+    TRY(packs->local->tier->ops->stat(packs->local->tier, s.object, &s.len));
     s.bytes = xmalloc(WINDOW);
     scan_frames(&s, all);
     free(s.bytes);
@@ -274,35 +267,32 @@ static int rebuild_index(struct packs *packs, uint64_t pack, struct entries *all
 }
 
 int packs_recover_index(struct packs *packs, uint64_t pack,
-                        int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
+                        int (*fn)(const struct chunk_entry *entry, void *arg), void *arg,
+                        bool *ret_was_made)
 {
-    struct entries all = {0};
-    int r = packs_read_index(packs, pack, collect_pack_entry, &all);
-    bool is_damaged = looks_damaged(r);
-    if (is_damaged) {
+    _cleanup_vector_ struct entries all = {0};
+    int r = packs_read_index(packs, pack, collect_entry, &all);
+    *ret_was_made = looks_damaged(r);
+    if (*ret_was_made) {
         all.count = 0;
-        int why = r;
-        r = rebuild_index(packs, pack, &all);
-        if (r == 0)
-            log_error("pack %016llx: its index cannot be read (%s): it was made again from its %zu "
-                      "chunks; 'cairn scrub' moves them to "
-                      "another pack",
-                      (unsigned long long)pack, strerror(-why), all.count);
+        TRY(rebuild_index(packs, pack, &all));
+        log_error("pack %016llx: its index cannot be read (%s): it was made again from its %zu "
+                  "chunks; 'cairn scrub' moves them to another pack",
+                  (unsigned long long)pack, strerror(-r), all.count);
+    } else if (r < 0) {
+        return r;
     }
-    if (r == 0)
-        r = give_pack_entries(&all, fn, arg);
-    vector_free(&all);
-    return r < 0 ? r : is_damaged;
+    return give_entries(&all, fn, arg);
 }
 
 static bool trailer_is_ours(struct packs *packs, const char *object, uint64_t pack)
 {
     struct pack_trailer trailer;
-    bool is_ours =
-        read_trailer(packs->local->tier, packs->local->sb.store, object, pack, &trailer) == 0;
-    for (uint16_t i = 0; i < packs->local->sb.former_count && !is_ours; i++)
-        is_ours = read_trailer(packs->local->tier, packs->local->sb.former[i], object, pack,
-                               &trailer) == 0;
+    struct tier *tier = packs->local->tier;
+    const struct superblock *sb = &packs->local->sb;
+    bool is_ours = read_trailer(tier, sb->store, object, pack, &trailer) == 0;
+    for (uint16_t i = 0; i < sb->former_count && !is_ours; i++)
+        is_ours = read_trailer(tier, sb->former[i], object, pack, &trailer) == 0;
     return is_ours;
 }
 

@@ -47,6 +47,7 @@ bool packs_pin(struct packs *packs, uint64_t pack)
 void packs_hold_drops(struct packs *packs, bool hold)
 {
     LOCK_SCOPE(&packs->lock);
+    check(hold || packs->drop_holds > 0);
     packs->drop_holds += hold ? 1 : -1u;
     event_signal(&packs->horizon->progress);
 }
@@ -102,7 +103,7 @@ void packs_end_drop(struct packs *packs, uint64_t pack)
 {
     LOCK_SCOPE(&packs->lock);
     struct pack_pin *pin = pin_of_locked(packs, pack, false);
-    check(pin && pin->dropping);
+    check(pin && pin->dropping && packs->drops > 0);
     pin->dropping = false;
     packs->drops--;
     pin_settle_locked(packs, pin);

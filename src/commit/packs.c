@@ -20,11 +20,11 @@ struct packs *packs_new(struct local *local, struct room *room, struct horizon *
                         struct damage *damage)
 {
     struct packs *packs = xcalloc(1, sizeof *packs);
-    packs->local = local;
-    packs->room = room;
-    packs->horizon = horizon;
-    packs->damage = damage;
-    packs->started_at = clock_monotonic_ns();
+    *packs = (struct packs){.local = local,
+                            .room = room,
+                            .horizon = horizon,
+                            .damage = damage,
+                            .started_at = clock_monotonic_ns()};
     mutex_init(&packs->lock, LOCK_PACKS);
     cond_init(&packs->changed);
     TAILQ_INIT(&packs->written);
@@ -55,16 +55,6 @@ static void new_pack_free(struct new_pack *pack)
     free(pack);
 }
 
-static void fresh_clear(struct packs *packs)
-{
-    struct fresh *fresh, *next;
-    HASH_ITER(hh, packs->fresh, fresh, next)
-    {
-        HASH_DEL(packs->fresh, fresh);
-        free(fresh);
-    }
-}
-
 void packs_free(struct packs *packs)
 {
     struct new_pack *pack;
@@ -75,13 +65,8 @@ void packs_free(struct packs *packs)
     if (packs->filling)
         free(packs->filling->buffer);
     new_pack_free(packs->filling);
-    fresh_clear(packs);
-    struct pack_pin *pin, *next;
-    HASH_ITER(hh, packs->pins, pin, next)
-    {
-        HASH_DEL(packs->pins, pin);
-        free(pin);
-    }
+    HASH_FREE_ALL(packs->fresh);
+    HASH_FREE_ALL(packs->pins);
     for (unsigned i = 0; i < packs->buffers_free; i++)
         free(packs->buffers[i]);
     mutex_done(&packs->lock);
@@ -177,6 +162,7 @@ static void write_pack(void *arg)
                       "nvme: writing pack %s of %llu bytes failed: %s; retrying elsewhere", object,
                       (unsigned long long)len, strerror(-r));
     mutex_lock(&packs->lock);
+    check(pack->state == PACK_WRITING && packs->buffers_free < PACK_BUFFERS);
     packs->buffers[packs->buffers_free++] = pack->buffer;
     pack->buffer = NULL;
     pack->length = len;
@@ -203,13 +189,14 @@ static void hand_over_filling_locked(struct packs *packs)
     pool_submit(packs->writers, write_pack, pack);
 }
 
-static struct new_pack *begin_pack_locked(struct packs *packs)
+/* While it waits for a buffer, another thread may begin one. */
+static void begin_pack_locked(struct packs *packs)
 {
     check_held(&packs->lock);
     while (packs->buffers_free == 0)
         (void)mutex_wait(&packs->lock, &packs->changed, -1);
     if (packs->filling)
-        return packs->filling;
+        return;
     struct new_pack *pack = xcalloc(1, sizeof *pack);
     pack->packs = packs;
     pack->id = packs_new_id(packs);
@@ -217,7 +204,6 @@ static struct new_pack *begin_pack_locked(struct packs *packs)
     pack->entries = xcalloc(PACK_ENTRIES_MAX, sizeof *pack->entries);
     pack->data_len = pack_begin(packs->local->sb.store, pack->id, pack->buffer);
     packs->filling = pack;
-    return pack;
 }
 
 /* A chunk's bases are less deep. So with chunks of one depth alone, no pack has both, and none
@@ -237,15 +223,11 @@ static struct new_pack *place_in_pack_locked(struct packs *packs, struct chunk_e
                                              const struct iovec *stored, size_t parts)
 {
     check_held(&packs->lock);
-    for (;;) {
-        struct new_pack *pack = packs->filling;
-        if (pack && !pack_has_place_for(pack, entry)) {
+    while (!packs->filling || !pack_has_place_for(packs->filling, entry)) {
+        if (packs->filling)
             hand_over_filling_locked(packs);
-            continue;
-        }
-        if (pack)
-            break;
-        (void)begin_pack_locked(packs);
+        else
+            begin_pack_locked(packs);
     }
     struct new_pack *pack = packs->filling;
     check(pack->count == 0 || pack->depth == entry->depth);
@@ -279,16 +261,23 @@ bool packs_pin_stored(struct packs *packs, const struct chunk_name *name, uint64
     return false;
 }
 
+/* False: the chunk is there already. */
+static bool add_fresh_locked(struct packs *packs, const struct chunk_entry *entry, bool durable)
+{
+    check_held(&packs->lock);
+    if (fresh_find_locked(packs, &entry->name))
+        return false;
+    struct fresh *fresh = xcalloc(1, sizeof *fresh);
+    *fresh = (struct fresh){.entry = *entry, .durable = durable};
+    HASH_ADD(hh, packs->fresh, entry.name, sizeof fresh->entry.name, fresh);
+    return true;
+}
+
 /* Claims the name for the caller, which will place it; false: another thread has. */
 static bool claim_fresh(struct packs *packs, const struct chunk_name *name)
 {
     LOCK_SCOPE(&packs->lock);
-    if (fresh_find_locked(packs, name))
-        return false;
-    struct fresh *fresh = xcalloc(1, sizeof *fresh);
-    fresh->entry.name = *name;
-    HASH_ADD(hh, packs->fresh, entry.name, sizeof fresh->entry.name, fresh);
-    return true;
+    return add_fresh_locked(packs, &(struct chunk_entry){.name = *name}, false);
 }
 
 /* `rests`: on chunks that no other thread may know to be needed. */
@@ -305,8 +294,8 @@ static void place_fresh(struct packs *packs, struct chunk_entry *entry, const st
 
 /* The stored bytes are those of `iov` where it stays raw, else those that `scratch` begins with: a
  * thread's buffer begins in huge pages. */
-static void packs_encode_chunk(struct packs *packs, const struct iovec *iov, size_t iov_count,
-                               void *scratch, struct chunk_entry *entry)
+static void encode(struct packs *packs, const struct iovec *iov, size_t iov_count, void *scratch,
+                   struct chunk_entry *entry)
 {
     void *work = (uint8_t *)scratch + CHUNK_SIZE_MAX;
     struct encode_totals *totals = &packs->encoded;
@@ -318,8 +307,8 @@ static void packs_encode_chunk(struct packs *packs, const struct iovec *iov, siz
     atomic_fetch_add(&totals->stored_bytes[e.encoding], e.len);
     if (e.was_wrong && atomic_fetch_add(&totals->wrong, 1) == 0)
         log_error("a chunk that was encoded did not decode to the same bytes, and is stored as it "
-                  "is: nothing is lost, but this processor or "
-                  "this build of CairnFS has a fault; -o reduce=off does without");
+                  "is: nothing is lost, but this processor or this build of CairnFS has a fault; "
+                  "-o reduce=off does without");
     entry->stored_len = (uint32_t)e.len;
     entry->encoding = e.encoding;
 }
@@ -334,32 +323,30 @@ const void *packs_encode(struct packs *packs, const struct chunk_name *name, con
 {
     struct iovec iov = {(void *)(uintptr_t)raw, raw_len};
     *ret_entry = (struct chunk_entry){.name = *name, .raw_len = raw_len};
-    packs_encode_chunk(packs, &iov, 1, scratch, ret_entry);
+    encode(packs, &iov, 1, scratch, ret_entry);
     return ret_entry->encoding == ENCODING_RAW ? raw : scratch;
 }
 
-int packs_add(struct packs *packs, const struct iovec *iov, size_t iov_count, size_t raw_len,
-              void *scratch, struct chunk_name *ret_name, uint64_t *ret_pinned)
+void packs_add(struct packs *packs, struct packs_chunk *chunk, void *scratch)
 {
-    struct chunk_name name = hash_chunk(&packs->local->sb.key, iov, iov_count);
-    *ret_name = name;
-    *ret_pinned = 0;
-    if (packs_pin_stored(packs, &name, ret_pinned) || !claim_fresh(packs, &name)) {
-        atomic_fetch_add(&packs->dedup_total, raw_len);
-        return 0;
+    chunk->name = hash_chunk(&packs->local->sb.key, chunk->iov, chunk->iov_count);
+    chunk->pinned = 0;
+    if (packs_pin_stored(packs, &chunk->name, &chunk->pinned) ||
+        !claim_fresh(packs, &chunk->name)) {
+        atomic_fetch_add(&packs->dedup_total, chunk->length);
+        return;
     }
-    struct chunk_entry entry = {.name = name, .raw_len = (uint32_t)raw_len};
-    packs_encode_chunk(packs, iov, iov_count, scratch, &entry);
+    struct chunk_entry entry = {.name = chunk->name, .raw_len = (uint32_t)chunk->length};
+    encode(packs, chunk->iov, chunk->iov_count, scratch, &entry);
     rate_limit_wait(&packs->horizon->limit, entry.stored_len);
     if (entry.encoding == ENCODING_RAW)
-        place_fresh(packs, &entry, iov, iov_count, false);
+        place_fresh(packs, &entry, chunk->iov, chunk->iov_count, false);
     else
         place_fresh(packs, &entry, &(struct iovec){scratch, entry.stored_len}, 1, false);
-    return 0;
 }
 
-static void add_stored_to_packs(struct packs *packs, const struct chunk_entry *entry,
-                                const void *stored, bool rests)
+static void add_stored(struct packs *packs, const struct chunk_entry *entry, const void *stored,
+                       bool rests)
 {
     struct chunk_entry placed = *entry;
     if (claim_fresh(packs, &entry->name))
@@ -367,16 +354,15 @@ static void add_stored_to_packs(struct packs *packs, const struct chunk_entry *e
                     1, rests);
 }
 
-int packs_add_stored(struct packs *packs, const struct chunk_entry *entry, const void *stored)
+void packs_add_stored(struct packs *packs, const struct chunk_entry *entry, const void *stored)
 {
-    add_stored_to_packs(packs, entry, stored, false);
-    return 0;
+    add_stored(packs, entry, stored, false);
 }
 
 void packs_add_dense(struct packs *packs, const struct chunk_entry *entry, const void *stored)
 {
     check(entry->ref_count > 0);
-    add_stored_to_packs(packs, entry, stored, true);
+    add_stored(packs, entry, stored, true);
     rate_limit_charge(&packs->horizon->limit, entry->stored_len);
 }
 
@@ -397,13 +383,9 @@ int packs_promote(struct packs *packs, const struct chunk_entry *entry, const vo
     struct new_pack *pack = place_in_pack_locked(
         packs, &moved, &(struct iovec){(void *)(uintptr_t)stored, entry->stored_len}, 1);
     pack->promoted += entry->stored_len;
-    if (fresh_find_locked(
-            packs,
-            &entry->name)) /* while we waited: then it lies in two packs, which does no harm */
-        return 0;
-    struct fresh *fresh = xcalloc(1, sizeof *fresh);
-    fresh->entry = moved;
-    HASH_ADD(hh, packs->fresh, entry.name, sizeof fresh->entry.name, fresh);
+    /* False: another thread added it while we waited. Then it lies in two packs, which does no
+     * harm. */
+    (void)add_fresh_locked(packs, &moved, false);
     return 0;
 }
 
@@ -442,15 +424,16 @@ int packs_finish(struct packs *packs)
     if (r < 0)
         horizon_error(packs->horizon,
                       "nvme: the names of new packs cannot be made durable: %s; what is not on "
-                      "NVMe stays in the stage; trying "
-                      "again in another directory",
+                      "NVMe stays in the stage; trying again in another directory",
                       strerror(-r));
     return r;
 }
 
-static void forget_pack_chunks_locked(struct packs *packs, const struct new_pack *pack)
+static void forget_pack_locked(struct packs *packs, struct new_pack *pack)
 {
     check_held(&packs->lock);
+    TAILQ_REMOVE(&packs->written, pack, link);
+    room_promote_done(packs->room, pack->promoted);
     for (uint32_t i = 0; i < pack->count; i++) {
         struct fresh *fresh = fresh_find_locked(packs, &pack->entries[i].name);
         if (fresh && fresh->entry.pack == pack->id) {
@@ -458,6 +441,7 @@ static void forget_pack_chunks_locked(struct packs *packs, const struct new_pack
             free(fresh);
         }
     }
+    new_pack_free(pack);
 }
 
 void packs_abandon(struct packs *packs)
@@ -468,10 +452,7 @@ void packs_abandon(struct packs *packs)
         next = TAILQ_NEXT(pack, link);
         if (pack->state != PACK_FAILED)
             continue;
-        TAILQ_REMOVE(&packs->written, pack, link);
-        forget_pack_chunks_locked(packs, pack);
-        room_promote_done(packs->room, pack->promoted);
-        new_pack_free(pack);
+        forget_pack_locked(packs, pack);
     }
 }
 
@@ -492,11 +473,9 @@ void packs_retire_named(struct packs *packs)
         next = TAILQ_NEXT(pack, link);
         if (!pack->is_named)
             continue;
-        TAILQ_REMOVE(&packs->written, pack, link);
-        forget_pack_chunks_locked(packs, pack);
+        check(pack->state == PACK_DURABLE && packs->new_bytes >= pack->length);
         packs->new_bytes -= pack->length;
-        room_promote_done(packs->room, pack->promoted);
-        new_pack_free(pack);
+        forget_pack_locked(packs, pack);
     }
 }
 
@@ -553,12 +532,7 @@ void packs_readd(struct packs *packs, uint64_t id, uint64_t length,
     for (uint32_t i = 0; i < count; i++) {
         pack->entries[i] = entries[i];
         pack->rests = pack->rests || entries[i].ref_count > 0;
-        if (fresh_find_locked(packs, &entries[i].name))
-            continue;
-        struct fresh *fresh = xcalloc(1, sizeof *fresh);
-        fresh->entry = entries[i];
-        fresh->durable = true;
-        HASH_ADD(hh, packs->fresh, entry.name, sizeof fresh->entry.name, fresh);
+        (void)add_fresh_locked(packs, &entries[i], true);
     }
     TAILQ_INSERT_TAIL(&packs->written, pack, link);
     packs->new_bytes += length;

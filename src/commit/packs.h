@@ -106,11 +106,11 @@ CAIRN_MUST_CHECK int pack_read_index(struct tier *tier, const uint8_t owner[16],
 CAIRN_MUST_CHECK int packs_read_index(struct packs *packs, uint64_t pack,
                                       int (*fn)(const struct chunk_entry *entry, void *arg),
                                       void *arg);
-/* The same; 1: it cannot be read, and was made again from the chunks. Reads all of the
- * pack then. */
+/* The same. *ret_was_made: it cannot be read, and was made again from the chunks, which reads all
+ * of the pack. */
 CAIRN_MUST_CHECK int packs_recover_index(struct packs *packs, uint64_t pack,
                                          int (*fn)(const struct chunk_entry *entry, void *arg),
-                                         void *arg);
+                                         void *arg, bool *ret_was_made);
 /* Does its header or its trailer say that this store wrote it under this name? */
 bool packs_is_ours(struct packs *packs, uint64_t pack);
 

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <sys/queue.h>
-#include <uthash.h>
 
 #include "base/lock.h"
+#include "base/tables.h"
 #include "commit/packs.h"
 
 #define PACK_CLOCKS 65536u
@@ -67,9 +67,9 @@ struct packs {
     _Atomic uint64_t next_id;
     _Atomic uint64_t written_total, dedup_total;
     struct encode_totals encoded;
-    _Atomic int64_t read_at;               /* when content was read last; monotonic ns */
-    _Atomic uint32_t used_at[PACK_CLOCKS]; /* when packs were used, by a hash of their ids: seconds
-                                              since the start */
+    _Atomic int64_t read_at; /* when content was read last; monotonic ns */
+    /* when packs were used, by a hash of their ids: seconds since the start */
+    _Atomic uint32_t used_at[PACK_CLOCKS];
     int64_t started_at;
 };
 
@@ -86,15 +86,19 @@ uint64_t packs_new_bytes(struct packs *packs);
 /* Calls `fn` for each pack that is written, and that the view does not know, with the lock. */
 void packs_each_durable(struct packs *packs, void (*fn)(struct new_pack *pack, void *arg),
                         void *arg);
+/* Content that becomes a chunk; packs_add() fills in the rest. */
+struct packs_chunk {
+    struct iovec *iov;
+    size_t iov_count;
+    uint64_t length;
+    struct chunk_name name;
+    uint64_t pinned; /* the pack of a chunk that was known, pinned for the caller; 0: none */
+};
 /* Names the chunk and makes sure that it lies in some pack: known, or added to one that is being
- * filled. *ret_pinned: the pack of a chunk that was known, pinned for the caller (0: none).
- * `scratch` has PACKS_SCRATCH_LEN bytes. */
-CAIRN_MUST_CHECK int packs_add(struct packs *packs, const struct iovec *iov, size_t iov_count,
-                               size_t raw_len, void *scratch, struct chunk_name *ret_name,
-                               uint64_t *ret_pinned);
+ * filled. `scratch` has PACKS_SCRATCH_LEN bytes. */
+void packs_add(struct packs *packs, struct packs_chunk *chunk, void *scratch);
 /* Adds a chunk as it is stored on NVMe (compaction). */
-CAIRN_MUST_CHECK int packs_add_stored(struct packs *packs, const struct chunk_entry *entry,
-                                      const void *stored);
+void packs_add_stored(struct packs *packs, const struct chunk_entry *entry, const void *stored);
 /* Every chunk added before is durable on return, names of packs too. */
 CAIRN_MUST_CHECK int packs_finish(struct packs *packs);
 /* Forgets packs that failed and those written since they did; their chunks must be added again. */

@@ -34,10 +34,12 @@ static void take_unlogged(struct new_pack *pack, void *arg)
     pack->logged = true;
 }
 
-/* Tells a recovery that these packs are no leftovers. */
-static int log_new_packs(struct commit *commit)
+/* Chunks that are durable, in packs of which the stage's log tells a recovery that they are no
+ * leftovers. */
+static int finish_packs(struct commit *commit)
 {
     struct unlogged packs = {0};
+    TRY(packs_finish(commit->packs));
     packs_each_durable(commit->packs, take_unlogged, &packs);
     return history_log(commit->history, packs.recs, packs.count);
 }
@@ -60,123 +62,121 @@ static void exchange_pieces(struct commit *commit, uint64_t ino, const struct st
     }
 }
 
-/* The chunker is behind the last chunk that is stored: the next piece goes on there. */
-static void pieces_note_chunker(struct pieces *pieces, uint64_t ino, const struct content *content)
+/* False: the parts stay as they are. */
+static bool write_stretch(struct pieces *pieces, uint64_t ino, const struct stage_part *parts,
+                          size_t count, bool more)
 {
-    const struct extent *last = &content->extents.at[content->extents.count - 1];
-    pieces->ino = ino;
-    pieces->next = last->offset + last->length;
-}
-
-/* A try that failed moved the chunker over content that is not stored, and that comes again. */
-static void pieces_forget_chunker(struct pieces *pieces)
-{
-    chunker_done(&pieces->state);
-    pieces->ino = pieces->next = 0;
+    struct commit *commit = pieces->commit;
+    struct content content = {0};
+    if (pieces->ino != ino || pieces->next != parts[0].offset) {
+        chunker_done(&pieces->state);
+        pieces->state = (struct chunker){.anchor = parts[0].offset};
+    }
+    content_write_stretch(commit, parts, count, &pieces->state, more, &content);
+    int r = finish_packs(commit);
+    if (r == 0)
+        exchange_pieces(commit, ino, parts, count, &content);
+    else
+        packs_abandon(commit->packs);
+    bool wrote = r == 0 && content.extents.count > 0;
+    if (wrote) {
+        /* The chunker is behind the last chunk that is stored: the next piece goes on there. */
+        const struct extent *last = &content.extents.at[content.extents.count - 1];
+        pieces->ino = ino;
+        pieces->next = last->offset + last->length;
+    } else {
+        /* It moved over content that is not stored, and that comes again. */
+        chunker_done(&pieces->state);
+        pieces->ino = pieces->next = 0;
+    }
+    content_done(commit, &content);
+    return wrote;
 }
 
 /* Writes one piece of the draft. False: there was nothing large enough. */
 static bool write_piece(struct pieces *pieces, uint64_t ino, uint64_t min_bytes)
 {
-    struct commit *commit = pieces->commit;
-    struct stage_part *parts = xcalloc(PIECE_PARTS_MAX, sizeof *parts);
+    struct stage *stage = pieces->commit->local->stage;
+    _cleanup_free_ struct stage_part *parts = xcalloc(PIECE_PARTS_MAX, sizeof *parts);
     bool more;
-    size_t count = stage_draft_stretch(commit->local->stage, ino, min_bytes, PIECE_MAX, parts,
-                                       PIECE_PARTS_MAX, &more);
+    size_t count =
+        stage_draft_stretch(stage, ino, min_bytes, PIECE_MAX, parts, PIECE_PARTS_MAX, &more);
     uint64_t bytes = 0;
     for (size_t i = 0; i < count; i++)
         bytes += parts[i].length;
-    bool wrote = false;
-    if (count && bytes >= min_bytes) {
-        struct content content = {0};
-        struct chunker fresh = {.anchor = parts[0].offset};
-        if (pieces->ino != ino || pieces->next != parts[0].offset) {
-            chunker_done(&pieces->state);
-            pieces->state = fresh;
-        }
-        int r = content_write_stretch(commit, parts, count, &pieces->state,
-                                      more && bytes > CHUNK_SIZE_MAX * 4, &content);
-        if (r == 0)
-            r = packs_finish(commit->packs);
-        if (r == 0)
-            r = log_new_packs(commit);
-        if (r == 0)
-            exchange_pieces(commit, ino, parts, count, &content);
-        else
-            packs_abandon(commit->packs);
-        wrote = r == 0 && content.extents.count > 0;
-        if (wrote)
-            pieces_note_chunker(pieces, ino, &content);
-        else
-            pieces_forget_chunker(pieces);
-        content_done(commit, &content);
-    }
-    stage_unpin_parts(commit->local->stage, parts, count);
-    free(parts);
+    bool wrote = count && bytes >= min_bytes &&
+                 write_stretch(pieces, ino, parts, count, more && bytes > CHUNK_SIZE_MAX * 4);
+    stage_unpin_parts(stage, parts, count);
     return wrote;
 }
 
 /* --- gathering -------------------------------------------------------------------------------- */
 
-/* Gathers in one range what lies in SLAB_PAYLOAD of a file without a name. -ECANCELED: it changed
- * meanwhile. -EAGAIN: it is not known yet whether NVMe has room for it. -ENOBUFS: no slab. */
-static int gather_range(struct commit *commit, const struct stage_scattered *scattered)
+enum gathered {
+    GATHERED_NONE, /* nothing can be */
+    GATHERED_SOME,
+    GATHER_CHANGES, /* the files change meanwhile */
+    GATHER_NO_ROOM, /* it is not known yet whether NVMe has room */
+    GATHER_NO_SLAB,
+};
+
+/* Gathers in one range the bytes of SLAB_PAYLOAD of a file without a name. GATHERED_NONE also where
+ * its content cannot be read, or NVMe is full. */
+static enum gathered gather_range(struct commit *commit, const struct stage_scattered *scattered)
 {
-    int r = room_admit_own(
-        commit->room,
-        scattered->length); /* holes become bytes, which must have a place on NVMe, too */
-    uint32_t slab = r == 0 ? stage_slab_try_take(commit->local->stage) : SLAB_NONE;
+    struct stage *stage = commit->local->stage;
+    /* Holes become bytes, which must have a place on NVMe, too. */
+    int r = room_admit_own(commit->room, scattered->length);
+    if (r < 0)
+        return r == -EAGAIN ? GATHER_NO_ROOM : GATHERED_NONE;
+    uint32_t slab = stage_slab_try_take(stage);
     if (slab == SLAB_NONE)
-        return r < 0 ? r : -ENOBUFS;
-    stage_gather_begin(commit->local->stage, scattered);
-    uint8_t *content =
-        (uint8_t *)stage_slab_memory(commit->local->stage, slab) + SLAB_PAYLOAD_OFFSET;
+        return GATHER_NO_SLAB;
+    stage_gather_begin(stage, scattered);
+    uint8_t *content = (uint8_t *)stage_slab_memory(stage, slab) + SLAB_PAYLOAD_OFFSET;
     r = packs_read_file(commit->packs, scattered->ino, scattered->offset, content,
                         scattered->length);
-    if (r == 0 && !stage_gather(commit->local->stage, scattered, slab))
-        r = -ECANCELED;
-    if (r < 0)
-        stage_slab_give(commit->local->stage, slab);
-    else
-        change_notify(commit->change, &(uint64_t){scattered->ino}, 1, false); /* holes count now */
-    return r;
-}
-
-/* The number of these that were gathered; one whose content cannot be read is no reason to give up
- * others. -EAGAIN, -ENOBUFS: there is no room now, and *at is where to go on. -ECANCELED: none, and
- * they change. */
-static int gather_these(struct commit *commit, const struct stage_scattered *found, size_t count,
-                        struct stage_scattered *at)
-{
-    int gathered = 0;
-    bool changing = false;
-    for (size_t i = 0; i < count; i++) {
-        int r = gather_range(commit, &found[i]);
-        if (r == -EAGAIN || r == -ENOBUFS) {
-            *at = found[i];
-            return gathered ? gathered : r;
-        }
-        gathered += r == 0;
-        changing = changing || r == -ECANCELED;
+    if (r < 0 || !stage_gather(stage, scattered, slab)) {
+        stage_slab_give(stage, slab);
+        return r < 0 ? GATHERED_NONE : GATHER_CHANGES;
     }
-    return gathered || !changing ? gathered : -ECANCELED;
+    change_notify(commit->change, &(uint64_t){scattered->ino}, 1, false); /* holes count now */
+    return GATHERED_SOME;
 }
 
-/* Goes on where it ended, until some are gathered: > 0. 0: nothing can be, in no file. Else as
- * gather_these(). */
-static int gather_scattered(struct pieces *pieces)
+/* One whose content cannot be read is no reason to give up others. Without room or a slab, *at is
+ * where to go on. */
+static enum gathered gather_these(struct commit *commit, const struct stage_scattered *found,
+                                  size_t count, struct stage_scattered *at)
+{
+    enum gathered all = GATHERED_NONE;
+    for (size_t i = 0; i < count; i++) {
+        enum gathered one = gather_range(commit, &found[i]);
+        if (one == GATHER_NO_ROOM || one == GATHER_NO_SLAB) {
+            *at = found[i];
+            return all == GATHERED_SOME ? all : one;
+        }
+        if (one != GATHERED_NONE && all != GATHERED_SOME)
+            all = one;
+    }
+    return all;
+}
+
+/* Goes on where it ended, until some are gathered, or nothing can be, in no file. */
+static enum gathered gather_scattered(struct pieces *pieces)
 {
     struct stage_scattered found[GATHER_MAX];
     unsigned ends = pieces->gather_at.ino == 0;
-    int all = 0;
+    enum gathered all = GATHERED_NONE;
     while (ends < 2 && !horizon_is_stopping(pieces->commit->horizon)) {
         size_t count = stage_find_scattered(pieces->commit->local->stage, &pieces->gather_at, found,
                                             ARRAY_LEN(found));
         ends += pieces->gather_at.ino == 0;
-        int r = gather_these(pieces->commit, found, count, &pieces->gather_at);
-        if (r != 0 && r != -ECANCELED)
-            return r;
-        all = r < 0 ? r : all;
+        enum gathered these = gather_these(pieces->commit, found, count, &pieces->gather_at);
+        if (these != GATHERED_NONE && these != GATHER_CHANGES)
+            return these;
+        if (these == GATHER_CHANGES)
+            all = these;
     }
     return all;
 }
@@ -203,17 +203,19 @@ bool pieces_relieve(struct pieces *pieces, bool waiting, bool filling_up)
     pieces->has_gathered = false;
     if (!waiting && !filling_up)
         return false;
-    int gathered = crowded ? gather_scattered(pieces) : 0;
-    pieces->has_gathered = gathered > 0;
-    if (gathered > 0 || (just_gathered && !crowded)) /* waiters for that are only waking up */
-        return gathered > 0;
+    enum gathered gathered = crowded ? gather_scattered(pieces) : GATHERED_NONE;
+    pieces->has_gathered = gathered == GATHERED_SOME;
+    /* Waiters for that are only waking up. */
+    if (pieces->has_gathered || (just_gathered && !crowded))
+        return pieces->has_gathered;
     bool relieved = write_largest(pieces, waiting ? CHUNK_SIZE_MAX : PIECE_MIN) ||
                     (crowding && history_seal(commit->history, crowding) == 0);
-    if (!relieved && waiting && (!crowded || gathered == -ENOBUFS))
+    if (!relieved && waiting && (!crowded || gathered == GATHER_NO_SLAB))
         relieved = write_largest(pieces, crowded ? PIECE_CROWDED_MIN : 1);
     /* Operations that are carried as versions give room, too. */
-    bool may_clear = gathered == -ECANCELED || gathered == -EAGAIN ||
-                     (gathered == -ENOBUFS && history_oldest(commit->history, &seq, &happened));
+    bool may_clear =
+        gathered == GATHER_CHANGES || gathered == GATHER_NO_ROOM ||
+        (gathered == GATHER_NO_SLAB && history_oldest(commit->history, &seq, &happened));
     stage_set_stuck(commit->local->stage, crowded && !relieved && !may_clear);
     return relieved;
 }

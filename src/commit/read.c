@@ -34,13 +34,11 @@ static int read_chunk(struct packs *packs, const struct chunk_name *name, unsign
 {
     for (int try = 0; try < CHUNK_TRIES; try++) {
         struct chunk_entry entry;
-        int r = packs_find(packs, name, &entry);
-        if (r == 0 && entry.depth >= below)
-            r = -EUCLEAN;
-        if (r < 0)
-            return r;
+        TRY(packs_find(packs, name, &entry));
+        if (entry.depth >= below)
+            return -EUCLEAN;
         *ret_len = entry.raw_len;
-        r = packs_read_at(packs, &entry, buf);
+        int r = packs_read_at(packs, &entry, buf);
         if (r != -ENOENT) /* it may have left the pack since we asked */
             return r;
     }
@@ -88,35 +86,34 @@ static int read_base(struct packs *packs, const struct chunk_entry *entry, size_
     return 0;
 }
 
+static void free_bases(struct read_bases *bases)
+{
+    for (size_t i = 0; i < CHUNK_REFS_MAX; i++)
+        free(bases->raw[i]);
+}
+
 static int decode_chunk(struct packs *packs, const struct chunk_entry *entry, const uint8_t *stored,
                         void *buf)
 {
-    struct read_bases bases = {0};
-    int r = entry->ref_count > CHUNK_REFS_MAX ? -EUCLEAN : 0;
-    for (size_t i = 0; i < entry->ref_count && r == 0; i++)
-        r = read_base(packs, entry, i, &bases);
-    if (r == 0)
-        r = chunk_decode_entry(entry, stored, entry->ref_count ? bases.refs : NULL, buf);
-    for (size_t i = 0; i < CHUNK_REFS_MAX; i++)
-        free(bases.raw[i]);
-    return r;
+    _cleanup_(free_bases) struct read_bases bases = {0};
+    if (entry->ref_count > CHUNK_REFS_MAX)
+        return -EUCLEAN;
+    for (size_t i = 0; i < entry->ref_count; i++)
+        TRY(read_base(packs, entry, i, &bases));
+    return chunk_decode_entry(entry, stored, entry->ref_count ? bases.refs : NULL, buf);
 }
 
 int packs_read_at(struct packs *packs, const struct chunk_entry *entry, void *buf)
 {
+    struct tier *tier = packs->local->tier;
     char object[32];
     if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX ||
         entry->stored_len > CHUNK_SIZE_MAX)
         return -EUCLEAN;
     pack_object_name(entry->pack, object);
-    uint8_t *stored = xmalloc(entry->stored_len);
-    int r = packs->local->tier->ops->get_range(packs->local->tier, object, entry->offset, stored,
-                                               entry->stored_len);
-    if (r == 0)
-        r = decode_chunk(packs, entry, stored, buf);
-    free(stored);
-    if (r < 0)
-        return r;
+    _cleanup_free_ uint8_t *stored = xmalloc(entry->stored_len);
+    TRY(tier->ops->get_range(tier, object, entry->offset, stored, entry->stored_len));
+    TRY(decode_chunk(packs, entry, stored, buf));
     packs_touch(packs, entry->pack);
     struct iovec iov = {buf, entry->raw_len};
     struct chunk_name actual = hash_chunk(&packs->local->sb.key, &iov, 1);
@@ -136,12 +133,11 @@ static int read_chunk_part(struct packs *packs, const struct chunk_name *name, u
 {
     uint8_t *raw = thread_buffer(THREAD_BUFFER_FETCH, CHUNK_SIZE_MAX);
     uint32_t len = 0;
-    int r = packs_read_chunk(packs, name, raw, &len);
-    if (r == 0 && offset + length > len)
-        r = -EUCLEAN;
-    if (r == 0)
-        memcpy(buf, raw + offset, length);
-    return r;
+    TRY(packs_read_chunk(packs, name, raw, &len));
+    if (offset + length > len)
+        return -EUCLEAN;
+    memcpy(buf, raw + offset, length);
+    return 0;
 }
 
 struct reading {
@@ -149,6 +145,7 @@ struct reading {
     uint64_t offset;
     uint8_t *buf;
     size_t done;
+    bool has_moved; /* a chunk is not where the view said: it moved, or was superseded */
 };
 
 static int read_extent(const struct view_extent *part, void *arg)
@@ -164,25 +161,25 @@ static int read_extent(const struct view_extent *part, void *arg)
     else
         r = read_chunk_part(rd->packs, &e->chunk, e->chunk_offset, to, e->length);
     rd->done = e->offset + e->length - rd->offset;
-    return r == -ENOENT ? -EAGAIN : r; /* moved or superseded meanwhile: it is looked up again */
+    rd->has_moved = r == -ENOENT;
+    return r;
 }
 
 static int read_below(struct packs *packs, uint64_t ino, uint64_t offset, void *buf, size_t length)
 {
-    struct reading rd = {.packs = packs, .offset = offset, .buf = buf};
-    int r = -EAGAIN;
-    for (int try = 0; try < CHUNK_TRIES && r == -EAGAIN; try++) {
+    struct reading rd = {.packs = packs, .offset = offset, .buf = buf, .has_moved = true};
+    int r = 0;
+    for (int try = 0; try < CHUNK_TRIES && rd.has_moved; try++) {
         rd.done = 0;
+        rd.has_moved = false;
         r = view_extents(packs->local->view, ino, 0, offset, length, read_extent, &rd);
     }
-    if (r == -ENOENT) { /* the file was made after the view: all of it is in the stage, and this is
-                           a hole */
-        rd.done = 0;
-        r = 0;
-    }
-    if (r == 0) /* past the end of the file */
-        memset((uint8_t *)buf + rd.done, 0, length - rd.done);
-    return r == -EAGAIN ? -ENOENT : r;
+    /* A file that was made after the view is in the stage, all of it: this is a hole. */
+    if (r < 0 && (r != -ENOENT || rd.has_moved))
+        return r;
+    /* Past the end of the file. */
+    memset((uint8_t *)buf + rd.done, 0, length - rd.done);
+    return 0;
 }
 
 static int read_part(struct packs *packs, uint64_t ino, const struct stage_part *part, uint8_t *buf)

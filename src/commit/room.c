@@ -48,10 +48,8 @@ struct room *room_new(struct local *local, struct horizon *horizon,
                       const struct room_sources *sources, void *arg)
 {
     struct room *room = xcalloc(1, sizeof *room);
-    room->local = local;
-    room->horizon = horizon;
-    room->sources = sources;
-    room->sources_arg = arg;
+    *room =
+        (struct room){.local = local, .horizon = horizon, .sources = sources, .sources_arg = arg};
     mutex_init(&room->lock, LOCK_LEAF);
     cond_init(&room->changed);
     event_init(&room->more);
@@ -96,8 +94,8 @@ uint64_t room_used(struct room *room)
 struct limits {
     uint64_t by_cap, by_disk;
     uint64_t with_changes; /* for content, and names and attributes besides */
-    uint64_t held; /* now; what was held a while ago may be packs meanwhile: only the tier knows
-                      what still is */
+    /* now; what was held a while ago may be packs meanwhile: only the tier knows what still is */
+    uint64_t held;
 };
 
 static uint64_t bytes_less(uint64_t bytes, uint64_t taken)
@@ -132,14 +130,9 @@ static uint64_t holdable_bytes(struct room *room)
     return min_u64(limits.by_cap, limits.by_disk);
 }
 
-uint64_t room_available_with(struct room *room, uint64_t more)
+uint64_t room_available(struct room *room, uint64_t more)
 {
     return bytes_less(align_down(holdable_bytes(room) + more, MIB), staged_need(room));
-}
-
-uint64_t room_available(struct room *room)
-{
-    return room_available_with(room, 0);
 }
 
 static uint64_t ahead_of(const struct room *room)
@@ -155,7 +148,7 @@ uint64_t room_missing(struct room *room)
 }
 
 /* Holds what is needed and some more: by whole packs, and at a limit all that there is. */
-static int room_reserve(struct room *room, const struct limits *limits, uint64_t need,
+static int reserve_room(struct room *room, const struct limits *limits, uint64_t need,
                         uint64_t *ret_held)
 {
     uint64_t wanted = align_up(need + ahead_of(room), TIER_RESERVE_UNIT);
@@ -188,14 +181,14 @@ static bool note_granted_locked(struct room *room, const struct limits *limits, 
 
 /* One round of the thread. A writer that waits is told only of what it may be waiting for: it asks
  * again, which asks for a round. */
-static void room_adjust(struct room *room)
+static void adjust(struct room *room)
 {
     mutex_lock(&room->lock);
     uint64_t taken = room->taken;
     mutex_unlock(&room->lock);
     struct limits limits = find_limits(room);
     uint64_t need = staged_need(room), held = 0;
-    (void)room_reserve(room, &limits, need, &held);
+    (void)reserve_room(room, &limits, need, &held);
     mutex_lock(&room->lock);
     bool notifies = note_granted_locked(room, &limits, held, taken, need);
     if (notifies || !room->scarce)
@@ -216,7 +209,7 @@ static void *room_main(void *arg)
         room->wanted = false;
         mutex_unlock(&room->lock);
         if (wanted)
-            room_adjust(room);
+            adjust(room);
         mutex_lock(&room->lock);
         room->rounds_done = round;
         (void)pthread_cond_broadcast(&room->changed);
@@ -416,7 +409,7 @@ void room_promote_done(struct room *room, uint64_t bytes)
 }
 
 /* Bytes of the files in a directory of the store. */
-static uint64_t room_used_by_directory(struct room *room, const char *name)
+static uint64_t bytes_of_directory(struct room *room, const char *name)
 {
     _cleanup_free_ char *path = xasprintf("%s/%s", room->local->path, name);
     DIR *directory = opendir(path);
@@ -435,7 +428,7 @@ static uint64_t room_used_by_directory(struct room *room, const char *name)
 
 void room_account_runs(struct room *room)
 {
-    uint64_t runs = room_used_by_directory(room, "runs");
+    uint64_t runs = bytes_of_directory(room, "runs");
     LOCK_SCOPE(&room->lock);
     room->runs_bytes = runs;
     ask_for_room_locked(room);
@@ -444,7 +437,7 @@ void room_account_runs(struct room *room)
 void room_account(struct room *room)
 {
     uint64_t journal = room->sources->journal(room->sources_arg);
-    uint64_t view = room_used_by_directory(room, "view");
+    uint64_t view = bytes_of_directory(room, "view");
     LOCK_SCOPE(&room->lock);
     room->journal_bytes = journal;
     room->view_bytes = view;
@@ -468,29 +461,31 @@ bool room_for_moving(struct room *room)
 
 int room_for_view(struct room *room)
 {
+    struct tier *tier = room->local->tier;
     struct tier_space space;
-    int r = room->local->tier->ops->space(room->local->tier, &space);
-    if (r < 0 || space.free_bytes >= VIEW_MIN)
-        return r;
-    /* Others filled the disk: what we hold gives way, for what it is held for is being
-     * written now. */
+    TRY(tier->ops->space(tier, &space));
+    if (space.free_bytes >= VIEW_MIN)
+        return 0;
+    /* Others filled the disk: the room that we hold gives way, since the bytes that it is held for
+     * are being written now. */
     uint64_t held = 0;
-    r = room->local->tier->ops->reserve(
-        room->local->tier, bytes_less(space.held_bytes, 2 * VIEW_MIN), FILES_AHEAD, &held);
+    int r =
+        tier->ops->reserve(tier, bytes_less(space.held_bytes, 2 * VIEW_MIN), FILES_AHEAD, &held);
     mutex_lock(&room->lock);
     room->granted = min_u64(held, room->granted);
     mutex_unlock(&room->lock);
-    if (r == 0)
-        r = room->local->tier->ops->space(room->local->tier, &space);
-    return r < 0 ? r : space.free_bytes >= VIEW_MIN ? 0 : -ENOSPC;
+    TRY(r);
+    TRY(tier->ops->space(tier, &space));
+    return space.free_bytes >= VIEW_MIN ? 0 : -ENOSPC;
 }
 
 void room_give_files(struct room *room)
 {
+    struct tier *tier = room->local->tier;
     struct tier_space space;
     uint64_t held = 0;
-    if (room->local->tier->ops->space(room->local->tier, &space) < 0 ||
-        room->local->tier->ops->reserve(room->local->tier, space.held_bytes, 0, &held) < 0)
+    if (tier->ops->space(tier, &space) < 0 ||
+        tier->ops->reserve(tier, space.held_bytes, 0, &held) < 0)
         return; /* then the view finds none, either */
     log_info("nvme: inodes that were held for packs are given to the view's database");
 }
@@ -519,7 +514,7 @@ int room_start(struct room *room)
     mutex_lock(&room->lock); /* the writeback thread runs, and asks, too */
     ask_for_room_locked(room);
     mutex_unlock(&room->lock);
-    room_adjust(room);
+    adjust(room);
     int r = thread_start(&room->thread, "cairn-room", room_main, room);
     room->started = r == 0;
     return r;

@@ -17,10 +17,8 @@ void room_account(struct room *room);
 /* STORE/runs changed. Any thread. */
 void room_account_runs(struct room *room);
 uint64_t room_used(struct room *room);
-/* Bytes that may still be staged and written, by what is known now. */
-uint64_t room_available(struct room *room);
-/* The same if `more` came free. */
-uint64_t room_available_with(struct room *room, uint64_t more);
+/* Bytes that may still be staged and written, as far as is known now, if `more` came free. */
+uint64_t room_available(struct room *room, uint64_t more);
 /* The view's database cannot bear a full disk: there is room for it to write, or -ENOSPC. */
 CAIRN_MUST_CHECK int room_for_view(struct room *room);
 /* Gives inodes that are held back to the medium: the view's database found none. Until the room is

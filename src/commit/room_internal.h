@@ -36,8 +36,9 @@ struct room {
     int64_t searched; /* when that began; monotonic ns */
     int refusal;      /* a cut cannot be written for it, an error by which no file can be made; 0 */
     int64_t short_since; /* its tries fail for want of descriptors; monotonic ns, 0: they do not */
-    uint64_t granted;    /* what may be staged: allocated ahead by the tier, and not taken by packs
-                            since that was looked at */
+    /* what may be staged: allocated ahead by the tier, and not taken by packs since that was looked
+     * at */
+    uint64_t granted;
     uint64_t with_changes;              /* what may be staged and changed in names and attributes */
     uint64_t left;                      /* of what is granted, beside what was staged then */
     uint64_t taken;                     /* by packs, ever */

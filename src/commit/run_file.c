@@ -63,7 +63,7 @@ int run_input_open(const struct local *local, const struct run_info *info, struc
 int run_input_verify(struct run_input *input, const uint8_t hash[HASH_LEN])
 {
     uint8_t is[HASH_LEN];
-    uint8_t *buffer = xmalloc(VERIFY_BUFFER);
+    _cleanup_free_ uint8_t *buffer = xmalloc(VERIFY_BUFFER);
     struct hash_stream *stream = hash_stream_new();
     int r = 0;
     for (uint64_t at = 0; at < input->length && r == 0; at += VERIFY_BUFFER) {
@@ -74,19 +74,15 @@ int run_input_verify(struct run_input *input, const uint8_t hash[HASH_LEN])
     }
     hash_stream_result(stream, is);
     hash_stream_free(stream);
-    free(buffer);
     return r < 0 ? r : memcmp(is, hash, sizeof is) == 0 ? 0 : -EBADMSG;
 }
 
 int run_input_begin(const struct local *local, const struct run_info *info, struct run_input *ret)
 {
-    int r = run_input_open(local, info, ret);
-    if (r == 0)
-        r = run_reader_new(ret->length, run_input_bytes, ret, &ret->reader);
-    if (r == 0 && (run_reader_info(ret->reader)->id != info->id ||
-                   memcmp(run_reader_info(ret->reader)->history, local->sb.history, 16) != 0))
-        r = -EUCLEAN;
-    return r;
+    TRY(run_input_open(local, info, ret));
+    TRY(run_reader_new(ret->length, run_input_bytes, ret, &ret->reader));
+    const struct run_info *is = run_reader_info(ret->reader);
+    return is->id == info->id && memcmp(is->history, local->sb.history, 16) == 0 ? 0 : -EUCLEAN;
 }
 
 /* --- a file that is written from front to back ------------------------------------------------ */
@@ -110,11 +106,8 @@ static int put_run_bytes(const void *buf, size_t len, void *arg)
         file->used += part;
         from += part;
         len -= part;
-        if (file->used == WRITE_BUFFER) {
-            int r = flush_file(file);
-            if (r < 0)
-                return r;
-        }
+        if (file->used == WRITE_BUFFER)
+            TRY(flush_file(file));
     }
     return 0;
 }
@@ -123,9 +116,7 @@ int run_file_begin(struct run_file *file, const struct local *local, struct room
                    const struct run_info *info)
 {
     *file = (struct run_file){.local = local, .room = room, .id = info->id, .fd = -1};
-    int r = run_directory_make(local);
-    if (r < 0)
-        return r;
+    TRY(run_directory_make(local));
     _cleanup_free_ char *path = run_path(local, info->id, ".new");
     file->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file->fd < 0)
@@ -165,19 +156,14 @@ int run_file_finish(struct run_file *file, struct run_info *info)
     _cleanup_free_ char *from = run_path(file->local, file->id, ".new");
     _cleanup_free_ char *to = run_path(file->local, file->id, "");
     _cleanup_free_ char *directory = xasprintf("%s/runs", file->local->path);
-    int r = run_writer_finish(file->writer, info);
-    if (r == 0)
-        r = flush_file(file);
-    if (r == 0 && fsync(file->fd) < 0)
-        r = -errno;
-    if (r < 0)
-        return r;
+    TRY(run_writer_finish(file->writer, info));
+    TRY(flush_file(file));
+    if (fsync(file->fd) < 0)
+        return -errno;
     hash_stream_result(file->hash, info->hash);
-    r = read_back(file, info);
-    if (r == 0 && rename(from, to) < 0)
-        r = -errno;
-    if (r < 0)
-        return r;
+    TRY(read_back(file, info));
+    if (rename(from, to) < 0)
+        return -errno;
     room_account_runs(file->room);
     return io_fsync_dir(directory);
 }

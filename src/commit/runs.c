@@ -44,11 +44,9 @@ int runs_read_from(const struct local *local, const struct head *head, uint32_t 
 
 static bool is_local_head(const struct local *local, const struct head *head)
 {
-    struct head *known = xmalloc(sizeof *known);
-    bool is = local_head_read(local, known) == 0 &&
-              memcmp(known->nonce, head->nonce, sizeof known->nonce) == 0;
-    free(known);
-    return is;
+    _cleanup_free_ struct head *known = xmalloc(sizeof *known);
+    return local_head_read(local, known) == 0 &&
+           memcmp(known->nonce, head->nonce, sizeof known->nonce) == 0;
 }
 
 /* A run that a crash left half written. Files with other names are not ours to remove. */
@@ -89,8 +87,7 @@ int run_look(const struct local *local, const struct run_info *info)
 
 int runs_verify(const struct local *local, const struct head *head)
 {
-    int r = 0;
-    for (uint32_t i = 0; i < head->run_count && r == 0; i++)
-        r = run_look(local, &head->runs[i]);
-    return r;
+    for (uint32_t i = 0; i < head->run_count; i++)
+        TRY(run_look(local, &head->runs[i]));
+    return 0;
 }

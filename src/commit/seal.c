@@ -98,14 +98,11 @@ static bool must_be_sealed(const struct ns_inode *inode, const struct stage_file
 static int seal_locked(struct history *history, const struct ns_inode *inode)
 {
     check_held(&history->lock);
-    struct seal_group group = {0};
-    int r = seal_group_gather(history, inode->ino, inode->nascent, &group);
-    if (r == 0)
-        r = history_reserve_locked(history, RESERVE_RECORD, group.xattrs_len);
-    if (r == 0)
-        seal_roomy_locked(history, inode, &group);
-    seal_group_done(&group);
-    return r;
+    _cleanup_(seal_group_done) struct seal_group group = {0};
+    TRY(seal_group_gather(history, inode->ino, inode->nascent, &group));
+    TRY(history_reserve_locked(history, RESERVE_RECORD, group.xattrs_len));
+    seal_roomy_locked(history, inode, &group);
+    return 0;
 }
 
 int history_seal_locked(struct history *history, uint64_t ino)
@@ -150,13 +147,11 @@ static int name_roomy_locked(struct history *history, struct record *rec, struct
 {
     check_held(&history->lock);
     struct ns_inode inode;
-    int r = relink_locked(history, rec->ino, group->xattrs_len);
-    if (r < 0)
-        return r;
+    TRY(relink_locked(history, rec->ino, group->xattrs_len));
     history_stamp_with_cookies_locked(history, rec);
     touch_parent_locked(history, rec);
     ns_apply(history->local->ns, rec);
-    r = ns_inode(history->local->ns, rec->ino, &inode);
+    int r = ns_inode(history->local->ns, rec->ino, &inode);
     check(r == 0); /* the caller holds it */
     stage_request_decide(1ull << REC_SEAL);
     seal_roomy_locked(history, &inode, group);
@@ -166,17 +161,13 @@ static int name_roomy_locked(struct history *history, struct record *rec, struct
 static int seal_name_locked(struct history *history, struct record *rec)
 {
     check_held(&history->lock);
-    struct seal_group group = {0};
-    int r = history_seal_due_locked(history);
-    if (r == 0)
-        r = seal_group_gather(history, rec->ino, true, &group);
-    if (r == 0)
-        r = group.xattrs_len > GROUP_MAX ? -ENOSPC
-                                         : history_reserve_locked(history, RESERVE_DRAFT, 0);
-    if (r == 0)
-        r = name_roomy_locked(history, rec, &group);
-    seal_group_done(&group);
-    return r;
+    _cleanup_(seal_group_done) struct seal_group group = {0};
+    TRY(history_seal_due_locked(history));
+    TRY(seal_group_gather(history, rec->ino, true, &group));
+    if (group.xattrs_len > GROUP_MAX)
+        return -ENOSPC;
+    TRY(history_reserve_locked(history, RESERVE_DRAFT, 0));
+    return name_roomy_locked(history, rec, &group);
 }
 
 int history_name(struct history *history, struct record *rec)
@@ -330,14 +321,12 @@ static int for_drafts_below(struct history *history, uint64_t dir,
                             int (*fn)(struct history *history, uint64_t ino))
 {
     size_t count = stage_drafts(history->local->stage, NULL, 0);
-    uint64_t *inos = xcalloc(count, sizeof *inos);
+    _cleanup_free_ uint64_t *inos = xcalloc(count, sizeof *inos);
     size_t got = stage_drafts(history->local->stage, inos, count);
     int r = 0;
-    for (size_t i = 0; i < got && i < count && r == 0; i++) {
+    for (size_t i = 0; i < got && i < count && r == 0; i++)
         if (ns_may_be_below(history->local->ns, inos[i], dir))
             r = fn(history, inos[i]);
-    }
-    free(inos);
     return r;
 }
 
@@ -375,17 +364,15 @@ static int add_nascent(const struct record *rec, void *arg)
 int history_seal_all_but(struct history *history, const uint64_t *but, size_t but_count)
 {
     size_t drafts = stage_drafts(history->local->stage, NULL, 0);
-    struct ino_list inos = {0};
+    _cleanup_vector_ struct ino_list inos = {0};
     vector_reserve(&inos, drafts);
     inos.count = min_u64(stage_drafts(history->local->stage, inos.at, drafts),
                          drafts); /* others may open more meanwhile */
-    int r = ns_dump_nascent(history->local->ns, false, add_nascent, &inos);
-    for (size_t i = 0; i < inos.count && r == 0; i++) {
-        bool stays = but_count && bsearch(&inos.at[i], but, but_count, sizeof *but, compare_u64);
-        r = stays ? 0 : history_seal(history, inos.at[i]);
-    }
-    vector_free(&inos);
-    return r;
+    TRY(ns_dump_nascent(history->local->ns, false, add_nascent, &inos));
+    for (size_t i = 0; i < inos.count; i++)
+        if (!but_count || !bsearch(&inos.at[i], but, but_count, sizeof *but, compare_u64))
+            TRY(history_seal(history, inos.at[i]));
+    return 0;
 }
 
 void history_seal_rest_later(struct history *history)
@@ -396,11 +383,12 @@ void history_seal_rest_later(struct history *history)
 /* An open new file has no other place than the log, and leaves it when it is durable. */
 int history_seal_rest(struct history *history)
 {
-    bool all = atomic_load(&history->seal_rest) || history_is_crowded(history);
-    int r = all && !local_follows(history->local) ? history_seal_all(history) : 0;
-    if (r == 0 && all)
-        atomic_store(&history->seal_rest, false);
-    return r;
+    if (!atomic_load(&history->seal_rest) && !history_is_crowded(history))
+        return 0;
+    if (!local_follows(history->local))
+        TRY(history_seal_all(history));
+    atomic_store(&history->seal_rest, false);
+    return 0;
 }
 
 int history_seal_all(struct history *history)

@@ -83,17 +83,14 @@ int session_read(const char *store, const uint8_t store_id[16], struct session *
 int session_write(struct commit *commit, bool is_reader)
 {
     char boot[40];
-    int r = stage_boot_id(boot);
-    if (r < 0)
-        return r;
+    TRY(stage_boot_id(boot));
     _cleanup_free_ char *path = session_path(commit->local->path);
     _cleanup_free_ char *ctl = stage_ctl_path(commit->own_stage->dir, commit->own_stage->name);
     _cleanup_free_ char *text =
         xasprintf("%s\n" BOOT_WORD "%s\n%s", ctl, boot, is_reader ? READER_LINE : "");
-    r = io_write_file_durable(path, text, strlen(text));
-    if (r == 0)
-        stage_note_named(commit->local->stage);
-    return r;
+    TRY(io_write_file_durable(path, text, strlen(text)));
+    stage_note_named(commit->local->stage);
+    return 0;
 }
 
 int session_end(const char *store)
@@ -102,24 +99,24 @@ int session_end(const char *store)
     return unlink(path) < 0 && errno != ENOENT ? -errno : 0;
 }
 
+/* May its stage have data that lies nowhere else? */
+static bool may_have_data(const struct session *session)
+{
+    return session->exists && !session->is_reader && !session->is_of_other_boot;
+}
+
 bool session_left_stage(const char *store, const uint8_t store_id[16])
 {
-    struct session session;
-    struct stage_look look;
+    _cleanup_(session_done) struct session session;
+    _cleanup_(stage_look_done) struct stage_look look = {0};
     if (session_read(store, store_id, &session) < 0)
         return true;
-    int r = -ENOENT;
-    if (session.exists && !session.is_reader && !session.is_of_other_boot) {
-        r = stage_look(session.dir, session.name, &look);
-        stage_look_done(&look);
-    }
-    session_done(&session);
-    return r != -ENOENT;
+    return may_have_data(&session) && stage_look(session.dir, session.name, &look) != -ENOENT;
 }
 
 /* --- whose a stage is ------------------------------------------------------------------------- */
 
-static bool paths_are_same_directory(const char *a, const char *b)
+static bool is_same_directory(const char *a, const char *b)
 {
     struct stat sa, sb;
     return stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev &&
@@ -129,7 +126,7 @@ static bool paths_are_same_directory(const char *a, const char *b)
 enum directory { SAME, ANOTHER, UNKNOWN };
 
 /* Is the store's directory the one that the stage knows? By its inode, wherever it is now. */
-static enum directory compare_directory_with_stage(const char *store, const struct stage_look *look)
+static enum directory compare_directory(const char *store, const struct stage_look *look)
 {
     uint64_t device, ino;
     stage_directory_identity(store, &device, &ino);
@@ -144,14 +141,14 @@ static enum directory compare_directory_with_stage(const char *store, const stru
 
 static bool is_at_its_path(const char *store, const struct stage_look *look)
 {
-    return strcmp(look->owner, store) == 0 || paths_are_same_directory(look->owner, store);
+    return strcmp(look->owner, store) == 0 || is_same_directory(look->owner, store);
 }
 
 /* Another directory has taken the path of the one whose the stage is, which may have been moved: a
  * copy of it, with the same session. */
 static bool is_in_its_place(const char *store, const struct stage_look *look)
 {
-    return look->owner && *look->owner && compare_directory_with_stage(store, look) == ANOTHER &&
+    return look->owner && *look->owner && compare_directory(store, look) == ANOTHER &&
            is_at_its_path(store, look);
 }
 
@@ -160,7 +157,7 @@ static bool is_ours(const char *store, const struct stage_look *look)
 {
     if (!look->owner || !*look->owner)
         return true;
-    enum directory directory = compare_directory_with_stage(store, look);
+    enum directory directory = compare_directory(store, look);
     return directory == SAME || (directory == UNKNOWN && is_at_its_path(store, look));
 }
 
@@ -169,48 +166,48 @@ static bool is_ours(const char *store, const struct stage_look *look)
 static bool is_others(const char *store, const uint8_t store_id[16], const struct session *session,
                       const struct stage_look *look)
 {
-    struct session there;
+    _cleanup_(session_done) struct session there = {0};
     if (is_ours(store, look))
         return false;
     if (is_in_its_place(store, look))
         return true;
-    bool same = session_read(look->owner, store_id, &there) == 0 && there.exists &&
-                strcmp(there.dir, session->dir) == 0 &&
-                memcmp(there.name, session->name, sizeof there.name) == 0;
-    session_done(&there);
-    return same;
+    return session_read(look->owner, store_id, &there) == 0 && there.exists &&
+           strcmp(there.dir, session->dir) == 0 &&
+           memcmp(there.name, session->name, sizeof there.name) == 0;
+}
+
+/* The same where a daemon may have the stage locked: one of this store's that is not quite dead, or
+ * a search for stages that were left, does, too. */
+static bool is_of_others(const char *store, const uint8_t store_id[16],
+                         const struct session *session, const struct stage_look *look)
+{
+    return look->in_use ? !is_ours(store, look) : is_others(store, store_id, session, look);
 }
 
 char *session_staged(const char *store, const uint8_t store_id[16], uint64_t *ret_bytes)
 {
-    struct session session;
-    struct stage_look look = {0};
-    char *ctl = NULL;
+    _cleanup_(session_done) struct session session;
+    _cleanup_(stage_look_done) struct stage_look look = {0};
     *ret_bytes = 0;
-    if (session_read(store, store_id, &session) == 0 && session.exists && !session.is_reader &&
-        !session.is_of_other_boot && stage_look(session.dir, session.name, &look) == 0 &&
-        !(look.in_use ? !is_ours(store, &look) : is_others(store, store_id, &session, &look))) {
-        ctl = stage_ctl_path(session.dir, session.name);
-        *ret_bytes = stage_held_bytes(session.dir, session.name);
-    }
-    stage_look_done(&look);
-    session_done(&session);
-    return ctl;
+    if (session_read(store, store_id, &session) < 0 || !may_have_data(&session) ||
+        stage_look(session.dir, session.name, &look) < 0 ||
+        is_of_others(store, store_id, &session, &look))
+        return NULL;
+    *ret_bytes = stage_held_bytes(session.dir, session.name);
+    return stage_ctl_path(session.dir, session.name);
 }
 
 /* The stage of a session that could only read holds nothing. */
 int session_forget(const char *store, const uint8_t store_id[16])
 {
-    struct session session;
-    struct stage_look look = {0};
+    _cleanup_(session_done) struct session session;
+    _cleanup_(stage_look_done) struct stage_look look = {0};
     if (session_read(store, store_id, &session) == 0 && session.exists && session.is_reader &&
         !session.is_of_other_boot && stage_look(session.dir, session.name, &look) == 0 &&
         !look.in_use && !is_others(store, store_id, &session, &look)) {
         stage_remove_files(session.dir, session.name);
         stage_leave_directory(session.dir);
     }
-    stage_look_done(&look);
-    session_done(&session);
     return session_end(store);
 }
 
@@ -220,11 +217,10 @@ static char *explain_copy(const struct commit *commit, const struct session *ses
     const char *original = look->owner && *look->owner ? look->owner : "another store";
     if (!look->in_use && is_in_its_place(commit->local->path, look))
         return xasprintf("%s is a copy of the store that was there when its daemon died and left "
-                         "its stage in %s; where that was moved, mount it "
-                         "there; if it is gone for good, mount this one under another path, and it "
-                         "goes on with the stage; to look at the copy, as "
-                         "it came to NVMe, mount it with -o ro; to make it a store of its own, "
-                         "run: cairn adopt --new-id %s",
+                         "its stage in %s; where that was moved, mount it there; if it is gone for "
+                         "good, mount this one under another path, and it goes on with the stage; "
+                         "to look at the copy, as it came to NVMe, mount it with -o ro; to make it "
+                         "a store of its own, run: cairn adopt --new-id %s",
                          commit->local->path, session->dir, commit->local->path);
     _cleanup_free_ char *what = look->in_use
                                     ? xasprintf("which pid %d has mounted", (int)look->pid)
@@ -232,8 +228,7 @@ static char *explain_copy(const struct commit *commit, const struct session *ses
                                                 "mount that one to go on with it",
                                                 session->dir);
     return xasprintf("%s is a copy of %s, %s; to look at the copy, as it came to NVMe, mount it "
-                     "with -o ro; to make it a store of its "
-                     "own, run: cairn adopt --new-id %s",
+                     "with -o ro; to make it a store of its own, run: cairn adopt --new-id %s",
                      commit->local->path, original, what, commit->local->path);
 }
 
@@ -256,12 +251,11 @@ static char *explain_unusable(const struct commit *commit, const struct session 
     _cleanup_free_ char *ctl = stage_ctl_path(session->dir, session->name);
     if (r == -EACCES && look->uid != geteuid())
         return xasprintf("%s, where the last session had its stage, belongs to user %u, not to you "
-                         "(%u): it is not the stage that was left, or the "
-                         "store changed hands; to go on from what is on NVMe, remove %s/session",
+                         "(%u): it is not the stage that was left, or the store changed hands; to "
+                         "go on from what is on NVMe, remove %s/session",
                          ctl, look->uid, geteuid(), commit->local->path);
     return xasprintf("the stage that the last session left in %s cannot be opened: %s; it holds "
-                     "what had not come to NVMe; to go on without "
-                     "that, remove %s/session",
+                     "what had not come to NVMe; to go on without that, remove %s/session",
                      ctl, r == -EACCES ? "others may read or write it" : strerror(-r),
                      commit->local->path);
 }
@@ -280,34 +274,42 @@ static bool continues_journal(const struct commit *commit)
 static int judge_stage(struct commit *commit, const struct session *session,
                        const struct stage_look *look, char **ret_text)
 {
-    if (is_others(commit->local->path, commit->local->sb.store, session, look)) {
+    bool others = is_others(commit->local->path, commit->local->sb.store, session, look);
+    if (others || !continues_journal(commit)) {
         stage_close(commit->local->stage, false);
         commit->local->stage = NULL;
-        return meet_other(commit, session, look, ret_text);
     }
-    if (!continues_journal(commit)) {
-        stage_close(commit->local->stage, false);
-        commit->local->stage = NULL;
+    if (others)
+        return meet_other(commit, session, look, ret_text);
+    if (!commit->local->stage) {
         log_warn("the stage in %s is not of this session of the store: going on from the NVMe "
                  "horizon; the stage stays there",
                  session->dir);
         return 0;
     }
     if (commit->journal->cut_seq < stage_durable_seq(commit->local->stage)) {
-        *ret_text = xasprintf("the journal of %s ends before what its stage in %s knows to be on "
-                              "NVMe: the store is an older copy, or the end of "
-                              "its journal is damaged (cairn fsck says which); nothing was "
-                              "changed; to go on without the stage, remove %s/session",
-                              commit->local->path, session->dir, commit->local->path);
+        *ret_text = xasprintf(
+            "the journal of %s ends before what its stage in %s knows to be on NVMe: the store is "
+            "an older copy, or the end of its journal is damaged (cairn fsck says which); nothing "
+            "was changed; to go on without the stage, remove %s/session",
+            commit->local->path, session->dir, commit->local->path);
         return -EUCLEAN;
     }
     return 0;
 }
 
+static void own_stage(struct commit *commit, const char *dir, const uint8_t name[16])
+{
+    free(commit->own_stage->dir);
+    commit->own_stage->dir = xstrdup(dir);
+    memcpy(commit->own_stage->name, name, sizeof commit->own_stage->name);
+    stage_own(commit->local->stage, commit->local->path);
+}
+
 int session_open_stage(struct commit *commit, const struct session *session, char **ret_text)
 {
     struct stage_config config = {.dir = session->dir};
-    struct stage_look look = {0};
+    _cleanup_(stage_look_done) struct stage_look look = {0};
     memcpy(config.store, commit->local->sb.store, sizeof config.store);
     memcpy(config.name, session->name, sizeof config.name);
     int r = session->is_of_other_boot ? -ESTALE : stage_open(&config, &commit->local->stage);
@@ -323,48 +325,31 @@ int session_open_stage(struct commit *commit, const struct session *session, cha
         r = judge_stage(commit, session, &look, ret_text);
     else if (r == -ENOENT && session->names_boot)
         log_warn("the last session's stage in %s is gone, though the machine did not boot since: "
-                 "its files were removed there, or %s is a copy of a "
-                 "store that was unmounted since; going on from the NVMe horizon",
+                 "its files were removed there, or %s is a copy of a store that was unmounted "
+                 "since; going on from the NVMe horizon",
                  session->dir, commit->local->path);
     else if (r == -ENOENT || r == -ESTALE)
         log_warn("the last session ended without its stage (power loss or reboot): going on from "
                  "the NVMe horizon");
     else
-        *ret_text = explain_unusable(commit, session, &look,
-                                     r); /* it may hold what was acknowledged and is nowhere else */
-    stage_look_done(&look);
-    if (r == 0 && commit->local->stage) {
-        free(commit->own_stage->dir);
-        commit->own_stage->dir = xstrdup(session->dir);
-        memcpy(commit->own_stage->name, session->name, sizeof commit->own_stage->name);
-        stage_own(commit->local->stage, commit->local->path);
-    }
+        /* It may hold acknowledged data that is nowhere else. */
+        *ret_text = explain_unusable(commit, session, &look, r);
+    if (r == 0 && commit->local->stage)
+        own_stage(commit, session->dir, session->name);
     return r == -ENOENT || r == -ESTALE ? 0 : r;
 }
 
 int session_leave_other(const char *store, const uint8_t store_id[16], char **ret_dir)
 {
-    struct session session;
-    struct stage_look look = {0};
+    _cleanup_(session_done) struct session session;
+    _cleanup_(stage_look_done) struct stage_look look = {0};
     *ret_dir = NULL;
-    int r = session_read(store, store_id, &session);
-    if (r < 0)
-        return r;
-    bool may_have_data = session.exists && !session.is_reader && !session.is_of_other_boot;
-    int looked = may_have_data ? stage_look(session.dir, session.name, &look) : -ENOENT;
-    /* A locked stage may be ours nevertheless: locked by a daemon that is not quite dead, or by a
-     * search for stages that were left. */
-    bool others = looked == 0 && (look.in_use ? !is_ours(store, &look)
-                                              : is_others(store, store_id, &session, &look));
-    if (looked == -ENOENT || others)
-        r = session_end(store);
-    else
-        r = -EBUSY;
-    if (r == -EBUSY)
-        *ret_dir = xstrdup(session.dir);
-    stage_look_done(&look);
-    session_done(&session);
-    return r;
+    TRY(session_read(store, store_id, &session));
+    int r = may_have_data(&session) ? stage_look(session.dir, session.name, &look) : -ENOENT;
+    if (r == -ENOENT || (r == 0 && is_of_others(store, store_id, &session, &look)))
+        return session_end(store);
+    *ret_dir = xstrdup(session.dir);
+    return -EBUSY;
 }
 
 /* --- a new one -------------------------------------------------------------------------------- */
@@ -375,24 +360,19 @@ static int create_once(struct commit *commit)
     struct stage_config config = {.size_bytes = commit->local->options.stage_bytes,
                                   .epoch = commit->local->epoch,
                                   .read_only = commit->local->options.remote.read_only};
-    int r = stage_make_directory(commit->local->options.stage_dir, &directory);
-    if (r < 0)
-        return r;
+    TRY(stage_make_directory(commit->local->options.stage_dir, &directory));
     if (getrandom(config.name, sizeof config.name, 0) != (ssize_t)sizeof config.name)
         return -EIO;
     config.dir = directory;
     stage_sweep(directory, commit->local->sb.store, commit->local->path);
     stage_report_parted(directory);
     memcpy(config.store, commit->local->sb.store, sizeof config.store);
-    r = stage_create(&config, &commit->local->stage);
+    int r = stage_create(&config, &commit->local->stage);
     if (r < 0) {
         stage_leave_directory(directory);
         return r;
     }
-    free(commit->own_stage->dir);
-    commit->own_stage->dir = xstrdup(directory);
-    memcpy(commit->own_stage->name, config.name, sizeof commit->own_stage->name);
-    stage_own(commit->local->stage, commit->local->path);
+    own_stage(commit, directory, config.name);
     return 0;
 }
 
@@ -419,8 +399,8 @@ void commit_watch_stage(struct commit *commit)
         return;
     if (!atomic_exchange(&commit->own_stage->is_lost, true))
         log_error("the files of the stage in %s were removed: what is written is carried to NVMe "
-                  "at once, and what has not come there when the daemon "
-                  "dies is lost; unmount and mount again for a new stage",
+                  "at once, and what has not come there when the daemon dies is lost; unmount and "
+                  "mount again for a new stage",
                   commit->own_stage->dir);
     int r = history_seal_all(commit->history);
     if (r < 0 && r != -EAGAIN)
@@ -480,8 +460,7 @@ int session_meet_twin(struct commit *commit, char **ret_text)
     bool writes_there = local_has_remote(commit->local) && !commit->local->options.remote.read_only;
     _cleanup_free_ char *text = xasprintf(
         "%s has the id of %s, which pid %d has mounted: one is a copy of the other%s; to make it a "
-        "store of its own, unmount it and run: "
-        "cairn adopt --new-id %s",
+        "store of its own, unmount it and run: cairn adopt --new-id %s",
         commit->local->path,
         twin.look.owner && *twin.look.owner ? twin.look.owner : "another store", (int)twin.look.pid,
         writes_there ? ", and both would be one writer of the remote"

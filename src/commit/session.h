@@ -8,9 +8,9 @@
 struct commit;
 
 struct session {
-    bool exists;    /* else the last one ended cleanly */
-    bool is_reader; /* it could only read, and so could those whose stage it took over: that holds
-                       nothing */
+    bool exists; /* else the last one ended cleanly */
+    /* it could only read, and so could those whose stage it took over: that holds nothing */
+    bool is_reader;
     bool is_of_other_boot; /* its stage is gone, whatever is there */
     bool names_boot;       /* it says of which boot it is */
     char *dir;             /* where the stage is; session_done() frees it */

@@ -36,8 +36,8 @@ struct snapshot *snapshot_new(struct local *local, struct journal *journal, stru
     return snapshot;
 }
 
-static void snapshot_describe_head(struct snapshot *snapshot, const struct view_state *state,
-                                   struct head *head)
+static void describe_head(struct snapshot *snapshot, const struct view_state *state,
+                          struct head *head)
 {
     *head = (struct head){.number = 1,
                           .epoch = snapshot->local->epoch,
@@ -76,8 +76,7 @@ static int add_snapshot_row(const struct run_row *row, void *arg)
 
 /* The whole rows of a cut as a run in STORE/runs; *info has its id, history and cut, and gets the
  * rest. -ECANCELED: the store stops. */
-static int write_snapshot_run(struct snapshot *snapshot, struct view_cut *cut,
-                              struct run_info *info)
+static int write_run(struct snapshot *snapshot, struct view_cut *cut, struct run_info *info)
 {
     struct snapshot_rows rows = {.snapshot = snapshot};
     uint64_t missing;
@@ -92,26 +91,24 @@ static int write_snapshot_run(struct snapshot *snapshot, struct view_cut *cut,
     return r;
 }
 
+static void close_cut(struct view_cut **cut)
+{
+    view_cut_close(*cut);
+}
+
 static int snapshot_take(struct snapshot *snapshot)
 {
-    struct view_cut *cut = NULL;
-    struct head *head = xmalloc(sizeof *head);
-    int r = view_cut_open_alone(snapshot->local->view, &cut);
-    if (r == 0) {
-        struct view_state state = view_cut_state(cut);
-        snapshot_describe_head(snapshot, &state, head);
-        r = write_snapshot_run(snapshot, cut, &head->runs[0]);
-    }
-    if (r == 0)
-        r = local_head_write(snapshot->local, head);
-    if (r == 0) {
-        snapshot->cut = head->cut;
-        snapshot->length = head->runs[0].length;
-        runs_tidy(snapshot->local, snapshot->room, head);
-    }
-    view_cut_close(cut);
-    free(head);
-    return r;
+    _cleanup_(close_cut) struct view_cut *cut = NULL;
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    TRY(view_cut_open_alone(snapshot->local->view, &cut));
+    struct view_state state = view_cut_state(cut);
+    describe_head(snapshot, &state, head);
+    TRY(write_run(snapshot, cut, &head->runs[0]));
+    TRY(local_head_write(snapshot->local, head));
+    snapshot->cut = head->cut;
+    snapshot->length = head->runs[0].length;
+    runs_tidy(snapshot->local, snapshot->room, head);
+    return 0;
 }
 
 static void *snapshot_main(void *arg)
@@ -126,15 +123,13 @@ static void *snapshot_main(void *arg)
  * One that cannot be read says nothing of a store that never had a remote. */
 static bool snapshot_may_begin(struct snapshot *snapshot)
 {
-    struct head *known = xmalloc(sizeof *known);
+    _cleanup_free_ struct head *known = xmalloc(sizeof *known);
     int r = local_has_remote(snapshot->local) ? -EBUSY : local_head_read(snapshot->local, known);
     if (r == 0 && known->run_count == 1)
         snapshot->length = known->runs[0].length;
     _cleanup_free_ char *remote = local_remote_name(snapshot->local);
     bool is_damaged = !remote && (r == -EUCLEAN || r == -EBADMSG);
-    bool may = r == -ENOENT || is_damaged || (r == 0 && local_head_is_lost(known));
-    free(known);
-    return may;
+    return r == -ENOENT || is_damaged || (r == 0 && local_head_is_lost(known));
 }
 
 static void snapshot_finish(struct snapshot *snapshot)

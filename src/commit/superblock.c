@@ -16,8 +16,8 @@ int superblock_read(const char *path, struct superblock *ret)
 {
     _cleanup_free_ char *bytes = NULL;
     size_t len;
-    int r = io_read_file(path, 16 * SUPERBLOCK_LEN, &bytes, &len);
-    return r < 0 ? r : superblock_decode(bytes, len, ret);
+    TRY(io_read_file(path, 16 * SUPERBLOCK_LEN, &bytes, &len));
+    return superblock_decode(bytes, len, ret);
 }
 
 int local_allow_encodings(struct local *local, uint64_t incompat)

@@ -20,9 +20,8 @@
 #include "commit/room_internal.h"
 #include "commit/writeback_internal.h"
 
-#define TARGET_BYTES_MAX                                                                           \
-    (1024ull * 1024 * 1024) /* missing bytes that a target may have, or one version */
-#define RETRY_MS_MIN 10     /* most errors of a disk pass, or do not repeat in another file */
+#define TARGET_BYTES_MAX GIB /* missing bytes that a target may have, or one version */
+#define RETRY_MS_MIN 10      /* most errors of a disk pass, or do not repeat in another file */
 #define RETRY_MS_MAX 1000
 
 struct target {
@@ -50,9 +49,7 @@ static int write_versions(struct commit *commit, const struct target *target,
                                                .version = sealed->version,
                                                .keep = sealed->keep,
                                                .seal_seq = sealed->seal_seq};
-        int r = content_write_layer(commit, sealed, &versions[i].content);
-        if (r < 0)
-            return r;
+        content_write_layer(commit, sealed, &versions[i].content);
         horizon_wrote(commit->horizon, sealed->bytes);
     }
     return packs_finish(commit->packs);
@@ -84,9 +81,8 @@ static void release_target(struct commit *commit, const struct target *target,
     stage_note_durable(commit->local->stage, target->cut);
     history_retire_overlay(commit->history, target->cut);
     for (size_t i = 0; i < target->count; i++) {
-        ns_stored(commit->local->ns,
-                  target->sealed[i]
-                      .ino); /* before the stage lets go: at no moment does it count nowhere */
+        /* Before the stage lets go: at no moment does it count nowhere. */
+        ns_stored(commit->local->ns, target->sealed[i].ino);
         stage_layer_done(commit->local->stage, target->sealed[i].ino);
     }
     packs_note_named(commit->packs, batch->packs.at, batch->packs.count);
@@ -95,35 +91,24 @@ static void release_target(struct commit *commit, const struct target *target,
     room_account(commit->room);
 }
 
-/* Is a version without holes shown as such before it is durable, meanwhile, and after? */
+/* Is a version without holes shown as such before it is durable, meanwhile, and after? Where
+ * nothing is left of its content: was there nothing before? */
 static bool is_dense(struct commit *commit, const struct version_content *version)
 {
     struct stage_file_state staged;
     struct ns_inode inode;
     uint64_t bytes = 0;
+    if (ns_inode(commit->local->ns, version->ino, &inode) < 0)
+        return false;
+    if (version->content.extents.count == 0)
+        return inode.blocks_bytes == 0;
     for (size_t i = 0; i < version->content.extents.count; i++)
         if (version->content.extents.at[i].kind != EXTENT_HOLE)
             bytes += version->content.extents.at[i].length;
     (void)stage_file_state(commit->local->stage, version->ino, &staged);
     return !staged.has_draft && staged.has_sealed &&
-           ns_inode(commit->local->ns, version->ino, &inode) == 0 &&
            inode.blocks_bytes + staged.dirty_bytes + staged.chunk_bytes >= staged.sealed_size &&
            bytes >= staged.sealed_size;
-}
-
-/* Nothing is left of its content; was there nothing before? */
-static bool is_empty(struct commit *commit, uint64_t ino)
-{
-    struct ns_inode inode;
-    return ns_inode(commit->local->ns, ino, &inode) == 0 && inode.blocks_bytes == 0;
-}
-
-static void note_dense(struct commit *commit, struct version_content *versions, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        versions[i].is_dense = versions[i].content.extents.count > 0
-                                   ? is_dense(commit, &versions[i])
-                                   : is_empty(commit, versions[i].ino);
 }
 
 /* Until now what is staged counted in addition to what it replaces: where there are holes,
@@ -165,8 +150,9 @@ static int target_publish(struct commit *commit, const struct target *target,
     }
     if (local_has_remote(commit->local))
         horizon_note_age(commit->horizon, target->cut, happened);
-    r = lag_exists(commit->lag) ? -EAGAIN : apply_to_view(commit, batch);
-    if (r < 0) {
+    bool lags = lag_exists(commit->lag);
+    r = lags ? 0 : apply_to_view(commit, batch);
+    if (lags || r < 0) {
         lag_add(commit, target->cut, batch, drops, r);
         for (size_t i = 0; i < target->count; i++)
             lag_add_version(commit, target->sealed[i].ino);
@@ -189,14 +175,21 @@ static int write_target(struct commit *commit, const struct target *target,
     struct batch batch = {0};
     size_t op_count = 0;
     struct op **ops = history_up_to(commit->history, target->cut, &op_count);
+    const struct batch_source source = {.cut = target->cut,
+                                        .ops = ops,
+                                        .op_count = op_count,
+                                        .versions = versions,
+                                        .version_count = target->count,
+                                        .drops = drops};
     int r = write_versions(commit, target, versions);
     if (r == 0) {
-        r = batch_build(commit, target->cut, ops, op_count, versions, target->count, drops, &batch);
+        r = batch_build(commit, &source, &batch);
         if (r < 0)
             horizon_error(commit->horizon, "the records of a cut cannot be made: %s; retrying",
                           strerror(-r));
     }
-    note_dense(commit, versions, target->count);
+    for (size_t i = 0; i < target->count; i++)
+        versions[i].is_dense = is_dense(commit, &versions[i]);
     if (r == 0)
         r = target_publish(commit, target, versions, &batch, drops);
     if (r < 0)
@@ -215,8 +208,8 @@ static bool carry_and_retry(struct commit *commit, const struct target *target,
     int r;
     for (unsigned tries = 1; (r = write_target(commit, target, drops)) < 0; tries++) {
         room_note_try(commit->room, tries, r);
-        if (!horizon_pause(commit->horizon,
-                           ms)) /* for a disk: nothing says when it has recovered */
+        /* For a disk: nothing says when it has recovered. */
+        if (!horizon_pause(commit->horizon, ms))
             return false;
         ms = ms < RETRY_MS_MAX / 2 ? 2 * ms : RETRY_MS_MAX;
     }

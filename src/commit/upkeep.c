@@ -61,13 +61,12 @@ bool upkeep_drop(struct commit *commit, const uint64_t *ids, size_t count, uint3
  * the head's runs. */
 static void trim_journal(struct commit *commit)
 {
-    struct head *head = xmalloc(sizeof *head);
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     uint64_t cut = local_has_remote(commit->local) ? horizon_published(commit->horizon) : 0;
     if (cut > commit->upkeep->trimmed && local_head_read(commit->local, head) == 0) {
         journal_trim(commit->journal, head->cut);
         commit->upkeep->trimmed = cut;
     }
-    free(head);
 }
 
 /* Adopts packs left of files without a name that are gone: no operation will take those packs into
@@ -154,8 +153,8 @@ static bool do_rounds(struct commit *commit)
     upkeep_tidy(commit);
     for (size_t i = 0; i < commit->upkeep->list->count; i++) {
         const struct upkeep_round *round = &commit->upkeep->list->rounds[i];
-        if (lag_exists(commit->lag)) /* what is dropped, moved or trimmed is chosen by what the view
-                                  says: not while that is old */
+        /* The view decides what is dropped, moved or trimmed: not while it is old. */
+        if (lag_exists(commit->lag))
             return did;
         if (round->frees && freed)
             continue;

@@ -24,13 +24,12 @@ struct content {
     uint32_t inline_len;
     VECTOR(uint64_t) pinned; /* packs pinned by deduplication */
 };
-CAIRN_MUST_CHECK int content_write_layer(struct commit *commit, const struct stage_sealed *version,
-                                         struct content *ret);
+void content_write_layer(struct commit *commit, const struct stage_sealed *version,
+                         struct content *ret);
 /* One stretch of parts; the chunker in and out. Borders are in `extents`; the rest of the stretch
  * was held back if `more`. */
-CAIRN_MUST_CHECK int content_write_stretch(struct commit *commit, const struct stage_part *parts,
-                                           size_t count, struct chunker *state, bool more,
-                                           struct content *content);
+void content_write_stretch(struct commit *commit, const struct stage_part *parts, size_t count,
+                           struct chunker *state, bool more, struct content *content);
 void content_done(struct commit *commit, struct content *content);
 
 /* --- batch.c ---------------------------------------------------------------------------------- */
@@ -52,9 +51,16 @@ struct drops {
     size_t count;
     uint32_t flags; /* RECORD_EVICTED */
 };
-CAIRN_MUST_CHECK int batch_build(struct commit *commit, uint64_t cut, struct op *const *ops,
-                                 size_t op_count, const struct version_content *versions,
-                                 size_t version_count, const struct drops *drops,
+/* All that a batch is made of. */
+struct batch_source {
+    uint64_t cut;
+    struct op *const *ops;
+    size_t op_count;
+    const struct version_content *versions;
+    size_t version_count;
+    const struct drops *drops;
+};
+CAIRN_MUST_CHECK int batch_build(struct commit *commit, const struct batch_source *source,
                                  struct batch *ret);
 void batch_done(struct batch *batch);
 /* Would a batch of these operations write nothing? */

@@ -11,12 +11,6 @@
 #define ACCESSED_MAX 8192u
 #define DAY_NS (24ll * 3600 * 1000000000)
 
-struct accessed {
-    UT_hash_handle hh; /* in order of first access */
-    uint64_t ino;
-    int64_t atime;
-};
-
 void fs_update_atime(struct fs *fs, bool updates)
 {
     atomic_store(&fs->updates_atime, updates);
@@ -81,13 +75,6 @@ void fs_settle(struct fs *fs)
     while (take_oldest(fs, 0, &accessed))
         commit_access(fs, &accessed);
     live_end_all(fs);
-}
-
-void access_free(struct fs *fs)
-{
-    struct accessed accessed;
-    while (take_oldest(fs, 0, &accessed))
-        ;
 }
 
 static void set_access(struct fs *fs, uint64_t ino, int64_t atime)

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "format/le.h"
 #include "fs/internal.h"
+#include "view/view.h"
 
 #define LIST_NAME "cairn.allocated"
 #define LIST_VERSION 1u
@@ -35,7 +36,7 @@ struct ranges {
 /* --- the list --------------------------------------------------------------------------------- */
 
 /* False: no list. */
-static bool decode_allocated_list(const uint8_t *bytes, size_t len, struct ranges *ret)
+static bool decode_list(const uint8_t *bytes, size_t len, struct ranges *ret)
 {
     ret->count = 0;
     if (len <= HEADER_LEN || (len - HEADER_LEN) % RANGE_LEN || get_le32(bytes) != LIST_VERSION)
@@ -55,7 +56,7 @@ static bool decode_allocated_list(const uint8_t *bytes, size_t len, struct range
     return true;
 }
 
-static size_t encode_allocated_list(const struct ranges *ranges, uint8_t *bytes)
+static size_t encode_list(const struct ranges *ranges, uint8_t *bytes)
 {
     memset(bytes, 0, HEADER_LEN);
     put_le32(bytes, LIST_VERSION);
@@ -66,7 +67,7 @@ static size_t encode_allocated_list(const struct ranges *ranges, uint8_t *bytes)
     return HEADER_LEN + ranges->count * RANGE_LEN;
 }
 
-static int load_allocated_list(struct fs *fs, const struct ns_inode *inode, struct ranges *ret)
+static int load_list(struct fs *fs, const struct ns_inode *inode, struct ranges *ret)
 {
     uint8_t bytes[HEADER_LEN + RANGES_MAX * RANGE_LEN];
     ret->count = 0;
@@ -78,7 +79,7 @@ static int load_allocated_list(struct fs *fs, const struct ns_inode *inode, stru
         return 0;
     if (len < 0)
         return (int)len;
-    if (!decode_allocated_list(bytes, (size_t)len, ret))
+    if (!decode_list(bytes, (size_t)len, ret))
         ret->count = 0;
     return 0;
 }
@@ -91,7 +92,7 @@ static int save_list(struct fs *fs, uint64_t ino, const struct ranges *ranges)
     if (ranges->count > 0) {
         rec.type = REC_SETXATTR;
         rec.value = bytes;
-        rec.value_len = (uint32_t)encode_allocated_list(ranges, bytes);
+        rec.value_len = (uint32_t)encode_list(ranges, bytes);
     }
     int r = history_commit(fs->commit->history, &rec);
     return r == -ENODATA ? 0 : r;
@@ -151,7 +152,7 @@ static void without_range(const struct ranges *old, struct range less, struct ra
 int allocated_add(struct fs *fs, const struct ns_inode *inode, uint64_t from, uint64_t to)
 {
     struct ranges old, now;
-    int r = load_allocated_list(fs, inode, &old);
+    int r = load_list(fs, inode, &old);
     with_range(&old, (struct range){align_down(from, BLOCK), align_up(to, BLOCK)}, &now);
     if (r < 0 || is_same(&old, &now))
         return r;
@@ -162,7 +163,7 @@ int allocated_add(struct fs *fs, const struct ns_inode *inode, uint64_t from, ui
 int allocated_remove(struct fs *fs, const struct ns_inode *inode, uint64_t from, uint64_t to)
 {
     struct ranges old, now;
-    int r = load_allocated_list(fs, inode, &old);
+    int r = load_list(fs, inode, &old);
     from = align_up(from, BLOCK);
     to = align_down(to, BLOCK);
     if (r < 0 || old.count == 0 || from >= to)
@@ -195,8 +196,8 @@ static uint64_t count_content(struct fs *fs, uint64_t ino, uint64_t from, uint64
             if (parts[i].kind == PART_MEMORY || parts[i].kind == PART_CHUNK)
                 bytes += parts[i].length;
             if (parts[i].kind == PART_BELOW &&
-                commit_extents(fs->commit, ino, parts[i].offset, parts[i].length, add_extent,
-                               &bytes) < 0)
+                view_extents(fs->commit->local->view, ino, 0, parts[i].offset, parts[i].length,
+                             add_extent, &bytes) < 0)
                 log_debug("inode %llu: its blocks cannot be counted exactly",
                           (unsigned long long)ino);
         }
@@ -233,7 +234,7 @@ uint64_t allocated_bytes(struct fs *fs, const struct commit_now *now, uint64_t c
 {
     struct ranges ranges;
     uint64_t all = 0, inside = 0, end = align_up(now->size, BLOCK), ino = now->inode.ino;
-    if (load_allocated_list(fs, &now->inode, &ranges) < 0 || ranges.count == 0)
+    if (load_list(fs, &now->inode, &ranges) < 0 || ranges.count == 0)
         return content;
     for (size_t i = 0; i < ranges.count; i++) {
         all += ranges.at[i].to - ranges.at[i].from;

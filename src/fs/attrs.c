@@ -33,7 +33,7 @@ uint64_t blocks_now(struct fs *fs, const struct commit_now *now)
     return allocated_bytes(fs, now, bytes);
 }
 
-static void fill_stat_from_attrs(struct fs *fs, const struct commit_now *now, struct stat *ret)
+static void fill_stat(struct fs *fs, const struct commit_now *now, struct stat *ret)
 {
     const struct attrs *a = &now->inode.attrs;
     *ret = (struct stat){.st_ino = now->inode.ino,
@@ -55,10 +55,9 @@ static void fill_stat_from_attrs(struct fs *fs, const struct commit_now *now, st
 int fs_getattr(struct fs *fs, uint64_t ino, struct stat *ret)
 {
     struct commit_now now;
-    int r = commit_look(fs->commit, ino, &now);
-    if (r == 0)
-        fill_stat_from_attrs(fs, &now, ret);
-    return r;
+    TRY(commit_look(fs->commit, ino, &now));
+    fill_stat(fs, &now, ret);
+    return 0;
 }
 
 /* Without a ctime: now. */
@@ -104,8 +103,8 @@ int touch(struct fs *fs, uint64_t ino)
 {
     int64_t now = clock_realtime_ns();
     struct attrs attrs = {.mtime = now, .ctime = now};
-    int r = stage_set_mtime(fs->stage, ino, now);
-    return r < 0 ? r : commit_attrs(fs, ino, ATTR_MTIME, &attrs);
+    TRY(stage_set_mtime(fs->stage, ino, now));
+    return commit_attrs(fs, ino, ATTR_MTIME, &attrs);
 }
 
 static uint32_t collect_attrs(unsigned set, const struct stat *st, const struct ns_inode *inode,
@@ -146,22 +145,17 @@ static int set_size(struct fs *fs, const struct ns_inode *inode, uint64_t size,
         return -EISDIR;
     if (size > FILE_SIZE_MAX)
         return -EFBIG;
-    int r = kill_privileges(fs, inode, caller);
-    if (r == 0)
-        r = commit_look(fs->commit, inode->ino, &now);
-    if (r < 0)
-        return r;
-    r = size == now.size ? touch(fs, inode->ino)
-                         : content_erase(fs, inode->ino, size, UINT64_MAX, size);
+    TRY(kill_privileges(fs, inode, caller));
+    TRY(commit_look(fs->commit, inode->ino, &now));
+    int r = size == now.size ? touch(fs, inode->ino)
+                             : content_erase(fs, inode->ino, size, UINT64_MAX, size);
     return r < 0 || size > now.size ? r : allocated_remove(fs, inode, size, FILE_SIZE_MAX);
 }
 
 static int set_held_attrs(struct fs *fs, const struct ns_inode *inode, unsigned set,
                           const struct stat *st, const struct fs_caller *caller)
 {
-    int r = set & FS_SET_SIZE ? set_size(fs, inode, (uint64_t)st->st_size, caller) : 0;
-    if (r < 0)
-        return r;
+    TRY(set & FS_SET_SIZE ? set_size(fs, inode, (uint64_t)st->st_size, caller) : 0);
     struct attrs attrs = {0};
     uint32_t mask = collect_attrs(set, st, inode, caller, &attrs);
     bool may_clear = caller->uid == 0 || caller->uid == inode->attrs.uid;
@@ -171,9 +165,9 @@ static int set_held_attrs(struct fs *fs, const struct ns_inode *inode, unsigned 
         return -EPERM;
     if (set == 0 ? !may_clear : mask == 0)
         return 0;
-    r = set & (FS_SET_UID | FS_SET_GID) && !S_ISDIR(inode->attrs.mode)
-            ? drop_capabilities(fs, inode)
-            : 0;
+    int r = set & (FS_SET_UID | FS_SET_GID) && !S_ISDIR(inode->attrs.mode)
+                ? drop_capabilities(fs, inode)
+                : 0;
     /* The draft first: a seal in between would bring back the time that it has. */
     if (r == 0 && mask & ATTR_MTIME)
         r = stage_set_mtime(fs->stage, inode->ino, attrs.mtime);
@@ -188,10 +182,8 @@ int fs_setattr(struct fs *fs, uint64_t ino, unsigned set, const struct stat *st,
                const struct fs_caller *caller, struct stat *ret)
 {
     struct ns_inode inode;
-    int r = ns_hold(fs->ns, ino, &inode);
-    if (r < 0)
-        return r;
-    r = set_held_attrs(fs, &inode, set, st, caller);
+    TRY(ns_hold(fs->ns, ino, &inode));
+    int r = set_held_attrs(fs, &inode, set, st, caller);
     ns_drop(fs->ns, ino);
     return r < 0 ? r : fs_getattr(fs, ino, ret);
 }

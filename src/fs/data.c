@@ -7,6 +7,7 @@
 
 #include "base/cause.h"
 #include "fs/internal.h"
+#include "view/view.h"
 
 static bool ends_too_late(uint64_t offset, uint64_t length)
 {
@@ -25,14 +26,12 @@ int fs_write(struct fs *fs, uint64_t ino, uint64_t offset, uint32_t length, uint
 {
     if (ends_too_late(offset, length))
         return -EFBIG;
-    int r = room_admit(fs->commit->room, length);
-    if (r < 0)
-        return r;
-    struct ns_inode inode;
-    if (caller && (r = ns_inode(fs->ns, ino, &inode)) == 0)
-        r = kill_privileges(fs, &inode, caller);
-    if (r < 0)
-        return r;
+    TRY(room_admit(fs->commit->room, length));
+    if (caller) {
+        struct ns_inode inode;
+        TRY(ns_inode(fs->ns, ino, &inode));
+        TRY(kill_privileges(fs, &inode, caller));
+    }
     struct stage_write w = {
         .ino = ino, .offset = offset, .length = length, .slab = slab, .data = data};
     return history_write(fs->commit->history, &w);
@@ -77,9 +76,8 @@ static int punch_hole(struct fs *fs, const struct ns_inode *inode, uint64_t size
 {
     if (offset >= size)
         return touch(fs, inode->ino);
-    int r = content_erase(fs, inode->ino, offset, end >= size ? UINT64_MAX : end - offset, size);
-    return r < 0 ? r
-                 : allocated_remove(fs, inode, offset, end >= size ? align_up(size, 4096) : end);
+    TRY(content_erase(fs, inode->ino, offset, end >= size ? UINT64_MAX : end - offset, size));
+    return allocated_remove(fs, inode, offset, end >= size ? align_up(size, 4096) : end);
 }
 
 static int zero_range(struct fs *fs, uint64_t ino, uint64_t size, uint64_t offset, uint64_t end,
@@ -95,20 +93,14 @@ static int fallocate_held(struct fs *fs, const struct ns_inode *inode, int mode,
                           uint64_t length)
 {
     struct commit_now now;
-    int r = commit_look(fs->commit, inode->ino, &now);
-    if (r < 0)
-        return r;
+    TRY(commit_look(fs->commit, inode->ino, &now));
     uint64_t size = now.size, end = offset + length;
     uint64_t new_size = mode & FALLOC_FL_KEEP_SIZE ? size : max_u64(size, end);
     if (mode & FALLOC_FL_PUNCH_HOLE)
         return punch_hole(fs, inode, size, offset, end);
-    r = check_room_for_data(fs, &now, length);
-    if (r == 0)
-        r = room_admit_change(fs->commit->room, 0);
-    if (r == 0)
-        r = allocated_add(fs, inode, offset, end);
-    if (r < 0)
-        return r;
+    TRY(check_room_for_data(fs, &now, length));
+    TRY(room_admit_change(fs->commit->room, 0));
+    TRY(allocated_add(fs, inode, offset, end));
     if (mode & FALLOC_FL_ZERO_RANGE)
         return zero_range(fs, inode->ino, size, offset, end, new_size);
     return new_size == size ? touch(fs, inode->ino)
@@ -129,10 +121,8 @@ int fs_fallocate(struct fs *fs, uint64_t ino, int mode, uint64_t offset, uint64_
     if (ends_too_late(offset, length))
         return -EFBIG;
     struct ns_inode inode;
-    int r = ns_hold(fs->ns, ino, &inode);
-    if (r < 0)
-        return r;
-    r = S_ISREG(inode.attrs.mode) ? 0 : -ENODEV;
+    TRY(ns_hold(fs->ns, ino, &inode));
+    int r = S_ISREG(inode.attrs.mode) ? 0 : -ENODEV;
     if (r == 0)
         r = kill_privileges(fs, &inode, caller);
     if (r == 0)
@@ -165,7 +155,8 @@ static int seek_part(struct fs *fs, uint64_t ino, const struct stage_part *part,
                      struct seeking *seek)
 {
     if (part->kind == PART_BELOW) {
-        int r = commit_extents(fs->commit, ino, part->offset, part->length, seek_extent, seek);
+        int r = view_extents(fs->commit->local->view, ino, 0, part->offset, part->length,
+                             seek_extent, seek);
         return r == -ENOENT ? 0 : r;
     }
     if ((part->kind != PART_HOLE) == seek->want_data) {
@@ -179,8 +170,7 @@ int64_t fs_lseek(struct fs *fs, uint64_t ino, uint64_t offset, int whence)
 {
     struct commit_now now;
     int r = commit_look(fs->commit, ino, &now);
-    if (r < 0)
-        return r;
+    TRY(r);
     if (whence != SEEK_DATA && whence != SEEK_HOLE)
         return -EINVAL;
     uint64_t size = now.size;
@@ -195,8 +185,7 @@ int64_t fs_lseek(struct fs *fs, uint64_t ino, uint64_t offset, int whence)
         offset = parts[count - 1].offset + parts[count - 1].length;
         stage_unpin_parts(fs->stage, parts, count);
     }
-    if (r < 0)
-        return r;
+    TRY(r);
     if (seek.found)
         return (int64_t)seek.at;
     /* The end of a file is a hole. */
@@ -248,10 +237,9 @@ static int copy_large(struct copying *copy, const uint8_t *bytes, uint64_t from,
 static int copy_small(struct copying *copy, const uint8_t *bytes, uint64_t from, uint32_t length)
 {
     _cleanup_free_ uint8_t *buf = xmalloc(length);
-    int r = read_source(copy, bytes, from, buf, length);
-    return r < 0 ? r
-                 : fs_write(copy->fs, copy->to, target_offset(copy, from), length, SLAB_NONE, buf,
-                            copy->caller);
+    TRY(read_source(copy, bytes, from, buf, length));
+    return fs_write(copy->fs, copy->to, target_offset(copy, from), length, SLAB_NONE, buf,
+                    copy->caller);
 }
 
 /* NULL: what the file has there is read, and verified. */
@@ -259,10 +247,8 @@ static int copy_bytes(struct copying *copy, const uint8_t *bytes, uint64_t from,
 {
     while (length > 0) {
         uint32_t n = (uint32_t)min_u64(length, SLAB_PAYLOAD);
-        int r = n >= STAGE_STEAL_MIN ? copy_large(copy, bytes, from, n)
-                                     : copy_small(copy, bytes, from, n);
-        if (r < 0)
-            return r;
+        TRY(n >= STAGE_STEAL_MIN ? copy_large(copy, bytes, from, n)
+                                 : copy_small(copy, bytes, from, n));
         copy->done += n;
         from += n;
         if (bytes)
@@ -276,25 +262,24 @@ static int copy_hole(struct copying *copy, uint64_t from, uint64_t length)
 {
     struct commit_now now;
     uint64_t at = target_offset(copy, from);
-    int r = commit_look(copy->fs->commit, copy->to, &now);
-    if (r < 0)
-        return r;
-    r = content_erase(copy->fs, copy->to, at, at + length >= now.size ? UINT64_MAX : length,
-                      max_u64(now.size, at + length));
-    if (r == 0)
-        copy->done += length;
-    return r;
+    TRY(commit_look(copy->fs->commit, copy->to, &now));
+    TRY(content_erase(copy->fs, copy->to, at, at + length >= now.size ? UINT64_MAX : length,
+                      max_u64(now.size, at + length)));
+    copy->done += length;
+    return 0;
 }
 
-/* By reference; -ENOENT: the view does not know the chunk yet, or it is moving. */
-static int refer_to_chunk(struct copying *copy, uint64_t from, uint64_t length,
-                          const struct chunk_name *name, uint32_t chunk_offset)
+/* By reference, unless the view does not know the chunk yet, or it is moving. */
+static int copy_chunk(struct copying *copy, uint64_t from, uint64_t length,
+                      const struct chunk_name *name, uint32_t chunk_offset)
 {
     int r = history_put_chunk(copy->fs->commit->history, copy->to, target_offset(copy, from),
                               length, name, chunk_offset);
-    if (r == 0)
-        copy->done += length;
-    return r;
+    if (r == -ENOENT)
+        return copy_bytes(copy, NULL, from, length);
+    TRY(r);
+    copy->done += length;
+    return 0;
 }
 
 static int copy_extent(const struct view_extent *part, void *arg)
@@ -305,19 +290,16 @@ static int copy_extent(const struct view_extent *part, void *arg)
         return copy_hole(copy, e->offset, e->length);
     if (e->kind == EXTENT_INLINE)
         return copy_bytes(copy, part->bytes, e->offset, e->length);
-    int r = refer_to_chunk(copy, e->offset, e->length, &e->chunk, e->chunk_offset);
-    return r == -ENOENT ? copy_bytes(copy, NULL, e->offset, e->length) : r;
+    return copy_chunk(copy, e->offset, e->length, &e->chunk, e->chunk_offset);
 }
 
 static int copy_part(struct copying *copy, const struct stage_part *part)
 {
-    int r;
     switch (part->kind) {
     case PART_MEMORY:
         return copy_bytes(copy, part->memory, part->offset, part->length);
     case PART_CHUNK:
-        r = refer_to_chunk(copy, part->offset, part->length, &part->name, part->chunk_offset);
-        return r == -ENOENT ? copy_bytes(copy, NULL, part->offset, part->length) : r;
+        return copy_chunk(copy, part->offset, part->length, &part->name, part->chunk_offset);
     case PART_HOLE:
         return copy_hole(copy, part->offset, part->length);
     case PART_BELOW:
@@ -332,33 +314,31 @@ static bool is_data_in_view(const struct stage_part *part)
 }
 
 /* Refers to chunks that the view has, in stretches as long as possible, also where memory has them
- * still. */
-static int copy_parts(struct copying *copy, const struct stage_part *parts, size_t count)
+ * still. *ret_ended: the source was made shorter meanwhile. */
+static int copy_parts(struct copying *copy, const struct stage_part *parts, size_t count,
+                      bool *ret_ended)
 {
-    int r = 0;
-    for (size_t i = 0, n; i < count && r == 0; i += n) {
+    *ret_ended = false;
+    for (size_t i = 0, n; i < count && !*ret_ended; i += n) {
         uint64_t length = parts[i].length;
         for (n = 1; is_data_in_view(&parts[i]) && i + n < count && is_data_in_view(&parts[i + n]);
              n++)
             length += parts[i + n].length;
         uint64_t end = copy->done + length;
-        r = is_data_in_view(&parts[i]) ? commit_extents(copy->fs->commit, copy->from,
-                                                        parts[i].offset, length, copy_extent, copy)
-                                       : copy_part(copy, &parts[i]);
-        if (r == 0 && copy->done != end)
-            r = -ESTALE; /* it was made shorter meanwhile */
+        TRY(is_data_in_view(&parts[i]) ? view_extents(copy->fs->commit->local->view, copy->from, 0,
+                                                      parts[i].offset, length, copy_extent, copy)
+                                       : copy_part(copy, &parts[i]));
+        *ret_ended = copy->done != end;
     }
-    return r;
+    return 0;
 }
 
 /* A copy by reference, or of a hole, is no write. */
 static int kill_privileges_of(struct fs *fs, uint64_t ino, const struct fs_caller *caller)
 {
     struct ns_inode inode;
-    int r = ns_hold(fs->ns, ino, &inode);
-    if (r < 0)
-        return r;
-    r = kill_privileges(fs, &inode, caller);
+    TRY(ns_hold(fs->ns, ino, &inode));
+    int r = kill_privileges(fs, &inode, caller);
     ns_drop(fs->ns, ino);
     return r;
 }
@@ -376,7 +356,7 @@ static int clamp_length(struct fs *fs, uint64_t ino, uint64_t offset, size_t *le
 ssize_t fs_copy(struct fs *fs, uint64_t from, uint64_t from_offset, uint64_t to, uint64_t to_offset,
                 size_t length, const struct fs_caller *caller)
 {
-    int r = clamp_length(fs, from, from_offset, &length);
+    TRY(clamp_length(fs, from, from_offset, &length));
     struct copying copy = {.fs = fs,
                            .caller = caller,
                            .from = from,
@@ -384,20 +364,20 @@ ssize_t fs_copy(struct fs *fs, uint64_t from, uint64_t from_offset, uint64_t to,
                            .from_offset = from_offset,
                            .to_offset = to_offset};
     struct stage_part parts[64];
+    bool has_ended = false;
+    int r = 0;
     if (ends_too_late(to_offset, length))
         return -EFBIG;
-    if (r == 0 && length > 0)
-        r = kill_privileges_of(fs, to, caller);
-    while (r == 0 && copy.done < length) {
+    if (length > 0)
+        TRY(kill_privileges_of(fs, to, caller));
+    while (r == 0 && !has_ended && copy.done < length) {
         size_t count = stage_read(fs->stage, from, from_offset + copy.done, length - copy.done,
                                   parts, ARRAY_LEN(parts));
-        r = copy_parts(&copy, parts, count);
+        r = copy_parts(&copy, parts, count, &has_ended);
         stage_unpin_parts(fs->stage, parts, count);
     }
     if (copy.done > 0)
         fs_accessed(fs, from);
-    if (r == -ESTALE)
-        r = 0;
     if (r == -EREMOTE)
         r = -EXDEV; /* it would take long in this thread: the kernel reads and writes it instead */
     return copy.done > 0 ? (ssize_t)copy.done : r;

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <stdatomic.h>
-#include <uthash.h>
 
 #include "base/lock.h"
+#include "base/tables.h"
 #include "fs/fs.h"
 
 #define FILE_SIZE_MAX ((uint64_t)INT64_MAX - 4096)
@@ -13,6 +13,13 @@
 /* libc takes it for the buffer of a listing. The kernel asks for attributes too with the first
  * buffer: no more than many need. */
 #define DIR_BLOCK_SIZE 4096u
+
+/* A time of access that history does not know yet. */
+struct accessed {
+    UT_hash_handle hh; /* in order of first access */
+    uint64_t ino;
+    int64_t atime;
+};
 
 /* An inode that is open or has lost its last name. Without a name it lives until no handle is left
  * and the kernel has forgotten it. An inode that only the kernel knows (a working directory, an
@@ -24,8 +31,8 @@ struct live_inode {
     uint64_t writers; /* of them: for writing, and none of their descriptors was closed yet */
     bool is_nameless;
     bool may_get_name; /* only of a nameless one: it was made so */
-    bool is_forgotten; /* only of a nameless one: the request for that may come before those that
-                          close it */
+    /* only of a nameless one: the request for that may come before those that close it */
+    bool is_forgotten;
 };
 
 /* Programs that save lazily: lanes.c. */
@@ -107,4 +114,3 @@ bool access_due(struct fs *fs, uint64_t ino, int64_t time);
 void access_note(struct fs *fs, const struct commit_now *now);
 /* Another time was set. */
 void access_forget(struct fs *fs, uint64_t ino);
-void access_free(struct fs *fs);

@@ -80,7 +80,7 @@ static bool is_same_process(const struct process *a, const struct process *b)
     return a->pid == b->pid && a->started == b->started;
 }
 
-static struct fs_lane *lanes_find_locked(struct lanes *lanes, const struct process *process)
+static struct fs_lane *find_locked(struct lanes *lanes, const struct process *process)
 {
     check_held(&lanes->lock);
     for (unsigned i = 0; i < lanes->count; i++)
@@ -89,14 +89,14 @@ static struct fs_lane *lanes_find_locked(struct lanes *lanes, const struct proce
     return NULL;
 }
 
-static void remove_lane_locked(struct lanes *lanes, struct fs_lane *lane)
+static void remove_locked(struct lanes *lanes, struct fs_lane *lane)
 {
     check_held(&lanes->lock);
     *lane = lanes->list[--lanes->count];
 }
 
 /* Drops entries whose process has ended. /proc is read without the lock. */
-static void forget_ended_lanes(struct lanes *lanes)
+static void forget_ended(struct lanes *lanes)
 {
     _cleanup_free_ struct process *processes = xcalloc(FS_LANES_MAX, sizeof *processes);
     unsigned count = 0;
@@ -108,9 +108,9 @@ static void forget_ended_lanes(struct lanes *lanes)
         if (process_lives(&processes[i]))
             continue;
         LOCK_SCOPE(&lanes->lock);
-        struct fs_lane *lane = lanes_find_locked(lanes, &processes[i]);
+        struct fs_lane *lane = find_locked(lanes, &processes[i]);
         if (lane)
-            remove_lane_locked(lanes, lane);
+            remove_locked(lanes, lane);
     }
 }
 
@@ -125,7 +125,7 @@ static unsigned count_of_user_locked(const struct lanes *lanes, uid_t uid)
 
 /* Drops, of the user who has most, what was heard of longest ago. `newcomer` has one more than are
  * listed. */
-static void lanes_make_room_locked(struct lanes *lanes, uid_t newcomer)
+static void make_room_locked(struct lanes *lanes, uid_t newcomer)
 {
     check_held(&lanes->lock);
     struct fs_lane *least = NULL;
@@ -138,33 +138,30 @@ static void lanes_make_room_locked(struct lanes *lanes, uid_t newcomer)
             least = lane;
         }
     }
-    remove_lane_locked(lanes, least);
+    remove_locked(lanes, least);
     lanes->forgotten++;
 }
 
 static bool must_make_room(struct lanes *lanes, const struct process *process)
 {
     LOCK_SCOPE(&lanes->lock);
-    return lanes->count == FS_LANES_MAX && !lanes_find_locked(lanes, process);
+    return lanes->count == FS_LANES_MAX && !find_locked(lanes, process);
 }
 
 int fs_lane_report(struct fs *fs, pid_t tid, uid_t uid, const void *value, size_t size)
 {
     struct lanes *lanes = &fs->lanes;
     struct fs_lane lane = {.uid = uid, .seen = clock_monotonic_ns()};
-    int r = parse_lane(value, size, &lane);
-    if (r == 0)
-        r = process_of_thread(tid, &lane.process);
-    if (r < 0)
-        return r;
+    TRY(parse_lane(value, size, &lane));
+    TRY(process_of_thread(tid, &lane.process));
     if (must_make_room(lanes, &lane.process))
-        forget_ended_lanes(lanes);
+        forget_ended(lanes);
     LOCK_SCOPE(&lanes->lock);
     if (!lanes->list)
         lanes->list = xcalloc(FS_LANES_MAX, sizeof *lanes->list);
-    struct fs_lane *known = lanes_find_locked(lanes, &lane.process);
+    struct fs_lane *known = find_locked(lanes, &lane.process);
     if (!known && lanes->count == FS_LANES_MAX)
-        lanes_make_room_locked(lanes, uid);
+        make_room_locked(lanes, uid);
     *(known ? known : &lanes->list[lanes->count++]) = lane;
     return 0;
 }
@@ -181,7 +178,7 @@ void fs_lanes(struct fs *fs, void (*fn)(const struct fs_lane *lane, void *arg), 
     struct lanes *lanes = &fs->lanes;
     _cleanup_free_ struct fs_lane *copy = NULL;
     unsigned count = 0;
-    forget_ended_lanes(lanes);
+    forget_ended(lanes);
     mutex_lock(&lanes->lock);
     *ret_forgotten = lanes->forgotten;
     if (lanes->count > 0) {

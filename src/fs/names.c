@@ -19,9 +19,7 @@ static int name_ok(const char *name)
 static int lookup_dots(struct fs *fs, uint64_t ino, const char *name, struct stat *ret)
 {
     struct ns_inode inode;
-    int r = ns_inode(fs->ns, ino, &inode);
-    if (r < 0)
-        return r;
+    TRY(ns_inode(fs->ns, ino, &inode));
     bool is_up = strcmp(name, "..") == 0 && ino != ROOT_INO;
     return fs_getattr(fs, is_up ? inode.parent : ino, ret);
 }
@@ -31,10 +29,9 @@ int fs_lookup(struct fs *fs, uint64_t parent, const char *name, struct stat *ret
     struct view_entry entry;
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return lookup_dots(fs, parent, name, ret);
-    int r = name_ok(name);
-    if (r == 0)
-        r = ns_lookup(fs->ns, parent, name, strlen(name), &entry);
-    return r < 0 ? r : fs_getattr(fs, entry.ino, ret);
+    TRY(name_ok(name));
+    TRY(ns_lookup(fs->ns, parent, name, strlen(name), &entry));
+    return fs_getattr(fs, entry.ino, ret);
 }
 
 /* Inodes that an operation is about to change, held until drop_held(). */
@@ -61,18 +58,15 @@ static void drop_held(struct held *held)
 #define _cleanup_held_ __attribute__((cleanup(drop_held)))
 
 /* Holds the directory in which a new name is made; -EEXIST if it is there. */
-static int hold_directory_of_name(struct held *held, uint64_t parent, const char *name,
-                                  struct ns_inode *ret_dir)
+static int hold_directory(struct held *held, uint64_t parent, const char *name,
+                          struct ns_inode *ret_dir)
 {
     struct view_entry entry;
-    int r = name_ok(name);
-    if (r == 0)
-        r = hold_inode(held, parent, ret_dir);
-    if (r == 0 && ret_dir->nlink == 0)
-        r = -ENOENT;
-    if (r < 0)
-        return r;
-    r = ns_lookup(held->fs->ns, parent, name, strlen(name), &entry);
+    TRY(name_ok(name));
+    TRY(hold_inode(held, parent, ret_dir));
+    if (ret_dir->nlink == 0)
+        return -ENOENT;
+    int r = ns_lookup(held->fs->ns, parent, name, strlen(name), &entry);
     return r == 0 ? -EEXIST : r == -ENOENT ? 0 : r;
 }
 
@@ -102,11 +96,8 @@ static int make_named_inode(struct fs *fs, struct record *rec, uint64_t parent, 
 {
     _cleanup_held_ struct held held = {.fs = fs};
     struct ns_inode dir;
-    int r = hold_directory_of_name(&held, parent, name, &dir);
-    if (r == 0)
-        r = room_admit_change(fs->commit->room, 4096);
-    if (r < 0)
-        return r;
+    TRY(hold_directory(&held, parent, name, &dir));
+    TRY(room_admit_change(fs->commit->room, 4096));
     uint32_t rdev = rec->attrs.rdev;
     uint64_t size = rec->attrs.size;
     rec->attrs = new_attrs(&dir, rec->attrs.mode, caller);
@@ -124,8 +115,8 @@ int fs_mkdir(struct fs *fs, uint64_t parent, const char *name, mode_t mode,
              const struct fs_caller *caller, struct stat *ret)
 {
     struct record rec = {.type = REC_MAKE, .attrs = {.mode = (uint32_t)(S_IFDIR | (mode & 07777))}};
-    int r = make_named_inode(fs, &rec, parent, name, caller);
-    return r < 0 ? r : fs_getattr(fs, rec.ino, ret);
+    TRY(make_named_inode(fs, &rec, parent, name, caller));
+    return fs_getattr(fs, rec.ino, ret);
 }
 
 int fs_mknod(struct fs *fs, uint64_t parent, const char *name, mode_t mode, dev_t rdev,
@@ -138,12 +129,12 @@ int fs_mknod(struct fs *fs, uint64_t parent, const char *name, mode_t mode, dev_
         rec.type = REC_NASCENT;
         rec.attrs.mode = (uint32_t)(S_IFREG | (mode & 07777));
     }
-    int r = make_named_inode(fs, &rec, parent, name, caller);
+    TRY(make_named_inode(fs, &rec, parent, name, caller));
     /* The file is not open, so nothing else would seal it soon. It is made already: a repetition
      * would find it there. */
-    if (r == 0 && regular && history_seal(fs->commit->history, rec.ino) == -EAGAIN)
+    if (regular && history_seal(fs->commit->history, rec.ino) == -EAGAIN)
         log_debug("inode %llu is sealed later, as other drafts are", (unsigned long long)rec.ino);
-    return r < 0 ? r : fs_getattr(fs, rec.ino, ret);
+    return fs_getattr(fs, rec.ino, ret);
 }
 
 int fs_symlink(struct fs *fs, const char *target, uint64_t parent, const char *name,
@@ -158,8 +149,8 @@ int fs_symlink(struct fs *fs, const char *target, uint64_t parent, const char *n
                          .attrs = {.mode = S_IFLNK | 0777, .size = len},
                          .value = target,
                          .value_len = (uint32_t)len};
-    int r = make_named_inode(fs, &rec, parent, name, caller);
-    return r < 0 ? r : fs_getattr(fs, rec.ino, ret);
+    TRY(make_named_inode(fs, &rec, parent, name, caller));
+    return fs_getattr(fs, rec.ino, ret);
 }
 
 /* Makes an inode without a name in a directory that it is not to be found in. */
@@ -169,18 +160,14 @@ static int make_nameless(struct fs *fs, struct record *rec, uint64_t parent,
     _cleanup_held_ struct held held = {.fs = fs};
     struct ns_inode dir;
     struct ns_inode root;
-    int r = hold_inode(&held, parent, &dir);
-    if (r == 0)
-        r = dir.nlink == 0 ? -EPERM : room_admit_change(fs->commit->room, 4096);
-    if (r == 0)
-        r = hold_inode(&held, ROOT_INO, &root);
-    if (r < 0)
-        return r;
+    TRY(hold_inode(&held, parent, &dir));
+    TRY(dir.nlink == 0 ? -EPERM : room_admit_change(fs->commit->room, 4096));
+    TRY(hold_inode(&held, ROOT_INO, &root));
     rec->attrs = new_attrs(&dir, rec->attrs.mode, caller);
     rec->parent = ROOT_INO; /* which is there at each recovery */
     rec->flags = RECORD_ORPHAN;
     LOCK_SCOPE(&fs->locked.lock);
-    r = history_commit(fs->commit->history, rec);
+    int r = history_commit(fs->commit->history, rec);
     if (r == 0)
         live_note_nameless_locked(fs, rec->ino)->may_get_name = true;
     return r;
@@ -194,11 +181,9 @@ int fs_create(struct fs *fs, uint64_t parent, const char *name, mode_t mode, int
                          .attrs = {.mode = (uint32_t)(S_IFREG | (mode & 07777))}};
     struct ns_inode inode;
     /* The handle first: a new file that cannot be closed would never be sealed. */
-    int r = open_ahead(fs, rec.ino, flags & ~O_TRUNC, &ret->handle);
-    if (r < 0)
-        return r;
-    r = name ? make_named_inode(fs, &rec, parent, name, caller)
-             : make_nameless(fs, &rec, parent, caller);
+    TRY(open_ahead(fs, rec.ino, flags & ~O_TRUNC, &ret->handle));
+    int r = name ? make_named_inode(fs, &rec, parent, name, caller)
+                 : make_nameless(fs, &rec, parent, caller);
     if (r == 0)
         r = ns_hold(fs->ns, rec.ino, &inode);
     if (r < 0) {
@@ -234,28 +219,24 @@ int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, const char *name, stru
 {
     _cleanup_held_ struct held held = {.fs = fs};
     struct ns_inode dir, inode;
-    int r = hold_directory_of_name(&held, parent, name, &dir);
-    if (r == 0)
-        r = hold_inode(&held, ino, &inode);
-    if (r < 0)
-        return r;
+    TRY(hold_directory(&held, parent, name, &dir));
+    TRY(hold_inode(&held, ino, &inode));
     if (S_ISDIR(inode.attrs.mode))
         return -EPERM;
     if (inode.nlink == 0) {
-        r = link_nameless(fs, ino, parent, name);
-        return r < 0 ? r : fs_getattr(fs, ino, ret);
+        TRY(link_nameless(fs, ino, parent, name));
+        return fs_getattr(fs, ino, ret);
     }
     if (inode.nlink >= LINKS_MAX)
         return -EMLINK;
-    r = history_seal(fs->commit->history, ino);
+    TRY(history_seal(fs->commit->history, ino));
     struct record rec = {.type = REC_LINK,
                          .ino = ino,
                          .parent = parent,
                          .name = name,
                          .name_len = (uint16_t)strlen(name)};
-    if (r == 0)
-        r = history_commit(fs->commit->history, &rec);
-    return r < 0 ? r : fs_getattr(fs, ino, ret);
+    TRY(history_commit(fs->commit->history, &rec));
+    return fs_getattr(fs, ino, ret);
 }
 
 /* Commits an operation that may take the last name of `lost` (NULL: none), which then lives on
@@ -280,24 +261,19 @@ static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool di
     _cleanup_held_ struct held held = {.fs = fs};
     struct view_entry entry;
     struct ns_inode dir, inode;
-    int r = name_ok(name);
-    if (r == 0)
-        r = hold_inode(&held, parent, &dir);
-    if (r == 0)
-        r = ns_lookup(fs->ns, parent, name, strlen(name), &entry);
-    if (r == 0)
-        r = hold_inode(&held, entry.ino, &inode);
-    if (r < 0)
-        return r;
+    TRY(name_ok(name));
+    TRY(hold_inode(&held, parent, &dir));
+    TRY(ns_lookup(fs->ns, parent, name, strlen(name), &entry));
+    TRY(hold_inode(&held, entry.ino, &inode));
     *ret_ino = entry.ino;
     if (S_ISDIR(inode.attrs.mode) != directory)
         return directory ? -ENOTDIR : -EISDIR;
-    if (directory && (r = ns_check_empty(fs->ns, entry.ino)) < 0)
-        return r;
+    if (directory)
+        TRY(ns_check_empty(fs->ns, entry.ino));
     /* History does not learn the end of a file that it does not know: the directory's times are an
      * operation of their own. */
-    if (inode.nascent && (r = touch(fs, parent)) < 0)
-        return r;
+    if (inode.nascent)
+        TRY(touch(fs, parent));
     struct record rec = {.type = REC_UNLINK,
                          .ino = entry.ino,
                          .parent = parent,
@@ -333,19 +309,13 @@ static int rename_find(struct renaming *rn, uint64_t parent, const char *name, u
                        const char *name2)
 {
     struct view_entry entry;
-    int r = name_ok(name2);
-    if (r == 0)
-        r = hold_inode(&rn->held, parent, &rn->from);
-    if (r == 0)
-        r = hold_inode(&rn->held, parent2, &rn->to);
-    if (r == 0)
-        r = ns_lookup(rn->fs->ns, parent, name, strlen(name), &entry);
-    if (r == 0)
-        r = hold_inode(&rn->held, entry.ino, &rn->source);
-    if (r < 0)
-        return r;
+    TRY(name_ok(name2));
+    TRY(hold_inode(&rn->held, parent, &rn->from));
+    TRY(hold_inode(&rn->held, parent2, &rn->to));
+    TRY(ns_lookup(rn->fs->ns, parent, name, strlen(name), &entry));
+    TRY(hold_inode(&rn->held, entry.ino, &rn->source));
     rn->source_cookie = entry.cookie;
-    r = ns_lookup(rn->fs->ns, parent2, name2, strlen(name2), &entry);
+    int r = ns_lookup(rn->fs->ns, parent2, name2, strlen(name2), &entry);
     if (r == -ENOENT)
         return 0;
     rn->has_target = r == 0;
@@ -374,15 +344,6 @@ static int seal_moving(struct fs *fs, const struct ns_inode *inode)
 {
     return S_ISDIR(inode->attrs.mode) ? history_seal_below(fs->commit->history, inode->ino)
                                       : history_seal(fs->commit->history, inode->ino);
-}
-
-/* Seals the file that moves, and a target that history does not know yet, first. */
-static int rename_seal(const struct renaming *rn)
-{
-    int r = seal_moving(rn->fs, &rn->source);
-    if (r == 0 && rn->has_target && (rn->flags & RENAME_EXCHANGE || rn->target.nascent))
-        r = seal_moving(rn->fs, &rn->target);
-    return r;
 }
 
 /* Places in the order of a directory. A name that stays keeps its place, whatever file it gets; a
@@ -415,12 +376,14 @@ static int make_whiteout(const struct renaming *rn, const char *name, struct rec
 
 static int rename_held(struct renaming *rn, const char *name, const char *name2)
 {
-    int r = rename_check(rn);
-    if (r < 0 || (rn->has_target && rn->source.ino == rn->target.ino))
-        return r;
-    r = rename_seal(rn);
-    if (r < 0)
-        return r;
+    bool exchange = rn->flags & RENAME_EXCHANGE;
+    TRY(rename_check(rn));
+    if (rn->has_target && rn->source.ino == rn->target.ino)
+        return 0;
+    /* The file that moves, and a target that history does not know yet, are sealed first. */
+    TRY(seal_moving(rn->fs, &rn->source));
+    if (rn->has_target && (exchange || rn->target.nascent))
+        TRY(seal_moving(rn->fs, &rn->target));
     struct record rec = {.type = REC_RENAME,
                          .ino = rn->source.ino,
                          .ino2 = rn->has_target ? rn->target.ino : 0,
@@ -430,7 +393,6 @@ static int rename_held(struct renaming *rn, const char *name, const char *name2)
                          .name_len = (uint16_t)strlen(name),
                          .name2 = name2,
                          .name2_len = (uint16_t)strlen(name2)};
-    bool exchange = rn->flags & RENAME_EXCHANGE;
     if (exchange)
         rec.flags |= RECORD_EXCHANGE;
     rename_keep_places(rn, &rec);
@@ -438,8 +400,8 @@ static int rename_held(struct renaming *rn, const char *name, const char *name2)
     if (!(rn->flags & RENAME_WHITEOUT))
         return commit_losing(rn->fs, &rec, NULL, lost);
     struct record whiteout;
-    r = make_whiteout(rn, name, &whiteout);
-    return r < 0 ? r : commit_losing(rn->fs, &rec, &whiteout, lost);
+    TRY(make_whiteout(rn, name, &whiteout));
+    return commit_losing(rn->fs, &rec, &whiteout, lost);
 }
 
 int fs_rename(struct fs *fs, uint64_t parent, const char *name, uint64_t parent2, const char *name2,
@@ -497,9 +459,7 @@ int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after, uint64_t until, size
 {
     struct listing l = {until, fn, arg};
     struct ns_inode inode;
-    int r = ns_inode(fs->ns, dir, &inode);
-    if (r < 0)
-        return r;
+    TRY(ns_inode(fs->ns, dir, &inode));
     if (inode.nlink == 0) /* removed, and still known */
         return 0;
     /* Offsets of the two that every directory has; those of others are sequence numbers, which are

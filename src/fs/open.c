@@ -26,13 +26,8 @@ void fs_free(struct fs *fs)
 {
     if (!fs)
         return;
-    struct live_inode *live, *next;
-    HASH_ITER(hh, fs->locked.live, live, next)
-    {
-        HASH_DEL(fs->locked.live, live);
-        free(live);
-    }
-    access_free(fs);
+    HASH_FREE_ALL(fs->locked.live);
+    HASH_FREE_ALL(fs->access.accessed);
     lanes_done(&fs->lanes);
     mutex_done(&fs->locked.lock);
     mutex_done(&fs->access.lock);
@@ -176,6 +171,7 @@ static int close_handle(struct fs *fs, uint64_t ino, uint64_t handle, bool may_w
     LOCK_SCOPE(&fs->locked.lock);
     struct live_inode *live = find_live_locked(fs, ino);
     uint32_t flags = stage_handle_flags(fs->stage, handle);
+    check(live->opens > 0 && live->writers >= opens_to_write(flags));
     live->opens--;
     live->writers -= opens_to_write(flags);
     int r = end_if_not_open_locked(fs, live, may_wait);
@@ -201,24 +197,28 @@ void open_undo(struct fs *fs, uint64_t ino, uint64_t handle)
     check(close_handle(fs, ino, handle, false) == 0);
 }
 
+/* All but the handle. */
+static void describe_opened(struct fs *fs, const struct ns_inode *inode, int flags,
+                            struct fs_opened *ret)
+{
+    struct stage_file_state state;
+    (void)stage_file_state(fs->stage, inode->ino, &state);
+    ret->has_draft = state.has_draft || inode->nascent;
+    ret->atime_due = access_due(fs, inode->ino, clock_realtime_ns());
+    ret->seals = close_seals(flags);
+}
+
 int fs_open(struct fs *fs, uint64_t ino, int flags, struct fs_opened *ret)
 {
-    int r = (flags & O_ACCMODE) != O_RDONLY ? local_takes_changes(fs->commit->local) : 0;
-    if (r == 0)
-        r = open_ahead(fs, ino, flags, &ret->handle);
-    if (r < 0)
-        return r;
+    TRY((flags & O_ACCMODE) != O_RDONLY ? local_takes_changes(fs->commit->local) : 0);
+    TRY(open_ahead(fs, ino, flags, &ret->handle));
     struct ns_inode inode;
-    r = ns_hold(fs->ns, ino, &inode);
+    int r = ns_hold(fs->ns, ino, &inode);
     if (r < 0) {
         open_undo(fs, ino, ret->handle);
         return r;
     }
-    struct stage_file_state state;
-    (void)stage_file_state(fs->stage, ino, &state);
-    ret->has_draft = state.has_draft || inode.nascent;
-    ret->atime_due = access_due(fs, ino, clock_realtime_ns());
-    ret->seals = close_seals(flags);
+    describe_opened(fs, &inode, flags, ret);
     return 0;
 }
 
@@ -263,16 +263,10 @@ void fs_adopt(struct fs *fs)
 int fs_opened_again(struct fs *fs, uint64_t handle, struct fs_opened *ret)
 {
     struct ns_inode inode;
-    struct stage_file_state state;
     uint64_t ino = stage_handle_inode(fs->stage, handle);
-    int r = ino == STAGE_INODE_LOST ? -ENOENT : ns_inode(fs->ns, ino, &inode);
-    if (r < 0)
-        return r;
-    (void)stage_file_state(fs->stage, ino, &state);
-    *ret = (struct fs_opened){.handle = handle,
-                              .has_draft = state.has_draft || inode.nascent,
-                              .atime_due = access_due(fs, ino, clock_realtime_ns()),
-                              .seals = close_seals(fs_handle_flags(fs, handle))};
+    TRY(ino == STAGE_INODE_LOST ? -ENOENT : ns_inode(fs->ns, ino, &inode));
+    ret->handle = handle;
+    describe_opened(fs, &inode, fs_handle_flags(fs, handle), ret);
     return 0;
 }
 
@@ -297,7 +291,7 @@ static bool others_write(struct fs *fs, uint64_t ino, uint64_t handle)
     return live->writers > 0;
 }
 
-static int seal_at_close(struct fs *fs, uint64_t ino, uint64_t handle)
+int fs_flush(struct fs *fs, uint64_t ino, uint64_t handle)
 {
     if (!close_seals(fs_handle_flags(fs, handle)))
         return 0;
@@ -316,17 +310,12 @@ int fs_release(struct fs *fs, uint64_t handle, bool may_wait)
         return 0;
     }
     /* A process that was killed may not have flushed. */
-    if (seal_at_close(fs, ino, handle) < 0)
+    if (fs_flush(fs, ino, handle) < 0)
         log_debug("inode %llu stays a draft for now", (unsigned long long)ino);
     int r = close_handle(fs, ino, handle, may_wait);
     if (r == 0)
         ns_drop(fs->ns, ino);
     return r;
-}
-
-int fs_flush(struct fs *fs, uint64_t ino, uint64_t handle)
-{
-    return seal_at_close(fs, ino, handle);
 }
 
 int fs_fsync(struct fs *fs, uint64_t ino, struct fs_barrier *ret)
@@ -354,12 +343,12 @@ void fs_await(struct fs *fs, const struct fs_barrier *barrier, void (*fn)(int re
 int fs_after_barrier(struct fs *fs, uint64_t ino, enum fs_fsync level)
 {
     struct store_unsafe unsafe = {0};
-    int r = level == FS_FSYNC_REMOTE ? store_remote_damaged(fs->store, ino, &unsafe) : 0;
-    if (r == 0 && unsafe.lost_bytes + unsafe.pending_bytes > 0) {
-        cause_note("%llu bytes of it can be read neither from NVMe nor from the remote, and %llu "
-                   "are on NVMe alone, to be uploaded again",
-                   (unsigned long long)unsafe.lost_bytes, (unsigned long long)unsafe.pending_bytes);
-        r = -EIO;
-    }
-    return r;
+    if (level == FS_FSYNC_REMOTE)
+        TRY(store_remote_damaged(fs->store, ino, &unsafe));
+    if (unsafe.lost_bytes + unsafe.pending_bytes == 0)
+        return 0;
+    cause_note("%llu bytes of it can be read neither from NVMe nor from the remote, and %llu are "
+               "on NVMe alone, to be uploaded again",
+               (unsigned long long)unsafe.lost_bytes, (unsigned long long)unsafe.pending_bytes);
+    return -EIO;
 }

@@ -34,13 +34,12 @@ static int xattr_level(struct fs *fs, uint64_t ino, char *text, size_t size)
     bool durable = store_is_durable(fs->store, ino);
     bool published = durable && horizon_published(fs->commit->horizon) > 0;
     struct store_unsafe unsafe = {0};
-    int r = published ? store_remote_needs(fs->store, ino, &missing) : 0;
-    if (r == 0 && published && missing == 0)
-        r = store_remote_damaged(fs->store, ino, &unsafe);
-    if (r == 0 && unsafe.lost_bytes > 0)
-        r = -EIO; /* no tier gives all of it */
-    if (r < 0)
-        return r;
+    if (published)
+        TRY(store_remote_needs(fs->store, ino, &missing));
+    if (published && missing == 0)
+        TRY(store_remote_damaged(fs->store, ino, &unsafe));
+    if (unsafe.lost_bytes > 0)
+        return -EIO; /* no tier gives all of it */
     published = published && missing == 0 && unsafe.pending_bytes == 0;
     (void)snprintf(text, size, "%s", !durable ? "stage" : published ? "remote" : "nvme");
     return 0;
@@ -62,10 +61,9 @@ static int xattr_hash(struct fs *fs, uint64_t ino, char *text, size_t size)
     check(size > 2 * sizeof hash);
     if (!store_is_durable(fs->store, ino))
         return -ENODATA;
-    int r = store_content_root(fs->store, ino, hash);
-    if (r == 0)
-        hex_print(text, hash, sizeof hash);
-    return r;
+    TRY(store_content_root(fs->store, ino, hash));
+    hex_print(text, hash, sizeof hash);
+    return 0;
 }
 
 /* Programs that save lazily choose by this: how much of the stage a file without a name may take,
@@ -92,18 +90,14 @@ static ssize_t get_own(struct fs *fs, uint64_t ino, const char *name, void *buf,
                {"hash", true, xattr_hash},
                {"lane", false, xattr_lane}};
     struct ns_inode inode;
-    int r = ns_inode(fs->ns, ino, &inode);
-    if (r < 0)
-        return r;
+    TRY(ns_inode(fs->ns, ino, &inode));
     for (size_t i = 0; i < ARRAY_LEN(own); i++) {
         if (strcmp(name + strlen(OWN_PREFIX), own[i].name) != 0)
             continue;
         char text[80];
         if (own[i].files_only && !S_ISREG(inode.attrs.mode))
             return -ENODATA;
-        r = own[i].text(fs, ino, text, sizeof text);
-        if (r < 0)
-            return r;
+        TRY(own[i].text(fs, ino, text, sizeof text));
         size_t len = strlen(text);
         if (size && len > size)
             return -ERANGE;
@@ -118,9 +112,7 @@ ssize_t fs_getxattr(struct fs *fs, uint64_t ino, const char *name, void *buf, si
 {
     if (is_own(name))
         return get_own(fs, ino, name, buf, size);
-    int r = check_name(name);
-    if (r < 0)
-        return r;
+    TRY(check_name(name));
     return ns_getxattr(fs->ns, ino, name, strlen(name), buf, size);
 }
 
@@ -136,10 +128,8 @@ static int commit_xattr(struct fs *fs, struct record *rec)
 {
     struct ns_inode inode;
     bool pins = strcmp(rec->name, PIN_NAME) == 0;
-    int r = ns_hold(fs->ns, rec->ino, &inode);
-    if (r < 0)
-        return r;
-    r = history_commit(fs->commit->history, rec);
+    TRY(ns_hold(fs->ns, rec->ino, &inode));
+    int r = history_commit(fs->commit->history, rec);
     ns_drop(fs->ns, rec->ino);
     if (r == 0 && pins)
         store_pins_changed(fs->store);
@@ -149,9 +139,7 @@ static int commit_xattr(struct fs *fs, struct record *rec)
 int fs_setxattr(struct fs *fs, uint64_t ino, const char *name, const void *value, size_t size,
                 int flags)
 {
-    int r = check_name(name);
-    if (r < 0)
-        return r;
+    TRY(check_name(name));
     if (is_own(name))
         return -EPERM;
     if (size > 65536)
@@ -165,9 +153,7 @@ int fs_setxattr(struct fs *fs, uint64_t ino, const char *name, const void *value
         return -ENODATA;
     if (have == (ssize_t)size && is_same(fs, ino, name, value, size))
         return 0;
-    r = room_admit_change(fs->commit->room, size + 4096);
-    if (r < 0)
-        return r;
+    TRY(room_admit_change(fs->commit->room, size + 4096));
     struct record rec = {.type = REC_SETXATTR,
                          .ino = ino,
                          .name = name,
@@ -196,9 +182,7 @@ int drop_capabilities(struct fs *fs, const struct ns_inode *inode)
 
 int fs_removexattr(struct fs *fs, uint64_t ino, const char *name)
 {
-    int r = check_name(name);
-    if (r < 0)
-        return r;
+    TRY(check_name(name));
     if (is_own(name))
         return -EPERM;
     ssize_t have = ns_getxattr(fs->ns, ino, name, strlen(name), NULL, 0);

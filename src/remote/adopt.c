@@ -148,15 +148,17 @@ static int register_packs(struct registering *reg)
         if (!packs_is_ours(reg->store->commit.packs,
                            reg->packs.at[i].id)) /* set aside as a leftover */
             continue;
+        bool was_made;
         r = packs_recover_index(reg->store->commit.packs, reg->packs.at[i].id, count_adopted_entry,
-                                &count);
+                                &count, &was_made);
         /* The pack is kept, whatever it holds: runs may refer to it. Where not all of it was found,
          * no count says that (gc.c, may_be_needed()). */
         bool is_lost = r == -EUCLEAN || r == -EBADMSG || r == -EIO;
         if (r == -ENOENT)
             r = 0;
-        else if (r >= 0 || is_lost)
-            r = register_pack(reg, &reg->packs.at[i], r == 0 ? count : 0, commit_pack_index);
+        else if (r == 0 || is_lost)
+            r = register_pack(reg, &reg->packs.at[i], r == 0 && !was_made ? count : 0,
+                              commit_pack_index);
     }
     return r;
 }

@@ -51,9 +51,8 @@ int set_aside(const struct store *store, const char *name)
 {
     _cleanup_free_ char *from = xasprintf("%s/%s", store->local.path, name);
     _cleanup_free_ char *to = aside_path(store, name);
-    int r = aside_begin(store);
-    if (r == 0)
-        r = move_to(from, to);
+    TRY(aside_begin(store));
+    int r = move_to(from, to);
     for (unsigned i = 1; r == -EEXIST && i < NAMES_MAX; i++) {
         _cleanup_free_ char *numbered = xasprintf("%s.%u", to, i);
         r = move_to(from, numbered);

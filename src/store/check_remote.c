@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <uthash.h>
 
 #include "base/clock.h"
+#include "base/tables.h"
 #include "remote/check.h"
 #include "remote/chunks.h"
 #include "store/internal.h"
@@ -50,7 +50,7 @@ struct remote_checking {
     } found;
 };
 
-static void report_check_finding(struct remote_checking *c, const struct remote_finding *finding)
+static void report_finding(struct remote_checking *c, const struct remote_finding *finding)
 {
     c->counts->problems++;
     c->options->found(finding, c->options->arg);
@@ -59,7 +59,7 @@ static void report_check_finding(struct remote_checking *c, const struct remote_
 static void report_object(const char *object, const char *what, void *arg)
 {
     const struct remote_finding finding = {.object = object, .what = what};
-    report_check_finding(arg, &finding);
+    report_finding(arg, &finding);
 }
 
 static void pass_note(const char *line, void *arg)
@@ -132,37 +132,19 @@ static int check_pack_group(struct reader_group *group, void *arg)
     return r;
 }
 
-static int count_index_entry(const struct chunk_entry *entry, void *arg)
-{
-    (void)entry;
-    (*(uint32_t *)arg)++;
-    return 0;
-}
-
-static bool check_is_damage(int error)
-{
-    return error == -EBADMSG || error == -EUCLEAN || error == -ENOENT || error == -EPROTONOSUPPORT;
-}
-
-static int read_checked_index(void *arg)
+static int read_index(void *arg)
 {
     struct pack_check *check = arg;
-    struct store *store = check->all->store;
-    uint32_t count = 0;
-    uint64_t length = 0;
-    int r = pack_read_index(remote_tier(store->remote), store->local.sb.history, check->pack.pack,
-                            count_index_entry, &count, &length);
-    return r < 0 ? r : count == check->pack.count && length == check->pack.length ? 0 : -EUCLEAN;
+    return reader_check_index(check->all->store, &check->pack);
 }
 
 /* Chunks of a pack that is not there, or too short, cannot be read; its index alone being damaged
  * hurts no reader. */
 static int check_pack_index(struct pack_check *check)
 {
-    int r =
-        remote_look_twice(check->all->store->remote, check->pack.pack, read_checked_index, check);
-    check->index_error = check_is_damage(r) ? r : 0;
-    return check_is_damage(r) ? 0 : r;
+    int r = remote_look_twice(check->all->store->remote, check->pack.pack, read_index, check);
+    check->index_error = reader_is_damage(r) ? r : 0;
+    return reader_is_damage(r) ? 0 : r;
 }
 
 static int check_pack_content(struct pack_check *check, const struct reader_entries *entries)
@@ -195,13 +177,12 @@ static void check_one_pack(void *arg)
 {
     struct pack_check *check = arg;
     struct remote_checking *c = check->all;
-    struct reader_entries entries = {0};
+    _cleanup_vector_ struct reader_entries entries = {0};
     int r = c->options->is_interrupted() ? -EINTR : check_pack_index(check);
     if (r == 0)
         r = reader_pack_chunks(c->store, check->pack.pack, &entries);
     if (r == 0)
         r = check_pack_content(check, &entries);
-    vector_free(&entries);
     LOCK_SCOPE(&c->found.lock);
     if (r < 0 && c->found.error == 0)
         c->found.error = r;
@@ -214,7 +195,7 @@ static bool is_sampled(unsigned percent)
     return dice % 100 < percent;
 }
 
-static int add_pack_to_check(const struct view_remote_pack *pack, void *arg)
+static int add_pack(const struct view_remote_pack *pack, void *arg)
 {
     struct remote_checking *c = arg;
     if (pack->unreferenced || pack->gone || pack->live_count == 0)
@@ -246,11 +227,8 @@ static void report_bad_pack(struct remote_checking *c, const struct pack_check *
 static int check_packs(struct remote_checking *c)
 {
     struct pool *pool;
-    int r = view_remote_packs(c->store->local.view, add_pack_to_check, c);
-    if (r == 0)
-        r = pool_new("cairn-check", c->options->threads, QUEUE, NULL, NULL, &pool);
-    if (r < 0)
-        return r;
+    TRY(view_remote_packs(c->store->local.view, add_pack, c));
+    TRY(pool_new("cairn-check", c->options->threads, QUEUE, NULL, NULL, &pool));
     vector_sort(&c->packs, compare_pack_checks);
     for (size_t i = 0; i < c->packs.count; i++)
         pool_submit(pool, check_one_pack, &c->packs.at[i]);
@@ -274,9 +252,9 @@ static int check_packs(struct remote_checking *c)
 /* Adds chunks of which a base is bad; the number. */
 static int spread_in_pack(struct remote_checking *c, uint64_t pack, size_t *ret_added)
 {
-    struct reader_entries entries;
-    int r = reader_pack_chunks(c->store, pack, &entries);
-    for (size_t i = 0; i < entries.count && r == 0; i++)
+    _cleanup_vector_ struct reader_entries entries = {0};
+    TRY(reader_pack_chunks(c->store, pack, &entries));
+    for (size_t i = 0; i < entries.count; i++)
         for (size_t k = 0; k < entries.at[i].ref_count; k++) {
             const struct bad_chunk *base = find_bad_chunk(c, &entries.at[i].refs[k].name);
             if (!base)
@@ -287,21 +265,19 @@ static int spread_in_pack(struct remote_checking *c, uint64_t pack, size_t *ret_
                                           .is_through_base = true};
             *ret_added += add_bad_chunk(c, &bad);
         }
-    vector_free(&entries);
-    return r;
+    return 0;
 }
 
 /* Chains are at most CHUNK_DEPTH_MAX long. */
 static int spread_to_dependents(struct remote_checking *c)
 {
     size_t added = HASH_COUNT(c->found.bad);
-    int r = 0;
-    for (unsigned depth = 0; depth < CHUNK_DEPTH_MAX && added > 0 && r == 0; depth++) {
+    for (unsigned depth = 0; depth < CHUNK_DEPTH_MAX && added > 0; depth++) {
         added = 0;
-        for (size_t i = 0; i < c->packs.count && r == 0; i++)
-            r = spread_in_pack(c, c->packs.at[i].pack.pack, &added);
+        for (size_t i = 0; i < c->packs.count; i++)
+            TRY(spread_in_pack(c, c->packs.at[i].pack.pack, &added));
     }
-    return r;
+    return 0;
 }
 
 /* --- files ------------------------------------------------------------------------------------ */
@@ -365,9 +341,7 @@ static char *describe_named(const struct file_check *file)
 static int check_file(struct remote_checking *c, const struct ns_inode *inode, const char *path)
 {
     struct file_check file = {.all = c, .finding = {.path = path}};
-    int r = view_extents(c->store->local.view, inode->ino, 0, 0, INT64_MAX, check_extent, &file);
-    if (r < 0)
-        return r;
+    TRY(view_extents(c->store->local.view, inode->ino, 0, 0, INT64_MAX, check_extent, &file));
     c->counts->files++;
     if (file.finding.bad_chunks == 0)
         return 0;
@@ -375,7 +349,7 @@ static int check_file(struct remote_checking *c, const struct ns_inode *inode, c
     file.finding.what = what;
     c->counts->bad_files++;
     c->counts->through_base_files += file.finding.is_through_base;
-    report_check_finding(c, &file.finding);
+    report_finding(c, &file.finding);
     return 0;
 }
 
@@ -385,14 +359,14 @@ struct named_inode {
 };
 DEFINE_VECTOR(named_inodes, struct named_inode);
 
-static int add_named_inode(const struct view_entry *entry, const char *name, size_t len, void *arg)
+static int add_named(const struct view_entry *entry, const char *name, size_t len, void *arg)
 {
     struct named_inodes *all = arg;
     vector_add(all, (struct named_inode){xasprintf("%.*s", (int)len, name), entry->ino});
     return 0;
 }
 
-static int compare_named_inodes(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     return strcmp(((const struct named_inode *)a)->name, ((const struct named_inode *)b)->name);
 }
@@ -403,8 +377,8 @@ static int check_tree(struct remote_checking *c, uint64_t directory, const char 
     struct named_inodes all = {0};
     int r = depth > DEPTH_MAX
                 ? -ELOOP
-                : ns_readdir(c->store->local.ns, directory, 0, SIZE_MAX, add_named_inode, &all);
-    vector_sort(&all, compare_named_inodes);
+                : ns_readdir(c->store->local.ns, directory, 0, SIZE_MAX, add_named, &all);
+    vector_sort(&all, compare_names);
     for (size_t i = 0; i < all.count; i++) {
         struct ns_inode inode;
         _cleanup_free_ char *below = xasprintf("%s/%s", path, all.at[i].name);
@@ -423,20 +397,18 @@ static int check_tree(struct remote_checking *c, uint64_t directory, const char 
 
 /* --- all of it -------------------------------------------------------------------------------- */
 
-static void free_bad_chunks(struct remote_checking *c)
+static void checking_done(struct remote_checking *c)
 {
-    struct bad_chunk *bad, *next;
-    HASH_ITER(hh, c->found.bad, bad, next)
-    {
-        HASH_DEL(c->found.bad, bad);
-        free(bad);
-    }
+    HASH_FREE_ALL(c->found.bad);
+    vector_free(&c->packs);
+    mutex_done(&c->found.lock);
 }
 
 int store_check_remote(struct store *store, const struct remote_check_options *options,
                        struct remote_check_counts *ret)
 {
-    struct remote_checking c = {.store = store, .options = options, .counts = ret};
+    _cleanup_(checking_done) struct remote_checking c = {
+        .store = store, .options = options, .counts = ret};
     struct remote_check heads = {.problem = report_object,
                                  .note = pass_note,
                                  .arg = &c,
@@ -448,15 +420,9 @@ int store_check_remote(struct store *store, const struct remote_check_options *o
     int r = remote_check_heads(store->remote, &heads);
     ret->heads = heads.heads;
     ret->runs = heads.runs;
-    if (r == 0)
-        r = check_packs(&c);
-    if (r == 0)
-        r = spread_to_dependents(&c);
+    TRY(r);
+    TRY(check_packs(&c));
+    r = spread_to_dependents(&c);
     ret->bad_chunks = HASH_COUNT(c.found.bad);
-    if (r == 0)
-        r = check_tree(&c, ROOT_INO, "", 0);
-    free_bad_chunks(&c);
-    vector_free(&c.packs);
-    mutex_done(&c.found.lock);
-    return r;
+    return r < 0 ? r : check_tree(&c, ROOT_INO, "", 0);
 }

@@ -44,7 +44,7 @@ static int report_user(uint64_t ino, uint64_t offset, void *arg)
 }
 
 /* One that lies in the remote alone can be decoded only with all that it rests on there. */
-static int fsck_check_bases(struct fsck *fsck, const struct chunk_name *name)
+static int check_bases(struct fsck *fsck, const struct chunk_name *name)
 {
     struct chunk_name base;
     char hex[2 * sizeof base.bytes + 1] = {0}, what[96];
@@ -67,7 +67,7 @@ static int check_chunk(const struct view_local_chunk *chunk, void *arg)
     if (entry->pack == 0 &&
         view_remote_chunk(fsck->store->local.view, &entry->name, &remote, &published) == 0) {
         fsck->remote_only_chunks++;
-        return fsck_check_bases(fsck, &entry->name);
+        return check_bases(fsck, &entry->name);
     }
     fsck->chunks++;
     fsck->bytes += entry->stored_len;
@@ -129,14 +129,13 @@ static void report_staged(struct fsck *fsck)
         return;
     _cleanup_free_ char *line =
         xasprintf("up to %llu bytes that were written, and changes of names, are staged in %s and "
-                  "not in the store yet: the next "
-                  "mount brings them in",
+                  "not in the store yet: the next mount brings them in",
                   (unsigned long long)bytes, ctl);
     fsck->report(line, false, fsck->arg);
 }
 
 /* No problem either: it goes when nothing rests on it any more. */
-static void fsck_report_held(struct fsck *fsck)
+static void report_held(struct fsck *fsck)
 {
     uint64_t local = view_state(fsck->store->local.view).held_bytes,
              remote = view_remote(fsck->store->local.view).held_bytes;
@@ -148,7 +147,7 @@ static void fsck_report_held(struct fsck *fsck)
         fsck->report(line, false, fsck->arg);
 }
 
-static int fsck_check_store(struct fsck *fsck)
+static int check_store(struct fsck *fsck)
 {
     struct view *view = fsck->store->local.view;
     int r = view_check(view, report_difference, fsck);
@@ -158,7 +157,7 @@ static int fsck_check_store(struct fsck *fsck)
         r = view_chunks(view, check_chunk, fsck);
     report_aside(fsck);
     report_staged(fsck);
-    fsck_report_held(fsck);
+    report_held(fsck);
     struct view_state state = view_state(view);
     _cleanup_free_ char *line =
         xasprintf("%llu files, %llu packs; %llu chunks of %.1f MiB verified; operation %llu",
@@ -169,7 +168,7 @@ static int fsck_check_store(struct fsck *fsck)
     return r < 0 ? r : 0;
 }
 
-static int fsck_check_opened(struct fsck *fsck, char **ret_text)
+static int check_opened(struct fsck *fsck, char **ret_text)
 {
     fsck->store->own->whole_journal = true;
     int r = recover_view(fsck->store, ret_text);
@@ -186,22 +185,21 @@ static int fsck_check_opened(struct fsck *fsck, char **ret_text)
         report_problem(fsck, "the view is damaged, and cannot be made anew now; see the log");
     fsck->store->local.ns = ns_new(fsck->store->local.view);
     fsck->buf = xmalloc(CHUNK_SIZE_MAX);
-    r = fsck_check_store(fsck);
+    r = check_store(fsck);
     free(fsck->buf);
     return r;
 }
 
-static int fsck_open_and_check(struct fsck *fsck, const char *path, char **ret_text)
+/* The number of problems. *ret_again: the view is damaged, and another opening makes it anew. */
+static int open_and_check(struct fsck *fsck, const char *path, char **ret_text, bool *ret_again)
 {
     struct store_options options = {.path = path, .writeback_threads = 1};
     fsck->problems = 0;
     fsck->chunks = fsck->bytes = fsck->remote_only_chunks = 0;
-    int r = store_open_bare(&options, &fsck->store, ret_text);
-    if (r < 0)
-        return r;
-    r = fsck_check_opened(fsck, ret_text);
-    if (store_must_open_again(fsck->store))
-        r = -ERESTART;
+    *ret_again = false;
+    TRY(store_open_bare(&options, &fsck->store, ret_text));
+    int r = check_opened(fsck, ret_text);
+    *ret_again = store_must_open_again(fsck->store);
     store_discard(fsck->store);
     return r < 0 ? r : fsck->problems;
 }
@@ -210,17 +208,17 @@ int store_fsck(const char *path, void (*report)(const char *line, bool is_proble
                void *arg)
 {
     struct fsck fsck = {.report = report, .arg = arg};
-    char *text = NULL;
-    int r = fsck_open_and_check(&fsck, path, &text);
-    if (r == -ERESTART) {
+    _cleanup_free_ char *text = NULL;
+    bool again;
+    int r = open_and_check(&fsck, path, &text, &again);
+    if (again) {
         free(text);
         text = NULL;
         report("the view is damaged: it is made anew from the journal, and the check begins again",
                false, arg);
-        r = fsck_open_and_check(&fsck, path, &text);
+        r = open_and_check(&fsck, path, &text, &again);
     }
     if (text)
         report(text, true, arg);
-    free(text);
-    return r;
+    return again ? -EUCLEAN : r;
 }

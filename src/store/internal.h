@@ -9,11 +9,11 @@
 struct store_own {
     struct job *job;
     _Atomic uint64_t next_ino;
-    bool met_damage;    /* by this start: what nothing names is set aside, not removed */
-    bool view_is_new;   /* this start made it */
-    bool view_is_kept;  /* this start should have, and could not: it goes on with a damaged one */
-    bool whole_journal; /* the recovery verifies it from its beginning, not only from where the view
-                           is */
+    bool met_damage;   /* by this start: what nothing names is set aside, not removed */
+    bool view_is_new;  /* this start made it */
+    bool view_is_kept; /* this start should have, and could not: it goes on with a damaged one */
+    /* the recovery verifies it from its beginning, not only from where the view is */
+    bool whole_journal;
     uint64_t *nameless; /* inodes without a name that a recovery left alive; not changed after it */
     size_t nameless_count;
 };

@@ -89,15 +89,20 @@ void job_say(struct job *job, const char *fmt, ...)
     job->status.lines++;
 }
 
-struct job_counts *job_counts_lock(struct job *job)
+void job_count(struct job *job, const struct job_counts *more)
 {
-    mutex_lock(&job->lock);
-    return &job->status.counts;
-}
-
-void job_counts_unlock(struct job *job)
-{
-    mutex_unlock(&job->lock);
+    LOCK_SCOPE(&job->lock);
+    struct job_counts *counts = &job->status.counts;
+    counts->bytes += more->bytes;
+    counts->bytes_total += more->bytes_total;
+    counts->packs += more->packs;
+    counts->chunks += more->chunks;
+    counts->found += more->found;
+    counts->healed += more->healed;
+    counts->unhealed += more->unhealed;
+    counts->files += more->files;
+    counts->objects += more->objects;
+    counts->removed_bytes += more->removed_bytes;
 }
 
 /* --- gc on request ---------------------------------------------------------------------------- */
@@ -109,10 +114,7 @@ static int say_dead(const struct view_pack *pack, void *arg)
         return 0;
     job_say(job, "NVMe: would delete packs/%016llx, %llu bytes: no file refers to it",
             (unsigned long long)pack->pack, (unsigned long long)pack->length);
-    struct job_counts *counts = job_counts_lock(job);
-    counts->objects++;
-    counts->removed_bytes += pack->length;
-    job_counts_unlock(job);
+    job_count(job, &(struct job_counts){.objects = 1, .removed_bytes = pack->length});
     return 0;
 }
 
@@ -134,10 +136,7 @@ static int gc_local(struct store *store)
     if (bytes)
         job_say(job, "NVMe: %llu packs fewer, %llu bytes", (unsigned long long)packs,
                 (unsigned long long)bytes);
-    struct job_counts *counts = job_counts_lock(job);
-    counts->objects += packs;
-    counts->removed_bytes += bytes;
-    job_counts_unlock(job);
+    job_count(job, &(struct job_counts){.objects = packs, .removed_bytes = bytes});
     return 0;
 }
 
@@ -159,10 +158,8 @@ static int gc_remote(struct store *store)
                                         .is_cancelled = is_job_cancelled,
                                         .arg = job};
     int r = remote_gc_ask(store->remote, &request);
-    struct job_counts *counts = job_counts_lock(job);
-    counts->objects += request.objects;
-    counts->removed_bytes += request.bytes;
-    job_counts_unlock(job);
+    job_count(job,
+              &(struct job_counts){.objects = request.objects, .removed_bytes = request.bytes});
     if (r == -EAGAIN) {
         job_say(job, "remote: not checked: its newest changes are not published yet");
         return 0;
@@ -178,10 +175,9 @@ static int gc_remote(struct store *store)
 
 static int gc_store(struct store *store, const struct job_options *options)
 {
-    int r = options->local ? gc_local(store) : 0;
-    if (r == 0 && options->remote && store->remote)
-        r = gc_remote(store);
-    return r;
+    if (options->local)
+        TRY(gc_local(store));
+    return options->remote && store->remote ? gc_remote(store) : 0;
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
@@ -199,7 +195,7 @@ static void *job_thread(void *arg)
     return NULL;
 }
 
-void job_cancel(struct store *store)
+void store_job_cancel(struct store *store)
 {
     LOCK_SCOPE(&store->own->job->lock);
     atomic_store(&store->own->job->cancelled, true);
@@ -219,7 +215,7 @@ void job_join(struct store *store)
 }
 
 /* Takes the place of the last one. */
-static int take_job_place(struct store *store, const struct job_options *options)
+static int take_place(struct store *store, const struct job_options *options)
 {
     struct job *job = store->own->job;
     LOCK_SCOPE(&job->lock);
@@ -234,9 +230,7 @@ static int take_job_place(struct store *store, const struct job_options *options
 int store_job_start(struct store *store, const struct job_options *options, uint64_t *ret_number)
 {
     struct job *job = store->own->job;
-    int r = take_job_place(store, options);
-    if (r < 0)
-        return r;
+    TRY(take_place(store, options));
     job_join(store); /* the last one has ended */
     atomic_store(&job->cancelled, false);
     mutex_lock(&job->lock);
@@ -245,7 +239,7 @@ int store_job_start(struct store *store, const struct job_options *options, uint
     forget_lines(job);
     mutex_unlock(&job->lock);
     pthread_t thread;
-    r = thread_start(&thread, "cairn-job", job_thread, store);
+    int r = thread_start(&thread, "cairn-job", job_thread, store);
     LOCK_SCOPE(&job->lock);
     job->thread = thread;
     job->is_started = r == 0;
@@ -262,9 +256,4 @@ void store_job_status(struct store *store, uint64_t from, void (*fn)(const char 
     *ret = job->status;
     for (size_t i = from; i < job->line_count; i++)
         fn(job->lines[i], arg);
-}
-
-void store_job_cancel(struct store *store)
-{
-    job_cancel(store);
 }

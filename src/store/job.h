@@ -11,8 +11,7 @@
 
 struct job *job_new(void);
 void job_free(struct job *job);
-/* In this order when the store stops: what it waits for may end in between. */
-void job_cancel(struct store *store);
+/* When the store stops, after store_job_cancel(): the work that it waits for may end in between. */
 void job_join(struct store *store);
 
 /* For the work itself, in the job's thread. */
@@ -23,8 +22,7 @@ bool job_await_progress(struct store *store, uint64_t *seen, int64_t until_ns);
 /* Waits until then, to keep a rate. False: cancelled. */
 bool job_sleep(struct job *job, int64_t until_ns);
 void job_say(struct job *job, const char *fmt, ...) CAIRN_PRINTF(2, 3);
-struct job_counts *job_counts_lock(struct job *job);
-void job_counts_unlock(struct job *job);
+void job_count(struct job *job, const struct job_counts *more);
 
 /* 0, or -errno: it could not look at everything. */
 CAIRN_MUST_CHECK int scrub_store(struct store *store, const struct job_options *options);

@@ -4,46 +4,41 @@
 #include "store/internal.h"
 #include "view/remote.h"
 
-int store_peek(const char *path, struct store_status *ret)
+static int open_to_peek(const char *path, struct store **ret)
 {
     struct store_options options = {.path = path, .writeback_threads = 1};
-    char *text = NULL;
-    struct store *store;
-    int r = store_open_medium(&options, false, &store, &text);
-    *ret = (struct store_status){0};
-    if (r == 0) {
-        memcpy(ret->store_id, store->local.sb.store, sizeof ret->store_id);
-        ret->view = view_state(store->local.view);
-        ret->staged_in =
-            session_staged(store->local.path, store->local.sb.store, &ret->staged_bytes);
-        struct journal_found found = journal_found(store->commit.journal);
-        ret->nvme.horizon_seq = ret->newest_seq = found.cut_seq;
-        ret->used_bytes = ret->view.pack_bytes + found.bytes;
-        store_discard(store);
-    }
+    _cleanup_free_ char *text = NULL;
+    int r = store_open_medium(&options, false, ret, &text);
     if (text)
         log_error("%s", text);
-    free(text);
     return r;
+}
+
+int store_peek(const char *path, struct store_status *ret)
+{
+    struct store *store;
+    *ret = (struct store_status){0};
+    TRY(open_to_peek(path, &store));
+    memcpy(ret->store_id, store->local.sb.store, sizeof ret->store_id);
+    ret->view = view_state(store->local.view);
+    ret->staged_in = session_staged(store->local.path, store->local.sb.store, &ret->staged_bytes);
+    struct journal_found found = journal_found(store->commit.journal);
+    ret->nvme.horizon_seq = ret->newest_seq = found.cut_seq;
+    ret->used_bytes = ret->view.pack_bytes + found.bytes;
+    store_discard(store);
+    return 0;
 }
 
 int store_peek_unpublished(const char *path, struct store_unpublished *ret)
 {
-    struct store_options options = {.path = path, .writeback_threads = 1};
-    char *text = NULL;
     struct store *store;
-    int r = store_open_medium(&options, false, &store, &text);
-    if (r == 0) {
-        struct view_remote remote = view_remote(store->local.view);
-        r = store_unpublished(store, ret);
-        /* Damaged before they were uploaded, or lost there since: no file needs to have changed. */
-        ret->inodes = max_u64(ret->inodes, remote.pending_chunks > 0);
-        ret->bytes = max_u64(ret->bytes, remote.pending_bytes);
-        store_discard(store);
-    }
-    if (text)
-        log_error("%s", text);
-    free(text);
+    TRY(open_to_peek(path, &store));
+    struct view_remote remote = view_remote(store->local.view);
+    int r = store_unpublished(store, ret);
+    /* Damaged before they were uploaded, or lost there since: no file needs to have changed. */
+    ret->inodes = max_u64(ret->inodes, remote.pending_chunks > 0);
+    ret->bytes = max_u64(ret->bytes, remote.pending_bytes);
+    store_discard(store);
     return r;
 }
 

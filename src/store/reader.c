@@ -68,13 +68,6 @@ char *reader_left_stage(const struct store *store)
 
 /* --- what cannot be read ---------------------------------------------------------------------- */
 
-/* Damage is what another read will not change. */
-static bool reader_is_damage(int error)
-{
-    return error == -EBADMSG || error == -EUCLEAN || error == -ENOENT || error == -ENODATA ||
-           error == -EPROTONOSUPPORT || error == -ENOLINK;
-}
-
 static const char *describe_lost_object(int error)
 {
     return error == -ENOENT || error == -ENODATA ? "missing"
@@ -126,11 +119,14 @@ static struct reader_group *group_new(size_t parts)
     return xcalloc(1, sizeof(struct reader_group) + parts * sizeof(struct part));
 }
 
+static void plan_done(struct plan *plan)
+{
+    reader_group_free(plan->group);
+}
+
 static int plan_inline(struct plan *plan, const struct view_extent *extent)
 {
-    int r = give_group(plan);
-    if (r < 0)
-        return r;
+    TRY(give_group(plan));
     plan->group = group_new(1);
     plan->group->bytes = xmalloc(extent->extent.length);
     memcpy(plan->group->bytes, extent->bytes, extent->extent.length);
@@ -140,19 +136,18 @@ static int plan_inline(struct plan *plan, const struct view_extent *extent)
 }
 
 /* Its place on NVMe, else in the remote. */
-static int reader_find_place(struct store *store, const struct chunk_name *name,
-                             struct chunk_entry *ret, bool *ret_is_remote)
+static int find_place(struct store *store, const struct chunk_name *name, struct chunk_entry *ret,
+                      bool *ret_is_remote)
 {
     uint64_t refs;
     bool published;
-    int r = view_chunk(store->local.view, name, ret, &refs);
-    *ret_is_remote = r == 0 && ret->pack == 0;
+    TRY(view_chunk(store->local.view, name, ret, &refs));
+    *ret_is_remote = ret->pack == 0;
+    if (*ret_is_remote && !store->remote)
+        return -ENOENT;
     if (*ret_is_remote)
-        r = store->remote ? view_remote_chunk(store->local.view, name, ret, &published) : -ENOENT;
-    if (r == 0 &&
-        (ret->raw_len == 0 || ret->raw_len > CHUNK_SIZE_MAX || ret->stored_len > CHUNK_SIZE_MAX))
-        r = -EUCLEAN;
-    return r;
+        TRY(view_remote_chunk(store->local.view, name, ret, &published));
+    return reader_check_lengths(ret);
 }
 
 /* Does the chunk lie within the group's range, or go on from it? */
@@ -171,9 +166,7 @@ static int plan_place(struct plan *plan, const struct chunk_entry *entry, bool i
                       struct part part)
 {
     if (!group_takes(plan->group, entry, is_remote)) {
-        int r = give_group(plan);
-        if (r < 0)
-            return r;
+        TRY(give_group(plan));
         plan->group = group_new(GROUP_PARTS);
         plan->group->is_remote = is_remote;
         plan->group->pack = entry->pack;
@@ -201,11 +194,10 @@ static int plan_chunk(struct plan *plan, const struct extent *extent)
 {
     struct chunk_entry entry;
     bool is_remote;
-    int r = reader_find_place(plan->store, &extent->chunk, &entry, &is_remote);
+    int r = find_place(plan->store, &extent->chunk, &entry, &is_remote);
     if (reader_is_damage(r))
         return plan_lost_chunk(plan, extent, r);
-    if (r < 0)
-        return r;
+    TRY(r);
     return plan_place(plan, &entry, is_remote,
                       (struct part){.offset = extent->offset,
                                     .length = extent->length,
@@ -223,56 +215,24 @@ static int plan_extent(const struct view_extent *extent, void *arg)
 int reader_plan(struct store *store, uint64_t ino, int (*fn)(struct reader_group *group, void *arg),
                 const struct reader_calls *calls)
 {
-    struct plan plan = {.store = store, .fn = fn, .calls = calls};
-    int r = view_extents(store->local.view, ino, 0, 0, INT64_MAX, plan_extent, &plan);
-    if (r == 0)
-        r = give_group(&plan);
-    reader_group_free(plan.group);
-    return r;
+    _cleanup_(plan_done) struct plan plan = {.store = store, .fn = fn, .calls = calls};
+    TRY(view_extents(store->local.view, ino, 0, 0, INT64_MAX, plan_extent, &plan));
+    return give_group(&plan);
 }
 
 /* --- a pack ----------------------------------------------------------------------------------- */
-
-static int reader_add_entry(const struct chunk_entry *entry, bool is_needed, void *arg)
-{
-    struct reader_entries *all = arg;
-    if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX ||
-        entry->stored_len > CHUNK_SIZE_MAX)
-        return -EUCLEAN;
-    if (is_needed)
-        vector_add(all, *entry);
-    return 0;
-}
-
-static int reader_compare_places(const void *a, const void *b)
-{
-    return compare_u64(&((const struct chunk_entry *)a)->offset,
-                       &((const struct chunk_entry *)b)->offset);
-}
-
-int reader_pack_chunks(struct store *store, uint64_t pack, struct reader_entries *ret)
-{
-    *ret = (struct reader_entries){0};
-    int r = view_remote_pack_chunks(store->local.view, pack, reader_add_entry, ret);
-    vector_sort(ret, reader_compare_places);
-    return r;
-}
 
 int reader_plan_pack(struct store *store, const struct reader_entries *entries,
                      int (*fn)(struct reader_group *group, void *arg),
                      const struct reader_calls *calls)
 {
-    struct plan plan = {.store = store, .fn = fn, .calls = calls};
-    int r = 0;
-    for (size_t i = 0; i < entries->count && r == 0; i++)
-        r = plan_place(&plan, &entries->at[i], true,
+    _cleanup_(plan_done) struct plan plan = {.store = store, .fn = fn, .calls = calls};
+    for (size_t i = 0; i < entries->count; i++)
+        TRY(plan_place(&plan, &entries->at[i], true,
                        (struct part){.offset = entries->at[i].offset,
                                      .length = entries->at[i].raw_len,
-                                     .entry = entries->at[i]});
-    if (r == 0)
-        r = give_group(&plan);
-    reader_group_free(plan.group);
-    return r;
+                                     .entry = entries->at[i]}));
+    return give_group(&plan);
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -343,37 +303,36 @@ static int lose_part(const struct fetching *f, const struct part *part, int erro
 
 /* A range that cannot be read as a whole is read by chunk, so that one bad place costs one
  * chunk. */
-static int reader_read_part(const struct fetching *f, const struct bases *bases,
-                            const struct part *part, struct base_loss *loss)
+static int read_part(const struct fetching *f, const struct bases *bases, const struct part *part,
+                     struct base_loss *loss)
 {
     const struct chunk_entry *e = &part->entry;
     const uint8_t *stored = f->stored + (f->is_whole ? e->offset - f->group->from : 0);
     uint32_t len;
-    int r = 0;
     if (part->within > e->raw_len || part->length > e->raw_len - part->within)
         return -EUCLEAN;
     if (!f->group->is_remote && e->ref_count > 0)
         return packs_read_chunk(f->store->commit.packs, &e->name, f->raw, &len);
     if (!f->is_whole)
-        r = read_group_part(f, e->offset, f->stored, e->stored_len);
-    return r < 0 ? r : bases_decode(bases, e, stored, f->raw, loss);
+        TRY(read_group_part(f, e->offset, f->stored, e->stored_len));
+    return bases_decode(bases, e, stored, f->raw, loss);
 }
 
 static int give_read_part(const struct fetching *f, const struct bases *bases,
                           const struct part *part)
 {
     struct base_loss loss = {0};
-    int r = reader_read_part(f, bases, part, &loss);
+    int r = read_part(f, bases, part, &loss);
     if (part_is_lost(f->group, r))
         return lose_part(f, part, r, &loss);
-    return r < 0 ? r
-                 : f->calls->give(part->offset, f->raw + part->within, part->length, f->calls->arg);
+    TRY(r);
+    return f->calls->give(part->offset, f->raw + part->within, part->length, f->calls->arg);
 }
 
 static int give_read_parts(const struct fetching *f)
 {
     size_t count = f->group->count;
-    struct chunk_entry *entries = xcalloc(count, sizeof *entries);
+    _cleanup_free_ struct chunk_entry *entries = xcalloc(count, sizeof *entries);
     int r = 0;
     for (size_t i = 0; i < count; i++)
         entries[i] = f->group->parts[i].entry;
@@ -385,16 +344,6 @@ static int give_read_parts(const struct fetching *f)
             r = give_read_part(f, &bases, &f->group->parts[k]);
         bases_release(&bases);
     }
-    free(entries);
-    return r;
-}
-
-/* Nothing is asked for again of a pack that is missing. */
-static int lose_all_parts(const struct fetching *f, int error)
-{
-    int r = 0;
-    for (size_t i = 0; i < f->group->count && r == 0; i++)
-        r = lose_part(f, &f->group->parts[i], error, NULL);
     return r;
 }
 
@@ -414,7 +363,12 @@ int reader_fetch(struct store *store, const struct reader_group *group,
                          .calls = calls};
     int r = read_group_part(&f, group->from, f.stored, length);
     f.is_whole = r == 0;
-    if (r == -ENOENT)
-        return lose_all_parts(&f, r);
-    return r < 0 && !part_is_lost(group, r) ? r : give_read_parts(&f);
+    if (r < 0 && !part_is_lost(group, r))
+        return r;
+    if (r != -ENOENT)
+        return give_read_parts(&f);
+    /* Nothing is asked for again of a pack that is missing. */
+    for (size_t i = 0; i < group->count; i++)
+        TRY(lose_part(&f, &group->parts[i], r, NULL));
+    return 0;
 }

@@ -9,6 +9,8 @@
 #include "format/chunk.h"
 #include "store/store.h"
 
+struct view_remote_pack;
+
 /* With options->remote: what its newest head says, in options->path, an empty private directory
  * that the caller removes later. Without: what is durable in the store options->path, of which the
  * caller holds STORE/lock; a stage is left as it is. On failure *ret_text says in one line what is
@@ -64,11 +66,25 @@ DEFINE_VECTOR(reader_entries, struct chunk_entry);
 CAIRN_MUST_CHECK int reader_plan_pack(struct store *store, const struct reader_entries *entries,
                                       int (*fn)(struct reader_group *group, void *arg),
                                       const struct reader_calls *calls);
-/* The chunks that are needed, in order. The caller frees the vector, also after an error. */
-CAIRN_MUST_CHECK int reader_pack_chunks(struct store *store, uint64_t pack,
-                                        struct reader_entries *ret);
 
 /* Reads and verifies a group: all of its parts are given or lost. Negative: it cannot be read now.
  * Any thread; blocks. */
 CAIRN_MUST_CHECK int reader_fetch(struct store *store, const struct reader_group *group,
                                   const struct reader_calls *calls);
+
+/* --- entries.c -------------------------------------------------------------------------------- */
+
+/* Is it damage, which another read will not change? */
+bool reader_is_damage(int error);
+/* -EUCLEAN: they cannot be right. */
+CAIRN_MUST_CHECK int reader_check_lengths(const struct chunk_entry *entry);
+/* The chunks that are needed, in order, take the place of those in *ret. The caller frees the
+ * vector, also after an error. */
+CAIRN_MUST_CHECK int reader_pack_chunks(struct store *store, uint64_t pack,
+                                        struct reader_entries *ret);
+/* Adds one that is needed to these, `entries`. -EUCLEAN: its lengths cannot be right. */
+CAIRN_MUST_CHECK int reader_add_entry(const struct chunk_entry *entry, bool is_needed,
+                                      void *entries);
+void reader_sort_entries(struct reader_entries *entries); /* by place */
+/* Reads the index of a pack in the remote. -EUCLEAN: it is not what the view knows. */
+CAIRN_MUST_CHECK int reader_check_index(struct store *store, const struct view_remote_pack *pack);

@@ -24,21 +24,26 @@
 
 DEFINE_VECTOR(inos, uint64_t);
 
-static bool inos_have(const struct inos *inos, uint64_t ino)
-{
-    return vector_search(inos, &ino, compare_u64);
-}
-
 struct replay {
     struct store *store;
     uint64_t cut;
     struct inos durable_births; /* files whose first seal is below the cut */
     struct inos held;
     struct inos orphans;
-    struct inos skipped; /* nascent files that are not brought back, and so is nothing that happened
-                            to them; few */
+    /* nascent files that are not brought back, and so is nothing that happened to them; few */
+    struct inos skipped;
     uint64_t max_ino;
 };
+
+static void replay_done(struct replay *rp)
+{
+    for (size_t i = 0; i < rp->held.count; i++)
+        ns_drop(rp->store->local.ns, rp->held.at[i]);
+    vector_free(&rp->held);
+    vector_free(&rp->orphans);
+    vector_free(&rp->skipped);
+    vector_free(&rp->durable_births);
+}
 
 static int note_durable_birth(const struct record *rec, void *arg)
 {
@@ -58,22 +63,14 @@ static bool hold_inode(struct replay *rp, uint64_t ino)
     return true;
 }
 
-static bool record_makes_inode(const struct record *rec)
-{
-    return rec->type == REC_MAKE || rec->type == REC_NASCENT ||
-           (rec->type == REC_SEAL && rec->flags & RECORD_BIRTH);
-}
-
 static bool hold_inodes(struct replay *rp, const struct record *rec)
 {
-    bool ok = record_makes_inode(rec) || hold_inode(rp, rec->ino);
-    if (rec->parent)
-        ok = ok && hold_inode(rp, rec->parent);
-    if (rec->parent2)
-        ok = ok && hold_inode(rp, rec->parent2);
-    if (rec->ino2)
-        ok = ok && hold_inode(rp, rec->ino2);
-    return ok;
+    bool makes_inode = rec->type == REC_MAKE || rec->type == REC_NASCENT ||
+                       (rec->type == REC_SEAL && rec->flags & RECORD_BIRTH);
+    return (makes_inode || hold_inode(rp, rec->ino)) &&
+           (!rec->parent || hold_inode(rp, rec->parent)) &&
+           (!rec->parent2 || hold_inode(rp, rec->parent2)) &&
+           (!rec->ino2 || hold_inode(rp, rec->ino2));
 }
 
 static bool is_operation(const struct record *rec)
@@ -115,14 +112,6 @@ static int replay_homeless(struct replay *rp, const struct record *rec)
     return 0;
 }
 
-static void repeat_record(struct replay *rp, const struct record *rec)
-{
-    if (rec->type == REC_NASCENT)
-        ns_restore_nascent(rp->store->local.ns, rec, clock_realtime_ns() + CLOCK_BACK_MAX_NS);
-    else
-        ns_apply(rp->store->local.ns, rec);
-}
-
 static int replay_record(const struct record *rec, void *arg)
 {
     struct replay *rp = arg;
@@ -131,15 +120,13 @@ static int replay_record(const struct record *rec, void *arg)
         return restore_pack(store, rec);
     if (!is_operation(rec))
         return 0;
-    uint64_t number = rec->ino & ((1ull << 48) - 1);
-    if (number > rp->max_ino)
-        rp->max_ino = number;
+    rp->max_ino = max_u64(rp->max_ino, rec->ino & ((1ull << 48) - 1));
     bool birth = rec->type == REC_SEAL && rec->flags & RECORD_BIRTH;
     bool nascent = rec->type == REC_NASCENT || (!birth && is_nascent_now(store, rec->ino));
     if (rec->seq <= rp->cut && !nascent)
         return 0;
-    if (rec->type == REC_NASCENT &&
-        (inos_have(&rp->durable_births, rec->ino) || is_nascent_now(store, rec->ino)))
+    if (rec->type == REC_NASCENT && (vector_search(&rp->durable_births, &rec->ino, compare_u64) ||
+                                     is_nascent_now(store, rec->ino)))
         return 0;
     if (is_skipped(rp, rec->ino))
         return 0;
@@ -153,7 +140,10 @@ static int replay_record(const struct record *rec, void *arg)
                   record_type_name(rec->type), (unsigned long long)rec->ino);
         return -EUCLEAN;
     }
-    repeat_record(rp, rec);
+    if (rec->type == REC_NASCENT)
+        ns_restore_nascent(store->local.ns, rec, clock_realtime_ns() + CLOCK_BACK_MAX_NS);
+    else
+        ns_apply(store->local.ns, rec);
     if (!nascent)
         history_readd(store->commit.history, rec);
     if (rec->flags & RECORD_ORPHAN)
@@ -177,13 +167,14 @@ static int restore_pack(struct store *store, const struct record *rec)
     int r = view_pack(store->local.view, rec->pack, &known);
     if (r != -ENOENT)
         return r;
-    struct pack_entries all = {0};
-    r = packs_recover_index(store->commit.packs, rec->pack, add_entry, &all);
-    if (r >= 0)
-        packs_readd(store->commit.packs, rec->pack, rec->length, all.at, (uint32_t)all.count);
-    vector_free(&all);
-    /* Dropped again since: then nothing refers to it. */
-    return r == -ENOENT || r == 1 ? 0 : r;
+    _cleanup_vector_ struct pack_entries all = {0};
+    bool was_made;
+    r = packs_recover_index(store->commit.packs, rec->pack, add_entry, &all, &was_made);
+    if (r == -ENOENT)
+        return 0; /* dropped again since: then nothing refers to it */
+    TRY(r);
+    packs_readd(store->commit.packs, rec->pack, rec->length, all.at, (uint32_t)all.count);
+    return 0;
 }
 
 static uint64_t durable_version(uint64_t ino, uint64_t *ret_size, void *arg)
@@ -201,7 +192,7 @@ static uint64_t durable_version(uint64_t ino, uint64_t *ret_size, void *arg)
     return durable.version;
 }
 
-static uint64_t pack_of_recovered_chunk(const struct chunk_name *name, void *arg)
+static uint64_t pack_of_chunk(const struct chunk_name *name, void *arg)
 {
     struct replay *rp = arg;
     struct chunk_entry entry;
@@ -258,20 +249,18 @@ static void find_open(struct store *store, struct inos *open)
  * of history. */
 static int restore_drafts(struct store *store, struct replay *rp)
 {
-    struct inos nascent = {0};
-    int r = ns_dump_nascent(store->local.ns, true, add_nascent, &nascent);
+    _cleanup_vector_ struct inos nascent = {0};
+    TRY(ns_dump_nascent(store->local.ns, true, add_nascent, &nascent));
     for (size_t i = 0; i < nascent.count; i++)
         stage_open_draft(store->local.stage, nascent.at[i]);
-    vector_free(&nascent);
-    if (r == 0)
-        r = view_orphans(store->local.view, add_orphan, &rp->orphans);
-    for (size_t i = 0; i < rp->orphans.count && r == 0; i++) {
+    TRY(view_orphans(store->local.view, add_orphan, &rp->orphans));
+    for (size_t i = 0; i < rp->orphans.count; i++) {
         struct ns_inode inode;
         if (ns_inode(store->local.ns, rp->orphans.at[i], &inode) == 0 && inode.nlink == 0 &&
             stage_unlink(store->local.stage, inode.ino, 0, true) == -EAGAIN)
             log_debug("stage: the log is written anew in a moment");
     }
-    return r;
+    return 0;
 }
 
 /* The mount goes on, and the kernel may know them. */
@@ -305,34 +294,26 @@ static int seal_left_drafts(struct store *store, const struct inos *open)
 /* Drafts whose writers are gone become versions as they are. */
 static int open_files(struct store *store, struct inos *orphans)
 {
-    struct inos open = {0};
-    int r = 0;
+    _cleanup_vector_ struct inos open = {0};
     if (store->local.options.adopting) {
         keep_orphans(store, orphans);
         find_open(store, &open);
-    } else if (!local_follows(
-                   &store->local)) { /* else they are the writer's, which has them open */
-        r = reap_orphans(store, orphans);
+    } else if (!local_follows(&store->local)) { /* else the writer has them open */
+        TRY(reap_orphans(store, orphans));
     }
-    if (r == 0)
-        r = seal_left_drafts(store, &open);
-    if (r == 0)
-        stage_set_due(store->local.stage, NULL, 0);
-    vector_free(&open);
-    return r;
+    TRY(seal_left_drafts(store, &open));
+    stage_set_due(store->local.stage, NULL, 0);
+    return 0;
 }
 
 static int replay_stage(struct store *store, struct replay *rp)
 {
-    int r = stage_replay_log(store->local.stage, note_durable_birth, rp);
+    struct stage_rebuild how = {.durable = durable_version, .pack_of = pack_of_chunk, .arg = rp};
+    TRY(stage_replay_log(store->local.stage, note_durable_birth, rp));
     vector_sort(&rp->durable_births, compare_u64);
-    if (r == 0)
-        r = stage_replay_log(store->local.stage, replay_record, rp);
-    struct stage_rebuild how = {
-        .durable = durable_version, .pack_of = pack_of_recovered_chunk, .arg = rp};
-    if (r == 0)
-        r = stage_rebuild_layers(store->local.stage, &how);
-    return r == 0 && store->local.options.adopting ? restore_drafts(store, rp) : r;
+    TRY(stage_replay_log(store->local.stage, replay_record, rp));
+    TRY(stage_rebuild_layers(store->local.stage, &how));
+    return store->local.options.adopting ? restore_drafts(store, rp) : 0;
 }
 
 /* --- sessions --------------------------------------------------------------------------------- */
@@ -360,8 +341,8 @@ struct leftovers {
     size_t removed, aside;
 };
 
-/* After damage it cannot be said that nothing needs it: what names it may be what was lost. And
- * what is not ours is not ours to remove. */
+/* After damage, an unreferenced pack may still be needed: its reference may be what was lost. And a
+ * pack of another store is not ours to remove. */
 static int clear_leftover(struct leftovers *left, uint64_t id, const char *name)
 {
     struct store *store = left->store;
@@ -424,19 +405,14 @@ static int begin_journal(struct store *store, char **ret_text)
 static int take_over(struct store *store, struct replay *rp, char **ret_text)
 {
     stage_begin_recovery(store->local.stage, store->local.epoch);
-    int r = replay_stage(store, rp);
+    TRY(replay_stage(store, rp));
     /* Then the layers may be wrong, and they must not become the stage's. */
-    if (r == 0 && view_is_damaged(store->local.view))
-        r = -EUCLEAN;
-    if (r == 0)
-        r = stage_adopt(store->local.stage, store->local.epoch, store->local.options.adopting);
-    if (r == 0)
-        r = history_compact(store->commit.history);
-    if (r == 0)
-        r = begin_journal(store, ret_text);
-    if (r == 0)
-        r = stage_commit_epoch(store->local.stage, store->local.epoch);
-    return r;
+    if (view_is_damaged(store->local.view))
+        return -EUCLEAN;
+    TRY(stage_adopt(store->local.stage, store->local.epoch, store->local.options.adopting));
+    TRY(history_compact(store->commit.history));
+    TRY(begin_journal(store, ret_text));
+    return stage_commit_epoch(store->local.stage, store->local.epoch);
 }
 
 static char *explain_stage(const struct store *store, int r)
@@ -459,23 +435,16 @@ static int start_fresh(struct store *store, bool is_reader, char **ret_text)
         return r;
     }
     r = session_new_stage(&store->commit);
-    if (r < 0)
+    if (r < 0) {
         *ret_text = explain_stage(store, r);
-    if (r == 0)
-        r = begin_journal(store, ret_text);
+        return r;
+    }
+    r = begin_journal(store, ret_text);
     if (r == 0)
         r = session_write(&store->commit, is_reader);
-    if (r < 0 && store->local.stage)
+    if (r < 0)
         session_drop_stage(&store->commit);
     return r;
-}
-
-static void settle_numbers(struct store *store, const struct replay *rp)
-{
-    struct view_state view = view_state(store->local.view);
-    uint64_t ino = max_u64(max_u64(view.max_ino, rp->max_ino) + 1, store->local.epoch << 24);
-    atomic_store(&store->own->next_ino, ino);
-    history_begin(store->commit.history, rp->cut);
 }
 
 /* The stage of the last session, if there is one. */
@@ -494,62 +463,62 @@ static int open_left(struct store *store, struct session *left, char **ret_text)
     return r;
 }
 
+/* Goes on with the stage that was left, or begins a new one. */
+static int begin_session(struct store *store, struct replay *rp, bool is_reader, char **ret_text)
+{
+    if (!store->local.stage)
+        return start_fresh(store, is_reader, ret_text);
+    const char *directory = commit_stage_directory(&store->commit);
+    log_info("recovering what the last session left in %s", directory);
+    int r = take_over(store, rp, ret_text);
+    if (r < 0 && !*ret_text)
+        *ret_text =
+            xasprintf("recovering the stage in %s failed: %s; it is left as it is; to go on "
+                      "without what it holds, remove %s/session",
+                      directory, strerror(-r), store->local.path);
+    return r < 0 ? r : session_write(&store->commit, is_reader);
+}
+
+/* The session has begun: packs and files that were left without one are settled. */
+static int settle_left(struct store *store, struct replay *rp)
+{
+    struct view_state view = view_state(store->local.view);
+    uint64_t ino = max_u64(max_u64(view.max_ino, rp->max_ino) + 1, store->local.epoch << 24);
+    atomic_store(&store->own->next_ino, ino);
+    history_begin(store->commit.history, rp->cut);
+    TRY(remove_leftovers(store));
+    TRY(view_orphans(store->local.view, add_orphan, &rp->orphans));
+    int r = open_files(store, &rp->orphans);
+    if (r != -EAGAIN)
+        return r;
+    history_seal_rest_later(
+        store->commit.history); /* the log has no room for all of them at once */
+    return 0;
+}
+
 int recover(struct store *store, char **ret_text)
 {
-    int r = recover_view(store, ret_text);
-    if (r < 0)
-        return r;
+    TRY(recover_view(store, ret_text));
     store->local.ns = ns_new(store->local.view);
     if (local_follows(&store->local))
         ns_set_following(store->local.ns);
     struct session left;
-    r = open_left(store, &left, ret_text);
-    if (r < 0)
-        return r;
-    r = begin_epoch(store);
+    TRY(open_left(store, &left, ret_text));
+    int r = begin_epoch(store);
     if (r < 0) {
-        *ret_text = xasprintf("%s: its numbers are at their end, which no use of it can have done: "
-                              "the journal or the remote "
-                              "is not what a store wrote; nothing was changed",
-                              store->local.path);
+        *ret_text =
+            xasprintf("%s: its numbers are at their end, which no use of it can have done: the "
+                      "journal or the remote is not what a store wrote; nothing was changed",
+                      store->local.path);
         return r;
     }
     bool is_reader = local_follows(&store->local) && (!store->local.stage || left.is_reader);
     struct journal_found found = journal_found(store->commit.journal);
-    struct replay rp = {.store = store, .cut = found.cut_seq};
+    _cleanup_(replay_done) struct replay rp = {.store = store, .cut = found.cut_seq};
     history_resume(store->commit.history, found.time);
-    if (store->local.stage) {
-        log_info("recovering what the last session left in %s",
-                 commit_stage_directory(&store->commit));
-        r = take_over(store, &rp, ret_text);
-        if (r < 0 && !*ret_text)
-            *ret_text =
-                xasprintf("recovering the stage in %s failed: %s; it is left as it is; to "
-                          "go on without what it holds, remove %s/session",
-                          commit_stage_directory(&store->commit), strerror(-r), store->local.path);
-        if (r == 0)
-            r = session_write(&store->commit, is_reader);
-    } else {
-        r = start_fresh(store, is_reader, ret_text);
-    }
-    settle_numbers(store, &rp);
+    r = begin_session(store, &rp, is_reader, ret_text);
     if (r == 0)
-        r = remove_leftovers(store);
-    if (r == 0)
-        r = view_orphans(store->local.view, add_orphan, &rp.orphans);
-    if (r == 0)
-        r = open_files(store, &rp.orphans);
-    if (r == -EAGAIN) {
-        history_seal_rest_later(
-            store->commit.history); /* the log has no room for all of them at once */
-        r = 0;
-    }
-    for (size_t i = 0; i < rp.held.count; i++)
-        ns_drop(store->local.ns, rp.held.at[i]);
-    vector_free(&rp.held);
-    vector_free(&rp.orphans);
-    vector_free(&rp.skipped);
-    vector_free(&rp.durable_births);
+        r = settle_left(store, &rp);
     if (r < 0 && !*ret_text)
         *ret_text = xasprintf("%s: recovery failed: %s", store->local.path, strerror(-r));
     return r;

@@ -17,9 +17,10 @@
 static int set_view_aside(struct store *store)
 {
     int r = set_aside(store, "view");
-    if (r == 0)
-        log_warn("the view as it was is kept in %s/" ASIDE_DIRECTORY, store->local.path);
-    return r == 0 ? aside_sync(store) : r == -ENOENT ? 0 : r;
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    log_warn("the view as it was is kept in %s/" ASIDE_DIRECTORY, store->local.path);
+    return aside_sync(store);
 }
 
 /* Quietly: without the compactions that are due. They would slow down the caller that waits for the
@@ -39,14 +40,21 @@ static void close_view(struct store *store)
     store->local.view = NULL;
 }
 
+/* The anchor's state becomes that of the view, which is empty. */
+static int fill_view(struct store *store, const struct head *head)
+{
+    if (!journal_anchor(store->commit.journal)->exists)
+        return 0;
+    TRY(adopt_view(store, head));
+    return local_head_is_lost(head) ? view_forget_remote(store->local.view) : 0;
+}
+
 /* Makes the anchor's view, in a directory of its own. */
 static int make_view(struct store *store, const struct head *head)
 {
     int r = open_view(store, "view.new", false);
-    if (r == 0 && journal_anchor(store->commit.journal)->exists)
-        r = adopt_view(store, head);
-    if (r == 0 && journal_anchor(store->commit.journal)->exists && local_head_is_lost(head))
-        r = view_forget_remote(store->local.view);
+    if (r == 0)
+        r = fill_view(store, head);
     if (r == 0)
         r = view_flush(store->local.view);
     close_view(store);
@@ -60,18 +68,16 @@ static int replace_view(struct store *store, const struct head *head, bool keep_
     _cleanup_free_ char *made = xasprintf("%s/view.new", store->local.path);
     _cleanup_free_ char *path = xasprintf("%s/view", store->local.path);
     close_view(store);
-    int r = io_remove_tree(made);
-    if (r == 0 && !keep_old)
-        r = local_remove_view(&store->local); /* there may be no room for both */
-    if (r == 0)
-        r = make_view(store, head);
-    if (r == 0 && keep_old)
-        r = set_view_aside(store);
-    if (r == 0 && rename(made, path) < 0)
-        r = -errno;
-    if (r == 0)
-        r = io_fsync_dir(store->local.path);
-    return r < 0 ? r : open_view(store, "view", false);
+    TRY(io_remove_tree(made));
+    if (!keep_old) /* there may be no room for both */
+        TRY(local_remove_view(&store->local));
+    TRY(make_view(store, head));
+    if (keep_old)
+        TRY(set_view_aside(store));
+    if (rename(made, path) < 0)
+        return -errno;
+    TRY(io_fsync_dir(store->local.path));
+    return open_view(store, "view", false);
 }
 
 static int ignore_batch(const struct journal_batch *batch, void *arg)
@@ -86,23 +92,22 @@ static int ignore_batch(const struct journal_batch *batch, void *arg)
 static int rebuild_view(struct store *store, bool is_behind)
 {
     bool view_is_old = !store->local.view || view_state(store->local.view).applied_seq > 0;
-    struct head *head = xmalloc(sizeof *head);
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    enum replayed replayed;
     if (view_is_old && is_behind)
         log_warn("the view is behind, or of an earlier version: rebuilding it");
     else if (view_is_old)
         log_warn("the view is missing, damaged or not of this journal: rebuilding it");
     /* Nothing goes before there is something to make it from. */
-    int r = journal_read(store->commit.journal, 0, ignore_batch, NULL);
-    if (r == 0 && journal_anchor(store->commit.journal)->exists)
-        r = local_head_read(&store->local, head);
-    if (r == 0 && journal_anchor(store->commit.journal)->exists)
-        r = remote_fetch_runs(store, head);
-    if (r == 0 && journal_anchor(store->commit.journal)->exists)
-        r = listed_ask(store);
-    if (r == 0)
-        r = replace_view(store, head, view_is_old && !is_behind);
-    free(head);
-    return r < 0 ? r : commit_replay_journal(&store->commit, 0);
+    TRY(journal_read(store->commit.journal, 0, ignore_batch, NULL));
+    if (journal_anchor(store->commit.journal)->exists) {
+        TRY(local_head_read(&store->local, head));
+        TRY(remote_fetch_runs(store, head));
+        TRY(listed_ask(store));
+    }
+    TRY(replace_view(store, head, view_is_old && !is_behind));
+    TRY(commit_replay_journal(&store->commit, 0, &replayed));
+    return replayed == REPLAYED ? 0 : -EUCLEAN;
 }
 
 /* The log says which of them failed; *ret_text says of the journal what it is. */
@@ -110,20 +115,19 @@ static void explain_failure(struct store *store, int r, char **ret_text)
 {
     _cleanup_free_ char *damage = journal_explain_damage(store->commit.journal);
     if (damage && !journal_anchor(store->commit.journal)->number)
-        *ret_text = xasprintf("%s: the journal is damaged: %s; nothing was changed; 'cairn fsck "
-                              "--repair %s' truncates it there and keeps in "
-                              "lost+found what comes behind",
-                              store->local.path, damage, store->local.path);
+        *ret_text =
+            xasprintf("%s: the journal is damaged: %s; nothing was changed; 'cairn fsck --repair "
+                      "%s' truncates it there and keeps in lost+found what comes behind",
+                      store->local.path, damage, store->local.path);
     else if (damage)
-        *ret_text = xasprintf(
-            "%s: the journal is damaged: %s; nothing was changed; mount an empty STORE "
-            "on the remote, which has its "
-            "published state, or truncate the journal there with 'cairn fsck --repair %s'",
-            store->local.path, damage, store->local.path);
+        *ret_text = xasprintf("%s: the journal is damaged: %s; nothing was changed; mount an empty "
+                              "STORE on the remote, which has its published state, or truncate the "
+                              "journal there with 'cairn fsck --repair %s'",
+                              store->local.path, damage, store->local.path);
     else if (r == -EUCLEAN && store->own->whole_journal)
         *ret_text = xasprintf("%s: the journal is damaged, or the snapshot that it begins with; "
-                              "nothing was changed; a mount goes on as "
-                              "long as the view has what is damaged: then copy the files elsewhere",
+                              "nothing was changed; a mount goes on as long as the view has what "
+                              "is damaged: then copy the files elsewhere",
                               store->local.path);
     else if (r == -EUCLEAN && journal_anchor(store->commit.journal)->number)
         *ret_text = xasprintf("%s: what head %llu of its remote names is damaged, or no state that "
@@ -136,19 +140,28 @@ static void explain_failure(struct store *store, int r, char **ret_text)
             store->local.path, strerror(-r));
 }
 
-static int open_and_replay(struct store *store, bool *ret_is_behind)
+/* How the view stands to the journal. */
+struct standing {
+    enum replayed replayed;
+    /* Nothing is wrong with the view but that it knows too little, or is of an earlier version. */
+    bool is_behind;
+};
+
+static int open_and_replay(struct store *store, struct standing *ret)
 {
+    *ret = (struct standing){.replayed = REPLAY_FOREIGN};
     int r = open_view(store, "view", true);
-    *ret_is_behind = r == -ESTALE;
+    ret->is_behind = r == -ESTALE;
     if (r < 0)
-        return r;
+        return ret->is_behind ? 0 : r;
     uint64_t applied = view_state(store->local.view).applied_seq;
-    *ret_is_behind = commit_view_forgot_head(&store->commit);
-    if (*ret_is_behind)
-        return -ESTALE;
-    /* a power loss took what RocksDB had not written yet */
-    *ret_is_behind = applied < journal_anchor(store->commit.journal)->cut;
-    return commit_replay_journal(&store->commit, store->own->whole_journal ? 0 : applied);
+    ret->is_behind = commit_view_forgot_head(&store->commit);
+    if (ret->is_behind)
+        return 0;
+    /* A power loss took what RocksDB had not written yet. */
+    ret->is_behind = applied < journal_anchor(store->commit.journal)->cut;
+    return commit_replay_journal(&store->commit, store->own->whole_journal ? 0 : applied,
+                                 &ret->replayed);
 }
 
 static bool cannot_read(const struct store *store)
@@ -158,13 +171,13 @@ static bool cannot_read(const struct store *store)
 
 /* A disk that misread once is asked again. If it cannot read the view at all, the journal may still
  * make another. */
-static int open_and_replay_patiently(struct store *store, bool *ret_is_behind)
+static int open_and_replay_patiently(struct store *store, struct standing *ret)
 {
-    int r = open_and_replay(store, ret_is_behind);
+    int r = open_and_replay(store, ret);
     if (r != -EIO || !cannot_read(store))
         return r;
     close_view(store);
-    r = open_and_replay(store, ret_is_behind);
+    r = open_and_replay(store, ret);
     return r == -EIO && cannot_read(store) ? -EUCLEAN : r;
 }
 
@@ -175,12 +188,11 @@ static int open_and_replay_patiently(struct store *store, bool *ret_is_behind)
 static int keep_damaged_view(struct store *store, int error)
 {
     _cleanup_free_ char *made = xasprintf("%s/view.new", store->local.path);
-    bool is_behind;
+    struct standing standing;
     close_view(store);
     if (io_remove_tree(made) < 0) /* part of another one takes room */
         log_warn("%s cannot be removed", made);
-    int r = open_and_replay_patiently(store, &is_behind);
-    if (r < 0)
+    if (open_and_replay_patiently(store, &standing) < 0 || standing.replayed != REPLAYED)
         return error;
     store->own->view_is_kept = true;
     log_error("the view is damaged, and cannot be made anew now (%s): going on with it; what is "
@@ -189,43 +201,54 @@ static int keep_damaged_view(struct store *store, int error)
     return 0;
 }
 
+/* Must another view be made? Not where the journal is damaged, from which it would be. */
+static bool must_rebuild(struct store *store, int r, const struct standing *standing)
+{
+    if (r == 0 && standing->replayed == REPLAY_FOREIGN)
+        return true;
+    bool is_lost = r == -EUCLEAN || new_view_is_asked(&store->local) ||
+                   (store->local.view && view_is_damaged(store->local.view));
+    return is_lost && !journal_found(store->commit.journal).damage.found;
+}
+
+static int make_anew(struct store *store, bool is_behind, bool was_read)
+{
+    int r = rebuild_view(store, is_behind);
+    if (r == 0)
+        r = new_view_settled(&store->local);
+    else if (was_read)
+        r = keep_damaged_view(store, r);
+    store->own->view_is_new = r == 0 && !store->own->view_is_kept;
+    return r;
+}
+
 int recover_view(struct store *store, char **ret_text)
 {
     _cleanup_free_ char *path = xasprintf("%s/view", store->local.path);
-    bool had_view = access(path, F_OK) == 0, is_behind = false;
+    bool had_view = access(path, F_OK) == 0;
+    struct standing standing;
     int r = room_for_view(store->commit.room);
     if (r < 0) {
         *ret_text = xasprintf("the disk of %s is full; free 32 MiB there and mount again",
                               store->local.path);
         return r;
     }
-    r = open_and_replay_patiently(store, &is_behind);
-    if (r == -ENODATA) {
+    r = open_and_replay_patiently(store, &standing);
+    if (r == 0 && standing.replayed == REPLAY_LOST_END) {
         /* The view follows only what was durable: then the journal has lost its end. Going on from
          * what is left would drop the packs of acknowledged data, so nothing is touched. */
-        *ret_text = xasprintf("%s: the journal is damaged: it ends before what was durable "
-                              "already; nothing was changed; "
-                              "restore the directory journal/ from a copy",
-                              store->local.path);
+        *ret_text =
+            xasprintf("%s: the journal is damaged: it ends before what was durable already; "
+                      "nothing was changed; restore the directory journal/ from a copy",
+                      store->local.path);
         return -EUCLEAN;
     }
-    bool was_read = r == 0;
-    bool is_lost = new_view_is_asked(&store->local) ||
-                   (store->local.view && view_is_damaged(store->local.view));
-    if (is_lost && !journal_found(store->commit.journal).damage.found)
-        r = -EUCLEAN; /* whatever it was taken for */
-    bool rebuilds =
-        r == -ESTALE || (r == -EUCLEAN && !journal_found(store->commit.journal).damage.found);
+    bool rebuilds = must_rebuild(store, r, &standing);
     if (rebuilds)
-        r = rebuild_view(store, is_behind);
-    if (rebuilds && r == 0)
-        r = new_view_settled(&store->local);
-    else if (rebuilds && was_read)
-        r = keep_damaged_view(store, r);
-    store->own->view_is_new = rebuilds && r == 0 && !store->own->view_is_kept;
+        r = make_anew(store, standing.is_behind, r == 0 && standing.replayed == REPLAYED);
     struct journal_found found = journal_found(store->commit.journal);
-    /* All that it knew is lost: packs that nothing names are kept. */
-    store->own->met_damage = store->own->met_damage || (rebuilds && !is_behind) ||
+    /* All that a damaged view knew is lost: packs that nothing names are kept. */
+    store->own->met_damage = store->own->met_damage || (rebuilds && !standing.is_behind) ||
                              (!had_view && found.cut_seq > 0) || found.was_skipped ||
                              repair_was_made(store);
     if (r < 0)

@@ -26,20 +26,15 @@ struct repair {
     void *arg;
 };
 
-static char *mark_path(const struct store *store)
-{
-    return xasprintf("%s/repaired", store->local.path);
-}
-
 bool repair_was_made(const struct store *store)
 {
-    _cleanup_free_ char *path = mark_path(store);
+    _cleanup_free_ char *path = xasprintf("%s/repaired", store->local.path);
     return access(path, F_OK) == 0;
 }
 
 int repair_settled(const struct store *store)
 {
-    _cleanup_free_ char *path = mark_path(store);
+    _cleanup_free_ char *path = xasprintf("%s/repaired", store->local.path);
     if (unlink(path) < 0)
         return errno == ENOENT ? 0 : -errno;
     return io_fsync_dir(store->local.path);
@@ -76,19 +71,17 @@ static int sync_journal(const struct store *store)
 
 static int set_later_aside(struct repair *rep)
 {
-    int r =
-        rep->store->local.tier->ops->list(rep->store->local.tier, "journal", NULL, note_later, rep);
+    struct tier *tier = rep->store->local.tier;
+    TRY(tier->ops->list(tier, "journal", NULL, note_later, rep));
     vector_sort(&rep->later, newest_first);
-    for (size_t i = 0; i < rep->later.count && r == 0; i++) {
+    for (size_t i = 0; i < rep->later.count; i++) {
         char object[32];
         object_name("journal", rep->later.at[i], object);
-        r = set_aside(rep->store, object);
-        if (r == 0)
-            r = sync_journal(rep->store);
-        if (r == 0)
-            say_done(rep, "set aside in lost+found: it comes after the damage", object);
+        TRY(set_aside(rep->store, object));
+        TRY(sync_journal(rep->store));
+        say_done(rep, "set aside in lost+found: it comes after the damage", object);
     }
-    return r;
+    return 0;
 }
 
 /* The length that the segment's file had when it was allocated. */
@@ -111,16 +104,12 @@ static int write_head(const struct repair *rep, const char *object, uint64_t kee
     if (fd < 0)
         return -errno;
     _cleanup_free_ uint8_t *bytes = xmalloc(COPY_STEP);
-    int r = 0;
-    for (uint64_t at = 0; at < keep && r == 0; at += COPY_STEP) {
+    for (uint64_t at = 0; at < keep; at += COPY_STEP) {
         size_t part = min_u64(keep - at, COPY_STEP);
-        r = ops->get_range(rep->store->local.tier, object, at, bytes, part);
-        if (r == 0)
-            r = io_pwrite_full(fd, bytes, part, at);
+        TRY(ops->get_range(rep->store->local.tier, object, at, bytes, part));
+        TRY(io_pwrite_full(fd, bytes, part, at));
     }
-    if (r == 0 && (ftruncate(fd, (off_t)len) < 0 || fsync(fd) < 0))
-        r = -errno;
-    return r;
+    return ftruncate(fd, (off_t)len) < 0 || fsync(fd) < 0 ? -errno : 0;
 }
 
 /* Both names of it at once, then the new one takes the place of the old: at no moment is there no
@@ -131,19 +120,18 @@ static int replace_segment(struct repair *rep, const char *object, uint64_t len)
     _cleanup_free_ char *path = xasprintf("%s/%s", store->local.path, object);
     _cleanup_free_ char *made = xasprintf("%s/room/%016llx", store->local.path, ~0ull);
     _cleanup_free_ char *kept = aside_path(store, object);
-    int r = write_head(rep, object, rep->damage.offset, whole_length(store, object, len), made);
-    for (unsigned i = 1; r == 0 && link(path, kept) < 0; i++) {
+    TRY(write_head(rep, object, rep->damage.offset, whole_length(store, object, len), made));
+    for (unsigned i = 1; link(path, kept) < 0; i++) {
         if (errno != EEXIST)
             return -errno;
         free(kept);
         _cleanup_free_ char *first = aside_path(store, object);
         kept = xasprintf("%s.%u", first, i);
     }
-    if (r == 0)
-        r = aside_sync(store);
-    if (r == 0 && rename(made, path) < 0)
-        r = -errno;
-    return r == 0 ? sync_journal(store) : r;
+    TRY(aside_sync(store));
+    if (rename(made, path) < 0)
+        return -errno;
+    return sync_journal(store);
 }
 
 static int truncate_journal(struct repair *rep)
@@ -152,27 +140,21 @@ static int truncate_journal(struct repair *rep)
     char object[32];
     uint64_t len = 0;
     object_name("journal", rep->damage.segment, object);
-    _cleanup_free_ char *mark = mark_path(store);
-    int r = aside_begin(store);
-    if (r == 0)
-        r = io_write_file_durable(mark, "", 0);
-    if (r == 0)
-        r = set_later_aside(rep);
-    if (r == 0)
-        r = store->local.tier->ops->stat(store->local.tier, object, &len);
-    if (r < 0)
-        return r;
+    _cleanup_free_ char *mark = xasprintf("%s/repaired", store->local.path);
+    TRY(aside_begin(store));
+    TRY(io_write_file_durable(mark, "", 0));
+    TRY(set_later_aside(rep));
+    TRY(store->local.tier->ops->stat(store->local.tier, object, &len));
     bool is_whole = rep->damage.offset < SEGMENT_HEADER_LEN;
-    r = is_whole ? set_aside(store, object) : replace_segment(rep, object, len);
-    if (r == 0 && is_whole)
-        r = sync_journal(store);
+    TRY(is_whole ? set_aside(store, object) : replace_segment(rep, object, len));
+    if (is_whole)
+        TRY(sync_journal(store));
     _cleanup_free_ char *what =
         xasprintf("truncated at byte %llu; as it was, it is in lost+found, with %llu whole batches "
                   "behind the damage",
                   (unsigned long long)rep->damage.offset, (unsigned long long)rep->damage.behind);
-    if (r == 0)
-        say_done(rep, what, object);
-    return r;
+    say_done(rep, what, object);
+    return 0;
 }
 
 /* 1: something was truncated. */

@@ -12,6 +12,7 @@
 #include "remote/chunks.h"
 #include "remote/maintenance.h"
 #include "store/job.h"
+#include "store/reader.h"
 #include "view/remote.h"
 
 #define SPAN_LEN (8 * MIB) /* read at once */
@@ -33,7 +34,7 @@ struct scrub {
     struct tier *tier; /* that is being read */
     bool is_remote;
     uint8_t *span, *stored, *raw;
-    VECTOR(struct chunk_entry) entries; /* live chunks of the pack that is looked at */
+    struct reader_entries entries; /* live chunks of the pack that is looked at */
     int64_t allowance_at;
     VECTOR(struct bad_chunk) bad_there; /* in the remote, by pack */
     bool is_pack_bad;                   /* the pack of the remote that is looked at */
@@ -44,25 +45,6 @@ struct scrub {
 
 /* --- accounts --------------------------------------------------------------------------------- */
 
-static void count_scrub_findings(struct scrub *s, uint64_t found, uint64_t healed,
-                                 uint64_t unhealed)
-{
-    struct job_counts *counts = job_counts_lock(s->job);
-    counts->found += found;
-    counts->healed += healed;
-    counts->unhealed += unhealed;
-    job_counts_unlock(s->job);
-}
-
-static void count_scrub_progress(struct scrub *s, uint64_t bytes, uint64_t chunks, uint64_t packs)
-{
-    struct job_counts *counts = job_counts_lock(s->job);
-    counts->bytes += bytes;
-    counts->chunks += chunks;
-    counts->packs += packs;
-    job_counts_unlock(s->job);
-}
-
 static const char *explain_damage(int error)
 {
     return error == -EBADMSG   ? "does not match its checksum"
@@ -70,13 +52,6 @@ static const char *explain_damage(int error)
            : error == -EUCLEAN ? "is truncated or malformed"
            : error == -ENOLINK ? "refers to one that cannot be read"
                                : strerror(-error);
-}
-
-/* Damage is what another read will not change. */
-static bool is_damage(int error)
-{
-    return error == -EBADMSG || error == -ENOENT || error == -EUCLEAN ||
-           error == -EPROTONOSUPPORT || error == -ENOLINK;
 }
 
 static void keep_rate(struct scrub *s, uint64_t bytes)
@@ -91,22 +66,7 @@ static void keep_rate(struct scrub *s, uint64_t bytes)
     (void)job_sleep(s->job, at);
 }
 
-static int scrub_add_entry(struct scrub *s, const struct chunk_entry *entry)
-{
-    if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX ||
-        entry->stored_len > CHUNK_SIZE_MAX)
-        return -EUCLEAN;
-    vector_add(&s->entries, *entry);
-    return 0;
-}
-
 /* --- reading a pack --------------------------------------------------------------------------- */
-
-static int by_offset(const void *a, const void *b)
-{
-    const struct chunk_entry *x = a, *y = b;
-    return x->offset < y->offset ? -1 : x->offset > y->offset;
-}
 
 static uint64_t end_of(const struct chunk_entry *entry)
 {
@@ -128,26 +88,17 @@ static size_t span_of(const struct scrub *s, size_t first, uint64_t *ret_len)
 static int scrub_chunk(struct scrub *s, const char *object, const struct bases *bases,
                        const struct chunk_entry *entry, const uint8_t *in_span)
 {
-    int r = 0;
     uint32_t len;
     if (!s->is_remote && entry->ref_count > 0) {
-        r = packs_read_chunk(s->store->commit.packs, &entry->name, s->raw, &len);
+        int r = packs_read_chunk(s->store->commit.packs, &entry->name, s->raw, &len);
         return r == -ENODATA ? -ENOENT : r;
     }
     if (!in_span)
-        r = s->tier->ops->get_range(s->tier, object, entry->offset, s->stored, entry->stored_len);
-    return r < 0 ? r : bases_decode(bases, entry, in_span ? in_span : s->stored, s->raw, NULL);
+        TRY(s->tier->ops->get_range(s->tier, object, entry->offset, s->stored, entry->stored_len));
+    return bases_decode(bases, entry, in_span ? in_span : s->stored, s->raw, NULL);
 }
 
 typedef int bad_fn(struct scrub *s, const struct chunk_entry *entry, int error);
-
-/* Gathers the bases of chunks in the remote; on NVMe each chunk is read with its own. */
-static size_t gather_bases(struct scrub *s, const struct chunk_entry *entries, size_t count,
-                           struct bases *ret)
-{
-    size_t n = bases_gather(ret, s->store, entries, s->is_remote ? count : 0);
-    return s->is_remote ? n : count;
-}
 
 static int check_span(struct scrub *s, const char *object, const struct chunk_entry *entries,
                       size_t count, const uint8_t *span, bad_fn *bad)
@@ -155,11 +106,13 @@ static int check_span(struct scrub *s, const char *object, const struct chunk_en
     int r = 0;
     for (size_t i = 0, n; i < count && r == 0; i += n) {
         struct bases bases;
-        n = gather_bases(s, entries + i, count - i, &bases);
+        /* Of chunks in the remote; on NVMe each is read with its own. */
+        n = bases_gather(&bases, s->store, entries + i, s->is_remote ? count - i : 0);
+        n = s->is_remote ? n : count;
         for (size_t k = i; k < i + n && r == 0; k++) {
             r = scrub_chunk(s, object, &bases, &entries[k],
                             span ? span + (entries[k].offset - entries[0].offset) : NULL);
-            if (r < 0 && (is_damage(r) || (r == -EIO && !s->is_remote)))
+            if (reader_is_damage(r) || (r == -EIO && !s->is_remote))
                 r = bad(s, &entries[k], r);
         }
         bases_release(&bases);
@@ -171,7 +124,7 @@ static int check_span(struct scrub *s, const char *object, const struct chunk_en
 static int scrub_entries(struct scrub *s, const char *object, bad_fn *bad)
 {
     int r = 0;
-    vector_sort(&s->entries, by_offset);
+    reader_sort_entries(&s->entries);
     for (size_t first = 0, count; first < s->entries.count && r == 0; first += count) {
         uint64_t len;
         count = span_of(s, first, &len);
@@ -181,7 +134,7 @@ static int scrub_entries(struct scrub *s, const char *object, bad_fn *bad)
         bool whole = s->tier->ops->get_range(s->tier, object, s->entries.at[first].offset, s->span,
                                              len) == 0;
         r = check_span(s, object, s->entries.at + first, count, whole ? s->span : NULL, bad);
-        count_scrub_progress(s, len, count, 0);
+        job_count(s->job, &(struct job_counts){.bytes = len, .chunks = count});
     }
     return r;
 }
@@ -195,34 +148,26 @@ static void note_lost(struct scrub *s, const struct chunk_name *name)
         vector_add(&s->lost, *name);
 }
 
-static int report_unhealed(struct scrub *s, const struct chunk_entry *entry)
-{
-    count_scrub_findings(s, 0, 0, 1);
-    note_lost(s, &entry->name);
-    return 0;
-}
-
-static void note_given(struct scrub *s, const struct chunk_entry *bad)
-{
-    vector_add(&s->given, (struct bad_chunk){bad->name, bad->pack});
-}
-
 /* Reads it from wherever it can be read and has it stored in another pack. */
 static int heal_chunk(struct scrub *s, const struct chunk_entry *bad)
 {
     struct chunk_entry good = *bad;
-    count_scrub_findings(s, 1, 0, 0);
+    job_count(s->job, &(struct job_counts){.found = 1});
     int r = upload_read_chunk(s->store, &good, s->stored, s->raw);
     if (r == -ECANCELED)
         return r;
     good = r < 0 ? *bad : good;
-    if (r < 0 && (s->rescues++ >= RESCUES_MAX || !rescue_chunk(s->store, &good, s->stored, s->raw)))
-        return report_unhealed(s, bad);
+    if (r < 0 &&
+        (s->rescues++ >= RESCUES_MAX || !rescue_chunk(s->store, &good, s->stored, s->raw))) {
+        job_count(s->job, &(struct job_counts){.unhealed = 1});
+        note_lost(s, &bad->name);
+        return 0;
+    }
     uint64_t seen = event_count(horizon_progress(s->store->commit.horizon));
     while (!heal_give(s->store->commit.heal, &good.name, s->raw, good.raw_len))
         if (!job_await_progress(s->store, &seen, INT64_MAX))
             return -ECANCELED;
-    note_given(s, bad);
+    vector_add(&s->given, (struct bad_chunk){bad->name, bad->pack});
     return 0;
 }
 
@@ -246,18 +191,18 @@ static int collect_local(const struct chunk_entry *entry, void *arg)
     struct view_local_chunk now;
     int r = view_local_chunk(c->s->store->local.view, &entry->name, &now);
     if (r == 0 && view_is_live(&now) && now.entry.pack == c->pack)
-        return scrub_add_entry(c->s, &now.entry);
+        return reader_add_entry(&now.entry, true, &c->s->entries);
     return r == -ENOENT ? 0 : r;
 }
 
 static int collect_known(const struct view_local_chunk *chunk, void *arg)
 {
     struct collecting *c = arg;
-    return chunk->entry.pack == c->pack ? scrub_add_entry(c->s, &chunk->entry) : 0;
+    return reader_add_entry(&chunk->entry, chunk->entry.pack == c->pack, &c->s->entries);
 }
 
 /* Without its index a view could not be rebuilt from the pack: all that lives in it moves. */
-static int scrub_leave_pack(struct scrub *s, const struct view_pack *known, int error)
+static int leave_pack(struct scrub *s, const struct view_pack *known, int error)
 {
     uint64_t pack = known->pack;
     struct collecting c = {s, pack};
@@ -267,10 +212,10 @@ static int scrub_leave_pack(struct scrub *s, const struct view_pack *known, int 
                          : "; what lies in it is not known, so it is kept: if no file lacks "
                            "anything, remove it by hand");
     s->entries.count = 0;
-    int r = view_chunks(s->store->local.view, collect_known, &c);
-    for (size_t i = 0; i < s->entries.count && r == 0; i++)
-        r = heal_chunk(s, &s->entries.at[i]);
-    return r;
+    TRY(view_chunks(s->store->local.view, collect_known, &c));
+    for (size_t i = 0; i < s->entries.count; i++)
+        TRY(heal_chunk(s, &s->entries.at[i]));
+    return 0;
 }
 
 static int scrub_local_pack(struct scrub *s, uint64_t pack)
@@ -285,10 +230,10 @@ static int scrub_local_pack(struct scrub *s, uint64_t pack)
     if (r == 0) {
         s->entries.count = 0;
         r = packs_read_index(s->store->commit.packs, pack, collect_local, &c);
-        r = is_damage(r) || r == -EIO ? scrub_leave_pack(s, &known, r)
-            : r < 0                   ? r
-                                      : scrub_entries(s, object, bad_local);
-        count_scrub_progress(s, 0, 0, 1);
+        r = reader_is_damage(r) || r == -EIO ? leave_pack(s, &known, r)
+            : r < 0                          ? r
+                                             : scrub_entries(s, object, bad_local);
+        job_count(s->job, &(struct job_counts){.packs = 1});
     }
     packs_unpin(s->store->commit.packs, pack);
     return r == -ENOENT ? 0 : r;
@@ -348,7 +293,7 @@ static int await_local(struct scrub *s)
         struct view_local_chunk now;
         bool same = view_local_chunk(s->store->local.view, &s->given.at[i].name, &now) == 0 &&
                     view_is_live(&now) && now.entry.pack == s->given.at[i].pack;
-        count_scrub_findings(s, 0, !same, same);
+        job_count(s->job, &(struct job_counts){.healed = !same, .unhealed = same});
         if (r == 0 && s->given.at[i].pack != last)
             r = await_drop(s, s->given.at[i].pack);
         last = s->given.at[i].pack;
@@ -358,14 +303,9 @@ static int await_local(struct scrub *s)
 
 /* --- the remote ------------------------------------------------------------------------------- */
 
-static int collect_remote(const struct chunk_entry *entry, bool is_needed, void *arg)
-{
-    return is_needed ? scrub_add_entry(arg, entry) : 0;
-}
-
 static void note_bad_remote(struct scrub *s, const struct chunk_entry *entry)
 {
-    count_scrub_findings(s, 1, 0, 0);
+    job_count(s->job, &(struct job_counts){.found = 1});
     if (s->bad_there.count < LOST_MAX)
         vector_add(&s->bad_there, (struct bad_chunk){entry->name, entry->pack});
 }
@@ -379,22 +319,6 @@ static int bad_remote(struct scrub *s, const struct chunk_entry *entry, int erro
     note_bad_remote(s, entry);
     s->is_pack_bad |= error != -ENOLINK;
     return 0;
-}
-
-static int count_entry(const struct chunk_entry *entry, void *arg)
-{
-    (void)entry;
-    (*(uint32_t *)arg)++;
-    return 0;
-}
-
-static int check_remote_index(struct scrub *s, const struct view_remote_pack *pack)
-{
-    uint32_t count = 0;
-    uint64_t length = 0;
-    int r = pack_read_index(s->tier, s->store->local.sb.history, pack->pack, count_entry, &count,
-                            &length);
-    return r < 0 ? r : count == pack->count && length == pack->length ? 0 : -EUCLEAN;
 }
 
 /* Every chunk of it is bad. */
@@ -415,20 +339,17 @@ static int scrub_remote_pack(struct scrub *s, uint64_t id)
     int r = view_remote_pack(s->store->local.view, id, &pack);
     if (r == -ENOENT || (r == 0 && (pack.unreferenced || pack.gone)))
         return 0;
-    s->entries.count = 0;
+    TRY(r);
     s->is_pack_bad = false;
-    if (r == 0)
-        r = view_remote_pack_chunks(s->store->local.view, id, collect_remote, s);
-    if (r < 0)
-        return r;
-    int index = check_remote_index(s, &pack);
+    TRY(reader_pack_chunks(s->store, id, &s->entries));
+    int index = reader_check_index(s->store, &pack);
     if (index == 0)
         r = scrub_entries(s, object, bad_remote);
-    else if (is_damage(index))
+    else if (reader_is_damage(index))
         bad_remote_index(s, id, index);
     else
         r = index;
-    count_scrub_progress(s, 0, 0, 1);
+    job_count(s->job, &(struct job_counts){.packs = 1});
     if (s->is_pack_bad)
         remote_note_bad_pack(s->store->remote, id, index == -ENOENT ? index : -EBADMSG);
     return r;
@@ -475,7 +396,8 @@ static int await_remote(struct scrub *s)
         if (!is_on_nvme(s, &s->bad_there.at[i].name))
             note_lost(s, &s->bad_there.at[i].name);
     }
-    count_scrub_findings(s, 0, s->bad_there.count - unhealed, unhealed);
+    job_count(s->job,
+              &(struct job_counts){.healed = s->bad_there.count - unhealed, .unhealed = unhealed});
     if (unhealed && r == 0)
         job_say(s->job, "remote: %s",
                 remote_can_repair(remote)
@@ -491,7 +413,7 @@ struct pack_list {
     uint64_t bytes;
 };
 
-static void list_pack_to_scrub(struct pack_list *list, uint64_t id, uint64_t bytes)
+static void list_pack(struct pack_list *list, uint64_t id, uint64_t bytes)
 {
     vector_add(&list->ids, id);
     list->bytes += bytes;
@@ -500,14 +422,14 @@ static void list_pack_to_scrub(struct pack_list *list, uint64_t id, uint64_t byt
 static int add_local_id(const struct view_pack *pack, void *arg)
 {
     if (pack->live_count)
-        list_pack_to_scrub(arg, pack->pack, pack->live_bytes);
+        list_pack(arg, pack->pack, pack->live_bytes);
     return 0;
 }
 
 static int add_remote_id(const struct view_remote_pack *pack, void *arg)
 {
     if (pack->live_count && !pack->unreferenced && !pack->gone)
-        list_pack_to_scrub(arg, pack->pack, pack->live_bytes);
+        list_pack(arg, pack->pack, pack->live_bytes);
     return 0;
 }
 
@@ -516,10 +438,9 @@ static int add_remote_id(const struct view_remote_pack *pack, void *arg)
 static int scrub_tier(struct scrub *s, const struct pack_list *packs,
                       int (*scrub_pack)(struct scrub *s, uint64_t pack))
 {
-    int r = 0;
-    for (size_t i = 0; i < packs->ids.count && r == 0; i++)
-        r = job_is_cancelled(s->job) ? -ECANCELED : scrub_pack(s, packs->ids.at[i]);
-    return r;
+    for (size_t i = 0; i < packs->ids.count; i++)
+        TRY(job_is_cancelled(s->job) ? -ECANCELED : scrub_pack(s, packs->ids.at[i]));
+    return 0;
 }
 
 static int scrub_local(struct scrub *s, const struct pack_list *packs)
@@ -551,9 +472,7 @@ static int name_lost_files(struct scrub *s)
 {
     uint64_t files = 0;
     int r = scrub_name_files(s->store, s->job, s->lost.at, s->lost.count, &files);
-    struct job_counts *counts = job_counts_lock(s->job);
-    counts->files += files;
-    job_counts_unlock(s->job);
+    job_count(s->job, &(struct job_counts){.files = files});
     return r;
 }
 
@@ -581,9 +500,7 @@ int scrub_store(struct store *store, const struct job_options *options)
     int r = options->local ? view_packs(store->local.view, add_local_id, &local) : 0;
     if (r == 0 && has_remote)
         r = view_remote_packs(store->local.view, add_remote_id, &remote);
-    struct job_counts *counts = job_counts_lock(s.job);
-    counts->bytes_total = local.bytes + remote.bytes;
-    job_counts_unlock(s.job);
+    job_count(s.job, &(struct job_counts){.bytes_total = local.bytes + remote.bytes});
     if (r == 0)
         r = scrub_local(&s, &local);
     int remote_result = r == -ECANCELED || !has_remote ? 0 : scrub_remote(&s, &remote);

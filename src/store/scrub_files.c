@@ -18,7 +18,7 @@ struct lacking {
     uint64_t last, files;
 };
 
-static void note_lacking_file(uint64_t ino, size_t chunk, void *arg)
+static void note_file(uint64_t ino, size_t chunk, void *arg)
 {
     struct lacking *lacking = arg;
     check(chunk < lacking->count);
@@ -30,7 +30,7 @@ static void note_lacking_file(uint64_t ino, size_t chunk, void *arg)
         vector_add(&lacking->inos, ino);
 }
 
-static int compare_lacking(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     return memcmp(a, b, sizeof(struct chunk_name));
 }
@@ -41,14 +41,14 @@ struct lacking_part {
     uint64_t offset, bytes;
 };
 
-static int add_lacking_part(const struct view_extent *part, void *arg)
+static int add_part(const struct view_extent *part, void *arg)
 {
     struct lacking_part *sum = arg;
     const struct extent *e = &part->extent;
-    const struct chunk_name *name =
-        e->kind == EXTENT_CHUNK ? bsearch(&e->chunk, sum->lacking->names, sum->lacking->count,
-                                          sizeof *name, compare_lacking)
-                                : NULL;
+    const struct chunk_name *name = e->kind == EXTENT_CHUNK
+                                        ? bsearch(&e->chunk, sum->lacking->names,
+                                                  sum->lacking->count, sizeof *name, compare_names)
+                                        : NULL;
     if (!name)
         return 0;
     if (!sum->first)
@@ -58,11 +58,11 @@ static int add_lacking_part(const struct view_extent *part, void *arg)
     return 0;
 }
 
-static int say_lacking_file(const struct lacking *lacking, uint64_t ino)
+static int say_file(const struct lacking *lacking, uint64_t ino)
 {
     struct store *store = lacking->store;
     struct lacking_part sum = {.lacking = lacking};
-    int r = view_extents(store->local.view, ino, 0, 0, INT64_MAX, add_lacking_part, &sum);
+    int r = view_extents(store->local.view, ino, 0, 0, INT64_MAX, add_part, &sum);
     if (r < 0 || !sum.first) /* it changed meanwhile */
         return r == -ENOENT ? 0 : r;
     _cleanup_free_ char *path = ns_path(store->local.ns, ino);
@@ -82,15 +82,15 @@ int scrub_name_files(struct store *store, struct job *job, struct chunk_name *na
     int r = count > 0;
     *ret_files = 0;
     if (count > 1)
-        qsort(names, count, sizeof *names, compare_lacking);
+        qsort(names, count, sizeof *names, compare_names);
     for (size_t i = 0; i < count; i++)
         memcpy(vector_next(&prefixes), names[i].bytes, sizeof *prefixes.at);
     while (r == 1)
         r = job_is_cancelled(job) ? -ECANCELED
                                   : view_find_users(store->local.view, prefixes.at, count, &at,
-                                                    PAGES, note_lacking_file, &lacking);
+                                                    PAGES, note_file, &lacking);
     for (size_t i = 0; i < lacking.inos.count && r == 0; i++)
-        r = say_lacking_file(&lacking, lacking.inos.at[i]);
+        r = say_file(&lacking, lacking.inos.at[i]);
     if (r == 0 && lacking.files > lacking.inos.count)
         job_say(job, "and %llu more files",
                 (unsigned long long)(lacking.files - lacking.inos.count));

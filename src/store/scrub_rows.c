@@ -13,15 +13,12 @@ int scrub_remote_rows(struct store *store, struct job *job)
     while (!remote_runs_are_scrubbed(remote, &found, &healed) && remote_can_repair(remote))
         if (!job_await_progress(store, &seen, INT64_MAX))
             return -ECANCELED;
-    struct job_counts *counts = job_counts_lock(job);
-    counts->found += found;
-    counts->healed += healed;
-    counts->unhealed += found - healed;
-    job_counts_unlock(job);
+    job_count(job,
+              &(struct job_counts){.found = found, .healed = healed, .unhealed = found - healed});
     if (found)
         job_say(job,
-                "%llu objects of runs were missing or damaged, %llu are stored again; the "
-                "log names them",
+                "%llu objects of runs were missing or damaged, %llu are stored again; the log "
+                "names them",
                 (unsigned long long)found, (unsigned long long)healed);
     return 0;
 }

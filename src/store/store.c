@@ -80,15 +80,13 @@ int store_new_id(const char *path, char ret_id[33], char **ret_text)
 {
     struct local local = {.path = (char *)(uintptr_t)path};
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", path), *stage = NULL;
-    int r = load_superblock(&local, NULL, false, ret_text);
-    if (r < 0)
-        return r;
+    TRY(load_superblock(&local, NULL, false, ret_text));
     if (local.sb.former_count == SUPERBLOCK_FORMER_MAX) {
         *ret_text = xasprintf("%s had %u ids already; copy its files to a new store", path,
                               SUPERBLOCK_FORMER_MAX);
         return -EOVERFLOW;
     }
-    r = session_leave_other(path, local.sb.store, &stage);
+    int r = session_leave_other(path, local.sb.store, &stage);
     if (r == -EBUSY)
         *ret_text = xasprintf("the last daemon of %s left its stage in %s, with what had not come "
                               "to NVMe: mount and unmount it first",
@@ -140,12 +138,9 @@ static int open_medium(struct store *store, bool create, char **ret_text)
 {
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", store->local.path);
     bool is_new = access(superblock, F_OK) < 0;
-    int r = store->remote ? remote_open(store->remote, is_new, ret_text) : 0;
-    if (r == 0)
-        r = load_superblock(&store->local, store->remote, create, ret_text);
-    if (r < 0)
-        return r;
-    r = nvme_tier_open(store->local.path, &store->local.tier);
+    TRY(store->remote ? remote_open(store->remote, is_new, ret_text) : 0);
+    TRY(load_superblock(&store->local, store->remote, create, ret_text));
+    int r = nvme_tier_open(store->local.path, &store->local.tier);
     if (r < 0)
         *ret_text = xasprintf("%s: cannot be used as a store: %s", store->local.path, strerror(-r));
     return r < 0 ? r : adopt_clean_up(store, ret_text);
@@ -185,22 +180,23 @@ bool store_must_open_again(const struct store *store)
     return store->local.view && view_is_damaged(store->local.view) && !is_decided;
 }
 
+static int open_to_write(struct store *store, char **ret_text)
+{
+    TRY(open_medium(store, true, ret_text));
+    TRY(allow_own_encodings(&store->local, ret_text));
+    if (store->remote)
+        TRY(remote_join(store->remote, ret_text));
+    TRY(adopt_decide(store, ret_text));
+    TRY(recover(store, ret_text));
+    return store->remote ? remote_hold(store->remote, ret_text) : 0;
+}
+
 int store_open(const struct store_options *options, struct store **ret, char **ret_text)
 {
     struct store *store = store_new(options);
     *ret_text = NULL;
     remote_watch_start(store->remote);
-    int r = open_medium(store, true, ret_text);
-    if (r == 0)
-        r = allow_own_encodings(&store->local, ret_text);
-    if (r == 0 && store->remote)
-        r = remote_join(store->remote, ret_text);
-    if (r == 0)
-        r = adopt_decide(store, ret_text);
-    if (r == 0)
-        r = recover(store, ret_text);
-    if (r == 0 && store->remote)
-        r = remote_hold(store->remote, ret_text);
+    int r = open_to_write(store, ret_text);
     remote_watch_end(store->remote);
     if (store_must_open_again(store)) {
         log_warn("the view is damaged: opening the store again, with a new one");
@@ -249,9 +245,7 @@ int store_open_medium(const struct store_options *options, bool whole_journal, s
                       char **ret_text)
 {
     struct store *store;
-    int r = store_open_bare(options, &store, ret_text);
-    if (r < 0)
-        return r;
+    TRY(store_open_bare(options, &store, ret_text));
     store->own->whole_journal = whole_journal;
     return give_offline(store, recover_view(store, ret_text), ret);
 }
@@ -278,12 +272,9 @@ void store_discard(struct store *store)
 int store_start(struct store *store, void (*room)(void *arg), void *arg)
 {
     check(store->local.tier && store->local.view && store->local.stage);
-    int r = commit_start(&store->commit, room, arg);
-    if (r == 0)
-        r = fetch_start(store);
-    if (r == 0 && store->remote)
-        r = remote_start(store->remote);
-    return r;
+    TRY(commit_start(&store->commit, room, arg));
+    TRY(fetch_start(store));
+    return store->remote ? remote_start(store->remote) : 0;
 }
 
 static bool is_all_durable(struct store *store)
@@ -298,7 +289,7 @@ static void close_store(struct store *store, bool mount_ends)
 {
     stage_stop(store->local.stage);
     room_stop(store->commit.room);
-    job_cancel(store);
+    store_job_cancel(store);
     fetch_stop(store);
     remote_stop(store->remote);
     job_join(store);
@@ -387,8 +378,7 @@ static void status_memory(struct store *store, struct store_status *ret)
     ret->memory_bound_bytes = stage + tables + buffers + names + 32 * MIB;
     (void)snprintf(ret->memory_formula, sizeof ret->memory_formula,
                    "stage %.0f MiB + its tables %.0f + pack and read buffers %.0f + view and names "
-                   "%.0f + code and threads 32 = at "
-                   "most %.0f MiB",
+                   "%.0f + code and threads 32 = at most %.0f MiB",
                    (double)stage / MIB, (double)tables / MIB, (double)buffers / MIB,
                    (double)names / MIB, (double)ret->memory_bound_bytes / MIB);
 }
@@ -397,9 +387,9 @@ static void status_room(struct store *store, struct store_status *ret)
 {
     ret->used_bytes = room_used(store->commit.room);
     ret->reserved_bytes = ret->behind_bytes + ret->behind_bytes / 28;
-    ret->available_bytes = room_available(store->commit.room);
+    ret->available_bytes = room_available(store->commit.room, 0);
     ret->cap_bytes = ret->used_bytes + ret->reserved_bytes + ret->available_bytes;
-    uint64_t most = room_available_with(store->commit.room, evict_possible(store));
+    uint64_t most = room_available(store->commit.room, evict_possible(store));
     ret->evictable_bytes = most > ret->available_bytes ? most - ret->available_bytes : 0;
 }
 
@@ -420,12 +410,11 @@ uint64_t store_missing_bytes(struct store *store, uint64_t seq)
 {
     uint64_t bytes = horizon_target_bytes(store->commit.horizon);
     size_t max = stage_sealed_list(store->local.stage, NULL, 0);
-    struct stage_sealed *list = xcalloc(max, sizeof *list);
+    _cleanup_free_ struct stage_sealed *list = xcalloc(max, sizeof *list);
     size_t count = stage_sealed_list(store->local.stage, list, max);
     for (size_t i = 0; i < count && i < max; i++)
         if (list[i].seal_seq <= seq)
             bytes += list[i].bytes;
-    free(list);
     return bytes;
 }
 

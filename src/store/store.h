@@ -66,9 +66,9 @@ uint64_t store_left_stage_bytes(const char *path, const char *stage_dir);
 
 enum job_kind {
     JOB_NONE,
-    JOB_SCRUB, /* reads and verifies everything; what is damaged in one tier is healed from
-                * another */
-    JOB_GC,    /* deletes what nothing needs, now */
+    /* reads and verifies everything; what is damaged in one tier is healed from another */
+    JOB_SCRUB,
+    JOB_GC, /* deletes what nothing needs, now */
 };
 
 struct job_options {
@@ -110,11 +110,11 @@ struct store_status {
     uint8_t store_id[16];
     uint64_t epoch;
     uint64_t cap_bytes, used_bytes, reserved_bytes, available_bytes;
-    uint64_t evictable_bytes; /* of what is used: comes free when more is needed, for the published
-                                 remote has it */
+    /* of what is used: comes free when more is needed, for the published remote has it */
+    uint64_t evictable_bytes;
     uint64_t newest_seq;
-    char *staged_in; /* store_peek(): a stage that was left, its control file; caller frees; NULL:
-                        none */
+    /* store_peek(): a stage that was left, its control file; caller frees; NULL: none */
+    char *staged_in;
     uint64_t staged_bytes; /* of writes that may be there alone, at most */
     uint64_t behind_bytes, behind_files;
     double seconds_behind;        /* age of the oldest operation that is not durable */

@@ -91,7 +91,7 @@ Test(commit_room, a_cap_holds_however_fast_content_is_written_back)
     room_spend(o.room, 10 * MIB);
     expect_u64(before - granted(), 10 * MIB, "before the thread looks");
     o.used = 395 * MIB;
-    expect_u64(room_available(o.room), 0);
+    expect_u64(room_available(o.room, 0), 0);
     expect_u64(room_used(o.room), 395 * MIB);
 }
 
