@@ -36,8 +36,8 @@ static struct node *make_node_locked(struct ns *ns, const struct record *rec, bo
     return node;
 }
 
-/* A new file changed its directory when it was made, which may be long before its birth: what was
- * set since then stays, unless it is later than `now`, and so by a clock that was ahead. */
+/* A new file changed its directory when it was made, which may be long before its birth: times
+ * set since then stay, unless they are later than `now`, and so by a clock that was ahead. */
 static void note_birth_locked(struct node *dir, int64_t btime, int64_t now)
 {
     check_rank_held(LOCK_NAMESPACE);
@@ -159,7 +159,7 @@ static void lose_name_locked(struct ns *ns, struct node *node, const struct node
     node_touch_locked(ns, node, rec->seq);
 }
 
-/* A nascent file loses its only name: the entry becomes what it covered. */
+/* A nascent file loses its only name: the covered entry shows again. */
 static void unlink_nascent_locked(struct ns *ns, struct node *node)
 {
     check_held(&ns->locked.lock);

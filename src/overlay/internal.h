@@ -11,7 +11,7 @@
 #include "base/lock.h"
 #include "overlay/ns.h"
 
-#define SEQ_NASCENT UINT64_MAX /* of what is not part of history yet */
+#define SEQ_NASCENT UINT64_MAX /* of changes that are not part of history yet */
 
 /* The overlay's state of one name in a directory. */
 struct entry {
@@ -83,7 +83,7 @@ struct ns {
         struct node *nodes;
         struct node_list dirty;          /* in order of dirty_seq */
         struct entry_list dirty_entries; /* in order of seq */
-        uint64_t retired; /* counts ns_retire(): what was read from the view before may be old */
+        uint64_t retired; /* counts ns_retire(): earlier reads of the view may be old */
         size_t size;
         struct node_list known; /* directories with known_to != 0, least recently listed first */
         size_t clean_bytes, clean_max;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Known directories, which were listed or made in this mount: the overlay keeps clean entries of
- * them, which say what the view says.
+ * them, equal to the view's.
  *
- * Of a directory that is known up to a cookie, the trees alone say what it has up to there. It
- * stays so: what is new comes through the overlay, and what retires stays as a clean entry. What
- * takes too much is forgotten, from the end of the directory that was made or listed least
- * recently; one that would fill a half alone is known up to where that half ends. */
+ * Of a directory that is known up to a cookie, the trees alone have its entries up to there. It
+ * stays so: new entries come through the overlay, and retired ones stay as clean entries. Where
+ * they take too much they are forgotten, from the end of the directory that was made or listed
+ * least recently; one that would fill a half alone is known up to where that half ends. */
 #include "overlay/internal.h"
 
-#define MALLOC_BYTES 16u  /* about what the heap adds to each block */
+#define MALLOC_BYTES 16u  /* about the overhead of the heap for each block */
 #define TRIM_ENTRIES 256u /* forgotten at a time, so that the lock is not held for long */
 
 size_t entry_bytes(const struct entry *entry)
@@ -45,7 +45,7 @@ void known_set_locked(struct ns *ns, struct node *dir, uint64_t known_to)
     }
 }
 
-/* Forgets the last clean entries; what lies before them stays known. May free the node. */
+/* Forgets the last clean entries; those before them stay known. May free the node. */
 static void trim_locked(struct ns *ns, struct node *dir)
 {
     check_held(&ns->locked.lock);
@@ -74,8 +74,8 @@ static void bound_all_locked(struct ns *ns)
         trim_locked(ns, TAILQ_FIRST(&ns->locked.known));
 }
 
-/* `listed` follows what is known, as the view (nothing was retired since it was read) and the trees
- * say: all entries up to the cookie `to`. */
+/* `listed` follows the known entries, as the view (nothing was retired since it was read) and the
+ * trees say: all entries up to the cookie `to`. */
 void known_extend_locked(struct ns *ns, struct node *dir, const struct listed *listed, size_t count,
                          uint64_t to)
 {
@@ -91,7 +91,7 @@ void known_extend_locked(struct ns *ns, struct node *dir, const struct listed *l
     bound_all_locked(ns);
 }
 
-/* The view now says what the entry says, or has no such name either. */
+/* The view now equals the entry, or has no such name either. */
 void known_retire_locked(struct ns *ns, struct entry *entry)
 {
     check_held(&ns->locked.lock);

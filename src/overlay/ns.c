@@ -119,7 +119,7 @@ static struct entry *ns_entry_new_locked(struct node *dir, const char *name, siz
     return entry;
 }
 
-/* Into what depends on its cookie and seq. */
+/* Into the indexes by cookie and seq. */
 static void entry_enlist_locked(struct ns *ns, struct entry *entry)
 {
     check_held(&ns->locked.lock);
@@ -189,7 +189,7 @@ void entry_add_clean_locked(struct ns *ns, struct node *dir, const struct listed
     entry_enlist_locked(ns, entry);
 }
 
-/* The view says now what the entry does. */
+/* The view equals the entry now. */
 void entry_clean_locked(struct ns *ns, struct entry *entry)
 {
     check_held(&ns->locked.lock);
@@ -314,7 +314,7 @@ static int read_ns_inode(struct ns *ns, uint64_t ino, struct ns_inode *ret, bool
         if (!hold)
             return 0;
         mutex_lock(&ns->locked.lock);
-        /* If something was retired meanwhile, what was read may be older than that. */
+        /* If something was retired meanwhile, the read may be older than that. */
         node = node_find_locked(ns, ino);
         bool usable = ns->locked.retired == retired && !speaks_for_itself(ns, node);
         if (usable && !node) {

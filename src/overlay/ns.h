@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The namespace as it is now: the view, and over it what is not durable yet.
+/* The namespace as it is now: the view, and over it the changes that are not durable yet.
  *
  * The overlay holds an inode ("node") while it has changes that the view lacks, while it is open,
  * or while an operation holds it; and the changed entries of directories (also the absence of one).
  * Everything else is read from the view. A nascent file has no version yet: it is here and not in
  * history, and keeps its one name until its first seal.
  *
- * Of directories that were listed it keeps the entries ("clean" ones: they say what the view says),
+ * Of directories that were listed it keeps the entries ("clean" ones: equal to the view's),
  * up to a bound, so that listing again does not read the view.
  *
  * ns_apply() changes the overlay: for an operation that happens now and for one that a recovery
- * repeats; ns_restore_nascent() for what was no part of history.
+ * repeats; ns_restore_nascent() for files that were no part of history.
  *
  * Locks: LOCK_NAMESPACE, never held over reads of the view. Any thread may read. ns_apply() and
  * ns_retire() are called with the history's lock held, one at a time. */
@@ -25,7 +25,7 @@ struct ns;
 struct ns *ns_new(struct view *view);
 void ns_free(struct ns *ns);
 
-/* The view changes by itself (in a mount that follows another writer): what is held is read from it
+/* The view changes by itself (in a mount that follows another writer): held nodes are read from it
  * each time. First of all calls. */
 void ns_set_following(struct ns *ns);
 
@@ -35,7 +35,7 @@ struct ns_inode {
     uint32_t nlink;
     uint64_t version; /* last sealed; 0: none */
     uint64_t parent;  /* of a directory; of others, one that holds a name; 0: not known which do */
-    uint64_t blocks_bytes; /* as the view knows; for what is staged, the caller adds */
+    uint64_t blocks_bytes; /* as the view knows; the caller adds staged bytes */
     uint64_t dirty_seq;    /* last operation on it that the view lacks; 0: none */
     bool may_have_xattrs;
     bool nascent;
@@ -82,7 +82,7 @@ void ns_apply(struct ns *ns, const struct record *rec);
  * are later than its own stay, up to `now` (ns), which no clock had reached before. */
 void ns_restore_nascent(struct ns *ns, const struct record *rec, int64_t now);
 
-/* The view has everything up to `seq`: what is not newer leaves the overlay. */
+/* The view has everything up to `seq`: changes that are not newer leave the overlay. */
 void ns_retire(struct ns *ns, uint64_t seq);
 /* The view has more of a file's content than before: how much is for the view to say, also of what
  * stays in the overlay because it is open, or was changed since. After ns_retire(). */

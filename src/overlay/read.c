@@ -71,7 +71,7 @@ static void list_overlay_entry_locked(struct listing *l, const struct entry *ent
     fill_listed_slot(&l->out[l->out_count++], &e, false, entry->name, entry->name_len);
 }
 
-/* The entry, or the next one that the view lacks: a clean one says what the view says. */
+/* The entry, or the next one that the view lacks: a clean one equals the view's. */
 static struct entry *skip_clean_locked(struct entry *entry)
 {
     check_rank_held(LOCK_NAMESPACE);
@@ -133,7 +133,7 @@ static bool list_known(struct listing *l, uint64_t *after)
     return l->out_count > 0 || dir->known_to == UINT64_MAX;
 }
 
-/* False: something was retired since, and what was read from the view may be old. An entry that
+/* False: something was retired since, and the read of the view may be old. An entry that
  * left the overlay may be missing, or one of the view that it covered be back. */
 static bool merge_below(struct listing *l, uint64_t after, uint64_t retired)
 {
@@ -287,7 +287,7 @@ static int merge_view_xattr(const char *name, size_t name_len, void *arg)
     return covered ? 0 : add_name(name, name_len, &merge->all);
 }
 
-/* The names of view and overlay as one. False: what was read from the view may be old. */
+/* The names of view and overlay as one. False: the read of the view may be old. */
 static bool merge_xattrs(struct ns *ns, uint64_t ino, uint64_t retired,
                          const struct name_list *below, struct name_list *ret)
 {
@@ -470,7 +470,7 @@ uint64_t ns_last_change(struct ns *ns, uint64_t ino)
     return 0;
 }
 
-/* A name of `ino` among what changed in the directory. */
+/* A name of `ino` among the changed entries of the directory. */
 static char *read_changed_name(struct ns *ns, uint64_t parent, uint64_t ino)
 {
     LOCK_SCOPE(&ns->locked.lock);

@@ -33,10 +33,10 @@ enum kind { ROWS, PLACES, LISTS, DEPENDENTS, KINDS };
 struct view_adoption {
     struct view *view;
     rocksdb_writebatch_t *batches[KINDS];
-    rocksdb_writeoptions_t *write; /* without a log: what a crash leaves is thrown away */
+    rocksdb_writeoptions_t *write; /* without a log: a view that a crash leaves is thrown away */
     struct tally *tallies;
     struct tally *tally;       /* the last one used */
-    VECTOR(struct base) bases; /* until all rows of chunks are here, and say what rests on them */
+    VECTOR(struct base) bases; /* until all rows of chunks are here, and so all dependents */
     bool bases_done;
     struct piece_list pieces;
     struct key last; /* key of the last row */
@@ -75,8 +75,8 @@ static int write_synced(struct view_adoption *a)
     return r;
 }
 
-static int put_into(struct view_adoption *a, enum kind kind, const void *key, size_t key_len,
-                    const void *value, size_t len)
+static int put_bytes_into(struct view_adoption *a, enum kind kind, const void *key, size_t key_len,
+                          const void *value, size_t len)
 {
     size_t used;
     rocksdb_writebatch_t *batch = a->batches[kind];
@@ -85,24 +85,24 @@ static int put_into(struct view_adoption *a, enum kind kind, const void *key, si
     return used >= ADOPT_BATCH_BYTES ? write_batch(a, batch, a->write) : 0;
 }
 
-static int put_adopted_row(struct view_adoption *a, const void *key, size_t key_len,
-                           const void *value, size_t len)
+static int put_into(struct view_adoption *a, enum kind kind, const struct key *key,
+                    const void *value, size_t len)
 {
-    return put_into(a, ROWS, key, key_len, value, len);
+    return put_bytes_into(a, kind, key->bytes, key->len, value, len);
 }
 
-static int put_adopted_key(struct view_adoption *a, const struct key *key, const void *value,
-                           size_t len)
+/* The row as it came, with this value. */
+static int put_run_row(struct view_adoption *a, const struct run_row *row, const void *value,
+                       size_t len)
 {
-    return put_adopted_row(a, key->bytes, key->len, value, len);
+    return put_bytes_into(a, ROWS, row->key, row->key_len, value, len);
 }
 
 static int put_adopted_remote(struct view_adoption *a)
 {
-    struct key key;
     uint8_t value[REMOTE_STATE_VALUE_LEN_MAX];
-    key_type(&key, KEY_REMOTE_STATE);
-    return put_adopted_key(a, &key, value, remote_state_row_encode(&a->remote, value));
+    return put_into(a, ROWS, key_type(NEW_KEY, KEY_REMOTE_STATE), value,
+                    remote_state_row_encode(&a->remote, value));
 }
 
 /* Rows come in key order, so tables that are being filled hardly overlap: compacting them meanwhile
@@ -178,12 +178,11 @@ static void tally_placed_chunk(struct view_adoption *a, const struct chunk_entry
 static int put_dependent(struct view_adoption *a, const struct chunk_entry *entry, enum need need)
 {
     uint8_t value[DEPENDENT_VALUE_LEN];
-    struct key key;
     int r = 0;
     for (size_t i = 0; i < entry->ref_count && r == 0; i++) {
         atomic_store(&a->view->has_dependents, true);
-        key_dependent(&key, &entry->refs[i].name, need, &entry->name);
-        r = put_into(a, DEPENDENTS, key.bytes, key.len, value,
+        r = put_into(a, DEPENDENTS,
+                     key_dependent(NEW_KEY, &entry->refs[i].name, need, &entry->name), value,
                      dependent_encode(entry->depth, value));
     }
     return r;
@@ -198,16 +197,15 @@ static int collect_listed(struct view_adoption *a, const struct chunk_entry *ent
     struct key key;
     key_u64(&key, KEY_ADOPTED, entry->pack);
     key_add_bytes(&key, listed.bytes, sizeof listed.bytes);
-    return put_into(a, LISTS, key.bytes, key.len, &value, sizeof value);
+    return put_into(a, LISTS, &key, &value, sizeof value);
 }
 
 static int adopt_place(struct view_adoption *a, const struct chunk_row *row)
 {
     struct chunk_row remote = {.entry = row->entry};
-    struct key key;
     uint8_t value[CHUNK_VALUE_LEN_MAX];
-    key_of_name(&key, KEY_REMOTE_CHUNK, &row->entry.name);
-    int r = put_into(a, PLACES, key.bytes, key.len, value, chunk_row_encode(&remote, value));
+    int r = put_into(a, PLACES, key_of_name(NEW_KEY, KEY_REMOTE_CHUNK, &row->entry.name), value,
+                     chunk_row_encode(&remote, value));
     if (r == 0)
         r = collect_listed(a, &row->entry);
     if (r < 0)
@@ -224,20 +222,16 @@ static int adopt_place(struct view_adoption *a, const struct chunk_row *row)
 static int put_adoption_mark(struct view_adoption *a, const struct chunk_name *name)
 {
     struct touched_row touched = {.change = ADOPT_CHANGE};
-    struct key key, mark;
     uint8_t value[TOUCHED_VALUE_LEN];
-    key_chunk(&key, name);
-    key_touched(&mark, key.bytes, key.len);
-    return put_adopted_key(a, &mark, value, touched_encode(&touched, value));
+    return put_into(a, ROWS, key_chunk_mark(NEW_KEY, name), value, touched_encode(&touched, value));
 }
 
 /* Needed and not in the remote. */
 static int adopt_missing(struct view_adoption *a, const struct chunk_name *name)
 {
-    struct key key;
     uint8_t value[PENDING_UPLOAD_VALUE_LEN];
-    key_of_name(&key, KEY_PENDING_UPLOAD, name);
-    int r = put_adopted_key(a, &key, value, pending_upload_encode(0, value));
+    int r = put_into(a, ROWS, key_of_name(NEW_KEY, KEY_PENDING_UPLOAD, name), value,
+                     pending_upload_encode(0, value));
     a->remote.pub.pending_chunks++;
     return r < 0 ? r : put_adoption_mark(a, name);
 }
@@ -253,10 +247,10 @@ static int adopt_chunk(struct view_adoption *a, const struct run_row *row)
         return r;
     chunk_row_forget_place(&chunk);
     a->chunks++;
-    return put_adopted_row(a, row->key, row->key_len, value, chunk_row_encode(&chunk, value));
+    return put_run_row(a, row, value, chunk_row_encode(&chunk, value));
 }
 
-/* --- what rests on what ----------------------------------------------------------------------- */
+/* --- dependents ------------------------------------------------------------------------------- */
 
 static int compare_depths(const void *a, const void *b)
 {
@@ -273,7 +267,7 @@ static int adopt_base(struct view_adoption *a, const struct chunk_name *name)
     const struct look now = {.view = a->view};
     struct chunk_row row;
     int needed = base_has(&now, name, NEEDED);
-    int r = needed < 0 ? needed : remote_row_at(&now, name, &row);
+    int r = needed < 0 ? needed : look_chunk(&now, KEY_REMOTE_CHUNK, name, &row);
     if (r < 0)
         return r;
     tally_placed_chunk(a, &row.entry, needed);
@@ -282,7 +276,7 @@ static int adopt_base(struct view_adoption *a, const struct chunk_name *name)
     return r < 0 || needed ? r : put_adoption_mark(a, name);
 }
 
-/* The deepest first: what rests on a chunk is deeper. */
+/* The deepest first: the dependents of a chunk are deeper than it. */
 static int adopt_bases(struct view_adoption *a)
 {
     int r = 0;
@@ -296,13 +290,11 @@ static int adopt_bases(struct view_adoption *a)
     return r < 0 ? r : write_now(a, a->write);
 }
 
-/* A base that the head does not have, or calls missing: it is needed with what rests on it. */
+/* A base that the head does not have, or calls missing: it is needed if a dependent is. */
 static int missing_base(struct view_adoption *a, const struct chunk_name *name)
 {
-    struct key key;
-    _cleanup_value_ struct value value = {0};
-    key_of_name(&key, KEY_PENDING_UPLOAD, name);
-    int r = db_get(a->view, NULL, &key, &value);
+    uint64_t bytes;
+    int r = look_pending(&(struct look){.view = a->view}, name, &bytes);
     return r == -ENOENT ? adopt_missing(a, name) : r;
 }
 
@@ -310,9 +302,8 @@ static int missing_base(struct view_adoption *a, const struct chunk_name *name)
 static int find_base(struct view_adoption *a, const struct chunk_name *name, bool needed,
                      unsigned *ret_depth)
 {
-    const struct look now = {.view = a->view};
     struct chunk_row row;
-    int r = remote_row_at(&now, name, &row);
+    int r = look_chunk(&(struct look){.view = a->view}, KEY_REMOTE_CHUNK, name, &row);
     if (r == -ENOENT)
         return needed ? missing_base(a, name) : 0;
     *ret_depth = row.entry.depth;
@@ -321,27 +312,22 @@ static int find_base(struct view_adoption *a, const struct chunk_name *name, boo
 
 static int check_dependents(struct view_adoption *a)
 {
-    struct key prefix;
     struct chunk_name base = {0};
-    unsigned depth, base_depth = 0;
-    int r = 0, there = -1; /* not looked for yet */
-    _cleanup_snap_ struct snap snap;
+    unsigned base_depth = 0;
+    int r, there = -1; /* not looked for yet */
     _cleanup_scan_ struct scan scan;
-    key_type(&prefix, KEY_DEPENDENT);
-    snap_begin(&snap, a->view);
-    scan_open(&scan, &snap, &prefix);
-    for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
-        if (there < 0 || memcmp(&base, scan.key + 1, sizeof base) != 0) {
-            memcpy(&base, scan.key + 1, sizeof base);
-            there = find_base(a, &base, scan.key[CHUNK_KEY_LEN] == NEEDED, &base_depth);
-            if (there < 0)
-                return there;
+    scan_view_type(&scan, a->view, KEY_DEPENDENT);
+    while ((r = scan_row(&scan)) > 0) {
+        if (there < 0 || !chunk_name_equal(&base, &scan.row.chunk)) {
+            base = scan.row.chunk;
+            there = find_base(a, &base, scan.row.need == NEEDED, &base_depth);
         }
-        r = dependent_decode(scan.value, scan.value_len, &depth);
-        if (r == 0 && there && base_depth >= depth)
-            r = -EUCLEAN;
+        if (there < 0)
+            return there;
+        if (there && base_depth >= scan.row.depth)
+            return -EUCLEAN;
     }
-    return r < 0 ? r : scan_error(&scan);
+    return r;
 }
 
 /* All rows of chunks are here, and those of packs are not. */
@@ -361,30 +347,20 @@ static int settle_adopted_bases(struct view_adoption *a)
 
 /* --- packs ------------------------------------------------------------------------------------ */
 
-/* The list of the pack is made of what was collected. */
+/* The list of the pack is made of the rows of KEY_ADOPTED. */
 static int adopt_list(struct view_adoption *a, uint64_t pack)
 {
-    struct key prefix, key;
-    struct listed_chunks listed = {0};
-    struct bytes value = {0};
-    _cleanup_snap_ struct snap snap;
+    _cleanup_vector_ struct listed_chunks listed = {0};
+    _cleanup_vector_ struct bytes value = {0};
+    int r;
     _cleanup_scan_ struct scan scan;
-    key_u64(&prefix, KEY_ADOPTED, pack);
-    snap_begin(&snap, a->view);
-    scan_open(&scan, &snap, &prefix);
-    for (; scan_valid(&scan) && scan.key_len == KEY_U64_LEN + LISTED_LEN; scan_next(&scan))
+    scan_view(&scan, a->view, key_u64(NEW_KEY, KEY_ADOPTED, pack), NULL);
+    while ((r = scan_step(&scan)) > 0 && scan.key_len == KEY_U64_LEN + LISTED_LEN)
         memcpy(vector_next(&listed), scan.key + KEY_U64_LEN, LISTED_LEN);
-    int r = scan_error(&scan);
-    if (r == 0 && (scan_valid(&scan) || listed.count == 0))
-        r = -EUCLEAN;
-    if (r == 0) {
-        list_encode(&listed, &value);
-        key_u64(&key, KEY_REMOTE_PLACED, pack);
-        r = put_into(a, LISTS, key.bytes, key.len, value.at, value.count);
-    }
-    vector_free(&listed);
-    vector_free(&value);
-    return r;
+    if (r != 0 || listed.count == 0)
+        return r < 0 ? r : -EUCLEAN;
+    list_encode(&listed, &value);
+    return put_into(a, LISTS, key_u64(NEW_KEY, KEY_REMOTE_PLACED, pack), value.at, value.count);
 }
 
 static int adopt_pack(struct view_adoption *a, const struct run_row *row)
@@ -412,8 +388,7 @@ static int adopt_pack(struct view_adoption *a, const struct run_row *row)
     r = remote_pack.placed ? adopt_list(a, remote_pack.pub.pack) : 0;
     if (r < 0)
         return r;
-    return put_adopted_row(a, row->key, row->key_len, value,
-                           remote_pack_row_encode(&remote_pack, value));
+    return put_run_row(a, row, value, remote_pack_row_encode(&remote_pack, value));
 }
 
 /* --- the namespace, as it is ------------------------------------------------------------------ */
@@ -435,7 +410,7 @@ static int adopt_plain(struct view_adoption *a, const struct run_row *row)
         return r;
     if (*(const uint8_t *)row->key == KEY_INODE)
         note_inode(a, &inode);
-    return put_adopted_row(a, row->key, row->key_len, row->value, row->value_len);
+    return put_run_row(a, row, row->value, row->value_len);
 }
 
 /* --- rows and the end ------------------------------------------------------------------------- */
@@ -475,7 +450,6 @@ static int check_whole(const struct view_adoption *a, const struct view_state *s
 /* The state comes last and alone: it says that all before it is durable. */
 static int write_adopted_state(struct view_adoption *a, const struct view_state *state)
 {
-    struct key key;
     uint8_t value[STATE_VALUE_LEN_MAX];
     const char collected = KEY_ADOPTED, end = KEY_ADOPTED + 1;
     rocksdb_writebatch_delete_range(a->batches[ROWS], &collected, 1, &end, 1);
@@ -484,9 +458,8 @@ static int write_adopted_state(struct view_adoption *a, const struct view_state 
         r = view_flush(a->view);
     if (r == 0)
         r = put_adopted_remote(a);
-    key_type(&key, KEY_STATE);
     if (r == 0)
-        r = put_adopted_key(a, &key, value, state_encode(state, value));
+        r = put_into(a, ROWS, key_type(NEW_KEY, KEY_STATE), value, state_encode(state, value));
     if (r == 0)
         r = write_synced(a);
     return r < 0 ? r : view_flush(a->view);

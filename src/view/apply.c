@@ -7,7 +7,7 @@
 #include "view/apply.h"
 #include "view/pack_list.h"
 
-/* The inode and the first name of a file. `row` gets what is stored. */
+/* The inode and the first name of a file. `row` gets the stored row. */
 static int seal_birth(struct txn *txn, const struct record *rec, struct inode_row *row)
 {
     *row = (struct inode_row){

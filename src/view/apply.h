@@ -16,7 +16,7 @@ struct piece_list pending_take(struct txn *txn, const struct record *rec);
 /* Frees all that is kept; returns whether there was any. */
 bool pending_drop(struct txn *txn);
 
-/* Content becomes: the first `keep` bytes of what is there, then `pieces` over it in their order,
+/* Content becomes: its first `keep` bytes, then `pieces` over it in their order,
  * truncated to `size`. Updates blocks_bytes and pages of `row`; the caller stores the row. */
 CAIRN_MUST_CHECK int content_replace(struct txn *txn, struct inode_row *row, uint64_t version,
                                      uint64_t keep, uint64_t size, struct piece_list *pieces);
@@ -81,15 +81,15 @@ void count_file(struct txn *txn, const struct inode_row *row, int sign);
 /* The first reference to the chunk came (+1), or the last one went (-1). */
 CAIRN_MUST_CHECK int remote_chunk_refs_changed(struct txn *txn, const struct chunk_row *row,
                                                int sign);
-/* The chunk has another local place than before, or none: what the remote lacks is counted by its
+/* The chunk has another local place than before, or none: pending uploads are counted by its
  * stored bytes. */
 CAIRN_MUST_CHECK int remote_chunk_moved_locally(struct txn *txn, const struct chunk_row *row);
 /* Notes that a chunk has its place in the remote as the entry says, in a pack that is known. */
 CAIRN_MUST_CHECK int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry);
 /* Notes that the chunk has no place in the remote any more, if it had one. */
 CAIRN_MUST_CHECK int remote_chunk_forget(struct txn *txn, const struct chunk_name *name);
-/* After a head said what it knows of the chunk, and of all others: what rests on what is lost is
- * sent anew if it lies here. */
+/* After a head told its rows of this chunk and of all others: dependents of lost chunks are
+ * sent anew if they lie here. */
 CAIRN_MUST_CHECK int remote_chunk_settle(struct txn *txn, const struct chunk_name *name);
 /* Adds a chunk that is needed in the remote, and has no place there; `entry` is the local one. */
 void add_pending_upload(struct txn *txn, const struct chunk_entry *entry);
@@ -110,7 +110,3 @@ CAIRN_MUST_CHECK int remote_pack_forget_placed(struct txn *txn, uint64_t pack);
 void remote_pack_leave_count(struct txn *txn);
 /* The loaded pack is not suspect any more, if it was. */
 void remote_pack_trust(struct txn *txn);
-
-/* chunks.c: a row of KEY_CHUNK or KEY_REMOTE_CHUNK. */
-CAIRN_MUST_CHECK int chunk_row_get(struct txn *txn, enum key_type type,
-                                   const struct chunk_name *name, struct chunk_row *row);

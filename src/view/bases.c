@@ -1,53 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "view/bases.h"
 
-bool entry_is_sane(const struct chunk_entry *entry)
-{
-    if (entry->ref_count > CHUNK_REFS_MAX || entry->depth > CHUNK_DEPTH_MAX)
-        return false;
-    return (entry->ref_count > 0) == (entry->depth > 0) && !entry_refers_to(entry, &entry->name);
-}
-
-bool entry_refers_to(const struct chunk_entry *entry, const struct chunk_name *base)
-{
-    for (size_t i = 0; i < entry->ref_count; i++)
-        if (chunk_name_equal(&entry->refs[i].name, base))
-            return true;
-    return false;
-}
-
-bool entry_ref_is_first(const struct chunk_entry *entry, size_t i)
-{
-    for (size_t j = 0; j < i; j++)
-        if (chunk_name_equal(&entry->refs[j].name, &entry->refs[i].name))
-            return false;
-    return true;
-}
-
-int remote_row_at(const struct look *look, const struct chunk_name *name, struct chunk_row *ret)
-{
-    struct key key;
-    _cleanup_value_ struct value value = {0};
-    if (look->txn)
-        return chunk_row_get(look->txn, KEY_REMOTE_CHUNK, name, ret);
-    key_of_name(&key, KEY_REMOTE_CHUNK, name);
-    int r = db_get(look->view, look->snap, &key, &value);
-    return r < 0 ? r : chunk_row_decode(name, value.data, value.len, ret);
-}
-
-static int has_prefix(struct view *view, const struct snap *snap, const struct key *prefix)
-{
-    _cleanup_scan_ struct scan scan;
-    scan_open(&scan, snap, prefix);
-    bool found = scan_valid(&scan);
-    int r = scan_error(&scan);
-    (void)view;
-    return r < 0 ? r : found;
-}
-
 int base_has(const struct look *look, const struct chunk_name *base, enum need need)
 {
-    struct view *view = look->txn ? look->txn->view : look->view;
+    struct view *view = look_view(look);
     struct key prefix;
     if (!atomic_load(&view->has_dependents))
         return 0;
@@ -57,11 +13,12 @@ int base_has(const struct look *look, const struct chunk_name *base, enum need n
         int r = txn_seek(look->txn, &prefix, prefix.len, &found);
         return r == -ENOENT ? 0 : r < 0 ? r : 1;
     }
+    _cleanup_scan_ struct scan scan;
     if (look->snap)
-        return has_prefix(view, look->snap, &prefix);
-    _cleanup_snap_ struct snap snap;
-    snap_begin(&snap, view);
-    return has_prefix(view, &snap, &prefix);
+        scan_open(&scan, look->snap, &prefix);
+    else
+        scan_view(&scan, view, &prefix, NULL);
+    return scan_step(&scan);
 }
 
 int chunk_is_needed(const struct look *look, const struct chunk_name *name, uint64_t refs)
@@ -69,21 +26,30 @@ int chunk_is_needed(const struct look *look, const struct chunk_name *name, uint
     return refs > 0 ? 1 : base_has(look, name, NEEDED);
 }
 
+int look_needed(const struct look *look, const struct chunk_name *name, struct chunk_row *ret)
+{
+    int r = look_known_chunk(look, KEY_CHUNK, name, ret);
+    return r < 0 ? r : chunk_is_needed(look, name, ret->refs);
+}
+
+int base_has_any(const struct look *look, const struct chunk_name *base, bool *ret)
+{
+    int r = base_has(look, base, NEEDED);
+    if (r == 0)
+        r = base_has(look, base, UNNEEDED);
+    *ret = r > 0;
+    return r < 0 ? r : 0;
+}
+
 /* 1: the remote pack is suspect. */
 static int is_suspect_pack(const struct look *look, uint64_t pack)
 {
-    struct view *view = look->txn ? look->txn->view : look->view;
     struct remote_pack_row row;
-    struct key key;
-    _cleanup_value_ struct value value = {0};
-    if (!atomic_load(&view->has_suspects))
+    if (!atomic_load(&look_view(look)->has_suspects))
         return 0;
     if (look->txn && look->txn->remote_pack_loaded && look->txn->remote_pack.pub.pack == pack)
         return look->txn->remote_pack.pub.suspect != 0;
-    key_u64(&key, KEY_REMOTE_PACK, pack);
-    int r = look->txn ? txn_get(look->txn, &key, &value) : db_get(view, look->snap, &key, &value);
-    if (r == 0)
-        r = remote_pack_row_decode(pack, value.data, value.len, &row);
+    int r = look_remote_pack(look, pack, &row);
     return r == -ENOENT ? 0 : r < 0 ? r : row.pub.suspect != 0;
 }
 
@@ -94,7 +60,7 @@ static int lacks_base(const struct look *look, const struct chunk_entry *entry, 
     check(levels <= CHUNK_DEPTH_MAX);
     for (size_t i = 0; i < entry->ref_count && r == 0; i++) {
         struct chunk_row base;
-        r = remote_row_at(look, &entry->refs[i].name, &base);
+        r = look_chunk(look, KEY_REMOTE_CHUNK, &entry->refs[i].name, &base);
         if (r == -ENOENT || (r == 0 && levels == 0)) {
             *ret_base = entry->refs[i].name;
             return 1;
@@ -161,7 +127,7 @@ int entry_check_depths(struct txn *txn, const struct chunk_entry *entry)
         return 0;
     for (size_t i = 0; i < entry->ref_count && r == 0; i++) {
         struct chunk_row base;
-        r = chunk_row_get(txn, KEY_REMOTE_CHUNK, &entry->refs[i].name, &base);
+        r = txn_get_chunk(txn, KEY_REMOTE_CHUNK, &entry->refs[i].name, &base);
         if (r == 0 && base.entry.depth >= entry->depth)
             return txn_damage(txn, "a chunk's base is as deep as the chunk");
         r = r == -ENOENT ? 0 : r;
@@ -176,11 +142,10 @@ static int check_new_base(struct txn *txn, const struct chunk_name *name)
 {
     const struct look look = {.txn = txn};
     struct chunk_row base;
-    int r = remote_row_at(&look, name, &base);
-    if (r == -ENOENT)
-        return txn_damage(txn, "a chunk's base has no place in the remote");
-    if (r == 0)
-        r = entry_is_incomplete(&look, &base.entry);
+    int r = look_chunk(&look, KEY_REMOTE_CHUNK, name, &base);
+    if (r < 0)
+        return r == -ENOENT ? txn_damage(txn, "a chunk's base has no place in the remote") : r;
+    r = entry_is_incomplete(&look, &base.entry);
     return r > 0 ? txn_damage(txn, "a chunk's base lacks a base, or lies in a suspect pack") : r;
 }
 
@@ -189,7 +154,7 @@ int entry_check(struct txn *txn, const struct chunk_entry *entry)
     struct chunk_row old = {0};
     if (!entry_is_sane(entry))
         return txn_damage(txn, "a chunk's references make no sense");
-    int r = entry->ref_count ? chunk_row_get(txn, KEY_REMOTE_CHUNK, &entry->name, &old) : 0;
+    int r = entry->ref_count ? txn_get_chunk(txn, KEY_REMOTE_CHUNK, &entry->name, &old) : 0;
     if (r < 0 && r != -ENOENT)
         return r;
     r = 0;

@@ -3,9 +3,9 @@
  *
  * An entry of the remote (a row of KEY_REMOTE_CHUNK) may refer to other chunks, without which its
  * bytes cannot be decoded: its bases. Its chunk is a dependent of each. A chunk is *needed* in the
- * remote if a file refers to it, or an entry of a needed chunk does. So what a remote pack counts
- * as live, what is pending upload, and which chunks a run names goes by need. What is live on NVMe
- * is another matter: struct chunk_row.
+ * remote if a file refers to it, or an entry of a needed chunk does. So the live chunks of a
+ * remote pack, the pending uploads and the chunks that a run names go by need. Live chunks on NVMe
+ * are another matter: struct chunk_row.
  *
  * Four things hold after each change of the view:
  *
@@ -24,28 +24,18 @@
 
 #include "view/apply.h"
 
-/* Where to look: in a transaction, or, without one, in a snapshot of a view (NULL: what is
- * newest). */
-struct look {
-    struct txn *txn;
-    struct view *view;
-    const struct snap *snap;
-};
-
-/* Do its references make sense by themselves? Pure. */
-bool entry_is_sane(const struct chunk_entry *entry);
-bool entry_refers_to(const struct chunk_entry *entry, const struct chunk_name *base);
-/* Is reference `i` the first one to its base? Several may be to one. */
-bool entry_ref_is_first(const struct chunk_entry *entry, size_t i);
-
-CAIRN_MUST_CHECK int remote_row_at(const struct look *look, const struct chunk_name *name,
-                                   struct chunk_row *ret);
 /* Has the chunk dependents with that need? 1, 0 or -errno. */
 CAIRN_MUST_CHECK int base_has(const struct look *look, const struct chunk_name *base,
                               enum need need);
 /* Is the chunk needed, with the references that it has? 1, 0 or -errno. */
 CAIRN_MUST_CHECK int chunk_is_needed(const struct look *look, const struct chunk_name *name,
                                      uint64_t refs);
+/* The same, and *ret: the chunk's row on NVMe, empty where it has none. */
+CAIRN_MUST_CHECK int look_needed(const struct look *look, const struct chunk_name *name,
+                                 struct chunk_row *ret);
+/* Has the chunk dependents, needed or not? */
+CAIRN_MUST_CHECK int base_has_any(const struct look *look, const struct chunk_name *base,
+                                  bool *ret);
 /* 1: the entry is incomplete: the pack of it is suspect, or it lacks a base. 0: it is complete. */
 CAIRN_MUST_CHECK int entry_is_incomplete(const struct look *look, const struct chunk_entry *entry);
 /* 1: the entry lacks *ret_base (unless NULL), which has no entry, or one in a suspect pack; 0: it

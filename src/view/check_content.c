@@ -10,12 +10,10 @@
 /* An inline piece lies within a blob that exists. */
 static int check_blob(struct checker *c, uint64_t ino, const struct piece *e)
 {
-    struct key key;
     _cleanup_value_ struct value value = {0};
     const uint8_t *bytes;
     size_t len = 0;
-    key_blob(&key, ino, e->blob_version, e->blob_offset);
-    int r = db_get(c->view, &c->snap, &key, &value);
+    int r = look_get(&c->look, key_blob(NEW_KEY, ino, e->blob_version, e->blob_offset), &value);
     if (r == 0)
         r = bytes_decode(value.data, value.len, &bytes, &len);
     if (r < 0 && r != -ENOENT && r != -EUCLEAN)
@@ -26,24 +24,23 @@ static int check_blob(struct checker *c, uint64_t ino, const struct piece *e)
     return 0;
 }
 
-static int check_page(struct checker *c, const struct scan *scan)
+static int check_page(struct checker *c, const struct view_row *page)
 {
-    if (scan->key_len != PAGE_KEY_LEN)
-        return -EUCLEAN;
-    uint64_t ino = key_get_u64(scan->key, 1), bytes = 0;
-    struct piece_list list = {0};
-    int r = page_decode(key_get_u64(scan->key, KEY_U64_LEN), scan->value, scan->value_len, &list);
-    for (size_t i = 0; i < list.count && r == 0; i++) {
-        bytes += list.at[i].length;
-        if (list.at[i].kind == EXTENT_CHUNK)
-            vector_add(&c->uses, list.at[i].chunk);
-        else
-            r = check_blob(c, ino, &list.at[i]);
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < page->pieces.count; i++) {
+        const struct piece *piece = &page->pieces.at[i];
+        bytes += piece->length;
+        if (piece->kind == EXTENT_CHUNK) {
+            vector_add(&c->uses, piece->chunk);
+            continue;
+        }
+        int r = check_blob(c, page->id, piece);
+        if (r < 0)
+            return r;
     }
-    vector_free(&list);
-    tally_add(&c->pages, ino, 1);
-    tally_add(&c->blocks, ino, bytes);
-    return r;
+    tally_add(c, PAGES, page->id, 1);
+    tally_add(c, BLOCKS, page->id, bytes);
+    return 0;
 }
 
 static int blob_use_compare(const void *a, const void *b)
@@ -56,12 +53,9 @@ static int blob_use_compare(const void *a, const void *b)
     return x->offset == y->offset ? 0 : x->offset < y->offset ? -1 : 1;
 }
 
-static int check_blob_used(struct checker *c, const struct scan *scan)
+static int check_blob_used(struct checker *c, const struct view_row *row)
 {
-    if (scan->key_len != PAGE_KEY_LEN)
-        return -EUCLEAN;
-    struct blob_use blob = {key_get_u64(scan->key, 1), key_get_u64(scan->key, KEY_U64_LEN),
-                            key_get_u64(scan->key, KEY_U64_U64_LEN)};
+    struct blob_use blob = {row->id, row->id2, row->id3};
     if (!vector_search(&c->blobs, &blob, blob_use_compare))
         check_differs(c, "inode %llu: inline content of version %llu at %llu is not used",
                       ID(blob.ino), ID(blob.version), ID(blob.offset));
@@ -88,22 +82,26 @@ void check_chunk_differs(struct checker *c, const struct chunk_name *name, const
     check_differs(c, "chunk %s: %s is %llu, counted %llu", hex, what, ID(is), ID(counted));
 }
 
-/* Uses of `name`, taken from the front of the sorted uses; those before it are of chunks without an
- * entry. */
-static uint64_t take_uses(struct checker *c, size_t *at, const struct chunk_name *name)
+/* The number of times that `name` (NULL: none) stands at *at in the sorted list. Names before it
+ * are of chunks that have no such row. */
+static uint64_t take_names(struct checker *c, const struct names *names, size_t *at,
+                           const struct chunk_name *name, const char *unknown)
 {
     uint64_t count = 0;
-    while (*at < c->uses.count) {
-        int order = name ? memcmp(c->uses.at[*at].bytes, name->bytes, sizeof name->bytes) : -1;
+    for (; *at < names->count; ++*at) {
+        int order = name ? use_compare(&names->at[*at], name) : -1;
         if (order > 0)
             break;
         if (order < 0)
-            check_chunk_differs(c, &c->uses.at[*at], "references of an unknown chunk", 0, 1);
-        else
-            count++;
-        ++*at;
+            check_chunk_differs(c, &names->at[*at], unknown, 0, 1);
+        count += order == 0;
     }
     return count;
+}
+
+static uint64_t take_uses(struct checker *c, const struct chunk_name *name)
+{
+    return take_names(c, &c->uses, &c->next_use, name, "references of an unknown chunk");
 }
 
 /* The list of its pack has the chunk, if it has a place. */
@@ -111,7 +109,7 @@ static int check_place(struct checker *c, const struct chunk_row *row)
 {
     if (row->entry.pack == 0)
         return 0;
-    tally_add(&c->placed, row->entry.pack, 1);
+    tally_add(c, PLACED, row->entry.pack, 1);
     int r = snap_list_has(&c->snap, KEY_PLACED, row->entry.pack, &row->entry.name);
     if (r == -EUCLEAN)
         return 0; /* reported with the lists */
@@ -129,29 +127,25 @@ static void note_bases_to_check(struct checker *c, const struct chunk_row *row)
         vector_add(&c->bases, *row);
 }
 
-static int check_chunk(struct checker *c, const struct scan *scan, size_t *at)
+static int check_chunk(struct checker *c, const struct view_row *chunk)
 {
-    struct chunk_row row;
-    struct chunk_name name;
-    if (scan->key_len != CHUNK_KEY_LEN)
-        return -EUCLEAN;
-    memcpy(name.bytes, scan->key + 1, sizeof name.bytes);
-    uint64_t uses = take_uses(c, at, &name);
-    int r = chunk_row_decode(&name, scan->value, scan->value_len, &row);
-    if (r == 0)
-        r = check_place(c, &row);
+    const struct chunk_row *row = &chunk->placed;
+    uint64_t uses = take_uses(c, &chunk->chunk), bytes = row->entry.stored_len;
+    int r = check_place(c, row);
+    if (r == 0 && c->tracks && row->refs)
+        r = check_is_reachable(c, &chunk->chunk);
     if (r < 0)
         return r;
-    if (row.refs != uses)
-        check_chunk_differs(c, &name, "number of references", row.refs, uses);
-    note_bases_to_check(c, &row);
+    if (row->refs != uses)
+        check_chunk_differs(c, &chunk->chunk, "number of references", row->refs, uses);
+    note_bases_to_check(c, row);
     c->counted.chunks += uses > 0;
-    if (row.entry.pack == 0 || (uses == 0 && row.dependents == 0))
+    if (row->entry.pack == 0 || (uses == 0 && row->dependents == 0))
         return 0;
-    c->counted.stored_bytes += row.entry.stored_len;
-    c->counted.held_bytes += uses == 0 ? row.entry.stored_len : 0;
-    tally_add(&c->live_bytes, row.entry.pack, row.entry.stored_len);
-    tally_add(&c->live_count, row.entry.pack, 1);
+    c->counted.stored_bytes += bytes;
+    c->counted.held_bytes += uses == 0 ? bytes : 0;
+    tally_add(c, LIVE_BYTES, row->entry.pack, bytes);
+    tally_add(c, LIVE_COUNT, row->entry.pack, 1);
     return 0;
 }
 
@@ -159,100 +153,53 @@ static int check_chunk(struct checker *c, const struct scan *scan, size_t *at)
  * are in order of name. */
 static void check_rests(struct checker *c)
 {
+    static const char what[] = "number of dependents on NVMe";
     size_t at = 0;
     vector_sort(&c->rests, use_compare);
-    for (size_t i = 0; i <= c->bases.count; i++) {
-        const struct chunk_row *base = i < c->bases.count ? &c->bases.at[i] : NULL;
-        uint64_t counted = 0;
-        for (; at < c->rests.count; at++) {
-            const struct chunk_name *name = &c->rests.at[at];
-            int order = base ? use_compare(name, &base->entry.name) : -1;
-            if (order > 0)
-                break;
-            if (order < 0)
-                check_chunk_differs(c, name, "number of dependents on NVMe", 0, 1);
-            counted += order == 0;
-        }
-        if (base && base->dependents != counted)
-            check_chunk_differs(c, &base->entry.name, "number of dependents on NVMe",
-                                base->dependents, counted);
-        if (base && base->entry.pack == 0)
+    for (size_t i = 0; i < c->bases.count; i++) {
+        const struct chunk_row *base = &c->bases.at[i];
+        uint64_t counted = take_names(c, &c->rests, &at, &base->entry.name, what);
+        if (base->dependents != counted)
+            check_chunk_differs(c, &base->entry.name, what, base->dependents, counted);
+        if (base->entry.pack == 0)
             check_chunk_differs(c, &base->entry.name, "being on NVMe, where others rest on it,", 0,
                                 1);
     }
+    (void)take_names(c, &c->rests, &at, NULL, what);
 }
 
-int check_list(const struct scan *scan, struct tally_list *lists)
+static int tally_list(struct checker *c, const struct view_row *row)
 {
-    struct listed_chunks listed = {0};
-    if (scan->key_len != KEY_U64_LEN)
-        return -EUCLEAN;
-    tally_add(lists, key_get_u64(scan->key, 1), 1);
-    int r = list_decode(scan->value, scan->value_len, &listed);
-    vector_free(&listed);
-    return r;
-}
-
-static int check_local_list(struct checker *c, const struct scan *scan)
-{
-    return check_list(scan, &c->lists);
-}
-
-static void check_pack_count(struct checker *c, uint64_t pack, const char *what, uint64_t is,
-                             uint64_t counted)
-{
-    if (is != counted)
-        check_differs(c, "pack %llu: %s is %llu, counted %llu", ID(pack), what, ID(is),
-                      ID(counted));
-}
-
-static int check_pack(struct checker *c, const struct scan *scan)
-{
-    struct pack_row row;
-    if (scan->key_len != KEY_U64_LEN)
-        return -EUCLEAN;
-    uint64_t pack = key_get_u64(scan->key, 1);
-    int r = pack_row_decode(pack, scan->value, scan->value_len, &row);
-    if (r < 0)
-        return r;
-    check_pack_count(c, pack, "live bytes", row.pub.live_bytes,
-                     tally_take(c, &c->live_bytes, pack));
-    check_pack_count(c, pack, "live chunks", row.pub.live_count,
-                     tally_take(c, &c->live_count, pack));
-    check_pack_count(c, pack, "placed chunks", row.placed, tally_take(c, &c->placed, pack));
-    (void)tally_take(c, &c->lists, pack);
-    c->counted.packs++;
-    c->counted.pack_bytes += row.pub.length;
+    tally_add(c, LISTS, row->id, 1);
     return 0;
 }
 
-static int check_all_chunks(struct checker *c)
+uint64_t check_account(struct checker *c, const char *owner, const struct pack_row *row,
+                       enum tally_of first)
 {
-    struct key prefix;
-    size_t at = 0;
-    key_type(&prefix, KEY_CHUNK);
-    vector_sort(&c->uses, use_compare);
-    _cleanup_scan_ struct scan scan;
-    scan_open(&scan, &c->snap, &prefix);
-    for (; scan_valid(&scan); scan_next(&scan)) {
-        int r = check_chunk(c, &scan, &at);
-        if (r == -EUCLEAN)
-            check_differs(c, "an entry of type H does not decode");
-        else if (r < 0)
-            return r;
-    }
-    (void)take_uses(c, &at, NULL);
-    return scan_error(&scan);
+    uint64_t pack = row->pub.pack;
+    check_counted(c, owner, pack, "live bytes", row->pub.live_bytes, tally_take(c, first, pack));
+    check_counted(c, owner, pack, "live chunks", row->pub.live_count,
+                  tally_take(c, first + 1, pack));
+    check_counted(c, owner, pack, "placed chunks", row->placed, tally_take(c, first + 2, pack));
+    return tally_take(c, first + 3, pack);
+}
+
+static int check_pack(struct checker *c, const struct view_row *row)
+{
+    (void)check_account(c, "pack", &row->pack, LIVE_BYTES);
+    c->counted.packs++;
+    c->counted.pack_bytes += row->pack.pub.length;
+    return 0;
 }
 
 int check_chunks(struct checker *c)
 {
-    int r = check_all_chunks(c);
+    vector_sort(&c->uses, use_compare);
+    int r = check_walk(c, KEY_CHUNK, check_chunk);
+    (void)take_uses(c, NULL);
     check_rests(c);
-    tally_sort(&c->live_bytes);
-    tally_sort(&c->live_count);
-    tally_sort(&c->placed);
     if (r == 0)
-        r = check_walk(c, KEY_PLACED, check_local_list);
+        r = check_walk(c, KEY_PLACED, tally_list);
     return r < 0 ? r : check_walk(c, KEY_PACK, check_pack);
 }

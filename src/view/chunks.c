@@ -7,10 +7,9 @@ void pack_account_store(struct txn *txn)
 {
     if (!txn->pack_dirty)
         return;
-    struct key key;
     uint8_t value[PACK_VALUE_LEN];
-    key_u64(&key, KEY_PACK, txn->pack.pub.pack);
-    txn_put(txn, &key, value, pack_row_encode(&txn->pack, value));
+    txn_put(txn, key_u64(NEW_KEY, KEY_PACK, txn->pack.pub.pack), value,
+            pack_row_encode(&txn->pack, value));
     txn->pack_dirty = false;
 }
 
@@ -22,10 +21,8 @@ static int pack_account_load(struct txn *txn, uint64_t pack)
         return 0;
     pack_account_store(txn);
     txn->pack_loaded = false;
-    struct key key;
-    key_u64(&key, KEY_PACK, pack);
     _cleanup_value_ struct value value = {0};
-    int r = txn_get(txn, &key, &value);
+    int r = txn_get(txn, key_u64(NEW_KEY, KEY_PACK, pack), &value);
     if (r < 0)
         return r;
     r = pack_row_decode(pack, value.data, value.len, &txn->pack);
@@ -65,37 +62,20 @@ static uint64_t held_chunk_bytes(const struct chunk_row *row)
     return row->refs == 0 && row->dependents > 0 && row->entry.pack ? row->entry.stored_len : 0;
 }
 
-int chunk_row_get(struct txn *txn, enum key_type type, const struct chunk_name *name,
-                  struct chunk_row *row)
-{
-    struct key key;
-    key_of_name(&key, type, name);
-    _cleanup_value_ struct value value = {0};
-    int r = txn_get(txn, &key, &value);
-    return r < 0 ? r : chunk_row_decode(name, value.data, value.len, row);
-}
-
 /* A chunk that is neither live nor has a place is nothing that could be known. `held`: bytes that
  * were, before the change. */
 static void chunk_put(struct txn *txn, const struct chunk_row *row, uint64_t held)
 {
-    struct key key;
-    key_chunk(&key, &row->entry.name);
     txn->state.held_bytes += held_chunk_bytes(row) - held;
-    if (!chunk_row_is_live(row) && row->entry.pack == 0) {
-        txn_delete(txn, &key);
-        return;
-    }
-    uint8_t value[CHUNK_VALUE_LEN_MAX];
-    txn_put(txn, &key, value, chunk_row_encode(row, value));
+    if (chunk_row_is_live(row) || row->entry.pack)
+        txn_put_chunk(txn, KEY_CHUNK, row);
+    else
+        txn_delete(txn, key_chunk(NEW_KEY, &row->entry.name));
 }
 
-/* The chunk's row; where there is none, one that says nothing. */
 static int chunk_get(struct txn *txn, const struct chunk_name *name, struct chunk_row *ret)
 {
-    *ret = (struct chunk_row){.entry = {.name = *name}};
-    int r = chunk_row_get(txn, KEY_CHUNK, name, ret);
-    return r == -ENOENT ? 0 : r;
+    return look_known_chunk(&(struct look){.txn = txn}, KEY_CHUNK, name, ret);
 }
 
 /* Files begin (+1) or cease (-1) to refer to the chunk. */
@@ -123,10 +103,8 @@ int chunk_refs_change(struct txn *txn, const struct piece *piece, int64_t delta)
         r = chunk_referenced(txn, &row, was_referenced ? -1 : 1);
     if (r < 0)
         return r;
-    struct key key;
-    key_chunk(&key, &row.entry.name);
     chunk_put(txn, &row, held);
-    txn_touch(txn, &key);
+    txn_touch(txn, key_chunk(NEW_KEY, &row.entry.name));
     return 0;
 }
 
@@ -304,9 +282,7 @@ int apply_drop(struct txn *txn, const struct record *rec)
         r = pack_account_need(txn, rec->pack); /* others were changed since */
     if (r < 0)
         return r;
-    struct key key;
-    key_u64(&key, KEY_PACK, rec->pack);
-    txn_delete(txn, &key);
+    txn_delete(txn, key_u64(NEW_KEY, KEY_PACK, rec->pack));
     txn->pack_loaded = txn->pack_dirty = false;
     txn->state.packs--;
     txn->state.pack_bytes -= length;

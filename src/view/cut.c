@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A cut of the view as rows of a run, and what changes in the view when it was published. */
+/* A cut of the view as rows of a run, and the changes of the view when the run was published. */
 #include "base/log.h"
 #include "view/bases.h"
 #include "view/cut.h"
@@ -8,15 +8,12 @@
 
 static int read_states_at_cut(struct view_cut *cut)
 {
-    struct key key;
     _cleanup_value_ struct value state = {0}, remote = {0};
-    key_type(&key, KEY_STATE);
-    int r = db_get(cut->view, &cut->snap, &key, &state);
+    int r = db_get(cut->view, &cut->snap, key_type(NEW_KEY, KEY_STATE), &state);
     if (r == 0)
         r = state_decode(state.data, state.len, &cut->state);
-    key_type(&key, KEY_REMOTE_STATE);
     if (r == 0)
-        r = db_get(cut->view, &cut->snap, &key, &remote);
+        r = db_get(cut->view, &cut->snap, key_type(NEW_KEY, KEY_REMOTE_STATE), &remote);
     if (cut->is_alone && (r == 0 || r == -ENOENT)) {
         cut->remote.pub.is_whole = true;
         return 0;
@@ -68,17 +65,6 @@ void view_cut_close(struct view_cut *cut)
     free(cut);
 }
 
-int cut_read_begin(struct view_cut *cut, const struct snap **ret_snap)
-{
-    *ret_snap = &cut->snap;
-    return snap_resume(&cut->snap);
-}
-
-void cut_read_end(struct view_cut *cut)
-{
-    snap_hold(&cut->snap);
-}
-
 struct view_state view_cut_state(const struct view_cut *cut)
 {
     return cut->state;
@@ -93,37 +79,31 @@ static int list_pending(struct view_cut *cut, const struct chunk_name *after,
                         int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
 {
     struct key prefix, from;
+    int r;
     _cleanup_scan_ struct scan scan;
     key_type(&prefix, KEY_PENDING_UPLOAD);
     from = prefix;
     if (after)
         key_of_name(&from, KEY_PENDING_UPLOAD, after);
     scan_open_at(&scan, &cut->snap, &prefix, &from);
-    int r = 0;
-    for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
-        struct chunk_name name;
+    while ((r = scan_row(&scan)) > 0) {
         struct chunk_row row;
-        if (scan.key_len != CHUNK_KEY_LEN)
-            return -EUCLEAN;
-        memcpy(&name, scan.key + 1, sizeof name);
-        if (after && chunk_name_equal(&name, after))
+        if (after && chunk_name_equal(&scan.row.chunk, after))
             continue;
-        r = cut_chunk(cut, &name, &row);
+        r = cut_chunk(cut, &scan.row.chunk, &row);
         r = r < 0 ? r : fn(&row.entry, arg);
+        if (r != 0)
+            break;
     }
-    if (r == 0)
-        r = scan_error(&scan);
     return r > 0 ? 0 : r;
 }
 
 int view_cut_pending(struct view_cut *cut, const struct chunk_name *after,
                      int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
 {
-    int r = snap_resume(&cut->snap);
-    if (r == 0)
-        r = list_pending(cut, after, fn, arg);
-    snap_hold(&cut->snap);
-    return r;
+    _cleanup_hold_ struct snap *snap = &cut->snap;
+    int r = snap_resume(snap);
+    return r < 0 ? r : list_pending(cut, after, fn, arg);
 }
 
 /* --- rows ------------------------------------------------------------------------------------- */
@@ -142,8 +122,8 @@ static int give_cut_row(struct rows *rows, const void *key, size_t key_len, cons
     return rows->fn(&row, rows->arg);
 }
 
-/* A chunk that the rows place in the remote is told with all that it rests on: what is sent for the
- * cut rests on what its rows tell (view_cut_base()), and all else did so before. */
+/* A chunk that the rows place in the remote is told with all its bases: chunks that are sent for
+ * the cut rest on chunks that its rows tell (view_cut_base()), and all others did so before. */
 static int check_cut_reports_bases(struct view_cut *cut, const struct chunk_entry *entry)
 {
     int r = 1;
@@ -163,7 +143,7 @@ static int give_cut_removal(struct rows *rows, const struct key *key)
     return rows->cut->remote.pub.is_whole ? 0 : give_cut_row(rows, key->bytes, key->len, NULL, 0);
 }
 
-/* Its pack is not unreferenced with this head, as it would be by what the cut needed. */
+/* Its pack is not unreferenced with this head, as it would be by the need of the cut. */
 static void note_revived(struct view_cut *cut, const struct chunk_entry *entry)
 {
     vector_add(&cut->revived, entry->name);
@@ -207,13 +187,8 @@ static int give_cut_chunk(struct rows *rows, const struct chunk_row *at_cut)
 /* The pack's account at the cut; -ENOENT: it was stored later. */
 static int pack_at_cut(struct view_cut *cut, uint64_t pack, struct view_remote_pack *ret_pack)
 {
-    struct key key;
-    _cleanup_value_ struct value value = {0};
     struct remote_pack_row row;
-    key_u64(&key, KEY_REMOTE_PACK, pack);
-    int r = db_get(cut->view, &cut->snap, &key, &value);
-    if (r == 0)
-        r = remote_pack_row_decode(pack, value.data, value.len, &row);
+    int r = look_remote_pack(&(struct look){.snap = &cut->snap}, pack, &row);
     if (r == 0)
         *ret_pack = row.pub;
     return r;
@@ -294,80 +269,57 @@ static int give_touched(struct rows *rows, const uint8_t *bytes, size_t len)
 
 static int give_cut_changes(struct rows *rows)
 {
-    struct key prefix;
+    int r;
     _cleanup_scan_ struct scan scan;
-    key_type(&prefix, KEY_TOUCHED);
-    scan_open(&scan, &rows->cut->snap, &prefix);
-    int r = 0;
-    for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
-        if (!rows->packs_given && scan.key_len > 1 && scan.key[1] > KEY_REMOTE_PACK)
-            r = give_cut_packs(rows);
+    scan_type(&scan, &rows->cut->snap, KEY_TOUCHED);
+    while ((r = scan_step(&scan)) > 0) {
+        bool is_behind = scan.key_len > 1 && scan.key[1] > KEY_REMOTE_PACK;
+        r = is_behind && !rows->packs_given ? give_cut_packs(rows) : 0;
         if (r == 0)
             r = give_touched(rows, scan.key + 1, scan.key_len - 1);
+        if (r != 0)
+            break;
     }
-    return r < 0 ? r : scan_error(&scan);
+    return r;
 }
 
 static int give_type(struct rows *rows, uint8_t type)
 {
-    struct key prefix;
     _cleanup_scan_ struct scan scan;
-    key_type(&prefix, type);
-    scan_open(&scan, &rows->cut->snap, &prefix);
-    int r = 0;
-    for (; r == 0 && scan_valid(&scan); scan_next(&scan))
-        r = give_cut_row(rows, scan.key, scan.key_len, scan.value, scan.value_len);
-    return r < 0 ? r : scan_error(&scan);
+    scan_type(&scan, &rows->cut->snap, type);
+    return EACH_KEY(&scan, give_cut_row(rows, scan.key, scan.key_len, scan.value, scan.value_len));
 }
 
 /* The next base that something needed rests on: 1, and its name; 0: there is none; -errno. */
 static int next_base(struct scan *bases, struct chunk_name *ret)
 {
-    while (scan_valid(bases)) {
+    int r;
+    while ((r = scan_row(bases)) > 0) {
         struct key last;
-        if (bases->key_len != DEPENDENT_KEY_LEN)
-            return -EUCLEAN;
-        bool needed = bases->key[CHUNK_KEY_LEN] == NEEDED;
-        memcpy(ret, bases->key + 1, sizeof *ret);
+        *ret = bases->row.chunk;
         key_dependents(&last, ret, ABSENT); /* comes after all of the base */
         scan_seek(bases, &last);
-        if (needed)
-            return 1;
+        if (bases->row.need == NEEDED)
+            break;
     }
-    return scan_error(bases);
-}
-
-/* The next chunk that has a row: as next_base(). */
-static int next_chunk(struct scan *chunks, struct chunk_row *ret)
-{
-    struct chunk_name name;
-    if (!scan_valid(chunks))
-        return scan_error(chunks);
-    if (chunks->key_len != CHUNK_KEY_LEN)
-        return -EUCLEAN;
-    memcpy(&name, chunks->key + 1, sizeof name);
-    int r = chunk_row_decode(&name, chunks->value, chunks->value_len, ret);
-    scan_next(chunks);
-    return r < 0 ? r : 1;
+    return r;
 }
 
 /* Gives the chunks that have a row, and bases that have none, by name. */
 static int give_all_cut_chunks(struct rows *rows)
 {
-    struct key prefix;
-    struct chunk_row chunk, base = {0};
+    struct chunk_row base = {0};
     _cleanup_scan_ struct scan chunks, bases;
-    key_type(&prefix, KEY_CHUNK);
-    scan_open(&chunks, &rows->cut->snap, &prefix);
-    key_type(&prefix, KEY_DEPENDENT);
-    scan_open(&bases, &rows->cut->snap, &prefix);
-    int a = next_chunk(&chunks, &chunk), b = next_base(&bases, &base.entry.name), r = 0;
+    const struct chunk_row *chunk = &chunks.row.placed;
+    scan_type(&chunks, &rows->cut->snap, KEY_CHUNK);
+    scan_type(&bases, &rows->cut->snap, KEY_DEPENDENT);
+    int a = scan_row(&chunks), b = next_base(&bases, &base.entry.name), r = 0;
     while (r == 0 && a >= 0 && b >= 0 && a + b > 0) {
         int order =
-            a && b ? memcmp(&chunk.entry.name, &base.entry.name, sizeof chunk.entry.name) : b - a;
-        r = give_cut_chunk(rows, order <= 0 ? &chunk : &base);
+            a && b ? memcmp(&chunk->entry.name, &base.entry.name, sizeof base.entry.name) : b - a;
+        r = give_cut_chunk(rows, order <= 0 ? chunk : &base);
         if (order <= 0)
-            a = next_chunk(&chunks, &chunk);
+            a = scan_row(&chunks);
         if (order >= 0)
             b = next_base(&bases, &base.entry.name);
     }
@@ -430,24 +382,20 @@ static int note_unreferenced(struct txn *txn, const struct ids *ids, int64_t now
 }
 
 /* Notes chunks of which the next run tells again: of one that is missing, until it has its place;
- * and what only what was sent rests on may be dead by now, without a change that left a mark. */
+ * and bases that only sent chunks rest on may be dead by now, without a change that left a mark. */
 static void note_reported_again(struct txn *txn, const struct names *names)
 {
     for (size_t i = 0; i < names->count; i++) {
-        struct key key;
-        key_chunk(&key, &names->at[i]);
-        txn_touch(txn, &key);
+        txn_touch(txn, key_chunk(NEW_KEY, &names->at[i]));
     }
 }
 
 static void note_packs_removed_by_cut(struct txn *txn, const struct ids *ids)
 {
     for (size_t i = 0; i < ids->count; i++) {
-        struct key key;
-        key_u64(&key, KEY_REMOTE_PACK, ids->at[i]);
         remote_pack_store(txn);
         txn->remote_pack_loaded = false;
-        txn_delete(txn, &key);
+        txn_delete(txn, key_u64(NEW_KEY, KEY_REMOTE_PACK, ids->at[i]));
     }
 }
 
@@ -476,36 +424,26 @@ static int note_published(struct view_cut *cut, uint64_t head)
  * at its mark and the removal. 1: there may be more, from *at on. */
 static int forget_some_marks(struct view *view, uint64_t change, struct key *at)
 {
-    struct key prefix;
-    _cleanup_snap_ struct snap snap;
     _cleanup_scan_ struct scan scan;
     LOCK_SCOPE(&view->change);
-    snap_begin(&snap, view);
-    key_type(&prefix, KEY_TOUCHED);
-    scan_open_at(&scan, &snap, &prefix, at);
+    scan_view(&scan, view, key_type(NEW_KEY, KEY_TOUCHED), at);
     rocksdb_writebatch_t *batch = rocksdb_writebatch_create();
-    int r = 0;
-    for (size_t n = 0; r == 0 && scan_valid(&scan); scan_next(&scan)) {
-        struct touched_row row;
-        if (n++ == FORGET_BATCH && scan.key_len <= sizeof at->bytes) {
-            at->len = 0;
-            key_add_bytes(at, scan.key, scan.key_len);
-            r = 1;
-            break;
-        }
-        r = touched_decode(scan.value, scan.value_len, &row);
-        if (r == 0 && row.change <= change)
+    size_t n = 0;
+    int r;
+    while ((r = scan_row(&scan)) > 0 && (n++ < FORGET_BATCH || scan.key_len > sizeof at->bytes))
+        if (scan.row.touched.change <= change)
             rocksdb_writebatch_delete(batch, (const char *)scan.key, scan.key_len);
+    if (r > 0) {
+        at->len = 0;
+        key_add_bytes(at, scan.key, scan.key_len);
     }
-    int w = r < 0 ? r : scan_error(&scan);
-    if (w == 0)
-        w = db_write(view, batch, NULL);
+    int w = r < 0 ? r : db_write(view, batch, NULL);
     rocksdb_writebatch_destroy(batch);
     return w < 0 ? w : r;
 }
 
-/* Marks up to the cut's change. One that a crash leaves only makes the next run say again what is
- * said already. In parts, so that no apply waits for long. */
+/* Marks up to the cut's change. One that a crash leaves only makes the next run repeat
+ * a row. In parts, so that no apply waits for long. */
 static int forget_cut_marks(struct view *view, uint64_t change)
 {
     struct key at;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inside the view: a cut, whose rows cut.c makes, and what of the remote it needs (cut_need.c). */
+/* Inside the view: a cut, whose rows cut.c makes, and its need of the remote (cut_need.c). */
 #pragma once
 
 #include "base/vector.h"
@@ -7,7 +7,6 @@
 #include "view/remote.h"
 
 DEFINE_VECTOR(ids, uint64_t);
-DEFINE_VECTOR(names, struct chunk_name);
 
 struct view_cut {
     struct view *view;
@@ -18,8 +17,8 @@ struct view_cut {
     bool is_alone;                           /* no remote is told of */
     struct ids named, unreferenced, removed; /* packs: first named, no longer needed, gone */
     struct names missing;                    /* chunks that the rows call missing */
-    struct names revived;     /* chunks that only what was sent for the cut rests on */
-    struct ids revived_packs; /* where these lie */
+    struct names revived;                    /* bases that only chunks sent for the cut rest on */
+    struct ids revived_packs;                /* where these lie */
 };
 
 /* The chunk as it is at the cut. One that only others rest on may be known by its name alone. */

@@ -3,7 +3,7 @@
 
 #include <sys/stat.h>
 
-#include "view/db.h"
+#include "view/cut.h"
 
 struct files_walk {
     const struct snap *snap;
@@ -27,12 +27,9 @@ static int walk_files(const struct files_walk *walk, const struct key *prefix, s
     _cleanup_scan_ struct scan scan;
     check(at > 0 && at <= prefix->len);
     scan_open(&scan, walk->snap, prefix);
-    int r = 0;
-    for (; r == 0 && scan_valid(&scan); scan_next(&scan))
-        r = scan.key_len == at + sizeof(uint64_t) ? give_file(walk, key_get_u64(scan.key, at))
-                                                  : -EUCLEAN;
-    if (r == 0)
-        r = scan_error(&scan);
+    int r = EACH_KEY(&scan, scan.key_len == at + sizeof(uint64_t)
+                                ? give_file(walk, key_get_u64(scan.key, at))
+                                : -EUCLEAN);
     return r > 0 ? 0 : r;
 }
 
@@ -40,38 +37,31 @@ int view_cut_changed_files(struct view_cut *cut,
                            int (*fn)(const struct view_inode *file, void *arg), void *arg)
 {
     static const uint8_t inodes = KEY_INODE;
-    struct files_walk walk = {.fn = fn, .arg = arg};
+    _cleanup_hold_ struct snap *snap = &cut->snap;
+    const struct files_walk walk = {snap, fn, arg};
     struct key prefix;
-    bool is_whole = view_cut_is_whole(cut);
-    if (is_whole)
+    if (view_cut_is_whole(cut))
         key_type(&prefix, KEY_INODE);
     else
         key_touched(&prefix, &inodes, sizeof inodes);
-    int r = cut_read_begin(cut, &walk.snap);
-    if (r == 0)
-        r = walk_files(&walk, &prefix, prefix.len);
-    cut_read_end(cut);
-    return r;
+    int r = snap_resume(snap);
+    return r < 0 ? r : walk_files(&walk, &prefix, prefix.len);
 }
 
 char *view_cut_path(struct view_cut *cut, uint64_t ino)
 {
-    const struct snap *snap;
-    char *path = cut_read_begin(cut, &snap) == 0 ? snap_path(snap, ino) : NULL;
-    cut_read_end(cut);
-    return path;
+    _cleanup_hold_ struct snap *snap = &cut->snap;
+    return snap_resume(snap) == 0 ? snap_path(snap, ino) : NULL;
 }
 
 static int look_up_name_in_cut(const struct snap *snap, const char *name, size_t len,
                                struct inode_row *row)
 {
-    struct key key;
     struct view_entry entry;
     _cleanup_value_ struct value value = {0};
     if (len > NAME_LEN_MAX)
         return -ENOENT;
-    key_named(&key, KEY_NAME, row->pub.ino, name, len);
-    int r = db_get(snap->view, snap, &key, &value);
+    int r = db_get(snap->view, snap, key_named(NEW_KEY, KEY_NAME, row->pub.ino, name, len), &value);
     if (r == 0)
         r = name_decode(value.data, value.len, &entry);
     return r < 0 ? r : db_get_inode(snap->view, snap, entry.ino, row);
@@ -93,78 +83,52 @@ static int cut_files_look_up(const struct snap *snap, const char *path, struct v
 
 int view_cut_lookup(struct view_cut *cut, const char *path, struct view_inode *ret_inode)
 {
-    const struct snap *snap;
-    int r = cut_read_begin(cut, &snap);
-    if (r == 0)
-        r = cut_files_look_up(snap, path, ret_inode);
-    cut_read_end(cut);
-    return r;
+    _cleanup_hold_ struct snap *snap = &cut->snap;
+    int r = snap_resume(snap);
+    return r < 0 ? r : cut_files_look_up(snap, path, ret_inode);
 }
 
 static int walk_names(const struct snap *snap, const struct key *prefix,
                       int (*fn)(const char *name, uint64_t ino, void *arg), void *arg)
 {
+    char name[NAME_LEN_MAX + 1];
     _cleanup_scan_ struct scan scan;
     scan_open(&scan, snap, prefix);
-    int r = 0;
-    for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
-        char name[NAME_LEN_MAX + 1];
-        struct view_entry entry;
-        size_t len = scan.key_len - KEY_U64_LEN;
-        if (len > NAME_LEN_MAX || name_decode(scan.value, scan.value_len, &entry) < 0)
-            return -EUCLEAN;
-        memcpy(name, scan.key + KEY_U64_LEN, len);
-        name[len] = '\0';
-        r = fn(name, entry.ino, arg);
-    }
-    if (r == 0)
-        r = scan_error(&scan);
+    int r = EACH_ROW(&scan, fn(row_name(&scan.row, name), scan.row.entry.ino, arg));
     return r > 0 ? 0 : r;
 }
 
 int view_cut_names(struct view_cut *cut, uint64_t parent, const char *prefix, size_t prefix_len,
                    int (*fn)(const char *name, uint64_t ino, void *arg), void *arg)
 {
-    const struct snap *snap;
-    struct key key;
+    _cleanup_hold_ struct snap *snap = &cut->snap;
     check(prefix_len <= NAME_LEN_MAX);
-    key_named(&key, KEY_NAME, parent, prefix, prefix_len);
-    int r = cut_read_begin(cut, &snap);
-    if (r == 0)
-        r = walk_names(snap, &key, fn, arg);
-    cut_read_end(cut);
-    return r;
+    int r = snap_resume(snap);
+    return r < 0 ? r
+                 : walk_names(snap, key_named(NEW_KEY, KEY_NAME, parent, prefix, prefix_len), fn,
+                              arg);
 }
 
 int view_cut_content(struct view_cut *cut, uint64_t ino,
                      int (*fn)(const struct view_extent *part, void *arg), void *arg)
 {
-    const struct snap *snap;
+    _cleanup_hold_ struct snap *snap = &cut->snap;
     struct inode_row row;
-    int r = cut_read_begin(cut, &snap);
+    int r = snap_resume(snap);
     if (r == 0)
         r = db_get_inode(snap->view, snap, ino, &row);
-    if (r == 0)
-        r = snap_content(snap, &row, 0, row.pub.attrs.size, fn, arg);
-    cut_read_end(cut);
-    return r;
+    return r < 0 ? r : snap_content(snap, &row, 0, row.pub.attrs.size, fn, arg);
 }
 
 int view_cut_chunk(struct view_cut *cut, const struct chunk_name *name,
                    struct chunk_entry *ret_entry)
 {
-    const struct snap *snap;
-    struct key key;
+    _cleanup_hold_ struct snap *snap = &cut->snap;
     struct chunk_row row;
-    _cleanup_value_ struct value value = {0};
-    key_chunk(&key, name);
-    int r = cut_read_begin(cut, &snap);
+    int r = snap_resume(snap);
     if (r == 0)
-        r = db_get(snap->view, snap, &key, &value);
-    if (r == 0)
-        r = chunk_row_decode(name, value.data, value.len, &row);
+        r = look_chunk(&(struct look){.snap = snap}, KEY_CHUNK, name, &row);
     if (r == 0)
         *ret_entry = row.entry;
-    cut_read_end(cut);
     return r;
 }

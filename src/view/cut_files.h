@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Files as they are at a cut: names, content, chunks. For code that has to know what the files are
- * that a cut brings. Any thread, several at once; none of the callbacks may wait for anything.
+/* Files as they are at a cut: names, content, chunks. For code that has to know the files
+ * of a cut. Any thread, several at once; none of the callbacks may wait for anything.
  * Errors as in view.h; -ESTALE: the cut is void. */
 #pragma once
 

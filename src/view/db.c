@@ -13,7 +13,7 @@ static bool is_corruption(const char *message)
     return strncmp(message, "Corruption", strlen("Corruption")) == 0;
 }
 
-/* A file of the database that is gone does not come back, as what a disk cannot read may. */
+/* A missing file of the database does not come back; bytes that a disk cannot read may. */
 int db_error(const char *doing, char *message)
 {
     bool is_damage = is_corruption(message) || strstr(message, strerror(ENOENT));
@@ -25,7 +25,7 @@ int db_error(const char *doing, char *message)
     return r;
 }
 
-static int note_damage(struct view *view, int r)
+int view_note_damage(struct view *view, int r)
 {
     if (r == -EUCLEAN)
         atomic_store(&view->is_damaged, true);
@@ -34,7 +34,7 @@ static int note_damage(struct view *view, int r)
 
 int db_read_error(struct view *view, char *message)
 {
-    int r = note_damage(view, db_error("cannot read", message));
+    int r = view_note_damage(view, db_error("cannot read", message));
     if (r == -EIO)
         atomic_store(&view->is_unreadable, true);
     return r;
@@ -83,7 +83,7 @@ int db_write(struct view *view, rocksdb_writebatch_t *batch, const rocksdb_write
     int r = write_stalled(view, batch, options ? options : view->write, &message);
     if (r == 0 && message) {
         atomic_store(&view->has_failed, true);
-        r = note_damage(view, db_error("cannot write", message));
+        r = view_note_damage(view, db_error("cannot write", message));
     }
     return r;
 }
@@ -120,10 +120,8 @@ int db_get(struct view *view, const struct snap *snap, const struct key *key,
 
 int db_get_inode(struct view *view, const struct snap *snap, uint64_t ino, struct inode_row *row)
 {
-    struct key key;
-    key_u64(&key, KEY_INODE, ino);
     _cleanup_value_ struct value value = {0};
-    int r = db_get(view, snap, &key, &value);
+    int r = db_get(view, snap, key_u64(NEW_KEY, KEY_INODE, ino), &value);
     return r < 0 ? r : inode_decode(ino, value.data, value.len, row);
 }
 
@@ -146,8 +144,28 @@ void scan_open(struct scan *scan, const struct snap *snap, const struct key *pre
     scan_open_at(scan, snap, prefix, prefix);
 }
 
+void scan_type(struct scan *scan, const struct snap *snap, enum key_type type)
+{
+    scan_open(scan, snap, key_type(NEW_KEY, type));
+}
+
+void scan_view(struct scan *scan, struct view *view, const struct key *prefix,
+               const struct key *from)
+{
+    struct snap snap;
+    snap_begin(&snap, view);
+    scan_open_at(scan, &snap, prefix, from ? from : prefix);
+    scan->own = snap;
+}
+
+void scan_view_type(struct scan *scan, struct view *view, enum key_type type)
+{
+    scan_view(scan, view, key_type(NEW_KEY, type), NULL);
+}
+
 void scan_seek(struct scan *scan, const struct key *key)
 {
+    scan->has_begun = false;
     if (scan->iter)
         rocksdb_iter_seek(scan->iter, (const char *)key->bytes, key->len);
 }
@@ -164,6 +182,26 @@ bool scan_valid(struct scan *scan)
 void scan_next(struct scan *scan)
 {
     rocksdb_iter_next(scan->iter);
+}
+
+int scan_step(struct scan *scan)
+{
+    if (scan->has_begun)
+        scan_next(scan);
+    scan->has_begun = scan_valid(scan);
+    return scan->has_begun ? 1 : scan_error(scan);
+}
+
+int scan_decode(struct scan *scan)
+{
+    const struct run_row raw = {scan->key, scan->key_len, scan->value, scan->value_len};
+    return row_decode(&raw, &scan->row);
+}
+
+int scan_row(struct scan *scan)
+{
+    int r = scan_step(scan);
+    return r > 0 && scan_decode(scan) < 0 ? -EUCLEAN : r;
 }
 
 int iter_error(struct view *view, rocksdb_iterator_t *iter)
@@ -183,4 +221,7 @@ void scan_close(struct scan *scan)
     if (scan->iter)
         rocksdb_iter_destroy(scan->iter);
     rocksdb_readoptions_destroy(scan->read);
+    row_done(&scan->row);
+    if (scan->own.view)
+        snap_end(&scan->own);
 }

@@ -8,7 +8,7 @@
 #include <rocksdb/c.h>
 
 #include "base/lock.h"
-#include "view/values.h"
+#include "view/rows.h"
 #include "view/use.h"
 
 struct view {
@@ -53,6 +53,8 @@ static inline void value_done(struct value *v)
 CAIRN_MUST_CHECK int db_error(const char *doing, char *message);
 /* The same of a read, which the view remembers. */
 CAIRN_MUST_CHECK int db_read_error(struct view *view, char *message);
+/* Notes -EUCLEAN, of the files or of a row; gives the error back. */
+CAIRN_MUST_CHECK int view_note_damage(struct view *view, int r);
 /* Error that made an iterator stop, or 0. */
 CAIRN_MUST_CHECK int iter_error(struct view *view, rocksdb_iterator_t *iter);
 
@@ -72,7 +74,7 @@ struct snap {
     struct view *view;
     LIST_ENTRY(snap) link; /* use.c: while it is held, and none reads in it */
     unsigned readers;      /* under uses.lock */
-    int error;             /* what every read in it gives, or 0 */
+    int error;             /* result of every read in it, or 0 */
     const rocksdb_snapshot_t *snapshot;
     rocksdb_readoptions_t *read;
 };
@@ -81,11 +83,13 @@ void snap_begin(struct snap *s, struct view *view);
 void snap_end(struct snap *s);
 #define _cleanup_snap_ __attribute__((cleanup(snap_end)))
 
-/* cut.c: reads in a cut's snapshot go from begin to end, also after an error. Any thread,
+/* For reads in a cut's snapshot, which snap_resume() begins, be there an error or not. Any thread,
  * several at once. */
-struct view_cut;
-CAIRN_MUST_CHECK int cut_read_begin(struct view_cut *cut, const struct snap **ret_snap);
-void cut_read_end(struct view_cut *cut);
+static inline void hold_snap_again(struct snap **s)
+{
+    snap_hold(*s);
+}
+#define _cleanup_hold_ __attribute__((cleanup(hold_snap_again)))
 
 /* `snap` NULL: the newest state. -ENOENT. */
 CAIRN_MUST_CHECK int db_get(struct view *view, const struct snap *snap, const struct key *key,
@@ -93,22 +97,80 @@ CAIRN_MUST_CHECK int db_get(struct view *view, const struct snap *snap, const st
 CAIRN_MUST_CHECK int db_get_inode(struct view *view, const struct snap *snap, uint64_t ino,
                                   struct inode_row *row);
 
-/* The keys that begin with a prefix, ascending, in a snapshot. */
+/* look.c: where single rows are read: in a transaction, in a snapshot, or in the newest state of a
+ * view. */
+struct look {
+    struct txn *txn;
+    const struct snap *snap;
+    struct view *view;
+};
+struct view *look_view(const struct look *look);
+CAIRN_MUST_CHECK int look_get(const struct look *look, const struct key *key,
+                              struct value *ret_value);
+/* 1: the key exists; 0: it does not. */
+CAIRN_MUST_CHECK int look_has(const struct look *look, const struct key *key);
+/* The row of a chunk under KEY_CHUNK or KEY_REMOTE_CHUNK. -ENOENT. */
+CAIRN_MUST_CHECK int look_chunk(const struct look *look, enum key_type type,
+                                const struct chunk_name *name, struct chunk_row *ret);
+/* The same; a chunk without a row gets an empty one. */
+CAIRN_MUST_CHECK int look_known_chunk(const struct look *look, enum key_type type,
+                                      const struct chunk_name *name, struct chunk_row *ret);
+CAIRN_MUST_CHECK int look_remote_pack(const struct look *look, uint64_t pack,
+                                      struct remote_pack_row *ret);
+CAIRN_MUST_CHECK int look_pending(const struct look *look, const struct chunk_name *name,
+                                  uint64_t *ret_bytes);
+/* The mark of a chunk's row. -ENOENT: it has none. */
+CAIRN_MUST_CHECK int look_chunk_mark(const struct look *look, const struct chunk_name *name,
+                                     struct touched_row *ret);
+
+/* The keys that begin with a prefix, ascending, in a snapshot:
+ *
+ *     while ((r = scan_row(&scan)) > 0)
+ *         use(&scan.row);
+ *
+ * Pointers are valid until the next step. */
 struct scan {
     struct view *view;
+    struct snap own; /* of scan_view() */
     rocksdb_iterator_t *iter;
     rocksdb_readoptions_t *read;
     struct key end; /* first key after the prefix; RocksDB points into it */
     int error;      /* of the snapshot; then `iter` is NULL */
+    bool has_begun; /* the iterator stands at the current key, not at the next */
     const uint8_t *key, *value;
     size_t key_len, value_len;
+    struct view_row row; /* the current key, once decoded */
 };
 
 void scan_open(struct scan *scan, const struct snap *snap, const struct key *prefix);
-/* From `from` on, which need not exist; without a look at what was deleted before it. */
+/* All keys of a type. */
+void scan_type(struct scan *scan, const struct snap *snap, enum key_type type);
+/* From `from` on, which need not exist; without a look at keys that were deleted before it. */
 void scan_open_at(struct scan *scan, const struct snap *snap, const struct key *prefix,
                   const struct key *from);
+/* In a snapshot of now, which ends with the scan. `from` NULL: from the first on. */
+void scan_view(struct scan *scan, struct view *view, const struct key *prefix,
+               const struct key *from);
+void scan_view_type(struct scan *scan, struct view *view, enum key_type type);
 void scan_seek(struct scan *scan, const struct key *key);
+/* To the next key: 1; 0: there is none left; -errno. */
+CAIRN_MUST_CHECK int scan_step(struct scan *scan);
+/* Decodes the current key. -EUCLEAN: it is no row; the scan can go on. */
+CAIRN_MUST_CHECK int scan_decode(struct scan *scan);
+/* Both. */
+CAIRN_MUST_CHECK int scan_row(struct scan *scan);
+/* Evaluates `use` for each key, or decoded row, that is left, until it is not 0: that is the
+ * result, or a -errno of the scan. */
+#define EACH_KEY(scan, use) SCAN_EACH(scan_step(scan), use)
+#define EACH_ROW(scan, use) SCAN_EACH(scan_row(scan), use)
+#define SCAN_EACH(step, use)                                                                       \
+    __extension__({                                                                                \
+        int each_r;                                                                                \
+        while ((each_r = (step)) > 0)                                                              \
+            if ((each_r = (use)) != 0)                                                             \
+                break;                                                                             \
+        each_r;                                                                                    \
+    })
 /* True if there is a current key; key and value are valid until the next step. */
 bool scan_valid(struct scan *scan);
 void scan_next(struct scan *scan);
@@ -148,30 +210,30 @@ struct listed_chunk {
  * first seek on; most applies do none. */
 struct txn {
     struct view *view;
-    struct change **slots;     /* hash table, open addressing; NULL: free */
-    size_t slot_count, used;   /* a power of two; at most half of it */
+    struct change *changes;    /* hash table, by key */
     uint64_t seekable;         /* bit (type - 'A'): changes of the type are in `sought` */
     uint64_t cleared;          /* as a bit: all older keys of the type go */
     struct change_tree sought; /* by key */
     struct txn_seek seek;      /* the last one's */
     struct view_state state;
     struct remote_state_row remote;
-    bool is_following; /* nothing is a change of ours: only what is pending upload has a mark */
+    bool is_following; /* nothing is a change of ours: only pending uploads have marks */
     uint64_t cut;      /* of the batch that is applied; else of the last */
     struct remote_pack_row remote_pack; /* as `pack`, of a remote pack */
     bool remote_pack_loaded, remote_pack_dirty;
     struct pack_row pack; /* the pack account in use, written when another is needed */
     bool pack_loaded, pack_dirty;
-    VECTOR(struct listed_chunk) listed; /* not in `slots` yet (pack_list.h) */
+    VECTOR(struct listed_chunk) listed; /* not in `changes` yet (pack_list.h) */
     void *pending;         /* tree of struct pending: extents that wait for their SEAL */
-    const char *why;       /* what was wrong, for the log */
+    const char *why;       /* the reason of a damage, for the log */
     VECTOR(uint8_t) marks; /* keys that are marked as changed, each behind its length */
 };
 
 void txn_begin(struct txn *txn, struct view *view);
+size_t txn_change_count(const struct txn *txn);
 CAIRN_MUST_CHECK int txn_commit(struct txn *txn);
 void txn_end(struct txn *txn);
-/* Writes what was changed so far, without the counters of state and remote, and lets go of it: for
+/* Writes the changes so far, without the counters of state and remote, and forgets them: for
  * rows that mean nothing until the commit. It must not have been seeked in, nor hold an account. */
 CAIRN_MUST_CHECK int txn_write_ahead(struct txn *txn);
 
@@ -185,6 +247,8 @@ static inline int txn_damage(struct txn *txn, const char *why)
 CAIRN_MUST_CHECK int txn_get(struct txn *txn, const struct key *key, struct value *ret_value);
 /* 0, or -ENOENT. */
 CAIRN_MUST_CHECK int txn_has(struct txn *txn, const struct key *key);
+CAIRN_MUST_CHECK int txn_get_chunk(struct txn *txn, enum key_type type,
+                                   const struct chunk_name *name, struct chunk_row *ret);
 void txn_put(struct txn *txn, const struct key *key, const void *value, size_t len);
 /* Version byte, then the bytes. */
 void txn_put_bytes(struct txn *txn, const struct key *key, const void *bytes, size_t len);
@@ -192,8 +256,8 @@ void txn_delete(struct txn *txn, const struct key *key);
 /* Removes all keys of a type that the database has; those that this transaction puts stay. Its
  * reads do not see the removal, and it must not seek. */
 void txn_clear(struct txn *txn, enum key_type type);
-/* First key >= `key` that begins with the first `prefix_len` bytes of it; -ENOENT. Of what was
- * deleted only keys with that prefix are stepped over. Pointers are valid until the next change or
+/* First key >= `key` that begins with the first `prefix_len` bytes of it; -ENOENT. Of deleted
+ * keys only those with that prefix are stepped over. Pointers are valid until the next change or
  * seek. */
 struct found {
     const uint8_t *key, *value;
@@ -206,11 +270,6 @@ CAIRN_MUST_CHECK int txn_seek(struct txn *txn, const struct key *key, size_t pre
  * marked once. txn_put() and txn_delete() do it by themselves for rows that are published as they
  * are. */
 void txn_touch(struct txn *txn, const struct key *key);
-/* Is a row of this type published as it is? */
-static inline bool is_published_type(uint8_t type)
-{
-    return type != '\0' && strchr("CDEILNOX", type) != NULL;
-}
-
 CAIRN_MUST_CHECK int txn_get_inode(struct txn *txn, uint64_t ino, struct inode_row *row);
 void txn_put_inode(struct txn *txn, const struct inode_row *row);
+void txn_put_chunk(struct txn *txn, enum key_type type, const struct chunk_row *row);

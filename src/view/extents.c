@@ -92,9 +92,7 @@ struct page {
 /* First page of the inode at or after `number`, as key and value. */
 static int page_seek(struct txn *txn, uint64_t ino, uint64_t number, struct found *found)
 {
-    struct key key;
-    key_u64_u64(&key, KEY_PAGE, ino, number);
-    int r = txn_seek(txn, &key, KEY_U64_LEN, found);
+    int r = txn_seek(txn, key_u64_u64(NEW_KEY, KEY_PAGE, ino, number), KEY_U64_LEN, found);
     return r == 0 && found->key_len != PAGE_KEY_LEN ? -EUCLEAN : r;
 }
 
@@ -124,14 +122,12 @@ static void drop_holes(struct piece_list *list)
     list->count = kept;
 }
 
-/* New inline content becomes a blob under the piece's own offset. That key is free, or holds what
- * is joined here: the version is new, and its pieces are disjoint. */
+/* New inline content becomes a blob under the piece's own offset. That key is free, or holds the
+ * piece that is joined here: the version is new, and its pieces are disjoint. */
 static void blob_store(struct txn *txn, uint64_t ino, uint64_t version, struct piece *e,
                        const uint8_t *bytes)
 {
-    struct key key;
-    key_blob(&key, ino, version, e->offset);
-    txn_put_bytes(txn, &key, bytes, e->length);
+    txn_put_bytes(txn, key_blob(NEW_KEY, ino, version, e->offset), bytes, e->length);
     e->blob_version = version;
     e->blob_offset = e->offset;
     e->within = 0;
@@ -144,12 +140,10 @@ static int blob_join(struct txn *txn, uint64_t ino, uint64_t version, struct pie
                      const struct piece *e)
 {
     uint8_t joined[INLINE_MAX];
-    struct key key;
     _cleanup_value_ struct value value = {0};
     const uint8_t *bytes;
     size_t len;
-    key_blob(&key, ino, before->blob_version, before->blob_offset);
-    int r = txn_get(txn, &key, &value);
+    int r = txn_get(txn, key_blob(NEW_KEY, ino, before->blob_version, before->blob_offset), &value);
     if (r == 0)
         r = bytes_decode(value.data, value.len, &bytes, &len);
     if (r == 0 && (before->within > len || before->length > len - before->within))
@@ -214,9 +208,7 @@ static void delete_blobs(struct txn *txn, uint64_t ino, struct piece_list *gone,
         const struct piece *e = &gone->at[i];
         if (vector_search(&used, e, blob_compare))
             continue;
-        struct key key;
-        key_blob(&key, ino, e->blob_version, e->blob_offset);
-        txn_delete(txn, &key);
+        txn_delete(txn, key_blob(NEW_KEY, ino, e->blob_version, e->blob_offset));
     }
     vector_free(&used);
 }
@@ -271,10 +263,8 @@ static bool page_unchanged(const struct page *page)
 static void page_store(struct txn *txn, struct inode_row *row, uint64_t version,
                        const struct page *page)
 {
-    struct key key;
     if (page->found && (page->version != version || page->new.count == 0)) {
-        key_page(&key, row->pub.ino, page->number, page->version);
-        txn_delete(txn, &key);
+        txn_delete(txn, key_page(NEW_KEY, row->pub.ino, page->number, page->version));
     }
     row->pages -= page->found;
     if (page->new.count == 0)
@@ -283,8 +273,7 @@ static void page_store(struct txn *txn, struct inode_row *row, uint64_t version,
     _cleanup_free_ uint8_t *value = NULL;
     size_t len;
     page_encode(page->number, &page->new, &value, &len);
-    key_page(&key, row->pub.ino, page->number, version);
-    txn_put(txn, &key, value, len);
+    txn_put(txn, key_page(NEW_KEY, row->pub.ino, page->number, version), value, len);
 }
 
 static int page_change(struct txn *txn, struct inode_row *row, uint64_t version, struct page *page)
@@ -340,7 +329,7 @@ static int hole_advance(struct txn *txn, const struct inode_row *row, bool had_p
     return 0;
 }
 
-/* Moves what of list[*at...] lies in the page of the first into `parts`. */
+/* Moves the pieces of list[*at...] that lie in the page of the first into `parts`. */
 static void take_page(struct piece_list *list, size_t *at, struct piece_list *parts)
 {
     uint64_t end = align_down(list->at[*at].offset, VIEW_PAGE_LEN) + VIEW_PAGE_LEN;
@@ -383,7 +372,7 @@ static int content_overlay(struct txn *txn, struct inode_row *row, uint64_t vers
     return r;
 }
 
-/* Takes what is behind `size` off a flat list. */
+/* Takes content behind `size` off a flat list. */
 static void clip_pieces(struct piece_list *list, uint64_t size)
 {
     while (list->count && list->at[list->count - 1].offset >= size)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A view that goes from the state of one head to that of a newer one, in one write.
  *
- * Rows of the namespace are taken as they are. Those of chunks and remote packs carry what the view
- * keeps under several keys (follow_remote.c). */
+ * Rows of the namespace are taken as they are. Those of chunks and remote packs carry facts that
+ * the view keeps under several keys (follow_remote.c). */
 #include <sys/stat.h>
 
 #include "base/log.h"
@@ -17,7 +17,7 @@ struct view_follow {
     struct txn txn;
     bool is_whole;
     struct snap snap;
-    struct scan scan; /* is_whole: what the view has, up to the row that comes */
+    struct scan scan; /* is_whole: rows of the view, up to the row that comes */
     const char *type; /* of `scan`; at the end of the types: no scan is open */
     struct remote_report report;
     struct key last;
@@ -28,15 +28,12 @@ struct view_follow {
     void *arg;
 };
 
-/* --- what the view has, for a comparison with everything -------------------------------------- */
+/* --- rows of the view, for a comparison with everything --------------------------------------- */
 
-static void scan_type(struct view_follow *f)
+static void scan_known_type(struct view_follow *f)
 {
-    struct key prefix;
-    if (*f->type == '\0')
-        return;
-    key_type(&prefix, (enum key_type) * f->type);
-    scan_open(&f->scan, &f->snap, &prefix);
+    if (*f->type)
+        scan_type(&f->scan, &f->snap, (enum key_type) * f->type);
 }
 
 /* Is there a row left? 1, 0 or an error. */
@@ -48,7 +45,7 @@ static int known_valid(struct view_follow *f)
             return r;
         scan_close(&f->scan);
         f->type++;
-        scan_type(f);
+        scan_known_type(f);
     }
     return *f->type != '\0';
 }
@@ -237,7 +234,7 @@ int view_follow_begin(struct view *view, bool is_whole, void (*changed)(uint64_t
     f->txn.remote.pub.tracks = true;
     f->txn.is_following = true;
     snap_begin(&f->snap, view);
-    scan_type(f);
+    scan_known_type(f);
     *ret = f;
     return 0;
 }
@@ -257,14 +254,12 @@ void view_follow_done(struct view_follow *f)
 
 int view_has_own_changes(struct view *view, bool *ret)
 {
-    struct key prefix;
-    _cleanup_snap_ struct snap snap;
+    int r;
     _cleanup_scan_ struct scan scan;
-    snap_begin(&snap, view);
-    key_type(&prefix, KEY_TOUCHED);
-    scan_open(&scan, &snap, &prefix);
-    /* Marks of chunks may be those of an adoption: what a head said to be missing. */
-    for (*ret = false; !*ret && scan_valid(&scan); scan_next(&scan))
+    scan_view_type(&scan, view, KEY_TOUCHED);
+    *ret = false;
+    /* Marks of chunks may be those of an adoption: of chunks that a head said to be missing. */
+    while (!*ret && (r = scan_step(&scan)) > 0)
         *ret = scan.key_len > 1 && scan.key[1] != KEY_CHUNK;
-    return scan_error(&scan);
+    return *ret ? 0 : r;
 }

@@ -28,9 +28,7 @@ static bool same_remote_place(const struct chunk_entry *a, const struct chunk_en
 static int get_followed_row(struct txn *txn, enum key_type type, const struct chunk_name *name,
                             struct chunk_row *row)
 {
-    *row = (struct chunk_row){.entry = {.name = *name}};
-    int r = chunk_row_get(txn, type, name, row);
-    return r == -ENOENT ? 0 : r;
+    return look_known_chunk(&(struct look){.txn = txn}, type, name, row);
 }
 
 int report_chunk(struct remote_report *report, struct txn *txn, const struct run_row *row)
@@ -83,25 +81,24 @@ static int add_unnamed_chunk(struct remote_report *report, struct txn *txn,
 static int add_unnamed_chunks(struct remote_report *report, struct txn *txn,
                               const struct snap *snap, enum key_type type)
 {
-    struct key prefix;
-    struct chunk_name last = {0}, name;
+    struct chunk_name last;
+    bool first = true;
+    int r;
     _cleanup_scan_ struct scan scan;
-    key_type(&prefix, type);
-    scan_open(&scan, snap, &prefix);
-    int r = 0;
-    for (bool first = true; r == 0 && scan_valid(&scan); scan_next(&scan)) {
-        if (scan.key_len < CHUNK_KEY_LEN)
-            return -EUCLEAN;
-        memcpy(&name, scan.key + 1, sizeof name);
-        if (first || !chunk_name_equal(&name, &last))
-            r = add_unnamed_chunk(report, txn, &name);
-        last = name;
+    scan_type(&scan, snap, type);
+    while ((r = scan_row(&scan)) > 0) {
+        if (!first && chunk_name_equal(&scan.row.chunk, &last))
+            continue;
+        last = scan.row.chunk;
         first = false;
+        r = add_unnamed_chunk(report, txn, &last);
+        if (r < 0)
+            break;
     }
-    return r < 0 ? r : scan_error(&scan);
+    return r;
 }
 
-/* Bases may have lost their places, and what has a place may have lost what rested on it. */
+/* Bases may have lost their places, and chunks with a place their dependents. */
 static int add_unnamed(struct remote_report *report, struct txn *txn, const struct snap *snap)
 {
     int r = add_unnamed_chunks(report, txn, snap, KEY_DEPENDENT);
@@ -130,7 +127,7 @@ static int begin_pack(struct txn *txn, const struct pack_report *pack)
     if (r == 0 && followed_pack_counts(&txn->remote_pack.pub))
         count_followed_pack(txn, &txn->remote_pack.pub, -1);
     if (r == 0)
-        remote_pack_trust(txn); /* the head says of it what is true now */
+        remote_pack_trust(txn); /* the head vouches for it */
     if (r == -ENOENT)
         txn->remote_pack = (struct remote_pack_row){.pub = {.pack = pack->row.pub.pack}};
     struct view_remote_pack *pub = &txn->remote_pack.pub;
@@ -148,7 +145,6 @@ static int begin_pack(struct txn *txn, const struct pack_report *pack)
 /* Places of chunks that no head needs go with their pack. */
 static int end_followed_pack(struct txn *txn, const struct pack_report *pack)
 {
-    struct key key;
     int r = remote_pack_load(txn, pack->row.pub.pack);
     if (r < 0)
         return r == -ENOENT && pack->removed ? 0 : r;
@@ -164,8 +160,7 @@ static int end_followed_pack(struct txn *txn, const struct pack_report *pack)
         count_followed_pack(txn, pub, -1);
     remote_pack_trust(txn);
     txn->remote_pack_loaded = txn->remote_pack_dirty = false;
-    key_u64(&key, KEY_REMOTE_PACK, pack->row.pub.pack);
-    txn_delete(txn, &key);
+    txn_delete(txn, key_u64(NEW_KEY, KEY_REMOTE_PACK, pack->row.pub.pack));
     return 0;
 }
 
@@ -193,8 +188,6 @@ static int set_refs(struct txn *txn, const struct chunk_row *now)
 {
     struct piece piece = {.chunk = now->entry.name};
     struct chunk_row row;
-    struct key key;
-    uint8_t value[CHUNK_VALUE_LEN_MAX];
     int r = get_followed_row(txn, KEY_CHUNK, &now->entry.name, &row);
     if (r == 0 && row.refs != now->refs)
         r = chunk_refs_change(txn, &piece, (int64_t)(now->refs - row.refs));
@@ -203,8 +196,7 @@ static int set_refs(struct txn *txn, const struct chunk_row *now)
     row.entry = now->entry;
     row.refs = now->refs;
     chunk_row_forget_place(&row);
-    key_chunk(&key, &row.entry.name);
-    txn_put(txn, &key, value, chunk_row_encode(&row, value));
+    txn_put_chunk(txn, KEY_CHUNK, &row);
     return 0;
 }
 

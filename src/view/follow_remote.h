@@ -18,7 +18,7 @@ struct remote_report {
     VECTOR(struct pack_report) packs; /* by number */
 };
 
-/* A row of a chunk. 1: it differs from what the view has; 0: it does not. */
+/* A row of a chunk. 1: it differs from the rows of the view; 0: it does not. */
 CAIRN_MUST_CHECK int report_chunk(struct remote_report *report, struct txn *txn,
                                   const struct run_row *row);
 CAIRN_MUST_CHECK int report_pack(struct remote_report *report, const struct run_row *row);

@@ -40,6 +40,9 @@ struct key {
     uint8_t bytes[1 + 9 + NAME_LEN_MAX + 16];
 };
 
+/* A key of its own block, for one of the functions below to make and return. */
+#define NEW_KEY (&(struct key){0})
+
 static inline void key_add_u64(struct key *k, uint64_t v)
 {
     v = htobe64(v);
@@ -64,77 +67,98 @@ static inline void key_end(struct key *k)
     k->bytes[k->len - 1]++;
 }
 
-static inline void key_type(struct key *k, enum key_type type)
+static inline const struct key *key_type(struct key *k, enum key_type type)
 {
     k->bytes[0] = (uint8_t)type;
     k->len = 1;
+    return k;
 }
 
 /* Keys of one number, and prefixes of longer ones. */
-static inline void key_u64(struct key *k, enum key_type type, uint64_t a)
+static inline const struct key *key_u64(struct key *k, enum key_type type, uint64_t a)
 {
     key_type(k, type);
     key_add_u64(k, a);
+    return k;
 }
 
-static inline void key_u64_u64(struct key *k, enum key_type type, uint64_t a, uint64_t b)
+static inline const struct key *key_u64_u64(struct key *k, enum key_type type, uint64_t a,
+                                            uint64_t b)
 {
     key_u64(k, type, a);
     key_add_u64(k, b);
+    return k;
 }
 
-static inline void key_named(struct key *k, enum key_type type, uint64_t ino, const char *name,
-                             size_t len)
+static inline const struct key *key_named(struct key *k, enum key_type type, uint64_t ino,
+                                          const char *name, size_t len)
 {
     key_u64(k, type, ino);
     key_add_bytes(k, name, len);
+    return k;
 }
 
-static inline void key_page(struct key *k, uint64_t ino, uint64_t page, uint64_t version)
+static inline const struct key *key_page(struct key *k, uint64_t ino, uint64_t page,
+                                         uint64_t version)
 {
     key_u64_u64(k, KEY_PAGE, ino, page);
     key_add_u64(k, ~version);
+    return k;
 }
 
-static inline void key_blob(struct key *k, uint64_t ino, uint64_t version, uint64_t offset)
+static inline const struct key *key_blob(struct key *k, uint64_t ino, uint64_t version,
+                                         uint64_t offset)
 {
     key_u64_u64(k, KEY_BLOB, ino, version);
     key_add_u64(k, offset);
+    return k;
 }
 
-static inline void key_chunk(struct key *k, const struct chunk_name *name)
-{
-    key_type(k, KEY_CHUNK);
-    key_add_bytes(k, name->bytes, sizeof name->bytes);
-}
-
-static inline void key_of_name(struct key *k, enum key_type type, const struct chunk_name *name)
+static inline const struct key *key_of_name(struct key *k, enum key_type type,
+                                            const struct chunk_name *name)
 {
     key_type(k, type);
     key_add_bytes(k, name->bytes, sizeof name->bytes);
+    return k;
+}
+
+static inline const struct key *key_chunk(struct key *k, const struct chunk_name *name)
+{
+    return key_of_name(k, KEY_CHUNK, name);
 }
 
 /* A prefix: the dependents of `base` that are needed, or not. The needed ones come first. */
 enum need { NEEDED = 0, UNNEEDED = 1, ABSENT = 2 /* no key says so */ };
-static inline void key_dependents(struct key *k, const struct chunk_name *base, enum need need)
+static inline const struct key *key_dependents(struct key *k, const struct chunk_name *base,
+                                               enum need need)
 {
     check(need <= ABSENT);
     key_of_name(k, KEY_DEPENDENT, base);
     k->bytes[k->len++] = (uint8_t)need;
+    return k;
 }
 
-static inline void key_dependent(struct key *k, const struct chunk_name *base, enum need need,
-                                 const struct chunk_name *dependent)
+static inline const struct key *key_dependent(struct key *k, const struct chunk_name *base,
+                                              enum need need, const struct chunk_name *dependent)
 {
     key_dependents(k, base, need);
     key_add_bytes(k, dependent->bytes, sizeof dependent->bytes);
+    return k;
 }
 
 /* The mark that the row of `of` changed. */
-static inline void key_touched(struct key *k, const uint8_t *of, size_t len)
+static inline const struct key *key_touched(struct key *k, const uint8_t *of, size_t len)
 {
     key_type(k, KEY_TOUCHED);
     key_add_bytes(k, of, len);
+    return k;
+}
+
+static inline const struct key *key_chunk_mark(struct key *k, const struct chunk_name *name)
+{
+    struct key of;
+    key_chunk(&of, name);
+    return key_touched(k, of.bytes, of.len);
 }
 
 /* Number at byte `at` of a key of the database. */

@@ -2,7 +2,7 @@
 /* Names and inodes: MAKE, LINK, UNLINK, RENAME, REAP.
  *
  * No function holds a row of an inode over a call that may change the same inode (a directory may
- * be both parents of a rename): each loads what it changes and stores it again. */
+ * be both parents of a rename): each loads the row that it changes and stores it again. */
 #include <sys/stat.h>
 
 #include "view/apply.h"
@@ -62,8 +62,7 @@ static int name_remove(struct txn *txn, uint64_t parent, const char *name, size_
     if (ret_entry->ino != ino)
         return txn_damage(txn, "the name stands for another inode");
     txn_delete(txn, &key);
-    key_u64_u64(&key, KEY_COOKIE, parent, ret_entry->cookie);
-    txn_delete(txn, &key);
+    txn_delete(txn, key_u64_u64(NEW_KEY, KEY_COOKIE, parent, ret_entry->cookie));
     return 0;
 }
 
@@ -77,9 +76,7 @@ void count_file(struct txn *txn, const struct inode_row *row, int sign)
 
 int inode_create(struct txn *txn, const struct inode_row *row)
 {
-    struct key key;
-    key_u64(&key, KEY_INODE, row->pub.ino);
-    int r = txn_has(txn, &key);
+    int r = txn_has(txn, key_u64(NEW_KEY, KEY_INODE, row->pub.ino));
     if (r != -ENOENT)
         return r < 0 ? r : txn_damage(txn, "the inode exists");
     if (row->pub.ino == 0 || row->pub.attrs.size > VIEW_OFFSET_MAX)
@@ -118,13 +115,10 @@ static int remove_nameless_inode(struct txn *txn, struct inode_row *row)
         r = remove_xattrs(txn, row);
     if (r < 0)
         return r;
-    struct key key;
     if (S_ISLNK(row->pub.attrs.mode)) {
-        key_u64(&key, KEY_LINK, row->pub.ino);
-        txn_delete(txn, &key);
+        txn_delete(txn, key_u64(NEW_KEY, KEY_LINK, row->pub.ino));
     }
-    key_u64(&key, KEY_INODE, row->pub.ino);
-    txn_delete(txn, &key);
+    txn_delete(txn, key_u64(NEW_KEY, KEY_INODE, row->pub.ino));
     return 0;
 }
 
@@ -136,9 +130,7 @@ static int inode_unnamed(struct txn *txn, struct inode_row *row, bool orphan)
     if (!orphan)
         return remove_nameless_inode(txn, row);
     txn_put_inode(txn, row);
-    struct key key;
-    key_u64(&key, KEY_ORPHAN, row->pub.ino);
-    txn_put_bytes(txn, &key, NULL, 0);
+    txn_put_bytes(txn, key_u64(NEW_KEY, KEY_ORPHAN, row->pub.ino), NULL, 0);
     return 0;
 }
 
@@ -176,9 +168,7 @@ int apply_make(struct txn *txn, const struct record *rec)
     if (r < 0)
         return r;
     if (link) {
-        struct key key;
-        key_u64(&key, KEY_LINK, rec->ino);
-        txn_put_bytes(txn, &key, rec->value, rec->value_len);
+        txn_put_bytes(txn, key_u64(NEW_KEY, KEY_LINK, rec->ino), rec->value, rec->value_len);
     }
     struct view_entry entry = {
         .ino = rec->ino, .cookie = rec->cookie, .type = rec->attrs.mode & S_IFMT};

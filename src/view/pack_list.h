@@ -10,19 +10,12 @@
 
 #include "view/db.h"
 
-int compare_listed(const void *a, const void *b);
-/* The value of a list, which is not empty. Sorts it, and leaves each beginning once. Adds to
- * *value. Pure. */
-void list_encode(struct listed_chunks *list, struct bytes *value);
-/* -EUCLEAN: no list that was encoded. Pure. */
-CAIRN_MUST_CHECK int list_decode(const void *p, size_t len, struct listed_chunks *list);
-
 /* Adds a chunk to the list of a pack that gets its place. */
 void list_add(struct txn *txn, enum key_type list, uint64_t pack, const struct chunk_name *name);
 /* No chunk has its place in the pack any more. */
 void list_remove(struct txn *txn, enum key_type list, uint64_t pack);
 
-/* Before a commit: writes with the transaction what was added. */
+/* Before a commit: writes the additions with the transaction. */
 CAIRN_MUST_CHECK int lists_store(struct txn *txn);
 
 /* The rows of the chunks that have their place in the pack now. `fn` may change them, and others;

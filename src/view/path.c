@@ -9,18 +9,11 @@
 /* A name of `ino` in `parent`; NULL if there is none. Caller frees. */
 static char *name_in_parent(const struct snap *snap, uint64_t parent, uint64_t ino)
 {
-    struct key key;
-    key_u64(&key, KEY_COOKIE, parent);
     _cleanup_scan_ struct scan scan;
-    scan_open(&scan, snap, &key);
-    for (; scan_valid(&scan); scan_next(&scan)) {
-        struct view_entry entry;
-        const char *name;
-        size_t name_len;
-        if (cookie_decode(0, scan.value, scan.value_len, &entry, &name, &name_len) == 0 &&
-            entry.ino == ino)
-            return xasprintf("%.*s", (int)name_len, name);
-    }
+    scan_open(&scan, snap, key_u64(NEW_KEY, KEY_COOKIE, parent));
+    while (scan_step(&scan) > 0)
+        if (scan_decode(&scan) == 0 && scan.row.entry.ino == ino)
+            return xasprintf("%.*s", (int)scan.row.name_len, scan.row.name);
     return NULL;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where chunks lie in the remote, which are pending upload there, and what changes when one becomes
+/* Where chunks lie in the remote, which are pending upload there, and the changes when one becomes
  * needed or no longer is (bases.h). */
 #include "view/bases.h"
 #include "view/pack_list.h"
@@ -12,10 +12,9 @@ void remote_pack_store(struct txn *txn)
 {
     if (!txn->remote_pack_dirty)
         return;
-    struct key key;
     uint8_t value[REMOTE_PACK_VALUE_LEN];
-    key_u64(&key, KEY_REMOTE_PACK, txn->remote_pack.pub.pack);
-    txn_put(txn, &key, value, remote_pack_row_encode(&txn->remote_pack, value));
+    txn_put(txn, key_u64(NEW_KEY, KEY_REMOTE_PACK, txn->remote_pack.pub.pack), value,
+            remote_pack_row_encode(&txn->remote_pack, value));
     txn->remote_pack_dirty = false;
 }
 
@@ -25,12 +24,7 @@ int remote_pack_load(struct txn *txn, uint64_t pack)
         return 0;
     remote_pack_store(txn);
     txn->remote_pack_loaded = false;
-    struct key key;
-    key_u64(&key, KEY_REMOTE_PACK, pack);
-    _cleanup_value_ struct value value = {0};
-    int r = txn_get(txn, &key, &value);
-    if (r == 0)
-        r = remote_pack_row_decode(pack, value.data, value.len, &txn->remote_pack);
+    int r = look_remote_pack(&(struct look){.txn = txn}, pack, &txn->remote_pack);
     txn->remote_pack_loaded = r == 0;
     return r;
 }
@@ -48,11 +42,10 @@ static int load_pack_of_place(struct txn *txn, uint64_t pack)
 static void set_place_mark(struct txn *txn, const struct chunk_name *name, bool is_marked)
 {
     struct touched_row touched = {.change = CHUNK_MARK};
-    struct key key, mark;
+    struct key mark;
     uint8_t value[TOUCHED_VALUE_LEN];
     check(txn->is_following);
-    key_chunk(&key, name);
-    key_touched(&mark, key.bytes, key.len);
+    key_chunk_mark(&mark, name);
     if (is_marked)
         txn_put(txn, &mark, value, touched_encode(&touched, value));
     else
@@ -66,12 +59,11 @@ static uint64_t pending_bytes(const struct chunk_entry *entry)
 
 void add_pending_upload(struct txn *txn, const struct chunk_entry *entry)
 {
-    struct key key;
     uint8_t value[PENDING_UPLOAD_VALUE_LEN];
     uint64_t bytes = pending_bytes(entry);
     check_held(&txn->view->change);
-    key_of_name(&key, KEY_PENDING_UPLOAD, &entry->name);
-    txn_put(txn, &key, value, pending_upload_encode(bytes, value));
+    txn_put(txn, key_of_name(NEW_KEY, KEY_PENDING_UPLOAD, &entry->name), value,
+            pending_upload_encode(bytes, value));
     txn->remote.pub.pending_chunks++;
     txn->remote.pub.pending_bytes += bytes;
     if (txn->is_following)
@@ -80,24 +72,18 @@ void add_pending_upload(struct txn *txn, const struct chunk_entry *entry)
 
 static int get_pending_upload(struct txn *txn, const struct chunk_name *name, uint64_t *ret_bytes)
 {
-    struct key key;
-    _cleanup_value_ struct value value = {0};
-    key_of_name(&key, KEY_PENDING_UPLOAD, name);
-    int r = txn_get(txn, &key, &value);
-    return r < 0 ? r : pending_upload_decode(value.data, value.len, ret_bytes);
+    return look_pending(&(struct look){.txn = txn}, name, ret_bytes);
 }
 
 static int remove_pending_upload(struct txn *txn, const struct chunk_name *name)
 {
-    struct key key;
     uint64_t bytes = 0;
     int r = get_pending_upload(txn, name, &bytes);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     if (txn->remote.pub.pending_chunks == 0 || txn->remote.pub.pending_bytes < bytes)
         return txn_damage(txn, "what the remote lacks falls below zero");
-    key_of_name(&key, KEY_PENDING_UPLOAD, name);
-    txn_delete(txn, &key);
+    txn_delete(txn, key_of_name(NEW_KEY, KEY_PENDING_UPLOAD, name));
     txn->remote.pub.pending_chunks--;
     txn->remote.pub.pending_bytes -= bytes;
     if (txn->is_following)
@@ -134,9 +120,13 @@ static int count_live(struct txn *txn, const struct chunk_entry *remote, uint64_
 /* The chunk as it is here; it may be unknown. */
 static int local_row(struct txn *txn, const struct chunk_name *name, struct chunk_row *row)
 {
-    *row = (struct chunk_row){.entry = {.name = *name}};
-    int r = chunk_row_get(txn, KEY_CHUNK, name, row);
-    return r == -ENOENT ? 0 : r;
+    return look_known_chunk(&(struct look){.txn = txn}, KEY_CHUNK, name, row);
+}
+
+/* The same; is it needed? 1, 0 or -errno. */
+static int needed_row(struct txn *txn, const struct chunk_name *name, struct chunk_row *row)
+{
+    return look_needed(&(struct look){.txn = txn}, name, row);
 }
 
 static int is_needed(struct txn *txn, const struct chunk_row *row)
@@ -146,33 +136,28 @@ static int is_needed(struct txn *txn, const struct chunk_row *row)
 
 static void touch_chunk(struct txn *txn, const struct chunk_name *name)
 {
-    struct key key;
-    key_chunk(&key, name);
-    txn_touch(txn, &key);
+    txn_touch(txn, key_chunk(NEW_KEY, name));
 }
 
 static int need_changed(struct txn *txn, const struct chunk_row *row, uint64_t refs, int sign);
 
-/* Changes what the base's key of the dependent says; ABSENT: there is none. */
+/* Changes the need in the base's key of the dependent; ABSENT: there is none. */
 static int change_dependent(struct txn *txn, const struct chunk_name *base,
                             const struct chunk_entry *dependent, enum need from, enum need to)
 {
     struct chunk_row row;
-    struct key key;
     uint8_t value[DEPENDENT_VALUE_LEN];
     check(from != ABSENT || to != ABSENT);
     check(!chunk_name_equal(base, &dependent->name));
-    int r = local_row(txn, base, &row);
-    int before = r < 0 ? r : is_needed(txn, &row);
+    int before = needed_row(txn, base, &row);
     if (before < 0)
         return before;
-    key_dependent(&key, base, from, &dependent->name);
     if (from != ABSENT)
-        txn_delete(txn, &key);
-    key_dependent(&key, base, to, &dependent->name);
+        txn_delete(txn, key_dependent(NEW_KEY, base, from, &dependent->name));
     if (to != ABSENT) {
         atomic_store(&txn->view->has_dependents, true);
-        txn_put(txn, &key, value, dependent_encode(dependent->depth, value));
+        txn_put(txn, key_dependent(NEW_KEY, base, to, &dependent->name), value,
+                dependent_encode(dependent->depth, value));
     }
     int after = is_needed(txn, &row);
     if (after < 0 || after == before)
@@ -191,8 +176,8 @@ static int change_dependents(struct txn *txn, const struct chunk_entry *entry, e
     return r;
 }
 
-/* The chunk has this entry instead of the old one. The new bases come first: what both rest on
- * does not cease to be needed in between. */
+/* The chunk has this entry instead of the old one. The new bases come first: a base of
+ * both does not cease to be needed in between. */
 static int exchange_bases(struct txn *txn, const struct chunk_entry *old,
                           const struct chunk_entry *entry, enum need need)
 {
@@ -232,12 +217,10 @@ static int leave_pack(struct txn *txn, const struct chunk_entry *entry, enum nee
 /* The chunk has no place in the remote any more. */
 static int unplace_chunk(struct txn *txn, const struct chunk_entry *entry, enum need need)
 {
-    struct key key;
     int r = leave_pack(txn, entry, need);
     if (r < 0)
         return r;
-    key_of_name(&key, KEY_REMOTE_CHUNK, &entry->name);
-    txn_delete(txn, &key);
+    txn_delete(txn, key_of_name(NEW_KEY, KEY_REMOTE_CHUNK, &entry->name));
     return change_dependents(txn, entry, need, ABSENT);
 }
 
@@ -254,7 +237,7 @@ static int send_anew(struct txn *txn, const struct chunk_row *row, const struct 
 
 static int leave_lost_base(struct txn *txn, const struct chunk_name *base, unsigned levels);
 
-/* A dependent of what was lost. First come those that rest on it in turn: without them, nothing may
+/* A dependent of a lost chunk. First come those that rest on it in turn: without them, nothing may
  * need it. */
 static int leave_if_local(struct txn *txn, const struct chunk_name *name, unsigned levels)
 {
@@ -266,7 +249,7 @@ static int leave_if_local(struct txn *txn, const struct chunk_name *name, unsign
         r = row.entry.pack ? is_needed(txn, &row) : 0;
     if (r <= 0)
         return r;
-    r = chunk_row_get(txn, KEY_REMOTE_CHUNK, name, &remote);
+    r = txn_get_chunk(txn, KEY_REMOTE_CHUNK, name, &remote);
     return r < 0 ? r : send_anew(txn, &row, &remote.entry);
 }
 
@@ -304,7 +287,7 @@ static int drop_incomplete(struct txn *txn, const struct chunk_entry *entry)
 static int need_changed(struct txn *txn, const struct chunk_row *row, uint64_t refs, int sign)
 {
     struct chunk_row remote;
-    int r = chunk_row_get(txn, KEY_REMOTE_CHUNK, &row->entry.name, &remote);
+    int r = txn_get_chunk(txn, KEY_REMOTE_CHUNK, &row->entry.name, &remote);
     if (r < 0 && r != -ENOENT)
         return r;
     bool has_place = r == 0;
@@ -338,7 +321,7 @@ int remote_chunk_refs_changed(struct txn *txn, const struct chunk_row *row, int 
     if (r == 0)
         return need_changed(txn, row, 1, sign);
     if (r > 0)
-        r = chunk_row_get(txn, KEY_REMOTE_CHUNK, &row->entry.name, &remote);
+        r = txn_get_chunk(txn, KEY_REMOTE_CHUNK, &row->entry.name, &remote);
     if (r == 0)
         count_held_place(txn, &remote.entry, -sign);
     return r == -ENOENT ? 0 : r;
@@ -351,7 +334,7 @@ static int leave_incomplete(struct txn *txn, const struct chunk_row *row)
     struct chunk_row remote;
     if (!atomic_load(&txn->view->has_dependents) && !atomic_load(&txn->view->has_suspects))
         return 0;
-    int r = remote_row_at(&look, &row->entry.name, &remote);
+    int r = look_chunk(&look, KEY_REMOTE_CHUNK, &row->entry.name, &remote);
     if (r == 0)
         r = is_needed(txn, row);
     if (r > 0)
@@ -380,15 +363,12 @@ int remote_chunk_moved_locally(struct txn *txn, const struct chunk_row *row)
 int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
 {
     struct chunk_row row, old = {0}, remote = {.entry = *entry};
-    struct key key;
-    uint8_t value[CHUNK_VALUE_LEN_MAX];
     check(txn->remote.pub.tracks && entry->pack != 0 && entry_is_sane(entry));
-    int r = local_row(txn, &entry->name, &row);
-    int needed = r < 0 ? r : is_needed(txn, &row);
+    int needed = needed_row(txn, &entry->name, &row);
     enum need need = needed > 0 ? NEEDED : UNNEEDED;
-    r = needed < 0 ? needed : remove_pending_upload(txn, &entry->name);
+    int r = needed < 0 ? needed : remove_pending_upload(txn, &entry->name);
     if (r == 0)
-        r = chunk_row_get(txn, KEY_REMOTE_CHUNK, &entry->name, &old);
+        r = txn_get_chunk(txn, KEY_REMOTE_CHUNK, &entry->name, &old);
     if (r < 0 && r != -ENOENT)
         return r;
     if (r == 0 && needed)
@@ -400,8 +380,7 @@ int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
         r = load_pack_of_place(txn, entry->pack);
     if (r < 0)
         return r;
-    key_of_name(&key, KEY_REMOTE_CHUNK, &entry->name);
-    txn_put(txn, &key, value, chunk_row_encode(&remote, value));
+    txn_put_chunk(txn, KEY_REMOTE_CHUNK, &remote);
     list_add(txn, KEY_REMOTE_PLACED, entry->pack, &entry->name);
     txn->remote_pack.placed++;
     txn->remote_pack_dirty = true;
@@ -411,9 +390,7 @@ int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
 static int forget_place_of_entry(struct txn *txn, const struct chunk_entry *entry)
 {
     struct chunk_row row;
-    int r = local_row(txn, &entry->name, &row);
-    if (r == 0)
-        r = is_needed(txn, &row);
+    int r = needed_row(txn, &entry->name, &row);
     if (r <= 0) /* dead: its mark is there already if a head says otherwise */
         return r < 0 ? r : unplace_chunk(txn, entry, UNNEEDED);
     r = send_anew(txn, &row, entry);
@@ -423,11 +400,11 @@ static int forget_place_of_entry(struct txn *txn, const struct chunk_entry *entr
 int remote_chunk_forget(struct txn *txn, const struct chunk_name *name)
 {
     struct chunk_row remote;
-    int r = chunk_row_get(txn, KEY_REMOTE_CHUNK, name, &remote);
+    int r = txn_get_chunk(txn, KEY_REMOTE_CHUNK, name, &remote);
     return r == -ENOENT ? 0 : r < 0 ? r : forget_place_of_entry(txn, &remote.entry);
 }
 
-/* A head may say of a chunk that it lies there, and nothing of what it rests on; or something of a
+/* A head may say of a chunk that it lies there, and nothing of its bases; or something of a
  * chunk that nothing needs here: then the next run says so. */
 int remote_chunk_settle(struct txn *txn, const struct chunk_name *name)
 {
@@ -435,11 +412,10 @@ int remote_chunk_settle(struct txn *txn, const struct chunk_name *name)
     struct chunk_row row, remote;
     if (!atomic_load(&txn->view->has_dependents))
         return 0;
-    int r = local_row(txn, name, &row);
-    int needed = r < 0 ? r : is_needed(txn, &row);
+    int needed = needed_row(txn, name, &row);
     if (needed < 0)
         return needed;
-    r = chunk_row_get(txn, KEY_REMOTE_CHUNK, name, &remote);
+    int r = txn_get_chunk(txn, KEY_REMOTE_CHUNK, name, &remote);
     set_place_mark(txn, name, r == -ENOENT ? needed : !needed);
     if (r < 0 || !needed)
         return r == -ENOENT ? 0 : r;

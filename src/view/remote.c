@@ -192,34 +192,24 @@ int view_note_head(struct view *view, uint64_t head)
 
 /* --- beginning to track ----------------------------------------------------------------------- */
 
+static int want_chunk(struct txn *txn, const struct chunk_row *row)
+{
+    if (row->refs)
+        add_pending_upload(txn, &row->entry);
+    return txn_change_count(txn) >= PENDING_STEP ? txn_write_ahead(txn) : 0;
+}
+
 /* In steps: all chunks in one write would be held in memory. The snapshot is from before
  * the first. */
 static int want_all(struct txn *txn)
 {
-    struct key prefix;
-    _cleanup_snap_ struct snap snap;
     _cleanup_scan_ struct scan scan;
-    snap_begin(&snap, txn->view);
-    key_type(&prefix, KEY_CHUNK);
-    scan_open(&scan, &snap, &prefix);
-    int r = 0;
-    for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
-        struct chunk_name name;
-        struct chunk_row row;
-        if (scan.key_len != CHUNK_KEY_LEN)
-            return -EUCLEAN;
-        memcpy(&name, scan.key + 1, sizeof name);
-        r = chunk_row_decode(&name, scan.value, scan.value_len, &row);
-        if (r == 0 && row.refs)
-            add_pending_upload(txn, &row.entry);
-        if (r == 0 && txn->used >= PENDING_STEP)
-            r = txn_write_ahead(txn);
-    }
-    return r < 0 ? r : scan_error(&scan);
+    scan_view_type(&scan, txn->view, KEY_CHUNK);
+    return EACH_ROW(&scan, want_chunk(txn, &scan.row.placed));
 }
 
-/* A view that does not track looks at no pending upload: what a crash leaves of the steps is
- * cleared by the next try. */
+/* A view that does not track looks at no pending upload: rows of the steps that a crash leaves
+ * are cleared by the next try. */
 static int begin_tracking(struct view *view)
 {
     struct txn txn;
@@ -270,13 +260,8 @@ struct view_remote view_remote(struct view *view)
 
 int view_remote_pack(struct view *view, uint64_t pack, struct view_remote_pack *ret_pack)
 {
-    struct key key;
-    _cleanup_value_ struct value value = {0};
     struct remote_pack_row row;
-    key_u64(&key, KEY_REMOTE_PACK, pack);
-    int r = db_get(view, NULL, &key, &value);
-    if (r == 0)
-        r = remote_pack_row_decode(pack, value.data, value.len, &row);
+    int r = look_remote_pack(&(struct look){.view = view}, pack, &row);
     if (r == 0)
         *ret_pack = row.pub;
     return r;
@@ -285,34 +270,27 @@ int view_remote_pack(struct view *view, uint64_t pack, struct view_remote_pack *
 int view_remote_place(struct view *view, const struct chunk_name *name,
                       struct chunk_entry *ret_entry)
 {
-    struct key key;
-    _cleanup_value_ struct value value = {0};
     struct chunk_row row;
-    key_of_name(&key, KEY_REMOTE_CHUNK, name);
-    int r = db_get(view, NULL, &key, &value);
-    if (r == 0)
-        r = chunk_row_decode(name, value.data, value.len, &row);
+    int r = look_chunk(&(struct look){.view = view}, KEY_REMOTE_CHUNK, name, &row);
     if (r == 0)
         *ret_entry = row.entry;
     return r;
 }
 
-/* Without a mark the newest head says of the chunk what is true now: that it is referred to, and
- * where it lies. With one, the pack may be dead at a cut that is being published, although it lives
+/* Without a mark the newest head has the chunk's row of now: that it is referred to, and where it
+ * lies. With one, the pack may be dead at a cut that is being published, although it lives
  * now. */
 static int remote_chunk_is_published(struct view *view, const struct chunk_entry *entry,
                                      bool *ret_published)
 {
-    struct key key, mark;
-    _cleanup_value_ struct value value = {0};
-    struct view_remote_pack pack;
-    int r = view_remote_pack(view, entry->pack, &pack);
+    const struct look now = {.view = view};
+    struct touched_row mark;
+    struct remote_pack_row pack;
+    int r = look_remote_pack(&now, entry->pack, &pack);
     if (r < 0)
         return r;
-    key_chunk(&key, &entry->name);
-    key_touched(&mark, key.bytes, key.len);
-    r = db_get(view, NULL, &mark, &value);
-    *ret_published = r == -ENOENT && pack.head != 0;
+    r = look_chunk_mark(&now, &entry->name, &mark);
+    *ret_published = r == -ENOENT && pack.pub.head != 0;
     return r == -ENOENT ? 0 : r;
 }
 
@@ -326,23 +304,9 @@ int view_remote_chunk(struct view *view, const struct chunk_name *name,
 int view_remote_packs(struct view *view, int (*fn)(const struct view_remote_pack *pack, void *arg),
                       void *arg)
 {
-    struct key prefix;
-    _cleanup_snap_ struct snap snap;
     _cleanup_scan_ struct scan scan;
-    snap_begin(&snap, view);
-    key_type(&prefix, KEY_REMOTE_PACK);
-    scan_open(&scan, &snap, &prefix);
-    int r = 0;
-    for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
-        struct remote_pack_row row;
-        if (scan.key_len != KEY_U64_LEN)
-            return -EUCLEAN;
-        r = remote_pack_row_decode(key_get_u64(scan.key, 1), scan.value, scan.value_len, &row);
-        if (r == 0)
-            r = fn(&row.pub, arg);
-    }
-    if (r == 0)
-        r = scan_error(&scan);
+    scan_view_type(&scan, view, KEY_REMOTE_PACK);
+    int r = EACH_ROW(&scan, fn(&scan.row.remote_pack.pub, arg));
     return r > 0 ? 0 : r;
 }
 
@@ -359,15 +323,13 @@ static int walk_remote_pack_chunk(const struct chunk_row *then, void *arg)
     const struct pack_walk *walk = arg;
     const struct look now = {.view = walk->view};
     const struct chunk_name *name = &then->entry.name;
-    struct chunk_entry entry, local;
-    uint64_t refs = 0;
+    struct chunk_entry entry;
+    struct chunk_row local;
     int r = view_remote_place(walk->view, name, &entry);
     if (r == -ENOENT || (r == 0 && entry.pack != walk->pack))
         return 0;
     if (r == 0)
-        r = view_chunk(walk->view, name, &local, &refs);
-    if (r == 0 || r == -ENOENT)
-        r = chunk_is_needed(&now, name, refs);
+        r = look_needed(&now, name, &local);
     return r < 0 ? r : walk->fn(&entry, r > 0, walk->arg);
 }
 
@@ -384,12 +346,7 @@ int view_remote_pack_chunks(struct view *view, uint64_t pack,
 
 int view_has_dependents(struct view *view, const struct chunk_name *name, bool *ret)
 {
-    const struct look now = {.view = view};
-    int r = base_has(&now, name, NEEDED);
-    if (r == 0)
-        r = base_has(&now, name, UNNEEDED);
-    *ret = r > 0;
-    return r < 0 ? r : 0;
+    return base_has_any(&(struct look){.view = view}, name, ret);
 }
 
 struct serving {
@@ -403,15 +360,12 @@ static int may_serve(const struct chunk_row *row, void *arg)
     struct serving *serving = arg;
     const struct chunk_name *name = &row->entry.name;
     struct chunk_entry entry;
-    struct key key, mark;
-    _cleanup_value_ struct value value = {0};
-    key_chunk(&key, name);
-    key_touched(&mark, key.bytes, key.len);
+    struct touched_row mark;
     int r = view_remote_place(serving->view, name, &entry);
     if (r == 0)
         r = view_has_dependents(serving->view, name, serving->ret);
     if (r == 0 && !*serving->ret) {
-        r = db_get(serving->view, NULL, &mark, &value);
+        r = look_chunk_mark(&(struct look){.view = serving->view}, name, &mark);
         *serving->ret = r == 0;
     }
     return r == -ENOENT ? 0 : r < 0 ? r : *serving->ret;
@@ -429,59 +383,31 @@ int view_pack_may_serve(struct view *view, uint64_t pack, bool *ret)
 int view_dependents(struct view *view, const struct chunk_name *name, enum chunk_encoding encoding,
                     uint64_t max, uint64_t *ret_count)
 {
-    struct key prefix;
+    struct chunk_row row;
     int r = 0;
     *ret_count = 0;
     if (!atomic_load(&view->has_dependents))
         return 0;
-    _cleanup_snap_ struct snap snap;
     _cleanup_scan_ struct scan scan;
-    const struct look then = {.view = view, .snap = &snap};
-    key_of_name(&prefix, KEY_DEPENDENT, name);
-    snap_begin(&snap, view);
-    scan_open(&scan, &snap, &prefix);
-    for (; r == 0 && *ret_count < max && scan_valid(&scan); scan_next(&scan)) {
-        struct chunk_name dependent;
-        struct chunk_row row;
-        if (scan.key_len != DEPENDENT_KEY_LEN)
-            return -EUCLEAN;
-        memcpy(&dependent, scan.key + scan.key_len - sizeof dependent, sizeof dependent);
-        r = remote_row_at(&then, &dependent, &row);
-        *ret_count += r == 0 && row.entry.encoding == encoding;
+    scan_view(&scan, view, key_of_name(NEW_KEY, KEY_DEPENDENT, name), NULL);
+    const struct look then = {.snap = &scan.own};
+    while (*ret_count < max && (r = scan_row(&scan)) > 0) {
+        r = look_chunk(&then, KEY_REMOTE_CHUNK, &scan.row.dependent, &row);
+        if (r < 0)
+            break;
+        *ret_count += row.entry.encoding == encoding;
     }
-    return r < 0 ? r : scan_error(&scan);
-}
-
-int view_remote_is_sound(struct view *view, const struct chunk_entry *entry, bool *ret)
-{
-    int r = entry_is_incomplete(&(struct look){.view = view}, entry);
-    *ret = r == 0;
-    return r < 0 ? r : 0;
+    return r;
 }
 
 int view_pending_chunks(struct view *view,
                         int (*fn)(const struct chunk_name *name, bool is_local, void *arg),
                         void *arg)
 {
-    struct key prefix;
-    _cleanup_snap_ struct snap snap;
     _cleanup_scan_ struct scan scan;
-    snap_begin(&snap, view);
-    key_type(&prefix, KEY_PENDING_UPLOAD);
-    scan_open(&scan, &snap, &prefix);
-    int r = 0;
-    for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
-        struct chunk_name name;
-        uint64_t bytes; /* where it lies here; 0: it does not */
-        if (scan.key_len != CHUNK_KEY_LEN)
-            return -EUCLEAN;
-        memcpy(&name, scan.key + 1, sizeof name);
-        r = pending_upload_decode(scan.value, scan.value_len, &bytes);
-        if (r == 0)
-            r = fn(&name, bytes > 0, arg);
-    }
-    if (r == 0)
-        r = scan_error(&scan);
+    scan_view_type(&scan, view, KEY_PENDING_UPLOAD);
+    /* with bytes: it lies here */
+    int r = EACH_ROW(&scan, fn(&scan.row.chunk, scan.row.pending_bytes > 0, arg));
     return r > 0 ? 0 : r;
 }
 
@@ -510,13 +436,12 @@ static int unpublished_at_all(struct view *view, uint64_t ino, uint64_t *ret_cut
 
 int view_unpublished(struct view *view, uint64_t ino, uint64_t *ret_cut)
 {
-    struct key key, mark;
+    struct key key;
     _cleanup_value_ struct value value = {0};
     struct touched_row row;
     *ret_cut = 0;
     key_u64(&key, KEY_INODE, ino);
-    key_touched(&mark, key.bytes, key.len);
-    int r = db_get(view, NULL, &mark, &value);
+    int r = db_get(view, NULL, key_touched(NEW_KEY, key.bytes, key.len), &value);
     if (r == -ENOENT)
         return unpublished_at_all(view, ino, ret_cut);
     if (r == 0)
@@ -546,17 +471,11 @@ static int count_unpublished_marks(struct view *view, uint64_t max,
                                    struct view_unpublished_total *ret)
 {
     static const uint8_t inodes = KEY_INODE;
-    struct key prefix;
-    _cleanup_snap_ struct snap snap;
     _cleanup_scan_ struct scan scan;
-    key_touched(&prefix, &inodes, sizeof inodes);
-    snap_begin(&snap, view);
-    scan_open(&scan, &snap, &prefix);
-    int r = 0;
-    for (; r == 0 && scan_valid(&scan) && ret->inodes < max; scan_next(&scan))
-        r = add_unpublished(view, &scan, ret);
-    ret->has_more = r == 0 && scan_valid(&scan);
-    return r < 0 ? r : scan_error(&scan);
+    scan_view(&scan, view, key_touched(NEW_KEY, &inodes, sizeof inodes), NULL);
+    int r = EACH_KEY(&scan, ret->inodes == max ? 1 : add_unpublished(view, &scan, ret));
+    ret->has_more = r > 0;
+    return r < 0 ? r : 0;
 }
 
 int view_unpublished_total(struct view *view, uint64_t max, struct view_unpublished_total *ret)

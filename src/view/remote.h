@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The view's part of the remote tier: which chunks lie there, what a cut has that the newest
- * published head has not, and the rows that a run carries there and back.
+/* The view's part of the remote tier: which chunks lie there, the changes of a cut since the newest
+ * published head, and the rows that a run carries there and back.
  *
  * What lies there may refer to other chunks, its bases, and rest on them. A chunk is *needed* there
  * if a file refers to it, or something that is needed rests on it.
@@ -24,10 +24,10 @@ struct view_remote {
     uint64_t cut;  /* of that head */
     /* remote packs that are known, published or not, and not unreferenced */
     uint64_t packs, pack_bytes;
-    uint64_t pending_chunks; /* chunks; counts what is there now */
+    uint64_t pending_chunks; /* chunks */
     uint64_t pending_bytes;  /* stored bytes of these at their local places; a chunk without one
                                counts 0 */
-    uint64_t held_bytes;     /* there, of what no file refers to and something needed rests on */
+    uint64_t held_bytes;     /* there, of chunks that only needed dependents keep */
     uint64_t suspect_packs;  /* of `packs`: that could not be read */
     uint64_t suspect_chunks; /* needed chunks whose place is in one of these, and nowhere else */
 };
@@ -38,7 +38,7 @@ struct view_remote view_remote(struct view *view);
 CAIRN_MUST_CHECK int view_track(struct view *view);
 
 /* The next run is whole; places stay. For a newest head that was published and could not be noted
- * here: what it says of packs and chunks differs from what the marks were made against. */
+ * here: the marks were made against other rows of packs and chunks. */
 CAIRN_MUST_CHECK int view_report_all(struct view *view);
 
 /* The next run is whole, and nothing is known to be in the remote (its state was lost or is not
@@ -97,9 +97,9 @@ CAIRN_MUST_CHECK int view_remote_lacks(struct view *view, const struct chunk_nam
                                        struct chunk_name *ret_base);
 
 /* A pack was stored in the remote: its chunks have their place there now, also those that had
- * another. In the order of the entries: a base comes before what refers to it. -EUCLEAN, and
- * nothing is noted: the pack is known already; or an entry rests on what has no place there, on
- * itself, or on something as deep as it is. */
+ * another. In the order of the entries: a base comes before its dependents. -EUCLEAN, and
+ * nothing is noted: the pack is known already; or an entry has a base without a place
+ * there, or one that is as deep as it is. */
 CAIRN_MUST_CHECK int view_remote_placed(struct view *view, uint64_t pack, uint64_t length,
                                         const struct chunk_entry *entries, uint32_t count);
 
@@ -110,11 +110,6 @@ CAIRN_MUST_CHECK int view_remote_placed(struct view *view, uint64_t pack, uint64
 CAIRN_MUST_CHECK int view_remote_pack_suspect(struct view *view, uint64_t pack, int64_t now);
 /* A suspect pack was found whole. -ENOENT: unknown. */
 CAIRN_MUST_CHECK int view_remote_pack_trusted(struct view *view, uint64_t pack);
-/* Can the chunk's entry in the remote be read, as far as is known: neither its pack nor that of
- * anything it rests on is suspect, and it lacks no base? -ENOENT: it has no place there. Any
- * thread. */
-CAIRN_MUST_CHECK int view_remote_is_sound(struct view *view, const struct chunk_entry *entry,
-                                          bool *ret);
 
 /* Needed chunks that have no place in the remote now, by name, and whether they have one here.
  * `fn` returns 0 to go on, 1 to stop. */
@@ -138,7 +133,7 @@ CAIRN_MUST_CHECK int view_unpublished(struct view *view, uint64_t ino, uint64_t 
 struct view_unpublished_total {
     uint64_t inodes; /* made, changed or removed since */
     uint64_t files;  /* regular ones of these that are there */
-    uint64_t bytes;  /* their sizes: what of them changed is less, or all */
+    uint64_t bytes;  /* their sizes, though not all of each changed */
     bool has_more;   /* there were more marks */
 };
 CAIRN_MUST_CHECK int view_unpublished_total(struct view *view, uint64_t max,
@@ -166,9 +161,9 @@ CAIRN_MUST_CHECK int view_cut_pending(struct view_cut *cut, const struct chunk_n
                                       int (*fn)(const struct chunk_entry *entry, void *arg),
                                       void *arg);
 
-/* May what is sent for the cut refer to this chunk? 0, and its entry in the remote: all that it
- * rests on is there, and the cut's rows tell of it. They do if the cut needs it; or if nothing
- * does, but the newest head may say so: as of what was deleted since. -ENOENT: not to this one (it
+/* May chunks that are sent for the cut refer to this one? 0, and its entry in the remote: all that
+ * it rests on is there, and the cut's rows tell of it. They do if the cut needs it; or if nothing
+ * does, but the newest head may say so: of a deleted file. -ENOENT: not to this one (it
  * may be that it is needed again only since the cut). So the head that names the one names the
  * other. Any thread, several at once. */
 CAIRN_MUST_CHECK int view_cut_base(struct view_cut *cut, const struct chunk_name *name,
@@ -187,18 +182,18 @@ CAIRN_MUST_CHECK int view_cut_rows(struct view_cut *cut, int64_t now,
                                    int (*fn)(const struct run_row *row, void *arg), void *arg,
                                    uint64_t *ret_missing);
 
-/* A head was published that says what the newest known one does: only its number is new. */
+/* A head was published that differs from the newest known one by its number alone. */
 CAIRN_MUST_CHECK int view_note_head(struct view *view, uint64_t head);
 
 /* The head with that run was published: one atomic write. */
 CAIRN_MUST_CHECK int view_published(struct view *view, struct view_cut *cut, uint64_t head);
 
-/* --- taking over what a head names ------------------------------------------------------------ */
+/* --- taking over the state of a head ---------------------------------------------------------- */
 
 struct view_adoption;
 
 /* `view` is new: nothing but the root was ever in it. The rows of the head's runs, merged, in key
- * order; then the end with what the head says. Until then a crash leaves a view that cannot be
+ * order; then the end with the head's state. Until then a crash leaves a view that cannot be
  * opened, and is made anew. -EUCLEAN: rows that no view wrote, in another order, or of another
  * state than `state`, or that name an inode, an entry or a pack (`max_id`) that comes after it;
  * each row is looked at by itself, view_check() finds the rest. */
@@ -208,19 +203,19 @@ CAIRN_MUST_CHECK int view_adopt_end(struct view_adoption *adoption, const struct
                                     uint64_t head, uint64_t max_id);
 void view_adopt_done(struct view_adoption *adoption); /* frees it, ended or not */
 
-/* --- following what heads name ---------------------------------------------------------------- */
+/* --- following newer heads -------------------------------------------------------------------- */
 
 struct view_follow;
 
 /* `view` is as some head said, by adoption or by following, and has no changes of its own; now it
- * becomes what a newer head says. The rows come in key order: with `is_whole` all rows of that
+ * takes the state of a newer head. The rows come in key order: with `is_whole` all rows of that
  * head, else those of the runs that are new, in which a row without a value removes its key.
  * Nothing changes until the end, which changes all in one write: readers see the one state or the
- * other. Local packs, and what lies in them, stay. `changed` is told each inode whose row differs.
+ * other. Local packs and their chunks stay. `changed` is told each inode whose row differs.
  *
- * From begin to done no other change of the view can be made; one thread. What differs is held in
- * memory: -EFBIG where it is more than 256 MiB. -EUCLEAN as for an adoption: the view is
- * as it was. */
+ * From begin to done no other change of the view can be made; one thread. Rows that differ are held
+ * in memory: -EFBIG where it is more than 256 MiB. -EUCLEAN as for an adoption: the view is as it
+ * was. */
 CAIRN_MUST_CHECK int view_follow_begin(struct view *view, bool is_whole,
                                        void (*changed)(uint64_t ino, void *arg), void *arg,
                                        struct view_follow **ret);

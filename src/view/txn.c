@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "view/db.h"
 
-#define SLOTS_MIN 1024u
+#include <uthash.h>
 
 /* The change that an apply makes to a key. */
 struct change {
+    UT_hash_handle hh;
     RB_ENTRY(change) node; /* of a key that may be sought */
-    uint64_t hash;
     bool deleted, touched;
     uint32_t key_len, value_len, value_room;
     uint8_t *value;
@@ -31,8 +31,7 @@ RB_GENERATE_INTERNAL(change_tree, change, node, compare_txn_changes, static)
 
 void txn_begin(struct txn *txn, struct view *view)
 {
-    *txn = (struct txn){.view = view, .slot_count = SLOTS_MIN};
-    txn->slots = xcalloc(txn->slot_count, sizeof *txn->slots);
+    *txn = (struct txn){.view = view};
     mutex_lock(&view->change);
     view_note_changing(true);
     LOCK_SCOPE(&view->lock);
@@ -42,20 +41,15 @@ void txn_begin(struct txn *txn, struct view *view)
     txn->cut = txn->state.applied_seq;
 }
 
-static void txn_change_free(struct change *change)
-{
-    free(change->value);
-    free(change);
-}
-
 static void forget_txn_changes(struct txn *txn)
 {
-    for (size_t i = 0; i < txn->slot_count; i++) {
-        if (txn->slots[i])
-            txn_change_free(txn->slots[i]);
-        txn->slots[i] = NULL;
+    struct change *c = txn->changes, *next;
+    HASH_CLEAR(hh, txn->changes);
+    for (; c; c = next) {
+        next = c->hh.next;
+        free(c->value);
+        free(c);
     }
-    txn->used = 0;
     RB_INIT(&txn->sought);
 }
 
@@ -72,7 +66,6 @@ static void close_seek(struct txn *txn)
 void txn_end(struct txn *txn)
 {
     forget_txn_changes(txn);
-    free(txn->slots);
     vector_free(&txn->marks);
     vector_free(&txn->listed);
     close_seek(txn);
@@ -85,67 +78,31 @@ static uint64_t seekable_bit(const uint8_t *key)
     return 1ull << (key[0] - 'A');
 }
 
-static uint64_t hash_of(const struct key *key)
+static struct change *find_change(const struct txn *txn, const uint8_t *key, size_t len)
 {
-    uint64_t h = 0x9e3779b97f4a7c15ull ^ key->len, word;
-    size_t i = 0;
-    for (; i + sizeof word <= key->len; i += sizeof word) {
-        memcpy(&word, key->bytes + i, sizeof word);
-        h = (h ^ word) * 0xff51afd7ed558ccdull;
-        h ^= h >> 32;
-    }
-    for (; i < key->len; i++)
-        h = (h ^ key->bytes[i]) * 0x100000001b3ull;
-    return h ^ (h >> 29);
-}
-
-/* Slot of the key, or the free one where it belongs. */
-static struct change **txn_slot_of(const struct txn *txn, const struct key *key, uint64_t hash)
-{
-    for (size_t i = hash & (txn->slot_count - 1);; i = (i + 1) & (txn->slot_count - 1)) {
-        struct change *c = txn->slots[i];
-        if (!c || (c->hash == hash && c->key_len == key->len &&
-                   memcmp(c->key, key->bytes, key->len) == 0))
-            return &txn->slots[i];
-    }
-}
-
-static void txn_grow(struct txn *txn)
-{
-    struct change **old = txn->slots;
-    size_t old_count = txn->slot_count;
-    txn->slot_count *= 2;
-    txn->slots = xcalloc(txn->slot_count, sizeof *txn->slots);
-    for (size_t n = 0; n < old_count; n++) {
-        if (!old[n])
-            continue;
-        size_t i = old[n]->hash & (txn->slot_count - 1);
-        while (txn->slots[i])
-            i = (i + 1) & (txn->slot_count - 1);
-        txn->slots[i] = old[n];
-    }
-    free(old);
+    struct change *c;
+    HASH_FIND(hh, txn->changes, key, len, c);
+    return c;
 }
 
 /* The change of the key, made if there is none. */
 static struct change *txn_change_of(struct txn *txn, const struct key *key)
 {
-    uint64_t hash = hash_of(key);
-    struct change **slot = txn_slot_of(txn, key, hash);
-    if (*slot)
-        return *slot;
-    if ((txn->used + 1) * 2 > txn->slot_count) {
-        txn_grow(txn);
-        slot = txn_slot_of(txn, key, hash);
-    }
-    txn->used++;
-    *slot = xcalloc(1, sizeof **slot + key->len);
-    (*slot)->hash = hash;
-    (*slot)->key_len = (uint32_t)key->len;
-    memcpy((*slot)->key, key->bytes, key->len);
+    struct change *c = find_change(txn, key->bytes, key->len);
+    if (c)
+        return c;
+    c = xcalloc(1, sizeof *c + key->len);
+    c->key_len = (uint32_t)key->len;
+    memcpy(c->key, key->bytes, key->len);
+    HASH_ADD_KEYPTR(hh, txn->changes, c->key, c->key_len, c);
     if (txn->seekable & seekable_bit(key->bytes))
-        (void)RB_INSERT(change_tree, &txn->sought, *slot);
-    return *slot;
+        (void)RB_INSERT(change_tree, &txn->sought, c);
+    return c;
+}
+
+size_t txn_change_count(const struct txn *txn)
+{
+    return HASH_COUNT(txn->changes);
 }
 
 /* All marks of a transaction are alike and none is read in it: only their keys are kept. A row that
@@ -177,7 +134,7 @@ static void add_txn_marks(const struct txn *txn, rocksdb_writebatch_t *batch)
 
 void txn_touch(struct txn *txn, const struct key *key)
 {
-    txn_mark(txn, key, *txn_slot_of(txn, key, hash_of(key)));
+    txn_mark(txn, key, find_change(txn, key->bytes, key->len));
 }
 
 void txn_put(struct txn *txn, const struct key *key, const void *value, size_t len)
@@ -220,7 +177,7 @@ void txn_clear(struct txn *txn, enum key_type type)
 
 int txn_get(struct txn *txn, const struct key *key, struct value *ret_value)
 {
-    const struct change *c = *txn_slot_of(txn, key, hash_of(key));
+    const struct change *c = find_change(txn, key->bytes, key->len);
     if (!c)
         return db_get(txn->view, NULL, key, ret_value);
     if (c->deleted)
@@ -243,15 +200,13 @@ static void make_seekable(struct txn *txn, const struct key *key)
     uint64_t bit = seekable_bit(key->bytes);
     if (txn->seekable & bit)
         return;
-    for (size_t i = 0; i < txn->slot_count; i++) {
-        struct change *c = txn->slots[i];
-        if (c && seekable_bit(c->key) == bit)
+    for (struct change *c = txn->changes; c; c = c->hh.next)
+        if (seekable_bit(c->key) == bit)
             (void)RB_INSERT(change_tree, &txn->sought, c);
-    }
     txn->seekable |= bit;
 }
 
-/* An iterator that ends where the prefix does: what was deleted behind it is not stepped over,
+/* An iterator that ends where the prefix does: keys deleted behind it are not stepped over,
  * which may be all that was of this type. The database does not change during an apply, so it
  * serves as long as the prefix is the same. */
 static void open_seek(struct txn *txn, const struct key *prefix)
@@ -276,12 +231,8 @@ static int seek_unchanged(struct txn *txn, const struct key *key, struct found *
     rocksdb_iterator_t *iter = txn->seek.iter;
     for (rocksdb_iter_seek(iter, (const char *)key->bytes, key->len); rocksdb_iter_valid(iter);
          rocksdb_iter_next(iter)) {
-        struct key found = {0};
         ret->key = (const uint8_t *)rocksdb_iter_key(iter, &ret->key_len);
-        if (ret->key_len > sizeof found.bytes)
-            return -EUCLEAN;
-        key_add_bytes(&found, ret->key, ret->key_len);
-        if (*txn_slot_of(txn, &found, hash_of(&found)))
+        if (find_change(txn, ret->key, ret->key_len))
             continue;
         ret->value = (const uint8_t *)rocksdb_iter_value(iter, &ret->value_len);
         return 0;
@@ -290,7 +241,7 @@ static int seek_unchanged(struct txn *txn, const struct key *key, struct found *
     return r < 0 ? r : -ENOENT;
 }
 
-/* The same of what it put. */
+/* The same of the keys that it put. */
 static int seek_put(struct txn *txn, const struct key *key, const struct key *prefix,
                     struct found *ret)
 {
@@ -347,10 +298,7 @@ static rocksdb_writebatch_t *batch_of(struct txn *txn)
     rocksdb_writebatch_t *batch = rocksdb_writebatch_create();
     add_cleared(txn, batch);
     add_txn_marks(txn, batch);
-    for (size_t i = 0; i < txn->slot_count; i++) {
-        const struct change *c = txn->slots[i];
-        if (!c)
-            continue;
+    for (const struct change *c = txn->changes; c; c = c->hh.next) {
         if (c->deleted)
             rocksdb_writebatch_delete(batch, (const char *)c->key, c->key_len);
         else
@@ -380,15 +328,13 @@ int txn_write_ahead(struct txn *txn)
 
 int txn_commit(struct txn *txn)
 {
-    struct key key;
     uint8_t value[STATE_VALUE_LEN_MAX];
     check(!txn->listed.count);
-    key_type(&key, KEY_STATE);
-    txn_put(txn, &key, value, state_encode(&txn->state, value));
+    txn_put(txn, key_type(NEW_KEY, KEY_STATE), value, state_encode(&txn->state, value));
     if (txn->remote.pub.tracks) {
         uint8_t remote[REMOTE_STATE_VALUE_LEN_MAX];
-        key_type(&key, KEY_REMOTE_STATE);
-        txn_put(txn, &key, remote, remote_state_row_encode(&txn->remote, remote));
+        txn_put(txn, key_type(NEW_KEY, KEY_REMOTE_STATE), remote,
+                remote_state_row_encode(&txn->remote, remote));
     }
     int r = write_txn_changes(txn);
     if (r < 0)
@@ -403,17 +349,13 @@ int txn_commit(struct txn *txn)
 
 int txn_get_inode(struct txn *txn, uint64_t ino, struct inode_row *row)
 {
-    struct key key;
-    key_u64(&key, KEY_INODE, ino);
     _cleanup_value_ struct value value = {0};
-    int r = txn_get(txn, &key, &value);
+    int r = txn_get(txn, key_u64(NEW_KEY, KEY_INODE, ino), &value);
     return r < 0 ? r : inode_decode(ino, value.data, value.len, row);
 }
 
 void txn_put_inode(struct txn *txn, const struct inode_row *row)
 {
-    struct key key;
     uint8_t value[INODE_VALUE_LEN];
-    key_u64(&key, KEY_INODE, row->pub.ino);
-    txn_put(txn, &key, value, inode_encode(row, value));
+    txn_put(txn, key_u64(NEW_KEY, KEY_INODE, row->pub.ino), value, inode_encode(row, value));
 }

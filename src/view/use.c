@@ -149,8 +149,8 @@ static int name_probe(const struct view *view)
 }
 
 /* A database that has failed can be read; one that is closed and cannot be opened can not. So the
- * disk first has to do once what opening asks of it: to make files, write them, make them durable,
- * and name one. */
+ * disk first has to do once all that opening asks of it: to make files, write them, make them
+ * durable, and name one. */
 static int probe_disk(struct view *view)
 {
     int r = 0;

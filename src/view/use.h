@@ -22,15 +22,15 @@ struct view_uses {
     bool is_closing;        /* a thread that begins a read waits, but where it is within another */
     LIST_HEAD(, snap) held; /* snapshots that are no uses now */
     uint64_t applied;       /* as in its state */
-    uint64_t needed; /* with less applied than this, what is read may be older than what was seen
+    uint64_t needed; /* with less applied than this, a read may give a state older than one seen
                         before: -EIO */
 };
 
 void view_uses_init(struct view_uses *uses);
 void view_uses_done(struct view_uses *uses);
 
-/* 0, or -EIO: it could not be opened again, or lacks what it had (but for the thread that changes
- * it). The use has begun in either case. */
+/* 0, or -EIO: it could not be opened again, or lacks changes that it had (but for the thread that
+ * changes it). The use has begun in either case. */
 CAIRN_MUST_CHECK int view_use_begin(struct view *view);
 void view_use_end(struct view *view);
 

@@ -36,20 +36,9 @@ static void write_value_bytes(struct writer *w, const void *p, size_t len)
     w->at += len;
 }
 
-static uint8_t read_u8(struct cursor *c)
-{
-    return cursor_u8(c);
-}
-
-static uint32_t read_u32(struct cursor *c)
-{
-    return cursor_le32(c);
-}
-
-static uint64_t read_u64(struct cursor *c)
-{
-    return cursor_le64(c);
-}
+#define read_u8 cursor_u8
+#define read_u32 cursor_le32
+#define read_u64 cursor_le64
 
 static void read_value_bytes(struct cursor *c, void *p, size_t len)
 {
@@ -88,6 +77,19 @@ static int value_end(const struct cursor *c)
  * PUT writes one behind the others, with `w`; GET reads one, with `c`. */
 #define PUT(bits, member) write_u##bits(&w, (uint##bits##_t)row->member)
 #define GET(bits, member) row->member = (__typeof__(row->member))read_u##bits(&c)
+/* A value that is such a list alone, to or from `p`. */
+#define ENCODE(fields, len)                                                                        \
+    __extension__({                                                                                \
+        struct writer w = value_write(p);                                                          \
+        fields(PUT);                                                                               \
+        value_written(&w, p, len);                                                                 \
+    })
+#define DECODE(fields)                                                                             \
+    __extension__({                                                                                \
+        struct cursor c = value_begin(p, len);                                                     \
+        fields(GET);                                                                               \
+        value_end(&c);                                                                             \
+    })
 
 #define INODE_ATTRS(field)                                                                         \
     field(32, pub.attrs.mode), field(32, pub.attrs.uid), field(32, pub.attrs.gid),                 \
@@ -123,16 +125,12 @@ int inode_decode(uint64_t ino, const void *p, size_t len, struct inode_row *row)
 
 size_t name_encode(const struct view_entry *row, uint8_t *p)
 {
-    struct writer w = value_write(p);
-    NAME_FIELDS(PUT);
-    return value_written(&w, p, NAME_VALUE_LEN);
+    return ENCODE(NAME_FIELDS, NAME_VALUE_LEN);
 }
 
 int name_decode(const void *p, size_t len, struct view_entry *row)
 {
-    struct cursor c = value_begin(p, len);
-    NAME_FIELDS(GET);
-    return value_end(&c);
+    return DECODE(NAME_FIELDS);
 }
 
 size_t cookie_encode(const struct view_entry *entry, const char *name, size_t name_len, uint8_t *p)
@@ -187,7 +185,7 @@ static uint32_t read_number32(struct cursor *c)
     return (uint32_t)v;
 }
 
-/* Lengths as what is missing of a whole chunk, which most have. */
+/* Lengths as the bytes that are missing of a whole chunk: mostly none. */
 static void write_missing_length(struct writer *w, uint32_t length)
 {
     write_number(w, (uint32_t)(CHUNK_SIZE_MAX - length));
@@ -216,8 +214,8 @@ static void read_refs(struct cursor *c, struct chunk_entry *e)
     }
 }
 
-/* First comes what most rows have alike, the number of the pack with its highest byte: so RocksDB
- * finds it in the row before as one string. */
+/* First come the bytes that most rows have alike, the number of the pack with its highest byte: so
+ * RocksDB finds it in the row before as one string. */
 size_t chunk_row_encode(const struct chunk_row *row, uint8_t *p)
 {
     const struct chunk_entry *e = &row->entry;
@@ -312,17 +310,13 @@ int chunk_run_decode(const struct chunk_name *name, const void *p, size_t len,
 
 size_t pack_row_encode(const struct pack_row *row, uint8_t *p)
 {
-    struct writer w = value_write(p);
-    PACK_FIELDS(PUT);
-    return value_written(&w, p, PACK_VALUE_LEN);
+    return ENCODE(PACK_FIELDS, PACK_VALUE_LEN);
 }
 
 int pack_row_decode(uint64_t pack, const void *p, size_t len, struct pack_row *row)
 {
-    struct cursor c = value_begin(p, len);
     row->pub.pack = pack;
-    PACK_FIELDS(GET);
-    return value_end(&c);
+    return DECODE(PACK_FIELDS);
 }
 
 /* Held bytes come behind all else, where there are any. */
@@ -375,35 +369,27 @@ int state_decode(const void *p, size_t len, struct view_state *row)
 
 size_t remote_pack_row_encode(const struct remote_pack_row *row, uint8_t *p)
 {
-    struct writer w = value_write(p);
-    REMOTE_PACK_FIELDS(PUT);
-    return value_written(&w, p, REMOTE_PACK_VALUE_LEN);
+    return ENCODE(REMOTE_PACK_FIELDS, REMOTE_PACK_VALUE_LEN);
 }
 
 int remote_pack_row_decode(uint64_t pack, const void *p, size_t len, struct remote_pack_row *row)
 {
-    struct cursor c = value_begin(p, len);
     *row = (struct remote_pack_row){.pub = {.pack = pack}};
-    REMOTE_PACK_FIELDS(GET);
-    return value_end(&c);
+    return DECODE(REMOTE_PACK_FIELDS);
 }
 
 #define REMOTE_PACK_RUN_FIELDS(field) field(64, length), field(32, count), field(64, unreferenced)
 
 size_t remote_pack_run_encode(const struct view_remote_pack *row, uint8_t *p)
 {
-    struct writer w = value_write(p);
-    REMOTE_PACK_RUN_FIELDS(PUT);
-    return value_written(&w, p, REMOTE_PACK_RUN_VALUE_LEN);
+    return ENCODE(REMOTE_PACK_RUN_FIELDS, REMOTE_PACK_RUN_VALUE_LEN);
 }
 
 int remote_pack_run_decode(uint64_t pack, const void *p, size_t len, struct remote_pack_row *ret)
 {
-    struct cursor c = value_begin(p, len);
     struct view_remote_pack *row = &ret->pub;
     *ret = (struct remote_pack_row){.pub = {.pack = pack}};
-    REMOTE_PACK_RUN_FIELDS(GET);
-    return value_end(&c);
+    return DECODE(REMOTE_PACK_RUN_FIELDS);
 }
 
 #define REMOTE_STATE_FIELDS(field)                                                                 \
@@ -426,20 +412,16 @@ int remote_state_row_decode(const void *p, size_t len, struct remote_state_row *
     return read_held_value(&c, &row->pub.held_bytes);
 }
 
+#define TOUCHED_FIELDS(field) field(64, change), field(64, cut)
+
 size_t touched_encode(const struct touched_row *row, uint8_t *p)
 {
-    struct writer w = value_write(p);
-    write_u64(&w, row->change);
-    write_u64(&w, row->cut);
-    return value_written(&w, p, TOUCHED_VALUE_LEN);
+    return ENCODE(TOUCHED_FIELDS, TOUCHED_VALUE_LEN);
 }
 
 int touched_decode(const void *p, size_t len, struct touched_row *row)
 {
-    struct cursor c = value_begin(p, len);
-    row->change = read_u64(&c);
-    row->cut = read_u64(&c);
-    return value_end(&c);
+    return DECODE(TOUCHED_FIELDS);
 }
 
 size_t pending_upload_encode(uint64_t stored_bytes, uint8_t *p)

@@ -23,7 +23,7 @@ struct inode_row {
 
 /* KEY_CHUNK: on NVMe a chunk is live, so its pack stays, while extents name it or entries of other
  * chunks there refer to it. These hold it whether they are live or not: as long as a dependent has
- * its place, so has what it rests on, and a thread that pins the one has both. */
+ * its place, so have its bases, and a thread that pins the one has both. */
 struct chunk_row {
     struct chunk_entry entry;
     uint64_t refs;       /* extent parts that name the chunk */
@@ -35,7 +35,7 @@ static inline bool chunk_row_is_live(const struct chunk_row *row)
     return row->refs > 0 || row->dependents > 0;
 }
 
-/* The chunk lies elsewhere alone: what is known of it is how long it is. */
+/* The chunk lies elsewhere alone: its length stays known. */
 static inline void chunk_row_forget_place(struct chunk_row *row)
 {
     row->entry.pack = row->entry.offset = 0;
@@ -93,6 +93,7 @@ struct piece {
 };
 
 DEFINE_VECTOR(piece_list, struct piece);
+DEFINE_VECTOR(names, struct chunk_name);
 
 #define INODE_VALUE_LEN 113u
 #define NAME_VALUE_LEN 21u

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Opening, closing, and reads of single things. */
+/* Opening and closing. */
 #include "view/view.h"
 
 #include <stdatomic.h>
 #include <sys/stat.h>
 
-#include "base/cause.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "view/db.h"
@@ -23,7 +22,7 @@
 #define LEVEL0_FILES_MAX 20u
 #define LEVEL0_PATIENCE_MS 30000
 
-/* Index and filter blocks lie in the cache too, so that the cache bounds what reading takes. In
+/* Index and filter blocks lie in the cache too, so that the cache bounds the memory of reading. In
  * parts of a few KiB: a whole filter of a large table is larger than a shard of the cache, and each
  * look-up of a chunk would read it again. */
 static void set_tables(struct view *view, size_t cache_bytes)
@@ -109,45 +108,33 @@ static int check_empty(struct view *view)
 
 static int load_has_dependents(struct view *view)
 {
-    struct key prefix;
-    _cleanup_snap_ struct snap snap;
     _cleanup_scan_ struct scan scan;
-    key_type(&prefix, KEY_DEPENDENT);
-    snap_begin(&snap, view);
-    scan_open(&scan, &snap, &prefix);
-    atomic_store(&view->has_dependents, scan_valid(&scan));
-    return scan_error(&scan);
+    scan_view_type(&scan, view, KEY_DEPENDENT);
+    int r = scan_step(&scan);
+    atomic_store(&view->has_dependents, r > 0);
+    return r < 0 ? r : 0;
 }
 
 /* These counters are in no row: suspect packs are few, and all packs are not many. */
 static int load_suspects(struct view *view, struct view_remote *remote)
 {
-    struct key prefix;
-    int r = 0;
-    _cleanup_snap_ struct snap snap;
+    int r;
     _cleanup_scan_ struct scan scan;
-    key_type(&prefix, KEY_REMOTE_PACK);
-    snap_begin(&snap, view);
-    scan_open(&scan, &snap, &prefix);
-    for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
-        struct remote_pack_row row;
-        r = remote_pack_row_decode(0, scan.value, scan.value_len, &row);
-        if (r < 0 || !row.pub.suspect)
-            continue;
-        remote->suspect_packs++;
-        remote->suspect_chunks += row.pub.live_count;
+    scan_view_type(&scan, view, KEY_REMOTE_PACK);
+    while ((r = scan_row(&scan)) > 0) {
+        bool is_suspect = scan.row.remote_pack.pub.suspect != 0;
+        remote->suspect_packs += is_suspect;
+        remote->suspect_chunks += is_suspect ? scan.row.remote_pack.pub.live_count : 0;
     }
     atomic_store(&view->has_suspects, remote->suspect_packs > 0);
-    return r < 0 ? r : scan_error(&scan);
+    return r;
 }
 
 static int view_load_remote(struct view *view)
 {
-    struct key key;
     _cleanup_value_ struct value value = {0};
-    key_type(&key, KEY_REMOTE_STATE);
     struct remote_state_row remote = {0};
-    int r = db_get(view, NULL, &key, &value);
+    int r = db_get(view, NULL, key_type(NEW_KEY, KEY_REMOTE_STATE), &value);
     if (r == 0)
         r = remote_state_row_decode(value.data, value.len, &remote);
     if (r == -EUCLEAN)
@@ -166,10 +153,8 @@ static int view_load_remote(struct view *view)
 /* A new database gets its root with `create`. */
 static int load_view_state(struct view *view, bool create, int64_t root_time)
 {
-    struct key key;
     _cleanup_value_ struct value value = {0};
-    key_type(&key, KEY_STATE);
-    int r = db_get(view, NULL, &key, &value);
+    int r = db_get(view, NULL, key_type(NEW_KEY, KEY_STATE), &value);
     if (r == -ENOENT) {
         r = check_empty(view);
         return r < 0 ? r : create ? make_root(view, root_time) : -EUCLEAN;
@@ -323,125 +308,4 @@ int view_flush(struct view *view)
         return 0;
     atomic_store(&view->has_failed, true);
     return db_error("cannot flush", message);
-}
-
-/* Errors of the database are in the log already; a value that does not decode is not. */
-static int note_damaged(struct view *view, int r, const char *what, uint64_t id)
-{
-    if (r != -EUCLEAN)
-        return r;
-    atomic_store(&view->is_damaged, true);
-    log_error("view: %s %llu is damaged", what, (unsigned long long)id);
-    cause_note("in the view, %s %llu is damaged; it is made anew", what, (unsigned long long)id);
-    return r;
-}
-
-int view_inode(struct view *view, uint64_t ino, struct view_inode *ret_inode)
-{
-    struct inode_row row;
-    int r = db_get_inode(view, NULL, ino, &row);
-    if (r == 0)
-        *ret_inode = row.pub;
-    return note_damaged(view, r, "inode", ino);
-}
-
-int view_lookup(struct view *view, uint64_t parent, const char *name, size_t name_len,
-                struct view_entry *ret_entry)
-{
-    if (name_len > NAME_LEN_MAX)
-        return -ENOENT;
-    struct key key;
-    key_named(&key, KEY_NAME, parent, name, name_len);
-    _cleanup_value_ struct value value = {0};
-    int r = db_get(view, NULL, &key, &value);
-    return r < 0 ? r
-                 : note_damaged(view, name_decode(value.data, value.len, ret_entry),
-                                "a name in directory", parent);
-}
-
-/* Bytes of a value that hangs on inode `ino` into the caller's buffer. */
-static ssize_t view_copy_bytes(struct view *view, uint64_t ino, const struct value *value,
-                               void *buf, size_t size, bool ask_length)
-{
-    const uint8_t *bytes;
-    size_t len;
-    int r = note_damaged(view, bytes_decode(value->data, value->len, &bytes, &len),
-                         "a value of inode", ino);
-    if (r < 0)
-        return r;
-    if (ask_length && size == 0)
-        return (ssize_t)len;
-    if (len > size)
-        return -ERANGE;
-    if (len)
-        memcpy(buf, bytes, len);
-    return (ssize_t)len;
-}
-
-ssize_t view_readlink(struct view *view, uint64_t ino, char *buf, size_t size)
-{
-    struct key key;
-    key_u64(&key, KEY_LINK, ino);
-    _cleanup_value_ struct value value = {0};
-    int r = db_get(view, NULL, &key, &value);
-    return r < 0 ? r : view_copy_bytes(view, ino, &value, buf, size, false);
-}
-
-ssize_t view_getxattr(struct view *view, uint64_t ino, const char *name, size_t name_len, void *buf,
-                      size_t size)
-{
-    if (name_len > NAME_LEN_MAX)
-        return -ENODATA;
-    struct key key;
-    key_named(&key, KEY_XATTR, ino, name, name_len);
-    _cleanup_value_ struct value value = {0};
-    int r = db_get(view, NULL, &key, &value);
-    if (r == -ENOENT) {
-        struct inode_row row;
-        r = db_get_inode(view, NULL, ino, &row);
-        return r < 0 ? r : -ENODATA;
-    }
-    return r < 0 ? r : view_copy_bytes(view, ino, &value, buf, size, true);
-}
-
-int view_local_chunk(struct view *view, const struct chunk_name *name, struct view_local_chunk *ret)
-{
-    struct key key;
-    struct chunk_row row = {0};
-    _cleanup_value_ struct value value = {0};
-    key_chunk(&key, name);
-    int r = db_get(view, NULL, &key, &value);
-    if (r == 0)
-        r = note_damaged(view, chunk_row_decode(name, value.data, value.len, &row),
-                         "the entry of a chunk of pack", row.entry.pack);
-    if (r == 0)
-        *ret = (struct view_local_chunk){row.entry, row.refs, row.dependents};
-    return r;
-}
-
-int view_chunk(struct view *view, const struct chunk_name *name, struct chunk_entry *ret_entry,
-               uint64_t *ret_refs)
-{
-    struct view_local_chunk chunk;
-    int r = view_local_chunk(view, name, &chunk);
-    if (r < 0)
-        return r;
-    *ret_entry = chunk.entry;
-    *ret_refs = chunk.refs;
-    return 0;
-}
-
-int view_pack(struct view *view, uint64_t pack, struct view_pack *ret_pack)
-{
-    struct key key;
-    key_u64(&key, KEY_PACK, pack);
-    _cleanup_value_ struct value value = {0};
-    struct pack_row row;
-    int r = db_get(view, NULL, &key, &value);
-    if (r == 0)
-        r = note_damaged(view, pack_row_decode(pack, value.data, value.len, &row),
-                         "the account of pack", pack);
-    if (r == 0)
-        *ret_pack = row.pub;
-    return r;
 }

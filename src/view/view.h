@@ -42,8 +42,8 @@ void view_close(struct view *view);
 /* Begins the compactions of a view that was opened quietly. Any thread; blocks while the database
  * notes it. */
 void view_begin_compactions(struct view *view);
-/* Each session leaves a small file at least. Compacts what many sessions that were all too short
- * for compactions have left; blocks until that is done, for 30 s at most. */
+/* Each session leaves a small file at least. Compacts the files of many sessions that were all
+ * too short for compactions; blocks until that is done, for 30 s at most. */
 void view_compact_leftovers(struct view *view);
 
 /* Did a write fail? Then nothing more is written (-EIO) until it was opened anew; reads go on. Any
@@ -56,10 +56,10 @@ bool view_is_damaged(struct view *view);
 void view_distrust(struct view *view);
 /* Did a read fail since view_open() for another reason, as of a disk? Any thread. */
 bool view_is_unreadable(struct view *view);
-/* Closes the database and opens it anew, under readers: for one that has failed. It may lack what
- * it had applied last; until that is applied again, reads give -EIO. -EBUSY: some read takes long;
- * try again. Errors of opening: reads give -EIO until a later try. Blocks readers for as long as it
- * takes; one thread, which holds nothing of the view. */
+/* Closes the database and opens it anew, under readers: for one that has failed. It may lack
+ * batches that it had applied last; until that is applied again, reads give -EIO. -EBUSY: some read
+ * takes long; try again. Errors of opening: reads give -EIO until a later try. Blocks readers for
+ * as long as it takes; one thread, which holds nothing of the view. */
 CAIRN_MUST_CHECK int view_reopen(struct view *view);
 
 struct view_state {
@@ -69,8 +69,8 @@ struct view_state {
     uint64_t files;         /* inodes that are regular files and not orphans */
     uint64_t logical_bytes; /* sum of their sizes */
     uint64_t chunks;        /* that files refer to */
-    uint64_t stored_bytes;  /* on NVMe: of these, and of what they rest on there */
-    uint64_t held_bytes;    /* of that, what no file refers to */
+    uint64_t stored_bytes;  /* on NVMe: of these and of their bases there */
+    uint64_t held_bytes;    /* of that, of bases that no file refers to */
     uint64_t packs;
     uint64_t pack_bytes; /* file lengths of these */
 };
@@ -180,7 +180,7 @@ CAIRN_MUST_CHECK int view_orphans(struct view *view, int (*fn)(uint64_t ino, voi
  * is asked for the index of each PACK record's pack: it calls `fn` for every chunk entry of the
  * pack, and returns 0, or -ENOENT when the pack's file no longer exists because a later batch drops
  * it (then the PACK record only is noted, its chunks have no place), or 1 when the index was made
- * again from what can be read of the pack: then it may lack some. */
+ * again from the readable parts of the pack: then it may lack some. */
 struct view_batch {
     const void *records;
     size_t records_len;
@@ -196,7 +196,7 @@ struct view_batch {
  * -EPROTONOSUPPORT (a record type of a newer version), -EIO, or what `pack_index` returned. A batch
  * may have the cut of the one before (only packs), never an older one. Meaning of the records: SEAL
  * (+ the EXTENTS before it): content becomes: first `keep` bytes of the version before, then the
- * extents over it, size attrs.size, what is covered by neither is a hole. BIRTH makes the inode and
+ * extents over it, size attrs.size, holes where neither is. BIRTH makes the inode and
  * the name first. ELIDED: birth and attributes only, no content. References of chunks are counted
  * per extent part of a page (extents are split at page borders); a chunk whose count falls to 0
  * stays known, with 0, until its pack is dropped. a directory's mtime and ctime become the record's
@@ -209,7 +209,7 @@ struct view_batch {
  * a place. */
 CAIRN_MUST_CHECK int view_apply(struct view *view, const struct view_batch *batch);
 
-/* Makes what was applied durable in the database's own files. */
+/* Makes applied batches durable in the database's own files. */
 CAIRN_MUST_CHECK int view_flush(struct view *view);
 
 /* Recounts everything from the extents: every chunk's references, every pack's live bytes, every
