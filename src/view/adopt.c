@@ -105,21 +105,11 @@ static int put_adopted_remote(struct view_adoption *a)
                     remote_state_row_encode(&a->remote, value));
 }
 
-/* Rows come in key order, so tables that are being filled hardly overlap: compacting them meanwhile
+/* Without a state, and not empty, the database cannot be opened: so it is while it is filled.
+ *
+ * Rows come in key order, so tables that are being filled hardly overlap: compacting them meanwhile
  * would write everything a second time and make the mount wait for it. It happens afterwards, in
  * the background. */
-static void set_compaction(struct view *view, bool enabled)
-{
-    const char *key = "disable_auto_compactions", *value = enabled ? "false" : "true";
-    char *message = NULL;
-    rocksdb_set_options(view->db, 1, &key, &value, &message);
-    if (message) {
-        log_warn("view: cannot set when to compact: %s", message);
-        rocksdb_free(message);
-    }
-}
-
-/* Without a state, and not empty, the database cannot be opened: so it is while it is filled. */
 int view_adopt_begin(struct view *view, struct view_adoption **ret)
 {
     struct key key;
@@ -130,7 +120,7 @@ int view_adopt_begin(struct view *view, struct view_adoption **ret)
     a->write = rocksdb_writeoptions_create();
     rocksdb_writeoptions_disable_WAL(a->write, 1);
     rocksdb_writeoptions_set_no_slowdown(a->write, 1);
-    set_compaction(view, false);
+    db_set_compactions(view, false);
     key_type(&key, KEY_STATE);
     rocksdb_writebatch_delete(a->batches[ROWS], (const char *)key.bytes, key.len);
     key_u64(&key, KEY_INODE, ROOT_INO);
@@ -264,10 +254,9 @@ static int compare_depths(const void *a, const void *b)
  * does, the next run says that it is needed no more. */
 static int adopt_base(struct view_adoption *a, const struct chunk_name *name)
 {
-    const struct look now = {.view = a->view};
     struct chunk_row row;
-    int needed = base_has(&now, name, NEEDED);
-    int r = needed < 0 ? needed : look_chunk(&now, KEY_REMOTE_CHUNK, name, &row);
+    int needed = base_has(&a->view->now, name, NEEDED);
+    int r = needed < 0 ? needed : look_chunk(&a->view->now, KEY_REMOTE_CHUNK, name, &row);
     if (r < 0)
         return r;
     tally_placed_chunk(a, &row.entry, needed);
@@ -294,7 +283,7 @@ static int adopt_bases(struct view_adoption *a)
 static int missing_base(struct view_adoption *a, const struct chunk_name *name)
 {
     uint64_t bytes;
-    int r = look_pending(&(struct look){.view = a->view}, name, &bytes);
+    int r = look_pending(&a->view->now, name, &bytes);
     return r == -ENOENT ? adopt_missing(a, name) : r;
 }
 
@@ -303,7 +292,7 @@ static int find_base(struct view_adoption *a, const struct chunk_name *name, boo
                      unsigned *ret_depth)
 {
     struct chunk_row row;
-    int r = look_chunk(&(struct look){.view = a->view}, KEY_REMOTE_CHUNK, name, &row);
+    int r = look_chunk(&a->view->now, KEY_REMOTE_CHUNK, name, &row);
     if (r == -ENOENT)
         return needed ? missing_base(a, name) : 0;
     *ret_depth = row.entry.depth;
@@ -504,7 +493,7 @@ void view_adopt_done(struct view_adoption *a)
     }
     vector_free(&a->pieces);
     vector_free(&a->bases);
-    set_compaction(a->view, true);
+    db_set_compactions(a->view, true);
     for (size_t i = 0; i < KINDS; i++)
         rocksdb_writebatch_destroy(a->batches[i]);
     rocksdb_writeoptions_destroy(a->write);

@@ -127,7 +127,7 @@ int entry_check_depths(struct txn *txn, const struct chunk_entry *entry)
         return 0;
     for (size_t i = 0; i < entry->ref_count && r == 0; i++) {
         struct chunk_row base;
-        r = txn_get_chunk(txn, KEY_REMOTE_CHUNK, &entry->refs[i].name, &base);
+        r = look_chunk(&txn->look, KEY_REMOTE_CHUNK, &entry->refs[i].name, &base);
         if (r == 0 && base.entry.depth >= entry->depth)
             return txn_damage(txn, "a chunk's base is as deep as the chunk");
         r = r == -ENOENT ? 0 : r;
@@ -140,12 +140,11 @@ int entry_check_depths(struct txn *txn, const struct chunk_entry *entry)
 /* A chunk that rests on a lost one is lost. */
 static int check_new_base(struct txn *txn, const struct chunk_name *name)
 {
-    const struct look look = {.txn = txn};
     struct chunk_row base;
-    int r = look_chunk(&look, KEY_REMOTE_CHUNK, name, &base);
+    int r = look_chunk(&txn->look, KEY_REMOTE_CHUNK, name, &base);
     if (r < 0)
         return r == -ENOENT ? txn_damage(txn, "a chunk's base has no place in the remote") : r;
-    r = entry_is_incomplete(&look, &base.entry);
+    r = entry_is_incomplete(&txn->look, &base.entry);
     return r > 0 ? txn_damage(txn, "a chunk's base lacks a base, or lies in a suspect pack") : r;
 }
 
@@ -154,7 +153,7 @@ int entry_check(struct txn *txn, const struct chunk_entry *entry)
     struct chunk_row old = {0};
     if (!entry_is_sane(entry))
         return txn_damage(txn, "a chunk's references make no sense");
-    int r = entry->ref_count ? txn_get_chunk(txn, KEY_REMOTE_CHUNK, &entry->name, &old) : 0;
+    int r = entry->ref_count ? look_chunk(&txn->look, KEY_REMOTE_CHUNK, &entry->name, &old) : 0;
     if (r < 0 && r != -ENOENT)
         return r;
     r = 0;

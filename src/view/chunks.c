@@ -73,11 +73,6 @@ static void chunk_put(struct txn *txn, const struct chunk_row *row, uint64_t hel
         txn_delete(txn, key_chunk(NEW_KEY, &row->entry.name));
 }
 
-static int chunk_get(struct txn *txn, const struct chunk_name *name, struct chunk_row *ret)
-{
-    return look_known_chunk(&(struct look){.txn = txn}, KEY_CHUNK, name, ret);
-}
-
 /* Files begin (+1) or cease (-1) to refer to the chunk. */
 static int chunk_referenced(struct txn *txn, const struct chunk_row *row, int sign)
 {
@@ -89,7 +84,7 @@ static int chunk_referenced(struct txn *txn, const struct chunk_row *row, int si
 int chunk_refs_change(struct txn *txn, const struct piece *piece, int64_t delta)
 {
     struct chunk_row row;
-    int r = chunk_get(txn, &piece->chunk, &row);
+    int r = look_known_chunk(&txn->look, KEY_CHUNK, &piece->chunk, &row);
     if (r < 0)
         return r;
     if (delta < 0 && row.refs < (uint64_t)-delta)
@@ -128,7 +123,7 @@ static int note_placed_chunk(struct txn *txn, const struct chunk_name *name, uin
 static int dependents_change(struct txn *txn, const struct chunk_name *base, int sign)
 {
     struct chunk_row row;
-    int r = chunk_get(txn, base, &row);
+    int r = look_known_chunk(&txn->look, KEY_CHUNK, base, &row);
     if (r < 0)
         return r;
     if (sign < 0 ? row.dependents == 0 : row.dependents == UINT32_MAX)
@@ -157,7 +152,7 @@ static int hold_chunk_bases(struct txn *txn, const struct chunk_entry *entry, in
 static int chunk_place(struct txn *txn, const struct chunk_entry *entry)
 {
     struct chunk_row row;
-    int r = chunk_get(txn, &entry->name, &row);
+    int r = look_known_chunk(&txn->look, KEY_CHUNK, &entry->name, &row);
     if (r < 0)
         return r;
     const struct chunk_entry old = row.entry;

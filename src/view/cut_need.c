@@ -64,7 +64,7 @@ int view_cut_has_dependents(struct view_cut *cut, const struct chunk_name *name,
 static int change_of(struct view *view, const struct chunk_name *name, uint64_t *ret)
 {
     struct touched_row row = {0};
-    int r = look_chunk_mark(&(struct look){.view = view}, name, &row);
+    int r = look_chunk_mark(&view->now, name, &row);
     *ret = row.change;
     return r == -ENOENT ? 0 : r;
 }
@@ -98,7 +98,7 @@ static int may_report(struct view_cut *cut, const struct chunk_entry *entry, uns
 {
     struct chunk_row local;
     uint64_t change;
-    int needed = look_needed(&(struct look){.view = cut->view}, &entry->name, &local);
+    int needed = look_needed(&cut->view->now, &entry->name, &local);
     int r = needed < 0 ? needed : change_of(cut->view, &entry->name, &change);
     if (r < 0)
         return r;
@@ -118,10 +118,9 @@ static int may_report(struct view_cut *cut, const struct chunk_entry *entry, uns
 int view_cut_base(struct view_cut *cut, const struct chunk_name *name,
                   struct chunk_entry *ret_entry)
 {
-    const struct look now = {.view = cut->view};
     int r = view_remote_place(cut->view, name, ret_entry);
     if (r == 0)
-        r = entry_is_incomplete(&now, ret_entry);
+        r = entry_is_incomplete(&cut->view->now, ret_entry);
     if (r != 0)
         return r < 0 ? r : -ENOENT;
     r = may_report(cut, ret_entry, CHUNK_DEPTH_MAX + 1);

@@ -125,6 +125,17 @@ int db_get_inode(struct view *view, const struct snap *snap, uint64_t ino, struc
     return r < 0 ? r : inode_decode(ino, value.data, value.len, row);
 }
 
+void db_set_compactions(struct view *view, bool enabled)
+{
+    const char *key = "disable_auto_compactions", *value = enabled ? "false" : "true";
+    char *message = NULL;
+    rocksdb_set_options(view->db, 1, &key, &value, &message);
+    if (!message)
+        return;
+    log_warn("view: cannot set when to compact: %s", message);
+    rocksdb_free(message);
+}
+
 void scan_open_at(struct scan *scan, const struct snap *snap, const struct key *prefix,
                   const struct key *from)
 {

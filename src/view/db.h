@@ -11,9 +11,18 @@
 #include "view/rows.h"
 #include "view/use.h"
 
+/* Where single rows are read: in a transaction, in a snapshot, or in the newest state of a
+ * view. */
+struct look {
+    struct txn *txn;
+    const struct snap *snap;
+    struct view *view;
+};
+
 struct view {
-    rocksdb_t *db; /* NULL: it could not be opened again after an error. Exchanged with `change`
-                      held, while it is not used. */
+    struct look now; /* the newest state */
+    rocksdb_t *db;   /* NULL: it could not be opened again after an error. Exchanged with `change`
+                        held, while it is not used. */
     char *path;
     struct view_uses uses;
     _Atomic bool has_failed; /* a write did: there is no other until it is opened anew */
@@ -62,6 +71,7 @@ CAIRN_MUST_CHECK int iter_error(struct view *view, rocksdb_iterator_t *iter);
  * until view_reopen(). With `change` held. */
 CAIRN_MUST_CHECK int db_write(struct view *view, rocksdb_writebatch_t *batch,
                               const rocksdb_writeoptions_t *options);
+void db_set_compactions(struct view *view, bool enabled);
 /* view.c: view->path, and its state. With `change` held, or before another thread has the view. */
 CAIRN_MUST_CHECK int view_open_database(struct view *view, bool create, int64_t root_time);
 /* use.c: the calling thread changes the database, from txn_begin() to txn_end(). */
@@ -97,13 +107,7 @@ CAIRN_MUST_CHECK int db_get(struct view *view, const struct snap *snap, const st
 CAIRN_MUST_CHECK int db_get_inode(struct view *view, const struct snap *snap, uint64_t ino,
                                   struct inode_row *row);
 
-/* look.c: where single rows are read: in a transaction, in a snapshot, or in the newest state of a
- * view. */
-struct look {
-    struct txn *txn;
-    const struct snap *snap;
-    struct view *view;
-};
+/* look.c */
 struct view *look_view(const struct look *look);
 CAIRN_MUST_CHECK int look_get(const struct look *look, const struct key *key,
                               struct value *ret_value);
@@ -210,6 +214,7 @@ struct listed_chunk {
  * first seek on; most applies do none. */
 struct txn {
     struct view *view;
+    struct look look;          /* in it */
     struct change *changes;    /* hash table, by key */
     uint64_t seekable;         /* bit (type - 'A'): changes of the type are in `sought` */
     uint64_t cleared;          /* as a bit: all older keys of the type go */
@@ -247,8 +252,6 @@ static inline int txn_damage(struct txn *txn, const char *why)
 CAIRN_MUST_CHECK int txn_get(struct txn *txn, const struct key *key, struct value *ret_value);
 /* 0, or -ENOENT. */
 CAIRN_MUST_CHECK int txn_has(struct txn *txn, const struct key *key);
-CAIRN_MUST_CHECK int txn_get_chunk(struct txn *txn, enum key_type type,
-                                   const struct chunk_name *name, struct chunk_row *ret);
 void txn_put(struct txn *txn, const struct key *key, const void *value, size_t len);
 /* Version byte, then the bytes. */
 void txn_put_bytes(struct txn *txn, const struct key *key, const void *bytes, size_t len);

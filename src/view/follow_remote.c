@@ -25,23 +25,17 @@ static bool same_remote_place(const struct chunk_entry *a, const struct chunk_en
            same_refs(a, b);
 }
 
-static int get_followed_row(struct txn *txn, enum key_type type, const struct chunk_name *name,
-                            struct chunk_row *row)
-{
-    return look_known_chunk(&(struct look){.txn = txn}, type, name, row);
-}
-
 int report_chunk(struct remote_report *report, struct txn *txn, const struct run_row *row)
 {
     struct chunk_row now = {0}, local, remote;
     int r = row->value ? row_read_chunk(row, &now) : row_chunk_name(row, &now.entry.name);
     if (r < 0)
         return r;
-    r = get_followed_row(txn, KEY_CHUNK, &now.entry.name, &local);
+    r = look_known_chunk(&txn->look, KEY_CHUNK, &now.entry.name, &local);
     if (r == 0 && row->value && local.refs == 0)
         vector_add(&report->unused, now.entry.name);
     if (r == 0)
-        r = get_followed_row(txn, KEY_REMOTE_CHUNK, &now.entry.name, &remote);
+        r = look_known_chunk(&txn->look, KEY_REMOTE_CHUNK, &now.entry.name, &remote);
     if (r < 0 || (local.refs == now.refs && same_remote_place(&remote.entry, &now.entry)))
         return r;
     vector_add(&report->chunks, now);
@@ -71,7 +65,7 @@ static int add_unnamed_chunk(struct remote_report *report, struct txn *txn,
                              const struct chunk_name *name)
 {
     struct chunk_row local;
-    int r = get_followed_row(txn, KEY_CHUNK, name, &local);
+    int r = look_known_chunk(&txn->look, KEY_CHUNK, name, &local);
     if (r == 0 && local.refs == 0 && !vector_search(&report->unused, name, compare_names))
         vector_add(&report->chunks, (struct chunk_row){.entry = {.name = *name}});
     return r;
@@ -171,7 +165,7 @@ static int place_followed_chunk(struct txn *txn, const struct chunk_row *now)
     const struct chunk_entry *entry = &now->entry;
     const struct view_remote_pack *pub = &txn->remote_pack.pub;
     struct chunk_row old;
-    int r = get_followed_row(txn, KEY_REMOTE_CHUNK, &entry->name, &old);
+    int r = look_known_chunk(&txn->look, KEY_REMOTE_CHUNK, &entry->name, &old);
     if (r < 0 || entry->pack == 0 || same_remote_place(&old.entry, entry))
         return r;
     r = remote_chunk_place(txn, entry);
@@ -188,7 +182,7 @@ static int set_refs(struct txn *txn, const struct chunk_row *now)
 {
     struct piece piece = {.chunk = now->entry.name};
     struct chunk_row row;
-    int r = get_followed_row(txn, KEY_CHUNK, &now->entry.name, &row);
+    int r = look_known_chunk(&txn->look, KEY_CHUNK, &now->entry.name, &row);
     if (r == 0 && row.refs != now->refs)
         r = chunk_refs_change(txn, &piece, (int64_t)(now->refs - row.refs));
     if (r < 0 || now->refs == 0 || row.entry.pack)

@@ -62,12 +62,6 @@ int look_chunk_mark(const struct look *look, const struct chunk_name *name, stru
     return r < 0 ? r : touched_decode(value.data, value.len, ret);
 }
 
-int txn_get_chunk(struct txn *txn, enum key_type type, const struct chunk_name *name,
-                  struct chunk_row *ret)
-{
-    return look_chunk(&(struct look){.txn = txn}, type, name, ret);
-}
-
 void txn_put_chunk(struct txn *txn, enum key_type type, const struct chunk_row *row)
 {
     uint8_t value[CHUNK_VALUE_LEN_MAX];

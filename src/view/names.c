@@ -29,6 +29,12 @@ int dir_change(struct txn *txn, uint64_t parent, const struct dir_change *change
     return 0;
 }
 
+static int dir_changed(struct txn *txn, uint64_t parent, int64_t time, int entries, int subdirs)
+{
+    return dir_change(txn, parent,
+                      &(struct dir_change){time, .entries = entries, .subdirs = subdirs});
+}
+
 int name_add(struct txn *txn, uint64_t parent, const char *name, size_t name_len,
              const struct view_entry *entry)
 {
@@ -173,10 +179,7 @@ int apply_make(struct txn *txn, const struct record *rec)
     struct view_entry entry = {
         .ino = rec->ino, .cookie = rec->cookie, .type = rec->attrs.mode & S_IFMT};
     r = name_add(txn, rec->parent, rec->name, rec->name_len, &entry);
-    if (r < 0)
-        return r;
-    return dir_change(txn, rec->parent,
-                      &(struct dir_change){.time = rec->time, .entries = 1, .subdirs = dir});
+    return r < 0 ? r : dir_changed(txn, rec->parent, rec->time, 1, dir);
 }
 
 int apply_link(struct txn *txn, const struct record *rec)
@@ -195,9 +198,7 @@ int apply_link(struct txn *txn, const struct record *rec)
     struct view_entry entry = {
         .ino = rec->ino, .cookie = rec->cookie, .type = row.pub.attrs.mode & S_IFMT};
     r = name_add(txn, rec->parent, rec->name, rec->name_len, &entry);
-    if (r < 0)
-        return r;
-    return dir_change(txn, rec->parent, &(struct dir_change){.time = rec->time, .entries = 1});
+    return r < 0 ? r : dir_changed(txn, rec->parent, rec->time, 1, 0);
 }
 
 int apply_unlink(struct txn *txn, const struct record *rec)
@@ -206,11 +207,8 @@ int apply_unlink(struct txn *txn, const struct record *rec)
     int r = name_remove(txn, rec->parent, rec->name, rec->name_len, rec->ino, &entry);
     if (r == 0)
         r = inode_lose_name(txn, rec->ino, rec->parent, rec->time, rec->flags & RECORD_ORPHAN);
-    if (r < 0)
-        return r;
-    int subdirs = S_ISDIR(entry.type) ? -1 : 0;
-    return dir_change(txn, rec->parent,
-                      &(struct dir_change){.time = rec->time, .entries = -1, .subdirs = subdirs});
+    int subdirs = r == 0 && S_ISDIR(entry.type) ? -1 : 0;
+    return r < 0 ? r : dir_changed(txn, rec->parent, rec->time, -1, subdirs);
 }
 
 int apply_reap(struct txn *txn, const struct record *rec)
@@ -268,18 +266,9 @@ static int dirs_change(struct txn *txn, const struct record *rec, int entries, i
                        int entries2, int subdirs2)
 {
     if (rec->parent == rec->parent2)
-        return dir_change(txn, rec->parent,
-                          &(struct dir_change){.time = rec->time,
-                                               .entries = entries + entries2,
-                                               .subdirs = subdirs + subdirs2});
-    int r =
-        dir_change(txn, rec->parent,
-                   &(struct dir_change){.time = rec->time, .entries = entries, .subdirs = subdirs});
-    if (r < 0)
-        return r;
-    return dir_change(
-        txn, rec->parent2,
-        &(struct dir_change){.time = rec->time, .entries = entries2, .subdirs = subdirs2});
+        return dir_changed(txn, rec->parent, rec->time, entries + entries2, subdirs + subdirs2);
+    int r = dir_changed(txn, rec->parent, rec->time, entries, subdirs);
+    return r < 0 ? r : dir_changed(txn, rec->parent2, rec->time, entries2, subdirs2);
 }
 
 /* The inode that the name in parent2 stood for, of type `type`, is replaced by one of type `by`. */

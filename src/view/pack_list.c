@@ -93,7 +93,7 @@ static int store_list(struct txn *txn, const struct listed_chunk *additions, siz
 {
     _cleanup_vector_ struct bytes value = {0};
     _cleanup_vector_ struct listed_chunks listed = {0};
-    int r = get_list(&(struct look){.txn = txn}, additions->list, additions->pack, &listed);
+    int r = get_list(&txn->look, additions->list, additions->pack, &listed);
     if (r < 0)
         return r;
     for (size_t i = 0; i < count; i++)
@@ -123,7 +123,7 @@ int list_each(struct txn *txn, enum key_type list, uint64_t pack,
     _cleanup_vector_ struct listed_chunks listed = {0};
     int r = lists_store(txn);
     if (r == 0)
-        r = get_list(&(struct look){.txn = txn}, list, pack, &listed);
+        r = get_list(&txn->look, list, pack, &listed);
     for (size_t i = 0; i < listed.count && r == 0; i++)
         r = each_that_begins(txn, list, pack, &listed.at[i], fn, arg);
     return r;

@@ -24,7 +24,7 @@ int remote_pack_load(struct txn *txn, uint64_t pack)
         return 0;
     remote_pack_store(txn);
     txn->remote_pack_loaded = false;
-    int r = look_remote_pack(&(struct look){.txn = txn}, pack, &txn->remote_pack);
+    int r = look_remote_pack(&txn->look, pack, &txn->remote_pack);
     txn->remote_pack_loaded = r == 0;
     return r;
 }
@@ -70,15 +70,10 @@ void add_pending_upload(struct txn *txn, const struct chunk_entry *entry)
         set_place_mark(txn, &entry->name, true);
 }
 
-static int get_pending_upload(struct txn *txn, const struct chunk_name *name, uint64_t *ret_bytes)
-{
-    return look_pending(&(struct look){.txn = txn}, name, ret_bytes);
-}
-
 static int remove_pending_upload(struct txn *txn, const struct chunk_name *name)
 {
     uint64_t bytes = 0;
-    int r = get_pending_upload(txn, name, &bytes);
+    int r = look_pending(&txn->look, name, &bytes);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     if (txn->remote.pub.pending_chunks == 0 || txn->remote.pub.pending_bytes < bytes)
@@ -117,21 +112,9 @@ static int count_live(struct txn *txn, const struct chunk_entry *remote, uint64_
 
 /* --- need ------------------------------------------------------------------------------------- */
 
-/* The chunk as it is here; it may be unknown. */
-static int local_row(struct txn *txn, const struct chunk_name *name, struct chunk_row *row)
-{
-    return look_known_chunk(&(struct look){.txn = txn}, KEY_CHUNK, name, row);
-}
-
-/* The same; is it needed? 1, 0 or -errno. */
-static int needed_row(struct txn *txn, const struct chunk_name *name, struct chunk_row *row)
-{
-    return look_needed(&(struct look){.txn = txn}, name, row);
-}
-
 static int is_needed(struct txn *txn, const struct chunk_row *row)
 {
-    return chunk_is_needed(&(struct look){.txn = txn}, &row->entry.name, row->refs);
+    return chunk_is_needed(&txn->look, &row->entry.name, row->refs);
 }
 
 static void touch_chunk(struct txn *txn, const struct chunk_name *name)
@@ -149,7 +132,7 @@ static int change_dependent(struct txn *txn, const struct chunk_name *base,
     uint8_t value[DEPENDENT_VALUE_LEN];
     check(from != ABSENT || to != ABSENT);
     check(!chunk_name_equal(base, &dependent->name));
-    int before = needed_row(txn, base, &row);
+    int before = look_needed(&txn->look, base, &row);
     if (before < 0)
         return before;
     if (from != ABSENT)
@@ -202,7 +185,7 @@ static int exchange_bases(struct txn *txn, const struct chunk_entry *old,
 static int leave_pack(struct txn *txn, const struct chunk_entry *entry, enum need need)
 {
     struct chunk_row row;
-    int r = local_row(txn, &entry->name, &row);
+    int r = look_known_chunk(&txn->look, KEY_CHUNK, &entry->name, &row);
     if (r == 0)
         r = load_pack_of_place(txn, entry->pack);
     if (r < 0)
@@ -244,12 +227,12 @@ static int leave_if_local(struct txn *txn, const struct chunk_name *name, unsign
     struct chunk_row row, remote;
     int r = leave_lost_base(txn, name, levels - 1);
     if (r == 0)
-        r = local_row(txn, name, &row);
+        r = look_known_chunk(&txn->look, KEY_CHUNK, name, &row);
     if (r == 0)
         r = row.entry.pack ? is_needed(txn, &row) : 0;
     if (r <= 0)
         return r;
-    r = txn_get_chunk(txn, KEY_REMOTE_CHUNK, name, &remote);
+    r = look_chunk(&txn->look, KEY_REMOTE_CHUNK, name, &remote);
     return r < 0 ? r : send_anew(txn, &row, &remote.entry);
 }
 
@@ -275,7 +258,7 @@ static int leave_lost_base(struct txn *txn, const struct chunk_name *base, unsig
 /* The chunk was not needed until now, so its entry may be incomplete. 1: it was, and is gone. */
 static int drop_incomplete(struct txn *txn, const struct chunk_entry *entry)
 {
-    int r = entry_is_incomplete(&(struct look){.txn = txn}, entry);
+    int r = entry_is_incomplete(&txn->look, entry);
     if (r > 0) {
         r = unplace_chunk(txn, entry, UNNEEDED);
         r = r < 0 ? r : 1;
@@ -287,7 +270,7 @@ static int drop_incomplete(struct txn *txn, const struct chunk_entry *entry)
 static int need_changed(struct txn *txn, const struct chunk_row *row, uint64_t refs, int sign)
 {
     struct chunk_row remote;
-    int r = txn_get_chunk(txn, KEY_REMOTE_CHUNK, &row->entry.name, &remote);
+    int r = look_chunk(&txn->look, KEY_REMOTE_CHUNK, &row->entry.name, &remote);
     if (r < 0 && r != -ENOENT)
         return r;
     bool has_place = r == 0;
@@ -317,11 +300,11 @@ int remote_chunk_refs_changed(struct txn *txn, const struct chunk_row *row, int 
     struct chunk_row remote;
     if (!txn->remote.pub.tracks)
         return 0;
-    int r = base_has(&(struct look){.txn = txn}, &row->entry.name, NEEDED);
+    int r = base_has(&txn->look, &row->entry.name, NEEDED);
     if (r == 0)
         return need_changed(txn, row, 1, sign);
     if (r > 0)
-        r = txn_get_chunk(txn, KEY_REMOTE_CHUNK, &row->entry.name, &remote);
+        r = look_chunk(&txn->look, KEY_REMOTE_CHUNK, &row->entry.name, &remote);
     if (r == 0)
         count_held_place(txn, &remote.entry, -sign);
     return r == -ENOENT ? 0 : r;
@@ -330,15 +313,14 @@ int remote_chunk_refs_changed(struct txn *txn, const struct chunk_row *row, int 
 /* The chunk has a local place now: if its entry is incomplete, it is sent anew. */
 static int leave_incomplete(struct txn *txn, const struct chunk_row *row)
 {
-    const struct look look = {.txn = txn};
     struct chunk_row remote;
     if (!atomic_load(&txn->view->has_dependents) && !atomic_load(&txn->view->has_suspects))
         return 0;
-    int r = look_chunk(&look, KEY_REMOTE_CHUNK, &row->entry.name, &remote);
+    int r = look_chunk(&txn->look, KEY_REMOTE_CHUNK, &row->entry.name, &remote);
     if (r == 0)
         r = is_needed(txn, row);
     if (r > 0)
-        r = entry_is_incomplete(&look, &remote.entry);
+        r = entry_is_incomplete(&txn->look, &remote.entry);
     return r > 0 ? send_anew(txn, row, &remote.entry) : r == -ENOENT ? 0 : r;
 }
 
@@ -347,7 +329,7 @@ int remote_chunk_moved_locally(struct txn *txn, const struct chunk_row *row)
     uint64_t bytes = 0;
     if (!txn->remote.pub.tracks || (row->refs == 0 && !atomic_load(&txn->view->has_dependents)))
         return 0;
-    int r = get_pending_upload(txn, &row->entry.name, &bytes);
+    int r = look_pending(&txn->look, &row->entry.name, &bytes);
     if (r == -ENOENT)
         return row->entry.pack ? leave_incomplete(txn, row) : 0;
     if (r < 0 || bytes == pending_bytes(&row->entry))
@@ -364,16 +346,18 @@ int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
 {
     struct chunk_row row, old = {0}, remote = {.entry = *entry};
     check(txn->remote.pub.tracks && entry->pack != 0 && entry_is_sane(entry));
-    int needed = needed_row(txn, &entry->name, &row);
-    enum need need = needed > 0 ? NEEDED : UNNEEDED;
+    int needed = look_needed(&txn->look, &entry->name, &row);
     int r = needed < 0 ? needed : remove_pending_upload(txn, &entry->name);
-    if (r == 0)
-        r = txn_get_chunk(txn, KEY_REMOTE_CHUNK, &entry->name, &old);
+    if (r < 0)
+        return r;
+    enum need need = needed ? NEEDED : UNNEEDED;
+    r = look_chunk(&txn->look, KEY_REMOTE_CHUNK, &entry->name, &old);
     if (r < 0 && r != -ENOENT)
         return r;
-    if (r == 0 && needed)
+    bool had_place = r == 0;
+    if (had_place && needed)
         touch_chunk(txn, &entry->name);
-    r = r == 0 ? leave_pack(txn, &old.entry, need) : 0;
+    r = had_place ? leave_pack(txn, &old.entry, need) : 0;
     if (r == 0)
         r = exchange_bases(txn, &old.entry, entry, need);
     if (r == 0)
@@ -390,7 +374,7 @@ int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
 static int forget_place_of_entry(struct txn *txn, const struct chunk_entry *entry)
 {
     struct chunk_row row;
-    int r = needed_row(txn, &entry->name, &row);
+    int r = look_needed(&txn->look, &entry->name, &row);
     if (r <= 0) /* dead: its mark is there already if a head says otherwise */
         return r < 0 ? r : unplace_chunk(txn, entry, UNNEEDED);
     r = send_anew(txn, &row, entry);
@@ -400,7 +384,7 @@ static int forget_place_of_entry(struct txn *txn, const struct chunk_entry *entr
 int remote_chunk_forget(struct txn *txn, const struct chunk_name *name)
 {
     struct chunk_row remote;
-    int r = txn_get_chunk(txn, KEY_REMOTE_CHUNK, name, &remote);
+    int r = look_chunk(&txn->look, KEY_REMOTE_CHUNK, name, &remote);
     return r == -ENOENT ? 0 : r < 0 ? r : forget_place_of_entry(txn, &remote.entry);
 }
 
@@ -408,18 +392,17 @@ int remote_chunk_forget(struct txn *txn, const struct chunk_name *name)
  * chunk that nothing needs here: then the next run says so. */
 int remote_chunk_settle(struct txn *txn, const struct chunk_name *name)
 {
-    const struct look look = {.txn = txn};
     struct chunk_row row, remote;
     if (!atomic_load(&txn->view->has_dependents))
         return 0;
-    int needed = needed_row(txn, name, &row);
+    int needed = look_needed(&txn->look, name, &row);
     if (needed < 0)
         return needed;
-    int r = txn_get_chunk(txn, KEY_REMOTE_CHUNK, name, &remote);
+    int r = look_chunk(&txn->look, KEY_REMOTE_CHUNK, name, &remote);
     set_place_mark(txn, name, r == -ENOENT ? needed : !needed);
     if (r < 0 || !needed)
         return r == -ENOENT ? 0 : r;
-    r = entry_lacks_base(&look, &remote.entry, NULL);
+    r = entry_lacks_base(&txn->look, &remote.entry, NULL);
     if (r <= 0)
         return r;
     r = leave_lost_base(txn, name, CHUNK_DEPTH_MAX);
@@ -434,7 +417,7 @@ static int leave_suspect(struct txn *txn, const struct chunk_row *remote, void *
     (void)arg;
     int r = leave_lost_base(txn, &remote->entry.name, CHUNK_DEPTH_MAX);
     if (r == 0)
-        r = local_row(txn, &remote->entry.name, &row);
+        r = look_known_chunk(&txn->look, KEY_CHUNK, &remote->entry.name, &row);
     if (r == 0)
         r = row.entry.pack ? is_needed(txn, &row) : 0;
     return r > 0 ? send_anew(txn, &row, &remote->entry) : r;
@@ -449,9 +432,9 @@ int remote_chunk_is_lost(struct txn *txn, const struct chunk_name *name)
 {
     struct chunk_row row;
     uint64_t bytes;
-    int r = get_pending_upload(txn, name, &bytes);
+    int r = look_pending(&txn->look, name, &bytes);
     if (r == 0)
-        r = local_row(txn, name, &row);
+        r = look_known_chunk(&txn->look, KEY_CHUNK, name, &row);
     return r == -ENOENT ? 0 : r < 0 ? r : row.entry.pack == 0;
 }
 

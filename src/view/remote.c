@@ -261,7 +261,7 @@ struct view_remote view_remote(struct view *view)
 int view_remote_pack(struct view *view, uint64_t pack, struct view_remote_pack *ret_pack)
 {
     struct remote_pack_row row;
-    int r = look_remote_pack(&(struct look){.view = view}, pack, &row);
+    int r = look_remote_pack(&view->now, pack, &row);
     if (r == 0)
         *ret_pack = row.pub;
     return r;
@@ -271,7 +271,7 @@ int view_remote_place(struct view *view, const struct chunk_name *name,
                       struct chunk_entry *ret_entry)
 {
     struct chunk_row row;
-    int r = look_chunk(&(struct look){.view = view}, KEY_REMOTE_CHUNK, name, &row);
+    int r = look_chunk(&view->now, KEY_REMOTE_CHUNK, name, &row);
     if (r == 0)
         *ret_entry = row.entry;
     return r;
@@ -283,13 +283,12 @@ int view_remote_place(struct view *view, const struct chunk_name *name,
 static int remote_chunk_is_published(struct view *view, const struct chunk_entry *entry,
                                      bool *ret_published)
 {
-    const struct look now = {.view = view};
     struct touched_row mark;
     struct remote_pack_row pack;
-    int r = look_remote_pack(&now, entry->pack, &pack);
+    int r = look_remote_pack(&view->now, entry->pack, &pack);
     if (r < 0)
         return r;
-    r = look_chunk_mark(&now, &entry->name, &mark);
+    r = look_chunk_mark(&view->now, &entry->name, &mark);
     *ret_published = r == -ENOENT && pack.pub.head != 0;
     return r == -ENOENT ? 0 : r;
 }
@@ -321,7 +320,6 @@ struct pack_walk {
 static int walk_remote_pack_chunk(const struct chunk_row *then, void *arg)
 {
     const struct pack_walk *walk = arg;
-    const struct look now = {.view = walk->view};
     const struct chunk_name *name = &then->entry.name;
     struct chunk_entry entry;
     struct chunk_row local;
@@ -329,7 +327,7 @@ static int walk_remote_pack_chunk(const struct chunk_row *then, void *arg)
     if (r == -ENOENT || (r == 0 && entry.pack != walk->pack))
         return 0;
     if (r == 0)
-        r = look_needed(&now, name, &local);
+        r = look_needed(&walk->view->now, name, &local);
     return r < 0 ? r : walk->fn(&entry, r > 0, walk->arg);
 }
 
@@ -346,7 +344,7 @@ int view_remote_pack_chunks(struct view *view, uint64_t pack,
 
 int view_has_dependents(struct view *view, const struct chunk_name *name, bool *ret)
 {
-    return base_has_any(&(struct look){.view = view}, name, ret);
+    return base_has_any(&view->now, name, ret);
 }
 
 struct serving {
@@ -365,7 +363,7 @@ static int may_serve(const struct chunk_row *row, void *arg)
     if (r == 0)
         r = view_has_dependents(serving->view, name, serving->ret);
     if (r == 0 && !*serving->ret) {
-        r = look_chunk_mark(&(struct look){.view = serving->view}, name, &mark);
+        r = look_chunk_mark(&serving->view->now, name, &mark);
         *serving->ret = r == 0;
     }
     return r == -ENOENT ? 0 : r < 0 ? r : *serving->ret;
@@ -413,11 +411,10 @@ int view_pending_chunks(struct view *view,
 
 int view_remote_lacks(struct view *view, const struct chunk_name *name, struct chunk_name *ret_base)
 {
-    const struct look now = {.view = view};
     struct chunk_entry entry;
     int r = view_remote_place(view, name, &entry);
     if (r == 0)
-        r = entry_lacks_base(&now, &entry, ret_base);
+        r = entry_lacks_base(&view->now, &entry, ret_base);
     return r > 0 ? 0 : r == 0 ? -ENOENT : r;
 }
 

@@ -31,7 +31,7 @@ RB_GENERATE_INTERNAL(change_tree, change, node, compare_txn_changes, static)
 
 void txn_begin(struct txn *txn, struct view *view)
 {
-    *txn = (struct txn){.view = view};
+    *txn = (struct txn){.view = view, .look = {.txn = txn}};
     mutex_lock(&view->change);
     view_note_changing(true);
     LOCK_SCOPE(&view->lock);

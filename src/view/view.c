@@ -186,15 +186,8 @@ static bool is_missing(const char *path)
 void view_begin_compactions(struct view *view)
 {
     LOCK_SCOPE(&view->change); /* it is not exchanged meanwhile */
-    if (!atomic_exchange(&view->is_quiet, false) || !view->db)
-        return;
-    char *message = NULL;
-    rocksdb_set_options(view->db, 1, (const char *[]){"disable_auto_compactions"},
-                        (const char *[]){"false"}, &message);
-    if (message) {
-        log_warn("view: RocksDB does not compact again: %s", message);
-        rocksdb_free(message);
-    }
+    if (atomic_exchange(&view->is_quiet, false) && view->db)
+        db_set_compactions(view, true);
 }
 
 static unsigned level0_files(struct view *view)
@@ -249,6 +242,7 @@ int view_open(const char *path, const struct view_options *options, int64_t root
     if (!options->create && is_missing(path))
         return -ENOENT;
     struct view *view = xcalloc(1, sizeof *view);
+    view->now.view = view;
     view->path = xstrdup(path);
     view_uses_init(&view->uses);
     mutex_init(&view->change, LOCK_VIEW);

@@ -75,8 +75,8 @@ static void again_plain(const struct run_row *row, const struct piece_list *piec
     }
 }
 
-/* Whatever its key is, the value is given to each decoder of what only the view has. A flag that is
- * not 0 is read as 1, and what is to be zero is not looked at. */
+/* Whatever its key is, the value is given to each decoder of rows that only the view has. A flag
+ * that is not 0 is read as 1. */
 #define GONE_AT 49u
 #define REMOTE_FLAGS_AT 1u
 
@@ -93,7 +93,7 @@ static void own_remote_pack(uint64_t pack, const uint8_t *value, size_t len)
     int r = remote_pack_row_decode(pack, value, len, &row);
     check(row.pub.pack == pack);
     if (len == sizeof wanted) {
-        memcpy(wanted, value, GONE_AT);
+        memcpy(wanted, value, len);
         wanted[GONE_AT] = value[GONE_AT] != 0;
     }
     same(r, wanted, len, again, remote_pack_row_encode(&row, again));
