@@ -194,12 +194,9 @@ static int adopt_place(struct view_adoption *a, const struct chunk_row *row)
 {
     struct chunk_row remote = {.entry = row->entry};
     uint8_t value[CHUNK_VALUE_LEN_MAX];
-    int r = put_into(a, PLACES, key_of_name(NEW_KEY, KEY_REMOTE_CHUNK, &row->entry.name), value,
-                     chunk_row_encode(&remote, value));
-    if (r == 0)
-        r = collect_listed(a, &row->entry);
-    if (r < 0)
-        return r;
+    TRY(put_into(a, PLACES, key_of_name(NEW_KEY, KEY_REMOTE_CHUNK, &row->entry.name), value,
+                 chunk_row_encode(&remote, value)));
+    TRY(collect_listed(a, &row->entry));
     if (row->refs == 0) {
         vector_add(&a->bases, (struct base){row->entry.name, row->entry.depth});
         return 0;
@@ -356,9 +353,7 @@ static int adopt_pack(struct view_adoption *a, const struct run_row *row)
 {
     struct remote_pack_row remote_pack;
     uint8_t value[REMOTE_PACK_VALUE_LEN];
-    int r = row_read_pack(row, &remote_pack);
-    if (r < 0)
-        return r;
+    TRY(row_read_pack(row, &remote_pack));
     struct tally *t = tally_of(a, remote_pack.pub.pack);
     remote_pack.pub.live_bytes = t->live_bytes;
     remote_pack.pub.live_count = t->live_count;
@@ -374,7 +369,7 @@ static int adopt_pack(struct view_adoption *a, const struct run_row *row)
     HASH_DEL(a->tallies, t);
     free(t);
     a->tally = NULL;
-    r = remote_pack.placed ? adopt_list(a, remote_pack.pub.pack) : 0;
+    int r = remote_pack.placed ? adopt_list(a, remote_pack.pub.pack) : 0;
     if (r < 0)
         return r;
     return put_run_row(a, row, value, remote_pack_row_encode(&remote_pack, value));
@@ -394,9 +389,7 @@ static void note_inode(struct view_adoption *a, const struct inode_row *inode)
 static int adopt_plain(struct view_adoption *a, const struct run_row *row)
 {
     struct inode_row inode;
-    int r = row_check_plain(row, &a->pieces, &inode);
-    if (r < 0)
-        return r;
+    TRY(row_check_plain(row, &a->pieces, &inode));
     if (*(const uint8_t *)row->key == KEY_INODE)
         note_inode(a, &inode);
     return put_run_row(a, row, row->value, row->value_len);
@@ -442,16 +435,12 @@ static int write_adopted_state(struct view_adoption *a, const struct view_state 
     uint8_t value[STATE_VALUE_LEN_MAX];
     const char collected = KEY_ADOPTED, end = KEY_ADOPTED + 1;
     rocksdb_writebatch_delete_range(a->batches[ROWS], &collected, 1, &end, 1);
-    int r = write_now(a, a->write);
-    if (r == 0)
-        r = view_flush(a->view);
-    if (r == 0)
-        r = put_adopted_remote(a);
-    if (r == 0)
-        r = put_into(a, ROWS, key_type(NEW_KEY, KEY_STATE), value, state_encode(state, value));
-    if (r == 0)
-        r = write_synced(a);
-    return r < 0 ? r : view_flush(a->view);
+    TRY(write_now(a, a->write));
+    TRY(view_flush(a->view));
+    TRY(put_adopted_remote(a));
+    TRY(put_into(a, ROWS, key_type(NEW_KEY, KEY_STATE), value, state_encode(state, value)));
+    TRY(write_synced(a));
+    return view_flush(a->view);
 }
 
 int view_adopt_end(struct view_adoption *a, const struct view_state *state, uint64_t head,
@@ -472,9 +461,7 @@ int view_adopt_end(struct view_adoption *a, const struct view_state *state, uint
     a->remote.pub.tracks = true;
     a->remote.pub.head = head;
     a->remote.pub.cut = now.applied_seq;
-    r = write_adopted_state(a, &now);
-    if (r < 0)
-        return r;
+    TRY(write_adopted_state(a, &now));
     LOCK_SCOPE(&view->lock);
     view->state = now;
     view->remote = a->remote;

@@ -12,13 +12,9 @@ static int seal_birth(struct txn *txn, const struct record *rec, struct inode_ro
 {
     *row = (struct inode_row){
         .pub = {.ino = rec->ino, .attrs = rec->attrs, .nlink = 1, .parent = rec->parent}};
-    int r = inode_create(txn, row);
-    if (r < 0)
-        return r;
+    TRY(inode_create(txn, row));
     struct view_entry entry = {.ino = rec->ino, .cookie = rec->cookie, .type = S_IFREG};
-    r = name_add(txn, rec->parent, rec->name, rec->name_len, &entry);
-    if (r < 0)
-        return r;
+    TRY(name_add(txn, rec->parent, rec->name, rec->name_len, &entry));
     return dir_change(
         txn, rec->parent,
         &(struct dir_change){
@@ -182,9 +178,7 @@ static int apply_all(struct txn *txn, const struct view_batch *batch)
         return r;
     pack_account_store(txn);
     remote_pack_store(txn);
-    r = lists_store(txn);
-    if (r < 0)
-        return r;
+    TRY(lists_store(txn));
     txn->state.applied_seq = batch->cut_seq;
     memcpy(txn->state.chain, batch->chain, sizeof txn->state.chain);
     return txn_commit(txn);

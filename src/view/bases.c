@@ -99,9 +99,7 @@ int next_dependent(struct txn *txn, const struct chunk_name *base, enum need nee
         key_dependent(&key, base, need, after);
         key.bytes[key.len++] = 0; /* comes right after it */
     }
-    int r = txn_seek(txn, &key, prefix_len, &found);
-    if (r < 0)
-        return r;
+    TRY(txn_seek(txn, &key, prefix_len, &found));
     if (found.key_len != DEPENDENT_KEY_LEN)
         return txn_damage(txn, "the list of a chunk's dependents is damaged");
     memcpy(after, found.key + prefix_len, sizeof *after);

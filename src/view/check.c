@@ -125,14 +125,12 @@ static int check_name(struct checker *c, const struct view_row *name)
     uint64_t parent = name->id, ino = name->entry.ino;
     bool is_dir = S_ISDIR(name->entry.type);
     struct inode_row row;
-    int r = check_cookie(c, name);
-    if (r < 0)
-        return r;
+    TRY(check_cookie(c, name));
     tally_add(c, NAMES, ino, 1);
     tally_add(c, ENTRIES, parent, 1);
     if (is_dir)
         tally_add(c, SUBDIRS, parent, 1);
-    r = db_get_inode(c->view, &c->snap, ino, &row);
+    int r = db_get_inode(c->view, &c->snap, ino, &row);
     if (r < 0)
         return r == -ENOENT ? 0 : r; /* the tally reports it */
     if ((row.pub.attrs.mode & S_IFMT) != name->entry.type)
@@ -232,11 +230,8 @@ static int check_state(struct checker *c)
 #undef COUNTER
     _cleanup_value_ struct value value = {0};
     struct view_state s;
-    int r = look_get(&c->look, key_type(NEW_KEY, KEY_STATE), &value);
-    if (r == 0)
-        r = state_decode(value.data, value.len, &s);
-    if (r < 0)
-        return r;
+    TRY(look_get(&c->look, key_type(NEW_KEY, KEY_STATE), &value));
+    TRY(state_decode(value.data, value.len, &s));
     if (s.max_ino < c->counted.max_ino)
         check_differs(c, "the largest inode number is %llu, there is %llu", ID(s.max_ino),
                       ID(c->counted.max_ino));

@@ -22,10 +22,8 @@ static int pack_account_load(struct txn *txn, uint64_t pack)
     pack_account_store(txn);
     txn->pack_loaded = false;
     _cleanup_value_ struct value value = {0};
-    int r = txn_get(txn, key_u64(NEW_KEY, KEY_PACK, pack), &value);
-    if (r < 0)
-        return r;
-    r = pack_row_decode(pack, value.data, value.len, &txn->pack);
+    TRY(txn_get(txn, key_u64(NEW_KEY, KEY_PACK, pack), &value));
+    int r = pack_row_decode(pack, value.data, value.len, &txn->pack);
     txn->pack_loaded = r == 0;
     return r;
 }
@@ -42,9 +40,7 @@ static int count_live(struct txn *txn, const struct chunk_entry *e, int sign)
 {
     if (e->pack == 0)
         return 0;
-    int r = pack_account_need(txn, e->pack);
-    if (r < 0)
-        return r;
+    TRY(pack_account_need(txn, e->pack));
     struct view_pack *p = &txn->pack.pub;
     if (sign < 0 && (p->live_count == 0 || p->live_bytes < e->stored_len))
         return txn_damage(txn, "a pack's live bytes fall below zero");
@@ -107,9 +103,7 @@ int chunk_refs_change(struct txn *txn, const struct piece *piece, int64_t delta)
 static int note_placed_chunk(struct txn *txn, const struct chunk_name *name, uint64_t pack,
                              bool placed)
 {
-    int r = pack_account_need(txn, pack);
-    if (r < 0)
-        return r;
+    TRY(pack_account_need(txn, pack));
     if (!placed && txn->pack.placed == 0)
         return txn_damage(txn, "a pack has more chunks than it counts");
     if (placed)
@@ -152,14 +146,12 @@ static int hold_chunk_bases(struct txn *txn, const struct chunk_entry *entry, in
 static int chunk_place(struct txn *txn, const struct chunk_entry *entry)
 {
     struct chunk_row row;
-    int r = look_known_chunk(&txn->look, KEY_CHUNK, &entry->name, &row);
-    if (r < 0)
-        return r;
+    TRY(look_known_chunk(&txn->look, KEY_CHUNK, &entry->name, &row));
     const struct chunk_entry old = row.entry;
     uint64_t held = held_chunk_bytes(&row);
     bool is_live = chunk_row_is_live(&row),
          is_new = old.pack == 0 || old.stored_len != entry->stored_len;
-    r = is_live ? count_live(txn, &old, -1) : 0;
+    int r = is_live ? count_live(txn, &old, -1) : 0;
     if (r == 0 && old.pack != 0)
         r = note_placed_chunk(txn, &entry->name, old.pack, false);
     if (r < 0)

@@ -61,10 +61,9 @@ static int look_up_name_in_cut(const struct snap *snap, const char *name, size_t
     _cleanup_value_ struct value value = {0};
     if (len > NAME_LEN_MAX)
         return -ENOENT;
-    int r = db_get(snap->view, snap, key_named(NEW_KEY, KEY_NAME, row->pub.ino, name, len), &value);
-    if (r == 0)
-        r = name_decode(value.data, value.len, &entry);
-    return r < 0 ? r : db_get_inode(snap->view, snap, entry.ino, row);
+    TRY(db_get(snap->view, snap, key_named(NEW_KEY, KEY_NAME, row->pub.ino, name, len), &value));
+    TRY(name_decode(value.data, value.len, &entry));
+    return db_get_inode(snap->view, snap, entry.ino, row);
 }
 
 static int cut_files_look_up(const struct snap *snap, const char *path, struct view_inode *ret)
@@ -114,10 +113,9 @@ int view_cut_content(struct view_cut *cut, uint64_t ino,
 {
     _cleanup_hold_ struct snap *snap = &cut->snap;
     struct inode_row row;
-    int r = snap_resume(snap);
-    if (r == 0)
-        r = db_get_inode(snap->view, snap, ino, &row);
-    return r < 0 ? r : snap_content(snap, &row, 0, row.pub.attrs.size, fn, arg);
+    TRY(snap_resume(snap));
+    TRY(db_get_inode(snap->view, snap, ino, &row));
+    return snap_content(snap, &row, 0, row.pub.attrs.size, fn, arg);
 }
 
 int view_cut_chunk(struct view_cut *cut, const struct chunk_name *name,

@@ -281,11 +281,8 @@ static int page_change(struct txn *txn, struct inode_row *row, uint64_t version,
     drop_holes(&page->new);
     if (page_unchanged(page))
         return 0;
-    int r = store_blobs(txn, row->pub.ino, version, &page->new);
-    if (r == 0)
-        r = count_difference(txn, row->pub.ino, page);
-    if (r < 0)
-        return r;
+    TRY(store_blobs(txn, row->pub.ino, version, &page->new));
+    TRY(count_difference(txn, row->pub.ino, page));
     row->pub.blocks_bytes += total_length(&page->new) - total_length(&page->old);
     page_store(txn, row, version, page);
     return 0;
@@ -316,9 +313,7 @@ static int hole_advance(struct txn *txn, const struct inode_row *row, bool had_p
     if (!had_pages || row->pages == 0)
         return -ENOENT;
     struct found found;
-    int r = page_seek(txn, row->pub.ino, hole->offset / VIEW_PAGE_LEN, &found);
-    if (r < 0)
-        return r;
+    TRY(page_seek(txn, row->pub.ino, hole->offset / VIEW_PAGE_LEN, &found));
     uint64_t number = key_get_u64(found.key, KEY_U64_LEN);
     if (number > VIEW_OFFSET_MAX / VIEW_PAGE_LEN)
         return -EUCLEAN;

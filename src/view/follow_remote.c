@@ -168,9 +168,7 @@ static int place_followed_chunk(struct txn *txn, const struct chunk_row *now)
     int r = look_known_chunk(&txn->look, KEY_REMOTE_CHUNK, &entry->name, &old);
     if (r < 0 || entry->pack == 0 || same_remote_place(&old.entry, entry))
         return r;
-    r = remote_chunk_place(txn, entry);
-    if (r < 0)
-        return r;
+    TRY(remote_chunk_place(txn, entry));
     if (!followed_pack_counts(pub) || entry->offset + entry->stored_len > pub->length ||
         txn->remote_pack.placed > pub->count)
         return txn_damage(txn, "a chunk does not fit the remote pack that it lies in");

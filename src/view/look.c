@@ -26,10 +26,8 @@ int look_chunk(const struct look *look, enum key_type type, const struct chunk_n
                struct chunk_row *ret)
 {
     _cleanup_value_ struct value value = {0};
-    int r = look_get(look, key_of_name(NEW_KEY, type, name), &value);
-    if (r < 0)
-        return r;
-    r = chunk_row_decode(name, value.data, value.len, ret);
+    TRY(look_get(look, key_of_name(NEW_KEY, type, name), &value));
+    int r = chunk_row_decode(name, value.data, value.len, ret);
     return look->txn ? r : view_note_damage(look_view(look), r);
 }
 
@@ -108,10 +106,8 @@ static ssize_t view_copy_bytes(struct view *view, uint64_t ino, const struct val
 {
     const uint8_t *bytes;
     size_t len;
-    int r = note_damaged(view, bytes_decode(value->data, value->len, &bytes, &len),
-                         "a value of inode", ino);
-    if (r < 0)
-        return r;
+    TRY(note_damaged(view, bytes_decode(value->data, value->len, &bytes, &len), "a value of inode",
+                     ino));
     if (ask_length && size == 0)
         return (ssize_t)len;
     if (len > size)
@@ -160,9 +156,7 @@ int view_chunk(struct view *view, const struct chunk_name *name, struct chunk_en
                uint64_t *ret_refs)
 {
     struct view_local_chunk chunk;
-    int r = view_local_chunk(view, name, &chunk);
-    if (r < 0)
-        return r;
+    TRY(view_local_chunk(view, name, &chunk));
     *ret_entry = chunk.entry;
     *ret_refs = chunk.refs;
     return 0;

@@ -116,11 +116,8 @@ static int remove_xattrs(struct txn *txn, struct inode_row *row)
 /* The inode and all that hangs on it. The caller has taken it out of the counters. */
 static int remove_nameless_inode(struct txn *txn, struct inode_row *row)
 {
-    int r = content_clear(txn, row);
-    if (r == 0)
-        r = remove_xattrs(txn, row);
-    if (r < 0)
-        return r;
+    TRY(content_clear(txn, row));
+    TRY(remove_xattrs(txn, row));
     if (S_ISLNK(row->pub.attrs.mode)) {
         txn_delete(txn, key_u64(NEW_KEY, KEY_LINK, row->pub.ino));
     }
@@ -170,15 +167,13 @@ int apply_make(struct txn *txn, const struct record *rec)
     bool dir = S_ISDIR(rec->attrs.mode), link = S_ISLNK(rec->attrs.mode);
     struct inode_row row = {
         .pub = {.ino = rec->ino, .attrs = rec->attrs, .nlink = dir ? 2 : 1, .parent = rec->parent}};
-    int r = inode_create(txn, &row);
-    if (r < 0)
-        return r;
+    TRY(inode_create(txn, &row));
     if (link) {
         txn_put_bytes(txn, key_u64(NEW_KEY, KEY_LINK, rec->ino), rec->value, rec->value_len);
     }
     struct view_entry entry = {
         .ino = rec->ino, .cookie = rec->cookie, .type = rec->attrs.mode & S_IFMT};
-    r = name_add(txn, rec->parent, rec->name, rec->name_len, &entry);
+    int r = name_add(txn, rec->parent, rec->name, rec->name_len, &entry);
     return r < 0 ? r : dir_changed(txn, rec->parent, rec->time, 1, dir);
 }
 
@@ -306,22 +301,16 @@ static int rename_over(struct txn *txn, const struct record *rec)
 static int rename_exchange(struct txn *txn, const struct record *rec)
 {
     struct view_entry entry, entry2;
-    int r = name_remove(txn, rec->parent, rec->name, rec->name_len, rec->ino, &entry);
-    if (r == 0)
-        r = name_remove(txn, rec->parent2, rec->name2, rec->name2_len, rec->ino2, &entry2);
-    if (r == 0)
-        r = inode_move(txn, rec->ino, rec->parent, rec->parent2, rec->time);
-    if (r == 0)
-        r = inode_move(txn, rec->ino2, rec->parent2, rec->parent, rec->time);
-    if (r < 0)
-        return r;
+    TRY(name_remove(txn, rec->parent, rec->name, rec->name_len, rec->ino, &entry));
+    TRY(name_remove(txn, rec->parent2, rec->name2, rec->name2_len, rec->ino2, &entry2));
+    TRY(inode_move(txn, rec->ino, rec->parent, rec->parent2, rec->time));
+    TRY(inode_move(txn, rec->ino2, rec->parent2, rec->parent, rec->time));
     int dir = S_ISDIR(entry.type), dir2 = S_ISDIR(entry2.type);
     entry.cookie = rec->cookie;
     entry2.cookie = rec->cookie2;
-    r = name_add(txn, rec->parent2, rec->name2, rec->name2_len, &entry);
-    if (r == 0)
-        r = name_add(txn, rec->parent, rec->name, rec->name_len, &entry2);
-    return r < 0 ? r : dirs_change(txn, rec, 0, dir2 - dir, 0, dir - dir2);
+    TRY(name_add(txn, rec->parent2, rec->name2, rec->name2_len, &entry));
+    TRY(name_add(txn, rec->parent, rec->name, rec->name_len, &entry2));
+    return dirs_change(txn, rec, 0, dir2 - dir, 0, dir - dir2);
 }
 
 int apply_rename(struct txn *txn, const struct record *rec)

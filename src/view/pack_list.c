@@ -93,9 +93,7 @@ static int store_list(struct txn *txn, const struct listed_chunk *additions, siz
 {
     _cleanup_vector_ struct bytes value = {0};
     _cleanup_vector_ struct listed_chunks listed = {0};
-    int r = get_list(&txn->look, additions->list, additions->pack, &listed);
-    if (r < 0)
-        return r;
+    TRY(get_list(&txn->look, additions->list, additions->pack, &listed));
     for (size_t i = 0; i < count; i++)
         vector_add(&listed, additions[i].listed);
     list_encode(&listed, &value);

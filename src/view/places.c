@@ -185,11 +185,8 @@ static int exchange_bases(struct txn *txn, const struct chunk_entry *old,
 static int leave_pack(struct txn *txn, const struct chunk_entry *entry, enum need need)
 {
     struct chunk_row row;
-    int r = look_known_chunk(&txn->look, KEY_CHUNK, &entry->name, &row);
-    if (r == 0)
-        r = load_pack_of_place(txn, entry->pack);
-    if (r < 0)
-        return r;
+    TRY(look_known_chunk(&txn->look, KEY_CHUNK, &entry->name, &row));
+    TRY(load_pack_of_place(txn, entry->pack));
     if (txn->remote_pack.placed == 0)
         return txn_damage(txn, "a remote pack has more chunks than it counts");
     txn->remote_pack.placed--;
@@ -200,9 +197,7 @@ static int leave_pack(struct txn *txn, const struct chunk_entry *entry, enum nee
 /* The chunk has no place in the remote any more. */
 static int unplace_chunk(struct txn *txn, const struct chunk_entry *entry, enum need need)
 {
-    int r = leave_pack(txn, entry, need);
-    if (r < 0)
-        return r;
+    TRY(leave_pack(txn, entry, need));
     txn_delete(txn, key_of_name(NEW_KEY, KEY_REMOTE_CHUNK, &entry->name));
     return change_dependents(txn, entry, need, ABSENT);
 }
@@ -210,9 +205,7 @@ static int unplace_chunk(struct txn *txn, const struct chunk_entry *entry, enum 
 /* A needed chunk's place is lost, or worth nothing. */
 static int send_anew(struct txn *txn, const struct chunk_row *row, const struct chunk_entry *entry)
 {
-    int r = unplace_chunk(txn, entry, NEEDED);
-    if (r < 0)
-        return r;
+    TRY(unplace_chunk(txn, entry, NEEDED));
     touch_chunk(txn, &row->entry.name);
     add_pending_upload(txn, &row->entry);
     return 0;
@@ -286,11 +279,8 @@ static int need_changed(struct txn *txn, const struct chunk_row *row, uint64_t r
         add_pending_upload(txn, &row->entry);
         return 0;
     }
-    r = load_pack_of_place(txn, remote.entry.pack);
-    if (r == 0)
-        r = count_live(txn, &remote.entry, refs, sign);
-    if (r < 0)
-        return r;
+    TRY(load_pack_of_place(txn, remote.entry.pack));
+    TRY(count_live(txn, &remote.entry, refs, sign));
     return sign > 0 ? change_dependents(txn, &remote.entry, UNNEEDED, NEEDED)
                     : change_dependents(txn, &remote.entry, NEEDED, UNNEEDED);
 }

@@ -20,9 +20,7 @@ int view_readdir(struct view *view, uint64_t parent, uint64_t after,
     _cleanup_snap_ struct snap snap;
     snap_begin(&snap, view);
     struct inode_row row;
-    int r = db_get_inode(view, &snap, parent, &row);
-    if (r < 0)
-        return r;
+    TRY(db_get_inode(view, &snap, parent, &row));
     if (!S_ISDIR(row.pub.attrs.mode))
         return -ENOTDIR;
     if (after == UINT64_MAX)
@@ -33,7 +31,7 @@ int view_readdir(struct view *view, uint64_t parent, uint64_t after,
     key_add_u64(&from, after + 1);
     _cleanup_scan_ struct scan scan;
     scan_open_at(&scan, &snap, &prefix, &from);
-    r = EACH_ROW(&scan, fn(&scan.row.entry, scan.row.name, scan.row.name_len, arg));
+    int r = EACH_ROW(&scan, fn(&scan.row.entry, scan.row.name, scan.row.name_len, arg));
     if (r == -EUCLEAN)
         log_error("view: directory %llu is damaged", (unsigned long long)parent);
     return r > 0 ? 0 : r;
@@ -260,9 +258,7 @@ int view_content(struct view *view, uint64_t ino, uint64_t offset, uint64_t leng
     _cleanup_snap_ struct snap snap;
     snap_begin(&snap, view);
     struct inode_row row;
-    int r = db_get_inode(view, &snap, ino, &row);
-    if (r < 0)
-        return r;
+    TRY(db_get_inode(view, &snap, ino, &row));
     *ret_version = row.pub.version;
     return snap_content(&snap, &row, offset, length, fn, arg);
 }
@@ -273,9 +269,7 @@ int view_extents(struct view *view, uint64_t ino, uint64_t version, uint64_t off
     _cleanup_snap_ struct snap snap;
     snap_begin(&snap, view);
     struct inode_row row;
-    int r = db_get_inode(view, &snap, ino, &row);
-    if (r < 0)
-        return r;
+    TRY(db_get_inode(view, &snap, ino, &row));
     if (version != 0 && version != row.pub.version)
         return -ENOENT; /* superseded versions are not retained */
     return snap_content(&snap, &row, offset, length, fn, arg);

@@ -285,10 +285,8 @@ static int remote_chunk_is_published(struct view *view, const struct chunk_entry
 {
     struct touched_row mark;
     struct remote_pack_row pack;
-    int r = look_remote_pack(&view->now, entry->pack, &pack);
-    if (r < 0)
-        return r;
-    r = look_chunk_mark(&view->now, &entry->name, &mark);
+    TRY(look_remote_pack(&view->now, entry->pack, &pack));
+    int r = look_chunk_mark(&view->now, &entry->name, &mark);
     *ret_published = r == -ENOENT && pack.pub.head != 0;
     return r == -ENOENT ? 0 : r;
 }

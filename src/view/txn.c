@@ -336,9 +336,7 @@ int txn_commit(struct txn *txn)
         txn_put(txn, key_type(NEW_KEY, KEY_REMOTE_STATE), remote,
                 remote_state_row_encode(&txn->remote, remote));
     }
-    int r = write_txn_changes(txn);
-    if (r < 0)
-        return r;
+    TRY(write_txn_changes(txn));
     mutex_lock(&txn->view->lock);
     txn->view->state = txn->state;
     txn->view->remote = txn->remote;

@@ -175,18 +175,15 @@ static void need_what_it_has(struct view *view)
 int view_reopen(struct view *view)
 {
     LOCK_SCOPE(&view->change);
-    int r = probe_disk(view);
-    if (r == 0)
-        r = begin_closing_uses(view);
-    if (r < 0)
-        return r;
+    TRY(probe_disk(view));
+    TRY(begin_closing_uses(view));
     if (view->db) {
         need_what_it_has(view);
         void_snapshots(view);
         rocksdb_close(view->db);
         view->db = NULL;
     }
-    r = view_open_database(view, false, 0);
+    int r = view_open_database(view, false, 0);
     if (r == 0)
         atomic_store(&view->has_failed, false);
     end_closing_uses(view);

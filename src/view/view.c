@@ -141,9 +141,7 @@ static int view_load_remote(struct view *view)
         log_error("view: its rows of the remote are damaged or of another version");
     if (r < 0 && r != -ENOENT)
         return r;
-    r = load_suspects(view, &remote.pub);
-    if (r < 0)
-        return r;
+    TRY(load_suspects(view, &remote.pub));
     mutex_lock(&view->lock);
     view->remote = remote;
     mutex_unlock(&view->lock);
