@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
-#include <sys/stat.h>
 
 #include "base/io.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/json.h"
-#include "daemon/store_directory.h"
+#include "cli/target.h"
 #include "store/store.h"
 
 static void print_adopted(const char *store, const char *id, bool json)
@@ -22,63 +21,30 @@ static void print_adopted(const char *store, const char *id, bool json)
     cJSON_Delete(object);
 }
 
-static int give_new_id(const char *store, bool json)
-{
-    char id[33] = "";
-    char *text = NULL;
-    int r = store_new_id(store, id, &text);
-    if (r < 0)
-        complain("adopt", "%s", text ? text : strerror(-r));
-    else
-        print_adopted(store, id, json);
-    free(text);
-    return r < 0 ? CLI_FAILED : CLI_OK;
-}
-
-static int adopt_store(const char *store, bool json)
-{
-    int lock_fd = -1;
-    pid_t holder = 0;
-    int r = store_lock_patiently(store, NULL, &lock_fd, &holder);
-    if (r == -EBUSY) {
-        complain("adopt", "store %s is in use by pid %d; unmount it first with 'cairn umount'",
-                 store, (int)holder);
-        return CLI_FAILED;
-    }
-    if (r < 0) {
-        complain("adopt", "cannot lock store %s: %s; run as its owner, on a writable disk", store,
-                 strerror(-r));
-        return CLI_FAILED;
-    }
-    int code = give_new_id(store, json);
-    (void)close(lock_fd);
-    return code;
-}
-
 struct adopt_request {
     bool new_id, json;
 };
 
-static int execute_adopt(const struct command *command, int argc, char **argv)
+static int execute_adopt(struct call *call)
 {
-    struct adopt_request request = {0};
-    char **operands;
-    int code = flags_parse(command, argc, argv, &request, &operands);
-    if (code != CLI_OK)
-        return code;
-    _cleanup_free_ char *superblock = xasprintf("%s/superblock", *operands);
-    _cleanup_free_ char *store = NULL;
-    struct stat st;
-    if (lstat(superblock, &st) < 0 && (errno == ENOENT || errno == ENOTDIR))
-        return complain_usage(command,
+    const struct adopt_request *request = call->request;
+    _cleanup_free_ char *store = NULL, *text = NULL;
+    _cleanup_close_ int lock_fd = -1;
+    char id[33] = "";
+    if (!may_be_store(*call->operands))
+        return complain_usage(call->command,
                               "%s is not a store; give the directory that 'cairn mount' was given",
-                              *operands);
-    int r = io_resolve_path(*operands, &store);
-    if (r < 0) {
-        complain("adopt", "%s: %s", *operands, strerror(-r));
+                              *call->operands);
+    int r = io_resolve_path(*call->operands, &store);
+    if (r < 0)
+        return complain("adopt", "%s: %s", *call->operands, strerror(-r));
+    if (!target_lock(call->command, store, &lock_fd))
         return CLI_FAILED;
-    }
-    return adopt_store(store, request.json);
+    r = store_new_id(store, id, &text);
+    if (r < 0)
+        return complain("adopt", "%s", text ? text : strerror(-r));
+    print_adopted(store, id, request->json);
+    return CLI_OK;
 }
 
 const struct command adopt_command = {
@@ -93,6 +59,7 @@ const struct command adopt_command = {
                                     .is_required = true},
                                    FLAG_JSON(offsetof(struct adopt_request, json)),
                                    {0}},
+    REQUEST(struct adopt_request, 0),
     .operands = (const struct operand[]){{.name = "STORE", .offers = OFFER_DIRECTORIES}, {0}},
     .exits = EXITS("done", "failed"),
     .execute = execute_adopt,

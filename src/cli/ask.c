@@ -32,6 +32,11 @@ const char *daemon_trouble(int r)
     }
 }
 
+int complain_answer(const char *command, const char *store)
+{
+    return complain(command, "store %s: %s", store, daemon_trouble(-EBADMSG));
+}
+
 static bool is_no_daemon(int r)
 {
     return r == -ENOENT || r == -ECONNREFUSED || r == -ECONNRESET || r == -EPIPE;

@@ -21,5 +21,8 @@ CAIRN_MUST_CHECK int ask_daemon(const char *command, const char *store, const ch
 CAIRN_MUST_CHECK int ask_daemon_or_end(const char *command, const char *store, const char *name,
                                        cJSON *request, cJSON **ret_reply);
 
+/* The message for an answer that makes no sense. Returns CLI_FAILED. */
+int complain_answer(const char *command, const char *store);
+
 /* The error of control_request() as a message to a user. */
 const char *daemon_trouble(int r);

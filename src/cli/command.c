@@ -80,12 +80,13 @@ static void complain_va(const char *name, const char *fmt, va_list ap)
     text_print(stderr, "cairn %s: %s", name, text ? text : "out of memory");
 }
 
-void complain(const char *name, const char *fmt, ...)
+int complain(const char *name, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
     complain_va(name, fmt, ap);
     va_end(ap);
+    return CLI_FAILED;
 }
 
 int complain_usage(const struct command *command, const char *fmt, ...)

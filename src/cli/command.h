@@ -43,9 +43,10 @@ struct flag {
 };
 
 /* Flags that many commands have. */
-#define FLAG_JSON(at)                                                                              \
+#define FLAG_JSON(at) FLAG_JSON_OF("print JSON", at)
+#define FLAG_JSON_OF(text, at)                                                                     \
     {                                                                                              \
-        .letter = 'j', .name = "json", .help = "print JSON", .offset = (at)                        \
+        .letter = 'j', .name = "json", .help = (text), .offset = (at)                              \
     }
 #define FLAG_TIMEOUT(text, at)                                                                     \
     {                                                                                              \
@@ -68,6 +69,32 @@ struct operand {
     bool is_optional, is_repeated;
 };
 
+/* Where the first operand leads, before the command is executed (target.h). */
+enum command_target {
+    TARGET_NONE,
+    TARGET_MOUNT, /* a mountpoint, or a path on the mount */
+    TARGET_ANY,   /* or a store; without an operand the only mount */
+};
+
+/* The operands of many commands, in target.c. */
+extern const struct operand operands_mount[], operands_any[], operands_paths[];
+
+struct target {
+    char *store;      /* owned */
+    char *mountpoint; /* owned; NULL: the store is not mounted, as far as the kernel knows */
+};
+
+/* One execution of a command. */
+struct call {
+    const struct command *command;
+    void *request;   /* a copy of the command's, with the fields of its flags set */
+    char **operands; /* in argv; ends with NULL */
+    struct target target;
+};
+
+/* The struct that the offsets of a command's flags are of, with its first values. */
+#define REQUEST(type, ...) .request = &(const type){__VA_ARGS__}, .request_size = sizeof(type)
+
 struct exit_status {
     int code;
     const char *meaning;
@@ -89,12 +116,15 @@ struct command {
     const struct flag *flags;
     const struct operand *operands; /* the optional ones come last */
     const struct exit_status *exits;
+    const void *request; /* by REQUEST(); NULL: it has no flags */
+    size_t request_size;
+    enum command_target target;
     int usage_exit; /* 0: CLI_USAGE */
     /* the mount options that are flags of it, too; NULL: none */
     bool (*takes_option)(const struct option_spec *spec);
-    size_t options_offset;   /* of the struct mount_options in the request */
-    void (*more_help)(void); /* prints the end of the help text; NULL: none */
-    int (*execute)(const struct command *command, int argc, char **argv); /* argv[0] is the name */
+    size_t options_offset;             /* of the struct mount_options in the request */
+    void (*more_help)(void);           /* prints the end of the help text; NULL: none */
+    int (*execute)(struct call *call); /* returns the exit status */
 };
 
 static inline int command_usage_exit(const struct command *command)
@@ -108,11 +138,12 @@ const struct command *command_find(const char *name);
 /* The command that a mistyped name most likely means; NULL: none is near. */
 const char *command_guess(const char *name);
 
-/* Takes all flags into `request`, the struct that the table's offsets are of, and checks how many
- * operands there are. CLI_OK with *ret_operands, in argv and ended by NULL; otherwise the exit
- * status to end with, and the message is printed. */
-CAIRN_MUST_CHECK int flags_parse(const struct command *command, int argc, char **argv,
-                                 void *request, char ***ret_operands);
+/* Executes a command with its arguments; argv[0] is its name. Returns the exit status. */
+int command_run(const struct command *command, int argc, char **argv);
+
+/* Takes all flags into the call's request, and checks how many operands there are. CLI_OK;
+ * otherwise the exit status to end with, and the message is printed. */
+CAIRN_MUST_CHECK int flags_parse(struct call *call, int argc, char **argv);
 
 /* The error of getopt() or getopt_long() (`found` is '?' or ':') as a message; returns the exit
  * status to end with. */
@@ -130,8 +161,8 @@ char *command_usage(const struct command *command);
 void help_print(const struct command *command);
 void help_print_overview(FILE *out);
 
-/* Prints one line to standard error: "cairn NAME: ...". */
-void complain(const char *name, const char *fmt, ...) CAIRN_PRINTF(2, 3);
+/* Prints one line to standard error: "cairn NAME: ...". Returns CLI_FAILED. */
+int complain(const char *name, const char *fmt, ...) CAIRN_PRINTF(2, 3);
 
 /* The same for a wrong argument; returns the exit status to end with. */
 int complain_usage(const struct command *command, const char *fmt, ...) CAIRN_PRINTF(2, 3);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The list of all commands; each is defined in its own file. */
+/* The list of all commands, each of which is defined in its own file, and their execution. */
 #include "base/text.h"
-#include "cli/command.h"
+#include "cli/target.h"
 
 extern const struct command mount_command, umount_command, status_command, info_command, du_command,
     stats_command, metrics_command, log_command, wait_command, warmup_command, evict_command,
@@ -48,4 +48,26 @@ const char *command_guess(const char *name)
     for (const struct command *const *c = command_table; *c; c++)
         text_guess_try(&guess, (*c)->name);
     return guess.best;
+}
+
+int command_run(const struct command *command, int argc, char **argv)
+{
+    struct call call = {.command = command, .request = xcalloc(1, command->request_size + 1)};
+    struct mount_options *options = NULL;
+    if (command->request)
+        memcpy(call.request, command->request, command->request_size);
+    if (command->takes_option)
+        options_init(options = (void *)((char *)call.request + command->options_offset));
+    int code = flags_parse(&call, argc, argv);
+    if (code == CLI_OK && command->target == TARGET_MOUNT)
+        code = target_of_mount(command, *call.operands, &call.target);
+    else if (code == CLI_OK && command->target == TARGET_ANY)
+        code = target_of_any(command, *call.operands, &call.target);
+    if (code == CLI_OK)
+        code = command->execute(&call);
+    target_done(&call.target);
+    if (options)
+        options_done(options);
+    free(call.request);
+    return code;
 }

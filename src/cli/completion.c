@@ -7,17 +7,15 @@
 extern const char completion_bash[] __attribute__((weak)), completion_zsh[] __attribute__((weak)),
     completion_fish[] __attribute__((weak));
 
-static int execute_completion(const struct command *command, int argc, char **argv)
+static int execute_completion(struct call *call)
 {
     const struct {
         const char *shell, *script;
     } shells[] = {{"bash", completion_bash}, {"zsh", completion_zsh}, {"fish", completion_fish}};
-    char **shell;
-    int code = flags_parse(command, argc, argv, NULL, &shell);
-    for (size_t i = 0; code == CLI_OK && i < ARRAY_LEN(shells); i++)
-        if (strcmp(shells[i].shell, *shell) == 0)
+    for (size_t i = 0; i < ARRAY_LEN(shells); i++)
+        if (strcmp(shells[i].shell, *call->operands) == 0)
             (void)fputs(shells[i].script, stdout);
-    return code;
+    return CLI_OK;
 }
 
 const struct command completion_command = {

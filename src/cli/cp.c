@@ -11,6 +11,7 @@
 #include "cli/json.h"
 #include "cli/mounts.h"
 #include "daemon/control.h"
+#include "daemon/remote_address.h"
 
 #define DEPTH_MAX 1024u
 #define THREADS_LOCAL 4u
@@ -29,18 +30,18 @@ struct copying {
 };
 
 /* The place that something is copied to. */
-struct target {
+struct place {
     int dir_fd;
     char *directory; /* its path */
     char *name;      /* "": the directory itself */
 };
 
-static void target_done(struct target *target)
+static void place_done(struct place *place)
 {
-    if (target->dir_fd >= 0)
-        (void)close(target->dir_fd);
-    free(target->directory);
-    free(target->name);
+    if (place->dir_fd >= 0)
+        (void)close(place->dir_fd);
+    free(place->directory);
+    free(place->name);
 }
 
 static char *cp_join_path(const char *directory, const char *name)
@@ -132,17 +133,15 @@ static void cp_node(struct copying *c, const struct ns_inode *inode, int dir_fd,
 
 /* --- arguments -------------------------------------------------------------------------------- */
 
-static int find_target(const struct copying *c, const char *local, const char *name,
-                       bool is_directory, struct target *ret)
+static int find_place(const struct copying *c, const char *local, const char *name,
+                      bool is_directory, struct place *ret)
 {
     struct stat st;
     bool exists = stat(local, &st) == 0, into = exists && S_ISDIR(st.st_mode);
-    *ret = (struct target){.dir_fd = -1};
+    *ret = (struct place){.dir_fd = -1};
     if (!into && *name == '\0' && is_directory) { /* all of a directory: LOCAL becomes it */
-        if (mkdir(local, 0777) < 0) {
-            complain(c->command->name, "cannot create %s: %s", local, strerror(errno));
-            return CLI_FAILED;
-        }
+        if (mkdir(local, 0777) < 0)
+            return complain(c->command->name, "cannot create %s: %s", local, strerror(errno));
         into = true;
     }
     _cleanup_free_ char *copy = xstrdup(local);
@@ -152,51 +151,46 @@ static int find_target(const struct copying *c, const char *local, const char *n
     ret->dir_fd = open(ret->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (ret->dir_fd >= 0)
         return CLI_OK;
-    complain(c->command->name, "%s: %s", ret->directory, strerror(errno));
-    return CLI_FAILED;
+    return complain(c->command->name, "%s: %s", ret->directory, strerror(errno));
 }
 
 static int cp_begin_copy(struct copying *c)
 {
-    bool is_remote = c->source.name && (strncmp(c->source.name, "s3://", 5) == 0 ||
-                                        strncmp(c->source.name, "dir:", 4) == 0);
     struct copy_how how = {.command = c->command->name,
                            .is_partial = c->is_partial,
                            .to_output = c->to_output,
                            .problems = c->problems};
-    how.threads = is_remote ? (unsigned)min_u64(THREADS_REMOTE, c->options.remote.connections)
-                            : THREADS_LOCAL;
+    how.threads = remote_address_is(c->source.name)
+                      ? (unsigned)min_u64(THREADS_REMOTE, c->options.remote.connections)
+                      : THREADS_LOCAL;
     int r = copy_begin(&how, c->source.store, &c->copy);
     if (r == 0)
         return CLI_OK;
-    complain(c->command->name, "cannot start threads: %s", strerror(-r));
-    return CLI_FAILED;
+    return complain(c->command->name, "cannot start threads: %s", strerror(-r));
 }
 
 static int cp_found_node(struct copying *c, const struct source_node *node, const char *text,
                          const char *local)
 {
-    struct target target;
+    struct place place;
     struct copy_counts counts = {0};
     bool is_directory = S_ISDIR(node->inode.attrs.mode);
-    if (is_directory && !c->is_recursive) {
-        complain(c->command->name, "%s is a directory; use -r to copy it", text);
-        return CLI_FAILED;
-    }
-    int code = find_target(c, local, node->name, is_directory, &target);
+    if (is_directory && !c->is_recursive)
+        return complain(c->command->name, "%s is a directory; use -r to copy it", text);
+    int code = find_place(c, local, node->name, is_directory, &place);
     if (code == CLI_OK)
         code = cp_begin_copy(c);
     if (code == CLI_OK) {
-        _cleanup_free_ char *path = cp_join_path(target.directory, target.name);
+        _cleanup_free_ char *path = cp_join_path(place.directory, place.name);
         count_tree(c, &node->inode, &counts, 0);
         copy_expect(c->copy, &counts);
-        if (*target.name)
-            cp_node(c, &node->inode, target.dir_fd, target.name, path, 0);
+        if (*place.name)
+            cp_node(c, &node->inode, place.dir_fd, place.name, path, 0);
         else
-            cp_entries(c, node->ino, target.dir_fd, target.directory, 0);
+            cp_entries(c, node->ino, place.dir_fd, place.directory, 0);
         code = copy_end(c->copy, &c->result);
     }
-    target_done(&target);
+    place_done(&place);
     return code;
 }
 
@@ -238,32 +232,28 @@ static int cp_output_mounted(const struct copying *c, const char *path)
     _cleanup_free_ uint8_t *bytes = xmalloc(STEP);
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 || fstat(fd, &st) < 0 ? -1 : 0;
-    if (n == 0 && !S_ISREG(st.st_mode)) {
-        complain(c->command->name, "%s is not a file; only a file can go to standard output", path);
-        return CLI_FAILED;
-    }
+    if (n == 0 && !S_ISREG(st.st_mode))
+        return complain(c->command->name, "%s is not a file; only a file can go to standard output",
+                        path);
     for (; n == 0 && (n = read(fd, bytes, STEP)) > 0; done += (uint64_t)n, n = 0) {
         int r = io_write_full(STDOUT_FILENO, bytes, (size_t)n);
         if (r == 0)
             continue;
-        complain(c->command->name, "standard output: %s", strerror(-r));
-        return CLI_FAILED;
+        return complain(c->command->name, "standard output: %s", strerror(-r));
     }
     if (n == 0)
         return CLI_OK;
-    complain(c->command->name, "%s: %s; the output ends after %llu of %llu bytes%s", path,
-             strerror(errno), (unsigned long long)done, (unsigned long long)st.st_size,
-             errno == EIO ? "; 'cairn status' names the cause" : "");
-    return CLI_FAILED;
+    return complain(c->command->name, "%s: %s; the output ends after %llu of %llu bytes%s", path,
+                    strerror(errno), (unsigned long long)done, (unsigned long long)st.st_size,
+                    errno == EIO ? "; 'cairn status' names the cause" : "");
 }
 
 static int cp_output_node(struct copying *c, const struct source_node *node, const char *text)
 {
     const struct ns_inode *inode = &node->inode;
-    if (!S_ISREG(inode->attrs.mode)) {
-        complain(c->command->name, "%s is not a file; only a file can go to standard output", text);
-        return CLI_FAILED;
-    }
+    if (!S_ISREG(inode->attrs.mode))
+        return complain(c->command->name, "%s is not a file; only a file can go to standard output",
+                        text);
     int code = cp_begin_copy(c);
     if (code != CLI_OK)
         return code;
@@ -351,22 +341,18 @@ static int cp_operands(struct copying *c, char **operands, size_t count)
     return code;
 }
 
-static int execute_cp(const struct command *command, int argc, char **argv)
+static int execute_cp(struct call *call)
 {
-    struct copying c = {.command = command};
-    char **operands;
+    struct copying *c = call->request;
     size_t count = 0;
-    options_init(&c.options);
-    int code = flags_parse(command, argc, argv, &c, &operands);
-    while (operands[count])
+    c->command = call->command;
+    while (call->operands[count])
         count++;
-    c.to_output = count > 0 && strcmp(operands[count - 1], "-") == 0;
+    c->to_output = strcmp(call->operands[count - 1], "-") == 0;
+    int code = check_local(c, call->operands, count);
     if (code == CLI_OK)
-        code = check_local(&c, operands, count);
-    if (code == CLI_OK)
-        code = cp_operands(&c, operands, count);
-    source_close(&c.source);
-    options_done(&c.options);
+        code = cp_operands(c, call->operands, count);
+    source_close(&c->source);
     return code;
 }
 
@@ -382,10 +368,8 @@ static const struct flag flags[] = {
          "of a damaged file, write what can be read as NAME.partial, and the ranges that cannot "
          "as NAME.holes: one line each, with offset, length and the object that is missing",
      .offset = FIELD(is_partial)},
-    {.letter = 'j',
-     .name = "json",
-     .help = "print how many files were copied, and what is wrong with the others, as JSON",
-     .offset = FIELD(is_json)},
+    FLAG_JSON_OF("print how many files were copied, and what is wrong with the others, as JSON",
+                 FIELD(is_json)),
     {0},
 };
 
@@ -396,6 +380,7 @@ const struct command cp_command = {
                    "times, holes and symbolic links are kept,\n"
                    "owners are not. LOCAL '-' is standard output, for one file, also of a mount.",
     .flags = flags,
+    REQUEST(struct copying, 0),
     .operands =
         (const struct operand[]){
             {.name = "SOURCE:PATH", .offers = OFFER_FILES, .is_repeated = true},

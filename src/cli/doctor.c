@@ -31,8 +31,7 @@
 extern char **environ;
 
 struct doctor {
-    const struct command *command;
-    struct target target;
+    const struct target *target;
     struct redact redact;
     struct archive *archive;
     char *top;             /* directory in the archive */
@@ -126,7 +125,7 @@ static void doctor_add_verb(struct doctor *d, const char *name,
     size_t count = 1;
     for (size_t i = 0; i < VERB_WORDS_MAX && words[i]; i++)
         argv[count++] = words[i];
-    argv[count] = d->target.mountpoint ? d->target.mountpoint : d->target.store;
+    argv[count] = d->target->mountpoint ? d->target->mountpoint : d->target->store;
     _cleanup_free_ char *text = output_of_verb((char *const *)(uintptr_t)argv);
     doctor_add(d, name, text);
 }
@@ -151,7 +150,7 @@ static void doctor_add_space(struct doctor *d)
     size_t len;
     FILE *out = open_memstream(&text, &len);
     check(out);
-    print_space(out, d->target.store);
+    print_space(out, d->target->store);
     print_space(out, d->stage);
     print_space(out, "/dev/shm");
     bool complete = fclose(out) == 0;
@@ -236,7 +235,7 @@ static void doctor_add_mounts(struct doctor *d)
         unsigned major_number, minor_number;
         bool is_read = sscanf(line, "%*u %*u %u:%u", &major_number, &minor_number) == 2;
         if (is_read && (strstr(line, " fuse.cairnfs ") ||
-                        is_on_mount(d->target.store, major_number, minor_number) ||
+                        is_on_mount(d->target->store, major_number, minor_number) ||
                         is_on_mount(d->stage, major_number, minor_number)))
             (void)fprintf(out, "%s\n", line);
     }
@@ -276,11 +275,11 @@ static void doctor_add_parts(struct doctor *d)
 static void ask_daemon_about_itself(struct doctor *d)
 {
     pid_t holder;
-    if (store_lock_holder(d->target.store, &holder) == 1)
+    if (store_lock_holder(d->target->store, &holder) == 1)
         d->pid = (uint64_t)holder;
     cJSON *request = cJSON_CreateObject(), *reply = NULL;
     (void)cJSON_AddStringToObject(request, "verb", "ping");
-    if (request_patiently(d->target.store, request, STATUS_WAIT_MS, &reply) == 0) {
+    if (request_patiently(d->target->store, request, STATUS_WAIT_MS, &reply) == 0) {
         const char *options = json_text(reply, "options");
         d->options = options ? xasprintf("%s\n", options) : NULL;
         d->stage = json_text(reply, "stage") ? xstrdup(json_text(reply, "stage")) : NULL;
@@ -365,27 +364,19 @@ static void doctor_print_path(const char *path, bool json)
     cJSON_Delete(object);
 }
 
-static int execute_doctor(const struct command *command, int argc, char **argv)
+static int execute_doctor(struct call *call)
 {
-    struct doctor_request request = {0};
-    struct doctor d = {.command = command};
-    char **operands;
-    int code = flags_parse(command, argc, argv, &request, &operands);
-    if (code == CLI_OK)
-        code = target_of_any(command, *operands, &d.target);
-    if (code != CLI_OK)
-        return code;
-    d.top = top_name();
+    const struct doctor_request *request = call->request;
+    struct doctor d = {.target = &call->target, .top = top_name()};
     _cleanup_free_ char *path =
-        request.output ? xstrdup(request.output) : xasprintf("%s.tar.gz", d.top);
+        request->output ? xstrdup(request->output) : xasprintf("%s.tar.gz", d.top);
     int r = doctor_make(&d, path);
     if (r < 0)
-        complain(command->name, "cannot write %s: %s; name another file with -o", path,
+        complain(call->command->name, "cannot write %s: %s; name another file with -o", path,
                  strerror(-r));
     else
-        doctor_print_path(path, request.json);
+        doctor_print_path(path, request->json);
     redact_done(&d.redact);
-    target_done(&d.target);
     free(d.options);
     free(d.stage);
     free(d.top);
@@ -407,10 +398,9 @@ const struct command doctor_command = {
                                     .offset = offsetof(struct doctor_request, output)},
                                    FLAG_JSON(offsetof(struct doctor_request, json)),
                                    {0}},
-    .operands = (const struct operand[]){{.name = "MOUNTPOINT|STORE",
-                                          .offers = OFFER_MOUNTPOINTS | OFFER_DIRECTORIES,
-                                          .is_optional = true},
-                                         {0}},
+    REQUEST(struct doctor_request, 0),
+    .target = TARGET_ANY,
+    .operands = operands_any,
     .exits = EXITS("written; its name is printed", "failed"),
     .execute = execute_doctor,
 };

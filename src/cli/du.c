@@ -96,21 +96,18 @@ static int du_path(const struct command *command, const char *path, struct du_re
     return code;
 }
 
-static int execute_du(const struct command *command, int argc, char **argv)
+static int execute_du(struct call *call)
 {
-    struct du_request request = {0};
-    char **path;
-    int code = flags_parse(command, argc, argv, &request, &path);
-    if (code != CLI_OK)
-        return code;
-    request.all = request.json ? cJSON_CreateArray() : NULL;
-    for (; *path && code != CLI_INTERRUPTED; path++) {
-        int one = du_path(command, *path, &request);
+    struct du_request *request = call->request;
+    int code = CLI_OK;
+    request->all = request->json ? cJSON_CreateArray() : NULL;
+    for (char **path = call->operands; *path && code != CLI_INTERRUPTED; path++) {
+        int one = du_path(call->command, *path, request);
         code = one != CLI_OK ? one : code;
     }
-    if (request.all)
-        json_print(request.all);
-    cJSON_Delete(request.all);
+    if (request->all)
+        json_print(request->all);
+    cJSON_Delete(request->all);
     return code;
 }
 
@@ -128,8 +125,8 @@ const struct command du_command = {
                                    {.letter = 'h', .offset = offsetof(struct du_request, is_usual)},
                                    FLAG_JSON(offsetof(struct du_request, json)),
                                    {0}},
-    .operands =
-        (const struct operand[]){{.name = "PATH", .offers = OFFER_FILES, .is_repeated = true}, {0}},
+    REQUEST(struct du_request, 0),
+    .operands = operands_paths,
     .exits = EXITS_INTERRUPTED("printed", "failed"),
     .execute = execute_du,
 };

@@ -327,21 +327,20 @@ static int check_operands(const struct command *command, char **given)
                : complain_usage(command, "unexpected argument '%s'; usage: %s", given[most], usage);
 }
 
-int flags_parse(const struct command *command, int argc, char **argv, void *request,
-                char ***ret_operands)
+int flags_parse(struct call *call, int argc, char **argv)
 {
     struct getopt_tables tables;
-    struct parsing parsing = {command, request, NULL};
+    struct parsing parsing = {call->command, call->request, NULL};
     int found, code = CLI_OK;
-    tables_make(&tables, command);
+    tables_make(&tables, call->command);
     opterr = 0;
     optind = 1;
     while (code == CLI_OK &&
            (found = getopt_long(argc, argv, tables.letters, tables.longs, NULL)) != -1)
         code = take_flag(&parsing, found, argv);
     tables_done(&tables);
-    *ret_operands = argv + optind;
+    call->operands = argv + optind;
     if (code == CLI_OK)
-        code = check_operands(command, *ret_operands);
-    return code == CLI_OK ? check_required(command, request) : code;
+        code = check_operands(call->command, call->operands);
+    return code == CLI_OK ? check_required(call->command, call->request) : code;
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
-#include <sys/stat.h>
 
 #include "base/text.h"
 #include "cli/fsck_remote.h"
 #include "cli/json.h"
+#include "cli/target.h"
+#include "daemon/remote_address.h"
 #include "daemon/service.h"
-#include "daemon/store_directory.h"
 
 /* `json`, NULL for lines: {"problems":[...],"notes":[...]}. */
 static void print_fsck_finding(const char *line, bool is_problem, void *json)
@@ -63,52 +63,26 @@ static cJSON *fsck_json(const char *store)
     return json;
 }
 
-static int check_taken(const char *store, const struct fsck_request *request)
+static int execute_fsck(struct call *call)
 {
-    int lock_fd = -1;
-    pid_t holder = 0;
-    int r = store_lock_patiently(store, NULL, &lock_fd, &holder);
-    if (r == -EBUSY) {
-        complain("fsck", "store %s is in use by pid %d; unmount it first with 'cairn umount'",
-                 store, (int)holder);
+    const struct fsck_request *request = call->request;
+    const char *store = *call->operands;
+    _cleanup_close_ int lock_fd = -1;
+    if (remote_address_is(store))
+        return fsck_remote(call->command, request, store);
+    if (request->sample)
+        return complain_usage(call->command, "--sample is for a remote");
+    if (!may_be_store(store))
+        return complain_usage(call->command,
+                              "%s is not a store; give the directory that 'cairn mount' was "
+                              "given, or s3://BUCKET/PREFIX, or dir:/PATH",
+                              store);
+    if (!target_lock(call->command, store, &lock_fd))
         return FSCK_OPERATIONAL;
-    }
-    if (r < 0) {
-        complain("fsck", "cannot lock store %s: %s; run as its owner, on a writable disk", store,
-                 strerror(-r));
-        return FSCK_OPERATIONAL;
-    }
     cJSON *json = request->is_json ? fsck_json(store) : NULL;
     int code = request->repair ? repair_store(store, json) : fsck_check_directory(store, json);
     cJSON_Delete(json);
-    (void)close(lock_fd);
     return code;
-}
-
-static int execute_fsck(const struct command *command, int argc, char **argv)
-{
-    struct fsck_request request = {0};
-    char **operands;
-    options_init(&request.options);
-    int code = flags_parse(command, argc, argv, &request, &operands);
-    if (code != CLI_OK)
-        return code;
-    if (fsck_is_remote(*operands)) {
-        code = fsck_remote(command, &request, *operands);
-        options_done(&request.options);
-        return code;
-    }
-    options_done(&request.options);
-    if (request.sample)
-        return complain_usage(command, "--sample is for a remote");
-    _cleanup_free_ char *superblock = xasprintf("%s/superblock", *operands);
-    struct stat st;
-    if (lstat(superblock, &st) < 0 && (errno == ENOENT || errno == ENOTDIR))
-        return complain_usage(command,
-                              "%s is not a store; give the directory that 'cairn mount' was "
-                              "given, or s3://BUCKET/PREFIX, or dir:/PATH",
-                              *operands);
-    return check_taken(*operands, &request);
 }
 
 #define FIELD(f) offsetof(struct fsck_request, f)
@@ -134,6 +108,7 @@ const struct command fsck_command = {
     .description = "A remote is only read: no mount and no write access are needed. Damaged files "
                    "are named, and the objects that damage them.",
     .flags = fsck_flags,
+    REQUEST(struct fsck_request, 0),
     .operands =
         (const struct operand[]){{.name = "STORE|REMOTE", .offers = OFFER_DIRECTORIES}, {0}},
     .exits =

@@ -30,26 +30,10 @@ static bool fsck_is_interrupted(void)
     return fsck_interrupted != 0;
 }
 
-bool fsck_is_remote(const char *operand)
-{
-    return strncmp(operand, "s3://", 5) == 0 || strncmp(operand, "dir:", 4) == 0;
-}
-
-static void print_fsck_flag(const struct flag *flag, void *arg)
-{
-    (void)arg;
-    if (flag->name)
-        (void)printf(" --%s", flag->name);
-}
-
 void fsck_more_help(void)
 {
-    static const struct command options_only = {.takes_option = source_takes_option};
-    (void)printf(
-        "\nREMOTE is s3://BUCKET/PREFIX or dir:/PATH. These mount options (see 'cairn help "
-        "mount') select how it is reached:\n ");
-    command_each_flag(&options_only, print_fsck_flag, NULL);
-    (void)printf("\n");
+    source_print_help("REMOTE is s3://BUCKET/PREFIX or dir:/PATH. These mount options (see 'cairn "
+                      "help mount') select how it is reached:");
 }
 
 /* --- findings --------------------------------------------------------------------------------- */

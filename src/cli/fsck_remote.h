@@ -19,7 +19,6 @@ struct fsck_request {
     struct mount_options options;
 };
 
-bool fsck_is_remote(const char *operand);
 void fsck_more_help(void);
 int fsck_remote(const struct command *command, const struct fsck_request *request,
                 const char *source);

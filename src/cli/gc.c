@@ -32,25 +32,21 @@ static void print_gc_result(const struct job_report *r, bool dry_run)
                                 : " deleted");
 }
 
-static int execute_gc(const struct command *command, int argc, char **argv)
+static int execute_gc(struct call *call)
 {
-    struct gc_request options = {0};
-    char **operands;
-    int code = flags_parse(command, argc, argv, &options, &operands);
-    if (code != CLI_OK)
-        return code;
+    const struct gc_request *options = call->request;
     cJSON *request = cJSON_CreateObject();
     struct job_report report;
     (void)cJSON_AddStringToObject(request, "kind", "gc");
     (void)cJSON_AddBoolToObject(request, "local", true);
     (void)cJSON_AddBoolToObject(request, "remote", true);
-    (void)cJSON_AddBoolToObject(request, "dry_run", options.dry_run);
-    cJSON *lines = options.json ? cJSON_CreateArray() : NULL;
-    code = job_execute(command, *operands, request, lines, &report);
+    (void)cJSON_AddBoolToObject(request, "dry_run", options->dry_run);
+    cJSON *lines = options->json ? cJSON_CreateArray() : NULL;
+    int code = job_execute(call, request, lines, &report);
     if (code == CLI_OK && lines)
-        print_gc_json(&report, options.dry_run, lines);
+        print_gc_json(&report, options->dry_run, lines);
     else if (code == CLI_OK)
-        print_gc_result(&report, options.dry_run);
+        print_gc_result(&report, options->dry_run);
     cJSON_Delete(lines);
     if (code != CLI_OK)
         return code;
@@ -68,7 +64,9 @@ const struct command gc_command = {
                                .offset = offsetof(struct gc_request, dry_run)},
                               FLAG_JSON(offsetof(struct gc_request, json)),
                               {0}},
-    .operands = (const struct operand[]){{.name = "MOUNTPOINT", .offers = OFFER_MOUNTPOINTS}, {0}},
+    REQUEST(struct gc_request, 0),
+    .target = TARGET_MOUNT,
+    .operands = operands_mount,
     .exits = EXITS_INTERRUPTED("done", "failed"),
     .execute = execute_gc,
 };

@@ -190,22 +190,19 @@ static int help_unknown(const struct command *command, const char *name)
                  : complain_usage(command, "unknown command '%s'; 'cairn help' lists all", name);
 }
 
-static int execute_help(const struct command *command, int argc, char **argv)
+static int execute_help(struct call *call)
 {
-    struct help_request request = {0};
-    char **operands;
-    int code = flags_parse(command, argc, argv, &request, &operands);
-    if (code != CLI_OK)
-        return code;
-    if (*operands && request.json)
-        return complain_usage(command, "unexpected argument '%s'; --json prints all commands",
-                              *operands);
-    const struct command *about = *operands ? command_find(*operands) : NULL;
-    if (*operands && !about)
-        return help_unknown(command, *operands);
+    const struct help_request *request = call->request;
+    const char *name = *call->operands;
+    if (name && request->json)
+        return complain_usage(call->command, "unexpected argument '%s'; --json prints all commands",
+                              name);
+    const struct command *about = name ? command_find(name) : NULL;
+    if (name && !about)
+        return help_unknown(call->command, name);
     if (about)
         help_print(about);
-    else if (request.json)
+    else if (request->json)
         print_json();
     else
         help_print_overview(stdout);
@@ -215,31 +212,29 @@ static int execute_help(const struct command *command, int argc, char **argv)
 const struct command help_command = {
     .name = "help",
     .summary = "explain cairn, or one command",
-    .flags = (const struct flag[]){{'j', "json", NULL,
-                                    "print the tables of all commands, options and figures as JSON",
-                                    FLAG_SET, offsetof(struct help_request, json), 0, false},
-                                   {0}},
+    .flags =
+        (const struct flag[]){
+            FLAG_JSON_OF("print the tables of all commands, options and figures as JSON",
+                         offsetof(struct help_request, json)),
+            {0}},
+    REQUEST(struct help_request, 0),
     .operands = (const struct operand[]){{"COMMAND", OFFER_COMMANDS, true, false}, {0}},
     .exits = exits,
     .execute = execute_help,
 };
 
-static int execute_version(const struct command *command, int argc, char **argv)
+static int execute_version(struct call *call)
 {
-    struct help_request request = {0};
-    char **operands;
-    int code = flags_parse(command, argc, argv, &request, &operands);
-    if (code == CLI_OK && request.json)
-        (void)printf("{\"version\":\"%s\"}\n", CAIRN_VERSION);
-    else if (code == CLI_OK)
-        (void)printf("cairn %s\n", CAIRN_VERSION);
-    return code;
+    const struct help_request *request = call->request;
+    (void)printf(request->json ? "{\"version\":\"%s\"}\n" : "cairn %s\n", CAIRN_VERSION);
+    return CLI_OK;
 }
 
 const struct command version_command = {
     .name = "version",
     .summary = "print the version",
     .flags = (const struct flag[]){FLAG_JSON(offsetof(struct help_request, json)), {0}},
+    REQUEST(struct help_request, 0),
     .exits = exits,
     .execute = execute_version,
 };

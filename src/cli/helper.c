@@ -145,8 +145,7 @@ static int detach_mount(const struct helper_request *request, const char *mountp
         UMOUNT_NOFOLLOW | (request->lazy ? MNT_DETACH : 0) | (request->force ? MNT_FORCE : 0);
     if (umount2(mountpoint, flags) == 0)
         return CLI_OK;
-    complain("umount", "cannot unmount %s: %s", mountpoint, strerror(errno));
-    return CLI_FAILED;
+    return complain("umount", "cannot unmount %s: %s", mountpoint, strerror(errno));
 }
 
 int umount_helper(int argc, char **argv)
@@ -162,5 +161,5 @@ int umount_helper(int argc, char **argv)
         return detach_mount(&request, argv[optind]);
     char name[] = "umount";
     char *arguments[] = {name, argv[optind], NULL};
-    return command->execute(command, 2, arguments);
+    return command_run(command, 2, arguments);
 }

@@ -154,7 +154,7 @@ static int goal_evaluate(struct progress *p, const char *command, const struct h
     uint64_t reached = 0, missing = 0;
     if (!control_get_u64(reply, goal->is_remote ? "remote" : "nvme", &reached)) {
         progress_end(p);
-        complain(command, "store %s: %s", goal->store, daemon_trouble(-EBADMSG));
+        complain_answer(command, goal->store);
         return -EBADMSG;
     }
     if (reached >= goal->seq)

@@ -116,27 +116,22 @@ struct info_request {
     bool json;
 };
 
-static int execute_info(const struct command *command, int argc, char **argv)
+static int execute_info(struct call *call)
 {
-    struct info_request request = {0};
-    struct target target;
+    const struct info_request *request = call->request;
     struct survey_sum sum;
     cJSON *root;
-    char **operands;
-    int code = flags_parse(command, argc, argv, &request, &operands);
-    if (code == CLI_OK)
-        code = survey_look(command, *operands, &target, &root);
+    int code = survey_look(call->command, *call->operands, &call->target, &root);
     if (code != CLI_OK)
         return code;
-    code = survey_walk(command, target.store, root, &sum);
-    if (code == CLI_OK && request.json) {
+    code = survey_walk(call->command, call->target.store, root, &sum);
+    if (code == CLI_OK && request->json) {
         add_sum(root, &sum);
         json_print(root);
     } else if (code == CLI_OK) {
-        print_info(*operands, root, &sum);
+        print_info(*call->operands, root, &sum);
     }
     cJSON_Delete(root);
-    target_done(&target);
     return code;
 }
 
@@ -147,6 +142,7 @@ const struct command info_command = {
                    "bytes that deleting it would free.\n"
                    "Data that is only in the stage is counted separately.",
     .flags = (const struct flag[]){FLAG_JSON(offsetof(struct info_request, json)), {0}},
+    REQUEST(struct info_request, 0),
     .operands = (const struct operand[]){{.name = "PATH", .offers = OFFER_FILES}, {0}},
     .exits = EXITS_INTERRUPTED("printed", "failed"),
     .execute = execute_info,

@@ -16,7 +16,7 @@
 #define POLL_MAX_MS 250
 
 struct watch {
-    const struct command *command;
+    const char *name; /* of the command */
     const char *store;
     uint64_t number, lines; /* lines: that were printed, or are in `kept` */
     cJSON *kept;            /* NULL: they are printed */
@@ -81,7 +81,7 @@ static void read_job_report(const cJSON *reply, struct job_report *r)
 static int watch_lost(struct watch *w)
 {
     watch_end_drawing(w);
-    complain(w->command->name,
+    complain(w->name,
              "cannot tell the result: the daemon of store %s was replaced, or started another job; "
              "run it again",
              w->store);
@@ -93,7 +93,7 @@ static int watch_poll(struct watch *w, struct job_report *report)
 {
     cJSON *ask = cJSON_CreateObject(), *reply = NULL;
     control_add_u64(ask, "from", w->lines);
-    int r = ask_daemon(w->command->name, w->store, "job", ask, &reply);
+    int r = ask_daemon(w->name, w->store, "job", ask, &reply);
     if (r < 0)
         return r;
     uint64_t number = 0;
@@ -107,7 +107,7 @@ static int watch_poll(struct watch *w, struct job_report *report)
     const char *failed = cJSON_GetStringValue(cJSON_GetObjectItem(reply, "failed"));
     if (failed && !running) {
         watch_end_drawing(w);
-        complain(w->command->name, "incomplete: %s", failed);
+        complain(w->name, "incomplete: %s", failed);
         report->failed = true;
     }
     cJSON_Delete(reply);
@@ -117,7 +117,7 @@ static int watch_poll(struct watch *w, struct job_report *report)
 static void watch_cancel(struct watch *w)
 {
     cJSON *reply = NULL;
-    if (ask_daemon(w->command->name, w->store, "job_cancel", NULL, &reply) == 0)
+    if (ask_daemon(w->name, w->store, "job_cancel", NULL, &reply) == 0)
         cJSON_Delete(reply);
 }
 
@@ -138,35 +138,18 @@ static int watch_until_done(struct watch *w, struct job_report *report)
     return r < 0 ? CLI_FAILED : CLI_OK;
 }
 
-static int start_and_watch(const struct command *command, const char *store, cJSON *request,
-                           cJSON *lines, struct job_report *ret)
+int job_execute(const struct call *call, cJSON *request, cJSON *lines, struct job_report *ret)
 {
-    struct watch w = {
-        .command = command, .store = store, .kept = lines, .began = clock_monotonic_ns()};
+    struct watch w = {.name = call->command->name,
+                      .store = call->target.store,
+                      .kept = lines,
+                      .began = clock_monotonic_ns()};
     cJSON *reply = NULL;
-    if (ask_daemon(command->name, store, "job_start", request, &reply) < 0)
+    *ret = (struct job_report){0};
+    horizon_catch_interrupts();
+    if (ask_daemon(w.name, w.store, "job_start", request, &reply) < 0)
         return CLI_FAILED;
     bool known = control_get_u64(reply, "number", &w.number);
     cJSON_Delete(reply);
-    if (!known) {
-        complain(command->name, "store %s: %s", store, daemon_trouble(-EBADMSG));
-        return CLI_FAILED;
-    }
-    return watch_until_done(&w, ret);
-}
-
-int job_execute(const struct command *command, const char *mountpoint, cJSON *request, cJSON *lines,
-                struct job_report *ret)
-{
-    struct target target;
-    *ret = (struct job_report){0};
-    int code = target_of_mount(command, mountpoint, &target);
-    if (code != CLI_OK) {
-        cJSON_Delete(request);
-        return code;
-    }
-    horizon_catch_interrupts();
-    code = start_and_watch(command, target.store, request, lines, ret);
-    target_done(&target);
-    return code;
+    return known ? watch_until_done(&w, ret) : complain_answer(w.name, w.store);
 }

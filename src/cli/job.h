@@ -15,8 +15,8 @@ struct job_report {
     bool cancelled, failed; /* failed: it was said why */
 };
 
-/* Starts what `request` (freed) asks for in the daemon of the mount at `mountpoint`, prints its
- * lines (or adds them to the array `lines`, if that is not NULL), and draws how far it is if
- * standard error is a terminal. CLI_OK: it has ended, see *ret; else the exit code. */
-CAIRN_MUST_CHECK int job_execute(const struct command *command, const char *mountpoint,
-                                 cJSON *request, cJSON *lines, struct job_report *ret);
+/* Starts what `request` (freed) asks for in the daemon of the call's mount, prints its lines (or
+ * adds them to the array `lines`, if that is not NULL), and draws how far it is if standard error
+ * is a terminal. CLI_OK: it has ended, see *ret; else the exit code. */
+CAIRN_MUST_CHECK int job_execute(const struct call *call, cJSON *request, cJSON *lines,
+                                 struct job_report *ret);

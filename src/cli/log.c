@@ -150,10 +150,8 @@ static int log_follow(const struct command *command, struct showing *showing, FI
             continue;
         (void)fclose(*f);
         *f = open_log(path);
-        if (!*f) {
-            complain(command->name, "cannot read %s: %s", path, strerror(errno));
-            return CLI_FAILED;
-        }
+        if (!*f)
+            return complain(command->name, "cannot read %s: %s", path, strerror(errno));
     }
     return CLI_INTERRUPTED;
 }
@@ -206,20 +204,11 @@ static char *path_of_log(const char *store)
     return path;
 }
 
-static int execute_log(const struct command *command, int argc, char **argv)
+static int execute_log(struct call *call)
 {
-    struct log_request request = {.level = LOG_LEVEL_DEBUG, .lines = UINT64_MAX};
-    struct target target;
-    char **operands;
-    int code = flags_parse(command, argc, argv, &request, &operands);
-    if (code == CLI_OK)
-        code = target_of_any(command, *operands, &target);
-    if (code != CLI_OK)
-        return code;
-    _cleanup_free_ char *path = path_of_log(target.store);
-    target_done(&target);
+    _cleanup_free_ char *path = path_of_log(call->target.store);
     horizon_catch_interrupts();
-    return show_log(command, &request, path);
+    return show_log(call->command, call->request, path);
 }
 
 #define FIELD(f) offsetof(struct log_request, f)
@@ -240,10 +229,7 @@ static const struct flag flags[] = {
      .help = "print only the last N lines",
      .kind = FLAG_COUNT,
      .offset = FIELD(lines)},
-    {.letter = 'j',
-     .name = "json",
-     .help = "print each line as a JSON object",
-     .offset = FIELD(json)},
+    FLAG_JSON_OF("print each line as a JSON object", FIELD(json)),
     {0},
 };
 
@@ -251,10 +237,9 @@ const struct command log_command = {
     .name = "log",
     .summary = "print the log of a daemon; without an argument, of the only mount",
     .flags = flags,
-    .operands = (const struct operand[]){{.name = "MOUNTPOINT|STORE",
-                                          .offers = OFFER_MOUNTPOINTS | OFFER_DIRECTORIES,
-                                          .is_optional = true},
-                                         {0}},
+    REQUEST(struct log_request, .level = LOG_LEVEL_DEBUG, .lines = UINT64_MAX),
+    .target = TARGET_ANY,
+    .operands = operands_any,
     .exits = EXITS_INTERRUPTED("printed", "failed"),
     .execute = execute_log,
 };

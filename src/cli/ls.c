@@ -12,6 +12,7 @@
 #include "cli/source.h"
 #include "daemon/control.h"
 #include "daemon/prefixes.h"
+#include "daemon/remote_address.h"
 
 #define DEPTH_MAX 1024u
 
@@ -189,8 +190,7 @@ static void give_remote(const char *address, void *arg)
 static bool list_remotes(struct listing *l, const char *text)
 {
     bool began = l->began;
-    bool is_remote = strncmp(text, "s3://", 5) == 0 || strncmp(text, "dir:", 4) == 0;
-    if (!is_remote || strchr(text + strcspn(text, ":") + 1, ':'))
+    if (!remote_address_is(text) || strchr(text + strcspn(text, ":") + 1, ':'))
         return false;
     l->began = false;
     bool found = prefixes_find(text, &l->options, give_remote, l) == 0 && l->began;
@@ -216,25 +216,24 @@ static int list_operand(struct listing *l, const char *text)
     return code;
 }
 
-static int execute_ls(const struct command *command, int argc, char **argv)
+static int execute_ls(struct call *call)
 {
-    struct listing l = {.command = command, .is_tty = isatty(STDOUT_FILENO)};
-    char **source;
-    options_init(&l.options);
-    int code = flags_parse(command, argc, argv, &l, &source);
-    l.headed = code == CLI_OK && (l.is_recursive || source[1]);
-    l.entries = l.is_json ? cJSON_CreateArray() : NULL;
-    for (; code == CLI_OK && *source; source++) {
-        int one = list_operand(&l, *source);
-        l.failed = l.failed || one == CLI_FAILED;
+    struct listing *l = call->request;
+    int code = CLI_OK;
+    l->command = call->command;
+    l->is_tty = isatty(STDOUT_FILENO);
+    l->headed = l->is_recursive || call->operands[1];
+    l->entries = l->is_json ? cJSON_CreateArray() : NULL;
+    for (char **source = call->operands; code == CLI_OK && *source; source++) {
+        int one = list_operand(l, *source);
+        l->failed = l->failed || one == CLI_FAILED;
         code = one == CLI_FAILED ? CLI_OK : one;
     }
-    if (l.entries && code == CLI_OK)
-        json_print(l.entries);
-    cJSON_Delete(l.entries);
-    source_close(&l.source);
-    options_done(&l.options);
-    return code ? code : l.failed ? CLI_FAILED : CLI_OK;
+    if (l->entries && code == CLI_OK)
+        json_print(l->entries);
+    cJSON_Delete(l->entries);
+    source_close(&l->source);
+    return code ? code : l->failed ? CLI_FAILED : CLI_OK;
 }
 
 #define FIELD(f) offsetof(struct listing, f)
@@ -245,7 +244,7 @@ static const struct flag flags[] = {
     {.letter = 'R', .help = "list subdirectories, too", .offset = FIELD(is_recursive)},
     {.letter = 'h', .help = "with -l: sizes such as 1.5 GiB", .offset = FIELD(has_readable_sizes)},
     {.letter = 'a', .offset = FIELD(is_all)},
-    {.letter = 'j', .name = "json", .help = "print a JSON array", .offset = FIELD(is_json)},
+    FLAG_JSON_OF("print a JSON array", FIELD(is_json)),
     {0},
 };
 
@@ -255,6 +254,7 @@ const struct command ls_command = {
     .description = "In a remote, the newest published state is listed. For an address that is no "
                    "remote, such as a bucket, the remotes below it are listed.",
     .flags = flags,
+    REQUEST(struct listing, 0),
     .operands =
         (const struct operand[]){
             {.name = "SOURCE:PATH", .offers = OFFER_FILES, .is_repeated = true}, {0}},

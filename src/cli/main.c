@@ -63,7 +63,7 @@ static int end_output(const struct command *command, int code)
 static int execute_command(const struct command *command, int argc, char **argv)
 {
     if (!wants_help(command, argc, argv))
-        return command->execute(command, argc, argv);
+        return command_run(command, argc, argv);
     help_print(command);
     return CLI_OK;
 }

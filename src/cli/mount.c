@@ -166,19 +166,13 @@ int mount_store(const struct mount_options *options, bool fake, const char *stor
     return serve_in_background(store, mountpoint, options);
 }
 
-static int execute_mount(const struct command *command, int argc, char **argv)
+static int execute_mount(struct call *call)
 {
-    struct mount_options options;
-    char *error = NULL, **operands;
-    options_init(&options);
-    int code = flags_parse(command, argc, argv, &options, &operands);
-    if (code == MOUNT_OK && options_finish(&options, &error) < 0)
-        code = complain_usage(command, "%s", error);
-    if (code == MOUNT_OK)
-        code = mount_store(&options, false, operands[0], operands[1]);
-    free(error);
-    options_done(&options);
-    return code;
+    struct mount_options *options = call->request;
+    _cleanup_free_ char *error = NULL;
+    return options_finish(options, &error) < 0
+               ? complain_usage(call->command, "%s", error)
+               : mount_store(options, false, call->operands[0], call->operands[1]);
 }
 
 static void print_mount_option(const struct option_spec *spec)
@@ -224,6 +218,7 @@ const struct command mount_command = {
     .description = "Returns when the mount is usable. Each mount option is also a flag: --stage "
                    "4G, --fsync=stage, --ro.",
     .flags = flags,
+    REQUEST(struct mount_options, 0),
     .operands = (const struct operand[]){{.name = "STORE", .offers = OFFER_DIRECTORIES},
                                          {.name = "MOUNTPOINT", .offers = OFFER_DIRECTORIES},
                                          {0}},

@@ -51,21 +51,17 @@ struct scrub_request {
     bool remote, local, json;
 };
 
-static int execute_scrub(const struct command *command, int argc, char **argv)
+static int execute_scrub(struct call *call)
 {
-    struct scrub_request options = {0};
-    char **operands;
-    int code = flags_parse(command, argc, argv, &options, &operands);
-    if (code != CLI_OK)
-        return code;
+    const struct scrub_request *options = call->request;
     cJSON *request = cJSON_CreateObject();
     struct job_report report;
     (void)cJSON_AddStringToObject(request, "kind", "scrub");
-    (void)cJSON_AddBoolToObject(request, "local", options.local || !options.remote);
-    (void)cJSON_AddBoolToObject(request, "remote", options.remote || !options.local);
-    control_add_u64(request, "rate", options.rate);
-    cJSON *lines = options.json ? cJSON_CreateArray() : NULL;
-    code = job_execute(command, *operands, request, lines, &report);
+    (void)cJSON_AddBoolToObject(request, "local", options->local || !options->remote);
+    (void)cJSON_AddBoolToObject(request, "remote", options->remote || !options->local);
+    control_add_u64(request, "rate", options->rate);
+    cJSON *lines = options->json ? cJSON_CreateArray() : NULL;
+    int code = job_execute(call, request, lines, &report);
     if (code == CLI_OK)
         code = lines ? print_json_result(&report, lines) : print_result(&report);
     cJSON_Delete(lines);
@@ -91,7 +87,9 @@ const struct command scrub_command = {
     .summary = "verify all stored data, and repair damage from another tier",
     .description = "An interrupt cancels it.",
     .flags = flags,
-    .operands = (const struct operand[]){{.name = "MOUNTPOINT", .offers = OFFER_MOUNTPOINTS}, {0}},
+    REQUEST(struct scrub_request, 0),
+    .target = TARGET_MOUNT,
+    .operands = operands_mount,
     .exits =
         EXITS_INTERRUPTED("clean, or all damage is repaired", "failed, or some damage is left"),
     .execute = execute_scrub,

@@ -33,15 +33,21 @@ static void source_print_name(const struct flag *flag, void *arg)
         (void)printf(" --%s", flag->name);
 }
 
-void source_more_help(void)
+void source_print_help(const char *text)
 {
     static const struct command options_only = {.takes_option = source_takes_option};
-    (void)printf("\nSOURCE is s3://BUCKET/PREFIX, dir:/PATH, or the directory of a store that is "
-                 "not mounted. PATH follows the first ':' after\n"
-                 "that, so a PATH may contain colons. These mount options (see 'cairn help mount') "
-                 "select how a remote is reached:\n ");
+    (void)printf("\n%s\n ", text);
     command_each_flag(&options_only, source_print_name, NULL);
     (void)printf("\n");
+}
+
+void source_more_help(void)
+{
+    source_print_help(
+        "SOURCE is s3://BUCKET/PREFIX, dir:/PATH, or the directory of a store that is "
+        "not mounted. PATH follows the first ':' after\n"
+        "that, so a PATH may contain colons. These mount options (see 'cairn help "
+        "mount') select how a remote is reached:");
 }
 
 /* --- opening ---------------------------------------------------------------------------------- */
@@ -220,10 +226,8 @@ static int source_find(const struct command *command, struct source *source,
         r = walk_path(&walk, node->path, wants_directory || follows);
     if (r == 0 && wants_directory && !S_ISDIR(walk.at.attrs.mode))
         r = -ENOTDIR;
-    if (r < 0) {
-        complain(command->name, "%s:%s: %s", source->name, node->path, source_trouble(r));
-        return CLI_FAILED;
-    }
+    if (r < 0)
+        return complain(command->name, "%s:%s: %s", source->name, node->path, source_trouble(r));
     node->inode = walk.at;
     node->ino = walk.at.ino;
     return CLI_OK;

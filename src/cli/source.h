@@ -11,7 +11,8 @@
 /* Returns true for a mount option that selects how a remote is reached: it is a flag of commands
  * that read one. */
 bool source_takes_option(const struct option_spec *spec);
-/* The end of the help text of such a command. */
+/* The end of the help text of such a command: `text`, and those flags. */
+void source_print_help(const char *text);
 void source_more_help(void);
 
 struct source {

@@ -237,12 +237,14 @@ static bool sleep_until(int64_t at)
     return horizon_sleep_ms(0);
 }
 
-static int stats_repeat(const struct command *command, const struct stats_request *request,
-                        const char *store)
+static int execute_stats(struct call *call)
 {
+    const struct stats_request *request = call->request;
+    const char *name = call->command->name, *store = call->target.store;
     cJSON *before = NULL;
     int64_t began = clock_monotonic_ns();
-    int code = ask_daemon(command->name, store, "status", NULL, &before) < 0 ? CLI_FAILED : CLI_OK;
+    horizon_catch_interrupts();
+    int code = ask_daemon(name, store, "status", NULL, &before) < 0 ? CLI_FAILED : CLI_OK;
     int64_t sampled = clock_monotonic_ns();
     for (uint64_t lines = 0; code == CLI_OK && (request->count == 0 || lines < request->count);
          lines++) {
@@ -251,7 +253,7 @@ static int stats_repeat(const struct command *command, const struct stats_reques
             code = CLI_INTERRUPTED;
             break;
         }
-        if (ask_daemon(command->name, store, "status", NULL, &now) < 0) {
+        if (ask_daemon(name, store, "status", NULL, &now) < 0) {
             code = CLI_FAILED;
             break;
         }
@@ -271,22 +273,6 @@ static int stats_repeat(const struct command *command, const struct stats_reques
     return code;
 }
 
-static int execute_stats(const struct command *command, int argc, char **argv)
-{
-    struct stats_request request = {.interval_ns = SECOND_NS};
-    struct target target;
-    char **operands;
-    int code = flags_parse(command, argc, argv, &request, &operands);
-    if (code == CLI_OK)
-        code = target_of_mount(command, *operands, &target);
-    if (code != CLI_OK)
-        return code;
-    horizon_catch_interrupts();
-    code = stats_repeat(command, &request, target.store);
-    target_done(&target);
-    return code;
-}
-
 #define FIELD(f) offsetof(struct stats_request, f)
 static const struct flag flags[] = {
     {.letter = 'i',
@@ -303,10 +289,7 @@ static const struct flag flags[] = {
      .kind = FLAG_COUNT,
      .offset = FIELD(count),
      .min = 1},
-    {.letter = 'j',
-     .name = "json",
-     .help = "print each line as a JSON object",
-     .offset = FIELD(json)},
+    FLAG_JSON_OF("print each line as a JSON object", FIELD(json)),
     {0},
 };
 
@@ -314,7 +297,9 @@ const struct command stats_command = {
     .name = "stats",
     .summary = "print a line of activity of a mount every second",
     .flags = flags,
-    .operands = (const struct operand[]){{.name = "MOUNTPOINT", .offers = OFFER_MOUNTPOINTS}, {0}},
+    REQUEST(struct stats_request, .interval_ns = SECOND_NS),
+    .target = TARGET_MOUNT,
+    .operands = operands_mount,
     .exits = EXITS_INTERRUPTED("N lines were printed", "the daemon does not answer"),
     .execute = execute_stats,
 };

@@ -421,14 +421,10 @@ static cJSON *status_of(const char *store, const char *mountpoint, bool *ret_dea
 static int status_of_all(const struct command *command, const struct status_request *request)
 {
     struct mount_list list;
-    int r = mounts_read("/proc/self/mountinfo", &list);
-    if (r < 0) {
-        complain(command->name, "cannot read /proc/self/mountinfo: %s; is /proc mounted?",
-                 strerror(-r));
-        return CLI_FAILED;
-    }
+    int code = target_mounts(command, &list);
+    if (code != CLI_OK)
+        return code;
     cJSON *all = cJSON_CreateArray();
-    int code = CLI_OK;
     if (list.count == 0 && !request->json)
         (void)printf("no CairnFS is mounted\n");
     for (size_t i = 0; i < list.count; i++) {
@@ -451,58 +447,38 @@ static int status_of_all(const struct command *command, const struct status_requ
     return code;
 }
 
-static int status_of_one(const char *store, const char *mountpoint,
-                         const struct status_request *request)
+static int status_of_one(const struct target *target, const struct status_request *request)
 {
     bool dead;
-    cJSON *status = status_of(store, mountpoint, &dead);
+    cJSON *status = status_of(target->store, target->mountpoint, &dead);
     if (status && request->json)
         json_print(status);
     else if (status)
-        print_status(status, store, request->all);
+        print_status(status, target->store, request->all);
     bool shown = status != NULL;
     cJSON_Delete(status);
     return shown && !dead ? CLI_OK : CLI_FAILED;
 }
 
-static int execute_status(const struct command *command, int argc, char **argv)
+static int execute_status(struct call *call)
 {
-    struct status_request request = {0};
-    struct target target;
-    char **operands;
-    int code = flags_parse(command, argc, argv, &request, &operands);
-    if (code != CLI_OK)
-        return code;
-    if (!*operands)
-        return status_of_all(command, &request);
-    code = target_of_any(command, *operands, &target);
-    if (code != CLI_OK)
-        return code;
-    code = status_of_one(target.store, target.mountpoint, &request);
-    target_done(&target);
-    return code;
+    if (!*call->operands)
+        return status_of_all(call->command, call->request);
+    int code = target_of_any(call->command, *call->operands, &call->target);
+    return code == CLI_OK ? status_of_one(&call->target, call->request) : code;
 }
 
 const struct command status_command = {
     .name = "status",
     .summary = "show the state of a mount or store; without an argument, of all mounts",
-    .flags = (const struct flag[]){{.letter = 'j',
-                                    .name = "json",
-                                    .help = "print JSON",
-                                    .offset = offsetof(struct status_request, json)},
+    .flags = (const struct flag[]){FLAG_JSON(offsetof(struct status_request, json)),
                                    {.letter = 'v',
                                     .name = "verbose",
                                     .help = "print all figures, too",
                                     .offset = offsetof(struct status_request, all)},
                                    {0}},
-    .operands = (const struct operand[]){{.name = "MOUNTPOINT|STORE",
-                                          .offers = OFFER_MOUNTPOINTS | OFFER_DIRECTORIES,
-                                          .is_optional = true},
-                                         {0}},
-    .exits = (const struct exit_status[]){{CLI_OK, "printed"},
-                                          {CLI_FAILED, "a daemon is dead or does not answer"},
-                                          {CLI_USAGE, "wrong usage"},
-                                          {0}},
-    .usage_exit = CLI_USAGE,
+    REQUEST(struct status_request, 0),
+    .operands = operands_any,
+    .exits = EXITS("printed", "a daemon is dead or does not answer"),
     .execute = execute_status,
 };

@@ -323,7 +323,7 @@ static int ask_portion(struct walk *w)
     bool is_good = take_portion(w, reply, asked);
     cJSON_Delete(reply);
     if (!is_good)
-        complain(w->command->name, "store %s: %s", w->store, daemon_trouble(-EBADMSG));
+        complain_answer(w->command->name, w->store);
     return is_good ? CLI_OK : CLI_FAILED;
 }
 

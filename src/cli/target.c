@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/target.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "cli/command.h"
+#include "daemon/store_directory.h"
+
+const struct operand operands_mount[] = {{.name = "MOUNTPOINT", .offers = OFFER_MOUNTPOINTS}, {0}};
+const struct operand operands_any[] = {{.name = "MOUNTPOINT|STORE",
+                                        .offers = OFFER_MOUNTPOINTS | OFFER_DIRECTORIES,
+                                        .is_optional = true},
+                                       {0}};
+const struct operand operands_paths[] = {
+    {.name = "PATH", .offers = OFFER_FILES, .is_repeated = true}, {0}};
 
 void target_done(struct target *target)
 {
@@ -13,13 +22,33 @@ void target_done(struct target *target)
     *target = (struct target){0};
 }
 
+bool may_be_store(const char *directory)
+{
+    _cleanup_free_ char *superblock = xasprintf("%s/superblock", directory);
+    return faccessat(AT_FDCWD, superblock, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
+           (errno != ENOENT && errno != ENOTDIR);
+}
+
+bool target_lock(const struct command *command, const char *store, int *ret_fd)
+{
+    pid_t holder = 0;
+    int r = store_lock_patiently(store, NULL, ret_fd, &holder);
+    if (r == -EBUSY)
+        complain(command->name,
+                 "store %s is in use by pid %d; unmount it first with 'cairn umount'", store,
+                 (int)holder);
+    else if (r < 0)
+        complain(command->name, "cannot lock store %s: %s; run as its owner, on a writable disk",
+                 store, strerror(-r));
+    return r == 0;
+}
+
 int target_mounts(const struct command *command, struct mount_list *ret)
 {
     int r = mounts_read("/proc/self/mountinfo", ret);
-    if (r < 0)
-        complain(command->name, "cannot read /proc/self/mountinfo: %s; is /proc mounted?",
-                 strerror(-r));
-    return r < 0 ? CLI_FAILED : CLI_OK;
+    return r < 0 ? complain(command->name,
+                            "cannot read /proc/self/mountinfo: %s; is /proc mounted?", strerror(-r))
+                 : CLI_OK;
 }
 
 /* A mountpoint, or else a path on a mount. */
@@ -73,11 +102,9 @@ static int take_store_or_path(const struct command *command, const struct mount_
     const struct mount_entry *mount = find_mount(list, argument);
     if (mount)
         return take_mount(mount, ret);
-    if (r == -EACCES) {
-        complain(command->name, "cannot access %s: %s; run as its owner", argument,
-                 strerror(EACCES));
-        return CLI_FAILED;
-    }
+    if (r == -EACCES)
+        return complain(command->name, "cannot access %s: %s; run as its owner", argument,
+                        strerror(EACCES));
     return complain_usage(
         command, "%s is neither on a CairnFS mount nor a store; 'cairn status' lists the mounts",
         argument);

@@ -5,10 +5,6 @@
 #include "cli/command.h"
 #include "cli/mounts.h"
 
-struct target {
-    char *store;      /* owned */
-    char *mountpoint; /* owned; NULL: the store is not mounted, as far as the kernel knows */
-};
 void target_done(struct target *target);
 
 /* Each returns CLI_OK with *ret to be freed, or the exit status after a message. */
@@ -29,6 +25,12 @@ CAIRN_MUST_CHECK int target_of_path(const struct command *command, const char *p
 CAIRN_MUST_CHECK int target_find(const struct command *command, const struct mount_list *mounts,
                                  const char *path, const struct mount_entry **ret,
                                  uint64_t *ret_ino);
+
+/* Returns false if the directory has no superblock; -EACCES and such tell nothing. */
+bool may_be_store(const char *directory);
+
+/* Locks a store that must not be mounted. False after a message. */
+CAIRN_MUST_CHECK bool target_lock(const struct command *command, const char *store, int *ret_fd);
 
 /* The message for an argument that is not a mountpoint; returns the exit status. */
 int target_no_mount(const struct command *command, const struct mount_list *list,

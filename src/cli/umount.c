@@ -66,9 +66,8 @@ static int remove_dead(const struct mount_entry *mount)
     int r = mount_remove(mount->mountpoint, true);
     if (r == 0 || is_gone(mount))
         return CLI_OK;
-    complain("umount", "cannot clear the mount of a dead daemon from %s: %s; try as root",
-             mount->mountpoint, removal_trouble(r));
-    return CLI_FAILED;
+    return complain("umount", "cannot clear the mount of a dead daemon from %s: %s; try as root",
+                    mount->mountpoint, removal_trouble(r));
 }
 
 /* --- what the tiers have ---------------------------------------------------------------------- */
@@ -156,10 +155,8 @@ static int umount_drain(const struct mount_entry *mount, bool remote, int64_t de
         return r == -ESHUTDOWN ? HORIZON_ENDED : CLI_FAILED;
     bool known = control_get_u64(reply, "seq", &goal.seq);
     cJSON_Delete(reply);
-    if (!known) {
-        complain("umount", "store %s: %s", mount->store, daemon_trouble(-EBADMSG));
-        return CLI_FAILED;
-    }
+    if (!known)
+        return complain_answer("umount", mount->store);
     int code = horizon_wait("umount", &goal, 1, deadline, &left);
     if (code == CLI_NOT_MET)
         complain("umount",
@@ -332,9 +329,8 @@ static int await_end(const struct mount_entry *mount, const struct umount_reques
     }
     if (held == 0)
         return umount_verify(mount, request);
-    complain("umount", "unmounted, but cannot tell whether the daemon has exited: %s",
-             strerror(-held));
-    return CLI_FAILED;
+    return complain("umount", "unmounted, but cannot tell whether the daemon has exited: %s",
+                    strerror(-held));
 }
 
 static int refuse_for_others(const struct mount_entry *mount)
@@ -357,10 +353,8 @@ static int refuse_for_others(const struct mount_entry *mount)
 static int umount_without_daemon(const struct mount_entry *mount,
                                  const struct umount_request *request, int64_t deadline)
 {
-    if (!is_gone(mount)) {
-        complain("umount", "store %s: %s", mount->store, daemon_trouble(-ENOENT));
-        return CLI_FAILED;
-    }
+    if (!is_gone(mount))
+        return complain("umount", "store %s: %s", mount->store, daemon_trouble(-ENOENT));
     return await_end(mount, request, deadline);
 }
 
@@ -369,11 +363,10 @@ static int umount_one(const struct mount_entry *mount, const struct umount_reque
     int64_t deadline = horizon_deadline(request->timeout_ns);
     pid_t pid;
     int code;
-    if (mount->cover) {
-        complain("umount", "%s is covered by another mount (%s); unmount that first: umount %s",
-                 mount->mountpoint, mount->cover, mount->mountpoint);
-        return CLI_FAILED;
-    }
+    if (mount->cover)
+        return complain("umount",
+                        "%s is covered by another mount (%s); unmount that first: umount %s",
+                        mount->mountpoint, mount->cover, mount->mountpoint);
     /* A store that is not to be seen from here has no lock either, though its daemon may
      * be well. */
     if (store_lock_holder(mount->store, &pid) == 0 && mount_is_dead(mount->mountpoint))
@@ -392,23 +385,21 @@ static int umount_one(const struct mount_entry *mount, const struct umount_reque
     return code;
 }
 
-static int execute_umount(const struct command *command, int argc, char **argv)
+static int execute_umount(struct call *call)
 {
-    struct umount_request request = {.timeout_ns = -1};
+    struct umount_request *request = call->request;
     struct mount_list list;
-    char **operands;
-    int code = flags_parse(command, argc, argv, &request, &operands);
-    if (code == CLI_OK)
-        code = target_mounts(command, &list);
+    int code = target_mounts(call->command, &list);
     if (code != CLI_OK)
         return code;
-    const struct mount_entry *mount = mounts_find(&list, *operands);
+    const struct mount_entry *mount = mounts_find(&list, *call->operands);
     horizon_catch_interrupts();
     /* Unreadable: then nothing is known of its end, either. */
-    if (mount && service_left_stage(mount->store, &request.stage) < 0)
-        request.stage = NULL;
-    code = mount ? umount_one(mount, &request) : target_no_mount(command, &list, *operands);
-    free(request.stage);
+    if (mount && service_left_stage(mount->store, &request->stage) < 0)
+        request->stage = NULL;
+    code =
+        mount ? umount_one(mount, request) : target_no_mount(call->command, &list, *call->operands);
+    free(request->stage);
     mounts_done(&list);
     return code;
 }
@@ -434,7 +425,8 @@ const struct command umount_command = {
     .name = "umount",
     .summary = "write everything to NVMe, unmount, and wait for the daemon to exit",
     .flags = flags,
-    .operands = (const struct operand[]){{.name = "MOUNTPOINT", .offers = OFFER_MOUNTPOINTS}, {0}},
+    REQUEST(struct umount_request, .timeout_ns = -1),
+    .operands = operands_mount,
     .description = "Only 0 means that the tier named with --drain has all data.",
     .exits =
         (const struct exit_status[]){

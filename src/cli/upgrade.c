@@ -17,7 +17,6 @@
 #define POLL_MS 20
 
 struct upgrade {
-    const struct command *command;
     const char *store, *mountpoint, *binary;
     bool json;
     int64_t deadline;
@@ -69,9 +68,9 @@ static int upgrade_ask(const struct upgrade *u)
     if (r == -ECONNRESET || r == -EPIPE)
         r = 0;
     else if (r < 0)
-        complain(u->command->name, "store %s: %s", u->store, daemon_trouble(r));
+        complain("upgrade", "store %s: %s", u->store, daemon_trouble(r));
     else if (cJSON_IsString(error))
-        complain(u->command->name, "%s is unchanged: %s", u->mountpoint, error->valuestring);
+        complain("upgrade", "%s is unchanged: %s", u->mountpoint, error->valuestring);
     r = r == 0 && error ? -EREMOTEIO : r;
     cJSON_Delete(reply);
     return r;
@@ -91,11 +90,9 @@ static void upgrade_print_json(const struct upgrade *u, const struct seen *befor
 
 static int upgrade_show(const struct upgrade *u, const struct seen *before, const struct seen *now)
 {
-    if (*now->error) {
-        complain(u->command->name, "%s is still served by version %s: %s", u->mountpoint,
-                 now->version, now->error);
-        return CLI_FAILED;
-    }
+    if (*now->error)
+        return complain("upgrade", "%s is still served by version %s: %s", u->mountpoint,
+                        now->version, now->error);
     if (u->json)
         upgrade_print_json(u, before, now);
     else
@@ -115,10 +112,9 @@ static int upgrade_evaluate(const struct upgrade *u, const struct seen *before, 
         return 1;
     }
     if (r == 0 && !now.upgrading)
-        complain(u->command->name, "the daemon of %s died before the handover; try again",
-                 u->mountpoint);
+        complain("upgrade", "the daemon of %s died before the handover; try again", u->mountpoint);
     else if (r < 0 && store_lock_holder(u->store, &holder) == 0)
-        complain(u->command->name, "the mount of %s has ended", u->mountpoint);
+        complain("upgrade", "the mount of %s has ended", u->mountpoint);
     else
         return 0;
     *code = CLI_FAILED;
@@ -130,7 +126,7 @@ static int upgrade_await(const struct upgrade *u, const struct seen *before)
     int code;
     while (!upgrade_evaluate(u, before, &code)) {
         if (clock_monotonic_ns() >= u->deadline) {
-            complain(u->command->name,
+            complain("upgrade",
                      "timed out: the upgrade of %s is still in progress; see 'cairn status %s'",
                      u->mountpoint, u->mountpoint);
             return CLI_NOT_MET;
@@ -147,11 +143,11 @@ static int upgrade_mount(const struct upgrade *u)
     int r = upgrade_look(u, &before);
     if (r == -EOPNOTSUPP)
         complain(
-            u->command->name,
+            "upgrade",
             "the daemon of %s is too old to hand over; unmount, then mount with the other version",
             u->mountpoint);
     else if (r < 0)
-        complain(u->command->name, "store %s: %s", u->store, daemon_trouble(r));
+        complain("upgrade", "store %s: %s", u->store, daemon_trouble(r));
     if (r < 0 || upgrade_ask(u) < 0)
         return CLI_FAILED;
     return upgrade_await(u, &before);
@@ -183,23 +179,14 @@ struct upgrade_request {
     bool json;
 };
 
-static int execute_upgrade(const struct command *command, int argc, char **argv)
+static int execute_upgrade(struct call *call)
 {
-    struct upgrade_request request = {.timeout_ns = -1};
-    struct target target;
-    char **operands;
-    int code = flags_parse(command, argc, argv, &request, &operands);
-    if (code == CLI_OK)
-        code = target_of_mount(command, *operands, &target);
-    if (code != CLI_OK)
-        return code;
+    const struct upgrade_request *request = call->request;
     horizon_catch_interrupts();
-    _cleanup_free_ char *path = find_binary(request.binary);
-    struct upgrade u = {command, target.store, target.mountpoint,
-                        path,    request.json, horizon_deadline(request.timeout_ns)};
-    code = path ? upgrade_mount(&u) : CLI_FAILED;
-    target_done(&target);
-    return code;
+    _cleanup_free_ char *path = find_binary(request->binary);
+    const struct upgrade u = {call->target.store, call->target.mountpoint, path, request->json,
+                              horizon_deadline(request->timeout_ns)};
+    return path ? upgrade_mount(&u) : CLI_FAILED;
 }
 
 #define FIELD(f) offsetof(struct upgrade_request, f)
@@ -223,7 +210,9 @@ const struct command upgrade_command = {
                    "other version cannot take the mount over,\n"
                    "this one continues.",
     .flags = flags,
-    .operands = (const struct operand[]){{.name = "MOUNTPOINT", .offers = OFFER_MOUNTPOINTS}, {0}},
+    REQUEST(struct upgrade_request, .timeout_ns = -1),
+    .target = TARGET_MOUNT,
+    .operands = operands_mount,
     .exits = EXITS_TIMED("done", "failed"),
     .execute = execute_upgrade,
 };

@@ -56,10 +56,8 @@ static int add_wait_goal(struct wait_request *request, const struct mount_entry 
     bool known = control_get_u64(reply, "seq", &seq);
     (void)control_get_u64(reply, "bytes", &bytes);
     cJSON_Delete(reply);
-    if (!known) {
-        complain("wait", "store %s: %s", mount->store, daemon_trouble(-EBADMSG));
-        return CLI_FAILED;
-    }
+    if (!known)
+        return complain_answer("wait", mount->store);
     struct horizon_goal *goal = goal_of(request, mount->store);
     goal->seq = max_u64(goal->seq, seq);
     goal->bytes += bytes;
@@ -134,10 +132,8 @@ static int find_unsafe(const struct awaited *awaited, struct unsafe *ret)
     char *roots[] = {(char *)(uintptr_t)awaited->path, NULL};
     *ret = (struct unsafe){.awaited = awaited};
     FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_XDEV | FTS_NOCHDIR, NULL);
-    if (!walk) {
-        complain("wait", "%s: %s", awaited->path, strerror(errno));
-        return CLI_FAILED;
-    }
+    if (!walk)
+        return complain("wait", "%s: %s", awaited->path, strerror(errno));
     for (FTSENT *entry; ret->code == CLI_OK && (entry = fts_read(walk));)
         if (entry->fts_info == FTS_F)
             ask_unsafe(ret, entry->fts_path, entry->fts_statp->st_ino);
@@ -226,22 +222,19 @@ static void print_wait_json(const struct wait_request *request, char **paths, in
     cJSON_Delete(object);
 }
 
-static int execute_wait(const struct command *command, int argc, char **argv)
+static int execute_wait(struct call *call)
 {
-    struct wait_request request = {.level = WAIT_NVME, .timeout_ns = -1};
-    char **paths;
-    int code = flags_parse(command, argc, argv, &request, &paths);
-    if (code == CLI_OK)
-        code = target_mounts(command, &request.mounts);
+    struct wait_request *request = call->request;
+    int code = target_mounts(call->command, &request->mounts);
     if (code != CLI_OK)
         return code;
     horizon_catch_interrupts();
-    code = wait_for_paths(command, &request, paths);
-    if (request.json && code != CLI_USAGE)
-        print_wait_json(&request, paths, code);
-    vector_free(&request.goals);
-    vector_free(&request.awaited);
-    mounts_done(&request.mounts);
+    code = wait_for_paths(call->command, request, call->operands);
+    if (request->json && code != CLI_USAGE)
+        print_wait_json(request, call->operands, code);
+    vector_free(&request->goals);
+    vector_free(&request->awaited);
+    mounts_done(&request->mounts);
     return code;
 }
 
@@ -262,8 +255,8 @@ const struct command wait_command = {
     .name = "wait",
     .summary = "wait until files or directories are on NVMe or in the remote",
     .flags = flags,
-    .operands =
-        (const struct operand[]){{.name = "PATH", .offers = OFFER_FILES, .is_repeated = true}, {0}},
+    REQUEST(struct wait_request, .level = WAIT_NVME, .timeout_ns = -1),
+    .operands = operands_paths,
     .exits =
         EXITS_TIMED("the tier has all of it", "failed, or the remote cannot give all of it now"),
     .execute = execute_wait,

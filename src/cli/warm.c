@@ -16,11 +16,12 @@
 
 struct warm {
     const struct command *command;
-    bool evicts;
+    int64_t timeout_ns; /* negative: none */
+    bool json, evicts;
     int64_t deadline;
     struct mount_list mounts;
     bool drawn;
-    cJSON *results; /* with --json */
+    cJSON *results; /* with json */
 };
 
 static void warm_draw(struct warm *w, const char *path, const cJSON *reply)
@@ -168,63 +169,42 @@ static int warm_path(struct warm *w, const char *path)
     return watch_job(w, path, mount->store, job);
 }
 
-struct warm_request {
-    int64_t timeout_ns; /* negative: none */
-    bool json;
-};
-
-static int warm_execute(const struct command *command, bool evicts, int argc, char **argv)
+static int execute_warm(struct call *call)
 {
-    struct warm_request request = {.timeout_ns = -1};
-    struct warm w = {.command = command, .evicts = evicts};
-    char **path;
-    int code = flags_parse(command, argc, argv, &request, &path);
-    if (code == CLI_OK)
-        code = target_mounts(command, &w.mounts);
+    struct warm *w = call->request;
+    int code = target_mounts(call->command, &w->mounts);
     if (code != CLI_OK)
         return code;
-    w.deadline = horizon_deadline(request.timeout_ns);
+    w->command = call->command;
+    w->deadline = horizon_deadline(w->timeout_ns);
     horizon_catch_interrupts();
-    w.results = request.json ? cJSON_CreateArray() : NULL;
-    for (; *path; path++) {
-        int one = warm_path(&w, *path);
+    w->results = w->json ? cJSON_CreateArray() : NULL;
+    for (char **path = call->operands; *path; path++) {
+        int one = warm_path(w, *path);
         if (one != CLI_OK)
             code = one;
         if (one != CLI_OK && one != CLI_FAILED)
             break;
     }
-    if (w.results)
-        json_print(w.results);
-    cJSON_Delete(w.results);
-    mounts_done(&w.mounts);
+    if (w->results)
+        json_print(w->results);
+    cJSON_Delete(w->results);
+    mounts_done(&w->mounts);
     return code;
-}
-
-static int execute_warmup(const struct command *command, int argc, char **argv)
-{
-    return warm_execute(command, false, argc, argv);
-}
-
-static int execute_evict(const struct command *command, int argc, char **argv)
-{
-    return warm_execute(command, true, argc, argv);
 }
 
 static const struct flag warmup_flags[] = {
     FLAG_TIMEOUT("give up after TIME (10s, 5m); fetched data stays",
-                 offsetof(struct warm_request, timeout_ns)),
-    FLAG_JSON(offsetof(struct warm_request, json)),
+                 offsetof(struct warm, timeout_ns)),
+    FLAG_JSON(offsetof(struct warm, json)),
     {0},
 };
 
 static const struct flag evict_flags[] = {
-    FLAG_TIMEOUT("give up after TIME (10s, 5m)", offsetof(struct warm_request, timeout_ns)),
-    FLAG_JSON(offsetof(struct warm_request, json)),
+    FLAG_TIMEOUT("give up after TIME (10s, 5m)", offsetof(struct warm, timeout_ns)),
+    FLAG_JSON(offsetof(struct warm, json)),
     {0},
 };
-
-static const struct operand operands[] = {
-    {.name = "PATH", .offers = OFFER_FILES, .is_repeated = true}, {0}};
 
 const struct command warmup_command = {
     .name = "warmup",
@@ -233,9 +213,10 @@ const struct command warmup_command = {
         "Symbolic links below a directory are not followed. Of a Hugging Face cache name\n"
         "the whole models--* directory: its snapshots are links to its blobs.",
     .flags = warmup_flags,
-    .operands = operands,
+    REQUEST(struct warm, .timeout_ns = -1),
+    .operands = operands_paths,
     .exits = EXITS_TIMED("NVMe has all of it", "failed, or NVMe has too little space"),
-    .execute = execute_warmup,
+    .execute = execute_warm,
 };
 
 const struct command evict_command = {
@@ -244,7 +225,8 @@ const struct command evict_command = {
     .description = "Data that the remote does not have yet stays, and so do pinned files (setfattr "
                    "-n user.cairn.pin -v 1).",
     .flags = evict_flags,
-    .operands = operands,
+    REQUEST(struct warm, .timeout_ns = -1, .evicts = true),
+    .operands = operands_paths,
     .exits = EXITS_TIMED("no copy is left on NVMe", "failed, or some data had to stay"),
-    .execute = execute_evict,
+    .execute = execute_warm,
 };

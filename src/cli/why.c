@@ -72,7 +72,7 @@ static int find_owners(const struct command *command, const char *store, struct 
         cJSON_Delete(reply);
     }
     if (!is_good)
-        complain(command->name, "store %s: %s", store, daemon_trouble(-EBADMSG));
+        complain_answer(command->name, store);
     return is_good ? CLI_OK : CLI_FAILED;
 }
 

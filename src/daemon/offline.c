@@ -21,19 +21,10 @@ struct offline {
 
 void offline_split(const char *text, char **ret_source, char **ret_path)
 {
-    static const char *const prefixes[] = {"s3://", "dir:"};
-    size_t begin = 0;
-    for (size_t i = 0; i < ARRAY_LEN(prefixes); i++)
-        if (strncmp(text, prefixes[i], strlen(prefixes[i])) == 0)
-            begin = strlen(prefixes[i]);
+    size_t begin = remote_address_is(text) ? strcspn(text, ":") + 1 : 0;
     const char *colon = strchr(text + begin, ':');
     *ret_source = colon ? xasprintf("%.*s", (int)(colon - text), text) : xstrdup(text);
     *ret_path = xstrdup(colon && colon[1] ? colon + 1 : "/");
-}
-
-static bool is_remote_source(const char *source)
-{
-    return strncmp(source, "s3://", 5) == 0 || strncmp(source, "dir:", 4) == 0;
 }
 
 /* --- a remote --------------------------------------------------------------------------------- */
@@ -137,10 +128,10 @@ int offline_open(const char *source, const struct mount_options *options, struct
     o->lock_fd = -1;
     *ret_holder = 0;
     *ret_text = NULL;
-    int r = is_remote_source(source) ? open_offline_remote(o, source, options, ret_text)
-                                     : offline_open_store(o, source, ret_holder, ret_text);
+    int r = remote_address_is(source) ? open_offline_remote(o, source, options, ret_text)
+                                      : offline_open_store(o, source, ret_holder, ret_text);
     if (r < 0) {
-        if (r == -ENOENT && is_remote_source(source))
+        if (r == -ENOENT && remote_address_is(source))
             add_other_prefixes(source, options, ret_text);
         if (r != -EBUSY && !*ret_text)
             *ret_text = xasprintf("cannot open %s: %s", source, strerror(-r));

@@ -7,6 +7,11 @@
 #define BUCKET_MAX 255 /* old names are longer than those allowed today */
 #define PREFIX_MAX 512 /* keys end at 1024, and ours follow it */
 
+bool remote_address_is(const char *text)
+{
+    return strncmp(text, "s3://", 5) == 0 || strncmp(text, "dir:", 4) == 0;
+}
+
 static int address_fail(char **ret_error, char *text)
 {
     *ret_error = text;

@@ -40,15 +40,18 @@ int ask_daemon(const char *command, const char *store, const char *name, cJSON *
     return 0;
 }
 
-const char *daemon_trouble(int r)
+int complain_answer(const char *command, const char *store)
 {
-    return r ? "trouble" : "";
+    (void)command;
+    (void)store;
+    return CLI_FAILED;
 }
 
-void complain(const char *name, const char *fmt, ...)
+int complain(const char *name, const char *fmt, ...)
 {
     (void)name;
     (void)fmt;
+    return CLI_FAILED;
 }
 
 void horizon_catch_interrupts(void)
