@@ -14,11 +14,10 @@ static void print_adopted(const char *store, const char *id, bool json)
         text_print(stdout, "%s is a store of its own now; its id is %s", store, id);
         return;
     }
-    cJSON *object = cJSON_CreateObject();
+    _cleanup_json_ cJSON *object = cJSON_CreateObject();
     (void)cJSON_AddStringToObject(object, "store", store);
     (void)cJSON_AddStringToObject(object, "store_id", id);
     json_print(object);
-    cJSON_Delete(object);
 }
 
 struct adopt_request {

@@ -42,7 +42,8 @@ static bool is_no_daemon(int r)
     return r == -ENOENT || r == -ECONNREFUSED || r == -ECONNRESET || r == -EPIPE;
 }
 
-int request_patiently(const char *store, const cJSON *request, int timeout_ms, cJSON **ret_reply)
+static int request_patiently(const char *store, const cJSON *request, int timeout_ms,
+                             cJSON **ret_reply)
 {
     for (int waited = 0;; waited += STARTING_STEP_MS) {
         pid_t holder;
@@ -52,6 +53,13 @@ int request_patiently(const char *store, const cJSON *request, int timeout_ms, c
             return r;
         (void)nanosleep(&(struct timespec){.tv_nsec = STARTING_STEP_MS * 1000000}, NULL);
     }
+}
+
+int ask_patiently(const char *store, const char *name, int timeout_ms, cJSON **ret_reply)
+{
+    _cleanup_json_ cJSON *request = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(request, "verb", name);
+    return request_patiently(store, request, timeout_ms, ret_reply);
 }
 
 static int ask_store(const char *command, const char *store, const char *name, cJSON *request,
@@ -69,11 +77,11 @@ static int ask_store(const char *command, const char *store, const char *name, c
         complain(command, "store %s: %s", store, daemon_trouble(r));
         return r;
     }
-    const cJSON *error = cJSON_GetObjectItemCaseSensitive(reply, "error");
+    const char *error = json_text(reply, "error");
     /* The reply to "horizon" has an "error" of its own, the last one of writeback, which is no
      * answer to the request. */
-    if (cJSON_IsString(error) && cJSON_HasObjectItem(reply, "errno")) {
-        complain(command, "store %s: %s", store, error->valuestring);
+    if (error && json_part(reply, "errno")) {
+        complain(command, "store %s: %s", store, error);
         cJSON_Delete(reply);
         return -EREMOTEIO;
     }

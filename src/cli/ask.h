@@ -6,10 +6,10 @@
 
 #include "base/base.h"
 
-/* As control_request(), but waits for a daemon that is only starting: it holds the
- * store already. */
-CAIRN_MUST_CHECK int request_patiently(const char *store, const cJSON *request, int timeout_ms,
-                                       cJSON **ret_reply);
+/* Sends {"verb":name}. Like control_request(), but waits for a daemon that is only starting: it
+ * holds the store already. */
+CAIRN_MUST_CHECK int ask_patiently(const char *store, const char *name, int timeout_ms,
+                                   cJSON **ret_reply);
 
 /* Sends {"verb":name, ...} to the daemon of `store`; `request` (may be NULL) holds the other fields
  * and is freed. On failure returns -errno, and the message is printed as one of the command

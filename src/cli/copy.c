@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -9,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/copy_internal.h"
 #include "cli/human.h"
+#include "cli/interrupt.h"
 
 #define QUEUE_MAX 64u
 #define TICK_MS 200
@@ -47,19 +47,6 @@ struct read_job {
     struct reader_group *group;
 };
 
-static volatile sig_atomic_t interrupted;
-
-static void copy_on_interrupt(int signo)
-{
-    (void)signo;
-    interrupted = 1;
-}
-
-bool copy_is_interrupted(void)
-{
-    return interrupted != 0;
-}
-
 /* --- progress --------------------------------------------------------------------------------- */
 
 static void copy_draw(struct copy *copy)
@@ -80,7 +67,7 @@ static void *copy_watch(void *arg)
     bool is_reported = false;
     uint64_t seen = event_count(&copy->end);
     while (!atomic_load(&copy->ended)) {
-        if (copy_is_interrupted() && !is_reported) {
+        if (interrupted() && !is_reported) {
             reader_interrupt(copy->store);
             is_reported = true;
         }
@@ -102,8 +89,6 @@ static void copy_free(struct copy *copy)
 
 int copy_begin(const struct copy_how *how, struct store *store, struct copy **ret)
 {
-    /* A second interrupt ends it at once. */
-    struct sigaction action = {.sa_handler = copy_on_interrupt, .sa_flags = (int)SA_RESETHAND};
     struct copy *copy = xcalloc(1, sizeof *copy);
     *copy = (struct copy){.command = how->command,
                           .is_partial = how->is_partial,
@@ -115,8 +100,7 @@ int copy_begin(const struct copy_how *how, struct store *store, struct copy **re
     copy->locked.problems = how->problems;
     event_init(&copy->end);
     mutex_init(&copy->locked.lock, LOCK_LEAF);
-    (void)sigaction(SIGINT, &action, NULL);
-    (void)sigaction(SIGTERM, &action, NULL);
+    interrupt_catch(true);
     int r = pool_new("cairn-copy", how->threads, QUEUE_MAX, NULL, NULL, &copy->pool);
     if (r == 0)
         r = thread_start(&copy->watcher, "cairn-progress", copy_watch, copy);
@@ -137,7 +121,7 @@ void copy_expect(struct copy *copy, const struct copy_counts *total)
 void copy_failed(struct copy *copy, const char *shown, const char *why)
 {
     atomic_store(&copy->failed, true);
-    if (copy_is_interrupted())
+    if (interrupted())
         return;
     complain(copy->command, "%s%s: %s", copy->is_tty ? "\r\033[K" : "", shown, why);
     LOCK_SCOPE(&copy->locked.lock);
@@ -305,7 +289,7 @@ static void file_copy_read_group(void *arg)
     const struct reader_calls calls = {file_copy_write_part, file_copy_lose, file};
     int r = atomic_load(&file->error);
     if (r == 0)
-        r = copy_is_interrupted() ? -EINTR : reader_fetch(file->copy->store, job->group, &calls);
+        r = interrupted() ? -EINTR : reader_fetch(file->copy->store, job->group, &calls);
     if (r < 0)
         atomic_store(&file->error, r);
     reader_group_free(job->group);
@@ -428,7 +412,7 @@ int copy_end(struct copy *copy, struct copy_result *sum)
     sum->partial += atomic_load(&copy->partial_files);
     sum->total += copy->total.files;
     sum->bytes += atomic_load(&copy->bytes);
-    if (copy_is_interrupted()) {
+    if (interrupted()) {
         complain(copy->command, "interrupted%s",
                  copy->to_output ? "" : "; incomplete files were removed");
         code = CLI_INTERRUPTED;

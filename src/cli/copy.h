@@ -50,6 +50,5 @@ void copy_directory_later(struct copy *copy, const struct ns_inode *inode, const
 /* Something that cannot be copied. */
 void copy_failed(struct copy *copy, const char *shown, const char *why);
 
-bool copy_is_interrupted(void);
 /* Waits for all of it; an exit code. Adds to *sum. Frees. */
 int copy_end(struct copy *copy, struct copy_result *sum);

@@ -6,6 +6,7 @@
 
 #include "base/io.h"
 #include "cli/copy_internal.h"
+#include "cli/interrupt.h"
 
 #define ZEROS (64u * 1024)
 
@@ -38,7 +39,7 @@ struct stream_group {
 
 static int stream_write(struct stream *s, const void *bytes, size_t length)
 {
-    int r = copy_is_interrupted() ? -EINTR : io_write_full(s->fd, bytes, length);
+    int r = interrupted() ? -EINTR : io_write_full(s->fd, bytes, length);
     if (r < 0) {
         s->is_over = true;
         s->write_error = r;
@@ -107,7 +108,7 @@ static void stream_read_group(void *arg)
     struct stream_group *g = arg;
     struct stream *s = g->stream;
     const struct reader_calls calls = {stream_give, stream_lost, g};
-    int r = copy_is_interrupted() ? -EINTR : reader_fetch(s->copy->store, g->group, &calls);
+    int r = interrupted() ? -EINTR : reader_fetch(s->copy->store, g->group, &calls);
     stream_await_earlier(g);
     if (r < 0 && !s->is_over) {
         s->is_over = true;
@@ -127,7 +128,7 @@ static int stream_start_read(struct reader_group *group, void *arg)
     struct stream *s = arg;
     struct stream_group *g = xmalloc(sizeof *g);
     *g = (struct stream_group){s, group, s->started++};
-    bool is_last = atomic_load(&s->planned_at) != UINT64_MAX || copy_is_interrupted();
+    bool is_last = atomic_load(&s->planned_at) != UINT64_MAX || interrupted();
     pool_submit(s->copy->pool, stream_read_group, g);
     return is_last ? -ECANCELED : 0;
 }

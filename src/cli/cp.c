@@ -8,6 +8,7 @@
 #include "base/io.h"
 #include "cli/command.h"
 #include "cli/copy.h"
+#include "cli/interrupt.h"
 #include "cli/json.h"
 #include "cli/mounts.h"
 #include "daemon/control.h"
@@ -61,8 +62,7 @@ static void count_tree(struct copying *c, const struct ns_inode *inode, struct c
         counts->bytes += S_ISREG(inode->attrs.mode) ? inode->blocks_bytes : 0;
         return;
     }
-    if (depth > DEPTH_MAX || copy_is_interrupted() ||
-        source_list(&c->source, inode->ino, &list) < 0)
+    if (depth > DEPTH_MAX || interrupted() || source_list(&c->source, inode->ino, &list) < 0)
         return;
     for (size_t i = 0; i < list.count; i++)
         count_tree(c, &list.at[i].inode, counts, depth + 1);
@@ -83,7 +83,7 @@ static void cp_entries(struct copying *c, uint64_t ino, int dir_fd, const char *
         copy_failed(c->copy, path, source_trouble(r));
         return;
     }
-    for (size_t i = 0; i < list.count && !copy_is_interrupted(); i++) {
+    for (size_t i = 0; i < list.count && !interrupted(); i++) {
         _cleanup_free_ char *below = cp_join_path(path, list.at[i].name);
         cp_node(c, &list.at[i].inode, dir_fd, list.at[i].name, below, depth + 1);
     }
@@ -311,7 +311,7 @@ static void cp_print_result(const struct copying *c)
 
 static void cp_print_json(const struct copying *c, const char *local, int code)
 {
-    cJSON *json = cJSON_CreateObject();
+    _cleanup_json_ cJSON *json = cJSON_CreateObject();
     (void)cJSON_AddStringToObject(json, "local", local);
     (void)cJSON_AddBoolToObject(json, "complete", code == CLI_OK);
     control_add_u64(json, "files", c->result.total);
@@ -320,7 +320,6 @@ static void cp_print_json(const struct copying *c, const char *local, int code)
     control_add_u64(json, "bytes", c->result.bytes);
     (void)cJSON_AddItemToObject(json, "problems", c->problems);
     json_print(json);
-    cJSON_Delete(json);
 }
 
 /* All that can be copied is copied, whatever became of the others. */

@@ -34,9 +34,9 @@ struct doctor {
     const struct target *target;
     struct redact redact;
     struct archive *archive;
-    char *top;             /* directory in the archive */
-    uint64_t pid;          /* of the daemon; 0: none holds the store */
-    char *options, *stage; /* NULL: not known */
+    char *top;    /* directory in the archive */
+    uint64_t pid; /* of the daemon; 0: none holds the store */
+    cJSON *ping;  /* the daemon's answer; NULL: none */
 };
 
 /* --- parts ------------------------------------------------------------------------------------ */
@@ -151,7 +151,7 @@ static void doctor_add_space(struct doctor *d)
     FILE *out = open_memstream(&text, &len);
     check(out);
     print_space(out, d->target->store);
-    print_space(out, d->stage);
+    print_space(out, json_text(d->ping, "stage"));
     print_space(out, "/dev/shm");
     bool complete = fclose(out) == 0;
     check(complete);
@@ -159,19 +159,29 @@ static void doctor_add_space(struct doctor *d)
     free(text);
 }
 
-static void doctor_add_machine(struct doctor *d)
+struct when {
+    char text[32];
+};
+
+static struct when time_text(const char *format)
 {
-    struct utsname u;
-    char when[32] = "";
+    struct when when = {"now"};
     time_t now = time(NULL);
     struct tm tm;
     if (gmtime_r(&now, &tm))
-        (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
+        (void)strftime(when.text, sizeof when.text, format, &tm);
+    return when;
+}
+
+static void doctor_add_machine(struct doctor *d)
+{
+    struct utsname u;
+    struct when when = time_text("%Y-%m-%dT%H:%M:%SZ");
     if (uname(&u) < 0)
         u = (struct utsname){.sysname = "unknown"};
     _cleanup_free_ char *os = doctor_read("/etc/os-release");
     _cleanup_free_ char *text =
-        xasprintf("made at %s by cairn %s\n%s %s %s %s\n\n%s", when, CAIRN_VERSION, u.sysname,
+        xasprintf("made at %s by cairn %s\n%s %s %s %s\n\n%s", when.text, CAIRN_VERSION, u.sysname,
                   u.release, u.version, u.machine, os);
     doctor_add(d, "machine.txt", text);
 }
@@ -236,7 +246,7 @@ static void doctor_add_mounts(struct doctor *d)
         bool is_read = sscanf(line, "%*u %*u %u:%u", &major_number, &minor_number) == 2;
         if (is_read && (strstr(line, " fuse.cairnfs ") ||
                         is_on_mount(d->target->store, major_number, minor_number) ||
-                        is_on_mount(d->stage, major_number, minor_number)))
+                        is_on_mount(json_text(d->ping, "stage"), major_number, minor_number)))
             (void)fprintf(out, "%s\n", line);
     }
     bool complete = fclose(out) == 0;
@@ -261,7 +271,9 @@ static void doctor_add_parts(struct doctor *d)
     doctor_add_machine(d);
     for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
         doctor_add_verb(d, verbs[i].name, verbs[i].words);
-    doctor_add(d, "options.txt", d->options ? d->options : "not known: no daemon answers\n");
+    _cleanup_free_ char *options =
+        xasprintf("%s\n", json_text_or(d->ping, "options", "not known: no daemon answers"));
+    doctor_add(d, "options.txt", options);
     doctor_add_mounts(d);
     doctor_add_file(d, "memory.txt", "/proc/meminfo");
     doctor_add_file(d, "pressure-io.txt", "/proc/pressure/io");
@@ -277,15 +289,8 @@ static void ask_daemon_about_itself(struct doctor *d)
     pid_t holder;
     if (store_lock_holder(d->target->store, &holder) == 1)
         d->pid = (uint64_t)holder;
-    cJSON *request = cJSON_CreateObject(), *reply = NULL;
-    (void)cJSON_AddStringToObject(request, "verb", "ping");
-    if (request_patiently(d->target->store, request, STATUS_WAIT_MS, &reply) == 0) {
-        const char *options = json_text(reply, "options");
-        d->options = options ? xasprintf("%s\n", options) : NULL;
-        d->stage = json_text(reply, "stage") ? xstrdup(json_text(reply, "stage")) : NULL;
-    }
-    cJSON_Delete(reply);
-    cJSON_Delete(request);
+    if (ask_patiently(d->target->store, "ping", STATUS_WAIT_MS, &d->ping) < 0)
+        d->ping = NULL;
 }
 
 static void learn_environment(struct doctor *d, const char *path)
@@ -326,16 +331,6 @@ struct doctor_request {
     bool json;
 };
 
-static char *top_name(void)
-{
-    char when[32] = "now";
-    time_t now = time(NULL);
-    struct tm tm;
-    if (gmtime_r(&now, &tm))
-        (void)strftime(when, sizeof when, "%Y%m%d-%H%M%S", &tm);
-    return xasprintf("cairn-doctor-%s", when);
-}
-
 /* -EEXIST: nothing is written over. */
 static int doctor_make(struct doctor *d, const char *path)
 {
@@ -358,16 +353,16 @@ static void doctor_print_path(const char *path, bool json)
         (void)printf("%s\n", path);
         return;
     }
-    cJSON *object = cJSON_CreateObject();
+    _cleanup_json_ cJSON *object = cJSON_CreateObject();
     (void)cJSON_AddStringToObject(object, "archive", path);
     json_print(object);
-    cJSON_Delete(object);
 }
 
 static int execute_doctor(struct call *call)
 {
     const struct doctor_request *request = call->request;
-    struct doctor d = {.target = &call->target, .top = top_name()};
+    struct doctor d = {.target = &call->target,
+                       .top = xasprintf("cairn-doctor-%s", time_text("%Y%m%d-%H%M%S").text)};
     _cleanup_free_ char *path =
         request->output ? xstrdup(request->output) : xasprintf("%s.tar.gz", d.top);
     int r = doctor_make(&d, path);
@@ -377,8 +372,7 @@ static int execute_doctor(struct call *call)
     else
         doctor_print_path(path, request->json);
     redact_done(&d.redact);
-    free(d.options);
-    free(d.stage);
+    cJSON_Delete(d.ping);
     free(d.top);
     return r < 0 ? CLI_FAILED : CLI_OK;
 }

@@ -81,17 +81,15 @@ static int add_sum(const struct command *command, const char *path, const char *
 
 static int du_path(const struct command *command, const char *path, struct du_request *request)
 {
-    struct target target;
+    struct target target = {0};
     struct survey_sum sum;
-    cJSON *root;
+    _cleanup_json_ cJSON *root = NULL;
     int code = survey_look(command, path, &target, &root);
-    if (code != CLI_OK)
-        return code;
-    code = survey_walk(command, target.store, root, &sum);
+    if (code == CLI_OK)
+        code = survey_walk(command, target.store, root, &sum);
     if (code == CLI_OK)
         code =
             (request->all ? add_sum : print_sum)(command, path, target.store, root, request, &sum);
-    cJSON_Delete(root);
     target_done(&target);
     return code;
 }

@@ -12,7 +12,7 @@
 static void print_fsck_finding(const char *line, bool is_problem, void *json)
 {
     if (json)
-        (void)cJSON_AddItemToArray(cJSON_GetObjectItem(json, is_problem ? "problems" : "notes"),
+        (void)cJSON_AddItemToArray(json_part(json, is_problem ? "problems" : "notes"),
                                    cJSON_CreateString(line));
     else
         text_print(stdout, "%s%s", is_problem ? "problem: " : "", line);
@@ -79,10 +79,8 @@ static int execute_fsck(struct call *call)
                               store);
     if (!target_lock(call->command, store, &lock_fd))
         return FSCK_OPERATIONAL;
-    cJSON *json = request->is_json ? fsck_json(store) : NULL;
-    int code = request->repair ? repair_store(store, json) : fsck_check_directory(store, json);
-    cJSON_Delete(json);
-    return code;
+    _cleanup_json_ cJSON *json = request->is_json ? fsck_json(store) : NULL;
+    return request->repair ? repair_store(store, json) : fsck_check_directory(store, json);
 }
 
 #define FIELD(f) offsetof(struct fsck_request, f)

@@ -2,11 +2,11 @@
 #include "cli/fsck_remote.h"
 
 #include <cjson/cJSON.h>
-#include <signal.h>
 #include <stdio.h>
 
 #include "base/log.h"
 #include "base/text.h"
+#include "cli/interrupt.h"
 #include "cli/json.h"
 #include "daemon/control.h"
 #include "store/check_remote.h"
@@ -16,19 +16,6 @@ struct remote_report {
     cJSON *json; /* NULL: lines */
     cJSON *objects, *files, *notes;
 };
-
-static volatile sig_atomic_t fsck_interrupted;
-
-static void on_interrupt(int signo)
-{
-    (void)signo;
-    fsck_interrupted = 1;
-}
-
-static bool fsck_is_interrupted(void)
-{
-    return fsck_interrupted != 0;
-}
 
 void fsck_more_help(void)
 {
@@ -155,7 +142,7 @@ static int fsck_opened(struct offline *offline, const struct fsck_request *reque
         .found = print_remote_finding,
         .note = print_remote_note,
         .arg = report,
-        .is_interrupted = fsck_is_interrupted};
+        .is_interrupted = interrupted};
     if (offline_warning(offline))
         print_remote_note(offline_warning(offline), report);
     int r = store_check_remote(offline_store(offline), &options, counts);
@@ -176,7 +163,6 @@ static void begin_fsck_json(struct remote_report *report)
 int fsck_remote(const struct command *command, const struct fsck_request *request,
                 const char *source)
 {
-    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
     struct remote_report report = {.source = source};
     struct remote_check_counts counts = {0};
     struct offline *offline = NULL;
@@ -189,8 +175,7 @@ int fsck_remote(const struct command *command, const struct fsck_request *reques
         return complain_usage(command, "--sample %llu: give a percentage from 1 to 100",
                               (unsigned long long)request->sample);
     log_set_level(LOG_LEVEL_ERROR);
-    (void)sigaction(SIGINT, &action, NULL);
-    (void)sigaction(SIGTERM, &action, NULL);
+    interrupt_catch(true);
     if (request->is_json)
         begin_fsck_json(&report);
     int r = offline_open(source, &request->options, &offline, &holder, &text);

@@ -13,14 +13,13 @@ struct gc_request {
 
 static void print_gc_json(const struct job_report *r, bool dry_run, cJSON *lines)
 {
-    cJSON *object = cJSON_CreateObject();
+    _cleanup_json_ cJSON *object = cJSON_CreateObject();
     (void)cJSON_AddBoolToObject(object, "dry_run", dry_run);
     control_add_u64(object, "objects", r->objects);
     control_add_u64(object, "bytes", r->removed_bytes);
     (void)cJSON_AddBoolToObject(object, "complete", !r->cancelled && !r->failed);
     (void)cJSON_AddItemReferenceToObject(object, "lines", lines);
     json_print(object);
-    cJSON_Delete(object);
 }
 
 static void print_gc_result(const struct job_report *r, bool dry_run)
@@ -41,13 +40,12 @@ static int execute_gc(struct call *call)
     (void)cJSON_AddBoolToObject(request, "local", true);
     (void)cJSON_AddBoolToObject(request, "remote", true);
     (void)cJSON_AddBoolToObject(request, "dry_run", options->dry_run);
-    cJSON *lines = options->json ? cJSON_CreateArray() : NULL;
+    _cleanup_json_ cJSON *lines = options->json ? cJSON_CreateArray() : NULL;
     int code = job_execute(call, request, lines, &report);
     if (code == CLI_OK && lines)
         print_gc_json(&report, options->dry_run, lines);
     else if (code == CLI_OK)
         print_gc_result(&report, options->dry_run);
-    cJSON_Delete(lines);
     if (code != CLI_OK)
         return code;
     return report.failed || report.cancelled ? CLI_FAILED : CLI_OK;

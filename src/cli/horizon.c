@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/horizon.h"
 
-#include <signal.h>
 #include <stdio.h>
 
 #include "base/clock.h"
 #include "cli/ask.h"
 #include "cli/command.h"
 #include "cli/human.h"
+#include "cli/interrupt.h"
+#include "cli/json.h"
 #include "daemon/control.h"
 
 #define POLL_FIRST_MS 5
 #define POLL_MAX_MS 250
 #define BAR_WIDTH 30
-
-static volatile sig_atomic_t interrupted;
-
-#define REFUSED_NS (10ll * 1000000000) /* then a disk that takes no file is not waited for */
+#define REFUSED_NS (10 * SECOND_NS) /* then a disk that takes no file is not waited for */
 
 struct progress {
+    const char *command;
     int64_t refused_since; /* NVMe takes nothing; monotonic ns; 0: it does */
     bool shown;            /* standard error is a terminal */
     bool drawn;
@@ -27,31 +26,17 @@ struct progress {
     char *last_error;
 };
 
-static void on_interrupt(int signo)
-{
-    (void)signo;
-    interrupted = 1;
-}
-
-void horizon_catch_interrupts(void)
-{
-    struct sigaction action = {.sa_handler = on_interrupt}; /* no SA_RESTART: a sleep is to end */
-    (void)sigaction(SIGINT, &action, NULL);
-    (void)sigaction(SIGTERM, &action, NULL);
-}
+enum goal_state {
+    GOAL_WAITS,
+    GOAL_REACHED,
+    GOAL_FAILED, /* a message said why */
+    GOAL_ENDED,  /* the daemon has ended, which it may */
+};
 
 int64_t horizon_deadline(int64_t timeout_ns)
 {
     int64_t now = clock_monotonic_ns();
     return timeout_ns < 0 || timeout_ns > INT64_MAX - now ? INT64_MAX : now + timeout_ns;
-}
-
-bool horizon_sleep_ms(unsigned ms)
-{
-    struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
-    if (!interrupted)
-        (void)nanosleep(&t, NULL);
-    return !interrupted;
 }
 
 static void progress_draw(struct progress *p, uint64_t left)
@@ -81,186 +66,153 @@ static void progress_end(struct progress *p)
 }
 
 /* Prints an error of writeback once, not at each poll: the daemon retries. */
-static void progress_show_error(struct progress *p, const char *command, const char *place,
-                                const cJSON *error)
+static void progress_show_error(struct progress *p, const char *place, const char *error)
 {
-    if (!cJSON_IsString(error) || (p->last_error && strcmp(p->last_error, error->valuestring) == 0))
+    if (!error || (p->last_error && strcmp(p->last_error, error) == 0))
         return;
     progress_end(p);
-    complain(command, "writes to %s are failing; retrying: %s", place, error->valuestring);
+    complain(p->command, "writes to %s are failing; retrying: %s", place, error);
     free(p->last_error);
-    p->last_error = xstrdup(error->valuestring);
+    p->last_error = xstrdup(error);
 }
 
-/* Returns true if nothing is uploaded as long as the mount lasts. */
-static bool goal_needs_new_view(struct progress *p, const char *command,
-                                const struct horizon_goal *goal, const cJSON *reply)
-{
-    const char *why =
-        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(reply, "view_not_made_anew"));
-    if (!goal->is_remote || !why)
-        return false;
-    progress_end(p);
-    complain(command,
-             "store %s: its view is damaged, so nothing is uploaded; unmount without --drain "
-             "remote and mount again, which rebuilds it; it is not rebuilt now: %s",
-             goal->store, why);
-    return true;
-}
-
-/* Returns true if the remote will never have the data: another writer has taken it over. */
-static bool goal_is_lost(struct progress *p, const char *command, const struct horizon_goal *goal,
-                         const cJSON *reply)
-{
-    const char *state =
-        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(reply, "remote_state"));
-    const char *error =
-        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(reply, "remote_error"));
-    if (!goal->is_remote || !state || strcmp(state, "fenced") != 0)
-        return false;
-    progress_end(p);
-    complain(command,
-             "store %s: another writer has taken over the remote; nothing more is uploaded from "
-             "this mount: %s",
-             goal->store, error ? error : "see 'cairn status'");
-    return true;
-}
-
-/* Returns true if NVMe has taken nothing for a while, which waiting does not change. */
-static bool goal_is_refused(struct progress *p, const char *command,
-                            const struct horizon_goal *goal, const cJSON *reply)
+/* Has NVMe taken nothing for so long that waiting does not change it? */
+static bool is_refused(struct progress *p, const cJSON *reply)
 {
     int64_t now = clock_monotonic_ns();
-    if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(reply, "nvme_refuses")))
+    if (!json_true(reply, "nvme_refuses"))
         p->refused_since = 0;
     else if (p->refused_since == 0)
         p->refused_since = now;
-    if (p->refused_since == 0 || now - p->refused_since < REFUSED_NS)
-        return false;
-    const char *error = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(reply, "error"));
-    progress_end(p);
-    complain(command,
-             "store %s: nothing can be written to its disk: %s. Data that is not on NVMe stays in "
-             "the stage of the mount, which is kept. Give the disk room, inodes or write access, "
-             "then try again",
-             goal->store, error ? error : "see 'cairn status'");
-    return true;
+    return p->refused_since && now - p->refused_since >= REFUSED_NS;
 }
 
-/* Evaluates the reply to "horizon" for one goal; returns as goal_poll(). */
-static int goal_evaluate(struct progress *p, const char *command, const struct horizon_goal *goal,
-                         const cJSON *reply, uint64_t *ret_left)
+/* The reason why the goal will not be reached; NULL: it may be. Caller frees. */
+static char *obstacle_of(struct progress *p, const struct horizon_goal *goal, const cJSON *reply)
 {
-    uint64_t reached = 0, missing = 0;
+    const char *view = json_text(reply, "view_not_made_anew");
+    if (goal->is_remote && strcmp(json_text_or(reply, "remote_state", ""), "fenced") == 0)
+        return xasprintf("another writer has taken over the remote; nothing more is uploaded from "
+                         "this mount: %s",
+                         json_text_or(reply, "remote_error", "see 'cairn status'"));
+    if (goal->is_remote && view)
+        return xasprintf("its view is damaged, so nothing is uploaded; unmount without --drain "
+                         "remote and mount again, which rebuilds it; it is not rebuilt now: %s",
+                         view);
+    if (is_refused(p, reply))
+        return xasprintf("nothing can be written to its disk: %s. Data that is not on NVMe stays "
+                         "in the stage of the mount, which is kept. Give the disk room, inodes or "
+                         "write access, then try again",
+                         json_text_or(reply, "error", "see 'cairn status'"));
+    return NULL;
+}
+
+/* Judges the reply to "horizon". GOAL_WAITS: *ret_left bytes are missing. */
+static enum goal_state goal_judge(struct progress *p, const struct horizon_goal *goal,
+                                  const cJSON *reply, uint64_t *ret_left)
+{
+    uint64_t reached = 0;
     if (!control_get_u64(reply, goal->is_remote ? "remote" : "nvme", &reached)) {
         progress_end(p);
-        complain_answer(command, goal->store);
-        return -EBADMSG;
+        complain_answer(p->command, goal->store);
+        return GOAL_FAILED;
     }
     if (reached >= goal->seq)
-        return 1;
-    if (goal_is_lost(p, command, goal, reply) || goal_needs_new_view(p, command, goal, reply))
-        return -EREMOTEIO;
-    if (goal_is_refused(p, command, goal, reply))
-        return -EIO;
-    (void)control_get_u64(reply, goal->is_remote ? "remote_missing_bytes" : "missing_bytes",
-                          &missing);
+        return GOAL_REACHED;
+    _cleanup_free_ char *obstacle = obstacle_of(p, goal, reply);
+    if (obstacle) {
+        progress_end(p);
+        complain(p->command, "store %s: %s", goal->store, obstacle);
+        return GOAL_FAILED;
+    }
+    uint64_t missing =
+        json_count(reply, goal->is_remote ? "remote_missing_bytes" : "missing_bytes");
     *ret_left = goal->bytes > 0 ? min_u64(goal->bytes, missing) : missing;
-    const cJSON *error = cJSON_GetObjectItemCaseSensitive(reply, "error");
-    const cJSON *remote_error = cJSON_GetObjectItemCaseSensitive(reply, "remote_error");
-    if (goal->is_remote && remote_error)
-        progress_show_error(p, command, "the remote", remote_error);
-    else
-        progress_show_error(p, command, "NVMe", error);
-    return 0;
+    const char *remote_error = goal->is_remote ? json_text(reply, "remote_error") : NULL;
+    progress_show_error(p, remote_error ? "the remote" : "NVMe",
+                        remote_error ? remote_error : json_text(reply, "error"));
+    return GOAL_WAITS;
 }
 
-static int goal_ask(const char *command, const struct horizon_goal *goal, const char *name,
-                    cJSON *request, cJSON **ret_reply)
+static enum goal_state goal_ask(const char *command, const struct horizon_goal *goal,
+                                const char *name, cJSON *request, cJSON **ret_reply)
 {
-    return goal->may_end ? ask_daemon_or_end(command, goal->store, name, request, ret_reply)
-                         : ask_daemon(command, goal->store, name, request, ret_reply);
-}
-
-/* 1: reached; 0: not yet, *ret_left bytes are missing; negative: said why. */
-static int goal_poll(struct progress *p, const char *command, const struct horizon_goal *goal,
-                     uint64_t *ret_left)
-{
-    cJSON *reply = NULL;
-    int r = goal_ask(command, goal, "horizon", NULL, &reply);
-    if (r < 0)
-        return r;
-    r = goal_evaluate(p, command, goal, reply, ret_left);
-    cJSON_Delete(reply);
-    return r;
+    int r = goal->may_end ? ask_daemon_or_end(command, goal->store, name, request, ret_reply)
+                          : ask_daemon(command, goal->store, name, request, ret_reply);
+    return r == -ESHUTDOWN ? GOAL_ENDED : r < 0 ? GOAL_FAILED : GOAL_WAITS;
 }
 
 /* Lifts the limits, again at each poll: after the last request the daemon restores them, so a
  * waiter may be killed. */
-static int goal_ask_urgent(const char *command, const struct horizon_goal *goal, bool on)
+static enum goal_state goal_urge(const char *command, const struct horizon_goal *goal, bool on)
 {
+    _cleanup_json_ cJSON *reply = NULL;
     cJSON *request = cJSON_CreateObject();
-    cJSON *reply = NULL;
     (void)cJSON_AddBoolToObject(request, "on", on);
     (void)cJSON_AddStringToObject(request, "level", goal->is_remote ? "remote" : "nvme");
-    int r = goal_ask(command, goal, "urgent", request, &reply);
-    if (r == 0)
-        cJSON_Delete(reply);
-    return r;
+    return goal_ask(command, goal, "urgent", request, &reply);
 }
 
-static int goals_poll(struct progress *p, const char *command, const struct horizon_goal *goals,
-                      size_t count, uint64_t *ret_left)
+static enum goal_state goal_poll(struct progress *p, const struct horizon_goal *goal,
+                                 uint64_t *ret_left)
 {
-    int all_reached = 1;
+    _cleanup_json_ cJSON *reply = NULL;
+    enum goal_state state = goal_ask(p->command, goal, "horizon", NULL, &reply);
+    if (state == GOAL_WAITS)
+        state = goal_judge(p, goal, reply, ret_left);
+    return state == GOAL_WAITS ? goal_urge(p->command, goal, true) : state;
+}
+
+static enum goal_state goals_poll(struct progress *p, const struct horizon_goal *goals,
+                                  size_t count, uint64_t *ret_left)
+{
+    enum goal_state all = GOAL_REACHED;
     *ret_left = 0;
     for (size_t i = 0; i < count; i++) {
         uint64_t left = 0;
-        int r = goal_poll(p, command, &goals[i], &left);
-        if (r == 0)
-            r = goal_ask_urgent(command, &goals[i], true);
-        else if (r > 0)
-            continue;
-        if (r < 0)
-            return r;
-        all_reached = 0;
+        enum goal_state one = goal_poll(p, &goals[i], &left);
+        if (one == GOAL_FAILED || one == GOAL_ENDED)
+            return one;
+        if (one == GOAL_WAITS)
+            all = GOAL_WAITS;
         *ret_left += left;
     }
-    return all_reached;
+    return all;
+}
+
+/* Waits a while. CLI_OK, CLI_NOT_MET at the deadline, or CLI_INTERRUPTED. */
+static int pause_until(int64_t deadline, unsigned *pause_ms)
+{
+    int64_t left_ms =
+        deadline == INT64_MAX ? POLL_MAX_MS : (deadline - clock_monotonic_ns()) / MS_NS;
+    if (left_ms <= 0)
+        return CLI_NOT_MET;
+    if (!interrupt_sleep_ms((unsigned)min_u64(*pause_ms, (uint64_t)left_ms)))
+        return CLI_INTERRUPTED;
+    *pause_ms = (unsigned)min_u64(*pause_ms * 2, POLL_MAX_MS);
+    return CLI_OK;
 }
 
 int horizon_wait(const char *command, const struct horizon_goal *goals, size_t count,
                  int64_t deadline, uint64_t *ret_left)
 {
-    struct progress p = {.shown = isatty(STDERR_FILENO), .began = clock_monotonic_ns()};
+    struct progress p = {
+        .command = command, .shown = isatty(STDERR_FILENO), .began = clock_monotonic_ns()};
     unsigned pause_ms = POLL_FIRST_MS;
     bool waited = false;
-    int r, code = CLI_OK;
-    *ret_left = 0;
-    while ((r = goals_poll(&p, command, goals, count, ret_left)) == 0) {
+    enum goal_state state;
+    int code = CLI_OK;
+    while (code == CLI_OK && (state = goals_poll(&p, goals, count, ret_left)) == GOAL_WAITS) {
         progress_draw(&p, *ret_left);
         waited = true;
-        int64_t left_ms =
-            deadline == INT64_MAX ? POLL_MAX_MS : (deadline - clock_monotonic_ns()) / 1000000;
-        if (left_ms <= 0) {
-            code = CLI_NOT_MET;
-            break;
-        }
-        if (!horizon_sleep_ms((unsigned)min_u64(pause_ms, (uint64_t)left_ms))) {
-            code = CLI_INTERRUPTED;
-            break;
-        }
-        pause_ms = pause_ms * 2 < POLL_MAX_MS ? pause_ms * 2 : POLL_MAX_MS;
+        code = pause_until(deadline, &pause_ms);
     }
-    if (r > 0 && p.drawn)
+    if (state == GOAL_REACHED && p.drawn)
         progress_draw(&p, 0);
     progress_end(&p);
-    for (size_t i = 0; waited && r >= 0 && i < count; i++) {
-        int off = goal_ask_urgent(command, &goals[i], false);
-        r = off < 0 && off != -ESHUTDOWN ? off : r;
-    }
+    for (size_t i = 0; waited && state <= GOAL_REACHED && i < count; i++)
+        if (goal_urge(command, &goals[i], false) == GOAL_FAILED)
+            state = GOAL_FAILED;
     free(p.last_error);
-    if (r == -ESHUTDOWN)
-        return HORIZON_ENDED;
-    return r < 0 ? CLI_FAILED : code;
+    return state == GOAL_ENDED ? HORIZON_ENDED : state == GOAL_FAILED ? CLI_FAILED : code;
 }

@@ -13,9 +13,6 @@ struct horizon_goal {
     bool may_end;   /* the daemon may end meanwhile */
 };
 
-/* Makes SIGINT and SIGTERM end a wait instead of the process, from now on. */
-void horizon_catch_interrupts(void);
-
 /* Nanoseconds on the monotonic clock for "in `timeout_ns`"; INT64_MAX for none (negative). */
 int64_t horizon_deadline(int64_t timeout_ns);
 
@@ -27,6 +24,3 @@ int64_t horizon_deadline(int64_t timeout_ns);
  * CLI_INTERRUPTED or HORIZON_ENDED. Progress goes to standard error if that is a terminal. */
 int horizon_wait(const char *command, const struct horizon_goal *goals, size_t count,
                  int64_t deadline, uint64_t *ret_left);
-
-/* Sleeps that an interrupt ends. False when interrupted. */
-bool horizon_sleep_ms(unsigned ms);

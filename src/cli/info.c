@@ -57,8 +57,7 @@ static void add_sum(cJSON *info, const struct survey_sum *s)
 
 static void print_versions(const cJSON *root)
 {
-    bool draft = cJSON_IsTrue(json_part(root, "being_written")),
-         newer = cJSON_IsTrue(json_part(root, "newer_version_staged"));
+    bool draft = json_true(root, "being_written"), newer = json_true(root, "newer_version_staged");
     uint64_t version = json_count(root, "version");
     const char *more = draft && newer
                            ? "; the newest waits in the stage, and the next is being written"
@@ -120,18 +119,16 @@ static int execute_info(struct call *call)
 {
     const struct info_request *request = call->request;
     struct survey_sum sum;
-    cJSON *root;
+    _cleanup_json_ cJSON *root = NULL;
     int code = survey_look(call->command, *call->operands, &call->target, &root);
-    if (code != CLI_OK)
-        return code;
-    code = survey_walk(call->command, call->target.store, root, &sum);
+    if (code == CLI_OK)
+        code = survey_walk(call->command, call->target.store, root, &sum);
     if (code == CLI_OK && request->json) {
         add_sum(root, &sum);
         json_print(root);
     } else if (code == CLI_OK) {
         print_info(*call->operands, root, &sum);
     }
-    cJSON_Delete(root);
     return code;
 }
 

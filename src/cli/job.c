@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "cli/ask.h"
 #include "cli/command.h"
-#include "cli/horizon.h"
+#include "cli/interrupt.h"
 #include "cli/human.h"
 #include "cli/target.h"
 #include "daemon/control.h"
@@ -22,6 +22,12 @@ struct watch {
     cJSON *kept;            /* NULL: they are printed */
     int64_t began;
     bool drawn;
+};
+
+enum watch_state {
+    WATCH_RUNS,
+    WATCH_ENDED,
+    WATCH_FAILED, /* a message said why */
 };
 
 static void watch_end_drawing(struct watch *w)
@@ -48,7 +54,7 @@ static void watch_draw(struct watch *w, const struct job_report *report)
 static void watch_print_lines(struct watch *w, const cJSON *reply)
 {
     const cJSON *line;
-    cJSON_ArrayForEach(line, cJSON_GetObjectItem(reply, "lines"))
+    cJSON_ArrayForEach(line, json_part(reply, "lines"))
     {
         const char *text = cJSON_GetStringValue(line) ? cJSON_GetStringValue(line) : "";
         w->lines++;
@@ -64,78 +70,68 @@ static void watch_print_lines(struct watch *w, const cJSON *reply)
 
 static void read_job_report(const cJSON *reply, struct job_report *r)
 {
-    const struct {
-        const char *name;
-        uint64_t *value;
-    } numbers[] = {{"bytes", &r->bytes},       {"bytes_total", &r->bytes_total},
-                   {"packs", &r->packs},       {"chunks", &r->chunks},
-                   {"found", &r->found},       {"healed", &r->healed},
-                   {"unhealed", &r->unhealed}, {"files", &r->files},
-                   {"objects", &r->objects},   {"removed_bytes", &r->removed_bytes}};
-    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
-        (void)control_get_u64(reply, numbers[i].name, numbers[i].value);
-    r->cancelled = cJSON_IsTrue(cJSON_GetObjectItem(reply, "cancelled"));
+    *r = (struct job_report){.bytes = json_count(reply, "bytes"),
+                             .bytes_total = json_count(reply, "bytes_total"),
+                             .packs = json_count(reply, "packs"),
+                             .chunks = json_count(reply, "chunks"),
+                             .found = json_count(reply, "found"),
+                             .healed = json_count(reply, "healed"),
+                             .unhealed = json_count(reply, "unhealed"),
+                             .files = json_count(reply, "files"),
+                             .objects = json_count(reply, "objects"),
+                             .removed_bytes = json_count(reply, "removed_bytes"),
+                             .cancelled = json_true(reply, "cancelled")};
 }
 
 /* The daemon knows the last job only, and a successor knows none: how ours ended is lost. */
-static int watch_lost(struct watch *w)
+static enum watch_state watch_lost(struct watch *w)
 {
     watch_end_drawing(w);
     complain(w->name,
              "cannot tell the result: the daemon of store %s was replaced, or started another job; "
              "run it again",
              w->store);
-    return -ESTALE;
+    return WATCH_FAILED;
 }
 
-/* 1: it has ended; 0: not yet; negative: said why. */
-static int watch_poll(struct watch *w, struct job_report *report)
+static enum watch_state watch_poll(struct watch *w, struct job_report *report)
 {
-    cJSON *ask = cJSON_CreateObject(), *reply = NULL;
-    control_add_u64(ask, "from", w->lines);
-    int r = ask_daemon(w->name, w->store, "job", ask, &reply);
-    if (r < 0)
-        return r;
+    _cleanup_json_ cJSON *reply = NULL;
+    cJSON *ask = cJSON_CreateObject();
     uint64_t number = 0;
-    bool running = cJSON_IsTrue(cJSON_GetObjectItem(reply, "running"));
-    if (control_get_u64(reply, "number", &number) && number != w->number) {
-        cJSON_Delete(reply);
+    control_add_u64(ask, "from", w->lines);
+    if (ask_daemon(w->name, w->store, "job", ask, &reply) < 0)
+        return WATCH_FAILED;
+    if (control_get_u64(reply, "number", &number) && number != w->number)
         return watch_lost(w);
-    }
     watch_print_lines(w, reply);
     read_job_report(reply, report);
-    const char *failed = cJSON_GetStringValue(cJSON_GetObjectItem(reply, "failed"));
-    if (failed && !running) {
+    if (json_true(reply, "running"))
+        return WATCH_RUNS;
+    const char *failed = json_text(reply, "failed");
+    if (failed) {
         watch_end_drawing(w);
         complain(w->name, "incomplete: %s", failed);
         report->failed = true;
     }
-    cJSON_Delete(reply);
-    return running ? 0 : 1;
-}
-
-static void watch_cancel(struct watch *w)
-{
-    cJSON *reply = NULL;
-    if (ask_daemon(w->name, w->store, "job_cancel", NULL, &reply) == 0)
-        cJSON_Delete(reply);
+    return WATCH_ENDED;
 }
 
 static int watch_until_done(struct watch *w, struct job_report *report)
 {
     unsigned pause_ms = POLL_FIRST_MS;
-    int r;
-    while ((r = watch_poll(w, report)) == 0) {
+    enum watch_state state;
+    while ((state = watch_poll(w, report)) == WATCH_RUNS) {
         watch_draw(w, report);
-        if (!horizon_sleep_ms(pause_ms)) {
-            watch_end_drawing(w);
-            watch_cancel(w);
-            return CLI_INTERRUPTED;
-        }
-        pause_ms = pause_ms * 2 < POLL_MAX_MS ? pause_ms * 2 : POLL_MAX_MS;
+        if (!interrupt_sleep_ms(pause_ms))
+            break;
+        pause_ms = (unsigned)min_u64(pause_ms * 2, POLL_MAX_MS);
     }
     watch_end_drawing(w);
-    return r < 0 ? CLI_FAILED : CLI_OK;
+    _cleanup_json_ cJSON *reply = NULL;
+    if (state == WATCH_RUNS)
+        (void)!ask_daemon(w->name, w->store, "job_cancel", NULL, &reply);
+    return state == WATCH_RUNS ? CLI_INTERRUPTED : state == WATCH_ENDED ? CLI_OK : CLI_FAILED;
 }
 
 int job_execute(const struct call *call, cJSON *request, cJSON *lines, struct job_report *ret)
@@ -144,12 +140,11 @@ int job_execute(const struct call *call, cJSON *request, cJSON *lines, struct jo
                       .store = call->target.store,
                       .kept = lines,
                       .began = clock_monotonic_ns()};
-    cJSON *reply = NULL;
+    _cleanup_json_ cJSON *reply = NULL;
     *ret = (struct job_report){0};
-    horizon_catch_interrupts();
+    interrupt_catch(false);
     if (ask_daemon(w.name, w.store, "job_start", request, &reply) < 0)
         return CLI_FAILED;
-    bool known = control_get_u64(reply, "number", &w.number);
-    cJSON_Delete(reply);
-    return known ? watch_until_done(&w, ret) : complain_answer(w.name, w.store);
+    return control_get_u64(reply, "number", &w.number) ? watch_until_done(&w, ret)
+                                                       : complain_answer(w.name, w.store);
 }

@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads answers of a daemon, and prints JSON for programs. A missing field gives NULL,
- * 0 or false. */
+/* Answers of a daemon as people read them, and JSON for programs. */
 #pragma once
 
-#include <cjson/cJSON.h>
 #include <time.h>
 
 #include "cli/human.h"
+#include "daemon/control_json.h"
 
-const cJSON *json_part(const cJSON *object, const char *name);
-const char *json_text(const cJSON *object, const char *name);
-/* `other`: what to show where there is no such text. */
-const char *json_text_or(const cJSON *object, const char *name, const char *other);
-double json_number(const cJSON *object, const char *name);
 /* seconds since 1970; 0: none that can be shown */
 time_t json_time(const cJSON *object, const char *name);
-uint64_t json_count(const cJSON *object, const char *name);
 /* A count of bytes, in words. */
 struct human json_bytes(const cJSON *object, const char *name);
 

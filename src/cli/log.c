@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "cli/ask.h"
 #include "cli/command.h"
-#include "cli/horizon.h"
+#include "cli/interrupt.h"
 #include "cli/json.h"
 #include "cli/target.h"
 #include "daemon/control.h"
@@ -65,13 +65,12 @@ static void show_line(const struct log_request *request, char *line)
         (void)printf("%s\n", line);
         return;
     }
-    cJSON *object = cJSON_CreateObject();
+    _cleanup_json_ cJSON *object = cJSON_CreateObject();
     if (*t.time)
         (void)cJSON_AddStringToObject(object, "time", t.time);
     (void)cJSON_AddStringToObject(object, "level", log_level_words[t.level]);
     (void)cJSON_AddStringToObject(object, "text", t.text);
     json_print_line(object);
-    cJSON_Delete(object);
 }
 
 static bool is_shown(const struct log_request *request, const char *line)
@@ -79,12 +78,13 @@ static bool is_shown(const struct log_request *request, const char *line)
     return parse_line(line).level <= (int)request->level;
 }
 
-/* Calls `fn` for the whole lines from here on; what has no end yet is read again later. */
+/* Calls `fn` for the whole lines from here on; a line without an end is read again later. NULL is
+ * fine. */
 static void for_lines(FILE *f, void (*fn)(char *line, void *arg), void *arg)
 {
     char line[LINE_MAX_LEN];
     long at;
-    while ((at = ftell(f)) >= 0 && fgets(line, sizeof line, f)) {
+    while (f && (at = ftell(f)) >= 0 && fgets(line, sizeof line, f)) {
         size_t len = strlen(line);
         if (len > 0 && line[len - 1] == '\n')
             line[len - 1] = '\0';
@@ -94,7 +94,8 @@ static void for_lines(FILE *f, void (*fn)(char *line, void *arg), void *arg)
         }
         fn(line, arg);
     }
-    clearerr(f);
+    if (f)
+        clearerr(f);
 }
 
 struct showing {
@@ -111,15 +112,10 @@ static void show_last(char *line, void *arg)
         show_line(s->request, line);
 }
 
-struct counting {
-    const struct log_request *request;
-    uint64_t lines;
-};
-
 static void count_shown(char *line, void *arg)
 {
-    struct counting *c = arg;
-    c->lines += is_shown(c->request, line);
+    struct showing *s = arg;
+    s->skip += is_shown(s->request, line);
 }
 
 static FILE *open_log(const char *path)
@@ -142,7 +138,7 @@ static bool was_replaced(FILE *f, const char *path)
 static int log_follow(const struct command *command, struct showing *showing, FILE **f,
                       const char *path)
 {
-    while (horizon_sleep_ms(FOLLOW_MS)) {
+    while (interrupt_sleep_ms(FOLLOW_MS)) {
         bool replaced = was_replaced(*f, path);
         for_lines(*f, show_last, showing);
         (void)fflush(stdout);
@@ -161,27 +157,23 @@ static int show_log(const struct command *command, const struct log_request *req
 {
     _cleanup_free_ char *old_path = xasprintf("%s.1", path);
     FILE *f = open_log(path), *old = open_log(old_path);
-    struct counting counting = {.request = request};
+    struct showing showing = {.request = request};
     int code = CLI_OK;
-    if (!f) {
-        complain(command->name, "cannot read the log %s: %s", path, strerror(errno));
-        code = CLI_FAILED;
+    if (!f)
+        code = complain(command->name, "cannot read the log %s: %s", path, strerror(errno));
+    if (f && request->lines != UINT64_MAX) {
+        for_lines(old, count_shown, &showing);
+        for_lines(f, count_shown, &showing);
+        rewind(f);
+        if (old)
+            rewind(old);
+        showing.skip -= min_u64(showing.skip, request->lines);
     }
-    for (int i = 0; f && request->lines != UINT64_MAX && i < 2; i++) {
-        FILE *one = i == 0 ? old : f;
-        if (one) {
-            for_lines(one, count_shown, &counting);
-            rewind(one);
-        }
-    }
-    struct showing showing = {
-        .request = request,
-        .skip = counting.lines > request->lines ? counting.lines - request->lines : 0};
-    if (f && old)
+    if (f) {
         for_lines(old, show_last, &showing);
-    if (f)
         for_lines(f, show_last, &showing);
-    (void)fflush(stdout);
+        (void)fflush(stdout);
+    }
     if (f && request->follow)
         code = log_follow(command, &showing, &f, path);
     if (f)
@@ -194,20 +186,16 @@ static int show_log(const struct command *command, const struct log_request *req
 /* Returns the path that the daemon gives; else the one in the store. Caller frees. */
 static char *path_of_log(const char *store)
 {
-    cJSON *request = cJSON_CreateObject(), *reply = NULL;
-    (void)cJSON_AddStringToObject(request, "verb", "ping");
-    int r = request_patiently(store, request, PING_TIMEOUT_MS, &reply);
+    _cleanup_json_ cJSON *reply = NULL;
+    int r = ask_patiently(store, "ping", PING_TIMEOUT_MS, &reply);
     const char *log = r == 0 ? json_text(reply, "log") : NULL;
-    char *path = log && *log ? xstrdup(log) : xasprintf("%s/log", store);
-    cJSON_Delete(reply);
-    cJSON_Delete(request);
-    return path;
+    return log && *log ? xstrdup(log) : xasprintf("%s/log", store);
 }
 
 static int execute_log(struct call *call)
 {
     _cleanup_free_ char *path = path_of_log(call->target.store);
-    horizon_catch_interrupts();
+    interrupt_catch(false);
     return show_log(call->command, call->request, path);
 }
 

@@ -16,8 +16,8 @@ static int execute_metrics(struct call *call)
 {
     const struct metrics_request *request = call->request;
     const char *name = call->command->name, *store = call->target.store;
-    cJSON *ask = cJSON_CreateObject(), *reply = NULL;
-    int code = CLI_OK;
+    _cleanup_json_ cJSON *reply = NULL;
+    cJSON *ask = cJSON_CreateObject();
     (void)cJSON_AddBoolToObject(ask, "json", request->json);
     if (ask_daemon(name, store, "metrics", ask, &reply) < 0)
         return CLI_FAILED;
@@ -26,9 +26,8 @@ static int execute_metrics(struct call *call)
     else if (!request->json && json_text(reply, "text"))
         text_print_lines(stdout, json_text(reply, "text"));
     else
-        code = complain_answer(name, store);
-    cJSON_Delete(reply);
-    return code;
+        return complain_answer(name, store);
+    return CLI_OK;
 }
 
 const struct command metrics_command = {

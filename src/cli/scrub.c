@@ -14,7 +14,7 @@ static int scrub_exit(const struct job_report *r)
 
 static int print_json_result(const struct job_report *r, cJSON *lines)
 {
-    cJSON *object = cJSON_CreateObject();
+    _cleanup_json_ cJSON *object = cJSON_CreateObject();
     control_add_u64(object, "packs", r->packs);
     control_add_u64(object, "chunks", r->chunks);
     control_add_u64(object, "read_bytes", r->bytes);
@@ -25,7 +25,6 @@ static int print_json_result(const struct job_report *r, cJSON *lines)
     (void)cJSON_AddBoolToObject(object, "complete", !r->cancelled && !r->failed);
     (void)cJSON_AddItemReferenceToObject(object, "lines", lines);
     json_print(object);
-    cJSON_Delete(object);
     return scrub_exit(r);
 }
 
@@ -60,11 +59,10 @@ static int execute_scrub(struct call *call)
     (void)cJSON_AddBoolToObject(request, "local", options->local || !options->remote);
     (void)cJSON_AddBoolToObject(request, "remote", options->remote || !options->local);
     control_add_u64(request, "rate", options->rate);
-    cJSON *lines = options->json ? cJSON_CreateArray() : NULL;
+    _cleanup_json_ cJSON *lines = options->json ? cJSON_CreateArray() : NULL;
     int code = job_execute(call, request, lines, &report);
     if (code == CLI_OK)
         code = lines ? print_json_result(&report, lines) : print_result(&report);
-    cJSON_Delete(lines);
     return code;
 }
 

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "cli/ask.h"
 #include "cli/command.h"
-#include "cli/horizon.h"
+#include "cli/interrupt.h"
 #include "cli/human.h"
 #include "cli/json.h"
 #include "cli/target.h"
@@ -215,7 +215,7 @@ static void add_stats_part(cJSON *line, const char *name, const cJSON *part)
 /* `time_ns`: when `now` was sampled; `seconds`: since `before` was. */
 static void print_json_line(const cJSON *before, const cJSON *now, int64_t time_ns, double seconds)
 {
-    cJSON *line = cJSON_CreateObject();
+    _cleanup_json_ cJSON *line = cJSON_CreateObject();
     (void)cJSON_AddNumberToObject(line, "time_s", (double)(time_ns / 1000000) / 1000);
     for (size_t i = 0; i < ARRAY_LEN(columns); i++)
         if (columns[i].json)
@@ -226,15 +226,14 @@ static void print_json_line(const cJSON *before, const cJSON *now, int64_t time_
     add_stats_part(line, "nvme_reduction", json_part(json_part(now, "nvme"), "reduction"));
     add_stats_part(line, "remote_reduction", json_part(json_part(now, "remote"), "reduction"));
     json_print_line(line);
-    cJSON_Delete(line);
 }
 
 static bool sleep_until(int64_t at)
 {
     for (int64_t left; (left = at - clock_monotonic_ns()) > 0;)
-        if (!horizon_sleep_ms((unsigned)(left / 1000000) + 1))
+        if (!interrupt_sleep_ms((unsigned)(left / 1000000) + 1))
             return false;
-    return horizon_sleep_ms(0);
+    return interrupt_sleep_ms(0);
 }
 
 static int execute_stats(struct call *call)
@@ -243,7 +242,7 @@ static int execute_stats(struct call *call)
     const char *name = call->command->name, *store = call->target.store;
     cJSON *before = NULL;
     int64_t began = clock_monotonic_ns();
-    horizon_catch_interrupts();
+    interrupt_catch(false);
     int code = ask_daemon(name, store, "status", NULL, &before) < 0 ? CLI_FAILED : CLI_OK;
     int64_t sampled = clock_monotonic_ns();
     for (uint64_t lines = 0; code == CLI_OK && (request->count == 0 || lines < request->count);

@@ -37,7 +37,7 @@ static void status_print_row(const char *label, const char *fmt, ...)
 
 static void print_successor(const cJSON *successor)
 {
-    if (cJSON_IsTrue(json_part(successor, "wanted")) && !cJSON_IsTrue(json_part(successor, "kept")))
+    if (json_true(successor, "wanted") && !json_true(successor, "kept"))
         status_print_row(
             "  successor",
             "no holder now: its process has died, and another is about to be started; if the "
@@ -55,7 +55,7 @@ static void print_successor(const cJSON *successor)
 static void status_print_view(const cJSON *view)
 {
     const char *stays = json_text(view, "not_made_anew");
-    if (cJSON_IsTrue(json_part(view, "damaged")))
+    if (json_true(view, "damaged"))
         status_print_row("  view", "damaged: lookups may fail, and writers will block; %s%s",
                          stays ? "it is not rebuilt now: " : "it is about to be rebuilt",
                          stays ? stays : "");
@@ -89,7 +89,7 @@ static void print_trouble(const cJSON *remote)
 /* Prints what only a fenced mount has, as far as the daemon counted it. */
 static void print_unpublished(const cJSON *remote)
 {
-    const char *more = cJSON_IsTrue(json_part(remote, "unpublished_more")) ? "more than " : "";
+    const char *more = json_true(remote, "unpublished_more") ? "more than " : "";
     if (!json_part(remote, "unpublished_changes"))
         return;
     if (json_count(remote, "unpublished_changes") == 0)
@@ -377,21 +377,17 @@ struct status_request {
 /* Reads the status of a store that is not mounted. */
 static int offline_status(const char *store, cJSON **ret_status)
 {
-    int lock_fd = -1;
+    _cleanup_close_ int lock_fd = -1;
     pid_t holder = 0;
     int r = store_lock_patiently(store, NULL, &lock_fd, &holder);
-    if (r == -EBUSY) {
+    if (r == 0)
+        r = service_offline_status(store, ret_status);
+    if (r == -EBUSY)
         complain("status",
                  "store %s is in use by pid %d, which does not answer (starting or stopping?); try "
                  "again in a moment",
                  store, (int)holder);
-        return r;
-    }
-    if (r == 0) {
-        r = service_offline_status(store, ret_status);
-        (void)close(lock_fd);
-    }
-    if (r < 0)
+    else if (r < 0)
         complain("status", "cannot read store %s: %s", store, strerror(-r));
     return r;
 }
@@ -400,11 +396,8 @@ static int offline_status(const char *store, cJSON **ret_status)
 static cJSON *status_of(const char *store, const char *mountpoint, bool *ret_dead)
 {
     cJSON *status = NULL;
-    cJSON *request = cJSON_CreateObject();
     pid_t holder;
-    (void)cJSON_AddStringToObject(request, "verb", "status");
-    int r = request_patiently(store, request, STATUS_TIMEOUT_MS, &status);
-    cJSON_Delete(request);
+    int r = ask_patiently(store, "status", STATUS_TIMEOUT_MS, &status);
     *ret_dead = false;
     if (r == -ENOENT || r == -ECONNREFUSED) {
         *ret_dead = mountpoint && store_lock_holder(store, &holder) == 0;
@@ -424,7 +417,7 @@ static int status_of_all(const struct command *command, const struct status_requ
     int code = target_mounts(command, &list);
     if (code != CLI_OK)
         return code;
-    cJSON *all = cJSON_CreateArray();
+    _cleanup_json_ cJSON *all = cJSON_CreateArray();
     if (list.count == 0 && !request->json)
         (void)printf("no CairnFS is mounted\n");
     for (size_t i = 0; i < list.count; i++) {
@@ -442,7 +435,6 @@ static int status_of_all(const struct command *command, const struct status_requ
     }
     if (request->json)
         json_print(all);
-    cJSON_Delete(all);
     mounts_done(&list);
     return code;
 }
@@ -450,14 +442,12 @@ static int status_of_all(const struct command *command, const struct status_requ
 static int status_of_one(const struct target *target, const struct status_request *request)
 {
     bool dead;
-    cJSON *status = status_of(target->store, target->mountpoint, &dead);
+    _cleanup_json_ cJSON *status = status_of(target->store, target->mountpoint, &dead);
     if (status && request->json)
         json_print(status);
     else if (status)
         print_status(status, target->store, request->all);
-    bool shown = status != NULL;
-    cJSON_Delete(status);
-    return shown && !dead ? CLI_OK : CLI_FAILED;
+    return status && !dead ? CLI_OK : CLI_FAILED;
 }
 
 static int execute_status(struct call *call)

@@ -9,7 +9,7 @@
 #include "base/vector.h"
 #include "cli/ask.h"
 #include "cli/command.h"
-#include "cli/horizon.h"
+#include "cli/interrupt.h"
 #include "cli/human.h"
 #include "cli/json.h"
 #include "codec/encode.h"
@@ -313,18 +313,14 @@ static void walk_draw(struct walk *w)
 static int ask_portion(struct walk *w)
 {
     size_t asked = w->todo.count < TODO_PER_REQUEST ? w->todo.count : TODO_PER_REQUEST;
-    cJSON *request = cJSON_CreateObject(), *reply = NULL;
-    cJSON *todo = cJSON_AddArrayToObject(request, "todo");
+    _cleanup_json_ cJSON *reply = NULL;
+    cJSON *request = cJSON_CreateObject(), *todo = cJSON_AddArrayToObject(request, "todo");
     for (size_t i = 0; i < asked; i++)
         (void)cJSON_AddItemToArray(todo,
                                    cJSON_CreateString(w->todo.at[w->todo.count - 1 - i].text));
     if (ask_daemon(w->command->name, w->store, "survey", request, &reply) < 0)
         return CLI_FAILED;
-    bool is_good = take_portion(w, reply, asked);
-    cJSON_Delete(reply);
-    if (!is_good)
-        complain_answer(w->command->name, w->store);
-    return is_good ? CLI_OK : CLI_FAILED;
+    return take_portion(w, reply, asked) ? CLI_OK : complain_answer(w->command->name, w->store);
 }
 
 static void settle_shared(struct survey_sum *sum, const struct shared *shared)
@@ -364,16 +360,14 @@ int survey_walk(const struct command *command, const char *store, const cJSON *r
                 struct survey_sum *ret)
 {
     struct walk w = {.command = command, .store = store, .drawn_at = clock_monotonic_ns()};
-    const char *type = json_text(root, "type");
-    char kind = type && strcmp(type, "directory") == 0 ? 'd'
-                : type && strcmp(type, "file") == 0    ? 'f'
-                                                       : 'o';
+    const char *type = json_text_or(root, "type", "");
+    char kind = strcmp(type, "directory") == 0 ? 'd' : strcmp(type, "file") == 0 ? 'f' : 'o';
     int code = CLI_OK;
-    horizon_catch_interrupts();
+    interrupt_catch(false);
     see_entry(&w, kind, json_count(root, "ino"), json_count(root, "size_bytes"),
               json_count(root, "links"), json_count(root, "staged_bytes"));
     while (code == CLI_OK && (w.todo.count > 0 || begin_next_phase(&w))) {
-        code = horizon_sleep_ms(0) ? ask_portion(&w) : CLI_INTERRUPTED;
+        code = interrupt_sleep_ms(0) ? ask_portion(&w) : CLI_INTERRUPTED;
         walk_draw(&w);
     }
     settle_walk(&w);
@@ -412,8 +406,6 @@ int survey_look(const struct command *command, const char *path, struct target *
         return code;
     cJSON *request = cJSON_CreateObject();
     control_add_u64(request, "ino", ino);
-    if (ask_daemon(command->name, ret_target->store, "look", request, ret_root) == 0)
-        return CLI_OK;
-    target_done(ret_target);
-    return CLI_FAILED;
+    int r = ask_daemon(command->name, ret_target->store, "look", request, ret_root);
+    return r < 0 ? CLI_FAILED : CLI_OK;
 }

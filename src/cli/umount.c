@@ -6,6 +6,7 @@
 #include "cli/ask.h"
 #include "cli/command.h"
 #include "cli/horizon.h"
+#include "cli/interrupt.h"
 #include "cli/human.h"
 #include "cli/namespaces.h"
 #include "cli/target.h"
@@ -136,28 +137,29 @@ static int umount_verify(const struct mount_entry *mount, const struct umount_re
 
 /* --- draining and unmounting ------------------------------------------------------------------ */
 
-/* {"level":"remote"} where that is meant; NULL else. */
-static cJSON *drain_request(bool remote)
+/* CLI_OK, CLI_FAILED, or HORIZON_ENDED. */
+static int ask_drain(const struct mount_entry *mount, const char *level, const bool *at_end,
+                     cJSON **ret_reply)
 {
-    cJSON *request = remote ? cJSON_CreateObject() : NULL;
-    if (remote)
-        (void)cJSON_AddStringToObject(request, "level", "remote");
-    return request;
+    cJSON *request = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(request, "level", level);
+    if (at_end)
+        (void)cJSON_AddBoolToObject(request, "at_end", *at_end);
+    int r = ask_daemon_or_end("umount", mount->store, "drain", request, ret_reply);
+    return r == 0 ? CLI_OK : r == -ESHUTDOWN ? HORIZON_ENDED : CLI_FAILED;
 }
 
 static int umount_drain(const struct mount_entry *mount, bool remote, int64_t deadline)
 {
     struct horizon_goal goal = {.store = mount->store, .is_remote = remote, .may_end = true};
-    cJSON *reply = NULL;
+    _cleanup_json_ cJSON *reply = NULL;
     uint64_t left = 0;
-    int r = ask_daemon_or_end("umount", mount->store, "drain", drain_request(remote), &reply);
-    if (r < 0)
-        return r == -ESHUTDOWN ? HORIZON_ENDED : CLI_FAILED;
-    bool known = control_get_u64(reply, "seq", &goal.seq);
-    cJSON_Delete(reply);
-    if (!known)
+    int code = ask_drain(mount, remote ? "remote" : "nvme", NULL, &reply);
+    if (code != CLI_OK)
+        return code;
+    if (!control_get_u64(reply, "seq", &goal.seq))
         return complain_answer("umount", mount->store);
-    int code = horizon_wait("umount", &goal, 1, deadline, &left);
+    code = horizon_wait("umount", &goal, 1, deadline, &left);
     if (code == CLI_NOT_MET)
         complain("umount",
                  "timed out: %s not yet %s; %s stays mounted; try again with a longer --timeout",
@@ -168,22 +170,15 @@ static int umount_drain(const struct mount_entry *mount, bool remote, int64_t de
 /* Has the daemon upload data that is written between drain and unmount, too. */
 static int set_drain_at_end(const struct mount_entry *mount, bool on)
 {
-    cJSON *request = drain_request(true);
-    cJSON *reply = NULL;
-    (void)cJSON_AddBoolToObject(request, "at_end", on);
-    int r = ask_daemon_or_end("umount", mount->store, "drain", request, &reply);
-    if (r < 0)
-        return r == -ESHUTDOWN ? HORIZON_ENDED : CLI_FAILED;
-    cJSON_Delete(reply);
-    return CLI_OK;
+    _cleanup_json_ cJSON *reply = NULL;
+    return ask_drain(mount, "remote", &on, &reply);
 }
 
 static int fail_busy(const struct mount_entry *mount)
 {
     complain("umount", "%s is in use; end these processes, then try again (all data is on NVMe)",
              mount->mountpoint);
-    unsigned holders = print_holders(mount->mountpoint, stderr);
-    if (holders == 0)
+    if (print_holders(mount->mountpoint, stderr) == 0)
         (void)fprintf(stderr, "  no process %s uses it\n",
                       geteuid() == 0 ? "visible here" : "visible to this user (root may see more)");
     return CLI_FAILED;
@@ -193,7 +188,7 @@ static int unmount_here(const struct mount_entry *mount)
 {
     int r = chdir("/") < 0 ? -errno : -EBUSY; /* our own working directory may be in the mount */
     for (int i = 0; r == -EBUSY && i < UNMOUNT_TRIES; i++) {
-        if (i > 0 && !horizon_sleep_ms(UNMOUNT_PAUSE_MS))
+        if (i > 0 && !interrupt_sleep_ms(UNMOUNT_PAUSE_MS))
             return CLI_INTERRUPTED;
         r = mount_remove(mount->mountpoint, false);
     }
@@ -201,10 +196,10 @@ static int unmount_here(const struct mount_entry *mount)
         return fail_busy(mount);
     if (r < 0 && is_gone(mount))
         return CLI_OK; /* another process has done it */
-    if (r < 0)
-        complain("umount", "cannot unmount %s: %s; try as root or as the user who mounted it",
-                 mount->mountpoint, removal_trouble(r));
-    return r < 0 ? CLI_FAILED : CLI_OK;
+    return r < 0 ? complain("umount",
+                            "cannot unmount %s: %s; try as root or as the user who mounted it",
+                            mount->mountpoint, removal_trouble(r))
+                 : CLI_OK;
 }
 
 /* --- the end of the daemon -------------------------------------------------------------------- */
@@ -214,12 +209,9 @@ static int unmount_here(const struct mount_entry *mount)
  * Returns false if no daemon answers, most often because it is exiting. */
 static bool end_everywhere(const struct mount_entry *mount, bool *ret_serves)
 {
-    cJSON *request = cJSON_CreateObject(), *reply = NULL;
-    (void)cJSON_AddStringToObject(request, "verb", "end");
-    int r = request_patiently(mount->store, request, END_TIMEOUT_MS, &reply);
-    *ret_serves = r == 0 && cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(reply, "serves"));
-    cJSON_Delete(request);
-    cJSON_Delete(reply);
+    _cleanup_json_ cJSON *reply = NULL;
+    int r = ask_patiently(mount->store, "end", END_TIMEOUT_MS, &reply);
+    *ret_serves = r == 0 && json_true(reply, "serves");
     return r == 0;
 }
 
@@ -323,7 +315,7 @@ static int await_end(const struct mount_entry *mount, const struct umount_reques
     while ((held = ending_poll(&e, request, &pid)) == 1) {
         if (!ending_continues(&e, request, pid))
             return CLI_NOT_DRAINED;
-        if (!horizon_sleep_ms(20))
+        if (!interrupt_sleep_ms(20))
             return CLI_INTERRUPTED;
         ending_help(&e);
     }
@@ -393,7 +385,7 @@ static int execute_umount(struct call *call)
     if (code != CLI_OK)
         return code;
     const struct mount_entry *mount = mounts_find(&list, *call->operands);
-    horizon_catch_interrupts();
+    interrupt_catch(false);
     /* Unreadable: then nothing is known of its end, either. */
     if (mount && service_left_stage(mount->store, &request->stage) < 0)
         request->stage = NULL;

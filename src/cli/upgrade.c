@@ -7,6 +7,7 @@
 #include "cli/ask.h"
 #include "cli/command.h"
 #include "cli/horizon.h"
+#include "cli/interrupt.h"
 #include "cli/human.h"
 #include "cli/json.h"
 #include "cli/target.h"
@@ -30,62 +31,50 @@ struct seen {
     double pause;
 };
 
-static void copy_text(char *to, size_t capacity, const cJSON *text)
-{
-    (void)snprintf(to, capacity, "%s", cJSON_IsString(text) ? text->valuestring : "");
-}
-
 /* An error is not printed: that no daemon serves for a moment is no fault. */
 static int upgrade_look(const struct upgrade *u, struct seen *ret)
 {
-    cJSON *request = cJSON_CreateObject(), *reply = NULL;
+    _cleanup_json_ cJSON *request = cJSON_CreateObject(), *reply = NULL;
     (void)cJSON_AddStringToObject(request, "verb", "status");
     int r = control_request(u->store, request, ASK_MS, &reply);
-    cJSON_Delete(request);
     if (r < 0)
         return r;
-    const cJSON *successor = cJSON_GetObjectItem(cJSON_GetObjectItem(reply, "mount"), "successor");
-    const cJSON *pause = cJSON_GetObjectItem(successor, "pause_seconds");
-    *ret = (struct seen){.pause = cJSON_IsNumber(pause) ? pause->valuedouble : 0};
-    copy_text(ret->version, sizeof ret->version, cJSON_GetObjectItem(reply, "version"));
-    copy_text(ret->error, sizeof ret->error, cJSON_GetObjectItem(successor, "upgrade_error"));
-    ret->upgrading = cJSON_IsTrue(cJSON_GetObjectItem(successor, "upgrading"));
-    bool known = control_get_u64(successor, "upgrade_tries", &ret->tries) &&
-                 control_get_u64(successor, "upgrades_given_up", &ret->given_up);
-    cJSON_Delete(reply);
-    return known ? 0 : -EOPNOTSUPP;
+    const cJSON *successor = json_part(json_part(reply, "mount"), "successor");
+    *ret = (struct seen){.pause = json_number(successor, "pause_seconds"),
+                         .upgrading = json_true(successor, "upgrading")};
+    (void)snprintf(ret->version, sizeof ret->version, "%s", json_text_or(reply, "version", ""));
+    (void)snprintf(ret->error, sizeof ret->error, "%s",
+                   json_text_or(successor, "upgrade_error", ""));
+    return control_get_u64(successor, "upgrade_tries", &ret->tries) &&
+                   control_get_u64(successor, "upgrades_given_up", &ret->given_up)
+               ? 0
+               : -EOPNOTSUPP;
 }
 
-/* The daemon may end before its answer is here: that is 0, too. */
+/* The daemon may end before its answer is here: that is CLI_OK, too. */
 static int upgrade_ask(const struct upgrade *u)
 {
-    cJSON *request = cJSON_CreateObject(), *reply = NULL;
+    _cleanup_json_ cJSON *request = cJSON_CreateObject(), *reply = NULL;
     (void)cJSON_AddStringToObject(request, "verb", "upgrade");
     (void)cJSON_AddStringToObject(request, "binary", u->binary);
     int r = control_request(u->store, request, ASK_MS, &reply);
-    cJSON_Delete(request);
-    const cJSON *error = cJSON_GetObjectItem(reply, "error");
     if (r == -ECONNRESET || r == -EPIPE)
-        r = 0;
-    else if (r < 0)
-        complain("upgrade", "store %s: %s", u->store, daemon_trouble(r));
-    else if (cJSON_IsString(error))
-        complain("upgrade", "%s is unchanged: %s", u->mountpoint, error->valuestring);
-    r = r == 0 && error ? -EREMOTEIO : r;
-    cJSON_Delete(reply);
-    return r;
+        return CLI_OK;
+    if (r < 0)
+        return complain("upgrade", "store %s: %s", u->store, daemon_trouble(r));
+    const char *error = json_text(reply, "error");
+    return error ? complain("upgrade", "%s is unchanged: %s", u->mountpoint, error) : CLI_OK;
 }
 
 static void upgrade_print_json(const struct upgrade *u, const struct seen *before,
                                const struct seen *now)
 {
-    cJSON *object = cJSON_CreateObject();
+    _cleanup_json_ cJSON *object = cJSON_CreateObject();
     (void)cJSON_AddStringToObject(object, "mountpoint", u->mountpoint);
     (void)cJSON_AddStringToObject(object, "from", before->version);
     (void)cJSON_AddStringToObject(object, "to", now->version);
     (void)cJSON_AddNumberToObject(object, "pause_s", now->pause);
     json_print(object);
-    cJSON_Delete(object);
 }
 
 static int upgrade_show(const struct upgrade *u, const struct seen *before, const struct seen *now)
@@ -131,7 +120,7 @@ static int upgrade_await(const struct upgrade *u, const struct seen *before)
                      u->mountpoint, u->mountpoint);
             return CLI_NOT_MET;
         }
-        if (!horizon_sleep_ms(POLL_MS))
+        if (!interrupt_sleep_ms(POLL_MS))
             return CLI_INTERRUPTED;
     }
     return code;
@@ -182,7 +171,7 @@ struct upgrade_request {
 static int execute_upgrade(struct call *call)
 {
     const struct upgrade_request *request = call->request;
-    horizon_catch_interrupts();
+    interrupt_catch(false);
     _cleanup_free_ char *path = find_binary(request->binary);
     const struct upgrade u = {call->target.store, call->target.mountpoint, path, request->json,
                               horizon_deadline(request->timeout_ns)};

@@ -8,6 +8,7 @@
 #include "cli/ask.h"
 #include "cli/command.h"
 #include "cli/horizon.h"
+#include "cli/interrupt.h"
 #include "cli/human.h"
 #include "cli/json.h"
 #include "cli/target.h"
@@ -46,21 +47,18 @@ static struct horizon_goal *goal_of(struct wait_request *request, char *store)
 static int add_wait_goal(struct wait_request *request, const struct mount_entry *mount,
                          uint64_t ino)
 {
+    _cleanup_json_ cJSON *reply = NULL;
     cJSON *ask = cJSON_CreateObject();
-    cJSON *reply = NULL;
-    uint64_t seq = 0, bytes = 0;
+    uint64_t seq = 0;
     control_add_u64(ask, "ino", ino);
     (void)cJSON_AddStringToObject(ask, "level", request->level == WAIT_REMOTE ? "remote" : "nvme");
     if (ask_daemon("wait", mount->store, "need", ask, &reply) < 0)
         return CLI_FAILED;
-    bool known = control_get_u64(reply, "seq", &seq);
-    (void)control_get_u64(reply, "bytes", &bytes);
-    cJSON_Delete(reply);
-    if (!known)
+    if (!control_get_u64(reply, "seq", &seq))
         return complain_answer("wait", mount->store);
     struct horizon_goal *goal = goal_of(request, mount->store);
     goal->seq = max_u64(goal->seq, seq);
-    goal->bytes += bytes;
+    goal->bytes += json_count(reply, "bytes");
     return CLI_OK;
 }
 
@@ -88,14 +86,12 @@ static int add_wait_path(const struct command *command, struct wait_request *req
  * 0 also of a daemon of an earlier version, which knows of none. */
 static int count_doubts(const char *store, uint64_t *ret_count, bool *ret_is_busy)
 {
-    cJSON *status = NULL;
+    _cleanup_json_ cJSON *status = NULL;
     if (ask_daemon("wait", store, "status", NULL, &status) < 0)
         return CLI_FAILED;
     const cJSON *remote = json_part(status, "remote");
-    const char *state = json_text(remote, "state");
     *ret_count = json_count(remote, "damaged_chunks") + json_count(remote, "suspect_packs");
-    *ret_is_busy = state && strcmp(state, "idle") != 0;
-    cJSON_Delete(status);
+    *ret_is_busy = strcmp(json_text_or(remote, "state", "idle"), "idle") != 0;
     return CLI_OK;
 }
 
@@ -109,18 +105,16 @@ struct unsafe {
 
 static void ask_unsafe(struct unsafe *unsafe, const char *path, uint64_t ino)
 {
-    cJSON *ask = cJSON_CreateObject(), *reply = NULL;
-    uint64_t lost = 0, pending = 0;
+    _cleanup_json_ cJSON *reply = NULL;
+    cJSON *ask = cJSON_CreateObject();
     control_add_u64(ask, "ino", ino);
     if (ask_daemon("wait", unsafe->awaited->store, "damaged", ask, &reply) < 0) {
         unsafe->code = CLI_FAILED;
         return;
     }
-    (void)control_get_u64(reply, "bytes", &lost);
-    (void)control_get_u64(reply, "pending_bytes", &pending);
-    cJSON_Delete(reply);
+    uint64_t lost = json_count(reply, "bytes");
     unsafe->lost += lost;
-    unsafe->pending += pending;
+    unsafe->pending += json_count(reply, "pending_bytes");
     unsafe->files += lost > 0;
     if (lost > 0 && !unsafe->first)
         unsafe->first = xstrdup(path);
@@ -183,7 +177,7 @@ static int wait_until_safe(const struct awaited *awaited, int64_t deadline)
         free(unsafe.first);
         if (code != CLI_OK || is_over || is_late)
             return code;
-        if (!horizon_sleep_ms(SETTLE_MS))
+        if (!interrupt_sleep_ms(SETTLE_MS))
             return CLI_INTERRUPTED;
     }
 }
@@ -210,7 +204,7 @@ static int wait_for_paths(const struct command *command, struct wait_request *re
 static void print_wait_json(const struct wait_request *request, char **paths, int code)
 {
     static const char *const levels[] = {"stage", "nvme", "remote"};
-    cJSON *object = cJSON_CreateObject();
+    _cleanup_json_ cJSON *object = cJSON_CreateObject();
     cJSON *all = cJSON_AddArrayToObject(object, "paths");
     for (; *paths; paths++)
         (void)cJSON_AddItemToArray(all, cJSON_CreateString(*paths));
@@ -219,7 +213,6 @@ static void print_wait_json(const struct wait_request *request, char **paths, in
     (void)cJSON_AddBoolToObject(object, "timed_out", code == CLI_NOT_MET);
     control_add_u64(object, "left_bytes", request->left);
     json_print(object);
-    cJSON_Delete(object);
 }
 
 static int execute_wait(struct call *call)
@@ -228,7 +221,7 @@ static int execute_wait(struct call *call)
     int code = target_mounts(call->command, &request->mounts);
     if (code != CLI_OK)
         return code;
-    horizon_catch_interrupts();
+    interrupt_catch(false);
     code = wait_for_paths(call->command, request, call->operands);
     if (request->json && code != CLI_USAGE)
         print_wait_json(request, call->operands, code);

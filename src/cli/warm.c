@@ -7,6 +7,7 @@
 #include "cli/ask.h"
 #include "cli/command.h"
 #include "cli/horizon.h"
+#include "cli/interrupt.h"
 #include "cli/human.h"
 #include "cli/json.h"
 #include "cli/target.h"
@@ -26,13 +27,12 @@ struct warm {
 
 static void warm_draw(struct warm *w, const char *path, const cJSON *reply)
 {
-    uint64_t total = json_count(reply, "total_bytes"), done = json_count(reply, "done_bytes");
     if (!isatty(STDERR_FILENO))
         return;
     _cleanup_free_ char *shown = xstrdup(path);
     text_hide_controls(shown);
-    (void)fprintf(stderr, "\r%s: %s of %s \033[K", shown, human_bytes(done).text,
-                  human_bytes(total).text);
+    (void)fprintf(stderr, "\r%s: %s of %s \033[K", shown, json_bytes(reply, "done_bytes").text,
+                  json_bytes(reply, "total_bytes").text);
     (void)fflush(stderr);
     w->drawn = true;
 }
@@ -47,9 +47,9 @@ static void warm_end_drawing(struct warm *w)
 static void warm_print_left(const struct warm *w, const char *path, const cJSON *reply,
                             const char *name, const char *why)
 {
-    uint64_t bytes = json_count(reply, name);
-    if (bytes)
-        complain(w->command->name, "%s: %s stay on NVMe: %s", path, human_bytes(bytes).text, why);
+    if (json_count(reply, name))
+        complain(w->command->name, "%s: %s stay on NVMe: %s", path, json_bytes(reply, name).text,
+                 why);
 }
 
 /* The last that the daemon said of the job, as a result; `code` is the exit status for it. */
@@ -72,29 +72,26 @@ static void warm_add_result(const struct warm *w, const char *path, const cJSON 
 /* Prints the result of the job; returns the exit status. */
 static int warm_conclude(const struct warm *w, const char *path, const cJSON *reply)
 {
-    const char *failed = cJSON_GetStringValue(cJSON_GetObjectItem(reply, "failed"));
-    const char *cause = cJSON_GetStringValue(cJSON_GetObjectItem(reply, "remote_error"));
+    const char *failed = json_text(reply, "failed"),
+               *cause = json_text_or(reply, "remote_error", "");
     if (failed)
         complain(w->command->name, "%s: %s", path, failed);
     if (json_count(reply, "failed_bytes"))
         complain(w->command->name, "%s: %s could not be fetched: %s", path,
-                 human_bytes(json_count(reply, "failed_bytes")).text,
-                 cause && *cause ? cause : "see 'cairn status'");
+                 json_bytes(reply, "failed_bytes").text, *cause ? cause : "see 'cairn status'");
     if (json_count(reply, "not_kept_bytes"))
         complain(w->command->name,
                  "%s: NVMe has no space for %s of it; raise -o nvme=SIZE, or evict other files",
-                 path, human_bytes(json_count(reply, "not_kept_bytes")).text);
+                 path, json_bytes(reply, "not_kept_bytes").text);
     warm_print_left(w, path, reply, "unpublished_bytes",
                     "the remote does not have them yet; see 'cairn wait --level remote'");
     warm_print_left(w, path, reply, "pinned_bytes",
                     "pinned by user.cairn.pin on these files, or on others with the same content");
     warm_print_left(w, path, reply, "busy_bytes", "in use at the moment; try again");
-    bool whole =
-        !failed && json_count(reply, "failed_bytes") + json_count(reply, "not_kept_bytes") +
-                           json_count(reply, "unpublished_bytes") +
-                           json_count(reply, "pinned_bytes") + json_count(reply, "busy_bytes") ==
-                       0;
-    return whole ? CLI_OK : CLI_FAILED;
+    uint64_t left = json_count(reply, "failed_bytes") + json_count(reply, "not_kept_bytes") +
+                    json_count(reply, "unpublished_bytes") + json_count(reply, "pinned_bytes") +
+                    json_count(reply, "busy_bytes");
+    return failed || left ? CLI_FAILED : CLI_OK;
 }
 
 static int ask_job(const struct warm *w, const char *store, uint64_t job, bool cancel,
@@ -106,24 +103,16 @@ static int ask_job(const struct warm *w, const char *store, uint64_t job, bool c
     return ask_daemon(w->command->name, store, "warm_status", ask, ret_reply);
 }
 
-static int warm_cancel(const struct warm *w, const char *store, uint64_t job, int code)
-{
-    cJSON *reply = NULL;
-    if (ask_job(w, store, job, true, &reply) == 0)
-        cJSON_Delete(reply);
-    return code;
-}
-
 /* The exit status once the job is over, or is to be; negative: it goes on. */
 static int warm_judge(struct warm *w, const char *path, const cJSON *reply)
 {
     int code = -1;
-    bool has_ended = cJSON_IsTrue(cJSON_GetObjectItem(reply, "ended"));
+    bool has_ended = json_true(reply, "ended");
     if (has_ended)
         code = CLI_OK;
     else if (clock_monotonic_ns() >= w->deadline)
         code = CLI_NOT_MET;
-    else if (!horizon_sleep_ms(POLL_MS))
+    else if (!interrupt_sleep_ms(POLL_MS))
         code = CLI_INTERRUPTED;
     if (code < 0)
         return code;
@@ -141,20 +130,22 @@ static int watch_job(struct warm *w, const char *path, const char *store, uint64
 {
     int code = -1;
     while (code < 0) {
-        cJSON *reply = NULL;
+        _cleanup_json_ cJSON *reply = NULL;
         if (ask_job(w, store, job, false, &reply) < 0)
             return CLI_FAILED;
         warm_draw(w, path, reply);
         code = warm_judge(w, path, reply);
-        cJSON_Delete(reply);
     }
-    return code == CLI_NOT_MET || code == CLI_INTERRUPTED ? warm_cancel(w, store, job, code) : code;
+    _cleanup_json_ cJSON *reply = NULL;
+    if (code == CLI_NOT_MET || code == CLI_INTERRUPTED)
+        (void)!ask_job(w, store, job, true, &reply);
+    return code;
 }
 
 static int warm_path(struct warm *w, const char *path)
 {
     const struct mount_entry *mount;
-    cJSON *reply = NULL;
+    _cleanup_json_ cJSON *reply = NULL;
     uint64_t ino;
     int code = target_find(w->command, &w->mounts, path, &mount, &ino);
     if (code != CLI_OK)
@@ -164,9 +155,7 @@ static int warm_path(struct warm *w, const char *path)
     (void)cJSON_AddBoolToObject(ask, "evict", w->evicts);
     if (ask_daemon(w->command->name, mount->store, "warm", ask, &reply) < 0)
         return CLI_FAILED;
-    uint64_t job = json_count(reply, "job");
-    cJSON_Delete(reply);
-    return watch_job(w, path, mount->store, job);
+    return watch_job(w, path, mount->store, json_count(reply, "job"));
 }
 
 static int execute_warm(struct call *call)
@@ -177,7 +166,7 @@ static int execute_warm(struct call *call)
         return code;
     w->command = call->command;
     w->deadline = horizon_deadline(w->timeout_ns);
-    horizon_catch_interrupts();
+    interrupt_catch(false);
     w->results = w->json ? cJSON_CreateArray() : NULL;
     for (char **path = call->operands; *path; path++) {
         int one = warm_path(w, *path);

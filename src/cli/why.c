@@ -8,7 +8,7 @@
 #include "base/vector.h"
 #include "cli/ask.h"
 #include "cli/command.h"
-#include "cli/horizon.h"
+#include "cli/interrupt.h"
 #include "cli/human.h"
 #include "cli/json.h"
 #include "daemon/control.h"
@@ -61,19 +61,16 @@ static int find_owners(const struct command *command, const char *store, struct 
     uint64_t at = 0, next = 0;
     bool more = owned->sample->count > 0, is_good = true;
     while (more && is_good) {
-        cJSON *reply = NULL;
-        if (!horizon_sleep_ms(0))
+        _cleanup_json_ cJSON *reply = NULL;
+        if (!interrupt_sleep_ms(0))
             return CLI_INTERRUPTED;
         if (ask_daemon(command->name, store, "users", users_request(owned->sample, at), &reply) < 0)
             return CLI_FAILED;
         more = control_get_u64(reply, "at", &next);
         is_good = take_users(owned, reply) && (!more || next > at);
         at = next;
-        cJSON_Delete(reply);
     }
-    if (!is_good)
-        complain_answer(command->name, store);
-    return is_good ? CLI_OK : CLI_FAILED;
+    return is_good ? CLI_OK : complain_answer(command->name, store);
 }
 
 /* --- files, by how much they have ------------------------------------------------------------- */

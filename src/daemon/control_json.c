@@ -77,3 +77,37 @@ bool control_get_u64(const cJSON *object, const char *name, uint64_t *ret_value)
     *ret_value = strtoull(text, NULL, 10);
     return errno == 0;
 }
+
+cJSON *json_part(const cJSON *object, const char *name)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, name);
+}
+
+const char *json_text(const cJSON *object, const char *name)
+{
+    return cJSON_GetStringValue(json_part(object, name));
+}
+
+const char *json_text_or(const cJSON *object, const char *name, const char *other)
+{
+    const char *text = json_text(object, name);
+    return text ? text : other;
+}
+
+double json_number(const cJSON *object, const char *name)
+{
+    const cJSON *item = json_part(object, name);
+    return cJSON_IsNumber(item) ? item->valuedouble : 0;
+}
+
+uint64_t json_count(const cJSON *object, const char *name)
+{
+    uint64_t value = 0;
+    (void)control_get_u64(object, name, &value);
+    return value;
+}
+
+bool json_true(const cJSON *object, const char *name)
+{
+    return cJSON_IsTrue(json_part(object, name));
+}

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "daemon/control_json.h"
 #include "daemon/service_internal.h"
 
 #define TYPE_OF(type, field)                                                                       \
@@ -52,7 +53,7 @@ cJSON *figure_group(cJSON *status, const char *group, bool make)
         char name[32];
         size_t len = strcspn(group, ".[");
         (void)snprintf(name, sizeof name, "%.*s", (int)len, group);
-        cJSON *next = cJSON_GetObjectItemCaseSensitive(at, name);
+        cJSON *next = json_part(at, name);
         at = next || !make ? next : cJSON_AddObjectToObject(at, name);
         group += len;
         group += strspn(group, ".[]");

@@ -101,7 +101,7 @@ int handover_write(const struct handover_source *from, int *ret_fd)
 
 static bool get_handover_text(const cJSON *object, const char *name, char **ret)
 {
-    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
+    const char *text = json_text(object, name);
     if (text)
         *ret = xstrdup(text);
     return text != NULL;
@@ -109,7 +109,7 @@ static bool get_handover_text(const cJSON *object, const char *name, char **ret)
 
 static bool copy_text(const cJSON *object, const char *name, char *to, size_t capacity)
 {
-    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
+    const char *text = json_text(object, name);
     (void)snprintf(to, capacity, "%s", text ? text : "");
     return text != NULL;
 }
@@ -117,7 +117,7 @@ static bool copy_text(const cJSON *object, const char *name, char *to, size_t ca
 static bool get_bytes(const cJSON *object, const char *name, uint8_t *to, size_t max,
                       size_t *ret_len)
 {
-    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
+    const char *text = json_text(object, name);
     size_t len = text ? strlen(text) : 0;
     if (len == 0 || len % 2 || len / 2 > max || !hex_read(to, text, len / 2))
         return false;
@@ -127,7 +127,7 @@ static bool get_bytes(const cJSON *object, const char *name, uint8_t *to, size_t
 
 static bool get_passport(const cJSON *state, struct front_passport *ret)
 {
-    const cJSON *object = cJSON_GetObjectItemCaseSensitive(state, "passport");
+    const cJSON *object = json_part(state, "passport");
     size_t init_len, answer_len;
     uint64_t mmap_shared;
     if (!get_bytes(object, "init", ret->init, sizeof ret->init, &init_len) ||
@@ -173,10 +173,10 @@ static bool get_holder_link(const cJSON *state, struct holder_link *ret)
 
 static int get_handover_options(const cJSON *state, struct mount_options *o, char **ret_text)
 {
-    const char *list = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(state, "options"));
+    const char *list = json_text(state, "options");
     char *error = NULL;
     int r = list ? options_set_list(o, list, false, &error) : -EINVAL;
-    o->foreground = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(state, "foreground"));
+    o->foreground = json_true(state, "foreground");
     if (r == 0)
         r = options_finish(o, &error);
     if (r < 0)
@@ -209,7 +209,7 @@ static int get_handover(const cJSON *state, struct handover *ret, char **ret_tex
     }
     ret->child = (pid_t)child;
     ret->served_at = (int64_t)served_at;
-    ret->stops = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(state, "stops"));
+    ret->stops = json_true(state, "stops");
     int r = get_handover_options(state, &ret->options, ret_text);
     ret->holder_link.adopted.no_resend = ret->options.no_resend;
     return r;

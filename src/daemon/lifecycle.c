@@ -327,8 +327,8 @@ static void add_summary(const struct mount_process *p, FILE *out)
     cJSON *request = cJSON_CreateObject();
     (void)cJSON_AddStringToObject(request, "verb", "status");
     cJSON *status = service_handle(request, p->service);
-    const cJSON *memory = cJSON_GetObjectItemCaseSensitive(status, "memory");
-    const cJSON *formula = cJSON_GetObjectItemCaseSensitive(memory, "formula");
+    const cJSON *memory = json_part(status, "memory");
+    const cJSON *formula = json_part(memory, "formula");
     text_print(out, "cairn mount: %s is mounted at %s", p->directory.path, p->mountpoint);
     if (cJSON_IsString(formula))
         (void)fprintf(out, "cairn mount: memory: %s\n", formula->valuestring);

@@ -19,7 +19,7 @@ static int need_nvme(struct service *service, uint64_t ino, uint64_t *ret_seq)
 cJSON *handle_need(struct service *service, const cJSON *request)
 {
     uint64_t ino, seq = 0;
-    const char *level = cJSON_GetStringValue(cJSON_GetObjectItem(request, "level"));
+    const char *level = json_text(request, "level");
     if (!control_get_u64(request, "ino", &ino) || !level)
         return control_error(EINVAL, "need: ino or level is missing");
     bool remote = strcmp(level, "remote") == 0;
@@ -74,13 +74,13 @@ cJSON *handle_horizon(struct service *service, const cJSON *request)
 
 static bool asks_for_remote_level(const cJSON *request)
 {
-    const char *level = cJSON_GetStringValue(cJSON_GetObjectItem(request, "level"));
+    const char *level = json_text(request, "level");
     return level && strcmp(level, "remote") == 0;
 }
 
 cJSON *handle_urgent(struct service *service, const cJSON *request)
 {
-    bool on = cJSON_IsTrue(cJSON_GetObjectItem(request, "on"));
+    bool on = json_true(request, "on");
     int64_t until = on ? clock_monotonic_ns() + URGENT_LEASE_NS : 0;
     horizon_urge(service->commit->horizon, until);
     if (asks_for_remote_level(request))
@@ -90,7 +90,7 @@ cJSON *handle_urgent(struct service *service, const cJSON *request)
 
 cJSON *handle_drain(struct service *service, const cJSON *request)
 {
-    const cJSON *at_end = cJSON_GetObjectItem(request, "at_end");
+    const cJSON *at_end = json_part(request, "at_end");
     bool remote = asks_for_remote_level(request);
     if (remote && !remote_side_is_usable(service))
         return remote_side_refusal(service);

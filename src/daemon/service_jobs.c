@@ -5,7 +5,7 @@
 
 static enum job_kind kind_of(const cJSON *request)
 {
-    const char *kind = cJSON_GetStringValue(cJSON_GetObjectItem(request, "kind"));
+    const char *kind = json_text(request, "kind");
     return !kind                        ? JOB_NONE
            : strcmp(kind, "scrub") == 0 ? JOB_SCRUB
            : strcmp(kind, "gc") == 0    ? JOB_GC
@@ -15,9 +15,9 @@ static enum job_kind kind_of(const cJSON *request)
 cJSON *handle_job_start(struct service *service, const cJSON *request)
 {
     struct job_options options = {.kind = kind_of(request),
-                                  .local = cJSON_IsTrue(cJSON_GetObjectItem(request, "local")),
-                                  .remote = cJSON_IsTrue(cJSON_GetObjectItem(request, "remote")),
-                                  .dry_run = cJSON_IsTrue(cJSON_GetObjectItem(request, "dry_run"))};
+                                  .local = json_true(request, "local"),
+                                  .remote = json_true(request, "remote"),
+                                  .dry_run = json_true(request, "dry_run")};
     uint64_t number;
     (void)control_get_u64(request, "rate", &options.rate);
     if (options.kind == JOB_NONE || (!options.local && !options.remote))

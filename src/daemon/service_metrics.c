@@ -54,7 +54,7 @@ static void add_info(cJSON *list, const cJSON *status)
     static const char *const labels[] = {"version", "store", "store_id", "mountpoint"};
     cJSON *to = add_sample(add_metric(list, &info), 1);
     for (size_t i = 0; i < ARRAY_LEN(labels); i++) {
-        const char *value = cJSON_GetStringValue(cJSON_GetObjectItem(status, labels[i]));
+        const char *value = json_text(status, labels[i]);
         (void)cJSON_AddStringToObject(to, labels[i], value ? value : "");
     }
 }
@@ -77,9 +77,9 @@ static void add_samples_of_array(cJSON *list, const struct figure *f, const cJSO
     cJSON *samples = cJSON_GetArraySize(array) > 0 ? add_metric(list, f) : NULL;
     cJSON_ArrayForEach(item, array)
     {
-        cJSON *labels = add_sample(samples, metrics_value_of(cJSON_GetObjectItem(item, f->json)));
+        cJSON *labels = add_sample(samples, metrics_value_of(json_part(item, f->json)));
         for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-            const cJSON *label = cJSON_GetObjectItem(item, names[i]);
+            const cJSON *label = json_part(item, names[i]);
             char number[24] = "";
             if (cJSON_IsNumber(label))
                 (void)snprintf(number, sizeof number, "%.0f", label->valuedouble);
@@ -104,9 +104,8 @@ static cJSON *metrics_of(struct service *service)
         if (figure_is_of_array(f))
             add_samples_of_array(list, f, group);
         else
-            (void)add_sample(add_metric(list, f),
-                             metrics_value_of(cJSON_GetObjectItem(group, f->json)) *
-                                 (f->unit == FIGURE_MILLISECONDS ? 1e-3 : 1));
+            (void)add_sample(add_metric(list, f), metrics_value_of(json_part(group, f->json)) *
+                                                      (f->unit == FIGURE_MILLISECONDS ? 1e-3 : 1));
     }
     cJSON_Delete(status);
     return list;
@@ -136,7 +135,7 @@ static void metrics_put_sample(FILE *out, const char *name, const cJSON *sample)
     const cJSON *label;
     char between = '{';
     (void)fputs(name, out);
-    cJSON_ArrayForEach(label, cJSON_GetObjectItem(sample, "labels"))
+    cJSON_ArrayForEach(label, json_part(sample, "labels"))
     {
         (void)fprintf(out, "%c%s=\"", between, label->string);
         metrics_put_escaped(out, label->valuestring);
@@ -144,7 +143,7 @@ static void metrics_put_sample(FILE *out, const char *name, const cJSON *sample)
         between = ',';
     }
     (void)fprintf(out, "%s %.15g\n", between == ',' ? "}" : "",
-                  cJSON_GetNumberValue(cJSON_GetObjectItem(sample, "value")));
+                  cJSON_GetNumberValue(json_part(sample, "value")));
 }
 
 static char *metrics_text(struct service *service)
@@ -157,11 +156,10 @@ static char *metrics_text(struct service *service)
     const cJSON *one, *sample;
     cJSON_ArrayForEach(one, list)
     {
-        const char *name = cJSON_GetStringValue(cJSON_GetObjectItem(one, "name"));
-        (void)fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name,
-                      cJSON_GetStringValue(cJSON_GetObjectItem(one, "help")), name,
-                      cJSON_GetStringValue(cJSON_GetObjectItem(one, "type")));
-        cJSON_ArrayForEach(sample, cJSON_GetObjectItem(one, "samples"))
+        const char *name = json_text(one, "name");
+        (void)fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, json_text(one, "help"), name,
+                      json_text(one, "type"));
+        cJSON_ArrayForEach(sample, json_part(one, "samples"))
         {
             metrics_put_sample(out, name, sample);
         }
@@ -174,7 +172,7 @@ static char *metrics_text(struct service *service)
 cJSON *handle_metrics(struct service *service, const cJSON *request)
 {
     cJSON *reply = cJSON_CreateObject();
-    if (cJSON_IsTrue(cJSON_GetObjectItem(request, "json"))) {
+    if (json_true(request, "json")) {
         (void)cJSON_AddItemToObject(reply, "metrics", metrics_of(service));
         return reply;
     }

@@ -26,7 +26,7 @@ cJSON *service_handle(const cJSON *request, void *arg)
                  {"job", handle_job},
                  {"job_start", handle_job_start},
                  {"job_cancel", handle_job_cancel}};
-    const char *verb = cJSON_GetStringValue(cJSON_GetObjectItem(request, "verb"));
+    const char *verb = json_text(request, "verb");
     for (size_t i = 0; verb && i < ARRAY_LEN(verbs); i++)
         if (strcmp(verb, verbs[i].verb) == 0)
             return verbs[i].handle(arg, request);

@@ -117,8 +117,8 @@ static void add_damage(const char *path, const char *what, void *arg)
     cJSON *item;
     cJSON_ArrayForEach(item, (cJSON *)arg)
     {
-        cJSON *chunks = cJSON_GetObjectItem(item, "chunks");
-        if (strcmp(cJSON_GetStringValue(cJSON_GetObjectItem(item, "path")), path) != 0)
+        cJSON *chunks = json_part(item, "chunks");
+        if (strcmp(json_text(item, "path"), path) != 0)
             continue;
         (void)cJSON_SetNumberValue(chunks, cJSON_GetNumberValue(chunks) + 1);
         return;

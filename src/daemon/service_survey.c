@@ -195,7 +195,7 @@ cJSON *handle_survey(struct service *service, const cJSON *request)
     unsigned done = 0;
     int r = 0;
     const cJSON *item;
-    cJSON_ArrayForEach(item, cJSON_GetObjectItem(request, "todo"))
+    cJSON_ArrayForEach(item, json_part(request, "todo"))
     {
         if (p.rows >= ROWS_MAX || (done > 0 && clock_monotonic_ns() >= until))
             break;
@@ -238,7 +238,7 @@ static int parse_survey_chunks(const cJSON *request, struct chunk_prefix *ret, s
 {
     const cJSON *item;
     size_t count = 0;
-    cJSON_ArrayForEach(item, cJSON_GetObjectItem(request, "chunks"))
+    cJSON_ArrayForEach(item, json_part(request, "chunks"))
     {
         const char *text = cJSON_GetStringValue(item);
         if (count == USERS_CHUNKS_MAX || !text || strlen(text) != 32 ||

@@ -32,7 +32,7 @@ static int check_binary(struct service *service, const char *binary, char **ret_
 
 cJSON *handle_upgrade(struct service *service, const cJSON *request)
 {
-    const char *binary = cJSON_GetStringValue(cJSON_GetObjectItem(request, "binary"));
+    const char *binary = json_text(request, "binary");
     _cleanup_free_ char *text = NULL;
     if (!binary || *binary != '/' || strlen(binary) >= HOLDER_PATH_MAX)
         return control_error(EINVAL, "upgrade: the absolute path of a program is missing");

@@ -6,7 +6,7 @@
 cJSON *handle_warm(struct service *service, const cJSON *request)
 {
     uint64_t ino, job;
-    bool evicts = cJSON_IsTrue(cJSON_GetObjectItem(request, "evict"));
+    bool evicts = json_true(request, "evict");
     if (!control_get_u64(request, "ino", &ino))
         return control_error(EINVAL, "warm: ino is missing");
     int r = store_warm_start(service->store, ino, evicts, &job);
@@ -30,7 +30,7 @@ cJSON *handle_warm_status(struct service *service, const cJSON *request)
     uint64_t job;
     if (!control_get_u64(request, "job", &job))
         return control_error(EINVAL, "warm_status: job is missing");
-    bool cancel = cJSON_IsTrue(cJSON_GetObjectItem(request, "cancel"));
+    bool cancel = json_true(request, "cancel");
     if (store_warm_status(service->store, job, cancel, &s) < 0)
         return control_error(ENOENT, "it has ended, and its result is no longer known");
     store_remote_status(service->store, &remote);

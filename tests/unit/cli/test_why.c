@@ -6,7 +6,7 @@
 #include "../expect.h"
 #include "cli/ask.h"
 #include "cli/command.h"
-#include "cli/horizon.h"
+#include "cli/interrupt.h"
 #include "cli/json.h"
 #include "daemon/control.h"
 
@@ -54,11 +54,12 @@ int complain(const char *name, const char *fmt, ...)
     return CLI_FAILED;
 }
 
-void horizon_catch_interrupts(void)
+void interrupt_catch(bool once)
 {
+    (void)once;
 }
 
-bool horizon_sleep_ms(unsigned ms)
+bool interrupt_sleep_ms(unsigned ms)
 {
     (void)ms;
     return true;

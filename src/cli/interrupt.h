@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+/* SIGINT and SIGTERM, which end what a command waits for, and not the process. */
+#pragma once
+
+#include <stdbool.h>
+
+/* From now on. `once`: a second one ends the process. */
+void interrupt_catch(bool once);
+
+bool interrupted(void);
+
+/* Sleeps until an interrupt. False: there was one. */
+bool interrupt_sleep_ms(unsigned ms);
