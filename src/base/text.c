@@ -132,3 +132,12 @@ void text_guess_try(struct text_guess *guess, const char *candidate)
     guess->best = candidate;
     guess->distance = distance;
 }
+
+int text_fail(char **ret_text, int r, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    check(vasprintf(ret_text, fmt, ap) >= 0);
+    va_end(ap);
+    return r;
+}

@@ -24,6 +24,9 @@ void text_vprint(FILE *out, const char *fmt, va_list ap);
 /* Prints text of several lines, each as text_print() does. */
 void text_print_lines(FILE *out, const char *text);
 
+/* Sets *ret_text to a message, which the caller frees, and returns `r`. */
+int text_fail(char **ret_text, int r, const char *fmt, ...) CAIRN_PRINTF(3, 4);
+
 /* Bytes of the character that begins at `text`, 1 to 4; 0: what is there is no UTF-8. */
 size_t text_utf8_len(const char *text);
 

@@ -364,8 +364,8 @@ static const struct flag flags[] = {
     {.letter = 'R', .offset = FIELD(is_recursive)},
     {.name = "partial",
      .help =
-         "of a damaged file, write what can be read as NAME.partial, and the ranges that cannot "
-         "as NAME.holes: one line each, with offset, length and the object that is missing",
+         "of a damaged file, write what can be read as NAME.partial, and the ranges that cannot as "
+         "NAME.holes: one line each, with offset, length and the object that is missing",
      .offset = FIELD(is_partial)},
     FLAG_JSON_OF("print how many files were copied, and what is wrong with the others, as JSON",
                  FIELD(is_json)),

@@ -380,18 +380,18 @@ static int execute_doctor(struct call *call)
 const struct command doctor_command = {
     .name = "doctor",
     .summary = "collect status, log, options and machine into one archive for a bug report",
-    .description =
-        "Credentials are left out. Paths are not: look through it before you pass it on. "
-        "Works also if the daemon is dead or hangs.",
-    .flags = (const struct flag[]){{.letter = 'o',
-                                    .name = "output",
-                                    .argument = "FILE",
-                                    .help = "write FILE (default cairn-doctor-TIME.tar.gz in the "
-                                            "working directory)",
-                                    .kind = FLAG_TEXT,
-                                    .offset = offsetof(struct doctor_request, output)},
-                                   FLAG_JSON(offsetof(struct doctor_request, json)),
-                                   {0}},
+    .description = "Credentials are left out. Paths are not: look through it before you pass it "
+                   "on. Works also if the daemon is dead or hangs.",
+    .flags =
+        (const struct flag[]){
+            {.letter = 'o',
+             .name = "output",
+             .argument = "FILE",
+             .help = "write FILE (default cairn-doctor-TIME.tar.gz in the working directory)",
+             .kind = FLAG_TEXT,
+             .offset = offsetof(struct doctor_request, output)},
+            FLAG_JSON(offsetof(struct doctor_request, json)),
+            {0}},
     REQUEST(struct doctor_request, 0),
     .target = TARGET_ANY,
     .operands = operands_any,

@@ -113,8 +113,8 @@ const struct command du_command = {
     .name = "du",
     .summary = "show how much space files or directories take",
     .description = "logical: their sizes. unique: their different content. stored: that content as "
-                   "it is stored. staged: not on NVMe yet. encoded: how that content is "
-                   "stored, and in the remote how it is stored there.",
+                   "it is stored. staged: not on NVMe yet. encoded: how that content is stored, "
+                   "and in the remote how it is stored there.",
     .flags = (const struct flag[]){{.name = "why",
                                     .help = "show what made them small: encodings, and the files "
                                             "that they share content with or are stored by",

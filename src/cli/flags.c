@@ -221,8 +221,7 @@ static const struct {
 } habits[] = {
     {"umount", "-l",
      "programs that use the mount are listed, to be ended first; 'umount -l' of the system "
-     "detaches "
-     "it at once, and the daemon ends when the last of them closes its files"},
+     "detaches it at once, and the daemon ends when the last of them closes its files"},
     {"umount", "-f",
      "end the programs that are listed; nothing that they have written is lost. A mount whose "
      "daemon is dead needs no force"},

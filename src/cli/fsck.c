@@ -74,8 +74,8 @@ static int execute_fsck(struct call *call)
         return complain_usage(call->command, "--sample is for a remote");
     if (!may_be_store(store))
         return complain_usage(call->command,
-                              "%s is not a store; give the directory that 'cairn mount' was "
-                              "given, or s3://BUCKET/PREFIX, or dir:/PATH",
+                              "%s is not a store; give the directory that 'cairn mount' was given, "
+                              "or s3://BUCKET/PREFIX, or dir:/PATH",
                               store);
     if (!target_lock(call->command, store, &lock_fd))
         return FSCK_OPERATIONAL;

@@ -169,8 +169,8 @@ int fsck_remote(const struct command *command, const struct fsck_request *reques
     char *text = NULL;
     pid_t holder;
     if (request->repair)
-        return complain_usage(command, "--repair is for a store; a mount repairs its remote: see "
-                                       "'cairn help scrub'");
+        return complain_usage(
+            command, "--repair is for a store; a mount repairs its remote: see 'cairn help scrub'");
     if (request->sample > 100)
         return complain_usage(command, "--sample %llu: give a percentage from 1 to 100",
                               (unsigned long long)request->sample);

@@ -48,10 +48,10 @@ static int check_store_place(const char *store)
     _cleanup_free_ char *mountpoint = cairn_mount_of(store);
     if (!mountpoint)
         return MOUNT_OK;
-    complain("mount",
-             "the store %s lies on the CairnFS that is mounted at %s; give a directory on a local "
-             "disk",
-             store, mountpoint);
+    complain(
+        "mount",
+        "the store %s lies on the CairnFS that is mounted at %s; give a directory on a local disk",
+        store, mountpoint);
     return MOUNT_USAGE;
 }
 
@@ -72,12 +72,11 @@ static void warn_of_remote_place(const char *remote)
             if (lies_below(path, list.at[i].mountpoint))
                 mountpoint = list.at[i].mountpoint;
     if (mountpoint)
-        complain(
-            "mount",
-            "warning: the remote %s lies on the CairnFS that is mounted at %s: it is lost with "
-            "that store, and out of reach while that is not mounted. Give a directory of "
-            "another filesystem, or s3://BUCKET/PREFIX",
-            remote, mountpoint);
+        complain("mount",
+                 "warning: the remote %s lies on the CairnFS that is mounted at %s: it is lost "
+                 "with that store, and out of reach while that is not mounted. Give a directory of "
+                 "another filesystem, or s3://BUCKET/PREFIX",
+                 remote, mountpoint);
     mounts_done(&list);
 }
 

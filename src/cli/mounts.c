@@ -239,12 +239,10 @@ static int check_fuse(struct service_error *error)
     if (e == ENOENT || e == ENODEV || e == ENXIO)
         return service_fail(error, MOUNT_SYSTEM, -e,
                             "this machine has no /dev/fuse; run: modprobe fuse (for a container: "
-                            "start it with --device "
-                            "/dev/fuse --cap-add SYS_ADMIN)");
+                            "start it with --device /dev/fuse --cap-add SYS_ADMIN)");
     return service_fail(error, e == EACCES || e == EPERM ? MOUNT_USAGE : MOUNT_SYSTEM, -e,
                         "cannot open /dev/fuse: %s; run as root, or let this user in: chmod 666 "
-                        "/dev/fuse as root (in a container: the "
-                        "device cgroup too)",
+                        "/dev/fuse as root (in a container: the device cgroup too)",
                         strerror(e));
 }
 

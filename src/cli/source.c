@@ -43,11 +43,10 @@ void source_print_help(const char *text)
 
 void source_more_help(void)
 {
-    source_print_help(
-        "SOURCE is s3://BUCKET/PREFIX, dir:/PATH, or the directory of a store that is "
-        "not mounted. PATH follows the first ':' after\n"
-        "that, so a PATH may contain colons. These mount options (see 'cairn help "
-        "mount') select how a remote is reached:");
+    source_print_help("SOURCE is s3://BUCKET/PREFIX, dir:/PATH, or the directory of a store that "
+                      "is not mounted. PATH follows the first ':' after\n"
+                      "that, so a PATH may contain colons. These mount options (see 'cairn help "
+                      "mount') select how a remote is reached:");
 }
 
 /* --- opening ---------------------------------------------------------------------------------- */

@@ -38,10 +38,8 @@ static void status_print_row(const char *label, const char *fmt, ...)
 static void print_successor(const cJSON *successor)
 {
     if (json_true(successor, "wanted") && !json_true(successor, "kept"))
-        status_print_row(
-            "  successor",
-            "no holder now: its process has died, and another is about to be started; if the "
-            "daemon dies too, the mount ends");
+        status_print_row("  successor", "no holder now: its process has died, and another is about "
+                                        "to be started; if the daemon dies too, the mount ends");
     if (json_number(successor, "deaths") > 0)
         status_print_row(
             "  deaths",
@@ -65,11 +63,10 @@ static void print_wrong_chunks(const cJSON *tier)
 {
     double chunks = json_number(json_part(tier, "reduction"), "wrong_chunks");
     if (chunks > 0)
-        status_print_row(
-            "  encoding fails",
-            "%.0f chunks did not decode to the same bytes, and are not stored so: this "
-            "processor or this build has a fault",
-            chunks);
+        status_print_row("  encoding fails",
+                         "%.0f chunks did not decode to the same bytes, and are not stored so: "
+                         "this processor or this build has a fault",
+                         chunks);
 }
 
 static void print_trouble(const cJSON *remote)
@@ -106,10 +103,10 @@ static void print_unpublished(const cJSON *remote)
 static void print_remote_damaged(const cJSON *remote)
 {
     if (json_number(remote, "damaged_chunks") > 0)
-        status_print_row("  lost",
-                         "%.0f chunks are neither on NVMe nor in the remote: 'cairn scrub' names "
-                         "their files",
-                         json_number(remote, "damaged_chunks"));
+        status_print_row(
+            "  lost",
+            "%.0f chunks are neither on NVMe nor in the remote: 'cairn scrub' names their files",
+            json_number(remote, "damaged_chunks"));
     if (json_number(remote, "suspect_packs") > 0)
         status_print_row("  unreadable",
                          "%.0f packs are missing or damaged, and %.0f chunks of files lie only "
@@ -216,15 +213,13 @@ static void print_stage(const cJSON *stage)
                          json_bytes(stage, "free_bytes").text,
                          json_bytes(stage, "total_bytes").text);
     if (json_number(stage, "files_removed") > 0)
-        status_print_row("  removed",
-                         "its files were removed: data not yet on NVMe is lost if the daemon dies; "
-                         "unmount and mount again");
+        status_print_row("  removed", "its files were removed: data not yet on NVMe is lost if the "
+                                      "daemon dies; unmount and mount again");
     if (json_text(stage, "left_in"))
-        status_print_row(
-            "stage",
-            "up to %s of written data is in %s and not in the store yet; the next mount recovers "
-            "it",
-            json_bytes(stage, "left_bytes").text, json_text(stage, "left_in"));
+        status_print_row("stage",
+                         "up to %s of written data is in %s and not in the store yet; the next "
+                         "mount recovers it",
+                         json_bytes(stage, "left_bytes").text, json_text(stage, "left_in"));
     if (json_count(stage, "waiting_writers") > 0)
         status_print_row("  waiting", "%llu requests wait for space",
                          (unsigned long long)json_count(stage, "waiting_writers"));

@@ -119,10 +119,10 @@ static int verify_remote(const struct mount_entry *mount)
                  "store %s: %s",
                  mount->mountpoint, mount->store, strerror(-r));
     else if (changes > 0)
-        complain("umount",
-                 "%s is unmounted, but %s is not in the remote yet; mount store %s again to upload "
-                 "it",
-                 mount->mountpoint, human_bytes(bytes).text, mount->store);
+        complain(
+            "umount",
+            "%s is unmounted, but %s is not in the remote yet; mount store %s again to upload it",
+            mount->mountpoint, human_bytes(bytes).text, mount->store);
     else
         return CLI_OK;
     return CLI_NOT_DRAINED;
@@ -422,13 +422,12 @@ const struct command umount_command = {
     .description = "Only 0 means that the tier named with --drain has all data.",
     .exits =
         (const struct exit_status[]){
-            {CLI_OK, "unmounted, and all data is on NVMe (with --drain "
-                     "remote: in the remote)"},
+            {CLI_OK, "unmounted, and all data is on NVMe (with --drain remote: in the remote)"},
             {CLI_FAILED, "failed; if the mount is in use, its users are listed"},
             {CLI_USAGE, "wrong usage, or not a mountpoint"},
             {CLI_NOT_MET, "timed out, and still mounted"},
-            {CLI_NOT_DRAINED, "unmounted, but not all data is there, or cannot tell; "
-                              "keep the store, and mount it again"},
+            {CLI_NOT_DRAINED, "unmounted, but not all data is there, or cannot tell; keep the "
+                              "store, and mount it again"},
             {CLI_INTERRUPTED, "interrupted"},
             {0}},
     .execute = execute_umount,

@@ -137,7 +137,7 @@ static int upgrade_mount(const struct upgrade *u)
             u->mountpoint);
     else if (r < 0)
         complain("upgrade", "store %s: %s", u->store, daemon_trouble(r));
-    if (r < 0 || upgrade_ask(u) < 0)
+    if (r < 0 || upgrade_ask(u) != CLI_OK)
         return CLI_FAILED;
     return upgrade_await(u, &before);
 }

@@ -188,25 +188,21 @@ static int get_handover_options(const cJSON *state, struct mount_options *o, cha
 static int get_handover(const cJSON *state, struct handover *ret, char **ret_text)
 {
     uint64_t format = 0, stage_version = 0, child = 0, served_at = 0;
-    if (!control_get_u64(state, "format", &format) || format == 0 || format > HANDOVER_FORMAT) {
-        *ret_text = xasprintf("the handover has format %llu; version %s supports formats up to %u",
-                              (unsigned long long)format, CAIRN_VERSION, HANDOVER_FORMAT);
-        return -EPROTO;
-    }
+    if (!control_get_u64(state, "format", &format) || format == 0 || format > HANDOVER_FORMAT)
+        return text_fail(ret_text, -EPROTO,
+                         "the handover has format %llu; version %s supports formats up to %u",
+                         (unsigned long long)format, CAIRN_VERSION, HANDOVER_FORMAT);
     if (!control_get_u64(state, "stage_version", &stage_version) ||
-        stage_version > stage_format_version()) {
-        *ret_text =
-            xasprintf("the stage has version %llu; version %s of cairn supports versions up to %u",
-                      (unsigned long long)stage_version, CAIRN_VERSION, stage_format_version());
-        return -EPROTO;
-    }
+        stage_version > stage_format_version())
+        return text_fail(
+            ret_text, -EPROTO,
+            "the stage has version %llu; version %s of cairn supports versions up to %u",
+            (unsigned long long)stage_version, CAIRN_VERSION, stage_format_version());
     if (!get_handover_text(state, "store", &ret->store) ||
         !get_handover_text(state, "mountpoint", &ret->mountpoint) ||
         !get_holder_link(state, &ret->holder_link) || !control_get_u64(state, "child", &child) ||
-        !control_get_u64(state, "served_at", &served_at)) {
-        *ret_text = xstrdup("the handover is incomplete");
-        return -EPROTO;
-    }
+        !control_get_u64(state, "served_at", &served_at))
+        return text_fail(ret_text, -EPROTO, "the handover is incomplete");
     ret->child = (pid_t)child;
     ret->served_at = (int64_t)served_at;
     ret->stops = json_true(state, "stops");

@@ -287,9 +287,8 @@ static void report_holder_giving_up(const struct holder *h)
                 h->same_deaths, h->holder_link.last_death);
     if (!begin_log(h))
         return;
-    log_error("%u daemons in a row died soon after they started (%s); giving up the "
-              "mount of %s: acknowledged data is in the stage, "
-              "mount again to recover it",
+    log_error("%u daemons in a row died soon after they started (%s); giving up the mount of %s: "
+              "acknowledged data is in the stage, mount again to recover it",
               h->same_deaths, h->holder_link.last_death, h->store);
     end_log();
 }

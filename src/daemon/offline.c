@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/io.h"
+#include "base/text.h"
 #include "daemon/prefixes.h"
 #include "daemon/remote_tier.h"
 #include "daemon/store_directory.h"
@@ -93,30 +94,26 @@ static int offline_open_store(struct offline *o, const char *source, pid_t *ret_
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", source);
     struct store_options how = {0};
     struct stat st;
-    if (lstat(superblock, &st) < 0) {
-        *ret_text = xasprintf("%s is not a store (%s); give the directory that 'cairn mount' was "
-                              "given, or s3://BUCKET/PREFIX, or "
-                              "dir:/PATH",
-                              source, strerror(errno));
-        return -EINVAL;
-    }
+    if (lstat(superblock, &st) < 0)
+        return text_fail(ret_text, -EINVAL,
+                         "%s is not a store (%s); give the directory that 'cairn mount' was given, "
+                         "or s3://BUCKET/PREFIX, or dir:/PATH",
+                         source, strerror(errno));
     int r = io_resolve_path(source, &o->path);
     if (r == 0)
         r = store_lock(o->path, &o->lock_fd, ret_holder);
     if (r == -EBUSY)
         return r;
-    if (r < 0) {
-        *ret_text = xasprintf("cannot lock the store %s: %s; run as its owner, on a writable disk",
-                              source, strerror(-r));
-        return r;
-    }
+    if (r < 0)
+        return text_fail(ret_text, r,
+                         "cannot lock the store %s: %s; run as its owner, on a writable disk",
+                         source, strerror(-r));
     how.path = o->path;
     r = reader_open(&how, &o->store, ret_text);
     _cleanup_free_ char *stage = r == 0 ? reader_left_stage(o->store) : NULL;
     if (stage)
         o->warning = xasprintf("the last daemon of %s left its stage in %s; data that is only "
-                               "there is not shown: 'cairn "
-                               "mount' recovers it",
+                               "there is not shown: 'cairn mount' recovers it",
                                source, stage);
     return r;
 }

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "daemon/metrics_server.h"
 #include "daemon/remote_address.h"
 #include "store/store.h"
@@ -154,20 +155,17 @@ static int set_enum(uint64_t *field, const struct option_spec *spec, const char 
         (void)snprintf(words + used, sizeof words - used, "%s%s", i > 0 ? ", " : "",
                        spec->words[i]);
     }
-    *ret_error =
-        xasprintf("invalid value '%s' for option %s; use one of: %s", value, spec->name, words);
-    return -EINVAL;
+    return text_fail(ret_error, -EINVAL, "invalid value '%s' for option %s; use one of: %s", value,
+                     spec->name, words);
 }
 
 static int set_string(char **field, const struct option_spec *spec, const char *value,
                       char **ret_error)
 {
     size_t len = strlen(value);
-    if (len < spec->min || len > spec->max) {
-        *ret_error = xasprintf("option %s has %s value; give %s", spec->name,
-                               len == 0 ? "an empty" : "too long a", option_expects(spec->kind));
-        return -EINVAL;
-    }
+    if (len < spec->min || len > spec->max)
+        return text_fail(ret_error, -EINVAL, "option %s has %s value; give %s", spec->name,
+                         len == 0 ? "an empty" : "too long a", option_expects(spec->kind));
     free(*field);
     *field = xstrdup(value);
     return 0;
@@ -215,19 +213,16 @@ static int set_amount(void *field, const struct option_spec *spec, const char *v
                       char **ret_error)
 {
     uint64_t amount;
-    if (parse_amount(spec, value, &amount) < 0) {
-        *ret_error = xasprintf("invalid value '%s' for option %s; give %s", value, spec->name,
-                               option_expects(spec->kind));
-        return -EINVAL;
-    }
+    if (parse_amount(spec, value, &amount) < 0)
+        return text_fail(ret_error, -EINVAL, "invalid value '%s' for option %s; give %s", value,
+                         spec->name, option_expects(spec->kind));
     const char *fallback = spec->alias_of ? find_option(spec->alias_of)->fallback : spec->fallback;
     bool zero_is_default = amount == 0 && fallback && strcmp(fallback, "0") == 0;
     if ((amount < spec->min && !zero_is_default) || amount > spec->max) {
         _cleanup_free_ char *min = limit_text(spec->kind, spec->min);
         _cleanup_free_ char *max = limit_text(spec->kind, spec->max);
-        *ret_error =
-            xasprintf("option %s=%s is out of range; give %s to %s", spec->name, value, min, max);
-        return -EINVAL;
+        return text_fail(ret_error, -EINVAL, "option %s=%s is out of range; give %s to %s",
+                         spec->name, value, min, max);
     }
     /* uint64_t and int64_t have one representation for what the ranges allow. */
     memcpy(field, &amount, sizeof amount);
@@ -253,25 +248,46 @@ static int set_option_value(struct mount_options *o, const struct option_spec *s
     }
 }
 
+/* Words of other filesystems, and the option that does it here. */
+static const char *const other_words[][2] = {
+    {"compress", "reduce"},  {"compression", "reduce"},     {"readonly", "ro"},
+    {"read_only", "ro"},     {"cache_size", "stage"},       {"size", "nvme"},
+    {"url", "remote"},       {"bucket", "remote"},          {"endpoint", "endpoint_url"},
+    {"read_cache", "stage"}, {"timeout", "remote_timeout"},
+};
+
+static int option_unknown(const char *name, char **ret_error)
+{
+    struct text_guess guess = {.word = name};
+    for (const struct option_spec *spec = option_table; spec->name; spec++)
+        if (spec->help)
+            text_guess_try(&guess, spec->name);
+    for (size_t i = 0; i < ARRAY_LEN(other_words); i++) {
+        struct text_guess other = {.word = name};
+        text_guess_try(&other, other_words[i][0]);
+        if (other.best && other.distance == 0)
+            guess.best = other_words[i][1];
+    }
+    return guess.best ? text_fail(ret_error, -EINVAL, "unknown option '%s'; did you mean %s?", name,
+                                  guess.best)
+                      : text_fail(ret_error, -EINVAL,
+                                  "unknown option '%s'; 'cairn help mount' lists all", name);
+}
+
 int options_set(struct mount_options *o, const char *name, const char *value, char **ret_error)
 {
     if (is_ignored(name))
         return 0;
     const struct option_spec *spec = find_option(name);
-    if (!spec) {
-        *ret_error = option_unknown(name);
-        return -EINVAL;
-    }
+    if (!spec)
+        return option_unknown(name, ret_error);
     bool is_flag = spec->kind == OPTION_SET || spec->kind == OPTION_CLEAR;
-    if (is_flag && value) {
-        *ret_error = xasprintf("option %s takes no value; leave out '=%s'", spec->name, value);
-        return -EINVAL;
-    }
-    if (!is_flag && !value) {
-        *ret_error = xasprintf("option %s has no value; give %s after '='", spec->name,
-                               option_expects(spec->kind));
-        return -EINVAL;
-    }
+    if (is_flag && value)
+        return text_fail(ret_error, -EINVAL, "option %s takes no value; leave out '=%s'",
+                         spec->name, value);
+    if (!is_flag && !value)
+        return text_fail(ret_error, -EINVAL, "option %s has no value; give %s after '='",
+                         spec->name, option_expects(spec->kind));
     return set_option_value(o, spec, value, ret_error);
 }
 
@@ -333,11 +349,10 @@ void options_done(struct mount_options *o)
 /* Refuses options of a remote without a remote: the user believes that there is one. */
 static int check_no_remote(const struct mount_options *o, char **ret_error)
 {
-    if (o->fsync == FSYNC_REMOTE) {
-        *ret_error = xstrdup(
+    if (o->fsync == FSYNC_REMOTE)
+        return text_fail(
+            ret_error, -EINVAL,
             "option fsync=remote: no remote is configured; use fsync=nvme, or give a remote too");
-        return -EINVAL;
-    }
     for (const struct option_spec *spec = option_table; spec->name; spec++) {
         const void *field = (const char *)o + spec->offset;
         bool is_text = spec->kind == OPTION_STRING || spec->kind == OPTION_PATH;
@@ -345,10 +360,10 @@ static int check_no_remote(const struct mount_options *o, char **ret_error)
                              : spec->kind == OPTION_SET && *(const bool *)field;
         if (spec->group != GROUP_REMOTE || !given)
             continue;
-        *ret_error = xasprintf("option %s: no remote is configured; give remote=s3://BUCKET/PREFIX "
-                               "or remote=dir:/PATH",
-                               spec->name);
-        return -EINVAL;
+        return text_fail(ret_error, -EINVAL,
+                         "option %s: no remote is configured; give remote=s3://BUCKET/PREFIX or "
+                         "remote=dir:/PATH",
+                         spec->name);
     }
     return 0;
 }
@@ -364,16 +379,13 @@ static int check_remote_options(struct mount_options *o, char **ret_error)
     o->remote.address = address.text;
     address.text = NULL;
     remote_address_done(&address);
-    if (o->remote.endpoint_url && strchr(o->remote.endpoint_url, '@')) {
-        *ret_error = xstrdup(
-            "option endpoint_url: credentials are not allowed in an address; see 'A remote' in "
-            "docs/operations.md for where to put them");
-        return -EINVAL;
-    }
-    if (o->read_only && o->remote.takeover) {
-        *ret_error = xstrdup("options ro and takeover exclude each other; leave one out");
-        return -EINVAL;
-    }
+    if (o->remote.endpoint_url && strchr(o->remote.endpoint_url, '@'))
+        return text_fail(ret_error, -EINVAL,
+                         "option endpoint_url: credentials are not allowed in an address; see 'A "
+                         "remote' in docs/operations.md for where to put them");
+    if (o->read_only && o->remote.takeover)
+        return text_fail(ret_error, -EINVAL,
+                         "options ro and takeover exclude each other; leave one out");
     return 0;
 }
 
@@ -399,33 +411,26 @@ char *options_log_path(const struct mount_options *o, const char *store)
 int options_finish(struct mount_options *o, char **ret_error)
 {
     struct metrics_address address;
-    if (o->metrics && metrics_address_parse(o->metrics, &address) < 0) {
-        *ret_error = xasprintf("invalid value '%s' for option metrics; give an address and a port, "
-                               "such as 127.0.0.1:9464 or "
-                               "[::1]:9464 (0.0.0.0:9464 serves all networks)",
-                               o->metrics);
-        return -EINVAL;
-    }
-    if (o->remount) {
-        *ret_error =
-            xstrdup("option remount is for mount(8); run: mount -o remount,... MOUNTPOINT");
-        return -EINVAL;
-    }
-    if (o->stage_dir[0] != '/') {
-        *ret_error =
-            xasprintf("option stage_dir=%s is not an absolute path; give one that begins with /",
-                      o->stage_dir);
-        return -EINVAL;
-    }
+    if (o->metrics && metrics_address_parse(o->metrics, &address) < 0)
+        return text_fail(ret_error, -EINVAL,
+                         "invalid value '%s' for option metrics; give an address and a port, such "
+                         "as 127.0.0.1:9464 or [::1]:9464 (0.0.0.0:9464 serves all networks)",
+                         o->metrics);
+    if (o->remount)
+        return text_fail(ret_error, -EINVAL,
+                         "option remount is for mount(8); run: mount -o remount,... MOUNTPOINT");
+    if (o->stage_dir[0] != '/')
+        return text_fail(ret_error, -EINVAL,
+                         "option stage_dir=%s is not an absolute path; give one that begins with /",
+                         o->stage_dir);
     if (strchr(o->stage_dir, '\n')) { /* STORE/session names it in a line */
         *ret_error = xstrdup("option stage_dir: the path contains a line end; give one without");
         return -EINVAL;
     }
-    if (make_absolute(&o->remote.ca_bundle) < 0 || make_absolute(&o->log_path) < 0) {
-        *ret_error = xstrdup("options ca_bundle and log: the working directory no longer exists; "
-                             "give absolute paths");
-        return -EINVAL;
-    }
+    if (make_absolute(&o->remote.ca_bundle) < 0 || make_absolute(&o->log_path) < 0)
+        return text_fail(ret_error, -EINVAL,
+                         "options ca_bundle and log: the working directory no longer exists; give "
+                         "absolute paths");
     int r = o->remote.address ? check_remote_options(o, ret_error) : check_no_remote(o, ret_error);
     if (r < 0)
         return r;

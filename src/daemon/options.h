@@ -88,9 +88,6 @@ extern const struct option_spec option_table[];
 
 extern const char *const option_group_titles[GROUP_COUNT];
 
-/* The message for a name that is no option, with the one that it may mean; to be freed. */
-char *option_unknown(const char *name);
-
 /* The default as help shows it; NULL: none worth showing. */
 const char *option_shown_default(const struct option_spec *spec);
 

@@ -3,6 +3,8 @@
 
 #include <ctype.h>
 
+#include "base/text.h"
+
 #define BUCKET_MIN 3
 #define BUCKET_MAX 255 /* old names are longer than those allowed today */
 #define PREFIX_MAX 512 /* keys end at 1024, and ours follow it */
@@ -10,12 +12,6 @@
 bool remote_address_is(const char *text)
 {
     return strncmp(text, "s3://", 5) == 0 || strncmp(text, "dir:", 4) == 0;
-}
-
-static int address_fail(char **ret_error, char *text)
-{
-    *ret_error = text;
-    return -EINVAL;
 }
 
 static bool has_control(const char *text)
@@ -53,20 +49,19 @@ static int parse_s3(const char *rest, struct remote_address *ret, char **ret_err
     ret->bucket = xasprintf("%.*s", (int)len, rest);
     ret->prefix = without_slashes(rest + len);
     if (strpbrk(ret->bucket, "@:"))
-        return address_fail(ret_error,
-                            xstrdup("option remote: credentials, host and port are not allowed in "
-                                    "s3://BUCKET/PREFIX; credentials "
-                                    "are found as AWS tools do, the host is option endpoint_url"));
+        return text_fail(
+            ret_error, -EINVAL,
+            "option remote: credentials, host and port are not allowed in s3://BUCKET/PREFIX; "
+            "credentials are found as AWS tools do, the host is option endpoint_url");
     if (!is_bucket(ret->bucket))
-        return address_fail(
-            ret_error,
-            xasprintf("option remote: '%s' is not a bucket name; give s3://BUCKET/PREFIX",
-                      ret->bucket));
+        return text_fail(ret_error, -EINVAL,
+                         "option remote: '%s' is not a bucket name; give s3://BUCKET/PREFIX",
+                         ret->bucket);
     if (strlen(ret->prefix) > PREFIX_MAX || has_control(ret->prefix) || strstr(ret->prefix, "//"))
-        return address_fail(ret_error, xasprintf("option remote: the prefix in bucket %s is too "
-                                                 "long, or has // or control characters "
-                                                 "in it; give s3://BUCKET/PREFIX",
-                                                 ret->bucket));
+        return text_fail(ret_error, -EINVAL,
+                         "option remote: the prefix in bucket %s is too long, or has // or control "
+                         "characters in it; give s3://BUCKET/PREFIX",
+                         ret->bucket);
     ret->text = xasprintf("s3://%s%s%s", ret->bucket, *ret->prefix ? "/" : "", ret->prefix);
     return 0;
 }
@@ -75,20 +70,17 @@ static int parse_dir(const char *path, struct remote_address *ret, char **ret_er
 {
     ret->kind = REMOTE_KIND_DIR;
     if (*path == '\0' || has_control(path))
-        return address_fail(ret_error,
-                            xstrdup("option remote: dir: without a path; give dir:/PATH"));
+        return text_fail(ret_error, -EINVAL, "option remote: dir: without a path; give dir:/PATH");
     _cleanup_free_ char *directory = *path == '/' ? xstrdup("") : getcwd(NULL, 0);
     if (!directory)
-        return address_fail(
-            ret_error,
-            xasprintf(
-                "option remote=dir:%s: the working directory no longer exists; give dir:/PATH",
-                path));
+        return text_fail(
+            ret_error, -EINVAL,
+            "option remote=dir:%s: the working directory no longer exists; give dir:/PATH", path);
     _cleanup_free_ char *inner = without_slashes(path);
     if (*inner == '\0')
-        return address_fail(
-            ret_error,
-            xstrdup("option remote=dir:/: the root directory cannot be a remote; give dir:/PATH"));
+        return text_fail(
+            ret_error, -EINVAL,
+            "option remote=dir:/: the root directory cannot be a remote; give dir:/PATH");
     ret->path = xasprintf("%s/%s", directory, inner);
     ret->text = xasprintf("dir:%s", ret->path);
     return 0;
@@ -103,9 +95,8 @@ int remote_address_parse(const char *text, struct remote_address *ret, char **re
     else if (strncmp(text, "dir:", 4) == 0)
         r = parse_dir(text + 4, ret, ret_error);
     else
-        r = address_fail(
-            ret_error,
-            xstrdup("option remote: unknown scheme; give s3://BUCKET/PREFIX or dir:/PATH"));
+        r = text_fail(ret_error, -EINVAL,
+                      "option remote: unknown scheme; give s3://BUCKET/PREFIX or dir:/PATH");
     if (r < 0)
         remote_address_done(ret);
     return r;

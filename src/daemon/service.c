@@ -17,13 +17,6 @@
 
 #define FOLLOW_TIMEOUT_NS 1000000000
 
-static int fail_usage(struct service_error *error, int code, char *text)
-{
-    error->exit_code = code;
-    error->text = text;
-    return -EINVAL;
-}
-
 /* --- the stage's place ------------------------------------------------------------------------ */
 
 static void warn_if_it_may_vanish(const char *dir)
@@ -35,8 +28,7 @@ static void warn_if_it_may_vanish(const char *dir)
     else if (geteuid() != 0 && strncmp(dir, "/dev/shm", 8) == 0 &&
              access("/run/systemd/system", F_OK) == 0)
         log_warn("systemd removes files of ordinary users from /dev/shm at logout (RemoveIPC=yes): "
-                 "run `loginctl "
-                 "enable-linger`, or give another tmpfs with -o stage_dir=DIR");
+                 "run `loginctl enable-linger`, or give another tmpfs with -o stage_dir=DIR");
 }
 
 /* The stage must lie in memory, and fit. */
@@ -45,17 +37,16 @@ static int check_stage_dir(struct service *service, struct service_error *error)
     const char *dir = service->options->stage_dir;
     struct statfs st;
     if (statfs(dir, &st) < 0)
-        return fail_usage(error, MOUNT_FAILED,
-                          xasprintf("stage_dir %s: %s; give a tmpfs with -o stage_dir=DIR", dir,
-                                    strerror(errno)));
+        return service_fail(error, MOUNT_FAILED, -EINVAL,
+                            "stage_dir %s: %s; give a tmpfs with -o stage_dir=DIR", dir,
+                            strerror(errno));
     if (st.f_type != TMPFS_MAGIC && st.f_type != RAMFS_MAGIC)
-        return fail_usage(
-            error, MOUNT_FAILED,
-            xasprintf("stage_dir %s is not a tmpfs; give one with -o stage_dir=DIR (mount "
-                      "-t tmpfs tmpfs DIR)",
-                      dir));
+        return service_fail(error, MOUNT_FAILED, -EINVAL,
+                            "stage_dir %s is not a tmpfs; give one with -o stage_dir=DIR (mount -t "
+                            "tmpfs tmpfs DIR)",
+                            dir);
     if (access(dir, W_OK | X_OK) < 0)
-        return fail_usage(error, MOUNT_FAILED, xasprintf("stage_dir %s: %s", dir, strerror(errno)));
+        return service_fail(error, MOUNT_FAILED, -EINVAL, "stage_dir %s: %s", dir, strerror(errno));
     service->stage_bytes = service->options->stage_bytes;
     uint64_t left = store_left_stage_bytes(service->store_path, dir);
     uint64_t available = (uint64_t)st.f_bavail * (uint64_t)st.f_bsize + left;
@@ -64,21 +55,19 @@ static int check_stage_dir(struct service *service, struct service_error *error)
     if (st.f_blocks == 0 || usable >= service->stage_bytes)
         return 0;
     if (usable == 0)
-        return fail_usage(
-            error, MOUNT_SYSTEM,
-            xasprintf("stage_dir %s has only %llu MiB left; enlarge it (in a container: "
-                      "--shm-size=8g) or give "
-                      "another tmpfs with -o stage_dir=DIR",
-                      dir, (unsigned long long)(available / MIB)));
+        return service_fail(error, MOUNT_SYSTEM, -EINVAL,
+                            "stage_dir %s has only %llu MiB left; enlarge it (in a container: "
+                            "--shm-size=8g) or give another tmpfs with -o stage_dir=DIR",
+                            dir, (unsigned long long)(available / MIB));
     service->stage_bytes = usable;
     /* of this boot, as all there is in memory: it is recovered with the size that it has */
     if (left > 0)
         return 0;
-    log_warn("stage_dir %s has only %llu MiB left: the stage gets %llu MiB of the %llu MiB asked "
-             "for; enlarge it (in a "
-             "container: --shm-size=8g) or give another tmpfs with -o stage_dir=DIR",
-             dir, (unsigned long long)(available / MIB), (unsigned long long)(usable / MIB),
-             (unsigned long long)(service->options->stage_bytes / MIB));
+    log_warn(
+        "stage_dir %s has only %llu MiB left: the stage gets %llu MiB of the %llu MiB asked for; "
+        "enlarge it (in a container: --shm-size=8g) or give another tmpfs with -o stage_dir=DIR",
+        dir, (unsigned long long)(available / MIB), (unsigned long long)(usable / MIB),
+        (unsigned long long)(service->options->stage_bytes / MIB));
     return 0;
 }
 
@@ -142,19 +131,20 @@ static int service_try_to_open(struct service *service, struct service_error *er
     int r = remote_side_open(service, &options.remote, error);
     if (r < 0)
         return r;
-    char *text = NULL;
+    _cleanup_free_ char *text = NULL;
     r = store_open(&options, &service->store, &text);
     if (r == -ERESTART)
         return r;
+    if (r < 0 && text)
+        return service_fail(error, MOUNT_FAILED, -EINVAL, "%s", text);
     if (r < 0)
-        return fail_usage(error, MOUNT_FAILED,
-                          text ? text : xasprintf("%s: %s", service->store_path, strerror(-r)));
-    free(text);
+        return service_fail(error, MOUNT_FAILED, -EINVAL, "%s: %s", service->store_path,
+                            strerror(-r));
     service->commit = store_commit(service->store);
     change_subscribe(service->commit->change, service_on_change, service);
     r = store_start(service->store, service_on_room, service);
-    return r < 0 ? fail_usage(error, MOUNT_SYSTEM,
-                              xasprintf("cannot start threads: %s", strerror(-r)))
+    return r < 0 ? service_fail(error, MOUNT_SYSTEM, -EINVAL, "cannot start threads: %s",
+                                strerror(-r))
                  : 0;
 }
 
@@ -164,10 +154,10 @@ static int service_open_store(struct service *service, struct service_error *err
     if (r == -ERESTART)
         r = service_try_to_open(service, error);
     if (r == -ERESTART)
-        r = fail_usage(error, MOUNT_FAILED,
-                       xasprintf("the view of %s is damaged, and cannot be made anew; see the log, "
-                                 "and look at that disk",
-                                 service->store_path));
+        r = service_fail(error, MOUNT_FAILED, -EINVAL,
+                         "the view of %s is damaged, and cannot be made anew; see the log, and "
+                         "look at that disk",
+                         service->store_path);
     return r;
 }
 
@@ -236,13 +226,11 @@ static int open_front(struct service *service, struct service_error *error)
         .attr_timeout = (double)min_ns(o->attr_timeout_ns, changes) / 1e9,
         .no_resend = o->no_resend,
         .adopted = adopted_of(service)};
-    char *text = NULL;
+    _cleanup_free_ char *text = NULL;
     int r = front_start(&options, service->fs, service->store, &service->front, &text);
-    if (r < 0)
-        return fail_usage(error, MOUNT_FAILED,
-                          text ? text : xasprintf("mount failed: %s", strerror(-r)));
-    free(text);
-    return 0;
+    if (r < 0 && text)
+        return service_fail(error, MOUNT_FAILED, -EINVAL, "%s", text);
+    return r < 0 ? service_fail(error, MOUNT_FAILED, -EINVAL, "mount failed: %s", strerror(-r)) : 0;
 }
 
 static void report_mounted(struct service *service)
@@ -277,7 +265,7 @@ int service_start(const struct service_plan *plan, struct service **ret,
     service->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     warn_if_it_may_vanish(service->options->stage_dir);
     int r = service->stop_fd < 0
-                ? fail_usage(ret_error, MOUNT_SYSTEM, xasprintf("eventfd: %s", strerror(errno)))
+                ? service_fail(ret_error, MOUNT_SYSTEM, -EINVAL, "eventfd: %s", strerror(errno))
                 : 0;
     if (r == 0)
         r = check_stage_dir(service, ret_error);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Answers to the requests of the control socket, the status (service_status.c) aside. */
+/* The requests of the control socket, and the answers to most of them. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -74,8 +74,7 @@ cJSON *handle_horizon(struct service *service, const cJSON *request)
 
 static bool asks_for_remote_level(const cJSON *request)
 {
-    const char *level = json_text(request, "level");
-    return level && strcmp(level, "remote") == 0;
+    return strcmp(json_text_or(request, "level", ""), "remote") == 0;
 }
 
 cJSON *handle_urgent(struct service *service, const cJSON *request)
@@ -127,6 +126,20 @@ cJSON *handle_ping(struct service *service, const cJSON *request)
     (void)cJSON_AddStringToObject(reply, "options", options);
     (void)cJSON_AddStringToObject(reply, "stage", commit_stage_directory(service->commit));
     return reply;
+}
+
+cJSON *service_handle(const cJSON *request, void *arg)
+{
+#define HANDLER(verb) {#verb, handle_##verb},
+    static const struct {
+        const char *verb;
+        cJSON *(*handle)(struct service *service, const cJSON *request);
+    } verbs[] = {SERVICE_VERBS(HANDLER)};
+    const char *verb = json_text(request, "verb");
+    for (size_t i = 0; verb && i < ARRAY_LEN(verbs); i++)
+        if (strcmp(verb, verbs[i].verb) == 0)
+            return verbs[i].handle(arg, request);
+    return control_error(EINVAL, "unknown verb");
 }
 
 /* --- offline ---------------------------------------------------------------------------------- */

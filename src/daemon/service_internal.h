@@ -96,6 +96,15 @@ struct snapshot {
     uint64_t lanes_forgotten;
 };
 
+/* The verbs of requests (service.h), each with its handler: handle_status() and so on. */
+/* clang-format off */
+#define SERVICE_VERBS(X) \
+    X(status) X(need) X(horizon) X(damaged) X(urgent) X(drain) X(ping) X(end) X(upgrade) X(warm) \
+    X(warm_status) X(look) X(survey) X(users) X(metrics) X(job) X(job_start) X(job_cancel)
+/* clang-format on */
+#define DECLARE_HANDLER(verb) cJSON *handle_##verb(struct service *service, const cJSON *request);
+SERVICE_VERBS(DECLARE_HANDLER)
+
 /* service.c */
 /* Reports the progress of the end, at most once a second: *told is the time of the last report, 0
  * at first. */
@@ -130,12 +139,7 @@ void remote_side_add_horizon(struct service *service, uint64_t newest, cJSON *re
 void remote_side_look(struct service *service, struct snapshot *s);
 const char *remote_state_word(enum remote_state state);
 
-/* service_warm.c */
-cJSON *handle_warm(struct service *service, const cJSON *request);
-cJSON *handle_warm_status(struct service *service, const cJSON *request);
-
 /* service_upgrade.c */
-cJSON *handle_upgrade(struct service *service, const cJSON *request);
 /* Hands the mount over if that was requested, and does not return then. True: it was requested, but
  * the service continues. */
 bool service_upgrade_try(struct service *service);
@@ -155,31 +159,10 @@ void service_upgrade_add_status(const struct service *service, cJSON *successor)
  * daemon ends for its successor. */
 void service_renew_tick(struct service *service);
 
-/* service_answers.c */
-cJSON *handle_need(struct service *service, const cJSON *request);
-cJSON *handle_horizon(struct service *service, const cJSON *request);
-cJSON *handle_damaged(struct service *service, const cJSON *request);
-cJSON *handle_urgent(struct service *service, const cJSON *request);
-cJSON *handle_drain(struct service *service, const cJSON *request);
-cJSON *handle_ping(struct service *service, const cJSON *request);
-cJSON *handle_end(struct service *service, const cJSON *request);
-
 /* service_status.c */
-cJSON *handle_status(struct service *service, const cJSON *request);
 /* The same, with the numbers that it has. */
 cJSON *service_status(struct service *service, struct snapshot *ret);
 
 /* service_metrics.c */
-cJSON *handle_metrics(struct service *service, const cJSON *request);
 CAIRN_MUST_CHECK int service_metrics_start(struct service *service,
                                            struct service_error *ret_error);
-
-/* service_survey.c */
-cJSON *handle_look(struct service *service, const cJSON *request);
-cJSON *handle_survey(struct service *service, const cJSON *request);
-cJSON *handle_users(struct service *service, const cJSON *request);
-
-/* service_jobs.c */
-cJSON *handle_job_start(struct service *service, const cJSON *request);
-cJSON *handle_job(struct service *service, const cJSON *request);
-cJSON *handle_job_cancel(struct service *service, const cJSON *request);

@@ -109,10 +109,9 @@ static int open_tier(const struct service *service, const struct remote_address 
     bool is_not_there = r == -ENOENT && address->kind == REMOTE_KIND_DIR && waiter.must_exist;
     if (r < 0 && text)
         r = service_fail(error, r == -EINVAL ? MOUNT_USAGE : MOUNT_FAILED, r, "%s%s", text,
-                         is_not_there
-                             ? "; this store published there: mount its filesystem first, or "
-                               "create the directory to start over there"
-                             : "");
+                         is_not_there ? "; this store published there: mount its filesystem first, "
+                                        "or create the directory to start over there"
+                                      : "");
     free(text);
     return r;
 }

@@ -37,9 +37,9 @@ cJSON *handle_upgrade(struct service *service, const cJSON *request)
     if (!binary || *binary != '/' || strlen(binary) >= HOLDER_PATH_MAX)
         return control_error(EINVAL, "upgrade: the absolute path of a program is missing");
     if (!service_has_holder(service))
-        return control_error(EOPNOTSUPP, "the mount has no holder process (-o successor=off, or -f "
-                                         "without successor=on); unmount, then mount with the "
-                                         "other version");
+        return control_error(EOPNOTSUPP,
+                             "the mount has no holder process (-o successor=off, or -f without "
+                             "successor=on); unmount, then mount with the other version");
     enum upgrade_state none = UPGRADE_NONE;
     if (!atomic_compare_exchange_strong(&service->upgrade.state, &none, UPGRADE_CHECKS))
         return control_error(EBUSY, "another upgrade of the mount is in progress");
@@ -75,9 +75,10 @@ bool service_upgrade_try(struct service *service)
         return false; /* the mount ends: the next daemon has nothing to go on with */
     int r = front_hold(service->front);
     if (r < 0) {
-        upgrade_give_up(service, "long calls are in progress (writers waiting for space, or fsyncs "
-                                 "for the remote) and would fail with EIO: "
-                                 "this kernel cannot resend them (Linux 6.9 can); try again later");
+        upgrade_give_up(
+            service,
+            "long calls are in progress (writers waiting for space, or fsyncs for the remote) and "
+            "would fail with EIO: this kernel cannot resend them (Linux 6.9 can); try again later");
         return true;
     }
     if (atomic_load(&service->is_stopped)) { /* while calls were waited for */

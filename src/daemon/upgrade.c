@@ -107,10 +107,9 @@ static int binary_ask(const char *binary, int state_fd, char **ret_text)
         (void)kill(child, SIGKILL);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
         ;
-    if (!in_time) {
-        *ret_text = xasprintf("%s cannot take the mount over: it does not answer", binary);
-        return -ETIMEDOUT;
-    }
+    if (!in_time)
+        return text_fail(ret_text, -ETIMEDOUT, "%s cannot take the mount over: it does not answer",
+                         binary);
     return binary_evaluate(binary, status, said, ret_text);
 }
 

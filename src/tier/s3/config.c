@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "tier/s3/credentials_source.h"
+#include "base/text.h"
 #include "tier/s3/internal.h"
 #include "tier/s3/secret.h"
 #include "tier/s3/sign.h"
@@ -56,12 +57,12 @@ static int set_endpoint(struct s3_place *place, const struct s3_options *options
 {
     struct s3_url parts;
     if (strpbrk(url, "@?# ") || !strstr(url, "://") || s3_url_parse(url, &parts) < 0)
-        return s3_source_fail(ret_error, -EINVAL,
-                              "endpoint \"%s\" is not a URL such as https://s3.example.com",
-                              strchr(url, '@') ? "(one with a password in it)" : url);
+        return text_fail(ret_error, -EINVAL,
+                         "endpoint \"%s\" is not a URL such as https://s3.example.com",
+                         strchr(url, '@') ? "(one with a password in it)" : url);
     int r = 0;
     if (strcmp(parts.scheme, "http") != 0 && strcmp(parts.scheme, "https") != 0)
-        r = s3_source_fail(ret_error, -EINVAL, "endpoint \"%s\" is neither http nor https", url);
+        r = text_fail(ret_error, -EINVAL, "endpoint \"%s\" is neither http nor https", url);
     else
         place->is_virtual = wants_virtual(options, true, parts.host);
     place->scheme = xstrdup(parts.scheme);
@@ -79,14 +80,14 @@ static int configure_place(struct s3_place *place, const struct s3_options *opti
                            const char *endpoint, char **ret_error)
 {
     if (!options->bucket || !is_bucket_name(options->bucket))
-        return s3_source_fail(ret_error, -EINVAL, "\"%s\" is not a bucket name",
-                              options->bucket ? options->bucket : "");
+        return text_fail(ret_error, -EINVAL, "\"%s\" is not a bucket name",
+                         options->bucket ? options->bucket : "");
     const char *prefix = options->prefix ? options->prefix : "";
     if (*prefix && !is_prefix(prefix))
-        return s3_source_fail(ret_error, -EINVAL,
-                              "prefix \"%s\" begins or ends with '/', is too long, or has an empty "
-                              "part, \".\" or \"..\"",
-                              prefix);
+        return text_fail(ret_error, -EINVAL,
+                         "prefix \"%s\" begins or ends with '/', is too long, or has an empty "
+                         "part, \".\" or \"..\"",
+                         prefix);
     place->bucket = xstrdup(options->bucket);
     place->prefix = xstrdup(prefix);
     int r = 0;
@@ -108,7 +109,7 @@ static int configure_put_header(struct s3 *s3, const char *name, const char *val
     if (!value || !*value)
         return 0;
     if (!s3_secret_is_plain(value))
-        return s3_source_fail(ret_error, -EINVAL, "\"%s\" cannot be sent as %s", value, name);
+        return text_fail(ret_error, -EINVAL, "\"%s\" cannot be sent as %s", value, name);
     while (*at)
         at++;
     *at = xasprintf("%s: %s", name, value);
@@ -140,7 +141,7 @@ int s3_configure(struct s3 *s3, const struct s3_options *options, char **ret_ca_
         return r;
     s3->locked.region = xstrdup(first_of(options->region, settings.region, "us-east-1"));
     if (!s3_secret_is_plain(s3->locked.region))
-        r = s3_source_fail(ret_error, -EINVAL, "\"%s\" is not a region name", s3->locked.region);
+        r = text_fail(ret_error, -EINVAL, "\"%s\" is not a region name", s3->locked.region);
     if (r == 0)
         r = configure_place(&s3->place, options,
                             first_of(options->endpoint_url, settings.endpoint_url, NULL),
@@ -149,7 +150,7 @@ int s3_configure(struct s3 *s3, const struct s3_options *options, char **ret_ca_
         r = configure_put_headers(s3, options, ret_error);
     const char *ca_bundle = first_of(options->ca_bundle, settings.ca_bundle, NULL);
     if (r == 0 && ca_bundle && access(ca_bundle, R_OK) < 0)
-        r = s3_source_fail(ret_error, -errno, "certificates %s: %s", ca_bundle, strerror(errno));
+        r = text_fail(ret_error, -errno, "certificates %s: %s", ca_bundle, strerror(errno));
     if (r == 0)
         *ret_ca_bundle = ca_bundle ? xstrdup(ca_bundle) : NULL;
     s3->checksum = options->checksum;

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "tier/s3/credentials_source.h"
 #include "tier/s3/secret.h"
 
@@ -69,9 +70,9 @@ int s3_source_environment(const struct s3_lookup *lookup, struct s3_credentials 
 {
     const char *key_id = s3_env("AWS_ACCESS_KEY_ID"), *secret = s3_env("AWS_SECRET_ACCESS_KEY");
     if (lookup->profile_chosen || (!key_id && !secret))
-        return s3_source_fail(ret_error, -ENOKEY, "no environment (AWS_ACCESS_KEY_ID is %s)",
-                              lookup->profile_chosen ? "ignored because a profile is chosen"
-                                                     : "not set");
+        return text_fail(ret_error, -ENOKEY, "no environment (AWS_ACCESS_KEY_ID is %s)",
+                         lookup->profile_chosen ? "ignored because a profile is chosen"
+                                                : "not set");
     return s3_credentials_make(key_id, secret, s3_env("AWS_SESSION_TOKEN"), NULL,
                                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", ret_credentials,
                                ret_error);

@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "tier/s3/credentials_source.h"
 #include "tier/s3/secret.h"
 
@@ -47,13 +48,13 @@ static int check_full_uri(const char *uri, const char *what, char **ret_error)
 {
     struct s3_url url;
     if (s3_url_parse(uri, &url) < 0)
-        return s3_source_fail(ret_error, -EINVAL, "%s: not a URL", what);
+        return text_fail(ret_error, -EINVAL, "%s: not a URL", what);
     bool https = strcmp(url.scheme, "https") == 0;
     bool allowed = https || (strcmp(url.scheme, "http") == 0 && is_host_for_clear_text(url.host));
     int r =
         allowed
             ? 0
-            : s3_source_fail(
+            : text_fail(
                   ret_error, -EINVAL,
                   "%s: \"%s\" is not this machine and no container agent: only https may go there",
                   what, url.host);
@@ -71,8 +72,7 @@ static int container_authorization(const char *what, char **ret_header, char **r
     if (path) {
         int r = s3_secret_read(path, TOKEN_MAX, &text, NULL);
         if (r < 0)
-            return s3_source_fail(ret_error, -EINVAL, "%s: token file %s: %s", what, path,
-                                  strerror(-r));
+            return text_fail(ret_error, -EINVAL, "%s: token file %s: %s", what, path, strerror(-r));
         text[strcspn(text, "\r\n")] = '\0';
     }
     const char *token = path ? text : plain;
@@ -81,8 +81,8 @@ static int container_authorization(const char *what, char **ret_header, char **r
         return 0;
     for (const char *c = token; *c; c++)
         if (*c < ' ' || *c > '~')
-            return s3_source_fail(ret_error, -EINVAL,
-                                  "%s: the authorization token is not plain text", what);
+            return text_fail(ret_error, -EINVAL, "%s: the authorization token is not plain text",
+                             what);
     *ret_header = s3_secret_join("Authorization: ", token);
     return 0;
 }
@@ -117,9 +117,9 @@ int s3_source_container(const struct s3_lookup *lookup, struct s3_credentials *r
     static const char full_name[] = "AWS_CONTAINER_CREDENTIALS_FULL_URI";
     const char *relative = s3_env(relative_name), *full = s3_env(full_name);
     if (!relative && !full)
-        return s3_source_fail(ret_error, -ENOKEY, "no container (%s is not set)", full_name);
+        return text_fail(ret_error, -ENOKEY, "no container (%s is not set)", full_name);
     if (relative && *relative != '/')
-        return s3_source_fail(ret_error, -EINVAL, "%s: does not begin with '/'", relative_name);
+        return text_fail(ret_error, -EINVAL, "%s: does not begin with '/'", relative_name);
     int r = relative ? 0 : check_full_uri(full, full_name, ret_error);
     if (r < 0)
         return r;
@@ -155,7 +155,7 @@ static int metadata_token(const struct s3_lookup *lookup, const char *base, cons
     if (response.status != 200)
         r = s3_source_refused(&response, what, NULL, ret_error);
     else if (!s3_secret_is_plain(response.text.at))
-        r = s3_source_fail(ret_error, -EINVAL, "%s: the answer has no token", what);
+        r = text_fail(ret_error, -EINVAL, "%s: the answer has no token", what);
     else
         *ret_header = s3_secret_join("X-aws-ec2-metadata-token: ", response.text.at);
     s3_response_wipe(&response);
@@ -173,7 +173,7 @@ static int metadata_get(const struct s3_lookup *lookup, const char *url, const c
     if (r < 0 || ret_response->status == 200)
         return r;
     if (ret_response->status == 404)
-        r = s3_source_fail(ret_error, -ENOKEY, "%s: this instance has no role", what);
+        r = text_fail(ret_error, -ENOKEY, "%s: this instance has no role", what);
     else
         r = s3_source_refused(ret_response, what, NULL, ret_error);
     s3_response_wipe(ret_response);
@@ -194,7 +194,7 @@ static int metadata_role(const struct s3_lookup *lookup, const char *base, const
                                           response.text.at ? response.text.at : "");
     s3_response_wipe(&response);
     if (len > ROLE_MAX || !s3_secret_is_plain(name) || strpbrk(name, "/?#%"))
-        return s3_source_fail(ret_error, -EINVAL, "%s: the answer has no role name", what);
+        return text_fail(ret_error, -EINVAL, "%s: the answer has no role name", what);
     *ret_role = xstrdup(name);
     return 0;
 }
@@ -204,8 +204,7 @@ int s3_source_metadata(const struct s3_lookup *lookup, struct s3_credentials *re
 {
     static const char what[] = "instance metadata";
     if (s3_env_is_true("AWS_EC2_METADATA_DISABLED"))
-        return s3_source_fail(ret_error, -ENOKEY, "%s: switched off (AWS_EC2_METADATA_DISABLED)",
-                              what);
+        return text_fail(ret_error, -ENOKEY, "%s: switched off (AWS_EC2_METADATA_DISABLED)", what);
     _cleanup_free_ char *base = metadata_base(), *role = NULL;
     _cleanup_secret_ char *token = NULL;
     int r = metadata_token(lookup, base, what, &token, ret_error);

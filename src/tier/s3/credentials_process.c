@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/process.h"
+#include "base/text.h"
 #include "tier/s3/credentials_source.h"
 
 #define OUTPUT_MAX (64 * KIB)
@@ -158,8 +159,7 @@ static int command_failed(struct command *p, const char *what, char **ret_error)
                    WIFEXITED(p->status) ? WEXITSTATUS(p->status) : WTERMSIG(p->status));
     p->errors[p->errors_len] = '\0';
     p->errors[strcspn(p->errors, "\r\n")] = '\0';
-    return s3_source_fail(ret_error, -EACCES, "%s %s%s%s", what, how, *p->errors ? ": " : "",
-                          p->errors);
+    return text_fail(ret_error, -EACCES, "%s %s%s%s", what, how, *p->errors ? ": " : "", p->errors);
 }
 
 int s3_source_process(const char *profile, const char *command,
@@ -171,12 +171,12 @@ int s3_source_process(const char *profile, const char *command,
     if (r == 0)
         r = command_wait(&p);
     if (r < 0)
-        (void)s3_source_fail(ret_error, r, "%s: %s", what,
-                             r == -ETIMEDOUT ? "did not exit within 60 s" : strerror(-r));
+        (void)text_fail(ret_error, r, "%s: %s", what,
+                        r == -ETIMEDOUT ? "did not exit within 60 s" : strerror(-r));
     else if (p.status != 0)
         r = command_failed(&p, what, ret_error);
     else if (p.output_len > OUTPUT_MAX)
-        r = s3_source_fail(ret_error, -EINVAL, "%s: the answer has more than 64 KiB", what);
+        r = text_fail(ret_error, -EINVAL, "%s: the answer has more than 64 KiB", what);
     else
         r = s3_credentials_parse(p.output, p.output_len, "SessionToken", what, ret_credentials,
                                  ret_error);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tier/s3/credentials_source.h"
+#include "base/text.h"
 
 #define CHAIN_MAX 8
 
@@ -31,10 +32,10 @@ static int by_credential_source(const struct s3_lookup *lookup, const char *name
         if (r != -ENOKEY)
             return r;
         _cleanup_free_ char *why = *ret_error;
-        return s3_source_fail(ret_error, -EINVAL, "profile \"%s\": credential_source %s: %s", name,
-                              source, why);
+        return text_fail(ret_error, -EINVAL, "profile \"%s\": credential_source %s: %s", name,
+                         source, why);
     }
-    return s3_source_fail(
+    return text_fail(
         ret_error, -EINVAL,
         "profile \"%s\": credential_source \"%s\" is none of Environment, Ec2InstanceMetadata, "
         "EcsContainer",
@@ -56,18 +57,16 @@ static int base_credentials(const struct s3_lookup *lookup, const char *name, st
     const char *profile = s3_profiles_get(lookup->profiles, name, "source_profile");
     const char *source = s3_profiles_get(lookup->profiles, name, "credential_source");
     if (!profile == !source)
-        return s3_source_fail(
-            ret_error, -EINVAL,
-            "profile \"%s\": role_arn wants one of source_profile, credential_source, "
-            "web_identity_token_file",
-            name);
+        return text_fail(ret_error, -EINVAL,
+                         "profile \"%s\": role_arn wants one of source_profile, credential_source, "
+                         "web_identity_token_file",
+                         name);
     if (source)
         return by_credential_source(lookup, name, source, ret_credentials, ret_error);
     /* A profile may be its own source: a role taken on with the keys beside it. */
     if (chain->count == CHAIN_MAX || (is_in_chain(chain, profile) && strcmp(profile, name) != 0))
-        return s3_source_fail(ret_error, -EINVAL,
-                              "profile \"%s\": source_profile \"%s\" leads in a circle", name,
-                              profile);
+        return text_fail(ret_error, -EINVAL,
+                         "profile \"%s\": source_profile \"%s\" leads in a circle", name, profile);
     return from_profile(lookup, profile, chain, ret_credentials, ret_error);
 }
 
@@ -85,9 +84,9 @@ static int by_role(const struct s3_lookup *lookup, const char *name, const char 
     if (role.token_file)
         return s3_source_role(lookup, &role, ret_credentials, ret_error);
     if (s3_profiles_get(p, name, "mfa_serial"))
-        return s3_source_fail(
-            ret_error, -EINVAL,
-            "profile \"%s\": mfa_serial wants a code typed in; use credential_process", name);
+        return text_fail(ret_error, -EINVAL,
+                         "profile \"%s\": mfa_serial wants a code typed in; use credential_process",
+                         name);
     struct s3_credentials base;
     int r = base_credentials(lookup, name, chain, &base, ret_error);
     if (r < 0)
@@ -113,14 +112,14 @@ static int by_own_keys(const struct s3_profiles *p, const char *name,
     if (command)
         return s3_source_process(name, command, ret_credentials, ret_error);
     if (s3_profiles_get(p, name, "sso_session") || s3_profiles_get(p, name, "sso_start_url"))
-        return s3_source_fail(
+        return text_fail(
             ret_error, -EINVAL,
             "profile \"%s\" uses single sign-on, which is left to the aws command: make a profile "
             "with "
             "credential_process = aws configure export-credentials --profile %s --format process",
             name, name);
-    return s3_source_fail(ret_error, -ENOKEY, "profile \"%s\" of %s has no credentials", name,
-                          s3_profiles_where(p));
+    return text_fail(ret_error, -ENOKEY, "profile \"%s\" of %s has no credentials", name,
+                     s3_profiles_where(p));
 }
 
 static int from_profile(const struct s3_lookup *lookup, const char *name, struct chain *chain,
@@ -128,9 +127,8 @@ static int from_profile(const struct s3_lookup *lookup, const char *name, struct
 {
     bool is_first = chain->count == 0, is_own_source = is_in_chain(chain, name);
     if (!s3_profiles_has(lookup->profiles, name))
-        return s3_source_fail(
-            ret_error, is_first && strcmp(name, "default") == 0 ? -ENOKEY : -EINVAL,
-            "profile \"%s\" is not in %s", name, s3_profiles_where(lookup->profiles));
+        return text_fail(ret_error, is_first && strcmp(name, "default") == 0 ? -ENOKEY : -EINVAL,
+                         "profile \"%s\" is not in %s", name, s3_profiles_where(lookup->profiles));
     chain->names[chain->count++] = name;
     const char *arn = s3_profiles_get(lookup->profiles, name, "role_arn");
     if (arn && !is_own_source)

@@ -4,27 +4,15 @@
 #include <cjson/cJSON.h>
 #include <curl/curl.h>
 #include <openssl/crypto.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <strings.h>
 #include <time.h>
 
+#include "base/text.h"
 #include "tier/s3/secret.h"
 
 #define RETRY_PAUSE_NS (100 * 1000 * 1000l) /* before the second try; doubles */
 #define EXCERPT_MAX 200
-
-int s3_source_fail(char **ret_error, int error, const char *fmt, ...)
-{
-    char *text = NULL;
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vasprintf(&text, fmt, ap);
-    va_end(ap);
-    check(n >= 0);
-    *ret_error = text;
-    return error;
-}
 
 const char *s3_env(const char *name)
 {
@@ -119,8 +107,8 @@ int s3_source_ask(struct http *http, const struct http_request *request, unsigne
             *ret_response = response;
             return 0;
         }
-        (void)s3_source_fail(ret_error, r, "%s: no answer: %s", what,
-                             *response.cause ? response.cause : strerror(-r));
+        (void)text_fail(ret_error, r, "%s: no answer: %s", what,
+                        *response.cause ? response.cause : strerror(-r));
         s3_response_wipe(&response);
         return r;
     }
@@ -144,8 +132,8 @@ int s3_source_refused(const struct http_response *response, const char *what, co
     char line[EXCERPT_MAX + 1];
     excerpt_of(why ? why : response->text.at, line);
     int error = response->status == 429 || response->status >= 500 ? -EAGAIN : -EACCES;
-    return s3_source_fail(ret_error, error, "%s: answered %ld%s%s", what, response->status,
-                          *line ? ": " : "", line);
+    return text_fail(ret_error, error, "%s: answered %ld%s%s", what, response->status,
+                     *line ? ": " : "", line);
 }
 
 /* Seconds of "Z", "+hh:mm" or "+hhmm"; false: something else. */
@@ -191,15 +179,15 @@ int s3_credentials_make(const char *key_id, const char *secret, const char *toke
     int64_t expires_ns = 0;
     token = token && *token ? token : NULL;
     if (!s3_secret_is_plain(key_id))
-        return s3_source_fail(ret_error, -EINVAL,
-                              "%s: the access key id is missing or not plain text", what);
+        return text_fail(ret_error, -EINVAL, "%s: the access key id is missing or not plain text",
+                         what);
     if (!s3_secret_is_plain(secret))
-        return s3_source_fail(ret_error, -EINVAL,
-                              "%s: the secret access key is missing or not plain text", what);
+        return text_fail(ret_error, -EINVAL,
+                         "%s: the secret access key is missing or not plain text", what);
     if (token && !s3_secret_is_plain(token))
-        return s3_source_fail(ret_error, -EINVAL, "%s: the session token is not plain text", what);
+        return text_fail(ret_error, -EINVAL, "%s: the session token is not plain text", what);
     if (expires && s3_time_parse(expires, &expires_ns) < 0)
-        return s3_source_fail(ret_error, -EINVAL, "%s: invalid expiry time", what);
+        return text_fail(ret_error, -EINVAL, "%s: invalid expiry time", what);
     *ret_credentials = (struct s3_credentials){.key_id = xstrdup(key_id),
                                                .secret = xstrdup(secret),
                                                .token = token ? xstrdup(token) : NULL,
@@ -235,12 +223,11 @@ static int from_json(const cJSON *object, const char *token_name, const char *wh
     const cJSON *version = cJSON_GetObjectItemCaseSensitive(object, "Version");
     const char *code = json_member(object, "Code"), *message = json_member(object, "Message");
     if (version && !(cJSON_IsNumber(version) && version->valueint == 1))
-        return s3_source_fail(ret_error, -EINVAL, "%s: the answer has a Version other than 1",
-                              what);
+        return text_fail(ret_error, -EINVAL, "%s: the answer has a Version other than 1", what);
     if (code && strcmp(code, "Success") != 0) {
         char line[EXCERPT_MAX + 1];
         excerpt_of(message ? message : code, line);
-        return s3_source_fail(ret_error, -EACCES, "%s: refused: %s", what, line);
+        return text_fail(ret_error, -EACCES, "%s: refused: %s", what, line);
     }
     return s3_credentials_make(json_member(object, "AccessKeyId"),
                                json_member(object, "SecretAccessKey"),
@@ -254,7 +241,7 @@ int s3_credentials_parse(const char *text, size_t len, const char *token_name, c
     cJSON *object = text ? cJSON_ParseWithLength(text, len) : NULL;
     if (!cJSON_IsObject(object)) {
         cJSON_Delete(object);
-        return s3_source_fail(ret_error, -EINVAL, "%s: the answer is not a JSON object", what);
+        return text_fail(ret_error, -EINVAL, "%s: the answer is not a JSON object", what);
     }
     int r = from_json(object, token_name, what, ret_credentials, ret_error);
     cJSON *item;

@@ -46,9 +46,6 @@ CAIRN_MUST_CHECK int s3_source_role(const struct s3_lookup *lookup, const struct
 
 /* --- Helpers. --------------------------------------------------------------------------------- */
 
-/* Sets *ret_error and returns `error`. */
-int s3_source_fail(char **ret_error, int error, const char *fmt, ...) CAIRN_PRINTF(3, 4);
-
 /* A variable, NULL where it is not set or empty. Borrowed. */
 const char *s3_env(const char *name);
 bool s3_env_is_true(const char *name);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/clock.h"
+#include "base/text.h"
 #include "tier/s3/credentials_source.h"
 #include "tier/s3/secret.h"
 #include "tier/s3/sign.h"
@@ -127,13 +128,11 @@ static int read_identity(const char *path, char **ret_token, char **ret_error)
     char *token;
     int r = s3_secret_read(path, TOKEN_FILE_MAX, &token, NULL);
     if (r < 0)
-        return s3_source_fail(ret_error, -EINVAL, "web identity token file %s: %s", path,
-                              strerror(-r));
+        return text_fail(ret_error, -EINVAL, "web identity token file %s: %s", path, strerror(-r));
     token[strcspn(token, " \t\r\n")] = '\0';
     if (!s3_secret_is_plain(token)) {
         s3_secret_free(&token);
-        return s3_source_fail(ret_error, -EINVAL, "web identity token file %s: holds no token",
-                              path);
+        return text_fail(ret_error, -EINVAL, "web identity token file %s: holds no token", path);
     }
     *ret_token = token;
     return 0;
@@ -182,7 +181,7 @@ static int sts_place(const struct s3_lookup *lookup, char **ret_url, char **ret_
     char *url = s3_setting_endpoint(lookup->profiles, lookup->profile, "sts");
     if (region && region[strspn(region, "abcdefghijklmnopqrstuvwxyz0123456789-")] != '\0') {
         free(url);
-        return s3_source_fail(ret_error, -EINVAL, "STS: \"%s\" is not a region name", region);
+        return text_fail(ret_error, -EINVAL, "STS: \"%s\" is not a region name", region);
     }
     if (!url)
         url = region ? xasprintf("https://sts.%s.%s", region, region_domain(region))
@@ -219,11 +218,11 @@ static int ask_sts(const struct s3_lookup *lookup, const struct s3_role *role, c
     _cleanup_secret_ char *form = NULL;
     struct s3_url url;
     if (s3_url_parse(where, &url) < 0)
-        return s3_source_fail(ret_error, -EINVAL, "%s: not a URL", what);
+        return text_fail(ret_error, -EINVAL, "%s: not a URL", what);
     struct s3_signed s = {0};
     int r = role_form(role, &form, ret_error);
     if (r == 0 && role->by && (r = sign_form(role, &url, region, form, &s)) < 0)
-        (void)s3_source_fail(ret_error, r, "%s: cannot sign the request: %s", what, strerror(-r));
+        (void)text_fail(ret_error, r, "%s: cannot sign the request: %s", what, strerror(-r));
     s3_url_done(&url);
     if (r == 0) {
         const char *headers[S3_SIGNED_HEADERS_MAX + 2] = {FORM_TYPE};
@@ -266,11 +265,11 @@ int s3_source_environment_identity(const struct s3_lookup *lookup,
         .token_file = s3_env("AWS_WEB_IDENTITY_TOKEN_FILE"),
     };
     if (lookup->profile_chosen || !role.token_file)
-        return s3_source_fail(
-            ret_error, -ENOKEY, "no web identity (AWS_WEB_IDENTITY_TOKEN_FILE is %s)",
-            lookup->profile_chosen ? "ignored because a profile is chosen" : "not set");
+        return text_fail(ret_error, -ENOKEY, "no web identity (AWS_WEB_IDENTITY_TOKEN_FILE is %s)",
+                         lookup->profile_chosen ? "ignored because a profile is chosen"
+                                                : "not set");
     if (!role.arn)
-        return s3_source_fail(ret_error, -EINVAL,
-                              "AWS_WEB_IDENTITY_TOKEN_FILE is set, but AWS_ROLE_ARN is not");
+        return text_fail(ret_error, -EINVAL,
+                         "AWS_WEB_IDENTITY_TOKEN_FILE is set, but AWS_ROLE_ARN is not");
     return s3_source_role(lookup, &role, ret_credentials, ret_error);
 }

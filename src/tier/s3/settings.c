@@ -3,6 +3,7 @@
 #include <strings.h>
 
 #include "tier/s3/credentials_source.h"
+#include "base/text.h"
 
 static char *copy_or_null(const char *text)
 {
@@ -52,8 +53,8 @@ int s3_settings_read(const char *profile, struct s3_settings *ret_settings, char
         return r;
     const char *name = profile ? profile : s3_profiles_default_name();
     if (strcmp(name, "default") != 0 && !s3_profiles_has(profiles, name)) {
-        r = s3_source_fail(ret_error, -ENOENT, "profile \"%s\" is not in %s", name,
-                           s3_profiles_where(profiles));
+        r = text_fail(ret_error, -ENOENT, "profile \"%s\" is not in %s", name,
+                      s3_profiles_where(profiles));
     } else {
         const char *ca_bundle = s3_env("AWS_CA_BUNDLE");
         ret_settings->region = s3_setting_region(profiles, name);
