@@ -49,7 +49,7 @@ struct read_job {
 
 /* --- progress --------------------------------------------------------------------------------- */
 
-static void copy_draw(struct copy *copy)
+static void draw(struct copy *copy)
 {
     uint64_t bytes = atomic_load(&copy->bytes);
     double seconds = (double)(clock_monotonic_ns() - copy->began) / 1e9;
@@ -61,7 +61,7 @@ static void copy_draw(struct copy *copy)
 }
 
 /* Draws the progress, and passes an interrupt on to the reads. */
-static void *copy_watch(void *arg)
+static void *watch(void *arg)
 {
     struct copy *copy = arg;
     bool is_reported = false;
@@ -72,7 +72,7 @@ static void *copy_watch(void *arg)
             is_reported = true;
         }
         if (copy->is_tty)
-            copy_draw(copy);
+            draw(copy);
         (void)event_wait(&copy->end, &seen, clock_monotonic_ns() + TICK_MS * MS_NS);
     }
     if (copy->is_tty)
@@ -103,7 +103,7 @@ int copy_begin(const struct copy_how *how, struct store *store, struct copy **re
     interrupt_catch(true);
     int r = pool_new("cairn-copy", how->threads, QUEUE_MAX, NULL, NULL, &copy->pool);
     if (r == 0)
-        r = thread_start(&copy->watcher, "cairn-progress", copy_watch, copy);
+        r = thread_start(&copy->watcher, "cairn-progress", watch, copy);
     if (r < 0) {
         pool_free(copy->pool);
         copy_free(copy);
@@ -142,7 +142,7 @@ static struct timespec timespec_of(int64_t ns)
 }
 
 /* Other names than those that are being made now are left alone. */
-static char *copy_temporary_name(const char *name)
+static char *temporary_name(const char *name)
 {
     static _Atomic unsigned count;
     return xasprintf(".%.200s.cairn-%d-%u", name, (int)getpid(), atomic_fetch_add(&count, 1));
@@ -160,7 +160,7 @@ static int file_copy_finish(const struct file_copy *file, const char *name)
 
 /* --- bytes that cannot be read ---------------------------------------------------------------- */
 
-static size_t find_cause_of_holes(struct file_copy *file, const struct reader_loss *loss)
+static size_t find_cause(struct file_copy *file, const struct reader_loss *loss)
 {
     for (size_t i = 0; i < file->lost.causes.count; i++)
         if (file->lost.causes.at[i].loss.pack == loss->pack &&
@@ -175,7 +175,7 @@ static int file_copy_lose(const struct reader_loss *loss, void *arg)
 {
     struct file_copy *file = arg;
     LOCK_SCOPE(&file->lost.lock);
-    size_t cause = find_cause_of_holes(file, loss);
+    size_t cause = find_cause(file, loss);
     file->lost.causes.at[cause].chunks++;
     if (file->copy->is_partial)
         vector_add(&file->lost.holes, (struct hole){loss->offset, loss->length, cause});
@@ -314,7 +314,7 @@ void copy_file(struct copy *copy, const struct ns_inode *inode, int dir_fd, cons
     *file = (struct file_copy){.copy = copy,
                                .attrs = inode->attrs,
                                .name = xstrdup(name),
-                               .temporary = copy_temporary_name(name),
+                               .temporary = temporary_name(name),
                                .shown = xstrdup(shown),
                                .reads = 1};
     const struct reader_calls calls = {file_copy_write_part, file_copy_lose, file};
@@ -334,7 +334,7 @@ void copy_link(struct copy *copy, const struct ns_inode *inode, const char *targ
                const char *name, const char *shown)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(inode->attrs.mtime)};
-    _cleanup_free_ char *temporary = copy_temporary_name(name);
+    _cleanup_free_ char *temporary = temporary_name(name);
     int r = symlinkat(target, dir_fd, temporary) < 0 ? -errno : 0;
     if (r == 0 && (utimensat(dir_fd, temporary, times, AT_SYMLINK_NOFOLLOW) < 0 ||
                    renameat(dir_fd, temporary, dir_fd, name) < 0)) {
@@ -358,7 +358,7 @@ void copy_directory_later(struct copy *copy, const struct ns_inode *inode, const
 
 /* Paths of what was copied may be longer than the kernel takes at once: then they are walked in
  * parts. */
-static int copy_open_directory(const char *path)
+static int open_directory(const char *path)
 {
     int dir = AT_FDCWD;
     while (strlen(path) >= PATH_MAX) {
@@ -385,12 +385,12 @@ static int copy_open_directory(const char *path)
 }
 
 /* The innermost first: a directory that its owner may not write is closed last. */
-static void copy_finish_directories(struct copy *copy)
+static void finish_directories(struct copy *copy)
 {
     for (size_t i = copy->directories.count; i-- > 0;) {
         const struct directory *directory = &copy->directories.at[i];
         const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(directory->mtime)};
-        int fd = copy_open_directory(directory->path);
+        int fd = open_directory(directory->path);
         if (fd < 0 || futimens(fd, times) < 0 || fchmod(fd, directory->mode) < 0)
             copy_failed(copy, directory->path, strerror(errno));
         if (fd >= 0)
@@ -403,7 +403,7 @@ static void copy_finish_directories(struct copy *copy)
 int copy_end(struct copy *copy, struct copy_result *sum)
 {
     pool_free(copy->pool);
-    copy_finish_directories(copy);
+    finish_directories(copy);
     atomic_store(&copy->ended, true);
     event_signal(&copy->end);
     (void)pthread_join(copy->watcher, NULL);

@@ -45,7 +45,7 @@ static void place_done(struct place *place)
     free(place->name);
 }
 
-static char *cp_join_path(const char *directory, const char *name)
+static char *join_path(const char *directory, const char *name)
 {
     size_t len = strlen(directory);
     return xasprintf("%s%s%s", directory, len && directory[len - 1] == '/' ? "" : "/", name);
@@ -71,11 +71,11 @@ static void count_tree(struct copying *c, const struct ns_inode *inode, struct c
 
 /* --- copying ---------------------------------------------------------------------------------- */
 
-static void cp_node(struct copying *c, const struct ns_inode *inode, int dir_fd, const char *name,
-                    const char *path, unsigned depth);
+static void copy_node(struct copying *c, const struct ns_inode *inode, int dir_fd, const char *name,
+                      const char *path, unsigned depth);
 
-static void cp_entries(struct copying *c, uint64_t ino, int dir_fd, const char *path,
-                       unsigned depth)
+static void copy_entries(struct copying *c, uint64_t ino, int dir_fd, const char *path,
+                         unsigned depth)
 {
     struct source_list list;
     int r = depth > DEPTH_MAX ? -ELOOP : source_list(&c->source, ino, &list);
@@ -84,14 +84,14 @@ static void cp_entries(struct copying *c, uint64_t ino, int dir_fd, const char *
         return;
     }
     for (size_t i = 0; i < list.count && !interrupted(); i++) {
-        _cleanup_free_ char *below = cp_join_path(path, list.at[i].name);
-        cp_node(c, &list.at[i].inode, dir_fd, list.at[i].name, below, depth + 1);
+        _cleanup_free_ char *below = join_path(path, list.at[i].name);
+        copy_node(c, &list.at[i].inode, dir_fd, list.at[i].name, below, depth + 1);
     }
     source_list_done(&list);
 }
 
-static void cp_directory(struct copying *c, const struct ns_inode *inode, int dir_fd,
-                         const char *name, const char *path, unsigned depth)
+static void copy_subdirectory(struct copying *c, const struct ns_inode *inode, int dir_fd,
+                              const char *name, const char *path, unsigned depth)
 {
     _cleanup_close_ int fd = -1;
     int r = mkdirat(dir_fd, name, 0700) < 0 && errno != EEXIST ? -errno : 0;
@@ -104,11 +104,11 @@ static void cp_directory(struct copying *c, const struct ns_inode *inode, int di
         return;
     }
     copy_directory_later(c->copy, inode, path);
-    cp_entries(c, inode->ino, fd, path, depth);
+    copy_entries(c, inode->ino, fd, path, depth);
 }
 
-static void cp_symlink(struct copying *c, const struct ns_inode *inode, int dir_fd,
-                       const char *name, const char *path)
+static void copy_symlink(struct copying *c, const struct ns_inode *inode, int dir_fd,
+                         const char *name, const char *path)
 {
     _cleanup_free_ char *target = NULL;
     int r = source_readlink(&c->source, inode->ino, &target);
@@ -118,15 +118,15 @@ static void cp_symlink(struct copying *c, const struct ns_inode *inode, int dir_
         copy_link(c->copy, inode, target, dir_fd, name, path);
 }
 
-static void cp_node(struct copying *c, const struct ns_inode *inode, int dir_fd, const char *name,
-                    const char *path, unsigned depth)
+static void copy_node(struct copying *c, const struct ns_inode *inode, int dir_fd, const char *name,
+                      const char *path, unsigned depth)
 {
     if (S_ISREG(inode->attrs.mode))
         copy_file(c->copy, inode, dir_fd, name, path);
     else if (S_ISDIR(inode->attrs.mode))
-        cp_directory(c, inode, dir_fd, name, path, depth);
+        copy_subdirectory(c, inode, dir_fd, name, path, depth);
     else if (S_ISLNK(inode->attrs.mode))
-        cp_symlink(c, inode, dir_fd, name, path);
+        copy_symlink(c, inode, dir_fd, name, path);
     else
         copy_failed(c->copy, path, "not a file, directory or symbolic link; skipped");
 }
@@ -154,7 +154,7 @@ static int find_place(const struct copying *c, const char *local, const char *na
     return complain(c->command->name, "%s: %s", ret->directory, strerror(errno));
 }
 
-static int cp_begin_copy(struct copying *c)
+static int begin_copy(struct copying *c)
 {
     struct copy_how how = {.command = c->command->name,
                            .is_partial = c->is_partial,
@@ -169,8 +169,8 @@ static int cp_begin_copy(struct copying *c)
     return complain(c->command->name, "cannot start threads: %s", strerror(-r));
 }
 
-static int cp_found_node(struct copying *c, const struct source_node *node, const char *text,
-                         const char *local)
+static int copy_found(struct copying *c, const struct source_node *node, const char *text,
+                      const char *local)
 {
     struct place place;
     struct copy_counts counts = {0};
@@ -179,27 +179,27 @@ static int cp_found_node(struct copying *c, const struct source_node *node, cons
         return complain(c->command->name, "%s is a directory; use -r to copy it", text);
     int code = find_place(c, local, node->name, is_directory, &place);
     if (code == CLI_OK)
-        code = cp_begin_copy(c);
+        code = begin_copy(c);
     if (code == CLI_OK) {
-        _cleanup_free_ char *path = cp_join_path(place.directory, place.name);
+        _cleanup_free_ char *path = join_path(place.directory, place.name);
         count_tree(c, &node->inode, &counts, 0);
         copy_expect(c->copy, &counts);
         if (*place.name)
-            cp_node(c, &node->inode, place.dir_fd, place.name, path, 0);
+            copy_node(c, &node->inode, place.dir_fd, place.name, path, 0);
         else
-            cp_entries(c, node->ino, place.dir_fd, place.directory, 0);
+            copy_entries(c, node->ino, place.dir_fd, place.directory, 0);
         code = copy_end(c->copy, &c->result);
     }
     place_done(&place);
     return code;
 }
 
-static int cp_operand(struct copying *c, const char *text, const char *local)
+static int copy_operand(struct copying *c, const char *text, const char *local)
 {
     struct source_node node;
     int code = source_open(c->command, &c->options, text, &c->source, &node);
     if (code == CLI_OK)
-        code = cp_found_node(c, &node, text, local);
+        code = copy_found(c, &node, text, local);
     source_node_done(&node);
     return code;
 }
@@ -207,7 +207,7 @@ static int cp_operand(struct copying *c, const char *text, const char *local)
 /* --- to standard output ----------------------------------------------------------------------- */
 
 /* SOURCE:PATH, or a path, on a mount: its path there. NULL: it is on none. Caller frees. */
-static char *cp_find_mounted(const char *text)
+static char *find_mounted(const char *text)
 {
     _cleanup_free_ char *source = NULL;
     _cleanup_free_ char *path = NULL;
@@ -220,12 +220,12 @@ static char *cp_find_mounted(const char *text)
     if (stat(text, &st) == 0 && mounts_find_device(&mounts, st.st_dev))
         found = xstrdup(text);
     else if (stat(source, &st) == 0 && mounts_find_device(&mounts, st.st_dev))
-        found = cp_join_path(source, path + strspn(path, "/"));
+        found = join_path(source, path + strspn(path, "/"));
     mounts_done(&mounts);
     return found;
 }
 
-static int cp_output_mounted(const struct copying *c, const char *path)
+static int output_mounted(const struct copying *c, const char *path)
 {
     struct stat st = {0};
     uint64_t done = 0;
@@ -248,13 +248,13 @@ static int cp_output_mounted(const struct copying *c, const char *path)
                     errno == EIO ? "; 'cairn status' names the cause" : "");
 }
 
-static int cp_output_node(struct copying *c, const struct source_node *node, const char *text)
+static int output_node(struct copying *c, const struct source_node *node, const char *text)
 {
     const struct ns_inode *inode = &node->inode;
     if (!S_ISREG(inode->attrs.mode))
         return complain(c->command->name, "%s is not a file; only a file can go to standard output",
                         text);
-    int code = cp_begin_copy(c);
+    int code = begin_copy(c);
     if (code != CLI_OK)
         return code;
     copy_expect(c->copy, &(struct copy_counts){1, inode->attrs.size});
@@ -262,17 +262,17 @@ static int cp_output_node(struct copying *c, const struct source_node *node, con
     return copy_end(c->copy, &c->result);
 }
 
-static int cp_to_output(struct copying *c, const char *text)
+static int to_output_from(struct copying *c, const char *text)
 {
     struct source_node node;
-    _cleanup_free_ char *mounted = cp_find_mounted(text);
+    _cleanup_free_ char *mounted = find_mounted(text);
     if (mounted)
-        return cp_output_mounted(c, mounted);
+        return output_mounted(c, mounted);
     int code = source_open(c->command, &c->options, text, &c->source, &node);
     if (code == CLI_OK)
         code = source_follow(c->command, &c->source, &node);
     if (code == CLI_OK)
-        code = cp_output_node(c, &node, text);
+        code = output_node(c, &node, text);
     source_node_done(&node);
     return code;
 }
@@ -294,7 +294,7 @@ static int check_local(const struct copying *c, char **operands, size_t count)
 }
 
 /* The last line, where it is not that all went well. */
-static void cp_print_result(const struct copying *c)
+static void print_result(const struct copying *c)
 {
     const struct copy_result *result = &c->result;
     unsigned long long copied = result->copied, total = result->total, partial = result->partial;
@@ -309,7 +309,7 @@ static void cp_print_result(const struct copying *c)
         complain(c->command->name, "%llu of %llu files copied", copied, total);
 }
 
-static void cp_print_json(const struct copying *c, const char *local, int code)
+static void print_json(const struct copying *c, const char *local, int code)
 {
     _cleanup_json_ cJSON *json = cJSON_CreateObject();
     (void)cJSON_AddStringToObject(json, "local", local);
@@ -323,20 +323,20 @@ static void cp_print_json(const struct copying *c, const char *local, int code)
 }
 
 /* All that can be copied is copied, whatever became of the others. */
-static int cp_operands(struct copying *c, char **operands, size_t count)
+static int copy_operands(struct copying *c, char **operands, size_t count)
 {
     int code = CLI_OK;
     if (c->to_output)
-        return cp_to_output(c, operands[0]);
+        return to_output_from(c, operands[0]);
     c->problems = c->is_json ? cJSON_CreateArray() : NULL;
     for (size_t i = 0; (code == CLI_OK || code == CLI_FAILED) && i + 1 < count; i++) {
-        int one = cp_operand(c, operands[i], operands[count - 1]);
+        int one = copy_operand(c, operands[i], operands[count - 1]);
         code = one == CLI_OK ? code : one;
     }
     if (c->is_json)
-        cp_print_json(c, operands[count - 1], code);
+        print_json(c, operands[count - 1], code);
     else
-        cp_print_result(c);
+        print_result(c);
     return code;
 }
 
@@ -350,7 +350,7 @@ static int execute_cp(struct call *call)
     c->to_output = strcmp(call->operands[count - 1], "-") == 0;
     int code = check_local(c, call->operands, count);
     if (code == CLI_OK)
-        code = cp_operands(c, call->operands, count);
+        code = copy_operands(c, call->operands, count);
     source_close(&c->source);
     return code;
 }

@@ -5,17 +5,16 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 #include <sys/utsname.h>
-#include <sys/wait.h>
 #include <time.h>
 
 #include "base/archive.h"
 #include "base/clock.h"
+#include "base/program.h"
 #include "cli/ask.h"
 #include "cli/command.h"
 #include "cli/human.h"
@@ -27,8 +26,6 @@
 #define PART_MAX (16u * 1024 * 1024)
 #define PART_WAIT_NS (10 * SECOND_NS) /* a daemon that hangs does not answer */
 #define STATUS_WAIT_MS 5000
-
-extern char **environ;
 
 struct doctor {
     const struct target *target;
@@ -84,26 +81,15 @@ static void doctor_add_file(struct doctor *d, const char *name, const char *path
     doctor_add(d, name, text);
 }
 
-static int spawn_verb(char *const argv[], int out, pid_t *ret_pid)
-{
-    posix_spawn_file_actions_t files;
-    if (posix_spawn_file_actions_init(&files) != 0)
-        return -ENOMEM;
-    int r = posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
-    r = r ? r : posix_spawn_file_actions_adddup2(&files, out, STDERR_FILENO);
-    r = r ? r : posix_spawn(ret_pid, "/proc/self/exe", &files, NULL, argv, environ);
-    (void)posix_spawn_file_actions_destroy(&files);
-    return -r;
-}
-
 /* Runs a command of this program; returns what it prints, errors too. */
-static char *output_of_verb(char *const argv[])
+static char *output_of_verb(const char *const argv[])
 {
-    int ends[2], status;
+    int ends[2];
     pid_t pid;
     if (pipe2(ends, O_CLOEXEC) < 0)
         return xasprintf("pipe: %s\n", strerror(errno));
-    int r = spawn_verb(argv, ends[1], &pid);
+    const int fds[][2] = {{ends[1], STDOUT_FILENO}, {ends[1], STDERR_FILENO}};
+    int r = program_start("/proc/self/exe", argv, fds, ARRAY_LEN(fds), false, &pid);
     (void)close(ends[1]);
     char *text = r < 0 ? xasprintf("cannot run it: %s\n", strerror(-r))
                        : read_until_end(ends[0], clock_monotonic_ns() + PART_WAIT_NS);
@@ -111,8 +97,7 @@ static char *output_of_verb(char *const argv[])
     if (r < 0)
         return text;
     (void)kill(pid, SIGKILL); /* it is over, or over its time */
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
+    (void)program_await(pid);
     return text;
 }
 
@@ -126,7 +111,7 @@ static void doctor_add_verb(struct doctor *d, const char *name,
     for (size_t i = 0; i < VERB_WORDS_MAX && words[i]; i++)
         argv[count++] = words[i];
     argv[count] = d->target->mountpoint ? d->target->mountpoint : d->target->store;
-    _cleanup_free_ char *text = output_of_verb((char *const *)(uintptr_t)argv);
+    _cleanup_free_ char *text = output_of_verb(argv);
     doctor_add(d, name, text);
 }
 

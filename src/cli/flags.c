@@ -9,7 +9,6 @@
 #define LONG_FLAG 0x100
 #define OPTION_FLAG 0x1000
 #define LONG_MAX_COUNT 160
-#define DIGITS_MAX 9
 
 /* The tables of a command as getopt_long() wants them. */
 struct getopt_tables {
@@ -126,15 +125,6 @@ static int word_index(const char *words, const char *text, unsigned *ret)
     return -EINVAL;
 }
 
-static int parse_count(const char *text, uint64_t *ret)
-{
-    size_t len = strlen(text);
-    if (len == 0 || len > DIGITS_MAX || strspn(text, "0123456789") != len)
-        return -EINVAL;
-    *ret = strtoull(text, NULL, 10);
-    return 0;
-}
-
 static int parse_rate(const char *text, uint64_t *ret)
 {
     _cleanup_free_ char *number = xstrdup(text);
@@ -233,7 +223,7 @@ static const struct {
     {"cp", "-p", "modes and times are always kept"},
 };
 
-static const char *flags_habit(const struct command *command, const char *option, size_t len)
+static const char *habit_advice(const struct command *command, const char *option, size_t len)
 {
     for (size_t i = 0; i < ARRAY_LEN(habits); i++)
         if (strcmp(habits[i].command, command->name) == 0 && strlen(habits[i].option) == len &&
@@ -247,7 +237,7 @@ struct flags_search {
     char best[64]; /* the guess's: names of mount options last for one call only */
 };
 
-static void flags_try(const struct flag *flag, void *arg)
+static void try_flag(const struct flag *flag, void *arg)
 {
     struct flags_search *s = arg;
     const char *before = s->guess.best;
@@ -262,7 +252,7 @@ static void flags_try(const struct flag *flag, void *arg)
 static int complain_unknown(const struct command *command, const char *option)
 {
     size_t len = strcspn(option, "=");
-    const char *advice = flags_habit(command, option, len);
+    const char *advice = habit_advice(command, option, len);
     if (advice)
         return complain_usage(command, "unknown option %.*s; %s", (int)len, option, advice);
     _cleanup_free_ char *name = strndup(option + strspn(option, "-"), len);
@@ -270,7 +260,7 @@ static int complain_unknown(const struct command *command, const char *option)
     name[strcspn(name, "=")] = '\0';
     struct flags_search search = {.guess = {.word = name}};
     if (strncmp(option, "--", 2) == 0)
-        command_each_flag(command, flags_try, &search);
+        command_each_flag(command, try_flag, &search);
     if (search.guess.best)
         return complain_usage(command, "unknown option %.*s; did you mean --%s?", (int)len, option,
                               search.guess.best);

@@ -9,7 +9,7 @@
 #include "daemon/service.h"
 
 /* `json`, NULL for lines: {"problems":[...],"notes":[...]}. */
-static void print_fsck_finding(const char *line, bool is_problem, void *json)
+static void print_finding(const char *line, bool is_problem, void *json)
 {
     if (json)
         (void)cJSON_AddItemToArray(json_part(json, is_problem ? "problems" : "notes"),
@@ -18,9 +18,9 @@ static void print_fsck_finding(const char *line, bool is_problem, void *json)
         text_print(stdout, "%s%s", is_problem ? "problem: " : "", line);
 }
 
-static int fsck_check_directory(const char *store, cJSON *json)
+static int check_directory(const char *store, cJSON *json)
 {
-    int r = service_fsck(store, print_fsck_finding, json);
+    int r = service_fsck(store, print_finding, json);
     if (r < 0) {
         complain("fsck", "cannot check %s: %s", store, strerror(-r));
         return FSCK_OPERATIONAL;
@@ -41,7 +41,7 @@ static int fsck_check_directory(const char *store, cJSON *json)
 
 static int repair_store(const char *store, cJSON *json)
 {
-    int r = service_repair(store, print_fsck_finding, json);
+    int r = service_repair(store, print_finding, json);
     if (r < 0) {
         complain("fsck", "cannot repair %s: %s", store, strerror(-r));
         return FSCK_OPERATIONAL;
@@ -50,7 +50,7 @@ static int repair_store(const char *store, cJSON *json)
         (void)cJSON_AddBoolToObject(json, "repaired", r > 0);
     else if (r == 0)
         text_print(stdout, "%s: the journal is whole; nothing was truncated", store);
-    int code = fsck_check_directory(store, json);
+    int code = check_directory(store, json);
     return code == FSCK_CLEAN && r > 0 ? FSCK_REPAIRED : code;
 }
 
@@ -80,11 +80,11 @@ static int execute_fsck(struct call *call)
     if (!target_lock(call->command, store, &lock_fd))
         return FSCK_OPERATIONAL;
     _cleanup_json_ cJSON *json = request->is_json ? fsck_json(store) : NULL;
-    return request->repair ? repair_store(store, json) : fsck_check_directory(store, json);
+    return request->repair ? repair_store(store, json) : check_directory(store, json);
 }
 
 #define FIELD(f) offsetof(struct fsck_request, f)
-static const struct flag fsck_flags[] = {
+static const struct flag flags[] = {
     {.name = "repair",
      .help = "truncate a damaged journal of STORE before the damage; the part behind it moves to "
              "STORE/lost+found",
@@ -105,7 +105,7 @@ const struct command fsck_command = {
     .summary = "check a store that is not mounted, or a remote: every reference, every chunk",
     .description = "A remote is only read: no mount and no write access are needed. Damaged files "
                    "are named, and the objects that damage them.",
-    .flags = fsck_flags,
+    .flags = flags,
     REQUEST(struct fsck_request, 0),
     .operands =
         (const struct operand[]){{.name = "STORE|REMOTE", .offers = OFFER_DIRECTORIES}, {0}},

@@ -25,7 +25,7 @@ void fsck_more_help(void)
 
 /* --- findings --------------------------------------------------------------------------------- */
 
-static void add_json_finding(struct remote_report *report, const struct remote_finding *finding)
+static void add_finding(struct remote_report *report, const struct remote_finding *finding)
 {
     cJSON *one = cJSON_CreateObject();
     (void)cJSON_AddStringToObject(one, finding->object ? "object" : "path",
@@ -40,11 +40,11 @@ static void add_json_finding(struct remote_report *report, const struct remote_f
     (void)cJSON_AddItemToArray(finding->object ? report->objects : report->files, one);
 }
 
-static void print_remote_finding(const struct remote_finding *finding, void *arg)
+static void print_finding(const struct remote_finding *finding, void *arg)
 {
     struct remote_report *report = arg;
     if (report->json)
-        add_json_finding(report, finding);
+        add_finding(report, finding);
     else if (finding->object)
         text_print(stdout, "problem: %s: %s", finding->object, finding->what);
     else
@@ -55,7 +55,7 @@ static void print_remote_finding(const struct remote_finding *finding, void *arg
                    finding->what);
 }
 
-static void print_remote_note(const char *line, void *arg)
+static void print_note(const char *line, void *arg)
 {
     struct remote_report *report = arg;
     if (report->json)
@@ -66,7 +66,7 @@ static void print_remote_note(const char *line, void *arg)
 
 /* --- the end ---------------------------------------------------------------------------------- */
 
-static void add_fsck_counts(cJSON *json, const struct remote_check_counts *c)
+static void add_counts(cJSON *json, const struct remote_check_counts *c)
 {
     const struct {
         const char *name;
@@ -88,8 +88,7 @@ static void add_fsck_counts(cJSON *json, const struct remote_check_counts *c)
         control_add_u64(json, all[i].name, all[i].value);
 }
 
-static void print_fsck_counts(const struct remote_report *report,
-                              const struct remote_check_counts *c)
+static void print_counts(const struct remote_report *report, const struct remote_check_counts *c)
 {
     text_print(stdout,
                "%llu files, %llu damaged (%llu of them only through chunks that they are stored "
@@ -108,8 +107,8 @@ static void print_fsck_counts(const struct remote_report *report,
 }
 
 /* `text`: the remote cannot be opened; NULL: it was. */
-static int end_fsck(const struct command *command, struct remote_report *report, int r,
-                    const char *text, const struct remote_check_counts *counts)
+static int end_check(const struct command *command, struct remote_report *report, int r,
+                     const char *text, const struct remote_check_counts *counts)
 {
     bool is_damage = text && (r == -EUCLEAN || r == -EBADMSG);
     if (report->json) {
@@ -123,7 +122,7 @@ static int end_fsck(const struct command *command, struct remote_report *report,
     } else if (text) {
         complain(command->name, "%s", text);
     } else if (r == 0) {
-        print_fsck_counts(report, counts);
+        print_counts(report, counts);
     } else {
         complain(command->name, "%s was not checked to the end: %s", report->source, strerror(-r));
     }
@@ -133,25 +132,25 @@ static int end_fsck(const struct command *command, struct remote_report *report,
     return r < 0 || is_lost ? FSCK_OPERATIONAL : FSCK_CLEAN;
 }
 
-static int fsck_opened(struct offline *offline, const struct fsck_request *request,
-                       struct remote_report *report, struct remote_check_counts *counts)
+static int check_opened(struct offline *offline, const struct fsck_request *request,
+                        struct remote_report *report, struct remote_check_counts *counts)
 {
     const struct remote_check_options options = {
         .sample = request->sample ? (unsigned)request->sample : 100,
         .threads = (unsigned)min_u64(16, request->options.remote.connections),
-        .found = print_remote_finding,
-        .note = print_remote_note,
+        .found = print_finding,
+        .note = print_note,
         .arg = report,
         .is_interrupted = interrupted};
     if (offline_warning(offline))
-        print_remote_note(offline_warning(offline), report);
+        print_note(offline_warning(offline), report);
     int r = store_check_remote(offline_store(offline), &options, counts);
     if (report->json)
-        add_fsck_counts(report->json, counts);
+        add_counts(report->json, counts);
     return r;
 }
 
-static void begin_fsck_json(struct remote_report *report)
+static void begin_json(struct remote_report *report)
 {
     report->json = cJSON_CreateObject();
     (void)cJSON_AddStringToObject(report->json, "source", report->source);
@@ -177,12 +176,12 @@ int fsck_remote(const struct command *command, const struct fsck_request *reques
     log_set_level(LOG_LEVEL_ERROR);
     interrupt_catch(true);
     if (request->is_json)
-        begin_fsck_json(&report);
+        begin_json(&report);
     int r = offline_open(source, &request->options, &offline, &holder, &text);
     if (r == 0)
-        r = fsck_opened(offline, request, &report, &counts);
+        r = check_opened(offline, request, &report, &counts);
     int code = r == -EINVAL && text ? complain_usage(command, "%s", text)
-                                    : end_fsck(command, &report, r, text, &counts);
+                                    : end_check(command, &report, r, text, &counts);
     offline_close(offline);
     cJSON_Delete(report.json);
     free(text);

@@ -11,7 +11,7 @@ struct gc_request {
     bool dry_run, json;
 };
 
-static void print_gc_json(const struct job_report *r, bool dry_run, cJSON *lines)
+static void print_json(const struct job_report *r, bool dry_run, cJSON *lines)
 {
     _cleanup_json_ cJSON *object = cJSON_CreateObject();
     (void)cJSON_AddBoolToObject(object, "dry_run", dry_run);
@@ -22,7 +22,7 @@ static void print_gc_json(const struct job_report *r, bool dry_run, cJSON *lines
     json_print(object);
 }
 
-static void print_gc_result(const struct job_report *r, bool dry_run)
+static void print_result(const struct job_report *r, bool dry_run)
 {
     (void)printf("%llu objects, %s%s\n", (unsigned long long)r->objects,
                  human_bytes(r->removed_bytes).text,
@@ -43,9 +43,9 @@ static int execute_gc(struct call *call)
     _cleanup_json_ cJSON *lines = options->json ? cJSON_CreateArray() : NULL;
     int code = job_execute(call, request, lines, &report);
     if (code == CLI_OK && lines)
-        print_gc_json(&report, options->dry_run, lines);
+        print_json(&report, options->dry_run, lines);
     else if (code == CLI_OK)
-        print_gc_result(&report, options->dry_run);
+        print_result(&report, options->dry_run);
     if (code != CLI_OK)
         return code;
     return report.failed || report.cancelled ? CLI_FAILED : CLI_OK;

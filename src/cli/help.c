@@ -63,7 +63,7 @@ void help_print(const struct command *command)
 
 /* --- as JSON ---------------------------------------------------------------------------------- */
 
-static void add_help_text(cJSON *object, const char *name, const char *text)
+static void add_text(cJSON *object, const char *name, const char *text)
 {
     if (text)
         (void)cJSON_AddStringToObject(object, name, text);
@@ -80,11 +80,11 @@ static void add_flag(cJSON *array, const struct flag *flag)
 {
     char letter[] = {flag->letter, '\0'};
     cJSON *object = add_object(array);
-    add_help_text(object, "letter", flag->letter ? letter : NULL);
-    add_help_text(object, "name", flag->name);
-    add_help_text(object, "argument", flag->argument);
+    add_text(object, "letter", flag->letter ? letter : NULL);
+    add_text(object, "name", flag->name);
+    add_text(object, "argument", flag->argument);
     (void)cJSON_AddBoolToObject(object, "required", flag->is_required);
-    add_help_text(object, "help", flag->help);
+    add_text(object, "help", flag->help);
 }
 
 /* The index of each is its bit of OFFER_. */
@@ -94,7 +94,7 @@ static const char *const offer_names[] = {"words", "commands", "mountpoints", "d
 static void add_operand(cJSON *array, const struct operand *operand)
 {
     cJSON *object = add_object(array);
-    add_help_text(object, "name", operand->name);
+    add_text(object, "name", operand->name);
     (void)cJSON_AddBoolToObject(object, "optional", operand->is_optional);
     (void)cJSON_AddBoolToObject(object, "repeated", operand->is_repeated);
     cJSON *offers = cJSON_AddArrayToObject(object, "offers");
@@ -106,9 +106,9 @@ static void add_operand(cJSON *array, const struct operand *operand)
 static cJSON *command_json(const struct command *command)
 {
     cJSON *object = cJSON_CreateObject();
-    add_help_text(object, "name", command->name);
-    add_help_text(object, "summary", command->summary);
-    add_help_text(object, "description", command->description);
+    add_text(object, "name", command->name);
+    add_text(object, "summary", command->summary);
+    add_text(object, "description", command->description);
     cJSON *flags = cJSON_AddArrayToObject(object, "flags");
     for (const struct flag *flag = command->flags; flag && (flag->letter || flag->name); flag++)
         if (flag->help)
@@ -124,7 +124,7 @@ static cJSON *command_json(const struct command *command)
     for (const struct exit_status *status = command->exits; status->meaning; status++) {
         cJSON *exit = add_object(exits);
         (void)cJSON_AddNumberToObject(exit, "code", status->code);
-        add_help_text(exit, "meaning", status->meaning);
+        add_text(exit, "meaning", status->meaning);
     }
     return object;
 }
@@ -132,14 +132,14 @@ static cJSON *command_json(const struct command *command)
 static cJSON *option_json(const struct option_spec *spec)
 {
     cJSON *object = cJSON_CreateObject();
-    add_help_text(object, "name", spec->name);
-    add_help_text(object, "group", option_group_titles[spec->group]);
-    add_help_text(object, "value", option_value_kind(spec));
+    add_text(object, "name", spec->name);
+    add_text(object, "group", option_group_titles[spec->group]);
+    add_text(object, "value", option_value_kind(spec));
     cJSON *words = spec->words ? cJSON_AddArrayToObject(object, "words") : NULL;
     for (size_t i = 0; words && spec->words[i]; i++)
         (void)cJSON_AddItemToArray(words, cJSON_CreateString(spec->words[i]));
-    add_help_text(object, "default", option_shown_default(spec));
-    add_help_text(object, "help", spec->help);
+    add_text(object, "default", option_shown_default(spec));
+    add_text(object, "help", spec->help);
     return object;
 }
 
@@ -149,18 +149,18 @@ static cJSON *figure_json(const struct figure *f)
     cJSON *object = cJSON_CreateObject();
     _cleanup_free_ char *path = xasprintf("%s%s%s", f->group, *f->group ? "." : "", f->json);
     _cleanup_free_ char *metric = f->metric ? xasprintf("cairnfs_%s", f->metric) : NULL;
-    add_help_text(object, "json", path);
-    add_help_text(object, "metric", metric);
-    add_help_text(object, "unit", figure_unit_names[f->unit]);
-    add_help_text(object, "text", f->text);
-    add_help_text(object, "help", f->help);
+    add_text(object, "json", path);
+    add_text(object, "metric", metric);
+    add_text(object, "unit", figure_unit_names[f->unit]);
+    add_text(object, "text", f->text);
+    add_text(object, "help", f->help);
     return object;
 }
 
 static void print_json(void)
 {
     cJSON *all = cJSON_CreateObject();
-    add_help_text(all, "version", CAIRN_VERSION);
+    add_text(all, "version", CAIRN_VERSION);
     cJSON *commands = cJSON_AddArrayToObject(all, "commands");
     for (const struct command *const *c = command_table; *c; c++)
         (void)cJSON_AddItemToArray(commands, command_json(*c));

@@ -68,7 +68,7 @@ static void watch_print_lines(struct watch *w, const cJSON *reply)
     (void)fflush(stdout);
 }
 
-static void read_job_report(const cJSON *reply, struct job_report *r)
+static void read_report(const cJSON *reply, struct job_report *r)
 {
     *r = (struct job_report){.bytes = json_count(reply, "bytes"),
                              .bytes_total = json_count(reply, "bytes_total"),
@@ -105,7 +105,7 @@ static enum watch_state watch_poll(struct watch *w, struct job_report *report)
     if (control_get_u64(reply, "number", &number) && number != w->number)
         return watch_lost(w);
     watch_print_lines(w, reply);
-    read_job_report(reply, report);
+    read_report(reply, report);
     if (json_true(reply, "running"))
         return WATCH_RUNS;
     const char *failed = json_text(reply, "failed");

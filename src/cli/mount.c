@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include "base/io.h"
+#include "base/program.h"
 #include "cli/command.h"
 #include "cli/mount.h"
 #include "cli/mounts.h"
@@ -25,9 +26,7 @@ static void on_parent_signal(int signo)
 /* Prints the reason why a child ended without a report. */
 static int print_child_died(pid_t child)
 {
-    int status = 0;
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-        ;
+    int status = program_await(child);
     if (WIFSIGNALED(status))
         complain(
             "mount",
@@ -45,7 +44,7 @@ struct ready {
 };
 
 /* Prints the lines, and takes the exit status out of them. */
-static void take_mount_report(struct ready *ready, char *buf, size_t len)
+static void take_report(struct ready *ready, char *buf, size_t len)
 {
     size_t shown = 0;
     for (size_t i = 0; i < len; i++) {
@@ -76,7 +75,7 @@ static int await_child(pid_t child, int ready_fd)
             continue;
         if (n <= 0)
             break;
-        take_mount_report(&ready, buf, (size_t)n);
+        take_report(&ready, buf, (size_t)n);
     }
     return ready.has_code ? ready.exit_code : print_child_died(child);
 }
@@ -175,7 +174,7 @@ static int execute_mount(struct call *call)
                : mount_store(options, false, call->operands[0], call->operands[1]);
 }
 
-static void print_mount_option(const struct option_spec *spec)
+static void print_option(const struct option_spec *spec)
 {
     const char *kind = option_value_kind(spec), *fallback = option_shown_default(spec);
     char name[48];
@@ -184,14 +183,14 @@ static void print_mount_option(const struct option_spec *spec)
                  fallback ? fallback : "", fallback ? ")" : "");
 }
 
-static void print_mount_options(void)
+static void print_options(void)
 {
     (void)printf("\nMount options (sizes: 512M 4G 1T; times: 250ms 10s 5m 1h)\n");
     for (unsigned group = 0; group < GROUP_COUNT; group++) {
         (void)printf("\n%s:\n", option_group_titles[group]);
         for (const struct option_spec *spec = option_table; spec->name; spec++)
             if (spec->help && spec->group == group)
-                print_mount_option(spec);
+                print_option(spec);
     }
 }
 
@@ -230,6 +229,6 @@ const struct command mount_command = {
                                           {0}},
     .usage_exit = MOUNT_USAGE,
     .takes_option = takes_every_option,
-    .more_help = print_mount_options,
+    .more_help = print_options,
     .execute = execute_mount,
 };

@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <spawn.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -13,12 +12,11 @@
 
 #include "base/cause.h"
 #include "base/mountinfo.h"
+#include "base/program.h"
 #include "base/text.h"
 #include "daemon/lifecycle.h"
 
 #define STALE_MOUNTS_MAX 16
-
-extern char **environ;
 
 static void add_mount(struct mount_list *list, const struct mountinfo *mount)
 {
@@ -152,29 +150,20 @@ static char *read_fusermount_line(int fd)
  * errors; caller frees. */
 static int execute_fusermount(bool lazy, const char *mountpoint, char **ret_said)
 {
-    char program[] = "fusermount3", flags[] = "-uz", end_of_flags[] = "--";
-    _cleanup_free_ char *path = xstrdup(mountpoint);
-    char *argv[] = {program, flags, end_of_flags, path, NULL};
-    posix_spawn_file_actions_t actions;
+    const char *const argv[] = {"fusermount3", lazy ? "-uz" : "-u", "--", mountpoint, NULL};
     pid_t child;
-    int status, said[2];
-    if (!lazy)
-        flags[2] = '\0';
+    int said[2];
     if (pipe2(said, O_CLOEXEC) < 0)
         return -errno;
-    check(posix_spawn_file_actions_init(&actions) == 0);
-    check(posix_spawn_file_actions_adddup2(&actions, said[1], STDERR_FILENO) == 0);
-    int r = posix_spawnp(&child, argv[0], &actions, NULL, argv, environ);
-    (void)posix_spawn_file_actions_destroy(&actions);
+    const int fds[][2] = {{said[1], STDERR_FILENO}};
+    int r = program_start(argv[0], argv, fds, ARRAY_LEN(fds), false, &child);
     (void)close(said[1]);
     if (r == 0)
         *ret_said = read_fusermount_line(said[0]);
     (void)close(said[0]);
-    if (r != 0)
-        return -r;
-    while (waitpid(child, &status, 0) < 0)
-        if (errno != EINTR)
-            return -errno;
+    if (r < 0)
+        return r;
+    int status = program_await(child);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -EINTR;
 }
 

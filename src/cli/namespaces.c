@@ -77,7 +77,7 @@ static bool goes_with_it(const struct search *s, const struct mountinfo *copy)
     return place && strcmp(place, s->place) == 0;
 }
 
-static struct mount_copy *find_namespace_copy(struct copy_list *list, unsigned id)
+static struct mount_copy *find_copy(struct copy_list *list, unsigned id)
 {
     for (size_t i = 0; i < list->count; i++)
         if (list->at[i].id == id)
@@ -87,7 +87,7 @@ static struct mount_copy *find_namespace_copy(struct copy_list *list, unsigned i
 
 /* The kernel gives the number of a device that is gone to the next mount: the store tells that one
  * apart. */
-static bool is_namespace_copy(const struct mount_entry *of, const struct mountinfo *mount)
+static bool is_copy(const struct mount_entry *of, const struct mountinfo *mount)
 {
     return mount->device == of->device && mount->id != of->id &&
            strcmp(mount->type, CAIRN_FSTYPE) == 0 && strcmp(mount->source, of->store) == 0;
@@ -96,9 +96,9 @@ static bool is_namespace_copy(const struct mount_entry *of, const struct mountin
 static bool see_mount(const struct mountinfo *mount, void *arg)
 {
     struct search *s = arg;
-    if (!is_namespace_copy(s->mount, mount))
+    if (!is_copy(s->mount, mount))
         return true;
-    struct mount_copy *copy = find_namespace_copy(s->list, mount->id);
+    struct mount_copy *copy = find_copy(s->list, mount->id);
     if (!copy) {
         copy = vector_next(s->list);
         *copy = (struct mount_copy){.id = mount->id,
@@ -111,7 +111,7 @@ static bool see_mount(const struct mountinfo *mount, void *arg)
     return true;
 }
 
-static void namespaces_look_at(struct search *s, const char *pid)
+static void look_at(struct search *s, const char *pid)
 {
     _cleanup_free_ char *path = xasprintf("/proc/%s/mountinfo", pid);
     forget_seen(s);
@@ -132,7 +132,7 @@ void copies_find(const struct mount_entry *mount, struct copy_list *ret)
     }
     for (struct dirent *e; proc && (e = readdir(proc));)
         if (isdigit((unsigned char)e->d_name[0]))
-            namespaces_look_at(&s, e->d_name);
+            look_at(&s, e->d_name);
     if (proc)
         (void)closedir(proc);
     forget_seen(&s);

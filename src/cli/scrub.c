@@ -12,7 +12,7 @@ static int scrub_exit(const struct job_report *r)
     return r->unhealed || r->cancelled || r->failed ? CLI_FAILED : CLI_OK;
 }
 
-static int print_json_result(const struct job_report *r, cJSON *lines)
+static int print_json(const struct job_report *r, cJSON *lines)
 {
     _cleanup_json_ cJSON *object = cJSON_CreateObject();
     control_add_u64(object, "packs", r->packs);
@@ -62,7 +62,7 @@ static int execute_scrub(struct call *call)
     _cleanup_json_ cJSON *lines = options->json ? cJSON_CreateArray() : NULL;
     int code = job_execute(call, request, lines, &report);
     if (code == CLI_OK)
-        code = lines ? print_json_result(&report, lines) : print_result(&report);
+        code = lines ? print_json(&report, lines) : print_result(&report);
     return code;
 }
 

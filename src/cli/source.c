@@ -26,7 +26,7 @@ bool source_takes_option(const struct option_spec *spec)
     return false;
 }
 
-static void source_print_name(const struct flag *flag, void *arg)
+static void print_name(const struct flag *flag, void *arg)
 {
     (void)arg;
     if (flag->name)
@@ -37,7 +37,7 @@ void source_print_help(const char *text)
 {
     static const struct command options_only = {.takes_option = source_takes_option};
     (void)printf("\n%s\n ", text);
-    command_each_flag(&options_only, source_print_name, NULL);
+    command_each_flag(&options_only, print_name, NULL);
     (void)printf("\n");
 }
 
@@ -114,8 +114,8 @@ static int open_patiently(const char *name, const struct mount_options *options,
     }
 }
 
-static int open_named_source(const struct command *command, const struct mount_options *options,
-                             const char *name, struct source *source)
+static int open_named(const struct command *command, const struct mount_options *options,
+                      const char *name, struct source *source)
 {
     pid_t holder;
     char *text = NULL;
@@ -177,7 +177,7 @@ static int walk_link(struct walk *walk, const struct ns_inode *directory)
     return r < 0 ? r : walk_path(walk, target, true);
 }
 
-static int source_walk_part(struct walk *walk, const char *name, size_t len, bool resolve)
+static int walk_part(struct walk *walk, const char *name, size_t len, bool resolve)
 {
     struct ns_inode directory = walk->at;
     struct view_entry entry;
@@ -201,7 +201,7 @@ static int walk_path(struct walk *walk, const char *path, bool resolve_last)
         size_t len = strcspn(path, "/");
         const char *next = path + len + strspn(path + len, "/");
         bool is_last = *next == '\0' && path[len] == '\0';
-        r = source_walk_part(walk, path, len, !is_last || resolve_last);
+        r = walk_part(walk, path, len, !is_last || resolve_last);
         path = next;
     }
     return r;
@@ -214,8 +214,8 @@ static char *last_part(const char *path)
     return xstrdup(strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ? "" : name);
 }
 
-static int source_find(const struct command *command, struct source *source,
-                       struct source_node *node, bool follows)
+static int find_node(const struct command *command, struct source *source, struct source_node *node,
+                     bool follows)
 {
     struct walk walk = {.source = source};
     size_t len = strlen(node->path);
@@ -242,14 +242,14 @@ int source_open(const struct command *command, const struct mount_options *optio
     ret->name = last_part(ret->path);
     if (!source->name || strcmp(source->name, name) != 0) {
         source_close(source);
-        code = open_named_source(command, options, name, source);
+        code = open_named(command, options, name, source);
     }
-    return code == CLI_OK ? source_find(command, source, ret, false) : code;
+    return code == CLI_OK ? find_node(command, source, ret, false) : code;
 }
 
 int source_follow(const struct command *command, struct source *source, struct source_node *node)
 {
-    return S_ISLNK(node->inode.attrs.mode) ? source_find(command, source, node, true) : CLI_OK;
+    return S_ISLNK(node->inode.attrs.mode) ? find_node(command, source, node, true) : CLI_OK;
 }
 
 void source_node_done(struct source_node *node)
@@ -261,25 +261,24 @@ void source_node_done(struct source_node *node)
 /* --- directories ------------------------------------------------------------------------------ */
 
 /* Refuses names of a hostile remote that lead elsewhere. */
-static bool source_is_name(const char *name, size_t len)
+static bool is_name(const char *name, size_t len)
 {
     bool dots = (len == 1 && *name == '.') || (len == 2 && memcmp(name, "..", 2) == 0);
     return len > 0 && len <= NAME_LEN_MAX && !dots && !memchr(name, '/', len) &&
            !memchr(name, '\0', len);
 }
 
-static int source_add_entry(const struct view_entry *entry, const char *name, size_t name_len,
-                            void *arg)
+static int add_entry(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
 {
     struct source_list *list = arg;
-    if (!source_is_name(name, name_len))
+    if (!is_name(name, name_len))
         return -EUCLEAN;
     vector_add(list, (struct source_entry){.name = xasprintf("%.*s", (int)name_len, name),
                                            .ino = entry->ino});
     return 0;
 }
 
-static int compare_source_entries(const void *a, const void *b)
+static int compare_entries(const void *a, const void *b)
 {
     return strcmp(((const struct source_entry *)a)->name, ((const struct source_entry *)b)->name);
 }
@@ -287,13 +286,13 @@ static int compare_source_entries(const void *a, const void *b)
 int source_list(struct source *source, uint64_t ino, struct source_list *ret)
 {
     *ret = (struct source_list){0};
-    int r = ns_readdir(source->ns, ino, 0, SIZE_MAX, source_add_entry, ret);
+    int r = ns_readdir(source->ns, ino, 0, SIZE_MAX, add_entry, ret);
     for (size_t i = 0; i < ret->count && r == 0; i++)
         r = ns_inode(source->ns, ret->at[i].ino, &ret->at[i].inode);
     if (r < 0)
         source_list_done(ret);
     else
-        vector_sort(ret, compare_source_entries);
+        vector_sort(ret, compare_entries);
     return r == -ENOENT ? -EUCLEAN : r;
 }
 

@@ -59,7 +59,7 @@ static const struct column {
 
 static const char *const reduced_tiers[] = {"nvme", "remote"};
 
-static const cJSON *find_stats_encoding(const cJSON *reduction, const char *name)
+static const cJSON *find_encoding(const cJSON *reduction, const char *name)
 {
     const cJSON *one;
     cJSON_ArrayForEach(one, json_part(reduction, "encodings"))
@@ -79,8 +79,8 @@ static uint64_t encoding_growth(const cJSON *before, const cJSON *now, const cha
     for (size_t i = 0; i < ARRAY_LEN(reduced_tiers); i++) {
         const cJSON *old = json_part(json_part(before, reduced_tiers[i]), "reduction"),
                     *new = json_part(json_part(now, reduced_tiers[i]), "reduction");
-        uint64_t count = json_count(find_stats_encoding(new, name), field),
-                 was = json_count(find_stats_encoding(old, name), field);
+        uint64_t count = json_count(find_encoding(new, name), field),
+                 was = json_count(find_encoding(old, name), field);
         growth += count > was ? count - was : 0;
     }
     return growth;
@@ -155,7 +155,7 @@ static int column_width(const struct column *c)
     return (int)max_u64(strlen(c->title), 8);
 }
 
-static void print_stats_header(const cJSON *status)
+static void print_header(const cJSON *status)
 {
     for (size_t i = 0; i < ARRAY_LEN(columns); i++)
         if (is_column_shown(&columns[i], status))
@@ -206,7 +206,7 @@ static bool columns_change(const cJSON *before, const cJSON *now)
 }
 
 /* As the status has it, if it does. */
-static void add_stats_part(cJSON *line, const char *name, const cJSON *part)
+static void add_part(cJSON *line, const char *name, const cJSON *part)
 {
     if (part)
         (void)cJSON_AddItemToObject(line, name, cJSON_Duplicate(part, true));
@@ -222,9 +222,9 @@ static void print_json_line(const cJSON *before, const cJSON *now, int64_t time_
             (void)cJSON_AddNumberToObject(
                 line, columns[i].json,
                 round(value_of(&columns[i], before, now, seconds) * 1000) / 1000);
-    add_stats_part(line, "lane_clients", json_part(json_part(now, "lanes"), "clients"));
-    add_stats_part(line, "nvme_reduction", json_part(json_part(now, "nvme"), "reduction"));
-    add_stats_part(line, "remote_reduction", json_part(json_part(now, "remote"), "reduction"));
+    add_part(line, "lane_clients", json_part(json_part(now, "lanes"), "clients"));
+    add_part(line, "nvme_reduction", json_part(json_part(now, "nvme"), "reduction"));
+    add_part(line, "remote_reduction", json_part(json_part(now, "remote"), "reduction"));
     json_print_line(line);
 }
 
@@ -259,7 +259,7 @@ static int execute_stats(struct call *call)
         int64_t at = clock_monotonic_ns();
         double seconds = (double)(at - sampled) / 1e9;
         if (!request->json && (lines % HEADER_EVERY == 0 || columns_change(before, now)))
-            print_stats_header(now);
+            print_header(now);
         if (request->json)
             print_json_line(before, now, clock_realtime_ns(), seconds);
         else

@@ -21,10 +21,10 @@
 #define STATUS_TIMEOUT_MS 15000
 #define LANE_SILENT_S 5 /* a program reports once a second while it copies */
 
-static void status_print_row(const char *label, const char *fmt, ...) CAIRN_PRINTF(2, 3);
+static void print_row(const char *label, const char *fmt, ...) CAIRN_PRINTF(2, 3);
 
 /* Paths in it may hold what a terminal should not see. */
-static void status_print_row(const char *label, const char *fmt, ...)
+static void print_row(const char *label, const char *fmt, ...)
 {
     va_list ap;
     (void)printf("  %-*s", LABEL_WIDTH, label);
@@ -38,10 +38,10 @@ static void status_print_row(const char *label, const char *fmt, ...)
 static void print_successor(const cJSON *successor)
 {
     if (json_true(successor, "wanted") && !json_true(successor, "kept"))
-        status_print_row("  successor", "no holder now: its process has died, and another is about "
-                                        "to be started; if the daemon dies too, the mount ends");
+        print_row("  successor", "no holder now: its process has died, and another is about "
+                                 "to be started; if the daemon dies too, the mount ends");
     if (json_number(successor, "deaths") > 0)
-        status_print_row(
+        print_row(
             "  deaths",
             "%.0f daemons died, the last by %s; calls waited %s for the successor, and %.0f failed",
             json_number(successor, "deaths"),
@@ -50,23 +50,23 @@ static void print_successor(const cJSON *successor)
             json_number(successor, "calls_lost"));
 }
 
-static void status_print_view(const cJSON *view)
+static void print_view(const cJSON *view)
 {
     const char *stays = json_text(view, "not_made_anew");
     if (json_true(view, "damaged"))
-        status_print_row("  view", "damaged: lookups may fail, and writers will block; %s%s",
-                         stays ? "it is not rebuilt now: " : "it is about to be rebuilt",
-                         stays ? stays : "");
+        print_row("  view", "damaged: lookups may fail, and writers will block; %s%s",
+                  stays ? "it is not rebuilt now: " : "it is about to be rebuilt",
+                  stays ? stays : "");
 }
 
 static void print_wrong_chunks(const cJSON *tier)
 {
     double chunks = json_number(json_part(tier, "reduction"), "wrong_chunks");
     if (chunks > 0)
-        status_print_row("  encoding fails",
-                         "%.0f chunks did not decode to the same bytes, and are not stored so: "
-                         "this processor or this build has a fault",
-                         chunks);
+        print_row("  encoding fails",
+                  "%.0f chunks did not decode to the same bytes, and are not stored so: "
+                  "this processor or this build has a fault",
+                  chunks);
 }
 
 static void print_trouble(const cJSON *remote)
@@ -74,13 +74,13 @@ static void print_trouble(const cJSON *remote)
     const char *state = json_text(remote, "state"),
                *error = json_text_or(remote, "error", "unknown");
     if (strcmp(state, "unreachable") == 0)
-        status_print_row("  unreachable", "for %s: %s",
-                         human_seconds(json_number(remote, "unreachable_s")).text, error);
+        print_row("  unreachable", "for %s: %s",
+                  human_seconds(json_number(remote, "unreachable_s")).text, error);
     else if (strcmp(state, "fenced") == 0)
-        status_print_row("  fenced", "%s", error);
+        print_row("  fenced", "%s", error);
     else if (json_number(remote, "errors") > 0)
-        status_print_row("  errors", "%.0f, the last %s ago: %s", json_number(remote, "errors"),
-                         human_seconds(json_number(remote, "error_age_s")).text, error);
+        print_row("  errors", "%.0f, the last %s ago: %s", json_number(remote, "errors"),
+                  human_seconds(json_number(remote, "error_age_s")).text, error);
 }
 
 /* Prints what only a fenced mount has, as far as the daemon counted it. */
@@ -90,29 +90,28 @@ static void print_unpublished(const cJSON *remote)
     if (!json_part(remote, "unpublished_changes"))
         return;
     if (json_count(remote, "unpublished_changes") == 0)
-        status_print_row("  only here", "nothing: everything was published");
+        print_row("  only here", "nothing: everything was published");
     else
-        status_print_row(
-            "  only here",
-            "%s%.0f files, %s, of %.0f changes in the last %s: not published by this mount", more,
-            json_number(remote, "unpublished_files"), json_bytes(remote, "unpublished_bytes").text,
-            json_number(remote, "unpublished_changes"),
-            human_seconds(json_number(remote, "seconds_behind")).text);
+        print_row("  only here",
+                  "%s%.0f files, %s, of %.0f changes in the last %s: not published by this mount",
+                  more, json_number(remote, "unpublished_files"),
+                  json_bytes(remote, "unpublished_bytes").text,
+                  json_number(remote, "unpublished_changes"),
+                  human_seconds(json_number(remote, "seconds_behind")).text);
 }
 
 static void print_remote_damaged(const cJSON *remote)
 {
     if (json_number(remote, "damaged_chunks") > 0)
-        status_print_row(
+        print_row(
             "  lost",
             "%.0f chunks are neither on NVMe nor in the remote: 'cairn scrub' names their files",
             json_number(remote, "damaged_chunks"));
     if (json_number(remote, "suspect_packs") > 0)
-        status_print_row("  unreadable",
-                         "%.0f packs are missing or damaged, and %.0f chunks of files lie only "
-                         "there: asked for again; 'cairn scrub' names packs and files",
-                         json_number(remote, "suspect_packs"),
-                         json_number(remote, "suspect_chunks"));
+        print_row("  unreadable",
+                  "%.0f packs are missing or damaged, and %.0f chunks of files lie only "
+                  "there: asked for again; 'cairn scrub' names packs and files",
+                  json_number(remote, "suspect_packs"), json_number(remote, "suspect_chunks"));
 }
 
 static void print_damage(const cJSON *damage)
@@ -120,10 +119,10 @@ static void print_damage(const cJSON *damage)
     if (!cJSON_IsArray(damage))
         return;
     if (cJSON_GetArraySize(damage) == 0) {
-        status_print_row("damage", "none found");
+        print_row("damage", "none found");
         return;
     }
-    status_print_row("damage", "%d files cannot be read in full:", cJSON_GetArraySize(damage));
+    print_row("damage", "%d files cannot be read in full:", cJSON_GetArraySize(damage));
     const cJSON *item;
     cJSON_ArrayForEach(item, damage)
     {
@@ -143,11 +142,11 @@ static void print_errors(const cJSON *status)
     if (!cJSON_IsArray(errors))
         return;
     if (cJSON_GetArraySize(errors) == 0) {
-        status_print_row("errors", "none since the mount");
+        print_row("errors", "none since the mount");
         return;
     }
-    status_print_row("errors", "%llu failed calls of programs since the mount:",
-                     (unsigned long long)json_count(status, "errors_total"));
+    print_row("errors", "%llu failed calls of programs since the mount:",
+              (unsigned long long)json_count(status, "errors_total"));
     if (json_count(status, "errors_forgotten"))
         (void)printf("    (%llu older ones omitted)\n",
                      (unsigned long long)json_count(status, "errors_forgotten"));
@@ -193,8 +192,8 @@ static void print_lanes(const cJSON *lanes)
     if (!cJSON_IsArray(clients) || cJSON_GetArraySize(clients) == 0)
         return;
     int count = cJSON_GetArraySize(clients);
-    status_print_row("lazy saves", "%d program%s, %s to copy:", count, count == 1 ? "" : "s",
-                     json_bytes(lanes, "pending_bytes").text);
+    print_row("lazy saves", "%d program%s, %s to copy:", count, count == 1 ? "" : "s",
+              json_bytes(lanes, "pending_bytes").text);
     if (json_count(lanes, "forgotten") > 0)
         (void)printf("    (%llu more omitted)\n",
                      (unsigned long long)json_count(lanes, "forgotten"));
@@ -209,20 +208,19 @@ static void print_lanes(const cJSON *lanes)
 static void print_stage(const cJSON *stage)
 {
     if (json_text(stage, "dir"))
-        status_print_row("stage", "%s, %s free of %s", json_text(stage, "dir"),
-                         json_bytes(stage, "free_bytes").text,
-                         json_bytes(stage, "total_bytes").text);
+        print_row("stage", "%s, %s free of %s", json_text(stage, "dir"),
+                  json_bytes(stage, "free_bytes").text, json_bytes(stage, "total_bytes").text);
     if (json_number(stage, "files_removed") > 0)
-        status_print_row("  removed", "its files were removed: data not yet on NVMe is lost if the "
-                                      "daemon dies; unmount and mount again");
+        print_row("  removed", "its files were removed: data not yet on NVMe is lost if the "
+                               "daemon dies; unmount and mount again");
     if (json_text(stage, "left_in"))
-        status_print_row("stage",
-                         "up to %s of written data is in %s and not in the store yet; the next "
-                         "mount recovers it",
-                         json_bytes(stage, "left_bytes").text, json_text(stage, "left_in"));
+        print_row("stage",
+                  "up to %s of written data is in %s and not in the store yet; the next "
+                  "mount recovers it",
+                  json_bytes(stage, "left_bytes").text, json_text(stage, "left_in"));
     if (json_count(stage, "waiting_writers") > 0)
-        status_print_row("  waiting", "%llu requests wait for space",
-                         (unsigned long long)json_count(stage, "waiting_writers"));
+        print_row("  waiting", "%llu requests wait for space",
+                  (unsigned long long)json_count(stage, "waiting_writers"));
 }
 
 static void print_nvme(const cJSON *nvme)
@@ -240,15 +238,14 @@ static void print_nvme(const cJSON *nvme)
         (void)snprintf(oldest, sizeof oldest, " in %llu files, the oldest change %s old",
                        (unsigned long long)json_count(nvme, "behind_files"),
                        human_seconds(json_number(nvme, "seconds_behind")).text);
-    status_print_row("files", "%llu, %s, stored in %s",
-                     (unsigned long long)json_count(nvme, "files"),
-                     json_bytes(nvme, "logical_bytes").text, json_bytes(nvme, "stored_bytes").text);
-    status_print_row("nvme", "%s used%s%s", json_bytes(nvme, "used_bytes").text, cap, evictable);
-    status_print_row("not yet on NVMe", "%s%s", json_bytes(nvme, "behind_bytes").text, oldest);
+    print_row("files", "%llu, %s, stored in %s", (unsigned long long)json_count(nvme, "files"),
+              json_bytes(nvme, "logical_bytes").text, json_bytes(nvme, "stored_bytes").text);
+    print_row("nvme", "%s used%s%s", json_bytes(nvme, "used_bytes").text, cap, evictable);
+    print_row("not yet on NVMe", "%s%s", json_bytes(nvme, "behind_bytes").text, oldest);
     if (json_number(nvme, "errors") > 0)
-        status_print_row("  errors", "%.0f, the last %s ago: %s", json_number(nvme, "errors"),
-                         human_seconds(json_number(nvme, "last_error_s_ago")).text,
-                         json_text_or(nvme, "last_error", "unknown"));
+        print_row("  errors", "%.0f, the last %s ago: %s", json_number(nvme, "errors"),
+                  human_seconds(json_number(nvme, "last_error_s_ago")).text,
+                  json_text_or(nvme, "last_error", "unknown"));
     print_wrong_chunks(nvme);
 }
 
@@ -256,14 +253,14 @@ static void print_not_uploaded(const cJSON *remote)
 {
     double seconds = json_number(remote, "seconds_behind");
     if (json_count(remote, "behind_bytes") > 0)
-        status_print_row("not yet uploaded", "%s, the oldest change %s old; uploading %s/s",
-                         json_bytes(remote, "behind_bytes").text, human_seconds(seconds).text,
-                         json_bytes(remote, "upload_bytes_per_s").text);
+        print_row("not yet uploaded", "%s, the oldest change %s old; uploading %s/s",
+                  json_bytes(remote, "behind_bytes").text, human_seconds(seconds).text,
+                  json_bytes(remote, "upload_bytes_per_s").text);
     else if (seconds > 0)
-        status_print_row("not yet uploaded", "names and small files, the oldest change %s old",
-                         human_seconds(seconds).text);
+        print_row("not yet uploaded", "names and small files, the oldest change %s old",
+                  human_seconds(seconds).text);
     else
-        status_print_row("not yet uploaded", "0 B");
+        print_row("not yet uploaded", "0 B");
 }
 
 static void print_remote(const cJSON *remote)
@@ -271,7 +268,7 @@ static void print_remote(const cJSON *remote)
     const char *state = json_text_or(remote, "state", "none");
     if (strcmp(state, "none") == 0)
         return;
-    status_print_row("remote", "%s, %s", json_text_or(remote, "name", "unknown"), state);
+    print_row("remote", "%s, %s", json_text_or(remote, "name", "unknown"), state);
     print_trouble(remote);
     if (strcmp(state, "fenced") == 0)
         print_unpublished(remote);
@@ -350,13 +347,13 @@ static void print_status(cJSON *status, const char *store, bool all)
     else
         text_print(stdout, "%s (not mounted)", store);
     if (json_part(status, "pid"))
-        status_print_row("daemon", "pid %.0f, up %s, version %s", json_number(status, "pid"),
-                         human_seconds(json_number(status, "uptime_s")).text,
-                         json_text_or(status, "version", "unknown"));
+        print_row("daemon", "pid %.0f, up %s, version %s", json_number(status, "pid"),
+                  human_seconds(json_number(status, "uptime_s")).text,
+                  json_text_or(status, "version", "unknown"));
     print_successor(json_part(json_part(status, "mount"), "successor"));
     print_stage(json_part(status, "stage"));
     print_nvme(json_part(status, "nvme"));
-    status_print_view(json_part(status, "view"));
+    print_view(json_part(status, "view"));
     print_remote(json_part(status, "remote"));
     print_lanes(json_part(status, "lanes"));
     print_damage(json_part(status, "damage"));

@@ -131,7 +131,7 @@ struct part {
     unsigned base_count;
 };
 
-static int compare_survey_chunks(const void *a, const void *b)
+static int compare_chunks(const void *a, const void *b)
 {
     const struct survey_chunk *x = a, *y = b;
     return strcmp(x->name, y->name);
@@ -143,9 +143,9 @@ static void add_to_sample(struct survey_sample *sample, const char *name, unsign
     struct survey_chunk chunk = {.encoding = encoding, .bytes = bytes};
     unsigned i = sample->count;
     memcpy(chunk.name, name, sizeof chunk.name);
-    while (i > 0 && compare_survey_chunks(&chunk, &sample->at[i - 1]) < 0)
+    while (i > 0 && compare_chunks(&chunk, &sample->at[i - 1]) < 0)
         i--;
-    if (i > 0 && compare_survey_chunks(&chunk, &sample->at[i - 1]) == 0) {
+    if (i > 0 && compare_chunks(&chunk, &sample->at[i - 1]) == 0) {
         sample->at[i - 1].bytes += bytes;
         return;
     }
@@ -193,7 +193,7 @@ static bool is_name(const char *name)
 }
 
 /* ":STORED:ENCODING:BASE..." of the remote, behind the rest. */
-static bool parse_survey_remote(const char *text, struct part *ret)
+static bool parse_remote(const char *text, struct part *ret)
 {
     int len = 0;
     if (sscanf(text, ":%" SCNu32 ":%u%n", &ret->remote_stored, &ret->remote_encoding, &len) != 2)
@@ -206,7 +206,7 @@ static bool parse_survey_remote(const char *text, struct part *ret)
     return true;
 }
 
-static bool parse_survey_part(const cJSON *item, struct part *ret)
+static bool parse_part(const cJSON *item, struct part *ret)
 {
     const char *text = cJSON_GetStringValue(item);
     int len = 0;
@@ -219,7 +219,7 @@ static bool parse_survey_part(const cJSON *item, struct part *ret)
         strlen(ret->name) != 32)
         return false;
     if (text[len] != '\0')
-        return ret->where & 2 && parse_survey_remote(text + len, ret);
+        return ret->where & 2 && parse_remote(text + len, ret);
     /* A daemon of 0.2.0 says nothing of the remote, which then has what NVMe has. */
     ret->remote_stored = ret->where & 2 ? ret->stored : 0;
     ret->remote_encoding = ret->encoding;
@@ -290,7 +290,7 @@ static bool take_portion(struct walk *w, const cJSON *reply, size_t asked)
     }
     cJSON_ArrayForEach(item, json_part(reply, "chunks"))
     {
-        if (!parse_survey_part(item, &part))
+        if (!parse_part(item, &part))
             return false;
         see_chunk(w, &part);
     }

@@ -44,8 +44,7 @@ static struct horizon_goal *goal_of(struct wait_request *request, char *store)
 }
 
 /* Asks what the horizon must reach for the inode. */
-static int add_wait_goal(struct wait_request *request, const struct mount_entry *mount,
-                         uint64_t ino)
+static int add_goal(struct wait_request *request, const struct mount_entry *mount, uint64_t ino)
 {
     _cleanup_json_ cJSON *reply = NULL;
     cJSON *ask = cJSON_CreateObject();
@@ -62,8 +61,7 @@ static int add_wait_goal(struct wait_request *request, const struct mount_entry 
     return CLI_OK;
 }
 
-static int add_wait_path(const struct command *command, struct wait_request *request,
-                         const char *path)
+static int add_path(const struct command *command, struct wait_request *request, const char *path)
 {
     uint64_t ino;
     const struct mount_entry *mount;
@@ -74,7 +72,7 @@ static int add_wait_path(const struct command *command, struct wait_request *req
         return CLI_OK; /* the stage has every file that can be seen, or a lower tier has it */
     if (request->level == WAIT_REMOTE)
         vector_add(&request->awaited, (struct awaited){path, mount->store, ino});
-    return add_wait_goal(request, mount, ino);
+    return add_goal(request, mount, ino);
 }
 
 /* --- what the remote has not, though its horizon says so -------------------------------------- */
@@ -186,7 +184,7 @@ static int wait_for_paths(const struct command *command, struct wait_request *re
 {
     int64_t deadline = horizon_deadline(request->timeout_ns);
     for (; *paths; paths++) {
-        int code = add_wait_path(command, request, *paths);
+        int code = add_path(command, request, *paths);
         if (code != CLI_OK)
             return code;
     }
@@ -201,7 +199,7 @@ static int wait_for_paths(const struct command *command, struct wait_request *re
     return code;
 }
 
-static void print_wait_json(const struct wait_request *request, char **paths, int code)
+static void print_json(const struct wait_request *request, char **paths, int code)
 {
     static const char *const levels[] = {"stage", "nvme", "remote"};
     _cleanup_json_ cJSON *object = cJSON_CreateObject();
@@ -224,7 +222,7 @@ static int execute_wait(struct call *call)
     interrupt_catch(false);
     code = wait_for_paths(call->command, request, call->operands);
     if (request->json && code != CLI_USAGE)
-        print_wait_json(request, call->operands, code);
+        print_json(request, call->operands, code);
     vector_free(&request->goals);
     vector_free(&request->awaited);
     mounts_done(&request->mounts);

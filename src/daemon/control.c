@@ -201,23 +201,18 @@ static bool peer_is_allowed(int fd)
 
 static int reply_error(struct control *control, int fd, int error, const char *text)
 {
-    cJSON *reply = control_error(error, text);
-    int r = send_object(fd, reply, control->stop_fd, deadline_in(MESSAGE_TIMEOUT_MS));
-    cJSON_Delete(reply);
-    return r;
+    _cleanup_json_ cJSON *reply = control_error(error, text);
+    return send_object(fd, reply, control->stop_fd, deadline_in(MESSAGE_TIMEOUT_MS));
 }
 
 static int connection_answer(struct control *control, int fd, const char *text, size_t len)
 {
-    cJSON *request = parse_object(text, len);
+    _cleanup_json_ cJSON *request = parse_object(text, len);
     if (!request)
         return reply_error(control, fd, EINVAL, "request is not a JSON object");
-    cJSON *reply = control->handle(request, control->arg);
-    cJSON_Delete(request);
+    _cleanup_json_ cJSON *reply = control->handle(request, control->arg);
     check(reply != NULL);
-    int r = send_object(fd, reply, control->stop_fd, deadline_in(MESSAGE_TIMEOUT_MS));
-    cJSON_Delete(reply);
-    return r;
+    return send_object(fd, reply, control->stop_fd, deadline_in(MESSAGE_TIMEOUT_MS));
 }
 
 /* No more comes from it, and what was there last may have been wrong. */
@@ -379,21 +374,22 @@ static void *control_main(void *arg)
 
 /* Binds, listens, and only then takes its name: every client that finds it is answered. Only its
  * owner can reach it from the first moment on, since the store is private. */
-static int open_listener(struct control *control)
+static int open_listener(struct control *control, const char *store)
 {
+    control->directory_fd = open(store, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (control->directory_fd < 0)
+        return -errno;
     struct sockaddr_un address = socket_address(control->directory_fd, "control.new");
     if (unlinkat(control->directory_fd, "control.new", 0) < 0 && errno != ENOENT)
         return -errno;
     control->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (control->listen_fd < 0)
         return -errno;
-    if (bind(control->listen_fd, (struct sockaddr *)&address, sizeof address) < 0)
+    if (bind(control->listen_fd, (struct sockaddr *)&address, sizeof address) < 0 ||
+        chmod(address.sun_path, 0600) < 0 || listen(control->listen_fd, CONTROL_BACKLOG) < 0 ||
+        renameat(control->directory_fd, "control.new", control->directory_fd, "control") < 0)
         return -errno;
-    if (chmod(address.sun_path, 0600) < 0 || listen(control->listen_fd, CONTROL_BACKLOG) < 0)
-        return -errno;
-    return renameat(control->directory_fd, "control.new", control->directory_fd, "control") < 0
-               ? -errno
-               : 0;
+    return 0;
 }
 
 static int open_events(struct control *control)
@@ -412,20 +408,19 @@ int control_start(const char *store, cJSON *(*handle)(const cJSON *request, void
                   struct control **ret)
 {
     struct control *control = xcalloc(1, sizeof *control);
-    control->handle = handle;
-    control->arg = arg;
-    control->listen_fd = control->stop_fd = control->epoll_fd = -1;
+    *control = (struct control){.handle = handle,
+                                .arg = arg,
+                                .directory_fd = -1,
+                                .listen_fd = -1,
+                                .stop_fd = -1,
+                                .epoll_fd = -1};
     mutex_init(&control->locked.lock, LOCK_LEAF);
-    control->directory_fd = open(store, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    int r = control->directory_fd < 0 ? -errno : 0;
-    if (r == 0)
-        r = open_listener(control);
+    int r = open_listener(control, store);
     if (r == 0)
         r = open_events(control);
     for (unsigned i = 0; r == 0 && i < CONTROL_THREADS; i++) {
         r = thread_start(&control->threads[i], "cairn-control", control_main, control);
-        if (r == 0)
-            control->thread_count++;
+        control->thread_count += r == 0;
     }
     if (r < 0) {
         control_stop(control);
@@ -433,12 +428,6 @@ int control_start(const char *store, cJSON *(*handle)(const cJSON *request, void
     }
     *ret = control;
     return 0;
-}
-
-static void close_fd(int fd)
-{
-    if (fd >= 0)
-        (void)close(fd);
 }
 
 void control_stop(struct control *control)
@@ -454,10 +443,10 @@ void control_stop(struct control *control)
             close_connection(control->locked.places[i]);
     if (control->listen_fd >= 0)
         (void)unlinkat(control->directory_fd, "control", 0);
-    close_fd(control->listen_fd);
-    close_fd(control->stop_fd);
-    close_fd(control->epoll_fd);
-    close_fd(control->directory_fd);
+    cleanup_close(&control->listen_fd);
+    cleanup_close(&control->stop_fd);
+    cleanup_close(&control->epoll_fd);
+    cleanup_close(&control->directory_fd);
     mutex_done(&control->locked.lock);
     free(control);
 }
@@ -513,13 +502,8 @@ int control_request(const char *store, const cJSON *request, int timeout_ms, cJS
     _cleanup_vector_ struct received received = {0};
     size_t len;
     r = receive_line(fd, &received, CONTROL_REPLY_MAX, deadline, &len);
-    cJSON *reply = r == 0 ? parse_object(received.at, len) : NULL;
-    if (r == -ENODATA)
-        return -ECONNRESET;
     if (r < 0)
-        return r;
-    if (!reply)
-        return -EBADMSG;
-    *ret_reply = reply;
-    return 0;
+        return r == -ENODATA ? -ECONNRESET : r;
+    *ret_reply = parse_object(received.at, len);
+    return *ret_reply ? 0 : -EBADMSG;
 }

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/hex.h"
+#include "base/io.h"
 #include "base/text.h"
 #include "daemon/control.h"
 #include "stage/stage.h"
@@ -53,7 +54,7 @@ static void add_holder_link(cJSON *state, const struct holder_link *holder_link)
     control_add_u64(state, "upgrade_tries", holder_link->upgrade_tries);
 }
 
-static cJSON *make_handover_state(const struct handover_source *from)
+static cJSON *make_state(const struct handover_source *from)
 {
     cJSON *state = cJSON_CreateObject();
     _cleanup_free_ char *options = options_print(from->options);
@@ -72,26 +73,15 @@ static cJSON *make_handover_state(const struct handover_source *from)
     return state;
 }
 
-static int write_handover_text(int fd, const char *text, size_t len)
-{
-    for (size_t done = 0; done < len;) {
-        ssize_t n = pwrite(fd, text + done, len - done, (off_t)done);
-        if (n < 0 && errno != EINTR)
-            return -errno;
-        done += n > 0 ? (size_t)n : 0;
-    }
-    return 0;
-}
-
 int handover_write(const struct handover_source *from, int *ret_fd)
 {
-    cJSON *state = make_handover_state(from);
+    cJSON *state = make_state(from);
     _cleanup_free_ char *text = cJSON_PrintUnformatted(state);
     cJSON_Delete(state);
     _cleanup_close_ int fd = memfd_create("cairn-handover", MFD_CLOEXEC);
     if (fd < 0 || !text)
         return text ? -errno : -ENOMEM;
-    int r = write_handover_text(fd, text, strlen(text));
+    int r = io_pwrite_full(fd, text, strlen(text), 0);
     if (r == 0)
         *ret_fd = take_fd(&fd);
     return r;
@@ -99,7 +89,7 @@ int handover_write(const struct handover_source *from, int *ret_fd)
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-static bool get_handover_text(const cJSON *object, const char *name, char **ret)
+static bool get_text(const cJSON *object, const char *name, char **ret)
 {
     const char *text = json_text(object, name);
     if (text)
@@ -171,7 +161,7 @@ static bool get_holder_link(const cJSON *state, struct holder_link *ret)
     return true;
 }
 
-static int get_handover_options(const cJSON *state, struct mount_options *o, char **ret_text)
+static int get_options(const cJSON *state, struct mount_options *o, char **ret_text)
 {
     const char *list = json_text(state, "options");
     char *error = NULL;
@@ -198,15 +188,15 @@ static int get_handover(const cJSON *state, struct handover *ret, char **ret_tex
             ret_text, -EPROTO,
             "the stage has version %llu; version %s of cairn supports versions up to %u",
             (unsigned long long)stage_version, CAIRN_VERSION, stage_format_version());
-    if (!get_handover_text(state, "store", &ret->store) ||
-        !get_handover_text(state, "mountpoint", &ret->mountpoint) ||
+    if (!get_text(state, "store", &ret->store) ||
+        !get_text(state, "mountpoint", &ret->mountpoint) ||
         !get_holder_link(state, &ret->holder_link) || !control_get_u64(state, "child", &child) ||
         !control_get_u64(state, "served_at", &served_at))
         return text_fail(ret_text, -EPROTO, "the handover is incomplete");
     ret->child = (pid_t)child;
     ret->served_at = (int64_t)served_at;
     ret->stops = json_true(state, "stops");
-    int r = get_handover_options(state, &ret->options, ret_text);
+    int r = get_options(state, &ret->options, ret_text);
     ret->holder_link.adopted.no_resend = ret->options.no_resend;
     return r;
 }

@@ -55,7 +55,7 @@ struct holder {
 };
 
 /* The holder keeps nothing of the user's terminal, as the daemon does not. */
-static void holder_leave_terminal(const struct holder *h)
+static void leave_terminal(const struct holder *h)
 {
     if (h->options->foreground)
         return;
@@ -87,17 +87,16 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-static void holder_become_other(struct holder *h);
+static void become_other(struct holder *h);
 
-static void holder_acknowledge(struct holder *h)
+static void acknowledge(struct holder *h)
 {
     char ack = 1;
     if (send(h->link_fd, &ack, sizeof ack, MSG_NOSIGNAL) < 0)
         return; /* the daemon has died meanwhile */
 }
 
-static void holder_take_mount(struct holder *h, const struct front_passport *passport,
-                              const int fds[2])
+static void take_mount(struct holder *h, const struct front_passport *passport, const int fds[2])
 {
     close_fd(&h->holder_link.adopted.fd);
     close_fd(&h->holder_link.lock_fd);
@@ -106,11 +105,11 @@ static void holder_take_mount(struct holder *h, const struct front_passport *pas
     h->holder_link.lock_fd = fds[1];
     h->served_at = clock_monotonic_ns();
     if (!h->has_mount)
-        holder_leave_terminal(h);
+        leave_terminal(h);
     h->has_mount = true;
-    holder_acknowledge(h);
+    acknowledge(h);
     if (h->is_trial)
-        holder_become_other(h);
+        become_other(h);
 }
 
 static void take_binary(struct holder *h, char *binary)
@@ -118,10 +117,10 @@ static void take_binary(struct holder *h, char *binary)
     binary[HOLDER_PATH_MAX - 1] = '\0';
     free(h->binary);
     h->binary = xstrdup(binary);
-    holder_acknowledge(h);
+    acknowledge(h);
 }
 
-static void holder_receive(struct holder *h)
+static void receive(struct holder *h)
 {
     union fds_message fds;
     union link_message received;
@@ -152,7 +151,7 @@ static void holder_receive(struct holder *h)
         return;
     int taken[2];
     memcpy(taken, CMSG_DATA(header), sizeof taken);
-    holder_take_mount(h, &received.passport, taken);
+    take_mount(h, &received.passport, taken);
 }
 
 /* --- another program -------------------------------------------------------------------------- */
@@ -183,7 +182,7 @@ static void end_log(void)
 
 /* The other program's daemon serves: the holder becomes that program. Returns only where that
  * cannot be run. */
-static void holder_become_other(struct holder *h)
+static void become_other(struct holder *h)
 {
     h->holder_link.link_fd = h->link_fd;
     struct handover_source from = to_hand_over(h);
@@ -280,7 +279,7 @@ static bool is_death(struct holder *h, int status, int *ret_code)
     return *ret_code != MOUNT_OK && !h->served_at && !h->stops;
 }
 
-static void report_holder_giving_up(const struct holder *h)
+static void report_giving_up(const struct holder *h)
 {
     _cleanup_close_ int notify_fd = h->options->foreground ? notify_connect() : -1;
     notify_send(notify_fd, "STATUS=failed: %u daemons in a row died soon after they started (%s)",
@@ -328,7 +327,7 @@ static int64_t backoff_of(const struct holder *h)
 }
 
 /* Starts the next daemon. Returns false where the mount is given up. */
-static bool holder_replace(struct holder *h)
+static bool replace_daemon(struct holder *h)
 {
     int64_t now = clock_monotonic_ns();
     count_death(h, h->served_at == 0 || now - h->served_at < h->options->crash_window_ns);
@@ -426,14 +425,14 @@ static bool has_daemon_ended(struct holder *h, int *ret_status)
 }
 
 /* Returns true where the mount is over, with *ret_code. */
-static bool holder_reap(struct holder *h, int *ret_code)
+static bool reap(struct holder *h, int *ret_code)
 {
     int status;
     if (!h->child || !has_daemon_ended(h, &status))
         return false;
     h->child = 0;
     if (h->link_fd >= 0)
-        holder_receive(h); /* what the daemon reported last */
+        receive(h); /* what the daemon reported last */
     if (!h->has_mount) {
         *ret_code = end_as(status);
         return true;
@@ -443,17 +442,17 @@ static bool holder_reap(struct holder *h, int *ret_code)
         return over;
     if (!is_death(h, status, ret_code))
         return true;
-    if (holder_replace(h))
+    if (replace_daemon(h))
         return false;
     *ret_code = MOUNT_FAILED;
-    report_holder_giving_up(h);
+    report_giving_up(h);
     return true;
 }
 
-static int holder_watch(struct holder *h)
+static int watch(struct holder *h)
 {
     int code = MOUNT_SYSTEM;
-    while (!holder_reap(h, &code)) {
+    while (!reap(h, &code)) {
         struct pollfd fds[2] = {{.fd = h->signal_fd, .events = POLLIN},
                                 {.fd = h->link_fd, .events = POLLIN}};
         watch_trial(h);
@@ -462,7 +461,7 @@ static int holder_watch(struct holder *h)
         if (fds[0].revents)
             pass_on_signals(h);
         if (fds[1].revents && h->link_fd >= 0)
-            holder_receive(h);
+            receive(h);
     }
     return code;
 }
@@ -472,7 +471,7 @@ static int holder_watch(struct holder *h)
 /* Protects the holder from the OOM killer: it needs next to no memory, and the mount depends on it.
  * Its environment is that of the mounting user, and the daemon needs it: no other user
  * may read it. */
-static void holder_prepare(struct holder *h)
+static void prepare(struct holder *h)
 {
     sigset_t set;
     _cleanup_close_ int score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
@@ -490,9 +489,9 @@ static void holder_prepare(struct holder *h)
     h->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-static int holder_hold(struct holder *h)
+static int hold(struct holder *h)
 {
-    int code = holder_watch(h);
+    int code = watch(h);
     close_fd(&h->holder_link.adopted.fd);
     close_fd(&h->holder_link.lock_fd);
     close_fd(&h->link_fd);
@@ -509,11 +508,11 @@ int holder_main(const char *store, const char *mountpoint, const struct mount_op
                        .ready_fd = ready_fd,
                        .link_fd = -1,
                        .holder_link = {.lock_fd = -1, .adopted = {.fd = -1}}};
-    holder_prepare(&h);
+    prepare(&h);
     /* a mount without a successor is better than none */
     if (h.signal_fd < 0 || start_child(&h) < 0)
         return lifecycle_main(store, mountpoint, options, h.ready_fd, NULL);
-    return holder_hold(&h);
+    return hold(&h);
 }
 
 int holder_go_on(const struct handover *handover)
@@ -528,6 +527,6 @@ int holder_go_on(const struct handover *handover)
                        .holder_link = handover->holder_link,
                        .served_at = handover->served_at,
                        .stops = handover->stops};
-    holder_prepare(&h);
-    return h.signal_fd < 0 ? MOUNT_SYSTEM : holder_hold(&h);
+    prepare(&h);
+    return h.signal_fd < 0 ? MOUNT_SYSTEM : hold(&h);
 }

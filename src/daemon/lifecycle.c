@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/text.h"
 #include "daemon/control.h"
 #include "daemon/holder_link.h"
@@ -133,14 +134,10 @@ static int start_control(struct mount_process *p, struct service_error *error)
                         p->directory.path, strerror(-r));
 }
 
+/* An error: the parent was killed, and no process reads it. */
 static void write_ready(struct mount_process *p, const char *text, size_t len)
 {
-    for (size_t done = 0; done < len;) {
-        ssize_t n = write(p->ready_fd, text + done, len - done);
-        if (n < 0 && errno != EINTR)
-            return; /* the parent was killed: no process reads it */
-        done += n > 0 ? (size_t)n : 0;
-    }
+    (void)!io_write_full(p->ready_fd, text, len);
 }
 
 /* A line for the terminal, caller frees. */

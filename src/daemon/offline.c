@@ -31,7 +31,7 @@ void offline_split(const char *text, char **ret_source, char **ret_path)
 /* --- a remote --------------------------------------------------------------------------------- */
 
 /* The directory gets the key of the chunks: 0700, as mkdtemp makes it. */
-static int offline_make_directory(struct offline *o, char **ret_text)
+static int make_directory(struct offline *o, char **ret_text)
 {
     const char *base = getenv("TMPDIR");
     o->directory = xasprintf("%s/cairn-read-XXXXXX", base && *base ? base : "/tmp");
@@ -65,13 +65,13 @@ static void add_other_prefixes(const char *source, const struct mount_options *o
     *text = whole;
 }
 
-static int open_offline_remote(struct offline *o, const char *source,
-                               const struct mount_options *options, char **ret_text)
+static int open_remote(struct offline *o, const char *source, const struct mount_options *options,
+                       char **ret_text)
 {
     struct store_options how = {0};
     int r = remote_address_parse(source, &o->address, ret_text);
     if (r == 0)
-        r = offline_make_directory(o, ret_text);
+        r = make_directory(o, ret_text);
     if (r == 0)
         r = remote_tier_open(&o->address, options, true, NULL, &how.remote.tier, ret_text);
     if (r < 0)
@@ -88,8 +88,7 @@ static int open_offline_remote(struct offline *o, const char *source,
 
 /* --- a store ---------------------------------------------------------------------------------- */
 
-static int offline_open_store(struct offline *o, const char *source, pid_t *ret_holder,
-                              char **ret_text)
+static int open_store(struct offline *o, const char *source, pid_t *ret_holder, char **ret_text)
 {
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", source);
     struct store_options how = {0};
@@ -125,8 +124,8 @@ int offline_open(const char *source, const struct mount_options *options, struct
     o->lock_fd = -1;
     *ret_holder = 0;
     *ret_text = NULL;
-    int r = remote_address_is(source) ? open_offline_remote(o, source, options, ret_text)
-                                      : offline_open_store(o, source, ret_holder, ret_text);
+    int r = remote_address_is(source) ? open_remote(o, source, options, ret_text)
+                                      : open_store(o, source, ret_holder, ret_text);
     if (r < 0) {
         if (r == -ENOENT && remote_address_is(source))
             add_other_prefixes(source, options, ret_text);
@@ -146,8 +145,7 @@ void offline_close(struct offline *o)
     reader_close(o->store);
     if (o->directory)
         (void)nftw(o->directory, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-    if (o->lock_fd >= 0)
-        (void)close(o->lock_fd);
+    cleanup_close(&o->lock_fd);
     remote_address_done(&o->address);
     free(o->directory);
     free(o->path);

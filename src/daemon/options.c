@@ -184,7 +184,7 @@ static char *limit_text(enum option_kind kind, uint64_t limit)
     return xasprintf("%llu%c", (unsigned long long)limit, letters[i]);
 }
 
-static int parse_count(const char *text, uint64_t *ret)
+int parse_count(const char *text, uint64_t *ret)
 {
     size_t len = strlen(text);
     if (len == 0 || len > 9 || strspn(text, "0123456789") != len)

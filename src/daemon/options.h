@@ -118,9 +118,11 @@ char *options_print(const struct mount_options *o);
 /* The path of the log of a mount of `store`; caller frees. */
 char *options_log_path(const struct mount_options *o, const char *store);
 
-/* Sizes and durations as everywhere in `cairn`. -EINVAL for anything else. */
+/* Sizes, durations and numbers of up to 9 digits as everywhere in `cairn`. -EINVAL for anything
+ * else. */
 CAIRN_MUST_CHECK int parse_size(const char *text, uint64_t *ret_bytes);
 CAIRN_MUST_CHECK int parse_duration(const char *text, int64_t *ret_ns);
+CAIRN_MUST_CHECK int parse_count(const char *text, uint64_t *ret);
 
 /* Bytes of RAM that machine and cgroups (v1 and v2, with all parents) let this process use. */
 uint64_t options_memory_granted(void);

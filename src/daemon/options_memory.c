@@ -4,40 +4,31 @@
 
 #include "daemon/options.h"
 
-/* A line of /proc/meminfo, in bytes; 0: it is not there. */
-static uint64_t read_meminfo(const char *root, const char *name)
-{
-    _cleanup_free_ char *path = xasprintf("%s/proc/meminfo", root);
-    FILE *f = fopen(path, "re");
-    unsigned long long kib = 0;
-    if (f) {
-        char line[256];
-        while (kib == 0 && fgets(line, sizeof line, f))
-            if (strncmp(line, name, strlen(name)) == 0 &&
-                sscanf(line + strlen(name), ": %llu kB", &kib) == 1)
-                break;
-        (void)fclose(f);
-    }
-    return kib * KIB;
-}
-
-/* The number in a cgroup's limit file; UINT64_MAX for none ("max", no such file). */
-static uint64_t read_limit(const char *directory, const char *name)
+/* The number behind `label`, which begins a line; `other`: there is none. */
+static uint64_t read_number(const char *directory, const char *name, const char *label,
+                            uint64_t other)
 {
     _cleanup_free_ char *path = xasprintf("%s/%s", directory, name);
     FILE *f = fopen(path, "re");
-    unsigned long long limit = UINT64_MAX;
-    if (f) {
-        if (fscanf(f, "%llu", &limit) != 1)
-            limit = UINT64_MAX;
+    unsigned long long number;
+    char line[256];
+    bool found = false;
+    while (f && !found && fgets(line, sizeof line, f))
+        found = strncmp(line, label, strlen(label)) == 0 &&
+                sscanf(line + strlen(label), "%llu", &number) == 1;
+    if (f)
         (void)fclose(f);
-    }
-    return limit;
+    return found ? number : other;
+}
+
+/* A line of /proc/meminfo, in bytes; 0: it is not there. */
+static uint64_t read_meminfo(const char *root, const char *label)
+{
+    return read_number(root, "proc/meminfo", label, 0) * KIB;
 }
 
 /* Least limit from the group `path` up to the root of the mounted hierarchy: a parent's limit binds
- * as
- * well. */
+ * as well. "max", or no such file: there is none. */
 static uint64_t least_limit(const char *hierarchy, const char *path, const char *const *names)
 {
     _cleanup_free_ char *directory =
@@ -45,7 +36,7 @@ static uint64_t least_limit(const char *hierarchy, const char *path, const char 
     uint64_t least = UINT64_MAX;
     for (;;) {
         for (size_t i = 0; names[i]; i++)
-            least = min_u64(least, read_limit(directory, names[i]));
+            least = min_u64(least, read_number(directory, names[i], "", UINT64_MAX));
         char *slash = strrchr(directory, '/');
         if (strlen(directory) <= strlen(hierarchy) || !slash)
             return least;
@@ -104,7 +95,7 @@ static uint64_t cgroup_limit(const char *root)
 
 uint64_t options_memory_granted_below(const char *root)
 {
-    uint64_t total = read_meminfo(root, "MemTotal");
+    uint64_t total = read_meminfo(root, "MemTotal:");
     return min_u64(total > 0 ? total : GIB, cgroup_limit(root));
 }
 
@@ -115,6 +106,6 @@ uint64_t options_memory_granted(void)
 
 uint64_t options_memory_available(void)
 {
-    uint64_t available = read_meminfo("", "MemAvailable");
+    uint64_t available = read_meminfo("", "MemAvailable:");
     return available ? available : UINT64_MAX;
 }

@@ -128,8 +128,7 @@ int prefixes_find(const char *source, const struct mount_options *options,
         r = search_level(&search, "", 0);
     if (search.tier)
         search.tier->ops->close(search.tier);
-    if (search.root_fd >= 0)
-        (void)close(search.root_fd);
+    cleanup_close(&search.root_fd);
     remote_address_done(&address);
     return r;
 }
@@ -150,7 +149,7 @@ static void text_add_prefix(const char *address, void *arg)
 
 static char *parent_of(const char *source)
 {
-    const char *begin = strncmp(source, "s3://", 5) == 0 ? source + 5 : source + 4;
+    const char *begin = source + (strncmp(source, "s3://", 5) == 0 ? 5 : 4);
     const char *slash = strrchr(begin, '/');
     return slash && slash > begin ? xasprintf("%.*s", (int)(slash - source), source) : NULL;
 }

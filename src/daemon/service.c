@@ -267,15 +267,10 @@ int service_start(const struct service_plan *plan, struct service **ret,
     int r = service->stop_fd < 0
                 ? service_fail(ret_error, MOUNT_SYSTEM, -EINVAL, "eventfd: %s", strerror(errno))
                 : 0;
-    if (r == 0)
-        r = check_stage_dir(service, ret_error);
-    if (r == 0)
-        r = service_metrics_start(service, ret_error);
-    if (r == 0)
-        r = service_open_store(service, ret_error);
-    if (r == 0)
-        r = open_front(service, ret_error);
-    if (r < 0) {
+    if (r < 0 || (r = check_stage_dir(service, ret_error)) < 0 ||
+        (r = service_metrics_start(service, ret_error)) < 0 ||
+        (r = service_open_store(service, ret_error)) < 0 ||
+        (r = open_front(service, ret_error)) < 0) {
         service_free(service);
         return r;
     }

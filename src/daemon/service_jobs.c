@@ -39,7 +39,7 @@ static void add_line(const char *line, void *arg)
     (void)cJSON_AddItemToArray(arg, cJSON_CreateString(line));
 }
 
-static void jobs_add_counts(cJSON *reply, const struct job_counts *c)
+static void add_counts(cJSON *reply, const struct job_counts *c)
 {
     const struct {
         const char *name;
@@ -70,7 +70,7 @@ cJSON *handle_job(struct service *service, const cJSON *request)
     if (status.error < 0)
         (void)cJSON_AddStringToObject(reply, "failed", strerror(-status.error));
     control_add_u64(reply, "line_count", status.lines);
-    jobs_add_counts(reply, &status.counts);
+    add_counts(reply, &status.counts);
     return reply;
 }
 

@@ -10,7 +10,7 @@
 
 #define RECENT_S 30
 
-static double metrics_value_of(const cJSON *item)
+static double value_of(const cJSON *item)
 {
     uint64_t whole = 0;
     if (cJSON_IsArray(item))
@@ -77,7 +77,7 @@ static void add_samples_of_array(cJSON *list, const struct figure *f, const cJSO
     cJSON *samples = cJSON_GetArraySize(array) > 0 ? add_metric(list, f) : NULL;
     cJSON_ArrayForEach(item, array)
     {
-        cJSON *labels = add_sample(samples, metrics_value_of(json_part(item, f->json)));
+        cJSON *labels = add_sample(samples, value_of(json_part(item, f->json)));
         for (size_t i = 0; i < ARRAY_LEN(names); i++) {
             const cJSON *label = json_part(item, names[i]);
             char number[24] = "";
@@ -104,7 +104,7 @@ static cJSON *metrics_of(struct service *service)
         if (figure_is_of_array(f))
             add_samples_of_array(list, f, group);
         else
-            (void)add_sample(add_metric(list, f), metrics_value_of(json_part(group, f->json)) *
+            (void)add_sample(add_metric(list, f), value_of(json_part(group, f->json)) *
                                                       (f->unit == FIGURE_MILLISECONDS ? 1e-3 : 1));
     }
     cJSON_Delete(status);
@@ -115,7 +115,7 @@ static cJSON *metrics_of(struct service *service)
 
 /* A label's value: backslash, quote and line end are escaped. Other control characters, and bytes
  * that are no UTF-8, appear as \\xNN or \\uNNNN. */
-static void metrics_put_escaped(FILE *out, const char *text)
+static void put_escaped(FILE *out, const char *text)
 {
     unsigned code;
     for (size_t len; *text; text += len) {
@@ -130,7 +130,7 @@ static void metrics_put_escaped(FILE *out, const char *text)
     }
 }
 
-static void metrics_put_sample(FILE *out, const char *name, const cJSON *sample)
+static void put_sample(FILE *out, const char *name, const cJSON *sample)
 {
     const cJSON *label;
     char between = '{';
@@ -138,7 +138,7 @@ static void metrics_put_sample(FILE *out, const char *name, const cJSON *sample)
     cJSON_ArrayForEach(label, json_part(sample, "labels"))
     {
         (void)fprintf(out, "%c%s=\"", between, label->string);
-        metrics_put_escaped(out, label->valuestring);
+        put_escaped(out, label->valuestring);
         (void)fputc('"', out);
         between = ',';
     }
@@ -161,7 +161,7 @@ static char *metrics_text(struct service *service)
                       json_text(one, "type"));
         cJSON_ArrayForEach(sample, json_part(one, "samples"))
         {
-            metrics_put_sample(out, name, sample);
+            put_sample(out, name, sample);
         }
     }
     cJSON_Delete(list);

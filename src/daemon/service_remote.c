@@ -13,7 +13,7 @@
 #define REMOTE_NAME_MAX 8192
 #define SILENCE_NS 1000000000 /* of a remote that is waited for, before that is said */
 
-static struct remote_status service_remote_status_of(struct service *service)
+static struct remote_status status_of(struct service *service)
 {
     struct remote_status s = {.state = REMOTE_NONE};
     if (service->options->remote.address)
@@ -46,7 +46,7 @@ struct opening {
 };
 
 /* A remote below STORE or MOUNTPOINT would upload its own objects, or wait for itself. */
-static int service_remote_check_place(int r, const char *real, void *arg)
+static int check_place(int r, const char *real, void *arg)
 {
     const struct opening *opening = arg;
     const char *const taken[] = {opening->service->store_path, opening->service->mountpoint};
@@ -69,7 +69,7 @@ static int service_remote_check_place(int r, const char *real, void *arg)
     return 0;
 }
 
-static bool service_remote_is_given_up(void *arg)
+static bool is_given_up(void *arg)
 {
     struct opening *opening = arg;
     const struct service_plan *plan = &opening->service->plan;
@@ -97,9 +97,7 @@ static int open_tier(const struct service *service, const struct remote_address 
 {
     struct opening opening = {
         .service = service, .address = address, .error = error, .began = clock_monotonic_ns()};
-    struct remote_waiter waiter = {.given_up = service_remote_is_given_up,
-                                   .judge = service_remote_check_place,
-                                   .arg = &opening};
+    struct remote_waiter waiter = {.given_up = is_given_up, .judge = check_place, .arg = &opening};
     char *text = NULL;
     waiter.later = service_is_adopting(service);
     waiter.must_exist =
@@ -116,7 +114,7 @@ static int open_tier(const struct service *service, const struct remote_address 
     return r;
 }
 
-static char *remote_holder_name(const struct service *service)
+static char *holder_name(const struct service *service)
 {
     char host[256] = "";
     if (gethostname(host, sizeof host - 1) < 0 || host[0] == '\0')
@@ -140,7 +138,7 @@ int remote_side_open(struct service *service, struct remote_options *ret,
     free(service->remote.name); /* of a try before */
     free(service->remote.holder);
     service->remote.name = xstrdup(address.text);
-    service->remote.holder = remote_holder_name(service);
+    service->remote.holder = holder_name(service);
     *ret = (struct remote_options){.name = service->remote.name,
                                    .holder = service->remote.holder,
                                    .upload_threads = (unsigned)o->remote.upload_threads,
@@ -193,8 +191,7 @@ void remote_side_end(struct service *service)
      * take over. */
     while (atomic_load(&side->drain_at_end) && !atomic_load(&side->is_drained) &&
            !commit_view_is_lost(service->commit, &stays)) {
-        service_report_ending(service, service_remote_status_of(service).behind_bytes, true,
-                              &reported_at);
+        service_report_ending(service, status_of(service).behind_bytes, true, &reported_at);
         (void)event_wait(&side->end_changed, &seen, clock_monotonic_ns() + TICK_MS * MS_NS);
     }
     /* If that ends no wait, on_drained() was called, or is, before the store ends. */
@@ -255,7 +252,7 @@ void remote_side_tick(struct service *service)
     int64_t now = clock_monotonic_ns();
     if (!service->options->remote.address)
         return;
-    uint64_t uploaded = service_remote_status_of(service).uploaded_bytes_total;
+    uint64_t uploaded = status_of(service).uploaded_bytes_total;
     LOCK_SCOPE(&side->locked.lock);
     if (now >= side->locked.urge_until)
         end_remote_wait_locked(service);
@@ -268,13 +265,13 @@ void remote_side_tick(struct service *service)
 
 bool remote_side_is_usable(struct service *service)
 {
-    enum remote_state state = service_remote_status_of(service).state;
+    enum remote_state state = status_of(service).state;
     return state != REMOTE_NONE && state != REMOTE_FENCED;
 }
 
 cJSON *remote_side_refusal(struct service *service)
 {
-    struct remote_status s = service_remote_status_of(service);
+    struct remote_status s = status_of(service);
     if (s.state == REMOTE_NONE)
         return control_error(
             ENOTCONN, "no remote is configured; use level nvme, or mount with -o remote=...");
@@ -310,8 +307,7 @@ const char *remote_state_word(enum remote_state state)
 /* Data that is not on NVMe yet has to reach the remote, too. */
 uint64_t remote_side_missing_bytes(struct service *service, uint64_t seq)
 {
-    return service_remote_status_of(service).behind_bytes +
-           store_missing_bytes(service->store, seq);
+    return status_of(service).behind_bytes + store_missing_bytes(service->store, seq);
 }
 
 /* Only a start makes the view anew, and there will be none as long as the mount lasts. */
@@ -324,7 +320,7 @@ static void add_hopeless_view(struct service *service, cJSON *reply)
 
 void remote_side_add_horizon(struct service *service, uint64_t newest, cJSON *reply)
 {
-    struct remote_status s = service_remote_status_of(service);
+    struct remote_status s = status_of(service);
     (void)cJSON_AddStringToObject(reply, "remote_state", state_words[s.state]);
     if (s.state == REMOTE_NONE)
         return;
@@ -348,7 +344,7 @@ static double upload_rate(struct service *service, uint64_t uploaded)
 
 void remote_side_look(struct service *service, struct snapshot *s)
 {
-    s->remote = service_remote_status_of(service);
+    s->remote = status_of(service);
     if (s->remote.state == REMOTE_NONE)
         return;
     s->upload_bytes_per_s = (uint64_t)upload_rate(service, s->remote.uploaded_bytes_total);

@@ -19,7 +19,7 @@
 #define DURABLE_PATIENCE_NS (10ll * 1000000000)
 #define BUSY_REST_NS (60ll * 1000000000)
 
-static const char *renew_obstacle(struct service *service, const char *stays)
+static const char *obstacle_of(struct service *service, const char *stays)
 {
     const struct holder_link *holder_link = service->plan.holder_link;
     if (stays)
@@ -36,14 +36,14 @@ static const char *renew_obstacle(struct service *service, const char *stays)
     return NULL;
 }
 
-static void renew_report_refused(struct service *service, const char *reason)
+static void report_refused(struct service *service, const char *reason)
 {
     if (atomic_exchange(&service->renewal.stays, reason) != reason && reason)
         log_error("the view is not rebuilt now: %s", reason);
 }
 
 /* Operations up to the damage are in the journal, or waiting for them has no sense. */
-static bool renew_is_settled(struct service *service)
+static bool is_settled(struct service *service)
 {
     int64_t now = clock_monotonic_ns();
     if (!service->renewal.since) {
@@ -55,7 +55,7 @@ static bool renew_is_settled(struct service *service)
            now - service->renewal.since > DURABLE_PATIENCE_NS;
 }
 
-static void renew_end(const struct service *service)
+static void end_for_successor(const struct service *service)
 {
     sigset_t set;
     (void)signal(HOLDER_NEW_VIEW_SIGNAL, SIG_DFL);
@@ -67,11 +67,11 @@ static void renew_end(const struct service *service)
     _exit(MOUNT_SYSTEM); /* not reached */
 }
 
-static void renew_hand_over(struct service *service)
+static void hand_over(struct service *service)
 {
     if (front_hold(service->front) < 0) {
         service->renewal.again_at = clock_monotonic_ns() + BUSY_REST_NS;
-        renew_report_refused(
+        report_refused(
             service,
             "long calls are in progress and would fail with EIO: this kernel cannot resend them");
         return;
@@ -79,12 +79,12 @@ static void renew_hand_over(struct service *service)
     if (new_view_ask(service->commit->local) < 0) {
         front_release(service->front);
         service->renewal.again_at = clock_monotonic_ns() + BUSY_REST_NS;
-        renew_report_refused(service, "the store is not writable");
+        report_refused(service, "the store is not writable");
         return;
     }
     log_warn("the view is damaged: this daemon exits, and its successor rebuilds the view");
     log_tick();
-    renew_end(service);
+    end_for_successor(service);
 }
 
 void service_renew_tick(struct service *service)
@@ -92,14 +92,14 @@ void service_renew_tick(struct service *service)
     const char *stays = NULL;
     if (!commit_view_is_lost(service->commit, &stays)) {
         service->renewal.since = 0;
-        renew_report_refused(service, NULL);
+        report_refused(service, NULL);
         return;
     }
     if (atomic_load(&service->is_stopped) || atomic_load(&service->upgrade.state) != UPGRADE_NONE ||
         clock_monotonic_ns() < service->renewal.again_at)
         return;
-    stays = renew_obstacle(service, stays);
-    renew_report_refused(service, stays);
-    if (!stays && renew_is_settled(service))
-        renew_hand_over(service);
+    stays = obstacle_of(service, stays);
+    report_refused(service, stays);
+    if (!stays && is_settled(service))
+        hand_over(service);
 }

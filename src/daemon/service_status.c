@@ -148,13 +148,12 @@ static void add_failure(const struct front_failure *failure, void *arg)
 
 static uint64_t resident_bytes(void)
 {
-    unsigned long long total, resident = 0;
+    unsigned long long resident = 0;
     FILE *f = fopen("/proc/self/statm", "re");
-    if (!f)
-        return 0;
-    if (fscanf(f, "%llu %llu", &total, &resident) != 2)
+    if (f && fscanf(f, "%*u %llu", &resident) != 1)
         resident = 0;
-    (void)fclose(f);
+    if (f)
+        (void)fclose(f);
     return resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 

@@ -65,14 +65,14 @@ struct portion {
     uint64_t offset; /* where in the directory it would go on */
 };
 
-static void add_survey_row(struct portion *p, cJSON *rows, const char *text)
+static void add_row(struct portion *p, cJSON *rows, const char *text)
 {
     (void)cJSON_AddItemToArray(rows, cJSON_CreateString(text));
     p->rows++;
 }
 
 /* Where the published remote has a chunk: stored bytes there, encoding, and what that refers to. */
-static void service_survey_print_remote(const struct chunk_entry *entry, char *text)
+static void print_remote(const struct chunk_entry *entry, char *text)
 {
     text += sprintf(text, ":%" PRIu32 ":%u", entry->stored_len, entry->encoding);
     for (size_t i = 0; i < entry->ref_count; i++, text += 32) {
@@ -81,7 +81,7 @@ static void service_survey_print_remote(const struct chunk_entry *entry, char *t
     }
 }
 
-static void service_survey_add_part(const struct survey_part *part, void *arg)
+static void add_part(const struct survey_part *part, void *arg)
 {
     struct portion *p = arg;
     char text[384];
@@ -96,8 +96,8 @@ static void service_survey_add_part(const struct survey_part *part, void *arg)
                    part->uses, part->length, part->raw_len, part->stored_len,
                    (part->is_local ? 1 : 0) | (part->is_remote ? 2 : 0), part->encoding);
     if (part->is_remote)
-        service_survey_print_remote(&part->remote, text + strlen(text));
-    add_survey_row(p, p->chunks, text);
+        print_remote(&part->remote, text + strlen(text));
+    add_row(p, p->chunks, text);
 }
 
 struct listed {
@@ -109,7 +109,7 @@ struct listing {
     unsigned count, max;
 };
 
-static int add_survey_entry(const struct fs_entry *entry, void *arg)
+static int add_entry(const struct fs_entry *entry, void *arg)
 {
     struct listing *listing = arg;
     if (strcmp(entry->name, ".") == 0 || strcmp(entry->name, "..") == 0)
@@ -120,7 +120,7 @@ static int add_survey_entry(const struct fs_entry *entry, void *arg)
     return 0;
 }
 
-static void add_surveyed_inode(struct portion *p, uint64_t ino)
+static void add_inode(struct portion *p, uint64_t ino)
 {
     struct stat st;
     struct stage_file_state staged = {0};
@@ -132,7 +132,7 @@ static void add_surveyed_inode(struct portion *p, uint64_t ino)
     char kind = S_ISREG(st.st_mode) ? 'f' : S_ISDIR(st.st_mode) ? 'd' : 'o';
     (void)snprintf(text, sizeof text, "%c%" PRIu64 ":%" PRIu64 ":%" PRIu64 ":%" PRIu64, kind, ino,
                    (uint64_t)st.st_size, (uint64_t)st.st_nlink, staged.dirty_bytes);
-    add_survey_row(p, p->found, text);
+    add_row(p, p->found, text);
 }
 
 /* Returns 1 if the directory continues at p->offset. */
@@ -140,10 +140,9 @@ static int survey_directory(struct portion *p, uint64_t ino, uint64_t *at)
 {
     struct listing listing = {.max = ROWS_MAX - p->rows};
     listing.entries = xcalloc(listing.max, sizeof *listing.entries);
-    int r =
-        fs_readdir(p->service->fs, ino, *at, UINT64_MAX, listing.max, add_survey_entry, &listing);
+    int r = fs_readdir(p->service->fs, ino, *at, UINT64_MAX, listing.max, add_entry, &listing);
     for (unsigned i = 0; r == 0 && i < listing.count; i++)
-        add_surveyed_inode(p, listing.entries[i].ino);
+        add_inode(p, listing.entries[i].ino);
     bool more = r == 0 && listing.count == listing.max;
     if (more)
         *at = listing.entries[listing.count - 1].offset;
@@ -176,9 +175,9 @@ static int survey_item(struct portion *p, const char *item, char ret_rest[64])
     char kind;
     if (!parse_item(item, &kind, &ino, &at))
         return -EINVAL;
-    int r = kind == 'd' ? survey_directory(p, ino, &at)
-                        : store_survey(p->service->store, ino, &at, ROWS_MAX - p->rows,
-                                       service_survey_add_part, p);
+    int r = kind == 'd'
+                ? survey_directory(p, ino, &at)
+                : store_survey(p->service->store, ino, &at, ROWS_MAX - p->rows, add_part, p);
     if (r == 1)
         (void)snprintf(ret_rest, 64, "%c%" PRIu64 ":%" PRIu64, kind, ino, at);
     return r;
@@ -234,7 +233,7 @@ struct users {
 };
 
 /* {"verb":"users","at":"INO","chunks":[...]}: 32 digits of each name, ascending. */
-static int parse_survey_chunks(const cJSON *request, struct chunk_prefix *ret, size_t *ret_count)
+static int parse_chunks(const cJSON *request, struct chunk_prefix *ret, size_t *ret_count)
 {
     const cJSON *item;
     size_t count = 0;
@@ -275,7 +274,7 @@ cJSON *handle_users(struct service *service, const cJSON *request)
     struct chunk_prefix chunks[USERS_CHUNKS_MAX];
     size_t count;
     uint64_t at;
-    if (!control_get_u64(request, "at", &at) || parse_survey_chunks(request, chunks, &count) < 0)
+    if (!control_get_u64(request, "at", &at) || parse_chunks(request, chunks, &count) < 0)
         return control_error(EINVAL, "users: invalid request");
     cJSON *reply = cJSON_CreateObject();
     struct users users = {.service = service, .rows = cJSON_AddArrayToObject(reply, "users")};

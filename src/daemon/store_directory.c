@@ -63,8 +63,7 @@ int store_lock(const char *store, int *ret_fd, pid_t *ret_holder)
     return r;
 }
 
-static void report_waiting_for_store(const char *store, pid_t holder,
-                                     const struct store_waiter *waiter)
+static void report_waiting(const char *store, pid_t holder, const struct store_waiter *waiter)
 {
     _cleanup_free_ char *line = xasprintf(
         "waiting for pid %d, which holds the store %s but does not answer", (int)holder, store);
@@ -82,7 +81,7 @@ int store_lock_patiently(const char *store, const struct store_waiter *waiter, i
         if (waiter && waiter->cancelled && waiter->cancelled(waiter->arg))
             break;
         if (waited >= REPORT_NS && !reported)
-            report_waiting_for_store(store, *ret_holder, waiter);
+            report_waiting(store, *ret_holder, waiter);
         reported = waited >= REPORT_NS;
         (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_STEP_MS * 1000000l}, NULL);
         waited = clock_monotonic_ns() - began;
@@ -116,24 +115,21 @@ static bool is_empty_directory(int parent_fd, const char *name)
     return empty;
 }
 
-static bool is_one_of(const char *name, const char *const *names)
-{
-    while (*names && strcmp(name, *names) != 0)
-        names++;
-    return *names != NULL;
-}
-
 /* Returns true for a file that a start leaves when it is killed before the superblock is there, and
  * for those of mkfs. A pack without a superblock is a damaged store and never taken for a fresh
  * one. */
 static bool is_leftover(int parent_fd, const char *name)
 {
-    static const char *const files[] = {".",       "..",          "lock",           "log", "log.1",
-                                        "control", "control.new", "superblock.new", NULL};
-    static const char *const directories[] = {"lost+found", "packs", "journal",
-                                              "room",       "view",  NULL};
-    return is_one_of(name, files) ||
-           (is_one_of(name, directories) && is_empty_directory(parent_fd, name));
+    static const char *const files[] = {".",     "..",      "lock",        "log",
+                                        "log.1", "control", "control.new", "superblock.new"};
+    static const char *const directories[] = {"lost+found", "packs", "journal", "room", "view"};
+    for (size_t i = 0; i < ARRAY_LEN(files); i++)
+        if (strcmp(name, files[i]) == 0)
+            return true;
+    for (size_t i = 0; i < ARRAY_LEN(directories); i++)
+        if (strcmp(name, directories[i]) == 0)
+            return is_empty_directory(parent_fd, name);
+    return false;
 }
 
 /* 0: a store, or fresh. -ENOTEMPTY: neither, because of *ret_found. */
@@ -170,8 +166,7 @@ static const char *remedy_for(int error)
     }
 }
 
-static int store_directory_make_directory(struct store_directory *directory,
-                                          struct service_error *error)
+static int make_directory(struct store_directory *directory, struct service_error *error)
 {
     if (mkdir(directory->path, 0700) == 0) {
         directory->made = true;
@@ -276,24 +271,17 @@ int store_directory_take(const char *path, const struct store_waiter *waiter,
                          struct store_directory *ret, struct service_error *ret_error)
 {
     *ret = (struct store_directory){.path = path, .lock_fd = -1};
-    int r = store_directory_make_directory(ret, ret_error);
-    if (r == 0)
-        r = check_owner(ret, ret_error);
-    if (r == 0)
-        r = check_content(ret, ret_error);
-    if (r == 0)
-        r = lock_directory(ret, waiter, ret_error);
-    /* Again: another mount may have been at work until we had the lock. */
-    if (r == 0)
-        r = check_content(ret, ret_error);
-    if (r == 0)
-        r = check_mode(ret, ret_error);
-    if (r < 0)
+    int r;
+    /* The content once more: another mount may have been at work until we had the lock. */
+    if ((r = make_directory(ret, ret_error)) < 0 || (r = check_owner(ret, ret_error)) < 0 ||
+        (r = check_content(ret, ret_error)) < 0 ||
+        (r = lock_directory(ret, waiter, ret_error)) < 0 ||
+        (r = check_content(ret, ret_error)) < 0 || (r = check_mode(ret, ret_error)) < 0)
         store_directory_release(ret, ret->lock_fd >= 0);
     return r;
 }
 
-static int remove_directory_entry(const char *path, const struct stat *st, int type, struct FTW *at)
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
 {
     (void)st;
     if (at->level == 0 || (at->level == 1 && strcmp(path + at->base, "lost+found") == 0))
@@ -311,12 +299,11 @@ void store_directory_adopt(const char *path, int lock_fd, struct store_directory
 void store_directory_release(struct store_directory *directory, bool undo)
 {
     if (undo && directory->fresh)
-        (void)nftw(directory->path, remove_directory_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+        (void)nftw(directory->path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
     if (undo && directory->mode_before)
         (void)chmod(directory->path, directory->mode_before);
     if (directory->made && (undo || directory->lock_fd < 0))
         (void)rmdir(directory->path);
-    if (directory->lock_fd >= 0)
-        (void)close(directory->lock_fd);
+    cleanup_close(&directory->lock_fd);
     directory->lock_fd = -1;
 }

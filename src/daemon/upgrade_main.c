@@ -30,7 +30,7 @@ static int check_superblock(const char *store, char **ret_text)
     return r;
 }
 
-static int print_upgrade_answer(struct handover *h, int r, char *text)
+static int print_answer(struct handover *h, int r, char *text)
 {
     if (r == 0)
         r = check_superblock(h->store, &text);
@@ -62,7 +62,7 @@ int upgrade_main(int argc, char **argv)
     const char *how = argc > 1 ? argv[1] : "";
     int code = MOUNT_SYSTEM;
     if (strcmp(how, "check") == 0) {
-        code = print_upgrade_answer(&h, r, text);
+        code = print_answer(&h, r, text);
         text = NULL;
     } else if (r == 0) {
         handover_inherit_fds(&h.holder_link, -1, false);
