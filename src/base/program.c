@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/program.h"
 
+#include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
+
+#include "base/clock.h"
 
 extern char **environ;
 
@@ -25,6 +29,27 @@ int program_start(const char *program, const char *const argv[], const int (*fds
     (void)posix_spawn_file_actions_destroy(&files);
     (void)posix_spawnattr_destroy(&attributes);
     return -r;
+}
+
+bool program_hear(int fd, char *text, size_t capacity, int64_t deadline)
+{
+    char more[4096];
+    size_t len = 0;
+    for (;;) {
+        struct pollfd ready = {.fd = fd, .events = POLLIN};
+        int64_t left_ms = (deadline - clock_monotonic_ns()) / MS_NS + 1;
+        text[len] = '\0';
+        if (left_ms <= 0)
+            return false;
+        if (poll(&ready, 1, (int)min_u64((uint64_t)left_ms, INT_MAX)) <= 0)
+            continue;
+        ssize_t n = read(fd, more, sizeof more);
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return true;
+        size_t kept = n > 0 ? min_u64((uint64_t)n, capacity - 1 - len) : 0;
+        memcpy(text + len, more, kept);
+        len += kept;
+    }
 }
 
 int program_await(pid_t child)

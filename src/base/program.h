@@ -13,5 +13,9 @@ CAIRN_MUST_CHECK int program_start(const char *program, const char *const argv[]
                                    const int (*fds)[2], size_t fd_count, bool own_session,
                                    pid_t *ret);
 
+/* Reads what a program writes into `fd` until its end; the first `capacity` - 1 bytes go to `text`,
+ * with a NUL behind them. Returns false where the time was up (monotonic ns). */
+bool program_hear(int fd, char *text, size_t capacity, int64_t deadline);
+
 /* Waits for the end of a child; its status as waitpid() gives it. */
 int program_await(pid_t child);

@@ -18,14 +18,20 @@ static char *join_words(const char *const *words)
     return all;
 }
 
+char *option_dashed(const struct option_spec *spec)
+{
+    char *name = xstrdup(spec->name);
+    for (char *c = name; *c; c++)
+        *c = *c == '_' ? '-' : *c;
+    return name;
+}
+
 static void call_with_option(const struct option_spec *spec,
                              void (*fn)(const struct flag *flag, void *arg), void *arg)
 {
-    _cleanup_free_ char *name = xstrdup(spec->name);
+    _cleanup_free_ char *name = option_dashed(spec);
     _cleanup_free_ char *words = spec->words ? join_words(spec->words) : NULL;
     const char *argument = words ? words : option_value_kind(spec);
-    for (char *c = name; *c; c++)
-        *c = *c == '_' ? '-' : *c;
     struct flag flag = {.name = name,
                         .argument = argument,
                         .help = spec->help,

@@ -149,6 +149,9 @@ CAIRN_MUST_CHECK int flags_parse(struct call *call, int argc, char **argv);
  * status to end with. */
 int flags_complain(const struct command *command, int found, char **argv);
 
+/* The name with '-' for '_'; caller frees. */
+char *option_dashed(const struct option_spec *spec);
+
 /* Calls `fn` for each flag that is shown, those of mount options included. Their names have '-' for
  * '_'; `flag` is valid until `fn` returns. */
 void command_each_flag(const struct command *command,

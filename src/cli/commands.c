@@ -3,36 +3,17 @@
 #include "base/text.h"
 #include "cli/target.h"
 
-extern const struct command mount_command, umount_command, status_command, info_command, du_command,
-    stats_command, metrics_command, log_command, wait_command, warmup_command, evict_command,
-    scrub_command, gc_command, upgrade_command, ls_command, cp_command, fsck_command, adopt_command,
-    doctor_command, version_command, help_command, completion_command;
+/* clang-format off */
+#define COMMANDS(X) \
+    X(mount) X(umount) X(status) X(info) X(du) X(stats) X(metrics) X(log) X(wait) X(warmup) \
+    X(evict) X(scrub) X(gc) X(upgrade) X(ls) X(cp) X(fsck) X(adopt) X(doctor) X(version) X(help) \
+    X(completion)
+/* clang-format on */
+#define DECLARE(name) extern const struct command name##_command;
+#define ENTRY(name) &name##_command,
+COMMANDS(DECLARE)
 
-const struct command *const command_table[] = {
-    &mount_command,
-    &umount_command,
-    &status_command,
-    &info_command,
-    &du_command,
-    &stats_command,
-    &metrics_command,
-    &log_command,
-    &wait_command,
-    &warmup_command,
-    &evict_command,
-    &scrub_command,
-    &gc_command,
-    &upgrade_command,
-    &ls_command,
-    &cp_command,
-    &fsck_command,
-    &adopt_command,
-    &doctor_command,
-    &version_command,
-    &help_command,
-    &completion_command,
-    NULL,
-};
+const struct command *const command_table[] = {COMMANDS(ENTRY) NULL};
 
 const struct command *command_find(const char *name)
 {

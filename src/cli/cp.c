@@ -45,12 +45,6 @@ static void place_done(struct place *place)
     free(place->name);
 }
 
-static char *join_path(const char *directory, const char *name)
-{
-    size_t len = strlen(directory);
-    return xasprintf("%s%s%s", directory, len && directory[len - 1] == '/' ? "" : "/", name);
-}
-
 /* --- what there is to do ---------------------------------------------------------------------- */
 
 static void count_tree(struct copying *c, const struct ns_inode *inode, struct copy_counts *counts,
@@ -84,7 +78,7 @@ static void copy_entries(struct copying *c, uint64_t ino, int dir_fd, const char
         return;
     }
     for (size_t i = 0; i < list.count && !interrupted(); i++) {
-        _cleanup_free_ char *below = join_path(path, list.at[i].name);
+        _cleanup_free_ char *below = path_below(path, list.at[i].name);
         copy_node(c, &list.at[i].inode, dir_fd, list.at[i].name, below, depth + 1);
     }
     source_list_done(&list);
@@ -181,7 +175,7 @@ static int copy_found(struct copying *c, const struct source_node *node, const c
     if (code == CLI_OK)
         code = begin_copy(c);
     if (code == CLI_OK) {
-        _cleanup_free_ char *path = join_path(place.directory, place.name);
+        _cleanup_free_ char *path = path_below(place.directory, place.name);
         count_tree(c, &node->inode, &counts, 0);
         copy_expect(c->copy, &counts);
         if (*place.name)
@@ -220,7 +214,7 @@ static char *find_mounted(const char *text)
     if (stat(text, &st) == 0 && mounts_find_device(&mounts, st.st_dev))
         found = xstrdup(text);
     else if (stat(source, &st) == 0 && mounts_find_device(&mounts, st.st_dev))
-        found = join_path(source, path + strspn(path, "/"));
+        found = path_below(source, path + strspn(path, "/"));
     mounts_done(&mounts);
     return found;
 }

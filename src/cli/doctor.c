@@ -3,7 +3,6 @@
  * file says, without secrets; a part that cannot be had says why, and the others follow. */
 #include <dirent.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -46,33 +45,17 @@ static void doctor_add(struct doctor *d, const char *name, const char *text)
 }
 
 /* Everything until its end, at most PART_MAX; files of /proc have no size. */
-static char *read_until_end(int fd, int64_t deadline_ns)
+static char *read_until_end(int fd)
 {
     char *text = xmalloc(PART_MAX + 1);
-    size_t len = 0;
-    while (len < PART_MAX) {
-        int64_t left = deadline_ns - clock_monotonic_ns();
-        struct pollfd ready = {.fd = fd, .events = POLLIN};
-        if (left <= 0 || poll(&ready, 1, (int)(left / MS_NS) + 1) == 0)
-            break;
-        ssize_t n = read(fd, text + len, PART_MAX - len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            break;
-        len += (size_t)n;
-    }
-    for (size_t i = 0; i < len; i++)
-        text[i] = text[i] ? text[i] : '\n'; /* /proc/PID/cmdline */
-    text[len] = '\0';
+    (void)program_hear(fd, text, PART_MAX + 1, clock_monotonic_ns() + PART_WAIT_NS);
     return text;
 }
 
 static char *doctor_read(const char *path)
 {
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    return fd < 0 ? xasprintf("%s: %s\n", path, strerror(errno))
-                  : read_until_end(fd, clock_monotonic_ns() + PART_WAIT_NS);
+    return fd < 0 ? xasprintf("%s: %s\n", path, strerror(errno)) : read_until_end(fd);
 }
 
 static void doctor_add_file(struct doctor *d, const char *name, const char *path)
@@ -91,8 +74,7 @@ static char *output_of_verb(const char *const argv[])
     const int fds[][2] = {{ends[1], STDOUT_FILENO}, {ends[1], STDERR_FILENO}};
     int r = program_start("/proc/self/exe", argv, fds, ARRAY_LEN(fds), false, &pid);
     (void)close(ends[1]);
-    char *text = r < 0 ? xasprintf("cannot run it: %s\n", strerror(-r))
-                       : read_until_end(ends[0], clock_monotonic_ns() + PART_WAIT_NS);
+    char *text = r < 0 ? xasprintf("cannot run it: %s\n", strerror(-r)) : read_until_end(ends[0]);
     (void)close(ends[0]);
     if (r < 0)
         return text;

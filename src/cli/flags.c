@@ -64,10 +64,7 @@ static void tables_add_options(struct getopt_tables *t,
         tables_add(t, spec->name, option_value_kind(spec) != NULL, OPTION_FLAG + i);
         if (!strchr(spec->name, '_'))
             continue;
-        char *dashed = xstrdup(spec->name);
-        for (char *c = dashed; *c; c++)
-            *c = *c == '_' ? '-' : *c;
-        t->names[t->name_count++] = dashed;
+        char *dashed = t->names[t->name_count++] = option_dashed(spec);
         tables_add(t, dashed, option_value_kind(spec) != NULL, OPTION_FLAG + i);
     }
 }

@@ -68,24 +68,19 @@ static void print_note(const char *line, void *arg)
 
 static void add_counts(cJSON *json, const struct remote_check_counts *c)
 {
-    const struct {
-        const char *name;
-        uint64_t value;
-    } all[] = {{"problems", c->problems},
-               {"heads", c->heads},
-               {"runs", c->runs},
-               {"packs", c->packs},
-               {"pack_bytes", c->pack_bytes},
-               {"damaged_packs", c->bad_packs},
-               {"read_packs", c->read_packs},
-               {"read_chunks", c->chunks},
-               {"read_bytes", c->bytes},
-               {"damaged_chunks", c->bad_chunks},
-               {"files", c->files},
-               {"damaged_files", c->bad_files},
-               {"files_damaged_through_bases", c->through_base_files}};
-    for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        control_add_u64(json, all[i].name, all[i].value);
+    control_add_u64(json, "problems", c->problems);
+    control_add_u64(json, "heads", c->heads);
+    control_add_u64(json, "runs", c->runs);
+    control_add_u64(json, "packs", c->packs);
+    control_add_u64(json, "pack_bytes", c->pack_bytes);
+    control_add_u64(json, "damaged_packs", c->bad_packs);
+    control_add_u64(json, "read_packs", c->read_packs);
+    control_add_u64(json, "read_chunks", c->chunks);
+    control_add_u64(json, "read_bytes", c->bytes);
+    control_add_u64(json, "damaged_chunks", c->bad_chunks);
+    control_add_u64(json, "files", c->files);
+    control_add_u64(json, "damaged_files", c->bad_files);
+    control_add_u64(json, "files_damaged_through_bases", c->through_base_files);
 }
 
 static void print_counts(const struct remote_report *report, const struct remote_check_counts *c)

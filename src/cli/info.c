@@ -29,23 +29,18 @@ static double ratio_of(uint64_t before, uint64_t after)
 
 static void add_sum(cJSON *info, const struct survey_sum *s)
 {
-    const struct {
-        const char *name;
-        uint64_t value;
-    } numbers[] = {{"files", s->files},
-                   {"directories", s->directories},
-                   {"logical_bytes", s->logical_bytes},
-                   {"chunks", s->chunks},
-                   {"chunk_uses", s->uses},
-                   {"used_bytes", s->used_bytes},
-                   {"unique_bytes", s->unique_bytes},
-                   {"stored_bytes", s->stored_bytes},
-                   {"nvme_bytes", s->nvme_bytes},
-                   {"remote_bytes", s->remote_bytes},
-                   {"freed_nvme_bytes", s->freed_nvme_bytes},
-                   {"freed_remote_bytes", s->freed_remote_bytes}};
-    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
-        control_add_u64(info, numbers[i].name, numbers[i].value);
+    control_add_u64(info, "files", s->files);
+    control_add_u64(info, "directories", s->directories);
+    control_add_u64(info, "logical_bytes", s->logical_bytes);
+    control_add_u64(info, "chunks", s->chunks);
+    control_add_u64(info, "chunk_uses", s->uses);
+    control_add_u64(info, "used_bytes", s->used_bytes);
+    control_add_u64(info, "unique_bytes", s->unique_bytes);
+    control_add_u64(info, "stored_bytes", s->stored_bytes);
+    control_add_u64(info, "nvme_bytes", s->nvme_bytes);
+    control_add_u64(info, "remote_bytes", s->remote_bytes);
+    control_add_u64(info, "freed_nvme_bytes", s->freed_nvme_bytes);
+    control_add_u64(info, "freed_remote_bytes", s->freed_remote_bytes);
     cJSON_DeleteItemFromObjectCaseSensitive(info, "staged_bytes");
     control_add_u64(info, "staged_bytes", s->staged_bytes);
     survey_add_forms(info, "encodings", s->forms);

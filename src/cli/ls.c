@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/human.h"
 #include "cli/json.h"
+#include "cli/mounts.h"
 #include "cli/source.h"
 #include "daemon/control.h"
 #include "daemon/prefixes.h"
@@ -128,12 +129,6 @@ static void print_line(struct listing *l, const char *name, const struct ns_inod
 }
 
 /* --- directories ------------------------------------------------------------------------------ */
-
-static char *path_below(const char *path, const char *name)
-{
-    bool slash = *path && path[strlen(path) - 1] == '/';
-    return xasprintf("%s%s%s", path, slash ? "" : "/", name);
-}
 
 static void list_entry(struct listing *l, const char *directory, const struct source_entry *e)
 {

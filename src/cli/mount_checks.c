@@ -55,12 +55,6 @@ static int check_store_place(const char *store)
     return MOUNT_USAGE;
 }
 
-static bool lies_below(const char *path, const char *directory)
-{
-    size_t len = strlen(directory);
-    return strncmp(path, directory, len) == 0 && (path[len] == '/' || path[len] == '\0');
-}
-
 /* By the paths alone: a remote that hangs must not block the mount. */
 static void warn_of_remote_place(const char *remote)
 {
@@ -69,7 +63,7 @@ static void warn_of_remote_place(const char *remote)
     const char *mountpoint = NULL;
     if (path && mounts_read("/proc/self/mountinfo", &list) == 0)
         for (size_t i = 0; i < list.count; i++)
-            if (lies_below(path, list.at[i].mountpoint))
+            if (path_is_inside(path, list.at[i].mountpoint))
                 mountpoint = list.at[i].mountpoint;
     if (mountpoint)
         complain("mount",

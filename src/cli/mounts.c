@@ -17,6 +17,7 @@
 #include "daemon/lifecycle.h"
 
 #define STALE_MOUNTS_MAX 16
+#define FUSERMOUNT_SAID_MAX 512
 
 static void add_mount(struct mount_list *list, const struct mountinfo *mount)
 {
@@ -97,6 +98,18 @@ char *path_absolute(const char *path)
     return out;
 }
 
+char *path_below(const char *directory, const char *name)
+{
+    size_t len = strlen(directory);
+    return xasprintf("%s%s%s", directory, len && directory[len - 1] == '/' ? "" : "/", name);
+}
+
+bool path_is_inside(const char *path, const char *directory)
+{
+    size_t len = strcmp(directory, "/") == 0 ? 0 : strlen(directory);
+    return strncmp(path, directory, len) == 0 && (path[len] == '/' || path[len] == '\0');
+}
+
 static bool goes_up(const char *path)
 {
     for (const char *at = path; (at = strstr(at, "..")); at += 2)
@@ -128,22 +141,13 @@ const struct mount_entry *mounts_find_device(const struct mount_list *list, dev_
     return NULL;
 }
 
-/* Returns the first line; reads everything, so that the writer is not blocked. */
-static char *read_fusermount_line(int fd)
+const struct mount_entry *mounts_find_store(const struct mount_list *list, const char *store)
 {
-    char text[512], rest[512];
-    size_t len = 0;
-    ssize_t n;
-    while ((n = read(fd, len < sizeof text - 1 ? text + len : rest,
-                     len < sizeof text - 1 ? sizeof text - 1 - len : sizeof rest)) != 0) {
-        if (n < 0 && errno != EINTR)
-            break;
-        if (n > 0 && len < sizeof text - 1)
-            len += (size_t)n;
-    }
-    text[len] = '\0';
-    text[strcspn(text, "\n")] = '\0';
-    return xstrdup(text);
+    _cleanup_free_ char *real = realpath(store, NULL);
+    for (size_t i = list->count; real && i-- > 0;)
+        if (strcmp(list->at[i].store, real) == 0)
+            return &list->at[i];
+    return NULL;
 }
 
 /* Returns its exit status, or -errno if it cannot be run. *ret_said is the first line of its
@@ -158,8 +162,11 @@ static int execute_fusermount(bool lazy, const char *mountpoint, char **ret_said
     const int fds[][2] = {{said[1], STDERR_FILENO}};
     int r = program_start(argv[0], argv, fds, ARRAY_LEN(fds), false, &child);
     (void)close(said[1]);
-    if (r == 0)
-        *ret_said = read_fusermount_line(said[0]);
+    if (r == 0) {
+        char *text = *ret_said = xcalloc(1, FUSERMOUNT_SAID_MAX);
+        (void)program_hear(said[0], text, FUSERMOUNT_SAID_MAX, INT64_MAX);
+        text[strcspn(text, "\n")] = '\0';
+    }
     (void)close(said[0]);
     if (r < 0)
         return r;
@@ -201,14 +208,6 @@ bool mount_is_dead(const char *mountpoint)
 {
     struct stat st;
     return is_dead_mount(mountpoint_probe(mountpoint, &st));
-}
-
-static bool is_inside(const char *path, const char *directory)
-{
-    size_t len = strlen(directory);
-    if (strcmp(directory, "/") == 0)
-        return true;
-    return strncmp(path, directory, len) == 0 && (path[len] == '/' || path[len] == '\0');
 }
 
 static bool is_mount_root(const char *path)
@@ -314,7 +313,7 @@ int mountpoint_take(const char *mountpoint, const char *store, char **ret_path, 
         return service_fail(ret_error, MOUNT_FAILED, -errno,
                             "cannot access the mountpoint %s: %s; give another", mountpoint,
                             strerror(errno));
-    if (is_inside(path, store) || is_inside(store, path))
+    if (path_is_inside(path, store) || path_is_inside(store, path))
         return service_fail(ret_error, MOUNT_USAGE, -EINVAL,
                             "store %s and mountpoint %s must not be the same, nor one inside the "
                             "other; give another",
@@ -338,7 +337,7 @@ static bool link_is_inside(const char *link, const char *mountpoint)
     if (n < 0)
         return false;
     target[n] = '\0';
-    return is_inside(target, mountpoint);
+    return path_is_inside(target, mountpoint);
 }
 
 static bool holds_descriptor(const char *pid, const char *mountpoint)
@@ -366,7 +365,7 @@ static bool holds_mapping(const char *pid, const char *mountpoint)
         char *name = strchr(line, '/');
         if (name)
             name[strcspn(name, "\n")] = '\0';
-        found = name && is_inside(name, mountpoint);
+        found = name && path_is_inside(name, mountpoint);
     }
     if (f)
         (void)fclose(f);
@@ -402,11 +401,6 @@ struct process_name process_name(const char *pid)
     return name;
 }
 
-static void print_mount_holder(const char *pid, const char *how, FILE *out)
-{
-    text_print(out, "  process %s (%s) %s", pid, process_name(pid).text, how);
-}
-
 unsigned print_holders(const char *mountpoint, FILE *out)
 {
     DIR *proc = opendir("/proc");
@@ -417,7 +411,7 @@ unsigned print_holders(const char *mountpoint, FILE *out)
         const char *how = how_held(e->d_name, mountpoint);
         if (!how)
             continue;
-        print_mount_holder(e->d_name, how, out);
+        text_print(out, "  process %s (%s) %s", e->d_name, process_name(e->d_name).text, how);
         count++;
     }
     if (proc)

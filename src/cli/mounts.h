@@ -30,10 +30,17 @@ void mounts_done(struct mount_list *list);
  * too. */
 const struct mount_entry *mounts_find(const struct mount_list *list, const char *path);
 const struct mount_entry *mounts_find_device(const struct mount_list *list, dev_t device);
+/* The last mount of the store, whose path may have symbolic links. */
+const struct mount_entry *mounts_find_store(const struct mount_list *list, const char *store);
 
 /* Absolute, without "." and ".." and double slashes; symbolic links stay. Caller frees; NULL
  * without a working directory. */
 char *path_absolute(const char *path);
+
+/* DIRECTORY/NAME. Caller frees. */
+char *path_below(const char *directory, const char *name);
+/* Is it the directory, or below? By the names alone; both are absolute. */
+bool path_is_inside(const char *path, const char *directory);
 
 /* Checks that `mountpoint` and /dev/fuse can be used, and clears a dead daemon's mount
  * (*ret_cleared). `store` is resolved. *ret_path is absolute and without symbolic links; caller

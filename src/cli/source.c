@@ -76,19 +76,16 @@ const char *source_trouble(int r)
 static int complain_busy(const struct command *command, const char *source, pid_t holder)
 {
     struct mount_list mounts = {0};
-    _cleanup_free_ char *real = realpath(source, NULL);
-    const char *at = NULL;
-    int r = mounts_read("/proc/self/mountinfo", &mounts);
-    for (size_t i = 0; r == 0 && real && i < mounts.count; i++)
-        if (strcmp(mounts.at[i].store, real) == 0)
-            at = mounts.at[i].mountpoint;
-    if (at)
-        complain(command->name, "%s is mounted at %s; use the files there", source, at);
+    const struct mount_entry *mount = mounts_read("/proc/self/mountinfo", &mounts) == 0
+                                          ? mounts_find_store(&mounts, source)
+                                          : NULL;
+    if (mount)
+        complain(command->name, "%s is mounted at %s; use the files there", source,
+                 mount->mountpoint);
     else
         complain(command->name, "%s is in use by pid %d; if that is its daemon, use the mountpoint",
                  source, (int)holder);
-    if (r == 0)
-        mounts_done(&mounts);
+    mounts_done(&mounts);
     return CLI_FAILED;
 }
 
@@ -101,14 +98,10 @@ static int open_patiently(const char *name, const struct mount_options *options,
         if (r != -EBUSY || waited >= PATIENCE_MS)
             return r;
         struct mount_list mounts = {0};
-        _cleanup_free_ char *real = realpath(name, NULL);
-        bool mounted = false;
-        if (mounts_read("/proc/self/mountinfo", &mounts) == 0) {
-            for (size_t i = 0; i < mounts.count; i++)
-                mounted = mounted || (real && strcmp(mounts.at[i].store, real) == 0);
-            mounts_done(&mounts);
-        }
-        if (mounted)
+        bool is_mounted =
+            mounts_read("/proc/self/mountinfo", &mounts) == 0 && mounts_find_store(&mounts, name);
+        mounts_done(&mounts);
+        if (is_mounted)
             return r;
         (void)nanosleep(&(struct timespec){.tv_nsec = STEP_MS * 1000000}, NULL);
     }

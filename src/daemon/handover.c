@@ -137,27 +137,31 @@ static int get_fd(const cJSON *object, const char *name)
     return control_get_u64(object, name, &fd) && fd <= INT_MAX ? (int)fd : -1;
 }
 
+static bool get_unsigned(const cJSON *object, const char *name, unsigned *ret)
+{
+    uint64_t value = 0;
+    bool known = control_get_u64(object, name, &value);
+    *ret = (unsigned)value;
+    return known;
+}
+
 static bool get_holder_link(const cJSON *state, struct holder_link *ret)
 {
-    uint64_t deaths, view_deaths, died_at, upgrades, tries;
+    uint64_t died_at;
     *ret = (struct holder_link){.is_adopting = true, .is_upgrade = true};
     ret->adopted.fd = get_fd(state, "fuse_fd");
     ret->lock_fd = get_fd(state, "lock_fd");
     ret->link_fd = get_fd(state, "link_fd");
     if (!get_passport(state, &ret->adopted.passport) ||
-        !control_get_u64(state, "deaths", &deaths) ||
+        !get_unsigned(state, "deaths", &ret->deaths) ||
         !control_get_u64(state, "died_at", &died_at) ||
-        !control_get_u64(state, "upgrades", &upgrades) ||
-        !control_get_u64(state, "upgrade_tries", &tries) ||
+        !get_unsigned(state, "upgrades", &ret->upgrades) ||
+        !get_unsigned(state, "upgrade_tries", &ret->upgrade_tries) ||
         !copy_text(state, "last_death", ret->last_death, sizeof ret->last_death) ||
         !copy_text(state, "version", ret->version_before, sizeof ret->version_before))
         return false;
-    ret->deaths = (unsigned)deaths;
-    ret->view_deaths =
-        control_get_u64(state, "view_deaths", &view_deaths) ? (unsigned)view_deaths : 0;
+    (void)get_unsigned(state, "view_deaths", &ret->view_deaths); /* an older version counts none */
     ret->died_at = (int64_t)died_at;
-    ret->upgrades = (unsigned)upgrades;
-    ret->upgrade_tries = (unsigned)tries;
     return true;
 }
 

@@ -8,7 +8,7 @@
 
 #include <cjson/cJSON.h>
 
-#include "base/base.h"
+#include "base/text.h"
 #include "daemon/options.h"
 
 struct service;
@@ -20,8 +20,8 @@ struct service_error {
 };
 
 /* Sets what the user gets to read, one line; returns `r`. */
-int service_fail(struct service_error *error, int exit_code, int r, const char *fmt, ...)
-    CAIRN_PRINTF(4, 5);
+#define service_fail(error, code, r, ...)                                                          \
+    ((error)->exit_code = (code), text_fail(&(error)->text, (r), __VA_ARGS__))
 
 /* The store to serve, and the mountpoint. Paths are absolute and without symbolic links; all
  * strings must outlive the service. */

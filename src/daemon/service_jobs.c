@@ -41,16 +41,16 @@ static void add_line(const char *line, void *arg)
 
 static void add_counts(cJSON *reply, const struct job_counts *c)
 {
-    const struct {
-        const char *name;
-        uint64_t value;
-    } numbers[] = {{"bytes", c->bytes},       {"bytes_total", c->bytes_total},
-                   {"packs", c->packs},       {"chunks", c->chunks},
-                   {"found", c->found},       {"healed", c->healed},
-                   {"unhealed", c->unhealed}, {"files", c->files},
-                   {"objects", c->objects},   {"removed_bytes", c->removed_bytes}};
-    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
-        control_add_u64(reply, numbers[i].name, numbers[i].value);
+    control_add_u64(reply, "bytes", c->bytes);
+    control_add_u64(reply, "bytes_total", c->bytes_total);
+    control_add_u64(reply, "packs", c->packs);
+    control_add_u64(reply, "chunks", c->chunks);
+    control_add_u64(reply, "found", c->found);
+    control_add_u64(reply, "healed", c->healed);
+    control_add_u64(reply, "unhealed", c->unhealed);
+    control_add_u64(reply, "files", c->files);
+    control_add_u64(reply, "objects", c->objects);
+    control_add_u64(reply, "removed_bytes", c->removed_bytes);
 }
 
 cJSON *handle_job(struct service *service, const cJSON *request)

@@ -35,15 +35,14 @@ cJSON *handle_warm_status(struct service *service, const cJSON *request)
         return control_error(ENOENT, "it has ended, and its result is no longer known");
     store_remote_status(service->store, &remote);
     cJSON *reply = cJSON_CreateObject();
-    const struct {
-        const char *name;
-        uint64_t value;
-    } numbers[] = {{"total_bytes", s.total_bytes},     {"done_bytes", s.done_bytes},
-                   {"failed_bytes", s.failed_bytes},   {"not_kept_bytes", s.not_kept_bytes},
-                   {"dropped_bytes", s.dropped_bytes}, {"pinned_bytes", s.pinned_bytes},
-                   {"busy_bytes", s.busy_bytes},       {"unpublished_bytes", s.unpublished_bytes}};
-    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
-        control_add_u64(reply, numbers[i].name, numbers[i].value);
+    control_add_u64(reply, "total_bytes", s.total_bytes);
+    control_add_u64(reply, "done_bytes", s.done_bytes);
+    control_add_u64(reply, "failed_bytes", s.failed_bytes);
+    control_add_u64(reply, "not_kept_bytes", s.not_kept_bytes);
+    control_add_u64(reply, "dropped_bytes", s.dropped_bytes);
+    control_add_u64(reply, "pinned_bytes", s.pinned_bytes);
+    control_add_u64(reply, "busy_bytes", s.busy_bytes);
+    control_add_u64(reply, "unpublished_bytes", s.unpublished_bytes);
     (void)cJSON_AddBoolToObject(reply, "ended", s.ended);
     if (s.error < 0)
         (void)cJSON_AddStringToObject(reply, "failed", strerror(-s.error));

@@ -2,7 +2,6 @@
 #include "daemon/upgrade.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -15,28 +14,6 @@
 #define CHECK_FD 3
 #define CHECK_FD_TEXT "3"
 #define SAID_MAX 1024
-
-/* Collects what the program says until it ends. Returns false where the time is up. */
-static bool binary_hear(int fd, char *said)
-{
-    int64_t deadline = clock_monotonic_ns() + CHECK_TIMEOUT_NS;
-    char more[SAID_MAX];
-    size_t len = 0;
-    for (;;) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int64_t left_ms = (deadline - clock_monotonic_ns()) / 1000000;
-        if (left_ms <= 0)
-            return false;
-        if (poll(&p, 1, (int)left_ms) <= 0)
-            continue;
-        ssize_t n = read(fd, more, sizeof more);
-        if (n <= 0)
-            return n == 0 || errno == EINTR;
-        size_t taken = min_u64((uint64_t)n, SAID_MAX - 1 - len);
-        memcpy(said + len, more, taken);
-        len += taken;
-    }
-}
 
 static int binary_evaluate(const char *binary, int status, char *said, char **ret_text)
 {
@@ -76,7 +53,7 @@ static int binary_ask(const char *binary, int state_fd, char **ret_text)
         (void)close(out[0]);
         return r;
     }
-    bool in_time = binary_hear(out[0], said);
+    bool in_time = program_hear(out[0], said, sizeof said, clock_monotonic_ns() + CHECK_TIMEOUT_NS);
     (void)close(out[0]);
     if (!in_time)
         (void)kill(child, SIGKILL);
