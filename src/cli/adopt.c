@@ -52,10 +52,9 @@ const struct command adopt_command = {
     .description = "A copy has the id of its original and is refused, or warned about, beside it. "
                    "Journal, packs and history stay as they\n"
                    "are; a remote sees another writer from then on. The store must not be mounted.",
-    .flags = (const struct flag[]){{.name = "new-id",
-                                    .help = "give the store a new id",
-                                    .offset = offsetof(struct adopt_request, new_id),
-                                    .is_required = true},
+    .flags = (const struct flag[]){{FLAG_OF('\0', "new-id", FLAG_SET,
+                                            offsetof(struct adopt_request, new_id)),
+                                    .help = "give the store a new id", .is_required = true},
                                    FLAG_JSON(offsetof(struct adopt_request, json)),
                                    {0}},
     REQUEST(struct adopt_request, 0),

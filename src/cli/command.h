@@ -42,7 +42,9 @@ struct flag {
     bool is_required; /* a FLAG_SET without which the command is refused */
 };
 
-/* Flags that many commands have. */
+/* The fields that every shown flag has, and flags that many commands have. */
+#define FLAG_OF(short, long, of_kind, at)                                                          \
+    .letter = (short), .name = (long), .kind = (of_kind), .offset = (at)
 #define FLAG_JSON(at) FLAG_JSON_OF("print JSON", at)
 #define FLAG_JSON_OF(text, at)                                                                     \
     {                                                                                              \

@@ -248,7 +248,9 @@ static void file_copy_end_lost(struct file_copy *file)
 
 static void file_copy_put(struct file_copy *file)
 {
-    if (atomic_fetch_sub(&file->reads, 1) > 1)
+    unsigned reads = atomic_fetch_sub(&file->reads, 1);
+    check(reads > 0);
+    if (reads > 1)
         return;
     int r = atomic_load(&file->error);
     bool is_lost = r == 0 && file->lost.causes.count > 0;
@@ -356,8 +358,7 @@ void copy_directory_later(struct copy *copy, const struct ns_inode *inode, const
                                                       .mtime = inode->attrs.mtime});
 }
 
-/* Paths of what was copied may be longer than the kernel takes at once: then they are walked in
- * parts. */
+/* A copied path may be longer than the kernel takes at once: then it is walked in parts. */
 static int open_directory(const char *path)
 {
     int dir = AT_FDCWD;
@@ -408,6 +409,7 @@ int copy_end(struct copy *copy, struct copy_result *sum)
     event_signal(&copy->end);
     (void)pthread_join(copy->watcher, NULL);
     int code = atomic_load(&copy->failed) ? CLI_FAILED : CLI_OK;
+    check(copy->directories.count == 0);
     sum->copied += atomic_load(&copy->files);
     sum->partial += atomic_load(&copy->partial_files);
     sum->total += copy->total.files;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One file to standard output. Groups of chunks are read by many threads at once; each thread
- * writes what it has read when all groups before its own are written. So no more is in memory than
+ * writes its bytes when all groups before its own are written. So no more is in memory than
  * one read of each thread. */
 #include <signal.h>
 
@@ -114,7 +114,7 @@ static void stream_read_group(void *arg)
         s->is_over = true;
         s->read_error = r;
     }
-    atomic_fetch_add(&s->ended, 1);
+    check(atomic_fetch_add(&s->ended, 1) == g->number);
     event_signal(&s->group_ended);
     reader_group_free(g->group);
     free(g);

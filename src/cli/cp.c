@@ -45,7 +45,7 @@ static void place_done(struct place *place)
     free(place->name);
 }
 
-/* --- what there is to do ---------------------------------------------------------------------- */
+/* --- the amount ------------------------------------------------------------------------------- */
 
 static void count_tree(struct copying *c, const struct ns_inode *inode, struct copy_counts *counts,
                        unsigned depth)
@@ -341,6 +341,7 @@ static int execute_cp(struct call *call)
     c->command = call->command;
     while (call->operands[count])
         count++;
+    check(count >= 2); /* by the table of operands */
     c->to_output = strcmp(call->operands[count - 1], "-") == 0;
     int code = check_local(c, call->operands, count);
     if (code == CLI_OK)
@@ -356,11 +357,10 @@ static const struct flag flags[] = {
              "content only",
      .offset = FIELD(is_recursive)},
     {.letter = 'R', .offset = FIELD(is_recursive)},
-    {.name = "partial",
+    {FLAG_OF('\0', "partial", FLAG_SET, FIELD(is_partial)),
      .help =
          "of a damaged file, write what can be read as NAME.partial, and the ranges that cannot as "
-         "NAME.holes: one line each, with offset, length and the object that is missing",
-     .offset = FIELD(is_partial)},
+         "NAME.holes: one line each, with offset, length and the object that is missing"},
     FLAG_JSON_OF("print how many files were copied, and what is wrong with the others, as JSON",
                  FIELD(is_json)),
     {0},

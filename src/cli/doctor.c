@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cairn doctor: one archive for a report of a fault. Each part is what a command prints or what a
- * file says, without secrets; a part that cannot be had says why, and the others follow. */
+/* cairn doctor: one archive for a report of a fault. Each part is the output of a command or the
+ * text of a file, without secrets; a part that cannot be had says why, and the others follow. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -64,7 +64,7 @@ static void doctor_add_file(struct doctor *d, const char *name, const char *path
     doctor_add(d, name, text);
 }
 
-/* Runs a command of this program; returns what it prints, errors too. */
+/* Runs a command of this program; returns its output, errors too. */
 static char *output_of_verb(const char *const argv[])
 {
     int ends[2];
@@ -92,6 +92,7 @@ static void doctor_add_verb(struct doctor *d, const char *name,
     size_t count = 1;
     for (size_t i = 0; i < VERB_WORDS_MAX && words[i]; i++)
         argv[count++] = words[i];
+    check(count + 1 < ARRAY_LEN(argv));
     argv[count] = d->target->mountpoint ? d->target->mountpoint : d->target->store;
     _cleanup_free_ char *text = output_of_verb(argv);
     doctor_add(d, name, text);
@@ -248,7 +249,7 @@ static void doctor_add_parts(struct doctor *d)
     doctor_add_daemon(d);
 }
 
-/* --- what is known beforehand ----------------------------------------------------------------- */
+/* --- before the parts ------------------------------------------------------------------------- */
 
 /* The daemon's pid and options; a daemon that does not answer is reported by the parts. */
 static void ask_daemon_about_itself(struct doctor *d)
@@ -351,12 +352,9 @@ const struct command doctor_command = {
                    "on. Works also if the daemon is dead or hangs.",
     .flags =
         (const struct flag[]){
-            {.letter = 'o',
-             .name = "output",
+            {FLAG_OF('o', "output", FLAG_TEXT, offsetof(struct doctor_request, output)),
              .argument = "FILE",
-             .help = "write FILE (default cairn-doctor-TIME.tar.gz in the working directory)",
-             .kind = FLAG_TEXT,
-             .offset = offsetof(struct doctor_request, output)},
+             .help = "write FILE (default cairn-doctor-TIME.tar.gz in the working directory)"},
             FLAG_JSON(offsetof(struct doctor_request, json)),
             {0}},
     REQUEST(struct doctor_request, 0),

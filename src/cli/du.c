@@ -29,7 +29,7 @@ struct forms_text {
     char text[96];
 };
 
-/* Each encoding that there is, with what it made of its chunks. */
+/* Each encoding of these chunks, with its ratio. */
 static struct forms_text forms_text(const struct survey_form *forms)
 {
     struct forms_text t = {""};
@@ -115,14 +115,14 @@ const struct command du_command = {
     .description = "logical: their sizes. unique: their different content. stored: that content as "
                    "it is stored. staged: not on NVMe yet. encoded: how that content is stored, "
                    "and in the remote how it is stored there.",
-    .flags = (const struct flag[]){{.name = "why",
-                                    .help = "show what made them small: encodings, and the files "
-                                            "that they share content with or are stored by",
-                                    .offset = offsetof(struct du_request, why)},
-                                   {.letter = 's', .offset = offsetof(struct du_request, is_usual)},
-                                   {.letter = 'h', .offset = offsetof(struct du_request, is_usual)},
-                                   FLAG_JSON(offsetof(struct du_request, json)),
-                                   {0}},
+    .flags =
+        (const struct flag[]){{FLAG_OF('\0', "why", FLAG_SET, offsetof(struct du_request, why)),
+                               .help = "show what made them small: encodings, and the files "
+                                       "that they share content with or are stored by"},
+                              {.letter = 's', .offset = offsetof(struct du_request, is_usual)},
+                              {.letter = 'h', .offset = offsetof(struct du_request, is_usual)},
+                              FLAG_JSON(offsetof(struct du_request, json)),
+                              {0}},
     REQUEST(struct du_request, 0),
     .operands = operands_paths,
     .exits = EXITS_INTERRUPTED("printed", "failed"),

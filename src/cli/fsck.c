@@ -35,7 +35,7 @@ static int check_directory(const char *store, cJSON *json)
     }
     if (r > 0)
         return FSCK_PROBLEMS;
-    /* main.c says what of the output was lost, but 1 would say that something was mended. */
+    /* main.c reports lost output, but its exit status 1 would mean "repaired" here. */
     return fflush(stdout) != 0 || ferror(stdout) ? FSCK_OPERATIONAL : FSCK_CLEAN;
 }
 
@@ -85,16 +85,12 @@ static int execute_fsck(struct call *call)
 
 #define FIELD(f) offsetof(struct fsck_request, f)
 static const struct flag flags[] = {
-    {.name = "repair",
+    {FLAG_OF('\0', "repair", FLAG_SET, FIELD(repair)),
      .help = "truncate a damaged journal of STORE before the damage; the part behind it moves to "
-             "STORE/lost+found",
-     .offset = FIELD(repair)},
-    {.name = "sample",
-     .argument = "PERCENT",
+             "STORE/lost+found"},
+    {FLAG_OF('\0', "sample", FLAG_COUNT, FIELD(sample)), .argument = "PERCENT",
      .help = "of a remote, read the content of so many packs, chosen at random (100); heads, runs "
              "and the indexes of packs are always verified",
-     .kind = FLAG_COUNT,
-     .offset = FIELD(sample),
      .min = 1},
     FLAG_JSON(FIELD(is_json)),
     {0},

@@ -111,7 +111,7 @@ static int mount_as_asked(const struct command *command, const struct helper_req
     struct mount_options options;
     char *error = NULL;
     options_init(&options);
-    /* To what it is to change, mount(8) adds all that the kernel shows of a mount. */
+    /* For a remount mount(8) adds all options that the kernel shows. */
     bool sloppy = request->sloppy || has_item(request->list, "remount");
     int r = request->list ? options_set_list(&options, request->list, sloppy, &error) : 0;
     if (r == 0 && !options.remount)

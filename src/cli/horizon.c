@@ -207,6 +207,7 @@ int horizon_wait(const char *command, const struct horizon_goal *goals, size_t c
         waited = true;
         code = pause_until(deadline, &pause_ms);
     }
+    check((state == GOAL_WAITS) == (code != CLI_OK));
     if (state == GOAL_REACHED && p.drawn)
         progress_draw(&p, 0);
     progress_end(&p);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Waiting, with progress, until the horizon of stores, of NVMe or of the remote, includes what was
- * asked for. One thread. */
+/* Waiting, with progress, until the horizons of stores, of NVMe or of the remote, include the
+ * goals. One thread. */
 #pragma once
 
 #include "base/base.h"
@@ -8,7 +8,7 @@
 struct horizon_goal {
     char *store;    /* owned by the caller */
     bool is_remote; /* the remote's horizon, else that of NVMe */
-    uint64_t seq;   /* what the horizon must reach */
+    uint64_t seq;   /* the operation that the horizon must include */
     uint64_t bytes; /* that were missing when asked; 0: not known */
     bool may_end;   /* the daemon may end meanwhile */
 };

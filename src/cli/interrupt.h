@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* SIGINT and SIGTERM, which end what a command waits for, and not the process. */
+/* SIGINT and SIGTERM, which end the waits of a command, and not the process. */
 #pragma once
 
 #include <stdbool.h>

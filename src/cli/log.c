@@ -201,22 +201,12 @@ static int execute_log(struct call *call)
 
 #define FIELD(f) offsetof(struct log_request, f)
 static const struct flag flags[] = {
-    {.letter = 'f',
-     .name = "follow",
-     .help = "print new lines as they are written",
-     .offset = FIELD(follow)},
-    {.letter = 'l',
-     .name = "level",
-     .argument = "error|warning|info|debug",
-     .help = "leave out lines of a lower level (default debug)",
-     .kind = FLAG_WORD,
-     .offset = FIELD(level)},
-    {.letter = 'n',
-     .name = "lines",
-     .argument = "N",
-     .help = "print only the last N lines",
-     .kind = FLAG_COUNT,
-     .offset = FIELD(lines)},
+    {FLAG_OF('f', "follow", FLAG_SET, FIELD(follow)),
+     .help = "print new lines as they are written"},
+    {FLAG_OF('l', "level", FLAG_WORD, FIELD(level)), .argument = "error|warning|info|debug",
+     .help = "leave out lines of a lower level (default debug)"},
+    {FLAG_OF('n', "lines", FLAG_COUNT, FIELD(lines)), .argument = "N",
+     .help = "print only the last N lines"},
     FLAG_JSON_OF("print each line as a JSON object", FIELD(json)),
     {0},
 };

@@ -9,7 +9,7 @@
 CAIRN_MUST_CHECK int mount_store(const struct mount_options *options, bool fake, const char *store,
                                  const char *mountpoint);
 
-/* Prints what speaks against the mount, or a warning; returns an exit status of mount(8). `store`
+/* Prints the reason against the mount, or a warning; returns an exit status of mount(8). `store`
  * is resolved. */
 CAIRN_MUST_CHECK int check_mount(const struct mount_options *options, const char *store,
                                  const char *mountpoint);

@@ -96,7 +96,7 @@ static int check_mount_paths(const struct mount_options *o, const char *store,
     return code;
 }
 
-/* Room for the daemon itself, and what else the machine runs. */
+/* Leaves room for the daemon itself, and for other programs. */
 static uint64_t stage_most(uint64_t memory)
 {
     return align_down(memory - memory / 8, MIB);

@@ -52,7 +52,7 @@ CAIRN_MUST_CHECK int mountpoint_take(const char *mountpoint, const char *store, 
 bool mount_is_dead(const char *mountpoint);
 
 /* Unmounts: as root directly, else through fusermount3. `lazy`: even while in use. -EBUSY, -EINVAL,
- * -EPERM; then cause_text() has what fusermount3 said, if it was asked. */
+ * -EPERM; then cause_text() has the message of fusermount3, if that was asked. */
 CAIRN_MUST_CHECK int mount_remove(const char *mountpoint, bool lazy);
 
 /* Prints the processes that keep `mountpoint` busy, as far as the user may see them; returns their

@@ -21,7 +21,7 @@ struct search {
     const struct mount_entry *mount;
     struct copy_list *list;
     VECTOR(struct groups) seen; /* of the namespace that is looked at */
-    unsigned shared;            /* of what `mount` is mounted in */
+    unsigned shared;            /* of the mount that `mount` is in */
     char *place; /* of `mount` on the filesystem that it is mounted in; NULL: not known */
     long pid;
 };

@@ -12,7 +12,7 @@
 #define TOKEN_LEN_MIN 100u /* session tokens are longer */
 #define FILE_MAX_LEN (1u << 20)
 
-/* --- what is known ---------------------------------------------------------------------------- */
+/* --- known secrets ---------------------------------------------------------------------------- */
 
 static bool names_secret(const char *name, size_t len)
 {
@@ -105,7 +105,7 @@ void redact_done(struct redact *redact)
     vector_free(&redact->secrets);
 }
 
-/* --- what looks like one ---------------------------------------------------------------------- */
+/* --- guessed secrets -------------------------------------------------------------------------- */
 
 static bool is_base64(char c)
 {

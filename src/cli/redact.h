@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Takes secrets out of text that leaves the machine: values that are known to be secret, and what
- * looks like one. One thread. */
+/* Takes secrets out of text that leaves the machine: values that are known to be secret, and text
+ * that looks like a secret. One thread. */
 #pragma once
 
 #include "base/vector.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* cairn scrub, cairn gc: jobs of the daemon. */
 #include <stdio.h>
 
 #include "cli/command.h"
@@ -12,7 +13,7 @@ static int scrub_exit(const struct job_report *r)
     return r->unhealed || r->cancelled || r->failed ? CLI_FAILED : CLI_OK;
 }
 
-static int print_json(const struct job_report *r, cJSON *lines)
+static int print_scrub_json(const struct job_report *r, cJSON *lines)
 {
     _cleanup_json_ cJSON *object = cJSON_CreateObject();
     control_add_u64(object, "packs", r->packs);
@@ -28,7 +29,7 @@ static int print_json(const struct job_report *r, cJSON *lines)
     return scrub_exit(r);
 }
 
-static int print_result(const struct job_report *r)
+static int print_scrub_result(const struct job_report *r)
 {
     (void)printf("%llu packs, %llu chunks, %s read: ", (unsigned long long)r->packs,
                  (unsigned long long)r->chunks, human_bytes(r->bytes).text);
@@ -62,20 +63,16 @@ static int execute_scrub(struct call *call)
     _cleanup_json_ cJSON *lines = options->json ? cJSON_CreateArray() : NULL;
     int code = job_execute(call, request, lines, &report);
     if (code == CLI_OK)
-        code = lines ? print_json(&report, lines) : print_result(&report);
+        code = lines ? print_scrub_json(&report, lines) : print_scrub_result(&report);
     return code;
 }
 
 #define FIELD(f) offsetof(struct scrub_request, f)
 static const struct flag flags[] = {
-    {.letter = 'r',
-     .name = "rate",
-     .argument = "RATE",
-     .help = "read at most RATE bytes per second (100M)",
-     .kind = FLAG_RATE,
-     .offset = FIELD(rate)},
-    {.name = "remote", .help = "verify only the remote", .offset = FIELD(remote)},
-    {.name = "local", .help = "verify only NVMe", .offset = FIELD(local)},
+    {FLAG_OF('r', "rate", FLAG_RATE, FIELD(rate)), .argument = "RATE",
+     .help = "read at most RATE bytes per second (100M)"},
+    {FLAG_OF('\0', "remote", FLAG_SET, FIELD(remote)), .help = "verify only the remote"},
+    {FLAG_OF('\0', "local", FLAG_SET, FIELD(local)), .help = "verify only NVMe"},
     FLAG_JSON(FIELD(json)),
     {0},
 };
@@ -91,4 +88,67 @@ const struct command scrub_command = {
     .exits =
         EXITS_INTERRUPTED("clean, or all damage is repaired", "failed, or some damage is left"),
     .execute = execute_scrub,
+};
+
+/* --- gc --------------------------------------------------------------------------------------- */
+
+struct gc_request {
+    bool dry_run, json;
+};
+
+static void print_gc_json(const struct job_report *r, bool dry_run, cJSON *lines)
+{
+    _cleanup_json_ cJSON *object = cJSON_CreateObject();
+    (void)cJSON_AddBoolToObject(object, "dry_run", dry_run);
+    control_add_u64(object, "objects", r->objects);
+    control_add_u64(object, "bytes", r->removed_bytes);
+    (void)cJSON_AddBoolToObject(object, "complete", !r->cancelled && !r->failed);
+    (void)cJSON_AddItemReferenceToObject(object, "lines", lines);
+    json_print(object);
+}
+
+static void print_gc_result(const struct job_report *r, bool dry_run)
+{
+    (void)printf("%llu objects, %s%s\n", (unsigned long long)r->objects,
+                 human_bytes(r->removed_bytes).text,
+                 dry_run        ? " would be deleted"
+                 : r->cancelled ? " deleted (cancelled)"
+                                : " deleted");
+}
+
+static int execute_gc(struct call *call)
+{
+    const struct gc_request *options = call->request;
+    cJSON *request = cJSON_CreateObject();
+    struct job_report report;
+    (void)cJSON_AddStringToObject(request, "kind", "gc");
+    (void)cJSON_AddBoolToObject(request, "local", true);
+    (void)cJSON_AddBoolToObject(request, "remote", true);
+    (void)cJSON_AddBoolToObject(request, "dry_run", options->dry_run);
+    _cleanup_json_ cJSON *lines = options->json ? cJSON_CreateArray() : NULL;
+    int code = job_execute(call, request, lines, &report);
+    if (code == CLI_OK && lines)
+        print_gc_json(&report, options->dry_run, lines);
+    else if (code == CLI_OK)
+        print_gc_result(&report, options->dry_run);
+    if (code != CLI_OK)
+        return code;
+    return report.failed || report.cancelled ? CLI_FAILED : CLI_OK;
+}
+
+const struct command gc_command = {
+    .name = "gc",
+    .summary = "delete unreferenced data now, on NVMe and in the remote",
+    .description = "Both happen without it: on NVMe at once, in the remote after -o gc_grace.",
+    .flags =
+        (const struct flag[]){
+            {FLAG_OF('n', "dry-run", FLAG_SET, offsetof(struct gc_request, dry_run)),
+             .help = "print each object that would be deleted, and the reason"},
+            FLAG_JSON(offsetof(struct gc_request, json)),
+            {0}},
+    REQUEST(struct gc_request, 0),
+    .target = TARGET_MOUNT,
+    .operands = operands_mount,
+    .exits = EXITS_INTERRUPTED("done", "failed"),
+    .execute = execute_gc,
 };

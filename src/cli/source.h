@@ -31,10 +31,10 @@ struct source_node {
 };
 
 /* Opens the source that `text` names, if it is not the one that is open in *source, and finds its
- * PATH. Says what went wrong: CLI_OK, CLI_FAILED or the command's usage exit. */
+ * PATH. Prints errors: CLI_OK, CLI_FAILED or the command's usage exit. */
 int source_open(const struct command *command, const struct mount_options *options,
                 const char *text, struct source *source, struct source_node *ret);
-/* Where the node is a symbolic link: goes on to what it leads to. Errors as source_open(). */
+/* Where the node is a symbolic link: follows it. Errors as source_open(). */
 int source_follow(const struct command *command, struct source *source, struct source_node *node);
 void source_close(struct source *source);
 void source_node_done(struct source_node *node);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cairn stats: what a mount does, a line for each interval, from two answers of its daemon. */
+/* cairn stats: the activity of a mount, a line an interval, from two answers of its daemon. */
 #include <math.h>
 #include <stdio.h>
 
@@ -141,7 +141,7 @@ static bool status_has_lanes(const cJSON *status)
     return cJSON_GetArraySize(json_part(json_part(status, "lanes"), "clients")) > 0;
 }
 
-/* Has the mount what the column is about? */
+/* Has the mount a remote, or lanes, where the column shows one? */
 static bool is_column_shown(const struct column *c, const cJSON *status)
 {
     if (c->group && strcmp(c->group, "remote") == 0)
@@ -274,19 +274,9 @@ static int execute_stats(struct call *call)
 
 #define FIELD(f) offsetof(struct stats_request, f)
 static const struct flag flags[] = {
-    {.letter = 'i',
-     .name = "interval",
-     .argument = "TIME",
-     .help = "print a line every TIME instead of every second",
-     .kind = FLAG_TIME,
-     .offset = FIELD(interval_ns),
-     .min = SECOND_NS / 10},
-    {.letter = 'n',
-     .name = "count",
-     .argument = "N",
-     .help = "exit after N lines",
-     .kind = FLAG_COUNT,
-     .offset = FIELD(count),
+    {FLAG_OF('i', "interval", FLAG_TIME, FIELD(interval_ns)), .argument = "TIME",
+     .help = "print a line every TIME instead of every second", .min = SECOND_NS / 10},
+    {FLAG_OF('n', "count", FLAG_COUNT, FIELD(count)), .argument = "N", .help = "exit after N lines",
      .min = 1},
     FLAG_JSON_OF("print each line as a JSON object", FIELD(json)),
     {0},

@@ -23,7 +23,7 @@
 
 static void print_row(const char *label, const char *fmt, ...) CAIRN_PRINTF(2, 3);
 
-/* Paths in it may hold what a terminal should not see. */
+/* Control characters of paths in it are hidden. */
 static void print_row(const char *label, const char *fmt, ...)
 {
     va_list ap;
@@ -83,7 +83,7 @@ static void print_trouble(const cJSON *remote)
                   human_seconds(json_number(remote, "error_age_s")).text, error);
 }
 
-/* Prints what only a fenced mount has, as far as the daemon counted it. */
+/* Prints the changes that only a fenced mount has, as far as the daemon counted them. */
 static void print_unpublished(const cJSON *remote)
 {
     const char *more = json_true(remote, "unpublished_more") ? "more than " : "";
@@ -454,10 +454,9 @@ const struct command status_command = {
     .name = "status",
     .summary = "show the state of a mount or store; without an argument, of all mounts",
     .flags = (const struct flag[]){FLAG_JSON(offsetof(struct status_request, json)),
-                                   {.letter = 'v',
-                                    .name = "verbose",
-                                    .help = "print all figures, too",
-                                    .offset = offsetof(struct status_request, all)},
+                                   {FLAG_OF('v', "verbose", FLAG_SET,
+                                            offsetof(struct status_request, all)),
+                                    .help = "print all figures, too"},
                                    {0}},
     REQUEST(struct status_request, 0),
     .operands = operands_any,

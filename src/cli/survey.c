@@ -153,6 +153,7 @@ static void add_to_sample(struct survey_sample *sample, const char *name, unsign
         return;
     sample->count += sample->count < SURVEY_SAMPLE_MAX;
     memmove(&sample->at[i + 1], &sample->at[i], (sample->count - 1 - i) * sizeof *sample->at);
+    check(i < sample->count && sample->count <= SURVEY_SAMPLE_MAX);
     sample->at[i] = chunk;
 }
 
@@ -220,7 +221,7 @@ static bool parse_part(const cJSON *item, struct part *ret)
         return false;
     if (text[len] != '\0')
         return ret->where & 2 && parse_remote(text + len, ret);
-    /* A daemon of 0.2.0 says nothing of the remote, which then has what NVMe has. */
+    /* A daemon of 0.2.0 omits the remote, which then has the same chunks as NVMe. */
     ret->remote_stored = ret->where & 2 ? ret->stored : 0;
     ret->remote_encoding = ret->encoding;
     return true;
@@ -276,6 +277,7 @@ static bool take_portion(struct walk *w, const cJSON *reply, size_t asked)
     char kind;
     if (done == 0 || done > asked)
         return false;
+    check(asked <= w->todo.count);
     w->todo.count -= done;
     if (rest)
         push_item(w, rest);

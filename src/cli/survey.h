@@ -12,17 +12,17 @@
 #define SURVEY_FORMS (CHUNK_ENCODINGS + 1) /* the last: of encodings that a newer version knows */
 #define SURVEY_SAMPLE_MAX 64u
 
-/* Chunks of one encoding: what they are, and what that takes. */
+/* Bytes of the chunks of one encoding, and bytes as stored. */
 struct survey_form {
     uint64_t raw, stored;
 };
 
 /* Some of many chunks, each as likely as the other: those with the smallest names, in their order.
- * `name` is the first half of a name; `bytes` what of the tree depends on the chunk. */
+ * `name` is the first half of a name; `bytes` those of the tree that depend on the chunk. */
 struct survey_sample {
     struct survey_chunk {
         char name[33];
-        unsigned encoding; /* of what depends on it */
+        unsigned encoding; /* of the chunks that depend on it */
         uint64_t bytes;
     } at[SURVEY_SAMPLE_MAX];
     unsigned count;
@@ -30,15 +30,17 @@ struct survey_sample {
 
 struct survey_sum {
     uint64_t files, directories, others;
-    uint64_t logical_bytes;            /* sizes; a file with several names counts once */
-    uint64_t staged_bytes;             /* not on NVMe yet: nothing of what follows counts it */
-    uint64_t chunks, uses;             /* different ones; parts of files that consist of them */
-    uint64_t used_bytes, unique_bytes; /* raw: of these parts, and of each chunk once; this and what
-                                          follows includes inline content */
-    uint64_t stored_bytes;             /* of the unique ones, as stored */
-    struct survey_form forms[SURVEY_FORMS];      /* of the unique chunks, by enum chunk_encoding: as
-                                                    they are on NVMe, or else in the remote */
-    struct survey_form nvme_forms[SURVEY_FORMS]; /* of those that are there */
+    uint64_t logical_bytes; /* sizes; a file with several names counts once */
+    uint64_t staged_bytes;  /* not on NVMe yet: the fields below do not count it */
+    uint64_t chunks, uses;  /* different ones; parts of files that consist of them */
+    /* raw: of these parts, and of each chunk once; these and the fields below include inline
+     * content
+     */
+    uint64_t used_bytes, unique_bytes;
+    uint64_t stored_bytes; /* of the unique ones, as stored */
+    /* of the unique chunks, by enum chunk_encoding: as they are on NVMe, or else in the remote */
+    struct survey_form forms[SURVEY_FORMS];
+    struct survey_form nvme_forms[SURVEY_FORMS];   /* of those that are there */
     struct survey_form remote_forms[SURVEY_FORMS]; /* as above */
     uint64_t nvme_bytes, remote_bytes;             /* of all that is there, as stored */
     uint64_t shared_bytes;       /* raw: parts of which others than this tree have the chunk, too */

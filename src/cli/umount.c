@@ -31,8 +31,10 @@ struct umount_request {
     int64_t timeout_ns; /* negative: none */
     unsigned drain;     /* enum drain_level */
     bool keep_others;   /* no end where another mount namespace still has the mount */
-    char *stage; /* of the mount that is to go: a store that names another was mounted again since;
-                    NULL: not known */
+    /* of the mount that is to go: a store that names another was mounted again since; NULL: not
+     * known
+     */
+    char *stage;
 };
 
 /* The words for an error of mount_remove(). */
@@ -71,7 +73,7 @@ static int remove_dead(const struct mount_entry *mount)
                     mount->mountpoint, removal_trouble(r));
 }
 
-/* --- what the tiers have ---------------------------------------------------------------------- */
+/* --- the tiers -------------------------------------------------------------------------------- */
 
 static bool is_last_stage(const struct umount_request *request, const char *stage)
 {
@@ -128,7 +130,7 @@ static int verify_remote(const struct mount_entry *mount)
     return CLI_NOT_DRAINED;
 }
 
-/* The mount and its daemon are gone. Only what the disk says makes a success of it. */
+/* The mount and its daemon are gone. Only the disk decides whether that was a success. */
 static int umount_verify(const struct mount_entry *mount, const struct umount_request *request)
 {
     int code = verify_nvme(mount, request);
@@ -258,7 +260,7 @@ struct ending {
     int64_t deadline; /* of the request */
     int64_t began;
     bool looked, asked; /* for copies; to end */
-    bool remote_left;   /* the time was up before the remote had what was written last */
+    bool remote_left;   /* the time was up before the last writes were in the remote */
 };
 
 static void ending_help(struct ending *e)
@@ -398,18 +400,12 @@ static int execute_umount(struct call *call)
 
 #define FIELD(f) offsetof(struct umount_request, f)
 static const struct flag flags[] = {
-    {.letter = 'd',
-     .name = "drain",
-     .argument = "nvme|remote",
-     .help = "remote: upload everything first; nvme (default): the next mount uploads the rest",
-     .kind = FLAG_WORD,
-     .offset = FIELD(drain)},
+    {FLAG_OF('d', "drain", FLAG_WORD, FIELD(drain)), .argument = "nvme|remote",
+     .help = "remote: upload everything first; nvme (default): the next mount uploads the rest"},
     FLAG_TIMEOUT("give up after TIME (10s, 5m); the mount then stays as it is", FIELD(timeout_ns)),
-    {.letter = 'k',
-     .name = "keep-others",
+    {FLAG_OF('k', "keep-others", FLAG_SET, FIELD(keep_others)),
      .help =
-         "fail if another mount namespace has the mount too, instead of ending it there as well",
-     .offset = FIELD(keep_others)},
+         "fail if another mount namespace has the mount too, instead of ending it there as well"},
     {0},
 };
 

@@ -180,12 +180,8 @@ static int execute_upgrade(struct call *call)
 
 #define FIELD(f) offsetof(struct upgrade_request, f)
 static const struct flag flags[] = {
-    {.letter = 'b',
-     .name = "binary",
-     .argument = "PATH",
-     .help = "hand over to this program (default: the cairn that runs this command)",
-     .kind = FLAG_TEXT,
-     .offset = FIELD(binary)},
+    {FLAG_OF('b', "binary", FLAG_TEXT, FIELD(binary)), .argument = "PATH",
+     .help = "hand over to this program (default: the cairn that runs this command)"},
     FLAG_TIMEOUT("wait at most TIME (10s, 5m); the upgrade continues after that",
                  FIELD(timeout_ns)),
     FLAG_JSON(FIELD(json)),

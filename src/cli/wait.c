@@ -28,8 +28,8 @@ struct wait_request {
     bool json;
     uint64_t left; /* bytes that the tier lacks at the end of the time */
     struct mount_list mounts;
-    VECTOR(struct horizon_goal)
-    goals; /* one a store, as much as the paths of that store need together */
+    /* one a store, as much as the paths of that store need together */
+    VECTOR(struct horizon_goal) goals;
     VECTOR(struct awaited) awaited; /* at the level of the remote */
 };
 
@@ -43,7 +43,7 @@ static struct horizon_goal *goal_of(struct wait_request *request, char *store)
     return goal;
 }
 
-/* Asks what the horizon must reach for the inode. */
+/* Asks for the operation that the horizon must include for the inode. */
 static int add_goal(struct wait_request *request, const struct mount_entry *mount, uint64_t ino)
 {
     _cleanup_json_ cJSON *reply = NULL;
@@ -75,9 +75,9 @@ static int add_path(const struct command *command, struct wait_request *request,
     return add_goal(request, mount, ino);
 }
 
-/* --- what the remote has not, though its horizon says so -------------------------------------- */
+/* --- data that the remote lost ---------------------------------------------------------------- */
 
-#define SETTLE_NS (15ll * 1000000000) /* without progress of what is uploaded again */
+#define SETTLE_NS (15ll * 1000000000) /* without progress of the repeated upload */
 #define SETTLE_MS 200
 
 /* Packs that cannot be read, and chunks that no tier has: 0 mostly, and then no file is asked for.
@@ -231,12 +231,8 @@ static int execute_wait(struct call *call)
 
 #define FIELD(f) offsetof(struct wait_request, f)
 static const struct flag flags[] = {
-    {.letter = 'l',
-     .name = "level",
-     .argument = "stage|nvme|remote",
-     .help = "the tier to wait for (default nvme)",
-     .kind = FLAG_WORD,
-     .offset = FIELD(level)},
+    {FLAG_OF('l', "level", FLAG_WORD, FIELD(level)), .argument = "stage|nvme|remote",
+     .help = "the tier to wait for (default nvme)"},
     FLAG_TIMEOUT("give up after TIME (10s, 5m)", FIELD(timeout_ns)),
     FLAG_JSON(FIELD(json)),
     {0},

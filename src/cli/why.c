@@ -135,7 +135,7 @@ static void print_owners(const char *before, const struct owners *owners)
         (void)printf("  %-16sand of other files\n", "");
 }
 
-/* --- what is told ----------------------------------------------------------------------------- */
+/* --- the report ------------------------------------------------------------------------------- */
 
 struct why {
     const struct survey_sum *sum;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tells what made files small: how their chunks are stored on NVMe and in the remote, which files
+/* Tells why files are small: how their chunks are stored on NVMe and in the remote, which files
  * the bases of these are of, and which other files have the same content. One thread. */
 #pragma once
 

@@ -112,7 +112,7 @@ static int send_all(int fd, const char *buf, size_t len, int stop_fd, int64_t de
     return 0;
 }
 
-/* Receives what is there, at least one byte. -EAGAIN: nothing yet; -ENODATA at the end of the
+/* Receives the available bytes, at least one. -EAGAIN: nothing yet; -ENODATA at the end of the
  * stream, -EMSGSIZE where there are `max` bytes already. */
 static int receive_some(int fd, struct received *received, size_t max)
 {
@@ -215,7 +215,7 @@ static int connection_answer(struct control *control, int fd, const char *text, 
     return send_object(fd, reply, control->stop_fd, deadline_in(MESSAGE_TIMEOUT_MS));
 }
 
-/* No more comes from it, and what was there last may have been wrong. */
+/* Nothing more comes from it, and its last bytes may have been no request. */
 static void reply_refusal(struct control *control, const struct connection *c, int error)
 {
     if (error == -EMSGSIZE)
@@ -331,6 +331,7 @@ static struct connection *take_connection(struct control *control, uint64_t even
 static void give_connection(struct control *control, struct connection *c, int wanted)
 {
     LOCK_SCOPE(&control->locked.lock);
+    check(c->busy && control->locked.places[c->event % CONNECTIONS_MAX] == c);
     c->busy = false;
     if (wanted >= 0 && connection_watch(control, EPOLL_CTL_MOD, c->fd,
                                         (unsigned)wanted | EPOLLONESHOT, c->event) == 0)

@@ -21,7 +21,7 @@ void control_add_u64(cJSON *object, const char *name, uint64_t value);
 /* The field of an object. NULL, 0 or false: there is none of that type. */
 cJSON *json_part(const cJSON *object, const char *name);
 const char *json_text(const cJSON *object, const char *name);
-/* `other`: what to show where there is no such text. */
+/* `other`: the result where there is no such text. */
 const char *json_text_or(const cJSON *object, const char *name, const char *other);
 double json_number(const cJSON *object, const char *name);
 uint64_t json_count(const cJSON *object, const char *name);
@@ -33,5 +33,6 @@ static inline void cleanup_json(cJSON **json)
 }
 #define _cleanup_json_ __attribute__((cleanup(cleanup_json)))
 
-/* Reads what control_add_u64() wrote. False where there is none, or no whole number from 0 on. */
+/* Reads a number that control_add_u64() wrote. False where there is none, or no whole number from 0
+ * on. */
 bool control_get_u64(const cJSON *object, const char *name, uint64_t *ret_value);

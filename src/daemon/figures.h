@@ -39,8 +39,9 @@ enum {
 };
 
 struct figure {
-    const char *group; /* object in the JSON, "nvme.reduction"; "": the outermost. One that ends in
-                          "[]" is an array with an object for each program, or encoding */
+    /* object in the JSON, "nvme.reduction"; "": the outermost. One that ends in "[]" is an array
+     * with an object for each program, or encoding */
+    const char *group;
     const char *json;
     const char *metric; /* without "cairnfs_"; ends in "_total" if it only grows. NULL: none */
     enum figure_unit unit;

@@ -25,14 +25,14 @@
 #define FIRST_BACKOFF_NS 100000000ll
 #define BACKOFF_MAX_NS (1600 * MS_NS)
 #define OUTSIDE_BACKOFF_MAX_NS (30 * SECOND_NS)
-#define HELLO_NS (10ll * 1000000000) /* a program that does not know what to do may do anything */
+#define HELLO_NS (10ll * 1000000000) /* a program that does not know its task may do anything */
 #define CANNOT_EXECUTE 127
 
 struct holder {
     const char *store, *mountpoint;
     const struct mount_options *options;
-    int ready_fd; /* of the process that waits for the first daemon; -1: none, or it has the
-                   * result */
+    /* of the process that waits for the first daemon; -1: none, or it has the result */
+    int ready_fd;
     int signal_fd;
     int link_fd;    /* to the daemon that runs; -1: none does */
     pid_t child;    /* 0: none */
@@ -50,8 +50,8 @@ struct holder {
     bool is_foreign;
     bool is_end_reported; /* the daemon said that it ends, and how: */
     int end_status;       /* as waitpid() gives it */
-    int64_t hello_by; /* monotonic ns: the child of `binary` is killed where it has said nothing by
-                         then; 0: it has */
+    /* monotonic ns: the child of `binary` is killed where it has said nothing by then; 0: it has */
+    int64_t hello_by;
 };
 
 /* The holder keeps nothing of the user's terminal, as the daemon does not. */
@@ -292,7 +292,7 @@ static void report_giving_up(const struct holder *h)
     end_log();
 }
 
-/* For what made the daemons before die: nothing says when that is over. A client that asks for the
+/* Lets the cause of the deaths pass: nothing says when it is over. A client that asks for the
  * end of the mount is not kept waiting. */
 static void back_off(struct holder *h, int64_t wait_ns)
 {
@@ -342,7 +342,7 @@ static bool replace_daemon(struct holder *h)
     return start_child(h) == 0;
 }
 
-/* The caller that waits for the first daemon is to see what that died of. */
+/* The caller that waits for the first daemon is to see how that died. */
 static int end_as(int status)
 {
     if (WIFEXITED(status))
@@ -359,6 +359,7 @@ static int end_as(int status)
 static int start_trial(struct holder *h)
 {
     struct holder_link *holder_link = &h->holder_link;
+    check(h->binary && !h->is_trial && h->child == 0);
     holder_link->died_at = clock_monotonic_ns();
     holder_link->is_upgrade = h->is_trial = true;
     holder_link->upgrade_tries++;
@@ -374,6 +375,7 @@ static int start_trial(struct holder *h)
 static int start_own(struct holder *h, int status)
 {
     char *why = h->holder_link.upgrade_error;
+    check(h->is_trial && h->child == 0 && h->holder_link.upgrades > 0);
     size_t capacity = sizeof h->holder_link.upgrade_error;
     if (WIFSIGNALED(status) && h->hello_by)
         (void)snprintf(why, capacity, "%s was killed by signal %d before it started", h->binary,
@@ -409,7 +411,7 @@ static void watch_trial(struct holder *h)
         (void)kill(h->child, SIGKILL);
 }
 
-/* Does what waitpid() does, also for a daemon that is no child of this process: that one has ended
+/* Like waitpid(), also for a daemon that is no child of this process: that one has ended
  * when the link is closed. */
 static bool has_daemon_ended(struct holder *h, int *ret_status)
 {
@@ -432,7 +434,7 @@ static bool reap(struct holder *h, int *ret_code)
         return false;
     h->child = 0;
     if (h->link_fd >= 0)
-        receive(h); /* what the daemon reported last */
+        receive(h); /* the last report of the daemon */
     if (!h->has_mount) {
         *ret_code = end_as(status);
         return true;

@@ -4,7 +4,7 @@
  * opens no store, and ends with the mount.
  *
  * Deaths that come one soon after the other are answered more and more slowly, and the sixth not at
- * all: then the mount is given up, and what waits gets an error.
+ * all: then the mount is given up, and waiting calls get an error.
  *
  * When the holder itself dies, its daemon starts another, from its own program.
  *
@@ -15,7 +15,7 @@
 #include "base/base.h"
 #include "daemon/lifecycle.h"
 
-/* Does what lifecycle_main() does, in a child of this process; returns the exit status of the last
+/* Like lifecycle_main(), in a child of this process; returns the exit status of the last
  * daemon. One thread. */
 int holder_main(const char *store, const char *mountpoint, const struct mount_options *options,
                 int ready_fd);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The link between a daemon and its holder (holder.h): a socket on which the daemon tells what its
- * successor needs, and how it ends. */
+/* The link between a daemon and its holder (holder.h): a socket for the state that a successor
+ * needs, and for the way that the daemon ends. */
 #pragma once
 
 #include <signal.h>
@@ -29,7 +29,7 @@ union fds_message {
     char bytes[CMSG_SPACE(2 * sizeof(int))];
 };
 
-/* Called by the daemon once it serves: gives the holder what a successor needs. Returns when the
+/* Called by the daemon once it serves: gives the holder the state for a successor. Returns when the
  * holder has it. */
 CAIRN_MUST_CHECK int holder_notify(int link_fd, const struct front_passport *passport, int fuse_fd,
                                    int lock_fd);

@@ -9,7 +9,7 @@
 #include "fuse/front.h"
 
 /* Exit codes of mount(8). A service manager does not try again after MOUNT_USAGE: so that is for
- * what only another command line, or another owner or mode of STORE and MOUNTPOINT, can make right.
+ * faults that only another command line, or another owner or mode of STORE and MOUNTPOINT, mends.
  * All that may be right a minute later (files, filesystems, credentials, servers) has another code.
  */
 enum mount_exit {

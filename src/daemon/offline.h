@@ -8,7 +8,7 @@
 
 struct offline;
 
-/* Takes "SOURCE:PATH" apart at the first ':' after what SOURCE begins with: "s3://", "dir:", or
+/* Takes "SOURCE:PATH" apart at the first ':' after the prefix of SOURCE: "s3://", "dir:", or
  * nothing (the directory of a store). So a PATH may have colons, a SOURCE none but these. Without a
  * colon the PATH is "/". Caller frees both. */
 void offline_split(const char *text, char **ret_source, char **ret_path);

@@ -224,7 +224,7 @@ static int set_amount(void *field, const struct option_spec *spec, const char *v
         return text_fail(ret_error, -EINVAL, "option %s=%s is out of range; give %s to %s",
                          spec->name, value, min, max);
     }
-    /* uint64_t and int64_t have one representation for what the ranges allow. */
+    /* uint64_t and int64_t have one representation for all values in the ranges. */
     memcpy(field, &amount, sizeof amount);
     return 0;
 }

@@ -34,7 +34,7 @@ struct mount_options {
     uint64_t fsync;          /* enum fsync_level */
     uint64_t successor;      /* enum successor_mode */
     int64_t crash_window_ns; /* daemons that serve for less die quickly */
-    bool no_resend;          /* act as with a kernel that cannot send again what was in flight */
+    bool no_resend;          /* act as with a kernel that cannot resend requests */
     uint64_t log_level;
     int64_t writeback_delay_ns;
     uint64_t reduce; /* enum reduce (codec/encode.h), or REDUCE_AUTO until options_finish() */
@@ -52,8 +52,7 @@ struct mount_options {
     struct remote_mount_options remote;
     /* accepted for fstab and ignored: the source of a mount is always its store */
     char *fsname, *subtype;
-    uint64_t memory_granted; /* what the default of stage_bytes is a quarter of; set by
-                                options_finish() */
+    uint64_t memory_granted; /* by machine and cgroup; set by options_finish() */
 };
 
 /* The order of the help text. */
@@ -74,10 +73,10 @@ struct option_spec {
     const char *name; /* with '_'; '-' is the same */
     enum option_group group;
     enum option_kind kind;
-    size_t offset;        /* in struct mount_options */
-    uint64_t min, max;    /* inclusive; sizes in bytes, durations in ns. 0 is let through where the
-                             default is 0. */
-    const char *fallback; /* default, as text; NULL: zero, or set by options_finish() */
+    size_t offset; /* in struct mount_options */
+    /* inclusive; sizes in bytes, durations in ns. 0 is let through where the default is 0. */
+    uint64_t min, max;
+    const char *fallback;     /* default, as text; NULL: zero, or set by options_finish() */
     const char *const *words; /* OPTION_ENUM: ends with NULL */
     const char *alias_of;     /* this spelling is the same option as that one */
     const char *help;         /* NULL: understood, but not shown */
@@ -107,7 +106,7 @@ CAIRN_MUST_CHECK int options_set(struct mount_options *o, const char *name, cons
 CAIRN_MUST_CHECK int options_set_list(struct mount_options *o, const char *list, bool sloppy,
                                       char **ret_error);
 
-/* Checks what concerns several options and chooses what depends on the machine. */
+/* Checks combinations of options and chooses defaults that depend on the machine. */
 CAIRN_MUST_CHECK int options_finish(struct mount_options *o, char **ret_error);
 
 /* The options that are not as options_init() leaves them, as a list for options_set_list(); caller

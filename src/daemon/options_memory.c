@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The RAM that this process may use: the machine's, or what its cgroups grant. */
+/* The RAM that this process may use: the machine's, or the limit of its cgroups. */
 #include <stdio.h>
 
 #include "daemon/options.h"

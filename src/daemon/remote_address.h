@@ -15,7 +15,7 @@ struct remote_address {
 /* Returns true if the text begins as an address does: "s3://", "dir:". */
 bool remote_address_is(const char *text);
 
-/* -EINVAL with *ret_error (one line, to be freed), which never repeats what may be a secret. */
+/* -EINVAL with *ret_error (one line, to be freed), which never repeats a possible secret. */
 CAIRN_MUST_CHECK int remote_address_parse(const char *text, struct remote_address *ret,
                                           char **ret_error);
 void remote_address_done(struct remote_address *address);

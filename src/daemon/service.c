@@ -182,15 +182,15 @@ static int64_t min_ns(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* The time for which the kernel may keep what it knows, in a mount that follows another writer. */
+/* The time for which the kernel may cache, in a mount that follows another writer. */
 static int64_t changes_within(const struct mount_options *o)
 {
     bool follows = o->remote.address && o->read_only && o->remote.follow_ns > 0;
     return follows ? min_ns(o->remote.follow_ns, FOLLOW_TIMEOUT_NS) : INT64_MAX;
 }
 
-/* The kernel does not tell a FUSE daemon of a remount. Of what may change, times of access alone
- * are our task. */
+/* The kernel does not tell a FUSE daemon of a remount. Of the changes that it allows, only access
+ * times are our task. */
 static void apply_mount_flags(struct service *service)
 {
     FILE *mounts = service->options->read_only ? NULL : setmntent("/proc/self/mounts", "re");
@@ -274,13 +274,13 @@ int service_start(const struct service_plan *plan, struct service **ret,
         service_free(service);
         return r;
     }
-    atomic_store(&service->life, SERVICE_SERVES);
+    check(atomic_exchange(&service->life, SERVICE_SERVES) == SERVICE_STARTS);
     report_mounted(service);
     *ret = service;
     return 0;
 }
 
-/* Long enough for what may pass, such as a descriptor that is free again. */
+/* Long enough for passing causes, such as a lack of descriptors. */
 #define REFUSED_MAX_NS (30ll * 1000000000)
 
 struct draining {
@@ -314,7 +314,7 @@ static bool is_hopeless(struct service *service, struct draining *draining)
 }
 
 /* Everything that was acknowledged becomes durable; errors of the disk are retried as long as it
- * takes. False: NVMe takes no file, and what is missing there stays in the stage, for the next
+ * takes. False: NVMe takes no file, and the missing data stays in the stage, for the next
  * mount. */
 static bool service_drain(struct service *service)
 {
@@ -369,7 +369,7 @@ int service_serve(struct service *service)
     do
         await_stop(service);
     while (!front_is_over(service->front) && service_upgrade_try(service));
-    atomic_store(&service->life, SERVICE_ENDS);
+    check(atomic_exchange(&service->life, SERVICE_ENDS) == SERVICE_SERVES);
     bool is_drained = true;
     if (!front_is_over(service->front)) {
         log_info("stopping: writing the stage to NVMe first");

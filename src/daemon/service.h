@@ -19,7 +19,7 @@ struct service_error {
     char *text;    /* one line: the error and its remedy; the caller frees it */
 };
 
-/* Sets what the user gets to read, one line; returns `r`. */
+/* Sets the message to the user, one line; returns `r`. */
 #define service_fail(error, code, r, ...)                                                          \
     ((error)->exit_code = (code), text_fail(&(error)->text, (r), __VA_ARGS__))
 
@@ -77,7 +77,7 @@ void service_free(struct service *service);
  *         asked for again by each poll, so a waiter that dies must not leave it on for more than a
  *         few seconds
  *   {"verb":"drain"}
- *      -> {"seq":S}: seals everything; S is what must be reached. With
+ *      -> {"seq":S}: seals everything; the horizon must reach S. With
  *         "level":"remote","at_end":true|false the end of the service waits for the remote, or does
  *         not
  *   {"verb":"job_start","kind":"scrub"|"gc","local":B,"remote":B,"rate":BYTES,"dry_run":B}
@@ -94,7 +94,7 @@ void service_free(struct service *service);
  *      -> {"pid":N,"log":"path"}, without a log where it is STORE/log (whose path need not
  *         be UTF-8)
  *   {"verb":"warm","ino":N,"evict":true|false}
- *      -> {"job":J}: fetches all on that path onto NVMe, or drops there what the remote has
+ *      -> {"job":J}: fetches all on that path onto NVMe, or drops the copies there
  *   {"verb":"warm_status","job":J,"cancel":true|false}
  *      -> {"ended":B,"total_bytes":B,"done_bytes":B,...}: see struct warm_status
  *   {"verb":"metrics"}
@@ -102,7 +102,7 @@ void service_free(struct service *service);
  *   {"verb":"look","ino":N}
  *      -> "path", "type", "size_bytes", "level"... of one file or directory
  *   {"verb":"survey","todo":["dINO:AT","fINO:AT",...]}
- *      -> a portion of what is to do: "done":K items, the last of them to go on as "rest" if that
+ *      -> a portion of the list: "done":K items, the last of them to go on as "rest" if that
  *         is there; "found":["KINDINO:SIZE:LINKS:STAGED",...] in directories (KIND d, f or o),
  *         "chunks":["NAME:REFERENCES:USES:LENGTH:RAW:STORED:WHERE",...] of files (USES of the
  *         references are this part's, of LENGTH bytes; WHERE: 1 NVMe + 2 remote),
@@ -116,7 +116,7 @@ CAIRN_MUST_CHECK int service_fsck(const char *store,
                                   void (*report)(const char *line, bool is_problem, void *arg),
                                   void *arg);
 
-/* Truncates the journal of such a store where it is damaged, and keeps what it takes off. 1: it
+/* Truncates the journal of such a store where it is damaged, and keeps the removed part. 1: it
  * did; 0: there was nothing to truncate; or -errno. */
 CAIRN_MUST_CHECK int service_repair(const char *store,
                                     void (*report)(const char *line, bool is_problem, void *arg),

@@ -7,7 +7,7 @@
 #include "daemon/control.h"
 #include "daemon/service_internal.h"
 
-/* Drafts below `ino` are sealed; what the horizon of NVMe must reach then. */
+/* Seals drafts below `ino`. *ret_seq: the operation that the horizon of NVMe must include. */
 static int need_nvme(struct service *service, uint64_t ino, uint64_t *ret_seq)
 {
     int r = history_seal_below(service->commit->history, ino);
@@ -103,8 +103,8 @@ cJSON *handle_drain(struct service *service, const cJSON *request)
     return reply;
 }
 
-/* The mount is gone where it was mounted, and is to end wherever else it is; what was written goes
- * to NVMe first. */
+/* The mount is gone where it was mounted, and is to end wherever else it is; its data goes to NVMe
+ * first. */
 cJSON *handle_end(struct service *service, const cJSON *request)
 {
     (void)request;

@@ -54,26 +54,27 @@ struct service {
     struct front *_Atomic front; /* NULL: not there yet. Threads of the store look at it. */
     int stop_fd;
     int64_t started;
-    int64_t
-        pause_ns; /* between the death of the daemon before and our service; 0: there was none */
+    /* between the death of the daemon before and our service; 0: there was none */
+    int64_t pause_ns;
     uint64_t stage_bytes;
     struct metrics_server *metrics; /* NULL: none */
     _Atomic bool is_stopped;        /* service_stop() was called */
     struct {
         _Atomic enum upgrade_state state;
-        char *binary; /* set by the thread that has UPGRADE_CHECKS; read with UPGRADE_ASKED by the
-                         thread of service_serve() */
+        /* set by the thread that has UPGRADE_CHECKS; read with UPGRADE_ASKED by the thread of
+         * service_serve() */
+        char *binary;
         _Atomic unsigned given_up;  /* tries that ended before anything changed, */
         const char *_Atomic reason; /* why the last one did; static */
     } upgrade;
     struct {
-        const char *_Atomic
-            stays; /* why a lost view is not made anew, static; NULL: it is none, or it will be */
-        int64_t since, again_at; /* monotonic ns, of the thread of service_serve(): when it was
-                                    found; the next try */
-        uint64_t seq;            /* the newest operation then */
+        /* why a lost view is not made anew, static; NULL: it is none, or it will be */
+        const char *_Atomic stays;
+        /* monotonic ns, of the thread of service_serve(): when it was found; the next try */
+        int64_t since, again_at;
+        uint64_t seq; /* the newest operation then */
     } renewal;
-    _Atomic enum service_life life; /* what the metrics server may look at */
+    _Atomic enum service_life life; /* which state the metrics server may read */
     struct remote_side remote;
 };
 
@@ -130,7 +131,7 @@ void remote_side_done(struct service *service);
 bool remote_side_is_usable(struct service *service);
 /* The answer to a wait that cannot succeed, with the reason. */
 cJSON *remote_side_refusal(struct service *service);
-/* Raises *seq to what the remote's horizon must reach for all on `ino` to be in it. */
+/* Raises *seq to the operation that the remote's horizon must include for all on `ino`. */
 CAIRN_MUST_CHECK int remote_side_need(struct service *service, uint64_t ino, uint64_t *seq);
 uint64_t remote_side_missing_bytes(struct service *service, uint64_t seq);
 /* Limits of the upload are lifted until then (monotonic, ns; 0: no longer). */

@@ -189,7 +189,7 @@ static char *serve_metrics(void *arg)
     return atomic_load(&service->life) == SERVICE_STARTS ? NULL : metrics_text(service);
 }
 
-/* Only what stops the mount from doing its work now: a remote that is away for a while does not. */
+/* Only causes that stop the mount now: a remote that is away for a while does not. */
 static char *serve_trouble(void *arg)
 {
     struct service *service = arg;

@@ -289,7 +289,7 @@ int remote_side_need(struct service *service, uint64_t ino, uint64_t *seq)
     return r;
 }
 
-/* --- what is told ----------------------------------------------------------------------------- */
+/* --- status ----------------------------------------------------------------------------------- */
 
 static const char *const state_words[] = {[REMOTE_NONE] = "none",
                                           [REMOTE_CONNECTING] = "connecting",
@@ -353,7 +353,7 @@ void remote_side_look(struct service *service, struct snapshot *s)
     s->has |= OF_REMOTE;
     if (s->remote.state != REMOTE_FENCED)
         s->has |= OF_WRITER;
-    /* Nothing is on its way any more: what the remote lacks it will never get from here. */
+    /* Uploads have ended: the remote will never get these changes from here. */
     else if (store_unpublished(service->store, &s->unpublished) == 0)
         s->has |= OF_FENCED;
 }

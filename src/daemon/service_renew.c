@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A view that the mount cannot mend is made anew by the daemon's successor (commit/new_view.c).
- * This daemon ends for it, by a signal that tells the holder why, when what happened so far is in
+ * This daemon ends for it, by a signal that tells the holder why, when all operations so far are in
  * the journal and nothing is under way. It is a death as others are: the stage has the rest, and
- * the kernel what was not answered.
+ * the kernel the unanswered requests.
  *
  * A disk that damages each view must not make a chain of deaths: VIEWS_MAX in the life of a mount,
- * REST_NS apart, and each only where the successor will find what it needs. Otherwise the mount
+ * REST_NS apart, and each only where the successor will find its state. Otherwise the mount
  * goes on as it is, and status and /healthz say so. */
 #include <signal.h>
 

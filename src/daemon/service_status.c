@@ -59,7 +59,8 @@ static void add_text(cJSON *status, const char *group, const char *name, const c
 
 /* --- lists ------------------------------------------------------------------------------------ */
 
-/* Adds what encoding made of the chunks that went to a tier; returns the bytes that it saved. */
+/* Adds the bytes of the chunks that went to a tier, by encoding; returns the bytes that it saved.
+ */
 static uint64_t add_encodings(cJSON *status, const char *group, const struct encode_counts *counts)
 {
     uint64_t saved = 0;
@@ -93,7 +94,7 @@ static void add_lane(const struct fs_lane *lane, void *arg)
     (void)cJSON_AddNumberToObject(item, "seen_s_ago",
                                   (double)((list->now - lane->seen) / 1000000) / 1000);
     (void)cJSON_AddItemToArray(list->clients, item);
-    /* The numbers are what programs say: a sum may be any number. */
+    /* Programs report these numbers: a sum may be any number. */
     list->sums->pending_bytes += lane->pending_bytes;
     list->sums->pending_saves += lane->pending_saves;
     list->sums->blocked_ns += lane->blocked_ns;

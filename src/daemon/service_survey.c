@@ -71,7 +71,8 @@ static void add_row(struct portion *p, cJSON *rows, const char *text)
     p->rows++;
 }
 
-/* Where the published remote has a chunk: stored bytes there, encoding, and what that refers to. */
+/* Where the published remote has a chunk: stored bytes there, encoding, and the chunks that it
+ * refers to. */
 static void print_remote(const struct chunk_entry *entry, char *text)
 {
     text += sprintf(text, ":%" PRIu32 ":%u", entry->stored_len, entry->encoding);
@@ -150,7 +151,7 @@ static int survey_directory(struct portion *p, uint64_t ino, uint64_t *at)
     return r == -ENOENT || r == -ENOTDIR ? 0 : r < 0 ? r : more;
 }
 
-/* Digits up to `end`; what follows it, or NULL. */
+/* Parses digits up to `end`; returns the text behind it, or NULL. */
 static const char *parse_digits(const char *text, char end, uint64_t *ret)
 {
     size_t len = strspn(text, "0123456789");

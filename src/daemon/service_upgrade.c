@@ -25,8 +25,8 @@ static int check_binary(struct service *service, const char *binary, char **ret_
                                    .options = service->options,
                                    .holder_link = &holder_link};
     front_passport(service->front, &holder_link.adopted.passport, &holder_link.adopted.fd);
-    holder_link.link_fd = holder_link.lock_fd = holder_link.adopted.fd =
-        -1; /* the program that is asked gets none of them */
+    /* the program that is asked gets none of them */
+    holder_link.link_fd = holder_link.lock_fd = holder_link.adopted.fd = -1;
     return upgrade_check(binary, &from, ret_text);
 }
 
@@ -57,6 +57,7 @@ cJSON *handle_upgrade(struct service *service, const cJSON *request)
 
 static void upgrade_give_up(struct service *service, const char *reason)
 {
+    check(atomic_load(&service->upgrade.state) == UPGRADE_ASKED);
     log_warn("upgrade aborted: %s", reason);
     atomic_store(&service->upgrade.reason, reason);
     free(service->upgrade.binary);

@@ -13,7 +13,7 @@
 CAIRN_MUST_CHECK int store_lock(const char *store, int *ret_fd, pid_t *ret_holder);
 
 struct store_waiter {
-    /* reports, once, what it waits for; NULL: not needed */
+    /* reports the reason of the wait, once; NULL: not needed */
     void (*report)(const char *line, void *arg);
     bool (*cancelled)(void *arg); /* asked now and then; NULL: never */
     void *arg;
@@ -48,6 +48,6 @@ CAIRN_MUST_CHECK int store_directory_take(const char *path, const struct store_w
  */
 void store_directory_adopt(const char *path, int lock_fd, struct store_directory *ret);
 
-/* Lets go of it. With `undo`, removes what a failed mount left in a fresh directory, and the
+/* Lets go of it. With `undo`, removes the files of a failed mount from a fresh directory, and the
  * directory if we made it. */
 void store_directory_release(struct store_directory *directory, bool undo);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The exchange of a mount's program. The daemon that serves asks the other program whether it can
- * take the mount over, lets what it has received be answered, tells the holder (holder.h), and
+ * take the mount over, answers the requests that it has received, tells the holder (holder.h), and
  * ends. The holder starts the other program's daemon. Only when that serves, the holder executes
  * the other program itself, and keeps its process number; when it does not, the holder starts a
  * daemon of its own version.
