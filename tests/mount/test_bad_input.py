@@ -89,29 +89,6 @@ def real_store(cairn, place):
     return place
 
 
-@pytest.mark.parametrize(
-    "options",
-    ["no_such_option", "stage=12Q", "stage=-1", "stage=", "nvme=abc", "fsync=maybe", "writeback_threads=0",
-     "writeback_limit=fast", "writeback_delay=5parsecs", "stage=1M"],
-)
-def test_wrong_options(place, options):
-    """A wrong option is named."""
-    place.refuses(options=options, code=USAGE, says=[options.split("=")[0]])
-
-
-@pytest.mark.parametrize(
-    "args, code",
-    [(("mount",), 1), (("mount", "only-one"), 1), (("nonsense",), 2), ((), 2), (("mount", "a", "b", "c"), 1), (("wait",), 2),
-     (("fsck",), 16)],
-)
-def test_wrong_command_lines(binary, place, args, code):
-    """A wrong command line ends with a usage code and a short text."""
-    done = subprocess.run([binary, *args], capture_output=True, text=True, timeout=20, cwd=place.root, stdin=subprocess.DEVNULL)
-    assert done.returncode == code
-    assert 1 <= len(done.stderr.strip().splitlines()) <= (1 if args else 40)
-    assert sorted(os.listdir(place.root)) == ["mnt"]
-
-
 def test_help_and_version(binary):
     """`help` and `version` succeed and write to stdout."""
     for verb in ("help", "version", "--help", "--version"):
@@ -119,19 +96,33 @@ def test_help_and_version(binary):
         assert done.returncode == 0 and done.stdout and not done.stderr, verb
 
 
-def test_store_is_a_file(place):
-    rig.write_file(place.store, b"I am a file")
-    place.refuses(code=USAGE, says=[place.store, "is not a directory", "give a new or empty directory"])
-
-
-def test_store_is_not_empty_and_no_store(place):
+def write_thesis(place):
     os.mkdir(place.store)
     rig.write_file(place.store + "/thesis.tex", b"important")
-    place.refuses(code=USAGE, says=[place.store, "not empty", "thesis.tex", "give a new or empty directory"])
 
 
-def test_store_in_a_missing_directory(place):
-    place.refuses(os.path.join(place.root, "no", "store"), place.mnt, says=[place.root + "/no/store does not exist", "mkdir -p"])
+# What is done first; store and mountpoint, the exit code, and what is said.
+PLACES = {
+    "store is a file": (lambda place: rig.write_file(place.store, b"I am a file"), "store", "mnt", USAGE,
+                        ["{root}/store", "is not a directory", "give a new or empty directory"]),
+    "store is not empty and no store": (write_thesis, "store", "mnt", USAGE,
+                                        ["{root}/store", "not empty", "thesis.tex", "give a new or empty directory"]),
+    "store in a missing directory": (None, "no/store", "mnt", FAILED, ["{root}/no/store does not exist", "mkdir -p"]),
+    "mountpoint missing": (None, "store", "missing", FAILED, ["does not exist", "run: mkdir -p {root}/missing"]),
+    "mountpoint is a file": (lambda place: rig.write_file(place.root + "/plain", b"x"), "store", "plain", FAILED,
+                             ["{root}/plain is not a directory", "give one"]),
+    "store is the mountpoint": (lambda place: os.mkdir(place.store), "store", "store", USAGE, ["{root}/store", "inside the other", "give another"]),
+    "store in the mountpoint": (None, "mnt/store", "mnt", USAGE, ["inside the other"]),
+    "mountpoint in the store": (lambda place: os.makedirs(place.store + "/m"), "store", "store/m", USAGE, ["inside the other"]),
+}
+
+
+@pytest.mark.parametrize("case", PLACES)
+def test_wrong_places(place, case):
+    prepare, store, mnt, code, says = PLACES[case]
+    if prepare:
+        prepare(place)
+    place.refuses(f"{place.root}/{store}", f"{place.root}/{mnt}", code=code, says=[word.format(root=place.root) for word in says])
 
 
 def test_store_of_a_newer_format(real_store):
@@ -197,20 +188,6 @@ def test_full_disk(place, disk):
 def test_read_only_disk(place, disk):
     rig.run("mount", "-o", "remount,ro", disk)
     place.refuses(disk + "/store", place.mnt, says=[disk, "read-only", "give a directory on a writable disk"])
-
-
-def test_mountpoint_missing(place):
-    place.refuses(place.store, place.mnt + "-missing", says=["does not exist", f"run: mkdir -p {place.mnt}-missing"])
-
-
-def test_mountpoint_is_a_file(place):
-    rig.write_file(place.root + "/plain", b"x")
-    place.refuses(place.store, place.root + "/plain", says=[place.root + "/plain is not a directory", "give one"])
-
-
-def test_mountpoint_inside_the_store(place):
-    os.makedirs(place.store)
-    place.refuses(place.store, place.store, code=USAGE, says=[place.store, "inside the other", "give another"])
 
 
 def test_mountpoint_in_use(place, cairn):
@@ -497,14 +474,6 @@ def test_store_is_private(cairn):
     assert stat.S_IMODE(os.stat(cairn.store).st_mode) == 0o700
     for name in os.listdir(cairn.stage_dir):
         assert stat.S_IMODE(os.stat(os.path.join(cairn.stage_dir, name)).st_mode) == 0o600
-
-
-def test_umount_and_status_of_nothing(binary, place):
-    """Verbs on a directory that is no mount and no store."""
-    for verb in ("umount", "status", "fsck"):
-        done = subprocess.run([binary, verb, place.mnt], capture_output=True, text=True, timeout=300)
-        assert done.returncode != 0 and len(done.stderr.strip().splitlines()) == 1, (verb, done)
-    assert os.listdir(place.mnt) == []
 
 
 def test_background_mount(cairn):

@@ -68,58 +68,23 @@ static void need_fuse(void)
     (void)close(fd);
 }
 
+/* Wrong arguments: tests/mount/test_verbs.py. */
 Test(verbs, usage)
 {
     expect(2, "$cairn", "cairn mount");
-    expect_line(2, "$cairn frobnicate", "frobnicate");
     expect(0, "$cairn help", "umount");
-    expect(0, "$cairn --help", "umount");
     expect(0, "$cairn help mount", "stage=SIZE");
-    expect(0, "$cairn wait --help", "Exit status");
-    expect_line(2, "$cairn help nothing", "nothing");
-    expect(0, "$cairn version", "cairn ");
-    expect_line(2, "$cairn version now", "now");
-    expect_line(1, "$cairn mount", "STORE");
-    expect_line(1, "$cairn mount store", "MOUNTPOINT");
-    expect_line(1, "$cairn mount store mnt more", "unexpected argument 'more'");
-    expect_line(1, "$cairn mount store mnt -o stge=1G", "stge");
-    expect_line(1, "$cairn mount store mnt --stage", "--stage");
-    expect_line(1, "$cairn mount store mnt --stage 1X", "1X");
-    expect_line(1, "$cairn mount store mnt --bogus", "--bogus");
-    expect_line(1, "$cairn mount store mnt -o fsync=remote", "no remote");
-    expect_line(1, "$cairn mount store mnt --remote ftp://x", "s3://BUCKET/PREFIX");
-    expect_line(1, "$cairn mount store mnt --region moon", "region");
     expect(0, "$cairn help mount", "\nRemote:\n  remote=TEXT");
-    expect_line(2, "$cairn umount mnt --drain tape", "tape");
-    expect_line(2, "$cairn umount", "MOUNTPOINT");
-    expect_line(2, "$cairn umount mnt --timeout soon", "soon");
-    expect_line(2, "$cairn umount mnt", "mnt");
-    expect_line(2, "$cairn umount /nonexistent", "nonexistent");
-    expect_line(2, "$cairn wait", "PATH");
-    expect_line(2, "$cairn wait mnt --level moon", "moon");
-    expect_line(2, "$cairn wait mnt --timeout", "--timeout");
+    expect(0, "$cairn version", "cairn ");
+    expect_line(1, "$cairn mount store", "MOUNTPOINT");
     expect_line(2, "$cairn wait mnt", "not on a CairnFS mount");
-    expect_line(2, "$cairn wait nothing", "nothing");
-    expect_line(2, "$cairn status mnt", "neither");
-    expect_line(2, "$cairn status mnt mnt", "unexpected argument 'mnt'");
-    expect_line(2, "$cairn status --bogus", "--bogus");
-    expect_line(16, "$cairn fsck", "STORE");
     expect_line(16, "$cairn fsck mnt", "mnt");
-    expect_line(16, "$cairn fsck -x mnt", "-x");
     expect(1, "test -e store", "");
 }
 
 Test(verbs, bad_mounts_leave_nothing)
 {
     need_fuse();
-    expect_line(32, "$cairn mount no/store mnt", "mkdir -p");
-    expect_line(32, "$cairn mount store nothing", "mkdir -p");
-    expect_line(32, "touch file; $cairn mount store file", "not a directory");
-    expect_line(1, "$cairn mount file mnt", "not a directory");
-    expect_line(1, "mkdir -m 700 full; touch full/x; $cairn mount full mnt", "not empty");
-    expect_line(1, "$cairn mount mnt mnt", "inside");
-    expect_line(1, "$cairn mount mnt/store mnt", "inside");
-    expect_line(1, "mkdir -p s/m; $cairn mount s s/m", "inside");
     expect_line(32, "$cairn mount store /proc", "already");
     expect_line(32, "FAKE_FAIL='it is broken' $cairn mount store mnt", "it is broken");
     expect_line(2, "FAKE_DIE=1 $cairn mount store mnt", "exited while starting");
