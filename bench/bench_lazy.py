@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Lazy saves (cairnfs.save) beside torch.save: how long a call blocks, what a save adds to a step, what is written again."""
+import contextlib
 import json
 import os
 import random
@@ -319,10 +320,8 @@ def main():
         bench_common.touch_memory(tool, most=4 * args.total)
         shutil.rmtree(os.path.dirname(tool))
     place = bench_common.Place(args)
-    try:
+    with contextlib.closing(place):
         sys.exit(in_child(measure, args, place))
-    finally:
-        place.close()
 
 
 def measure(args, place):

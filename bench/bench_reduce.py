@@ -3,6 +3,7 @@
 """What a checkpoint takes: a small GPT is trained in true mixed precision (bf16 weights, fp32 master, Adam moments) and saved as frameworks
 save it, and then fine-tuned; `cairn du` says what the mount stores of that, and the packs of remotes what they store with reduce=dense. Speed of the
 codec beside memcpy and BLAKE3 in the same run. (bench_reduce_mount.py: of the mount, with reduction and without.)"""
+import contextlib
 import copy
 import glob
 import json
@@ -542,12 +543,10 @@ def main():
     results, parts = {"parameters": sum(m.numel() for m in training.masters)}, args.parts.split(",")
     if "series" in parts or "ratios" in parts:
         place = bench_common.Place(args)
-        try:
+        with contextlib.closing(place):
             results["series"] = series(place.mount, training, args)
             if "ratios" in parts:
                 results["ratios"] = ratios(place.mount, training, os.path.join(place.mount.mnt, "layout"))
-        finally:
-            place.close()
     if "uploads" in parts:
         results["uploads"] = uploads(args, begin())
     if "tuned" in parts:

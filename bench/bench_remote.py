@@ -577,12 +577,10 @@ def main():
     if unknown or args.plain:
         parser.error(f"unknown part: {unknown}" if unknown else "--plain means nothing here: --no-mount")
     bench, results = Bench(args), {}
-    try:
+    with contextlib.closing(bench):
         for part in args.parts.split(","):
             bench.make_pieces(args.total)
             globals()["part_" + part](bench, results)
-    finally:
-        bench.close()
     bench_common.save(args, results)
 
 

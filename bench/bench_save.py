@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """torch.save and safetensors save_file of 2 GB: how long the trainer is blocked, on the mount and on tmpfs."""
+import contextlib
 import os
 import time
 
@@ -37,7 +38,7 @@ def main():
     state = tensors(args.total)
     total = sum(tensor.numel() * 4 for tensor in state.values())
     place, results = bench_common.Place(args), {}
-    try:
+    with contextlib.closing(place):
         for name, function in (("torch.save", torch.save), ("safetensors save_file", save_file)):
             cases = {
                 "mount": lambda f=function: timed(f, state, os.path.join(place.mount.mnt, "file")),
@@ -56,8 +57,6 @@ def main():
             bench_common.show(f"{name}, {total / 1e9:.2f} GB", figures, {**blocked})
             print("(blocked time: < 1 is faster)")
             results[name] = {"cases": figures, "blocked_ratio": blocked, "times": times}
-    finally:
-        place.close()
     bench_common.save(args, results)
 
 

@@ -4,6 +4,7 @@
 
 Each case adds files to what the cases before it left; `stored` is what the packs grew by.
 """
+import contextlib
 import os
 import shutil
 import sys
@@ -74,11 +75,9 @@ def main():
     if args.plain:
         sys.exit("--plain: a directory stores what it gets")
     place = bench_common.Place(args)
-    try:
+    with contextlib.closing(place):
         bench = Bench(args, place)
         bench.run()
-    finally:
-        place.close()
     bench_common.save(args, {"cases": bench.cases})
 
 

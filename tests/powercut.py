@@ -5,6 +5,7 @@ The outer image is XFS with reflinks; the inner image lies in it. `cp --reflink`
 while everything runs gives what a disk holds when the power goes: dirty pages are not in it. What was written
 and not flushed is: recorded_disk.py is the rig that loses that.
 """
+import contextlib
 import os
 import tempfile
 
@@ -32,6 +33,22 @@ class Images:
         loop.close()
         self.open.remove(loop)
         os.unlink(loop.image)
+
+    @contextlib.contextmanager
+    def cut_mounted(self, clone):
+        loop = self.mount_cut(clone)
+        try:
+            yield loop
+        finally:
+            self.drop_cut(loop)
+
+    @contextlib.contextmanager
+    def store_of_cut(self, cairn, clone):
+        """A mount of the store in a cut, not yet mounted; its stage is empty."""
+        with self.cut_mounted(clone) as loop:
+            store = os.path.join(loop.mountpoint, "store")
+            with contextlib.closing(cairn.make(tempfile.mkdtemp(dir=cairn.root), store=store)) as mount:
+                yield mount
 
     def close_images(self):
         while self.open:

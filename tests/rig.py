@@ -141,6 +141,20 @@ def read_file(path):
         return file.read()
 
 
+def check_files(root, files):
+    """files: {path below root: what is in it}."""
+    for name, data in files.items():
+        assert read_file(os.path.join(root, name)) == data, name
+
+
+def need_root(*devices):
+    """Skips the test for a caller who is not root, or where a device is missing."""
+    import pytest  # programs without it use this file, too
+
+    if os.geteuid() != 0 or not all(map(os.path.exists, devices)):
+        pytest.skip(f"skipped: needs {' and '.join(('root', *devices))}")
+
+
 @contextlib.contextmanager
 def locked(path):
     """The file is locked as STORE/lock and a stage are by the process that has them."""
@@ -213,6 +227,16 @@ def unmount_below(directory):
     return left
 
 
+@contextlib.contextmanager
+def discarded(mount):
+    """Behind it nothing is left of the mount, nor of its directory."""
+    try:
+        yield mount
+    finally:
+        mount.close()
+        shutil.rmtree(mount.root, ignore_errors=True)
+
+
 class Plain:
     """A plain directory with the interface of Mount: scripts are tried on it before they are trusted."""
 
@@ -234,6 +258,12 @@ class Plain:
     def umount(self):
         os.sync()
 
+    def umount_whole(self, **how):
+        """And the store is whole."""
+        self.umount(**how)
+        done = self.fsck()
+        assert done.returncode == 0, f"fsck: {done.returncode}\n{done.stdout}{done.stderr}"
+
     def start(self, **options):
         return self.mount(**options)
 
@@ -241,6 +271,10 @@ class Plain:
         return None
 
     kill9 = drop_stage = delete_view = wait = close = reap = nothing
+
+    def lose_power(self):
+        self.kill9()
+        self.drop_stage()
 
     def remount(self, **options):
         return self.mount(**options)

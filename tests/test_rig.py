@@ -32,8 +32,7 @@ def test_a_child_that_is_killed_says_nothing():
 
 
 def test_what_a_test_mounts_by_hand_does_not_outlive_its_directory(directory):
-    if os.geteuid() != 0:
-        pytest.skip("skipped: mounting takes root")
+    rig.need_root()
     for name in ("one", "two with space"):
         os.makedirs(f"{directory}/{name}/inner")
         rig.run("mount", "-t", "tmpfs", "tmpfs", f"{directory}/{name}/inner")

@@ -77,8 +77,7 @@ def test_git(cairn, rng, directory):
     check_repository(clone, tree)
     git(os.path.join(cairn.mnt, "other"), "status", "--porcelain")
     cairn.wait()
-    cairn.kill9()
-    cairn.drop_stage()
+    cairn.lose_power()
     cairn.mount()
     check_repository(clone, tree)
 
@@ -169,15 +168,13 @@ class Base:
     def check(self, path, least):
         """Nothing is broken, each writer's rows are a prefix, and what was acknowledged is there."""
         base = sqlite3.connect(path)
-        try:
+        with contextlib.closing(base):
             assert base.execute("pragma integrity_check").fetchone() == ("ok",)
             for writer in range(WRITERS):
                 rows = base.execute("select number, v from t where writer = ? order by number", (writer,)).fetchall()
                 assert [number for number, _ in rows] == list(range(len(rows)))
                 assert len(rows) >= least[writer], f"writer {writer}: {least[writer]} acknowledged, {len(rows)} there"
                 assert all(data == rig.seeded_bytes(writer * 1_000_000 + number, 500) for number, data in rows)
-        finally:
-            base.close()
 
 
 @pytest.mark.needs_mount
@@ -257,8 +254,7 @@ def test_stress_ng(cairn, directory, part, full):
         only_here = [name for name in failing if stress(directory, [name], 3)[0] == 0]
         assert failing and not only_here, f"{only_here or names} fail here and not on the disk: {code}\n{said[-4000:]}"
     assert os.listdir(cairn.mnt) == []
-    cairn.umount()
-    assert cairn.fsck().returncode == 0
+    cairn.umount_whole()
 
 
 FIO = {

@@ -30,8 +30,7 @@ def write(mount):
 
 
 def check(mount, contents):
-    for name, data in contents.items():
-        assert rig.read_file(os.path.join(mount.mnt, name)) == data, name
+    rig.check_files(mount.mnt, contents)
 
 
 def pack_of(mount):

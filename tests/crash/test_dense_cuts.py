@@ -62,17 +62,12 @@ def judge(node, loop):
     """The store of an image, without the remote: all is there, and fsck is clean. Returns how much of it is dense."""
     copy = node.fresh()
     copy.store, copy.options = os.path.join(loop.mountpoint, "store"), {"stage": "96M"}
-    try:
+    with rig.discarded(copy):
         copy.mount()
         assert [name for name, data in node.content.items() if rig.read_file(os.path.join(copy.mnt, name)) != data] == []
         dense = dense_bytes(copy)
-        copy.umount()
-        done = copy.fsck()
-        assert done.returncode == 0, f"fsck: {done.returncode}\n{done.stdout}{done.stderr}"
+        copy.umount_whole()
         return dense
-    finally:
-        copy.close()
-        rig.shutil.rmtree(copy.root, ignore_errors=True)
 
 
 @pytest.mark.timeout(300)
@@ -80,19 +75,15 @@ def test_cuts_while_old_files_become_dense(node, rng, full):
     """161 cuts (7 by default): every byte is there, and needs no remote."""
     first, last = condense(node)
     whole = dense_bytes(node)
-    node.kill9()
-    node.drop_stage()
+    node.lose_power()
     dense = []
     cuts = [(at, how) for at in node.disk.moments(rng, first, last, 40 if full else 3)
             for how in (recorded_disk.HOWS if full else rng.sample(recorded_disk.HOWS, 2))]
     for at, how in [*cuts, (last, "all")]:  # the last one has what became dense, whatever chance chose
         path, what = node.disk.image(at, how, random.Random(rng.getrandbits(32)))
         print(f"{how}: {what}", flush=True)
-        loop = node.disk.mount_cut(path)
-        try:
+        with node.disk.cut_mounted(path) as loop:
             dense.append(judge(node, loop))
-        finally:
-            node.disk.drop_cut(loop)
     print(f"{len(dense)} cuts, dense bytes {dense} of {whole}")
     assert any(0 < some for some in dense)
 
@@ -177,12 +168,9 @@ def prefix_of(mnt, least, most):
 
 def look(node, judge_one):
     """What judge_one(mnt) says of what another node sees."""
-    try:
+    with rig.discarded(node):
         node.mount(ro=True)
         return judge_one(node.mnt)
-    finally:
-        node.close()
-        rig.shutil.rmtree(node.root, ignore_errors=True)
 
 
 def judge_both(turns, loop, at):
@@ -192,7 +180,7 @@ def judge_both(turns, loop, at):
     in_remote = look(node.fresh(remote), lambda mnt: prefix_of(mnt, turns.last(turns.in_remote, at), most))
     copy = node.fresh(remote)
     copy.store = os.path.join(loop.mountpoint, "store")
-    try:
+    with rig.discarded(copy):
         copy.mount()
         on_nvme = prefix_of(copy.mnt, turns.last(turns.on_nvme, at), most)
         assert in_remote <= on_nvme, f"the remote has {in_remote} contents, and NVMe {on_nvme}"
@@ -200,12 +188,7 @@ def judge_both(turns, loop, at):
             write_over(copy.mnt, number)
             copy.wait_remote()
         there = judges.snapshot(copy.mnt)
-        copy.umount()
-        done = copy.fsck()
-        assert done.returncode == 0, f"fsck: {done.returncode}\n{done.stdout}{done.stderr}"
-    finally:
-        copy.close()
-        rig.shutil.rmtree(copy.root, ignore_errors=True)
+        copy.umount_whole()
     assert look(node.fresh(remote), judges.snapshot) == there, "another node sees something else than this one"
     return in_remote, on_nvme
 
@@ -226,16 +209,12 @@ def test_cuts_while_names_are_written_over(new_disk, on_remote, rng, full):  # n
     sent = {row["encoding"]: row["raw_bytes"] for row in node.remote_status()["reduction"]["encodings"]}
     assert sent["dx"] > 24 * 1500 * rig.KIB, "few contents rest on others"
     last = disk.count()
-    node.kill9()
-    node.drop_stage()
+    node.lose_power()
     left = []
     for at in disk.moments(rng, first, last, 30 if full else 2):
         for how in recorded_disk.HOWS if full else rng.sample(recorded_disk.HOWS, 2):
             path, what = disk.image(at, how, random.Random(rng.getrandbits(32)))
             print(f"{how}: {what}", flush=True)
-            loop = disk.mount_cut(path)
-            try:
+            with disk.cut_mounted(path) as loop:
                 left.append(judge_both(turns, loop, at))
-            finally:
-                disk.drop_cut(loop)
     print(f"{len(left)} cuts; contents in the remote and on NVMe {left}")

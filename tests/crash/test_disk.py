@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Power loss on a disk that loses, reorders and tears what was not flushed (P3, P4, P5): recorded_disk.py."""
+import contextlib
 import os
 import random
 import shutil
@@ -22,8 +23,7 @@ QUICK = {"gc_grace": "1s", "writeback_delay": "100ms"}
 @pytest.fixture
 def new_disk(request, binary):
     """new_disk(**options): a RecordedDisk, closed at the end."""
-    if os.geteuid() != 0 or not os.path.exists("/dev/loop-control") or not os.path.exists("/dev/fuse"):
-        pytest.skip("skipped: needs root, loop devices and /dev/fuse")
+    rig.need_root("/dev/loop-control", "/dev/fuse")
     build = request.config.getoption("--build")
     program = recorded_disk.find_program(build)
     if program is None:
@@ -204,17 +204,12 @@ class Round:
     def judge_store(self, loop, mark, end_mark):
         """The store of an image: a prefix with every fsync that had returned; it goes on, and is whole."""
         mount = self.store_on(loop)
-        try:
+        with rig.discarded(mount):
             mount.mount()
             left = self.prefix(mount.mnt, mark, end_mark)
             self.go_on(mount, left)
-            mount.umount()
-            done = mount.fsck()
-            assert done.returncode == 0, f"fsck: {done.returncode}\n{done.stdout}{done.stderr}"
+            mount.umount_whole()
             return left
-        finally:
-            mount.close()
-            shutil.rmtree(mount.root, ignore_errors=True)
 
     def go_on(self, mount, left):
         rig.write_file(os.path.join(mount.mnt, "goes-on"), b"here")
@@ -277,12 +272,9 @@ class RemoteRound(Round):
     def judge_remote(self, end_mark):
         """How long the prefix is that another node sees."""
         node = self.mount.fresh(self.remote)
-        try:
+        with rig.discarded(node):
             node.mount(ro=True)
             return self.prefix(node.mnt, 0, end_mark)
-        finally:
-            node.close()
-            shutil.rmtree(node.root, ignore_errors=True)
 
     def store_on(self, loop):
         mount = self.mount.fresh(self.remote)
@@ -294,12 +286,9 @@ class RemoteRound(Round):
         super().go_on(mount, left)
         mount.wait_remote()
         node = self.mount.fresh(self.remote)
-        try:
+        with rig.discarded(node):
             node.mount(ro=True)
             assert judge.snapshot(node.mnt) == judge.snapshot(mount.mnt), "another node sees something else than this one"
-        finally:
-            node.close()
-            shutil.rmtree(node.root, ignore_errors=True)
 
 
 @pytest.fixture
@@ -394,8 +383,7 @@ def test_small_fsyncs_one_after_the_other(new_disk, make_mount, directory, rng, 
         os.fsync(fd)
         kept.append((disk.count(), data))
         os.close(fd)
-    mount.kill9()
-    mount.drop_stage()
+    mount.lose_power()
     for number in sorted(rng.sample(range(60), 20 if full else 4)):
         for how in ("none", "torn"):
             path, what = disk.image(kept[number][0], how, rng)
@@ -403,14 +391,9 @@ def test_small_fsyncs_one_after_the_other(new_disk, make_mount, directory, rng, 
 
 
 def check_files(disk, mount, path, contents, what):
-    loop = disk.mount_cut(path)
-    copy = test_power.mount_on(mount, loop)
-    try:
+    with disk.cut_mounted(path) as loop, contextlib.closing(test_power.mount_on(mount, loop)) as copy:
         copy.mount()
         for number, data in enumerate(contents):
             assert rig.read_file(os.path.join(copy.mnt, f"f{number}")) == data, f"f{number}: {what}"
         copy.umount()
         assert copy.fsck().returncode == 0, what
-    finally:
-        copy.close()
-        disk.drop_cut(loop)

@@ -36,8 +36,7 @@ def test_a_pack_of_a_large_draft_fails(cairn, disk, site, call, error):
     cairn.kill9()
     cairn.mount(stage="64M")
     assert rig.read_file(path) == data
-    cairn.umount()
-    assert cairn.fsck().returncode == 0
+    cairn.umount_whole()
 
 
 def in_time(function, seconds=30):
@@ -79,22 +78,16 @@ def test_fsync_while_the_view_cannot_be_written(cairn, disk, error):
     in_time(lambda: cairn.wait())
     assert disk.fired() > 0
     assert "view" in cairn.status()["nvme"]["last_error"] or "view" in cairn.log()
-    for name, data in want.items():
-        assert rig.read_file(os.path.join(cairn.mnt, name)) == data, name
+    rig.check_files(cairn.mnt, want)
     disk.disarm()
     rig.poll(lambda: "the view follows the journal again" in cairn.log(), 30, "the view to follow")
     for number in range(40, 50):
         rig.write_synced(cairn.mnt + f"/late-{number}", rig.seeded_bytes(number, 10_000))
-    for name, data in want.items():
-        assert rig.read_file(os.path.join(cairn.mnt, name)) == data, name
-    cairn.kill9()
-    cairn.drop_stage()
+    rig.check_files(cairn.mnt, want)
+    cairn.lose_power()
     cairn.mount(stage="64M")
-    for name, data in want.items():
-        assert rig.read_file(os.path.join(cairn.mnt, name)) == data, name
-    cairn.umount()
-    done = cairn.fsck()
-    assert done.returncode == 0, done.stdout
+    rig.check_files(cairn.mnt, want)
+    cairn.umount_whole()
 
 
 @pytest.mark.needs_mount
@@ -106,12 +99,10 @@ def test_killed_while_the_view_cannot_be_written(cairn, disk):
     for number in range(12):
         want[f"file-{number % 5}"] = rig.seeded_bytes(number, 200_000)
         in_time(lambda number=number: rig.write_synced(cairn.mnt + f"/file-{number % 5}", want[f"file-{number % 5}"]))
-    cairn.kill9()
-    cairn.drop_stage()
+    cairn.lose_power()
     disk.disarm()
     cairn.mount(stage="64M")
-    for name, data in want.items():
-        assert rig.read_file(os.path.join(cairn.mnt, name)) == data, name
+    rig.check_files(cairn.mnt, want)
     disk.arm("view-log", "pwrite", errno.EIO, times=0, **VIEW_WRITES)
     in_time(lambda: rig.write_synced(cairn.mnt + "/last", b"last"))
     in_time(cairn.umount, 60)
@@ -119,8 +110,7 @@ def test_killed_while_the_view_cannot_be_written(cairn, disk):
     assert cairn.fsck().returncode == 0
     cairn.mount(stage="64M")
     assert rig.read_file(cairn.mnt + "/last") == b"last"
-    for name, data in want.items():
-        assert rig.read_file(os.path.join(cairn.mnt, name)) == data, name
+    rig.check_files(cairn.mnt, want)
 
 
 @pytest.mark.needs_mount
@@ -165,8 +155,7 @@ def test_a_run_that_the_disk_did_not_take(cairn, disk, directory):
     assert disk.fired() == 1
     assert cairn.proc.poll() is None
     disk.disarm()
-    cairn.umount()
-    assert cairn.fsck().returncode == 0
+    cairn.umount_whole()
 
 
 @pytest.mark.needs_mount

@@ -59,8 +59,7 @@ def write_again_and_again(mnt, shift):
 def test_power_cuts_leave_whole_requests(cairn, rng, full, request, shift):
     """1 MiB that is written over and over: as it was before or after, if it came in one request; else the first request may be there
     without the second, and nothing else."""
-    if os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
-        pytest.skip("skipped: needs root and loop devices")
+    rig.need_root("/dev/loop-control")
     power = powercut.PowerCut(rig.GIB)
     request.addfinalizer(power.close)
     cairn.store = os.path.join(power.inner.mountpoint, "store")
@@ -81,9 +80,7 @@ def test_power_cuts_leave_whole_requests(cairn, rng, full, request, shift):
 
 
 def judge(cairn, power, clone, border):
-    loop = power.mount_cut(clone)
-    mount = cairn.make(rig.tempfile.mkdtemp(dir=cairn.root), store=os.path.join(loop.mountpoint, "store"))
-    try:
+    with power.store_of_cut(cairn, clone) as mount:
         mount.mount()
         content = rig.read_file(os.path.join(mount.mnt, "file"))
         first, second = content[:border], content[border:]
@@ -91,6 +88,3 @@ def judge(cairn, power, clone, border):
         if second:
             assert (first[0] - second[0]) % 256 in (0, 1), "the second request is there without the first"
         mount.umount()
-    finally:
-        mount.close()
-        power.drop_cut(loop)

@@ -165,9 +165,7 @@ class Group:
             return "refused"
         if not self.silent:
             judge.check_live(self.root, self.log)
-            self.cairn.umount()
-            done = self.cairn.fsck()
-            assert done.returncode == 0, f"fsck: {done.returncode}\n{done.stdout}{done.stderr}"
+            self.cairn.umount_whole()
             return "whole"
         lost = self.judge_silent()
         self.end()

@@ -168,8 +168,7 @@ def test_forged_records(cairn, rng, rounds):
         picture = judge.snapshot(cairn.mnt)
         if number % 4 == 3:  # a power loss: journal and packs are what is read
             cairn.wait()
-            cairn.kill9()
-            cairn.drop_stage()
+            cairn.lose_power()
         else:
             cairn.kill9()
         cairn.mount()

@@ -98,8 +98,7 @@ def test_lag(cairn, rng, report, full, sanitized):
 def test_lag_on_power_cut(request, mount_factory, directory, rng, full, report, sanitized):
     """P4, P7: the same, seen by cutting the power: every cut has a whole checkpoint, named by `latest`, and no older one than the daemon
     said before the cut; as test_lag's, its age is bounded, but where the machine stands still for a moment."""
-    if os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
-        pytest.skip("skipped: needs root and loop devices")
+    rig.need_root("/dev/loop-control")
     if sanitized:
         pytest.skip("skipped: measures time, which the sanitizers stretch")
     power = powercut.PowerCut()
@@ -110,8 +109,7 @@ def test_lag_on_power_cut(request, mount_factory, directory, rng, full, report, 
     cairn.mount(writeback_limit=LIMIT)
     saver, cuts = Saver(cairn, rng.randrange(1 << 30)), []
     saver.run(40 if full else 14, lambda: cuts.append((len(saver.there()), rig.time.monotonic(), power.cut())))
-    cairn.kill9()
-    cairn.drop_stage()
+    cairn.lose_power()
     ages = [age_in_cut(cairn, power, saver, *cut) for cut in rng.sample(cuts[9:], 10 if full else 2)]
     report("lag-power-cut", {"ages_s": ages, "write_time_s": WRITE_TIME})
     assert sorted(ages)[(len(ages) - 1) // 2] <= BOUND
@@ -119,18 +117,10 @@ def test_lag_on_power_cut(request, mount_factory, directory, rng, full, report, 
 
 def age_in_cut(cairn, power, saver, told, time, clone):
     """How old the newest complete checkpoint in a cut is. `told`: how many were said to be there before."""
-    loop = power.mount_cut(clone)
-    root = os.path.join(cairn.root, "cut")
-    os.makedirs(root, exist_ok=True)
-    mount = cairn.make(root, store=os.path.join(loop.mountpoint, "store"))
-    try:
+    with power.store_of_cut(cairn, clone) as mount:
         mount.mount()
         number = int(rig.read_file(os.path.join(mount.mnt, "latest")))
         assert number >= told - 1
         assert rig.read_file(os.path.join(mount.mnt, f"step-{number}", "checkpoint")) == saver.data(number)
-        mount.umount()
-        assert mount.fsck().returncode == 0
+        mount.umount_whole()
         return time - saver.complete[number][0]
-    finally:
-        mount.close()
-        power.drop_cut(loop)

@@ -19,13 +19,11 @@ def disk(cairn, request, directory):
 
 
 def check_after_power_loss(cairn, files):
-    cairn.kill9()
-    cairn.drop_stage()
+    cairn.lose_power()
     cairn.mount()
     assert all(rig.read_file(os.path.join(cairn.mnt, name)) == data for name, data in files.items())
     assert not cairn.status()["damage"]
-    cairn.umount()
-    assert cairn.fsck().returncode == 0
+    cairn.umount_whole()
 
 
 @pytest.mark.parametrize("kind", ("misread", "lie"))
@@ -74,8 +72,7 @@ def test_a_batch_that_is_read_wrongly_is_read_again(cairn, disk):
     for name, data in files.items():
         rig.write_synced(os.path.join(cairn.mnt, name), data)
     for skip in range(2, 12, 3):
-        cairn.kill9()
-        cairn.drop_stage()
+        cairn.lose_power()
         cairn.delete_view()
         with disk.fault("journal", "pread", "misread", times=1, skip=skip):
             cairn.mount(writeback_delay="1h")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Power loss (P3, P4): what is left is a prefix of the history that contains every returned fsync."""
+import contextlib
 import os
 
 import pytest
@@ -47,9 +48,7 @@ class Cuts:
         return [self.judge_one(number, log, *clone) for clone in self.clones]
 
     def judge_one(self, number, log, clone, mark, end_mark):
-        loop = self.power.mount_cut(clone)
-        mount = mount_on(self.cairn, loop)
-        try:
+        with self.power.cut_mounted(clone) as loop, contextlib.closing(mount_on(self.cairn, loop)) as mount:
             self.prepare(mount)
             mount.mount()
             path = os.path.join(mount.mnt, f"run-{number}")
@@ -58,14 +57,9 @@ class Cuts:
             if os.path.isdir(path):
                 loose = {"idle": 0, "torn": True} if mount.plain else self.loose
                 result = judge.check_cut(path, log, mark, end_mark, **loose)
-            mount.umount()
-            done = mount.fsck()
-            assert done.returncode == 0, f"fsck: {done.returncode}\n{done.stdout}{done.stderr}"
+            mount.umount_whole()
             print(f"cut at {mark}..{end_mark}: {result[0]} of {result[1]} operations")
             return result
-        finally:
-            mount.close()
-            self.power.drop_cut(loop)
 
 
 def mount_on(cairn, loop):
@@ -82,8 +76,7 @@ def mount_on(cairn, loop):
 
 @pytest.fixture
 def power(request, plain):
-    if os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
-        pytest.skip("skipped: needs root and loop devices")
+    rig.need_root("/dev/loop-control")
     cut = powercut.PowerCut(extra="sync,dirsync,data=journal" if plain else "")
     request.addfinalizer(cut.close)
     return cut
@@ -138,25 +131,17 @@ def test_fsync_then_cut(power, cairn_on_image, rng):
     rig.write_file(os.path.join(cairn.mnt, "third"), three)
     rig.sync_directory(cairn.mnt)
     third = power.cut()
-    cairn.kill9()
-    cairn.drop_stage()
+    cairn.lose_power()
     expect(power, cairn, first, {"small": one})
     expect(power, cairn, second, {"small": one, "directory/large": two})
     expect(power, cairn, third, {"small": one, "directory/large": two, "third": three})
 
 
 def expect(power, cairn, clone, files):
-    loop = power.mount_cut(clone)
-    mount = mount_on(cairn, loop)
-    try:
+    with power.cut_mounted(clone) as loop, contextlib.closing(mount_on(cairn, loop)) as mount:
         mount.mount()
-        for name, data in files.items():
-            assert rig.read_file(os.path.join(mount.mnt, name)) == data, name
-        mount.umount()
-        assert mount.fsck().returncode == 0
-    finally:
-        mount.close()
-        power.drop_cut(loop)
+        rig.check_files(mount.mnt, files)
+        mount.umount_whole()
 
 
 def test_short_lived_files_cost_nothing(cairn, rng, plain):

@@ -95,8 +95,7 @@ def test_marker_is_never_there_without_what_was_closed(cairn, marker):
     MARKERS[marker](cairn.mnt, path)
     os.pwrite(fd, b"later", 20 * TENSOR)  # and stays open
     rig.sync_directory(cairn.mnt)
-    cairn.kill9()
-    cairn.drop_stage()
+    cairn.lose_power()
     cairn.mount()
     assert os.path.lexists(os.path.join(cairn.mnt, "marker")) or os.getxattr(path, "user.complete") == b"1"
     expect_tensors(path, 5)
@@ -109,8 +108,7 @@ def test_fsync_of_the_directory_covers_what_was_closed(cairn):
     os.open(path, NEW)
     write_tensor(path, 0)
     rig.sync_directory(cairn.mnt)
-    cairn.kill9()
-    cairn.drop_stage()
+    cairn.lose_power()
     cairn.mount()
     expect_tensors(path, 1)
 
@@ -158,8 +156,7 @@ def test_what_was_closed_is_kept_before_it_is_truncated(cairn):
     write_tensor(path, 0)
     os.ftruncate(fd, 0)
     rig.sync_directory(cairn.mnt)
-    cairn.kill9()
-    cairn.drop_stage()
+    cairn.lose_power()
     cairn.mount()
     expect_tensors(path, 1)
 
@@ -195,8 +192,7 @@ def save(mnt, name, progress):
 
 def test_power_cuts_between_closes(cairn, rng, full, request):
     """P4, on disks that lose what was not flushed: as many tensors as there are markers, and as many markers as were synced."""
-    if os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
-        pytest.skip("skipped: needs root and loop devices")
+    rig.need_root("/dev/loop-control")
     power = powercut.PowerCut(rig.GIB)
     request.addfinalizer(power.close)
     cairn.store = os.path.join(power.inner.mountpoint, "store")
@@ -217,9 +213,7 @@ def test_power_cuts_between_closes(cairn, rng, full, request):
 
 
 def judge(cairn, power, clone, synced):
-    loop = power.mount_cut(clone)
-    mount = cairn.make(rig.tempfile.mkdtemp(dir=cairn.root), store=os.path.join(loop.mountpoint, "store"))
-    try:
+    with power.store_of_cut(cairn, clone) as mount:
         mount.mount()
         for name, least in synced.items():
             directory = os.path.join(mount.mnt, f"{name}-markers")
@@ -228,6 +222,3 @@ def judge(cairn, power, clone, synced):
             if markers:
                 expect_tensors(os.path.join(mount.mnt, name), len(markers))
         mount.umount()
-    finally:
-        mount.close()
-        power.drop_cut(loop)

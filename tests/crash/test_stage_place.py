@@ -309,8 +309,7 @@ def test_copy_of_an_unmounted_store_beside_it(cairn, copy_of, rng):
     for mount, contents in ((copy, other), (cairn, mine)):
         mount.mount()
         assert read_all(mount) == {**common, **contents}
-        mount.umount()
-        assert mount.fsck().returncode == 0
+        mount.umount_whole()
 
 
 def test_copy_of_a_mounted_store(cairn, copy_of, rng):
@@ -333,8 +332,7 @@ def test_copy_of_a_mounted_store(cairn, copy_of, rng):
     cairn.kill9()
     cairn.mount()
     assert read_all(cairn) == {**durable, **staged, **later}
-    cairn.umount()
-    assert cairn.fsck().returncode == 0
+    cairn.umount_whole()
 
 
 def test_copy_of_a_store_whose_daemon_died(cairn, copy_of, rng):
@@ -376,8 +374,7 @@ def test_copy_in_the_place_of_its_original(request, cairn, mount_factory, rng, d
     copy.stage_dir = cairn.stage_dir
     with pytest.raises(rig.MountError, match=f"copy of {elsewhere}, which pid"):
         copy.mount()
-    cairn.umount()
-    assert cairn.fsck().returncode == 0
+    cairn.umount_whole()
 
 
 def test_copy_in_the_place_of_a_store_that_is_gone(cairn, rng, directory):
@@ -467,14 +464,12 @@ def test_a_copy_becomes_a_store_of_its_own(cairn, copy_of, rng):
     for mount, contents in ((copy, other), (cairn, mine)):
         mount.mount()
         assert read_all(mount) == {**common, **contents}
-        mount.umount()
-        assert mount.fsck().returncode == 0
+        mount.umount_whole()
     assert adopt(copy).returncode == 0  # once more
     copy.delete_view()
     copy.mount()
     assert read_all(copy) == {**common, **other}
-    copy.umount()
-    assert copy.fsck().returncode == 0
+    copy.umount_whole()
 
 
 def test_adopt_and_a_stage_that_was_left(cairn, copy_of, rng):
@@ -539,5 +534,4 @@ def test_a_copy_and_the_remote_of_its_original(cairn, copy_of, directory, rng):
     cairn.umount()
     copy.mount(remote=remote)
     assert read_all(copy) == {**first, **second}
-    copy.umount()
-    assert copy.fsck().returncode == 0
+    copy.umount_whole()

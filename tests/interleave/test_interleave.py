@@ -18,8 +18,7 @@ DELAYS = ("1ms", "30s")
 @pytest.fixture
 def ext4(request):
     """A directory on an ext4 of its own, in memory: what it does is what counts, not how fast its disk is."""
-    if os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
-        pytest.skip("skipped: needs root and loop devices")
+    rig.need_root("/dev/loop-control")
     directory = rig.tempfile.mkdtemp(prefix="cairn-test-", dir="/dev/shm")
     request.addfinalizer(lambda: rig.shutil.rmtree(directory, ignore_errors=True))
     image = rig.LoopImage(os.path.join(directory, "ext4.img"), os.path.join(directory, "mnt"), rig.GIB)
@@ -77,8 +76,7 @@ def test_same_as_ext4_in_any_order(cairn, ext4, program, seed, full, delay):
 
     urge = "urge" if delay == "1ms" else "rest"
     Program(program, "script", seed, 0, count, urge, cairn.mnt, ext4).run(kill=kill, remount=remount)
-    cairn.umount()
-    assert cairn.fsck().returncode == 0
+    cairn.umount_whole()
 
 
 @pytest.mark.timeout(150)
@@ -103,8 +101,7 @@ def test_races_leave_what_some_order_leaves(cairn, ext4, program, seed, full, de
 
     urge = "urge" if delay == "1ms" else "rest"
     Program(program, "race", seed, 0, count, urge, cairn.mnt, ext4).run(dying=dying, dead=mount, remount=remount)
-    cairn.umount()
-    assert cairn.fsck().returncode == 0
+    cairn.umount_whole()
 
 
 @pytest.mark.timeout(150)

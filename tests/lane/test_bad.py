@@ -81,8 +81,7 @@ for save in (torch.save, cairnfs.save):
         found.append((type(error), str(error).split(chr(10))[0]))
 assert len(found) == 2 and found[0] == found[1], found
 """
-    if os.geteuid() != 0:
-        pytest.skip("skipped: needs root")
+    rig.need_root()
     done = python.run(code, [], {"HOME": "/tmp"})
     if "Permission" in done.stderr and "import" in done.stderr:
         pytest.skip("skipped: this Python is not readable by others")

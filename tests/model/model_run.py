@@ -142,7 +142,7 @@ def explore(mount, seed, seconds, **rest):
     """Random operations until the time is over. Returns how many, and how many cuts; raises Failure."""
     rng = random.Random(f"model {seed}")
     run = Run(mount, options_of(rng), **rest)
-    try:
+    with contextlib.closing(run):
         generator = model_generate.Generator(rng, run.model, mount.plain)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -155,19 +155,15 @@ def explore(mount, seed, seconds, **rest):
             run.step([rng.choice(("remount", "kill", "kill", "cut", "cut"))])
         run.finish()
         return len(run.done), run.cuts
-    finally:
-        run.close()
 
 
 def replay(mount, operations, **rest):
     """The same operations again; raises Failure."""
     run = Run(mount, operations[0][1], **rest)
-    try:
+    with contextlib.closing(run):
         for op in operations[1:]:
             run.step(op)
         run.finish()
-    finally:
-        run.close()
 
 
 # ---------------------------------------------------------------- shrinking

@@ -42,8 +42,7 @@ def campaign(request, mount_factory, directory, seed, full):
 
 def loses_power():
     """Disks that do, for the stores, if this machine has any."""
-    if os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
-        pytest.skip("skipped: needs root and loop devices")
+    rig.need_root("/dev/loop-control")
     return model_run.new_disk
 
 

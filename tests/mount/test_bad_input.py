@@ -72,8 +72,7 @@ class Place:
 
 @pytest.fixture
 def place(directory, shm_directory, binary):
-    if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
-        pytest.skip("skipped: needs root and /dev/fuse")
+    rig.need_root("/dev/fuse")
     made = Place(os.path.join(directory, "place"), binary, shm_directory)
     yield made
     made.clean()

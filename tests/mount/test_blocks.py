@@ -184,8 +184,7 @@ def given(fd):
 
 
 def power_cut(cairn):
-    cairn.kill9()
-    cairn.drop_stage()
+    cairn.lose_power()
     cairn.mount()
 
 

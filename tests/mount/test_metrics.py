@@ -212,10 +212,8 @@ def get(port, path, method="GET"):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     connection.request(method, path)
     answer = connection.getresponse()
-    try:
+    with contextlib.closing(connection):
         return answer.status, answer.getheader("Content-Type"), answer.read().decode()
-    finally:
-        connection.close()
 
 
 def test_metrics_over_http(cairn):

@@ -54,8 +54,7 @@ class Holder:
 
 @pytest.fixture
 def hold(request, cairn):
-    if os.geteuid() != 0:
-        pytest.skip("skipped: a mount namespace takes root")
+    rig.need_root()
 
     def make(*args, **kwargs):
         holder = Holder(cairn, *args, **kwargs)

@@ -20,8 +20,7 @@ SOON = 60  # s: what hangs does not end at all
 @pytest.fixture
 def on_disk(request, directory, mount_factory):
     """on_disk(*mkfs, extra): a mount, whose store lies on a small ext4 of its own, and that directory."""
-    if os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
-        pytest.skip("skipped: needs root and loop devices")
+    rig.need_root("/dev/loop-control")
 
     def make(*options, extra=""):
         image, mountpoint = os.path.join(directory, "disk.img"), os.path.join(directory, "disk")
@@ -103,8 +102,7 @@ def test_files_may_not_be_as_large_as_a_pack(on_disk, rng):
     assert sync(f"{cairn.mnt}/data") == 0
     sizes = [os.path.getsize(f"{cairn.store}/packs/{name}") for name in os.listdir(f"{cairn.store}/packs")]
     assert len(sizes) >= 100 * rig.MIB // limit
-    cairn.kill9()
-    cairn.drop_stage()
+    cairn.lose_power()
     cairn.mount()
     assert rig.read_file(f"{cairn.mnt}/data") == data
 
@@ -148,8 +146,7 @@ def test_no_descriptor_left_for_a_while(cairn, rng):
     cairn.kill9()
     cairn.mount(nvme="4G")
     assert all(rig.read_file(path) == data for path, data in contents.items())
-    cairn.umount()
-    assert cairn.fsck().returncode == 0
+    cairn.umount_whole()
 
 
 def keep_descriptors_away(pid, begun, ended):
@@ -186,12 +183,10 @@ def test_no_descriptor_for_longer_than_fsync_waits(cairn, rng):
                 return False
 
         rig.poll(goes_on, 20, "a write and an fsync that succeed", 0.1)
-    cairn.kill9()
-    cairn.drop_stage()
+    cairn.lose_power()
     cairn.mount(nvme="4G")
     assert rig.read_file(cairn.mnt + "/file").startswith(data + b"more")
-    cairn.umount()
-    assert cairn.fsck().returncode == 0
+    cairn.umount_whole()
 
 
 @pytest.mark.timeout(120)

@@ -23,8 +23,7 @@ ROUNDS = 3
 @pytest.fixture
 def waiting(cairn, directory):
     """A mount, and how many of its requests the kernel waits for."""
-    if os.geteuid() != 0:
-        pytest.skip("skipped: only root mounts fusectl")
+    rig.need_root()
     cairn.mount()
     control = os.path.join(directory, "fusectl")
     os.mkdir(control)

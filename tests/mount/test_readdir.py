@@ -55,10 +55,8 @@ class Stream:
 @contextlib.contextmanager
 def streaming(path, size=256):
     stream = Stream(path, size)
-    try:
+    with contextlib.closing(stream):
         yield stream
-    finally:
-        stream.close()
 
 
 def touch(path):
@@ -257,8 +255,7 @@ def test_streams_while_a_directory_changes_at_random(cairn, shm_directory, rng, 
                     stream.seek(0)
         if number % 10 == 9:
             cairn.remount()
-    cairn.umount()
-    assert cairn.fsck().returncode == 0
+    cairn.umount_whole()
 
 
 @pytest.mark.needs_mount
@@ -306,8 +303,7 @@ def test_a_stream_that_another_daemon_goes_on_with_ends_as_it_would_have(kept):
         assert names(rewound.given) == sorted(str(number) for number in range(300))
     assert len(os.listdir(d)) == 1200
     assert kept.successor()["deaths"] == 3
-    kept.umount()
-    assert kept.fsck().returncode == 0
+    kept.umount_whole()
 
 
 @pytest.mark.needs_mount

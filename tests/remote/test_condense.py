@@ -90,14 +90,12 @@ def test_old_checkpoints_become_dense(job, report, directory):
     assert job.node.status()["nvme"]["reduction"]["wrong_chunks"] == 0
     job.node.remount()
     check_reads_itself(job.node, job.content)
-    job.node.umount()
-    assert job.node.fsck().returncode == 0, job.node.fsck().stdout
+    job.node.umount_whole()
     check_copied(job.node, directory, job.content)
     job.node.delete_view()
     job.node.mount()
     check_reads_itself(job.node, job.content)
-    job.node.umount()
-    assert job.node.fsck().returncode == 0, job.node.fsck().stdout
+    job.node.umount_whole()
     check_fresh(job.node, job.content)
 
 
@@ -115,8 +113,7 @@ def test_chains_are_two_deep(job, report):
     assert dense == [False, True, True, False, True, True, False, True, True, False], "the newest is not old"
     job.node.remount()
     check_reads_itself(job.node, job.content)
-    job.node.umount()
-    assert job.node.fsck().returncode == 0, job.node.fsck().stdout
+    job.node.umount_whole()
 
 
 @pytest.mark.timeout(400)
@@ -260,8 +257,7 @@ def test_killed_while_it_condenses(job, seed):
         node.wait_remote()
     wait_condensed(job.node)
     check_reads_itself(job.node, job.content)
-    job.node.umount()
-    assert job.node.fsck().returncode == 0, job.node.fsck().stdout
+    job.node.umount_whole()
     check_fresh(job.node, job.content)
 
 
@@ -297,8 +293,7 @@ def test_evicted_and_warmed(job):
     assert job.node.cairn("warmup", job.node.mnt).returncode == 0
     assert dense_bytes(job.node) == 0
     check_reads_itself(job.node, job.content)
-    job.node.umount()
-    assert job.node.fsck().returncode == 0, job.node.fsck().stdout
+    job.node.umount_whole()
 
 
 LAYER_BYTES = 24 * rig.KIB  # more than what lies inline
@@ -342,8 +337,7 @@ def test_many_small_chunks(on_remote, directory, report, full):
     assert nvme["packs"] <= packs + dense / 100, "packs of few chunks"
     assert took < dense / 20
     check_reads_itself(node, job.content)
-    node.umount()
-    assert node.fsck().returncode == 0, node.fsck().stdout
+    node.umount_whole()
 
 
 def local_packs(node):
@@ -386,8 +380,7 @@ def test_a_damaged_base_is_healed_from_the_remote(job):
     assert fetched(job.node) > 0 and not job.node.status()["damage"]
     assert job.node.cairn("scrub", job.node.mnt).returncode == 0
     check_reads_itself(job.node, job.content)
-    job.node.umount()
-    assert job.node.fsck().returncode == 0, job.node.fsck().stdout
+    job.node.umount_whole()
 
 
 @pytest.mark.timeout(400)

@@ -69,8 +69,7 @@ def test_a_fresh_node_reads_all(job, report):
     assert sent(job.node)["dx"] > 0.7 * raw_bytes(job, "model.pt")
     assert ratio < 0.70
     assert status["reduction"]["wrong_chunks"] == 0 and status["reduction"]["cpu_s"] > 0
-    job.node.umount()
-    assert job.node.fsck().returncode == 0
+    job.node.umount_whole()
     check_fresh(job.node, job.content)
 
 
@@ -88,8 +87,7 @@ def test_what_others_are_stored_by_is_deleted(job):
         assert job.node.cairn("gc", job.node.mnt).returncode == 0
         time.sleep(1.1)
     check_fresh(job.node, job.content, remote=job.node.remote.copy())
-    job.node.umount()
-    assert job.node.fsck().returncode == 0
+    job.node.umount_whole()
     check_fresh(job.node, job.content)
 
 
@@ -110,8 +108,7 @@ def test_weights_alone_are_chains(job, report):
     status = job.node.remote_status()
     report("held", {"ratio": status["pack_bytes"] / status["logical_bytes"]})
     check_fresh(job.node, job.content, remote=job.node.remote.copy())
-    job.node.umount()
-    assert job.node.fsck().returncode == 0
+    job.node.umount_whole()
     check_fresh(job.node, job.content)
 
 
@@ -135,8 +132,7 @@ def test_a_base_is_deleted_while_its_successor_is_sent(on_remote, directory):
         if is_early:
             break
     assert is_early
-    node.umount()
-    assert node.fsck().returncode == 0
+    node.umount_whole()
     check_fresh(node, job.content)
 
 
@@ -167,8 +163,7 @@ def test_a_base_outlives_a_merge_of_what_it_serves(job):
         time.sleep(1.1)
         assert job.node.cairn("gc", job.node.mnt).returncode == 0
     check_fresh(job.node, job.content, remote=job.node.remote.copy())
-    job.node.umount()
-    assert job.node.fsck().returncode == 0
+    job.node.umount_whole()
 
 
 @pytest.mark.timeout(400)
@@ -286,8 +281,7 @@ def test_killed_while_it_uploads(on_remote, directory):
     node.wait_remote()
     assert dense + sent(node)["twin"] + sent(node)["dx"] > 0
     check_fresh(node, job.content, remote=node.remote.copy())
-    node.umount()
-    assert node.fsck().returncode == 0
+    node.umount_whole()
     check_fresh(node, job.content)
 
 
@@ -336,8 +330,7 @@ class Life:
 
     def move(self):
         """Another node takes over; it has nothing on NVMe."""
-        self.node.umount(drain="remote")
-        assert self.node.fsck().returncode == 0, self.node.fsck().stdout
+        self.node.umount_whole(drain="remote")
         self.job.node = self.node.fresh(reduce="dense").mount()
 
     def look(self):
@@ -353,8 +346,7 @@ class Life:
             what()
         assert differing(self.node.mnt, self.job.content) == []
         self.look()
-        self.node.umount()
-        assert self.node.fsck().returncode == 0, self.node.fsck().stdout
+        self.node.umount_whole()
         check_fresh(self.node, self.job.content)
 
 
@@ -436,8 +428,7 @@ def test_names_that_are_written_over(job):
         job.node.wait_remote()
     assert sent(job.node)["twin"] > 0
     check_fresh(job.node, job.content, remote=job.node.remote.copy())
-    job.node.umount()
-    assert job.node.fsck().returncode == 0
+    job.node.umount_whole()
 
 
 @pytest.mark.timeout(400)
@@ -463,8 +454,7 @@ def test_a_fresh_node_goes_on(job):
     other.training, other.content = job.training, dict(job.content)
     save_some(other, 2)
     assert sent(fresh)["twin"] > 0
-    fresh.umount()
-    assert fresh.fsck().returncode == 0
+    fresh.umount_whole()
     check_fresh(fresh, other.content)
 
 
@@ -477,8 +467,7 @@ def test_a_mount_without_dense_reads_it_and_moves_it(job):
         job.write(f"small{number}", rig.seeded_bytes(number, 40000))
         job.node.wait_remote()
     check_fresh(job.node, job.content, remote=job.node.remote.copy())
-    job.node.umount()
-    assert job.node.fsck().returncode == 0
+    job.node.umount_whole()
 
 
 @pytest.mark.timeout(400)
@@ -504,6 +493,5 @@ def test_a_cut_of_many_chunks(job, full):
         job.node.wait_remote(timeout="1500s")
     assert sent(job.node)["dx"] > 0.9 * raw_bytes(job, "model.safetensors") / 2
     assert sent(job.node)["twin"] > 0, "few chunks that small have a landmark"
-    job.node.umount()
-    assert job.node.fsck().returncode == 0
+    job.node.umount_whole()
     check_fresh(job.node, job.content)

@@ -120,8 +120,7 @@ def test_follows_whatever_changes(on_remote, remote, rng, full):
         if turn % 3 == 2:
             follower.remount()
             same_trees(writer.mnt, follower.mnt)
-    follower.umount()
-    assert follower.fsck().returncode == 0
+    follower.umount_whole()
     follower.mount(remote=None, endpoint_url=None, region=None, lease=None, follow=None)  # without the remote: as it was last
     assert sorted(walk(follower.mnt)) == sorted(walk(writer.mnt))
 
@@ -152,8 +151,7 @@ def test_before_the_first_publication(on_remote, remote):
     same_trees(writer.mnt, follower.mnt)
     follower.remount()
     same_trees(writer.mnt, follower.mnt)
-    follower.umount()
-    assert follower.fsck().returncode == 0
+    follower.umount_whole()
 
 
 def publish_in_pieces(writer, turn):
@@ -180,8 +178,7 @@ def test_same_cut_published_again(on_remote, remote):
         follower.mount()
         same_trees(writer.mnt, follower.mnt)
         assert rig.read_file(os.path.join(follower.mnt, "file")) == content
-        follower.umount()
-        assert follower.fsck().returncode == 0
+        follower.umount_whole()
         if was_first:
             return
     pytest.skip("the machine is too slow: each merge came before the follower")
@@ -242,8 +239,7 @@ def test_open_files_go_on(on_remote, remote):
     finally:
         for fd in handles.values():
             os.close(fd)
-    follower.umount()
-    assert follower.fsck().returncode == 0
+    follower.umount_whole()
 
 
 def changes_of(mnt):
@@ -376,8 +372,7 @@ def test_killed_while_following(on_remote, remote, rng, full):
         follower.mount()
         catch_up(writer, follower)
         same_trees(writer.mnt, follower.mnt)
-    follower.umount()
-    assert follower.fsck().returncode == 0
+    follower.umount_whole()
 
 
 def test_killed_when_a_head_came_behind_own_batches(on_remote, directory):
@@ -400,8 +395,7 @@ def test_killed_when_a_head_came_behind_own_batches(on_remote, directory):
         catch_up(writer, follower)
     assert "File exists" not in follower.log()
     same_trees(writer.mnt, follower.mnt)
-    follower.umount()
-    assert follower.fsck().returncode == 0
+    follower.umount_whole()
 
 
 @pytest.mark.parametrize("lost", ["journal", "view", None])
@@ -413,8 +407,7 @@ def test_interrupted_in_the_middle(on_remote, directory, lost):
     writer.wait_remote()
     follower = writer.fresh(**FOLLOW).mount()
     assert rig.read_file(os.path.join(follower.mnt, "file")) == b"one" * 100_000
-    follower.kill9()
-    follower.drop_stage()
+    follower.lose_power()
     rig.write_file(os.path.join(follower.store, "adopting"), b"")
     if lost == "journal":
         for name in os.listdir(os.path.join(follower.store, "journal")):
@@ -424,8 +417,7 @@ def test_interrupted_in_the_middle(on_remote, directory, lost):
     follower.mount()
     same_trees(writer.mnt, follower.mnt)
     assert not os.path.exists(os.path.join(follower.store, "adopting"))
-    follower.umount()
-    assert follower.fsck().returncode == 0
+    follower.umount_whole()
 
 
 def test_remote_out_of_reach(on_remote, directory):

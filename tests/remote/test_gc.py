@@ -29,8 +29,7 @@ def live_bytes(content):
 
 def check(mnt, content):
     assert sorted(os.listdir(mnt)) == sorted(content)
-    for name, data in content.items():
-        assert rig.read_file(os.path.join(mnt, name)) == data, name
+    rig.check_files(mnt, content)
 
 
 def check_copy(node, content):

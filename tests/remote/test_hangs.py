@@ -71,8 +71,7 @@ def helpers(path):
 
 @pytest.fixture(params=[Stopped, Frozen], ids=["stopped", "frozen"])
 def place(request, mount_factory, directory):
-    if os.geteuid() != 0:
-        pytest.skip("skipped: a filesystem that hangs takes root")
+    rig.need_root()
     return request.param(request, mount_factory, directory)
 
 

@@ -56,8 +56,7 @@ def refused(mount, **options):
 def check(mount, content=None):
     content = CONTENT if content is None else content
     assert sorted(os.listdir(mount.mnt)) == sorted(content)
-    for name, data in content.items():
-        assert rig.read_file(os.path.join(mount.mnt, name)) == data
+    rig.check_files(mount.mnt, content)
 
 
 def fresh_sees(mount, content):

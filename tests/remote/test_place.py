@@ -22,8 +22,7 @@ def remove(remote):
 @pytest.fixture
 def disk(request, directory):
     """disk(name): mounts a filesystem of that name at `at`."""
-    if os.geteuid() != 0:
-        pytest.skip("skipped: mounting a filesystem takes root")
+    rig.need_root()
     at = directory + "/nfs"
     os.mkdir(at)
     request.addfinalizer(lambda: rig.file_systems_unmount(at))

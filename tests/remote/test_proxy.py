@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fault proxy itself: each fault is seen by a plain client, against a tiny server and against the real RGW."""
+import contextlib
 import email.utils
 import http.client
 import http.server
@@ -87,12 +88,10 @@ def broken(shelf, seed):
 def ask(proxy, method, path, body=None, timeout=5):
     """One request on a connection of its own: (status, body, headers)."""
     connection = http.client.HTTPConnection(proxy.address, timeout=timeout)
-    try:
+    with contextlib.closing(connection):
         connection.request(method, path, body)
         answer = connection.getresponse()
         return answer.status, answer.read(), answer.headers
-    finally:
-        connection.close()
 
 
 def always(fault, **more):

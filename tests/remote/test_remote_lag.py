@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """P7 for the remote: slower than the trainer by far, keep-last-2: it always has a complete checkpoint, not an old one."""
+import contextlib
 import os
 
 import pytest
@@ -65,12 +66,10 @@ class Saver:
 def age_in(saver, time, copy):
     """Mounted elsewhere: the checkpoint that `latest` names is whole; how old it was."""
     fresh = saver.mount.fresh(copy).mount(ro=True)
-    try:
+    with contextlib.closing(fresh):
         number = int(rig.read_file(os.path.join(fresh.mnt, "latest")))
         assert rig.read_file(os.path.join(saver.path(number, fresh.mnt), "checkpoint")) == saver.data(number)
         return time - saver.complete[number][0]
-    finally:
-        fresh.close()
 
 
 @pytest.mark.paced

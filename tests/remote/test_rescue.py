@@ -24,8 +24,7 @@ def disk_of(request, node, directory):
 def check_elsewhere(node, files):
     other = node.fresh()
     other.mount(ro=True)
-    for name, data in files.items():
-        assert rig.read_file(os.path.join(other.mnt, name)) == data, name
+    rig.check_files(other.mnt, files)
     other.close()
 
 
@@ -42,8 +41,7 @@ def test_the_stage_is_asked(request, node, directory):
         assert disk.fired() > 0
     assert "found in the stage" in node.log() and "will be missing" not in node.log()
     check_elsewhere(node, files)
-    node.kill9()
-    node.drop_stage()
+    node.lose_power()
     node.mount()
     assert all(rig.read_file(os.path.join(node.mnt, name)) == data for name, data in files.items())
     assert not node.status()["damage"]

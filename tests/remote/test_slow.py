@@ -16,8 +16,7 @@ SLOW = 18  # seconds of an fsync: more than a put is given at first
 
 @pytest.fixture
 def slow(request, directory):
-    if os.geteuid() != 0:
-        pytest.skip("skipped: mounting takes root")
+    rig.need_root()
     made = SlowDirectory(request.config.getoption("--build"), directory)
     request.addfinalizer(made.close)
     return made

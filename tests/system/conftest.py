@@ -67,8 +67,7 @@ class Machine:
 @pytest.fixture
 def machine(request, directory, binary):
     """A private machine with cairn as `cairn-under-test`, a disk at its root directory, and no installation."""
-    if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
-        pytest.skip("skipped: needs root and /dev/fuse")
+    rig.need_root("/dev/fuse")
     made = Machine(directory)
     request.addfinalizer(made.close)
     if not made.works:

@@ -171,8 +171,7 @@ class Slurm:
 
 @pytest.fixture
 def slurm(request, directory, binary):
-    if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
-        pytest.skip("skipped: needs root and /dev/fuse")
+    rig.need_root("/dev/fuse")
     made = Slurm(directory, binary)
     request.addfinalizer(made.close)
     return made

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a service manager is told (systemd's notification protocol), on a real socket."""
+import contextlib
 import os
 import socket
 
@@ -110,7 +111,7 @@ def test_status_of_a_start_that_waits(managed, directory):
     manager, cairn = managed(f"{directory}/notify")
     remote = f"dir:{directory}/remote"
     first = cairn.make(os.path.join(directory, "first"))
-    try:
+    with contextlib.closing(first):
         first.mount(remote=remote, lease="3s")
         rig.write_file(first.mnt + "/file", b"content")
         first.wait(level="remote")
@@ -119,8 +120,6 @@ def test_status_of_a_start_that_waits(managed, directory):
         told = manager.hear("READY=1")
         waits = [line for line in told if line.startswith("STATUS=starting:")]
         assert waits and told.index(waits[0]) < told.index("READY=1"), told
-    finally:
-        first.close()
 
 
 def test_nobody_there(cairn, directory):
