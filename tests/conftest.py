@@ -324,14 +324,16 @@ def watched(config, kind):
 
 @pytest.fixture(scope="session")
 def mount_factory(request, binary):
-    """mount_factory(root, **options) makes a Mount, or a Plain with --plain; `kind` asks for another."""
+    """mount_factory(root, **options) makes a Mount, or a Plain with --plain; `kind` asks for another. `request`: of who closes it."""
     config = request.config
     usual = rig.Plain if config.getoption("--plain") else rig.Mount
 
-    def make(root, kind=usual, **options):
+    def make(root, kind=usual, request=None, **options):
         mount = watched(config, kind)(root, binary, **options)
         mount.make = make
         config.cairn_mounts.append(mount)
+        if request:
+            request.addfinalizer(mount.close)
         return mount
 
     return make
@@ -340,9 +342,7 @@ def mount_factory(request, binary):
 @pytest.fixture
 def kept(request, mount_factory, directory):
     """A private store whose mount outlives its daemon, not yet mounted."""
-    mount = mount_factory(directory, kind=successor.Kept, successor="on", crash_window=0)
-    request.addfinalizer(mount.close)
-    return mount
+    return mount_factory(directory, kind=successor.Kept, successor="on", crash_window=0, request=request)
 
 
 @pytest.fixture
@@ -365,9 +365,7 @@ def on_remote(request, mount_factory, directory, plain):
 @pytest.fixture
 def cairn(request, mount_factory, directory):
     """A private store with its mountpoint, not yet mounted."""
-    mount = mount_factory(directory)
-    request.addfinalizer(mount.close)
-    return mount
+    return mount_factory(directory, request=request)
 
 
 @pytest.fixture

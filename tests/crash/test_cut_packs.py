@@ -16,9 +16,8 @@ SIZE = 300_000
 @pytest.fixture
 def node(request, mount_factory, directory):
     """Files in one pack, in the remote too; not mounted."""
-    mount = mount_factory(directory, kind=remotes.RemoteMount, remote=remotes.DirRemote(os.path.join(directory, "remotes")), lease="5s")
-    request.addfinalizer(mount.close)
-    return mount
+    return mount_factory(directory, kind=remotes.RemoteMount, remote=remotes.DirRemote(os.path.join(directory, "remotes")), lease="5s",
+                         request=request)
 
 
 def write(mount):

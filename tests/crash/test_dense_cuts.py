@@ -15,7 +15,6 @@ import recorded_disk
 import remote as remotes
 import rig
 import trained
-from test_disk import new_disk  # noqa: F401: a fixture
 
 pytestmark = pytest.mark.needs_mount
 
@@ -24,7 +23,7 @@ OPTIONS = {"nvme": "700M", "stage": "96M", "writeback_delay": "0s", "gc_grace": 
 
 
 @pytest.fixture
-def node(new_disk, on_remote, directory, rng):  # noqa: F811
+def node(new_disk, on_remote, directory, rng):
     """A store on such a disk, with files of few near steps of training, all in the remote; nothing of it is dense yet."""
     disk = new_disk(kind=rng.choice(sorted(recorded_disk.FORMATS)))
     made = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), **OPTIONS, reduce_after="1h")
@@ -194,7 +193,7 @@ def judge_both(turns, loop, at):
 
 
 @pytest.mark.timeout(300)
-def test_cuts_while_names_are_written_over(new_disk, on_remote, rng, full):  # noqa: F811
+def test_cuts_while_names_are_written_over(new_disk, on_remote, rng, full):
     """120 cuts (4 by default) of a store and its dir: remote, which lose power together: both show a prefix of what was written."""
     disk = new_disk(kind=rng.choice(sorted(recorded_disk.FORMATS)))
     node = on_remote(remotes.DirRemote(os.path.join(disk.inner.mountpoint, "remotes")), **OPTIONS, reduce_after="0s")

@@ -20,23 +20,6 @@ OPTIONS = {"nvme": "700M", "stage": "96M"}
 QUICK = {"gc_grace": "1s", "writeback_delay": "100ms"}
 
 
-@pytest.fixture
-def new_disk(request, binary):
-    """new_disk(**options): a RecordedDisk, closed at the end."""
-    rig.need_root("/dev/loop-control", "/dev/fuse")
-    build = request.config.getoption("--build")
-    program = recorded_disk.find_program(build)
-    if program is None:
-        pytest.skip(f"skipped: {build} has no recorded-disk: build with -Dtests=enabled")
-
-    def make(**options):
-        made = recorded_disk.RecordedDisk(program, **options)
-        request.addfinalizer(made.close)
-        return made
-
-    return make
-
-
 # ---------------------------------------------------------------- the disk itself
 
 def read_at(path, offset, length):
@@ -299,9 +282,7 @@ def campaign(request, new_disk, rng, shm_directory, plain):
 @pytest.fixture
 def make_mount(request, mount_factory, directory):
     def make(disk):
-        mount = mount_factory(rig.tempfile.mkdtemp(dir=directory), **OPTIONS)
-        request.addfinalizer(mount.close)
-        return mount
+        return mount_factory(rig.tempfile.mkdtemp(dir=directory), **OPTIONS, request=request)
 
     return make
 

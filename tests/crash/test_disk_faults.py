@@ -9,12 +9,6 @@ import pytest
 import faultdisk
 import rig
 
-
-@pytest.fixture
-def disk(cairn, request, directory, sanitized):
-    build = faultdisk.build_of(request.config, sanitized)
-    return faultdisk.FaultDisk(cairn, build, os.path.join(directory, "faults"))
-
 TENSOR = 3 * rig.MIB + 4567  # of a write: each begins a grid of chunks of its own
 
 

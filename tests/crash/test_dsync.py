@@ -5,7 +5,6 @@ import os
 
 import pytest
 
-import powercut
 import rig
 
 pytestmark = pytest.mark.needs_mount
@@ -56,12 +55,10 @@ def write_again_and_again(mnt, shift):
 
 
 @pytest.mark.parametrize("shift", (0, 100))
-def test_power_cuts_leave_whole_requests(cairn, rng, full, request, shift):
+def test_power_cuts_leave_whole_new_powers(cairn, rng, full, new_power, shift):
     """1 MiB that is written over and over: as it was before or after, if it came in one request; else the first request may be there
     without the second, and nothing else."""
-    rig.need_root("/dev/loop-control")
-    power = powercut.PowerCut(rig.GIB)
-    request.addfinalizer(power.close)
+    power = new_power(rig.GIB)
     cairn.store = os.path.join(power.inner.mountpoint, "store")
     cairn.mount()
     fd = os.open(os.path.join(cairn.mnt, "file"), NEW)

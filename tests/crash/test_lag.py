@@ -4,7 +4,6 @@ import os
 
 import pytest
 
-import powercut
 import rig
 
 SIZE = 24 * rig.MIB
@@ -95,16 +94,12 @@ def test_lag(cairn, rng, report, full, sanitized):
 @pytest.mark.paced
 @pytest.mark.needs_mount
 @pytest.mark.timeout(180)
-def test_lag_on_power_cut(request, mount_factory, directory, rng, full, report, sanitized):
+def test_lag_on_power_cut(request, mount_factory, power, directory, rng, full, report, sanitized):
     """P4, P7: the same, seen by cutting the power: every cut has a whole checkpoint, named by `latest`, and no older one than the daemon
     said before the cut; as test_lag's, its age is bounded, but where the machine stands still for a moment."""
-    rig.need_root("/dev/loop-control")
     if sanitized:
         pytest.skip("skipped: measures time, which the sanitizers stretch")
-    power = powercut.PowerCut()
-    request.addfinalizer(power.close)
-    cairn = mount_factory(directory, nvme="2G", stage="128M")
-    request.addfinalizer(cairn.close)
+    cairn = mount_factory(directory, nvme="2G", stage="128M", request=request)
     cairn.store = os.path.join(power.inner.mountpoint, "store")
     cairn.mount(writeback_limit=LIMIT)
     saver, cuts = Saver(cairn, rng.randrange(1 << 30)), []

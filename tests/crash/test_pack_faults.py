@@ -6,16 +6,9 @@ import threading
 
 import pytest
 
-import faultdisk
 import rig
 
 pytestmark = pytest.mark.needs_mount
-
-
-@pytest.fixture
-def disk(cairn, request, directory):
-    build = faultdisk.build_of(request.config, request.getfixturevalue("sanitized"))
-    return faultdisk.FaultDisk(cairn, build, os.path.join(directory, "faults"))
 
 
 def check_after_power_loss(cairn, files):

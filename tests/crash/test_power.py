@@ -7,7 +7,6 @@ import pytest
 
 import history
 import judge
-import powercut
 import rig
 
 CUTS_A_RUN = 5
@@ -72,14 +71,6 @@ def mount_on(cairn, loop):
     else:
         mount.options = cairn.options
     return mount
-
-
-@pytest.fixture
-def power(request, plain):
-    rig.need_root("/dev/loop-control")
-    cut = powercut.PowerCut(extra="sync,dirsync,data=journal" if plain else "")
-    request.addfinalizer(cut.close)
-    return cut
 
 
 @pytest.fixture

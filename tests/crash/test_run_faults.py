@@ -9,8 +9,6 @@ import struct
 import pytest
 
 import rig
-from test_disk import new_disk  # noqa: F401: a fixture
-from test_disk_faults import disk  # noqa: F401: a fixture
 
 FIBMAP, FIGETBSZ = 1, 2
 MANY = 3000  # files: a run that is longer than what a put reads at once
@@ -48,12 +46,12 @@ def refused(mount, **options):
 
 
 @pytest.mark.needs_mount
-def test_a_bad_sector_below_a_run(new_disk, mount_factory, request, directory):  # noqa: F811
+def test_a_bad_sector_below_a_run(new_disk, mount_factory, request, directory):
     """A sector of a real disk that gives EIO: the mount says so, or has the run from the remote and goes on."""
     below = new_disk(size=rig.GIB // 2)
     remote = f"dir:{directory}/remote"
-    mount = mount_factory(os.path.join(directory, "mount"), store=os.path.join(below.inner.mountpoint, "store"), nvme="200M", stage="64M")
-    request.addfinalizer(mount.close)
+    mount = mount_factory(os.path.join(directory, "mount"), store=os.path.join(below.inner.mountpoint, "store"), nvme="200M",
+                          stage="64M", request=request)
     mount.mount(remote=remote)
     make_files(mount.mnt, 200)
     mount.wait(level="remote")
@@ -72,7 +70,7 @@ def test_a_bad_sector_below_a_run(new_disk, mount_factory, request, directory): 
 
 
 @pytest.mark.needs_mount
-def test_runs_that_cannot_be_fetched_or_stored(cairn, disk, directory):  # noqa: F811
+def test_runs_that_cannot_be_fetched_or_stored(cairn, disk, directory):
     """A store of the remote's state is refused with the disk's error while it lasts; a run is uploaded when it can be read."""
     remote = f"dir:{directory}/remote"
     cairn.mount(remote=remote)

@@ -9,7 +9,6 @@ import struct
 
 import pytest
 
-import powercut
 import rig
 
 pytestmark = pytest.mark.needs_mount
@@ -190,11 +189,9 @@ def save(mnt, name, progress):
         progress.tell(done, synced)
 
 
-def test_power_cuts_between_closes(cairn, rng, full, request):
+def test_power_cuts_between_closes(cairn, rng, full, new_power):
     """P4, on disks that lose what was not flushed: as many tensors as there are markers, and as many markers as were synced."""
-    rig.need_root("/dev/loop-control")
-    power = powercut.PowerCut(rig.GIB)
-    request.addfinalizer(power.close)
+    power = new_power(rig.GIB)
     cairn.store = os.path.join(power.inner.mountpoint, "store")
     cairn.mount(writeback_delay="1s")
     savers = {f"file-{number}": Progress() for number in range(3)}

@@ -266,8 +266,7 @@ def copy_of(mount_factory, directory, request):
 
     def make(original):
         os.mkdir(directory + "/copy")
-        mount = mount_factory(directory + "/copy")
-        request.addfinalizer(mount.close)
+        mount = mount_factory(directory + "/copy", request=request)
         for path in (mount.stage_dir, mount.store):
             os.rmdir(path)
         mount.stage_dir = original.stage_dir
@@ -368,8 +367,7 @@ def test_copy_in_the_place_of_its_original(request, cairn, mount_factory, rng, d
     cairn.store = elsewhere
     cairn.mount()
     assert read_all(cairn) == {**staged, "durable": b"content"}
-    copy = mount_factory(directory + "/other", store=path)
-    request.addfinalizer(copy.close)
+    copy = mount_factory(directory + "/other", store=path, request=request)
     os.rmdir(copy.stage_dir)
     copy.stage_dir = cairn.stage_dir
     with pytest.raises(rig.MountError, match=f"copy of {elsewhere}, which pid"):

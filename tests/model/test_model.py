@@ -20,9 +20,7 @@ def campaign(request, mount_factory, directory, seed, full):
     own, and on a disk of its own."""
 
     def make_mount():
-        mount = mount_factory(tempfile.mkdtemp(dir=directory))
-        request.addfinalizer(mount.close)
-        return mount
+        return mount_factory(tempfile.mkdtemp(dir=directory), request=request)
 
     def one(this, seconds, make_disk):
         try:
@@ -67,8 +65,7 @@ KEPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "kept")
 @pytest.mark.parametrize("name", sorted(os.listdir(KEPT)))
 def test_kept_operations(directory, mount_factory, request, name):
     """What once failed, shrunk."""
-    mount = mount_factory(directory)
-    request.addfinalizer(mount.close)
+    mount = mount_factory(directory, request=request)
     operations = model_run.load(os.path.join(KEPT, name))
     try:
         model_run.replay(mount, operations)

@@ -16,9 +16,8 @@ pytestmark = pytest.mark.needs_mount
 @pytest.fixture
 def remote_mount(request, mount_factory, directory):
     """A private store on a remote, a directory, and the kernel keeps all for an hour. Not yet mounted."""
-    mount = mount_factory(directory, kind=remotes.RemoteMount, remote=remotes.DirRemote(os.path.join(directory, "remotes")), **KEPT)
-    request.addfinalizer(mount.close)
-    return mount
+    return mount_factory(directory, kind=remotes.RemoteMount, remote=remotes.DirRemote(os.path.join(directory, "remotes")), **KEPT,
+                         request=request)
 
 
 def do(mount, *args):

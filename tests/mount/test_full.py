@@ -462,8 +462,7 @@ class LowestFree(threading.Thread):
 def test_disk_runs_full(request, small_disk, mount_factory, directory, rng, plain):
     """P9: the disk below is smaller than the cap."""
     os.makedirs(os.path.join(directory, "top"))
-    cairn = mount_factory(os.path.join(directory, "top"), nvme="4G", stage="64M")
-    request.addfinalizer(cairn.close)
+    cairn = mount_factory(os.path.join(directory, "top"), nvme="4G", stage="64M", request=request)
     cairn.store = os.path.join(small_disk, "store")
     if plain:
         cairn.mnt = os.path.join(small_disk, "mnt")
@@ -492,8 +491,7 @@ def fill_the_rest(path, seconds):
 def test_disk_filled_by_others(request, small_disk, mount_factory, directory, rng):
     """P9: another program fills the disk: what was acknowledged is written back all the same."""
     os.makedirs(os.path.join(directory, "top"))
-    cairn = mount_factory(os.path.join(directory, "top"), nvme="4G", stage="64M")
-    request.addfinalizer(cairn.close)
+    cairn = mount_factory(os.path.join(directory, "top"), nvme="4G", stage="64M", request=request)
     cairn.store = os.path.join(small_disk, "store")
     cairn.mount()
     filler = Filler(cairn.mnt, rng)

@@ -155,8 +155,7 @@ def test_a_file_that_keeps_a_name_frees_nothing(tree):
 
 def test_info_counts_small_files_where_they_lie(request, mount_factory, directory, rng):
     """Their content is in no pack: on NVMe from the start, in the remote once their inodes are published, whatever is evicted."""
-    cairn = mount_factory(directory, kind=remotes.RemoteMount, remote=remotes.DirRemote(directory + "/remotes"))
-    request.addfinalizer(cairn.close)
+    cairn = mount_factory(directory, kind=remotes.RemoteMount, remote=remotes.DirRemote(directory + "/remotes"), request=request)
     cairn.mount()
     size = 40 * 4 * rig.KIB
     rig.write_file(cairn.mnt + "/large", rig.seeded_bytes(rng.random(), 4 * rig.MIB))
@@ -190,8 +189,7 @@ def test_info_counts_small_files_where_they_lie(request, mount_factory, director
 def test_info_tells_the_tiers(request, mount_factory, directory, rng):
     """What is on NVMe and what in the remote, before and after an eviction."""
     remote = remotes.DirRemote(directory + "/remotes")
-    cairn = mount_factory(directory, kind=remotes.RemoteMount, remote=remote)
-    request.addfinalizer(cairn.close)
+    cairn = mount_factory(directory, kind=remotes.RemoteMount, remote=remote, request=request)
     cairn.mount()
     path = cairn.mnt + "/file"
     rig.write_file(path, rig.seeded_bytes(rng.random(), 4 * rig.MIB))

@@ -216,8 +216,7 @@ def test_a_remote_is_told_of(on_remote, directory):
 
 def test_a_successor_hears_of_it_again(mount_factory, directory, request):
     """The daemon dies and another goes on: programs are there again at their next report."""
-    cairn = mount_factory(directory, kind=successor.Kept, successor="on", crash_window=0)
-    request.addfinalizer(cairn.close)
+    cairn = mount_factory(directory, kind=successor.Kept, successor="on", crash_window=0, request=request)
     cairn.mount()
     os.setxattr(cairn.mnt, LANE, text(1))
     assert clients(cairn)

@@ -185,8 +185,7 @@ def test_errors_are_bounded(filled):  # noqa: F811
 def test_error_of_a_remote_that_is_gone(request, mount_factory, directory, rng):
     """EIO for content that lies in the remote only names the remote and its error."""
     remote = remotes.DirRemote(directory + "/remotes")
-    cairn = mount_factory(directory, kind=remotes.RemoteMount, remote=remote, remote_timeout="1s")
-    request.addfinalizer(cairn.close)
+    cairn = mount_factory(directory, kind=remotes.RemoteMount, remote=remote, remote_timeout="1s", request=request)
     cairn.mount()
     rig.write_file(cairn.mnt + "/file", rig.seeded_bytes(rng.random(), 2 * rig.MIB))
     cairn.wait(level="remote")

@@ -90,8 +90,7 @@ def test_stats_of_a_save(cairn, rng):
 
 def test_stats_of_a_remote_and_of_who_waits(request, mount_factory, directory, rng):
     """Waiting writers, the lag of both horizons, what was uploaded, found again and fetched: each appears with its size."""
-    cairn = mount_factory(directory, kind=remotes.RemoteMount, remote=remotes.DirRemote(directory + "/remotes"))
-    request.addfinalizer(cairn.close)
+    cairn = mount_factory(directory, kind=remotes.RemoteMount, remote=remotes.DirRemote(directory + "/remotes"), request=request)
     cairn.mount(stage="64M", writeback_limit="1M", upload_limit="32M")
     data, again = rig.seeded_bytes(rng.random(), 80 * rig.MIB), rng.randbytes(20 * rig.MIB)
     sizes = {"uploaded_bytes_per_s": len(data) + len(again), "fetched_bytes_per_s": len(data), "dedup_bytes_per_s": len(again)}
@@ -120,8 +119,7 @@ def table_of(text):
 
 def test_stats_of_encodings(request, mount_factory, directory, rng):
     """What chunks take in each encoding, and the CPU time of it: of both tiers, when there is a remote."""
-    cairn = mount_factory(directory, kind=remotes.RemoteMount, remote=remotes.DirRemote(directory + "/remotes"))
-    request.addfinalizer(cairn.close)
+    cairn = mount_factory(directory, kind=remotes.RemoteMount, remote=remotes.DirRemote(directory + "/remotes"), request=request)
     cairn.mount(reduce="dense")
     weights, masters = (trained.trained_bytes(7, 8 * rig.MIB, is_bf16) for is_bf16 in (True, False))
     command = [cairn.binary, "stats", cairn.mnt, "--interval", "200ms"]

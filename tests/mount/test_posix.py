@@ -27,9 +27,7 @@ def opened(path, flags=os.O_RDWR, mode=0o644):
 @pytest.fixture(scope="module")
 def shared(request, mount_factory, tmp_path_factory):
     """One mount for the tests of this module that do not need their own."""
-    mount = mount_factory(str(tmp_path_factory.mktemp("posix")))
-    request.addfinalizer(mount.close)
-    return mount.mount()
+    return mount_factory(str(tmp_path_factory.mktemp("posix")), request=request).mount()
 
 
 @pytest.fixture

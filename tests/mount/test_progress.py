@@ -78,8 +78,8 @@ def test_nothing_is_drawn_into_a_pipe(behind, verb):
 
 def test_warmup_and_scrub_at_a_terminal(request, mount_factory, directory, rng):
     """One line that is written over: it stays when all is fetched, and makes room for the report of a scrub."""
-    cairn = mount_factory(directory, kind=remotes.RemoteMount, remote=remotes.DirRemote(os.path.join(directory, "remotes")))
-    request.addfinalizer(cairn.close)
+    cairn = mount_factory(directory, kind=remotes.RemoteMount, remote=remotes.DirRemote(os.path.join(directory, "remotes")),
+                          request=request)
     cairn.mount()
     path = cairn.mnt + "/file"
     rig.write_file(path, rng.randbytes(8 * rig.MIB))

@@ -42,9 +42,8 @@ def node(request, mount_factory, directory, remote):
     """node(**options): a private store on the remote, not yet mounted."""
 
     def make(**options):
-        mount = mount_factory(tempfile.mkdtemp(prefix="node-", dir=directory), kind=remotes.RemoteMount, remote=remote, **options)
-        request.addfinalizer(mount.close)
-        return mount
+        return mount_factory(tempfile.mkdtemp(prefix="node-", dir=directory), kind=remotes.RemoteMount, remote=remote, **options,
+                             request=request)
 
     return make
 

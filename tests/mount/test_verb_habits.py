@@ -105,8 +105,7 @@ def test_a_wait_that_times_out_as_json(cairn):
 
 
 def test_an_upgrade_as_json(mount_factory, request, directory):
-    kept = mount_factory(directory, kind=successor.Kept, successor="on", crash_window=0)
-    request.addfinalizer(kept.close)
+    kept = mount_factory(directory, kind=successor.Kept, successor="on", crash_window=0, request=request)
     kept.mount()
     done = result(kept.cairn("upgrade", "--json", kept.mnt))
     assert done["mountpoint"] == kept.mnt and done["from"] == done["to"] and done["pause_s"] >= 0

@@ -27,6 +27,5 @@ def ext4(request):
 def sides(request, mount_factory, ext4, seed, full):
     directory = tempfile.mkdtemp(prefix="cairn-test-")
     request.addfinalizer(lambda: shutil.rmtree(directory, ignore_errors=True))
-    mount = mount_factory(directory)
-    request.addfinalizer(mount.close)
+    mount = mount_factory(directory, request=request)
     return Sides(ext4, mount.mount().mnt, seed, full)

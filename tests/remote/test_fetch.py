@@ -294,8 +294,7 @@ def test_evict_says_what_is_not_in_the_remote(mount):
 
 
 def test_evict_and_warmup_without_a_remote(request, mount_factory, directory):
-    mount = mount_factory(directory)
-    request.addfinalizer(mount.close)
+    mount = mount_factory(directory, request=request)
     mount.mount()
     for verb in ("evict", "warmup"):
         done = mount.cairn(verb, mount.mnt)

@@ -81,8 +81,7 @@ def test_a_death_and_what_goes_on(request, mount_factory, directory):
     """The daemons tell, not their holder: the next one says of what the one before died, and when it serves."""
     manager = Manager(f"{directory}/notify")
     request.addfinalizer(manager.socket.close)
-    kept = mount_factory(directory, kind=successor.Kept, successor="on", crash_window="1h")
-    request.addfinalizer(kept.close)
+    kept = mount_factory(directory, kind=successor.Kept, successor="on", crash_window="1h", request=request)
     kept.env = {**os.environ, "NOTIFY_SOCKET": manager.address}
     kept.mount()
     manager.hear("READY=1")
