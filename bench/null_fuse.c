@@ -7,54 +7,29 @@
  *
  * One file, "file", open for writing with direct_io, and as many "shard-N" as are looked for, each
  * time as if it were the first; runs until unmounted. */
-#define FUSE_USE_VERSION 314
-#include <errno.h>
-#include <fuse_lowlevel.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
+#include "null.h"
 
-#define FILE_INO 2
 #define SHARD_INO 3 /* and all after it */
 #define SHARD_LEN 4096
 #define BUFFERS 64 /* as many as keep the processor's cache from helping */
 #define BUFFER_LEN ((1u << 20) + 4096u)
 #define HEADERS_LEN 80u
 
-static void attributes(fuse_ino_t ino, struct stat *st)
+static off_t size_of(fuse_ino_t ino)
 {
-    memset(st, 0, sizeof *st);
-    st->st_ino = ino;
-    st->st_mode = ino == FUSE_ROOT_ID ? S_IFDIR | 0755 : S_IFREG | 0644;
-    st->st_nlink = 1;
-    st->st_blksize = 1 << 20;
-    st->st_size = ino >= SHARD_INO ? SHARD_LEN : 0;
+    return ino >= SHARD_INO ? SHARD_LEN : 0;
 }
 
 static void null_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-    struct fuse_entry_param e = {.ino = FILE_INO, .attr_timeout = 60, .entry_timeout = 60};
     unsigned number;
     (void)parent;
-    if (sscanf(name, "shard-%u", &number) == 1) {
-        e.ino = SHARD_INO + number;
-        e.entry_timeout = 0;
-    } else if (strcmp(name, "file") != 0) {
+    if (sscanf(name, "shard-%u", &number) == 1)
+        reply_entry(req, (struct fuse_entry_param){.ino = SHARD_INO + number});
+    else if (strcmp(name, "file") == 0)
+        reply_entry(req, (struct fuse_entry_param){.ino = FILE_INO, .entry_timeout = 60});
+    else
         fuse_reply_err(req, ENOENT);
-        return;
-    }
-    attributes(e.ino, &e.attr);
-    fuse_reply_entry(req, &e);
-}
-
-static void null_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
-{
-    struct stat st;
-    (void)fi;
-    attributes(ino, &st);
-    fuse_reply_attr(req, &st, 60);
 }
 
 static void null_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set,
@@ -116,16 +91,13 @@ int main(int argc, char **argv)
                       MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (!session || pool == MAP_FAILED || fuse_session_mount(session, argv[1]) != 0)
         return 1;
-    for (unsigned i = 0; !fuse_session_exited(session); i = (i + 1) % BUFFERS) {
-        char *slab = pool + (size_t)i * 2 * BUFFER_LEN;
-        struct fuse_buf buf = {.mem = slab + 4096 - HEADERS_LEN, .size = BUFFER_LEN};
-        int r = fuse_session_receive_buf(session, &buf);
-        if (r == -EINTR)
-            continue;
-        if (r <= 0)
-            break;
-        fuse_session_process_buf(session, &buf);
-    }
+    struct fuse_buf buf = {.size = BUFFER_LEN};
+    unsigned i = 0;
+    do {
+        buf.mem = pool + (size_t)i * 2 * BUFFER_LEN + 4096 - HEADERS_LEN;
+        buf.size = BUFFER_LEN;
+        i = (i + 1) % BUFFERS;
+    } while (serve_one(session, &buf));
     fuse_session_unmount(session);
     fuse_session_destroy(session);
     return 0;

@@ -7,24 +7,17 @@
  *
  * One file, "file"; runs until unmounted. LIST has a line for each range, in order: its length, its
  * URL and the headers of the request, with tabs between. */
-#define FUSE_USE_VERSION 314
 #define _GNU_SOURCE
 #include <blake3.h>
 #include <curl/curl.h>
-#include <errno.h>
-#include <fuse_lowlevel.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
-#define FILE_INO 2
+#include "null.h"
+
 #define MIB (1ul << 20)
 #define HUGE_PAGE (2 * MIB)
 #define RANGES_MAX 4096
@@ -336,34 +329,18 @@ static void *fetch(void *arg)
 
 /* --- the file --------------------------------------------------------------------------------- */
 
-static void attributes(fuse_ino_t ino, struct stat *st)
+static off_t size_of(fuse_ino_t ino)
 {
-    memset(st, 0, sizeof *st);
-    st->st_ino = ino;
-    st->st_mode = ino == FUSE_ROOT_ID ? S_IFDIR | 0755 : S_IFREG | 0644;
-    st->st_nlink = 1;
-    st->st_size = ino == FUSE_ROOT_ID ? 0 : (off_t)file_size;
-    st->st_blksize = MIB;
+    return ino == FUSE_ROOT_ID ? 0 : (off_t)file_size;
 }
 
 static void null_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-    struct fuse_entry_param e = {.ino = FILE_INO, .attr_timeout = 60, .entry_timeout = 60};
     (void)parent;
-    if (strcmp(name, "file") != 0) {
+    if (strcmp(name, "file") == 0)
+        reply_entry(req, (struct fuse_entry_param){.ino = FILE_INO, .entry_timeout = 60});
+    else
         fuse_reply_err(req, ENOENT);
-        return;
-    }
-    attributes(FILE_INO, &e.attr);
-    fuse_reply_entry(req, &e);
-}
-
-static void null_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
-{
-    struct stat st;
-    (void)fi;
-    attributes(ino, &st);
-    fuse_reply_attr(req, &st, 60);
 }
 
 static void null_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -386,14 +363,8 @@ static void *serve(void *arg)
 {
     struct fuse_session *session = arg;
     struct fuse_buf buf = {.mem = malloc(MIB + 65536), .size = MIB + 65536};
-    while (!fuse_session_exited(session)) {
-        int r = fuse_session_receive_buf(session, &buf);
-        if (r == -EINTR)
-            continue;
-        if (r <= 0)
-            break;
-        fuse_session_process_buf(session, &buf);
-    }
+    while (serve_one(session, &buf))
+        ;
     is_over = 1;
     curl_multi_wakeup(multi);
     return NULL;

@@ -110,7 +110,8 @@ PLACES = {
     "mountpoint missing": (None, "store", "missing", FAILED, ["does not exist", "run: mkdir -p {root}/missing"]),
     "mountpoint is a file": (lambda place: rig.write_file(place.root + "/plain", b"x"), "store", "plain", FAILED,
                              ["{root}/plain is not a directory", "give one"]),
-    "store is the mountpoint": (lambda place: os.mkdir(place.store), "store", "store", USAGE, ["{root}/store", "inside the other", "give another"]),
+    "store is the mountpoint": (lambda place: os.mkdir(place.store), "store", "store", USAGE,
+                                ["{root}/store", "inside the other", "give another"]),
     "store in the mountpoint": (None, "mnt/store", "mnt", USAGE, ["inside the other"]),
     "mountpoint in the store": (lambda place: os.makedirs(place.store + "/m"), "store", "store/m", USAGE, ["inside the other"]),
 }

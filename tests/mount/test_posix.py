@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P2, P6, P10: drafts, maps and renames as programs use them; what ext4 does too is compared in tests/posix."""
-import contextlib
-import ctypes
-import mmap
+"""P10: random writes, sizes and statfs; what ext4 does too is compared in tests/posix."""
 import os
 import random
 
@@ -10,18 +7,8 @@ import pytest
 
 import rig
 
-LIBC = ctypes.CDLL(None, use_errno=True)
 PAGE = 4096
 NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL
-
-
-@contextlib.contextmanager
-def opened(path, flags=os.O_RDWR, mode=0o644):
-    fd = os.open(path, flags, mode)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +33,6 @@ def f(d):
 def data(size, seed=1):
     return rig.seeded_bytes(seed, size)
 
-
-# reading and writing
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_writes(f, seed):
@@ -74,145 +59,6 @@ def test_random_writes(f, seed):
             fd = os.open(f, os.O_RDWR)
     os.close(fd)
     assert rig.read_file(f) == model
-
-
-def test_vectors(f):
-    """P10: writev and readv."""
-    with opened(f, NEW) as fd:
-        assert os.writev(fd, [b"head", data(300_000), b"", b"tail"]) == 300_008
-        parts = [bytearray(4), bytearray(300_000), bytearray(10)]
-        assert os.preadv(fd, parts, 0) == 300_008
-    assert (bytes(parts[0]), bytes(parts[1]), bytes(parts[2][:4])) == (b"head", data(300_000), b"tail")
-
-
-def test_other_process_sees_bytes_before_close(f):
-    """P2, P10: a draft is read as it is written, from any process."""
-    with opened(f, NEW) as fd:
-        os.write(fd, data(200_000))
-        assert rig.in_child(lambda: rig.read_file(f) == data(200_000))
-        os.pwrite(fd, b"changed", 1000)
-        assert rig.in_child(lambda: rig.read_file(f)[1000:1007] == b"changed")
-        assert os.stat(f).st_size == 200_000
-
-
-def test_duplicate_descriptor_closed(f):
-    """P10: the close of a duplicate (a FLUSH) changes nothing for the other."""
-    with opened(f, NEW) as fd:
-        os.write(fd, b"one")
-        os.close(os.dup(fd))
-        os.write(fd, b"two")
-        with rig.child(lambda: 0) as pid:
-            os.waitpid(pid, 0)
-        os.write(fd, b"three")
-    assert rig.read_file(f) == b"onetwothree"
-
-
-# mmap
-
-@pytest.mark.parametrize("flags", [mmap.MAP_SHARED, mmap.MAP_PRIVATE], ids=["shared", "private"])
-def test_mmap_read(f, flags):
-    """P10: mapped reads of a sealed file."""
-    rig.write_file(f, data(3_000_000))
-    with opened(f, os.O_RDONLY) as fd, mmap.mmap(fd, 0, flags=flags, prot=mmap.PROT_READ) as area:
-        assert area[:] == data(3_000_000)
-
-
-def test_mmap_private_write_stays_private(f):
-    """P10: copy on write."""
-    rig.write_file(f, data(10_000))
-    with opened(f, os.O_RDONLY) as fd:
-        with mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE) as area:
-            area[0:4] = b"mine"
-    assert rig.read_file(f) == data(10_000)
-
-
-def test_mmap_shared_write(f):
-    """P10: a mapped store is in the file after msync, for other processes, and after close."""
-    rig.write_file(f, bytes(1 << 20))
-    with opened(f) as fd, mmap.mmap(fd, 1 << 20) as area:
-        area[5000:5005] = b"hello"
-        area[900_000:900_100] = b"z" * 100
-        area.flush()
-        assert rig.in_child(lambda: rig.read_file(f)[5000:5005] == b"hello")
-    got = rig.read_file(f)
-    assert got[5000:5005] == b"hello" and got[900_000:900_100] == b"z" * 100 and len(got) == 1 << 20
-
-
-def test_mmap_shared_write_survives_without_msync(f):
-    """P10: munmap and close are enough."""
-    rig.write_file(f, bytes(100_000))
-    with opened(f) as fd, mmap.mmap(fd, 0) as area:
-        area[77_000:77_003] = b"abc"
-    assert rig.in_child(lambda: rig.read_file(f)[77_000:77_003] == b"abc")
-
-
-def test_mmap_sees_writes(f):
-    """P10: what write() did is seen through a map, in the same and in another process."""
-    rig.write_file(f, bytes(100_000))
-    with opened(f) as fd, mmap.mmap(fd, 0, prot=mmap.PROT_READ) as area:
-        assert area[50_000:50_005] == bytes(5)
-
-        def other():
-            with opened(f, os.O_WRONLY) as mine:
-                os.pwrite(mine, b"there", 50_000)
-            return True
-
-        assert rig.in_child(other)
-        assert area[50_000:50_005] == b"there"
-        os.pwrite(fd, b"again", 60_000)
-        assert area[60_000:60_005] == b"again"
-
-
-def test_map_lives_after_rename_and_unlink(d, f):
-    """P6: live maps are unharmed by renames over the file."""
-    rig.write_file(f, data(500_000))
-    with opened(f, os.O_RDONLY) as fd, mmap.mmap(fd, 0, prot=mmap.PROT_READ) as area:
-        rig.write_file(f + ".new", b"other")
-        os.rename(f + ".new", f)
-        assert area[:] == data(500_000)
-        assert os.pread(fd, 500_000, 0) == data(500_000)
-    assert rig.read_file(f) == b"other"
-
-
-# names
-
-def test_rename_moves_file_and_keeps_inode(d, f):
-    """P6: rename within and between directories."""
-    rig.write_file(f, b"x")
-    inode = os.stat(f).st_ino
-    os.mkdir(d + "/sub")
-    os.rename(f, d + "/sub/other")
-    assert os.stat(d + "/sub/other").st_ino == inode
-    assert not os.path.exists(f)
-
-
-def test_rename_of_open_file_over_existing(d, f):
-    """P6: the safetensors way: write, rename over the old, only then close."""
-    rig.write_file(f, b"old")
-    with opened(f, os.O_RDONLY) as reader, opened(f + ".tmp", NEW) as fd:
-        os.ftruncate(fd, 10_000)
-        os.pwrite(fd, data(10_000), 0)
-        os.rename(f + ".tmp", f)
-        assert rig.read_file(f) == data(10_000)
-        os.pwrite(fd, b"later", 0)
-        assert os.read(reader, 10) == b"old"
-    assert rig.read_file(f) == b"later" + data(10_000)[5:]
-
-
-def test_rename_directory_with_open_files(d):
-    """P6: a directory is renamed with everything below it."""
-    os.makedirs(d + "/a/b")
-    rig.write_file(d + "/a/b/sealed", b"sealed")
-    with opened(d + "/a/b/open", NEW) as fd:
-        os.write(fd, b"one")
-        os.rename(d + "/a", d + "/c")
-        os.write(fd, b"two")
-        assert rig.read_file(d + "/c/b/open") == b"onetwo"
-    assert rig.read_file(d + "/c/b/sealed") == b"sealed"
-    assert not os.path.exists(d + "/a")
-
-
-# attributes
 
 
 def test_sizes(f, plain):
@@ -270,17 +116,3 @@ def test_statfs_counts_files(cairn, plain):
     left = os.statvfs(cairn.mnt).f_ffree
     os.unlink(cairn.mnt + "/large")
     rig.poll(lambda: os.statvfs(cairn.mnt).f_ffree > left, 60, "room for more files")
-
-
-# waiting and space
-
-
-def test_syncs(d, f):
-    """P3: fsync, fdatasync, fsync of a directory and syncfs return without an error."""
-    with opened(f, NEW) as fd:
-        os.write(fd, data(100_000))
-        os.fdatasync(fd)
-        os.fsync(fd)
-        assert LIBC.syncfs(fd) == 0
-    with opened(d, os.O_RDONLY) as fd:
-        os.fsync(fd)

@@ -49,6 +49,8 @@ def read_and_write_arguments(s):
             "unknown flag": lambda: os.pwritev(fd, [b"end"], 0, 0x100000), "no wait": lambda: os.preadv(fd, [bytearray(2)], 0, 8) in (2,),
         }.items():
             s.call(name, call)
+        s.note("long vectors", os.pwritev(fd, [b"head", pattern(300_000), b"", b"tail"], 0))
+        s.note("long vectors, read", os.preadv(fd, [bytearray(4), bytearray(300_000)], 0))
     s.tree("tree")
 
 
@@ -141,7 +143,7 @@ def truncate_while_open(s):
 
 @script
 def reader_follows_writer(s):
-    """Who has read already sees what is added, changed and cut off since, also by another process."""
+    """P2: who has read already sees what is added, changed and cut off since, also by another process."""
     put("file", pattern(200_000))
     with opened("file", os.O_RDONLY) as reader:
         def seen():
@@ -166,6 +168,7 @@ def reader_follows_writer(s):
             for number in range(20):
                 os.pwrite(writer, bytes([number]) * 10_000, number * 5000)
                 s.note(f"draft {number}", seen())
+            s.note("draft, elsewhere", in_process(seen))
         s.note("closed", seen())
         put("next", b"next"), os.rename("next", "file")
         s.note("replaced", seen())
@@ -400,72 +403,6 @@ def direct_io_unaligned(s):
 
 
 @script
-def maps(s):
-    put("file", pattern(10_000))
-    for flags, prot, access in itertools.product((mmap.MAP_SHARED, mmap.MAP_PRIVATE), (1, 2, 3, 5), (os.O_RDONLY, os.O_WRONLY, os.O_RDWR)):
-        def make():
-            with opened("file", access) as fd, mmap.mmap(fd, 10_000, flags=flags, prot=prot):
-                return "mapped"
-        s.call(f"map {flags} {prot} {access}", make)
-    with opened("file") as fd:
-        area = mmap.mmap(fd, 10_000)
-    area[5:9] = b"SOFT"  # after close
-    s.note("before msync", get("file")[5:9])
-    area.flush()
-    s.note("after msync", get("file")[5:9])
-    with opened("file") as fd:
-        os.pwrite(fd, b"by write", 100)
-        s.note("through the map", area[100:108])
-        os.ftruncate(fd, 20_000)
-        os.ftruncate(fd, 10_000)
-    s.note("past the end of the file, within the page", bytes(mmap_page_end()))
-    os.rename("file", "moved")
-    area[200:203] = b"mov"
-    os.unlink("moved")
-    area[300:303] = b"del"
-    s.note("without a name", (area[200:203], area[300:303]))
-    area.close()
-    put("empty")
-    with opened("empty") as fd:
-        s.note("empty", LIBC.mmap(None, 4096, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0) != ctypes.c_void_p(-1).value)
-
-
-def mmap_page_end():
-    """The rest of the last page of a file reads as zeros, and what is stored there goes nowhere."""
-    size = os.path.getsize("file")
-    with opened("file") as fd:
-        at = LIBC.mmap(None, 12_288, 3, 1, fd, 0)
-        rest = ctypes.string_at(at + size, 12_288 - size)
-        ctypes.memset(at + size, 0x41, 12_288 - size)
-        LIBC.munmap(ctypes.c_void_p(at), ctypes.c_size_t(12_288))
-        return rest[:4]
-
-
-@script
-def map_and_size(s):
-    """What was stored through a map and cut off, or behind the end, does not come back."""
-    put("file", pattern(10_000))
-    with opened("file") as fd:
-        area = mmap.mmap(fd, 10_000)
-        area[5000:6000] = b"s" * 1000
-        os.ftruncate(fd, 5500)
-        os.ftruncate(fd, 10_000)
-        s.note("cut off", (get("file")[4990:5510], area[4990:5510], bytes(area[5500:9999]).count(0)))
-        os.ftruncate(fd, 9000)
-        at = LIBC.mmap(None, 12_288, 3, 1, fd, 0)
-        ctypes.memset(at + 9000, 0x41, 1000)
-        os.ftruncate(fd, 12_000)
-        s.note("behind the end, made longer", get("file")[8990:12_000].strip(b"\0") == pattern(10_000)[8990:9000].strip(b"\0"))
-        os.ftruncate(fd, 9000)
-        ctypes.memset(at + 9000, 0x42, 1000)
-        os.pwrite(fd, b"end", 11_000)
-        s.note("behind the end, written after", get("file")[9000:11_000] == bytes(2000))
-        LIBC.munmap(ctypes.c_void_p(at), ctypes.c_size_t(12_288))
-        area.close()
-    s.tree("tree")
-
-
-@script
 def io_with_own_map(s):
     """Reading into, and writing from, a map of the file itself."""
     put("file", pattern(300_000))
@@ -523,19 +460,15 @@ def map_past_the_end(s):
 
 
 @script
-def shared_map_between_processes(s):
-    put("file", bytes(100_000))
-    with opened("file") as fd, mmap.mmap(fd, 0) as area:
-        def child():
-            with opened("file") as mine, mmap.mmap(mine, 0) as other:
-                other[70_000:70_005] = b"child"
-            return "stored"
-        s.note("child", in_process(child))
-        s.note("seen", area[70_000:70_005])
-        area[10:16] = b"parent"
-        area.flush()
-        s.note("read", in_process(lambda: get("file")[10:16]))
-    s.tree("tree")
+def duplicate_is_closed(s):
+    """That of a duplicate, and of a child's descriptor, changes nothing for the other."""
+    with opened("file", os.O_RDWR | os.O_CREAT) as fd:
+        os.write(fd, b"one")
+        os.close(os.dup(fd))
+        os.write(fd, b"two")
+        in_process(lambda: None)
+        os.write(fd, b"three")
+    s.note("content", get("file"))
 
 
 @script
@@ -552,6 +485,8 @@ def advice_and_syncs(s):
     with opened("file", os.O_WRONLY) as fd:
         os.unlink("file")
         s.call("fsync without a name", os.fsync, fd)
+    with opened(".", os.O_RDONLY) as fd:
+        s.call("fsync of a directory", os.fsync, fd)
 
 
 @script

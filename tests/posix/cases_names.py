@@ -170,7 +170,7 @@ def rename_into_itself(s):
 
 @script
 def rename_keeps_inodes(s):
-    """Descriptors, links and content go with the inode."""
+    """P6: descriptors, links and content go with the inode."""
     put("a", b"content of a")
     put("b", b"content of b")
     os.link("b", "b2")
@@ -187,6 +187,21 @@ def rename_keeps_inodes(s):
         os.rename("b", "c")
         os.pwrite(fd, b"lives", 0)
         s.note("without a name", (os.pread(fd, 9, 0), os.fstat(fd).st_nlink, get("c")))
+    with opened("c", os.O_RDONLY) as reader, opened("c.tmp", os.O_RDWR | os.O_CREAT) as fd:  # as safetensors does
+        os.ftruncate(fd, 10_000)
+        os.pwrite(fd, b"new", 0)
+        os.rename("c.tmp", "c")
+        os.pwrite(fd, b"later", 5000)
+        s.note("renamed while open", (get("c"), os.read(reader, 9)))
+    os.makedirs("one/deep")
+    with opened("one/deep/open", os.O_RDWR | os.O_CREAT) as fd:
+        os.write(fd, b"one")
+        os.rename("c", "one/deep/moved")
+        os.rename("one", "two")
+        os.write(fd, b"two")
+        s.note("with its directory", (get("two/deep/open"), get("two/deep/moved")))
+        s.note("the same inode", os.path.samestat(os.fstat(fd), os.stat("two/deep/open")))
+    os.rename("two/deep/moved", "c")
     os.mkdir("dir"), os.mkdir("over")
     with opened("over", os.O_RDONLY) as fd:
         os.rename("dir", "over")

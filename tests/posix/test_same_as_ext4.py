@@ -8,6 +8,7 @@ import cases_allocated  # noqa: F401
 import cases_content  # noqa: F401
 import cases_directories  # noqa: F401
 import cases_locks  # noqa: F401
+import cases_maps  # noqa: F401
 import cases_names  # noqa: F401
 import cases_open  # noqa: F401
 import cases_owners  # noqa: F401
