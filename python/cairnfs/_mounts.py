@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which devices (st_dev of os.stat()) are mounts of CairnFS that this process sees. The kernel reports a change of the mount table to
-poll(), and the table is read again only then. So a question costs two system calls, and none for a filesystem on a disk."""
+poll(), and the table is read again only then. So a question costs three system calls, and none for a filesystem on a disk."""
+import fcntl
 import os
 import select
 import threading
@@ -13,7 +14,7 @@ TYPE = b"fuse.cairnfs"
 class Table:
     def __init__(self):
         self._lock = threading.RLock()  # guards the other fields; poll() refuses a second caller
-        self._number = self._file = self._poll = None
+        self._number = self._identity = self._poll = None
         self._devices = frozenset()
         self._is_old = True
 
@@ -29,12 +30,13 @@ class Table:
 
     def _is_open(self):
         """False also if the program has closed our descriptor, as os.closerange() of a daemon does. Its number may be another file's now."""
-        return self._number is not None and file_of(self._number) == self._file
+        return self._number is not None and identity_of(self._number) == self._identity
 
     def _open(self):
         with _process.quietly():  # the gate asks devices() for each file that is opened
             self._number = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
-        self._file = file_of(self._number)
+        fcntl.fcntl(self._number, fcntl.F_SETOWN, os.getpid())
+        self._identity = identity_of(self._number)
         self._poll = select.poll()
         self._poll.register(self._number, select.POLLERR | select.POLLPRI)
         self._is_old = True
@@ -46,13 +48,14 @@ class Table:
         self.__init__()
 
 
-def file_of(number):
-    """Identifies the file that this descriptor has open. None: the descriptor is closed."""
+def identity_of(number):
+    """Tells the file that we opened from any other. The mount table that someone else opened has no owner; it reports only changes after
+    it was opened. None: the descriptor is closed."""
     try:
         found = os.fstat(number)
+        return found.st_dev, found.st_ino, fcntl.fcntl(number, fcntl.F_GETOWN)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
 
 
 def read_all(number):
