@@ -21,3 +21,31 @@ enum cpu_level cpu_level_of_machine(void);
 enum cpu_level cpu_level(void);
 
 const char *cpu_level_name(enum cpu_level level);
+
+/* Declares NAME_scalar and its like for the other levels, of type struct NAME_kernels, and
+ * NAME_kernels_of(), which returns those of a level that the machine has. */
+#if defined __x86_64__
+#define CPU_KERNELS(name)                                                                          \
+    extern const struct name##_kernels name##_scalar, name##_avx2, name##_avx512;                  \
+    static inline const struct name##_kernels *name##_kernels_of(enum cpu_level level)             \
+    {                                                                                              \
+        return level == CPU_AVX512 ? &name##_avx512                                                \
+               : level == CPU_AVX2 ? &name##_avx2                                                  \
+                                   : &name##_scalar;                                               \
+    }
+#elif defined __AARCH64EL__
+#define CPU_KERNELS(name)                                                                          \
+    extern const struct name##_kernels name##_scalar, name##_neon;                                 \
+    static inline const struct name##_kernels *name##_kernels_of(enum cpu_level level)             \
+    {                                                                                              \
+        return level == CPU_NEON ? &name##_neon : &name##_scalar;                                  \
+    }
+#else
+#define CPU_KERNELS(name)                                                                          \
+    extern const struct name##_kernels name##_scalar;                                              \
+    static inline const struct name##_kernels *name##_kernels_of(enum cpu_level level)             \
+    {                                                                                              \
+        (void)level;                                                                               \
+        return &name##_scalar;                                                                     \
+    }
+#endif

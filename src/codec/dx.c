@@ -69,6 +69,19 @@ uint32_t dx_gate(const struct dx_kernels *kernels, const struct fx_guess *guess,
     return (uint32_t)min_u64(1000, parts / (DX_PARTS / 1000));
 }
 
+/* A block whose low planes are at `planes`, and its lengths in `work`, for `count` of them. */
+static struct dx_elements elements_of(const struct dx_plan *plan, const uint8_t *base, size_t count,
+                                      const uint8_t *planes, struct work *work)
+{
+    struct dx_elements ret = {
+        .base = base, .count = count, .width = plan->width, .low_planes = plan->low_planes};
+    for (unsigned p = 0; planes && (p == 0 || p < plan->low_planes); p++)
+        ret.low[p] = (uint8_t *)(uintptr_t)planes + p * count;
+    dx_lengths_init(&work->lengths, count);
+    ret.lengths = work->lengths.values[0];
+    return ret;
+}
+
 /* --- encoding --------------------------------------------------------------------------------- */
 
 struct encoder {
@@ -129,14 +142,12 @@ static bool put_block(struct encoder *e, const uint8_t *src, const uint8_t *base
 {
     const struct dx_plan *plan = &e->plan;
     struct work *work = &e->work;
-    uint8_t *planes = writer_take(&e->to, plan->low_planes * count), *low[8];
-    if (!planes)
+    struct dx_elements elements =
+        elements_of(plan, base, count, writer_take(&e->to, plan->low_planes * count), work);
+    if (!elements.low[0])
         return false;
-    for (unsigned p = 0; p < plan->low_planes; p++)
-        low[p] = planes + p * count;
-    dx_lengths_init(&work->lengths, count);
-    size_t bits = e->kernels->take_apart(src, base, count, plan->width, plan->low_planes, low,
-                                         work->lengths.values[0], work->fields);
+    elements.fields = work->fields;
+    size_t bits = e->kernels->take_apart(&elements, src);
     check(bits <= 8 * (sizeof work->fields - DX_SLACK));
     rank_lengths(e, base);
     return put_ranks(e) && writer_put(&e->to, work->fields, (bits + 7) / 8);
@@ -255,23 +266,22 @@ static bool get_block(struct cursor *c, const struct dx_kernels *kernels,
                       const struct dx_plan *plan, const uint8_t *base, size_t count,
                       struct work *work, uint8_t *dst)
 {
-    const uint8_t *planes = cursor_bytes(c, plan->low_planes * count), *low[8];
-    for (unsigned p = 0; planes && p < plan->low_planes; p++)
-        low[p] = planes + p * count;
-    dx_lengths_init(&work->lengths, count);
-    if (!planes || !get_ranks(c, kernels->fx, plan, work))
+    struct dx_elements elements =
+        elements_of(plan, base, count, cursor_bytes(c, plan->low_planes * count), work);
+    if (!elements.low[0] || !get_ranks(c, kernels->fx, plan, work))
         return false;
-    uint8_t longest, *lengths = work->lengths.values[0];
+    size_t bits;
     if (plan->classes.count > 1)
-        kernels->add_classes(base, count, plan->width, &plan->classes, lengths);
-    kernels->fx->translate(lengths, count, plan->length_of);
-    size_t bits = kernels->field_bits(lengths, count, &longest);
-    if (longest > 8 * (plan->width - plan->low_planes))
+        kernels->add_classes(base, count, plan->width, &plan->classes, elements.lengths);
+    kernels->fx->translate(elements.lengths, count, plan->length_of);
+    if (!kernels->field_bits(elements.lengths, count,
+                             (uint8_t)(8 * (plan->width - plan->low_planes)), &bits))
         return false;
     const uint8_t *fields = get_fields(c, (bits + 7) / 8, work);
     if (!fields)
         return false;
-    kernels->put_together(low, lengths, fields, base, count, plan->width, plan->low_planes, dst);
+    elements.fields = (uint8_t *)(uintptr_t)fields;
+    kernels->put_together(&elements, dst);
     return true;
 }
 

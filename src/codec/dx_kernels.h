@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The inner loops of dx, once for each set of instructions; all do the same as the scalar ones.
- * `count` is a multiple of FX_GROUP everywhere, `width` 2, 4 or 8. Pure; any thread. */
+ * Counts are multiples of FX_GROUP everywhere, widths 2, 4 or 8. Pure; any thread. */
 #pragma once
 
 #include "codec/fx_kernels.h"
@@ -17,44 +17,38 @@ struct dx_classes {
     uint8_t lengths; /* of an element; count * lengths is less than 256 */
 };
 
+/* Elements as their differences to those of a base, zigzag. Byte p of a difference is in low[p],
+ * for p < `low_planes`, which is less than `width`. The rest of it has as many bits as `lengths`
+ * says; those below the highest one, its field, are in `fields`, the first element's lowest. */
+struct dx_elements {
+    const uint8_t *base;
+    size_t count;
+    unsigned width, low_planes;
+    uint8_t *low[8], *lengths, *fields;
+};
+
 struct dx_kernels {
     const struct fx_kernels *fx;
-    /* Takes apart the difference of each element of `src` to that of `base`, zigzag: byte p of it
-     * goes to low[p], for p < `low_planes`, which is less than `width`. The rest of it has
-     * lengths[i] bits; those below the highest one, its field, go to `fields`, the first element's
-     * lowest. Returns how many bits these are. */
-    size_t (*take_apart)(const uint8_t *src, const uint8_t *base, size_t count, unsigned width,
-                         unsigned low_planes, uint8_t *const low[8], uint8_t *lengths,
-                         uint8_t *fields);
+    /* Takes apart the elements at `src`. Returns how many bits the fields are. */
+    size_t (*take_apart)(const struct dx_elements *elements, const uint8_t *src);
     /* The reverse. Lengths are at most 8 * (width - low_planes). */
-    void (*put_together)(const uint8_t *const low[8], const uint8_t *lengths, const uint8_t *fields,
-                         const uint8_t *base, size_t count, unsigned width, unsigned low_planes,
-                         uint8_t *dst);
+    void (*put_together)(const struct dx_elements *elements, uint8_t *dst);
     /* Adds to each value what the element's class is times `classes->lengths`, modulo 256. */
     void (*add_classes)(const uint8_t *base, size_t count, unsigned width,
                         const struct dx_classes *classes, uint8_t *values);
-    /* Bits of the fields of elements of these lengths, and the longest of these. */
-    size_t (*field_bits)(const uint8_t *lengths, size_t count, uint8_t *ret_longest);
+    /* The bits of the fields of elements of these lengths. False: one is longer than `most`. */
+    bool (*field_bits)(const uint8_t *lengths, size_t count, uint8_t most, size_t *ret);
 };
 
-extern const struct dx_kernels dx_scalar;
-#if defined __x86_64__
-extern const struct dx_kernels dx_avx2, dx_avx512;
-#elif defined __AARCH64EL__
-extern const struct dx_kernels dx_neon;
-#endif
+/* `function` for each layout of elements, so that the compiler knows it in the loop; `wide` for
+ * those of 8 bytes. */
+#define DX_BY_LAYOUT(function, wide, elements, at)                                                 \
+    ((elements)->width == 8 ? wide                                                                 \
+     : (elements)->width == 2                                                                      \
+         ? ((elements)->low_planes ? function(elements, at, 2, 1) : function(elements, at, 2, 0))  \
+     : (elements)->low_planes == 0 ? function(elements, at, 4, 0)                                  \
+     : (elements)->low_planes == 1 ? function(elements, at, 4, 1)                                  \
+     : (elements)->low_planes == 2 ? function(elements, at, 4, 2)                                  \
+                                   : function(elements, at, 4, 3))
 
-/* The kernels of a level that the machine has. */
-static inline const struct dx_kernels *dx_kernels_of(enum cpu_level level)
-{
-    static const struct dx_kernels *const of[CPU_LEVELS] = {
-        [CPU_SCALAR] = &dx_scalar,
-#if defined __x86_64__
-        [CPU_AVX2] = &dx_avx2,
-        [CPU_AVX512] = &dx_avx512,
-#elif defined __AARCH64EL__
-        [CPU_NEON] = &dx_neon,
-#endif
-    };
-    return of[level];
-}
+CPU_KERNELS(dx)

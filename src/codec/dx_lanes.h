@@ -5,15 +5,16 @@
 
 #include "format/le.h"
 
+#define LANES_MAX 32u /* of one put_lanes() */
+
 struct lane_writer {
     uint8_t *at;
     uint64_t sum;
     unsigned held; /* bits of `sum` */
 };
 
-/* A lane is zero above its bits. */
-static inline void put_lanes(struct lane_writer *w, const uint64_t *lanes, const uint64_t *bits,
-                             size_t count)
+static inline void put_long_lanes(struct lane_writer *w, const uint64_t *lanes,
+                                  const uint64_t *bits, size_t count)
 {
     uint8_t *at = w->at;
     uint64_t sum = w->sum;
@@ -32,14 +33,14 @@ static inline void put_lanes(struct lane_writer *w, const uint64_t *lanes, const
 
 #define SHORT_LANE 56u
 
-/* The same with lanes of up to SHORT_LANE bits, each `step`th one. */
+/* The same with lanes of up to SHORT_LANE bits. */
 static inline void put_short_lanes(struct lane_writer *w, const uint64_t *lanes,
-                                   const uint64_t *bits, size_t count, size_t step)
+                                   const uint64_t *bits, size_t count)
 {
     uint8_t *at = w->at + w->held / 8;
     uint64_t sum = w->sum >> (w->held & 56), held = w->held % 8;
     put_le64(w->at, w->sum);
-    for (size_t i = 0; i < count; i += step) {
+    for (size_t i = 0; i < count; i++) {
         sum |= lanes[i] << held;
         put_le64(at, sum);
         held += bits[i];
@@ -48,6 +49,27 @@ static inline void put_short_lanes(struct lane_writer *w, const uint64_t *lanes,
         held %= 8;
     }
     *w = (struct lane_writer){at, sum, (unsigned)held};
+}
+
+/* `count` is even. A lane is zero above its bits. Where all of them have few bits, pairs are joined
+ * first. */
+static inline void put_lanes(struct lane_writer *w, const uint64_t *lanes, const uint64_t *bits,
+                             size_t count)
+{
+    uint64_t joined[LANES_MAX / 2], joined_bits[LANES_MAX / 2], less = 0, joined_less = 0;
+    for (size_t i = 0; i < count; i += 2) {
+        uint64_t sum = bits[i] + bits[i + 1];
+        joined[i / 2] = lanes[i] | lanes[i + 1] << bits[i];
+        joined_bits[i / 2] = sum;
+        joined_less |= SHORT_LANE - sum;
+        less |= (SHORT_LANE - bits[i]) | (SHORT_LANE - bits[i + 1]);
+    }
+    if (!(joined_less >> 63))
+        put_short_lanes(w, joined, joined_bits, count / 2);
+    else if (!(less >> 63))
+        put_short_lanes(w, lanes, bits, count);
+    else
+        put_long_lanes(w, lanes, bits, count);
 }
 
 /* Ends the row, which began at `first`. Returns its bits. */

@@ -284,7 +284,9 @@ static void take_sample(const struct dx_kernels *kernels, const struct fx_guess 
                         const uint8_t *src, const uint8_t *base, size_t raw_len,
                         struct dx_sample sample, uint8_t *exponents, struct dx_lengths *ret)
 {
-    uint8_t fields[8 * BLOCK_MAX + DX_SLACK], *none[8] = {NULL}, *lengths = ret->room;
+    uint8_t fields[8 * BLOCK_MAX + DX_SLACK];
+    struct dx_elements elements = {
+        .count = sample.count, .width = guess->width, .lengths = ret->room, .fields = fields};
     size_t len = sample.count * guess->width, room = raw_len - guess->phase;
     check(len > 0 && room >= len);
     size_t blocks = (size_t)min_u64(sample.blocks, room / len), among = room / blocks / len;
@@ -294,11 +296,11 @@ static void take_sample(const struct dx_kernels *kernels, const struct fx_guess 
         /* Not in step with rows. */
         const size_t at = guess->phase + (i * among + i * 2654435761u % among) * len;
         const uint8_t *highest = base + at + guess->width - 2;
-        (void)kernels->take_apart(src + at, base + at, sample.count, guess->width, 0, none, lengths,
-                                  fields);
+        elements.base = base + at;
+        (void)kernels->take_apart(&elements, src + at);
         for (size_t k = 0; k < sample.count; k++)
             exponents[k] = (uint8_t)(get_le16(highest + k * guess->width) >> 7);
-        lengths += sample.count;
+        elements.lengths += sample.count;
         exponents += sample.count;
     }
 }

@@ -3,14 +3,14 @@
 #include "codec/dx_kernels.h"
 #include "format/le.h"
 
-static inline __attribute__((always_inline)) uint64_t element_at(const uint8_t *p,
-                                                                 const unsigned width)
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE uint64_t element_at(const uint8_t *p, const unsigned width)
 {
     return width == 8 ? get_le64(p) : width == 4 ? get_le32(p) : get_le16(p);
 }
 
-static inline __attribute__((always_inline)) void put_element(uint8_t *p, uint64_t x,
-                                                              const unsigned width)
+INLINE void put_element(uint8_t *p, uint64_t x, const unsigned width)
 {
     if (width == 8)
         put_le64(p, x);
@@ -21,48 +21,47 @@ static inline __attribute__((always_inline)) void put_element(uint8_t *p, uint64
 }
 
 /* All ones where the highest bit of an element is set. */
-static inline __attribute__((always_inline)) uint64_t sign_of(uint64_t x, const unsigned width)
+INLINE uint64_t sign_of(uint64_t x, const unsigned width)
 {
     return 0 - (x >> (8 * width - 1) & 1);
 }
 
-static inline __attribute__((always_inline)) uint64_t all_bits(const unsigned width)
+INLINE uint64_t all_bits(const unsigned width)
 {
     return UINT64_MAX >> (64 - 8 * width);
 }
 
 /* Floats in ascending order become integers in ascending order. Its own reverse. */
-static inline __attribute__((always_inline)) uint64_t in_order(uint64_t x, const unsigned width)
+INLINE uint64_t in_order(uint64_t x, const unsigned width)
 {
     return x ^ (sign_of(x, width) & all_bits(width) >> 1);
 }
 
 /* Small differences, of either sign, become small numbers. */
-static inline __attribute__((always_inline)) uint64_t element_zigzag(uint64_t x,
-                                                                     const unsigned width)
+INLINE uint64_t element_zigzag(uint64_t x, const unsigned width)
 {
     return (x << 1 ^ sign_of(x, width)) & all_bits(width);
 }
 
-static inline __attribute__((always_inline)) uint64_t element_unzigzag(uint64_t x)
+INLINE uint64_t element_unzigzag(uint64_t x)
 {
     return x >> 1 ^ (0 - (x & 1));
 }
 
-static inline __attribute__((always_inline)) size_t
-take_apart_by(const uint8_t *restrict src, const uint8_t *restrict base, size_t count,
-              const unsigned width, const unsigned low_planes, uint8_t *const planes[8],
-              uint8_t *restrict lengths, uint8_t *restrict fields)
+INLINE size_t take_apart_by(const struct dx_elements *elements, const uint8_t *restrict src,
+                            const unsigned width, const unsigned low_planes)
 {
+    const struct dx_elements e = *elements;
+    const uint8_t *restrict base = e.base;
+    uint8_t *restrict lengths = e.lengths, *restrict fields = e.fields;
     uint64_t sum = 0;
     unsigned held = 0; /* bits of `sum` */
-    const uint8_t *first = fields;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < e.count; i++) {
         uint64_t x = in_order(element_at(src + i * width, width), width),
                  y = in_order(element_at(base + i * width, width), width);
         uint64_t z = element_zigzag(x - y, width);
         for (unsigned p = 0; p < low_planes; p++)
-            planes[p][i] = (uint8_t)(z >> (8 * p));
+            e.low[p][i] = (uint8_t)(z >> (8 * p));
         z >>= 8 * low_planes;
         unsigned bits = 63u - (unsigned)__builtin_clzll(z | 1);
         lengths[i] = (uint8_t)(bits + (z != 0));
@@ -77,39 +76,17 @@ take_apart_by(const uint8_t *restrict src, const uint8_t *restrict base, size_t 
         }
     }
     put_le64(fields, sum);
-    return 8 * (size_t)(fields - first) + held;
+    return 8 * (size_t)(fields - e.fields) + held;
 }
 
-#define EACH_WIDTH(call)                                                                           \
-    switch (16 * width + low_planes) {                                                             \
-    case 0x20:                                                                                     \
-        call(2, 0);                                                                                \
-    case 0x21:                                                                                     \
-        call(2, 1);                                                                                \
-    case 0x40:                                                                                     \
-        call(4, 0);                                                                                \
-    case 0x41:                                                                                     \
-        call(4, 1);                                                                                \
-    case 0x42:                                                                                     \
-        call(4, 2);                                                                                \
-    case 0x43:                                                                                     \
-        call(4, 3);                                                                                \
-    default:                                                                                       \
-        call(8, low_planes);                                                                       \
-    }
-
-static size_t take_apart(const uint8_t *src, const uint8_t *base, size_t count, unsigned width,
-                         unsigned low_planes, uint8_t *const low[8], uint8_t *lengths,
-                         uint8_t *fields)
+static size_t take_apart(const struct dx_elements *elements, const uint8_t *src)
 {
-#define CALL(w, l) return take_apart_by(src, base, count, w, l, low, lengths, fields)
-    EACH_WIDTH(CALL)
-#undef CALL
+    return DX_BY_LAYOUT(take_apart_by, take_apart_by(elements, src, 8, elements->low_planes),
+                        elements, src);
 }
 
 /* Up to 63 bits that begin at bit `at`. */
-static inline __attribute__((always_inline)) uint64_t bits_at(const uint8_t *bytes, size_t at,
-                                                              const unsigned width)
+INLINE uint64_t bits_at(const uint8_t *bytes, size_t at, const unsigned width)
 {
     const uint8_t *p = bytes + at / 8;
     unsigned shift = at % 8;
@@ -134,9 +111,9 @@ static void fill_number(struct number *ret)
 #define STRETCH FX_GROUP
 
 /* Numbers of STRETCH lengths from their fields. Returns where the next field begins. */
-static inline __attribute__((always_inline)) size_t
-get_numbers(const struct number *number, const uint8_t *restrict lengths,
-            const uint8_t *restrict fields, size_t at, const unsigned width, uint64_t *restrict ret)
+INLINE size_t get_numbers(const struct number *number, const uint8_t *restrict lengths,
+                          const uint8_t *restrict fields, size_t at, const unsigned width,
+                          uint64_t *restrict ret)
 {
     for (size_t i = 0; i < STRETCH; i++) {
         unsigned length = lengths[i];
@@ -146,20 +123,20 @@ get_numbers(const struct number *number, const uint8_t *restrict lengths,
     return at;
 }
 
-static inline __attribute__((always_inline)) void
-put_together_by(const uint8_t *const planes[8], const uint8_t *restrict lengths,
-                const uint8_t *restrict fields, const uint8_t *restrict base, size_t count,
-                const unsigned width, const unsigned low_planes, uint8_t *restrict dst)
+INLINE void put_together_by(const struct dx_elements *elements, uint8_t *restrict dst,
+                            const unsigned width, const unsigned low_planes)
 {
+    const struct dx_elements e = *elements;
+    const uint8_t *restrict base = e.base;
     struct number number;
     uint64_t numbers[STRETCH];
     const uint8_t *restrict low[8];
     size_t at = 0;
     fill_number(&number);
     for (unsigned p = 0; p < low_planes; p++)
-        low[p] = planes[p];
-    for (size_t i = 0; i < count; i += STRETCH) {
-        at = get_numbers(&number, lengths + i, fields, at, width, numbers);
+        low[p] = e.low[p];
+    for (size_t i = 0; i < e.count; i += STRETCH) {
+        at = get_numbers(&number, e.lengths + i, e.fields, at, width, numbers);
         for (size_t k = 0; k < STRETCH; k++) {
             uint64_t z = numbers[k] << (8 * low_planes);
             for (unsigned p = 0; p < low_planes; p++)
@@ -171,15 +148,10 @@ put_together_by(const uint8_t *const planes[8], const uint8_t *restrict lengths,
     }
 }
 
-static void put_together(const uint8_t *const low[8], const uint8_t *lengths, const uint8_t *fields,
-                         const uint8_t *base, size_t count, unsigned width, unsigned low_planes,
-                         uint8_t *dst)
+static void put_together(const struct dx_elements *elements, uint8_t *dst)
 {
-#define CALL(w, l)                                                                                 \
-    put_together_by(low, lengths, fields, base, count, w, l, dst);                                 \
-    break
-    EACH_WIDTH(CALL)
-#undef CALL
+    DX_BY_LAYOUT(put_together_by, put_together_by(elements, dst, 8, elements->low_planes), elements,
+                 dst);
 }
 
 static void add_classes(const uint8_t *base, size_t count, unsigned width,
@@ -197,16 +169,15 @@ static void add_classes(const uint8_t *base, size_t count, unsigned width,
         values[i] = (uint8_t)(values[i] + add[get_le16(highest + i * width) >> 7 & 0xff]);
 }
 
-static size_t field_bits(const uint8_t *lengths, size_t count, uint8_t *ret_longest)
+static bool field_bits(const uint8_t *lengths, size_t count, uint8_t most, size_t *ret)
 {
-    size_t sum = 0;
-    uint8_t longest = 0;
+    bool is_longer = false;
+    *ret = 0;
     for (size_t i = 0; i < count; i++) {
-        sum += lengths[i] - (size_t)(lengths[i] > 0);
-        longest = lengths[i] > longest ? lengths[i] : longest;
+        *ret += lengths[i] - (size_t)(lengths[i] > 0);
+        is_longer |= lengths[i] > most;
     }
-    *ret_longest = longest;
-    return sum;
+    return !is_longer;
 }
 
 const struct dx_kernels dx_scalar = {&fx_scalar, take_apart, put_together, add_classes, field_bits};

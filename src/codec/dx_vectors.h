@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The work of dx on elements in vectors, written once for all sets of instructions. A file that
- * includes this says before it what a vector is, and what its instructions do best:
+/* The work of dx in vectors, written once for all sets of instructions. A file that includes this
+ * says before it what a vector is, and what its instructions do best:
  *
  *   vec                        a vector of bytes, as the intrinsics have it
- *   load_vec(p)                from any place
- *   store_vec(p, v)            to any place
- *   narrow_2(p, v)             stores the lower bytes of numbers of 16 bits
- *   narrow_4(p, v)             the lowest bytes of numbers of 32 bits; returns the other three
- *   widen_2(p), widen_4(p)     numbers of these bytes
+ *   look_up(table, v)          for each byte, which is less than 16, that of the table of 16 bytes
+ *   narrow_2(p, v), _4         stores the lowest bytes of numbers of 16 or 32 bits
+ *   widen_2(p), _4             numbers of these bytes
  *   lengths_2(v), _4           how many bits a number has below and with its highest one
- *   bits_of_2(n), _4           one less than these lengths, or 0
- *   low_bits_2(v, n), _4       the lowest n bits
- *   pair_bits_2(n)             sums of neighbours, of 32 bits
- *   part_fields_2(lanes, length, n), _4
- *                              fields from lanes, each with the highest one that it lacks there
- *   put_any_lanes(w, lanes, n, count)
- *                              put_lanes(), or what is faster where these are short
+ *   power_2(n)                 2^n, of numbers of 16 bits less than 16
+ *   exponents_of(base, width)  highest 8 bits below the sign; as many as a vector has bytes
+ *   larger_bytes(a, b)         of each two bytes the larger one
+ *   sums_of_fields(n)          of 8 bytes each the sum, of bytes that are less by one or 0
+ *   class_of(e, first, last)   e - first, from 0 to last
  *
  * The arithmetic that is the same for all is written with the compiler's vectors. */
 #pragma once
@@ -23,6 +19,7 @@
 #include "codec/dx_kernels.h"
 #include "codec/dx_lanes.h"
 
+typedef uint8_t vec_8 __attribute__((vector_size(sizeof(vec))));
 typedef uint16_t vec_16 __attribute__((vector_size(sizeof(vec))));
 typedef int16_t vec_s16 __attribute__((vector_size(sizeof(vec))));
 typedef uint32_t vec_32 __attribute__((vector_size(sizeof(vec))));
@@ -36,18 +33,36 @@ typedef uint64_t vec_64 __attribute__((vector_size(sizeof(vec))));
 #define OF_4 (sizeof(vec) / 4)
 #define UNROLLED static inline __attribute__((always_inline))
 
-/* Joins pairs of numbers of 32 bits, `bits` of which are used, into lanes. */
-static inline void join_pairs(vec v, vec bits, uint64_t *lanes, uint64_t *lane_bits)
+static inline vec load_vec(const void *p)
 {
-    vec_64 first_bits = (vec_64)bits & 0xffffffff;
-    vec_64 second = ((vec_64)v >> 32) << first_bits;
-    store_vec(lanes, (vec)(((vec_64)v & 0xffffffff) | second));
-    store_vec(lane_bits, (vec)(first_bits + ((vec_64)bits >> 32)));
+    vec v;
+    memcpy(&v, p, sizeof v);
+    return v;
 }
 
-static inline void store_lane_bits(uint64_t *lane_bits, vec bits)
+static inline void store_vec(void *p, vec v)
 {
-    store_vec(lane_bits, (vec)(((vec_64)bits & 0xffffffff) + ((vec_64)bits >> 32)));
+    memcpy(p, &v, sizeof v);
+}
+
+static inline vec_64 pair_bits_4(vec_32 bits)
+{
+    return ((vec_64)bits & UINT32_MAX) + ((vec_64)bits >> 32);
+}
+
+/* Joins pairs of numbers of 32 bits, `bits` of which are used, into lanes. */
+static inline void join_pairs(vec_32 v, vec_32 bits, uint64_t *lanes, uint64_t *lane_bits)
+{
+    vec_64 second = ((vec_64)v >> 32) << ((vec_64)bits & UINT32_MAX);
+    store_vec(lanes, (vec)(((vec_64)v & UINT32_MAX) | second));
+    store_vec(lane_bits, (vec)pair_bits_4(bits));
+}
+
+/* The reverse; above the bits lies what follows. */
+static inline vec_32 part_pairs(const uint64_t *lanes, vec_32 bits)
+{
+    vec_64 v = (vec_64)load_vec(lanes), second = v >> ((vec_64)bits & UINT32_MAX);
+    return (vec_32)((v & UINT32_MAX) | second << 32);
 }
 
 /* --- elements of 2 bytes ---------------------------------------------------------------------- */
@@ -58,63 +73,87 @@ static inline vec_16 in_order_2(vec v)
     return (vec_16)v ^ ((vec_16)((vec_s16)v >> 15) & 0x7fff);
 }
 
-static inline vec difference_2(const uint8_t *src, const uint8_t *base)
+static inline vec_16 difference_2(const uint8_t *src, const uint8_t *base)
 {
     vec_16 d = in_order_2(load_vec(src)) - in_order_2(load_vec(base));
-    return (vec)(d << 1 ^ (vec_16)((vec_s16)d >> 15));
+    return d << 1 ^ (vec_16)((vec_s16)d >> 15);
 }
 
-static inline vec add_2(const uint8_t *base, vec z)
+static inline vec add_2(const uint8_t *base, vec_16 z)
 {
-    vec_16 d = (vec_16)z >> 1 ^ -((vec_16)z & 1);
+    vec_16 d = z >> 1 ^ -(z & 1);
     return (vec)in_order_2((vec)(in_order_2(load_vec(base)) + d));
 }
 
-static inline void join_fields_2(vec z, vec bits, uint64_t *lanes, uint64_t *lane_bits)
+/* Of the fields: one less than the lengths, or 0. A comparison is -1 where it holds. */
+static inline vec_16 bits_of_2(vec lengths)
 {
-    vec_32 fields = (vec_32)low_bits_2(z, bits);
-    vec_32 second = fields >> 16 << ((vec_32)bits & 0xffff);
-    join_pairs((vec)((fields & 0xffff) | second), pair_bits_2(bits), lanes, lane_bits);
+    return (vec_16)lengths + (vec_16)((vec_s16)lengths > 0);
 }
 
-UNROLLED size_t take_apart_2(const uint8_t *src, const uint8_t *base, size_t count,
-                             const bool has_low, uint8_t *low, uint8_t *lengths, uint8_t *fields)
+static inline vec_32 pair_bits_2(vec_16 bits)
 {
-    struct lane_writer w = {.at = fields};
-    for (size_t i = 0; i < count; i += FX_GROUP) {
+    return ((vec_32)bits & UINT16_MAX) + ((vec_32)bits >> 16);
+}
+
+static inline void join_fields_2(vec_16 z, vec_16 bits, uint64_t *lanes, uint64_t *lane_bits)
+{
+    vec_32 fields = (vec_32)(z & ((vec_16)power_2((vec)bits) - 1));
+    vec_32 second = fields >> 16 << ((vec_32)bits & UINT16_MAX);
+    join_pairs((fields & UINT16_MAX) | second, pair_bits_2(bits), lanes, lane_bits);
+}
+
+/* Fields with the highest bits that they lack there. */
+static inline vec_16 part_fields_2(const uint64_t *lanes, vec lengths, vec_16 bits)
+{
+    vec_32 pairs = part_pairs(lanes, pair_bits_2(bits));
+    vec_32 second = pairs >> ((vec_32)bits & UINT16_MAX);
+    vec_16 fields = (vec_16)((pairs & UINT16_MAX) | second << 16),
+           highest = (vec_16)power_2((vec)bits);
+    return (fields & (highest - 1)) | (highest & (vec_16)((vec_16)lengths != 0));
+}
+
+UNROLLED size_t take_apart_2(const struct dx_elements *elements, const uint8_t *src,
+                             const unsigned low_planes)
+{
+    const struct dx_elements e = *elements;
+    struct lane_writer w = {.at = e.fields};
+    for (size_t i = 0; i < e.count; i += FX_GROUP) {
         uint64_t lanes[FX_GROUP / 4], lane_bits[FX_GROUP / 4];
         for (size_t k = 0; k < FX_GROUP; k += OF_2) {
             size_t at = i + k;
-            vec z = difference_2(src + 2 * at, base + 2 * at);
-            if (has_low) {
-                narrow_2(low + at, z);
-                z = (vec)((vec_16)z >> 8);
+            vec_16 z = difference_2(src + 2 * at, e.base + 2 * at);
+            if (low_planes) {
+                narrow_2(e.low[0] + at, (vec)z);
+                z >>= 8;
             }
-            vec length = lengths_2(z);
-            narrow_2(lengths + at, length);
+            vec length = lengths_2((vec)z);
+            narrow_2(e.lengths + at, length);
             join_fields_2(z, bits_of_2(length), lanes + k / 4, lane_bits + k / 4);
         }
-        put_any_lanes(&w, lanes, lane_bits, FX_GROUP / 4);
+        put_lanes(&w, lanes, lane_bits, FX_GROUP / 4);
     }
-    return end_lanes(&w, fields);
+    return end_lanes(&w, e.fields);
 }
 
-UNROLLED void put_together_2(const uint8_t *low, const uint8_t *lengths, const uint8_t *fields,
-                             const uint8_t *base, size_t count, const bool has_low, uint8_t *dst)
+UNROLLED void put_together_2(const struct dx_elements *elements, uint8_t *dst,
+                             const unsigned low_planes)
 {
+    const struct dx_elements e = *elements;
     size_t bit = 0;
-    for (size_t i = 0; i < count; i += BATCH) {
+    for (size_t i = 0; i < e.count; i += BATCH) {
         uint64_t lanes[BATCH / 4], lane_bits[BATCH / 4];
-        size_t len = count - i < BATCH ? count - i : BATCH;
+        size_t len = e.count - i < BATCH ? e.count - i : BATCH;
         for (size_t k = 0; k < len; k += OF_2)
-            store_lane_bits(lane_bits + k / 4, pair_bits_2(bits_of_2(widen_2(lengths + i + k))));
-        bit = take_lanes(fields, bit, lane_bits, lanes, len / 4);
+            store_vec(lane_bits + k / 4,
+                      (vec)pair_bits_4(pair_bits_2(bits_of_2(widen_2(e.lengths + i + k)))));
+        bit = take_lanes(e.fields, bit, lane_bits, lanes, len / 4);
         for (size_t k = 0; k < len; k += OF_2) {
-            vec length = widen_2(lengths + i + k);
-            vec z = part_fields_2(lanes + k / 4, length, bits_of_2(length));
-            if (has_low)
-                z = (vec)((vec_16)z << 8 | (vec_16)widen_2(low + i + k));
-            store_vec(dst + 2 * (i + k), add_2(base + 2 * (i + k), z));
+            vec length = widen_2(e.lengths + i + k);
+            vec_16 z = part_fields_2(lanes + k / 4, length, bits_of_2(length));
+            if (low_planes)
+                z = z << 8 | (vec_16)widen_2(e.low[0] + i + k);
+            store_vec(dst + 2 * (i + k), add_2(e.base + 2 * (i + k), z));
         }
     }
 }
@@ -126,108 +165,127 @@ static inline vec_32 in_order_4(vec v)
     return (vec_32)v ^ ((vec_32)((vec_s32)v >> 31) & 0x7fffffff);
 }
 
-static inline vec difference_4(const uint8_t *src, const uint8_t *base)
+static inline vec_32 difference_4(const uint8_t *src, const uint8_t *base)
 {
     vec_32 d = in_order_4(load_vec(src)) - in_order_4(load_vec(base));
-    return (vec)(d << 1 ^ (vec_32)((vec_s32)d >> 31));
+    return d << 1 ^ (vec_32)((vec_s32)d >> 31);
 }
 
-static inline vec add_4(const uint8_t *base, vec z)
+static inline vec add_4(const uint8_t *base, vec_32 z)
 {
-    vec_32 d = (vec_32)z >> 1 ^ -((vec_32)z & 1);
+    vec_32 d = z >> 1 ^ -(z & 1);
     return (vec)in_order_4((vec)(in_order_4(load_vec(base)) + d));
 }
 
-UNROLLED size_t take_apart_4(const uint8_t *src, const uint8_t *base, size_t count,
-                             const unsigned low_planes, uint8_t *const low[8], uint8_t *lengths,
-                             uint8_t *fields)
+static inline vec_32 bits_of_4(vec lengths)
 {
-    struct lane_writer w = {.at = fields};
-    for (size_t i = 0; i < count; i += FX_GROUP) {
+    return (vec_32)lengths + (vec_32)((vec_s32)lengths > 0);
+}
+
+static inline vec_32 power_4(vec_32 n)
+{
+    return ((vec_32){0} + 1) << n;
+}
+
+static inline vec_32 part_fields_4(const uint64_t *lanes, vec lengths, vec_32 bits)
+{
+    vec_32 fields = part_pairs(lanes, bits), highest = power_4(bits);
+    return (fields & (highest - 1)) | (highest & (vec_32)((vec_32)lengths != 0));
+}
+
+UNROLLED size_t take_apart_4(const struct dx_elements *elements, const uint8_t *src,
+                             const unsigned low_planes)
+{
+    const struct dx_elements e = *elements;
+    struct lane_writer w = {.at = e.fields};
+    for (size_t i = 0; i < e.count; i += FX_GROUP) {
         uint64_t lanes[FX_GROUP / 2], lane_bits[FX_GROUP / 2];
         for (size_t k = 0; k < FX_GROUP; k += OF_4) {
             size_t at = i + k;
-            vec z = difference_4(src + 4 * at, base + 4 * at);
-            for (unsigned p = 0; p < low_planes; p++)
-                z = narrow_4(low[p] + at, z);
-            vec length = lengths_4(z), bits = bits_of_4(length);
-            (void)narrow_4(lengths + at, length);
-            join_pairs(low_bits_4(z, bits), bits, lanes + k / 2, lane_bits + k / 2);
+            vec_32 z = difference_4(src + 4 * at, e.base + 4 * at);
+            for (unsigned p = 0; p < low_planes; p++, z >>= 8)
+                narrow_4(e.low[p] + at, (vec)z);
+            vec length = lengths_4((vec)z);
+            vec_32 bits = bits_of_4(length);
+            narrow_4(e.lengths + at, length);
+            join_pairs(z & (power_4(bits) - 1), bits, lanes + k / 2, lane_bits + k / 2);
         }
-        put_any_lanes(&w, lanes, lane_bits, FX_GROUP / 2);
+        put_lanes(&w, lanes, lane_bits, FX_GROUP / 2);
     }
-    return end_lanes(&w, fields);
+    return end_lanes(&w, e.fields);
 }
 
-UNROLLED void put_together_4(const uint8_t *const low[8], const uint8_t *lengths,
-                             const uint8_t *fields, const uint8_t *base, size_t count,
-                             const unsigned low_planes, uint8_t *dst)
+UNROLLED void put_together_4(const struct dx_elements *elements, uint8_t *dst,
+                             const unsigned low_planes)
 {
+    const struct dx_elements e = *elements;
     size_t bit = 0;
-    for (size_t i = 0; i < count; i += BATCH) {
+    for (size_t i = 0; i < e.count; i += BATCH) {
         uint64_t lanes[BATCH / 2], lane_bits[BATCH / 2];
-        size_t len = count - i < BATCH ? count - i : BATCH;
+        size_t len = e.count - i < BATCH ? e.count - i : BATCH;
         for (size_t k = 0; k < len; k += OF_4)
-            store_lane_bits(lane_bits + k / 2, bits_of_4(widen_4(lengths + i + k)));
-        bit = take_lanes(fields, bit, lane_bits, lanes, len / 2);
+            store_vec(lane_bits + k / 2, (vec)pair_bits_4(bits_of_4(widen_4(e.lengths + i + k))));
+        bit = take_lanes(e.fields, bit, lane_bits, lanes, len / 2);
         for (size_t k = 0; k < len; k += OF_4) {
-            vec length = widen_4(lengths + i + k);
-            vec z = part_fields_4(lanes + k / 2, length, bits_of_4(length));
+            vec length = widen_4(e.lengths + i + k);
+            vec_32 z = part_fields_4(lanes + k / 2, length, bits_of_4(length));
             for (unsigned p = low_planes; p-- > 0;)
-                z = (vec)((vec_32)z << 8 | (vec_32)widen_4(low[p] + i + k));
-            store_vec(dst + 4 * (i + k), add_4(base + 4 * (i + k), z));
+                z = z << 8 | (vec_32)widen_4(e.low[p] + i + k);
+            store_vec(dst + 4 * (i + k), add_4(e.base + 4 * (i + k), z));
         }
     }
 }
 
 /* --- all elements ----------------------------------------------------------------------------- */
 
-static size_t take_apart(const uint8_t *src, const uint8_t *base, size_t count, unsigned width,
-                         unsigned low_planes, uint8_t *const low[8], uint8_t *lengths,
-                         uint8_t *fields)
+#define TAKE_APART(e, src, width, low) take_apart_##width(e, src, low)
+#define PUT_TOGETHER(e, dst, width, low) put_together_##width(e, dst, low)
+
+static size_t take_apart(const struct dx_elements *elements, const uint8_t *src)
 {
-    switch (8 * width + low_planes) {
-    case 16:
-        return take_apart_2(src, base, count, false, NULL, lengths, fields);
-    case 17:
-        return take_apart_2(src, base, count, true, low[0], lengths, fields);
-    case 32:
-        return take_apart_4(src, base, count, 0, low, lengths, fields);
-    case 33:
-        return take_apart_4(src, base, count, 1, low, lengths, fields);
-    case 34:
-        return take_apart_4(src, base, count, 2, low, lengths, fields);
-    case 35:
-        return take_apart_4(src, base, count, 3, low, lengths, fields);
-    default:
-        return dx_scalar.take_apart(src, base, count, width, low_planes, low, lengths, fields);
+    return DX_BY_LAYOUT(TAKE_APART, dx_scalar.take_apart(elements, src), elements, src);
+}
+
+static void put_together(const struct dx_elements *elements, uint8_t *dst)
+{
+    DX_BY_LAYOUT(PUT_TOGETHER, dx_scalar.put_together(elements, dst), elements, dst);
+}
+
+static void add_classes(const uint8_t *base, size_t count, unsigned width,
+                        const struct dx_classes *classes, uint8_t *values)
+{
+    check(classes->count >= 1 && classes->count <= DX_CLASSES_MAX);
+    if (width == 8) {
+        dx_scalar.add_classes(base, count, width, classes, values);
+        return;
+    }
+    const unsigned shift = classes->shift;
+    const vec_8 zero = {0}, first = zero + classes->first,
+                last = zero + (uint8_t)(classes->count - 1), left = zero + (uint8_t)(0xff >> shift);
+    uint8_t times[DX_CLASSES_MAX];
+    for (unsigned i = 0; i < DX_CLASSES_MAX; i++)
+        times[i] = (uint8_t)(i * classes->lengths);
+    for (size_t i = 0; i < count; i += sizeof(vec)) {
+        vec_8 e = (vec_8)((vec_16)exponents_of(base + i * width, width) >> shift) & left;
+        vec_8 more = (vec_8)look_up(times, class_of((vec)e, (vec)first, (vec)last));
+        store_vec(values + i, (vec)((vec_8)load_vec(values + i) + more));
     }
 }
 
-static void put_together(const uint8_t *const low[8], const uint8_t *lengths, const uint8_t *fields,
-                         const uint8_t *base, size_t count, unsigned width, unsigned low_planes,
-                         uint8_t *dst)
+static bool field_bits(const uint8_t *lengths, size_t count, uint8_t most, size_t *ret)
 {
-    switch (8 * width + low_planes) {
-    case 16:
-        put_together_2(NULL, lengths, fields, base, count, false, dst);
-        break;
-    case 17:
-        put_together_2(low[0], lengths, fields, base, count, true, dst);
-        break;
-    case 32:
-        put_together_4(low, lengths, fields, base, count, 0, dst);
-        break;
-    case 33:
-        put_together_4(low, lengths, fields, base, count, 1, dst);
-        break;
-    case 34:
-        put_together_4(low, lengths, fields, base, count, 2, dst);
-        break;
-    case 35:
-        put_together_4(low, lengths, fields, base, count, 3, dst);
-        break;
-    default:
-        dx_scalar.put_together(low, lengths, fields, base, count, width, low_planes, dst);
+    vec_64 sum = {0};
+    vec longest = (vec)sum;
+    for (size_t i = 0; i < count; i += sizeof(vec)) {
+        vec v = load_vec(lengths + i);
+        sum += (vec_64)sums_of_fields(v);
+        longest = larger_bytes(longest, v);
     }
+    *ret = 0;
+    for (size_t k = 0; k < sizeof(vec) / 8; k++)
+        *ret += sum[k];
+    bool is_longer = false;
+    for (size_t k = 0; k < sizeof(vec); k++)
+        is_longer |= ((vec_8)longest)[k] > most;
+    return !is_longer;
 }

@@ -58,24 +58,4 @@ static inline size_t fx_packed_len(size_t count)
     return count / 8 * 7;
 }
 
-extern const struct fx_kernels fx_scalar;
-#if defined __x86_64__
-extern const struct fx_kernels fx_avx2, fx_avx512;
-#elif defined __AARCH64EL__
-extern const struct fx_kernels fx_neon;
-#endif
-
-/* The kernels of a level that the machine has. */
-static inline const struct fx_kernels *fx_kernels_of(enum cpu_level level)
-{
-    static const struct fx_kernels *const of[CPU_LEVELS] = {
-        [CPU_SCALAR] = &fx_scalar,
-#if defined __x86_64__
-        [CPU_AVX2] = &fx_avx2,
-        [CPU_AVX512] = &fx_avx512,
-#elif defined __AARCH64EL__
-        [CPU_NEON] = &fx_neon,
-#endif
-    };
-    return of[level];
-}
+CPU_KERNELS(fx)

@@ -34,24 +34,4 @@ struct twin_kernels {
     size_t (*landmarks)(const uint8_t *values, size_t count, uint16_t *ret);
 };
 
-extern const struct twin_kernels twin_scalar;
-#if defined __x86_64__
-extern const struct twin_kernels twin_avx2, twin_avx512;
-#elif defined __AARCH64EL__
-extern const struct twin_kernels twin_neon;
-#endif
-
-/* The kernels of a level that the machine has. */
-static inline const struct twin_kernels *twin_kernels_of(enum cpu_level level)
-{
-    static const struct twin_kernels *const of[CPU_LEVELS] = {
-        [CPU_SCALAR] = &twin_scalar,
-#if defined __x86_64__
-        [CPU_AVX2] = &twin_avx2,
-        [CPU_AVX512] = &twin_avx512,
-#elif defined __AARCH64EL__
-        [CPU_NEON] = &twin_neon,
-#endif
-    };
-    return of[level];
-}
+CPU_KERNELS(twin)
